@@ -217,20 +217,104 @@ static bool misses_any(const struct vfm_captioner *c, const json_t *kept)
 	return false;
 }
 
-/* Sets the captions and their maker, which is the last that added one. */
-static int set_captions(json_t *rec, json_t *all, const struct vfm_hello *h, struct vfm_err *err)
+/* ---- what a record gets ---- */
+
+/* Copies the maker of each caption that stays to `makers`, by name. */
+static void keep_makers(json_t *makers, const json_t *rec, const json_t *kept)
+{
+	json_t *had = json_object_get(rec, "caption_maker"), *one;
+	/* By name, each value is an object; of a single maker, the name is a string. */
+	bool by_name = !json_is_string(json_object_get(had, "name"));
+	const char *name;
+	json_t *text;
+
+	json_object_foreach((json_t *)(uintptr_t)kept, name, text)
+	{
+		one = by_name ? json_object_get(had, name) : had;
+		if (json_is_object(one))
+			json_object_set(makers, name, one);
+	}
+}
+
+/* Sets the captions, and the maker of each. */
+static int set_captions(
+	json_t *rec, const json_t *kept, const json_t *got, const struct vfm_hello *h, struct vfm_err *err)
 {
 	struct vfm_maker maker = vfm_outside_maker(h);
+	json_t *all = json_copy((json_t *)(uintptr_t)kept), *makers, *text;
+	const char *name;
 
+	json_object_update(all, (json_t *)(uintptr_t)got);
 	if (json_object_size(all) > VFM_CAPTIONS_MAX) {
 		size_t n = json_object_size(all);
 
 		json_decref(all);
 		return vfm_fail(err, VFM_EINPUT, "the record would have %zu captions: at most %d", n, VFM_CAPTIONS_MAX);
 	}
+	makers = json_object();
+	keep_makers(makers, rec, kept);
+	json_object_foreach((json_t *)(uintptr_t)got, name, text)
+		json_object_set_new(makers, name, vfm_maker_json(&maker));
 	json_object_set_new(rec, "caption", caption_value(all));
-	json_object_set_new(rec, "caption_maker", vfm_maker_json(&maker));
+	json_object_set_new(rec, "caption_maker", caption_value(makers));
 	return 0;
+}
+
+/* Returns the windows of the captions that stay, as a copy; the caller owns it. */
+static json_t *kept_windows(const struct vfm_captioner *c, const json_t *rec, const json_t *kept)
+{
+	json_t *windows = json_array(), *one;
+	size_t i;
+
+	if (json_object_size(kept) == 0)
+		return windows;
+	json_array_foreach(json_object_get(rec, "windows"), i, one)
+	{
+		json_t *copy = json_copy(one), *text = json_object_get(one, "caption");
+
+		if (json_is_object(text))
+			json_object_set_new(copy, "caption", json_copy(text));
+		else if (is_named(c) && json_is_string(text))
+			json_object_set_new(copy, "caption", json_pack("{s:O}", VFM_CAPTION_ORIGINAL, text));
+		json_array_append_new(windows, copy);
+	}
+	return windows;
+}
+
+static bool is_same_window(const json_t *a, const json_t *b)
+{
+	return json_equal(json_object_get(a, "start_frame"), json_object_get(b, "start_frame")) &&
+		json_equal(json_object_get(a, "end_frame"), json_object_get(b, "end_frame")) &&
+		json_is_object(json_object_get(a, "caption")) && json_is_object(json_object_get(b, "caption"));
+}
+
+/* Sets the windows of all captions, or deletes those of captions that are gone. */
+static void set_windows(const struct vfm_captioner *c, json_t *rec, const json_t *kept, const json_t *added)
+{
+	json_t *windows, *one;
+	size_t i, n;
+
+	if (!json_array_size(added) && !json_is_array(json_object_get(rec, "windows")))
+		return;
+	windows = kept_windows(c, rec, kept);
+	n = json_array_size(windows);
+	json_array_foreach((json_t *)(uintptr_t)added, i, one)
+	{
+		size_t k = 0;
+
+		while (k < n && !is_same_window(json_array_get(windows, k), one))
+			k++;
+		if (k < n)
+			json_object_update(json_object_get(json_array_get(windows, k), "caption"),
+				json_object_get(one, "caption"));
+		else
+			json_array_append(windows, one);
+	}
+	if (json_array_size(windows))
+		json_object_set(rec, "windows", windows);
+	else
+		json_object_del(rec, "windows");
+	json_decref(windows);
 }
 
 int vfm_captioner_run(const struct vfm_captioner *c, struct vfm_exec_slot *slot, const struct vfm_hello *h,
@@ -251,12 +335,10 @@ int vfm_captioner_run(const struct vfm_captioner *c, struct vfm_exec_slot *slot,
 	windows = json_array();
 	rc = c->window && !is_image ? caption_windows(c, slot, view, rec, kept, got, windows, err)
 				    : caption_window(c, slot, view, rec, kept, got, err);
-	if (rc >= 0) {
-		json_object_update(kept, got);
-		rc = set_captions(rec, json_incref(kept), h, err);
-	}
-	if (rc >= 0 && json_array_size(windows))
-		json_object_set(rec, "windows", windows);
+	if (rc >= 0)
+		rc = set_captions(rec, kept, got, h, err);
+	if (rc >= 0)
+		set_windows(c, rec, kept, windows);
 	json_decref(kept);
 	json_decref(got);
 	json_decref(windows);

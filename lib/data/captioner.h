@@ -32,8 +32,11 @@ char *vfm_captioner_text(const struct vfm_captioner *c);
 
 /* Asks the children for the missing captions of rec and sets "caption" and "caption_maker"; with windows also
  * "windows": [{start_frame, end_frame, caption}], counted from the first frame of the clip, and "caption" joins theirs
- * with blanks.  A string that was there before named captions gets the name "original".  VFM_EINPUT: an answer has no
- * caption, or the record has too many. */
+ * with blanks.  A string that was there before named captions gets the name "original".
+ *
+ * "caption_maker" of a string is its maker, that of captions by name an object of makers by name, without those that
+ * are not known.  Captions that stay keep their makers and windows; those of replaced captions are deleted.
+ * VFM_EINPUT: an answer has no caption, or the record has too many. */
 int vfm_captioner_run(const struct vfm_captioner *c, struct vfm_exec_slot *slot, const struct vfm_hello *h,
 	const struct vfm_outside_view *view, json_t *rec, struct vfm_err *err);
 

@@ -41,6 +41,23 @@ is "$rc $err" "2 vfm-curate caption: 'bad.json': the name 'a b': expected 1 to 3
 run vfm-curate caption --exec "$toy -i '{\"kind\":\"clip\"}'" --frames 3 syn.jsonl
 is "$rc $err" "2 vfm-curate caption: --frames, --fps: 'toy' reads the files itself" "caption: --frames for a child that takes paths"
 
+named=$(rows named.jsonl | head -1)
+is "$(jq -c '.caption_maker | [keys, .short, .long]' <<<"$named")" '[["long","short"],'"$maker,$maker]" "caption: a maker for each name, none for the original"
+run vfm-curate caption -q --exec "$toy -w b" --prompts prompts2.json named.jsonl
+is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.sha256[:1])' | sort -u)" '{"short":"a","long":"a","title":"b"}' "caption: a second model is the maker of what it wrote alone"
+run vfm-curate caption -q --exec "$toy" --prompts prompts.json <<<"$(jq -c --argjson m "$maker" '.caption = "mine" | .caption_maker = ($m | .name = "other")' <<<"$named")"
+is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.name)')" '{"original":"other","short":"toy","long":"toy"}' "caption: the original keeps its maker"
+clip="$toy -i '{\"kind\":\"clip\"}'"
+echo '{"short":"S"}' >short.json
+echo '{"short":"S","long":"L"}' >both.json
+rows syn.jsonl | head -1 | vfm-curate caption -q --window 8 --exec "$clip" --prompts short.json >windows.jsonl
+run vfm-curate caption -q --window 8 --exec "$clip" --prompts both.json windows.jsonl
+is "$(rows <<<"$out" | jq -c .windows)" '[{"start_frame":0,"end_frame":8,"caption":{"short":"S clip 0-8","long":"L clip 0-8"}},{"start_frame":8,"end_frame":16,"caption":{"short":"S clip 8-16","long":"L clip 8-16"}}]' "caption: windows of a second name join those of the first"
+run vfm-curate caption -q --exec "$clip" --prompts both.json windows.jsonl
+is "$(rows <<<"$out" | jq -c '[.caption.long, .windows]')" "$(rows windows.jsonl | jq -c '["L clip 0-0", .windows]')" "caption: captions that stay keep their windows"
+run vfm-curate caption -q --overwrite --exec "$clip" --prompts short.json windows.jsonl
+is "$(rows <<<"$out" | jq -c '[.caption, .windows]')" '[{"short":"S clip 0-0"},null]' "caption: captions that are replaced lose theirs"
+
 ### scores
 run vfm-curate score -q syn.jsonl
 printf '%s\n' "$out" >scored.jsonl
