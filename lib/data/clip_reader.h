@@ -20,7 +20,7 @@ enum vfm_clip_fit {
 };
 
 struct vfm_clip_opts {
-	int width, height; /* 0, 0: the source's, cropped to the multiple */
+	int width, height; /* 0, 0: the source's, rounded down to the multiple */
 	enum vfm_clip_fit fit;
 	int32_t multiple[2];         /* of height and width without a size; 0 means 1 */
 	int64_t start_frame, frames; /* a window within the record's range; frames 0: to its end */
