@@ -14,6 +14,8 @@
 # MIN_AESTHETIC=4.5     clips below are dropped
 # VLM_OPTIONS           of caption_vlm.py, for example "--fps 2 --frames 32"
 # CONTEXT=32760 STEPS=1000 MODEL={...}  tokens of a pack, steps of the training, and its model section
+# EXEC_DIR              folder of the children; default: share/exec beside the folder of this script
+# B                     build folder whose bin/ has the tools; default: build beside that folder, and else PATH
 set -eu -o pipefail
 [ $# = 2 ] || { echo "usage: outside.sh VIDEOS OUT" >&2; exit 2; }
 videos=$1 out=$2
@@ -23,6 +25,24 @@ here=$(cd "$(dirname "$0")" && pwd)
 exec=${EXEC_DIR:-$here/../share/exec}
 PATH=${B:-$here/../build}/bin:$PATH
 PYTHON=${PYTHON:-python3} GPUS=${GPUS:-1}
+
+# A copy of this script lies elsewhere: say what is missing now, not after the first stages.
+fail() { echo "outside.sh: $*" >&2 && exit 2; }
+for program in vfm-curate vfm-pack vfm-train vfm-sample jq "$PYTHON"; do
+	command -v "$program" >/dev/null || fail "no program '$program' (PATH, or B for the tools, PYTHON for Python)"
+done
+for child in score_aesthetic.py caption_vlm.py embed_clip.py vae_wan.py text_t5.py; do
+	[ -f "$exec/$child" ] || fail "no '$exec/$child': set EXEC_DIR to the folder share/exec of the tools"
+done
+for file in "$videos" "$WAN/vae/config.json" "$WAN/text_encoder/config.json" "$VLM/config.json" "$CLIP/config.json" "$HEAD"; do
+	[ -e "$file" ] || fail "no '$file'"
+done
+"$PYTHON" - torch torchvision transformers diffusers <<'END' || fail "set PYTHON to an interpreter with them"
+import importlib.util, sys
+missing = [p for p in sys.argv[1:] if not importlib.util.find_spec(p)]
+sys.exit(f"{sys.executable} lacks {', '.join(missing)}" if missing else 0)
+END
+
 SIZE=${SIZE:-832x480} FPS=${FPS:-16} FRAMES=${FRAMES:-81}
 
 say() { printf '\n== %s\n' "$*" >&2; }

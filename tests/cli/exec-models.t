@@ -283,6 +283,17 @@ is "$(jq -c 'select(.src) | [.latent.shape, .latent.dtype, (.score.aesthetic | t
 is "$(wc -l <made/train.jsonl)" 3 "it trains"
 is "$(jq -c '[.frames, .width, .height]' made/samples.jsonl)" '[9,64,64]'$'\n''[9,64,64]' "and samples through the same children"
 
+# A copy elsewhere says at once what it lacks, with the names of the variables.
+cp "$TOP/examples/outside.sh" copy.sh
+models=(WAN=models/wan VLM=models/llava CLIP=models/clip HEAD=models/head.safetensors PYTHON="$PY")
+run env -u EXEC_DIR "${models[@]}" ./copy.sh videos copied
+like "$rc $err" "^2 outside.sh: no '[^']*/score_aesthetic.py': set EXEC_DIR" "a copy of the example asks for EXEC_DIR"
+run env "${models[@]}" EXEC_DIR="$EXEC" VLM=models/none ./copy.sh videos copied
+like "$rc $err" "^2 outside.sh: no 'models/none/config.json'" "and names a model that is missing"
+run env "${models[@]}" EXEC_DIR="$EXEC" PYTHON=no-python ./copy.sh videos copied
+like "$rc $err" "^2 outside.sh: no program 'no-python'" "and a program"
+not_ok "before it does anything" test -e copied
+
 # Other weights of the same model are another maker.
 run timeout 300 "$PY" "$TOP/tests/tools/tiny_models.py" --seed 7 other wan
 rc_is 0 "models with other weights"
