@@ -197,7 +197,10 @@ def _settings_files(folder):
         with open(path, "rb") as f:
             data = f.read()
         if path.endswith(".json"):
-            data = _compact_json(json.loads(data, object_hook=_drop_origin))
+            try:
+                data = _compact_json(json.loads(data, object_hook=_drop_origin))
+            except ValueError as e:
+                raise SystemExit(f"{path}: no JSON: {e}") from None
         files.append([os.path.basename(path), hashlib.sha256(data).hexdigest()])
     return files
 

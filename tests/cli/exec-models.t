@@ -136,6 +136,8 @@ changes m/chat_template.jinja "the chat template" <<<"{{ other }}"
 changes m/model.safetensors "the weights" <<<"others"
 changes words/tokenizer.json "and the tokenizer in a folder of its own" <<<'{"model": {"vocab": {"a": 0}}}'
 is "$(identity)" "$first" "which is the same again"
+echo "{" >m/config.json
+like "$(identity)" '^m/config.json: no JSON: ' "settings that cannot be read are an error"
 
 # Trivial records, in batches and without.
 for batch in 1 4; do
