@@ -57,8 +57,11 @@ int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *er
 		return vfm_fail(err, VFM_EINPUT, "the record has no src");
 	if (vfm_json_i64(rec, "", "start_frame", false, 0, INT64_MAX / 2, &start, err) < 0 ||
 		vfm_json_i64(rec, "", "end_frame", false, 0, INT64_MAX / 2, &end, err) < 0 ||
-		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0)
+		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0) {
+		if (err) /* the getters report VFM_EUSAGE; here the record is to blame */
+			err->code = VFM_EINPUT;
 		return VFM_EINPUT;
+	}
 	if (end >= 0 && end <= start)
 		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld",
 			(long long)start, (long long)end);

@@ -25,6 +25,7 @@ struct vfm_rec_media {
 	int64_t start_frame, end_frame; /* end exclusive; -1: to the end */
 	int64_t start_pts;              /* for vfm_video_seek; INT64_MIN: unknown */
 };
+/* VFM_EINPUT: "src" is missing, or another of these keys is no frame or time; err names the key. */
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
 /* Whether the record has "error" or "drop". */
 bool vfm_rec_is_out(const json_t *rec);

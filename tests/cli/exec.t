@@ -112,6 +112,21 @@ short|latent: the file has 55292 bytes, its shape and dtype say 55296
 wide|latent: element 4608 is 99, outside of -2 to 2
 END
 
+### a bad record fails alone, with the key that is wrong
+for stage in "score" "caption --overwrite" "embed -d emb3"; do
+	while IFS='|' read -r key message; do
+		rows syn.jsonl | jq -c --argjson bad "$key" 'if input_line_number == 2 then . + $bad else . end' >in.jsonl
+		# shellcheck disable=SC2086 # words
+		run vfm-curate $stage -q --exec "$toy" in.jsonl
+		is "$rc $(rows <<<"$out" | jq -r '.error // empty') $(rows <<<"$out" | grep -vc '"error"')" "1 $message 5" "$stage: $key fails its record"
+	done <<'END'
+{"start_frame":"a"}|start_frame: expected an integer, got a string
+{"start_frame":-5}|start_frame: expected an integer from 0 to 4611686018427387903, got -5
+{"end_frame":1.5}|end_frame: expected an integer, got 1.5
+{"start_pts":[]}|start_pts: expected an integer, got an array
+END
+done
+
 ### faults: what a child refuses or dies of fails alone; the others go on
 rows syn.jsonl | jq -c 'if .id[-1:] < "8" then .die = 1 else . end' >die.jsonl
 n=$(jq -s 'map(select(.die)) | length' die.jsonl)
