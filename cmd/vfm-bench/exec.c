@@ -114,15 +114,20 @@ struct asker {
 
 static int ask_latents(struct vfm_exec_slot *s, int64_t bytes, struct vfm_err *err)
 {
+	char picture[1 << 18];
 	struct vfm_npy npy;
 	const void *data;
-	json_t *answer;
-	void *in;
+	json_t *frames, *answer;
 	int rc;
 
-	TRY(vfm_exec_input(s, (size_t)bytes, &in, err));
-	memset(in, 1, (size_t)bytes);
-	TRY(vfm_exec_call(s, json_pack("{s:o}", "frames", vfm_exec_describe(s, VFM_EXEC_U8, 1, &bytes)), &answer, err));
+	for (size_t at = 0; at < (size_t)bytes; at += sizeof(picture)) {
+		size_t n = (size_t)bytes - at < sizeof(picture) ? (size_t)bytes - at : sizeof(picture);
+
+		memset(picture, 1, n);
+		TRY(vfm_exec_input(s, at, picture, n, err));
+	}
+	TRY(vfm_exec_describe(s, VFM_EXEC_U8, 1, &bytes, &frames, err));
+	TRY(vfm_exec_call(s, json_pack("{s:o}", "frames", frames), &answer, err));
 	rc = vfm_outside_array(s, answer, "latent", 1, (int64_t[]){bytes / 2}, &npy, &data, err);
 	json_decref(answer);
 	return rc;

@@ -128,41 +128,36 @@ static int check_latent_range(
 
 /* ---- frames ---- */
 
-static size_t first_guess(const struct vfm_clip_reader *r)
+/* Writes the pictures of r to the slot's input, one at a time. */
+static int write_pictures(
+	struct vfm_exec_slot *s, struct vfm_clip_reader *r, uint8_t *rgb, size_t picture, struct vfm_err *err)
 {
-	int64_t n = r->is_image ? 1 : r->o.even ? r->o.even : r->o.most ? r->o.most : 64;
+	int rc;
 
-	if (!r->is_image && !r->o.even && r->o.fps <= 0 && r->end >= 0 && (!r->o.most || r->end - r->start < n))
-		n = r->end - r->start;
-	return n < 1024 ? (size_t)n : 1024;
+	while ((rc = vfm_clip_next(r, rgb, err)) == 1) {
+		size_t before = (size_t)r->pictures - 1;
+
+		if (before >= MAX_INPUT / picture)
+			return vfm_fail(err, VFM_EINPUT, "'%s': over %zu frames of %dx%d are too many for one request",
+				r->src, before, r->width, r->height);
+		TRY(vfm_exec_input(s, before * picture, rgb, picture, err));
+	}
+	return rc;
 }
 
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err)
 {
 	const size_t picture = (size_t)r->height * (size_t)r->width * 3;
-	size_t cap = first_guess(r);
+	uint8_t *rgb = vfm_big_alloc(picture, "a picture", err);
 	int64_t keep;
-	void *data;
 	int rc;
 
-	for (;;) {
-		if (cap > MAX_INPUT / picture)
-			return vfm_fail(err, VFM_EINPUT,
-				"'%s': over %" PRId64 " frames of %dx%d are too many for one request", r->src,
-				r->pictures, r->width, r->height);
-		TRY(vfm_exec_input(s, cap * picture, &data, err));
-		rc = 1;
-		while ((size_t)r->pictures < cap && rc == 1)
-			rc = vfm_clip_next(r, (uint8_t *)data + (size_t)r->pictures * picture, err);
-		if (rc <= 0)
-			break;
-		if (r->o.most && r->pictures >= r->o.most)
-			break;
-		cap *= 2;
-	}
-	if (rc < 0)
-		return rc;
+	if (!rgb)
+		return VFM_EENV;
+	rc = write_pictures(s, r, rgb, picture, err);
+	vfm_big_free(rgb, picture);
+	TRY(rc);
 	keep = g ? vfm_geometry_fit_patch(g, r->pictures, patch_t) : r->pictures;
 	if (keep < 1 && vfm_geometry_fit(g, r->pictures) > 0)
 		return vfm_fail(err, VFM_EINPUT,
@@ -172,15 +167,15 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 		return vfm_fail(err, VFM_EINPUT, "'%s' gives %" PRId64 " frames: the tokenizer takes at least %d",
 			r->src, r->pictures, g ? g->first : 1);
 	*f = (struct vfm_outside_frames){.shape = {keep, r->height, r->width, 3}, .fps = r->fps};
-	return vfm_exec_input(s, (size_t)keep * picture, &data, err); /* the file ends after the last frame */
+	return 0;
 }
 
-static json_t *describe_frames(const struct vfm_exec_slot *s, const struct vfm_outside_frames *f)
+/* The frames as an object of the request; *o is the caller's. */
+static int describe_frames(struct vfm_exec_slot *s, const struct vfm_outside_frames *f, json_t **o, struct vfm_err *err)
 {
-	json_t *o = vfm_exec_describe(s, VFM_EXEC_U8, 4, f->shape);
-
-	json_object_set_new(o, "fps", f->fps > 0 ? json_real(f->fps) : json_null());
-	return o;
+	TRY(vfm_exec_describe(s, VFM_EXEC_U8, 4, f->shape, o, err));
+	json_object_set_new(*o, "fps", f->fps > 0 ? json_real(f->fps) : json_null());
+	return 0;
 }
 
 /* ---- requests ---- */
@@ -188,16 +183,14 @@ static json_t *describe_frames(const struct vfm_exec_slot *s, const struct vfm_o
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	json_t *request = json_pack("{s:o,s:{s:s}}", "frames", describe_frames(s, f), "record", "id", id), *answer;
+	json_t *frames, *answer;
 	int32_t dims[3];
 	int rc;
 
-	rc = vfm_geometry_latent(&h->geometry, f->shape[0], f->shape[1], f->shape[2], dims, err);
-	if (rc < 0) {
-		json_decref(request);
+	if (vfm_geometry_latent(&h->geometry, f->shape[0], f->shape[1], f->shape[2], dims, err) < 0)
 		return VFM_EINPUT;
-	}
-	TRY(vfm_exec_call(s, request, &answer, err));
+	TRY(describe_frames(s, f, &frames, err));
+	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
 	rc = read_floats(
 		s, answer, "latent", 4, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]}, npy, data, err);
 	if (rc >= 0)
@@ -215,16 +208,12 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	const size_t bytes = (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3] * sizeof(float);
 	struct vfm_npy npy;
 	const void *data;
-	json_t *answer;
-	void *in;
+	json_t *in, *answer;
 	int rc;
 
-	TRY(vfm_exec_input(s, bytes, &in, err));
-	memcpy(in, latent, bytes);
-	TRY(vfm_exec_call(s,
-		json_pack("{s:o,s:I}", "latent", vfm_exec_describe(s, VFM_EXEC_F32, 4, shape), "frames",
-			(json_int_t)frames),
-		&answer, err));
+	TRY(vfm_exec_input(s, 0, latent, bytes, err));
+	TRY(vfm_exec_describe(s, VFM_EXEC_F32, 4, shape, &in, err));
+	TRY(vfm_exec_call(s, json_pack("{s:o,s:I}", "latent", in, "frames", (json_int_t)frames), &answer, err));
 	rc = vfm_outside_array(s, answer, "frames", 4, want, &npy, &data, err);
 	json_decref(answer);
 	if (rc >= 0 && npy.type != VFM_NPY_U8)
@@ -306,7 +295,7 @@ json_t *vfm_outside_show(
 		shown = describe_clip(v, rec, err);
 		return shown ? json_pack("{s:o,s:O}", "clip", shown, "record", rec) : NULL;
 	}
-	if (read_view(s, v, rec, &f, err) < 0)
+	if (read_view(s, v, rec, &f, err) < 0 || describe_frames(s, &f, &shown, err) < 0)
 		return NULL;
-	return json_pack("{s:o,s:O}", "frames", describe_frames(s, &f), "record", rec);
+	return json_pack("{s:o,s:O}", "frames", shown, "record", rec);
 }

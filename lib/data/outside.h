@@ -28,7 +28,7 @@ struct vfm_outside_frames { /* in the slot's input file */
 
 /* Reads all pictures of r into the slot's input.  With a geometry it keeps as many as the tokenizer takes for latent
  * frames that patch_t divides: the last ones are left out.  VFM_EINPUT: it takes none of so few, or they exceed
- * `max_bytes`. */
+ * 16 GiB. */
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err);
 

@@ -89,6 +89,13 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 	int rc;
 
 	*answer = NULL;
+	if (x->op & VFM_EXEC_ARRAY_OPS) {
+		rc = vfm_exec_spoil_output(s, err);
+		if (rc < 0) {
+			json_decref(request);
+			return rc;
+		}
+	}
 	json_object_set_new(request, "op", json_string(vfm_exec_op_name(x->op)));
 	json_object_set_new(request, "out", json_string(s->out_path));
 	pthread_mutex_lock(&x->lock);

@@ -7,7 +7,8 @@
  *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
  *	vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
  *	slot = vfm_exec_slot(x, worker);
- *	TRY(vfm_exec_input(slot, bytes, &frames, err));        // memory that the child reads as a file
+ *	TRY(vfm_exec_input(slot, 0, frames, bytes, err));      // to the file that the child reads
+ *	TRY(vfm_exec_describe(slot, dtype, ndim, shape, &o, err)); // {"path":…}, for a key of the request
  *	TRY(vfm_exec_call(slot, request, &answer, err));       // blocks until a child has answered
  *	TRY(vfm_exec_read_array(slot, answer, "latent", &a, err)); // what the child wrote
  *	vfm_exec_close(x);
@@ -82,14 +83,15 @@ void vfm_exec_make_slots(struct vfm_exec *x, int n);
 /* Slot i, 0 <= i < n.  Used by one thread at a time. */
 struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 
-/* Sets *data to `bytes` of zeroed or old memory that is the file of vfm_exec_in_path, valid until the next call of this
- * function on the slot.  VFM_EENV: no space. */
-int vfm_exec_input(struct vfm_exec_slot *s, size_t bytes, void **data, struct vfm_err *err);
+/* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
+ * first of them at 0.  VFM_EENV: no space. */
+int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
 const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
 
-/* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Takes
- * the reference of `request`.  The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children
- * died; VFM_EENV: children cannot be started any more. */
+/* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Before
+ * a child gets a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of
+ * `request`. The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV:
+ * children or files cannot be made any more. */
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
 
 enum vfm_exec_dtype { VFM_EXEC_U8, VFM_EXEC_F16, VFM_EXEC_BF16, VFM_EXEC_F32 };
@@ -111,8 +113,10 @@ struct vfm_exec_array {
 int vfm_exec_read_array(
 	struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_exec_array *a, struct vfm_err *err);
 
-/* {"path":…,"shape":[…],"dtype":…} of an input in the slot's `in` file; the caller owns it. */
-json_t *vfm_exec_describe(const struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape);
+/* Ends the slot's `in` file after the elements of the shape.  *o: {"path":…,"shape":[…],"dtype":…}; the caller owns it.
+ */
+int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape, json_t **o,
+	struct vfm_err *err);
 
 struct vfm_exec_stats {
 	int64_t requests, errors; /* answered or failed; of them: failed */

@@ -11,9 +11,7 @@
 struct vfm_exec_slot {
 	struct vfm_exec *x;
 	char *in_path, *out_path;
-	int in_fd; /* -1: not yet */
-	void *in;  /* mapping of in_path */
-	size_t in_bytes;
+	int in_fd; /* of in_path; -1: not yet */
 	void *out; /* copy of out_path */
 	size_t out_bytes;
 
@@ -89,6 +87,9 @@ int vfm_exec_depth(const struct vfm_exec *x);
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err);
 void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index);
 void vfm_exec_slot_release(struct vfm_exec_slot *s);
+/* Shortens `out` to a length that no array has, so that the array of an earlier request, or of a process that has died,
+ * is not taken for that of this one.  Creates the file if it is absent. */
+int vfm_exec_spoil_output(const struct vfm_exec_slot *s, struct vfm_err *err);
 
 /* The functions below are called with the pool's lock. */
 /* Returns whether the child can take requests of the queue. */

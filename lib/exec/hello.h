@@ -19,6 +19,8 @@ enum vfm_exec_op {
 	VFM_EXEC_TEXT_ENCODE = 8,
 	VFM_EXEC_ENCODE = 16,
 	VFM_EXEC_DECODE = 32,
+	/* whose answers have an array */
+	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE,
 };
 
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,25 +86,25 @@ static const char *choose_base(void)
 
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
 {
-	const char *base = choose_base();
-	char *path;
+	char *base = realpath(choose_base(), NULL), *path; /* absolute: a child may change its folder */
 
+	if (!base)
+		return vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", choose_base());
+	*dir = NULL;
 	sweep_payloads(base);
 	path = vfm_strfmt("%s/" PREFIX "XXXXXX", base);
-	if (!mkdtemp(path)) {
+	if (!mkdtemp(path))
 		vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", base);
-		free(path);
-		return VFM_EENV;
-	}
-	*lock_fd = lock_payloads(path, O_CREAT);
-	if (*lock_fd < 0) {
+	else if ((*lock_fd = lock_payloads(path, O_CREAT)) >= 0)
+		*dir = path;
+	else
 		vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
-		rmdir(path); /* needs no descriptor; sweep_payloads skips folders without a lock */
-		free(path);
-		return VFM_EENV;
-	}
-	*dir = path;
-	return 0;
+	free(base);
+	if (*dir)
+		return 0;
+	rmdir(path); /* needs no descriptor; sweep_payloads skips folders without a lock */
+	free(path);
+	return VFM_EENV;
 }
 
 /* ---- slots ---- */
@@ -118,17 +117,8 @@ void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index)
 	pthread_cond_init(&s->answered, NULL);
 }
 
-static void unmap_input(struct vfm_exec_slot *s)
-{
-	if (s->in)
-		munmap(s->in, s->in_bytes);
-	s->in = NULL;
-	s->in_bytes = 0;
-}
-
 void vfm_exec_slot_release(struct vfm_exec_slot *s)
 {
-	unmap_input(s);
 	if (s->in_fd >= 0)
 		close(s->in_fd);
 	vfm_big_free(s->out, s->out_bytes);
@@ -147,54 +137,90 @@ const char *vfm_exec_in_path(const struct vfm_exec_slot *s)
 	return s->in_path;
 }
 
-static int map_input(struct vfm_exec_slot *s, size_t bytes, struct vfm_err *err)
-{
-	int why;
-
-	if (s->in_fd < 0)
-		s->in_fd = open(s->in_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (s->in_fd < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", s->in_path);
-	/* reserved, so that a full tmpfs is an error here and no SIGBUS later */
-	while ((why = posix_fallocate(s->in_fd, 0, (off_t)bytes)) == EINTR)
-		;
-	errno = why;
-	if (why)
-		return vfm_fail_errno(err, VFM_EENV,
-			"no space for %zu bytes in '%s' (VFM_EXEC_TMP names another folder)", bytes, s->in_path);
-	s->in = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->in_fd, 0);
-	if (s->in == MAP_FAILED) {
-		s->in = NULL;
-		return vfm_fail_errno(err, VFM_EENV, "cannot map '%s'", s->in_path);
-	}
-	s->in_bytes = bytes;
-	return 0;
-}
-
-int vfm_exec_input(struct vfm_exec_slot *s, size_t bytes, void **data, struct vfm_err *err)
+/* Opens a file of the slot.  A child may have put something else in its place, which is removed: a link to a file of
+ * its own, a FIFO, a folder.  Returns a descriptor or a negative code. */
+static int open_payload(const char *path, struct vfm_err *err)
 {
 	struct stat st;
+	int fd;
 
-	/* The pages are reused: new ones cost more than the copy.  A child may have truncated its input. */
-	if (s->in && s->in_bytes == bytes && fstat(s->in_fd, &st) == 0 && (size_t)st.st_size >= bytes) {
-		*data = s->in;
-		return 0;
+	for (int attempt = 0; attempt < 2; attempt++) {
+		fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+		if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO && errno != EACCES)
+			break;
+		if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+		TRY(vfm_rm_rf(path, err));
 	}
-	unmap_input(s);
-	TRY(map_input(s, bytes ? bytes : 1, err));
-	if (ftruncate(s->in_fd, (off_t)s->in_bytes) != 0) /* the length of the file is that of the array */
-		return vfm_fail_errno(err, VFM_EENV, "cannot truncate '%s'", s->in_path);
-	*data = s->in;
+	vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
+	return VFM_EENV;
+}
+
+int vfm_exec_spoil_output(const struct vfm_exec_slot *s, struct vfm_err *err)
+{
+	int fd = open_payload(s->out_path, err), rc = 0;
+	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END), bad = size - 1;
+
+	if (fd < 0)
+		return fd;
+	/* Arrays have 2 or 4 bytes an element, or are frames of 3 bytes a pixel.  Most pages of the file stay, since
+	 * new ones would halve the throughput of large arrays. */
+	while (bad > 0 && (bad % 2 == 0 || bad % 3 == 0))
+		bad--;
+	if (size > 0 && ftruncate(fd, bad) != 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot truncate '%s'", s->out_path);
+	close(fd);
+	return rc;
+}
+
+/* Opens the input, also again after a child has removed or replaced it. */
+static int open_slot_input(struct vfm_exec_slot *s, struct vfm_err *err)
+{
+	if (s->in_fd >= 0 && vfm_is_same_file(s->in_fd, s->in_path))
+		return 0;
+	if (s->in_fd >= 0)
+		close(s->in_fd);
+	s->in_fd = open_payload(s->in_path, err);
+	return s->in_fd < 0 ? s->in_fd : 0;
+}
+
+/* The array is copied to the file: a child that truncates a mapped file would end this process.  The pages are reused,
+ * since new ones cost more than the copy. */
+int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err)
+{
+	if (at == 0)
+		TRY(open_slot_input(s, err));
+	for (size_t done = 0; done < bytes;) {
+		ssize_t n = pwrite(s->in_fd, (const char *)data + done, bytes - done, (off_t)(at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return vfm_fail_errno(
+				err, VFM_EENV, "cannot write '%s' (VFM_EXEC_TMP names another folder)", s->in_path);
+		done += (size_t)n;
+	}
 	return 0;
 }
 
-json_t *vfm_exec_describe(const struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape)
+int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape, json_t **o,
+	struct vfm_err *err)
 {
 	json_t *dims = json_array();
+	size_t bytes = dtypes[dtype].size;
 
-	for (int i = 0; i < ndim; i++)
+	for (int i = 0; i < ndim; i++) {
 		json_array_append_new(dims, json_integer(shape[i]));
-	return json_pack("{s:s,s:o,s:s}", "path", s->in_path, "shape", dims, "dtype", dtypes[dtype].name);
+		bytes *= (size_t)shape[i];
+	}
+	*o = json_pack("{s:s,s:o,s:s}", "path", s->in_path, "shape", dims, "dtype", dtypes[dtype].name);
+	if (ftruncate(s->in_fd, (off_t)bytes) == 0)
+		return 0;
+	json_decref(*o);
+	*o = NULL;
+	return vfm_fail_errno(err, VFM_EENV, "cannot truncate '%s'", s->in_path);
 }
 
 /* ---- arrays of answers ---- */
@@ -237,7 +263,9 @@ static int read_output(struct vfm_exec_slot *s, size_t bytes, const char *key, s
 
 	if (fd < 0)
 		return vfm_fail_errno(err, VFM_EINPUT, "the child wrote no %s: '%s'", key, s->out_path);
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != bytes)
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		rc = vfm_fail(err, VFM_EINPUT, "%s: '%s' is no regular file", key, s->out_path);
+	else if ((size_t)st.st_size != bytes)
 		rc = vfm_fail(err, VFM_EINPUT, "%s: the file has %lld bytes, its shape and dtype say %zu", key,
 			(long long)st.st_size, bytes);
 	if (rc == 0 && s->out_bytes < bytes) {

@@ -23,9 +23,10 @@
 
 /* ---- the child ---- */
 
-static const char hello_text[] = "{\"vfm_exec\":1,\"name\":\"toy\",\"version\":\"1.0\",\"sha256\":"
-				 "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\","
-				 "\"capabilities\":[\"score\",\"sing\"],\"batch\":%d,\"input\":{\"kind\":\"clip\"}}\n";
+static const char hello_text[] =
+	"{\"vfm_exec\":1,\"name\":\"toy\",\"version\":\"1.0\",\"sha256\":"
+	"\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\","
+	"\"capabilities\":[\"score\",\"embed\",\"sing\"],\"batch\":%d,\"input\":{\"kind\":\"clip\"}}\n";
 
 static void copy_array(const json_t *in, const char *out)
 {
@@ -37,6 +38,29 @@ static void copy_array(const json_t *in, const char *out)
 		fwrite(block, 1, n, b);
 	fclose(a);
 	fclose(b);
+}
+
+/* What a bad child does to the file of its array instead of writing it, or to that of its input. */
+static void spoil_files(const char *what, const char *in, const char *out)
+{
+	char path[4200];
+
+	if (!strcmp(what, "link") || !strcmp(what, "fifo") || !strcmp(what, "folder"))
+		unlink(out);
+	if (!strcmp(what, "link"))
+		assert_int_equal(symlink("/dev/null", out), 0);
+	if (!strcmp(what, "fifo"))
+		assert_int_equal(mkfifo(out, 0600), 0);
+	if (!strcmp(what, "folder")) {
+		snprintf(path, sizeof(path), "%s/file", out);
+		assert_int_equal(mkdir(out, 0700) + mkdir(path, 0700), 0);
+	}
+	if (!strcmp(what, "hide"))
+		assert_int_equal(chmod(out, 0), 0);
+	if (!strcmp(what, "cut"))
+		assert_int_equal(truncate(in, 0), 0);
+	if (!strcmp(what, "drop"))
+		assert_int_equal(unlink(in), 0);
 }
 
 /* Answers a request as its key "do" says. */
@@ -67,8 +91,9 @@ static void answer_request(const json_t *r)
 	}
 	if (!strcmp(what, "array"))
 		copy_array(json_object_get(r, "frames"), out);
+	spoil_files(what, json_string_value(json_object_get(json_object_get(r, "frames"), "path")), out);
 	printf("{\"id\":%lld,\"n\":%lld", (long long)id, (long long)n);
-	if (!strcmp(what, "array"))
+	if (json_object_get(r, "frames"))
 		printf(",\"latent\":{\"shape\":[%lld,2],\"dtype\":\"uint8\"}", (long long)n / 2);
 	printf("}\n");
 	if (!strcmp(what, "twice"))
@@ -369,28 +394,73 @@ static void test_start(void **state)
 	free((char *)(uintptr_t)o.command);
 }
 
+static int ask_array(struct vfm_exec_slot *slot, const char *what, const void *in, size_t n, struct vfm_exec_array *out)
+{
+	json_t *a, *frames;
+	int rc;
+
+	OK(vfm_exec_input(slot, 0, in, n, &err));
+	OK(vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)n}, &frames, &err));
+	OK(vfm_exec_call(slot, json_pack("{s:s,s:I,s:o}", "do", what, "n", (json_int_t)n, "frames", frames), &a, &err));
+	rc = vfm_exec_read_array(slot, a, "latent", out, &err);
+	json_decref(a);
+	return rc;
+}
+
+/* An array of an earlier request is never taken for that of this one.  What a child leaves in place of a file fails no
+ * later request.  The folder is absolute. */
+static void test_bad_files(void **state)
+{
+	static const char *const wrong[] = {"ok", "link", "fifo", "folder", "hide", "ok"},
+				 *const in[] = {"cut", "drop"};
+	struct vfm_exec *x;
+	struct vfm_exec_slot *slot;
+	struct vfm_exec_array out;
+
+	(void)state;
+	setenv("VFM_EXEC_TMP", "..", 1);
+	x = open_toy("none", 1, &(struct vfm_exec_opts){.capability = "embed"});
+	unsetenv("VFM_EXEC_TMP");
+	slot = vfm_exec_slot(x, 0);
+	assert_int_equal(vfm_exec_in_path(slot)[0], '/');
+	for (int i = 0; i < 6; i++) {
+		OK(ask_array(slot, "array", "abcdef", 6, &out));
+		assert_memory_equal(out.data, "abcdef", 6);
+		assert_int_equal(ask_array(slot, wrong[i], "ghijkl", 6, &out), VFM_EINPUT);
+	}
+	for (int i = 0; i < 2; i++) {
+		ask_array(slot, in[i], "ghijkl", 6, &out);
+		OK(ask_array(slot, "array", "uvwxyz", 6, &out));
+		assert_memory_equal(out.data, "uvwxyz", 6);
+	}
+	assert_int_equal(vfm_exec_stats(x).restarts, 0);
+	vfm_exec_close(x);
+}
+
 static void test_arrays(void **state)
 {
 	const size_t sizes[] = {10, 2, 5 << 20, 64};
-	struct vfm_exec *x = open_toy("none", 1, NULL);
+	struct vfm_exec *x = open_toy("none", 1, &(struct vfm_exec_opts){.capability = "embed"});
 	struct vfm_exec_slot *slot = vfm_exec_slot(x, 0);
 	struct vfm_exec_array out;
-	json_t *a, *r;
+	json_t *a, *r, *frames;
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++) {
-		unsigned char *in;
+		unsigned char *in = vfm_malloc(sizes[i]);
 
-		OK(vfm_exec_input(slot, sizes[i], (void **)&in, &err));
 		for (size_t k = 0; k < sizes[i]; k++)
 			in[k] = (unsigned char)(k * 7 + i);
-		r = json_pack("{s:s,s:I,s:o}", "do", "array", "n", (json_int_t)sizes[i], "frames",
-			vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)sizes[i]}));
+		OK(vfm_exec_input(slot, 0, in, sizes[i] / 3, &err));
+		OK(vfm_exec_input(slot, sizes[i] / 3, in + sizes[i] / 3, sizes[i] - sizes[i] / 3, &err));
+		OK(vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)sizes[i]}, &frames, &err));
+		r = json_pack("{s:s,s:I,s:o}", "do", "array", "n", (json_int_t)sizes[i], "frames", frames);
 		OK(vfm_exec_call(slot, r, &a, &err));
 		OK(vfm_exec_read_array(slot, a, "latent", &out, &err));
 		assert_int_equal(out.ndim, 2);
 		assert_int_equal(out.count, sizes[i]);
 		assert_memory_equal(out.data, in, sizes[i]);
+		free(in);
 		assert_int_equal(vfm_exec_read_array(slot, a, "frames", &out, &err), VFM_EINPUT);
 		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("float32"));
 		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
@@ -623,6 +693,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_surplus),
 		cmocka_unit_test(test_start),
 		cmocka_unit_test(test_arrays),
+		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_killed_children),
 		cmocka_unit_test(test_batches),
