@@ -16,6 +16,7 @@
 #define MAX_EMPTY_RUNS 3
 #define STDERR_LINE    4096 /* of a forwarded line */
 #define STDERR_KIB     64   /* KiB of stderr that are read at a time */
+#define MAX_LAST_READS 8    /* more than the pipe holds */
 
 extern char **environ;
 
@@ -24,7 +25,7 @@ extern char **environ;
 /* The i-th GPU of those that this process may use; the children share them in turn.  NULL: none is known. */
 static char *choose_gpu(int i)
 {
-	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	const char *list = getenv("CUDA_VISIBLE_DEVICES"), *p;
 	char path[32];
 	int n = 0;
 
@@ -33,13 +34,18 @@ static char *choose_gpu(int i)
 			n++;
 		return n ? vfm_strfmt("CUDA_VISIBLE_DEVICES=%d", i % n) : NULL;
 	}
-	if (!*list)
+	for (p = list; *p; p += strcspn(p, ",")) { /* "0,1," has two */
+		p += strspn(p, ",");
+		n += *p != 0;
+	}
+	if (n == 0)
 		return NULL;
-	for (const char *p = list; *p; p++)
-		n += *p == ',';
-	for (i %= n + 1; i > 0; i--)
-		list = strchr(list, ',') + 1;
-	return vfm_strfmt("CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
+	p = list + strspn(list, ",");
+	for (i %= n; i > 0; i--) {
+		p += strcspn(p, ",");
+		p += strspn(p, ",");
+	}
+	return vfm_strfmt("CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(p, ","), p);
 }
 
 static bool sets_same_variable(const char *a, const char *b)
@@ -96,6 +102,12 @@ static int start_child(struct vfm_exec_child *c, struct vfm_err *err)
 	return 0;
 }
 
+/* For messages: the name of the command, later that of the hello. */
+static const char *child_name(const struct vfm_exec_child *c)
+{
+	return c->greeted ? c->x->hello.name : c->x->name;
+}
+
 /* ---- states; with the lock ---- */
 
 /* Adds the time since the last change to the totals. */
@@ -140,7 +152,8 @@ static void remove_flight(struct vfm_exec_child *c, int i)
 
 /* ---- faults ---- */
 
-/* The requests in flight go back to the front of the queue, or fail if too many children died with them. */
+/* The requests in flight go back to the front of the queue, each to be sent alone.  One that children died with fails,
+ * but only after a death for which no other request can be the cause. */
 static void return_flight(struct vfm_exec_child *c, const char *why)
 {
 	struct vfm_exec *x = c->x;
@@ -149,12 +162,13 @@ static void return_flight(struct vfm_exec_child *c, const char *why)
 	for (int i = c->n_flight - 1; i >= 0; i--) {
 		struct vfm_exec_slot *s = c->flight[i];
 
-		if (++s->deaths > x->o.retries) {
-			vfm_fail(&err, VFM_EINPUT, "%s: %d processes failed on this record; the last %s", x->hello.name,
-				s->deaths, why);
+		if (++s->deaths > x->o.retries && !s->shared) {
+			vfm_fail(&err, VFM_EINPUT, "%s: %d process%s failed on this record; the last %s", x->hello.name,
+				s->deaths, s->deaths == 1 ? "" : "es", why);
 			vfm_exec_finish(s, VFM_EINPUT, NULL, &err);
 			continue;
 		}
+		s->suspect = true;
 		s->next = x->head;
 		if (!x->head)
 			x->tail = &s->next;
@@ -184,7 +198,7 @@ static void drop_process(struct vfm_exec_child *c, const char *why)
 	return_flight(c, why);
 	c->empty_runs = fruitless ? c->empty_runs + 1 : 0;
 	if (!x->hello_json || c->empty_runs >= MAX_EMPTY_RUNS) {
-		vfm_fail(&err, VFM_EENV, "%s: child %d %s%s%s", x->name, c->index, why, colon, c->last_line);
+		vfm_fail(&err, VFM_EENV, "%s: child %d %s%s%s", child_name(c), c->index, why, colon, c->last_line);
 		vfm_exec_give_up(x, &err);
 	} else {
 		x->stats.restarts++;
@@ -193,13 +207,13 @@ static void drop_process(struct vfm_exec_child *c, const char *why)
 	goes_on = !x->failed && !x->closing;
 	pthread_mutex_unlock(&x->lock);
 	if (goes_on)
-		vfm_warn("%s[%d] %s%s%s; starting another", x->name, c->index, why, colon, c->last_line);
+		vfm_warn("%s[%d] %s%s%s; starting another", child_name(c), c->index, why, colon, c->last_line);
 }
 
 /* Ends the run, since another process would do the same. */
 static void refuse_child(struct vfm_exec_child *c, struct vfm_err *err)
 {
-	vfm_err_context(err, "%s: child %d", c->x->name, c->index);
+	vfm_err_context(err, "%s: child %d", child_name(c), c->index);
 	pthread_mutex_lock(&c->x->lock);
 	vfm_exec_give_up(c->x, err);
 	pthread_mutex_unlock(&c->x->lock);
@@ -213,7 +227,7 @@ static void forward_line(struct vfm_exec_child *c, const char *line, size_t n)
 		n--;
 	if (n == 0)
 		return;
-	vfm_info("%s[%d]: %.*s", c->x->name, c->index, (int)n, line);
+	vfm_error("%s[%d]: %.*s", child_name(c), c->index, (int)n, line); /* also with -q */
 	snprintf(c->last_line, sizeof(c->last_line), "%.*s", (int)n, line);
 }
 
@@ -266,7 +280,7 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 	while (x->head && n < room) {
 		struct vfm_exec_slot *s = x->head;
 
-		if (s->deaths && c->n_flight + n)
+		if (s->suspect && c->n_flight + n)
 			break;
 		x->head = s->next;
 		if (!x->head)
@@ -274,8 +288,9 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 		x->n_queued--;
 		s->next = NULL;
 		s->clock = now;
+		s->shared = false;
 		taken[n++] = s;
-		if (s->deaths) {
+		if (s->suspect) {
 			c->alone = true;
 			break;
 		}
@@ -284,6 +299,8 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 		x->n_idle -= n > 0;
 	for (int i = 0; i < n; i++)
 		c->flight[c->n_flight++] = taken[i];
+	for (int i = 0; i < c->n_flight && c->n_flight > 1; i++)
+		c->flight[i]->shared = true;
 	vfm_exec_wake_one(x);
 	return n;
 }
@@ -293,6 +310,8 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 static void queue_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken, int n)
 {
 	for (int i = 0; i < n; i++) {
+		if (taken[i]->suspect && (c->x->op & VFM_EXEC_ARRAY_OPS))
+			vfm_exec_spoil_output(taken[i], NULL); /* an error leaves no more than this request's array */
 		if (i + 1 < n && (i + 1) % c->x->hello.batch != 0)
 			json_object_set_new(taken[i]->request, "more", json_true());
 		else
@@ -339,63 +358,142 @@ static int take_hello(struct vfm_exec_child *c, json_t *o, struct vfm_err *err)
 		pthread_cond_broadcast(&x->hello_came);
 	}
 	rc = json_equal(x->hello_json, o) ? 0 : VFM_EUSAGE;
-	if (rc == 0)
+	if (rc == 0) {
+		c->greeted = true;
 		set_ready(c);
+	}
 	pthread_mutex_unlock(&x->lock);
 	return rc == 0 ? 0
 		       : vfm_fail(err, VFM_EUSAGE, "its hello differs from that of another child: '%s %s'", hello.name,
 				 hello.version);
 }
 
-/* Returns NULL, or what is wrong with the answer.  Takes the reference of o. */
-static const char *take_answer(struct vfm_exec_child *c, json_t *o)
+/* Finishes the i-th request in flight; takes the reference of `answer`. */
+static void finish_flight(struct vfm_exec_child *c, int i, int rc, json_t *answer, const struct vfm_err *err)
 {
-	const json_t *id = json_object_get(o, "id"), *error = json_object_get(o, "error");
-	struct vfm_exec *x = c->x;
-	struct vfm_exec_slot *s;
-	struct vfm_err err;
+	struct vfm_exec_slot *s = c->flight[i];
 	double now = vfm_now();
-	const char *why;
-	int i = 0;
 
-	while (i < c->n_flight && !(json_is_integer(id) && json_integer_value(id) == c->flight[i]->id))
-		i++;
-	if (i == c->n_flight) {
-		why = json_is_integer(id) ? "answered a request that was not in flight"
-					  : "gave an answer without an id";
-		json_decref(o);
-		return why;
-	}
-	s = c->flight[i];
-	pthread_mutex_lock(&x->lock);
+	pthread_mutex_lock(&c->x->lock);
 	remove_flight(c, i);
 	for (; i < c->n_flight; i++) /* those sent later begin their time now */
 		c->flight[i]->clock = now;
 	c->answered = true;
 	c->empty_runs = 0;
+	vfm_exec_finish(s, rc, answer, err);
+	pthread_mutex_unlock(&c->x->lock);
+}
+
+/* Returns the index of a request in flight, or -1. */
+static int find_flight(const struct vfm_exec_child *c, json_int_t id)
+{
+	for (int i = 0; i < c->n_flight; i++)
+		if (c->flight[i]->id == id)
+			return i;
+	return -1;
+}
+
+/* Describes an answer to no request in flight.  A second answer to an earlier request is no fault of those in flight,
+ * unless one of them meets it again. */
+static const char *refuse_answer(struct vfm_exec_child *c, const json_t *id)
+{
+	for (int i = 0; i < c->n_flight && json_is_integer(id); i++)
+		if (!c->flight[i]->suspect && json_integer_value(id) < c->flight[i]->id)
+			c->flight[i]->shared = true;
+	return json_is_integer(id) ? "answered a request that was not in flight" : "gave an answer without an id";
+}
+
+/* Returns NULL, or what is wrong with the answer.  Takes the reference of o. */
+static const char *take_answer(struct vfm_exec_child *c, json_t *o)
+{
+	const json_t *id = json_object_get(o, "id"), *error = json_object_get(o, "error");
+	int i = json_is_integer(id) ? find_flight(c, json_integer_value(id)) : -1;
+	struct vfm_err err;
+	const char *why;
+
+	if (i < 0) {
+		why = refuse_answer(c, id);
+		json_decref(o);
+		return why;
+	}
 	if (error && !json_is_null(error)) {
 		const char *text = json_string_value(error);
 
-		vfm_fail(&err, VFM_EINPUT, "%s: %s", x->hello.name, text ? text : "an error without text");
-		vfm_exec_finish(s, VFM_EINPUT, NULL, &err);
+		vfm_fail(&err, VFM_EINPUT, "%s: %s", c->x->hello.name, text ? text : "an error without text");
 		json_decref(o);
+		finish_flight(c, i, VFM_EINPUT, NULL, &err);
 	} else {
-		vfm_exec_finish(s, 0, o, NULL);
+		finish_flight(c, i, 0, o, NULL);
 	}
-	pthread_mutex_unlock(&x->lock);
+	return NULL;
+}
+
+/* Returns the request in flight whose id begins the line, {"id":N, or -1. */
+static int flight_of_line(const struct vfm_exec_child *c, const char *line, size_t n)
+{
+	static const char *const before[] = {"{", "\"id\"", ":"};
+	size_t at = 0, digits;
+	char number[24];
+
+	for (int i = 0; i < 3; i++) {
+		size_t len = strlen(before[i]);
+
+		while (at < n && (line[at] == ' ' || line[at] == '\t'))
+			at++;
+		if (n - at < len || memcmp(line + at, before[i], len) != 0)
+			return -1;
+		at += len;
+	}
+	snprintf(number, sizeof(number), "%.*s", (int)(n - at < 23 ? n - at : 23), line + at);
+	at = strspn(number, " \t");
+	digits = strspn(number + at, "0123456789");
+	return digits && number[at + digits] && strchr(" \t,}", number[at + digits])
+		? find_flight(c, strtoll(number + at, NULL, 10))
+		: -1;
+}
+
+enum { MAX_QUOTE = 60, MAX_REASON = 160 };
+
+/* The first bytes of a text, in printable ASCII: it may be cut within a character or be no text at all. */
+static void quote_text(char *dst, size_t max, const char *text, size_t n)
+{
+	size_t k = 0;
+
+	for (; k < n && k < max; k++)
+		dst[k] = text[k] < ' ' || text[k] > '~' ? '?' : text[k];
+	strcpy(dst + k, k < n ? "..." : "");
+}
+
+/* A line that is no JSON object fails the request that it names, or else the process.  `reason` is the parser's. */
+static const char *refuse_child_line(struct vfm_exec_child *c, const char *line, size_t n, const char *reason)
+{
+	int i = c->ready ? flight_of_line(c, line, n) : -1;
+	char quoted[MAX_QUOTE + 4], plain[MAX_REASON + 4];
+	const char *colon = *reason ? ": " : "";
+	struct vfm_err err;
+
+	quote_text(quoted, MAX_QUOTE, line, n);
+	quote_text(plain, MAX_REASON, reason, strlen(reason));
+	snprintf(c->fault, sizeof(c->fault), "wrote a line that is no JSON object: '%s'%s%s", quoted, colon, plain);
+	if (i < 0)
+		return c->fault;
+	vfm_fail(
+		&err, VFM_EINPUT, "%s: the answer is no JSON object: '%s'%s%s", c->x->hello.name, quoted, colon, plain);
+	finish_flight(c, i, VFM_EINPUT, NULL, &err);
 	return NULL;
 }
 
 /* Returns NULL, or what is wrong.  A hello that is refused ends the pool. */
 static const char *take_line(struct vfm_exec_child *c, const char *line, size_t n)
 {
+	json_error_t parsed = {0};
+	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &parsed);
 	struct vfm_err err = {0};
-	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
 	int rc;
 
 	if (!json_is_object(o)) {
 		json_decref(o);
-		return "wrote a line that is no JSON object";
+		return refuse_child_line(c, line, n, parsed.text);
 	}
 	if (c->ready)
 		return take_answer(c, o);
@@ -458,8 +556,8 @@ static double child_deadline(const struct vfm_exec_child *c)
 	return until;
 }
 
-/* Waits up to 1 s for the end of a child that has closed its stdout, which tells more. */
-static void describe_end(struct vfm_exec_child *c, char *why, size_t size)
+/* Describes the end of a child that has closed a pipe: its wait status, if that comes within 1 s, or else `closed`. */
+static void describe_end(struct vfm_exec_child *c, const char *closed, char *why, size_t size)
 {
 	struct timespec slice = {.tv_nsec = 5000000};
 	int status;
@@ -472,7 +570,19 @@ static void describe_end(struct vfm_exec_child *c, char *why, size_t size)
 		}
 		nanosleep(&slice, NULL);
 	}
-	snprintf(why, size, "closed its stdout");
+	snprintf(why, size, "%s", closed);
+}
+
+/* Reads the answers that a child wrote before its end, of which another process may hold the pipe open. */
+static const char *read_last_answers(struct vfm_exec_child *c)
+{
+	struct pollfd out = {.fd = c->p.out, .events = POLLIN};
+	const char *why = NULL;
+	bool end = false;
+
+	for (int i = 0; i < MAX_LAST_READS && !why && !end && poll(&out, 1, 0) > 0; i++)
+		why = read_answers(c, &end);
+	return why;
 }
 
 static void check_lateness(struct vfm_exec_child *c)
@@ -490,26 +600,42 @@ static void check_lateness(struct vfm_exec_child *c)
 
 static int wait_ms(const struct vfm_exec_child *c)
 {
-	double left = child_deadline(c) - vfm_now();
+	double left = child_deadline(c) - vfm_now(), most = c->p.pidfd < 0 ? 1 : 3600;
 
-	return left <= 0 ? 0 : left > 3600 ? 3600 * 1000 : (int)(left * 1000) + 1;
+	return left <= 0 ? 0 : left > most ? (int)most * 1000 : (int)(left * 1000) + 1;
+}
+
+/* Returns NULL, or a text for a child that has ended or closed a pipe.  `fds` are those of serve_child. */
+static const char *find_end(struct vfm_exec_child *c, const struct pollfd *fds, bool end_of_stdout)
+{
+	int status;
+
+	if (end_of_stdout)
+		return "closed its stdout";
+	if (fds[3].revents & POLLOUT && !write_requests(c))
+		return "closed its stdin";
+	if (fds[3].revents & ~POLLOUT)
+		return "closed its stdin";
+	/* A descendant of the child may hold its pipes open. */
+	return fds[4].revents || (c->p.pidfd < 0 && vfm_process_has_ended(&c->p, &status)) ? "ended" : NULL;
 }
 
 /* Waits for the child or for requests, and handles what has come. */
 static void serve_child(struct vfm_exec_child *c)
 {
-	struct pollfd fds[4] = {
+	struct pollfd fds[5] = {
 		{.fd = c->wake, .events = POLLIN},
 		{.fd = c->p.out, .events = POLLIN},
 		{.fd = c->p.err_fd, .events = POLLIN},
-		{.fd = c->sent < c->to.len ? c->p.in : -1, .events = POLLOUT},
+		{.fd = c->p.in, .events = c->sent < c->to.len ? POLLOUT : 0}, /* and POLLERR */
+		{.fd = c->p.pidfd, .events = POLLIN},
 	};
-	const char *why = NULL;
+	const char *why = NULL, *ended;
 	char text[96] = "";
 	uint64_t ignored;
 	bool end = false;
 
-	if (poll(fds, 4, wait_ms(c)) < 0)
+	if (poll(fds, 5, wait_ms(c)) < 0)
 		return; /* EINTR */
 	if (fds[0].revents && read(c->wake, &ignored, sizeof(ignored)) < 0 && errno != EAGAIN)
 		return;
@@ -517,11 +643,13 @@ static void serve_child(struct vfm_exec_child *c)
 		read_stderr(c);
 	if (fds[1].revents)
 		why = read_answers(c, &end);
-	if (!why && !end && fds[3].revents && !write_requests(c))
-		end = true;
-	if (end) {
-		describe_end(c, text, sizeof(text));
-		why = c->from.len ? "ended in the middle of a line" : text;
+	ended = why ? NULL : find_end(c, fds, end);
+	if (ended) {
+		if (!end)
+			why = read_last_answers(c);
+		describe_end(c, ended, text, sizeof(text));
+		if (!why)
+			why = c->from.len ? "ended in the middle of a line" : text;
 	}
 	if (why)
 		drop_process(c, why);
@@ -556,11 +684,11 @@ static void end_child(struct vfm_exec_child *c, bool at_once)
 	vfm_process_kill(&c->p);
 	vfm_process_describe(status, how, sizeof(how));
 	if (!ended && !at_once)
-		vfm_warn("%s[%d] did not end within %d s after the end of its stdin", c->x->name, c->index, END_S);
+		vfm_warn("%s[%d] did not end within %d s after the end of its stdin", child_name(c), c->index, END_S);
 	else if (ended && status && !at_once)
-		vfm_warn("%s[%d] %s after the end of its stdin", c->x->name, c->index, how);
+		vfm_warn("%s[%d] %s after the end of its stdin", child_name(c), c->index, how);
 	if (surplus && !at_once)
-		vfm_warn("%s[%d] gave more answers than there were requests", c->x->name, c->index);
+		vfm_warn("%s[%d] gave more answers than there were requests", child_name(c), c->index);
 }
 
 /* Fails what is left in flight when the pool gives up. */
@@ -597,7 +725,7 @@ void *vfm_exec_child_main(void *arg)
 			continue;
 		}
 		if (n && !write_requests(c))
-			vfm_buf_clear(&c->to), c->sent = 0; /* the end of its stdout tells why */
+			vfm_buf_clear(&c->to), c->sent = 0; /* serve_child finds out why */
 		serve_child(c);
 	}
 	pthread_mutex_lock(&x->lock);

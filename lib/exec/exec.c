@@ -24,7 +24,7 @@ int vfm_exec_depth(const struct vfm_exec *x)
 
 bool vfm_exec_has_room(const struct vfm_exec_child *c)
 {
-	if (!c->ready || c->alone || !c->x->head || (c->x->head->deaths && c->n_flight))
+	if (!c->ready || c->alone || !c->x->head || (c->x->head->suspect && c->n_flight))
 		return false;
 	/* A busy child gets full batches: single requests would become batches of one. */
 	return c->n_flight == 0 ||
@@ -102,6 +102,7 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 	s->request = request;
 	s->answer = NULL;
 	s->deaths = 0;
+	s->suspect = s->shared = false;
 	s->done = false;
 	s->next = NULL;
 	s->queued = vfm_now();
@@ -129,21 +130,33 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 
 /* ---- opening ---- */
 
-/* "python3 /opt/vae.py --x" -> "vae.py": the last component of the first word that names a file of a program. */
+static const char *last_component(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_interpreter(const char *name)
+{
+	return !strcmp(name, "sh") || !strcmp(name, "bash") || !strcmp(name, "dash") || !strncmp(name, "python", 6);
+}
+
+/* "env A=b python3 /opt/vae.py --x" -> "vae.py": the last component of the first word that names a program, or the
+ * script of an interpreter.  Without one: the first word. */
 static char *name_command(char *const *argv, bool shell, const char *command)
 {
-	const char *word = argv[0], *slash;
+	char *const *word = argv;
 
 	if (shell)
 		return vfm_strfmt("%.40s", command);
-	for (int i = 1; argv[i] && (strstr(argv[0], "python") || strstr(argv[0], "sh")); i++) {
-		if (argv[i][0] == '-')
-			continue;
-		word = argv[i];
-		break;
-	}
-	slash = strrchr(word, '/');
-	return vfm_strdup(slash ? slash + 1 : word);
+	if (!strcmp(last_component(*word), "env"))
+		for (word++; *word && (**word == '-' || strchr(*word, '='));)
+			word++;
+	if (*word && is_interpreter(last_component(*word)) && word[1] && strcmp(word[1], "-c") != 0)
+		for (word++; *word && **word == '-';)
+			word++;
+	return vfm_strdup(last_component(*word ? *word : argv[0]));
 }
 
 static int make_argv(struct vfm_exec *x, struct vfm_err *err)
@@ -166,7 +179,7 @@ static int start_children(struct vfm_exec *x, struct vfm_err *err)
 {
 	x->children = vfm_calloc((size_t)x->o.children, sizeof(*x->children));
 	for (int i = 0; i < x->o.children; i++) {
-		x->children[i] = (struct vfm_exec_child){.x = x, .index = i, .p = {.in = -1, .out = -1, .err_fd = -1}};
+		x->children[i] = (struct vfm_exec_child){.x = x, .index = i, .p = VFM_PROCESS_NONE};
 		x->children[i].wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	}
 	for (int i = 0; i < x->o.children; i++)

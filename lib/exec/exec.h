@@ -14,7 +14,8 @@
  *	vfm_exec_close(x);
  *
  * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
- * in a child; a request in whose presence `retries` + 1 children died fails, and only that request.
+ * in a child; a request with which `retries` + 1 children died, the last of them alone with it, fails, and only that
+ * request.
  *
  * One thread for each child moves the lines.  No child outlives the process, also if it is killed: a guardian process
  * kills the children's process groups and removes the folder when it sees the end of the parent.

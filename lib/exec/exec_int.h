@@ -19,6 +19,8 @@ struct vfm_exec_slot {
 	json_t *request, *answer;
 	int64_t id;
 	int deaths;    /* of children that had it in flight */
+	bool suspect;  /* a child has died with it: it is sent alone */
+	bool shared;   /* other requests were in flight with it: a death may be theirs */
 	double queued; /* when it was put into the queue */
 	double clock;  /* when its time limit began */
 	int rc;
@@ -35,6 +37,7 @@ struct vfm_exec_child {
 	int wake; /* eventfd */
 	struct vfm_process p;
 	double started;
+	bool greeted;      /* it has said hello, this process or one before */
 	bool answered;     /* this process has answered a request */
 	int empty_runs;    /* processes in a row that ended without a request or an answer */
 	struct vfm_buf to; /* lines for its stdin; the first `sent` bytes are written */
@@ -42,6 +45,7 @@ struct vfm_exec_child {
 	struct vfm_buf from;     /* the incomplete line of its stdout */
 	struct vfm_buf err_text; /* of its stderr */
 	char last_line[256];     /* the last line of its stderr */
+	char fault[384];         /* of its last line */
 
 	/* guarded by the pool's lock */
 	bool ready;                    /* it has said hello */
@@ -55,7 +59,7 @@ struct vfm_exec_child {
 struct vfm_exec {
 	struct vfm_exec_opts o;
 	char **argv;
-	char *name; /* for messages: the command, later the child's name */
+	char *name; /* of the command, for messages before the hello */
 	unsigned op;
 	struct vfm_guardian guardian;
 	char *dir;

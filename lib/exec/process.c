@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,8 +37,10 @@ static void guard(int fd, const char *dir)
 			if (groups[i] == note.group)
 				groups[i--] = groups[--n];
 	}
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		kill(-groups[i], SIGKILL);
+		kill(groups[i], SIGKILL); /* the leader may have joined another group */
+	}
 	execl("/bin/rm", "rm", "-rf", "--", dir, (char *)NULL);
 	_exit(1);
 }
@@ -138,7 +141,7 @@ int vfm_process_start(struct vfm_process *p, char *const *argv, char *const *env
 {
 	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}, why = 0;
 
-	*p = (struct vfm_process){.in = -1, .out = -1, .err_fd = -1};
+	*p = VFM_PROCESS_NONE;
 	for (int i = 0; i < 3 && !why; i++)
 		why = pipe2(pipes[i], O_CLOEXEC) != 0 ? errno : 0;
 	if (!why)
@@ -157,6 +160,7 @@ int vfm_process_start(struct vfm_process *p, char *const *argv, char *const *env
 		errno = why;
 		return vfm_fail_errno(err, VFM_EUSAGE, "cannot start '%s'", argv[0]);
 	}
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 	fcntl(p->in, F_SETPIPE_SZ, PIPE_BYTES); /* a limit of the system may refuse it: then it stays smaller */
 	fcntl(p->out, F_SETPIPE_SZ, PIPE_BYTES);
 	fcntl(p->in, F_SETFL, O_NONBLOCK);
@@ -181,12 +185,14 @@ int vfm_process_kill(struct vfm_process *p)
 
 	if (p->pid > 0) {
 		kill(-p->pid, SIGKILL);
+		kill(p->pid, SIGKILL); /* it may have joined another group */
 		while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 			;
 	}
 	close_fd(&p->in);
 	close_fd(&p->out);
 	close_fd(&p->err_fd);
+	close_fd(&p->pidfd);
 	p->pid = 0;
 	return status;
 }

@@ -63,6 +63,15 @@ static void spoil_files(const char *what, const char *in, const char *out)
 		assert_int_equal(unlink(in), 0);
 }
 
+/* Leaves a process that holds the pipes open. */
+static void leave_sleeper(void)
+{
+	if (fork() == 0) {
+		sleep(1000);
+		_exit(0);
+	}
+}
+
 /* Answers a request as its key "do" says. */
 static void answer_request(const json_t *r)
 {
@@ -74,7 +83,15 @@ static void answer_request(const json_t *r)
 		abort();
 	if (!strcmp(what, "exit"))
 		exit(0);
-	if (!strcmp(what, "hang"))
+	if (!strcmp(what, "forkdie")) {
+		leave_sleeper();
+		_exit(5);
+	}
+	if (!strcmp(what, "closein"))
+		close(0);
+	if (!strcmp(what, "regroup"))
+		setpgid(0, getpgid(getppid()));
+	if (!strcmp(what, "hang") || !strcmp(what, "closein") || !strcmp(what, "regroup"))
 		sleep(1000);
 	if (!strcmp(what, "garbage"))
 		printf("Loading weights: 10%%\n");
@@ -87,6 +104,10 @@ static void answer_request(const json_t *r)
 	}
 	if (!strcmp(what, "error")) {
 		printf("{\"id\":%lld,\"error\":\"no face\"}\n", (long long)id);
+		return;
+	}
+	if (!strcmp(what, "nan")) {
+		printf("{\"id\":%lld,\"n\":NaN}\n", (long long)id);
 		return;
 	}
 	if (!strcmp(what, "array"))
@@ -112,11 +133,19 @@ static int be_child(int argc, char **argv)
 	}
 	if (!strcmp(fault, "mute"))
 		sleep(1000);
-	if (!strcmp(fault, "grandchild") && fork() == 0) {
+	if (!strcmp(fault, "forkdead")) {
+		leave_sleeper();
+		return 3;
+	}
+	if (!strcmp(fault, "regroup"))
+		setpgid(0, getpgid(getppid()));
+	if (!strcmp(fault, "regroup") || (!strcmp(fault, "grandchild") && fork() == 0)) {
 		FILE *f = fopen(log, "w");
 
 		fprintf(f, "%d\n", getpid());
 		fclose(f);
+		if (!strcmp(fault, "regroup"))
+			printf(hello_text, batch), fflush(stdout);
 		sleep(1000);
 		_exit(0);
 	}
@@ -304,8 +333,9 @@ static void test_answers(void **state)
 	for (int i = 0; i < 100; i++)
 		expect_answer(x, i);
 	expect_error(x, "error", "toy: no face");
-	assert_int_equal(vfm_exec_stats(x).requests, 101);
-	assert_int_equal(vfm_exec_stats(x).errors, 1);
+	expect_error(x, "nan", "toy: the answer is no JSON object: '{\"id\":101,\"n\":NaN}': invalid token near 'NaN'");
+	assert_int_equal(vfm_exec_stats(x).requests, 102);
+	assert_int_equal(vfm_exec_stats(x).errors, 2);
 	assert_int_equal(vfm_exec_stats(x).restarts, 0);
 	vfm_exec_close(x);
 }
@@ -319,7 +349,10 @@ static void test_faults(void **state)
 		{"crash", "was killed by SIGABRT"},
 		{"exit", "exited with status 0"},
 		{"hang", "gave no answer for 0.2 s"},
-		{"garbage", "wrote a line that is no JSON object"},
+		{"garbage", "wrote a line that is no JSON object: 'Loading weights: 10%': "},
+		{"forkdie", "exited with status 5"},
+		{"closein", "closed its stdin"},
+		{"regroup", "gave no answer for 0.2 s"},
 		{"wrong", "answered a request that was not in flight"},
 		{"half", "ended in the middle of a line"},
 	};
@@ -361,6 +394,16 @@ static void expect_refusal(const char *fault, const struct vfm_exec_opts *o, int
 		fail_msg("'%s'", err.msg);
 }
 
+static void expect_start(struct vfm_exec_opts *o, const char *command, int code, const char *message)
+{
+	struct vfm_exec *x = NULL;
+
+	o->command = command;
+	assert_int_equal(vfm_exec_open(&x, o, &err), code);
+	if (!strstr(err.msg, message))
+		fail_msg("%s: '%s'", command, err.msg);
+}
+
 static void test_start(void **state)
 {
 	struct vfm_exec_opts o = VFM_EXEC_DEFAULTS;
@@ -368,16 +411,16 @@ static void test_start(void **state)
 	json_t *a;
 
 	(void)state;
-	o.command = "/no/such/program";
 	o.capability = "score";
-	assert_int_equal(vfm_exec_open(&x, &o, &err), VFM_EUSAGE);
-	assert_non_null(strstr(err.msg, "cannot start '/no/such/program': No such file"));
+	expect_start(&o, "/no/such/program", VFM_EUSAGE, "cannot start '/no/such/program': No such file");
 	expect_refusal("dead", NULL, VFM_EENV, "exited with status 4: no module named toy");
 	expect_refusal("mute", &(struct vfm_exec_opts){.start_s = 0.1}, VFM_EENV, "said no hello within 0.1 s");
 	expect_refusal("none", &(struct vfm_exec_opts){.capability = "caption"}, VFM_EUSAGE, "'toy' lacks 'caption'");
-	o.command = "echo hi";
-	assert_int_equal(vfm_exec_open(&x, &o, &err), VFM_EENV);
-	assert_non_null(strstr(err.msg, "no JSON object"));
+	expect_refusal("forkdead", &(struct vfm_exec_opts){.start_s = 9}, VFM_EENV, "exited with status 3");
+	expect_start(&o, "echo hi", VFM_EENV, "echo: child 0 wrote a line that is no JSON object: 'hi': ");
+	expect_start(&o, "env -i A=b /no/share/wan.py x", VFM_EENV, "wan.py: child 0 exited with status 127");
+	expect_start(&o, "/no/share/wan.py x", VFM_EUSAGE, "wan.py: child 0: cannot start");
+	expect_start(&o, "/bin/sh -e /no/wan.sh x", VFM_EENV, "wan.sh: child 0 exited with status");
 	/* a child that ends after each hello does not go on for ever */
 	x = open_toy("once", 1, NULL);
 	if (x) {
@@ -392,6 +435,21 @@ static void test_start(void **state)
 	expect_answer(x, 7);
 	vfm_exec_close(x);
 	free((char *)(uintptr_t)o.command);
+}
+
+/* The children share the GPUs of CUDA_VISIBLE_DEVICES in turn; empty entries count as none. */
+static void test_gpus(void **state)
+{
+	static const char *const gpus[] = {"gpu=4;", "gpu=7;", "gpu=4;"};
+	struct vfm_exec_opts o = VFM_EXEC_DEFAULTS;
+
+	(void)state;
+	o.capability = "score";
+	o.shell = true;
+	setenv("CUDA_VISIBLE_DEVICES", ",4,,7,", 1);
+	for (o.first_gpu = 0; o.first_gpu < 3; o.first_gpu++)
+		expect_start(&o, "echo \"gpu=$CUDA_VISIBLE_DEVICES;\" >&2; exit 1", VFM_EENV, gpus[o.first_gpu]);
+	unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 static int ask_array(struct vfm_exec_slot *slot, const char *what, const void *in, size_t n, struct vfm_exec_array *out)
@@ -537,13 +595,13 @@ static const char *always_good(int64_t i)
 	return "ok";
 }
 
-static void test_crowd(void **state)
+/* A record fails alone, however often records are repeated. */
+static void check_crowd(int retries)
 {
-	struct vfm_exec *x = open_toy("none", 4, &(struct vfm_exec_opts){.children = 3, .retries = 1});
+	struct vfm_exec *x = open_toy("none", 4, &(struct vfm_exec_opts){.children = 3, .retries = retries});
 	struct crowd c = {.x = x, .n = 1500, .what = mostly_good};
 	int64_t failed = 0;
 
-	(void)state;
 	assert_int_equal(vfm_exec_threads(x, 2), 3 * 2 * 4 + 2);
 	ask_all(&c, vfm_exec_threads(x, 2));
 	for (int64_t i = 0; i < c.n; i++) {
@@ -556,6 +614,13 @@ static void test_crowd(void **state)
 	assert_int_equal(vfm_exec_stats(x).errors, failed);
 	free((void *)c.result);
 	vfm_exec_close(x);
+}
+
+static void test_crowd(void **state)
+{
+	(void)state;
+	check_crowd(0);
+	check_crowd(1);
 }
 
 /* Reads the processes whose parent is this one and that run this program. */
@@ -640,20 +705,19 @@ static void test_batches(void **state)
 	free((void *)c.result);
 }
 
-/* Neither a grandchild nor the folder survives, also if the parent is killed. */
-static void test_orphans(void **state)
+/* Neither a process nor the folder survives if the parent is killed. */
+static void check_orphans(const char *fault)
 {
 	char log[] = "/tmp/test_exec.XXXXXX", dir[64] = "";
 	int ends[2], fd = mkstemp(log);
 	pid_t parent, grandchild = 0;
 
-	(void)state;
 	close(fd);
 	assert_int_equal(pipe(ends), 0);
 	setenv("TOY_LOG", log, 1);
 	parent = fork();
 	if (parent == 0) {
-		struct vfm_exec *x = open_toy("grandchild", 1, NULL);
+		struct vfm_exec *x = open_toy(fault, 1, NULL);
 		const char *path = vfm_exec_in_path(vfm_exec_slot(x, 0));
 
 		if (write(ends[1], path, strlen(path)) < 0)
@@ -683,6 +747,13 @@ static void test_orphans(void **state)
 	unlink(log);
 }
 
+static void test_orphans(void **state)
+{
+	(void)state;
+	check_orphans("grandchild");
+	check_orphans("regroup"); /* a child that has left its group */
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -692,6 +763,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_surplus),
 		cmocka_unit_test(test_start),
+		cmocka_unit_test(test_gpus),
 		cmocka_unit_test(test_arrays),
 		cmocka_unit_test(test_bad_files),
 		cmocka_unit_test(test_crowd),
