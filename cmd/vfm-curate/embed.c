@@ -1,4 +1,5 @@
 /* embed - a vector for each clip, for semantic deduplication and search. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -11,10 +12,31 @@
 struct embed {
 	struct exec_stage model;
 	const char *dir;
+	pthread_mutex_t lock;
+	struct vfm_npy first; /* shape and dtype of the first vector; ndim 0: not yet; guarded by lock */
 };
 
+/* Vectors of one model can be compared: all have the dimension and the dtype of the first. */
+static int check_vector(struct embed *e, const struct vfm_npy *npy, struct vfm_err *err)
+{
+	struct vfm_npy first;
+
+	if (npy->type == VFM_NPY_U8)
+		return vfm_fail(err, VFM_EINPUT, "vector.dtype: expected a floating-point type");
+	pthread_mutex_lock(&e->lock);
+	if (e->first.ndim == 0)
+		e->first = *npy;
+	first = e->first;
+	pthread_mutex_unlock(&e->lock);
+	if (npy->shape[0] == first.shape[0] && npy->type == first.type)
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "vector: expected [%lld] of %s, as of the first record, got [%lld] of %s",
+		(long long)first.shape[0], vfm_npy_type_name(first.type), (long long)npy->shape[0],
+		vfm_npy_type_name(npy->type));
+}
+
 static int save_vector(
-	const struct embed *e, json_t *rec, struct vfm_exec_slot *slot, const json_t *answer, struct vfm_err *err)
+	struct embed *e, json_t *rec, struct vfm_exec_slot *slot, const json_t *answer, struct vfm_err *err)
 {
 	struct vfm_maker maker = vfm_outside_maker(vfm_exec_hello(e->model.exec));
 	char sha256[VFM_SHA256_HEX], *path;
@@ -23,6 +45,7 @@ static int save_vector(
 	int rc;
 
 	TRY(vfm_outside_array(slot, answer, "vector", 1, (int64_t[]){0}, &npy, &data, err));
+	TRY(check_vector(e, &npy, err));
 	path = vfm_strfmt("%s/%s.embedding.npy", e->dir, vfm_rec_str(rec, "id", ""));
 	rc = vfm_npy_save(path, &npy, data, sha256, err);
 	if (rc >= 0)
@@ -55,7 +78,7 @@ static int embed_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 int curate_embed(int argc, char **argv, struct vfm_err *err)
 {
 	static const char *const outputs[] = {"embedding", NULL};
-	struct embed e = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
+	struct embed e = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}, .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct vfm_stage stage = {
 		.name = "embed", .fn = embed_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
 	struct vfm_opt opts[] = {

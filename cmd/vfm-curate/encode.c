@@ -55,6 +55,8 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
 	if (e->text_exec && e->text)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --text and --text-exec");
+	if (!e->exec && !e->text_exec)
+		TRY(vfm_exec_refuse_opts(&e->exec_opts, "--exec CMD or --text-exec CMD", err));
 	TRY(vfm_timeout_check(e->spec.timeout_s, err));
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
 		return vfm_err_context(err, "--patch");

@@ -10,6 +10,8 @@
 #include "exec_stage.h"
 #include "media/score.h"
 
+#define LETTERBOX "letterbox" /* the only score that is no number */
+
 static json_t *rounded_json(double x)
 {
 	return vfm_json_real(round(x * 1e4) / 1e4);
@@ -28,7 +30,7 @@ static json_t *score_json(const struct vfm_score *s)
 	json_object_set_new(o, "black_ratio", rounded_json(s->black_ratio));
 	for (int i = 0; i < 4; i++)
 		json_array_append_new(bars, rounded_json(s->letterbox[i]));
-	json_object_set_new(o, "letterbox", bars);
+	json_object_set_new(o, LETTERBOX, bars);
 	json_object_set_new(o, "flicker", rounded_json(s->flicker));
 	json_object_set_new(o, "text_ratio", rounded_json(s->text_ratio));
 	return o;
@@ -84,8 +86,10 @@ static int check_scores(const json_t *scores, struct vfm_err *err)
 		if (!vfm_is_plain_name(key, 64) || strpbrk(key, ".:/+-"))
 			return vfm_fail(
 				err, VFM_EINPUT, "score: expected names of letters, digits and _, got '%.64s'", key);
-		if (!json_is_number(v) && !json_is_null(v))
+		if (!json_is_number(v))
 			return vfm_fail(err, VFM_EINPUT, "score.%s: expected a number", key);
+		if (!strcmp(key, LETTERBOX))
+			return vfm_fail(err, VFM_EINPUT, "score.%s: this name is that of four built-in values", key);
 	}
 	return 0;
 }
@@ -136,6 +140,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		rc = vfm_timeout_check(s.model.timeout_s, err);
 	if (rc == 0 && !s.model.command && (s.model.frames || s.model.fps > 0))
 		rc = vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
+	if (rc == 0 && !s.model.command)
+		rc = vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err);
 	if (rc < 0)
 		return rc;
 	stage.files = argv + 1;

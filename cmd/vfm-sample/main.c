@@ -159,6 +159,8 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
 	if (caption_name && !prompt_file)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
+	if (!exec_command && !text_command)
+		TRY(vfm_exec_refuse_opts(&exec_opts, "--exec CMD or --text-exec CMD", err));
 	if (frames != INT64_MIN && (frames < 1 || frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
 	if (size && parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0)

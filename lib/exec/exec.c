@@ -208,6 +208,28 @@ int vfm_exec_wait(struct vfm_exec *x, struct vfm_err *err)
 	return rc;
 }
 
+int vfm_exec_refuse_opts(const struct vfm_exec_opts *o, const char *command, struct vfm_err *err)
+{
+	const char *given = o->shell                      ? "--exec-shell"
+		: o->timeout_s != VFM_EXEC_UNSET          ? "--exec-timeout"
+		: o->start_s != VFM_EXEC_UNSET            ? "--exec-start"
+		: o->retries != VFM_EXEC_DEFAULTS.retries ? "--exec-retries"
+							  : NULL;
+
+	return given ? vfm_fail(err, VFM_EUSAGE, "%s: only with %s", given, command) : 0;
+}
+
+static void set_defaults(struct vfm_exec_opts *o)
+{
+	o->children = o->children ? o->children : 1;
+	if (o->timeout_s == VFM_EXEC_UNSET)
+		o->timeout_s = 600;
+	if (o->start_s == VFM_EXEC_UNSET)
+		o->start_s = 1800;
+	if (o->retries == VFM_EXEC_DEFAULTS.retries)
+		o->retries = 1;
+}
+
 static int check_exec_opts(const struct vfm_exec_opts *o, struct vfm_err *err)
 {
 	if (o->children < 1 || o->children > VFM_EXEC_MAX)
@@ -226,7 +248,7 @@ int vfm_exec_start(struct vfm_exec **out, const struct vfm_exec_opts *o, struct 
 	int rc;
 
 	x->o = *o;
-	x->o.children = o->children ? o->children : 1;
+	set_defaults(&x->o);
 	x->op = vfm_exec_op_of(o->capability);
 	x->lock_fd = -1;
 	x->guardian.fd = -1;

@@ -23,6 +23,7 @@
 #ifndef VFM_EXEC_EXEC_H
 #define VFM_EXEC_EXEC_H
 
+#include <float.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +44,10 @@ struct vfm_exec_opts {
 	int first_gpu;          /* of child 0 */
 };
 
-#define VFM_EXEC_DEFAULTS ((struct vfm_exec_opts){.timeout_s = 600, .start_s = 1800, .retries = 1})
+/* Values of options that were not given; the pool takes the defaults of VFM_EXEC_OPTS for them. */
+#define VFM_EXEC_UNSET (-DBL_MAX)
+#define VFM_EXEC_DEFAULTS                                                                                              \
+	((struct vfm_exec_opts){.timeout_s = VFM_EXEC_UNSET, .start_s = VFM_EXEC_UNSET, .retries = INT64_MIN})
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_exec_opts *. */
 #define VFM_EXEC_OPTS(o)                                                                                               \
@@ -57,6 +61,9 @@ struct vfm_exec_opts {
 		VFM_OPT_INT, 0, "exec-retries", "N", "repeat a record whose child failed (default 1)", &(o)->retries   \
 	}
 #define VFM_EXEC_SYNOPSIS "[--exec-shell] [--exec-timeout SECONDS] [--exec-start SECONDS] [--exec-retries N]"
+
+/* For a command without an outside model: VFM_EUSAGE if one of VFM_EXEC_OPTS was given.  `command`: "--exec CMD". */
+int vfm_exec_refuse_opts(const struct vfm_exec_opts *o, const char *command, struct vfm_err *err);
 
 #define VFM_EXEC_MAX 256 /* children */
 

@@ -83,6 +83,11 @@ like "$err" '6 were done otherwise' "embed: --done does again what saw another i
 run vfm-curate embed -d emb --exec "$(input ',"frame":3')" syn.jsonl
 is "$rc $err" "2 vfm-curate embed: toy_model: child 0: hello.input.frame: unknown key (did you mean 'frames'?)" "embed: a misspelt key of the hello"
 
+rows syn.jsonl | jq -c 'if input_line_number % 2 == 0 then .longer = 1 else . end' >longer.jsonl
+run vfm-curate embed -q -d emb2 --exec "$toy" longer.jsonl # any may be the first
+is "$rc $(rows <<<"$out" | jq -c 'select(.error | not) | .embedding.shape' | sort | uniq -c | tr -s ' ' | sed 's/.]/N]/')" "1  3 [N]" "embed: all vectors have one dimension"
+like "$(rows <<<"$out" | jq -r '.error // empty' | sort -u)" '^vector: expected \[[34]\] of float32, as of the first record, got \[[34]\] of float32$' "embed: others fail"
+
 ### latents and texts
 run vfm-curate encode -q -d enc -j 2 --exec "$toy -t bfloat16 -b 2" --text-exec "$toy -b 8" syn.jsonl
 rc_is 0 "encode: runs"
@@ -126,6 +131,32 @@ for stage in "score" "caption --overwrite" "embed -d emb3"; do
 {"start_pts":[]}|start_pts: expected an integer, got an array
 END
 done
+
+### options without a model are refused
+for option in --exec-shell "--exec-timeout 600" "--exec-start 3" "--exec-retries 1"; do
+	# shellcheck disable=SC2086 # words
+	run vfm-curate score $option syn.jsonl
+	is "$rc $err" "2 vfm-curate score: ${option% *}: only with --exec CMD" "score: ${option% *} without --exec"
+	# shellcheck disable=SC2086
+	run vfm-curate encode -d x $option syn.jsonl
+	is "$rc $err" "2 vfm-curate encode: ${option% *}: only with --exec CMD or --text-exec CMD" "encode: ${option% *} without a model"
+done
+
+### the scorer of the manual page, and variants of it
+sed -n '/^#!.bin.sh/,/^done/p' "$TOP/man/vfm-exec.7" >scorer
+chmod +x scorer
+rows syn.jsonl | head -2 | jq -c 'if input_line_number == 2 then .src = "none.mp4" else . end' >two.jsonl
+run vfm-curate score -q --exec-timeout 20 --exec ./scorer two.jsonl
+is "$rc $(rows <<<"$out" | jq -r '.score.bytes // .error')" "1 $(stat -c %s "$(jq -r .src two.jsonl | head -1)")
+bytes: stat: cannot statx 'none.mp4': No such file or directory" "the scorer of vfm-exec(7), also for a file that is missing"
+for score in 'a: null|score.a: expected a number' 'letterbox: 1|score.letterbox: this name is that of four built-in values'; do
+	sed "s/bytes: [$]n/${score%|*}/" scorer >other
+	chmod +x other
+	run vfm-curate score -q --exec ./other two.jsonl
+	is "$rc $(rows <<<"$out" | jq -r .error | head -1)" "1 ${score#*|}" "score {${score%|*}} is refused"
+done
+run vfm-curate score -q --exec-shell --exec "echo loading >&2; exec $toy" syn.jsonl
+is "$rc $err" "0 vfm-curate score: $(printf '%.40s' "echo loading >&2; exec $toy")[0]: loading" "-q does not hide what a child writes on stderr"
 
 ### faults: what a child refuses or dies of fails alone; the others go on
 rows syn.jsonl | jq -c 'if .id[-1:] < "8" then .die = 1 else . end' >die.jsonl

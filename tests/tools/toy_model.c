@@ -3,8 +3,9 @@
  *
  * Its tokenizer has stride 2 x 4 x 4, 3 channels and 1 + 2n frames: a latent is the mean of its block, in [-1, 1].  Its
  * text encoder has one row of 8 values a word, at most ROWS (64).  A caption tells what the child was shown; a score is
- * the mean of the frames; a vector is their mean colour.  -w DIGIT: all digits of the sha256 of the weights.  -i INPUT:
- * JSON of hello.input.  FAULT: nan, shape, short (a short file), wide (out of range), die (on a record with "die"). */
+ * the mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer".  -w DIGIT:
+ * all digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file),
+ * wide (out of range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -218,11 +219,12 @@ static json_t *score(const json_t *r)
 
 static json_t *embed(const json_t *r, const char *out)
 {
-	float mean[3];
+	const int dim = json_object_get(json_object_get(r, "record"), "longer") ? 4 : 3;
+	float mean[4] = {0};
 
 	mean_colour(r, mean);
-	write_floats(out, mean, 3);
-	return json_pack("{s:{s:[i],s:s}}", "vector", "shape", 3, "dtype", dtype);
+	write_floats(out, mean, (size_t)dim);
+	return json_pack("{s:{s:[i],s:s}}", "vector", "shape", dim, "dtype", dtype);
 }
 
 static json_t *answer(const json_t *r)
