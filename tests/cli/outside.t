@@ -44,6 +44,9 @@ is "$rc $(jq -c '.latent.shape' <<<"$out")" "0 [3,4,8,8]" "latents of the null t
 run "${s[@]}" --frames 8 -p "" -o null.npy
 complaint 'frames' "8 frames are none of 1 + 2n"
 
+run "${s[@]}" -p "" -o x.mp4 --exec-timeout 600
+complaint "^vfm-sample: --exec-timeout: only with --exec CMD or --text-exec CMD$" "an option of children without a child"
+
 ### another maker is refused
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy -w b" --text-exec "$toy"
 complaint "was trained on data of the tokenizer 'toy 1.0 \(sha256 aaaaaaaaaaaa\)', but 'toy 1.0 \(sha256 bbbbbbbbbbbb\)' would be used" "another decoder"
