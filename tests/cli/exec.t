@@ -170,10 +170,10 @@ is "$rc $(rows <<<"$out" | jq -r .error | sort -u)" "1 toy: refused" "an error o
 
 ### a run that is killed leaves neither children nor files
 mkdir shm
-mkfifo more
-VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" more >/dev/null 2>&1 &
+mkfifo later
+VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" later >/dev/null 2>&1 &
 pid=$!
-exec 9>more # open, so that the tool waits for more records
+exec 9>later # open, so that the tool waits for more records
 cat syn.jsonl >&9
 for _ in {1..100}; do pgrep -f "killed-$$" >/dev/null && [ -n "$(ls shm)" ] && break; sleep 0.05; done
 ok "the child runs" pgrep -f "toy_model -n killed-$$"
