@@ -76,6 +76,10 @@ struct vfm_cpu_kern {
 	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
 	/* part: [d] = the sum of dweight */
 	void (*qk_norm_rope_bwd)(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
+	void (*row_dot)(const struct vfm_row_dot *a, int64_t t0, int64_t t1);
+	void (*row_norm_rope)(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1);
+	/* part: [H*d] = the sum of dweight */
+	void (*row_norm_rope_bwd)(const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part);
 	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
 	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
 	void (*sum_parts)(const struct vfm_sum_parts *a, int64_t i0, int64_t i1);

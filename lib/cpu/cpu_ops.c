@@ -66,6 +66,9 @@ ROW_RANGE(add_row, j->kern->add_row(a, c->t0, c->t1))
 ROW_RANGE(add_row_bwd, j->kern->add_row_bwd(a, c->t0, c->t1, part))
 ROW_RANGE(qk_norm_rope, j->kern->qk_norm_rope(a, c->t0, c->t1, tmp))
 ROW_RANGE(qk_norm_rope_bwd, j->kern->qk_norm_rope_bwd(a, c->t0, c->t1, tmp, part))
+ROW_RANGE(row_dot, j->kern->row_dot(a, c->t0, c->t1))
+ROW_RANGE(row_norm_rope, j->kern->row_norm_rope(a, c->t0, c->t1))
+ROW_RANGE(row_norm_rope_bwd, j->kern->row_norm_rope_bwd(a, c->t0, c->t1, part))
 ROW_RANGE(diffuse, j->kern->diffuse(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(mse, j->dpart[i] = j->kern->mse(a, c->t0, c->t1, c->s))
 
@@ -226,6 +229,30 @@ static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_ro
 	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, qk_norm_rope_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dweight, true);
 	return vfm_has(&second.dy) ? op_qk_norm_rope_bwd(s, &second, err) : 0;
+}
+
+static int op_row_dot(struct vfm_stream *s, const struct vfm_row_dot *a, struct vfm_err *err)
+{
+	struct job j = {.args = a};
+
+	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_dot_range, err);
+}
+
+static int op_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *a, struct vfm_err *err)
+{
+	struct job j = {.args = a};
+
+	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_range, err);
+}
+
+static int op_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
+{
+	int64_t width = a->x.shape[1] * a->x.shape[2];
+	struct job j = {.args = a, .part_len = width};
+
+	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_bwd_range, err));
+	fold_chunks(&j, 0, width, &a->dweight, true);
+	return 0;
 }
 
 static int op_diffuse(struct vfm_stream *s, const struct vfm_diffuse *a, struct vfm_err *err)
@@ -495,6 +522,9 @@ const struct vfm_ops vfm_cpu_ops = {
 	.add_row_bwd = op_add_row_bwd,
 	.qk_norm_rope = op_qk_norm_rope,
 	.qk_norm_rope_bwd = op_qk_norm_rope_bwd,
+	.row_dot = op_row_dot,
+	.row_norm_rope = op_row_norm_rope,
+	.row_norm_rope_bwd = op_row_norm_rope_bwd,
 	.attn = vfm_cpu_attn,
 	.attn_bwd = vfm_cpu_attn_bwd,
 	.unary = op_unary,

@@ -483,3 +483,109 @@ static void qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, i
 	memset(part, 0, (size_t)a->dy.shape[2] * sizeof(*part));
 	BF2(is_bf(&a->x), is_bf(&a->dy), qk_bwd_rows(a, t0, t1, tmp, part, B0, B1));
 }
+
+/* ---- norms of whole rows: all heads ------------------------------------------------ */
+
+INLINE float row_product(const struct vfm_row_dot *a, int64_t t, bool xb, bool yb)
+{
+	vf s = v_set(0), rest = v_set(0);
+
+	for (int64_t h = 0; h < a->x.shape[1]; h++) {
+		const void *x = head(&a->x, t, h, xb), *y = head(&a->y, t, h, yb);
+		int64_t d = a->x.shape[2], k = 0;
+
+		for (; k + VW <= d; k += VW)
+			s = v_fma(v_get(x, k, VW, xb), v_get(y, k, VW, yb), s);
+		if (k < d) /* excludes the padding lanes */
+			rest += v_first(v_get(x, k, d - k, xb) * v_get(y, k, d - k, yb), d - k);
+	}
+	return v_sum(s + rest);
+}
+
+INLINE void row_dots(const struct vfm_row_dot *a, int64_t t0, int64_t t1, bool xb, bool yb)
+{
+	for (int64_t t = t0; t < t1; t++)
+		((float *)a->out.data)[t] = row_product(a, t, xb, yb);
+}
+
+static void row_dot(const struct vfm_row_dot *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->y), row_dots(a, t0, t1, B0, B1));
+}
+
+INLINE void row_norm_rows(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1, bool bf)
+{
+	int64_t d = a->x.shape[2];
+	const float *sumsq = a->sumsq.data;
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+		vf r = v_set(1.0f / sqrtf(sumsq[t] / (float)a->width + a->eps));
+
+		for (int64_t h = 0; h < a->x.shape[1]; h++) {
+			const void *x = head(&a->x, t, h, bf);
+			const float *w = (const float *)a->weight.data + h * d;
+			void *y = head(&a->y, t, h, bf);
+
+			V_FOR(k, n, 0, d)
+			{
+				vf v = v_get(x, k, n, bf) * r * v_get(w, k, n, false);
+
+				if (cs) {
+					vf c = v_get(cs, k, n, false);
+
+					v = v_addsub(v, v_dup_even(c), v_swap(v) * v_dup_odd(c));
+				}
+				v_put(y, k, v, n, bf);
+			}
+		}
+	}
+}
+
+static void row_norm_rope(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1)
+{
+	if (is_bf(&a->x))
+		row_norm_rows(a, t0, t1, true);
+	else
+		row_norm_rows(a, t0, t1, false);
+}
+
+INLINE void row_norm_bwd_rows(
+	const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part, bool xb, bool yb)
+{
+	int64_t d = a->x.shape[2];
+	const float *sumsq = a->sumsq.data, *dot = a->dot.data;
+	bool db = is_bf(&a->dx);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+		float r = 1.0f / sqrtf(sumsq[t] / (float)a->width + a->eps);
+		vf vr = v_set(r), mean = v_set(-dot[t] / (float)a->width * r);
+
+		for (int64_t h = 0; h < a->x.shape[1]; h++) {
+			const void *x = head(&a->x, t, h, xb), *dy = head(&a->dy, t, h, yb);
+			const float *w = (const float *)a->weight.data + h * d;
+			void *dx = head(&a->dx, t, h, db);
+			float *sum = part + h * d;
+
+			V_FOR(k, n, 0, d)
+			{
+				vf v = v_get(dy, k, n, yb), xh = v_get(x, k, n, xb) * vr;
+
+				if (cs) {
+					vf c = v_get(cs, k, n, false);
+
+					v = v_subadd(v, v_dup_even(c), v_swap(v) * v_dup_odd(c));
+				}
+				v_put(sum, k, v_fma(v, xh, v_get(sum, k, n, false)), n, false);
+				v_put(dx, k, v_fma(v * vr, v_get(w, k, n, false), xh * mean), n, db);
+			}
+		}
+	}
+}
+
+static void row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part)
+{
+	memset(part, 0, (size_t)(a->x.shape[1] * a->x.shape[2]) * sizeof(*part));
+	BF2(is_bf(&a->x), is_bf(&a->dy), row_norm_bwd_rows(a, t0, t1, part, B0, B1));
+}

@@ -12,6 +12,9 @@
 		.add_row_bwd = add_row_bwd,                                                                            \
 		.qk_norm_rope = qk_norm_rope,                                                                          \
 		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                  \
+		.row_dot = row_dot,                                                                                    \
+		.row_norm_rope = row_norm_rope,                                                                        \
+		.row_norm_rope_bwd = row_norm_rope_bwd,                                                                \
 		.unary = unary,                                                                                        \
 		.axpby = axpby,                                                                                        \
 		.sum_parts = sum_parts,                                                                                \

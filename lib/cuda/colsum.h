@@ -72,6 +72,32 @@ static inline struct samples whole_pack(const struct samples &q)
 	return {nullptr, nullptr, 1, q.total, q.per};
 }
 
+/* Returns the blocks along rows of n vectors, each of whole warps and at most `most` threads. */
+static inline int slabs_of(int64_t n, int most, int *slabs)
+{
+	*slabs = (int)ceil_div(n, most);
+	return in_warps(ceil_div(n, *slabs));
+}
+
+/* Sums over threadIdx.y of a block of THREADS threads, in its order; threads with threadIdx.y 0 get the result. */
+template <int N, int THREADS> __device__ static inline void sum_sides(vec<N> *sum)
+{
+	__shared__ float part[N][THREADS];
+	int i = threadIdx.y * blockDim.x + threadIdx.x;
+
+	if (blockDim.y == 1)
+		return;
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		part[k][i] = sum->v[k];
+	__syncthreads();
+	for (unsigned g = 1; g < blockDim.y && threadIdx.y == 0; g++)
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			sum->v[k] += part[k][g * blockDim.x + threadIdx.x];
+	__syncthreads();
+}
+
 enum { FOLD_OUT = 3 };
 struct fold_args {
 	struct samples q;

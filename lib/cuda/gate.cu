@@ -15,13 +15,6 @@ struct gate_args {
 	bool gate_bf;
 };
 
-/* Returns the blocks along rows of n vectors, each of whole warps and at most `most` threads. */
-static int slabs_of(int64_t n, int most, int *slabs)
-{
-	*slabs = (int)ceil_div(n, most);
-	return in_warps(ceil_div(n, *slabs));
-}
-
 /* Block (threads along a row, rows).  A thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one
  * sample at a time.  y may be x. */
 template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
@@ -62,25 +55,6 @@ template <int N, class X, class H> __global__ static void __launch_bounds__(THRE
 			y.v[k] += g.v[k] * f.v[k];
 		st_vec<N>((X *)a.out + row * a.d + c, y);
 	}
-}
-
-/* Sums over threadIdx.y, in its order; threads with threadIdx.y 0 get the result. */
-template <int N> __device__ static inline void sum_sides(vec<N> *sum)
-{
-	__shared__ float part[N][THREADS];
-	int i = threadIdx.y * blockDim.x + threadIdx.x;
-
-	if (blockDim.y == 1)
-		return;
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		part[k][i] = sum->v[k];
-	__syncthreads();
-	for (unsigned g = 1; g < blockDim.y && threadIdx.y == 0; g++)
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			sum->v[k] += part[k][g * blockDim.x + threadIdx.x];
-	__syncthreads();
 }
 
 /* Block (threads along a row, rows): one tile and one slab of columns. */
@@ -126,14 +100,14 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 				st_vec<N>((H *)a.out + (int64_t)(r0 + r * step) * a.d + c, y);
 			}
 		}
-		sum_sides<N>(&sum);
+		sum_sides<N, THREADS>(&sum);
 		if (in && threadIdx.y == 0)
 			st_vec<N>(a.part + (int64_t)(tile + s) * a.d + c, sum);
 		t = to;
 	}
 	if (!a.all)
 		return;
-	sum_sides<N>(&all);
+	sum_sides<N, THREADS>(&all);
 	if (in && threadIdx.y == 0)
 		st_vec<N>(a.all + (int64_t)tile * a.d + c, all);
 }
@@ -264,7 +238,7 @@ template <int N, class DY> __global__ static void __launch_bounds__(THREADS) add
 				sum.v[k] += y.v[k];
 		}
 	}
-	sum_sides<N>(&sum);
+	sum_sides<N, THREADS>(&sum);
 	if (in && threadIdx.y == 0)
 		st_vec<N>(a.part + (int64_t)tile * a.d + c, sum);
 }

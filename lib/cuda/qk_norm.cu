@@ -1,4 +1,4 @@
-/* qk_norm.cu - RMS norm of every head, and rotary positions.
+/* qk_norm.cu - RMS norm of every head, or over all heads of a token, and rotary positions.
  *
  * A head is spread over a power of two of lanes, a 16-byte vector each; a warp processes several heads of one token.
  * Other head dims use plain loops with a warp for each head.
@@ -489,4 +489,237 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	if (folds)
 		VFM_LAUNCH(s, (qk_fold_parts), folds * ceil_div(d, 32), dim3(32, 32), 0, f);
 	return vfm_cuda_launched(s, "qk_norm_rope_bwd", err);
+}
+
+/* ---- norms of whole rows ---- */
+
+enum { ROWS = 4 };
+
+struct row_args {
+	const void *x, *dy; /* row_dot: dy is y */
+	const float *weight, *rope, *sumsq, *dot;
+	void *y;     /* backward: dx; row_dot: out */
+	float *part; /* backward: [part_rows, heads * d], or NULL */
+	struct head_strides xs, ys, dys;
+	struct samples q;
+	float width, eps;
+	int slabs; /* blocks side by side */
+	int n, d;  /* heads * d; d */
+	bool y_bf, dy_bf;
+};
+
+/* Returns where features c, c + 1, … of token t are; they belong to one head. */
+__device__ static inline int64_t place_of(const struct head_strides &s, int64_t t, int c, int d)
+{
+	return t * s.token + c / d * s.head + c % d;
+}
+
+/* Loads and stores N features: as a vector, or, if N is not 8, one by one, since memory may have any alignment. */
+template <int N> __device__ static inline vec<N> ld_row(const void *p, bool bf, int64_t i)
+{
+	vec<N> v;
+
+	if (N == 8)
+		return ld_any<N>(p, bf, i);
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		v.v[k] = ld_one(p, bf, i + k);
+	return v;
+}
+template <int N> __device__ static inline void st_row(void *p, bool bf, int64_t i, const vec<N> &v)
+{
+	if (N == 8)
+		return st_any<N>(p, bf, i, v);
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		st_one(p, bf, i + k, v.v[k]);
+}
+
+/* A warp a row. */
+template <int N, class X> __global__ static void __launch_bounds__(THREADS) row_dots(const struct row_args a)
+{
+	int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	int n = t < a.q.total ? a.n : 0;
+	float sum = 0;
+
+	for (int c = (int)(threadIdx.x % 32) * N; c < n; c += 32 * N) {
+		vec<N> x = ld_row<N>(a.x, sizeof(X) == 2, place_of(a.xs, t, c, a.d)),
+		       y = ld_row<N>(a.dy, a.dy_bf, place_of(a.dys, t, c, a.d));
+
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			sum += x.v[k] * y.v[k];
+	}
+	sum = warp_sum(sum);
+	if (t < a.q.total && threadIdx.x % 32 == 0)
+		((float *)a.y)[t] = sum;
+}
+
+__device__ static inline float row_rstd(const struct row_args &a, int64_t t)
+{
+	return 1.0f / sqrtf(a.sumsq[t] / a.width + a.eps);
+}
+
+/* Block (threads along a row, rows).  A thread has the same columns of ROWS rows, blockDim.y apart. */
+template <int N, class X> __global__ static void __launch_bounds__(THREADS) row_norm(const struct row_args a)
+{
+	int c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N;
+	int64_t first = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * ROWS) + threadIdx.y;
+	vec<N> w;
+
+	if (c >= a.n)
+		return;
+	w = ld_row<N>(a.weight, false, c);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++) {
+		int64_t t = first + r * blockDim.y;
+		vec<N> v;
+		float rstd;
+
+		if (t >= a.q.total)
+			continue;
+		v = ld_row<N>(a.x, sizeof(X) == 2, place_of(a.xs, t, c, a.d));
+		rstd = row_rstd(a, t);
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			v.v[k] *= rstd * w.v[k];
+		if constexpr (N > 1)
+			if (a.rope)
+				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.d + c % a.d), 1.0f);
+		st_row<N>(a.y, sizeof(X) == 2, place_of(a.ys, t, c, a.d), v);
+	}
+}
+
+/* Block (threads along a row, rows): one tile of tokens and one slab of columns. */
+template <int N, class X> __global__ static void __launch_bounds__(THREADS) row_norm_bwd(const struct row_args a)
+{
+	int tile = (int)(blockIdx.x / (unsigned)a.slabs),
+	    c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N;
+	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
+	bool in = c < a.n;
+	vec<N> w = {}, sum = {};
+
+	if (in)
+		w = ld_row<N>(a.weight, false, c);
+	for (int64_t t = from + threadIdx.y; in && t < end; t += blockDim.y) {
+		vec<N> xh = ld_row<N>(a.x, sizeof(X) == 2, place_of(a.xs, t, c, a.d)),
+		       v = ld_row<N>(a.dy, a.dy_bf, place_of(a.dys, t, c, a.d));
+		float rstd = row_rstd(a, t), mean = a.dot[t] / a.width * rstd;
+
+		if constexpr (N > 1)
+			if (a.rope)
+				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.d + c % a.d), -1.0f);
+#pragma unroll
+		for (int k = 0; k < N; k++) {
+			xh.v[k] *= rstd;
+			sum.v[k] += v.v[k] * xh.v[k];
+			v.v[k] = rstd * (v.v[k] * w.v[k]) - xh.v[k] * mean;
+		}
+		st_row<N>(a.y, a.y_bf, place_of(a.ys, t, c, a.d), v);
+	}
+	if (!a.part)
+		return;
+	sum_sides<N, THREADS>(&sum);
+	if (in && threadIdx.y == 0)
+		st_vec<N>(a.part + (int64_t)tile * a.n + c, sum);
+}
+
+static struct head_strides strides_of(const struct vfm_tensor *t)
+{
+	return {t->stride[0], t->stride[1]};
+}
+
+/* Returns 8 if vectors fit all operands that are there, else 2, or 1 for heads of an odd size, which do not rotate. */
+static int row_vector(const struct vfm_tensor *const *of, int count, int d)
+{
+	for (int i = 0; i < count; i++)
+		if (vfm_has(of[i]) && !vec_ok(of[i], 8))
+			return d % 2 ? 1 : 2;
+	return 8;
+}
+
+template <int N> static void launch_row_dot(struct vfm_stream *s, enum vfm_dtype x, const struct row_args &a)
+{
+	VFM_ACT_TYPE(x, X, VFM_LAUNCH(s, (row_dots<N, X>), ceil_div(a.q.total, WARPS), THREADS, 0, a));
+}
+
+extern "C" int vfm_cuda_row_dot(struct vfm_stream *s, const struct vfm_row_dot *b, struct vfm_err *err)
+{
+	struct row_args a = {b->x.data, b->y.data, nullptr, nullptr, nullptr, nullptr, b->out.data, nullptr,
+		strides_of(&b->x), {0, 0}, strides_of(&b->y), tile_samples(nullptr, b->x.shape[0], 1), 0, 0, 0,
+		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, is_bf(&b->y)};
+	const struct vfm_tensor *of[] = {&b->x, &b->y};
+
+	if (!a.q.total)
+		return 0;
+	if (row_vector(of, 2, a.d) == 8)
+		launch_row_dot<8>(s, b->x.dtype, a);
+	else
+		launch_row_dot<1>(s, b->x.dtype, a);
+	return vfm_cuda_launched(s, "row_dot", err);
+}
+
+template <int N> static void launch_row_norm(struct vfm_stream *s, enum vfm_dtype x, struct row_args &a)
+{
+	int threads = slabs_of(ceil_div(a.n, N), THREADS, &a.slabs), rows = THREADS / threads;
+	int64_t grid = (int64_t)a.slabs * ceil_div(a.q.total, rows * ROWS);
+
+	VFM_ACT_TYPE(x, X, VFM_LAUNCH(s, (row_norm<N, X>), grid, dim3(threads, rows), 0, a));
+}
+
+extern "C" int vfm_cuda_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *b, struct vfm_err *err)
+{
+	struct row_args a = {b->x.data, nullptr, (const float *)b->weight.data, f32_or_null(&b->rope),
+		(const float *)b->sumsq.data, nullptr, b->y.data, nullptr, strides_of(&b->x), strides_of(&b->y), {0, 0},
+		tile_samples(nullptr, b->x.shape[0], 1), (float)b->width, b->eps, 0,
+		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, false};
+	const struct vfm_tensor *of[] = {&b->x, &b->y, &b->weight, &b->rope};
+	int n = row_vector(of, 4, a.d);
+
+	if (!vfm_numel(&b->x))
+		return 0;
+	if (n == 8)
+		launch_row_norm<8>(s, b->x.dtype, a);
+	else if (n == 2)
+		launch_row_norm<2>(s, b->x.dtype, a);
+	else
+		launch_row_norm<1>(s, b->x.dtype, a);
+	return vfm_cuda_launched(s, "row_norm_rope", err);
+}
+
+template <int N> static void launch_row_norm_bwd(struct vfm_stream *s, enum vfm_dtype x, struct row_args &a)
+{
+	int threads = slabs_of(ceil_div(a.n, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
+	int64_t grid = (int64_t)a.slabs * count_token_tiles(a.q);
+
+	VFM_ACT_TYPE(x, X, VFM_LAUNCH(s, (row_norm_bwd<N, X>), grid, dim3(threads, rows), 0, a));
+}
+
+extern "C" int vfm_cuda_row_norm_rope_bwd(
+	struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *b, struct vfm_err *err)
+{
+	struct row_args a = {b->x.data, b->dy.data, (const float *)b->weight.data, f32_or_null(&b->rope),
+		(const float *)b->sumsq.data, (const float *)b->dot.data, b->dx.data, nullptr, strides_of(&b->x),
+		strides_of(&b->dx), strides_of(&b->dy), tile_samples(nullptr, b->x.shape[0], 1), (float)b->width,
+		b->eps, 0, (int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], is_bf(&b->dx), is_bf(&b->dy)};
+	struct fold_args f = {a.q, nullptr, a.n, a.n, {(float *)b->dweight.data}, {}, true};
+	const struct vfm_tensor *of[] = {&b->x, &b->dy, &b->dx, &b->weight, &b->rope};
+	int n = row_vector(of, 5, a.d);
+
+	if (!vfm_numel(&b->x))
+		return 0;
+	if (vfm_has(&b->dweight)) {
+		f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.n) * sizeof(float), err);
+		if (!a.part)
+			return VFM_EENV;
+	}
+	if (n == 8)
+		launch_row_norm_bwd<8>(s, b->x.dtype, a);
+	else if (n == 2)
+		launch_row_norm_bwd<2>(s, b->x.dtype, a);
+	else
+		launch_row_norm_bwd<1>(s, b->x.dtype, a);
+	if (a.part)
+		fold_column_sums(s, f);
+	return vfm_cuda_launched(s, "row_norm_rope_bwd", err);
 }

@@ -327,6 +327,55 @@ static void qk_cases(struct vfm_cases *l)
 	}
 }
 
+void vfm_case_row_norm(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool rope)
+{
+	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, h * d);
+	struct vfm_tensor table = rope ? mat(VFM_F32, n, d, 0) : none, sum = vec(VFM_F32, n);
+	struct vfm_case *c;
+
+	c = vfm_case_add(l, VFM_OP_row_dot, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n, (int)h, (int)d,
+		rope ? "/two" : "");
+	c->args.row_dot = (struct vfm_row_dot){.x = x, .y = rope ? y : x, .out = sum};
+	c = vfm_case_add(l, VFM_OP_row_norm_rope, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), rope ? "/rope" : "",
+		(int)n, (int)h, (int)d);
+	c->args.row_norm_rope = (struct vfm_row_norm_rope){
+		.x = x, .y = y, .weight = w, .rope = table, .sumsq = sum, .width = 2 * h * d, .eps = 1e-6f};
+	c = vfm_case_add(l, VFM_OP_row_norm_rope_bwd, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), rope ? "/rope" : "",
+		(int)n, (int)h, (int)d);
+	c->args.row_norm_rope_bwd = (struct vfm_row_norm_rope_bwd){.x = x,
+		.dy = y,
+		.weight = w,
+		.rope = table,
+		.sumsq = sum,
+		.dot = sum,
+		.dx = x,
+		.dweight = w,
+		.width = 2 * h * d,
+		.eps = 1e-6f};
+}
+
+static void row_norm_cases(struct vfm_cases *l)
+{
+	/* several tiles of tokens; heads that no vector fits; rows longer than a block; no tokens; no heads */
+	static const int shapes[][3] = {{45, 3, 64}, {70, 2, 22}, {3, 5, 128}, {300, 1, 8}, {9, 24, 128}, {5, 33, 72},
+		{143, 12, 40}, {0, 2, 64}, {6, 0, 64}};
+
+	for (int t = 0; t < 2; t++) {
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+			for (int rope = 0; rope < 2; rope++)
+				vfm_case_row_norm(
+					l, VFM_CASE_TEST, types[t], shapes[i][0], shapes[i][1], shapes[i][2], rope);
+		vfm_case_row_norm(l, VFM_CASE_TEST, types[t], 11, 3, 33, false);
+		vfm_case_row_norm(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, true);
+	}
+	/* rows that no vector fits */
+	vfm_case_row_norm(l, VFM_CASE_TEST, VFM_BF16, 11, 3, 48, true);
+	l->v[l->n - 3]->args.row_dot.x.stride[0] += 3;
+	l->v[l->n - 2]->args.row_norm_rope.x.stride[0] += 3;
+	l->v[l->n - 1]->args.row_norm_rope_bwd.x.stride[0] += 4;
+}
+
 /* Shapes for which vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,
  * columns in slabs, heads that are not a power of two of vectors, misaligned rows, many samples with empty ones. */
 enum { N_MANY = 40 };
@@ -447,6 +496,7 @@ void vfm_cases_norm(struct vfm_cases *l)
 	add_row_cases(l);
 	qk_cases(l);
 	qk_pair_cases(l);
+	row_norm_cases(l);
 	wide_norm_cases(l);
 	wide_add_norm_cases(l);
 	for (int t = 0; t < 4; t++) {

@@ -50,6 +50,13 @@ static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, 
 	IN(qk_norm_rope_bwd, x2, NORMAL), IN(qk_norm_rope_bwd, dy2, NORMAL), IN(qk_norm_rope_bwd, weight2, POSITIVE),
 	IN(qk_norm_rope_bwd, rope2, NORMAL), IN(qk_norm_rope_bwd, rstd2, POSITIVE), OUT(qk_norm_rope_bwd, dx2),
 	IO(qk_norm_rope_bwd, dweight2, NORMAL), {0}};
+static const struct vfm_operand o_row_dot[] = {IN(row_dot, x, NORMAL), IN(row_dot, y, NORMAL), OUT(row_dot, out), {0}};
+static const struct vfm_operand o_row_norm_rope[] = {IN(row_norm_rope, x, NORMAL), OUT(row_norm_rope, y),
+	IN(row_norm_rope, weight, POSITIVE), IN(row_norm_rope, rope, NORMAL), IN(row_norm_rope, sumsq, POSITIVE), {0}};
+static const struct vfm_operand o_row_norm_rope_bwd[] = {IN(row_norm_rope_bwd, x, NORMAL),
+	IN(row_norm_rope_bwd, dy, NORMAL), IN(row_norm_rope_bwd, weight, POSITIVE), IN(row_norm_rope_bwd, rope, NORMAL),
+	IN(row_norm_rope_bwd, sumsq, POSITIVE), IN(row_norm_rope_bwd, dot, NORMAL), OUT(row_norm_rope_bwd, dx),
+	IO(row_norm_rope_bwd, dweight, NORMAL), {0}};
 static const struct vfm_operand o_attn[] = {
 	IN(attn, q, NORMAL), IN(attn, k, NORMAL), IN(attn, v, NORMAL), OUT(attn, o), OUT(attn, lse), {0}};
 static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn_bwd, k, NORMAL),
@@ -134,6 +141,9 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(add_row_bwd, 0),
 	INFO(qk_norm_rope, 0),
 	INFO(qk_norm_rope_bwd, 0),
+	INFO(row_dot, 0),
+	INFO(row_norm_rope, 0),
+	INFO(row_norm_rope_bwd, 0),
 	INFO(attn, SEQS(attn, seqs_q), SEQS(attn, seqs_k)),
 	INFO(attn_bwd, SEQS(attn_bwd, seqs_q), SEQS(attn_bwd, seqs_k)),
 	INFO(unary, 0),

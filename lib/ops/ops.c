@@ -445,6 +445,70 @@ struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 	return (struct vfm_cost){0, bytes + (vfm_has(&b.dy) ? vfm_cost_qk_norm_rope_bwd(&b).bytes : 0)};
 }
 
+/* ---- norms of whole rows ------------------------------------------------------------ */
+
+static int check_row_dot(const struct vfm_row_dot *a, struct vfm_err *err)
+{
+	CHECK("row_dot", x, ACT | STRIDED, -1, -1, -1);
+	CHECK("row_dot", y, ACT | STRIDED, a->x.shape[0], a->x.shape[1], a->x.shape[2]);
+	CHECK("row_dot", out, F32, a->x.shape[0]);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_row_dot(const struct vfm_row_dot *a)
+{
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + (a->y.data == a->x.data ? 0 : vfm_nbytes(&a->y)) + vfm_nbytes(&a->out))};
+}
+
+static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err *err)
+{
+	int64_t t, h, d;
+
+	CHECK("row_norm_rope", x, ACT | STRIDED, -1, -1, -1);
+	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
+	CHECK("row_norm_rope", y, (1u << a->x.dtype) | STRIDED, t, h, d);
+	CHECK("row_norm_rope", weight, F32, h * d);
+	CHECK("row_norm_rope", rope, F32 | OPT, t, d);
+	CHECK("row_norm_rope", sumsq, F32, t);
+	REQUIRE("row_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	REQUIRE("row_norm_rope", a->width >= h * d, "'width' is less than a row of 'x'");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_row_norm_rope(const struct vfm_row_norm_rope *a)
+{
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) +
+			vfm_nbytes(&a->sumsq))};
+}
+
+static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
+{
+	int64_t t, h, d;
+
+	CHECK("row_norm_rope_bwd", x, ACT | STRIDED, -1, -1, -1);
+	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
+	CHECK("row_norm_rope_bwd", dy, ACT | STRIDED, t, h, d);
+	CHECK("row_norm_rope_bwd", dx, ACT | STRIDED, t, h, d);
+	CHECK("row_norm_rope_bwd", weight, F32, h * d);
+	CHECK("row_norm_rope_bwd", rope, F32 | OPT, t, d);
+	CHECK("row_norm_rope_bwd", sumsq, F32, t);
+	CHECK("row_norm_rope_bwd", dot, F32, t);
+	CHECK("row_norm_rope_bwd", dweight, F32 | OPT, h * d);
+	REQUIRE("row_norm_rope_bwd", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	REQUIRE("row_norm_rope_bwd", a->width >= h * d, "'width' is less than a row of 'x'");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a)
+{
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) + vfm_nbytes(&a->weight) +
+			vfm_nbytes(&a->rope) + vfm_nbytes(&a->sumsq) + vfm_nbytes(&a->dot) +
+			2 * vfm_nbytes(&a->dweight))};
+}
+
 /* ---- attention -------------------------------------------------------------------- */
 
 void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu)
@@ -724,6 +788,9 @@ DISPATCH(add_row)
 DISPATCH(add_row_bwd)
 DISPATCH(qk_norm_rope)
 DISPATCH(qk_norm_rope_bwd)
+DISPATCH(row_dot)
+DISPATCH(row_norm_rope)
+DISPATCH(row_norm_rope_bwd)
 DISPATCH(attn)
 DISPATCH(attn_bwd)
 DISPATCH(unary)

@@ -212,6 +212,33 @@ static inline struct vfm_qk_norm_rope_bwd vfm_qk_second_bwd(const struct vfm_qk_
 	return b;
 }
 
+/* out[t] = sum over h, i of x[t,h,i] y[t,h,i] */
+struct vfm_row_dot {
+	struct vfm_tensor x, y; /* [T,H,d] f32 or bf16, rows may be strided; y may be x */
+	struct vfm_tensor out;  /* [T] f32 = */
+};
+/* RMS norm over all heads of a token, and the rotation of vfm_qk_norm_rope:
+ *   y = rope(x rstd[t] weight),  rstd = 1 / sqrt(sumsq / width + eps)
+ * Under tensor parallelism a rank holds some of the heads; sumsq is the sum over those of all ranks. */
+struct vfm_row_norm_rope {
+	struct vfm_tensor x;      /* [T,H,d] f32 or bf16, rows may be strided */
+	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
+	struct vfm_tensor weight; /* [H*d] f32 */
+	struct vfm_tensor rope;   /* optional [T,d] f32 */
+	struct vfm_tensor sumsq;  /* [T] f32: row_dot of x and x, summed over the ranks */
+	int64_t width;            /* features of a row on all ranks */
+	float eps;
+};
+struct vfm_row_norm_rope_bwd {
+	struct vfm_tensor x, dy; /* [T,H,d] f32 or bf16, rows may be strided */
+	struct vfm_tensor weight, rope, sumsq;
+	struct vfm_tensor dot;     /* [T] f32: row_dot of dy and y, summed over the ranks */
+	struct vfm_tensor dx;      /* [T,H,d] f32 or bf16, rows may be strided, = */
+	struct vfm_tensor dweight; /* optional [H*d] f32 += */
+	int64_t width;
+	float eps;
+};
+
 /* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv (grouped-query attention).
  * A sample without keys gives o = 0 and lse = -inf. */
 struct vfm_attn {
@@ -518,6 +545,9 @@ struct vfm_grouped_gemm {
 	X(add_row_bwd)                                                                                                 \
 	X(qk_norm_rope)                                                                                                \
 	X(qk_norm_rope_bwd)                                                                                            \
+	X(row_dot)                                                                                                     \
+	X(row_norm_rope)                                                                                               \
+	X(row_norm_rope_bwd)                                                                                           \
 	X(attn)                                                                                                        \
 	X(attn_bwd)                                                                                                    \
 	X(unary)                                                                                                       \

@@ -208,6 +208,7 @@ static int count_special(enum vfm_op_id op, const void *args)
 	const struct vfm_moe_balance *balance = args;
 	const struct vfm_index_add *add = args;
 	const struct vfm_gate_bwd *gate_bwd = args;
+	const struct vfm_row_norm_rope_bwd *row_bwd = args;
 
 	switch (op) {
 	case VFM_OP_gemm:
@@ -228,6 +229,8 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_qk(args);
 	case VFM_OP_qk_norm_rope_bwd:
 		return count_qk_bwd(args);
+	case VFM_OP_row_norm_rope_bwd:
+		return one_for(&row_bwd->x) * (1 + vfm_has(&row_bwd->dweight));
 	case VFM_OP_mse:
 		return (mse->pred.shape[0] > 0) + (mse->seqs->n > 0 ? 2 : 0);
 	case VFM_OP_moe_balance:
@@ -261,6 +264,8 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 		ONE(gate, x, 1)
 		ONE(add_row, x, 1)
 		ONE(add_row_bwd, dy, 2)
+		ONE(row_dot, out, 1)
+		ONE(row_norm_rope, x, 1)
 		ONE(unary, x, 1)
 		ONE(axpby, x, 1)
 		ONE(sum_parts, y, 1)

@@ -399,6 +399,63 @@ static void qk_backward(const struct vfm_tensor *dyt, const struct qk_grad *g)
 	}
 }
 
+static void ref_row_dot(struct ref *r)
+{
+	const struct vfm_row_dot *a = r->args;
+	const double *x = V(row_dot, x), *y = V(row_dot, y);
+	int64_t width = a->x.shape[1] * a->x.shape[2];
+
+	for (int64_t t = 0; t < a->x.shape[0]; t++) {
+		double s = 0;
+
+		for (int64_t i = t * width; i < (t + 1) * width; i++)
+			s += x[i] * y[i];
+		V(row_dot, out)[t] = s;
+	}
+}
+
+static void ref_row_norm_rope(struct ref *r)
+{
+	const struct vfm_row_norm_rope *a = r->args;
+	const double *x = V(row_norm_rope, x), *w = V(row_norm_rope, weight), *cs = V(row_norm_rope, rope);
+	double *y = V(row_norm_rope, y);
+	int64_t nh = a->x.shape[1], d = a->x.shape[2];
+
+	for (int64_t j = 0; j < a->x.shape[0] * nh; j++) {
+		double k = 1 / sqrt(V(row_norm_rope, sumsq)[j / nh] / (double)a->width + (double)a->eps);
+
+		for (int64_t i = 0; i < d; i++)
+			y[j * d + i] = x[j * d + i] * k * w[j % nh * d + i];
+		if (cs)
+			rotate(y + j * d, cs + j / nh * d, d, 1);
+	}
+}
+
+#define VB(f) V(row_norm_rope_bwd, f)
+static void ref_row_norm_rope_bwd(struct ref *r)
+{
+	const struct vfm_row_norm_rope_bwd *a = r->args;
+	const double *x = VB(x), *w = VB(weight), *cs = VB(rope);
+	double *dw = VB(dweight);
+	int64_t nh = a->x.shape[1], d = a->x.shape[2];
+
+	for (int64_t j = 0; j < a->x.shape[0] * nh; j++) {
+		double *o = VB(dx) + j * d, k = 1 / sqrt(VB(sumsq)[j / nh] / (double)a->width + (double)a->eps);
+
+		memcpy(o, VB(dy) + j * d, (size_t)d * sizeof(*o));
+		if (cs)
+			rotate(o, cs + j / nh * d, d, -1);
+		for (int64_t i = 0; i < d; i++) {
+			double xh = x[j * d + i] * k;
+
+			if (dw)
+				dw[j % nh * d + i] += o[i] * xh;
+			o[i] = k * (o[i] * w[j % nh * d + i] - xh * VB(dot)[j / nh] / (double)a->width);
+		}
+	}
+}
+#undef VB
+
 #define VB(f) V(qk_norm_rope_bwd, f)
 static void ref_qk_norm_rope_bwd(struct ref *r)
 {
