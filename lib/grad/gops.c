@@ -239,6 +239,125 @@ void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, stru
 	record_qk(t, &a, all, rstd, in, 2 * n, y);
 }
 
+/* ---- RMS norm over all heads + RoPE ---- */
+
+/* Node inputs and output as for the QK norm. */
+struct row_norm_ctx {
+	struct vfm_row_norm_rope a[2]; /* of q and of k */
+	struct vfm_row_norm_sums sums;
+	struct vfm_var *y[2];
+};
+
+/* The sums over each row of x * y, for q and k in the memory of `all` [rows of both]. */
+static int sum_rows(struct vfm_tape *t, const struct row_norm_ctx *c, const struct vfm_tensor *x,
+	const struct vfm_tensor *y, int n, struct vfm_tensor all, bool forward, struct vfm_err *err)
+{
+	float *out = all.data;
+
+	for (int i = 0; i < n; out += x[i].shape[0], i++)
+		TRY(vfm_op_row_dot(vfm_tape_stream(t),
+			&(struct vfm_row_dot){x[i], y[i], vfm_t1(out, VFM_F32, x[i].shape[0])}, err));
+	return c->sums.ranks > 1 ? c->sums.add(c->sums.group, t, all, forward, err) : 0;
+}
+
+static int row_norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	const struct row_norm_ctx *c = n->ctx;
+	const int count = c->y[1] ? 2 : 1;
+	struct vfm_tensor y[2], dy[2], dots, dot;
+	struct vfm_grad_tmp tx = {0};
+	struct vfm_store *st = NULL;
+	int64_t at = 0;
+	bool accumulate; /* as in norm_backward */
+	int rc;
+
+	for (int i = 0; i < count; at += c->a[i++].x.shape[0]) {
+		y[i] = c->a[i].y;
+		dy[i] = c->y[i]->g;
+	}
+	TRY_OUT(vfm_scratch(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {at}}, VFM_F32), &dots, &st, err));
+	TRY_OUT(sum_rows(t, c, dy, y, count, dots, false, err));
+	dot = dots;
+	for (int i = 0; i < count; i++) {
+		struct vfm_var *w = n->in[2 * i + 1];
+		struct vfm_row_norm_rope_bwd a = {.x = c->a[i].x,
+			.dy = dy[i],
+			.weight = w->v, /* its current address */
+			.rope = c->a[i].rope,
+			.sumsq = c->a[i].sumsq,
+			.width = c->a[i].width,
+			.eps = c->a[i].eps};
+
+		a.dot = vfm_t1(dot.data, VFM_F32, a.x.shape[0]);
+		dot.data = (float *)dot.data + a.x.shape[0];
+		if (vfm_wants_grad(w))
+			TRY_OUT(vfm_grad_into(t, w, &a.dweight, &accumulate, err));
+		TRY_OUT(vfm_grad_begin(t, n->in[2 * i], &tx, err));
+		a.dx = tx.g;
+		TRY_OUT(BACKWARD(row_norm_rope_bwd, &a));
+		TRY_OUT(vfm_grad_end(t, n->in[2 * i], &tx, err));
+	}
+	rc = 0;
+out:
+	vfm_store_unref(st);
+	return rc;
+}
+
+void vfm_g_row_norm_rope(
+	struct vfm_tape *t, const struct vfm_qk_args *args, const struct vfm_row_norm_sums *sums, struct vfm_var **y)
+{
+	struct vfm_var *x[] = {args->q, args->k}, *in[] = {x[0], args->weight_q, x[1], args->weight_k}, *all, *sumsq;
+	const int n = args->k ? 2 : 1;
+	struct row_norm_ctx *c = vfm_tape_alloc(t, sizeof(*c));
+	struct vfm_tensor read[2];
+	int64_t rows = 0, at = 0;
+	struct vfm_err err = {0};
+	struct vfm_node *node;
+	int rc;
+
+	for (int i = 0; i < n; i++) {
+		y[i] = x[i];
+		rows += x[i]->v.shape[0];
+	}
+	if (vfm_tape_failed(t))
+		return;
+	all = new_qk_memory(t, x, n, false, x[0]->v.dtype);
+	sumsq = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {rows}}, VFM_F32));
+	if (vfm_tape_failed(t))
+		return;
+	*c = (struct row_norm_ctx){.sums = *sums};
+	for (int i = 0; i < n; i++)
+		read[i] = vfm_read(x[i]);
+	rc = sum_rows(t, c, read, read, n, sumsq->v, true, &err);
+	rows = 0;
+	for (int i = 0; i < n && rc == 0; i++) {
+		c->a[i] = (struct vfm_row_norm_rope){.x = read[i],
+			.y = place_in(all, at, &read[i]),
+			.weight = in[2 * i + 1]->v,
+			.rope = args->rope,
+			.sumsq = place_in(sumsq, rows, &(struct vfm_tensor){.ndim = 1, .shape = {read[i].shape[0]}}),
+			.width = sums->ranks * read[i].shape[1] * read[i].shape[2],
+			.eps = args->eps};
+		at += vfm_numel(&read[i]);
+		rows += read[i].shape[0];
+		rc = vfm_op_row_norm_rope(vfm_tape_stream(t), &c->a[i], &err);
+	}
+	if (rc < 0) {
+		vfm_tape_fail(t, rc, &err);
+		return;
+	}
+	node = vfm_record(t, row_norm_backward, all, in, 2 * n);
+	for (int i = 0; i < n; i++) /* a view of a recorded variable has a gradient */
+		y[i] = c->y[i] = vfm_view(t, all, c->a[i].y);
+	if (!node)
+		return;
+	node->ctx = c;
+	for (int i = 0; i < n; i++)
+		vfm_save(node, in[2 * i]);
+	vfm_save(node, sumsq);
+	vfm_save(node, all);
+}
+
 /* ---- attention ---- */
 
 static int attn_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)

@@ -66,6 +66,15 @@ struct vfm_qk_args {
 	float eps;
 };
 void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y);
+/* The same with an RMS norm over all heads of a token, weights [H*d].  If other ranks have the other heads: `ranks` is
+ * their number, all with as many heads, and add(group, …) replaces sums [n] f32 by the sums over these ranks. */
+struct vfm_row_norm_sums {
+	int ranks; /* 1: this rank has all heads */
+	int (*add)(void *group, struct vfm_tape *t, struct vfm_tensor sums, bool forward, struct vfm_err *err);
+	void *group; /* outlives the tape */
+};
+void vfm_g_row_norm_rope(
+	struct vfm_tape *t, const struct vfm_qk_args *args, const struct vfm_row_norm_sums *sums, struct vfm_var **y);
 
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,

@@ -212,6 +212,31 @@ static struct vfm_var *f_qk_second(struct probe *p, struct vfm_var **x)
 	return vfm_g_add(t, qk[1], vfm_g_add(t, qk[0], qk[1]));
 }
 
+/* Of two ranks with equal inputs, each has half the heads. */
+static int double_sums(void *group, struct vfm_tape *tape, struct vfm_tensor sums, bool forward, struct vfm_err *e)
+{
+	(void)group, (void)tape, (void)forward, (void)e;
+	for (int64_t i = 0; i < sums.shape[0]; i++)
+		((float *)sums.data)[i] *= 2;
+	return 0;
+}
+
+/* Two heads of q and of k, with rotation; flags: the number of ranks. */
+static struct vfm_var *f_row_norm(struct probe *p, struct vfm_var **x)
+{
+	static float table[13 * 8];
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *qk[2];
+	struct vfm_qk_args a = {
+		vfm_view_heads(t, y, 0, 2, 8), vfm_view_heads(t, x[1], 0, 2, 8), x[2], x[3], {0}, 1e-6f};
+	struct vfm_row_norm_sums sums = {.ranks = (int)p->flags, .add = double_sums};
+
+	for (int i = 0; i < 13 * 8; i += 2)
+		table[i] = cosf((float)i), table[i + 1] = sinf((float)i);
+	a.rope = vfm_t2(table, VFM_F32, y->v.shape[0], 8);
+	vfm_g_row_norm_rope(t, &a, &sums, qk);
+	return vfm_g_add(t, vfm_g_act(t, qk[0], VFM_ACT_SILU), qk[1]);
+}
+
 /* The row is read twice. */
 static struct vfm_var *f_add_row(struct probe *p, struct vfm_var **x)
 {
@@ -243,6 +268,11 @@ static void test_moving_weights(void **state)
 			.f = f_qk_second,
 			.n = 3,
 			.leaf = {{like(rows, 48)}, {like(8, -1)}, {like(8, -1)}}};
+		struct probe row_norm = {.name = "norm over all heads",
+			.f = f_row_norm,
+			.n = 4,
+			.leaf = {{like(rows, 16)}, {like(rows, 16)}, {like(16, -1)}, {like(16, -1)}},
+			.flags = 1};
 		struct probe row = {
 			.name = "add_row", .f = f_add_row, .n = 2, .leaf = {{like(rows, 24)}, {like(24, -1)}}};
 		struct probe table = {
@@ -256,6 +286,9 @@ static void test_moving_weights(void **state)
 		check_probe(&qk, 1);
 		check_probe(&qk_pair, 1);
 		check_probe(&qk_second, 1);
+		check_probe(&row_norm, 3);
+		row_norm.flags = 2;
+		check_probe(&row_norm, 3);
 		check_probe(&row, 0);
 		check_probe(&table, 0);
 		check_probe(&linear, 1);
