@@ -3,6 +3,30 @@
 #include "grad/node.h"
 #include "mesh/overlap.h"
 
+/* ---- norm over all heads ---- */
+
+static int add_over_tp(void *mesh, struct vfm_tape *t, struct vfm_tensor sums, bool forward, struct vfm_err *err)
+{
+	const struct vfm_mesh *m = mesh;
+	struct vfm_stream *s;
+	int rc = vfm_overlap_fork(m, t, &s, err);
+
+	if (rc == 0)
+		rc = vfm_all_reduce(m->group[VFM_AX_TP], s, sums, err);
+	return forward ? vfm_overlap_join(m, t, rc, err) : vfm_overlap_join_deferred(m, t, rc, err);
+}
+
+void vfm_m_row_norm_rope(
+	struct vfm_tape *t, const struct vfm_mesh *m, const struct vfm_qk_args *args, struct vfm_var **y)
+{
+	const struct vfm_row_norm_sums sums = {
+		.ranks = m->size[VFM_AX_TP], .add = add_over_tp, .group = (void *)(uintptr_t)m};
+
+	vfm_g_row_norm_rope(t, args, &sums, y);
+}
+
+/* ---- redistribution ---- */
+
 struct redist_ctx {
 	const struct vfm_mesh *mesh;
 	struct vfm_comm *c;

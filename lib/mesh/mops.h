@@ -42,6 +42,10 @@ void vfm_attn_layout_release(struct vfm_attn_layout *l);
 struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_attn_layout *l, float scale);
 
+/* vfm_g_row_norm_rope of tensors with the heads of this tp rank: the norm is over those of all tp ranks. */
+void vfm_m_row_norm_rope(
+	struct vfm_tape *t, const struct vfm_mesh *m, const struct vfm_qk_args *args, struct vfm_var **y);
+
 /* A redistribution of rows from one division of tokens to another: numbers of rows and permutations of this rank. */
 struct vfm_redist {
 	int64_t *send, *recv; /* [size of the group]: rows to and from each rank */

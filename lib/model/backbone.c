@@ -21,7 +21,8 @@ struct vfm_model {
 	const struct vfm_arch *arch;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
-	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
+	struct vfm_linear patch, t0, t2, text[2], ada_shared, ada, out; /* text[1]: with text_mlp */
+	struct vfm_param *head_shift, *head_scale;                      /* with head_table, instead of ada */
 	struct vfm_param *pos[3];   /* tables of t, h, w; NULL without learned positions */
 	struct vfm_block *block;    /* [layers]; only the layers of this stage are declared */
 	struct vfm_modulation *mod; /* [layers] of the group that begins with the layer */
@@ -34,6 +35,16 @@ static int unit_of(int64_t layer)
 	return UNIT_BLOCKS + (int)layer;
 }
 
+static void declare_text_embedder(struct vfm_model *d)
+{
+	const struct vfm_linear_desc first = {.in = d->m.text_dim, .out = d->m.hidden},
+				     second = {.in = d->m.hidden, .out = d->m.hidden};
+
+	vfm_linear_declare(&d->text[0], d->ps, &first, d->arch->text_mlp ? "ctx_mlp.0" : "ctx_proj");
+	if (d->arch->text_mlp)
+		vfm_linear_declare(&d->text[1], d->ps, &second, "ctx_mlp.2");
+}
+
 static void declare_conditioning(struct vfm_model *d)
 {
 	const struct vfm_model_spec *m = &d->m;
@@ -43,8 +54,7 @@ static void declare_conditioning(struct vfm_model *d)
 	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
 	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
 	if (m->cross_attention || m->pooled_text)
-		vfm_linear_declare(
-			&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
+		declare_text_embedder(d);
 	if (vfm_model_has_shared_mod(m)) {
 		struct vfm_linear_desc ada = {
 			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
@@ -59,12 +69,30 @@ static void declare_conditioning(struct vfm_model *d)
 	vfm_params_all_stages(d->ps, false);
 }
 
+static void declare_head(struct vfm_model *d, int unit)
+{
+	const int64_t h = d->m.hidden;
+	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
+	const float std = 1 / sqrtf((float)h);
+
+	if (d->arch->head_table) {
+		d->head_shift = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_shift");
+		d->head_scale = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_scale");
+	} else {
+		vfm_linear_declare(&d->ada, d->ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = 2 * h, .zero = true}, "ada");
+	}
+	vfm_linear_declare(&d->out, d->ps,
+		&(struct vfm_linear_desc){.unit = unit, .in = h, .out = vfm_model_patch_dim(&d->m), .zero = true},
+		"out");
+}
+
 struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps)
 {
 	const struct vfm_mesh *mesh = ps->mesh;
 	struct vfm_model *d = vfm_calloc(1, sizeof(*d));
 	int64_t h = m->hidden, f = vfm_model_patch_dim(m);
-	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP], head = unit_of(m->layers);
+	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP];
 
 	d->m = *m;
 	d->arch = vfm_model_arch(m);
@@ -91,12 +119,8 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 				vfm_modulation_declare(&d->mod[i], m, ps, unit_of(i), i, d->chunk[c].end);
 			vfm_block_declare(&d->block[i], m, ps, unit_of(i), i);
 		}
-	if (d->chunk[d->chunks - 1].is_last) {
-		vfm_linear_declare(&d->ada, ps,
-			&(struct vfm_linear_desc){.unit = head, .in = h, .out = 2 * h, .zero = true}, "ada");
-		vfm_linear_declare(
-			&d->out, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = f, .zero = true}, "out");
-	}
+	if (d->chunk[d->chunks - 1].is_last)
+		declare_head(d, unit_of(m->layers));
 	return d;
 }
 
@@ -153,7 +177,17 @@ static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
 	return vfm_block(t, &r->d->block[r->layer], &r->in);
 }
 
-/* Returns silu of the conditioning, [S,D]. */
+/* Embeds rows of text [rows, text_dim] -> [rows, D]. */
+static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor text, enum vfm_dtype out)
+{
+	struct vfm_var *x = vfm_input(t, text);
+
+	if (d->text[1].w)
+		x = vfm_linear(t, &d->text[0], x, VFM_ACT_GELU_TANH, out);
+	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
+}
+
+/* Returns the conditioning, [S,D]. */
 static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
 	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
@@ -161,8 +195,8 @@ static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, con
 	c = vfm_linear(t, &d->t0, c, VFM_ACT_SILU, VFM_F32);
 	c = vfm_linear(t, &d->t2, c, VFM_ACT_NONE, VFM_F32);
 	if (d->m.pooled_text)
-		c = vfm_g_add(t, c, vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text_mean), VFM_ACT_NONE, VFM_F32));
-	return vfm_g_act(t, c, VFM_ACT_SILU);
+		c = vfm_g_add(t, c, embed_text(d, t, in->text_mean, VFM_F32));
+	return c;
 }
 
 static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
@@ -175,21 +209,24 @@ static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const st
 	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
 }
 
-static struct vfm_var *head(
-	struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h, struct vfm_var *sc)
+/* c: the conditioning; sc: silu(c). */
+static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h,
+	struct vfm_var *c, struct vfm_var *sc)
 {
-	int64_t D = d->m.hidden;
+	struct vfm_norm_args norm = {
+		.kind = vfm_block_norm(d->arch), .eps = (float)d->m.norm_eps, .seqs = &in->seqs, .out = d->ps->dtype};
 	struct vfm_var *m, *y;
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
-	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
-	y = vfm_g_norm(t, h,
-		&(struct vfm_norm_args){.kind = vfm_block_norm(d->arch),
-			.eps = (float)d->m.norm_eps,
-			.shift = vfm_view_cols(t, m, 0, D),
-			.scale = vfm_view_cols(t, m, 1, D),
-			.seqs = &in->seqs,
-			.out = d->ps->dtype});
+	if (d->arch->head_table) {
+		norm.shift = vfm_g_add_row(t, c, &d->head_shift->var);
+		norm.scale = vfm_g_add_row(t, c, &d->head_scale->var);
+	} else {
+		m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
+		norm.shift = vfm_view_cols(t, m, 0, d->m.hidden);
+		norm.scale = vfm_view_cols(t, m, 1, d->m.hidden);
+	}
+	y = vfm_g_norm(t, h, &norm);
 	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
 	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
 	return y;
@@ -245,12 +282,13 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 {
 	const struct chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
-	struct vfm_var *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
+	struct vfm_var *c, *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
 
 	vfm_unit_begin(t, d->ps, UNIT_COND);
-	sc = conditioning(d, t, in);
+	c = conditioning(d, t, in);
+	sc = vfm_g_act(t, c, VFM_ACT_SILU);
 	if (d->m.cross_attention)
-		ctx = vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text), VFM_ACT_NONE, d->ps->dtype);
+		ctx = embed_text(d, t, in->text, d->ps->dtype);
 	if (vfm_model_has_shared_mod(&d->m))
 		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
 	if (d->arch->pos == VFM_POS_LEARNED)
@@ -263,7 +301,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .pos = pos},
 		&(struct vfm_modulation_in){sc, shared}, k, stream, keeps);
 	if (k->is_last)
-		h = head(d, t, in, h, sc);
+		h = head(d, t, in, h, c, sc);
 	vfm_scope_end(t, all, h);
 	return h;
 }

@@ -58,6 +58,7 @@ void vfm_block_declare(
 		.heads = m->heads,
 		.kv_heads = m->kv_heads,
 		.qk_norm = m->qk_norm,
+		.row_qk_norm = a->row_qk_norm,
 		.no_bias = a->no_bias,
 		.eps = (float)m->norm_eps};
 	char prefix[64];

@@ -152,11 +152,17 @@ struct vfm_param *vfm_vector_declare(
 static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct vfm_params *ps,
 	const struct vfm_attn_desc *d, const char *prefix)
 {
+	const int64_t hd = d->hidden / d->heads;
+	struct vfm_pdesc q = {.ndim = 1, .shape = {d->row_qk_norm ? d->hidden : hd}},
+			 k = {.ndim = 1, .shape = {d->row_qk_norm ? d->kv_heads * hd : hd}};
+
 	*qn = *kn = NULL;
 	if (!d->qk_norm)
 		return;
-	*qn = vfm_vector_declare(ps, d->unit, d->hidden / d->heads, VFM_INIT_ONE, "%s.qn.weight", prefix);
-	*kn = vfm_vector_declare(ps, d->unit, d->hidden / d->heads, VFM_INIT_ONE, "%s.kn.weight", prefix);
+	if (d->row_qk_norm)
+		q.cut[VFM_AX_TP] = k.cut[VFM_AX_TP] = tp_cut(VFM_SPLIT_COLUMN, 1);
+	*qn = vfm_param_add(ps, d->unit, &q, VFM_INIT_ONE, 0, "%s.qn.weight", prefix);
+	*kn = vfm_param_add(ps, d->unit, &k, VFM_INIT_ONE, 0, "%s.kn.weight", prefix);
 }
 
 /* Declares a column-split projection of attention with `groups` blocks of outputs. */
@@ -195,8 +201,11 @@ void vfm_self_attn_declare(
 {
 	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
 
-	*a = (struct vfm_self_attn){
-		.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	*a = (struct vfm_self_attn){.row_qk_norm = d->row_qk_norm,
+		.heads = d->heads / tp,
+		.kv_heads = d->kv_heads / tp,
+		.head_dim = hd,
+		.eps = d->eps};
 	if (d->kv_heads == d->heads) {
 		column_declare(&a->qkv, ps, d, 3 * d->hidden, 3, prefix, "qkv");
 	} else {
@@ -207,9 +216,16 @@ void vfm_self_attn_declare(
 	proj_declare(&a->proj, ps, d, false, prefix);
 }
 
-static struct vfm_var *var_or_null(struct vfm_param *p)
+/* Norms and rotation of q and k; the weights of the norms may be NULL. */
+static void norm_qk(struct vfm_tape *t, struct vfm_param *qn, struct vfm_param *kn, bool rows, struct vfm_tensor rope,
+	float eps, struct vfm_var *qk[2])
 {
-	return p ? &p->var : NULL;
+	const struct vfm_qk_args a = {qk[0], qk[1], qn ? &qn->var : NULL, kn ? &kn->var : NULL, rope, eps};
+
+	if (qn && rows)
+		vfm_m_row_norm_rope(t, qn->ps->mesh, &a, qk);
+	else
+		vfm_g_qk_norm_rope(t, &a, qk);
 }
 
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated.  With a layout, x is this tp rank's share of
@@ -231,8 +247,7 @@ static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vf
 	qkv[0] = vfm_view_heads(t, y[n - 1], 0, a->heads, a->head_dim);
 	qkv[1] = vfm_view_heads(t, y[0], fused ? 1 : 0, a->kv_heads, a->head_dim);
 	qkv[2] = vfm_view_heads(t, y[0], fused ? 2 : 1, a->kv_heads, a->head_dim);
-	vfm_g_qk_norm_rope(
-		t, &(struct vfm_qk_args){qkv[0], qkv[1], var_or_null(a->qn), var_or_null(a->kn), rope, a->eps}, qkv);
+	norm_qk(t, a->qn, a->kn, a->row_qk_norm, rope, a->eps, qkv);
 }
 
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
@@ -262,8 +277,11 @@ void vfm_cross_attn_declare(
 {
 	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
 
-	*a = (struct vfm_cross_attn){
-		.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	*a = (struct vfm_cross_attn){.row_qk_norm = d->row_qk_norm,
+		.heads = d->heads / tp,
+		.kv_heads = d->kv_heads / tp,
+		.head_dim = hd,
+		.eps = d->eps};
 	column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
 	column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
 	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
@@ -277,12 +295,12 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 	/* [R, heads * d] */
 	struct vfm_var *q = vfm_linear_column(t, &a->q, x, VFM_ACT_NONE, dt, l);
 	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
-	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
 	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
-	struct vfm_var *qk[2], *o;
+	struct vfm_var *qk[] = {
+		vfm_view_heads(t, q, 0, a->heads, a->head_dim), vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim)};
+	struct vfm_var *o;
 
-	q = vfm_view_heads(t, q, 0, a->heads, a->head_dim);
-	vfm_g_qk_norm_rope(t, &(struct vfm_qk_args){q, k, var_or_null(a->qn), var_or_null(a->kn), {0}, a->eps}, qk);
+	norm_qk(t, a->qn, a->kn, a->row_qk_norm, (struct vfm_tensor){0}, a->eps, qk);
 	o = vfm_g_attn(t, qk[0], qk[1], v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
 	return vfm_linear_row(t, &a->proj, o, dt, l);
 }

@@ -68,12 +68,14 @@ struct vfm_attn_desc {
 	int unit;
 	int64_t hidden, heads, kv_heads;
 	bool qk_norm;
+	bool row_qk_norm; /* over all heads; else over each */
 	bool no_bias;
 	float eps;
 };
 struct vfm_self_attn {
 	struct vfm_linear qkv, q, kv, proj;
-	struct vfm_param *qn, *kn;         /* NULL: no norm */
+	struct vfm_param *qn, *kn; /* NULL: no norm */
+	bool row_qk_norm;
 	int64_t heads, kv_heads, head_dim; /* of this tp rank */
 	float eps;
 };
@@ -97,6 +99,7 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, proj;
 	struct vfm_param *qn, *kn;
+	bool row_qk_norm;
 	int64_t heads, kv_heads, head_dim;
 	float eps;
 };

@@ -5,7 +5,9 @@
  * moviegen  Llama-style (arXiv 2410.13720): RMS norm, SwiGLU, no biases, learned positions in front of every block
  * stdit     three self-attentions a block: within a frame, along time, over the whole sample
  * moe       dit with a mixture of experts instead of the MLP
- * pixart    PixArt-alpha (arXiv 2310.00426): adaLN-single, one modulation for all blocks plus a table in each block
+ * wan       Wan (arXiv 2503.20314): adaLN-single, norms of q and k over all heads, an MLP for the text, a table in the
+ * head pixart    PixArt-alpha (arXiv 2310.00426): adaLN-single, one modulation for all blocks plus a table in each
+ * block
  */
 #ifndef VFM_SPEC_ARCH_H
 #define VFM_SPEC_ARCH_H
@@ -14,7 +16,7 @@
 #include <stdint.h>
 
 /* X(NAME): arch.c has the row of NAME. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -44,6 +46,9 @@ struct vfm_arch {
 	bool rms_norm;    /* RMS norms; else layer norms */
 	bool no_bias;     /* no biases in attention and MLP */
 	bool plain_cross; /* no norm before the cross-attention */
+	bool row_qk_norm; /* the norms of q and k are over all heads; else over each */
+	bool text_mlp;    /* two layers with a GELU embed the text; else one layer */
+	bool head_table;  /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
 	enum vfm_pos pos; /* of its presets; only architectures with VFM_POS_LEARNED here may use learned positions */
 	const char *const *keys; /* keys of the section "model" that not every architecture has; NULL: none */
 };
@@ -56,7 +61,8 @@ struct vfm_preset {
 	int64_t layers, hidden, heads;
 	int64_t kv_heads, ffn, adaln_lora;           /* 0: the default */
 	int64_t experts, expert_ffn, shared_experts; /* experts 0: the defaults */
-	bool no_qk_norm;
+	int64_t channels, text_dim;                  /* 0: the defaults */
+	bool no_qk_norm, text_pad;
 };
 
 extern const struct vfm_preset vfm_presets[]; /* the last entry has name NULL */

@@ -104,6 +104,11 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 	m->adaln_lora = p->adaln_lora;
 	m->pos = vfm_model_arch(m)->pos;
 	m->qk_norm = !p->no_qk_norm;
+	m->text_pad = p->text_pad;
+	if (p->channels)
+		m->channels = p->channels;
+	if (p->text_dim)
+		m->text_dim = p->text_dim;
 	if (p->experts) {
 		m->experts = p->experts;
 		m->expert_ffn = p->expert_ffn;
@@ -270,10 +275,9 @@ static int64_t lin(int64_t in, int64_t out, bool bias)
 
 static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
 {
-	int64_t h = m->hidden;
+	int64_t h = m->hidden, norms = vfm_model_arch(m)->row_qk_norm ? h + kv_dim(m) : 2 * vfm_model_head_dim(m);
 
-	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) +
-		(m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
+	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) + (m->qk_norm ? norms : 0);
 }
 
 /* Parameters of one expert, without biases. */
@@ -316,12 +320,12 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 
 	n += lin(vfm_model_patch_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
 	if (m->cross_attention || m->pooled_text)
-		n += lin(m->text_dim, h, true);
+		n += lin(m->text_dim, h, true) + (a->text_mlp ? lin(h, h, true) : 0);
 	if (vfm_model_has_shared_mod(m))
 		n += lin(h, a->n_mod * h, true);
 	if (a->pos == VFM_POS_LEARNED)
 		n += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
-	n += lin(h, 2 * h, true) + lin(h, vfm_model_patch_dim(m), true);
+	n += (a->head_table ? 2 * h : lin(h, 2 * h, true)) + lin(h, vfm_model_patch_dim(m), true);
 
 	block += mod_params(m) + a->n_attn * attn_params(m, !a->no_bias) + mlp_params(m);
 	if (m->cross_attention)
@@ -382,16 +386,19 @@ double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sum
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
 	       mods = a->n_mod * h, layer = mlp_flops(m, p->q);
-	double once = 2 * p->q * (double)vfm_model_patch_dim(m) * h * 2 + p->n * 2 * (256 * h + h * h + 2 * h * h);
+	double once = 2 * p->q * (double)vfm_model_patch_dim(m) * h * 2 + p->n * 2 * (256 * h + h * h),
+	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0); /* of a row */
 
 	for (int i = 0; i < a->n_attn; i++)
 		layer += 4 * p->q * h * h + 4 * p->q * h * kv + attn_flops(a->attn[i], p, h);
 	if (m->cross_attention) {
 		layer += 4 * p->q * h * h + 4 * p->c * h * kv + 4 * p->X * h;
-		once += 2 * p->c * td * h;
+		once += p->c * text;
 	}
 	if (m->pooled_text)
-		once += 2 * p->n * td * h;
+		once += p->n * text;
+	if (!a->head_table)
+		once += p->n * 4 * h * h;
 	if (vfm_model_has_shared_mod(m))
 		once += p->n * 2 * h * mods;
 	if (a->mod == VFM_MOD_MATRIX)

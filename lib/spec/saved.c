@@ -78,7 +78,8 @@ static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_save
 	bool turned = rope && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
 
 	if (m->qk_norm)
-		add_saved(l, "qk-norm statistics", rows, (double)heads, VFM_SAVED_F32, VFM_KEEP_REST);
+		add_saved(l, "qk-norm statistics", rows, vfm_model_arch(m)->row_qk_norm ? 1 : (double)heads,
+			VFM_SAVED_F32, VFM_KEEP_REST);
 	if (m->qk_norm || turned)
 		add_saved(l, "normalised q or k", rows, (double)(heads * vfm_model_head_dim(m)), VFM_SAVED_COMPUTE,
 			VFM_KEEP_REST);

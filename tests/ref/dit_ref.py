@@ -7,6 +7,7 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
               projected by ctx_proj, is added to the conditioning vector
   moviegen    RMS norms, SwiGLU, no biases in attention and MLP, grouped queries, learned tables of positions (Config.arch)
   stdit       attention within each frame, then along time at each place, then over all, then as variant A
+  wan         variant A with the modulation of pixart, norms of q and k over all heads, an MLP for the text, a table in the head
   pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
   moe         variant A with experts in the place of the MLP
 
@@ -40,7 +41,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -67,8 +68,10 @@ def parameter_shapes(cfg):
             shapes[name + ".bias"] = (n_out,)
 
     def head_norms(name):
+        one = d // cfg.heads
         if cfg.qk_norm:
-            shapes[name + ".qn.weight"] = shapes[name + ".kn.weight"] = (d // cfg.heads,)
+            shapes[name + ".qn.weight"] = (d if cfg.arch == "wan" else one,)
+            shapes[name + ".kn.weight"] = ((cfg.kv_heads or cfg.heads) * one if cfg.arch == "wan" else one,)
 
     def attention_weights(name, fused, bias=True):
         kv = (cfg.kv_heads or cfg.heads) * (d // cfg.heads)
@@ -85,15 +88,17 @@ def parameter_shapes(cfg):
     linear("t_mlp.0", 256, d)
     linear("t_mlp.2", d, d)
     if cfg.cross_attention or cfg.pooled_text:
-        linear("ctx_proj", cfg.text_dim, d)
-    if cfg.adaln_lora_rank or cfg.arch == "pixart":
+        linear("ctx_mlp.0" if cfg.arch == "wan" else "ctx_proj", cfg.text_dim, d)
+        if cfg.arch == "wan":
+            linear("ctx_mlp.2", d, d)
+    if cfg.adaln_lora_rank or cfg.arch in ("pixart", "wan"):
         linear("ada_shared", d, mods * d)
     if cfg.pos == "learned":
         for axis, rows in zip("thw", cfg.pos_max):
             shapes["pos." + axis] = (rows, d)
     for i in range(cfg.layers):
         b = f"blocks.{i}."
-        if cfg.arch == "pixart":
+        if cfg.arch in ("pixart", "wan"):
             shapes[b + "scale_shift_table"] = (mods, d)
         elif cfg.adaln_lora_rank:
             linear(b + "ada_a", d, cfg.adaln_lora_rank, bias=False)
@@ -121,7 +126,10 @@ def parameter_shapes(cfg):
         else:
             linear(b + "fc1", d, f)
             linear(b + "fc2", f, d)
-    linear("ada", d, 2 * d)
+    if cfg.arch == "wan":
+        shapes["head_shift"] = shapes["head_scale"] = (d,)
+    else:
+        linear("ada", d, 2 * d)
     linear("out", d, cfg.features)
     return shapes
 
@@ -148,6 +156,11 @@ def layer_norm(x, eps=1e-6):
 
 def rms_norm(x, weight, eps=1e-6):
     return x / torch.sqrt((x**2).mean(-1, keepdim=True) + eps) * weight
+
+
+def qk_norm(cfg, x, weight):
+    """x [N,H,d]: over each head, or over all of them."""
+    return rms_norm(x.flatten(1), weight).reshape(x.shape) if cfg.arch == "wan" else rms_norm(x, weight)
 
 
 def positions(grid):
@@ -216,7 +229,7 @@ def self_attention(cfg, p, name, x, angles, groups=None):
         (q,) = heads_of(linear(p, name + ".q", x), cfg, 1)
         k, v = heads_of(linear(p, name + ".kv", x), cfg, 2)
     if cfg.qk_norm:
-        q, k = rms_norm(q, p[name + ".qn.weight"]), rms_norm(k, p[name + ".kn.weight"])
+        q, k = qk_norm(cfg, q, p[name + ".qn.weight"]), qk_norm(cfg, k, p[name + ".kn.weight"])
     if cfg.pos in ("rope", "both"):
         q, k = rope(q, angles), rope(k, angles)
     if groups is None:
@@ -230,7 +243,7 @@ def cross_attention(cfg, p, name, x, text):
     (q,) = heads_of(linear(p, name + ".q", x), cfg, 1)
     k, v = heads_of(linear(p, name + ".kv", text), cfg, 2)
     if cfg.qk_norm:
-        q, k = rms_norm(q, p[name + ".qn.weight"]), rms_norm(k, p[name + ".kn.weight"])
+        q, k = qk_norm(cfg, q, p[name + ".qn.weight"]), qk_norm(cfg, k, p[name + ".kn.weight"])
     return linear(p, name + ".proj", attention(q, k, v))
 
 
@@ -290,7 +303,9 @@ def pixart_block(cfg, p, name, x, c, text, angles, grid):
     mods = linear(p, "ada_shared", silu(c)).reshape(6, -1) + p[name + "scale_shift_table"]
     shift1, scale1, gate1, shift2, scale2, gate2 = mods
     x = x + gate1 * self_attention(cfg, p, name + "attn", layer_norm(x) * (1 + scale1) + shift1, angles)
-    if cfg.cross_attention:
+    if cfg.arch == "wan":
+        x = dit_cross(cfg, p, name, x, text)
+    elif cfg.cross_attention:
         x = x + cross_attention(cfg, p, name + "cross", x, text)
     return x + gate2 * mlp(p, name, layer_norm(x) * (1 + scale2) + shift2), 0.0
 
@@ -328,7 +343,14 @@ def experts(cfg, p, name, x):
     return y, aux
 
 
-BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block, "pixart": pixart_block}
+BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block, "pixart": pixart_block,
+          "wan": pixart_block}
+
+
+def embed_text(cfg, p, text):
+    if cfg.arch == "wan":
+        return linear(p, "ctx_mlp.2", gelu_tanh(linear(p, "ctx_mlp.0", text)))
+    return linear(p, "ctx_proj", text)
 
 
 def forward_sample(cfg, p, x, grid, text, t_cond):
@@ -337,16 +359,19 @@ def forward_sample(cfg, p, x, grid, text, t_cond):
     c = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype))))
     if cfg.pooled_text:
         mean = text.mean(0) if text.shape[0] else torch.zeros(cfg.text_dim, dtype=x.dtype)
-        c = c + linear(p, "ctx_proj", mean)
+        c = c + embed_text(cfg, p, mean)
     if cfg.cross_attention:
-        text = linear(p, "ctx_proj", text)
+        text = embed_text(cfg, p, text)
     h, aux = linear(p, "patch", x), 0.0
     if cfg.pos in ("sincos", "both"):
         h = h + sincos_embedding(grid, cfg.hidden).to(x.dtype)
     for i in range(cfg.layers):
         h, a = BLOCKS[cfg.arch](cfg, p, f"blocks.{i}.", h, c, text, angles, grid)
         aux = aux + a
-    shift, scale = linear(p, "ada", silu(c)).chunk(2)
+    if cfg.arch == "wan":
+        shift, scale = p["head_shift"] + c, p["head_scale"] + c
+    else:
+        shift, scale = linear(p, "ada", silu(c)).chunk(2)
     norm = rms_norm(h, torch.ones((), dtype=x.dtype)) if cfg.arch == "moviegen" else layer_norm(h)
     return linear(p, "out", norm * (1 + scale) + shift), aux
 

@@ -38,6 +38,7 @@ GOLDEN = {
     "moviegen-flow": (dict(A, hidden=64, heads=4, kv_heads=2, ffn=96, arch="moviegen", pos="learned", pos_max=(4, 5, 6)), "flow"),
     "stdit-edm": (dict(A, arch="stdit", ffn=96), "edm"),
     "pixart-flow": (dict(A, arch="pixart", heads=3, ffn=96, pos="sincos"), "flow"),
+    "wan-flow": (dict(A, arch="wan", heads=3, ffn=96), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),

@@ -68,6 +68,7 @@ static void check_row(const struct row *r)
  *   dit       a block: 8 h^2 (self, cross), 2 h f, modulation 6 h^2, or 7 r h with LoRA of rank r
  *   moviegen  6 h^2 (modulation), 4 h^2 + 4 h k (self and cross), 3 h f.  The 30B of arXiv 2410.13720 has no grouped
  *             queries (+ 3.4e9), and a modulation much smaller than a matrix a block (- 10.9e9)
+ *   wan       a block: 8 h^2 (self, cross), 2 h f; the model: 6 h^2 (modulation), the text MLP td h + h^2
  *   moe-1b    is named by its active parameters */
 static void test_presets(void **state)
 {
@@ -131,7 +132,8 @@ static void test_flops(void **state)
 		linear = 2 * s * (double)vfm_model_active_params(&m);
 		/* modulation and time embedding are made once a sample, not once a token */
 		linear -= 2 * (s - 1) *
-			((a->mod == VFM_MOD_TABLE ? 1 : (double)m.layers) * a->n_mod * h * h + 256 * h + 3 * h * h);
+			((a->mod == VFM_MOD_TABLE ? 1 : (double)m.layers) * a->n_mod * h * h + 256 * h +
+				(a->head_table ? 1 : 3) * h * h);
 		if (m.pos == VFM_POS_LEARNED)
 			linear -= 2 * s * 768 * h;
 		got = vfm_model_flops(&m, &p);
