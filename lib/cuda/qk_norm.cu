@@ -517,22 +517,24 @@ __device__ static inline int64_t place_of(const struct head_strides &s, int64_t 
 /* Loads and stores N features: as a vector, or, if N is not 8, one by one, since memory may have any alignment. */
 template <int N> __device__ static inline vec<N> ld_row(const void *p, bool bf, int64_t i)
 {
-	vec<N> v;
-
-	if (N == 8)
+	if constexpr (N == 8) {
 		return ld_any<N>(p, bf, i);
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		v.v[k] = ld_one(p, bf, i + k);
-	return v;
+	} else {
+		vec<N> v;
+
+		for (int k = 0; k < N; k++)
+			v.v[k] = ld_one(p, bf, i + k);
+		return v;
+	}
 }
 template <int N> __device__ static inline void st_row(void *p, bool bf, int64_t i, const vec<N> &v)
 {
-	if (N == 8)
-		return st_any<N>(p, bf, i, v);
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		st_one(p, bf, i + k, v.v[k]);
+	if constexpr (N == 8) {
+		st_any<N>(p, bf, i, v);
+	} else {
+		for (int k = 0; k < N; k++)
+			st_one(p, bf, i + k, v.v[k]);
+	}
 }
 
 /* A warp a row. */
