@@ -249,7 +249,7 @@ struct row_norm_ctx {
 };
 
 /* The sums over each row of x * y, for q and k in the memory of `all` [rows of both]. */
-static int sum_rows(struct vfm_tape *t, const struct row_norm_ctx *c, const struct vfm_tensor *x,
+static int dot_rows(struct vfm_tape *t, const struct row_norm_ctx *c, const struct vfm_tensor *x,
 	const struct vfm_tensor *y, int n, struct vfm_tensor all, bool forward, struct vfm_err *err)
 {
 	float *out = all.data;
@@ -276,7 +276,7 @@ static int row_norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_
 		dy[i] = c->y[i]->g;
 	}
 	TRY_OUT(vfm_scratch(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {at}}, VFM_F32), &dots, &st, err));
-	TRY_OUT(sum_rows(t, c, dy, y, count, dots, false, err));
+	TRY_OUT(dot_rows(t, c, dy, y, count, dots, false, err));
 	dot = dots;
 	for (int i = 0; i < count; i++) {
 		struct vfm_var *w = n->in[2 * i + 1];
@@ -328,7 +328,7 @@ void vfm_g_row_norm_rope(
 	*c = (struct row_norm_ctx){.sums = *sums};
 	for (int i = 0; i < n; i++)
 		read[i] = vfm_read(x[i]);
-	rc = sum_rows(t, c, read, read, n, sumsq->v, true, &err);
+	rc = dot_rows(t, c, read, read, n, sumsq->v, true, &err);
 	rows = 0;
 	for (int i = 0; i < n && rc == 0; i++) {
 		c->a[i] = (struct vfm_row_norm_rope){.x = read[i],
