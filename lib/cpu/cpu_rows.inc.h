@@ -510,7 +510,9 @@ INLINE void row_dots(const struct vfm_row_dot *a, int64_t t0, int64_t t1, bool x
 
 static void row_dot(const struct vfm_row_dot *a, int64_t t0, int64_t t1)
 {
-	BF2(is_bf(&a->x), is_bf(&a->y), row_dots(a, t0, t1, B0, B1));
+	const struct vfm_row_dot of = {a->x, a->y.ndim ? a->y : a->x, a->out};
+
+	BF2(is_bf(&of.x), is_bf(&of.y), row_dots(&of, t0, t1, B0, B1));
 }
 
 INLINE void row_norm_rows(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1, bool bf)

@@ -647,10 +647,11 @@ template <int N> static void launch_row_dot(struct vfm_stream *s, enum vfm_dtype
 
 extern "C" int vfm_cuda_row_dot(struct vfm_stream *s, const struct vfm_row_dot *b, struct vfm_err *err)
 {
-	struct row_args a = {b->x.data, b->y.data, nullptr, nullptr, nullptr, nullptr, b->out.data, nullptr,
-		strides_of(&b->x), {0, 0}, strides_of(&b->y), tile_samples(nullptr, b->x.shape[0], 1), 0, 0, 0,
-		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, is_bf(&b->y)};
-	const struct vfm_tensor *of[] = {&b->x, &b->y};
+	const struct vfm_tensor *y = vfm_has(&b->y) ? &b->y : &b->x;
+	struct row_args a = {b->x.data, y->data, nullptr, nullptr, nullptr, nullptr, b->out.data, nullptr,
+		strides_of(&b->x), {0, 0}, strides_of(y), tile_samples(nullptr, b->x.shape[0], 1), 0, 0, 0,
+		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, is_bf(y)};
+	const struct vfm_tensor *of[] = {&b->x, y};
 
 	if (!a.q.total)
 		return 0;

@@ -248,15 +248,16 @@ struct row_norm_ctx {
 	struct vfm_var *y[2];
 };
 
-/* The sums over each row of x * y, for q and k in the memory of `all` [rows of both]. */
+/* The sums over each row of x * y (NULL: x), for q and k in the memory of `all` [rows of both]. */
 static int dot_rows(struct vfm_tape *t, const struct row_norm_ctx *c, const struct vfm_tensor *x,
 	const struct vfm_tensor *y, int n, struct vfm_tensor all, bool forward, struct vfm_err *err)
 {
+	const struct vfm_tensor none = {0};
 	float *out = all.data;
 
 	for (int i = 0; i < n; out += x[i].shape[0], i++)
 		TRY(vfm_op_row_dot(vfm_tape_stream(t),
-			&(struct vfm_row_dot){x[i], y[i], vfm_t1(out, VFM_F32, x[i].shape[0])}, err));
+			&(struct vfm_row_dot){x[i], y ? y[i] : none, vfm_t1(out, VFM_F32, x[i].shape[0])}, err));
 	return c->sums.ranks > 1 ? c->sums.add(c->sums.group, t, all, forward, err) : 0;
 }
 
@@ -328,7 +329,7 @@ void vfm_g_row_norm_rope(
 	*c = (struct row_norm_ctx){.sums = *sums};
 	for (int i = 0; i < n; i++)
 		read[i] = vfm_read(x[i]);
-	rc = dot_rows(t, c, read, read, n, sumsq->v, true, &err);
+	rc = dot_rows(t, c, read, NULL, n, sumsq->v, true, &err);
 	rows = 0;
 	for (int i = 0; i < n && rc == 0; i++) {
 		c->a[i] = (struct vfm_row_norm_rope){.x = read[i],

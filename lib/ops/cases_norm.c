@@ -336,7 +336,7 @@ void vfm_case_row_norm(
 
 	c = vfm_case_add(l, VFM_OP_row_dot, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n, (int)h, (int)d,
 		rope ? "/two" : "");
-	c->args.row_dot = (struct vfm_row_dot){.x = x, .y = rope ? y : x, .out = sum};
+	c->args.row_dot = (struct vfm_row_dot){.x = x, .y = rope ? y : none, .out = sum};
 	c = vfm_case_add(l, VFM_OP_row_norm_rope, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), rope ? "/rope" : "",
 		(int)n, (int)h, (int)d);
 	c->args.row_norm_rope = (struct vfm_row_norm_rope){

@@ -450,15 +450,14 @@ struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 static int check_row_dot(const struct vfm_row_dot *a, struct vfm_err *err)
 {
 	CHECK("row_dot", x, ACT | STRIDED, -1, -1, -1);
-	CHECK("row_dot", y, ACT | STRIDED, a->x.shape[0], a->x.shape[1], a->x.shape[2]);
+	CHECK("row_dot", y, ACT | STRIDED | OPT, a->x.shape[0], a->x.shape[1], a->x.shape[2]);
 	CHECK("row_dot", out, F32, a->x.shape[0]);
 	return 0;
 }
 
 struct vfm_cost vfm_cost_row_dot(const struct vfm_row_dot *a)
 {
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + (a->y.data == a->x.data ? 0 : vfm_nbytes(&a->y)) + vfm_nbytes(&a->out))};
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->out))};
 }
 
 static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err *err)

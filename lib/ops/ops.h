@@ -214,8 +214,9 @@ static inline struct vfm_qk_norm_rope_bwd vfm_qk_second_bwd(const struct vfm_qk_
 
 /* out[t] = sum over h, i of x[t,h,i] y[t,h,i] */
 struct vfm_row_dot {
-	struct vfm_tensor x, y; /* [T,H,d] f32 or bf16, rows may be strided; y may be x */
-	struct vfm_tensor out;  /* [T] f32 = */
+	struct vfm_tensor x;   /* [T,H,d] f32 or bf16, rows may be strided */
+	struct vfm_tensor y;   /* optional, the same; absent: x */
+	struct vfm_tensor out; /* [T] f32 = */
 };
 /* RMS norm over all heads of a token, and the rotation of vfm_qk_norm_rope:
  *   y = rope(x rstd[t] weight),  rstd = 1 / sqrt(sumsq / width + eps)
@@ -225,7 +226,7 @@ struct vfm_row_norm_rope {
 	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
 	struct vfm_tensor weight; /* [H*d] f32 */
 	struct vfm_tensor rope;   /* optional [T,d] f32 */
-	struct vfm_tensor sumsq;  /* [T] f32: row_dot of x and x, summed over the ranks */
+	struct vfm_tensor sumsq;  /* [T] f32: row_dot of x, summed over the ranks */
 	int64_t width;            /* features of a row on all ranks */
 	float eps;
 };

@@ -49,7 +49,8 @@ static void refuse_wrong_operand(struct vfm_stream *s, struct vfm_case *c, const
 		(c->op == VFM_OP_quant && t == &c->args.quant.history) ||
 		(c->op == VFM_OP_norm && t == &c->args.norm.history) ||
 		(c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
-		(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
+		(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own) ||
+		(c->op == VFM_OP_row_dot && t == &c->args.row_dot.x && !vfm_has(&c->args.row_dot.y));
 	int last = t->ndim - 1;
 
 	t->shape[last]++;

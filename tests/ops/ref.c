@@ -402,7 +402,7 @@ static void qk_backward(const struct vfm_tensor *dyt, const struct qk_grad *g)
 static void ref_row_dot(struct ref *r)
 {
 	const struct vfm_row_dot *a = r->args;
-	const double *x = V(row_dot, x), *y = V(row_dot, y);
+	const double *x = V(row_dot, x), *y = vfm_has(&a->y) ? V(row_dot, y) : x;
 	int64_t width = a->x.shape[1] * a->x.shape[2];
 
 	for (int64_t t = 0; t < a->x.shape[0]; t++) {

@@ -90,6 +90,7 @@ static void test_presets(void **state)
 			c.model.ffn = 0;
 			c.model.adaln_lora = c.model.adaln_lora ? 4 : 0;
 			c.model.expert_ffn = c.model.experts ? 16 : 0;
+			c.model.text_pad = false; /* rows of zeros */
 			c.train.ema_decay = 0;
 			c.train.dtype = dt;
 			OK(vfm_config_check(&c, &err));
