@@ -277,7 +277,7 @@ __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 
 		packed<DY, 8> dy[U];
 		packed<X, 8> x[U];
 		float rstd[U];
-		vec<8> cs;
+		vec<8> cs = {}; /* lanes beyond the head add 0 to its sums */
 
 #pragma unroll
 		for (int u = 0; u < U; u++) {

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #ifdef __SANITIZE_ADDRESS__
@@ -129,6 +130,15 @@ static void become(int i)
 	threadIdx = idx[i];
 }
 
+/* Makes variables that a thread reads before it has set them NaN, where they are not in registers. */
+__attribute__((noinline)) static void poison_stack(void)
+{
+	char frames[2048];
+
+	memset(frames, 0xff, sizeof(frames));
+	__asm__ volatile("" : : "r"(frames) : "memory");
+}
+
 static void fiber_main(void)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -136,6 +146,7 @@ static void fiber_main(void)
 #endif
 	for (;;) {
 		for (;;) {
+			poison_stack();
 			body(body_ctx);
 			state[me] = DONE;
 			if (cursor + 1 >= warp_n || state[lane_at(cursor + 1)] != NEW)
