@@ -29,17 +29,13 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 /* What the child is shown, as text: it changes the results, also if the hello asks for it.  The caller frees it. */
 static char *describe_view(const struct vfm_exec_input *in)
 {
-	static const char *const fits[] = {
-		[VFM_EXEC_COVER] = "cover",
-		[VFM_EXEC_CONTAIN] = "contain",
-		[VFM_EXEC_STRETCH] = "stretch",
-	};
 	char fps[VFM_REAL_TEXT];
 
 	if (in->clip)
 		return vfm_strdup("input clip");
 	return vfm_strfmt("input frames %lld fps %s max-frames %lld size %dx%d fit %s", (long long)in->frames,
-		vfm_real_text(fps, in->fps), (long long)in->max_frames, in->width, in->height, fits[in->fit]);
+		vfm_real_text(fps, in->fps), (long long)in->max_frames, in->width, in->height,
+		vfm_exec_fit_names[in->fit]);
 }
 
 int exec_stage_run(

@@ -173,6 +173,20 @@ int vfm_clip_next(struct vfm_clip_reader *r, uint8_t *rgb, struct vfm_err *err)
 	return rc;
 }
 
+int vfm_clip_whole_patches(const struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
+	int64_t *frames, struct vfm_err *err)
+{
+	*frames = vfm_geometry_fit_patch(g, r->pictures, patch_t);
+	if (*frames > 0)
+		return 0;
+	if (vfm_geometry_fit(g, r->pictures) > 0)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s' gives %lld frames: too few for latent frames in patches of %d (--patch)", r->src,
+			(long long)r->pictures, patch_t);
+	return vfm_fail(err, VFM_EINPUT, "'%s' gives %lld frames: the tokenizer takes at least %d", r->src,
+		(long long)r->pictures, g->first);
+}
+
 int vfm_clip_count(const json_t *rec, double timeout_s, int threads, int64_t *frames, struct vfm_err *err)
 {
 	struct vfm_clip_reader r = {

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "media/video_in.h"
+#include "spec/geometry.h"
 
 enum vfm_clip_fit {
 	VFM_CLIP_COVER,   /* scale until it covers width x height, crop the middle */
@@ -55,6 +56,10 @@ int vfm_clip_open(struct vfm_clip_reader *r, const json_t *rec, const struct vfm
  * range, or has no frame in it, or the time limit is over. */
 int vfm_clip_next(struct vfm_clip_reader *r, uint8_t *rgb, struct vfm_err *err);
 void vfm_clip_close(struct vfm_clip_reader *r); /* accepts `{0}` */
+/* After the last picture: sets *frames to how many of them a tokenizer takes, so that patch_t divides its latent
+ * frames. VFM_EINPUT: they are too few. */
+int vfm_clip_whole_patches(const struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
+	int64_t *frames, struct vfm_err *err);
 
 /* Returns the frames of a record's range: from the record, or else counted by decoding. */
 int vfm_clip_count(const json_t *rec, double timeout_s, int threads, int64_t *frames, struct vfm_err *err);

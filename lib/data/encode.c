@@ -70,11 +70,7 @@ static int encode_groups(struct enc *c, uint8_t *rgb, int group, size_t picture,
 	}
 	TRY(rc);
 	TRY(n ? encode_group(c, rgb, n, err) : 0);
-	c->frames = vfm_geometry_fit_patch(&c->maker.geometry, c->clip.pictures, c->e->patch[0]);
-	if (c->frames < 1)
-		return vfm_fail(err, VFM_EINPUT,
-			"'%s' gives %lld frames: too few for latent frames in patches of %d (--patch)", c->clip.src,
-			(long long)c->clip.pictures, c->e->patch[0]);
+	TRY(vfm_clip_whole_patches(&c->clip, &c->maker.geometry, c->e->patch[0], &c->frames, err));
 	c->npy.shape[1] = vfm_geometry_latent_frames(&c->maker.geometry, c->frames);
 	return 0;
 }

@@ -23,7 +23,7 @@ struct vfm_encode {                       /* a specification */
 	struct vfm_exec *text_exec;       /* NULL, or children that embed texts; a slot for each worker */
 	const char *dir;                  /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
 	int32_t patch[3];                 /* t, h, w: of the models that will read the latents */
-	int width, height; /* multiples of stride x patch; 0, 0: the source's, cropped to such multiples */
+	int width, height; /* multiples of stride x patch; 0, 0: the source's, rounded down to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all, as far as they fill patches */
 	double fps;        /* frames per second; 0: every frame of the source */
 	double timeout_s;  /* 0: 3600 */

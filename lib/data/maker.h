@@ -6,9 +6,9 @@
  * maker matches every maker.
  *
  * JSON: {"name":"wan-vae","version":"2.1","sha256":"<64 hex digits>","geometry":{…}} for a tokenizer
- * (spec/geometry.h), {…,"dim":4096,"rows":512} for a text encoder, or "max_rows"
- * instead of "rows".  The sha256 is that of the weights; a built-in
- * encoder has none.  Everything but the name and the version is optional, and other keys are ignored.
+ * (spec/geometry.h), {…,"dim":4096,"rows":512} for a text encoder, with "max_rows" instead of "rows" if they vary.  The
+ * sha256 is that of the weights; a built-in encoder has none.  Everything but the name and the version is optional, and
+ * other keys are ignored.
  */
 #ifndef VFM_DATA_MAKER_H
 #define VFM_DATA_MAKER_H

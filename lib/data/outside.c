@@ -158,14 +158,9 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 	rc = write_pictures(s, r, rgb, picture, err);
 	vfm_big_free(rgb, picture);
 	TRY(rc);
-	keep = g ? vfm_geometry_fit_patch(g, r->pictures, patch_t) : r->pictures;
-	if (keep < 1 && vfm_geometry_fit(g, r->pictures) > 0)
-		return vfm_fail(err, VFM_EINPUT,
-			"'%s' gives %" PRId64 " frames: too few for latent frames in patches of %d (--patch)", r->src,
-			r->pictures, patch_t);
-	if (keep < 1)
-		return vfm_fail(err, VFM_EINPUT, "'%s' gives %" PRId64 " frames: the tokenizer takes at least %d",
-			r->src, r->pictures, g ? g->first : 1);
+	keep = r->pictures;
+	if (g)
+		TRY(vfm_clip_whole_patches(r, g, patch_t, &keep, err));
 	*f = (struct vfm_outside_frames){.shape = {keep, r->height, r->width, 3}, .fps = r->fps};
 	return 0;
 }

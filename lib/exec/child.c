@@ -311,7 +311,8 @@ static void queue_requests(struct vfm_exec_child *c, struct vfm_exec_slot **take
 {
 	for (int i = 0; i < n; i++) {
 		if (taken[i]->suspect && (c->x->op & VFM_EXEC_ARRAY_OPS))
-			vfm_exec_spoil_output(taken[i], NULL); /* an error leaves no more than this request's array */
+			vfm_exec_invalidate_output(
+				taken[i], NULL); /* an error leaves no more than this request's array */
 		if (i + 1 < n && (i + 1) % c->x->hello.batch != 0)
 			json_object_set_new(taken[i]->request, "more", json_true());
 		else

@@ -90,7 +90,7 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 
 	*answer = NULL;
 	if (x->op & VFM_EXEC_ARRAY_OPS) {
-		rc = vfm_exec_spoil_output(s, err);
+		rc = vfm_exec_invalidate_output(s, err);
 		if (rc < 0) {
 			json_decref(request);
 			return rc;

@@ -93,7 +93,7 @@ void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index);
 void vfm_exec_slot_release(struct vfm_exec_slot *s);
 /* Shortens `out` to a length that no array has, so that the array of an earlier request, or of a process that has died,
  * is not taken for that of this one.  Creates the file if it is absent. */
-int vfm_exec_spoil_output(const struct vfm_exec_slot *s, struct vfm_err *err);
+int vfm_exec_invalidate_output(const struct vfm_exec_slot *s, struct vfm_err *err);
 
 /* The functions below are called with the pool's lock. */
 /* Returns whether the child can take requests of the queue. */

@@ -90,14 +90,16 @@ static int get_object(const json_t *o, const char *key, bool required, const jso
 	return *out || !required ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.%s is missing", key);
 }
 
+const char *const vfm_exec_fit_names[] = {
+	[VFM_EXEC_COVER] = "cover", [VFM_EXEC_CONTAIN] = "contain", [VFM_EXEC_STRETCH] = "stretch", NULL};
+
 static int parse_fit(struct vfm_exec_input *in, const json_t *o, struct vfm_err *err)
 {
-	static const char *const names[] = {"cover", "contain", "stretch"};
-	const char *fit = "cover";
+	const char *fit = vfm_exec_fit_names[VFM_EXEC_COVER];
 
 	TRY(vfm_json_str(o, "hello.input", "fit", false, &fit, err));
-	for (int i = 0; i < 3; i++) {
-		if (strcmp(fit, names[i]) != 0)
+	for (int i = 0; vfm_exec_fit_names[i]; i++) {
+		if (strcmp(fit, vfm_exec_fit_names[i]) != 0)
 			continue;
 		in->fit = (enum vfm_exec_fit)i;
 		return 0;

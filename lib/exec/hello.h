@@ -24,6 +24,7 @@ enum vfm_exec_op {
 };
 
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
+extern const char *const vfm_exec_fit_names[]; /* by enum vfm_exec_fit; NULL-terminated */
 
 /* What a captioner, scorer or embedder wants of a clip. */
 struct vfm_exec_input {

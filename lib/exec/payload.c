@@ -158,7 +158,7 @@ static int open_payload(const char *path, struct vfm_err *err)
 	return VFM_EENV;
 }
 
-int vfm_exec_spoil_output(const struct vfm_exec_slot *s, struct vfm_err *err)
+int vfm_exec_invalidate_output(const struct vfm_exec_slot *s, struct vfm_err *err)
 {
 	int fd = open_payload(s->out_path, err), rc = 0;
 	off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END), bad = size - 1;
