@@ -631,6 +631,29 @@ static struct head_strides strides_of(const struct vfm_tensor *t)
 	return {t->stride[0], t->stride[1]};
 }
 
+/* The arguments that follow from x [T,H,d]; the others are 0. */
+static struct row_args row_args_of(const struct vfm_tensor *x)
+{
+	struct row_args a = {};
+
+	a.x = x->data;
+	a.xs = strides_of(x);
+	a.q = tile_samples(nullptr, x->shape[0], 1);
+	a.n = (int)(x->shape[1] * x->shape[2]);
+	a.d = (int)x->shape[2];
+	return a;
+}
+
+/* What the forward and the backward of the norm share. */
+template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
+{
+	a->weight = (const float *)b->weight.data;
+	a->rope = f32_or_null(&b->rope);
+	a->sumsq = (const float *)b->sumsq.data;
+	a->width = (float)b->width;
+	a->eps = b->eps;
+}
+
 /* Returns 8 if vectors fit all operands that are there, else 2, or 1 for heads of an odd size, which do not rotate. */
 static int row_vector(const struct vfm_tensor *const *of, int count, int d)
 {
@@ -648,11 +671,13 @@ template <int N> static void launch_row_dot(struct vfm_stream *s, enum vfm_dtype
 extern "C" int vfm_cuda_row_dot(struct vfm_stream *s, const struct vfm_row_dot *b, struct vfm_err *err)
 {
 	const struct vfm_tensor *y = vfm_has(&b->y) ? &b->y : &b->x;
-	struct row_args a = {b->x.data, y->data, nullptr, nullptr, nullptr, nullptr, b->out.data, nullptr,
-		strides_of(&b->x), {0, 0}, strides_of(y), tile_samples(nullptr, b->x.shape[0], 1), 0, 0, 0,
-		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, is_bf(y)};
+	struct row_args a = row_args_of(&b->x);
 	const struct vfm_tensor *of[] = {&b->x, y};
 
+	a.dy = y->data;
+	a.dys = strides_of(y);
+	a.dy_bf = is_bf(y);
+	a.y = b->out.data;
 	if (!a.q.total)
 		return 0;
 	if (row_vector(of, 2, a.d) == 8)
@@ -672,13 +697,13 @@ template <int N> static void launch_row_norm(struct vfm_stream *s, enum vfm_dtyp
 
 extern "C" int vfm_cuda_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *b, struct vfm_err *err)
 {
-	struct row_args a = {b->x.data, nullptr, (const float *)b->weight.data, f32_or_null(&b->rope),
-		(const float *)b->sumsq.data, nullptr, b->y.data, nullptr, strides_of(&b->x), strides_of(&b->y), {0, 0},
-		tile_samples(nullptr, b->x.shape[0], 1), (float)b->width, b->eps, 0,
-		(int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], false, false};
+	struct row_args a = row_args_of(&b->x);
 	const struct vfm_tensor *of[] = {&b->x, &b->y, &b->weight, &b->rope};
 	int n = row_vector(of, 4, a.d);
 
+	a.y = b->y.data;
+	a.ys = strides_of(&b->y);
+	set_norm_args(&a, b);
 	if (!vfm_numel(&b->x))
 		return 0;
 	if (n == 8)
@@ -701,14 +726,19 @@ template <int N> static void launch_row_norm_bwd(struct vfm_stream *s, enum vfm_
 extern "C" int vfm_cuda_row_norm_rope_bwd(
 	struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *b, struct vfm_err *err)
 {
-	struct row_args a = {b->x.data, b->dy.data, (const float *)b->weight.data, f32_or_null(&b->rope),
-		(const float *)b->sumsq.data, (const float *)b->dot.data, b->dx.data, nullptr, strides_of(&b->x),
-		strides_of(&b->dx), strides_of(&b->dy), tile_samples(nullptr, b->x.shape[0], 1), (float)b->width,
-		b->eps, 0, (int)(b->x.shape[1] * b->x.shape[2]), (int)b->x.shape[2], is_bf(&b->dx), is_bf(&b->dy)};
+	struct row_args a = row_args_of(&b->x);
 	struct fold_args f = {a.q, nullptr, a.n, a.n, {(float *)b->dweight.data}, {}, true};
 	const struct vfm_tensor *of[] = {&b->x, &b->dy, &b->dx, &b->weight, &b->rope};
 	int n = row_vector(of, 5, a.d);
 
+	a.y = b->dx.data;
+	a.ys = strides_of(&b->dx);
+	a.y_bf = is_bf(&b->dx);
+	a.dy = b->dy.data;
+	a.dys = strides_of(&b->dy);
+	a.dy_bf = is_bf(&b->dy);
+	a.dot = (const float *)b->dot.data;
+	set_norm_args(&a, b);
 	if (!vfm_numel(&b->x))
 		return 0;
 	if (vfm_has(&b->dweight)) {
