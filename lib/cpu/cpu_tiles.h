@@ -97,8 +97,13 @@ static void tiles_end(void)
 #else
 #include <immintrin.h>
 
-/* Macros, because the register numbers are immediates. */
-#define TILE_LOAD(t, p, stride)  _tile_loadd(t, p, stride)
+/* Macros, because the register numbers are immediates.  The compiler does not know that _tile_loadd reads memory: it
+ * must not move stores behind it. */
+#define TILE_LOAD(t, p, stride)                                                                                        \
+	do {                                                                                                           \
+		__asm__ volatile("" : : : "memory");                                                                   \
+		_tile_loadd(t, p, stride);                                                                             \
+	} while (0)
 #define TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
 #define TILE_ZERO(t)             _tile_zero(t)
 #define TILE_MAC(c, a, b)        _tile_dpbf16ps(c, a, b)
@@ -115,6 +120,8 @@ static void tiles_begin(void)
 		cfg.colsb[i] = 64;
 		cfg.rows[i] = 16;
 	}
+	/* GCC 12 believes that _tile_loadconfig reads 8 bytes, and would not store the others. */
+	__asm__ volatile("" : : "m"(cfg));
 	_tile_loadconfig(&cfg);
 }
 
