@@ -15,6 +15,13 @@ struct vfm_fp8_past {
 	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* of struct vfm_quant, for each tensor */
 	bool filled; /* a step or a checkpoint has filled the histories: a scale does not depend on the tensor */
 };
+/* A low-rank adapter: y += scale (x a^T) b^T in front of the activation.  With several blocks of outputs, block i of
+ * b's rows multiplies block i of the features x a^T. */
+struct vfm_lora_args {
+	struct vfm_var *a, *b; /* [blocks * rank, in], [out, rank], the dtype of w; a NULL: no adapter */
+	int blocks;
+	float scale;
+};
 struct vfm_linear_args {
 	struct vfm_var *w; /* [out,in] */
 	struct vfm_var *b; /* [out] f32, or NULL */
@@ -23,6 +30,7 @@ struct vfm_linear_args {
 	enum vfm_keep keep;              /* the group of y or, with an activation, of its input; 0: VFM_KEEP_OTHER */
 	bool fp8;                        /* products in fp8 (gops_fp8.c); in and out are multiples of 16 */
 	const struct vfm_fp8_past *past; /* fp8: delayed scaling, alive until the backward; NULL: current scaling */
+	struct vfm_lora_args lora;
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 

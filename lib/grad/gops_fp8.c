@@ -76,13 +76,13 @@ out:
 	return rc;
 }
 
-/* dx = dz w */
-static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *dz,
-	const struct vfm_tensor *dz_inv, const struct vfm_fp8_past *past, struct vfm_err *err)
+/* dx = dz w; d8: dz as 8-bit floats, without the adapter's part. */
+static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *d8,
+	const struct vfm_tensor *d8_inv, const struct vfm_linear_ctx *c, struct vfm_tensor dz, struct vfm_err *err)
 {
 	int64_t out = w->v.shape[0], in = w->v.shape[1];
 	struct vfm_quant q = {.x = w->v};
-	struct vfm_gemm a = {.trans_b = true, .a = *dz, .scale_a = *dz_inv};
+	struct vfm_gemm a = {.trans_b = true, .a = *d8, .scale_a = *d8_inv};
 	struct vfm_product_dx dx;
 	struct vfm_store *mem;
 	struct vfm_tensor wt;
@@ -90,12 +90,13 @@ static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_va
 
 	TRY(vfm_scratch(t, bytes(VFM_F8E4M3, in * out), &wt, &mem, err));
 	q.yt = a.b = matrix(&wt, in, out);
-	scaling(&q, past, VFM_FP8_W, &wt);
+	scaling(&q, c->past, VFM_FP8_W, &wt);
 	a.scale_b = q.inv;
 	TRY_OUT(BACKWARD(quant, &q));
-	TRY_OUT(vfm_product_dx(t, x, &dx, err));
+	TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, &dx, err));
 	a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
 	TRY_OUT(BACKWARD(gemm, &a));
+	rc = c->lora.a ? vfm_lora_dx(t, &c->lora, dz, dx.c, err) : 0;
 out:
 	vfm_store_unref(mem);
 	return rc;
@@ -104,34 +105,41 @@ out:
 int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct vfm_linear_ctx *c = n->ctx; /* x: bytes: [in, T'] or with q8 [T, in]; scalars */
-	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
+	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->out->bias_done ? NULL : n->in[2];
 	struct vfm_store *cast = NULL, *mem = NULL, *mem_t = NULL;
 	struct vfm_tensor dz, d8, dzt;
 	struct fp8_wgrad *wgrad;
 	struct vfm_quant q = {0};
 	bool accumulate;
-	int64_t rows, out = w->v.shape[0];
+	int64_t rows, out = w->v.shape[0], rows_t;
 	int rc;
 
-	TRY_OUT(vfm_product_dz(t, n->out, n->out->g.dtype, &dz, &cast, err));
+	TRY_OUT(vfm_product_dz(t, n->out, c->lora.a ? w->v.dtype : n->out->g.dtype, &dz, &cast, err));
 	rows = dz.shape[0];
-	TRY_OUT(vfm_scratch(t, bytes(VFM_F8E5M2, up16(rows) * out), &dzt, &mem_t, err));
+	rows_t = vfm_wants_grad(w) ? up16(rows)
+				   : 0; /* columns of the transpose, which only the weight's product reads */
+	TRY_OUT(vfm_scratch(t, bytes(VFM_F8E5M2, rows_t * out), &dzt, &mem_t, err));
 	q.x = dz;
-	q.yt = matrix(&dzt, out, up16(rows));
+	if (rows_t)
+		q.yt = matrix(&dzt, out, rows_t);
 	scaling(&q, c->past, VFM_FP8_DY, &dzt);
 	if (vfm_wants_grad(x)) {
 		TRY_OUT(vfm_scratch(t, vfm_like(&dz, VFM_F8E5M2), &d8, &mem, err));
 		q.y = d8;
 	}
-	if (vfm_wants_grad(b) && !n->out->bias_done)
+	if (vfm_wants_grad(b))
 		/* biases are zeroed at the start of a step: always += */
 		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err));
-	TRY_OUT(BACKWARD(quant, &q));
+	if (rows_t || vfm_has(&q.y) || vfm_has(&q.colsum))
+		TRY_OUT(BACKWARD(quant, &q));
 	if (vfm_wants_grad(x))
-		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c->past, err));
-	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct fp8_wgrad){dzt, c->x, c->q8, w};
-	rc = vfm_defer(t, fp8_weights, wgrad, mem_t, n->saved[0], err);
+		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c, dz, err));
+	if (rows_t) {
+		wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
+		*wgrad = (struct fp8_wgrad){dzt, c->x, c->q8, w};
+		TRY_OUT(vfm_defer(t, fp8_weights, wgrad, mem_t, c->x_held, err));
+	}
+	rc = c->lora.a ? vfm_lora_weights(t, c, dz, cast ? cast : n->out->gs, err) : 0;
 out:
 	vfm_store_unref(cast);
 	vfm_store_unref(mem);
@@ -176,7 +184,10 @@ void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p)
 	struct vfm_var *x8 = p->x->q8, *w8;
 	struct vfm_quant q = {.x = *w};
 
-	p->saved = x8 ? x8 : vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->shape[0]) * x->shape[1]));
+	/* A frozen weight needs no transpose of x: only the scalars stay. */
+	p->saved = x8
+		? x8
+		: vfm_var_new(t, bytes(VFM_F8E4M3, vfm_wants_grad(p->args.w) ? up16(x->shape[0]) * x->shape[1] : 0));
 	if (p->known)
 		return;
 	if (!x8)
@@ -194,8 +205,10 @@ void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p)
 void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p)
 {
 	const struct vfm_tensor *x = &p->x->v;
-	struct vfm_quant q = {.x = *x, .yt = matrix(&p->saved->v, x->shape[1], up16(x->shape[0]))};
+	struct vfm_quant q = {.x = *x};
 
+	if (!p->x->q8 && vfm_wants_grad(p->args.w))
+		q.yt = matrix(&p->saved->v, x->shape[1], up16(x->shape[0]));
 	if (p->x->q8) {
 		p->gemm.scale_a = scalar(&p->saved->v, 1);
 		return;
@@ -206,5 +219,6 @@ void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p)
 	if (!p->known)
 		q.y = p->gemm.a;
 	p->gemm.scale_a = q.inv;
-	FORWARD(quant, &q);
+	if (vfm_has(&q.y) || vfm_has(&q.yt))
+		FORWARD(quant, &q);
 }

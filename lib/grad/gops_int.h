@@ -37,7 +37,7 @@ void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p);
  * computes y and calls vfm_product_keep. */
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
-/* Makes the node hold the values that the backward reads. */
+/* Makes the node hold the values that the backward reads; its ctx begins with a struct vfm_linear_ctx. */
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* Returns in *dz the gradient before the activation, in the dtype of the weights.  Multiplies by act'(z) unless the
  * GEMM of the reader has done so.  *cast: the memory of a copy, which the caller unrefs; NULL: no copy. */
@@ -51,13 +51,28 @@ struct vfm_product_dx {
 	enum vfm_act dact;
 	struct vfm_tensor aux;
 };
-int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, struct vfm_product_dx *dx, struct vfm_err *err);
+/* lora: the layer has an adapter, whose contribution to the gradient follows.  act' is then applied later. */
+int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, bool lora, struct vfm_product_dx *dx, struct vfm_err *err);
 
 struct vfm_linear_ctx {
 	struct vfm_tensor x; /* vfm_product.saved */
 	bool q8;             /* it is the q8 of the input */
 	const struct vfm_fp8_past *past;
+	struct vfm_lora_args lora;
+	struct vfm_tensor lora_x;             /* vfm_product.lora_x */
+	struct vfm_store *x_held, *lora_held; /* of these tensors; NULL: not needed */
 };
+
+/* ---- low-rank adapters (gops_lora.c) ---- */
+
+/* c += scale (x a^T) b^T; x [n,in], c [n,out], rows may be strided. */
+void vfm_lora_rows(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor x, struct vfm_tensor c);
+/* dx += scale (dz b) a; dz [T,out] in the dtype of a. */
+int vfm_lora_dx(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor dz, struct vfm_tensor dx,
+	struct vfm_err *err);
+/* Adds the gradients of a and b, now or deferred; the stores hold dz and x until then. */
+int vfm_lora_weights(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct vfm_tensor dz,
+	struct vfm_store *dz_held, struct vfm_err *err);
 
 /* The fp8 part of the steps (gops_fp8.c): variables and weights; x; the adjoint. */
 void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p);

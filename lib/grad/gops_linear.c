@@ -58,9 +58,23 @@ void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p)
 	vfm_keep(t, keep_of(p), kept_of(p), 1);
 }
 
+/* Keeps the value of x and returns its memory; NULL: memory of the caller. */
+static struct vfm_store *save_operand(struct vfm_node *n, struct vfm_var *x)
+{
+	int before = n->n_saved;
+
+	vfm_save(n, x);
+	return n->n_saved > before ? n->saved[before] : NULL;
+}
+
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
 {
-	vfm_save(n, p->saved);
+	struct vfm_linear_ctx *c = n->ctx;
+
+	if (vfm_wants_grad(p->args.w))
+		c->x_held = save_operand(n, p->saved);
+	if (p->lora_x)
+		c->lora_held = save_operand(n, p->lora_x);
 	if (!p->z)
 		return;
 	p->y->act = p->args.act;
@@ -85,9 +99,9 @@ int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, 
 	return BACKWARD(axpby, &a);
 }
 
-int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, struct vfm_product_dx *dx, struct vfm_err *err)
+int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, bool lora, struct vfm_product_dx *dx, struct vfm_err *err)
 {
-	bool fuse = x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+	bool fuse = x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype && !lora;
 
 	*dx = (struct vfm_product_dx){0};
 	TRY(vfm_grad_into(t, x, &dx->c, &dx->accumulate, err));
@@ -118,11 +132,31 @@ static int linear_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 	return BACKWARD(gemm, &a);
 }
 
+/* The gradients of weight and bias, or of a bias whose weight is frozen. */
+static int linear_params(struct vfm_tape *t, const struct vfm_node *n, struct vfm_tensor dz, struct vfm_store *dz_held,
+	struct vfm_err *err)
+{
+	struct vfm_linear_ctx *c = n->ctx;
+	struct vfm_var *w = n->in[1], *b = n->out->bias_done ? NULL : n->in[2];
+	struct vfm_add_row_bwd sum = {.dy = dz};
+	struct linear_wgrad *g;
+	bool accumulate;
+
+	if (vfm_wants_grad(w)) {
+		g = vfm_tape_alloc(t, sizeof(*g));
+		*g = (struct linear_wgrad){dz, c->x, w, b};
+		return vfm_defer(t, linear_weights, g, dz_held, c->x_held, err);
+	}
+	if (!vfm_wants_grad(b))
+		return 0;
+	TRY(vfm_grad_into(t, b, &sum.drow, &accumulate, err));
+	return BACKWARD(add_row_bwd, &sum);
+}
+
 static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct vfm_linear_ctx *c = n->ctx;
-	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
-	struct linear_wgrad *wgrad;
+	struct vfm_var *x = n->in[0], *w = n->in[1];
 	struct vfm_store *cast = NULL;
 	struct vfm_tensor dz;
 	int rc;
@@ -132,13 +166,14 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		struct vfm_gemm a = {.a = dz, .b = w->v};
 		struct vfm_product_dx dx;
 
-		TRY_OUT(vfm_product_dx(t, x, &dx, err));
+		TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, &dx, err));
 		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
 		TRY_OUT(BACKWARD(gemm, &a));
+		if (c->lora.a)
+			TRY_OUT(vfm_lora_dx(t, &c->lora, dz, dx.c, err));
 	}
-	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct linear_wgrad){dz, c->x, w, n->out->bias_done ? NULL : b};
-	rc = vfm_defer(t, linear_weights, wgrad, cast ? cast : n->out->gs, n->saved[0], err);
+	TRY_OUT(linear_params(t, n, dz, cast ? cast : n->out->gs, err));
+	rc = c->lora.a ? vfm_lora_weights(t, c, dz, cast ? cast : n->out->gs, err) : 0;
 out:
 	vfm_store_unref(cast);
 	return rc;
@@ -160,6 +195,11 @@ void vfm_product_open(struct vfm_tape *t, struct vfm_product *p)
 		p->gemm.bias = a->b->v;
 	if (p->z)
 		p->gemm.aux = p->z->v;
+	if (p->z && a->lora.a) { /* the adapter comes in front of the activation */
+		p->gemm.c = p->z->v;
+		p->gemm.act = VFM_ACT_NONE;
+		p->gemm.aux = (struct vfm_tensor){0};
+	}
 	if (a->fp8)
 		vfm_fp8_open(t, p);
 }
@@ -169,8 +209,11 @@ bool vfm_product_by_rows(const struct vfm_product *p)
 	return !p->known && !p->args.fp8 && p->x->v.dtype == p->args.w->v.dtype;
 }
 
-void vfm_product_early_rows(struct vfm_tape *t, const struct vfm_product *p, struct vfm_tensor x, int64_t first)
+/* x: rows in the dtype of the product; lora_x: the same rows in that of the adapter, if there is one. */
+static void multiply_rows(
+	struct vfm_tape *t, const struct vfm_product *p, struct vfm_tensor x, struct vfm_tensor lora_x, int64_t first)
 {
+	struct vfm_unary act = {.act = p->args.act};
 	struct vfm_gemm a = p->gemm;
 	int64_t n = x.shape[0];
 
@@ -181,6 +224,34 @@ void vfm_product_early_rows(struct vfm_tape *t, const struct vfm_product *p, str
 	if (vfm_has(&a.aux))
 		a.aux = vfm_row_slice(&a.aux, first, n);
 	FORWARD(gemm, &a);
+	if (!p->args.lora.a)
+		return;
+	vfm_lora_rows(t, &p->args.lora, lora_x, a.c);
+	if (!p->z)
+		return;
+	act.x = a.c;
+	act.y = vfm_row_slice(&p->y->v, first, n);
+	FORWARD(unary, &act);
+}
+
+void vfm_product_early_rows(struct vfm_tape *t, const struct vfm_product *p, struct vfm_tensor x, int64_t first)
+{
+	multiply_rows(t, p, x, x, first);
+}
+
+/* Sets p->lora_x. */
+static void lora_input(struct vfm_tape *t, struct vfm_product *p)
+{
+	struct vfm_axpby cast = {.alpha = 1, .x = p->x->v};
+	enum vfm_dtype dtype = p->args.lora.a->v.dtype;
+
+	p->lora_x = p->x;
+	if (p->x->v.dtype == dtype)
+		return;
+	p->lora_x = p->args.fp8 ? vfm_var_new(t, vfm_like(&p->x->v, dtype)) : p->saved;
+	cast.y = p->lora_x->v;
+	if (p->args.fp8)
+		FORWARD(axpby, &cast);
 }
 
 void vfm_product_input(struct vfm_tape *t, struct vfm_product *p)
@@ -189,32 +260,42 @@ void vfm_product_input(struct vfm_tape *t, struct vfm_product *p)
 		return;
 	if (p->args.fp8) {
 		vfm_fp8_input(t, p);
-		return;
+	} else {
+		vfm_product_cast(t, p);
+		p->gemm.a = p->saved->v;
 	}
-	vfm_product_cast(t, p);
-	p->gemm.a = p->saved->v;
+	if (p->args.lora.a)
+		lora_input(t, p);
 }
 
 void vfm_product_rows(struct vfm_tape *t, const struct vfm_product *p, int64_t first, int64_t n)
 {
-	if (!vfm_tape_failed(t) && !p->known)
-		vfm_product_early_rows(t, p, vfm_row_slice(&p->gemm.a, first, n), first);
+	struct vfm_tensor lora_x = {0};
+
+	if (vfm_tape_failed(t) || p->known)
+		return;
+	if (p->lora_x)
+		lora_x = vfm_row_slice(&p->lora_x->v, first, n);
+	multiply_rows(t, p, vfm_row_slice(&p->gemm.a, first, n), lora_x, first);
 }
 
 struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
 {
-	struct vfm_var *in[] = {p->x, p->args.w, p->args.b};
+	struct vfm_var *in[] = {p->x, p->args.w, p->args.b, p->args.lora.a, p->args.lora.b};
 	struct vfm_node *n;
 
 	if (p->keeps)
 		vfm_product_keep(t, p);
 	if (!p->z)
 		p->y->bias = p->args.b;
-	n = vfm_record(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 3);
+	n = vfm_record(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 5);
 	if (n) {
 		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_linear_ctx){p->saved->v, p->saved == p->x->q8, p->args.past};
+		*c = (struct vfm_linear_ctx){
+			.x = p->saved->v, .q8 = p->saved == p->x->q8, .past = p->args.past, .lora = p->args.lora};
+		if (p->lora_x)
+			c->lora_x = p->lora_x->v;
 		vfm_product_save(n, p);
 	}
 	return p->y;

@@ -111,7 +111,7 @@ int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var 
 /* ---- linear layers in groups ---- */
 
 struct grouped_ctx {
-	struct vfm_tensor x; /* in the dtype of w */
+	struct vfm_linear_ctx base; /* x in the dtype of w */
 	const struct vfm_seqs *groups;
 };
 
@@ -146,13 +146,16 @@ static int grouped_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 		struct vfm_grouped_gemm a = {.what = VFM_GROUPED_DGRAD, .groups = c->groups, .a = dz, .b = w->v};
 		struct vfm_product_dx dx;
 
-		TRY_OUT(vfm_product_dx(t, x, &dx, err));
+		TRY_OUT(vfm_product_dx(t, x, false, &dx, err));
 		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
 		TRY_OUT(BACKWARD(grouped_gemm, &a));
 	}
+	rc = 0;
+	if (!vfm_wants_grad(w))
+		goto out;
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct grouped_wgrad){dz, c->x, w, n->in[2], c->groups};
-	rc = vfm_defer(t, grouped_weights, wgrad, cast ? cast : n->out->gs, n->saved[0], err);
+	*wgrad = (struct grouped_wgrad){dz, c->base.x, w, n->in[2], c->groups};
+	rc = vfm_defer(t, grouped_weights, wgrad, cast ? cast : n->out->gs, c->base.x_held, err);
 out:
 	vfm_store_unref(cast);
 	return rc;
@@ -187,7 +190,7 @@ struct vfm_var *vfm_g_grouped_linear(
 	if (n) {
 		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct grouped_ctx){p.saved->v, groups};
+		*c = (struct grouped_ctx){{.x = p.saved->v}, groups};
 		vfm_product_save(n, &p);
 	}
 	return p.y;

@@ -59,9 +59,9 @@ static int sum_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 	const struct sum_ctx *c = n->ctx;
 
 	/* The branch first: passing to x may hand over the memory of the gradient itself. */
-	if (!c->done && n->in[2])
+	if (!c->done && n->in[2] && (vfm_wants_grad(n->in[1]) || vfm_wants_grad(n->in[2])))
 		TRY(gate_backward(t, n, err));
-	else if (!c->done && vfm_wants_grad(n->in[1]))
+	else if (!c->done && !n->in[2] && vfm_wants_grad(n->in[1]))
 		TRY(vfm_grad_copy(t, n->out, n->in[1], err));
 	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
 }
@@ -116,7 +116,7 @@ static int begin_sum(struct vfm_tape *t, const struct vfm_node *sum, struct vfm_
 	struct vfm_var *h = sum->in[1], *gate = sum->in[2];
 	struct sum_ctx *c = sum->ctx;
 
-	if (!gate && (!vfm_wants_grad(h) || h->g_ready || h->parent))
+	if (gate ? !vfm_wants_grad(h) && !vfm_wants_grad(gate) : !vfm_wants_grad(h) || h->g_ready || h->parent)
 		return 0;
 	TRY(begin_branch(t, h, gate, g, err));
 	a->h = c->h;

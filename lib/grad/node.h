@@ -52,7 +52,8 @@ int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, b
  * (biases, weights of norms) such ops call vfm_grad_into and ignore *accumulate: vfm_params_grad_begin (nn/param.h) has
  * zeroed their gradients. */
 int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err);
-/* The same for ops that can only overwrite.  begin may return a temporary, which end adds to the gradient. */
+/* The same for ops that can only overwrite.  begin may return a temporary, which end adds to the gradient or, if x
+ * wants none, drops. */
 struct vfm_grad_tmp {
 	struct vfm_tensor g;
 	struct vfm_store *tmp;

@@ -25,10 +25,11 @@ struct vfm_product {
 	 * does. */
 	bool known;
 	/* private */
-	bool keeps;            /* open made y */
-	struct vfm_var *z;     /* the input of the activation; NULL: none */
-	struct vfm_var *saved; /* for the backward: x in the dtype of the weights, its 8-bit transpose, or x->q8 */
-	struct vfm_gemm gemm;  /* of all rows */
+	bool keeps;             /* open made y */
+	struct vfm_var *z;      /* the input of the activation; NULL: none */
+	struct vfm_var *saved;  /* for the backward: x in the dtype of the weights, its 8-bit transpose, or x->q8 */
+	struct vfm_var *lora_x; /* x in the dtype of the adapter; NULL: no adapter */
+	struct vfm_gemm gemm;   /* of all rows */
 };
 
 /* Makes the variables, and in fp8 the 8-bit weights.  Reads the shape of x only. */

@@ -172,7 +172,7 @@ struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
 {
 	int mark = vfm_scope_begin(t);
-	bool recording = t->recording;
+	bool recording = t->recording, differentiates = t->differentiates;
 	struct stash *outer = t->stash;
 	struct region *r;
 	struct vfm_err err = {0};
@@ -191,9 +191,12 @@ struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	r = vfm_tape_alloc(t, sizeof(*r));
 	*r = (struct region){.fn = fn, .ctx = ctx, .offload = how.offload, .stash = {.keep = how.keep}};
 	t->recording = false;
+	t->differentiates = false;
 	t->stash = &r->stash;
 	out = fn(t, ctx);
 	note_unread(&r->stash, out);
+	out->needs_grad |= t->differentiates; /* a gradient may be that of a parameter only */
+	t->differentiates |= differentiates;
 	t->recording = recording;
 	t->stash = outer;
 	vfm_scope_end(t, mark, out);

@@ -268,7 +268,7 @@ struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape 
 
 	for (int i = 0; i < n_in; i++)
 		if (in[i] && in[i]->needs_grad)
-			out->needs_grad = true;
+			out->needs_grad = t->differentiates = true;
 	if (!t->recording || t->rc < 0 || !out->needs_grad)
 		return NULL;
 	n = vfm_tape_alloc(t, sizeof(*n));
@@ -407,6 +407,8 @@ int vfm_grad_begin(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *t
 	bool accumulate;
 
 	*tmp = (struct vfm_grad_tmp){0};
+	if (!vfm_wants_grad(x))
+		return vfm_scratch(t, vfm_like(&x->v, x->v.dtype), &tmp->g, &tmp->tmp, err);
 	TRY(vfm_grad_into(t, x, &tmp->g, &accumulate, err));
 	if (!accumulate)
 		return 0;
@@ -418,7 +420,7 @@ int vfm_grad_end(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp
 	struct vfm_axpby a = {.alpha = 1, .beta = 1, .x = tmp->g, .y = x->g};
 	int rc = 0;
 
-	if (tmp->tmp)
+	if (tmp->tmp && vfm_wants_grad(x))
 		rc = vfm_op_axpby(t->stream, &a, err);
 	vfm_store_unref(tmp->tmp);
 	tmp->tmp = NULL;

@@ -114,9 +114,11 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 		vfm_linear_declare(
 			&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
 	for (int c = 0; c < d->chunks; c++)
-		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++) {
-			if (vfm_modulation_begins(m, ps, d->chunk[c].first, i))
+		for (int64_t i = d->chunk[c].first, group = i; i < d->chunk[c].end; i++) {
+			if (i == group) {
 				vfm_modulation_declare(&d->mod[i], m, ps, unit_of(i), i, d->chunk[c].end);
+				group += d->mod[i].layers;
+			}
 			vfm_block_declare(&d->block[i], m, ps, unit_of(i), i);
 		}
 	if (d->chunk[d->chunks - 1].is_last)

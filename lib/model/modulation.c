@@ -1,6 +1,7 @@
 #include "model/modulation.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Returns the number of blocks of a full group. */
@@ -17,9 +18,19 @@ static int64_t size_of_group(const struct vfm_model_spec *m, const struct vfm_pa
 	return n > 1 ? n : 1;
 }
 
-bool vfm_modulation_begins(const struct vfm_model_spec *m, const struct vfm_params *ps, int64_t first, int64_t layer)
+/* Whether the matrices of two layers that a product combines are both frozen, or both trained, and so their biases. */
+static bool joins_group(const struct vfm_params *ps, int64_t first, int64_t layer)
 {
-	return (layer - first) % size_of_group(m, ps) == 0;
+	static const char *const names[] = {"ada.weight", "ada.bias", "ada_a.weight"};
+	char name[2][64];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(name[0], sizeof(name[0]), "blocks.%d.%s", (int)first, names[i]);
+		snprintf(name[1], sizeof(name[1]), "blocks.%d.%s", (int)layer, names[i]);
+		if (vfm_tuning_freezes(&ps->tuning, name[0]) != vfm_tuning_freezes(&ps->tuning, name[1]))
+			return false;
+	}
+	return true;
 }
 
 static void declare_tables(
@@ -49,8 +60,9 @@ void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_s
 	int64_t h = m->hidden, r = m->adaln_lora, size = size_of_group(m, ps);
 	int n_mod = vfm_model_arch(m)->n_mod;
 
-	*mod = (struct vfm_modulation){
-		.layers = (int)(end - first < size ? end - first : size), .n_mod = n_mod, .hidden = h, .rank = r};
+	*mod = (struct vfm_modulation){.layers = 1, .n_mod = n_mod, .hidden = h, .rank = r};
+	while (mod->layers < size && first + mod->layers < end && joins_group(ps, first, first + mod->layers))
+		mod->layers++;
 	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE) {
 		declare_tables(mod, m, ps, unit, first);
 	} else if (r) {

@@ -7,7 +7,7 @@
  *
  * On one rank a group has all blocks of a chunk.  With other ranks a group is about as large as a bucket
  * (parallel.bucket_mib), because its gradients are reduced together while the backward goes on.  With fsdp each block
- * is a group, because the weights of a unit are gathered together.
+ * is a group, because the weights of a unit are gathered together.  Blocks of a group are all frozen or all trained.
  */
 #ifndef VFM_MODEL_MODULATION_H
 #define VFM_MODEL_MODULATION_H
@@ -25,9 +25,8 @@ struct vfm_modulation {
 	struct vfm_linear_stack ada_all, a_all;
 };
 
-/* Returns whether a group begins with `layer` of a chunk whose first layer is `first`. */
-bool vfm_modulation_begins(const struct vfm_model_spec *m, const struct vfm_params *ps, int64_t first, int64_t layer);
-/* Declares the parameters "blocks.I.…" of the group that begins with layer `first` of a chunk which ends at `end`. */
+/* Declares the parameters "blocks.I.…" of the group that begins with layer `first` of a chunk which ends at `end`;
+ * mod->layers is its size. */
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
 	int64_t first, int64_t end);
 void vfm_modulation_release(struct vfm_modulation *mod);

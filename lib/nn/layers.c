@@ -21,6 +21,31 @@ static struct vfm_cut tp_cut(enum vfm_split split, int groups)
 	}
 }
 
+static struct vfm_param *declare_adapter(struct vfm_params *ps, const struct vfm_linear_desc *d,
+	const struct vfm_pdesc *shape, float std, const char *name, const char *matrix)
+{
+	struct vfm_param *p = vfm_param_add(
+		ps, d->unit, shape, std > 0 ? VFM_INIT_NORMAL : VFM_INIT_ZERO, std, "%s.%s.weight", name, matrix);
+
+	p->frozen = false;
+	p->adapter = true;
+	return p;
+}
+
+/* A is drawn with the variance 1 / (3 in) of the reference implementation, whose distribution is uniform. */
+static void declare_lora(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name)
+{
+	struct vfm_pdesc a = {.ndim = 2, .shape = {l->groups * ps->tuning.rank, d->in}},
+			 b = {.ndim = 2, .shape = {d->out, ps->tuning.rank}};
+
+	if (d->split == VFM_SPLIT_COLUMN)
+		b.cut[VFM_AX_TP] = l->w->d.cut[VFM_AX_TP];
+	else if (d->split == VFM_SPLIT_ROW)
+		a.cut[VFM_AX_TP] = l->w->d.cut[VFM_AX_TP];
+	l->lora_a = declare_adapter(ps, d, &a, (float)sqrt(1 / (3 * (double)d->in)), name, "lora_A");
+	l->lora_b = declare_adapter(ps, d, &b, 0, name, "lora_B");
+}
+
 void vfm_linear_declare(
 	struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
 {
@@ -42,19 +67,29 @@ void vfm_linear_declare(
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 	if (l->b)
 		l->b->bias = true;
+	l->groups = d->groups ? d->groups : 1;
+	l->lora_a = l->lora_b = NULL;
+	if (vfm_tuning_adapts(&ps->tuning, name))
+		declare_lora(l, ps, d, name);
 }
 
 static struct vfm_linear_args make_linear_args(const struct vfm_linear *l, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_var *w = &l->w->var;
-
-	return (struct vfm_linear_args){.w = w,
+	struct vfm_linear_args a = {.w = w,
 		.b = l->b && !l->skip_bias ? &l->b->var : NULL,
 		.act = act,
 		.out = out,
 		.keep = l->keep,
 		.fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0,
 		.past = l->w->past};
+
+	if (l->lora_a)
+		a.lora = (struct vfm_lora_args){.a = &l->lora_a->var,
+			.b = &l->lora_b->var,
+			.blocks = l->groups,
+			.scale = (float)vfm_tuning_scale(&l->w->ps->tuning)};
+	return a;
 }
 
 struct vfm_var *vfm_linear(
@@ -68,9 +103,15 @@ struct vfm_var *vfm_linear(
 void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, int n)
 {
 	struct vfm_param **p = vfm_calloc((size_t)n, sizeof(*p));
+	struct vfm_params *ps = l->w->ps;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		p[i] = l[i].w;
+		if (l[i].lora_a && !ps->bad.code)
+			vfm_fail(&ps->bad, VFM_EUSAGE,
+				"lora.targets: %s is computed with other layers in one product and can have no adapter",
+				p[i]->name);
+	}
 	s->w = vfm_params_stack(l->w->ps, p, n);
 	for (int i = 0; i < n; i++)
 		p[i] = l[i].b;
@@ -107,7 +148,7 @@ struct vfm_norm_fp8 vfm_linear_norm(const struct vfm_linear *l, const struct vfm
 {
 	struct vfm_linear_args a = make_linear_args(l, VFM_ACT_NONE, VFM_BF16);
 
-	if (!a.fp8 || lay->mesh->size[VFM_AX_TP] > 1)
+	if (!a.fp8 || lay->mesh->size[VFM_AX_TP] > 1 || (a.past && a.lora.a)) /* an adapter reads bf16 */
 		return (struct vfm_norm_fp8){0};
 	return (struct vfm_norm_fp8){.past = a.past && a.past->filled ? a.past : NULL, .amax = !a.past};
 }

@@ -14,6 +14,11 @@ struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row split: another rank adds it */
 	enum vfm_keep keep;      /* of struct vfm_linear_args */
+	/* The adapter "….lora_A.weight" [groups * rank, in], "….lora_B.weight" [out, rank], declared if the tuning of
+	 * the parameters names the layer (spec/tuning.h); NULL: none.  Column split: B is split as W, A is whole.  Row
+	 * split: A is split as W, B is whole.  So the sum over tp that the layer makes includes the adapter's. */
+	struct vfm_param *lora_a, *lora_b;
+	int groups;
 };
 enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp; column: by output, row: by input */
 struct vfm_linear_desc {

@@ -68,10 +68,10 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 	p->unit = unit;
 	p->ps = ps;
 	p->all_stages = ps->all_stages;
+	p->frozen = vfm_tuning_freezes(&ps->tuning, p->name);
 	if (vfm_part_of(&p->d, ps->mesh->coord, ps->mesh->size, &p->part, ps->bad.code ? NULL : &ps->bad) < 0)
 		vfm_part_full(&p->part, p->d.ndim, p->d.shape);
 	p->n = vfm_part_numel(&p->part);
-	p->var.needs_grad = true;
 	vfm_grow(&ps->p, &ps->cap, ps->n + 1, sizeof(struct vfm_param *));
 	ps->p[ps->n++] = p;
 	if (unit >= ps->units)
@@ -137,7 +137,8 @@ static int64_t round_up(int64_t n, int64_t step)
 }
 
 /* The properties shared by the parameters of a bucket.  Buckets are laid out by key, matrices first. */
-enum { KEY_BIAS = 16, KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1, KEYS = 32 };
+enum { KEY_FROZEN = 32, KEY_BIAS = 16, KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1 };
+enum { KEYS = KEY_FROZEN }; /* of trained parameters; as many are frozen */
 
 static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 {
@@ -145,7 +146,8 @@ static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
 	return (is_matrix(p) ? 0 : KEY_VECTOR) | (p->bias && ps->dtype != VFM_F32 ? KEY_BIAS : 0) |
-		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0);
+		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0) |
+		(p->frozen ? KEY_FROZEN : 0);
 }
 
 static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
@@ -155,22 +157,28 @@ static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 		.bias = (key & KEY_BIAS) != 0,
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
-		.all_stages = (key & KEY_ALL_STAGES) != 0};
+		.all_stages = (key & KEY_ALL_STAGES) != 0,
+		.frozen = (key & KEY_FROZEN) != 0};
 
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
 	s.gather = s.expert ? m->egather : m->gather;
 	s.sharding = s.shard->size == 1 ? VFM_SHARDING_NONE
 		: m->p.fsdp && s.matrix ? VFM_SHARDING_FULL
+		: s.frozen              ? VFM_SHARDING_NONE
 					: VFM_SHARDING_STATE;
 	s.first = (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
+	if (s.frozen && s.sharding == VFM_SHARDING_NONE) {
+		s.first &= s.shard->rank == 0;
+		s.shard = s.gather = vfm_comm_self();
+	}
 	s.counts_norm = s.first && s.replica->rank == 0;
 	return s;
 }
 
 static bool is_split(const struct vfm_params *ps, const struct vfm_bucket *s)
 {
-	return ps->split && s->matrix;
+	return ps->split && s->matrix && !s->frozen;
 }
 
 /* Whether p follows `before` without padding. */
@@ -211,11 +219,13 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 	s.n = round_up(s.n, SHARD_ALIGN * s.shard->size);
 	s.own_n = s.n / s.shard->size;
 	s.own = s.own_n * s.shard->rank;
-	s.own_off = ps->n_own;
-	s.master_off = is_split(ps, &s) ? ps->n_master_lo : ps->n_master;
-	*(is_split(ps, &s) ? &ps->n_master_lo : &ps->n_master) += s.own_n;
+	s.own_off = s.frozen ? ps->n_frozen : ps->n_own;
+	if (!s.frozen) {
+		s.master_off = is_split(ps, &s) ? ps->n_master_lo : ps->n_master;
+		*(is_split(ps, &s) ? &ps->n_master_lo : &ps->n_master) += s.own_n;
+	}
 	ps->n_flat += s.n;
-	ps->n_own += s.own_n;
+	*(s.frozen ? &ps->n_frozen : &ps->n_own) += s.own_n;
 	ps->bucket = vfm_realloc(ps->bucket, (size_t)ps->n_buckets + 1, sizeof(*ps->bucket));
 	ps->bucket[ps->n_buckets++] = s;
 }
@@ -244,9 +254,11 @@ static int unit_range_begin(const struct vfm_params *ps, int last)
 	return 0;
 }
 
-static void lay_out_unit_range(struct vfm_params *ps, int first, int last)
+static void lay_out_unit_range(struct vfm_params *ps, int first, int last, bool frozen)
 {
-	for (int key = 0; key < KEYS; key++) {
+	const int key0 = frozen ? KEY_FROZEN : 0;
+
+	for (int key = key0; key < key0 + KEYS; key++) {
 		bool gathered = bucket_of_key(ps, key).sharding == VFM_SHARDING_FULL;
 
 		if (!gathered)
@@ -263,7 +275,10 @@ static void lay_out(struct vfm_params *ps)
 	for (; last >= 0; last = first[n++] - 1)
 		first[n] = unit_range_begin(ps, last);
 	for (int i = n - 1; i >= 0; i--)
-		lay_out_unit_range(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1);
+		lay_out_unit_range(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1, false);
+	ps->n_trained = ps->n_buckets;
+	for (int i = n - 1; i >= 0; i--)
+		lay_out_unit_range(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1, true);
 	free(first);
 }
 
@@ -283,13 +298,14 @@ static void make_units(struct vfm_params *ps)
 		struct vfm_bucket *s = &ps->bucket[i];
 		struct vfm_unit *x = &ps->unit[s->first_unit];
 
-		if (s->shard->size > 1 || s->replica->size > 1 || s->tp_sum)
+		if (s->shard->size > 1 || (!s->frozen && (s->replica->size > 1 || s->tp_sum)))
 			ps->hooks = true;
 		if (s->sharding != VFM_SHARDING_FULL)
 			continue;
 		x->gathers = true;
-		s->buf_off = x->n;
+		s->buf_off = x->n; /* trained buckets come first, so they have this place among the gradients, too */
 		x->n += s->n;
+		x->n_grad += s->frozen ? 0 : s->n;
 	}
 	/* Initial guess of the next unit.  acquire_weights (param_sync.c) replaces it by the observed order. */
 	for (int u = 0, last = -1; u < ps->units; u++) {
@@ -341,13 +357,18 @@ static void *alloc_zeroed_operand(
 /* Allocates the permanent unit buffers, if the communication library can allocate memory.  If the first one fails, the
  * second is skipped.  Otherwise this rank would use its second buffer where the other ranks use their first
  * (take_unit_buf in param_sync.c), and registered operands would not match. */
-static int alloc_unit_bufs(
-	struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
+static int alloc_unit_bufs(struct vfm_params *ps, bool grads, struct vfm_err *err)
 {
+	struct vfm_unit_buf *buf = grads ? ps->g_buf : ps->w_buf;
+	const char *what = grads ? "unit gradients" : "unit weights";
+	const size_t size = grads ? 4 : vfm_dtype_size(ps->dtype);
 	int64_t most = 0;
 
-	for (int u = 0; u < ps->units; u++)
-		most = ps->unit[u].n > most ? ps->unit[u].n : most;
+	for (int u = 0; u < ps->units; u++) {
+		int64_t n = grads ? ps->unit[u].n_grad : ps->unit[u].n;
+
+		most = n > most ? n : most;
+	}
 	for (int k = 0; most && k < 2; k++) {
 		TRY(vfm_comm_mem_new(&buf[k].mem, allocating_comm(ps), ps->stream, (size_t)most * size, what, err));
 		if (!vfm_comm_mem_from_transport(&buf[k].mem)) {
@@ -360,12 +381,16 @@ static int alloc_unit_bufs(
 
 double vfm_params_unit_bytes(const struct vfm_params *ps)
 {
-	int64_t most = 0;
+	double most = 0;
 
-	for (int u = 0; u < ps->units && ps->hooks && !ps->w_buf[0].mem.p; u++)
-		if (ps->unit[u].gathers && ps->unit[u].n > most)
-			most = ps->unit[u].n;
-	return 2.0 * (double)most * (double)(vfm_dtype_size(ps->dtype) + (ps->grad ? 4 : 0));
+	for (int u = 0; u < ps->units && ps->hooks && !ps->w_buf[0].mem.p; u++) {
+		const struct vfm_unit *x = &ps->unit[u];
+		double bytes =
+			(double)x->n * (double)vfm_dtype_size(ps->dtype) + (ps->grad ? 4 * (double)x->n_grad : 0);
+
+		most = x->gathers && bytes > most ? bytes : most;
+	}
+	return 2 * most;
 }
 
 /* Registers the arrays that the buckets reduce or gather over c. */
@@ -379,10 +404,10 @@ static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_e
 		const struct vfm_bucket *s = &ps->bucket[i];
 		bool full = s->sharding == VFM_SHARDING_FULL;
 
-		sums |= s->shard == c || s->replica == c || (s->tp_sum && c == ps->mesh->tp_param);
-		scatters |= s->shard == c;
+		sums |= !s->frozen && (s->shard == c || s->replica == c || (s->tp_sum && c == ps->mesh->tp_param));
+		scatters |= !s->frozen && s->shard == c;
 		gathers |= s->gather == c;
-		unit_sums |= s->shard == c && full;
+		unit_sums |= !s->frozen && s->shard == c && full;
 		unit_gathers |= s->gather == c && full;
 	}
 	if (sums && ps->grad)
@@ -427,12 +452,12 @@ static void place_bucket_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 	for (int i = 0; i < ps->n_buckets; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
-		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : dt != VFM_F32 ? s->own_n : 0;
+		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : s->frozen || dt != VFM_F32 ? s->own_n : 0;
 		char *mem = n ? vfm_suballoc(a, n, vfm_dtype_size(dt)) : NULL;
 
 		if (s->sharding != VFM_SHARDING_FULL)
 			s->full = mem ? mem : (char *)(ps->master + s->master_off);
-		if (mem && dt != VFM_F32)
+		if (mem && (s->frozen || dt != VFM_F32))
 			s->w = s->sharding == VFM_SHARDING_STATE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
 	}
 }
@@ -464,7 +489,7 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 {
 	int64_t at = 0;
 
-	for (int i = 0; i < ps->n_buckets; i++)
+	for (int i = 0; i < ps->n_trained; i++)
 		ps->n_grad += ps->bucket[i].sharding == VFM_SHARDING_FULL ? ps->bucket[i].own_n : ps->bucket[i].n;
 	ps->sumsq = vfm_t1(alloc_zeroed(ps, sizeof(double), "the square of the gradient norm", err), VFM_F64, 1);
 	if (!ps->sumsq.data)
@@ -473,7 +498,7 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 	ps->grad = alloc_zeroed_operand(ps, &ps->grad_mem, (size_t)ps->n_grad * 4, "gradients", err);
 	if (!ps->grad)
 		return VFM_EENV;
-	for (int i = 0; i < ps->n_buckets; i++) {
+	for (int i = 0; i < ps->n_trained; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 
 		if (s->sharding == VFM_SHARDING_FULL) {
@@ -493,7 +518,7 @@ static int alloc_node_scratch(struct vfm_params *ps, struct vfm_err *err)
 {
 	size_t most = 0;
 
-	for (int i = 0; i < ps->n_buckets; i++) {
+	for (int i = 0; i < ps->n_trained; i++) {
 		const struct vfm_bucket *s = &ps->bucket[i];
 
 		for (int k = 0; k < 2; k++) {
@@ -546,20 +571,20 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	lay_out(ps);
 	make_units(ps);
 	TRY(alloc_weights(ps, err));
-	TRY(alloc_unit_bufs(ps, ps->w_buf, vfm_dtype_size(dtype), "unit weights", err));
+	TRY(alloc_unit_bufs(ps, false, err));
 	if (with_grad)
 		TRY(alloc_grads(ps, err));
 	if (with_grad)
 		TRY(alloc_node_scratch(ps, err));
 	if (with_grad)
-		TRY(alloc_unit_bufs(ps, ps->g_buf, 4, "unit gradients", err));
+		TRY(alloc_unit_bufs(ps, true, err));
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
 		const struct vfm_bucket *s = &ps->bucket[p->bucket];
 
 		p->var.v = vfm_param_tensor(p, s, s->full, vfm_bucket_dtype(ps, s));
-		p->var.needs_grad = with_grad;
-		if (with_grad) {
+		p->var.needs_grad = with_grad && !p->frozen;
+		if (p->var.needs_grad) {
 			p->var.g = vfm_param_tensor(p, s, s->grad, VFM_F32);
 			p->var.want_grad = s->grad ? NULL : vfm_param_want_grad;
 		}
@@ -583,7 +608,8 @@ struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_p
 	o.at = s->own_off + (o.a - a);
 	o.g = s->g ? s->g + (o.a - a) : NULL;
 	/* Replicas hold the same arrays.  Each writes the parameters that start in its share of them. */
-	o.writes = s->first && s->replica->rank == (int)(o.at * s->replica->size / ps->n_own);
+	o.writes =
+		s->first && s->replica->rank == (int)(o.at * s->replica->size / (s->frozen ? ps->n_frozen : ps->n_own));
 	return o;
 }
 
@@ -593,6 +619,7 @@ struct owned_location {
 	/* of split masters */
 	uint16_t *hi;
 	int16_t *lo;
+	uint16_t *bf16; /* of frozen parameters and bf16 arrays */
 };
 
 static struct owned_location locate_master(
@@ -601,6 +628,10 @@ static struct owned_location locate_master(
 	const struct vfm_bucket *s = &ps->bucket[p->bucket];
 	int64_t at = o->at - s->own_off;
 
+	if (s->frozen && vfm_bucket_dtype(ps, s) == VFM_F32)
+		return (struct owned_location){.f32 = (float *)s->w + at};
+	if (s->frozen)
+		return (struct owned_location){.bf16 = (uint16_t *)s->w + at};
 	if (!is_split(ps, s))
 		return (struct owned_location){.f32 = ps->master + s->master_off + at};
 	return (struct owned_location){.hi = (uint16_t *)s->w + at, .lo = ps->master_lo + s->master_off + at};
@@ -624,6 +655,8 @@ static struct owned_location locate_owned(
 		m = locate_master(ps, p, o);
 	else if (a->dtype == VFM_F32)
 		m.f32 = (float *)a->data + o->at;
+	else
+		m.bf16 = (uint16_t *)a->data + o->at;
 	return m;
 }
 
@@ -647,9 +680,9 @@ int vfm_param_get(
 	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
-	if (m.hi || !a)
+	if (m.hi)
 		return convert_split_master(ps, &m, x, n, true, err);
-	cast.x = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
+	cast.x = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
 
@@ -666,9 +699,9 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
-	if (m.hi || !a)
+	if (m.hi)
 		return convert_split_master(ps, &m, (float *)x, n, false, err);
-	cast.y = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
+	cast.y = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
 
@@ -689,7 +722,7 @@ out:
 	return rc;
 }
 
-/* Fills the owned elements of p.  Split masters are converted from a temporary in f32. */
+/* Fills the owned elements of p.  Values that are not stored as f32 are converted from a temporary. */
 static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
@@ -707,7 +740,7 @@ static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct v
 		return VFM_EENV;
 	rc = fill_runs(ps, p, &o, x, a, err);
 	if (rc == 0)
-		rc = convert_split_master(ps, &m, x, o.b - o.a, false, err);
+		rc = vfm_param_put(ps, NULL, p, x, err);
 	vfm_dev_free(ps->stream, x, (size_t)(o.b - o.a) * 4);
 	return rc;
 }
@@ -748,7 +781,7 @@ int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host,
 
 	if (o.b == o.a)
 		return 0;
-	if (!is_split(ps, &ps->bucket[p->bucket]))
+	if (locate_master(ps, p, &o).f32)
 		return vfm_param_put(ps, NULL, p, host + o.a, err);
 	x = vfm_dev_alloc(ps->stream, bytes, "values of a parameter", err);
 	if (!x)

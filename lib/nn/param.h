@@ -10,6 +10,11 @@
  *each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
  *matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
  *
+ * Frozen parameters (spec/tuning.h) have buckets of their own behind all others.  They have neither gradients nor
+ * masters nor optimizer state: the array that ops read is their only one, in the compute dtype.  With fsdp it is
+ * sharded; else every rank holds all of its tp and ep slice.  Functions below that speak of gradients or updates do
+ * nothing for them, and they have no place in the owned arrays.
+ *
  * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
  * hold this rank's shards only, one bucket after the other.  Without sharding they span the local array.
  *
@@ -69,6 +74,7 @@
 #include "grad/tape.h"
 #include "mesh/mesh.h"
 #include "spec/shard.h"
+#include "spec/tuning.h"
 
 enum vfm_init { VFM_INIT_ZERO, VFM_INIT_ONE, VFM_INIT_NORMAL };
 
@@ -85,6 +91,8 @@ struct vfm_param {
 	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
 	bool bias;          /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
+	bool frozen;        /* has no gradient */
+	bool adapter;       /* of a linear layer (struct vfm_linear), not of the base model */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
 	struct vfm_param_stack *stack;   /* NULL: none */
 	struct vfm_params *ps;
@@ -106,19 +114,22 @@ enum vfm_sharding {
 
 struct vfm_bucket {
 	bool matrix, bias, expert, tp_sum, all_stages; /* bias: of linear layers, in a compute dtype other than f32 */
+	bool frozen;
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
 	struct vfm_comm *shard, *replica; /* of gradients; groups of one without sharding, without replicas */
 	struct vfm_comm *gather;          /* of weights: the ranks of shard */
 	int64_t off, n;                   /* first element in the local array; elements, padding included */
 	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the bucket */
-	int64_t own_off;                  /* first element of the shard in the owned arrays */
-	int64_t master_off;               /* the same in params.master, or in params.master_lo for split masters */
-	/* the first of the tp ranks (if tp_sum) and of the stages (if all_stages) that hold the same values */
+	int64_t own_off;    /* first element of the shard in the owned arrays; frozen: among all frozen shards */
+	int64_t master_off; /* the same in params.master, or in params.master_lo for split masters */
+	/* the first of the tp ranks (if tp_sum), of the stages (if all_stages) and, frozen without fsdp, of the shard
+	 * group, that hold the same values */
 	bool first;
 	bool counts_norm; /* `first`, and the first replica: the only rank that adds this shard to the gradient norm */
 	float *g;         /* device [own_n]: gradient of the shard */
-	void *w; /* device [own_n]: the shard in the compute dtype, written by the optimizer; NULL: no such copy */
+	/* device [own_n]: the shard in the compute dtype, written by the optimizer, or frozen; NULL: no such copy */
+	void *w;
 	/* private to param*.c */
 	char *full;           /* weights of the whole bucket; NULL: in a unit's buffer */
 	float *grad;          /* gradients of the whole bucket; NULL: in a unit's buffer */
@@ -143,14 +154,16 @@ struct vfm_params {
 	struct vfm_param_stack **stack;
 	size_t n_stack, cap_stack;
 	int units;
-	bool all_stages;      /* of the next declarations */
-	struct vfm_err bad;   /* the first description that does not divide */
-	int64_t n_flat;       /* elements of the local array, padding included */
-	int64_t n_own;        /* elements of the owned arrays */
-	int64_t n_values;     /* parameters in the local array, without padding */
-	enum vfm_dtype dtype; /* compute dtype of matrices */
+	struct vfm_tuning tuning; /* set before parameters are declared; zeros: all are trained */
+	bool all_stages;          /* of the next declarations */
+	struct vfm_err bad;       /* the first description that does not divide, or layer that can have no adapter */
+	int64_t n_flat;           /* elements of the local array, padding included */
+	int64_t n_own;            /* elements of the owned arrays */
+	int64_t n_frozen;         /* elements of the frozen shards */
+	int64_t n_values;         /* parameters in the local array, without padding */
+	enum vfm_dtype dtype;     /* compute dtype of matrices */
 	struct vfm_bucket *bucket;
-	int n_buckets;
+	int n_buckets, n_trained;  /* buckets [0, n_trained) are trained, the others frozen */
 	bool fp8;                  /* linear layers of blocks multiply in fp8; may change between steps */
 	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: current scaling */
 	bool split;                /* split masters; set before vfm_params_alloc, dtype must be bf16 */
@@ -254,8 +267,8 @@ void vfm_params_restore_grad_flags(struct vfm_params *ps, const bool *has_grad);
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);
 
 /* The elements of a parameter that this rank owns: [a, b) of the local tensor (a == b: none), stored at [at, at + b -
- * a) of the owned arrays.  g: their gradients, or NULL.  writes: this rank writes them to checkpoints.  Exactly one of
- * the ranks with the same elements does; replicas divide the elements among themselves. */
+ * a) of the owned arrays, or among all frozen shards.  g: their gradients, or NULL.  writes: this rank writes them to
+ * checkpoints.  Exactly one of the ranks with the same elements does; replicas divide the elements among themselves. */
 struct vfm_owned {
 	int64_t a, b, at;
 	float *g;

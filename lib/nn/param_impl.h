@@ -11,7 +11,7 @@ struct vfm_unit {
 	struct vfm_params *ps;
 	int id;
 	bool present, gathers;
-	int64_t n;             /* elements of a buffer */
+	int64_t n, n_grad;     /* elements of a buffer of weights; of gradients, which frozen buckets have none of */
 	char *w;               /* weights; NULL: not gathered */
 	float *g, *g_reducing; /* gradients of the current backward; of the previous one, in reduce-scatter */
 	bool running, joined;  /* the unit uses w; the compute stream has waited for w */

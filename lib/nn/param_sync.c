@@ -109,8 +109,8 @@ void vfm_params_sync_release(struct vfm_params *ps)
 		struct vfm_unit *x = &ps->unit[u];
 
 		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
-		return_unit_buf(ps, ps->g_buf, x->g, (size_t)x->n * 4);
-		return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
+		return_unit_buf(ps, ps->g_buf, x->g, (size_t)x->n_grad * 4);
+		return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n_grad * 4);
 		free_event(ps, &x->gathered);
 		free_event(ps, &x->reduced);
 	}
@@ -128,16 +128,27 @@ static bool in_unit(const struct vfm_bucket *s, int unit)
 	return s->first_unit <= unit && unit <= s->last_unit;
 }
 
-/* Returns the next VFM_SHARDING_FULL bucket of a unit after index *i, or NULL. */
-static struct vfm_bucket *next_full_bucket(const struct vfm_unit *x, int *i)
+/* Returns the next VFM_SHARDING_FULL bucket of a unit after index *i and before `end`, or NULL. */
+static struct vfm_bucket *next_full_before(const struct vfm_unit *x, int *i, int end)
 {
-	while (++*i < x->ps->n_buckets) {
+	while (++*i < end) {
 		struct vfm_bucket *s = &x->ps->bucket[*i];
 
 		if (s->sharding == VFM_SHARDING_FULL && in_unit(s, x->id))
 			return s;
 	}
 	return NULL;
+}
+
+static struct vfm_bucket *next_full_bucket(const struct vfm_unit *x, int *i)
+{
+	return next_full_before(x, i, x->ps->n_buckets);
+}
+
+/* The same among the trained buckets. */
+static struct vfm_bucket *next_full_trained(const struct vfm_unit *x, int *i)
+{
+	return next_full_before(x, i, x->ps->n_trained);
 }
 
 static struct vfm_tensor shard_grad(const struct vfm_bucket *s)
@@ -383,7 +394,7 @@ int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err)
 int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
 {
 	TRY(vfm_params_update_begin(ps, err));
-	for (int i = 0; i < ps->n_buckets; i++)
+	for (int i = 0; i < ps->n_trained; i++)
 		TRY(vfm_params_updated(ps, i, ps->stream, cast, err));
 	return vfm_params_update_end(ps, err);
 }
@@ -402,10 +413,10 @@ static int alloc_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 	struct vfm_params *ps = x->ps;
 	struct vfm_bucket *s;
 
-	x->g = take_unit_buf(ps, ps->g_buf, (size_t)x->n * 4, "unit gradients", err);
+	x->g = take_unit_buf(ps, ps->g_buf, (size_t)x->n_grad * 4, "unit gradients", err);
 	if (!x->g)
 		return VFM_EENV;
-	for (int i = -1; (s = next_full_bucket(x, &i));) {
+	for (int i = -1; (s = next_full_trained(x, &i));) {
 		TRY(zero_padding(ps, s, x->g + s->buf_off, err));
 		for (int k = 0; k < s->n_p; k++) {
 			s->p[k]->var.g = vfm_param_tensor(s->p[k], s, x->g + s->buf_off, VFM_F32);
@@ -508,19 +519,19 @@ static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 	ps->pending = -1;
 	last = ps->packs > 0 && x->passed == ps->packs * x->passes;
 	TRY(wait_for_event(ps, x->reduced, err));
-	for (int i = -1; (s = next_full_bucket(x, &i));) {
+	for (int i = -1; (s = next_full_trained(x, &i));) {
 		struct vfm_axpby add = {.alpha = 1, .beta = s->g_begun ? 1 : 0, .y = shard_grad(s)};
 
 		add.x = vfm_t1(x->g_reducing + s->buf_off + s->own, VFM_F32, s->own_n);
 		TRY(vfm_op_axpby(ps->stream, &add, err));
 		s->g_begun = true;
 	}
-	return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
+	return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n_grad * 4);
 	x->g_reducing = NULL;
 	if (!last)
 		return 0;
 	TRY(fork_stream(ps, param_stream(ps), err));
-	for (int i = -1; (s = next_full_bucket(x, &i));)
+	for (int i = -1; (s = next_full_trained(x, &i));)
 		TRY(reduce_shard(ps, s, err));
 	return 0;
 }
@@ -532,15 +543,15 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 	struct vfm_params *ps = x->ps;
 	struct vfm_bucket *s;
 
-	if (!x->gathers)
+	if (!x->n_grad)
 		return 0;
 	if (!x->g)
 		TRY(alloc_unit_grads(x, err));
 	TRY(finish_pending_unit(ps, err));
-	for (int i = -1; (s = next_full_bucket(x, &i));)
+	for (int i = -1; (s = next_full_trained(x, &i));)
 		TRY(zero_missing_grads(ps, s, err));
 	TRY(fork_stream(ps, param_stream(ps), err));
-	for (int i = -1; (s = next_full_bucket(x, &i));) {
+	for (int i = -1; (s = next_full_trained(x, &i));) {
 		float *full = x->g + s->buf_off;
 
 		TRY(sum_shards(ps, s, full, err));
@@ -574,7 +585,7 @@ static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 	if (x->passed > ps->packs * x->passes)
 		return vfm_fail(err, VFM_EUSAGE,
 			"internal: unit %d has more backwards in this step than were announced", x->id);
-	for (int i = 0; i < ps->n_buckets; i++) {
+	for (int i = 0; i < ps->n_trained; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 
 		if (s->sharding == VFM_SHARDING_FULL || !has_unit(s, x->id) || --s->units_left > 0)
@@ -597,7 +608,7 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 		ps->p[i]->var.g_ready = false;
 	for (size_t i = 0; i < ps->n_stack; i++)
 		ps->stack[i]->var.g_ready = false;
-	for (int i = 0; i < ps->n_buckets; i++) {
+	for (int i = 0; i < ps->n_trained; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 
 		s->units_left = s->units;
@@ -642,13 +653,13 @@ static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_bucket *s, str
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 {
 	TRY(finish_pending_unit(ps, err));
-	for (int i = 0; i < ps->n_buckets; i++)
+	for (int i = 0; i < ps->n_trained; i++)
 		if (!ps->bucket[i].reducing)
 			TRY(reduce_bucket_at_end(ps, &ps->bucket[i], err));
-	for (int i = 0; i < ps->n_buckets; i++)
+	for (int i = 0; i < ps->n_trained; i++)
 		TRY(wait_for_event(ps, ps->bucket[i].reduced, err));
 	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, false);
-	for (int i = 0; i < ps->n_buckets; i++)
+	for (int i = 0; i < ps->n_trained; i++)
 		if (ps->bucket[i].all_stages)
 			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));
 	return add_late_squares(ps, err);

@@ -1,5 +1,26 @@
 #include "spec/key.h"
 
+#include <fnmatch.h>
+#include <string.h>
+
+bool vfm_patterns_match(const struct vfm_patterns *p, const char *name)
+{
+	char one[sizeof(p->text)];
+	bool in = false;
+
+	for (const char *at = p->text; *at;) {
+		size_t n = strcspn(at, ",");
+		const bool out = *at == '!';
+
+		memcpy(one, at + out, n - out);
+		one[n - out] = '\0';
+		if (fnmatch(one, name, 0) == 0)
+			in = !out;
+		at += n + (at[n] == ',');
+	}
+	return in;
+}
+
 int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err)
 {
 	if (v >= lo && v <= hi)

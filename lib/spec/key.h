@@ -4,20 +4,22 @@
 #ifndef VFM_SPEC_KEY_H
 #define VFM_SPEC_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 enum vfm_key_type {
-	VFM_KEY_INT,     /* int64_t */
-	VFM_KEY_SEED,    /* uint64_t */
-	VFM_KEY_NUM,     /* double */
-	VFM_KEY_BOOL,    /* bool */
-	VFM_KEY_ENUM,    /* int */
-	VFM_KEY_INT3,    /* int64_t [3] */
-	VFM_KEY_NAME,    /* char [16] */
-	VFM_KEY_WEIGHTS, /* struct vfm_weights */
+	VFM_KEY_INT,      /* int64_t */
+	VFM_KEY_SEED,     /* uint64_t */
+	VFM_KEY_NUM,      /* double */
+	VFM_KEY_BOOL,     /* bool */
+	VFM_KEY_ENUM,     /* int */
+	VFM_KEY_INT3,     /* int64_t [3] */
+	VFM_KEY_NAME,     /* char [16] */
+	VFM_KEY_WEIGHTS,  /* struct vfm_weights */
+	VFM_KEY_PATTERNS, /* struct vfm_patterns */
 };
 
 #define VFM_WEIGHTS_MAX 16
@@ -29,6 +31,13 @@ struct vfm_weights { /* names with weights, in ascending order of the names */
 		double weight; /* >= 0, finite */
 	} list[VFM_WEIGHTS_MAX];
 };
+
+struct vfm_patterns { /* comma-separated; "" matches nothing */
+	char text[512];
+};
+/* Matches a name against the patterns, with the wildcards * ? [] of fnmatch(3).  The last pattern that matches decides;
+ * one that begins with '!' takes names out. */
+bool vfm_patterns_match(const struct vfm_patterns *p, const char *name);
 
 struct vfm_key {
 	const char *path; /* "model.heads" */

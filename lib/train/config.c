@@ -49,8 +49,14 @@ static const struct vfm_key data_keys[] = {
 };
 static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
 
-/* Sections "train" and "ckpt". */
+/* Sections "lora", "train" and "ckpt". */
 static const struct vfm_key train_keys[] = {
+	{"lora.rank", VFM_KEY_INT, OFF(tuning.rank), 0, 4096, NULL, NULL,
+		"rank of the low-rank adapters that are trained instead of the model; 0: none"},
+	{"lora.alpha", VFM_KEY_NUM, OFF(tuning.alpha), 0, 1e6, NULL, NULL,
+		"adapters are multiplied by alpha / rank; 0: by 1"},
+	{"lora.targets", VFM_KEY_PATTERNS, OFF(tuning.targets), 0, 0, NULL, NULL,
+		"patterns of the linear layers that have adapters"},
 	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
 		"optimizer steps; 0: as many as the manifest has"},
 	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
@@ -67,6 +73,8 @@ static const struct vfm_key train_keys[] = {
 		"largest norm of the gradient; 0: no clipping"},
 	{"train.ema_decay", VFM_KEY_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
 		"moving average of the weights; 0: none"},
+	{"train.freeze", VFM_KEY_PATTERNS, OFF(tuning.freeze), 0, 0, NULL, NULL,
+		"patterns of parameters that are not trained; none: all are trained or, with lora.rank, no one"},
 	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
 		"dtype of matrices and activations; masters are fp32"},
 	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, residual_names, residual_values,
@@ -151,6 +159,7 @@ void vfm_config_defaults(struct vfm_config *c)
 	vfm_model_defaults(&c->model);
 	vfm_diffusion_defaults(&c->diffusion);
 	vfm_parallel_defaults(&c->parallel);
+	vfm_tuning_defaults(&c->tuning);
 	c->train = (struct vfm_train_config){.lr = 1e-4,
 		.min_lr = 0,
 		.warmup_steps = 100,
@@ -277,6 +286,25 @@ static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_
 	return 0;
 }
 
+/* Sets *out from "a,b" or ["a","b"]. */
+static int set_key_patterns(const struct vfm_key *k, const json_t *v, struct vfm_patterns *out, struct vfm_err *err)
+{
+	struct vfm_patterns p = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
+		const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
+
+		if (!json_is_string(one))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected patterns, as a,b or [\"a\",\"b\"]", k->path);
+		if (n + json_string_length(one) + 2 > sizeof(p.text))
+			return vfm_fail(err, VFM_EUSAGE, "%s: longer than %zu bytes", k->path, sizeof(p.text) - 1);
+		n += (size_t)sprintf(p.text + n, "%s%s", n ? "," : "", json_string_value(one));
+	}
+	*out = p;
+	return 0;
+}
+
 static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
 {
 	void *dst = key_value(c, k);
@@ -319,6 +347,8 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 		return 0;
 	case VFM_KEY_WEIGHTS:
 		return set_key_weights(k, v, dst, err);
+	case VFM_KEY_PATTERNS:
+		return set_key_patterns(k, v, dst, err);
 	}
 	return 0;
 }
@@ -510,6 +540,8 @@ static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 		return json_string(p);
 	case VFM_KEY_WEIGHTS:
 		return weights_json(p);
+	case VFM_KEY_PATTERNS:
+		return json_string(((const struct vfm_patterns *)p)->text);
 	}
 	return json_null();
 }

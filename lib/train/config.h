@@ -9,6 +9,7 @@
 #include "model/diffusion.h"
 #include "spec/model.h"
 #include "spec/parallel.h"
+#include "spec/tuning.h"
 
 enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
 
@@ -48,6 +49,7 @@ struct vfm_config {
 	struct vfm_model_spec model;
 	struct vfm_diffusion diffusion;
 	struct vfm_parallel parallel;
+	struct vfm_tuning tuning;
 	struct vfm_train_config train;
 	struct {
 		int64_t threads, prefetch;

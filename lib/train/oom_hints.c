@@ -28,7 +28,7 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	s.pack.n = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
 	if (!(vfm_recompute_keeps((enum vfm_recompute)t->recompute) & VFM_KEEP_REST))
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
-	for (int i = 0; i < a->ps->n_buckets; i++)
+	for (int i = 0; i < a->ps->n_trained; i++)
 		s.matrices += a->ps->bucket[i].matrix ? (double)a->ps->bucket[i].own_n : 0;
 	return s;
 }

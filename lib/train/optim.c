@@ -50,12 +50,12 @@ static void order_updates(struct vfm_optim *o)
 	const struct vfm_params *ps = o->ps;
 	int n = 0, first = -1, second = -1;
 
-	o->order = vfm_calloc((size_t)ps->n_buckets + 1, sizeof(*o->order));
-	for (int i = 0; i < ps->n_buckets; i++)
+	o->order = vfm_calloc((size_t)ps->n_trained + 1, sizeof(*o->order));
+	for (int i = 0; i < ps->n_trained; i++)
 		if (!ps->bucket[i].matrix)
 			o->order[n++] = i;
 	for (int u = 0; u < ps->units; u++)
-		for (int i = 0; i < ps->n_buckets; i++) {
+		for (int i = 0; i < ps->n_trained; i++) {
 			if (!ps->bucket[i].matrix || ps->bucket[i].first_unit != u)
 				continue;
 			if (first < 0 || first == u)
@@ -110,7 +110,8 @@ int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err)
 	for (size_t i = 0; o->ema.data && i < ps->n; i++) {
 		const struct vfm_owned own = vfm_param_owned(ps, ps->p[i]);
 
-		TRY(vfm_param_get(ps, NULL, ps->p[i], (float *)o->ema.data + own.at, err));
+		if (!ps->p[i]->frozen)
+			TRY(vfm_param_get(ps, NULL, ps->p[i], (float *)o->ema.data + own.at, err));
 	}
 	return 0;
 }
@@ -200,7 +201,7 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 	TRY(clip(o, a->clip_norm, loss, err));
 	TRY(vfm_scales_step(ps, o->scale, err));
 	TRY(vfm_params_update_begin(ps, err));
-	for (int k = 0; k < ps->n_buckets; k++) {
+	for (int k = 0; k < ps->n_trained; k++) {
 		bool overlaps = o->overlaps && o->side && k >= o->n_first;
 		struct vfm_stream *s = overlaps ? o->side : ps->stream;
 

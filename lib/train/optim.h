@@ -30,7 +30,7 @@ struct vfm_optim {
 	/* private */
 	struct vfm_event *forked;
 	int *order,
-		n_first; /* [ps->n_buckets] buckets in the order of their updates; n_first stay on the compute stream */
+		n_first; /* [ps->n_trained] buckets in the order of their updates; n_first stay on the compute stream */
 };
 
 /* new allocates zero states; start copies the weights to the EMA. */

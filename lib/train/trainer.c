@@ -103,6 +103,7 @@ struct vfm_trainer *vfm_trainer_new(
 	vfm_params_init(&tr->ps, s, mesh);
 	tr->ps.fp8 = c->train.fp8 != VFM_FP8_NONE;
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
+	tr->ps.tuning = c->tuning;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .ps = &tr->ps};

@@ -86,7 +86,7 @@ static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_
 		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
 		float *host;
 
-		if (o.a == o.b)
+		if (o.a == o.b || ps->p[i]->frozen)
 			continue;
 		host = vfm_calloc((size_t)(o.b - o.a), sizeof(float));
 		rc = t->to_host(ps->stream, host, o.g, (size_t)(o.b - o.a) * sizeof(float), err);

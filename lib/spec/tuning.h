@@ -1,0 +1,34 @@
+/* tuning.h - which parameters a run trains: all of them, those that no pattern freezes, or low-rank adapters.
+ *
+ * LoRA (Hu et al., arXiv 2106.09685): a linear layer with the frozen weight W [out,in] computes
+ *
+ *     y = x W^T + b + s (x A^T) B^T,   s = alpha / rank,   A [rank,in], B [out,rank],
+ *
+ * and only A and B are trained.  A layer with several blocks of outputs, as a fused qkv, has an A for each block, one
+ * below the other: A [blocks * rank, in], and block i of B's rows multiplies the features of block i.  So each block
+ * equals the adapter of a separate layer.  B starts from zeros, so that training starts from the base model.
+ *
+ * All calls are local; no device.
+ */
+#ifndef VFM_SPEC_TUNING_H
+#define VFM_SPEC_TUNING_H
+
+#include <stdbool.h>
+
+#include "spec/key.h"
+
+struct vfm_tuning {
+	int64_t rank;                /* of the adapters; 0: none */
+	double alpha;                /* 0: rank */
+	struct vfm_patterns targets; /* of names of linear layers, as blocks.3.attn.qkv */
+	struct vfm_patterns freeze;  /* of names of parameters, as blocks.3.attn.qkv.weight; not of adapters */
+};
+
+void vfm_tuning_defaults(struct vfm_tuning *t);
+/* Whether the parameter of the base model is frozen.  With adapters and no pattern, all of them are. */
+bool vfm_tuning_freezes(const struct vfm_tuning *t, const char *param);
+/* Whether the linear layer has an adapter. */
+bool vfm_tuning_adapts(const struct vfm_tuning *t, const char *layer);
+double vfm_tuning_scale(const struct vfm_tuning *t); /* s above */
+
+#endif
