@@ -185,7 +185,7 @@ static int op_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_er
 static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
-	struct job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : 1) * d};
+	struct job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : vfm_has(&a->dgate)) * d};
 
 	TRY(run_rows(s, &j, a->seqs, a->dy.shape[0], ROW_GRAIN, gate_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dgate, false);

@@ -74,11 +74,11 @@ INLINE void add_branch(float *s, void *y, const void *x, const void *h, const fl
 	}
 }
 
-/* dh = g dy; dg += h dy; sum += dh.  g NULL: 1, without h and dg; sum may be NULL. */
+/* dh = g dy; dg += h dy; sum += dh.  g NULL: 1; dg NULL: without h; sum may be NULL. */
 INLINE void branch_bwd(
 	const void *dy, const void *h, const float *g, void *dh, float *dg, float *sum, int64_t d, bool yb, bool hb)
 {
-	if (g)
+	if (g && dg)
 		V_FOR(k, n, 0, d)
 		{
 			vf y = v_get(dy, k, n, yb);
@@ -86,9 +86,10 @@ INLINE void branch_bwd(
 			v_put(dg, k, v_fma(y, v_get(h, k, n, hb), v_get(dg, k, n, false)), n, false);
 			v_put(dh, k, y * v_get(g, k, n, false), n, hb);
 		}
-	else
+	else if (g)
 		V_FOR(k, n, 0, d)
-	v_put(dh, k, v_get(dy, k, n, yb), n, hb);
+	v_put(dh, k, v_get(dy, k, n, yb) * v_get(g, k, n, false), n, hb);
+	else V_FOR(k, n, 0, d) v_put(dh, k, v_get(dy, k, n, yb), n, hb);
 	if (sum && g)
 		V_FOR(k, n, 0, d)
 	v_put(sum, k, v_fma(v_get(dy, k, n, yb), v_get(g, k, n, false), v_get(sum, k, n, false)), n, false);
@@ -214,14 +215,14 @@ static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, fl
 static void norm_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, const float *g, const float *ds, float *part)
 {
 	int64_t d = a->x.shape[1];
-	const void *h = g ? crow(&a->h, t) : NULL;
+	const void *h = a->h.ndim ? crow(&a->h, t) : NULL;
 	void *dh = row(&a->dh, t);
-	float *sum = a->dh_sum.ndim ? part + d : NULL;
+	float *dg = a->dgate.ndim ? part : NULL, *sum = a->dh_sum.ndim ? part + d : NULL;
 
 	if (is_bf(&a->dh))
-		branch_bwd(ds, h, g, dh, part, sum, d, false, true);
+		branch_bwd(ds, h, g, dh, dg, sum, d, false, true);
 	else
-		branch_bwd(ds, h, g, dh, part, sum, d, false, false);
+		branch_bwd(ds, h, g, dh, dg, sum, d, false, false);
 }
 
 /* Two passes over a row: the first computes the sums that dx needs (and the column sums for dscale and dshift), the
@@ -322,10 +323,10 @@ INLINE void gate_bwd_rows(
 	const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, const float *g, float *part, bool yb, bool hb)
 {
 	int64_t d = a->dy.shape[1];
+	float *dg = a->dgate.ndim ? part : NULL, *sum = a->dh_sum.ndim ? part + d : NULL;
 
 	for (int64_t t = t0; t < t1; t++)
-		branch_bwd(crow(&a->dy, t), crow(&a->h, t), g, row(&a->dh, t), part, a->dh_sum.ndim ? part + d : NULL,
-			d, yb, hb);
+		branch_bwd(crow(&a->dy, t), dg ? crow(&a->h, t) : NULL, g, row(&a->dh, t), dg, sum, d, yb, hb);
 }
 
 static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
@@ -333,8 +334,9 @@ static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64
 	int64_t d = a->dy.shape[1];
 
 	load_row(tmp, &a->gate, s, d, 0);
-	memset(part, 0, (size_t)d * (a->dh_sum.ndim ? 2 : 1) * sizeof(*part));
-	BF2(is_bf(&a->dy), is_bf(&a->h), gate_bwd_rows(a, t0, t1, tmp, part, B0, B1));
+	if (part)
+		memset(part, 0, (size_t)d * (a->dh_sum.ndim ? 2 : 1) * sizeof(*part));
+	BF2(is_bf(&a->dy), is_bf(&a->dh), gate_bwd_rows(a, t0, t1, tmp, part, B0, B1));
 }
 
 /* ---- add_row ---------------------------------------------------------------------- */

@@ -4,9 +4,9 @@
 enum { THREADS = 256, ROWS = 4 };
 
 struct gate_args {
-	const void *x, *h, *gate; /* gate NULL: 1.  Backward: x is dy */
+	const void *x, *h, *gate; /* gate NULL: 1.  Backward: x is dy; h NULL: no dgate */
 	void *out;                /* y; dh */
-	float *part;              /* backward: [part_rows, d] */
+	float *part;              /* backward: [part_rows, d]; or NULL */
 	float *all;               /* backward: [tiles, d] of dh; or NULL */
 	int64_t gate_stride;
 	int slabs; /* blocks side by side */
@@ -82,7 +82,7 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 
 				if (r0 + r * step < to)
 					dy[r] = ld_packed<N>((const DY *)a.x + at),
-					h[r] = ld_packed<N>((const H *)a.h + at);
+					h[r] = a.h ? ld_packed<N>((const H *)a.h + at) : packed_zero<H, N>();
 			}
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
@@ -100,8 +100,9 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 				st_vec<N>((H *)a.out + (int64_t)(r0 + r * step) * a.d + c, y);
 			}
 		}
-		sum_sides<N, THREADS>(&sum);
-		if (in && threadIdx.y == 0)
+		if (a.part)
+			sum_sides<N, THREADS>(&sum);
+		if (a.part && in && threadIdx.y == 0)
 			st_vec<N>(a.part + (int64_t)(tile + s) * a.d + c, sum);
 		t = to;
 	}
@@ -143,32 +144,38 @@ template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct 
 	int64_t grid = (int64_t)a.slabs * count_token_tiles(a.q);
 
 	VFM_ACT_TYPE(g->dy.dtype, DY,
-		VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
+		VFM_ACT_TYPE(g->dh.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
 }
 
 extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
 {
-	bool all = vfm_has(&g->dh_sum);
-	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, nullptr, g->gate.stride[0], 0,
-		tile_samples(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
-	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)g->dgate.data}, {g->dgate.stride[0]}, false};
+	bool all = vfm_has(&g->dh_sum), gates = vfm_has(&g->dgate);
+	struct gate_args a = {g->dy.data, gates ? g->h.data : nullptr, g->gate.data, g->dh.data, nullptr, nullptr,
+		g->gate.stride[0], 0, tile_samples(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
+	struct fold_args f = {
+		a.q, nullptr, gates ? a.d : 0, a.d, {(float *)g->dgate.data}, {g->dgate.stride[0]}, false};
+	int64_t rows = gates ? part_rows(a.q) : 0, n = (rows + (all ? count_token_tiles(a.q) : 0)) * a.d;
+	float *part = nullptr;
 	struct fold_args fa = {
 		whole_pack(a.q), nullptr, all && a.q.total ? a.d : 0, a.d, {(float *)g->dh_sum.data}, {}, true};
 
-	if (!vfm_numel(&g->dgate))
+	if (!vfm_numel(&g->gate))
 		return 0;
-	f.part = a.part = (float *)vfm_cuda_ws(
-		s, (size_t)((part_rows(a.q) + (all ? count_token_tiles(a.q) : 0)) * a.d) * sizeof(float), err);
-	if (!a.part)
-		return VFM_EENV;
-	fa.part = a.all = all ? a.part + part_rows(a.q) * a.d : nullptr;
+	if (n) {
+		part = (float *)vfm_cuda_ws(s, (size_t)n * sizeof(float), err);
+		if (!part)
+			return VFM_EENV;
+	}
+	f.part = a.part = gates ? part : nullptr;
+	fa.part = a.all = all ? part + rows * a.d : nullptr;
 	if (!a.q.total)
 		;
-	else if (vec_ok(&g->dy, 8) && vec_ok(&g->h, 8) && vec_ok(&g->dh, 8) && vec_ok(&g->gate, 8))
+	else if (vec_ok(&g->dy, 8) && (!gates || vec_ok(&g->h, 8)) && vec_ok(&g->dh, 8) && vec_ok(&g->gate, 8))
 		launch_gate_bwd<8>(s, g, a);
 	else
 		launch_gate_bwd<1>(s, g, a);
-	fold_two_sums(s, f, fa);
+	if (n)
+		fold_two_sums(s, f, fa);
 	return vfm_cuda_launched(s, "gate_bwd", err);
 }
 

@@ -9,7 +9,7 @@
 /* ---- the sum ---- */
 
 struct sum_ctx {
-	struct vfm_tensor h, gate; /* gate absent: 1 */
+	struct vfm_tensor h, gate; /* gate absent: 1; h: only if the gate wants a gradient */
 	const struct vfm_seqs *seqs;
 	bool done; /* the backward of a norm has computed the gradients of h and gate */
 };
@@ -30,14 +30,14 @@ static int begin_branch(
 	if (h->bias_done)
 		TRY(vfm_grad_into(t, h->bias, &g->bias, &accumulate, err));
 	TRY(vfm_grad_begin(t, h, &g->h, err));
-	return gate ? vfm_grad_begin(t, gate, &g->gate, err) : 0;
+	return vfm_wants_grad(gate) ? vfm_grad_begin(t, gate, &g->gate, err) : 0;
 }
 
 static int end_branch(
 	struct vfm_tape *t, struct vfm_var *h, struct vfm_var *gate, struct branch_grads *g, struct vfm_err *err)
 {
 	TRY(vfm_grad_end(t, h, &g->h, err));
-	return gate ? vfm_grad_end(t, gate, &g->gate, err) : 0;
+	return vfm_wants_grad(gate) ? vfm_grad_end(t, gate, &g->gate, err) : 0;
 }
 
 static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
@@ -80,10 +80,12 @@ static struct vfm_node *record_sum(struct vfm_tape *t, struct vfm_var *y, struct
 	*c = (struct sum_ctx){.seqs = seqs};
 	if (!gate)
 		return n;
-	c->h = h->v;
 	c->gate = gate->v;
-	vfm_save(n, h);
 	vfm_save(n, gate);
+	if (vfm_wants_grad(gate)) {
+		c->h = h->v;
+		vfm_save(n, h);
+	}
 	return n;
 }
 

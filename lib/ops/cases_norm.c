@@ -67,7 +67,8 @@ void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind k
 		c = l->v[i];
 		snprintf(c->name, sizeof(c->name), "%s/%s-%s-%s/%s-%s-%s/%dx%d%s", vfm_op_infos[c->op].name,
 			gated ? "gate" : "add", kind ? "rms" : "layer", modes[mode], vfm_dtype_name(xt),
-			vfm_dtype_name(ht), vfm_dtype_name(st), (int)t, (int)d, i == l->n - 1 ? "/accumulate" : "");
+			vfm_dtype_name(ht), vfm_dtype_name(st), (int)t, (int)d,
+			c->op == VFM_OP_norm_bwd && c->args.norm_bwd.dx_accumulate ? "/accumulate" : "");
 		if (c->op == VFM_OP_norm) {
 			c->args.norm.h = h;
 			c->args.norm.gate = g;
@@ -79,11 +80,25 @@ void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind k
 			c->args.norm_bwd.dh = h;
 			c->args.norm_bwd.dgate = gated ? mat(VFM_F32, n, d, 5 * d) : none;
 			/* with a bias, unless it is the first contribution */
-			c->args.norm_bwd.dh_sum = i == l->n - 1 || !gated ? vec(VFM_F32, d) : none;
+			c->args.norm_bwd.dh_sum = c->args.norm_bwd.dx_accumulate || !gated ? vec(VFM_F32, d) : none;
 		}
 		if (gated && mode != NORM_MOD)
 			vfm_case_seqs(l, c, 0, n, len);
 	}
+}
+
+/* The backward of the last case for a gate that is frozen: without dgate. */
+static void frozen_gate_case(struct vfm_cases *l, int n, const int *len)
+{
+	const struct vfm_case *last = l->v[l->n - 1];
+	struct vfm_case *c =
+		vfm_case_add(l, VFM_OP_norm_bwd, last->flags, "%s/frozen", last->name + strlen("norm_bwd/"));
+	struct vfm_norm_bwd *a = &c->args.norm_bwd;
+
+	*a = last->args.norm_bwd;
+	a->h = a->dgate = none;
+	a->dh_sum = a->x.shape[1] % 2 ? a->dh_sum : none;
+	vfm_case_seqs(l, c, 0, n, len);
 }
 
 /* The same, of which the forward also computes amax, and with history also quantizes; `first`: an empty history.  Adds
@@ -160,10 +175,13 @@ static void add_norm_cases(struct vfm_cases *l)
 		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
 			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
 				for (int gated = 0; gated < 2; gated++)
-					if (widths[i] != 3 || t == 7)
+					if (widths[i] != 3 || t == 7) {
 						vfm_case_add_norm(l, VFM_CASE_TEST, (t + mode) % 2, mode, gated,
 							types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed,
 							widths[i]);
+						if (gated)
+							frozen_gate_case(l, N_MIXED, mixed);
+					}
 	for (int t = 0; t < 4; t++)
 		for (int gated = 0; gated < 2; gated++)
 			vfm_case_add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, gated ? NORM_WEIGHT_BIAS : NORM_MOD, gated,
@@ -188,6 +206,13 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 		.dh = mat(ht, t, d, 0),
 		.dgate = mat(VFM_F32, n, d, 5 * d),
 		.dh_sum = d % 2 ? none : vec(VFM_F32, d)};
+	vfm_case_seqs(l, c, 0, n, len);
+	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d/frozen", vfm_dtype_name(xt), vfm_dtype_name(ht),
+		vfm_dtype_name(gt), (int)t, (int)d);
+	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0),
+		.gate = mat(gt, n, d, 5 * d),
+		.dh = mat(ht, t, d, 0),
+		.dh_sum = d % 2 ? vec(VFM_F32, d) : none};
 	vfm_case_seqs(l, c, 0, n, len);
 }
 

@@ -243,8 +243,9 @@ static int check_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, int64_t d, 
 	CHECK("norm_bwd", dh, (vfm_has(&a->h) ? 1u << a->h.dtype : ACT) | OPT, t, d);
 	CHECK("norm_bwd", dgate, F32 | STRIDED | OPT, gate ? a->gate.shape[0] : -1, d);
 	CHECK("norm_bwd", dh_sum, F32 | OPT, d);
-	REQUIRE("norm_bwd", vfm_has(&a->h) == gate && vfm_has(&a->dgate) == gate, "h, gate and dgate go together");
-	REQUIRE("norm_bwd", vfm_has(&a->dh) || !(gate || vfm_has(&a->dh_sum)), "dgate and dh_sum need dh");
+	REQUIRE("norm_bwd", vfm_has(&a->h) == vfm_has(&a->dgate), "h and dgate go together");
+	REQUIRE("norm_bwd", gate || !vfm_has(&a->dgate), "dgate needs gate");
+	REQUIRE("norm_bwd", vfm_has(&a->dh) || !(gate || vfm_has(&a->dh_sum)), "gate and dh_sum need dh");
 	return 0;
 }
 
@@ -314,12 +315,13 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 
 	CHECK("gate_bwd", dy, ACT, -1, -1);
 	t = a->dy.shape[0], d = a->dy.shape[1];
-	CHECK("gate_bwd", h, ACT, t, d);
+	CHECK("gate_bwd", h, ACT | OPT, t, d);
 	CHECK("gate_bwd", gate, ACT | STRIDED, -1, d);
 	s = a->gate.shape[0];
-	CHECK("gate_bwd", dh, 1u << a->h.dtype, t, d);
-	CHECK("gate_bwd", dgate, F32 | STRIDED, s, d);
+	CHECK("gate_bwd", dh, vfm_has(&a->h) ? 1u << a->h.dtype : ACT, t, d);
+	CHECK("gate_bwd", dgate, F32 | STRIDED | OPT, s, d);
 	CHECK("gate_bwd", dh_sum, F32 | OPT, d);
+	REQUIRE("gate_bwd", vfm_has(&a->h) == vfm_has(&a->dgate), "h and dgate go together");
 	return vfm_op_check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
 }
 

@@ -131,7 +131,7 @@ struct vfm_norm_bwd {
 	struct vfm_tensor x, dy;          /* [T,D]; x is s */
 	struct vfm_tensor weight;         /* as in the forward */
 	struct vfm_tensor scale;          /* as in the forward */
-	struct vfm_tensor h, gate;        /* as in the forward; only with dgate, and dgate only with them */
+	struct vfm_tensor h, gate;        /* as in the forward; h only with dgate, and gate only with dh */
 	const struct vfm_seqs *seqs;      /* with scale or gate */
 	struct vfm_tensor mean, rstd;     /* [T] f32, from the forward */
 	struct vfm_tensor dx;             /* [T,D] f32 or bf16 */
@@ -139,7 +139,7 @@ struct vfm_norm_bwd {
 	struct vfm_tensor dweight, dbias; /* optional [D] f32 += */
 	struct vfm_tensor dshift, dscale; /* optional [S,D] f32, rows may be strided, = */
 	struct vfm_tensor dh;             /* optional [T,D] f32 or bf16, dtype of h if that is there, = */
-	struct vfm_tensor dgate;          /* [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dgate;          /* optional, with gate: [S,D] f32, rows may be strided, = */
 	struct vfm_tensor dh_sum;         /* optional, with dh: [D] f32 += */
 };
 
@@ -152,11 +152,11 @@ struct vfm_gate {
 };
 /* dh = gate[seg] * dy; dgate[s] = sum over the tokens of s of h * dy; dh_sum += sum over T of dh; dx is dy itself. */
 struct vfm_gate_bwd {
-	struct vfm_tensor dy, h; /* [T,D] */
+	struct vfm_tensor dy, h; /* [T,D]; h only with dgate */
 	struct vfm_tensor gate;
 	const struct vfm_seqs *seqs;
 	struct vfm_tensor dh;     /* [T,D], dtype of h, = */
-	struct vfm_tensor dgate;  /* [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dgate;  /* optional [S,D] f32, rows may be strided, = */
 	struct vfm_tensor dh_sum; /* optional [D] f32 += */
 };
 

@@ -198,6 +198,13 @@ static int one_for(const struct vfm_tensor *t)
 	return vfm_numel(t) > 0;
 }
 
+static int count_gate_bwd(const struct vfm_gate_bwd *a)
+{
+	bool rows = one_for(&a->dy), sums = vfm_has(&a->dgate) || (vfm_has(&a->dh_sum) && rows);
+
+	return one_for(&a->gate) ? rows + sums : 0;
+}
+
 /* Ops whose kernels depend on more than the size of one operand. */
 static int count_special(enum vfm_op_id op, const void *args)
 {
@@ -207,7 +214,6 @@ static int count_special(enum vfm_op_id op, const void *args)
 	const struct vfm_mse *mse = args;
 	const struct vfm_moe_balance *balance = args;
 	const struct vfm_index_add *add = args;
-	const struct vfm_gate_bwd *gate_bwd = args;
 	const struct vfm_row_norm_rope_bwd *row_bwd = args;
 
 	switch (op) {
@@ -224,7 +230,7 @@ static int count_special(enum vfm_op_id op, const void *args)
 	case VFM_OP_norm_bwd:
 		return count_norm_bwd(args);
 	case VFM_OP_gate_bwd:
-		return !one_for(&gate_bwd->dgate) ? 0 : 1 + one_for(&gate_bwd->dy);
+		return count_gate_bwd(args);
 	case VFM_OP_qk_norm_rope:
 		return count_qk(args);
 	case VFM_OP_qk_norm_rope_bwd:

@@ -86,7 +86,7 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	} else if (c->op == VFM_OP_gate_bwd) {
 		const struct vfm_gate_bwd *a = &c->args.gate_bwd;
 
-		f->gate = (struct vfm_gate){.x = a->dy, .y = a->dy, .h = a->h, .gate = a->gate, .seqs = a->seqs};
+		f->gate = (struct vfm_gate){.x = a->dy, .y = a->dy, .h = a->dh, .gate = a->gate, .seqs = a->seqs};
 	} else if (c->op == VFM_OP_add_row_bwd) {
 		const struct vfm_add_row_bwd *a = &c->args.add_row_bwd;
 
