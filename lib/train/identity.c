@@ -110,7 +110,8 @@ static unsigned change_of_key(const char *section, const char *key, const struct
 {
 	bool end = !strcmp(key, "steps") || !strcmp(key, "min_lr");
 
-	if (!strcmp(section, "model"))
+	if (!strcmp(section, "model") || !strcmp(section, "lora") ||
+		(!strcmp(section, "train") && !strcmp(key, "freeze")))
 		return VFM_CHANGE_MODEL;
 	if (!strcmp(section, "diffusion"))
 		return VFM_CHANGE_DIFFUSION;

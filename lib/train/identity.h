@@ -14,7 +14,7 @@
 #include "train/config.h"
 
 enum vfm_change {                 /* bits: changes that the user may allow */
-	VFM_CHANGE_MODEL = 1,     /* keys in section model */
+	VFM_CHANGE_MODEL = 1,     /* keys in sections model and lora, and train.freeze */
 	VFM_CHANGE_DIFFUSION = 2, /* keys in section diffusion */
 	VFM_CHANGE_SCHEDULE = 4,  /* learning rate of a completed step */
 	VFM_CHANGE_PLAN = 8,      /* the sha256 of the plan */

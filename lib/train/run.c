@@ -162,6 +162,56 @@ static int agree_damage(struct run *r, int rc, bool damaged, struct vfm_err *err
 	return any ? 1 : rc;
 }
 
+/* Collective: opens a file or checkpoint of weights, and checks that it fits.  *sha: its sha256, of *c, which the
+ * caller frees and closes. */
+static int open_weights(struct run *r, const char *path, struct vfm_ckpt **c, char **sha, struct vfm_err *err)
+{
+	int rc = vfm_ckpt_open(c, path, err);
+
+	if (rc == 0)
+		rc = vfm_identity_init(&r->id, *c, r->o->allow_change, err);
+	if (rc == 0 && json_integer_value(json_object_get(json_object_get((*c)->config, "lora"), "rank")) > 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds adapters, not a model (vfm-ckpt merge makes one)", path);
+	if (rc == 0 && is_root(r)) {
+		*sha = vfm_calloc(1, VFM_SHA256_HEX);
+		rc = vfm_ckpt_sha256(*c, *sha, err);
+	}
+	TRY(vfm_job_agree(r->job, rc, err));
+	return vfm_job_broadcast(r->job, sha, err);
+}
+
+/* Collective: loads the base model of the adapters of a checkpoint, which its state names; --init tells where the model
+ * is today. */
+static int load_base(struct run *r, const struct vfm_ckpt *adapters, struct vfm_err *err)
+{
+	const json_t *init = json_object_get(adapters->state, "init");
+	const char *was = json_string_value(json_object_get(init, "sha256")),
+		   *part = json_string_value(json_object_get(init, "part")),
+		   *path = r->o->init ? r->o->init : json_string_value(json_object_get(init, "path"));
+	struct vfm_ckpt *c = NULL;
+	char *sha = NULL;
+	int rc = 0;
+
+	if (!path || !was)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	rc = open_weights(r, path, &c, &sha, err);
+	if (rc < 0) {
+		vfm_err_context(err, "the base model (--init tells where it is)");
+		goto out;
+	}
+	if (strcmp(sha, was) != 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s is not the base model of %s: sha256 %s -> %s", c->path,
+			adapters->path, was, sha);
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	rc = vfm_state_load_weights(vfm_trainer_params(r->tr), c, part ? part : "model", err);
+	rc = vfm_job_agree(r->job, rc, err);
+out:
+	free(sha);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
 /* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
 static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 {
@@ -174,6 +224,8 @@ static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 	if (rc != 0)
 		goto out;
 	TRY_OUT(vfm_job_agree(r->job, check_resume(r, c, err), err));
+	if (r->c->tuning.rank > 0)
+		TRY_OUT(load_base(r, c, err));
 	rc = vfm_state_load(r->tr, c, err);
 	rc = agree_damage(r, rc, c->damaged, err);
 	if (rc != 0)
@@ -193,16 +245,10 @@ static int init_weights(struct run *r, struct vfm_err *err)
 	const char *part = r->o->init_part;
 	struct vfm_ckpt *c = NULL;
 	char *sha = NULL;
-	int rc = vfm_ckpt_open(&c, r->o->init, err);
+	int rc = open_weights(r, r->o->init, &c, &sha, err);
 
-	if (rc == 0)
-		rc = vfm_identity_init(&r->id, c, r->o->allow_change, err);
-	if (rc == 0 && is_root(r)) {
-		sha = vfm_calloc(1, VFM_SHA256_HEX);
-		rc = vfm_ckpt_sha256(c, sha, err);
-	}
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
+	if (rc < 0)
+		goto out;
 	TRY_OUT(vfm_job_agree(r->job, vfm_state_load_weights(vfm_trainer_params(r->tr), c, part, err), err));
 	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
 	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
@@ -267,12 +313,15 @@ static int resume(struct run *r, struct vfm_err *err)
 	TRY_OUT(load_candidate(r, &k, &from, err));
 	if (from) {
 		vfm_info("resuming after step %lld from %s", (long long)r->first, from);
-		if (r->o->init)
+		if (r->o->init && !r->c->tuning.rank)
 			vfm_info("--init %s is not read: the run has begun", r->o->init);
 		if (vfm_path_is_inside(from, r->ckpt_dir))
 			r->saved = r->first;
 	} else {
 		TRY_OUT(vfm_job_agree(r->job, is_root(r) ? check_begun(r, err) : 0, err));
+		if (r->c->tuning.rank > 0 && !r->o->init)
+			rc = vfm_fail(err, VFM_EUSAGE, "lora.rank: adapters need a base model (--init)");
+		TRY_OUT(rc);
 		rc = r->o->init ? init_weights(r, err) : take_encoders(r, NULL, err);
 	}
 	r->id.init = r->init;

@@ -13,22 +13,32 @@
 
 enum source { NONE, MASTERS, ARRAY };
 
+/* The parameters that a part holds. */
+enum scope { WHOLE_MODEL, BASE_MODEL /* without adapters */, TRAINED /* without frozen parameters */ };
+
 struct part {
 	const char *name;
 	enum source from;
 	const struct vfm_array *own; /* for ARRAY */
+	enum scope scope;
 };
 
 enum { N_PARTS = 4 };
+
+static bool in_part(const struct part *part, const struct vfm_param *p)
+{
+	return part->scope == BASE_MODEL ? !p->adapter : part->scope == WHOLE_MODEL || !p->frozen;
+}
 
 static void parts_of(struct vfm_trainer *tr, struct part p[N_PARTS])
 {
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
-	p[0] = (struct part){"model", MASTERS, NULL};
-	p[1] = (struct part){"optim/m", ARRAY, &o->m};
-	p[2] = (struct part){"optim/v", ARRAY, &o->v};
-	p[3] = (struct part){"ema", o->ema.data ? ARRAY : NONE, &o->ema};
+	/* The base model of adapters is not saved again. */
+	p[0] = (struct part){"model", MASTERS, NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
+	p[1] = (struct part){"optim/m", ARRAY, &o->m, TRAINED};
+	p[2] = (struct part){"optim/v", ARRAY, &o->v, TRAINED};
+	p[3] = (struct part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
 }
 
 /* ---- callbacks for ckpt.h ---- */
@@ -76,14 +86,14 @@ static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err
 }
 
 /* Returns the number of elements of a part that this rank writes. */
-static int64_t count_part(const struct vfm_params *ps)
+static int64_t count_part(const struct vfm_params *ps, const struct part *part)
 {
 	int64_t n = 0;
 
-	for (size_t i = 0; i < ps->n; i++) {
+	for (size_t i = 0; i < ps->n && part->from != NONE; i++) {
 		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
 
-		n += o.writes ? o.b - o.a : 0;
+		n += o.writes && in_part(part, ps->p[i]) ? o.b - o.a : 0;
 	}
 	return n;
 }
@@ -101,7 +111,7 @@ static int add_part(struct vfm_ckpt_writer *w, struct vfm_params *ps, struct vfm
 		struct vfm_slice slice = {&p->part, o.a, o.b};
 		const float *at;
 
-		if (!o.writes)
+		if (!o.writes || !in_part(part, p))
 			continue;
 		snprintf(name, sizeof(name), "%s/%s", part->name, p->name);
 		at = vfm_param_at(ps, part->own, p);
@@ -153,17 +163,15 @@ static int saver_reserve(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, s
 static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	int64_t n = count_part(ps);
+	int64_t n = 0;
 	const struct vfm_scales *scales = ps->scales && ps->scales->writes && ps->scales->n ? ps->scales : NULL;
 	struct part part[N_PARTS];
-	size_t parts = 0;
 	float *host;
 
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
-		parts += part[i].from != NONE ? 1 : 0;
-	TRY(saver_reserve(s, ps->stream->dev,
-		(parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
+		n += count_part(ps, &part[i]);
+	TRY(saver_reserve(s, ps->stream->dev, (size_t)(n + (scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
@@ -171,7 +179,7 @@ static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ck
 		if (part[i].from == NONE)
 			continue;
 		TRY(add_part(w, ps, s->stream, &part[i], host, err));
-		host += n;
+		host += count_part(ps, &part[i]);
 	}
 	if (scales)
 		TRY(add_scales(w, scales, s->stream, host, err));
@@ -363,24 +371,27 @@ static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct 
 		shapes[0], shapes[1]);
 }
 
-/* Collective: checks that the part of c holds exactly the parameters of the model, over all stages. */
-static int check_tensors(const struct vfm_params *ps, const struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+/* Collective: checks that the part of c holds exactly its parameters of the model, over all stages. */
+static int check_tensors(
+	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct part *part, struct vfm_err *err)
 {
 	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
-	size_t len = c->plain ? 0 : strlen(part);
+	size_t len = c->plain ? 0 : strlen(part->name);
 	int rc = 0;
 
 	for (size_t i = 0; i < ps->n && rc == 0; i++) {
 		const struct vfm_ckpt_tensor *have = NULL;
 
-		rc = find_tensor(c, part, ps->p[i], &have, err);
+		if (!in_part(part, ps->p[i]))
+			continue;
+		rc = find_tensor(c, part->name, ps->p[i], &have, err);
 		if (rc == 0)
 			known[have - c->t] = 1;
 	}
 	TRY_OUT(vfm_agree(ps->mesh->save, rc, err));
 	TRY_OUT(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(known, VFM_I64, c->n), err));
 	for (int i = 0; i < c->n && rc == 0; i++)
-		if (!known[i] && (!len || (!strncmp(c->t[i].name, part, len) && c->t[i].name[len] == '/')))
+		if (!known[i] && (!len || (!strncmp(c->t[i].name, part->name, len) && c->t[i].name[len] == '/')))
 			rc = vfm_fail(err, VFM_EUSAGE, "%s: the model has no tensor '%s'", c->path, c->t[i].name);
 out:
 	free(known);
@@ -423,7 +434,8 @@ static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct pa
 	rc = 0;
 	for (int k = 0; k < n; k++)
 		for (size_t i = 0; i < ps->n && rc == 0 && part[k].from != NONE; i++)
-			rc = load_param(&g, ps->p[i], c, part[k].name, part[k].own, err);
+			if (in_part(&part[k], ps->p[i]))
+				rc = load_param(&g, ps->p[i], c, part[k].name, part[k].own, err);
 	synced = ps->stream->dev->t->stream_sync(ps->stream, rc < 0 ? NULL : err);
 	upload_release(&g);
 	return rc < 0 ? rc : synced;
@@ -488,13 +500,21 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 	return rc;
 }
 
+static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, struct vfm_err *err)
+{
+	TRY(check_tensors(ps, c, part, err));
+	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, err), err));
+	return vfm_params_refresh(ps, err);
+}
+
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	struct part one = {part, MASTERS, NULL};
+	return load_weights(ps, c, &(struct part){part, MASTERS, NULL, BASE_MODEL}, err);
+}
 
-	TRY(check_tensors(ps, c, part, err));
-	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, &one, 1, err), err));
-	return vfm_params_refresh(ps, err);
+int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+{
+	return load_weights(ps, c, &(struct part){part, MASTERS, NULL, TRAINED}, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)
@@ -503,8 +523,8 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	struct part part[N_PARTS];
 	int rc;
 
-	TRY(check_tensors(ps, c, "model", err));
 	parts_of(tr, part);
+	TRY(check_tensors(ps, c, &part[0], err));
 	rc = load_parts(ps, c, part, N_PARTS, err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);

@@ -1,5 +1,6 @@
 /* state.h - a trainer's state in checkpoints: "model/NAME" (f32 master weights), "optim/m/NAME", "optim/v/NAME",
- * "ema/NAME"; with train.fp8=delayed also "fp8/NAME" [3, steps] f32 for each layer, named after its weight
+ * "ema/NAME".  Frozen parameters are in "model/" only, and with adapters (spec/tuning.h) nowhere: they are those of the
+ * base model.  With train.fp8=delayed also "fp8/NAME" [3, steps] f32 for each layer, named after its weight
  * (nn/scales.h).
  *
  * Each rank writes and reads the elements that it owns (nn/param.h); replicas share the writing.  The layouts of writer
@@ -45,9 +46,12 @@ void vfm_saver_release(struct vfm_saver *s); /* also waits; call before freeing 
  * log reports missing and unused histories.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or not
  * finite; the trainer may load another checkpoint. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
-/* Collective.  Loads only the weights, from part "model" or "ema"; a plain .safetensors file has no parts.  On
- * VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has values that are
- * not finite. */
+/* Collective.  Loads only the weights, without adapters, from part "model" or "ema"; a plain .safetensors file has no
+ * parts.  On VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has
+ * values that are not finite. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
+/* The same for the parameters that are not frozen, from the checkpoint of a run that trains adapters.  The caller has
+ * loaded the base model. */
+int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
 
 #endif
