@@ -2,11 +2,17 @@
 
 INLINE vf act_fwd(enum vfm_act act, vf x)
 {
-	return act == VFM_ACT_GELU_TANH ? v_gelu(x) : act == VFM_ACT_SILU ? v_silu(x) : x;
+	return act == VFM_ACT_GELU_TANH ? v_gelu(x)
+		: act == VFM_ACT_SILU   ? v_silu(x)
+		: act == VFM_ACT_GELU   ? v_gelu_erf(x)
+					: x;
 }
 INLINE vf act_bwd(enum vfm_act act, vf x)
 {
-	return act == VFM_ACT_GELU_TANH ? v_dgelu(x) : act == VFM_ACT_SILU ? v_dsilu(x) : v_set(1);
+	return act == VFM_ACT_GELU_TANH ? v_dgelu(x)
+		: act == VFM_ACT_SILU   ? v_dsilu(x)
+		: act == VFM_ACT_GELU   ? v_dgelu_erf(x)
+					: v_set(1);
 }
 
 INLINE void unary_fwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
@@ -28,6 +34,8 @@ INLINE void unary_bwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vf
 			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_GELU_TANH, B0, B1));                      \
 		else if (a->act == VFM_ACT_SILU)                                                                       \
 			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_SILU, B0, B1));                           \
+		else if (a->act == VFM_ACT_GELU)                                                                       \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_GELU, B0, B1));                           \
 		else                                                                                                   \
 			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_NONE, B0, B1));                           \
 	} while (0)

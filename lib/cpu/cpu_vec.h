@@ -460,6 +460,19 @@ INLINE vf v_dgelu(vf x)
 
 	return v_fma(x * s * (v_set(1.0f) - s), du, s);
 }
+/* gelu(x) = x Phi(x), one element at a time: no layer of a block computes it. */
+INLINE vf v_gelu_erf(vf x)
+{
+	for (size_t i = 0; i < sizeof(x) / sizeof(float); i++)
+		x[i] = 0.5f * x[i] * (1.0f + erff(0.70710678f * x[i]));
+	return x;
+}
+INLINE vf v_dgelu_erf(vf x)
+{
+	for (size_t i = 0; i < sizeof(x) / sizeof(float); i++)
+		x[i] = 0.5f * (1.0f + erff(0.70710678f * x[i])) + 0.39894228f * x[i] * expf(-0.5f * x[i] * x[i]);
+	return x;
+}
 INLINE vf v_silu(vf x)
 {
 	return x * v_sigmoid(x);

@@ -8,14 +8,16 @@ __device__ static inline float sigmoid(float x)
 {
 	return __fdividef(1.0f, 1.0f + __expf(-x));
 }
-/* SiLU x sigmoid(x), and GELU by tanh (Hendrycks & Gimpel, arXiv 1606.08415):  (1 + tanh u) / 2 = sigmoid(2 u), u =
- * sqrt(2 / pi) (x + 0.044715 x^3).  NaN propagates. */
+/* SiLU x sigmoid(x), GELU x Phi(x), and GELU by tanh (Hendrycks & Gimpel, arXiv 1606.08415):  (1 + tanh u) / 2 =
+ * sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).  NaN propagates. */
 __device__ static inline float act_of(enum vfm_act act, float x)
 {
 	if (act == VFM_ACT_SILU)
 		return x * sigmoid(x);
 	if (act == VFM_ACT_GELU_TANH)
 		return x * sigmoid(1.5957691216f * x * (1.0f + 0.044715f * x * x));
+	if (act == VFM_ACT_GELU)
+		return 0.5f * x * (1.0f + erff(0.70710678f * x));
 	return x;
 }
 __device__ static inline float dact_of(enum vfm_act act, float x)
@@ -30,6 +32,8 @@ __device__ static inline float dact_of(enum vfm_act act, float x)
 
 		return s + x * s * (1.0f - s) * 1.5957691216f * (1.0f + 3.0f * q);
 	}
+	if (act == VFM_ACT_GELU)
+		return 0.5f * (1.0f + erff(0.70710678f * x)) + 0.39894228f * x * __expf(-0.5f * x * x);
 	return 1.0f;
 }
 

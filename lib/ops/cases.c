@@ -180,10 +180,11 @@ static void gemm_bench(struct vfm_cases *l)
 static void add_unary(
 	struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
 {
+	static const char *const act_name[] = {"none", "gelu", "silu", "gelu-erf"};
+
 	for (int bwd = 0; bwd < 2; bwd++) {
-		struct vfm_case *c =
-			vfm_case_add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
-				bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act_name[act],
+			bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
 
 		c->args.unary = (struct vfm_unary){
 			.act = act, .x = vec(xt, n), .dy = bwd ? vec(yt, n) : none, .y = vec(bwd ? xt : yt, n)};
@@ -200,6 +201,7 @@ static void elementwise_cases(struct vfm_cases *l)
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 1003);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, xt, yt, 70001);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 5);
+		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU, xt, yt, 1003);
 		for (int b = 0; b < 2; b++) {
 			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b,
 				vfm_dtype_name(xt), vfm_dtype_name(yt));

@@ -108,6 +108,7 @@ static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 	}
 	REQUIRE("gemm", f8 || a->a.dtype == a->b.dtype, "a and b differ in dtype");
 	REQUIRE("gemm", !a->act || !a->dact, "act and dact exclude each other");
+	REQUIRE("gemm", a->act <= VFM_ACT_SILU && a->dact <= VFM_ACT_SILU, "only 'unary' computes this activation");
 	REQUIRE("gemm", !a->accumulate || (!a->act && !a->dact), "accumulate excludes act and dact");
 	REQUIRE("gemm", !a->dact || vfm_has(&a->aux), "dact needs aux");
 	REQUIRE("gemm", !vfm_has(&a->aux) || a->act || a->dact, "aux needs act or dact");

@@ -42,7 +42,8 @@ static inline int64_t vfm_seqs_len(const struct vfm_seqs *q, int i)
 	return (int64_t)q->cu[i + 1] - q->cu[i];
 }
 
-enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
+/* GELU_TANH is the approximation by tanh; GELU, x Phi(x) with the normal distribution function, only for `unary`. */
+enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU, VFM_ACT_GELU };
 
 /* C = epilogue(op(A) op(B)) [+ C].  f32 accumulation.
  * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.

@@ -207,6 +207,7 @@ static int check_grouped_gemm(const struct vfm_grouped_gemm *a, struct vfm_err *
 	REQUIRE(op, wgrad || !vfm_has(&a->a_colsum), "a_colsum belongs to the weight gradient");
 	REQUIRE(op, !a->accumulate || (!a->act && !a->dact), "accumulate excludes act and dact");
 	REQUIRE(op, !a->dact || vfm_has(&a->aux), "dact needs aux");
+	REQUIRE(op, a->act <= VFM_ACT_SILU && a->dact <= VFM_ACT_SILU, "only 'unary' computes this activation");
 	REQUIRE(op, !vfm_has(&a->aux) || a->act || a->dact, "aux needs act or dact");
 	return 0;
 }

@@ -34,6 +34,8 @@ static double act_of(enum vfm_act act, double x)
 		return 0.5 * x * (1 + tanh(u));
 	case VFM_ACT_SILU:
 		return x / (1 + exp(-x));
+	case VFM_ACT_GELU:
+		return 0.5 * x * erfc(-x / sqrt(2));
 	default:
 		return x;
 	}
@@ -48,6 +50,8 @@ static double dact_of(enum vfm_act act, double x)
 		return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 	case VFM_ACT_SILU:
 		return s + x * s * (1 - s);
+	case VFM_ACT_GELU:
+		return 0.5 * erfc(-x / sqrt(2)) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
 	default:
 		return 1;
 	}
