@@ -21,6 +21,7 @@ enum vfm_purpose {           /* the use of a stream; the values are part of the 
 	VFM_RNG_DATA = 6,    /* shuffling and blending */
 	VFM_RNG_TEXT = 7,    /* n-gram embeddings */
 	VFM_RNG_CAPTION = 8, /* choice of a caption: id = sample id */
+	VFM_RNG_GIVEN = 12,  /* whether the first frame of a video is given: id = sample id */
 	VFM_RNG_TEST = 15,
 };
 

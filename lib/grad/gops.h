@@ -101,6 +101,10 @@ struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct
 struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
 	int64_t rows, enum vfm_dtype out);
 
+/* y = [a | b] in dtype out, for inputs a [T,A] and b [T,B] without gradients. */
+struct vfm_var *vfm_g_join_inputs(
+	struct vfm_tape *t, const struct vfm_tensor *a, const struct vfm_tensor *b, enum vfm_dtype out);
+
 /* x [T,2F] = [a | b] -> silu(a) b [T,F], dtype of x. */
 struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
 

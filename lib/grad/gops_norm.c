@@ -138,8 +138,9 @@ static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	struct vfm_var *x = n->in[0], *weight = n->in[1], *bias = n->in[2], *shift = n->in[3], *scale = n->in[4];
 	struct vfm_grad_tmp tshift = {0}, tscale = {0};
 	struct branch_grads branch;
-	bool accumulate; /* vectors are zeroed at the start of a step: always += (grad/node.h) */
-	int fused = 0;
+	struct vfm_store *unwanted = NULL; /* of the gradient of an input that has none */
+	bool accumulate;                   /* vectors are zeroed at the start of a step: always += (grad/node.h) */
+	int fused = 0, rc;
 
 	/* The address of sharded weights may have changed since the forward. */
 	if (weight)
@@ -159,8 +160,13 @@ static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 		fused = begin_sum(t, c->sum, &a, &branch, err);
 		TRY(fused);
 	}
-	TRY(vfm_grad_into(t, x, &a.dx, &a.dx_accumulate, err));
-	TRY(BACKWARD(norm_bwd, &a));
+	if (vfm_wants_grad(x))
+		TRY(vfm_grad_into(t, x, &a.dx, &a.dx_accumulate, err));
+	else
+		TRY(vfm_scratch(t, vfm_like(&x->v, VFM_F32), &a.dx, &unwanted, err));
+	rc = BACKWARD(norm_bwd, &a);
+	vfm_store_unref(unwanted);
+	TRY(rc);
 	if (fused)
 		TRY(end_branch(t, c->sum->in[1], c->sum->in[2], &branch, err));
 	if (vfm_wants_grad(shift)) {

@@ -163,3 +163,20 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 	}
 	return y;
 }
+
+/* ---- columns ---- */
+
+struct vfm_var *vfm_g_join_inputs(
+	struct vfm_tape *t, const struct vfm_tensor *a, const struct vfm_tensor *b, enum vfm_dtype out)
+{
+	struct vfm_var *y = VAR_NEW(out, a->shape[0], a->shape[1] + b->shape[1]);
+	struct vfm_axpby left = {.alpha = 1, .x = *a}, right = {.alpha = 1, .x = *b};
+
+	if (vfm_tape_failed(t))
+		return y;
+	left.y = vfm_cols(&y->v, 0, a->shape[1]);
+	right.y = vfm_cols(&y->v, a->shape[1], b->shape[1]);
+	FORWARD(axpby, &left);
+	FORWARD(axpby, &right);
+	return y;
+}

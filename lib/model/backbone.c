@@ -9,6 +9,7 @@
 #include "spec/schedule.h"
 
 enum { TIME_FEATURES = 256 };
+static const float IMAGE_EPS = 1e-5f;        /* of the norms of the image embedder */
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
 struct chunk {
@@ -21,11 +22,13 @@ struct vfm_model {
 	const struct vfm_arch *arch;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
-	struct vfm_linear patch, t0, t2, text[2], ada_shared, ada, out; /* text[1]: with text_mlp */
-	struct vfm_param *head_shift, *head_scale;                      /* with head_table, instead of ada */
-	struct vfm_param *pos[3];   /* tables of t, h, w; NULL without learned positions */
-	struct vfm_block *block;    /* [layers]; only the layers of this stage are declared */
-	struct vfm_modulation *mod; /* [layers] of the group that begins with the layer */
+	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada, out; /* text[1]: with text_mlp */
+	/* with image rows: weights and biases of the norms in front of image[0] and behind image[1] */
+	struct vfm_param *image_w[2], *image_b[2];
+	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
+	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
+	struct vfm_block *block;                   /* [layers]; only the layers of this stage are declared */
+	struct vfm_modulation *mod;                /* [layers] of the group that begins with the layer */
 	struct chunk *chunk;
 	int chunks;
 };
@@ -45,6 +48,23 @@ static void declare_text_embedder(struct vfm_model *d)
 		vfm_linear_declare(&d->text[1], d->ps, &second, "ctx_mlp.2");
 }
 
+/* Norm, two layers with a GELU between them, norm: the numbers of the names are those of Wan 2.1. */
+static void declare_image_embedder(struct vfm_model *d)
+{
+	const int64_t in = d->m.image_dim, out = d->m.hidden;
+
+	for (int i = 0; i < 2; i++) {
+		const struct vfm_linear_desc layer = {.in = in, .out = i ? out : in};
+		int norm = i ? 4 : 0;
+
+		d->image_w[i] =
+			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ONE, "img_mlp.%d.weight", norm);
+		d->image_b[i] =
+			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ZERO, "img_mlp.%d.bias", norm);
+		vfm_linear_declare(&d->image[i], d->ps, &layer, "img_mlp.%d", i ? 3 : 1);
+	}
+}
+
 static void declare_conditioning(struct vfm_model *d)
 {
 	const struct vfm_model_spec *m = &d->m;
@@ -55,6 +75,8 @@ static void declare_conditioning(struct vfm_model *d)
 	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
 	if (m->cross_attention || m->pooled_text)
 		declare_text_embedder(d);
+	if (m->image_dim)
+		declare_image_embedder(d);
 	if (vfm_model_has_shared_mod(m)) {
 		struct vfm_linear_desc ada = {
 			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
@@ -91,7 +113,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 {
 	const struct vfm_mesh *mesh = ps->mesh;
 	struct vfm_model *d = vfm_calloc(1, sizeof(*d));
-	int64_t h = m->hidden, f = vfm_model_patch_dim(m);
+	int64_t h = m->hidden, f = vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
 	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP];
 
 	d->m = *m;
@@ -189,7 +211,26 @@ static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struc
 	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
 }
 
-/* Returns the conditioning, [S,D]. */
+/* Embeds the image rows [rows, image_dim] f32 -> [rows, D] in the compute dtype. */
+static struct vfm_var *embed_image(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
+{
+	struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = IMAGE_EPS, .out = VFM_F32};
+	struct vfm_var *x = vfm_input(t, image);
+
+	for (int i = 0; i < 2; i++) {
+		norm.weight = &d->image_w[i]->var;
+		norm.bias = &d->image_b[i]->var;
+		if (i == 0)
+			x = vfm_g_norm(t, x, &norm);
+		x = vfm_linear(t, &d->image[i], x, VFM_ACT_NONE, VFM_F32);
+		if (i == 0)
+			x = vfm_g_act(t, x, VFM_ACT_GELU);
+	}
+	norm.out = d->ps->dtype;
+	return vfm_g_norm(t, x, &norm);
+}
+
+/* Returns the conditioning, [G,D]. */
 static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
 	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
@@ -206,7 +247,8 @@ static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const st
 	struct vfm_var *h;
 
 	vfm_unit_begin(t, d->ps, UNIT_PATCH);
-	h = vfm_linear(t, &d->patch, vfm_input(t, in->x), VFM_ACT_NONE, d->residual);
+	h = vfm_has(&in->cond) ? vfm_g_join_inputs(t, &in->x, &in->cond, in->x.dtype) : vfm_input(t, in->x);
+	h = vfm_linear(t, &d->patch, h, VFM_ACT_NONE, d->residual);
 	vfm_unit_end(t, d->ps, UNIT_PATCH);
 	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
 }
@@ -216,7 +258,7 @@ static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struc
 	struct vfm_var *c, struct vfm_var *sc)
 {
 	struct vfm_norm_args norm = {
-		.kind = vfm_block_norm(d->arch), .eps = (float)d->m.norm_eps, .seqs = &in->seqs, .out = d->ps->dtype};
+		.kind = vfm_block_norm(d->arch), .eps = (float)d->m.norm_eps, .seqs = &in->segs, .out = d->ps->dtype};
 	struct vfm_var *m, *y;
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
@@ -272,7 +314,7 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 		r->in.h = h;
 		r->in.mod = mod;
 		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r,
-			(struct vfm_var *[]){h, vfm_modulation_source(mod), in->ctx, in->pos}, 4);
+			(struct vfm_var *[]){h, vfm_modulation_source(mod), in->ctx, in->pos, in->img}, 5);
 		vfm_unit_end(t, d->ps, unit_of(i));
 		end_block_scope(d, t, stream, h, mod + d->arch->n_mod, --left);
 	}
@@ -284,13 +326,15 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 {
 	const struct chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
-	struct vfm_var *c, *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
+	struct vfm_var *c, *sc, *ctx = NULL, *img = NULL, *shared = NULL, *pos = NULL;
 
 	vfm_unit_begin(t, d->ps, UNIT_COND);
 	c = conditioning(d, t, in);
 	sc = vfm_g_act(t, c, VFM_ACT_SILU);
 	if (d->m.cross_attention)
 		ctx = embed_text(d, t, in->text, d->ps->dtype);
+	if (d->m.image_dim)
+		img = embed_image(d, t, in->image);
 	if (vfm_model_has_shared_mod(&d->m))
 		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
 	if (d->arch->pos == VFM_POS_LEARNED)
@@ -300,7 +344,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 	stream = vfm_scope_begin(t); /* scope of the residual stream: keeps only its newest value */
 	if (k->is_first)
 		h = patches(d, t, in);
-	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .pos = pos},
+	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .img = img, .pos = pos},
 		&(struct vfm_modulation_in){sc, shared}, k, stream, keeps);
 	if (k->is_last)
 		h = head(d, t, in, h, c, sc);

@@ -60,6 +60,7 @@ void vfm_block_declare(
 		.qk_norm = m->qk_norm,
 		.row_qk_norm = a->row_qk_norm,
 		.no_bias = a->no_bias,
+		.image = m->image_dim > 0,
 		.eps = (float)m->norm_eps};
 	char prefix[64];
 
@@ -87,7 +88,7 @@ void vfm_block_declare(
 struct residual {
 	struct vfm_var *h;           /* [T,D] f32 or bf16 */
 	struct vfm_var *branch;      /* [T,D]; NULL: none is pending */
-	struct vfm_var *gate;        /* [S,D] of the branch; NULL: 1 */
+	struct vfm_var *gate;        /* [G,D] of the branch; NULL: 1 */
 	const struct vfm_seqs *seqs; /* of the gate */
 };
 
@@ -151,7 +152,10 @@ static void add_text_attn(
 	if (b->ln_b)
 		norm.bias = &b->ln_b->var;
 	y = b->ln_w ? residual_norm(t, r, &norm) : vfm_g_cast(t, residual_value(t, r), norm.out);
-	residual_add(t, r, vfm_cross_attn(t, &b->cross, y, in->ctx, l, &in->in->text_seqs), NULL);
+	residual_add(t, r,
+		vfm_cross_attn(t, &b->cross, y, l,
+			&(struct vfm_cross_ctx){in->ctx, in->img, &in->in->text_seqs, &in->in->image_seqs}),
+		NULL);
 }
 
 /* The sum over experts has the dtype of the residual stream. */
@@ -168,7 +172,7 @@ static struct vfm_var *block_mlp(struct vfm_tape *t, const struct vfm_block *b, 
 struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
 {
 	const struct vfm_attn_layout *l = &in->in->attn;
-	struct residual s = {.h = in->h, .seqs = &in->in->seqs};
+	struct residual s = {.h = in->h, .seqs = &in->in->segs};
 	struct vfm_norm_args norm = {.kind = vfm_block_norm(b->arch), .eps = b->eps, .out = in->in->x.dtype};
 	struct vfm_var *const *mod = in->mod, *y;
 

@@ -10,18 +10,28 @@
 static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	enum vfm_dtype dt, struct vfm_suballoc *a)
 {
-	int64_t T = in->tok.rows, R = in->tok.rows_cp[in->tok.cp_i];
+	int64_t T = in->tok.rows, R = in->tok.rows_cp[in->tok.cp_i], G = in->segs.n;
 
 	in->x = vfm_sub_t2(a, dt, T, vfm_model_patch_dim(m));
-	in->t_cond = vfm_sub_t1(a, VFM_F32, p->n);
-	in->id = vfm_sub_t1(a, VFM_I64, p->n);
+	in->t_cond = vfm_sub_t1(a, VFM_F32, G);
+	in->id = vfm_sub_t1(a, VFM_I64, G);
 	in->idx = vfm_sub_t1(a, VFM_I32, T);
 	in->seqs.seg = vfm_sub_t1(a, VFM_I32, T);
 	in->seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
+	if (G > p->n) {
+		in->segs.seg = vfm_sub_t1(a, VFM_I32, T);
+		in->segs.dev_cu = vfm_sub_t1(a, VFM_I32, G + 1);
+	}
 	in->text_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	in->text = vfm_sub_t2(a, VFM_F32, in->text_seqs.total, m->text_dim);
 	if (m->pooled_text)
-		in->text_mean = vfm_sub_t2(a, VFM_F32, p->n, m->text_dim);
+		in->text_mean = vfm_sub_t2(a, VFM_F32, G, m->text_dim);
+	if (m->cond_channels)
+		in->cond = vfm_sub_t2(a, p->x0_dtype, T, vfm_model_cond_dim(m));
+	if (m->image_dim) {
+		in->image = vfm_sub_t2(a, VFM_F32, in->image_seqs.total, m->image_dim);
+		in->image_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
+	}
 	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
 		in->rope = vfm_sub_t2(a, VFM_F32, R, vfm_model_head_dim(m));
 	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
@@ -35,18 +45,23 @@ static int upload_tensor(struct vfm_model_in *in, const struct vfm_tensor *dst, 
 	return vfm_dev_upload(in->stream, dst->data, host, vfm_nbytes(dst), err);
 }
 
-/* Computes the mean of each sample's text rows, of which `cu` counts the padding; zero for a dropped sample. */
-static void pool_text(float *mean, const struct vfm_pack *p, const int32_t *cu, const bool *dropped, int64_t dim)
+/* Computes the mean of the text rows of each segment's sample, with the padding; zero for a dropped sample. */
+static void pool_text(
+	float *means, const struct vfm_pack *p, const struct vfm_model_in *in, const bool *dropped, int64_t dim)
 {
-	memset(mean, 0, (size_t)p->n * (size_t)dim * sizeof(float));
-	for (int i = 0; i < p->n; i++) {
+	const int32_t *cu = in->host_cu_text;
+
+	memset(means, 0, (size_t)in->segs.n * (size_t)dim * sizeof(float));
+	for (int g = 0; g < in->segs.n; g++) {
+		int i = in->seg_sample[g];
 		int32_t rows = cu[i + 1] - cu[i];
+		float *mean = means + g * dim;
 
 		if (rows == 0 || (dropped && dropped[i]))
 			continue;
 		for (int64_t r = p->cu_text[i]; r < p->cu_text[i + 1]; r++)
 			for (int64_t j = 0; j < dim; j++)
-				mean[i * dim + j] += p->text[r * dim + j] / (float)rows;
+				mean[j] += p->text[r * dim + j] / (float)rows;
 	}
 }
 
@@ -98,7 +113,7 @@ static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, 
 	TRY(upload_text_rows(in, p, dropped, m->text_dim, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
-	pool_text(host, p, in->host_cu_text, dropped, m->text_dim);
+	pool_text(host, p, in, dropped, m->text_dim);
 	return upload_tensor(in, &in->text_mean, host, err);
 }
 
@@ -139,6 +154,57 @@ out:
 	return rc;
 }
 
+int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+{
+	const int32_t *rows = vfm_model_in_rows(in);
+	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype);
+
+	for (int64_t i = 0, n; i < in->tok.rows; i += n) {
+		for (n = 1; i + n < in->tok.rows && rows[i + n] == rows[i] + n; n++)
+			;
+		TRY(vfm_dev_upload(in->stream, (char *)dst->data + (size_t)i * row,
+			(const char *)host + (size_t)rows[i] * row, (size_t)n * row, err));
+	}
+	return 0;
+}
+
+/* Uploads ids and boundaries of the segments.  Without given frames these are the samples. */
+static int upload_segments(struct vfm_model_in *in, const struct vfm_pack *p, struct vfm_err *err)
+{
+	uint64_t *id = vfm_calloc((size_t)in->segs.n + 1, sizeof(*id));
+	int32_t *seg = vfm_calloc((size_t)in->tok.rows + 1, sizeof(*seg));
+	int rc;
+
+	for (int g = 0; g < in->segs.n; g++) {
+		id[g] = p->id[in->seg_sample[g]];
+		for (int32_t r = in->host_cu_segs[g]; r < in->host_cu_segs[g + 1]; r++)
+			seg[r] = g;
+	}
+	TRY_OUT(upload_tensor(in, &in->id, id, err));
+	if (vfm_has(&in->segs.seg)) {
+		TRY_OUT(upload_tensor(in, &in->segs.seg, seg, err));
+		rc = upload_tensor(in, &in->segs.dev_cu, in->host_cu_segs, err);
+	} else {
+		in->segs.seg = in->seqs.seg;
+		in->segs.dev_cu = in->seqs.dev_cu;
+	}
+out:
+	free(id);
+	free(seg);
+	return rc;
+}
+
+/* Uploads the conditions and the image rows. */
+static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, struct vfm_err *err)
+{
+	if (vfm_has(&in->cond))
+		TRY(vfm_model_in_upload(in, &in->cond, p->cond, err));
+	if (!vfm_has(&in->image))
+		return 0;
+	TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
+	return upload_tensor(in, &in->image, p->image, err);
+}
+
 static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
@@ -149,7 +215,8 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 
 	gather_rows_i32(wide, rows, T, p->idx, 1);
 	gather_rows_i32(wide + T, rows, T, p->seg, 1);
-	TRY_OUT(upload_tensor(in, &in->id, p->id, err));
+	TRY_OUT(upload_segments(in, p, err));
+	TRY_OUT(upload_conds(in, p, err));
 	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
@@ -193,6 +260,52 @@ static int place_texts(int32_t *cu, const struct vfm_model_spec *m, const struct
 	return 0;
 }
 
+static int check_conds(const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
+	struct vfm_err *err)
+{
+	if (p->n && p->cond_dim != vfm_model_cond_dim(m))
+		return vfm_fail(err, VFM_EUSAGE,
+			"sample %llu has %d features of a condition per token, the model reads %lld "
+			"(model.cond_channels)",
+			(unsigned long long)p->id[0], p->cond_dim, (long long)vfm_model_cond_dim(m));
+	if (p->n && m->image_dim && (p->image_dim != m->image_dim || p->image_len != m->image_len))
+		return vfm_fail(err, VFM_EUSAGE,
+			"sample %llu has image rows [%d, %d], the model reads [%lld, %lld] (model.image_len, "
+			"model.image_dim)",
+			(unsigned long long)p->id[0], p->image_dim ? p->image_len : 0, p->image_dim,
+			(long long)m->image_len, (long long)m->image_dim);
+	for (int i = 0; conds->given_frame && i < p->n; i++)
+		if (conds->given_frame[i] && p->grid[i][0] < 2)
+			return vfm_fail(err, VFM_EUSAGE, "sample %llu has one latent frame, so it cannot be given",
+				(unsigned long long)p->id[i]);
+	return 0;
+}
+
+/* Divides the samples of this rank's rows into segments.  The rows of a sample ascend. */
+static void divide_samples(struct vfm_model_in *in, const struct vfm_pack *p, const bool *given)
+{
+	const int32_t *rows = vfm_model_in_rows(in), *cu = in->tok.cu;
+	int g = 0;
+
+	in->host_cu_segs = vfm_calloc(2 * (size_t)p->n + 1, sizeof(int32_t));
+	in->seg_sample = vfm_calloc(2 * (size_t)p->n + 1, sizeof(int32_t));
+	in->seg_given = vfm_calloc(2 * (size_t)p->n + 1, sizeof(bool));
+	for (int i = 0; i < p->n; i++) {
+		int32_t area = p->grid[i][1] * p->grid[i][2], r = cu[i];
+
+		if (given && given[i]) {
+			while (r < cu[i + 1] && p->idx[rows[r]] < area)
+				r++;
+			in->seg_sample[g] = i;
+			in->seg_given[g] = true;
+			in->host_cu_segs[++g] = r;
+		}
+		in->seg_sample[g] = i;
+		in->host_cu_segs[++g] = cu[i + 1];
+	}
+	vfm_seqs_init(&in->segs, g, in->host_cu_segs);
+}
+
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	for (int i = 0; m->pos == VFM_POS_LEARNED && i < p->n; i++)
@@ -206,16 +319,19 @@ static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p,
 }
 
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
-	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
-	struct vfm_err *err)
+	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
+	enum vfm_dtype dtype, struct vfm_err *err)
 {
+	static const struct vfm_model_conds none;
 	struct vfm_suballoc count = {0};
 	size_t host_n, cu = ((size_t)p->n + 1) * sizeof(int32_t);
 	float *host = NULL;
 	int rc;
 
+	conds = conds ? conds : &none;
 	*in = (struct vfm_model_in){.stream = s};
 	TRY(check_grids(m, p, err));
+	TRY(check_conds(m, p, conds, err));
 	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
 		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
 	in->host_cu_text = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
@@ -223,6 +339,11 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
 	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
 	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);
+	divide_samples(in, p, conds->given_frame);
+	in->host_cu_image = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	for (int i = 0; i < p->n && m->image_dim; i++)
+		in->host_cu_image[i + 1] = in->host_cu_image[i] + (int32_t)m->image_len;
+	vfm_seqs_init(&in->image_seqs, p->n, in->host_cu_image);
 	place_input(in, m, p, dtype, &count);
 	in->bytes = count.used;
 	in->mem = vfm_dev_alloc(s, in->bytes, "a pack of samples", err);
@@ -232,13 +353,15 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	}
 	place_input(in, m, p, dtype, &(struct vfm_suballoc){.base = in->mem});
 
-	host_n = (size_t)(in->tok.rows_cp[in->tok.cp_i] * (m->hidden > 128 ? m->hidden : 128) + p->n * m->text_dim) + 1;
+	host_n = (size_t)(in->tok.rows_cp[in->tok.cp_i] * (m->hidden > 128 ? m->hidden : 128) +
+			 in->segs.n * m->text_dim) +
+		1;
 	host = vfm_big_alloc(host_n * sizeof(float), "position tables", err);
 	if (!host) {
 		rc = VFM_EENV;
 		goto out;
 	}
-	rc = upload_input(in, m, p, dropped, host, err);
+	rc = upload_input(in, m, p, conds->drop_text, host, err);
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
@@ -265,5 +388,9 @@ void vfm_model_in_release(struct vfm_model_in *in)
 	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
 	free(in->host_cu);
+	free(in->host_cu_image);
+	free(in->host_cu_segs);
+	free(in->seg_sample);
+	free(in->seg_given);
 	*in = (struct vfm_model_in){0};
 }

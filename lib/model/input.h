@@ -10,6 +10,12 @@
 #include "spec/model.h"
 #include "spec/pack.h"
 
+/* What a caller decides about the samples of a pack; arrays [n], NULL: false for all. */
+struct vfm_model_conds {
+	const bool *drop_text;   /* the text is replaced by zeros */
+	const bool *given_frame; /* the first latent frame is given: clean, at time 0, without loss */
+};
+
 /* The part of a pack that this rank needs.  T: rows of this rank (spec/tokens.h); R: rows of its cp rank. */
 struct vfm_model_in {
 	struct vfm_stream *stream;
@@ -17,17 +23,25 @@ struct vfm_model_in {
 	size_t bytes;
 	/* boundaries of the samples in the text rows, padding included (model.text_pad), and in the tokens; text_seqs
 	 * and moe refer to them */
-	int32_t *host_cu_text, *host_cu;
+	int32_t *host_cu_text, *host_cu, *host_cu_image;
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* the samples within the T rows */
 	struct vfm_seqs text_seqs;
-	struct vfm_tensor x;      /* [T,F] in the compute dtype: the noisy input; the caller fills it */
-	struct vfm_tensor t_cond; /* [S] f32; the caller fills it */
-	struct vfm_tensor id;     /* [S] i64 */
-	struct vfm_tensor idx;    /* [T] i32 */
-	struct vfm_tensor text;   /* [text, text_dim] f32 */
-	/* [S, text_dim] f32: mean text row of each sample, padding included; absent without pooled_text */
+	/* The G segments: ranges of the T rows with one time each, hence one modulation.  A sample is a segment, or two
+	 * if its first latent frame is given: this frame and the rest.  Norms, gates, noise and loss are by segment. */
+	struct vfm_seqs segs;
+	int32_t *host_cu_segs, *seg_sample; /* [G+1], [G] */
+	bool *seg_given;                    /* [G] */
+	struct vfm_tensor x;                /* [T,F] in the compute dtype: the noisy input; the caller fills it */
+	struct vfm_tensor t_cond;           /* [G] f32; the caller fills it */
+	struct vfm_tensor id;               /* [G] i64 */
+	struct vfm_tensor idx;              /* [T] i32 */
+	struct vfm_tensor text;             /* [text, text_dim] f32 */
+	struct vfm_tensor cond;             /* [T, cond_dim] f32 or bf16; absent without model.cond_channels */
+	struct vfm_tensor image;            /* [S * image_len, image_dim] f32; absent without model.image_dim */
+	struct vfm_seqs image_seqs;         /* the samples in the image rows */
+	/* [G, text_dim] f32: mean text row of each segment's sample, padding included; absent without pooled_text */
 	struct vfm_tensor text_mean;
 	struct vfm_tensor rope;           /* [R, head_dim] f32; absent without RoPE */
 	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without sine-cosine positions */
@@ -36,14 +50,16 @@ struct vfm_model_in {
 	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
 };
 
-/* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Replaces the text of samples
- * marked in `dropped` [n] (NULL: none) by zeros, and pads texts (model.text_pad). The caller may release the pack on
- * return.  The mesh must outlive the input. */
+/* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Pads texts (model.text_pad).
+ * conds NULL: none.  The caller may release the pack on return.  The mesh must outlive the input.  VFM_EUSAGE: the pack
+ * lacks the condition or the image rows that the model reads, or a given frame is the only one of its sample. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
-	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
-	struct vfm_err *err);
+	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
+	enum vfm_dtype dtype, struct vfm_err *err);
 void vfm_model_in_release(struct vfm_model_in *in);
 /* Returns the pack row of each of the T rows, [T]. */
 const int32_t *vfm_model_in_rows(const struct vfm_model_in *in);
+/* Uploads the T rows of a host array [tokens of the pack, width], one copy per run of consecutive rows. */
+int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err);
 
 #endif

@@ -3,9 +3,9 @@
  * Every architecture has the same backbone (backbone.c: patches and positions, conditioning, text, head), a row in the
  * table of architectures (spec/arch.h) and a block of its own (block.h).
  *
- *   h   = patch(x) [+ positions]                                       [T,D], f32 or bf16
- *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [S,D]
- *   h   = block(h, silu(c), ctx_proj(text))                            for each layer
+ *   h   = patch([x | condition]) [+ positions]                         [T,D], f32 or bf16
+ *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [G,D], G: segments (input.h)
+ *   h   = block(h, silu(c), ctx_proj(text), img_mlp(image rows))       for each layer
  *   out = head(norm(h) * (1 + scale) + shift),  (shift, scale) = ada(silu(c))
  *
  * Every stage holds the parameters of the conditioning and computes it.  The first stage computes the patches, the last

@@ -88,7 +88,7 @@ void vfm_modulation_release(struct vfm_modulation *mod)
 	*mod = (struct vfm_modulation){0};
 }
 
-/* Returns [S, n_mod * D], the sum of the shared modulation and the addend of block i.  low: [S, layers * rank]. */
+/* Returns [G, n_mod * D], the sum of the shared modulation and the addend of block i.  low: [G, layers * rank]. */
 static struct vfm_var *sum_with_shared(struct vfm_tape *t, const struct vfm_modulation *mod, int i,
 	const struct vfm_modulation_in *in, struct vfm_var *low)
 {

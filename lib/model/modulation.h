@@ -1,8 +1,8 @@
-/* modulation.h - the shifts, scales and gates of the blocks, [S,D] each, from the conditioning.
+/* modulation.h - the shifts, scales and gates of the blocks, [G,D] each, from the conditioning.
  *
  * The products of consecutive blocks with one input are one product: a group of blocks.  A group's parameters belong to
  * the unit of its first block, in whose unit the group is computed, in front of its region.  So the backward has their
- * gradients when it leaves that unit, and recompute does not repeat the products.  The value [S, n_mod * D] f32 of each
+ * gradients when it leaves that unit, and recompute does not repeat the products.  The value [G, n_mod * D] f32 of each
  * block lives until its backward.
  *
  * On one rank a group has all blocks of a chunk.  With other ranks a group is about as large as a bucket
@@ -32,10 +32,10 @@ void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_s
 void vfm_modulation_release(struct vfm_modulation *mod);
 
 struct vfm_modulation_in {
-	struct vfm_var *sc;     /* [S,D] f32, silu of the conditioning */
-	struct vfm_var *shared; /* [S, n_mod * D] f32: modulation shared by all blocks; NULL without */
+	struct vfm_var *sc;     /* [G,D] f32, silu of the conditioning */
+	struct vfm_var *shared; /* [G, n_mod * D] f32: modulation shared by all blocks; NULL without */
 };
-/* Returns [layers][n_mod] views [S,D] f32, in memory of the tape. */
+/* Returns [layers][n_mod] views [G,D] f32, in memory of the tape. */
 struct vfm_var **vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_modulation_in *in);
 /* Returns the variable that holds the values of a block; mod: its n_mod views. */

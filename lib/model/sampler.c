@@ -419,7 +419,8 @@ static int init_state(struct sampling *g, const struct vfm_pack *pack, const boo
 		f.rng = vfm_rng_stream(g->s->seed, 0, pack->id[i], VFM_RNG_SAMPLE);
 		TRY(vfm_op_fill(j->stream, &f, err));
 	}
-	TRY(vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, pack, dropped, j->dtype, err));
+	TRY(vfm_model_in_make(
+		&g->in, j->stream, j->mesh, j->model, pack, &(struct vfm_model_conds){dropped, NULL}, j->dtype, err));
 	return spread_make(g, pack, T, F, err);
 }
 

@@ -313,6 +313,20 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
 
+static void image_kv_declare(
+	struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
+{
+	const int64_t hd = d->hidden / d->heads;
+	struct vfm_pdesc norm = {.ndim = 1, .shape = {d->row_qk_norm ? d->kv_heads * hd : hd}};
+
+	column_declare(&a->kv_img, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv_img");
+	if (!d->qk_norm)
+		return;
+	if (d->row_qk_norm)
+		norm.cut[VFM_AX_TP] = tp_cut(VFM_SPLIT_COLUMN, 1);
+	a->kn_img = vfm_param_add(ps, d->unit, &norm, VFM_INIT_ONE, 0, "%s.kn_img.weight", prefix);
+}
+
 void vfm_cross_attn_declare(
 	struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
 {
@@ -326,23 +340,39 @@ void vfm_cross_attn_declare(
 	column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
 	column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
 	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
+	if (d->image)
+		image_kv_declare(a, ps, d, prefix);
 	proj_declare(&a->proj, ps, d, true, prefix);
 }
 
+/* Attention of q [R,heads,d], normalised, to the image rows -> [R, heads * d]. */
+static struct vfm_var *image_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *q,
+	const struct vfm_attn_layout *l, const struct vfm_cross_ctx *ctx)
+{
+	struct vfm_var *kv = vfm_linear(t, &a->kv_img, ctx->image, VFM_ACT_NONE, q->v.dtype);
+	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
+	struct vfm_var *k[] = {vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim), NULL};
+
+	norm_qk(t, a->kn_img, NULL, a->row_qk_norm, (struct vfm_tensor){0}, a->eps, k);
+	return vfm_g_attn(t, q, k[0], v, &l->own, ctx->image_seqs, 1.0f / sqrtf((float)a->head_dim));
+}
+
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
-	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs)
+	const struct vfm_attn_layout *l, const struct vfm_cross_ctx *ctx)
 {
 	enum vfm_dtype dt = x->v.dtype;
 	/* [R, heads * d] */
 	struct vfm_var *q = vfm_linear_column(t, &a->q, x, VFM_ACT_NONE, dt, l);
-	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
+	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx->text, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
 	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
 	struct vfm_var *qk[] = {
 		vfm_view_heads(t, q, 0, a->heads, a->head_dim), vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim)};
 	struct vfm_var *o;
 
 	norm_qk(t, a->qn, a->kn, a->row_qk_norm, (struct vfm_tensor){0}, a->eps, qk);
-	o = vfm_g_attn(t, qk[0], qk[1], v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
+	o = vfm_g_attn(t, qk[0], qk[1], v, &l->own, ctx->text_seqs, 1.0f / sqrtf((float)a->head_dim));
+	if (ctx->image)
+		o = vfm_g_add(t, o, image_attn(t, a, qk[0], l, ctx));
 	return vfm_linear_row(t, &a->proj, o, dt, l);
 }
 

@@ -75,6 +75,7 @@ struct vfm_attn_desc {
 	bool qk_norm;
 	bool row_qk_norm; /* over all heads; else over each */
 	bool no_bias;
+	bool image; /* cross-attention also reads image rows */
 	float eps;
 };
 struct vfm_self_attn {
@@ -99,19 +100,24 @@ struct vfm_attn_units {
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u);
 
-/* Cross-attention to the text of the token's sample.  proj is initialised to zero.  ctx [text, D] is the same on all
- * ranks. */
+/* Cross-attention to the text of the token's sample.  With image rows, the output of attention to them by the same q,
+ * and with a projection "kv_img" and a norm "kn_img" of their own, is added before proj (Wan 2.1).  proj is initialised
+ * to zero.  text [text rows, D] and image [image rows, D] are the same on all ranks. */
 struct vfm_cross_attn {
-	struct vfm_linear q, kv, proj;
-	struct vfm_param *qn, *kn;
+	struct vfm_linear q, kv, kv_img, proj; /* kv_img.w NULL: no image rows */
+	struct vfm_param *qn, *kn, *kn_img;
 	bool row_qk_norm;
 	int64_t heads, kv_heads, head_dim;
 	float eps;
 };
 void vfm_cross_attn_declare(
 	struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
+struct vfm_cross_ctx {
+	struct vfm_var *text, *image; /* image NULL: none */
+	const struct vfm_seqs *text_seqs, *image_seqs;
+};
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
-	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
+	const struct vfm_attn_layout *l, const struct vfm_cross_ctx *ctx);
 
 /* y = fc2(gelu(fc1(x))); gated (SwiGLU): y = w2(silu(a) * b), [a | b] = w13(x).  Rows are gathered and scattered over
  * tp as above. */

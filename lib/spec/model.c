@@ -40,12 +40,17 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.moe_aux", VFM_KEY_NUM, OFF(moe_aux), 0, 1e6, NULL, NULL,
 		"moe: weight of the load-balance loss of token choice"},
 	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
+	{"model.cond_channels", VFM_KEY_INT, OFF(cond_channels), 0, 1024, NULL, NULL,
+		"channels of a condition behind the latents in the input (image to video); 0: none"},
 	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
 	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
 	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
 		"maximum text rows of a sample; longer texts are truncated"},
 	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
 		"rows of zeros behind shorter texts, up to model.text_len"},
+	{"model.image_dim", VFM_KEY_INT, OFF(image_dim), 0, 65536, NULL, NULL,
+		"features of an image row, which the blocks read by cross-attention; 0: no image rows"},
+	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 };
@@ -71,6 +76,7 @@ void vfm_model_defaults(struct vfm_model_spec *m)
 		.patch = {1, 2, 2},
 		.text_dim = 1024,
 		.text_len = 512,
+		.image_len = 257,
 		.norm_eps = 1e-6,
 		.rope_theta = 10000};
 }
@@ -109,6 +115,8 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 		m->channels = p->channels;
 	if (p->text_dim)
 		m->text_dim = p->text_dim;
+	m->cond_channels = p->cond_channels;
+	m->image_dim = p->image_dim;
 	if (p->experts) {
 		m->experts = p->experts;
 		m->expert_ffn = p->expert_ffn;
@@ -213,6 +221,9 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",
 			m->arch);
+	if (m->image_dim && !m->cross_attention)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
 	if (m->ffn == 0)
@@ -255,6 +266,11 @@ int64_t vfm_model_patch_dim(const struct vfm_model_spec *m)
 	return m->channels * m->patch[0] * m->patch[1] * m->patch[2];
 }
 
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m)
+{
+	return m->cond_channels * m->patch[0] * m->patch[1] * m->patch[2];
+}
+
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m)
 {
 	return m->hidden / m->heads;
@@ -278,6 +294,15 @@ static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
 	int64_t h = m->hidden, norms = vfm_model_arch(m)->row_qk_norm ? h + kv_dim(m) : 2 * vfm_model_head_dim(m);
 
 	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) + (m->qk_norm ? norms : 0);
+}
+
+/* Parameters of the projection of image rows in a cross-attention. */
+static int64_t image_attn_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t norm = a->row_qk_norm ? kv_dim(m) : vfm_model_head_dim(m);
+
+	return m->image_dim ? lin(m->hidden, 2 * kv_dim(m), !a->no_bias) + (m->qk_norm ? norm : 0) : 0;
 }
 
 /* Parameters of one expert, without biases. */
@@ -318,9 +343,11 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	const struct vfm_arch *a = vfm_model_arch(m);
 	int64_t h = m->hidden, n = 0, block = 0;
 
-	n += lin(vfm_model_patch_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
+	n += lin(vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
 	if (m->cross_attention || m->pooled_text)
 		n += lin(m->text_dim, h, true) + (a->text_mlp ? lin(h, h, true) : 0);
+	if (m->image_dim)
+		n += 2 * m->image_dim + lin(m->image_dim, m->image_dim, true) + lin(m->image_dim, h, true) + 2 * h;
 	if (vfm_model_has_shared_mod(m))
 		n += lin(h, a->n_mod * h, true);
 	if (a->pos == VFM_POS_LEARNED)
@@ -329,7 +356,11 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 
 	block += mod_params(m) + a->n_attn * attn_params(m, !a->no_bias) + mlp_params(m);
 	if (m->cross_attention)
-		block += (a->plain_cross ? 0 : a->rms_norm ? 1 : 2) * h + attn_params(m, !a->no_bias);
+		block += (a->plain_cross               ? 0
+					 : a->rms_norm ? 1
+						       : 2) *
+				h +
+			attn_params(m, !a->no_bias) + image_attn_params(m);
 	return n + m->layers * block;
 }
 
@@ -358,6 +389,7 @@ void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t t
 	p->c += c;
 	p->X += s * c;
 	p->n += 1;
+	p->g += 1;
 }
 
 static double mlp_flops(const struct vfm_model_spec *m, double q)
@@ -386,14 +418,18 @@ double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sum
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
 	       mods = a->n_mod * h, layer = mlp_flops(m, p->q);
-	double once = 2 * p->q * (double)vfm_model_patch_dim(m) * h * 2 + p->n * 2 * (256 * h + h * h),
-	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0); /* of a row */
+	double once = 2 * p->q * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
+		p->n * 2 * (256 * h + h * h),
+	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0), /* of a row */
+		id = (double)m->image_dim, images = id > 0 ? p->n * (double)m->image_len : 0;
 
 	for (int i = 0; i < a->n_attn; i++)
 		layer += 4 * p->q * h * h + 4 * p->q * h * kv + attn_flops(a->attn[i], p, h);
 	if (m->cross_attention) {
 		layer += 4 * p->q * h * h + 4 * p->c * h * kv + 4 * p->X * h;
 		once += p->c * text;
+		layer += 4 * images * h * kv + (id > 0 ? 4 * p->q * (double)m->image_len * h : 0);
+		once += 2 * images * id * (id + h);
 	}
 	if (m->pooled_text)
 		once += p->n * text;

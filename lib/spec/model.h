@@ -31,9 +31,12 @@ struct vfm_model_spec {
 	double moe_capacity;
 	double moe_aux;             /* weight of the load-balance loss (token choice) */
 	int64_t channels;           /* of the latents */
+	int64_t cond_channels;      /* of the condition that follows the latents in a token of the input; 0: none */
 	int64_t patch[3];           /* t, h, w */
 	int64_t text_dim, text_len; /* features of a text row; maximum rows of a sample, longer texts are truncated */
-	bool text_pad;              /* every text has text_len rows; the rows behind a shorter one are zeros */
+	/* features of an image row, of which every sample has image_len; 0: no image rows */
+	int64_t image_dim, image_len;
+	bool text_pad; /* every text has text_len rows; the rows behind a shorter one are zeros */
 	double norm_eps, rope_theta;
 };
 
@@ -55,6 +58,7 @@ bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
 /* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* the same of the condition; 0: none */
 /* Returns the text rows that the model reads of a sample with `rows`, at most text_len: as many, or text_len with
  * text_pad. */
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
@@ -69,11 +73,13 @@ int64_t vfm_model_active_params(const struct vfm_model_spec *m);
  *
  * Model FLOPs of a forward over the pack: 8 q h^2 + 4 Q h per self-attention, 4 q h^2 + 4 c h^2 + 4 X h for the
  * cross-attention, 4 q h f for the MLP (6 q h f if gated), and patchify, head, modulation, embedders.  Grouped queries
- * shrink the projections of k and v.  Training is 3 times the forward; recompute does not count. */
+ * shrink the projections of k and v.  With image rows, cross-attention has n * image_len further keys.  Training is 3
+ * times the forward; recompute does not count. */
 struct vfm_pack_sums {
 	double q, Q, c, X;
 	double Qs, Qt; /* as Q, with s_i split into frames (Qs) or into columns along time (Qt) */
 	double n;      /* samples */
+	double g;      /* segments (model/input.h): samples, and of each sample with a given frame this frame */
 };
 /* Adds a sample of grid[0] x grid[1] x grid[2] patches. */
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens);

@@ -10,6 +10,9 @@ static void place_arrays(struct vfm_pack *p, struct vfm_suballoc *a)
 	p->cu_seqlens = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_seqlens));
 	p->cu_text = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_text));
 	p->x0 = p->patch_dim ? vfm_suballoc(a, p->tokens * p->patch_dim, vfm_dtype_size(p->x0_dtype)) : NULL;
+	p->cond = p->cond_dim ? vfm_suballoc(a, p->tokens * p->cond_dim, vfm_dtype_size(p->x0_dtype)) : NULL;
+	p->image =
+		p->image_dim ? vfm_suballoc(a, (int64_t)p->n * p->image_len * p->image_dim, sizeof(*p->image)) : NULL;
 	p->text = vfm_suballoc(a, p->text_tokens * p->text_dim, sizeof(*p->text));
 	p->seg = vfm_suballoc(a, p->tokens, sizeof(*p->seg));
 	p->idx = vfm_suballoc(a, p->tokens, sizeof(*p->idx));

@@ -13,6 +13,9 @@
  *
  * One block of host memory holds all arrays, each 64-byte aligned.  The owner of the pack owns the block and calls
  * vfm_pack_alloc and vfm_pack_release.
+ *
+ * The condition of a sample (image to video) is [cond_channels, t, h, w] like its latents: for Wan 4 channels of the
+ * mask, 1 where a latent frame is given, then the latents of the given frames.  It gets no noise and has no loss.
  */
 #ifndef VFM_SPEC_PACK_H
 #define VFM_SPEC_PACK_H
@@ -24,11 +27,14 @@
 #include "spec/dtype.h"
 
 struct vfm_pack {
-	int n;                   /* samples */
-	int64_t tokens;          /* == cu_seqlens[n] */
-	int64_t text_tokens;     /* == cu_text[n]; 0 rows for a sample without text */
-	int32_t patch_dim;       /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
-	int32_t text_dim;        /* features of a text row */
+	int n;               /* samples */
+	int64_t tokens;      /* == cu_seqlens[n] */
+	int64_t text_tokens; /* == cu_text[n]; 0 rows for a sample without text */
+	int32_t patch_dim;   /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
+	int32_t text_dim;    /* features of a text row */
+	int32_t cond_dim;    /* features of a token's condition; 0: none */
+	/* features of an image row, of which every sample has image_len; 0: none */
+	int32_t image_dim, image_len;
 	enum vfm_dtype x0_dtype; /* of the latents: f32 or bf16 */
 
 	int64_t step, index; /* of a manifest: the global step, the pack within it; else 0 */
@@ -41,6 +47,8 @@ struct vfm_pack {
 	int32_t *cu_text;    /* [n+1] boundaries of the samples in the text rows */
 	/* [tokens, patch_dim] patchified latents (data/patch.h), feature order (c, pt, ph, pw); NULL: none */
 	void *x0;
+	void *cond;        /* [tokens, cond_dim] patchified conditions, as x0 and in its dtype; NULL: none */
+	float *image;      /* [n * image_len, image_dim] in the order of the samples; NULL: none */
 	float *text;       /* [text_tokens, text_dim] */
 	int32_t *seg;      /* [tokens] sample of the token */
 	int32_t *idx;      /* [tokens] token within its sample */
@@ -50,7 +58,8 @@ struct vfm_pack {
 	size_t bytes;
 };
 
-/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim, x0_dtype.
+/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim,
+ * cond_dim, image_dim, image_len, x0_dtype.
  * Reuses the block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the
  * other elements undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
 int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err);

@@ -47,7 +47,12 @@ static void add_tokens(struct list *l, const char *name, double width)
 
 static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows)
 {
-	return rows == VFM_ROWS_TOKENS ? p->q : rows == VFM_ROWS_TEXT ? p->c : p->n;
+	const double n[VFM_ROW_KINDS] = {[VFM_ROWS_TOKENS] = p->q,
+		[VFM_ROWS_TEXT] = p->c,
+		[VFM_ROWS_SAMPLES] = p->n,
+		[VFM_ROWS_SEGMENTS] = p->g};
+
+	return n[rows];
 }
 
 /* The output of a product with matrices [width, in]. */
@@ -110,6 +115,22 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 	add_product(l, "attention projection", VFM_ROWS_TOKENS, h, h, VFM_KEEP_PROJ);
 }
 
+/* Attention to the image rows, and its sum with that to the text.  A sample has image_len rows. */
+static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m)), rows = (double)m->image_len;
+	bool row = vfm_model_arch(m)->row_qk_norm;
+
+	add_product(l, "cross image kv", VFM_ROWS_SAMPLES, h, rows * 2 * kv, VFM_KEEP_QKV);
+	if (m->qk_norm) {
+		add_saved(l, "qk-norm statistics", VFM_ROWS_SAMPLES, rows * (row ? 1 : (double)m->kv_heads),
+			VFM_SAVED_F32, VFM_KEEP_REST);
+		add_saved(l, "normalised q or k", VFM_ROWS_SAMPLES, rows * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+	}
+	add_attention_output(l, m, l->p.q * rows);
+	add_tokens(l, "sum of cross-attentions", h);
+}
+
 /* The block adds the projection without a gate, so the backward does not read it. */
 static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 {
@@ -124,6 +145,8 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false);
 	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false);
 	add_attention_output(l, m, l->p.X);
+	if (m->image_dim)
+		add_image_attention(l, m);
 	add_product(l, "cross projection", VFM_ROWS_TOKENS, h, h, VFM_KEEP_PROJ)->unread = true;
 }
 
@@ -183,9 +206,9 @@ static void add_modulation(struct list *l, const struct vfm_model_spec *m)
 	double h = (double)m->hidden;
 
 	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX)
-		add_saved(l, "low-rank modulation", VFM_ROWS_SAMPLES, (double)m->adaln_lora, VFM_SAVED_COMPUTE,
+		add_saved(l, "low-rank modulation", VFM_ROWS_SEGMENTS, (double)m->adaln_lora, VFM_SAVED_COMPUTE,
 			VFM_KEEP_MODULATION);
-	add_saved(l, "modulation", VFM_ROWS_SAMPLES, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
+	add_saved(l, "modulation", VFM_ROWS_SEGMENTS, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
 }
 
 int vfm_block_saved(

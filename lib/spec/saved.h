@@ -47,7 +47,7 @@ unsigned vfm_recompute_keeps(enum vfm_recompute mode); /* returns a set of enum 
  * keep all.  blocks 0: all blocks recompute. */
 void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mode, int64_t blocks, unsigned offload);
 
-enum vfm_saved_rows { VFM_ROWS_TOKENS, VFM_ROWS_TEXT, VFM_ROWS_SAMPLES, VFM_ROW_KINDS };
+enum vfm_saved_rows { VFM_ROWS_TOKENS, VFM_ROWS_TEXT, VFM_ROWS_SAMPLES, VFM_ROWS_SEGMENTS, VFM_ROW_KINDS };
 enum vfm_saved_dtype { VFM_SAVED_COMPUTE, VFM_SAVED_RESIDUAL, VFM_SAVED_F32 };
 
 struct vfm_saved {
@@ -69,7 +69,7 @@ int vfm_block_saved(
 struct vfm_saved_how {
 	unsigned keep;                  /* a set of enum vfm_keep */
 	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
-	struct vfm_pack_sums pack;      /* q, c and n are its rows: tokens, text, samples */
+	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
 };
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);

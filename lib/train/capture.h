@@ -35,7 +35,8 @@ void vfm_capture_free(struct vfm_capture *c);
 
 /* What the kernels of a pack depend on. */
 struct vfm_capture_shape {
-	int64_t tokens, samples, text, longest, longest_text; /* rows of this rank; of the longest sample and text */
+	/* rows of this rank, segments, text rows; rows of the longest segment and text */
+	int64_t tokens, segments, text, longest, longest_text;
 };
 
 /* Returns whether the caller should capture the next pack.  Must be called once per pack: it counts the eager packs. */

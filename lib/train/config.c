@@ -40,8 +40,12 @@ static const struct vfm_key data_keys[] = {
 	{"diffusion.t_std", VFM_KEY_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL,
 		"flow: standard deviation of logit(t)"},
 	{"diffusion.shift", VFM_KEY_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
+	{"diffusion.t_min", VFM_KEY_NUM, OFF(diffusion.t_min), 0, 1, NULL, NULL, "flow: smallest t after the shift"},
+	{"diffusion.t_max", VFM_KEY_NUM, OFF(diffusion.t_max), 0, 1, NULL, NULL, "flow: largest t after the shift"},
 	{"diffusion.text_drop", VFM_KEY_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
 		"probability that a sample's text is dropped"},
+	{"diffusion.image_cond", VFM_KEY_NUM, OFF(diffusion.image_cond), 0, 1, NULL, NULL,
+		"flow: probability that the first latent frame of a video is given (image to video)"},
 	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
 	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
@@ -468,6 +472,7 @@ int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err 
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 {
 	TRY(vfm_model_check(&c->model, err));
+	TRY(vfm_diffusion_check(&c->diffusion, err));
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
 		c->diffusion.text_drop = 0; /* the model has no text input */
 	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)

@@ -2,53 +2,67 @@
 
 #include <stdlib.h>
 
-/* Random draws of the step for its samples, on the host. */
+/* Random draws of the step, on the host. */
 struct drawn {
-	float *t_cond, *coef, *w; /* [n], [n,4], [n] */
-	bool *drop;               /* [n] */
+	struct vfm_draw *draw;    /* [n] of the samples */
+	bool *drop, *given;       /* [n] */
+	float *t_cond, *coef, *w; /* [G], [G,4], [G] of the segments */
 };
 
 static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
 {
 	size_t n = (size_t)p->n;
 
-	d->t_cond = vfm_calloc(n, 6 * sizeof(float));
-	d->coef = d->t_cond + n;
-	d->w = d->t_cond + 5 * n;
-	d->drop = vfm_calloc(n, sizeof(bool));
+	*d = (struct drawn){.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop = vfm_calloc(2 * n + 1, sizeof(bool))};
+	d->given = d->drop + n;
 	for (size_t i = 0; i < n; i++) {
-		struct vfm_draw r =
+		d->draw[i] =
 			vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, p->id[i]);
-
-		d->t_cond[i] = r.t_cond;
-		for (int j = 0; j < 4; j++)
-			d->coef[4 * i + (size_t)j] = r.coef[j];
-		d->w[i] = 1.0f / (float)p->step_tokens;
-		d->drop[i] = r.drop;
+		d->drop[i] = d->draw[i].drop;
+		d->given[i] = d->draw[i].given && p->grid[i][0] > 1;
 	}
 }
 
-/* Uploads the latents of this rank's rows, one copy per run of consecutive rows. */
-static int upload_latents(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
+static void release_drawn(struct drawn *d)
 {
-	const int32_t *rows = vfm_model_in_rows(&u->in);
-	size_t row = (size_t)p->patch_dim * vfm_dtype_size(p->x0_dtype);
+	free(d->draw);
+	free(d->drop);
+	free(d->t_cond);
+}
 
-	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
-		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
-			;
-		TRY(vfm_dev_upload(u->stream, (char *)u->x0.data + (size_t)i * row,
-			(const char *)p->x0 + (size_t)rows[i] * row, (size_t)n * row, err));
+/* Computes times, coefficients and weights of the segments. */
+static void divide_draws(struct drawn *d, const struct vfm_model_in *in, const struct vfm_pack *p)
+{
+	const size_t n = (size_t)in->segs.n;
+
+	d->t_cond = vfm_calloc(n + 1, 6 * sizeof(float));
+	d->coef = d->t_cond + n;
+	d->w = d->t_cond + 5 * n;
+	for (size_t g = 0; g < n; g++) {
+		int i = in->seg_sample[g];
+		struct vfm_draw r = in->seg_given[g] ? vfm_diffusion_given() : d->draw[i];
+
+		d->t_cond[g] = r.t_cond;
+		for (int j = 0; j < 4; j++)
+			d->coef[4 * g + (size_t)j] = r.coef[j];
+		if (!in->seg_given[g])
+			d->w[g] = vfm_micro_weight(p, i, d->given[i]);
 	}
-	return 0;
+}
+
+float vfm_micro_weight(const struct vfm_pack *p, int i, bool given)
+{
+	float w = 1.0f / (float)p->step_tokens;
+
+	return given ? w * (float)p->grid[i][0] / (float)(p->grid[i][0] - 1) : w;
 }
 
 static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_suballoc *a)
 {
 	u->x0 = vfm_sub_t2(a, p->x0_dtype, u->in.tok.rows, p->patch_dim);
 	u->target = vfm_sub_t2(a, VFM_F32, u->in.tok.rows, p->patch_dim);
-	u->coef = vfm_sub_t2(a, VFM_F32, p->n, 4);
-	u->w = vfm_sub_t1(a, VFM_F32, p->n);
+	u->coef = vfm_sub_t2(a, VFM_F32, u->in.segs.n, 4);
+	u->w = vfm_sub_t1(a, VFM_F32, u->in.segs.n);
 }
 
 static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
@@ -61,16 +75,19 @@ static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const stru
 	if (!u->mem)
 		return VFM_EENV;
 	place_ends(u, p, &(struct vfm_suballoc){.base = u->mem});
-	TRY(upload_latents(u, p, err));
+	TRY(vfm_model_in_upload(&u->in, &u->x0, p->x0, err));
 	TRY(vfm_dev_upload(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
 	return vfm_dev_upload(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
 }
 
-static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p,
-	const struct drawn *d, struct vfm_err *err)
+static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p, struct drawn *d,
+	struct vfm_err *err)
 {
-	TRY(vfm_model_in_make(&u->in, u->stream, o->mesh, &o->config->model, p, d->drop,
-		(enum vfm_dtype)o->config->train.dtype, err));
+	const struct vfm_model_conds conds = {d->drop, d->given};
+
+	TRY(vfm_model_in_make(
+		&u->in, u->stream, o->mesh, &o->config->model, p, &conds, (enum vfm_dtype)o->config->train.dtype, err));
+	divide_draws(d, &u->in, p);
 	TRY(vfm_dev_upload(u->stream, u->in.t_cond.data, d->t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (!o->ends)
 		return 0;
@@ -81,7 +98,7 @@ static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, con
 		.id = u->in.id,
 		.idx = u->in.idx,
 		.coef = u->coef,
-		.seqs = &u->in.seqs,
+		.seqs = &u->in.segs,
 		.input = u->in.x,
 		.target = u->target};
 	return 0;
@@ -98,8 +115,7 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
 		TRY(vfm_upload_begin(o->upload, err));
 	draw_samples(&d, o, p);
 	rc = upload_micro(u, o, p, &d, err);
-	free(d.t_cond);
-	free(d.drop);
+	release_drawn(&d);
 	if (!o->upload)
 		return rc < 0 ? rc : vfm_micro_ready(u, err);
 	ended = vfm_upload_end(o->upload, &u->uploaded, rc < 0 ? NULL : err);

@@ -13,8 +13,11 @@ struct vfm_micro {
 	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
 	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
-	struct vfm_tensor coef;       /* [S,4] f32 */
-	struct vfm_tensor w;          /* [S] f32: weight of a token's loss, 1 / tokens of the global step */
+	struct vfm_tensor coef;       /* [G,4] f32: by segments (model/input.h) */
+	/* [G] f32: weight of a token's loss, 1 / tokens of the global step.  A given frame has weight 0, and the other
+	 * tokens of its sample share its weight: so the weights of a global step always sum to 1, and those of a sample
+	 * are in proportion to its tokens. */
+	struct vfm_tensor w;
 	/* private */
 	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */
 	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
@@ -36,5 +39,7 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
  * other ops read u; no-op the second time. */
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
+/* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is. */
+float vfm_micro_weight(const struct vfm_pack *p, int i, bool given);
 
 #endif

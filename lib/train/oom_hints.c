@@ -26,6 +26,7 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	s.pack.q = (double)a->rows[VFM_ROWS_TOKENS] * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
 	s.pack.c = (double)a->rows[VFM_ROWS_TEXT] * flight / m->size[VFM_AX_TP];
 	s.pack.n = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
+	s.pack.g = (double)a->rows[VFM_ROWS_SEGMENTS] * flight;
 	if (!(vfm_recompute_keeps((enum vfm_recompute)t->recompute) & VFM_KEEP_REST))
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
 	for (int i = 0; i < a->ps->n_trained; i++)

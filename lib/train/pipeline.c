@@ -300,12 +300,16 @@ static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
 	p->sums->samples += b->n;
 }
 
-/* Allocates the losses of a pack's samples. */
-static int alloc_sample_losses(struct vfm_pipeline *p, int64_t mb, int n, struct vfm_err *err)
+/* Allocates the losses of a pack's segments. */
+static int alloc_sample_losses(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
+	const struct vfm_model_in *in = &p->micro[mb]->in;
 	struct vfm_tensor *each = &p->loss->each[mb];
+	int32_t *sample = p->loss->sample[mb] = vfm_calloc((size_t)in->segs.n, sizeof(*sample));
 
-	*each = vfm_t1(NULL, VFM_F32, n);
+	for (int g = 0; g < in->segs.n; g++)
+		sample[g] = in->seg_given[g] ? ~in->seg_sample[g] : in->seg_sample[g];
+	*each = vfm_t1(NULL, VFM_F32, in->segs.n);
 	each->data = vfm_dev_alloc(p->stream, vfm_nbytes(each), "the losses of a pack's samples", err);
 	return each->data ? 0 : VFM_EENV;
 }
@@ -329,7 +333,7 @@ static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 	p->made++;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
 	if (rc == 0 && p->loss->each && b->n > 0 && vfm_model_is_last(p->model, chunks - 1))
-		rc = alloc_sample_losses(p, mb, b->n, err);
+		rc = alloc_sample_losses(p, mb, err);
 	p->micro[mb]->in.moe.loss = p->loss->sum;
 	p->src->release(p->src->ctx, b);
 	return rc;
@@ -460,7 +464,7 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 		vfm_g_mse(s->tape, s->out,
 			&(struct vfm_mse){.target = u->target,
 				.w = u->w,
-				.seqs = &u->in.seqs,
+				.seqs = &u->in.segs,
 				.loss = p->loss->sum,
 				.sample_loss = p->loss->each ? p->loss->each[a->mb] : (struct vfm_tensor){0}});
 	TRY(vfm_tape_status(s->tape, err));
@@ -578,7 +582,7 @@ static int capture_both(
 	TRY(micro_get(p, f->mb, err));
 	in = &p->micro[f->mb]->in;
 	shape = (struct vfm_capture_shape){
-		in->tok.rows, in->seqs.n, in->text_seqs.total, in->seqs.max_len, in->text_seqs.max_len};
+		in->tok.rows, in->segs.n, in->text_seqs.total, in->segs.max_len, in->text_seqs.max_len};
 	if (!vfm_capture_wanted(p->capture, &shape))
 		return 0;
 	*done = vfm_capture_run(p->capture, &(struct vfm_capture_work){enqueue_both, reset_both, &x});

@@ -14,19 +14,21 @@ static const double margin = 0.05;
 /* ---- what a step needs besides the blocks ---- */
 
 /* Inputs and targets of a pack, conditioning, positions and text.  `in->pack` is this
- * rank's share. */
+ * rank's share; of image rows, five arrays of the embedder in f32. */
 static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
 {
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m), size = (double)vfm_dtype_size(in->dtype);
 	double token = 2 * 4 * f + size * f + 4 * (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1) + 32;
-	double text = 4 * (double)m->text_dim + 3 * size * h, sample = 4 * (8 * h + 2 * a->n_mod * h);
+	double text = 4 * (double)m->text_dim + 3 * size * h, sample = 4 * (8 * h + 2 * a->n_mod * h), images;
 
 	if (m->pos != VFM_POS_ROPE)
 		token += 8 * h;
 	token += 3 * 4 * f; /* prediction, target and a gradient; the head is smaller than a running block */
-	return in->pack.q * token + in->pack.c * text + in->pack.n * sample;
+	token += 2 * 4 * (double)vfm_model_cond_dim(m); /* f32, and a copy behind the noisy input */
+	images = (double)m->image_len * (4 * (double)m->image_dim * 5 + 3 * size * h);
+	return in->pack.q * token + in->pack.c * text + in->pack.g * sample + (m->image_dim ? in->pack.n * images : 0);
 }
 
 static int count_blocks(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_load *load,
@@ -63,7 +65,7 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 		.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
 		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
-			all->n},
+			all->n, c->diffusion.image_cond > 0 ? 2 * all->g : all->g},
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;

@@ -469,7 +469,8 @@ static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struc
 				samples = s.packs[k].n_samples;
 	}
 	vfm_manifest_step_release(&s);
-	*p = (struct vfm_pack_sums){.q = n, .Q = n * n, .Qs = n * frame, .Qt = n * n / frame, .n = samples};
+	*p = (struct vfm_pack_sums){
+		.q = n, .Q = n * n, .Qs = n * frame, .Qt = n * n / frame, .n = samples, .g = samples};
 	p->c = samples * (double)r->c->model.text_len;
 	p->X = n * (double)r->c->model.text_len;
 	return rc;

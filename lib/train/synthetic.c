@@ -11,7 +11,12 @@ static void fill_normal(float *x, int64_t n, float std, struct vfm_rng rng)
 int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
 	uint64_t seed, struct vfm_err *err)
 {
-	*p = (struct vfm_pack){.n = n, .patch_dim = (int32_t)vfm_model_patch_dim(m), .text_dim = (int32_t)m->text_dim};
+	*p = (struct vfm_pack){.n = n,
+		.patch_dim = (int32_t)vfm_model_patch_dim(m),
+		.text_dim = (int32_t)m->text_dim,
+		.cond_dim = (int32_t)vfm_model_cond_dim(m),
+		.image_dim = (int32_t)m->image_dim,
+		.image_len = m->image_dim ? (int32_t)m->image_len : 0};
 	for (int i = 0; i < n; i++) {
 		p->tokens += (int64_t)s[i].grid[0] * s[i].grid[1] * s[i].grid[2];
 		p->text_tokens += s[i].text_len;
@@ -26,6 +31,14 @@ int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n,
 			vfm_rng_stream(seed, 0, s[i].id, VFM_RNG_TEST));
 		fill_normal(p->text + row * p->text_dim, (int64_t)s[i].text_len * p->text_dim, 1,
 			vfm_rng_stream(seed, 1, s[i].id, VFM_RNG_TEST));
+		if (p->cond)
+			fill_normal((float *)p->cond + token * p->cond_dim,
+				(p->cu_seqlens[i + 1] - token) * p->cond_dim, 0.5f,
+				vfm_rng_stream(seed, 2, s[i].id, VFM_RNG_TEST));
+		if (p->image)
+			fill_normal(p->image + (int64_t)i * p->image_len * p->image_dim,
+				(int64_t)p->image_len * p->image_dim, 1,
+				vfm_rng_stream(seed, 3, s[i].id, VFM_RNG_TEST));
 	}
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* synthetic.h - synthetic packs: normally distributed latents and texts of given sizes, for benchmarks and tests
- * without a data set.
+/* synthetic.h - synthetic packs: normally distributed latents, texts, conditions and image rows of given sizes, for
+ * benchmarks and tests without a data set.
  */
 #ifndef VFM_TRAIN_SYNTHETIC_H
 #define VFM_TRAIN_SYNTHETIC_H

@@ -25,7 +25,8 @@ struct unread {
 	double bubble_s, comm_s, host_s; /* measured on the host */
 	int64_t from, to;                /* range of its stalls (dev/stall.h) */
 	int64_t step, n_packs;
-	struct vfm_tensor *each; /* [n_packs] device: losses of the samples; without data on other stages */
+	struct vfm_tensor *each; /* [n_packs] device: losses of the segments; without data on other stages */
+	int32_t **sample;        /* [n_packs] their samples (train/pipeline.h) */
 };
 
 struct vfm_trainer {
@@ -63,10 +64,14 @@ static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
 
 static void release_sample_losses(struct vfm_trainer *tr, struct unread *u)
 {
-	for (int64_t i = 0; i < u->n_packs; i++)
+	for (int64_t i = 0; i < u->n_packs; i++) {
 		vfm_dev_free(tr->stream, u->each[i].data, vfm_nbytes(&u->each[i]));
+		free(u->sample[i]);
+	}
 	free(u->each);
+	free(u->sample);
 	u->each = NULL;
+	u->sample = NULL;
 	u->n_packs = 0;
 }
 
@@ -277,6 +282,8 @@ static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 		s->oom_hints->rows[VFM_ROWS_TOKENS] = (*p)->tokens;
 		s->oom_hints->rows[VFM_ROWS_TEXT] = (*p)->text_tokens;
 		s->oom_hints->rows[VFM_ROWS_SAMPLES] = (*p)->n;
+		s->oom_hints->rows[VFM_ROWS_SEGMENTS] =
+			s->oom_hints->c->diffusion.image_cond > 0 ? 2 * (*p)->n : (*p)->n;
 	}
 	return 0;
 }
@@ -325,6 +332,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	u->step = step;
 	u->n_packs = n_packs;
 	losses.each = u->each = vfm_calloc((size_t)n_packs + 1, sizeof(*u->each));
+	losses.sample = u->sample = vfm_calloc((size_t)n_packs + 1, sizeof(*u->sample));
 	u->from = vfm_stalls_mark(tr->stalls);
 	tr->oom_hints.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
@@ -394,21 +402,39 @@ bool vfm_step_is_finite(const struct vfm_step_stats *s)
 	return isfinite(s->loss) && isfinite(s->grad_norm);
 }
 
+/* Sums the losses of segments to those of samples, in place.  A given frame has no loss, but its value counts if it is
+ * not finite.  Returns the number of samples. */
+static int sum_segments(float *loss, const int32_t *sample, int64_t n)
+{
+	int last = -1;
+
+	for (int64_t g = 0; g < n; g++) {
+		int i = sample[g] < 0 ? ~sample[g] : sample[g];
+		float x = sample[g] < 0 && isfinite(loss[g]) ? 0 : loss[g];
+
+		loss[i] = i > last ? x : loss[i] + x;
+		last = i;
+	}
+	return last + 1;
+}
+
 int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
-	const struct vfm_tensor *x = NULL;
+	const struct unread *u = NULL;
+	const struct vfm_tensor *x;
 
 	*loss = NULL;
 	for (int i = 0; i < VFM_TRAINER_UNREAD; i++)
 		if (tr->unread[i].step == step && pack < tr->unread[i].n_packs)
-			x = &tr->unread[i].each[pack];
+			u = &tr->unread[i];
+	x = u ? &u->each[pack] : NULL;
 	if (!x || !vfm_has(x))
 		return 0;
 	*loss = vfm_calloc((size_t)vfm_numel(x), sizeof(**loss));
 	TRY(t->to_host(tr->stream, *loss, x->data, vfm_nbytes(x), err));
 	TRY(t->stream_sync(tr->stream, err));
-	return (int)vfm_numel(x);
+	return sum_segments(*loss, u->sample[pack], vfm_numel(x));
 }
 
 static int next_in_array(void *ctx, struct vfm_pack **p, struct vfm_err *err)

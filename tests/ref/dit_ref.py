@@ -8,6 +8,7 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   moviegen    RMS norms, SwiGLU, no biases in attention and MLP, grouped queries, learned tables of positions (Config.arch)
   stdit       attention within each frame, then along time at each place, then over all, then as variant A
   wan         variant A with the modulation of pixart, norms of q and k over all heads, an MLP for the text, a table in the head
+  image rows  (Config.image_dim) embedded by two norms and an MLP; each cross-attention adds attention to them
   pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
   moe         variant A with experts in the place of the MLP
 
@@ -17,7 +18,10 @@ A pack is a row of T tokens of S samples:
   text [C,E]        text rows of all samples; cu_text [S+1]: their boundaries
   coef [S,4]        a, b, c, e: input = a x0 + b n, target = c x0 + e n
   t_cond [S]        what the timestep embedding sees (flow: t; EDM: ln(sigma)/4), times 1000
-  w [S]             loss weight of a token: 1 / tokens of the step
+  w [S]             loss weight of a token: 1 / tokens of the step; of a sample with a given frame, times t / (t - 1)
+  cond [T,G]        optional: features behind those of the input
+  image [S*L,I]     optional: L image rows of each sample
+  given [S]         optional: 1 where the first latent frame is given: its input is x0, its time 0, and it has no loss
   ids [S]           the ids of the samples: they name their noise
 """
 import dataclasses
@@ -50,6 +54,9 @@ class Config:
     moe_router: str = "expert_choice"  # | token_choice
     moe_capacity: float = 0.0
     moe_aux: float = 0.0
+    cond_features: int = 0      # of a token's condition
+    image_dim: int = 0          # features of an image row; 0: none
+    image_len: int = 0          # image rows of a sample
 
     @staticmethod
     def of(d):
@@ -81,16 +88,25 @@ def parameter_shapes(cfg):
             linear(name + ".q", d, d, bias)
             linear(name + ".kv", d, 2 * kv, bias)
         head_norms(name)
+        if cfg.image_dim and not fused:
+            linear(name + ".kv_img", d, 2 * kv, bias)
+            if cfg.qk_norm:
+                shapes[name + ".kn_img.weight"] = (kv if cfg.arch == "wan" else d // cfg.heads,)
         linear(name + ".proj", d, d, bias)
 
     llama, mods = cfg.arch == "moviegen", 12 if cfg.arch == "stdit" else 6
-    linear("patch", cfg.features, d)
+    linear("patch", cfg.features + cfg.cond_features, d)
     linear("t_mlp.0", 256, d)
     linear("t_mlp.2", d, d)
     if cfg.cross_attention or cfg.pooled_text:
         linear("ctx_mlp.0" if cfg.arch == "wan" else "ctx_proj", cfg.text_dim, d)
         if cfg.arch == "wan":
             linear("ctx_mlp.2", d, d)
+    if cfg.image_dim:
+        shapes["img_mlp.0.weight"] = shapes["img_mlp.0.bias"] = (cfg.image_dim,)
+        linear("img_mlp.1", cfg.image_dim, cfg.image_dim)
+        linear("img_mlp.3", cfg.image_dim, d)
+        shapes["img_mlp.4.weight"] = shapes["img_mlp.4.bias"] = (d,)
     if cfg.adaln_lora_rank or cfg.arch in ("pixart", "wan"):
         linear("ada_shared", d, mods * d)
     if cfg.pos == "learned":
@@ -239,12 +255,17 @@ def self_attention(cfg, p, name, x, angles, groups=None):
     return linear(p, name + ".proj", y)
 
 
-def cross_attention(cfg, p, name, x, text):
+def cross_attention(cfg, p, name, x, context):
+    text, image = context
     (q,) = heads_of(linear(p, name + ".q", x), cfg, 1)
     k, v = heads_of(linear(p, name + ".kv", text), cfg, 2)
     if cfg.qk_norm:
         q, k = qk_norm(cfg, q, p[name + ".qn.weight"]), qk_norm(cfg, k, p[name + ".kn.weight"])
-    return linear(p, name + ".proj", attention(q, k, v))
+    y = attention(q, k, v)
+    if image is not None:
+        k, v = heads_of(linear(p, name + ".kv_img", image), cfg, 2)
+        y = y + attention(q, qk_norm(cfg, k, p[name + ".kn_img.weight"]) if cfg.qk_norm else k, v)
+    return linear(p, name + ".proj", y)
 
 
 def modulation(cfg, p, name, c, n):
@@ -252,7 +273,7 @@ def modulation(cfg, p, name, c, n):
         mod = linear(p, "ada_shared", silu(c)) + linear(p, name + "ada_b", linear(p, name + "ada_a", silu(c)))
     else:
         mod = linear(p, name + "ada", silu(c))
-    return mod.chunk(n)
+    return mod.chunk(n, -1)
 
 
 def dit_cross(cfg, p, name, x, text):
@@ -300,8 +321,8 @@ def stdit_block(cfg, p, name, x, c, text, angles, grid):
 
 
 def pixart_block(cfg, p, name, x, c, text, angles, grid):
-    mods = linear(p, "ada_shared", silu(c)).reshape(6, -1) + p[name + "scale_shift_table"]
-    shift1, scale1, gate1, shift2, scale2, gate2 = mods
+    mods = linear(p, "ada_shared", silu(c)).unflatten(-1, (6, -1)) + p[name + "scale_shift_table"]
+    shift1, scale1, gate1, shift2, scale2, gate2 = mods.unbind(-2)
     x = x + gate1 * self_attention(cfg, p, name + "attn", layer_norm(x) * (1 + scale1) + shift1, angles)
     if cfg.arch == "wan":
         x = dit_cross(cfg, p, name, x, text)
@@ -353,15 +374,28 @@ def embed_text(cfg, p, text):
     return linear(p, "ctx_proj", text)
 
 
-def forward_sample(cfg, p, x, grid, text, t_cond):
-    """x [N,F], text [L,E], t_cond a number -> prediction [N,F], the auxiliary loss of the sample."""
+def embed_image(p, rows):
+    x = linear(p, "img_mlp.1", layer_norm(rows, 1e-5) * p["img_mlp.0.weight"] + p["img_mlp.0.bias"])
+    x = linear(p, "img_mlp.3", 0.5 * x * (1 + torch.erf(x / math.sqrt(2))))
+    return layer_norm(x, 1e-5) * p["img_mlp.4.weight"] + p["img_mlp.4.bias"]
+
+
+def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=False):
+    """x [N, F + features of the condition], text [L,E], t_cond a number, image [L,I] -> prediction [N,F], the auxiliary
+    loss of the sample.  given: the first frame has time 0."""
     angles = rope_angles(grid, cfg.hidden // cfg.heads)
     c = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype))))
     if cfg.pooled_text:
         mean = text.mean(0) if text.shape[0] else torch.zeros(cfg.text_dim, dtype=x.dtype)
         c = c + embed_text(cfg, p, mean)
     if cfg.cross_attention:
-        text = embed_text(cfg, p, text)
+        text = embed_text(cfg, p, text), None if image is None else embed_image(p, image)
+    if given:  # a modulation per token
+        zero = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(0 * t_cond, x.dtype))))
+        if cfg.pooled_text:
+            zero = zero + embed_text(cfg, p, mean)
+        area = int(grid[1]) * int(grid[2])
+        c = torch.cat([zero.expand(area, -1), c.expand(x.shape[0] - area, -1)])
     h, aux = linear(p, "patch", x), 0.0
     if cfg.pos in ("sincos", "both"):
         h = h + sincos_embedding(grid, cfg.hidden).to(x.dtype)
@@ -371,7 +405,7 @@ def forward_sample(cfg, p, x, grid, text, t_cond):
     if cfg.arch == "wan":
         shift, scale = p["head_shift"] + c, p["head_scale"] + c
     else:
-        shift, scale = linear(p, "ada", silu(c)).chunk(2)
+        shift, scale = linear(p, "ada", silu(c)).chunk(2, -1)
     norm = rms_norm(h, torch.ones((), dtype=x.dtype)) if cfg.arch == "moviegen" else layer_norm(h)
     return linear(p, "out", norm * (1 + scale) + shift), aux
 
@@ -389,9 +423,17 @@ def pack_loss(cfg, p, pack, noise, dtype):
         words = slice(int(pack["cu_text"][s]), int(pack["cu_text"][s + 1]))
         assert rows.stop - rows.start == int(np.prod(pack["grids"][s])), "grid and cu disagree"
         a, b, c, e = coef[s]
-        pred, aux = forward_sample(cfg, p, a * x0[rows] + b * n[rows], pack["grids"][s], text[words], t_cond[s])
+        x, grid, image = a * x0[rows] + b * n[rows], pack["grids"][s], None
+        given = bool(pack["given"][s]) if "given" in pack else False
+        clean = int(grid[1]) * int(grid[2]) if given else 0
+        x = torch.cat([x0[rows][:clean], x[clean:]])
+        if cfg.cond_features:
+            x = torch.cat([x, tensor(pack["cond"][rows])], 1)
+        if cfg.image_dim:
+            image = tensor(pack["image"][s * cfg.image_len:(s + 1) * cfg.image_len])
+        pred, aux = forward_sample(cfg, p, x, grid, text[words], t_cond[s], image, given)
         target = c * x0[rows] + e * n[rows]
-        loss = loss + w[s] * (((pred - target) ** 2).mean(1).sum() + len(pred) * aux)
+        loss = loss + w[s] * (((pred - target) ** 2).mean(1)[clean:].sum() + len(pred) * aux)
         preds.append(pred)
     return loss, torch.cat(preds)
 

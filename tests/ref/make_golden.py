@@ -39,6 +39,8 @@ GOLDEN = {
     "stdit-edm": (dict(A, arch="stdit", ffn=96), "edm"),
     "pixart-flow": (dict(A, arch="pixart", heads=3, ffn=96, pos="sincos"), "flow"),
     "wan-flow": (dict(A, arch="wan", heads=3, ffn=96), "flow"),
+    "wan-i2v-flow": (dict(A, arch="wan", heads=3, ffn=96, cond_features=20, image_dim=24, image_len=7), "flow"),
+    "wan-ti2v-flow": (dict(A, arch="wan", heads=3, ffn=96, pooled_text=True), "flow, first frames given"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -50,7 +52,7 @@ PACKS = [([(1, 4, 4), (2, 4, 2), (3, 2, 2)], [5, 1, 3], [11, 12, BIG_ID]), ([(2,
 
 def init_rule(name, shape):
     """mean, std of a parameter's initial normals; powers of two, generic and nowhere zero."""
-    if name.endswith(("n.weight", "ln_c.weight")):
+    if name.endswith(("n.weight", "kn_img.weight", "ln_c.weight", "img_mlp.0.weight", "img_mlp.4.weight")):
         return 1.0, 0.125
     if len(shape) == 1:
         return 0.0, 0.0625
@@ -75,23 +77,38 @@ def make_packs(cfg, kind):
         for i in range(len(grids)):
             k = (i + 1 + 3 * number) * 151  # 1000 t_cond and 4 t_cond are exact in float32
             # flow: t = k / 1024; EDM: c_noise = ln(sigma) / 4 within -0.4 .. 0.35
-            c, t = ref.flow_coef(k / 1024) if kind == "flow" else ref.edm_coef(math.exp(4 * (k - 512) / 1024))
+            c, t = ref.flow_coef(k / 1024) if kind.startswith("flow") else ref.edm_coef(math.exp(4 * (k - 512) / 1024))
             coef.append(c)
             t_cond.append(t)
         words = sum(lengths)
+        optional, w = {}, np.full(len(grids), 1 / tokens)
+        if cfg.cond_features:
+            optional["cond"] = philox.normal(SEED, number, 3, philox.TEST, sum(counts) * cfg.cond_features).reshape(-1, cfg.cond_features)
+        if cfg.image_dim:
+            rows = len(grids) * cfg.image_len
+            optional["image"] = philox.normal(SEED, number, 4, philox.TEST, rows * cfg.image_dim).reshape(-1, cfg.image_dim)
+        if "given" in kind:  # of the second and third sample of the first pack
+            optional["given"] = np.array([number == 0 and i > 0 for i in range(len(grids))], np.int32)
+            w *= [g[0] / (g[0] - 1) if given else 1 for g, given in zip(grids, optional["given"])]
         packs.append({
+            **optional,
             "x0": philox.normal(SEED, number, 1, philox.TEST, sum(counts) * cfg.features).reshape(-1, cfg.features),
             "text": philox.normal(SEED, number, 2, philox.TEST, words * cfg.text_dim).reshape(-1, cfg.text_dim),
             "cu": np.cumsum([0] + counts).astype(np.int32), "cu_text": np.cumsum([0] + lengths).astype(np.int32),
             "grids": np.array(grids, np.int32), "ids": np.array(ids, np.uint64).view(np.int64),
             "coef": np.array(coef, np.float32), "t_cond": np.array(t_cond, np.float32),
-            "w": np.full(len(grids), 1 / tokens, np.float32)})
+            "w": w.astype(np.float32)})
     return packs
 
 
 def sampled(array):
     flat = np.asarray(array, np.float64).astype(np.float32).reshape(-1)
     return flat[::STRIDE] if flat.size > WHOLE else flat
+
+
+def config_json(cfg):
+    optional = ("cond_features", "image_dim", "image_len")
+    return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": 16, "patch": [1, 2, 2]}
 
 
 def number(x):
@@ -116,7 +133,7 @@ def compute(name, dtype=torch.float64):
         stats[key] = {"shape": list(w.shape), "mean": init_rule(key, w.shape)[0], "std": init_rule(key, w.shape)[1],
                       "grad_norm": number(float(grads[key].double().norm())),
                       "final_norm": number(float(final[key].double().norm()))}
-    info = {"name": name, "config": dict(vars(cfg), channels=16, patch=[1, 2, 2]), "kind": kind, "seed": SEED,
+    info = {"name": name, "config": config_json(cfg), "kind": kind, "seed": SEED,
             "packs": len(packs), "stride": STRIDE, "whole": WHOLE, "train": dict(OPT, lr=[number(x) for x in OPT["lr"]]),
             "losses": [number(x) for x in losses], "grad_norms": [number(x) for x in norms], "parameters": stats}
     return out, info

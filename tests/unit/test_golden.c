@@ -19,7 +19,7 @@
 #include "train/device.h"
 #include "train/optim.h"
 
-enum { PACKS = 2, STEPS = 20, MAX_GOLDENS = 64 };
+enum { PACKS = 2, STEPS = 20, MAX_GOLDENS = 64, MAX_SEGS = 16 };
 
 struct golden {
 	json_t *j;
@@ -32,6 +32,7 @@ struct golden {
 struct gpack {
 	struct vfm_pack p;
 	float *coef, *w, *t_cond, *pred;
+	bool given[8];
 };
 
 /* How a model computes, and how far from the reference it may be (relative errors). */
@@ -123,8 +124,40 @@ static void golden_open(struct golden *g, const char *name)
 	g->m.shared_experts = json_integer_value(json_object_get(c, "shared_experts"));
 	g->m.moe_router = !strcmp(json_string_value(json_object_get(c, "moe_router")), "token_choice");
 	g->m.moe_capacity = json_number_value(json_object_get(c, "moe_capacity"));
+	g->m.cond_channels = json_integer_value(json_object_get(c, "cond_features")) / 4;
+	g->m.image_dim = json_integer_value(json_object_get(c, "image_dim"));
+	if (g->m.image_dim)
+		g->m.image_len = json_integer_value(json_object_get(c, "image_len"));
 	g->m.moe_aux = json_number_value(json_object_get(c, "moe_aux"));
 	OK(vfm_model_check(&g->m, &err));
+}
+
+/* Reads the arrays of a pack that not every golden has. */
+static void load_conditions(struct golden *g, int k, struct gpack *q)
+{
+	struct vfm_pack *p = &q->p;
+	char name[64];
+
+	if (p->cond_dim) {
+		float *cond = read_all(g, VFM_F32, "pack.%d.cond", k);
+
+		memcpy(p->cond, cond, (size_t)(p->tokens * p->cond_dim) * sizeof(*cond));
+		free(cond);
+	}
+	if (p->image_dim) {
+		float *image = read_all(g, VFM_F32, "pack.%d.image", k);
+
+		memcpy(p->image, image, (size_t)p->n * (size_t)(p->image_len * p->image_dim) * sizeof(*image));
+		free(image);
+	}
+	snprintf(name, sizeof(name), "pack.%d.given", k);
+	if (vfm_ckpt_find(g->c, name)) {
+		int32_t *given = read_all(g, VFM_I32, "%s", name);
+
+		for (int i = 0; i < p->n; i++)
+			q->given[i] = given[i];
+		free(given);
+	}
 }
 
 static void pack_load(struct golden *g, int k, struct gpack *q)
@@ -145,6 +178,9 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	*p = (struct vfm_pack){.n = (int)vfm_ckpt_find(g->c, name)->numel,
 		.patch_dim = (int32_t)vfm_model_patch_dim(&g->m),
 		.text_dim = (int32_t)g->m.text_dim,
+		.cond_dim = (int32_t)vfm_model_cond_dim(&g->m),
+		.image_dim = (int32_t)g->m.image_dim,
+		.image_len = (int32_t)g->m.image_len,
 		.step_tokens = llround(1 / (double)q->w[0])};
 	p->tokens = cu[p->n];
 	p->text_tokens = cu_text[p->n];
@@ -156,6 +192,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	}
 	memcpy(p->x0, x0, (size_t)(p->tokens * p->patch_dim) * sizeof(*x0));
 	memcpy(p->text, text, (size_t)(p->text_tokens * p->text_dim) * sizeof(*text));
+	load_conditions(g, k, q);
 	for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
 		free(read[i]);
 }
@@ -239,18 +276,28 @@ static void run_pack(
 	int64_t F = vfm_model_patch_dim(&g->m);
 	struct vfm_diffuse noise = {.seed = g->seed, .step = (uint64_t)step};
 	struct vfm_mse mse = {.loss = m->loss};
+	float coef[4 * MAX_SEGS], w[MAX_SEGS];
 	struct vfm_tensor target = vfm_t2(
 		vfm_dev_alloc(m->d.stream, (size_t)(q->p.tokens * F) * 4, "target", &err), VFM_F32, q->p.tokens, F);
 	struct vfm_var *out;
 
-	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p, NULL, m->ps.dtype, &err));
+	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p,
+		&(struct vfm_model_conds){.given_frame = q->given}, m->ps.dtype, &err));
 	in.moe.loss = m->loss;
-	memcpy(in.t_cond.data, q->t_cond, (size_t)q->p.n * 4);
+	assert_true(in.segs.n <= MAX_SEGS);
+	for (int s = 0; s < in.segs.n; s++) {
+		int i = in.seg_sample[s];
+
+		((float *)in.t_cond.data)[s] = in.seg_given[s] ? 0 : q->t_cond[i];
+		w[s] = in.seg_given[s] ? 0 : q->w[i];
+		memcpy(coef + 4 * s, in.seg_given[s] ? (const float[]){1, 0, 0, 0} : q->coef + 4 * i,
+			4 * sizeof(*coef));
+	}
 	noise.x0 = vfm_t2(q->p.x0, VFM_F32, q->p.tokens, F);
 	noise.id = in.id;
 	noise.idx = in.idx;
-	noise.coef = vfm_t2(q->coef, VFM_F32, q->p.n, 4);
-	noise.seqs = &in.seqs;
+	noise.coef = vfm_t2(coef, VFM_F32, in.segs.n, 4);
+	noise.seqs = &in.segs;
 	noise.input = in.x;
 	noise.target = target;
 	OK(vfm_op_diffuse(m->d.stream, &noise, &err));
@@ -269,8 +316,8 @@ static void run_pack(
 			fail_msg("prediction: relative error %g", e / scale);
 	}
 	mse.target = target;
-	mse.w = vfm_t1(q->w, VFM_F32, q->p.n);
-	mse.seqs = &in.seqs;
+	mse.w = vfm_t1(w, VFM_F32, in.segs.n);
+	mse.seqs = &in.segs;
 	OK(vfm_g_mse(m->tape, out, &mse));
 	OK(vfm_tape_backward(m->tape, &err));
 	vfm_tape_reset(m->tape);

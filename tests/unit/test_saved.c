@@ -196,6 +196,13 @@ static void test_variants(void **state)
 	compare("dit with adaln_lora", &c);
 	c.model.qk_norm = false;
 	compare("dit without rotation and norm of q and k", &c);
+	configure(&c, "wan", VFM_BF16, VFM_BF16);
+	c.model.cond_channels = 5;
+	c.model.image_dim = 40;
+	c.model.image_len = 9;
+	compare("wan with image rows", &c);
+	c.model.qk_norm = false;
+	compare("wan with image rows, without norm of q and k", &c);
 	for (int shared = 0; shared < 3; shared++) {
 		configure(&c, "moe", VFM_BF16, VFM_BF16);
 		c.model.shared_experts = shared;

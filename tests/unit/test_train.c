@@ -104,6 +104,8 @@ static void test_config_errors(void **state)
 		{"model.preset=dit-9b", "model.preset: unknown model 'dit-9b'"},
 		{"diffusion.kind=ddpm", "diffusion.kind: expected one of edm, flow, got 'ddpm'"},
 		{"diffusion.kind=1", "diffusion.kind: expected one of edm, flow"},
+		{"diffusion.image_cond=2", "diffusion.image_cond: expected 0 to 1, got 2"},
+		{"model.image_len=0", "model.image_len: expected 1 to 65536, got 0"},
 		{"train.lr=null", "train.lr: expected a number, got null"},
 		{"train.lr=-1", "train.lr: expected 0 to 10, got -1"},
 		{"train.lr", "expected key=value"},
@@ -130,6 +132,75 @@ static void test_config_errors(void **state)
 	assert_int_equal(from_text(&c, "{\"trian\": {\"lr\": 1}}"), VFM_EUSAGE);
 	OK(vfm_config_set(&c, "train.min_lr=0.5", &err));
 	assert_int_equal(vfm_config_check(&c, &err), VFM_EUSAGE);
+}
+
+/* Settings of image to video that exclude each other. */
+static void test_image_errors(void **state)
+{
+	static const char *const set[][3] = {
+		{"diffusion.image_cond=0.5", "diffusion.kind=edm", "diffusion.image_cond: only diffusion.kind=flow"},
+		{"diffusion.t_min=0.5", "diffusion.kind=edm", "only diffusion.kind=flow has a t"},
+		{"diffusion.t_min=0.5", "diffusion.t_max=0.5",
+			"diffusion.t_min: expected less than diffusion.t_max 0.5"},
+		{"diffusion.t_min=0.999", "diffusion.t_mean=-20", "no t falls between 0.999 and 1"},
+		{"diffusion.t_max=0.5", "diffusion.t_std=0", "no t falls between 0 and 0.5"},
+		{"model.image_dim=8", "model.cross_attention=false", "model.image_dim: only cross-attention"},
+	};
+	struct vfm_config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+		vfm_config_defaults(&c);
+		OK(vfm_config_set(&c, "diffusion.kind=flow", &err));
+		OK(vfm_config_set(&c, "model.pooled_text=true", &err));
+		OK(vfm_config_check(&c, &err));
+		for (int k = 0; k < 2; k++)
+			OK(vfm_config_set(&c, set[i][k], &err));
+		assert_int_equal(vfm_config_check(&c, &err), VFM_EUSAGE);
+		if (!strstr(err.msg, set[i][2]))
+			fail_msg("%s, %s: message '%s' lacks '%s'", set[i][0], set[i][1], err.msg, set[i][2]);
+	}
+}
+
+/* Draws in a range of t are those of the whole range that fall into it: the same distribution function. */
+static void test_time_range(void **state)
+{
+	static const double ranges[][2] = {{0, 0.4}, {0.4, 1}, {0.9, 1}, {0.3, 0.31}, {0.99, 0.9999}};
+	enum { DRAWS = 20000 };
+	struct vfm_diffusion all, d;
+
+	(void)state;
+	vfm_diffusion_defaults(&all);
+	all.kind = VFM_FLOW;
+	all.t_mean = 0.3;
+	all.t_std = 1.2;
+	all.shift = 3;
+	for (size_t r = 0; r < sizeof(ranges) / sizeof(ranges[0]); r++) {
+		double lo = ranges[r][0], hi = ranges[r][1], mid = 0.5 * (lo + hi);
+		int below = 0, in = 0, in_below = 0;
+
+		d = all;
+		d.t_min = lo;
+		d.t_max = hi;
+		OK(vfm_diffusion_check(&d, &err));
+		for (uint64_t id = 0; id < DRAWS; id++) {
+			double t = vfm_diffusion_draw(&d, 1, 2, id).noise;
+
+			assert_true(t >= lo && t <= hi);
+			below += t < mid;
+		}
+		for (uint64_t id = 0; id < 10 * DRAWS; id++) {
+			double t = vfm_diffusion_draw(&all, 1, 3, id).noise;
+
+			in += t >= lo && t <= hi;
+			in_below += t >= lo && t < mid;
+		}
+		/* six standard deviations of either count */
+		if (fabs((double)below / DRAWS - (double)in_below / in) > 3 / sqrt(DRAWS) + 3 / sqrt(in))
+			fail_msg("t in %g..%g: %d of %d draws below %g, expected %d of %d", lo, hi, below, DRAWS, mid,
+				in_below, in);
+	}
+	assert_true(vfm_diffusion_draw(&d, 1, 2, 5).noise == vfm_diffusion_draw(&d, 1, 2, 5).noise);
 }
 
 static void test_lr(void **state)
@@ -380,6 +451,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_config_round_trip),
 		cmocka_unit_test(test_config_renamed),
 		cmocka_unit_test(test_config_errors),
+		cmocka_unit_test(test_image_errors),
+		cmocka_unit_test(test_time_range),
 		cmocka_unit_test(test_lr),
 		cmocka_unit_test(test_metrics_cut),
 		cmocka_unit_test(test_metrics_add),
