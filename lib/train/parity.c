@@ -101,6 +101,7 @@ out:
 /* Random draws of the step for the samples of a pack, identical to those of the trainer. */
 struct drawn {
 	float coef[SAMPLES][4], w[SAMPLES];
+	int32_t given[SAMPLES]; /* whether the first frame is given */
 	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by VFM_TIME_SCALE */
 };
 
@@ -112,7 +113,8 @@ static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
-		d->w[i] = 1.0f / (float)p->step_tokens;
+		d->given[i] = r.given && p->grid[i][0] > 1;
+		d->w[i] = vfm_micro_weight(p, i, d->given[i]);
 		if (r.drop)
 			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
 				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);
@@ -164,10 +166,15 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 		{"t_cond", VFM_F64, r->t_cond, 1, {n}},
 		{"w", VFM_F32, r->w, 1, {n}},
 		{"pred", VFM_F32, pred, 2, {p->tokens, p->patch_dim}},
+		{"given", VFM_I32, r->given, 1, {n}},
+		{"cond", p->x0_dtype, p->cond, 2, {p->tokens, p->cond_dim}},
+		{"image", VFM_F32, p->image, 2, {n * p->image_len, p->image_dim}},
 	};
 	char name[64];
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		if (!all[i].data) /* the model has no condition, or no image rows */
+			continue;
 		snprintf(name, sizeof(name), "pack.%d.%s", k, all[i].name);
 		add_dump_tensor(d, name, all[i].dt, all[i].data, all[i].ndim, all[i].shape);
 	}
@@ -211,6 +218,9 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 		{"ffn", m->ffn},
 		{"features", vfm_model_patch_dim(m)},
 		{"text_dim", m->text_dim},
+		{"cond_features", vfm_model_cond_dim(m)},
+		{"image_dim", m->image_dim},
+		{"image_len", m->image_len},
 		{"adaln_lora_rank", m->adaln_lora},
 		{"experts", m->experts},
 		{"expert_ffn", m->expert_ffn},

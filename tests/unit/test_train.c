@@ -16,6 +16,7 @@
 #include "ok.h"
 #include "train/config.h"
 #include "train/device.h"
+#include "train/micro.h"
 #include "train/synthetic.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -394,6 +395,82 @@ static void steps_of(struct vfm_config *c, struct vfm_pack *b, double out[4])
 	vfm_device_close(&d);
 }
 
+/* Given first frames: clean at time 0 without weight; the weights of a step sum to 1; images are not given. */
+static void test_given_frames(void **state)
+{
+	static const struct vfm_synthetic samples[] = {{{1, 4, 4}, 3, 1}, {{3, 2, 4}, 0, 2}, {{5, 1, 3}, 6, 3}};
+	enum { N = 3, G = 5 };
+	static const int sample[G] = {0, 1, 1, 2, 2}, rows[G] = {16, 8, 16, 3, 12};
+	struct vfm_device d;
+	struct vfm_config c;
+	struct vfm_micro u;
+	struct vfm_pack b;
+	double sum = 0;
+	int64_t F;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	OK(vfm_config_set(&c, "diffusion.kind=flow", &err));
+	OK(vfm_config_set(&c, "diffusion.image_cond=1", &err));
+	OK(vfm_config_check(&c, &err));
+	OK(vfm_device_open(&d, "cpu", &err));
+	OK(vfm_synthetic_pack(&b, samples, N, &c.model, 5, &err));
+	OK(vfm_micro_make(
+		&u, d.stream, &(struct vfm_micro_opts){.config = &c, .mesh = vfm_mesh_one(), .ends = true}, &b, &err));
+	assert_int_equal(u.in.segs.n, G);
+	F = b.patch_dim;
+	for (int g = 0, at = 0; g < G; at += rows[g++]) {
+		bool given = g == 1 || g == 3;
+		const float *x = (const float *)u.in.x.data + at * F, *x0 = (const float *)b.x0 + at * F;
+		float w = ((const float *)u.w.data)[g], t = ((const float *)u.in.t_cond.data)[g];
+
+		assert_int_equal(u.in.seg_sample[g], sample[g]);
+		assert_int_equal(vfm_seqs_len(&u.in.segs, g), rows[g]);
+		assert_int_equal(u.in.seg_given[g], given);
+		assert_true(given ? w == 0 && t == 0 : w > 0 && t > 0);
+		assert_int_equal(memcmp(x, x0, (size_t)(rows[g] * F) * sizeof(*x)) == 0, given);
+		sum += w * rows[g];
+		if (!given) /* a sample has the weight of all its tokens */
+			assert_true(fabs(w * rows[g] * (double)b.tokens /
+						    (b.cu_seqlens[sample[g] + 1] - b.cu_seqlens[sample[g]]) -
+					    1) < 1e-6);
+	}
+	assert_true(fabs(sum - 1) < 1e-6);
+	vfm_micro_release(&u);
+	vfm_pack_release(&b);
+	vfm_device_close(&d);
+}
+
+/* A pack without the arrays that the model reads is refused. */
+static void test_missing_conditions(void **state)
+{
+	static const struct vfm_synthetic samples[] = {{{2, 2, 2}, 3, 7}};
+	static const char *const set[][2] = {
+		{"model.cond_channels=5", "sample 7 has 0 features of a condition per token, the model reads 20"},
+		{"model.image_dim=8", "sample 7 has image rows [0, 0], the model reads [257, 8]"}};
+	struct vfm_device d;
+	struct vfm_config c;
+	struct vfm_micro u;
+	struct vfm_pack b;
+
+	(void)state;
+	OK(vfm_device_open(&d, "cpu", &err));
+	for (int i = 0; i < 2; i++) {
+		vfm_config_defaults(&c);
+		OK(vfm_synthetic_pack(&b, samples, 1, &c.model, 5, &err));
+		OK(vfm_config_set(&c, set[i][0], &err));
+		assert_int_equal(
+			vfm_micro_make(&u, d.stream,
+				&(struct vfm_micro_opts){.config = &c, .mesh = vfm_mesh_one(), .ends = true}, &b, &err),
+			VFM_EUSAGE);
+		if (!strstr(err.msg, set[i][1]))
+			fail_msg("message '%s' lacks '%s'", err.msg, set[i][1]);
+		vfm_micro_release(&u);
+		vfm_pack_release(&b);
+	}
+	vfm_device_close(&d);
+}
+
 /* model.text_pad gives the same bits as texts with rows of zeros in the files. */
 static void test_text_pad(void **state)
 {
@@ -458,6 +535,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_metrics_add),
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_text_pad),
+		cmocka_unit_test(test_given_frames),
+		cmocka_unit_test(test_missing_conditions),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "make"))
