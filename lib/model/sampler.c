@@ -35,6 +35,7 @@ struct span {
 struct request_pack {
 	struct vfm_pack p;
 	bool *dropped; /* [p.n] samples with the null text */
+	bool *given;   /* [p.n] samples whose first frame is given */
 	struct span *span;
 	int n_spans;
 };
@@ -43,6 +44,7 @@ static void release_request_pack(struct request_pack *q)
 {
 	vfm_pack_release(&q->p);
 	free(q->dropped);
+	free(q->given);
 	free(q->span);
 }
 
@@ -74,6 +76,23 @@ static void fill_text(struct request_pack *q, int at, const struct vfm_sample_re
 		memcpy(text, (negative ? r->negative : r->text) + (int64_t)cu[s] * q->p.text_dim, bytes);
 }
 
+/* Copies what sample `at` of the pack has besides the text.  s: its number in the request. */
+static void fill_conditions(struct request_pack *q, int at, const struct vfm_sample_request *r, int s)
+{
+	struct vfm_pack *p = &q->p;
+	size_t image = (size_t)p->image_len * (size_t)p->image_dim;
+	int64_t row = 0;
+
+	for (int i = 0; i < s; i++)
+		row += (int64_t)r->grid[i][0] * r->grid[i][1] * r->grid[i][2];
+	if (p->cond)
+		memcpy((float *)p->cond + (int64_t)p->cu_seqlens[at] * p->cond_dim, r->cond + row * p->cond_dim,
+			(size_t)(p->cu_seqlens[at + 1] - p->cu_seqlens[at]) * (size_t)p->cond_dim * sizeof(float));
+	if (p->image)
+		memcpy(p->image + (size_t)at * image, r->image + (size_t)s * image, image * sizeof(float));
+	q->given[at] = r->first_frame && r->first_frame[s];
+}
+
 static void add_span(struct request_pack *q, int s, int64_t negative)
 {
 	struct span *last = q->n_spans ? &q->span[q->n_spans - 1] : NULL;
@@ -90,12 +109,15 @@ static bool is_guided(const struct vfm_sample_request *r, int s, double cfg)
 	return cfg != 1 && (text_rows(r->cu_text, s) || text_rows(r->cu_negative, s));
 }
 
-static int make_request_pack(
-	struct request_pack *q, const struct vfm_sample_request *r, double cfg, int64_t text_dim, struct vfm_err *err)
+static int make_request_pack(struct request_pack *q, const struct vfm_sample_request *r, double cfg,
+	const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	int at = 0;
 
-	*q = (struct request_pack){.p = {.text_dim = (int32_t)text_dim}};
+	*q = (struct request_pack){.p = {.text_dim = (int32_t)m->text_dim,
+					   .cond_dim = r->cond ? (int32_t)vfm_model_cond_dim(m) : 0,
+					   .image_dim = r->image ? (int32_t)m->image_dim : 0,
+					   .image_len = (int32_t)m->image_len}};
 	for (int i = 0; i < 2 * r->n; i++) {
 		int s = i % r->n;
 
@@ -107,6 +129,7 @@ static int make_request_pack(
 	}
 	TRY(vfm_pack_alloc(&q->p, err));
 	q->dropped = vfm_calloc((size_t)q->p.n, sizeof(*q->dropped));
+	q->given = vfm_calloc((size_t)q->p.n, sizeof(*q->given));
 	q->span = vfm_calloc((size_t)r->n, sizeof(*q->span));
 	for (int i = 0; i < 2 * r->n; i++) {
 		int s = i % r->n;
@@ -118,6 +141,7 @@ static int make_request_pack(
 		}
 		vfm_pack_set(&q->p, at, r->id[s], r->grid[s], pack_text_rows(r, s, negative));
 		fill_text(q, at, r, s, negative);
+		fill_conditions(q, at, r, s);
 		if (negative)
 			add_span(q, s, q->p.cu_seqlens[at]);
 		at++;
@@ -148,6 +172,7 @@ struct sampling {
 	struct vfm_model_in in;
 	struct spread spread;
 	struct vfm_tensor x, f, y, d1; /* state; network output; trial point; slope */
+	struct vfm_tensor first;       /* [rows of all given first frames, F] f32 */
 	void *mem;
 	size_t bytes;
 	const struct request_pack *pack;
@@ -314,18 +339,58 @@ static int apply_guidance(struct sampling *g, const struct vfm_tensor *pred, str
 	return 0;
 }
 
-/* f = the guided network output at (x, noise). */
+/* Sets the times of the segments: 0 for given frames. */
+static int write_times(struct sampling *g, double noise, struct vfm_err *err)
+{
+	struct vfm_draw at = vfm_diffusion_at(g->job->diffusion, noise);
+	struct vfm_fill time = {.x = g->in.t_cond, .mean = at.t_cond};
+
+	TRY(vfm_op_fill(g->job->stream, &time, err));
+	time.mean = vfm_diffusion_given().t_cond;
+	for (int s = 0; s < g->in.segs.n; s++) {
+		time.x = vfm_t1((float *)g->in.t_cond.data + s, VFM_F32, 1);
+		if (g->in.seg_given[s])
+			TRY(vfm_op_fill(g->job->stream, &time, err));
+	}
+	return 0;
+}
+
+/* Returns the rows of sample i's first frame, which stand in front of its other rows. */
+static int64_t first_rows(const struct vfm_pack *p, int i)
+{
+	return (int64_t)p->grid[i][1] * p->grid[i][2];
+}
+
+/* Overwrites the given first frames in x [T,F]. */
+static int restore_given(struct sampling *g, const struct vfm_tensor *x, struct vfm_err *err)
+{
+	const struct vfm_pack *p = &g->pack->p;
+	int64_t at = 0;
+
+	for (int i = 0; i < g->n; i++) {
+		struct vfm_tensor from, to;
+
+		if (!g->pack->given[i])
+			continue;
+		from = rows_of(&g->first, at, first_rows(p, i));
+		to = rows_of(x, p->cu_seqlens[i], first_rows(p, i));
+		TRY(axpby(g, 1, &from, 0, &to, err));
+		at += first_rows(p, i);
+	}
+	return 0;
+}
+
+/* f = the guided network output at (x, noise).  Given first frames in x are overwritten. */
 static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise, struct vfm_err *err)
 {
 	double c_in = vfm_diffusion_c_in(g->job->diffusion, noise);
-	struct vfm_draw at = vfm_diffusion_at(g->job->diffusion, noise);
-	struct vfm_fill time = {.x = g->in.t_cond, .mean = at.t_cond};
 	struct vfm_tensor pred;
 	struct vfm_var *out;
 	int rc;
 
 	TRY(report_progress(g, err));
-	TRY(vfm_op_fill(g->job->stream, &time, err));
+	TRY(write_times(g, noise, err));
+	TRY(restore_given(g, x, err));
 	TRY(write_input(g, c_in, x, err));
 	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, NULL);
 	rc = vfm_tape_status(g->tape, err);
@@ -388,6 +453,33 @@ static int integrate(struct sampling *g, bool heun, struct vfm_err *err)
 		TRY(slope(g, &g->y, next, &g->d1, err));
 		TRY(axpby(g, dt / 2, &g->d1, 1, &g->x, err));
 	}
+	return restore_given(g, &g->x, err);
+}
+
+/* Returns the rows of all given first frames. */
+static int64_t given_rows(const struct sampling *g)
+{
+	int64_t rows = 0;
+
+	for (int i = 0; i < g->n; i++)
+		rows += g->pack->given[i] ? first_rows(&g->pack->p, i) : 0;
+	return rows;
+}
+
+static int upload_first_frames(struct sampling *g, const struct vfm_sample_request *r, struct vfm_err *err)
+{
+	int64_t at = 0;
+
+	for (int i = 0; i < g->n; i++) {
+		struct vfm_tensor to;
+
+		if (!g->pack->given[i])
+			continue;
+		to = rows_of(&g->first, at, first_rows(&g->pack->p, i));
+		TRY(g->job->stream->dev->t->to_device(
+			g->job->stream, to.data, r->first_frame[i], vfm_nbytes(&to), err));
+		at += to.shape[0];
+	}
 	return 0;
 }
 
@@ -397,10 +489,13 @@ static void place_state(struct sampling *g, int64_t T, int64_t F, struct vfm_sub
 	g->f = vfm_sub_t2(a, VFM_F32, T, F);
 	g->y = vfm_sub_t2(a, VFM_F32, T, F);
 	g->d1 = vfm_sub_t2(a, VFM_F32, T, F);
+	g->first = vfm_sub_t2(a, VFM_F32, given_rows(g), F);
 }
 
-static int init_state(struct sampling *g, const struct vfm_pack *pack, const bool *dropped, struct vfm_err *err)
+static int init_state(struct sampling *g, const struct vfm_sample_request *r, struct vfm_err *err)
 {
+	const struct vfm_pack *pack = &g->pack->p;
+	const struct vfm_model_conds conds = {g->pack->dropped, g->pack->given};
 	const struct vfm_sample_job *j = g->job;
 	int64_t T = pack->cu_seqlens[g->n], F = vfm_model_patch_dim(j->model);
 	struct vfm_suballoc count = {0};
@@ -419,8 +514,8 @@ static int init_state(struct sampling *g, const struct vfm_pack *pack, const boo
 		f.rng = vfm_rng_stream(g->s->seed, 0, pack->id[i], VFM_RNG_SAMPLE);
 		TRY(vfm_op_fill(j->stream, &f, err));
 	}
-	TRY(vfm_model_in_make(
-		&g->in, j->stream, j->mesh, j->model, pack, &(struct vfm_model_conds){dropped, NULL}, j->dtype, err));
+	TRY(vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, pack, &conds, j->dtype, err));
+	TRY(upload_first_frames(g, r, err));
 	return spread_make(g, pack, T, F, err);
 }
 
@@ -434,16 +529,18 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	int rc;
 
 	TRY(vfm_sampler_check(s, job->diffusion, err));
+	if (r->first_frame && job->diffusion->kind != VFM_FLOW)
+		return vfm_fail(err, VFM_EUSAGE, "only a model that was trained with flow takes a given first frame");
 	g.tape = vfm_tape_new(job->stream);
 	vfm_tape_set_recording(g.tape, false);
-	TRY_OUT(make_request_pack(&pack, r, s->cfg, job->model->text_dim, err));
+	TRY_OUT(make_request_pack(&pack, r, s->cfg, job->model, err));
 	g.pack = &pack;
 	for (int i = 0; i < 2 && s->progress; i++) {
 		g.done[i] = t->event_new(job->stream->dev, err);
 		rc = g.done[i] ? 0 : VFM_EENV;
 		TRY_OUT(rc);
 	}
-	TRY_OUT(init_state(&g, &pack.p, pack.dropped, err));
+	TRY_OUT(init_state(&g, r, err));
 	TRY_OUT(integrate(&g, heun, err));
 	TRY_OUT(t->to_host(job->stream, tokens, g.x.data, vfm_nbytes(&g.x), err));
 	rc = t->stream_sync(job->stream, err);

@@ -13,6 +13,8 @@
  * The noise of a sample depends on (seed, sample id) only, so a sample does not depend on the other samples of its
  * pack.
  *
+ * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
+ *
  * On a mesh (one pipeline stage) the ranks that share a pack each compute their tokens.  The noise is the same in every
  * layout, and all of these ranks obtain the same latents.
  */
@@ -58,9 +60,14 @@ struct vfm_sample_request {
 	const int32_t *cu_text;     /* [n + 1] */
 	const float *negative;      /* [cu_negative[n], text_dim] */
 	const int32_t *cu_negative; /* [n + 1]; NULL: the null text for all samples */
+	/* Image to video; the copies of guidance have the same. */
+	const float *cond;               /* [sum of grids, cond_dim], patchified; NULL: none */
+	const float *image;              /* [n * image_len, image_dim]; NULL: none */
+	const float *const *first_frame; /* [n]: patchified first latent frame [h * w, F], or NULL; NULL: none given */
 };
 /* Collective over job->mesh->seq (and ep) with the same request.  Writes the latents to tokens [sum of grids, F] f32,
- * host, in the order of the samples. */
+ * host, in the order of the samples.  VFM_EUSAGE: the request lacks the condition or the image rows that the model
+ * reads, or gives a first frame with edm or to a sample of one frame. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
 	float *tokens, struct vfm_err *err);
 
