@@ -660,7 +660,8 @@ static void release_texts(struct texts *t)
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
-	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->x->mesh, j->x->device.stream, j->ps.dtype};
+	struct vfm_diffusion d = j->c.diffusion;
+	struct vfm_sample_job sj = {m, &d, j->net, &j->x->mesh, j->x->device.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m);
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
@@ -673,6 +674,8 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 
 	if (!tokens || !latent)
 		goto out;
+	d.shift = vfm_diffusion_shift(&d, (int64_t)grid[0] * grid[1] * grid[2]);
+	d.shift_tokens = 0;
 	TRY_OUT(embed_texts(&text, j, &j->items.v[first], n, false, err));
 	TRY_OUT(embed_texts(&against, j, &j->items.v[first], n, true, err));
 	r.text = text.rows;

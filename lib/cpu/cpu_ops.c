@@ -280,6 +280,8 @@ static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err 
 		for (; c < j.n_chunks && j.chunks[c].s == i; c++)
 			sum += j.dpart[c];
 		*loss += (double)w[i] * sum;
+		if (vfm_has(&a->unweighted))
+			*(double *)a->unweighted.data += sum;
 		if (vfm_has(&a->sample_loss))
 			((float *)a->sample_loss.data)[i] = (float)sum;
 	}

@@ -7,9 +7,10 @@
 
 enum { FOLD_THREADS = 256 };
 
-/* Block s reduces sample s: part[s] = w[s] * sum over its rows of row[t]; each[s] (may be NULL) = the sum itself. */
+/* Block s reduces sample s: part[s] = w[s] * sum over its rows of row[t]; each[s] and sum_of[s] (may be NULL) = the
+ * sum itself. */
 __global__ __launch_bounds__(FOLD_THREADS) static void fold_samples(
-	const double *row, const int32_t *cu, const float *w, double *part, float *each)
+	const double *row, const int32_t *cu, const float *w, double *part, float *each, double *sum_of)
 {
 	int64_t s = blockIdx.x, t = cu[s] + (int64_t)threadIdx.x, end = cu[s + 1];
 	double sum[4] = {0, 0, 0, 0}, all;
@@ -25,6 +26,8 @@ __global__ __launch_bounds__(FOLD_THREADS) static void fold_samples(
 		part[s] = (double)w[s] * all;
 		if (each)
 			each[s] = (float)all;
+		if (sum_of)
+			sum_of[s] = all;
 	}
 }
 
@@ -39,19 +42,25 @@ __global__ __launch_bounds__(FOLD_THREADS) static void fold_loss(const double *p
 		*loss += sum;
 }
 
-/* ws: [T] sums of the rows, then room for [S]. */
+/* ws: [T] sums of the rows, then room for twice [S]. */
 static inline size_t fold_ws(int64_t rows, const struct vfm_seqs *q)
 {
-	return (size_t)(rows + q->n) * sizeof(double);
+	return (size_t)(rows + 2 * (int64_t)q->n) * sizeof(double);
 }
 
+/* each and unweighted (the sum of all rows) may be NULL. */
 static inline void fold_row_sums(struct vfm_stream *s, double *ws, int64_t rows, const struct vfm_seqs *q,
-	const float *w, double *loss, float *each)
+	const float *w, double *loss, float *each, double *unweighted)
 {
+	double *part = ws + rows, *sum_of = unweighted ? part + q->n : NULL;
+
 	if (q->n == 0)
 		return;
-	VFM_LAUNCH(s, (fold_samples), q->n, FOLD_THREADS, 0, ws, (const int32_t *)q->dev_cu.data, w, ws + rows, each);
-	VFM_LAUNCH(s, (fold_loss), 1, FOLD_THREADS, 0, ws + rows, q->n, loss);
+	VFM_LAUNCH(
+		s, (fold_samples), q->n, FOLD_THREADS, 0, ws, (const int32_t *)q->dev_cu.data, w, part, each, sum_of);
+	VFM_LAUNCH(s, (fold_loss), 1, FOLD_THREADS, 0, part, q->n, loss);
+	if (unweighted)
+		VFM_LAUNCH(s, (fold_loss), 1, FOLD_THREADS, 0, sum_of, q->n, unweighted);
 }
 
 /* Returns the lanes that share a row of `units` vectors: a power of two, at most a warp. */

@@ -63,6 +63,7 @@ extern "C" int vfm_cuda_mse(struct vfm_stream *s, const struct vfm_mse *o, struc
 	else if (rows)
 		launch_mse<1>(s, o, a);
 	fold_row_sums(s, ws, rows, o->seqs, a.w, (double *)o->loss.data,
-		vfm_has(&o->sample_loss) ? (float *)o->sample_loss.data : NULL);
+		vfm_has(&o->sample_loss) ? (float *)o->sample_loss.data : NULL,
+		vfm_has(&o->unweighted) ? (double *)o->unweighted.data : NULL);
 	return vfm_cuda_launched(s, "mse", err);
 }

@@ -488,6 +488,6 @@ extern "C" int vfm_cuda_moe_balance(struct vfm_stream *s, const struct vfm_moe_b
 	else if (a.rows)
 		VFM_LAUNCH(s, (balance<1>), blocks, 256, 0, a);
 	if (a.row)
-		fold_row_sums(s, a.row, a.rows, o->seqs, a.coef, (double *)o->loss.data, NULL);
+		fold_row_sums(s, a.row, a.rows, o->seqs, a.coef, (double *)o->loss.data, NULL, NULL);
 	return vfm_cuda_launched(s, "moe_balance", err);
 }

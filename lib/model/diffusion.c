@@ -4,6 +4,9 @@
 
 #include "base/philox.h"
 
+#define MODE_SCALE 1.29 /* defaults: Esser et al. 2024, section 5.1, and Hang et al. 2023 */
+#define SNR_GAMMA  5.0
+
 void vfm_diffusion_defaults(struct vfm_diffusion *d)
 {
 	*d = (struct vfm_diffusion){.kind = VFM_EDM,
@@ -12,9 +15,21 @@ void vfm_diffusion_defaults(struct vfm_diffusion *d)
 		.sigma_data = 0.5,
 		.t_mean = 0,
 		.t_std = 1,
+		.mode_scale = MODE_SCALE,
 		.shift = 1,
 		.t_max = 1,
+		.snr_gamma = SNR_GAMMA,
 		.text_drop = 0.1};
+}
+
+bool vfm_diffusion_has_mse(const struct vfm_diffusion *d)
+{
+	return d->weighting != VFM_WEIGHT_NONE && d->image_cond == 0;
+}
+
+double vfm_diffusion_shift(const struct vfm_diffusion *d, int64_t tokens)
+{
+	return d->shift_tokens ? d->shift * sqrt((double)tokens / (double)d->shift_tokens) : d->shift;
 }
 
 double vfm_diffusion_c_in(const struct vfm_diffusion *d, double noise)
@@ -35,9 +50,29 @@ void vfm_diffusion_denoise(const struct vfm_diffusion *d, double noise, double *
 	*b = noise * d->sigma_data / sqrt(v);
 }
 
+/* Returns the weight of a squared error of the network's output; diffusion.h derives the formulas. */
+static double weight_at(const struct vfm_diffusion *d, double noise)
+{
+	double t = noise, snr = d->kind == VFM_FLOW ? (1 - t) / t : d->sigma_data / noise;
+
+	snr *= snr;
+	switch (d->weighting) {
+	case VFM_WEIGHT_MIN_SNR:
+		return fmin(snr, d->snr_gamma) * (d->kind == VFM_FLOW ? t * t : 1 / (snr + 1));
+	case VFM_WEIGHT_COSMAP:
+		return 2 / (M_PI * (1 - 2 * t + 2 * t * t));
+	case VFM_WEIGHT_SIGMA_SQRT:
+		return 1 / (t * t);
+	case VFM_WEIGHT_BELL:
+		return (exp(-2 * (t - 0.5) * (t - 0.5)) - exp(-0.5)) / (sqrt(M_PI / 2) * erf(sqrt(0.5)) - exp(-0.5));
+	default:
+		return 1;
+	}
+}
+
 struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 {
-	struct vfm_draw r = {.noise = noise};
+	struct vfm_draw r = {.noise = noise, .weight = weight_at(d, noise)};
 	double c_in = vfm_diffusion_c_in(d, noise), c_skip, c_out;
 
 	if (d->kind == VFM_FLOW) {
@@ -62,6 +97,48 @@ struct vfm_draw vfm_diffusion_given(void)
 	return (struct vfm_draw){.coef = {1, 0, 0, 0}};
 }
 
+/* Returns the noise that a standard normal z or, without one, a uniform u in (0, 1) gives.  It ascends with both. */
+static double noise_of(const struct vfm_diffusion *d, double z, double u, int64_t tokens)
+{
+	double t, a = vfm_diffusion_shift(d, tokens), c;
+
+	if (d->kind == VFM_EDM)
+		return exp(d->p_mean + d->p_std * z);
+	switch (d->t_dist) {
+	case VFM_TIME_UNIFORM:
+		t = u;
+		break;
+	case VFM_TIME_MODE: /* eq. 20 at 1 - u, in a form that does not cancel near 0 */
+		c = sin(M_PI * u / 2);
+		t = (1 + d->mode_scale) * u - d->mode_scale * c * c;
+		break;
+	default:
+		t = 1 / (1 + exp(-(d->t_mean + d->t_std * z)));
+	}
+	return a * t / (1 + (a - 1) * t);
+}
+
+/* Returns the z with P(Z < z) = u of a standard normal Z, by bisection. */
+static double normal_quantile(double u)
+{
+	double lo = -40, hi = 40;
+
+	for (int i = 0; i < 100; i++) {
+		double mid = (lo + hi) / 2;
+
+		if (0.5 * erfc(-mid * M_SQRT1_2) < u)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return (lo + hi) / 2;
+}
+
+double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens)
+{
+	return noise_of(d, normal_quantile(u), u, tokens);
+}
+
 /* ---- a range of t ---- */
 
 static bool has_range(const struct vfm_diffusion *d)
@@ -69,100 +146,83 @@ static bool has_range(const struct vfm_diffusion *d)
 	return d->t_min > 0 || d->t_max < 1;
 }
 
-/* Returns the standard normal number of which draw_time makes t. */
-static double normal_of_time(const struct vfm_diffusion *d, double t)
+/* Returns the u whose quantile is t, by bisection: the quantile ascends with u. */
+static double level_of_time(const struct vfm_diffusion *d, double t, int64_t tokens)
 {
-	return t <= 0 ? -INFINITY : t >= 1 ? INFINITY : (log(t / (d->shift * (1 - t))) - d->t_mean) / d->t_std;
-}
+	double lo = 0, hi = 1;
 
-static double normal_cdf(double z)
-{
-	return 0.5 * erfc(-z / sqrt(2));
-}
+	for (int i = 0; i < 60; i++) {
+		double mid = (lo + hi) / 2;
 
-/* The range of the standard normal numbers, and its probability.  mirror: of their negatives, because the distribution
- * function is precise below 0 only. */
-struct normal_range {
-	double lo, hi, p_lo, p;
-	bool mirror;
-};
-
-static struct normal_range range_of_normal(const struct vfm_diffusion *d)
-{
-	double lo = normal_of_time(d, d->t_min), hi = normal_of_time(d, d->t_max);
-	struct normal_range r = {.lo = lo, .hi = hi, .mirror = lo > 0};
-
-	if (r.mirror) {
-		r.lo = -hi;
-		r.hi = -lo;
-	}
-	r.p_lo = normal_cdf(r.lo);
-	r.p = normal_cdf(r.hi) - r.p_lo;
-	return r;
-}
-
-/* Returns the inverse of the distribution function, within the range, by bisection. */
-static double normal_in_range(const struct normal_range *r, double uniform)
-{
-	double lo = fmax(r->lo, -40), hi = fmin(r->hi, 40), p = r->p_lo + uniform * r->p;
-
-	for (int i = 0; i < 80; i++) {
-		double mid = 0.5 * (lo + hi);
-
-		if (normal_cdf(mid) < p)
+		if (vfm_diffusion_quantile(d, mid, tokens) < t)
 			lo = mid;
 		else
 			hi = mid;
 	}
-	return r->mirror ? -lo : lo;
+	return t <= 0 ? 0 : t >= 1 ? 1 : (lo + hi) / 2;
 }
 
-int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err)
+/* Returns the quantile u of the distribution within [t_min, t_max]. */
+static double noise_in_range(const struct vfm_diffusion *d, double u, int64_t tokens)
 {
-	if (d->kind != VFM_FLOW && has_range(d))
-		return vfm_fail(err, VFM_EUSAGE, "diffusion.t_min, diffusion.t_max: only diffusion.kind=flow has a t");
-	if (d->kind != VFM_FLOW && d->image_cond > 0)
-		return vfm_fail(err, VFM_EUSAGE,
-			"diffusion.image_cond: only diffusion.kind=flow has a time 0 for the given frame");
+	double lo = level_of_time(d, d->t_min, tokens), hi = level_of_time(d, d->t_max, tokens);
+
+	return fmin(fmax(vfm_diffusion_quantile(d, lo + u * (hi - lo), tokens), d->t_min), d->t_max);
+}
+
+static int check_range(const struct vfm_diffusion *d, struct vfm_err *err)
+{
+	double p;
+
 	if (!has_range(d))
 		return 0;
+	if (d->kind != VFM_FLOW)
+		return vfm_fail(err, VFM_EUSAGE, "diffusion.t_min, diffusion.t_max: only diffusion.kind=flow has a t");
 	if (!(d->t_min < d->t_max))
 		return vfm_fail(err, VFM_EUSAGE, "diffusion.t_min: expected less than diffusion.t_max %g, got %g",
 			d->t_max, d->t_min);
-	if (!(d->t_std > 0 && range_of_normal(d).p > 1e-12))
+	p = level_of_time(d, d->t_max, d->shift_tokens) - level_of_time(d, d->t_min, d->shift_tokens);
+	if (!(p > 1e-6))
 		return vfm_fail(err, VFM_EUSAGE,
-			"diffusion.t_min: with this t_mean, t_std and shift no t falls between %g and %g", d->t_min,
+			"diffusion.t_min: with this distribution and shift no t falls between %g and %g", d->t_min,
 			d->t_max);
 	return 0;
 }
 
-/* Draws t of flow. */
-static double draw_time(const struct vfm_diffusion *d, const struct vfm_rng *time)
+int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err)
 {
-	double z, t;
+	bool min_snr = d->weighting == VFM_WEIGHT_MIN_SNR;
 
-	if (has_range(d)) {
-		struct normal_range r = range_of_normal(d);
-
-		z = normal_in_range(&r, vfm_rng_uniform(time, 0));
-	} else {
-		z = vfm_rng_normal(time, 0);
-	}
-	t = 1 / (1 + exp(-(d->t_mean + d->t_std * z)));
-	return fmin(fmax(d->shift * t / (1 + (d->shift - 1) * t), d->t_min), d->t_max);
+	if (d->kind == VFM_EDM && d->t_dist != VFM_TIME_LOGIT_NORMAL)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.t_dist: it is the distribution of t, which only diffusion.kind=flow has");
+	if (d->kind == VFM_EDM && d->shift_tokens)
+		return vfm_fail(
+			err, VFM_EUSAGE, "diffusion.shift_tokens: it shifts t, which only diffusion.kind=flow has");
+	if (d->kind == VFM_EDM && d->weighting != VFM_WEIGHT_NONE && !min_snr)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.weighting: a function of t, which only diffusion.kind=flow has; none and min_snr "
+			"are for both");
+	if (d->t_dist != VFM_TIME_MODE && d->mode_scale != MODE_SCALE)
+		return vfm_fail(err, VFM_EUSAGE, "diffusion.mode_scale: only diffusion.t_dist=mode uses it");
+	if (!min_snr && d->snr_gamma != SNR_GAMMA)
+		return vfm_fail(err, VFM_EUSAGE, "diffusion.snr_gamma: only diffusion.weighting=min_snr uses it");
+	if (d->kind != VFM_FLOW && d->image_cond > 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.image_cond: only diffusion.kind=flow has a time 0 for the given frame");
+	return check_range(d, err);
 }
 
-struct vfm_draw vfm_diffusion_draw(const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id)
+struct vfm_draw vfm_diffusion_draw(
+	const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id, int64_t tokens)
 {
 	struct vfm_rng time = vfm_rng_stream(seed, step, id, VFM_RNG_TIME),
 		       drop = vfm_rng_stream(seed, step, id, VFM_RNG_DROP),
 		       given = vfm_rng_stream(seed, step, id, VFM_RNG_GIVEN);
-	struct vfm_draw r;
+	double u = vfm_rng_uniform(&time, 0);
+	struct vfm_draw r = vfm_diffusion_at(
+		d, has_range(d) ? noise_in_range(d, u, tokens) : noise_of(d, vfm_rng_normal(&time, 0), u, tokens));
 
-	if (d->kind == VFM_EDM)
-		r = vfm_diffusion_at(d, exp(d->p_mean + d->p_std * (double)vfm_rng_normal(&time, 0)));
-	else
-		r = vfm_diffusion_at(d, draw_time(d, &time));
 	r.given = vfm_rng_uniform(&given, 0) < d->image_cond;
 	r.drop = vfm_rng_uniform(&drop, 0) < d->text_drop;
 	return r;

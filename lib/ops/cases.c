@@ -259,6 +259,7 @@ static void add_mse(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n
 		.target = mat(VFM_F32, rows, f, 0),
 		.w = vec(VFM_F32, n),
 		.loss = vec(VFM_F64, 1),
+		.unweighted = all ? vec(VFM_F64, 1) : none,
 		.sample_loss = all ? vec(VFM_F32, n) : none,
 		.dpred = all ? mat(t, rows, f, 0) : none};
 	vfm_case_seqs(l, c, 0, n, len);

@@ -70,7 +70,7 @@ static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(times
 static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
 	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
 static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
-	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
+	IO(mse, loss, POSITIVE), IO(mse, unweighted, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
 	IN(adamw, g, NORMAL), IN(adamw, grad_scale, SCALE), IO(adamw, w, NORMAL), IO(adamw, p_lo, LOW),
 	IO(adamw, ema, NORMAL), {0}};

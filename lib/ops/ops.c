@@ -689,6 +689,7 @@ static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 	CHECK("mse", w, F32, -1);
 	s = a->w.shape[0];
 	CHECK("mse", loss, F64, 1);
+	CHECK("mse", unweighted, F64 | OPT, 1);
 	CHECK("mse", sample_loss, F32 | OPT, s);
 	CHECK("mse", dpred, (1u << a->pred.dtype) | OPT, t, f);
 	return vfm_op_check_seqs("mse", "seqs", a->seqs, t, s, err);

@@ -301,6 +301,7 @@ struct vfm_diffuse {
 };
 
 /* loss += sum over tokens of w[seg] mean_f (pred - target)^2
+ * unweighted += sum over tokens of mean_f (pred - target)^2
  * sample_loss[s] = sum over its tokens of mean_f (pred - target)^2
  * dpred = 2 w[seg] (pred - target) / F */
 struct vfm_mse {
@@ -309,6 +310,7 @@ struct vfm_mse {
 	struct vfm_tensor w;      /* [S] f32 */
 	const struct vfm_seqs *seqs;
 	struct vfm_tensor loss;        /* [1] f64 += */
+	struct vfm_tensor unweighted;  /* optional [1] f64 += */
 	struct vfm_tensor sample_loss; /* optional [S] f32 = */
 	struct vfm_tensor dpred;       /* optional [T,F], dtype of pred, = */
 };

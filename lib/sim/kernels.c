@@ -238,7 +238,7 @@ static int count_special(enum vfm_op_id op, const void *args)
 	case VFM_OP_row_norm_rope_bwd:
 		return one_for(&row_bwd->x) * (1 + vfm_has(&row_bwd->dweight));
 	case VFM_OP_mse:
-		return (mse->pred.shape[0] > 0) + (mse->seqs->n > 0 ? 2 : 0);
+		return (mse->pred.shape[0] > 0) + (mse->seqs->n > 0 ? 2 + vfm_has(&mse->unweighted) : 0);
 	case VFM_OP_moe_balance:
 		return (balance->score.shape[0] > 0) + (vfm_has(&balance->loss) && balance->seqs->n > 0 ? 2 : 0);
 	case VFM_OP_index_add:

@@ -11,6 +11,9 @@
 #include "data/caption.h"
 
 static const char *const kind_names[] = {"edm", "flow", NULL};
+static const char *const dist_names[] = {"logit_normal", "uniform", "mode", NULL}; /* enum vfm_time_dist */
+static const char *const weighting_names[] = {
+	"none", "min_snr", "cosmap", "sigma_sqrt", "bell", NULL}; /* in the order of enum vfm_weighting */
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {
 	"none", "selective", "full", "light", "outputs", "auto", NULL}; /* in the order of enum vfm_recompute */
@@ -36,12 +39,21 @@ static const struct vfm_key data_keys[] = {
 		"edm: standard deviation of ln sigma"},
 	{"diffusion.sigma_data", VFM_KEY_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
 		"edm: standard deviation of the latents"},
+	{"diffusion.t_dist", VFM_KEY_ENUM, OFF(diffusion.t_dist), 0, 0, dist_names, NULL, "flow: distribution of t"},
 	{"diffusion.t_mean", VFM_KEY_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
 	{"diffusion.t_std", VFM_KEY_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL,
 		"flow: standard deviation of logit(t)"},
+	{"diffusion.mode_scale", VFM_KEY_NUM, OFF(diffusion.mode_scale), -1, VFM_MODE_SCALE_MAX, NULL, NULL,
+		"scale of t_dist=mode"},
 	{"diffusion.shift", VFM_KEY_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
+	{"diffusion.shift_tokens", VFM_KEY_INT, OFF(diffusion.shift_tokens), 0, 1e9, NULL, NULL,
+		"flow: tokens of a sample that diffusion.shift is for; 0: any"},
 	{"diffusion.t_min", VFM_KEY_NUM, OFF(diffusion.t_min), 0, 1, NULL, NULL, "flow: smallest t after the shift"},
 	{"diffusion.t_max", VFM_KEY_NUM, OFF(diffusion.t_max), 0, 1, NULL, NULL, "flow: largest t after the shift"},
+	{"diffusion.weighting", VFM_KEY_ENUM, OFF(diffusion.weighting), 0, 0, weighting_names, NULL,
+		"weight of a sample's loss as a function of its noise"},
+	{"diffusion.snr_gamma", VFM_KEY_NUM, OFF(diffusion.snr_gamma), 1e-6, 1e6, NULL, NULL,
+		"weighting=min_snr: the largest weight of an error of x0"},
 	{"diffusion.text_drop", VFM_KEY_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
 		"probability that a sample's text is dropped"},
 	{"diffusion.image_cond", VFM_KEY_NUM, OFF(diffusion.image_cond), 0, 1, NULL, NULL,

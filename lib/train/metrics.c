@@ -18,6 +18,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	json_object_set_new(o, "v", json_integer(1));
 	json_object_set_new(o, "step", json_integer(r->step));
 	json_object_set_new(o, "loss", vfm_json_real(r->s.loss));
+	if (r->weighted)
+		json_object_set_new(o, "mse", vfm_json_real(r->s.mse));
 	json_object_set_new(o, "grad_norm", vfm_json_real(r->s.grad_norm));
 	json_object_set_new(o, "lr", vfm_json_real(r->lr));
 	json_object_set_new(o, "tokens", json_integer(r->s.tokens));
@@ -88,7 +90,7 @@ static int add_event(struct vfm_metrics *m, int64_t step, const char *key, const
 
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
-	static const char *const keys[] = {"loss", "grad_norm", "lr", "tok_s", "tflops"};
+	static const char *const keys[] = {"loss", "mse", "grad_norm", "lr", "tok_s", "tflops"};
 
 	TRY(vfm_jsonl_write(m->f, record, err));
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

@@ -11,11 +11,12 @@ struct vfm_step_record {
 	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
 	int ranks;
 	double lr;
+	bool weighted;      /* s.mse is valid */
 	double peak_tflops; /* device peak (spec/hw.h); 0: unknown */
 	int64_t skipped;    /* the number of skipped steps, this one included; 0: this one was applied */
 };
-/* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, and `skipped`
- * unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
+/* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
+ * weighted, and `skipped` unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
 json_t *vfm_step_json(const struct vfm_step_record *r);
 
 struct vfm_metrics {

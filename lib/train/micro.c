@@ -16,8 +16,8 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 	*d = (struct drawn){.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop = vfm_calloc(2 * n + 1, sizeof(bool))};
 	d->given = d->drop + n;
 	for (size_t i = 0; i < n; i++) {
-		d->draw[i] =
-			vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, p->id[i]);
+		d->draw[i] = vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step,
+			p->id[i], p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
 		d->drop[i] = d->draw[i].drop;
 		d->given[i] = d->draw[i].given && p->grid[i][0] > 1;
 	}
@@ -46,13 +46,13 @@ static void divide_draws(struct drawn *d, const struct vfm_model_in *in, const s
 		for (int j = 0; j < 4; j++)
 			d->coef[4 * g + (size_t)j] = r.coef[j];
 		if (!in->seg_given[g])
-			d->w[g] = vfm_micro_weight(p, i, d->given[i]);
+			d->w[g] = vfm_micro_weight(p, i, d->given[i], r.weight);
 	}
 }
 
-float vfm_micro_weight(const struct vfm_pack *p, int i, bool given)
+float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight)
 {
-	float w = 1.0f / (float)p->step_tokens;
+	float w = (float)(weight / (double)p->step_tokens);
 
 	return given ? w * (float)p->grid[i][0] / (float)(p->grid[i][0] - 1) : w;
 }

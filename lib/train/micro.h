@@ -14,9 +14,9 @@ struct vfm_micro {
 	size_t bytes;
 	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [G,4] f32: by segments (model/input.h) */
-	/* [G] f32: weight of a token's loss, 1 / tokens of the global step.  A given frame has weight 0, and the other
-	 * tokens of its sample share its weight: so the weights of a global step always sum to 1, and those of a sample
-	 * are in proportion to its tokens. */
+	/* [G] f32: weight of a token's loss: that of its draw / tokens of the global step.  A given frame has weight 0,
+	 * and the other tokens of its sample share its weight: without a weighting the weights of a global step always
+	 * sum to 1, and those of a sample are in proportion to its tokens. */
 	struct vfm_tensor w;
 	/* private */
 	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */
@@ -39,7 +39,8 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
  * other ops read u; no-op the second time. */
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
-/* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is. */
-float vfm_micro_weight(const struct vfm_pack *p, int i, bool given);
+/* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is.  weight: that of
+ * the draw. */
+float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);
 
 #endif

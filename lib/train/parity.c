@@ -108,13 +108,14 @@ struct drawn {
 static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c)
 {
 	for (int i = 0; i < p->n; i++) {
-		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, STEP, p->id[i]);
+		struct vfm_draw r = vfm_diffusion_draw(
+			&c->diffusion, c->train.seed, STEP, p->id[i], p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
 		size_t row = (size_t)p->text_dim * sizeof(float);
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
 		d->given[i] = r.given && p->grid[i][0] > 1;
-		d->w[i] = vfm_micro_weight(p, i, d->given[i]);
+		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight);
 		if (r.drop)
 			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
 				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);

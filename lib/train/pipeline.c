@@ -466,6 +466,7 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 				.w = u->w,
 				.seqs = &u->in.segs,
 				.loss = p->loss->sum,
+				.unweighted = p->loss->plain,
 				.sample_loss = p->loss->each ? p->loss->each[a->mb] : (struct vfm_tensor){0}});
 	TRY(vfm_tape_status(s->tape, err));
 	return last ? 0 : send_tensor(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);

@@ -46,6 +46,7 @@ struct vfm_keeps *vfm_pipeline_keeps(struct vfm_pipeline *p);
 
 struct vfm_pipeline_losses {
 	struct vfm_tensor sum;   /* f64 [1], device */
+	struct vfm_tensor plain; /* optional f64 [1], device: squared errors without weights, summed over tokens */
 	struct vfm_tensor *each; /* [n_packs], or NULL: not wanted */
 	/* with each: [n_packs] arrays of the samples of its elements, [segments]; ~sample: of the given frame.  Made by
 	 * the pipeline; the caller frees them */
@@ -53,7 +54,8 @@ struct vfm_pipeline_losses {
 };
 
 /* Collective: all stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates gradients
- * in the parameters.  On the last stage, adds this rank's share of the loss to loss->sum, and sets loss->each[i] to the
+ * in the parameters.  On the last stage, adds this rank's share of the loss to loss->sum and of the squared errors to
+ * loss->plain, and sets loss->each[i] to the
  * losses of the segments of pack i over this rank's tokens: f32 [segments] of new device memory, which the caller frees
  * (vfm_nbytes), also after a failure. */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,

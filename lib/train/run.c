@@ -592,7 +592,10 @@ static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 	struct step_slot *t = &r->slot[r->n_slots];
 
 	*t = (struct step_slot){.t0 = vfm_now(),
-		.rec = {.step = step + 1, .ranks = r->mesh->world_size, .lr = vfm_lr_at(&r->c->train, step, r->last)}};
+		.rec = {.step = step + 1,
+			.ranks = r->mesh->world_size,
+			.lr = vfm_lr_at(&r->c->train, step, r->last),
+			.weighted = vfm_diffusion_has_mse(&r->c->diffusion)}};
 	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, t->rec.lr, err));
 	after = vfm_loader_stats(r->loader);
 	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;

@@ -10,7 +10,7 @@
 #include "train/oom_hints.h"
 
 /* Values summed over the world at the end of a step; see reduce_sums for the contributing ranks. */
-enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
+enum { SUM_LOSS, SUM_PLAIN, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
 
 /* Results of a step, in pinned host memory. */
 struct readback {
@@ -252,8 +252,8 @@ static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *m
 		x[SUM_SAMPLES] = (double)mine->samples;
 		x[SUM_FLOPS] = mine->flops;
 	}
-	TRY(tr->stream->dev->t->to_device(
-		tr->stream, (double *)tr->sums.data + 1, x + 1, (N_SUMS - 1) * sizeof(double), err));
+	TRY(tr->stream->dev->t->to_device(tr->stream, (double *)tr->sums.data + SUM_TOKENS, x + SUM_TOKENS,
+		(N_SUMS - SUM_TOKENS) * sizeof(double), err));
 	return vfm_all_reduce(m->world, tr->stream, tr->sums, err);
 }
 
@@ -331,6 +331,8 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	release_sample_losses(tr, u);
 	u->step = step;
 	u->n_packs = n_packs;
+	if (vfm_diffusion_has_mse(&tr->c.diffusion))
+		losses.plain = vfm_t1((double *)tr->sums.data + SUM_PLAIN, VFM_F64, 1);
 	losses.each = u->each = vfm_calloc((size_t)n_packs + 1, sizeof(*u->each));
 	losses.sample = u->sample = vfm_calloc((size_t)n_packs + 1, sizeof(*u->sample));
 	u->from = vfm_stalls_mark(tr->stalls);
@@ -389,6 +391,7 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 	TRY(tr->stream->dev->t->event_sync(u->done, err));
 	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS],
 		.grad_norm = u->read->norm,
+		.mse = x[SUM_TOKENS] > 0 ? x[SUM_PLAIN] / x[SUM_TOKENS] : 0,
 		.flops = x[SUM_FLOPS],
 		.tokens = (int64_t)x[SUM_TOKENS],
 		.samples = (int64_t)x[SUM_SAMPLES]};

@@ -273,6 +273,14 @@ run vfm-bench step --model dit-s --layers 1 --text-len 20 --set model.text_len=1
 is "$rc $err" "2 vfm-bench step: sample 1 has 20 text rows, but model.text_len is 16" "a benchmark of longer texts is refused"
 
 # ---- the environment fails -----------------------------------------------------------------
+# A sample of 8 tokens: sqrt(8 / 2) times the shift.
+for o in shift=1 shift=2 shift_tokens=2; do
+	vfm-train -q -c tiny.json --data plan.jsonl --steps 1 --init flow --set diffusion.kind=flow --set train.ema_decay=0 --set train.lr=0 --set diffusion.$o -o by_$o >log
+	vfm-sample -q --ckpt by_$o "${small[@]}" -p x -d by_$o/out --format npy >log
+done
+is "$(far by_shift_tokens=2/out/sample-000000.npy by_shift=2/out/sample-000000.npy)" near "diffusion.shift_tokens: the shift of the size"
+is "$(far by_shift_tokens=2/out/sample-000000.npy by_shift=1/out/sample-000000.npy)" far "not that of all sizes"
+
 run bash -c "ulimit -f 1; ${s[*]} -p x -o full.mp4 --size 128x128"
 complaint 3 "cannot write 'full.mp4'.*File too large" "no space for the video"
 is "$(echo full*)" "full*" "nothing is left of it"

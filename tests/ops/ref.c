@@ -628,7 +628,7 @@ static void ref_mse(struct ref *r)
 {
 	const struct vfm_mse *a = r->args;
 	const double *p = V(mse, pred), *y = V(mse, target), *w = V(mse, w);
-	double *loss = V(mse, loss), *each = V(mse, sample_loss), *dp = V(mse, dpred);
+	double *loss = V(mse, loss), *all = V(mse, unweighted), *each = V(mse, sample_loss), *dp = V(mse, dpred);
 	int64_t f = a->pred.shape[1];
 
 	for (int64_t s = 0; each && s < a->w.shape[0]; s++)
@@ -640,6 +640,8 @@ static void ref_mse(struct ref *r)
 			double d = p[i] - y[i];
 
 			*loss += w[s] * d * d / (double)f;
+			if (all)
+				*all += d * d / (double)f;
 			if (each)
 				each[s] += d * d / (double)f;
 			if (dp)

@@ -18,7 +18,7 @@ A pack is a row of T tokens of S samples:
   text [C,E]        text rows of all samples; cu_text [S+1]: their boundaries
   coef [S,4]        a, b, c, e: input = a x0 + b n, target = c x0 + e n
   t_cond [S]        what the timestep embedding sees (flow: t; EDM: ln(sigma)/4), times 1000
-  w [S]             loss weight of a token: 1 / tokens of the step; of a sample with a given frame, times t / (t - 1)
+  w [S]             loss weight of a token: 1 / tokens of the step, times that of the sample's noise level; of a sample with a given frame, times t / (t - 1)
   cond [T,G]        optional: features behind those of the input
   image [S*L,I]     optional: L image rows of each sample
   given [S]         optional: 1 where the first latent frame is given: its input is x0, its time 0, and it has no loss
@@ -459,6 +459,14 @@ def edm_coef(sigma, sigma_data=0.5):
     total = sigma**2 + sigma_data**2
     c_skip, c_out, c_in = sigma_data**2 / total, sigma * sigma_data / math.sqrt(total), 1 / math.sqrt(total)
     return (c_in, c_in * sigma, (1 - c_skip) / c_out, -c_skip * sigma / c_out), math.log(sigma) / 4
+
+
+def min_snr(kind, t_cond, gamma, sigma_data=0.5):
+    """Weight of the squared error of the network's output for min(SNR, gamma) of the error of x0 (Hang et al., 2023)."""
+    if kind == "flow":  # x0_hat = x - t v
+        return t_cond**2 * min(((1 - t_cond) / t_cond) ** 2, gamma)
+    snr = (sigma_data / math.exp(4 * t_cond)) ** 2  # D = c_skip x + c_out F
+    return min(snr, gamma) / (snr + 1)
 
 
 # ---- training ----------------------------------------------------------------------------------------------

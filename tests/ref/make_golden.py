@@ -27,7 +27,7 @@ SEED = 20240607
 BIG_ID = 0xFEDCBA9876543210
 
 A = dict(hidden=48, layers=2, heads=2, text_dim=32, ffn=192, cross_attention=True)
-# name: (the model, the diffusion)
+# name: (the model, the diffusion, and a weighting unless every sample weighs the same)
 GOLDEN = {
     "cross-edm": (dict(A), "edm"),
     "cross-flow-both": (dict(A, heads=3, pos="both"), "flow"),
@@ -44,6 +44,8 @@ GOLDEN = {
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
+    "min-snr-flow": (dict(A, heads=3), "flow", 5.0),
+    "min-snr-edm": (dict(A), "edm", 5.0),
 }
 OPT = dict(lr=ref.warmup_cosine(1e-3, 4, STEPS), beta1=0.9, beta2=0.95, eps=1e-6, wd=0.05, clip=0.5, decay="matrices")
 # grids and text lengths of the samples of the two packs of a step
@@ -68,20 +70,22 @@ def init_weights(cfg):
     return out
 
 
-def make_packs(cfg, kind):
+def make_packs(cfg, kind, gamma=None):
+    """gamma: of the weighting min-SNR; None: no weighting."""
     packs = []
     tokens = sum(int(np.prod(g)) for grids, _, _ in PACKS for g in grids)
     for number, (grids, lengths, ids) in enumerate(PACKS):
         counts = [int(np.prod(g)) for g in grids]
-        coef, t_cond = [], []
+        coef, t_cond, weights = [], [], []
         for i in range(len(grids)):
             k = (i + 1 + 3 * number) * 151  # 1000 t_cond and 4 t_cond are exact in float32
             # flow: t = k / 1024; EDM: c_noise = ln(sigma) / 4 within -0.4 .. 0.35
             c, t = ref.flow_coef(k / 1024) if kind.startswith("flow") else ref.edm_coef(math.exp(4 * (k - 512) / 1024))
             coef.append(c)
             t_cond.append(t)
+            weights.append(ref.min_snr(kind, t, gamma) if gamma else 1.0)
         words = sum(lengths)
-        optional, w = {}, np.full(len(grids), 1 / tokens)
+        optional, w = {}, np.array(weights) / tokens
         if cfg.cond_features:
             optional["cond"] = philox.normal(SEED, number, 3, philox.TEST, sum(counts) * cfg.cond_features).reshape(-1, cfg.cond_features)
         if cfg.image_dim:
@@ -117,9 +121,9 @@ def number(x):
 
 def compute(name, dtype=torch.float64):
     """-> tensors and JSON of one golden."""
-    dims, kind = GOLDEN[name]
+    dims, kind, *gamma = GOLDEN[name]
     cfg = ref.Config(**dims)
-    weights, packs = init_weights(cfg), make_packs(cfg, kind)
+    weights, packs = init_weights(cfg), make_packs(cfg, kind, *gamma)
     noises = [ref.pack_noise(pack, SEED, 0) for pack in packs]
     _, preds, grads = ref.gradients(cfg, ref.parameters(weights, dtype), packs, noises, dtype)
     losses, norms, final = ref.train(cfg, weights, packs, OPT, SEED, 0, dtype)
@@ -135,7 +139,7 @@ def compute(name, dtype=torch.float64):
                       "final_norm": number(float(final[key].double().norm()))}
     info = {"name": name, "config": config_json(cfg), "kind": kind, "seed": SEED,
             "packs": len(packs), "stride": STRIDE, "whole": WHOLE, "train": dict(OPT, lr=[number(x) for x in OPT["lr"]]),
-            "losses": [number(x) for x in losses], "grad_norms": [number(x) for x in norms], "parameters": stats}
+            **({"snr_gamma": gamma[0]} if gamma else {}), "losses": [number(x) for x in losses], "grad_norms": [number(x) for x in norms], "parameters": stats}
     return out, info
 
 
@@ -161,9 +165,9 @@ def check(folder):
 
 def dump(folder, name):
     """The parity dump of README.md, as the C program writes it: here by this reference in float32."""
-    dims, kind = GOLDEN[name]
+    dims, kind, *gamma = GOLDEN[name]
     cfg = ref.Config(**dims)
-    weights, packs = init_weights(cfg), make_packs(cfg, kind)
+    weights, packs = init_weights(cfg), make_packs(cfg, kind, *gamma)
     noises = [ref.pack_noise(pack, SEED, 0) for pack in packs]
     loss, preds, grads = ref.gradients(cfg, ref.parameters(weights, torch.float32), packs, noises, torch.float32)
     os.makedirs(folder, exist_ok=True)

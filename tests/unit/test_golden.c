@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/par.h"
 #include "ckpt/ckpt.h"
+#include "model/diffusion.h"
 #include "model/model.h"
 #include "ok.h"
 #include "train/device.h"
@@ -27,6 +28,9 @@ struct golden {
 	struct vfm_model_spec m;
 	uint64_t seed;
 	int64_t stride, whole;
+	int64_t tokens;   /* of a step */
+	double snr_gamma; /* of the weighting min_snr; 0: no weighting */
+	enum vfm_diffusion_kind kind;
 };
 
 struct gpack {
@@ -100,6 +104,12 @@ static void golden_open(struct golden *g, const char *name)
 	g->seed = (uint64_t)json_integer_value(json_object_get(g->j, "seed"));
 	g->stride = json_integer_value(json_object_get(g->j, "stride"));
 	g->whole = json_integer_value(json_object_get(g->j, "whole"));
+	g->kind = strcmp(json_string_value(json_object_get(g->j, "kind")), "flow") ? VFM_EDM : VFM_FLOW;
+	g->snr_gamma = json_number_value(json_object_get(g->j, "snr_gamma"));
+	for (int k = 0; k < PACKS; k++) {
+		snprintf(path, sizeof(path), "pack.%d.x0", k);
+		g->tokens += vfm_ckpt_find(g->c, path)->shape[0];
+	}
 	c = json_object_get(g->j, "config");
 	vfm_model_defaults(&g->m);
 	g->m.hidden = json_integer_value(json_object_get(c, "hidden"));
@@ -160,6 +170,27 @@ static void load_conditions(struct golden *g, int k, struct gpack *q)
 	}
 }
 
+/* The weights of the losses are those that training uses. */
+static void check_weights(const struct golden *g, const struct gpack *q)
+{
+	struct vfm_diffusion d;
+
+	vfm_diffusion_defaults(&d);
+	d.kind = g->kind;
+	if (g->snr_gamma > 0) {
+		d.weighting = VFM_WEIGHT_MIN_SNR;
+		d.snr_gamma = g->snr_gamma;
+	}
+	for (int i = 0; i < q->p.n; i++) {
+		double t = (double)q->t_cond[i] / 1000, noise = g->kind == VFM_FLOW ? t : exp(4 * t);
+		double w = vfm_diffusion_at(&d, noise).weight / (double)g->tokens;
+
+		if (q->given[i])
+			w *= (double)q->p.grid[i][0] / (q->p.grid[i][0] - 1);
+		assert_true(fabs((double)q->w[i] - w) <= 1e-6 * w);
+	}
+}
+
 static void pack_load(struct golden *g, int k, struct gpack *q)
 {
 	float *x0 = read_all(g, VFM_F32, "pack.%d.x0", k), *text = read_all(g, VFM_F32, "pack.%d.text", k);
@@ -181,7 +212,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 		.cond_dim = (int32_t)vfm_model_cond_dim(&g->m),
 		.image_dim = (int32_t)g->m.image_dim,
 		.image_len = (int32_t)g->m.image_len,
-		.step_tokens = llround(1 / (double)q->w[0])};
+		.step_tokens = g->tokens};
 	p->tokens = cu[p->n];
 	p->text_tokens = cu_text[p->n];
 	OK(vfm_pack_alloc(p, &err));
@@ -193,6 +224,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	memcpy(p->x0, x0, (size_t)(p->tokens * p->patch_dim) * sizeof(*x0));
 	memcpy(p->text, text, (size_t)(p->text_tokens * p->text_dim) * sizeof(*text));
 	load_conditions(g, k, q);
+	check_weights(g, q);
 	for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
 		free(read[i]);
 }

@@ -185,13 +185,13 @@ static void test_time_range(void **state)
 		d.t_max = hi;
 		OK(vfm_diffusion_check(&d, &err));
 		for (uint64_t id = 0; id < DRAWS; id++) {
-			double t = vfm_diffusion_draw(&d, 1, 2, id).noise;
+			double t = vfm_diffusion_draw(&d, 1, 2, id, 64).noise;
 
 			assert_true(t >= lo && t <= hi);
 			below += t < mid;
 		}
 		for (uint64_t id = 0; id < 10 * DRAWS; id++) {
-			double t = vfm_diffusion_draw(&all, 1, 3, id).noise;
+			double t = vfm_diffusion_draw(&all, 1, 3, id, 64).noise;
 
 			in += t >= lo && t <= hi;
 			in_below += t >= lo && t < mid;
@@ -201,7 +201,7 @@ static void test_time_range(void **state)
 			fail_msg("t in %g..%g: %d of %d draws below %g, expected %d of %d", lo, hi, below, DRAWS, mid,
 				in_below, in);
 	}
-	assert_true(vfm_diffusion_draw(&d, 1, 2, 5).noise == vfm_diffusion_draw(&d, 1, 2, 5).noise);
+	assert_true(vfm_diffusion_draw(&d, 1, 2, 5, 64).noise == vfm_diffusion_draw(&d, 1, 2, 5, 64).noise);
 }
 
 static void test_lr(void **state)
