@@ -44,7 +44,8 @@ int verb_diff(int argc, char **argv, struct vfm_err *err);
 int verb_hash(int argc, char **argv, struct vfm_err *err);
 int verb_prune(int argc, char **argv, struct vfm_err *err);
 int verb_consolidate(int argc, char **argv, struct vfm_err *err);
-int verb_convert(int argc, char **argv, struct vfm_err *err);
+int verb_import(int argc, char **argv, struct vfm_err *err);
+int verb_export(int argc, char **argv, struct vfm_err *err);
 int verb_reshard(int argc, char **argv, struct vfm_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* vfm-ckpt reshard, convert - write a checkpoint with another sharding or in another format. */
+/* vfm-ckpt reshard, import, export - write a checkpoint with another sharding, from other files, or as other files. */
 #include "ckpt/convert.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 	return rc;
 }
 
-/* ---- convert ---- */
+/* ---- import, export ---- */
 
 static bool has_suffix(const char *s, const char *end)
 {
@@ -69,62 +69,139 @@ static bool has_suffix(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-static int import(struct vfm_ckpt *c, const char *part, int dtype, const char *config, const char *dst, int64_t step,
-	struct vfm_err *err)
+/* Sets *out to the type of an option, -1 if it is not given. */
+static int float_type(const char *text, int *out, struct vfm_err *err)
 {
-	json_t *j = NULL;
-	int rc;
+	enum vfm_dtype dt;
 
-	if (config) {
-		j = vfm_json_load(config, 1 << 20, err);
-		if (!j)
-			return err->code;
-	}
-	rc = vfm_ckpt_import(c, part, dtype, j, dst, step, err);
-	json_decref(j);
-	return rc;
+	*out = -1;
+	if (!text)
+		return 0;
+	if (vfm_dtype_parse(text, &dt, err) < 0)
+		return vfm_err_context(err, "--dtype");
+	if (!vfm_dtype_is_float(dt))
+		return vfm_fail(err, VFM_EUSAGE, "--dtype: %s is not a floating-point type", text);
+	*out = (int)dt;
+	return 0;
 }
 
-int verb_convert(int argc, char **argv, struct vfm_err *err)
+/* Reads the file of -c: its JSON, and the model if it has that section. */
+static int read_given(const char *path, json_t **json, struct vfm_config *cfg, bool *model, struct vfm_err *err)
+{
+	*json = NULL;
+	*model = false;
+	if (!path)
+		return 0;
+	*json = vfm_json_load(path, 1 << 20, err);
+	if (!*json)
+		return err->code;
+	vfm_config_defaults(cfg);
+	if (vfm_config_saved(cfg, *json, err) < 0 || vfm_config_check(cfg, err) < 0)
+		return vfm_err_context(err, "%s", path);
+	*model = json_object_get(*json, "model") != NULL;
+	return 0;
+}
+
+int verb_import(int argc, char **argv, struct vfm_err *err)
 {
 	const char *part = "model", *dtype = NULL, *config = NULL;
-	int64_t shard = (int64_t)5 << 30, step = 0;
+	int64_t step = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
+		{VFM_OPT_STR, 'p', "part", "PART", "which part the tensors become: model (default), ema, optim", &part},
 		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
-		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
 		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the checkpoint to write", &config},
 		{VFM_OPT_INT, 0, "step", "N", "step of the checkpoint to write (default 0)", &step},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt convert",
-		.synopsis = "[-p PART] [-t TYPE] [--shard SIZE] [-c FILE] [--step N] SRC DST",
-		.summary = "convert to safetensors files for other programs, and back",
+	struct vfm_cmd cmd = {.name = "vfm-ckpt import",
+		.synopsis = "[-p PART] [-t TYPE] [-c FILE] [--step N] SRC DIR",
+		.summary = "make a checkpoint of the files of other programs",
 		.opts = opts};
-	struct vfm_ckpt_export x = {.dtype = -1};
-	enum vfm_dtype dt;
-	struct vfm_ckpt *c;
+	struct vfm_ckpt_how how = {0};
+	struct vfm_config cfg;
+	struct vfm_ckpt *c = NULL;
+	json_t *json = NULL;
+	bool model;
+	int n, type, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
+
+	if (rc)
+		return rc;
+	TRY(float_type(dtype, &type, err));
+	if (step < 0 || step > (int64_t)1 << 50)
+		return vfm_fail(err, VFM_EUSAGE, "--step: expected a number >= 0");
+	TRY_OUT(read_given(config, &json, &cfg, &model, err));
+	how.model = model ? &cfg.model : NULL;
+	TRY_OUT(vfm_ckpt_open_as(&c, argv[1], &how, err));
+	if (json && c->config)
+		json_object_update_missing(json, (json_t *)(uintptr_t)c->config);
+	rc = vfm_ckpt_import(c, part, type, json, argv[2], step, err);
+out:
+	vfm_ckpt_close(c);
+	json_decref(json);
+	return rc;
+}
+
+/* Sets *cfg to the configuration of the model to export: that of -c, or of the checkpoint. */
+static int exported_config(const struct vfm_ckpt *c, const char *path, struct vfm_config *cfg, struct vfm_err *err)
+{
+	json_t *json;
+	bool model;
+	int rc;
+
+	if (!path && !json_object_size(c->config))
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s has no configuration, which --layout needs; -c FILE gives one", c->path);
+	if (!path) {
+		vfm_config_defaults(cfg);
+		TRY(vfm_config_saved(cfg, c->config, err) < 0 || vfm_config_check(cfg, err) < 0
+				? vfm_err_context(err, "%s: configuration", c->path)
+				: 0);
+		return 0;
+	}
+	rc = read_given(path, &json, cfg, &model, err);
+	if (rc == 0 && !model)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: no section 'model'", path);
+	json_decref(json);
+	return rc;
+}
+
+int verb_export(int argc, char **argv, struct vfm_err *err)
+{
+	const char *layout = "vfm", *part = "model", *dtype = NULL, *config = NULL;
+	int64_t shard = (int64_t)5 << 30;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
+			&layout},
+		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
+		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
+		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if CKPT has none", &config},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt export",
+		.synopsis = "[-l LAYOUT] [-p PART] [-t TYPE] [--shard SIZE] [-c FILE] CKPT DST",
+		.summary = "write safetensors files for other programs",
+		.opts = opts};
+	struct vfm_ckpt_export x = {0};
+	struct vfm_config cfg;
+	struct vfm_ckpt *c = NULL;
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
 
 	if (rc)
 		return rc;
-	if (dtype) {
-		if (vfm_dtype_parse(dtype, &dt, err) < 0)
-			return vfm_err_context(err, "--dtype");
-		if (!vfm_dtype_is_float(dt))
-			return vfm_fail(err, VFM_EUSAGE, "--dtype: %s is not a floating-point type", dtype);
-		x.dtype = (int)dt;
-	}
-	if (shard < 1 || step < 0 || step > (int64_t)1 << 50)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s: expected a number >= %d", shard < 1 ? "--shard" : "--step", shard < 1);
+	TRY(float_type(dtype, &x.dtype, err));
+	if (shard < 1)
+		return vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1");
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];
 	x.shard_bytes = has_suffix(argv[2], ".safetensors") ? 0 : shard;
-	if (c->plain && x.shard_bytes)
-		rc = import(c, part, x.dtype, config, argv[2], step, err);
-	else
+	if (strcmp(layout, "vfm") != 0) {
+		x.layout = layout;
+		x.model = &cfg.model;
+		rc = exported_config(c, config, &cfg, err);
+	}
+	if (!rc)
 		rc = vfm_ckpt_export(c, &x, err);
 	vfm_ckpt_close(c);
 	return rc;

@@ -17,7 +17,8 @@ static const struct vfm_verb verbs[] = {
 	{"hash", "a hash of the values, whatever their layout", verb_hash},
 	{"prune", "remove old checkpoints", verb_prune},
 	{"consolidate", "write a part as one safetensors file", verb_consolidate},
-	{"convert", "convert to safetensors files for other programs, and back", verb_convert},
+	{"import", "make a checkpoint of the files of other programs", verb_import},
+	{"export", "write safetensors files for other programs", verb_export},
 	{"reshard", "write a checkpoint with another sharding", verb_reshard},
 	{0},
 };

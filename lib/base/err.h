@@ -19,7 +19,7 @@ enum {
 	VFM_ESIGNAL = -75, /* a signal stopped the command early; everything is saved */
 };
 
-#define VFM_ERR_MAX 1024
+#define VFM_ERR_MAX 4096
 
 /* Plain data: it may be copied and needs no release.  `= {0}` means "no error". */
 struct vfm_err {

@@ -58,7 +58,7 @@ static void find_ranges(struct check *k, int file)
 
 	k->n = 0;
 	k->data = 0;
-	if (vfm_st_open(&st, k->fd, f->bytes, k->path, NULL) < 0)
+	if (ckpt_open_header(&st, k->fd, f->bytes, k->path, NULL) < 0)
 		return;
 	k->data = st.data;
 	while (k->at < k->n_pieces && k->piece[k->at].file < file)
@@ -296,7 +296,7 @@ int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *
 	if (stat(manifest, &st) == 0)
 		rc = ckpt_load_manifest(&c, real, &e);
 	else
-		rc = vfm_ckpt_open(&c, real, &e);
+		rc = vfm_ckpt_open_as(&c, real, &(struct vfm_ckpt_how){.raw = true}, &e);
 	if (rc == VFM_EUSAGE) {
 		report_damage(f, e.msg);
 		rc = 0;

@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "spec/dtype.h"
+#include "spec/model.h"
 #include "spec/shard.h"
 
 /* The elements of a global tensor that a caller's buffer holds: elements [a, b) of the local tensor `part`.
@@ -86,8 +87,8 @@ int vfm_ckpt_wait(
 int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err);
 char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123"; the caller frees it */
 /* Sets *path to the checkpoint that `operand` names; the caller frees it.  operand: a checkpoint, a directory of
- * checkpoints or a run (has ckpt/), of which the newest is taken; a .safetensors file; or a directory with
- * model.safetensors.index.json.  VFM_EUSAGE: no checkpoint. */
+ * checkpoints or a run (has ckpt/), of which the newest is taken; a .safetensors or .pth file; or a directory with
+ * model.safetensors.index.json, or with diffusion_pytorch_model.* or their index.  VFM_EUSAGE: no checkpoint. */
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err);
 /* Sets *steps to the steps of the complete checkpoints in dir, or with `all` of all directories with the name of one,
  * ascending, and *n to their number; the caller frees it.  A directory that does not exist has none.  VFM_EENV: dir
@@ -122,6 +123,7 @@ struct vfm_ckpt_piece {
 	struct vfm_box box;
 	int64_t a, b;
 	int64_t numel;
+	int64_t from; /* files of other programs: the first element in the tensor of the file, flattened */
 };
 struct vfm_ckpt_tensor {
 	const char *name;
@@ -136,8 +138,9 @@ struct vfm_ckpt_tensor {
 struct vfm_ckpt_file;
 struct vfm_ckpt { /* read-only for the caller */
 	char *path;
-	bool plain;   /* .safetensors files (one, or several with an index), without hashes, step and config */
-	int64_t step; /* -1 when plain */
+	bool plain;         /* .safetensors files (one, or several with an index), without hashes, step and config */
+	const char *layout; /* of another program, whose tensors have our names here; NULL: as in the files */
+	int64_t step;       /* -1 when plain */
 	int world;
 	const json_t *config, *state; /* borrowed; may be NULL */
 	struct vfm_ckpt_tensor *t;    /* sorted by name */
@@ -156,6 +159,15 @@ struct vfm_ckpt { /* read-only for the caller */
  * damaged one; the message names file and tensor.  VFM_EENV: a file exists but cannot be read, or the format is newer
  * than this program. */
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
+
+/* Plain files with the tensor names of another program (spec/foreign.h) open as a checkpoint with our names, shapes and
+ * configuration; c->layout names their layout.  A config.json in their directory gives the dimensions, else the shapes
+ * of the tensors do.  VFM_EUSAGE: the message lists every tensor that is unknown, missing or has another shape. */
+struct vfm_ckpt_how {
+	bool raw;                           /* plain files: names and shapes as in the files */
+	const struct vfm_model_spec *model; /* in the place of config.json; borrowed for the call; NULL: config.json */
+};
+int vfm_ckpt_open_as(struct vfm_ckpt **out, const char *path, const struct vfm_ckpt_how *how, struct vfm_err *err);
 /* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
 int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
 void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
+#include "spec/foreign.h"
 
 #define CKPT_CHUNK        (4 << 20) /* bytes hashed together */
 #define CKPT_MAX_CHUNK    (64 << 20)
@@ -13,7 +14,9 @@
 #define CKPT_MANIFEST     "manifest.json"
 #define CKPT_SUMS         "SHA256SUMS"
 #define CKPT_INDEX        "model.safetensors.index.json"
-#define CKPT_META_STATE   "vfm.state" /* key of the metadata of plain files */
+#define CKPT_STEM_FOREIGN "diffusion_pytorch_model"
+#define CKPT_META_STATE   "vfm.state" /* keys of the metadata of plain files */
+#define CKPT_META_MODEL   "vfm.model"
 
 struct vfm_ckpt_file {
 	const char *name;
@@ -36,7 +39,9 @@ struct ckpt_slot { /* a verified chunk */
 
 struct ckpt_priv {
 	json_t *root;
-	json_t *state; /* of plain files: from their metadata; NULL: none */
+	json_t *state;              /* of plain files: from their metadata; NULL: none */
+	json_t *config;             /* of files of other programs; NULL: none */
+	struct vfm_foreign_map map; /* likewise; owns the names of their tensors */
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];
 	uint64_t clock;
@@ -45,8 +50,15 @@ struct ckpt_priv {
 
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* Opens a .safetensors file, or a directory of several with an index. */
-int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct vfm_err *err);
+/* Opens a file of tensors, or a directory of such files.  how may be NULL. */
+int ckpt_open_plain(
+	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
+/* Returns the name of the index or the single file of a directory of plain files, or NULL. */
+const char *ckpt_plain_name(const char *dir);
+/* Replaces the tensors of c, if their names are those of another program, by ours. */
+int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);
+/* Reads the header of a file of tensors, of either format. */
+int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */
 int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst,
 	struct vfm_err *err);                                            /* reads verified bytes */
@@ -54,6 +66,25 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err); /* read
 /* Sets *off to the offset of a piece in its file; checks the piece against the file's header. */
 int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
 	struct vfm_err *err);
+
+/* The type that an export or import gives a tensor.  dtype: enum vfm_dtype for floating-point tensors, or -1. */
+enum vfm_dtype ckpt_out_dtype(const struct vfm_ckpt_tensor *t, int dtype);
+
+/* Lists of tensors for one message; names that differ only in the number of the block are joined. */
+struct ckpt_fault {
+	char *text;
+	int64_t block; /* -1: none */
+};
+struct ckpt_faults { /* `= {0}` is empty */
+	struct ckpt_fault *v;
+	size_t n, cap;
+};
+void ckpt_fault_add(struct ckpt_faults *l, const char *name, const char *more);
+/* Adds a tensor of another shape. */
+void ckpt_fault_shape(
+	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want);
+/* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
+void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what);
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);

@@ -96,7 +96,7 @@ int vfm_ckpt_reshard(
 	int rc = 0;
 
 	if (c->plain)
-		return vfm_fail(err, VFM_EUSAGE, "%s: not a checkpoint; convert it to a checkpoint first", c->path);
+		return vfm_fail(err, VFM_EUSAGE, "%s: not a checkpoint; vfm-ckpt import makes it one", c->path);
 	if (writers < 1 || writers > VFM_CKPT_FILES_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%d writers: expected 1 to %d", writers, VFM_CKPT_FILES_MAX);
 	if (!cut) {
@@ -122,197 +122,23 @@ int vfm_ckpt_reshard(
 	return rc;
 }
 
-/* ---- export ---- */
-
-enum { BLOCK = 1 << 18 }; /* elements */
-
-struct job {
-	struct vfm_ckpt *c;
-	const struct vfm_ckpt_export *x;
-	size_t cut;              /* length of "PART/" */
-	struct vfm_st_tensor *t; /* the tensors to write, in the order of names */
-	size_t n;
-	struct vfm_buf state; /* what the metadata holds of the state; empty: nothing */
-};
-
-static int write_tensors(
-	const struct job *j, const struct vfm_st_tensor *t, size_t n, FILE *f, const char *path, struct vfm_err *err)
-{
-	uint8_t *buf = vfm_malloc((size_t)BLOCK * 8);
-	int rc = 0;
-
-	for (size_t i = 0; i < n && !rc; i++) {
-		char *name = j->cut ? vfm_strfmt("%s/%s", j->x->part, t[i].name) : vfm_strdup(t[i].name);
-		const struct vfm_ckpt_tensor *src = vfm_ckpt_find(j->c, name);
-		size_t es = vfm_dtype_size(t[i].dtype);
-
-		for (int64_t a = 0; a < src->numel && !rc; a += BLOCK) {
-			struct vfm_slice s = {.a = a, .b = a + BLOCK < src->numel ? a + BLOCK : src->numel};
-
-			rc = vfm_ckpt_read_tensor(j->c, src, &s, t[i].dtype, buf, err);
-			if (!rc && fwrite(buf, es, (size_t)(s.b - s.a), f) != (size_t)(s.b - s.a))
-				rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-		}
-		free(name);
-	}
-	free(buf);
-	return rc;
-}
-
-/* Writes one file.  Sorts t into the order of the format. */
-static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, const char *path, struct vfm_err *err)
-{
-	struct vfm_atomic a = {0};
-	struct vfm_buf head = {0};
-	char step[32];
-	const char *meta[3][2] = {{"format", "pt"}};
-	size_t n_meta = 1;
-	int rc = 0;
-
-	snprintf(step, sizeof(step), "%lld", (long long)j->c->step);
-	if (!j->c->plain)
-		memcpy(meta[n_meta++], (const char *[]){"vfm.step", step}, sizeof(meta[0]));
-	if (j->state.len)
-		memcpy(meta[n_meta++], (const char *[]){CKPT_META_STATE, j->state.data}, sizeof(meta[0]));
-	vfm_st_layout(t, n, meta, n_meta, &head);
-	if (head.len - 8 > VFM_ST_MAX_HEADER) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", path);
-		goto out;
-	}
-	TRY_OUT(vfm_atomic_open(&a, path, err));
-	if (fwrite(head.data, 1, head.len, a.f) != head.len) {
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-		goto out;
-	}
-	TRY_OUT(write_tensors(j, t, n, a.f, path, err));
-	rc = vfm_atomic_commit(&a, err);
-out:
-	vfm_atomic_abort(&a);
-	vfm_buf_release(&head);
-	return rc;
-}
-
-static int64_t st_bytes(const struct vfm_st_tensor *t)
-{
-	return vfm_shape_numel(t->ndim, t->shape) * (int64_t)vfm_dtype_size(t->dtype);
-}
-
-/* Returns the end of [i, end), the tensors of the next file. */
-static size_t shard_end(const struct job *j, size_t i)
-{
-	int64_t sum = st_bytes(&j->t[i++]);
-
-	while (i < j->n && sum + st_bytes(&j->t[i]) <= j->x->shard_bytes)
-		sum += st_bytes(&j->t[i++]);
-	return i;
-}
-
-/* Writes the index last: readers ignore files without an index. */
-static int write_shards(const struct job *j, struct vfm_err *err)
-{
-	json_t *map = json_object(), *root;
-	int64_t total = 0;
-	struct vfm_buf text = {0};
-	char *path;
-	int n = 0, k = 0, rc = vfm_mkdir_p(j->x->out, err);
-
-	for (size_t i = 0; i < j->n; i = shard_end(j, i))
-		n++;
-	for (size_t i = 0, end; i < j->n && !rc; i = end) {
-		char *name = vfm_strfmt("model-%05d-of-%05d.safetensors", ++k, n);
-
-		end = shard_end(j, i);
-		path = vfm_strfmt("%s/%s", j->x->out, name);
-		for (size_t m = i; m < end; m++) {
-			json_object_set_new(map, j->t[m].name, json_string(name));
-			total += st_bytes(&j->t[m]);
-		}
-		rc = write_one(j, j->t + i, end - i, path, err);
-		free(path);
-		free(name);
-	}
-	root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
-	vfm_json_text(&text, root, 2);
-	vfm_buf_adds(&text, "\n");
-	path = vfm_strfmt("%s/%s", j->x->out, CKPT_INDEX);
-	if (!rc)
-		rc = vfm_write_file(path, text.data, text.len, err);
-	free(path);
-	vfm_buf_release(&text);
-	json_decref(root);
-	return rc;
-}
-
-static enum vfm_dtype out_dtype(const struct vfm_ckpt_tensor *t, int dtype)
-{
-	return dtype >= 0 && vfm_dtype_is_float(t->dtype) ? (enum vfm_dtype)dtype : t->dtype;
-}
-
-/* What follows from the data of the training: its encoders, and the differences of encoders that were accepted. */
-static json_t *exported_state(const struct vfm_ckpt *c)
-{
-	static const char *const keys[] = {"encoders", "forced"};
-	json_t *o = json_object(), *v;
-
-	for (int i = 0; i < 2; i++) {
-		v = json_object_get(c->state, keys[i]);
-		if (v && (json_object_size(v) || json_array_size(v)))
-			json_object_set(o, keys[i], v);
-	}
-	return o;
-}
-
-int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct vfm_err *err)
-{
-	struct job j = {.c = c, .x = x, .cut = c->plain ? 0 : strlen(x->part) + 1};
-	json_t *state = exported_state(c);
-	int rc;
-
-	if (json_object_size(state))
-		vfm_json_text(&j.state, state, 0);
-	json_decref(state);
-	j.t = vfm_calloc((size_t)c->n + 1, sizeof(*j.t));
-	for (int i = 0; i < c->n; i++) {
-		const struct vfm_ckpt_tensor *s = &c->t[i];
-
-		if (j.cut && (strncmp(s->name, x->part, j.cut - 1) != 0 || s->name[j.cut - 1] != '/'))
-			continue;
-		j.t[j.n] = (struct vfm_st_tensor){
-			.name = s->name + j.cut, .dtype = out_dtype(s, x->dtype), .ndim = s->ndim};
-		memcpy(j.t[j.n++].shape, s->shape, sizeof(s->shape));
-	}
-	if (!j.n)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", c->path, x->part);
-	else
-		rc = x->shard_bytes > 0 ? write_shards(&j, err) : write_one(&j, j.t, j.n, x->out, err);
-	vfm_buf_release(&j.state);
-	free(j.t);
-	return rc;
-}
-
-int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, struct vfm_err *err)
-{
-	struct vfm_ckpt_export x = {.part = part, .dtype = -1, .out = out};
-
-	return vfm_ckpt_export(c, &x, err);
-}
-
 /* ---- import ---- */
 
 int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_t *config, const char *dir,
 	int64_t step, struct vfm_err *err)
 {
-	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .config = config, .state = c->state};
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .state = c->state};
 	struct vfm_ckpt_writer *w;
 	int rc = 0;
 
 	if (!c->plain)
 		return vfm_fail(err, VFM_EUSAGE, "%s is already a checkpoint", c->path);
+	spec.config = config ? config : c->config;
 	w = vfm_ckpt_begin(&spec);
 	for (int i = 0; i < c->n && !rc; i++) {
 		char *name = vfm_strfmt("%s/%s", part, c->t[i].name);
 
-		rc = vfm_ckpt_add_from(w, name, out_dtype(&c->t[i], dtype), NULL, c, &c->t[i], err);
+		rc = vfm_ckpt_add_from(w, name, ckpt_out_dtype(&c->t[i], dtype), NULL, c, &c->t[i], err);
 		free(name);
 	}
 	if (!rc)

@@ -30,17 +30,23 @@ int vfm_ckpt_reshard(
 struct vfm_ckpt_export {
 	const char *part; /* "model", "ema", …; ignored for plain files */
 	int dtype;        /* enum vfm_dtype of floating-point tensors in the output; -1: unchanged */
-	/* 0: `out` is one file.  Else `out` is a directory (created if missing) of files with at most about
-	 * shard_bytes of data each, and model.safetensors.index.json */
+	/* 0: `out` is one file.  Else `out` is a new or empty directory of files with at most about shard_bytes of
+	 * data each, and model.safetensors.index.json.  It appears when all of it is written. */
 	int64_t shard_bytes;
 	const char *out;
+	/* The layout of another program (spec/foreign.h), and the model, which must have passed vfm_model_check.  A
+	 * directory then has the names of diffusers, and config.json.  NULL: our names. */
+	const char *layout;
+	const struct vfm_model_spec *model;
 };
+/* VFM_EUSAGE: with a layout, the message lists every tensor that is unknown, missing or has another shape than the
+ * model.  Writes nothing then. */
 int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct vfm_err *err);
 /* Exports a part as one file without converting dtypes. */
 int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, struct vfm_err *err);
 
 /* Imports the tensors of plain files as the part `part` of a new checkpoint of `step` in the directory of checkpoints
- * `dir`.  config may be NULL. */
+ * `dir`.  config NULL: that of c, if it has one. */
 int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_t *config, const char *dir,
 	int64_t step, struct vfm_err *err);
 

@@ -125,7 +125,7 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 	*path = NULL;
 	if (stat(operand, &st) != 0) {
 		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", operand);
-	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST) || has_file(operand, CKPT_INDEX)) {
+	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST) || ckpt_plain_name(operand)) {
 		*path = vfm_strdup(bare);
 	} else {
 		rc = vfm_ckpt_latest(sub, &step, err);
@@ -133,7 +133,11 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 			*path = vfm_ckpt_path(sub, step);
 		else if (!rc && (rc = vfm_ckpt_latest(bare, &step, err)) == 0 && step >= 0)
 			*path = vfm_ckpt_path(bare, step);
-		if (!rc && !*path)
+		if (!rc && !*path && has_file(operand, "model_index.json"))
+			rc = vfm_fail(err, VFM_EUSAGE,
+				"'%s' holds several models; give the folder of one, such as '%s/transformer'", operand,
+				bare);
+		else if (!rc && !*path)
 			rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", operand);
 	}
 	free(sub);

@@ -29,6 +29,8 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 		free(pv->slot[i].buf);
 	json_decref(pv->root);
 	json_decref(pv->state);
+	json_decref(pv->config);
+	vfm_foreign_map_release(&pv->map);
 	vfm_arena_release(&pv->arena);
 	free(pv->tmp);
 	free(pv);
@@ -40,6 +42,11 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
 {
+	return vfm_ckpt_open_as(out, path, NULL, err);
+}
+
+int vfm_ckpt_open_as(struct vfm_ckpt **out, const char *path, const struct vfm_ckpt_how *how, struct vfm_err *err)
+{
 	struct vfm_ckpt *c = NULL;
 	struct stat st;
 	char *real = NULL, *m = NULL;
@@ -49,7 +56,7 @@ int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
 	TRY(vfm_ckpt_resolve(path, &real, err));
 	m = vfm_strfmt("%s/%s", real, CKPT_MANIFEST);
 	if (stat(real, &st) == 0 && (!S_ISDIR(st.st_mode) || access(m, F_OK) != 0)) {
-		rc = ckpt_open_plain(out, real, S_ISDIR(st.st_mode), err);
+		rc = ckpt_open_plain(out, real, S_ISDIR(st.st_mode), how, err);
 		goto out;
 	}
 	TRY_OUT(ckpt_load_manifest(&c, real, err));
@@ -219,6 +226,10 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 		vfm_fail(err, VFM_EUSAGE, "%s/%s: the manifest lists tensor '%.200s', the file has none", c->path,
 			f->name, p->tensor);
 		return mark_damaged(c, err);
+	}
+	if (c->layout) { /* ckpt_translate has checked the shapes */
+		*off = f->st.data + s->begin + (uint64_t)p->from * vfm_dtype_size(s->dtype);
+		return 0;
 	}
 	ok = s->dtype == t->dtype && s->ndim == (p->is_range ? 1 : t->ndim);
 	for (int d = 0; ok && d < s->ndim; d++)

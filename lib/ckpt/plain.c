@@ -13,6 +13,27 @@
 
 enum { MAX_FILES = 10000 };
 
+const char *ckpt_plain_name(const char *dir)
+{
+	static const char *const names[] = {CKPT_INDEX, CKPT_STEM_FOREIGN ".safetensors.index.json",
+		CKPT_STEM_FOREIGN ".safetensors", CKPT_STEM_FOREIGN ".bin.index.json", CKPT_STEM_FOREIGN ".bin"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		char *p = vfm_strfmt("%s/%s", dir, names[i]);
+		bool yes = access(p, F_OK) == 0;
+
+		free(p);
+		if (yes)
+			return names[i];
+	}
+	return NULL;
+}
+
+int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err)
+{
+	return vfm_st_open(st, fd, bytes, name, err);
+}
+
 /* Opens file i of c at `path` and reads its header. */
 static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *path, struct vfm_err *err)
 {
@@ -29,7 +50,7 @@ static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *pat
 	c->bytes += st.st_size;
 	if ((double)st.st_mtime > c->saved_at)
 		c->saved_at = (double)st.st_mtime;
-	TRY(vfm_st_open(&f->st, f->fd, f->bytes, path, err));
+	TRY(ckpt_open_header(&f->st, f->fd, f->bytes, path, err));
 	f->have_st = true;
 	return 0;
 }
@@ -129,10 +150,10 @@ static int compare_map(const struct vfm_ckpt *c, const json_t *map, const char *
 	return 0;
 }
 
-static int open_index(struct vfm_ckpt *c, struct vfm_err *err)
+static int open_index(struct vfm_ckpt *c, const char *index, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
-	char *what = vfm_strfmt("%s/%s", c->path, CKPT_INDEX), *path = NULL;
+	char *what = vfm_strfmt("%s/%s", c->path, index), *path = NULL;
 	const char **names = NULL;
 	const json_t *map;
 	int n = 0, rc = 0;
@@ -168,10 +189,39 @@ out:
 	return rc;
 }
 
-int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct vfm_err *err)
+/* Opens the file `name` of the directory c->path; name NULL: c->path is the file. */
+static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err)
+{
+	char *path = name ? vfm_strfmt("%s/%s", c->path, name) : vfm_strdup(c->path);
+	int rc;
+
+	c->file = vfm_calloc(1, sizeof(*c->file));
+	rc = open_one(c, 0, name ? name : c->path, path, err);
+	free(path);
+	if (rc < 0)
+		return rc;
+	add_tensors(c, 0);
+	qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
+	return 0;
+}
+
+/* Returns the directory of c; the caller frees it. */
+static char *directory_of(const struct vfm_ckpt *c, bool dir)
+{
+	const char *slash = strrchr(c->path, '/');
+
+	if (dir)
+		return vfm_strdup(c->path);
+	return slash ? vfm_strfmt("%.*s", (int)(slash - c->path) + 1, c->path) : vfm_strdup(".");
+}
+
+int ckpt_open_plain(
+	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
 	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+	const char *name = dir ? ckpt_plain_name(path) : NULL;
+	char *folder;
 	int rc;
 
 	c->priv = pv;
@@ -181,18 +231,17 @@ int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct 
 	c->world = 1;
 	for (int i = 0; i < 4; i++)
 		pv->slot[i].file = -1;
-	if (index) {
-		rc = open_index(c, err);
-	} else {
-		c->file = vfm_calloc(1, sizeof(*c->file));
-		rc = open_one(c, 0, c->path, path, err);
-		if (!rc)
-			add_tensors(c, 0);
-		if (!rc)
-			qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
-	}
+	if (dir && !name)
+		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
+	else
+		rc = name && strstr(name, ".index.json") ? open_index(c, name, err) : open_single(c, name, err);
 	if (!rc)
 		rc = read_plain_state(c, err);
+	if (!rc && !(how && how->raw)) {
+		folder = directory_of(c, dir);
+		rc = ckpt_translate(c, folder, how ? how->model : NULL, err);
+		free(folder);
+	}
 	if (rc < 0) {
 		vfm_ckpt_close(c);
 		return rc;

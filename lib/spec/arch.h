@@ -1,13 +1,7 @@
 /* arch.h - the table of architectures.  Each row holds all properties of one architecture.  Checks, parameter counts,
- * FLOPs, saved activations, inputs and blocks read the row; no other code compares names.
- *
- * dit       adaLN-Zero blocks (Peebles & Xie 2023), with cross-attention to text
- * moviegen  Llama-style (arXiv 2410.13720): RMS norm, SwiGLU, no biases, learned positions in front of every block
- * stdit     three self-attentions a block: within a frame, along time, over the whole sample
- * moe       dit with a mixture of experts instead of the MLP
- * wan       Wan (arXiv 2503.20314): adaLN-single, norms of q and k over all heads, an MLP for the text, a table in the
- * head pixart    PixArt-alpha (arXiv 2310.00426): adaLN-single, one modulation for all blocks plus a table in each
- * block
+ * FLOPs, saved activations, inputs, blocks and the reader of other programs' files read the row; no other code compares
+ * names.  lib/spec/arch_NAME.c is all that the library knows of the architecture NAME alone: its row, its presets, and
+ * how other programs store it.
  */
 #ifndef VFM_SPEC_ARCH_H
 #define VFM_SPEC_ARCH_H
@@ -15,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): arch.c has the row of NAME. */
+/* X(NAME): arch_NAME.c has the row of NAME. */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
@@ -36,6 +30,9 @@ enum vfm_mod_kind {
 	VFM_MOD_TABLE,  /* adaLN-single: one matrix for all blocks, and a table [n_mod, hidden] per block */
 };
 
+struct vfm_preset;
+struct vfm_foreign;
+
 struct vfm_arch {
 	const char *name;
 	int n_attn; /* self-attentions per block */
@@ -50,11 +47,16 @@ struct vfm_arch {
 	bool text_mlp;    /* two layers with a GELU embed the text; else one layer */
 	bool head_table;  /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
 	enum vfm_pos pos; /* of its presets; only architectures with VFM_POS_LEARNED here may use learned positions */
-	const char *const *keys; /* keys of the section "model" that not every architecture has; NULL: none */
+	const char *const *keys;           /* keys of the section "model" that not every architecture has; NULL: none */
+	const struct vfm_preset *presets;  /* the last entry has name NULL */
+	const struct vfm_foreign *foreign; /* how other programs store it (spec/foreign.h); NULL: not known */
 };
 
-extern const struct vfm_arch vfm_archs[];
-extern const char *const vfm_arch_names[]; /* NULL-terminated, in the order of vfm_archs */
+#define X(name) extern const struct vfm_arch vfm_arch_##name;
+VFM_ARCH_LIST(X)
+#undef X
+extern const struct vfm_arch *const vfm_archs[]; /* NULL-terminated */
+extern const char *const vfm_arch_names[];       /* NULL-terminated, in the order of vfm_archs */
 
 struct vfm_preset {
 	const char *name, *arch;
@@ -66,6 +68,6 @@ struct vfm_preset {
 	bool no_qk_norm, text_pad;
 };
 
-extern const struct vfm_preset vfm_presets[]; /* the last entry has name NULL */
+const struct vfm_preset *vfm_preset_at(int i); /* preset i of all architectures; NULL: there are no more */
 
 #endif

@@ -85,8 +85,8 @@ static int unknown_preset(const char *name, struct vfm_err *err)
 {
 	struct vfm_buf all = {0};
 
-	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
-		vfm_buf_addf(&all, "%s%s", all.len ? ", " : "", p->name);
+	for (int i = 0; vfm_preset_at(i); i++)
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_preset_at(i)->name);
 	vfm_fail(err, VFM_EUSAGE, "unknown model '%s' (expected one of %s)", name, all.data);
 	vfm_buf_release(&all);
 	return VFM_EUSAGE;
@@ -94,11 +94,12 @@ static int unknown_preset(const char *name, struct vfm_err *err)
 
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err)
 {
-	const struct vfm_preset *p = vfm_presets;
+	const struct vfm_preset *p;
+	int i = 0;
 
-	while (p->name && strcmp(p->name, name) != 0)
-		p++;
-	if (!p->name)
+	while ((p = vfm_preset_at(i)) && strcmp(p->name, name) != 0)
+		i++;
+	if (!p)
 		return unknown_preset(name, err);
 	vfm_model_defaults(m);
 	strcpy(m->arch, p->arch);
@@ -133,10 +134,10 @@ static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 	bool special = false;
 
 	for (int i = 0; vfm_arch_names[i]; i++)
-		for (const char *const *k = vfm_archs[i].keys; k && *k; k++) {
+		for (const char *const *k = vfm_archs[i]->keys; k && *k; k++) {
 			if (strcmp(*k, key->path) != 0)
 				continue;
-			if (&vfm_archs[i] == a)
+			if (vfm_archs[i] == a)
 				return true;
 			special = true;
 		}
@@ -242,8 +243,8 @@ const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m)
 {
 	for (int i = 0; vfm_arch_names[i]; i++)
 		if (!strcmp(m->arch, vfm_arch_names[i]))
-			return &vfm_archs[i];
-	return &vfm_archs[0];
+			return vfm_archs[i];
+	return vfm_archs[0];
 }
 
 bool vfm_model_has_experts(const struct vfm_model_spec *m)

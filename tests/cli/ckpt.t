@@ -94,32 +94,32 @@ else
 	skip 9 "build/tests/unit/test_train, which makes the data, is not built"
 fi
 
-# ---- convert: to safetensors and back
-run vfm-ckpt convert -t bf16 -p model run half.safetensors
-rc_is 0 "convert to a file of another type"
+# ---- export: to safetensors; import: back
+run vfm-ckpt export -t bf16 -p model run half.safetensors
+rc_is 0 "export to a file of another type"
 is "$(vfm-ckpt ls -o jsonl half.safetensors | jq -r .dtype)" bf16 "which it has"
 ok "and the values, rounded" vfm-ckpt diff -p model --rtol 0.00391 --ignore-dtype run half.safetensors
-run vfm-ckpt convert --shard 100 run -p optim hf
-rc_is 0 "convert to a directory"
+run vfm-ckpt export --shard 100 run -p optim hf
+rc_is 0 "export to a directory"
 is "$(find hf -type f | wc -l)" $(($(jq -r '.weight_map[]' hf/model.safetensors.index.json | sort -u | wc -l) + 1)) "files and an index of them"
 run vfm-ckpt diff -p optim run hf
 rc_is 0 "a directory with an index is read"
 run vfm-ckpt check hf
 rc_is 0 "and checked"
-run vfm-ckpt convert -p optim --step 7 hf back
-rc_is 0 "convert back"
+run vfm-ckpt import -p optim --step 7 hf back
+rc_is 0 "import it"
 is "$(vfm-ckpt info -o jsonl back | jq -r '"\(.step) \(.parts)"')" "7 optim" "a checkpoint with step and part"
 ok "and the same values" vfm-ckpt diff -p optim run back
 sed -i 's/model-00001/model-00009/' hf/model.safetensors.index.json
 run vfm-ckpt info hf
 rc_is 2 "an index that names a file that is not there"
 like "$err" "model-00009" "and says which"
-run vfm-ckpt convert -t i32 run x.safetensors
-rc_is 2 "convert to integers"
-run vfm-ckpt convert cut /dev/full
-rc_is 3 "convert: no directory there"
-run vfm-ckpt convert -p nope cut x.safetensors
-rc_is 2 "convert: no such part"
+run vfm-ckpt export -t i32 run x.safetensors
+rc_is 2 "export to integers"
+run vfm-ckpt export cut /dev/full
+rc_is 3 "export: no directory there"
+run vfm-ckpt export -p nope cut x.safetensors
+rc_is 2 "export: no such part"
 
 run vfm-ckpt prune -n -k 1 run
 is "$out" "run/ckpt/step-00000001" "prune -n names what would go"
@@ -168,8 +168,8 @@ s.save_file({"a": np.arange(6, dtype=np.float16).reshape(2, 3), "b": np.zeros((0
              "c": np.array(3, np.int64), "d": np.ones(3, bool)}, "py.safetensors", metadata={"x": "y"})'
 	run vfm-ckpt stat -o jsonl py.safetensors
 	is "$(jq -r '"\(.name)\(.max)"' <<<"$out" | tr '\n' ,)" "a5,bnull,c3,d1," "we read what the package writes"
-	vfm-ckpt convert --shard 1 cut whole-hf
-	vfm-ckpt convert -p ema r3 ema.safetensors
+	vfm-ckpt export --shard 1 cut whole-hf
+	vfm-ckpt export -p ema r3 ema.safetensors
 	ok "the package reads each file of a directory" "${PYTHON:-python3}" -c '
 import json, safetensors.numpy as s, numpy as np
 i = json.load(open("whole-hf/model.safetensors.index.json"))

@@ -173,13 +173,13 @@ fresh
 flip r/ckpt/$newest/model-00000.safetensors "$(($(stat -c %s r/ckpt/$newest/model-00000.safetensors) - 40))"
 run vfm-ckpt check r
 like "$out" "model-00000.safetensors: bytes 0 to [0-9]*: sha256 mismatch \(tensor 'model/.*' and [0-9]* more, or the header\)$" "check: a file smaller than a chunk"
-vfm-ckpt convert -q -p model run one.safetensors
+vfm-ckpt export -q -p model run one.safetensors
 python3 - <<'PY'
 import struct
 head = b'{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'
 open("one.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<3f", 1, 2, 3))
 PY
-vfm-ckpt convert -q one.safetensors one
+vfm-ckpt import -q one.safetensors one
 flip one/step-00000000/model-00000.safetensors "$(($(stat -c %s one/step-00000000/model-00000.safetensors) - 2))"
 run vfm-ckpt check one
 like "$out" "sha256 mismatch \(tensor 'model/a', or the header\)$" "check: a file of one tensor"

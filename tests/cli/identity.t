@@ -160,7 +160,7 @@ refused "cannot resume .*model.rope_theta: 10000.0 \(not recorded\) -> 500.0 \(-
 weights() { # CKPT PART: values by name
 	vfm-ckpt stat -o jsonl "$1" "${2-model}/*" | jq -c '[(.name | sub("^[a-z]+/"; "")), .norm, .mean]'
 }
-vfm-ckpt convert -q -p ema run ema.safetensors >log || exit 1
+vfm-ckpt export -q -p ema run ema.safetensors >log || exit 1
 run "${train[@]}" --data other.jsonl -o init --init run --steps 1 --set train.lr=0
 rc_is 0 "--init of a run"
 is "$(jq .step <<<"$out")" 1 "begins with step 1"

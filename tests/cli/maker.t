@@ -165,11 +165,11 @@ like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "so 
 run vfm-train -q -c tiny.json --data bare.plan -o fresh --init run
 is "$rc $(jq -r .encoders.tokenizer.name fresh/run.json)" "0 vae" "also after --init"
 
-vfm-ckpt convert -p model run weights.safetensors && vfm-ckpt convert -p model --shard 20000 run weights
+vfm-ckpt export -p model run weights.safetensors && vfm-ckpt export -p model --shard 20000 run weights
 for w in weights.safetensors weights; do
 	run vfm-train -q -c tiny.json --data later.jsonl -o conv --init $w
 	like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "$w: the makers go with the weights"
-	vfm-ckpt convert -c run/config.json $w back-"$w"
+	vfm-ckpt import -c run/config.json $w back-"$w"
 	is "$(vfm-ckpt info -o jsonl back-"$w" | jq -r '.tokenizer, .text' | tr '\n' ' ')" "vae 2.1 bytes:32 1 " "$w: and come back"
 done
 

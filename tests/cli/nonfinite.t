@@ -135,7 +135,7 @@ run vfm-train -c tiny.json --data plan.jsonl "${fp8[@]}" -o fp8 --steps 5
 rc_is 0 "nor from a history of fp8 with a NaN"
 like "$err" "warning: .*step-00000004: tensor 'fp8/[^']*' has values that are NaN or infinite; the run resumes from 'fp8/ckpt/step-00000003' instead" "but from the one before"
 
-vfm-ckpt convert -q -p model run good.safetensors
+vfm-ckpt export -q -p model run good.safetensors
 cp good.safetensors nan.safetensors
 printf '\0\0\200\377' | dd of=nan.safetensors bs=1 seek=$(($(stat -c %s nan.safetensors) - 4)) conv=notrunc 2>/dev/null
 run vfm-ckpt check nan.safetensors
@@ -147,8 +147,8 @@ rc_is 2 "--init of weights that are not finite is refused"
 like "$err" "nan.safetensors: tensor '[^']*' has values that are NaN or infinite$" "and names the tensor"
 run "${train[@]}" -o init --init nan.safetensors -n 2 --set parallel.fsdp=true
 is "$rc $(grep -c "tensor '[^']*' has values that are NaN" <<<"$err")" "2 1" "--init: on two ranks"
-vfm-ckpt convert -q -c run/config.json nan.safetensors from
-is "$(vfm-ckpt info -o jsonl from | jq .nonfinite)" 1 "convert records it"
+vfm-ckpt import -q -c run/config.json nan.safetensors from
+is "$(vfm-ckpt info -o jsonl from | jq .nonfinite)" 1 "import records it"
 is "$(jq -c '[.nonfinite, (.tensors | map(select(.nonfinite)) | length)]' from/step-00000000/manifest.json)" "[1,1]" "with the tensor"
 is "$(vfm-ckpt reshard -n 3 from again; vfm-ckpt info -o jsonl again | jq .nonfinite)" 1 "and so does reshard"
 
@@ -170,7 +170,7 @@ for name, t in head.items():
         b[8 + n + lo:8 + n + hi] = struct.pack("<f", 1e38) * ((hi - lo) // 4)
 open("big.safetensors", "wb").write(b)
 PY
-vfm-ckpt convert -q -c run/config.json big.safetensors big
+vfm-ckpt import -q -c run/config.json big.safetensors big
 run vfm-ckpt check big
 rc_is 0 "large weights are finite"
 for n in 1 2; do

@@ -181,7 +181,7 @@ static void test_architectures(void **state)
 {
 	(void)state;
 	for (int i = 0; vfm_arch_names[i]; i++) {
-		bool learned = vfm_archs[i].pos == VFM_POS_LEARNED, experts = vfm_archs[i].mlp == VFM_MLP_EXPERTS;
+		bool learned = vfm_archs[i]->pos == VFM_POS_LEARNED, experts = vfm_archs[i]->mlp == VFM_MLP_EXPERTS;
 		const char *pos = learned ? "model.pos=learned" : "model.pos=rope";
 		char arch[64];
 

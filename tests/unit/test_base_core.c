@@ -52,7 +52,7 @@ static void err_codes(void **state)
 static void err_long(void **state)
 {
 	struct vfm_err e = {0};
-	char name[4096];
+	char name[4 * VFM_ERR_MAX];
 
 	(void)state;
 	for (size_t shift = 0; shift < 3; shift++) {

@@ -75,11 +75,12 @@ static int run_bench(struct vfm_context *x, void *ctx, struct vfm_err *e)
 
 static void test_presets(void **state)
 {
+	const struct vfm_preset *p;
 	struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT;
 	struct vfm_config c;
 
 	(void)state;
-	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
+	for (int at = 0; (p = vfm_preset_at(at)); at++)
 		for (int dt = VFM_F32; dt <= VFM_BF16; dt++) {
 			vfm_config_defaults(&c);
 			OK(vfm_model_preset(p->name, &c.model, &err));

@@ -72,7 +72,8 @@ static void check_row(const struct row *r)
  *   moe-1b    is named by its active parameters */
 static void test_presets(void **state)
 {
-	const struct vfm_preset *p = vfm_presets;
+	const struct vfm_preset *p;
+	int at = 0;
 	char line[1024];
 	struct row r;
 	FILE *f = fopen(PAGE, "r");
@@ -82,13 +83,14 @@ static void test_presets(void **state)
 	while (fgets(line, sizeof(line), f)) {
 		if (!read_row(line, &r))
 			continue;
-		if (!p->name || strcmp(r.name, p->name) != 0)
-			fail_msg(PAGE ": %s stands where the presets have %s", r.name, p->name ? p->name : "no more");
+		p = vfm_preset_at(at++);
+		if (!p || strcmp(r.name, p->name) != 0)
+			fail_msg(PAGE ": %s stands where the presets have %s", r.name, p ? p->name : "no more");
 		check_row(&r);
-		p++;
 	}
 	fclose(f);
-	if (p->name)
+	p = vfm_preset_at(at);
+	if (p)
 		fail_msg(PAGE " has no row for %s", p->name);
 }
 
@@ -101,7 +103,7 @@ static void test_architectures(void **state)
 	(void)state;
 	OK(vfm_read_file(PAGE, 1 << 20, &text, &len, &err));
 	for (int i = 0; vfm_arch_names[i]; i++) {
-		assert_string_equal(vfm_archs[i].name, vfm_arch_names[i]);
+		assert_string_equal(vfm_archs[i]->name, vfm_arch_names[i]);
 		snprintf(item, sizeof(item), "\n.It Cm %s\n", vfm_arch_names[i]);
 		if (!strstr(text, item))
 			fail_msg(PAGE " does not explain model.arch '%s'", vfm_arch_names[i]);
@@ -112,10 +114,11 @@ static void test_architectures(void **state)
 /* The FLOPs of the linear layers are 2 a weight and token: what is left is attention. */
 static void test_flops(void **state)
 {
+	const struct vfm_preset *preset_row;
 	static const int32_t grid[3] = {8, 16, 16};
 
 	(void)state;
-	for (const struct vfm_preset *preset_row = vfm_presets; preset_row->name; preset_row++) {
+	for (int at = 0; (preset_row = vfm_preset_at(at)); at++) {
 		struct vfm_model_spec m = preset(preset_row->name);
 		const struct vfm_arch *a = vfm_model_arch(&m);
 		struct vfm_pack_sums p = {0};
@@ -144,6 +147,7 @@ static void test_flops(void **state)
 
 static void test_check(void **state)
 {
+	const struct vfm_preset *p;
 	static const struct {
 		const char *preset, *says;
 		int64_t kv_heads, experts;
@@ -181,7 +185,7 @@ static void test_check(void **state)
 	assert_int_equal(vfm_model_check(&m, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "model.arch: expected one of dit, moviegen, stdit, "));
 	assert_non_null(strstr(err.msg, ", got 'unet'"));
-	for (const struct vfm_preset *p = vfm_presets; p->name; p++) {
+	for (int at = 0; (p = vfm_preset_at(at)); at++) {
 		OK(vfm_model_preset(p->name, &m, &err));
 		m.adaln_lora = 4;
 		if (vfm_model_arch(&m)->mod == VFM_MOD_MATRIX) {

@@ -113,10 +113,11 @@ static void schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, d
 
 static void test_layers(void **state)
 {
+	const struct vfm_preset *p;
 	struct vfm_model_spec m;
 
 	(void)state;
-	for (const struct vfm_preset *p = vfm_presets; p->name; p++) {
+	for (int at = 0; (p = vfm_preset_at(at)); at++) {
 		OK(vfm_model_preset(p->name, &m, &err));
 		OK(vfm_model_check(&m, &err));
 		for (int parts = 1; parts <= 64; parts++) {

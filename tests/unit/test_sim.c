@@ -379,8 +379,10 @@ static void check_peak(const struct step *s, const char *name, size_t k)
 /* The same program runs on both devices: equal ops, FLOPs, bytes and peak of memory.  A second run has equal times. */
 static void test_conservation(void **state)
 {
+	const struct vfm_preset *p;
+
 	(void)state;
-	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
+	for (int at = 0; (p = vfm_preset_at(at)); at++)
 		for (size_t k = 0; k < sizeof(settings) / sizeof(*settings); k++) {
 			struct step on_cpu, sim, again;
 

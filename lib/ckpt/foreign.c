@@ -1,0 +1,428 @@
+/* Files with the tensor names of another program: finds their layout, and describes our tensors as ranges of theirs. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "ckpt/ckpt_impl.h"
+
+struct translation {
+	struct vfm_ckpt *c;
+	const struct vfm_arch *arch;
+	int layout;
+	size_t prefix;           /* bytes in front of each name: "model.diffusion_model." */
+	const char *prefix_name; /* a name that begins with it */
+	struct vfm_model_spec m;
+	int *place; /* [map->n_theirs] index into c->t; -1: missing */
+	struct vfm_foreign_map *map;
+	struct vfm_buf faults;
+};
+
+/* Modules of Transformer Engine save an empty tensor of this name; it holds no weights. */
+static bool is_ignored(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n > 12 && !strcmp(name + n - 12, "_extra_state");
+}
+
+/* ---- detection ---- */
+
+/* Whether a name of c is `sign`, perhaps behind a prefix that ends with a dot. */
+static bool find_sign(struct translation *x, const char *sign, size_t len)
+{
+	for (int i = 0; i < x->c->n; i++) {
+		const char *name = x->c->t[i].name;
+		size_t n = strlen(name);
+
+		if (n < len || memcmp(name + n - len, sign, len) != 0 || (n > len && name[n - len - 1] != '.'))
+			continue;
+		x->prefix = n - len;
+		x->prefix_name = name;
+		return true;
+	}
+	return false;
+}
+
+static bool detect_layout(struct translation *x)
+{
+	for (int a = 0; vfm_archs[a]; a++) {
+		const struct vfm_foreign *f = vfm_archs[a]->foreign;
+
+		for (int l = 0; f && l < f->n_layouts; l++)
+			for (const char *p = f->layout[l].signs; *p; p += strspn(p, "|")) {
+				size_t len = strcspn(p, "|");
+
+				x->arch = vfm_archs[a];
+				x->layout = l;
+				if (find_sign(x, p, len))
+					return true;
+				p += len;
+			}
+	}
+	return false;
+}
+
+/* Returns the name without the prefix, or NULL if it lacks the prefix. */
+static const char *bare_name(const struct translation *x, const char *name)
+{
+	return strncmp(name, x->prefix_name, x->prefix) == 0 ? name + x->prefix : NULL;
+}
+
+/* ---- dimensions ---- */
+
+/* Whether a config.json belongs to the layout: one beside a single file may be of something else. */
+static bool is_config_of(const struct translation *x, const json_t *config)
+{
+	const struct vfm_foreign_key *k = x->arch->foreign->layout[x->layout].keys;
+
+	for (; k->key; k++)
+		if (json_object_get(config, k->key))
+			return true;
+	return false;
+}
+
+static int read_config_file(struct translation *x, const char *dir, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/config.json", dir);
+	json_t *config = NULL;
+	int rc = 0;
+
+	if (access(path, F_OK) == 0) {
+		config = vfm_json_load(path, 1 << 20, err);
+		if (!config)
+			rc = err ? err->code : VFM_EUSAGE;
+		else if (is_config_of(x, config))
+			rc = vfm_foreign_read_config(&x->m, x->arch->foreign, x->layout, config, path, err);
+	}
+	json_decref(config);
+	free(path);
+	return rc;
+}
+
+/* Reads what an export wrote into the metadata of the first file. */
+static int read_model_meta(struct translation *x, struct vfm_err *err)
+{
+	const struct vfm_st *st = &x->c->file[0].st;
+	int rc = 0;
+
+	for (size_t i = 0; i < st->n_meta && !rc; i++) {
+		char *where;
+		json_t *model;
+
+		if (strcmp(st->meta[i].key, CKPT_META_MODEL) != 0)
+			continue;
+		where = vfm_strfmt("%s: __metadata__." CKPT_META_MODEL, x->c->path);
+		model = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), where, err);
+		rc = model ? vfm_foreign_model_parse(&x->m, model, where, err) : VFM_EUSAGE;
+		json_decref(model);
+		free(where);
+	}
+	return rc;
+}
+
+static void infer_from_shapes(struct translation *x)
+{
+	int64_t layers = x->m.layers;
+
+	for (const struct vfm_foreign_row *r = x->arch->foreign->rows; r->ours; r++)
+		for (int i = 0; i < x->c->n; i++) {
+			const struct vfm_ckpt_tensor *t = &x->c->t[i];
+			const char *name = bare_name(x, t->name);
+
+			if (name)
+				vfm_foreign_infer(&x->m, r, x->layout, name, t->ndim, t->shape);
+		}
+	if (layers)
+		x->m.layers = layers;
+}
+
+static int find_dimensions(
+	struct translation *x, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err)
+{
+	bool unknown_heads;
+
+	if (given) {
+		x->m = *given;
+		if (strcmp(given->arch, x->arch->name) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "%s holds a model of model.arch '%s', not '%s'", x->c->path,
+				x->arch->name, given->arch);
+		return vfm_model_check(&x->m, err);
+	}
+	vfm_foreign_begin(&x->m, x->arch);
+	TRY(read_model_meta(x, err));
+	if (x->m.heads) { /* the metadata of our own export; config.json repeats the heads */
+		struct vfm_model_spec meta = x->m;
+
+		x->m.heads = 0;
+		TRY(read_config_file(x, dir, err));
+		if (!x->m.heads)
+			x->m.heads = meta.heads;
+	} else {
+		TRY(read_config_file(x, dir, err));
+	}
+	infer_from_shapes(x);
+	unknown_heads = !x->m.heads;
+	if (vfm_foreign_finish(&x->m, x->arch->foreign, err) < 0)
+		return vfm_err_context(err, "%s", x->c->path);
+	if (unknown_heads)
+		vfm_info("%s: without config.json, %lld heads of %lld features are assumed", x->c->path,
+			(long long)x->m.heads, (long long)x->arch->foreign->head_dim);
+	return 0;
+}
+
+/* ---- comparison ---- */
+
+void ckpt_fault_add(struct ckpt_faults *l, const char *name, const char *more)
+{
+	const char *p = name, *end;
+	int64_t block = -1;
+
+	while (*p && !(isdigit((unsigned char)*p) && p > name && p[-1] == '.'))
+		p++;
+	for (end = p; isdigit((unsigned char)*end); end++)
+		if (end - p < 6)
+			block = (block < 0 ? 0 : block * 10) + (*end - '0');
+	vfm_grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	l->v[l->n++] = (struct ckpt_fault){
+		block < 0 ? vfm_strfmt("%s%s", name, more) : vfm_strfmt("%.*s#%s%s", (int)(p - name), name, end, more),
+		block};
+}
+
+static int fault_cmp(const void *a, const void *b)
+{
+	const struct ckpt_fault *x = a, *y = b;
+	int order = strcmp(x->text, y->text);
+
+	return order ? order : (x->block > y->block) - (x->block < y->block);
+}
+
+/* Appends one name for the faults [i, end), which have the same text: "blocks.{0-3,7}.attn1.to_q.weight". */
+static void add_names(struct vfm_buf *b, const struct ckpt_fault *v, size_t i, size_t end)
+{
+	const char *mark = v[i].block < 0 ? NULL : strchr(v[i].text, '#');
+	bool many = end - i > 1;
+
+	if (!mark) {
+		vfm_buf_adds(b, v[i].text);
+		return;
+	}
+	vfm_buf_addf(b, "%.*s%s", (int)(mark - v[i].text), v[i].text, many ? "{" : "");
+	for (size_t k = i, last; k < end; k = last + 1) {
+		for (last = k; last + 1 < end && v[last + 1].block == v[last].block + 1;)
+			last++;
+		vfm_buf_addf(b, k > i ? ",%lld" : "%lld", (long long)v[k].block);
+		if (last > k)
+			vfm_buf_addf(b, "-%lld", (long long)v[last].block);
+	}
+	vfm_buf_addf(b, "%s%s", many ? "}" : "", mark + 1);
+}
+
+void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
+{
+	if (l->n) {
+		qsort(l->v, l->n, sizeof(*l->v), fault_cmp);
+		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
+	}
+	for (size_t i = 0, end; i < l->n; i = end) {
+		for (end = i + 1; end < l->n && !strcmp(l->v[end].text, l->v[i].text);)
+			end++;
+		vfm_buf_adds(b, i ? ", " : "");
+		add_names(b, l->v, i, end);
+	}
+	for (size_t i = 0; i < l->n; i++)
+		free(l->v[i].text);
+	free(l->v);
+	*l = (struct ckpt_faults){0};
+}
+
+static void add_shape(struct vfm_buf *b, int ndim, const int64_t *shape)
+{
+	vfm_buf_adds(b, "[");
+	for (int d = 0; d < ndim; d++)
+		vfm_buf_addf(b, "%s%lld", d ? ", " : "", (long long)shape[d]);
+	vfm_buf_adds(b, "]");
+}
+
+void ckpt_fault_shape(
+	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want)
+{
+	struct vfm_buf b = {0};
+
+	vfm_buf_adds(&b, " ");
+	add_shape(&b, ndim, shape);
+	vfm_buf_adds(&b, " in the place of ");
+	add_shape(&b, want_ndim, want);
+	ckpt_fault_add(l, name, b.data);
+	vfm_buf_release(&b);
+}
+
+struct expected {
+	const char *name;
+	int i; /* index into map->theirs */
+};
+
+static int expected_cmp(const void *a, const void *b)
+{
+	return strcmp(((const struct expected *)a)->name, ((const struct expected *)b)->name);
+}
+
+/* Finds the place of each tensor of the layout in c->t; lists the unknown ones and those of another shape. */
+static void place_tensors(struct translation *x, struct ckpt_faults *unknown, struct ckpt_faults *shapes)
+{
+	struct expected *v = vfm_calloc((size_t)x->map->n_theirs, sizeof(*v)), key;
+
+	for (int i = 0; i < x->map->n_theirs; i++)
+		v[i] = (struct expected){x->map->theirs[i].name, i};
+	qsort(v, (size_t)x->map->n_theirs, sizeof(*v), expected_cmp);
+	for (int i = 0; i < x->c->n; i++) {
+		const struct vfm_ckpt_tensor *t = &x->c->t[i];
+		const struct vfm_foreign_tensor *want;
+		const struct expected *hit = NULL;
+
+		key.name = bare_name(x, t->name);
+		if (key.name)
+			hit = bsearch(&key, v, (size_t)x->map->n_theirs, sizeof(*v), expected_cmp);
+		if (!hit) {
+			if (!is_ignored(t->name))
+				ckpt_fault_add(unknown, t->name, "");
+			continue;
+		}
+		want = &x->map->theirs[hit->i];
+		x->place[hit->i] = i;
+		if (want->ndim != t->ndim || memcmp(want->shape, t->shape, sizeof(*t->shape) * (size_t)t->ndim) != 0)
+			ckpt_fault_shape(shapes, t->name, t->ndim, t->shape, want->ndim, want->shape);
+	}
+	free(v);
+}
+
+/* The tensors that one of ours consists of must have one type. */
+static void compare_types(struct translation *x, struct ckpt_faults *types)
+{
+	const struct vfm_foreign_map *map = x->map;
+	int *first = vfm_malloc((size_t)map->n_ours * sizeof(*first));
+
+	memset(first, -1, (size_t)map->n_ours * sizeof(*first));
+	for (size_t i = 0; i < map->n_copies; i++) {
+		const struct vfm_foreign_copy *k = &map->copy[i];
+		const struct vfm_ckpt_tensor *t = &x->c->t[x->place[k->theirs]], *other;
+		char *more;
+
+		if (first[k->ours] < 0)
+			first[k->ours] = x->place[k->theirs];
+		other = &x->c->t[first[k->ours]];
+		if (t->dtype == other->dtype)
+			continue;
+		more = vfm_strfmt(
+			" (%s, but %s is %s)", vfm_dtype_name(t->dtype), other->name, vfm_dtype_name(other->dtype));
+		ckpt_fault_add(types, t->name, more);
+		free(more);
+	}
+	free(first);
+}
+
+static int compare_tensors(struct translation *x, struct vfm_err *err)
+{
+	struct ckpt_faults missing = {0}, unknown = {0}, shapes = {0}, types = {0};
+	size_t n_missing;
+	int rc = 0;
+
+	place_tensors(x, &unknown, &shapes);
+	for (int i = 0; i < x->map->n_theirs; i++)
+		if (x->place[i] < 0) {
+			char *name = vfm_strfmt("%.*s%s", (int)x->prefix, x->prefix_name, x->map->theirs[i].name);
+
+			ckpt_fault_add(&missing, name, "");
+			free(name);
+		}
+	n_missing = missing.n;
+	ckpt_faults_report(&x->faults, &missing, "missing");
+	ckpt_faults_report(&x->faults, &unknown, "unknown");
+	ckpt_faults_report(&x->faults, &shapes, "of another shape");
+	if (!n_missing)
+		compare_types(x, &types);
+	ckpt_faults_report(&x->faults, &types, "of another type");
+	if (x->faults.len > VFM_ERR_MAX - 256)
+		vfm_warn("%s: %s", x->c->path, x->faults.data); /* the error would be cut */
+	if (x->faults.len)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s is no complete %s in the layout %s: %s", x->c->path, x->arch->name,
+			x->arch->foreign->layout[x->layout].name, x->faults.data);
+	vfm_buf_release(&x->faults);
+	return rc;
+}
+
+/* ---- our tensors ---- */
+
+static int copy_cmp(const void *a, const void *b)
+{
+	const struct vfm_foreign_copy *x = a, *y = b;
+
+	if (x->ours != y->ours)
+		return x->ours < y->ours ? -1 : 1;
+	return (x->a > y->a) - (x->a < y->a);
+}
+
+static void replace_tensors(struct translation *x)
+{
+	struct vfm_foreign_map *map = x->map;
+	struct ckpt_priv *pv = x->c->priv;
+	struct vfm_ckpt_tensor *t = vfm_calloc((size_t)map->n_ours, sizeof(*t));
+	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&pv->arena, map->n_copies * sizeof(*piece));
+
+	qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_cmp);
+	for (size_t i = 0; i < map->n_copies; i++) {
+		const struct vfm_foreign_copy *k = &map->copy[i];
+		const struct vfm_ckpt_tensor *src = &x->c->t[x->place[k->theirs]];
+		const struct vfm_foreign_tensor *ours = &map->ours[k->ours];
+		struct vfm_ckpt_tensor *dst = &t[k->ours];
+
+		if (!dst->name) {
+			*dst = (struct vfm_ckpt_tensor){.name = ours->name,
+				.dtype = src->dtype,
+				.ndim = ours->ndim,
+				.numel = ours->numel,
+				.piece = &piece[i]};
+			dst->bytes = ours->numel * (int64_t)vfm_dtype_size(src->dtype);
+			memcpy(dst->shape, ours->shape, sizeof(dst->shape));
+		}
+		dst->piece[dst->n_pieces++] = (struct vfm_ckpt_piece){.file = src->piece->file,
+			.tensor = src->piece->tensor,
+			.is_range = true,
+			.a = k->a,
+			.b = k->a + k->n,
+			.numel = k->n,
+			.from = k->b};
+	}
+	free(x->c->t);
+	x->c->t = t;
+	x->c->n = map->n_ours;
+	qsort(t, (size_t)map->n_ours, sizeof(*t), ckpt_tensor_cmp);
+}
+
+int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	struct translation x = {.c = c, .map = &pv->map};
+	const struct vfm_foreign *f;
+	int rc;
+
+	if (!detect_layout(&x))
+		return 0;
+	f = x.arch->foreign;
+	TRY(find_dimensions(&x, dir, given, err));
+	vfm_foreign_expand(&pv->map, &x.m, x.layout);
+	x.place = vfm_malloc((size_t)pv->map.n_theirs * sizeof(*x.place));
+	memset(x.place, -1, (size_t)pv->map.n_theirs * sizeof(*x.place));
+	rc = compare_tensors(&x, err);
+	if (!rc) {
+		replace_tensors(&x);
+		pv->config = json_pack(
+			"{s:o, s:{s:s}}", "model", vfm_foreign_model_json(&x.m), "diffusion", "kind", f->objective);
+		c->config = pv->config;
+		c->layout = f->layout[x.layout].name;
+	}
+	free(x.place);
+	return rc;
+}

@@ -1,0 +1,525 @@
+#include "spec/foreign.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
+
+/* ---- shapes ---- */
+
+/* Returns the value of a letter in *m, or NULL. */
+static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
+{
+	switch (letter) {
+	case 'D':
+		return &m->hidden;
+	case 'M':
+		return &m->ffn;
+	case 'E':
+		return &m->text_dim;
+	case 'C':
+		return &m->channels;
+	case 't':
+		return &m->patch[0];
+	case 'h':
+		return &m->patch[1];
+	case 'w':
+		return &m->patch[2];
+	default:
+		return NULL;
+	}
+}
+
+/* Reads one dimension "3D" of a shape; sets the factor and the letter (0: none).  Returns the rest of the text. */
+static const char *next_dim(const char *p, int64_t *factor, char *letter)
+{
+	*factor = isdigit((unsigned char)*p) ? 0 : 1;
+	for (; isdigit((unsigned char)*p); p++)
+		*factor = *factor * 10 + (*p - '0');
+	*letter = isalpha((unsigned char)*p) ? *p++ : 0;
+	return *p == ',' ? p + 1 : p;
+}
+
+static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t *shape)
+{
+	struct vfm_model_spec copy = *m;
+	int ndim = 0;
+
+	while (*text) {
+		int64_t factor;
+		char letter;
+
+		text = next_dim(text, &factor, &letter);
+		if (letter == 'F')
+			factor *= vfm_model_patch_dim(m);
+		else if (letter == 'T')
+			factor *= TIME_FEATURES;
+		else if (letter)
+			factor *= *dim_of_letter(&copy, letter);
+		shape[ndim++] = factor;
+	}
+	return ndim;
+}
+
+/* ---- names ---- */
+
+/* Sets *len to the length of the first name of a list; returns the rest, or NULL after the last. */
+static const char *next_in_list(const char *list, size_t *len)
+{
+	*len = strcspn(list, "|");
+	return list[*len] ? list + *len + 1 : NULL;
+}
+
+static char *expand_name(struct vfm_arena *arena, const char *pattern, size_t len, int block, const char *suffix)
+{
+	struct vfm_buf b = {0};
+	char *name;
+
+	for (size_t i = 0; i < len; i++) {
+		if (pattern[i] == '%') {
+			vfm_buf_addf(&b, "%d", block);
+			i++; /* the d */
+		} else {
+			vfm_buf_add(&b, pattern + i, 1);
+		}
+	}
+	vfm_buf_adds(&b, suffix);
+	name = vfm_arena_strdup(arena, b.data);
+	vfm_buf_release(&b);
+	return name;
+}
+
+/* If `name` is the pattern with a number for "%d", returns the number, else -1. */
+static int64_t block_of(const char *pattern, const char *name)
+{
+	size_t len = strcspn(pattern, "%");
+	int64_t v = 0;
+
+	if (!pattern[len] || strncmp(pattern, name, len) != 0 || !isdigit((unsigned char)name[len]))
+		return -1;
+	for (name += len; isdigit((unsigned char)*name); name++)
+		if ((v = v * 10 + (*name - '0')) >= BLOCKS_MAX)
+			return -1;
+	return strcmp(name, pattern + len + 2) == 0 ? v : -1;
+}
+
+/* ---- the map ---- */
+
+struct expansion {
+	struct vfm_foreign_map *map;
+	const struct vfm_model_spec *m;
+	int layout;
+	size_t ours_cap, theirs_cap, copies_cap;
+};
+
+/* Appends a tensor to a list; returns its index. */
+static int add_foreign_tensor(
+	struct vfm_foreign_tensor **v, int *n, size_t *cap, char *name, int ndim, const int64_t *shape)
+{
+	struct vfm_foreign_tensor *t;
+
+	vfm_grow(v, cap, (size_t)*n + 1, sizeof(**v));
+	t = &(*v)[*n];
+	*t = (struct vfm_foreign_tensor){.name = name, .ndim = ndim, .numel = vfm_shape_numel(ndim, shape)};
+	memcpy(t->shape, shape, sizeof(*shape) * (size_t)ndim);
+	return (*n)++;
+}
+
+/* Maps elements [a, a + n) of our tensors from `ours` on to those from b on of their tensors from `theirs` on. */
+static void map_elements(struct expansion *e, int ours, int theirs, int64_t a, int64_t b, int64_t n)
+{
+	struct vfm_foreign_map *map = e->map;
+
+	while (n > 0) {
+		int o = ours, t = theirs;
+		int64_t i = a, k = b, len;
+
+		for (; i >= map->ours[o].numel; o++)
+			i -= map->ours[o].numel;
+		for (; k >= map->theirs[t].numel; t++)
+			k -= map->theirs[t].numel;
+		len = map->ours[o].numel - i < map->theirs[t].numel - k ? map->ours[o].numel - i
+									: map->theirs[t].numel - k;
+		if (len > n)
+			len = n;
+		vfm_grow(&map->copy, &e->copies_cap, map->n_copies + 1, sizeof(*map->copy));
+		map->copy[map->n_copies++] = (struct vfm_foreign_copy){o, t, i, k, len};
+		a += len;
+		b += len;
+		n -= len;
+	}
+}
+
+/* Maps the tensors of a row, from the indices ours and theirs on; numel: of all ours. */
+static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ours, int theirs, int64_t numel)
+{
+	const struct vfm_model_spec *m = e->m;
+	int64_t features = vfm_model_patch_dim(m), row = numel / features, volume = features / m->channels;
+
+	if (r->channels_last) {
+		for (int64_t c = 0; c < m->channels; c++)
+			for (int64_t i = 0; i < volume; i++)
+				map_elements(e, ours, theirs, (c * volume + i) * row, (i * m->channels + c) * row, row);
+		return;
+	}
+	if (r->per_head && vfm_model_arch(m)->foreign->layout[e->layout].by_head) {
+		row = numel / r->per_head / m->heads;
+		for (int64_t p = 0; p < r->per_head; p++)
+			for (int64_t h = 0; h < m->heads; h++)
+				map_elements(
+					e, ours, theirs, (p * m->heads + h) * row, (h * r->per_head + p) * row, row);
+		return;
+	}
+	map_elements(e, ours, theirs, 0, 0, numel);
+}
+
+/* Adds the tensors of a row, with ".weight", ".bias" or "" behind their names. */
+static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int block, const char *suffix)
+{
+	struct vfm_foreign_map *map = e->map;
+	bool bias = !strcmp(suffix, ".bias");
+	int64_t shape[VFM_NDIM_MAX], form[VFM_NDIM_MAX], numel = 0;
+	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs, n = 1;
+	const char *rest = r->ours, *list = r->theirs[e->layout];
+	size_t len;
+
+	ndim = bias ? 1 : ndim;
+	for (const char *p = rest; p; p = rest) {
+		int at;
+
+		rest = next_in_list(p, &len);
+		at = add_foreign_tensor(&map->ours, &map->n_ours, &e->ours_cap,
+			expand_name(&map->arena, p, len, block, suffix), ndim, shape);
+		numel += map->ours[at].numel;
+	}
+	for (const char *p = list; (p = strchr(p, '|')) != NULL; p++)
+		n++;
+	if (r->form && !bias) {
+		n_form = read_shape(r->form, e->m, form);
+	} else {
+		n_form = ndim;
+		memcpy(form, shape, sizeof(form));
+		form[0] = shape[0] * (ours == map->n_ours - 1 ? 1 : map->n_ours - ours) / n;
+	}
+	for (const char *p = list; p; p = rest) {
+		rest = next_in_list(p, &len);
+		add_foreign_tensor(&map->theirs, &map->n_theirs, &e->theirs_cap,
+			expand_name(&map->arena, p, len, block, suffix), n_form, form);
+	}
+	map_row(e, r, ours, theirs, numel);
+}
+
+void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout)
+{
+	struct expansion e = {.map = map, .m = m, .layout = layout};
+
+	*map = (struct vfm_foreign_map){0};
+	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
+		int64_t n = strchr(r->ours, '%') ? m->layers : 1;
+
+		for (int i = 0; i < n; i++) {
+			expand_row(&e, r, i, r->linear ? ".weight" : "");
+			if (r->linear)
+				expand_row(&e, r, i, ".bias");
+		}
+	}
+}
+
+void vfm_foreign_map_release(struct vfm_foreign_map *map)
+{
+	free(map->ours);
+	free(map->theirs);
+	free(map->copy);
+	vfm_arena_release(&map->arena);
+	*map = (struct vfm_foreign_map){0};
+}
+
+/* ---- dimensions ---- */
+
+void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
+{
+	vfm_model_defaults(m);
+	snprintf(m->arch, sizeof(m->arch), "%s", a->name);
+	m->pos = a->pos;
+	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
+	memset(m->patch, 0, sizeof(m->patch));
+	m->text_pad = true;
+}
+
+int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
+{
+	static const char *const names[] = {"layers", "hidden", "channels", "patch", "ffn", "text_dim"};
+	const int64_t dims[] = {m->layers, m->hidden, m->channels, m->patch[0], m->ffn, m->text_dim};
+
+	for (int i = 0; i < 6; i++)
+		if (!dims[i])
+			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
+	if (!m->text_len)
+		m->text_len = f->text_len;
+	if (!m->heads && m->hidden % f->head_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"without config.json heads of %lld features are assumed, which do not divide model.hidden "
+			"%lld; "
+			"-c FILE gives model.heads",
+			(long long)f->head_dim, (long long)m->hidden);
+	if (!m->heads)
+		m->heads = m->hidden / f->head_dim;
+	return vfm_model_check(m, err);
+}
+
+static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, int ndim, const int64_t *shape)
+{
+	for (int d = 0; *form && d < ndim; d++) {
+		int64_t factor, *dim;
+		char letter;
+
+		form = next_dim(form, &factor, &letter);
+		dim = letter ? dim_of_letter(m, letter) : NULL;
+		if (d == 0 && factor % parts == 0)
+			factor /= parts;
+		else if (d == 0 && parts > 1)
+			continue;
+		if (dim && *dim == 0 && factor > 0 && shape[d] > 0 && shape[d] % factor == 0)
+			*dim = shape[d] / factor;
+	}
+}
+
+void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r, int layout, const char *name,
+	int ndim, const int64_t *shape)
+{
+	const char *rest = NULL;
+	int parts = 1;
+	size_t len;
+
+	for (const char *p = r->theirs[layout]; (p = strchr(p, '|')) != NULL; p++)
+		parts++;
+	for (const char *p = r->theirs[layout]; p; p = rest) {
+		char pattern[160];
+		int64_t block;
+
+		rest = next_in_list(p, &len);
+		snprintf(pattern, sizeof(pattern), "%.*s%s", (int)len, p, r->linear ? ".weight" : "");
+		block = block_of(pattern, name);
+		if (block < 0 && strcmp(pattern, name) != 0)
+			continue;
+		if (m->layers <= block)
+			m->layers = block + 1;
+		infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
+	}
+}
+
+/* ---- config.json ---- */
+
+static int bad_value(const json_t *v, const char *where, const char *key, const char *want, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, v, 0);
+	rc = vfm_fail(err, VFM_EUSAGE, "%s: %s: %.200s is not supported; expected %s", where, key, b.data, want);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+static int read_one_of(const struct vfm_foreign_key *k, const json_t *v, const char *where, struct vfm_err *err)
+{
+	json_t *all = json_loads(k->values, JSON_DECODE_ANY, NULL), *x;
+	bool found = false;
+	char *want;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(all, i, x) found = found || json_equal(x, v);
+	json_decref(all);
+	if (!found) {
+		want = vfm_strfmt("one of %s", k->values);
+		rc = bad_value(v, where, k->key, want, err);
+		free(want);
+	}
+	return rc;
+}
+
+/* Sets a dimension, or fails if another key has given another value. */
+static int set_dim(int64_t *dim, int64_t v, const char *where, const char *key, struct vfm_err *err)
+{
+	if (*dim && *dim != v)
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s: %lld contradicts another key, which gives %lld", where, key,
+			(long long)v, (long long)*dim);
+	*dim = v;
+	return 0;
+}
+
+static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
+	const char *where, int64_t *head_dim, struct vfm_err *err)
+{
+	int64_t *dim = (int64_t *)(void *)((char *)m + k->off);
+
+	switch (k->type) {
+	case VFM_FOREIGN_INT:
+	case VFM_FOREIGN_HEAD_DIM:
+		if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
+			return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
+		return set_dim(
+			k->type == VFM_FOREIGN_HEAD_DIM ? head_dim : dim, json_integer_value(v), where, k->key, err);
+	case VFM_FOREIGN_INT3:
+		if (json_array_size(v) != 3)
+			return bad_value(v, where, k->key, "an array of three integers", err);
+		for (size_t i = 0; i < 3; i++) {
+			const json_t *x = json_array_get(v, i);
+
+			if (!json_is_integer(x) || json_integer_value(x) < 1 || json_integer_value(x) > 1 << 10)
+				return bad_value(v, where, k->key, "an array of three integers", err);
+			dim[i] = json_integer_value(x);
+		}
+		return 0;
+	case VFM_FOREIGN_NUM:
+		if (!json_is_number(v) || !(json_number_value(v) > 0 && json_number_value(v) < 1e9))
+			return bad_value(v, where, k->key, "a number above 0", err);
+		*(double *)(void *)((char *)m + k->off) = json_number_value(v);
+		return 0;
+	case VFM_FOREIGN_ONE_OF:
+		return read_one_of(k, v, where, err);
+	case VFM_FOREIGN_ANY:
+		break;
+	}
+	return 0;
+}
+
+int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
+	const char *where, struct vfm_err *err)
+{
+	int64_t head_dim = 0;
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(config))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	json_object_foreach((json_t *)(uintptr_t)config, key, v)
+	{
+		const struct vfm_foreign_key *k = f->layout[layout].keys;
+
+		while (k && k->key && strcmp(k->key, key) != 0)
+			k++;
+		if (k && k->key)
+			TRY(read_foreign_key(m, k, v, where, &head_dim, err));
+		else if (key[0] != '_' && !json_is_null(v))
+			return vfm_fail(err, VFM_EUSAGE, "%s: unknown key '%.80s' of the layout %s of %s", where, key,
+				f->layout[layout].name, m->arch);
+	}
+	if (head_dim && m->heads)
+		return set_dim(&m->hidden, head_dim * m->heads, where, "attention_head_dim", err);
+	return 0;
+}
+
+static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k)
+{
+	const int64_t *dim = (const int64_t *)(const void *)((const char *)m + k->off);
+	json_t *all, *first;
+
+	switch (k->type) {
+	case VFM_FOREIGN_INT:
+		return json_integer(*dim);
+	case VFM_FOREIGN_INT3:
+		return json_pack("[III]", (json_int_t)dim[0], (json_int_t)dim[1], (json_int_t)dim[2]);
+	case VFM_FOREIGN_NUM:
+		return json_real(*(const double *)(const void *)((const char *)m + k->off));
+	case VFM_FOREIGN_HEAD_DIM:
+		return json_integer(vfm_model_head_dim(m));
+	case VFM_FOREIGN_ONE_OF:
+		all = json_loads(k->values, JSON_DECODE_ANY, NULL);
+		first = json_incref(json_array_get(all, 0));
+		json_decref(all);
+		return first;
+	case VFM_FOREIGN_ANY:
+		break;
+	}
+	return json_loads(k->values, JSON_DECODE_ANY, NULL);
+}
+
+json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout)
+{
+	const struct vfm_foreign_layout *l = &vfm_model_arch(m)->foreign->layout[layout];
+	json_t *o = json_object();
+
+	json_object_set_new(o, "_class_name", json_string(l->class_name));
+	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
+		json_object_set_new(o, k->key, foreign_value(m, k));
+	return o;
+}
+
+/* ---- our section "model" ---- */
+
+json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
+{
+	json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:[III]}", "arch", m->arch, "layers",
+		(json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "ffn",
+		(json_int_t)m->ffn, "channels", (json_int_t)m->channels, "patch", (json_int_t)m->patch[0],
+		(json_int_t)m->patch[1], (json_int_t)m->patch[2]);
+
+	json_object_set_new(o, "text_dim", json_integer(m->text_dim));
+	json_object_set_new(o, "text_len", json_integer(m->text_len));
+	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
+	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
+	return o;
+}
+
+int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
+{
+	const json_t *pad = json_object_get(model, "text_pad");
+
+	if (!json_is_object(model))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(vfm_json_i64(model, where, "heads", false, 1, 1024, &m->heads, err));
+	TRY(vfm_json_i64(model, where, "text_len", false, 1, 65536, &m->text_len, err));
+	TRY(vfm_json_f64(model, where, "norm_eps", false, &m->norm_eps, err));
+	if (json_is_boolean(pad))
+		m->text_pad = json_is_true(pad);
+	return 0;
+}
+
+/* ---- what a layout can hold ---- */
+
+int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err)
+{
+	const struct vfm_foreign *f = vfm_model_arch(m)->foreign;
+	struct vfm_model_spec common;
+	struct vfm_buf all = {0};
+	const char *key = NULL;
+
+	if (!f)
+		return vfm_fail(err, VFM_EUSAGE, "no other layout of model.arch '%s' is known", m->arch);
+	for (*layout = 0; *layout < f->n_layouts; ++*layout) {
+		if (!strcmp(f->layout[*layout].name, name) && !f->layout[*layout].import_only)
+			break;
+		if (!f->layout[*layout].import_only)
+			vfm_buf_addf(&all, "%s%s", all.len ? ", " : "", f->layout[*layout].name);
+	}
+	if (*layout == f->n_layouts)
+		vfm_fail(err, VFM_EUSAGE, "model.arch '%s' can be written in the layouts %s, not '%s'", m->arch,
+			all.data, name);
+	vfm_buf_release(&all);
+	if (*layout == f->n_layouts)
+		return VFM_EUSAGE;
+	vfm_foreign_begin(&common, vfm_model_arch(m));
+	if (m->kv_heads && m->kv_heads != m->heads)
+		key = "kv_heads";
+	else if (m->cross_attention != common.cross_attention)
+		key = "cross_attention";
+	else if (m->pooled_text != common.pooled_text)
+		key = "pooled_text";
+	else if (m->qk_norm != common.qk_norm)
+		key = "qk_norm";
+	else if (m->adaln_lora != common.adaln_lora)
+		key = "adaln_lora";
+	else if (m->pos != common.pos)
+		key = "pos";
+	else if (m->rope_theta != common.rope_theta)
+		key = "rope_theta";
+	if (key)
+		return vfm_fail(err, VFM_EUSAGE, "model.%s: the layout %s cannot express its value", key, name);
+	return 0;
+}
