@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -17,8 +18,8 @@
 
 static struct {
 	int64_t context, batch, steps, seed, window;
-	double epochs;
-	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check;
+	double epochs, held_out;
+	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
 	struct vfm_strlist blend;
 	bool force;
 } o = {.context = 8192,
@@ -46,6 +47,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ragged", "WHAT", "samples that the patch does not divide: error or drop (error)", &o.ragged},
 	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)",
 		&o.last},
+	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
+		&o.held_out},
+	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the manifest of what --held-out leaves out", &o.held_out_plan},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
@@ -141,6 +145,10 @@ static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
 	TRY(range("--window", o.window, 0, 1 << 30, err));
 	if (o.epochs < 0 || o.epochs > 1e6)
 		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
+	if (!(o.held_out >= 0 && o.held_out < 1))
+		return vfm_fail(err, VFM_EUSAGE, "--held-out: expected a fraction below 1");
+	if (o.held_out_plan && o.held_out == 0)
+		return vfm_fail(err, VFM_EUSAGE, "--held-out-plan: it needs --held-out");
 	if (o.epochs > 0 && o.steps > 0)
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
 	TRY(parse_choice("last", o.last, "fill", "drop", &drop_last, err));
@@ -269,7 +277,7 @@ static int scan_sets(
 	TRY(parse_choice("long", o.long_, "error", "drop", &drop_long, err));
 	TRY(parse_choice("ragged", o.ragged, "error", "drop", &drop_ragged, err));
 	for (int i = 0; i < n; i++)
-		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
+		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, o.held_out, err));
 	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
 	TRY(same_widths(sets, n, h, err));
 	return match_encoders(sets, n, h, forced, err);
@@ -295,7 +303,17 @@ static const char *stored_dir(const char *dir, struct vfm_arena *mem)
 	return vfm_arena_strdup(mem, full);
 }
 
-static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n, struct vfm_arena *mem)
+/* The same for a file that is not stdout. */
+static const char *stored_dir_beside(const char *dir, const char *file, struct vfm_arena *mem)
+{
+	char full[PATH_MAX];
+
+	return dir[0] == '/' || !strchr(file, '/') || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
+}
+
+/* file: where the manifest goes; NULL: stdout. */
+static void fill_header(
+	struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n, const char *file, struct vfm_arena *mem)
 {
 	double all = 0;
 
@@ -307,7 +325,7 @@ static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_se
 		struct vfm_manifest_set *s = &h->sets[i];
 
 		s->name = sets[i].name;
-		s->dir_given = stored_dir(sets[i].dir, mem);
+		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
 		s->records = sets[i].records;
 		s->weight = sets[i].weight > 0 ? sets[i].weight : (double)sets[i].total_tokens / all;
 		memcpy(s->index_sha256, sets[i].sha256, VFM_SHA256_HEX);
@@ -383,6 +401,64 @@ static int check_plan_file(struct vfm_err *err)
 	return rc;
 }
 
+/* ---- held-out data ---- */
+
+/* Returns the number of held-out samples. */
+static int64_t report_held_out(const struct vfm_blend_set *sets, int n)
+{
+	int64_t samples = 0, all = 0;
+
+	for (int i = 0; i < n; i++) {
+		samples += sets[i].n_held;
+		all += sets[i].n + sets[i].n_held;
+	}
+	vfm_info("held out: %lld of %lld samples (%.2f%%)", (long long)samples, (long long)all,
+		100.0 * (double)samples / (double)all);
+	return samples;
+}
+
+/* Writes the plan of the held-out samples: each once, a pack a step. */
+static int write_held_out(const struct vfm_blend_set *sets, int n, const struct vfm_manifest_header *train,
+	const struct vfm_plan_opts *po, bool bin, struct vfm_arena *mem, struct vfm_err *err)
+{
+	struct vfm_blend_set *held = vfm_calloc((size_t)n + 1, sizeof(*held));
+	struct vfm_plan_opts once = *po;
+	struct vfm_manifest_header h = *train;
+	struct vfm_blend *blend = NULL;
+	struct vfm_plan plan = {0};
+	struct vfm_atomic file = {0};
+	int64_t samples = 0;
+	int rc;
+
+	for (int i = 0; i < n; i++) {
+		held[i] = vfm_blend_held_out(&sets[i]);
+		samples += held[i].n;
+	}
+	once.batch = 1;
+	once.steps = 0;
+	once.epochs = 1;
+	h.batch = 1;
+	h.side = VFM_SIDE_HELD_OUT;
+	if (samples == 0) {
+		rc = vfm_fail(err, VFM_EUSAGE, "--held-out %g holds out no sample; a larger fraction may", o.held_out);
+		goto out;
+	}
+	blend = vfm_blend_new(held, n, po->seed, err);
+	rc = blend ? vfm_plan_make(&plan, blend, &once, err) : err->code;
+	TRY_OUT(rc);
+	h.steps = plan.steps;
+	fill_header(&h, held, n, o.held_out_plan, mem);
+	TRY_OUT(vfm_atomic_open(&file, o.held_out_plan, err));
+	TRY_OUT(vfm_plan_write(&plan, blend, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
+	rc = vfm_atomic_commit(&file, err);
+out:
+	vfm_atomic_abort(&file);
+	vfm_plan_release(&plan);
+	vfm_blend_free(blend);
+	free(held);
+	return rc < 0 && o.held_out_plan ? vfm_err_context(err, "'%s'", o.held_out_plan) : rc;
+}
+
 static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 {
 	int n = n_dirs > o.blend.n ? n_dirs : o.blend.n, rc;
@@ -414,7 +490,15 @@ static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 	if (rc < 0)
 		goto out;
 	h.steps = plan.steps;
-	fill_header(&h, sets, n, &mem);
+	if (o.held_out > 0) {
+		h.side = VFM_SIDE_TRAIN;
+		h.held_out = o.held_out;
+		if (report_held_out(sets, n) == 0)
+			vfm_warn("--held-out %g holds out no sample of these", o.held_out);
+	}
+	fill_header(&h, sets, n, NULL, &mem);
+	if (o.held_out_plan)
+		TRY_OUT(write_held_out(sets, n, &h, &po, bin, &mem, err));
 	TRY_OUT(vfm_plan_write(&plan, blend, sets, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, stdout, err));
 	report_sets(&plan, blend, sets, &h);
 	report_plan(&plan, vfm_now() - start);

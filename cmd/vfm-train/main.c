@@ -19,8 +19,8 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *init, *init_part = "model",
-							      *allow_change = "", *parity;
+static const char *config_path, *preset, *manifest, *held_out, *out_dir, *resume = "auto", *init, *init_part = "model",
+									 *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static int64_t steps = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -31,6 +31,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
 	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &manifest},
+	{VFM_OPT_STR, 0, "held-out", "MANIFEST", "manifest of held-out data, whose loss is recorded (eval.every)",
+		&held_out},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
@@ -51,8 +53,8 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
 	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
-		    "auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] " VFM_CONTEXT_SYNOPSIS
-		    " --data MANIFEST -o RUN\n"
+		    "auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
+		    "MANIFEST] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
@@ -114,6 +116,7 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
 	struct vfm_run_opts o = {.manifest = manifest,
+		.held_out = held_out,
 		.dir = out_dir,
 		.resume = resume,
 		.init = init,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "data/patch.h"
+#include "data/split.h"
 
 /* ---- the sets ---- */
 
@@ -34,7 +35,19 @@ static int check_texts(const struct vfm_blend_set *set, const struct vfm_record 
 	return 0;
 }
 
-static int scan_records(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err)
+/* Adds a usable sample.  Those that are held out fill the arrays from the end. */
+static void add_blend_sample(struct vfm_blend_set *set, int64_t i, int64_t tokens, bool held)
+{
+	int64_t at = held ? set->records - ++set->n_held : set->n++;
+
+	set->record[at] = (uint32_t)i;
+	set->tokens[at] = (int32_t)tokens;
+	*(held ? &set->held_tokens : &set->total_tokens) += tokens;
+}
+
+/* held [records]: what is held out; NULL: nothing. */
+static int scan_records(
+	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, const bool *held, struct vfm_err *err)
 {
 	for (int64_t i = 0; i < set->records; i++) {
 		struct vfm_record r;
@@ -51,16 +64,16 @@ static int scan_records(struct vfm_blend_set *set, const int32_t patch[3], int32
 		} else if (tokens > context) {
 			set->n_long++;
 		} else {
-			set->record[set->n] = (uint32_t)i;
-			set->tokens[set->n++] = (int32_t)tokens;
-			set->total_tokens += tokens;
+			add_blend_sample(set, i, tokens, held && held[i]);
 		}
 	}
 	return 0;
 }
 
-int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err)
+int vfm_blend_scan(
+	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, double held_out, struct vfm_err *err)
 {
+	bool *held = NULL;
 	size_t size;
 	int rc;
 
@@ -78,7 +91,13 @@ int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t co
 		rc = VFM_EENV;
 		goto out;
 	}
-	rc = scan_records(set, patch, context, err);
+	if (held_out > 0) {
+		held = vfm_big_alloc(size / 4, "the samples that are held out", err);
+		rc = held ? vfm_split_read(set->ix, held_out, held, err) : VFM_EENV;
+	}
+	if (rc == 0)
+		rc = scan_records(set, patch, context, held, err);
+	vfm_big_free(held, size / 4);
 	if (rc < 0) {
 		vfm_err_context(err, "set '%s'", set->name);
 		rc = rc == VFM_EINPUT ? VFM_EUSAGE : rc;
@@ -87,6 +106,20 @@ int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t co
 	rc = vfm_index_check(set->ix, set->sha256, err);
 out:
 	return rc;
+}
+
+struct vfm_blend_set vfm_blend_held_out(const struct vfm_blend_set *set)
+{
+	struct vfm_blend_set held = *set;
+
+	held.weight = 0;
+	held.n = set->n_held;
+	held.total_tokens = set->held_tokens;
+	held.record += set->records - set->n_held;
+	held.tokens += set->records - set->n_held;
+	held.n_held = held.held_tokens = 0;
+	held.may_be_empty = true;
+	return held;
 }
 
 void vfm_blend_set_release(struct vfm_blend_set *set)
@@ -143,7 +176,7 @@ static int check_sets(const struct vfm_blend_set *sets, int32_t n_sets, bool *we
 	int32_t with = 0;
 
 	for (int32_t i = 0; i < n_sets; i++) {
-		if (sets[i].n < 1)
+		if (sets[i].n < 1 && !sets[i].may_be_empty)
 			return vfm_fail(err, VFM_EUSAGE, "set '%s' has no usable samples", sets[i].name);
 		with += sets[i].weight > 0;
 	}

@@ -25,13 +25,20 @@ struct vfm_blend_set {
 	uint32_t *record; /* [n] number in the index */
 	int32_t *tokens;  /* [n] */
 	int64_t total_tokens, n_long, n_ragged;
+	int64_t n_held, held_tokens; /* usable, but held out */
+	bool may_be_empty;           /* n may be 0, without weights */
 	int32_t channels, text_dim;
 };
 
 /* Reads the index of set->dir: lengths in tokens for this patch.  Samples of more than `context` tokens and
- * samples whose size the patch does not divide are left out and counted.
+ * samples whose size the patch does not divide are left out and counted.  held_out: the fraction of the samples that is
+ * held out (data/split.h); 0: none.
  * VFM_EUSAGE: no index, or latents or texts of different widths in it. */
-int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err);
+int vfm_blend_scan(
+	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, double held_out, struct vfm_err *err);
+/* Returns the samples of a set that are held out, as a set without weight.  It borrows from `set` and is not released.
+ */
+struct vfm_blend_set vfm_blend_held_out(const struct vfm_blend_set *set);
 void vfm_blend_set_release(struct vfm_blend_set *set);
 
 /* A sample's number is its position in the concatenated usable samples of all sets. */

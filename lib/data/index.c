@@ -623,3 +623,31 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, co
 		widen_halves(dst, n, t->dtype);
 	return 0;
 }
+
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t **json, struct vfm_err *err)
+{
+	char *text = vfm_big_alloc((size_t)r->json_bytes + 1, "the JSON of a sample", err), name[64];
+	struct fd_slot *slot;
+	int fd, rc;
+
+	*json = NULL;
+	if (!text)
+		return VFM_EENV;
+	snprintf(name, sizeof(name), "JSON of sample %u of shard %u", r->index, r->shard);
+	fd = acquire_fd(ix, r->shard, &slot, err);
+	rc = fd < 0 ? fd : vfm_full_pread(fd, text, r->json_bytes, r->json_offset, name, err);
+	if (fd >= 0)
+		release_fd(ix, slot, fd);
+	if (rc == 0 && vfm_crc32c(0, text, r->json_bytes) != r->json_crc)
+		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
+	if (rc == 0) {
+		*json = vfm_json_parse(text, r->json_bytes, name, err);
+		if (!json_is_object(*json)) {
+			json_decref(*json);
+			*json = NULL;
+			rc = vfm_fail(err, VFM_EINPUT, "%s: no JSON object", name);
+		}
+	}
+	vfm_big_free(text, (size_t)r->json_bytes + 1);
+	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
+}

@@ -17,6 +17,7 @@
 #ifndef VFM_DATA_INDEX_H
 #define VFM_DATA_INDEX_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -140,6 +141,10 @@ int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void
 int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_err *err);
+
+/* Reads KEY.json and checks its crc32c; the caller owns *json, an object.  VFM_EINPUT: damaged, or no JSON object;
+ * VFM_EENV: cannot read. */
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t **json, struct vfm_err *err);
 
 uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
 

@@ -336,8 +336,10 @@ static void load_job(void *arg)
 {
 	struct slot *sl = arg;
 	struct vfm_loader *l = sl->l;
-	int64_t step = l->o.first_step + sl->seq / l->per_step;
-	int64_t pack = l->o.rank + sl->seq % l->per_step * l->o.world;
+	bool by_step = l->o.by_step;
+	int64_t step = by_step ? (l->o.rank + sl->seq / l->per_step * l->o.world) % l->h->steps
+			       : l->o.first_step + sl->seq / l->per_step;
+	int64_t pack = by_step ? sl->seq % l->per_step : l->o.rank + sl->seq % l->per_step * l->o.world;
 	struct cached_step *e = cache_get(l, step);
 
 	if (e->rc < 0) {
@@ -474,9 +476,13 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 		goto fail;
 	patch = l->h->patch;
 	l->patch_dim = l->h->latent_channels * patch[0] * patch[1] * patch[2];
-	if (l->o.rank < l->h->batch)
+	if (l->o.by_step)
+		l->per_step = l->h->batch;
+	else if (l->o.rank < l->h->batch)
 		l->per_step = (l->h->batch - l->o.rank + l->o.world - 1) / l->o.world;
 	l->n_packs = (l->h->steps - l->o.first_step) * l->per_step;
+	if (l->o.by_step)
+		l->n_packs = (l->h->steps + l->o.world - 1) / l->o.world * l->per_step;
 	l->n_slots = l->o.prefetch + 1;
 	l->slots = vfm_calloc((size_t)l->n_slots, sizeof(*l->slots));
 	l->n_cache = l->o.threads + 1;

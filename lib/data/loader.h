@@ -19,8 +19,11 @@
 struct vfm_loader_opts {
 	int64_t first_step;  /* resume: the first step that is delivered */
 	int32_t rank, world; /* pack p of a step belongs to p % world == rank; world 0 means 1 */
-	int32_t prefetch;    /* packs read ahead; 0: 4 */
-	int32_t threads;     /* reading threads; 0: 2 */
+	/* Whole steps are divided instead: step s belongs to s % world == rank.  All ranks get the same number of
+	 * packs: beyond the last step, step s is s % steps again.  first_step is 0. */
+	bool by_step;
+	int32_t prefetch; /* packs read ahead; 0: 4 */
+	int32_t threads;  /* reading threads; 0: 2 */
 	/* Weights of the captions of a sample; NULL: all are equally likely.  The loader copies them. */
 	const struct vfm_weights *captions;
 	uint64_t seed;    /* of the choice of captions */

@@ -99,6 +99,25 @@ static int parse_forced(struct vfm_manifest *m, const json_t *root, struct vfm_e
 	return 0;
 }
 
+static int parse_split(struct vfm_manifest_header *h, const json_t *root, struct vfm_err *err)
+{
+	const json_t *o = json_object_get(root, "held_out");
+	const char *part = "";
+
+	if (!o)
+		return 0;
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "held_out: expected an object");
+	TRY(vfm_json_f64(o, "held_out", "fraction", true, &h->held_out, err));
+	TRY(vfm_json_str(o, "held_out", "part", true, &part, err));
+	if (!(h->held_out > 0 && h->held_out < 1))
+		return vfm_fail(err, VFM_EUSAGE, "held_out.fraction: expected a number between 0 and 1");
+	if (strcmp(part, "train") && strcmp(part, "held-out"))
+		return vfm_fail(err, VFM_EUSAGE, "held_out.part: expected train or held-out");
+	h->side = strcmp(part, "train") ? VFM_SIDE_HELD_OUT : VFM_SIDE_TRAIN;
+	return 0;
+}
+
 static int int_field(const json_t *o, const char *key, int64_t max, int32_t *out, struct vfm_err *err)
 {
 	int64_t x = 0;
@@ -141,6 +160,7 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 	}
 	TRY(vfm_makers_from_json(&h->makers, json_object_get(root, "encoders"), "encoders", err));
 	TRY(parse_header_sets(m, root, err));
+	TRY(parse_split(h, root, err));
 	return parse_forced(m, root, err);
 }
 

@@ -39,6 +39,8 @@ struct vfm_manifest_set {
 	struct vfm_makers forced;          /* its makers where --force accepted others than the header's; or unknown */
 };
 
+enum vfm_plan_side { VFM_SIDE_ALL, VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT };
+
 struct vfm_manifest_header {
 	int32_t context; /* maximum tokens of a pack */
 	int32_t batch;   /* packs a step */
@@ -50,6 +52,8 @@ struct vfm_manifest_header {
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
 	struct vfm_makers makers;      /* of all sets; unknown if no set knows */
+	enum vfm_plan_side side;       /* the side of the samples (data/split.h); ALL: any sample may be in the plan */
+	double held_out;               /* the fraction that is held out; 0 with ALL */
 	const json_t *forced;          /* an array (data/maker.h), whose entries also have "set"; or NULL */
 };
 

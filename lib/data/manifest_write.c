@@ -54,6 +54,10 @@ static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
 	json_object_set_new(o, "sets", sets);
 	if (h->makers.tokenizer.name[0] || h->makers.text.name[0])
 		json_object_set_new(o, "encoders", vfm_makers_json(&h->makers));
+	if (h->side != VFM_SIDE_ALL)
+		json_object_set_new(o, "held_out",
+			json_pack("{s:f,s:s}", "fraction", h->held_out, "part",
+				h->side == VFM_SIDE_TRAIN ? "train" : "held-out"));
 	if (h->forced)
 		json_object_set_new(o, "forced", json_deep_copy(h->forced));
 	vfm_json_text(b, o, 0);

@@ -134,7 +134,8 @@ static double normal_quantile(double u)
 	return (lo + hi) / 2;
 }
 
-double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens)
+/* Returns the quantile u of the distribution without a range of t. */
+static double full_quantile(const struct vfm_diffusion *d, double u, int64_t tokens)
 {
 	return noise_of(d, normal_quantile(u), u, tokens);
 }
@@ -154,7 +155,7 @@ static double level_of_time(const struct vfm_diffusion *d, double t, int64_t tok
 	for (int i = 0; i < 60; i++) {
 		double mid = (lo + hi) / 2;
 
-		if (vfm_diffusion_quantile(d, mid, tokens) < t)
+		if (full_quantile(d, mid, tokens) < t)
 			lo = mid;
 		else
 			hi = mid;
@@ -162,15 +163,18 @@ static double level_of_time(const struct vfm_diffusion *d, double t, int64_t tok
 	return t <= 0 ? 0 : t >= 1 ? 1 : (lo + hi) / 2;
 }
 
-/* Returns the quantile u of the distribution within [t_min, t_max]. */
-static double noise_in_range(const struct vfm_diffusion *d, double u, int64_t tokens)
+double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens)
 {
-	double lo = level_of_time(d, d->t_min, tokens), hi = level_of_time(d, d->t_max, tokens);
+	double lo, hi;
 
-	return fmin(fmax(vfm_diffusion_quantile(d, lo + u * (hi - lo), tokens), d->t_min), d->t_max);
+	if (!has_range(d))
+		return full_quantile(d, u, tokens);
+	lo = level_of_time(d, d->t_min, tokens);
+	hi = level_of_time(d, d->t_max, tokens);
+	return fmin(fmax(full_quantile(d, lo + u * (hi - lo), tokens), d->t_min), d->t_max);
 }
 
-static int check_range(const struct vfm_diffusion *d, struct vfm_err *err)
+static int check_time_range(const struct vfm_diffusion *d, struct vfm_err *err)
 {
 	double p;
 
@@ -210,7 +214,7 @@ int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err)
 	if (d->kind != VFM_FLOW && d->image_cond > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"diffusion.image_cond: only diffusion.kind=flow has a time 0 for the given frame");
-	return check_range(d, err);
+	return check_time_range(d, err);
 }
 
 struct vfm_draw vfm_diffusion_draw(
@@ -220,8 +224,8 @@ struct vfm_draw vfm_diffusion_draw(
 		       drop = vfm_rng_stream(seed, step, id, VFM_RNG_DROP),
 		       given = vfm_rng_stream(seed, step, id, VFM_RNG_GIVEN);
 	double u = vfm_rng_uniform(&time, 0);
-	struct vfm_draw r = vfm_diffusion_at(
-		d, has_range(d) ? noise_in_range(d, u, tokens) : noise_of(d, vfm_rng_normal(&time, 0), u, tokens));
+	struct vfm_draw r = vfm_diffusion_at(d,
+		has_range(d) ? vfm_diffusion_quantile(d, u, tokens) : noise_of(d, vfm_rng_normal(&time, 0), u, tokens));
 
 	r.given = vfm_rng_uniform(&given, 0) < d->image_cond;
 	r.drop = vfm_rng_uniform(&drop, 0) < d->text_drop;

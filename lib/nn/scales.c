@@ -81,6 +81,14 @@ void vfm_scales_free(struct vfm_params *ps)
 	ps->scales = NULL;
 }
 
+int vfm_scales_discard(struct vfm_params *ps, struct vfm_err *err)
+{
+	struct vfm_scales *s = ps->scales;
+	size_t n = s ? (size_t)(s->n * VFM_FP8_TENSORS) : 0;
+
+	return n ? ps->stream->dev->t->zero(ps->stream, own_row(s, ps), n * sizeof(float), err) : 0;
+}
+
 /* The ranks of a stage are consecutive. */
 int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct vfm_err *err)
 {

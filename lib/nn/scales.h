@@ -37,6 +37,9 @@ struct vfm_scales {
 int vfm_scales_new(struct vfm_params *ps, int64_t window, struct vfm_err *err);
 void vfm_scales_free(struct vfm_params *ps); /* no-op without scales */
 
+/* Discards the maxima that forwards have collected since the last vfm_scales_step: those of an evaluation.  Local.
+ * No-op without scales. */
+int vfm_scales_discard(struct vfm_params *ps, struct vfm_err *err);
 /* Ends a step, after its last backward: appends the maxima to the histories, unless grad_scale [1] f32 (absent: 1) is
  * not finite, which skips the step.  Collective over the world.  No-op without scales. */
 int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct vfm_err *err);

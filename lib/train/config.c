@@ -65,7 +65,7 @@ static const struct vfm_key data_keys[] = {
 };
 static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
 
-/* Sections "lora", "train" and "ckpt". */
+/* Sections "lora", "train", "eval" and "ckpt". */
 static const struct vfm_key train_keys[] = {
 	{"lora.rank", VFM_KEY_INT, OFF(tuning.rank), 0, 4096, NULL, NULL,
 		"rank of the low-rank adapters that are trained instead of the model; 0: none"},
@@ -122,6 +122,10 @@ static const struct vfm_key train_keys[] = {
 		"updates of weights that overlap the next forward, where the device can"},
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
 		"of weights, noise, times, text dropping and captions"},
+	{"eval.every", VFM_KEY_INT, OFF(eval.every), 0, 1e12, NULL, NULL,
+		"steps between evaluations of --held-out; 0: only at the end"},
+	{"eval.times", VFM_KEY_INT, OFF(eval.times), 1, VFM_EVAL_TIMES_MAX, NULL, NULL,
+		"noise levels of an evaluation"},
 	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
 		"steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
@@ -193,6 +197,8 @@ void vfm_config_defaults(struct vfm_config *c)
 		.graphs = VFM_GRAPHS_AUTO};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
+	c->eval.every = 1000;
+	c->eval.times = 4;
 	c->ckpt.every = 1000;
 	c->ckpt.keep = 2;
 }

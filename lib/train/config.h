@@ -45,6 +45,8 @@ struct vfm_train_config {
 	uint64_t seed;
 };
 
+enum { VFM_EVAL_TIMES_MAX = 64 };
+
 struct vfm_config {
 	struct vfm_model_spec model;
 	struct vfm_diffusion diffusion;
@@ -55,6 +57,10 @@ struct vfm_config {
 		int64_t threads, prefetch;
 		struct vfm_weights captions; /* of a sample; empty: all are equally likely */
 	} data;
+	struct {
+		int64_t every; /* steps between evaluations of held-out data; 0: only at the end */
+		int64_t times; /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
+	} eval;
 	struct {
 		int64_t every;      /* steps between checkpoints; 0: only at the end */
 		int64_t keep;       /* number of newest checkpoints kept; 0: all */

@@ -44,6 +44,9 @@ json_t *vfm_identity_json(const struct vfm_identity *id)
 		(json_int_t)id->plan_steps);
 
 	json_object_set_new(o, "encoders", vfm_makers_json(&id->encoders));
+	if (id->held_out_path)
+		json_object_set_new(o, "held_out",
+			json_pack("{s:s,s:s}", "path", id->held_out_path, "sha256", id->held_out_sha256));
 	if (id->forced)
 		json_object_set(o, "forced", (json_t *)(uintptr_t)id->forced);
 	if (id->init)
@@ -225,6 +228,18 @@ static void compare_plan(struct comparison *k, const struct vfm_identity *id, co
 		note_change(k, 0, vfm_strfmt("plan '%s' -> '%s', the same content", path, id->plan_path));
 }
 
+/* Held-out data does not affect the weights, but its losses can only be compared if it is the same. */
+static void compare_held_out(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
+{
+	const json_t *had = json_object_get(c->state, "held_out");
+	const char *sha = json_string_value(json_object_get(had, "sha256"));
+
+	if (sha && id->held_out_sha256 && strcmp(sha, id->held_out_sha256) != 0)
+		note_change(k, 0,
+			vfm_strfmt("held-out plan (sha256 %s) -> '%s' (sha256 %s)", sha, id->held_out_path,
+				id->held_out_sha256));
+}
+
 static int read_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	return vfm_makers_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
@@ -296,6 +311,7 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	TRY(compare_schedule(id, c, &schedule, err));
 	TRY(compare_encoders(&k, id, c, err));
 	compare_plan(&k, id, c);
+	compare_held_out(&k, id, c);
 	compare_config(&k, id, c, NULL, &schedule);
 	if (schedule.by_plan && schedule.was != id->last)
 		note_change(&k, schedule.other_lr ? VFM_CHANGE_SCHEDULE : 0,

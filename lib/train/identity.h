@@ -32,11 +32,12 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 	int64_t plan_steps;
 	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
 	struct vfm_makers encoders;
+	const char *held_out_path, *held_out_sha256; /* NULL: no held-out data */
 	const json_t *init;   /* {"path","sha256","part","step"} of the initial weights; NULL: from the seed */
 	const json_t *forced; /* from vfm_identity_forced; NULL: none */
 };
 
-/* Returns {"plan":{…},"encoders":{…},"forced":[…],"init":{…}}; the caller owns it. */
+/* Returns {"plan":{…},"encoders":{…},"held_out":{…},"forced":[…],"init":{…}}; the caller owns it. */
 json_t *vfm_identity_json(const struct vfm_identity *id);
 
 /* Compares a run that resumes from c.  On VFM_EUSAGE the message lists every refused change with both values, and

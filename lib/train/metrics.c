@@ -31,6 +31,14 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 		if (vfm_stats[i].key)
 			json_object_set_new(
 				o, vfm_stats[i].key, vfm_json_real(*vfm_stat_at(&stats, i) * vfm_stats[i].scale));
+	if (r->held_out.levels) {
+		json_t *levels = json_array();
+
+		for (int i = 0; i < r->held_out.levels; i++)
+			json_array_append_new(levels, vfm_json_real(r->held_out.level[i]));
+		json_object_set_new(o, "held_out_loss", vfm_json_real(r->held_out.mean));
+		json_object_set_new(o, "held_out_levels", levels);
+	}
 	if (r->skipped)
 		json_object_set_new(o, "skipped", json_integer(r->skipped));
 	return o;
@@ -88,6 +96,21 @@ static int add_event(struct vfm_metrics *m, int64_t step, const char *key, const
 	return json_is_number(v) ? vfm_tfevents_scalar(&m->events, step, key, json_number_value(v), err) : 0;
 }
 
+/* Writes held_out/loss and held_out/level_00, ... */
+static int add_held_out(struct vfm_metrics *m, const struct vfm_step_record *r, struct vfm_err *err)
+{
+	char tag[32];
+
+	if (!r->held_out.levels)
+		return 0;
+	TRY(vfm_tfevents_scalar(&m->events, r->step, "held_out/loss", r->held_out.mean, err));
+	for (int i = 0; i < r->held_out.levels; i++) {
+		snprintf(tag, sizeof(tag), "held_out/level_%02d", i);
+		TRY(vfm_tfevents_scalar(&m->events, r->step, tag, r->held_out.level[i], err));
+	}
+	return 0;
+}
+
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
 	static const char *const keys[] = {"loss", "mse", "grad_norm", "lr", "tok_s", "tflops"};
@@ -98,6 +121,7 @@ int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, cons
 	for (int i = 0; i < VFM_STATS; i++)
 		if (vfm_stats[i].key)
 			TRY(add_event(m, r->step, vfm_stats[i].key, record, err));
+	TRY(add_held_out(m, r, err));
 	if (vfm_now() - m->t_flush < 1)
 		return 0;
 	return vfm_metrics_flush(m, err);

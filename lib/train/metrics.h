@@ -3,6 +3,7 @@
 #define VFM_TRAIN_METRICS_H
 
 #include "base/json.h"
+#include "train/held_out.h"
 #include "train/tfevents.h"
 #include "train/trainer.h"
 
@@ -11,12 +12,14 @@ struct vfm_step_record {
 	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
 	int ranks;
 	double lr;
-	bool weighted;      /* s.mse is valid */
-	double peak_tflops; /* device peak (spec/hw.h); 0: unknown */
-	int64_t skipped;    /* the number of skipped steps, this one included; 0: this one was applied */
+	bool weighted;                     /* s.mse is valid */
+	double peak_tflops;                /* device peak (spec/hw.h); 0: unknown */
+	struct vfm_held_out_loss held_out; /* after this step; levels 0: none */
+	int64_t skipped;                   /* the number of skipped steps, this one included; 0: this one was applied */
 };
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
- * weighted, and `skipped` unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
+ * weighted, held_out_loss and held_out_levels (an array) if evaluated, and `skipped` unless it is 0.  A loss or norm
+ * that is not finite is null.  The caller owns the result. */
 json_t *vfm_step_json(const struct vfm_step_record *r);
 
 struct vfm_metrics {

@@ -9,6 +9,24 @@ struct drawn {
 	float *t_cond, *coef, *w; /* [G], [G,4], [G] of the segments */
 };
 
+/* Returns the draw of sample i, whose weight is that of a token's loss. */
+static struct vfm_draw draw_sample(const struct vfm_micro_opts *o, const struct vfm_pack *p, int i)
+{
+	const struct vfm_diffusion *d = &o->config->diffusion;
+	int64_t tokens = p->cu_seqlens[i + 1] - p->cu_seqlens[i];
+	struct vfm_draw r;
+
+	if (!o->fixed) {
+		r = vfm_diffusion_draw(d, o->config->train.seed, (uint64_t)o->step, p->id[i], tokens);
+		r.weight /= (double)p->step_tokens;
+		return r;
+	}
+	r = vfm_diffusion_at(
+		d, vfm_diffusion_quantile(d, ((double)o->fixed->level + 0.5) / (double)o->fixed->levels, tokens));
+	r.weight = (double)o->fixed->weight;
+	return r;
+}
+
 static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
 {
 	size_t n = (size_t)p->n;
@@ -16,8 +34,7 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 	*d = (struct drawn){.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop = vfm_calloc(2 * n + 1, sizeof(bool))};
 	d->given = d->drop + n;
 	for (size_t i = 0; i < n; i++) {
-		d->draw[i] = vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step,
-			p->id[i], p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
+		d->draw[i] = draw_sample(o, p, (int)i);
 		d->drop[i] = d->draw[i].drop;
 		d->given[i] = d->draw[i].given && p->grid[i][0] > 1;
 	}
@@ -52,7 +69,7 @@ static void divide_draws(struct drawn *d, const struct vfm_model_in *in, const s
 
 float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight)
 {
-	float w = (float)(weight / (double)p->step_tokens);
+	float w = (float)weight;
 
 	return given ? w * (float)p->grid[i][0] / (float)(p->grid[i][0] - 1) : w;
 }
@@ -92,8 +109,8 @@ static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, con
 	if (!o->ends)
 		return 0;
 	TRY(upload_ends(u, p, d, err));
-	u->noise = (struct vfm_diffuse){.seed = o->config->train.seed,
-		.step = (uint64_t)o->step,
+	u->noise = (struct vfm_diffuse){.seed = o->fixed ? 0 : o->config->train.seed,
+		.step = (uint64_t)(o->fixed ? o->fixed->level : o->step),
 		.x0 = u->x0,
 		.id = u->in.id,
 		.idx = u->in.idx,

@@ -23,11 +23,19 @@ struct vfm_micro {
 	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
 };
 
+/* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, the noise of (seed 0, step
+ * `level`), and no dropped text. */
+struct vfm_fixed_noise {
+	int level, levels;
+	float weight; /* of a token's loss */
+};
+
 struct vfm_micro_opts {
 	const struct vfm_config *config;
 	const struct vfm_mesh *mesh;
 	int64_t step;
-	bool ends;                 /* this stage holds the patches or the head: make the noisy input and the target */
+	bool ends; /* this stage holds the patches or the head: make the noisy input and the target */
+	const struct vfm_fixed_noise *fixed; /* NULL: the draws of the step */
 	struct vfm_upload *upload; /* uploads under the work of the compute stream (dev/upload.h); NULL: in its order */
 };
 
@@ -40,7 +48,7 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
 /* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is.  weight: that of
- * the draw. */
+ * a token of a sample without given frame. */
 float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);
 
 #endif

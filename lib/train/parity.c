@@ -115,7 +115,7 @@ static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
 		d->given[i] = r.given && p->grid[i][0] > 1;
-		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight);
+		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight / (double)p->step_tokens);
 		if (r.drop)
 			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
 				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);

@@ -319,7 +319,7 @@ static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
 	struct vfm_micro_opts o = {p->c, p->mesh, p->step,
-		vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1), p->upload};
+		vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1), NULL, p->upload};
 	double before = vfm_now();
 	int64_t mb = p->made;
 	struct vfm_pack *b;

@@ -13,7 +13,9 @@
 #include "data/loader.h"
 #include "spec/hw.h"
 #include "train/candidates.h"
+#include "train/held_out.h"
 #include "train/metrics.h"
+#include "train/plan.h"
 #include "train/skipped.h"
 #include "train/state.h"
 
@@ -35,6 +37,7 @@ struct run {
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
 	struct vfm_trainer *tr;
+	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
@@ -99,21 +102,9 @@ static int check_division(const struct run *r, int64_t packs, struct vfm_err *er
 static int check_manifest(struct run *r, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
-	const struct vfm_model_spec *m = &r->c->model;
 	const char *path = r->o->manifest;
 
-	for (int i = 0; i < 3; i++)
-		if (h->patch[i] != m->patch[i])
-			return vfm_fail(err, VFM_EUSAGE,
-				"%s was packed with --patch %dx%dx%d, but model.patch is [%lld, %lld, %lld]", path,
-				h->patch[0], h->patch[1], h->patch[2], (long long)m->patch[0], (long long)m->patch[1],
-				(long long)m->patch[2]);
-	if (h->latent_channels != m->channels)
-		return vfm_fail(err, VFM_EUSAGE, "%s has latents of %d channels, but model.channels is %lld", path,
-			h->latent_channels, (long long)m->channels);
-	if (h->text_dim != m->text_dim)
-		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path,
-			h->text_dim, (long long)m->text_dim);
+	TRY(vfm_plan_check_model(h, path, &r->c->model, err));
 	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
 	if (r->last > h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path,
@@ -385,18 +376,17 @@ static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
 	return rc;
 }
 
-/* Collective.  On another node, the same path may be another file. */
-static int compare_plans(struct run *r, struct vfm_err *err)
+/* Collective.  On another node, the same path may be another file.  own: a digest of the file. */
+static int compare_plans(struct run *r, const char *own, const char *path, struct vfm_err *err)
 {
-	char own[VFM_SHA256_HEX], *root = NULL;
+	char *root = NULL;
 	int rc;
 
-	vfm_manifest_digest(r->manifest, own);
 	if (is_root(r))
 		root = vfm_strdup(own);
 	TRY_OUT(vfm_job_broadcast(r->job, &root, err));
 	if (strcmp(own, root) != 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' is not the file that rank 0 has under this name", r->o->manifest);
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' is not the file that rank 0 has under this name", path);
 	rc = vfm_job_agree(r->job, rc, err);
 out:
 	free(root);
@@ -407,7 +397,7 @@ out:
 static int identify(struct run *r, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
-	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL;
+	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL, digest[VFM_SHA256_HEX];
 	int rc;
 
 	r->id = (struct vfm_identity){.config = r->c,
@@ -416,13 +406,26 @@ static int identify(struct run *r, struct vfm_err *err)
 		.plan_steps = h->steps,
 		.last = r->last,
 		.encoders = h->makers};
-	TRY_OUT(compare_plans(r, err));
+	vfm_manifest_digest(r->manifest, digest);
+	TRY_OUT(compare_plans(r, digest, r->o->manifest, err));
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
 out:
 	free(sha);
 	return rc;
+}
+
+/* Collective. */
+static int open_held_out(struct run *r, struct vfm_err *err)
+{
+	if (!r->o->held_out)
+		return 0;
+	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, err);
+	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
+	r->id.held_out_path = r->o->held_out;
+	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
+	return compare_plans(r, r->id.held_out_sha256, r->o->held_out, err);
 }
 
 static int open_trainer(struct run *r, struct vfm_err *err)
@@ -512,6 +515,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	/* Check what is possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
 	TRY(identify(r, err));
+	TRY(open_held_out(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
 	vfm_job_mark(r->job, r->o->dir);
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
@@ -705,15 +709,30 @@ static void report_rest(struct run *r)
 			return;
 }
 
+/* Collective.  Evaluates the held-out data after the newest step, whose record gets the losses. */
+static int evaluate_held_out(struct run *r, struct vfm_err *err)
+{
+	for (int k = 0; k < r->n_slots; k++)
+		TRY(read_step(r, &r->slot[k], err));
+	TRY(vfm_held_out_run(r->held_out, r->tr, &r->slot[r->n_slots - 1].rec.held_out, err));
+	r->t_done = vfm_now();
+	return 0;
+}
+
 /* Runs the remaining steps.  *step: number of completed steps. */
 static int run_steps(struct run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
 		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
 
+		bool evaluates = r->held_out &&
+			(*step + 1 == r->last || (r->c->eval.every && (*step + 1) % r->c->eval.every == 0));
+
 		TRY(enqueue_step(r, *step, err));
 		++*step;
-		TRY(drain_steps(r, due, err));
+		if (evaluates)
+			TRY(evaluate_held_out(r, err));
+		TRY(drain_steps(r, due || evaluates, err));
 		if (r->stopping && r->n_slots)
 			TRY(drain_steps(r, true, err));
 		if (due || r->stopping)
@@ -762,6 +781,7 @@ static void tear_down(struct run *r)
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
 	vfm_loader_close(r->loader);
+	vfm_held_out_close(r->held_out);
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);

@@ -24,6 +24,7 @@ struct vfm_run_opts {
 	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
 	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
+	const char *held_out;  /* plan of held-out data (held_out.h); NULL: none */
 	unsigned allow_change; /* bits of enum vfm_change, for resume and init */
 	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;

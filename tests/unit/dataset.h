@@ -160,7 +160,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	FILE *f;
 	int rc;
 
-	TRY(vfm_blend_scan(&set, h.patch, o->context, err));
+	TRY(vfm_blend_scan(&set, h.patch, o->context, 0, err));
 	b = vfm_blend_new(&set, 1, 3, err);
 	rc = b ? vfm_plan_make(&p, b, o, err) : err->code;
 	if (rc < 0)

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/pack.h"
+#include "data/split.h"
 
 static uint64_t rnd_state;
 
@@ -430,6 +431,68 @@ static void weights_all_or_none(void **state)
 	world_release(&w);
 }
 
+/* About the fraction is held out, a larger fraction holds out more, and the source decides. */
+static void fractions_are_held_out(void **state)
+{
+	enum { KEYS = 20000 };
+	int n[3] = {0};
+	char key[32];
+
+	(void)state;
+	for (int i = 0; i < KEYS; i++) {
+		uint64_t id, source;
+
+		snprintf(key, sizeof(key), "clip-%d", i);
+		id = vfm_sample_id(key);
+		source = vfm_split_source(id, NULL);
+		assert_true(source == id);
+		assert_true(vfm_split_source(id, "video") == vfm_sample_id("video"));
+		assert_false(vfm_split_is_held_out(source, 0));
+		assert_true(vfm_split_is_held_out(source, 1));
+		n[0] += vfm_split_is_held_out(source, 0.02);
+		n[1] += vfm_split_is_held_out(source, 0.5);
+		n[2] += vfm_split_is_held_out(source, 0.02) && !vfm_split_is_held_out(source, 0.5);
+	}
+	assert_true(abs(n[0] - KEYS / 50) < 5 * 20 && abs(n[1] - KEYS / 2) < 5 * 71); /* five standard deviations */
+	assert_int_equal(n[2], 0);
+}
+
+static void disjoint_plans(void **state)
+{
+	static const struct {
+		enum vfm_plan_side side[2];
+		double fraction[2];
+		bool same;
+		const char *why; /* NULL: disjoint */
+	} cases[] = {
+		{{VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT}, {0.1, 0.1}, true, NULL},
+		{{VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT}, {0.1, 0.05}, true, NULL},
+		{{VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT}, {0.05, 0.1}, true, "samples of the training are in it"},
+		{{VFM_SIDE_ALL, VFM_SIDE_HELD_OUT}, {0, 0.1}, true, "the former was not packed as training data"},
+		{{VFM_SIDE_TRAIN, VFM_SIDE_ALL}, {0.1, 0}, true, "the latter was not packed as held-out data"},
+		{{VFM_SIDE_TRAIN, VFM_SIDE_TRAIN}, {0.1, 0.1}, true, "the latter was not packed as held-out data"},
+		{{VFM_SIDE_ALL, VFM_SIDE_ALL}, {0, 0}, false, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct vfm_manifest_set sets[2] = {
+			{.name = "a", .index_sha256 = "11"}, {.name = "b", .index_sha256 = "22"}};
+		struct vfm_manifest_header h[2];
+		struct vfm_err err = {0};
+
+		for (int k = 0; k < 2; k++)
+			h[k] = (struct vfm_manifest_header){.n_sets = 1,
+				.sets = &sets[cases[i].same ? 0 : k],
+				.side = cases[i].side[k],
+				.held_out = cases[i].fraction[k]};
+		assert_int_equal(
+			vfm_split_check_disjoint(&h[0], "train", &h[1], "held", &err), cases[i].why ? VFM_EUSAGE : 0);
+		if (cases[i].why)
+			assert_non_null(strstr(err.msg, cases[i].why));
+	}
+}
+
 static void cost_files(void **state)
 {
 	static const char *const bad[] = {"", "[]", "{}", "{\"type\":\"vfm-cost\",\"a\":1}",
@@ -465,6 +528,8 @@ int main(void)
 		cmocka_unit_test(steps_and_last),
 		cmocka_unit_test(mixed_lengths_fill),
 		cmocka_unit_test(weights_all_or_none),
+		cmocka_unit_test(fractions_are_held_out),
+		cmocka_unit_test(disjoint_plans),
 		cmocka_unit_test(cost_files),
 	};
 

@@ -1,0 +1,19 @@
+#include "train/plan.h"
+
+int vfm_plan_check_model(
+	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	for (int i = 0; i < 3; i++)
+		if (h->patch[i] != m->patch[i])
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s was packed with --patch %dx%dx%d, but model.patch is [%lld, %lld, %lld]", path,
+				h->patch[0], h->patch[1], h->patch[2], (long long)m->patch[0], (long long)m->patch[1],
+				(long long)m->patch[2]);
+	if (h->latent_channels != m->channels)
+		return vfm_fail(err, VFM_EUSAGE, "%s has latents of %d channels, but model.channels is %lld", path,
+			h->latent_channels, (long long)m->channels);
+	if (h->text_dim != m->text_dim)
+		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path,
+			h->text_dim, (long long)m->text_dim);
+	return 0;
+}

@@ -1,0 +1,12 @@
+/* plan.h - checks of a plan (data/manifest.h) against the model of a run.  Local. */
+#ifndef VFM_TRAIN_PLAN_H
+#define VFM_TRAIN_PLAN_H
+
+#include "data/manifest.h"
+#include "spec/model.h"
+
+/* VFM_EUSAGE: patch, channels or text width of the plan are not those of the model. */
+int vfm_plan_check_model(
+	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err);
+
+#endif
