@@ -46,6 +46,7 @@ int verb_prune(int argc, char **argv, struct vfm_err *err);
 int verb_consolidate(int argc, char **argv, struct vfm_err *err);
 int verb_import(int argc, char **argv, struct vfm_err *err);
 int verb_export(int argc, char **argv, struct vfm_err *err);
+int verb_merge(int argc, char **argv, struct vfm_err *err);
 int verb_reshard(int argc, char **argv, struct vfm_err *err);
 
 #endif

@@ -1,9 +1,11 @@
-/* vfm-ckpt reshard, import, export - write a checkpoint with another sharding, from other files, or as other files. */
+/* vfm-ckpt reshard, import, export, merge - write a checkpoint with another sharding, from other files, or as other
+ * files. */
 #include "ckpt/convert.h"
 
 #include <string.h>
 
 #include "base/json.h"
+#include "ckpt/adapters.h"
 #include "ckpt_cmd.h"
 #include "spec/dtype.h"
 #include "train/layout.h"
@@ -165,13 +167,71 @@ static int exported_config(const struct vfm_ckpt *c, const char *path, struct vf
 	return rc;
 }
 
+/* Exports weights, or adapters in the layout of another program. */
+static int export_to(struct vfm_ckpt *c, struct vfm_ckpt_export *x, const char *layout, const char *config,
+	int64_t shard, struct vfm_err *err)
+{
+	struct vfm_config cfg;
+
+	x->shard_bytes = has_suffix(x->out, ".safetensors") ? 0 : shard;
+	if (!strcmp(layout, "vfm"))
+		return vfm_ckpt_export(c, x, err);
+	if (vfm_ckpt_is_adapters(c)) {
+		const struct vfm_adapters_export a = {
+			.part = x->part, .dtype = x->dtype, .layout = layout, .out = x->out};
+
+		return vfm_ckpt_export_adapters(c, &a, err);
+	}
+	x->layout = layout;
+	x->model = &cfg.model;
+	TRY(exported_config(c, config, &cfg, err));
+	return vfm_ckpt_export(c, x, err);
+}
+
+int verb_merge(int argc, char **argv, struct vfm_err *err)
+{
+	const char *layout = "vfm", *part = "model", *dtype = NULL, *config = NULL;
+	int64_t shard = (int64_t)5 << 30;
+	double scale = 1;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_NUM, 's', "scale", "SCALE", "factor of the adapters (default 1)", &scale},
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
+			&layout},
+		{VFM_OPT_STR, 'p', "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
+		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
+		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if BASE has none", &config},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt merge",
+		.synopsis = "[-s SCALE] [-l LAYOUT] [-p PART] [-t TYPE] [--shard SIZE] [-c FILE] BASE ADAPTERS DST",
+		.summary = "add low-rank adapters to the weights of their base model",
+		.opts = opts};
+	struct vfm_ckpt_export x = {.part = "model"};
+	struct vfm_ckpt *c = NULL;
+	int n, rc = verb_parse(&cmd, argc, argv, 3, 3, &n, err);
+
+	if (rc)
+		return rc;
+	TRY(float_type(dtype, &x.dtype, err));
+	if (shard < 1)
+		return vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1");
+	TRY(vfm_ckpt_open(&c, argv[1], err));
+	x.out = argv[3];
+	rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
+	if (!rc)
+		rc = export_to(c, &x, layout, config, shard, err);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
 int verb_export(int argc, char **argv, struct vfm_err *err)
 {
 	const char *layout = "vfm", *part = "model", *dtype = NULL, *config = NULL;
 	int64_t shard = (int64_t)5 << 30;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
-			&layout},
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
+			"names of the tensors: vfm (default), diffusers, original; of adapters also peft", &layout},
 		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
 		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
 		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
@@ -183,7 +243,6 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 		.summary = "write safetensors files for other programs",
 		.opts = opts};
 	struct vfm_ckpt_export x = {0};
-	struct vfm_config cfg;
 	struct vfm_ckpt *c = NULL;
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
 
@@ -195,14 +254,7 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];
-	x.shard_bytes = has_suffix(argv[2], ".safetensors") ? 0 : shard;
-	if (strcmp(layout, "vfm") != 0) {
-		x.layout = layout;
-		x.model = &cfg.model;
-		rc = exported_config(c, config, &cfg, err);
-	}
-	if (!rc)
-		rc = vfm_ckpt_export(c, &x, err);
+	rc = export_to(c, &x, layout, config, shard, err);
 	vfm_ckpt_close(c);
 	return rc;
 }

@@ -19,6 +19,7 @@ static const struct vfm_verb verbs[] = {
 	{"consolidate", "write a part as one safetensors file", verb_consolidate},
 	{"import", "make a checkpoint of the files of other programs", verb_import},
 	{"export", "write safetensors files for other programs", verb_export},
+	{"merge", "add low-rank adapters to the weights of their base model", verb_merge},
 	{"reshard", "write a checkpoint with another sharding", verb_reshard},
 	{0},
 };

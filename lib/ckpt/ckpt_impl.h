@@ -42,6 +42,7 @@ struct ckpt_priv {
 	json_t *state;              /* of plain files: from their metadata; NULL: none */
 	json_t *config;             /* of files of other programs; NULL: none */
 	struct vfm_foreign_map map; /* likewise; owns the names of their tensors */
+	struct ckpt_adapters *adapters; /* attached to the weights; NULL: none */
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];
 	uint64_t clock;
@@ -63,6 +64,15 @@ int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* 
 int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst,
 	struct vfm_err *err);                                            /* reads verified bytes */
 int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err); /* reads .st on the first call */
+/* vfm_ckpt_read_tensor without, and with, attached adapters (adapters.c). */
+int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
+int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
+void ckpt_adapters_free(struct ckpt_adapters *a); /* accepts NULL */
+/* Lists the elements of a slice (NULL: all) of t, and their places in the destination. */
+int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,
+	struct vfm_runs *r, struct vfm_err *err);
 /* Sets *off to the offset of a piece in its file; checks the piece against the file's header. */
 int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
 	struct vfm_err *err);

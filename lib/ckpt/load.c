@@ -32,6 +32,7 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 	json_decref(pv->config);
 	vfm_foreign_map_release(&pv->map);
 	vfm_arena_release(&pv->arena);
+	ckpt_adapters_free(pv->adapters);
 	free(pv->tmp);
 	free(pv);
 	free(c->file);
@@ -267,7 +268,7 @@ static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int fil
 	return 0;
 }
 
-static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,
+int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,
 	struct vfm_runs *r, struct vfm_err *err)
 {
 	int64_t n = s && s->part ? vfm_part_numel(s->part) : t->numel, a = s ? s->a : 0, b = s && s->b ? s->b : n;
@@ -286,13 +287,13 @@ static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, c
 	return 0;
 }
 
-int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
 	struct vfm_runs want = {0}, have = {0};
 	struct vfm_copies plan = {0};
 	size_t es = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
-	int rc = dst_runs(c, t, slice, &want, err);
+	int rc = ckpt_slice_runs(c, t, slice, &want, err);
 
 	for (int i = 0; i < t->n_pieces && !rc && want.n; i++) {
 		const struct vfm_ckpt_piece *p = &t->piece[i];
@@ -318,4 +319,13 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 	vfm_runs_release(&have);
 	vfm_runs_release(&want);
 	return rc;
+}
+
+int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+
+	return pv->adapters ? ckpt_read_adapted(c, t, slice, dtype, dst, err)
+			    : ckpt_read_stored(c, t, slice, dtype, dst, err);
 }

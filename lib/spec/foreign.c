@@ -107,6 +107,96 @@ static int64_t block_of(const char *pattern, const char *name)
 	return strcmp(name, pattern + len + 2) == 0 ? v : -1;
 }
 
+/* ---- single layers ---- */
+
+/* Whether name[0, len) is the pattern[0, n), with a number for "%d" in *block. */
+static bool match_name(const char *pattern, size_t n, const char *name, int64_t *block)
+{
+	char text[160];
+
+	*block = -1;
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, pattern, n);
+	text[n] = 0;
+	if (strcmp(text, name) == 0)
+		return !strchr(text, '%');
+	*block = block_of(text, name);
+	return *block >= 0;
+}
+
+static int count_names(const char *list)
+{
+	int n = 1;
+
+	for (; (list = strchr(list, '|')) != NULL; list++)
+		n++;
+	return n;
+}
+
+static bool match_list(const char *list, const char *name, struct vfm_foreign_layer *l)
+{
+	const char *rest = NULL;
+	size_t len;
+
+	l->parts = count_names(list);
+	l->part = 0;
+	for (const char *p = list; p; p = rest, l->part++) {
+		rest = next_in_list(p, &len);
+		if (match_name(p, len, name, &l->block))
+			return true;
+	}
+	return false;
+}
+
+bool vfm_foreign_find_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
+{
+	for (const char *at = name; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
+		for (l->row = f->rows; l->row->ours; l->row++)
+			for (l->layout = 0; l->row->linear && l->layout < f->n_layouts; l->layout++)
+				if (!f->layout[l->layout].import_only && match_list(l->row->theirs[l->layout], at, l))
+					return true;
+	return false;
+}
+
+bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
+{
+	*l = (struct vfm_foreign_layer){.row = f->rows};
+	for (; l->row->ours; l->row++)
+		if (l->row->linear && match_name(l->row->ours, strlen(l->row->ours), name, &l->block)) {
+			l->parts = count_names(l->row->theirs[0]);
+			return true;
+		}
+	return false;
+}
+
+static char *layer_name(const char *list, int part, int64_t block)
+{
+	struct vfm_arena arena = {0};
+	const char *rest = list, *p = list;
+	char *name, *copy;
+	size_t len;
+
+	for (int i = 0; i <= part; i++) {
+		p = rest;
+		rest = next_in_list(p, &len);
+	}
+	name = expand_name(&arena, p, len, (int)block, "");
+	copy = vfm_strdup(name);
+	vfm_arena_release(&arena);
+	return copy;
+}
+
+char *vfm_foreign_our_name(const struct vfm_foreign_layer *l)
+{
+	return layer_name(l->row->ours, 0, l->block);
+}
+
+char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)
+{
+	return layer_name(l->row->theirs[l->layout], l->part, l->block);
+}
+
 /* ---- the map ---- */
 
 struct expansion {
