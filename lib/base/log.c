@@ -170,19 +170,29 @@ static int terminal_columns(void)
 	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
-/* "clips 120/400 30% [=====>      ] 12.3/s 0:23 left" into s. */
+/* "12.3/s", or "4.5 s each" if one takes longer than a second. */
+static void format_rate(char *s, size_t size, double rate)
+{
+	if (rate > 0 && rate < 1)
+		snprintf(s, size, "%.1f s each", 1 / rate);
+	else
+		snprintf(s, size, "%.1f/s", rate);
+}
+
+/* "clips 120/400 30% [=====>      ] 12.3/s, 0:23 left" into s. */
 static void render_progress(const struct vfm_progress *p, double now, bool bar, char *s, size_t size)
 {
 	double spent = now - p->t_start, rate = spent > 0 ? (double)p->done / spent : 0;
-	char left[32] = "", gauge[64] = "";
+	char left[32] = "", gauge[64] = "", speed[32];
 
+	format_rate(speed, sizeof(speed), rate);
 	if (p->total <= 0) {
 		format_duration(left, sizeof(left), spent);
-		snprintf(s, size, "%s %lld, %.1f/s, %s", p->what, (long long)p->done, rate, left);
+		snprintf(s, size, "%s %lld, %s, %s", p->what, (long long)p->done, speed, left);
 		return;
 	}
 	if (bar) {
-		int width = terminal_columns() - 60, fill;
+		int width = terminal_columns() - 66, fill;
 
 		width = width < 0 ? 0 : width > 40 ? 40 : width;
 		fill = (int)((double)width * (double)p->done / (double)p->total);
@@ -192,8 +202,8 @@ static void render_progress(const struct vfm_progress *p, double now, bool bar, 
 				"========================================", width - fill, "");
 	}
 	format_duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
-	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %.1f/s, %s left", p->what, (long long)p->done, (long long)p->total,
-		100.0 * (double)p->done / (double)p->total, gauge, rate, left);
+	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %s, %s left", p->what, (long long)p->done, (long long)p->total,
+		100.0 * (double)p->done / (double)p->total, gauge, speed, left);
 }
 
 static void show_progress(struct vfm_progress *p, double now)

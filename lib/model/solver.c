@@ -116,9 +116,9 @@ static int check_settings(const struct vfm_solver *s, const struct vfm_diffusion
 			s->sigma_max);
 	if (s->schedule == VFM_SCHEDULE_DIFFUSERS && d->kind != VFM_FLOW)
 		return vfm_fail(
-			err, VFM_EUSAGE, "the schedules of diffusers are for flow; this model was trained with edm");
+			err, VFM_EUSAGE, "schedule: those of diffusers are for flow; this model was trained with edm");
 	if (s->schedule == VFM_SCHEDULE_DIFFUSERS && kind == VFM_SOLVER_RES)
-		return vfm_fail(err, VFM_EUSAGE, "diffusers has no schedule for the solver res");
+		return vfm_fail(err, VFM_EUSAGE, "schedule: diffusers has none for the sampler res");
 	return 0;
 }
 

@@ -16,6 +16,9 @@ END
 vfm-train -q -c tiny.json --data plan.jsonl --steps 12 -o edm >log || exit 1
 vfm-train -q -c tiny.json --data plan.jsonl --steps 12 --set diffusion.kind=flow --set train.ema_decay=0 -o flow >log || exit 1
 
+vfm-train -q -c tiny.json --data plan.jsonl --steps 12 --set diffusion.kind=flow --set train.seed=5 -o flow2 >log || exit 1
+vfm-train -q -c tiny.json --data plan.jsonl --steps 2 --set diffusion.kind=flow --set model.layers=1 -o thin >log || exit 1
+
 small=(--size 32x32 --frames 8 --steps 4)
 s=(vfm-sample -q --ckpt edm "${small[@]}")
 # pictures FILE ...: a hash of what they show
@@ -189,12 +192,106 @@ rc_is 0 "--sigma-max"
 not_ok "another picture" cmp heun.png sigma.png
 run "${s[@]}" --dtype bf16 -p x -o bf16.png
 rc_is 0 "--dtype bf16"
+seen=''
+for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "unipc --schedule diffusers" "dpm++ --schedule diffusers" "heun --schedule diffusers"; do
+	# shellcheck disable=SC2086 # words
+	run vfm-sample -q --ckpt flow "${small[@]}" -p x -o how.npy --sampler $how
+	is "$rc $(far how.npy how.npy)" "0 near" "flow: --sampler $how"
+	seen+=$(sha256sum <how.npy)$'\n'
+	# shellcheck disable=SC2086 # words
+	vfm-sample -q --ckpt flow "${small[@]}" -p x -o how2.npy --sampler $how -n 2 >log
+	is "$(far how.npy how2.npy)" near "flow: --sampler $how: the same latents on two ranks"
+done
+is "$(sort <<<"${seen%$'\n'}" | uniq | wc -l)" 10 "each gives other latents"
+for how in euler unipc dpm++ res; do
+	run "${s[@]}" --sampler $how -p x -o how.png
+	rc_is 0 "edm: --sampler $how"
+	not_ok "is not heun" cmp heun.png how.png
+done
+
+# ---- guidance schedule, two networks, guidance over two groups of ranks -----------------
+f=(vfm-sample -q --ckpt flow "${small[@]}" -p "a red square moves left" -p "" -p "a green triangle" --negative "a blue circle" --format npy)
+latents() { sha256sum "$1"/*.npy | cut -c -64; }
+"${f[@]}" -d guided >log
+"${f[@]}" -d unguided --cfg 1 >log
+"${f[@]}" -d outside --cfg-interval 2:3 >log
+is "$(latents outside)" "$(latents unguided)" "--cfg-interval without a level: no guidance"
+"${f[@]}" -d inside --cfg-interval 0: >log
+is "$(latents inside)" "$(latents guided)" "--cfg-interval of all levels: the same"
+"${f[@]}" -d half --cfg-interval 0.4:0.8 >log
+is "$(far half/sample-000000.npy guided/sample-000000.npy) $(far half/sample-000000.npy unguided/sample-000000.npy)" "far far" "--cfg-interval of some levels"
+"${f[@]}" -d ramp --cfg-end 1 >log
+is "$(far ramp/sample-000000.npy guided/sample-000000.npy) $(far ramp/sample-000000.npy unguided/sample-000000.npy)" "far far" "--cfg-end"
+"${f[@]}" -d both --low-noise flow2 --boundary 0.6 --low-noise-cfg 2 >log
+"${f[@]}" -d same --low-noise flow --boundary 0.6 >log
+is "$(latents same)" "$(latents guided)" "the same network twice is one network"
+vfm-sample -q --ckpt flow2 "${f[@]:4}" -d second >log
+"${f[@]}" -d second-all --low-noise flow2 --boundary 1 --shift 0.999 --sampler dpm++ >log
+vfm-sample -q --ckpt flow2 "${f[@]:4}" -d second-alone --shift 0.999 --sampler dpm++ >log
+is "$(latents second-all)" "$(latents second-alone)" "--boundary 1: the second network alone, where no level is 1"
+is "$(far both/sample-000000.npy guided/sample-000000.npy) $(far both/sample-000000.npy second/sample-000000.npy)" "far far" "two networks are neither"
+run vfm-sample --ckpt flow "${small[@]}" -p x -o log.npy --low-noise flow2 --boundary 0.6
+like "$err" "model of flow/.*
+.*ema of flow2/" "two networks: each checkpoint is named, with its part"
+for how in "-n 2" "-n 4 --set parallel.dp=4" "-n 2 --context 1"; do
+	for what in guided half both; do
+		declare -A options=([guided]='' [half]='--cfg-interval 0.4:0.8' [both]='--low-noise flow2 --boundary 0.6 --low-noise-cfg 2')
+		# shellcheck disable=SC2086 # words
+		run "${f[@]}" -d split --split-cfg $how ${options[$what]}
+		is "$rc $(wc -l <<<"$out") $(latents split)" "0 3 $(latents $what)" "$how --split-cfg: $what: bit for bit"
+		rm -rf split
+	done
+done
+for how in "-n 4" "-n 4 --set parallel.tp=2"; do
+	for what in guided both; do
+		# shellcheck disable=SC2086 # words
+		run "${f[@]}" -d split --split-cfg $how ${options[$what]}
+		is "$rc $(far split/sample-000000.npy $what/sample-000000.npy) $(far split/sample-000002.npy $what/sample-000002.npy)" \
+			"0 near near" "$how --split-cfg: $what"
+		rm -rf split
+	done
+done
+mixed=(--low-noise flow2 --boundary 0.6 --low-noise-cfg 2 --sampler unipc --cfg-interval 0.4:0.8)
+"${f[@]}" -d rank1 "${mixed[@]}" >log
+for n in 2 4; do
+	"${f[@]}" -d ranks -n $n "${mixed[@]}" >log
+	is "$(far ranks/sample-000000.npy rank1/sample-000000.npy)" near "-n $n: two networks, unipc and an interval: the same latents"
+done
+
 for c in edm/ckpt edm/ckpt/step-00000012; do
 	vfm-sample -q --ckpt $c "${small[@]}" -p x -o c.png >log
 	ok "--ckpt $c is the same" cmp ema.png c.png
 done
 vfm-sample -q --ckpt edm/ckpt/step-00000006 "${small[@]}" -p x -o c.png >log
 not_ok "an earlier checkpoint is not" cmp ema.png c.png
+
+# ---- progress ---------------------------------------------------------------------------
+# on_terminal CMD ARG ...: stderr is a terminal; prints what appears there, the bars on lines of their own
+on_terminal() {
+	python3 - "$@" <<-'END' | tr '\r' '\n'
+		import os, pty, sys
+		pid, fd = pty.fork()
+		if pid == 0:
+		    os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+		    os.execvp(sys.argv[1], sys.argv[1:])
+		while True:
+		    try:
+		        text = os.read(fd, 65536)
+		    except OSError:
+		        break
+		    sys.stdout.buffer.write(text)
+		sys.stdout.flush()
+		os.waitpid(pid, 0)
+	END
+}
+slow=(vfm-sample --ckpt edm --size 128x128 --frames 16 --steps 200 -p x -p y -p z --context 1 --format npy -d terminal)
+on_terminal "${slow[@]}" >bar
+like "$(cat bar)" "evaluations [0-9]+/1197 .*[0-9.]+(/s| s each), [0-9]+:[0-9]+ left" "on a terminal: progress with the time left"
+like "$(grep evaluations bar | tail -n 1)" "evaluations 1197/1197 100%.*0:00 left" "which ends at all of them"
+on_terminal "${slow[@]}" -q >bar
+is "$(cat bar)" "" "not with -q"
+run "${slow[@]}"
+not_ok "without a terminal there is no bar" grep -q evaluations "$SCRATCH/io/err"
 
 # ---- complaints -------------------------------------------------------------------------
 bad() { # DESC REGEX ARG ...: bad usage, and no file
@@ -210,8 +307,33 @@ mkdir empty
 bad "a folder without checkpoints" "empty" --ckpt empty -p x -o bad.mp4
 bad "a plain safetensors file" "has no configuration of its model" --ckpt edm/ckpt/step-00000012/ema-00000.safetensors -p x -o bad.mp4
 bad "no --ckpt" "--ckpt PATH is missing" -p x -o bad.mp4
-bad "heun for flow" "heun sampler is for edm" --ckpt flow --sampler heun -p x -o bad.mp4
-bad "an unknown sampler" "--sampler: expected auto, heun or euler, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
+bad "an unknown sampler" "--sampler: expected auto, euler, heun, unipc, dpm\\+\\+ or res, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
+bad "an order of another sampler" "--order: it is for --sampler unipc" --ckpt edm --sampler res --order 3 -p x -o bad.mp4
+bad "an order that does not exist" "order: expected 1 to 3, got 4" --ckpt edm --sampler unipc --order 4 -p x -o bad.mp4
+bad "a shift of edm" "shift: it is for flow; this model was trained with edm" --ckpt edm --shift 3 -p x -o bad.mp4
+bad "no shift" "--shift: expected a number above 0, got 0" --ckpt flow --shift 0 -p x -o bad.mp4
+bad "--sigma-max of flow" "--sigma-max: it is for edm; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
+bad "an unknown schedule" "--schedule: expected default or diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4
+bad "a schedule of diffusers for edm" "schedule: those of diffusers are for flow; this model was trained with edm" --ckpt edm --schedule diffusers -p x -o bad.mp4
+bad "a schedule that diffusers lacks" "schedule: diffusers has none for the sampler res" --ckpt flow --sampler res --schedule diffusers -p x -o bad.mp4
+bad "more steps than levels" "steps: 100000 are too many: the noise levels of steps 1 and 2 are equal" --ckpt flow --sampler unipc --shift 100 --steps 100000 -p x -o bad.mp4
+for interval in 0.5 0.6:0.5 a:1 -1:1 0:b; do
+	bad "--cfg-interval $interval" "cfg.interval: expected" --ckpt flow --cfg-interval=$interval -p x -o bad.mp4
+done
+bad "a ramp and two scales" "cfg: a ramp is for one network" --ckpt flow --low-noise flow2 --boundary 0.6 --cfg-end 2 --low-noise-cfg 2 -p x -o bad.mp4
+bad "--low-noise alone" "--low-noise and --boundary need each other" --ckpt flow --low-noise flow2 -p x -o bad.mp4
+bad "--boundary alone" "--low-noise and --boundary need each other" --ckpt flow --boundary 0.6 -p x -o bad.mp4
+bad "--low-noise-cfg alone" "--low-noise-cfg: it needs --low-noise" --ckpt flow --low-noise-cfg 6 -p x -o bad.mp4
+for boundary in 0 -1 1.1; do
+	bad "--boundary $boundary" "--boundary: expected a t above 0, at most 1, got $boundary" --ckpt flow --low-noise flow2 --boundary=$boundary -p x -o bad.mp4
+done
+bad "two networks of edm" "boundary: two networks are for flow; this model was trained with edm" --ckpt edm --low-noise edm --boundary 0.6 -p x -o bad.mp4
+bad "two kinds of diffusion" "the two networks differ: diffusion.kind is \"flow\" in flow.* and \"edm\" in edm" --ckpt flow --low-noise edm --boundary 0.6 -p x -o bad.mp4
+bad "two models" "the two networks differ: model.layers is 2 in flow.* and 1 in thin" --ckpt flow --low-noise thin --boundary 0.6 -p x -o bad.mp4
+bad "no second checkpoint" "nowhere" --ckpt flow --low-noise nowhere --boundary 0.6 -p x -o bad.mp4
+bad "--split-cfg without guidance" "two groups of ranks need guidance, but its scale is 1" -n 2 --ckpt flow --split-cfg --cfg 1 -p x -o bad.mp4
+bad "--split-cfg on one rank" "parallel.dp" --ckpt flow --split-cfg -p x -o bad.mp4
+bad "--split-cfg on three groups" "parallel.dp: guidance over two groups of ranks needs an even number, got 3" -n 3 --ckpt flow --split-cfg --set parallel.dp=3 -p x -o bad.mp4
 bad "no steps" "steps: expected 1 to 100000, got 0" --ckpt edm --steps 0 -p x -o bad.mp4
 for size in 33x32 32x0 32 x 32x32x32 -32x32 32x99999999999; do
 	bad "--size $size" "--size" --ckpt edm --size=$size -p x -o bad.mp4

@@ -548,7 +548,7 @@ static void sample_on(struct vfm_dev *d, const struct vfm_config *c, float *toke
 	struct vfm_params ps;
 
 	vfm_sampler_defaults(&how);
-	how.steps = EVALS;
+	how.solver.steps = EVALS;
 	how.progress = watch;
 	how.ctx = &next;
 	vfm_params_init(&ps, s, vfm_mesh_one());

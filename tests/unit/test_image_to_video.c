@@ -77,7 +77,7 @@ static void open_job(struct job *j, const struct vfm_mesh *mesh, const struct vf
 	j->diffusion.kind = VFM_FLOW;
 	j->diffusion.shift = 3;
 	vfm_sampler_defaults(&j->s);
-	j->s.steps = 4;
+	j->s.solver.steps = 4;
 	vfm_params_init(&j->ps, d->stream, mesh);
 	j->net = vfm_model_new(&j->m, &j->ps);
 	OK(vfm_params_alloc(&j->ps, VFM_F32, false, &err));
@@ -94,7 +94,12 @@ static void close_job(struct job *j)
 
 static int sample(struct job *j, const struct vfm_mesh *mesh, float *out)
 {
-	struct vfm_sample_job job = {&j->m, &j->diffusion, j->net, mesh, j->d.stream, VFM_F32};
+	struct vfm_sample_job job = {.model = &j->m,
+		.diffusion = &j->diffusion,
+		.net = j->net,
+		.mesh = mesh,
+		.stream = j->d.stream,
+		.dtype = VFM_F32};
 
 	return vfm_sampler_run(&j->s, &job, &j->r, out, &err);
 }

@@ -102,11 +102,19 @@ static void add_prompt(struct prompts *p, int i)
 	p->cu_text[p->n] = row + i + 1;
 }
 
+static struct vfm_model *low_noise; /* of the next samples */
+
 /* -> tokens [p->first[p->n], F] */
 static void sample(const struct net *n, const struct vfm_sampler *s, const struct vfm_diffusion *d,
 	const struct prompts *p, float *tokens)
 {
-	struct vfm_sample_job job = {&n->m, d, n->net, vfm_mesh_one(), n->d.stream, n->ps.dtype};
+	struct vfm_sample_job job = {.model = &n->m,
+		.diffusion = d,
+		.net = n->net,
+		.mesh = vfm_mesh_one(),
+		.stream = n->d.stream,
+		.dtype = n->ps.dtype,
+		.low_noise = low_noise};
 	struct vfm_sample_request r = {
 		.n = p->n, .id = p->id, .grid = (const int32_t(*)[3])p->grid, .text = p->text, .cu_text = p->cu_text};
 
@@ -134,12 +142,12 @@ static double edm_error(const struct net *n, int kind, int64_t steps, double sig
 
 	vfm_diffusion_defaults(&d);
 	vfm_sampler_defaults(&s);
-	s.kind = kind;
-	s.steps = steps;
+	s.solver.kind = kind;
+	s.solver.steps = steps;
 	s.cfg = 1;
 	s.seed = 11;
-	s.sigma_min = 5e-4; /* the last step, to 0, is of first order: keep it short */
-	s.sigma_max = sigma_max;
+	s.solver.sigma_min = 5e-4; /* the last step, to 0, is of first order: keep it short */
+	s.solver.sigma_max = sigma_max;
 	add_prompt(&p, 0);
 	add_prompt(&p, 3);
 	sample(n, &s, &d, &p, tokens);
@@ -162,7 +170,7 @@ static void test_edm_order(void **state)
 	static const struct {
 		int kind, intervals;
 		double order;
-	} cases[] = {{VFM_SAMPLER_EULER, 64, 1}, {VFM_SAMPLER_HEUN, 24, 2}};
+	} cases[] = {{VFM_SOLVER_EULER, 64, 1}, {VFM_SOLVER_HEUN, 24, 2}};
 	struct net n;
 
 	(void)state;
@@ -180,10 +188,10 @@ static void test_edm_order(void **state)
 		assert_true(fabs(order2 - cases[k].order) < 0.15);
 	}
 	/* auto is heun */
-	assert_true(edm_error(&n, VFM_SAMPLER_AUTO, 33, 80) == edm_error(&n, VFM_SAMPLER_HEUN, 33, 80));
+	assert_true(edm_error(&n, VFM_SOLVER_AUTO, 33, 80) == edm_error(&n, VFM_SOLVER_HEUN, 33, 80));
 	/* and it is this solution; also from another start */
-	assert_true(edm_error(&n, VFM_SAMPLER_HEUN, 200, 80) < 1e-3);
-	assert_true(edm_error(&n, VFM_SAMPLER_HEUN, 200, 3) < 1e-3);
+	assert_true(edm_error(&n, VFM_SOLVER_HEUN, 200, 80) < 1e-3);
+	assert_true(edm_error(&n, VFM_SOLVER_HEUN, 200, 3) < 1e-3);
 	net_close(&n);
 }
 
@@ -209,7 +217,7 @@ static void test_flow_known(void **state)
 		d.kind = VFM_FLOW;
 		d.shift = cases[c].shift;
 		vfm_sampler_defaults(&s);
-		s.steps = cases[c].steps;
+		s.solver.steps = cases[c].steps;
 		s.seed = 5;
 		sample(&n, &s, &d, &p, tokens); /* guided: the same, because the text plays no role */
 		for (int q = 0; q < p.n; q++)
@@ -217,16 +225,206 @@ static void test_flow_known(void **state)
 				double got = (double)tokens[p.first[q] * F + i], noise = noise_of(&s, p.id[q], i);
 
 				if (i % F == 0 && fabs(got - noise) > 2e-6) /* F = 0: the noise as it was */
-					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got, noise);
+					fail_msg("steps %d: %.9g, expected %.9g", (int)s.solver.steps, got, noise);
 				if (fabs(got - (noise - bias(i % F))) > 5e-6)
-					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got,
+					fail_msg("steps %d: %.9g, expected %.9g", (int)s.solver.steps, got,
 						noise - bias(i % F));
 			}
 	}
 	net_close(&n);
 }
 
+/* The solvers on the device are those on the host. */
+static void test_solvers(void **state)
+{
+	static float tokens[MAX_TOKENS * F];
+	struct prompts p = {0};
+	struct net n;
+
+	(void)state;
+	net_open(&n, true);
+	add_prompt(&p, 1);
+	for (int c = 0; c < 2 * VFM_SOLVER_KINDS; c++) {
+		struct vfm_diffusion d;
+		struct vfm_sampler s;
+		struct vfm_solver_plan plan;
+		double worst = 0;
+
+		vfm_diffusion_defaults(&d);
+		d.kind = c % 2 ? VFM_FLOW : VFM_EDM;
+		vfm_sampler_defaults(&s);
+		s.solver.kind = c / 2;
+		s.solver.order = 3;
+		s.solver.steps = 9;
+		sample(&n, &s, &d, &p, tokens);
+		OK(vfm_solver_plan_make(&plan, &s.solver, &d, &err));
+		for (int64_t i = 0; i < p.first[1] * F; i++) {
+			double x = plan.start * noise_of(&s, p.id[0], i), y = x, h[VFM_SOLVER_HISTORY] = {0};
+
+			for (int64_t k = 0; k < plan.evals; k++) {
+				struct vfm_solver_eval e;
+
+				vfm_solver_at(&plan, k, &e);
+				memmove(h + 1, h, (VFM_SOLVER_HISTORY - 1) * sizeof(h[0]));
+				h[0] = e.pred[0] * y + e.pred[1] * bias(i % F);
+				x *= e.state[0];
+				for (int j = 0; j < VFM_SOLVER_HISTORY; j++)
+					x += e.state[1 + j] * h[j];
+				y = e.point[0] * x;
+				for (int j = 0; j < VFM_SOLVER_HISTORY; j++)
+					y += e.point[1 + j] * h[j];
+			}
+			worst = fmax(worst, fabs(y - (double)tokens[i]));
+		}
+		print_message("diffusion %d, solver %d: %.1e\n", d.kind, s.solver.kind, worst);
+		assert_true(worst < (d.kind == VFM_EDM ? 1e-4 : 1e-5)); /* edm starts at 80 */
+		vfm_solver_plan_release(&plan);
+	}
+	net_close(&n);
+}
+
+/* Two constant networks: x(0) = x(1) - (1 - t) b + t b, where t is the level at which the second begins. */
+static void test_two_networks(void **state)
+{
+	static const struct {
+		double boundary, share; /* share of the second in the path from 1 to 0, in quarters */
+	} cases[] = {{0.75, 0.5}, {0.7500001, 0.75}, {1, 0.75}, {0.1, 0}, {0, 0}};
+	static float tokens[MAX_TOKENS * F];
+	struct prompts p = {0};
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct net n, low;
+
+	(void)state;
+	net_open(&n, true);
+	net_open(&low, true);
+	for (size_t i = 0; i < low.ps.n; i++) {
+		struct vfm_param *q = low.ps.p[i];
+		float v[F];
+
+		if (strcmp(q->name, "out.bias") != 0)
+			continue;
+		for (int f = 0; f < F; f++)
+			v[f] = (float)(-3 * bias(f));
+		OK(vfm_param_set(&low.ps, q, v, &err));
+	}
+	OK(vfm_params_refresh(&low.ps, &err));
+	add_prompt(&p, 1);
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	vfm_sampler_defaults(&s);
+	s.solver.steps = 4; /* levels 1, 3/4, 1/2, 1/4 */
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		double b = cases[c].share;
+
+		s.boundary = cases[c].boundary;
+		low_noise = s.boundary > 0 ? low.net : NULL;
+		sample(&n, &s, &d, &p, tokens);
+		low_noise = NULL;
+		for (int64_t i = 0; i < p.first[1] * F; i++) {
+			double want = noise_of(&s, p.id[0], i) - (1 - b) * bias(i % F) + 3 * b * bias(i % F);
+
+			if (fabs(want - (double)tokens[i]) > 5e-6)
+				fail_msg("boundary %g: %.9g, expected %.9g", s.boundary, (double)tokens[i], want);
+		}
+	}
+	net_close(&low);
+	net_close(&n);
+}
+
 /* ---- identities ---- */
+
+/* Guidance in an interval of levels, with the scale of each network.  The second network is constant, so the result
+ * shows the first evaluation. */
+static void test_guidance_schedule(void **state)
+{
+	static float plain[MAX_TOKENS * F], strong[MAX_TOKENS * F], got[MAX_TOKENS * F], again[MAX_TOKENS * F];
+	struct prompts p = {0};
+	struct vfm_diffusion d;
+	struct vfm_sampler s, one;
+	struct net n, low;
+
+	(void)state;
+	net_open(&n, false);
+	net_open(&low, true);
+	add_prompt(&p, 1);
+	add_prompt(&p, 2);
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	vfm_sampler_defaults(&one);
+	one.solver.steps = 1;
+	one.cfg = 1;
+	sample(&n, &one, &d, &p, plain);
+	one.cfg = 4;
+	sample(&n, &one, &d, &p, strong);
+	s = one;
+	s.solver.steps = 2; /* levels 1 and 1/2 */
+	s.boundary = 0.6;
+	low_noise = low.net;
+	for (int c = 0; c < 4; c++) {
+		const float *first = c < 2 ? strong : plain; /* x(1) - F of the first evaluation */
+
+		s.cfg = c == 2 ? 1 : 4;
+		s.low_noise_cfg = c == 0 ? 1 : c == 2 ? 7 : (double)NAN;
+		s.cfg_interval[0] = c == 1 ? 0.9 : 0;
+		s.cfg_interval[1] = c == 3 ? 0.9 : (double)INFINITY;
+		sample(&n, &s, &d, &p, got);
+		for (int q = 0; q < p.n; q++)
+			for (int64_t i = 0; i < (p.first[q + 1] - p.first[q]) * F; i++) {
+				double x = noise_of(&s, p.id[q], i), f = x - (double)first[p.first[q] * F + i];
+				double want = x - 0.5 * f - 0.5 * bias(i % F);
+
+				if (fabs(want - (double)got[p.first[q] * F + i]) > 1e-5)
+					fail_msg("case %d: %.9g, expected %.9g", c, (double)got[p.first[q] * F + i],
+						want);
+			}
+	}
+	low_noise = NULL;
+	/* outside of the interval there is no guidance, and a ramp to the same scale is none */
+	s = one;
+	s.solver.steps = 3;
+	s.cfg = 1;
+	sample(&n, &s, &d, &p, plain);
+	s.cfg = 4;
+	sample(&n, &s, &d, &p, strong);
+	s.cfg_end = 4;
+	sample(&n, &s, &d, &p, again);
+	assert_memory_equal(strong, again, (size_t)(p.first[2] * F) * sizeof(float));
+	s.cfg_end = 1;
+	sample(&n, &s, &d, &p, got);
+	assert_memory_not_equal(strong, got, (size_t)(p.first[2] * F) * sizeof(float));
+	s.cfg_interval[1] = 0.1;
+	sample(&n, &s, &d, &p, again);
+	assert_memory_equal(plain, again, (size_t)(p.first[2] * F) * sizeof(float));
+	net_close(&low);
+	net_close(&n);
+}
+
+/* The scales of a ramp and an interval. */
+static void test_scale(void **state)
+{
+	static const double want[] = {6, 5, 1, 3, 2}; /* levels 1, 0.8 ... 0.2 */
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct vfm_solver_plan plan;
+	struct vfm_solver_eval e;
+
+	(void)state;
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	vfm_sampler_defaults(&s);
+	s.solver.steps = 5;
+	s.cfg = 6;
+	s.cfg_end = 2;
+	OK(vfm_solver_plan_make(&plan, &s.solver, &d, &err));
+	for (int64_t k = 0; k < 5; k++) {
+		vfm_solver_at(&plan, k, &e);
+		s.cfg_interval[0] = k == 2 ? e.noise + 1e-9 : e.noise;
+		s.cfg_interval[1] = k == 4 ? e.noise : 1;
+		assert_true(fabs(vfm_sampler_cfg(&s, &plan, &e) - want[k]) < 1e-12);
+	}
+	vfm_solver_plan_release(&plan);
+}
 
 /* One step of flow: x(1) - F.  So F can be read, and guidance is F(no text) + cfg (F(text) - F(no text)). */
 static void test_guidance(void **state)
@@ -245,7 +443,7 @@ static void test_guidance(void **state)
 	vfm_diffusion_defaults(&d);
 	d.kind = VFM_FLOW;
 	vfm_sampler_defaults(&s);
-	s.steps = 1;
+	s.solver.steps = 1;
 	s.cfg = 1;
 	sample(&n, &s, &d, &p, text);
 	s.cfg = 0;
@@ -288,7 +486,7 @@ static void test_text_pad(void **state)
 	net_open(&n, false);
 	vfm_diffusion_defaults(&d);
 	vfm_sampler_defaults(&s);
-	s.steps = 2;
+	s.solver.steps = 2;
 	s.cfg = 3;
 	for (int i = 0; i < 3; i++)
 		add_prompt(&p, i);
@@ -336,7 +534,7 @@ static void test_negative(void **state)
 	vfm_diffusion_defaults(&d);
 	d.kind = VFM_FLOW;
 	vfm_sampler_defaults(&s);
-	s.steps = 1;
+	s.solver.steps = 1;
 	predict(&n, s, &p, text);
 	predict(&n, s, &q, against);
 	s.cfg = 4.5;
@@ -344,7 +542,12 @@ static void test_negative(void **state)
 	r.negative = q.text;
 	r.cu_negative = q.cu_text;
 	{
-		struct vfm_sample_job job = {&n.m, &d, n.net, vfm_mesh_one(), n.d.stream, n.ps.dtype};
+		struct vfm_sample_job job = {.model = &n.m,
+			.diffusion = &d,
+			.net = n.net,
+			.mesh = vfm_mesh_one(),
+			.stream = n.d.stream,
+			.dtype = n.ps.dtype};
 
 		OK(vfm_sampler_run(&s, &job, &r, guided, &err));
 		s.cfg = 1;
@@ -374,7 +577,7 @@ static void test_packs(void **state)
 	(void)state;
 	net_open(&n, false);
 	vfm_sampler_defaults(&s);
-	s.steps = 4;
+	s.solver.steps = 4;
 	for (int kind = VFM_EDM; kind <= VFM_FLOW; kind++) {
 		struct vfm_diffusion d;
 		struct prompts all = {0};
@@ -422,8 +625,9 @@ static void test_evaluations(void **state)
 	static const struct {
 		int kind, diffusion;
 		int64_t steps, evals;
-	} cases[] = {{VFM_SAMPLER_HEUN, VFM_EDM, 5, 9}, {VFM_SAMPLER_HEUN, VFM_EDM, 1, 1},
-		{VFM_SAMPLER_EULER, VFM_EDM, 5, 5}, {VFM_SAMPLER_AUTO, VFM_FLOW, 5, 5}};
+	} cases[] = {{VFM_SOLVER_HEUN, VFM_EDM, 5, 9}, {VFM_SOLVER_HEUN, VFM_EDM, 1, 1},
+		{VFM_SOLVER_EULER, VFM_EDM, 5, 5}, {VFM_SOLVER_AUTO, VFM_FLOW, 5, 5}, {VFM_SOLVER_HEUN, VFM_FLOW, 5, 9},
+		{VFM_SOLVER_UNIPC, VFM_FLOW, 5, 5}};
 	static float tokens[MAX_TOKENS * F];
 	struct prompts p = {0};
 	struct net n;
@@ -439,8 +643,8 @@ static void test_evaluations(void **state)
 		vfm_diffusion_defaults(&d);
 		d.kind = cases[i].diffusion;
 		vfm_sampler_defaults(&s);
-		s.kind = cases[i].kind;
-		s.steps = cases[i].steps;
+		s.solver.kind = cases[i].kind;
+		s.solver.steps = cases[i].steps;
 		s.progress = on_progress;
 		s.ctx = &c;
 		sample(&n, &s, &d, &p, tokens);
@@ -469,14 +673,16 @@ static void test_check(void **state)
 		change;                                                                                                \
 		assert_int_equal(vfm_sampler_check(&s, diffusion, &err), VFM_EUSAGE);                                  \
 	} while (0)
-	BAD(&flow, s.kind = VFM_SAMPLER_HEUN);
-	BAD(&edm, s.steps = 0);
-	BAD(&edm, s.steps = 100001);
-	BAD(&edm, s.sigma_min = 0);
-	BAD(&edm, s.sigma_max = s.sigma_min);
-	BAD(&edm, s.sigma_max = (double)INFINITY);
-	BAD(&edm, s.sigma_max = (double)NAN);
-	BAD(&edm, s.rho = 0);
+	BAD(&edm, s.solver.steps = 0);
+	BAD(&edm, s.boundary = 0.9);
+	BAD(&flow, s.boundary = -0.1);
+	BAD(&flow, s.boundary = 1.1);
+	BAD(&flow, s.cfg_interval[0] = -1);
+	BAD(&flow, s.cfg_interval[0] = (double)NAN);
+	BAD(&flow, (s.cfg_interval[0] = 0.5, s.cfg_interval[1] = 0.4));
+	BAD(&flow, s.cfg_end = (double)INFINITY);
+	BAD(&flow, s.low_noise_cfg = (double)INFINITY);
+	BAD(&flow, s.cfg_end = s.low_noise_cfg = 2);
 	BAD(&edm, s.cfg = (double)NAN);
 }
 
@@ -485,6 +691,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_edm_order),
 		cmocka_unit_test(test_flow_known),
+		cmocka_unit_test(test_solvers),
+		cmocka_unit_test(test_two_networks),
+		cmocka_unit_test(test_guidance_schedule),
+		cmocka_unit_test(test_scale),
 		cmocka_unit_test(test_guidance),
 		cmocka_unit_test(test_text_pad),
 		cmocka_unit_test(test_negative),

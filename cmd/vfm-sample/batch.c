@@ -1,0 +1,208 @@
+/* The prompts of vfm-sample in batches: their texts, their latents. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/patch.h"
+#include "sample.h"
+
+enum { MAX_TOKENS = 1 << 24 }; /* of a video */
+
+/* Embeds a caption and appends the rows that the model reads to *rows.  Returns their number; -1: it failed. */
+static int32_t embed_caption(
+	struct job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
+{
+	const int64_t most = j->net.c.model.text_len;
+	const float *embedded;
+	int64_t n = vfm_codec_embed(&j->codec, caption, &embedded, err);
+
+	if (n < 0) {
+		*rc = n == VFM_EINPUT ? 0 : (int)n;
+		free(it->why);
+		it->why = vfm_strdup(err->msg);
+		return -1;
+	}
+	if (n > most && !j->logged_cut) {
+		vfm_info("a prompt has %lld text rows; of each prompt the first %lld are read (model.text_len)",
+			(long long)n, (long long)most);
+		j->logged_cut = true;
+	}
+	n = n < most ? n : most;
+	vfm_buf_add(rows, embedded, (size_t)n * (size_t)j->net.c.model.text_dim * sizeof(float));
+	return (int32_t)n;
+}
+
+/* The concatenated texts of a batch; an empty text has no rows. */
+struct texts {
+	float *rows; /* [cu[n], text_dim] */
+	size_t bytes;
+	int32_t *cu; /* [n + 1] */
+};
+
+/* The leader embeds.  Collective over the ranks that sample together. */
+static int embed_texts(struct texts *t, struct job *j, struct item *it, int n, bool negatives, struct vfm_err *err)
+{
+	const size_t row = (size_t)j->net.c.model.text_dim * sizeof(float);
+	const bool reads_text = j->net.c.model.cross_attention || j->net.c.model.pooled_text;
+	struct vfm_buf rows = {0};
+	int rc = 0;
+
+	t->cu = vfm_calloc((size_t)n + 1, sizeof(*t->cu));
+	for (int i = 0; i < n && j->net.leader; i++) {
+		const char *text = negatives ? it[i].negative : it[i].caption;
+		int32_t k = 0;
+
+		if (*text && reads_text && rc == 0 && (!negatives || vfm_sampler_is_guided(&j->o->sampler)))
+			k = embed_caption(j, &it[i], text, &rows, &rc, err);
+		t->cu[i + 1] = t->cu[i] + (k > 0 ? k : 0);
+	}
+	rc = vfm_agree(j->net.together, rc, err);
+	if (rc == 0)
+		rc = vfm_broadcast(j->net.together, NULL, vfm_t1(t->cu, VFM_I32, n + 1), 0, err);
+	t->bytes = (size_t)t->cu[n] * row + sizeof(float);
+	t->rows = rc == 0 ? vfm_big_alloc(t->bytes, "the texts", err) : NULL;
+	if (rc == 0)
+		rc = vfm_agree(j->net.together, t->rows ? 0 : VFM_EENV, err);
+	if (rc == 0 && rows.len)
+		memcpy(t->rows, rows.data, rows.len);
+	if (rc == 0)
+		rc = vfm_broadcast(j->net.together, NULL, vfm_t1(t->rows, VFM_U8, (int64_t)t->bytes), 0, err);
+	vfm_buf_release(&rows);
+	return rc;
+}
+
+static void release_texts(struct texts *t)
+{
+	if (t->rows)
+		vfm_big_free(t->rows, t->bytes);
+	free(t->cu);
+}
+
+/* Samples a batch of prompts.  The leader writes the files.  Collective over the ranks that sample together. */
+static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->net.c.model;
+	struct vfm_sample_job sj = vfm_sample_net_job(&j->net, j->x);
+	struct vfm_diffusion d = j->net.c.diffusion;
+	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
+	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m);
+	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
+	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
+	struct texts text = {0}, against = {0};
+	float *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
+	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
+	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids};
+	int rc = VFM_EENV;
+
+	if (!tokens || !latent)
+		goto out;
+	d.shift = vfm_diffusion_shift(&d, (int64_t)grid[0] * grid[1] * grid[2]);
+	d.shift_tokens = 0;
+	sj.diffusion = &d;
+	TRY_OUT(embed_texts(&text, j, &j->items.v[first], n, false, err));
+	TRY_OUT(embed_texts(&against, j, &j->items.v[first], n, true, err));
+	r.text = text.rows;
+	r.cu_text = text.cu;
+	r.negative = against.rows;
+	r.cu_negative = against.cu;
+	for (int i = 0; i < n; i++) {
+		id[i] = first + (size_t)i;
+		memcpy(grids[i], grid, sizeof(grids[i]));
+	}
+	TRY_OUT(vfm_sampler_run(&j->o->sampler, &sj, &r, tokens, err));
+	for (int i = 0; i < n && j->net.leader; i++) {
+		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, j->dims, patch, latent);
+		TRY_OUT(finish_item(j, &j->items.v[first + (size_t)i], latent, per, err));
+	}
+out:
+	vfm_big_free(latent, per * sizeof(float));
+	vfm_big_free(tokens, per * (size_t)n * sizeof(float));
+	release_texts(&text);
+	release_texts(&against);
+	free(grids);
+	free(id);
+	return rc;
+}
+
+/* Collective. */
+static int report_failures(struct job *j, struct vfm_err *err)
+{
+	int64_t failed = j->net.leader ? j->failed : 0;
+	int rc = 0;
+
+	TRY(vfm_all_reduce(j->x->job.world, NULL, vfm_t1(&failed, VFM_I64, 1), err));
+	if (failed)
+		rc = vfm_fail(err, VFM_EINPUT, "%lld of %zu videos failed and have no file; their records say why",
+			(long long)failed, j->items.n);
+	return vfm_job_agree(&j->x->job, rc, err);
+}
+
+/* Shows the progress of a batch, of which `done` evaluations are complete. */
+static void show_evaluations(void *ctx, int64_t done, int64_t total)
+{
+	struct job *j = ctx;
+
+	(void)total;
+	vfm_progress_step(&j->progress, done - j->shown);
+	j->shown = done;
+}
+
+/* Returns the number of prompts of a batch: as many as fit in --context, at least one. */
+static int64_t batch_size(const struct job *j, int64_t tokens)
+{
+	bool both = vfm_sampler_is_guided(&j->o->sampler) && !j->o->net.split_cfg;
+	int64_t n = j->o->context / (tokens * (both ? 2 : 1));
+
+	return n < 1 ? 1 : n;
+}
+
+/* Samples the batches of all groups of ranks, one batch of each group at a time. */
+static int sample_batches(struct job *j, int64_t batch, int64_t evals, const int32_t grid[3], struct vfm_err *err)
+{
+	struct vfm_err why;
+	int rc, printed;
+
+	for (size_t i = 0; i < j->items.n; i += (size_t)(batch * j->net.groups)) {
+		size_t first = i + (size_t)(batch * j->net.group);
+		int64_t n = first < j->items.n ? (int64_t)(j->items.n - first) : 0;
+
+		j->shown = 0;
+		rc = n ? sample_batch(j, first, (int)(n < batch ? n : batch), grid, err) : 0;
+		show_evaluations(j, evals, evals);
+		printed = print_records(j, &why);
+		if (rc >= 0 && printed < 0) {
+			rc = printed;
+			*err = why;
+		}
+		/* All ranks learn of a failure on one rank, such as a failed write. */
+		TRY(vfm_job_agree(&j->x->job, rc, err));
+	}
+	return 0;
+}
+
+int sample_all(struct job *j, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->net.c.model;
+	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, grid[3];
+	int64_t tokens = vfm_patch_grid(j->dims, patch, grid, err), batch, rounds, evals;
+	struct vfm_solver_plan plan;
+	int rc;
+
+	if (tokens < 0)
+		return VFM_EUSAGE;
+	if (tokens > MAX_TOKENS)
+		return vfm_fail(err, VFM_EUSAGE, "a video of %lld tokens is too large; at most %d", (long long)tokens,
+			MAX_TOKENS);
+	rc = vfm_solver_plan_make(&plan, &j->o->sampler.solver, &j->net.c.diffusion, err);
+	evals = plan.evals;
+	vfm_solver_plan_release(&plan);
+	TRY(rc);
+	batch = batch_size(j, tokens);
+	rounds = ((int64_t)j->items.n + batch * j->net.groups - 1) / (batch * j->net.groups);
+	j->o->sampler.progress = show_evaluations;
+	j->o->sampler.ctx = j;
+	vfm_progress_start(&j->progress, "evaluations", evals * rounds);
+	TRY(sample_batches(j, batch, evals, grid, err));
+	vfm_progress_end(&j->progress);
+	return report_failures(j, err);
+}

@@ -1,0 +1,185 @@
+/* The encoders of vfm-sample: tokenizer and text encoder, and the sizes that follow from them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "sample.h"
+
+enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };
+
+/* Compares an encoder with the encoder of the training data. */
+static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encoder e, struct vfm_makers *trained,
+	const struct vfm_maker *used, struct vfm_err *err)
+{
+	const struct vfm_maker *expected = vfm_makers_of(trained, e);
+	enum vfm_maker_relation rel = vfm_maker_compare(expected, used);
+	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
+	json_t *entries;
+
+	vfm_maker_label_pair(expected, used, was, is);
+	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_encoder_name(e), is);
+	if (rel != VFM_MAKER_DIFFERENT)
+		return 0;
+	if (!j->o->force)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
+			vfm_encoder_name(e), was, is);
+	if (j->x->job.world->rank == 0)
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_name(e), was, is);
+	entries = json_array();
+	json_array_append_new(entries, vfm_forced_entry("vfm-sample", e, c->path, expected, used));
+	vfm_forced_add(&j->forced, entries);
+	json_decref(entries);
+	return 0;
+}
+
+/* Opens a decoder; with command NULL the built-in one. */
+static int open_sample_decoder(struct job *j, const char *command, struct vfm_err *err)
+{
+	char spec[32];
+
+	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->net.c.model.channels);
+	return vfm_codec_open_decoder(&j->codec, j->o->tokenizer ? j->o->tokenizer : spec, command, &j->o->exec, err);
+}
+
+/* Which encoders this request uses: .npy output needs no decoder, the null text needs no text encoder. */
+static void find_needs(const struct job *j, bool *decodes, bool *encodes)
+{
+	*decodes = *encodes = false;
+	for (size_t i = 0; i < j->items.n; i++) {
+		*decodes = *decodes || !ends_with(j->items.v[i].path, ".npy");
+		*encodes = *encodes || *j->items.v[i].caption ||
+			(*j->items.v[i].negative && vfm_sampler_is_guided(&j->o->sampler));
+	}
+	*encodes = *encodes && (j->net.c.model.cross_attention || j->net.c.model.pooled_text);
+}
+
+int open_sample_codec(struct job *j, struct vfm_err *err)
+{
+	bool decodes, encodes;
+
+	find_needs(j, &decodes, &encodes);
+	j->o->exec.first_gpu = j->x->job.launch.local_rank;
+	if ((decodes || j->o->tokenizer || j->o->exec_command) && (j->net.leader || !j->o->exec_command))
+		TRY(open_sample_decoder(j, j->o->exec_command, err));
+	if (encodes && (j->net.leader || !j->o->text_command))
+		TRY(vfm_codec_open_text(&j->codec, j->o->text_command, &j->o->exec, j->net.c.model.text_dim, err));
+	return vfm_codec_wait(&j->codec, j->net.c.model.channels, j->net.c.model.text_dim, err);
+}
+
+/* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
+static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
+{
+	const struct vfm_makers own = {vfm_codec_tokenizer(&j->codec), vfm_codec_text_maker(&j->codec)};
+	json_t *o = vfm_makers_json(&own);
+	char *text = json_dumps(o, JSON_COMPACT);
+	int rc = vfm_job_broadcast(&j->x->job, &text, err);
+
+	json_decref(o);
+	if (rc < 0) {
+		free(text);
+		return rc;
+	}
+	o = json_loads(text, 0, NULL);
+	free(text);
+	rc = vfm_makers_from_json(used, o, "the encoders of rank 0", err);
+	json_decref(o);
+	if (rc >= 0 && j->net.leader)
+		rc = vfm_makers_check(&own, "this rank", used, "rank 0", err);
+	return vfm_job_agree(&j->x->job, rc, err);
+}
+
+/* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
+static int choose_geometry(struct job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
+	const struct vfm_maker *used, struct vfm_err *err)
+{
+	struct vfm_maker own;
+	char label[VFM_MAKER_LABEL];
+
+	j->geometry = trained->geometry;
+	if (vfm_geometry_is_known(&j->geometry)) {
+		if (j->geometry.channels == j->net.c.model.channels)
+			return 0;
+		vfm_maker_label(trained, label);
+		return vfm_fail(err, VFM_EUSAGE, "%s: the tokenizer '%s' of its data has %d channels, the model %lld",
+			c->path, label, j->geometry.channels, (long long)j->net.c.model.channels);
+	}
+	own = *used;
+	if (!*own.name) {
+		TRY(open_sample_decoder(j, NULL, err));
+		own = vfm_codec_tokenizer(&j->codec);
+	}
+	j->geometry = own.geometry;
+	vfm_maker_label(&own, label);
+	if (j->x->job.world->rank == 0 && vfm_maker_compare(trained, &own) != VFM_MAKER_SAME)
+		vfm_warn("%s does not record the sizes of its latents; those of '%s' are used", c->path, label);
+	return 0;
+}
+
+/* Compares the encoders that this request uses with those of the training data.  Local. */
+static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct vfm_makers *used, struct vfm_err *err)
+{
+	bool decodes, encodes;
+	struct vfm_makers m;
+
+	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", c->path)
+			: 0);
+	vfm_forced_add(&j->forced, json_object_get(c->state, "forced"));
+	find_needs(j, &decodes, &encodes);
+	j->makers.tokenizer = decodes ? used->tokenizer : m.tokenizer;
+	j->geometry = used->tokenizer.geometry;
+	if (decodes)
+		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
+	else
+		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
+	if (!encodes)
+		return 0;
+	j->makers.text = used->text;
+	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &used->text, err);
+}
+
+/* The default number of frames: the largest up to 16 that tokenizer and patch take. */
+static int64_t choose_frames(const struct vfm_geometry *g, int32_t patch_t)
+{
+	int64_t n = vfm_geometry_fit_patch(g, DEFAULT_FRAMES, patch_t);
+
+	return n > 0 ? n : g->first;
+}
+
+static int choose_side(int unit)
+{
+	return unit > DEFAULT_SIDE ? unit : DEFAULT_SIDE / unit * unit;
+}
+
+/* Sets the sizes of video and latent.  Tokenizer and patch decide which are possible. */
+static int choose_video(struct job *j, struct vfm_err *err)
+{
+	const int32_t patch[3] = {
+		(int32_t)j->net.c.model.patch[0], (int32_t)j->net.c.model.patch[1], (int32_t)j->net.c.model.patch[2]};
+	int32_t unit[2];
+
+	vfm_geometry_multiple(&j->geometry, patch, unit);
+	j->frames = j->o->frames != SAMPLE_NOT_GIVEN ? j->o->frames : choose_frames(&j->geometry, patch[0]);
+	j->height = j->o->width ? j->o->height : choose_side(unit[0]);
+	j->width = j->o->width ? j->o->width : choose_side(unit[1]);
+	if (j->width % unit[1] || j->height % unit[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"--size: %dx%d: tokenizer and patch need a width that is a multiple of %d and a height that is "
+			"a multiple of %d",
+			j->width, j->height, unit[1], unit[0]);
+	return vfm_geometry_latent(&j->geometry, j->frames, j->height, j->width, j->dims, err) < 0
+		? vfm_err_context(err, "--frames")
+		: 0;
+}
+
+int choose_sample_encoders(struct job *j, struct vfm_err *err)
+{
+	struct vfm_makers used;
+	int rc;
+
+	TRY(share_makers(j, &used, err));
+	rc = choose_encoders(j, j->net.ckpt, &used, err);
+	return vfm_job_agree(&j->x->job, rc < 0 ? rc : choose_video(j, err), err);
+}

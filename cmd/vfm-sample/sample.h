@@ -1,0 +1,65 @@
+/* sample.h - one run of vfm-sample: its options and its state.
+ *
+ * main.c parses and calls; encoders.c chooses tokenizer and text encoder; batch.c embeds and samples the prompts;
+ * write.c writes videos and records.  The networks: train/sample_net.h.
+ */
+#ifndef VFM_SAMPLE_SAMPLE_H
+#define VFM_SAMPLE_SAMPLE_H
+
+#include "base/log.h"
+#include "base/opt.h"
+#include "data/codec.h"
+#include "items.h"
+#include "train/sample_net.h"
+
+enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given */
+
+struct sample_opts {
+	struct vfm_sample_net_opts net;
+	struct vfm_sampler sampler;
+	struct vfm_exec_opts exec;
+	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption;
+	const char *tokenizer, *exec_command, *text_command;
+	struct vfm_strlist prompts, sets;
+	int width, height, fps_num, fps_den; /* width 0: not given */
+	int64_t frames, context, seed;
+	bool force, keep_latents;
+};
+
+struct job {
+	struct sample_opts *o;
+	struct items items;
+	int width, height;
+	int64_t frames;
+	struct vfm_makers makers;     /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
+	struct vfm_geometry geometry; /* of the tokenizer that decodes, or of that of the training data for .npy */
+	int32_t dims[3];              /* of a latent: t, h, w */
+	struct vfm_sample_net net;
+	struct vfm_context *x;
+	struct vfm_codec codec; /* of a leader, who writes files */
+	struct vfm_buf records; /* lines of this rank that are not printed yet */
+	bool logged_cut;        /* whether a note about a prompt longer than model.text_len was printed */
+	json_t *forced;         /* differences of encoders that were accepted (data/maker.h); NULL: none */
+	struct vfm_progress progress;
+	int64_t shown;  /* evaluations of the batch that the progress counts */
+	int64_t failed; /* videos without a file, of this rank */
+};
+
+bool ends_with(const char *s, const char *ending);
+
+/* Opens what the request uses; children only on leaders.  Local. */
+int open_sample_codec(struct job *j, struct vfm_err *err);
+/* Chooses tokenizer, text encoder and the sizes of the videos, and compares them with those of the checkpoint.
+ * Collective. */
+int choose_sample_encoders(struct job *j, struct vfm_err *err);
+
+/* Samples all prompts, writes their files and prints their records.  Collective. */
+int sample_all(struct job *j, struct vfm_err *err);
+
+/* Writes the files of an item from its latent of n elements and queues its record.  An item that failed has a record
+ * that says why, and the result is 0. */
+int finish_item(struct job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err);
+/* Rank 0 prints the queued records of all ranks in the order of the prompts.  Collective. */
+int print_records(struct job *j, struct vfm_err *err);
+
+#endif

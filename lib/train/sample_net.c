@@ -1,0 +1,234 @@
+#include "train/sample_net.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "data/maker.h"
+#include "train/state.h"
+
+/* ---- checkpoints ---- */
+
+/* Reads the configuration of a checkpoint. */
+static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt, const char *dtype, struct vfm_err *err)
+{
+	char spec[32];
+
+	if (!ckpt->config)
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
+	vfm_config_defaults(c);
+	TRY(vfm_config_saved(c, ckpt->config, err));
+	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
+	TRY(vfm_config_set(c, spec, err));
+	/* Of the training precision, only the dtype of the residual stream applies, and only with --dtype bf16. */
+	c->train.fp8 = VFM_FP8_NONE;
+	c->train.master = VFM_MASTER_F32;
+	if (c->train.dtype != VFM_BF16)
+		c->train.residual = VFM_F32;
+	return vfm_config_check(c, err);
+}
+
+/* Returns the part that exists in a checkpoint with this configuration. */
+static const char *available_part(const char *part, const struct vfm_config *c)
+{
+	return !strcmp(part, "ema") && c->train.ema_decay == 0 ? "model" : part;
+}
+
+/* Compares the keys of a section of two configurations; `only` NULL: all keys. */
+static int compare_section(const json_t *a, const json_t *b, const char *section, const char *only,
+	const struct vfm_sample_net *n, struct vfm_err *err)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach(json_object_get(a, section), key, v)
+	{
+		json_t *w = json_object_get(json_object_get(b, section), key);
+		struct vfm_buf x = {0}, y = {0};
+
+		if (json_equal(v, w) || (only && strcmp(key, only) != 0))
+			continue;
+		vfm_json_text(&x, v, 0);
+		vfm_json_text(&y, w, 0);
+		vfm_fail(err, VFM_EUSAGE, "the two networks differ: %s.%s is %s in %s and %s in %s", section, key,
+			x.data, n->ckpt->path, y.data, n->low_ckpt->path);
+		vfm_buf_release(&x);
+		vfm_buf_release(&y);
+		return VFM_EUSAGE;
+	}
+	return 0;
+}
+
+static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err *err)
+{
+	struct vfm_makers a, b;
+
+	TRY(vfm_makers_from_json(&a, json_object_get(n->ckpt->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", n->ckpt->path)
+			: 0);
+	TRY(vfm_makers_from_json(&b, json_object_get(n->low_ckpt->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", n->low_ckpt->path)
+			: 0);
+	for (int e = 0; e < VFM_ENCODERS; e++) {
+		const struct vfm_maker *p = vfm_makers_of(&a, e), *q = vfm_makers_of(&b, e);
+
+		if (vfm_maker_compare(p, q) == VFM_MAKER_DIFFERENT)
+			return vfm_maker_check(e, p, n->ckpt->path, q, n->low_ckpt->path, err);
+	}
+	return 0;
+}
+
+/* Opens the checkpoint of the second network, which must have the model of the first. */
+static int open_low_noise(struct vfm_sample_net *n, struct vfm_err *err)
+{
+	struct vfm_config low;
+	json_t *a, *b;
+	int rc;
+
+	TRY(vfm_ckpt_open(&n->low_ckpt, n->o->low_noise, err));
+	TRY(read_sample_config(&low, n->low_ckpt, n->o->dtype, err));
+	n->low_part = available_part(n->o->part, &low);
+	a = vfm_config_to_json(&n->c);
+	b = vfm_config_to_json(&low);
+	rc = compare_section(a, b, "model", NULL, n, err);
+	if (rc == 0)
+		rc = compare_section(a, b, "diffusion", "kind", n, err);
+	json_decref(a);
+	json_decref(b);
+	return rc < 0 ? rc : compare_network_makers(n, err);
+}
+
+static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_sampler *s, struct vfm_err *err)
+{
+	if (!o->low_noise && s->boundary > 0)
+		return vfm_fail(err, VFM_EUSAGE, "boundary: it needs a second checkpoint, for low noise");
+	if (o->low_noise && !(s->boundary > 0))
+		return vfm_fail(err, VFM_EUSAGE, "two networks need a boundary above 0");
+	return 0;
+}
+
+/* ---- groups ---- */
+
+/* Sets the parallel layout from `set`.  Ignores the layout of the training. */
+static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
+{
+	const int64_t halves = n->o->split_cfg ? 2 : 1;
+	struct vfm_parallel *p = &n->c.parallel;
+
+	vfm_parallel_defaults(p);
+	p->cp = p->dp = 0;
+	for (int i = 0; i < n->o->set->n; i++) {
+		const char *assignment = n->o->set->v[i];
+
+		if (strncmp(assignment, "parallel.", 9) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
+				assignment);
+		TRY(vfm_config_set(&n->c, assignment, err));
+	}
+	if (!p->dp && halves == 2)
+		p->dp = 2;
+	if (!p->cp) {
+		int64_t others = p->tp * (p->dp ? p->dp : 1);
+
+		p->cp = world->size % others ? 1 : world->size / others;
+	}
+	TRY(vfm_parallel_check(p, &n->c.model, world->size, err));
+	if (p->pp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: sampling uses tp, cp and dp; expected 1");
+	if (p->dp > 1 && p->ep > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: experts over ep need dp = 1 in sampling");
+	if (p->dp % halves)
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.dp: guidance over two groups of ranks needs an even number, got %lld",
+			(long long)p->dp);
+	n->groups = p->dp / halves;
+	n->group = world->rank / (p->tp * p->cp * halves);
+	n->leader = world->rank % (p->tp * p->cp * halves) == 0;
+	return 0;
+}
+
+int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
+	const struct vfm_comm *world, struct vfm_err *err)
+{
+	*n = (struct vfm_sample_net){.o = o};
+	TRY(check_boundary(o, s, err));
+	if (o->split_cfg && !vfm_sampler_is_guided(s))
+		return vfm_fail(err, VFM_EUSAGE, "two groups of ranks need guidance, but its scale is 1");
+	TRY(vfm_ckpt_open(&n->ckpt, o->ckpt, err));
+	TRY(read_sample_config(&n->c, n->ckpt, o->dtype, err));
+	n->part = available_part(o->part, &n->c);
+	TRY(vfm_sampler_check(s, &n->c.diffusion, err));
+	if (o->low_noise)
+		TRY(open_low_noise(n, err));
+	TRY(configure_groups(n, world, err));
+	for (int k = 0; k < (n->low_ckpt ? 2 : 1); k++)
+		vfm_info("%s of %s, step %lld, %lld parameters", k ? n->low_part : n->part,
+			k ? n->low_ckpt->path : n->ckpt->path, (long long)(k ? n->low_ckpt : n->ckpt)->step,
+			(long long)vfm_model_params(&n->c.model));
+	return 0;
+}
+
+/* ---- weights ---- */
+
+/* Collective. */
+static int load_network(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_params *ps, struct vfm_model **net,
+	struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+{
+	vfm_params_init(ps, x->device.stream, &x->mesh);
+	*net = vfm_model_new(&n->c.model, ps);
+	vfm_model_set_residual(*net, (enum vfm_dtype)n->c.train.residual);
+	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)n->c.train.dtype, false, err), err));
+	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, c, part, err), err));
+	vfm_params_hold(ps);
+	return 0;
+}
+
+/* Makes the communicators of a group whose two halves compute text and negative text.  Collective. */
+static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
+{
+	const struct vfm_comm *seq = x->mesh.seq;
+	int half = x->job.world->rank / seq->size % 2;
+
+	TRY(vfm_comm_split(vfm_comm_host(x->mesh.world), (int)n->group, x->mesh.rank, "group", &n->own_together, err));
+	n->together = n->own_together;
+	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
+}
+
+int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
+{
+	TRY(vfm_context_open(x, &n->c, err));
+	n->together = vfm_comm_host(x->mesh.seq);
+	if (n->o->split_cfg)
+		TRY(split_guidance(n, x, err));
+	TRY(load_network(n, x, &n->ps, &n->net, n->ckpt, n->part, err));
+	if (n->low_ckpt)
+		TRY(load_network(n, x, &n->low_ps, &n->low_net, n->low_ckpt, n->low_part, err));
+	vfm_ckpt_close(n->ckpt);
+	vfm_ckpt_close(n->low_ckpt);
+	n->ckpt = n->low_ckpt = NULL;
+	return 0;
+}
+
+struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x)
+{
+	return (struct vfm_sample_job){.model = &n->c.model,
+		.diffusion = &n->c.diffusion,
+		.net = n->net,
+		.mesh = &x->mesh,
+		.stream = x->device.stream,
+		.dtype = n->ps.dtype,
+		.low_noise = n->low_net,
+		.cfg_pair = n->cfg_pair};
+}
+
+void vfm_sample_net_release(struct vfm_sample_net *n)
+{
+	vfm_model_free(n->net);
+	vfm_model_free(n->low_net);
+	vfm_params_release(&n->ps);
+	vfm_params_release(&n->low_ps);
+	vfm_comm_free(n->cfg_pair);
+	vfm_comm_free(n->own_together);
+	vfm_ckpt_close(n->ckpt);
+	vfm_ckpt_close(n->low_ckpt);
+}
