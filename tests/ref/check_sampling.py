@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Compares vfm-sample with WanPipeline of diffusers: check_sampling.py [--tree TREE] DIR
+
+Trains two small models of the architecture wan for a few steps in DIR, copies their weights into WanTransformer3DModel,
+and samples with both programs in fp32 from the same noise: each sampler with the schedule of diffusers, guidance with a
+negative text, two networks with a boundary and scales of their own, one and two ranks.  It needs diffusers and torch,
+and a built TREE (by default that of this file).  A difference above 1e-4 of the largest value is a failure.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import diffusers
+import numpy as np
+import torch
+
+import philox
+import tensors
+
+LIMIT = 1e-4
+TEXT_DIM = 20
+SIZE = (64, 48, 13)  # width, height, frames
+LATENT = (16, 4, 6, 8)
+MODEL = {"arch": "wan", "layers": 3, "hidden": 72, "heads": 3, "ffn": 104, "text_dim": TEXT_DIM, "text_len": 64,
+         "text_pad": True, "channels": 16}
+PROMPT, NEGATIVE = "a red square moves left", "a blue circle"
+FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
+CASES = [  # options of vfm-sample, scheduler
+    (["--sampler", "euler", "--shift", "5"], diffusers.FlowMatchEulerDiscreteScheduler, {"shift": 5.0}),
+    (["--sampler", "heun", "--shift", "3"], diffusers.FlowMatchHeunDiscreteScheduler, {"shift": 3.0}),
+    (["--sampler", "unipc", "--shift", "3"], diffusers.UniPCMultistepScheduler, FLOW | {"flow_shift": 3.0}),
+    (["--sampler", "unipc", "--order", "3", "--shift", "12"], diffusers.UniPCMultistepScheduler,
+     FLOW | {"flow_shift": 12.0, "solver_order": 3}),
+    (["--sampler", "dpm++", "--shift", "5"], diffusers.DPMSolverMultistepScheduler, FLOW | {"flow_shift": 5.0}),
+]
+
+
+def call(args, **more):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, **more).stdout
+
+
+def their_names(name):
+    """The tensors of WanTransformer3DModel whose rows one after another are our tensor `name`."""
+    fixed = {"patch": "patch_embedding", "t_mlp.0": "condition_embedder.time_embedder.linear_1",
+             "t_mlp.2": "condition_embedder.time_embedder.linear_2",
+             "ctx_mlp.0": "condition_embedder.text_embedder.linear_1",
+             "ctx_mlp.2": "condition_embedder.text_embedder.linear_2", "ada_shared": "condition_embedder.time_proj",
+             "out": "proj_out"}
+    block = {"attn.qkv": ["attn1.to_q", "attn1.to_k", "attn1.to_v"], "attn.proj": ["attn1.to_out.0"],
+             "attn.qn": ["attn1.norm_q"], "attn.kn": ["attn1.norm_k"], "cross.q": ["attn2.to_q"],
+             "cross.kv": ["attn2.to_k", "attn2.to_v"], "cross.proj": ["attn2.to_out.0"], "cross.qn": ["attn2.norm_q"],
+             "cross.kn": ["attn2.norm_k"], "ln_c": ["norm2"], "fc1": ["ffn.net.0.proj"], "fc2": ["ffn.net.2"]}
+    if name.endswith("scale_shift_table"):
+        return [name]
+    stem, kind = name.rsplit(".", 1)
+    if stem in fixed:
+        return [fixed[stem] + "." + kind]
+    _, i, rest = stem.split(".", 2)
+    return ["blocks.%s.%s.%s" % (i, x, kind) for x in block[rest]]
+
+
+def transformer(weights):
+    m = diffusers.WanTransformer3DModel(
+        patch_size=(1, 2, 2), num_attention_heads=MODEL["heads"], attention_head_dim=MODEL["hidden"] // MODEL["heads"],
+        in_channels=MODEL["channels"], out_channels=MODEL["channels"], text_dim=TEXT_DIM, freq_dim=256,
+        ffn_dim=MODEL["ffn"], num_layers=MODEL["layers"], cross_attn_norm=True, qk_norm="rms_norm_across_heads",
+        eps=1e-6, rope_max_seq_len=1024).float()
+    theirs = m.state_dict()
+    ours = tensors.load(weights)
+    features = np.arange(MODEL["channels"] * 4).reshape(MODEL["channels"], -1).T.reshape(-1)
+    state = {"scale_shift_table": torch.from_numpy(np.stack([ours.pop("head_shift"), ours.pop("head_scale")])[None])}
+    for name, value in ours.items():
+        names = their_names(name)
+        for their, part in zip(names, np.split(value, len(names))):
+            part = part[features] if name.startswith("out.") else part
+            state[their] = torch.from_numpy(np.array(part)).reshape(theirs[their].shape)
+    m.load_state_dict(state, strict=True)
+    return m.eval()
+
+
+def make_models(run):
+    """Two runs, high and low, with weights that are nowhere zero."""
+    call(["rm", "-rf", "data", "high", "low"])
+    clips = call(run("vfm-curate") + ["synth", "-q", "-n", "8", "-d", "clips", "--size", "32x32", "--frames", "8"])
+    records = call(run("vfm-curate") + ["encode", "-q", "-d", "latents", "--text", "bytes:%d" % TEXT_DIM], input=clips)
+    call(run("vfm-curate") + ["shard", "-q", "-d", "data"], input=records)
+    plan = call(run("vfm-pack") + ["-q", "-c", "64", "--steps", "20", "data"])
+    with open("plan.jsonl", "wb") as f:
+        f.write(plan)
+    with open("model.json", "w") as f:
+        json.dump({"model": MODEL, "diffusion": {"kind": "flow"},
+                   "train": {"lr": 0.02, "warmup_steps": 1, "ema_decay": 0}, "ckpt": {"every": 0}}, f)
+    for name, seed in (("high", 1), ("low", 2)):
+        call(run("vfm-train") + ["-q", "-c", "model.json", "--data", "plan.jsonl", "--steps", "15", "--set",
+                                 "train.seed=%d" % seed, "-o", name])
+
+
+def text_rows(text):
+    """The rows of the encoder bytes:TEXT_DIM (vfm-shard(5)) as the pipeline takes them: zeros follow up to text_len."""
+    def normals(word):
+        return philox.normal(0, 0, philox.fnv64(word), philox.TEXT, TEXT_DIM).astype(np.float64)
+
+    def unit(v):
+        return v / np.sqrt((v * v).mean())
+
+    rows = np.zeros((MODEL["text_len"], TEXT_DIM))
+    feature = np.arange(TEXT_DIM)
+    for p, word in enumerate(text.split()):
+        w = "<%s>" % word
+        u = unit(sum(normals(w[i:i + n]) for n in (3, 4, 5) for i in range(len(w) - n + 1))) + unit(normals("=" + word))
+        angle = p / 10000.0 ** (2 * (feature // 2) / TEXT_DIM)
+        rows[p] = unit(u) + 0.1 * np.sqrt(2) * np.where(feature % 2, np.cos(angle), np.sin(angle))
+    return torch.from_numpy(rows.astype(np.float32))[None]
+
+
+def start_noise(shape, seed):
+    """The latent [1,C,T,H,W] of tokens [N,F] of normals, patch 1 x 2 x 2."""
+    c, t, h, w = shape
+    n = philox.normal(seed, 0, 0, philox.SAMPLE, c * t * h * w).reshape(t, h // 2, w // 2, c, 1, 2, 2)
+    return torch.from_numpy(n.transpose(3, 0, 4, 1, 5, 2, 6).reshape(1, c, t, h, w).copy())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("dir")
+    o = parser.parse_args()
+    tree = os.path.abspath(o.tree)
+    os.makedirs(o.dir, exist_ok=True)
+    os.chdir(o.dir)
+
+    def run(tool):
+        return [os.path.join(tree, "build/bin", tool)]
+
+    make_models(run)
+    weights = {n: "%s/ckpt/step-00000015/model-00000.safetensors" % n for n in ("high", "low")}
+    nets = {n: transformer(path) for n, path in weights.items()}
+    failed = 0
+    for options, scheduler, settings in CASES:
+        for experts in (False, True):
+            more = ["--low-noise", "low", "--boundary", "0.875", "--low-noise-cfg", "2.5"] if experts else []
+            pipeline = diffusers.WanPipeline(
+                tokenizer=None, text_encoder=None, vae=None, scheduler=scheduler(**settings), transformer=nets["high"],
+                transformer_2=nets["low"] if experts else None, boundary_ratio=0.875 if experts else None)
+            pipeline.set_progress_bar_config(disable=True)
+            with torch.no_grad():
+                want = pipeline(
+                    prompt_embeds=text_rows(PROMPT), negative_prompt_embeds=text_rows(NEGATIVE), guidance_scale=4.0,
+                    guidance_scale_2=2.5 if experts else None, num_inference_steps=o.steps, height=SIZE[1],
+                    width=SIZE[0], num_frames=SIZE[2], latents=start_noise(LATENT, 7), output_type="latent",
+                    return_dict=False)[0][0]
+            # the last must differ: another scale
+            for ranks, same in (
+                    ([], True), (["-n", "2"], True), (["-n", "2", "--split-cfg"], True), (["--cfg", "3"], False)):
+                call(run("vfm-sample") + ["-q", "--ckpt", "high", "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
+                                          "--size", "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7",
+                                          "--steps", str(o.steps), "--schedule", "diffusers", "-o", "ours.npy"]
+                     + options + more + ranks)
+                ours = torch.from_numpy(np.load("ours.npy"))
+                difference = ((ours - want).abs().max() / want.abs().max()).item()
+                good = (difference < LIMIT) == same
+                failed += not good
+                print("%s %s%s %s: %.1e%s" % ("ok  " if good else "FAIL", " ".join(options),
+                                              ", two networks" if experts else "", " ".join(ranks), difference,
+                                              "" if same else ", as it should be"))
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
