@@ -15,6 +15,11 @@
 		VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, dst                               \
 	}
 
+#define OPT_RAW(dst)                                                                                                   \
+	{                                                                                                              \
+		VFM_OPT_FLAG, 'r', "raw", NULL, "files of other programs: names and shapes as they are there", dst     \
+	}
+
 /* An open checkpoint and the tensors of one part, or of all parts. */
 struct view {
 	struct vfm_ckpt *c;
@@ -22,9 +27,9 @@ struct view {
 	int n;
 	size_t cut; /* length of the prefix to omit from each printed name */
 };
-/* Opens a view of `part` (NULL: all parts); plain files have no parts and ignore it.  VFM_EUSAGE: the part has no
- * tensors. */
-int view_open(struct view *v, const char *operand, const char *part, struct vfm_err *err);
+/* Opens a view of `part` (NULL: all parts); plain files have no parts and ignore it.  raw: see struct vfm_ckpt_how.
+ * VFM_EUSAGE: the part has no tensors. */
+int view_open(struct view *v, const char *operand, const char *part, bool raw, struct vfm_err *err);
 void view_close(struct view *v);
 
 /* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE, or VFM_EUSAGE, also if the number

@@ -104,13 +104,13 @@ static int compare_makers(struct diff *d, struct vfm_err *err)
 /* A checkpoint is compared with a plain file by its part "model". */
 static int open_ckpts(struct diff *d, char **argv, const char *part, struct vfm_err *err)
 {
-	TRY(view_open(&d->v[0], argv[1], part, err));
-	TRY(view_open(&d->v[1], argv[2], part, err));
+	TRY(view_open(&d->v[0], argv[1], part, false, err));
+	TRY(view_open(&d->v[1], argv[2], part, false, err));
 	for (int k = 0; k < 2 && !part; k++) {
 		if (d->v[k].c->plain || !d->v[1 - k].c->plain)
 			continue;
 		view_close(&d->v[k]);
-		TRY(view_open(&d->v[k], argv[k + 1], "model", err));
+		TRY(view_open(&d->v[k], argv[k + 1], "model", false, err));
 	}
 	return 0;
 }

@@ -37,16 +37,17 @@ static int hash_view(struct view *v, bool each, const char *operand, struct vfm_
 int verb_hash(int argc, char **argv, struct vfm_err *err)
 {
 	const char *format = "text", *part = NULL;
-	bool each = false;
+	bool each = false, raw = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART",
 			"only this part of checkpoints (model, ema, optim), without its name", &part},
 		{VFM_OPT_FLAG, 'e', "each", NULL, "print one line per tensor", &each},
+		OPT_RAW(&raw),
 		OPT_FORMAT(&format),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt hash",
-		.synopsis = "[-e] [-p PART] [-o FORMAT] CKPT ...",
+		.synopsis = "[-e] [-p PART] [-r] [-o FORMAT] CKPT ...",
 		.summary = "a hash of the values, whatever their layout",
 		.opts = opts};
 	struct vfm_table *t;
@@ -60,7 +61,7 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 	for (int i = 1; i <= n && !rc; i++) {
 		struct view v;
 
-		rc = view_open(&v, argv[i], part, err);
+		rc = view_open(&v, argv[i], part, raw, err);
 		if (rc)
 			break;
 		rc = hash_view(&v, each, argv[i], t, err);

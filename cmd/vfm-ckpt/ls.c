@@ -8,9 +8,10 @@
 int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
 	const char *format = "text";
-	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
+	bool raw = false;
+	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt ls",
-		.synopsis = "[-o FORMAT] CKPT [GLOB ...]",
+		.synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]",
 		.summary = "list tensors",
 		.opts = opts};
 	struct vfm_table *t;
@@ -19,7 +20,7 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	TRY(view_open(&v, argv[1], NULL, err));
+	TRY(view_open(&v, argv[1], NULL, raw, err));
 	t = vfm_table_new();
 	vfm_table_col(t, "name", "tensor", 0);
 	vfm_table_col(t, "dtype", "dtype", 0);
@@ -104,7 +105,7 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (depth < 1 || depth > 64)
 		return vfm_fail(err, VFM_EUSAGE, "--depth: expected 1 to 64");
-	TRY(view_open(&v, argv[1], NULL, err));
+	TRY(view_open(&v, argv[1], NULL, false, err));
 	t = vfm_table_new();
 	vfm_table_col(t, "prefix", "prefix", 0);
 	vfm_table_col(t, "tensors", "tensors", 0);

@@ -24,12 +24,12 @@ static const struct vfm_verb verbs[] = {
 	{0},
 };
 
-int view_open(struct view *v, const char *operand, const char *part, struct vfm_err *err)
+int view_open(struct view *v, const char *operand, const char *part, bool raw, struct vfm_err *err)
 {
 	size_t len = part ? strlen(part) : 0;
 
 	*v = (struct view){0};
-	TRY(vfm_ckpt_open(&v->c, operand, err));
+	TRY(vfm_ckpt_open_as(&v->c, operand, &(struct vfm_ckpt_how){.raw = raw}, err));
 	v->t = vfm_calloc((size_t)v->c->n + 1, sizeof(*v->t));
 	if (part && !v->c->plain)
 		v->cut = len + 1;

@@ -6,9 +6,10 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 {
 	static const char *const cols[] = {"min", "max", "mean", "std", "norm"};
 	const char *format = "text";
-	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
+	bool raw = false;
+	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt stat",
-		.synopsis = "[-o FORMAT] CKPT [GLOB ...]",
+		.synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]",
 		.summary = "minimum, maximum, mean, norm and NaNs of each tensor",
 		.opts = opts};
 	struct vfm_table *t;
@@ -17,7 +18,7 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	TRY(view_open(&v, argv[1], NULL, err));
+	TRY(view_open(&v, argv[1], NULL, raw, err));
 	t = vfm_table_new();
 	vfm_table_col(t, "name", "tensor", 0);
 	vfm_table_col(t, "elements", "elements", 0);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "train/context.h"
+#include "train/initial.h"
 #include "train/parity.h"
 #include "train/run.h"
 
@@ -36,7 +37,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
-	{VFM_OPT_STR, 0, "init", "PATH", "start at step 0 with the weights of a checkpoint, a run or a file", &init},
+	{VFM_OPT_STR, 0, "init", "PATH",
+		"start at step 0 with the weights of a checkpoint, a run, or files of another program", &init},
 	{VFM_OPT_STR, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
@@ -66,6 +68,8 @@ static const struct vfm_cmd cmd = {
 static int read_config(struct vfm_config *c, struct vfm_err *err)
 {
 	vfm_config_defaults(c);
+	if (init)
+		TRY(vfm_config_initial(c, init, out_dir, err));
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)

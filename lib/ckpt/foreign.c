@@ -73,29 +73,34 @@ static const char *bare_name(const struct translation *x, const char *name)
 
 /* ---- dimensions ---- */
 
-/* Whether a config.json belongs to the layout: one beside a single file may be of something else. */
-static bool is_config_of(const struct translation *x, const json_t *config)
+/* Returns the layout whose keys a config.json has: that of its class, else that of the tensors; -1: it is of something
+ * else, which may lie beside a single file. */
+static int layout_of_config(const struct translation *x, const json_t *config)
 {
-	const struct vfm_foreign_key *k = x->arch->foreign->layout[x->layout].keys;
+	const struct vfm_foreign *f = x->arch->foreign;
+	const char *class_name = json_string_value(json_object_get(config, "_class_name"));
 
-	for (; k->key; k++)
+	for (int l = 0; class_name && l < f->n_layouts; l++)
+		if (f->layout[l].class_name && !strcmp(f->layout[l].class_name, class_name))
+			return l;
+	for (const struct vfm_foreign_key *k = f->layout[x->layout].keys; k->key; k++)
 		if (json_object_get(config, k->key))
-			return true;
-	return false;
+			return x->layout;
+	return -1;
 }
 
 static int read_config_file(struct translation *x, const char *dir, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/config.json", dir);
 	json_t *config = NULL;
-	int rc = 0;
+	int layout, rc = 0;
 
 	if (access(path, F_OK) == 0) {
 		config = vfm_json_load(path, 1 << 20, err);
 		if (!config)
 			rc = err ? err->code : VFM_EUSAGE;
-		else if (is_config_of(x, config))
-			rc = vfm_foreign_read_config(&x->m, x->arch->foreign, x->layout, config, path, err);
+		else if ((layout = layout_of_config(x, config)) >= 0)
+			rc = vfm_foreign_read_config(&x->m, x->arch->foreign, layout, config, path, err);
 	}
 	json_decref(config);
 	free(path);

@@ -1,4 +1,4 @@
-/* Opens safetensors files of other programs as a struct vfm_ckpt: one file, or a directory with an index
+/* Opens safetensors and .pth files as a struct vfm_ckpt: one file, or a directory with an index
  * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}). */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/pth.h"
 
 enum { MAX_FILES = 10000 };
 
@@ -31,6 +32,15 @@ const char *ckpt_plain_name(const char *dir)
 
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err)
 {
+	uint8_t head[16] = {0};
+	size_t len = bytes < sizeof(head) ? (size_t)bytes : sizeof(head);
+
+	TRY(vfm_full_pread(fd, head, len, 0, name, err));
+	if (vfm_pth_is(head, len))
+		return vfm_pth_open(st, fd, bytes, name, err);
+	if (head[0] == 0x80 && head[1] == 2 && head[8] != '{')
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: a file of PyTorch before 1.6; save it again with a newer one", name);
 	return vfm_st_open(st, fd, bytes, name, err);
 }
 

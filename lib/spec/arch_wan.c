@@ -169,6 +169,7 @@ static const struct vfm_foreign foreign_wan = {
 	.rows = rows_wan,
 	.head_dim = 128,
 	.text_len = 512,
+	.patch = {1, 2, 2},
 	.objective = "flow",
 };
 

@@ -342,10 +342,12 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
-	static const char *const names[] = {"layers", "hidden", "channels", "patch", "ffn", "text_dim"};
-	const int64_t dims[] = {m->layers, m->hidden, m->channels, m->patch[0], m->ffn, m->text_dim};
+	static const char *const names[] = {"layers", "hidden", "channels", "ffn", "text_dim"};
+	const int64_t dims[] = {m->layers, m->hidden, m->channels, m->ffn, m->text_dim};
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 3; i++)
+		m->patch[i] = m->patch[i] ? m->patch[i] : f->patch[i];
+	for (int i = 0; i < 5; i++)
 		if (!dims[i])
 			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
 	if (!m->text_len)

@@ -65,9 +65,9 @@ struct vfm_foreign {
 	int n_layouts;
 	struct vfm_foreign_layout layout[VFM_FOREIGN_LAYOUTS];
 	const struct vfm_foreign_row *rows; /* the last has ours NULL */
-	int64_t head_dim;                   /* of every published model, where no file gives it */
-	int64_t text_len;                   /* likewise; texts are padded to it */
-	const char *objective;              /* diffusion.kind of the published weights */
+	/* Of every published model, where no file gives them; texts are padded to text_len. */
+	int64_t head_dim, text_len, patch[3];
+	const char *objective; /* diffusion.kind of the published weights */
 };
 
 /* Part `part` of the `parts` equal parts, along dimension 0, of the linear layer of a row. */

@@ -1,0 +1,259 @@
+#!/bin/bash
+# Weights of other programs: import, export, use in place; what is refused.  With PyTorch and diffusers, also their own files.
+. "${0%/*}/lib.sh"
+
+python3 -B "$TOP/tests/tools/foreign_wan.py" . || exit 1
+export OMP_NUM_THREADS=1
+values() { # CKPT ...: a hash of names, types, shapes and values, as in the files
+	vfm-ckpt hash -r "$1" | awk 'NR == 2 { print $1 }'
+}
+model='{"model":{"arch":"wan","layers":2,"hidden":24,"heads":3,"ffn":48,"channels":3,"text_dim":16,"text_pad":true}}'
+echo "$model" >model.json
+
+# ---- reading in place
+for f in diffusers original megatron; do
+	run vfm-ckpt diff own.safetensors $f
+	rc_is 0 "$f: our names, shapes and values"
+done
+is "$(vfm-ckpt ls -r -o jsonl megatron | jq -r .name | grep -c linear_qkv.weight)" 2 "ls --raw shows the names of the file"
+is "$(vfm-ckpt info -o jsonl diffusers | jq -r .model)" "wan, layers 2, hidden 24, heads 3" "info knows the model"
+run vfm-ckpt check diffusers original.pth
+rc_is 0 "check reads them"
+run vfm-ckpt ls original.pth
+rc_is 2 "without config.json and with heads that no Wan has: refused"
+like "$err" "heads of 128 features are assumed, which do not divide model.hidden 24" "which says why"
+for f in original.pth nested.pth prefix.safetensors; do
+	run vfm-ckpt import -q -c model.json "$f" "${f%%.*}-ckpt"
+	rc_is 0 "$f: import with -c"
+	ok "$f: the same model" vfm-ckpt diff "${f%%.*}-ckpt" own.safetensors
+done
+
+# ---- there and back
+run vfm-ckpt import diffusers ckpt
+rc_is 0 "import"
+is "$(vfm-ckpt info -o jsonl ckpt | jq -r '"\(.step) \(.parts)"')" "0 model" "a checkpoint of step 0"
+is "$(jq -c '.config.model | [.arch, .layers, .hidden, .heads, .ffn, .channels, .patch, .text_dim, .text_len, .text_pad]' ckpt/step-00000000/manifest.json)" \
+	'["wan",2,24,3,48,3,[1,2,2],16,512,true]' "with the model of config.json"
+run vfm-ckpt export -l diffusers --shard 40000 ckpt df
+rc_is 0 "export to shards"
+is "$(values df)" "$(values diffusers)" "import and export: every bit of diffusers' files"
+ok "of at most that size, and an index" test -s df/diffusion_pytorch_model-00002-of-*.safetensors -a -s df/diffusion_pytorch_model.safetensors.index.json
+is "$(jq -S 'del(._diffusers_version)' df/config.json)" "$(jq -S 'del(._diffusers_version)' diffusers/config.json)" "and its config.json"
+run vfm-ckpt export -l original ckpt or
+rc_is 0 "export in the original layout"
+is "$(values or)" "$(values original)" "every bit of the original files"
+is "$(jq -c '[.dim, .num_heads, .text_len, .model_type]' or/config.json) $(ls or)" '[24,3,512,"t2v"] config.json'$'\n'"diffusion_pytorch_model.safetensors" "with config.json, in one file"
+run vfm-ckpt import or back
+rc_is 0 "and back"
+is "$(vfm-ckpt hash -p model back | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash -p model ckpt | awk 'NR == 2 { print $1 }')" "the same checkpoint"
+vfm-ckpt export -l diffusers back df2 && vfm-ckpt export -l diffusers original df3 && vfm-ckpt export -l original back one.safetensors || exit 1
+is "$(values df2) $(values df3)" "$(values diffusers) $(values diffusers)" "by way of the original names, and from file to file"
+is "$(values one.safetensors)" "$(values original)" "a single file"
+ok "which knows its heads without config.json" vfm-ckpt diff one.safetensors own.safetensors
+run vfm-ckpt export -t bf16 -l diffusers ckpt half
+is "$rc $(vfm-ckpt ls -o jsonl half | jq -r .dtype | sort -u)" "0 bf16" "export -t"
+run vfm-ckpt import -t bf16 diffusers half-ckpt
+ok "import -t: the same values" vfm-ckpt diff half half-ckpt
+
+# ---- what is wrong, all of it
+edit() { # FILE PYTHON: changes t, {name: [dtype, shape, bytes]}, of a safetensors file
+	python3 - "$@" <<'PY' || exit 1
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+head = json.loads(raw[8 : 8 + n])
+head.pop("__metadata__", None)
+t = {k: [v["dtype"], v["shape"], raw[8 + n :][slice(*v["data_offsets"])]] for k, v in head.items()}
+exec(sys.argv[2])
+head, data = {}, b""
+for k, (dtype, shape, b) in t.items():
+    head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(b)]}
+    data += b
+text = json.dumps(head).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
+PY
+}
+spoiled() { # PYTHON: makes the folder bad
+	rm -rf bad && cp -r original bad && edit bad/diffusion_pytorch_model.safetensors "$1"
+}
+spoiled 't.pop("head.head.bias"); [t.pop(f"blocks.{i}.ffn.2.weight") for i in (0, 1)]
+t["blocks.0.cross_attn.k_img.weight"] = t["blocks.1.cross_attn.k_img.weight"] = t["img_emb.proj.1.bias"] = ["F32", [1], b"0000"]
+t["blocks.1.norm3.bias"][1] = [2, 12]; t["patch_embedding.weight"][1] = [24, 12]'
+run vfm-ckpt import bad no
+rc_is 2 "missing, unknown and misshaped tensors"
+want="3 tensors missing: blocks.{0-1}.ffn.2.weight, head.head.bias; "
+want+="3 tensors unknown: blocks.{0-1}.cross_attn.k_img.weight, img_emb.proj.1.bias; "
+want+="2 tensors of another shape: blocks.1.norm3.bias \[2, 12\] in the place of \[24\], "
+want+="patch_embedding.weight \[24, 12\] in the place of \[24, 3, 1, 2, 2\]"
+like "$err" "^vfm-ckpt import: bad is no complete wan in the layout original: ${want//\{/\\\{}\$" "one message lists all of them"
+not_ok "nothing is written" test -e no
+run vfm-ckpt ls -r bad
+rc_is 0 "ls --raw shows such files"
+spoiled 't["blocks.1.self_attn.k.weight"][0] = "I32"'
+run vfm-ckpt import bad no
+like "$rc $err" "^2 .*blocks.1.self_attn.k.weight \(i32, but blocks.1.self_attn.q.weight is f32\)" "parts of one tensor with different types"
+cp -r original cut && truncate -s -100 cut/diffusion_pytorch_model.safetensors
+run vfm-ckpt import cut no
+rc_is 2 "a truncated file"
+for n in 100 1000 30000 100000; do
+	head -c -"$n" original.pth >cut.pth
+	run vfm-ckpt import -c model.json cut.pth no
+	rc_is 2 "a .pth without its last $n bytes"
+done
+python3 - <<'PY' || exit 1
+import os, zipfile
+import pickle
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+with zipfile.ZipFile("evil.pth", "w") as z:
+    z.writestr("archive/data.pkl", pickle.dumps({"a": Evil()}, protocol=2))
+src = zipfile.ZipFile("original.pth")
+with zipfile.ZipFile("deflated.pth", "w", zipfile.ZIP_DEFLATED) as z:
+    for n in src.namelist():
+        z.writestr(n, src.read(n))
+with zipfile.ZipFile("float.pth", "w") as z:
+    z.writestr("archive/data.pkl", pickle.dumps({"lr": 0.5}, protocol=2))
+PY
+run vfm-ckpt ls evil.pth
+like "$rc $err" "^2 .*data.pkl mentions '(posix|nt) system'; only tensors in dictionaries are read" "a program is not executed"
+not_ok "indeed not" test -e executed
+run vfm-ckpt ls deflated.pth
+like "$rc $err" "^2 .*entry 'archive/[^']*' is compressed" "a compressed archive"
+run vfm-ckpt ls float.pth
+like "$rc $err" "^2 .*instruction 0x47 at byte [0-9]+, which no dictionary of tensors needs" "an unknown instruction is named"
+
+config() { # JQ: the folder bad with another config.json
+	rm -rf bad && cp -r diffusers bad && jq "$1" diffusers/config.json >bad/config.json
+}
+while IFS='|' read -r change why; do
+	config "$change"
+	run vfm-ckpt import bad no
+	like "$rc $err" "^2 .*bad/config.json: $why" "config.json: $change"
+done <<'END'
+.qk_norm = "none"|qk_norm: "none" is not supported
+.freq_dim = 128|freq_dim: 128 is not supported; expected one of \[256\]
+.cross_attn_norm = false|cross_attn_norm: false is not supported
+.image_dim = 1280|image_dim: 1280 is not supported
+.in_channels = 36|(in|out)_channels: [0-9]+ contradicts another key
+.extra_layers = 3|unknown key 'extra_layers' of the layout diffusers of wan
+.patch_size = 2|patch_size: 2 is not supported
+.num_layers = -1|num_layers: -1 is not supported
+END
+config '.ffn_dim = 49'
+run vfm-ckpt import bad no
+like "$rc $err" "^2 .*6 tensors of another shape: blocks.\{0-1\}.ffn.net.0.proj.bias \[48\] in the place of \[49\]" "config.json and tensors that disagree"
+config '.num_attention_heads = 1 | .attention_head_dim = 24'
+run vfm-ckpt import -q -c model.json bad given
+is "$rc $(jq .config.model.heads given/step-00000000/manifest.json)" "0 3" "-c takes the place of config.json"
+mkdir pipe && cp -r diffusers pipe/transformer && echo '{}' >pipe/model_index.json
+run vfm-ckpt ls pipe
+like "$rc $err" "^2 .*'pipe' holds several models; give the folder of one, such as 'pipe/transformer'" "a pipeline"
+run vfm-ckpt export -l nemo ckpt no
+like "$rc $err" "^2 .*can be written in the layouts diffusers, original, not 'nemo'" "an unknown layout"
+run vfm-ckpt export -l megatron ckpt no
+rc_is 2 "a layout that is only read"
+vfm-ckpt import -q -c <(jq '.model.rope_theta = 500' model.json) original.pth theta
+run vfm-ckpt export -l diffusers theta no
+like "$rc $err" "^2 .*model.rope_theta: the layout diffusers cannot express its value" "a model that the layout cannot express"
+run vfm-ckpt export -l diffusers own.safetensors no
+like "$rc $err" "^2 .*own.safetensors has no configuration, which --layout needs" "a file without a configuration"
+run vfm-ckpt export -l diffusers -c <(jq '.model.ffn = 56' model.json) own.safetensors no
+like "$rc $err" "^2 .*does not hold the model of its configuration: 6 tensors of another shape: blocks.\{0-1\}.fc1.bias \[48\] in the place of \[56\]" "a wrong one"
+run vfm-ckpt export -l diffusers ckpt df
+like "$rc $err" "^2 .*'df' is not empty" "a directory with files"
+not_ok "nothing of all this is left" ls -d no no.tmp
+for dst in full full.safetensors; do
+	run bash -c "trap '' XFSZ; ulimit -f 40; vfm-ckpt export -l diffusers --shard 60000 ckpt $dst"
+	rc_is 3 "$dst: no space"
+	is "$(find . -name 'full*')" "" "$dst: nothing is left"
+done
+
+# ---- training and sampling
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 4 >syn.jsonl || exit 1
+vfm-curate encode -q -d latents --tokenizer wavelet:3 --text bytes:16 syn.jsonl >enc.jsonl 2>enc.err
+if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q -c 64 -b 2 --steps 4 data >plan.jsonl 2>>log; then
+	train=(vfm-train -q --device cpu --data plan.jsonl --set train.lr=0 --set train.warmup_steps=0 --steps 1)
+	weights() {
+		vfm-ckpt hash -p model "$1" | awk 'NR == 2 { print $1 }'
+	}
+	cp original/config.json .
+	for from in diffusers original megatron original.pth ckpt; do
+		run "${train[@]}" --init $from -o "run-$from"
+		is "$rc $(weights "run-$from")" "0 $(weights ckpt)" "--init $from: the weights, and the model without -c"
+	done
+	is "$(jq -c '[.model.arch, .model.heads, .model.text_pad, .diffusion.kind]' run-diffusers/config.json)" '["wan",3,true,"flow"]' "the configuration"
+	is "$(jq -r '.init | .path, (.sha256 | length)' run-diffusers/run.json)" $'diffusers\n64' "run.json names them"
+	for n in "2 --set parallel.fsdp=true" "2 --set parallel.pp=2" "2 --set parallel.cp=2" "3 --set parallel.tp=3"; do
+		# shellcheck disable=SC2086 # words
+		run "${train[@]}" --init diffusers -o "mesh-${n// /-}" -n $n
+		is "$rc $(weights "mesh-${n// /-}")" "0 $(weights ckpt)" "--init, -n $n"
+	done
+	run "${train[@]}" --init diffusers -o no --set model.layers=3
+	like "$rc $err" "^2 .*cannot take the weights of 'diffusers': model.layers: 2 -> 3 \(--allow-change model" "a contradiction is refused"
+	mv diffusers gone
+	run "${train[@]}" --init diffusers -o run-diffusers --steps 2
+	rc_is 0 "the run goes on without them"
+	mv gone diffusers
+	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o out.gif -p x --ckpt original
+	rc_is 0 "vfm-sample reads them"
+else
+	skip 13 "no data of 3 channels: $(cat enc.err log)"
+fi
+
+# ---- PyTorch and diffusers
+PY=${VFM_PYTHON:-python3}
+if (cd / && "$PY" -c 'import torch, diffusers' 2>/dev/null); then
+	export PYTHONDONTWRITEBYTECODE=1
+	"$PY" - <<'END' 2>py.err || exit 1
+import torch
+from collections import OrderedDict
+from diffusers import WanTransformer3DModel
+from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
+torch.manual_seed(3)
+for name, heads, dim, layers, channels, patch in ("a", 3, 40, 3, 5, (1, 2, 2)), ("b", 5, 16, 1, 6, (2, 1, 3)):
+    m = WanTransformer3DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, ffn_dim=104,
+                              in_channels=channels, out_channels=channels, text_dim=24, patch_size=patch)
+    for p in m.parameters():
+        torch.nn.init.normal_(p)
+    m.save_pretrained("py-" + name, max_shard_size="200KB")
+m.to(torch.bfloat16).save_pretrained("py-bf16")
+END
+	for m in a b bf16; do
+		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
+			vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
+		run "$PY" - py-$m ex-$m or-$m.safetensors <<'END'
+import sys, torch
+from diffusers import WanTransformer3DModel
+from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
+from safetensors.torch import load_file
+a, b = (WanTransformer3DModel.from_pretrained(p, torch_dtype="auto").state_dict() for p in sys.argv[1:3])
+o = convert_wan_transformer_to_diffusers(load_file(sys.argv[3]))
+assert a.keys() == b.keys() == o.keys()
+for k in a:
+    assert a[k].dtype == b[k].dtype and torch.equal(a[k], b[k]) and torch.equal(a[k].to(o[k].dtype), o[k]), k
+    assert a[k].shape == o[k].shape, k
+torch.save(load_file(sys.argv[3]), sys.argv[3].replace("safetensors", "pth"))
+END
+		rc_is 0 "$m: diffusers loads what we export, and its converter what we call original"
+		cp py-$m/config.json config.json
+		is "$(vfm-ckpt hash or-$m.pth | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash -p model im-$m | awk 'NR == 2 { print $1 }')" "$m: a file of torch.save"
+	done
+	"$PY" -c '
+import torch
+torch.save({"a": torch.zeros(3, 4).t()}, "strided.pth")
+torch.save({"a": torch.zeros(3)}, "old.pth", _use_new_zipfile_serialization=False)
+torch.save(torch.nn.Linear(2, 2), "module.pth")
+m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
+torch.save({k: torch.nn.Parameter(v) for k, v in m.state_dict().items()}, "parameters.pth")
+torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tensor(3.0, dtype=torch.float64)}, "views.pth")' || exit 1
+	for f in "strided a tensor that is not contiguous" "old a file of PyTorch before 1.6" "module mentions 'torch.nn.modules.linear Linear'"; do
+		run vfm-ckpt ls "${f%% *}.pth"
+		like "$rc $err" "^2 .*${f#* }" "${f%% *}.pth is refused"
+	done
+	is "$(vfm-ckpt ls -o jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
+	is "$(vfm-ckpt stat -o jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
+else
+	skip 11 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+fi
+done_testing

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""foreign_wan.py DIR: a tiny Wan as other programs store it, and what vfm must make of it; needs no packages.
+
+DIR/own.safetensors        our names, shapes and order (vfm-models(7)), written without vfm
+DIR/diffusers/             three shards with an index, config.json
+DIR/original/              one file, config.json
+DIR/original.pth           as torch.save writes it;  nested.pth: {"state_dict": ..., "step": 3}
+DIR/megatron/              one file, config.json of diffusers
+DIR/prefix.safetensors     the original names behind "model.diffusion_model."
+Each value occurs once in the model, so that every order of rows is told apart.
+"""
+import array
+import json
+import os
+import pickle
+import struct
+import sys
+import types
+import zipfile
+
+HEADS, HEAD, FFN, LAYERS, TEXT, CHANNELS, PATCH = 3, 8, 48, 2, 16, 3, (1, 2, 2)
+D = HEADS * HEAD
+F = CHANNELS * PATCH[0] * PATCH[1] * PATCH[2]
+
+
+class Tensor:
+    """Rows of values; a row is a list."""
+
+    def __init__(self, shape, values):
+        self.shape, self.values = list(shape), values
+
+    def rows(self):
+        n = len(self.values) // self.shape[0]
+        return [self.values[i * n : (i + 1) * n] for i in range(self.shape[0])]
+
+
+count = 0
+
+
+def make(*shape):
+    global count
+    n = 1
+    for s in shape:
+        n *= s
+    count += n
+    return Tensor(shape, [(count - n + i) * 2.0**-20 for i in range(n)])
+
+
+def stack(rows, shape):
+    return Tensor(shape, [x for r in rows for x in r])
+
+
+def cat(*tensors):
+    return stack([r for t in tensors for r in t.rows()], [sum(t.shape[0] for t in tensors)] + tensors[0].shape[1:])
+
+
+def model():
+    """Returns the tensors of diffusers; the original's names by those of diffusers."""
+    t, names = {}, {}
+
+    def linear(name, original, out, *inner):
+        t[name + ".weight"], t[name + ".bias"] = make(out, *inner), make(out)
+        names[name + ".weight"], names[name + ".bias"] = original + ".weight", original + ".bias"
+
+    def tensor(name, original, *shape):
+        t[name], names[name] = make(*shape), original
+
+    linear("patch_embedding", "patch_embedding", D, CHANNELS, *PATCH)
+    c = "condition_embedder."
+    linear(c + "time_embedder.linear_1", "time_embedding.0", D, 256)
+    linear(c + "time_embedder.linear_2", "time_embedding.2", D, D)
+    linear(c + "time_proj", "time_projection.1", 6 * D, D)
+    linear(c + "text_embedder.linear_1", "text_embedding.0", D, TEXT)
+    linear(c + "text_embedder.linear_2", "text_embedding.2", D, D)
+    for i in range(LAYERS):
+        b = f"blocks.{i}."
+        tensor(b + "scale_shift_table", b + "modulation", 1, 6, D)
+        for theirs, original in ("attn1", "self_attn"), ("attn2", "cross_attn"):
+            for x in "qkv":
+                linear(f"{b}{theirs}.to_{x}", f"{b}{original}.{x}", D, D)
+            linear(f"{b}{theirs}.to_out.0", f"{b}{original}.o", D, D)
+            for x in "qk":
+                tensor(f"{b}{theirs}.norm_{x}.weight", f"{b}{original}.norm_{x}.weight", D)
+        linear(b + "norm2", b + "norm3", D)
+        linear(b + "ffn.net.0.proj", b + "ffn.0", FFN, D)
+        linear(b + "ffn.net.2", b + "ffn.2", D, FFN)
+    tensor("scale_shift_table", "head.modulation", 1, 2, D)
+    linear("proj_out", "head.head", F, D)
+    return t, names
+
+
+def own(t):
+    o = {}
+    for ours, theirs in {"patch": "patch_embedding", "t_mlp.0": "condition_embedder.time_embedder.linear_1",
+                         "t_mlp.2": "condition_embedder.time_embedder.linear_2",
+                         "ada_shared": "condition_embedder.time_proj",
+                         "ctx_mlp.0": "condition_embedder.text_embedder.linear_1",
+                         "ctx_mlp.2": "condition_embedder.text_embedder.linear_2"}.items():
+        for s in ".weight", ".bias":
+            o[ours + s] = t[theirs + s]
+    o["patch.weight"] = Tensor([D, F], t["patch_embedding.weight"].values)
+    for i in range(LAYERS):
+        b = f"blocks.{i}."
+        o[b + "scale_shift_table"] = Tensor([6, D], t[b + "scale_shift_table"].values)
+        for s in ".weight", ".bias":
+            o[b + "attn.qkv" + s] = cat(*(t[f"{b}attn1.to_{x}{s}"] for x in "qkv"))
+            o[b + "cross.q" + s] = t[b + "attn2.to_q" + s]
+            o[b + "cross.kv" + s] = cat(*(t[f"{b}attn2.to_{x}{s}"] for x in "kv"))
+            for ours, theirs in ("attn.proj", "attn1.to_out.0"), ("cross.proj", "attn2.to_out.0"), ("ln_c", "norm2"), \
+                    ("fc1", "ffn.net.0.proj"), ("fc2", "ffn.net.2"):
+                o[b + ours + s] = t[b + theirs + s]
+        for ours, theirs in ("attn", "attn1"), ("cross", "attn2"):
+            for x in "qk":
+                o[f"{b}{ours}.{x}n.weight"] = t[f"{b}{theirs}.norm_{x}.weight"]
+    table = t["scale_shift_table"].values
+    o["head_shift"], o["head_scale"] = Tensor([D], table[:D]), Tensor([D], table[D:])
+    at = [((jt * PATCH[1] + jh) * PATCH[2] + jw) * CHANNELS + c for c in range(CHANNELS) for jt in range(PATCH[0])
+          for jh in range(PATCH[1]) for jw in range(PATCH[2])]  # the row (pt,ph,pw,C) of each of our rows (C,pt,ph,pw)
+    for s in ".weight", ".bias":
+        rows = t["proj_out" + s].rows()
+        o["out" + s] = stack([rows[r] for r in at], t["proj_out" + s].shape)
+    return o
+
+
+def by_head(*tensors):
+    """The rows of head 0 of each tensor, then those of head 1, ..."""
+    rows = [t.rows() for t in tensors]
+    return stack([r for h in range(HEADS) for x in rows for r in x[h * HEAD : (h + 1) * HEAD]],
+                 [len(tensors) * D] + tensors[0].shape[1:])
+
+
+def megatron(t):
+    m, layer = {}, "decoder.layers.%d."
+    single = {"condition_embedder.text_embedder.linear_1": "text_embedding.0",
+              "condition_embedder.text_embedder.linear_2": "text_embedding.2", "proj_out": "head.head"}
+    block = {"scale_shift_table": "adaLN.modulation", "attn1.to_out.0": "full_self_attention.linear_proj",
+             "attn1.norm_q": "full_self_attention.q_layernorm", "attn1.norm_k": "full_self_attention.k_layernorm",
+             "attn2.to_q": "cross_attention.linear_q", "attn2.to_out.0": "cross_attention.linear_proj",
+             "attn2.norm_q": "cross_attention.q_layernorm", "attn2.norm_k": "cross_attention.k_layernorm",
+             "norm2": "norm3", "ffn.net.0.proj": "mlp.linear_fc1", "ffn.net.2": "mlp.linear_fc2"}
+    for i in range(LAYERS):
+        for s in ".weight", ".bias":
+            b = f"blocks.{i}."
+            m[layer % i + "full_self_attention.linear_qkv" + s] = by_head(*(t[f"{b}attn1.to_{x}{s}"] for x in "qkv"))
+            m[layer % i + "cross_attention.linear_kv" + s] = by_head(*(t[f"{b}attn2.to_{x}{s}"] for x in "kv"))
+        m[layer % i + "full_self_attention.linear_qkv._extra_state"] = Tensor([0], [])
+    for name, value in t.items():
+        stem, dot, suffix = name.rpartition(".")
+        if name == "scale_shift_table":
+            m["head.modulation"] = value
+        elif name.startswith("blocks."):
+            _, i, rest = name.split(".", 2)
+            stem, dot, suffix = rest.rpartition(".")
+            if rest in block:
+                m[layer % int(i) + block[rest]] = value
+            elif stem in block:
+                m[layer % int(i) + block[stem] + dot + suffix] = value
+        else:
+            m[single.get(stem, stem.replace("condition_embedder.", "")) + dot + suffix] = value
+    return m
+
+
+def save(path, tensors, dtype="F32"):
+    head, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, t in tensors.items():
+        raw = array.array("f", t.values).tobytes()
+        head[name] = {"dtype": dtype, "shape": t.shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def save_shards(folder, tensors, n):
+    names, where = sorted(tensors), {}
+    for i in range(n):
+        file = f"diffusion_pytorch_model-{i + 1:05d}-of-{n:05d}.safetensors"
+        part = {k: tensors[k] for k in names[i::n]}
+        save(os.path.join(folder, file), part)
+        where.update({k: file for k in part})
+    with open(os.path.join(folder, "diffusion_pytorch_model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {"total_size": 0}, "weight_map": where}, f)
+
+
+def save_pth(path, tensors, nested=False):
+    """The program that torch.save writes, with stand-ins for the names of torch."""
+    torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    FloatStorage = type("FloatStorage", (), {"__module__": "torch"})
+
+    def _rebuild_tensor_v2():
+        pass
+    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    torch.FloatStorage, utils._rebuild_tensor_v2 = FloatStorage, _rebuild_tensor_v2
+    sys.modules.update({"torch": torch, "torch._utils": utils})
+
+    class Storage:
+        def __init__(self, key, n):
+            self.key, self.n = key, n
+
+    class Stored:
+        def __init__(self, storage, shape):
+            self.storage, self.shape = storage, shape
+
+        def __reduce__(self):
+            stride, n = [], 1
+            for s in reversed(self.shape):
+                stride.insert(0, n)
+                n *= s
+            from collections import OrderedDict
+            return _rebuild_tensor_v2, (self.storage, 0, tuple(self.shape), tuple(stride), False, OrderedDict())
+
+    class Pickler(pickle._Pickler):
+        def persistent_id(self, obj):
+            return ("storage", FloatStorage, obj.key, "cpu", obj.n) if isinstance(obj, Storage) else None
+
+    import io
+    program, values = io.BytesIO(), {}
+    state = {}
+    for i, (name, t) in enumerate(tensors.items()):
+        state[name] = Stored(Storage(str(i), len(t.values)), t.shape)
+        values[str(i)] = array.array("f", t.values).tobytes()
+    Pickler(program, protocol=2).dump({"state_dict": state, "step": 3} if nested else state)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        z.writestr("archive/data.pkl", program.getvalue())
+        z.writestr("archive/byteorder", "little")
+        for key, raw in values.items():
+            with z.open(zipfile.ZipInfo(f"archive/data/{key}"), "w", force_zip64=True) as f:
+                f.write(raw)
+        z.writestr("archive/version", "3\n")
+
+
+def write_json(path, value):
+    with open(path, "w") as f:
+        json.dump(value, f, indent=2)
+
+
+def main(folder):
+    t, names = model()
+    original = {names[k]: v for k, v in t.items()}
+    config = {"_class_name": "WanTransformer3DModel", "_diffusers_version": "0.35.0", "added_kv_proj_dim": None,
+              "attention_head_dim": HEAD, "cross_attn_norm": True, "eps": 1e-06, "ffn_dim": FFN, "freq_dim": 256,
+              "image_dim": None, "in_channels": CHANNELS, "num_attention_heads": HEADS, "num_layers": LAYERS,
+              "out_channels": CHANNELS, "patch_size": PATCH, "pos_embed_seq_len": None,
+              "qk_norm": "rms_norm_across_heads", "rope_max_seq_len": 1024, "text_dim": TEXT}
+    for name in "diffusers", "original", "megatron":
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    save(os.path.join(folder, "own.safetensors"), own(t))
+    save_shards(os.path.join(folder, "diffusers"), t, 3)
+    write_json(os.path.join(folder, "diffusers/config.json"), config)
+    save(os.path.join(folder, "original/diffusion_pytorch_model.safetensors"), original)
+    write_json(os.path.join(folder, "original/config.json"),
+               {"_class_name": "WanModel", "dim": D, "eps": 1e-06, "ffn_dim": FFN, "freq_dim": 256, "in_dim": CHANNELS,
+                "model_type": "t2v", "num_heads": HEADS, "num_layers": LAYERS, "out_dim": CHANNELS, "text_len": 512})
+    save(os.path.join(folder, "megatron/diffusion_pytorch_model.safetensors"), megatron(t))
+    write_json(os.path.join(folder, "megatron/config.json"), config)
+    save_pth(os.path.join(folder, "original.pth"), original)
+    save_pth(os.path.join(folder, "nested.pth"), original, nested=True)
+    save(os.path.join(folder, "prefix.safetensors"), {"model.diffusion_model." + k: v for k, v in original.items()})
+
+
+main(sys.argv[1])
