@@ -7,8 +7,9 @@
 #include "base/num.h"
 #include "sample.h"
 
+static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
-	.net = {.part = "ema", .dtype = "fp32"},
+	.net = {.part = "ema", .dtype = "fp32", .lora = &lora, .low_lora = &low_lora},
 	.exec = VFM_EXEC_DEFAULTS,
 	.format = "mp4",
 	.negative = "",
@@ -51,6 +52,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "boundary", "T", "noise level t that divides the two networks", &boundary},
 	{VFM_OPT_NUM, 0, "low-noise-cfg", "X", "guidance scale of the second network (that of --cfg)",
 		&o.sampler.low_noise_cfg},
+	{VFM_OPT_LIST, 0, "lora", "PATH[:SCALE]", "add low-rank adapters to the weights; may be repeated", &lora},
+	{VFM_OPT_LIST, 0, "low-noise-lora", "PATH[:SCALE]", "the same for the second network", &low_lora},
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &o.seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)",
@@ -135,6 +138,8 @@ static int check_sampler_options(struct vfm_err *err)
 		TRY(parse_interval(interval, o.sampler.cfg_interval, err));
 	if (!o.net.low_noise && !isnan(o.sampler.low_noise_cfg))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-cfg: it needs --low-noise");
+	if (!o.net.low_noise && low_lora.n)
+		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
 	if (!o.net.low_noise != isnan(boundary))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise and --boundary need each other");
 	if (o.net.low_noise && !(boundary > 0 && boundary <= 1))

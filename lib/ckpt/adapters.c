@@ -460,6 +460,9 @@ static int open_adapters(struct attaching *x, struct vfm_err *err)
 		rc = vfm_ckpt_open_as(&x->from, peft ? model : x->path, &raw, err);
 	if (rc == 0 && !x->from->plain && !vfm_ckpt_is_adapters(x->from))
 		rc = vfm_fail(err, VFM_EUSAGE, "%s holds no adapters: lora.rank of its configuration is 0", x->path);
+	if (rc == 0 && !x->from->plain && !strcmp(x->part, "ema") &&
+		json_number_value(json_object_get(json_object_get(x->from->config, "train"), "ema_decay")) == 0)
+		x->part = "model";
 	if (rc == 0 && !x->from->plain)
 		x->alpha = json_number_value(json_object_get(json_object_get(x->from->config, "lora"), "alpha"));
 	if (rc == 0 && !peft)

@@ -18,9 +18,9 @@
 
 /* From here on reads of the weights of c return W + scale * alpha / rank * B A for the layers that have an adapter,
  * summed in f32; several files add up.  Other parameters that a run with adapters has trained replace those of c, if
- * scale is 1. part: "model" or "ema" of a checkpoint.  VFM_EUSAGE: a layer or a shape that does not fit the model, a
- * form of adapter that is not supported (DoRA, per-layer alpha), or trained parameters with another scale; the message
- * names all of them. */
+ * scale is 1. part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: a layer or a
+ * shape that does not fit the model, a form of adapter that is not supported (DoRA, per-layer alpha), or trained
+ * parameters with another scale; the message names all of them. */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const char *path, const char *part, double scale, struct vfm_err *err);
 
 struct vfm_adapters_export {

@@ -53,7 +53,7 @@ static void add_exported(
 }
 
 /* Adds the parts of a matrix of our layer `name`.  suffix: ".lora_A.weight" or ".lora_B.weight". */
-static bool add_parts(
+static bool add_adapter_parts(
 	struct adapters_export *j, const char *name, const char *suffix, const struct vfm_ckpt_tensor *src)
 {
 	struct vfm_foreign_layer l;
@@ -98,7 +98,7 @@ static int list_adapters(struct adapters_export *j, struct vfm_err *err)
 			if (n <= m || strcmp(name + n - m, suffixes[k]) != 0)
 				continue;
 			layer = vfm_strfmt("%.*s", (int)(n - m), name);
-			done = add_parts(j, layer, suffixes[k], t);
+			done = add_adapter_parts(j, layer, suffixes[k], t);
 			free(layer);
 		}
 		if (!done)

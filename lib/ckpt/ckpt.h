@@ -173,6 +173,9 @@ int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const ch
 void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */
 /* Returns the tensor `name`, or NULL. */
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name);
+/* Whether the run that wrote c froze parameters (train.freeze).  Part "ema" then lacks them: they are those of "model".
+ */
+bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c);
 
 /* Reads a slice (NULL: all) of a tensor into dst and converts it to `dtype`.  Reads only the chunks (4 MiB) that hold
  * the slice and verifies the sha256 of each chunk before using its data.  One thread at a time per vfm_ckpt.

@@ -39,9 +39,9 @@ struct ckpt_slot { /* a verified chunk */
 
 struct ckpt_priv {
 	json_t *root;
-	json_t *state;              /* of plain files: from their metadata; NULL: none */
-	json_t *config;             /* of files of other programs; NULL: none */
-	struct vfm_foreign_map map; /* likewise; owns the names of their tensors */
+	json_t *state;                  /* of plain files: from their metadata; NULL: none */
+	json_t *config;                 /* of files of other programs; NULL: none */
+	struct vfm_foreign_map map;     /* likewise; owns the names of their tensors */
 	struct ckpt_adapters *adapters; /* attached to the weights; NULL: none */
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];

@@ -27,10 +27,21 @@ struct job {
 	size_t *first;                       /* [map.n_theirs + 1] the first copy of each */
 };
 
+/* Whether a tensor "model/NAME" stands for an average that is missing. */
+static bool is_frozen_average(const struct job *j, const char *name)
+{
+	char *ema = vfm_strfmt("ema/%s", name);
+	bool yes = j->cut && !strcmp(j->x->part, "ema") && vfm_ckpt_has_frozen(j->c) && !vfm_ckpt_find(j->c, ema);
+
+	free(ema);
+	return yes;
+}
+
 /* Our tensor `name`, without its part. */
 static const struct vfm_ckpt_tensor *find_source(const struct job *j, const char *name)
 {
-	char *full = j->cut ? vfm_strfmt("%s/%s", j->x->part, name) : vfm_strdup(name);
+	const char *part = is_frozen_average(j, name) ? "model" : j->x->part;
+	char *full = j->cut ? vfm_strfmt("%s/%s", part, name) : vfm_strdup(name);
 	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(j->c, full);
 
 	free(full);
@@ -259,11 +270,13 @@ static int list_own(struct job *j, struct vfm_err *err)
 	j->t = vfm_calloc((size_t)c->n + 1, sizeof(*j->t));
 	for (int i = 0; i < c->n; i++) {
 		const struct vfm_ckpt_tensor *s = &c->t[i];
+		bool frozen = !strncmp(s->name, "model/", 6) && is_frozen_average(j, s->name + 6);
 
-		if (j->cut && (strncmp(s->name, j->x->part, j->cut - 1) != 0 || s->name[j->cut - 1] != '/'))
+		if (j->cut && !frozen && (strncmp(s->name, j->x->part, j->cut - 1) != 0 || s->name[j->cut - 1] != '/'))
 			continue;
-		j->t[j->n] = (struct vfm_st_tensor){
-			.name = s->name + j->cut, .dtype = ckpt_out_dtype(s, j->x->dtype), .ndim = s->ndim};
+		j->t[j->n] = (struct vfm_st_tensor){.name = s->name + (frozen ? 6 : j->cut),
+			.dtype = ckpt_out_dtype(s, j->x->dtype),
+			.ndim = s->ndim};
 		memcpy(j->t[j->n++].shape, s->shape, sizeof(s->shape));
 	}
 	return j->n ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", c->path, j->x->part);

@@ -74,6 +74,13 @@ out:
 	return rc;
 }
 
+bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c)
+{
+	const json_t *freeze = json_object_get(json_object_get(c->config, "train"), "freeze");
+
+	return json_string_length(freeze) > 0;
+}
+
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name)
 {
 	struct vfm_ckpt_tensor key = {.name = name};

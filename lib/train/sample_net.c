@@ -1,8 +1,11 @@
 #include "train/sample_net.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/num.h"
+#include "ckpt/adapters.h"
 #include "data/maker.h"
 #include "train/state.h"
 
@@ -32,6 +35,64 @@ static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt,
 static const char *available_part(const char *part, const struct vfm_config *c)
 {
 	return !strcmp(part, "ema") && c->train.ema_decay == 0 ? "model" : part;
+}
+
+/* Opens the model that the adapters of a checkpoint were trained for.  Rank 0 compares its hash. */
+static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, const char **part,
+	const struct vfm_comm *world, struct vfm_err *err)
+{
+	const json_t *init = json_object_get(adapters->state, "init");
+	const char *path = json_string_value(json_object_get(init, "path")),
+		   *was = json_string_value(json_object_get(init, "sha256")),
+		   *trained = json_string_value(json_object_get(init, "part"));
+	char sha[VFM_SHA256_HEX];
+
+	if (!path || !was)
+		return vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
+	if (vfm_ckpt_open(base, path, err) < 0)
+		return vfm_err_context(err, "the base model of %s", adapters->path);
+	*part = trained ? trained : "model";
+	if (world->rank > 0)
+		return 0;
+	TRY(vfm_ckpt_sha256(*base, sha, err));
+	return strcmp(sha, was) == 0 ? 0
+				     : vfm_fail(err, VFM_EUSAGE, "%s is not the base model of %s: sha256 %s -> %s",
+					       (*base)->path, adapters->path, was, sha);
+}
+
+/* Adds the adapters PATH[:SCALE] to the weights of c. */
+static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, struct vfm_err *err)
+{
+	for (int i = 0; lora && i < lora->n; i++) {
+		char *path = vfm_strdup(lora->v[i]), *colon = strrchr(path, ':');
+		double scale = 1;
+		int rc;
+
+		if (colon && vfm_parse_f64(colon + 1, &scale, NULL) == 0)
+			*colon = 0;
+		else
+			scale = 1;
+		rc = vfm_ckpt_attach(c, path, part, scale, err);
+		if (rc == 0)
+			vfm_info("adapters of %s, scale %g", path, scale);
+		free(path);
+		TRY(rc);
+	}
+	return 0;
+}
+
+/* Prepares the weights of a network: the base model, if c holds adapters, and the adapters.  *part: that of c, which
+ * becomes that of the base model. */
+static int prepare_weights(struct vfm_ckpt *c, struct vfm_ckpt **base, const char **part,
+	const struct vfm_strlist *lora, const struct vfm_comm *world, struct vfm_err *err)
+{
+	const char *own = *part;
+
+	if (vfm_ckpt_is_adapters(c)) {
+		TRY(open_base(base, c, part, world, err));
+		TRY(vfm_ckpt_attach(*base, c->path, own, 1, err));
+	}
+	return attach_adapters(*base ? *base : c, lora, own, err);
 }
 
 /* Compares the keys of a section of two configurations; `only` NULL: all keys. */
@@ -79,7 +140,7 @@ static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err
 }
 
 /* Opens the checkpoint of the second network, which must have the model of the first. */
-static int open_low_noise(struct vfm_sample_net *n, struct vfm_err *err)
+static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
 {
 	struct vfm_config low;
 	json_t *a, *b;
@@ -88,6 +149,7 @@ static int open_low_noise(struct vfm_sample_net *n, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&n->low_ckpt, n->o->low_noise, err));
 	TRY(read_sample_config(&low, n->low_ckpt, n->o->dtype, err));
 	n->low_part = available_part(n->o->part, &low);
+	TRY(prepare_weights(n->low_ckpt, &n->low_base, &n->low_part, n->o->low_lora, world, err));
 	a = vfm_config_to_json(&n->c);
 	b = vfm_config_to_json(&low);
 	rc = compare_section(a, b, "model", NULL, n, err);
@@ -157,9 +219,10 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 	TRY(vfm_ckpt_open(&n->ckpt, o->ckpt, err));
 	TRY(read_sample_config(&n->c, n->ckpt, o->dtype, err));
 	n->part = available_part(o->part, &n->c);
+	TRY(prepare_weights(n->ckpt, &n->base, &n->part, o->lora, world, err));
 	TRY(vfm_sampler_check(s, &n->c.diffusion, err));
 	if (o->low_noise)
-		TRY(open_low_noise(n, err));
+		TRY(open_low_noise(n, world, err));
 	TRY(configure_groups(n, world, err));
 	for (int k = 0; k < (n->low_ckpt ? 2 : 1); k++)
 		vfm_info("%s of %s, step %lld, %lld parameters", k ? n->low_part : n->part,
@@ -194,18 +257,26 @@ static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struc
 	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
 }
 
+static void close_checkpoints(struct vfm_sample_net *n)
+{
+	vfm_ckpt_close(n->ckpt);
+	vfm_ckpt_close(n->base);
+	vfm_ckpt_close(n->low_ckpt);
+	vfm_ckpt_close(n->low_base);
+	n->ckpt = n->base = n->low_ckpt = n->low_base = NULL;
+}
+
 int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
 {
 	TRY(vfm_context_open(x, &n->c, err));
 	n->together = vfm_comm_host(x->mesh.seq);
 	if (n->o->split_cfg)
 		TRY(split_guidance(n, x, err));
-	TRY(load_network(n, x, &n->ps, &n->net, n->ckpt, n->part, err));
+	TRY(load_network(n, x, &n->ps, &n->net, n->base ? n->base : n->ckpt, n->part, err));
 	if (n->low_ckpt)
-		TRY(load_network(n, x, &n->low_ps, &n->low_net, n->low_ckpt, n->low_part, err));
-	vfm_ckpt_close(n->ckpt);
-	vfm_ckpt_close(n->low_ckpt);
-	n->ckpt = n->low_ckpt = NULL;
+		TRY(load_network(
+			n, x, &n->low_ps, &n->low_net, n->low_base ? n->low_base : n->low_ckpt, n->low_part, err));
+	close_checkpoints(n);
 	return 0;
 }
 
@@ -229,6 +300,5 @@ void vfm_sample_net_release(struct vfm_sample_net *n)
 	vfm_params_release(&n->low_ps);
 	vfm_comm_free(n->cfg_pair);
 	vfm_comm_free(n->own_together);
-	vfm_ckpt_close(n->ckpt);
-	vfm_ckpt_close(n->low_ckpt);
+	close_checkpoints(n);
 }

@@ -22,6 +22,8 @@ struct vfm_sample_net_opts {
 	const char *part;              /* "ema" or "model"; a checkpoint without averages has only the latter */
 	const char *dtype;             /* "fp32" or "bf16" */
 	const struct vfm_strlist *set; /* parallel.KEY=VALUE */
+	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
+	const struct vfm_strlist *lora, *low_lora;
 	bool split_cfg;
 };
 
@@ -29,6 +31,7 @@ struct vfm_sample_net {
 	const struct vfm_sample_net_opts *o;
 	struct vfm_config c;              /* of the checkpoint; parallel: of this run */
 	struct vfm_ckpt *ckpt, *low_ckpt; /* open until the weights are loaded */
+	struct vfm_ckpt *base, *low_base; /* the base model, if the checkpoint holds adapters; else NULL */
 	const char *part, *low_part;
 	struct vfm_params ps, low_ps;
 	struct vfm_model *net, *low_net; /* low_net NULL: none */
@@ -40,8 +43,8 @@ struct vfm_sample_net {
 };
 
 /* Local.  Opens the checkpoints and sets up configuration and groups.  VFM_EUSAGE: a checkpoint does not describe its
- * model, two checkpoints differ in model, kind of diffusion or encoders, the sampler does not fit the diffusion, or the
- * layout does not fit the ranks of world. */
+ * model, two checkpoints differ in model, kind of diffusion or encoders, adapters do not fit the model, the sampler
+ * does not fit the diffusion, or the layout does not fit the ranks of world. */
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err);
 /* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints. */

@@ -361,6 +361,10 @@ static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct 
 
 	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
 	*have = vfm_ckpt_find(c, name);
+	if (!*have && !c->plain && !strcmp(part, "ema") && vfm_ckpt_has_frozen(c)) {
+		snprintf(name, sizeof(name), "model/%s", p->name); /* a frozen parameter is its own average */
+		*have = vfm_ckpt_find(c, name);
+	}
 	if (!*have)
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is missing", c->path, name);
 	if ((*have)->ndim == p->d.ndim && !memcmp((*have)->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim))

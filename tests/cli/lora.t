@@ -1,0 +1,120 @@
+#!/bin/bash
+# Low-rank adapters: trained alone, on any layout, and resumed on another; the base model keeps its bits; merged, sampled with a scale, and
+# written for other programs.  Frozen parameters: they keep their bits and have no state.
+. "${0%/*}/lib.sh"
+
+tiny_data 4 40
+cat >tiny.json <<'END2'
+{"model": {"arch": "wan", "layers": 2, "hidden": 32, "heads": 2, "ffn": 48, "channels": 4, "text_dim": 8, "text_len": 16, "text_pad": true},
+ "diffusion": {"kind": "flow"}, "train": {"lr": 0.01, "warmup_steps": 2, "schedule": "constant"}}
+END2
+base=(vfm-train -q -c tiny.json --data plan.jsonl -o base --steps 8)
+lora=(vfm-train -q -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=6)
+ok "a base model" "${base[@]}"
+sum=$(vfm-ckpt hash -o jsonl base | jq -r .hash)
+
+# ---- training
+run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 -o x
+like "$rc $err" '^2 .*lora.rank: adapters need a base model \(--init\)$' "adapters need a base model"
+run "${lora[@]}" --init base -o x --set lora.targets=blocks.*.nothing
+like "$rc $err" "^2 .*lora.targets: no linear layer of the model matches 'blocks.\*.nothing'$" "patterns that match nothing are refused"
+run vfm-train -q -c tiny.json --data plan.jsonl -o x --set 'train.freeze=*'
+like "$rc $err" "^2 .*train.freeze: '\*' leaves no parameter to train$" "so is a model without trained parameters"
+run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=6 --init base -o whole --steps 12
+rc_is 0 "a run with adapters"
+like "$err" '[0-9]+ parameters are trained \([0-9]+ in adapters of rank 3\), [0-9]+ are frozen' "it says how much is trained"
+is "$(vfm-ckpt ls -o jsonl whole | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
+is "$(vfm-ckpt hash -o jsonl base | jq -r .hash)" "$sum" "the base model keeps its bits"
+run "${lora[@]}" --init base -o stopped --steps 5
+run "${lora[@]}" -o stopped --steps 12
+ok "stopped after 5 steps, it goes on with the same bits" cmp <(curve whole) <(curve stopped)
+run "${lora[@]}" --init base -o ranks --steps 5
+run "${lora[@]}" -o ranks --steps 12 -n 4 --set parallel.tp=2 --set parallel.cp=2
+rc_is 0 "it goes on with tp=2, cp=2"
+less "$(apart whole ranks)" 0.0001 "with the same losses"
+run "${lora[@]}" --init base -o sharded --steps 12 -n 4 --set parallel.fsdp=true --set parallel.pp=2
+rc_is 0 "with fsdp and pp=2 from the start"
+less "$(apart whole sharded)" 0.0001 "with the same losses"
+run "${lora[@]}" -o stopped --set lora.alpha=3
+like "$rc $err" '^2 .*lora.alpha: 6.0 -> 3.0 \(--allow-change model' "another alpha is refused"
+run "${lora[@]}" -o y --init whole
+like "$rc $err" "^2 .*'whole' holds adapters, not a model" "adapters are no base model"
+mv base moved
+run "${lora[@]}" -o stopped --steps 13
+like "$rc $err" "^2 .*the base model \(--init tells where it is\): .*base/ckpt" "a base model that is gone is named"
+run "${lora[@]}" -o stopped --steps 13 --init moved
+rc_is 0 "--init tells where it is"
+cp -r moved other
+vfm-train -q -c tiny.json --data plan.jsonl -o other --steps 9 >/dev/null
+run "${lora[@]}" -o stopped --steps 14 --init other
+like "$rc $err" '^2 .*other/ckpt/step-00000009 is not the base model of stopped/ckpt/step-00000013: sha256' "another model is refused"
+mv moved base
+
+# ---- merging: W + 2 B A, computed here, for the second block of outputs of a fused layer
+ok "vfm-ckpt merge" vfm-ckpt merge -s 0.5 base whole merged.safetensors
+ok "with scale 0" vfm-ckpt merge -s 0 base whole zero.safetensors
+ok "the base model as a file" vfm-ckpt export base base.safetensors
+vfm-ckpt export whole adapters.safetensors
+ok "the merged weights" python3 - <<'PY'
+import json, struct
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: (v["shape"], struct.unpack("<%df" % ((v["data_offsets"][1] - v["data_offsets"][0]) // 4),
+            data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])) for k, v in head.items()}
+base, merged, lora, zero = (load(p + ".safetensors") for p in ("base", "merged", "adapters", "zero"))
+assert base.keys() == merged.keys() and zero == base
+changed = 0
+for name, (shape, w) in base.items():
+    layer = name[:-7]
+    if layer + ".lora_A.weight" not in lora:
+        assert merged[name][1] == w, name
+        continue
+    (ra, cols), a = lora[layer + ".lora_A.weight"]
+    (rows, r), b = lora[layer + ".lora_B.weight"]
+    for i in range(0, rows, 5):
+        block = i // (rows // (ra // r))
+        for j in range(0, cols, 3):
+            want = w[i * cols + j] + 0.5 * 6 / 3 * sum(b[i * r + k] * a[(block * r + k) * cols + j] for k in range(r))
+            assert abs(merged[name][1][i * cols + j] - want) < 1e-6, (name, i, j)
+            changed += want != w[i * cols + j]
+assert changed > 1000, changed
+PY
+
+# ---- sampling: the adapters as a run, as a file of another program, merged; with a scale
+pick=(-p "a red square" --steps 3 --frames 4 --size 16x16 -q --part model --tokenizer wavelet:4 --force)
+ok "a run with adapters is sampled" vfm-sample --ckpt whole "${pick[@]}" -o run.npy
+ok "the same by --lora" vfm-sample --ckpt base --lora whole "${pick[@]}" -o lora.npy
+ok "the same latents" cmp run.npy lora.npy
+ok "on two ranks" vfm-sample --ckpt whole "${pick[@]}" -o two.npy -n 2 --set parallel.tp=2
+for layout in peft diffusers original; do
+	dst=$layout.safetensors
+	[ $layout != peft ] || dst=peft
+	ok "export -l $layout" vfm-ckpt export -l $layout whole $dst
+	ok "it is sampled with half the scale" vfm-sample --ckpt base --lora $dst:0.5 "${pick[@]}" -o $layout.npy
+done
+ok "the same latents" cmp peft.npy diffusers.npy
+ok "from all" cmp peft.npy original.npy
+not_ok "the scale counts" cmp peft.npy run.npy
+is "$(jq -c '[.r, .lora_alpha, (.target_modules | length)]' peft/adapter_config.json)" '[3,6,20]' "adapter_config.json"
+run vfm-sample --ckpt base --lora base "${pick[@]}" -o no.npy
+like "$rc $err" '^2 .*holds no adapters: lora.rank of its configuration is 0' "a model is no adapter"
+"${base[@]}" -o wide --set model.hidden=64 >/dev/null
+run vfm-ckpt merge wide whole no.safetensors
+like "$rc $err" '^2 .*whole holds no adapters of wide/ckpt/step-00000008: 14 tensors of another shape: model/blocks.\{0-1\}.attn.proj.lora_A.weight \[3, 32\] in the place of' "adapters of another model are refused"
+
+# ---- frozen parameters
+run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'
+rc_is 0 "a run with frozen parameters"
+is "$(vfm-ckpt diff -o jsonl -p model base frozen 2>/dev/null | jq -r 'select(.state == "values") | .name' | sed 's/.*\(blocks.[01]\|out\).*/\1/' | sort -u | tr '\n' ' ')" \
+	"blocks.1 out " "the others keep their bits"
+is "$(vfm-ckpt ls -o jsonl frozen | jq -r .name | grep -c '^optim/m/blocks.0')" 0 "and have no state"
+ok "its averages are sampled" vfm-sample --ckpt frozen -p "a red square" --steps 2 --frames 4 --size 16x16 -q --tokenizer wavelet:4 --force -o f.npy
+ok "and exported" vfm-ckpt export -p ema -l diffusers frozen ema
+is "$(jq -r .num_layers ema/config.json)" 2 "as a whole model"
+run vfm-train -q -c tiny.json --data plan.jsonl -o frozen --steps 6 --set 'train.freeze=*,!blocks.1.*,!out.*'
+rc_is 0 "and the run goes on"
+done_testing
