@@ -248,9 +248,8 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 			"blocks fewer, divided by the packs");
 	else
 		vfm_table_note(t,
-			"step: on the clock, where copies and updates overlap; its GFLOP and TFLOP/s are those of the "
-			"model, 3 x "
-			"forward; peak %.2f GiB",
+			"step: on the clock, where copies and updates overlap; its GFLOP and TFLOP/s are those of "
+			"forward and backward, without recompute; peak %.2f GiB",
 			l->mem_peak / 0x1p30);
 	rc = vfm_table_print(t, l->format, stdout, err);
 	vfm_table_free(t);

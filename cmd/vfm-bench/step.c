@@ -117,7 +117,8 @@ static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, 
 	vfm_table_str(t, "how", "measured");
 	bench_fallback_notes(t, dev);
 	bench_note_machine(t, vfm_par_threads());
-	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
+	vfm_table_note(
+		t, "median of n steps: forward, backward, AdamW; FLOPs of forward and backward, without recompute");
 	if (world > 1)
 		vfm_table_note(t,
 			"sums over all ranks; threads: per rank; GiB: maximum over the ranks; comm, bubble: fractions "
@@ -133,7 +134,7 @@ static void add_predicted(struct vfm_table *t, const struct bench_predicted *p)
 	bench_note_predicted(t, step_opts.machine);
 	vfm_table_note(t,
 		"step, min, max: at the middle, high and low rates of the machine; forward, backward, AdamW; FLOPs of "
-		"the model, 3 x forward");
+		"forward and backward, without recompute");
 }
 
 static int print(

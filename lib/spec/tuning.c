@@ -4,7 +4,7 @@
 
 void vfm_tuning_defaults(struct vfm_tuning *t)
 {
-	*t = (struct vfm_tuning){.targets = {"blocks.*,!*.ada*"}};
+	*t = (struct vfm_tuning){.targets = {"blocks.*,!*.ada*,!*.router"}};
 }
 
 bool vfm_tuning_freezes(const struct vfm_tuning *t, const char *param)

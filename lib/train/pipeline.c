@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "dev/stall.h"
 #include "grad/offload.h"
+#include "spec/linears.h"
 #include "spec/schedule.h"
 #include "train/capture.h"
 #include "train/micro.h"
@@ -295,7 +296,7 @@ static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
 	for (int i = 0; i < b->n; i++)
 		vfm_pack_sums_add(
 			&sums, b->grid[i], vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]));
-	p->sums->flops += 3 * vfm_model_flops(&p->c->model, &sums);
+	p->sums->flops += vfm_model_train_flops(&p->c->model, &p->c->tuning, &sums);
 	p->sums->tokens += b->tokens;
 	p->sums->samples += b->n;
 }

@@ -27,7 +27,7 @@ struct vfm_step_stats {
 	/* of the global step, identical on every rank */
 	double loss, grad_norm;
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
-	double flops; /* model FLOPs: 3 x forward, without recompute */
+	double flops; /* of forward and backward (spec/linears.h) */
 	int64_t tokens, samples;
 	/* of this rank; the trainer measures comm_s, bubble_s, copy_s and host_s */
 	struct vfm_rank_stats rank;
