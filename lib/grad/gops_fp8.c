@@ -76,14 +76,13 @@ out:
 	return rc;
 }
 
-/* dx = dz w; d8: dz as 8-bit floats, without the adapter's part. */
+/* dx = dz w; d8: dz as 8-bit floats. */
 static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *d8,
-	const struct vfm_tensor *d8_inv, const struct vfm_linear_ctx *c, struct vfm_tensor dz, struct vfm_err *err)
+	const struct vfm_tensor *d8_inv, const struct vfm_linear_ctx *c, struct vfm_product_dx *dx, struct vfm_err *err)
 {
 	int64_t out = w->v.shape[0], in = w->v.shape[1];
 	struct vfm_quant q = {.x = w->v};
 	struct vfm_gemm a = {.trans_b = true, .a = *d8, .scale_a = *d8_inv};
-	struct vfm_product_dx dx;
 	struct vfm_store *mem;
 	struct vfm_tensor wt;
 	int rc;
@@ -93,10 +92,9 @@ static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_va
 	scaling(&q, c->past, VFM_FP8_W, &wt);
 	a.scale_b = q.inv;
 	TRY_OUT(BACKWARD(quant, &q));
-	TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, &dx, err));
-	a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
+	TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, dx, err));
+	a.c = dx->c, a.accumulate = dx->accumulate, a.dact = dx->dact, a.aux = dx->aux;
 	TRY_OUT(BACKWARD(gemm, &a));
-	rc = c->lora.a ? vfm_lora_dx(t, &c->lora, dz, dx.c, err) : 0;
 out:
 	vfm_store_unref(mem);
 	return rc;
@@ -106,6 +104,7 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 {
 	struct vfm_linear_ctx *c = n->ctx; /* x: bytes: [in, T'] or with q8 [T, in]; scalars */
 	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->out->bias_done ? NULL : n->in[2];
+	struct vfm_product_dx dx = {0};
 	struct vfm_store *cast = NULL, *mem = NULL, *mem_t = NULL;
 	struct vfm_tensor dz, d8, dzt;
 	struct fp8_wgrad *wgrad;
@@ -133,13 +132,13 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 	if (rows_t || vfm_has(&q.y) || vfm_has(&q.colsum))
 		TRY_OUT(BACKWARD(quant, &q));
 	if (vfm_wants_grad(x))
-		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c, dz, err));
+		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c, &dx, err));
 	if (rows_t) {
 		wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
 		*wgrad = (struct fp8_wgrad){dzt, c->x, c->q8, w};
 		TRY_OUT(vfm_defer(t, fp8_weights, wgrad, mem_t, c->x_held, err));
 	}
-	rc = c->lora.a ? vfm_lora_weights(t, c, dz, cast ? cast : n->out->gs, err) : 0;
+	rc = c->lora.a ? vfm_lora_backward(t, c, dz, cast ? cast : n->out->gs, dx.c, err) : 0;
 out:
 	vfm_store_unref(cast);
 	vfm_store_unref(mem);

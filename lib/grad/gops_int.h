@@ -67,12 +67,10 @@ struct vfm_linear_ctx {
 
 /* c += scale (x a^T) b^T; x [n,in], c [n,out], rows may be strided. */
 void vfm_lora_rows(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor x, struct vfm_tensor c);
-/* dx += scale (dz b) a; dz [T,out] in the dtype of a. */
-int vfm_lora_dx(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor dz, struct vfm_tensor dx,
-	struct vfm_err *err);
-/* Adds the gradients of a and b, now or deferred; the stores hold dz and x until then. */
-int vfm_lora_weights(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct vfm_tensor dz,
-	struct vfm_store *dz_held, struct vfm_err *err);
+/* dx += scale (dz b) a, if dx is present, and the gradients of a and b, now or deferred.  dz [T,out] in the dtype of a,
+ * which the store dz_held holds. */
+int vfm_lora_backward(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct vfm_tensor dz,
+	struct vfm_store *dz_held, struct vfm_tensor dx, struct vfm_err *err);
 
 /* The fp8 part of the steps (gops_fp8.c): variables and weights; x; the adjoint. */
 void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p);

@@ -157,6 +157,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 {
 	struct vfm_linear_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0], *w = n->in[1];
+	struct vfm_product_dx dx = {0};
 	struct vfm_store *cast = NULL;
 	struct vfm_tensor dz;
 	int rc;
@@ -164,16 +165,13 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
 		struct vfm_gemm a = {.a = dz, .b = w->v};
-		struct vfm_product_dx dx;
 
 		TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, &dx, err));
 		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
 		TRY_OUT(BACKWARD(gemm, &a));
-		if (c->lora.a)
-			TRY_OUT(vfm_lora_dx(t, &c->lora, dz, dx.c, err));
 	}
 	TRY_OUT(linear_params(t, n, dz, cast ? cast : n->out->gs, err));
-	rc = c->lora.a ? vfm_lora_weights(t, c, dz, cast ? cast : n->out->gs, err) : 0;
+	rc = c->lora.a ? vfm_lora_backward(t, c, dz, cast ? cast : n->out->gs, dx.c, err) : 0;
 out:
 	vfm_store_unref(cast);
 	return rc;

@@ -1,7 +1,7 @@
 /* gops_lora.c - low-rank adapters of linear layers (spec/tuning.h): y += s (x A^T) B^T.
  *
- * The features u = x A^T [T, blocks * rank] are not kept: the backward computes them again, which costs 1/6 of the
- * adapter's products and saves a copy of u for each layer.
+ * The features u = x A^T [T, blocks * rank] are not kept: the backward computes them again, a sixth of the adapter's
+ * products, and saves a copy of u for each layer.
  */
 #include "grad/gops_int.h"
 
@@ -91,76 +91,63 @@ void vfm_lora_rows(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm
 		vfm_tape_fail(t, rc, &err);
 }
 
-int vfm_lora_dx(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor dz, struct vfm_tensor dx,
-	struct vfm_err *err)
-{
-	struct vfm_gemm a = {.accumulate = true, .b = l->a->v, .c = dx};
-	struct vfm_store *mem = NULL;
-	int rc;
-
-	TRY_OUT(lora_feature_grads(t, l, dz, &a.a, &mem, err));
-	rc = BACKWARD(gemm, &a);
-out:
-	vfm_store_unref(mem);
-	return rc;
-}
-
-/* ---- gradients of A and B ---- */
+/* ---- backward ---- */
 
 struct lora_wgrad {
 	struct vfm_lora_args l;
-	struct vfm_tensor dz, x;
+	struct vfm_tensor dz, u; /* of B: u = s x A^T */
+	struct vfm_tensor du, x; /* of A: du = s dz B */
 };
 
 /* dB_i += dz_i^T u_i */
-static int lora_b_grads(struct vfm_tape *t, const struct lora_wgrad *g, struct vfm_err *err)
+static int lora_b_grads(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
-	struct vfm_store *mem = NULL;
-	struct vfm_tensor u, db;
+	const struct lora_wgrad *g = ctx;
+	struct vfm_tensor db;
 	bool accumulate;
-	int rc;
 
-	TRY_OUT(vfm_grad_into(t, g->l.b, &db, &accumulate, err));
-	TRY_OUT(lora_features(t, &g->l, g->x, &u, &mem, err));
+	TRY(vfm_grad_into(t, g->l.b, &db, &accumulate, err));
 	for (int i = 0; i < g->l.blocks; i++) {
 		struct vfm_gemm a = {.trans_a = true,
 			.accumulate = accumulate,
 			.a = lora_columns(&g->l, &g->dz, i),
-			.b = lora_columns(&g->l, &u, i),
+			.b = lora_columns(&g->l, &g->u, i),
 			.c = lora_block(&g->l, &db, i)};
 
-		TRY_OUT(BACKWARD(gemm, &a));
+		TRY(BACKWARD(gemm, &a));
 	}
-	rc = 0;
-out:
-	vfm_store_unref(mem);
-	return rc;
+	return 0;
 }
 
-static int lora_grads(struct vfm_tape *t, void *ctx, struct vfm_err *err)
+/* dA += du^T x */
+static int lora_a_grads(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
 	const struct lora_wgrad *g = ctx;
-	struct vfm_gemm a = {.trans_a = true, .b = g->x}; /* dA += du^T x */
-	struct vfm_store *mem = NULL;
-	int rc;
+	struct vfm_gemm a = {.trans_a = true, .a = g->du, .b = g->x};
 
-	if (vfm_wants_grad(g->l.b))
-		TRY(lora_b_grads(t, g, err));
-	if (!vfm_wants_grad(g->l.a))
-		return 0;
-	TRY_OUT(lora_feature_grads(t, &g->l, g->dz, &a.a, &mem, err));
-	TRY_OUT(vfm_grad_into(t, g->l.a, &a.c, &a.accumulate, err));
-	rc = BACKWARD(gemm, &a);
-out:
-	vfm_store_unref(mem);
-	return rc;
+	TRY(vfm_grad_into(t, g->l.a, &a.c, &a.accumulate, err));
+	return BACKWARD(gemm, &a);
 }
 
-int vfm_lora_weights(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct vfm_tensor dz,
-	struct vfm_store *dz_held, struct vfm_err *err)
+int vfm_lora_backward(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct vfm_tensor dz,
+	struct vfm_store *dz_held, struct vfm_tensor dx, struct vfm_err *err)
 {
 	struct lora_wgrad *g = vfm_tape_alloc(t, sizeof(*g));
+	struct vfm_store *u = NULL, *du = NULL;
+	struct vfm_gemm a = {.accumulate = true, .b = c->lora.a->v, .c = dx};
+	int rc;
 
-	*g = (struct lora_wgrad){c->lora, dz, c->lora_x};
-	return vfm_defer(t, lora_grads, g, dz_held, c->lora_held, err);
+	*g = (struct lora_wgrad){.l = c->lora, .dz = dz, .x = c->lora_x};
+	TRY_OUT(lora_feature_grads(t, &g->l, dz, &g->du, &du, err));
+	a.a = g->du;
+	if (vfm_has(&dx))
+		TRY_OUT(BACKWARD(gemm, &a));
+	/* The deferred products read no weights, which fsdp may have dropped by then. */
+	TRY_OUT(lora_features(t, &g->l, g->x, &g->u, &u, err));
+	TRY_OUT(vfm_defer(t, lora_b_grads, g, dz_held, u, err));
+	rc = vfm_defer(t, lora_a_grads, g, du, c->lora_held, err);
+out:
+	vfm_store_unref(u);
+	vfm_store_unref(du);
+	return rc;
 }

@@ -30,7 +30,7 @@
 #include "base/table.h"
 #include "meshes.h"
 
-enum { MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
+enum { MAX_MODELS = 32, MAX_GROUPS = 8, MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
 static const char *device = "cpu";
 static const double loss_tol = 1e-5, grad_tol = 1e-4, internode_loss_tol = 1e-3, internode_tol = 1e-2, bf16_tol = 2e-2,
@@ -46,8 +46,8 @@ struct group {
 };
 
 struct list {
-	struct group group[8];
-	struct model model[16];
+	struct group group[MAX_GROUPS];
+	struct model model[MAX_MODELS];
 	struct fault fault[MAX_FAULTS];
 	struct row row[MAX_ROWS];
 	const char *expect[MAX_ROWS]; /* the fault with which row i must fail; NULL: row i must pass */
@@ -128,7 +128,7 @@ static int parse_line(struct list *l, char *s, int line)
 		return 0;
 	if (!strcmp(w[0], "fault"))
 		return parse_fault(l, w, n);
-	if (!strcmp(w[0], "model") && n >= 2 && l->n_models < 16) {
+	if (!strcmp(w[0], "model") && n >= 2 && l->n_models < MAX_MODELS) {
 		struct model *m = &l->model[l->n_models++];
 
 		m->name = w[1];
@@ -136,7 +136,7 @@ static int parse_line(struct list *l, char *s, int line)
 			m->key[m->n_keys++] = w[i];
 		return 0;
 	}
-	if (!strcmp(w[0], "group") && n == 3 && l->n_groups < 8) {
+	if (!strcmp(w[0], "group") && n == 3 && l->n_groups < MAX_GROUPS) {
 		l->group[l->n_groups++] = (struct group){w[1], w[2]};
 		return 0;
 	}
