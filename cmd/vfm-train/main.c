@@ -59,7 +59,7 @@ static const struct vfm_cmd cmd = {
 		    "MANIFEST] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
-		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
+		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
 		    "--help-config",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
@@ -108,11 +108,12 @@ static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
 
 static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 {
+	const struct vfm_parity_opts p = {.init = init, .init_part = init_part, .dir = parity};
 	struct vfm_device d;
 	int rc;
 
 	TRY(vfm_device_open(&d, rank_opts.device, err) < 0 ? vfm_err_context(err, "--device") : 0);
-	rc = vfm_parity_dump(c, d.stream, parity, err);
+	rc = vfm_parity_dump(c, &p, d.stream, err);
 	vfm_device_close(&d);
 	return rc;
 }

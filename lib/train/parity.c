@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "ckpt/safetensors.h"
 #include "train/micro.h"
+#include "train/state.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
@@ -85,13 +86,15 @@ static int write_params(struct vfm_params *ps, bool grads, const char *dir, cons
 
 	if (!host)
 		return VFM_EENV;
-	if (grads)
-		TRY_OUT(dev->t->to_host(ps->stream, host, ps->grad, bytes, err));
+	if (grads) /* of frozen parameters, whose places come last, there are none */
+		TRY_OUT(dev->t->to_host(ps->stream, host, ps->grad, (size_t)ps->n_own * sizeof(float), err));
 	for (size_t i = 0; i < ps->n && !grads; i++)
 		TRY_OUT(vfm_param_get(ps, NULL, ps->p[i], host + ps->p[i]->off, err));
 	TRY_OUT(dev->t->stream_sync(ps->stream, err));
 	for (size_t i = 0; i < ps->n; i++)
-		add_dump_tensor(&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
+		if (!grads || !ps->p[i]->frozen)
+			add_dump_tensor(
+				&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
 	rc = dump_write(&d, dir, name, err);
 out:
 	dev->t->free_host(dev, host, bytes);
@@ -105,11 +108,11 @@ struct drawn {
 	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by VFM_TIME_SCALE */
 };
 
-static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c)
+static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c, int64_t step)
 {
 	for (int i = 0; i < p->n; i++) {
-		struct vfm_draw r = vfm_diffusion_draw(
-			&c->diffusion, c->train.seed, STEP, p->id[i], p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
+		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, (uint64_t)step, p->id[i],
+			p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
 		size_t row = (size_t)p->text_dim * sizeof(float);
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
@@ -192,7 +195,7 @@ static int write_step(
 	for (int k = 0; k < PACKS && rc == 0; k++)
 		rc = predict(tr, c, &p[k], &pred[k], err);
 	for (int k = 0; k < PACKS && rc == 0; k++) {
-		draw(&r[k], &p[k], c);
+		draw(&r[k], &p[k], c, STEP);
 		add_pack(&d, k, &p[k], &r[k], pred[k]);
 	}
 	if (rc == 0)
@@ -247,7 +250,99 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 	return rc;
 }
 
+/* ---- trained weights ---- */
+
+/* The draws of a step as JSON: [[pack 0], [pack 1]] of [t_cond, coef ..., w, given] for each sample. */
+static json_t *draws_json(struct vfm_pack *p, const struct vfm_config *c, int64_t step)
+{
+	json_t *all = json_array();
+
+	for (int k = 0; k < PACKS; k++) {
+		json_t *pack = json_array();
+		struct drawn d;
+
+		draw(&d, &p[k], c, step);
+		for (int i = 0; i < p[k].n; i++)
+			json_array_append_new(pack,
+				json_pack("[f,f,f,f,f,f,i]", d.t_cond[i], d.coef[i][0], d.coef[i][1], d.coef[i][2],
+					d.coef[i][3], d.w[i], d.given[i]));
+		json_array_append_new(all, pack);
+	}
+	return all;
+}
+
+static int write_trained(const json_t *losses, const json_t *draws, const json_t *lrs, const struct vfm_config *c,
+	const char *dir, struct vfm_err *err)
+{
+	const struct vfm_train_config *t = &c->train;
+	json_t *o = json_pack("{s:O, s:O, s:{s:O, s:f, s:f, s:f, s:f, s:f}}", "losses", losses, "draws", draws, "train",
+		"lr", lrs, "beta1", t->beta1, "beta2", t->beta2, "eps", t->eps, "wd", t->weight_decay, "clip",
+		t->clip_norm);
+	char *path = vfm_strfmt("%s/trained.json", dir);
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, o, 0);
+	vfm_buf_adds(&b, "\n");
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	json_decref(o);
+	free(path);
+	return rc;
+}
+
+static int train_steps(
+	struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_pack *p, const char *dir, struct vfm_err *err)
+{
+	json_t *losses = json_array(), *draws = json_array(), *lrs = json_array();
+	struct vfm_pack_array packs = {p, PACKS, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	int rc = 0;
+
+	if (c->diffusion.text_drop > 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "diffusion.text_drop: a dump of several steps needs 0");
+	for (int64_t i = 0; i < c->train.steps && rc == 0; i++) {
+		double lr = vfm_lr_at(&c->train, i, c->train.steps);
+		struct vfm_step_stats stats;
+
+		json_array_append_new(draws, draws_json(p, c, i));
+		json_array_append_new(lrs, json_real(lr));
+		rc = vfm_trainer_step(tr, i, PACKS, &source, lr, err);
+		if (rc == 0)
+			rc = vfm_trainer_stats(tr, &stats, err);
+		if (rc == 0)
+			json_array_append_new(losses, json_real(stats.loss));
+	}
+	if (rc == 0)
+		rc = write_params(vfm_trainer_params(tr), false, dir, "trained.safetensors", err);
+	if (rc == 0)
+		rc = write_trained(losses, draws, lrs, c, dir, err);
+	json_decref(losses);
+	json_decref(draws);
+	json_decref(lrs);
+	return rc;
+}
+
 /* ---- the step ---- */
+
+/* Makes a trainer with the weights of the dump. */
+static struct vfm_trainer *start_dump(
+	const struct vfm_config *c, const struct vfm_parity_opts *o, struct vfm_stream *s, struct vfm_err *err)
+{
+	struct vfm_trainer *tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
+	struct vfm_ckpt *init = NULL;
+	int rc = tr ? vfm_params_fill_dense(vfm_trainer_params(tr), c->train.seed, err) : VFM_EENV;
+
+	if (rc == 0 && o->init)
+		rc = vfm_ckpt_open(&init, o->init, err);
+	if (rc == 0 && init)
+		rc = vfm_state_load_weights(vfm_trainer_params(tr), init, o->init_part, err);
+	vfm_ckpt_close(init);
+	if (rc == 0)
+		return tr;
+	vfm_trainer_free(tr);
+	return NULL;
+}
 
 static int step(
 	struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_pack *p, const char *dir, struct vfm_err *err)
@@ -258,7 +353,6 @@ static int step(
 	struct vfm_step_stats stats;
 
 	TRY(vfm_mkdir_p(dir, err));
-	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
 	TRY(write_params(ps, false, dir, "init.safetensors", err));
 	/* learning rate 0: the weights do not change */
 	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err));
@@ -285,17 +379,23 @@ static int make_packs(struct vfm_pack *p, const struct vfm_config *c, struct vfm
 	return 0;
 }
 
-int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char *dir, struct vfm_err *err)
+int vfm_parity_dump(
+	const struct vfm_config *c, const struct vfm_parity_opts *o, struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_pack p[PACKS] = {0};
 	struct vfm_trainer *tr;
 	int rc;
 
-	tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
+	tr = start_dump(c, o, s, err);
 	if (!tr)
 		return err->code;
 	TRY_OUT(make_packs(p, c, err));
-	rc = step(tr, c, p, dir, err);
+	TRY_OUT(step(tr, c, p, o->dir, err));
+	if (c->train.steps > 0) {
+		vfm_trainer_free(tr);
+		tr = start_dump(c, o, s, err);
+		rc = tr ? train_steps(tr, c, p, o->dir, err) : err->code;
+	}
 out:
 	for (int k = 0; k < PACKS; k++)
 		vfm_pack_release(&p[k]);

@@ -10,36 +10,39 @@
 
 #include "model/model.h"
 #include "spec/linears.h"
-#include "train/config.h"
 #include "train/device.h"
 
-static const char *const variants[][5] = {
-	{"model.arch=dit", "model.pooled_text=true"},
-	{"model.arch=dit", "model.adaln_lora=8", "model.kv_heads=2"},
-	{"model.arch=dit", "model.cross_attention=false"},
-	{"model.arch=moviegen", "model.pos=learned", "model.kv_heads=2"},
-	{"model.arch=stdit"},
-	{"model.arch=pixart", "model.pos=sincos"},
-	{"model.arch=wan"},
-	{"model.arch=wan", "model.cond_channels=20", "model.image_dim=24", "model.image_len=7"},
-	{"model.arch=moe", "model.experts=4", "model.expert_ffn=16", "model.moe_capacity=2"},
-};
+/* Variants of each architecture; those that it refuses are left out. */
+static const struct variant {
+	bool pooled_text, no_cross, kv_heads, adaln_lora, image;
+} variants[] = {
+	{0}, {.pooled_text = true}, {.no_cross = true}, {.kv_heads = true}, {.adaln_lora = true}, {.image = true}};
 
-static void variant(struct vfm_config *c, int i)
+enum { N_VARIANTS = sizeof(variants) / sizeof(variants[0]) };
+
+static bool set_variant(struct vfm_model_spec *m, const struct vfm_arch *a, const struct variant *v)
 {
 	struct vfm_err err = {0};
 
-	vfm_config_defaults(c);
-	c->model.layers = 3;
-	c->model.hidden = 64;
-	c->model.heads = 4;
-	c->model.channels = 4;
-	c->model.text_dim = 24;
-	c->diffusion.kind = VFM_FLOW;
-	for (int k = 0; k < 5 && variants[i][k]; k++)
-		assert_int_equal(vfm_config_set(c, variants[i][k], &err), 0);
-	if (vfm_config_check(c, &err) < 0)
-		fail_msg("%s", err.msg);
+	vfm_model_defaults(m);
+	snprintf(m->arch, sizeof(m->arch), "%s", a->name);
+	m->pos = a->pos;
+	m->layers = 3;
+	m->hidden = 64;
+	m->heads = 4;
+	m->channels = 4;
+	m->text_dim = 24;
+	m->experts = 4;
+	m->expert_ffn = 16;
+	m->moe_capacity = 2;
+	m->pooled_text = v->pooled_text;
+	m->cross_attention = !v->no_cross;
+	m->kv_heads = v->kv_heads ? 2 : 0;
+	m->adaln_lora = v->adaln_lora ? 8 : 0;
+	m->cond_channels = v->image ? 20 : 0;
+	m->image_dim = v->image ? 24 : 0;
+	m->image_len = 7;
+	return vfm_model_check(m, &err) == 0;
 }
 
 static void some_pack(const struct vfm_model_spec *m, struct vfm_pack_sums *p)
@@ -89,23 +92,26 @@ static void test_declared(void **state)
 {
 	struct vfm_err err = {0};
 	struct vfm_device dev;
+	int checked = 0;
 
 	(void)state;
 	assert_int_equal(vfm_device_open(&dev, "cpu", &err), 0);
-	for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+	for (int i = 0; vfm_archs[i / N_VARIANTS]; i++) {
 		struct vfm_params ps;
 		struct declared d = {.ps = &ps};
 		struct vfm_pack_sums p;
-		struct vfm_config c;
+		struct vfm_model_spec spec;
 		struct vfm_model *m;
 		double want;
 		int matrices = 0;
 
-		variant(&c, (int)i);
-		some_pack(&c.model, &p);
+		if (!set_variant(&spec, vfm_archs[i / N_VARIANTS], &variants[i % N_VARIANTS]))
+			continue;
+		checked++;
+		some_pack(&spec, &p);
 		vfm_params_init(&ps, dev.stream, vfm_mesh_one());
-		m = vfm_model_new(&c.model, &ps);
-		vfm_model_linears(&c.model, &p, 0, c.model.layers, check_linear, &d);
+		m = vfm_model_new(&spec, &ps);
+		vfm_model_linears(&spec, &p, 0, spec.layers, check_linear, &d);
 		for (size_t k = 0; k < ps.n; k++) {
 			const char *name = ps.p[k]->name;
 
@@ -113,35 +119,38 @@ static void test_declared(void **state)
 				!strstr(name, "scale_shift_table");
 		}
 		assert_int_equal(d.found, matrices);
-		want = vfm_model_flops(&c.model, &p);
-		assert_true(fabs(d.flops + attention_flops(&c.model, &p) - want) < 1e-9 * want);
+		want = vfm_model_flops(&spec, &p);
+		assert_true(fabs(d.flops + attention_flops(&spec, &p) - want) < 1e-9 * want);
 		vfm_model_free(m);
 		vfm_params_release(&ps);
 	}
+	assert_true(checked > 20);
 	vfm_device_close(&dev);
 }
 
 static void test_train_flops(void **state)
 {
+	struct vfm_tuning t;
 	struct vfm_pack_sums p;
-	struct vfm_config c;
+	struct vfm_model_spec m;
 	double all, linear, ends, r = 4, h = 64;
 
 	(void)state;
-	variant(&c, 6); /* wan */
-	some_pack(&c.model, &p);
-	all = vfm_model_train_flops(&c.model, &c.tuning, &p);
-	assert_true(all == 3 * vfm_model_flops(&c.model, &p));
+	assert_true(set_variant(&m, vfm_archs[0], &variants[0])); /* a modulation matrix in every block, MLP of 4 h */
+	some_pack(&m, &p);
+	vfm_tuning_defaults(&t);
+	all = vfm_model_train_flops(&m, &t, &p);
+	assert_true(all == 3 * vfm_model_flops(&m, &p));
 	/* only the MLPs are trained */
-	strcpy(c.tuning.freeze.text, "*,!blocks.*.fc?.weight");
+	strcpy(t.freeze.text, "*,!blocks.*.fc?.weight");
 	linear = 2 * p.q * h * h; /* of a projection [h,h] of the tokens */
-	ends = 2 * p.n * (256 * h + h * h + 6 * h * h) + 2 * p.c * (24 * h + h * h) + 2 * p.q * 2 * 16 * h;
-	assert_true(fabs(vfm_model_train_flops(&c.model, &c.tuning, &p) -
+	ends = 2 * p.n * (256 * h + h * h + 2 * h * h + 3 * 6 * h * h) + 2 * p.c * 24 * h + 2 * p.q * 2 * 16 * h;
+	assert_true(fabs(vfm_model_train_flops(&m, &t, &p) -
 			    (all - 3 * (6 * linear + 2 * 2 * p.c * h * 2 * h) - 2 * ends)) < 1e-9 * all);
 	/* adapters of the self-attention */
-	c.tuning = (struct vfm_tuning){.rank = 4, .targets = {"blocks.*.attn.*"}, .freeze = {"nothing"}};
-	assert_true(fabs(vfm_model_train_flops(&c.model, &c.tuning, &p) -
-			    (all + 3 * 3 * 2 * p.q * r * (3 * h + 3 * h + h + h))) < 1e-9 * all);
+	t = (struct vfm_tuning){.rank = 4, .targets = {"blocks.*.attn.*"}, .freeze = {"nothing"}};
+	assert_true(fabs(vfm_model_train_flops(&m, &t, &p) - (all + 3 * 3 * 2 * p.q * r * (3 * h + 3 * h + h + h))) <
+		1e-9 * all);
 }
 
 int main(void)

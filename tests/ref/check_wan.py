@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Compares vfm-train with diffusers on a model: check_wan.py [--tree TREE] [--steps N] [--lora RANK] DIR
+
+DIR is a folder of WanTransformer3DModel (config.json and safetensors), as save_pretrained writes it.  vfm-train takes its
+weights with --init and dumps a training step on two packs of mixed sizes (README.md, "Parity dump").  The same samples
+then pass through diffusers, one at a time, in fp64 (norms of diffusers compute in fp32):
+
+  forward     predictions                            1e-5 of the largest value
+  gradients   of the loss, by autograd               1e-4 of the largest element of each, at least of 1e-6 of all
+  training    weights after N steps of AdamW (20)    1e-4 of the norm of each (AdamW takes whole steps along gradients that
+                                                     are zero but for rounding, so single elements differ more)
+  adapters    gradients of LoRA, by peft             1e-4
+
+Latents of a model with 20 more input than output channels have a condition; one whose name is TI2V (--ti2v) has given first
+frames and per-token times.  Needs torch, diffusers, and peft for --lora.  Exit 1: a difference is larger.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+from diffusers import WanTransformer3DModel
+
+import philox
+import tensors
+import wan_names
+from check_torch import Report, error
+
+DTYPE = torch.float64
+
+
+class Samples:
+    """The samples of a dump as inputs of diffusers."""
+
+    def __init__(self, folder, model):
+        with open(folder + "/dump.json") as f:
+            info = json.load(f)
+        self.seed, self.step, self.loss = info["seed"], info["step"], info["loss"]
+        self.cfg, self.patch = info["config"], model.config.patch_size
+        self.channels = model.config.out_channels
+        self.data = tensors.load(folder + "/step.safetensors")
+        self.packs = []
+        while f"pack.{len(self.packs)}.x0" in self.data:
+            k = len(self.packs)
+            self.packs.append({n.split(".", 2)[2]: v for n, v in self.data.items() if n.startswith(f"pack.{k}.")})
+
+    def latents(self, rows, grid, channels):
+        t, h, w = grid
+        a, b, c = self.patch
+        x = rows.reshape(t, h, w, channels, a, b, c).transpose(3, 0, 4, 1, 5, 2, 6)
+        return np.ascontiguousarray(x.reshape(channels, t * a, h * b, w * c))
+
+    def tokens(self, x, grid):
+        t, h, w = grid
+        a, b, c = self.patch
+        x = x.reshape(x.shape[0], t, a, h, b, w, c).permute(1, 3, 5, 0, 2, 4, 6)
+        return x.reshape(t * h * w, -1)
+
+    def run(self, model, k, i, step, draw):
+        """Prediction, target and weights of the tokens of sample i of pack k.  draw: t_cond, coef [4], w, given."""
+        p = self.packs[k]
+        grid, lo, hi = p["grids"][i], int(p["cu"][i]), int(p["cu"][i + 1])
+        t_cond, coef, w, given = draw
+        x0, n = p["x0"][lo:hi], hi - lo
+        noise = philox.normal(self.seed, step, int(p["ids"][i]), philox.NOISE, x0.size).reshape(x0.shape)
+        x, target = coef[0] * x0 + coef[1] * noise, coef[2] * x0 + coef[3] * noise
+        weight = np.full(n, w)
+        time = torch.tensor([t_cond * 1000], dtype=DTYPE)
+        if given:
+            first = int(grid[1] * grid[2])
+            x[:first], weight[:first] = x0[:first], 0
+            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
+            time[:, :first] = 0
+        elif self.ti2v:
+            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
+        x = self.latents(x, grid, self.channels)
+        if "cond" in p:
+            rows = p["cond"][lo:hi]
+            x = np.concatenate([x, self.latents(rows, grid, rows.shape[1] * self.channels // x0.shape[1])])
+        text = p["text"][int(p["cu_text"][i]):int(p["cu_text"][i + 1])]
+        image = None
+        if "image" in p:
+            rows = self.cfg["image_len"]
+            image = torch.tensor(p["image"][i * rows:(i + 1) * rows], dtype=DTYPE)[None]
+        out = model(torch.tensor(x, dtype=DTYPE)[None], time, torch.tensor(text, dtype=DTYPE)[None], image, return_dict=False)[0][0]
+        return self.tokens(out, grid), torch.tensor(target, dtype=DTYPE), torch.tensor(weight, dtype=DTYPE)
+
+    def total(self, model, step, draws, backward=True):
+        """The loss of a step; the gradients add up in the model."""
+        loss, preds = 0.0, []
+        for k, p in enumerate(self.packs):
+            preds.append([])
+            for i in range(len(p["ids"])):
+                pred, target, w = self.run(model, k, i, step, draws[k][i])
+                part = (w * ((pred - target) ** 2).mean(1)).sum()
+                if backward:
+                    part.backward()
+                loss += part.item()
+                preds[k].append(pred.detach().numpy())
+        return loss, [np.concatenate(x) for x in preds]
+
+    def dumped_draws(self):
+        given = [p.get("given", np.zeros(len(p["ids"]), int)) for p in self.packs]
+        return [[(float(p["t_cond"][i]), [float(c) for c in p["coef"][i]], float(p["w"][i]), int(given[k][i]))
+                 for i in range(len(p["ids"]))] for k, p in enumerate(self.packs)]
+
+
+def numpy_of(state):
+    return {k: v.detach().numpy() for k, v in state.items()}
+
+
+def compare(report, what, ours, want, limit, floor):
+    offs = sorted(((error(ours[k], want[k], floor), k) for k in want), reverse=True)
+    report.line(what, offs[0][0], limit, offs[0][1])
+    for off, name in offs[1:6]:
+        if off > limit:
+            report.line(what, off, limit, name)
+
+
+def check_step(report, s, model, folder):
+    loss, preds = s.total(model, s.step, s.dumped_draws())
+    report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"{s.loss:.9g}, diffusers {loss:.9g}")
+    for k, p in enumerate(s.packs):
+        if not p.get("given", np.zeros(1)).any():  # a given frame has a prediction that nothing reads
+            report.line("forward", error(p["pred"], preds[k]), 1e-5, f"pack {k}")
+    theirs = {k: v.grad.numpy() for k, v in model.named_parameters()}
+    ours = tensors.load(folder + "/grads.safetensors")
+    want = {k: wan_names.to_ours(k, theirs, s.channels, s.patch) for k in ours}
+    compare(report, "gradients", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
+
+
+def check_training(report, s, model, folder):
+    with open(folder + "/trained.json") as f:
+        run = json.load(f)
+    opt = run["train"]
+    ours = tensors.load(folder + "/trained.safetensors")
+    matrix = [k for k, v in ours.items() if v.ndim > 1]
+    decayed = {n for k in matrix for n in their_parameters(k, model)}
+    groups = [{"params": [p for n, p in model.named_parameters() if (n in decayed) == d], "weight_decay": opt["wd"] * d}
+              for d in (True, False)]
+    adam = torch.optim.AdamW(groups, lr=1, betas=(opt["beta1"], opt["beta2"]), eps=opt["eps"])
+    worst = 0
+    for step, lr in enumerate(opt["lr"]):
+        adam.zero_grad()
+        draws = [[(d[0], d[1:5], d[5], d[6]) for d in pack] for pack in run["draws"][step]]
+        loss, _ = s.total(model, step, draws)
+        worst = max(worst, abs(run["losses"][step] - loss) / abs(loss))
+        norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters())).item()
+        for p in model.parameters():
+            p.grad *= min(1, opt["clip"] / norm) if opt["clip"] > 0 else 1
+        for g in adam.param_groups:
+            g["lr"] = lr
+        adam.step()
+    report.line("losses", worst, 1e-4, f"{len(opt['lr'])} steps")
+    theirs = numpy_of(model.state_dict())
+    want = {k: wan_names.to_ours(k, theirs, s.channels, s.patch) for k in ours}
+    offs = sorted(((np.linalg.norm(ours[k] - want[k]) / np.linalg.norm(want[k]), k) for k in want), reverse=True)
+    report.line("training", offs[0][0], 1e-4, offs[0][1])
+
+
+def their_parameters(name, model):
+    """The parameters of the model that our tensor consists of."""
+    if name.startswith("head_") or name.endswith("scale_shift_table"):
+        return ["scale_shift_table" if name.startswith("head_") else name]
+    stem, kind = name.rsplit(".", 1)
+    return [f"{layer}.{kind}" for layer in wan_names.layers(stem)]
+
+
+def check_adapters(report, s, folder, path, rank, alpha):
+    from peft import LoraConfig, get_peft_model
+    init, ours = tensors.load(folder + "/init.safetensors"), tensors.load(folder + "/grads.safetensors")
+    stems = [k[:-len(".lora_A.weight")] for k in ours if k.endswith(".lora_A.weight")]
+    assert sorted(ours) == sorted(f"{k}.lora_{m}.weight" for k in stems for m in "AB"), "only adapters have gradients"
+    model = WanTransformer3DModel.from_pretrained(path, torch_dtype=DTYPE)
+    names = [layer for k in stems for layer in wan_names.layers(k)]
+    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=names))
+    params = dict(model.named_parameters())
+    for k in stems:
+        parts = wan_names.layers(k)
+        for m in "AB":
+            for layer, x in zip(parts, np.split(init[f"{k}.lora_{m}.weight"], len(parts))):
+                params[f"base_model.model.{layer}.lora_{m}.default.weight"].data.copy_(torch.tensor(x))
+    loss, preds = s.total(model, s.step, s.dumped_draws())
+    report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"with adapters: {s.loss:.9g}, peft {loss:.9g}")
+    want = {f"{k}.lora_{m}.weight": np.concatenate(
+        [params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy() for layer in wan_names.layers(k)])
+        for k in stems for m in "AB"}
+    compare(report, "adapters", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--tree", default=os.path.join(here, "../.."), help="with build/bin")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK")
+    parser.add_argument("--ti2v", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("dir")
+    o = parser.parse_args()
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        def dump(name, *more):
+            args = [os.path.join(o.tree, "build/bin/vfm-train"), "-q", "--init", o.dir, "--device", "cpu", "--dump-parity",
+                    f"{tmp}/{name}", "--set", "diffusion.kind=flow", "--set", "diffusion.text_drop=0",
+                    "--set", f"train.seed={o.seed}", "--set", "train.dtype=fp32"]
+            if o.ti2v:
+                args += ["--set", "diffusion.image_cond=0.5"]
+            subprocess.run(args + list(more), check=True)
+            return f"{tmp}/{name}"
+
+        folder = dump("model", "--steps", str(o.steps), "--set", "train.lr=1e-3", "--set", "train.warmup_steps=5",
+                      "--set", "train.schedule=cosine")
+        model = WanTransformer3DModel.from_pretrained(o.dir, torch_dtype=DTYPE)
+        s = Samples(folder, model)
+        s.ti2v = o.ti2v
+        check_step(report, s, model, folder)
+        if o.steps:
+            check_training(report, s, WanTransformer3DModel.from_pretrained(o.dir, torch_dtype=DTYPE), folder)
+        if o.lora:
+            folder = dump("lora", "--set", f"lora.rank={o.lora}", "--set", f"lora.alpha={1.5 * o.lora}")
+            s = Samples(folder, model)
+            s.ti2v = o.ti2v
+            check_adapters(report, s, folder, o.dir, o.lora, 1.5 * o.lora)
+    n = sum(p.numel() for p in model.parameters())
+    print(f"# {o.dir}: {n} parameters, {model.config.num_layers} layers, {model.config.num_attention_heads} heads, torch {torch.__version__}")
+    return 1 if report.bad else 0
+
+
+if __name__ == "__main__":
+    philox.self_test()
+    sys.exit(main())
