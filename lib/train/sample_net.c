@@ -209,6 +209,16 @@ static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *wor
 	return 0;
 }
 
+static void log_network(const struct vfm_sample_net *n, const struct vfm_ckpt *c, const char *part)
+{
+	long long params = (long long)vfm_model_params(&n->c.model);
+
+	if (c->step < 0) /* weights of another program */
+		vfm_info("weights of %s, %lld parameters", c->path, params);
+	else
+		vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, params);
+}
+
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err)
 {
@@ -224,10 +234,9 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 	if (o->low_noise)
 		TRY(open_low_noise(n, world, err));
 	TRY(configure_groups(n, world, err));
-	for (int k = 0; k < (n->low_ckpt ? 2 : 1); k++)
-		vfm_info("%s of %s, step %lld, %lld parameters", k ? n->low_part : n->part,
-			k ? n->low_ckpt->path : n->ckpt->path, (long long)(k ? n->low_ckpt : n->ckpt)->step,
-			(long long)vfm_model_params(&n->c.model));
+	log_network(n, n->ckpt, n->part);
+	if (n->low_ckpt)
+		log_network(n, n->low_ckpt, n->low_part);
 	return 0;
 }
 

@@ -3,7 +3,8 @@
 
 Trains two small models of the architecture wan for a few steps in DIR, copies their weights into WanTransformer3DModel,
 and samples with both programs in fp32 from the same noise: each sampler with the schedule of diffusers, guidance with a
-negative text, two networks with a boundary and scales of their own, one and two ranks.  It needs diffusers and torch,
+negative text, two networks with a boundary and scales of their own, one and two ranks, checkpoints of vfm-train and
+folders of diffusers.  It needs diffusers and torch,
 and a built TREE (by default that of this file).  A difference above 1e-4 of the largest value is a failure.
 """
 import argparse
@@ -23,7 +24,7 @@ LIMIT = 1e-4
 TEXT_DIM = 20
 SIZE = (64, 48, 13)  # width, height, frames
 LATENT = (16, 4, 6, 8)
-MODEL = {"arch": "wan", "layers": 3, "hidden": 72, "heads": 3, "ffn": 104, "text_dim": TEXT_DIM, "text_len": 64,
+MODEL = {"arch": "wan", "layers": 3, "hidden": 72, "heads": 3, "ffn": 104, "text_dim": TEXT_DIM, "text_len": 512,
          "text_pad": True, "channels": 16}
 PROMPT, NEGATIVE = "a red square moves left", "a blue circle"
 FLOW = {"use_flow_sigmas": True, "prediction_type": "flow_prediction"}
@@ -138,6 +139,8 @@ def main():
     make_models(run)
     weights = {n: "%s/ckpt/step-00000015/model-00000.safetensors" % n for n in ("high", "low")}
     nets = {n: transformer(path) for n, path in weights.items()}
+    for n, net in nets.items():
+        net.save_pretrained("diffusers-" + n)
     failed = 0
     for options, scheduler, settings in CASES:
         for experts in (False, True):
@@ -153,8 +156,9 @@ def main():
                     width=SIZE[0], num_frames=SIZE[2], latents=start_noise(LATENT, 7), output_type="latent",
                     return_dict=False)[0][0]
             # the last must differ: another scale
-            for ranks, same in (
-                    ([], True), (["-n", "2"], True), (["-n", "2", "--split-cfg"], True), (["--cfg", "3"], False)):
+            folders = ["--ckpt", "diffusers-high"] + (["--low-noise", "diffusers-low"] if experts else [])
+            for ranks, same in (([], True), (folders, True), (["-n", "2"], True), (["-n", "2", "--split-cfg"], True),
+                                (["--cfg", "3"], False)):
                 call(run("vfm-sample") + ["-q", "--ckpt", "high", "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
                                           "--size", "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7",
                                           "--steps", str(o.steps), "--schedule", "diffusers", "-o", "ours.npy"]
