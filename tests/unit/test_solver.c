@@ -251,6 +251,42 @@ static void test_order(void **state)
 	}
 }
 
+/* res of edm in the form of Cosmos ("2ab"): with dt = ln(s/t), c = ln(s/s1)/dt < 0 and the functions phi of -dt,
+ * x_t = e^-dt x_s + dt (b1 x0_s + b2 x0_s1), b1 = phi_1 - phi_2/c, b2 = phi_2/c. */
+static void test_res(void **state)
+{
+	const double start[DIMS] = {-40, 3, 90};
+	struct vfm_solver s;
+	struct vfm_diffusion d;
+	struct vfm_solver_plan p;
+	struct states got;
+
+	(void)state;
+	vfm_diffusion_defaults(&d);
+	vfm_solver_defaults(&s);
+	s.kind = VFM_SOLVER_RES;
+	s.steps = 7;
+	OK(vfm_solver_plan_make(&p, &s, &d, &err));
+	integrate_on_host(&p, gaussian_network, start, &got);
+	for (int i = 0; i < DIMS; i++) {
+		double x = start[i], before = 0, x0, a, b;
+
+		for (int64_t k = 0; k < 7; k++) {
+			double s0 = p.noise[k], dt = log(s0 / p.noise[k + 1]), c, phi1, phi2;
+
+			vfm_diffusion_denoise(&d, s0, &a, &b);
+			x0 = a * x + b * gaussian_network(&d, x, s0, 0);
+			c = k > 0 ? log(s0 / p.noise[k - 1]) / dt : -INFINITY;
+			phi1 = -expm1(-dt) / dt;
+			phi2 = (1 - phi1) / dt;
+			x = k == 6 ? x0 : exp(-dt) * x + dt * ((phi1 - phi2 / c) * x0 + phi2 / c * before);
+			before = x0;
+			assert_true(fabs(x - got.y[k][i]) < 1e-9);
+		}
+	}
+	vfm_solver_plan_release(&p);
+}
+
 static double point_network(const struct vfm_diffusion *d, double x, double noise, double time)
 {
 	double a, b;
@@ -378,6 +414,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_diffusers),
 		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_res),
 		cmocka_unit_test(test_point),
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_refused),
