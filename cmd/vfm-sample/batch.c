@@ -63,7 +63,7 @@ static int embed_texts(struct texts *t, struct job *j, struct item *it, int n, b
 	t->rows = rc == 0 ? vfm_big_alloc(t->bytes, "the texts", err) : NULL;
 	if (rc == 0)
 		rc = vfm_agree(j->net.together, t->rows ? 0 : VFM_EENV, err);
-	if (rc == 0 && rows.len)
+	if (rc == 0 && t->rows && rows.len)
 		memcpy(t->rows, rows.data, rows.len);
 	if (rc == 0)
 		rc = vfm_broadcast(j->net.together, NULL, vfm_t1(t->rows, VFM_U8, (int64_t)t->bytes), 0, err);

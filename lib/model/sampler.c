@@ -111,10 +111,10 @@ static void fill_text(struct request_pack *q, int at, const struct vfm_sample_re
 
 static void add_span(struct request_pack *q, int64_t row, int64_t rows, int64_t negative)
 {
-	struct span *last = q->n_spans ? &q->span[q->n_spans - 1] : NULL;
+	int last = q->n_spans - 1;
 
-	if (last && (last->negative < 0) == (negative < 0))
-		last->rows += rows;
+	if (last >= 0 && (q->span[last].negative < 0) == (negative < 0))
+		q->span[last].rows += rows;
 	else
 		q->span[q->n_spans++] = (struct span){row, rows, negative};
 }
