@@ -417,6 +417,9 @@ int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_s
 		return 0;
 	f = x.arch->foreign;
 	TRY(find_dimensions(&x, dir, given, err));
+	if (x.m.layers > c->n) /* bounds the lists below by the size of the header */
+		return vfm_fail(err, VFM_EUSAGE, "%s: %d tensors cannot be a model of %lld blocks", c->path, c->n,
+			(long long)x.m.layers);
 	vfm_foreign_expand(&pv->map, &x.m, x.layout);
 	x.place = vfm_malloc((size_t)pv->map.n_theirs * sizeof(*x.place));
 	memset(x.place, -1, (size_t)pv->map.n_theirs * sizeof(*x.place));

@@ -118,6 +118,8 @@ PY
 run vfm-ckpt ls evil.pth
 like "$rc $err" "^2 .*data.pkl mentions '(posix|nt) system'; only tensors in dictionaries are read" "a program is not executed"
 not_ok "indeed not" test -e executed
+run vfm-ckpt import -c model.json columns.pth no
+like "$rc $err" "^2 .*data.pkl, byte [0-9]+: a tensor that is not contiguous" "views by column"
 run vfm-ckpt ls deflated.pth
 like "$rc $err" "^2 .*entry 'archive/[^']*' is compressed" "a compressed archive"
 run vfm-ckpt ls float.pth

@@ -4,12 +4,13 @@
 DIR/own.safetensors        our names, shapes and order (vfm-models(7)), written without vfm
 DIR/diffusers/             three shards with an index, config.json
 DIR/original/              one file, config.json
-DIR/original.pth           as torch.save writes it;  nested.pth: {"state_dict": ..., "step": 3}
+DIR/original.pth           as torch.save writes it;  nested.pth: {"state_dict": ..., "step": 3}; columns.pth: of views
 DIR/megatron/              one file, config.json of diffusers
 DIR/prefix.safetensors     the original names behind "model.diffusion_model."
 Each value occurs once in the model, so that every order of rows is told apart.
 """
 import array
+import io
 import json
 import os
 import pickle
@@ -17,6 +18,7 @@ import struct
 import sys
 import types
 import zipfile
+from collections import OrderedDict
 
 HEADS, HEAD, FFN, LAYERS, TEXT, CHANNELS, PATCH = 3, 8, 48, 2, 16, 3, (1, 2, 2)
 D = HEADS * HEAD
@@ -182,8 +184,8 @@ def save_shards(folder, tensors, n):
         json.dump({"metadata": {"total_size": 0}, "weight_map": where}, f)
 
 
-def save_pth(path, tensors, nested=False):
-    """The program that torch.save writes, with stand-ins for the names of torch."""
+def save_pth(path, tensors, nested=False, columns=False):
+    """The program that torch.save writes, with stand-ins for the names of torch; columns: tensors are transposed views."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     FloatStorage = type("FloatStorage", (), {"__module__": "torch"})
 
@@ -206,14 +208,13 @@ def save_pth(path, tensors, nested=False):
             for s in reversed(self.shape):
                 stride.insert(0, n)
                 n *= s
-            from collections import OrderedDict
+            stride = stride[::-1] if columns else stride
             return _rebuild_tensor_v2, (self.storage, 0, tuple(self.shape), tuple(stride), False, OrderedDict())
 
     class Pickler(pickle._Pickler):
         def persistent_id(self, obj):
             return ("storage", FloatStorage, obj.key, "cpu", obj.n) if isinstance(obj, Storage) else None
 
-    import io
     program, values = io.BytesIO(), {}
     state = {}
     for i, (name, t) in enumerate(tensors.items()):
@@ -255,6 +256,7 @@ def main(folder):
     write_json(os.path.join(folder, "megatron/config.json"), config)
     save_pth(os.path.join(folder, "original.pth"), original)
     save_pth(os.path.join(folder, "nested.pth"), original, nested=True)
+    save_pth(os.path.join(folder, "columns.pth"), original, columns=True)
     save(os.path.join(folder, "prefix.safetensors"), {"model.diffusion_model." + k: v for k, v in original.items()})
 
 
