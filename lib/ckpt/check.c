@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/par.h"
 #include "ckpt/ckpt_impl.h"
 
 /* The data of one tensor in a file. */
@@ -311,30 +312,60 @@ int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *
 	return rc;
 }
 
+struct file_hashes {
+	const struct vfm_ckpt *c;
+	char (*hex)[VFM_SHA256_HEX]; /* [c->n_files] */
+	int *rc;
+	struct vfm_err *err;
+};
+
+static void hash_files(int64_t i0, int64_t i1, void *ctx)
+{
+	struct file_hashes *h = ctx;
+
+	for (int64_t i = i0; i < i1; i++) {
+		char *path = vfm_strfmt("%s/%s", h->c->path, h->c->file[i].name);
+
+		h->rc[i] = vfm_sha256_file(path, NULL, h->hex[i], &h->err[i]);
+		free(path);
+	}
+}
+
+/* The hash of several plain files; the compute threads read one file each. */
+static int hash_plain_files(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	size_t n = (size_t)c->n_files;
+	struct file_hashes h = {.c = c,
+		.hex = vfm_calloc(n, sizeof(*h.hex)),
+		.rc = vfm_calloc(n, sizeof(*h.rc)),
+		.err = vfm_calloc(n, sizeof(*h.err))};
+	struct vfm_buf lines = {0};
+	int rc = 0;
+
+	vfm_par_for(c->n_files, 1, hash_files, &h);
+	for (int i = 0; i < c->n_files && rc == 0; i++) {
+		rc = h.rc[i];
+		if (rc < 0 && err)
+			*err = h.err[i];
+		vfm_buf_addf(&lines, "%s  %s\n", h.hex[i], c->file[i].name);
+	}
+	vfm_sha256_of(lines.data, lines.len, hex);
+	vfm_buf_release(&lines);
+	free(h.hex);
+	free(h.rc);
+	free(h.err);
+	return rc;
+}
+
 int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	struct vfm_sha256 *all;
-	char one[VFM_SHA256_HEX];
-	char *path = vfm_strfmt("%s/%s", c->path, CKPT_MANIFEST);
+	char *path;
 	int rc;
 
-	if (!c->plain || !strcmp(c->file[0].name, c->path)) { /* a manifest, or a single file */
-		rc = vfm_sha256_file(c->plain ? c->path : path, NULL, hex, err);
-		free(path);
-		return rc;
-	}
-	rc = 0;
-	all = vfm_sha256_new();
-	for (int i = 0; i < c->n_files && rc == 0; i++) {
-		free(path);
-		path = vfm_strfmt("%s/%s", c->path, c->file[i].name);
-		rc = vfm_sha256_file(path, NULL, one, err);
-		vfm_sha256_add(all, one, VFM_SHA256_HEX - 1);
-		vfm_sha256_add(all, "  ", 2);
-		vfm_sha256_add(all, c->file[i].name, strlen(c->file[i].name));
-		vfm_sha256_add(all, "\n", 1);
-	}
-	vfm_sha256_end(all, hex);
+	if (c->plain && strcmp(c->file[0].name, c->path) != 0)
+		return hash_plain_files(c, hex, err);
+	path = c->plain ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, CKPT_MANIFEST);
+	rc = vfm_sha256_file(path, NULL, hex, err);
 	free(path);
 	return rc;
 }

@@ -33,7 +33,7 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
 	struct vfm_makers encoders;
 	const char *held_out_path, *held_out_sha256; /* NULL: no held-out data */
-	const json_t *init;   /* {"path","sha256","part","step"} of the initial weights; NULL: from the seed */
+	const json_t *init;   /* {"path","sha256","layout","part","step"} of the initial weights; NULL: from the seed */
 	const json_t *forced; /* from vfm_identity_forced; NULL: none */
 };
 

@@ -244,6 +244,8 @@ static int init_weights(struct run *r, struct vfm_err *err)
 	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
 	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
 	r->init = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
+	if (c->layout)
+		json_object_set_new(r->init, "layout", json_string(c->layout));
 	if (!c->plain) {
 		json_object_set_new(r->init, "part", json_string(part));
 		json_object_set_new(r->init, "step", json_integer(c->step));
