@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares vfm-train with diffusers on a model: check_wan.py [--tree TREE] [--steps N] [--lora RANK] DIR
+"""Compares vfm-train with diffusers on a model: check_wan.py [--bin DIR] [--steps N] [--lora RANK] DIR
 
 DIR is a folder of WanTransformer3DModel (config.json and safetensors), as save_pretrained writes it.  vfm-train takes its
 weights with --init and dumps a training step on two packs of mixed sizes (README.md, "Parity dump").  The same samples
@@ -195,7 +195,7 @@ def check_adapters(report, s, folder, path, rank, alpha):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--tree", default=os.path.join(here, "../.."), help="with build/bin")
+    parser.add_argument("--bin", default=os.path.join(here, "../../build/bin"), help="where vfm-train is")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lora", type=int, default=0, metavar="RANK")
     parser.add_argument("--ti2v", action="store_true")
@@ -205,7 +205,7 @@ def main():
     report = Report()
     with tempfile.TemporaryDirectory() as tmp:
         def dump(name, *more):
-            args = [os.path.join(o.tree, "build/bin/vfm-train"), "-q", "--init", o.dir, "--device", "cpu", "--dump-parity",
+            args = [os.path.join(o.bin, "vfm-train"), "-q", "--init", o.dir, "--device", "cpu", "--dump-parity",
                     f"{tmp}/{name}", "--set", "diffusion.kind=flow", "--set", "diffusion.text_drop=0",
                     "--set", f"train.seed={o.seed}", "--set", "train.dtype=fp32"]
             if o.ti2v:
