@@ -305,12 +305,15 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 
 void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout)
 {
+	struct vfm_model_spec copy = *m;
 	struct expansion e = {.map = map, .m = m, .layout = layout};
 
 	*map = (struct vfm_foreign_map){0};
 	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
 		int64_t n = strchr(r->ours, '%') ? m->layers : 1;
 
+		if (!r->theirs[layout] || (r->needs && !*dim_of_letter(&copy, r->needs)))
+			continue;
 		for (int i = 0; i < n; i++) {
 			expand_row(&e, r, i, r->linear ? ".weight" : "");
 			if (r->linear)
@@ -387,6 +390,8 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 	int parts = 1;
 	size_t len;
 
+	if (!r->theirs[layout])
+		return;
 	for (const char *p = r->theirs[layout]; (p = strchr(p, '|')) != NULL; p++)
 		parts++;
 	for (const char *p = r->theirs[layout]; p; p = rest) {
@@ -453,6 +458,8 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
 	case VFM_FOREIGN_HEAD_DIM:
+		if (k->type == VFM_FOREIGN_INT && json_is_null(v))
+			return 0;
 		if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
 			return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
 		return set_dim(
@@ -514,7 +521,7 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
-		return json_integer(*dim);
+		return *dim ? json_integer(*dim) : json_null();
 	case VFM_FOREIGN_INT3:
 		return json_pack("[III]", (json_int_t)dim[0], (json_int_t)dim[1], (json_int_t)dim[2]);
 	case VFM_FOREIGN_NUM:

@@ -28,16 +28,17 @@ struct vfm_foreign_row {
 	const char *ours;  /* names, separated by '|'; "blocks.%d." makes it a row for each block */
 	const char *shape; /* of each of ours */
 	bool linear;       /* a layer: the names get ".weight" with the shape, and ".bias" with its first dimension */
-	/* The names in each layout; "%d" is the block. */
+	/* The names in each layout; "%d" is the block; NULL: no model with the row is known in it. */
 	const char *theirs[VFM_FOREIGN_LAYOUTS];
 	const char *form; /* shape of each of theirs; NULL: that of ours, divided equally along dimension 0 */
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
+	char needs;   /* the row is of models whose dimension of this letter is not 0; 0: of all */
 	int per_head; /* in layouts with .by_head: theirs has the rows of n projections for head 0, for head 1, ... */
 };
 
 enum vfm_foreign_type {
-	VFM_FOREIGN_INT,      /* an integer at `off` of struct vfm_model_spec */
+	VFM_FOREIGN_INT,      /* an integer at `off` of struct vfm_model_spec; null is 0 */
 	VFM_FOREIGN_INT3,     /* an array of three */
 	VFM_FOREIGN_NUM,      /* a number */
 	VFM_FOREIGN_HEAD_DIM, /* model.hidden / model.heads */
