@@ -11,7 +11,7 @@ enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
 
 /* ---- shapes ---- */
 
-/* Returns the value of a letter in *m, or NULL. */
+/* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X. */
 static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 {
 	switch (letter) {
@@ -23,6 +23,10 @@ static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 		return &m->text_dim;
 	case 'C':
 		return &m->channels;
+	case 'X':
+		return &m->cond_channels;
+	case 'I':
+		return &m->image_dim;
 	case 't':
 		return &m->patch[0];
 	case 'h':
@@ -56,6 +60,10 @@ static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t 
 		text = next_dim(text, &factor, &letter);
 		if (letter == 'F')
 			factor *= vfm_model_patch_dim(m);
+		else if (letter == 'P')
+			factor *= vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
+		else if (letter == 'X')
+			factor *= m->channels + m->cond_channels;
 		else if (letter == 'T')
 			factor *= TIME_FEATURES;
 		else if (letter)
@@ -353,6 +361,10 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 	for (int i = 0; i < 5; i++)
 		if (!dims[i])
 			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
+	if (m->cond_channels < m->channels)
+		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels, the output %lld",
+			(long long)m->cond_channels, (long long)m->channels);
+	m->cond_channels -= m->channels;
 	if (!m->text_len)
 		m->text_len = f->text_len;
 	if (!m->heads && m->hidden % f->head_dim)
@@ -373,6 +385,10 @@ static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, in
 		char letter;
 
 		form = next_dim(form, &factor, &letter);
+		if (letter == 'F' && m->patch[0] && m->patch[1] && m->patch[2]) {
+			letter = 'C';
+			factor *= m->patch[0] * m->patch[1] * m->patch[2];
+		}
 		dim = letter ? dim_of_letter(m, letter) : NULL;
 		if (d == 0 && factor % parts == 0)
 			factor /= parts;
@@ -458,12 +474,18 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
 	case VFM_FOREIGN_HEAD_DIM:
-		if (k->type == VFM_FOREIGN_INT && json_is_null(v))
+	case VFM_FOREIGN_INPUTS:
+	case VFM_FOREIGN_IMAGE:
+		if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
 			return 0;
 		if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
 			return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
-		return set_dim(
-			k->type == VFM_FOREIGN_HEAD_DIM ? head_dim : dim, json_integer_value(v), where, k->key, err);
+		if (k->type == VFM_FOREIGN_IMAGE)
+			return 0;
+		dim = k->type == VFM_FOREIGN_HEAD_DIM   ? head_dim
+			: k->type == VFM_FOREIGN_INPUTS ? dim_of_letter(m, 'X')
+							: dim;
+		return set_dim(dim, json_integer_value(v), where, k->key, err);
 	case VFM_FOREIGN_INT3:
 		if (json_array_size(v) != 3)
 			return bad_value(v, where, k->key, "an array of three integers", err);
@@ -528,6 +550,10 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 		return json_real(*(const double *)(const void *)((const char *)m + k->off));
 	case VFM_FOREIGN_HEAD_DIM:
 		return json_integer(vfm_model_head_dim(m));
+	case VFM_FOREIGN_INPUTS:
+		return json_integer(m->channels + m->cond_channels);
+	case VFM_FOREIGN_IMAGE:
+		return m->image_dim ? json_integer(m->hidden) : json_null();
 	case VFM_FOREIGN_ONE_OF:
 		all = json_loads(k->values, JSON_DECODE_ANY, NULL);
 		first = json_incref(json_array_get(all, 0));
@@ -559,6 +585,12 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 		(json_int_t)m->ffn, "channels", (json_int_t)m->channels, "patch", (json_int_t)m->patch[0],
 		(json_int_t)m->patch[1], (json_int_t)m->patch[2]);
 
+	if (m->cond_channels)
+		json_object_set_new(o, "cond_channels", json_integer(m->cond_channels));
+	if (m->image_dim) {
+		json_object_set_new(o, "image_dim", json_integer(m->image_dim));
+		json_object_set_new(o, "image_len", json_integer(m->image_len));
+	}
 	json_object_set_new(o, "text_dim", json_integer(m->text_dim));
 	json_object_set_new(o, "text_len", json_integer(m->text_len));
 	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));

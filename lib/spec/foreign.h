@@ -8,7 +8,8 @@
  * A shape is a list of dimensions; each is a number, a letter, or a number times a letter:
  *
  *	D model.hidden   F features of a token   M model.ffn   E model.text_dim   T features of the time, 256
- *	C model.channels   t h w model.patch
+ *	C model.channels   X channels of the input, model.channels + model.cond_channels   P features of an input token
+ *	I model.image_dim   t h w model.patch
  */
 #ifndef VFM_SPEC_FOREIGN_H
 #define VFM_SPEC_FOREIGN_H
@@ -42,6 +43,8 @@ enum vfm_foreign_type {
 	VFM_FOREIGN_INT3,     /* an array of three */
 	VFM_FOREIGN_NUM,      /* a number */
 	VFM_FOREIGN_HEAD_DIM, /* model.hidden / model.heads */
+	VFM_FOREIGN_INPUTS,   /* model.channels + model.cond_channels */
+	VFM_FOREIGN_IMAGE,    /* model.hidden, or null without image rows; the shapes tell */
 	VFM_FOREIGN_ONE_OF,   /* a JSON array of the values that the architecture honours; the first is written */
 	VFM_FOREIGN_ANY,      /* no effect on the weights; the JSON text `values` is written */
 };
