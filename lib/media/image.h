@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 struct vfm_image { /* `= {0}` before init */
 	int width, height;
@@ -36,7 +37,9 @@ int vfm_text_width(const char *text, int scale);
 /* The same, turned by 90 degrees anticlockwise; (x, y) is the lower left corner. */
 void vfm_image_text_up(struct vfm_image *im, int x, int y, int scale, uint32_t colour, const char *text);
 
-/* One picture, rgb [height, width, 3], as a PNG file (atomic). */
+/* Appends a picture, rgb [height, width, 3], to out as PNG. */
+int vfm_png_encode(struct vfm_buf *out, const uint8_t *rgb, int width, int height, struct vfm_err *err);
+/* The same as a file (atomic). */
 int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err);
 
 /* ---- line charts ---- */

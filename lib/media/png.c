@@ -33,18 +33,16 @@ static void filter_rows(uint8_t *out, const uint8_t *rgb, int width, int height)
 	}
 }
 
-int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err)
+int vfm_png_encode(struct vfm_buf *out, const uint8_t *rgb, int width, int height, struct vfm_err *err)
 {
 	static const uint8_t magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 	size_t raw_len = ((size_t)width * 3 + 1) * (size_t)height;
 	uLongf packed_len;
 	uint8_t *raw, *packed, head[13] = {[8] = 8, [9] = 2}; /* 8 bits, RGB */
 	uint32_t w = htonl((uint32_t)width), h = htonl((uint32_t)height);
-	struct vfm_buf b = {0};
-	int rc = VFM_EENV;
 
 	if (width < 1 || height < 1 || raw_len > 1u << 30)
-		return vfm_fail(err, VFM_EUSAGE, "cannot write '%s': a picture of %d x %d", path, width, height);
+		return vfm_fail(err, VFM_EUSAGE, "a picture of %d x %d", width, height);
 	packed_len = compressBound(raw_len);
 	raw = vfm_big_alloc(raw_len, "a picture", err);
 	packed = raw ? vfm_big_alloc(packed_len, "a picture", err) : NULL;
@@ -55,16 +53,23 @@ int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, s
 		compress2(packed, &len, raw, raw_len, 6); /* cannot fail: the bound fits */
 		memcpy(head, &w, 4);
 		memcpy(head + 4, &h, 4);
-		vfm_buf_add(&b, magic, sizeof(magic));
-		chunk(&b, "IHDR", head, sizeof(head));
-		chunk(&b, "IDAT", packed, len);
-		chunk(&b, "IEND", "", 0);
-		rc = vfm_write_file(path, b.data, b.len, err);
+		vfm_buf_add(out, magic, sizeof(magic));
+		chunk(out, "IHDR", head, sizeof(head));
+		chunk(out, "IDAT", packed, len);
+		chunk(out, "IEND", "", 0);
+		vfm_big_free(packed, packed_len);
 	}
-	vfm_buf_release(&b);
 	if (raw)
 		vfm_big_free(raw, raw_len);
-	if (packed)
-		vfm_big_free(packed, packed_len);
+	return packed ? 0 : VFM_EENV;
+}
+
+int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc = vfm_png_encode(&b, rgb, width, height, err);
+
+	rc = rc < 0 ? vfm_err_context(err, "cannot write '%s'", path) : vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
 	return rc;
 }

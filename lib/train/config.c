@@ -126,6 +126,11 @@ static const struct vfm_key train_keys[] = {
 		"steps between evaluations of --held-out; 0: only at the end"},
 	{"eval.times", VFM_KEY_INT, OFF(eval.times), 1, VFM_EVAL_TIMES_MAX, NULL, NULL,
 		"noise levels of an evaluation"},
+	{"eval.samples", VFM_KEY_INT, OFF(eval.samples), 0, 99, NULL, NULL,
+		"samples that each evaluation generates, with texts and sizes of --held-out; 0: none"},
+	{"eval.sample_steps", VFM_KEY_INT, OFF(eval.sample_steps), 1, 1000, NULL, NULL, "steps of the sampler"},
+	{"eval.sample_cfg", VFM_KEY_NUM, OFF(eval.sample_cfg), 0, 100, NULL, NULL,
+		"guidance scale of these samples; 1: none"},
 	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
 		"steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
@@ -199,6 +204,8 @@ void vfm_config_defaults(struct vfm_config *c)
 	c->data.prefetch = 4;
 	c->eval.every = 1000;
 	c->eval.times = 4;
+	c->eval.sample_steps = 20;
+	c->eval.sample_cfg = 4;
 	c->ckpt.every = 1000;
 	c->ckpt.keep = 2;
 }

@@ -58,8 +58,11 @@ struct vfm_config {
 		struct vfm_weights captions; /* of a sample; empty: all are equally likely */
 	} data;
 	struct {
-		int64_t every; /* steps between evaluations of held-out data; 0: only at the end */
-		int64_t times; /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
+		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */
+		int64_t times;        /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
+		int64_t samples;      /* generated at each evaluation (preview.h); 0: none */
+		int64_t sample_steps; /* of the sampler */
+		double sample_cfg;    /* 1: no guidance */
 	} eval;
 	struct {
 		int64_t every;      /* steps between checkpoints; 0: only at the end */

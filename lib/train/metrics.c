@@ -39,6 +39,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 		json_object_set_new(o, "held_out_loss", vfm_json_real(r->held_out.mean));
 		json_object_set_new(o, "held_out_levels", levels);
 	}
+	if (r->previews[0])
+		json_object_set_new(o, "previews", json_string(r->previews));
 	if (r->skipped)
 		json_object_set_new(o, "skipped", json_integer(r->skipped));
 	return o;

@@ -15,11 +15,12 @@ struct vfm_step_record {
 	bool weighted;                     /* s.mse is valid */
 	double peak_tflops;                /* device peak (spec/hw.h); 0: unknown */
 	struct vfm_held_out_loss held_out; /* after this step; levels 0: none */
+	char previews[64];                 /* folder of the samples of this step, within RUN; "": none */
 	int64_t skipped;                   /* the number of skipped steps, this one included; 0: this one was applied */
 };
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
- * weighted, held_out_loss and held_out_levels (an array) if evaluated, and `skipped` unless it is 0.  A loss or norm
- * that is not finite is null.  The caller owns the result. */
+ * weighted, held_out_loss and held_out_levels (an array) if evaluated, `previews` if samples were generated, and
+ * `skipped` unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
 json_t *vfm_step_json(const struct vfm_step_record *r);
 
 struct vfm_metrics {

@@ -16,6 +16,7 @@
 #include "train/held_out.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/preview.h"
 #include "train/skipped.h"
 #include "train/state.h"
 
@@ -38,6 +39,7 @@ struct run {
 	struct vfm_loader *loader;
 	struct vfm_trainer *tr;
 	struct vfm_held_out *held_out; /* NULL: none */
+	struct vfm_previews *previews; /* NULL: none */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
@@ -422,12 +424,20 @@ out:
 static int open_held_out(struct run *r, struct vfm_err *err)
 {
 	if (!r->o->held_out)
-		return 0;
+		return r->c->eval.samples ? vfm_job_agree(r->job,
+						    vfm_fail(err, VFM_EUSAGE,
+							    "eval.samples: their texts are those of --held-out, "
+							    "which is missing"),
+						    err)
+					  : 0;
 	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
 	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
-	return compare_plans(r, r->id.held_out_sha256, r->o->held_out, err);
+	TRY(compare_plans(r, r->id.held_out_sha256, r->o->held_out, err));
+	if (r->c->eval.samples)
+		r->previews = vfm_previews_open(r->o->held_out, r->c, r->mesh, err);
+	return vfm_job_agree(r->job, r->c->eval.samples && !r->previews ? err->code : 0, err);
 }
 
 static int open_trainer(struct run *r, struct vfm_err *err)
@@ -711,12 +721,34 @@ static void report_rest(struct run *r)
 			return;
 }
 
+/* Collective.  Generates samples after a step. */
+static int generate_previews(struct run *r, struct vfm_step_record *rec, struct vfm_err *err)
+{
+	struct vfm_preview_image image;
+	char *dir;
+	int rc;
+
+	snprintf(rec->previews, sizeof(rec->previews), "samples/step-%08lld", (long long)rec->step);
+	dir = vfm_strfmt("%s/%s", r->o->dir, rec->previews);
+	rc = vfm_previews_run(r->previews, r->tr, dir, &image, err);
+	if (rc == 0 && image.png.len)
+		rc = vfm_tfevents_image(
+			&r->metrics.events, rec->step, "sample", &image.png, image.width, image.height, err);
+	vfm_buf_release(&image.png);
+	free(dir);
+	return rc;
+}
+
 /* Collective.  Evaluates the held-out data after the newest step, whose record gets the losses. */
 static int evaluate_held_out(struct run *r, struct vfm_err *err)
 {
+	struct vfm_step_record *rec = &r->slot[r->n_slots - 1].rec;
+
 	for (int k = 0; k < r->n_slots; k++)
 		TRY(read_step(r, &r->slot[k], err));
-	TRY(vfm_held_out_run(r->held_out, r->tr, &r->slot[r->n_slots - 1].rec.held_out, err));
+	TRY(vfm_held_out_run(r->held_out, r->tr, &rec->held_out, err));
+	if (r->previews)
+		TRY(generate_previews(r, rec, err));
 	r->t_done = vfm_now();
 	return 0;
 }
@@ -783,6 +815,7 @@ static void tear_down(struct run *r)
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
 	vfm_loader_close(r->loader);
+	vfm_previews_free(r->previews);
 	vfm_held_out_close(r->held_out);
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);

@@ -4,6 +4,7 @@
  * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
  * RUN/metrics.jsonl     exactly one line per step, also after a resume
  * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
+ * RUN/samples/step-…/   samples (preview.h)
  * RUN/events.out…       the same scalars for TensorBoard
  */
 #ifndef VFM_TRAIN_RUN_H

@@ -87,22 +87,54 @@ int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_ste
 	return rc;
 }
 
+/* Writes an event of one value, with its tag: Event: 5 summary; Summary: 1 value. */
+static int put_summary(struct vfm_tfevents *e, int64_t step, const struct vfm_buf *value, struct vfm_err *err)
+{
+	struct vfm_buf event = {0}, summary = {0};
+	int rc;
+
+	put_bytes(&summary, 1, value->data, value->len);
+	put_head(&event, step);
+	put_bytes(&event, 5, summary.data, summary.len);
+	rc = put_record(e, &event, err);
+	vfm_buf_release(&summary);
+	vfm_buf_release(&event);
+	return rc;
+}
+
+/* Value: 1 tag, 2 simple_value */
 int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, double value, struct vfm_err *err)
 {
-	struct vfm_buf event = {0}, summary = {0}, one = {0};
+	struct vfm_buf one = {0};
 	float v = (float)value;
 	int rc;
 
 	put_bytes(&one, 1, tag, strlen(tag));
 	put_tag(&one, 2, WIRE_32);
 	vfm_buf_add(&one, &v, 4);
-	put_bytes(&summary, 1, one.data, one.len);
-	put_head(&event, step);
-	put_bytes(&event, 5, summary.data, summary.len);
-	rc = put_record(e, &event, err);
+	rc = put_summary(e, step, &one, err);
 	vfm_buf_release(&one);
-	vfm_buf_release(&summary);
-	vfm_buf_release(&event);
+	return rc;
+}
+
+/* Value: 1 tag, 4 image; Image: 1 height, 2 width, 3 colorspace (3: RGB), 4 encoded_image_string */
+int vfm_tfevents_image(struct vfm_tfevents *e, int64_t step, const char *tag, const struct vfm_buf *png, int width,
+	int height, struct vfm_err *err)
+{
+	const int fields[] = {height, width, 3};
+	struct vfm_buf one = {0}, image = {0};
+	int rc;
+
+	for (int i = 0; i < 3; i++) {
+		put_tag(&image, i + 1, WIRE_VARINT);
+		put_varint(&image, (uint64_t)fields[i]);
+	}
+	put_bytes(&image, 4, png->data, png->len);
+	put_bytes(&one, 1, tag, strlen(tag));
+	put_bytes(&one, 4, image.data, image.len);
+	rc = put_summary(e, step, &one, err);
+	vfm_buf_release(&image);
+	vfm_buf_release(&one);
 	return rc;
 }
 

@@ -1,4 +1,4 @@
-/* tfevents.h - scalars in TensorBoard's event file format (TFRecord framing with masked
+/* tfevents.h - scalars and pictures in TensorBoard's event file format (TFRecord framing with masked
  * crc32c around Event protocol buffers).
  */
 #ifndef VFM_TRAIN_TFEVENTS_H
@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 struct vfm_tfevents {
 	FILE *f;
@@ -18,6 +19,9 @@ struct vfm_tfevents {
  * in older files: the run repeats these steps. */
 int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_step, struct vfm_err *err);
 int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, double value, struct vfm_err *err);
+/* png: the encoded picture. */
+int vfm_tfevents_image(struct vfm_tfevents *e, int64_t step, const char *tag, const struct vfm_buf *png, int width,
+	int height, struct vfm_err *err);
 int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err);
 void vfm_tfevents_close(struct vfm_tfevents *e);
 
