@@ -20,7 +20,8 @@ enum { PREVIEW_FPS = 8, PREVIEW_CRF = 10 };
 struct preview_item {
 	uint64_t id;
 	int32_t grid[3], text_rows;
-	float *text; /* [text_rows, text_dim] */
+	float *text;        /* [text_rows, text_dim] */
+	float *first_frame; /* [h * w, patch_dim]: given, because training gives it, too; NULL: none */
 };
 
 struct vfm_previews {
@@ -36,6 +37,19 @@ struct vfm_previews {
 
 /* ---- the texts ---- */
 
+static float *copy_first_frame(const struct vfm_pack *pack, int i)
+{
+	size_t n = (size_t)pack->grid[i][1] * (size_t)pack->grid[i][2] * (size_t)pack->patch_dim,
+	       at = (size_t)pack->cu_seqlens[i] * (size_t)pack->patch_dim;
+	float *x = vfm_calloc(n + 1, sizeof(*x));
+
+	if (pack->x0_dtype == VFM_BF16)
+		vfm_bf16s_to_f32(x, (const uint16_t *)pack->x0 + at, n);
+	else
+		memcpy(x, (const float *)pack->x0 + at, n * sizeof(*x));
+	return x;
+}
+
 static void add_preview_item(struct vfm_previews *p, const struct vfm_pack *pack, int i)
 {
 	struct preview_item *it = &p->item[p->n++];
@@ -46,6 +60,8 @@ static void add_preview_item(struct vfm_previews *p, const struct vfm_pack *pack
 	it->text_rows = (int32_t)rows;
 	it->text = vfm_calloc(rows * dim + 1, sizeof(*it->text));
 	memcpy(it->text, pack->text + (size_t)pack->cu_text[i] * dim, rows * dim * sizeof(*it->text));
+	if (p->c->diffusion.image_cond > 0 && it->grid[0] > 1)
+		it->first_frame = copy_first_frame(pack, i);
 }
 
 static int read_items(struct vfm_previews *p, struct vfm_manifest *plan, struct vfm_err *err)
@@ -103,6 +119,10 @@ struct vfm_previews *vfm_previews_open(
 		rc = vfm_fail(err, VFM_EUSAGE, "eval.samples: sampling needs parallel.pp=1");
 		goto out;
 	}
+	if (vfm_model_cond_dim(&c->model) || c->model.image_dim) {
+		rc = vfm_fail(err, VFM_EUSAGE, "eval.samples: the model reads conditions, which no plan has");
+		goto out;
+	}
 	set_sampler(p);
 	TRY_OUT(vfm_sampler_check(&p->sampler, &c->diffusion, err));
 	plan = vfm_manifest_open(held_out, err);
@@ -121,8 +141,10 @@ void vfm_previews_free(struct vfm_previews *p)
 {
 	if (!p)
 		return;
-	for (int i = 0; i < p->n; i++)
+	for (int i = 0; i < p->n; i++) {
 		free(p->item[i].text);
+		free(p->item[i].first_frame);
+	}
 	free(p->item);
 	free(p);
 }
@@ -240,7 +262,9 @@ static int run_item(struct vfm_previews *p, struct vfm_trainer *tr, int i, bool 
 		.stream = ps->stream,
 		.dtype = ps->dtype};
 	int32_t cu[2] = {0, it->text_rows};
-	struct vfm_sample_request r = {.n = 1, .id = &it->id, .grid = &it->grid, .text = it->text, .cu_text = cu};
+	const float *first = it->first_frame;
+	struct vfm_sample_request r = {
+		.n = 1, .id = &it->id, .grid = &it->grid, .text = it->text, .cu_text = cu, .first_frame = &first};
 	int rc;
 
 	if (!x)

@@ -7,6 +7,8 @@
  *     RUN/samples/step-00000500/00-0123456789abcdef.mp4   or .png for a still image: if the latents are those of the
  *                                                         built-in tokenizer
  *
+ * With diffusion.image_cond, the first latent frame of each video is given.
+ *
  * The samples are divided over the data parallel ranks; the ranks of a tp x cp group generate each together.  Pipeline
  * stages are not supported.  Like an evaluation (held_out.h), this changes nothing of the training.
  */
@@ -18,8 +20,8 @@
 
 struct vfm_previews;
 
-/* Local.  Reads the texts from the held-out plan.  VFM_EUSAGE: pp > 1, or invalid settings of the sampler.  NULL on
- * failure.  All arguments must outlive the result. */
+/* Local.  Reads the texts from the held-out plan.  VFM_EUSAGE: pp > 1, a model that reads conditions, or invalid
+ * settings of the sampler.  NULL on failure.  All arguments must outlive the result. */
 struct vfm_previews *vfm_previews_open(
 	const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_err *err);
 void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
