@@ -227,7 +227,10 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
 	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
 	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
-	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0 : t->moments == VFM_BF16 ? 6 : 8;
+	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0
+		: t->moments == VFM_U8                      ? 2
+		: t->moments == VFM_BF16                    ? 6
+							    : 8;
 	unsigned keep = t->recompute == VFM_RECOMPUTE_AUTO ? 0 : vfm_recompute_keeps((enum vfm_recompute)t->recompute);
 	struct vfm_saved_how how = {.keep = keep,
 		.dtype = (enum vfm_dtype)t->dtype,

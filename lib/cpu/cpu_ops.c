@@ -537,6 +537,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.mse = op_mse,
 	.adamw = op_adamw,
 	.split_master = op_split_master,
+	.block8 = vfm_cpu_block8,
 	.sumsq = op_sumsq,
 	.clip = op_clip,
 	.fill = op_fill,

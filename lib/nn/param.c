@@ -1,4 +1,5 @@
 #include "nn/param.h"
+#include "ops/dynamic8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -620,6 +621,7 @@ struct owned_location {
 	uint16_t *hi;
 	int16_t *lo;
 	uint16_t *bf16; /* of frozen parameters and bf16 arrays */
+	uint8_t *code;  /* of u8 arrays */
 };
 
 static struct owned_location locate_master(
@@ -655,6 +657,8 @@ static struct owned_location locate_owned(
 		m = locate_master(ps, p, o);
 	else if (a->dtype == VFM_F32)
 		m.f32 = (float *)a->data + o->at;
+	else if (a->dtype == VFM_U8)
+		m.code = (uint8_t *)a->data + o->at;
 	else
 		m.bf16 = (uint16_t *)a->data + o->at;
 	return m;
@@ -665,6 +669,33 @@ const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a
 	struct vfm_owned o = vfm_param_owned(ps, p);
 
 	return locate_owned(ps, a, p, &o).f32;
+}
+
+int64_t vfm_params_blocks8(const struct vfm_params *ps)
+{
+	return ps->n_own / VFM_BLOCK8 + ps->n_buckets + 1;
+}
+
+/* Shards have any length: the blocks of two never overlap, because each has one more than its place tells. */
+int64_t vfm_bucket_block8(const struct vfm_params *ps, int i)
+{
+	return ps->bucket[i].own_off / VFM_BLOCK8 + i;
+}
+
+static int dequantize_owned(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p,
+	const struct vfm_owned *o, float *x, struct vfm_err *err)
+{
+	int64_t n = o->b - o->a, at = o->at - ps->bucket[p->bucket].own_off, first = at % VFM_BLOCK8;
+	float *scale = a->scale + vfm_bucket_block8(ps, p->bucket) + at / VFM_BLOCK8;
+
+	return vfm_op_block8(ps->stream,
+		&(struct vfm_block8){.back = true,
+			.is_signed = a->is_signed,
+			.first = first,
+			.x = vfm_t1(x, VFM_F32, n),
+			.code = vfm_t1((uint8_t *)a->data + o->at, VFM_U8, n),
+			.scale = vfm_t1(scale, VFM_F32, (first + n + VFM_BLOCK8 - 1) / VFM_BLOCK8)},
+		err);
 }
 
 int vfm_param_get(
@@ -682,6 +713,8 @@ int vfm_param_get(
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
 	if (m.hi)
 		return convert_split_master(ps, &m, x, n, true, err);
+	if (m.code)
+		return dequantize_owned(ps, a, p, &o, x, err);
 	cast.x = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -701,6 +734,8 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
 	if (m.hi)
 		return convert_split_master(ps, &m, (float *)x, n, false, err);
+	if (m.code)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a part of a block of 8-bit floats cannot be set");
 	cast.y = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }

@@ -276,15 +276,22 @@ struct vfm_owned {
 };
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p);
 
-/* An owned array: [n_own] f32 or bf16, in memory that the device can address. */
+/* An owned array: [n_own] f32, bf16, or u8 for block-wise 8-bit floats (ops/dynamic8.h), in memory that the device can
+ * address. */
 struct vfm_array {
 	void *data;
 	enum vfm_dtype dtype;
+	float *scale; /* of u8: [vfm_params_blocks8], each bucket's from vfm_bucket_block8 on; its shard starts a block
+		       */
+	bool is_signed; /* of u8 */
 };
+/* Returns the scales of a u8 array, and the first of them that belongs to bucket i. */
+int64_t vfm_params_blocks8(const struct vfm_params *ps);
+int64_t vfm_bucket_block8(const struct vfm_params *ps, int i);
 /* Copy the owned elements [a, b) of a parameter (vfm_owned) out of an owned array into x [b - a] f32, or from x into
- * the array.  a NULL: the masters; after a put into them the caller calls vfm_params_all_gather.  Local, ordered by the
- * compute stream.  x: device memory or memory of alloc_host.  For an f32 array, except split masters, x may be any host
- * memory. */
+ * the array, which is not u8 then.  a NULL: the masters; after a put into them the caller calls vfm_params_all_gather.
+ * Local, ordered by the compute stream.  x: device memory or memory of alloc_host.  For an f32 array, except split
+ * masters, x may be any host memory. */
 int vfm_param_get(
 	struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,

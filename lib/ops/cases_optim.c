@@ -39,6 +39,26 @@ static void nonfinite_cases(struct vfm_cases *l)
 	}
 }
 
+static void block8_cases(struct vfm_cases *l)
+{
+	static const int sizes[] = {1, 1000, 70003, 16 << 20};
+
+	for (int i = 0; i < 16; i++) {
+		bool back = i & 1, is_signed = i & 2;
+		int64_t n = sizes[i / 4], first = back && n == 1000 ? 37 : 0;
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_block8, i / 4 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST,
+			"%s-%s/%d", back ? "back" : "to", is_signed ? "signed" : "unsigned", (int)n);
+
+		c->bound[0] = c->bound[1] = c->bound[2] = 256;
+		c->args.block8 = (struct vfm_block8){.back = back,
+			.is_signed = is_signed,
+			.first = first,
+			.x = vec(VFM_F32, n),
+			.code = vec(VFM_U8, n),
+			.scale = vec(VFM_F32, (first + n + 255) / 256)};
+	}
+}
+
 void vfm_cases_optim(struct vfm_cases *l)
 {
 	static const int sizes[] = {1, 1000, 70003};
@@ -126,4 +146,5 @@ void vfm_cases_optim(struct vfm_cases *l)
 				.std = i == 1 ? 0 : 0.02f};
 		}
 	nonfinite_cases(l);
+	block8_cases(l);
 }

@@ -12,6 +12,7 @@ enum {
 	I32 = 1u << VFM_I32,
 	I64 = 1u << VFM_I64,
 	I16 = 1u << VFM_I16,
+	U8 = 1u << VFM_U8,
 	ACT = F32 | BF16,
 	F8 = 1u << VFM_F8E4M3 | 1u << VFM_F8E5M2,
 	OPT = 1u << 30,     /* may be absent */

@@ -348,6 +348,18 @@ struct vfm_split_master {
 	struct vfm_tensor lo; /* [n] i16 */
 };
 
+/* Converts x to block-wise 8-bit floats, or with back from them (ops/dynamic8.h).  Block b are the elements
+ * [256 b - first, 256 (b + 1) - first) of x.  y = x / scale in f32, of which the nearest value is chosen: every device
+ * has the same codes. */
+struct vfm_block8 {
+	bool back;
+	bool is_signed;          /* else x < 0 becomes 0 */
+	int64_t first;           /* place of x[0] in its block; 0 unless back */
+	struct vfm_tensor x;     /* [n] f32 */
+	struct vfm_tensor code;  /* [n] u8 */
+	struct vfm_tensor scale; /* [ceil((first + n) / 256)] f32 */
+};
+
 /* sum[0] += sum of x^2 */
 struct vfm_sumsq {
 	struct vfm_tensor x;   /* [n] f32 or bf16 */
@@ -562,6 +574,7 @@ struct vfm_grouped_gemm {
 	X(mse)                                                                                                         \
 	X(adamw)                                                                                                       \
 	X(split_master)                                                                                                \
+	X(block8)                                                                                                      \
 	X(sumsq)                                                                                                       \
 	X(clip)                                                                                                        \
 	X(fill)                                                                                                        \

@@ -23,6 +23,7 @@ enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op)
 	case VFM_OP_attn_bwd:
 		return VFM_SIM_ATTENTION;
 	case VFM_OP_adamw:
+	case VFM_OP_block8:
 	case VFM_OP_sumsq:
 	case VFM_OP_clip:
 	case VFM_OP_amax_push:

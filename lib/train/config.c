@@ -19,6 +19,8 @@ static const char *const recompute_names[] = {
 	"none", "selective", "full", "light", "outputs", "auto", NULL}; /* in the order of enum vfm_recompute */
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
+static const char *const moments_names[] = {"fp32", "bf16", "int8", NULL};
+static const int moments_values[] = {VFM_F32, VFM_BF16, VFM_U8};
 static const char *const residual_names[] = {"auto", "fp32", "bf16", NULL};
 static const int residual_values[] = {VFM_RESIDUAL_AUTO, VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
@@ -100,8 +102,8 @@ static const struct vfm_key train_keys[] = {
 	{"train.fp8_history", VFM_KEY_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
 		"steps that determine the scales of train.fp8=delayed"},
 	{"train.master", VFM_KEY_ENUM, OFF(train.master), 0, 0, master_names, NULL, "format of master weights"},
-	{"train.moments", VFM_KEY_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values,
-		"dtype of AdamW's first moments"},
+	{"train.moments", VFM_KEY_ENUM, OFF(train.moments), 0, 0, moments_names, moments_values,
+		"AdamW's moments: fp32, the first ones bf16, or both as 8-bit floats in blocks"},
 	{"train.offload", VFM_KEY_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
 		"state in pinned host memory instead of device memory"},
 	{"train.recompute", VFM_KEY_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,

@@ -31,7 +31,7 @@ struct vfm_train_config {
 	int fp8;                  /* enum vfm_fp8_kind */
 	int64_t fp8_history;      /* amax history length of delayed scaling, in steps */
 	int master;               /* enum vfm_master_kind */
-	int moments;              /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
+	int moments;              /* enum vfm_dtype: f32; bf16 (the first ones); u8 (both, ops/dynamic8.h) */
 	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16; or VFM_RESIDUAL_AUTO */
 	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "ops/dynamic8.h"
+
 /* ---- this rank's share ---- */
 
 struct share {
@@ -66,7 +68,9 @@ static double moment_bytes(const struct share *s)
 {
 	const struct vfm_train_config *t = &s->a->c->train;
 
-	return s->own * ((t->moments == VFM_BF16 ? 2 : 4) + 4 + (t->ema_decay > 0 ? 4 : 0));
+	double moments = t->moments == VFM_U8 ? 2 + 8.0 / VFM_BLOCK8 : t->moments == VFM_BF16 ? 6 : 8;
+
+	return s->own * (moments + (t->ema_decay > 0 ? 4 : 0));
 }
 
 static double master_bytes(const struct share *s)

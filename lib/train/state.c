@@ -429,17 +429,52 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 	return vfm_param_put(g->ps, own, p, host, err);
 }
 
-static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, int n, struct vfm_err *err)
+static int load_part(
+	struct upload *g, struct vfm_ckpt *c, const struct part *part, const struct vfm_array *own, struct vfm_err *err)
+{
+	for (size_t i = 0; i < g->ps->n; i++)
+		if (in_part(part, g->ps->p[i]))
+			TRY(load_param(g, g->ps->p[i], c, part->name, own, err));
+	return 0;
+}
+
+/* Loads 8-bit moments.  Blocks span parameters, so all values are read before the first block is quantized. */
+static int load_packed(
+	struct upload *g, struct vfm_ckpt *c, const struct part *part, struct vfm_optim *optim, struct vfm_err *err)
+{
+	struct vfm_dev *d = g->ps->stream->dev;
+	size_t bytes = (size_t)g->ps->n_own * sizeof(float) + 64;
+	struct vfm_array all = {
+		.data = d->t->alloc_host(d, bytes, "moments on their way to the device", err), .dtype = VFM_F32};
+	int rc, synced;
+
+	if (!all.data)
+		return VFM_EENV;
+	rc = d->t->zero(g->ps->stream, all.data, bytes, err);
+	if (rc == 0)
+		rc = load_part(g, c, part, &all, err);
+	if (rc == 0)
+		rc = vfm_optim_quantize(optim, part->own, all.data, err);
+	synced = d->t->stream_sync(g->ps->stream, rc < 0 ? NULL : err);
+	d->t->free_host(d, all.data, bytes);
+	return rc < 0 ? rc : synced;
+}
+
+/* optim: that of 8-bit parts; NULL: there are none. */
+static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, int n,
+	struct vfm_optim *optim, struct vfm_err *err)
 {
 	struct upload g;
 	int rc, synced;
 
 	TRY(upload_init(&g, ps, err));
 	rc = 0;
-	for (int k = 0; k < n; k++)
-		for (size_t i = 0; i < ps->n && rc == 0 && part[k].from != NONE; i++)
-			if (in_part(&part[k], ps->p[i]))
-				rc = load_param(&g, ps->p[i], c, part[k].name, part[k].own, err);
+	for (int k = 0; k < n && rc == 0; k++) {
+		if (part[k].from == NONE)
+			continue;
+		rc = part[k].own && part[k].own->dtype == VFM_U8 ? load_packed(&g, c, &part[k], optim, err)
+								 : load_part(&g, c, &part[k], part[k].own, err);
+	}
 	synced = ps->stream->dev->t->stream_sync(ps->stream, rc < 0 ? NULL : err);
 	upload_release(&g);
 	return rc < 0 ? rc : synced;
@@ -507,7 +542,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, struct vfm_err *err)
 {
 	TRY(check_tensors(ps, c, part, err));
-	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, err), err));
+	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
@@ -529,7 +564,7 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 
 	parts_of(tr, part);
 	TRY(check_tensors(ps, c, &part[0], err));
-	rc = load_parts(ps, c, part, N_PARTS, err);
+	rc = load_parts(ps, c, part, N_PARTS, vfm_trainer_optim(tr), err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
 	TRY(agree_saved(ps->mesh->save, rc, err));

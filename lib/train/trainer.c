@@ -125,6 +125,7 @@ struct vfm_trainer *vfm_trainer_new(
 {
 	struct vfm_optim_opts opts = {.ema = c->train.ema_decay > 0,
 		.m_bf16 = c->train.moments == VFM_BF16,
+		.q8 = c->train.moments == VFM_U8,
 		.on_host = c->train.offload & VFM_OFFLOAD_OPTIMIZER};
 	struct vfm_trainer *tr = vfm_calloc(1, sizeof(*tr));
 	void *sums;

@@ -698,6 +698,47 @@ static void ref_split_master(struct ref *r)
 	}
 }
 
+/* The search is linear, and of all values; the quotient has the rounding of the contract. */
+static void ref_block8(struct ref *r)
+{
+	const struct vfm_block8 *a = r->args;
+	double *x = V(block8, x), *code = V(block8, code), *scale = V(block8, scale), value[256];
+	int n = 0;
+
+	for (int e = 6, sign = a->is_signed; e >= 0; e--) /* magnitudes of decade e, ascending */
+		for (int k = 0, items = 1 << (7 - sign - e); k < items; k++)
+			value[n++] = pow(10, -e) * (0.1 + 0.9 * (k + 0.5) / items);
+	for (int k = 0; a->is_signed && k < 127; k++)
+		value[127 + 1 + k] = value[k];
+	for (int k = 0; a->is_signed && k < 127; k++)
+		value[126 - k] = -value[127 + 1 + k];
+	for (int k = 254; !a->is_signed && k > 0; k--)
+		value[k] = value[k - 1];
+	value[a->is_signed ? 127 : 0] = 0;
+	value[255] = 1;
+	for (int64_t i = 0; a->back && i < a->x.shape[0]; i++)
+		x[i] = value[(int)code[i]] * scale[(a->first + i) / 256];
+	for (int64_t b = 0; !a->back && b < a->scale.shape[0]; b++) {
+		int64_t i0 = b * 256, i1 = i0 + 256 < a->x.shape[0] ? i0 + 256 : a->x.shape[0];
+		double hi = 0, lo = 0;
+
+		for (int64_t i = i0; i < i1; i++) {
+			hi = fmax(hi, x[i]);
+			lo = fmin(lo, x[i]);
+		}
+		scale[b] = a->is_signed && -lo > hi ? lo : hi;
+		for (int64_t i = i0; i < i1; i++) {
+			double y = scale[b] != 0 ? (double)((float)x[i] / (float)scale[b]) : 0;
+			int best = a->is_signed ? 127 : 0;
+
+			for (int c = 0; c < 256; c++)
+				if (fabs(value[c] - y) < fabs(value[best] - y))
+					best = c;
+			code[i] = !a->is_signed && best == 0 && y > 0 ? 1 : best;
+		}
+	}
+}
+
 static void ref_sumsq(struct ref *r)
 {
 	const struct vfm_sumsq *a = r->args;

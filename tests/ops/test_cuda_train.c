@@ -146,6 +146,7 @@ static void test_dit(void **state)
 	RUN("dit in bf16", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.recompute=selective");
 	RUN("dit, residual in bf16", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.residual=bf16",
 		"model.pos=both", "model.adaln_lora=8");
+	RUN("dit, 8-bit moments", 1e-4, "model.arch=dit", "train.moments=int8");
 	RUN("dit in bf16, split master, bf16 moments", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.master=split",
 		"train.moments=bf16");
 }

@@ -1,0 +1,110 @@
+/* block8.cu - block-wise 8-bit floats. */
+#include "cuda/kern.h"
+
+extern "C" {
+#include "ops/dynamic8.h"
+}
+
+enum { THREADS = 256, WARPS = THREADS / 32, LANE = VFM_BLOCK8 / 32 };
+
+__device__ static inline float magnitude(const struct vfm_dynamic8 &t, uint8_t code)
+{
+	if (!t.is_signed)
+		return t.mag[code];
+	return code < VFM_ZERO8 ? -t.mag[VFM_ZERO8 - code] : t.mag[code - VFM_ZERO8];
+}
+
+/* Copies the table to shared memory, which serves different addresses of a warp at once. */
+__device__ static inline void share_table(struct vfm_dynamic8 *to, const struct vfm_dynamic8 &from)
+{
+	for (int i = threadIdx.x; i < 256; i += THREADS) {
+		to->mag[i] = from.mag[i];
+		if (i < 255)
+			to->mid[i] = from.mid[i];
+	}
+	if (threadIdx.x == 0) {
+		to->n = from.n;
+		to->is_signed = from.is_signed;
+	}
+	__syncthreads();
+}
+
+__device__ static inline uint8_t nearest(const struct vfm_dynamic8 *t, float y)
+{
+	float a = y > 0 ? y : t->is_signed ? -y : 0.0f;
+	int k = 0;
+
+#pragma unroll
+	for (int step = 128; step > 0; step /= 2)
+		if (k + step < t->n && t->mid[k + step - 1] < a)
+			k += step;
+	if (!t->is_signed)
+		return (uint8_t)(k == 0 && y > 0 ? 1 : k);
+	return (uint8_t)(y < 0 ? VFM_ZERO8 - (k < VFM_ZERO8 ? k : VFM_ZERO8) : VFM_ZERO8 + k);
+}
+
+/* A warp quantizes a block: lane l has its elements l, l + 32, ... */
+__global__ __launch_bounds__(THREADS) static void block8_quantize(
+	const struct vfm_dynamic8 table, const float *x, uint8_t *code, float *scales, int64_t n)
+{
+	__shared__ struct vfm_dynamic8 t;
+	int lane = (int)threadIdx.x % 32;
+	int64_t blocks = (n + VFM_BLOCK8 - 1) / VFM_BLOCK8;
+
+	share_table(&t, table);
+	for (int64_t b = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; b < blocks; b += (int64_t)gridDim.x * WARPS) {
+		float v[LANE], hi = 0, lo = 0, scale;
+
+#pragma unroll
+		for (int k = 0; k < LANE; k++) {
+			int64_t i = b * VFM_BLOCK8 + k * 32 + lane;
+
+			v[k] = i < n ? x[i] : 0.0f;
+			hi = v[k] > hi ? v[k] : hi;
+			lo = v[k] < lo ? v[k] : lo;
+		}
+		hi = warp_max(hi);
+		lo = -warp_max(-lo);
+		scale = t.is_signed && -lo > hi ? lo : hi;
+		if (lane == 0)
+			scales[b] = scale;
+#pragma unroll
+		for (int k = 0; k < LANE; k++) {
+			int64_t i = b * VFM_BLOCK8 + k * 32 + lane;
+
+			if (i < n)
+				code[i] = nearest(&t, scale != 0 ? v[k] / scale : 0.0f);
+		}
+	}
+}
+
+__global__ __launch_bounds__(THREADS) static void block8_dequantize(
+	const struct vfm_dynamic8 table, float *x, const uint8_t *code, const float *scales, int64_t n, int64_t first)
+{
+	__shared__ struct vfm_dynamic8 t;
+
+	share_table(&t, table);
+	for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
+		x[i] = magnitude(t, code[i]) * scales[(first + i) / VFM_BLOCK8];
+}
+
+extern "C" int vfm_cuda_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_err *err)
+{
+	int64_t n = a->x.shape[0], blocks = ceil_div(n, THREADS * (a->back ? 4 : LANE));
+	int units = vfm_cuda_units(s);
+	int64_t most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
+	struct vfm_dynamic8 t;
+
+	if (n == 0)
+		return 0;
+	vfm_dynamic8_init(&t, a->is_signed);
+	if (blocks > most)
+		blocks = most;
+	if (a->back)
+		VFM_LAUNCH(s, (block8_dequantize), blocks, THREADS, 0, t, (float *)a->x.data,
+			(const uint8_t *)a->code.data, (const float *)a->scale.data, n, a->first);
+	else
+		VFM_LAUNCH(s, (block8_quantize), blocks, THREADS, 0, t, (const float *)a->x.data,
+			(uint8_t *)a->code.data, (float *)a->scale.data, n);
+	return vfm_cuda_launched(s, "block8", err);
+}
