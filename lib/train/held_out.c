@@ -104,7 +104,7 @@ static int send_output(struct held_out_run *r, struct vfm_tensor x, struct vfm_e
 static int add_errors(
 	struct held_out_run *r, const struct vfm_micro *u, const struct vfm_var *pred, int level, struct vfm_err *err)
 {
-	struct vfm_mse mse = {.pred = pred->v, .target = u->target, .w = u->w, .seqs = &u->in.seqs};
+	struct vfm_mse mse = {.pred = pred->v, .target = u->target, .w = u->w, .seqs = &u->in.segs};
 
 	mse.loss = vfm_t1((double *)r->sums.data + level, VFM_F64, 1);
 	return vfm_op_mse(r->stream, &mse, err);

@@ -2,9 +2,10 @@
  *
  * A held-out plan (vfm-pack --held-out-plan) is evaluated at eval.times noise levels: the quantiles (k + 1/2) / times
  * of the distribution that training draws from (model/diffusion.h).  The noise of a sample at level k is that of (seed
- * 0, step k), no text is dropped, and captions are chosen with seed 0.  The loss is the mean squared error over the
- * tokens of the plan, without weights and without the load-balance loss of experts.  It depends on the weights and the
- * plan alone, and on the layout of the ranks only by the order of sums.
+ * 0, step k), which also determines whether its first frame is given (diffusion.image_cond).  No text is dropped, and
+ * captions are chosen with seed 0.  The loss is the mean squared error over the tokens of the plan, without weights and
+ * without the load-balance loss of experts.  It depends on the weights and the plan alone, and on the layout of the
+ * ranks only by the order of sums.
  *
  * An evaluation runs forwards only.  It changes no weight, gradient, optimizer state or fp8 history: a run has the same
  * bits with and without it.

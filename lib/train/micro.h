@@ -23,8 +23,8 @@ struct vfm_micro {
 	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
 };
 
-/* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, the noise of (seed 0, step
- * `level`), and no dropped text. */
+/* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, and noise and given frames of (seed
+ * 0, step `level`); no dropped text. */
 struct vfm_fixed_noise {
 	int level, levels;
 	float weight; /* of a token's loss */

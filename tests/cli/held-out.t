@@ -102,6 +102,13 @@ run "${train[@]}" "${moe[@]}" --held-out held.jsonl -n 4 --set parallel.ep=4 -o 
 rc_is 0 "experts over ep"
 ok "the same losses" near moe1 moe4
 
+given=(--set diffusion.image_cond=0.5)
+"${train[@]}" "${given[@]}" --held-out held.jsonl -o given1 >log
+run "${train[@]}" "${given[@]}" --held-out held.jsonl -n 4 --set parallel.tp=2 --set parallel.cp=2 -o given4
+rc_is 0 "given first frames over tp and cp"
+ok "the same losses" near given1 given4
+is "$([ "$(held given1)" = "$(held one)" ] && echo same)" "" "others than without given frames"
+
 fp8=(--set train.dtype=bf16 --set train.fp8=delayed)
 "${train[@]}" "${fp8[@]}" -o fp8a >log && "${train[@]}" "${fp8[@]}" --held-out held.jsonl --set eval.every=1 -o fp8b >log
 is "$(hash_of fp8a)" "$(hash_of fp8b)" "fp8 with delayed scaling: training has the same bits"
