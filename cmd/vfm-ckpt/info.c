@@ -99,7 +99,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"},
 		{"params", "parameters"}, {"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"},
 		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}, {"nonfinite", "NaN or infinite"},
-		{"tokenizer", "tokenizer"}, {"text", "text encoder"}, {"forced", "forced"}};
+		{"tokenizer", "tokenizer"}, {"text", "text encoder"}, {"image", "image encoder"}, {"forced", "forced"}};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",

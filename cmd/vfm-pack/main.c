@@ -204,9 +204,18 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 		if (s->text_dim && h->text_dim && s->text_dim != h->text_dim)
 			return vfm_fail(err, VFM_EUSAGE, "set '%s' has texts of width %d, others have %d", s->name,
 				s->text_dim, h->text_dim);
+		if (s->cond_channels != a->cond_channels)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has conditions of %d channels, set '%s' has %d",
+				s->name, s->cond_channels, a->name, a->cond_channels);
+		if (s->image_len != a->image_len || s->image_dim != a->image_dim)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has image rows [%d, %d], set '%s' has [%d, %d]",
+				s->name, s->image_len, s->image_dim, a->name, a->image_len, a->image_dim);
 		h->text_dim = s->text_dim ? s->text_dim : h->text_dim;
 	}
 	h->latent_channels = sets[0].channels;
+	h->cond_channels = sets[0].cond_channels;
+	h->image_len = sets[0].image_len;
+	h->image_dim = sets[0].image_dim;
 	return 0;
 }
 
@@ -251,6 +260,8 @@ static int match_encoders(
 
 		if (!sets[i].text_dim)
 			m.text = (struct vfm_maker){0};
+		if (!sets[i].image_dim)
+			m.image = (struct vfm_maker){0};
 		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
 			vfm_warn("set '%s' does not name its %s: vfm-pack cannot check that the encoders match",
 				sets[i].name,

@@ -71,7 +71,8 @@ int open_sample_codec(struct job *j, struct vfm_err *err)
 /* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
 static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
 {
-	const struct vfm_makers own = {vfm_codec_tokenizer(&j->codec), vfm_codec_text_maker(&j->codec)};
+	const struct vfm_makers own = {
+		.tokenizer = vfm_codec_tokenizer(&j->codec), .text = vfm_codec_text_maker(&j->codec)};
 	json_t *o = vfm_makers_json(&own);
 	char *text = json_dumps(o, JSON_COMPACT);
 	int rc = vfm_job_broadcast(&j->x->job, &text, err);

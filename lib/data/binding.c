@@ -52,6 +52,11 @@ int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err
 
 	*b = (struct vfm_binding){0};
 	TRY(take_digest(b->latent, json_object_get(rec, "latent"), "latent", "sha256", err));
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const char *key = vfm_extra_kinds[e].key;
+
+		TRY(take_digest(b->extra[e], json_object_get(rec, key), key, "sha256", err));
+	}
 	TRY(vfm_texts_of(&texts, rec, err));
 	for (; b->n_texts < texts.n; b->n_texts++) {
 		const char *name = texts.list[b->n_texts].name;
@@ -98,6 +103,11 @@ uint64_t vfm_binding_number(const struct vfm_binding *b)
 	for (int i = 0; i < b->n_texts; i++) {
 		vfm_buf_addf(&all, "%s %s\n", b->texts[i].name, b->texts[i].sha256);
 		any |= b->texts[i].sha256[0];
+	}
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		if (b->extra[e][0]) /* records without one keep their number */
+			vfm_buf_addf(&all, "%s %s\n", vfm_extra_kinds[e].part, b->extra[e]);
+		any |= b->extra[e][0];
 	}
 	vfm_sha256_of(all.data, all.len, hex);
 	vfm_buf_release(&all);

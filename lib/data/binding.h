@@ -15,9 +15,10 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "data/caption.h"
+#include "data/extra.h"
 
 struct vfm_binding { /* plain data; "" where the record has no digest */
-	char latent[VFM_SHA256_HEX];
+	char latent[VFM_SHA256_HEX], extra[VFM_EXTRAS][VFM_SHA256_HEX];
 	int n_texts; /* in the order of their names */
 	struct {
 		char name[VFM_CAPTION_NAME], sha256[VFM_SHA256_HEX], caption[VFM_SHA256_HEX];
@@ -37,7 +38,7 @@ int vfm_binding_check(const char *want, const void *data, size_t len, const char
 /* Whether the latents, and the n_texts texts of the sample with their captions, are bound. */
 bool vfm_binding_is_whole(const struct vfm_binding *b, int n_texts);
 
-/* A number of the files: equal for equal digests of latents and texts; 0 if all are missing. */
+/* A number of the files: equal for equal digests of latents, texts and extra arrays; 0 if all are missing. */
 uint64_t vfm_binding_number(const struct vfm_binding *b);
 
 #endif

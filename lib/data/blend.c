@@ -35,6 +35,29 @@ static int check_texts(const struct vfm_blend_set *set, const struct vfm_record 
 	return 0;
 }
 
+/* All samples have the same extra arrays, or none: a model reads them of every sample. */
+static int check_extras_of(struct vfm_blend_set *set, const struct vfm_record *r, uint64_t n, struct vfm_err *err)
+{
+	struct vfm_index_text cond = {0}, image = {0};
+
+	if (vfm_record_has_extra(r, VFM_EXTRA_COND))
+		TRY(vfm_index_extra(set->ix, r, VFM_EXTRA_COND, &cond, err));
+	if (vfm_record_has_extra(r, VFM_EXTRA_IMAGE))
+		TRY(vfm_index_extra(set->ix, r, VFM_EXTRA_IMAGE, &image, err));
+	if (n == 0) {
+		set->cond_channels = cond.rows;
+		set->image_len = image.rows;
+		set->image_dim = image.width;
+	}
+	if (cond.rows != set->cond_channels)
+		return vfm_fail(err, VFM_EUSAGE, "sample %llu has a condition of %d channels, others have %d",
+			(unsigned long long)n, cond.rows, set->cond_channels);
+	if (image.rows != set->image_len || image.width != set->image_dim)
+		return vfm_fail(err, VFM_EUSAGE, "sample %llu has image rows [%d, %d], others have [%d, %d]",
+			(unsigned long long)n, image.rows, image.width, set->image_len, set->image_dim);
+	return 0;
+}
+
 /* Adds a usable sample.  Those that are held out fill the arrays from the end. */
 static void add_blend_sample(struct vfm_blend_set *set, int64_t i, int64_t tokens, bool held)
 {
@@ -57,6 +80,7 @@ static int scan_records(
 		TRY(vfm_index_at(set->ix, (uint64_t)i, &r, err));
 		TRY(same_width(set, &r, (uint64_t)i, err));
 		TRY(check_texts(set, &r, err));
+		TRY(check_extras_of(set, &r, (uint64_t)i, err));
 		dims[0] = r.t, dims[1] = r.h, dims[2] = r.w;
 		tokens = vfm_patch_grid(dims, patch, grid, NULL);
 		if (tokens < 0 || grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX) {

@@ -28,12 +28,13 @@ struct vfm_blend_set {
 	int64_t n_held, held_tokens; /* usable, but held out */
 	bool may_be_empty;           /* n may be 0, without weights */
 	int32_t channels, text_dim;
+	int32_t cond_channels, image_len, image_dim; /* of all samples; 0: they have none */
 };
 
 /* Reads the index of set->dir: lengths in tokens for this patch.  Samples of more than `context` tokens and
  * samples whose size the patch does not divide are left out and counted.  held_out: the fraction of the samples that is
  * held out (data/split.h); 0: none.
- * VFM_EUSAGE: no index, or latents or texts of different widths in it. */
+ * VFM_EUSAGE: no index, or latents, texts or extra arrays of different sizes in it. */
 int vfm_blend_scan(
 	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, double held_out, struct vfm_err *err);
 /* Returns the samples of a set that are held out, as a set without weight.  It borrows from `set` and is not released.

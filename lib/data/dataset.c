@@ -56,7 +56,7 @@ struct vfm_dataset {
 	struct vfm_energon *energon;
 	/* what all samples have in common */
 	struct vfm_makers makers;
-	int64_t n_latents, n_texts;
+	int64_t n_latents, n_texts, n_images;
 	int64_t channels, text_dim;
 	/* where the samples come from (data/provenance.h) */
 	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
@@ -103,11 +103,18 @@ static void shard_name(char name[32], uint32_t shard)
 	snprintf(name, 32, "%06u.tar", shard);
 }
 
-/* All samples of a dataset have one tokenizer and one text encoder, and arrays of the same width.  text_dim 0: no text.
- */
-static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim,
-	struct vfm_err *err)
+/* What a sample shares with all others of a dataset. */
+struct common {
+	struct vfm_makers makers;
+	int64_t channels, text_dim; /* text_dim 0: no text */
+	bool has_image;             /* image rows */
+};
+
+/* All samples of a dataset have the same encoders, and arrays of the same width. */
+static int check_common(const struct vfm_dataset *d, const struct common *c, struct vfm_err *err)
 {
+	const struct vfm_makers *m = &c->makers;
+	const int64_t channels = c->channels, text_dim = c->text_dim;
 	char *dataset = vfm_strfmt("the dataset '%s'", d->dir);
 	int rc = vfm_makers_check(m, "the sample", &d->makers, dataset, err);
 
@@ -117,6 +124,8 @@ static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m,
 		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
 	if (d->n_texts && text_dim)
 		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
+	if (d->n_images && c->has_image)
+		TRY(vfm_maker_check_named(VFM_ENCODER_IMAGE, &m->image, &d->makers.image, err));
 	if (d->n_latents && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);
@@ -126,17 +135,20 @@ static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m,
 	return 0;
 }
 
-static void note_common(struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim)
+static void note_common(struct vfm_dataset *d, const struct common *c)
 {
-	struct vfm_makers of = *m;
+	struct vfm_makers of = c->makers;
 
-	if (!text_dim)
+	if (!c->text_dim)
 		of.text = (struct vfm_maker){0};
+	if (!c->has_image)
+		of.image = (struct vfm_maker){0};
 	vfm_makers_fill(&d->makers, &of);
-	d->channels = channels;
+	d->channels = c->channels;
 	d->n_latents++;
-	if (text_dim) {
-		d->text_dim = text_dim;
+	d->n_images += c->has_image;
+	if (c->text_dim) {
+		d->text_dim = c->text_dim;
 		d->n_texts++;
 	}
 }
@@ -156,7 +168,8 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 	TRY_OUT(vfm_index_writer_shard(d->index, name, s.bytes, err));
 	for (size_t i = 0; i < s.n; i++) {
 		struct vfm_scan_sample *m = &s.samples[i];
-
+		const struct common common = {
+			m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
 		const char *why = m->fault ? m->fault : m->mismatch;
 
 		if (!why && before && find_known(d, m->rec.id)->id)
@@ -165,12 +178,12 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
 			goto out;
 		}
-		if (check_common(d, &m->makers, m->rec.c, m->rec.text_dim, err) < 0) {
+		if (check_common(d, &common, err) < 0) {
 			rc = vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
 			goto out;
 		}
 		if (before)
-			note_common(d, &m->makers, m->rec.c, m->rec.text_dim);
+			note_common(d, &common);
 		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
 		if (before)
 			remember(d, m->rec.id, d->n_shards, (uint32_t)i, m->files, true);
@@ -377,8 +390,8 @@ struct array { /* a file, and what its header says */
 
 struct sample { /* the contents of all members of one sample */
 	const char *key, *media;
-	struct array latent, texts[VFM_CAPTIONS_MAX];
-	struct vfm_captions names; /* of the texts */
+	struct array latent, texts[VFM_CAPTIONS_MAX], extra[VFM_EXTRAS]; /* extra: file.data NULL: none */
+	struct vfm_captions names;                                       /* of the texts */
 	struct vfm_buf json;
 	char media_part[12];
 	FILE *media_file;
@@ -388,6 +401,8 @@ struct sample { /* the contents of all members of one sample */
 static void sample_release(struct sample *s)
 {
 	vfm_buf_release(&s->latent.file);
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		vfm_buf_release(&s->extra[e].file);
 	for (int i = 0; i < s->names.n; i++)
 		vfm_buf_release(&s->texts[i].file);
 	vfm_buf_release(&s->json);
@@ -431,6 +446,25 @@ static int read_texts(struct sample *s, const json_t *rec, const struct vfm_bind
 	return 0;
 }
 
+/* Reads the extra arrays that the record names.  A condition has the size of the latents. */
+static int read_extras(struct sample *s, const json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
+{
+	const int64_t *latent = s->latent.npy.shape, *cond = s->extra[VFM_EXTRA_COND].npy.shape;
+
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const struct vfm_extra_kind *k = &vfm_extra_kinds[e];
+		const json_t *part = json_object_get(rec, k->key);
+
+		if (json_is_object(part))
+			TRY(read_encoded(&s->extra[e], part, k->key, k->ndim, b->extra[e], err));
+	}
+	if (s->extra[VFM_EXTRA_COND].file.data && memcmp(cond + 1, latent + 1, 3 * sizeof(*cond)) != 0)
+		return vfm_fail(err, VFM_EINPUT,
+			"cond is %" PRId64 "x%" PRId64 "x%" PRId64 ", the latents are %" PRId64 "x%" PRId64 "x%" PRId64,
+			cond[1], cond[2], cond[3], latent[1], latent[2], latent[3]);
+	return 0;
+}
+
 /* Returns the record for the shard, without local paths. */
 static void dump_json(struct vfm_buf *b, const json_t *rec)
 {
@@ -438,6 +472,8 @@ static void dump_json(struct vfm_buf *b, const json_t *rec)
 	struct vfm_captions texts;
 
 	json_object_del(json_object_get(copy, "latent"), "path");
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		json_object_del(json_object_get(copy, vfm_extra_kinds[e].key), "path");
 	if (vfm_texts_of(&texts, copy, NULL) >= 0)
 		for (int i = 0; i < texts.n; i++)
 			json_object_del((json_t *)texts.list[i].value, "path");
@@ -513,6 +549,8 @@ static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vf
 
 	for (int i = 0; i < s->names.n; i++)
 		bytes += member_bytes(s->texts[i].file.len);
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		bytes += member_bytes(s->extra[e].file.len);
 	if (d->open && d->n_in_shard &&
 		(d->tar.pos + bytes + 1024 > (uint64_t)d->o.max_bytes ||
 			(d->o.max_samples && d->n_in_shard >= (uint64_t)d->o.max_samples)))
@@ -522,6 +560,9 @@ static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vf
 	TRY(add_member(d, s, "latent.npy", &s->latent.file, err));
 	for (int i = 0; i < s->names.n; i++)
 		TRY(add_member(d, s, vfm_text_part(part, s->names.list[i].name), &s->texts[i].file, err));
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		if (s->extra[e].file.data)
+			TRY(add_member(d, s, vfm_extra_kinds[e].part, &s->extra[e].file, err));
 	TRY(add_member(d, s, "json", &s->json, err));
 	return s->media_file ? add_media(d, s, err) : 0;
 }
@@ -553,8 +594,8 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 {
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
 	struct vfm_binding binding;
-	struct vfm_makers makers;
-	int64_t channels, text_dim;
+	const struct array *image = &s.extra[VFM_EXTRA_IMAGE];
+	struct common common = {0};
 	struct known *k;
 	uint64_t id;
 	int rc;
@@ -566,23 +607,27 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	if (k->id)
 		return keep_known(k, rec, &binding, err);
 	TRY_OUT(read_encoded(&s.latent, json_object_get(rec, "latent"), "latent", 4, binding.latent, err));
-	channels = s.latent.npy.shape[0];
+	common.channels = s.latent.npy.shape[0];
 	TRY_OUT(read_texts(&s, rec, &binding, err));
-	text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
-	TRY_OUT(vfm_makers_from_record(&makers, rec, err));
-	TRY_OUT(vfm_maker_check_latent(&makers.tokenizer, channels, err));
+	TRY_OUT(read_extras(&s, rec, &binding, err));
+	common.has_image = image->file.data;
+	common.text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
+	TRY_OUT(vfm_makers_from_record(&common.makers, rec, err));
+	TRY_OUT(vfm_maker_check_latent(&common.makers.tokenizer, common.channels, err));
+	if (common.has_image)
+		TRY_OUT(vfm_maker_check_image(&common.makers.image, image->npy.shape[0], image->npy.shape[1], err));
 	for (int i = 0; i < s.names.n; i++)
-		TRY_OUT(vfm_maker_check_text(&makers.text, s.texts[i].npy.shape[0], text_dim, err));
+		TRY_OUT(vfm_maker_check_text(&common.makers.text, s.texts[i].npy.shape[0], common.text_dim, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
-	TRY_OUT(check_common(d, &makers, channels, text_dim, err));
+	TRY_OUT(check_common(d, &common, err));
 	rc = write_sample(d, &s, err);
 	if (rc < 0) { /* the tar may end in a partial sample: the run must stop */
 		rc = VFM_EENV;
 		goto out;
 	}
-	note_common(d, &makers, channels, text_dim);
+	note_common(d, &common);
 	d->chain_changed |= d->has_chain && vfm_provenance_note(d->marked, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
 	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);

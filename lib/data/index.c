@@ -446,6 +446,64 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 	return 0;
 }
 
+/* ---- extra arrays ---- */
+
+bool vfm_record_has_extra(const struct vfm_record *r, enum vfm_extra e)
+{
+	return r->flags & vfm_extra_kinds[e].flag;
+}
+
+int vfm_record_n_extras(const struct vfm_record *r)
+{
+	int n = 0;
+
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		n += vfm_record_has_extra(r, (enum vfm_extra)e);
+	return n;
+}
+
+uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const struct vfm_index_text *t)
+{
+	return (uint64_t)t->rows * (e == VFM_EXTRA_COND ? (uint64_t)r->t * r->h * r->w : t->width);
+}
+
+const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e)
+{
+	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
+		return "it lies outside its sample";
+	if (!array_ok(vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
+		return "its shape and size disagree";
+	return NULL;
+}
+
+int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	struct vfm_index_text *out, struct vfm_err *err)
+{
+	uint64_t n = r->first_text + r->n_texts;
+	struct vfm_index_text t;
+	const char *why = NULL;
+
+	if (!vfm_record_has_extra(r, e))
+		return vfm_fail(err, VFM_EUSAGE, "'%s': shard %u, sample %u has no %s", ix->path, r->shard, r->index,
+			vfm_extra_kinds[e].name);
+	for (int k = 0; k < (int)e; k++)
+		n += vfm_record_has_extra(r, (enum vfm_extra)k);
+	if (ix->h.version == 1 || n >= ix->h.n_texts || n < r->first_text) {
+		why = "it is not in the index";
+	} else {
+		memcpy(&t, &ix->texts[n], sizeof(t));
+		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
+			why = "wrong checksum";
+		else
+			why = vfm_index_extra_fault(&t, r, e);
+	}
+	if (why)
+		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
+			vfm_extra_kinds[e].name, why);
+	*out = t;
+	return 0;
+}
+
 /* ---- payloads ---- */
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
@@ -650,4 +708,25 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 	}
 	vfm_big_free(text, (size_t)r->json_bytes + 1);
 	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
+}
+
+int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, void *dst, struct vfm_err *err)
+{
+	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
+	struct payload p = {vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
+
+	return read_payload(ix, r, &p, e == VFM_EXTRA_COND ? cond : rows, vfm_extra_kinds[e].ndim, dst, err);
+}
+
+int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, float *dst, struct vfm_err *err)
+{
+	uint64_t n = vfm_extra_count(r, e, t);
+	bool half = vfm_npy_type_size(t->dtype) == 2;
+
+	TRY(vfm_index_read_extra(ix, r, e, t, (char *)dst + (half ? 2 * n : 0), err));
+	if (half)
+		widen_halves(dst, n, t->dtype);
+	return 0;
 }

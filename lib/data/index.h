@@ -18,11 +18,13 @@
 #define VFM_DATA_INDEX_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "data/extra.h"
 #include "data/maker.h"
 #include "data/npy.h"
 
@@ -35,6 +37,7 @@
 enum {
 	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
 	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
+			   /* 4 and 8: it has the arrays of vfm_extra_kinds */
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -46,7 +49,7 @@ struct vfm_record {
 	uint64_t sample_offset; /* of the sample's first tar header */
 	uint64_t sample_bytes;  /* headers, payloads and padding of all its members */
 	uint64_t latent_offset;
-	uint64_t first_text; /* number of its first text; 0 without one */
+	uint64_t first_text; /* number of its first text or, without texts, extra array; 0 without both */
 	uint64_t json_offset;
 	uint64_t media_offset, media_bytes; /* 0, 0 without VFM_REC_MEDIA */
 	uint32_t latent_bytes;              /* payload length */
@@ -67,6 +70,8 @@ struct vfm_record {
 	uint32_t crc;       /* crc32c of the 124 bytes before it */
 };
 
+/* Behind the texts of a sample stand its extra arrays (extra.h) in the same format, without a name: `rows` are the
+ * channels of a condition. */
 struct vfm_index_text {       /* 32 bytes, in the format of the file */
 	uint64_t offset;      /* of the payload, in the shard's tar */
 	uint32_t bytes;       /* of the payload, with its npy header */
@@ -75,7 +80,8 @@ struct vfm_index_text {       /* 32 bytes, in the format of the file */
 	uint16_t rows;        /* text [rows, text_dim of the record], >= 1 */
 	uint8_t dtype;        /* enum vfm_npy_type: F16, BF16 or F32 */
 	uint8_t name;         /* number of its name; ascending among the texts of a sample */
-	uint16_t reserved[3]; /* 0 */
+	uint16_t width;       /* features of an image row; 0 of texts and conditions */
+	uint16_t reserved[2]; /* 0 */
 	uint32_t crc;         /* crc32c of the 28 bytes before it */
 };
 
@@ -148,12 +154,27 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 
 uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
 
+/* Extra arrays.  A record has each or not. */
+bool vfm_record_has_extra(const struct vfm_record *r, enum vfm_extra e);
+int vfm_record_n_extras(const struct vfm_record *r);
+/* As vfm_index_text; VFM_EUSAGE: the record lacks it. */
+int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	struct vfm_index_text *out, struct vfm_err *err);
+/* Elements of an array: channels * t * h * w, or rows * features. */
+uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const struct vfm_index_text *t);
+/* As vfm_index_read_latent and _f32, with vfm_extra_count elements. */
+int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, void *dst, struct vfm_err *err);
+int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, float *dst, struct vfm_err *err);
+
 /* ---- writing: atomic; commit renames the file into place ---- */
 
 struct vfm_index_writer;
 
 int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct vfm_err *err);
-/* Shards in the order of their numbers: begin, add each record with its n_texts texts, …  The writer fills in shard,
+/* Shards in the order of their numbers: begin, add each record with its n_texts texts and, behind them, its extra
+ * arrays, …  The writer fills in shard,
  * index, first_text, crc and the numbers of names.  names [n_texts] stand in ascending order.  VFM_EINPUT: record or
  * texts contradict themselves, or the dataset has more than VFM_TEXT_NAMES_MAX names. */
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);

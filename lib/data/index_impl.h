@@ -32,4 +32,7 @@ const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_
 /* NULL, or why this text cannot be one of record r. */
 const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r);
 
+/* The same of an extra array. */
+const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e);
+
 #endif

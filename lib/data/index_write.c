@@ -107,6 +107,29 @@ static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, con
 	return 0;
 }
 
+/* extra: the arrays that the record has. */
+static int add_extras(
+	struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *extra, struct vfm_err *err)
+{
+	vfm_grow(&w->texts, &w->cap_texts, w->n_texts + VFM_EXTRAS, sizeof(*extra));
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		struct vfm_index_text *t = &w->texts[w->n_texts];
+		const char *why;
+
+		if (!vfm_record_has_extra(r, (enum vfm_extra)e))
+			continue;
+		*t = *extra++;
+		t->name = 0;
+		why = vfm_index_extra_fault(t, r, (enum vfm_extra)e);
+		if (why)
+			return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", w->path, r->shard,
+				r->index, vfm_extra_kinds[e].name, why);
+		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
+		w->n_texts++;
+	}
+	return 0;
+}
+
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_err *err)
 {
@@ -121,8 +144,9 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	why = vfm_record_fault(&rec, s);
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
-	rec.first_text = rec.n_texts ? w->n_texts : 0;
+	rec.first_text = rec.n_texts || vfm_record_n_extras(&rec) ? w->n_texts : 0;
 	TRY(add_texts(w, &rec, texts, names, err));
+	TRY(add_extras(w, &rec, texts + rec.n_texts, err));
 	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_record, crc));
 	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;

@@ -19,7 +19,7 @@
 
 struct loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_record rec;
-	struct vfm_index_text text;
+	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
 };
 
@@ -156,6 +156,28 @@ static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sa
 	return 0;
 }
 
+static bool is_delivered(const struct vfm_loader *l, int e)
+{
+	return e == VFM_EXTRA_COND ? l->o.cond : l->o.image;
+}
+
+/* Looks up the extra arrays that are delivered. */
+static int look_up_extras(struct vfm_loader *l, struct vfm_index *ix, struct loaded *s, struct vfm_err *err)
+{
+	const struct vfm_index_text *cond = &s->extra[VFM_EXTRA_COND], *image = &s->extra[VFM_EXTRA_IMAGE];
+
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		if (is_delivered(l, e))
+			TRY(vfm_index_extra(ix, &s->rec, (enum vfm_extra)e, &s->extra[e], err));
+	if (l->o.cond && cond->rows != l->h->cond_channels)
+		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the manifest says %d", cond->rows,
+			l->h->cond_channels);
+	if (l->o.image && (image->rows != l->h->image_len || image->width != l->h->image_dim))
+		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the manifest says [%d, %d]", image->rows,
+			image->width, l->h->image_len, l->h->image_dim);
+	return 0;
+}
+
 static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_sample *s, struct vfm_err *err)
 {
 	return vfm_err_context(
@@ -230,6 +252,7 @@ static int look_up_sample(struct vfm_loader *l, const struct vfm_manifest_sample
 		return vfm_fail(err, VFM_EUSAGE, "not in the index");
 	TRY(vfm_index_get(ix, (uint32_t)s->shard, (uint32_t)s->index, &out->rec, err));
 	TRY(check_record(l, s, &out->rec, err));
+	TRY(look_up_extras(l, ix, out, err));
 	return choose_text(l, ix, step, out, err);
 }
 
@@ -265,6 +288,10 @@ static int look_up(
 			p->x0_dtype = VFM_F32;
 		if (vfm_record_latent_count(&in->rec) > *scratch)
 			*scratch = vfm_record_latent_count(&in->rec);
+		if (l->o.cond && in->extra[VFM_EXTRA_COND].dtype != VFM_NPY_BF16)
+			p->x0_dtype = VFM_F32;
+		if (l->o.cond && vfm_extra_count(&in->rec, VFM_EXTRA_COND, &in->extra[VFM_EXTRA_COND]) > *scratch)
+			*scratch = vfm_extra_count(&in->rec, VFM_EXTRA_COND, &in->extra[VFM_EXTRA_COND]);
 		if (is_cut(l, in) && (size_t)in->text.rows * in->rec.text_dim > *scratch)
 			*scratch = (size_t)in->text.rows * in->rec.text_dim;
 	}
@@ -300,6 +327,29 @@ static int load_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix
 	return 0;
 }
 
+/* Reads the extra arrays of sample i. */
+static int load_extras(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, int32_t i, struct vfm_err *err)
+{
+	struct vfm_pack *p = &sl->p;
+	const struct loaded *s = &sl->sample[i];
+	const struct vfm_index_text *cond = &s->extra[VFM_EXTRA_COND];
+	const size_t size = vfm_dtype_size(p->x0_dtype);
+	const int32_t dims[3] = {s->rec.t, s->rec.h, s->rec.w};
+
+	if (p->image)
+		TRY(vfm_index_read_extra_f32(ix, &s->rec, VFM_EXTRA_IMAGE, &s->extra[VFM_EXTRA_IMAGE],
+			p->image + (int64_t)i * p->image_len * p->image_dim, err));
+	if (!p->cond)
+		return 0;
+	if (p->x0_dtype == VFM_F32)
+		TRY(vfm_index_read_extra_f32(ix, &s->rec, VFM_EXTRA_COND, cond, sl->scratch, err));
+	else
+		TRY(vfm_index_read_extra(ix, &s->rec, VFM_EXTRA_COND, cond, sl->scratch, err));
+	vfm_patchify(sl->scratch, size, cond->rows, dims, l->h->patch,
+		(char *)p->cond + (size_t)p->cu_seqlens[i] * (size_t)p->cond_dim * size);
+	return 0;
+}
+
 static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, int32_t i, struct vfm_err *err)
 {
 	struct vfm_pack *p = &sl->p;
@@ -316,6 +366,7 @@ static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *
 		TRY(vfm_index_read_latent(ix, r, sl->scratch, err));
 	vfm_patchify(sl->scratch, size, r->c, dims, l->h->patch,
 		(char *)p->x0 + (size_t)p->cu_seqlens[i] * (size_t)p->patch_dim * size);
+	TRY(load_extras(l, sl, ix, i, err));
 	return load_text(l, sl, ix, s, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
@@ -448,6 +499,12 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "rank %d of %d", o->rank, o->world);
 	if (o->prefetch < 1 || o->prefetch > 4096 || o->threads < 1 || o->threads > 1024)
 		return vfm_fail(err, VFM_EUSAGE, "prefetch must be 1 to 4096 and threads 1 to 1024");
+	if (o->cond && !l->h->cond_channels)
+		return vfm_fail(
+			err, VFM_EUSAGE, "the samples of manifest '%s' have no condition", vfm_manifest_path(l->m));
+	if (o->image && !l->h->image_len)
+		return vfm_fail(
+			err, VFM_EUSAGE, "the samples of manifest '%s' have no image rows", vfm_manifest_path(l->m));
 	if (o->first_step < 0 || o->first_step > l->h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "step %lld: manifest '%s' has %lld", (long long)o->first_step,
 			vfm_manifest_path(l->m), (long long)l->h->steps);
@@ -494,6 +551,12 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 		l->slots[i].l = l;
 		l->slots[i].p.patch_dim = l->patch_dim;
 		l->slots[i].p.text_dim = l->h->text_dim;
+		if (l->o.cond)
+			l->slots[i].p.cond_dim = l->h->cond_channels * patch[0] * patch[1] * patch[2];
+		if (l->o.image) {
+			l->slots[i].p.image_len = l->h->image_len;
+			l->slots[i].p.image_dim = l->h->image_dim;
+		}
 		schedule(l, i);
 	}
 	return l;
@@ -551,8 +614,9 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 	l->stats.tokens += sl->p.tokens;
 	for (int i = 0; i < sl->p.n; i++)
 		l->stats.unlisted += sl->sample[i].unlisted;
-	l->stats.bytes += sl->p.tokens * sl->p.patch_dim * (int64_t)vfm_dtype_size(sl->p.x0_dtype) +
-		sl->p.text_tokens * sl->p.text_dim * (int64_t)sizeof(float);
+	l->stats.bytes += sl->p.tokens * (sl->p.patch_dim + sl->p.cond_dim) * (int64_t)vfm_dtype_size(sl->p.x0_dtype) +
+		(sl->p.text_tokens * sl->p.text_dim + (int64_t)sl->p.n * sl->p.image_len * sl->p.image_dim) *
+			(int64_t)sizeof(float);
 	*out = &sl->p;
 	return 1;
 }

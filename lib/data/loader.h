@@ -28,6 +28,7 @@ struct vfm_loader_opts {
 	const struct vfm_weights *captions;
 	uint64_t seed;    /* of the choice of captions */
 	int32_t text_len; /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
+	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the manifest has none */
 	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
@@ -37,7 +38,7 @@ struct vfm_loader_opts {
 
 struct vfm_loader_stats {
 	int64_t packs, samples, tokens; /* delivered */
-	int64_t bytes;                  /* of latents and text, as delivered */
+	int64_t bytes;                  /* of all arrays, as delivered */
 	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
 	double wait_s;      /* total time that next() blocked for data */
 	double last_wait_s; /* of the last call */

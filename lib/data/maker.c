@@ -1,5 +1,6 @@
 #include "data/maker.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -153,21 +154,35 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 	return 0;
 }
 
-/* ---- both encoders ---- */
+/* ---- all encoders ---- */
+
+static const struct {
+	const char *key, *name;
+	size_t off; /* in struct vfm_makers */
+} encoders[VFM_ENCODERS] = {
+	[VFM_ENCODER_TOKENIZER] = {"tokenizer", "tokenizer", offsetof(struct vfm_makers, tokenizer)},
+	[VFM_ENCODER_TEXT] = {"text", "text encoder", offsetof(struct vfm_makers, text)},
+	[VFM_ENCODER_IMAGE] = {"image", "image encoder", offsetof(struct vfm_makers, image)},
+};
 
 const char *vfm_encoder_key(enum vfm_encoder e)
 {
-	return e == VFM_ENCODER_TOKENIZER ? "tokenizer" : "text";
+	return encoders[e].key;
 }
 
 const char *vfm_encoder_name(enum vfm_encoder e)
 {
-	return e == VFM_ENCODER_TOKENIZER ? "tokenizer" : "text encoder";
+	return encoders[e].name;
 }
 
 struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e)
 {
-	return e == VFM_ENCODER_TOKENIZER ? &m->tokenizer : &m->text;
+	return (struct vfm_maker *)((char *)m + encoders[e].off);
+}
+
+static const struct vfm_maker *maker_at(const struct vfm_makers *m, int e)
+{
+	return (const struct vfm_maker *)((const char *)m + encoders[e].off);
 }
 
 int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
@@ -184,8 +199,9 @@ int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err)
 {
-	TRY(vfm_maker_check(VFM_ENCODER_TOKENIZER, &a->tokenizer, a_owner, &b->tokenizer, b_owner, err));
-	return vfm_maker_check(VFM_ENCODER_TEXT, &a->text, a_owner, &b->text, b_owner, err);
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		TRY(vfm_maker_check((enum vfm_encoder)e, maker_at(a, e), a_owner, maker_at(b, e), b_owner, err));
+	return 0;
 }
 
 int vfm_maker_check_named(
@@ -213,21 +229,33 @@ int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct v
 		(long long)channels, label, m->geometry.channels);
 }
 
-int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+/* what: "text" or "image", which `made` names. */
+static int check_rows(
+	const struct vfm_maker *m, const char *what, const char *made, int64_t rows, int64_t dim, struct vfm_err *err)
 {
 	char label[VFM_MAKER_LABEL];
 
 	vfm_maker_label(m, label);
 	if (m->dim && m->dim != dim)
-		return vfm_fail(err, VFM_EINPUT, "the text has width %lld, its text encoder '%s' makes %d",
-			(long long)dim, label, m->dim);
+		return vfm_fail(err, VFM_EINPUT, "the %s has width %lld, its %s '%s' makes %d", what, (long long)dim,
+			made, label, m->dim);
 	if (m->rows && m->rows != rows)
-		return vfm_fail(err, VFM_EINPUT, "the text has %lld rows, its text encoder '%s' makes %d",
-			(long long)rows, label, m->rows);
+		return vfm_fail(err, VFM_EINPUT, "the %s has %lld rows, its %s '%s' makes %d", what, (long long)rows,
+			made, label, m->rows);
 	if (m->max_rows && rows > m->max_rows)
-		return vfm_fail(err, VFM_EINPUT, "the text has %lld rows, its text encoder '%s' makes at most %d",
-			(long long)rows, label, m->max_rows);
+		return vfm_fail(err, VFM_EINPUT, "the %s has %lld rows, its %s '%s' makes at most %d", what,
+			(long long)rows, made, label, m->max_rows);
 	return 0;
+}
+
+int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	return check_rows(m, "text", vfm_encoder_name(VFM_ENCODER_TEXT), rows, dim, err);
+}
+
+int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	return check_rows(m, "image", vfm_encoder_name(VFM_ENCODER_IMAGE), rows, dim, err);
 }
 
 static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
@@ -252,10 +280,11 @@ void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 {
 	fill_maker(&all->tokenizer, &one->tokenizer);
 	fill_maker(&all->text, &one->text);
+	fill_maker(&all->image, &one->image);
 }
 
-/* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old`; to ignore it would let the
- * record match every maker. */
+/* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old` (NULL: none); to ignore it would
+ * let the record match every maker. */
 static int maker_of_section(
 	struct vfm_maker *m, const json_t *rec, const char *section, const char *old, struct vfm_err *err)
 {
@@ -263,7 +292,7 @@ static int maker_of_section(
 	char where[32];
 
 	*m = (struct vfm_maker){0};
-	if (!o && json_is_string(json_object_get(part, old)))
+	if (old && !o && json_is_string(json_object_get(part, old)))
 		return vfm_fail(err, VFM_EINPUT,
 			"%s.%s is a label of an earlier version, and %s.maker is missing: run encode again", section,
 			old, section);
@@ -280,19 +309,28 @@ static int maker_of_section(
 
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
 {
+	struct vfm_maker cond;
+
 	*m = (struct vfm_makers){0};
 	TRY(maker_of_section(&m->tokenizer, rec, "latent", "tokenizer", err));
-	return maker_of_section(&m->text, rec, "text", "embedder", err);
+	TRY(maker_of_section(&m->text, rec, "text", "embedder", err));
+	TRY(maker_of_section(&m->image, rec, "image", NULL, err));
+	TRY(maker_of_section(&cond, rec, "cond", NULL, err));
+	if (vfm_maker_check(VFM_ENCODER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
+		if (err)
+			err->code = VFM_EINPUT;
+		return VFM_EINPUT;
+	}
+	return 0;
 }
 
 json_t *vfm_makers_json(const struct vfm_makers *m)
 {
 	json_t *o = json_object();
 
-	if (m->tokenizer.name[0])
-		json_object_set_new(o, "tokenizer", vfm_maker_json(&m->tokenizer));
-	if (m->text.name[0])
-		json_object_set_new(o, "text", vfm_maker_json(&m->text));
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		if (maker_at(m, e)->name[0])
+			json_object_set_new(o, encoders[e].key, vfm_maker_json(maker_at(m, e)));
 	return o;
 }
 
@@ -312,8 +350,9 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 		return 0;
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	TRY(read_one(&m->tokenizer, o, where, "tokenizer", err));
-	return read_one(&m->text, o, where, "text", err);
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		TRY(read_one(vfm_makers_of(m, (enum vfm_encoder)e), o, where, encoders[e].key, err));
+	return 0;
 }
 
 /* ---- differences that a user accepted ---- */

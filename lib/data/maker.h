@@ -1,4 +1,4 @@
-/* maker.h - the encoders that made a dataset: its tokenizer and its text encoder.
+/* maker.h - the encoders that made a dataset: its tokenizer, its text encoder, and its image encoder if it has one.
  *
  * Latents of different tokenizers are incompatible even with equal shapes, and so are embeddings of different text
  * encoders; only their makers distinguish them.  A maker therefore accompanies the data: record -> index.vfmi -> plan
@@ -28,17 +28,18 @@ struct vfm_maker {                    /* plain data; `= {0}`: unknown */
 	char version[32];             /* "" if unknown */
 	char sha256[VFM_SHA256_HEX];  /* of the weights; "": it has none */
 	struct vfm_geometry geometry; /* of a tokenizer */
-	int32_t dim, rows; /* of a text encoder: width; rows of every text, 0 if they vary.  dim 0: unknown */
-	int32_t max_rows;  /* where a text encoder cuts texts whose rows vary; 0: not recorded */
+	/* of a text or image encoder: width; rows of every text or image, 0 if they vary.  dim 0: unknown */
+	int32_t dim, rows;
+	int32_t max_rows; /* where a text encoder cuts texts whose rows vary; 0: not recorded */
 };
 
 struct vfm_makers {
-	struct vfm_maker tokenizer, text;
+	struct vfm_maker tokenizer, text, image;
 };
 
-enum vfm_encoder { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODERS };
-const char *vfm_encoder_key(enum vfm_encoder e);  /* "tokenizer", "text": in JSON */
-const char *vfm_encoder_name(enum vfm_encoder e); /* "tokenizer", "text encoder": in messages */
+enum vfm_encoder { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODER_IMAGE, VFM_ENCODERS };
+const char *vfm_encoder_key(enum vfm_encoder e);  /* "tokenizer", "text", "image": in JSON */
+const char *vfm_encoder_name(enum vfm_encoder e); /* "tokenizer", "text encoder", "image encoder": in messages */
 struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e);
 
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
@@ -61,26 +62,29 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
  * 'wavelet:8 1'". */
 int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
 	const char *b_owner, struct vfm_err *err);
-/* The same for both encoders of a and b. */
+/* The same for all encoders of a and b. */
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err);
 /* Either all samples of a dataset name a maker or none: a dataset without one matches every other.  VFM_EINPUT. */
 int vfm_maker_check_named(
 	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err);
 
-/* Compares arrays with their maker: the channels of a latent; rows and width of a text.  VFM_EINPUT names both. */
+/* Compares arrays with their maker: the channels of a latent; rows and width of a text, or of image rows.  VFM_EINPUT
+ * names both. */
 int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err);
 int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
+int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
 
 /* Copies those that `all` does not know from `one`, and of equal makers the geometry and the sizes of texts. */
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);
 
-/* Reads latent.maker and text.maker of a record; a missing one is unknown.  VFM_EINPUT names the key. */
+/* Reads latent.maker, text.maker and image.maker of a record; a missing one is unknown.  A condition is made by the
+ * tokenizer: cond.maker must not differ.  VFM_EINPUT names the key. */
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err);
 
-/* {"tokenizer":…,"text":…} without the unknown ones; the caller owns it. */
+/* {"tokenizer":…,"text":…,"image":…} without the unknown ones; the caller owns it. */
 json_t *vfm_makers_json(const struct vfm_makers *m);
-/* o NULL: both are unknown.  VFM_EUSAGE names the key; `where` is the path of o. */
+/* o NULL: all are unknown.  VFM_EUSAGE names the key; `where` is the path of o. */
 int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err);
 
 /* ---- differences that a user accepted ----

@@ -127,6 +127,15 @@ static int int_field(const json_t *o, const char *key, int64_t max, int32_t *out
 	return 0;
 }
 
+static int optional_field(const json_t *o, const char *key, int32_t *out, struct vfm_err *err)
+{
+	int64_t x = 0;
+
+	TRY(vfm_json_i64(o, "", key, false, 0, UINT16_MAX, &x, err));
+	*out = (int32_t)x;
+	return 0;
+}
+
 static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
 {
 	struct vfm_manifest_header *h = &m->h;
@@ -149,6 +158,11 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 	TRY(int_field(root, "latent_channels", 4096, &h->latent_channels, err));
 	TRY(vfm_json_i64(root, "", "text_dim", true, 0, 1 << 20, &text_dim, err));
 	h->text_dim = (int32_t)text_dim;
+	TRY(optional_field(root, "cond_channels", &h->cond_channels, err));
+	TRY(optional_field(root, "image_len", &h->image_len, err));
+	TRY(optional_field(root, "image_dim", &h->image_dim, err));
+	if (!h->image_len != !h->image_dim)
+		return vfm_fail(err, VFM_EUSAGE, "image_len, image_dim: expected both or none");
 	if (!json_is_array(patch) || json_array_size(patch) != 3)
 		return vfm_fail(err, VFM_EUSAGE, "patch: expected an array of 3 integers");
 	for (size_t i = 0; i < 3; i++) {

@@ -49,6 +49,8 @@ struct vfm_manifest_header {
 	int32_t patch[3]; /* t, h, w */
 	int32_t latent_channels;
 	int32_t text_dim; /* 0: no sample has text */
+	/* the extra arrays of every sample (data/extra.h); 0: the samples have none */
+	int32_t cond_channels, image_len, image_dim;
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
 	struct vfm_makers makers;      /* of all sets; unknown if no set knows */

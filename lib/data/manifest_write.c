@@ -51,8 +51,14 @@ static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
 			json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
 				(json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight));
 	}
+	if (h->cond_channels)
+		json_object_set_new(o, "cond_channels", json_integer(h->cond_channels));
+	if (h->image_len) {
+		json_object_set_new(o, "image_len", json_integer(h->image_len));
+		json_object_set_new(o, "image_dim", json_integer(h->image_dim));
+	}
 	json_object_set_new(o, "sets", sets);
-	if (h->makers.tokenizer.name[0] || h->makers.text.name[0])
+	if (h->makers.tokenizer.name[0] || h->makers.text.name[0] || h->makers.image.name[0])
 		json_object_set_new(o, "encoders", vfm_makers_json(&h->makers));
 	if (h->side != VFM_SIDE_ALL)
 		json_object_set_new(o, "held_out",

@@ -81,7 +81,7 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 		return vfm_fail(err, VFM_EINPUT, "%s: width %" PRId64 ", another text has %d", p->name, n.shape[1],
 			r->text_dim);
 	if (!r->n_texts) {
-		m->texts = vfm_arena_alloc(&s->arena, VFM_TEXTS_MAX * sizeof(*m->texts));
+		m->texts = vfm_arena_alloc(&s->arena, (VFM_TEXTS_MAX + VFM_EXTRAS) * sizeof(*m->texts));
 		m->text_names = vfm_arena_alloc(&s->arena, VFM_TEXTS_MAX * sizeof(*m->text_names));
 	}
 	for (at = r->n_texts; at > 0 && strcmp(m->text_names[at - 1], name) > 0; at--) {
@@ -98,6 +98,69 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	r->text_dim = (uint16_t)n.shape[1];
 	r->n_texts++;
 	return 0;
+}
+
+static int take_extra(struct vfm_scan_sample *m, struct vfm_index_text extra[VFM_EXTRAS], const uint8_t *data,
+	const struct vfm_scan_part *p, int e, struct vfm_err *err)
+{
+	struct vfm_npy n;
+
+	TRY(take_npy(&n, data, p, vfm_extra_kinds[e].ndim, err));
+	m->rec.flags |= vfm_extra_kinds[e].flag;
+	extra[e] = (struct vfm_index_text){.offset = p->offset,
+		.bytes = (uint32_t)p->bytes,
+		.data_crc = vfm_crc32c(0, data + p->offset, p->bytes),
+		.header = (uint16_t)n.header_bytes,
+		.rows = (uint16_t)n.shape[0],
+		.dtype = (uint8_t)n.type,
+		.width = (uint16_t)(n.ndim == 2 ? n.shape[1] : 0)};
+	return 0;
+}
+
+/* Appends the extra arrays to the texts. */
+static void place_extras(struct vfm_scan *s, struct vfm_scan_sample *m, const struct vfm_index_text extra[VFM_EXTRAS])
+{
+	uint32_t at = m->rec.n_texts;
+
+	if (!m->texts && vfm_record_n_extras(&m->rec))
+		m->texts = vfm_arena_alloc(&s->arena, VFM_EXTRAS * sizeof(*m->texts));
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		if (vfm_record_has_extra(&m->rec, (enum vfm_extra)e))
+			m->texts[at++] = extra[e];
+}
+
+/* Compares the extra arrays with the latents, the digests of the record and the makers. */
+static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
+	const struct vfm_index_text extra[VFM_EXTRAS], const struct vfm_binding *b, struct vfm_err *err)
+{
+	const struct vfm_record *r = &m->rec;
+
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const struct vfm_extra_kind *k = &vfm_extra_kinds[e];
+
+		if (!vfm_record_has_extra(r, (enum vfm_extra)e)) {
+			if (b->extra[e][0])
+				return vfm_fail(err, VFM_EINPUT, "%s is missing", k->part);
+			continue;
+		}
+		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
+		if (e == VFM_EXTRA_IMAGE)
+			TRY(vfm_maker_check_image(&m->makers.image, extra[e].rows, extra[e].width, err));
+		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
+				extra[e].header !=
+			extra[e].bytes)
+			return vfm_fail(
+				err, VFM_EINPUT, "%s: the latents are %ux%ux%u, it is not", k->part, r->t, r->h, r->w);
+	}
+	return 0;
+}
+
+static int find_extra(const char *part)
+{
+	for (int e = 0; e < VFM_EXTRAS; e++)
+		if (strcmp(vfm_extra_kinds[e].part, part) == 0)
+			return e;
+	return -1;
 }
 
 /* A record of this toolkit ("v") has its key as id; those of other programs may use "id" for something else. */
@@ -180,6 +243,7 @@ enum { HAS_LATENT = 1, HAS_JSON = 2 };
 /* All parts are known: builds the record. */
 static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
 {
+	struct vfm_index_text extra[VFM_EXTRAS] = {0};
 	struct vfm_binding binding = {0};
 	unsigned seen = 0;
 	struct vfm_err err = {0};
@@ -187,7 +251,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 
 	for (int i = 0; i < m->n_parts; i++) {
 		const struct vfm_scan_part *p = &m->parts[i];
-		int rc = 0;
+		int rc = 0, e = find_extra(p->name);
 
 		for (int k = 0; k < i; k++)
 			if (strcmp(m->parts[k].name, p->name) == 0)
@@ -195,6 +259,8 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		if (strcmp(p->name, "latent.npy") == 0) {
 			seen |= HAS_LATENT;
 			rc = take_latent(&m->rec, data, p, &err);
+		} else if (e >= 0) {
+			rc = take_extra(m, extra, data, p, e, &err);
 		} else if (vfm_text_part_name(p->name, name)) {
 			rc = take_text(s, m, data, p, name, &err);
 		} else if (strcmp(p->name, "json") == 0) {
@@ -212,7 +278,10 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		set_fault(s, m, "latent.npy is missing");
 	if (!(seen & HAS_JSON))
 		set_fault(s, m, "json is missing");
-	if (!m->fault && (check_binding(m, data, &binding, &err) < 0 || check_arrays(m, &err) < 0))
+	place_extras(s, m, extra);
+	if (!m->fault &&
+		(check_binding(m, data, &binding, &err) < 0 || check_arrays(m, &err) < 0 ||
+			check_extras(m, data, extra, &binding, &err) < 0))
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
 	if (!m->rec.frames && m->rec.flags & VFM_REC_IMAGE)
 		m->rec.frames = 1;

@@ -99,6 +99,28 @@ static const char *text_difference(
 	return NULL;
 }
 
+/* The same of the extra arrays, which follow the texts. */
+static const char *extra_difference(
+	const struct verify *v, const struct vfm_record *r, const struct vfm_scan_sample *m, struct vfm_err *err)
+{
+	const struct vfm_index_text *f = m->texts + m->rec.n_texts;
+	struct vfm_index_text t;
+
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		if (!vfm_record_has_extra(r, (enum vfm_extra)e))
+			continue;
+		if (vfm_index_extra(v->ix, r, (enum vfm_extra)e, &t, err) < 0)
+			return err->msg;
+		if (t.offset != f->offset || t.bytes != f->bytes || t.header != f->header || t.rows != f->rows ||
+			t.width != f->width || t.dtype != f->dtype || t.data_crc != f->data_crc) {
+			vfm_fail(err, VFM_EINPUT, "%s: not as the index says", vfm_extra_kinds[e].part);
+			return err->msg;
+		}
+		f++;
+	}
+	return NULL;
+}
+
 static void check_samples(struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, const struct vfm_scan *s)
 {
 	struct vfm_err err = {0};
@@ -116,6 +138,8 @@ static void check_samples(struct verify *v, const struct vfm_index_shard *sh, ui
 			what = difference(&r, &m->rec);
 		if (!what)
 			what = text_difference(v, &r, m, &err);
+		if (!what)
+			what = extra_difference(v, &r, m, &err);
 		if (!what)
 			what = m->mismatch;
 		if (!what)

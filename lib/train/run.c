@@ -453,6 +453,8 @@ static int open_loader(struct run *r, struct vfm_err *err)
 		.captions = &r->c->data.captions,
 		.seed = r->c->train.seed,
 		.text_len = (int32_t)r->c->model.text_len,
+		.cond = r->c->model.cond_channels > 0,
+		.image = r->c->model.image_dim > 0,
 		.first_step = r->first,
 		.plan_sha256 = r->id.plan_sha256,
 		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],

@@ -43,7 +43,14 @@ static inline bool dataset_is_bf16(uint64_t n)
  * number n + 1 + j * DATASET_NEXT_TEXT. */
 static int dataset_texts = 1;
 #define DATASET_TEXTS_MAX 4
+#define DATASET_ENTRIES   (DATASET_TEXTS_MAX + VFM_EXTRAS) /* of a sample */
 #define DATASET_NEXT_TEXT 7919
+
+/* Every sample has extra arrays: the latent itself as the condition, and image rows with the elements of number n + 5.
+ */
+static bool dataset_extras;
+#define DATASET_IMAGE_LEN 3
+#define DATASET_IMAGE_DIM 5
 
 struct dataset_dims {
 	uint16_t t, h, w, text_len;
@@ -96,6 +103,21 @@ static inline void dataset_sample(
 			b, t->dtype, 2, ts, ts[0] * ts[1], n + 1 + (uint64_t)j * DATASET_NEXT_TEXT, &t->header);
 		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
 	}
+	if (dataset_extras) {
+		const int64_t rows[2] = {DATASET_IMAGE_LEN, DATASET_IMAGE_DIM};
+
+		*t++ = (struct vfm_index_text){.offset = r->latent_offset,
+			.bytes = r->latent_bytes,
+			.data_crc = r->latent_crc,
+			.header = r->latent_header,
+			.rows = r->c,
+			.dtype = r->latent_dtype};
+		*t = (struct vfm_index_text){
+			.offset = b->len, .rows = DATASET_IMAGE_LEN, .width = DATASET_IMAGE_DIM, .dtype = VFM_NPY_F16};
+		t->bytes = dataset_array(b, t->dtype, 2, rows, rows[0] * rows[1], n + 5, &t->header);
+		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
+		r->flags |= (uint16_t)(vfm_extra_kinds[VFM_EXTRA_COND].flag | vfm_extra_kinds[VFM_EXTRA_IMAGE].flag);
+	}
 	r->json_offset = b->len;
 	vfm_buf_adds(b, "{}");
 	r->json_bytes = 2;
@@ -108,7 +130,8 @@ static inline int dataset_make(
 	const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
-	const struct vfm_makers makers = {{.name = "wavelet:4", .version = "1"}, {.name = "bytes:8", .version = "1"}};
+	const struct vfm_makers makers = {
+		.tokenizer = {.name = "wavelet:4", .version = "1"}, .text = {.name = "bytes:8", .version = "1"}};
 	static const char *const letters[DATASET_TEXTS_MAX] = {"a", "b", "c", "d"};
 	struct vfm_index_writer *w;
 	int rc;
@@ -118,12 +141,12 @@ static inline int dataset_make(
 	for (int64_t s = 0; s * per < n; s++) {
 		int64_t count = n - s * per < per ? n - s * per : per;
 		struct vfm_record *r = vfm_calloc((size_t)count, sizeof(*r));
-		struct vfm_index_text *t = vfm_calloc((size_t)count * DATASET_TEXTS_MAX, sizeof(*t));
+		struct vfm_index_text *t = vfm_calloc((size_t)count * DATASET_ENTRIES, sizeof(*t));
 		char name[32], *tar;
 		struct vfm_buf b = {0};
 
 		for (int64_t i = 0; i < count; i++)
-			dataset_sample(&b, &r[i], &t[i * DATASET_TEXTS_MAX], &dims[(s * per + i) % n_dims],
+			dataset_sample(&b, &r[i], &t[i * DATASET_ENTRIES], &dims[(s * per + i) % n_dims],
 				(uint64_t)(s * per + i));
 		snprintf(name, sizeof(name), "%06lld.tar", (long long)s);
 		tar = vfm_strfmt("%s/%s", dir, name);
@@ -131,7 +154,7 @@ static inline int dataset_make(
 		if (rc >= 0)
 			rc = vfm_index_writer_shard(w, name, b.len, err);
 		for (int64_t i = 0; rc >= 0 && i < count; i++)
-			rc = vfm_index_writer_add(w, &r[i], &t[i * DATASET_TEXTS_MAX],
+			rc = vfm_index_writer_add(w, &r[i], &t[i * DATASET_ENTRIES],
 				dataset_texts == 1 ? &(const char *){""} : letters, err);
 		vfm_buf_release(&b);
 		free(tar);
@@ -168,6 +191,9 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	h.steps = p.steps;
 	h.latent_channels = set.channels;
 	h.text_dim = set.text_dim;
+	h.cond_channels = set.cond_channels;
+	h.image_len = set.image_len;
+	h.image_dim = set.image_dim;
 	h.makers = vfm_index_makers(set.ix);
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);

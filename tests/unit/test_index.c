@@ -62,7 +62,8 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 
 static int setup(void **state)
 {
-	const struct vfm_makers makers = {{.name = "wavelet:4", .version = "1"}, {.name = "bytes:7", .version = "3"}};
+	const struct vfm_makers makers = {
+		.tokenizer = {.name = "wavelet:4", .version = "1"}, .text = {.name = "bytes:7", .version = "3"}};
 	struct vfm_index_writer *w;
 	struct vfm_err err = {0};
 

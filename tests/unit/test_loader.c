@@ -220,6 +220,53 @@ static void bf16_latents(void **state)
 	make_manifest();
 }
 
+/* Conditions and image rows: delivered in the order of the samples, or not; and refused where there are none. */
+static void extra_arrays(void **state)
+{
+	struct vfm_loader_opts o = {.prefetch = 1}, wanted = {.cond = true, .image = true};
+	struct vfm_err err = {0};
+	struct vfm_manifest *m;
+	struct vfm_loader *l;
+	struct vfm_pack *b;
+	uint64_t plain[512], d[512];
+	int n = read_all(&o, plain, true), packs = 0;
+
+	(void)state;
+	m = vfm_manifest_open(plan_path, &err);
+	assert_null(vfm_loader_open(m, &wanted, &err));
+	assert_non_null(strstr(err.msg, "have no condition"));
+	vfm_manifest_close(m);
+	dataset_extras = true;
+	dataset_bf16_every = 2;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
+	assert_int_equal(read_all(&o, d, true), n); /* not delivered */
+	m = vfm_manifest_open(plan_path, &err);
+	assert_int_equal(vfm_manifest_header(m)->cond_channels, DATASET_C);
+	l = vfm_loader_open(m, &wanted, &err);
+	assert_non_null(l);
+	while (vfm_loader_next(l, &b, &err) == 1) {
+		size_t values = (size_t)(b->tokens * b->patch_dim);
+
+		check_pack(b, INT32_MAX);
+		assert_int_equal(b->cond_dim, b->patch_dim);
+		assert_memory_equal(b->cond, b->x0, values * vfm_dtype_size(b->x0_dtype));
+		for (int i = 0; i < b->n; i++)
+			for (int k = 0; k < DATASET_IMAGE_LEN * DATASET_IMAGE_DIM; k++)
+				assert_true(b->image[i * DATASET_IMAGE_LEN * DATASET_IMAGE_DIM + k] ==
+					dataset_value(b->id[i] - 1000 + 5, k));
+		packs++;
+		vfm_loader_release(l, b);
+	}
+	assert_int_equal(packs, n);
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+	dataset_extras = false;
+	dataset_bf16_every = 0;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
+}
+
 static void order_is_fixed(void **state)
 {
 	static const int threads[] = {1, 2, 5, 8}, prefetch[] = {1, 2, 7, 64};
@@ -520,11 +567,12 @@ static void options_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
-		cmocka_unit_test(bf16_latents), cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed),
-		cmocka_unit_test(resume_is_the_rest), cmocka_unit_test(ranks_share_the_packs),
-		cmocka_unit_test(holding_packs), cmocka_unit_test(captions_are_chosen),
-		cmocka_unit_test(damage_is_named), cmocka_unit_test(nan_is_damage),
-		cmocka_unit_test(other_encoders_are_refused), cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(bf16_latents), cmocka_unit_test(extra_arrays), cmocka_unit_test(text_len),
+		cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
+		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
+		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
+		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
+		cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

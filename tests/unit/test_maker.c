@@ -64,12 +64,14 @@ static void test_compare(void **state)
 
 static void test_check(void **state)
 {
-	const struct vfm_makers a = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "2"}},
-				b = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "1"}},
+	const struct vfm_makers a = {.tokenizer = {.name = "wavelet:16", .version = "1"},
+					.text = {.name = "bytes:8", .version = "2"}},
+				b = {.tokenizer = {.name = "wavelet:16", .version = "1"},
+					.text = {.name = "bytes:8", .version = "1"}},
 				none = {0},
-				sized = {{.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
-					{.name = "t5", .version = "2", .dim = 8}};
-	struct vfm_makers all = {{.name = ""}, {.name = "t5", .version = "1"}};
+				sized = {.tokenizer = {.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
+					.text = {.name = "t5", .version = "2", .dim = 8}};
+	struct vfm_makers all = {.tokenizer = {.name = ""}, .text = {.name = "t5", .version = "1"}};
 
 	(void)state;
 	assert_int_equal(vfm_makers_check(&a, "x", &a, "y", &err), 0);
@@ -104,10 +106,11 @@ static void test_longest(void **state)
 
 static void test_json(void **state)
 {
-	const struct vfm_makers a = {{.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
-					{.name = ""}},
-				t = {{.name = ""},
-					{.name = "umt5", .version = "xxl", .sha256 = SHA_B, .dim = 4096, .rows = 512}};
+	const struct vfm_makers
+		a = {.tokenizer = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
+			.text = {.name = ""}},
+		t = {.tokenizer = {.name = ""},
+			.text = {.name = "umt5", .version = "xxl", .sha256 = SHA_B, .dim = 4096, .rows = 512}};
 	struct vfm_makers m;
 	struct vfm_buf b = {0};
 	json_t *o = vfm_makers_json(&a);

@@ -1,0 +1,95 @@
+#!/bin/bash
+# Conditions and image rows from records to training: shard, verify, pack, train; what is missing or wrong is named.
+. "${0%/*}/lib.sh"
+
+vfm-curate synth -q -n 6 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d enc --text bytes:32 - | records >plain.jsonl
+# The latents serve as the condition, the text of the first sample as the image rows of all.
+first=$(jq -r .text.path plain.jsonl | head -1)
+# with_extras [FILE]: adds the sections, with copies of the files
+with_extras() {
+	local rec id
+	while read -r rec; do
+		id=$(jq -r .id <<<"$rec")
+		cp "$(jq -r .latent.path <<<"$rec")" "enc/$id.cond.npy"
+		cp "$first" "enc/$id.image.npy"
+		jq -c --arg c "enc/$id.cond.npy" --arg i "enc/$id.image.npy" --arg sum "$(sha256sum <"$first" | cut -d' ' -f1)" \
+			'.cond = {path: $c, sha256: .latent.sha256, maker: .latent.maker} |
+			.image = {path: $i, sha256: $sum, maker: {name: "clip-test", version: "1", dim: 32, rows: 5}}' <<<"$rec"
+	done <"$1"
+}
+with_extras plain.jsonl >all.jsonl
+
+run vfm-curate shard -q -d data all.jsonl
+rc_is 0 "shard takes conditions and image rows"
+id=$(jq -r .id all.jsonl | head -1)
+is "$(tar tf data/000000.tar | grep "^$id")" "$id.latent.npy
+$id.text.npy
+$id.cond.npy
+$id.image.npy
+$id.json" "the members of a sample"
+is "$(tar xOf data/000000.tar "$id.json" | jq -c '[.cond, .image | has("path")]')" '[false,false]' "its record has no local paths"
+ok "verify accepts them" vfm-curate verify -q data
+cp -r data bad
+offset=$(tar tRf bad/000000.tar | awk -v m="$id.cond.npy" '$3 == m || $NF == m { sub(":", "", $2); print $2 * 512 + 512 + 200 }')
+printf 'x' | dd of=bad/000000.tar bs=1 seek="$offset" conv=notrunc status=none
+run vfm-curate verify -q bad
+like "$rc $out" "^1 .*cond.npy" "and finds a damaged condition"
+
+run vfm-pack -q --context 64 --batch 2 --epochs 9 data
+rc_is 0 "vfm-pack"
+printf '%s\n' "$out" >plan.jsonl
+is "$(head -1 plan.jsonl | jq -c '[.cond_channels, .image_len, .image_dim, .encoders.image.name]')" '[16,5,32,"clip-test"]' "the plan says what all samples have"
+small=(--set model.layers=2 --set model.hidden=64 --set model.heads=4 --set model.text_dim=32 --set diffusion.kind=flow)
+i2v=(--set model.arch=wan --set model.cond_channels=16 --set model.image_dim=32 --set model.image_len=5 --set diffusion.image_cond=0.5)
+run vfm-train -q "${small[@]}" "${i2v[@]}" --data plan.jsonl -o run --steps 3
+rc_is 0 "trains with them"
+run vfm-train -q "${small[@]}" "${i2v[@]}" -n 2 --set parallel.cp=2 --data plan.jsonl -o run2 --steps 3
+rc_is 0 "and on two ranks"
+is "$(jq -s '[range(3) as $i | .[$i].loss - .[$i + 3].loss | fabs < 1e-5] | all' <(jq -c 'select(.loss)' run/metrics.jsonl | head -3) <(jq -c 'select(.loss)' run2/metrics.jsonl | head -3))" true \
+	"with the same losses"
+run vfm-train -q "${small[@]}" "${i2v[@]}" --set diffusion.image_cond=0.6 --data plan.jsonl -o run --steps 4
+like "$rc $err" "^2 .*diffusion.image_cond: 0.5 -> 0.6" "a resumed run keeps its share of given frames"
+run vfm-train -q "${small[@]}" --data plan.jsonl -o without --steps 1
+rc_is 0 "a model without them reads the same plan"
+
+# bad DESC REGEX CMD ARG ...: fails with status 2 and a message
+bad() {
+	local desc=$1 regex=$2
+	shift 2
+	run "$@"
+	like "$rc $err" "^2 .*$regex" "$desc"
+}
+bad "another number of channels" "has conditions of 16 channels, but model.cond_channels is 20" \
+	vfm-train -q "${small[@]}" "${i2v[@]}" --set model.cond_channels=20 --data plan.jsonl -o x --steps 1
+bad "another number of image rows" "has image rows \[5, 32\], but model.image_len and model.image_dim are 257 and 32" \
+	vfm-train -q "${small[@]}" "${i2v[@]}" --set model.image_len=257 --data plan.jsonl -o x --steps 1
+vfm-curate shard -q -d plain plain.jsonl >/dev/null
+vfm-pack -q --context 64 --batch 2 --epochs 1 plain >plain.plan
+bad "a plan without conditions" "has conditions of 0 channels, but model.cond_channels is 16" \
+	vfm-train -q "${small[@]}" "${i2v[@]}" --data plain.plan -o x --steps 1
+head -3 all.jsonl >mixed.jsonl
+tail -3 plain.jsonl >>mixed.jsonl
+vfm-curate shard -q -d mixed mixed.jsonl >/dev/null
+bad "a set in which some samples have none" "sample 3 has a condition of 0 channels, others have 16" \
+	vfm-pack -q --context 64 --batch 2 --epochs 1 mixed
+bad "two sets" "set '.*plain' has conditions of 0 channels, set '.*data' has 16" \
+	vfm-pack -q --context 64 --batch 2 --epochs 1 data plain
+
+# wrong DESC REGEX JQ: shard refuses the first record as JQ changes it
+wrong() {
+	head -1 all.jsonl | jq -c "$3" >wrong.jsonl
+	run_stage vfm-curate shard -d "wrong$n_tests" wrong.jsonl
+	like "$rc $(jq -r .error <<<"$out")" "^1 .*$2" "$1"
+}
+other=$(jq -r .latent.path all.jsonl | sed -n 2p)
+wrong "a condition of another sample" "is not the file of this record" ".cond.path = \"$other\""
+wrong "a condition of another tokenizer" "the condition has tokenizer 'wavelet:8 1', the latent has 'wavelet:16 1'" '.cond.maker.name = "wavelet:8" | del(.cond.maker.geometry)'
+wrong "image rows that their encoder does not make" "the image has 5 rows, its image encoder 'clip-test 1' makes 257" '.image.maker.rows = 257'
+wrong "a condition without a file" "cond.path is missing" 'del(.cond.path)'
+vfm-curate synth -q -n 1 -d big --size 64x32 --frames 8 | vfm-curate encode -q -d big --text bytes:32 - | records >big.jsonl
+wrong "a condition of another size" "cond is 2x4x8, the latents are 2x4x4" ".cond.path = \"$(jq -r .latent.path big.jsonl)\" | del(.cond.sha256)"
+jq -c 'select(.id != null) | .image.maker.version = "2"' all.jsonl | tail -1 >two.jsonl
+run_stage vfm-curate shard -d two <(head -1 all.jsonl) two.jsonl
+like "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "^1 the sample has image encoder 'clip-test 2', the dataset 'two' has 'clip-test 1'" "two image encoders in a dataset"
+
+done_testing
