@@ -105,6 +105,8 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	TRY(start_tokenizer(e, jobs, err));
 	if (e->spec.exec)
 		TRY(vfm_exec_wait(e->spec.exec, err));
+	if (e->spec.condition && e->spec.exec && !(vfm_exec_hello(e->spec.exec)->ops & VFM_EXEC_ENCODE_GIVEN))
+		return vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks 'encode-given'", e->exec);
 	if (e->spec.text_exec)
 		TRY(vfm_exec_wait(e->spec.text_exec, err));
 	TRY(choose_encode_size(e, err));
@@ -140,13 +142,14 @@ static char *encode_options(const struct vfm_encode *e)
 {
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s", e->patch[0], e->patch[1], e->patch[2],
-		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps));
+	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s%s", e->patch[0], e->patch[1], e->patch[2],
+		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps),
+		e->condition ? " condition" : "");
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
-	struct vfm_makers makers;
+	struct vfm_makers makers = {0};
 	char *options = NULL;
 	json_t *maker = NULL;
 	int rc = open_encoders(e, stage, err);
@@ -170,7 +173,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.spec = {.timeout_s = 3600}, .patch = "1x2x2", .exec_opts = VFM_EXEC_DEFAULTS};
-	static const char *const outputs[] = {"latent", "text", NULL}, *const sets[] = {"latent", "text", NULL},
+	static const char *const outputs[] = {"latent", "text", NULL}, *const sets[] = {"latent", "text", "cond", NULL},
 				 *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps",
 					 "bad_times", "caption", NULL};
 	struct vfm_stage stage = {.name = "encode",
@@ -190,6 +193,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			&e.patch},
 		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &e.spec.frames},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
+		{VFM_OPT_FLAG, 0, "condition", NULL, "also write ID.cond.npy, for image to video from the first frame",
+			&e.spec.condition},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&e.spec.timeout_s},
 		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.exec},
@@ -200,9 +205,10 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
-			    "[--patch TxHxW] [--frames N] [--fps X] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis =
+			"-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
+			"[--patch TxHxW] [--frames N] [--fps X] [--condition] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
+			" " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};

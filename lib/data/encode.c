@@ -10,12 +10,15 @@
 #include "data/binding.h"
 #include "data/caption.h"
 #include "data/clip_reader.h"
+#include "data/condition.h"
+#include "data/extra.h"
 #include "data/npy.h"
 #include "data/outside.h"
 #include "data/record.h"
 #include "data/sample_key.h"
 
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
+#define GREY       128               /* of the pictures that a condition does not give */
 
 /* ---- pictures ---- */
 
@@ -29,6 +32,7 @@ struct enc {
 	float *latent;      /* of the built-in tokenizer: [T, C, h, w] */
 	size_t latent_cap;
 	uint16_t *half; /* [C, T, h, w] */
+	uint8_t *given; /* with a condition, of the built-in tokenizer: the first picture */
 };
 
 /* Checks the elements of a built-in encoder and writes the file; *sha256 binds it to its record. */
@@ -63,6 +67,8 @@ static int encode_groups(struct enc *c, uint8_t *rgb, int group, size_t picture,
 	int n = 0, rc;
 
 	while ((rc = vfm_clip_next(&c->clip, rgb + (size_t)n * picture, err)) == 1) {
+		if (c->e->condition && !c->given)
+			c->given = memcpy(vfm_malloc(picture), rgb, picture);
 		if (++n < group)
 			continue;
 		TRY(encode_group(c, rgb, n, err));
@@ -110,19 +116,79 @@ static int encode_built_in(struct enc *c, struct vfm_err *err)
 	return rc < 0 ? rc : transpose_latent(c, err);
 }
 
-static int encode_outside(struct enc *c, const char *id, struct vfm_exec_slot *slot, struct vfm_err *err)
+static int encode_outside(
+	struct enc *c, const char *id, struct vfm_exec_slot *slot, struct vfm_outside_frames *read, struct vfm_err *err)
 {
 	const struct vfm_hello *h = vfm_exec_hello(c->e->exec);
 	struct vfm_outside_frames f;
 
 	TRY(vfm_outside_read(slot, &c->clip, &h->geometry, c->e->patch[0], &f, err));
 	c->frames = f.shape[0];
-	TRY(vfm_outside_encode(slot, h, &f, id, &c->npy, &c->data, err));
+	*read = f;
+	TRY(vfm_outside_encode(slot, h, &f, id, 0, &c->npy, &c->data, err));
 	for (int i = 0; i < 4; i++)
 		if (c->npy.shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "too large to be one sample: a dimension of %lld",
 				(long long)c->npy.shape[i]);
 	return 0;
+}
+
+/* ---- conditions ---- */
+
+/* Encodes the first picture followed by grey ones to c->half.  All latent frames but the first are the same. */
+static int encode_grey(struct enc *c, struct vfm_err *err)
+{
+	const size_t frame = (size_t)(c->npy.shape[0] * c->npy.shape[2] * c->npy.shape[3]),
+		     picture = (size_t)c->clip.height * (size_t)c->clip.width * 3;
+	const int group = c->maker.geometry.stride[0];
+	const int64_t frames = c->npy.shape[1];
+	uint8_t *rgb = vfm_big_alloc(picture * (size_t)group, "the pictures", err);
+	int rc = rgb ? 0 : VFM_EENV;
+
+	c->npy.shape[1] = 0;
+	for (int64_t i = 0; i < frames && rc >= 0; i++) {
+		int n = i == 0 && c->clip.pictures < group ? (int)c->clip.pictures : group;
+
+		memset(rgb, GREY, picture * (size_t)group);
+		if (i == 0)
+			memcpy(rgb, c->given, picture);
+		if (i < 2) {
+			rc = encode_group(c, rgb, n, err);
+			continue;
+		}
+		memcpy(c->latent + (size_t)i * frame, c->latent + frame, frame * sizeof(float));
+		c->npy.shape[1]++;
+	}
+	vfm_big_free(rgb, picture * (size_t)group);
+	TRY(rc);
+	vfm_big_free(c->half, c->npy.data_bytes);
+	c->half = NULL;
+	return transpose_latent(c, err);
+}
+
+/* Writes the condition of the first picture and sets rec["cond"].  frames: those of the latents, in the slot. */
+static int encode_condition(struct enc *c, json_t *rec, const char *id, struct vfm_exec_slot *slot,
+	const struct vfm_outside_frames *frames, struct vfm_err *err)
+{
+	const struct vfm_encode *e = c->e;
+	char sha256[VFM_SHA256_HEX], *path;
+	struct vfm_npy n;
+	int rc;
+
+	if (slot)
+		TRY(vfm_outside_encode(slot, vfm_exec_hello(e->exec), frames, id, 1, &c->npy, &c->data, err));
+	else
+		TRY(encode_grey(c, err));
+	path = vfm_strfmt("%s/%s.%s", e->dir, id, vfm_extra_kinds[VFM_EXTRA_COND].part);
+	rc = vfm_condition_save(path, &c->maker.geometry, 1, &c->npy, c->data, &n, sha256, err);
+	if (rc >= 0)
+		json_object_set_new(rec, vfm_extra_kinds[VFM_EXTRA_COND].key,
+			json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:i,s:o}", "path", path, "sha256", sha256, "shape",
+				(json_int_t)n.shape[0], (json_int_t)n.shape[1], (json_int_t)n.shape[2],
+				(json_int_t)n.shape[3], "dtype", vfm_npy_type_name(n.type), "given", 1, "maker",
+				vfm_maker_json(&c->maker)));
+	free(path);
+	return rc;
 }
 
 json_t *vfm_latent_json(const struct vfm_latent_file *f)
@@ -149,7 +215,9 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 		.most = e->frames,
 		.timeout_s = e->timeout_s,
 		.threads = e->threads};
+	struct vfm_exec_slot *slot = e->exec ? vfm_exec_slot(e->exec, worker) : NULL;
 	struct enc c = {.e = e, .maker = vfm_encode_tokenizer(e)};
+	struct vfm_outside_frames frames;
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	char sha256[VFM_SHA256_HEX];
 	char *path = NULL;
@@ -158,7 +226,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY(vfm_sample_key_check(id, err));
 	vfm_geometry_multiple(&c.maker.geometry, e->patch, o.multiple);
 	TRY_OUT(vfm_clip_open(&c.clip, rec, &o, err));
-	TRY_OUT(e->exec ? encode_outside(&c, id, vfm_exec_slot(e->exec, worker), err) : encode_built_in(&c, err));
+	TRY_OUT(slot ? encode_outside(&c, id, slot, &frames, err) : encode_built_in(&c, err));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
 	/* Arrays of children are checked when they are read. */
 	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err)
@@ -166,10 +234,13 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	json_object_set_new(rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){
 			path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height, c.clip.fps, &c.maker}));
+	if (e->condition)
+		rc = encode_condition(&c, rec, id, slot, &frames, err);
 out:
 	vfm_clip_close(&c.clip);
 	vfm_big_free(c.half, c.half ? c.npy.data_bytes : 0);
 	free(c.latent);
+	free(c.given);
 	free(path);
 	return rc;
 }

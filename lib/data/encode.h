@@ -8,6 +8,7 @@
 #define VFM_DATA_ENCODE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -28,10 +29,12 @@ struct vfm_encode {                       /* a specification */
 	double fps;        /* frames per second; 0: every frame of the source */
 	double timeout_s;  /* 0: 3600 */
 	int threads;       /* of the decoder */
+	bool condition;    /* also write the condition of image to video, of the first picture (data/condition.h) */
 };
 
 /* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, sha256, shape, dtype,
- * frames, width, height, fps, maker}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+ * frames, width, height, fps, maker}; with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker}
+ * of DIR/ID.cond.npy.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
 /* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,

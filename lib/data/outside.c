@@ -178,16 +178,19 @@ static int describe_frames(struct vfm_exec_slot *s, const struct vfm_outside_fra
 /* ---- requests ---- */
 
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
-	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
+	const char *id, int64_t given, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	json_t *frames, *answer;
+	json_t *frames, *request, *answer;
 	int32_t dims[3];
 	int rc;
 
 	if (vfm_geometry_latent(&h->geometry, f->shape[0], f->shape[1], f->shape[2], dims, err) < 0)
 		return VFM_EINPUT;
 	TRY(describe_frames(s, f, &frames, err));
-	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
+	request = json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id);
+	if (given)
+		json_object_set_new(request, "given", json_integer(given));
+	TRY(vfm_exec_call(s, request, &answer, err));
 	rc = read_floats(
 		s, answer, "latent", 4, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]}, npy, data, err);
 	if (rc >= 0)

@@ -32,10 +32,11 @@ struct vfm_outside_frames { /* in the slot's input file */
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err);
 
-/* Encodes the frames of the slot; id of the record.  *npy and *data: latents [C, T, h, w] as float16, bfloat16 or
+/* Encodes the frames of the slot; id of the record; given > 0: the frames from this one on are grey (the hello has
+ * VFM_EXEC_ENCODE_GIVEN).   *npy and *data: latents [C, T, h, w] as float16, bfloat16 or
  * float32. */
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
-	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+	const char *id, int64_t given, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 /* Decodes latents [C, T, h, w] (dims: T, h, w) to *rgb [frames, height, width, 3], frames of the geometry. */
 int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],

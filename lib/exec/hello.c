@@ -16,6 +16,7 @@ static const struct {
 	{"text-encode", VFM_EXEC_TEXT_ENCODE},
 	{"encode", VFM_EXEC_ENCODE},
 	{"decode", VFM_EXEC_DECODE},
+	{"encode-given", VFM_EXEC_ENCODE_GIVEN},
 };
 enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 

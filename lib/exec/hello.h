@@ -19,6 +19,7 @@ enum vfm_exec_op {
 	VFM_EXEC_TEXT_ENCODE = 8,
 	VFM_EXEC_ENCODE = 16,
 	VFM_EXEC_DECODE = 32,
+	VFM_EXEC_ENCODE_GIVEN = 64, /* an encoder that takes "given": pictures of a condition */
 	/* whose answers have an array */
 	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE,
 };

@@ -62,6 +62,9 @@ def main():
             raise ValueError(f"frames {shape} are not 1 + {CHUNK}n of multiples of {stride} pixels")
         x = torch.stack([vfm_exec.tensor(r["frames"]) for r in requests]).to(device)  # [n, F, H, W, 3]
         x = (x.permute(0, 4, 1, 2, 3) / 127.5 - 1).to(dtype)
+        for one, r in zip(x, requests):
+            if r.get("given"):  # the pictures of a condition: the others are 0, grey
+                one[:, r["given"]:] = 0
         z = (vae.encode(x).latent_dist.mode().float() - mean) / std
         return [{"latent": vfm_exec.write(r, one, a.out)} for r, one in zip(requests, z)]
 
@@ -76,7 +79,7 @@ def main():
         tokenizer["max_frames"] = a.max_frames
     version = a.version + (":tiled" if a.tiling else "")
     # The tools compare max_frames as a part of the geometry.
-    vfm_exec.serve({"encode": encode, "decode": decode}, name=a.name, version=version, batch=a.batch,
+    vfm_exec.serve({"encode": encode, "encode-given": encode, "decode": decode}, name=a.name, version=version, batch=a.batch,
                    sha256=vfm_exec.identity(a, folder, neutral=["max_frames"]), tokenizer=tokenizer)
 
 

@@ -92,4 +92,27 @@ jq -c 'select(.id != null) | .image.maker.version = "2"' all.jsonl | tail -1 >tw
 run_stage vfm-curate shard -d two <(head -1 all.jsonl) two.jsonl
 like "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "^1 the sample has image encoder 'clip-test 2', the dataset 'two' has 'clip-test 1'" "two image encoders in a dataset"
 
+# ---- encode --condition ----
+toy="$B/tests/tools/toy_model"
+# values FILE SKIP COUNT: float16 bit patterns of an npy file, from element SKIP on, each once
+values() { tail -c +$((129 + 2 * $2)) "$1" | head -c $((2 * $3)) | od -An -v -tx2 | tr -s ' ' '\n' | sort -u | tr '\n' ' '; }
+run_stage vfm-curate encode -d made --condition --text bytes:32 --frames 12 <<<"$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)"
+rc_is 0 "--condition with the built-in tokenizer"
+file=$(jq -r .cond.path <<<"$out")
+is "$(jq -c '.cond | [.shape, .dtype, .given, .maker.name]' <<<"$out")" '[[20,3,4,4],"float16",1,"wavelet:16"]' "mask and latents"
+is "$(values "$file" 0 16)$(values "$file" 16 176)" " 3c00  0000 " "the first of four pictures is given"
+is "$(values "$file" $((16 * (12 + 1))) 16)" "$(values "$file" $((16 * (12 + 2))) 16)" "grey frames are alike"
+unlike "$(values "$file" $((16 * 12)) 16)" "^$(values "$file" $((16 * (12 + 1))) 16)$" "the first is another"
+run vfm-curate shard -q -d made-data - <<<"$out"
+rc_is 0 "shard takes it"
+run_stage vfm-curate encode -d made2 --condition --exec "$toy -t float16" --text bytes:32 --frames 9 <<<"$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)"
+rc_is 0 "--condition with a child"
+file=$(jq -r .cond.path <<<"$out") latent=$(jq -r .latent.path <<<"$out")
+is "$(jq -c .cond.shape <<<"$out")" '[5,5,8,8]' "of 1 + 2n frames"
+is "$(values "$file" 0 64)$(values "$file" 64 256)$(values "$file" 320 64)$(values "$file" 384 256)" " 3c00  0000  3c00  0000 " "its mask"
+is "$(values "$file" 640 64)" "$(values "$latent" 0 64)" "the first latent frame is that of the latents"
+is "$(values "$file" 704 256)" " 0000 " "and the others are grey"
+run vfm-curate encode -q -d made3 --condition --exec "$toy -c encode" clips.jsonl </dev/null
+like "$rc $err" "^2 .*--condition: '.*' lacks 'encode-given'" "a child that cannot"
+
 done_testing

@@ -17,7 +17,7 @@
 
 enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8 };
 
-static const char *ops = "encode,decode,text-encode,caption,score,embed", *name = "toy", *version = "1.0",
+static const char *ops = "encode,encode-given,decode,text-encode,caption,score,embed", *name = "toy", *version = "1.0",
 		  *dtype = "float32", *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}",
 		  *fault = "", *log_path;
 static char digit = 'a';
@@ -88,7 +88,7 @@ static void frame_range(int64_t t, int64_t *first, int64_t *end)
 
 static json_t *encode(const json_t *r, const char *out)
 {
-	int64_t s[4], t, h, w, a, b;
+	int64_t s[4], t, h, w, a, b, given = json_integer_value(json_object_get(r, "given"));
 	uint8_t *rgb = read_frames(r, s);
 	float *x;
 
@@ -99,7 +99,7 @@ static json_t *encode(const json_t *r, const char *out)
 	for (int64_t c = 0; c < CHANNELS; c++)
 		for (int64_t k = 0; k < t; k++) {
 			frame_range(k, &a, &b);
-			for (int64_t f = a; f < b; f++)
+			for (int64_t f = a; f < b && (!given || f < given); f++)
 				for (int64_t y = 0; y < h * SS; y++)
 					for (int64_t q = 0; q < w * SS; q++)
 						x[((c * t + k) * h + y / SS) * w + q / SS] +=

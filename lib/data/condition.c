@@ -1,0 +1,51 @@
+#include "data/condition.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Returns whether the picture of mask channel j in latent frame i is given. */
+static bool is_given(const struct vfm_geometry *g, int64_t i, int64_t j, int64_t given)
+{
+	int64_t first = g->first < g->stride[0] ? g->first : g->stride[0];
+
+	return (i ? first + (i - 1) * g->stride[0] + j : j < first ? j : first - 1) < given;
+}
+
+/* The bits of 1 in a dtype. */
+static uint32_t one_of(enum vfm_npy_type type)
+{
+	return type == VFM_NPY_F16 ? 0x3c00 : type == VFM_NPY_BF16 ? 0x3f80 : 0x3f800000;
+}
+
+int vfm_condition_save(const char *path, const struct vfm_geometry *g, int64_t given, const struct vfm_npy *latent,
+	const void *data, struct vfm_npy *n, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	const size_t size = vfm_npy_type_size(latent->type), area = (size_t)(latent->shape[2] * latent->shape[3]);
+	const int64_t mask = g->stride[0], t = latent->shape[1];
+	const uint32_t one = one_of(latent->type);
+	char *all;
+	int rc;
+
+	*n = *latent;
+	n->shape[0] += mask;
+	n->data_bytes = (size_t)n->shape[0] * (size_t)t * area * size;
+	if (n->shape[0] > UINT16_MAX)
+		return vfm_fail(err, VFM_EINPUT, "a condition of %lld channels", (long long)n->shape[0]);
+	all = vfm_big_alloc(n->data_bytes, "a condition", err);
+	if (!all)
+		return VFM_EENV;
+	memset(all, 0, (size_t)(mask * t) * area * size);
+	for (int64_t j = 0; j < mask; j++)
+		for (int64_t i = 0; i < t; i++)
+			for (size_t k = 0; is_given(g, i, j, given) && k < area; k++)
+				memcpy(all + ((size_t)(j * t + i) * area + k) * size, &one, size); /* little endian */
+	memcpy(all + (size_t)(mask * t) * area * size, data, (size_t)latent->shape[0] * (size_t)t * area * size);
+	rc = vfm_npy_check_finite(n, all, path, err);
+	if (rc >= 0)
+		rc = vfm_npy_save(path, n, all, sha256, err);
+	vfm_big_free(all, n->data_bytes);
+	return rc;
+}
