@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "data/patch.h"
+#include "given.h"
 #include "sample.h"
 
 enum { MAX_TOKENS = 1 << 24 }; /* of a video */
@@ -78,6 +79,14 @@ static void release_texts(struct texts *t)
 	free(t->cu);
 }
 
+/* The line of a file that item i comes from. */
+static const json_t *prompt_line(void *ctx, int i)
+{
+	const struct item *it = ctx;
+
+	return json_object_get(it[i].rec, "prompt");
+}
+
 /* Samples a batch of prompts.  The leader writes the files.  Collective over the ranks that sample together. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
@@ -89,6 +98,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
 	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
 	struct texts text = {0}, against = {0};
+	struct given given = {0};
 	float *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
 	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
 	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids};
@@ -105,6 +115,10 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	r.cu_text = text.cu;
 	r.negative = against.rows;
 	r.cu_negative = against.cu;
+	TRY_OUT(given_load(&given, &r,
+		&(struct given_from){m, j->dims, &j->makers, j->o->first_frame, j->net.together, prompt_line,
+			&j->items.v[first]},
+		n, err));
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
 		memcpy(grids[i], grid, sizeof(grids[i]));
@@ -119,6 +133,7 @@ out:
 	vfm_big_free(tokens, per * (size_t)n * sizeof(float));
 	release_texts(&text);
 	release_texts(&against);
+	given_release(&given);
 	free(grids);
 	free(id);
 	return rc;

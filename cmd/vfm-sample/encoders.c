@@ -130,6 +130,7 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct
 	vfm_forced_add(&j->forced, json_object_get(c->state, "forced"));
 	find_needs(j, &decodes, &encodes);
 	j->makers.tokenizer = decodes ? used->tokenizer : m.tokenizer;
+	j->makers.image = m.image;
 	j->geometry = used->tokenizer.geometry;
 	if (decodes)
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));

@@ -23,7 +23,7 @@ struct sample_opts {
 	struct vfm_strlist prompts, sets;
 	int width, height, fps_num, fps_den; /* width 0: not given */
 	int64_t frames, context, seed;
-	bool force, keep_latents;
+	bool force, keep_latents, first_frame;
 };
 
 struct job {

@@ -115,4 +115,35 @@ is "$(values "$file" 704 256)" " 0000 " "and the others are grey"
 run vfm-curate encode -q -d made3 --condition --exec "$toy -c encode" clips.jsonl </dev/null
 like "$rc $err" "^2 .*--condition: '.*' lacks 'encode-given'" "a child that cannot"
 
+# ---- sampling ----
+vfm-train -q "${small[@]}" --set model.arch=wan --set diffusion.image_cond=1 --data plan.jsonl -o ti2v --steps 2 >/dev/null
+sample=(vfm-sample -q --size 32x32 --frames 8 --steps 2 --format npy)
+head -2 all.jsonl >prompts.jsonl
+run "${sample[@]}" --ckpt run --prompts prompts.jsonl -d out
+rc_is 0 "samples with the conditions and image rows of the prompts"
+run "${sample[@]}" --ckpt run -n 2 --prompts prompts.jsonl -d out2
+rc_is 0 "and on two ranks"
+# decimals FILE: float32 elements
+decimals() { tail -c +129 "$1" | od -An -v -tf4 -w4; }
+far() { paste <(decimals "$1") <(decimals "$2") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print NR && m < 1e-4 ? "near" : "far" }'; }
+is "$(far out/sample-000000.npy out2/sample-000000.npy) $(far out/sample-000001.npy out2/sample-000001.npy)" "near near" "with the same latents"
+jq -c --arg p "$(jq -r .cond.path prompts.jsonl | tail -1)" '.cond.path = $p' prompts.jsonl >changed.jsonl
+"${sample[@]}" --ckpt run --prompts changed.jsonl -d out3 >/dev/null
+not_ok "another condition gives other latents" cmp out/sample-000000.npy out3/sample-000000.npy
+ok "and leaves the other prompt" cmp out/sample-000001.npy out3/sample-000001.npy
+run "${sample[@]}" --ckpt ti2v --first-frame --prompts prompts.jsonl -d first
+rc_is 0 "samples from the first frame of the latents of the prompts"
+# channel 0 of [16,2,4,4]: the first latent frame is that of the record
+is "$(decimals first/sample-000000.npy | head -16 | awk '{ printf "%.3f ", $1 }')" \
+	"$(tail -c +129 "$(jq -r .latent.path prompts.jsonl | head -1)" | head -c 32 | od -An -v -tu2 -w2 | awk '{
+		s = int($1 / 32768) ? -1 : 1; e = int($1 / 1024) % 32; m = $1 % 1024
+		printf "%.3f ", e ? s * (1 + m / 1024) * 2 ^ (e - 15) : s * m / 1024 * 2 ^ -14 }')" "the given frame is part of the result"
+bad "a prompt without a condition" "prompt 0 of the batch: cond.path is missing" "${sample[@]}" --ckpt run -p "a red square" -d x
+bad "no first frame to give" "prompt 0 of the batch: latent.path is missing" "${sample[@]}" --ckpt ti2v --first-frame -p "a red square" -d x
+jq -c '.image.maker.version = "2"' prompts.jsonl >other.jsonl
+bad "image rows of another encoder" "image has image encoder 'clip-test 2', the model has 'clip-test 1'" \
+	"${sample[@]}" --ckpt run --prompts other.jsonl -d x
+run "${sample[@]}" --ckpt run --frames 12 --prompts prompts.jsonl -d x
+like "$rc $err" "^1 .*cond.npy': dimension 1 is 2, expected 3" "a condition of another length"
+
 done_testing

@@ -1,0 +1,184 @@
+#include "given.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/regular.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "train/job.h"
+#include "data/index.h"
+#include "data/npy.h"
+#include "data/patch.h"
+#include "data/record.h"
+
+#define MAX_FILE ((size_t)1 << 32)
+
+/* Reads the array of a section; dimensions of `want` that are not 0 must agree.  The caller frees *out. */
+static int read_array(const json_t *part, const char *what, int ndim, const int64_t *want, float **out, int64_t *shape,
+	struct vfm_err *err)
+{
+	const char *path = vfm_rec_str(part, "path", NULL);
+	struct vfm_buf b = {0};
+	struct vfm_npy n;
+	size_t count;
+	int rc;
+
+	if (!path)
+		return vfm_fail(err, VFM_EUSAGE, "%s.path is missing", what);
+	TRY_OUT(vfm_read_regular(path, MAX_FILE, &b.data, &b.len, err));
+	b.cap = b.len + 1;
+	TRY_OUT(vfm_npy_parse(&n, b.data, b.len, b.len, path, err));
+	TRY_OUT(vfm_sample_array_check(&n, ndim, b.data + n.header_bytes, path, err));
+	for (int i = 0; i < ndim && rc >= 0; i++) {
+		shape[i] = n.shape[i];
+		if (want[i] && n.shape[i] != want[i])
+			rc = vfm_fail(err, VFM_EINPUT, "'%s': dimension %d is %lld, expected %lld", path, i,
+				(long long)n.shape[i], (long long)want[i]);
+	}
+	TRY_OUT(rc);
+	count = vfm_npy_count(&n);
+	*out = vfm_malloc(count * sizeof(float));
+	memmove(b.data, b.data + n.header_bytes, n.data_bytes); /* aligned */
+	if (n.type == VFM_NPY_F32)
+		memcpy(*out, b.data, count * sizeof(float));
+	else if (n.type == VFM_NPY_BF16)
+		vfm_bf16s_to_f32(*out, (const void *)b.data, count);
+	else
+		vfm_f16s_to_f32(*out, (const void *)b.data, count);
+out:
+	vfm_buf_release(&b);
+	return rc;
+}
+
+/* Compares the maker of a section with that of the model's data. */
+static int check_section_maker(
+	const struct given_from *from, enum vfm_encoder e, const json_t *part, const char *what, struct vfm_err *err)
+{
+	const json_t *o = json_object_get(part, "maker");
+	struct vfm_makers known = *from->makers;
+	struct vfm_maker m = {0};
+
+	if (o && !json_is_null(o))
+		TRY(vfm_maker_from_json(&m, o, what, err));
+	return vfm_maker_check(e, &m, what, vfm_makers_of(&known, e), "the model", err);
+}
+
+static int read_cond(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = from->model;
+	const int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
+	const json_t *part = json_object_get(line, "cond");
+	int64_t shape[4];
+	float *x = NULL;
+
+	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "cond", err));
+	TRY(read_array(part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, &x,
+		shape, err));
+	vfm_patchify(x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
+	free(x);
+	return 0;
+}
+
+static int read_image(const struct given_from *from, const json_t *line, float *rows, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = from->model;
+	const json_t *part = json_object_get(line, "image");
+	int64_t shape[2];
+	float *x = NULL;
+
+	TRY(check_section_maker(from, VFM_ENCODER_IMAGE, part, "image", err));
+	TRY(read_array(part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, &x, shape, err));
+	memcpy(rows, x, (size_t)(m->image_len * m->image_dim) * sizeof(float));
+	free(x);
+	return 0;
+}
+
+/* The first patch of latent frames of `latent`, which may have any number of frames. */
+static int read_first(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = from->model;
+	const int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]},
+		      dims[3] = {patch[0], from->dims[1], from->dims[2]};
+	const size_t frame = (size_t)from->dims[1] * (size_t)from->dims[2], part_of = frame * (size_t)patch[0];
+	const json_t *part = json_object_get(line, "latent");
+	int64_t shape[4];
+	float *x = NULL;
+
+	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "latent", err));
+	TRY(read_array(part, "latent", 4, (int64_t[]){m->channels, 0, from->dims[1], from->dims[2]}, &x, shape, err));
+	if (shape[1] < patch[0]) {
+		free(x);
+		return vfm_fail(err, VFM_EINPUT, "latent has %lld frames, the patch of the model %d",
+			(long long)shape[1], patch[0]);
+	}
+	for (int64_t c = 1; c < m->channels; c++)
+		memmove(x + (size_t)c * part_of, x + (size_t)(c * shape[1]) * frame, part_of * sizeof(float));
+	vfm_patchify(x, sizeof(float), (int32_t)m->channels, dims, patch, tokens);
+	free(x);
+	return 0;
+}
+
+struct sizes {
+	size_t cond, image, first; /* elements of a prompt */
+};
+
+static int read_prompt(
+	struct given *g, const struct given_from *from, const struct sizes *z, int i, struct vfm_err *err)
+{
+	const json_t *line = from->line(from->ctx, i);
+	int rc = 0;
+
+	if (g->cond)
+		rc = read_cond(from, line, g->cond + (size_t)i * z->cond, err);
+	if (g->image && rc >= 0)
+		rc = read_image(from, line, g->image + (size_t)i * z->image, err);
+	if (g->first && rc >= 0)
+		rc = read_first(from, line, g->first + (size_t)i * z->first, err);
+	return rc < 0 ? vfm_err_context(err, "prompt %d of the batch", i) : 0;
+}
+
+int given_load(struct given *g, struct vfm_sample_request *r, const struct given_from *from, int n, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = from->model;
+	const size_t tokens = (size_t)(from->dims[0] / m->patch[0]) * (size_t)(from->dims[1] / m->patch[1]) *
+		(size_t)(from->dims[2] / m->patch[2]);
+	const struct sizes z = {tokens * (size_t)vfm_model_cond_dim(m), (size_t)(m->image_len * m->image_dim),
+		from->first_frame ? tokens / (size_t)(from->dims[0] / m->patch[0]) * (size_t)vfm_model_patch_dim(m)
+				  : 0};
+	float **const array[] = {&g->cond, &g->image, &g->first};
+	const size_t each[] = {z.cond, z.image, z.first};
+	int rc = 0;
+
+	for (int k = 0; k < 3 && rc == 0; k++) {
+		g->bytes[k] = each[k] * (size_t)n * sizeof(float);
+		*array[k] = g->bytes[k] ? vfm_big_alloc(g->bytes[k], "what the prompts give", err) : NULL;
+		rc = g->bytes[k] && !*array[k] ? VFM_EENV : 0;
+	}
+	for (int i = 0; i < n && rc == 0 && from->together->rank == 0; i++)
+		rc = read_prompt(g, from, &z, i, err);
+	TRY(vfm_agree(from->together, rc, err));
+	for (int k = 0; k < 3; k++)
+		if (*array[k])
+			TRY(vfm_broadcast(
+				from->together, NULL, vfm_t1(*array[k], VFM_U8, (int64_t)g->bytes[k]), 0, err));
+	r->cond = g->cond;
+	r->image = g->image;
+	if (!g->first)
+		return 0;
+	g->frames = vfm_calloc((size_t)n, sizeof(*g->frames));
+	for (int i = 0; i < n; i++)
+		g->frames[i] = g->first + (size_t)i * z.first;
+	r->first_frame = g->frames;
+	return 0;
+}
+
+void given_release(struct given *g)
+{
+	vfm_big_free(g->cond, g->bytes[0]);
+	vfm_big_free(g->image, g->bytes[1]);
+	vfm_big_free(g->first, g->bytes[2]);
+	free(g->frames);
+	*g = (struct given){0};
+}

@@ -1,0 +1,35 @@
+/* given.h - what prompts give besides their text, for image to video: conditions, image rows, first frames.  Their
+ * records name the files, as vfm-curate encode and shard know them (vfm-shard(5)). */
+#ifndef VFM_SAMPLE_GIVEN_H
+#define VFM_SAMPLE_GIVEN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "comm/comm.h"
+#include "data/maker.h"
+#include "model/sampler.h"
+
+struct given_from {
+	const struct vfm_model_spec *model;
+	const int32_t *dims;             /* of a latent: t, h, w */
+	const struct vfm_makers *makers; /* of the latents and image rows that the model knows; unknown ones match */
+	bool first_frame;                /* give the first latent frame of `latent` */
+	struct vfm_comm *together;       /* the ranks that sample together, of which rank 0 reads */
+	const json_t *(*line)(void *ctx, int i); /* the line of prompt i; NULL: none */
+	void *ctx;
+};
+
+struct given {
+	float *cond, *image, *first;
+	const float **frames;
+	size_t bytes[3];
+};
+
+/* Reads what the model needs for n prompts and sets it in r.  Collective over from->together.  VFM_EUSAGE: a prompt
+ * lacks it; VFM_EINPUT: a file is bad or has another size. */
+int given_load(
+	struct given *g, struct vfm_sample_request *r, const struct given_from *from, int n, struct vfm_err *err);
+void given_release(struct given *g); /* accepts `{0}` */
+
+#endif
