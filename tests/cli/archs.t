@@ -5,8 +5,13 @@
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1 # the models are tiny
 
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 |
-	vfm-curate shard -q -d data >records.jsonl || exit 1
+# The image rows of all samples are the text of the first.
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 --condition >encoded.jsonl || exit 1
+rows=$(records encoded.jsonl | jq -r .text.path | head -1)
+jq -c --arg rows "$rows" 'if .id then .image = {path: $rows} else . end' encoded.jsonl >all.jsonl
+vfm-curate shard -q -d data all.jsonl >records.jsonl || exit 1
+records all.jsonl | head -2 >two.jsonl
+head -1 two.jsonl >one.jsonl
 vfm-pack -q -c 64 --steps 8 data >plan.jsonl || exit 1
 cat >tiny.json <<'END2'
 {"train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
@@ -40,11 +45,17 @@ models=$(mandoc -Tascii -Owidth=900 "$TOP/man/vfm-models.7" | sed 's/.\x08//g')
 losses() {
 	jq -c .loss "$1"/metrics.jsonl
 }
-# Sets train: the command that trains a small model of an architecture.
+# Sets train: the command that trains a small model of an architecture; two, one: options that name prompts for it.
 set_train() {
 	read -ra keys < <(mesh_model "$1")
 	train=(vfm-train -q -c tiny.json --data plan.jsonl "${keys[@]}" --set model.layers=2 --set model.channels=16
 		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
+	two=(-p "a red square moves left" -p "a blue circle")
+	one=(-p "a red square moves left")
+	[[ "${keys[*]}" == *model.cond_channels* ]] || return 0
+	train+=(--set model.cond_channels=20 --set model.image_dim=32 --set model.image_len=5)
+	two=(--prompts two.jsonl)
+	one=(--prompts one.jsonl)
 }
 for arch in $(mesh_models); do
 	set_train "$arch"
@@ -60,16 +71,16 @@ for arch in $(mesh_models); do
 	rc_is 0 "$arch on two ranks"
 	ok "$arch: with the losses of one" jq -ne --slurpfile a "$arch/metrics.jsonl" --slurpfile b "cp-$arch/metrics.jsonl" \
 		'[range(8) | ($a[.].loss - $b[.].loss | fabs) < 1e-4 * $a[.].loss] | all'
-	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -p "a blue circle" -d "out-$arch"
+	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 "${two[@]}" -d "out-$arch"
 	rc_is 0 "$arch: samples"
-	vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" --format npy -d one >log
+	vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 "${one[@]}" --format npy -d one >log
 	for how in "-n 2" "-n 4 --set parallel.tp=2"; do
 		# shellcheck disable=SC2086 # words
-		run vfm-sample -q $how --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" --format npy -d ranks
+		run vfm-sample -q $how --ckpt "$arch" --size 32x32 --frames 8 --steps 3 "${one[@]}" --format npy -d ranks
 		is "$rc $(far one/sample-000000.npy ranks/sample-000000.npy)" "0 near" "$arch: the same latents with $how"
 		rm -rf ranks
 	done
-	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -d "alone-$arch"
+	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 "${one[@]}" -d "alone-$arch"
 	ok "$arch: a sample does not depend on what shares its pack" cmp "out-$arch/sample-000000.mp4" "alone-$arch/sample-000000.mp4"
 done
 
