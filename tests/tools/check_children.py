@@ -168,8 +168,11 @@ def check_vae():
         child.check_hash(model, f"{model}/vae/diffusion_pytorch_model.safetensors", folders=[f"{model}/vae"],
                          dtype="float32", out="bfloat16")
 
-        def direct(x):
-            z = vae.encode(x.permute(3, 0, 1, 2)[None].float() / 127.5 - 1).latent_dist.mode()[0]
+        def direct(x, given=None):
+            x = x.permute(3, 0, 1, 2)[None].float() / 127.5 - 1
+            if given:
+                x[:, :, given:] = 0
+            z = vae.encode(x).latent_dist.mode()[0]
             return z, (z - mean) / std
 
         def pixels(z):
@@ -183,6 +186,10 @@ def check_vae():
             z, scaled = direct(x)
             report(str(answer["latent"].dtype) == "torch.bfloat16", f"{model}: latents are bfloat16 ({which})")
             near(answer["latent"], scaled, 0.004, f"{model}: latents are (mode - mean) / std ({which})")
+        report("encode-given" in child.hello["capabilities"], f"{model}: encode-given is announced")
+        both = child.ask("encode", {"frames": child.payload(clips[0], fps=16.0), "given": 1}, {"frames": child.payload(clips[1], fps=16.0)})
+        near(both[0]["latent"], direct(clips[0], 1)[1], 0.004, f"{model}: the frames that are not given are grey")
+        near(both[1]["latent"], direct(clips[1])[1], 0.004, f"{model}: but not those of the other request of the batch")
         report(0.2 < answers[0]["latent"].float().std() < 3, f"{model}: of a deviation of about 1")
 
         # In float32, decoding an encoded clip is the model's own round trip; pixels round alike but for ties.
