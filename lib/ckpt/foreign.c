@@ -277,7 +277,7 @@ static int expected_cmp(const void *a, const void *b)
 /* Finds the place of each tensor of the layout in c->t; lists the unknown ones and those of another shape. */
 static void place_tensors(struct translation *x, struct ckpt_faults *unknown, struct ckpt_faults *shapes)
 {
-	struct expected *v = vfm_calloc((size_t)x->map->n_theirs, sizeof(*v)), key;
+	struct expected *v = vfm_calloc((size_t)x->map->n_theirs, sizeof(*v)), key = {0};
 
 	for (int i = 0; i < x->map->n_theirs; i++)
 		v[i] = (struct expected){x->map->theirs[i].name, i};

@@ -201,7 +201,7 @@ static int set_items(struct machine *k, size_t n, struct vfm_err *err)
 {
 	struct dict *d;
 
-	if (n % 2 || height(k) < n + 1 || k->stack[k->n - n - 1].kind != VALUE_DICT)
+	if (n % 2 || !k->stack || height(k) < n + 1 || k->stack[k->n - n - 1].kind != VALUE_DICT)
 		return bad_program(k, "no dictionary to set items of", err);
 	d = (struct dict *)(uintptr_t)k->stack[k->n - n - 1].p;
 	if (d->n + n / 2 > TENSORS_MAX)

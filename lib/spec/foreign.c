@@ -280,7 +280,7 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 {
 	struct vfm_foreign_map *map = e->map;
 	bool bias = !strcmp(suffix, ".bias");
-	int64_t shape[VFM_NDIM_MAX], form[VFM_NDIM_MAX], numel = 0;
+	int64_t shape[VFM_NDIM_MAX] = {0}, form[VFM_NDIM_MAX], numel = 0;
 	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs, n = 1;
 	const char *rest = r->ours, *list = r->theirs[e->layout];
 	size_t len;
@@ -301,7 +301,7 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 	} else {
 		n_form = ndim;
 		memcpy(form, shape, sizeof(form));
-		form[0] = shape[0] * (ours == map->n_ours - 1 ? 1 : map->n_ours - ours) / n;
+		form[0] = shape[0] * (map->n_ours - ours) / n;
 	}
 	for (const char *p = list; p; p = rest) {
 		rest = next_in_list(p, &len);
