@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 /* Returns whether the picture of mask channel j in latent frame i is given. */
-static bool is_given(const struct vfm_geometry *g, int64_t i, int64_t j, int64_t given)
+static bool is_given_frame(const struct vfm_geometry *g, int64_t i, int64_t j, int64_t given)
 {
 	int64_t first = g->first < g->stride[0] ? g->first : g->stride[0];
 
@@ -40,7 +40,7 @@ int vfm_condition_save(const char *path, const struct vfm_geometry *g, int64_t g
 	memset(all, 0, (size_t)(mask * t) * area * size);
 	for (int64_t j = 0; j < mask; j++)
 		for (int64_t i = 0; i < t; i++)
-			for (size_t k = 0; is_given(g, i, j, given) && k < area; k++)
+			for (size_t k = 0; is_given_frame(g, i, j, given) && k < area; k++)
 				memcpy(all + ((size_t)(j * t + i) * area + k) * size, &one, size); /* little endian */
 	memcpy(all + (size_t)(mask * t) * area * size, data, (size_t)latent->shape[0] * (size_t)t * area * size);
 	rc = vfm_npy_check_finite(n, all, path, err);

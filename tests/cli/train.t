@@ -207,7 +207,7 @@ is "$(jq -c '[.diffusion.shift, .train.lr, .model.ffn]' resolved.json)" '[0.3000
 is "$(jq -r 'to_entries[] | .key as $s | .value | keys[] | $s + "." + .' resolved.json | sort)" \
 	"$(vfm-train --help-config | awk '{ print $1 }' | sort)" "--help-config lists the same keys"
 # vfm-config(5) has each of them with its default, and no other.
-page=$(mandoc -Tascii -Owidth=200 "$TOP/man/vfm-config.5" | sed 's/.\x08//g' | grep -oE '^ +[a-z]+\.[a-z0-9_]+ = .*' | tr -d ' ')
+page=$(mandoc -Tascii -Owidth=200 "$TOP/man/vfm-config.5" | sed 's/.\x08//g' | grep -oE '^ +[a-z]+\.[a-z0-9_]+ = .*' | tr -d ' "')
 is "$(sort <<<"$page")" "$(vfm-train --help-config | sed -E 's/^([^ ]+) +(\[[^]]*\]|[^ ]+).*/\1=\2/; s/["  ]//g' | sort)" \
 	"vfm-config(5) has every key with its default"
 run vfm-train --model dit-xl --set model.layers=4 --print-config
