@@ -149,6 +149,7 @@ static const struct vfm_foreign_key keys_diffusers[] = {
 /* config.json of the original release */
 static const struct vfm_foreign_key keys_original[] = {
 	{"model_type", VFM_FOREIGN_ONE_OF, .values = "[\"t2v\", \"i2v\", \"ti2v\"]"},
+	{"model_type", VFM_FOREIGN_ONE_OF, .values = "[\"i2v\"]", .needs = 'X'},
 	{"patch_size", VFM_FOREIGN_INT3, .off = OFF(patch)},
 	{"text_len", VFM_FOREIGN_INT, .off = OFF(text_len)},
 	{"in_dim", VFM_FOREIGN_INPUTS, .off = 0},

@@ -568,11 +568,13 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout)
 {
 	const struct vfm_foreign_layout *l = &vfm_model_arch(m)->foreign->layout[layout];
+	struct vfm_model_spec copy = *m;
 	json_t *o = json_object();
 
 	json_object_set_new(o, "_class_name", json_string(l->class_name));
 	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
-		json_object_set_new(o, k->key, foreign_value(m, k));
+		if (!k->needs || *dim_of_letter(&copy, k->needs))
+			json_object_set_new(o, k->key, foreign_value(m, k));
 	return o;
 }
 

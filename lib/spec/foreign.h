@@ -54,6 +54,8 @@ struct vfm_foreign_key { /* of config.json */
 	enum vfm_foreign_type type;
 	size_t off;
 	const char *values; /* JSON text */
+	/* Read as the first key of the name; written in its place if the dimension of this letter is not 0. */
+	char needs;
 };
 
 struct vfm_foreign_layout {

@@ -77,12 +77,12 @@ spoiled() { # PYTHON: makes the folder bad
 	rm -rf bad && cp -r original bad && edit bad/diffusion_pytorch_model.safetensors "$1"
 }
 spoiled 't.pop("head.head.bias"); [t.pop(f"blocks.{i}.ffn.2.weight") for i in (0, 1)]
-t["blocks.0.cross_attn.k_img.weight"] = t["blocks.1.cross_attn.k_img.weight"] = t["img_emb.proj.1.bias"] = ["F32", [1], b"0000"]
+t["blocks.0.cross_attn.k_x.weight"] = t["blocks.1.cross_attn.k_x.weight"] = t["x.proj.1.bias"] = ["F32", [1], b"0000"]
 t["blocks.1.norm3.bias"][1] = [2, 12]; t["patch_embedding.weight"][1] = [24, 12]'
 run vfm-ckpt import bad no
 rc_is 2 "missing, unknown and misshaped tensors"
 want="3 tensors missing: blocks.{0-1}.ffn.2.weight, head.head.bias; "
-want+="3 tensors unknown: blocks.{0-1}.cross_attn.k_img.weight, img_emb.proj.1.bias; "
+want+="3 tensors unknown: blocks.{0-1}.cross_attn.k_x.weight, x.proj.1.bias; "
 want+="2 tensors of another shape: blocks.1.norm3.bias \[2, 12\] in the place of \[24\], "
 want+="patch_embedding.weight \[24, 12\] in the place of \[24, 3, 1, 2, 2\]"
 like "$err" "^vfm-ckpt import: bad is no complete wan in the layout original: ${want//\{/\\\{}\$" "one message lists all of them"
@@ -136,8 +136,7 @@ done <<'END'
 .qk_norm = "none"|qk_norm: "none" is not supported
 .freq_dim = 128|freq_dim: 128 is not supported; expected one of \[256\]
 .cross_attn_norm = false|cross_attn_norm: false is not supported
-.image_dim = 1280|image_dim: 1280 is not supported
-.in_channels = 36|(in|out)_channels: [0-9]+ contradicts another key
+.image_dim = "clip"|image_dim: "clip" is not supported
 .extra_layers = 3|unknown key 'extra_layers' of the layout diffusers of wan
 .patch_size = 2|patch_size: 2 is not supported
 .num_layers = -1|num_layers: -1 is not supported
@@ -145,6 +144,12 @@ END
 config '.ffn_dim = 49'
 run vfm-ckpt import bad no
 like "$rc $err" "^2 .*6 tensors of another shape: blocks.\{0-1\}.ffn.net.0.proj.bias \[48\] in the place of \[49\]" "config.json and tensors that disagree"
+config '.in_channels = 2'
+run vfm-ckpt import bad no
+like "$rc $err" "^2 .*bad: the input has 2 channels, the output 3" "fewer inputs than outputs"
+config '.in_channels = 36 | .image_dim = 1280'
+run vfm-ckpt import bad no
+like "$rc $err" "^2 .*tensors missing: blocks.\{0-1\}.attn2.add_k_proj.bias.* of another shape: patch_embedding.weight \[24, 3, 1, 2, 2\] in the place of \[24, 36, 1, 2, 2\]" "a model of images without its tensors"
 config '.num_attention_heads = 1 | .attention_head_dim = 24'
 run vfm-ckpt import -q -c model.json bad given
 is "$rc $(jq .config.model.heads given/step-00000000/manifest.json)" "0 3" "-c takes the place of config.json"
@@ -214,15 +219,18 @@ from collections import OrderedDict
 from diffusers import WanTransformer3DModel
 from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
 torch.manual_seed(3)
-for name, heads, dim, layers, channels, patch in ("a", 3, 40, 3, 5, (1, 2, 2)), ("b", 5, 16, 1, 6, (2, 1, 3)):
+for name, heads, dim, layers, channels, cond, image, patch in (
+        ("a", 3, 40, 3, 5, 0, None, (1, 2, 2)), ("b", 5, 16, 1, 6, 0, None, (2, 1, 3)),
+        ("i", 3, 24, 2, 4, 9, 40, (1, 2, 2)), ("c", 2, 24, 2, 4, 3, None, (1, 2, 2))):
     m = WanTransformer3DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, ffn_dim=104,
-                              in_channels=channels, out_channels=channels, text_dim=24, patch_size=patch)
+                              in_channels=channels + cond, out_channels=channels, text_dim=24, patch_size=patch,
+                              image_dim=image, added_kv_proj_dim=image and heads * dim)
     for p in m.parameters():
-        torch.nn.init.normal_(p, std=0.05)
+        torch.nn.init.normal_(p, std=0.15 if image else 0.05)
     m.save_pretrained("py-" + name, max_shard_size="200KB")
 m.to(torch.bfloat16).save_pretrained("py-bf16")
 END
-	for m in a b bf16; do
+	for m in a b i c bf16; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
 			vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
 		run "$PY" - py-$m ex-$m or-$m.safetensors <<'END'
@@ -242,7 +250,9 @@ END
 		cp py-$m/config.json config.json
 		is "$(vfm-ckpt hash or-$m.pth | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash -p model im-$m | awk 'NR == 2 { print $1 }')" "$m: a file of torch.save"
 	done
-	for m in a b; do
+	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
+	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
+	for m in a b i c; do
 		run "$PY" "$TOP/tests/ref/check_wan.py" --bin "$B/bin" --steps 3 py-$m
 		is "$rc $(sed 's/ .*//' <<<"$out" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" "0 # ok " "$m: forward, gradients and training are those of diffusers"
 	done
@@ -261,6 +271,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls -o jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat -o jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 13 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 20 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing
