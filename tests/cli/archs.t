@@ -36,7 +36,7 @@ END3
 undocumented() {
 	local name
 	vfm-ckpt ls -o json "$1" | jq -r '.rows[].name' |
-		sed -nE 's/^model\///; T; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; p' | sort -u |
+		sed -nE 's/^model\///; T; s/\.lora_[AB]\.weight$/.weight/; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; p' | sort -u |
 		while read -r name; do
 			grep -qF -e "$name" <<<"$models" || grep -qF -e " ${name%.*} [" <<<"$models" || echo "$name"
 		done
@@ -52,17 +52,23 @@ set_train() {
 		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
 	two=(-p "a red square moves left" -p "a blue circle")
 	one=(-p "a red square moves left")
-	[[ "${keys[*]}" == *model.cond_channels* ]] || return 0
-	train+=(--set model.cond_channels=20 --set model.image_dim=32 --set model.image_len=5)
-	two=(--prompts two.jsonl)
-	one=(--prompts one.jsonl)
+	if [[ "${keys[*]}" == *model.cond_channels* ]]; then
+		train+=(--set model.cond_channels=20 --set model.image_dim=32 --set model.image_len=5)
+		two=(--prompts two.jsonl)
+		one=(--prompts one.jsonl)
+	fi
+	[[ "${keys[*]}" == *lora.rank* ]] || return 0
+	"${train[@]}" --set lora.rank=0 --set train.freeze= --steps 8 -o "base-$1" >log || exit 1
+	train+=(--init "base-$1" --init-part model)
 }
 for arch in $(mesh_models); do
 	set_train "$arch"
 	[ "$arch" != moe ] || train+=(--set train.recompute=full)
 	run "${train[@]}" --steps 8 -o "$arch"
 	rc_is 0 "$arch is trained"
-	ok "$arch: the loss falls" jq -se '(.[-1].loss < .[0].loss)' "$arch/metrics.jsonl"
+	# Steps differ in noise, and a trained base leaves little to gain: compare with the run that does not learn.
+	"${train[@]}" --set train.lr=0 --steps 8 -o "still-$arch" >log
+	ok "$arch: the loss falls" jq -ne --slurpfile a "$arch/metrics.jsonl" --slurpfile b "still-$arch/metrics.jsonl" '$a[-1].loss < $b[-1].loss'
 	"${train[@]}" --steps 4 -o "half-$arch" >log
 	"${train[@]}" --steps 8 -o "half-$arch" >log
 	is "$(undocumented "$arch")" "" "$arch: vfm-models(7) names every parameter"
