@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of `vfm-bench step`: one training step of the cross-attention DiT in PyTorch.
+"""A peer of `vfm-bench step`: one training step of the cross-attention DiT in PyTorch.
 
 Forward, flow-matching loss, backward and AdamW of one batch of equal samples, timed step by step.
 The mathematics is that of tests/ref/dit_ref.py; the code is what a careful PyTorch user would
@@ -16,8 +16,9 @@ import sys
 import time
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def arguments(doc, extend=None):
+    """Options of a peer; extend(parser) adds its own."""
+    p = argparse.ArgumentParser(description=doc.split("\n")[0])
     p.add_argument("--hidden", type=int, default=384)
     p.add_argument("--layers", type=int, default=12)
     p.add_argument("--heads", type=int, default=6)
@@ -40,6 +41,8 @@ def arguments():
     p.add_argument("--seconds", type=float, default=4.0, help="go on until this much time is measured")
     p.add_argument("--turns", action="store_true", help="print ready before each step and wait for a line")
     p.add_argument("--profile", action="store_true", help="a table of operators on stderr")
+    if extend:
+        extend(p)
     return p.parse_args()
 
 
@@ -196,15 +199,61 @@ def choose_attention(a, torch, attend):
     return best["self"], best["cross"]
 
 
-def main():
-    a = arguments()
+def restart_with_threads(a):
+    """The settings that libraries read when the process starts: threads, and how the allocator keeps memory."""
     env = {"OMP_NUM_THREADS": str(a.threads), "MKL_NUM_THREADS": str(a.threads)}
     if a.malloc == "keep":
         env.update({"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
                     "MALLOC_TOP_PAD_": str(64 << 20)})
-    if any(os.environ.get(k) != v for k, v in env.items()):  # read when the process starts
+    if any(os.environ.get(k) != v for k, v in env.items()):
         os.environ.update(env)
         os.execv(sys.executable, [sys.executable] + sys.argv)
+
+
+def time_steps(a, optimizer, forward):
+    """Times the steps; forward() returns the loss -> the results that every model has."""
+
+    def step():
+        if a.turns:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        t0 = time.perf_counter()
+        loss = forward()
+        t1 = time.perf_counter()
+        loss.backward()
+        t2 = time.perf_counter()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        t3 = time.perf_counter()
+        return t3 - t0, t1 - t0, t2 - t1, t3 - t2, loss.item()
+
+    for _ in range(a.warmup):
+        step()
+    rows = []
+    busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
+    while len(rows) < a.steps or sum(r[0] for r in rows) < a.seconds:
+        rows.append(step())
+    wall = time.perf_counter() - begin
+    other = max(0.0, (busy_seconds() - busy) - (own_seconds() - own)) / wall
+    med = [1e3 * statistics.median(r[i] for r in rows) for i in range(4)]
+    if a.profile:
+        profile(step)
+    return {"steps": len(rows), "step_ms": round(med[0], 3), "best_ms": round(1e3 * min(r[0] for r in rows), 3),
+            "forward_ms": round(med[1], 3), "backward_ms": round(med[2], 3), "optimizer_ms": round(med[3], 3),
+            "other_cpus": round(other, 2), "loss": rows[-1][4]}
+
+
+def profile(step):
+    import torch
+
+    with torch.profiler.profile() as prof:
+        step()
+    print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), file=sys.stderr)
+
+
+def main():
+    a = arguments(__doc__)
+    restart_with_threads(a)
     import torch
 
     torch.set_num_threads(a.threads)
@@ -222,44 +271,18 @@ def main():
     text = torch.randn(a.samples, a.text_len, a.text_dim)
     run = torch.compile(model) if a.compile else model
 
-    def step():
-        if a.turns:
-            print("ready", flush=True)
-            sys.stdin.readline()
-        t0 = time.perf_counter()
+    def forward():
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16"):
             pred = run(torch.lerp(x0, noise, t[:, None, None]), t, text)
-        loss = torch.nn.functional.mse_loss(pred.float(), noise - x0)
-        t1 = time.perf_counter()
-        loss.backward()
-        t2 = time.perf_counter()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        t3 = time.perf_counter()
-        return t3 - t0, t1 - t0, t2 - t1, t3 - t2, loss.item()
+        return torch.nn.functional.mse_loss(pred.float(), noise - x0)
 
-    for _ in range(a.warmup):
-        step()
-    rows = []
-    busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
-    while len(rows) < a.steps or sum(r[0] for r in rows) < a.seconds:
-        rows.append(step())
-    wall = time.perf_counter() - begin
-    other = max(0.0, (busy_seconds() - busy) - (own_seconds() - own)) / wall
-    med = [statistics.median(r[i] for r in rows) for i in range(4)]
+    result = time_steps(a, optimizer, forward)
     flops = step_flops(a.hidden, a.layers, tokens, a.samples, a.text_len, a.text_dim, a.features)
     print(json.dumps({
         "torch": torch.__version__, "hidden": a.hidden, "layers": a.layers, "heads": a.heads, "samples": a.samples,
         "tokens": tokens, "dtype": a.dtype, "threads": a.threads, "attention": a.attention,
-        "cross_attention": a.cross_attention, "compile": a.compile, "malloc": a.malloc, "steps": len(rows),
-        "step_ms": round(1e3 * med[0], 3), "best_ms": round(1e3 * min(r[0] for r in rows), 3),
-        "forward_ms": round(1e3 * med[1], 3), "backward_ms": round(1e3 * med[2], 3),
-        "optimizer_ms": round(1e3 * med[3], 3), "gflop": round(flops / 1e9, 3),
-        "gflops": round(flops / med[0] / 1e9, 2), "other_cpus": round(other, 2), "loss": rows[-1][4]}))
-    if a.profile:
-        with torch.profiler.profile() as prof:
-            step()
-        print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), file=sys.stderr)
+        "cross_attention": a.cross_attention, "compile": a.compile, "malloc": a.malloc, **result,
+        "gflop": round(flops / 1e9, 3), "gflops": round(flops / result["step_ms"] / 1e6, 2)}))
 
 
 if __name__ == "__main__":

@@ -181,11 +181,12 @@ bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct
 static char *layer_name(const char *list, int part, int64_t block)
 {
 	struct vfm_arena arena = {0};
-	const char *rest = list, *p = list;
+	const char *p = list, *rest;
 	char *name, *copy;
 	size_t len;
 
-	for (int i = 0; i <= part; i++) {
+	rest = next_in_list(p, &len);
+	for (int i = 0; i < part; i++) {
 		p = rest;
 		rest = next_in_list(p, &len);
 	}
