@@ -116,8 +116,14 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	r.negative = against.rows;
 	r.cu_negative = against.cu;
 	TRY_OUT(given_load(&given, &r,
-		&(struct given_from){
-			m, j->dims, &j->makers, j->o->first_frame, j->net.together, prompt_line, &j->items.v[first]},
+		&(struct given_from){.model = m,
+			.dims = j->dims,
+			.makers = &j->makers,
+			.first_frame = j->o->first_frame || (j->o->image && !m->cond_channels),
+			.picture = &j->picture,
+			.together = j->net.together,
+			.line = prompt_line,
+			.ctx = &j->items.v[first]},
 		n, err));
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;

@@ -43,10 +43,12 @@ static int open_sample_decoder(struct job *j, const char *command, struct vfm_er
 	return vfm_codec_open_decoder(&j->codec, j->o->tokenizer ? j->o->tokenizer : spec, command, &j->o->exec, err);
 }
 
-/* Which encoders this request uses: .npy output needs no decoder, the null text needs no text encoder. */
+/* Which encoders this request uses: .npy output needs no decoder unless it encodes a picture, the null text needs no
+ * text encoder. */
 static void find_needs(const struct job *j, bool *decodes, bool *encodes)
 {
-	*decodes = *encodes = false;
+	*decodes = j->o->image;
+	*encodes = false;
 	for (size_t i = 0; i < j->items.n; i++) {
 		*decodes = *decodes || !ends_with(j->items.v[i].path, ".npy");
 		*encodes = *encodes || *j->items.v[i].caption ||

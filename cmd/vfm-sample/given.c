@@ -73,6 +73,10 @@ static int read_cond(const struct given_from *from, const json_t *line, float *t
 	int64_t shape[4];
 	float *x = NULL;
 
+	if (from->picture->x) {
+		vfm_patchify(from->picture->x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
+		return 0;
+	}
 	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "cond", err));
 	TRY(read_array(part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, &x,
 		shape, err));
@@ -95,29 +99,39 @@ static int read_image(const struct given_from *from, const json_t *line, float *
 	return 0;
 }
 
-/* The first patch of latent frames of `latent`, which may have any number of frames. */
-static int read_first(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+/* Writes the tokens of the first patch of frames of x [C, frames, h, w], which it moves together. */
+static int patch_first(const struct given_from *from, float *x, int64_t frames, float *tokens, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = from->model;
 	const int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]},
 		      dims[3] = {patch[0], from->dims[1], from->dims[2]};
 	const size_t frame = (size_t)from->dims[1] * (size_t)from->dims[2], part_of = frame * (size_t)patch[0];
+
+	if (frames < patch[0])
+		return vfm_fail(err, VFM_EINPUT, "latent has %lld frames, the patch of the model %d", (long long)frames,
+			patch[0]);
+	for (int64_t c = 1; c < m->channels; c++)
+		memmove(x + (size_t)c * part_of, x + (size_t)(c * frames) * frame, part_of * sizeof(float));
+	vfm_patchify(x, sizeof(float), (int32_t)m->channels, dims, patch, tokens);
+	return 0;
+}
+
+/* The first patch of latent frames of `latent`, which may have any number of frames. */
+static int read_first(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+{
 	const json_t *part = json_object_get(line, "latent");
 	int64_t shape[4];
 	float *x = NULL;
+	int rc;
 
+	if (from->picture->x)
+		return patch_first(from, from->picture->x, from->picture->dims[0], tokens, err);
 	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "latent", err));
-	TRY(read_array(part, "latent", 4, (int64_t[]){m->channels, 0, from->dims[1], from->dims[2]}, &x, shape, err));
-	if (shape[1] < patch[0]) {
-		free(x);
-		return vfm_fail(err, VFM_EINPUT, "latent has %lld frames, the patch of the model %d",
-			(long long)shape[1], patch[0]);
-	}
-	for (int64_t c = 1; c < m->channels; c++)
-		memmove(x + (size_t)c * part_of, x + (size_t)(c * shape[1]) * frame, part_of * sizeof(float));
-	vfm_patchify(x, sizeof(float), (int32_t)m->channels, dims, patch, tokens);
+	TRY(read_array(part, "latent", 4, (int64_t[]){from->model->channels, 0, from->dims[1], from->dims[2]}, &x,
+		shape, err));
+	rc = patch_first(from, x, shape[1], tokens, err);
 	free(x);
-	return 0;
+	return rc;
 }
 
 struct sizes {

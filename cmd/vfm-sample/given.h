@@ -9,13 +9,15 @@
 #include "comm/comm.h"
 #include "data/maker.h"
 #include "model/sampler.h"
+#include "sample.h"
 
 struct given_from {
 	const struct vfm_model_spec *model;
 	const int32_t *dims;             /* of a latent: t, h, w */
 	const struct vfm_makers *makers; /* of the latents and image rows that the model knows; unknown ones match */
-	bool first_frame;                /* give the first latent frame of `latent` */
-	struct vfm_comm *together;       /* the ranks that sample together, of which rank 0 reads */
+	bool first_frame;                /* give the first latent frame of `latent`, or of the picture */
+	const struct sample_picture *picture;    /* what all prompts are given instead of their own, if it is set */
+	struct vfm_comm *together;               /* the ranks that sample together, of which rank 0 reads */
 	const json_t *(*line)(void *ctx, int i); /* the line of prompt i; NULL: none */
 	void *ctx;
 };

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/num.h"
-#include "sample.h"
+#include "picture.h"
 
 static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
@@ -64,6 +65,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
 		&o.first_frame},
+	{VFM_OPT_STR, 0, "image", "FILE", "start every video with this picture (image to video)", &o.image},
 	{VFM_OPT_FLAG, 0, "force", NULL,
 		"accept a tokenizer and text encoder that differ from those of the training data", &o.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
@@ -180,6 +182,8 @@ static int check_sample_options(struct vfm_err *err)
 	TRY(check_output_options(err));
 	if (o.exec_command && o.tokenizer)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
+	if (o.image && o.first_frame)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --image and --first-frame");
 	if (o.caption && !o.prompt_file)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
 	if (!o.exec_command && !o.text_command)
@@ -217,6 +221,10 @@ static int open_request(struct job *j, struct vfm_err *err)
 	TRY(vfm_sample_net_open(&j->net, &o.net, &o.sampler, j->x->job.world, err));
 	if (!isnan(sigma_max) && j->net.c.diffusion.kind != VFM_EDM)
 		return vfm_fail(err, VFM_EUSAGE, "--sigma-max: it is for edm; this model was trained with flow");
+	if ((o.image || o.first_frame) && !j->net.c.model.cond_channels && !(j->net.c.diffusion.image_cond > 0) &&
+		j->x->job.world->rank == 0)
+		vfm_warn("%s does not say that it was trained with given first frames (diffusion.image_cond)",
+			o.net.ckpt);
 	return open_sample_codec(j, err);
 }
 
@@ -226,6 +234,7 @@ static int run(struct job *j, struct vfm_err *err)
 	TRY(items_share(&j->items, &j->x->job, err));
 	TRY(vfm_job_agree(&j->x->job, open_request(j, err), err));
 	TRY(choose_sample_encoders(j, err));
+	TRY(picture_load(j, err));
 	TRY(vfm_sample_net_load(&j->net, j->x, err));
 	return sample_all(j, err);
 }
@@ -240,6 +249,7 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	vfm_job_failed(&x->job, rc, err);
 	json_decref(j->forced);
 	vfm_codec_release(&j->codec);
+	vfm_big_free(j->picture.x, j->picture.bytes);
 	vfm_buf_release(&j->records);
 	vfm_sample_net_release(&j->net);
 	return rc;

@@ -1,7 +1,7 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
- * main.c parses and calls; encoders.c chooses tokenizer and text encoder; batch.c embeds and samples the prompts;
- * write.c writes videos and records.  The networks: train/sample_net.h.
+ * main.c parses and calls; encoders.c chooses tokenizer and text encoder; picture.c encodes the picture of --image;
+ * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
 #define VFM_SAMPLE_SAMPLE_H
@@ -18,7 +18,7 @@ struct sample_opts {
 	struct vfm_sample_net_opts net;
 	struct vfm_sampler sampler;
 	struct vfm_exec_opts exec;
-	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption;
+	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image;
 	const char *tokenizer, *exec_command, *text_command;
 	struct vfm_strlist prompts, sets;
 	int width, height, fps_num, fps_den; /* width 0: not given */
@@ -26,14 +26,21 @@ struct sample_opts {
 	bool force, keep_latents, first_frame;
 };
 
+struct sample_picture {
+	float *x;        /* NULL: none.  [C, T, h, w]: a condition, or the latents of one picture */
+	int32_t dims[3]; /* T, h, w */
+	size_t bytes;
+};
+
 struct job {
 	struct sample_opts *o;
 	struct items items;
 	int width, height;
 	int64_t frames;
-	struct vfm_makers makers;     /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
-	struct vfm_geometry geometry; /* of the tokenizer that decodes, or of that of the training data for .npy */
-	int32_t dims[3];              /* of a latent: t, h, w */
+	struct vfm_makers makers;      /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
+	struct vfm_geometry geometry;  /* of the tokenizer that decodes, or of that of the training data for .npy */
+	int32_t dims[3];               /* of a latent: t, h, w */
+	struct sample_picture picture; /* of a leader */
 	struct vfm_sample_net net;
 	struct vfm_context *x;
 	struct vfm_codec codec; /* of a leader, who writes files */

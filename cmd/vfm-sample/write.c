@@ -22,6 +22,8 @@ bool ends_with(const char *s, const char *ending)
 static void queue_record(struct job *j, struct item *it)
 {
 	json_object_set_new(it->rec, "seed", json_integer(j->o->seed));
+	if (j->o->image)
+		json_object_set_new(it->rec, "picture", json_string(j->o->image));
 	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);

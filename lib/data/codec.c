@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/condition.h"
 #include "data/outside.h"
 
 int vfm_codec_open_decoder(
@@ -125,5 +126,73 @@ int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dim
 	memcpy(rgb, pictures,
 		(size_t)frames * (size_t)dims[1] * (size_t)h->geometry.stride[1] * (size_t)dims[2] *
 			(size_t)h->geometry.stride[2] * 3);
+	return 0;
+}
+
+/* [T, C, area] -> [C, T, area] */
+static void channels_first(const float *x, size_t t, size_t channels, size_t area, float *out)
+{
+	for (size_t i = 0; i < t; i++)
+		for (size_t k = 0; k < channels; k++)
+			memcpy(out + (k * t + i) * area, x + (i * channels + k) * area, area * sizeof(float));
+}
+
+static int encode_by_wavelet(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
+	float *latent, struct vfm_err *err)
+{
+	const size_t area = (size_t)(height / VFM_WAVELET_SPACE) * (size_t)(width / VFM_WAVELET_SPACE),
+		     t = (size_t)((frames + VFM_WAVELET_TIME - 1) / VFM_WAVELET_TIME),
+		     bytes = t * area * (size_t)c->tokenizer.channels * sizeof(float);
+	float *x = vfm_big_alloc(bytes, "the latents of a picture", err);
+	int rc;
+
+	if (!x)
+		return VFM_EENV;
+	rc = vfm_condition_encode(&c->tokenizer, picture, frames, height, width, x, err);
+	if (rc >= 0)
+		channels_first(x, t, (size_t)c->tokenizer.channels, area, latent);
+	vfm_big_free(x, bytes);
+	return rc;
+}
+
+/* Writes the picture and grey ones to the slot's input. */
+static int write_grey_frames(
+	struct vfm_exec_slot *s, const uint8_t *picture, size_t size, int64_t frames, struct vfm_err *err)
+{
+	uint8_t *grey = vfm_big_alloc(size, "a picture", err);
+	int rc = grey ? vfm_exec_input(s, 0, picture, size, err) : VFM_EENV;
+
+	if (grey)
+		memset(grey, VFM_CONDITION_GREY, size);
+	for (int64_t i = 1; i < frames && rc >= 0; i++)
+		rc = vfm_exec_input(s, (size_t)i * size, grey, size, err);
+	vfm_big_free(grey, grey ? size : 0);
+	return rc;
+}
+
+int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
+	float *latent, struct vfm_err *err)
+{
+	const struct vfm_outside_frames f = {.shape = {frames, height, width, 3}};
+	const unsigned needs = frames > 1 ? VFM_EXEC_ENCODE | VFM_EXEC_ENCODE_GIVEN : VFM_EXEC_ENCODE;
+	const struct vfm_hello *h;
+	struct vfm_exec_slot *s;
+	struct vfm_npy npy;
+	const void *data;
+	int rc;
+
+	if (!c->exec)
+		return encode_by_wavelet(c, picture, height, width, frames, latent, err);
+	h = vfm_exec_hello(c->exec);
+	s = vfm_exec_slot(c->exec, 0);
+	if ((h->ops & needs) != needs)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' lacks '%s'", h->name,
+			h->ops & VFM_EXEC_ENCODE ? "encode-given" : "encode");
+	TRY(write_grey_frames(s, picture, (size_t)height * (size_t)width * 3, frames, err));
+	vfm_exec_set_op(s, VFM_EXEC_ENCODE);
+	rc = vfm_outside_encode(s, h, &f, "picture", frames > 1, &npy, &data, err);
+	vfm_exec_set_op(s, VFM_EXEC_DECODE);
+	TRY(rc);
+	widen(&npy, data, latent, vfm_npy_count(&npy));
 	return 0;
 }

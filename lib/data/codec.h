@@ -36,6 +36,10 @@ struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c);
 
 /* Embeds a text.  *rows [n, dim], n the result, belongs to the codec until its next text. */
 int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err);
+/* Encodes a picture [height, width, 3] and then grey ones, `frames` in all: latent [C, T, h, w].  VFM_EUSAGE: the
+ * decoder cannot do this. */
+int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
+	float *latent, struct vfm_err *err);
 /* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
 int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
 	struct vfm_err *err);

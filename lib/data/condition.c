@@ -14,6 +14,39 @@ static bool is_given_frame(const struct vfm_geometry *g, int64_t i, int64_t j, i
 	return (i ? first + (i - 1) * g->stride[0] + j : j < first ? j : first - 1) < given;
 }
 
+void vfm_condition_mask(const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, float *mask)
+{
+	for (int64_t j = 0; j < g->stride[0]; j++)
+		for (int64_t i = 0; i < t; i++)
+			for (size_t k = 0; k < area; k++)
+				*mask++ = is_given_frame(g, i, j, given) ? 1 : 0;
+}
+
+/* All latent frames but the first are the same. */
+int vfm_condition_encode(const struct vfm_tokenizer *t, const uint8_t *picture, int64_t frames, int height, int width,
+	float *latent, struct vfm_err *err)
+{
+	const size_t size = (size_t)height * (size_t)width * 3,
+		     cells = (size_t)(height / VFM_WAVELET_SPACE) * (size_t)(width / VFM_WAVELET_SPACE) *
+		(size_t)t->channels;
+	const int64_t group = VFM_WAVELET_TIME, n = (frames + group - 1) / group;
+	uint8_t *rgb = vfm_big_alloc(size * VFM_WAVELET_TIME, "the pictures", err);
+	int rc;
+
+	if (!rgb)
+		return VFM_EENV;
+	memset(rgb, VFM_CONDITION_GREY, size * VFM_WAVELET_TIME);
+	memcpy(rgb, picture, size);
+	rc = vfm_tokenizer_encode(t, rgb, frames < group ? frames : group, height, width, latent, err);
+	memset(rgb, VFM_CONDITION_GREY, size);
+	if (rc >= 0 && n > 1)
+		rc = vfm_tokenizer_encode(t, rgb, group, height, width, latent + cells, err);
+	for (int64_t i = 2; i < n && rc >= 0; i++)
+		memcpy(latent + (size_t)i * cells, latent + cells, cells * sizeof(float));
+	vfm_big_free(rgb, size * VFM_WAVELET_TIME);
+	return rc;
+}
+
 /* The bits of 1 in a dtype. */
 static uint32_t one_of(enum vfm_npy_type type)
 {

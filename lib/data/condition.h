@@ -7,7 +7,18 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "data/npy.h"
+#include "data/wavelet.h"
 #include "spec/geometry.h"
+
+#define VFM_CONDITION_GREY 128 /* the values of the pictures that are not given */
+
+/* Encodes `picture` [height, width, 3] and then grey pictures, `frames` in all, with the built-in tokenizer: latent
+ * [T, C, height / 8, width / 8].  VFM_EINPUT: the sizes are no multiples of 8. */
+int vfm_condition_encode(const struct vfm_tokenizer *t, const uint8_t *picture, int64_t frames, int height, int width,
+	float *latent, struct vfm_err *err);
+
+/* Writes the mask [stride of time, T, area]: 1 where the first `given` pictures are. */
+void vfm_condition_mask(const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, float *mask);
 
 /* Writes a condition of `given` pictures to the file `path`: channels [stride of time | channels of the latents], in
  * the dtype of the latents, float16, bfloat16 or float32.  latent [C, T, h, w] with its elements `data`: those of the

@@ -18,7 +18,6 @@
 #include "data/sample_key.h"
 
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
-#define GREY       128               /* of the pictures that a condition does not give */
 
 /* ---- pictures ---- */
 
@@ -135,32 +134,10 @@ static int encode_outside(
 
 /* ---- conditions ---- */
 
-/* Encodes the first picture followed by grey ones to c->half.  All latent frames but the first are the same. */
+/* Encodes the first picture followed by grey ones to c->half. */
 static int encode_grey(struct enc *c, struct vfm_err *err)
 {
-	const size_t frame = (size_t)(c->npy.shape[0] * c->npy.shape[2] * c->npy.shape[3]),
-		     picture = (size_t)c->clip.height * (size_t)c->clip.width * 3;
-	const int group = c->maker.geometry.stride[0];
-	const int64_t frames = c->npy.shape[1];
-	uint8_t *rgb = vfm_big_alloc(picture * (size_t)group, "the pictures", err);
-	int rc = rgb ? 0 : VFM_EENV;
-
-	c->npy.shape[1] = 0;
-	for (int64_t i = 0; i < frames && rc >= 0; i++) {
-		int n = i == 0 && c->clip.pictures < group ? (int)c->clip.pictures : group;
-
-		memset(rgb, GREY, picture * (size_t)group);
-		if (i == 0)
-			memcpy(rgb, c->given, picture);
-		if (i < 2) {
-			rc = encode_group(c, rgb, n, err);
-			continue;
-		}
-		memcpy(c->latent + (size_t)i * frame, c->latent + frame, frame * sizeof(float));
-		c->npy.shape[1]++;
-	}
-	vfm_big_free(rgb, picture * (size_t)group);
-	TRY(rc);
+	TRY(vfm_condition_encode(&c->e->tokenizer, c->given, c->frames, c->clip.height, c->clip.width, c->latent, err));
 	vfm_big_free(c->half, c->npy.data_bytes);
 	c->half = NULL;
 	return transpose_latent(c, err);

@@ -310,7 +310,7 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 static void queue_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken, int n)
 {
 	for (int i = 0; i < n; i++) {
-		if (taken[i]->suspect && (c->x->op & VFM_EXEC_ARRAY_OPS))
+		if (taken[i]->suspect && (taken[i]->op & VFM_EXEC_ARRAY_OPS))
 			vfm_exec_invalidate_output(
 				taken[i], NULL); /* an error leaves no more than this request's array */
 		if (i + 1 < n && (i + 1) % c->x->hello.batch != 0)

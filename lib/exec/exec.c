@@ -89,14 +89,14 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 	int rc;
 
 	*answer = NULL;
-	if (x->op & VFM_EXEC_ARRAY_OPS) {
+	if (s->op & VFM_EXEC_ARRAY_OPS) {
 		rc = vfm_exec_invalidate_output(s, err);
 		if (rc < 0) {
 			json_decref(request);
 			return rc;
 		}
 	}
-	json_object_set_new(request, "op", json_string(vfm_exec_op_name(x->op)));
+	json_object_set_new(request, "op", json_string(vfm_exec_op_name(s->op)));
 	json_object_set_new(request, "out", json_string(s->out_path));
 	pthread_mutex_lock(&x->lock);
 	s->request = request;
@@ -297,8 +297,15 @@ void vfm_exec_make_slots(struct vfm_exec *x, int n)
 {
 	x->n_slots = n;
 	x->slots = vfm_calloc((size_t)n, sizeof(*x->slots));
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		vfm_exec_slot_init(&x->slots[i], x, i);
+		x->slots[i].op = x->op;
+	}
+}
+
+void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op)
+{
+	s->op = op;
 }
 
 /* ---- the end ---- */

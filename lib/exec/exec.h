@@ -36,7 +36,7 @@
 struct vfm_exec_opts {
 	const char *command;    /* "python3 vae.py DIR": divided into words (vfm_exec_words) */
 	bool shell;             /* instead: sh -c command */
-	const char *capability; /* "encode": the op of the requests; the hello must name it */
+	const char *capability; /* "encode": the op of the requests (see vfm_exec_set_op); the hello must name it */
 	int64_t children;       /* 0: 1; at most VFM_EXEC_MAX */
 	double timeout_s;       /* between an answer and the next */
 	double start_s;         /* until the hello */
@@ -90,6 +90,9 @@ int vfm_exec_threads(const struct vfm_exec *x, int preparing);
 void vfm_exec_make_slots(struct vfm_exec *x, int n);
 /* Slot i, 0 <= i < n.  Used by one thread at a time. */
 struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
+
+/* Sets the op of the slot's further requests; the hello must name it, too. */
+void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 
 /* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
  * first of them at 0.  VFM_EENV: no space. */

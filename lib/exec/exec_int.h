@@ -10,6 +10,7 @@
 
 struct vfm_exec_slot {
 	struct vfm_exec *x;
+	unsigned op; /* of its requests */
 	char *in_path, *out_path;
 	int in_fd; /* of in_path; -1: not yet */
 	void *out; /* copy of out_path */

@@ -125,7 +125,11 @@ run "${sample[@]}" --ckpt run -n 2 --prompts prompts.jsonl -d out2
 rc_is 0 "and on two ranks"
 # decimals FILE: float32 elements
 decimals() { tail -c +129 "$1" | od -An -v -tf4 -w4; }
-far() { paste <(decimals "$1") <(decimals "$2") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print NR && m < 1e-4 ? "near" : "far" }'; }
+# far A B [MOST]: near, or far: whether no elements differ by more than MOST
+far() {
+	paste <(decimals "$1") <(decimals "$2") | awk -v most="${3:-1e-4}" '{
+		d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print NR && m < most ? "near" : "far" }'
+}
 is "$(far out/sample-000000.npy out2/sample-000000.npy) $(far out/sample-000001.npy out2/sample-000001.npy)" "near near" "with the same latents"
 jq -c --arg p "$(jq -r .cond.path prompts.jsonl | tail -1)" '.cond.path = $p' prompts.jsonl >changed.jsonl
 "${sample[@]}" --ckpt run --prompts changed.jsonl -d out3 >/dev/null
@@ -138,6 +142,52 @@ is "$(decimals first/sample-000000.npy | head -16 | awk '{ printf "%.3f ", $1 }'
 	"$(tail -c +129 "$(jq -r .latent.path prompts.jsonl | head -1)" | head -c 32 | od -An -v -tu2 -w2 | awk '{
 		s = int($1 / 32768) ? -1 : 1; e = int($1 / 1024) % 32; m = $1 % 1024
 		printf "%.3f ", e ? s * (1 + m / 1024) * 2 ^ (e - 15) : s * m / 1024 * 2 ^ -14 }')" "the given frame is part of the result"
+
+# ---- a picture ----
+# The first picture of a clip, by way of a record and by --image.
+clip=$(jq -r .src prompts.jsonl | head -1)
+vfm-curate probe -q "$clip" | jq -c 'if .id then .end_frame = 1 else . end' | vfm-curate encode -q -d still --text bytes:32 | records |
+	jq -c '.caption = "a red square"' >still.jsonl
+run "${sample[@]}" --ckpt ti2v --first-frame --prompts still.jsonl -d still
+rc_is 0 "the latents of a picture are a first frame"
+run "${sample[@]}" --ckpt ti2v --image "$clip" -p "a red square" -p "a blue circle" -d pictured
+rc_is 0 "--image: all videos start with the picture"
+is "$(jq -c '[.picture]' <<<"$out" | sort -u)" "[\"$clip\"]" "and their records name it"
+is "$(far pictured/sample-000000.npy still/sample-000000.npy 4e-3)" near "with the latents that a record gives, in float16"
+is "$(decimals pictured/sample-000001.npy | head -16)" "$(decimals pictured/sample-000000.npy | head -16)" "the second too"
+run "${sample[@]}" --ckpt ti2v --image "$clip" -p "a red square" -n 2 --set parallel.cp=2 -d pictured2
+is "$rc $(far pictured/sample-000000.npy pictured2/sample-000000.npy)" "0 near" "and on two ranks"
+
+# A model of the conditions of a child.
+vfm-curate synth -q -n 4 -d clips4 --size 32x32 --frames 9 |
+	vfm-curate encode -q -d toys --condition --exec "$toy -t float32" --text bytes:32 --frames 9 | tee toys.jsonl |
+	vfm-curate shard -q -d toy-data >/dev/null
+vfm-pack -q --context 512 --epochs 9 toy-data >toy.plan
+channels=$(records toys.jsonl | jq -r '.cond.shape[0]' | head -1)
+vfm-train -q "${small[@]}" --set model.arch=wan --set model.cond_channels="$channels" \
+	--set model.channels="$(records toys.jsonl | jq -r '.latent.shape[0]' | head -1)" --data toy.plan -o toyrun --steps 2 >/dev/null
+records toys.jsonl | head -1 >toy1.jsonl
+toys=(vfm-sample -q --size 32x32 --frames 9 --steps 2 --format npy --ckpt toyrun)
+run "${toys[@]}" --prompts toy1.jsonl --exec "$toy -t float32" -d toy-out
+rc_is 0 "a condition of a child"
+run "${toys[@]}" --prompts toy1.jsonl --image "$(jq -r .src toy1.jsonl)" --exec "$toy -t float32" -d toy-out2
+rc_is 0 "--image: the child makes it"
+ok "with the same latents to the last bit" cmp toy-out/sample-000000.npy toy-out2/sample-000000.npy
+bad "a child that cannot make a condition" "--image: 'toy' lacks 'encode-given'" \
+	"${toys[@]}" -p x --image "$clip" --exec "$toy -t float32 -c encode,decode" -d x
+bad "a picture for a model of other conditions" \
+	"--image: the model reads conditions of 16 channels; mask and latents of 'wavelet:16' have 20" \
+	"${sample[@]}" --ckpt run --image "$clip" --prompts prompts.jsonl -d x
+bad "two first frames" "expected one of --image and --first-frame" \
+	"${sample[@]}" --ckpt ti2v --image "$clip" --first-frame --prompts still.jsonl -d x
+vfm-train -q "${small[@]}" --set model.arch=wan --data plan.jsonl -o t2v --steps 1 >/dev/null
+run "${sample[@]}" --ckpt t2v --image "$clip" -p "a red square" -d x
+like "$rc $err" "^0 .*t2v does not say that it was trained with given first frames" "a model of text alone: a warning"
+run "${sample[@]}" --ckpt ti2v --image missing.png -p x -d x
+like "$rc $err" "^[12] .*--image: .*missing.png" "a picture that does not exist"
+run "${sample[@]}" --ckpt ti2v --image all.jsonl -p x -d x
+like "$rc $err" "^[12] .*--image: .*all.jsonl" "a file that is no picture"
+
 bad "a prompt without a condition" "prompt 0 of the batch: cond.path is missing" "${sample[@]}" --ckpt run -p "a red square" -d x
 bad "no first frame to give" "prompt 0 of the batch: latent.path is missing" "${sample[@]}" --ckpt ti2v --first-frame -p "a red square" -d x
 jq -c '.image.maker.version = "2"' prompts.jsonl >other.jsonl

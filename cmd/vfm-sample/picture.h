@@ -1,0 +1,12 @@
+/* picture.h - the picture that all videos of a run start with (--image), as latents. */
+#ifndef VFM_SAMPLE_PICTURE_H
+#define VFM_SAMPLE_PICTURE_H
+
+#include "sample.h"
+
+/* Reads the picture of --image and encodes it to j->picture on leaders: followed by grey pictures for a model with
+ * conditions, else alone; does nothing without the option.  Collective.  VFM_EUSAGE: the model or the tokenizer takes
+ * no picture; VFM_EINPUT: the file is bad. */
+int picture_load(struct job *j, struct vfm_err *err);
+
+#endif
