@@ -7,10 +7,10 @@ DESTDIR ?=
 ifeq ($(origin CC),default)
 CC      := gcc
 endif
+comma   := ,
 B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 # Dependency files name targets as this make knows them; so a folder in this tree has one spelling.
 override B := $(patsubst $(CURDIR)/%,%,$(B))
-comma   := ,
 space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
