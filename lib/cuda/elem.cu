@@ -32,7 +32,8 @@ template <int N> __device__ static inline vec<N> unary_of(enum vfm_act act, vec<
 	return x;
 }
 
-template <int N, class X, class DY> __global__ static void __launch_bounds__(THREADS, 5) unary(const struct unary_args a)
+template <int N, class X, class DY>
+__global__ static void __launch_bounds__(THREADS, 5) unary(const struct unary_args a)
 {
 	const X *x = (const X *)a.x;
 	const DY *dy = (const DY *)a.dy;
