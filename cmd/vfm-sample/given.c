@@ -22,7 +22,6 @@ static int read_array(const json_t *part, const char *what, int ndim, const int6
 	const char *path = vfm_rec_str(part, "path", NULL);
 	struct vfm_buf b = {0};
 	struct vfm_npy n;
-	size_t count;
 	int rc;
 
 	if (!path)
@@ -38,15 +37,9 @@ static int read_array(const json_t *part, const char *what, int ndim, const int6
 				(long long)n.shape[i], (long long)want[i]);
 	}
 	TRY_OUT(rc);
-	count = vfm_npy_count(&n);
-	*out = vfm_malloc(count * sizeof(float));
+	*out = vfm_malloc(vfm_npy_count(&n) * sizeof(float));
 	memmove(b.data, b.data + n.header_bytes, n.data_bytes); /* aligned */
-	if (n.type == VFM_NPY_F32)
-		memcpy(*out, b.data, count * sizeof(float));
-	else if (n.type == VFM_NPY_BF16)
-		vfm_bf16s_to_f32(*out, (const void *)b.data, count);
-	else
-		vfm_f16s_to_f32(*out, (const void *)b.data, count);
+	vfm_npy_to_f32(&n, b.data, *out);
 out:
 	vfm_buf_release(&b);
 	return rc;

@@ -80,16 +80,6 @@ struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
 	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){.name = ""};
 }
 
-static void widen(const struct vfm_npy *npy, const void *data, float *out, size_t n)
-{
-	if (npy->type == VFM_NPY_F32)
-		memcpy(out, data, n * sizeof(float));
-	else if (npy->type == VFM_NPY_F16)
-		vfm_f16s_to_f32(out, data, n);
-	else
-		vfm_bf16s_to_f32(out, data, n);
-}
-
 int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err)
 {
 	struct vfm_npy npy = {.ndim = 2};
@@ -106,7 +96,7 @@ int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **row
 	n = vfm_npy_count(&npy);
 	vfm_grow(&c->rows, &c->rows_cap, n, sizeof(float));
 	if (data)
-		widen(&npy, data, c->rows, n);
+		vfm_npy_to_f32(&npy, data, c->rows);
 	else
 		vfm_textbytes_embed(c->text, text, c->rows);
 	*rows = c->rows;
@@ -179,7 +169,6 @@ int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int he
 	struct vfm_exec_slot *s;
 	struct vfm_npy npy;
 	const void *data;
-	int rc;
 
 	if (!c->exec)
 		return encode_by_wavelet(c, picture, height, width, frames, latent, err);
@@ -189,10 +178,7 @@ int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int he
 		return vfm_fail(err, VFM_EUSAGE, "'%s' lacks '%s'", h->name,
 			h->ops & VFM_EXEC_ENCODE ? "encode-given" : "encode");
 	TRY(write_grey_frames(s, picture, (size_t)height * (size_t)width * 3, frames, err));
-	vfm_exec_set_op(s, VFM_EXEC_ENCODE);
-	rc = vfm_outside_encode(s, h, &f, "picture", frames > 1, &npy, &data, err);
-	vfm_exec_set_op(s, VFM_EXEC_DECODE);
-	TRY(rc);
-	widen(&npy, data, latent, vfm_npy_count(&npy));
+	TRY(vfm_outside_encode(s, h, &f, "picture", frames > 1, &npy, &data, err));
+	vfm_npy_to_f32(&npy, data, latent);
 	return 0;
 }

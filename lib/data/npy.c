@@ -471,3 +471,15 @@ void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n)
 		memcpy(dst + i, &bits, sizeof(bits));
 	}
 }
+
+void vfm_npy_to_f32(const struct vfm_npy *n, const void *data, float *out)
+{
+	const size_t count = vfm_npy_count(n);
+
+	if (n->type == VFM_NPY_F32)
+		memcpy(out, data, count * sizeof(float));
+	else if (n->type == VFM_NPY_F16)
+		vfm_f16s_to_f32(out, data, count);
+	else
+		vfm_bf16s_to_f32(out, data, count);
+}

@@ -71,5 +71,7 @@ void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n);
 void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n);
 /* bfloat16, exact. */
 void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n);
+/* Converts the elements of n, float16, bfloat16 or float32, to out. */
+void vfm_npy_to_f32(const struct vfm_npy *n, const void *data, float *out);
 
 #endif

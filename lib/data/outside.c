@@ -190,6 +190,7 @@ int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	request = json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id);
 	if (given)
 		json_object_set_new(request, "given", json_integer(given));
+	vfm_exec_set_op(s, VFM_EXEC_ENCODE);
 	TRY(vfm_exec_call(s, request, &answer, err));
 	rc = read_floats(
 		s, answer, "latent", 4, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]}, npy, data, err);
@@ -213,6 +214,7 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 
 	TRY(vfm_exec_input(s, 0, latent, bytes, err));
 	TRY(vfm_exec_describe(s, VFM_EXEC_F32, 4, shape, &in, err));
+	vfm_exec_set_op(s, VFM_EXEC_DECODE);
 	TRY(vfm_exec_call(s, json_pack("{s:o,s:I}", "latent", in, "frames", (json_int_t)frames), &answer, err));
 	rc = vfm_outside_array(s, answer, "frames", 4, want, &npy, &data, err);
 	json_decref(answer);

@@ -91,7 +91,7 @@ void vfm_exec_make_slots(struct vfm_exec *x, int n);
 /* Slot i, 0 <= i < n.  Used by one thread at a time. */
 struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 
-/* Sets the op of the slot's further requests; the hello must name it, too. */
+/* Sets the op of the slot's further requests, which is that of the pool before; the hello must name it, too. */
 void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 
 /* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
