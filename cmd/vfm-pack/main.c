@@ -1,28 +1,12 @@
 /* vfm-pack - shard indexes -> a sequence-packing manifest. */
-#include <errno.h>
-#include <limits.h>
+#include "pack_cmd.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
-#include "base/num.h"
-#include "base/opt.h"
-#include "data/pack.h"
-#include "data/patch.h"
+#include "data/manifest.h"
 
-static struct {
-	int64_t context, batch, steps, seed, window;
-	double epochs, held_out;
-	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
-	struct vfm_strlist blend;
-	bool force;
-} o = {.context = 8192,
+static const struct pack_opts defaults = {.context = 8192,
 	.batch = 1,
 	.algo = "ffd",
 	.balance = "tokens",
@@ -31,6 +15,7 @@ static struct {
 	.long_ = "error",
 	.ragged = "error",
 	.patch = "1x2x2"};
+static struct pack_opts o; /* of the command line, or of the stage that is read */
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack (8192)", &o.context},
@@ -52,6 +37,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the manifest of what --held-out leaves out", &o.held_out_plan},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
+	{VFM_OPT_STR, 0, "stage", "NAME", "begin a training stage: the options and folders up to the next are its own",
+		&o.stage},
+	{VFM_OPT_STR, 'o', "out", "DIR", "with --stage: write DIR/NAME.jsonl of each stage, and DIR/stages.json",
+		&o.out},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
 	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a manifest; write nothing", &o.check},
 	{0},
@@ -59,337 +48,25 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
-	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n--check FILE",
+	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --stage NAME "
+		    "[OPTION ...] [DIR ...] [--stage NAME ...]\n--check FILE",
 	.summary = "pack the samples of shard indexes into sequences",
 	.opts = opts,
 };
 
-/* ---- options ---- */
-
-static int parse_choice(const char *opt, const char *s, const char *a, const char *b, bool *is_b, struct vfm_err *err)
+int pack_parse(struct pack_opts *to, int n, char **words, int *n_operands, struct vfm_err *err)
 {
-	if (strcmp(s, a) && strcmp(s, b))
-		return vfm_fail(err, VFM_EUSAGE, "--%s: expected %s or %s, got '%s'", opt, a, b, s);
-	*is_b = !strcmp(s, b);
-	return 0;
+	int rc;
+
+	o = defaults;
+	rc = vfm_opt_parse(&cmd, n, words, n_operands, err);
+	*to = o;
+	return rc;
 }
 
-static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
+static int check_plan_file(const char *path, struct vfm_err *err)
 {
-	if (x < min || x > max)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min,
-			(long long)max, (long long)x);
-	return 0;
-}
-
-/* NAME=WEIGHT:DIR */
-static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_arena *mem, struct vfm_err *err)
-{
-	char *name = vfm_arena_strdup(mem, arg), *weight = strchr(name, '='),
-	     *dir = weight ? strchr(weight, ':') : NULL;
-
-	if (!dir || weight == name || !dir[1])
-		return vfm_fail(err, VFM_EUSAGE, "--blend: expected NAME=WEIGHT:DIR, got '%s'", arg);
-	*weight++ = 0;
-	*dir++ = 0;
-	if (vfm_parse_f64(weight, &set->weight, err) < 0)
-		return vfm_err_context(err, "--blend %s", arg);
-	if (!(set->weight > 0))
-		return vfm_fail(err, VFM_EUSAGE, "--blend %s: the weight must be > 0", arg);
-	set->name = name;
-	set->dir = dir;
-	return 0;
-}
-
-/* Returns the default name of a set: the last component of its path. */
-static const char *name_of(const char *dir, struct vfm_arena *mem)
-{
-	char *s = vfm_arena_strdup(mem, dir), *slash;
-
-	for (size_t n = strlen(s); n > 1 && s[n - 1] == '/'; n--)
-		s[n - 1] = 0;
-	slash = strrchr(s, '/');
-	return slash && slash[1] ? slash + 1 : s;
-}
-
-static int parse_set_args(int n, char **dirs, struct vfm_blend_set *sets, struct vfm_arena *mem, struct vfm_err *err)
-{
-	double sum = 0;
-
-	if (!!n == !!o.blend.n)
-		return vfm_fail(
-			err, VFM_EUSAGE, n ? "give either folders or --blend, not both" : "a folder is missing");
-	if (n > VFM_MANIFEST_MAX_SETS || o.blend.n > VFM_MANIFEST_MAX_SETS)
-		return vfm_fail(err, VFM_EUSAGE, "more than %d sets", VFM_MANIFEST_MAX_SETS);
-	for (int i = 0; i < n; i++) {
-		sets[i].dir = dirs[i];
-		sets[i].name = name_of(dirs[i], mem);
-	}
-	for (int i = 0; i < o.blend.n; i++) {
-		TRY(parse_blend(o.blend.v[i], &sets[i], mem, err));
-		sum += sets[i].weight;
-	}
-	for (int i = 0; i < o.blend.n; i++)
-		sets[i].weight /= sum;
-	return 0;
-}
-
-static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
-{
-	bool drop_last, cost;
-
-	TRY(range("--context", o.context, 1, VFM_MANIFEST_MAX_CONTEXT, err));
-	TRY(range("--batch", o.batch, 1, VFM_MANIFEST_MAX_BATCH, err));
-	TRY(range("--steps", o.steps, 0, ((int64_t)1 << 40) / o.batch, err));
-	TRY(range("--seed", o.seed, 0, INT64_MAX, err));
-	TRY(range("--window", o.window, 0, 1 << 30, err));
-	if (o.epochs < 0 || o.epochs > 1e6)
-		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
-	if (!(o.held_out >= 0 && o.held_out < 1))
-		return vfm_fail(err, VFM_EUSAGE, "--held-out: expected a fraction below 1");
-	if (o.held_out_plan && o.held_out == 0)
-		return vfm_fail(err, VFM_EUSAGE, "--held-out-plan: it needs --held-out");
-	if (o.epochs > 0 && o.steps > 0)
-		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
-	TRY(parse_choice("last", o.last, "fill", "drop", &drop_last, err));
-	TRY(parse_choice("balance", o.balance, "tokens", "cost", &cost, err));
-	*p = (struct vfm_plan_opts){.context = (int32_t)o.context,
-		.batch = (int32_t)o.batch,
-		.steps = o.steps,
-		.epochs = o.epochs > 0 ? o.epochs : 1,
-		.drop_last = drop_last,
-		.balance_cost = cost,
-		.seed = (uint64_t)o.seed,
-		.window = o.window,
-		.cost = vfm_pack_cost_default()};
-	if (vfm_pack_algo(o.algo, &p->algo, err) < 0)
-		return vfm_err_context(err, "--algo");
-	if (o.cost)
-		TRY(vfm_pack_cost_load(o.cost, &p->cost, err));
-	return 0;
-}
-
-/* ---- sets ---- */
-
-/* Fails if samples were left out without --long drop or --ragged drop. */
-static int check_left_out(
-	const struct vfm_blend_set *sets, int n, bool drop_long, bool drop_ragged, struct vfm_err *err)
-{
-	int64_t n_long = 0, n_ragged = 0, records = 0;
-
-	for (int i = 0; i < n; i++) {
-		n_long += sets[i].n_long;
-		n_ragged += sets[i].n_ragged;
-		records += sets[i].records;
-	}
-	if (n_long && !drop_long)
-		return vfm_fail(err, VFM_EUSAGE,
-			"%lld of %lld samples are longer than the context of %lld tokens (--long drop leaves them out)",
-			(long long)n_long, (long long)records, (long long)o.context);
-	if (n_ragged && !drop_ragged)
-		return vfm_fail(err, VFM_EUSAGE,
-			"%lld of %lld samples are not divisible by the patch %s (--ragged drop leaves them out)",
-			(long long)n_ragged, (long long)records, o.patch);
-	return 0;
-}
-
-static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
-{
-	for (int i = 0; i < n; i++) {
-		const struct vfm_blend_set *s = &sets[i], *a = &sets[0];
-
-		if (s->channels != a->channels)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has %d latent channels, set '%s' has %d", s->name,
-				s->channels, a->name, a->channels);
-		if (s->text_dim && h->text_dim && s->text_dim != h->text_dim)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has texts of width %d, others have %d", s->name,
-				s->text_dim, h->text_dim);
-		if (s->cond_channels != a->cond_channels)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has conditions of %d channels, set '%s' has %d",
-				s->name, s->cond_channels, a->name, a->cond_channels);
-		if (s->image_len != a->image_len || s->image_dim != a->image_dim)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has image rows [%d, %d], set '%s' has [%d, %d]",
-				s->name, s->image_len, s->image_dim, a->name, a->image_len, a->image_dim);
-		h->text_dim = s->text_dim ? s->text_dim : h->text_dim;
-	}
-	h->latent_channels = sets[0].channels;
-	h->cond_channels = sets[0].cond_channels;
-	h->image_len = sets[0].image_len;
-	h->image_dim = sets[0].image_dim;
-	return 0;
-}
-
-static const char *set_text(const struct vfm_blend_set *s, char *text, size_t size)
-{
-	snprintf(text, size, "set '%s' (%s)", s->name, s->dir);
-	return text;
-}
-
-/* Compares an encoder of set i with that of set `first`, whose maker is in the header.  With --force it records a
- * difference instead. */
-static int match_encoder(struct vfm_manifest_header *h, json_t **forced, enum vfm_encoder e,
-	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
-{
-	const struct vfm_maker *expected = vfm_makers_of(&h->makers, e);
-	char a[256], b[256];
-	struct vfm_err why;
-	json_t *entry;
-
-	if (vfm_maker_check(e, mine, set_text(&sets[i], a, sizeof(a)), expected, set_text(&sets[first], b, sizeof(b)),
-		    &why) == 0)
-		return 0;
-	if (!o.force)
-		return vfm_fail(err, VFM_EUSAGE, "%s (--force mixes them)", why.msg);
-	vfm_warn("%s: mixed by --force", why.msg);
-	entry = vfm_forced_entry("vfm-pack", e, sets[i].dir, expected, mine);
-	json_object_set_new(entry, "set", json_integer(i));
-	if (!*forced)
-		*forced = json_array();
-	json_array_append_new(*forced, entry);
-	return 0;
-}
-
-/* Fails if the encoders of two sets differ.  A set without encoder names matches every set. */
-static int match_encoders(
-	const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, json_t **forced, struct vfm_err *err)
-{
-	int first[VFM_ENCODERS] = {0}; /* the set that the header's maker is from */
-
-	for (int i = 0; i < n; i++) {
-		struct vfm_makers m = vfm_index_makers(sets[i].ix);
-
-		if (!sets[i].text_dim)
-			m.text = (struct vfm_maker){0};
-		if (!sets[i].image_dim)
-			m.image = (struct vfm_maker){0};
-		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
-			vfm_warn("set '%s' does not name its %s: vfm-pack cannot check that the encoders match",
-				sets[i].name,
-				m.tokenizer.name[0]      ? "text encoder"
-					: m.text.name[0] ? "tokenizer"
-							 : "encoders");
-		for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
-			const struct vfm_maker *mine = vfm_makers_of(&m, e);
-
-			if (!vfm_makers_of(&h->makers, e)->name[0] && mine->name[0])
-				first[e] = i;
-			TRY(match_encoder(h, forced, e, sets, first[e], i, mine, err));
-		}
-		vfm_makers_fill(&h->makers, &m);
-	}
-	return 0;
-}
-
-static int scan_sets(
-	struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, json_t **forced, struct vfm_err *err)
-{
-	bool drop_long, drop_ragged;
-
-	TRY(parse_choice("long", o.long_, "error", "drop", &drop_long, err));
-	TRY(parse_choice("ragged", o.ragged, "error", "drop", &drop_ragged, err));
-	for (int i = 0; i < n; i++)
-		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, o.held_out, err));
-	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
-	TRY(same_widths(sets, n, h, err));
-	return match_encoders(sets, n, h, forced, err);
-}
-
-/* Returns the path of a set to store: readers resolve relative paths against the manifest's folder.  If stdout is a
- * file outside the current folder, makes the path absolute. */
-static const char *stored_dir(const char *dir, struct vfm_arena *mem)
-{
-	char out[PATH_MAX], cwd[PATH_MAX], full[PATH_MAX], *slash;
-	struct stat st;
-	ssize_t n;
-
-	if (dir[0] == '/' || fstat(STDOUT_FILENO, &st) || !S_ISREG(st.st_mode))
-		return dir;
-	n = readlink("/proc/self/fd/1", out, sizeof(out) - 1);
-	if (n < 1 || !getcwd(cwd, sizeof(cwd)) || !realpath(dir, full))
-		return dir;
-	out[n] = 0;
-	slash = strrchr(out, '/');
-	if (!slash || ((size_t)(slash - out) == strlen(cwd) && !strncmp(out, cwd, strlen(cwd))))
-		return dir;
-	return vfm_arena_strdup(mem, full);
-}
-
-/* The same for a file that is not stdout. */
-static const char *stored_dir_beside(const char *dir, const char *file, struct vfm_arena *mem)
-{
-	char full[PATH_MAX];
-
-	return dir[0] == '/' || !strchr(file, '/') || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
-}
-
-/* file: where the manifest goes; NULL: stdout. */
-static void fill_header(
-	struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n, const char *file, struct vfm_arena *mem)
-{
-	double all = 0;
-
-	h->n_sets = n;
-	h->sets = vfm_arena_alloc(mem, (size_t)n * sizeof(*h->sets));
-	for (int i = 0; i < n; i++)
-		all += (double)sets[i].total_tokens;
-	for (int i = 0; i < n; i++) {
-		struct vfm_manifest_set *s = &h->sets[i];
-
-		s->name = sets[i].name;
-		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
-		s->records = sets[i].records;
-		s->weight = sets[i].weight > 0 ? sets[i].weight : (double)sets[i].total_tokens / all;
-		memcpy(s->index_sha256, sets[i].sha256, VFM_SHA256_HEX);
-	}
-}
-
-/* ---- report ---- */
-
-static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
-	const struct vfm_manifest_header *h)
-{
-	int64_t *tokens = vfm_calloc((size_t)h->n_sets, sizeof(*tokens)), *samples, all = 0;
-
-	samples = vfm_calloc((size_t)h->n_sets, sizeof(*samples));
-	for (int64_t k = 0; k < p->n_packs; k++)
-		for (int32_t i = 0; i < p->packs[k].n; i++) {
-			int64_t at;
-			int32_t s = vfm_blend_find(blend, p->samples[p->packs[k].first + i], &at);
-
-			tokens[s] += sets[s].tokens[at];
-			all += sets[s].tokens[at];
-			samples[s]++;
-		}
-	for (int32_t i = 0; i < h->n_sets; i++) {
-		vfm_info("set %s: %lld samples, %.2f passes, %.2f%% of the tokens (asked: %.2f%%)", sets[i].name,
-			(long long)samples[i], (double)samples[i] / (double)sets[i].n,
-			100.0 * (double)tokens[i] / (double)all, 100 * h->sets[i].weight);
-		if (sets[i].n_long || sets[i].n_ragged)
-			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch",
-				sets[i].name, (long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
-				(long long)sets[i].n_ragged);
-	}
-	free(tokens);
-	free(samples);
-}
-
-static void report_plan(const struct vfm_plan *p, double seconds)
-{
-	vfm_info(
-		"%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
-		"cost %.3f; %.2f s",
-		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
-		p->imbalance_cost, seconds);
-	if (p->filled_packs)
-		vfm_info("the last step was filled with %lld packs from another pass", (long long)p->filled_packs);
-	if (p->dropped_packs)
-		vfm_info("an incomplete last step was dropped: %lld packs, %lld samples", (long long)p->dropped_packs,
-			(long long)p->dropped_samples);
-}
-
-static int check_plan_file(struct vfm_err *err)
-{
-	struct vfm_manifest *m = vfm_manifest_open(o.check, err);
+	struct vfm_manifest *m = vfm_manifest_open(path, err);
 	struct vfm_manifest_step step = {0};
 	int64_t tokens = 0, steps;
 	char hex[VFM_SHA256_HEX];
@@ -405,134 +82,38 @@ static int check_plan_file(struct vfm_err *err)
 	if (rc >= 0)
 		rc = vfm_manifest_sha256(m, hex, NULL, NULL, err);
 	if (rc >= 0)
-		vfm_info("'%s': %lld steps, %lld tokens, sha256 %s, all well", o.check, (long long)steps,
+		vfm_info("'%s': %lld steps, %lld tokens, sha256 %s, all well", path, (long long)steps,
 			(long long)tokens, hex);
 	vfm_manifest_step_release(&step);
 	vfm_manifest_close(m);
 	return rc;
 }
 
-/* ---- held-out data ---- */
-
-/* Returns the number of held-out samples. */
-static int64_t report_held_out(const struct vfm_blend_set *sets, int n)
+static int pack(const struct pack_opts *opt, int n, char **dirs, struct vfm_err *err)
 {
-	int64_t samples = 0, all = 0;
+	const struct pack_out out = {.f = stdout, .held_out = opt->held_out_plan};
+	int64_t rc;
 
-	for (int i = 0; i < n; i++) {
-		samples += sets[i].n_held;
-		all += sets[i].n + sets[i].n_held;
-	}
-	vfm_info("held out: %lld of %lld samples (%.2f%%)", (long long)samples, (long long)all,
-		100.0 * (double)samples / (double)all);
-	return samples;
-}
-
-/* Writes the plan of the held-out samples: each once, a pack a step. */
-static int write_held_out(const struct vfm_blend_set *sets, int n, const struct vfm_manifest_header *train,
-	const struct vfm_plan_opts *po, bool bin, struct vfm_arena *mem, struct vfm_err *err)
-{
-	struct vfm_blend_set *held = vfm_calloc((size_t)n + 1, sizeof(*held));
-	struct vfm_plan_opts once = *po;
-	struct vfm_manifest_header h = *train;
-	struct vfm_blend *blend = NULL;
-	struct vfm_plan plan = {0};
-	struct vfm_atomic file = {0};
-	int64_t samples = 0;
-	int rc;
-
-	for (int i = 0; i < n; i++) {
-		held[i] = vfm_blend_held_out(&sets[i]);
-		samples += held[i].n;
-	}
-	once.batch = 1;
-	once.steps = 0;
-	once.epochs = 1;
-	h.batch = 1;
-	h.side = VFM_SIDE_HELD_OUT;
-	if (samples == 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, "--held-out %g holds out no sample; a larger fraction may", o.held_out);
-		goto out;
-	}
-	blend = vfm_blend_new(held, n, po->seed, err);
-	rc = blend ? vfm_plan_make(&plan, blend, &once, err) : err->code;
-	TRY_OUT(rc);
-	h.steps = plan.steps;
-	fill_header(&h, held, n, o.held_out_plan, mem);
-	TRY_OUT(vfm_atomic_open(&file, o.held_out_plan, err));
-	TRY_OUT(vfm_plan_write(&plan, blend, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
-	rc = vfm_atomic_commit(&file, err);
-out:
-	vfm_atomic_abort(&file);
-	vfm_plan_release(&plan);
-	vfm_blend_free(blend);
-	free(held);
-	return rc < 0 && o.held_out_plan ? vfm_err_context(err, "'%s'", o.held_out_plan) : rc;
-}
-
-static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
-{
-	int n = n_dirs > o.blend.n ? n_dirs : o.blend.n, rc;
-	struct vfm_arena mem = {0};
-	struct vfm_blend_set *sets = vfm_calloc((size_t)n + 1, sizeof(*sets));
-	struct vfm_blend *blend = NULL;
-	struct vfm_manifest_header h = {0};
-	struct vfm_plan_opts po;
-	struct vfm_plan plan = {0};
-	json_t *forced = NULL;
-	double start = vfm_now();
-	bool bin;
-
-	TRY_OUT(parse_choice("format", o.format, "jsonl", "bin", &bin, err));
-	TRY_OUT(parse_set_args(n_dirs, dirs, sets, &mem, err));
-	TRY_OUT(parse_plan(&po, err));
-	TRY_OUT(vfm_patch_parse(o.patch, h.patch, err) < 0 ? vfm_err_context(err, "--patch") : 0);
-	h.context = po.context;
-	h.batch = po.batch;
-	h.seed = po.seed;
-	TRY_OUT(scan_sets(sets, n, &h, &forced, err));
-	h.forced = forced;
-	if (bin && isatty(STDOUT_FILENO)) {
-		rc = vfm_fail(err, VFM_EUSAGE, "--format bin: not to a terminal");
-		goto out;
-	}
-	blend = vfm_blend_new(sets, n, po.seed, err);
-	rc = blend ? vfm_plan_make(&plan, blend, &po, err) : err->code;
-	if (rc < 0)
-		goto out;
-	h.steps = plan.steps;
-	if (o.held_out > 0) {
-		h.side = VFM_SIDE_TRAIN;
-		h.held_out = o.held_out;
-		if (report_held_out(sets, n) == 0)
-			vfm_warn("--held-out %g holds out no sample of these", o.held_out);
-	}
-	fill_header(&h, sets, n, NULL, &mem);
-	if (o.held_out_plan)
-		TRY_OUT(write_held_out(sets, n, &h, &po, bin, &mem, err));
-	TRY_OUT(vfm_plan_write(&plan, blend, sets, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, stdout, err));
-	report_sets(&plan, blend, sets, &h);
-	report_plan(&plan, vfm_now() - start);
-out:
-	vfm_plan_release(&plan);
-	vfm_blend_free(blend);
-	for (int i = 0; i < n; i++)
-		vfm_blend_set_release(&sets[i]);
-	free(sets);
-	json_decref(forced);
-	vfm_arena_release(&mem);
-	return rc;
+	if (opt->out)
+		return vfm_fail(err, VFM_EUSAGE, "-o: it needs --stage; one plan goes to standard output");
+	rc = pack_make(opt, n, dirs, &out, err);
+	return rc < 0 ? (int)rc : 0;
 }
 
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
+	struct pack_opts opt = {0};
 	int n = 0, rc;
 
 	vfm_cmd_init(argv[0]);
-	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
-	if (rc == 0)
-		rc = o.check ? check_plan_file(&err) : make_manifest(n, argv + 1, &err);
-	vfm_strlist_release(&o.blend);
+	if (pack_has_stages(argc, argv)) {
+		rc = pack_stages(argc, argv, &err);
+	} else {
+		rc = pack_parse(&opt, argc, argv, &n, &err);
+		if (rc == 0)
+			rc = opt.check ? check_plan_file(opt.check, &err) : pack(&opt, n, argv + 1, &err);
+	}
+	vfm_strlist_release(&opt.blend);
 	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
 }

@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/opt.h"
 #include "train/context.h"
 #include "train/initial.h"
 #include "train/parity.h"
 #include "train/run.h"
+#include "train/staged.h"
 
 static volatile sig_atomic_t stop;
 
@@ -20,9 +22,10 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *held_out, *out_dir, *resume = "auto", *init, *init_part = "model",
-									 *allow_change = "", *parity;
+static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir,
+	*resume = "auto", *init, *init_part = "model", *allow_change = "", *parity;
 static struct vfm_strlist sets;
+static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config;
@@ -30,8 +33,11 @@ static bool print_config, print_mesh, help_config;
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
-	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
+		"override one key of the configuration; STAGE:KEY=VALUE for one stage; may be repeated", &sets},
 	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &manifest},
+	{VFM_OPT_STR, 0, "stages", "FILE", "stages.json of vfm-pack(1): train its stages in turn, each in RUN/NAME",
+		&stages_path},
 	{VFM_OPT_STR, 0, "held-out", "MANIFEST", "manifest of held-out data, whose loss is recorded (eval.every)",
 		&held_out},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
@@ -56,7 +62,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
 	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
 		    "auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
-		    "MANIFEST] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST -o RUN\n"
+		    "MANIFEST] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST|--stages FILE -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
@@ -65,33 +71,72 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-static int read_config(struct vfm_config *c, struct vfm_err *err)
+/* Applies one --set to the configuration of stage k.  STAGE:KEY=VALUE goes for one stage. */
+static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_err *err)
 {
+	size_t n = strcspn(set, ":=");
+	int at;
+
+	if (set[n] != ':')
+		return vfm_config_set(c, set, err);
+	at = vfm_stages_find(&stages, set, n);
+	if (at < 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			stages.n ? "--set '%s': there is no stage '%.*s'"
+				 : "--set '%s': a stage ('%.*s') needs --stages",
+			set, (int)n, set);
+	return at == k ? vfm_config_set(c, set + n + 1, err) : 0;
+}
+
+/* The configuration of stage k; without stages, k is 0. */
+static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
+{
+	char *begun = stages.n && out_dir ? vfm_staged_begun(out_dir, &stages, k) : NULL;
+	int rc = 0;
+
 	vfm_config_defaults(c);
 	if (init)
-		TRY(vfm_config_initial(c, init, out_dir, err));
+		rc = vfm_config_initial(c, init, stages.n ? begun : out_dir, err);
+	free(begun);
+	TRY(rc);
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(vfm_config_file(c, config_path, err));
+		TRY(stages.n ? vfm_config_stage_file(c, config_path, &stages, k, err)
+			     : vfm_config_file(c, config_path, err));
 	for (int i = 0; i < sets.n; i++)
-		TRY(vfm_config_set(c, sets.v[i], err));
+		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps >= 0)
 		c->train.steps = steps;
 	else if (steps != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "--steps: expected 0 or more, got %lld", (long long)steps);
-	return vfm_config_check(c, err);
+	rc = vfm_config_check(c, err);
+	return rc < 0 && stages.n ? vfm_err_context(err, "stage '%s'", stages.v[k].name) : rc;
 }
 
-static void print_resolved(const struct vfm_config *c)
+/* Without stages, the configuration; else {"stages":{NAME:configuration, …}}, which -c reads as well. */
+static int print_resolved(struct vfm_err *err)
 {
-	json_t *o = vfm_config_to_json(c);
+	json_t *by_name = json_object(), *o = NULL;
+	struct vfm_config c;
 	struct vfm_buf b = {0};
+	int rc = 0;
 
+	for (int k = 0; k < (stages.n ? stages.n : 1); k++) {
+		TRY_OUT(read_config(&c, k, err));
+		o = vfm_config_to_json(&c);
+		if (stages.n)
+			json_object_set_new(by_name, stages.v[k].name, o);
+	}
+	if (stages.n)
+		o = json_pack("{s:O}", "stages", by_name);
 	vfm_json_text(&b, o, 2);
 	puts(b.data);
 	vfm_buf_release(&b);
 	json_decref(o);
+out:
+	json_decref(by_name);
+	return rc;
 }
 
 static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
@@ -130,9 +175,9 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.on_step = print_record};
 
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
+	if (stages.n)
+		return vfm_run_stages(x, &(struct vfm_staged){&stages, c, o}, err);
 	TRY(vfm_context_open(x, c, err));
-	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
-		(long long)vfm_model_params(&c->model));
 	return vfm_run(x, c, &o, err);
 }
 
@@ -153,13 +198,23 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 	return 0;
 }
 
+static int check_stages_options(struct vfm_err *err)
+{
+	if (stages_path && (manifest || held_out))
+		return vfm_fail(err, VFM_EUSAGE, "--stages names the plans: it excludes --data and --held-out");
+	if (stages_path && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--resume CKPT: not with --stages (auto or no)");
+	return 0;
+}
+
 static int check_train_options(struct vfm_err *err)
 {
 	unsigned changes;
 
-	if (!print_mesh && (!manifest || !out_dir))
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
+	if (!print_mesh && (!(manifest || stages_path) || !out_dir))
+		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
+			manifest || stages_path ? "-o RUN" : "--data MANIFEST");
+	TRY(check_stages_options(err));
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
 	if (strcmp(init_part, "model") != 0 && strcmp(init_part, "ema") != 0)
@@ -169,14 +224,31 @@ static int check_train_options(struct vfm_err *err)
 	return vfm_context_check(&rank_opts, err);
 }
 
+static int show_meshes(
+	const struct vfm_config *c, int n, const struct vfm_launch *l, int64_t ranks, struct vfm_err *err)
+{
+	for (int k = 0; k < n; k++) {
+		if (stages.n && l->rank <= 0)
+			printf("stage %s\n", stages.v[k].name);
+		TRY(show_mesh(&c[k], l, ranks, err));
+	}
+	return 0;
+}
+
 static int train_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
 {
-	struct vfm_config c;
+	int n = stages.n ? stages.n : 1, rc = 0;
+	struct vfm_config *c = vfm_calloc((size_t)n, sizeof(*c));
 
-	TRY(vfm_job_agree(&x->job, read_config(&c, err), err));
-	if (print_mesh)
-		return vfm_job_agree(&x->job, show_mesh(&c, &x->job.launch, *(int64_t *)asked, err), err);
-	return train(x, &c, err);
+	for (int k = 0; k < n && rc == 0; k++)
+		rc = read_config(&c[k], k, err);
+	rc = vfm_job_agree(&x->job, rc, err);
+	if (rc == 0 && print_mesh)
+		rc = vfm_job_agree(&x->job, show_meshes(c, n, &x->job.launch, *(int64_t *)asked, err), err);
+	else if (rc == 0)
+		rc = train(x, c, err);
+	free(c);
+	return rc;
 }
 
 /* Starts the ranks and runs train_rank on each.  --print-mesh starts none and uses -n only as a number. */
@@ -214,17 +286,19 @@ int main(int argc, char **argv)
 		vfm_config_describe(&b);
 		fputs(b.data, stdout);
 		vfm_buf_release(&b);
+	} else if (stages_path && (rc = vfm_stages_load(&stages, stages_path, &err)) < 0) {
+		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
-		rc = read_config(&c, &err);
-		if (rc == 0)
-			print_resolved(&c);
+		rc = print_resolved(&err);
 	} else if (parity) {
-		rc = read_config(&c, &err);
+		rc = stages_path ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with --stages")
+				 : read_config(&c, 0, &err);
 		if (rc == 0)
 			rc = dump_parity(&c, &err);
 	} else {
 		rc = run_ranks(&err);
 	}
 	vfm_strlist_release(&sets);
+	vfm_stages_release(&stages);
 	return vfm_cmd_exit(rc, &err);
 }

@@ -463,16 +463,56 @@ int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *er
 	return set_object(c, obj, true, err);
 }
 
-int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
+/* Sets a document without its "stages", and then that of stage k.  l NULL: no stages. */
+static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_stages *l, int k, struct vfm_err *err)
+{
+	json_t *stages = json_incref(json_object_get(obj, "stages")), *v;
+	const char *name;
+	int rc = 0;
+
+	if (stages && !l)
+		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --stages");
+	else if (stages && !json_is_object(stages))
+		rc = vfm_fail(err, VFM_EUSAGE, "stages: expected an object of configurations by name");
+	TRY_OUT(rc);
+	json_object_del(obj, "stages");
+	TRY_OUT(vfm_config_json(c, obj, err));
+	json_object_foreach(stages, name, v)
+	{
+		int at = vfm_stages_find(l, name, strlen(name));
+
+		if (at < 0)
+			rc = vfm_fail(err, VFM_EUSAGE, "stages: there is no stage '%s'", name);
+		else if (at == k && vfm_config_json(c, v, err) < 0)
+			rc = vfm_err_context(err, "stages: %s", name);
+		TRY_OUT(rc);
+	}
+out:
+	json_decref(stages);
+	return rc;
+}
+
+static int set_file(struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
 {
 	json_t *obj = vfm_json_load(path, 1 << 20, err);
 	int rc;
 
 	if (!obj)
 		return err ? err->code : VFM_EUSAGE;
-	rc = vfm_config_json(c, obj, err);
+	rc = set_document(c, obj, l, k, err);
 	json_decref(obj);
 	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;
+}
+
+int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
+{
+	return set_file(c, path, NULL, 0, err);
+}
+
+int vfm_config_stage_file(
+	struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
+{
+	return set_file(c, path, l, k, err);
 }
 
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)

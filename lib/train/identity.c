@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "ckpt/adapters.h"
 
 static const struct {
 	const char *name;
@@ -339,5 +340,7 @@ int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, u
 	TRY(compare_encoders(&k, id, c, err));
 	TRY(log_unnamed_encoders(id, c, err));
 	compare_config(&k, id, c, "model", &(struct schedule_change){0});
+	if (vfm_ckpt_is_adapters(c))
+		compare_config(&k, id, c, "lora", &(struct schedule_change){0});
 	return end_comparison(&k, "take the weights of", c, "", err);
 }

@@ -45,7 +45,8 @@ json_t *vfm_identity_json(const struct vfm_identity *id);
  * and other properties that c does not record. */
 int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
 	struct vfm_err *err);
-/* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders. */
+/* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders, and of
+ * adapters also the section lora. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
 /* Adds the encoders of c that the plan of the run does not name to id->encoders: they stay those of the weights.

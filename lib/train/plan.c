@@ -1,5 +1,7 @@
 #include "train/plan.h"
 
+#include "base/mem.h"
+
 int vfm_plan_check_model(
 	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err)
 {
@@ -23,4 +25,31 @@ int vfm_plan_check_model(
 			"%s has image rows [%d, %d], but model.image_len and model.image_dim are %lld and %lld", path,
 			h->image_len, h->image_dim, (long long)m->image_len, (long long)m->image_dim);
 	return 0;
+}
+
+/* Checks that every rank gets the same number of packs per step. */
+static int check_division(const struct vfm_manifest_header *h, const char *path, int64_t dp, struct vfm_err *err)
+{
+	struct vfm_buf fit = {0};
+
+	if (h->batch % dp == 0)
+		return 0;
+	for (int64_t d = 1; d <= h->batch; d++)
+		if (h->batch % d == 0)
+			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
+	vfm_fail(err, VFM_EUSAGE, "%s has %d packs a step, which parallel.dp = %lld does not divide; %s would fit",
+		path, h->batch, (long long)dp, fit.data);
+	vfm_buf_release(&fit);
+	return VFM_EUSAGE;
+}
+
+int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c, int64_t dp,
+	int64_t *last, struct vfm_err *err)
+{
+	TRY(vfm_plan_check_model(h, path, &c->model, err));
+	*last = c->train.steps ? c->train.steps : h->steps;
+	if (*last > h->steps)
+		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)*last, path,
+			(long long)h->steps);
+	return check_division(h, path, dp, err);
 }

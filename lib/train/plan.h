@@ -3,10 +3,14 @@
 #define VFM_TRAIN_PLAN_H
 
 #include "data/manifest.h"
-#include "spec/model.h"
+#include "train/config.h"
 
 /* VFM_EUSAGE: patch, channels or text width of the plan are not those of the model. */
 int vfm_plan_check_model(
 	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err);
+/* As vfm_plan_check_model; VFM_EUSAGE also if the plan has fewer steps than c->train.steps, or dp ranks cannot share
+ * the packs of a step.  *last: the number of steps to train. */
+int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c, int64_t dp,
+	int64_t *last, struct vfm_err *err);
 
 #endif

@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "spec/hw.h"
-#include "train/candidates.h"
 #include "train/held_out.h"
 #include "train/metrics.h"
+#include "train/origin.h"
 #include "train/plan.h"
 #include "train/preview.h"
 #include "train/skipped.h"
@@ -43,9 +43,9 @@ struct run {
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
-	json_t *config, *init; /* init: origin of the initial weights; NULL: the seed */
-	json_t *forced;        /* differences of encoders that were accepted; NULL: none */
+	json_t *config;
 	struct vfm_identity id;
+	struct vfm_origin origin;
 	int lock;
 	int64_t first, last;               /* steps completed before this run; total steps */
 	int64_t saved;                     /* step of the newest checkpoint, -1: none */
@@ -85,246 +85,9 @@ static int make_dir(struct run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* Checks that every rank gets the same number of packs per step. */
-static int check_division(const struct run *r, int64_t packs, struct vfm_err *err)
-{
-	struct vfm_buf fit = {0};
-
-	if (packs % r->mesh->p.dp == 0)
-		return 0;
-	for (int64_t d = 1; d <= packs; d++)
-		if (packs % d == 0)
-			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
-	vfm_fail(err, VFM_EUSAGE, "%s has %lld packs a step, which parallel.dp = %lld does not divide; %s would fit",
-		r->o->manifest, (long long)packs, (long long)r->mesh->p.dp, fit.data);
-	vfm_buf_release(&fit);
-	return VFM_EUSAGE;
-}
-
 static int check_manifest(struct run *r, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
-	const char *path = r->o->manifest;
-
-	TRY(vfm_plan_check_model(h, path, &r->c->model, err));
-	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
-	if (r->last > h->steps)
-		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path,
-			(long long)h->steps);
-	return check_division(r, h->batch, err);
-}
-
-static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	char *hint = vfm_path_is_inside(c->path, r->ckpt_dir)
-		? vfm_strfmt("; another -o RUN starts from step 0")
-		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
-	int rc = vfm_identity_resume(&r->id, c, r->o->allow_change, hint, err);
-
-	free(hint);
-	return rc;
-}
-
-/* Compares the run with a checkpoint that it resumes from. */
-static int check_resume(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	TRY(check_identity(r, c, err));
-	if (c->step > r->last)
-		return vfm_fail(err, VFM_EUSAGE, "%s has done %lld steps already, but train.steps is %lld", c->path,
-			(long long)c->step, (long long)r->last);
-	return 0;
-}
-
-/* c: the checkpoint that the weights are from; NULL: the seed. */
-static int take_encoders(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	TRY(vfm_identity_forced(&r->forced, &r->id, c, vfm_manifest_header(r->manifest)->forced, err));
-	return c ? vfm_identity_keep_encoders(&r->id, c, err) : 0;
-}
-
-/* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
- * worst failure is damage of the checkpoint. */
-static int agree_damage(struct run *r, int rc, bool damaged, struct vfm_err *err)
-{
-	int64_t any = damaged;
-
-	rc = vfm_job_agree(r->job, rc, err);
-	if (rc != VFM_EUSAGE)
-		return rc;
-	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(&any, VFM_I64, 1), err));
-	return any ? 1 : rc;
-}
-
-/* Collective: opens a file or checkpoint of weights, and checks that it fits.  *sha: its sha256, of *c, which the
- * caller frees and closes. */
-static int open_weights(struct run *r, const char *path, struct vfm_ckpt **c, char **sha, struct vfm_err *err)
-{
-	int rc = vfm_ckpt_open(c, path, err);
-
-	if (rc == 0)
-		rc = vfm_identity_init(&r->id, *c, r->o->allow_change, err);
-	if (rc == 0 && json_integer_value(json_object_get(json_object_get((*c)->config, "lora"), "rank")) > 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds adapters, not a model (vfm-ckpt merge makes one)", path);
-	if (rc == 0 && is_root(r)) {
-		*sha = vfm_calloc(1, VFM_SHA256_HEX);
-		rc = vfm_ckpt_sha256(*c, *sha, err);
-	}
-	TRY(vfm_job_agree(r->job, rc, err));
-	return vfm_job_broadcast(r->job, sha, err);
-}
-
-/* Collective: loads the base model of the adapters of a checkpoint, which its state names; --init tells where the model
- * is today. */
-static int load_base(struct run *r, const struct vfm_ckpt *adapters, struct vfm_err *err)
-{
-	const json_t *init = json_object_get(adapters->state, "init");
-	const char *was = json_string_value(json_object_get(init, "sha256")),
-		   *part = json_string_value(json_object_get(init, "part")),
-		   *path = r->o->init ? r->o->init : json_string_value(json_object_get(init, "path"));
-	struct vfm_ckpt *c = NULL;
-	char *sha = NULL;
-	int rc = 0;
-
-	if (!path || !was)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	rc = open_weights(r, path, &c, &sha, err);
-	if (rc < 0) {
-		vfm_err_context(err, "the base model (--init tells where it is)");
-		goto out;
-	}
-	if (strcmp(sha, was) != 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s is not the base model of %s: sha256 %s -> %s", c->path,
-			adapters->path, was, sha);
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	rc = vfm_state_load_weights(vfm_trainer_params(r->tr), c, part ? part : "model", err);
-	rc = vfm_job_agree(r->job, rc, err);
-out:
-	free(sha);
-	vfm_ckpt_close(c);
-	return rc;
-}
-
-/* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
-static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
-{
-	struct vfm_ckpt *c = NULL;
-	int rc = vfm_ckpt_open(&c, path, err);
-
-	if (rc == 0 && c->plain)
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
-	rc = agree_damage(r, rc, rc == VFM_EUSAGE, err);
-	if (rc != 0)
-		goto out;
-	TRY_OUT(vfm_job_agree(r->job, check_resume(r, c, err), err));
-	if (r->c->tuning.rank > 0)
-		TRY_OUT(load_base(r, c, err));
-	rc = vfm_state_load(r->tr, c, err);
-	rc = agree_damage(r, rc, c->damaged, err);
-	if (rc != 0)
-		goto out;
-	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
-	r->first = c->step;
-	r->init = json_deep_copy(json_object_get(c->state, "init"));
-	r->skipped.n = json_integer_value(json_object_get(c->state, "skipped"));
-out:
-	vfm_ckpt_close(c);
-	return rc;
-}
-
-/* Collective: loads the weights of another run or of a file, and initializes the optimizer. */
-static int init_weights(struct run *r, struct vfm_err *err)
-{
-	const char *part = r->o->init_part;
-	struct vfm_ckpt *c = NULL;
-	char *sha = NULL;
-	int rc = open_weights(r, r->o->init, &c, &sha, err);
-
-	if (rc < 0)
-		goto out;
-	TRY_OUT(vfm_job_agree(r->job, vfm_state_load_weights(vfm_trainer_params(r->tr), c, part, err), err));
-	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
-	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
-	r->init = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
-	if (c->layout)
-		json_object_set_new(r->init, "layout", json_string(c->layout));
-	if (!c->plain) {
-		json_object_set_new(r->init, "part", json_string(part));
-		json_object_set_new(r->init, "step", json_integer(c->step));
-	}
-	vfm_info("the weights are those of %s", c->path);
-out:
-	free(sha);
-	vfm_ckpt_close(c);
-	return rc;
-}
-
-/* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
-static int check_begun(const struct run *r, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/run.json", r->o->dir);
-	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
-	const char *init = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
-	int rc = 0;
-
-	if (init && !r->o->init)
-		rc = vfm_fail(err, VFM_EUSAGE,
-			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove '%s' "
-			"to begin "
-			"with the weights of the seed",
-			r->o->dir, init, path);
-	json_decref(was);
-	free(path);
-	return rc;
-}
-
-/* Collective.  Loads the first candidate that is not damaged.  *from: its path; NULL: there is none. */
-static int load_candidate(struct run *r, struct vfm_candidates *k, char **from, struct vfm_err *err)
-{
-	int rc = 1;
-
-	while (rc == 1) {
-		const char *next = is_root(r) ? vfm_candidates_next(k) : NULL;
-
-		free(*from);
-		*from = next ? vfm_strdup(next) : NULL;
-		TRY(vfm_job_broadcast(r->job, from, err));
-		rc = *from ? load_checkpoint(r, *from, err) : 0;
-		if (rc == 1 && is_root(r))
-			vfm_candidates_reject(k, err->msg);
-	}
-	TRY(rc);
-	return vfm_job_agree(r->job, is_root(r) ? vfm_candidates_accept(k, err) : 0, err);
-}
-
-/* Collective. */
-static int resume(struct run *r, struct vfm_err *err)
-{
-	struct vfm_candidates k = {0};
-	char *from = NULL;
-	int rc = is_root(r) ? vfm_candidates_list(&k, r->o->dir, r->ckpt_dir, r->o->resume, err) : 0;
-
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	TRY_OUT(load_candidate(r, &k, &from, err));
-	if (from) {
-		vfm_info("resuming after step %lld from %s", (long long)r->first, from);
-		if (r->o->init && !r->c->tuning.rank)
-			vfm_info("--init %s is not read: the run has begun", r->o->init);
-		if (vfm_path_is_inside(from, r->ckpt_dir))
-			r->saved = r->first;
-	} else {
-		TRY_OUT(vfm_job_agree(r->job, is_root(r) ? check_begun(r, err) : 0, err));
-		if (r->c->tuning.rank > 0 && !r->o->init)
-			rc = vfm_fail(err, VFM_EUSAGE, "lora.rank: adapters need a base model (--init)");
-		TRY_OUT(rc);
-		rc = r->o->init ? init_weights(r, err) : take_encoders(r, NULL, err);
-	}
-	r->id.init = r->init;
-	r->id.forced = r->forced;
-out:
-	vfm_candidates_release(&k);
-	free(from);
-	return rc;
+	return vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, r->mesh->p.dp, &r->last, err);
 }
 
 static int save_json(struct run *r, const char *name, const json_t *o, struct vfm_err *err)
@@ -415,6 +178,11 @@ static int identify(struct run *r, struct vfm_err *err)
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
+	if (r->o->plan_sha256 && strcmp(sha, r->o->plan_sha256) != 0)
+		rc = vfm_job_agree(r->job,
+			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of stages says: %s, not %s",
+				r->o->manifest, sha, r->o->plan_sha256),
+			err);
 out:
 	free(sha);
 	return rc;
@@ -444,6 +212,27 @@ static int open_trainer(struct run *r, struct vfm_err *err)
 {
 	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
 	return r->tr ? 0 : err->code;
+}
+
+/* Collective. */
+static int begin(struct run *r, struct vfm_err *err)
+{
+	r->origin = (struct vfm_origin){.job = r->job,
+		.tr = r->tr,
+		.config = r->c,
+		.dir = r->o->dir,
+		.ckpt_dir = r->ckpt_dir,
+		.resume = r->o->resume,
+		.init = r->o->init,
+		.init_part = r->o->init_part,
+		.allow_change = r->o->allow_change,
+		.plan_forced = vfm_manifest_header(r->manifest)->forced,
+		.id = &r->id};
+	TRY(vfm_origin_begin(&r->origin, err));
+	r->first = r->origin.first;
+	r->saved = r->origin.saved;
+	r->skipped.n = r->origin.skipped;
+	return 0;
 }
 
 static int open_loader(struct run *r, struct vfm_err *err)
@@ -533,7 +322,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
 	vfm_job_mark(r->job, r->o->dir);
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
-	TRY(resume(r, err));
+	TRY(begin(r, err));
 	TRY(vfm_job_agree(r->job, open_loader(r, err), err));
 	TRY(plan_recompute(r, err));
 	return vfm_job_agree(r->job, is_root(r) ? open_records(r, err) : 0, err);
@@ -644,7 +433,11 @@ static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
 {
 	json_t *o = vfm_step_json(rec);
-	int rc = vfm_metrics_add(&r->metrics, rec, o, err);
+	int rc;
+
+	if (r->o->stage)
+		json_object_set_new(o, "stage", json_string(r->o->stage));
+	rc = vfm_metrics_add(&r->metrics, rec, o, err);
 
 	if (rc == 0 && r->o->on_step && !r->closed)
 		rc = r->o->on_step(r->o->ctx, o, err);
@@ -822,8 +615,7 @@ static void tear_down(struct run *r)
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);
-	json_decref(r->init);
-	json_decref(r->forced);
+	vfm_origin_release(&r->origin);
 	free(r->ckpt_dir);
 	if (r->lock >= 0)
 		close(r->lock);
@@ -841,8 +633,11 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 		.skipped = {.job = &x->job, .mesh = &x->mesh, .most = c->train.skip_nonfinite},
 		.config = vfm_config_to_json(c),
 		.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir)};
-	int rc = set_up(&r, err);
+	int rc;
 
+	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
+		(long long)vfm_model_params(&c->model));
+	rc = set_up(&r, err);
 	if (rc == 0)
 		rc = loop(&r, err);
 	vfm_job_failed(r.job, rc, err);

@@ -18,7 +18,9 @@
 
 struct vfm_run_opts {
 	const char *manifest;
-	const char *dir; /* RUN */
+	const char *plan_sha256; /* that the manifest must have; NULL: any */
+	const char *stage;       /* name of the training stage, for the records of the steps; NULL: none */
+	const char *dir;         /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
 	 * used until RUN has a later one. */
 	const char *resume;

@@ -37,11 +37,11 @@ rc_is 0 "with fsdp and pp=2 from the start"
 less "$(apart whole sharded)" 0.0001 "with the same losses"
 run "${lora[@]}" -o stopped --set lora.alpha=3
 like "$rc $err" '^2 .*lora.alpha: 6.0 -> 3.0 \(--allow-change model' "another alpha is refused"
-run "${lora[@]}" -o y --init whole
-like "$rc $err" "^2 .*'whole' holds adapters, not a model" "adapters are no base model"
+run vfm-train -q -c tiny.json --data plan.jsonl -o y --init whole
+like "$rc $err" "^2 .*'whole' holds adapters, not a model" "adapters are no model"
 mv base moved
 run "${lora[@]}" -o stopped --steps 13
-like "$rc $err" "^2 .*the base model \(--init tells where it is\): .*base/ckpt" "a base model that is gone is named"
+like "$rc $err" "^2 .*the base model of stopped/ckpt/step-00000012 \(--init tells where it is\): .*base/ckpt" "a base model that is gone is named"
 run "${lora[@]}" -o stopped --steps 13 --init moved
 rc_is 0 "--init tells where it is"
 cp -r moved other

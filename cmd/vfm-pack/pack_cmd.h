@@ -1,0 +1,38 @@
+/* pack_cmd.h - the parts of vfm-pack. */
+#ifndef VFM_PACK_CMD_H
+#define VFM_PACK_CMD_H
+
+#include "base/opt.h"
+
+/* The options of one plan. */
+struct pack_opts {
+	int64_t context, batch, steps, seed, window;
+	double epochs, held_out;
+	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
+	const char *stage, *out;
+	struct vfm_strlist blend;
+	bool force;
+};
+
+/* Where a plan goes. */
+struct pack_out {
+	FILE *f;
+	const char *path;     /* of f; NULL: stdout */
+	const char *held_out; /* file of the held-out manifest; NULL: none */
+};
+
+/* Checks the options of a plan; reads no set. */
+int pack_check(const struct pack_opts *o, int n_dirs, char **dirs, struct vfm_err *err);
+/* Packs the sets of `dirs` or o->blend, writes the plan, and reports it.  Returns the number of held-out samples, or a
+ * negative code. */
+int64_t pack_make(const struct pack_opts *o, int n_dirs, char **dirs, const struct pack_out *out, struct vfm_err *err);
+
+/* Sets *o from words[0..n-1] and the defaults, and moves the operands to words[1..*n_operands] (vfm_opt_parse). */
+int pack_parse(struct pack_opts *o, int n, char **words, int *n_operands, struct vfm_err *err);
+
+/* Whether argv has --stage. */
+bool pack_has_stages(int argc, char **argv);
+/* vfm-pack -o DIR [OPTION ...] --stage NAME [OPTION ...] [DIR ...] --stage ... */
+int pack_stages(int argc, char **argv, struct vfm_err *err);
+
+#endif

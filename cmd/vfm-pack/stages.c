@@ -1,0 +1,170 @@
+/* vfm-pack --stage: the plans of several training stages.
+ *
+ * The words before the first --stage go for all stages, the words after a --stage for it alone.  Each stage is parsed
+ * as if it were a command line of its own: the common words, and then its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/manifest.h"
+#include "data/stages.h"
+#include "pack_cmd.h"
+
+struct part { /* of argv: a stage, or the common words */
+	int first, n;
+};
+
+struct stage {
+	struct pack_opts o;
+	char **words; /* words[1..n_dirs]: its folders */
+	int n_dirs;
+};
+
+/* Returns the index of the next word --stage from argv[at] on, or argc.  There is none after "--". */
+static int next_stage(int argc, char **argv, int at)
+{
+	for (; at < argc; at++) {
+		if (strcmp(argv[at], "--stage") == 0 || strncmp(argv[at], "--stage=", 8) == 0)
+			return at;
+		if (strcmp(argv[at], "--") == 0)
+			return argc;
+	}
+	return argc;
+}
+
+bool pack_has_stages(int argc, char **argv)
+{
+	return next_stage(argc, argv, 1) < argc;
+}
+
+/* ---- options ---- */
+
+static int check_stage_options(const struct stage *s, const char *out, struct vfm_err *err)
+{
+	TRY(vfm_stage_check_name(s->o.stage, err));
+	if (!out)
+		return vfm_fail(err, VFM_EUSAGE, "--stage: -o DIR is missing (where the plans go)");
+	if (!s->o.out || strcmp(s->o.out, out) != 0)
+		return vfm_fail(err, VFM_EUSAGE, "-o: all stages go to one folder");
+	if (s->o.held_out_plan)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--held-out-plan: with --stage, the held-out plans are DIR/NAME.held-out.jsonl");
+	if (s->o.check)
+		return vfm_fail(err, VFM_EUSAGE, "--check: not with --stage");
+	if (pack_check(&s->o, s->n_dirs, s->words + 1, err) < 0)
+		return vfm_err_context(err, "stage '%s'", s->o.stage);
+	return 0;
+}
+
+/* Parses the stage of the words argv[own.first ..] after the common ones. */
+static int parse_stage(
+	struct stage *s, char **argv, const struct part *common, const struct part *own, struct vfm_err *err)
+{
+	int n = 1, rc;
+
+	s->words = vfm_calloc((size_t)common->n + (size_t)own->n + 2, sizeof(*s->words));
+	s->words[0] = argv[0];
+	for (int i = 0; i < common->n; i++)
+		s->words[n++] = argv[common->first + i];
+	for (int i = 0; i < own->n; i++)
+		s->words[n++] = argv[own->first + i];
+	rc = pack_parse(&s->o, n, s->words, &s->n_dirs, err);
+	return rc < 0 && s->o.stage ? vfm_err_context(err, "stage '%s'", s->o.stage) : rc;
+}
+
+/* ---- plans ---- */
+
+/* Hashes the plan that was just written, and so checks it. */
+static int hash_stage(const char *path, char sha[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_manifest *m = vfm_manifest_open(path, err);
+	int rc = m ? vfm_manifest_sha256(m, sha, NULL, NULL, err) : err->code;
+
+	vfm_manifest_close(m);
+	return rc;
+}
+
+/* Writes the plan of a stage and adds it to the list. */
+static int make_stage(struct vfm_stages *list, const struct stage *s, struct vfm_err *err)
+{
+	const char *end = strcmp(s->o.format, "bin") == 0 ? "bin" : "jsonl";
+	char *name = vfm_strfmt("%s.%s", s->o.stage, end), *path = vfm_strfmt("%s/%s", s->o.out, name),
+	     *held_name = vfm_strfmt("%s.held-out.%s", s->o.stage, end),
+	     *held = vfm_strfmt("%s/%s", s->o.out, held_name);
+	struct vfm_stage stage = {.name = s->o.stage, .plan = name};
+	struct vfm_atomic file = {0};
+	int64_t n_held;
+	int rc;
+
+	vfm_info("stage %s:", s->o.stage);
+	TRY_OUT(vfm_atomic_open(&file, path, err));
+	n_held = pack_make(
+		&s->o, s->n_dirs, s->words + 1, &(struct pack_out){.f = file.f, .path = path, .held_out = held}, err);
+	TRY_OUT(n_held < 0 ? (int)n_held : vfm_atomic_commit(&file, err));
+	TRY_OUT(hash_stage(path, stage.sha256, err));
+	if (n_held > 0)
+		stage.held_out = held_name;
+	rc = vfm_stages_add(list, &stage, err);
+out:
+	vfm_atomic_abort(&file);
+	free(name);
+	free(path);
+	free(held_name);
+	free(held);
+	return rc < 0 ? vfm_err_context(err, "stage '%s'", s->o.stage) : 0;
+}
+
+static int make_stages(const struct stage *s, int n, struct vfm_err *err)
+{
+	struct vfm_stages list = {0};
+	char *path = vfm_strfmt("%s/stages.json", s->o.out);
+	int rc = vfm_mkdir_p(s->o.out, err);
+
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = make_stage(&list, &s[i], err);
+	if (rc == 0)
+		rc = vfm_stages_save(&list, path, err);
+	if (rc == 0)
+		vfm_info("%s: %d stages", path, n);
+	free(path);
+	vfm_stages_release(&list);
+	return rc;
+}
+
+/* Fails if two stages have one name, before anything is written. */
+static int check_names(const struct stage *s, int n, struct vfm_err *err)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < i; k++)
+			if (strcmp(s[i].o.stage, s[k].o.stage) == 0)
+				return vfm_fail(err, VFM_EUSAGE, "two stages are named '%s'", s[i].o.stage);
+	return 0;
+}
+
+int pack_stages(int argc, char **argv, struct vfm_err *err)
+{
+	const struct part common = {.first = 1, .n = next_stage(argc, argv, 1) - 1};
+	struct stage *s = vfm_calloc((size_t)argc, sizeof(*s));
+	int n = 0, rc = 0;
+
+	for (int at = common.first + common.n; at < argc && rc == 0; n++) {
+		struct part own = {.first = at, .n = next_stage(argc, argv, at + 1) - at};
+
+		rc = parse_stage(&s[n], argv, &common, &own, err);
+		if (rc == 0)
+			rc = check_stage_options(&s[n], s[0].o.out, err);
+		at += own.n;
+	}
+	if (rc == 0)
+		rc = check_names(s, n, err);
+	if (rc == 0)
+		rc = make_stages(s, n, err);
+	for (int i = 0; i < n; i++) {
+		vfm_strlist_release(&s[i].o.blend);
+		free(s[i].words);
+	}
+	free(s);
+	return rc;
+}
