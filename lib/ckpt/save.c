@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/out.h"
 
 struct entry;
 struct piece {
@@ -229,78 +230,7 @@ int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtyp
 
 static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
-	return vfm_fail_errno(err, VFM_EENV, "cannot save checkpoint '%s'", w->final);
-}
-
-struct out { /* output file; each chunk is hashed while it is written */
-	const struct vfm_ckpt_writer *w;
-	int fd;
-	uint8_t *chunk;
-	size_t fill;
-	uint64_t bytes;
-	struct vfm_sha256 *all;
-	json_t *chunks;
-};
-
-static int write_all(const struct vfm_ckpt_writer *w, int fd, const void *data, size_t len, struct vfm_err *err)
-{
-	const char *p = data;
-
-	while (len) {
-		ssize_t k = write(fd, p, len);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return save_fail(w, err);
-		p += k;
-		len -= (size_t)k;
-	}
-	return 0;
-}
-
-static int out_flush(struct out *o, struct vfm_err *err)
-{
-	char hex[VFM_SHA256_HEX];
-
-	if (!o->fill)
-		return 0;
-	vfm_sha256_of(o->chunk, o->fill, hex);
-	json_array_append_new(o->chunks, json_string(hex));
-	vfm_sha256_add(o->all, o->chunk, o->fill);
-	TRY(write_all(o->w, o->fd, o->chunk, o->fill, err));
-	o->bytes += o->fill;
-	o->fill = 0;
-	return 0;
-}
-
-static int out_add(struct out *o, const void *data, size_t len, struct vfm_err *err)
-{
-	const uint8_t *p = data;
-
-	while (len) {
-		size_t k = CKPT_CHUNK - o->fill < len ? CKPT_CHUNK - o->fill : len;
-
-		memcpy(o->chunk + o->fill, p, k);
-		o->fill += k;
-		p += k;
-		len -= k;
-		if (o->fill == CKPT_CHUNK)
-			TRY(out_flush(o, err));
-	}
-	return 0;
-}
-
-static int close_synced(const struct vfm_ckpt_writer *w, int fd, struct vfm_err *err)
-{
-	int bad = fsync(fd) != 0 ? errno : 0;
-
-	if (close(fd) != 0 && !bad)
-		bad = errno;
-	if (!bad)
-		return 0;
-	errno = bad;
-	return save_fail(w, err);
+	return ckpt_save_fail(w->final, err);
 }
 
 struct file_plan { /* one file with the pieces of one part */
@@ -363,7 +293,7 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 }
 
 /* Copies a piece from another checkpoint, block by block. */
-static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
+static int copy_piece(struct ckpt_out *o, const struct piece *p, struct vfm_err *err)
 {
 	enum { BLOCK = 1 << 18 }; /* elements */
 	struct entry *e = p->e;
@@ -385,14 +315,14 @@ static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
 		rc = vfm_ckpt_read_tensor(e->src, e->src_t, &s, e->dtype, buf, err);
 		if (!rc) {
 			e->nonfinite += vfm_dtype_count_nonfinite(e->dtype, buf, (size_t)n);
-			rc = out_add(o, buf, (size_t)n * es, err);
+			rc = ckpt_out_add(o, buf, (size_t)n * es, err);
 		}
 	}
 	free(buf);
 	return rc;
 }
 
-static int write_piece(struct out *o, const struct piece *p, struct vfm_err *err)
+static int write_piece(struct ckpt_out *o, const struct piece *p, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(p->e->dtype);
 
@@ -402,12 +332,13 @@ static int write_piece(struct out *o, const struct piece *p, struct vfm_err *err
 		const char *run = (const char *)p->e->data + (size_t)p->src.v[k].glob * es;
 
 		p->e->nonfinite += vfm_dtype_count_nonfinite(p->e->dtype, run, (size_t)p->src.v[k].n);
-		TRY(out_add(o, run, (size_t)p->src.v[k].n * es, err));
+		TRY(ckpt_out_add(o, run, (size_t)p->src.v[k].n * es, err));
 	}
 	return 0;
 }
 
-static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err *err)
+static int write_pieces(
+	const struct vfm_ckpt_writer *w, struct ckpt_out *o, const struct file_plan *f, struct vfm_err *err)
 {
 	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
 	struct piece **by_name = vfm_calloc(f->n, sizeof(struct piece *));
@@ -416,26 +347,25 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 	struct vfm_buf head = {0};
 	int rc = 0;
 
-	snprintf(step, sizeof(step), "%lld", (long long)o->w->spec.step);
-	snprintf(rank, sizeof(rank), "%d/%d", o->w->spec.rank, o->w->spec.size);
+	snprintf(step, sizeof(step), "%lld", (long long)w->spec.step);
+	snprintf(rank, sizeof(rank), "%d/%d", w->spec.rank, w->spec.size);
 	memcpy(sorted, f->t, f->n * sizeof(*sorted));
 	memcpy(by_name, f->p, f->n * sizeof(struct piece *));
 	qsort(by_name, f->n, sizeof(struct piece *), file_name_cmp);
 	for (size_t i = 1; i < f->n && !rc; i++)
 		if (!file_name_cmp(&by_name[i - 1], &by_name[i]))
 			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
-				o->w->final, by_name[i]->file_name);
+				w->final, by_name[i]->file_name);
 	if (rc)
 		goto out;
 	vfm_st_layout(sorted, f->n, meta, 3, &head);
-	TRY_OUT(out_add(o, head.data, head.len, err));
+	TRY_OUT(ckpt_out_add(o, head.data, head.len, err));
 	for (size_t i = 0; i < f->n; i++) {
 		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
 
 		TRY_OUT(write_piece(
 			o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), file_name_cmp), err));
 	}
-	rc = out_flush(o, err);
 out:
 	vfm_buf_release(&head);
 	free(by_name);
@@ -445,30 +375,23 @@ out:
 
 static int write_file(struct vfm_ckpt_writer *w, const struct file_plan *f, json_t *files, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/%s", w->tmp, f->name), hex[VFM_SHA256_HEX];
-	struct out o = {.w = w, .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-	int rc = 0;
+	char *path = vfm_strfmt("%s/%s", w->tmp, f->name);
+	struct ckpt_out *o = ckpt_out_open(path, w->final, err);
+	struct ckpt_out_sums sums;
+	int rc;
 
 	free(path);
-	if (o.fd < 0)
-		return save_fail(w, err);
-	o.chunk = vfm_malloc(CKPT_CHUNK);
-	o.all = vfm_sha256_new();
-	o.chunks = json_array();
-	rc = write_pieces(&o, f, err);
-	vfm_sha256_end(o.all, hex);
-	if (rc < 0)
-		close(o.fd);
-	else
-		rc = close_synced(w, o.fd, err);
-	free(o.chunk);
+	if (!o)
+		return err->code;
+	rc = write_pieces(w, o, f, err);
 	if (rc < 0) {
-		json_decref(o.chunks);
+		ckpt_out_abandon(o);
 		return rc;
 	}
+	TRY(ckpt_out_close(o, &sums, err));
 	json_array_append_new(files,
-		json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)o.bytes, "sha256", hex,
-			"chunk_bytes", CKPT_CHUNK, "chunks", o.chunks));
+		json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)sums.bytes, "sha256",
+			sums.sha256, "chunk_bytes", CKPT_CHUNK, "chunks", sums.chunks));
 	return 0;
 }
 
@@ -544,12 +467,12 @@ static int write_small(const struct vfm_ckpt_writer *w, const char *name, const 
 	free(path);
 	if (fd < 0)
 		return save_fail(w, err);
-	rc = write_all(w, fd, b->data, b->len, err);
+	rc = ckpt_write_all(w->final, fd, b->data, b->len, err);
 	if (rc < 0) {
 		close(fd);
 		return rc;
 	}
-	return close_synced(w, fd, err);
+	return ckpt_close_synced(w->final, fd, err);
 }
 
 static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_err *err)
