@@ -17,8 +17,15 @@
 struct synth {
 	const char *dir;
 	int64_t n, seed, frames, fps, next;
-	int width, height;
+	struct vfm_synth_opts scene;
 };
+
+/* Lists of words to draw from. */
+struct word_lists {
+	const char *list[VFM_SYNTH_WORDS];
+};
+
+static const char *const list_names[VFM_SYNTH_WORDS] = {"shapes", "colors", "directions"};
 
 static int next_number(void *source, json_t **rec, struct vfm_err *err)
 {
@@ -39,9 +46,13 @@ static int next_number(void *source, json_t **rec, struct vfm_err *err)
 
 static int write_clip(const struct synth *s, const struct vfm_synth *scene, const char *path, struct vfm_err *err)
 {
-	struct vfm_video_out_opts opts = {
-		.width = s->width, .height = s->height, .fps_num = (int)s->fps, .fps_den = 1, .crf = 10, .threads = 1};
-	uint8_t *rgb = vfm_malloc((size_t)s->width * (size_t)s->height * 3);
+	struct vfm_video_out_opts opts = {.width = scene->width,
+		.height = scene->height,
+		.fps_num = (int)s->fps,
+		.fps_den = 1,
+		.crf = 10,
+		.threads = 1};
+	uint8_t *rgb = vfm_malloc((size_t)scene->width * (size_t)scene->height * 3);
 	struct vfm_video_out *out;
 	int rc = vfm_video_out_open(&out, path, &opts, err);
 
@@ -68,8 +79,7 @@ static int synth_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	int rc;
 
 	(void)out, (void)worker;
-	TRY_OUT(vfm_synth_init(&scene, s->width, s->height, (int)s->frames, (uint64_t)s->seed,
-		(uint64_t)json_integer_value(json_object_get(rec, "number")), err));
+	TRY_OUT(vfm_synth_init(&scene, &s->scene, (uint64_t)json_integer_value(json_object_get(rec, "number")), err));
 	TRY_OUT(write_clip(s, &scene, path, err));
 	TRY_OUT(vfm_sha256_file(path, NULL, hex, err));
 	TRY_OUT(vfm_probe_file(&facts, path, &opts, false, err));
@@ -85,6 +95,27 @@ out:
 	return rc;
 }
 
+static int parse_words(struct synth *s, const struct word_lists *w, struct vfm_err *err)
+{
+	for (int i = 0; i < VFM_SYNTH_WORDS; i++)
+		if (w->list[i] && vfm_synth_parse(&s->scene.words[i], (enum vfm_synth_word)i, w->list[i], err) < 0)
+			return vfm_err_context(err, "--%s", list_names[i]);
+	return 0;
+}
+
+/* Returns a description of what changes the videos, to be freed. */
+static char *describe_options(const struct synth *s, const struct word_lists *w)
+{
+	struct vfm_buf b = {0};
+
+	vfm_buf_addf(&b, "seed %" PRId64 " size %dx%d frames %" PRId64 " fps %" PRId64, s->seed, s->scene.width,
+		s->scene.height, s->frames, s->fps);
+	for (int i = 0; i < VFM_SYNTH_WORDS; i++)
+		if (w->list[i])
+			vfm_buf_addf(&b, " %s %s", list_names[i], w->list[i]);
+	return b.data;
+}
+
 static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *err)
 {
 	struct vfm_synth probe;
@@ -98,14 +129,17 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 	if (s->frames < 2 || s->frames > 10000)
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 2 to 10000, got %" PRId64, s->frames);
 	if (size)
-		TRY(curate_parse_size(size, 2, 2, &s->width, &s->height, err));
-	TRY(vfm_synth_init(&probe, s->width, s->height, (int)s->frames, 0, 0, err));
+		TRY(curate_parse_size(size, 2, 2, &s->scene.width, &s->scene.height, err));
+	s->scene.frames = (int)s->frames;
+	s->scene.seed = (uint64_t)s->seed;
+	TRY(vfm_synth_init(&probe, &s->scene, 0, err));
 	return vfm_mkdir_p(s->dir, err);
 }
 
 int curate_synth(int argc, char **argv, struct vfm_err *err)
 {
-	struct synth s = {.width = 96, .height = 96, .frames = 16, .fps = 8};
+	struct synth s = {.scene = {.width = 96, .height = 96}, .frames = 16, .fps = 8};
+	struct word_lists words = {0};
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "synth",
 		.fn = synth_record,
@@ -123,12 +157,20 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 0, "size", "WxH", "pixels (default 96x96)", &size},
 		{VFM_OPT_INT, 0, "frames", "N", "frames of a video (default 16)", &s.frames},
 		{VFM_OPT_INT, 0, "fps", "N", "frames a second (default 8)", &s.fps},
+		{VFM_OPT_STR, 0, "shapes", "LIST", "shapes (default square,circle,triangle)",
+			&words.list[VFM_SYNTH_SHAPE]},
+		{VFM_OPT_STR, 0, "colors", "LIST", "colours (default red,green,blue,yellow); also: cyan, magenta",
+			&words.list[VFM_SYNTH_COLOR]},
+		{VFM_OPT_STR, 0, "directions", "LIST", "directions (default left,right,up,down)",
+			&words.list[VFM_SYNTH_DIRECTION]},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate synth",
-		.synopsis = "-n N -d DIR [--seed N] [--size WxH] [--frames N] [--fps N] " VFM_STAGE_SYNOPSIS,
+		.synopsis =
+			"-n N -d DIR [--seed N] [--size WxH] [--frames N] [--fps N] [--shapes LIST] [--colors LIST] "
+			"[--directions LIST] " VFM_STAGE_SYNOPSIS,
 		.summary = "make small captioned videos of moving shapes",
 		.opts = opts,
 	};
@@ -139,10 +181,11 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0 && n_operands)
 		rc = vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
 	if (rc == 0)
+		rc = parse_words(&s, &words, err);
+	if (rc == 0)
 		rc = check_synth_opts(&s, size, err);
 	if (rc >= 0) {
-		stage.options = options = vfm_strfmt("seed %" PRId64 " size %dx%d frames %" PRId64 " fps %" PRId64,
-			s.seed, s.width, s.height, s.frames, s.fps);
+		stage.options = options = describe_options(&s, &words);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	free(options);

@@ -7,23 +7,19 @@
 
 #include "base/philox.h"
 
-#define SUB      4 /* samples a pixel along each side */
-#define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
+#define SUB 4 /* samples a pixel along each side */
 
-static const char *const shapes[] = {"square", "circle", "triangle"};
-static const struct {
-	const char *name;
-	double rgb[3];
-} colors[] = {
-	{"red", {220, 35, 35}},
-	{"green", {35, 185, 60}},
-	{"blue", {50, 75, 230}},
-	{"yellow", {235, 215, 45}},
+static const char *const names[VFM_SYNTH_WORDS][8] = {
+	{"square", "circle", "triangle"},
+	{"red", "green", "blue", "yellow", "cyan", "magenta"},
+	{"left", "right", "up", "down"},
 };
+static const unsigned defaults[VFM_SYNTH_WORDS] = {7, 15, 15};
+static const double colors[][3] = {
+	{220, 35, 35}, {35, 185, 60}, {50, 75, 230}, {235, 215, 45}, {40, 200, 210}, {215, 45, 205}};
 static const struct {
-	const char *name;
 	int dx, dy;
-} directions[] = {{"left", -1, 0}, {"right", 1, 0}, {"up", 0, -1}, {"down", 0, 1}};
+} directions[] = {{-1, 0}, {1, 0}, {0, -1}, {0, 1}};
 
 /* Elements of the random stream, one for each choice. */
 enum { E_SHAPE, E_COLOR, E_DIRECTION, E_SIZE, E_TRAVEL, E_ALONG, E_ACROSS, E_BACK, E_SLOPE, E_SHADE };
@@ -52,30 +48,71 @@ static void place_shape(struct vfm_synth *s, const struct vfm_rng *r, int dir)
 	s->dy = directions[dir].dy * travel;
 }
 
-int vfm_synth_init(
-	struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number, struct vfm_err *err)
+/* Returns the index of a word of the table, or -1. */
+static int find_word(enum vfm_synth_word kind, const char *word, size_t len)
 {
-	struct vfm_rng r = vfm_rng_stream(seed, number, 0, VFM_RNG_DATA);
-	int shape, color, dir;
+	for (int i = 0; names[kind][i]; i++)
+		if (strlen(names[kind][i]) == len && !memcmp(names[kind][i], word, len))
+			return i;
+	return -1;
+}
+
+int vfm_synth_parse(unsigned *set, enum vfm_synth_word kind, const char *list, struct vfm_err *err)
+{
+	char known[64] = "";
+
+	*set = 0;
+	for (const char *at = list;; at++) {
+		size_t len = strcspn(at, ",");
+		int i = find_word(kind, at, len);
+
+		if (i < 0) {
+			for (i = 0; names[kind][i]; i++)
+				snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "",
+					names[kind][i]);
+			return vfm_fail(err, VFM_EUSAGE, "'%.*s' in '%s': expected %s", (int)len, at, list, known);
+		}
+		*set |= 1U << i;
+		at += len;
+		if (!*at)
+			return 0;
+	}
+}
+
+/* Returns the index of one of the words that are allowed. */
+static int draw_word(const struct vfm_synth_opts *o, enum vfm_synth_word kind, const struct vfm_rng *r, int element)
+{
+	unsigned set = o->words[kind] ? o->words[kind] : defaults[kind];
+	uint64_t skip = vfm_rng_below(r, (uint64_t)element, (uint64_t)__builtin_popcount(set));
+
+	for (; skip > 0; skip--)
+		set &= set - 1;
+	return __builtin_ctz(set);
+}
+
+int vfm_synth_init(struct vfm_synth *s, const struct vfm_synth_opts *o, uint64_t number, struct vfm_err *err)
+{
+	struct vfm_rng r = vfm_rng_stream(o->seed, number, 0, VFM_RNG_DATA);
+	int width = o->width, height = o->height, frames = o->frames, shape, color, dir;
 
 	if (width < 32 || height < 32 || width > 4096 || height > 4096 || width % 2 || height % 2)
 		return vfm_fail(err, VFM_EUSAGE, "size %dx%d: expected even sides from 32 to 4096", width, height);
 	if (frames < 2 || frames > 10000)
 		return vfm_fail(err, VFM_EUSAGE, "%d frames: expected 2 to 10000", frames);
-	shape = (int)vfm_rng_below(&r, E_SHAPE, (uint64_t)COUNT(shapes));
-	color = (int)vfm_rng_below(&r, E_COLOR, (uint64_t)COUNT(colors));
-	dir = (int)vfm_rng_below(&r, E_DIRECTION, (uint64_t)COUNT(directions));
+	shape = draw_word(o, VFM_SYNTH_SHAPE, &r, E_SHAPE);
+	color = draw_word(o, VFM_SYNTH_COLOR, &r, E_COLOR);
+	dir = draw_word(o, VFM_SYNTH_DIRECTION, &r, E_DIRECTION);
 	*s = (struct vfm_synth){.width = width,
 		.height = height,
 		.frames = frames,
-		.shape = shapes[shape],
-		.color = colors[color].name,
-		.direction = directions[dir].name};
+		.shape = names[VFM_SYNTH_SHAPE][shape],
+		.color = names[VFM_SYNTH_COLOR][color],
+		.direction = names[VFM_SYNTH_DIRECTION][dir]};
 	snprintf(s->caption, sizeof(s->caption), "a %s %s moves %s", s->color, s->shape, s->direction);
 	s->size = between(&r, E_SIZE, 0.30, 0.42) * (width < height ? width : height);
 	place_shape(s, &r, dir);
 	for (int i = 0; i < 3; i++)
-		s->rgb[i] = colors[color].rgb[i] + between(&r, E_SHADE + i, -12, 12);
+		s->rgb[i] = colors[color][i] + between(&r, E_SHADE + i, -12, 12);
 	s->back = between(&r, E_BACK, 30, 50);
 	s->slope = between(&r, E_SLOPE, -8, 8);
 	return 0;

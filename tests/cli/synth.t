@@ -62,6 +62,20 @@ p0=$(jq -r .src <<<"$out")
 run_stage vfm-curate synth -n 8 -d e --part 1/2
 is "$( (echo "$p0" && jq -r .src <<<"$out") | sort | wc -l)" 8 "parts make up the whole"
 
+run vfm-curate synth -n 40 -d f --seed 7 --colors yellow,magenta --directions up --shapes circle,square
+is "$(records <<<"$out" | jq -r '.synth | [.color, .shape, .direction] | join(" ")' | sort | uniq -c | awk '$1 > 3 { print $2, $3, $4 }')" \
+	"$(printf '%s\n' "magenta circle up" "magenta square up" "yellow circle up" "yellow square up")" \
+	"--colors, --shapes and --directions draw from their lists, each word often"
+like "$out" "shapes circle,square colors yellow,magenta directions up" "the header names them"
+run_stage vfm-curate synth -n 24 -d g --seed 7 --colors yellow,red,blue,green --shapes triangle,circle,square
+is "$(cd a && sha256sum ./*)" "$(cd g && sha256sum ./*)" "lists of all words in any order are the default"
+run_stage vfm-curate synth -n 6 -d h --size 32x32 --frames 2 --colors cyan,magenta
+is "$(jq -r .caption <<<"$out" | grep -c 'cyan\|magenta')" 6 "cyan and magenta are drawn if they are asked for"
+run_stage vfm-curate synth -n 2 -d x --colors red,pink
+like "$rc $err" "^2 .*--colors: 'pink' in 'red,pink': expected red, green, blue, yellow, cyan, magenta" "another word is refused"
+run_stage vfm-curate synth -n 2 -d x --directions left,
+like "$rc $err" "^2 .*--directions: '' in 'left,': expected left, right, up, down" "an empty one, too"
+
 for bad in "-n 0 -d x" "-n 4" "-n 2 -d x --size 97x96" "-n 2 -d x --size 96" "-n 2 -d x --frames 1" "-n 2 -d x operand"; do
 	# shellcheck disable=SC2086 # words
 	run_stage vfm-curate synth $bad

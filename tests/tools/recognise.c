@@ -7,7 +7,8 @@
  * Status 1 if fewer than FRACTION have colour and direction right.
  *
  * Rules.  The chroma of a pixel is max(r,g,b) - min(r,g,b); the background is grey and has none.  Colour: the hue
- * of the sum of the strongly coloured pixels, against red 0, yellow 60, green 120, blue 240 degrees.  Direction:
+ * of the sum of the strongly coloured pixels, against red 0, yellow 60, green 120, cyan 180, blue 240,
+ * magenta 300 degrees.  Direction:
  * motion of the centre of the chroma from the first quarter of the frames to the last.  Shape: the share
  * of its bounding box that it fills (square 1, circle 0.79, triangle 0.5), median over the frames.
  */
@@ -77,7 +78,8 @@ static const char *color_of(const struct seen *s)
 	static const struct {
 		const char *name;
 		double hue;
-	} known[] = {{"red", 0}, {"yellow", 60}, {"green", 120}, {"blue", 240}, {"red", 360}};
+	} known[] = {{"red", 0}, {"yellow", 60}, {"green", 120}, {"cyan", 180}, {"blue", 240}, {"magenta", 300},
+		{"red", 360}};
 	double r = s->rgb[0], g = s->rgb[1], b = s->rgb[2], hue, best = 1e9;
 	const char *name = "none";
 

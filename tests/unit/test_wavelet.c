@@ -167,7 +167,7 @@ static void fewer_channels_project(void **state)
 	double last = 0;
 
 	(void)state;
-	assert_int_equal(vfm_synth_init(&s, W, H, F, 3, 1, NULL), 0);
+	assert_int_equal(vfm_synth_init(&s, &(struct vfm_synth_opts){W, H, F, 3, {0}}, 1, NULL), 0);
 	for (int f = 0; f < F; f++)
 		vfm_synth_frame(&s, f, rgb + f * H * W * 3);
 	for (int k = 0; k < 5; k++) {
@@ -208,7 +208,7 @@ static void quality_of_the_default(void **state)
 	for (int i = 0; i < N; i++) {
 		struct vfm_synth s;
 
-		assert_int_equal(vfm_synth_init(&s, S, S, F, 1, (uint64_t)i, NULL), 0);
+		assert_int_equal(vfm_synth_init(&s, &(struct vfm_synth_opts){S, S, F, 1, {0}}, (uint64_t)i, NULL), 0);
 		for (int f = 0; f < F; f++)
 			vfm_synth_frame(&s, f, rgb + f * S * S * 3);
 		assert_int_equal(vfm_tokenizer_encode(&t, rgb, F, S, S, z, NULL), 0);
