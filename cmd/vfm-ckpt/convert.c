@@ -188,9 +188,25 @@ static int export_to(struct vfm_ckpt *c, struct vfm_ckpt_export *x, const char *
 	return vfm_ckpt_export(c, x, err);
 }
 
+/* Returns the part of their base model that a run trained its adapters with; "model" of other adapters. */
+static const char *trained_part(const char *adapters)
+{
+	const struct vfm_ckpt_how raw = {.raw = true};
+	struct vfm_ckpt *c = NULL;
+	const char *part = NULL;
+	bool ema;
+
+	if (vfm_ckpt_open_as(&c, adapters, &raw, NULL) < 0)
+		return "model"; /* a directory of peft, for example; merging reports faults */
+	part = json_string_value(json_object_get(json_object_get(c->state, "init"), "part"));
+	ema = part && !strcmp(part, "ema");
+	vfm_ckpt_close(c);
+	return ema ? "ema" : "model";
+}
+
 int verb_merge(int argc, char **argv, struct vfm_err *err)
 {
-	const char *layout = "vfm", *part = "model", *dtype = NULL, *config = NULL;
+	const char *layout = "vfm", *part = "model", *base = NULL, *dtype = NULL, *config = NULL;
 	int64_t shard = (int64_t)5 << 30;
 	double scale = 1;
 	struct vfm_opt opts[] = {
@@ -198,16 +214,20 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
 			&layout},
 		{VFM_OPT_STR, 'p', "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
+		{VFM_OPT_STR, 0, "base-part", "PART",
+			"weights of a checkpoint BASE: model, ema (default: those that the adapters were trained with)",
+			&base},
 		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
 		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
 		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if BASE has none", &config},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt merge",
-		.synopsis = "[-s SCALE] [-l LAYOUT] [-p PART] [-t TYPE] [--shard SIZE] [-c FILE] BASE ADAPTERS DST",
+		.synopsis = "[-s SCALE] [-l LAYOUT] [-p PART] [--base-part PART] [-t TYPE] [--shard SIZE] [-c FILE] "
+			    "BASE ADAPTERS DST",
 		.summary = "add low-rank adapters to the weights of their base model",
 		.opts = opts};
-	struct vfm_ckpt_export x = {.part = "model"};
+	struct vfm_ckpt_export x = {0};
 	struct vfm_ckpt *c = NULL;
 	int n, rc = verb_parse(&cmd, argc, argv, 3, 3, &n, err);
 
@@ -216,7 +236,10 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 	TRY(float_type(dtype, &x.dtype, err));
 	if (shard < 1)
 		return vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1");
+	if (base && strcmp(base, "model") != 0 && strcmp(base, "ema") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--base-part: expected model or ema, got '%s'", base);
 	TRY(vfm_ckpt_open(&c, argv[1], err));
+	x.part = base ? base : trained_part(argv[2]);
 	x.out = argv[3];
 	rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
 	if (!rc)

@@ -84,6 +84,16 @@ for name, (shape, w) in base.items():
 assert changed > 1000, changed
 PY
 
+run "${lora[@]}" --init base --init-part ema -o averaged --steps 3
+rc_is 0 "adapters of the base model's average"
+ok "are merged" vfm-ckpt merge -s 0 base averaged average.safetensors
+ok "with the average" cmp average.safetensors <(vfm-ckpt export -p ema base part.safetensors && cat part.safetensors)
+ok "--base-part chooses other weights" vfm-ckpt merge -s 0 --base-part model base averaged last.safetensors
+ok "those of the model" cmp last.safetensors zero.safetensors
+not_ok "the two differ" cmp -s last.safetensors average.safetensors
+run vfm-ckpt merge --base-part optim base averaged x.safetensors
+like "$rc $err" "^2 .*--base-part: expected model or ema, got 'optim'" "no other part"
+
 # ---- sampling: the adapters as a run, as a file of another program, merged; with a scale
 pick=(-p "a red square" --steps 3 --frames 4 --size 16x16 -q --part model --tokenizer wavelet:4 --force)
 ok "a run with adapters is sampled" vfm-sample --ckpt whole "${pick[@]}" -o run.npy
