@@ -12,16 +12,17 @@
 #include <math.h>
 #include <stdint.h>
 
-enum vfm_purpose {           /* the use of a stream; the values are part of the checkpoint contract */
-	VFM_RNG_INIT = 1,    /* initial weights: id = fnv64(parameter name), step 0 */
-	VFM_RNG_NOISE = 2,   /* diffusion noise: id = sample id, element = token-in-sample * features + feature */
-	VFM_RNG_TIME = 3,    /* sigma or t: id = sample id */
-	VFM_RNG_DROP = 4,    /* text dropping: id = sample id */
-	VFM_RNG_SAMPLE = 5,  /* initial noise of sampling: id = number of the prompt, step 0 */
-	VFM_RNG_DATA = 6,    /* shuffling and blending */
-	VFM_RNG_TEXT = 7,    /* n-gram embeddings */
-	VFM_RNG_CAPTION = 8, /* choice of a caption: id = sample id */
-	VFM_RNG_GIVEN = 12,  /* whether the first frame of a video is given: id = sample id */
+enum vfm_purpose {               /* the use of a stream; the values are part of the checkpoint contract */
+	VFM_RNG_INIT = 1,        /* initial weights: id = fnv64(parameter name), step 0 */
+	VFM_RNG_NOISE = 2,       /* diffusion noise: id = sample id, element = token-in-sample * features + feature */
+	VFM_RNG_TIME = 3,        /* sigma or t: id = sample id */
+	VFM_RNG_DROP = 4,        /* text dropping: id = sample id */
+	VFM_RNG_SAMPLE = 5,      /* initial noise of sampling: id = number of the prompt, step 0 */
+	VFM_RNG_DATA = 6,        /* shuffling and blending */
+	VFM_RNG_TEXT = 7,        /* n-gram embeddings */
+	VFM_RNG_CAPTION = 8,     /* choice of a caption: id = sample id */
+	VFM_RNG_GIVEN = 12,      /* whether the first frame of a video is given: id = sample id */
+	VFM_RNG_DROP_IMAGE = 13, /* dropping of the image condition: id = sample id */
 	VFM_RNG_TEST = 15,
 };
 

@@ -221,13 +221,15 @@ struct vfm_draw vfm_diffusion_draw(
 	const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id, int64_t tokens)
 {
 	struct vfm_rng time = vfm_rng_stream(seed, step, id, VFM_RNG_TIME),
-		       drop = vfm_rng_stream(seed, step, id, VFM_RNG_DROP),
+		       text = vfm_rng_stream(seed, step, id, VFM_RNG_DROP),
+		       image = vfm_rng_stream(seed, step, id, VFM_RNG_DROP_IMAGE),
 		       given = vfm_rng_stream(seed, step, id, VFM_RNG_GIVEN);
 	double u = vfm_rng_uniform(&time, 0);
 	struct vfm_draw r = vfm_diffusion_at(d,
 		has_range(d) ? vfm_diffusion_quantile(d, u, tokens) : noise_of(d, vfm_rng_normal(&time, 0), u, tokens));
 
 	r.given = vfm_rng_uniform(&given, 0) < d->image_cond;
-	r.drop = vfm_rng_uniform(&drop, 0) < d->text_drop;
+	r.drop_text = vfm_rng_uniform(&text, 0) < d->text_drop;
+	r.drop_image = vfm_rng_uniform(&image, 0) < d->image_drop;
 	return r;
 }

@@ -53,15 +53,17 @@ struct vfm_diffusion {
 	double snr_gamma;     /* min_snr */
 	double text_drop;     /* probability that a sample's text is dropped (classifier-free guidance) */
 	double image_cond;    /* flow: probability that the first latent frame of a video is given (image to video) */
+	double image_drop;    /* probability that a sample's image condition is dropped */
 };
 
 struct vfm_draw {
-	double noise;  /* sigma or t */
-	float t_cond;  /* time input of the network, multiplied by VFM_TIME_SCALE */
-	float coef[4]; /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
-	double weight; /* of the squared error of the output */
-	bool drop;     /* replace the text by the null text */
-	bool given;    /* give the first latent frame, if the sample has more than one */
+	double noise;    /* sigma or t */
+	float t_cond;    /* time input of the network, multiplied by VFM_TIME_SCALE */
+	float coef[4];   /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
+	double weight;   /* of the squared error of the output */
+	bool drop_text;  /* replace the text by the null text */
+	bool drop_image; /* replace condition and image rows by zeros, and give no frame */
+	bool given;      /* give the first latent frame, if the sample has more than one and keeps its image */
 };
 
 void vfm_diffusion_defaults(struct vfm_diffusion *d);

@@ -154,18 +154,25 @@ out:
 	return rc;
 }
 
-int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+/* Uploads rows [first, end) of the T rows, one copy per run of consecutive rows. */
+static int upload_rows(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, int64_t first,
+	int64_t end, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(in);
 	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype);
 
-	for (int64_t i = 0, n; i < in->tok.rows; i += n) {
-		for (n = 1; i + n < in->tok.rows && rows[i + n] == rows[i] + n; n++)
+	for (int64_t i = first, n; i < end; i += n) {
+		for (n = 1; i + n < end && rows[i + n] == rows[i] + n; n++)
 			;
 		TRY(vfm_dev_upload(in->stream, (char *)dst->data + (size_t)i * row,
 			(const char *)host + (size_t)rows[i] * row, (size_t)n * row, err));
 	}
 	return 0;
+}
+
+int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+{
+	return upload_rows(in, dst, host, 0, in->tok.rows, err);
 }
 
 /* Uploads ids and boundaries of the segments.  Without given frames these are the samples. */
@@ -194,19 +201,45 @@ out:
 	return rc;
 }
 
-/* Uploads the conditions and the image rows. */
-static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, struct vfm_err *err)
+/* Uploads rows [first, end) of a tensor that is in the order of the host array; zeros: host NULL. */
+static int upload_part(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, int64_t first,
+	int64_t end, struct vfm_err *err)
 {
-	if (vfm_has(&in->cond))
-		TRY(vfm_model_in_upload(in, &in->cond, p->cond, err));
-	if (!vfm_has(&in->image))
+	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype), at = (size_t)first * row;
+
+	if (end == first)
 		return 0;
-	TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
-	return upload_tensor(in, &in->image, p->image, err);
+	return vfm_dev_upload(in->stream, (char *)dst->data + at, host ? (const char *)host + at : NULL,
+		(size_t)(end - first) * row, err);
+}
+
+/* Uploads the conditions and the image rows of samples [i, k), which are all dropped or all kept. */
+static int upload_conds_of(
+	struct vfm_model_in *in, const struct vfm_pack *p, int i, int k, bool dropped, struct vfm_err *err)
+{
+	const int32_t *cu = in->tok.cu, *rows = in->host_cu_image;
+
+	if (vfm_has(&in->cond) && dropped)
+		TRY(upload_part(in, &in->cond, NULL, cu[i], cu[k], err));
+	if (vfm_has(&in->cond) && !dropped)
+		TRY(upload_rows(in, &in->cond, p->cond, cu[i], cu[k], err));
+	return vfm_has(&in->image) ? upload_part(in, &in->image, dropped ? NULL : p->image, rows[i], rows[k], err) : 0;
+}
+
+static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
+{
+	if (vfm_has(&in->image))
+		TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
+	for (int i = 0, k; i < p->n; i = k) {
+		for (k = i + 1; k < p->n && (!dropped || dropped[k] == dropped[i]); k++)
+			;
+		TRY(upload_conds_of(in, p, i, k, dropped && dropped[i], err));
+	}
+	return 0;
 }
 
 static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
-	const bool *dropped, float *host, struct vfm_err *err)
+	const struct vfm_model_conds *conds, float *host, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(in);
 	int64_t T = in->tok.rows;
@@ -216,12 +249,12 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	gather_rows_i32(wide, rows, T, p->idx, 1);
 	gather_rows_i32(wide + T, rows, T, p->seg, 1);
 	TRY_OUT(upload_segments(in, p, err));
-	TRY_OUT(upload_conds(in, p, err));
+	TRY_OUT(upload_conds(in, p, conds->drop_image, err));
 	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
 	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, in->host_cu_text, err));
-	TRY_OUT(upload_text(in, m, p, dropped, host, err));
+	TRY_OUT(upload_text(in, m, p, conds->drop_text, host, err));
 	rc = upload_positions(in, m, p, host, err);
 out:
 	free(wide);
@@ -361,7 +394,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 		rc = VFM_EENV;
 		goto out;
 	}
-	rc = upload_input(in, m, p, conds->drop_text, host, err);
+	rc = upload_input(in, m, p, conds, host, err);
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);

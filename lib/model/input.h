@@ -13,6 +13,7 @@
 /* What a caller decides about the samples of a pack; arrays [n], NULL: false for all. */
 struct vfm_model_conds {
 	const bool *drop_text;   /* the text is replaced by zeros */
+	const bool *drop_image;  /* the condition and the image rows are replaced by zeros */
 	const bool *given_frame; /* the first latent frame is given: clean, at time 0, without loss */
 };
 

@@ -371,7 +371,7 @@ static int pass_make(struct sampling *g, struct pass *a, bool guided, struct vfm
 		parts = !j->cfg_pair ? TEXTS | NEGATIVES : j->cfg_pair->rank == 0 ? TEXTS : NEGATIVES;
 	TRY(make_request_pack(&a->pack, g->r, parts, j->model, err));
 	set_spans(&a->pack, g->r, guided);
-	conds = (struct vfm_model_conds){a->pack.dropped, a->pack.given};
+	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped, .given_frame = a->pack.given};
 	TRY(vfm_model_in_make(&a->in, j->stream, j->mesh, j->model, &a->pack.p, &conds, j->dtype, err));
 	return spread_make(g, a, F, err);
 }

@@ -60,6 +60,8 @@ static const struct vfm_key data_keys[] = {
 		"probability that a sample's text is dropped"},
 	{"diffusion.image_cond", VFM_KEY_NUM, OFF(diffusion.image_cond), 0, 1, NULL, NULL,
 		"flow: probability that the first latent frame of a video is given (image to video)"},
+	{"diffusion.image_drop", VFM_KEY_NUM, OFF(diffusion.image_drop), 0, 1, NULL, NULL,
+		"probability that a sample's image condition is dropped"},
 	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
 	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
@@ -123,7 +125,7 @@ static const struct vfm_key train_keys[] = {
 	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
 		"updates of weights that overlap the next forward, where the device can"},
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
-		"of weights, noise, times, text dropping and captions"},
+		"of weights, noise, times, dropping of texts and images, and captions"},
 	{"eval.every", VFM_KEY_INT, OFF(eval.every), 0, 1e12, NULL, NULL,
 		"steps between evaluations of --held-out; 0: only at the end"},
 	{"eval.times", VFM_KEY_INT, OFF(eval.times), 1, VFM_EVAL_TIMES_MAX, NULL, NULL,
@@ -542,6 +544,11 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	TRY(vfm_diffusion_check(&c->diffusion, err));
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
 		c->diffusion.text_drop = 0; /* the model has no text input */
+	if (c->diffusion.image_drop > 0 && !c->model.cond_channels && !c->model.image_dim &&
+		c->diffusion.image_cond == 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.image_drop: the model has no image condition (model.cond_channels, model.image_dim, "
+			"diffusion.image_cond)");
 	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)

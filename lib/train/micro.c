@@ -4,9 +4,9 @@
 
 /* Random draws of the step, on the host. */
 struct drawn {
-	struct vfm_draw *draw;    /* [n] of the samples */
-	bool *drop, *given;       /* [n] */
-	float *t_cond, *coef, *w; /* [G], [G,4], [G] of the segments */
+	struct vfm_draw *draw;                /* [n] of the samples */
+	bool *drop_text, *drop_image, *given; /* [n] */
+	float *t_cond, *coef, *w;             /* [G], [G,4], [G] of the segments */
 };
 
 /* Returns the draw of sample i, whose weight is that of a token's loss. */
@@ -32,19 +32,22 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 {
 	size_t n = (size_t)p->n;
 
-	*d = (struct drawn){.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop = vfm_calloc(2 * n + 1, sizeof(bool))};
-	d->given = d->drop + n;
+	*d = (struct drawn){
+		.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop_text = vfm_calloc(3 * n + 1, sizeof(bool))};
+	d->drop_image = d->drop_text + n;
+	d->given = d->drop_image + n;
 	for (size_t i = 0; i < n; i++) {
 		d->draw[i] = draw_sample(o, p, (int)i);
-		d->drop[i] = d->draw[i].drop;
-		d->given[i] = d->draw[i].given && p->grid[i][0] > 1;
+		d->drop_text[i] = d->draw[i].drop_text;
+		d->drop_image[i] = d->draw[i].drop_image;
+		d->given[i] = vfm_micro_gives(p, (int)i, &d->draw[i]);
 	}
 }
 
 static void release_drawn(struct drawn *d)
 {
 	free(d->draw);
-	free(d->drop);
+	free(d->drop_text);
 	free(d->t_cond);
 }
 
@@ -66,6 +69,11 @@ static void divide_draws(struct drawn *d, const struct vfm_model_in *in, const s
 		if (!in->seg_given[g])
 			d->w[g] = vfm_micro_weight(p, i, d->given[i], r.weight);
 	}
+}
+
+bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r)
+{
+	return r->given && !r->drop_image && p->grid[i][0] > 1;
 }
 
 float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight)
@@ -101,7 +109,7 @@ static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const stru
 static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p, struct drawn *d,
 	struct vfm_err *err)
 {
-	const struct vfm_model_conds conds = {d->drop, d->given};
+	const struct vfm_model_conds conds = {d->drop_text, d->drop_image, d->given};
 
 	TRY(vfm_model_in_make(
 		&u->in, u->stream, o->mesh, &o->config->model, p, &conds, (enum vfm_dtype)o->config->train.dtype, err));

@@ -24,7 +24,7 @@ struct vfm_micro {
 };
 
 /* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, and noise and given frames of (seed
- * 0, step `level`); no dropped text. */
+ * 0, step `level`); no dropped text or image. */
 struct vfm_fixed_noise {
 	int level, levels;
 	float weight; /* of a token's loss */
@@ -47,6 +47,8 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
  * other ops read u; no-op the second time. */
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
+/* Whether a draw gives the first frame of sample i. */
+bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r);
 /* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is.  weight: that of
  * a token of a sample without given frame. */
 float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);

@@ -113,13 +113,20 @@ static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c
 	for (int i = 0; i < p->n; i++) {
 		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, (uint64_t)step, p->id[i],
 			p->cu_seqlens[i + 1] - p->cu_seqlens[i]);
-		size_t row = (size_t)p->text_dim * sizeof(float);
+		size_t row = (size_t)p->text_dim * sizeof(float),
+		       cond = (size_t)p->cond_dim * vfm_dtype_size(p->x0_dtype),
+		       image = (size_t)p->image_len * (size_t)p->image_dim;
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
-		d->given[i] = r.given && p->grid[i][0] > 1;
+		d->given[i] = vfm_micro_gives(p, i, &r);
 		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight / (double)p->step_tokens);
-		if (r.drop)
+		if (r.drop_image && p->cond)
+			memset((char *)p->cond + (size_t)p->cu_seqlens[i] * cond, 0,
+				(size_t)(p->cu_seqlens[i + 1] - p->cu_seqlens[i]) * cond);
+		if (r.drop_image && p->image)
+			memset(p->image + (size_t)i * image, 0, image * sizeof(float));
+		if (r.drop_text)
 			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
 				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);
 	}
@@ -301,6 +308,8 @@ static int train_steps(
 
 	if (c->diffusion.text_drop > 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "diffusion.text_drop: a dump of several steps needs 0");
+	if (c->diffusion.image_drop > 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "diffusion.image_drop: a dump of several steps needs 0");
 	for (int64_t i = 0; i < c->train.steps && rc == 0; i++) {
 		double lr = vfm_lr_at(&c->train, i, c->train.steps);
 		struct vfm_step_stats stats;

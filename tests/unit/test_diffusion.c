@@ -147,6 +147,46 @@ static void test_draws(void **state)
 }
 
 /* shift_tokens is the only way in which a draw depends on the number of tokens. */
+/* Text and image are dropped independently of each other, of the given frame and of the time, as often as asked for. */
+static void test_drops(void **state)
+{
+	enum { DRAWS = 20000 };
+	struct vfm_diffusion d = flow(), plain;
+	int text = 0, image = 0, both = 0, given = 0, image_given = 0, other_step = 0, other_seed = 0;
+
+	(void)state;
+	d.text_drop = 0.3;
+	d.image_drop = 0.2;
+	d.image_cond = 0.5;
+	plain = d;
+	plain.image_drop = 0;
+	for (uint64_t i = 0; i < DRAWS; i++) {
+		struct vfm_draw r = vfm_diffusion_draw(&d, 1, 3, i, 7), p = vfm_diffusion_draw(&plain, 1, 3, i, 7);
+
+		text += r.drop_text;
+		image += r.drop_image;
+		given += r.given;
+		both += r.drop_text && r.drop_image;
+		image_given += r.given && r.drop_image;
+		assert_int_equal(vfm_diffusion_draw(&d, 1, 3, i, 9).drop_image, r.drop_image);
+		other_step += vfm_diffusion_draw(&d, 1, 4, i, 7).drop_image != r.drop_image;
+		other_seed += vfm_diffusion_draw(&d, 2, 3, i, 7).drop_image != r.drop_image;
+		assert_false(p.drop_image);
+		p.drop_image = r.drop_image;
+		assert_true(p.noise == r.noise && p.drop_text == r.drop_text && p.given == r.given);
+	}
+	/* Four standard deviations of a share of 20,000 are at most 0.0142; the draws are fixed. */
+	check_near("text", (double)text / DRAWS, 0.3, 0.0142 / 0.3);
+	check_near("image", (double)image / DRAWS, 0.2, 0.0114 / 0.2);
+	check_near("text and image", (double)both / DRAWS, 0.3 * 0.2, 0.0068 / 0.06);
+	check_near("given", (double)given / DRAWS, 0.5, 0.0142 / 0.5);
+	check_near("given and image", (double)image_given / DRAWS, 0.5 * 0.2, 0.0085 / 0.1);
+	check_near("another step", (double)other_step / DRAWS, 2 * 0.2 * 0.8, 0.0132 / 0.32);
+	check_near("another seed", (double)other_seed / DRAWS, 2 * 0.2 * 0.8, 0.0132 / 0.32);
+	d.image_drop = 1;
+	assert_true(vfm_diffusion_draw(&d, 1, 3, 5, 7).drop_image);
+}
+
 static void test_tokens(void **state)
 {
 	struct vfm_diffusion d = flow();
@@ -204,6 +244,7 @@ int main(void)
 		cmocka_unit_test(test_edm_weights),
 		cmocka_unit_test(test_quantiles),
 		cmocka_unit_test(test_draws),
+		cmocka_unit_test(test_drops),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_refusals),
 	};

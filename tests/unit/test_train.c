@@ -106,6 +106,7 @@ static void test_config_errors(void **state)
 		{"diffusion.kind=ddpm", "diffusion.kind: expected one of edm, flow, got 'ddpm'"},
 		{"diffusion.kind=1", "diffusion.kind: expected one of edm, flow"},
 		{"diffusion.image_cond=2", "diffusion.image_cond: expected 0 to 1, got 2"},
+		{"diffusion.image_drop=-0.1", "diffusion.image_drop: expected 0 to 1, got -0.1"},
 		{"model.image_len=0", "model.image_len: expected 1 to 65536, got 0"},
 		{"train.lr=null", "train.lr: expected a number, got null"},
 		{"train.lr=-1", "train.lr: expected 0 to 10, got -1"},
@@ -140,6 +141,8 @@ static void test_image_errors(void **state)
 {
 	static const char *const set[][3] = {
 		{"diffusion.image_cond=0.5", "diffusion.kind=edm", "diffusion.image_cond: only diffusion.kind=flow"},
+		{"diffusion.image_cond=0", "diffusion.image_drop=0.5",
+			"diffusion.image_drop: the model has no image condition"},
 		{"diffusion.t_min=0.5", "diffusion.kind=edm", "only diffusion.kind=flow has a t"},
 		{"diffusion.t_min=0.5", "diffusion.t_max=0.5",
 			"diffusion.t_min: expected less than diffusion.t_max 0.5"},
@@ -441,6 +444,94 @@ static void test_given_frames(void **state)
 	vfm_device_close(&d);
 }
 
+static const char *const image_model[] = {"model.arch=wan", "model.layers=2", "model.hidden=32", "model.heads=2",
+	"model.channels=3", "model.cond_channels=5", "model.image_dim=6", "model.image_len=4", "model.text_dim=8",
+	"train.warmup_steps=0", "diffusion.kind=flow", "diffusion.image_cond=1"};
+
+static bool all_zero(const void *data, size_t bytes)
+{
+	const char *p = data;
+
+	for (size_t i = 0; i < bytes; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+/* Compares the input that the draws of a step make of a pack with the pack.  Counts kept and dropped images. */
+static void check_dropped_images(
+	const struct vfm_config *c, const struct vfm_pack *b, struct vfm_stream *s, int count[2])
+{
+	const size_t row = (size_t)b->cond_dim * vfm_dtype_size(b->x0_dtype),
+		     image = (size_t)b->image_len * (size_t)b->image_dim * sizeof(float);
+	struct vfm_micro u;
+
+	OK(vfm_micro_make(&u, s, &(struct vfm_micro_opts){.config = c, .mesh = vfm_mesh_one(), .ends = true}, b, &err));
+	for (int i = 0, g = 0; i < b->n; i++) {
+		bool dropped = vfm_diffusion_draw(&c->diffusion, c->train.seed, 0, b->id[i], 1).drop_image;
+		size_t at = (size_t)b->cu_seqlens[i] * row, n = (size_t)b->cu_seqlens[i + 1] * row - at;
+		const char *cond = (const char *)u.in.cond.data + at,
+			   *rows = (const char *)u.in.image.data + (size_t)i * image;
+
+		assert_true(dropped ? all_zero(cond, n) : !memcmp(cond, (const char *)b->cond + at, n));
+		assert_true(dropped ? all_zero(rows, image)
+				    : !memcmp(rows, (const char *)b->image + (size_t)i * image, image));
+		assert_int_equal(u.in.seg_given[g], !dropped && b->grid[i][0] > 1);
+		for (; g < u.in.segs.n && u.in.seg_sample[g] == i; g++)
+			assert_true(u.in.seg_given[g] || ((const float *)u.in.t_cond.data)[g] > 0);
+		count[dropped]++;
+	}
+	vfm_micro_release(&u);
+}
+
+/* A dropped image: its condition and its image rows are zeros and its first frame is noise, as in the training of a
+ * pack without them; the images of other samples stay. */
+static void test_dropped_images(void **state)
+{
+	static const struct vfm_synthetic samples[] = {{{3, 2, 4}, 3, 1}, {{2, 2, 4}, 0, 2}, {{5, 1, 3}, 6, 3},
+		{{1, 4, 4}, 2, 4}, {{2, 4, 2}, 1, 5}, {{3, 3, 1}, 5, 6}};
+	enum { N = 6, SEEDS = 8 };
+	static const struct vfm_fixed_noise fixed = {0, 4, 1};
+	double dropped[4], zeros[4], kept[4];
+	int count[2] = {0};
+	struct vfm_micro u;
+	struct vfm_device d;
+	struct vfm_config c;
+	struct vfm_pack b;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	for (size_t i = 0; i < sizeof(image_model) / sizeof(image_model[0]); i++)
+		OK(vfm_config_set(&c, image_model[i], &err));
+	OK(vfm_config_set(&c, "diffusion.image_drop=0.5", &err));
+	OK(vfm_config_check(&c, &err));
+	OK(vfm_device_open(&d, "cpu", &err));
+	OK(vfm_synthetic_pack(&b, samples, N, &c.model, 5, &err));
+	for (c.train.seed = 0; c.train.seed < SEEDS; c.train.seed++)
+		check_dropped_images(&c, &b, d.stream, count);
+	assert_true(count[0] > 10 && count[1] > 10);
+	c.diffusion.image_drop = 1; /* held-out data keeps its images */
+	OK(vfm_micro_make(&u, d.stream,
+		&(struct vfm_micro_opts){.config = &c, .mesh = vfm_mesh_one(), .ends = true, .fixed = &fixed}, &b,
+		&err));
+	assert_memory_equal(u.in.image.data, b.image, vfm_nbytes(&u.in.image));
+	assert_int_equal(u.in.segs.n, N + 5);
+	vfm_micro_release(&u);
+	c.train.seed = 0;
+	c.diffusion.image_drop = 0;
+	steps_of(&c, &b, kept);
+	c.diffusion.image_drop = 1;
+	steps_of(&c, &b, dropped);
+	memset(b.cond, 0, (size_t)b.tokens * (size_t)b.cond_dim * vfm_dtype_size(b.x0_dtype));
+	memset(b.image, 0, (size_t)(N * b.image_len * b.image_dim) * sizeof(float));
+	c.diffusion.image_drop = c.diffusion.image_cond = 0;
+	steps_of(&c, &b, zeros);
+	assert_memory_equal(dropped, zeros, sizeof(zeros));
+	assert_true(kept[0] != zeros[0]);
+	vfm_pack_release(&b);
+	vfm_device_close(&d);
+}
+
 /* A pack without the arrays that the model reads is refused. */
 static void test_missing_conditions(void **state)
 {
@@ -536,6 +627,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_text_pad),
 		cmocka_unit_test(test_given_frames),
+		cmocka_unit_test(test_dropped_images),
 		cmocka_unit_test(test_missing_conditions),
 	};
 
