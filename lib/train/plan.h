@@ -1,4 +1,4 @@
-/* plan.h - checks of a plan (data/manifest.h) against the model of a run.  Local. */
+/* plan.h - checks of a plan (data/manifest.h) against the configuration of a run.  Local. */
 #ifndef VFM_TRAIN_PLAN_H
 #define VFM_TRAIN_PLAN_H
 
@@ -12,5 +12,7 @@ int vfm_plan_check_model(
  * the packs of a step.  *last: the number of steps to train. */
 int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c, int64_t dp,
 	int64_t *last, struct vfm_err *err);
+/* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
+void vfm_plan_check_average(const struct vfm_config *c, int64_t steps);
 
 #endif

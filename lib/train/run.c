@@ -87,7 +87,10 @@ static int make_dir(struct run *r, struct vfm_err *err)
 
 static int check_manifest(struct run *r, struct vfm_err *err)
 {
-	return vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, r->mesh->p.dp, &r->last, err);
+	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, r->mesh->p.dp, &r->last, err));
+	if (is_root(r))
+		vfm_plan_check_average(r->c, r->last);
+	return 0;
 }
 
 static int save_json(struct run *r, const char *name, const json_t *o, struct vfm_err *err)

@@ -23,6 +23,7 @@ like "$rc $err" "^2 .*train.freeze: '\*' leaves no parameter to train$" "so is a
 run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=6 --init base -o whole --steps 12
 rc_is 0 "a run with adapters"
 like "$err" '[0-9]+ parameters are trained \([0-9]+ in adapters of rank 3\), [0-9]+ are frozen' "it says how much is trained"
+like "$err" 'warning: train.ema_decay: after 12 steps the moving average of the adapters is 100 % their initial value' "it warns of an average over more steps"
 is "$(vfm-ckpt ls -o jsonl whole | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
 is "$(vfm-ckpt hash -o jsonl base | jq -r .hash)" "$sum" "the base model keeps its bits"
 run "${lora[@]}" --init base -o stopped --steps 5
@@ -84,8 +85,9 @@ for name, (shape, w) in base.items():
 assert changed > 1000, changed
 PY
 
-run "${lora[@]}" --init base --init-part ema -o averaged --steps 3
+run "${lora[@]}" --init base --init-part ema -o averaged --steps 3 --set train.ema_decay=0.5
 rc_is 0 "adapters of the base model's average"
+unlike "$err" "ema_decay" "their own average is over fewer steps: no warning"
 ok "are merged" vfm-ckpt merge -s 0 base averaged average.safetensors
 ok "with the average" cmp average.safetensors <(vfm-ckpt export -p ema base part.safetensors && cat part.safetensors)
 ok "--base-part chooses other weights" vfm-ckpt merge -s 0 --base-part model base averaged last.safetensors
