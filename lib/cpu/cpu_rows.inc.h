@@ -519,16 +519,16 @@ static void row_dot(const struct vfm_row_dot *a, int64_t t0, int64_t t1)
 
 INLINE void row_norm_rows(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1, bool bf)
 {
-	int64_t d = a->x.shape[2];
+	int64_t d = a->x.shape[2], width = a->rope.ndim ? vfm_rope_width(&a->rope) : 0;
 	const float *sumsq = a->sumsq.data;
 
 	for (int64_t t = t0; t < t1; t++) {
-		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+		const float *row = width ? (const float *)a->rope.data + t * width : NULL;
 		vf r = v_set(1.0f / sqrtf(sumsq[t] / (float)a->width + a->eps));
 
 		for (int64_t h = 0; h < a->x.shape[1]; h++) {
 			const void *x = head(&a->x, t, h, bf);
-			const float *w = (const float *)a->weight.data + h * d;
+			const float *w = (const float *)a->weight.data + h * d, *cs = row ? row + h * d % width : NULL;
 			void *y = head(&a->y, t, h, bf);
 
 			V_FOR(k, n, 0, d)
@@ -557,18 +557,18 @@ static void row_norm_rope(const struct vfm_row_norm_rope *a, int64_t t0, int64_t
 INLINE void row_norm_bwd_rows(
 	const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part, bool xb, bool yb)
 {
-	int64_t d = a->x.shape[2];
+	int64_t d = a->x.shape[2], width = a->rope.ndim ? vfm_rope_width(&a->rope) : 0;
 	const float *sumsq = a->sumsq.data, *dot = a->dot.data;
 	bool db = is_bf(&a->dx);
 
 	for (int64_t t = t0; t < t1; t++) {
-		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+		const float *row = width ? (const float *)a->rope.data + t * width : NULL;
 		float r = 1.0f / sqrtf(sumsq[t] / (float)a->width + a->eps);
 		vf vr = v_set(r), mean = v_set(-dot[t] / (float)a->width * r);
 
 		for (int64_t h = 0; h < a->x.shape[1]; h++) {
 			const void *x = head(&a->x, t, h, xb), *dy = head(&a->dy, t, h, yb);
-			const float *w = (const float *)a->weight.data + h * d;
+			const float *w = (const float *)a->weight.data + h * d, *cs = row ? row + h * d % width : NULL;
 			void *dx = head(&a->dx, t, h, db);
 			float *sum = part + h * d;
 

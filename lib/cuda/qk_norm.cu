@@ -503,8 +503,9 @@ struct row_args {
 	struct head_strides xs, ys, dys;
 	struct samples q;
 	float width, eps;
-	int slabs; /* blocks side by side */
-	int n, d;  /* heads * d; d */
+	int slabs;  /* blocks side by side */
+	int n, d;   /* heads * d; d */
+	int rope_n; /* features of a row of rope: d or n */
 	bool y_bf, dy_bf;
 };
 
@@ -587,7 +588,7 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) row_
 			v.v[k] *= rstd * w.v[k];
 		if constexpr (N > 1)
 			if (a.rope)
-				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.d + c % a.d), 1.0f);
+				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.rope_n + c % a.rope_n), 1.0f);
 		st_row<N>(a.y, sizeof(X) == 2, place_of(a.ys, t, c, a.d), v);
 	}
 }
@@ -610,7 +611,7 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) row_
 
 		if constexpr (N > 1)
 			if (a.rope)
-				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.d + c % a.d), -1.0f);
+				rotate<N>(&v, ld_row<N>(a.rope, false, t * a.rope_n + c % a.rope_n), -1.0f);
 #pragma unroll
 		for (int k = 0; k < N; k++) {
 			xh.v[k] *= rstd;
@@ -649,6 +650,7 @@ template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
 {
 	a->weight = (const float *)b->weight.data;
 	a->rope = f32_or_null(&b->rope);
+	a->rope_n = a->rope ? (int)vfm_rope_width(&b->rope) : 0;
 	a->sumsq = (const float *)b->sumsq.data;
 	a->width = (float)b->width;
 	a->eps = b->eps;

@@ -74,8 +74,9 @@ struct vfm_qk_args {
 	float eps;
 };
 void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y);
-/* The same with an RMS norm over all heads of a token, weights [H*d].  If other ranks have the other heads: `ranks` is
- * their number, all with as many heads, and add(group, …) replaces sums [n] f32 by the sums over these ranks. */
+/* The same with an RMS norm over all heads of a token, weights [H*d]; rope may also be [T,H,d], for H = Hkv.  If other
+ * ranks have the other heads: `ranks` is their number, all with as many heads, and add(group, …) replaces sums [n] f32
+ * by the sums over these ranks. */
 struct vfm_row_norm_sums {
 	int ranks; /* 1: this rank has all heads */
 	int (*add)(void *group, struct vfm_tape *t, struct vfm_tensor sums, bool forward, struct vfm_err *err);

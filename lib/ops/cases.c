@@ -495,7 +495,8 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);
 	vfm_case_qk_pair(l, L, BF, 8192, 32, 128, 8192, 32);
 	vfm_case_qk_pair(l, L, BF, 8192, 16, 72, 8192, 16);
-	vfm_case_row_norm(l, L, BF, 8192, 40, 128, true);
+	vfm_case_row_norm(l, L, BF, 8192, 40, 128, VFM_ROPE_TOKEN);
+	vfm_case_row_norm(l, L, BF, 8192, 32, 128, VFM_ROPE_HEAD);
 	for (int t = 0; t < 2; t++)
 		add_diffuse(l, L, types[t], BF, 1, s64k, 64, true);
 	add_mse(l, L, BF, 1, s64k, 64, true);

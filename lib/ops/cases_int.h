@@ -21,9 +21,10 @@ void vfm_case_norm8(struct vfm_cases *l, unsigned flags, int mode, bool branch, 
 	int n, const int *len, int64_t d, bool history, bool first);
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d);
-/* row_dot, row_norm_rope and its backward of n tokens with h heads of d */
-void vfm_case_row_norm(
-	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool rope);
+/* row_norm_rope and its backward of n tokens with h heads of d; row_dot, unless rope is VFM_ROPE_HEAD */
+enum vfm_case_rope { VFM_ROPE_NONE, VFM_ROPE_TOKEN, VFM_ROPE_HEAD }; /* absent; [n,d]; [n,h,d] */
+void vfm_case_row_norm(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d,
+	enum vfm_case_rope rope);
 /* add_row of t rows of d elements; with rt f32 also add_row_bwd */
 void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype rt, int64_t t, int64_t d);
 /* n tokens of h heads */

@@ -353,21 +353,27 @@ static void qk_cases(struct vfm_cases *l)
 }
 
 void vfm_case_row_norm(
-	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool rope)
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, enum vfm_case_rope rope)
 {
+	static const char *const names[] = {"", "/rope", "/rope-head"};
 	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, h * d);
-	struct vfm_tensor table = rope ? mat(VFM_F32, n, d, 0) : none, sum = vec(VFM_F32, n);
+	struct vfm_tensor table = rope == VFM_ROPE_HEAD ? heads(VFM_F32, n, h, d, 0)
+		: rope                                  ? mat(VFM_F32, n, d, 0)
+							: none;
+	struct vfm_tensor sum = vec(VFM_F32, n);
 	struct vfm_case *c;
 
-	c = vfm_case_add(l, VFM_OP_row_dot, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n, (int)h, (int)d,
-		rope ? "/two" : "");
-	c->args.row_dot = (struct vfm_row_dot){.x = x, .y = rope ? y : none, .out = sum};
-	c = vfm_case_add(l, VFM_OP_row_norm_rope, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), rope ? "/rope" : "",
-		(int)n, (int)h, (int)d);
+	if (rope != VFM_ROPE_HEAD) {
+		c = vfm_case_add(l, VFM_OP_row_dot, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n, (int)h, (int)d,
+			rope ? "/two" : "");
+		c->args.row_dot = (struct vfm_row_dot){.x = x, .y = rope ? y : none, .out = sum};
+	}
+	c = vfm_case_add(l, VFM_OP_row_norm_rope, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), names[rope], (int)n,
+		(int)h, (int)d);
 	c->args.row_norm_rope = (struct vfm_row_norm_rope){
 		.x = x, .y = y, .weight = w, .rope = table, .sumsq = sum, .width = 2 * h * d, .eps = 1e-6f};
-	c = vfm_case_add(l, VFM_OP_row_norm_rope_bwd, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), rope ? "/rope" : "",
-		(int)n, (int)h, (int)d);
+	c = vfm_case_add(l, VFM_OP_row_norm_rope_bwd, flags, "%s%s/%dx%dx%d", vfm_dtype_name(t), names[rope], (int)n,
+		(int)h, (int)d);
 	c->args.row_norm_rope_bwd = (struct vfm_row_norm_rope_bwd){.x = x,
 		.dy = y,
 		.weight = w,
@@ -388,17 +394,21 @@ static void row_norm_cases(struct vfm_cases *l)
 
 	for (int t = 0; t < 2; t++) {
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-			for (int rope = 0; rope < 2; rope++)
+			for (int rope = VFM_ROPE_NONE; rope <= VFM_ROPE_HEAD; rope++)
 				vfm_case_row_norm(
 					l, VFM_CASE_TEST, types[t], shapes[i][0], shapes[i][1], shapes[i][2], rope);
-		vfm_case_row_norm(l, VFM_CASE_TEST, types[t], 11, 3, 33, false);
-		vfm_case_row_norm(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, true);
+		vfm_case_row_norm(l, VFM_CASE_TEST, types[t], 11, 3, 33, VFM_ROPE_NONE);
+		vfm_case_row_norm(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, VFM_ROPE_TOKEN);
+		vfm_case_row_norm(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, VFM_ROPE_HEAD);
 	}
 	/* rows that no vector fits */
-	vfm_case_row_norm(l, VFM_CASE_TEST, VFM_BF16, 11, 3, 48, true);
-	l->v[l->n - 3]->args.row_dot.x.stride[0] += 3;
-	l->v[l->n - 2]->args.row_norm_rope.x.stride[0] += 3;
-	l->v[l->n - 1]->args.row_norm_rope_bwd.x.stride[0] += 4;
+	for (int rope = VFM_ROPE_TOKEN; rope <= VFM_ROPE_HEAD; rope++) {
+		vfm_case_row_norm(l, VFM_CASE_TEST, VFM_BF16, 11, 3, 48, rope);
+		if (rope == VFM_ROPE_TOKEN)
+			l->v[l->n - 3]->args.row_dot.x.stride[0] += 3;
+		l->v[l->n - 2]->args.row_norm_rope.x.stride[0] += 3;
+		l->v[l->n - 1]->args.row_norm_rope_bwd.x.stride[0] += 4;
+	}
 }
 
 /* Shapes for which vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,

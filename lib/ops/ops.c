@@ -471,7 +471,10 @@ static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err
 	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
 	CHECK("row_norm_rope", y, (1u << a->x.dtype) | STRIDED, t, h, d);
 	CHECK("row_norm_rope", weight, F32, h * d);
-	CHECK("row_norm_rope", rope, F32 | OPT, t, d);
+	if (a->rope.ndim == 3)
+		CHECK("row_norm_rope", rope, F32, t, h, d);
+	else
+		CHECK("row_norm_rope", rope, F32 | OPT, t, d);
 	CHECK("row_norm_rope", sumsq, F32, t);
 	REQUIRE("row_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
 	REQUIRE("row_norm_rope", a->width >= h * d, "'width' is less than a row of 'x'");
@@ -494,7 +497,10 @@ static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct
 	CHECK("row_norm_rope_bwd", dy, ACT | STRIDED, t, h, d);
 	CHECK("row_norm_rope_bwd", dx, ACT | STRIDED, t, h, d);
 	CHECK("row_norm_rope_bwd", weight, F32, h * d);
-	CHECK("row_norm_rope_bwd", rope, F32 | OPT, t, d);
+	if (a->rope.ndim == 3)
+		CHECK("row_norm_rope_bwd", rope, F32, t, h, d);
+	else
+		CHECK("row_norm_rope_bwd", rope, F32 | OPT, t, d);
 	CHECK("row_norm_rope_bwd", sumsq, F32, t);
 	CHECK("row_norm_rope_bwd", dot, F32, t);
 	CHECK("row_norm_rope_bwd", dweight, F32 | OPT, h * d);

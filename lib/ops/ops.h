@@ -219,6 +219,12 @@ struct vfm_row_dot {
 	struct vfm_tensor y;   /* optional, the same; absent: x */
 	struct vfm_tensor out; /* [T] f32 = */
 };
+/* Returns the features of a row of the table of vfm_row_norm_rope: feature c of a token, of H*d, has those of c modulo
+ * this number. */
+static inline int64_t vfm_rope_width(const struct vfm_tensor *rope)
+{
+	return rope->ndim == 3 ? rope->shape[1] * rope->shape[2] : rope->shape[1];
+}
 /* RMS norm over all heads of a token, and the rotation of vfm_qk_norm_rope:
  *   y = rope(x rstd[t] weight),  rstd = 1 / sqrt(sumsq / width + eps)
  * Under tensor parallelism a rank holds some of the heads; sumsq is the sum over those of all ranks. */
@@ -226,7 +232,7 @@ struct vfm_row_norm_rope {
 	struct vfm_tensor x;      /* [T,H,d] f32 or bf16, rows may be strided */
 	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
 	struct vfm_tensor weight; /* [H*d] f32 */
-	struct vfm_tensor rope;   /* optional [T,d] f32 */
+	struct vfm_tensor rope;   /* optional [T,d] f32, or [T,H,d]: each head has its own angles */
 	struct vfm_tensor sumsq;  /* [T] f32: row_dot of x, summed over the ranks */
 	int64_t width;            /* features of a row on all ranks */
 	float eps;

@@ -418,6 +418,12 @@ static void ref_row_dot(struct ref *r)
 	}
 }
 
+/* Where the table of row_norm_rope has head j % heads of token j / heads. */
+static int64_t angles_of(const struct vfm_tensor *rope, int64_t j, int64_t heads)
+{
+	return rope->ndim == 3 ? j * rope->shape[2] : j / heads * rope->shape[1];
+}
+
 static void ref_row_norm_rope(struct ref *r)
 {
 	const struct vfm_row_norm_rope *a = r->args;
@@ -431,7 +437,7 @@ static void ref_row_norm_rope(struct ref *r)
 		for (int64_t i = 0; i < d; i++)
 			y[j * d + i] = x[j * d + i] * k * w[j % nh * d + i];
 		if (cs)
-			rotate(y + j * d, cs + j / nh * d, d, 1);
+			rotate(y + j * d, cs + angles_of(&a->rope, j, nh), d, 1);
 	}
 }
 
@@ -448,7 +454,7 @@ static void ref_row_norm_rope_bwd(struct ref *r)
 
 		memcpy(o, VB(dy) + j * d, (size_t)d * sizeof(*o));
 		if (cs)
-			rotate(o, cs + j / nh * d, d, -1);
+			rotate(o, cs + angles_of(&a->rope, j, nh), d, -1);
 		for (int64_t i = 0; i < d; i++) {
 			double xh = x[j * d + i] * k;
 

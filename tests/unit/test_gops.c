@@ -221,18 +221,18 @@ static int double_sums(void *group, struct vfm_tape *tape, struct vfm_tensor sum
 	return 0;
 }
 
-/* Two heads of q and of k, with rotation; flags: the number of ranks. */
+/* Two heads of q and of k, with rotation; flags: the number of ranks, and 4: each head has its own angles. */
 static struct vfm_var *f_row_norm(struct probe *p, struct vfm_var **x)
 {
-	static float table[13 * 8];
+	static float table[13 * 2 * 8];
 	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *qk[2];
 	struct vfm_qk_args a = {
 		vfm_view_heads(t, y, 0, 2, 8), vfm_view_heads(t, x[1], 0, 2, 8), x[2], x[3], {0}, 1e-6f};
-	struct vfm_row_norm_sums sums = {.ranks = (int)p->flags, .add = double_sums};
+	struct vfm_row_norm_sums sums = {.ranks = (int)p->flags & 3, .add = double_sums};
 
-	for (int i = 0; i < 13 * 8; i += 2)
+	for (int i = 0; i < 13 * 2 * 8; i += 2)
 		table[i] = cosf((float)i), table[i + 1] = sinf((float)i);
-	a.rope = vfm_t2(table, VFM_F32, y->v.shape[0], 8);
+	a.rope = p->flags & 4 ? vfm_t3(table, VFM_F32, y->v.shape[0], 2, 8) : vfm_t2(table, VFM_F32, y->v.shape[0], 8);
 	vfm_g_row_norm_rope(t, &a, &sums, qk);
 	return vfm_g_add(t, vfm_g_act(t, qk[0], VFM_ACT_SILU), qk[1]);
 }
@@ -288,6 +288,8 @@ static void test_moving_weights(void **state)
 		check_probe(&qk_second, 1);
 		check_probe(&row_norm, 3);
 		row_norm.flags = 2;
+		check_probe(&row_norm, 3);
+		row_norm.flags = 1 | 4;
 		check_probe(&row_norm, 3);
 		check_probe(&row, 0);
 		check_probe(&table, 0);
