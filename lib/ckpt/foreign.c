@@ -20,11 +20,14 @@ struct translation {
 	struct vfm_buf faults;
 };
 
-/* Modules of Transformer Engine save an empty tensor of this name; it holds no weights. */
-static bool is_ignored(const char *name)
+/* Modules of Transformer Engine save an empty tensor of the name _extra_state; it holds no weights. */
+static bool is_ignored(const struct translation *x, const char *name)
 {
+	const char *other = x->arch->foreign->layout[x->layout].ignored;
 	size_t n = strlen(name);
 
+	if (other && !strncmp(name, other, strlen(other)))
+		return true;
 	return n > 12 && !strcmp(name + n - 12, "_extra_state");
 }
 
@@ -174,7 +177,7 @@ static int find_dimensions(
 		return vfm_err_context(err, "%s", x->c->path);
 	if (unknown_heads)
 		vfm_info("%s: without config.json, %lld heads of %lld features are assumed", x->c->path,
-			(long long)x->m.heads, (long long)x->arch->foreign->head_dim);
+			(long long)x->m.heads, (long long)vfm_model_head_dim(&x->m));
 	return 0;
 }
 
@@ -291,7 +294,7 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		if (key.name)
 			hit = bsearch(&key, v, (size_t)x->map->n_theirs, sizeof(*v), expected_cmp);
 		if (!hit) {
-			if (!is_ignored(t->name))
+			if (!is_ignored(x, t->name))
 				ckpt_fault_add(unknown, t->name, "");
 			continue;
 		}

@@ -257,8 +257,10 @@ static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const st
 static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h,
 	struct vfm_var *c, struct vfm_var *sc)
 {
-	struct vfm_norm_args norm = {
-		.kind = vfm_block_norm(d->arch), .eps = (float)d->m.norm_eps, .seqs = &in->segs, .out = d->ps->dtype};
+	struct vfm_norm_args norm = {.kind = d->arch->head_layer_norm ? VFM_NORM_LAYER : vfm_block_norm(d->arch),
+		.eps = (float)d->m.norm_eps,
+		.seqs = &in->segs,
+		.out = d->ps->dtype};
 	struct vfm_var *m, *y;
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));

@@ -61,7 +61,7 @@ void vfm_block_declare(
 		.row_qk_norm = a->row_qk_norm,
 		.no_bias = a->no_bias,
 		.image = m->image_dim > 0,
-		.eps = (float)m->norm_eps};
+		.eps = (float)(a->qk_eps > 0 ? a->qk_eps : m->norm_eps)};
 	char prefix[64];
 
 	*b = (struct vfm_block){.arch = a, .has_text = m->cross_attention, .eps = (float)m->norm_eps};

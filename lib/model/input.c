@@ -32,7 +32,9 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 		in->image = vfm_sub_t2(a, VFM_F32, in->image_seqs.total, m->image_dim);
 		in->image_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	}
-	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
+	if (vfm_model_has_row_rope(m))
+		in->rope = vfm_sub_t3(a, VFM_F32, R, m->heads / in->tok.tp, vfm_model_head_dim(m));
+	else if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
 		in->rope = vfm_sub_t2(a, VFM_F32, R, vfm_model_head_dim(m));
 	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
 		in->pos_embed = vfm_sub_t2(a, VFM_F32, T, m->hidden);
@@ -125,6 +127,21 @@ static void gather_rows_i32(int32_t *out, const int32_t *rows, int64_t n, const 
 			out[i * width + j] = src[rows[i] * width + j];
 }
 
+/* Computes the table of rotations of the R rows, for the heads of this rank. */
+static void make_rope(
+	float *out, const struct vfm_model_in *in, const struct vfm_model_spec *m, const int16_t (*pos)[3])
+{
+	struct vfm_row_rope r = {.hidden = m->hidden, .width = m->hidden / in->tok.tp, .theta = m->rope_theta};
+
+	if (!vfm_model_has_row_rope(m)) {
+		vfm_rope_table(out, pos, in->rope.shape[0], vfm_model_head_dim(m), m->rope_theta);
+		return;
+	}
+	r.first = in->tok.tp_i * r.width;
+	vfm_model_rope_scale(m, r.scale);
+	vfm_row_rope_table(out, pos, in->rope.shape[0], &r);
+}
+
 static int upload_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	float *host, struct vfm_err *err)
 {
@@ -135,7 +152,7 @@ static int upload_positions(struct vfm_model_in *in, const struct vfm_model_spec
 	for (int64_t i = 0; i < R; i++)
 		memcpy(pos[i], p->pos[in->tok.pack_row[i]], sizeof(*pos));
 	if (vfm_has(&in->rope)) {
-		vfm_rope_table(host, (const int16_t(*)[3])pos, R, vfm_model_head_dim(m), m->rope_theta);
+		make_rope(host, in, m, (const int16_t(*)[3])pos);
 		TRY_OUT(upload_tensor(in, &in->rope, host, err));
 	}
 	if (vfm_has(&in->pos_embed)) {

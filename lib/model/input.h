@@ -44,7 +44,8 @@ struct vfm_model_in {
 	struct vfm_seqs image_seqs;         /* the samples in the image rows */
 	/* [G, text_dim] f32: mean text row of each segment's sample, padding included; absent without pooled_text */
 	struct vfm_tensor text_mean;
-	struct vfm_tensor rope;           /* [R, head_dim] f32; absent without RoPE */
+	/* [R, head_dim] f32, or with RoPE over all heads [R, heads of this rank, head_dim]; absent without RoPE */
+	struct vfm_tensor rope;
 	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without sine-cosine positions */
 	struct vfm_units frames, columns; /* stdit: divisions for spatial and temporal attention */
 	struct vfm_moe_in moe;            /* with experts; the caller may set moe.loss */

@@ -418,6 +418,9 @@ struct table {
 	const int16_t (*pos)[3];
 	int64_t width, segment[3]; /* features of a row; of an axis */
 	float *axis[3];            /* [positions, segment] */
+	void (*copy)(int64_t i0, int64_t i1, void *arg);
+	double scale[3];    /* of positions */
+	int64_t first_pair; /* row RoPE: that of a row, counted from the first that rotates */
 };
 
 static void copy_rows(int64_t i0, int64_t i1, void *arg)
@@ -434,6 +437,24 @@ static void copy_rows(int64_t i0, int64_t i1, void *arg)
 	}
 }
 
+/* The pairs of row RoPE, where the axes alternate. */
+static void copy_pairs(int64_t i0, int64_t i1, void *arg)
+{
+	static const float still[2] = {1, 0};
+	const struct table *r = arg;
+
+	for (int64_t i = i0; i < i1; i++) {
+		float *o = r->out + i * r->width;
+
+		for (int64_t pair = r->first_pair; pair < r->first_pair + r->width / 2; pair++, o += 2) {
+			int64_t a = pair < 0 ? 0 : pair % 3;
+			const float *from = pair < 0 ? still : r->axis[a] + r->pos[i][a] * r->segment[a] + pair / 3 * 2;
+
+			memcpy(o, from, sizeof(still));
+		}
+	}
+}
+
 /* fill writes the segment of one position: n features. */
 static void make_table(struct table *r, int64_t tokens, double theta,
 	void (*fill)(float *out, int64_t n, double position, double theta))
@@ -446,9 +467,9 @@ static void make_table(struct table *r, int64_t tokens, double theta,
 				positions = r->pos[i][a] + 1;
 		r->axis[a] = vfm_calloc((size_t)(positions * r->segment[a]) + 1, sizeof(float));
 		for (int64_t p = 0; p < positions; p++)
-			fill(r->axis[a] + p * r->segment[a], r->segment[a], (double)p, theta);
+			fill(r->axis[a] + p * r->segment[a], r->segment[a], r->scale[a] * (double)p, theta);
 	}
-	vfm_par_for(tokens, 1024, copy_rows, r);
+	vfm_par_for(tokens, 1024, r->copy, r);
 	for (int a = 0; a < 3; a++)
 		free(r->axis[a]);
 }
@@ -466,10 +487,40 @@ static void rope_piece(float *out, int64_t n, double position, double theta)
 void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta)
 {
 	int64_t spatial = 2 * (head_dim / 6);
-	struct table r = {
-		.out = out, .pos = pos, .width = head_dim, .segment = {head_dim - 2 * spatial, spatial, spatial}};
+	struct table r = {.out = out,
+		.pos = pos,
+		.width = head_dim,
+		.segment = {head_dim - 2 * spatial, spatial, spatial},
+		.copy = copy_rows,
+		.scale = {1, 1, 1}};
 
 	make_table(&r, tokens, theta, rope_piece);
+}
+
+static void row_rope_piece(float *out, int64_t n, double position, double theta)
+{
+	const int64_t last = n / 2 - 1;
+
+	for (int64_t j = 0; j <= last; j++) {
+		double angle = (2 * position - 1) * M_PI / 2 * pow(theta, last ? (double)j / (double)last : 0);
+
+		out[2 * j] = (float)cos(angle);
+		out[2 * j + 1] = (float)sin(angle);
+	}
+}
+
+void vfm_row_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, const struct vfm_row_rope *r)
+{
+	const int64_t n = 2 * (r->hidden / 6);
+	struct table t = {.out = out,
+		.pos = pos,
+		.width = r->width,
+		.segment = {n, n, n},
+		.copy = copy_pairs,
+		.scale = {r->scale[0], r->scale[1], r->scale[2]},
+		.first_pair = (r->first - r->hidden % 6) / 2};
+
+	make_table(&t, tokens, r->theta, row_rope_piece);
 }
 
 static void sincos_piece(float *out, int64_t n, double position, double theta)
@@ -487,7 +538,12 @@ static void sincos_piece(float *out, int64_t n, double position, double theta)
 void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden)
 {
 	int64_t dt = hidden / 4, ds = (hidden - dt) / 2;
-	struct table r = {.out = out, .pos = pos, .width = hidden, .segment = {dt, ds, ds}};
+	struct table r = {.out = out,
+		.pos = pos,
+		.width = hidden,
+		.segment = {dt, ds, ds},
+		.copy = copy_rows,
+		.scale = {1, 1, 1}};
 
 	make_table(&r, tokens, 10000.0, sincos_piece);
 }

@@ -76,7 +76,7 @@ struct vfm_attn_desc {
 	bool row_qk_norm; /* over all heads; else over each */
 	bool no_bias;
 	bool image; /* cross-attention also reads image rows */
-	float eps;
+	float eps;  /* of the norms of q and k */
 };
 struct vfm_self_attn {
 	struct vfm_linear qkv, q, kv, proj;
@@ -140,6 +140,14 @@ struct vfm_var *vfm_mlp(
 /* 3-D RoPE: of the head dimension d, 2*(d/6) features each rotate with h and w, the rest with t.  Pair i of an axis
  * with n features rotates by position * theta^(-2i/n).  out [tokens, d]: cos, sin of each pair. */
 void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta);
+/* 3-D RoPE over all heads (LTX-Video, arXiv 2501.00103).  The first D % 6 of the D features do not rotate; the pairs
+ * that follow are (frequency 0: t, h, w), (frequency 1: t, h, w), ...  With n = D / 6 frequencies, frequency j rotates
+ * by pi / 2 theta^(j / (n - 1)) (2 scale position - 1).  out [tokens, width]: the features from `first`, even, on. */
+struct vfm_row_rope {
+	int64_t hidden, first, width; /* D; the features of this rank */
+	double theta, scale[3];       /* of t, h, w */
+};
+void vfm_row_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, const struct vfm_row_rope *r);
 /* Fixed sine-cosine embedding: D/4 features for t, 3D/8 each for h and w, each [sin | cos]. out [tokens, hidden] */
 void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden);
 

@@ -53,6 +53,11 @@ struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t 
 	return vfm_t2(vfm_suballoc(a, rows * cols, vfm_dtype_size(dt)), dt, rows, cols);
 }
 
+struct vfm_tensor vfm_sub_t3(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n, int64_t rows, int64_t cols)
+{
+	return vfm_t3(vfm_suballoc(a, n * rows * cols, vfm_dtype_size(dt)), dt, n, rows, cols);
+}
+
 struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n)
 {
 	struct vfm_tensor r = *t;

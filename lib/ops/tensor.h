@@ -55,6 +55,7 @@ struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, in
 /* The same in the next place of a block; without memory while its bytes are counted (base/suballoc.h). */
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols);
+struct vfm_tensor vfm_sub_t3(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n, int64_t rows, int64_t cols);
 
 /* [rows, cols] -> columns [first, first + n): the same rows, the old row stride. */
 struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n);

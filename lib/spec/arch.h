@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* X(NAME): arch_NAME.c has the row of NAME. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -44,8 +44,13 @@ struct vfm_arch {
 	bool no_bias;     /* no biases in attention and MLP */
 	bool plain_cross; /* no norm before the cross-attention */
 	bool row_qk_norm; /* the norms of q and k are over all heads; else over each */
-	bool text_mlp;    /* two layers with a GELU embed the text; else one layer */
-	bool head_table;  /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
+	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
+	/* RoPE over all heads, of positions as fractions of these seconds and pixels (t, h, w); 0: RoPE over each head,
+	 * of positions in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
+	double rope_extent[3];
+	bool text_mlp;        /* two layers with a GELU embed the text; else one layer */
+	bool head_table;      /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
+	bool head_layer_norm; /* the norm of the head is a layer norm; else that of the blocks */
 	enum vfm_pos pos; /* of its presets; only architectures with VFM_POS_LEARNED here may use learned positions */
 	const char *const *keys;           /* keys of the section "model" that not every architecture has; NULL: none */
 	const struct vfm_preset *presets;  /* the last entry has name NULL */
@@ -63,7 +68,7 @@ struct vfm_preset {
 	int64_t layers, hidden, heads;
 	int64_t kv_heads, ffn, adaln_lora;           /* 0: the default */
 	int64_t experts, expert_ffn, shared_experts; /* experts 0: the defaults */
-	int64_t channels, text_dim;                  /* 0: the defaults */
+	int64_t channels, text_dim, patch[3];        /* 0: the defaults */
 	int64_t cond_channels, image_dim;            /* 0: none */
 	bool no_qk_norm, text_pad;
 };

@@ -183,6 +183,7 @@ static const struct vfm_foreign foreign_wan = {
 	.rows = rows_wan,
 	.head_dim = 128,
 	.text_len = 512,
+	.text_pad = true,
 	.patch = {1, 2, 2},
 	.objective = "flow",
 };

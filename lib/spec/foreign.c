@@ -1,6 +1,7 @@
 #include "spec/foreign.h"
 
 #include <ctype.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -349,7 +350,9 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 	m->pos = a->pos;
 	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
 	memset(m->patch, 0, sizeof(m->patch));
-	m->text_pad = true;
+	if (a->foreign->fixed_patch)
+		memcpy(m->patch, a->foreign->patch, sizeof(m->patch));
+	m->text_pad = a->foreign->text_pad;
 }
 
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
@@ -368,14 +371,14 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 	m->cond_channels -= m->channels;
 	if (!m->text_len)
 		m->text_len = f->text_len;
-	if (!m->heads && m->hidden % f->head_dim)
+	if (!m->heads && f->head_dim && m->hidden % f->head_dim)
 		return vfm_fail(err, VFM_EUSAGE,
 			"without config.json heads of %lld features are assumed, which do not divide model.hidden "
 			"%lld; "
 			"-c FILE gives model.heads",
 			(long long)f->head_dim, (long long)m->hidden);
 	if (!m->heads)
-		m->heads = m->hidden / f->head_dim;
+		m->heads = f->head_dim ? m->hidden / f->head_dim : f->heads;
 	return vfm_model_check(m, err);
 }
 
@@ -386,8 +389,8 @@ static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, in
 		char letter;
 
 		form = next_dim(form, &factor, &letter);
-		if (letter == 'F' && m->patch[0] && m->patch[1] && m->patch[2]) {
-			letter = 'C';
+		if ((letter == 'F' || letter == 'P') && m->patch[0] && m->patch[1] && m->patch[2]) {
+			letter = letter == 'F' ? 'C' : 'X';
 			factor *= m->patch[0] * m->patch[1] * m->patch[2];
 		}
 		dim = letter ? dim_of_letter(m, letter) : NULL;
@@ -598,7 +601,25 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 	json_object_set_new(o, "text_len", json_integer(m->text_len));
 	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
 	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
+	if (vfm_model_has_row_rope(m)) {
+		json_object_set_new(o, "rope_fps", json_real(m->rope_fps));
+		json_object_set_new(o, "rope_stride",
+			json_pack("[III]", (json_int_t)m->rope_stride[0], (json_int_t)m->rope_stride[1],
+				(json_int_t)m->rope_stride[2]));
+	}
 	return o;
+}
+
+static int parse_rope_stride(struct vfm_model_spec *m, const json_t *v, const char *where, struct vfm_err *err)
+{
+	if (json_array_size(v) != 3)
+		return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride: expected an array of three integers", where);
+	for (size_t i = 0; i < 3; i++) {
+		if (!json_is_integer(json_array_get(v, i)))
+			return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride[%zu]: expected an integer", where, i);
+		m->rope_stride[i] = json_integer_value(json_array_get(v, i));
+	}
+	return 0;
 }
 
 int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
@@ -610,6 +631,9 @@ int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const
 	TRY(vfm_json_i64(model, where, "heads", false, 1, 1024, &m->heads, err));
 	TRY(vfm_json_i64(model, where, "text_len", false, 1, 65536, &m->text_len, err));
 	TRY(vfm_json_f64(model, where, "norm_eps", false, &m->norm_eps, err));
+	TRY(vfm_json_f64(model, where, "rope_fps", false, &m->rope_fps, err));
+	if (json_object_get(model, "rope_stride"))
+		TRY(parse_rope_stride(m, json_object_get(model, "rope_stride"), where, err));
 	if (json_is_boolean(pad))
 		m->text_pad = json_is_true(pad);
 	return 0;
@@ -617,12 +641,53 @@ int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const
 
 /* ---- what a layout can hold ---- */
 
+/* Whether a key of config.json sets the field at `off`. */
+static bool has_foreign_key(const struct vfm_foreign_layout *l, enum vfm_foreign_type type, size_t off)
+{
+	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
+		if (k->type == type && k->off == off)
+			return true;
+	return false;
+}
+
+/* Returns the key of the section "model" whose value the layout cannot express; NULL: none. */
+static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
+{
+	const struct vfm_foreign *f = vfm_model_arch(m)->foreign;
+	const struct vfm_foreign_layout *l = &f->layout[layout];
+	struct vfm_model_spec common;
+
+	vfm_foreign_begin(&common, vfm_model_arch(m));
+	if (m->kv_heads && m->kv_heads != m->heads)
+		return "kv_heads";
+	if (m->cross_attention != common.cross_attention)
+		return "cross_attention";
+	if (m->pooled_text != common.pooled_text)
+		return "pooled_text";
+	if (m->qk_norm != common.qk_norm)
+		return "qk_norm";
+	if (m->adaln_lora != common.adaln_lora)
+		return "adaln_lora";
+	if (m->pos != common.pos)
+		return "pos";
+	if (m->rope_theta != common.rope_theta)
+		return "rope_theta";
+	if (f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0)
+		return "patch";
+	if (m->norm_eps != common.norm_eps &&
+		!has_foreign_key(l, VFM_FOREIGN_NUM, offsetof(struct vfm_model_spec, norm_eps)))
+		return "norm_eps";
+	if (m->ffn && m->ffn != 4 * m->hidden &&
+		!has_foreign_key(l, VFM_FOREIGN_INT, offsetof(struct vfm_model_spec, ffn)))
+		return "ffn";
+	return NULL;
+}
+
 int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err)
 {
 	const struct vfm_foreign *f = vfm_model_arch(m)->foreign;
-	struct vfm_model_spec common;
 	struct vfm_buf all = {0};
-	const char *key = NULL;
+	const char *key;
 
 	if (!f)
 		return vfm_fail(err, VFM_EUSAGE, "no other layout of model.arch '%s' is known", m->arch);
@@ -638,21 +703,7 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
 	vfm_buf_release(&all);
 	if (*layout == f->n_layouts)
 		return VFM_EUSAGE;
-	vfm_foreign_begin(&common, vfm_model_arch(m));
-	if (m->kv_heads && m->kv_heads != m->heads)
-		key = "kv_heads";
-	else if (m->cross_attention != common.cross_attention)
-		key = "cross_attention";
-	else if (m->pooled_text != common.pooled_text)
-		key = "pooled_text";
-	else if (m->qk_norm != common.qk_norm)
-		key = "qk_norm";
-	else if (m->adaln_lora != common.adaln_lora)
-		key = "adaln_lora";
-	else if (m->pos != common.pos)
-		key = "pos";
-	else if (m->rope_theta != common.rope_theta)
-		key = "rope_theta";
+	key = inexpressible_key(m, *layout);
 	if (key)
 		return vfm_fail(err, VFM_EUSAGE, "model.%s: the layout %s cannot express its value", key, name);
 	return 0;

@@ -59,9 +59,11 @@ struct vfm_foreign_key { /* of config.json */
 };
 
 struct vfm_foreign_layout {
-	const char *name;  /* "diffusers" */
-	const char *signs; /* tensors that only this layout has, separated by '|' */
-	const char *class_name;
+	const char *name;       /* "diffusers" */
+	const char *signs;      /* tensors that only this layout has, separated by '|' */
+	const char *class_name; /* NULL: its files have no config.json */
+	/* Names with this beginning are of another model in the same file, and are not read; NULL: none. */
+	const char *ignored;
 	bool by_head;
 	bool import_only;
 	const struct vfm_foreign_key *keys; /* the last has key NULL */
@@ -71,8 +73,10 @@ struct vfm_foreign {
 	int n_layouts;
 	struct vfm_foreign_layout layout[VFM_FOREIGN_LAYOUTS];
 	const struct vfm_foreign_row *rows; /* the last has ours NULL */
-	/* Of every published model, where no file gives them; texts are padded to text_len. */
-	int64_t head_dim, text_len, patch[3];
+	/* Of every published model, where no file gives them.  One of head_dim and heads is 0. */
+	int64_t head_dim, heads, text_len, patch[3];
+	bool text_pad;         /* texts are padded to text_len */
+	bool fixed_patch;      /* the layouts can express no other patch */
 	const char *objective; /* diffusion.kind of the published weights */
 };
 

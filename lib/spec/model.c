@@ -53,6 +53,10 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
+	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 1e-3, 1e4, NULL, NULL,
+		"ltx: frames per second of the videos, for positions in seconds"},
+	{"model.rope_stride", VFM_KEY_INT3, OFF(rope_stride), 1, 256, NULL, NULL,
+		"ltx: frames and pixels t, h, w of a latent element, for positions in seconds and pixels"},
 };
 
 const int vfm_model_n_keys = sizeof(vfm_model_keys) / sizeof(vfm_model_keys[0]);
@@ -78,7 +82,9 @@ void vfm_model_defaults(struct vfm_model_spec *m)
 		.text_len = 512,
 		.image_len = 257,
 		.norm_eps = 1e-6,
-		.rope_theta = 10000};
+		.rope_theta = 10000,
+		.rope_fps = 25,
+		.rope_stride = {8, 32, 32}};
 }
 
 static int unknown_preset(const char *name, struct vfm_err *err)
@@ -116,6 +122,8 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 		m->channels = p->channels;
 	if (p->text_dim)
 		m->text_dim = p->text_dim;
+	if (p->patch[0])
+		memcpy(m->patch, p->patch, sizeof(m->patch));
 	m->cond_channels = p->cond_channels;
 	m->image_dim = p->image_dim;
 	if (p->experts) {
@@ -176,6 +184,16 @@ static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 	if (learned != (m->pos == VFM_POS_LEARNED))
 		return vfm_fail(err, VFM_EUSAGE, "model.pos: model.arch '%s' %s 'learned'", m->arch,
 			learned ? "has only" : "does not have");
+	if (!vfm_model_has_row_rope(m))
+		return 0;
+	if (!m->qk_norm)
+		return vfm_fail(
+			err, VFM_EUSAGE, "model.qk_norm: the rotary positions of model.arch '%s' need it", m->arch);
+	if (m->kv_heads != m->heads)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.kv_heads: the rotary positions of model.arch '%s' are over all heads, so %lld key heads "
+			"do not fit model.heads %lld",
+			m->arch, (long long)m->kv_heads, (long long)m->heads);
 	return 0;
 }
 
@@ -255,6 +273,18 @@ bool vfm_model_has_experts(const struct vfm_model_spec *m)
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m)
 {
 	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+}
+
+bool vfm_model_has_row_rope(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->rope_extent[0] > 0 && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
+}
+
+void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
+{
+	for (int i = 0; i < 3; i++)
+		scale[i] = (double)(m->rope_stride[i] * m->patch[i]) / vfm_model_arch(m)->rope_extent[i];
+	scale[0] /= m->rope_fps;
 }
 
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m)

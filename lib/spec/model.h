@@ -38,6 +38,9 @@ struct vfm_model_spec {
 	int64_t image_dim, image_len;
 	bool text_pad; /* every text has text_len rows; the rows behind a shorter one are zeros */
 	double norm_eps, rope_theta;
+	/* RoPE over all heads: frames per second of the videos; frames and pixels of a latent element (t, h, w) */
+	double rope_fps;
+	int64_t rope_stride[3];
 };
 
 /* Sets *m to the preset `name`.  VFM_EUSAGE: unknown name; the message lists the presets. */
@@ -63,6 +66,9 @@ int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* the same of the 
  * text_pad. */
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
+/* Whether RoPE is over all heads.  scale [3]: the part of rope_extent (spec/arch.h) that a patch has in t, h, w. */
+bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
+void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
 int64_t vfm_model_params(const struct vfm_model_spec *m);
 
 /* Returns the parameters that compute one token on average: of the experts, it counts moe_capacity. */

@@ -212,6 +212,11 @@ static int write_step(
 	return rc;
 }
 
+static json_t *int3_json(const int64_t v[3])
+{
+	return json_pack("[III]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
+}
+
 static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
 {
 	static const char *const pos[] = {"rope", "sincos", "both", "learned"},
@@ -248,6 +253,9 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 
 	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
 		json_object_set_new(k, ints[i].key, json_integer(ints[i].v));
+	json_object_set_new(k, "patch", int3_json(m->patch));
+	json_object_set_new(k, "rope_fps", json_real(m->rope_fps));
+	json_object_set_new(k, "rope_stride", int3_json(m->rope_stride));
 	vfm_json_text(&b, o, 2);
 	vfm_buf_adds(&b, "\n");
 	rc = vfm_write_file(path, b.data, b.len, err);

@@ -20,7 +20,8 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m), size = (double)vfm_dtype_size(in->dtype);
-	double token = 2 * 4 * f + size * f + 4 * (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1) + 32;
+	double rope = vfm_model_has_row_rope(m) ? h : (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1);
+	double token = 2 * 4 * f + size * f + 4 * rope + 32;
 	double text = 4 * (double)m->text_dim + 3 * size * h, sample = 4 * (8 * h + 2 * a->n_mod * h), images;
 
 	if (m->pos != VFM_POS_ROPE)

@@ -10,6 +10,7 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   wan         variant A with the modulation of pixart, norms of q and k over all heads, an MLP for the text, a table in the head
   image rows  (Config.image_dim) embedded by two norms and an MLP; each cross-attention adds attention to them
   pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
+  ltx         as pixart with the qk-norms, text MLP and head of wan; RMS norms in the blocks, RoPE over all heads
   moe         variant A with experts in the place of the MLP
 
 A pack is a row of T tokens of S samples:
@@ -45,7 +46,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -57,12 +58,20 @@ class Config:
     cond_features: int = 0      # of a token's condition
     image_dim: int = 0          # features of an image row; 0: none
     image_len: int = 0          # image rows of a sample
+    patch: tuple = (1, 2, 2)    # t, h, w
+    rope_fps: float = 0.0       # ltx: frames per second
+    rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
 
     @staticmethod
     def of(d):
         """From a dict that may hold other keys too."""
         known = {f.name for f in dataclasses.fields(Config)}
         return Config(**{k: v for k, v in d.items() if k in known})
+
+
+TABLE = ("pixart", "wan", "ltx")  # one modulation for all blocks, and a table in each
+ROWS = ("wan", "ltx")             # norms of q and k over all heads, an MLP for the text, a table in the head
+PLAIN_CROSS = ("pixart", "ltx")   # no norm in front of the cross-attention
 
 
 def parameter_shapes(cfg):
@@ -77,8 +86,8 @@ def parameter_shapes(cfg):
     def head_norms(name):
         one = d // cfg.heads
         if cfg.qk_norm:
-            shapes[name + ".qn.weight"] = (d if cfg.arch == "wan" else one,)
-            shapes[name + ".kn.weight"] = ((cfg.kv_heads or cfg.heads) * one if cfg.arch == "wan" else one,)
+            shapes[name + ".qn.weight"] = (d if cfg.arch in ROWS else one,)
+            shapes[name + ".kn.weight"] = ((cfg.kv_heads or cfg.heads) * one if cfg.arch in ROWS else one,)
 
     def attention_weights(name, fused, bias=True):
         kv = (cfg.kv_heads or cfg.heads) * (d // cfg.heads)
@@ -91,7 +100,7 @@ def parameter_shapes(cfg):
         if cfg.image_dim and not fused:
             linear(name + ".kv_img", d, 2 * kv, bias)
             if cfg.qk_norm:
-                shapes[name + ".kn_img.weight"] = (kv if cfg.arch == "wan" else d // cfg.heads,)
+                shapes[name + ".kn_img.weight"] = (kv if cfg.arch in ROWS else d // cfg.heads,)
         linear(name + ".proj", d, d, bias)
 
     llama, mods = cfg.arch == "moviegen", 12 if cfg.arch == "stdit" else 6
@@ -99,22 +108,22 @@ def parameter_shapes(cfg):
     linear("t_mlp.0", 256, d)
     linear("t_mlp.2", d, d)
     if cfg.cross_attention or cfg.pooled_text:
-        linear("ctx_mlp.0" if cfg.arch == "wan" else "ctx_proj", cfg.text_dim, d)
-        if cfg.arch == "wan":
+        linear("ctx_mlp.0" if cfg.arch in ROWS else "ctx_proj", cfg.text_dim, d)
+        if cfg.arch in ROWS:
             linear("ctx_mlp.2", d, d)
     if cfg.image_dim:
         shapes["img_mlp.0.weight"] = shapes["img_mlp.0.bias"] = (cfg.image_dim,)
         linear("img_mlp.1", cfg.image_dim, cfg.image_dim)
         linear("img_mlp.3", cfg.image_dim, d)
         shapes["img_mlp.4.weight"] = shapes["img_mlp.4.bias"] = (d,)
-    if cfg.adaln_lora_rank or cfg.arch in ("pixart", "wan"):
+    if cfg.adaln_lora_rank or cfg.arch in TABLE:
         linear("ada_shared", d, mods * d)
     if cfg.pos == "learned":
         for axis, rows in zip("thw", cfg.pos_max):
             shapes["pos." + axis] = (rows, d)
     for i in range(cfg.layers):
         b = f"blocks.{i}."
-        if cfg.arch in ("pixart", "wan"):
+        if cfg.arch in TABLE:
             shapes[b + "scale_shift_table"] = (mods, d)
         elif cfg.adaln_lora_rank:
             linear(b + "ada_a", d, cfg.adaln_lora_rank, bias=False)
@@ -124,7 +133,7 @@ def parameter_shapes(cfg):
         for name in ("attn_s", "attn_t", "attn") if cfg.arch == "stdit" else ("attn",):
             attention_weights(b + name, True, not llama)
         if cfg.cross_attention:
-            if cfg.arch != "pixart":
+            if cfg.arch not in PLAIN_CROSS:
                 shapes[b + "ln_c.weight"] = (d,)
                 if not llama:
                     shapes[b + "ln_c.bias"] = (d,)
@@ -142,7 +151,7 @@ def parameter_shapes(cfg):
         else:
             linear(b + "fc1", d, f)
             linear(b + "fc2", f, d)
-    if cfg.arch == "wan":
+    if cfg.arch in ROWS:
         shapes["head_shift"] = shapes["head_scale"] = (d,)
     else:
         linear("ada", d, 2 * d)
@@ -174,9 +183,15 @@ def rms_norm(x, weight, eps=1e-6):
     return x / torch.sqrt((x**2).mean(-1, keepdim=True) + eps) * weight
 
 
+def plain_rms(x):
+    return rms_norm(x, torch.ones((), dtype=x.dtype))
+
+
 def qk_norm(cfg, x, weight):
     """x [N,H,d]: over each head, or over all of them."""
-    return rms_norm(x.flatten(1), weight).reshape(x.shape) if cfg.arch == "wan" else rms_norm(x, weight)
+    if cfg.arch not in ROWS:
+        return rms_norm(x, weight)
+    return rms_norm(x.flatten(1), weight, 1e-5 if cfg.arch == "ltx" else 1e-6).reshape(x.shape)
 
 
 def positions(grid):
@@ -195,9 +210,21 @@ def rope_angles(grid, head_dim):
     return torch.cat(parts, 1)
 
 
+def ltx_angles(grid, cfg):
+    """[N, D/2]: the angles of the pairs of all heads.  Positions are parts of 20 seconds and 2048 pixels."""
+    n = cfg.hidden // 6
+    freq = math.pi / 2 * 10000.0 ** torch.linspace(0, 1, n, dtype=torch.float64)
+    extent = (20 * cfg.rope_fps, 2048, 2048)
+    parts = [torch.outer(2 * pos * patch * stride / size - 1, freq)
+             for pos, patch, stride, size in zip(positions(grid), cfg.patch, cfg.rope_stride, extent)]
+    still = torch.zeros(len(parts[0]), cfg.hidden % 6 // 2, dtype=torch.float64)
+    return torch.cat([still, torch.stack(parts, -1).flatten(1)], 1)
+
+
 def rope(x, angles):
-    """x [N,H,d]: rotates the pairs (2i, 2i+1)."""
-    cos, sin = angles.cos().to(x.dtype)[:, None], angles.sin().to(x.dtype)[:, None]
+    """x [N,H,d]: rotates the pairs (2i, 2i+1) of each head; angles [N, d/2], or [N, H d/2]."""
+    angles = angles.reshape(len(x), -1, x.shape[-1] // 2)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(x.shape)
 
@@ -300,12 +327,11 @@ def dit_block(cfg, p, name, x, c, text, angles, grid):
 def moviegen_block(cfg, p, name, x, c, text, angles, grid):
     shift1, scale1, gate1, shift2, scale2, gate2 = modulation(cfg, p, name, c, 6)
     t, h, w = (axis.long() for axis in positions(grid))
-    one = torch.ones((), dtype=x.dtype)
     x = x + p["pos.t"][t] + p["pos.h"][h] + p["pos.w"][w]
-    x = x + gate1 * self_attention(cfg, p, name + "attn", rms_norm(x, one) * (1 + scale1) + shift1, angles)
+    x = x + gate1 * self_attention(cfg, p, name + "attn", plain_rms(x) * (1 + scale1) + shift1, angles)
     if cfg.cross_attention:
         x = x + cross_attention(cfg, p, name + "cross", rms_norm(x, p[name + "ln_c.weight"]), text)
-    a, b = linear(p, name + "w13", rms_norm(x, one) * (1 + scale2) + shift2).chunk(2, -1)
+    a, b = linear(p, name + "w13", plain_rms(x) * (1 + scale2) + shift2).chunk(2, -1)
     return x + gate2 * linear(p, name + "w2", silu(a) * b), 0.0
 
 
@@ -323,12 +349,13 @@ def stdit_block(cfg, p, name, x, c, text, angles, grid):
 def pixart_block(cfg, p, name, x, c, text, angles, grid):
     mods = linear(p, "ada_shared", silu(c)).unflatten(-1, (6, -1)) + p[name + "scale_shift_table"]
     shift1, scale1, gate1, shift2, scale2, gate2 = mods.unbind(-2)
-    x = x + gate1 * self_attention(cfg, p, name + "attn", layer_norm(x) * (1 + scale1) + shift1, angles)
-    if cfg.arch == "wan":
+    norm = plain_rms if cfg.arch == "ltx" else layer_norm
+    x = x + gate1 * self_attention(cfg, p, name + "attn", norm(x) * (1 + scale1) + shift1, angles)
+    if cfg.arch not in PLAIN_CROSS:
         x = dit_cross(cfg, p, name, x, text)
     elif cfg.cross_attention:
         x = x + cross_attention(cfg, p, name + "cross", x, text)
-    return x + gate2 * mlp(p, name, layer_norm(x) * (1 + scale2) + shift2), 0.0
+    return x + gate2 * mlp(p, name, norm(x) * (1 + scale2) + shift2), 0.0
 
 
 def experts(cfg, p, name, x):
@@ -365,11 +392,11 @@ def experts(cfg, p, name, x):
 
 
 BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block, "pixart": pixart_block,
-          "wan": pixart_block}
+          "wan": pixart_block, "ltx": pixart_block}
 
 
 def embed_text(cfg, p, text):
-    if cfg.arch == "wan":
+    if cfg.arch in ROWS:
         return linear(p, "ctx_mlp.2", gelu_tanh(linear(p, "ctx_mlp.0", text)))
     return linear(p, "ctx_proj", text)
 
@@ -383,7 +410,7 @@ def embed_image(p, rows):
 def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=False):
     """x [N, F + features of the condition], text [L,E], t_cond a number, image [L,I] -> prediction [N,F], the auxiliary
     loss of the sample.  given: the first frame has time 0."""
-    angles = rope_angles(grid, cfg.hidden // cfg.heads)
+    angles = ltx_angles(grid, cfg) if cfg.arch == "ltx" else rope_angles(grid, cfg.hidden // cfg.heads)
     c = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype))))
     if cfg.pooled_text:
         mean = text.mean(0) if text.shape[0] else torch.zeros(cfg.text_dim, dtype=x.dtype)
@@ -402,11 +429,11 @@ def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=False):
     for i in range(cfg.layers):
         h, a = BLOCKS[cfg.arch](cfg, p, f"blocks.{i}.", h, c, text, angles, grid)
         aux = aux + a
-    if cfg.arch == "wan":
+    if cfg.arch in ROWS:
         shift, scale = p["head_shift"] + c, p["head_scale"] + c
     else:
         shift, scale = linear(p, "ada", silu(c)).chunk(2, -1)
-    norm = rms_norm(h, torch.ones((), dtype=x.dtype)) if cfg.arch == "moviegen" else layer_norm(h)
+    norm = plain_rms(h) if cfg.arch == "moviegen" else layer_norm(h)
     return linear(p, "out", norm * (1 + scale) + shift), aux
 
 

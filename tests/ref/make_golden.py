@@ -41,6 +41,7 @@ GOLDEN = {
     "wan-flow": (dict(A, arch="wan", heads=3, ffn=96), "flow"),
     "wan-i2v-flow": (dict(A, arch="wan", heads=3, ffn=96, cond_features=20, image_dim=24, image_len=7), "flow"),
     "wan-ti2v-flow": (dict(A, arch="wan", heads=3, ffn=96, pooled_text=True), "flow, first frames given"),
+    "ltx-flow": (dict(A, arch="ltx", hidden=64, heads=4, ffn=96, rope_fps=24.0, rope_stride=(4, 16, 32)), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -111,7 +112,7 @@ def sampled(array):
 
 
 def config_json(cfg):
-    optional = ("cond_features", "image_dim", "image_len")
+    optional = ("cond_features", "image_dim", "image_len", "rope_fps", "rope_stride")
     return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": 16, "patch": [1, 2, 2]}
 
 

@@ -139,6 +139,10 @@ static void golden_open(struct golden *g, const char *name)
 	if (g->m.image_dim)
 		g->m.image_len = json_integer_value(json_object_get(c, "image_len"));
 	g->m.moe_aux = json_number_value(json_object_get(c, "moe_aux"));
+	if (json_object_get(c, "rope_fps"))
+		g->m.rope_fps = json_number_value(json_object_get(c, "rope_fps"));
+	for (size_t i = 0; i < json_array_size(json_object_get(c, "rope_stride")); i++)
+		g->m.rope_stride[i] = json_integer_value(json_array_get(json_object_get(c, "rope_stride"), i));
 	OK(vfm_model_check(&g->m, &err));
 }
 

@@ -176,6 +176,8 @@ static void test_architectures(void **state)
 			configure(&c, vfm_arch_names[i], dtypes[k][0], dtypes[k][1]);
 			snprintf(what, sizeof(what), "%s, dtypes %d", vfm_arch_names[i], k);
 			compare(what, &c);
+			if (vfm_model_has_row_rope(&c.model)) /* needs as many key heads, and their norms */
+				c.model.pos = VFM_POS_SINCOS;
 			c.model.kv_heads = 2;
 			c.model.qk_norm = false;
 			c.model.cross_attention = false;

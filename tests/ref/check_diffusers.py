@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Compares vfm-train with diffusers on a model: check_wan.py [--bin DIR] [--steps N] [--lora RANK] DIR
+"""Compares vfm-train with diffusers on a model: check_diffusers.py [--bin DIR] [--steps N] [--lora RANK] DIR
 
-DIR is a folder of WanTransformer3DModel (config.json and safetensors), as save_pretrained writes it.  vfm-train takes its
-weights with --init and dumps a training step on two packs of mixed sizes (README.md, "Parity dump").  The same samples
-then pass through diffusers, one at a time, in fp64 (norms of diffusers compute in fp32):
+DIR is a folder of WanTransformer3DModel or LTXVideoTransformer3DModel (config.json and safetensors), as save_pretrained
+writes it.  vfm-train takes its weights with --init and dumps a training step on two packs of mixed sizes (README.md,
+"Parity dump").  The same samples then pass through diffusers, one at a time, in fp64 (norms of diffusers compute in fp32):
 
+  as it is    predictions                            1e-4 of the largest value; then with angles in fp64, too:
   forward     predictions                            1e-5 of the largest value
   gradients   of the loss, by autograd               1e-4 of the largest element of each, at least of 1e-6 of all
   training    weights after N steps of AdamW (20)    1e-4 of the norm of each (AdamW takes whole steps along gradients that
                                                      are zero but for rounding, so single elements differ more)
   adapters    gradients of LoRA, by peft             1e-4
 
-Latents of a model with 20 more input than output channels have a condition; one whose name is TI2V (--ti2v) has given first
-frames and per-token times.  Needs torch, diffusers, and peft for --lora.  Exit 1: a difference is larger.
+Latents of a model with more input than output channels have a condition; with --ti2v some samples have given first frames
+and times per token.  Needs torch, diffusers, and peft for --lora.  Exit 1: a difference is larger.
 """
 import argparse
 import json
@@ -23,11 +24,10 @@ import tempfile
 
 import numpy as np
 import torch
-from diffusers import WanTransformer3DModel
 
+import diffusers_models
 import philox
 import tensors
-import wan_names
 from check_torch import Report, error
 
 DTYPE = torch.float64
@@ -36,32 +36,22 @@ DTYPE = torch.float64
 class Samples:
     """The samples of a dump as inputs of diffusers."""
 
-    def __init__(self, folder, model):
+    def __init__(self, folder, family, ti2v):
         with open(folder + "/dump.json") as f:
             info = json.load(f)
         self.seed, self.step, self.loss = info["seed"], info["step"], info["loss"]
-        self.cfg, self.patch = info["config"], model.config.patch_size
-        self.channels = model.config.out_channels
+        self.cfg, self.family, self.ti2v = info["config"], family, ti2v
         self.data = tensors.load(folder + "/step.safetensors")
         self.packs = []
         while f"pack.{len(self.packs)}.x0" in self.data:
             k = len(self.packs)
             self.packs.append({n.split(".", 2)[2]: v for n, v in self.data.items() if n.startswith(f"pack.{k}.")})
 
-    def latents(self, rows, grid, channels):
-        t, h, w = grid
-        a, b, c = self.patch
-        x = rows.reshape(t, h, w, channels, a, b, c).transpose(3, 0, 4, 1, 5, 2, 6)
-        return np.ascontiguousarray(x.reshape(channels, t * a, h * b, w * c))
-
-    def tokens(self, x, grid):
-        t, h, w = grid
-        a, b, c = self.patch
-        x = x.reshape(x.shape[0], t, a, h, b, w, c).permute(1, 3, 5, 0, 2, 4, 6)
-        return x.reshape(t * h * w, -1)
-
     def run(self, model, k, i, step, draw):
         """Prediction, target and weights of the tokens of sample i of pack k.  draw: t_cond, coef [4], w, given."""
+        def tensor(v):
+            return torch.tensor(v, dtype=DTYPE)
+
         p = self.packs[k]
         grid, lo, hi = p["grids"][i], int(p["cu"][i]), int(p["cu"][i + 1])
         t_cond, coef, w, given = draw
@@ -69,25 +59,17 @@ class Samples:
         noise = philox.normal(self.seed, step, int(p["ids"][i]), philox.NOISE, x0.size).reshape(x0.shape)
         x, target = coef[0] * x0 + coef[1] * noise, coef[2] * x0 + coef[3] * noise
         weight = np.full(n, w)
-        time = torch.tensor([t_cond * 1000], dtype=DTYPE)
+        time = tensor([t_cond * 1000])
+        if self.ti2v:
+            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
         if given:
             first = int(grid[1] * grid[2])
-            x[:first], weight[:first] = x0[:first], 0
-            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
-            time[:, :first] = 0
-        elif self.ti2v:
-            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
-        x = self.latents(x, grid, self.channels)
-        if "cond" in p:
-            rows = p["cond"][lo:hi]
-            x = np.concatenate([x, self.latents(rows, grid, rows.shape[1] * self.channels // x0.shape[1])])
+            x[:first], weight[:first], time[:, :first] = x0[:first], 0, 0
+        cond = tensor(p["cond"][lo:hi]) if "cond" in p else None
         text = p["text"][int(p["cu_text"][i]):int(p["cu_text"][i + 1])]
-        image = None
-        if "image" in p:
-            rows = self.cfg["image_len"]
-            image = torch.tensor(p["image"][i * rows:(i + 1) * rows], dtype=DTYPE)[None]
-        out = model(torch.tensor(x, dtype=DTYPE)[None], time, torch.tensor(text, dtype=DTYPE)[None], image, return_dict=False)[0][0]
-        return self.tokens(out, grid), torch.tensor(target, dtype=DTYPE), torch.tensor(weight, dtype=DTYPE)
+        rows = self.cfg["image_len"]
+        image = tensor(p["image"][i * rows:(i + 1) * rows]) if "image" in p else None
+        return self.family.forward(model, tensor(x), cond, grid, time, tensor(text), image), tensor(target), tensor(weight)
 
     def total(self, model, step, draws, backward=True):
         """The loss of a step; the gradients add up in the model."""
@@ -129,8 +111,16 @@ def check_step(report, s, model, folder):
             report.line("forward", error(p["pred"], preds[k]), 1e-5, f"pack {k}")
     theirs = {k: v.grad.numpy() for k, v in model.named_parameters()}
     ours = tensors.load(folder + "/grads.safetensors")
-    want = {k: wan_names.to_ours(k, theirs, s.channels, s.patch) for k in ours}
+    want = {k: s.family.to_ours(k, theirs) for k in ours}
     compare(report, "gradients", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
+
+
+def check_as_it_is(report, s, model):
+    with torch.no_grad():
+        _, preds = s.total(model, s.step, s.dumped_draws(), backward=False)
+    for k, p in enumerate(s.packs):
+        if not p.get("given", np.zeros(1)).any():
+            report.line("as it is", error(p["pred"], preds[k]), 1e-4, f"pack {k}")
 
 
 def check_training(report, s, model, folder):
@@ -139,7 +129,7 @@ def check_training(report, s, model, folder):
     opt = run["train"]
     ours = tensors.load(folder + "/trained.safetensors")
     matrix = [k for k, v in ours.items() if v.ndim > 1]
-    decayed = {n for k in matrix for n in their_parameters(k, model)}
+    decayed = {n for k in matrix for n in s.family.parameters(k)}
     groups = [{"params": [p for n, p in model.named_parameters() if (n in decayed) == d], "weight_decay": opt["wd"] * d}
               for d in (True, False)]
     adam = torch.optim.AdamW(groups, lr=1, betas=(opt["beta1"], opt["beta2"]), eps=opt["eps"])
@@ -157,17 +147,9 @@ def check_training(report, s, model, folder):
         adam.step()
     report.line("losses", worst, 1e-4, f"{len(opt['lr'])} steps")
     theirs = numpy_of(model.state_dict())
-    want = {k: wan_names.to_ours(k, theirs, s.channels, s.patch) for k in ours}
+    want = {k: s.family.to_ours(k, theirs) for k in ours}
     offs = sorted(((np.linalg.norm(ours[k] - want[k]) / np.linalg.norm(want[k]), k) for k in want), reverse=True)
     report.line("training", offs[0][0], 1e-4, offs[0][1])
-
-
-def their_parameters(name, model):
-    """The parameters of the model that our tensor consists of."""
-    if name.startswith("head_") or name.endswith("scale_shift_table"):
-        return ["scale_shift_table" if name.startswith("head_") else name]
-    stem, kind = name.rsplit(".", 1)
-    return [f"{layer}.{kind}" for layer in wan_names.layers(stem)]
 
 
 def check_adapters(report, s, folder, path, rank, alpha):
@@ -175,19 +157,19 @@ def check_adapters(report, s, folder, path, rank, alpha):
     init, ours = tensors.load(folder + "/init.safetensors"), tensors.load(folder + "/grads.safetensors")
     stems = [k[:-len(".lora_A.weight")] for k in ours if k.endswith(".lora_A.weight")]
     assert sorted(ours) == sorted(f"{k}.lora_{m}.weight" for k in stems for m in "AB"), "only adapters have gradients"
-    model = WanTransformer3DModel.from_pretrained(path, torch_dtype=DTYPE)
-    names = [layer for k in stems for layer in wan_names.layers(k)]
+    model = s.family.model.from_pretrained(path, torch_dtype=DTYPE)
+    names = [layer for k in stems for layer in s.family.layers(k)]
     model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=names))
     params = dict(model.named_parameters())
     for k in stems:
-        parts = wan_names.layers(k)
+        parts = s.family.layers(k)
         for m in "AB":
             for layer, x in zip(parts, np.split(init[f"{k}.lora_{m}.weight"], len(parts))):
                 params[f"base_model.model.{layer}.lora_{m}.default.weight"].data.copy_(torch.tensor(x))
     loss, preds = s.total(model, s.step, s.dumped_draws())
     report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"with adapters: {s.loss:.9g}, peft {loss:.9g}")
     want = {f"{k}.lora_{m}.weight": np.concatenate(
-        [params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy() for layer in wan_names.layers(k)])
+        [params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy() for layer in s.family.layers(k)])
         for k in stems for m in "AB"}
     compare(report, "adapters", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
 
@@ -215,16 +197,17 @@ def main():
 
         folder = dump("model", "--steps", str(o.steps), "--set", "train.lr=1e-3", "--set", "train.warmup_steps=5",
                       "--set", "train.schedule=cosine")
-        model = WanTransformer3DModel.from_pretrained(o.dir, torch_dtype=DTYPE)
-        s = Samples(folder, model)
-        s.ti2v = o.ti2v
+        family = diffusers_models.family_of(o.dir)
+        model = family.model.from_pretrained(o.dir, torch_dtype=DTYPE)
+        s = Samples(folder, family, o.ti2v)
+        check_as_it_is(report, s, model)
+        diffusers_models.exact_angles(True)
         check_step(report, s, model, folder)
         if o.steps:
-            check_training(report, s, WanTransformer3DModel.from_pretrained(o.dir, torch_dtype=DTYPE), folder)
+            check_training(report, s, family.model.from_pretrained(o.dir, torch_dtype=DTYPE), folder)
         if o.lora:
             folder = dump("lora", "--set", f"lora.rank={o.lora}", "--set", f"lora.alpha={1.5 * o.lora}")
-            s = Samples(folder, model)
-            s.ti2v = o.ti2v
+            s = Samples(folder, family, o.ti2v)
             check_adapters(report, s, folder, o.dir, o.lora, 1.5 * o.lora)
     n = sum(p.numel() for p in model.parameters())
     print(f"# {o.dir}: {n} parameters, {model.config.num_layers} layers, {model.config.num_attention_heads} heads, torch {torch.__version__}")

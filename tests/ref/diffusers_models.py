@@ -1,0 +1,154 @@
+"""The transformers of diffusers that we read: which of their tensors ours consist of, and their forward of one sample."""
+import json
+
+import diffusers
+import numpy as np
+import torch
+from diffusers.models import embeddings
+from diffusers.models.transformers import transformer_ltx
+
+ATTENTION = {
+    "attn.qkv": ["attn1.to_q", "attn1.to_k", "attn1.to_v"], "attn.proj": ["attn1.to_out.0"], "attn.qn": ["attn1.norm_q"],
+    "attn.kn": ["attn1.norm_k"], "cross.q": ["attn2.to_q"], "cross.kv": ["attn2.to_k", "attn2.to_v"],
+    "cross.proj": ["attn2.to_out.0"], "cross.qn": ["attn2.norm_q"], "cross.kn": ["attn2.norm_k"],
+}
+
+
+class Family:
+    """What models of a class have in common.  fixed, block: our linear layers and norms; theirs are [out, in]."""
+    channels_last = False  # in the rows of the last layer
+
+    def __init__(self, config):
+        self.channels = config["out_channels"]
+        self.patch = config["patch_size"]
+
+    def layers(self, stem):
+        """Their layers whose rows, one after another, are those of our layer."""
+        if stem in self.fixed:
+            return self.fixed[stem]
+        _, i, rest = stem.split(".", 2)
+        return [f"{self.blocks}.{i}.{name}" for name in self.block[rest]]
+
+    def table(self, name):
+        """Their name of a table."""
+        return name.replace("blocks", self.blocks) if name.startswith("blocks") else "scale_shift_table"
+
+    def parameters(self, name):
+        """Their parameters that our tensor consists of."""
+        if name.startswith("head_") or name.endswith("scale_shift_table"):
+            return [self.table(name)]
+        stem, kind = name.rsplit(".", 1)
+        return [f"{layer}.{kind}" for layer in self.layers(stem)]
+
+    def to_ours(self, name, theirs):
+        """Our tensor `name`, in numpy, from a dictionary of theirs."""
+        parts = [theirs[k] for k in self.parameters(name)]
+        if name in ("head_shift", "head_scale"):
+            return parts[0].reshape(2, -1)[int(name == "head_scale")]
+        if name.endswith("scale_shift_table"):
+            return parts[0].reshape(6, -1)
+        x = np.concatenate(parts)
+        if name.startswith("out.") and self.channels_last:  # rows (t, h, w, c) -> (c, t, h, w)
+            x = np.moveaxis(x.reshape(-1, self.channels, *x.shape[1:]), 0, 1).reshape(x.shape)
+        return x.reshape(len(x), -1) if name.endswith(".weight") and x.ndim > 1 else x
+
+    def to_theirs(self, ours, shapes):
+        """A state_dict of torch with these shapes, from a dictionary of ours."""
+        state = {"scale_shift_table": np.stack([ours["head_shift"], ours["head_scale"]])}
+        for name, x in ours.items():
+            if name.startswith("head_"):
+                continue
+            if name.startswith("out.") and self.channels_last:
+                x = np.moveaxis(x.reshape(self.channels, -1, *x.shape[1:]), 0, 1).reshape(x.shape)
+            names = self.parameters(name)
+            state.update(zip(names, np.split(x, len(names))))
+        return {k: torch.from_numpy(np.array(x)).reshape(shapes[k].shape) for k, x in state.items()}
+
+
+class Wan(Family):
+    model = diffusers.WanTransformer3DModel
+    blocks, channels_last = "blocks", True
+    fixed = {
+        "patch": ["patch_embedding"], "out": ["proj_out"], "ada_shared": ["condition_embedder.time_proj"],
+        "t_mlp.0": ["condition_embedder.time_embedder.linear_1"], "t_mlp.2": ["condition_embedder.time_embedder.linear_2"],
+        "ctx_mlp.0": ["condition_embedder.text_embedder.linear_1"],
+        "ctx_mlp.2": ["condition_embedder.text_embedder.linear_2"],
+        "img_mlp.0": ["condition_embedder.image_embedder.norm1"],
+        "img_mlp.1": ["condition_embedder.image_embedder.ff.net.0.proj"],
+        "img_mlp.3": ["condition_embedder.image_embedder.ff.net.2"], "img_mlp.4": ["condition_embedder.image_embedder.norm2"],
+    }
+    block = {**ATTENTION, "cross.kv_img": ["attn2.add_k_proj", "attn2.add_v_proj"], "cross.kn_img": ["attn2.norm_added_k"],
+             "ln_c": ["norm2"], "fc1": ["ffn.net.0.proj"], "fc2": ["ffn.net.2"]}
+
+    def latents(self, rows, grid):
+        t, h, w = grid
+        a, b, c = self.patch
+        x = rows.reshape(t, h, w, -1, a, b, c).permute(3, 0, 4, 1, 5, 2, 6)
+        return x.reshape(-1, t * a, h * b, w * c)
+
+    def tokens(self, x, grid):
+        t, h, w = grid
+        a, b, c = self.patch
+        x = x.reshape(x.shape[0], t, a, h, b, w, c).permute(1, 3, 5, 0, 2, 4, 6)
+        return x.reshape(t * h * w, -1)
+
+    def forward(self, model, x, cond, grid, time, text, image):
+        """x [N,F], cond [N,B] or None, time [1] or [1,N], text [L,W], image [I,J] or None -> [N,F]."""
+        x = torch.cat([self.latents(v, grid) for v in (x, cond) if v is not None])
+        out = model(x[None], time, text[None], None if image is None else image[None], return_dict=False)[0][0]
+        return self.tokens(out, grid)
+
+
+class Ltx(Family):
+    model = diffusers.LTXVideoTransformer3DModel
+    blocks = "transformer_blocks"
+    fixed = {
+        "patch": ["proj_in"], "out": ["proj_out"], "ada_shared": ["time_embed.linear"],
+        "t_mlp.0": ["time_embed.emb.timestep_embedder.linear_1"], "t_mlp.2": ["time_embed.emb.timestep_embedder.linear_2"],
+        "ctx_mlp.0": ["caption_projection.linear_1"], "ctx_mlp.2": ["caption_projection.linear_2"],
+    }
+    block = {**ATTENTION, "fc1": ["ff.net.0.proj"], "fc2": ["ff.net.2"]}
+    rope_scale = (8 / 25, 32, 32)  # LTXPipeline: strides of the autoencoder / frame rate
+    text_rows = 12                 # shorter texts are padded, and masked
+
+    def forward(self, model, x, cond, grid, time, text, image):
+        assert image is None
+        x = x if cond is None else torch.cat([x, cond], 1)
+        rows = torch.randn(max(self.text_rows, len(text)), text.shape[1], dtype=text.dtype)
+        rows[:len(text)] = text
+        mask = (torch.arange(len(rows)) < len(text)).to(text.dtype)
+        # Nothing is left to attend to where all rows are masked.
+        hooks = [b.attn2.to_out[0].register_forward_pre_hook(lambda layer, args: (0 * args[0],))
+                 for b in model.transformer_blocks if len(text) == 0]
+        out = model(x[None], rows[None], time, mask[None], *(int(n) for n in grid), self.rope_scale, return_dict=False)[0][0]
+        for hook in hooks:
+            hook.remove()
+        return out
+
+
+class Float64:
+    """torch for transformer_ltx, which asks it for float32 angles."""
+    float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+def time_features(time, n, **how):
+    """As get_timestep_embedding of diffusers for these models."""
+    angle = time[:, None].double() * 10000.0 ** (-torch.arange(n // 2, dtype=torch.float64) / (n // 2))
+    return torch.cat([angle.cos(), angle.sin()], -1)
+
+
+def exact_angles(on, kept=embeddings.get_timestep_embedding):
+    """Lets diffusers compute in fp64 what it computes in fp32 in any case: angles of times and of LTX's positions, up to
+    1e3 and 1.6e4, where the last bit of fp32 is 6e-5 and 1e-3."""
+    transformer_ltx.torch = Float64() if on else torch
+    embeddings.get_timestep_embedding = time_features if on else kept
+
+
+def family_of(folder):
+    """The family of a folder of save_pretrained."""
+    with open(folder + "/config.json") as f:
+        config = json.load(f)
+    return next(c for c in (Wan, Ltx) if c.model.__name__ == config["_class_name"])(config)
