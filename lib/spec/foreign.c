@@ -355,6 +355,23 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 	m->text_pad = a->foreign->text_pad;
 }
 
+static int assume_heads(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
+{
+	if (f->head_dim && m->hidden % f->head_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"without config.json heads of %lld features are assumed, which do not divide model.hidden "
+			"%lld; "
+			"-c FILE gives model.heads",
+			(long long)f->head_dim, (long long)m->hidden);
+	if (f->heads && m->hidden % f->heads)
+		return vfm_fail(err, VFM_EUSAGE,
+			"without config.json %lld heads are assumed, which do not divide model.hidden %lld; -c FILE "
+			"gives model.heads",
+			(long long)f->heads, (long long)m->hidden);
+	m->heads = f->head_dim ? m->hidden / f->head_dim : f->heads;
+	return 0;
+}
+
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
 	static const char *const names[] = {"layers", "hidden", "channels", "ffn", "text_dim"};
@@ -371,14 +388,8 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 	m->cond_channels -= m->channels;
 	if (!m->text_len)
 		m->text_len = f->text_len;
-	if (!m->heads && f->head_dim && m->hidden % f->head_dim)
-		return vfm_fail(err, VFM_EUSAGE,
-			"without config.json heads of %lld features are assumed, which do not divide model.hidden "
-			"%lld; "
-			"-c FILE gives model.heads",
-			(long long)f->head_dim, (long long)m->hidden);
 	if (!m->heads)
-		m->heads = f->head_dim ? m->hidden / f->head_dim : f->heads;
+		TRY(assume_heads(m, f, err));
 	return vfm_model_check(m, err);
 }
 

@@ -2,7 +2,7 @@
 # Weights of other programs: import, export, use in place; what is refused.  With PyTorch and diffusers, also their own files.
 . "${0%/*}/lib.sh"
 
-python3 -B "$TOP/tests/tools/foreign_wan.py" . || exit 1
+python3 -B "$TOP/tests/tools/foreign_models.py" . || exit 1
 export OMP_NUM_THREADS=1
 values() { # CKPT ...: a hash of names, types, shapes and values, as in the files
 	vfm-ckpt hash -r "$1" | awk 'NR == 2 { print $1 }'
@@ -176,6 +176,48 @@ for dst in full full.safetensors; do
 	is "$(find . -name 'full*')" "" "$dst: nothing is left"
 done
 
+# ---- LTX-Video
+cd ltx || exit 1
+echo '{"model":{"arch":"ltx","layers":2,"hidden":24,"heads":3,"channels":3,"patch":[1,1,1],"text_dim":16}}' >model.json
+run vfm-ckpt diff own.safetensors diffusers
+rc_is 0 "ltx: our names, shapes and values"
+run vfm-ckpt import -q -c model.json original.safetensors from-original
+rc_is 0 "the file of the release, without the autoencoder"
+ok "the same model" vfm-ckpt diff from-original own.safetensors
+run vfm-ckpt ls original.safetensors
+like "$rc $err" "^2 .*32 heads are assumed, which do not divide model.hidden 24; -c FILE gives model.heads" "without -c it has the heads of LTX-Video"
+run vfm-ckpt import -q diffusers ckpt
+is "$(jq -c '.config.model | [.arch, .layers, .hidden, .heads, .ffn, .channels, .patch, .text_dim, .text_pad, .rope_fps == 25, .rope_stride]' ckpt/step-00000000/manifest.json)" \
+	'["ltx",2,24,3,96,3,[1,1,1],16,false,true,[8,32,32]]' "the model of config.json"
+run vfm-ckpt export -l diffusers ckpt back
+is "$rc $(values back)" "0 $(values diffusers)" "import and export: every bit"
+is "$(jq -S . back/config.json)" "$(jq -S 'del(._diffusers_version)' diffusers/config.json)" "and config.json"
+run vfm-ckpt export -l original ckpt no
+like "$rc $err" "^2 .*can be written in the layouts diffusers, not 'original'" "a layout that is only read"
+vfm-ckpt import -q -c <(jq '.model += {rope_fps: 24, rope_stride: [4, 8, 16]}' model.json) original.safetensors timed &&
+	vfm-ckpt export -q -l diffusers timed timed-df && vfm-ckpt import -q timed-df timed-back || exit 1
+is "$(jq -c '.config.model | [.rope_fps == 24, .rope_stride]' timed-back/step-00000000/manifest.json)" "[true,[4,8,16]]" "positions that config.json lacks are in the metadata"
+while IFS='|' read -r change why; do
+	rm -rf bad && cp -r diffusers bad && jq "$change" diffusers/config.json >bad/config.json
+	run vfm-ckpt import bad no
+	like "$rc $err" "^2 .*bad/config.json: $why" "config.json: $change"
+done <<'END'
+.patch_size = 2|patch_size: 2 is not supported
+.norm_eps = 1e-5|norm_eps: 1e-05 is not supported; expected one of \[1e-06\]
+.norm_elementwise_affine = true|norm_elementwise_affine: true is not supported
+.cross_attention_dim = 48|attention_head_dim: 24 contradicts another key, which gives 48
+END
+for change in norm_eps=1e-5 rope_theta=500 'patch=[1,1,3]'; do
+	key=${change%%=*}
+	run vfm-ckpt export -l diffusers -c <(jq ".model.$key = ${change#*=} | if .model.patch == [1,1,3] then .model.channels = 1 else . end" model.json) own.safetensors no
+	like "$rc $err" "^2 .*model.$key: the layout diffusers cannot express its value" "$change is not exported"
+done
+sed -i 's/"layers":2/"layers":2,"ffn":48/' model.json
+run vfm-ckpt export -l diffusers -c model.json own.safetensors no
+like "$rc $err" "^2 .*model.ffn: the layout diffusers cannot express its value" "an MLP of another width is not exported"
+not_ok "nothing of all this is left" ls -d no no.tmp
+cd .. || exit 1
+
 # ---- training and sampling
 vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 4 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --tokenizer wavelet:3 --text bytes:16 syn.jsonl >enc.jsonl 2>enc.err
@@ -205,8 +247,18 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q -c 64 -b 2 --s
 	mv gone diffusers
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o out.gif -p x --ckpt original
 	rc_is 0 "vfm-sample reads them"
+	vfm-pack -q -c 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1
+	for from in ltx/diffusers ltx/ckpt; do
+		run "${train[@]}" --init $from -o "run-${from//\//-}"
+		is "$rc $(weights "run-${from//\//-}")" "0 $(weights ltx/ckpt)" "--init $from: the weights, and the model without -c"
+	done
+	run "${train[@]}" --init ltx/diffusers -o run-lora --set lora.rank=2 --set lora.alpha=2 --set train.lr=1e-3
+	vfm-ckpt export -q -l diffusers run-lora lora.safetensors
+	is "$rc $(vfm-ckpt ls -r -o jsonl lora.safetensors | jq -r .name | grep -c 'transformer_blocks.1.attn1.to_k.lora_A.weight')" "0 1" "adapters of ltx have the names of diffusers"
+	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o ltx.gif -p x --ckpt ltx/diffusers
+	rc_is 0 "vfm-sample reads ltx"
 else
-	skip 13 "no data of 3 channels: $(cat enc.err log)"
+	skip 17 "no data of 3 channels: $(cat enc.err log)"
 fi
 
 # ---- PyTorch and diffusers
@@ -216,9 +268,15 @@ if (cd / && "$PY" -c 'import torch, diffusers' 2>/dev/null); then
 	"$PY" - <<'END' 2>py.err || exit 1
 import torch
 from collections import OrderedDict
-from diffusers import WanTransformer3DModel
-from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
+from diffusers import LTXVideoTransformer3DModel, WanTransformer3DModel
 torch.manual_seed(3)
+# heads * dim = 120, 80 and 112: with 0, 2 and 4 features that do not rotate
+for name, heads, dim, layers, channels in ("l", 3, 40, 3, 5), ("m", 5, 16, 1, 6), ("n", 7, 16, 2, 9):
+    m = LTXVideoTransformer3DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, in_channels=channels,
+                                   out_channels=channels, cross_attention_dim=heads * dim, caption_channels=24)
+    for p in m.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    m.save_pretrained("py-" + name, max_shard_size="200KB")
 for name, heads, dim, layers, channels, cond, image, patch in (
         ("a", 3, 40, 3, 5, 0, None, (1, 2, 2)), ("b", 5, 16, 1, 6, 0, None, (2, 1, 3)),
         ("i", 3, 24, 2, 4, 9, 40, (1, 2, 2)), ("c", 2, 24, 2, 4, 3, None, (1, 2, 2))):
@@ -230,6 +288,19 @@ for name, heads, dim, layers, channels, cond, image, patch in (
     m.save_pretrained("py-" + name, max_shard_size="200KB")
 m.to(torch.bfloat16).save_pretrained("py-bf16")
 END
+	for m in l m n; do
+		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m || exit 1
+		run "$PY" - py-$m ex-$m <<'END'
+import sys, torch
+from diffusers import LTXVideoTransformer3DModel
+models = [LTXVideoTransformer3DModel.from_pretrained(p, torch_dtype="auto") for p in sys.argv[1:]]
+a, b = ({k: v for k, v in m.config.items() if k[0] != "_"} for m in models)
+assert a == b, (a, b)
+a, b = (m.state_dict() for m in models)
+assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+END
+		rc_is 0 "$m: diffusers loads what we export of ltx"
+	done
 	for m in a b i c bf16; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
 			vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
@@ -252,8 +323,8 @@ END
 	done
 	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
 	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
-	for m in a b i c; do
-		run "$PY" "$TOP/tests/ref/check_wan.py" --bin "$B/bin" --steps 3 py-$m
+	for m in a b i c l m n; do
+		run "$PY" "$TOP/tests/ref/check_diffusers.py" --bin "$B/bin" --steps 3 py-$m
 		is "$rc $(sed 's/ .*//' <<<"$out" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" "0 # ok " "$m: forward, gradients and training are those of diffusers"
 	done
 	"$PY" -c '
@@ -271,6 +342,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls -o jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat -o jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 20 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 26 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing

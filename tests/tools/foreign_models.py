@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""foreign_wan.py DIR: a tiny Wan as other programs store it, and what vfm must make of it; needs no packages.
+"""foreign_models.py DIR: a tiny Wan and a tiny LTX-Video as other programs store them, and what vfm must make of them;
+needs no packages.
 
 DIR/own.safetensors        our names, shapes and order (vfm-models(7)), written without vfm
 DIR/diffusers/             three shards with an index, config.json
@@ -7,6 +8,8 @@ DIR/original/              one file, config.json
 DIR/original.pth           as torch.save writes it;  nested.pth: {"state_dict": ..., "step": 3}; columns.pth: of views
 DIR/megatron/              one file, config.json of diffusers
 DIR/prefix.safetensors     the original names behind "model.diffusion_model."
+DIR/ltx/                   the same of LTX-Video: own.safetensors, diffusers/, and original.safetensors, the one file of the
+                           release with tensors of the autoencoder
 Each value occurs once in the model, so that every order of rows is told apart.
 """
 import array
@@ -124,6 +127,45 @@ def own(t):
     return o
 
 
+def ltx():
+    """Returns the tensors of diffusers, ours, and those of the original file, of LTX-Video: D features, CHANNELS."""
+    t, o = {}, {}
+
+    def linear(ours, names, out, inner):
+        for suffix, shape in (".weight", [inner]), (".bias", []):
+            for name in names:
+                t[name + suffix] = make(out, *shape)
+            o[ours + suffix] = cat(*(t[name + suffix] for name in names))
+
+    linear("patch", ["proj_in"], D, CHANNELS)
+    linear("t_mlp.0", ["time_embed.emb.timestep_embedder.linear_1"], D, 256)
+    linear("t_mlp.2", ["time_embed.emb.timestep_embedder.linear_2"], D, D)
+    linear("ada_shared", ["time_embed.linear"], 6 * D, D)
+    linear("ctx_mlp.0", ["caption_projection.linear_1"], D, TEXT)
+    linear("ctx_mlp.2", ["caption_projection.linear_2"], D, D)
+    for i in range(LAYERS):
+        b, theirs = f"blocks.{i}.", f"transformer_blocks.{i}."
+        t[theirs + "scale_shift_table"] = o[b + "scale_shift_table"] = make(6, D)
+        linear(b + "attn.qkv", [f"{theirs}attn1.to_{x}" for x in "qkv"], D, D)
+        linear(b + "cross.q", [theirs + "attn2.to_q"], D, D)
+        linear(b + "cross.kv", [f"{theirs}attn2.to_{x}" for x in "kv"], D, D)
+        for ours, name in ("attn", "attn1"), ("cross", "attn2"):
+            linear(f"{b}{ours}.proj", [f"{theirs}{name}.to_out.0"], D, D)
+            for x in "qk":
+                t[f"{theirs}{name}.norm_{x}.weight"] = o[f"{b}{ours}.{x}n.weight"] = make(D)
+        linear(b + "fc1", [theirs + "ff.net.0.proj"], 4 * D, D)
+        linear(b + "fc2", [theirs + "ff.net.2"], D, 4 * D)
+    t["scale_shift_table"] = table = make(2, D)
+    o["head_shift"], o["head_scale"] = Tensor([D], table.values[:D]), Tensor([D], table.values[D:])
+    linear("out", ["proj_out"], CHANNELS, D)
+    original = {"vae.encoder.conv_in.conv.weight": make(4, 3), "vae.per_channel_statistics.std-of-means": make(CHANNELS)}
+    for name, x in t.items():
+        for new, old in ("proj_in", "patchify_proj"), ("time_embed", "adaln_single"), ("norm_q", "q_norm"), ("norm_k", "k_norm"):
+            name = name.replace(new, old)
+        original["model.diffusion_model." + name] = x
+    return t, o, original
+
+
 def by_head(*tensors):
     """The rows of head 0 of each tensor, then those of head 1, ..."""
     rows = [t.rows() for t in tensors]
@@ -235,6 +277,20 @@ def write_json(path, value):
         json.dump(value, f, indent=2)
 
 
+def save_ltx(folder):
+    t, own_names, original = ltx()
+    os.makedirs(os.path.join(folder, "diffusers"))
+    save(os.path.join(folder, "own.safetensors"), own_names)
+    save(os.path.join(folder, "original.safetensors"), original)
+    save_shards(os.path.join(folder, "diffusers"), t, 2)
+    write_json(os.path.join(folder, "diffusers/config.json"),
+               {"_class_name": "LTXVideoTransformer3DModel", "_diffusers_version": "0.35.0",
+                "activation_fn": "gelu-approximate", "attention_bias": True, "attention_head_dim": HEAD,
+                "attention_out_bias": True, "caption_channels": TEXT, "cross_attention_dim": D, "in_channels": CHANNELS,
+                "norm_elementwise_affine": False, "norm_eps": 1e-06, "num_attention_heads": HEADS, "num_layers": LAYERS,
+                "out_channels": CHANNELS, "patch_size": 1, "patch_size_t": 1, "qk_norm": "rms_norm_across_heads"})
+
+
 def main(folder):
     t, names = model()
     original = {names[k]: v for k, v in t.items()}
@@ -257,6 +313,7 @@ def main(folder):
     save_pth(os.path.join(folder, "original.pth"), original)
     save_pth(os.path.join(folder, "nested.pth"), original, nested=True)
     save_pth(os.path.join(folder, "columns.pth"), original, columns=True)
+    save_ltx(os.path.join(folder, "ltx"))
     save(os.path.join(folder, "prefix.safetensors"), {"model.diffusion_model." + k: v for k, v in original.items()})
 
 
