@@ -18,7 +18,7 @@ static struct sample_opts o = {
 	.context = 4096,
 };
 static const char *size, *sampler = "auto", *schedule = "default", *fps = "8", *interval;
-static double shift = NAN, boundary = NAN, sigma_max = NAN;
+static double shift = NAN, shift_terminal = NAN, boundary = NAN, sigma_max = NAN;
 static int64_t order = SAMPLE_NOT_GIVEN;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
@@ -42,6 +42,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "sampler", "auto|euler|heun|unipc|dpm++|res", "auto: heun for edm, euler for flow", &sampler},
 	{VFM_OPT_INT, 0, "order", "N", "of unipc: 1, 2 or 3 (2)", &order},
 	{VFM_OPT_NUM, 0, "shift", "X", "flow: shift of the noise levels (that of the training)", &shift},
+	{VFM_OPT_NUM, 0, "shift-terminal", "X", "flow: stretch the noise levels so that the last is X",
+		&shift_terminal},
 	{VFM_OPT_STR, 0, "schedule", "default|diffusers", "flow: noise levels of vfm, or those of diffusers",
 		&schedule},
 	{VFM_OPT_NUM, 0, "cfg", "X", "classifier-free guidance scale; 1: none (3)", &o.sampler.cfg},
@@ -138,6 +140,9 @@ static int check_sampler_options(struct vfm_err *err)
 	if (!isnan(shift) && !(shift > 0))
 		return vfm_fail(err, VFM_EUSAGE, "--shift: expected a number above 0, got %g", shift);
 	s->shift = isnan(shift) ? 0 : shift;
+	if (!isnan(shift_terminal) && !(shift_terminal > 0))
+		return vfm_fail(err, VFM_EUSAGE, "--shift-terminal: expected a number above 0, got %g", shift_terminal);
+	s->shift_terminal = isnan(shift_terminal) ? 0 : shift_terminal;
 	s->sigma_max = isnan(sigma_max) ? s->sigma_max : sigma_max;
 	if (interval)
 		TRY(parse_interval(interval, o.sampler.cfg_interval, err));

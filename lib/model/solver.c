@@ -78,6 +78,14 @@ static double diffusers_level(int kind, int64_t n, double shift, int64_t i)
 	return shifted(shift, u / TRAIN_TIMESTEPS);
 }
 
+/* Level i, stretched so that the last level is `terminal`, if it is not 0. */
+static double default_level(int64_t n, double shift, double terminal, int64_t i)
+{
+	double l = shifted(shift, 1 - (double)i / (double)n), last = shifted(shift, 1 / (double)n);
+
+	return terminal > 0 && n > 1 ? 1 - (1 - l) * (1 - terminal) / (1 - last) : l;
+}
+
 static void set_level(struct vfm_solver_plan *p, const struct vfm_solver *s, int64_t i)
 {
 	const double shift = s->shift > 0 ? s->shift : p->d.shift;
@@ -91,7 +99,7 @@ static void set_level(struct vfm_solver_plan *p, const struct vfm_solver *s, int
 		p->noise[i] = (double)(float)l;
 		p->t_cond[i] = uses_lambda(p->kind) ? (float)trunc(l * TRAIN_TIMESTEPS) : (float)l * TRAIN_TIMESTEPS;
 	} else {
-		l = shifted(shift, 1 - (double)i / (double)p->steps);
+		l = default_level(p->steps, shift, s->shift_terminal, i);
 		p->noise[i] = uses_lambda(p->kind) && l > LAST_T ? LAST_T : l;
 		p->t_cond[i] = vfm_diffusion_at(&p->d, p->noise[i]).t_cond;
 	}
@@ -110,6 +118,11 @@ static int check_settings(const struct vfm_solver *s, const struct vfm_diffusion
 		return vfm_fail(err, VFM_EUSAGE, "shift: expected a number above 0, got %g", s->shift);
 	if (s->shift > 0 && d->kind != VFM_FLOW)
 		return vfm_fail(err, VFM_EUSAGE, "shift: it is for flow; this model was trained with edm");
+	if (!(s->shift_terminal >= 0 && s->shift_terminal < 1))
+		return vfm_fail(err, VFM_EUSAGE, "shift_terminal: expected a level above 0, below 1, got %g",
+			s->shift_terminal);
+	if (s->shift_terminal > 0 && (d->kind != VFM_FLOW || s->schedule != VFM_SCHEDULE_DEFAULT))
+		return vfm_fail(err, VFM_EUSAGE, "shift_terminal: it is for the default schedule of flow");
 	if (!(s->sigma_min > 0) || !(s->sigma_max > s->sigma_min) || !isfinite(s->sigma_max) || !(s->rho > 0))
 		return vfm_fail(err, VFM_EUSAGE,
 			"expected 0 < sigma_min (%g) < sigma_max and rho > 0, got sigma_max %g", s->sigma_min,

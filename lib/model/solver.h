@@ -30,7 +30,8 @@
  * unipc has order min(p, N - i) in step i.
  *
  * Levels of flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1:
- *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N).  The network's time is 1000 l_i.
+ *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N).  The network's time is 1000 l_i.  With shift_terminal = e, as in
+ * FlowMatchEulerDiscrete of diffusers: l_i = 1 - (1 - S(1 - i/N)) (1 - e) / (1 - S(1/N)), which ends at e.
  *   VFM_SCHEDULE_DIFFUSERS  the levels of the scheduler that diffusers has for the solver, rounded to float32:
  *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1)), so the
  * last level is shifted twice.  The time is 1000 l_i. unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 -
@@ -65,6 +66,7 @@ struct vfm_solver {
 	int64_t steps;
 	int64_t order;                    /* of unipc: 1 to 3 */
 	double shift;                     /* flow; 0: that of the diffusion */
+	double shift_terminal;            /* flow, default schedule: the last level; 0: that of S */
 	double sigma_min, sigma_max, rho; /* edm */
 };
 void vfm_solver_defaults(struct vfm_solver *s); /* auto, 32 steps, order 2; sigmas 0.002 to 80, rho 7 */

@@ -193,7 +193,7 @@ not_ok "another picture" cmp heun.png sigma.png
 run "${s[@]}" --dtype bf16 -p x -o bf16.png
 rc_is 0 "--dtype bf16"
 seen=''
-for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "unipc --schedule diffusers" "dpm++ --schedule diffusers" "heun --schedule diffusers"; do
+for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "euler --shift-terminal 0.1" "unipc --schedule diffusers" "dpm++ --schedule diffusers" "heun --schedule diffusers"; do
 	# shellcheck disable=SC2086 # words
 	run vfm-sample -q --ckpt flow "${small[@]}" -p x -o how.npy --sampler $how
 	is "$rc $(far how.npy how.npy)" "0 near" "flow: --sampler $how"
@@ -202,7 +202,7 @@ for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "unipc
 	vfm-sample -q --ckpt flow "${small[@]}" -p x -o how2.npy --sampler $how -n 2 >log
 	is "$(far how.npy how2.npy)" near "flow: --sampler $how: the same latents on two ranks"
 done
-is "$(sort <<<"${seen%$'\n'}" | uniq | wc -l)" 10 "each gives other latents"
+is "$(sort <<<"${seen%$'\n'}" | uniq | wc -l)" 11 "each gives other latents"
 for how in euler unipc dpm++ res; do
 	run "${s[@]}" --sampler $how -p x -o how.png
 	rc_is 0 "edm: --sampler $how"
@@ -311,6 +311,8 @@ bad "an unknown sampler" "--sampler: expected auto, euler, heun, unipc, dpm\\+\\
 bad "an order of another sampler" "--order: it is for --sampler unipc" --ckpt edm --sampler res --order 3 -p x -o bad.mp4
 bad "an order that does not exist" "order: expected 1 to 3, got 4" --ckpt edm --sampler unipc --order 4 -p x -o bad.mp4
 bad "a shift of edm" "shift: it is for flow; this model was trained with edm" --ckpt edm --shift 3 -p x -o bad.mp4
+bad "a last level of 1" "shift_terminal: expected a level above 0, below 1, got 1" --ckpt flow --shift-terminal 1 -p x -o bad.mp4
+bad "no last level" "--shift-terminal: expected a number above 0, got 0" --ckpt flow --shift-terminal 0 -p x -o bad.mp4
 bad "no shift" "--shift: expected a number above 0, got 0" --ckpt flow --shift 0 -p x -o bad.mp4
 bad "--sigma-max of flow" "--sigma-max: it is for edm; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
 bad "an unknown schedule" "--schedule: expected default or diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4

@@ -127,7 +127,8 @@ def check_ltx(run, steps):
     mask = {text: (x.abs().sum(-1) > 0).long() for text, x in rows.items()}
     release = {"use_dynamic_shifting": True, "base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024,
                "max_image_seq_len": 4096}
-    for settings, same in ((release, True), (release | {"shift_terminal": 0.1}, False)):
+    for settings, options, same in ((release, [], True), (release | {"shift_terminal": 0.1}, ["--shift-terminal", "0.1"], True),
+                                    (release | {"shift_terminal": 0.1}, [], False)):
         pipeline = diffusers.LTXPipeline(
             tokenizer=None, text_encoder=None, vae=None, transformer=net,
             scheduler=diffusers.FlowMatchEulerDiscreteScheduler(**settings))
@@ -145,10 +146,10 @@ def check_ltx(run, steps):
             call(run("vfm-sample") + ["-q", "--ckpt", source, "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
                                       "--size", "%dx%d" % (8 * w, 8 * h), "--frames", str(4 * t - 3), "--seed", "7",
                                       "--steps", str(steps), "--sampler", "euler", "--shift", "%.12g" % shift,
-                                      "-o", "ours.npy"])
+                                      "-o", "ours.npy"] + options)
             ours = torch.from_numpy(np.load("ours.npy"))
             failed += report(((ours - want).abs().max() / want.abs().max()).item(), same,
-                             "LTXPipeline, " + source + ("" if same else ", shift_terminal"))
+                             " ".join(["LTXPipeline", source] + [k for k in settings if k == "shift_terminal"] + options))
     return failed
 
 

@@ -355,6 +355,16 @@ static void test_levels(void **state)
 		assert_true(p.t_cond[i] == (float)(1000 * p.noise[i]));
 	}
 	vfm_solver_plan_release(&p);
+	s.shift_terminal = 0.1;
+	OK(vfm_solver_plan_make(&p, &s, &d, &err));
+	for (int i = 0; i < 4; i++) {
+		double u = 1 - i / 4.0;
+
+		assert_true(fabs(p.noise[i] - (1 - (1 - 3 * u / (1 + 2 * u)) * 0.9 / 0.5)) < 1e-15);
+	}
+	assert_true(p.noise[4] == 0);
+	vfm_solver_plan_release(&p);
+	s.shift_terminal = 0;
 	s.shift = 1; /* instead of that of the model */
 	s.kind = VFM_SOLVER_RES;
 	OK(vfm_solver_plan_make(&p, &s, &d, &err));
@@ -397,6 +407,10 @@ static void test_refused(void **state)
 	BAD(&flow, "shift", s.shift = -1);
 	BAD(&flow, "shift", s.shift = (double)NAN);
 	BAD(&flow, "shift", s.shift = (double)INFINITY);
+	BAD(&flow, "shift_terminal", s.shift_terminal = 1);
+	BAD(&flow, "shift_terminal", s.shift_terminal = (double)NAN);
+	BAD(&edm, "shift_terminal", s.shift_terminal = 0.1);
+	BAD(&flow, "shift_terminal", (s.shift_terminal = 0.1, s.schedule = VFM_SCHEDULE_DIFFUSERS));
 	BAD(&edm, "diffusers", s.schedule = VFM_SCHEDULE_DIFFUSERS);
 	BAD(&flow, "res", (s.schedule = VFM_SCHEDULE_DIFFUSERS, s.kind = VFM_SOLVER_RES));
 	BAD(&flow, "are equal", (s.steps = 100000, s.shift = 100, s.kind = VFM_SOLVER_UNIPC));
