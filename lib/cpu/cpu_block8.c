@@ -1,4 +1,6 @@
 /* cpu_block8.c - block-wise 8-bit floats. */
+#include <math.h>
+
 #include "base/par.h"
 #include "cpu/cpu_int.h"
 #include "ops/dynamic8.h"
@@ -55,5 +57,80 @@ int vfm_cpu_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_
 		vfm_par_for(a->x.shape[0], (int64_t)BLOCKS * VFM_BLOCK8, dequantize_range, &q);
 	else
 		vfm_par_for(a->scale.shape[0], BLOCKS, quantize_blocks, &q);
+	return 0;
+}
+
+/* ---- mxfp8: the reference ---- */
+
+enum { MX_BLOCKS = 256 }; /* of a task */
+
+struct mx {
+	const struct vfm_mxfp8 *a;
+	float value[256]; /* of the codes */
+};
+
+static float mx_scale(int scale)
+{
+	return ldexpf(1, scale - 127);
+}
+
+static void mx_quantize_block(const struct vfm_tensor *x, int64_t at, uint8_t *code, uint8_t *scale)
+{
+	float v[VFM_MX_BLOCK], amax = 0;
+	int e;
+
+	for (int i = 0; i < VFM_MX_BLOCK; i++) {
+		v[i] = x->dtype == VFM_F32 ? ((const float *)x->data)[at + i]
+					   : vfm_bf16_to_f32(((const uint16_t *)x->data)[at + i]);
+		if (isfinite(v[i]))
+			amax = fmaxf(amax, fabsf(v[i]));
+	}
+	e = vfm_f8_exponent(amax, VFM_F8E4M3);
+	*scale = (uint8_t)(127 - e);
+	for (int i = 0; i < VFM_MX_BLOCK; i++)
+		code[i] = vfm_f32_to_f8(v[i] * mx_scale(127 + e), VFM_F8E4M3);
+}
+
+static void mx_dequantize_block(
+	const struct mx *q, const struct vfm_tensor *x, int64_t at, const uint8_t *code, const uint8_t *scale)
+{
+	const float s = mx_scale(*scale);
+
+	for (int i = 0; i < VFM_MX_BLOCK; i++) {
+		float v = q->value[code[i]] * s;
+
+		if (x->dtype == VFM_F32)
+			((float *)x->data)[at + i] = v;
+		else
+			((uint16_t *)x->data)[at + i] = vfm_f32_to_bf16(v);
+	}
+}
+
+static void mx_blocks(int64_t b0, int64_t b1, void *ctx)
+{
+	const struct mx *q = ctx;
+	const struct vfm_mxfp8 *a = q->a;
+	int64_t blocks = a->scale.shape[1];
+
+	for (int64_t b = b0; b < b1; b++) {
+		int64_t r = b / blocks, k = b % blocks, at = r * a->x.stride[0] + k * VFM_MX_BLOCK;
+		uint8_t *code = (uint8_t *)a->code.data + r * a->code.stride[0] + k * VFM_MX_BLOCK,
+			*scale = (uint8_t *)a->scale.data + r * a->scale.stride[0] + k;
+
+		if (a->back)
+			mx_dequantize_block(q, &a->x, at, code, scale);
+		else
+			mx_quantize_block(&a->x, at, code, scale);
+	}
+}
+
+int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err)
+{
+	struct mx q = {.a = a};
+
+	(void)s, (void)err;
+	for (int i = 0; i < 256; i++)
+		q.value[i] = vfm_f8_to_f32((uint8_t)i, VFM_F8E4M3);
+	vfm_par_for(vfm_numel(&a->scale), MX_BLOCKS, mx_blocks, &q);
 	return 0;
 }

@@ -107,8 +107,11 @@ int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struc
 int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
 int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
 
-/* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
+/* cpu_block8.c */
 int vfm_cpu_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_err *err);
+int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err);
+
+/* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
 int vfm_cpu_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err);
 int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err);

@@ -538,6 +538,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.adamw = op_adamw,
 	.split_master = op_split_master,
 	.block8 = vfm_cpu_block8,
+	.mxfp8 = vfm_cpu_mxfp8,
 	.sumsq = op_sumsq,
 	.clip = op_clip,
 	.fill = op_fill,

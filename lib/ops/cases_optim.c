@@ -1,4 +1,4 @@
-/* cases_optim.c - the optimizer: AdamW, split master weights, norm and clipping; random fills. */
+/* cases_optim.c - the optimizer: AdamW, split master weights, norm and clipping; random fills; frozen weights. */
 #include "ops/cases_int.h"
 
 /* Steps whose gradient is NaN or infinite: clip says so, adamw changes nothing. */
@@ -56,6 +56,34 @@ static void block8_cases(struct vfm_cases *l)
 			.x = vec(VFM_F32, n),
 			.code = vec(VFM_U8, n),
 			.scale = vec(VFM_F32, (first + n + 255) / 256)};
+	}
+}
+
+/* Shards of a weight, one after another with their scales behind them. */
+static void add_mxfp8(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t rows, int64_t n, int64_t pad)
+{
+	for (int back = 0; back < 2; back++) {
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_mxfp8, flags, "%s/%s/%dx%d", back ? "back" : "to",
+			vfm_dtype_name(t), (int)rows, (int)n);
+
+		c->bound[0] = 120, c->bound[1] = 127, c->bound[2] = 130;
+		c->args.mxfp8 = (struct vfm_mxfp8){.back = back,
+			.x = mat(t, rows, n, 0),
+			.code = mat(VFM_F8E4M3, rows, n, pad),
+			.scale = mat(VFM_U8, rows, n / VFM_MX_BLOCK, pad ? pad + n - n / VFM_MX_BLOCK : 0)};
+	}
+}
+
+static void mxfp8_cases(struct vfm_cases *l)
+{
+	for (int i = 0; i < 2; i++) {
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 1, 32, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 3, 1056, 48);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 1, 70016, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 0, 64, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 2, 0, 0);
+		add_mxfp8(l, VFM_CASE_BENCH, types[i], 1, 16 << 20, 0);
+		add_mxfp8(l, VFM_CASE_LARGE, types[i], 4, 64 << 20, 2 << 20);
 	}
 }
 
@@ -147,4 +175,5 @@ void vfm_cases_optim(struct vfm_cases *l)
 		}
 	nonfinite_cases(l);
 	block8_cases(l);
+	mxfp8_cases(l);
 }

@@ -76,6 +76,8 @@ static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, 
 	IO(adamw, ema, NORMAL), {0}};
 static const struct vfm_operand o_block8[] = {
 	IO(block8, x, NORMAL), IO(block8, code, INDEX), IO(block8, scale, POSITIVE), {0}};
+static const struct vfm_operand o_mxfp8[] = {
+	IO(mxfp8, x, NORMAL), IO(mxfp8, code, NORMAL), IO(mxfp8, scale, INDEX), {0}};
 static const struct vfm_operand o_split_master[] = {
 	IO(split_master, x, NORMAL), IO(split_master, hi, NORMAL), IO(split_master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
@@ -157,6 +159,7 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(adamw, 0),
 	INFO(split_master, 0),
 	INFO(block8, 0),
+	INFO(mxfp8, 0),
 	INFO(sumsq, 0),
 	INFO(clip, 0),
 	INFO(fill, 0),

@@ -366,6 +366,18 @@ struct vfm_block8 {
 	struct vfm_tensor scale; /* [ceil((first + n) / 256)] f32 */
 };
 
+/* Converts x to e4m3 in blocks of VFM_MX_BLOCK elements of a row, each with a power of two as its scale, or with back
+ * from it: the format MXFP8 (OCP Microscaling Formats 1.0, 2023), x = 2^(scale - 127) code.  The scale is that of
+ * vfm_f8_exponent(amax), so that no finite element saturates.  Elements are rounded to nearest even; NaN and infinity
+ * become NaN.  Dequantized values are exact in bf16, and quantize to the same values. */
+enum { VFM_MX_BLOCK = 32 };
+struct vfm_mxfp8 {
+	bool back;
+	struct vfm_tensor x;     /* [R,n] f32 or bf16; n is a multiple of 32 */
+	struct vfm_tensor code;  /* [R,n] f8_e4m3; rows may be strided by a multiple of 16, from an aligned address */
+	struct vfm_tensor scale; /* [R,n/32] u8 <= 254; rows may be strided */
+};
+
 /* sum[0] += sum of x^2 */
 struct vfm_sumsq {
 	struct vfm_tensor x;   /* [n] f32 or bf16 */
@@ -581,6 +593,7 @@ struct vfm_grouped_gemm {
 	X(adamw)                                                                                                       \
 	X(split_master)                                                                                                \
 	X(block8)                                                                                                      \
+	X(mxfp8)                                                                                                       \
 	X(sumsq)                                                                                                       \
 	X(clip)                                                                                                        \
 	X(fill)                                                                                                        \

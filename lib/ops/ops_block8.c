@@ -1,4 +1,4 @@
-/* ops_block8.c - block-wise 8-bit floats: the op that converts to and from them. */
+/* ops_block8.c - block-wise 8-bit floats: the ops that convert to and from them. */
 #include <math.h>
 
 #include "dev/dev.h"
@@ -40,3 +40,24 @@ struct vfm_cost vfm_cost_block8(const struct vfm_block8 *a)
 }
 
 DISPATCH(block8)
+
+static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
+{
+	int64_t r, n;
+
+	CHECK("mxfp8", x, ACT, -1, -1);
+	r = a->x.shape[0], n = a->x.shape[1];
+	REQUIRE("mxfp8", n % VFM_MX_BLOCK == 0, "rows are no multiple of a block");
+	CHECK("mxfp8", code, 1u << VFM_F8E4M3 | STRIDED, r, n);
+	CHECK("mxfp8", scale, U8 | STRIDED, r, n / VFM_MX_BLOCK);
+	REQUIRE("mxfp8", ((uintptr_t)a->x.data | (uintptr_t)a->code.data) % 16 == 0, "'x' or 'code' is not aligned");
+	REQUIRE("mxfp8", r <= 1 || a->code.stride[0] % 16 == 0, "rows of 'code' are not aligned");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_mxfp8(const struct vfm_mxfp8 *a)
+{
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
+}
+
+DISPATCH(mxfp8)

@@ -95,6 +95,7 @@ void test_clip_nonfinite(void **state);
 void test_adamw_units(void **state);
 void test_in_place(void **state);
 void test_norm8(void **state);
+void test_mxfp8(void **state);
 void test_sum_in_place(void **state);
 void test_merged_blocks(void **state);
 void test_low_scores(void **state);

@@ -248,6 +248,78 @@ void test_norm8(void **state)
 	assert_int_equal(n_bad, 0);
 }
 
+enum { MX_N = 12 * VFM_MX_BLOCK };
+
+/* Blocks whose maxima span most of the range of f32; one of zeros; one with NaN and infinity. */
+static void fill_mx(float *x)
+{
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+
+	for (int i = 0; i < MX_N; i++)
+		x[i] = ldexpf(vfm_rng_normal(&rng, (uint64_t)i), i / VFM_MX_BLOCK * 18 - 80);
+	memset(x + 3 * VFM_MX_BLOCK, 0, VFM_MX_BLOCK * sizeof(*x));
+	x[4 * VFM_MX_BLOCK] *= 1e4f;
+	x[5 * VFM_MX_BLOCK + 7] = NAN;
+	x[5 * VFM_MX_BLOCK + 9] = -INFINITY;
+}
+
+/* The error of an element is at most 2^-4 of it, or half of the smallest subnormal: with a maximum beyond 224, 2^-10 /
+ * 224 of the maximum.  Elements that are not finite do not change their block. */
+static void check_mx_errors(const float *x, const float *y)
+{
+	for (int b = 0; b < MX_N / VFM_MX_BLOCK; b++, x += VFM_MX_BLOCK, y += VFM_MX_BLOCK) {
+		float amax = 0;
+
+		for (int i = 0; i < VFM_MX_BLOCK; i++)
+			amax = isfinite(x[i]) ? fmaxf(amax, fabsf(x[i])) : amax;
+		for (int i = 0; i < VFM_MX_BLOCK; i++)
+			if (isfinite(x[i]) ? fabsf(y[i] - x[i]) > fmaxf(fabsf(x[i]) / 16, amax * 0x1p-10f / 224)
+					   : !isnan(y[i]))
+				fail_msg("block %d: %g becomes %g, the maximum is %g", b, (double)x[i], (double)y[i],
+					(double)amax);
+	}
+}
+
+/* Dequantized values are exact in bf16 and quantize to themselves; all devices have the same codes. */
+void test_mxfp8(void **state)
+{
+	static _Alignas(16) float x[MX_N], y[MX_N], again[MX_N];
+	static _Alignas(16) uint8_t code[MX_N], first[MX_N];
+	static _Alignas(16) uint16_t h[MX_N];
+	uint8_t scale[MX_N / VFM_MX_BLOCK];
+	struct vfm_mxfp8 to = {.x = vfm_t2(x, VFM_F32, 1, MX_N),
+				 .code = vfm_t2(code, VFM_F8E4M3, 1, MX_N),
+				 .scale = vfm_t2(scale, VFM_U8, 1, MX_N / VFM_MX_BLOCK)},
+			 back = to, back_h = to;
+	struct vfm_err err = {0};
+
+	(void)state;
+	back.back = back_h.back = true;
+	back.x.data = y;
+	back_h.x = vfm_t2(h, VFM_BF16, 1, MX_N);
+	for (int l = 0; l < n_full; l++) {
+		struct vfm_stream *s = levels[l].s;
+
+		fill_mx(x);
+		assert_int_equal(vfm_op_mxfp8(s, &to, &err), 0);
+		if (l == 0)
+			memcpy(first, code, sizeof(first));
+		for (int i = 0; i < MX_N; i++) /* the sign of NaN is open */
+			assert_true(code[i] == first[i] || (code[i] & first[i] & 0x7f) == 0x7f);
+		assert_int_equal(vfm_op_mxfp8(s, &back, &err), 0);
+		assert_int_equal(vfm_op_mxfp8(s, &back_h, &err), 0);
+		check_mx_errors(x, y);
+		for (int i = 0; i < MX_N; i++)
+			assert_true(isnan(y[i]) || vfm_bf16_to_f32(h[i]) == y[i]);
+		memcpy(x, y, sizeof(x));
+		memcpy(again, y, sizeof(x));
+		assert_int_equal(vfm_op_mxfp8(s, &to, &err), 0);
+		assert_int_equal(vfm_op_mxfp8(s, &back, &err), 0);
+		for (int i = 0; i < MX_N; i++)
+			assert_true(isnan(y[i]) ? isnan(again[i]) : y[i] == again[i]);
+	}
+}
+
 /* y in the memory of x gives the same bits as y in memory of its own. */
 void test_in_place(void **state)
 {

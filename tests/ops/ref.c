@@ -745,6 +745,33 @@ static void ref_block8(struct ref *r)
 	}
 }
 
+static void ref_mxfp8(struct ref *r)
+{
+	const struct vfm_mxfp8 *a = r->args;
+	double *x = V(mxfp8, x), *code = V(mxfp8, code), *scale = V(mxfp8, scale);
+	int64_t blocks = vfm_numel(&a->scale);
+
+	for (int64_t b = 0; b < blocks; b++, x += 32, code += 32) {
+		double amax = 0;
+		int e = 0;
+
+		for (int i = 0; i < 32; i++)
+			amax = isfinite(x[i]) ? fmax(amax, fabs(x[i])) : amax;
+		while (amax > 0 && ldexp(amax, e) > 448)
+			e--;
+		while (amax > 0 && ldexp(amax, e + 1) <= 448 && e < 100)
+			e++;
+		if (!a->back)
+			scale[b] = 127 - e;
+		for (int i = 0; i < 32; i++) {
+			if (a->back)
+				x[i] = ldexp(code[i], (int)scale[b] - 127);
+			else
+				code[i] = to_f8(ldexp(x[i], e), 3, -6, 448);
+		}
+	}
+}
+
 static void ref_sumsq(struct ref *r)
 {
 	const struct vfm_sumsq *a = r->args;
