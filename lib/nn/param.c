@@ -121,6 +121,11 @@ enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bu
 	return s->matrix || s->bias ? ps->dtype : VFM_F32;
 }
 
+int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n)
+{
+	return s->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(vfm_bucket_dtype(ps, s));
+}
+
 struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt)
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
@@ -128,6 +133,13 @@ struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_b
 	if (p->part.ndim == 3)
 		return vfm_t3(data, dt, p->part.shape[0], p->part.shape[1], p->part.shape[2]);
 	return is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
+}
+
+int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt)
+{
+	int64_t n = vfm_shape_numel(p->d.ndim, p->d.shape);
+
+	return p->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(is_matrix(p) || p->bias ? dt : VFM_F32);
 }
 
 /* ---- layout ---- */
@@ -138,7 +150,15 @@ static int64_t round_up(int64_t n, int64_t step)
 }
 
 /* The properties shared by the parameters of a bucket.  Buckets are laid out by key, matrices first. */
-enum { KEY_FROZEN = 32, KEY_BIAS = 16, KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1 };
+enum {
+	KEY_FROZEN = 64,
+	KEY_MXFP8 = 32,
+	KEY_BIAS = 16,
+	KEY_VECTOR = 8,
+	KEY_EXPERT = 4,
+	KEY_TP_SUM = 2,
+	KEY_ALL_STAGES = 1
+};
 enum { KEYS = KEY_FROZEN }; /* of trained parameters; as many are frozen */
 
 static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
@@ -148,7 +168,7 @@ static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 
 	return (is_matrix(p) ? 0 : KEY_VECTOR) | (p->bias && ps->dtype != VFM_F32 ? KEY_BIAS : 0) |
 		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0) |
-		(p->frozen ? KEY_FROZEN : 0);
+		(p->mxfp8 ? KEY_MXFP8 : 0) | (p->frozen ? KEY_FROZEN : 0);
 }
 
 static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
@@ -159,7 +179,8 @@ static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
 		.all_stages = (key & KEY_ALL_STAGES) != 0,
-		.frozen = (key & KEY_FROZEN) != 0};
+		.frozen = (key & KEY_FROZEN) != 0,
+		.mxfp8 = (key & KEY_MXFP8) != 0};
 
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
@@ -193,6 +214,7 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 {
 	struct vfm_bucket s = bucket_of_key(ps, key);
 	const struct vfm_param *before = NULL;
+	const int align = s.mxfp8 ? VFM_MX_BLOCK : ALIGN, shard_align = s.mxfp8 ? VFM_MX_SHARD : SHARD_ALIGN;
 	int unit = -1;
 
 	s.first_unit = first;
@@ -208,7 +230,7 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 			s.p[s.n_p++] = p;
 			p->bucket = ps->n_buckets;
 			p->off = s.off + (joins_stack(p, before) ? before->off - s.off + before->n : s.n);
-			s.n = round_up(p->off - s.off + p->n, ALIGN);
+			s.n = round_up(p->off - s.off + p->n, align);
 			before = p;
 			ps->n_values += p->n;
 			s.units += unit != u;
@@ -217,7 +239,7 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 	}
 	if (unit < 0)
 		return;
-	s.n = round_up(s.n, SHARD_ALIGN * s.shard->size);
+	s.n = round_up(s.n, (int64_t)shard_align * s.shard->size);
 	s.own_n = s.n / s.shard->size;
 	s.own = s.own_n * s.shard->rank;
 	s.own_off = s.frozen ? ps->n_frozen : ps->n_own;
@@ -260,11 +282,12 @@ static void lay_out_unit_range(struct vfm_params *ps, int first, int last, bool 
 	const int key0 = frozen ? KEY_FROZEN : 0;
 
 	for (int key = key0; key < key0 + KEYS; key++) {
-		bool gathered = bucket_of_key(ps, key).sharding == VFM_SHARDING_FULL;
+		struct vfm_bucket s = bucket_of_key(ps, key);
+		bool by_unit = s.sharding == VFM_SHARDING_FULL || s.mxfp8;
 
-		if (!gathered)
+		if (!by_unit)
 			add_bucket(ps, first, last, key);
-		for (int u = first; gathered && u <= last; u++)
+		for (int u = first; by_unit && u <= last; u++)
 			add_bucket(ps, u, u, key);
 	}
 }
@@ -301,11 +324,16 @@ static void make_units(struct vfm_params *ps)
 
 		if (s->shard->size > 1 || (!s->frozen && (s->replica->size > 1 || s->tp_sum)))
 			ps->hooks = true;
+		if (s->mxfp8) {
+			s->mx_off = x->n_mx;
+			x->n_mx += s->n;
+		}
 		if (s->sharding != VFM_SHARDING_FULL)
 			continue;
 		x->gathers = true;
-		s->buf_off = x->n; /* trained buckets come first, so they have this place among the gradients, too */
-		x->n += s->n;
+		s->w_off = x->w_bytes;
+		x->w_bytes += vfm_bucket_bytes(ps, s, s->n);
+		s->buf_off = x->n_grad;
 		x->n_grad += s->frozen ? 0 : s->n;
 	}
 	/* Initial guess of the next unit.  acquire_weights (param_sync.c) replaces it by the observed order. */
@@ -362,16 +390,15 @@ static int alloc_unit_bufs(struct vfm_params *ps, bool grads, struct vfm_err *er
 {
 	struct vfm_unit_buf *buf = grads ? ps->g_buf : ps->w_buf;
 	const char *what = grads ? "unit gradients" : "unit weights";
-	const size_t size = grads ? 4 : vfm_dtype_size(ps->dtype);
 	int64_t most = 0;
 
 	for (int u = 0; u < ps->units; u++) {
-		int64_t n = grads ? ps->unit[u].n_grad : ps->unit[u].n;
+		int64_t bytes = grads ? 4 * ps->unit[u].n_grad : ps->unit[u].w_bytes;
 
-		most = n > most ? n : most;
+		most = bytes > most ? bytes : most;
 	}
 	for (int k = 0; most && k < 2; k++) {
-		TRY(vfm_comm_mem_new(&buf[k].mem, allocating_comm(ps), ps->stream, (size_t)most * size, what, err));
+		TRY(vfm_comm_mem_new(&buf[k].mem, allocating_comm(ps), ps->stream, (size_t)most, what, err));
 		if (!vfm_comm_mem_from_transport(&buf[k].mem)) {
 			vfm_comm_mem_release(&buf[k].mem);
 			break;
@@ -382,16 +409,17 @@ static int alloc_unit_bufs(struct vfm_params *ps, bool grads, struct vfm_err *er
 
 double vfm_params_unit_bytes(const struct vfm_params *ps)
 {
-	double most = 0;
+	double most = 0, most_mx = 0;
 
-	for (int u = 0; u < ps->units && ps->hooks && !ps->w_buf[0].mem.p; u++) {
+	for (int u = 0; u < ps->units; u++) {
 		const struct vfm_unit *x = &ps->unit[u];
-		double bytes =
-			(double)x->n * (double)vfm_dtype_size(ps->dtype) + (ps->grad ? 4 * (double)x->n_grad : 0);
+		double bytes = (double)x->w_bytes + (ps->grad ? 4 * (double)x->n_grad : 0),
+		       mx = (double)x->n_mx * (double)vfm_dtype_size(ps->dtype);
 
-		most = x->gathers && bytes > most ? bytes : most;
+		most = bytes > most && !ps->w_buf[0].mem.p ? bytes : most;
+		most_mx = mx > most_mx ? mx : most_mx;
 	}
-	return 2 * most;
+	return 2 * most + most_mx;
 }
 
 /* Registers the arrays that the buckets reduce or gather over c. */
@@ -454,9 +482,9 @@ static void place_bucket_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 		struct vfm_bucket *s = &ps->bucket[i];
 		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
 		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : s->frozen || dt != VFM_F32 ? s->own_n : 0;
-		char *mem = n ? vfm_suballoc(a, n, vfm_dtype_size(dt)) : NULL;
+		char *mem = n ? vfm_suballoc(a, vfm_bucket_bytes(ps, s, n), 1) : NULL;
 
-		if (s->sharding != VFM_SHARDING_FULL)
+		if (s->sharding != VFM_SHARDING_FULL && !s->mxfp8)
 			s->full = mem ? mem : (char *)(ps->master + s->master_off);
 		if (mem && (s->frozen || dt != VFM_F32))
 			s->w = s->sharding == VFM_SHARDING_STATE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
@@ -568,6 +596,7 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	}
 	if (ps->split && dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "split master weights need weights in bf16");
+	TRY(vfm_params_check_mx(ps, err));
 	ps->dtype = dtype;
 	lay_out(ps);
 	make_units(ps);
@@ -622,6 +651,7 @@ struct owned_location {
 	int16_t *lo;
 	uint16_t *bf16; /* of frozen parameters and bf16 arrays */
 	uint8_t *code;  /* of u8 arrays */
+	bool mx;        /* in a bucket of MXFP8 */
 };
 
 static struct owned_location locate_master(
@@ -630,6 +660,8 @@ static struct owned_location locate_master(
 	const struct vfm_bucket *s = &ps->bucket[p->bucket];
 	int64_t at = o->at - s->own_off;
 
+	if (s->mxfp8)
+		return (struct owned_location){.mx = true};
 	if (s->frozen && vfm_bucket_dtype(ps, s) == VFM_F32)
 		return (struct owned_location){.f32 = (float *)s->w + at};
 	if (s->frozen)
@@ -715,6 +747,8 @@ int vfm_param_get(
 		return convert_split_master(ps, &m, x, n, true, err);
 	if (m.code)
 		return dequantize_owned(ps, a, p, &o, x, err);
+	if (m.mx)
+		return vfm_param_convert_mx(ps, p, &o, x, true, err);
 	cast.x = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -736,6 +770,8 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 		return convert_split_master(ps, &m, (float *)x, n, false, err);
 	if (m.code)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a part of a block of 8-bit floats cannot be set");
+	if (m.mx)
+		return vfm_param_convert_mx(ps, p, &o, (float *)x, false, err);
 	cast.y = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }

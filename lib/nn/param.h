@@ -15,6 +15,12 @@
  * sharded; else every rank holds all of its tp and ep slice.  Functions below that speak of gradients or updates do
  * nothing for them, and they have no place in the owned arrays.
  *
+ * MXFP8.  With tuning.frozen_dtype, the frozen matrices that their layers mark (vfm_param.mxfp8) are stored as e4m3 in
+ * blocks of 32 elements of a row, with a power of two for each block.  Rows of the local tensor and shards consist of
+ * whole blocks, so the stored values do not depend on the layout of the ranks.  Such a bucket belongs to one unit.  Its
+ * shard consists of own_n codes and own_n / 32 scales behind them; fsdp gathers these bytes.  Ops read a copy in the
+ * compute dtype, exact, which has memory while its unit runs.
+ *
  * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
  * hold this rank's shards only, one bucket after the other.  Without sharding they span the local array.
  *
@@ -91,6 +97,7 @@ struct vfm_param {
 	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
 	bool bias;          /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
+	bool mxfp8;         /* frozen, and stored as MXFP8; set before vfm_params_alloc */
 	bool frozen;        /* has no gradient */
 	bool adapter;       /* of a linear layer (struct vfm_linear), not of the base model */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
@@ -114,7 +121,7 @@ enum vfm_sharding {
 
 struct vfm_bucket {
 	bool matrix, bias, expert, tp_sum, all_stages; /* bias: of linear layers, in a compute dtype other than f32 */
-	bool frozen;
+	bool frozen, mxfp8;
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
 	struct vfm_comm *shard, *replica; /* of gradients; groups of one without sharding, without replicas */
@@ -128,12 +135,15 @@ struct vfm_bucket {
 	bool first;
 	bool counts_norm; /* `first`, and the first replica: the only rank that adds this shard to the gradient norm */
 	float *g;         /* device [own_n]: gradient of the shard */
-	/* device [own_n]: the shard in the compute dtype, written by the optimizer, or frozen; NULL: no such copy */
+	/* device [own_n]: the shard in the compute dtype, written by the optimizer, or frozen; NULL: no such copy.
+	 * MXFP8: bytes [own_n + own_n / 32] */
 	void *w;
 	/* private to param*.c */
 	char *full;           /* weights of the whole bucket; NULL: in a unit's buffer */
 	float *grad;          /* gradients of the whole bucket; NULL: in a unit's buffer */
-	int64_t buf_off;      /* first element in its unit's buffers */
+	int64_t buf_off;      /* first element in its unit's buffer of gradients */
+	int64_t w_off;        /* first byte in its unit's buffer of gathered weights */
+	int64_t mx_off;       /* MXFP8: first element in its unit's buffer of dequantized weights */
 	struct vfm_param **p; /* [n_p], by offset */
 	int n_p;
 	int units;      /* with parameters in this bucket */
@@ -212,6 +222,9 @@ void vfm_params_all_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
+/* Returns the bytes in which all ranks together store a frozen parameter, without copies, if the compute dtype is dt.
+ */
+int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
 /* Lays out and allocates the arrays (local).  with_grad false: for sampling. */
@@ -249,8 +262,8 @@ void vfm_params_hold(struct vfm_params *ps);
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
-/* Returns the bytes that gathered weights and gradients of units take from the device at most during a step, beyond
- * what is allocated; 0 without fsdp. */
+/* Returns the bytes that gathered weights and gradients of units, and dequantized weights, take from the device at most
+ * during a step, beyond what is allocated; 0 without fsdp and MXFP8. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
 
 /* Starts a step: drops all gradients (local). */

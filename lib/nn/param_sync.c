@@ -108,9 +108,10 @@ void vfm_params_sync_release(struct vfm_params *ps)
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
 
-		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->w_bytes);
 		return_unit_buf(ps, ps->g_buf, x->g, (size_t)x->n_grad * 4);
 		return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n_grad * 4);
+		vfm_unit_drop_dequantized(x);
 		free_event(ps, &x->gathered);
 		free_event(ps, &x->reduced);
 	}
@@ -190,8 +191,7 @@ static int zero_missing_grads(struct vfm_params *ps, const struct vfm_bucket *s,
 
 /* ---- weights ---- */
 
-/* Sets the address where ops read the weights of a VFM_SHARDING_FULL bucket; w NULL: none. */
-static void set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char *w)
+void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char *w)
 {
 	for (int i = 0; i < s->n_p; i++)
 		s->p[i]->var.v = vfm_param_tensor(s->p[i], s, w, ps->dtype);
@@ -218,8 +218,8 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 		return 0;
 	TRY(join_unit(x, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
-		set_weights(ps, s, NULL);
-	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+		vfm_bucket_set_weights(ps, s, NULL);
+	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->w_bytes);
 	x->w = NULL;
 	return 0;
 }
@@ -227,10 +227,9 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	size_t es = vfm_dtype_size(ps->dtype);
 	struct vfm_bucket *s;
 
-	x->w = take_unit_buf(ps, ps->w_buf, (size_t)x->n * es, "unit weights", err);
+	x->w = take_unit_buf(ps, ps->w_buf, (size_t)x->w_bytes, "unit weights", err);
 	if (!x->w)
 		return VFM_EENV;
 	x->joined = false;
@@ -239,12 +238,13 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		if (s->updating)
 			TRY(ps->stream->dev->t->event_wait(s->ready, gather_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
-		char *full = x->w + (size_t)s->buf_off * es;
+		char *full = x->w + s->w_off;
 		void *own = s->w ? s->w : ps->master + s->master_off;
 
-		set_weights(ps, s, full);
-		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
-			vfm_t1(full, ps->dtype, s->n), NULL, err));
+		if (!s->mxfp8) /* else vfm_unit_dequantize sets them */
+			vfm_bucket_set_weights(ps, s, full);
+		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, VFM_U8, vfm_bucket_bytes(ps, s, s->own_n)),
+			vfm_t1(full, VFM_U8, vfm_bucket_bytes(ps, s, s->n)), NULL, err));
 	}
 	ps->unit_gathers++;
 	set_weights_busy(ps);
@@ -279,17 +279,13 @@ int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err)
 	return wait_unit_buckets(ps, -1, err);
 }
 
-/* Before a unit runs: drops the weights of units that neither run nor come next, waits for the weights of this unit and
- * starts the all-gather of the next unit. */
-static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
+/* Drops the gathered weights of units that neither run nor come next, waits for those of this unit and starts the
+ * all-gather of the next unit. */
+static int acquire_gathered(struct vfm_unit *x, int dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	int next = x->next[dir];
 
-	if (ps->gathering || ps->updating)
-		TRY(wait_unit_buckets(ps, x->id, err));
-	if (!x->gathers)
-		return 0;
 	for (int u = 0; u < ps->units; u++)
 		if (u != x->id && u != next && !ps->unit[u].running)
 			TRY(drop_weights(&ps->unit[u], err));
@@ -302,6 +298,25 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 	ps->last_unit = x->id;
 	ps->last_dir = dir;
 	return next >= 0 && !ps->unit[next].w ? gather_unit(&ps->unit[next], err) : 0;
+}
+
+/* Before a unit runs. */
+static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
+{
+	struct vfm_params *ps = x->ps;
+
+	if (ps->gathering || ps->updating)
+		TRY(wait_unit_buckets(ps, x->id, err));
+	if (x->gathers)
+		TRY(acquire_gathered(x, dir, err));
+	return vfm_unit_dequantize(x, err);
+}
+
+/* After a unit has run. */
+static void release_weights(struct vfm_unit *x)
+{
+	vfm_unit_drop_dequantized(x);
+	x->running = false;
 }
 
 static int cast_bucket(
@@ -321,11 +336,17 @@ static int cast_bucket(
 	return vfm_op_axpby(on, &a, err);
 }
 
+/* Whether ops find the matrices of a bucket at the same address in every pass. */
+static bool has_held_weights(const struct vfm_bucket *s)
+{
+	return s->matrix && s->sharding != VFM_SHARDING_FULL && !s->mxfp8;
+}
+
 /* 0: the weights may change. */
 static void set_version(struct vfm_params *ps, int64_t version)
 {
 	for (size_t i = 0; i < ps->n; i++)
-		if (ps->bucket[ps->p[i]->bucket].matrix && ps->bucket[ps->p[i]->bucket].sharding != VFM_SHARDING_FULL)
+		if (has_held_weights(&ps->bucket[ps->p[i]->bucket]))
 			ps->p[i]->var.v.version = version;
 	for (size_t i = 0; i < ps->n_stack; i++)
 		ps->stack[i]->var.v.version = ps->stack[i]->p[0]->var.v.version;
@@ -677,8 +698,13 @@ static int backward_out(void *ctx, struct vfm_err *err)
 	struct vfm_unit *x = ctx;
 
 	(void)err;
-	x->running = false;
+	release_weights(x);
 	return 0;
+}
+
+static bool needs_weights_in_backward(const struct vfm_unit *x)
+{
+	return x->ps->grad && (x->ps->hooks || x->n_mx > 0);
 }
 
 static int weight_grads_out(void *ctx, struct vfm_err *err)
@@ -700,10 +726,10 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 
 	if (!x || vfm_tape_failed(t))
 		return;
-	if (ps->hooks && ps->grad) {
+	if (ps->hooks && ps->grad)
 		vfm_hook_weights(t, weight_grads_out, x);
+	if (needs_weights_in_backward(x))
 		vfm_hook(t, backward_out, x);
-	}
 	rc = acquire_weights(x, VFM_DIR_FORWARD, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
@@ -715,7 +741,7 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 
 	if (!x)
 		return;
-	x->running = false;
-	if (ps->hooks && ps->grad)
+	release_weights(x);
+	if (needs_weights_in_backward(x))
 		vfm_hook(t, backward_in, x);
 }

@@ -17,11 +17,16 @@
 
 #include "spec/key.h"
 
+/* How the frozen weights of the linear layers of blocks, and of experts, are stored.  MXFP8 takes 33 bits for 4
+ * elements: e4m3 in blocks of 32 elements of a row, each with a power of two (vfm_mxfp8 in ops/ops.h). */
+enum vfm_frozen_dtype { VFM_FROZEN_SAME /* the compute dtype */, VFM_FROZEN_FP8 };
+
 struct vfm_tuning {
 	int64_t rank;                /* of the adapters; 0: none */
 	double alpha;                /* 0: rank */
 	struct vfm_patterns targets; /* of names of linear layers, as blocks.3.attn.qkv */
 	struct vfm_patterns freeze;  /* of names of parameters, as blocks.3.attn.qkv.weight; not of adapters */
+	int frozen_dtype;            /* enum vfm_frozen_dtype */
 };
 
 void vfm_tuning_defaults(struct vfm_tuning *t);

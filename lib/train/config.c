@@ -24,6 +24,7 @@ static const int moments_values[] = {VFM_F32, VFM_BF16, VFM_U8};
 static const char *const residual_names[] = {"auto", "fp32", "bf16", NULL};
 static const int residual_values[] = {VFM_RESIDUAL_AUTO, VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
+static const char *const frozen_names[] = {"same", "fp8", NULL}; /* in the order of enum vfm_frozen_dtype */
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
@@ -95,6 +96,8 @@ static const struct vfm_key train_keys[] = {
 		"moving average of the weights; 0: none"},
 	{"train.freeze", VFM_KEY_PATTERNS, OFF(tuning.freeze), 0, 0, NULL, NULL,
 		"patterns of parameters that are not trained; none: all are trained or, with lora.rank, no one"},
+	{"train.frozen_dtype", VFM_KEY_ENUM, OFF(tuning.frozen_dtype), 0, 0, frozen_names, NULL,
+		"dtype in which frozen matrices of blocks are stored; same: train.dtype"},
 	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
 		"dtype of matrices and activations; masters are fp32"},
 	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, residual_names, residual_values,
@@ -549,6 +552,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"diffusion.image_drop: the model has no image condition (model.cond_channels, model.image_dim, "
 			"diffusion.image_cond)");
+	if (c->tuning.frozen_dtype == VFM_FROZEN_FP8 && !c->tuning.rank && !c->tuning.freeze.text[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.frozen_dtype: fp8 is for frozen weights, and without lora.rank or train.freeze all are "
+			"trained");
 	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)

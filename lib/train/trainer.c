@@ -92,31 +92,41 @@ static void unread_free(struct vfm_trainer *tr)
 	}
 }
 
-/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained. */
-static int check_tuning(const struct vfm_params *ps, struct vfm_err *err)
+/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained, and the memory of what is
+ * frozen, of all ranks together without copies. */
+static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struct vfm_err *err)
 {
 	const struct vfm_tuning *t = &ps->tuning;
 	const int *at = ps->mesh->coord;
-	enum { ADAPTERS, TRAINED, FROZEN };
-	int64_t n[3] = {0}; /* elements */
+	enum { ADAPTERS, TRAINED, FROZEN, FROZEN_FP8, FROZEN_BYTES, COUNTS };
+	int64_t n[COUNTS] = {0}; /* elements; bytes */
 
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
+		int64_t numel = vfm_shape_numel(p->d.ndim, p->d.shape);
 
 		if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP] || (at[VFM_AX_PP] && p->all_stages))
 			continue; /* another rank counts it */
-		n[ADAPTERS] += p->adapter ? vfm_shape_numel(p->d.ndim, p->d.shape) : 0;
-		n[p->frozen ? FROZEN : TRAINED] += vfm_shape_numel(p->d.ndim, p->d.shape);
+		n[ADAPTERS] += p->adapter ? numel : 0;
+		n[p->frozen ? FROZEN : TRAINED] += numel;
+		n[FROZEN_FP8] += p->mxfp8 ? numel : 0;
+		n[FROZEN_BYTES] += p->frozen ? vfm_param_frozen_bytes(p, dtype) : 0;
 	}
-	TRY(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(n, VFM_I64, 3), err));
+	TRY(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(n, VFM_I64, COUNTS), err));
 	if (t->rank > 0 && !n[ADAPTERS])
 		return vfm_fail(
 			err, VFM_EUSAGE, "lora.targets: no linear layer of the model matches '%s'", t->targets.text);
 	if (!n[TRAINED])
 		return vfm_fail(err, VFM_EUSAGE, "train.freeze: '%s' leaves no parameter to train", t->freeze.text);
+	if (t->frozen_dtype == VFM_FROZEN_FP8 && !n[FROZEN_FP8])
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.frozen_dtype: fp8 is for linear layers of blocks, and train.freeze '%s' freezes none",
+			t->freeze.text);
 	if (n[FROZEN] && ps->mesh->rank == 0)
-		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen",
-			(long long)n[TRAINED], (long long)n[ADAPTERS], (long long)t->rank, (long long)n[FROZEN]);
+		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen (%lld in fp8) "
+			 "and take %.1f MiB",
+			(long long)n[TRAINED], (long long)n[ADAPTERS], (long long)t->rank, (long long)n[FROZEN],
+			(long long)n[FROZEN_FP8], (double)n[FROZEN_BYTES] / 0x1p20);
 	return 0;
 }
 
@@ -142,7 +152,7 @@ struct vfm_trainer *vfm_trainer_new(
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .ps = &tr->ps};
 	s->dev->oom_hints = (struct vfm_dev_oom_hints){.savings = vfm_oom_hints_savings, .ctx = &tr->oom_hints};
-	TRY_OUT(check_tuning(&tr->ps, err));
+	TRY_OUT(check_tuning(&tr->ps, (enum vfm_dtype)c->train.dtype, err));
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
