@@ -11,7 +11,9 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "ops/ops.h"
 #include "spec/hw.h"
+#include "spec/linears.h"
 #include "train/bench.h"
 
 static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none",
@@ -218,35 +220,49 @@ struct outcome {
 	char layout[128], device[128], descr[256];
 };
 
-/* Returns a lower bound of the bytes of a step on a rank's device: master weights, gradients, two moments, the bf16
- * copy and the saved activations of the blocks, each divided evenly over the ranks that shard it. */
-static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *p, int64_t tokens)
+/* Returns the bytes of frozen parameters, and of the master weights, gradients, two moments and the bf16 copy of the
+ * others, each divided evenly over the ranks that shard it. */
+static double state_bytes(const struct vfm_config *c, const struct vfm_parallel *p)
 {
-	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
-	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
-	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
+	const struct vfm_param_counts n = vfm_model_count_params(&c->model, &c->tuning);
 	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
+	double frozen =
+		(double)vfm_dtype_size((enum vfm_dtype)t->dtype) * n.frozen + n.in_mxfp8 * (1 + 1.0 / VFM_MX_BLOCK);
 	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0
 		: t->moments == VFM_U8                      ? 2
 		: t->moments == VFM_BF16                    ? 6
 							    : 8;
-	unsigned keep = t->recompute == VFM_RECOMPUTE_AUTO ? 0 : vfm_recompute_keeps((enum vfm_recompute)t->recompute);
-	struct vfm_saved_how how = {.keep = keep,
-		.dtype = (enum vfm_dtype)t->dtype,
-		.residual = (enum vfm_dtype)t->residual,
-		.pack = {.q = (double)tokens, .c = (double)vfm_model_text_rows(m, text_len), .n = 1}};
-	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
 
 	if (p->fsdp || p->distopt) {
 		master /= (double)p->shard;
 		moments /= (double)p->shard;
 	}
-	if (p->fsdp)
+	if (p->fsdp) {
 		rest /= (double)p->shard;
+		frozen /= (double)p->shard;
+	}
+	return (n.trained * (master + rest + moments) + frozen) / (double)(p->tp * p->pp * p->ep);
+}
+
+/* Returns a lower bound of the bytes of a step on a rank's device: state_bytes, and the saved activations of the
+ * blocks. */
+static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *p, int64_t tokens)
+{
+	const struct vfm_model_spec *m = &c->model;
+	const struct vfm_train_config *t = &c->train;
+	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
+	unsigned keep = t->recompute == VFM_RECOMPUTE_AUTO ? 0 : vfm_recompute_keeps((enum vfm_recompute)t->recompute);
+	struct vfm_saved_how how = {.keep = keep,
+		.dtype = (enum vfm_dtype)t->dtype,
+		.residual = (enum vfm_dtype)t->residual,
+		.pack = {.q = (double)tokens, .c = (double)vfm_model_text_rows(m, text_len), .n = 1},
+		.tuning = vfm_saved_tuning(m, &c->tuning)};
+	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
+
 	how.keep = VFM_KEEP_ALL;
 	kept += (double)(m->layers - blocks) * vfm_block_saved_bytes(m, &how);
-	return params * (master + rest + moments) + kept / (double)(p->tp * p->cp * p->pp);
+	return state_bytes(c, p) + kept / (double)(p->tp * p->cp * p->pp);
 }
 
 /* Sets *fits to whether every rank has `need` bytes.  Collective. */

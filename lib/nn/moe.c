@@ -257,13 +257,14 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 /* ---- dispatch and combine ---- */
 
 /* Keeps index lists on the device until the backward of the ops recorded after this, which read them.  A node without a
- * backward holds them. */
-static void hold_lists(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *lists)
+ * backward holds them, also if only parameters behind x have gradients. */
+static void hold_lists(struct vfm_tape *t, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
-	/* end never gets a gradient, so the backward skips and releases the node */
-	struct vfm_node *hold = vfm_record(t, NULL, end, &x, 1);
+	struct vfm_node *hold;
 
+	end->needs_grad = true; /* but it never gets one, so the backward skips and releases the node */
+	hold = vfm_record(t, NULL, end, NULL, 0);
 	if (hold)
 		vfm_save(hold, lists);
 }
@@ -289,8 +290,8 @@ struct route {
 };
 
 /* Sorts received rows from (rank, expert) order to (expert, rank) order. */
-static int sort_received(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local,
-	struct route *r, struct vfm_err *err)
+static int sort_received(
+	struct vfm_tape *t, const int32_t *got, int ep, int64_t local, struct route *r, struct vfm_err *err)
 {
 	int64_t n = r->to_experts.n_recv, first = 0, to = 0;
 	struct vfm_stream *s = vfm_tape_stream(t);
@@ -315,15 +316,15 @@ static int sort_received(struct vfm_tape *t, struct vfm_var *x, const int32_t *g
 	rc = s->dev->t->to_device(s, lists->v.data, place, 2 * (size_t)n * 4, err);
 	r->to_experts.place = r->to_tokens.gather_inv = ints_of(lists, 0, n);
 	r->to_experts.place_inv = r->to_tokens.gather = ints_of(lists, n, n);
-	hold_lists(t, x, lists);
+	hold_lists(t, lists);
 out:
 	free(at);
 	free(place);
 	return rc;
 }
 
-static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct dispatch *v, int64_t E,
-	struct route *r, struct vfm_err *err)
+static int route_make(struct vfm_tape *t, struct vfm_comm *ep, const struct dispatch *v, int64_t E, struct route *r,
+	struct vfm_err *err)
 {
 	int64_t local = E / ep->size, *send = vfm_tape_alloc(t, 2 * (size_t)ep->size * sizeof(*send)),
 		*recv = send + ep->size;
@@ -348,7 +349,7 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 	vfm_seqs_init(&r->groups, (int)local, cu);
 	r->to_tokens = (struct vfm_redist){.send = recv, .recv = send, .n_send = r->to_experts.n_recv, .n_recv = v->n};
 	if (got)
-		rc = sort_received(t, x, got, ep->size, local, r, err);
+		rc = sort_received(t, got, ep->size, local, r, err);
 out:
 	free(got);
 	return rc;
@@ -382,8 +383,8 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 			       fc2 = {.w = &e->fc2->var, .out = x->v.dtype, .keep = VFM_KEEP_MLP};
 	struct vfm_var *y, *w;
 
-	hold_lists(t, x, v->lists);
-	if (route_make(t, ep, x, v, e->experts, r, err) < 0) {
+	hold_lists(t, v->lists);
+	if (route_make(t, ep, v, e->experts, r, err) < 0) {
 		vfm_tape_fail(t, err->code, err);
 		return x;
 	}

@@ -57,7 +57,7 @@ static void list_kinds(struct kinds *k)
 	unsigned present = 0, most = k->host_limit > 0 ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0;
 	struct vfm_saved all[VFM_SAVED_MAX];
 
-	for (int i = 0, n = vfm_block_saved(k->in->model, &k->in->pack, all); i < n; i++)
+	for (int i = 0, n = vfm_block_saved(k->in->model, &k->how, all); i < n; i++)
 		present |= all[i].keep & VFM_KEEP_PRODUCTS;
 	add_kind(k, VFM_KEEP_ALL, 0);
 	for (unsigned keep = 0; keep < VFM_KEEP_REST; keep++) {
@@ -256,7 +256,7 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 
 	all.keep = VFM_KEEP_ALL;
 	rest = fmax(0, vfm_block_saved_bytes(m, &all) - vfm_block_saved_bytes(m, how));
-	for (int i = 0, n = vfm_block_saved(m, &how->pack, list); i < n; i++)
+	for (int i = 0, n = vfm_block_saved(m, how, list); i < n; i++)
 		if (list[i].rows == VFM_ROWS_TOKENS)
 			widest = fmax(widest, how->pack.q * list[i].width * size);
 	/* Gradients: of the widest tensor and of its input, of the residual stream and of what it is added to; dq in
@@ -298,7 +298,8 @@ static void fill_plan(const struct kinds *k, const struct choice *c, struct vfm_
 
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out)
 {
-	struct kinds k = {.in = in, .how = {.dtype = in->dtype, .residual = in->residual, .pack = in->pack}};
+	struct kinds k = {.in = in,
+		.how = {.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning}};
 	struct choice best = {0};
 	bool found = false;
 

@@ -24,10 +24,11 @@ struct vfm_keep_plan_in {
 	const struct vfm_model_spec *model; /* must have passed the check */
 	enum vfm_dtype dtype, residual;
 	struct vfm_pack_sums pack; /* the largest pack; this rank's share of it */
-	int64_t blocks;            /* of this stage */
-	double copies;             /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
-	double room;               /* bytes of device memory for activations */
-	double host_room;          /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
+	struct vfm_saved_tuning tuning;
+	int64_t blocks;   /* of this stage */
+	double copies;    /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
+	double room;      /* bytes of device memory for activations */
+	double host_room; /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
 	struct vfm_keep_plan_rates rates;
 };
 

@@ -170,3 +170,46 @@ double vfm_model_train_flops(const struct vfm_model_spec *m, const struct vfm_tu
 		vfm_model_linears(m, p, 0, m->layers, count_linear, &s);
 	return 3 * vfm_model_flops(m, p) - s.saved + s.added;
 }
+
+/* ---- parameters ---- */
+
+struct counting {
+	const struct vfm_tuning *t;
+	double experts;
+	struct vfm_param_counts n;
+};
+
+/* A layer of a block, without its modulation and router. */
+static bool may_be_mxfp8(const char *layer)
+{
+	return !strncmp(layer, "blocks.", 7) && !strstr(layer, ".ada") && !strstr(layer, ".router");
+}
+
+static void count_params(void *ctx, const struct vfm_linear_shape *l)
+{
+	struct counting *c = ctx;
+	double n = (double)l->in * (double)l->out * (l->blocks > 0 ? 1 : c->experts);
+	char weight[80];
+
+	snprintf(weight, sizeof(weight), "%s.weight", l->name);
+	if (!vfm_tuning_freezes(c->t, weight))
+		c->n.trained += n;
+	else if (c->t->frozen_dtype == VFM_FROZEN_FP8 && may_be_mxfp8(l->name))
+		c->n.in_mxfp8 += n;
+	else
+		c->n.frozen += n;
+	if (l->blocks > 0 && vfm_tuning_adapts(c->t, l->name))
+		c->n.trained += (double)c->t->rank * (double)(l->blocks * l->in + l->out);
+}
+
+struct vfm_param_counts vfm_model_count_params(const struct vfm_model_spec *m, const struct vfm_tuning *t)
+{
+	static const struct vfm_tuning none;
+	struct counting all = {.t = &none, .experts = (double)m->experts}, c = {.t = t, .experts = (double)m->experts};
+	const struct vfm_pack_sums texts = {.c = 1};
+
+	vfm_model_linears(m, &texts, 0, m->layers, count_params, &all);
+	vfm_model_linears(m, &texts, 0, m->layers, count_params, &c);
+	*(c.n.frozen + c.n.in_mxfp8 > 0 ? &c.n.frozen : &c.n.trained) += (double)vfm_model_params(m) - all.n.trained;
+	return c.n;
+}

@@ -8,6 +8,7 @@
 
 #include "spec/dtype.h"
 #include "spec/model.h"
+#include "spec/tuning.h"
 
 /* The tensors of a block, in groups.  A set of groups tells which tensors a block keeps for its backward; the backward
  * recomputes the others. */
@@ -60,17 +61,50 @@ struct vfm_saved {
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
 
-enum { VFM_SAVED_MAX = 64 };
-/* Fills `out` with the tensors of one block for a pack and returns their number.  m must have passed the check.  Widths
- * and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of them.  Ignores fp8. */
-int vfm_block_saved(
-	const struct vfm_model_spec *m, const struct vfm_pack_sums *pack, struct vfm_saved out[VFM_SAVED_MAX]);
+/* The linear layers of a block, whose backward reads their input for gradients of weights and adapters only.  Those of
+ * self-attention i are shifted by i * VFM_LAYERS_ATTN. */
+enum vfm_block_layer {
+	VFM_LAYER_Q = 1 << 0, /* or qkv */
+	VFM_LAYER_KV = 1 << 1,
+	VFM_LAYER_PROJ = 1 << 2,
+	VFM_LAYERS_ATTN = 3,
+	VFM_LAYER_CROSS_Q = 1 << 9,
+	VFM_LAYER_CROSS_KV = 1 << 10,     /* or its input, the text, or its norm */
+	VFM_LAYER_CROSS_KV_IMG = 1 << 11, /* the same of the image rows */
+	VFM_LAYER_CROSS_PROJ = 1 << 12,
+	VFM_LAYER_FC1 = 1 << 13, /* or w13; of shared experts */
+	VFM_LAYER_FC2 = 1 << 14,
+	VFM_LAYER_ROUTER = 1 << 15,
+	VFM_LAYER_EXPERTS_FC1 = 1 << 16,
+	VFM_LAYER_EXPERTS_FC2 = 1 << 17,
+	VFM_LAYER_ADA_B = 1 << 18,
+	VFM_LAYER_MODULATION = 1 << 19, /* all that computes the modulation */
+	VFM_LAYERS_ALL = (1 << 20) - 1,
+};
+
+/* What a run trains, as far as it determines what blocks save.  Zero-initialised: everything, without adapters. */
+struct vfm_saved_tuning {
+	unsigned fixed;   /* layers without gradients of parameters or adapters in all blocks: a set of enum
+			     vfm_block_layer */
+	unsigned adapted; /* layers with adapters in any block */
+	double rank;      /* of the adapters */
+};
+struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t);
 
 struct vfm_saved_how {
 	unsigned keep;                  /* a set of enum vfm_keep */
 	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
 	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
+	struct vfm_saved_tuning tuning;
 };
+
+enum { VFM_SAVED_MAX = 64 };
+/* Fills `out` with the tensors of one block for a pack and returns their number; reads how->pack and how->tuning.  m
+ * must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of
+ * them.  Ignores fp8.  A block in front of which nothing is trained saves less. */
+int vfm_block_saved(
+	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);
+
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of the part of it that is in the set `of`. */

@@ -10,10 +10,11 @@
 struct share {
 	const struct vfm_oom_hints *a;
 	struct vfm_pack_sums pack; /* its rows on this rank, over all packs in flight */
-	double blocks;             /* blocks on this stage */
-	double remade;             /* blocks of this stage that recompute */
-	double matrices;           /* owned state elements that have a copy in the compute dtype */
-	double own;                /* all owned state elements */
+	struct vfm_saved_tuning tuning;
+	double blocks;   /* blocks on this stage */
+	double remade;   /* blocks of this stage that recompute */
+	double matrices; /* owned state elements that have a copy in the compute dtype */
+	double own;      /* all owned state elements */
 };
 
 static struct share share_of(const struct vfm_oom_hints *a)
@@ -21,7 +22,10 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	const struct vfm_train_config *t = &a->c->train;
 	const struct vfm_mesh *m = a->mesh;
 	double pp = m->size[VFM_AX_PP], flight = pp - m->coord[VFM_AX_PP];
-	struct share s = {.a = a, .blocks = (double)a->c->model.layers / pp, .own = (double)a->ps->n_own};
+	struct share s = {.a = a,
+		.blocks = (double)a->c->model.layers / pp,
+		.own = (double)a->ps->n_own,
+		.tuning = vfm_saved_tuning(&a->c->model, &a->c->tuning)};
 
 	if (a->packs > 0 && flight > (double)a->packs)
 		flight = (double)a->packs;
@@ -42,7 +46,8 @@ static double block_bytes(const struct share *s, int mode, const struct vfm_trai
 	struct vfm_saved_how how = {.keep = vfm_recompute_keeps((enum vfm_recompute)mode),
 		.dtype = (enum vfm_dtype)t->dtype,
 		.residual = (enum vfm_dtype)t->residual,
-		.pack = s->pack};
+		.pack = s->pack,
+		.tuning = s->tuning};
 
 	return vfm_block_saved_bytes(&s->a->c->model, &how);
 }

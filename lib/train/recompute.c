@@ -67,6 +67,7 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 		.residual = (enum vfm_dtype)c->train.residual,
 		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
 			all->n, c->diffusion.image_cond > 0 ? 2 * all->g : all->g},
+		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;

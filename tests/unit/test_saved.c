@@ -77,6 +77,7 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers, unsigned keep
 		keeps[i] = (struct vfm_keeps){keep, 0};
 	open_counting(&d);
 	vfm_params_init(&ps, d.stream, vfm_mesh_one());
+	ps.tuning = c->tuning;
 	net = vfm_model_new(&c->model, &ps);
 	vfm_model_set_residual(net, (enum vfm_dtype)c->train.residual);
 	OK(vfm_params_alloc(&ps, (enum vfm_dtype)c->train.dtype, true, &err));
@@ -113,8 +114,10 @@ static bool is_near(double x, double y, double tolerance)
 /* Compares the list with the device for one set of kept groups. */
 static void compare_set(const char *what, struct vfm_config *c, unsigned keep)
 {
-	struct vfm_saved_how how = {
-		.keep = keep, .dtype = (enum vfm_dtype)c->train.dtype, .residual = (enum vfm_dtype)c->train.residual};
+	struct vfm_saved_how how = {.keep = keep,
+		.dtype = (enum vfm_dtype)c->train.dtype,
+		.residual = (enum vfm_dtype)c->train.residual,
+		.tuning = vfm_saved_tuning(&c->model, &c->tuning)};
 	struct vfm_block_again few, many, listed;
 	double bytes, counted;
 
@@ -136,11 +139,16 @@ static void compare_set(const char *what, struct vfm_config *c, unsigned keep)
 			what, keep, many.traffic, listed.traffic);
 }
 
-static void compare(const char *what, struct vfm_config *c)
+static void compare_modes(const char *what, struct vfm_config *c)
 {
 	OK(vfm_model_check(&c->model, &err));
 	for (int mode = 0; mode < VFM_RECOMPUTE_MODES; mode++)
 		compare_set(what, c, vfm_recompute_keeps((enum vfm_recompute)mode));
+}
+
+static void compare(const char *what, struct vfm_config *c)
+{
+	compare_modes(what, c);
 	for (unsigned group = 1; group < VFM_KEEP_REST; group *= 2) {
 		compare_set(what, c, group);
 		compare_set(what, c, VFM_KEEP_PRODUCTS & ~group);
@@ -213,11 +221,48 @@ static void test_variants(void **state)
 	}
 }
 
+static void compare_tuned(const char *arch, int dtype, int64_t rank, const char *targets, const char *freeze)
+{
+	struct vfm_config c;
+	char what[256];
+
+	configure(&c, arch, dtype, dtype);
+	c.tuning.rank = rank;
+	if (targets)
+		snprintf(c.tuning.targets.text, sizeof(c.tuning.targets.text), "%s", targets);
+	snprintf(c.tuning.freeze.text, sizeof(c.tuning.freeze.text), "%s", freeze);
+	if (!strcmp(arch, "wan")) {
+		c.model.image_dim = 40;
+		c.model.image_len = 9;
+		c.model.cond_channels = 3;
+	}
+	snprintf(what, sizeof(what), "%s, dtype %d, rank %d, adapters of %s, frozen: %s", arch, dtype, (int)rank,
+		targets ? targets : "all", freeze);
+	compare_modes(what, &c);
+}
+
+/* Layers without a gradient of their weight do not save their input; frozen modulation reads no branch. */
+static void test_tuned(void **state)
+{
+	(void)state;
+	for (int i = 0; vfm_arch_names[i]; i++) {
+		const char *arch = vfm_arch_names[i];
+
+		compare_tuned(arch, i % 2 ? VFM_F32 : VFM_BF16, 4, NULL, "");
+		compare_tuned(arch, i % 2 ? VFM_BF16 : VFM_F32, 4, "blocks.*.attn*.q*", "");
+		compare_tuned(arch, VFM_BF16, 0, NULL, "*,!blocks.*.*norm*,!*.qn.*,!*.fc2*,!*.w2*");
+		compare_tuned(arch, VFM_BF16, 0, NULL, "blocks.*.weight,!*.ada*");
+		compare_tuned(arch, VFM_F32, 2, "blocks.*.proj", "*,!t_mlp*,!ctx*");
+		compare_tuned(arch, VFM_BF16, 0, NULL, "*,!blocks.*.fc1.*,!blocks.*.w13*");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_variants),
+		cmocka_unit_test(test_tuned),
 	};
 
 	vfm_par_set_threads(1); /* the models are tiny */
