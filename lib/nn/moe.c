@@ -20,8 +20,8 @@ void vfm_moe_declare(
 	vfm_linear_declare(&e->router, ps, &router, "%s.router", prefix);
 	e->fc1 = vfm_param_add(ps, unit, &fc1, VFM_INIT_NORMAL, std, "%s.fc1.weight", prefix);
 	e->fc2 = vfm_param_add(ps, unit, &fc2, VFM_INIT_NORMAL, std, "%s.fc2.weight", prefix);
-	e->fc1->mxfp8 = e->fc1->frozen && ps->tuning.frozen_dtype == VFM_FROZEN_FP8;
-	e->fc2->mxfp8 = e->fc2->frozen && ps->tuning.frozen_dtype == VFM_FROZEN_FP8;
+	vfm_param_allow_mxfp8(e->fc1);
+	vfm_param_allow_mxfp8(e->fc2);
 }
 
 /* ---- a pack ---- */

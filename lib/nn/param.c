@@ -121,11 +121,6 @@ enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bu
 	return s->matrix || s->bias ? ps->dtype : VFM_F32;
 }
 
-int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n)
-{
-	return s->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(vfm_bucket_dtype(ps, s));
-}
-
 struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt)
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
@@ -133,13 +128,6 @@ struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_b
 	if (p->part.ndim == 3)
 		return vfm_t3(data, dt, p->part.shape[0], p->part.shape[1], p->part.shape[2]);
 	return is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
-}
-
-int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt)
-{
-	int64_t n = vfm_shape_numel(p->d.ndim, p->d.shape);
-
-	return p->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(is_matrix(p) || p->bias ? dt : VFM_F32);
 }
 
 /* ---- layout ---- */

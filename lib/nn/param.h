@@ -15,7 +15,7 @@
  * sharded; else every rank holds all of its tp and ep slice.  Functions below that speak of gradients or updates do
  * nothing for them, and they have no place in the owned arrays.
  *
- * MXFP8.  With tuning.frozen_dtype, the frozen matrices that their layers mark (vfm_param.mxfp8) are stored as e4m3 in
+ * MXFP8.  With tuning.frozen_dtype, the frozen matrices for which their layers allow it are stored as e4m3 in
  * blocks of 32 elements of a row, with a power of two for each block.  Rows of the local tensor and shards consist of
  * whole blocks, so the stored values do not depend on the layout of the ranks.  Such a bucket belongs to one unit.  Its
  * shard consists of own_n codes and own_n / 32 scales behind them; fsdp gathers these bytes.  Ops read a copy in the
@@ -97,7 +97,8 @@ struct vfm_param {
 	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
 	bool bias;          /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
-	bool mxfp8;         /* frozen, and stored as MXFP8; set before vfm_params_alloc */
+	bool may_be_mxfp8;  /* frozen, and may be stored as MXFP8 (vfm_param_allow_mxfp8) */
+	bool mxfp8;         /* it is stored so */
 	bool frozen;        /* has no gradient */
 	bool adapter;       /* of a linear layer (struct vfm_linear), not of the base model */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
@@ -222,6 +223,9 @@ void vfm_params_all_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
+/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  To be called before vfm_params_alloc.
+ */
+void vfm_param_allow_mxfp8(struct vfm_param *p);
 /* Returns the bytes in which all ranks together store a frozen parameter, without copies, if the compute dtype is dt.
  */
 int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt);

@@ -6,6 +6,24 @@
 #include "nn/param_impl.h"
 #include "ops/ops.h"
 
+void vfm_param_allow_mxfp8(struct vfm_param *p)
+{
+	p->may_be_mxfp8 = p->frozen;
+	p->mxfp8 = p->frozen && p->ps->tuning.frozen_dtype == VFM_FROZEN_FP8;
+}
+
+int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n)
+{
+	return s->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(vfm_bucket_dtype(ps, s));
+}
+
+int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt)
+{
+	int64_t n = vfm_shape_numel(p->d.ndim, p->d.shape);
+
+	return p->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(p->d.ndim > 1 || p->bias ? dt : VFM_F32);
+}
+
 int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err)
 {
 	for (size_t i = 0; i < ps->n; i++) {

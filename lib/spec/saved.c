@@ -79,7 +79,7 @@ static struct vfm_saved *add_product(
 }
 
 /* Adds the adapter of a layer of `blocks` blocks of outputs to its product. */
-static void add_adapter(struct list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
+static void add_adapter_flops(struct list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
 {
 	if (l->t.adapted & layer)
 		s->flops += 2 * saved_rows(&l->p, s->rows) * l->t.rank * (blocks * in + out);
@@ -141,15 +141,15 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 
 	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at);
 	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, h, h + 2 * kv, VFM_KEEP_QKV);
-	add_adapter(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
-	add_adapter(l, qkv, VFM_LAYER_KV << at, 2, h, 2 * kv);
+	add_adapter_flops(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
+	add_adapter_flops(l, qkv, VFM_LAYER_KV << at, 2, h, 2 * kv);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true, 0);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0);
 	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
 	if (span == VFM_ATTN_TEMPORAL) /* the output is permuted back to the order (t, h, w) */
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at);
 	proj = add_branch(l, "attention projection", h, VFM_KEEP_PROJ, h);
-	add_adapter(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
+	add_adapter_flops(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
 }
 
 /* Attention to the image rows, and its sum with that to the text.  A sample has image_len rows. */
@@ -160,7 +160,7 @@ static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
 
 	struct vfm_saved *s = add_product(l, "cross image kv", VFM_ROWS_SAMPLES, h, rows * 2 * kv, VFM_KEEP_QKV);
 
-	add_adapter(l, s, VFM_LAYER_CROSS_KV_IMG, 2 * rows, h, rows * 2 * kv);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV_IMG, 2 * rows, h, rows * 2 * kv);
 	if (m->qk_norm)
 		add_saved(l, "qk-norm statistics", VFM_ROWS_SAMPLES, rows * (row ? 1 : (double)m->kv_heads),
 			VFM_SAVED_F32, VFM_KEEP_REST)
@@ -183,16 +183,16 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	else
 		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q);
 	s = add_product(l, "cross q", VFM_ROWS_TOKENS, h, h, VFM_KEEP_QKV);
-	add_adapter(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
 	s = add_product(l, "cross kv", VFM_ROWS_TEXT, h, 2 * kv, VFM_KEEP_QKV);
-	add_adapter(l, s, VFM_LAYER_CROSS_KV, 2, h, 2 * kv);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV, 2, h, 2 * kv);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0);
 	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV);
 	add_attention_output(l, m, l->p.X);
 	if (m->image_dim)
 		add_image_attention(l, m);
 	s = add_product(l, "cross projection", VFM_ROWS_TOKENS, h, h, VFM_KEEP_PROJ);
-	add_adapter(l, s, VFM_LAYER_CROSS_PROJ, 1, h, h);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_PROJ, 1, h, h);
 	s->unread = true;
 }
 
@@ -201,7 +201,7 @@ static void add_gelu(struct list *l, double hidden, double width, unsigned fc1, 
 {
 	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
 
-	add_adapter(l, s, fc1, 1, hidden, width);
+	add_adapter_flops(l, s, fc1, 1, hidden, width);
 	add_input(l, "fc1 activated", width, fc2);
 }
 
@@ -226,7 +226,7 @@ static void add_experts(struct list *l, const struct vfm_model_spec *m)
 
 		add_gelu(l, h, shared, VFM_LAYER_FC1, VFM_LAYER_FC2);
 		s = add_product(l, "shared experts' output", VFM_ROWS_TOKENS, shared, h, VFM_KEEP_MLP);
-		add_adapter(l, s, VFM_LAYER_FC2, 1, shared, h);
+		add_adapter_flops(l, s, VFM_LAYER_FC2, 1, shared, h);
 		s->unread = true;
 	}
 	add_saved(l, "MLP output", VFM_ROWS_TOKENS, h, VFM_SAVED_RESIDUAL, VFM_KEEP_REST)->unread =
@@ -246,7 +246,7 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 		return;
 	case VFM_MLP_SWIGLU:
 		s = add_product(l, "w13", VFM_ROWS_TOKENS, h, 2 * f, VFM_KEEP_FC1);
-		add_adapter(l, s, VFM_LAYER_FC1, 2, h, 2 * f);
+		add_adapter_flops(l, s, VFM_LAYER_FC1, 2, h, 2 * f);
 		add_input(l, "gated", f, VFM_LAYER_FC2);
 		break;
 	case VFM_MLP_GELU:
@@ -254,7 +254,7 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 		break;
 	}
 	s = add_branch(l, "MLP output", f, VFM_KEEP_MLP, h);
-	add_adapter(l, s, VFM_LAYER_FC2, 1, f, h);
+	add_adapter_flops(l, s, VFM_LAYER_FC2, 1, f, h);
 }
 
 /* It is computed in front of the block's region (model/modulation.h), which keeps it in every mode. */

@@ -1,9 +1,12 @@
 #include "train/oom_hints.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ops/dynamic8.h"
+#include "ops/ops.h"
 
 /* ---- this rank's share ---- */
 
@@ -138,11 +141,35 @@ static void add_activations(struct list *l, const struct share *s)
 	add_hint(l, is / 2, "packs of half as many tokens");
 }
 
+/* Returns the bytes that frozen weights in fp8 save: of each owned element, and with fsdp of the gathered ones of two
+ * units, without the copy of a unit. */
+static double frozen_fp8_bytes(const struct share *s)
+{
+	const struct vfm_params *ps = s->a->ps;
+	double per_element = (double)vfm_dtype_size(ps->dtype) - 1 - 1.0 / VFM_MX_BLOCK, own = 0, most = 0;
+	double *unit = vfm_calloc((size_t)ps->units + 1, sizeof(*unit));
+	bool gathered = false;
+
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i];
+
+		if (!p->may_be_mxfp8 || p->mxfp8 || p->part.shape[p->part.ndim - 1] % VFM_MX_BLOCK)
+			continue;
+		own += (double)p->n / ps->bucket[p->bucket].shard->size;
+		gathered |= ps->bucket[p->bucket].sharding == VFM_SHARDING_FULL;
+		unit[p->unit] += (double)p->n;
+		most = fmax(most, unit[p->unit]);
+	}
+	free(unit);
+	return (own + (gathered ? 2 * most : 0)) * per_element - most * (double)vfm_dtype_size(ps->dtype);
+}
+
 static void add_state(struct list *l, const struct share *s)
 {
 	const struct vfm_train_config *t = &s->a->c->train;
 	bool away = t->offload & VFM_OFFLOAD_OPTIMIZER;
 
+	add_hint(l, frozen_fp8_bytes(s), "train.frozen_dtype=fp8");
 	if (t->master == VFM_MASTER_F32 && t->dtype == VFM_BF16)
 		add_hint(l, 2 * s->matrices, "train.master=split");
 	if (t->moments == VFM_F32 && t->beta1 <= 0.99 && !away)

@@ -172,10 +172,14 @@ static void test_state(void **state)
 	static const char *const average[] = {
 		SMALL, "train.recompute=full", "train.ema_decay=0.9", "train.moments=bf16", NULL};
 	static const char *const some[] = {SMALL, "train.recompute=full", "train.recompute_blocks=2", NULL};
+	static const char *const adapters[] = {SMALL, "model.arch=wan", "lora.rank=4", "train.recompute=full", NULL};
 	struct vfm_config c;
 	(void)state;
 
 	saves(plain, "train.master=split");
+	saves(adapters, "train.frozen_dtype=fp8");
+	configure(&c, plain);
+	assert_int_equal(promised(&c, "train.frozen_dtype=fp8"), -1); /* nothing is frozen */
 	saves(plain, "train.moments=bf16");
 	saves(plain, "train.offload=optimizer");
 	saves(average, "train.offload=optimizer");
