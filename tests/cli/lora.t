@@ -1,6 +1,6 @@
 #!/bin/bash
 # Low-rank adapters: trained alone, on any layout, and resumed on another; the base model keeps its bits; merged, sampled with a scale, and
-# written for other programs.  Frozen parameters: they keep their bits and have no state.
+# written for other programs.  Frozen parameters: they keep their bits and have no state; with train.frozen_dtype=fp8 they are rounded once.
 . "${0%/*}/lib.sh"
 
 tiny_data 4 40
@@ -129,4 +129,46 @@ ok "and exported" vfm-ckpt export -p ema -l diffusers frozen ema
 is "$(jq -r .num_layers ema/config.json)" 2 "as a whole model"
 run vfm-train -q -c tiny.json --data plan.jsonl -o frozen --steps 6 --set 'train.freeze=*,!blocks.1.*,!out.*'
 rc_is 0 "and the run goes on"
+
+# ---- frozen weights in fp8
+run "${lora[@]}" --init base -o x --set train.frozen_dtype=fp9
+like "$rc $err" "^2 .*train.frozen_dtype: expected one of same, fp8, got 'fp9'$" "another type is refused"
+run vfm-train -q -c tiny.json --data plan.jsonl -o x --set train.frozen_dtype=fp8
+like "$rc $err" '^2 .*train.frozen_dtype: fp8 is for frozen weights, and without lora.rank or train.freeze all are trained$' \
+	"a run that trains all weights is refused"
+run vfm-train -q -c tiny.json --data plan.jsonl -o x --set train.frozen_dtype=fp8 --set 'train.freeze=patch*'
+like "$rc $err" "^2 .*fp8 is for linear layers of blocks, and train.freeze 'patch\*' freezes none$" "so is one that freezes no layer of a block"
+run "${lora[@]}" --init base -o x --set train.frozen_dtype=fp8
+like "$rc $err" '^2 .*fp8 needs rows of a multiple of 32 elements on each rank, and blocks.0.fc2.weight has 48 of 48$' "and a layer with other rows"
+"${base[@]}" -o base8 --set model.ffn=64 >/dev/null
+fp8=("${lora[@]}" --set model.ffn=64 --set train.frozen_dtype=fp8)
+run "${fp8[@]}" --init base8 -o x -n 2 --set parallel.tp=2
+like "$rc $err" '^2 .*fp8 needs rows of a multiple of 32 elements on each rank, and blocks.0.attn.proj.weight has 16 of 32$' "tp divides rows, too"
+run vfm-train -c tiny.json --data plan.jsonl --init base8 -o whole8 --steps 12 "${fp8[@]:6}"
+rc_is 0 "adapters of a base model in fp8"
+like "$err" '[0-9]+ are frozen \([1-9][0-9]+ in fp8\) and take 0\.[0-9] MiB' "it says how many are in fp8, and their memory"
+is "$(vfm-ckpt ls -o jsonl whole8 | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
+run "${fp8[@]}" --init base8 -o stopped8 --steps 5
+run "${fp8[@]}" -o stopped8 --steps 12
+ok "stopped after 5 steps, it goes on with the same bits" cmp <(curve whole8) <(curve stopped8)
+run "${fp8[@]}" --init base8 -o ranks8 --steps 5
+run "${fp8[@]}" -o ranks8 --steps 12 -n 4 --set parallel.fsdp=true --set parallel.pp=2
+rc_is 0 "it goes on with fsdp and pp=2"
+less "$(apart whole8 ranks8)" 0.0001 "with the same losses"
+"${lora[@]}" --set model.ffn=64 --init base8 -o plain8 --steps 12 >/dev/null
+less 0.000001 "$(apart whole8 plain8)" "which are not those of the weights as they are"
+less "$(apart whole8 plain8)" 0.05 "but near"
+ok "its adapters are sampled" vfm-sample --ckpt whole8 "${pick[@]}" -o whole8.npy
+ok "and merged into the weights as they are" vfm-ckpt merge -s 0 base8 whole8 zero8.safetensors
+vfm-ckpt merge -s 0 base8 plain8 plain8.safetensors
+ok "which keep their bits" cmp zero8.safetensors plain8.safetensors
+freeze=(vfm-train -q -c tiny.json --data plan.jsonl -o frozen8 --set model.ffn=64 --set train.frozen_dtype=fp8 --set 'train.freeze=blocks.0.*')
+run "${freeze[@]}" --init base8 --steps 4
+rc_is 0 "frozen parameters in fp8"
+changed() { vfm-ckpt diff -o jsonl -p model "$@" 2>/dev/null | jq -r 'select(.state == "values") | .name' | grep -c 'blocks.0'; }
+is "$(changed base8 frozen8)" 7 "the weights of their layers are rounded"
+cp -r frozen8 at4
+run "${freeze[@]}" --steps 6
+rc_is 0 "and the run goes on"
+is "$(changed at4 frozen8)" 0 "with the same rounded weights"
 done_testing
