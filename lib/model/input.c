@@ -171,25 +171,18 @@ out:
 	return rc;
 }
 
-/* Uploads rows [first, end) of the T rows, one copy per run of consecutive rows. */
-static int upload_rows(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, int64_t first,
-	int64_t end, struct vfm_err *err)
+int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(in);
 	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype);
 
-	for (int64_t i = first, n; i < end; i += n) {
-		for (n = 1; i + n < end && rows[i + n] == rows[i] + n; n++)
+	for (int64_t i = 0, n; i < in->tok.rows; i += n) {
+		for (n = 1; i + n < in->tok.rows && rows[i + n] == rows[i] + n; n++)
 			;
 		TRY(vfm_dev_upload(in->stream, (char *)dst->data + (size_t)i * row,
 			(const char *)host + (size_t)rows[i] * row, (size_t)n * row, err));
 	}
 	return 0;
-}
-
-int vfm_model_in_upload(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
-{
-	return upload_rows(in, dst, host, 0, in->tok.rows, err);
 }
 
 /* Uploads ids and boundaries of the segments.  Without given frames these are the samples. */
@@ -218,39 +211,31 @@ out:
 	return rc;
 }
 
-/* Uploads rows [first, end) of a tensor that is in the order of the host array; zeros: host NULL. */
-static int upload_part(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, int64_t first,
-	int64_t end, struct vfm_err *err)
+static int zero_rows(
+	struct vfm_model_in *in, const struct vfm_tensor *dst, int64_t first, int64_t end, struct vfm_err *err)
 {
-	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype), at = (size_t)first * row;
+	size_t row = (size_t)dst->shape[1] * vfm_dtype_size(dst->dtype);
 
 	if (end == first)
 		return 0;
-	return vfm_dev_upload(in->stream, (char *)dst->data + at, host ? (const char *)host + at : NULL,
-		(size_t)(end - first) * row, err);
+	return vfm_dev_upload(
+		in->stream, (char *)dst->data + (size_t)first * row, NULL, (size_t)(end - first) * row, err);
 }
 
-/* Uploads the conditions and the image rows of samples [i, k), which are all dropped or all kept. */
-static int upload_conds_of(
-	struct vfm_model_in *in, const struct vfm_pack *p, int i, int k, bool dropped, struct vfm_err *err)
-{
-	const int32_t *cu = in->tok.cu, *rows = in->host_cu_image;
-
-	if (vfm_has(&in->cond) && dropped)
-		TRY(upload_part(in, &in->cond, NULL, cu[i], cu[k], err));
-	if (vfm_has(&in->cond) && !dropped)
-		TRY(upload_rows(in, &in->cond, p->cond, cu[i], cu[k], err));
-	return vfm_has(&in->image) ? upload_part(in, &in->image, dropped ? NULL : p->image, rows[i], rows[k], err) : 0;
-}
-
+/* Uploads the conditions and the image rows, then zeros over those of dropped samples. */
 static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
-	if (vfm_has(&in->image))
+	if (vfm_has(&in->cond))
+		TRY(vfm_model_in_upload(in, &in->cond, p->cond, err));
+	if (vfm_has(&in->image)) {
 		TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
-	for (int i = 0, k; i < p->n; i = k) {
-		for (k = i + 1; k < p->n && (!dropped || dropped[k] == dropped[i]); k++)
-			;
-		TRY(upload_conds_of(in, p, i, k, dropped && dropped[i], err));
+		TRY(upload_tensor(in, &in->image, p->image, err));
+	}
+	for (int i = 0; dropped && i < p->n; i++) {
+		if (dropped[i] && vfm_has(&in->cond))
+			TRY(zero_rows(in, &in->cond, in->tok.cu[i], in->tok.cu[i + 1], err));
+		if (dropped[i] && vfm_has(&in->image))
+			TRY(zero_rows(in, &in->image, in->host_cu_image[i], in->host_cu_image[i + 1], err));
 	}
 	return 0;
 }
