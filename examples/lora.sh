@@ -1,5 +1,5 @@
 #!/bin/bash
-# lora.sh: teaches the model of demo.sh a colour that its clips lack, with low-rank adapters (LoRA), in less than a minute.
+# lora.sh: low-rank adapters (LoRA) teach the model of demo.sh a colour that its clips lack, in less than a minute.
 #
 #	make demo && examples/lora.sh
 #
@@ -35,7 +35,8 @@ vfm-curate synth -n "$N" -d "$dir/clips" --size 96x96 --frames 16 --seed 1 --col
 
 # Half of the tokens are the demo's clips: with the new ones alone the model forgets other colours.
 say "2. pack them with the clips of the demo"
-vfm-pack -c 576 --patch 4x1x1 --steps "$STEPS" --format bin --blend "new=1:$dir/data" --blend "old=1:$OUT/data" >"$dir/plan.bin"
+vfm-pack -c 576 --patch 4x1x1 --steps "$STEPS" --format bin \
+	--blend "new=1:$dir/data" --blend "old=1:$OUT/data" >"$dir/plan.bin"
 
 # The base model is the moving average that vfm-sample takes of the demo's run.  ctx_proj embeds the text; the other
 # patterns are the default.  A moving average of the adapters needs more steps than this.
@@ -46,8 +47,9 @@ vfm-train --init "$OUT/run" --init-part ema --data "$dir/plan.bin" -o "$dir/run"
 
 say "4. sample, without and with the adapters"
 prompts=()
-for caption in "a $COLOR square moves left" "a $COLOR circle moves right" "a $COLOR triangle moves up" "a $COLOR circle moves down" \
-	"a red square moves right" "a green circle moves up" "a blue triangle moves left" "a yellow square moves down"; do
+for caption in "a $COLOR square moves left" "a $COLOR circle moves right" "a $COLOR triangle moves up" \
+	"a $COLOR circle moves down" "a red square moves right" "a green circle moves up" "a blue triangle moves left" \
+	"a yellow square moves down"; do
 	prompts+=(-p "$caption")
 done
 sample=(--ckpt "$OUT/run" "${prompts[@]}" --size 96x96 --frames 16 --steps 16)

@@ -3,9 +3,9 @@
 # (tests/tools/recognise.c); "learned" means that both are right in 80 % of them.
 #
 #   from random weights  the demo's training with STEPS steps (1 to 5 minutes on 2 cores) learns all colours
-#   adapters             of that model (examples/lora.sh, LORA_STEPS steps, half a minute) learn a colour that it has never seen and
-#                        fails on, and keep what it knows; the base model keeps its bits; scale 0 is the base model, and the
-#                        merged weights sample the same latents
+#   adapters             of that model (examples/lora.sh, LORA_STEPS steps, half a minute) learn a colour that it has never
+#                        seen and fails on, and keep what it knows; the base model keeps its bits; scale 0 is the base
+#                        model, and the merged weights sample the same latents
 #
 # KEEP=DIR keeps everything there.
 set -eu -o pipefail
