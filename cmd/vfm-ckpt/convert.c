@@ -193,10 +193,11 @@ static const char *trained_part(const char *adapters)
 {
 	const struct vfm_ckpt_how raw = {.raw = true};
 	struct vfm_ckpt *c = NULL;
+	struct vfm_err ignored = {0};
 	const char *part = NULL;
 	bool ema;
 
-	if (vfm_ckpt_open_as(&c, adapters, &raw, NULL) < 0)
+	if (vfm_ckpt_open_as(&c, adapters, &raw, &ignored) < 0)
 		return "model"; /* a directory of peft, for example; merging reports faults */
 	part = json_string_value(json_object_get(json_object_get(c->state, "init"), "part"));
 	ema = part && !strcmp(part, "ema");

@@ -93,6 +93,8 @@ ok "with the average" cmp average.safetensors <(vfm-ckpt export -p ema base part
 ok "--base-part chooses other weights" vfm-ckpt merge -s 0 --base-part model base averaged last.safetensors
 ok "those of the model" cmp last.safetensors zero.safetensors
 not_ok "the two differ" cmp -s last.safetensors average.safetensors
+run vfm-ckpt merge base nowhere x.safetensors
+like "$rc $err" "^2 .*nowhere" "adapters that are missing are named"
 run vfm-ckpt merge --base-part optim base averaged x.safetensors
 like "$rc $err" "^2 .*--base-part: expected model or ema, got 'optim'" "no other part"
 
@@ -107,6 +109,8 @@ for layout in peft diffusers original; do
 	[ $layout != peft ] || dst=peft
 	ok "export -l $layout" vfm-ckpt export -l $layout whole $dst
 	ok "it is sampled with half the scale" vfm-sample --ckpt base --lora $dst:0.5 "${pick[@]}" -o $layout.npy
+	ok "and merged" vfm-ckpt merge -s 0.5 base $dst "$layout-merged.safetensors"
+	ok "into the same weights" cmp merged.safetensors "$layout-merged.safetensors"
 done
 ok "the same latents" cmp peft.npy diffusers.npy
 ok "from all" cmp peft.npy original.npy
