@@ -1,4 +1,4 @@
-/* encode - frames and captions -> latents and text embeddings. */
+/* encode - frames and captions -> latents, text embeddings, and what image to video is given. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/encode.h"
+#include "data/extra.h"
 #include "data/patch.h"
 #include "data/stage.h"
 
@@ -18,6 +19,7 @@ struct encode {
 	struct vfm_encode spec;
 	const char *size, *patch, *tokenizer, *text; /* as given; NULL: not */
 	const char *exec, *text_exec;                /* commands; NULL: the built-in encoders */
+	const char *image_exec;                      /* command; NULL: no image rows */
 	struct vfm_exec_opts exec_opts;
 	atomic_llong uncaptioned;
 };
@@ -55,8 +57,8 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
 	if (e->text_exec && e->text)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --text and --text-exec");
-	if (!e->exec && !e->text_exec)
-		TRY(vfm_exec_refuse_opts(&e->exec_opts, "--exec CMD or --text-exec CMD", err));
+	if (!e->exec && !e->text_exec && !e->image_exec)
+		TRY(vfm_exec_refuse_opts(&e->exec_opts, "--exec CMD, --text-exec CMD or --image-exec CMD", err));
 	TRY(vfm_timeout_check(e->spec.timeout_s, err));
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
@@ -65,15 +67,16 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 
 /* ---- the encoders ---- */
 
-static int start_tokenizer(struct encode *e, int64_t children, struct vfm_err *err)
+/* Starts children of a command; NULL: none. */
+static int start_encoder(struct vfm_exec **x, const struct encode *e, const char *command, const char *capability,
+	int64_t children, struct vfm_err *err)
 {
 	struct vfm_exec_opts o = e->exec_opts;
 
-	o.command = e->exec;
-	o.capability = "encode";
+	o.command = command;
+	o.capability = capability;
 	o.children = children;
-	return e->exec ? vfm_exec_start(&e->spec.exec, &o, err)
-		       : vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err);
+	return command ? vfm_exec_start(x, &o, err) : 0;
 }
 
 static int choose_encode_size(struct encode *e, struct vfm_err *err)
@@ -85,40 +88,40 @@ static int choose_encode_size(struct encode *e, struct vfm_err *err)
 	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
 }
 
-static int start_text_encoder(struct encode *e, int64_t children, struct vfm_err *err)
+/* Starts all encoders, which load their weights at once, and waits for them. */
+static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
 {
-	struct vfm_exec_opts o = e->exec_opts;
+	struct vfm_exec **const pools[] = {&e->spec.exec, &e->spec.text_exec, &e->spec.image_exec};
 
-	o.command = e->text_exec;
-	o.capability = "text-encode";
-	o.children = children;
-	return e->text_exec ? vfm_exec_start(&e->spec.text_exec, &o, err) : 0;
+	TRY(start_encoder(&e->spec.text_exec, e, e->text_exec, "text-encode", jobs, err));
+	TRY(start_encoder(&e->spec.image_exec, e, e->image_exec, "image-encode", jobs, err));
+	TRY(start_encoder(&e->spec.exec, e, e->exec, "encode", jobs, err));
+	if (!e->exec)
+		TRY(vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
+	for (int i = 0; i < 3; i++)
+		TRY(*pools[i] ? vfm_exec_wait(*pools[i], err) : 0);
+	if (e->spec.condition && e->spec.exec && !(vfm_exec_hello(e->spec.exec)->ops & VFM_EXEC_ENCODE_GIVEN))
+		return vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks 'encode-given'", e->exec);
+	return 0;
 }
 
-/* Opens both encoders for stage->threads workers. */
+/* Opens the encoders for stage->threads workers. */
 static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
 	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
 	const int cpus = vfm_par_threads();
+	struct vfm_exec **const pools[] = {&e->spec.exec, &e->spec.text_exec, &e->spec.image_exec};
+	int busy = 0;
 
-	TRY(start_text_encoder(e, jobs, err)); /* both load their weights at once */
-	TRY(start_tokenizer(e, jobs, err));
-	if (e->spec.exec)
-		TRY(vfm_exec_wait(e->spec.exec, err));
-	if (e->spec.condition && e->spec.exec && !(vfm_exec_hello(e->spec.exec)->ops & VFM_EXEC_ENCODE_GIVEN))
-		return vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks 'encode-given'", e->exec);
-	if (e->spec.text_exec)
-		TRY(vfm_exec_wait(e->spec.text_exec, err));
+	TRY(start_encoders(e, jobs, err));
 	TRY(choose_encode_size(e, err));
-	stage->threads = e->spec.exec || e->spec.text_exec ? 1 : (int)jobs;
-	if (e->spec.exec)
-		stage->threads = vfm_exec_threads(e->spec.exec, cpus);
-	if (e->spec.text_exec && vfm_exec_threads(e->spec.text_exec, cpus) > stage->threads)
-		stage->threads = vfm_exec_threads(e->spec.text_exec, cpus);
-	if (e->spec.exec)
-		vfm_exec_make_slots(e->spec.exec, stage->threads);
-	if (e->spec.text_exec)
-		vfm_exec_make_slots(e->spec.text_exec, stage->threads);
+	for (int i = 0; i < 3; i++)
+		if (*pools[i] && vfm_exec_threads(*pools[i], cpus) > busy)
+			busy = vfm_exec_threads(*pools[i], cpus);
+	stage->threads = busy ? busy : (int)jobs;
+	for (int i = 0; i < 3; i++)
+		if (*pools[i])
+			vfm_exec_make_slots(*pools[i], stage->threads);
 	e->spec.threads = stage->threads > 1 ? 1 : cpus;
 	if (e->spec.text_exec)
 		return 0;
@@ -135,6 +138,7 @@ static void close_encoders(struct encode *e, const struct vfm_stage *stage)
 	free(e->spec.embedders);
 	vfm_exec_close(e->spec.exec);
 	vfm_exec_close(e->spec.text_exec);
+	vfm_exec_close(e->spec.image_exec);
 }
 
 /* The options that change latents and texts besides the makers (data/stage.h). */
@@ -157,6 +161,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 	if (rc >= 0) {
 		makers.tokenizer = vfm_encode_tokenizer(&e->spec);
 		makers.text = vfm_encode_text_maker(&e->spec);
+		makers.image = vfm_encode_image_maker(&e->spec);
 		stage->options = options = encode_options(&e->spec);
 		stage->maker = maker = vfm_makers_json(&makers);
 		rc = vfm_stage_run(stage, NULL, err);
@@ -170,19 +175,31 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 	return rc;
 }
 
+/* The keys of the files of a record.  Others, such as image rows of another program, stay as they are. */
+static void list_made(const struct encode *e, const char *made[5])
+{
+	*made++ = "latent";
+	*made++ = "text";
+	if (e->spec.condition)
+		*made++ = vfm_extra_kinds[VFM_EXTRA_COND].key;
+	if (e->image_exec)
+		*made++ = vfm_extra_kinds[VFM_EXTRA_IMAGE].key;
+	*made = NULL;
+}
+
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.spec = {.timeout_s = 3600}, .patch = "1x2x2", .exec_opts = VFM_EXEC_DEFAULTS};
-	static const char *const outputs[] = {"latent", "text", NULL}, *const sets[] = {"latent", "text", "cond", NULL},
-				 *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps",
-					 "bad_times", "caption", NULL};
+	static const char *const reads[] = {
+		"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times", "caption", NULL};
+	const char *made[5] = {0};
 	struct vfm_stage stage = {.name = "encode",
 		.fn = encode_record,
 		.ctx = &e,
 		.unique_ids = true,
-		.outputs = outputs,
+		.outputs = made,
 		.reads = reads,
-		.sets = sets};
+		.sets = made};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &e.tokenizer},
@@ -199,16 +216,17 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			&e.spec.timeout_s},
 		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.exec},
 		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.text_exec},
+		{VFM_OPT_STR, 0, "image-exec", "CMD",
+			"also write ID.image.npy, rows of the first picture, with -j N children", &e.image_exec},
 		VFM_EXEC_OPTS(&e.exec_opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis =
-			"-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
-			"[--patch TxHxW] [--frames N] [--fps X] [--condition] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
-			" " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
+			    "[--patch TxHxW] [--frames N] [--fps X] [--condition] [--image-exec CMD] [--timeout "
+			    "SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};
@@ -220,6 +238,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		rc = check_encode_opts(&e, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
+		list_made(&e, made);
 		rc = run_encode(&e, &stage, err);
 	}
 	return rc;

@@ -30,6 +30,15 @@ int vfm_codec_open_text(
 	return command ? vfm_exec_start(&c->text_exec, &opts, err) : vfm_textbytes_new(&c->text, spec, err);
 }
 
+int vfm_codec_open_image(struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, struct vfm_err *err)
+{
+	struct vfm_exec_opts opts = *o;
+
+	opts.command = command;
+	opts.capability = "image-encode";
+	return vfm_exec_start(&c->image_exec, &opts, err);
+}
+
 /* Waits for the hello of children that one thread will ask. */
 static int wait_for_child(struct vfm_exec *x, struct vfm_err *err)
 {
@@ -46,6 +55,7 @@ int vfm_codec_wait(struct vfm_codec *c, int64_t channels, int64_t dim, struct vf
 
 	TRY(wait_for_child(c->exec, err));
 	TRY(wait_for_child(c->text_exec, err));
+	TRY(wait_for_child(c->image_exec, err));
 	maker = vfm_codec_tokenizer(c);
 	if (vfm_geometry_is_known(&maker.geometry) && maker.geometry.channels != channels)
 		return vfm_fail(err, VFM_EUSAGE, "the decoder '%s' has %d channels, the model %lld", maker.name,
@@ -61,6 +71,7 @@ void vfm_codec_release(struct vfm_codec *c)
 {
 	vfm_exec_close(c->exec);
 	vfm_exec_close(c->text_exec);
+	vfm_exec_close(c->image_exec);
 	vfm_textbytes_free(c->text);
 	free(c->rows);
 	*c = (struct vfm_codec){0};
@@ -78,6 +89,12 @@ struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
 	if (c->text_exec)
 		return vfm_outside_text_encoder(vfm_exec_hello(c->text_exec));
 	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){.name = ""};
+}
+
+struct vfm_maker vfm_codec_image_maker(const struct vfm_codec *c)
+{
+	return c->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(c->image_exec))
+			     : (struct vfm_maker){.name = ""};
 }
 
 int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err)
@@ -180,5 +197,18 @@ int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int he
 	TRY(write_grey_frames(s, picture, (size_t)height * (size_t)width * 3, frames, err));
 	TRY(vfm_outside_encode(s, h, &f, "picture", frames > 1, &npy, &data, err));
 	vfm_npy_to_f32(&npy, data, latent);
+	return 0;
+}
+
+int vfm_codec_encode_image(
+	struct vfm_codec *c, const uint8_t *picture, int height, int width, float *rows, struct vfm_err *err)
+{
+	struct vfm_exec_slot *s = vfm_exec_slot(c->image_exec, 0);
+	struct vfm_npy npy;
+	const void *data;
+
+	TRY(vfm_exec_input(s, 0, picture, (size_t)height * (size_t)width * 3, err));
+	TRY(vfm_outside_image(s, vfm_exec_hello(c->image_exec), height, width, "picture", &npy, &data, err));
+	vfm_npy_to_f32(&npy, data, rows);
 	return 0;
 }

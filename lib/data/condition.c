@@ -1,7 +1,6 @@
 #include "data/condition.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,12 +13,27 @@ static bool is_given_frame(const struct vfm_geometry *g, int64_t i, int64_t j, i
 	return (i ? first + (i - 1) * g->stride[0] + j : j < first ? j : first - 1) < given;
 }
 
-void vfm_condition_mask(const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, float *mask)
+/* Writes elements of `size` bytes: `one`, little endian, where a picture is given, else 0. */
+static void fill_mask(
+	const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, uint32_t one, size_t size, char *mask)
 {
+	const uint32_t zero = 0;
+
 	for (int64_t j = 0; j < g->stride[0]; j++)
 		for (int64_t i = 0; i < t; i++)
-			for (size_t k = 0; k < area; k++)
-				*mask++ = is_given_frame(g, i, j, given) ? 1 : 0;
+			for (size_t k = 0; k < area; k++, mask += size)
+				memcpy(mask, is_given_frame(g, i, j, given) ? &one : &zero, size);
+}
+
+/* The bits of 1 in a dtype. */
+static uint32_t one_of(enum vfm_npy_type type)
+{
+	return type == VFM_NPY_F16 ? 0x3c00 : type == VFM_NPY_BF16 ? 0x3f80 : 0x3f800000;
+}
+
+void vfm_condition_mask(const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, float *mask)
+{
+	fill_mask(g, given, t, area, one_of(VFM_NPY_F32), sizeof(float), (char *)mask);
 }
 
 /* All latent frames but the first are the same. */
@@ -47,18 +61,11 @@ int vfm_condition_encode(const struct vfm_tokenizer *t, const uint8_t *picture, 
 	return rc;
 }
 
-/* The bits of 1 in a dtype. */
-static uint32_t one_of(enum vfm_npy_type type)
-{
-	return type == VFM_NPY_F16 ? 0x3c00 : type == VFM_NPY_BF16 ? 0x3f80 : 0x3f800000;
-}
-
 int vfm_condition_save(const char *path, const struct vfm_geometry *g, int64_t given, const struct vfm_npy *latent,
 	const void *data, struct vfm_npy *n, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	const size_t size = vfm_npy_type_size(latent->type), area = (size_t)(latent->shape[2] * latent->shape[3]);
 	const int64_t mask = g->stride[0], t = latent->shape[1];
-	const uint32_t one = one_of(latent->type);
 	char *all;
 	int rc;
 
@@ -70,11 +77,7 @@ int vfm_condition_save(const char *path, const struct vfm_geometry *g, int64_t g
 	all = vfm_big_alloc(n->data_bytes, "a condition", err);
 	if (!all)
 		return VFM_EENV;
-	memset(all, 0, (size_t)(mask * t) * area * size);
-	for (int64_t j = 0; j < mask; j++)
-		for (int64_t i = 0; i < t; i++)
-			for (size_t k = 0; is_given_frame(g, i, j, given) && k < area; k++)
-				memcpy(all + ((size_t)(j * t + i) * area + k) * size, &one, size); /* little endian */
+	fill_mask(g, given, t, area, one_of(latent->type), size, all);
 	memcpy(all + (size_t)(mask * t) * area * size, data, (size_t)latent->shape[0] * (size_t)t * area * size);
 	rc = vfm_npy_check_finite(n, all, path, err);
 	if (rc >= 0)

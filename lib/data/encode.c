@@ -25,13 +25,13 @@ struct enc {
 	const struct vfm_encode *e;
 	struct vfm_maker maker;
 	struct vfm_clip_reader clip;
+	size_t picture;     /* bytes */
 	int64_t frames;     /* that the latents cover */
 	struct vfm_npy npy; /* [C, T, h, w] */
 	const void *data;   /* its elements */
 	float *latent;      /* of the built-in tokenizer: [T, C, h, w] */
 	size_t latent_cap;
 	uint16_t *half; /* [C, T, h, w] */
-	uint8_t *given; /* with a condition, of the built-in tokenizer: the first picture */
 };
 
 /* Checks the elements of a built-in encoder and writes the file; *sha256 binds it to its record. */
@@ -61,13 +61,11 @@ static int encode_group(struct enc *c, const uint8_t *rgb, int n, struct vfm_err
 
 /* Reads all pictures, a group for each latent frame, so that memory holds one group.  Drops the latent frames at the
  * end that do not fill a patch. */
-static int encode_groups(struct enc *c, uint8_t *rgb, int group, size_t picture, struct vfm_err *err)
+static int encode_groups(struct enc *c, uint8_t *rgb, int group, struct vfm_err *err)
 {
 	int n = 0, rc;
 
-	while ((rc = vfm_clip_next(&c->clip, rgb + (size_t)n * picture, err)) == 1) {
-		if (c->e->condition && !c->given)
-			c->given = memcpy(vfm_malloc(picture), rgb, picture);
+	while ((rc = vfm_clip_next(&c->clip, rgb + (size_t)n * c->picture, err)) == 1) {
 		if (++n < group)
 			continue;
 		TRY(encode_group(c, rgb, n, err));
@@ -101,8 +99,7 @@ static int transpose_latent(struct enc *c, struct vfm_err *err)
 static int encode_built_in(struct enc *c, struct vfm_err *err)
 {
 	const struct vfm_geometry *g = &c->maker.geometry;
-	const size_t picture = (size_t)c->clip.height * (size_t)c->clip.width * 3,
-		     bytes = picture * (size_t)g->stride[0];
+	const size_t bytes = c->picture * (size_t)g->stride[0];
 	uint8_t *rgb = vfm_big_alloc(bytes, "the pictures", err);
 	int rc;
 
@@ -110,7 +107,7 @@ static int encode_built_in(struct enc *c, struct vfm_err *err)
 		return VFM_EENV;
 	c->npy = (struct vfm_npy){
 		.ndim = 4, .shape = {g->channels, 0, c->clip.height / g->stride[1], c->clip.width / g->stride[2]}};
-	rc = encode_groups(c, rgb, g->stride[0], picture, err);
+	rc = encode_groups(c, rgb, g->stride[0], err);
 	vfm_big_free(rgb, bytes);
 	return rc < 0 ? rc : transpose_latent(c, err);
 }
@@ -137,7 +134,8 @@ static int encode_outside(
 /* Encodes the first picture followed by grey ones to c->half. */
 static int encode_grey(struct enc *c, struct vfm_err *err)
 {
-	TRY(vfm_condition_encode(&c->e->tokenizer, c->given, c->frames, c->clip.height, c->clip.width, c->latent, err));
+	TRY(vfm_condition_encode(
+		&c->e->tokenizer, c->clip.first, c->frames, c->clip.height, c->clip.width, c->latent, err));
 	vfm_big_free(c->half, c->npy.data_bytes);
 	c->half = NULL;
 	return transpose_latent(c, err);
@@ -164,6 +162,39 @@ static int encode_condition(struct enc *c, json_t *rec, const char *id, struct v
 				(json_int_t)n.shape[0], (json_int_t)n.shape[1], (json_int_t)n.shape[2],
 				(json_int_t)n.shape[3], "dtype", vfm_npy_type_name(n.type), "given", 1, "maker",
 				vfm_maker_json(&c->maker)));
+	free(path);
+	return rc;
+}
+
+/* ---- image rows ---- */
+
+struct vfm_maker vfm_encode_image_maker(const struct vfm_encode *e)
+{
+	return e->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(e->image_exec))
+			     : (struct vfm_maker){.name = ""};
+}
+
+/* Writes the image rows of the first picture and sets rec["image"]. */
+static int encode_image_rows(struct enc *c, json_t *rec, const char *id, int worker, struct vfm_err *err)
+{
+	const struct vfm_extra_kind *kind = &vfm_extra_kinds[VFM_EXTRA_IMAGE];
+	struct vfm_exec_slot *slot = vfm_exec_slot(c->e->image_exec, worker);
+	const struct vfm_maker maker = vfm_encode_image_maker(c->e);
+	char sha256[VFM_SHA256_HEX], *path;
+	struct vfm_npy n;
+	const void *data;
+	int rc;
+
+	TRY(vfm_exec_input(slot, 0, c->clip.first, c->picture, err));
+	TRY(vfm_outside_image(
+		slot, vfm_exec_hello(c->e->image_exec), c->clip.height, c->clip.width, id, &n, &data, err));
+	path = vfm_strfmt("%s/%s.%s", c->e->dir, id, kind->part);
+	rc = vfm_npy_save(path, &n, data, sha256, err);
+	if (rc >= 0)
+		json_object_set_new(rec, kind->key,
+			json_pack("{s:s,s:s,s:[I,I],s:s,s:o}", "path", path, "sha256", sha256, "shape",
+				(json_int_t)n.shape[0], (json_int_t)n.shape[1], "dtype", vfm_npy_type_name(n.type),
+				"maker", vfm_maker_json(&maker)));
 	free(path);
 	return rc;
 }
@@ -203,6 +234,11 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY(vfm_sample_key_check(id, err));
 	vfm_geometry_multiple(&c.maker.geometry, e->patch, o.multiple);
 	TRY_OUT(vfm_clip_open(&c.clip, rec, &o, err));
+	c.picture = (size_t)c.clip.height * (size_t)c.clip.width * 3;
+	if ((e->condition && !slot) || e->image_exec) {
+		c.clip.first = vfm_big_alloc(c.picture, "a picture", err);
+		TRY_OUT(c.clip.first ? 0 : VFM_EENV);
+	}
 	TRY_OUT(slot ? encode_outside(&c, id, slot, &frames, err) : encode_built_in(&c, err));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
 	/* Arrays of children are checked when they are read. */
@@ -212,12 +248,14 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 		vfm_latent_json(&(struct vfm_latent_file){
 			path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height, c.clip.fps, &c.maker}));
 	if (e->condition)
-		rc = encode_condition(&c, rec, id, slot, &frames, err);
+		TRY_OUT(encode_condition(&c, rec, id, slot, &frames, err));
+	if (e->image_exec)
+		TRY_OUT(encode_image_rows(&c, rec, id, worker, err));
 out:
+	vfm_big_free(c.clip.first, c.clip.first ? c.picture : 0);
 	vfm_clip_close(&c.clip);
 	vfm_big_free(c.half, c.half ? c.npy.data_bytes : 0);
 	free(c.latent);
-	free(c.given);
 	free(path);
 	return rc;
 }

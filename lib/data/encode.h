@@ -1,5 +1,5 @@
-/* encode.h - encodes the frames of a record to latents and its captions to text embeddings, as .npy files, with the
- * built-in encoders or outside models.
+/* encode.h - encodes the frames of a record to latents, its first picture to a condition and image rows, and its
+ * captions to text embeddings, as .npy files, with the built-in encoders or outside models.
  *
  * Frames are scaled to cover the target size and cropped at the centre.  Memory holds four frames and the latents.
  * Thread-safe.
@@ -22,6 +22,7 @@ struct vfm_encode {                       /* a specification */
 	struct vfm_exec *exec;            /* NULL, or children that encode; a slot for each worker */
 	struct vfm_textbytes **embedders; /* unless text_exec; one for each worker */
 	struct vfm_exec *text_exec;       /* NULL, or children that embed texts; a slot for each worker */
+	struct vfm_exec *image_exec;      /* NULL: no image rows; or children that make them; a slot for each worker */
 	const char *dir;                  /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
 	int32_t patch[3];                 /* t, h, w: of the models that will read the latents */
 	int width, height; /* multiples of stride x patch; 0, 0: the source's, rounded down to such multiples */
@@ -34,7 +35,8 @@ struct vfm_encode {                       /* a specification */
 
 /* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, sha256, shape, dtype,
  * frames, width, height, fps, maker}; with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker}
- * of DIR/ID.cond.npy.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+ * of DIR/ID.cond.npy; with `image_exec` rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the
+ * rows of the first picture at the size of the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
 /* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,
@@ -52,8 +54,9 @@ struct vfm_latent_file {
 };
 json_t *vfm_latent_json(const struct vfm_latent_file *f); /* the caller owns it */
 
-/* The makers of latents and texts. */
+/* The makers of latents, texts and image rows; unknown without image_exec. */
 struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e);
 struct vfm_maker vfm_encode_text_maker(const struct vfm_encode *e);
+struct vfm_maker vfm_encode_image_maker(const struct vfm_encode *e);
 
 #endif

@@ -39,6 +39,15 @@ struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h)
 	return m;
 }
 
+struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h)
+{
+	struct vfm_maker m = vfm_outside_maker(h);
+
+	m.dim = (int32_t)h->image_dim;
+	m.rows = (int32_t)h->image_rows;
+	return m;
+}
+
 /* ---- arrays ---- */
 
 static void print_wanted_shape(char *text, size_t size, int ndim, const int64_t *shape)
@@ -236,6 +245,20 @@ int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const c
 	if (rc >= 0 && !h->text_rows && npy->shape[0] > h->text_max_rows)
 		rc = vfm_fail(err, VFM_EINPUT, "rows.shape: %" PRId64 " rows, at most %" PRId64 " were announced",
 			npy->shape[0], h->text_max_rows);
+	return rc < 0 ? rc : 0;
+}
+
+int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, int height, int width, const char *id,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err)
+{
+	const struct vfm_outside_frames f = {.shape = {1, height, width, 3}};
+	json_t *frames, *answer;
+	int rc;
+
+	TRY(describe_frames(s, &f, &frames, err));
+	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
+	rc = read_floats(s, answer, "rows", 2, (int64_t[]){h->image_rows, h->image_dim}, npy, data, err);
+	json_decref(answer);
 	return rc < 0 ? rc : 0;
 }
 

@@ -16,9 +16,10 @@
 #include "data/npy.h"
 #include "exec/exec.h"
 
-/* The makers that a hello describes: of latents, of text embeddings, of anything else. */
+/* The makers that a hello describes: of latents, of text embeddings, of image rows, of anything else. */
 struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h);
 struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h);
 struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
 
 struct vfm_outside_frames { /* in the slot's input file */
@@ -46,6 +47,11 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
  */
 int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err);
+
+/* Encodes the picture [1, height, width, 3] in the slot's input to image rows.  *npy and *data: rows [image_rows,
+ * image_dim] of the hello. */
+int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, int height, int width, const char *id,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 /* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
  * frames 0: to the end. */

@@ -17,6 +17,7 @@ static const struct {
 	{"encode", VFM_EXEC_ENCODE},
 	{"decode", VFM_EXEC_DECODE},
 	{"encode-given", VFM_EXEC_ENCODE_GIVEN},
+	{"image-encode", VFM_EXEC_IMAGE_ENCODE},
 };
 enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 
@@ -76,7 +77,8 @@ static int parse_capabilities(struct vfm_hello *h, const json_t *o, struct vfm_e
 	}
 	if (!h->ops)
 		return vfm_fail(err, VFM_EUSAGE,
-			"hello.capabilities: expected some of caption, score, embed, text-encode, encode and decode");
+			"hello.capabilities: expected some of caption, score, embed, text-encode, image-encode, "
+			"encode and decode");
 	return 0;
 }
 
@@ -172,9 +174,18 @@ static int parse_text(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	return vfm_json_i64(o, "hello.text", "max_rows", false, 1, 65535, &h->text_max_rows, err);
 }
 
+static int parse_image(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	static const char *const keys[] = {"dim", "rows", NULL};
+
+	TRY(vfm_json_only_keys(o, "hello.image", keys, err));
+	TRY(vfm_json_i64(o, "hello.image", "dim", true, 1, 65535, &h->image_dim, err));
+	return vfm_json_i64(o, "hello.image", "rows", true, 1, 65535, &h->image_rows, err);
+}
+
 int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
-	const json_t *input, *tokenizer, *text;
+	const json_t *input, *tokenizer, *text, *image;
 	int64_t protocol = 0, batch = 1;
 
 	*h = (struct vfm_hello){0};
@@ -193,8 +204,11 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(get_object(o, "input", false, &input, err));
 	TRY(get_object(o, "tokenizer", h->ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE), &tokenizer, err));
 	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
+	TRY(get_object(o, "image", h->ops & VFM_EXEC_IMAGE_ENCODE, &image, err));
 	TRY(parse_input(&h->input, input, err));
 	if (tokenizer)
 		TRY(parse_tokenizer(h, tokenizer, err));
-	return text ? parse_text(h, text, err) : 0;
+	if (text)
+		TRY(parse_text(h, text, err));
+	return image ? parse_image(h, image, err) : 0;
 }

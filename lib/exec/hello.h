@@ -20,8 +20,10 @@ enum vfm_exec_op {
 	VFM_EXEC_ENCODE = 16,
 	VFM_EXEC_DECODE = 32,
 	VFM_EXEC_ENCODE_GIVEN = 64, /* an encoder that takes "given": pictures of a condition */
+	VFM_EXEC_IMAGE_ENCODE = 128,
 	/* whose answers have an array */
-	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE,
+	VFM_EXEC_ARRAY_OPS =
+		VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_IMAGE_ENCODE,
 };
 
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
@@ -46,6 +48,7 @@ struct vfm_hello {
 	double min, max;                  /* of its latents; both 0: not checked */
 	int64_t text_dim;                 /* if ops has text-encode */
 	int64_t text_rows, text_max_rows; /* rows 0: as many as the text has, up to max_rows */
+	int64_t image_dim, image_rows;    /* of a picture: if ops has image-encode */
 };
 
 /* The bit of "caption", …; 0: unknown.  The name of a bit. */

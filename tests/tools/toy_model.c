@@ -2,10 +2,11 @@
  * [-l LOG] - a child of vfm-exec(7) for tests.
  *
  * Its tokenizer has stride 2 x 4 x 4, 3 channels and 1 + 2n frames: a latent is the mean of its block, in [-1, 1].  Its
- * text encoder has one row of 8 values a word, at most ROWS (64).  A caption tells what the child was shown; a score is
- * the mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer".  -w DIGIT:
- * all digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file),
- * wide (out of range), die (on a record with "die"). */
+ * text encoder has one row of 8 values a word, at most ROWS (64); its image encoder 5 rows of 6 values, the mean
+ * colours of a fifth of the picture and of its complement.  A caption tells what the child was shown; a score is the
+ * mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer".  -w DIGIT: all
+ * digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file), wide
+ * (out of range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -15,11 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8 };
+enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8, IMAGE_ROWS = 5, IMAGE_DIM = 6 };
 
-static const char *ops = "encode,encode-given,decode,text-encode,caption,score,embed", *name = "toy", *version = "1.0",
-		  *dtype = "float32", *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}",
-		  *fault = "", *log_path;
+static const char *ops = "encode,encode-given,decode,text-encode,image-encode,caption,score,embed", *name = "toy",
+		  *version = "1.0", *dtype = "float32",
+		  *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}", *fault = "", *log_path;
 static char digit = 'a';
 static int batch = 1, max_rows = 64;
 
@@ -170,6 +171,34 @@ static json_t *encode_text(const json_t *r, const char *out)
 	return json_pack("{s:{s:[i,i],s:s}}", "rows", "shape", n, DIM, "dtype", dtype);
 }
 
+static json_t *encode_image(const json_t *r, const char *out)
+{
+	float rows[IMAGE_ROWS + 1][IMAGE_DIM] = {0};
+	int64_t s[4];
+	uint8_t *rgb = read_frames(r, s);
+	int n = IMAGE_ROWS + !strcmp(fault, "shape");
+
+	if (s[0] != 1) {
+		free(rgb);
+		return json_pack("{s:s}", "error", "expected one picture");
+	}
+	for (int i = 0; i < IMAGE_ROWS; i++) {
+		int64_t from = i * s[1] / IMAGE_ROWS, to = (i + 1) * s[1] / IMAGE_ROWS;
+		double sum[3] = {0};
+
+		for (int64_t k = from * s[2]; k < to * s[2]; k++)
+			for (int c = 0; c < 3; c++)
+				sum[c] += rgb[k * 3 + c];
+		for (int c = 0; c < 3; c++) {
+			rows[i][c] = (float)(sum[c] / (double)((to - from) * s[2]) / 255);
+			rows[i][3 + c] = 1 - rows[i][c];
+		}
+	}
+	free(rgb);
+	write_floats(out, rows[0], (size_t)n * IMAGE_DIM);
+	return json_pack("{s:{s:[i,i],s:s}}", "rows", "shape", n, IMAGE_DIM, "dtype", dtype);
+}
+
 /* ---- looking at clips ---- */
 
 static json_t *caption(const json_t *r)
@@ -238,12 +267,13 @@ static json_t *answer(const json_t *r)
 		abort();
 	if (json_object_get(rec, "refuse"))
 		return json_pack("{s:s}", "error", "refused");
-	a = !strcmp(op, "encode")        ? encode(r, out)
-		: !strcmp(op, "decode")  ? decode(r, out)
-		: !strcmp(op, "score")   ? score(r)
-		: !strcmp(op, "embed")   ? embed(r, out)
-		: !strcmp(op, "caption") ? caption(r)
-					 : encode_text(r, out);
+	a = !strcmp(op, "encode")             ? encode(r, out)
+		: !strcmp(op, "decode")       ? decode(r, out)
+		: !strcmp(op, "score")        ? score(r)
+		: !strcmp(op, "embed")        ? embed(r, out)
+		: !strcmp(op, "caption")      ? caption(r)
+		: !strcmp(op, "image-encode") ? encode_image(r, out)
+					      : encode_text(r, out);
 	return a;
 }
 
@@ -259,10 +289,11 @@ static void say_hello(void)
 		p += strcspn(p, ",");
 		p += *p == ',';
 	}
-	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i}}", "vfm_exec", 1,
-		"name", name, "version", version, "sha256", sha, "capabilities", list, "batch", batch, "input",
-		json_loads(input, 0, NULL), "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames", 1, ST,
-		"scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows);
+	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i},s:{s:i,s:i}}",
+		"vfm_exec", 1, "name", name, "version", version, "sha256", sha, "capabilities", list, "batch", batch,
+		"input", json_loads(input, 0, NULL), "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames",
+		1, ST, "scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows, "image", "dim",
+		IMAGE_DIM, "rows", IMAGE_ROWS);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	json_decref(o);
 	putchar('\n');

@@ -291,19 +291,23 @@ static void test_hello(void **state)
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}",
 			"hello.tokenizer.max_frames"},
 		{"text", "{\"rows\":512}", "hello.text.dim"},
+		{"image", "null", "hello.image is missing"},
+		{"image", "{\"dim\":1280}", "hello.image.rows"},
+		{"image", "{\"dim\":1280,\"rows\":257,\"max_rows\":9}", "hello.image.max_rows: unknown key"},
 	};
 	static const char good[] =
 		"{\"vfm_exec\":1,\"name\":\"vae\",\"version\":\"2.1\",\"sha256\":"
 		"\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"capabilities\":"
-		"[\"encode\",\"decode\",\"text-encode\",\"dance\"],\"batch\":3,\"tokenizer\":{\"stride\":[4,16,8],"
+		"[\"encode\",\"decode\",\"text-encode\",\"image-encode\",\"dance\"],\"batch\":3,\"tokenizer\":{"
+		"\"stride\":[4,16,8],"
 		"\"channels\":48,\"frames\":[1,4],\"max_frames\":81,\"scaling\":\"mean-std\",\"range\":[-9,9.5]},"
-		"\"text\":{\"dim\":4096,\"rows\":512},\"later\":true}";
+		"\"text\":{\"dim\":4096,\"rows\":512},\"image\":{\"dim\":1280,\"rows\":257},\"later\":true}";
 	struct vfm_hello h;
 	json_t *o = json_loads(good, 0, NULL);
 
 	(void)state;
 	OK(vfm_hello_parse(&h, o, &err));
-	assert_int_equal(h.ops, VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE);
+	assert_int_equal(h.ops, VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_IMAGE_ENCODE);
 	assert_int_equal(h.batch, 3);
 	assert_int_equal(h.geometry.stride[1], 16);
 	assert_int_equal(h.geometry.channels, 48);
@@ -311,6 +315,8 @@ static void test_hello(void **state)
 	assert_true(h.max == 9.5 && h.min == -9);
 	assert_string_equal(h.geometry.scaling, "mean-std");
 	assert_int_equal(h.text_rows, 512);
+	assert_int_equal(h.image_rows, 257);
+	assert_int_equal(h.image_dim, 1280);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		json_t *copy = json_deep_copy(o);
 
