@@ -79,12 +79,14 @@ static void release_texts(struct texts *t)
 	free(t->cu);
 }
 
-/* The line of a file that item i comes from. */
-static const json_t *prompt_line(void *ctx, int i)
+/* The diffusion of videos of so many tokens. */
+static struct vfm_diffusion diffusion_of(const struct job *j, int64_t tokens)
 {
-	const struct item *it = ctx;
+	struct vfm_diffusion d = j->net.c.diffusion;
 
-	return json_object_get(it[i].rec, "prompt");
+	d.shift = vfm_diffusion_shift(&d, tokens);
+	d.shift_tokens = 0;
+	return d;
 }
 
 /* Samples a batch of prompts.  The leader writes the files.  Collective over the ranks that sample together. */
@@ -92,8 +94,8 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
 	struct vfm_sample_job sj = vfm_sample_net_job(&j->net, j->x);
-	struct vfm_diffusion d = j->net.c.diffusion;
-	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
+	const struct vfm_diffusion d = diffusion_of(j, (int64_t)grid[0] * grid[1] * grid[2]);
+	int32_t patch[3];
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m);
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
 	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
@@ -106,8 +108,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 
 	if (!tokens || !latent)
 		goto out;
-	d.shift = vfm_diffusion_shift(&d, (int64_t)grid[0] * grid[1] * grid[2]);
-	d.shift_tokens = 0;
+	vfm_model_patch(m, patch);
 	sj.diffusion = &d;
 	TRY_OUT(embed_texts(&text, j, &j->items.v[first], n, false, err));
 	TRY_OUT(embed_texts(&against, j, &j->items.v[first], n, true, err));
@@ -122,8 +123,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 			.first_frame = j->o->first_frame || (j->o->image && !m->cond_channels),
 			.picture = &j->picture,
 			.together = j->net.together,
-			.line = prompt_line,
-			.ctx = &j->items.v[first]},
+			.items = &j->items.v[first]},
 		n, err));
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
@@ -164,8 +164,28 @@ static void show_evaluations(void *ctx, int64_t done, int64_t total)
 	struct job *j = ctx;
 
 	(void)total;
-	vfm_progress_step(&j->progress, done - j->shown);
-	j->shown = done;
+	vfm_progress_step(&j->progress, j->passes[done] - j->shown);
+	j->shown = j->passes[done];
+}
+
+/* Sets j->evals and j->passes.  A guided evaluation takes two passes of the network, unless two groups of ranks compute
+ * them. */
+static int count_passes(struct job *j, int64_t tokens, struct vfm_err *err)
+{
+	const struct vfm_diffusion d = diffusion_of(j, tokens);
+	const struct vfm_sampler *s = &j->o->sampler;
+	struct vfm_solver_plan plan;
+	struct vfm_solver_eval e;
+	int rc = vfm_solver_plan_make(&plan, &s->solver, &d, err);
+
+	j->evals = rc < 0 ? 0 : plan.evals;
+	j->passes = vfm_calloc((size_t)j->evals + 1, sizeof(*j->passes));
+	for (int64_t k = 0; k < j->evals; k++) {
+		vfm_solver_at(&plan, k, &e);
+		j->passes[k + 1] = j->passes[k] + (vfm_sampler_cfg(s, &plan, &e) != 1 && !j->o->net.split_cfg ? 2 : 1);
+	}
+	vfm_solver_plan_release(&plan);
+	return rc;
 }
 
 /* Returns the number of prompts of a batch: as many as fit in --context, at least one. */
@@ -178,7 +198,7 @@ static int64_t batch_size(const struct job *j, int64_t tokens)
 }
 
 /* Samples the batches of all groups of ranks, one batch of each group at a time. */
-static int sample_batches(struct job *j, int64_t batch, int64_t evals, const int32_t grid[3], struct vfm_err *err)
+static int sample_batches(struct job *j, int64_t batch, const int32_t grid[3], struct vfm_err *err)
 {
 	struct vfm_err why;
 	int rc, printed;
@@ -189,7 +209,7 @@ static int sample_batches(struct job *j, int64_t batch, int64_t evals, const int
 
 		j->shown = 0;
 		rc = n ? sample_batch(j, first, (int)(n < batch ? n : batch), grid, err) : 0;
-		show_evaluations(j, evals, evals);
+		show_evaluations(j, j->evals, j->evals);
 		printed = print_records(j, &why);
 		if (rc >= 0 && printed < 0) {
 			rc = printed;
@@ -203,27 +223,23 @@ static int sample_batches(struct job *j, int64_t batch, int64_t evals, const int
 
 int sample_all(struct job *j, struct vfm_err *err)
 {
-	const struct vfm_model_spec *m = &j->net.c.model;
-	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, grid[3];
-	int64_t tokens = vfm_patch_grid(j->dims, patch, grid, err), batch, rounds, evals;
-	struct vfm_solver_plan plan;
-	int rc;
+	int64_t tokens, batch, rounds;
+	int32_t patch[3], grid[3];
 
+	vfm_model_patch(&j->net.c.model, patch);
+	tokens = vfm_patch_grid(j->dims, patch, grid, err);
 	if (tokens < 0)
 		return VFM_EUSAGE;
 	if (tokens > MAX_TOKENS)
 		return vfm_fail(err, VFM_EUSAGE, "a video of %lld tokens is too large; at most %d", (long long)tokens,
 			MAX_TOKENS);
-	rc = vfm_solver_plan_make(&plan, &j->o->sampler.solver, &j->net.c.diffusion, err);
-	evals = plan.evals;
-	vfm_solver_plan_release(&plan);
-	TRY(rc);
+	TRY(count_passes(j, tokens, err));
 	batch = batch_size(j, tokens);
 	rounds = ((int64_t)j->items.n + batch * j->net.groups - 1) / (batch * j->net.groups);
 	j->o->sampler.progress = show_evaluations;
 	j->o->sampler.ctx = j;
-	vfm_progress_start(&j->progress, "evaluations", evals * rounds);
-	TRY(sample_batches(j, batch, evals, grid, err));
+	vfm_progress_start(&j->progress, "passes", j->passes[j->evals] * rounds);
+	TRY(sample_batches(j, batch, grid, err));
 	vfm_progress_end(&j->progress);
 	return report_failures(j, err);
 }

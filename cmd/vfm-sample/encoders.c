@@ -1,4 +1,4 @@
-/* The encoders of vfm-sample: tokenizer and text encoder, and the sizes that follow from them. */
+/* The encoders of vfm-sample: tokenizer, text and image encoder, and the sizes that follow from them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +57,20 @@ static void find_needs(const struct job *j, bool *decodes, bool *encodes)
 	*encodes = *encodes && (j->net.c.model.cross_attention || j->net.c.model.pooled_text);
 }
 
+/* Compares the rows of the image encoder with those that the model reads. */
+static int check_image_rows(const struct job *j, struct vfm_err *err)
+{
+	const struct vfm_maker maker = vfm_codec_image_maker(&j->codec);
+	const struct vfm_model_spec *m = &j->net.c.model;
+
+	if (maker.rows == m->image_len && maker.dim == m->image_dim)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE,
+		"--image-exec: '%s' makes image rows [%d, %d], but model.image_len and model.image_dim are %lld and "
+		"%lld",
+		maker.name, maker.rows, maker.dim, (long long)m->image_len, (long long)m->image_dim);
+}
+
 int open_sample_codec(struct job *j, struct vfm_err *err)
 {
 	bool decodes, encodes;
@@ -67,14 +81,18 @@ int open_sample_codec(struct job *j, struct vfm_err *err)
 		TRY(open_sample_decoder(j, j->o->exec_command, err));
 	if (encodes && (j->net.leader || !j->o->text_command))
 		TRY(vfm_codec_open_text(&j->codec, j->o->text_command, &j->o->exec, j->net.c.model.text_dim, err));
-	return vfm_codec_wait(&j->codec, j->net.c.model.channels, j->net.c.model.text_dim, err);
+	if (j->o->image_command && j->net.leader)
+		TRY(vfm_codec_open_image(&j->codec, j->o->image_command, &j->o->exec, err));
+	TRY(vfm_codec_wait(&j->codec, j->net.c.model.channels, j->net.c.model.text_dim, err));
+	return j->codec.image_exec ? check_image_rows(j, err) : 0;
 }
 
 /* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
 static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
 {
-	const struct vfm_makers own = {
-		.tokenizer = vfm_codec_tokenizer(&j->codec), .text = vfm_codec_text_maker(&j->codec)};
+	const struct vfm_makers own = {.tokenizer = vfm_codec_tokenizer(&j->codec),
+		.text = vfm_codec_text_maker(&j->codec),
+		.image = vfm_codec_image_maker(&j->codec)};
 	json_t *o = vfm_makers_json(&own);
 	char *text = json_dumps(o, JSON_COMPACT);
 	int rc = vfm_job_broadcast(&j->x->job, &text, err);
@@ -138,6 +156,10 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
+	if (j->o->image_command) {
+		j->makers.image = used->image;
+		TRY(check_encoder(j, c, VFM_ENCODER_IMAGE, &m, &used->image, err));
+	}
 	if (!encodes)
 		return 0;
 	j->makers.text = used->text;
@@ -160,10 +182,9 @@ static int choose_side(int unit)
 /* Sets the sizes of video and latent.  Tokenizer and patch decide which are possible. */
 static int choose_video(struct job *j, struct vfm_err *err)
 {
-	const int32_t patch[3] = {
-		(int32_t)j->net.c.model.patch[0], (int32_t)j->net.c.model.patch[1], (int32_t)j->net.c.model.patch[2]};
-	int32_t unit[2];
+	int32_t patch[3], unit[2];
 
+	vfm_model_patch(&j->net.c.model, patch);
 	vfm_geometry_multiple(&j->geometry, patch, unit);
 	j->frames = j->o->frames != SAMPLE_NOT_GIVEN ? j->o->frames : choose_frames(&j->geometry, patch[0]);
 	j->height = j->o->width ? j->o->height : choose_side(unit[0]);

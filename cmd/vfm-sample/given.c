@@ -15,15 +15,63 @@
 
 #define MAX_FILE ((size_t)1 << 32)
 
-/* Reads the array of a section; dimensions of `want` that are not 0 must agree.  The caller frees *out. */
-static int read_array(const json_t *part, const char *what, int ndim, const int64_t *want, float **out, int64_t *shape,
-	struct vfm_err *err)
+/* The line of --prompts that an item comes from; NULL: none. */
+static const json_t *prompt_line(const struct item *it)
+{
+	return json_object_get(it->rec, "prompt");
+}
+
+int check_given(const struct job *j, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->net.c.model;
+	const struct {
+		bool needed;
+		const char *key, *why, *option;
+	} needs[] = {
+		{m->cond_channels && !j->o->image, "cond", "the model reads a condition (model.cond_channels)",
+			"--image FILE"},
+		{m->image_dim && !j->o->image_command, "image", "the model reads image rows (model.image_dim)",
+			j->o->image ? "--image-exec CMD" : "--image FILE with --image-exec CMD"},
+		{j->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
+	};
+
+	if (j->o->image_command && !m->image_dim)
+		return vfm_fail(err, VFM_EUSAGE, "--image-exec: the model reads no image rows (model.image_dim is 0)");
+	for (size_t i = 0; i < j->items.n; i++)
+		for (int k = 0; k < 3; k++) {
+			const json_t *part = json_object_get(prompt_line(&j->items.v[i]), needs[k].key);
+
+			if (needs[k].needed && !vfm_rec_str(part, "path", NULL))
+				return vfm_fail(err, VFM_EUSAGE,
+					"prompt %zu: %s: give %s, or %s.path in its line of --prompts", i, needs[k].why,
+					needs[k].option, needs[k].key);
+		}
+	return 0;
+}
+
+/* An array of a file. */
+struct file_array {
+	float *x;
+	size_t bytes;
+	int64_t shape[4];
+};
+
+static void release_array(struct file_array *a)
+{
+	vfm_big_free(a->x, a->x ? a->bytes : 0);
+}
+
+/* Reads the array of a section; dimensions of `want` that are not 0 must agree.  The caller releases it, also after a
+ * failure. */
+static int read_array(
+	struct file_array *a, const json_t *part, const char *what, int ndim, const int64_t *want, struct vfm_err *err)
 {
 	const char *path = vfm_rec_str(part, "path", NULL);
 	struct vfm_buf b = {0};
 	struct vfm_npy n;
 	int rc;
 
+	*a = (struct file_array){0};
 	if (!path)
 		return vfm_fail(err, VFM_EUSAGE, "%s.path is missing", what);
 	TRY_OUT(vfm_read_regular(path, MAX_FILE, &b.data, &b.len, err));
@@ -31,15 +79,17 @@ static int read_array(const json_t *part, const char *what, int ndim, const int6
 	TRY_OUT(vfm_npy_parse(&n, b.data, b.len, b.len, path, err));
 	TRY_OUT(vfm_sample_array_check(&n, ndim, b.data + n.header_bytes, path, err));
 	for (int i = 0; i < ndim && rc >= 0; i++) {
-		shape[i] = n.shape[i];
+		a->shape[i] = n.shape[i];
 		if (want[i] && n.shape[i] != want[i])
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': dimension %d is %lld, expected %lld", path, i,
 				(long long)n.shape[i], (long long)want[i]);
 	}
 	TRY_OUT(rc);
-	*out = vfm_malloc(vfm_npy_count(&n) * sizeof(float));
+	a->bytes = vfm_npy_count(&n) * sizeof(float);
+	a->x = vfm_big_alloc(a->bytes, path, err);
+	TRY_OUT(a->x ? 0 : VFM_EENV);
 	memmove(b.data, b.data + n.header_bytes, n.data_bytes); /* aligned */
-	vfm_npy_to_f32(&n, b.data, *out);
+	vfm_npy_to_f32(&n, b.data, a->x);
 out:
 	vfm_buf_release(&b);
 	return rc;
@@ -61,45 +111,53 @@ static int check_section_maker(
 static int read_cond(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = from->model;
-	const int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	const json_t *part = json_object_get(line, "cond");
-	int64_t shape[4];
-	float *x = NULL;
+	struct file_array a;
+	int32_t patch[3];
+	int rc;
 
+	vfm_model_patch(m, patch);
 	if (from->picture->x) {
 		vfm_patchify(from->picture->x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
 		return 0;
 	}
 	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "cond", err));
-	TRY(read_array(part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, &x,
-		shape, err));
-	vfm_patchify(x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
-	free(x);
-	return 0;
+	rc = read_array(
+		&a, part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, err);
+	if (rc >= 0)
+		vfm_patchify(a.x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
+	release_array(&a);
+	return rc;
 }
 
 static int read_image(const struct given_from *from, const json_t *line, float *rows, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = from->model;
 	const json_t *part = json_object_get(line, "image");
-	int64_t shape[2];
-	float *x = NULL;
+	struct file_array a;
+	int rc;
 
+	if (from->picture->rows) {
+		memcpy(rows, from->picture->rows, from->picture->rows_bytes);
+		return 0;
+	}
 	TRY(check_section_maker(from, VFM_ENCODER_IMAGE, part, "image", err));
-	TRY(read_array(part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, &x, shape, err));
-	memcpy(rows, x, (size_t)(m->image_len * m->image_dim) * sizeof(float));
-	free(x);
-	return 0;
+	rc = read_array(&a, part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, err);
+	if (rc >= 0)
+		memcpy(rows, a.x, a.bytes);
+	release_array(&a);
+	return rc;
 }
 
 /* Writes the tokens of the first patch of frames of x [C, frames, h, w], which it moves together. */
 static int patch_first(const struct given_from *from, float *x, int64_t frames, float *tokens, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = from->model;
-	const int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]},
-		      dims[3] = {patch[0], from->dims[1], from->dims[2]};
-	const size_t frame = (size_t)from->dims[1] * (size_t)from->dims[2], part_of = frame * (size_t)patch[0];
+	const size_t frame = (size_t)from->dims[1] * (size_t)from->dims[2], part_of = frame * (size_t)m->patch[0];
+	int32_t patch[3], dims[3];
 
+	vfm_model_patch(m, patch);
+	memcpy(dims, (int32_t[]){patch[0], from->dims[1], from->dims[2]}, sizeof(dims));
 	if (frames < patch[0])
 		return vfm_fail(err, VFM_EINPUT, "latent has %lld frames, the patch of the model %d", (long long)frames,
 			patch[0]);
@@ -113,17 +171,17 @@ static int patch_first(const struct given_from *from, float *x, int64_t frames, 
 static int read_first(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
 {
 	const json_t *part = json_object_get(line, "latent");
-	int64_t shape[4];
-	float *x = NULL;
+	struct file_array a;
 	int rc;
 
 	if (from->picture->x)
 		return patch_first(from, from->picture->x, from->picture->dims[0], tokens, err);
 	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "latent", err));
-	TRY(read_array(part, "latent", 4, (int64_t[]){from->model->channels, 0, from->dims[1], from->dims[2]}, &x,
-		shape, err));
-	rc = patch_first(from, x, shape[1], tokens, err);
-	free(x);
+	rc = read_array(
+		&a, part, "latent", 4, (int64_t[]){from->model->channels, 0, from->dims[1], from->dims[2]}, err);
+	if (rc >= 0)
+		rc = patch_first(from, a.x, a.shape[1], tokens, err);
+	release_array(&a);
 	return rc;
 }
 
@@ -134,7 +192,7 @@ struct sizes {
 static int read_prompt(
 	struct given *g, const struct given_from *from, const struct sizes *z, int i, struct vfm_err *err)
 {
-	const json_t *line = from->line(from->ctx, i);
+	const json_t *line = prompt_line(&from->items[i]);
 	int rc = 0;
 
 	if (g->cond)

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "given.h"
 #include "picture.h"
 
 static struct vfm_strlist lora, low_lora;
@@ -63,13 +64,14 @@ static const struct vfm_opt opts[] = {
 		&o.tokenizer},
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.exec_command},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.text_command},
+	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
+		&o.image_command},
 	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy beside each video", &o.keep_latents},
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
 		&o.first_frame},
 	{VFM_OPT_STR, 0, "image", "FILE", "start every video with this picture (image to video)", &o.image},
-	{VFM_OPT_FLAG, 0, "force", NULL,
-		"accept a tokenizer and text encoder that differ from those of the training data", &o.force},
+	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders that differ from those of the training data", &o.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
@@ -191,8 +193,10 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --image and --first-frame");
 	if (o.caption && !o.prompt_file)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
-	if (!o.exec_command && !o.text_command)
-		TRY(vfm_exec_refuse_opts(&o.exec, "--exec CMD or --text-exec CMD", err));
+	if (o.image_command && !o.image)
+		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
+	if (!o.exec_command && !o.text_command && !o.image_command)
+		TRY(vfm_exec_refuse_opts(&o.exec, "--exec CMD, --text-exec CMD or --image-exec CMD", err));
 	if (o.frames != SAMPLE_NOT_GIVEN && (o.frames < 1 || o.frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)o.frames);
 	if (size && parse_pair(size, 'x', 16384, &o.width, &o.height, 0, err) < 0)
@@ -230,6 +234,7 @@ static int open_request(struct job *j, struct vfm_err *err)
 		j->x->job.world->rank == 0)
 		vfm_warn("%s does not say that it was trained with given first frames (diffusion.image_cond)",
 			o.net.ckpt);
+	TRY(check_given(j, err));
 	return open_sample_codec(j, err);
 }
 
@@ -254,8 +259,9 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	vfm_job_failed(&x->job, rc, err);
 	json_decref(j->forced);
 	vfm_codec_release(&j->codec);
-	vfm_big_free(j->picture.x, j->picture.bytes);
+	picture_release(&j->picture);
 	vfm_buf_release(&j->records);
+	free(j->passes);
 	vfm_sample_net_release(&j->net);
 	return rc;
 }

@@ -49,38 +49,64 @@ static int choose_given(const struct job *j, int64_t *frames, int32_t dims[3], s
 	return 0;
 }
 
-static int encode_picture(struct job *j, struct vfm_err *err)
+/* Encodes the picture rgb to p->x. */
+static int encode_picture(struct job *j, const uint8_t *rgb, struct vfm_err *err)
 {
-	const size_t bytes = (size_t)j->height * (size_t)j->width * 3;
 	const int64_t channels = j->net.c.model.channels;
 	const int64_t mask = j->net.c.model.cond_channels ? j->geometry.stride[0] : 0;
 	struct sample_picture *p = &j->picture;
-	uint8_t *rgb;
-	size_t frame;
+	size_t area, frame;
 	int64_t frames;
-	int rc;
 
 	TRY(choose_given(j, &frames, p->dims, err));
-	frame = (size_t)p->dims[0] * (size_t)p->dims[1] * (size_t)p->dims[2];
+	area = (size_t)p->dims[1] * (size_t)p->dims[2];
+	frame = (size_t)p->dims[0] * area;
 	p->bytes = (size_t)(mask + channels) * frame * sizeof(float);
 	p->x = vfm_big_alloc(p->bytes, "the latents of the picture", err);
 	if (!p->x)
 		return VFM_EENV;
-	rc = read_picture(j, &rgb, bytes, err);
 	if (mask)
-		vfm_condition_mask(&j->geometry, 1, p->dims[0], (size_t)p->dims[1] * (size_t)p->dims[2], p->x);
+		vfm_condition_mask(&j->geometry, 1, p->dims[0], area, p->x);
+	return vfm_codec_encode_picture(&j->codec, rgb, j->height, j->width, frames, p->x + (size_t)mask * frame, err);
+}
+
+/* Encodes the picture rgb to p->rows. */
+static int encode_rows(struct job *j, const uint8_t *rgb, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->net.c.model;
+	struct sample_picture *p = &j->picture;
+
+	p->rows_bytes = (size_t)m->image_len * (size_t)m->image_dim * sizeof(float);
+	p->rows = vfm_big_alloc(p->rows_bytes, "the image rows", err);
+	return p->rows ? vfm_codec_encode_image(&j->codec, rgb, j->height, j->width, p->rows, err) : VFM_EENV;
+}
+
+static int load_picture(struct job *j, struct vfm_err *err)
+{
+	const size_t bytes = (size_t)j->height * (size_t)j->width * 3;
+	uint8_t *rgb = NULL;
+	int rc = read_picture(j, &rgb, bytes, err);
+
 	if (rc >= 0)
-		rc = vfm_codec_encode_picture(
-			&j->codec, rgb, j->height, j->width, frames, p->x + (size_t)mask * frame, err);
+		rc = encode_picture(j, rgb, err);
+	if (rc >= 0 && j->o->image_command)
+		rc = encode_rows(j, rgb, err);
 	vfm_big_free(rgb, rgb ? bytes : 0);
 	return rc;
 }
 
 int picture_load(struct job *j, struct vfm_err *err)
 {
-	int rc = j->o->image && j->net.leader ? encode_picture(j, err) : 0;
+	int rc = j->o->image && j->net.leader ? load_picture(j, err) : 0;
 
 	if (rc < 0)
 		vfm_err_context(err, "--image");
 	return vfm_job_agree(&j->x->job, rc, err);
+}
+
+void picture_release(struct sample_picture *p)
+{
+	vfm_big_free(p->x, p->x ? p->bytes : 0);
+	vfm_big_free(p->rows, p->rows ? p->rows_bytes : 0);
+	*p = (struct sample_picture){0};
 }

@@ -1,6 +1,6 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
- * main.c parses and calls; encoders.c chooses tokenizer and text encoder; picture.c encodes the picture of --image;
+ * main.c parses and calls; encoders.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
  * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
@@ -19,7 +19,7 @@ struct sample_opts {
 	struct vfm_sampler sampler;
 	struct vfm_exec_opts exec;
 	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image;
-	const char *tokenizer, *exec_command, *text_command;
+	const char *tokenizer, *exec_command, *text_command, *image_command;
 	struct vfm_strlist prompts, sets;
 	int width, height, fps_num, fps_den; /* width 0: not given */
 	int64_t frames, context, seed;
@@ -30,6 +30,8 @@ struct sample_picture {
 	float *x;        /* NULL: none.  [C, T, h, w]: a condition, or the latents of one picture */
 	int32_t dims[3]; /* T, h, w */
 	size_t bytes;
+	float *rows; /* NULL: none.  [image_len, image_dim] */
+	size_t rows_bytes;
 };
 
 struct job {
@@ -37,7 +39,7 @@ struct job {
 	struct items items;
 	int width, height;
 	int64_t frames;
-	struct vfm_makers makers;      /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
+	struct vfm_makers makers;      /* of the latents, the prompts and the image rows; or unknown */
 	struct vfm_geometry geometry;  /* of the tokenizer that decodes, or of that of the training data for .npy */
 	int32_t dims[3];               /* of a latent: t, h, w */
 	struct sample_picture picture; /* of a leader */
@@ -48,8 +50,10 @@ struct job {
 	bool logged_cut;        /* whether a note about a prompt longer than model.text_len was printed */
 	json_t *forced;         /* differences of encoders that were accepted (data/maker.h); NULL: none */
 	struct vfm_progress progress;
-	int64_t shown;  /* evaluations of the batch that the progress counts */
-	int64_t failed; /* videos without a file, of this rank */
+	int64_t evals;   /* of the network for a batch */
+	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation, and in all */
+	int64_t shown;   /* passes of the batch that the progress counts */
+	int64_t failed;  /* videos without a file, of this rank */
 };
 
 bool ends_with(const char *s, const char *ending);

@@ -292,6 +292,12 @@ bool vfm_model_tokens_choose(const struct vfm_model_spec *m)
 	return vfm_model_has_experts(m) && m->moe_router == VFM_MOE_TOKEN_CHOICE;
 }
 
+void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3])
+{
+	for (int a = 0; a < 3; a++)
+		patch[a] = (int32_t)m->patch[a];
+}
+
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m)
 {
 	return m->channels * m->patch[0] * m->patch[1] * m->patch[2];

@@ -60,6 +60,7 @@ bool vfm_model_has_experts(const struct vfm_model_spec *m);
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
 /* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
+void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
 int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* the same of the condition; 0: none */
 /* Returns the text rows that the model reads of a sample with `rows`, at most text_len: as many, or text_len with

@@ -221,8 +221,8 @@ static int write_item_files(struct vfm_previews *p, int i, const float *tokens, 
 	char *stem;
 	int rc;
 
+	vfm_model_patch(m, patch);
 	for (int a = 0; a < 3; a++) {
-		patch[a] = (int32_t)m->patch[a];
 		dims[a] = it->grid[a] * patch[a];
 		n *= (size_t)dims[a];
 	}

@@ -115,6 +115,36 @@ is "$(values "$file" 704 256)" " 0000 " "and the others are grey"
 run vfm-curate encode -q -d made3 --condition --exec "$toy -c encode" clips.jsonl </dev/null
 like "$rc $err" "^2 .*--condition: '.*' lacks 'encode-given'" "a child that cannot"
 
+# ---- encode --image-exec ----
+one=$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)
+run_stage vfm-curate encode -d rows --condition --image-exec "$toy -t float32" --text bytes:32 --frames 8 <<<"$one"
+rc_is 0 "--image-exec beside the built-in tokenizer"
+file=$(jq -r .image.path <<<"$out")
+is "$(jq -c '.image | [.shape, .dtype, .maker.name, .maker.dim, .maker.rows, .maker.sha256[:4]]' <<<"$out")" '[[5,6],"float32","toy",6,5,"aaaa"]' "image rows with their maker"
+is "$(jq -r '.image | "\(.sha256)  \(.path)"' <<<"$out" | sha256sum --quiet -c 2>&1)" "" "and their digest"
+# The child has the mean colour of each fifth of the first picture: the red of its rows 0 to 5, and its complement.
+first=$(ffmpeg -v error -i "$(jq -r .src <<<"$out")" -frames:v 1 -f rawvideo -pix_fmt rgb24 - | head -c $((6 * 32 * 3)) | od -An -v -tu1 -w3 |
+	awk '{ s += $1 } END { printf "%.2f %.2f", s / NR / 255, 1 - s / NR / 255 }')
+is "$(tail -c +129 "$file" | od -An -v -tf4 -w4 | awk 'NR == 1 { printf "%.2f", $1 } NR == 4 { printf " %.2f", $1 }')" "$first" "of the first picture"
+run_stage vfm-curate encode -d rows2 --exec "$toy -t float32" --image-exec "$toy -t float32" --text bytes:32 --size 32x32 --frames 9 <<<"$one"
+rc_is 0 "beside a child that encodes"
+ok "the same rows" cmp "$file" "$(jq -r .image.path <<<"$out")"
+run vfm-curate encode -q -d x --image-exec "$toy -c encode" clips.jsonl </dev/null
+like "$rc $err" "^2 .*lacks 'image-encode'" "a child that cannot make image rows"
+for fault in nan:"rows: element \[2,3\] is NaN" shape:"rows.shape: expected \[5,6\], got \[6,6\]" short:"rows: the file has 116 bytes"; do
+	run_stage vfm-curate encode -d x --image-exec "$toy -f ${fault%%:*}" --text bytes:32 <<<"$one"
+	like "$rc $(jq -r .error <<<"$out")" "^1 .*${fault#*:}" "bad rows: ${fault%%:*}"
+done
+vfm-curate encode -q -d rows --condition --image-exec "$toy -t float32" --text bytes:32 --frames 8 <<<"$one" >done.jsonl
+again() { run vfm-curate encode -d rows --condition --text bytes:32 --frames 8 --done done.jsonl "$@" <<<"$one"; }
+again --image-exec "$toy -t float32"
+like "$err" "1 were done already" "--done copies a record with image rows"
+again --image-exec "$toy -t float32 -w b"
+unlike "$err" "1 were done already" "but not those of another encoder"
+rm "$file"
+again --image-exec "$toy -t float32"
+unlike "$err" "1 were done already" "nor a record whose file is gone"
+
 # ---- sampling ----
 vfm-train -q "${small[@]}" --set model.arch=wan --set diffusion.image_cond=1 --data plan.jsonl -o ti2v --steps 2 >/dev/null
 sample=(vfm-sample -q --size 32x32 --frames 8 --steps 2 --format npy)
@@ -188,11 +218,51 @@ like "$rc $err" "^[12] .*--image: .*missing.png" "a picture that does not exist"
 run "${sample[@]}" --ckpt ti2v --image all.jsonl -p x -d x
 like "$rc $err" "^[12] .*--image: .*all.jsonl" "a file that is no picture"
 
-bad "a prompt without a condition" "prompt 0 of the batch: cond.path is missing" "${sample[@]}" --ckpt run -p "a red square" -d x
-bad "no first frame to give" "prompt 0 of the batch: latent.path is missing" "${sample[@]}" --ckpt ti2v --first-frame -p "a red square" -d x
+bad "a prompt without a condition" "prompt 0: the model reads a condition \(model.cond_channels\): give --image FILE, or cond.path" "${sample[@]}" --ckpt run -p "a red square" -d x
+bad "no first frame to give" "prompt 0: --first-frame takes a latent: give --image FILE instead, or latent.path" "${sample[@]}" --ckpt ti2v --first-frame -p "a red square" -d x
 jq -c '.image.maker.version = "2"' prompts.jsonl >other.jsonl
 bad "image rows of another encoder" "image has image encoder 'clip-test 2', the model has 'clip-test 1'" \
 	"${sample[@]}" --ckpt run --prompts other.jsonl -d x
+# ---- image rows of the picture ----
+# Like Wan 2.1: a condition and image rows.  vfm-sample --image makes both from a picture, as encode did.
+vfm-curate synth -q -n 4 -d clips5 --size 32x32 --frames 9 |
+	vfm-curate encode -q -d wan --condition --exec "$toy -t float32" --image-exec "$toy -t float32" --text bytes:32 --frames 9 |
+	tee wan.jsonl | vfm-curate shard -q -d wan-data >/dev/null
+vfm-pack -q --context 512 --epochs 9 wan-data >wan.plan
+is "$(head -1 wan.plan | jq -c '[.image_len, .image_dim, .encoders.image.name]')" '[5,6,"toy"]' "the plan of data with image rows names their encoder"
+vfm-train -q "${small[@]}" --set model.arch=wan --set model.cond_channels=5 --set model.channels=3 --set model.image_dim=6 \
+	--set model.image_len=5 --data wan.plan -o wanrun --steps 2 >/dev/null
+records wan.jsonl | head -1 >wan1.jsonl
+picture=$(jq -r .src wan1.jsonl)
+wan=(vfm-sample -q --size 32x32 --frames 9 --steps 2 --format npy --ckpt wanrun --exec "$toy -t float32")
+run "${wan[@]}" --prompts wan1.jsonl -d wan-record
+rc_is 0 "condition and image rows of a record"
+run "${wan[@]}" -p "$(jq -r .caption wan1.jsonl)" --image "$picture" --image-exec "$toy -t float32" -d wan-picture
+rc_is 0 "--image --image-exec: of a picture alone"
+ok "with the same latents to the last bit" cmp wan-record/sample-000000.npy wan-picture/sample-000000.npy
+is "$(jq -c '.encoders.image | [.name, .rows]' <<<"$out")" '["toy",5]' "the record names the image encoder"
+run "${wan[@]}" -n 2 --set parallel.cp=2 -p "$(jq -r .caption wan1.jsonl)" --image "$picture" --image-exec "$toy -t float32" -d wan-two
+is "$rc $(far wan-picture/sample-000000.npy wan-two/sample-000000.npy)" "0 near" "and on two ranks"
+bad "a picture without image rows" \
+	"prompt 0: the model reads image rows \(model.image_dim\): give --image-exec CMD, or image.path in its line of --prompts" \
+	"${wan[@]}" -p x --image "$picture" -d x
+bad "neither picture nor rows" "give --image FILE, or cond.path" "${wan[@]}" -p x -d x
+jq -c 'del(.image)' wan1.jsonl >no-rows.jsonl
+bad "a line without image rows" "prompt 0: .*image rows.* give --image FILE with --image-exec CMD, or image.path" "${wan[@]}" --prompts no-rows.jsonl -d x
+bad "an image encoder without a picture" "--image-exec: it needs --image" "${wan[@]}" -p x --image-exec "$toy" -d x
+bad "an image encoder for a model that reads none" "--image-exec: the model reads no image rows" \
+	"${toys[@]}" -p x --image "$picture" --exec "$toy" --image-exec "$toy" -d x
+bad "another image encoder" \
+	"was trained on data of the image encoder 'toy 1.0 \(sha256 a+\)', but 'toy 1.0 \(sha256 b+\)' would be used" \
+	"${wan[@]}" -p x --image "$picture" --image-exec "$toy -w b" -d x
+run "${wan[@]}" --force -p x --image "$picture" --image-exec "$toy -w b" -d x
+is "$rc $(jq -c '[.forced[] | [.encoder, .used.sha256[:4]]]' <<<"$out")" '0 [["image","bbbb"]]' "--force does it, and the record says so"
+bad "an image encoder of another size" "--image-exec: 'toy' makes image rows \[5, 6\], but model.image_len and model.image_dim are 5 and 32" \
+	"${sample[@]}" --ckpt run --image "$picture" --prompts prompts.jsonl --image-exec "$toy" -d x
+bad "a child that makes no image rows" "lacks 'image-encode'" "${wan[@]}" -p x --image "$picture" --image-exec "$toy -c encode" -d x
+run "${wan[@]}" -p x --image "$picture" --image-exec "$toy -f nan" -d x
+like "$rc $err" "^1 .*--image: rows: element \[2,3\] is NaN" "bad rows"
+
 run "${sample[@]}" --ckpt run --frames 12 --prompts prompts.jsonl -d x
 like "$rc $err" "^1 .*cond.npy': dimension 1 is 2, expected 3" "a condition of another length"
 

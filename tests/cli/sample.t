@@ -286,12 +286,14 @@ on_terminal() {
 }
 slow=(vfm-sample --ckpt edm --size 128x128 --frames 16 --steps 200 -p x -p y -p z --context 1 --format npy -d terminal)
 on_terminal "${slow[@]}" >bar
-like "$(cat bar)" "evaluations [0-9]+/1197 .*[0-9.]+(/s| s each), [0-9]+:[0-9]+ left" "on a terminal: progress with the time left"
-like "$(grep evaluations bar | tail -n 1)" "evaluations 1197/1197 100%.*0:00 left" "which ends at all of them"
+like "$(cat bar)" "passes [0-9]+/2394 .*[0-9.]+(/s| s each), [0-9]+:[0-9]+ left" "on a terminal: progress with the time left"
+like "$(grep passes bar | tail -n 1)" "passes 2394/2394 100%.*0:00 left" "which ends at all of them"
+on_terminal "${slow[@]}" --cfg-interval 0:0.5 --steps 20 >bar
+like "$(grep passes bar | tail -n 1)" "passes 159/159 100%" "evaluations without guidance count once: 3 x (39 + 14 with sigma up to 0.5)"
 on_terminal "${slow[@]}" -q >bar
 is "$(cat bar)" "" "not with -q"
 run "${slow[@]}"
-not_ok "without a terminal there is no bar" grep -q evaluations "$SCRATCH/io/err"
+not_ok "without a terminal there is no bar" grep -q passes "$SCRATCH/io/err"
 
 # ---- complaints -------------------------------------------------------------------------
 bad() { # DESC REGEX ARG ...: bad usage, and no file
