@@ -329,6 +329,69 @@ def check_clip():
 
 
 @torch.no_grad()
+def check_image():
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    folder = f"{MODELS}/wan"
+    model = transformers.CLIPVisionModel.from_pretrained(f"{folder}/image_encoder").eval()
+    kind = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
+    processor = getattr(transformers, kind).from_pretrained(f"{folder}/image_processor")
+    pictures = clip(1, 64, 96, 1), clip(1, 40, 32, 2), clip(1, 32, 32, 3)
+
+    def direct(x):
+        # As WanImageToVideoPipeline.encode_image(), of a picture of Pillow.
+        from PIL import Image
+
+        x = processor(images=Image.fromarray(x[0].numpy()), return_tensors="pt")
+        return model(**x, output_hidden_states=True).hidden_states
+
+    child = Child("image_clip.py", folder, "--device", "cpu", "--out", "float32")
+    want = {"dim": 24, "rows": 257}
+    report(child.hello["image"] == want, "image: rows and width of the model", f"{child.hello}, not {want}")
+    child.check_hash("image", "wan/image_encoder/model.safetensors", dtype="float32", out="float32",
+                     folders=["wan/image_encoder", "wan/image_processor"])
+    answers = child.ask("image-encode", *({"frames": child.payload(x)} for x in pictures))
+    for x, answer in zip(pictures, answers):
+        states = direct(x)
+        near(answer["rows"], states[-2][0], 1e-5, f"image: hidden states before the last layer, {list(x.shape[1:3])}")
+        apart = (states[-2] - states[-1]).abs().max().item()
+        report(apart > 0.01, "image: which are not those of the last layer", f"{apart} apart")
+    report(child.failures() == 0, "image: pictures of several sizes in a batch", open(child.log).read()[-1000:])
+    why = child.one("image-encode", frames=child.payload(clip(2, 32, 32, 1))).get("error", "")
+    report("expected one picture" in why, "image: a clip is an error", why)
+    child.end("image")
+    short = Child("image_clip.py", folder, "--device", "cpu")
+    report(short.hello["sha256"] != child.hello["sha256"], "image: another --out is another maker")
+    rows = short.one("image-encode", frames=short.payload(pictures[0]))["rows"]
+    near(rows, direct(pictures[0])[-2][0].bfloat16(), 0.01, "image: rows in bfloat16")
+    short.end("image --out")
+
+    whole = Child("image_clip.py", f"{MODELS}/clip", "--device", "cpu", "--out", "float32")
+    report(whole.hello["image"] == {"dim": 32, "rows": 17}, "image: the vision tower of a whole CLIP", str(whole.hello))
+    whole.end("image, clip")
+    # The tensors as transformers before version 5 names them.
+    old = copy_without("wan/image_encoder", "none", "image-old")
+    path = f"{old}/model.safetensors"
+    save_file({"vision_model." + k.removeprefix("vision_model."): t for k, t in load_file(path).items()}, path,
+              metadata={"format": "pt"})
+    shutil.copy(f"{folder}/image_processor/preprocessor_config.json", old)
+    renamed = Child("image_clip.py", old, "--device", "cpu", "--out", "float32")
+    near(renamed.one("image-encode", frames=renamed.payload(pictures[0]))["rows"], direct(pictures[0])[-2][0], 1e-5,
+         "image: a folder alone, with the tensor names of published files")
+    renamed.end("image, old names")
+    os.remove(f"{old}/preprocessor_config.json")
+    refused("image: a folder without image processor is refused", f"{old}: no preprocessor_config.json in ",
+            "image_clip.py", old)
+    broken = copy_without("wan/image_encoder", "layers.1.", "image-broken")
+    shutil.copy(f"{folder}/image_processor/preprocessor_config.json", broken)
+    refused("image: a folder that lacks tensors is refused", f"{broken}: tensors of CLIPVisionModel are missing: ",
+            "image_clip.py", broken)
+    refused("image: another kind of model is refused", f"{MODELS}/t5/config.json: model_type is t5, expected "
+            "clip_vision_model or clip", "image_clip.py", f"{MODELS}/t5")
+
+
+@torch.no_grad()
 def check_vlm():
     from PIL import Image
     from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -385,6 +448,6 @@ def check_vlm():
                 "vision-language model", "caption_vlm.py", f"{MODELS}/{kind}")
 
 
-KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "vlm": check_vlm}
+KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "image": check_image, "vlm": check_vlm}
 KINDS[sys.argv[3]]()
 sys.exit(failed)

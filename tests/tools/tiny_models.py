@@ -4,6 +4,7 @@
     tiny_models.py [--seed N] OUT [KIND ...]
 
   wan      OUT/wan/{vae,text_encoder,tokenizer}: AutoencoderKLWan, 4 channels, strides 4 x 8 x 8; UMT5, width 32
+           OUT/wan/{image_encoder,image_processor}: the vision tower of CLIP, 257 rows of width 24
   wan22    OUT/wan22/vae: as Wan 2.2, patches of 2 x 2 pixels, 6 channels, strides 4 x 16 x 16
   t2       OUT/t2/vae: strides 2 x 4 x 4, 3 channels: a geometry that no public model has
   t5       OUT/t5: T5, width 24, its tokenizer beside it
@@ -63,10 +64,15 @@ def write_t5(folder, words, config, encoder, dim):
 
 
 def wan(out):
-    from transformers import UMT5Config, UMT5EncoderModel
+    from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
 
     write_vae(f"{out}/wan/vae", z=4, dim_mult=[1, 2, 2, 2], down=[False, True, True])
     write_t5(f"{out}/wan/text_encoder", f"{out}/wan/tokenizer", UMT5Config, UMT5EncoderModel, 32)
+    model = CLIPVisionModel(CLIPVisionConfig(hidden_size=24, intermediate_size=48, num_hidden_layers=3,
+                                             num_attention_heads=2, image_size=32, patch_size=2, hidden_act="gelu",
+                                             initializer_range=0.2))
+    model.eval().save_pretrained(f"{out}/wan/image_encoder")
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(f"{out}/wan/image_processor")
 
 
 def wan22(out):

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Child of vfm-exec(7): the image rows that Wan 2.1 reads for image to video, of the vision tower of CLIP.
+
+    vfm-curate encode --condition --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
+    vfm-sample --image FILE --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
+
+A picture becomes the hidden states of its tokens before the last layer, as WanImageToVideoPipeline.encode_image() takes
+them.  The image processor beside the model (image_processor/, or the folder of the model) scales and crops the picture.
+The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
+
+import vfm_exec  # first: it keeps stdout for the protocol
+
+import os
+
+import numpy as np
+import torch
+from transformers import CLIPVisionModel
+
+try:  # The one with Pillow, so that rows do not depend on whether torchvision is installed.
+    from transformers import CLIPImageProcessorPil as ImageProcessor
+except ImportError:
+    from transformers import CLIPImageProcessor as ImageProcessor  # before transformers 5
+
+
+def processor_folder(options, folder):
+    """image_processor/ of a pipeline, or the folder of the model."""
+    for found in os.path.join(options.model, "image_processor"), folder:
+        if os.path.isfile(os.path.join(found, "preprocessor_config.json")):
+            return found
+    raise SystemExit(f"{options.model}: no preprocessor_config.json in image_processor/ or in {folder}")
+
+
+def main():
+    p = vfm_exec.options(__doc__, name="clip-vision", dtype="float32", batch=8)
+    p.add_argument("--out", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="dtype of the rows")
+    a = p.parse_args()
+
+    folder = vfm_exec.subfolder(a.model, "image_encoder")
+    vfm_exec.check_config(folder, "model_type", "clip_vision_model", "clip")
+    settings = processor_folder(a, folder)
+    device = vfm_exec.device(a.device)
+    processor = ImageProcessor.from_pretrained(settings)
+    model = vfm_exec.load(CLIPVisionModel, folder, dtype=getattr(torch, a.dtype)).to(device)
+
+    @torch.inference_mode()
+    def rows_of(pictures):
+        """[height, width, 3] uint8, each -> [pictures, rows, dim]"""
+        x = processor(images=pictures, input_data_format="channels_last", return_tensors="pt").pixel_values
+        return model(x.to(device, model.dtype), output_hidden_states=True).hidden_states[-2]
+
+    def encode(requests):
+        pictures = [vfm_exec.array(r["frames"]) for r in requests]
+        if any(len(x) != 1 for x in pictures):
+            raise ValueError("expected one picture in each request")
+        return [{"rows": vfm_exec.write(r, x, a.out)} for r, x in zip(requests, rows_of([x[0] for x in pictures]))]
+
+    # Also finds out whether the pictures of this processor have the size of the model.
+    rows, dim = rows_of([np.zeros((64, 64, 3), np.uint8)]).shape[1:]
+    vfm_exec.serve({"image-encode": encode}, name=a.name, version=a.version, batch=a.batch, ragged=True,
+                   sha256=vfm_exec.identity(a, folder, settings=[settings]),
+                   image={"dim": dim, "rows": rows})
+
+
+main()
