@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] DIR
+"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx] DIR
 
-Trains small models of the architectures wan and ltx for a few steps in DIR, copies their weights into the models of
-diffusers, and samples with both programs in fp32 from the same noise: WanPipeline with each sampler and the schedule of
-diffusers, guidance with a negative text, two networks with a boundary and scales of their own, one and two ranks,
-checkpoints of vfm-train and folders of diffusers; LTXPipeline with the shift that it computes from the number of tokens.
-It needs diffusers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of the largest
-value is a failure.
+text: small models of the architecture wan are trained for a few steps in DIR, and their weights copied into
+WanTransformer3DModel; both programs sample in fp32 from the same noise: each sampler with the schedule of diffusers,
+guidance with a negative text, two networks with a boundary and scales of their own, one and two ranks, checkpoints of
+vfm-train and folders of diffusers.
+
+image: random weights in the folders of WanImageToVideoPipeline, a PNG and a text.  vfm-sample computes with the children of
+share/exec what the pipeline computes with its modules: latents of the picture, hidden states of the text and of the picture.
+
+ltx: a small model of the architecture ltx, and LTXPipeline with the shift that it computes from the number of tokens.
+
+It needs diffusers, transformers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of
+the largest value is a failure.
 """
 import argparse
 import json
@@ -70,13 +76,13 @@ def ltx(weights):
     return load(weights, diffusers_models.Ltx(m.config), m)
 
 
-def make_models(run):
-    """Runs high and low of wan, and ltx, with weights that are nowhere zero."""
-    call(["rm", "-rf", "data", "high", "low", "ltx"])
+def make_models(run, models):
+    """Runs (name, seed, model) with weights that are nowhere zero."""
+    call(["rm", "-rf", "data"] + [name for name, _, _ in models])
     clips = call(run("vfm-curate") + ["synth", "-q", "-n", "8", "-d", "clips", "--size", "32x32", "--frames", "8"])
     records = call(run("vfm-curate") + ["encode", "-q", "-d", "latents", "--text", "bytes:%d" % TEXT_DIM], input=clips)
     call(run("vfm-curate") + ["shard", "-q", "-d", "data"], input=records)
-    for name, seed, model in (("high", 1, MODEL), ("low", 2, MODEL), ("ltx", 3, LTX)):
+    for name, seed, model in models:
         patch = "x".join(str(n) for n in model.get("patch", (1, 2, 2)))
         with open("plan.jsonl", "wb") as f:
             f.write(call(run("vfm-pack") + ["-q", "-c", "64", "--patch", patch, "--steps", "20", "data"]))
@@ -112,13 +118,153 @@ def start_noise(shape, seed):
     return torch.from_numpy(n.transpose(3, 0, 4, 1, 5, 2, 6).reshape(1, c, t, h, w).copy())
 
 
-def report(difference, same, what):
+def report_difference(what, want, same):
+    """Compares ours.npy; returns whether it is not as it should be."""
+    ours = torch.from_numpy(np.load("ours.npy"))
+    difference = ((ours - want).abs().max() / want.abs().max()).item()
     good = (difference < LIMIT) == same
     print("%s %s: %.1e%s" % ("ok  " if good else "FAIL", what, difference, "" if same else ", as it should be"))
     return not good
 
 
+def check_texts(run, steps):
+    """Returns the number of failures."""
+    make_models(run, [("high", 1, MODEL), ("low", 2, MODEL)])
+    weights = {n: "%s/ckpt/step-00000015/model-00000.safetensors" % n for n in ("high", "low")}
+    nets = {n: wan(path) for n, path in weights.items()}
+    for n, net in nets.items():
+        net.save_pretrained("diffusers-" + n)
+    failed = 0
+    for options, scheduler, settings in CASES:
+        for experts in (False, True):
+            more = ["--low-noise", "low", "--boundary", "0.875", "--low-noise-cfg", "2.5"] if experts else []
+            pipeline = diffusers.WanPipeline(
+                tokenizer=None, text_encoder=None, vae=None, scheduler=scheduler(**settings), transformer=nets["high"],
+                transformer_2=nets["low"] if experts else None, boundary_ratio=0.875 if experts else None)
+            pipeline.set_progress_bar_config(disable=True)
+            with torch.no_grad():
+                want = pipeline(
+                    prompt_embeds=text_rows(PROMPT), negative_prompt_embeds=text_rows(NEGATIVE), guidance_scale=4.0,
+                    guidance_scale_2=2.5 if experts else None, num_inference_steps=steps, height=SIZE[1],
+                    width=SIZE[0], num_frames=SIZE[2], latents=start_noise(LATENT, 7), output_type="latent",
+                    return_dict=False)[0][0]
+            # the last must differ: another scale
+            folders = ["--ckpt", "diffusers-high"] + (["--low-noise", "diffusers-low"] if experts else [])
+            for ranks, same in (([], True), (folders, True), (["-n", "2"], True), (["-n", "2", "--split-cfg"], True),
+                                (["--cfg", "3"], False)):
+                call(run("vfm-sample") + ["-q", "--ckpt", "high", "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
+                                          "--size", "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7",
+                                          "--steps", str(steps), "--schedule", "diffusers", "-o", "ours.npy"]
+                     + options + more + ranks)
+                failed += report_difference(" ".join(options) + (", two networks " if experts else " ")
+                                            + " ".join(ranks), want, same)
+    return failed
+
+
+# ---- image to video ----
+
+PICTURE_CASES = [  # name, image rows, networks, options of vfm-sample, settings of the pipeline
+    ("wan 2.1: condition and image rows", True, 1, [], {}),
+    ("A14B: condition, two networks", False, 2, ["--boundary", "0.9", "--low-noise-cfg", "2.5"],
+     {"boundary_ratio": 0.9}),
+    ("TI2V: given first frame", False, 1, [], {"expand_timesteps": True}),
+]
+
+
+def write_png(path, seed):
+    """Low frequencies, so that the autoencoder and CLIP see more than noise."""
+    from PIL import Image
+
+    small = torch.rand(1, 3, 6, 8, generator=torch.Generator().manual_seed(seed))
+    big = torch.nn.functional.interpolate(small, SIZE[1::-1], mode="bilinear")[0].permute(1, 2, 0)
+    picture = Image.fromarray((big * 255).byte().numpy())
+    picture.save(path)
+    return picture
+
+
+def random_transformer(seed, channels, cond, image_dim, text_dim):
+    torch.manual_seed(seed)
+    m = diffusers.WanTransformer3DModel(
+        patch_size=(1, 2, 2), num_attention_heads=3, attention_head_dim=24, in_channels=channels + cond,
+        out_channels=channels, text_dim=text_dim, freq_dim=256, ffn_dim=104, num_layers=2, cross_attn_norm=True,
+        qk_norm="rms_norm_across_heads", eps=1e-6, image_dim=image_dim, added_kv_proj_dim=72 if image_dim else None)
+    with torch.no_grad():
+        for p in m.parameters():  # biases and gains that count, and outputs of about the size of the noise
+            p.add_(torch.randn_like(p) * 0.05)
+        m.proj_out.weight.mul_(8)
+    return m.eval()
+
+
+def picture_pipeline(case, folder):
+    """The pipeline of a case, and the folders of its networks."""
+    from diffusers.pipelines.wan import pipeline_wan_i2v
+    from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel
+
+    pipeline_wan_i2v.prompt_clean = str.strip  # these texts need no repair, for which it wants ftfy
+    name, rows, networks, _, settings = case
+    vae = diffusers.AutoencoderKLWan.from_pretrained(folder + "/vae")
+    text = UMT5EncoderModel.from_pretrained(folder + "/text_encoder").eval()
+    vision = CLIPVisionModel.from_pretrained(folder + "/image_encoder").eval()
+    cond = 0 if "expand_timesteps" in settings else vae.config.scale_factor_temporal + vae.config.z_dim
+    nets, paths = [], []
+    for i in range(networks):
+        nets.append(random_transformer(i, vae.config.z_dim, cond, vision.config.hidden_size if rows else None,
+                                       text.config.d_model))
+        paths.append("picture-%d-%d" % (PICTURE_CASES.index(case), i))
+        nets[-1].save_pretrained(paths[-1])
+    pipeline = diffusers.WanImageToVideoPipeline(
+        tokenizer=AutoTokenizer.from_pretrained(folder + "/tokenizer"), text_encoder=text, vae=vae,
+        scheduler=diffusers.UniPCMultistepScheduler(**FLOW, flow_shift=3.0),
+        image_processor=CLIPImageProcessor.from_pretrained(folder + "/image_processor") if rows else None,
+        image_encoder=vision if rows else None, transformer=nets[0], transformer_2=nets[1] if networks > 1 else None,
+        **settings)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline, paths
+
+
+def check_pictures(run, tree, steps):
+    """Returns the number of failures."""
+    models = os.path.join(tree, "tests/tools/tiny_models.py")
+    call([sys.executable, models, "models", "wan"])
+    child = "'%s' '%s/share/exec/%s' models/wan --device cpu --dtype float32 %s"
+    children = ["--exec", child % (sys.executable, tree, "vae_wan.py", "--out float32"),
+                "--text-exec", child % (sys.executable, tree, "text_t5.py", "")]
+    image_child = ["--image-exec", child % (sys.executable, tree, "image_clip.py", "--out float32")]
+    call([sys.executable, models, "--seed", "2", "models-other", "wan"])
+    other_child = [arg.replace("models/wan", "models-other/wan") for arg in image_child]
+    picture = write_png("picture.png", 1)
+    write_png("other.png", 2)
+    failed = 0
+    for case in PICTURE_CASES:
+        name, rows, networks, options, _ = case
+        pipeline, paths = picture_pipeline(case, "models/wan")
+        with torch.no_grad():
+            # text_t5.py writes bfloat16
+            text = [x.bfloat16().float() for x in pipeline.encode_prompt(
+                PROMPT, NEGATIVE, max_sequence_length=MODEL["text_len"])]
+            want = pipeline(
+                image=picture, prompt_embeds=text[0], negative_prompt_embeds=text[1], guidance_scale=4.0,
+                guidance_scale_2=2.5 if networks > 1 else None, num_inference_steps=steps, height=SIZE[1],
+                width=SIZE[0], num_frames=SIZE[2], latents=start_noise((4, *LATENT[1:]), 7), output_type="latent",
+                return_dict=False)[0][0]
+        more = options + (["--low-noise", paths[1]] if networks > 1 else []) + (image_child if rows else [])
+        ways = [("", "picture.png", [], True), (", two ranks", "picture.png", ["-n", "2"], True),
+                (", another picture", "other.png", [], False)]
+        if rows:
+            ways.append((", other weights of CLIP", "picture.png", other_child, False))
+        for what, file, extra, same in ways:
+            call(run("vfm-sample") + ["-q", "--ckpt", paths[0], "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
+                                      "--size", "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7",
+                                      "--sampler", "unipc", "--shift", "3", "--schedule", "diffusers",
+                                      "--steps", str(steps), "--image", file, "-o", "ours.npy"]
+                 + children + more + extra)
+            failed += report_difference(name + what, want, same)
+    return failed
+
+
 def check_ltx(run, steps):
+    """Returns the number of failures."""
+    make_models(run, [("ltx", 3, LTX)])
     net = ltx("ltx/ckpt/step-00000015/model-00000.safetensors")
     net.save_pretrained("diffusers-ltx")
     t, h, w = LTX_LATENT
@@ -147,9 +293,8 @@ def check_ltx(run, steps):
                                       "--size", "%dx%d" % (8 * w, 8 * h), "--frames", str(4 * t - 3), "--seed", "7",
                                       "--steps", str(steps), "--sampler", "euler", "--shift", "%.12g" % shift,
                                       "-o", "ours.npy"] + options)
-            ours = torch.from_numpy(np.load("ours.npy"))
-            failed += report(((ours - want).abs().max() / want.abs().max()).item(), same,
-                             " ".join(["LTXPipeline", source] + [k for k in settings if k == "shift_terminal"] + options))
+            failed += report_difference(
+                " ".join(["LTXPipeline", source] + [k for k in settings if k == "shift_terminal"] + options), want, same)
     return failed
 
 
@@ -157,6 +302,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--only", choices=("text", "image", "ltx"))
     parser.add_argument("dir")
     o = parser.parse_args()
     tree = os.path.abspath(o.tree)
@@ -166,36 +312,13 @@ def main():
     def run(tool):
         return [os.path.join(tree, "build/bin", tool)]
 
-    make_models(run)
-    weights = {n: "%s/ckpt/step-00000015/model-00000.safetensors" % n for n in ("high", "low")}
-    nets = {n: wan(path) for n, path in weights.items()}
-    for n, net in nets.items():
-        net.save_pretrained("diffusers-" + n)
-    failed = check_ltx(run, o.steps)
-    for options, scheduler, settings in CASES:
-        for experts in (False, True):
-            more = ["--low-noise", "low", "--boundary", "0.875", "--low-noise-cfg", "2.5"] if experts else []
-            pipeline = diffusers.WanPipeline(
-                tokenizer=None, text_encoder=None, vae=None, scheduler=scheduler(**settings), transformer=nets["high"],
-                transformer_2=nets["low"] if experts else None, boundary_ratio=0.875 if experts else None)
-            pipeline.set_progress_bar_config(disable=True)
-            with torch.no_grad():
-                want = pipeline(
-                    prompt_embeds=text_rows(PROMPT), negative_prompt_embeds=text_rows(NEGATIVE), guidance_scale=4.0,
-                    guidance_scale_2=2.5 if experts else None, num_inference_steps=o.steps, height=SIZE[1],
-                    width=SIZE[0], num_frames=SIZE[2], latents=start_noise(LATENT, 7), output_type="latent",
-                    return_dict=False)[0][0]
-            # the last must differ: another scale
-            folders = ["--ckpt", "diffusers-high"] + (["--low-noise", "diffusers-low"] if experts else [])
-            for ranks, same in (([], True), (folders, True), (["-n", "2"], True), (["-n", "2", "--split-cfg"], True),
-                                (["--cfg", "3"], False)):
-                call(run("vfm-sample") + ["-q", "--ckpt", "high", "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
-                                          "--size", "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7",
-                                          "--steps", str(o.steps), "--schedule", "diffusers", "-o", "ours.npy"]
-                     + options + more + ranks)
-                ours = torch.from_numpy(np.load("ours.npy"))
-                failed += report(((ours - want).abs().max() / want.abs().max()).item(), same, "%s%s %s" % (
-                    " ".join(options), ", two networks" if experts else "", " ".join(ranks)))
+    failed = 0
+    if o.only in (None, "text"):
+        failed += check_texts(run, o.steps)
+    if o.only in (None, "image"):
+        failed += check_pictures(run, tree, o.steps)
+    if o.only in (None, "ltx"):
+        failed += check_ltx(run, o.steps)
     sys.exit(failed > 0)
 
 
