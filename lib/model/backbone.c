@@ -25,6 +25,7 @@ struct vfm_model {
 	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada, out; /* text[1]: with text_mlp */
 	/* with image rows: weights and biases of the norms in front of image[0] and behind image[1] */
 	struct vfm_param *image_w[2], *image_b[2];
+	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
 	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
 	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
 	struct vfm_block *block;                   /* [layers]; only the layers of this stage are declared */
@@ -52,7 +53,10 @@ static void declare_text_embedder(struct vfm_model *d)
 static void declare_image_embedder(struct vfm_model *d)
 {
 	const int64_t in = d->m.image_dim, out = d->m.hidden;
+	const struct vfm_pdesc table = {.ndim = 2, .shape = {d->m.image_pos, in}};
 
+	if (d->m.image_pos)
+		d->image_pos = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_ZERO, 0, "img_mlp.pos");
 	for (int i = 0; i < 2; i++) {
 		const struct vfm_linear_desc layer = {.in = in, .out = i ? out : in};
 		int norm = i ? 4 : 0;
@@ -211,11 +215,21 @@ static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struc
 	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
 }
 
+/* Adds the table to the image rows of each sample, as rows of image_len * image_dim elements. */
+static struct vfm_var *add_image_positions(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
+{
+	const int64_t len = d->m.image_len, dim = d->m.image_dim;
+	struct vfm_var *x = vfm_input(t, vfm_t2(image.data, VFM_F32, image.shape[0] / len, len * dim));
+
+	x = vfm_g_add_row(t, x, &d->image_pos->var);
+	return vfm_view(t, x, vfm_t2(x->v.data, VFM_F32, image.shape[0], dim));
+}
+
 /* Embeds the image rows [rows, image_dim] f32 -> [rows, D] in the compute dtype. */
 static struct vfm_var *embed_image(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
 {
 	struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = IMAGE_EPS, .out = VFM_F32};
-	struct vfm_var *x = vfm_input(t, image);
+	struct vfm_var *x = d->image_pos ? add_image_positions(d, t, image) : vfm_input(t, image);
 
 	for (int i = 0; i < 2; i++) {
 		norm.weight = &d->image_w[i]->var;

@@ -69,7 +69,7 @@ struct vfm_preset {
 	int64_t kv_heads, ffn, adaln_lora;           /* 0: the default */
 	int64_t experts, expert_ffn, shared_experts; /* experts 0: the defaults */
 	int64_t channels, text_dim, patch[3];        /* 0: the defaults */
-	int64_t cond_channels, image_dim;            /* 0: none */
+	int64_t cond_channels, image_dim, image_pos; /* 0: none */
 	bool no_qk_norm, text_pad;
 };
 

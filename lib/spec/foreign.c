@@ -28,6 +28,8 @@ static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 		return &m->cond_channels;
 	case 'I':
 		return &m->image_dim;
+	case 'L':
+		return &m->image_pos;
 	case 't':
 		return &m->patch[0];
 	case 'h':
@@ -388,6 +390,8 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 	m->cond_channels -= m->channels;
 	if (!m->text_len)
 		m->text_len = f->text_len;
+	if (m->image_pos)
+		m->image_len = m->image_pos;
 	if (!m->heads)
 		TRY(assume_heads(m, f, err));
 	return vfm_model_check(m, err);
@@ -607,6 +611,7 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 	if (m->image_dim) {
 		json_object_set_new(o, "image_dim", json_integer(m->image_dim));
 		json_object_set_new(o, "image_len", json_integer(m->image_len));
+		json_object_set_new(o, "image_pos", json_integer(m->image_pos));
 	}
 	json_object_set_new(o, "text_dim", json_integer(m->text_dim));
 	json_object_set_new(o, "text_len", json_integer(m->text_len));

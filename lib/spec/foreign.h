@@ -9,7 +9,7 @@
  *
  *	D model.hidden   F features of a token   M model.ffn   E model.text_dim   T features of the time, 256
  *	C model.channels   X channels of the input, model.channels + model.cond_channels   P features of an input token
- *	I model.image_dim   t h w model.patch
+ *	I model.image_dim   L model.image_pos   t h w model.patch
  */
 #ifndef VFM_SPEC_FOREIGN_H
 #define VFM_SPEC_FOREIGN_H
@@ -54,7 +54,8 @@ struct vfm_foreign_key { /* of config.json */
 	enum vfm_foreign_type type;
 	size_t off;
 	const char *values; /* JSON text */
-	/* Read as the first key of the name; written in its place if the dimension of this letter is not 0. */
+	/* Read as the first key of the name; written in place of those before if the dimension of this letter is not
+	 * 0. */
 	char needs;
 };
 

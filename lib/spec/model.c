@@ -51,6 +51,8 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.image_dim", VFM_KEY_INT, OFF(image_dim), 0, 65536, NULL, NULL,
 		"features of an image row, which the blocks read by cross-attention; 0: no image rows"},
 	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
+	{"model.image_pos", VFM_KEY_INT, OFF(image_pos), 0, 65536, NULL, NULL,
+		"learned positions that are added to the image rows: model.image_len, or 0: none"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 1e-3, 1e4, NULL, NULL,
@@ -126,6 +128,9 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 		memcpy(m->patch, p->patch, sizeof(m->patch));
 	m->cond_channels = p->cond_channels;
 	m->image_dim = p->image_dim;
+	m->image_pos = p->image_pos;
+	if (p->image_pos)
+		m->image_len = p->image_pos;
 	if (p->experts) {
 		m->experts = p->experts;
 		m->expert_ffn = p->expert_ffn;
@@ -243,6 +248,12 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	if (m->image_dim && !m->cross_attention)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
+	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_pos: %lld positions of the image rows, of which model.image_len and "
+			"model.image_dim "
+			"give [%lld, %lld]",
+			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
 	if (m->ffn == 0)
@@ -384,7 +395,8 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	if (m->cross_attention || m->pooled_text)
 		n += lin(m->text_dim, h, true) + (a->text_mlp ? lin(h, h, true) : 0);
 	if (m->image_dim)
-		n += 2 * m->image_dim + lin(m->image_dim, m->image_dim, true) + lin(m->image_dim, h, true) + 2 * h;
+		n += 2 * m->image_dim + lin(m->image_dim, m->image_dim, true) + lin(m->image_dim, h, true) + 2 * h +
+			m->image_pos * m->image_dim;
 	if (vfm_model_has_shared_mod(m))
 		n += lin(h, a->n_mod * h, true);
 	if (a->pos == VFM_POS_LEARNED)

@@ -14,7 +14,7 @@ static const double margin = 0.05;
 /* ---- what a step needs besides the blocks ---- */
 
 /* Inputs and targets of a pack, conditioning, positions and text.  `in->pack` is this
- * rank's share; of image rows, five arrays of the embedder in f32. */
+ * rank's share; of image rows, five arrays of the embedder in f32, or six with positions. */
 static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
 {
 	const struct vfm_model_spec *m = &c->model;
@@ -28,7 +28,7 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		token += 8 * h;
 	token += 3 * 4 * f; /* prediction, target and a gradient; the head is smaller than a running block */
 	token += 2 * 4 * (double)vfm_model_cond_dim(m); /* f32, and a copy behind the noisy input */
-	images = (double)m->image_len * (4 * (double)m->image_dim * 5 + 3 * size * h);
+	images = (double)m->image_len * (4 * (double)m->image_dim * (m->image_pos ? 6 : 5) + 3 * size * h);
 	return in->pack.q * token + in->pack.c * text + in->pack.g * sample + (m->image_dim ? in->pack.n * images : 0);
 }
 

@@ -58,6 +58,7 @@ class Config:
     cond_features: int = 0      # of a token's condition
     image_dim: int = 0          # features of an image row; 0: none
     image_len: int = 0          # image rows of a sample
+    image_pos: int = 0          # learned positions added to them: image_len, or 0
     patch: tuple = (1, 2, 2)    # t, h, w
     rope_fps: float = 0.0       # ltx: frames per second
     rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
@@ -111,6 +112,8 @@ def parameter_shapes(cfg):
         linear("ctx_mlp.0" if cfg.arch in ROWS else "ctx_proj", cfg.text_dim, d)
         if cfg.arch in ROWS:
             linear("ctx_mlp.2", d, d)
+    if cfg.image_pos:
+        shapes["img_mlp.pos"] = (cfg.image_pos, cfg.image_dim)
     if cfg.image_dim:
         shapes["img_mlp.0.weight"] = shapes["img_mlp.0.bias"] = (cfg.image_dim,)
         linear("img_mlp.1", cfg.image_dim, cfg.image_dim)
@@ -402,6 +405,8 @@ def embed_text(cfg, p, text):
 
 
 def embed_image(p, rows):
+    if "img_mlp.pos" in p:
+        rows = rows + p["img_mlp.pos"]
     x = linear(p, "img_mlp.1", layer_norm(rows, 1e-5) * p["img_mlp.0.weight"] + p["img_mlp.0.bias"])
     x = linear(p, "img_mlp.3", 0.5 * x * (1 + torch.erf(x / math.sqrt(2))))
     return layer_norm(x, 1e-5) * p["img_mlp.4.weight"] + p["img_mlp.4.bias"]

@@ -40,6 +40,7 @@ GOLDEN = {
     "pixart-flow": (dict(A, arch="pixart", heads=3, ffn=96, pos="sincos"), "flow"),
     "wan-flow": (dict(A, arch="wan", heads=3, ffn=96), "flow"),
     "wan-i2v-flow": (dict(A, arch="wan", heads=3, ffn=96, cond_features=20, image_dim=24, image_len=7), "flow"),
+    "wan-flf2v-flow": (dict(A, arch="wan", heads=3, ffn=96, cond_features=20, image_dim=24, image_len=6, image_pos=6), "flow"),
     "wan-ti2v-flow": (dict(A, arch="wan", heads=3, ffn=96, pooled_text=True), "flow, first frames given"),
     "ltx-flow": (dict(A, arch="ltx", hidden=64, heads=4, ffn=96, rope_fps=24.0, rope_stride=(4, 16, 32)), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
@@ -112,7 +113,7 @@ def sampled(array):
 
 
 def config_json(cfg):
-    optional = ("cond_features", "image_dim", "image_len", "rope_fps", "rope_stride")
+    optional = ("cond_features", "image_dim", "image_len", "image_pos", "rope_fps", "rope_stride")
     return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": 16, "patch": [1, 2, 2]}
 
 

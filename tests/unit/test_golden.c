@@ -136,6 +136,7 @@ static void golden_open(struct golden *g, const char *name)
 	g->m.moe_capacity = json_number_value(json_object_get(c, "moe_capacity"));
 	g->m.cond_channels = json_integer_value(json_object_get(c, "cond_features")) / 4;
 	g->m.image_dim = json_integer_value(json_object_get(c, "image_dim"));
+	g->m.image_pos = json_integer_value(json_object_get(c, "image_pos"));
 	if (g->m.image_dim)
 		g->m.image_len = json_integer_value(json_object_get(c, "image_len"));
 	g->m.moe_aux = json_number_value(json_object_get(c, "moe_aux"));
