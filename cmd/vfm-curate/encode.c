@@ -57,6 +57,8 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
 	if (e->text_exec && e->text)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --text and --text-exec");
+	if (e->spec.last_frame && !e->spec.condition && !e->image_exec)
+		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition or --image-exec");
 	if (!e->exec && !e->text_exec && !e->image_exec)
 		TRY(vfm_exec_refuse_opts(&e->exec_opts, "--exec CMD, --text-exec CMD or --image-exec CMD", err));
 	TRY(vfm_timeout_check(e->spec.timeout_s, err));
@@ -88,6 +90,18 @@ static int choose_encode_size(struct encode *e, struct vfm_err *err)
 	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
 }
 
+/* The child that encodes must be able to encode conditions. */
+static int check_condition_child(const struct encode *e, struct vfm_err *err)
+{
+	const enum vfm_exec_op needs[] = {VFM_EXEC_ENCODE_GIVEN, VFM_EXEC_ENCODE_GIVEN_LAST};
+
+	for (int i = 0; i <= e->spec.last_frame; i++)
+		if (!(vfm_exec_hello(e->spec.exec)->ops & needs[i]))
+			return vfm_fail(
+				err, VFM_EUSAGE, "--condition: '%s' lacks '%s'", e->exec, vfm_exec_op_name(needs[i]));
+	return 0;
+}
+
 /* Starts all encoders, which load their weights at once, and waits for them. */
 static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
 {
@@ -100,9 +114,7 @@ static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
 		TRY(vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
 	for (int i = 0; i < 3; i++)
 		TRY(*pools[i] ? vfm_exec_wait(*pools[i], err) : 0);
-	if (e->spec.condition && e->spec.exec && !(vfm_exec_hello(e->spec.exec)->ops & VFM_EXEC_ENCODE_GIVEN))
-		return vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks 'encode-given'", e->exec);
-	return 0;
+	return e->spec.condition && e->spec.exec ? check_condition_child(e, err) : 0;
 }
 
 /* Opens the encoders for stage->threads workers. */
@@ -146,9 +158,9 @@ static char *encode_options(const struct vfm_encode *e)
 {
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s%s", e->patch[0], e->patch[1], e->patch[2],
-		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps),
-		e->condition ? " condition" : "");
+	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s%s%s", e->patch[0], e->patch[1], e->patch[2],
+		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps), e->condition ? " condition" : "",
+		e->last_frame ? " last-frame" : "");
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
@@ -212,6 +224,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
 		{VFM_OPT_FLAG, 0, "condition", NULL, "also write ID.cond.npy, for image to video from the first frame",
 			&e.spec.condition},
+		{VFM_OPT_FLAG, 0, "last-frame", NULL, "condition and image rows: of the last frame, too",
+			&e.spec.last_frame},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&e.spec.timeout_s},
 		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.exec},
@@ -225,7 +239,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
 		.synopsis = "-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
-			    "[--patch TxHxW] [--frames N] [--fps X] [--condition] [--image-exec CMD] [--timeout "
+			    "[--patch TxHxW] [--frames N] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
+			    "[--timeout "
 			    "SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,

@@ -66,9 +66,10 @@ static int check_image_rows(const struct job *j, struct vfm_err *err)
 	if (maker.rows == m->image_len && maker.dim == m->image_dim)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"--image-exec: '%s' makes image rows [%d, %d], but model.image_len and model.image_dim are %lld and "
-		"%lld",
-		maker.name, maker.rows, maker.dim, (long long)m->image_len, (long long)m->image_dim);
+		"--image-exec: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld "
+		"and %lld",
+		maker.name, maker.rows, maker.dim, j->o->last_image ? "--image and --last-image" : "--image",
+		(long long)m->image_len, (long long)m->image_dim);
 }
 
 int open_sample_codec(struct job *j, struct vfm_err *err)
@@ -82,7 +83,7 @@ int open_sample_codec(struct job *j, struct vfm_err *err)
 	if (encodes && (j->net.leader || !j->o->text_command))
 		TRY(vfm_codec_open_text(&j->codec, j->o->text_command, &j->o->exec, j->net.c.model.text_dim, err));
 	if (j->o->image_command && j->net.leader)
-		TRY(vfm_codec_open_image(&j->codec, j->o->image_command, &j->o->exec, err));
+		TRY(vfm_codec_open_image(&j->codec, j->o->image_command, &j->o->exec, j->o->last_image ? 2 : 1, err));
 	TRY(vfm_codec_wait(&j->codec, j->net.c.model.channels, j->net.c.model.text_dim, err));
 	return j->codec.image_exec ? check_image_rows(j, err) : 0;
 }

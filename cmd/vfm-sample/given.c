@@ -35,6 +35,9 @@ int check_given(const struct job *j, struct vfm_err *err)
 		{j->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
 
+	if (j->o->last_image && !m->cond_channels)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--last-image: the model reads no condition (model.cond_channels is 0)");
 	if (j->o->image_command && !m->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "--image-exec: the model reads no image rows (model.image_dim is 0)");
 	for (size_t i = 0; i < j->items.n; i++)

@@ -71,6 +71,8 @@ static const struct vfm_opt opts[] = {
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
 		&o.first_frame},
 	{VFM_OPT_STR, 0, "image", "FILE", "start every video with this picture (image to video)", &o.image},
+	{VFM_OPT_STR, 0, "last-image", "FILE", "end every video with this picture (first and last frame to video)",
+		&o.last_image},
 	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders that differ from those of the training data", &o.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
@@ -193,6 +195,8 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --image and --first-frame");
 	if (o.caption && !o.prompt_file)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
+	if (o.last_image && !o.image)
+		return vfm_fail(err, VFM_EUSAGE, "--last-image: it needs --image");
 	if (o.image_command && !o.image)
 		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
 	if (!o.exec_command && !o.text_command && !o.image_command)

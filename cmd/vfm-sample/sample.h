@@ -18,7 +18,7 @@ struct sample_opts {
 	struct vfm_sample_net_opts net;
 	struct vfm_sampler sampler;
 	struct vfm_exec_opts exec;
-	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image;
+	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image, *last_image;
 	const char *tokenizer, *exec_command, *text_command, *image_command;
 	struct vfm_strlist prompts, sets;
 	int width, height, fps_num, fps_den; /* width 0: not given */

@@ -24,6 +24,8 @@ static void queue_record(struct job *j, struct item *it)
 	json_object_set_new(it->rec, "seed", json_integer(j->o->seed));
 	if (j->o->image)
 		json_object_set_new(it->rec, "picture", json_string(j->o->image));
+	if (j->o->last_image)
+		json_object_set_new(it->rec, "last_picture", json_string(j->o->last_image));
 	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);

@@ -152,8 +152,6 @@ static int give_picture(struct vfm_clip_reader *r, uint8_t *rgb, struct vfm_err 
 	TRY(vfm_limit_check(&r->limit, r->src, err));
 	TRY(vfm_video_rgb(
 		r->video, r->width, r->height, r->o.fit == VFM_CLIP_COVER ? VFM_FIT_COVER : VFM_FIT_STRETCH, rgb, err));
-	if (r->first && r->pictures == 0)
-		memcpy(r->first, rgb, (size_t)r->height * (size_t)r->width * 3);
 	r->pictures++;
 	return 1;
 }

@@ -39,7 +39,6 @@ struct vfm_clip_reader {
 	int width, height; /* of the pictures */
 	double fps;        /* of the pictures: opts.fps, or the record's rate; 0: unknown, or an image */
 	int64_t pictures;  /* given so far */
-	uint8_t *first;    /* the caller's, set after open: gets the first picture, too; NULL: none does */
 
 	/* private */
 	struct vfm_clip_opts o;

@@ -30,10 +30,12 @@ int vfm_codec_open_text(
 	return command ? vfm_exec_start(&c->text_exec, &opts, err) : vfm_textbytes_new(&c->text, spec, err);
 }
 
-int vfm_codec_open_image(struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, struct vfm_err *err)
+int vfm_codec_open_image(
+	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int pictures, struct vfm_err *err)
 {
 	struct vfm_exec_opts opts = *o;
 
+	c->pictures = pictures;
 	opts.command = command;
 	opts.capability = "image-encode";
 	return vfm_exec_start(&c->image_exec, &opts, err);
@@ -93,7 +95,7 @@ struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
 
 struct vfm_maker vfm_codec_image_maker(const struct vfm_codec *c)
 {
-	return c->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(c->image_exec))
+	return c->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(c->image_exec), c->pictures)
 			     : (struct vfm_maker){.name = ""};
 }
 
@@ -144,10 +146,10 @@ static void channels_first(const float *x, size_t t, size_t channels, size_t are
 			memcpy(out + (k * t + i) * area, x + (i * channels + k) * area, area * sizeof(float));
 }
 
-static int encode_by_wavelet(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
-	float *latent, struct vfm_err *err)
+static int encode_by_wavelet(
+	struct vfm_codec *c, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
 {
-	const size_t area = (size_t)(height / VFM_WAVELET_SPACE) * (size_t)(width / VFM_WAVELET_SPACE),
+	const size_t area = (size_t)(p->height / VFM_WAVELET_SPACE) * (size_t)(p->width / VFM_WAVELET_SPACE),
 		     t = (size_t)((frames + VFM_WAVELET_TIME - 1) / VFM_WAVELET_TIME),
 		     bytes = t * area * (size_t)c->tokenizer.channels * sizeof(float);
 	float *x = vfm_big_alloc(bytes, "the latents of a picture", err);
@@ -155,60 +157,62 @@ static int encode_by_wavelet(struct vfm_codec *c, const uint8_t *picture, int he
 
 	if (!x)
 		return VFM_EENV;
-	rc = vfm_condition_encode(&c->tokenizer, picture, frames, height, width, x, err);
+	rc = vfm_condition_encode(&c->tokenizer, p, frames, x, err);
 	if (rc >= 0)
 		channels_first(x, t, (size_t)c->tokenizer.channels, area, latent);
 	vfm_big_free(x, bytes);
 	return rc;
 }
 
-/* Writes the picture and grey ones to the slot's input. */
-static int write_grey_frames(
-	struct vfm_exec_slot *s, const uint8_t *picture, size_t size, int64_t frames, struct vfm_err *err)
+/* Writes the given pictures and grey ones to the slot's input. */
+static int write_given_frames(
+	struct vfm_exec_slot *s, const struct vfm_pictures *p, int64_t frames, struct vfm_err *err)
 {
+	const size_t size = (size_t)p->height * (size_t)p->width * 3;
 	uint8_t *grey = vfm_big_alloc(size, "a picture", err);
-	int rc = grey ? vfm_exec_input(s, 0, picture, size, err) : VFM_EENV;
+	int rc = grey ? vfm_exec_input(s, 0, p->rgb, size, err) : VFM_EENV;
 
 	if (grey)
 		memset(grey, VFM_CONDITION_GREY, size);
 	for (int64_t i = 1; i < frames && rc >= 0; i++)
-		rc = vfm_exec_input(s, (size_t)i * size, grey, size, err);
+		rc = vfm_exec_input(s, (size_t)i * size, p->n > 1 && i == frames - 1 ? p->rgb + size : grey, size, err);
 	vfm_big_free(grey, grey ? size : 0);
 	return rc;
 }
 
-int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
-	float *latent, struct vfm_err *err)
+int vfm_codec_encode_pictures(
+	struct vfm_codec *c, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
 {
-	const struct vfm_outside_frames f = {.shape = {frames, height, width, 3}};
-	const unsigned needs = frames > 1 ? VFM_EXEC_ENCODE | VFM_EXEC_ENCODE_GIVEN : VFM_EXEC_ENCODE;
+	const struct vfm_outside_frames f = {.shape = {frames, p->height, p->width, 3}};
+	const int given = frames > 1 ? p->n : 0;
+	const unsigned needs[] = {VFM_EXEC_ENCODE, VFM_EXEC_ENCODE_GIVEN, VFM_EXEC_ENCODE_GIVEN_LAST};
 	const struct vfm_hello *h;
 	struct vfm_exec_slot *s;
 	struct vfm_npy npy;
 	const void *data;
 
 	if (!c->exec)
-		return encode_by_wavelet(c, picture, height, width, frames, latent, err);
+		return encode_by_wavelet(c, p, frames, latent, err);
 	h = vfm_exec_hello(c->exec);
 	s = vfm_exec_slot(c->exec, 0);
-	if ((h->ops & needs) != needs)
-		return vfm_fail(err, VFM_EUSAGE, "'%s' lacks '%s'", h->name,
-			h->ops & VFM_EXEC_ENCODE ? "encode-given" : "encode");
-	TRY(write_grey_frames(s, picture, (size_t)height * (size_t)width * 3, frames, err));
-	TRY(vfm_outside_encode(s, h, &f, "picture", frames > 1, &npy, &data, err));
+	for (int i = 0; i <= given; i++)
+		if (!(h->ops & needs[i]))
+			return vfm_fail(err, VFM_EUSAGE, "'%s' lacks '%s'", h->name, vfm_exec_op_name(needs[i]));
+	TRY(write_given_frames(s, p, frames, err));
+	TRY(vfm_outside_encode(s, h, &f, "picture", given, &npy, &data, err));
 	vfm_npy_to_f32(&npy, data, latent);
 	return 0;
 }
 
-int vfm_codec_encode_image(
-	struct vfm_codec *c, const uint8_t *picture, int height, int width, float *rows, struct vfm_err *err)
+int vfm_codec_encode_image(struct vfm_codec *c, const struct vfm_pictures *p, float *rows, struct vfm_err *err)
 {
+	const struct vfm_outside_frames f = {.shape = {p->n, p->height, p->width, 3}};
 	struct vfm_exec_slot *s = vfm_exec_slot(c->image_exec, 0);
 	struct vfm_npy npy;
 	const void *data;
 
-	TRY(vfm_exec_input(s, 0, picture, (size_t)height * (size_t)width * 3, err));
-	TRY(vfm_outside_image(s, vfm_exec_hello(c->image_exec), height, width, "picture", &npy, &data, err));
+	TRY(vfm_exec_input(s, 0, p->rgb, (size_t)p->n * (size_t)p->height * (size_t)p->width * 3, err));
+	TRY(vfm_outside_image(s, vfm_exec_hello(c->image_exec), &f, "picture", &npy, &data, err));
 	vfm_npy_to_f32(&npy, data, rows);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #ifndef VFM_DATA_CODEC_H
 #define VFM_DATA_CODEC_H
 
+#include "data/condition.h"
 #include "data/maker.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
@@ -16,6 +17,7 @@ struct vfm_codec {
 	struct vfm_textbytes *text;     /* unless text_exec; NULL: none was opened */
 	struct vfm_exec *text_exec;     /* children that embed texts */
 	struct vfm_exec *image_exec;    /* children that encode pictures to image rows; NULL: none was opened */
+	int pictures;                   /* of a video, which image_exec encodes */
 	float *rows;                    /* of the last text */
 	size_t rows_cap;
 };
@@ -26,8 +28,9 @@ int vfm_codec_open_decoder(
 /* Opens the text encoder.  command NULL: the built-in one of width dim. */
 int vfm_codec_open_text(
 	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int64_t dim, struct vfm_err *err);
-/* Opens the encoder of pictures to image rows. */
-int vfm_codec_open_image(struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, struct vfm_err *err);
+/* Opens the encoder of the given pictures of a video, 1 or 2, to image rows. */
+int vfm_codec_open_image(
+	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int pictures, struct vfm_err *err);
 /* Waits for the children; to be called before any other use.  VFM_EUSAGE: the decoder, if one was opened, has not
  * `channels` channels, or the texts are not dim wide. */
 int vfm_codec_wait(struct vfm_codec *c, int64_t channels, int64_t dim, struct vfm_err *err);
@@ -40,13 +43,12 @@ struct vfm_maker vfm_codec_image_maker(const struct vfm_codec *c);
 
 /* Embeds a text.  *rows [n, dim], n the result, belongs to the codec until its next text. */
 int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err);
-/* Encodes a picture [height, width, 3] and then grey ones, `frames` in all: latent [C, T, h, w].  VFM_EUSAGE: the
- * decoder cannot do this. */
-int vfm_codec_encode_picture(struct vfm_codec *c, const uint8_t *picture, int height, int width, int64_t frames,
-	float *latent, struct vfm_err *err);
-/* Encodes a picture [height, width, 3] with the image encoder: rows [rows, dim] of its maker. */
-int vfm_codec_encode_image(
-	struct vfm_codec *c, const uint8_t *picture, int height, int width, float *rows, struct vfm_err *err);
+/* Encodes the given pictures, with grey ones in the places of the others, `frames` in all: latent [C, T, h, w].
+ * VFM_EUSAGE: the decoder cannot do this. */
+int vfm_codec_encode_pictures(
+	struct vfm_codec *c, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err);
+/* Encodes the pictures with the image encoder: rows [rows, dim] of its maker. */
+int vfm_codec_encode_image(struct vfm_codec *c, const struct vfm_pictures *p, float *rows, struct vfm_err *err);
 /* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
 int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
 	struct vfm_err *err);

@@ -12,19 +12,27 @@
 
 #define VFM_CONDITION_GREY 128 /* the values of the pictures that are not given */
 
-/* Encodes `picture` [height, width, 3] and then grey pictures, `frames` in all, with the built-in tokenizer: latent
- * [T, C, height / 8, width / 8].  VFM_EINPUT: the sizes are no multiples of 8. */
-int vfm_condition_encode(const struct vfm_tokenizer *t, const uint8_t *picture, int64_t frames, int height, int width,
-	float *latent, struct vfm_err *err);
+struct vfm_pictures {       /* the given pictures of a video */
+	const uint8_t *rgb; /* [n, height, width, 3]; borrowed */
+	int n;              /* 1: the first; 2: the first and the last */
+	int height, width;
+};
 
-/* Writes the mask [stride of time, T, area]: 1 where the first `given` pictures are. */
-void vfm_condition_mask(const struct vfm_geometry *g, int64_t given, int64_t t, size_t area, float *mask);
+/* Encodes the given pictures, with grey ones in the places of the others, `frames` in all, with the built-in tokenizer:
+ * latent [T, C, height / 8, width / 8].  VFM_EINPUT: the sizes are no multiples of 8. */
+int vfm_condition_encode(const struct vfm_tokenizer *t, const struct vfm_pictures *p, int64_t frames, float *latent,
+	struct vfm_err *err);
 
-/* Writes a condition of `given` pictures to the file `path`: channels [stride of time | channels of the latents], in
- * the dtype of the latents, float16, bfloat16 or float32.  latent [C, T, h, w] with its elements `data`: those of the
+/* Writes the mask [stride of time, T, area]: 1 where the given pictures of `frames` are.  given: as n of vfm_pictures.
+ */
+void vfm_condition_mask(const struct vfm_geometry *g, int given, int64_t frames, int64_t t, size_t area, float *mask);
+
+/* Writes a condition to the file `path`: channels [stride of time | channels of the latents], in the dtype of the
+ * latents, float16, bfloat16 or float32.  latent [C, T, h, w] with its elements `data`: those of the given
  * pictures with the others grey.  *n describes the file.  VFM_EINPUT: an element is not finite, or it has too many
  * channels; VFM_EENV: cannot write. */
-int vfm_condition_save(const char *path, const struct vfm_geometry *g, int64_t given, const struct vfm_npy *latent,
-	const void *data, struct vfm_npy *n, char sha256[VFM_SHA256_HEX], struct vfm_err *err);
+int vfm_condition_save(const char *path, const struct vfm_geometry *g, int given, int64_t frames,
+	const struct vfm_npy *latent, const void *data, struct vfm_npy *n, char sha256[VFM_SHA256_HEX],
+	struct vfm_err *err);
 
 #endif

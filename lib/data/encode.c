@@ -26,6 +26,8 @@ struct enc {
 	struct vfm_maker maker;
 	struct vfm_clip_reader clip;
 	size_t picture;     /* bytes */
+	int given;          /* pictures: 1, the first; 2, the first and the last */
+	uint8_t *pictures;  /* [given, height, width, 3]; NULL: not needed */
 	int64_t frames;     /* that the latents cover */
 	struct vfm_npy npy; /* [C, T, h, w] */
 	const void *data;   /* its elements */
@@ -56,6 +58,8 @@ static int encode_group(struct enc *c, const uint8_t *rgb, int n, struct vfm_err
 	TRY(vfm_tokenizer_encode(
 		&c->e->tokenizer, rgb, n, c->clip.height, c->clip.width, c->latent + had * frame, err));
 	c->npy.shape[1]++;
+	if (c->pictures && c->given > 1 && c->npy.shape[1] % c->e->patch[0] == 0) /* others are dropped */
+		memcpy(c->pictures + c->picture, rgb + (size_t)(n - 1) * c->picture, c->picture);
 	return 0;
 }
 
@@ -66,6 +70,8 @@ static int encode_groups(struct enc *c, uint8_t *rgb, int group, struct vfm_err 
 	int n = 0, rc;
 
 	while ((rc = vfm_clip_next(&c->clip, rgb + (size_t)n * c->picture, err)) == 1) {
+		if (c->pictures && c->clip.pictures == 1)
+			memcpy(c->pictures, rgb, c->picture);
 		if (++n < group)
 			continue;
 		TRY(encode_group(c, rgb, n, err));
@@ -121,6 +127,9 @@ static int encode_outside(
 	TRY(vfm_outside_read(slot, &c->clip, &h->geometry, c->e->patch[0], &f, err));
 	c->frames = f.shape[0];
 	*read = f;
+	for (int i = 0; c->pictures && i < c->given; i++)
+		TRY(vfm_exec_read_input(slot, i ? (size_t)(f.shape[0] - 1) * c->picture : 0,
+			c->pictures + (size_t)i * c->picture, c->picture, err));
 	TRY(vfm_outside_encode(slot, h, &f, id, 0, &c->npy, &c->data, err));
 	for (int i = 0; i < 4; i++)
 		if (c->npy.shape[i] > UINT16_MAX)
@@ -131,17 +140,19 @@ static int encode_outside(
 
 /* ---- conditions ---- */
 
-/* Encodes the first picture followed by grey ones to c->half. */
+/* Encodes the given pictures with grey ones in the places of the others to c->half. */
 static int encode_grey(struct enc *c, struct vfm_err *err)
 {
-	TRY(vfm_condition_encode(
-		&c->e->tokenizer, c->clip.first, c->frames, c->clip.height, c->clip.width, c->latent, err));
+	const struct vfm_pictures p = {
+		.rgb = c->pictures, .n = c->given, .height = c->clip.height, .width = c->clip.width};
+
+	TRY(vfm_condition_encode(&c->e->tokenizer, &p, c->frames, c->latent, err));
 	vfm_big_free(c->half, c->npy.data_bytes);
 	c->half = NULL;
 	return transpose_latent(c, err);
 }
 
-/* Writes the condition of the first picture and sets rec["cond"].  frames: those of the latents, in the slot. */
+/* Writes the condition of the given pictures and sets rec["cond"].  frames: those of the latents, in the slot. */
 static int encode_condition(struct enc *c, json_t *rec, const char *id, struct vfm_exec_slot *slot,
 	const struct vfm_outside_frames *frames, struct vfm_err *err)
 {
@@ -151,17 +162,20 @@ static int encode_condition(struct enc *c, json_t *rec, const char *id, struct v
 	int rc;
 
 	if (slot)
-		TRY(vfm_outside_encode(slot, vfm_exec_hello(e->exec), frames, id, 1, &c->npy, &c->data, err));
+		TRY(vfm_outside_encode(slot, vfm_exec_hello(e->exec), frames, id, c->given, &c->npy, &c->data, err));
 	else
 		TRY(encode_grey(c, err));
 	path = vfm_strfmt("%s/%s.%s", e->dir, id, vfm_extra_kinds[VFM_EXTRA_COND].part);
-	rc = vfm_condition_save(path, &c->maker.geometry, 1, &c->npy, c->data, &n, sha256, err);
+	rc = vfm_condition_save(path, &c->maker.geometry, c->given, c->frames, &c->npy, c->data, &n, sha256, err);
 	if (rc >= 0)
 		json_object_set_new(rec, vfm_extra_kinds[VFM_EXTRA_COND].key,
 			json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:i,s:o}", "path", path, "sha256", sha256, "shape",
 				(json_int_t)n.shape[0], (json_int_t)n.shape[1], (json_int_t)n.shape[2],
 				(json_int_t)n.shape[3], "dtype", vfm_npy_type_name(n.type), "given", 1, "maker",
 				vfm_maker_json(&c->maker)));
+	if (rc >= 0 && c->given > 1)
+		json_object_set_new(
+			json_object_get(rec, vfm_extra_kinds[VFM_EXTRA_COND].key), "given_last", json_integer(1));
 	free(path);
 	return rc;
 }
@@ -170,24 +184,24 @@ static int encode_condition(struct enc *c, json_t *rec, const char *id, struct v
 
 struct vfm_maker vfm_encode_image_maker(const struct vfm_encode *e)
 {
-	return e->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(e->image_exec))
+	return e->image_exec ? vfm_outside_image_encoder(vfm_exec_hello(e->image_exec), e->last_frame ? 2 : 1)
 			     : (struct vfm_maker){.name = ""};
 }
 
-/* Writes the image rows of the first picture and sets rec["image"]. */
+/* Writes the image rows of the given pictures and sets rec["image"]. */
 static int encode_image_rows(struct enc *c, json_t *rec, const char *id, int worker, struct vfm_err *err)
 {
 	const struct vfm_extra_kind *kind = &vfm_extra_kinds[VFM_EXTRA_IMAGE];
 	struct vfm_exec_slot *slot = vfm_exec_slot(c->e->image_exec, worker);
 	const struct vfm_maker maker = vfm_encode_image_maker(c->e);
+	const struct vfm_outside_frames f = {.shape = {c->given, c->clip.height, c->clip.width, 3}};
 	char sha256[VFM_SHA256_HEX], *path;
 	struct vfm_npy n;
 	const void *data;
 	int rc;
 
-	TRY(vfm_exec_input(slot, 0, c->clip.first, c->picture, err));
-	TRY(vfm_outside_image(
-		slot, vfm_exec_hello(c->e->image_exec), c->clip.height, c->clip.width, id, &n, &data, err));
+	TRY(vfm_exec_input(slot, 0, c->pictures, (size_t)c->given * c->picture, err));
+	TRY(vfm_outside_image(slot, vfm_exec_hello(c->e->image_exec), &f, id, &n, &data, err));
 	path = vfm_strfmt("%s/%s.%s", c->e->dir, id, kind->part);
 	rc = vfm_npy_save(path, &n, data, sha256, err);
 	if (rc >= 0)
@@ -224,7 +238,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 		.timeout_s = e->timeout_s,
 		.threads = e->threads};
 	struct vfm_exec_slot *slot = e->exec ? vfm_exec_slot(e->exec, worker) : NULL;
-	struct enc c = {.e = e, .maker = vfm_encode_tokenizer(e)};
+	struct enc c = {.e = e, .maker = vfm_encode_tokenizer(e), .given = e->last_frame ? 2 : 1};
 	struct vfm_outside_frames frames;
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	char sha256[VFM_SHA256_HEX];
@@ -236,10 +250,13 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(vfm_clip_open(&c.clip, rec, &o, err));
 	c.picture = (size_t)c.clip.height * (size_t)c.clip.width * 3;
 	if ((e->condition && !slot) || e->image_exec) {
-		c.clip.first = vfm_big_alloc(c.picture, "a picture", err);
-		TRY_OUT(c.clip.first ? 0 : VFM_EENV);
+		c.pictures = vfm_big_alloc((size_t)c.given * c.picture, "the given pictures", err);
+		TRY_OUT(c.pictures ? 0 : VFM_EENV);
 	}
 	TRY_OUT(slot ? encode_outside(&c, id, slot, &frames, err) : encode_built_in(&c, err));
+	if (e->last_frame && c.frames < 2)
+		TRY_OUT(vfm_fail(err, VFM_EINPUT,
+			"'%s' gives one picture, which has no last one besides (--last-frame)", c.clip.src));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
 	/* Arrays of children are checked when they are read. */
 	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err)
@@ -252,7 +269,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	if (e->image_exec)
 		TRY_OUT(encode_image_rows(&c, rec, id, worker, err));
 out:
-	vfm_big_free(c.clip.first, c.clip.first ? c.picture : 0);
+	vfm_big_free(c.pictures, c.pictures ? (size_t)c.given * c.picture : 0);
 	vfm_clip_close(&c.clip);
 	vfm_big_free(c.half, c.half ? c.npy.data_bytes : 0);
 	free(c.latent);

@@ -39,12 +39,12 @@ struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h)
 	return m;
 }
 
-struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h)
+struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h, int pictures)
 {
 	struct vfm_maker m = vfm_outside_maker(h);
 
 	m.dim = (int32_t)h->image_dim;
-	m.rows = (int32_t)h->image_rows;
+	m.rows = (int32_t)(h->image_rows * pictures);
 	return m;
 }
 
@@ -187,7 +187,7 @@ static int describe_frames(struct vfm_exec_slot *s, const struct vfm_outside_fra
 /* ---- requests ---- */
 
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
-	const char *id, int64_t given, struct vfm_npy *npy, const void **data, struct vfm_err *err)
+	const char *id, int given, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
 	json_t *frames, *request, *answer;
 	int32_t dims[3];
@@ -198,7 +198,9 @@ int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	TRY(describe_frames(s, f, &frames, err));
 	request = json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id);
 	if (given)
-		json_object_set_new(request, "given", json_integer(given));
+		json_object_set_new(request, "given", json_integer(1));
+	if (given > 1)
+		json_object_set_new(request, "given_last", json_integer(1));
 	vfm_exec_set_op(s, VFM_EXEC_ENCODE);
 	TRY(vfm_exec_call(s, request, &answer, err));
 	rc = read_floats(
@@ -248,16 +250,15 @@ int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const c
 	return rc < 0 ? rc : 0;
 }
 
-int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, int height, int width, const char *id,
-	struct vfm_npy *npy, const void **data, struct vfm_err *err)
+int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
+	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	const struct vfm_outside_frames f = {.shape = {1, height, width, 3}};
 	json_t *frames, *answer;
 	int rc;
 
-	TRY(describe_frames(s, &f, &frames, err));
+	TRY(describe_frames(s, f, &frames, err));
 	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
-	rc = read_floats(s, answer, "rows", 2, (int64_t[]){h->image_rows, h->image_dim}, npy, data, err);
+	rc = read_floats(s, answer, "rows", 2, (int64_t[]){f->shape[0] * h->image_rows, h->image_dim}, npy, data, err);
 	json_decref(answer);
 	return rc < 0 ? rc : 0;
 }

@@ -19,7 +19,7 @@
 /* The makers that a hello describes: of latents, of text embeddings, of image rows, of anything else. */
 struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h);
 struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h);
-struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h, int pictures); /* of a video */
 struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
 
 struct vfm_outside_frames { /* in the slot's input file */
@@ -33,11 +33,11 @@ struct vfm_outside_frames { /* in the slot's input file */
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err);
 
-/* Encodes the frames of the slot; id of the record; given > 0: the frames from this one on are grey (the hello has
- * VFM_EXEC_ENCODE_GIVEN).   *npy and *data: latents [C, T, h, w] as float16, bfloat16 or
- * float32. */
+/* Encodes the frames of the slot; id of the record; given > 0: all but the first are grey (the hello has
+ * VFM_EXEC_ENCODE_GIVEN); 2: all but the first and the last (VFM_EXEC_ENCODE_GIVEN_LAST).  *npy and *data: latents [C,
+ * T, h, w] as float16, bfloat16 or float32. */
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
-	const char *id, int64_t given, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+	const char *id, int given, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 /* Decodes latents [C, T, h, w] (dims: T, h, w) to *rgb [frames, height, width, 3], frames of the geometry. */
 int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],
@@ -48,10 +48,10 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err);
 
-/* Encodes the picture [1, height, width, 3] in the slot's input to image rows.  *npy and *data: rows [image_rows,
- * image_dim] of the hello. */
-int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, int height, int width, const char *id,
-	struct vfm_npy *npy, const void **data, struct vfm_err *err);
+/* Encodes the pictures in the slot's input to image rows, those of each picture in turn.  *npy and *data: rows
+ * [pictures * image_rows, image_dim] of the hello. */
+int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
+	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 /* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
  * frames 0: to the end. */

@@ -97,6 +97,8 @@ void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 /* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
  * first of them at 0.  VFM_EENV: no space. */
 int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
+/* Reads back what was written there since the last call.  VFM_EENV: it cannot be read. */
+int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err);
 const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
 
 /* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Before

@@ -18,6 +18,7 @@ static const struct {
 	{"decode", VFM_EXEC_DECODE},
 	{"encode-given", VFM_EXEC_ENCODE_GIVEN},
 	{"image-encode", VFM_EXEC_IMAGE_ENCODE},
+	{"encode-given-last", VFM_EXEC_ENCODE_GIVEN_LAST},
 };
 enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 

@@ -205,6 +205,22 @@ int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t 
 	return 0;
 }
 
+int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err)
+{
+	for (size_t done = 0; done < bytes;) {
+		ssize_t n = pread(s->in_fd, (char *)data + done, bytes - done, (off_t)(at + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			errno = ENODATA;
+		if (n <= 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", s->in_path);
+		done += (size_t)n;
+	}
+	return 0;
+}
+
 int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape, json_t **o,
 	struct vfm_err *err)
 {

@@ -5,7 +5,7 @@
     vfm-sample --image FILE --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
 
 A picture becomes the hidden states of its tokens before the last layer, as WanImageToVideoPipeline.encode_image() takes
-them.  The image processor beside the model (image_processor/, or the folder of the model) scales and crops the picture.
+them; with several pictures in a request, those of each in turn.  The image processor beside the model (image_processor/, or the folder of the model) scales and crops the picture.
 The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
@@ -49,10 +49,9 @@ def main():
         return model(x.to(device, model.dtype), output_hidden_states=True).hidden_states[-2]
 
     def encode(requests):
-        pictures = [vfm_exec.array(r["frames"]) for r in requests]
-        if any(len(x) != 1 for x in pictures):
-            raise ValueError("expected one picture in each request")
-        return [{"rows": vfm_exec.write(r, x, a.out)} for r, x in zip(requests, rows_of([x[0] for x in pictures]))]
+        pictures = [vfm_exec.array(r["frames"]) for r in requests]  # [n, height, width, 3], each
+        states = rows_of([x for several in pictures for x in several]).split([len(x) for x in pictures])
+        return [{"rows": vfm_exec.write(r, x.flatten(0, 1), a.out)} for r, x in zip(requests, states)]
 
     # Also finds out whether the pictures of this processor have the size of the model.
     rows, dim = rows_of([np.zeros((64, 64, 3), np.uint8)]).shape[1:]

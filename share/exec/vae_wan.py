@@ -64,7 +64,7 @@ def main():
         x = (x.permute(0, 4, 1, 2, 3) / 127.5 - 1).to(dtype)
         for one, r in zip(x, requests):
             if r.get("given"):  # the pictures of a condition: the others are 0, grey
-                one[:, r["given"]:] = 0
+                one[:, r["given"]:shape[0] - r.get("given_last", 0)] = 0
         z = (vae.encode(x).latent_dist.mode().float() - mean) / std
         return [{"latent": vfm_exec.write(r, one, a.out)} for r, one in zip(requests, z)]
 
@@ -79,7 +79,7 @@ def main():
         tokenizer["max_frames"] = a.max_frames
     version = a.version + (":tiled" if a.tiling else "")
     # The tools compare max_frames as a part of the geometry.
-    vfm_exec.serve({"encode": encode, "encode-given": encode, "decode": decode}, name=a.name, version=version, batch=a.batch,
+    vfm_exec.serve({"encode": encode, "encode-given": encode, "encode-given-last": encode, "decode": decode}, name=a.name, version=version, batch=a.batch,
                    sha256=vfm_exec.identity(a, folder, neutral=["max_frames"]), tokenizer=tokenizer)
 
 

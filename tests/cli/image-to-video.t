@@ -257,11 +257,59 @@ bad "another image encoder" \
 	"${wan[@]}" -p x --image "$picture" --image-exec "$toy -w b" -d x
 run "${wan[@]}" --force -p x --image "$picture" --image-exec "$toy -w b" -d x
 is "$rc $(jq -c '[.forced[] | [.encoder, .used.sha256[:4]]]' <<<"$out")" '0 [["image","bbbb"]]' "--force does it, and the record says so"
-bad "an image encoder of another size" "--image-exec: 'toy' makes image rows \[5, 6\], but model.image_len and model.image_dim are 5 and 32" \
+bad "an image encoder of another size" "--image-exec: 'toy' makes image rows \[5, 6\] of --image, but model.image_len and model.image_dim are 5 and 32" \
 	"${sample[@]}" --ckpt run --image "$picture" --prompts prompts.jsonl --image-exec "$toy" -d x
 bad "a child that makes no image rows" "lacks 'image-encode'" "${wan[@]}" -p x --image "$picture" --image-exec "$toy -c encode" -d x
 run "${wan[@]}" -p x --image "$picture" --image-exec "$toy -f nan" -d x
 like "$rc $err" "^1 .*--image: rows: element \[2,3\] is NaN" "bad rows"
+
+# ---- first and last frame ----
+# A clip without losses, whose pictures are files.
+ffmpeg -v error -i "$picture" -frames:v 9 f%d.png
+ffmpeg -v error -framerate 8 -i f%d.png -c:v png -pix_fmt rgb24 ends.mkv
+ends=$(vfm-curate probe -q ends.mkv | jq -c 'if .id then .caption = "a red square" else . end')
+run_stage vfm-curate encode -d ends --condition --last-frame --text bytes:32 --size 32x32 <<<"$ends"
+rc_is 0 "--condition --last-frame with the built-in tokenizer"
+is "$(jq -c '.cond | [.shape, .given, .given_last]' <<<"$out")" '[[20,3,4,4],1,1]' "the record says which frames are given"
+file=$(jq -r .cond.path <<<"$out") latent=$(jq -r .latent.path <<<"$out")
+# mask channels 0 to 3 of latent frames 0 to 2: pictures 0 and 8, of which picture 8 is the first of the third group
+for k in {0..11}; do values "$file" $((16 * k)) 16; done >mask
+is "$(cat mask)" " 3c00  0000  3c00  0000  0000  0000  0000  0000  0000  0000  0000  0000 " "its mask"
+is "$(values "$file" $((16 * (12 + 2))) 16)" "$(values "$latent" $((16 * 2)) 16)" "the last latent frame, which only the last picture fills, is that of the latents"
+flf=(vfm-curate encode -q --condition --last-frame --exec "$toy -t float32" --image-exec "$toy -t float32" --text bytes:32 --size 32x32)
+"${flf[@]}" -d flf <<<"$ends" >flf.jsonl
+is "$(records flf.jsonl | jq -c '[.cond.shape, .image.shape, .image.maker.rows]')" '[[5,5,8,8],[10,6],10]' "a child makes the rows of both pictures"
+file=$(records flf.jsonl | jq -r .cond.path)
+is "$(for k in {0..9}; do tail -c +$((129 + 256 * k)) "$file" | head -c 256 | od -An -v -tf4 -w4 | sort -u; done | tr -d ' \n')" 1000010001 "its mask, of strides of 2"
+vfm-curate shard -q -d flf-data flf.jsonl >/dev/null
+vfm-pack -q --context 512 --epochs 9 flf-data >flf.plan
+run vfm-train -q "${small[@]}" --set model.arch=wan --set model.cond_channels=5 --set model.channels=3 --set model.image_dim=6 \
+	--set model.image_len=10 --set model.image_pos=10 --data flf.plan -o flfrun --steps 2
+rc_is 0 "a model with positions of image rows trains"
+records flf.jsonl >flf1.jsonl
+flf=(vfm-sample -q --size 32x32 --frames 9 --steps 2 --format npy --ckpt flfrun --exec "$toy -t float32")
+run "${flf[@]}" --prompts flf1.jsonl -d flf-record
+rc_is 0 "samples from the condition and the rows of two pictures"
+run "${flf[@]}" -p "a red square" --image f1.png --last-image f9.png --image-exec "$toy -t float32" -d flf-pictures
+rc_is 0 "--image --last-image: of two pictures alone"
+ok "with the same latents to the last bit" cmp flf-record/sample-000000.npy flf-pictures/sample-000000.npy
+is "$(jq -c '[.picture, .last_picture]' <<<"$out")" '["f1.png","f9.png"]' "the record names both"
+run "${flf[@]}" -p "a red square" --image f1.png --last-image f5.png --image-exec "$toy -t float32" -d flf-other
+not_ok "another last picture gives other latents" cmp flf-record/sample-000000.npy flf-other/sample-000000.npy
+bad "a model of two pictures, of which one is given" "makes image rows \[5, 6\] of --image, but model.image_len and model.image_dim are 10 and 6" \
+	"${flf[@]}" -p x --image f1.png --image-exec "$toy" -d x
+bad "a last picture for a model of one" "makes image rows \[10, 6\] of --image and --last-image, but" \
+	"${wan[@]}" -p x --image f1.png --last-image f9.png --image-exec "$toy" -d x
+bad "a last picture alone" "--last-image: it needs --image" "${flf[@]}" -p x --last-image f9.png -d x
+bad "a last picture for a model without condition" "--last-image: the model reads no condition" \
+	"${sample[@]}" --ckpt ti2v -p x --image f1.png --last-image f9.png -d x
+bad "a child that takes no last picture" "lacks 'encode-given-last'" \
+	"${flf[@]}" -p x --image f1.png --last-image f9.png --image-exec "$toy" --exec "$toy -c encode,encode-given,decode" -d x
+bad "--last-frame alone" "--last-frame: it needs --condition or --image-exec" vfm-curate encode -d x --last-frame flf.jsonl
+bad "a child that takes no last frame" "--condition: '.*' lacks 'encode-given-last'" \
+	vfm-curate encode -d x --condition --last-frame --exec "$toy -c encode,encode-given" flf.jsonl
+bad "positions that are not those of the rows" "model.image_pos: 4 positions" \
+	vfm-train -q "${small[@]}" --set model.arch=wan --set model.image_dim=6 --set model.image_len=10 --set model.image_pos=4 --print-config
 
 run "${sample[@]}" --ckpt run --frames 12 --prompts prompts.jsonl -d x
 like "$rc $err" "^1 .*cond.npy': dimension 1 is 2, expected 3" "a condition of another length"

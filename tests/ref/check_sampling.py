@@ -163,11 +163,13 @@ def check_texts(run, steps):
 
 # ---- image to video ----
 
-PICTURE_CASES = [  # name, image rows, networks, options of vfm-sample, settings of the pipeline
-    ("wan 2.1: condition and image rows", True, 1, [], {}),
-    ("A14B: condition, two networks", False, 2, ["--boundary", "0.9", "--low-noise-cfg", "2.5"],
+PICTURE_CASES = [  # name, image rows, pictures, networks, options of vfm-sample, settings of the pipeline
+    ("wan 2.1: condition and image rows", True, 1, 1, [], {}),
+    ("FLF2V: the same of two pictures", True, 2, 1, [], {}),
+    ("A14B: condition, two networks", False, 1, 2, ["--boundary", "0.9", "--low-noise-cfg", "2.5"],
      {"boundary_ratio": 0.9}),
-    ("TI2V: given first frame", False, 1, [], {"expand_timesteps": True}),
+    ("A14B with a last picture", False, 2, 2, ["--boundary", "0.9", "--low-noise-cfg", "2.5"], {"boundary_ratio": 0.9}),
+    ("TI2V: given first frame", False, 1, 1, [], {"expand_timesteps": True}),
 ]
 
 
@@ -182,12 +184,13 @@ def write_png(path, seed):
     return picture
 
 
-def random_transformer(seed, channels, cond, image_dim, text_dim):
+def random_transformer(seed, channels, cond, image_dim, positions, text_dim):
     torch.manual_seed(seed)
     m = diffusers.WanTransformer3DModel(
         patch_size=(1, 2, 2), num_attention_heads=3, attention_head_dim=24, in_channels=channels + cond,
         out_channels=channels, text_dim=text_dim, freq_dim=256, ffn_dim=104, num_layers=2, cross_attn_norm=True,
-        qk_norm="rms_norm_across_heads", eps=1e-6, image_dim=image_dim, added_kv_proj_dim=72 if image_dim else None)
+        qk_norm="rms_norm_across_heads", eps=1e-6, image_dim=image_dim, added_kv_proj_dim=72 if image_dim else None,
+        pos_embed_seq_len=positions)
     with torch.no_grad():
         for p in m.parameters():  # biases and gains that count, and outputs of about the size of the noise
             p.add_(torch.randn_like(p) * 0.05)
@@ -201,7 +204,7 @@ def picture_pipeline(case, folder):
     from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel
 
     pipeline_wan_i2v.prompt_clean = str.strip  # these texts need no repair, for which it wants ftfy
-    name, rows, networks, _, settings = case
+    _, rows, pictures, networks, _, settings = case
     vae = diffusers.AutoencoderKLWan.from_pretrained(folder + "/vae")
     text = UMT5EncoderModel.from_pretrained(folder + "/text_encoder").eval()
     vision = CLIPVisionModel.from_pretrained(folder + "/image_encoder").eval()
@@ -209,7 +212,7 @@ def picture_pipeline(case, folder):
     nets, paths = [], []
     for i in range(networks):
         nets.append(random_transformer(i, vae.config.z_dim, cond, vision.config.hidden_size if rows else None,
-                                       text.config.d_model))
+                                       514 if rows and pictures > 1 else None, text.config.d_model))
         paths.append("picture-%d-%d" % (PICTURE_CASES.index(case), i))
         nets[-1].save_pretrained(paths[-1])
     pipeline = diffusers.WanImageToVideoPipeline(
@@ -232,24 +235,28 @@ def check_pictures(run, tree, steps):
     image_child = ["--image-exec", child % (sys.executable, tree, "image_clip.py", "--out float32")]
     call([sys.executable, models, "--seed", "2", "models-other", "wan"])
     other_child = [arg.replace("models/wan", "models-other/wan") for arg in image_child]
-    picture = write_png("picture.png", 1)
+    picture, last = write_png("picture.png", 1), write_png("last.png", 3)
     write_png("other.png", 2)
     failed = 0
     for case in PICTURE_CASES:
-        name, rows, networks, options, _ = case
+        name, rows, pictures, networks, options, _ = case
         pipeline, paths = picture_pipeline(case, "models/wan")
         with torch.no_grad():
             # text_t5.py writes bfloat16
             text = [x.bfloat16().float() for x in pipeline.encode_prompt(
                 PROMPT, NEGATIVE, max_sequence_length=MODEL["text_len"])]
             want = pipeline(
-                image=picture, prompt_embeds=text[0], negative_prompt_embeds=text[1], guidance_scale=4.0,
+                image=picture, last_image=last if pictures > 1 else None, prompt_embeds=text[0],
+                negative_prompt_embeds=text[1], guidance_scale=4.0,
                 guidance_scale_2=2.5 if networks > 1 else None, num_inference_steps=steps, height=SIZE[1],
                 width=SIZE[0], num_frames=SIZE[2], latents=start_noise((4, *LATENT[1:]), 7), output_type="latent",
                 return_dict=False)[0][0]
         more = options + (["--low-noise", paths[1]] if networks > 1 else []) + (image_child if rows else [])
+        more += ["--last-image", "last.png"] if pictures > 1 else []
         ways = [("", "picture.png", [], True), (", two ranks", "picture.png", ["-n", "2"], True),
                 (", another picture", "other.png", [], False)]
+        if pictures > 1:
+            ways.append((", another last picture", "picture.png", ["--last-image", "other.png"], False))
         if rows:
             ways.append((", other weights of CLIP", "picture.png", other_child, False))
         for what, file, extra, same in ways:

@@ -18,8 +18,8 @@
 
 enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8, IMAGE_ROWS = 5, IMAGE_DIM = 6 };
 
-static const char *ops = "encode,encode-given,decode,text-encode,image-encode,caption,score,embed", *name = "toy",
-		  *version = "1.0", *dtype = "float32",
+static const char *ops = "encode,encode-given,encode-given-last,decode,text-encode,image-encode,caption,score,embed",
+		  *name = "toy", *version = "1.0", *dtype = "float32",
 		  *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}", *fault = "", *log_path;
 static char digit = 'a';
 static int batch = 1, max_rows = 64;
@@ -89,7 +89,8 @@ static void frame_range(int64_t t, int64_t *first, int64_t *end)
 
 static json_t *encode(const json_t *r, const char *out)
 {
-	int64_t s[4], t, h, w, a, b, given = json_integer_value(json_object_get(r, "given"));
+	int64_t s[4], t, h, w, a, b, given = json_integer_value(json_object_get(r, "given")),
+				     last = json_integer_value(json_object_get(r, "given_last"));
 	uint8_t *rgb = read_frames(r, s);
 	float *x;
 
@@ -100,8 +101,8 @@ static json_t *encode(const json_t *r, const char *out)
 	for (int64_t c = 0; c < CHANNELS; c++)
 		for (int64_t k = 0; k < t; k++) {
 			frame_range(k, &a, &b);
-			for (int64_t f = a; f < b && (!given || f < given); f++)
-				for (int64_t y = 0; y < h * SS; y++)
+			for (int64_t f = a; f < b; f++)
+				for (int64_t y = 0; y < h * SS && (!given || f < given || f >= s[0] - last); y++)
 					for (int64_t q = 0; q < w * SS; q++)
 						x[((c * t + k) * h + y / SS) * w + q / SS] +=
 							((float)rgb[((f * s[1] + y) * s[2] + q) * 3 + c] / 127.5f - 1) /
@@ -171,24 +172,22 @@ static json_t *encode_text(const json_t *r, const char *out)
 	return json_pack("{s:{s:[i,i],s:s}}", "rows", "shape", n, DIM, "dtype", dtype);
 }
 
+/* The rows of each picture in turn; fault shape: a row more. */
 static json_t *encode_image(const json_t *r, const char *out)
 {
-	float rows[IMAGE_ROWS + 1][IMAGE_DIM] = {0};
 	int64_t s[4];
 	uint8_t *rgb = read_frames(r, s);
-	int n = IMAGE_ROWS + !strcmp(fault, "shape");
+	int n = (int)s[0] * IMAGE_ROWS + !strcmp(fault, "shape");
+	float(*rows)[IMAGE_DIM] = calloc((size_t)n, sizeof(*rows));
 
-	if (s[0] != 1) {
-		free(rgb);
-		return json_pack("{s:s}", "error", "expected one picture");
-	}
-	for (int i = 0; i < IMAGE_ROWS; i++) {
-		int64_t from = i * s[1] / IMAGE_ROWS, to = (i + 1) * s[1] / IMAGE_ROWS;
+	for (int64_t i = 0; i < s[0] * IMAGE_ROWS; i++) {
+		const uint8_t *p = rgb + i / IMAGE_ROWS * s[1] * s[2] * 3;
+		int64_t from = i % IMAGE_ROWS * s[1] / IMAGE_ROWS, to = (i % IMAGE_ROWS + 1) * s[1] / IMAGE_ROWS;
 		double sum[3] = {0};
 
 		for (int64_t k = from * s[2]; k < to * s[2]; k++)
 			for (int c = 0; c < 3; c++)
-				sum[c] += rgb[k * 3 + c];
+				sum[c] += p[k * 3 + c];
 		for (int c = 0; c < 3; c++) {
 			rows[i][c] = (float)(sum[c] / (double)((to - from) * s[2]) / 255);
 			rows[i][3 + c] = 1 - rows[i][c];
@@ -196,6 +195,7 @@ static json_t *encode_image(const json_t *r, const char *out)
 	}
 	free(rgb);
 	write_floats(out, rows[0], (size_t)n * IMAGE_DIM);
+	free(rows);
 	return json_pack("{s:{s:[i,i],s:s}}", "rows", "shape", n, IMAGE_DIM, "dtype", dtype);
 }
 
