@@ -5,7 +5,8 @@
     vfm-sample --image FILE --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
 
 A picture becomes the hidden states of its tokens before the last layer, as WanImageToVideoPipeline.encode_image() takes
-them; with several pictures in a request, those of each in turn.  The image processor beside the model (image_processor/, or the folder of the model) scales and crops the picture.
+them; with two pictures in a request, those of the first and then of the second.  The image processor beside the model
+(image_processor/, or the folder of the model) scales and crops the pictures.
 The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol

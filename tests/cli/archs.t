@@ -54,6 +54,7 @@ set_train() {
 	one=(-p "a red square moves left")
 	if [[ "${keys[*]}" == *model.cond_channels* ]]; then
 		train+=(--set model.cond_channels=20 --set model.image_dim=32 --set model.image_len=5)
+		[[ " ${train[*]} " != *model.image_pos=* ]] || train+=(--set model.image_pos=5)
 		two=(--prompts two.jsonl)
 		one=(--prompts one.jsonl)
 	fi
