@@ -20,7 +20,8 @@ struct translation {
 	struct vfm_buf faults;
 };
 
-/* Modules of Transformer Engine save an empty tensor of the name _extra_state; it holds no weights. */
+/* Whether a tensor is of another model in the same file, or the empty _extra_state of a module of Transformer Engine.
+ */
 static bool is_ignored(const struct translation *x, const char *name)
 {
 	const char *other = x->arch->foreign->layout[x->layout].ignored;

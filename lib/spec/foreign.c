@@ -359,18 +359,15 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 
 static int assume_heads(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
-	if (f->head_dim && m->hidden % f->head_dim)
+	const int64_t known = f->heads ? f->heads : f->head_dim;
+
+	if (m->hidden % known)
 		return vfm_fail(err, VFM_EUSAGE,
-			"without config.json heads of %lld features are assumed, which do not divide model.hidden "
-			"%lld; "
-			"-c FILE gives model.heads",
-			(long long)f->head_dim, (long long)m->hidden);
-	if (f->heads && m->hidden % f->heads)
-		return vfm_fail(err, VFM_EUSAGE,
-			"without config.json %lld heads are assumed, which do not divide model.hidden %lld; -c FILE "
+			"without config.json %s%lld%s are assumed, which do not divide model.hidden %lld; -c FILE "
 			"gives model.heads",
-			(long long)f->heads, (long long)m->hidden);
-	m->heads = f->head_dim ? m->hidden / f->head_dim : f->heads;
+			f->heads ? "" : "heads of ", (long long)known, f->heads ? " heads" : " features",
+			(long long)m->hidden);
+	m->heads = f->heads ? known : m->hidden / known;
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 
 DIR is a folder of WanTransformer3DModel or LTXVideoTransformer3DModel (config.json and safetensors), as save_pretrained
 writes it.  vfm-train takes its weights with --init and dumps a training step on two packs of mixed sizes (README.md,
-"Parity dump").  The same samples then pass through diffusers, one at a time, in fp64 (norms of diffusers compute in fp32):
+"Parity dump").  The same samples then pass through diffusers, one at a time, in fp64 (its norms compute in fp32):
 
   as it is    predictions                            1e-4 of the largest value; then with angles in fp64, too:
   forward     predictions                            1e-5 of the largest value
@@ -12,8 +12,8 @@ writes it.  vfm-train takes its weights with --init and dumps a training step on
                                                      are zero but for rounding, so single elements differ more)
   adapters    gradients of LoRA, by peft             1e-4
 
-Latents of a model with more input than output channels have a condition; with --ti2v some samples have given first frames
-and times per token.  Needs torch, diffusers, and peft for --lora.  Exit 1: a difference is larger.
+Samples of a model with more input than output channels have a condition; with --ti2v some have a given first frame and
+times per token.  Needs torch, diffusers, and peft for --lora.  Exit 1: a difference is larger.
 """
 import argparse
 import json
@@ -69,7 +69,8 @@ class Samples:
         text = p["text"][int(p["cu_text"][i]):int(p["cu_text"][i + 1])]
         rows = self.cfg["image_len"]
         image = tensor(p["image"][i * rows:(i + 1) * rows]) if "image" in p else None
-        return self.family.forward(model, tensor(x), cond, grid, time, tensor(text), image), tensor(target), tensor(weight)
+        pred = self.family.forward(model, tensor(x), cond, grid, time, tensor(text), image)
+        return pred, tensor(target), tensor(weight)
 
     def total(self, model, step, draws, backward=True):
         """The loss of a step; the gradients add up in the model."""

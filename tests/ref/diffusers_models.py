@@ -1,4 +1,4 @@
-"""The transformers of diffusers that we read: which of their tensors ours consist of, and their forward of one sample."""
+"""The transformers of diffusers that we read: which of their tensors ours consist of, and the forward of a sample."""
 import json
 
 import diffusers
@@ -75,7 +75,8 @@ class Wan(Family):
         "ctx_mlp.2": ["condition_embedder.text_embedder.linear_2"],
         "img_mlp.0": ["condition_embedder.image_embedder.norm1"],
         "img_mlp.1": ["condition_embedder.image_embedder.ff.net.0.proj"],
-        "img_mlp.3": ["condition_embedder.image_embedder.ff.net.2"], "img_mlp.4": ["condition_embedder.image_embedder.norm2"],
+        "img_mlp.3": ["condition_embedder.image_embedder.ff.net.2"],
+        "img_mlp.4": ["condition_embedder.image_embedder.norm2"],
     }
     block = {**ATTENTION, "cross.kv_img": ["attn2.add_k_proj", "attn2.add_v_proj"], "cross.kn_img": ["attn2.norm_added_k"],
              "ln_c": ["norm2"], "fc1": ["ffn.net.0.proj"], "fc2": ["ffn.net.2"]}
@@ -120,10 +121,10 @@ class Ltx(Family):
         # Nothing is left to attend to where all rows are masked.
         hooks = [b.attn2.to_out[0].register_forward_pre_hook(lambda layer, args: (0 * args[0],))
                  for b in model.transformer_blocks if len(text) == 0]
-        out = model(x[None], rows[None], time, mask[None], *(int(n) for n in grid), self.rope_scale, return_dict=False)[0][0]
+        out = model(x[None], rows[None], time, mask[None], *(int(n) for n in grid), self.rope_scale, return_dict=False)
         for hook in hooks:
             hook.remove()
-        return out
+        return out[0][0]
 
 
 class Float64:

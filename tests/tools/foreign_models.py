@@ -8,8 +8,8 @@ DIR/original/              one file, config.json
 DIR/original.pth           as torch.save writes it;  nested.pth: {"state_dict": ..., "step": 3}; columns.pth: of views
 DIR/megatron/              one file, config.json of diffusers
 DIR/prefix.safetensors     the original names behind "model.diffusion_model."
-DIR/ltx/                   the same of LTX-Video: own.safetensors, diffusers/, and original.safetensors, the one file of the
-                           release with tensors of the autoencoder
+DIR/ltx/                   the same of LTX-Video: own.safetensors, diffusers/, and original.safetensors, as the file of
+                           the release with tensors of the autoencoder
 Each value occurs once in the model, so that every order of rows is told apart.
 """
 import array
@@ -159,8 +159,9 @@ def ltx():
     o["head_shift"], o["head_scale"] = Tensor([D], table.values[:D]), Tensor([D], table.values[D:])
     linear("out", ["proj_out"], CHANNELS, D)
     original = {"vae.encoder.conv_in.conv.weight": make(4, 3), "vae.per_channel_statistics.std-of-means": make(CHANNELS)}
+    renamed = {"proj_in": "patchify_proj", "time_embed": "adaln_single", "norm_q": "q_norm", "norm_k": "k_norm"}
     for name, x in t.items():
-        for new, old in ("proj_in", "patchify_proj"), ("time_embed", "adaln_single"), ("norm_q", "q_norm"), ("norm_k", "k_norm"):
+        for new, old in renamed.items():
             name = name.replace(new, old)
         original["model.diffusion_model." + name] = x
     return t, o, original
