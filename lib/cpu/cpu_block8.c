@@ -1,4 +1,4 @@
-/* cpu_block8.c - block-wise 8-bit floats. */
+/* cpu_block8.c - block-wise 8-bit floats: of the optimizer, and of frozen weights. */
 #include <math.h>
 
 #include "base/par.h"
@@ -76,7 +76,7 @@ static float mx_scale(int scale)
 
 static void mx_quantize_block(const struct vfm_tensor *x, int64_t at, uint8_t *code, uint8_t *scale)
 {
-	float v[VFM_MX_BLOCK], amax = 0;
+	float v[VFM_MX_BLOCK], amax = 0, up;
 	int e;
 
 	for (int i = 0; i < VFM_MX_BLOCK; i++) {
@@ -86,9 +86,10 @@ static void mx_quantize_block(const struct vfm_tensor *x, int64_t at, uint8_t *c
 			amax = fmaxf(amax, fabsf(v[i]));
 	}
 	e = vfm_f8_exponent(amax, VFM_F8E4M3);
+	up = mx_scale(127 + e);
 	*scale = (uint8_t)(127 - e);
 	for (int i = 0; i < VFM_MX_BLOCK; i++)
-		code[i] = vfm_f32_to_f8(v[i] * mx_scale(127 + e), VFM_F8E4M3);
+		code[i] = vfm_f32_to_f8(v[i] * up, VFM_F8E4M3);
 }
 
 static void mx_dequantize_block(

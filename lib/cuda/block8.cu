@@ -1,4 +1,4 @@
-/* block8.cu - block-wise 8-bit floats. */
+/* block8.cu - block-wise 8-bit floats: of the optimizer, and of frozen weights. */
 #include "cuda/f8.h"
 
 extern "C" {
@@ -117,77 +117,115 @@ __device__ static inline float mx_scale(uint32_t s)
 	return __uint_as_float(s ? s << 23 : 0x400000u);
 }
 
-/* A thread quantizes a block.  Grid: blocks of a row, rows. */
-template <class X>
-__global__ __launch_bounds__(THREADS) static void mx_quantize(
-	const X *x, uint8_t *code, uint8_t *scale, int64_t n, int64_t rows, int64_t ld_code, int64_t ld_scale)
+/* The codes and scales of a tensor of `rows` rows of n elements. */
+struct mx {
+	uint8_t *code, *scale;
+	int64_t n, rows, ld_code, ld_scale;
+};
+
+/* Loads or stores 8 elements; WIDE: they are aligned. */
+template <bool WIDE, class X> __device__ static inline vec<8> mx_load(const X *x)
 {
-	for (int64_t r = blockIdx.y; r < rows; r += gridDim.y)
-		for (int64_t b = (int64_t)blockIdx.x * THREADS + threadIdx.x; b < n / VFM_MX_BLOCK;
-			b += (int64_t)gridDim.x * THREADS) {
-			vec<8> v[VFM_MX_BLOCK / 8];
-			float amax = 0, up;
-			int e;
+	vec<8> v;
+
+	if (WIDE)
+		return ld_vec<8>(x);
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		v.v[i] = ld(x + i);
+	return v;
+}
+template <bool WIDE, class X> __device__ static inline void mx_store(X *x, const vec<8> &v)
+{
+	if (WIDE) {
+		st_vec<8>(x, v);
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		st(x + i, v.v[i]);
+}
+
+/* A thread quantizes a block.  Grid: blocks of a row, rows. */
+template <bool WIDE, class X> __device__ static inline void mx_quantize_block(const X *x, uint8_t *code, uint8_t *scale)
+{
+	vec<8> v[VFM_MX_BLOCK / 8];
+	float amax = 0, up;
+	int e;
 
 #pragma unroll
-			for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
-				v[k] = ld_vec<8>(x + r * n + b * VFM_MX_BLOCK + k * 8);
+	for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
+		v[k] = mx_load<WIDE>(x + k * 8);
 #pragma unroll
-				for (int i = 0; i < 8; i++) {
-					float a = fabsf(v[k].v[i]);
+		for (int i = 0; i < 8; i++) {
+			float a = fabsf(v[k].v[i]);
 
-					amax = a <= FLT_MAX ? fmaxf(amax, a) : amax;
-				}
-			}
-			e = f8_exponent<f8e4m3>(amax);
-			up = mx_scale(127 + e);
-			scale[r * ld_scale + b] = (uint8_t)(127 - e);
-#pragma unroll
-			for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
-				uint64_t y = 0;
-
-#pragma unroll
-				for (int i = 0; i < 8; i += 2)
-					y |= (uint64_t)f8_pack2<f8e4m3>(
-						     f8_fit<f8e4m3>(v[k].v[i], up), f8_fit<f8e4m3>(v[k].v[i + 1], up))
-						<< (8 * i);
-				*reinterpret_cast<uint64_t *>(code + r * ld_code + b * VFM_MX_BLOCK + k * 8) = y;
-			}
+			amax = a <= FLT_MAX ? fmaxf(amax, a) : amax;
 		}
+	}
+	e = f8_exponent<f8e4m3>(amax);
+	up = mx_scale(127 + e);
+	*scale = (uint8_t)(127 - e);
+#pragma unroll
+	for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
+		uint64_t y = 0;
+
+#pragma unroll
+		for (int i = 0; i < 8; i += 2) {
+			float lo = f8_fit<f8e4m3>(v[k].v[i], up), hi = f8_fit<f8e4m3>(v[k].v[i + 1], up);
+
+			y |= (uint64_t)f8_pack2<f8e4m3>(lo, hi) << (8 * i);
+		}
+		*reinterpret_cast<uint64_t *>(code + k * 8) = y;
+	}
+}
+
+template <bool WIDE, class X> __global__ __launch_bounds__(THREADS) static void mx_quantize(const X *x, struct mx m)
+{
+	for (int64_t r = blockIdx.y; r < m.rows; r += gridDim.y)
+		for (int64_t b = (int64_t)blockIdx.x * THREADS + threadIdx.x; b < m.n / VFM_MX_BLOCK;
+			b += (int64_t)gridDim.x * THREADS)
+			mx_quantize_block<WIDE>(x + r * m.n + b * VFM_MX_BLOCK,
+				m.code + r * m.ld_code + b * VFM_MX_BLOCK, m.scale + r * m.ld_scale + b);
 }
 
 /* A thread dequantizes 8 elements.  Grid: eights of a row, rows. */
-template <class X>
-__global__ __launch_bounds__(THREADS) static void mx_dequantize(
-	X *x, const uint8_t *code, const uint8_t *scale, int64_t n, int64_t rows, int64_t ld_code, int64_t ld_scale)
+template <bool WIDE, class X> __global__ __launch_bounds__(THREADS) static void mx_dequantize(X *x, struct mx m)
 {
-	for (int64_t r = blockIdx.y; r < rows; r += gridDim.y)
-		for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; i < n;
+	for (int64_t r = blockIdx.y; r < m.rows; r += gridDim.y)
+		for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; i < m.n;
 			i += (int64_t)gridDim.x * THREADS * 8) {
-			uint64_t y = *reinterpret_cast<const uint64_t *>(code + r * ld_code + i);
-			float s = mx_scale(scale[r * ld_scale + i / VFM_MX_BLOCK]);
+			uint64_t y = *reinterpret_cast<const uint64_t *>(m.code + r * m.ld_code + i);
+			float s = mx_scale(m.scale[r * m.ld_scale + i / VFM_MX_BLOCK]);
 			vec<8> v;
 
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				v.v[k] = f8_value<f8e4m3>((uint8_t)(y >> (8 * k))) * s;
-			st_vec<8>(x + r * n + i, v);
+			mx_store<WIDE>(x + r * m.n + i, v);
 		}
+}
+
+template <bool WIDE, class X> static void launch_mx(struct vfm_stream *s, const struct vfm_mxfp8 *a)
+{
+	struct mx m = {(uint8_t *)a->code.data, (uint8_t *)a->scale.data, a->x.shape[1], a->x.shape[0],
+		a->code.stride[0], a->scale.stride[0]};
+	int64_t blocks = ceil_div(m.n, THREADS * (a->back ? 8 : VFM_MX_BLOCK)), most = (int64_t)vfm_cuda_sms(s) * 8;
+	dim3 grid(blocks < most ? blocks : most, m.rows < 1024 ? m.rows : 1024);
+
+	if (a->back)
+		VFM_LAUNCH(s, (mx_dequantize<WIDE, X>), grid, THREADS, 0, (X *)a->x.data, m);
+	else
+		VFM_LAUNCH(s, (mx_quantize<WIDE, X>), grid, THREADS, 0, (const X *)a->x.data, m);
 }
 
 extern "C" int vfm_cuda_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err)
 {
-	int64_t rows = a->x.shape[0], n = a->x.shape[1], most = (int64_t)vfm_cuda_sms(s) * 8;
-	int64_t blocks = ceil_div(n, THREADS * (a->back ? 8 : VFM_MX_BLOCK));
-	dim3 grid(blocks < most ? blocks : most, rows < 1024 ? rows : 1024);
-	uint8_t *code = (uint8_t *)a->code.data, *scale = (uint8_t *)a->scale.data;
-
-	if (rows == 0 || n == 0)
+	if (vfm_numel(&a->x) == 0)
 		return 0;
-	VFM_ACT_TYPE(a->x.dtype, X,
-		     if (a->back) VFM_LAUNCH(s, (mx_dequantize<X>), grid, THREADS, 0, (X *)a->x.data, code, scale, n,
-			     rows, a->code.stride[0], a->scale.stride[0]);
-		     else VFM_LAUNCH(s, (mx_quantize<X>), grid, THREADS, 0, (const X *)a->x.data, code, scale, n, rows,
-			     a->code.stride[0], a->scale.stride[0]));
+	if (vec_ok(&a->x, 8))
+		VFM_ACT_TYPE(a->x.dtype, X, (launch_mx<true, X>(s, a)));
+	else
+		VFM_ACT_TYPE(a->x.dtype, X, (launch_mx<false, X>(s, a)));
 	return vfm_cuda_launched(s, "mxfp8", err);
 }

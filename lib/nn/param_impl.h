@@ -11,12 +11,12 @@ struct vfm_unit {
 	struct vfm_params *ps;
 	int id;
 	bool present, gathers;
-	int64_t w_bytes; /* of a buffer of gathered weights */
-	int64_t n_grad,
-		n_mx; /* elements of a buffer of gradients, which frozen buckets have none of; of dequantized weights */
-	char *w;      /* weights; NULL: not gathered */
+	int64_t w_bytes;       /* of a buffer of gathered weights */
+	int64_t n_grad;        /* elements of a buffer of gradients, which frozen buckets have none of */
+	int64_t n_mx;          /* elements of a buffer of dequantized weights */
+	char *w;               /* gathered weights; NULL: none */
 	float *g, *g_reducing; /* gradients of the current backward; of the previous one, in reduce-scatter */
-	char *mx;              /* dequantized weights; NULL: the unit does not run */
+	char *mx;              /* dequantized weights; NULL: none, as the unit does not run */
 	bool running, joined;  /* the unit uses w; the compute stream has waited for w */
 	struct vfm_event *gathered, *reduced;
 	int next[VFM_DIRS];     /* the unit that followed it the last time; -1: unknown */
@@ -36,7 +36,8 @@ struct vfm_tensor vfm_param_tensor(
 int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_var.want_grad of matrices in VFM_SHARDING_FULL buckets. */
 int vfm_param_want_grad(struct vfm_var *x, struct vfm_err *err);
-/* param_mx.c: weights that are stored as MXFP8. */
+
+/* Weights that are stored as MXFP8 (param_mx.c). */
 enum { VFM_MX_SHARD = 512 }; /* elements: a shard is a multiple, so that its bytes are aligned */
 /* Fails if the rows of a parameter do not consist of whole blocks on this rank. */
 int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err);
@@ -46,6 +47,7 @@ void vfm_unit_drop_dequantized(struct vfm_unit *x);
 /* Converts the elements o [a, b) of the parameter from x, f32, or with back into x. */
 int vfm_param_convert_mx(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
 	bool back, struct vfm_err *err);
+
 /* Releases the buffers of units and the events. */
 void vfm_params_sync_release(struct vfm_params *ps);
 

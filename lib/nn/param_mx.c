@@ -33,8 +33,7 @@ int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err)
 		if (p->mxfp8 && row % VFM_MX_BLOCK)
 			return vfm_fail(err, VFM_EUSAGE,
 				"train.frozen_dtype: fp8 needs rows of a multiple of %d elements on each rank, and %s "
-				"has %lld "
-				"of %lld",
+				"has %lld of %lld",
 				VFM_MX_BLOCK, p->name, (long long)row, (long long)p->d.shape[p->d.ndim - 1]);
 	}
 	return 0;

@@ -241,10 +241,15 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		char *full = x->w + s->w_off;
 		void *own = s->w ? s->w : ps->master + s->master_off;
 
-		if (!s->mxfp8) /* else vfm_unit_dequantize sets them */
+		struct vfm_tensor shard = vfm_t1(own, ps->dtype, s->own_n), all = vfm_t1(full, ps->dtype, s->n);
+
+		if (s->mxfp8) {
+			shard = vfm_t1(own, VFM_U8, vfm_bucket_bytes(ps, s, s->own_n));
+			all = vfm_t1(full, VFM_U8, vfm_bucket_bytes(ps, s, s->n));
+		} else { /* vfm_unit_dequantize sets those of MXFP8 */
 			vfm_bucket_set_weights(ps, s, full);
-		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, VFM_U8, vfm_bucket_bytes(ps, s, s->own_n)),
-			vfm_t1(full, VFM_U8, vfm_bucket_bytes(ps, s, s->n)), NULL, err));
+		}
+		TRY(vfm_all_gather(s->gather, gather_stream(ps), shard, all, NULL, err));
 	}
 	ps->unit_gathers++;
 	set_weights_busy(ps);

@@ -50,7 +50,7 @@ static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
 	REQUIRE("mxfp8", n % VFM_MX_BLOCK == 0, "rows are no multiple of a block");
 	CHECK("mxfp8", code, 1u << VFM_F8E4M3 | STRIDED, r, n);
 	CHECK("mxfp8", scale, U8 | STRIDED, r, n / VFM_MX_BLOCK);
-	REQUIRE("mxfp8", ((uintptr_t)a->x.data | (uintptr_t)a->code.data) % 16 == 0, "'x' or 'code' is not aligned");
+	REQUIRE("mxfp8", (uintptr_t)a->code.data % 16 == 0, "'code' is not aligned");
 	REQUIRE("mxfp8", r <= 1 || a->code.stride[0] % 16 == 0, "rows of 'code' are not aligned");
 	return 0;
 }

@@ -283,20 +283,22 @@ static void check_mx_errors(const float *x, const float *y)
 /* Dequantized values are exact in bf16 and quantize to themselves; all devices have the same codes. */
 void test_mxfp8(void **state)
 {
-	static _Alignas(16) float x[MX_N], y[MX_N], again[MX_N];
+	static _Alignas(16) float memory[MX_N + 1], x[MX_N], y[MX_N], again[MX_N];
 	static _Alignas(16) uint8_t code[MX_N], first[MX_N];
 	static _Alignas(16) uint16_t h[MX_N];
 	uint8_t scale[MX_N / VFM_MX_BLOCK];
 	struct vfm_mxfp8 to = {.x = vfm_t2(x, VFM_F32, 1, MX_N),
 				 .code = vfm_t2(code, VFM_F8E4M3, 1, MX_N),
 				 .scale = vfm_t2(scale, VFM_U8, 1, MX_N / VFM_MX_BLOCK)},
-			 back = to, back_h = to;
+			 back = to, back_h = to, odd;
 	struct vfm_err err = {0};
 
 	(void)state;
 	back.back = back_h.back = true;
 	back.x.data = y;
 	back_h.x = vfm_t2(h, VFM_BF16, 1, MX_N);
+	odd = back;
+	odd.x.data = memory + 1; /* which no vector of elements is aligned to */
 	for (int l = 0; l < n_full; l++) {
 		struct vfm_stream *s = levels[l].s;
 
@@ -308,12 +310,16 @@ void test_mxfp8(void **state)
 			assert_true(code[i] == first[i] || (code[i] & first[i] & 0x7f) == 0x7f);
 		assert_int_equal(vfm_op_mxfp8(s, &back, &err), 0);
 		assert_int_equal(vfm_op_mxfp8(s, &back_h, &err), 0);
+		assert_int_equal(vfm_op_mxfp8(s, &odd, &err), 0);
+		assert_memory_equal(memory + 1, y, sizeof(y));
 		check_mx_errors(x, y);
 		for (int i = 0; i < MX_N; i++)
 			assert_true(isnan(y[i]) || vfm_bf16_to_f32(h[i]) == y[i]);
 		memcpy(x, y, sizeof(x));
 		memcpy(again, y, sizeof(x));
-		assert_int_equal(vfm_op_mxfp8(s, &to, &err), 0);
+		odd.back = false;
+		assert_int_equal(vfm_op_mxfp8(s, l % 2 ? &odd : &to, &err), 0);
+		odd.back = true;
 		assert_int_equal(vfm_op_mxfp8(s, &back, &err), 0);
 		for (int i = 0; i < MX_N; i++)
 			assert_true(isnan(y[i]) ? isnan(again[i]) : y[i] == again[i]);
