@@ -84,9 +84,8 @@ enum vfm_block_layer {
 
 /* What a run trains, as far as it determines what blocks save.  Zero-initialised: everything, without adapters. */
 struct vfm_saved_tuning {
-	unsigned fixed;   /* layers without gradients of parameters or adapters in all blocks: a set of enum
-			     vfm_block_layer */
-	unsigned adapted; /* layers with adapters in any block */
+	unsigned fixed;   /* a set of enum vfm_block_layer: without gradients of weight and adapter in all blocks */
+	unsigned adapted; /* a set of them: with an adapter in any block */
 	double rank;      /* of the adapters */
 };
 struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t);
