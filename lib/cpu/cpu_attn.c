@@ -283,6 +283,8 @@ static const struct attn_isa *pick(const struct vfm_stream *s, bool bf16)
 
 	if (isa >= VFM_ISA_AVX512_BF16 && bf16)
 		return isa >= VFM_ISA_AMX ? &vfm_attn_amx : &vfm_attn_avx512bf16;
+	if (isa >= VFM_ISA_AMX)
+		return &vfm_attn_amx_f32;
 	return isa >= VFM_ISA_AVX512 ? &vfm_attn_avx512 : isa >= VFM_ISA_AVX2 ? &vfm_attn_avx2 : &vfm_attn_base;
 }
 

@@ -8,7 +8,8 @@
  * gradients are summed in a fixed order.  Results of different instruction sets are equal to rounding.
  *
  * bf16 operands are multiplied as bf16 on CPUs with avx512_bf16, and converted to f32 tile by tile on others; sums and
- * softmax are f32 on both.  vfm_op_attn has checked the operands.
+ * softmax are f32 on both.  With AMX, products of f32 are six products of bf16 (cpu_bf16x3.h).  vfm_op_attn has checked
+ * the operands.
  */
 #ifndef VFM_CPU_CPU_ATTN_H
 #define VFM_CPU_CPU_ATTN_H

@@ -1,8 +1,9 @@
 /* cpu_attn_core.h - an item of the forward and of the backward, one source for all instruction sets.
  *
  * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with AMX
- * tiles also ATTN_AMX), then includes this file.  Queries are the lanes of all tiles, so softmax needs no sums across
- * lanes, and the number of keys needs no alignment.  Lanes past the last query hold zeros.
+ * tiles also ATTN_AMX; for f32 in AMX tiles ATTN_SPLIT and ATTN_AMX), then includes this file.  Queries are the lanes
+ * of all tiles, so softmax needs no sums across lanes, and the number of keys needs no alignment.  Lanes past the last
+ * query hold zeros.
  *
  * "steps": an operand packed so that consecutive tokens are the k steps of a product.
  */
@@ -13,11 +14,14 @@
 
 #define LOG2E 1.4426950408889634
 #ifdef ATTN_PAIR
-enum { PAIR = 1 };
 #define EXP2 v_exp2_bf16
 #else
-enum { PAIR = 0 };
 #define EXP2 v_exp2
+#endif
+#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
+enum { PAIR = 1 }; /* elements of consecutive steps share a word */
+#else
+enum { PAIR = 0 };
 #endif
 
 /* Returns the words of n steps of k. */
@@ -49,6 +53,9 @@ static void row_ptrs(
 	}
 }
 
+#ifdef ATTN_SPLIT
+#include "cpu/cpu_attn_split.h"
+#else
 /* Loads words c to c + VW of a row of d elements; zeros beyond its end. */
 static inline vf load_words(const char *row, bool bf16, int c, int d)
 {
@@ -134,12 +141,49 @@ static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 }
 
 /* Appends zero steps up to the multiple that products read. */
-static void pad_steps(float *p, int n, int ld, int lanes)
+static void pad_words(float *p, int n, int ld, int lanes)
 {
 	for (int i = n; i < (n + KWORDS - 1) / KWORDS * KWORDS; i++)
 		for (int j = 0; j < lanes; j += VW)
 			v_store(p + i * ld + j, v_set(0));
 }
+
+/* Packs n queries as steps, with zeros for those up to a whole vector: there P is 1. */
+static void pack_queries(float *dst, char *const *rows, bool bf16, int n, int d)
+{
+	const int lanes = vecs(n) * VW;
+
+	pack_steps(dst, rows, bf16, n, d);
+	for (int i = words(n); i < words(lanes); i++)
+		for (int j = 0; j < d; j += VW)
+			v_store(dst + i * ATTN_LD + j, v_set(0));
+	pad_words(dst, words(lanes), ATTN_LD, d);
+}
+
+#ifdef ATTN_PAIR
+/* Stores lanes 16 v to 16 v + 15 (a) and the next 16 (b) of a row of P or dS as 16 words; v is even. */
+static inline void put_row(float *dst, int row, int v, vf a, vf b)
+{
+	v_store(dst + row * ATTN_LD + v * VW / 2, _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(b, a)));
+}
+
+/* Stores steps j (a) and j + 1 (b) of the lanes of vector v as a word; j is even. */
+static inline void put_steps(float *dst, int j, int v, vf a, vf b)
+{
+	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+		21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+	v_store(dst + j / 2 * ATTN_BQ + v * VW,
+		_mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a))));
+}
+#endif
+
+/* Appends zero steps to those of put_steps. */
+static void pad_steps(float *p, int n, int nv)
+{
+	pad_words(p, n, ATTN_BQ, nv * VW);
+}
+#endif
 
 /* rows[lane][0, d) = src[c][lane] * mul[lane] */
 static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float *src, const float *mul)
@@ -159,37 +203,20 @@ static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float
 	}
 }
 
-#ifdef ATTN_PAIR
-/* Converts a (even elements) and b (odd elements) to bf16. */
-static inline vf v_zip_bf16(vf a, vf b)
-{
-	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-		21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-
-	return _mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
-}
-
-/* Converts a, then b, to bf16. */
-static inline vf v_cat_bf16(vf a, vf b)
-{
-	return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(b, a));
-}
-#endif
-
 /* ---- forward -------------------------------------------------------------- */
 
 struct fwd_block {
-	float qt[ATTN_D * ATTN_BQ]; /* Q^T [words of d][BQ] */
-	float ot[ATTN_D * ATTN_BQ]; /* O^T [d][BQ], not yet divided by l */
-	float m[ATTN_BQ];           /* running max of scale log2(e) s */
-	float l[ATTN_BQ];           /* running sum of 2^(scale log2(e) s - m) */
+	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ]; /* Q^T [words of d][BQ] */
+	float ot[ATTN_D * ATTN_BQ];                     /* O^T [d][BQ], not yet divided by l */
+	float m[ATTN_BQ];                               /* running max of scale log2(e) s */
+	float l[ATTN_BQ];                               /* running sum of 2^(scale log2(e) s - m) */
 	int n;
 };
 struct fwd_scratch {
-	float k[ATTN_BK * ATTN_LD];
-	float v[ATTN_BK * ATTN_LD];
+	float k[A_WORDS];
+	float v[A_WORDS];
 	float s[ATTN_BK * ATTN_BQ];
-	float p[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];
+	float p[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];
 	struct fwd_block b[ATTN_NQB];
 };
 
@@ -231,8 +258,8 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 				e1 = EXP2(v_fma(v_load(s + (j + 1) * ATTN_BQ), sc, neg));
 			l = l + e0;
 			l1 = l1 + e1;
-#ifdef ATTN_PAIR
-			v_store(x->p + j / 2 * ATTN_BQ + v * VW, v_zip_bf16(e0, e1));
+#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
+			put_steps(x->p, j, v, e0, e1);
 #else
 			v_store(s + j * ATTN_BQ, e0);
 			if (j + 1 < n)
@@ -303,7 +330,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			multiply_tile(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
 			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
 			if (PAIR)
-				pad_steps(x->p, words(n), ATTN_BQ, nv * VW);
+				pad_steps(x->p, words(n), nv);
 			multiply_tile(
 				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
 		}
@@ -321,22 +348,25 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 /* ---- backward --------------------------------------------------------------- */
 
 struct bwd_scratch {
-	float k[ATTN_KS * ATTN_LD];             /* rows */
-	float v[ATTN_KS * ATTN_LD];             /* rows */
-	float ks[PAIR ? ATTN_KS * ATTN_LD : 1]; /* [key block][BK][LD]: k as operand BY_COL */
+	float k[ATTN_KS / ATTN_BK * A_WORDS];             /* rows, by blocks of keys */
+	float v[ATTN_KS / ATTN_BK * A_WORDS];             /* rows */
+	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : 1]; /* k as operand BY_COL */
 	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
-	float s[ATTN_BK * ATTN_LD];                          /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
-	float ds[ATTN_BK * ATTN_LD];                         /* dP^T, then dS^T; with pairs rows of bf16 */
-	float dss[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];         /* dS^T as steps */
-	float qt[ATTN_D * ATTN_BQ], dot[ATTN_D * ATTN_BQ];   /* Q^T, dO^T: lanes */
-	float qs[ATTN_BQ * ATTN_LD], dos[ATTN_BQ * ATTN_LD]; /* Q, dO as steps */
+	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
+	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
+	float p_split[SPLIT ? A_WORDS : 1], ds_split[SPLIT ? A_WORDS : 1]; /* P^T and dS^T rows in parts */
+	float dss[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];   /* dS^T as steps */
+	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                    /* Q^T: lanes */
+	float dot[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                   /* dO^T: lanes */
+	float qs[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                   /* Q as steps */
+	float dos[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                  /* dO as steps */
 	float dqt[ATTN_D * ATTN_BQ];
 	float neg_lse2[ATTN_BQ], delta[ATTN_BQ]; /* -lse log2(e); sum over d of dO O */
 };
 
-#ifdef ATTN_PAIR
-/* Stores vectors v and v + 1 of key j, P and dS, as rows of bf16 in place (they are half as long, so they overwrite
- * only values already read); returns dS, too. */
+#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
+/* Stores vectors v and v + 1 of key j, P and dS, as rows of bf16, which are operands A; returns dS, too.  Pairs are
+ * stored in place: rows of them are half as long, so they overwrite only values already read. */
 static inline __attribute__((always_inline)) void dsoftmax_row(
 	struct bwd_scratch *x, int j, int v, bool two, vf sc, vf g[2])
 {
@@ -348,8 +378,8 @@ static inline __attribute__((always_inline)) void dsoftmax_row(
 		p1 = EXP2(v_fma(v_load(s + (v + 1) * VW), sc, v_load(x->neg_lse2 + (v + 1) * VW)));
 		g[1] = p1 * (v_load(ds + (v + 1) * VW) - v_load(x->delta + (v + 1) * VW));
 	}
-	v_store(s + v * VW / 2, v_cat_bf16(p0, p1));
-	v_store(ds + v * VW / 2, v_cat_bf16(g[0], g[1]));
+	put_row(SPLIT ? x->p_split : x->s, j, v, p0, p1);
+	put_row(SPLIT ? x->ds_split : x->ds, j, v, g[0], g[1]);
 }
 #endif
 
@@ -358,7 +388,7 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 {
 	const vf sc = v_set(scale2);
 
-#ifdef ATTN_PAIR
+#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
 	for (int v = 0; v < nv; v += 2) {
 		const bool two = v + 1 < nv;
 
@@ -368,9 +398,9 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 			dsoftmax_row(x, j, v, two, sc, g[0]);
 			if (j + 1 < n)
 				dsoftmax_row(x, j + 1, v, two, sc, g[1]);
-			v_store(x->dss + j / 2 * ATTN_BQ + v * VW, v_zip_bf16(g[0][0], g[1][0]));
+			put_steps(x->dss, j, v, g[0][0], g[1][0]);
 			if (two)
-				v_store(x->dss + j / 2 * ATTN_BQ + (v + 1) * VW, v_zip_bf16(g[0][1], g[1][1]));
+				put_steps(x->dss, j, v + 1, g[0][1], g[1][1]);
 		}
 	}
 #else
@@ -400,15 +430,8 @@ static void load_queries(
 	row_ptrs(&lse, q0, nq, h0, first, n, l);
 	pack_lanes(x->qt, q, c->q.bf16, n, d, c->scale < 0);
 	pack_lanes(x->dot, g, c->dout.bf16, n, d, false);
-	pack_steps(x->qs, q, c->q.bf16, n, d);
-	pack_steps(x->dos, g, c->dout.bf16, n, d);
-	for (int i = words(n); i < words(lanes); i++) /* lanes past the end have P = 1 */
-		for (int j = 0; j < d; j += VW) {
-			v_store(x->qs + i * ATTN_LD + j, v_set(0));
-			v_store(x->dos + i * ATTN_LD + j, v_set(0));
-		}
-	pad_steps(x->qs, words(lanes), ATTN_LD, d);
-	pad_steps(x->dos, words(lanes), ATTN_LD, d);
+	pack_queries(x->qs, q, c->q.bf16, n, d);
+	pack_queries(x->dos, g, c->dout.bf16, n, d);
 	for (int i = 0; i < n; i++) {
 		vf sum = v_set(0);
 
@@ -499,13 +522,16 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	char *rows[ATTN_KS] = {0};
 
 	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);
-	pack_rows(x->k, rows, c->k.bf16, (int)nk, d);
-	if (PAIR)
-		for (int j = 0; j < nk; j += bk)
-			pack_cols(x->ks + j / bk * ATTN_BK * ATTN_LD, rows + j, c->k.bf16,
-				(int)(nk - j < bk ? nk - j : bk), d);
+	for (int j = 0; j < nk; j += bk) {
+		int n = (int)(nk - j < bk ? nk - j : bk);
+
+		pack_rows(x->k + j / bk * A_WORDS, rows + j, c->k.bf16, n, d);
+		if (PAIR)
+			pack_cols(x->ks + j / bk * A_WORDS, rows + j, c->k.bf16, n, d);
+	}
 	row_ptrs(&c->v, k0, nk, it->kvh, 0, (int)nk, rows);
-	pack_rows(x->v, rows, c->v.bf16, (int)nk, d);
+	for (int j = 0; j < nk; j += bk)
+		pack_rows(x->v + j / bk * A_WORDS, rows + j, c->v.bf16, (int)(nk - j < bk ? nk - j : bk), d);
 	if (it->q_n == 0) {
 		memset(x->dk, 0, sizeof x->dk);
 		memset(x->dv, 0, sizeof x->dv);
@@ -521,19 +547,18 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 		load_queries(c, it, first, nl, x);
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
-			const float *ks = PAIR ? x->ks + j / bk * ATTN_BK * ATTN_LD : x->k + j * ATTN_LD;
+			const float *k = x->k + j / bk * A_WORDS, *v = x->v + j / bk * A_WORDS;
+			const float *ks = PAIR ? x->ks + j / bk * A_WORDS : k;
 
-			multiply_tile(
-				BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
-			multiply_tile(
-				BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
+			multiply_tile(BY_ROW, n, nv, words(d), k, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
+			multiply_tile(BY_ROW, n, nv, words(d), v, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
-			multiply_tile(
-				BY_ROW, n, dvec, words(nv * VW), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
-			multiply_tile(
-				BY_ROW, n, dvec, words(nv * VW), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
+			multiply_tile(BY_ROW, n, dvec, words(nv * VW), SPLIT ? x->p_split : x->s, x->dos, ATTN_LD,
+				x->dv + j * ldd, ldd, i > 0);
+			multiply_tile(BY_ROW, n, dvec, words(nv * VW), SPLIT ? x->ds_split : x->ds, x->qs, ATTN_LD,
+				x->dk + j * ldd, ldd, i > 0);
 			if (PAIR)
-				pad_steps(x->dss, words(n), ATTN_BQ, nv * VW);
+				pad_steps(x->dss, words(n), nv);
 			if (j == 0 && it->prev >= 0)
 				get_dq(c, it, first / ATTN_BQ, x, done);
 			multiply_tile(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD,
@@ -550,6 +575,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 
 const struct attn_isa ATTN_ISA = {
 	.isa = ATTN_LEVEL,
+	.bf16 = PAIR && !SPLIT,
 	.scratch = sizeof(struct bwd_scratch) > sizeof(struct fwd_scratch) ? sizeof(struct bwd_scratch)
 									   : sizeof(struct fwd_scratch),
 	.fwd = attn_fwd,

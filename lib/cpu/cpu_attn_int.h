@@ -76,6 +76,7 @@ static inline int64_t attn_key_block(int64_t n)
 
 struct attn_isa {
 	enum vfm_isa isa; /* the CPU must support it */
+	bool bf16;        /* all operands of the products must be bf16 */
 	size_t scratch;   /* bytes a thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);
@@ -95,5 +96,6 @@ extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512;     /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512bf16; /* all operands bf16 */
 extern const struct attn_isa vfm_attn_amx;        /* the same */
+extern const struct attn_isa vfm_attn_amx_f32;    /* computes in f32, split into three bf16 */
 
 #endif

@@ -6,7 +6,8 @@
  * P^T dO and dK = dS^T Q.
  *
  * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their B operand has this layout; their A operand is
- * rows of m, so operands that the others read by column are packed transposed.
+ * rows of m, so operands that the others read by column are packed transposed.  With ATTN_SPLIT, too, operands are f32
+ * split into three bf16 (cpu_attn_split.h).
  */
 #ifndef VFM_CPU_CPU_ATTN_TILE_H
 #define VFM_CPU_CPU_ATTN_TILE_H
@@ -14,7 +15,17 @@
 #include "cpu/cpu_attn_int.h"
 #include "cpu/cpu_attn_vec.h"
 #ifdef ATTN_AMX
-#include "cpu/cpu_tiles.h"
+#include "cpu/cpu_bf16x3.h"
+#endif
+
+#ifdef ATTN_SPLIT
+enum {
+	SPLIT = 1,
+	PANEL = ATTN_D / 32 * UNIT,    /* words of a panel: up to ATTN_D elements of k */
+	A_WORDS = ATTN_D / 32 * PANEL, /* of an operand A: up to ATTN_BK rows, or ATTN_D */
+};
+#else
+enum { SPLIT = 0, PANEL = 1, A_WORDS = ATTN_BK * ATTN_LD };
 #endif
 
 #ifdef ATTN_PAIR
@@ -49,6 +60,26 @@ static void product_end(void)
 	tiles_end();
 }
 
+#ifdef ATTN_SPLIT
+static void multiply_tile(
+	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
+{
+	const int units = (k + KWORDS - 1) / KWORDS;
+
+	(void)side, (void)ldb;
+	for (int v = 0; v < nv; v += 2)
+		for (int i = 0; i < m; i += WIDE) {
+			const float *x = a + i / WIDE * PANEL, *y = b + v / 2 * PANEL;
+			float *out = c + (size_t)i * (size_t)ldc + v * VW;
+
+			if (m - i > 16 && nv - v > 1)
+				bf16x3_tile(true, true, units, x, y, out, ldc, add);
+			else
+				bf16x3_tile(m - i > 16, nv - v > 1, units, x, y, out, ldc, add);
+		}
+}
+
+#else
 /* Computes up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
 static inline void tile_2x2(
 	bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
@@ -105,6 +136,7 @@ static void multiply_tile(
 			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VW, ldb,
 				c + (size_t)i * (size_t)ldc + v * VW, ldc, add);
 }
+#endif
 
 #else
 enum { KWORDS = 1 };

@@ -220,10 +220,13 @@ static const struct vfm_cpu_kern *const kernels[VFM_ISA_N] = {
 #endif
 };
 
-void vfm_cpu_set_gemm_bf16(struct vfm_cpu *c, const struct vfm_gemm_kern *kern)
+void vfm_cpu_set_gemm(struct vfm_cpu *c, const struct vfm_gemm_kern *f32, const struct vfm_gemm_kern *bf16)
 {
-	c->gemm_bf16 = *kern;
-	if (!kern->epilogue)
+	c->gemm_f32 = *f32;
+	c->gemm_bf16 = *bf16;
+	if (!f32->epilogue)
+		c->gemm_f32.epilogue = c->kern->gemm_f32.epilogue;
+	if (!bf16->epilogue)
 		c->gemm_bf16.epilogue = c->kern->gemm_bf16.epilogue;
 }
 
@@ -248,10 +251,10 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	c->isa = isa;
 	c->kern = kernels[isa];
 	c->pool = vfm_calloc(1, sizeof(*c->pool));
-	vfm_cpu_set_gemm_bf16(c, &c->kern->gemm_bf16);
+	vfm_cpu_set_gemm(c, &c->kern->gemm_f32, &c->kern->gemm_bf16);
 #ifdef __x86_64__
 	if (isa == VFM_ISA_AMX)
-		vfm_cpu_set_gemm_bf16(c, &vfm_gemm_amx);
+		vfm_cpu_set_gemm(c, &vfm_gemm_amx_f32, &vfm_gemm_amx);
 #endif
 	c->use_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
 	vfm_par_use_openmp(c->use_dnnl);

@@ -5,11 +5,12 @@
  *
  * Products of many rows pack all of B first, because several blocks of rows read it.  Products whose rows are one block
  * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
- * B where it is (cpu_few.inc.h), so they cost little more than to read B.
+ * B where it is (cpu_few.inc.h), so they cost little more than to read B; those with AMX tiles pack B.
  *
  * Held operands (ops/tensor.h) are packed whole at the first call, and later calls read the packed copy.
  *
- * The order of every sum depends on K alone, so results depend neither on the number of threads nor on the other rows.
+ * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
+ * depend neither on the number of threads nor on the other rows.
  */
 #include "cpu/cpu_int.h"
 
@@ -23,6 +24,7 @@ enum {
 	B_BYTES = 12 << 20,      /* bytes of B packed at a time … */
 	B_BYTES_PLAIN = 4 << 20, /* … if C can hold the sums between passes */
 	FEW_ROWS = 16,           /* most rows of a product that reads B where it is */
+	TILES_MIN = 32,          /* least columns and elements of K for AMX tiles in f32 */
 };
 
 struct gemm {
@@ -54,7 +56,13 @@ static int64_t min_i64(int64_t a, int64_t b)
 /* Returns the packed units of k elements. */
 static int64_t count_units(const struct gemm *g, int64_t k)
 {
-	return cpu_ceil_div(k, (int64_t)g->kern->ku * g->kern->step) * g->kern->step;
+	return cpu_ceil_div(k, g->kern->ku);
+}
+
+/* Returns the floats of a packed panel of B of k elements. */
+static int64_t count_b(const struct gemm *g, int64_t k)
+{
+	return count_units(g, k) * g->kern->words * g->kern->nr;
 }
 
 enum { B_GROUP = 8 };
@@ -64,12 +72,12 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int nr = g->kern->nr;
-	int64_t units = count_units(g, g->k1 - g->k0), step = g->kc * g->kern->ku;
+	int64_t stride = count_b(g, g->k1 - g->k0), step = g->kc * g->kern->ku;
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 
-		g->kern->pack_b(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
+		g->kern->pack_b(g->packed + j * stride + c * count_b(g, step), nr, stride, &g->b, j * nr,
 			min_i64(B_GROUP * nr, g->n - j * nr), k, min_i64(k + step, g->k1), NULL);
 	}
 }
@@ -91,7 +99,7 @@ static void share(int64_t panels, int64_t blocks, int64_t i, int64_t *p0, int64_
 /* Returns the floats from one packed panel of A to the next: packing writes past the end of a panel. */
 static int64_t get_a_stride(const struct gemm *g)
 {
-	return g->kc * g->kern->mr + 16;
+	return g->kc * g->kern->words * g->kern->mr + 16;
 }
 
 /* Reloads a tile of an earlier pass, so that sums are formed in the same order everywhere. */
@@ -157,7 +165,7 @@ static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, 
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, units = count_units(g, g->k1 - g->k0);
+	int64_t mr = kern->mr, nr = kern->nr, b_stride = count_b(g, g->k1 - g->k0);
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
@@ -170,7 +178,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 		kern->pack_a(panels, (int)mr, a_stride, &g->a, i0 * mr, min_i64((i1 - i0) * mr, g->m - i0 * mr), k, ke,
 			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
-			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
+			const float *b = g->packed + j * b_stride + count_b(g, k - g->k0);
 
 			for (int64_t i = i0; i < i1; i++) {
 				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
@@ -187,7 +195,7 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int64_t mc = g->kern->mc;
-	float *scratch = vfm_cpu_scratch((size_t)(mc * NC + mc * (g->kc + 16) + 64) * sizeof(float));
+	float *scratch = vfm_cpu_scratch((size_t)(mc * NC + mc * (g->kc * g->kern->words + 16) + 64) * sizeof(float));
 
 	if (g->kern->begin)
 		g->kern->begin();
@@ -197,14 +205,14 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 		g->kern->end();
 }
 
-/* Chooses the chunks of K.  Tiles are reloaded for each, so those of AMX are of equal size. */
+/* Chooses the chunks of K.  Tiles are reloaded for each, so those of AMX are of nearly equal size. */
 static void choose_chunk(struct gemm *g)
 {
-	int64_t units = count_units(g, g->k), kc = g->kern->kc, step = g->kern->step;
+	int64_t units = count_units(g, g->k), kc = g->kern->kc;
 
 	g->kc = units <= g->kern->kc_whole ? units : kc;
-	if (step > 1 && units > g->kern->kc_whole)
-		g->kc = cpu_ceil_div(cpu_ceil_div(units, cpu_ceil_div(units, kc)), step) * step;
+	if (g->kern->words > 1 && units > g->kern->kc_whole)
+		g->kc = cpu_ceil_div(units, cpu_ceil_div(units, kc));
 }
 
 /* Chooses blocks as large as the cache holds, but enough of them for all threads. */
@@ -250,14 +258,14 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 	for (int64_t k = 0; k < g->k; k += step) {
 		int64_t ke = min_i64(k + step, g->k), u = count_units(g, ke - k);
 		const float *a = g->a_packed + k / step * g->m_panels * stride, *b = panels;
-		int64_t b_stride = g->kc * nr;
+		int64_t b_stride = count_b(g, step);
 
 		if (g->held) {
-			b_stride = count_units(g, g->k) * nr;
-			b = g->packed + j0 * b_stride + k / kern->ku * nr;
+			b_stride = count_b(g, g->k);
+			b = g->packed + j0 * b_stride + count_b(g, k);
 		} else
-			kern->pack_b(panels, (int)nr, g->kc * nr, &g->b, j0 * nr,
-				min_i64((j1 - j0) * nr, g->n - j0 * nr), k, ke, NULL);
+			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, min_i64((j1 - j0) * nr, g->n - j0 * nr),
+				k, ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++)
 				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
@@ -269,7 +277,8 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 static void panels_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	int64_t tiles = g->group * g->m_panels * g->kern->mr * g->kern->nr, panels = g->group * g->kc * g->kern->nr;
+	int64_t tiles = g->group * g->m_panels * g->kern->mr * g->kern->nr;
+	int64_t panels = g->group * count_b(g, g->kc * g->kern->ku);
 	float *scratch = vfm_cpu_scratch((size_t)(tiles + panels + 64) * sizeof(float));
 
 	if (g->kern->begin)
@@ -372,13 +381,12 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 	choose_blocks(g);
 	width = g->held
 		? g->k
-		: (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
+		: (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * count_b(g, 1)) * g->kern->ku / step * step;
 	if (width < step)
 		width = step;
 	if (!g->held)
-		g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
-			(size_t)(g->n_panels * g->kern->nr * count_units(g, min_i64(width, g->k))) * sizeof(float),
-			err);
+		g->packed = vfm_cpu_ws(
+			s, VFM_WS_PACK, (size_t)(g->n_panels * count_b(g, min_i64(width, g->k))) * sizeof(float), err);
 	if (!g->packed)
 		return VFM_EENV;
 	if (g->k > width && !plain) {
@@ -402,7 +410,7 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
 {
 	struct vfm_held_key key = {.b = g->b, .n = g->n, .k = g->k, .kc = g->kc};
-	size_t bytes = (size_t)(g->n_panels * g->kern->nr * count_units(g, g->k)) * sizeof(float);
+	size_t bytes = (size_t)(g->n_panels * count_b(g, g->k)) * sizeof(float);
 	bool valid;
 
 	g->packed = vfm_cpu_held(vfm_cpu_of(s), &key, version, bytes, &valid);
@@ -476,7 +484,7 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 	const struct gemm *g = ctx;
 	enum { KC = 256 };
 	float panel[32 * KC + 64];
-	int64_t step = (int64_t)KC * g->kern->ku, mr = g->kern->mr;
+	int64_t step = (int64_t)KC / g->kern->words * g->kern->ku, mr = g->kern->mr;
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
@@ -548,12 +556,21 @@ static int widen_bias(struct vfm_stream *s, struct vfm_tensor *bias, struct vfm_
 	return 0;
 }
 
+/* Few columns or a short K do not pay for splitting the elements of A.  The number of rows has no part in it, so that a
+ * row has the same bits in any product. */
+static const struct vfm_gemm_kern *choose_f32(const struct vfm_cpu *c, const struct vfm_gemm *a)
+{
+	int64_t n = a->c.shape[1], k = a->a.shape[a->trans_a ? 0 : 1];
+
+	return n < TILES_MIN || k < TILES_MIN ? &c->kern->gemm_f32 : &c->gemm_f32;
+}
+
 static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	struct vfm_cpu *c = vfm_cpu_of(s);
 	bool bf = a->a.dtype == VFM_BF16;
 	struct gemm g = {
-		.kern = bf ? &c->gemm_bf16 : &c->kern->gemm_f32,
+		.kern = bf ? &c->gemm_bf16 : choose_f32(c, a),
 		.a = {a->a.data, a->a.stride[0], bf, a->trans_a},
 		.b = {a->b.data, a->b.stride[0], bf, !a->trans_b},
 		.epi = {.c = a->c.data,

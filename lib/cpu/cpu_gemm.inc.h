@@ -317,8 +317,9 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 
 #define GEMM_KERN(units, type)                                                                                         \
 	{                                                                                                              \
-		.mr = MR, .nr = NR, .ku = (units), .step = 1, .kc = 256, .kc_whole = 400, .mc = 168, .held_rows = 512, \
-		.pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type, .epilogue = epilogue                \
+		.mr = MR, .nr = NR, .ku = (units), .words = 1, .kc = 256, .kc_whole = 400, .mc = 168,                  \
+		.held_rows = 512, .pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type,                   \
+		.epilogue = epilogue                                                                                   \
 	}
 #define GEMM_F32 GEMM_KERN(1, f32)
 #ifdef __AVX512BF16__

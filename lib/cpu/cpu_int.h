@@ -19,10 +19,10 @@ struct vfm_cpu {
 	enum vfm_isa isa;
 	const struct vfm_cpu_kern *kern;
 	struct vfm_cpu_pool *pool;
-	struct vfm_gemm_kern gemm_bf16; /* that of kern, or with AMX tiles */
-	struct vfm_dnnl *dnnl;          /* NULL until the first use */
-	struct vfm_cpu_held *held;      /* NULL: no copies */
-	bool use_dnnl;                  /* VFM_CPU_GEMM=dnnl: for every GEMM */
+	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or with AMX tiles */
+	struct vfm_dnnl *dnnl;                    /* NULL until the first use */
+	struct vfm_cpu_held *held;                /* NULL: no copies */
+	bool use_dnnl;                            /* VFM_CPU_GEMM=dnnl: for every GEMM */
 	struct {
 		void *p;
 		size_t size;
@@ -39,9 +39,9 @@ static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
 	return (struct vfm_cpu *)s->dev;
 }
 
-/* Selects the kernels of bf16 GEMM; one without an epilogue gets that of c->kern, whose nr must agree.  For
- * vfm_cpu_open and tests. */
-void vfm_cpu_set_gemm_bf16(struct vfm_cpu *c, const struct vfm_gemm_kern *kern);
+/* Selects the kernels of GEMM; those without an epilogue get that of c->kern, whose nr must agree.  For vfm_cpu_open
+ * and tests. */
+void vfm_cpu_set_gemm(struct vfm_cpu *c, const struct vfm_gemm_kern *f32, const struct vfm_gemm_kern *bf16);
 
 /* Returns at least `bytes` of 64-byte aligned memory, or NULL with err.  A call that needs more memory discards the
  * contents. */

@@ -26,12 +26,12 @@ struct vfm_epi {
 	int64_t ld_aux;
 };
 
-/* Panels: A is packed as [k unit][mr], B as [k unit][nr]; a unit is a float, or two neighbouring bf16 (ku 2).
- * Incomplete panels are padded with zeros.  Kernels with AMX tiles pack A otherwise (cpu_gemm_tile.h) and complete each
- * chunk of K with zeros to a multiple of `step` units. */
+/* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats in each row: a
+ * float, two neighbouring bf16, or the depth of an AMX tile (cpu_gemm_tile.h, cpu_gemm_bf16x3.h, which say how those
+ * are packed).  Incomplete panels and units are padded with zeros. */
 struct vfm_gemm_kern {
-	int mr, nr, ku, step;
-	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk; multiples of step */
+	int mr, nr, ku, words;
+	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
 	int mc;           /* most rows of a block of C */
 	int held_rows;    /* most rows for which packing a held B is a notable part of the work */
 	/* Pack rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows (mr or nr), `stride` floats
@@ -41,7 +41,7 @@ struct vfm_gemm_kern {
 		int64_t k0, int64_t k1, float *sum);
 	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 		int64_t k0, int64_t k1, float *sum);
-	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel */
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
@@ -104,7 +104,7 @@ int vfm_cpu_norm_exponent(const struct vfm_norm *a);
 float vfm_cpu_norm_row8(const struct vfm_norm *a, int64_t t, const uint16_t *y, float most);
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
-/* bf16 with AMX; its epilogue is that of vfm_cpu_kern_avx512bf16, which has the same nr; absent here */
-extern const struct vfm_gemm_kern vfm_gemm_amx;
+/* With AMX; their epilogues are those of vfm_cpu_kern_avx512bf16, which has the same nr; absent here. */
+extern const struct vfm_gemm_kern vfm_gemm_amx_f32, vfm_gemm_amx;
 
 #endif

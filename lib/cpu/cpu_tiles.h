@@ -50,6 +50,18 @@ static void tiles_zero(int t)
 	memset(tiles_state.tile[t], 0, sizeof tiles_state.tile[t]);
 }
 
+/* Returns an element of a word; subnormals are zero. */
+static float tiles_element(uint32_t w, bool odd)
+{
+	uint32_t bits = odd ? w & 0xffff0000u : w << 16;
+	float x;
+
+	memcpy(&x, &bits, 4);
+	return bits & 0x7f800000u ? x : 0;
+}
+
+/* Even and odd elements are summed apart, from zero; products of bf16 are exact.  Only subnormal inputs and results are
+ * flushed, not partial sums. */
 static void tiles_mac(int c, int a, int b)
 {
 	float even[16][16], odd[16][16];
@@ -57,23 +69,26 @@ static void tiles_mac(int c, int a, int b)
 	tiles_check();
 	for (int k = 0; k < 16; k++)
 		for (int n = 0; n < 16; n++) {
-			uint32_t w = tiles_state.tile[b][k][n], lo = w << 16, hi = w & 0xffff0000u;
-
-			memcpy(&even[k][n], &lo, 4);
-			memcpy(&odd[k][n], &hi, 4);
+			even[k][n] = tiles_element(tiles_state.tile[b][k][n], false);
+			odd[k][n] = tiles_element(tiles_state.tile[b][k][n], true);
 		}
 	for (int m = 0; m < 16; m++) {
-		float row[16];
+		float row[16], sum[2][16] = {{0}};
 
 		memcpy(row, tiles_state.tile[c][m], 64);
 		for (int k = 0; k < 16; k++) {
-			uint32_t w = tiles_state.tile[a][m][k], lo = w << 16, hi = w & 0xffff0000u;
-			float x, y;
+			uint32_t w = tiles_state.tile[a][m][k];
+			float x = tiles_element(w, false), y = tiles_element(w, true);
 
-			memcpy(&x, &lo, 4);
-			memcpy(&y, &hi, 4);
-			for (int n = 0; n < 16; n++)
-				row[n] += x * even[k][n] + y * odd[k][n];
+			for (int n = 0; n < 16; n++) {
+				sum[0][n] += x * even[k][n];
+				sum[1][n] += y * odd[k][n];
+			}
+		}
+		for (int n = 0; n < 16; n++) {
+			row[n] += sum[0][n] + sum[1][n];
+			if (row[n] < 0x1p-126f && row[n] > -0x1p-126f)
+				row[n] = 0;
 		}
 		memcpy(tiles_state.tile[c][m], row, 64);
 	}

@@ -104,5 +104,6 @@ void test_bad_indices(void **state);
 void test_bad_indices_of_kernels(void **state);
 void test_normals(void **state);
 void test_gemm_noise(void **state);
+void test_gemm_precision(void **state);
 
 #endif

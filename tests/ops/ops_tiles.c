@@ -1,5 +1,6 @@
-/* ops_tiles.c - the bf16 GEMM of AMX on the model of the tile instructions. */
+/* ops_tiles.c - the GEMMs of AMX, bf16 and f32, on the model of the tile instructions. */
 #define TILES_MODEL
+#include "cpu/cpu_gemm_bf16x3.h"
 #include "cpu/cpu_gemm_tile.h"
 
 #include "cpu/cpu.h"
@@ -24,14 +25,14 @@ static void epilogue_in_parts(const struct vfm_epi *e, const float *tile, int64_
 
 struct vfm_dev *open_amx_model(struct vfm_err *err)
 {
-	struct vfm_gemm_kern kern = GEMM_TILES;
+	struct vfm_gemm_kern bf16 = GEMM_TILES, f32 = GEMM_BF16X3;
 	struct vfm_dev *d = vfm_cpu_open(err);
 	struct vfm_cpu *c = (struct vfm_cpu *)d;
 
 	if (!d)
 		return NULL;
 	below = &c->kern->gemm_bf16;
-	kern.epilogue = epilogue_in_parts;
-	vfm_cpu_set_gemm_bf16(c, &kern);
+	bf16.epilogue = f32.epilogue = epilogue_in_parts;
+	vfm_cpu_set_gemm(c, &f32, &bf16);
 	return d;
 }

@@ -42,7 +42,8 @@ struct problem {
 };
 
 #ifndef ATTN_KERNELS /* test_attn_amx_avx512bf16.c has others */
-#define ATTN_KERNELS &vfm_attn_base, &vfm_attn_avx2, &vfm_attn_avx512, &vfm_attn_avx512bf16, &vfm_attn_amx
+#define ATTN_KERNELS                                                                                                   \
+	&vfm_attn_base, &vfm_attn_avx2, &vfm_attn_avx512, &vfm_attn_avx512bf16, &vfm_attn_amx, &vfm_attn_amx_f32
 #endif
 static const struct attn_isa *const all_isa[] = {ATTN_KERNELS};
 enum { N_ISA = sizeof all_isa / sizeof *all_isa };
@@ -58,7 +59,7 @@ static const char *name(const struct attn_isa *isa)
 /* On this CPU, with operands of this type. */
 static bool runs(const struct attn_isa *isa, bool bf16)
 {
-	return isa->isa <= vfm_isa_best() && (bf16 || isa->isa < VFM_ISA_AVX512_BF16);
+	return isa->isa <= vfm_isa_best() && (bf16 || !isa->bf16);
 }
 
 static double *doubles(int64_t n)
