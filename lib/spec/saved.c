@@ -354,7 +354,7 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 	if (!t->rank && !t->freeze.text[0])
 		return (struct vfm_saved_tuning){0};
 	vfm_model_linears(m, &(struct vfm_pack_sums){.n = 1, .c = 1}, 0, m->layers, note_layer, &g);
-	if (trains(&g, "img_mlp.0", ".weight") || trains(&g, "img_mlp.0", ".bias") ||
+	if (trains(&g, "img_mlp", ".pos") || trains(&g, "img_mlp.0", ".weight") || trains(&g, "img_mlp.0", ".bias") ||
 		trains(&g, "img_mlp.4", ".weight") || trains(&g, "img_mlp.4", ".bias"))
 		g.out.fixed &= ~VFM_LAYER_CROSS_KV_IMG;
 	for (int64_t i = 0; i < m->layers; i++) {
