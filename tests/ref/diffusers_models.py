@@ -37,6 +37,8 @@ class Family:
         """Their parameters that our tensor consists of."""
         if name.startswith("head_") or name.endswith("scale_shift_table"):
             return [self.table(name)]
+        if name == "img_mlp.pos":
+            return ["condition_embedder.image_embedder.pos_embed"]
         stem, kind = name.rsplit(".", 1)
         return [f"{layer}.{kind}" for layer in self.layers(stem)]
 
@@ -48,6 +50,8 @@ class Family:
         if name.endswith("scale_shift_table"):
             return parts[0].reshape(6, -1)
         x = np.concatenate(parts)
+        if name == "img_mlp.pos":
+            return x[0]
         if name.startswith("out.") and self.channels_last:  # rows (t, h, w, c) -> (c, t, h, w)
             x = np.moveaxis(x.reshape(-1, self.channels, *x.shape[1:]), 0, 1).reshape(x.shape)
         return x.reshape(len(x), -1) if name.endswith(".weight") and x.ndim > 1 else x
@@ -96,7 +100,9 @@ class Wan(Family):
     def forward(self, model, x, cond, grid, time, text, image):
         """x [N,F], cond [N,B] or None, time [1] or [1,N], text [L,W], image [I,J] or None -> [N,F]."""
         x = torch.cat([self.latents(v, grid) for v in (x, cond) if v is not None])
-        out = model(x[None], time, text[None], None if image is None else image[None], return_dict=False)[0][0]
+        if image is not None:  # with positions, diffusers takes the rows of two pictures
+            image = image.reshape(2 if model.config.pos_embed_seq_len else 1, -1, image.shape[-1])
+        out = model(x[None], time, text[None], image, return_dict=False)[0][0]
         return self.tokens(out, grid)
 
 
