@@ -24,6 +24,10 @@ enum { PAIR = 1 }; /* elements of consecutive steps share a word */
 enum { PAIR = 0 };
 #endif
 
+/* Operands are aligned to cache lines: tiles and vectors that cross two cost twice the loads. */
+enum { LINE = 16 }; /* words of one; the size of an array that this file does not use */
+#define ALIGNED __attribute__((aligned(64)))
+
 /* Returns the words of n steps of k. */
 static inline int words(int n)
 {
@@ -211,14 +215,14 @@ struct fwd_block {
 	float m[ATTN_BQ];                               /* running max of scale log2(e) s */
 	float l[ATTN_BQ];                               /* running sum of 2^(scale log2(e) s - m) */
 	int n;
-};
+} ALIGNED;
 struct fwd_scratch {
 	float k[A_WORDS];
 	float v[A_WORDS];
 	float s[ATTN_BK * ATTN_BQ];
-	float p[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];
+	float p[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : LINE];
 	struct fwd_block b[ATTN_NQB];
-};
+} ALIGNED;
 
 /* Computes P^T = 2^(scale2 S^T - m) as steps for the new maximum m, and rescales O^T and l. */
 static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
@@ -348,21 +352,21 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 /* ---- backward --------------------------------------------------------------- */
 
 struct bwd_scratch {
-	float k[ATTN_KS / ATTN_BK * A_WORDS];             /* rows, by blocks of keys */
-	float v[ATTN_KS / ATTN_BK * A_WORDS];             /* rows */
-	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : 1]; /* k as operand BY_COL */
+	float k[ATTN_KS / ATTN_BK * A_WORDS];                /* rows, by blocks of keys */
+	float v[ATTN_KS / ATTN_BK * A_WORDS];                /* rows */
+	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : LINE]; /* k as operand BY_COL */
 	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
 	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
 	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
-	float p_split[SPLIT ? A_WORDS : 1], ds_split[SPLIT ? A_WORDS : 1]; /* P^T and dS^T rows in parts */
-	float dss[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];   /* dS^T as steps */
-	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                    /* Q^T: lanes */
-	float dot[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                   /* dO^T: lanes */
-	float qs[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                   /* Q as steps */
-	float dos[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                  /* dO as steps */
+	float p_split[SPLIT ? A_WORDS : LINE], ds_split[SPLIT ? A_WORDS : LINE]; /* P^T and dS^T rows in parts */
+	float dss[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_BQ : LINE];      /* dS^T as steps */
+	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                          /* Q^T: lanes */
+	float dot[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ];                         /* dO^T: lanes */
+	float qs[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                         /* Q as steps */
+	float dos[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                        /* dO as steps */
 	float dqt[ATTN_D * ATTN_BQ];
 	float neg_lse2[ATTN_BQ], delta[ATTN_BQ]; /* -lse log2(e); sum over d of dO O */
-};
+} ALIGNED;
 
 #if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
 /* Stores vectors v and v + 1 of key j, P and dS, as rows of bf16, which are operands A; returns dS, too.  Pairs are
