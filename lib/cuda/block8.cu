@@ -128,22 +128,24 @@ template <bool WIDE, class X> __device__ static inline vec<8> mx_load(const X *x
 {
 	vec<8> v;
 
-	if (WIDE)
-		return ld_vec<8>(x);
+	if constexpr (WIDE) {
+		v = ld_vec<8>(x);
+	} else {
 #pragma unroll
-	for (int i = 0; i < 8; i++)
-		v.v[i] = ld(x + i);
+		for (int i = 0; i < 8; i++)
+			v.v[i] = ld(x + i);
+	}
 	return v;
 }
 template <bool WIDE, class X> __device__ static inline void mx_store(X *x, const vec<8> &v)
 {
-	if (WIDE) {
+	if constexpr (WIDE) {
 		st_vec<8>(x, v);
-		return;
-	}
+	} else {
 #pragma unroll
-	for (int i = 0; i < 8; i++)
-		st(x + i, v.v[i]);
+		for (int i = 0; i < 8; i++)
+			st(x + i, v.v[i]);
+	}
 }
 
 /* A thread quantizes a block.  Grid: blocks of a row, rows. */
