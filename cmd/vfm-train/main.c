@@ -88,17 +88,24 @@ static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_er
 	return at == k ? vfm_config_set(c, set + n + 1, err) : 0;
 }
 
+/* Takes what --init brings with it; a run or a stage that has begun does not read --init again. */
+static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
+{
+	char *begun = stages.n && out_dir ? vfm_staged_begun(out_dir, &stages, k) : NULL;
+	int rc = vfm_config_initial(c, init, stages.n ? begun : out_dir, err);
+
+	free(begun);
+	return rc;
+}
+
 /* The configuration of stage k; without stages, k is 0. */
 static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 {
-	char *begun = stages.n && out_dir ? vfm_staged_begun(out_dir, &stages, k) : NULL;
-	int rc = 0;
+	int rc;
 
 	vfm_config_defaults(c);
 	if (init)
-		rc = vfm_config_initial(c, init, stages.n ? begun : out_dir, err);
-	free(begun);
-	TRY(rc);
+		TRY(read_initial(c, k, err));
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)

@@ -130,10 +130,9 @@ static int find_next(const struct vfm_staged *s, const int64_t *last, struct vfm
 /* Collective: rank 0 reads RUN, which the others may see later. */
 static int agree_next(struct vfm_context *x, const struct vfm_staged *s, const int64_t *last, struct vfm_err *err)
 {
-	int64_t next = 0;
 	int rc = x->job.world->rank == 0 ? find_next(s, last, err) : 0;
+	int64_t next = rc;
 
-	next = rc;
 	TRY(vfm_job_agree(&x->job, rc < 0 ? rc : 0, err));
 	TRY(vfm_broadcast(x->job.world, NULL, vfm_t1(&next, VFM_I64, 1), 0, err));
 	return (int)next;
