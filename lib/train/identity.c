@@ -317,7 +317,11 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	if (schedule.by_plan && schedule.was != id->last)
 		note_change(&k, schedule.other_lr ? VFM_CHANGE_SCHEDULE : 0,
 			vfm_strfmt("steps of the plan: %lld -> %lld", (long long)schedule.was, (long long)id->last));
-	return end_comparison(&k, "resume from", c, hint, err);
+	TRY(end_comparison(&k, "resume from", c, hint, err));
+	if (c->step > id->last)
+		return vfm_fail(err, VFM_EUSAGE, "%s has done %lld steps already, but train.steps is %lld", c->path,
+			(long long)c->step, (long long)id->last);
+	return 0;
 }
 
 /* Weights without a maker match every plan. */

@@ -128,6 +128,7 @@ out:
 
 /* ---- checkpoints of the run ---- */
 
+/* Compares the run with a checkpoint that it resumes from. */
 static int check_identity(struct vfm_origin *o, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	char *hint = vfm_path_is_inside(c->path, o->ckpt_dir)
@@ -137,16 +138,6 @@ static int check_identity(struct vfm_origin *o, const struct vfm_ckpt *c, struct
 
 	free(hint);
 	return rc;
-}
-
-/* Compares the run with a checkpoint that it resumes from. */
-static int check_resume(struct vfm_origin *o, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	TRY(check_identity(o, c, err));
-	if (c->step > o->id->last)
-		return vfm_fail(err, VFM_EUSAGE, "%s has done %lld steps already, but train.steps is %lld", c->path,
-			(long long)c->step, (long long)o->id->last);
-	return 0;
 }
 
 /* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
@@ -179,7 +170,7 @@ static int load_checkpoint(struct vfm_origin *o, const char *path, struct vfm_er
 	rc = agree_damage(o, rc, rc == VFM_EUSAGE, err);
 	if (rc != 0)
 		goto out;
-	TRY_OUT(vfm_job_agree(o->job, check_resume(o, c, err), err));
+	TRY_OUT(vfm_job_agree(o->job, check_identity(o, c, err), err));
 	if (o->config->tuning.rank > 0)
 		TRY_OUT(load_base(o, c, base_now(o, c), err));
 	rc = vfm_state_load(o->tr, c, err);

@@ -148,6 +148,8 @@ refused() {
 base=(-c c.json --set joint:train.warmup_steps=1 --stages plans/stages.json)
 refused "images.*train.lr: 0.003 -> 0.002.*--allow-change schedule" "another learning rate of a stage that is done" \
 	"${base[@]}" -o ref --set images:train.lr=0.002
+refused "has done 40 steps already, but train.steps is 20" "fewer steps than a stage has done" \
+	"${base[@]}" -o ref --set images:train.steps=20 --allow-change schedule
 rm -rf ref2 && cp -r ref ref2 && rm -rf ref2/images/ckpt/step-00000040
 refused "stage 'joint' has begun in 'ref2', but stage 'images' before it has not done its 40 steps" "a stage that began too early" \
 	"${base[@]}" -o ref2
