@@ -22,6 +22,7 @@ order() {
 		exec
 		data
 		ckpt
+		encoder
 		train
 	END
 }

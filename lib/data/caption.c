@@ -70,7 +70,7 @@ int vfm_texts_of(struct vfm_captions *t, const json_t *rec, struct vfm_err *err)
 	return 0;
 }
 
-static double weight_of_caption(const struct vfm_weights *w, const char *name)
+static double weight_of_caption(const struct vfm_name_weights *w, const char *name)
 {
 	for (int i = 0; i < w->n; i++)
 		if (strcmp(w->list[i].name, name) == 0)
@@ -78,7 +78,7 @@ static double weight_of_caption(const struct vfm_weights *w, const char *name)
 	return 0;
 }
 
-int vfm_caption_choose(const struct vfm_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
+int vfm_caption_choose(const struct vfm_name_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
 	uint64_t id, bool *unlisted)
 {
 	struct vfm_rng r = vfm_rng_stream(seed, step, id, VFM_RNG_CAPTION);

@@ -39,7 +39,7 @@ int vfm_texts_of(struct vfm_captions *t, const json_t *rec, struct vfm_err *err)
  * that w does not list has the weight 0.  If w is empty, or no caption has a weight (then *unlisted is set), all are
  * equally likely.  The choice is the uniform element 0 of the stream (seed, step, id, VFM_RNG_CAPTION) in the sum of
  * weights, in the order of `names`. */
-int vfm_caption_choose(const struct vfm_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
+int vfm_caption_choose(const struct vfm_name_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
 	uint64_t id, bool *unlisted);
 
 /* Name of the file or member of a text after the key: "text.npy" or "text.NAME.npy".  Returns part. */

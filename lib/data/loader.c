@@ -53,7 +53,7 @@ struct vfm_loader {
 	const struct vfm_manifest_header *h;
 	struct vfm_loader_opts o;
 	struct vfm_index **ix; /* [n_sets] */
-	struct vfm_weights captions;
+	struct vfm_name_weights captions;
 	int32_t patch_dim, per_step;
 	int64_t n_packs, next;
 	struct slot *slots;

@@ -25,7 +25,7 @@ struct vfm_loader_opts {
 	int32_t prefetch; /* packs read ahead; 0: 4 */
 	int32_t threads;  /* reading threads; 0: 2 */
 	/* Weights of the captions of a sample; NULL: all are equally likely.  The loader copies them. */
-	const struct vfm_weights *captions;
+	const struct vfm_name_weights *captions;
 	uint64_t seed;    /* of the choice of captions */
 	int32_t text_len; /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
 	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the manifest has none */

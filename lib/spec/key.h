@@ -18,13 +18,13 @@ enum vfm_key_type {
 	VFM_KEY_ENUM,     /* int */
 	VFM_KEY_INT3,     /* int64_t [3] */
 	VFM_KEY_NAME,     /* char [16] */
-	VFM_KEY_WEIGHTS,  /* struct vfm_weights */
+	VFM_KEY_WEIGHTS,  /* struct vfm_name_weights */
 	VFM_KEY_PATTERNS, /* struct vfm_patterns */
 };
 
 #define VFM_WEIGHTS_MAX 16
 
-struct vfm_weights { /* names with weights, in ascending order of the names */
+struct vfm_name_weights { /* names with weights, in ascending order of the names */
 	int n;
 	struct {
 		char name[32];

@@ -255,7 +255,7 @@ static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct v
 }
 
 static int add_weight(
-	const struct vfm_key *k, struct vfm_weights *w, const char *name, double weight, struct vfm_err *err)
+	const struct vfm_key *k, struct vfm_name_weights *w, const char *name, double weight, struct vfm_err *err)
 {
 	int at = w->n;
 
@@ -278,7 +278,7 @@ static int add_weight(
 }
 
 /* "short:1,long:3" */
-static int parse_weights(const struct vfm_key *k, const char *text, struct vfm_weights *w, struct vfm_err *err)
+static int parse_weights(const struct vfm_key *k, const char *text, struct vfm_name_weights *w, struct vfm_err *err)
 {
 	char *copy = vfm_strdup(text), *save = NULL;
 	int rc = 0;
@@ -299,9 +299,9 @@ static int parse_weights(const struct vfm_key *k, const char *text, struct vfm_w
 }
 
 /* Sets *out from "short:1,long:3" or {"short":1,"long":3}. */
-static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_weights *out, struct vfm_err *err)
+static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_name_weights *out, struct vfm_err *err)
 {
-	struct vfm_weights w = {0};
+	struct vfm_name_weights w = {0};
 	double sum = 0;
 	const char *name;
 	json_t *weight;
@@ -592,7 +592,7 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	return 0;
 }
 
-static json_t *weights_json(const struct vfm_weights *w)
+static json_t *weights_json(const struct vfm_name_weights *w)
 {
 	json_t *o = json_object();
 

@@ -56,7 +56,7 @@ struct vfm_config {
 	struct vfm_train_config train;
 	struct {
 		int64_t threads, prefetch;
-		struct vfm_weights captions; /* of a sample; empty: all are equally likely */
+		struct vfm_name_weights captions; /* of a sample; empty: all are equally likely */
 	} data;
 	struct {
 		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */

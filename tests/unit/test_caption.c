@@ -11,7 +11,8 @@
 #include "train/config.h"
 
 /* chi^2 of the choices of n samples in `steps` steps; p[k] is the probability of name k. */
-static double chi2(const struct vfm_weights *w, int n_names, const char *const *names, const double *p, bool unlisted)
+static double chi2(
+	const struct vfm_name_weights *w, int n_names, const char *const *names, const double *p, bool unlisted)
 {
 	enum { SAMPLES = 200, STEPS = 100 };
 	int count[VFM_CAPTIONS_MAX] = {0}, after[VFM_CAPTIONS_MAX][VFM_CAPTIONS_MAX] = {0}, before = 0;
@@ -50,8 +51,8 @@ static void choices_follow_the_weights(void **state)
 {
 	static const char *const names[] = {"long", "short", "tags"};
 	static const double equal[] = {1. / 3, 1. / 3, 1. / 3}, weighted[] = {0.75, 0.25, 0}, two[] = {0.5, 0.5};
-	const struct vfm_weights none = {0}, w = {3, {{"long", 3}, {"other", 5}, {"short", 1}}},
-				 other = {1, {{"other", 1}}};
+	const struct vfm_name_weights none = {0}, w = {3, {{"long", 3}, {"other", 5}, {"short", 1}}},
+				      other = {1, {{"other", 1}}};
 
 	(void)state;
 	/* 2 to 10 degrees of freedom: a value of 30 has a probability below 0.001; the draws are always the same. */

@@ -448,7 +448,7 @@ static int count_texts(const struct vfm_loader_opts *o, uint64_t *digests, int c
 /* The captions of a sample in a step do not depend on ranks and on resuming; other seeds choose others. */
 static void captions_are_chosen(void **state)
 {
-	const struct vfm_weights w = {2, {{"a", 1}, {"b", 3}}}, typo = {1, {{"bb", 1}}};
+	const struct vfm_name_weights w = {2, {{"a", 1}, {"b", 3}}}, typo = {1, {{"bb", 1}}};
 	struct vfm_loader_opts o = {.captions = &w, .seed = 5};
 	uint64_t one[512], half[512], other[512];
 	int count[3] = {0}, again[3] = {0}, n, per, k;

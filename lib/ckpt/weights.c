@@ -1,0 +1,260 @@
+#include "ckpt/weights.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "ckpt/ckpt_impl.h"
+
+#define MAX_CONFIG ((size_t)1 << 20)
+
+struct entry {
+	struct vfm_weight t;
+	bool known;
+};
+struct vfm_weights {
+	char *path;
+	struct vfm_ckpt *c;
+	json_t *config;
+	struct entry *e; /* [c->n], sorted by name */
+	struct {
+		void *p;
+		size_t bytes;
+	} * map; /* [c->n_files] */
+	struct ckpt_faults missing, shapes, types;
+};
+
+/* ---- opening ---- */
+
+static bool is_folder(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Opens the files, with the names and shapes that they have. */
+static int open_files(struct vfm_weights *w, struct vfm_err *err)
+{
+	const struct vfm_ckpt_how how = {.raw = true};
+	const bool dir = is_folder(w->path);
+	char *single = vfm_strfmt("%s/model.safetensors", w->path);
+	int rc;
+
+	if (dir && access(single, F_OK) == 0)
+		rc = ckpt_open_plain(&w->c, single, false, &how, err);
+	else if (dir && !ckpt_plain_name(w->path))
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"%s: no weights: expected model.safetensors, diffusion_pytorch_model.safetensors or the index "
+			"of several files",
+			w->path);
+	else
+		rc = ckpt_open_plain(&w->c, w->path, dir, &how, err);
+	free(single);
+	return rc;
+}
+
+static int read_weights_config(struct vfm_weights *w, struct vfm_err *err)
+{
+	const char *slash = strrchr(w->path, '/');
+	char *name;
+	int rc = 0;
+
+	if (is_folder(w->path))
+		name = vfm_strfmt("%s/config.json", w->path);
+	else if (slash)
+		name = vfm_strfmt("%.*sconfig.json", (int)(slash - w->path) + 1, w->path);
+	else
+		name = vfm_strdup("config.json");
+	if (access(name, F_OK) == 0) {
+		w->config = vfm_json_load(name, MAX_CONFIG, err);
+		if (!w->config)
+			rc = err ? err->code : VFM_EUSAGE;
+		else if (!json_is_object(w->config))
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: expected an object", name);
+	}
+	free(name);
+	return rc;
+}
+
+static int map_files(struct vfm_weights *w, struct vfm_err *err)
+{
+	w->map = vfm_calloc((size_t)w->c->n_files, sizeof(*w->map));
+	for (int i = 0; i < w->c->n_files; i++) {
+		const struct vfm_ckpt_file *f = &w->c->file[i];
+		void *p = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+
+		if (p == MAP_FAILED)
+			return vfm_fail_errno(err, VFM_EENV, "%s: cannot map '%s'", w->path, f->name);
+		w->map[i].p = p;
+		w->map[i].bytes = (size_t)f->bytes;
+	}
+	return 0;
+}
+
+/* Checks the place of each tensor in its file, which the header has promised, and lists it. */
+static int list_weights(struct vfm_weights *w, struct vfm_err *err)
+{
+	w->e = vfm_calloc((size_t)w->c->n + 1, sizeof(*w->e));
+	for (int i = 0; i < w->c->n; i++) {
+		const struct vfm_ckpt_tensor *t = &w->c->t[i];
+		const int file = t->piece[0].file;
+		uint64_t off;
+
+		TRY(ckpt_piece_place(w->c, t, &t->piece[0], &off, err));
+		if (off > w->map[file].bytes || (uint64_t)t->bytes > w->map[file].bytes - off)
+			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' reaches beyond the end of '%s'", w->path,
+				t->name, w->c->file[file].name);
+		w->e[i].t = (struct vfm_weight){.name = t->name,
+			.dtype = t->dtype,
+			.ndim = t->ndim,
+			.numel = t->numel,
+			.data = (const char *)w->map[file].p + off};
+		memcpy(w->e[i].t.shape, t->shape, sizeof(t->shape));
+	}
+	return 0;
+}
+
+int vfm_weights_open(struct vfm_weights **out, const char *path, struct vfm_err *err)
+{
+	struct vfm_weights *w = vfm_calloc(1, sizeof(*w));
+	int rc;
+
+	w->path = vfm_strdup(path);
+	TRY_OUT(open_files(w, err));
+	TRY_OUT(read_weights_config(w, err));
+	TRY_OUT(map_files(w, err));
+	TRY_OUT(list_weights(w, err));
+	*out = w;
+	return 0;
+out:
+	vfm_weights_close(w);
+	return rc;
+}
+
+void vfm_weights_close(struct vfm_weights *w)
+{
+	struct vfm_buf unused = {0};
+
+	if (!w)
+		return;
+	for (int i = 0; w->map && i < w->c->n_files; i++)
+		if (w->map[i].p)
+			munmap(w->map[i].p, w->map[i].bytes);
+	ckpt_faults_report(&unused, &w->missing, "");
+	ckpt_faults_report(&unused, &w->shapes, "");
+	ckpt_faults_report(&unused, &w->types, "");
+	vfm_buf_release(&unused);
+	free(w->map);
+	free(w->e);
+	json_decref(w->config);
+	vfm_ckpt_close(w->c);
+	free(w->path);
+	free(w);
+}
+
+/* ---- tensors ---- */
+
+const char *vfm_weights_path(const struct vfm_weights *w)
+{
+	return w->path;
+}
+
+const json_t *vfm_weights_config(const struct vfm_weights *w)
+{
+	return w->config;
+}
+
+int vfm_weights_count(const struct vfm_weights *w)
+{
+	return w->c->n;
+}
+
+static struct entry *find_weight_entry(const struct vfm_weights *w, const char *name)
+{
+	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(w->c, name);
+
+	return t ? &w->e[t - w->c->t] : NULL;
+}
+
+const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name)
+{
+	const struct entry *e = find_weight_entry(w, name);
+
+	return e ? &e->t : NULL;
+}
+
+const struct vfm_weight *vfm_weights_want(
+	struct vfm_weights *w, int ndim, const int64_t *shape, const char *format, ...)
+{
+	struct entry *e;
+	char name[512];
+	bool fits;
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(name, sizeof(name), format, ap);
+	va_end(ap);
+	e = find_weight_entry(w, name);
+	if (!e) {
+		ckpt_fault_add(&w->missing, name, "");
+		return NULL;
+	}
+	e->known = true;
+	fits = e->t.ndim == ndim;
+	for (int i = 0; fits && i < ndim; i++)
+		fits = e->t.shape[i] == shape[i];
+	if (!fits)
+		ckpt_fault_shape(&w->shapes, name, e->t.ndim, e->t.shape, ndim, shape);
+	else if (!vfm_dtype_is_float(e->t.dtype))
+		ckpt_fault_add(&w->types, name, "");
+	else
+		return &e->t;
+	return NULL;
+}
+
+void vfm_weights_ignore(struct vfm_weights *w, const char *prefix)
+{
+	for (int i = 0; i < w->c->n; i++)
+		if (!strncmp(w->e[i].t.name, prefix, strlen(prefix)))
+			w->e[i].known = true;
+}
+
+int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *err)
+{
+	struct ckpt_faults unknown = {0};
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	for (int i = 0; i < w->c->n; i++)
+		if (!w->e[i].known)
+			ckpt_fault_add(&unknown, w->e[i].t.name, "");
+	ckpt_faults_report(&b, &w->missing, "missing");
+	ckpt_faults_report(&b, &w->shapes, "of another shape");
+	ckpt_faults_report(&b, &w->types, "not of floating-point numbers");
+	ckpt_faults_report(&b, &unknown, "unknown");
+	if (b.len)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: these are not the weights of %s: %s", w->path, what, b.data);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+void vfm_weight_to_f32(const struct vfm_weight *t, float *dst)
+{
+	vfm_dtype_convert(VFM_F32, dst, t->dtype, t->data, (size_t)t->numel);
+}
+
+void vfm_weight_to_bf16(const struct vfm_weight *t, uint16_t *dst)
+{
+	vfm_dtype_convert(VFM_BF16, dst, t->dtype, t->data, (size_t)t->numel);
+}
+
+int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	return vfm_ckpt_sha256(w->c, hex, err);
+}

@@ -1,0 +1,67 @@
+/* weights.h - the weights of a model of another project: a folder or file whose tensors are mapped into memory.
+ *
+ * The code of a model asks for each of its tensors by name and shape (vfm_weights_want), then calls vfm_weights_check,
+ * which reports everything that does not fit at once:
+ *
+ *	vfm_weights_open(&w, path, err);
+ *	q = vfm_weights_want(w, 2, (int64_t[]){dim, dim}, "blocks.%d.attn.q.weight", i);
+ *	...
+ *	vfm_weights_check(w, "the text encoder UMT5", err);
+ *
+ * Opening reads headers only; the system loads a page of a tensor when it is first read.  The files must not change
+ * while they are open.  Local calls; one thread at a time, but the data may be read from any thread.
+ */
+#ifndef VFM_CKPT_WEIGHTS_H
+#define VFM_CKPT_WEIGHTS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "spec/dtype.h"
+#include "spec/shard.h"
+
+struct vfm_weights;
+struct vfm_weight {
+	const char *name;
+	enum vfm_dtype dtype;
+	int ndim;
+	int64_t shape[VFM_NDIM_MAX], numel;
+	const void *data; /* contiguous, in the mapping; aligned to the element at least in files of today's writers */
+};
+
+/* Opens path: a .safetensors or .pth file, or a folder with model.safetensors, diffusion_pytorch_model.safetensors (or
+ * .bin), or the index of several such files.  VFM_EUSAGE: there are no weights, or a damaged or truncated file;
+ * VFM_EENV: a file cannot be read. */
+int vfm_weights_open(struct vfm_weights **w, const char *path, struct vfm_err *err);
+void vfm_weights_close(struct vfm_weights *w); /* accepts NULL; ends the mapping */
+
+const char *vfm_weights_path(const struct vfm_weights *w);     /* as given */
+const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json beside the weights; NULL: none */
+int vfm_weights_count(const struct vfm_weights *w);            /* tensors in the files */
+/* Finds a tensor of any shape, and does not mark it as known; NULL: there is none. */
+const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name);
+static inline bool vfm_weights_has(const struct vfm_weights *w, const char *name)
+{
+	return vfm_weights_find(w, name) != NULL;
+}
+
+/* Returns the tensor of this name and shape and marks it as known; NULL: vfm_weights_check will report it. */
+const struct vfm_weight *vfm_weights_want(struct vfm_weights *w, int ndim, const int64_t *shape, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
+/* Marks the tensors whose names begin with `prefix` as known: the model does not use them. */
+void vfm_weights_ignore(struct vfm_weights *w, const char *prefix);
+/* VFM_EUSAGE lists the tensors that are missing, that have another shape or no floating-point type, and that nobody
+ * asked for.  `what` names the model. */
+int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *err);
+
+/* Convert a tensor to dst [numel]. */
+void vfm_weight_to_f32(const struct vfm_weight *t, float *dst);
+void vfm_weight_to_bf16(const struct vfm_weight *t, uint16_t *dst);
+
+/* Sets hex to the sha256 of the weights (vfm_ckpt_sha256).  Reads the files in full. */
+int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+
+#endif
