@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/map.h"
 #include "ckpt/ckpt_impl.h"
 
 #define MAX_CONFIG ((size_t)1 << 20)
@@ -21,11 +21,8 @@ struct vfm_weights {
 	char *path;
 	struct vfm_ckpt *c;
 	json_t *config;
-	struct entry *e; /* [c->n], sorted by name */
-	struct {
-		void *p;
-		size_t bytes;
-	} * map; /* [c->n_files] */
+	struct entry *e;     /* [c->n], sorted by name */
+	struct vfm_map *map; /* [c->n_files] */
 	struct ckpt_faults missing, shapes, types;
 };
 
@@ -86,13 +83,12 @@ static int map_files(struct vfm_weights *w, struct vfm_err *err)
 {
 	w->map = vfm_calloc((size_t)w->c->n_files, sizeof(*w->map));
 	for (int i = 0; i < w->c->n_files; i++) {
-		const struct vfm_ckpt_file *f = &w->c->file[i];
-		void *p = mmap(NULL, (size_t)f->bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+		const char *name = w->c->file[i].name;
+		char *path = strcmp(name, w->c->path) ? vfm_strfmt("%s/%s", w->c->path, name) : vfm_strdup(name);
+		int rc = vfm_map_open(&w->map[i], path, err);
 
-		if (p == MAP_FAILED)
-			return vfm_fail_errno(err, VFM_EENV, "%s: cannot map '%s'", w->path, f->name);
-		w->map[i].p = p;
-		w->map[i].bytes = (size_t)f->bytes;
+		free(path);
+		TRY(rc);
 	}
 	return 0;
 }
@@ -107,14 +103,14 @@ static int list_weights(struct vfm_weights *w, struct vfm_err *err)
 		uint64_t off;
 
 		TRY(ckpt_piece_place(w->c, t, &t->piece[0], &off, err));
-		if (off > w->map[file].bytes || (uint64_t)t->bytes > w->map[file].bytes - off)
+		if (off > w->map[file].size || (uint64_t)t->bytes > w->map[file].size - off)
 			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' reaches beyond the end of '%s'", w->path,
 				t->name, w->c->file[file].name);
 		w->e[i].t = (struct vfm_weight){.name = t->name,
 			.dtype = t->dtype,
 			.ndim = t->ndim,
 			.numel = t->numel,
-			.data = (const char *)w->map[file].p + off};
+			.data = w->map[file].data + off};
 		memcpy(w->e[i].t.shape, t->shape, sizeof(t->shape));
 	}
 	return 0;
@@ -144,8 +140,7 @@ void vfm_weights_close(struct vfm_weights *w)
 	if (!w)
 		return;
 	for (int i = 0; w->map && i < w->c->n_files; i++)
-		if (w->map[i].p)
-			munmap(w->map[i].p, w->map[i].bytes);
+		vfm_map_close(&w->map[i]);
 	ckpt_faults_report(&unused, &w->missing, "");
 	ckpt_faults_report(&unused, &w->shapes, "");
 	ckpt_faults_report(&unused, &w->types, "");
