@@ -31,21 +31,23 @@ size_t vfm_exec_dtype_size(enum vfm_exec_dtype t)
 
 /* ---- the folder ---- */
 
-/* Opens and locks DIR/lock.  Returns -1 if another process holds it. */
+/* Opens and locks DIR/lock.  Returns -1 if another process holds it, or has removed it meanwhile. */
 static int lock_payloads(const char *dir, int flags)
 {
 	char *path = vfm_strfmt("%s/lock", dir);
 	int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+	struct stat st;
 
 	free(path);
-	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+	if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &st) != 0 || !st.st_nlink)) {
 		close(fd);
 		fd = -1;
 	}
 	return fd;
 }
 
-/* Removes the folders of this user whose process was killed together with its guardian. */
+/* Removes the folders of this user whose process was killed together with its guardian.  A process that was killed
+ * before it locked its folder left it empty. */
 static void sweep_payloads(const char *base)
 {
 	DIR *d = opendir(base);
@@ -59,7 +61,7 @@ static void sweep_payloads(const char *base)
 		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		path = vfm_strfmt("%s/%s", base, e->d_name);
-		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid()) {
+		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid() && rmdir(path) != 0) {
 			fd = lock_payloads(path, 0);
 			if (fd >= 0) {
 				vfm_rm_rf(path, NULL);
@@ -86,25 +88,39 @@ static const char *choose_base(void)
 
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
 {
-	char *base = realpath(choose_base(), NULL), *path; /* absolute: a child may change its folder */
+	char *base = realpath(choose_base(), NULL), *path = NULL; /* absolute: a child may change its folder */
+	int rc = VFM_EENV, why = 0;
 
+	*dir = NULL;
+	*lock_fd = -1;
 	if (!base)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", choose_base());
-	*dir = NULL;
 	sweep_payloads(base);
-	path = vfm_strfmt("%s/" PREFIX "XXXXXX", base);
-	if (!mkdtemp(path))
-		vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", base);
-	else if ((*lock_fd = lock_payloads(path, O_CREAT)) >= 0)
-		*dir = path;
-	else
+	for (int attempts = 0; attempts < 10 && *lock_fd < 0; attempts++) { /* another process may sweep a new folder */
+		free(path);
+		path = vfm_strfmt("%s/" PREFIX "XXXXXX", base);
+		if (!mkdtemp(path)) {
+			vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", base);
+			goto out;
+		}
+		*lock_fd = lock_payloads(path, O_CREAT);
+		if (*lock_fd < 0) {
+			why = errno;
+			rmdir(path); /* needs no descriptor */
+		}
+	}
+	errno = why;
+	if (*lock_fd < 0) {
 		vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
-	free(base);
-	if (*dir)
-		return 0;
-	rmdir(path); /* needs no descriptor; sweep_payloads skips folders without a lock */
+		goto out;
+	}
+	*dir = path;
+	path = NULL;
+	rc = 0;
+out:
 	free(path);
-	return VFM_EENV;
+	free(base);
+	return rc;
 }
 
 /* ---- slots ---- */

@@ -185,4 +185,12 @@ not_ok "after kill -9 of the tool no child is left" pgrep -f "toy_model -n kille
 for _ in {1..100}; do [ -z "$(ls shm)" ] && break; sleep 0.05; done
 is "$(ls shm)" "" "nor the folder of arrays"
 
+### a later run removes the folders of killed ones: empty, before the lock; or with a lock that nobody holds
+mkdir shm/vfm-exec-000000 shm/vfm-exec-000001 shm/vfm-exec-000002 shm/vfm-exec-notes
+touch shm/vfm-exec-000001/{lock,0.in} shm/vfm-exec-000002/{lock,0.in} shm/vfm-exec-notes/text
+exec 9>shm/vfm-exec-000002/lock && flock -n 9
+VFM_EXEC_TMP=$PWD/shm vfm-curate score -q --exec "$toy" <<<"$(rows syn.jsonl | head -1)" >/dev/null
+is "$(echo shm/*)" "shm/vfm-exec-000002 shm/vfm-exec-notes" "a later run removes what is not in use, and nothing else"
+exec 9>&-
+
 done_testing
