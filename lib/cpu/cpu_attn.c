@@ -203,6 +203,18 @@ static struct attn_view view(const struct vfm_tensor *t)
 	return (struct attn_view){t->data, t->stride[0] * size, t->stride[1] * size, bf16};
 }
 
+static int run_fwd(
+	const struct attn_isa *isa, struct vfm_stream *s, const struct attn_call *c, int samples, struct vfm_err *err)
+{
+	struct work w = {.isa = isa, .call = c};
+	int rc;
+
+	plan_fwd(&w, c, samples);
+	rc = work_run(&w, s, err);
+	free(w.items);
+	return rc;
+}
+
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
 	struct attn_call c = {
@@ -219,13 +231,29 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
 	};
-	struct work w = {.isa = isa, .call = &c};
-	int rc;
 
-	plan_fwd(&w, &c, a->seqs_q->n);
-	rc = work_run(&w, s, err);
-	free(w.items);
-	return rc;
+	return run_fwd(isa, s, &c, a->seqs_q->n, err);
+}
+
+int vfm_attn_bias_isa(
+	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err)
+{
+	struct attn_call c = {
+		.q = view(&a->q),
+		.k = view(&a->k),
+		.v = view(&a->v),
+		.o = view(&a->o),
+		.bias = (const float *)a->bias.data + a->bias.shape[1] / 2,
+		.bias_ld = a->bias.stride[0],
+		.d = (int)a->q.shape[2],
+		.kv_heads = (int)a->k.shape[1],
+		.group = 1,
+		.scale = a->scale,
+		.cu_q = a->seqs->cu,
+		.cu_k = a->seqs->cu,
+	};
+
+	return run_fwd(isa, s, &c, a->seqs->n, err);
 }
 
 int vfm_attn_bwd_isa(
@@ -298,6 +326,11 @@ int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err 
 	bool bf16 = is_bf16(&a->q) && is_bf16(&a->k) && is_bf16(&a->v);
 
 	return vfm_attn_fwd_isa(pick(s, bf16), s, a, err);
+}
+
+int vfm_cpu_attn_bias(struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err)
+{
+	return vfm_attn_bias_isa(pick(s, is_bf16(&a->q)), s, a, err);
 }
 
 int vfm_cpu_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)

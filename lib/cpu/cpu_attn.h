@@ -17,6 +17,7 @@
 #include "ops/ops.h"
 
 int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
+int vfm_cpu_attn_bias(struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err);
 int vfm_cpu_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 
 #endif

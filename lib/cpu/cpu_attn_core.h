@@ -224,6 +224,25 @@ struct fwd_scratch {
 	struct fwd_block b[ATTN_NQB];
 } ALIGNED;
 
+/* Scales S^T of nq queries and n keys by scale2 and adds the bias in base 2.  at: the bias of the first key and the
+ * first query. */
+static void add_bias(struct fwd_scratch *x, const float *at, int n, int nq, float scale2)
+{
+	float by[ATTN_BK + ATTN_BQ + VW] ALIGNED; /* by descending distance, so that lanes ascend */
+	const int nv = vecs(nq), all = n - 1 + nv * VW;
+
+	for (int i = 0; i < n - 1 + nq; i++)
+		by[i] = at[n - 1 - i] * (float)LOG2E;
+	for (int i = n - 1 + nq; i < all; i++)
+		by[i] = 0;
+	for (int j = 0; j < n; j++)
+		for (int v = 0; v < nv; v++) {
+			float *s = x->s + j * ATTN_BQ + v * VW;
+
+			v_store(s, v_fma(v_load(s), v_set(scale2), v_load(by + n - 1 - j + v * VW)));
+		}
+}
+
 /* Computes P^T = 2^(scale2 S^T - m) as steps for the new maximum m, and rescales O^T and l. */
 static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
 {
@@ -278,7 +297,7 @@ static void fwd_finish(const struct attn_call *c, struct fwd_block *b, char *con
 {
 	float inv[ATTN_BQ];
 
-	for (int i = 0; i < b->n; i++)
+	for (int i = 0; c->lse && i < b->n; i++)
 		*lse[i] = (b->m[i] + log2f(b->l[i])) * (float)(1 / LOG2E);
 	for (int i = 0; i < vecs(b->n) * VW; i++)
 		inv[i] = 1 / b->l[i];
@@ -304,6 +323,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample);
 	const int64_t k0 = c->cu_k[it->sample], nk = attn_nk(c, it->sample), h0 = (int64_t)it->kvh * c->group;
 	const int nb = (int)((it->q_n + ATTN_BQ - 1) / ATTN_BQ), bk = (int)attn_key_block(nk), d = c->d;
+	const float scale2 = fabsf(c->scale) * (float)LOG2E, *bias = c->bias ? c->bias + h0 * c->bias_ld : NULL;
 	char *rows[ATTN_BK];
 
 	if (nk == 0) {
@@ -332,7 +352,9 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			int nv = vecs(b->n);
 
 			multiply_tile(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
-			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
+			if (bias)
+				add_bias(x, bias + j - (it->q_first + i * ATTN_BQ), n, b->n, scale2);
+			softmax_step(x, b, n, nv, d, bias ? 1 : scale2, j == 0);
 			if (PAIR)
 				pad_steps(x->p, words(n), nv);
 			multiply_tile(
@@ -344,7 +366,8 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 		char *lse_rows[ATTN_BQ];
 
 		row_ptrs(&c->o, q0, nq, h0, it->q_first + i * ATTN_BQ, x->b[i].n, rows);
-		row_ptrs(&lse, q0, nq, h0, it->q_first + i * ATTN_BQ, x->b[i].n, lse_rows);
+		if (c->lse)
+			row_ptrs(&lse, q0, nq, h0, it->q_first + i * ATTN_BQ, x->b[i].n, lse_rows);
 		fwd_finish(c, &x->b[i], rows, (float *const *)lse_rows);
 	}
 }

@@ -30,8 +30,11 @@ struct attn_view {
  * is head i / nq of the group, token i % nq. */
 struct attn_call {
 	struct attn_view q, k, v, o, dout, dq, dk, dv;
-	float *lse;      /* [Tq, H] */
+	float *lse;      /* [Tq, H], or NULL */
 	int64_t lse_tok; /* stride in elements */
+	/* Forward, with group 1: added to the scaled scores of head h, bias[h bias_ld + key - query]; NULL: none */
+	const float *bias;
+	int64_t bias_ld;
 	int d, group, kv_heads;
 	float scale;
 	const int32_t *cu_q, *cu_k; /* [samples + 1] */
@@ -84,10 +87,13 @@ struct attn_isa {
 
 struct vfm_stream;
 struct vfm_attn;
+struct vfm_attn_bias;
 struct vfm_attn_bwd;
 struct vfm_err;
 /* Run with the given kernels; for cpu_attn.c and tests. */
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
+int vfm_attn_bias_isa(
+	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err);
 int vfm_attn_bwd_isa(
 	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 

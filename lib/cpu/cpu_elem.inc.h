@@ -138,22 +138,29 @@ static void softmax(const float *x, float *y, int64_t len)
 	v_put(y, i, v_get(y, i, n, false) / v_set(sum), n, false);
 }
 
-INLINE void swiglu_rows(const struct vfm_swiglu *a, int64_t t0, int64_t t1, bool xb, bool yb)
+/* y = act(a) * b, x = [a | b] */
+INLINE void gated_rows(const struct vfm_tensor *xt, const struct vfm_tensor *yt, int64_t t0, int64_t t1,
+	vf (*act)(vf x), bool xb, bool yb)
 {
-	int64_t f = a->y.shape[1];
+	int64_t f = yt->shape[1];
 
 	for (int64_t t = t0; t < t1; t++) {
-		const void *x = crow(&a->x, t);
-		void *y = row(&a->y, t);
+		const void *x = crow(xt, t);
+		void *y = row(yt, t);
 
 		V_FOR(i, n, 0, f)
-		v_put(y, i, v_silu(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
+		v_put(y, i, act(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
 	}
 }
 
 static void swiglu(const struct vfm_swiglu *a, int64_t t0, int64_t t1)
 {
-	BF2(is_bf(&a->x), is_bf(&a->y), swiglu_rows(a, t0, t1, B0, B1));
+	BF2(is_bf(&a->x), is_bf(&a->y), gated_rows(&a->x, &a->y, t0, t1, v_silu, B0, B1));
+}
+
+static void geglu(const struct vfm_geglu *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->y), gated_rows(&a->x, &a->y, t0, t1, v_gelu, B0, B1));
 }
 
 INLINE void swiglu_bwd_rows(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1, bool xb, bool yb)

@@ -95,6 +95,10 @@ int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_
 int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);
 int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err);
 int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, struct vfm_err *err);
+/* cpu_encoder.c */
+int vfm_cpu_geglu(struct vfm_stream *s, const struct vfm_geglu *a, struct vfm_err *err);
+int vfm_cpu_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *a, struct vfm_err *err);
+int vfm_cpu_upsample(struct vfm_stream *s, const struct vfm_upsample *a, struct vfm_err *err);
 /* cpu_moe.c */
 int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err);
 int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err);

@@ -94,6 +94,12 @@ struct vfm_cpu_kern {
 	float (*dot)(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n);
 	void (*swiglu)(const struct vfm_swiglu *a, int64_t t0, int64_t t1);
 	void (*swiglu_bwd)(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1);
+	void (*geglu)(const struct vfm_geglu *a, int64_t t0, int64_t t1);
+	/* pixels [i0, i1), counted over all frames; stats (GROUP): mean and 1 / sqrt(var + eps) of each group of the
+	 * frame of these pixels, [2][groups]; tmp: 3 C floats */
+	void (*channel_norm)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp);
+	/* part [2][groups]: the means of the pixels [i0, i1) of a frame, and the sums of (x - mean)^2; tmp as above */
+	void (*channel_stats)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp);
 	void (*softmax)(const float *x, float *y, int64_t n); /* n > 0; y may be x */
 	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
 };

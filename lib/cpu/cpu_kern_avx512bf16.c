@@ -5,6 +5,7 @@
 
 #include "cpu/cpu_rows.inc.h"
 #include "cpu/cpu_elem.inc.h"
+#include "cpu/cpu_encoder.inc.h"
 #include "cpu/cpu_gemm.inc.h"
 #include "cpu/cpu_few.inc.h"
 #include "cpu/cpu_table.inc.h"

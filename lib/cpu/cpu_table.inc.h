@@ -27,6 +27,9 @@
 		.dot = dot,                                                                                            \
 		.swiglu = swiglu,                                                                                      \
 		.swiglu_bwd = swiglu_bwd,                                                                              \
+		.geglu = geglu,                                                                                        \
+		.channel_norm = channel_norm,                                                                          \
+		.channel_stats = channel_stats,                                                                        \
 		.softmax = softmax,                                                                                    \
 		.embed3 = embed3,                                                                                      \
 	}

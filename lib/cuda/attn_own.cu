@@ -25,7 +25,9 @@ struct shape {
 	int d, group;               /* query heads to one head of keys */
 	int heads;                  /* heads of queries: columns of lse and delta */
 	float scale;
-	bool wide; /* vectors of 8 elements are aligned */
+	bool wide;         /* vectors of 8 elements are aligned */
+	const float *bias; /* with BIAS: bias[h bias_row + key - query] is added to scaled scores */
+	int64_t bias_row;
 };
 
 template <int N, int B, int LD, class T>
@@ -200,7 +202,8 @@ template <int B> __device__ static inline void soften(float *s, float *alpha, fl
 		alpha[r] = by;
 }
 
-template <class T, int DT>
+/* lse is not stored with BIAS. */
+template <class T, int DT, bool BIAS>
 __global__ static void __launch_bounds__(THREADS, 1)
 	attn_forward(shape s, mat<const T> q, mat<const T> k, mat<const T> v, mat<T> o, float *lse)
 {
@@ -223,8 +226,14 @@ __global__ static void __launch_bounds__(THREADS, 1)
 #pragma unroll
 		for (int i = 0; i < R; i++)
 #pragma unroll
-			for (int j = 0; j < R; j++)
-				w[(ty + SIDE * i) * (B + 4) + tx + SIDE * j] = acc[i][j] * s.scale;
+			for (int j = 0; j < R; j++) {
+				int64_t query = p.first + ty + SIDE * i, key = at + tx + SIDE * j;
+				float z = acc[i][j] * s.scale;
+
+				if (BIAS && query < p.nq && key < p.nk)
+					z += s.bias[h * s.bias_row + key - query];
+				w[(ty + SIDE * i) * (B + 4) + tx + SIDE * j] = z;
+			}
 		__syncthreads();
 		soften<B>(w, alpha, max, l, p.nk - at);
 		load_tile<B, LD>(tk, v, p.k + at, kh, p.nk - at, s);
@@ -243,7 +252,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
 		int64_t r = p.first + threadIdx.x / 4;
 
 		alpha[threadIdx.x / 4] = l > 0 || l != l ? 1.0f / l : 0.0f;
-		if (r < p.nq)
+		if (!BIAS && r < p.nq)
 			lse[(p.q + r) * s.heads + h] = p.nk ? max + logf(l) : -INFINITY;
 	}
 	__syncthreads();
@@ -397,7 +406,7 @@ static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor
 	const struct vfm_seqs *sk, float scale)
 {
 	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data, 0, (int)q->shape[2],
-		k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale, false};
+		k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale, false, NULL, 0};
 
 	return s;
 }
@@ -413,17 +422,19 @@ static int64_t count_tiles(const struct vfm_seqs *q, int b)
 	return ceil_div(most, b);
 }
 
-template <class T, int DT> static void launch_forward(struct vfm_stream *st, const struct vfm_attn *a)
+template <class T, int DT, bool BIAS>
+static void launch_forward(struct vfm_stream *st, const struct vfm_attn *a, const float *bias, int64_t bias_row)
 {
 	constexpr int B = 64, smem = (2 * B * (DT + 4) + B * (B + 4) + B) * (int)sizeof(float);
 	struct shape s = shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale);
 
+	s.bias = bias, s.bias_row = bias_row;
 	s.wide = is_vectorized(&a->q) && is_vectorized(&a->k) && is_vectorized(&a->v);
 	s.tiles = count_tiles(a->seqs_q, B);
 	if (s.tiles == 0 || s.heads == 0)
 		return;
-	VFM_ALLOW_SHARED((attn_forward<T, DT>), smem);
-	VFM_LAUNCH(st, (attn_forward<T, DT>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s,
+	VFM_ALLOW_SHARED((attn_forward<T, DT, BIAS>), smem);
+	VFM_LAUNCH(st, (attn_forward<T, DT, BIAS>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s,
 		mat_of<const T>(&a->q), mat_of<const T>(&a->k), mat_of<const T>(&a->v), mat_of<T>(&a->o),
 		(float *)a->lse.data);
 }
@@ -431,10 +442,24 @@ template <class T, int DT> static void launch_forward(struct vfm_stream *st, con
 extern "C" int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
 	if (a->q.shape[2] <= 64)
-		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 64>(s, a)));
+		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 64, false>(s, a, NULL, 0)));
 	else
-		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 128>(s, a)));
+		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 128, false>(s, a, NULL, 0)));
 	return vfm_cuda_launched(s, "attn", err);
+}
+
+extern "C" int vfm_cuda_attn_bias(struct vfm_stream *s, const struct vfm_attn_bias *b, struct vfm_err *err)
+{
+	struct vfm_attn a = {b->q, b->k, b->v, b->o, {}, b->seqs, b->seqs, b->scale};
+	const float *bias = (const float *)b->bias.data + b->bias.shape[1] / 2; /* distance 0 of the first head */
+
+	if (vfm_numel(&b->q) == 0)
+		return 0;
+	if (b->q.shape[2] <= 64)
+		VFM_ACT_TYPE(b->q.dtype, T, (launch_forward<T, 64, true>(s, &a, bias, b->bias.stride[0])));
+	else
+		VFM_ACT_TYPE(b->q.dtype, T, (launch_forward<T, 128, true>(s, &a, bias, b->bias.stride[0])));
+	return vfm_cuda_launched(s, "attn_bias", err);
 }
 
 template <class T, class G, int DT, int B>

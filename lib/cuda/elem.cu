@@ -321,7 +321,8 @@ struct swiglu_args {
 };
 
 /* Block (threads along a row, rows); each thread processes UNROLL rows, blockDim.y apart. */
-template <int N, class X> __global__ static void __launch_bounds__(THREADS) swiglu(const struct swiglu_args a)
+template <int N, class X, enum vfm_act ACT>
+__global__ static void __launch_bounds__(THREADS) swiglu(const struct swiglu_args a)
 {
 	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N;
 	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * UNROLL) + threadIdx.y;
@@ -345,7 +346,7 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) swig
 		p = widen(g[u]), q = widen(b[u]);
 #pragma unroll
 		for (int k = 0; k < N; k++)
-			p.v[k] = act_of(VFM_ACT_SILU, p.v[k]) * q.v[k];
+			p.v[k] = act_of(ACT, p.v[k]) * q.v[k];
 		st_any<N>(a.out, a.out_bf, (r + u * blockDim.y) * a.os + c, p);
 	}
 }
@@ -389,7 +390,8 @@ __global__ static void __launch_bounds__(THREADS) swiglu_bwd(const struct swiglu
 	}
 }
 
-template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vfm_tensor *x, struct swiglu_args &a)
+template <int N, enum vfm_act ACT>
+static void launch_swiglu(struct vfm_stream *s, const struct vfm_tensor *x, struct swiglu_args &a)
 {
 	int threads = a.f >= THREADS * N ? THREADS : in_warps(ceil_div(a.f, N)), rows = THREADS / threads;
 	int64_t grid;
@@ -397,25 +399,37 @@ template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vf
 	a.slabs = (int)ceil_div(a.f, (int64_t)threads * N);
 	grid = a.slabs * ceil_div(a.rows, rows * UNROLL);
 	if (!a.dy)
-		VFM_ACT_TYPE(x->dtype, X, VFM_LAUNCH(s, (swiglu<N, X>), grid, dim3(threads, rows), 0, a));
+		VFM_ACT_TYPE(x->dtype, X, VFM_LAUNCH(s, (swiglu<N, X, ACT>), grid, dim3(threads, rows), 0, a));
 	else
 		VFM_ACT_TYPE(x->dtype, X,
 			VFM_ACT_TYPE(a.dy_bf ? VFM_BF16 : VFM_F32, DY,
 				VFM_LAUNCH(s, (swiglu_bwd<N, X, DY>), grid, dim3(threads, rows), 0, a)));
 }
 
-extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g, struct vfm_err *err)
+template <enum vfm_act ACT>
+static int gated_forward(struct vfm_stream *s, const char *op, const struct vfm_tensor *x, const struct vfm_tensor *y,
+	struct vfm_err *err)
 {
-	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], g->x.stride[0], 0,
-		g->y.stride[0], 0, false, is_bf(&g->y)};
+	struct swiglu_args a = {
+		x->data, nullptr, y->data, y->shape[0], y->shape[1], x->stride[0], 0, y->stride[0], 0, false, is_bf(y)};
 
 	if (!a.rows || !a.f)
 		return 0;
-	if (a.f % 8 == 0 && vec_ok(&g->x, 8) && vec_ok(&g->y, 8))
-		launch_swiglu<8>(s, &g->x, a);
+	if (a.f % 8 == 0 && vec_ok(x, 8) && vec_ok(y, 8))
+		launch_swiglu<8, ACT>(s, x, a);
 	else
-		launch_swiglu<1>(s, &g->x, a);
-	return vfm_cuda_launched(s, "swiglu", err);
+		launch_swiglu<1, ACT>(s, x, a);
+	return vfm_cuda_launched(s, op, err);
+}
+
+extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g, struct vfm_err *err)
+{
+	return gated_forward<VFM_ACT_SILU>(s, "swiglu", &g->x, &g->y, err);
+}
+
+extern "C" int vfm_cuda_geglu(struct vfm_stream *s, const struct vfm_geglu *g, struct vfm_err *err)
+{
+	return gated_forward<VFM_ACT_GELU_TANH>(s, "geglu", &g->x, &g->y, err);
 }
 
 extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *g, struct vfm_err *err)
@@ -426,9 +440,9 @@ extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu
 	if (!a.rows || !a.f)
 		return 0;
 	if (a.f % 8 == 0 && vec_ok(&g->x, 8) && vec_ok(&g->dy, 8) && vec_ok(&g->dx, 8))
-		launch_swiglu<8>(s, &g->x, a);
+		launch_swiglu<8, VFM_ACT_SILU>(s, &g->x, a);
 	else
-		launch_swiglu<1>(s, &g->x, a);
+		launch_swiglu<1, VFM_ACT_SILU>(s, &g->x, a);
 	return vfm_cuda_launched(s, "swiglu_bwd", err);
 }
 

@@ -539,6 +539,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	loss_cases(l);
 	vfm_cases_optim(l);
 	vfm_cases_rows(l);
+	vfm_cases_encoder(l);
 	vfm_cases_moe(l);
 	fp8_cases(l);
 	guarded_amax_push(l);

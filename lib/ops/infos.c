@@ -96,10 +96,16 @@ static const struct vfm_operand o_attn_merge[] = {IO(attn_merge, o, NORMAL), IO(
 static const struct vfm_operand o_swiglu[] = {IN(swiglu, x, NORMAL), OUT(swiglu, y), {0}};
 static const struct vfm_operand o_swiglu_bwd[] = {
 	IN(swiglu_bwd, x, NORMAL), IN(swiglu_bwd, dy, NORMAL), OUT(swiglu_bwd, dx), {0}};
+static const struct vfm_operand o_geglu[] = {IN(geglu, x, NORMAL), OUT(geglu, y), {0}};
 static const struct vfm_operand o_embed3[] = {IN(embed3, table_t, NORMAL), IN(embed3, table_h, NORMAL),
 	IN(embed3, table_w, NORMAL), IN(embed3, pos, INDEX), OUT(embed3, out), {0}};
 static const struct vfm_operand o_embed3_bwd[] = {IN(embed3_bwd, dy, NORMAL), IN(embed3_bwd, pos, INDEX),
 	IO(embed3_bwd, dtable_t, NORMAL), IO(embed3_bwd, dtable_h, NORMAL), IO(embed3_bwd, dtable_w, NORMAL), {0}};
+static const struct vfm_operand o_channel_norm[] = {IN(channel_norm, x, NORMAL), IN(channel_norm, weight, POSITIVE),
+	IN(channel_norm, bias, NORMAL), OUT(channel_norm, y), {0}};
+static const struct vfm_operand o_upsample[] = {IN(upsample, x, NORMAL), OUT(upsample, y), {0}};
+static const struct vfm_operand o_attn_bias[] = {IN(attn_bias, q, NORMAL), IN(attn_bias, k, NORMAL),
+	IN(attn_bias, v, NORMAL), IN(attn_bias, bias, NORMAL), OUT(attn_bias, o), {0}};
 static const struct vfm_operand o_softmax[] = {IN(softmax, x, NORMAL), OUT(softmax, y), {0}};
 static const struct vfm_operand o_softmax_bwd[] = {
 	IN(softmax_bwd, y, POSITIVE), IN(softmax_bwd, dy, NORMAL), OUT(softmax_bwd, dx), {0}};
@@ -169,8 +175,12 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(attn_merge, 0),
 	INFO(swiglu, 0),
 	INFO(swiglu_bwd, 0),
+	INFO(geglu, 0),
 	INFO(embed3, 0),
 	INFO(embed3_bwd, 0),
+	INFO(channel_norm, 0),
+	INFO(upsample, 0),
+	INFO(attn_bias, SEQS(attn_bias, seqs)),
 	INFO(softmax, 0),
 	INFO(softmax_bwd, 0),
 	INFO(moe_topk_expert, SEQS(moe_topk_expert, seqs)),

@@ -452,6 +452,12 @@ struct vfm_swiglu_bwd {
 	struct vfm_tensor dx; /* [T,2F] f32 or bf16, rows may be strided, = */
 };
 
+/* y = gelu(a) * b, x = [a | b], gelu by tanh (Shazeer, arXiv 2002.05202); forward only */
+struct vfm_geglu {
+	struct vfm_tensor x; /* [T,2F] f32 or bf16, rows may be strided */
+	struct vfm_tensor y; /* [T,F] f32 or bf16, rows may be strided */
+};
+
 /* out[i] = table_t[pos[i,0]] + table_h[pos[i,1]] + table_w[pos[i,2]]; positions must lie within the tables. */
 struct vfm_embed3 {
 	struct vfm_tensor table_t, table_h, table_w; /* [n,D], each with its own n; f32 or bf16, all the same */
@@ -462,6 +468,40 @@ struct vfm_embed3_bwd {
 	struct vfm_tensor dy;                           /* [T,D] f32 or bf16 */
 	struct vfm_tensor pos;                          /* [T,3] i32 */
 	struct vfm_tensor dtable_t, dtable_h, dtable_w; /* optional [n,D] f32 += */
+};
+
+/* ---- encoders: forward only; frames are channels last ---- */
+
+/* y = act(n(x) weight + bias) over the C channels of N pixels a frame.
+ * RMS: n(x) = x sqrt(C) / max(|x|_2, eps) over the channels of a pixel.
+ * GROUP: n(x) = (x - mean) / sqrt(var + eps) over the pixels of a frame and the C / groups channels of a group (Wu &
+ * He, arXiv 1803.08494). */
+enum vfm_channel_norm_kind { VFM_CHANNEL_NORM_RMS, VFM_CHANNEL_NORM_GROUP };
+struct vfm_channel_norm {
+	enum vfm_channel_norm_kind kind;
+	int groups; /* GROUP: a divisor of C; else 0 */
+	float eps;
+	enum vfm_act act;         /* NONE or SILU */
+	struct vfm_tensor x;      /* [T,N,C] f32 or bf16 */
+	struct vfm_tensor weight; /* [C] f32 */
+	struct vfm_tensor bias;   /* optional [C] f32 */
+	struct vfm_tensor y;      /* [T,N,C], dtype of x; may be x */
+};
+
+/* Nearest neighbours, height and width doubled: y[t,h,w] = x[t,h/2,w/2] */
+struct vfm_upsample {
+	struct vfm_tensor x; /* [T,H,W,C] f32 or bf16 */
+	struct vfm_tensor y; /* [T,2H,2W,C], dtype of x */
+};
+
+/* Attention with a bias by the distance of key and query (T5: Raffel et al., arXiv 1910.10683), not causal:
+ * o[i] = softmax over j of (scale q[i] k[j] + bias[h, L-1 + j - i]) v[j] within each sample.
+ * The bits of a sample do not depend on the others of the pack. */
+struct vfm_attn_bias {
+	struct vfm_tensor q, k, v, o; /* [T,H,d] f32 or bf16, all the same; rows may be strided; d as in vfm_attn */
+	struct vfm_tensor bias;       /* [H,2L-1] f32, finite; L is at least the length of the longest sample */
+	const struct vfm_seqs *seqs;
+	float scale;
 };
 
 /* ---- mixture of experts ----
@@ -603,8 +643,12 @@ struct vfm_grouped_gemm {
 	X(attn_merge)                                                                                                  \
 	X(swiglu)                                                                                                      \
 	X(swiglu_bwd)                                                                                                  \
+	X(geglu)                                                                                                       \
 	X(embed3)                                                                                                      \
 	X(embed3_bwd)                                                                                                  \
+	X(channel_norm)                                                                                                \
+	X(upsample)                                                                                                    \
+	X(attn_bias)                                                                                                   \
 	X(softmax)                                                                                                     \
 	X(softmax_bwd)                                                                                                 \
 	X(moe_topk_expert)                                                                                             \

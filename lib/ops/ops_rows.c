@@ -128,6 +128,18 @@ struct vfm_cost vfm_cost_swiglu_bwd(const struct vfm_swiglu_bwd *a)
 	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->dy) + op_bytes(&a->dx)};
 }
 
+static int check_geglu(const struct vfm_geglu *a, struct vfm_err *err)
+{
+	CHECK("geglu", y, ACT | STRIDED, -1, -1);
+	CHECK("geglu", x, ACT | STRIDED, a->y.shape[0], 2 * a->y.shape[1]);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_geglu(const struct vfm_geglu *a)
+{
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
+}
+
 static int check_embed3(const struct vfm_embed3 *a, struct vfm_err *err)
 {
 	unsigned dt;
@@ -176,5 +188,6 @@ DISPATCH(index_dot)
 DISPATCH(attn_merge)
 DISPATCH(swiglu)
 DISPATCH(swiglu_bwd)
+DISPATCH(geglu)
 DISPATCH(embed3)
 DISPATCH(embed3_bwd)

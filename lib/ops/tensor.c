@@ -43,6 +43,11 @@ struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, in
 	return make_tensor(data, dt, 3, (int64_t[]){a, b, c});
 }
 
+struct vfm_tensor vfm_t4(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+	return make_tensor(data, dt, 4, (int64_t[]){a, b, c, d});
+}
+
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n)
 {
 	return vfm_t1(vfm_suballoc(a, n, vfm_dtype_size(dt)), dt, n);

@@ -52,6 +52,7 @@ bool vfm_contiguous(const struct vfm_tensor *t);
 struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols);
 struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c);
+struct vfm_tensor vfm_t4(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c, int64_t d);
 /* The same in the next place of a block; without memory while its bytes are counted (base/suballoc.h). */
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols);

@@ -21,6 +21,7 @@ enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op)
 		return VFM_SIM_GEMM;
 	case VFM_OP_attn:
 	case VFM_OP_attn_bwd:
+	case VFM_OP_attn_bias:
 		return VFM_SIM_ATTENTION;
 	case VFM_OP_adamw:
 	case VFM_OP_block8:
@@ -211,6 +212,14 @@ static void time_attention(const struct vfm_machine *m, const struct vfm_sim_roo
 
 /* ---- all ---- */
 
+/* Our own kernel, which computes in f32. */
+static void time_attn_bias(const struct vfm_machine *m, const struct vfm_sim_room *r, struct vfm_sim_cost *c)
+{
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		c->work[e] =
+			fmax(c->flops / (m->gemm_f32.v[e] * 1e12), c->bytes / bandwidth(m, r, (enum vfm_estimate)e));
+}
+
 static void time_bytes(const struct vfm_machine *m, const struct vfm_sim_room *r, struct vfm_sim_cost *c)
 {
 	for (int e = 0; e < VFM_ESTIMATES; e++)
@@ -232,6 +241,8 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		.bytes = cost.bytes};
 	if (op == VFM_OP_gemm || op == VFM_OP_grouped_gemm)
 		TRY(check_gemm_rate(m, op == VFM_OP_gemm ? gemm->a.dtype : grouped->a.dtype, err));
+	if (op == VFM_OP_attn_bias)
+		TRY(check_gemm_rate(m, VFM_F32, err));
 	if (op == VFM_OP_gemm)
 		time_gemm(m, r, gemm, out);
 	else if (op == VFM_OP_grouped_gemm)
@@ -240,6 +251,8 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		time_attention(m, r, &attn->q, attn->seqs_q, attn->seqs_k, false, out);
 	else if (op == VFM_OP_attn_bwd)
 		time_attention(m, r, &attn_bwd->q, attn_bwd->seqs_q, attn_bwd->seqs_k, true, out);
+	else if (op == VFM_OP_attn_bias)
+		time_attn_bias(m, r, out);
 	else
 		time_bytes(m, r, out);
 	for (int e = 0; e < VFM_ESTIMATES; e++) {

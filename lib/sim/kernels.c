@@ -215,6 +215,7 @@ static int count_special(enum vfm_op_id op, const void *args)
 	const struct vfm_moe_balance *balance = args;
 	const struct vfm_index_add *add = args;
 	const struct vfm_row_norm_rope_bwd *row_bwd = args;
+	const struct vfm_channel_norm *channel = args;
 
 	switch (op) {
 	case VFM_OP_gemm:
@@ -237,6 +238,8 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_qk_bwd(args);
 	case VFM_OP_row_norm_rope_bwd:
 		return one_for(&row_bwd->x) * (1 + vfm_has(&row_bwd->dweight));
+	case VFM_OP_channel_norm: /* of groups: statistics of pieces, of frames, results */
+		return one_for(&channel->x) * (channel->kind == VFM_CHANNEL_NORM_GROUP ? 3 : 1);
 	case VFM_OP_mse:
 		return (mse->pred.shape[0] > 0) + (mse->seqs->n > 0 ? 2 + vfm_has(&mse->unweighted) : 0);
 	case VFM_OP_moe_balance:
@@ -289,7 +292,10 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 		ONE(attn_merge, lse, 1)
 		ONE(swiglu, y, 1)
 		ONE(swiglu_bwd, dx, 1)
+		ONE(geglu, y, 1)
 		ONE(embed3, out, 1)
+		ONE(upsample, x, 1)
+		ONE(attn_bias, o, 1)
 		ONE(softmax, y, 1)
 		ONE(softmax_bwd, dx, 1)
 		ONE(moe_topk_expert, index, 3)

@@ -23,7 +23,7 @@ GOALS = {"dit-7b-8k": 620, "dit-7b-64k": 520}  # TFLOP/s of the model on one H20
 OF_GEMM = {"dit-xl-images", "dit-xl-8k"}  # the goal is XL_SHARE of the best matrix product
 XL_SHARE, COPY_SHARE, TORCH_RATIO = 0.45, 0.85, 1.15
 # Memory-bound ops; their goal is a share of the copy bandwidth.
-BY_MEMORY = re.compile(r"^(norm|gate|add_row|qk_norm_rope|row_dot|row_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|block8|mxfp8|index_select|index_add|index_dot|swiglu|embed3|attn_merge|unary|quant|transpose8)(_bwd)?/")
+BY_MEMORY = re.compile(r"^(norm|gate|add_row|qk_norm_rope|row_dot|row_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|block8|mxfp8|index_select|index_add|index_dot|swiglu|geglu|channel_norm|upsample|embed3|attn_merge|unary|quant|transpose8)(_bwd)?/")
 
 
 def lines(path):

@@ -172,3 +172,60 @@ void test_low_scores(void **state)
 			low_compare(&levels[l], "dv", a.dv, b.dv, nk);
 		}
 }
+
+enum { BS = 5, BH = 2, BD = 40, BT = 70 + 33 + 0 + 200 + 1, BL = 201 };
+
+/* Runs attn_bias of samples first to first + n - 1 alone: o has the rows of all. */
+static void run_bias(
+	const struct op_level *l, enum vfm_dtype t, char *q, char *bias, char *o, const int32_t *cu, int first, int n)
+{
+	size_t part = (size_t)BT * BH * BD * vfm_dtype_size(t), from = (size_t)cu[first] * BH * BD * vfm_dtype_size(t);
+	int64_t rows = cu[first + n] - cu[first];
+	int32_t own[BS + 1];
+	struct vfm_seqs seqs;
+	struct vfm_attn_bias a = {.q = vfm_t3(q + from, t, rows, BH, BD),
+		.k = vfm_t3(q + part + from, t, rows, BH, BD),
+		.v = vfm_t3(q + 2 * part + from, t, rows, BH, BD),
+		.o = vfm_t3(o + from, t, rows, BH, BD),
+		.bias = vfm_t2(bias, VFM_F32, BH, 2 * BL - 1),
+		.seqs = &seqs,
+		.scale = 0.5f};
+	struct vfm_err err = {0};
+
+	for (int i = 0; i <= n; i++)
+		own[i] = cu[first + i] - cu[first];
+	vfm_seqs_init(&seqs, n, own);
+	seqs.dev_cu = vfm_t1(own, VFM_I32, n + 1);
+	assert_int_equal(vfm_op_attn_bias(l->s, &a, &err), 0);
+}
+
+/* The bits of a sample do not depend on the other samples of its pack, nor on its place. */
+void test_bias_alone(void **state)
+{
+	static const int32_t cu[BS + 1] = {0, 70, 103, 103, 303, 304};
+	static float q[3 * BT * BH * BD], bias[BH * (2 * BL - 1)], together[BT * BH * BD], alone[BT * BH * BD];
+	struct vfm_rng rng = vfm_rng_stream(4, 5, 8, VFM_RNG_TEST);
+
+	(void)state;
+	for (int i = 0; i < BH * (2 * BL - 1); i++)
+		bias[i] = vfm_rng_normal(&rng, (uint64_t)i);
+	for (int l = 0; l < n_full; l++)
+		for (int t = 0; t < 2; t++) {
+			for (int i = 0; i < 3 * BT * BH * BD; i++) {
+				float x = vfm_rng_normal(&rng, (uint64_t)i + 1000);
+
+				if (t)
+					((uint16_t *)q)[i] = vfm_f32_to_bf16(x);
+				else
+					q[i] = x;
+			}
+			memset(alone, 0, sizeof(alone));
+			memset(together, 0, sizeof(together));
+			run_bias(&levels[l], t ? VFM_BF16 : VFM_F32, (char *)q, (char *)bias, (char *)together, cu, 0,
+				BS);
+			for (int s = 0; s < BS; s++)
+				run_bias(&levels[l], t ? VFM_BF16 : VFM_F32, (char *)q, (char *)bias, (char *)alone, cu,
+					s, 1);
+			assert_memory_equal(alone, together, sizeof(alone));
+		}
+}

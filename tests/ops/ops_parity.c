@@ -63,6 +63,14 @@ static double norm8_room(const struct vfm_case *c, const struct vfm_tensor *t, d
 	return t->dtype == VFM_F8E4M3 ? fmax(fabs(want) * 0x1p-3, 0x1p-9) : 0;
 }
 
+/* Whether the case is attention of bf16, which rounds probabilities, too. */
+static bool rounds_probabilities(const struct vfm_case *c)
+{
+	if (c->op == VFM_OP_attn_bias)
+		return c->args.attn_bias.q.dtype == VFM_BF16;
+	return (c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16;
+}
+
 static void compare_operand(const struct op_level *l, const struct vfm_case *c, const struct vfm_operand *o,
 	const struct vfm_tensor *t, const double *want)
 {
@@ -80,8 +88,7 @@ static void compare_operand(const struct op_level *l, const struct vfm_case *c, 
 
 		if (t->dtype == VFM_BF16 && !(split_master(c) && t == &c->args.adamw.w))
 			room += fabs(want[i]) * 0x1p-8 + act_room(l, c, want[i]);
-		/* bf16 attention rounds probabilities, too */
-		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
+		if (rounds_probabilities(c))
 			room += 0.04 * rms + fabs(want[i]) * 0x1p-8;
 		room += norm8_room(c, t, want[i]);
 		e = x == want[i] || (isnan(x) && isnan(want[i])) ? 0 : fabs(x - want[i]) / room;

@@ -326,6 +326,21 @@ void test_mxfp8(void **state)
 	}
 }
 
+/* Returns x or y of an op whose y may be x; NULL for others. */
+static struct vfm_tensor *in_place_operand(struct vfm_case *c, bool x)
+{
+	switch (c->op) {
+	case VFM_OP_gate:
+		return x ? &c->args.gate.x : &c->args.gate.y;
+	case VFM_OP_add_row:
+		return x ? &c->args.add_row.x : &c->args.add_row.y;
+	case VFM_OP_channel_norm:
+		return x ? &c->args.channel_norm.x : &c->args.channel_norm.y;
+	default:
+		return NULL;
+	}
+}
+
 /* y in the memory of x gives the same bits as y in memory of its own. */
 void test_in_place(void **state)
 {
@@ -335,13 +350,11 @@ void test_in_place(void **state)
 	n_bad = 0;
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];
-		bool gate = c->op == VFM_OP_gate;
-		struct vfm_tensor *x = gate ? &c->args.gate.x : &c->args.add_row.x,
-				  *y = gate ? &c->args.gate.y : &c->args.add_row.y;
+		struct vfm_tensor *x = in_place_operand(c, true), *y = in_place_operand(c, false);
 		void *apart, *want;
 		struct image m;
 
-		if (!case_wanted(c) || !(gate || c->op == VFM_OP_add_row))
+		if (!case_wanted(c) || !x)
 			continue;
 		image_take(&m, c, false);
 		apart = y->data;
@@ -494,4 +507,79 @@ void test_normals(void **state)
 						(unsigned long long)e, (double)z[i], (double)want[e % 4]);
 			}
 		}
+}
+
+/* A pixel of zeros gets the bias; NaN spreads over its pixel alone; SiLU far from 0 neither overflows nor vanishes. */
+void test_channel_rms_values(void **state)
+{
+	enum { N = 3, C = 20 };
+	float x[N * C], y[N * C], weight[C], bias[C];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < C; i++) {
+		weight[i] = i % 2 ? 1000 : -1000;
+		bias[i] = (float)i;
+	}
+	for (int l = 0; l < n_full; l++)
+		for (int silu = 0; silu < 2; silu++) {
+			struct vfm_channel_norm a = {.kind = VFM_CHANNEL_NORM_RMS,
+				.eps = 1e-12f,
+				.act = silu ? VFM_ACT_SILU : VFM_ACT_NONE,
+				.x = vfm_t3(x, VFM_F32, 1, N, C),
+				.weight = vfm_t1(weight, VFM_F32, C),
+				.bias = vfm_t1(bias, VFM_F32, C),
+				.y = vfm_t3(y, VFM_F32, 1, N, C)};
+
+			for (int i = 0; i < N * C; i++)
+				x[i] = i < C ? 0 : i == C + 7 ? NAN : 1;
+			assert_int_equal(vfm_op_channel_norm(levels[l].s, &a, &err), 0);
+			for (int i = 0; i < C; i++) {
+				float far = y[2 * C + i], want = weight[i] + bias[i];
+
+				assert_true(
+					silu ? fabsf(y[i] - bias[i] / (1 + expf(-bias[i]))) < 1e-4f : y[i] == bias[i]);
+				assert_true(isnan(y[C + i]));
+				if (silu)
+					want = fmaxf(want, 0);
+				assert_true(fabsf(far - want) <= 1e-6f * fabsf(want) + 1e-30f);
+			}
+		}
+}
+
+/* The statistics of a group keep their precision when the mean is 10,000 times the deviation, and over many pixels. */
+void test_channel_group_values(void **state)
+{
+	enum { T = 2, N = 5001, C = 6, GROUPS = 2, WIDTH = C / GROUPS };
+	static float x[T * N * C], y[T * N * C];
+	float weight[C] = {1, 1, 1, 1, 1, 1};
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 4, VFM_RNG_TEST);
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < T * N * C; i++)
+		x[i] = (i % C < WIDTH ? 1e4f : -0.1f) + vfm_rng_normal(&rng, (uint64_t)i);
+	for (int l = 0; l < n_full; l++) {
+		struct vfm_channel_norm a = {.kind = VFM_CHANNEL_NORM_GROUP,
+			.groups = GROUPS,
+			.eps = 1e-6f,
+			.x = vfm_t3(x, VFM_F32, T, N, C),
+			.weight = vfm_t1(weight, VFM_F32, C),
+			.y = vfm_t3(y, VFM_F32, T, N, C)};
+
+		assert_int_equal(vfm_op_channel_norm(levels[l].s, &a, &err), 0);
+		for (int k = 0; k < T * GROUPS; k++) {
+			double sum = 0, squares = 0;
+
+			for (int i = 0; i < N * WIDTH; i++) {
+				double v = (double)y[(k / GROUPS * N + i / WIDTH) * C + k % GROUPS * WIDTH + i % WIDTH];
+
+				sum += v / (N * WIDTH);
+				squares += v * v / (N * WIDTH);
+			}
+			if (!(fabs(sum) < 1e-3 && fabs(squares - 1) < 1e-3))
+				fail_msg("%s: frame and group %d have the mean %g and the mean square %g",
+					levels[l].name, k, sum, squares);
+		}
+	}
 }

@@ -557,6 +557,88 @@ static void ref_attn_bwd(struct ref *r)
 	free(p);
 }
 
+static void ref_attn_bias(struct ref *r)
+{
+	const struct vfm_attn_bias *a = r->args;
+	const double *q = V(attn_bias, q), *k = V(attn_bias, k), *v = V(attn_bias, v), *bias = V(attn_bias, bias);
+	double *o = V(attn_bias, o);
+	int64_t nh = a->q.shape[1], d = a->q.shape[2], reach = (a->bias.shape[1] + 1) / 2;
+
+	for (int64_t i = 0; i < a->q.shape[0]; i++)
+		for (int64_t h = 0; h < nh; h++) {
+			int s = sample_of(a->seqs, i);
+			double *row = o + (i * nh + h) * d, sum = 0;
+
+			memset(row, 0, (size_t)d * sizeof(*row));
+			for (int64_t j = a->seqs->cu[s]; j < a->seqs->cu[s + 1]; j++) {
+				double p = bias[h * (2 * reach - 1) + reach - 1 + j - i];
+
+				for (int64_t c = 0; c < d; c++)
+					p += (double)a->scale * q[(i * nh + h) * d + c] * k[(j * nh + h) * d + c];
+				p = exp(p); /* scores of the cases are far below 700 */
+				sum += p;
+				for (int64_t c = 0; c < d; c++)
+					row[c] += p * v[(j * nh + h) * d + c];
+			}
+			for (int64_t c = 0; c < d; c++)
+				row[c] /= sum;
+		}
+}
+
+/* Mean and mean square deviation of n x w elements in rows of c. */
+static void moments(const double *x, int64_t n, int64_t w, int64_t c, double *mean, double *var)
+{
+	*mean = *var = 0;
+	for (int64_t i = 0; i < n * w; i++)
+		*mean += x[i / w * c + i % w] / (double)(n * w);
+	for (int64_t i = 0; i < n * w; i++)
+		*var += pow(x[i / w * c + i % w] - *mean, 2) / (double)(n * w);
+}
+
+/* Each frame and group, or each pixel, has one mean and one factor. */
+static void ref_channel_norm(struct ref *r)
+{
+	const struct vfm_channel_norm *a = r->args;
+	const double *x = V(channel_norm, x), *weight = V(channel_norm, weight), *bias = V(channel_norm, bias);
+	double *y = V(channel_norm, y);
+	bool group = a->kind == VFM_CHANNEL_NORM_GROUP;
+	int64_t c = a->x.shape[2], width = group ? c / a->groups : c, n = group ? a->x.shape[1] : 1;
+	int64_t parts = n ? a->x.shape[0] * a->x.shape[1] / n : 0; /* frames, or pixels */
+
+	for (int64_t part = 0; part < parts; part++)
+		for (int64_t g = 0; g < c; g += width) {
+			int64_t first = part * n * c + g;
+			double mean, var, by;
+
+			moments(x + first, n, width, c, &mean, &var);
+			by = 1 / sqrt(var + (double)a->eps);
+			if (!group) {
+				by = 1 / fmax(sqrt(var + mean * mean), (double)a->eps / sqrt((double)c));
+				mean = 0;
+			}
+			for (int64_t i = 0; i < n * width; i++) {
+				int64_t at = first + i / width * c + i % width;
+				double z = (x[at] - mean) * by * weight[at % c];
+
+				y[at] = act_of(a->act, z + (bias ? bias[at % c] : 0));
+			}
+		}
+}
+
+static void ref_upsample(struct ref *r)
+{
+	const struct vfm_upsample *a = r->args;
+	const double *x = V(upsample, x);
+	double *y = V(upsample, y);
+	int64_t h = a->y.shape[1], w = a->y.shape[2], c = a->y.shape[3];
+
+	for (int64_t i = 0; i < vfm_numel(&a->y); i++) {
+		int64_t t = i / (h * w * c), row = i / (w * c) % h, col = i / c % w;
+
+		y[i] = x[((t * (h / 2) + row / 2) * (w / 2) + col / 2) * c + i % c];
+	}
+}
+
 static void ref_unary(struct ref *r)
 {
 	const struct vfm_unary *a = r->args;
@@ -869,6 +951,18 @@ static void ref_swiglu(struct ref *r)
 	for (int64_t t = 0; t < a->y.shape[0]; t++)
 		for (int64_t i = 0; i < f; i++)
 			y[t * f + i] = act_of(VFM_ACT_SILU, x[2 * t * f + i]) * x[2 * t * f + f + i];
+}
+
+static void ref_geglu(struct ref *r)
+{
+	const struct vfm_geglu *a = r->args;
+	const double *x = V(geglu, x);
+	double *y = V(geglu, y);
+	int64_t f = a->y.shape[1];
+
+	for (int64_t t = 0; t < a->y.shape[0]; t++)
+		for (int64_t i = 0; i < f; i++)
+			y[t * f + i] = act_of(VFM_ACT_GELU_TANH, x[2 * t * f + i]) * x[2 * t * f + f + i];
 }
 
 static void ref_swiglu_bwd(struct ref *r)
