@@ -107,30 +107,42 @@ static __attribute__((noinline, cold, unused)) void bf16x3_split_any(
 	}
 }
 
-/* x = the sums of the parts of 16 words at p, i.e. two elements each. */
-TSTATIC void bf16x3_join(floats16 *even, floats16 *odd, const float *p)
+/* x = the sums of the parts of 16 words at p, `part` words apart, i.e. two elements each. */
+TSTATIC void bf16x3_join(floats16 *even, floats16 *odd, const float *p, int64_t part)
 {
 	words16 w[PARTS];
 
 	for (int i = 0; i < PARTS; i++)
-		memcpy(&w[i], p + i * PART, sizeof(w[i]));
+		memcpy(&w[i], p + i * part, sizeof(w[i]));
 	*even = ((floats16)(w[2] << 16) + (floats16)(w[1] << 16)) + (floats16)(w[0] << 16);
 	*odd = ((floats16)(w[2] & 0xffff0000u) + (floats16)(w[1] & 0xffff0000u)) + (floats16)(w[0] & 0xffff0000u);
 }
 
+/* The units of 16 or 32 rows of A: unit u at p + off[u], or at p + u UNIT without off; its parts `part` words apart. */
+struct bf16x3_rows {
+	const float *p;
+	const int32_t *off;
+	int64_t part;
+};
+
+TSTATIC const float *bf16x3_unit(const struct bf16x3_rows *a, int64_t u)
+{
+	return a->p + (a->off ? a->off[u] : u * UNIT);
+}
+
 /* Computes a 16 x 16 tile with f32 FMAs, and replaces the elements of c that are not finite. */
 static __attribute__((noinline, cold, unused)) void bf16x3_repair(
-	const float *a, const float *b, int64_t units, float *c, int64_t ldc)
+	const struct bf16x3_rows *a, const float *b, int64_t units, float *c, int64_t ldc)
 {
 	floats16 x[16][2], sum[16] = {0};
 
-	for (int64_t u = 0; u < units; u++, a += UNIT, b += UNIT) {
+	for (int64_t u = 0; u < units; u++, b += UNIT) {
 		for (int i = 0; i < 16; i++)
-			bf16x3_join(&x[i][0], &x[i][1], a + i * 16);
+			bf16x3_join(&x[i][0], &x[i][1], bf16x3_unit(a, u) + i * 16, a->part);
 		for (int k = 0; k < 16; k++) {
 			floats16 even, odd;
 
-			bf16x3_join(&even, &odd, b + k * WIDE);
+			bf16x3_join(&even, &odd, b + k * WIDE, PART);
 			for (int i = 0; i < 16; i++) {
 				sum[i] += x[i][0][k] * even;
 				sum[i] += x[i][1][k] * odd;
@@ -165,17 +177,17 @@ TSTATIC bool bf16x3_finite(const float *c, int64_t ldc)
 #endif
 }
 
-#define BF16X3_A(part)                                                                                                 \
+#define BF16X3_A(k)                                                                                                    \
 	do {                                                                                                           \
-		TILE_LOAD(4, a + (part)*PART, SA);                                                                     \
+		TILE_LOAD(4, x + (k)*a->part, SA);                                                                     \
 		if (rows2)                                                                                             \
-			TILE_LOAD(5, a + (part)*PART + PART / 2, SA);                                                  \
+			TILE_LOAD(5, x + (k)*a->part + PART / 2, SA);                                                  \
 	} while (0)
-#define BF16X3_B(part)                                                                                                 \
+#define BF16X3_B(k)                                                                                                    \
 	do {                                                                                                           \
-		TILE_LOAD(6, b + (part)*PART, SB);                                                                     \
+		TILE_LOAD(6, b + (k)*PART, SB);                                                                        \
 		if (cols2)                                                                                             \
-			TILE_LOAD(7, b + (part)*PART + 16, SB);                                                        \
+			TILE_LOAD(7, b + (k)*PART + 16, SB);                                                           \
 	} while (0)
 #define BF16X3_MAC()                                                                                                   \
 	do {                                                                                                           \
@@ -190,7 +202,7 @@ TSTATIC bool bf16x3_finite(const float *c, int64_t ldc)
 
 /* Stores the product of two panels in up to 2 x 2 tiles. */
 TSTATIC void bf16x3_product(
-	bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc)
+	bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b, float *c, int64_t ldc)
 {
 	enum { SA = 16 * 4, SB = WIDE * 4 };
 	const size_t sc = (size_t)ldc * 4;
@@ -199,7 +211,9 @@ TSTATIC void bf16x3_product(
 	TILE_ZERO(1);
 	TILE_ZERO(2);
 	TILE_ZERO(3);
-	for (int64_t u = 0; u < units; u++, a += UNIT, b += UNIT) {
+	for (int64_t u = 0; u < units; u++, b += UNIT) {
+		const float *x = bf16x3_unit(a, u);
+
 		BF16X3_A(2);
 		BF16X3_B(0);
 		BF16X3_MAC();
@@ -223,10 +237,10 @@ TSTATIC void bf16x3_product(
 		TILE_STORE(3, c + 16 * ldc + 16, sc);
 }
 
-/* c = (add ? c : 0) + a b for two panels of `units` units, in up to 2 x 2 tiles of 16 x 16: rows2, cols2 say whether
- * the second ones exist. */
-TSTATIC void bf16x3_tile(
-	bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc, bool add)
+/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16: rows2, cols2 say whether the second ones
+ * exist. */
+TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b,
+	float *c, int64_t ldc, bool add)
 {
 	float sums[WIDE * WIDE] __attribute__((aligned(64))), *t = add ? sums : c;
 	int64_t ld = add ? WIDE : ldc;
@@ -234,8 +248,11 @@ TSTATIC void bf16x3_tile(
 	bf16x3_product(rows2, cols2, units, a, b, t, ld);
 	for (int i = 0; i <= 16 * rows2; i += 16)
 		for (int j = 0; j <= 16 * cols2; j += 16)
-			if (__builtin_expect(!bf16x3_finite(t + i * ld + j, ld), 0))
-				bf16x3_repair(a + i * 16, b + j, units, t + i * ld + j, ld);
+			if (__builtin_expect(!bf16x3_finite(t + i * ld + j, ld), 0)) {
+				struct bf16x3_rows half = {a->p + i * 16, a->off, a->part};
+
+				bf16x3_repair(&half, b + j, units, t + i * ld + j, ld);
+			}
 	for (int i = 0; add && i < 16 + 16 * rows2; i++)
 		for (int j = 0; j <= 16 * cols2; j += 16) {
 			floats16 v, old;
@@ -245,6 +262,15 @@ TSTATIC void bf16x3_tile(
 			v += old;
 			memcpy(c + i * ldc + j, &v, sizeof(v));
 		}
+}
+
+/* The same for a panel of A. */
+TSTATIC void bf16x3_tile(
+	bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc, bool add)
+{
+	const struct bf16x3_rows rows = {a, NULL, PART};
+
+	bf16x3_multiply(rows2, cols2, units, &rows, b, c, ldc, add);
 }
 
 #endif

@@ -48,11 +48,6 @@ struct gemm {
 	int64_t group; /* panels of B that a thread computes at a time, where it does not compute blocks */
 };
 
-static int64_t min_i64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Returns the packed units of k elements. */
 static int64_t count_units(const struct gemm *g, int64_t k)
 {
@@ -78,7 +73,7 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 
 		g->kern->pack_b(g->packed + j * stride + c * count_b(g, step), nr, stride, &g->b, j * nr,
-			min_i64(B_GROUP * nr, g->n - j * nr), k, min_i64(k + step, g->k1), NULL);
+			cpu_min(B_GROUP * nr, g->n - j * nr), k, cpu_min(k + step, g->k1), NULL);
 	}
 }
 
@@ -132,7 +127,7 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 	float *scratch, bool first, bool last)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, tm = min_i64(mr, g->m - i * mr), tn = min_i64(nr, g->n - j * nr);
+	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
 
 	if (last || g->in_c)
 		prefetch_result(&g->epi, i * mr, j * nr, tm, tn);
@@ -150,8 +145,8 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 /* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
 static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
 {
-	int64_t esize = g->a.bf ? 2 : 4, ks = min_i64(g->kc * g->kern->ku, g->k1 - k);
-	int64_t m0 = i0 * g->kern->mr, ms = min_i64(i1 * g->kern->mr, g->m) - m0;
+	int64_t esize = g->a.bf ? 2 : 4, ks = cpu_min(g->kc * g->kern->ku, g->k1 - k);
+	int64_t m0 = i0 * g->kern->mr, ms = cpu_min(i1 * g->kern->mr, g->m) - m0;
 	int64_t rows = g->a.kmajor ? ks : ms, bytes = (g->a.kmajor ? ms : ks) * esize;
 	const char *p = (const char *)g->a.p + (g->a.kmajor ? k * g->a.ld + m0 : m0 * g->a.ld + k) * esize;
 
@@ -173,9 +168,9 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->n_panels, g->nb, bj, &j0, &j1);
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = min_i64(k + step, g->k1), u = count_units(g, ke - k);
+		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
 
-		kern->pack_a(panels, (int)mr, a_stride, &g->a, i0 * mr, min_i64((i1 - i0) * mr, g->m - i0 * mr), k, ke,
+		kern->pack_a(panels, (int)mr, a_stride, &g->a, i0 * mr, cpu_min((i1 - i0) * mr, g->m - i0 * mr), k, ke,
 			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
 			const float *b = g->packed + j * b_stride + count_b(g, k - g->k0);
@@ -243,7 +238,7 @@ static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t k = 0; k < g->k; k += step)
 		g->kern->pack_a(g->a_packed + (k / step * g->m_panels + i0) * stride, (int)mr, stride, &g->a, i0 * mr,
-			min_i64((i1 - i0) * mr, g->m - i0 * mr), k, min_i64(k + step, g->k),
+			cpu_min((i1 - i0) * mr, g->m - i0 * mr), k, cpu_min(k + step, g->k),
 			g->sums ? g->sums + i0 * mr : NULL);
 }
 
@@ -256,7 +251,7 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 	bool whole = g->k <= step;
 
 	for (int64_t k = 0; k < g->k; k += step) {
-		int64_t ke = min_i64(k + step, g->k), u = count_units(g, ke - k);
+		int64_t ke = cpu_min(k + step, g->k), u = count_units(g, ke - k);
 		const float *a = g->a_packed + k / step * g->m_panels * stride, *b = panels;
 		int64_t b_stride = count_b(g, step);
 
@@ -264,7 +259,7 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 			b_stride = count_b(g, g->k);
 			b = g->packed + j0 * b_stride + count_b(g, k);
 		} else
-			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, min_i64((j1 - j0) * nr, g->n - j0 * nr),
+			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr),
 				k, ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++)
@@ -284,7 +279,7 @@ static void panels_range(int64_t i0, int64_t i1, void *ctx)
 	if (g->kern->begin)
 		g->kern->begin();
 	for (int64_t i = i0; i < i1; i++)
-		multiply_panels(g, i * g->group, min_i64((i + 1) * g->group, g->n_panels), scratch);
+		multiply_panels(g, i * g->group, cpu_min((i + 1) * g->group, g->n_panels), scratch);
 	if (g->kern->end)
 		g->kern->end();
 }
@@ -293,7 +288,7 @@ static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *e
 {
 	int64_t chunks = cpu_ceil_div(g->k, g->kc * g->kern->ku), group = g->n_panels / (4 * vfm_par_threads());
 
-	g->group = group < 1 ? 1 : min_i64(group, B_GROUP);
+	g->group = group < 1 ? 1 : cpu_min(group, B_GROUP);
 	g->a_packed =
 		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
 	if (!g->a_packed)
@@ -322,11 +317,11 @@ static void few_range(int64_t i0, int64_t i1, void *ctx)
 	float *tiles = vfm_cpu_scratch((size_t)(width * rows + 16) * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++) {
-		int64_t n0 = i * width, n1 = min_i64(n0 + width, g->n);
+		int64_t n0 = i * width, n1 = cpu_min(n0 + width, g->n);
 
 		j->kern->few_rows(&j->few, n0, n1, tiles);
 		for (int64_t n = n0; n < n1; n += nr)
-			j->kern->gemm_f32.epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, min_i64(nr, n1 - n));
+			j->kern->gemm_f32.epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, cpu_min(nr, n1 - n));
 	}
 }
 
@@ -360,7 +355,7 @@ static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *er
 		j.few.x = j.x;
 		j.few.ldx = g->k;
 	}
-	g->group = min_i64(FEW_GROUP, cpu_ceil_div(panels, vfm_par_threads()));
+	g->group = cpu_min(FEW_GROUP, cpu_ceil_div(panels, vfm_par_threads()));
 	vfm_par_for(cpu_ceil_div(panels, g->group), 1, few_range, &j);
 	return 0;
 }
@@ -386,7 +381,7 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 		width = step;
 	if (!g->held)
 		g->packed = vfm_cpu_ws(
-			s, VFM_WS_PACK, (size_t)(g->n_panels * count_b(g, min_i64(width, g->k))) * sizeof(float), err);
+			s, VFM_WS_PACK, (size_t)(g->n_panels * count_b(g, cpu_min(width, g->k))) * sizeof(float), err);
 	if (!g->packed)
 		return VFM_EENV;
 	if (g->k > width && !plain) {
@@ -395,7 +390,7 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 			return VFM_EENV;
 	}
 	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
-		g->k1 = min_i64(g->k0 + width, g->k);
+		g->k1 = cpu_min(g->k0 + width, g->k);
 		g->epi = last;
 		if (g->k1 < g->k && g->partial)
 			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
@@ -459,7 +454,7 @@ static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
 		for (int64_t j = 0; j < g->n; j += nr)
-			g->kern->epilogue(&g->epi, tile, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
+			g->kern->epilogue(&g->epi, tile, i, j, cpu_min(mr, g->m - i), cpu_min(nr, g->n - j));
 }
 
 /* ---- through oneDNN ------------------------------------------------------------------- */
@@ -472,7 +467,7 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t j = 0; j < g->n; j += nr) {
-			int64_t n = min_i64(nr, g->n - j);
+			int64_t n = cpu_min(nr, g->n - j);
 
 			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
 			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
@@ -488,8 +483,8 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
-			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, min_i64(mr, g->m - i * mr), k,
-				min_i64(k + step, g->k), g->sums + i * mr);
+			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, cpu_min(mr, g->m - i * mr), k,
+				cpu_min(k + step, g->k), g->sums + i * mr);
 }
 
 /* Computes the row sums of A, which oneDNN does not provide. */
@@ -516,11 +511,11 @@ static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct
 {
 	enum { ROWS = 1024 };
 
-	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(min_i64(ROWS, g->m) * g->n) * sizeof(float), err);
+	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(cpu_min(ROWS, g->m) * g->n) * sizeof(float), err);
 	if (!g->partial)
 		return VFM_EENV;
 	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
-		int64_t rows = min_i64(ROWS, g->m - g->m0);
+		int64_t rows = cpu_min(ROWS, g->m - g->m0);
 		struct vfm_tensor part = a->a, out = vfm_t2(g->partial, VFM_F32, rows, g->n);
 
 		part.shape[a->trans_a ? 1 : 0] = rows;

@@ -280,6 +280,8 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 				z *= act_bwd(dact, v_get(aux, j, n, bf));
 			if (e->accumulate)
 				z += v_get(c, j, n, bf);
+			if (e->add)
+				z += v_get(e->add, (m + i) * e->ldc + n0 + j, n, bf);
 			v_put(c, j, z, n, bf);
 		}
 	}
@@ -315,11 +317,129 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 		epilogue_of(e, tile, m, n, mr, nr);
 }
 
+/* ---- convolution -------------------------------------------------------------------------- */
+
+enum { LINE = 16 }; /* words of a line */
+
+INLINE void lines_widen(const struct vfm_pixels *x, bool bf)
+{
+	const char *p = x->p;
+	float *dst = x->dst;
+
+	for (int64_t i = 0; i < x->n; i++, dst += LINE, p += x->pitch * (bf ? 2 : 4)) {
+		float *d = dst;
+
+		for (int64_t c = 0; c < x->c; c += LINE, d += x->line)
+			for (int64_t j = 0; j < LINE; j += VW) {
+				int64_t n = x->c - c - j;
+
+				v_store(d + j, n > 0 ? v_get(p, c + j, n < VW ? n : VW, bf) : v_set(0));
+			}
+	}
+}
+
+static void lines_f32(const struct vfm_pixels *x)
+{
+	if (x->bf)
+		lines_widen(x, true);
+	else
+		lines_widen(x, false);
+}
+
+INLINE void conv_tile_f32(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors, bool first)
+{
+	vf c[MR][2];
+
+	tile_load(c, tile, NR, first);
+	for (int64_t i = 0; i < u->n; i++) {
+		const float *x = a + u->off[i];
+
+#pragma GCC unroll 4
+		for (int k = 0; k < LINE; k++, b += NR) {
+			vf b0 = v_load(b), b1 = v_load(b + VW);
+
+#pragma GCC unroll 14
+			for (int r = 0; r < MR; r++) {
+				vf v = v_set(x[r * LINE + k]);
+
+#ifdef __AVX512F__
+				__asm__("" : "+v"(v)); /* one broadcast for all products */
+#endif
+				c[r][0] = v_fma(v, b0, c[r][0]);
+				if (vectors > 1)
+					c[r][1] = v_fma(v, b1, c[r][1]);
+			}
+		}
+	}
+	tile_store(c, tile, NR);
+}
+
+static void conv_f32(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
+{
+	if (cols > VW)
+		conv_tile_f32(u, a, b, tile, 2, first);
+	else
+		conv_tile_f32(u, a, b, tile, 1, first);
+}
+
+#ifdef __AVX512BF16__
+static void lines_bf16(const struct vfm_pixels *x)
+{
+	const uint16_t *p = x->p;
+	float *dst = x->dst;
+
+	for (int64_t i = 0; i < x->n; i++, dst += LINE, p += x->pitch) {
+		float *d = dst;
+
+		for (int64_t c = 0; c < x->c; c += 2 * LINE, d += x->line)
+			v_store(d, row_units(p + c, x->c - c, UNIT_PAIR));
+	}
+}
+
+INLINE void conv_tile_bf16(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors, bool first)
+{
+	vf c[MR][2];
+
+	tile_load(c, tile, NR, first);
+	for (int64_t i = 0; i < u->n; i++) {
+		const float *x = a + u->off[i];
+
+#pragma GCC unroll 4
+		for (int k = 0; k < LINE; k++, b += NR) {
+			__m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + VW);
+
+#pragma GCC unroll 14
+			for (int r = 0; r < MR; r++) {
+				__m512 v = _mm512_set1_ps(x[r * LINE + k]);
+
+				__asm__("" : "+v"(v));
+				c[r][0] = _mm512_dpbf16_ps(c[r][0], (__m512bh)v, b0);
+				if (vectors > 1)
+					c[r][1] = _mm512_dpbf16_ps(c[r][1], (__m512bh)v, b1);
+			}
+		}
+	}
+	tile_store(c, tile, NR);
+}
+
+static void conv_bf16(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
+{
+	if (cols > VW)
+		conv_tile_bf16(u, a, b, tile, 2, first);
+	else
+		conv_tile_bf16(u, a, b, tile, 1, first);
+}
+#endif
+
 #define GEMM_KERN(units, type)                                                                                         \
 	{                                                                                                              \
 		.mr = MR, .nr = NR, .ku = (units), .words = 1, .kc = 256, .kc_whole = 400, .mc = 168,                  \
 		.held_rows = 512, .pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type,                   \
-		.epilogue = epilogue                                                                                   \
+		.epilogue = epilogue, .lines = lines_##type, .conv = conv_##type                                       \
 	}
 #define GEMM_F32 GEMM_KERN(1, f32)
 #ifdef __AVX512BF16__

@@ -127,11 +127,53 @@ static void tile_split(int64_t units, const float *a, const float *b, float *til
 	bf16x3_tile(true, true, units, a, b, tile, ld, !first);
 }
 
+TSTATIC void split_line(float *dst, int64_t part, const float *p, size_t bytes)
+{
+	words16 w[2] = {{0}}, seen = {0}, to[PARTS];
+
+	memcpy(w, p, bytes);
+	bf16x3_note(&seen, &w[0]);
+	bf16x3_note(&seen, &w[1]);
+	if (__builtin_expect(bf16x3_noted(&seen), 0))
+		bf16x3_split_any(to, &w[0], &w[1]);
+	else
+		bf16x3_split(to, &w[0], &w[1]);
+	for (int k = 0; k < PARTS; k++)
+		memcpy(dst + k * part, &to[k], 64);
+}
+
+static void lines_split(const struct vfm_pixels *x)
+{
+	const float *p = x->p;
+	float *dst = x->dst;
+
+	for (int64_t i = 0; i < x->n; i++, dst += 16, p += x->pitch) {
+		float *d = dst;
+		int64_t c = 0;
+
+		for (; c + 32 <= x->c; c += 32, d += x->line)
+			split_line(d, x->part, p + c, 128);
+		if (c < x->c)
+			split_line(d, x->part, p + c, (size_t)(x->c - c) * 4);
+	}
+}
+
+static void conv_split(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
+{
+	const struct bf16x3_rows rows = {a, u->off, u->part};
+
+	if (cols > 16)
+		bf16x3_multiply(true, true, u->n, &rows, b, tile, WIDE, !first);
+	else
+		bf16x3_multiply(true, false, u->n, &rows, b, tile, WIDE, !first);
+}
+
 /* The epilogue is that of the table of kernels. */
 #define GEMM_BF16X3                                                                                                    \
 	{                                                                                                              \
 		.mr = WIDE, .nr = WIDE, .ku = 32, .words = PARTS * 16, .kc = 12, .kc_whole = 16, .mc = 320,            \
 		.held_rows = 1024, .pack_a = pack_split_a, .pack_b = pack_split_b, .tile = tile_split,                 \
-		.begin = tiles_begin, .end = tiles_end                                                                 \
+		.lines = lines_split, .conv = conv_split, .begin = tiles_begin, .end = tiles_end                       \
 	}
 #endif

@@ -227,12 +227,83 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 	TILE_STORE(3, low + 16, row);
 }
 
+static void lines_tile(const struct vfm_pixels *x)
+{
+	const uint16_t *p = x->p;
+	float *dst = x->dst;
+
+	for (int64_t i = 0; i < x->n; i++, dst += STEP, p += x->pitch) {
+		float *d = dst;
+		int64_t c = 0;
+		words16 w;
+
+		for (; c + 2 * STEP <= x->c; c += 2 * STEP, d += x->line) {
+			memcpy(&w, p + c, sizeof(w));
+			memcpy(d, &w, sizeof(w));
+		}
+		if (c < x->c) {
+			w = (words16){0};
+			memcpy(&w, p + c, (size_t)(x->c - c) * 2);
+			memcpy(d, &w, sizeof(w));
+		}
+	}
+}
+
+TSTATIC void conv_tile_as(
+	bool cols2, const struct vfm_conv_units *u, const float *a, const float *b, float *tile, bool first)
+{
+	enum { SA = STEP * 4, SB = TROWS * 4 };
+	float *low = tile + 16 * TROWS;
+
+	TILE_ZERO(0);
+	TILE_ZERO(1);
+	TILE_ZERO(2);
+	TILE_ZERO(3);
+	if (!first) {
+		TILE_LOAD(0, tile, SB);
+		TILE_LOAD(2, low, SB);
+		if (cols2) {
+			TILE_LOAD(1, tile + 16, SB);
+			TILE_LOAD(3, low + 16, SB);
+		}
+	}
+	for (int64_t i = 0; i < u->n; i++, b += TWORDS) {
+		const float *x = a + u->off[i];
+
+		TILE_LOAD(4, x, SA);
+		TILE_LOAD(6, b, SB);
+		TILE_MAC(0, 4, 6);
+		TILE_LOAD(5, x + TWORDS / 2, SA);
+		TILE_MAC(2, 5, 6);
+		if (cols2) {
+			TILE_LOAD(7, b + 16, SB);
+			TILE_MAC(1, 4, 7);
+			TILE_MAC(3, 5, 7);
+		}
+	}
+	TILE_STORE(0, tile, SB);
+	TILE_STORE(2, low, SB);
+	if (cols2) {
+		TILE_STORE(1, tile + 16, SB);
+		TILE_STORE(3, low + 16, SB);
+	}
+}
+
+static void conv_tile(
+	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
+{
+	if (cols > 16)
+		conv_tile_as(true, u, a, b, tile, first);
+	else
+		conv_tile_as(false, u, a, b, tile, first);
+}
+
 /* The epilogue is that of the table of kernels. */
 #define GEMM_TILES                                                                                                     \
 	{                                                                                                              \
 		.mr = TROWS, .nr = TROWS, .ku = 2 * STEP, .words = STEP, .kc = 10, .kc_whole = 12, .mc = 320,          \
 		.held_rows = 4096, .pack_a = pack_tile_a, .pack_b = pack_tile_b, .tile = tile_32x32,                   \
-		.begin = tiles_begin, .end = tiles_end                                                                 \
+		.lines = lines_tile, .conv = conv_tile, .begin = tiles_begin, .end = tiles_end                         \
 	}
 
 #endif

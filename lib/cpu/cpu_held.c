@@ -1,5 +1,6 @@
 /* cpu_held.c - packed copies of held operands of GEMM (ops/tensor.h): weights are packed once after each update. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cpu/cpu_int.h"
@@ -21,7 +22,7 @@ struct vfm_cpu_held {
 static bool same_key(const struct vfm_held_key *a, const struct vfm_held_key *b)
 {
 	return a->b.p == b->b.p && a->b.ld == b->b.ld && a->b.bf == b->b.bf && a->b.kmajor == b->b.kmajor &&
-		a->n == b->n && a->k == b->k && a->kc == b->kc;
+		a->n == b->n && a->k == b->k && a->kc == b->kc && !memcmp(a->kernel, b->kernel, sizeof(a->kernel));
 }
 
 static struct held *find_held(struct vfm_cpu *c, const struct vfm_held_key *key)

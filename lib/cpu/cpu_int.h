@@ -34,6 +34,16 @@ static inline int64_t cpu_ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
+static inline int64_t cpu_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t cpu_max(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
 {
 	return (struct vfm_cpu *)s->dev;
@@ -50,10 +60,12 @@ void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vf
  * uses the memory. */
 void *vfm_cpu_scratch(size_t bytes);
 
-/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units. */
+/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units, or for a convolution with
+ * this kernel. */
 struct vfm_held_key {
 	struct vfm_mat b;
 	int64_t n, k, kc;
+	int kernel[3]; /* zeros: a GEMM */
 };
 /* Returns the memory of the packed operand, or NULL if there is none for it; the device owns it.  *valid: it holds the
  * contents of `version`.  If not, the caller fills it now. */
@@ -114,6 +126,9 @@ int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a,
 /* cpu_block8.c */
 int vfm_cpu_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_err *err);
 int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err);
+
+/* cpu_conv.c */
+int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
 
 /* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);

@@ -24,6 +24,25 @@ struct vfm_epi {
 	enum vfm_act act, dact;
 	void *aux; /* dtype of c; may be NULL */
 	int64_t ld_aux;
+	const void *add; /* added last; dtype and ldc of c, may be c; may be NULL */
+};
+
+/* The part of K that a convolution sums at a time (cpu_conv.c): unit u multiplies the lines from a + off[u] on, of mr
+ * neighbouring pixels, by unit u of b.  A line is a unit of a pixel, 16 words; part p of it stands p * part floats
+ * further. */
+struct vfm_conv_units {
+	int64_t n, part;
+	const int32_t *off;
+};
+
+/* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i 16, its parts `part`
+ * floats apart.  The last line is filled with zeros. */
+struct vfm_pixels {
+	const void *p;
+	bool bf;
+	int64_t pitch, n, c;
+	float *dst;
+	int64_t line, part;
 };
 
 /* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats in each row: a
@@ -45,6 +64,10 @@ struct vfm_gemm_kern {
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	void (*lines)(const struct vfm_pixels *x);
+	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns count */
+	void (*conv)(
+		const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first);
 	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
 	void (*begin)(void);
 	void (*end)(void);

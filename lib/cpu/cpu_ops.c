@@ -567,4 +567,5 @@ const struct vfm_ops vfm_cpu_ops = {
 	.quant = vfm_cpu_quant,
 	.transpose8 = vfm_cpu_transpose8,
 	.amax_push = vfm_cpu_amax_push,
+	.conv3d = vfm_cpu_conv3d,
 };

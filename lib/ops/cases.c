@@ -541,6 +541,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	vfm_cases_rows(l);
 	vfm_cases_encoder(l);
 	vfm_cases_moe(l);
+	vfm_cases_conv(l);
 	fp8_cases(l);
 	guarded_amax_push(l);
 	zero_row_cases(l);

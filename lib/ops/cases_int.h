@@ -45,6 +45,7 @@ void vfm_cases_optim(struct vfm_cases *l);
 void vfm_cases_rows(struct vfm_cases *l);
 void vfm_cases_encoder(struct vfm_cases *l);
 void vfm_cases_moe(struct vfm_cases *l);
+void vfm_cases_conv(struct vfm_cases *l);
 
 static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
 static const struct vfm_tensor none; /* an absent operand */

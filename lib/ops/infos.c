@@ -24,6 +24,8 @@ static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y)
 	IN(quant, history, PAST), IO(quant, amax, POSITIVE), OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
 static const struct vfm_operand o_amax_push[] = {
 	IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), IN(amax_push, grad_scale, SCALE), {0}};
+static const struct vfm_operand o_conv3d[] = {IN(conv3d, x, NORMAL), IN(conv3d, past, NORMAL),
+	IN(conv3d, weight, SMALL), IN(conv3d, bias, NORMAL), IN(conv3d, add, NORMAL), OUT(conv3d, y), {0}};
 static const struct vfm_operand o_transpose8[] = {IN(transpose8, x, NORMAL), OUT(transpose8, y), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
 	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), IN(norm, h, NORMAL),
@@ -194,4 +196,5 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(quant, 0),
 	INFO(transpose8, 0),
 	INFO(amax_push, 0),
+	INFO(conv3d, 0),
 };

@@ -609,6 +609,35 @@ struct vfm_grouped_gemm {
 	struct vfm_tensor a_colsum;
 };
 
+/* Convolution of frames, channels last, causal in time; no backward.  Before x stand `past` and, before that, `zeros`
+ * frames of zeros.  In space x is padded by pad = top, bottom, left, right zeros.  With F the frames so padded,
+ *   y[t,h,w,o] = bias[o] + sum over i, j, l, c of
+ *                F[t stride0 + i, h stride1 + j - top, w stride2 + l - left, c] weight[o, (i kh + j) kw + l, c]
+ *                + add[t,h,w,o].
+ * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
+ * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
+ * before each part: the order of sums depends on weight alone. */
+struct vfm_conv3d {
+	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
+	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */
+	struct vfm_tensor weight; /* [O,kt*kh*kw,C], dtype of x */
+	struct vfm_tensor bias;   /* optional [O] f32 */
+	struct vfm_tensor add;    /* optional [T',H',W',O], dtype of y; may be y */
+	struct vfm_tensor y;      /* [T',H',W',O], dtype of x; overlaps neither x nor past */
+	int kernel[3], stride[3]; /* time, height, width: 1 to VFM_CONV3D_MAX each */
+	int zeros, pad[4];
+};
+enum { VFM_CONV3D_MAX = 16 };
+
+/* Returns T', H' or W' (i = 0, 1, 2). */
+static inline int64_t vfm_conv3d_size(const struct vfm_conv3d *a, int i)
+{
+	int64_t n = a->x.shape[i];
+
+	n += i == 0 ? a->zeros + (vfm_has(&a->past) ? a->past.shape[0] : 0) : a->pad[2 * i - 2] + a->pad[2 * i - 1];
+	return n < a->kernel[i] ? 0 : (n - a->kernel[i]) / a->stride[i] + 1;
+}
+
 #define VFM_OP_LIST(X)                                                                                                 \
 	X(gemm)                                                                                                        \
 	X(norm)                                                                                                        \
@@ -661,7 +690,8 @@ struct vfm_grouped_gemm {
 	X(grouped_gemm)                                                                                                \
 	X(quant)                                                                                                       \
 	X(transpose8)                                                                                                  \
-	X(amax_push)
+	X(amax_push)                                                                                                   \
+	X(conv3d)
 
 enum vfm_op_id {
 #define X(name) VFM_OP_##name,

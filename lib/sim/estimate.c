@@ -18,6 +18,7 @@ enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op)
 	switch (op) {
 	case VFM_OP_gemm:
 	case VFM_OP_grouped_gemm:
+	case VFM_OP_conv3d:
 		return VFM_SIM_GEMM;
 	case VFM_OP_attn:
 	case VFM_OP_attn_bwd:
@@ -152,6 +153,20 @@ static void time_grouped(const struct vfm_machine *m, const struct vfm_sim_room 
 			(vfm_has(&a->a_colsum) ? sums / bandwidth(m, r, (enum vfm_estimate)e) : 0);
 }
 
+/* As a product of pixels x channels. */
+static void time_conv(
+	const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_conv3d *a, struct vfm_sim_cost *c)
+{
+	struct vfm_sim_product p = {.m = (double)(a->y.shape[0] * a->y.shape[1] * a->y.shape[2]),
+		.n = (double)a->y.shape[3],
+		.k = (double)(a->weight.shape[1] * a->weight.shape[2]),
+		.bytes = c->bytes,
+		.results = (double)(vfm_nbytes(&a->y) + vfm_nbytes(&a->add))};
+
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		c->work[e] = vfm_sim_gemm_s(m, r, gemm_rate(m, a->x.dtype), &p, (enum vfm_estimate)e);
+}
+
 /* ---- attention ---- */
 
 /* Returns the seconds of a TFLOP at this head dim and length: linear in 1 / tokens between the rows of the machine. */
@@ -232,6 +247,7 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 	struct vfm_cost cost = vfm_op_infos[op].cost(args);
 	const struct vfm_gemm *gemm = args;
 	const struct vfm_grouped_gemm *grouped = args;
+	const struct vfm_conv3d *conv = args;
 	const struct vfm_attn *attn = args;
 	const struct vfm_attn_bwd *attn_bwd = args;
 
@@ -243,10 +259,14 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		TRY(check_gemm_rate(m, op == VFM_OP_gemm ? gemm->a.dtype : grouped->a.dtype, err));
 	if (op == VFM_OP_attn_bias)
 		TRY(check_gemm_rate(m, VFM_F32, err));
+	if (op == VFM_OP_conv3d)
+		TRY(check_gemm_rate(m, conv->x.dtype, err));
 	if (op == VFM_OP_gemm)
 		time_gemm(m, r, gemm, out);
 	else if (op == VFM_OP_grouped_gemm)
 		time_grouped(m, r, grouped, out);
+	else if (op == VFM_OP_conv3d)
+		time_conv(m, r, conv, out);
 	else if (op == VFM_OP_attn)
 		time_attention(m, r, &attn->q, attn->seqs_q, attn->seqs_k, false, out);
 	else if (op == VFM_OP_attn_bwd)

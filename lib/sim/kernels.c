@@ -303,6 +303,7 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 		ONE(moe_topk_token, expert, 1)
 		ONE(moe_topk_token_bwd, dscore, 1)
 		ONE(amax_push, past, 1)
+		ONE(conv3d, y, 1)
 #undef ONE
 	default:
 		return 1;

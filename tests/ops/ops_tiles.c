@@ -1,4 +1,4 @@
-/* ops_tiles.c - the GEMMs of AMX, bf16 and f32, on the model of the tile instructions. */
+/* ops_tiles.c - the GEMMs and convolutions of AMX, bf16 and f32, on the model of the tile instructions. */
 #define TILES_MODEL
 #include "cpu/cpu_gemm_bf16x3.h"
 #include "cpu/cpu_gemm_tile.h"

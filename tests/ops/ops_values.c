@@ -414,6 +414,42 @@ void test_sum_in_place(void **state)
 		}
 }
 
+/* The frames before x may lie anywhere: the newer one first, with a gap between them. */
+void test_conv_past(void **state)
+{
+	enum { H = 5, W = 6, C = 20, O = 9, SIZE = H * W * C, AWAY = SIZE + 8, N_W = O * 27 * C };
+	struct vfm_rng rng = vfm_rng_stream(3, 1, 4, VFM_RNG_TEST);
+	static float past[2][SIZE], apart[AWAY + SIZE], x[SIZE], weight[N_W], want[H * W * O], got[H * W * O];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < SIZE; i++) {
+		past[0][i] = apart[AWAY + i] = vfm_rng_normal(&rng, (uint64_t)i);
+		past[1][i] = apart[i] = vfm_rng_normal(&rng, (uint64_t)(SIZE + i));
+		x[i] = vfm_rng_normal(&rng, (uint64_t)(2 * SIZE + i));
+	}
+	for (int i = 0; i < N_W; i++)
+		weight[i] = vfm_rng_normal(&rng, (uint64_t)(3 * SIZE + i));
+	for (int l = 0; l < n_full; l++) {
+		struct vfm_conv3d a = {.x = vfm_t4(x, VFM_F32, 1, H, W, C),
+			.past = vfm_t4(past, VFM_F32, 2, H, W, C),
+			.weight = vfm_t3(weight, VFM_F32, O, 27, C),
+			.y = vfm_t4(want, VFM_F32, 1, H, W, O),
+			.kernel = {3, 3, 3},
+			.stride = {1, 1, 1},
+			.pad = {1, 1, 1, 1}};
+
+		memset(want, 0, sizeof(want));
+		memset(got, 0, sizeof(got));
+		assert_int_equal(vfm_op_conv3d(levels[l].s, &a, &err), 0);
+		a.past.data = apart + AWAY;
+		a.past.stride[0] = -AWAY;
+		a.y.data = got;
+		assert_int_equal(vfm_op_conv3d(levels[l].s, &a, &err), 0);
+		assert_memory_equal(got, want, sizeof(want));
+	}
+}
+
 /* The generator of the CUDA kernels gives the integers of base/philox.h exactly, and normals within the bound, also if
  * the argument of the logarithm is close to 0 or 1. */
 void test_philox(void **state)

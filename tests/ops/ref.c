@@ -1235,6 +1235,50 @@ static void ref_grouped_gemm(struct ref *r)
 		}
 }
 
+/* The frame i of the frames with zeros and past before them; NULL: zeros. */
+static const double *conv_frame(struct ref *r, int64_t i)
+{
+	const struct vfm_conv3d *a = r->args;
+	int64_t size = a->x.shape[1] * a->x.shape[2] * a->x.shape[3], p = vfm_has(&a->past) ? a->past.shape[0] : 0;
+
+	i -= a->zeros;
+	return i < 0 ? NULL : i < p ? V(conv3d, past) + i * size : V(conv3d, x) + (i - p) * size;
+}
+
+static double conv_element(struct ref *r, int64_t t, int64_t h, int64_t w, int64_t o)
+{
+	const struct vfm_conv3d *a = r->args;
+	int64_t c = a->x.shape[3], taps = a->weight.shape[1], kh = a->kernel[1], kw = a->kernel[2];
+	const double *weight = V(conv3d, weight) + o * taps * c;
+	double sum = 0;
+
+	for (int64_t k = 0; k < taps; k++, weight += c) {
+		const double *x = conv_frame(r, t * a->stride[0] + k / (kh * kw));
+		int64_t i = h * a->stride[1] + k / kw % kh - a->pad[0], j = w * a->stride[2] + k % kw - a->pad[2];
+
+		if (!x || i < 0 || j < 0 || i >= a->x.shape[1] || j >= a->x.shape[2])
+			continue;
+		x += (i * a->x.shape[2] + j) * c;
+		for (int64_t q = 0; q < c; q++)
+			sum += x[q] * weight[q];
+	}
+	return sum;
+}
+
+static void ref_conv3d(struct ref *r)
+{
+	const struct vfm_conv3d *a = r->args;
+	const double *bias = V(conv3d, bias), *add = V(conv3d, add);
+	double *y = V(conv3d, y);
+	int64_t hn = a->y.shape[1], wn = a->y.shape[2], on = a->y.shape[3], i = 0;
+
+	for (int64_t t = 0; t < a->y.shape[0]; t++)
+		for (int64_t h = 0; h < hn; h++)
+			for (int64_t w = 0; w < wn; w++)
+				for (int64_t o = 0; o < on; o++, i++)
+					y[i] = conv_element(r, t, h, w, o) + (bias ? bias[o] : 0) + (add ? add[i] : 0);
+}
+
 void ref_run(struct ref *r)
 {
 	static void (*const run[VFM_OP_N])(struct ref *) = {
