@@ -15,7 +15,7 @@ space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
-              libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
+              libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev libutf8proc-dev libgumbo-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
@@ -24,12 +24,14 @@ DEB_PACK   := dpkg-dev
 DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 
 # ---- flags ---------------------------------------------------------------
-# A build may leave out ffmpeg, sqlite (with the commands that read media) and dnnl: WITHOUT='ffmpeg sqlite dnnl', as `make gpu` does.
+# A build may leave out ffmpeg, sqlite (with the commands that read media), dnnl and text (tokenization):
+# WITHOUT='ffmpeg sqlite dnnl text', as `make gpu` does.
 # DEPS=DIR: jansson, zlib, libcrypto and cmocka are in DIR/include and DIR/lib, where tests/gpu/deps put them.
 WITHOUT ?=
 DEPS    ?=
 with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
-PKGS    := jansson zlib libcrypto $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3)
+PKGS    := jansson zlib libcrypto $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3) \
+	$(call with,text,libutf8proc gumbo)
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.
 WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-uninitialized)
@@ -63,7 +65,8 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
 CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/gemm_choice.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
-	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)),$(wildcard lib/*/*.c))
+	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)) \
+	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
 CMDS    := $(filter-out $(if $(WITHOUT),vfm-curate vfm-sample),$(notdir $(wildcard cmd/vfm-*)))
@@ -233,7 +236,7 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 .PHONY: gpu gpu-build
 gpu:
 	$(if $(DEPS),,$(Q)tests/gpu/deps $(B)/deps)
-	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' DEPS=$(or $(DEPS),$(abspath $(B)/deps)) B=$(B)/gpu-obj gpu-build
+	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl text' DEPS=$(or $(DEPS),$(abspath $(B)/deps)) B=$(B)/gpu-obj gpu-build
 	$(Q)tests/gpu/collect $(B)/gpu-obj $(B)/gpu
 gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU)) $(GAPS)
 

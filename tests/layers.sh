@@ -37,6 +37,7 @@ foreign() {
 		^(cuda|cublas|cudnn|nccl|nvml|driver_types|curand|cufft)	^lib/cuda/|^lib/comm/comm_nccl\.c$	0
 		^(oneapi/)?dnnl	^lib/cpu/	1
 		^lib(av|sw)[a-z]+/	^lib/media/	0
+		^(utf8proc|gumbo)	^lib/encoder/	0
 	END
 }
 

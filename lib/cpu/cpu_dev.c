@@ -248,6 +248,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	}
 	c = vfm_calloc(1, sizeof(*c));
 	c->dev.t = &cpu_table;
+	c->dev.host_memory = true;
 	c->isa = isa;
 	c->kern = kernels[isa];
 	c->pool = vfm_calloc(1, sizeof(*c->pool));

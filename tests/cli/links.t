@@ -13,6 +13,6 @@ for c in "$B"/bin/vfm-*; do
 	is "$(ldd "$c" | grep -oE 'libcuda|libcublas|libcudnn|libnccl|libnvidia|lib(av|sw)[a-z]+')" "" "${c##*/} loads no CUDA and no FFmpeg at its start"
 done
 # Only lib/media includes FFmpeg, and `make gpu` builds without the files that know it.
-is "$(cd "$TOP" && make -s -n WITHOUT='ffmpeg sqlite dnnl' B="$SCRATCH/none" 2>&1 | grep -oE '(lib/media/(av|video_in)[a-z_]*|energon|cpu_gemm_dnnl|vfm-curate)\.c')" \
-	"" "a build without FFmpeg, sqlite and oneDNN compiles nothing that includes them"
+is "$(cd "$TOP" && make -s -n WITHOUT='ffmpeg sqlite dnnl text' B="$SCRATCH/none" 2>&1 | grep -oE '(lib/media/(av|video_in)[a-z_]*|energon|cpu_gemm_dnnl|encoder/(clean_html|charsmap)|vfm-curate)\.c')" \
+	"" "a build without FFmpeg, sqlite, oneDNN and text compiles nothing that includes their headers"
 done_testing

@@ -760,6 +760,7 @@ static struct vfm_dev *mock_open(bool guard, struct vfm_err *err)
 	mock.table.graph_end = mock_graph_end;
 	d->t = &mock.table;
 	d->async = true;
+	d->host_memory = false;
 	d->side.units = 1;
 	return d;
 }
