@@ -1,0 +1,157 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/par.h"
+#include "encoder/vae_impl.h"
+
+static int64_t taps_of(const struct vae_conv *v)
+{
+	return (int64_t)v->kernel[0] * v->kernel[1] * v->kernel[2];
+}
+
+/* ---- the values of a convolution ---- */
+
+/* One row [taps, in] of the weight that AvgDown3D or DupUp3D stand for. */
+static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
+{
+	const int64_t taps = taps_of(v);
+
+	memset(row, 0, (size_t)(taps * v->in) * sizeof(*row));
+	if (v->fixed == VAE_AVG_DOWN) {
+		/* Channels and the pixels of a block, in this order, are cut into groups of the same size. */
+		const int64_t group = v->in * taps / v->out;
+
+		for (int64_t i = o * group; i < (o + 1) * group; i++)
+			row[i % taps * v->in + i / taps] = 1.0f / (float)group;
+	} else {
+		/* Each channel is repeated, then dealt out to the pixels of a block of each output channel. */
+		const int64_t out = v->out / 4, factor = v->dup_t < 0 ? 4 : 8, repeats = out * factor / v->in;
+		const int64_t pixel = o / out + (v->dup_t > 0 ? 4 : 0);
+
+		row[(o % out * factor + pixel) / repeats] = 1;
+	}
+}
+
+static void learned_row(const struct vae_conv *v, int64_t o, float *from, float *row)
+{
+	const int64_t taps = taps_of(v), n = taps * v->in;
+	const float scale = o < v->scaled ? v->scale : 1;
+	const char *data = v->from->data;
+
+	vfm_dtype_convert(VFM_F32, from, v->from->dtype,
+		data + (size_t)((v->first + o) * n) * vfm_dtype_size(v->from->dtype), (size_t)n);
+	for (int64_t k = 0; k < taps; k++)
+		for (int64_t c = 0; c < v->in; c++)
+			row[k * v->in + c] = scale * from[c * taps + k];
+}
+
+struct fill_rows {
+	const struct vae_conv *v;
+	enum vfm_dtype dtype;
+	char *out;
+};
+
+static void fill_conv_rows(int64_t o0, int64_t o1, void *ctx)
+{
+	const struct fill_rows *f = ctx;
+	const size_t n = (size_t)(taps_of(f->v) * f->v->in);
+	float *row = vfm_malloc(n * sizeof(*row)), *from = vfm_malloc(n * sizeof(*from));
+
+	for (int64_t o = o0; o < o1; o++) {
+		if (f->v->fixed)
+			fixed_row(f->v, o, row);
+		else
+			learned_row(f->v, o, from, row);
+		vfm_dtype_convert(f->dtype, f->out + (size_t)o * n * vfm_dtype_size(f->dtype), VFM_F32, row, n);
+	}
+	free(row);
+	free(from);
+}
+
+/* ---- the block of a part ---- */
+
+struct loader {
+	struct vfm_stream *s;
+	enum vfm_dtype dtype;
+	struct vfm_suballoc *at;
+	char *host; /* room for the largest tensor; NULL: addresses are counted */
+	size_t largest;
+};
+
+static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
+{
+	float *bias = (float *)l->host;
+
+	v->w = vfm_sub_t3(l->at, l->dtype, v->out, taps_of(v), v->in);
+	if (!v->fixed)
+		v->b = vfm_sub_t1(l->at, VFM_F32, v->out);
+	if (vfm_nbytes(&v->w) > l->largest)
+		l->largest = vfm_nbytes(&v->w);
+	if (vfm_nbytes(&v->b) > l->largest)
+		l->largest = vfm_nbytes(&v->b);
+	if (!l->host)
+		return 0;
+	vfm_par_for(v->out, 8, fill_conv_rows, &(struct fill_rows){v, l->dtype, l->host});
+	TRY(l->s->dev->t->to_device(l->s, v->w.data, l->host, vfm_nbytes(&v->w), err));
+	v->w.version = vfm_dev_version(l->s->dev);
+	if (v->fixed)
+		return 0;
+	vfm_dtype_convert(VFM_F32, bias, v->from_bias->dtype,
+		(const char *)v->from_bias->data + (size_t)v->first * vfm_dtype_size(v->from_bias->dtype),
+		(size_t)v->out);
+	for (int64_t o = 0; o < v->scaled; o++)
+		bias[o] *= v->scale;
+	return l->s->dev->t->to_device(l->s, v->b.data, bias, vfm_nbytes(&v->b), err);
+}
+
+static int load_norm(struct loader *l, struct vae_norm *n, struct vfm_err *err)
+{
+	n->w = vfm_sub_t1(l->at, VFM_F32, n->dim);
+	if (vfm_nbytes(&n->w) > l->largest)
+		l->largest = vfm_nbytes(&n->w);
+	if (!l->host)
+		return 0;
+	vfm_weight_to_f32(n->from, (float *)l->host);
+	return l->s->dev->t->to_device(l->s, n->w.data, l->host, vfm_nbytes(&n->w), err);
+}
+
+static int load_layers(struct loader *l, struct vae_net *net, struct vfm_err *err)
+{
+	for (int i = 0; i < net->n; i++) {
+		struct vae_layer *x = &net->layer[i];
+
+		for (int j = 0; j < 3; j++)
+			if (x->conv[j].out)
+				TRY(load_conv(l, &x->conv[j], err));
+		for (int j = 0; j < 2; j++)
+			if (x->shortcut[j].out)
+				TRY(load_conv(l, &x->shortcut[j], err));
+		for (int j = 0; j < 2; j++)
+			if (x->norm[j].dim)
+				TRY(load_norm(l, &x->norm[j], err));
+	}
+	return 0;
+}
+
+int vae_net_load(
+	struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes, struct vfm_err *err)
+{
+	struct vfm_suballoc count = {0}, give;
+	struct loader l = {.s = s, .dtype = dtype, .at = &count};
+	int rc;
+
+	TRY(load_layers(&l, net, err));
+	*bytes = count.used;
+	*mem = vfm_dev_alloc(s, *bytes, "the weights of the VAE", err);
+	if (!*mem)
+		return VFM_EENV;
+	l.host = vfm_big_alloc(l.largest, "a tensor of the VAE", err);
+	if (!l.host)
+		return VFM_EENV;
+	give = (struct vfm_suballoc){.base = *mem};
+	l.at = &give;
+	rc = load_layers(&l, net, err);
+	vfm_big_free(l.host, l.largest);
+	return rc;
+}

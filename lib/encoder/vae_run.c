@@ -1,0 +1,523 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "encoder/vae_impl.h"
+
+#define NORM_EPS 1e-12f              /* of torch.nn.functional.normalize */
+#define SCORES   ((int64_t)32 << 20) /* bytes of attention scores at a time */
+
+/* ---- frames ---- */
+
+/* Views of a frame: [1, N, C] and [N, C]. */
+static struct vfm_tensor as_pixels(const struct vae_frame *f)
+{
+	return vfm_t3(f->t.data, f->t.dtype, 1, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
+}
+
+static struct vfm_tensor as_rows(const struct vae_frame *f)
+{
+	return vfm_t2(f->t.data, f->t.dtype, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
+}
+
+int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **out, struct vfm_err *err)
+{
+	const size_t bytes = (size_t)(h * w * c) * vfm_dtype_size(r->dtype);
+	struct vae_frame **at = &r->free, *f;
+	void *data;
+
+	while (*at && (*at)->bytes != bytes)
+		at = &(*at)->next;
+	f = *at;
+	if (f) {
+		*at = f->next;
+		data = f->t.data;
+	} else {
+		data = vfm_dev_alloc(r->s, bytes, "a frame of the VAE", err);
+		if (!data)
+			return VFM_EENV;
+		f = vfm_calloc(1, sizeof(*f));
+	}
+	*f = (struct vae_frame){.t = vfm_t4(data, r->dtype, 1, h, w, c), .bytes = bytes, .refs = 1};
+	*out = f;
+	return 0;
+}
+
+static struct vae_frame *frame_keep(struct vae_frame *f)
+{
+	f->refs++;
+	return f;
+}
+
+void vae_frame_drop(struct vae_run *r, struct vae_frame *f)
+{
+	if (!f || --f->refs)
+		return;
+	f->next = r->free;
+	r->free = f;
+}
+
+void vae_run_init(struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net)
+{
+	*r = (struct vae_run){.s = s, .dtype = dtype, .net = net};
+	r->state = vfm_calloc((size_t)net->n, sizeof(*r->state));
+}
+
+void vae_run_release(struct vae_run *r)
+{
+	for (int i = 0; r->state && i < r->net->n; i++) {
+		struct vae_layer_state *st = &r->state[i];
+
+		for (int j = 0; j < 2; j++)
+			for (int k = 0; k < st->past[j].n; k++)
+				vae_frame_drop(r, st->past[j].f[k]);
+		for (int k = 0; k < st->n_saved; k++)
+			vae_frame_drop(r, st->saved[k]);
+		if (st->index)
+			vfm_dev_free(r->s, st->index, st->index_bytes);
+	}
+	while (r->free) {
+		struct vae_frame *f = r->free;
+
+		r->free = f->next;
+		vfm_dev_free(r->s, f->t.data, f->bytes);
+		free(f);
+	}
+	free(r->state);
+	r->state = NULL;
+}
+
+/* Appends x to the frames before the next one. */
+static void past_add(struct vae_run *r, struct vae_past *p, struct vae_frame *x)
+{
+	if (p->n == 2) {
+		vae_frame_drop(r, p->f[0]);
+		p->f[0] = p->f[1];
+		p->n = 1;
+	}
+	p->f[p->n++] = frame_keep(x);
+}
+
+/* One tensor of frames that lie anywhere. */
+static struct vfm_tensor past_tensor(const struct vae_past *p)
+{
+	struct vfm_tensor t = {0};
+
+	if (!p->n)
+		return t;
+	t = p->f[0]->t;
+	t.shape[0] = p->n;
+	if (p->n == 2)
+		t.stride[0] = ((char *)p->f[1]->t.data - (char *)p->f[0]->t.data) / (int64_t)vfm_dtype_size(t.dtype);
+	return t;
+}
+
+/* ---- ops ---- */
+
+/* *y, of one frame: the convolution of the frame x and of `past` before it, plus y itself if `add`.  *y NULL: a new
+ * frame. */
+static int run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
+	bool add, struct vae_frame **y, struct vfm_err *err)
+{
+	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b};
+
+	if (past)
+		a.past = past_tensor(past);
+	a.zeros = v->kernel[0] - 1 - (past ? past->n : 0);
+	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
+	memcpy(a.stride, v->stride, sizeof(a.stride));
+	memcpy(a.pad, v->pad, sizeof(a.pad));
+	if (!*y) {
+		int64_t h = (x->t.shape[1] + v->pad[0] + v->pad[1] - v->kernel[1]) / v->stride[1] + 1;
+		int64_t w = (x->t.shape[2] + v->pad[2] + v->pad[3] - v->kernel[2]) / v->stride[2] + 1;
+
+		TRY(vae_frame_new(r, h, w, v->out, y, err));
+	}
+	a.y = (*y)->t;
+	if (add)
+		a.add = a.y;
+	return vfm_op_conv3d(r->s, &a, err);
+}
+
+/* The same over 3 frames; x becomes the newest of `past`. */
+static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_past *past, struct vae_frame *x, bool add,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	TRY(run_conv(r, v, v->kernel[0] > 1 ? past : NULL, x, add, y, err));
+	if (v->kernel[0] > 1)
+		past_add(r, past, x);
+	return 0;
+}
+
+static int run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err)
+{
+	return vfm_op_channel_norm(r->s,
+		&(struct vfm_channel_norm){.kind = VFM_CHANNEL_NORM_RMS,
+			.eps = NORM_EPS,
+			.act = act,
+			.x = as_pixels(x),
+			.weight = n->w,
+			.y = as_pixels(y)},
+		err);
+}
+
+/* Makes *x the only reference of its frame, which may then be overwritten. */
+static int make_exclusive(struct vae_run *r, struct vae_frame **x, struct vfm_err *err)
+{
+	struct vae_frame *y;
+	int rc;
+
+	if ((*x)->refs == 1)
+		return 0;
+	TRY(vae_frame_new(r, (*x)->t.shape[1], (*x)->t.shape[2], (*x)->t.shape[3], &y, err));
+	rc = vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = (*x)->t, .y = y->t}, err);
+	vae_frame_drop(r, *x); /* the others keep it */
+	*x = y;
+	return rc;
+}
+
+/* ---- layers: each takes the reference of x, and *y becomes its result ---- */
+
+static int layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	struct vae_frame *a = NULL, *b = NULL;
+	int rc;
+
+	TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
+	TRY_OUT(run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
+	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, false, &b, err));
+	vae_frame_drop(r, a);
+	a = NULL;
+	TRY_OUT(run_norm(r, &l->norm[1], VFM_ACT_SILU, b, b, err));
+	if (l->conv[2].out) {
+		TRY_OUT(run_conv(r, &l->conv[2], NULL, x, false, &a, err));
+		vae_frame_drop(r, x);
+		x = a;
+		a = NULL;
+	} else {
+		TRY_OUT(make_exclusive(r, &x, err));
+	}
+	TRY_OUT(run_causal(r, &l->conv[1], &st->past[1], b, true, &x, err));
+	*y = x;
+	x = NULL;
+out:
+	vae_frame_drop(r, a);
+	vae_frame_drop(r, b);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+static int layer_head(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	int rc = make_exclusive(r, &x, err);
+
+	rc = rc < 0 ? rc : run_norm(r, &l->norm[0], VFM_ACT_SILU, x, x, err);
+	rc = rc < 0 ? rc : run_causal(r, &l->conv[0], &st->past[0], x, false, y, err);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* Rows [first, first + n) of softmax(q k^T) v, the scale being in q; `scores` f32 and `p` in the dtype of the run have
+ * room for n rows (p NULL: f32). */
+static int attend_rows(struct vae_run *r, const struct vfm_tensor *qkv, int64_t dim, int64_t first, int64_t n,
+	void *scores, void *p, const struct vfm_tensor *o, struct vfm_err *err)
+{
+	const struct vfm_tensor q = vfm_cols(qkv, 0, dim), k = vfm_cols(qkv, dim, dim), v = vfm_cols(qkv, 2 * dim, dim);
+	const struct vfm_tensor sc = vfm_t2(scores, VFM_F32, n, qkv->shape[0]);
+	const struct vfm_tensor pr = p ? vfm_t2(p, r->dtype, n, qkv->shape[0]) : sc;
+
+	TRY(vfm_op_gemm(
+		r->s, &(struct vfm_gemm){.a = vfm_row_slice(&q, first, n), .b = k, .trans_b = true, .c = sc}, err));
+	TRY(vfm_op_softmax(r->s, &(struct vfm_softmax){.x = sc, .y = sc}, err));
+	if (p)
+		TRY(vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = sc, .y = pr}, err));
+	return vfm_op_gemm(r->s, &(struct vfm_gemm){.a = pr, .b = v, .c = vfm_row_slice(o, first, n)}, err);
+}
+
+/* o = softmax(q k^T) v over all pixels of a frame, in blocks of rows. */
+static int attend_frame(
+	struct vae_run *r, const struct vfm_tensor *qkv, int64_t dim, const struct vfm_tensor *o, struct vfm_err *err)
+{
+	const int64_t n = qkv->shape[0], most = SCORES / (n * (int64_t)sizeof(float));
+	const int64_t rows = most < 64 ? 64 : most < n ? most : n;
+	const size_t scores = (size_t)(rows * n) * sizeof(float), half = (size_t)(rows * n) * sizeof(uint16_t);
+	void *sc = vfm_dev_alloc(r->s, scores, "attention scores of the VAE", err), *p = NULL;
+	int rc = sc ? 0 : VFM_EENV;
+
+	if (sc && r->dtype != VFM_F32) {
+		p = vfm_dev_alloc(r->s, half, "attention scores of the VAE", err);
+		rc = p ? 0 : VFM_EENV;
+	}
+	for (int64_t i = 0; i < n && rc >= 0; i += rows)
+		rc = attend_rows(r, qkv, dim, i, n - i < rows ? n - i : rows, sc, p, o, err);
+	if (p)
+		vfm_dev_free(r->s, p, half);
+	if (sc)
+		vfm_dev_free(r->s, sc, scores);
+	return rc;
+}
+
+static int layer_attn(
+	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const int64_t h = x->t.shape[1], w = x->t.shape[2];
+	struct vae_frame *a = NULL, *qkv = NULL;
+	struct vfm_tensor rows, o;
+	int rc;
+
+	TRY_OUT(vae_frame_new(r, h, w, l->in, &a, err));
+	TRY_OUT(run_norm(r, &l->norm[0], VFM_ACT_NONE, x, a, err));
+	TRY_OUT(run_conv(r, &l->conv[0], NULL, a, false, &qkv, err));
+	rows = as_rows(qkv);
+	o = as_rows(a);
+	TRY_OUT(attend_frame(r, &rows, l->in, &o, err));
+	TRY_OUT(make_exclusive(r, &x, err));
+	TRY_OUT(run_conv(r, &l->conv[1], NULL, a, true, &x, err));
+	*y = x;
+	x = NULL;
+out:
+	vae_frame_drop(r, a);
+	vae_frame_drop(r, qkv);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* ---- resampling ---- */
+
+/* The layer that saved the inputs of the level that ends at layer i. */
+static struct vae_layer_state *saved_of(struct vae_run *r, int i)
+{
+	while (r->net->layer[i].kind != VAE_LAYER_SAVE)
+		i--;
+	return &r->state[i];
+}
+
+static struct vae_frame *take_saved(struct vae_layer_state *st)
+{
+	struct vae_frame *f = st->saved[0];
+
+	st->saved[0] = st->saved[1];
+	st->n_saved--;
+	return f;
+}
+
+/* y += AvgDown3D of the saved frames: one; with `temporal` two, of which the one before the first frame is 0. */
+static int add_avg_down(struct vae_run *r, const struct vae_layer *l, int i, struct vae_frame *y, struct vfm_err *err)
+{
+	struct vae_layer_state *st = saved_of(r, i);
+	struct vae_past past = {0};
+	struct vae_frame *x = take_saved(st);
+	int rc;
+
+	if (st->n_saved) {
+		past = (struct vae_past){.f = {x}, .n = 1};
+		x = take_saved(st);
+	}
+	rc = run_conv(r, &l->shortcut[0], &past, x, true, &y, err);
+	vae_frame_drop(r, x);
+	vae_frame_drop(r, past.f[0]);
+	return rc;
+}
+
+/* Without a result (*y NULL) on every second frame of a temporal layer. */
+static int layer_down(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *half = NULL;
+	const int64_t at = st->frames++;
+	int rc = run_conv(r, &l->conv[0], NULL, x, false, &half, err);
+
+	vae_frame_drop(r, x);
+	TRY_OUT(rc);
+	if (!l->temporal || at == 0)
+		*y = frame_keep(half);
+	else if (at % 2 == 0)
+		TRY_OUT(run_conv(r, &l->conv[1], &st->past[0], half, false, y, err));
+	if (l->temporal)
+		past_add(r, &st->past[0], half);
+	if (*y && l->has_shortcut) {
+		TRY_OUT(make_exclusive(r, y, err));
+		TRY_OUT(add_avg_down(r, l, i, *y, err));
+	}
+out:
+	vae_frame_drop(r, half);
+	return rc;
+}
+
+/* The rows of DupUp3D's convolution, (h, w, row of 2, column of 2), in the order of the pixels. */
+static int make_dup_index(struct vae_run *r, struct vae_layer_state *st, int64_t h, int64_t w, struct vfm_err *err)
+{
+	int32_t *index;
+	int rc;
+
+	st->index_bytes = (size_t)(4 * h * w) * sizeof(*index);
+	st->index = vfm_dev_alloc(r->s, st->index_bytes, "an index of the VAE", err);
+	if (!st->index)
+		return VFM_EENV;
+	index = vfm_malloc(st->index_bytes);
+	for (int64_t y = 0; y < 2 * h; y++)
+		for (int64_t x = 0; x < 2 * w; x++)
+			index[y * 2 * w + x] = (int32_t)(((y / 2 * w + x / 2) * 2 + y % 2) * 2 + x % 2);
+	rc = r->s->dev->t->to_device(r->s, st->index, index, st->index_bytes, err);
+	free(index);
+	return rc;
+}
+
+/* y = frame t (of 2 if the layer is temporal) of DupUp3D of x. */
+static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, int t,
+	const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err)
+{
+	const int64_t h = x->t.shape[1], w = x->t.shape[2], c = y->t.shape[3];
+	struct vae_frame *four = NULL;
+	int rc;
+
+	if (!l->shortcut[0].out) /* as many channels */
+		return vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = y->t}, err);
+	if (!st->index)
+		TRY(make_dup_index(r, st, h, w, err));
+	rc = run_conv(r, &l->shortcut[l->temporal ? t : 0], NULL, x, false, &four, err);
+	if (rc >= 0)
+		rc = vfm_op_index_select(r->s,
+			&(struct vfm_index_select){.x = vfm_t2(four->t.data, r->dtype, 4 * h * w, c),
+				.index = vfm_t1(st->index, VFM_I32, 4 * h * w),
+				.y = as_rows(y)},
+			err);
+	vae_frame_drop(r, four);
+	return rc;
+}
+
+/* Frame t of those that the layer makes of x. */
+static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const struct vae_frame *saved,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	const int64_t h = x->t.shape[1], w = x->t.shape[2];
+	struct vae_frame *now = frame_keep(x), *big = NULL;
+	int rc = 0;
+
+	if (l->temporal && st->frames > 0) {
+		vae_frame_drop(r, now);
+		now = NULL;
+		TRY_OUT(run_conv(r, &l->conv[1 + t], &st->past[0], x, false, &now, err));
+	}
+	TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->in, &big, err));
+	TRY_OUT(vfm_op_upsample(r->s, &(struct vfm_upsample){.x = now->t, .y = big->t}, err));
+	if (saved) {
+		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
+		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
+	}
+	TRY_OUT(run_conv(r, &l->conv[0], NULL, big, saved != NULL, y, err));
+out:
+	vae_frame_drop(r, now);
+	vae_frame_drop(r, big);
+	return rc;
+}
+
+static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err);
+
+/* The first frame stays one and is no past of the second; every other one becomes two (conv[1], conv[2]). */
+static int push_up(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *saved = l->has_shortcut ? take_saved(saved_of(r, i)) : NULL, *y;
+	int rc = 0;
+
+	for (int t = l->temporal && st->frames == 0; t < (l->temporal ? 2 : 1) && rc >= 0; t++) {
+		y = NULL;
+		rc = up_frame(r, i, t, x, saved, &y, err);
+		if (rc < 0)
+			vae_frame_drop(r, y);
+		else
+			rc = push_from(r, i + 1, y, err);
+	}
+	if (l->temporal && st->frames++ > 0)
+		past_add(r, &st->past[0], x);
+	vae_frame_drop(r, saved);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* x + the saved frame, or a mean of its channels. */
+static int layer_add(struct vae_run *r, int i, struct vae_frame **x, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_frame *saved;
+	int rc;
+
+	TRY(make_exclusive(r, x, err));
+	if (l->has_shortcut)
+		return add_avg_down(r, l, i, *x, err);
+	saved = take_saved(saved_of(r, i));
+	rc = vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .beta = 1, .x = saved->t, .y = (*x)->t}, err);
+	vae_frame_drop(r, saved);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	int rc;
+
+	switch (l->kind) {
+	case VAE_LAYER_RES:
+		return layer_res(r, l, st, x, y, err);
+	case VAE_LAYER_ATTN:
+		return layer_attn(r, l, x, y, err);
+	case VAE_LAYER_HEAD:
+		return layer_head(r, l, st, x, y, err);
+	case VAE_LAYER_DOWN:
+		return layer_down(r, i, x, y, err);
+	case VAE_LAYER_SAVE:
+		st->saved[st->n_saved++] = frame_keep(x);
+		*y = x;
+		return 0;
+	case VAE_LAYER_ADD:
+		rc = layer_add(r, i, &x, err);
+		*y = x;
+		return rc;
+	default:
+		rc = run_causal(r, &l->conv[0], &st->past[0], x, false, y, err);
+		vae_frame_drop(r, x);
+		return rc;
+	}
+}
+
+/* Runs x through the layers from i on.  Where a layer makes two frames, the first passes through all others before the
+ * second is computed. */
+static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	for (; i < r->net->n && x; i++) {
+		struct vae_frame *y = NULL;
+		int rc;
+
+		if (r->net->layer[i].kind == VAE_LAYER_UP)
+			return push_up(r, i, x, err);
+		rc = run_layer(r, i, x, &y, err);
+		if (rc < 0) {
+			vae_frame_drop(r, y);
+			return rc;
+		}
+		x = y;
+	}
+	if (x) {
+		int rc = r->emit(r->ctx, x, err);
+
+		vae_frame_drop(r, x);
+		return rc;
+	}
+	return 0;
+}
+
+int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err)
+{
+	return push_from(r, 0, x, err);
+}

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Compares lib/encoder/vae.h with AutoencoderKLWan of diffusers: check_vae.py [--run PATH] [-k WORD]
+
+Each case makes a tiny VAE with random weights, as save_pretrained writes it, and as a .pth file with the names of Wan's
+releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
+
+  encode, decode   of both generations, odd sizes, an image, one push or several        1e-4 of the largest value
+  chunks           the same clip in other pushes                                        the same bits
+  tiles            tiled_encode and tiled_decode                                        1e-4
+  given            the first, or the first and the last picture, the others 0            1e-4
+  release          the .pth file against the folder                                     the same bits
+  bf16             against fp32 of diffusers, beside the error of diffusers in bf16     1.5 times that error
+  faults           missing, unknown and misshaped tensors, keys, another class          named, exit status 2
+
+Needs torch and diffusers.  Exit 1: a difference is larger.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLWan
+from safetensors.torch import load_file, save_file
+
+from check_torch import Report
+
+SMALL = dict(base_dim=8, z_dim=16, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True])
+SCALING = dict(latents_mean=[0.1 * i - 0.2 for i in range(6)], latents_std=[0.5 + 0.3 * i for i in range(6)])
+# Of the release of Wan 2.2, whose files do not contain them.
+MEAN48 = """\
+-0.2289 -0.0052 -0.1323 -0.2339 -0.2799 0.0174 0.1838 0.1557 -0.1382 0.0542 0.2813 0.0891 0.1570 -0.0098
+0.0375 -0.1825 -0.2246 -0.1207 -0.0698 0.5109 0.2665 -0.2108 -0.2158 0.2502 -0.2055 -0.0322 0.1109 0.1567
+-0.0729 0.0899 -0.2799 -0.1230 -0.0313 -0.1649 0.0117 0.0723 -0.2839 -0.2083 -0.0520 0.3748 0.0152 0.1957
+0.1433 -0.2944 0.3573 -0.0548 -0.1681 -0.0667"""
+STD48 = """\
+0.4765 1.0364 0.4514 1.1677 0.5313 0.4990 0.4818 0.5013 0.8158 1.0344 0.5894 1.0901 0.6885 0.6165 0.8454
+0.4978 0.5759 0.3523 0.7135 0.6804 0.5833 1.4146 0.8986 0.5659 0.7069 0.5338 0.4889 0.4917 0.4069 0.4999
+0.6866 0.4093 0.5709 0.6065 0.6415 0.4944 0.5726 1.2042 0.5458 1.6887 0.3971 1.0600 0.3943 0.5537 0.5444
+0.4089 0.7468 0.7744"""
+RESIDUAL = dict(is_residual=True, patch_size=2, in_channels=12, out_channels=12, z_dim=6, **SCALING)
+CONFIGS = {
+    "2.1": dict(base_dim=8, scale_factor_spatial=8),
+    "2.1-small": dict(**SMALL, scale_factor_temporal=2, scale_factor_spatial=4),
+    "2.1-odd": dict(base_dim=10, decoder_base_dim=6, z_dim=6, dim_mult=[1, 3, 2, 4], num_res_blocks=3,
+                    temperal_downsample=[True, True, False], **SCALING),
+    "2.1-time": dict(base_dim=6, z_dim=6, dim_mult=[1, 2], num_res_blocks=1, temperal_downsample=[True],
+                     scale_factor_temporal=2, scale_factor_spatial=2, **SCALING),
+    "2.2": dict(RESIDUAL, base_dim=8, decoder_base_dim=12, scale_factor_spatial=16, z_dim=48,
+                latents_mean=[float(x) for x in MEAN48.split()], latents_std=[float(x) for x in STD48.split()]),
+    "2.2-wide": dict(base_dim=6, decoder_base_dim=8, scale_factor_spatial=16, dim_mult=[2, 4, 4, 2],
+                     temperal_downsample=[True, False, True], num_res_blocks=1, **RESIDUAL),
+    "2.2-flat": dict(base_dim=8, scale_factor_spatial=4, dim_mult=[2, 1], temperal_downsample=[True],
+                     scale_factor_temporal=2, num_res_blocks=1, **RESIDUAL),
+}
+
+
+def make_model(config, seed):
+    torch.manual_seed(seed)
+    model = AutoencoderKLWan(**config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():  # none is 0 or 1
+            p.add_(0.1 * torch.randn_like(p)) if "gamma" in name else p.mul_(1.5)
+    return model
+
+
+def release_names(state, residual, blocks):
+    """The names of Wan's releases for those of diffusers."""
+    def block(part, level, index):
+        per, lst = (blocks + 1, "downsamples") if part == "encoder" else (blocks + 2, "upsamples")
+        return f"{part}.{lst}.{level}.{lst}.{index}" if residual else f"{part}.{lst}.{level * per + index}"
+
+    rules = [
+        (r"^quant_conv\.", "conv1."), (r"^post_quant_conv\.", "conv2."),
+        (r"^(\w+)\.conv_in\.", r"\1.conv1."), (r"^(\w+)\.norm_out\.", r"\1.head.0."),
+        (r"^(\w+)\.conv_out\.", r"\1.head.2."),
+        (r"^(\w+)\.mid_block\.attentions\.0\.", r"\1.middle.1."),
+        (r"^(\w+)\.mid_block\.resnets\.(\d)\.", lambda m: f"{m[1]}.middle.{2 * int(m[2])}."),
+        (r"^(\w+)\.(?:down|up)_blocks\.(\d+)\.resnets\.(\d+)\.", lambda m: block(m[1], int(m[2]), int(m[3])) + "."),
+        (r"^encoder\.down_blocks\.(\d+)\.downsampler\.", lambda m: block("encoder", int(m[1]), blocks) + "."),
+        (r"^decoder\.up_blocks\.(\d+)\.upsampler(?:s\.0)?\.", lambda m: block("decoder", int(m[1]), blocks + 1) + "."),
+        (r"^encoder\.down_blocks\.(\d+)\.", r"encoder.downsamples.\1."),
+    ]
+    ends = {"norm1.gamma": "residual.0.gamma", "conv1.": "residual.2.", "norm2.gamma": "residual.3.gamma",
+            "conv2.": "residual.6.", "conv_shortcut.": "shortcut."}
+    out = {}
+    for name, value in state.items():
+        new = name
+        for pattern, to in rules:
+            new, n = re.subn(pattern, to, new)
+            if n:
+                break
+        if re.search(r"(samples|middle)\.\d", new):
+            for old, to in ends.items():
+                new = re.sub(r"(\d\.)" + re.escape(old), r"\1" + to, new)
+        out[new] = value.clone()
+    return out
+
+
+class Case:
+    def __init__(self, report, run, tmp, name):
+        self.report, self.run, self.name = report, run, name
+        self.dir = f"{tmp}/{name}"
+        self.model = make_model(CONFIGS[name], len(name))
+        self.model.save_pretrained(self.dir)
+        self.c = c = self.model.config
+        self.t = 2 ** sum(c.temperal_downsample)
+        self.s = 2 ** (len(c.dim_mult) - 1) * (c.patch_size or 1)
+        shape = [1, -1, 1, 1, 1]
+        self.mean, self.std = (torch.tensor(x).view(shape) for x in (c.latents_mean, c.latents_std))
+        self.rng = np.random.default_rng(len(name))
+
+    def line(self, what, got, want, limit):
+        err = np.abs(got - want).max() / max(np.abs(want).max(), 1e-9)
+        self.report.line(f"{self.name} {what}", err, limit, f"shape {list(got.shape)}")
+
+    def call(self, op, x, shape, out_shape, dtype="f32", more=(), model=None):
+        x.tofile(self.dir + "/in")
+        args = [self.run, op, model or self.dir, dtype, "x".join(map(str, shape)), self.dir + "/in", self.dir + "/out"]
+        subprocess.run(args + [str(m) for m in more], check=True, stdout=subprocess.DEVNULL)
+        return np.fromfile(self.dir + "/out", np.float32).reshape(out_shape)
+
+    def frames(self, n, h, w):
+        coarse = self.rng.integers(0, 256, (n, h // 4 + 1, w // 4 + 1, 3))
+        x = coarse.repeat(4, 1).repeat(4, 2)[:, :h, :w] + self.rng.integers(-40, 40, (n, h, w, 3))
+        return x.clip(0, 255).astype(np.uint8)
+
+    def video(self, rgb):
+        return (torch.tensor(rgb).permute(3, 0, 1, 2)[None].float() / 127.5 - 1)
+
+    def encode_ref(self, video, model=None):
+        m = model or self.model
+        z = m.encode(video.to(m.dtype)).latent_dist.mode().float()
+        return ((z - self.mean) / self.std)[0].permute(1, 0, 2, 3).contiguous().numpy()
+
+    def decode_ref(self, z, model=None):
+        m = model or self.model
+        z = torch.tensor(z).permute(1, 0, 2, 3)[None] * self.std + self.mean
+        return m.decode(z.to(m.dtype)).sample.float()[0].permute(1, 2, 3, 0).contiguous().numpy()
+
+    def latent_shape(self, n, h, w):
+        return [1 + (n - 1) // self.t, self.c.z_dim, h // self.s, w // self.s]
+
+    def latents(self, n, h, w):
+        return self.rng.standard_normal(self.latent_shape(n, h, w)).astype(np.float32)
+
+    def encode(self, rgb, **more):
+        n, h, w = rgb.shape[:3]
+        return self.call("encode", rgb, (n, h, w), self.latent_shape(n, h, w), **more)
+
+    def decode(self, z, **more):
+        k, _, h, w = z.shape
+        out = [1 + self.t * (k - 1), h * self.s, w * self.s, 3]
+        return self.call("decode", z, (k, h, w), out, **more)
+
+    def sizes(self):
+        s = self.s
+        return [(1, 2 * s, 3 * s), (5, s, s), (9, 3 * s, s), (13, s, 5 * s)]
+
+    def check_equal(self):
+        for n, h, w in self.sizes():
+            rgb, z = self.frames(n, h, w), self.latents(n, h, w)
+            self.line(f"encode {n}x{h}x{w}", self.encode(rgb), self.encode_ref(self.video(rgb)), 1e-4)
+            self.line(f"decode {n}x{h}x{w}", self.decode(z), self.decode_ref(z), 1e-4)
+
+    def check_chunks(self):
+        n, h, w = 17, 2 * self.s, self.s
+        rgb, z = self.frames(n, h, w), self.latents(n, h, w)
+        whole, shown = self.encode(rgb), self.decode(z)
+        for chunks in "17", "1,4", "5,4,8", "9,8":
+            self.line(f"encode in {chunks}", self.encode(rgb, more=[chunks]), whole, 0)
+        for chunks in "1", "2,1", "3":
+            self.line(f"decode in {chunks}", self.decode(z, more=[chunks]), shown, 0)
+
+    def check_tiles(self):
+        s, patch = self.s, self.c.patch_size or 1
+        tile, stride = 4 * s, 3 * s
+        self.model.enable_tiling(tile, tile, stride, stride)
+        for n, h, w in (5, 9 * s, 5 * s), (1, 4 * s, 7 * s), (5, 3 * s, 3 * s):
+            h, w = h * patch, w * patch
+            rgb, z = self.frames(n, h, w), self.latents(n, h, w)
+            more = dict(more=["0", f"{tile},{stride}"])
+            self.line(f"encode tiles of {n}x{h}x{w}", self.encode(rgb, **more), self.encode_ref(self.video(rgb)), 1e-4)
+            self.line(f"decode tiles of {n}x{h}x{w}", self.decode(z, **more), self.decode_ref(z), 1e-4)
+        self.model.disable_tiling()
+
+    def check_given(self):
+        n, h, w = 9, 2 * self.s, 2 * self.s
+        for given in 1, 2:
+            rgb = self.frames(given, h, w)
+            video = torch.zeros(1, 3, n, h, w)
+            video[:, :, 0] = self.video(rgb)[:, :, 0]
+            video[:, :, -1] = self.video(rgb)[:, :, -1] if given == 2 else video[:, :, -1]
+            got = self.call("given", rgb, (n, h, w), self.latent_shape(n, h, w), more=[given])
+            self.line(f"given {given}", got, self.encode_ref(video), 1e-4)
+
+    def check_release(self):
+        if self.c.z_dim not in (16, 48):  # the others have no known mean and std
+            return
+        path = self.dir + "/release/vae.pth"
+        os.makedirs(os.path.dirname(path))
+        torch.save(release_names(self.model.state_dict(), self.c.is_residual, self.c.num_res_blocks), path)
+        rgb, z = self.frames(5, self.s, 2 * self.s), self.latents(5, self.s, 2 * self.s)
+        self.line("release encode", self.encode(rgb, model=path), self.encode(rgb), 0)
+        self.line("release decode", self.decode(z, model=path), self.decode(z), 0)
+
+    def check_bf16(self):
+        half = AutoencoderKLWan.from_pretrained(self.dir, torch_dtype=torch.bfloat16)
+        n, h, w = 5, 4 * self.s, 4 * self.s
+        rgb, z = self.frames(n, h, w), self.latents(n, h, w)
+        video = self.video(rgb)
+        for what, got, want, theirs in (
+                ("encode", self.encode(rgb, dtype="bf16"), self.encode_ref(video), self.encode_ref(video, half)),
+                ("decode", self.decode(z, dtype="bf16"), self.decode_ref(z), self.decode_ref(z, half))):
+            ours, theirs = (np.sqrt(np.mean((x - want) ** 2)) for x in (got, theirs))
+            where = f"RMS error over that of diffusers, {theirs:.3g}"
+            self.report.line(f"{self.name} bf16 {what}", ours / theirs, 1.5, where)
+
+
+def check_faults(report, run, tmp):
+    """Each fault must be named on stderr, with exit status 2."""
+    good = tmp + "/2.1-small"
+
+    def expect(name, words, change_state=None, change_config=None, cut=0):
+        folder = f"{tmp}/fault-{name}"
+        shutil.copytree(good, folder)
+        file = folder + "/diffusion_pytorch_model.safetensors"
+        if change_state:
+            state = load_file(file)
+            change_state(state)
+            save_file(state, file)
+        if change_config:
+            with open(folder + "/config.json") as f:
+                config = json.load(f)
+            change_config(config)
+            with open(folder + "/config.json", "w") as f:
+                json.dump(config, f)
+        if cut:
+            os.truncate(file, os.path.getsize(file) - cut)
+        p = subprocess.run([run, "decode", folder, "f32", "1x4x4", "-", "-"], capture_output=True, text=True)
+        ok = p.returncode == 2 and all(w in p.stderr for w in words) and not p.stdout
+        report.line(f"fault {name}", 0 if ok else 1, 0, p.stderr.strip()[:160])
+
+    expect("missing", ["1 tensor missing: encoder.conv_in.bias"], lambda s: s.pop("encoder.conv_in.bias"))
+    expect("unknown", ["1 tensor unknown: decoder.extra"], lambda s: s.update({"decoder.extra": torch.zeros(1)}))
+    expect("shape", ["of another shape: quant_conv.weight"],
+           lambda s: s.update({"quant_conv.weight": torch.zeros(3, 3)}))
+    expect("truncated", ["diffusion_pytorch_model.safetensors"], cut=100)
+    expect("class", ["_class_name", "AutoencoderKL"], None, lambda c: c.update(_class_name="AutoencoderKL"))
+    expect("key", ["clip_output"], None, lambda c: c.update(clip_output=True))
+    expect("attention", ["attn_scales"], None, lambda c: c.update(attn_scales=[1.0]))
+    expect("dims", ["of another shape"], None, lambda c: c.update(base_dim=16))
+    expect("scaling", ["latents_std"], None, lambda c: c.update(latents_std=[1.0] * 15))
+    expect("patches", ["in_channels"], None, lambda c: c.update(patch_size=2, scale_factor_spatial=8))
+    expect("residual", ["the VAE of Wan 2.2", "missing"], None, lambda c: c.update(is_residual=True))
+    expect("factor", ["scale_factor_spatial"], None, lambda c: c.update(scale_factor_spatial=16))
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--run", default=here + "/../../build/tests/tools/vae_run")
+    p.add_argument("-k", default="", help="only configurations with this word in the name")
+    o = p.parse_args()
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp, torch.inference_mode():
+        for name in CONFIGS:
+            if o.k not in name:
+                continue
+            case = Case(report, o.run, tmp, name)
+            for check in (case.check_equal, case.check_chunks, case.check_given, case.check_tiles, case.check_release,
+                          case.check_bf16):
+                check()
+        if os.path.isdir(tmp + "/2.1-small"):
+            check_faults(report, o.run, tmp)
+    return 1 if report.bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

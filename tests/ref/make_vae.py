@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Writes tests/unit/vae_values.h: two tiny VAEs of Wan, and what AutoencoderKLWan of diffusers computes in float64.
+
+Element i of tensor NAME is 0.12 n_i in float32, of gammas 1 + 0.1 n_i, n = normal(stream(1, 0, fnv64(NAME), INIT)).
+Element i of the clip is (37 i + 11 i^2) % 256, of the latents ((29 i) % 64) / 16 - 2.
+
+  make_vae.py > tests/unit/vae_values.h
+"""
+import json
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLWan
+
+import philox
+
+INIT, KEPT = 1, 7
+T, H, W = 9, 3, 2  # frames of the clip; height and width of the latents
+CONFIGS = {
+    "wan21": dict(base_dim=4, z_dim=3, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True],
+                  scale_factor_temporal=2, scale_factor_spatial=4),
+    "wan22": dict(base_dim=4, decoder_base_dim=6, z_dim=3, dim_mult=[1, 4, 2], num_res_blocks=1,
+                  temperal_downsample=[True, True], scale_factor_spatial=8, is_residual=True, patch_size=2,
+                  in_channels=12, out_channels=12),
+}
+
+
+def array(name, values):
+    text = ", ".join(f"{v:.9g}f" if "." in f"{v:.9g}" or "e" in f"{v:.9g}" else f"{v:.9g}.0f" for v in values)
+    print(f"static const float {name}[] = {{{text}}};")
+
+
+def main():
+    print("/* vae_values.h - written by tests/ref/make_vae.py: tiny VAEs of Wan, and results of diffusers in float64. */")
+    print("#ifndef TESTS_UNIT_VAE_VALUES_H\n#define TESTS_UNIT_VAE_VALUES_H\n\n#include \"ckpt/safetensors.h\"\n")
+    for name, config in CONFIGS.items():
+        config |= dict(latents_mean=[0.25, -0.5, 0.125], latents_std=[0.5, 2.0, 1.5])
+        model = AutoencoderKLWan(**config).double().eval()
+        tensors = []
+        for key, p in model.state_dict().items():
+            x = philox.normal(1, 0, philox.fnv64(key), INIT, p.numel()).astype(np.float64)
+            x = (1 + 0.1 * x if "gamma" in key else 0.12 * x).astype(np.float32)
+            p.copy_(torch.tensor(x.astype(np.float64)).view(p.shape))
+            tensors.append(f'{{.name = "{key}", .ndim = {p.dim()}, .shape = {{{", ".join(map(str, p.shape))}}}}}')
+        print(f"static struct vfm_st_tensor {name}_tensors[] = {{{', '.join(tensors)}}};")
+        config["_class_name"] = "AutoencoderKLWan"
+        print(f"static const char {name}_config[] = {json.dumps(json.dumps(config))};")
+        mean, std = (torch.tensor(config["latents_" + k], dtype=torch.float64).view(1, -1, 1, 1, 1)
+                     for k in ("mean", "std"))
+        s, t = config["scale_factor_spatial"], config.get("scale_factor_temporal", 4)
+        i = np.arange(T * H * s * W * s * 3)
+        rgb = torch.tensor((37 * i + 11 * i * i) % 256).view(T, H * s, W * s, 3).permute(3, 0, 1, 2)[None].double()
+        with torch.inference_mode():
+            z = (model.encode(rgb / 127.5 - 1).latent_dist.mode() - mean) / std
+            array(f"{name}_latents", z[0].permute(1, 0, 2, 3).reshape(-1).numpy())
+            k = 1 + (T - 1) // t
+            i = np.arange(k * 3 * H * W)
+            z = torch.tensor((29 * i % 64) / 16 - 2).view(1, k, 3, H, W).permute(0, 2, 1, 3, 4)
+            x = model.decode(z * std + mean).sample
+            array(f"{name}_pixels", x[0].permute(1, 2, 3, 0).reshape(-1).numpy()[::KEPT])
+    print("\n#endif")
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()

@@ -1,0 +1,300 @@
+/* The VAE of Wan: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ok.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "cpu/cpu.h"
+#include "encoder/vae.h"
+#include "vae_values.h"
+
+enum { T = 9, H = 3, W = 2, C = 3, KEPT = 7 };
+
+struct golden {
+	const char *name, *config;
+	struct vfm_st_tensor *tensors;
+	int n, stride, stride_t;
+	const float *latents, *pixels;
+};
+#define GOLDEN(x, s, t)                                                                                                \
+	{                                                                                                              \
+#x, x##_config, x##_tensors, sizeof(x##_tensors) / sizeof(x##_tensors[0]), s, t, x##_latents,          \
+			x##_pixels                                                                                     \
+	}
+static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4)};
+
+static char folder[] = "/tmp/vfm-test-vae-XXXXXX";
+static struct vfm_dev *dev;
+static struct vfm_stream *stream;
+
+static void write_text(const char *dir, const char *name, const char *data, size_t n)
+{
+	char *path = vfm_strfmt("%s/%s", dir, name);
+	FILE *f = fopen(path, "wb");
+
+	assert_int_equal(fwrite(data, 1, n, f), n);
+	fclose(f);
+	free(path);
+}
+
+/* Writes the weights in vae_values.h as diffusers would; skip: a tensor that is left out. */
+static char *write_model(const struct golden *g, const char *name, const char *skip)
+{
+	char *dir = vfm_strfmt("%s/%s", folder, name);
+	struct vfm_st_tensor t[256];
+	struct vfm_buf b = {0};
+	size_t start;
+	int n = 0;
+
+	mkdir(dir, 0700);
+	for (int i = 0; i < g->n; i++)
+		if (!skip || strcmp(g->tensors[i].name, skip) != 0)
+			t[n++] = g->tensors[i];
+	vfm_st_layout(t, (size_t)n, NULL, 0, &b);
+	start = b.len;
+	for (int i = 0; i < n; i++) { /* layout has sorted them */
+		struct vfm_rng rng = vfm_rng_stream(1, 0, vfm_fnv64(t[i].name, strlen(t[i].name)), VFM_RNG_INIT);
+		const bool gamma = strstr(t[i].name, "gamma");
+
+		assert_int_equal(b.len - start, t[i].begin);
+		for (uint64_t k = 0; k < (t[i].end - t[i].begin) / sizeof(float); k++) {
+			const double x = vfm_rng_normal(&rng, k);
+			const float v = (float)(gamma ? 1 + 0.1 * x : 0.12 * x);
+
+			vfm_buf_add(&b, &v, sizeof(v));
+		}
+	}
+	write_text(dir, "diffusion_pytorch_model.safetensors", b.data, b.len);
+	write_text(dir, "config.json", g->config, strlen(g->config));
+	vfm_buf_release(&b);
+	return dir;
+}
+
+static struct vfm_vae *open_model(const char *dir, struct vfm_vae_opts o)
+{
+	struct vfm_vae *v;
+
+	o.path = dir;
+	OK(vfm_vae_open(&v, stream, &o, &err));
+	return v;
+}
+
+/* [frames, H s, W s, 3] */
+static uint8_t *make_clip(const struct golden *g)
+{
+	const uint64_t n = (uint64_t)(T * H * g->stride * W * g->stride * 3);
+	uint8_t *rgb = vfm_malloc(n);
+
+	for (uint64_t i = 0; i < n; i++)
+		rgb[i] = (uint8_t)((37 * i + 11 * i * i) % 256);
+	return rgb;
+}
+
+static float *make_latents(int n)
+{
+	float *z = vfm_malloc((size_t)n * sizeof(*z));
+
+	for (int i = 0; i < n; i++)
+		z[i] = (float)(29 * i % 64) / 16 - 2;
+	return z;
+}
+
+static double largest_difference(const float *got, const float *want, int n, int step)
+{
+	double most = 0;
+
+	for (int i = 0; i < n; i++)
+		most = fmax(most, fabs((double)got[i * step] - (double)want[i]));
+	return most;
+}
+
+static void test_values(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
+		const struct golden *g = &goldens[i];
+		const int k = 1 + (T - 1) / g->stride_t, h = H * g->stride, w = W * g->stride;
+		const int n_z = k * C * H * W, n_x = T * h * w * 3;
+		float *z = make_latents(n_z), *latents = vfm_calloc((size_t)n_z, 4), *x = vfm_calloc((size_t)n_x, 4);
+		char *dir = write_model(g, g->name, NULL);
+		uint8_t *rgb = make_clip(g), *u8 = vfm_calloc((size_t)n_x, 1);
+		struct vfm_vae *v;
+
+		/* f32, then bf16: an eighth of a standard deviation, or of the range, is far more than it differs */
+		for (int half = 0; half < 2; half++) {
+			const double limit = half ? 0.125 : 2e-5;
+
+			v = open_model(dir, (struct vfm_vae_opts){.dtype = half ? VFM_BF16 : VFM_F32});
+			OK(vfm_vae_encode(v, rgb, T, h, w, latents, &err));
+			assert_true(largest_difference(latents, g->latents, n_z, 1) < limit);
+			OK(vfm_vae_decode(v, z, k, H, W, u8, x, &err));
+			assert_true(largest_difference(x, g->pixels, (n_x + KEPT - 1) / KEPT, KEPT) < limit);
+			for (int j = 0; j < n_x; j++)
+				assert_int_equal(u8[j], (int)lrintf((x[j] + 1) * 127.5f));
+			vfm_vae_close(v);
+		}
+		free(dir), free(rgb), free(u8), free(x), free(latents), free(z);
+	}
+}
+
+/* Cut in any way, the clip has the same bits; a session takes 1 + 4n frames, then 4n. */
+static void test_pushes(void **state)
+{
+	static const int cuts[][4] = {{1, 4, 4}, {5, 4}, {9}, {1, 0, 8}};
+	static const int z_cuts[][4] = {{1, 1, 1}, {2, 1}, {3}, {1, 2}};
+	const struct golden *g = &goldens[1];
+	const int k = 3, h = H * g->stride, w = W * g->stride, n_z = k * C * H * W, n_x = T * h * w * 3;
+	char *dir = write_model(g, "pushes", NULL);
+	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
+	float *z = make_latents(n_z), want[3 * C * H * W], got[3 * C * H * W], *x = vfm_calloc((size_t)n_x, 4),
+	      *y = vfm_calloc((size_t)n_x, 4);
+	uint8_t *rgb = make_clip(g);
+	struct vfm_vae_session *s;
+
+	(void)state;
+	OK(vfm_vae_encode(v, rgb, T, h, w, want, &err));
+	OK(vfm_vae_decode(v, z, k, H, W, NULL, x, &err));
+	for (int i = 0; i < 4; i++) {
+		int at = 0, out = 0, rc;
+
+		memset(got, 0, sizeof(got));
+		OK(vfm_vae_encode_begin(&s, v, h, w, &err));
+		for (int j = 0; j < 4; at += cuts[i][j++], out += rc)
+			OK(rc = vfm_vae_encode_push(s, rgb + at * h * w * 3, cuts[i][j], got + out * C * H * W, &err));
+		assert_int_equal(out, k);
+		assert_int_equal(vfm_vae_encode_push(s, rgb, 1, got, &err), VFM_EUSAGE);
+		vfm_vae_end(s);
+		assert_memory_equal(got, want, sizeof(want));
+		memset(y, 0, (size_t)n_x * 4);
+		OK(vfm_vae_decode_begin(&s, v, H, W, &err));
+		for (int j = at = out = 0; j < 4; at += z_cuts[i][j++], out += rc)
+			OK(rc = vfm_vae_decode_push(
+				   s, z + at * C * H * W, z_cuts[i][j], NULL, y + out * h * w * 3, &err));
+		assert_int_equal(out, T);
+		vfm_vae_end(s);
+		assert_memory_equal(y, x, (size_t)n_x * 4);
+	}
+	assert_int_equal(vfm_vae_encode(v, rgb, 8, h, w, got, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_vae_encode(v, rgb, 9, h - 1, w, got, &err), VFM_EUSAGE);
+	vfm_vae_close(v);
+	free(dir), free(z), free(x), free(y), free(rgb);
+}
+
+/* A condition whose pictures are those of a clip of one frame has its first latent; grey is 0, between 127 and 128. */
+static void test_given(void **state)
+{
+	const struct golden *g = &goldens[0];
+	const int h = H * g->stride, w = W * g->stride, n = C * H * W;
+	char *dir = write_model(g, "given", NULL);
+	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32, .no_decoder = true});
+	struct vfm_pictures p = {.rgb = make_clip(g), .n = 1, .height = h, .width = w};
+	float one[C * H * W], first[5 * C * H * W], both[5 * C * H * W];
+	struct vfm_vae_session *s;
+
+	(void)state;
+	OK(vfm_vae_encode(v, p.rgb, 1, h, w, one, &err));
+	OK(vfm_vae_encode_given(v, &p, T, first, &err));
+	assert_memory_equal(first, one, sizeof(one));
+	p.n = 2;
+	OK(vfm_vae_encode_given(v, &p, T, both, &err));
+	assert_memory_equal(both, first, 4 * sizeof(one)); /* causal */
+	assert_true(largest_difference(both + 4 * n, first + 4 * n, n, 1) > 1e-3);
+	p.n = 3;
+	assert_int_equal(vfm_vae_encode_given(v, &p, T, both, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_vae_decode_begin(&s, v, H, W, &err), VFM_EUSAGE);
+	vfm_vae_close(v);
+	free(dir), free((void *)p.rgb);
+}
+
+/* Everything that changes results is in the identity; how they are computed is not. */
+static void test_identity(void **state)
+{
+	static const struct vfm_vae_opts o[] = {{.dtype = VFM_F32}, {.dtype = VFM_F32, .no_decoder = true},
+		{.dtype = VFM_BF16}, {.dtype = VFM_F32, .tile = {16, 16, 8, 8}}};
+	char *dir = write_model(&goldens[0], "identity", NULL), *other = write_model(&goldens[1], "other", NULL);
+	struct vfm_maker m[4];
+	struct vfm_geometry geometry;
+	struct vfm_vae *v;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		v = open_model(dir, o[i]);
+		m[i] = *vfm_vae_maker(v);
+		vfm_vae_close(v);
+	}
+	assert_int_equal(vfm_maker_compare(&m[0], &m[1]), VFM_MAKER_SAME);
+	assert_int_equal(vfm_maker_compare(&m[0], &m[2]), VFM_MAKER_DIFFERENT);
+	assert_int_equal(vfm_maker_compare(&m[0], &m[3]), VFM_MAKER_DIFFERENT);
+	assert_string_not_equal(m[0].sha256, m[3].sha256);
+	v = open_model(other, o[0]);
+	geometry = *vfm_vae_geometry(v);
+	assert_string_equal(vfm_vae_maker(v)->name, "wan-vae");
+	assert_true(geometry.stride[0] == 4 && geometry.stride[1] == 8 && geometry.channels == 3);
+	assert_string_equal(geometry.scaling, "mean-std");
+	vfm_vae_close(v);
+	free(dir), free(other);
+}
+
+static void expect_refused(const char *dir, const struct vfm_vae_opts *o, const char *words)
+{
+	struct vfm_vae_opts with = *o;
+	struct vfm_vae *v;
+
+	with.path = dir;
+	assert_int_equal(vfm_vae_open(&v, stream, &with, &err), VFM_EUSAGE);
+	if (!strstr(err.msg, words))
+		fail_msg("'%s' does not name '%s'", err.msg, words);
+}
+
+static void test_refused(void **state)
+{
+	const struct vfm_vae_opts o = {.dtype = VFM_F32};
+	char *dir = write_model(&goldens[0], "missing", "decoder.conv_in.bias");
+	const char *none = "{}";
+
+	(void)state;
+	expect_refused(dir, &o, "1 tensor missing: decoder.conv_in.bias");
+	free(dir);
+	dir = write_model(&goldens[0], "config", NULL);
+	write_text(dir, "config.json", goldens[1].config, strlen(goldens[1].config));
+	expect_refused(dir, &o, "the weights of the VAE of Wan 2.2");
+	write_text(dir, "config.json", none, strlen(none));
+	expect_refused(dir, &o, "_class_name");
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F16}, "f16");
+	free(dir);
+	dir = write_model(&goldens[0], "tiles", NULL);
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {10, 8, 4, 4}}, "multiples of 4");
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {8, 8, 12, 4}}, "not smaller");
+	free(dir);
+}
+
+static int open_device(void **state)
+{
+	(void)state;
+	dev = vfm_cpu_open(&err);
+	stream = dev ? dev->t->stream_new(dev, false, &err) : NULL;
+	return stream && mkdtemp(folder) ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+	(void)state;
+	dev->t->stream_free(stream);
+	dev->t->dev_free(dev);
+	return vfm_rm_rf(folder, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
+		cmocka_unit_test(test_given), cmocka_unit_test(test_identity), cmocka_unit_test(test_refused)};
+
+	return cmocka_run_group_tests(tests, open_device, close_device);
+}
