@@ -15,7 +15,7 @@ space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
-              libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev libutf8proc-dev libgumbo-dev
+              libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev libutf8proc-dev libgumbo-dev liblapack-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
@@ -30,7 +30,7 @@ DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 WITHOUT ?=
 DEPS    ?=
 with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
-PKGS    := jansson zlib libcrypto $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3) \
+PKGS    := jansson zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3) \
 	$(call with,text,libutf8proc gumbo)
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.
@@ -64,7 +64,7 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
 CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/gemm_choice.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
-LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
+LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/no_ffmpeg.c,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)) \
 	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)

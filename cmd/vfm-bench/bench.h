@@ -18,6 +18,7 @@ int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_exec(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
+int bench_eval(int argc, char **argv, struct vfm_err *err);
 
 /* Adds the last note of every report: CPU model, threads (0: omitted), program version. */
 void bench_note_machine(struct vfm_table *t, int threads);

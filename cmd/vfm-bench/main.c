@@ -19,6 +19,7 @@ static const struct vfm_verb benches[] = {
 	{"exec", "measure the protocol of outside models", bench_exec},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},
+	{"eval", "evaluate reconstructions and samples", bench_eval},
 	{"plot", "draw the curves of one or more runs", bench_plot},
 	{0},
 };

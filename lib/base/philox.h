@@ -24,6 +24,7 @@ enum vfm_purpose {               /* the use of a stream; the values are part of 
 	VFM_RNG_GIVEN = 12,      /* whether the first frame of a video is given: id = sample id */
 	VFM_RNG_DROP_IMAGE = 13, /* dropping of the image condition: id = sample id */
 	VFM_RNG_TEST = 15,
+	VFM_RNG_BOOTSTRAP = 16, /* rows of a resample: step = number of the resample, id = number of the set */
 };
 
 struct vfm_rng { /* a stream; plain data */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/normal.h"
 #include "base/philox.h"
 
 #define MODE_SCALE 1.29 /* defaults: Esser et al. 2024, section 5.1, and Hang et al. 2023 */
@@ -118,26 +119,10 @@ static double noise_of(const struct vfm_diffusion *d, double z, double u, int64_
 	return a * t / (1 + (a - 1) * t);
 }
 
-/* Returns the z with P(Z < z) = u of a standard normal Z, by bisection. */
-static double normal_quantile(double u)
-{
-	double lo = -40, hi = 40;
-
-	for (int i = 0; i < 100; i++) {
-		double mid = (lo + hi) / 2;
-
-		if (0.5 * erfc(-mid * M_SQRT1_2) < u)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return (lo + hi) / 2;
-}
-
 /* Returns the quantile u of the distribution without a range of t. */
 static double full_quantile(const struct vfm_diffusion *d, double u, int64_t tokens)
 {
-	return noise_of(d, normal_quantile(u), u, tokens);
+	return noise_of(d, vfm_normal_quantile(u), u, tokens);
 }
 
 /* ---- a range of t ---- */

@@ -1,0 +1,39 @@
+/* bootstrap.h - confidence intervals by resampling with replacement (Efron and Tibshirani, "An Introduction to the
+ * Bootstrap", 1993).
+ *
+ * Resample b of a set of n values is n indices, drawn independently and uniformly: draw i is vfm_rng_below(stream(seed,
+ * b, set, VFM_RNG_BOOTSTRAP), i, n).  It depends on no thread and no order of calls, and so do the intervals.
+ *
+ * All functions are local and thread-safe.
+ */
+#ifndef VFM_BASE_BOOTSTRAP_H
+#define VFM_BASE_BOOTSTRAP_H
+
+#include <stdint.h>
+
+struct vfm_bootstrap { /* plain data */
+	uint64_t seed;
+	int64_t resamples; /* 0: no interval */
+	double confidence; /* in (0, 1) */
+};
+
+struct vfm_interval {
+	double low, high;  /* NaN if there is none */
+	int64_t resamples; /* 0: there is none */
+};
+
+#define VFM_NO_INTERVAL ((struct vfm_interval){NAN, NAN, 0})
+
+/* Sets counts [n] to how often each index is in resample b of a set; 1 <= n < 2^32. */
+void vfm_bootstrap_counts(uint64_t seed, int64_t b, uint64_t set, int64_t n, uint32_t *counts);
+
+/* Returns the BCa interval (bias-corrected and accelerated; Efron and Tibshirani, eqs. 14.9 to 14.15) of the mean of
+ * x [n], which is set 0.  There is none if n < 2, if a value is not finite, or without resamples.  Runs on the compute
+ * threads. */
+struct vfm_interval vfm_bootstrap_mean(const double *x, int64_t n, const struct vfm_bootstrap *o);
+
+/* Returns the quantile p of x [n], ascending, n >= 1: order statistic p (n + 1), from 1, interpolated linearly, and the
+ * first or last value beyond the ends. */
+double vfm_quantile(const double *x, int64_t n, double p);
+
+#endif
