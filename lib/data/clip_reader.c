@@ -97,6 +97,13 @@ int vfm_clip_open(struct vfm_clip_reader *r, const json_t *rec, const struct vfm
 	return choose_size(r, err);
 }
 
+void vfm_clip_extend_limit(struct vfm_clip_reader *r, double seconds)
+{
+	r->limit.until += seconds;
+	if (r->video)
+		vfm_video_extend_limit(r->video, seconds);
+}
+
 void vfm_clip_close(struct vfm_clip_reader *r)
 {
 	vfm_video_close(r->video);

@@ -55,6 +55,8 @@ int vfm_clip_open(struct vfm_clip_reader *r, const json_t *rec, const struct vfm
 /* Writes the next picture to rgb [height, width, 3].  Returns 1, or 0 at the end.  VFM_EINPUT: the file ends before the
  * range, or has no frame in it, or the time limit is over. */
 int vfm_clip_next(struct vfm_clip_reader *r, uint8_t *rgb, struct vfm_err *err);
+/* Excludes `seconds` for which the caller worked on the pictures from the time limit. */
+void vfm_clip_extend_limit(struct vfm_clip_reader *r, double seconds);
 void vfm_clip_close(struct vfm_clip_reader *r); /* accepts `{0}` */
 /* After the last picture: sets *frames to how many of them a tokenizer takes, so that patch_t divides its latent
  * frames. VFM_EINPUT: they are too few. */

@@ -513,6 +513,11 @@ int vfm_video_open(struct vfm_video **out, const char *path, const struct vfm_vi
 	return 0;
 }
 
+void vfm_video_extend_limit(struct vfm_video *v, double seconds)
+{
+	v->opts.limit.until += seconds;
+}
+
 void vfm_video_close(struct vfm_video *v)
 {
 	if (!v || v->abandoned || vfm_av_starved())

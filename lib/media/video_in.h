@@ -58,6 +58,8 @@ struct vfm_frame {
 /* Opens `path` (any regular file; names are not interpreted).  VFM_EINPUT: not a video or an
  * image, no video stream, only a cover picture, encrypted, too big. */
 int vfm_video_open(struct vfm_video **v, const char *path, const struct vfm_video_opts *opts, struct vfm_err *err);
+/* The limit of the work ends `seconds` later: the caller waited so long for something else. */
+void vfm_video_extend_limit(struct vfm_video *v, double seconds);
 void vfm_video_close(struct vfm_video *v); /* NULL is fine */
 
 const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
