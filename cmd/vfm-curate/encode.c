@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/opt.h"
 #include "base/par.h"
 #include "curate.h"
@@ -14,6 +15,9 @@
 #include "data/extra.h"
 #include "data/patch.h"
 #include "data/stage.h"
+#include "train/encoders.h"
+
+enum { NATIVE_JOBS = 4 }; /* records at once: some are read while others are encoded */
 
 struct encode {
 	struct vfm_encode spec;
@@ -21,6 +25,8 @@ struct encode {
 	const char *exec, *text_exec;                /* commands; NULL: the built-in encoders */
 	const char *image_exec;                      /* command; NULL: no image rows */
 	struct vfm_exec_opts exec_opts;
+	struct vfm_encoders_opts native_opts; /* vae, text: NULL, or in the place of the built-in encoders */
+	struct vfm_encoders *native;
 	atomic_llong uncaptioned;
 };
 
@@ -53,10 +59,13 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
 	if (e->spec.frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
-	if (e->exec && e->tokenizer)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
-	if (e->text_exec && e->text)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --text and --text-exec");
+	if (!!e->exec + !!e->tokenizer + !!e->native_opts.vae > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
+	if (!!e->text_exec + !!e->text + !!e->native_opts.text > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --text, --text-encoder and --text-exec");
+	TRY(vfm_encoders_refuse_opts(&e->native_opts, err));
+	if (e->native_opts.device && !e->native_opts.vae && !e->native_opts.text)
+		return vfm_fail(err, VFM_EUSAGE, "--device: it needs --vae or --text-encoder");
 	if (e->spec.last_frame && !e->spec.condition && !e->image_exec)
 		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition or --image-exec");
 	if (!e->exec && !e->text_exec && !e->image_exec)
@@ -102,6 +111,24 @@ static int check_condition_child(const struct encode *e, struct vfm_err *err)
 	return 0;
 }
 
+/* Opens the encoders of this process.  The tasks of a node have a GPU each. */
+static int open_native_encoders(struct encode *e, struct vfm_err *err)
+{
+	const char *task = getenv("SLURM_LOCALID");
+	int64_t local = 0;
+
+	if (!e->native_opts.vae && !e->native_opts.text)
+		return 0;
+	if (task && vfm_parse_i64(task, 0, 4096, &local, err) < 0)
+		return vfm_err_context(err, "SLURM_LOCALID");
+	e->native_opts.local_rank = (int)local;
+	e->native_opts.encode_only = true;
+	TRY(vfm_encoders_open(&e->native, &e->native_opts, err));
+	e->spec.video = vfm_encoders_video(e->native);
+	e->spec.texts = vfm_encoders_texts(e->native);
+	return 0;
+}
+
 /* Starts all encoders, which load their weights at once, and waits for them. */
 static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
 {
@@ -110,7 +137,8 @@ static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
 	TRY(start_encoder(&e->spec.text_exec, e, e->text_exec, "text-encode", jobs, err));
 	TRY(start_encoder(&e->spec.image_exec, e, e->image_exec, "image-encode", jobs, err));
 	TRY(start_encoder(&e->spec.exec, e, e->exec, "encode", jobs, err));
-	if (!e->exec)
+	TRY(open_native_encoders(e, err));
+	if (!e->exec && !e->spec.video)
 		TRY(vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
 	for (int i = 0; i < 3; i++)
 		TRY(*pools[i] ? vfm_exec_wait(*pools[i], err) : 0);
@@ -130,12 +158,14 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	for (int i = 0; i < 3; i++)
 		if (*pools[i] && vfm_exec_threads(*pools[i], cpus) > busy)
 			busy = vfm_exec_threads(*pools[i], cpus);
+	if (e->native && !stage->opts.jobs && busy < NATIVE_JOBS)
+		busy = NATIVE_JOBS;
 	stage->threads = busy ? busy : (int)jobs;
 	for (int i = 0; i < 3; i++)
 		if (*pools[i])
 			vfm_exec_make_slots(*pools[i], stage->threads);
 	e->spec.threads = stage->threads > 1 ? 1 : cpus;
-	if (e->spec.text_exec)
+	if (e->spec.text_exec || e->spec.texts)
 		return 0;
 	e->spec.embedders = vfm_calloc((size_t)stage->threads, sizeof(e->spec.embedders[0]));
 	for (int i = 0; i < stage->threads; i++)
@@ -151,6 +181,7 @@ static void close_encoders(struct encode *e, const struct vfm_stage *stage)
 	vfm_exec_close(e->spec.exec);
 	vfm_exec_close(e->spec.text_exec);
 	vfm_exec_close(e->spec.image_exec);
+	vfm_encoders_close(e->native);
 }
 
 /* The options that change latents and texts besides the makers (data/stage.h). */
@@ -201,7 +232,10 @@ static void list_made(const struct encode *e, const char *made[5])
 
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
-	struct encode e = {.spec = {.timeout_s = 3600}, .patch = "1x2x2", .exec_opts = VFM_EXEC_DEFAULTS};
+	struct encode e = {.spec = {.timeout_s = 3600},
+		.patch = "1x2x2",
+		.exec_opts = VFM_EXEC_DEFAULTS,
+		.native_opts = VFM_ENCODERS_DEFAULTS};
 	static const char *const reads[] = {
 		"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times", "caption", NULL};
 	const char *made[5] = {0};
@@ -232,16 +266,19 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.text_exec},
 		{VFM_OPT_STR, 0, "image-exec", "CMD",
 			"also write ID.image.npy, rows of the first picture, with -j N children", &e.image_exec},
+		VFM_ENCODERS_OPTS(&e.native_opts),
+		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae and --text-encoder compute", &e.native_opts.device},
 		VFM_EXEC_OPTS(&e.exec_opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
-			    "[--patch TxHxW] [--frames N] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
-			    "[--timeout "
-			    "SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] "
+			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH] [--patch TxHxW] "
+			    "[--frames N] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
+			    "[--timeout SECONDS] " VFM_ENCODERS_SYNOPSIS " [--device NAME] " VFM_EXEC_SYNOPSIS
+			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};

@@ -72,15 +72,35 @@ static int check_image_rows(const struct job *j, struct vfm_err *err)
 		(long long)m->image_len, (long long)m->image_dim);
 }
 
+/* Opens the encoders of this process on a leader.  With a GPU the text encoder leaves the memory to the network. */
+static int open_native(struct job *j, bool encodes, struct vfm_err *err)
+{
+	struct vfm_encoders_opts o = j->o->native;
+
+	o.text = encodes ? o.text : NULL;
+	if (!j->net.leader || (!o.vae && !o.text))
+		return 0;
+	o.device = j->x->opts->device;
+	o.local_rank = j->x->job.launch.local_rank;
+	o.decode_only = !j->o->image;
+	o.stream = true;
+	TRY(vfm_encoders_open(&j->native, &o, err));
+	j->codec.video = vfm_encoders_video(j->native);
+	j->codec.texts = vfm_encoders_texts(j->native);
+	return 0;
+}
+
 int open_sample_codec(struct job *j, struct vfm_err *err)
 {
 	bool decodes, encodes;
 
 	find_needs(j, &decodes, &encodes);
+	TRY(open_native(j, encodes, err));
 	j->o->exec.first_gpu = j->x->job.launch.local_rank;
-	if ((decodes || j->o->tokenizer || j->o->exec_command) && (j->net.leader || !j->o->exec_command))
+	if (!j->o->native.vae && (decodes || j->o->tokenizer || j->o->exec_command) &&
+		(j->net.leader || !j->o->exec_command))
 		TRY(open_sample_decoder(j, j->o->exec_command, err));
-	if (encodes && (j->net.leader || !j->o->text_command))
+	if (!j->o->native.text && encodes && (j->net.leader || !j->o->text_command))
 		TRY(vfm_codec_open_text(&j->codec, j->o->text_command, &j->o->exec, j->net.c.model.text_dim, err));
 	if (j->o->image_command && j->net.leader)
 		TRY(vfm_codec_open_image(&j->codec, j->o->image_command, &j->o->exec, j->o->last_image ? 2 : 1, err));

@@ -13,6 +13,7 @@ static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
 	.net = {.part = "ema", .dtype = "fp32", .lora = &lora, .low_lora = &low_lora},
 	.exec = VFM_EXEC_DEFAULTS,
+	.native = VFM_ENCODERS_DEFAULTS,
 	.format = "mp4",
 	.negative = "",
 	.frames = SAMPLE_NOT_GIVEN,
@@ -78,6 +79,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"layout of the ranks: parallel.cp (all ranks), tp, dp, ep, cp_mode, cp_a2a; may be repeated", &o.sets},
+	VFM_ENCODERS_OPTS(&o.native),
 	VFM_EXEC_OPTS(&o.exec),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
@@ -189,8 +191,11 @@ static int check_sample_options(struct vfm_err *err)
 	if (!o.net.ckpt)
 		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	TRY(check_output_options(err));
-	if (o.exec_command && o.tokenizer)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
+	if (!!o.exec_command + !!o.tokenizer + !!o.native.vae > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
+	if (o.text_command && o.native.text)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --text-encoder and --text-exec");
+	TRY(vfm_encoders_refuse_opts(&o.native, err));
 	if (o.image && o.first_frame)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --image and --first-frame");
 	if (o.caption && !o.prompt_file)
@@ -263,6 +268,7 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	vfm_job_failed(&x->job, rc, err);
 	json_decref(j->forced);
 	vfm_codec_release(&j->codec);
+	vfm_encoders_close(j->native);
 	picture_release(&j->picture);
 	vfm_buf_release(&j->records);
 	free(j->passes);

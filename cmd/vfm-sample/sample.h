@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "data/codec.h"
 #include "items.h"
+#include "train/encoders.h"
 #include "train/sample_net.h"
 
 enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given */
@@ -18,6 +19,7 @@ struct sample_opts {
 	struct vfm_sample_net_opts net;
 	struct vfm_sampler sampler;
 	struct vfm_exec_opts exec;
+	struct vfm_encoders_opts native;
 	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image, *last_image;
 	const char *tokenizer, *exec_command, *text_command, *image_command;
 	struct vfm_strlist prompts, sets;
@@ -45,10 +47,11 @@ struct job {
 	struct sample_picture picture; /* of a leader */
 	struct vfm_sample_net net;
 	struct vfm_context *x;
-	struct vfm_codec codec; /* of a leader, who writes files */
-	struct vfm_buf records; /* lines of this rank that are not printed yet */
-	bool logged_cut;        /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;         /* differences of encoders that were accepted (data/maker.h); NULL: none */
+	struct vfm_codec codec;      /* of a leader, who writes files */
+	struct vfm_encoders *native; /* of a leader; NULL: none */
+	struct vfm_buf records;      /* lines of this rank that are not printed yet */
+	bool logged_cut;             /* whether a note about a prompt longer than model.text_len was printed */
+	json_t *forced;              /* differences of encoders that were accepted (data/maker.h); NULL: none */
 	struct vfm_progress progress;
 	int64_t evals;   /* of the network for a batch */
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation, and in all */

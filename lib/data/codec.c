@@ -81,6 +81,8 @@ void vfm_codec_release(struct vfm_codec *c)
 
 struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c)
 {
+	if (c->video)
+		return c->video->maker;
 	if (c->exec)
 		return vfm_outside_tokenizer(vfm_exec_hello(c->exec));
 	return c->tokenizer.channels ? vfm_tokenizer_maker(&c->tokenizer) : (struct vfm_maker){.name = ""};
@@ -88,6 +90,8 @@ struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c)
 
 struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
 {
+	if (c->texts)
+		return c->texts->maker;
 	if (c->text_exec)
 		return vfm_outside_text_encoder(vfm_exec_hello(c->text_exec));
 	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){.name = ""};
@@ -105,6 +109,14 @@ int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **row
 	const void *data = NULL;
 	size_t n;
 
+	if (c->texts) {
+		free(c->rows);
+		c->rows = NULL;
+		c->rows_cap = 0;
+		npy.shape[0] = c->texts->embed(c->texts->ctx, text, &c->rows, err);
+		*rows = c->rows;
+		return npy.shape[0];
+	}
 	if (c->text_exec) {
 		TRY(vfm_outside_text(
 			vfm_exec_slot(c->text_exec, 0), vfm_exec_hello(c->text_exec), text, &npy, &data, err));
@@ -128,6 +140,8 @@ int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dim
 	const struct vfm_hello *h;
 	const uint8_t *pictures;
 
+	if (c->video)
+		return c->video->decode(c->video->ctx, latent, dims, frames, rgb, err);
 	if (!c->exec)
 		return vfm_tokenizer_decode(&c->tokenizer, latent, dims[0], dims[1], dims[2], frames, rgb, err);
 	h = vfm_exec_hello(c->exec);
@@ -138,28 +152,23 @@ int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dim
 	return 0;
 }
 
-/* [T, C, area] -> [C, T, area] */
-static void channels_first(const float *x, size_t t, size_t channels, size_t area, float *out)
-{
-	for (size_t i = 0; i < t; i++)
-		for (size_t k = 0; k < channels; k++)
-			memcpy(out + (k * t + i) * area, x + (i * channels + k) * area, area * sizeof(float));
-}
-
-static int encode_by_wavelet(
+/* Encodes with the built-in tokenizer or that of this process. */
+static int encode_here(
 	struct vfm_codec *c, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
 {
-	const size_t area = (size_t)(p->height / VFM_WAVELET_SPACE) * (size_t)(p->width / VFM_WAVELET_SPACE),
-		     t = (size_t)((frames + VFM_WAVELET_TIME - 1) / VFM_WAVELET_TIME),
-		     bytes = t * area * (size_t)c->tokenizer.channels * sizeof(float);
+	const struct vfm_geometry g = vfm_codec_tokenizer(c).geometry;
+	const size_t area = (size_t)(p->height / g.stride[1]) * (size_t)(p->width / g.stride[2]),
+		     t = (size_t)vfm_geometry_latent_frames(&g, frames),
+		     bytes = t * area * (size_t)g.channels * sizeof(float);
 	float *x = vfm_big_alloc(bytes, "the latents of a picture", err);
 	int rc;
 
 	if (!x)
 		return VFM_EENV;
-	rc = vfm_condition_encode(&c->tokenizer, p, frames, x, err);
+	rc = c->video ? c->video->encode_given(c->video->ctx, p, frames, x, err)
+		      : vfm_condition_encode(&c->tokenizer, p, frames, x, err);
 	if (rc >= 0)
-		channels_first(x, t, (size_t)c->tokenizer.channels, area, latent);
+		vfm_channels_first(x, t, (size_t)g.channels, area, latent);
 	vfm_big_free(x, bytes);
 	return rc;
 }
@@ -192,7 +201,7 @@ int vfm_codec_encode_pictures(
 	const void *data;
 
 	if (!c->exec)
-		return encode_by_wavelet(c, p, frames, latent, err);
+		return encode_here(c, p, frames, latent, err);
 	h = vfm_exec_hello(c->exec);
 	s = vfm_exec_slot(c->exec, 0);
 	for (int i = 0; i <= given; i++)

@@ -1,10 +1,12 @@
-/* codec.h - the decoder of latents and the encoders of prompts and pictures of vfm-sample: built-in or children.
+/* codec.h - the decoder of latents and the encoders of prompts and pictures of vfm-sample: built-in, of
+ * data/coder.h, or children.
  *
  * One thread.  A codec without children and without built-in encoders (`= {0}`) may be released.
  */
 #ifndef VFM_DATA_CODEC_H
 #define VFM_DATA_CODEC_H
 
+#include "data/coder.h"
 #include "data/condition.h"
 #include "data/maker.h"
 #include "data/textbytes.h"
@@ -12,9 +14,13 @@
 #include "exec/exec.h"
 
 struct vfm_codec {
-	struct vfm_tokenizer tokenizer; /* unless exec */
+	/* Those of this process (data/coder.h), which the caller sets before any call and keeps; NULL: none. */
+	const struct vfm_video_coder *video;
+	const struct vfm_text_coder *texts;
+
+	struct vfm_tokenizer tokenizer; /* unless exec or video */
 	struct vfm_exec *exec;          /* children that decode */
-	struct vfm_textbytes *text;     /* unless text_exec; NULL: none was opened */
+	struct vfm_textbytes *text;     /* unless text_exec or texts; NULL: none was opened */
 	struct vfm_exec *text_exec;     /* children that embed texts */
 	struct vfm_exec *image_exec;    /* children that encode pictures to image rows; NULL: none was opened */
 	int pictures;                   /* of a video, which image_exec encodes */

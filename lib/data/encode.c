@@ -16,6 +16,7 @@
 #include "data/outside.h"
 #include "data/record.h"
 #include "data/sample_key.h"
+#include "spec/dtype.h"
 
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
 
@@ -118,6 +119,22 @@ static int encode_built_in(struct enc *c, struct vfm_err *err)
 	return rc < 0 ? rc : transpose_latent(c, err);
 }
 
+/* Encodes with the autoencoder of this process: c->latent as of the built-in tokenizer, for conditions. */
+static int encode_native(struct enc *c, struct vfm_err *err)
+{
+	const struct vfm_geometry *g = &c->maker.geometry;
+	struct vfm_coder_latent l = {0};
+	int rc = vfm_coder_encode_clip(c->e->video, &c->clip, c->e->patch[0], c->pictures, c->given, &l, err);
+
+	c->latent = l.x;
+	TRY(rc);
+	TRY(vfm_clip_whole_patches(&c->clip, g, c->e->patch[0], &c->frames, err));
+	c->npy = (struct vfm_npy){.ndim = 4,
+		.shape = {g->channels, vfm_geometry_latent_frames(g, c->frames), c->clip.height / g->stride[1],
+			c->clip.width / g->stride[2]}};
+	return transpose_latent(c, err);
+}
+
 static int encode_outside(
 	struct enc *c, const char *id, struct vfm_exec_slot *slot, struct vfm_outside_frames *read, struct vfm_err *err)
 {
@@ -146,7 +163,8 @@ static int encode_grey(struct enc *c, struct vfm_err *err)
 	const struct vfm_pictures p = {
 		.rgb = c->pictures, .n = c->given, .height = c->clip.height, .width = c->clip.width};
 
-	TRY(vfm_condition_encode(&c->e->tokenizer, &p, c->frames, c->latent, err));
+	TRY(c->e->video ? c->e->video->encode_given(c->e->video->ctx, &p, c->frames, c->latent, err)
+			: vfm_condition_encode(&c->e->tokenizer, &p, c->frames, c->latent, err));
 	vfm_big_free(c->half, c->npy.data_bytes);
 	c->half = NULL;
 	return transpose_latent(c, err);
@@ -226,6 +244,8 @@ json_t *vfm_latent_json(const struct vfm_latent_file *f)
 
 struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e)
 {
+	if (e->video)
+		return e->video->maker;
 	return e->exec ? vfm_outside_tokenizer(vfm_exec_hello(e->exec)) : vfm_tokenizer_maker(&e->tokenizer);
 }
 
@@ -253,7 +273,9 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 		c.pictures = vfm_big_alloc((size_t)c.given * c.picture, "the given pictures", err);
 		TRY_OUT(c.pictures ? 0 : VFM_EENV);
 	}
-	TRY_OUT(slot ? encode_outside(&c, id, slot, &frames, err) : encode_built_in(&c, err));
+	TRY_OUT(slot               ? encode_outside(&c, id, slot, &frames, err)
+			: e->video ? encode_native(&c, err)
+				   : encode_built_in(&c, err));
 	if (e->last_frame && c.frames < 2)
 		TRY_OUT(vfm_fail(err, VFM_EINPUT,
 			"'%s' gives one picture, which has no last one besides (--last-frame)", c.clip.src));
@@ -281,6 +303,8 @@ out:
 
 struct vfm_maker vfm_encode_text_maker(const struct vfm_encode *e)
 {
+	if (e->texts)
+		return e->texts->maker;
 	return e->text_exec ? vfm_outside_text_encoder(vfm_exec_hello(e->text_exec))
 			    : vfm_textbytes_maker(e->embedders[0]);
 }
@@ -308,6 +332,28 @@ static int write_built_in_text(struct vfm_npy *npy, const char *words, const cha
 	return rc;
 }
 
+/* Embeds words with the text encoder of this process into the file `path`. */
+static int write_native_text(struct vfm_npy *npy, const char *words, const char *path, const struct vfm_text_coder *t,
+	char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	uint16_t *half;
+	float *rows;
+	int64_t n = t->embed(t->ctx, words, &rows, err);
+	int rc;
+
+	if (n < 0)
+		return (int)n;
+	*npy = (struct vfm_npy){.type = t->bf16 ? VFM_NPY_BF16 : VFM_NPY_F32, .ndim = 2, .shape = {n, t->maker.dim}};
+	npy->data_bytes = vfm_npy_count(npy) * vfm_npy_type_size(npy->type);
+	half = t->bf16 ? vfm_malloc(npy->data_bytes) : NULL;
+	if (half)
+		vfm_dtype_convert(VFM_BF16, half, VFM_F32, rows, vfm_npy_count(npy));
+	rc = save_array(path, npy, half ? (const void *)half : rows, sha256, err);
+	free(rows);
+	free(half);
+	return rc;
+}
+
 /* Embeds one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it. */
 static int write_text(json_t **entry, const json_t *caption, const char *path, const struct vfm_encode *e, int worker,
 	struct vfm_err *err)
@@ -321,6 +367,8 @@ static int write_text(json_t **entry, const json_t *caption, const char *path, c
 		TRY(vfm_outside_text(
 			vfm_exec_slot(e->text_exec, worker), vfm_exec_hello(e->text_exec), words, &npy, &data, err));
 		TRY(vfm_npy_save(path, &npy, data, sha256, err));
+	} else if (e->texts) {
+		TRY(write_native_text(&npy, words, path, e->texts, sha256, err));
 	} else {
 		TRY(write_built_in_text(&npy, words, path, e->embedders[worker], sha256, err));
 	}

@@ -12,19 +12,22 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/coder.h"
 #include "data/npy.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
 #include "exec/exec.h"
 
-struct vfm_encode {                       /* a specification */
-	struct vfm_tokenizer tokenizer;   /* unless exec */
-	struct vfm_exec *exec;            /* NULL, or children that encode; a slot for each worker */
-	struct vfm_textbytes **embedders; /* unless text_exec; one for each worker */
-	struct vfm_exec *text_exec;       /* NULL, or children that embed texts; a slot for each worker */
-	struct vfm_exec *image_exec;      /* NULL: no image rows; or children that make them; a slot for each worker */
-	const char *dir;                  /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
-	int32_t patch[3];                 /* t, h, w: of the models that will read the latents */
+struct vfm_encode {                          /* a specification */
+	struct vfm_tokenizer tokenizer;      /* unless exec or video */
+	struct vfm_exec *exec;               /* NULL, or children that encode; a slot for each worker */
+	const struct vfm_video_coder *video; /* NULL, or an autoencoder of this process */
+	struct vfm_textbytes **embedders;    /* unless text_exec or texts; one for each worker */
+	struct vfm_exec *text_exec;          /* NULL, or children that embed texts; a slot for each worker */
+	const struct vfm_text_coder *texts;  /* NULL, or a text encoder of this process */
+	struct vfm_exec *image_exec; /* NULL: no image rows; or children that make them; a slot for each worker */
+	const char *dir;             /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
+	int32_t patch[3];            /* t, h, w: of the models that will read the latents */
 	int width, height; /* multiples of stride x patch; 0, 0: the source's, rounded down to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all, as far as they fill patches */
 	double fps;        /* frames per second; 0: every frame of the source */

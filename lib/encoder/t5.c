@@ -246,7 +246,7 @@ static int encoder_gemm(struct vfm_stream *s, const struct vfm_tensor *x, const 
 	return vfm_op_gemm(s, &g, err);
 }
 
-static int normalize(const struct t5_pack *p, const struct vfm_tensor *x, const struct vfm_tensor *weight,
+static int norm_rows(const struct t5_pack *p, const struct vfm_tensor *x, const struct vfm_tensor *weight,
 	const struct vfm_tensor *y, struct vfm_err *err)
 {
 	const struct vfm_norm n = {.kind = VFM_NORM_RMS, .eps = p->t->d.eps, .x = *x, .y = *y, .weight = *weight};
@@ -272,12 +272,12 @@ static int run_t5_block(const struct t5_pack *p, const struct chunk *c, const st
 		.scale = 1};
 	const struct vfm_geglu act = {.x = ff, .y = g};
 
-	TRY(normalize(p, &x, &b->norm_w[0], &h, err));
+	TRY(norm_rows(p, &x, &b->norm_w[0], &h, err));
 	for (int k = 0; k < 3; k++)
 		TRY(encoder_gemm(s, &h, &w[T5_Q + k], vfm_cols(&qkv, k * d->inner, d->inner), false, err));
 	TRY(vfm_op_attn_bias(s, &at, err));
 	TRY(encoder_gemm(s, &a, &w[T5_O], x, true, err));
-	TRY(normalize(p, &x, &b->norm_w[1], &h, err));
+	TRY(norm_rows(p, &x, &b->norm_w[1], &h, err));
 	for (int k = 0; k < 2; k++)
 		TRY(encoder_gemm(s, &h, &w[T5_GATE + k], vfm_cols(&ff, k * d->ffn, d->ffn), false, err));
 	TRY(vfm_op_geglu(s, &act, err));
@@ -311,7 +311,7 @@ static int read_rows(const struct t5_pack *p, void **rows, const int64_t *n_rows
 		const struct vfm_tensor x = vfm_row_slice(&p->x, c->row, c->rows), y = vfm_row_slice(&p->y, 0, c->rows);
 		int last = i + c->seqs.n;
 
-		TRY(normalize(p, &x, &t->norm_w, &y, err));
+		TRY(norm_rows(p, &x, &t->norm_w, &y, err));
 		for (const char *at = y.data; i < last; at += (size_t)n_rows[i] * row, i++) {
 			rows[i] = vfm_malloc((size_t)n_rows[i] * row);
 			TRY(t->s->dev->t->to_host(t->s, rows[i], at, (size_t)n_rows[i] * row, err));

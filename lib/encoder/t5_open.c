@@ -134,7 +134,7 @@ static void dims_from_shapes(struct vfm_t5 *t, const struct t5_names *n)
 	d->head = d->heads ? d->inner / d->heads : 0;
 }
 
-static int check_dims(const struct vfm_t5 *t, struct vfm_err *err)
+static int check_t5_dims(const struct vfm_t5 *t, struct vfm_err *err)
 {
 	const struct t5_dims *d = &t->d;
 	const char *path = vfm_weights_path(t->weights);
@@ -284,7 +284,7 @@ int t5_open_files(struct vfm_t5 *t, const struct vfm_t5_opts *o, struct vfm_err 
 		TRY_OUT(dims_from_config(t, config, err));
 	else
 		dims_from_shapes(t, n);
-	TRY_OUT(check_dims(t, err));
+	TRY_OUT(check_t5_dims(t, err));
 	TRY_OUT(want_all(t, n, err));
 	TRY_OUT(open_tokenizer(t, o, path, err));
 out:

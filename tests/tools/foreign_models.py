@@ -318,4 +318,5 @@ def main(folder):
     save(os.path.join(folder, "prefix.safetensors"), {"model.diffusion_model." + k: v for k, v in original.items()})
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,86 @@
+#!/bin/bash
+# wan.sh - from videos to a fine-tuned Wan and its samples: clips, captions, latents and texts, LoRA.
+#
+#	CAPTION='share/exec/caption_vlm.py Qwen2.5-VL-7B-Instruct' DEVICE=cuda examples/wan.sh Wan2.1-T2V-1.3B VIDEOS OUT
+#
+# Wan2.1-T2V-1.3B is the folder as Wan released it:
+#
+#	config.json, diffusion_pytorch_model.safetensors   the diffusion transformer
+#	Wan2.1_VAE.pth                                     the video autoencoder
+#	models_t5_umt5-xxl-enc-bf16.pth                    the text encoder
+#	google/umt5-xxl/                                   its tokenizer
+#
+# or Wan2.1-T2V-1.3B-Diffusers, with transformer/, vae/, text_encoder/ and tokenizer/.  VIDEOS is a file or a folder.
+# Autoencoder and text encoder run in the tools; only the captioner is a child (vfm-exec(7)).  A stage that was
+# interrupted goes on when the script is started again.
+#
+# CAPTION              command of the captioner: share/exec/README.md has some, also one in shell
+# DEVICE=cpu           or cuda
+# RANKS=1              GPUs of this node for training and sampling
+# SIZE=832x480 FPS=16 FRAMES=81  of the clips; FRAMES is 1 + 4n
+# RANK=32 STEPS=1000 LR=1e-4     of the adapters
+# DTYPE=bf16           of the weights in training and sampling
+# CONTEXT=32760        tokens of a pack
+# PROMPTS              prompts of the samples, a line each
+# B                    build folder whose bin/ has the tools; default: build beside the folder of this script, and else PATH
+set -eu -o pipefail
+[ $# = 3 ] || { echo "usage: wan.sh MODEL VIDEOS OUT" >&2; exit 2; }
+model=$1 videos=$2 out=$3
+: "${CAPTION:?a command, such as share/exec/caption_vlm.py MODEL: see the head of wan.sh}"
+
+here=$(cd "$(dirname "$0")" && pwd)
+PATH=${B:-$here/../build}/bin:$PATH
+DEVICE=${DEVICE:-cpu} RANKS=${RANKS:-1} DTYPE=${DTYPE:-bf16} STEPS=${STEPS:-1000}
+SIZE=${SIZE:-832x480} FPS=${FPS:-16} FRAMES=${FRAMES:-81}
+
+fail() { echo "wan.sh: $*" >&2 && exit 2; }
+for program in vfm-curate vfm-pack vfm-train vfm-sample; do
+	command -v "$program" >/dev/null || fail "no program '$program' (PATH, or B for the build folder)"
+done
+[ -e "$videos" ] || fail "no '$videos'"
+network=$model
+[ ! -d "$model/transformer" ] || network=$model/transformer
+[ -f "$network/config.json" ] || fail "no '$network/config.json'"
+
+say() { printf '\n== %s\n' "$*" >&2; }
+# stage NAME FILE ARG ...: a stage of vfm-curate into FILE, with the finished records of an interrupted run.  A stage
+# that could not do some of its records ends with 1; these carry an "error", and the others go on.
+stage() {
+	local name=$1 file=$2 done=()
+	shift 2
+	if [ -s "$file" ]; then mv "$file" "$file.before"; fi
+	if [ -s "$file.before" ]; then done=(--done "$file.before"); fi
+	vfm-curate "$name" "${done[@]}" "$@" >"$file" || [ $? = 1 ]
+}
+mkdir -p "$out"
+
+say "1. clips"
+stage probe "$out/1-probe.jsonl" "$videos"
+stage split "$out/2-split.jsonl" --min-s 1 --max-s 10 "$out/1-probe.jsonl"
+stage clip "$out/3-clip.jsonl" -d "$out/clips" --size "$SIZE" --fps "$FPS" --frames "$FRAMES" "$out/2-split.jsonl"
+stage score "$out/4-score.jsonl" "$out/3-clip.jsonl"
+stage filter "$out/5-filter.jsonl" --max black_ratio=0.5 "$out/4-score.jsonl"
+
+say "2. captions"
+stage caption "$out/6-caption.jsonl" --exec "$CAPTION" "$out/5-filter.jsonl"
+
+say "3. latents and texts"
+stage encode "$out/7-encode.jsonl" -d "$out/latents" --vae "$model" --text-encoder "$model" --device "$DEVICE" "$out/6-caption.jsonl"
+resume=; [ ! -d "$out/data" ] || resume=1
+vfm-curate shard -d "$out/data" ${resume:+--resume} "$out/7-encode.jsonl" >"$out/8-shard.jsonl"
+vfm-pack -c "${CONTEXT:-32760}" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
+
+say "4. LoRA, $STEPS steps"
+vfm-train -n "$RANKS" --device "$DEVICE" --init "$network" --data "$out/plan.bin" -o "$out/run" --steps "$STEPS" \
+	--set "lora.rank=${RANK:-32}" --set "train.lr=${LR:-1e-4}" --set train.ema_decay=0 --set "train.dtype=$DTYPE" \
+	--set diffusion.shift=5 --set diffusion.text_drop=0.1 --set "parallel.fsdp=$([ "$RANKS" = 1 ] && echo false || echo true)" \
+	>"$out/steps.jsonl"
+
+say "5. samples"
+prompts=()
+while read -r line; do prompts+=(-p "$line"); done <<<"${PROMPTS:-a red fox runs through snow
+waves at sunset}"
+vfm-sample -n "$RANKS" --device "$DEVICE" --dtype "$DTYPE" --ckpt "$out/run" "${prompts[@]}" -d "$out/samples" \
+	--size "$SIZE" --frames "$FRAMES" --fps "$FPS" --sampler unipc --steps "${SAMPLE_STEPS:-50}" --cfg 5 \
+	--context 65536 --vae "$model" --text-encoder "$model" >"$out/samples.jsonl"
+say "samples are in $out/samples"

@@ -1,0 +1,100 @@
+#!/bin/bash
+# The video autoencoder and the text encoder of Wan in vfm-curate encode and vfm-sample, and the whole chain of
+# examples/wan.sh, with a tiny release of random weights.  tests/ref compares the models with diffusers and transformers.
+. "${0%/*}/lib.sh"
+
+python3 "$TOP/tests/tools/tiny_wan.py" wan || exit 1
+vfm-curate synth -q -n 5 -d clips --size 96x64 --frames 20 --fps 8 --seed 3 >syn.jsonl
+
+### encode
+run vfm-curate encode -q -d a --vae wan --text-encoder wan syn.jsonl
+rc_is 0 "encode with the release"
+cp "$SCRATCH/io/out" a.jsonl
+is "$(records a.jsonl | jq -c '[.latent.shape, .latent.frames, .latent.dtype, .text.shape[1], .text.dtype]' | sort -u)" \
+	'[[16,5,8,12],17,"float16",32,"bfloat16"]' "17 of 20 frames become 5 latent frames; texts have the width of the encoder"
+is "$(records a.jsonl | jq -c '[.latent.maker | .name, .geometry.stride] + [.text.maker.max_rows]' | sort -u)" \
+	'["wan-vae",[4,8,8],512]' "the makers"
+run vfm-curate encode -q -d b --vae wan/Wan2.1_VAE.pth --text-encoder wan/models_t5_umt5-xxl-enc-bf16.pth -j 1 syn.jsonl
+ok "the files themselves, one record at a time: the same bits" diff -r a b
+is "$(records "$SCRATCH/io/out" | jq -c .latent.maker)" "$(records a.jsonl | jq -c .latent.maker)" "and the same maker"
+for i in 0 1 2; do
+	vfm-curate encode -q -d parts --vae wan --text-encoder wan --part $i/3 syn.jsonl >part.$i.jsonl
+done
+ok "three tasks of an array: the same bits" diff -r a parts
+run vfm-curate encode -d c --vae wan --text-encoder wan --done a.jsonl syn.jsonl
+like "$rc $err" "^0 .*5 were done already" "--done copies them"
+run vfm-curate encode -q -d image --vae wan --frames 1 syn.jsonl
+is "$(records "$SCRATCH/io/out" | jq -c .latent.shape | sort -u)" "[16,1,8,12]" "an image is one frame"
+
+# Options that change results are part of the maker.
+run vfm-curate encode -q -d bf --vae wan --vae-dtype bf16 --text-encoder wan --text-dtype fp32 syn.jsonl
+rc_is 0 "other numbers"
+is "$(records a.jsonl "$SCRATCH/io/out" | jq -c '[.latent.maker, .text.maker]' | sort -u | wc -l)" 2 "are other makers"
+run vfm-curate encode -q -d raw --vae wan --text-encoder wan --text-raw <(records syn.jsonl | jq -c '.caption = "a &amp; b"')
+rc_is 0 "texts without clean-up"
+is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.text.maker' | sort -u | wc -l)" 2 "have another maker, too"
+run vfm-curate encode -q -d tiles --vae wan --vae-tile 64x64 syn.jsonl
+rc_is 0 "tiles"
+is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.latent.maker' | sort -u | wc -l)" 2 "another maker"
+run vfm-curate encode -q -d cut --text-encoder wan --text-rows 4 syn.jsonl
+is "$(records "$SCRATCH/io/out" | jq -c '.text.shape[0]' | sort -u)" 4 "--text-rows cuts texts"
+
+# Image to video: the given pictures with grey ones.
+run vfm-curate encode -q -d given --vae wan --text-encoder wan --condition --last-frame syn.jsonl
+rc_is 0 "--condition --last-frame"
+is "$(records "$SCRATCH/io/out" | jq -c .cond.shape | sort -u)" "[20,5,8,12]" "a mask of 4 channels and the latents"
+ok "the latents do not change" bash -c 'for f in a/*.latent.npy; do cmp "$f" "given/${f#a/}" || exit 1; done'
+
+### what does not fit
+# refused DESC PATTERN ARG ...
+refused() {
+	local desc=$1 pattern=$2
+	shift 2
+	run vfm-curate encode -q -d no "$@" syn.jsonl
+	like "$rc $err" "^2 .*$pattern" "$desc"
+}
+refused "two tokenizers" "expected one of --tokenizer, --vae and --exec" --vae wan --tokenizer wavelet
+refused "two text encoders" "expected one of --text, --text-encoder" --text-encoder wan --text bytes
+refused "an option without its encoder" "--vae-dtype: it needs --vae" --vae-dtype bf16
+refused "a device without an encoder" "--device: it needs --vae" --device cpu
+refused "an unknown dtype" "--vae-dtype" --vae wan --vae-dtype int8
+refused "the other model" "Wan2.1_VAE.pth.*expected t5 or umt5" --text-encoder wan/Wan2.1_VAE.pth
+refused "no weights" "no-such" --vae no-such
+mkdir -p cut/google && cp -r wan/google/umt5-xxl cut/google/
+head -c 3000000 wan/Wan2.1_VAE.pth >cut/Wan2.1_VAE.pth
+refused "a truncated file" "cut/Wan2.1_VAE.pth" --vae cut
+cp wan/models_t5_umt5-xxl-enc-bf16.pth cut/
+rm cut/google/umt5-xxl/tokenizer.json
+refused "no tokenizer" "neither tokenizer.json nor spiece.model" --text-encoder cut
+ok "nothing was written" test ! -e no -o -z "$(ls no 2>/dev/null)"
+printf 'no video' >bad.mp4
+run vfm-curate encode -q -d d --vae wan --text-encoder wan <(records syn.jsonl; jq -nc '{v: 1, id: "bad", src: "bad.mp4", kind: "video"}')
+is "$rc $(records "$SCRATCH/io/out" | jq -c 'select(.error) | .id')" '1 "bad"' "a bad record fails alone"
+
+### the whole chain
+run env CAPTION="$TOP/share/exec/caption.sh id kind" SIZE=96x64 FPS=8 FRAMES=17 STEPS=6 RANK=2 CONTEXT=512 DTYPE=fp32 \
+	SAMPLE_STEPS=2 timeout 300 "$TOP/examples/wan.sh" wan clips made
+rc_is 0 "examples/wan.sh"
+is "$(records made/samples.jsonl | jq -s length) $(find made/samples -name '*.mp4' | wc -l)" "2 2" "it ends with samples"
+is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 \
+	"$(records made/samples.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
+is "$(jq -s length made/steps.jsonl)" 6 "after as many steps of training"
+cp -r made/latents latents
+run env CAPTION="$TOP/share/exec/caption.sh id kind" SIZE=96x64 FPS=8 FRAMES=17 STEPS=6 RANK=2 CONTEXT=512 DTYPE=fp32 \
+	SAMPLE_STEPS=2 timeout 300 "$TOP/examples/wan.sh" wan clips made
+rc_is 0 "started again, it goes on"
+ok "with the same latents" diff -r latents made/latents
+
+# The checkpoint knows its encoders.
+sample() { run vfm-sample -q --ckpt made/run -p "a red square" --steps 2 --size 96x64 --frames 5 "$@"; }
+sample --vae wan --text-encoder wan -o x.mp4 --latents
+rc_is 0 "vfm-sample with the same encoders"
+sample --vae wan --text-encoder wan -n 2 --set parallel.dp=1 -o y.mp4
+rc_is 0 "and on two ranks"
+ok "with the same result" bash -c 'cmp <(ffmpeg -v error -i x.mp4 -f rawvideo -) <(ffmpeg -v error -i y.mp4 -f rawvideo -)'
+sample --vae wan --vae-dtype bf16 --text-encoder wan -o z.mp4
+like "$rc $err" "^2 .*was trained on data of the tokenizer 'wan-vae" "another dtype is refused"
+sample --text-encoder wan -o z.npy
+rc_is 0 "latents alone need no autoencoder"
+
+done_testing
