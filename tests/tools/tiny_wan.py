@@ -149,4 +149,5 @@ def main(folder):
     files.write_json(os.path.join(folder, "google/umt5-xxl/tokenizer.json"), tokenizer(p))
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])
