@@ -246,6 +246,8 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: this build has no oneDNN");
 		return NULL;
 	}
+	if (VFM_HAVE_DNNL && gemm && !strcmp(gemm, "dnnl") && vfm_dnnl_open(err) < 0)
+		return NULL;
 	c = vfm_calloc(1, sizeof(*c));
 	c->dev.t = &cpu_table;
 	c->dev.host_memory = true;

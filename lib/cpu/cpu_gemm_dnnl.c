@@ -5,12 +5,65 @@
  */
 #include "cpu/cpu_int.h"
 
+#include <dlfcn.h>
 #include <dnnl.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+
+/* The functions of the library, which is opened at the first use: commands start without it. */
+#if DNNL_VERSION_MAJOR < 3
+#define VERSION_FUNCTIONS(X) X(matmul_desc_init) X(memory_desc_init_by_strides) X(primitive_desc_create)
+#else
+#define VERSION_FUNCTIONS(X) X(matmul_primitive_desc_create) X(memory_desc_create_with_strides) X(memory_desc_destroy)
+#endif
+#define FUNCTIONS(X)                                                                                                   \
+	VERSION_FUNCTIONS(X)                                                                                           \
+	X(engine_create)                                                                                               \
+	X(engine_destroy) X(memory_create) X(memory_destroy) X(memory_set_data_handle) X(post_ops_append_sum)          \
+		X(post_ops_create) X(post_ops_destroy) X(primitive_attr_create) X(primitive_attr_destroy)              \
+			X(primitive_attr_set_post_ops) X(primitive_create) X(primitive_desc_destroy)                   \
+				X(primitive_destroy) X(primitive_execute) X(stream_create) X(stream_destroy)           \
+					X(stream_wait) X(version)
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+#define LIBRARY  "libdnnl.so." TEXT(DNNL_VERSION_MAJOR)
+
+static struct {
+	pthread_once_t once;
+	const char *why; /* NULL: it is open */
+#define X(f) __typeof__(&dnnl_##f) f;
+	FUNCTIONS(X)
+#undef X
+} onednn = {.once = PTHREAD_ONCE_INIT};
+
+static void open_onednn(void)
+{
+	void *lib = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	bool all = lib;
+
+#define X(f) all = all && (onednn.f = (__typeof__(&dnnl_##f))dlsym(lib, "dnnl_" #f));
+	FUNCTIONS(X)
+#undef X
+	if (!all) {
+		const char *reason = dlerror();
+
+		onednn.why = vfm_strdup(reason ? reason : LIBRARY ": not found");
+	}
+}
+
+int vfm_dnnl_open(struct vfm_err *err)
+{
+	pthread_once(&onednn.once, open_onednn);
+	return onednn.why ? vfm_fail(err, VFM_EENV, "VFM_CPU_GEMM: cannot load oneDNN (package libdnnl%d): %s",
+				    DNNL_VERSION_MAJOR, onednn.why)
+			  : 0;
+}
 
 typedef dnnl_memory_desc_t desc; /* 2.x: a struct; 3.x: a handle */
 typedef dnnl_primitive_desc_t prim_desc;
@@ -41,7 +94,7 @@ struct vfm_dnnl {
 const char *vfm_dnnl_version(void)
 {
 	static char text[32];
-	const dnnl_version_t *v = dnnl_version();
+	const dnnl_version_t *v = onednn.version();
 
 	snprintf(text, sizeof(text), "%d.%d.%d", v->major, v->minor, v->patch);
 	return text;
@@ -72,9 +125,9 @@ static dnnl_status_t desc_2d(desc *d, int64_t rows, int64_t cols, int64_t ld, bo
 	dnnl_dims_t dims = {rows, cols}, strides = {trans ? 1 : ld, trans ? ld : 1};
 
 #if DNNL_VERSION_MAJOR < 3
-	return dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides);
+	return onednn.memory_desc_init_by_strides(d, 2, dims, t, strides);
 #else
-	return dnnl_memory_desc_create_with_strides(d, 2, dims, t, strides);
+	return onednn.memory_desc_create_with_strides(d, 2, dims, t, strides);
 #endif
 }
 
@@ -84,7 +137,7 @@ static void desc_free(desc *d)
 	(void)d;
 #else
 	if (*d)
-		dnnl_memory_desc_destroy(*d);
+		onednn.memory_desc_destroy(*d);
 #endif
 }
 
@@ -93,38 +146,38 @@ static dnnl_status_t make_pd(prim_desc *pd, dnnl_engine_t engine, const desc *a,
 {
 #if DNNL_VERSION_MAJOR < 3
 	dnnl_matmul_desc_t md;
-	dnnl_status_t st = dnnl_matmul_desc_init(&md, a, b, bias, c);
+	dnnl_status_t st = onednn.matmul_desc_init(&md, a, b, bias, c);
 
-	return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &md, attr, engine, NULL);
+	return st != dnnl_success ? st : onednn.primitive_desc_create(pd, &md, attr, engine, NULL);
 #else
-	return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias ? *bias : NULL, *c, attr);
+	return onednn.matmul_primitive_desc_create(pd, engine, *a, *b, bias ? *bias : NULL, *c, attr);
 #endif
 }
 
 static dnnl_status_t make_memory(dnnl_memory_t *m, const desc *d, dnnl_engine_t engine)
 {
 #if DNNL_VERSION_MAJOR < 3
-	return dnnl_memory_create(m, d, engine, DNNL_MEMORY_NONE);
+	return onednn.memory_create(m, d, engine, DNNL_MEMORY_NONE);
 #else
-	return dnnl_memory_create(m, *d, engine, DNNL_MEMORY_NONE);
+	return onednn.memory_create(m, *d, engine, DNNL_MEMORY_NONE);
 #endif
 }
 
 static dnnl_status_t add_sum(dnnl_primitive_attr_t attr)
 {
 	dnnl_post_ops_t ops;
-	dnnl_status_t st = dnnl_post_ops_create(&ops);
+	dnnl_status_t st = onednn.post_ops_create(&ops);
 
 	if (st != dnnl_success)
 		return st;
 #if DNNL_VERSION_MAJOR < 3
-	st = dnnl_post_ops_append_sum(ops, 1.0f);
+	st = onednn.post_ops_append_sum(ops, 1.0f);
 #else
-	st = dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+	st = onednn.post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 #endif
 	if (st == dnnl_success)
-		st = dnnl_primitive_attr_set_post_ops(attr, ops);
-	dnnl_post_ops_destroy(ops);
+		st = onednn.primitive_attr_set_post_ops(attr, ops);
+	onednn.post_ops_destroy(ops);
 	return st;
 }
 
@@ -134,9 +187,9 @@ static void entry_free(struct entry *e)
 
 	for (size_t i = 0; i < sizeof(mem) / sizeof(mem[0]); i++)
 		if (mem[i])
-			dnnl_memory_destroy(mem[i]);
+			onednn.memory_destroy(mem[i]);
 	if (e->prim)
-		dnnl_primitive_destroy(e->prim);
+		onednn.primitive_destroy(e->prim);
 	free(e);
 }
 
@@ -153,20 +206,20 @@ static struct entry *entry_new(struct vfm_dnnl *d, const struct key *k, struct v
 	CK(desc_2d(&b, k->k, k->n, k->ldb, k->trans_b, type((enum vfm_dtype)k->dtype)), "creating a memory descriptor");
 	CK(desc_2d(&c, k->m, k->n, k->ldc, false, type((enum vfm_dtype)k->c_dtype)), "creating a memory descriptor");
 	CK(desc_2d(&bias, 1, k->n, k->n, false, dnnl_f32), "creating a memory descriptor");
-	CK(dnnl_primitive_attr_create(&attr), "creating a primitive attribute");
+	CK(onednn.primitive_attr_create(&attr), "creating a primitive attribute");
 	if (k->accumulate)
 		CK(add_sum(attr), "adding a post-op");
 	CK(make_pd(&pd, d->engine, &a, &b, k->bias ? &bias : NULL, &c, attr), "creating a matmul descriptor");
-	CK(dnnl_primitive_create(&e->prim, pd), "creating a matmul primitive");
+	CK(onednn.primitive_create(&e->prim, pd), "creating a matmul primitive");
 	CK(make_memory(&e->a, &a, d->engine), "creating a memory object");
 	CK(make_memory(&e->b, &b, d->engine), "creating a memory object");
 	CK(make_memory(&e->c, &c, d->engine), "creating a memory object");
 	CK(make_memory(&e->bias, &bias, d->engine), "creating a memory object");
 out:
 	if (pd)
-		dnnl_primitive_desc_destroy(pd);
+		onednn.primitive_desc_destroy(pd);
 	if (attr)
-		dnnl_primitive_attr_destroy(attr);
+		onednn.primitive_attr_destroy(attr);
 	desc_free(&a);
 	desc_free(&b);
 	desc_free(&c);
@@ -202,8 +255,8 @@ static int open_engine(struct vfm_cpu *c, struct vfm_err *err)
 	struct vfm_dnnl *d = vfm_calloc(1, sizeof(*d));
 	int rc = 0;
 
-	CK(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "creating an engine");
-	CK(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags), "creating a stream");
+	CK(onednn.engine_create(&d->engine, dnnl_cpu, 0), "creating an engine");
+	CK(onednn.stream_create(&d->stream, d->engine, dnnl_stream_default_flags), "creating a stream");
 	c->dnnl = d;
 	return 0;
 out:
@@ -239,18 +292,18 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 	e = find_primitive(cpu->dnnl, &k, err);
 	if (!e)
 		return VFM_EENV;
-	CK(dnnl_memory_set_data_handle(e->a, a->data), "setting a data handle");
-	CK(dnnl_memory_set_data_handle(e->b, b->data), "setting a data handle");
-	CK(dnnl_memory_set_data_handle(e->c, c->data), "setting a data handle");
+	CK(onednn.memory_set_data_handle(e->a, a->data), "setting a data handle");
+	CK(onednn.memory_set_data_handle(e->b, b->data), "setting a data handle");
+	CK(onednn.memory_set_data_handle(e->c, c->data), "setting a data handle");
 	args[0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, e->a};
 	args[1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, e->b};
 	args[2] = (dnnl_exec_arg_t){DNNL_ARG_DST, e->c};
 	if (with_bias) {
-		CK(dnnl_memory_set_data_handle(e->bias, bias->data), "setting a data handle");
+		CK(onednn.memory_set_data_handle(e->bias, bias->data), "setting a data handle");
 		args[3] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, e->bias};
 	}
-	CK(dnnl_primitive_execute(e->prim, cpu->dnnl->stream, with_bias ? 4 : 3, args), "executing a matmul");
-	CK(dnnl_stream_wait(cpu->dnnl->stream), "waiting for a matmul");
+	CK(onednn.primitive_execute(e->prim, cpu->dnnl->stream, with_bias ? 4 : 3, args), "executing a matmul");
+	CK(onednn.stream_wait(cpu->dnnl->stream), "waiting for a matmul");
 out:
 	return rc;
 }
@@ -267,8 +320,8 @@ void vfm_dnnl_free(struct vfm_dnnl *d)
 			entry_free(e);
 		}
 	if (d->stream)
-		dnnl_stream_destroy(d->stream);
+		onednn.stream_destroy(d->stream);
 	if (d->engine)
-		dnnl_engine_destroy(d->engine);
+		onednn.engine_destroy(d->engine);
 	free(d);
 }

@@ -140,6 +140,8 @@ int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err
 #ifndef VFM_HAVE_DNNL
 #define VFM_HAVE_DNNL 1
 #endif
+/* Loads oneDNN; to be called before any other of these.  VFM_EENV: it is not installed. */
+int vfm_dnnl_open(struct vfm_err *err);
 /* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
 int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,
 	bool trans_b, const struct vfm_tensor *c, const struct vfm_tensor *bias, bool accumulate, struct vfm_err *err);

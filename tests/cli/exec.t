@@ -102,7 +102,7 @@ is "$(rows <<<"$out" | jq -c '.latent | [.shape, .frames, .fps]' | sort -u)" '[[
 run vfm-curate encode -q -d enc2 --exec "$toy" --size 32x20 syn.jsonl
 is "$rc $err" "2 vfm-curate encode: --size: expected WIDTHxHEIGHT up to 16384, multiples of 8 and 8, got '32x20'" "encode: --size from the stride of the child"
 run vfm-curate encode -q -d enc2 --exec "$toy" --tokenizer wavelet syn.jsonl
-is "$rc $err" "2 vfm-curate encode: expected one of --tokenizer and --exec" "encode: --tokenizer and --exec"
+is "$rc $err" "2 vfm-curate encode: expected one of --tokenizer, --vae and --exec" "encode: --tokenizer and --exec"
 run vfm-curate encode -q -d enc2 --exec "$toy -c caption" syn.jsonl
 is "$rc $err" "2 vfm-curate encode: toy_model: child 0: hello.capabilities: 'toy' lacks 'encode'" "encode: a child that cannot"
 run vfm-curate encode -q -d enc2 --exec "no-such-program" syn.jsonl

@@ -80,7 +80,7 @@ if (ulimit -v 4000000) 2>/dev/null && ! nm -D "$B/bin/vfm-curate" 2>/dev/null | 
 		for mb in 10 12 16 24 40 80 150 180 195 205 208 210 212 216 225 250 350; do
 			# shellcheck disable=SC2086 # words
 			with_memory $mb vfm-curate $stage
-			[ "$rc" = 0 ] || [ "$rc" = 3 ] || [ "$rc$mb" = 12710 ] || odd+=" $mb:$rc"
+			[ "$rc" = 0 ] || [ "$rc" = 3 ] || [[ $rc$mb = 1271[02] ]] || odd+=" $mb:$rc"
 			grep -q '"error":' <<<"$out" && odd+=" $mb:record"
 			rm -rf data3
 		done

@@ -43,6 +43,13 @@ static void add(struct mirror *m, struct regions *r, const struct vfm_tensor *t)
 
 	if (!at)
 		return;
+	if (bytes && t->stride[0] < 0) { /* the first row is the last in memory */
+		struct vfm_tensor up = *t;
+
+		up.stride[0] = -up.stride[0];
+		bytes = vfm_tensor_extent(&up);
+		at += (t->shape[0] - 1) * t->stride[0] * (int64_t)vfm_dtype_size(t->dtype);
+	}
 	for (const struct block *b = m->blocks; b; b = b->next)
 		if (at >= b->p && at < b->p + b->bytes) {
 			at = b->p;

@@ -88,7 +88,7 @@ static void check_parts(int level, enum vfm_dtype t, int64_t c, int64_t o)
 			fail_msg("%s: %s, %d to %d channels: parts %zu differ from the whole clip", levels[level].name,
 				vfm_dtype_name(t), (int)c, (int)o, k);
 	}
-	levels[level].dev->t->drop_copies(levels[level].s);
+	vfm_dev_drop_copies(levels[level].s);
 }
 
 void test_conv_parts(void **state)
