@@ -227,11 +227,6 @@ static int64_t dim_k(const struct vfm_gemm *g)
 	return g->a.shape[g->trans_a ? 0 : 1];
 }
 
-static size_t round_256(size_t n)
-{
-	return (n + 255) / 256 * 256;
-}
-
 static size_t chunk_bytes(const struct vfm_gemm *g)
 {
 	int64_t rows = CHUNK / 4 / dim_n(g);
@@ -245,14 +240,14 @@ static size_t vector_bytes(const struct vfm_gemm_op *op)
 	int64_t rowsum = vfm_has(&op->g.a_rowsum) ? op->batch.count * dim_m(&op->g) * PARTS * 4 : 0;
 	int64_t bias = vfm_has(&op->g.bias) ? op->batch.count * dim_n(&op->g) * 4 : 0;
 
-	return round_256((size_t)(rowsum > bias ? rowsum : bias));
+	return vfm_round_256((size_t)(rowsum > bias ? rowsum : bias));
 }
 
 static struct areas areas_of(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c)
 {
 	struct areas w = {};
 
-	w.lt = c->path.f32 ? op->ws : round_256(c->algo.ws);
+	w.lt = c->path.f32 ? op->ws : vfm_round_256(c->algo.ws);
 	w.vectors = vector_bytes(op);
 	w.chunk = c->path.f32 ? chunk_bytes(&op->g) : 0;
 	return w;

@@ -1,5 +1,5 @@
-/* gemm_lt.h - GEMM by cuBLASLt (gemm_lt.c), called by gemm.cu, and what gemm_lt.c calls of gemm.cu to time an op.  In
- * the emulation tests/ops/emu_lt.c stands for the library. */
+/* gemm_lt.h - GEMM by cuBLASLt (gemm_lt.c), called by gemm.cu and conv.cu, and the functions of gemm.cu that enqueue a
+ * chosen product.  In the emulation tests/ops/emu_lt.c stands for the library. */
 #ifndef VFM_CUDA_GEMM_LT_H
 #define VFM_CUDA_GEMM_LT_H
 
@@ -32,8 +32,13 @@ int vfm_lt_run(struct vfm_stream *s, const struct vfm_gemm_choice *c, const stru
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err);
 int vfm_lt_join(struct vfm_stream *s, struct vfm_err *err);
 
-/* gemm.cu: enqueues an op by a choice of the library (not f32).  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary.
- */
+/* Scratch memory is divided at 256-byte boundaries. */
+static inline size_t vfm_round_256(size_t n)
+{
+	return (n + 255) / 256 * 256;
+}
+
+/* gemm.cu: enqueues an op by a choice.  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary. */
 size_t vfm_gemm_ws(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c);
 int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c, void *ws,
 	struct vfm_err *err);

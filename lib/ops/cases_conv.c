@@ -98,6 +98,15 @@ static void empty_cases(struct vfm_cases *l, enum vfm_dtype t)
 	add_conv(l, VFM_CASE_TEST, t, &usual, some, 9, 0, 0);
 }
 
+/* More than the 32 MiB of im2col that CUDA makes at a time. */
+static void several_blocks(struct vfm_cases *l)
+{
+	static const int size[3] = {1, 65, 63};
+	const struct conv g = same_size(1, 3, 3, 0);
+
+	add_conv(l, VFM_CASE_TEST, VFM_F32, &g, size, 256, 3, BIAS | ADD);
+}
+
 /* Layers of the decoder and of the encoder of Wan 2.1; one frame. */
 static void model_cases(struct vfm_cases *l, unsigned flags, enum vfm_dtype t)
 {
@@ -137,5 +146,6 @@ void vfm_cases_conv(struct vfm_cases *l)
 		add_conv(l, VFM_CASE_TEST, types[t], &g, tall, 260, 36, 0);   /* several chunks of channels */
 		model_cases(l, VFM_CASE_BENCH, types[t]);
 	}
+	several_blocks(l);
 	model_cases(l, VFM_CASE_LARGE, VFM_BF16);
 }

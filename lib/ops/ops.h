@@ -616,7 +616,9 @@ struct vfm_grouped_gemm {
  *                + add[t,h,w,o].
  * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
  * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
- * before each part: the order of sums depends on weight alone. */
+ * before each part: the order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also depend
+ * on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the dtype
+ * of y. */
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */
@@ -636,6 +638,18 @@ static inline int64_t vfm_conv3d_size(const struct vfm_conv3d *a, int i)
 
 	n += i == 0 ? a->zeros + (vfm_has(&a->past) ? a->past.shape[0] : 0) : a->pad[2 * i - 2] + a->pad[2 * i - 1];
 	return n < a->kernel[i] ? 0 : (n - a->kernel[i]) / a->stride[i] + 1;
+}
+
+/* Returns whether the kernel is one pixel, at every pixel of x without padding: a product of pixels and weight. */
+static inline bool vfm_conv3d_pixelwise(const struct vfm_conv3d *a)
+{
+	bool is = a->zeros == 0 && a->stride[1] == 1 && a->stride[2] == 1;
+
+	for (int i = 0; i < 3; i++)
+		is = is && a->kernel[i] == 1;
+	for (int i = 0; i < 4; i++)
+		is = is && a->pad[i] == 0;
+	return is;
 }
 
 #define VFM_OP_LIST(X)                                                                                                 \

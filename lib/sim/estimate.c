@@ -153,18 +153,25 @@ static void time_grouped(const struct vfm_machine *m, const struct vfm_sim_room 
 			(vfm_has(&a->a_colsum) ? sums / bandwidth(m, r, (enum vfm_estimate)e) : 0);
 }
 
-/* As a product of pixels x channels. */
+/* Blocks of pixels one after another, each a product after its im2col. */
 static void time_conv(
 	const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_conv3d *a, struct vfm_sim_cost *c)
 {
-	struct vfm_sim_product p = {.m = (double)(a->y.shape[0] * a->y.shape[1] * a->y.shape[2]),
-		.n = (double)a->y.shape[3],
-		.k = (double)(a->weight.shape[1] * a->weight.shape[2]),
-		.bytes = c->bytes,
-		.results = (double)(vfm_nbytes(&a->y) + vfm_nbytes(&a->add))};
+	double pixels = (double)(a->y.shape[1] * a->y.shape[2]), rows = (double)vfm_sim_conv_rows(a);
+	double blocks = rows > 0 ? (double)a->y.shape[0] * ceil(pixels / rows) : 0;
+	double k = (double)(a->weight.shape[1] * a->weight.shape[2]);
+	double im2col = (double)a->y.shape[0] * pixels * k * (double)vfm_dtype_size(a->x.dtype);
+	struct vfm_sim_product p = {.m = rows, .n = (double)a->y.shape[3], .k = k};
 
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		c->work[e] = vfm_sim_gemm_s(m, r, gemm_rate(m, a->x.dtype), &p, (enum vfm_estimate)e);
+	if (blocks <= 0)
+		return;
+	p.bytes = c->bytes / blocks;
+	p.results = (double)(vfm_nbytes(&a->y) + vfm_nbytes(&a->add)) / blocks;
+	for (int e = 0; e < VFM_ESTIMATES; e++) {
+		c->work[e] = blocks * vfm_sim_gemm_s(m, r, gemm_rate(m, a->x.dtype), &p, (enum vfm_estimate)e);
+		if (!vfm_sim_conv_direct(a))
+			c->work[e] += im2col / bandwidth(m, r, (enum vfm_estimate)e);
+	}
 }
 
 /* ---- attention ---- */

@@ -4,11 +4,12 @@
  *                multiprocessor; the product lasts for ceil(tiles / multiprocessors) waves.  The rate of a
  * multiprocessor follows from the measured square product, which has waves and an epilogue too.  The best of the
  *                machine's tiles, and of splits along K, counts.
- * attention      FLOPs at the rate of head dim and length, interpolated in 1 / tokens; bytes as a lower bound.  A head
- *                dim without rates is computed as the next larger one; at high rates, as the next multiple of 16.
- * all else       bytes at the bandwidth of the machine's kernels.
- * each kernel    at least the machine's shortest time.
- * operands in host memory   their bytes at the bandwidth of PCIe, if that takes longer.
+ * convolution    the products of its blocks of pixels, and im2col, which is written at the bandwidth of kernels and
+ * read from the L2 cache while products are computed. attention      FLOPs at the rate of head dim and length,
+ * interpolated in 1 / tokens; bytes as a lower bound.  A head dim without rates is computed as the next larger one; at
+ * high rates, as the next multiple of 16. all else       bytes at the bandwidth of the machine's kernels. each kernel
+ * at least the machine's shortest time. operands in host memory   their bytes at the bandwidth of PCIe, if that takes
+ * longer.
  *
  * Work of two streams at a time (struct vfm_sim_room).  An op confined to some multiprocessors moves bytes at their
  * bandwidth.  Beside it products have the other multiprocessors, attention the same fraction of its rate, and all ops
@@ -31,6 +32,9 @@ struct vfm_sim_cost {
  * (tests/ops/test_ops compares with the emulated kernels); GEMM and attention count the library's kernel, and ours
  * around it. */
 int vfm_sim_kernels(enum vfm_op_id op, const void *args);
+/* Returns the pixels of a block of conv3d, for each of which CUDA makes an im2col (unless `direct`) and a product. */
+int64_t vfm_sim_conv_rows(const struct vfm_conv3d *a);
+bool vfm_sim_conv_direct(const struct vfm_conv3d *a);
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
 /* What an op has of the device. */

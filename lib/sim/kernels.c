@@ -205,6 +205,46 @@ static int count_gate_bwd(const struct vfm_gate_bwd *a)
 	return one_for(&a->gate) ? rows + sums : 0;
 }
 
+/* Elements of a row of im2col, in whole vectors of 16 bytes. */
+static int64_t im2col_width(const struct vfm_conv3d *a)
+{
+	int64_t n = a->x.dtype == VFM_F32 ? 4 : 8;
+
+	return (a->weight.shape[1] * a->weight.shape[2] + n - 1) / n * n;
+}
+
+bool vfm_sim_conv_direct(const struct vfm_conv3d *a)
+{
+	return vfm_conv3d_pixelwise(a) && a->x.shape[3] % (a->x.dtype == VFM_F32 ? 4 : 8) == 0;
+}
+
+int64_t vfm_sim_conv_rows(const struct vfm_conv3d *a)
+{
+	int64_t pixels = a->y.shape[1] * a->y.shape[2], blocks;
+	int64_t row = im2col_width(a) * (int64_t)vfm_dtype_size(a->x.dtype), most = row ? (32 << 20) / row : pixels;
+
+	blocks = most ? (pixels + most - 1) / most : pixels;
+	if (vfm_sim_conv_direct(a) || blocks <= 1)
+		return pixels;
+	return ((pixels + blocks - 1) / blocks + 127) / 128 * 128;
+}
+
+/* A product for each block, after its im2col; before them a copy of `add`, the weight padded, and the bias converted
+ * (conv.cu). */
+static int count_conv(const struct vfm_conv3d *a)
+{
+	int64_t pixels = a->y.shape[1] * a->y.shape[2], k = a->weight.shape[1] * a->weight.shape[2], rows;
+	int before = vfm_has(&a->add) && a->add.data != a->y.data;
+
+	if (!vfm_numel(&a->y))
+		return 0;
+	if (k == 0)
+		return before + (vfm_has(&a->bias) || !vfm_has(&a->add));
+	before += (im2col_width(a) > k) + (vfm_has(&a->bias) && a->x.dtype == VFM_BF16);
+	rows = vfm_sim_conv_rows(a);
+	return before + (int)(a->y.shape[0] * ((pixels + rows - 1) / rows)) * (vfm_sim_conv_direct(a) ? 1 : 2);
+}
+
 /* Ops whose kernels depend on more than the size of one operand. */
 static int count_special(enum vfm_op_id op, const void *args)
 {
@@ -250,6 +290,8 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_embed3_bwd(args);
 	case VFM_OP_quant:
 		return count_quant(args);
+	case VFM_OP_conv3d:
+		return count_conv(args);
 	case VFM_OP_moe_count:
 		return count_moe_count(args);
 	case VFM_OP_moe_sort:
@@ -303,7 +345,6 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 		ONE(moe_topk_token, expert, 1)
 		ONE(moe_topk_token_bwd, dscore, 1)
 		ONE(amax_push, past, 1)
-		ONE(conv3d, y, 1)
 #undef ONE
 	default:
 		return 1;

@@ -28,7 +28,7 @@ bool has_op(int level, enum vfm_op_id op)
 {
 	if (level >= n_full)
 		return op == VFM_OP_gemm || (op == VFM_OP_grouped_gemm && (level == n_full || levels[level].rounds)) ||
-			(op == VFM_OP_conv3d && level == n_full);
+			(op == VFM_OP_conv3d && (level == n_full || levels[level].rounds));
 	return level != n_isa || vfm_emu_has(op);
 }
 

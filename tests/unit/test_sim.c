@@ -88,6 +88,45 @@ static void test_gemm_time(void **state)
 		1.3 * vfm_sim_gemm_s(&h200, &alone, &h200.gemm_bf16, &half, VFM_MID));
 }
 
+/* A convolution of one pixel takes the time of its product; with a larger kernel, that of the products of its blocks
+ * and of im2col. */
+static void test_conv_time(void **state)
+{
+	static char some[1];
+	struct vfm_conv3d a = {.x = vfm_t4(some, VFM_BF16, 1, 480, 832, 96),
+		.weight = vfm_t3(some, VFM_BF16, 96, 1, 96),
+		.y = vfm_t4(some, VFM_BF16, 1, 480, 832, 96),
+		.kernel = {1, 1, 1},
+		.stride = {1, 1, 1}};
+	struct vfm_gemm g = {.a = vfm_t2(some, VFM_BF16, 480 * 832, 96),
+		.b = vfm_t2(some, VFM_BF16, 96, 96),
+		.c = vfm_t2(some, VFM_BF16, 480 * 832, 96),
+		.trans_b = true};
+	struct vfm_sim_cost conv, gemm;
+
+	(void)state;
+	OK(vfm_sim_cost_of(&h200, &alone, VFM_OP_conv3d, &a, 0, &conv, &err));
+	OK(vfm_sim_cost_of(&h200, &alone, VFM_OP_gemm, &g, 0, &gemm, &err));
+	assert_int_equal(conv.kernels, 1);
+	assert_true(fabs(conv.work[VFM_MID] - gemm.work[VFM_MID]) < 1e-9 * gemm.work[VFM_MID]);
+
+	a.weight = vfm_t3(some, VFM_BF16, 96, 27, 96);
+	a.kernel[0] = a.kernel[1] = a.kernel[2] = 3;
+	a.zeros = 2;
+	for (int i = 0; i < 4; i++)
+		a.pad[i] = 1;
+	OK(vfm_sim_cost_of(&h200, &alone, VFM_OP_conv3d, &a, 0, &conv, &err));
+	/* 32 MiB are 6472 pixels: 62 blocks, in whole tiles of 128 pixels */
+	assert_int_equal(vfm_sim_conv_rows(&a), 6528);
+	assert_int_equal(conv.kernels, 2 * 62);
+	for (int e = 0; e < VFM_ESTIMATES; e++) {
+		double bytes = 480.0 * 832 * 27 * 96 * 2;
+
+		assert_true(conv.work[e] > bytes / (h200.copy.v[e] * 1e9));
+		assert_true(conv.work[e] > conv.flops / (h200.gemm_bf16.v[e] * 1e12));
+	}
+}
+
 /* ---- memory ---- */
 
 static void test_memory(void **state)
@@ -466,8 +505,8 @@ static void test_machines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_gemm_time),
-		cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap), cmocka_unit_test(test_side),
-		cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines)};
+		cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap),
+		cmocka_unit_test(test_side), cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
 }
