@@ -101,6 +101,9 @@ static int dims_from_config(struct vfm_t5 *t, const json_t *c, struct vfm_err *e
 	TRY_OUT(vfm_json_i64(
 		c, where, "relative_attention_max_distance", false, 2, SIZE_MAX_DIM, &d->max_distance, err));
 	TRY_OUT(vfm_json_f64(c, where, "layer_norm_epsilon", false, &eps, err));
+	if (!(eps >= 0 && eps < 1))
+		TRY_OUT(vfm_fail(
+			err, VFM_EUSAGE, "%s.layer_norm_epsilon: expected a number from 0 to 1, got %g", where, eps));
 	d->eps = (float)eps;
 	d->inner = d->heads * d->head;
 out:
