@@ -144,8 +144,13 @@ static int check_t5_dims(const struct vfm_t5 *t, struct vfm_err *err)
 
 	if (d->dim < 1 || d->inner < 1 || d->ffn < 1 || d->vocab < 1 || d->layers < 1 || d->heads < 1)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s: not the weights of a T5 or UMT5 encoder: no %s and no %s of the expected form", path,
-			names_transformers.shared_bias, names_wan.embed);
+			"%s: not the weights of a T5 or UMT5 encoder: the %s of the first block is missing or empty, "
+			"by the names of transformers or of Wan's release",
+			path,
+			d->dim < 1 || d->vocab < 1              ? "embedding in front"
+				: d->inner < 1 || d->layers < 1 ? "matrix of queries"
+				: d->ffn < 1                    ? "matrix of the feed-forward part"
+								: "bias by distance");
 	if (d->head > HEAD_MAX || d->head % 8 || d->head * d->heads != d->inner)
 		return vfm_fail(err, VFM_EUSAGE, "%s: %lld heads of %lld: a head is a multiple of 8 up to %d", path,
 			(long long)d->heads, (long long)d->head, HEAD_MAX);
