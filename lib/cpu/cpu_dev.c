@@ -1,7 +1,7 @@
 #include "cpu/cpu.h"
 
-#include <stdio.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -62,7 +62,7 @@ refused "the other model" "Wan2.1_VAE.pth.*expected t5 or umt5" --text-encoder w
 refused "no weights" "no-such" --vae no-such
 mkfifo fifo
 refused "a FIFO" "fifo" --vae fifo
-refused "odd tiles" "--vae-tile: expected WIDTHxHEIGHT, multiples of 64, got '96x72'" --vae wan --vae-tile 96x72
+refused "odd tiles" "--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '96x72'" --vae wan --vae-tile 96x72
 mkdir -p cut/google && cp -r wan/google/umt5-xxl cut/google/
 head -c 3000000 wan/Wan2.1_VAE.pth >cut/Wan2.1_VAE.pth
 refused "a truncated file" "cut/Wan2.1_VAE.pth" --vae cut
