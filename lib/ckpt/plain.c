@@ -50,7 +50,8 @@ static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *pat
 	struct vfm_ckpt_file *f = &c->file[i];
 	struct stat st;
 
-	*f = (struct vfm_ckpt_file){.name = name, .chunk_bytes = CKPT_CHUNK, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+	*f = (struct vfm_ckpt_file){.name = name, .chunk_bytes = CKPT_CHUNK};
+	f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for the writer of a FIFO */
 	c->n_files = i + 1;
 	if (f->fd < 0 || fstat(f->fd, &st) != 0)
 		return vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", path);

@@ -1,5 +1,6 @@
 #include "cpu/cpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,15 +135,25 @@ void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vf
 	return c->ws[slot].p;
 }
 
+static pthread_key_t scratch_key; /* frees the scratch memory of a thread when it ends */
+
+static void create_scratch_key(void)
+{
+	if (pthread_key_create(&scratch_key, free) != 0)
+		vfm_out_of_memory();
+}
+
 void *vfm_cpu_scratch(size_t bytes)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static _Thread_local void *p;
 	static _Thread_local size_t size;
 
 	if (size < bytes) {
+		pthread_once(&once, create_scratch_key);
 		free(p);
 		size = (bytes + 63) / 64 * 64;
-		if (posix_memalign(&p, 64, size))
+		if (posix_memalign(&p, 64, size) || pthread_setspecific(scratch_key, p) != 0)
 			vfm_out_of_memory();
 	}
 	return p;

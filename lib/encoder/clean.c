@@ -8,6 +8,8 @@
 
 /* Longer lines are fixed in parts of this many characters, as in ftfy. */
 enum { SEGMENT_MAX = 1000000 };
+/* Each "amp;" of "&amp;amp;..." costs another round, so that without a limit the time is quadratic. */
+enum { ROUNDS_MAX = 64 };
 
 void clean_put(struct clean_text *t, int32_t c)
 {
@@ -223,7 +225,7 @@ static void swap_texts(struct clean_text *a, struct clean_text *b)
 /* fix_text on one segment, in place. */
 static void fix_segment(struct clean_text *t, bool entities, struct clean_text *a, struct clean_text *b)
 {
-	for (;;) {
+	for (int i = 0; i < ROUNDS_MAX; i++) {
 		a->n = 0;
 		if (entities)
 			clean_entities(t, true, a);

@@ -3,7 +3,7 @@
  *	fix_text (ftfy 6.3, Speer 2019), html.unescape twice, runs of white space to one space, white space at the ends
  *removed
  *
- * fix_text works on lines and repeats these steps until nothing changes:
+ * fix_text works on lines and repeats these steps until nothing changes, at most 64 times:
  *   1. HTML entities with a semicolon, also upper-case ones (&EACUTE;), while no line has had a "<"
  *   2. mojibake: UTF-8 that was read as Latin-1 or Windows-1252, in whole lines or in parts, and C1 control characters
  *   3. Latin ligatures; full-width and half-width forms; curly quotes to ' and "; line breaks to \n

@@ -101,6 +101,9 @@ static int dims_from_config(struct vfm_t5 *t, const json_t *c, struct vfm_err *e
 	TRY_OUT(vfm_json_i64(
 		c, where, "relative_attention_max_distance", false, 2, SIZE_MAX_DIM, &d->max_distance, err));
 	TRY_OUT(vfm_json_f64(c, where, "layer_norm_epsilon", false, &eps, err));
+	if (!(eps >= 0 && eps < 1))
+		TRY_OUT(vfm_fail(
+			err, VFM_EUSAGE, "%s.layer_norm_epsilon: expected a number from 0 to 1, got %g", where, eps));
 	d->eps = (float)eps;
 	d->inner = d->heads * d->head;
 out:
@@ -141,8 +144,13 @@ static int check_t5_dims(const struct vfm_t5 *t, struct vfm_err *err)
 
 	if (d->dim < 1 || d->inner < 1 || d->ffn < 1 || d->vocab < 1 || d->layers < 1 || d->heads < 1)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s: not the weights of a T5 or UMT5 encoder: no %s and no %s of the expected form", path,
-			names_transformers.shared_bias, names_wan.embed);
+			"%s: not the weights of a T5 or UMT5 encoder: the %s of the first block is missing or empty, "
+			"by the names of transformers or of Wan's release",
+			path,
+			d->dim < 1 || d->vocab < 1              ? "embedding in front"
+				: d->inner < 1 || d->layers < 1 ? "matrix of queries"
+				: d->ffn < 1                    ? "matrix of the feed-forward part"
+								: "bias by distance");
 	if (d->head > HEAD_MAX || d->head % 8 || d->head * d->heads != d->inner)
 		return vfm_fail(err, VFM_EUSAGE, "%s: %lld heads of %lld: a head is a multiple of 8 up to %d", path,
 			(long long)d->heads, (long long)d->head, HEAD_MAX);

@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "base/regular.h"
 #include "encoder/text_tokenizer_impl.h"
 
 enum { SPACE_LEN = 3, FILE_MAX = 256 << 20, CONFIG_MAX = 16 << 20 };
@@ -64,7 +64,7 @@ static int read_tokenizer(struct vfm_text_tokenizer *t, const char *path, struct
 	size_t len = 0;
 	int rc;
 
-	TRY_OUT(vfm_read_file(path, FILE_MAX, &data, &len, err));
+	TRY_OUT(vfm_read_regular(path, FILE_MAX, &data, &len, err));
 	if (len && data[0] == '{') {
 		TRY_OUT(tokenizer_read_json(t, path, data, len, err));
 	} else {

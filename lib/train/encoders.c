@@ -403,9 +403,9 @@ static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
 	if (!e->o.tile)
 		return 0;
 	if (sscanf(e->o.tile, "%5dx%5d%n", &t->width, &t->height, &n) != 2 || e->o.tile[n] || t->width < 64 ||
-		t->height < 64)
-		return vfm_fail(
-			err, VFM_EUSAGE, "--vae-tile: expected WIDTHxHEIGHT of at least 64, got '%s'", e->o.tile);
+		t->height < 64 || t->width % 32 || t->height % 32)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '%s'", e->o.tile);
 	t->stride_width = t->width / 4 * 3;
 	t->stride_height = t->height / 4 * 3;
 	return 0;

@@ -50,7 +50,7 @@ ok "the latents do not change" bash -c 'for f in a/*.latent.npy; do cmp "$f" "gi
 refused() {
 	local desc=$1 pattern=$2
 	shift 2
-	run vfm-curate encode -q -d no "$@" syn.jsonl
+	run timeout 60 vfm-curate encode -q -d no "$@" syn.jsonl
 	like "$rc $err" "^2 .*$pattern" "$desc"
 }
 refused "two tokenizers" "expected one of --tokenizer, --vae and --exec" --vae wan --tokenizer wavelet
@@ -60,6 +60,9 @@ refused "a device without an encoder" "--device: it needs --vae" --device cpu
 refused "an unknown dtype" "--vae-dtype" --vae wan --vae-dtype int8
 refused "the other model" "Wan2.1_VAE.pth.*expected t5 or umt5" --text-encoder wan/Wan2.1_VAE.pth
 refused "no weights" "no-such" --vae no-such
+mkfifo fifo
+refused "a FIFO" "fifo" --vae fifo
+refused "odd tiles" "--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '96x72'" --vae wan --vae-tile 96x72
 mkdir -p cut/google && cp -r wan/google/umt5-xxl cut/google/
 head -c 3000000 wan/Wan2.1_VAE.pth >cut/Wan2.1_VAE.pth
 refused "a truncated file" "cut/Wan2.1_VAE.pth" --vae cut

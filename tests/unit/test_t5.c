@@ -469,6 +469,8 @@ static void test_refused(void **state)
 	expect_refused("model_type", VFM_F32);
 	write_config("umt5", ",\"d_kv\":7");
 	expect_refused("d_kv", VFM_F32);
+	write_config("umt5", ",\"layer_norm_epsilon\":1e300");
+	expect_refused("layer_norm_epsilon", VFM_F32);
 	write_config("umt5", "");
 	for (int i = 0; i < m.n; i += 5) {
 		write_model(&m, VFM_F32, i);
