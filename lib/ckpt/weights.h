@@ -53,8 +53,8 @@ const struct vfm_weight *vfm_weights_want(struct vfm_weights *w, int ndim, const
 	...) __attribute__((format(printf, 4, 5)));
 /* Marks the tensors whose names begin with `prefix` as known: the model does not use them. */
 void vfm_weights_ignore(struct vfm_weights *w, const char *prefix);
-/* VFM_EUSAGE lists the tensors that are missing, that have another shape or no floating-point type, and that nobody
- * asked for.  `what` names the model. */
+/* VFM_EUSAGE lists the tensors that are missing, that have another shape or no floating-point type, and those that the
+ * model did not ask for.  `what` names the model. */
 int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *err);
 
 /* Convert a tensor to dst [numel]. */

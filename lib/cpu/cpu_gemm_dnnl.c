@@ -24,11 +24,24 @@
 #define FUNCTIONS(X)                                                                                                   \
 	VERSION_FUNCTIONS(X)                                                                                           \
 	X(engine_create)                                                                                               \
-	X(engine_destroy) X(memory_create) X(memory_destroy) X(memory_set_data_handle) X(post_ops_append_sum)          \
-		X(post_ops_create) X(post_ops_destroy) X(primitive_attr_create) X(primitive_attr_destroy)              \
-			X(primitive_attr_set_post_ops) X(primitive_create) X(primitive_desc_destroy)                   \
-				X(primitive_destroy) X(primitive_execute) X(stream_create) X(stream_destroy)           \
-					X(stream_wait) X(version)
+	X(engine_destroy)                                                                                              \
+	X(memory_create)                                                                                               \
+	X(memory_destroy)                                                                                              \
+	X(memory_set_data_handle)                                                                                      \
+	X(post_ops_append_sum)                                                                                         \
+	X(post_ops_create)                                                                                             \
+	X(post_ops_destroy)                                                                                            \
+	X(primitive_attr_create)                                                                                       \
+	X(primitive_attr_destroy)                                                                                      \
+	X(primitive_attr_set_post_ops)                                                                                 \
+	X(primitive_create)                                                                                            \
+	X(primitive_desc_destroy)                                                                                      \
+	X(primitive_destroy)                                                                                           \
+	X(primitive_execute)                                                                                           \
+	X(stream_create)                                                                                               \
+	X(stream_destroy)                                                                                              \
+	X(stream_wait)                                                                                                 \
+	X(version)
 
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)

@@ -78,7 +78,7 @@ static int push_groups(struct window *w, struct vfm_err *err)
 	if (n <= 0)
 		return 0;
 	want = (size_t)vfm_geometry_latent_frames(g, w->pushed + n) * cells;
-	if (want > MAX_LATENT / sizeof(float))
+	if (want > MAX_LATENT / sizeof(float) || want / cells > UINT16_MAX)
 		return vfm_fail(err, VFM_EINPUT,
 			"too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
 			(long long)w->pushed, w->r->width, w->r->height);

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "encoder/text_tokenizer_impl.h"
 
-enum { PIECE_MAX = 4096, PIECES_MAX = 4 << 20, ADDED_MAX = 100000 };
+enum { PIECE_MAX = 4096, PIECES_MAX = 4 << 20, ADDED_MAX = 100000, GROWTH_MAX = 32 };
 
 static int refuse_key(const char *where, const char *key, const json_t *v, const char *expected, struct vfm_err *err)
 {
@@ -202,6 +202,25 @@ static int read_post_processor(struct vfm_text_tokenizer *t, const char *where, 
 	return 0;
 }
 
+/* Refuses replacements that make a text much longer: hostile ones would fill the memory. */
+static int check_growth(const struct vfm_text_tokenizer *t, const char *path, struct vfm_err *err)
+{
+	double growth = 1;
+
+	for (int i = 0; i < t->n_steps; i++) {
+		const struct tokenizer_step *st = &t->step[i];
+		double ratio = 1;
+
+		if (st->kind == STEP_REPLACE)
+			ratio = (double)strlen(st->with) / (double)(strlen(st->pattern) * (st->run ? 2 : 1));
+		growth *= ratio > 1 ? ratio : 1;
+	}
+	return growth <= GROWTH_MAX
+		? 0
+		: vfm_fail(err, VFM_EUSAGE, "%s: normalizer: replacements that make a text over %d times as long", path,
+			  GROWTH_MAX);
+}
+
 static int read_root(struct vfm_text_tokenizer *t, const char *path, const json_t *root, struct vfm_err *err)
 {
 	char *where = vfm_strfmt("%s: model", path);
@@ -215,6 +234,8 @@ static int read_root(struct vfm_text_tokenizer *t, const char *path, const json_
 	where = vfm_strfmt("%s: normalizer", path);
 	rc = each_of(t, where, json_object_get(root, "normalizer"), "normalizers", read_normalizer_step, err);
 	free(where);
+	if (rc >= 0)
+		rc = check_growth(t, path, err);
 	where = vfm_strfmt("%s: pre_tokenizer", path);
 	if (rc >= 0)
 		rc = each_of(

@@ -82,6 +82,9 @@ static int emit_frame(void *ctx, const struct vae_frame *y, struct vfm_err *err)
 
 	TRY(s->run.s->dev->t->to_host(s->run.s, s->raw, y->t.data, y->bytes, err));
 	TRY(s->run.s->dev->t->stream_sync(s->run.s, err));
+	if (vfm_dtype_count_nonfinite(s->run.dtype, s->raw, n))
+		return vfm_fail(err, VFM_EINPUT, "the %s of the VAE made numbers that are not finite",
+			s->part == VAE_ENCODER ? "encoder" : "decoder");
 	vfm_dtype_convert(VFM_F32, s->tile ? s->tile + (size_t)s->emitted * n : s->host, s->run.dtype, s->raw, n);
 	if (!s->tile)
 		vae_store(s->v, s->part, &s->out, s->emitted - s->stored, s->host, w, &(struct vae_window){0, 0, h, w});
