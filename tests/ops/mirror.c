@@ -235,6 +235,11 @@ static int mirror_copy(struct vfm_stream *s, void *dst, const void *src, size_t 
 	return 0;
 }
 
+static void mirror_drop_copies(struct vfm_stream *s)
+{
+	vfm_dev_drop_copies(mirror_of(s)->rs);
+}
+
 static int mirror_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
 {
 	(void)s, (void)err;
@@ -284,6 +289,7 @@ static const struct vfm_dev_table table = {
 	.to_device = mirror_copy,
 	.to_host = mirror_copy,
 	.zero = mirror_zero,
+	.drop_copies = mirror_drop_copies,
 	.stream_new = mirror_stream,
 	.stream_free = mirror_stream_free,
 	.stream_sync = mirror_sync,
