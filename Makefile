@@ -43,7 +43,7 @@ ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WA
 PKG_CFLAGS := $(if $(DEPS),-isystem $(DEPS)/include,$(shell pkg-config --cflags $(PKGS) 2>/dev/null)) \
 	$(if $(call with,dnnl,1),,-DVFM_HAVE_DNNL=0)
 LIBS   := $(if $(DEPS),-L$(DEPS)/lib -ljansson -lz -lcrypto,$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lz -lcrypto)) \
-	-lpthread -lm -ldl
+	$(call with,dnnl,-ldnnl) -lpthread -lm -ldl
 CMOCKA  = $(if $(DEPS),-L$(DEPS)/lib -Wl$(comma)-rpath$(comma)$(abspath $(DEPS)/lib)) -lcmocka
 LDFLAGS ?=
 ALL_LDFLAGS = -fopenmp -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
