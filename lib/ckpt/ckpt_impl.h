@@ -106,6 +106,7 @@ void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 /* The code for a file that cannot be opened: VFM_EUSAGE if it is absent, else VFM_EENV. */
 int ckpt_open_code(int errnum);
 
+bool ckpt_is_dir(const char *path);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 
 #endif

@@ -54,7 +54,7 @@ static bool has_file(const char *dir, const char *name)
 	return yes;
 }
 
-static bool is_dir(const char *path)
+bool ckpt_is_dir(const char *path)
 {
 	struct stat st;
 
@@ -89,7 +89,7 @@ int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct
 			continue;
 		p = vfm_strfmt("%s/%s", dir, de->d_name);
 		canon = vfm_ckpt_path(dir, step); /* skips names such as step-000000001 */
-		if (!strcmp(p, canon) && (has_file(p, CKPT_MANIFEST) || (all && is_dir(p)))) {
+		if (!strcmp(p, canon) && (has_file(p, CKPT_MANIFEST) || (all && ckpt_is_dir(p)))) {
 			vfm_grow(steps, &cap, *n + 1, sizeof(**steps));
 			(*steps)[(*n)++] = step;
 		}

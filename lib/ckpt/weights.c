@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -28,18 +27,11 @@ struct vfm_weights {
 
 /* ---- opening ---- */
 
-static bool is_folder(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* Opens the files, with the names and shapes that they have. */
 static int open_files(struct vfm_weights *w, struct vfm_err *err)
 {
 	const struct vfm_ckpt_how how = {.raw = true};
-	const bool dir = is_folder(w->path);
+	const bool dir = ckpt_is_dir(w->path);
 	char *single = vfm_strfmt("%s/model.safetensors", w->path);
 	int rc;
 
@@ -62,7 +54,7 @@ static int read_weights_config(struct vfm_weights *w, struct vfm_err *err)
 	char *name;
 	int rc = 0;
 
-	if (is_folder(w->path))
+	if (ckpt_is_dir(w->path))
 		name = vfm_strfmt("%s/config.json", w->path);
 	else if (slash)
 		name = vfm_strfmt("%.*sconfig.json", (int)(slash - w->path) + 1, w->path);

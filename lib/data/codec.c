@@ -168,7 +168,7 @@ static int encode_here(
 	rc = c->video ? c->video->encode_given(c->video->ctx, p, frames, x, err)
 		      : vfm_condition_encode(&c->tokenizer, p, frames, x, err);
 	if (rc >= 0)
-		vfm_channels_first(x, t, (size_t)g.channels, area, latent);
+		vfm_swap_planes(x, t, (size_t)g.channels, area, latent);
 	vfm_big_free(x, bytes);
 	return rc;
 }

@@ -140,9 +140,9 @@ int vfm_coder_encode_clip(const struct vfm_video_coder *v, struct vfm_clip_reade
 	return rc;
 }
 
-void vfm_channels_first(const float *x, size_t t, size_t channels, size_t area, float *out)
+void vfm_swap_planes(const float *x, size_t a, size_t b, size_t area, float *out)
 {
-	for (size_t i = 0; i < t; i++)
-		for (size_t k = 0; k < channels; k++)
-			memcpy(out + (k * t + i) * area, x + (i * channels + k) * area, area * sizeof(float));
+	for (size_t i = 0; i < a; i++)
+		for (size_t k = 0; k < b; k++)
+			memcpy(out + (k * a + i) * area, x + (i * b + k) * area, area * sizeof(float));
 }

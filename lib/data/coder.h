@@ -1,7 +1,7 @@
 /* coder.h - a video autoencoder and a text encoder that compute in this process, as tables of functions.
  *
- * lib/encoder implements them (encoder/encoders.h).  All calls are thread-safe and block.  One clip is encoded or
- * decoded at a time; texts of several threads are embedded together.
+ * train/encoders.h provides them, of the models of lib/encoder.  All calls are thread-safe and block.  One clip is
+ * encoded or decoded at a time; texts of several threads are embedded together.
  */
 #ifndef VFM_DATA_CODER_H
 #define VFM_DATA_CODER_H
@@ -60,7 +60,7 @@ struct vfm_coder_latent { /* `= {0}` before; the caller frees x */
  * frames cover.  VFM_EINPUT: the clip is damaged or too long, or an element is not finite. */
 int vfm_coder_encode_clip(const struct vfm_video_coder *v, struct vfm_clip_reader *r, int32_t patch_t,
 	uint8_t *pictures, int given, struct vfm_coder_latent *out, struct vfm_err *err);
-/* [t, channels, area] -> [channels, t, area] */
-void vfm_channels_first(const float *x, size_t t, size_t channels, size_t area, float *out);
+/* [a, b, area] -> [b, a, area]: latents as a coder encodes them, [T, C, h, w], to [C, T, h, w], or back. */
+void vfm_swap_planes(const float *x, size_t a, size_t b, size_t area, float *out);
 
 #endif

@@ -1,7 +1,6 @@
 /* clean.h - the clean-up of prompts in front of a tokenizer, as the text encoder of Wan applies it:
  *
- *	fix_text (ftfy 6.3, Speer 2019), html.unescape twice, runs of white space to one space, white space at the ends
- *removed
+ *	fix_text (ftfy 6.3, Speer 2019), html.unescape twice, runs of white space to one space, none at the ends
  *
  * fix_text works on lines and repeats these steps until nothing changes, at most 64 times:
  *   1. HTML entities with a semicolon, also upper-case ones (&EACUTE;), while no line has had a "<"

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -148,23 +147,19 @@ static int decode_latent(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 	const struct decode *d = arg;
 	const struct vfm_geometry *g = &e->video.maker.geometry;
 	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
-		     picture = area * (size_t)g->stride[1] * (size_t)g->stride[2] * 3,
-		     made = (size_t)vfm_geometry_pictures(g, d->dims[0]) * picture,
 		     bytes = area * t * (size_t)g->channels * sizeof(float);
-	float *x = vfm_big_alloc(bytes, "the latents of a video", err);
-	uint8_t *rgb = x ? vfm_big_alloc(made, "the pictures of a video", err) : NULL;
-	int rc = rgb ? 0 : VFM_EENV;
+	float *x;
+	int rc;
 
-	for (size_t k = 0; rc >= 0 && k < (size_t)g->channels; k++) /* [C, T, h, w] -> [T, C, h, w] */
-		for (size_t i = 0; i < t; i++)
-			memcpy(x + (i * (size_t)g->channels + k) * area, d->latent + (k * t + i) * area,
-				area * sizeof(float));
-	if (rc >= 0)
-		rc = vfm_vae_decode(e->vae, x, d->dims[0], d->dims[1], d->dims[2], rgb, NULL, err);
-	if (rc >= 0)
-		memcpy(d->rgb, rgb, (size_t)d->frames * picture);
-	vfm_big_free(rgb, rgb ? made : 0);
-	vfm_big_free(x, x ? bytes : 0);
+	if (d->frames != vfm_geometry_pictures(g, d->dims[0]))
+		return vfm_fail(err, VFM_EUSAGE, "internal: %d latent frames are no %lld pictures", d->dims[0],
+			(long long)d->frames);
+	x = vfm_big_alloc(bytes, "the latents of a video", err);
+	if (!x)
+		return VFM_EENV;
+	vfm_swap_planes(d->latent, (size_t)g->channels, t, area, x);
+	rc = vfm_vae_decode(e->vae, x, d->dims[0], d->dims[1], d->dims[2], d->rgb, NULL, err);
+	vfm_big_free(x, bytes);
 	return rc;
 }
 
