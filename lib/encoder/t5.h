@@ -8,9 +8,10 @@
  * the same bits whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
  *
  * The weights stay in the mapping of their files.  A device whose ops read host memory uses them there if they have
- * `dtype`.  Otherwise they are converted and copied to the device when it opens, or, with `stream`, block by block for
- * each pack, through two buffers on a stream of their own, while the device computes the block before.  With `stream`
- * the pages of a block are given back after its use.  The token embeddings are read from the mapping in both cases.
+ * `dtype`, and gives the pages of a block back after its use: the process holds one block, the system's cache the file.
+ * Otherwise they are converted and copied to the device when it opens, or, with `stream`, block by block for each pack,
+ * through two buffers on a stream of their own, while the device computes the block before.  The token embeddings are
+ * read from the mapping in all cases.
  *
  * Calls are local and belong to the thread of the device.
  */

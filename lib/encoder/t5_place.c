@@ -309,7 +309,7 @@ int t5_arrive(struct vfm_t5 *t, int64_t i, struct vfm_tensor w[T5_MATRICES], str
 
 int t5_leave(struct vfm_t5 *t, int64_t i, struct vfm_err *err)
 {
-	if (t->stream && t->in_place)
+	if (t->in_place)
 		for (int k = 0; k < T5_MATRICES; k++)
 			drop_pages(t->block[i].m[k]);
 	return t->copy ? t->s->dev->t->event_record(t->slot[i % 2].used, t->s, err) : 0;
