@@ -267,6 +267,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 0, "image-exec", "CMD",
 			"also write ID.image.npy, rows of the first picture, with -j N children", &e.image_exec},
 		VFM_ENCODERS_OPTS(&e.native_opts),
+		{VFM_OPT_FLAG, 0, "text-stream", NULL, "upload the text encoder's blocks for each batch: little memory",
+			&e.native_opts.stream},
 		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae and --text-encoder compute", &e.native_opts.device},
 		VFM_EXEC_OPTS(&e.exec_opts),
 		VFM_STAGE_OPTS(&stage.opts),
@@ -277,8 +279,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] "
 			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH] [--patch TxHxW] "
 			    "[--frames N] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
-			    "[--timeout SECONDS] " VFM_ENCODERS_SYNOPSIS " [--device NAME] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+			    "[--timeout SECONDS] " VFM_ENCODERS_SYNOPSIS
+			    " [--text-stream] [--device NAME] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};

@@ -372,10 +372,11 @@ int vfm_encoders_refuse_opts(const struct vfm_encoders_opts *o, struct vfm_err *
 {
 	if (!o->vae && (o->vae_dtype || o->tile))
 		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --vae", o->tile ? "--vae-tile" : "--vae-dtype");
-	if (!o->text && (o->text_dtype || o->text_rows != INT64_MIN || o->text_clean_off))
+	if (!o->text && (o->text_dtype || o->text_rows != INT64_MIN || o->text_clean_off || o->stream))
 		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --text-encoder",
 			o->text_dtype               ? "--text-dtype"
 				: o->text_clean_off ? "--text-raw"
+				: o->stream         ? "--text-stream"
 						    : "--text-rows");
 	return 0;
 }

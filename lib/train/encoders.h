@@ -18,7 +18,7 @@ struct vfm_encoders_opts {                  /* options of commands; see VFM_ENCO
 	const char *device;                 /* NULL: "cpu" */
 	int local_rank;                     /* chooses the GPU */
 	bool decode_only, encode_only;      /* of the autoencoder */
-	bool stream; /* on a GPU: upload the text encoder's blocks for each batch, instead of keeping them there */
+	bool stream; /* bring the text encoder's blocks to the device for each batch, instead of keeping them there */
 };
 #define VFM_ENCODERS_DEFAULTS ((struct vfm_encoders_opts){.text_rows = INT64_MIN})
 
