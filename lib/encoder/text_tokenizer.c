@@ -71,7 +71,8 @@ static int read_tokenizer(struct vfm_text_tokenizer *t, const char *path, struct
 		TRY_OUT(read_extra_ids(path, &extra_ids, err));
 		TRY_OUT(tokenizer_read_spm(t, path, data, len, extra_ids, err));
 	}
-	qsort(t->added, t->n_added, sizeof(*t->added), compare_added);
+	if (t->n_added)
+		qsort(t->added, t->n_added, sizeof(*t->added), compare_added);
 	sha = vfm_sha256_new();
 	vfm_sha256_add(sha, data, len);
 	vfm_sha256_add(sha, &extra_ids, sizeof(extra_ids));
