@@ -1,3 +1,4 @@
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,29 +7,74 @@
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
 
+static const char *vae_title(const struct vae_config *c)
+{
+	if (c->family == VAE_COSMOS)
+		return "the VAE of Cosmos";
+	return c->wan.residual ? "the VAE of Wan 2.2" : "the VAE of Wan 2.1";
+}
+
+static void add_text(struct vfm_sha256 *sha, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(struct vfm_sha256 *sha, const char *format, ...)
+{
+	char text[160];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	vfm_sha256_add(sha, text, strlen(text));
+}
+
+static void identify_wan(struct vfm_vae *v, struct vfm_sha256 *sha)
+{
+	const struct vae_wan *c = &v->c.wan;
+	const struct vfm_vae_tile *t = &v->tile;
+
+	add_text(sha, "residual %d dtype %s tile %dx%d stride %dx%d", c->residual, vfm_dtype_name(v->dtype), t->height,
+		t->width, t->stride_height, t->stride_width);
+	for (int i = 0; i < c->levels; i++)
+		add_text(sha, " level %d %d", c->dim_mult[i], c->temporal_down[i]);
+	snprintf(v->maker.version, sizeof(v->maker.version), "%s:%s%s", c->residual ? "2.2" : "2.1",
+		vfm_dtype_name(v->dtype), t->height ? ":tiled" : "");
+}
+
+/* The version is the compression, as in the names of the models: CV8x8x8. */
+static void identify_cosmos(struct vfm_vae *v, struct vfm_sha256 *sha)
+{
+	const struct vae_config *c = &v->c;
+	const int32_t *s = v->geometry.stride;
+
+	add_text(sha, "cosmos dtype %s %s patch %d scaling of %d", vfm_dtype_name(v->dtype),
+		c->cosmos.haar ? "haar" : "rearrange", c->patch, c->scaling_frames);
+	for (int i = 0; i < VAE_PARTS; i++)
+		for (int j = 0; j < c->cosmos.part[i].blocks; j++)
+			add_text(sha, " block %d %d %d", c->cosmos.part[i].attn[j], c->cosmos.part[i].space[j],
+				c->cosmos.part[i].time[j]);
+	snprintf(v->maker.version, sizeof(v->maker.version), "cv%dx%dx%d:%s", s[0], s[1], s[2],
+		vfm_dtype_name(v->dtype));
+}
+
 /* Everything that changes results is in the sha256. */
 static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct vfm_err *err)
 {
 	const struct vae_config *c = &v->c;
-	const struct vfm_vae_tile *t = &v->tile;
+	const size_t scaling = (size_t)c->scaling_frames * (size_t)c->z_dim * sizeof(float);
 	struct vfm_sha256 *sha;
-	char hex[VFM_SHA256_HEX], text[160];
+	char hex[VFM_SHA256_HEX];
 
 	TRY(vfm_weights_sha256(w, hex, err));
 	sha = vfm_sha256_new();
 	vfm_sha256_add(sha, hex, strlen(hex));
-	vfm_sha256_add(sha, c->mean, (size_t)c->z_dim * sizeof(float));
-	vfm_sha256_add(sha, c->std, (size_t)c->z_dim * sizeof(float));
-	snprintf(text, sizeof(text), "residual %d dtype %s tile %dx%d stride %dx%d", c->residual,
-		vfm_dtype_name(v->dtype), t->height, t->width, t->stride_height, t->stride_width);
-	vfm_sha256_add(sha, text, strlen(text));
-	for (int i = 0; i < c->levels; i++) {
-		snprintf(text, sizeof(text), " level %d %d", c->dim_mult[i], c->temporal_down[i]);
-		vfm_sha256_add(sha, text, strlen(text));
-	}
+	vfm_sha256_add(sha, c->mean, scaling);
+	vfm_sha256_add(sha, c->std, scaling);
 	v->maker = (struct vfm_maker){.name = "wan-vae", .geometry = v->geometry};
-	snprintf(v->maker.version, sizeof(v->maker.version), "%s:%s%s", c->residual ? "2.2" : "2.1",
-		vfm_dtype_name(v->dtype), t->height ? ":tiled" : "");
+	if (c->family == VAE_COSMOS) {
+		strcpy(v->maker.name, "cosmos-vae");
+		identify_cosmos(v, sha);
+	} else {
+		identify_wan(v, sha);
+	}
 	vfm_sha256_end(sha, v->maker.sha256);
 	return 0;
 }
@@ -40,6 +86,9 @@ static int check_vae_tile(const struct vfm_vae *v, struct vfm_err *err)
 
 	if (!t->height && !t->width)
 		return 0;
+	if (v->c.family == VAE_COSMOS) /* enable_tiling of AutoencoderKLCosmos in diffusers has no effect */
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s has no tiles: it encodes and decodes whole frames", vae_title(&v->c));
 	if (t->stride_height < n || t->stride_width < n || t->height < t->stride_height || t->width < t->stride_width)
 		return vfm_fail(err, VFM_EUSAGE,
 			"tiles of %dx%d, %dx%d apart: expected at least %d, and sizes that are not smaller than the "
@@ -54,18 +103,16 @@ static int check_vae_tile(const struct vfm_vae *v, struct vfm_err *err)
 static void derive_geometry(struct vfm_vae *v)
 {
 	const struct vae_config *c = &v->c;
-	int t = 1;
+	const int t = c->ratio_t * c->patch_t, space = c->ratio * c->patch;
 
-	v->ratio = 1;
-	for (int i = 0; i < c->levels - 1; i++) {
-		t *= c->temporal_down[i] ? 2 : 1;
-		v->ratio *= 2;
-	}
-	v->geometry = (struct vfm_geometry){.stride = {t, (int32_t)v->ratio * c->patch, (int32_t)v->ratio * c->patch},
+	v->geometry = (struct vfm_geometry){.stride = {t, space, space},
 		.channels = c->z_dim,
 		.first = 1,
-		.step = VAE_GROUP,
+		.step = c->step,
+		.max_frames = c->scaling_frames > 1 ? 1 + (c->scaling_frames - 1) * t : 0,
 		.scaling = "mean-std"};
+	if (!c->scaling_frames)
+		strcpy(v->geometry.scaling, "none");
 }
 
 /* Plans both parts, since the tensors of both must be there, and loads those that are wanted. */
@@ -75,7 +122,7 @@ static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct
 
 	for (int i = 0; i < VAE_PARTS; i++)
 		vae_net_plan(&v->net[i], &v->c, i, w);
-	TRY(vfm_weights_check(w, v->c.residual ? "the VAE of Wan 2.2" : "the VAE of Wan 2.1", err));
+	TRY(vfm_weights_check(w, vae_title(&v->c), err));
 	for (int i = 0; i < VAE_PARTS; i++) {
 		if (skip[i])
 			vae_net_free(&v->net[i]);

@@ -60,7 +60,7 @@ struct tile {
 
 static int64_t to_output(const struct vfm_vae *v, enum vae_part part, int64_t n)
 {
-	return part == VAE_ENCODER ? n / v->ratio : n * v->ratio;
+	return part == VAE_ENCODER ? n / v->c.ratio : n * v->c.ratio;
 }
 
 /* Returns whether the clip is cut into tiles.  The encoder compares pixels, but its tiles are of patches. */
@@ -207,9 +207,10 @@ int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h
 	struct vfm_err *err)
 {
 	const struct clip c = {.part = VAE_DECODER, .z = latents, .frames = t, .h = h, .w = w};
-	const struct vae_out out = {.rgb = rgb, .f32 = exact, .h = h * v->ratio, .w = w * v->ratio};
+	const struct vae_out out = {.rgb = rgb, .f32 = exact, .h = h * v->c.ratio, .w = w * v->c.ratio};
 
 	if (t < 1)
 		return vfm_fail(err, VFM_EUSAGE, "the VAE: no latent frame to decode");
+	TRY(vae_check_latent_frames(v, t, err));
 	return run_clip(v, &c, vfm_geometry_pictures(&v->geometry, t), &out, err);
 }

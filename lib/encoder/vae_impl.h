@@ -1,13 +1,17 @@
 /* vae_impl.h - the parts of the VAE: its configuration, its layers in order, and the frames between them.
  *
- *	vae_config.c  config.json, or the shapes of a release -> struct vae_config
- *	vae_wan.c     the names of tensors, and the constants of the releases
- *	vae_net.c     struct vae_config -> the list of layers, with the tensors that each wants
- *	vae_load.c    tensors of files -> operands of ops
- *	vae_run.c     a frame through the layers
- *	vae_session.c pixels and latents of a session
- *	vae_clip.c    whole clips, tiles
- *	vae.c         open, close, identity
+ *	vae_config.c        config.json, or the shapes of a release -> struct vae_config
+ *	vae_config_cosmos.c config.json of Cosmos
+ *	vae_wan.c           Wan: the names of tensors, and the constants of the releases
+ *	vae_net.c           struct vae_config -> the list of layers, with the tensors that each wants
+ *	vae_net_cosmos.c    the list of layers of Cosmos
+ *	vae_load.c          tensors of files -> operands of ops
+ *	vae_frame.c         the buffers of frames, and the frames before the current one
+ *	vae_run.c           a frame through the layers
+ *	vae_attn.c          attention over a frame, and over time
+ *	vae_session.c       pixels and latents of a session
+ *	vae_clip.c          whole clips, tiles
+ *	vae.c               open, close, identity
  */
 #ifndef VFM_ENCODER_VAE_IMPL_H
 #define VFM_ENCODER_VAE_IMPL_H
@@ -16,25 +20,73 @@
 #include "encoder/vae.h"
 #include "ops/ops.h"
 
-enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_GROUP = 4 /* frames of a latent frame at most */ };
+enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096, VAE_PATCH_MAX = 8 };
+enum {
+	VAE_SCALING_MAX = 4096 /* values of latents_mean */,
+	VAE_WAN_GROUP = 4 /* frames of Wan's latent frame at most */
+};
 
-struct vae_config {
+enum vae_family { VAE_WAN, VAE_COSMOS };
+enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
+
+struct vae_wan {
 	bool original; /* tensors have the names of Wan's releases */
 	bool residual; /* Wan 2.2: shortcuts around the blocks of a level */
-	int base_dim, decoder_base_dim, z_dim, num_res_blocks;
+	int base_dim, decoder_base_dim;
 	int levels, dim_mult[VAE_LEVELS_MAX];
 	bool temporal_down[VAE_LEVELS_MAX]; /* [levels - 1] */
-	int patch, in_channels, out_channels;
-	float mean[VAE_Z_MAX], std[VAE_Z_MAX];
+};
+/* Block i of a part has dim[i] input and dim[i + 1] output channels. */
+struct vae_cosmos {
+	bool haar; /* patches are wavelets; else pixels */
+	struct vae_cosmos_part {
+		int blocks, dim[VAE_LEVELS_MAX + 1];
+		bool attn[VAE_LEVELS_MAX];                        /* attention after each residual block */
+		bool space[VAE_LEVELS_MAX], time[VAE_LEVELS_MAX]; /* the block ends with resampling by 2 */
+	} part[VAE_PARTS];
+};
+
+struct vae_config {
+	enum vae_family family;
+	int z_dim, num_res_blocks;
+	int patch, patch_t;            /* an input of the encoder: patch_t frames in patches of patch x patch pixels */
+	int in_channels, out_channels; /* of such inputs, and of the decoder's outputs */
+	int ratio, ratio_t;            /* inputs of the encoder in height and width, and in time, a latent */
+	int step;                      /* frames: 1 + n step can be encoded */
+	/* [scaling_frames, z_dim]: of each latent frame, or one row for all; scaling_frames 0: latents are not scaled
+	 */
+	int scaling_frames;
+	float mean[VAE_SCALING_MAX], std[VAE_SCALING_MAX];
+	struct vae_wan wan;
+	struct vae_cosmos cosmos;
 };
 
 /* VFM_EUSAGE names the file and the key. */
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
+/* Of config.json: an absent key leaves *out as it is. */
+int vae_config_int(const json_t *o, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
+/* Returns the array `key` of at most `max` elements; NULL with *n 0: the key is absent or null. */
+int vae_config_array(const json_t *o, const char *key, size_t max, const json_t **a, size_t *n, struct vfm_err *err);
+/* Reads elements of such an array. */
+int vae_config_ints(const json_t *a, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
+int vae_config_floats(const json_t *a, const char *key, bool positive, float *out, struct vfm_err *err);
+int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err);
 
-/* ---- names (vae_wan.c) ---- */
+/* The mean, or the deviation, of latent frame t: [z_dim]. */
+static inline const float *vae_scaling(const struct vae_config *c, const float *of, int64_t t)
+{
+	return of + (c->scaling_frames > 1 ? t * c->z_dim : 0);
+}
+
+/* Frames in front of input t of the encoder, or output t of the decoder. */
+static inline int64_t vae_frames_before(const struct vae_config *c, int64_t t)
+{
+	return t ? 1 + (t - 1) * c->patch_t : 0;
+}
+
+/* ---- names of Wan (vae_wan.c) ---- */
 
 /* The places of layers in the network. */
-enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
 struct vae_place {
 	enum vae_part part;
 	bool mid;
@@ -69,35 +121,47 @@ enum vae_fixed {
 	VAE_LEARNED,
 	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */
 	VAE_DUP_UP,   /* DupUp3D, one frame: output (row, column, channel) of a pixel of 2 x 2 is an input channel */
+	VAE_HAAR,     /* pixels (colour, frame, row, column) of a patch -> wavelets (band, colour) */
+	VAE_HAAR_INVERSE,
 };
 struct vae_conv {
-	const struct vfm_weight *from, *from_bias; /* [O', C, (kt,) kh, kw], [O'] */
-	int64_t first;                             /* the outputs are the rows [first, first + out) of from */
-	int64_t scaled;                            /* the first rows are multiplied by `scale` */
+	/* [O', C, (kt,) kh, kw], [O'] each; several are one tensor of all their rows */
+	const struct vfm_weight *from[3], *from_bias[3];
+	int64_t first;  /* the outputs are the rows [first, first + out) of from */
+	int64_t scaled; /* the first rows are multiplied by `scale` */
 	float scale;
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: which of the frames */
 	int in, out, kernel[3], stride[3], pad[4];
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
-struct vae_norm {
-	const struct vfm_weight *from;
+struct vae_norm { /* with a bias: of all channels of a frame, GROUP with one group; else of a pixel, RMS */
+	const struct vfm_weight *from, *from_bias;
 	int dim;
-	struct vfm_tensor w; /* [dim] f32 */
+	struct vfm_tensor w, b; /* [dim] f32 */
 };
 
 enum vae_kind {
-	VAE_LAYER_CONV, /* conv[0]; causal if its kernel covers 3 frames */
+	/* conv[0], causal if its kernel covers 3 frames, with a stride of time every second frame; plus what `add`
+	 * says, through shortcut[0] if has_shortcut */
+	VAE_LAYER_CONV,
 	VAE_LAYER_RES,  /* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if that is there */
 	VAE_LAYER_ATTN, /* x + conv[1](attention(conv[0](norm[0](x)))), both convolutions 1 x 1 */
-	VAE_LAYER_HEAD, /* conv[0](silu(norm[0](x))) */
-	VAE_LAYER_SAVE, /* keeps x for the shortcut of a level */
-	VAE_LAYER_ADD,  /* x + shortcut[0](saved) */
-	VAE_LAYER_DOWN, /* conv[0] with stride 2, then with `temporal` conv[1] over 3 frames, every second frame */
-	VAE_LAYER_UP,   /* with `temporal` conv[1], conv[2]: two frames of one; upsampling; conv[0] */
+	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this frame and all
+	 * before, at each pixel */
+	VAE_LAYER_ATTN_TIME,
+	VAE_LAYER_HEAD,    /* conv[0](silu(norm[0](x))) */
+	VAE_LAYER_SAVE,    /* keeps x for the shortcut of a level or of a residual block */
+	VAE_LAYER_ADD,     /* x + shortcut[0](saved) */
+	VAE_LAYER_DOWN,    /* conv[0] with stride 2, then with `temporal` conv[1] over 3 frames, every second frame */
+	VAE_LAYER_UP,      /* with `temporal` conv[1], conv[2]: two frames of one; upsampling; conv[0] */
+	VAE_LAYER_TWICE,   /* every frame but the first two times */
+	VAE_LAYER_NEAREST, /* height and width doubled */
 };
+enum vae_add { VAE_ADD_NONE, VAE_ADD_INPUT, VAE_ADD_SAVED };
 struct vae_layer {
 	enum vae_kind kind;
+	enum vae_add add;
 	bool temporal, has_shortcut;
 	struct vae_conv conv[3], shortcut[2]; /* has_shortcut, kind UP: one for each frame; else one */
 	struct vae_norm norm[2];
@@ -105,12 +169,26 @@ struct vae_layer {
 };
 struct vae_net {
 	struct vae_layer *layer;
-	int n, out; /* out: channels of its last layer */
+	int n, out;        /* out: channels of its last layer */
+	bool repeat_first; /* CONV: copies of the first frame stand before it; else zeros */
 };
 
 /* Lists the layers of a part and asks w for their tensors. */
 void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, struct vfm_weights *w);
 void vae_net_free(struct vae_net *net); /* host memory */
+
+/* A list of layers in the making. */
+struct vae_plan {
+	struct vae_net *net;
+	const struct vae_config *c;
+	struct vfm_weights *w;
+	size_t cap;
+	struct vae_place at; /* part; the rest is Wan's */
+};
+struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in);
+/* A convolution with stride 1 whose results have the size of the input. */
+struct vae_conv vae_conv_of(int in, int out, int kt, int k);
+void vae_plan_cosmos(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
@@ -118,7 +196,7 @@ void vae_net_free(struct vae_net *net); /* host memory */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
 
-/* ---- running (vae_run.c) ---- */
+/* ---- running (vae_frame.c, vae_run.c, vae_attn.c) ---- */
 
 struct vae_frame {           /* a buffer of a session; counted references */
 	struct vfm_tensor t; /* [1,H,W,C] */
@@ -134,6 +212,8 @@ struct vae_layer_state {
 	struct vae_past past[2];
 	struct vae_frame *saved[2]; /* SAVE: inputs of the level that its end has not read yet, oldest first */
 	int n_saved;
+	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
+	size_t n_kv, kv_cap;
 	int64_t frames; /* inputs so far */
 	void *index;    /* UP: of DupUp3D, on the device */
 	size_t index_bytes;
@@ -152,9 +232,32 @@ void vae_run_init(struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype,
 void vae_run_release(struct vae_run *r);
 /* Returns a buffer [1,h,w,c] with one reference; vae_frame_drop gives it back. */
 int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
-void vae_frame_drop(struct vae_run *r, struct vae_frame *f);
+void vae_frame_drop(struct vae_run *r, struct vae_frame *f); /* accepts NULL */
+struct vae_frame *vae_frame_keep(struct vae_frame *f);       /* another reference */
+/* Makes *x the only reference of its frame, which may then be overwritten. */
+int vae_frame_own(struct vae_run *r, struct vae_frame **x, struct vfm_err *err);
+/* [H*W, C] */
+struct vfm_tensor vae_frame_rows(const struct vae_frame *f);
+/* Appends x to the frames before the next one. */
+void vae_past_add(struct vae_run *r, struct vae_past *p, struct vae_frame *x);
+/* One tensor of frames that lie anywhere. */
+struct vfm_tensor vae_past_tensor(const struct vae_past *p);
+
 /* Runs the layers on x, whose reference it takes. */
 int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err);
+
+/* *y, of one frame: the convolution of the frame x and of `past` before it, plus `add`, which may be *y.  past, add
+ * NULL: none; *y NULL: a new frame. */
+int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
+	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err);
+int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err);
+
+/* Layers of vae_attn.c: they take the reference of x, and *y becomes the result. */
+int vae_layer_attn(
+	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err);
+int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+	struct vae_frame **y, struct vfm_err *err);
 
 /* ---- sessions and clips (vae.c, vae_session.c, vae_clip.c) ---- */
 
@@ -168,14 +271,14 @@ struct vfm_vae {
 	size_t bytes[VAE_PARTS];
 	struct vfm_geometry geometry;
 	struct vfm_maker maker;
-	int64_t ratio; /* between the sizes of the inputs of the nets (patches, latents) */
 };
 
 /* Where the frames of a clip go: rgb u8 and f32, or the latents as f32; either may be NULL. */
 struct vae_out {
-	uint8_t *rgb; /* [T, h p, w p, 3] */
-	float *f32;   /* the same, or [T, C, h, w] */
-	int64_t h, w; /* patches or latents of the whole frame */
+	uint8_t *rgb;  /* [T, h p, w p, 3] */
+	float *f32;    /* the same, or [T, C, h, w] */
+	int64_t h, w;  /* patches or latents of the whole frame */
+	int64_t first; /* output of the net that the arrays begin with */
 };
 /* A rectangle of the whole frame. */
 struct vae_window {
@@ -185,25 +288,28 @@ struct vae_window {
 struct vfm_vae_session {
 	struct vfm_vae *v;
 	enum vae_part part;
-	int64_t h, w;   /* inputs of the net: patches or latents */
-	int64_t frames; /* inputs so far */
+	int64_t h, w;     /* inputs of the net: patches or latents */
+	int64_t frames;   /* inputs so far */
+	int64_t pictures; /* encoder: pictures so far */
 	int64_t emitted;
 	bool failed;
 	struct vae_run run;
 	float *host; /* [n]: a frame of the input or of the output */
 	void *raw;   /* [n], in the dtype of the run */
 	size_t n;
-	struct vae_out out; /* of the current push, */
-	int64_t stored;     /* which begins with this output */
+	struct vae_out out; /* of the current push */
 	float *tile;        /* not NULL: [T, h', w', C], receives the outputs as they are */
 };
 int vae_session_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, enum vae_part part, int64_t h, int64_t w, struct vfm_err *err);
-/* The next input: a window of a picture, whose rows have `width` pixels, NULL for a grey one; or of latents [C, area],
- * whose rows have `width`. */
+/* VFM_EUSAGE: the scaling of so many latent frames is not known. */
+int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *err);
+/* The next picture: a window of rgb, whose rows have `width` pixels; NULL: a grey one.  Or the next latent frame: a
+ * window of [C, area], whose rows have `width`. */
 int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, struct vfm_err *err);
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err);
-/* Stores part of frame t, `raw` [., raw_w, C] from the corner of the window on, to the window `at` of the whole. */
+/* Stores part of output t of the clip, `raw` [., raw_w, C] from the corner of the window on, to the window `at` of the
+ * whole. */
 void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out *o, int64_t t, const float *raw,
 	int64_t raw_w, const struct vae_window *at);
 

@@ -12,13 +12,48 @@ static int64_t taps_of(const struct vae_conv *v)
 
 /* ---- the values of a convolution ---- */
 
-/* One row [taps, in] of the weight that AvgDown3D or DupUp3D stand for. */
+/* Whether wavelet `band` has the sign - at pixel (t, y, x) of a patch.  A digit (t, y, x) of band, to the base 8, says
+ * for each axis whether a level takes the difference of neighbours or their sum; the last digit is of the finest level.
+ */
+static bool haar_sign(int64_t band, int64_t t, int64_t y, int64_t x)
+{
+	int64_t odd = 0;
+
+	for (; band; band >>= 3, t >>= 1, y >>= 1, x >>= 1)
+		odd ^= (band >> 2 & t) ^ (band >> 1 & y) ^ (band & x);
+	return odd & 1;
+}
+
+/* Wavelet o of a patch is a mean of its pixels with signs (Haar, in three dimensions, all bands divided again), and
+ * the inverse a sum; both are symmetric. */
+static void haar_row(const struct vae_conv *v, int64_t o, float *row)
+{
+	const int64_t cells = v->in / 3; /* pixels of a patch, p^3 */
+	int64_t p = 1;
+
+	while (p * p * p < cells)
+		p *= 2;
+	for (int64_t i = 0; i < v->in; i++) {
+		const int64_t wave = v->fixed == VAE_HAAR ? o : i, pixel = v->fixed == VAE_HAAR ? i : o;
+		const int64_t at = pixel % cells;
+
+		if (wave % 3 != pixel / cells) /* another colour */
+			continue;
+		row[i] = v->fixed == VAE_HAAR ? 1 / (float)cells : 1;
+		if (haar_sign(wave / 3, at / (p * p), at / p % p, at % p))
+			row[i] = -row[i];
+	}
+}
+
+/* One row [taps, in] of a fixed weight. */
 static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 {
 	const int64_t taps = taps_of(v);
 
 	memset(row, 0, (size_t)(taps * v->in) * sizeof(*row));
-	if (v->fixed == VAE_AVG_DOWN) {
+	if (v->fixed == VAE_HAAR || v->fixed == VAE_HAAR_INVERSE) {
+		haar_row(v, o, row);
+	} else if (v->fixed == VAE_AVG_DOWN) {
 		/* Channels and the pixels of a block, in this order, are cut into groups of the same size. */
 		const int64_t group = v->in * taps / v->out;
 
@@ -37,10 +72,11 @@ static void learned_row(const struct vae_conv *v, int64_t o, float *from, float 
 {
 	const int64_t taps = taps_of(v), n = taps * v->in;
 	const float scale = o < v->scaled ? v->scale : 1;
-	const char *data = v->from->data;
+	const int64_t at = v->first + o, rows = v->from[0]->shape[0];
+	const struct vfm_weight *w = v->from[at / rows];
 
-	vfm_dtype_convert(VFM_F32, from, v->from->dtype,
-		data + (size_t)((v->first + o) * n) * vfm_dtype_size(v->from->dtype), (size_t)n);
+	vfm_dtype_convert(VFM_F32, from, w->dtype,
+		(const char *)w->data + (size_t)(at % rows * n) * vfm_dtype_size(w->dtype), (size_t)n);
 	for (int64_t k = 0; k < taps; k++)
 		for (int64_t c = 0; c < v->in; c++)
 			row[k * v->in + c] = scale * from[c * taps + k];
@@ -79,9 +115,24 @@ struct loader {
 	size_t largest;
 };
 
+/* Copies the bias of the rows to dst [out]. */
+static void fill_bias(const struct vae_conv *v, float *dst)
+{
+	const int64_t rows = v->from_bias[0]->shape[0];
+
+	for (int64_t o = 0; o < v->out; o++) {
+		const int64_t at = v->first + o;
+		const struct vfm_weight *b = v->from_bias[at / rows];
+
+		vfm_dtype_convert(VFM_F32, dst + o, b->dtype,
+			(const char *)b->data + (size_t)(at % rows) * vfm_dtype_size(b->dtype), 1);
+	}
+	for (int64_t o = 0; o < v->scaled; o++)
+		dst[o] *= v->scale;
+}
+
 static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 {
-	float *bias = (float *)l->host;
 
 	v->w = vfm_sub_t3(l->at, l->dtype, v->out, taps_of(v), v->in);
 	if (!v->fixed)
@@ -97,23 +148,26 @@ static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 	v->w.version = vfm_dev_version(l->s->dev);
 	if (v->fixed)
 		return 0;
-	vfm_dtype_convert(VFM_F32, bias, v->from_bias->dtype,
-		(const char *)v->from_bias->data + (size_t)v->first * vfm_dtype_size(v->from_bias->dtype),
-		(size_t)v->out);
-	for (int64_t o = 0; o < v->scaled; o++)
-		bias[o] *= v->scale;
-	return l->s->dev->t->to_device(l->s, v->b.data, bias, vfm_nbytes(&v->b), err);
+	fill_bias(v, (float *)l->host);
+	return l->s->dev->t->to_device(l->s, v->b.data, l->host, vfm_nbytes(&v->b), err);
+}
+
+static int load_vector(
+	struct loader *l, const struct vfm_weight *from, int dim, struct vfm_tensor *to, struct vfm_err *err)
+{
+	*to = vfm_sub_t1(l->at, VFM_F32, dim);
+	if (vfm_nbytes(to) > l->largest)
+		l->largest = vfm_nbytes(to);
+	if (!l->host)
+		return 0;
+	vfm_weight_to_f32(from, (float *)l->host);
+	return l->s->dev->t->to_device(l->s, to->data, l->host, vfm_nbytes(to), err);
 }
 
 static int load_norm(struct loader *l, struct vae_norm *n, struct vfm_err *err)
 {
-	n->w = vfm_sub_t1(l->at, VFM_F32, n->dim);
-	if (vfm_nbytes(&n->w) > l->largest)
-		l->largest = vfm_nbytes(&n->w);
-	if (!l->host)
-		return 0;
-	vfm_weight_to_f32(n->from, (float *)l->host);
-	return l->s->dev->t->to_device(l->s, n->w.data, l->host, vfm_nbytes(&n->w), err);
+	TRY(load_vector(l, n->from, n->dim, &n->w, err));
+	return n->from_bias ? load_vector(l, n->from_bias, n->dim, &n->b, err) : 0;
 }
 
 static int load_layers(struct loader *l, struct vae_net *net, struct vfm_err *err)

@@ -4,58 +4,8 @@
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
 
-#define NORM_EPS 1e-12f              /* of torch.nn.functional.normalize */
-#define SCORES   ((int64_t)32 << 20) /* bytes of attention scores at a time */
-
-/* ---- frames ---- */
-
-/* Views of a frame: [1, N, C] and [N, C]. */
-static struct vfm_tensor as_pixels(const struct vae_frame *f)
-{
-	return vfm_t3(f->t.data, f->t.dtype, 1, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
-}
-
-static struct vfm_tensor as_rows(const struct vae_frame *f)
-{
-	return vfm_t2(f->t.data, f->t.dtype, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
-}
-
-int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **out, struct vfm_err *err)
-{
-	const size_t bytes = (size_t)(h * w * c) * vfm_dtype_size(r->dtype);
-	struct vae_frame **at = &r->free, *f;
-	void *data;
-
-	while (*at && (*at)->bytes != bytes)
-		at = &(*at)->next;
-	f = *at;
-	if (f) {
-		*at = f->next;
-		data = f->t.data;
-	} else {
-		data = vfm_dev_alloc(r->s, bytes, "a frame of the VAE", err);
-		if (!data)
-			return VFM_EENV;
-		f = vfm_calloc(1, sizeof(*f));
-	}
-	*f = (struct vae_frame){.t = vfm_t4(data, r->dtype, 1, h, w, c), .bytes = bytes, .refs = 1};
-	*out = f;
-	return 0;
-}
-
-static struct vae_frame *frame_keep(struct vae_frame *f)
-{
-	f->refs++;
-	return f;
-}
-
-void vae_frame_drop(struct vae_run *r, struct vae_frame *f)
-{
-	if (!f || --f->refs)
-		return;
-	f->next = r->free;
-	r->free = f;
-}
+#define RMS_EPS   1e-12f /* of torch.nn.functional.normalize */
+#define GROUP_EPS 1e-6f  /* of CosmosCausalGroupNorm in diffusers */
 
 void vae_run_init(struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net)
 {
@@ -73,6 +23,9 @@ void vae_run_release(struct vae_run *r)
 				vae_frame_drop(r, st->past[j].f[k]);
 		for (int k = 0; k < st->n_saved; k++)
 			vae_frame_drop(r, st->saved[k]);
+		for (size_t k = 0; k < st->n_kv; k++)
+			vae_frame_drop(r, st->kv[k]);
+		free(st->kv);
 		if (st->index)
 			vfm_dev_free(r->s, st->index, st->index_bytes);
 	}
@@ -87,42 +40,21 @@ void vae_run_release(struct vae_run *r)
 	r->state = NULL;
 }
 
-/* Appends x to the frames before the next one. */
-static void past_add(struct vae_run *r, struct vae_past *p, struct vae_frame *x)
-{
-	if (p->n == 2) {
-		vae_frame_drop(r, p->f[0]);
-		p->f[0] = p->f[1];
-		p->n = 1;
-	}
-	p->f[p->n++] = frame_keep(x);
-}
-
-/* One tensor of frames that lie anywhere. */
-static struct vfm_tensor past_tensor(const struct vae_past *p)
-{
-	struct vfm_tensor t = {0};
-
-	if (!p->n)
-		return t;
-	t = p->f[0]->t;
-	t.shape[0] = p->n;
-	if (p->n == 2)
-		t.stride[0] = ((char *)p->f[1]->t.data - (char *)p->f[0]->t.data) / (int64_t)vfm_dtype_size(t.dtype);
-	return t;
-}
-
 /* ---- ops ---- */
 
-/* *y, of one frame: the convolution of the frame x and of `past` before it, plus y itself if `add`.  *y NULL: a new
- * frame. */
-static int run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
-	bool add, struct vae_frame **y, struct vfm_err *err)
+/* [1, N, C] */
+static struct vfm_tensor as_pixels(const struct vae_frame *f)
+{
+	return vfm_t3(f->t.data, f->t.dtype, 1, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
+}
+
+int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
+	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
 {
 	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b};
 
 	if (past)
-		a.past = past_tensor(past);
+		a.past = vae_past_tensor(past);
 	a.zeros = v->kernel[0] - 1 - (past ? past->n : 0);
 	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
 	memcpy(a.stride, v->stride, sizeof(a.stride));
@@ -135,46 +67,35 @@ static int run_conv(struct vae_run *r, const struct vae_conv *v, const struct va
 	}
 	a.y = (*y)->t;
 	if (add)
-		a.add = a.y;
+		a.add = add->t;
 	return vfm_op_conv3d(r->s, &a, err);
 }
 
 /* The same over 3 frames; x becomes the newest of `past`. */
-static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_past *past, struct vae_frame *x, bool add,
-	struct vae_frame **y, struct vfm_err *err)
+static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_past *past, struct vae_frame *x,
+	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
 {
-	TRY(run_conv(r, v, v->kernel[0] > 1 ? past : NULL, x, add, y, err));
+	TRY(vae_run_conv(r, v, v->kernel[0] > 1 ? past : NULL, x, add, y, err));
 	if (v->kernel[0] > 1)
-		past_add(r, past, x);
+		vae_past_add(r, past, x);
 	return 0;
 }
 
-static int run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
+int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
 	const struct vae_frame *y, struct vfm_err *err)
 {
+	const bool group = n->from_bias != NULL;
+
 	return vfm_op_channel_norm(r->s,
-		&(struct vfm_channel_norm){.kind = VFM_CHANNEL_NORM_RMS,
-			.eps = NORM_EPS,
+		&(struct vfm_channel_norm){.kind = group ? VFM_CHANNEL_NORM_GROUP : VFM_CHANNEL_NORM_RMS,
+			.groups = group,
+			.eps = group ? GROUP_EPS : RMS_EPS,
 			.act = act,
 			.x = as_pixels(x),
 			.weight = n->w,
+			.bias = n->b,
 			.y = as_pixels(y)},
 		err);
-}
-
-/* Makes *x the only reference of its frame, which may then be overwritten. */
-static int make_exclusive(struct vae_run *r, struct vae_frame **x, struct vfm_err *err)
-{
-	struct vae_frame *y;
-	int rc;
-
-	if ((*x)->refs == 1)
-		return 0;
-	TRY(vae_frame_new(r, (*x)->t.shape[1], (*x)->t.shape[2], (*x)->t.shape[3], &y, err));
-	rc = vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = (*x)->t, .y = y->t}, err);
-	vae_frame_drop(r, *x); /* the others keep it */
-	*x = y;
-	return rc;
 }
 
 /* ---- layers: each takes the reference of x, and *y becomes its result ---- */
@@ -186,20 +107,20 @@ static int layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_la
 	int rc;
 
 	TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
-	TRY_OUT(run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
-	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, false, &b, err));
+	TRY_OUT(vae_run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
+	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, NULL, &b, err));
 	vae_frame_drop(r, a);
 	a = NULL;
-	TRY_OUT(run_norm(r, &l->norm[1], VFM_ACT_SILU, b, b, err));
+	TRY_OUT(vae_run_norm(r, &l->norm[1], VFM_ACT_SILU, b, b, err));
 	if (l->conv[2].out) {
-		TRY_OUT(run_conv(r, &l->conv[2], NULL, x, false, &a, err));
+		TRY_OUT(vae_run_conv(r, &l->conv[2], NULL, x, NULL, &a, err));
 		vae_frame_drop(r, x);
 		x = a;
 		a = NULL;
 	} else {
-		TRY_OUT(make_exclusive(r, &x, err));
+		TRY_OUT(vae_frame_own(r, &x, err));
 	}
-	TRY_OUT(run_causal(r, &l->conv[1], &st->past[1], b, true, &x, err));
+	TRY_OUT(run_causal(r, &l->conv[1], &st->past[1], b, x, &x, err));
 	*y = x;
 	x = NULL;
 out:
@@ -212,75 +133,17 @@ out:
 static int layer_head(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err)
 {
-	int rc = make_exclusive(r, &x, err);
-
-	rc = rc < 0 ? rc : run_norm(r, &l->norm[0], VFM_ACT_SILU, x, x, err);
-	rc = rc < 0 ? rc : run_causal(r, &l->conv[0], &st->past[0], x, false, y, err);
-	vae_frame_drop(r, x);
-	return rc;
-}
-
-/* Rows [first, first + n) of softmax(q k^T) v, the scale being in q; `scores` f32 and `p` in the dtype of the run have
- * room for n rows (p NULL: f32). */
-static int attend_rows(struct vae_run *r, const struct vfm_tensor *qkv, int64_t dim, int64_t first, int64_t n,
-	void *scores, void *p, const struct vfm_tensor *o, struct vfm_err *err)
-{
-	const struct vfm_tensor q = vfm_cols(qkv, 0, dim), k = vfm_cols(qkv, dim, dim), v = vfm_cols(qkv, 2 * dim, dim);
-	const struct vfm_tensor sc = vfm_t2(scores, VFM_F32, n, qkv->shape[0]);
-	const struct vfm_tensor pr = p ? vfm_t2(p, r->dtype, n, qkv->shape[0]) : sc;
-
-	TRY(vfm_op_gemm(
-		r->s, &(struct vfm_gemm){.a = vfm_row_slice(&q, first, n), .b = k, .trans_b = true, .c = sc}, err));
-	TRY(vfm_op_softmax(r->s, &(struct vfm_softmax){.x = sc, .y = sc}, err));
-	if (p)
-		TRY(vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = sc, .y = pr}, err));
-	return vfm_op_gemm(r->s, &(struct vfm_gemm){.a = pr, .b = v, .c = vfm_row_slice(o, first, n)}, err);
-}
-
-/* o = softmax(q k^T) v over all pixels of a frame, in blocks of rows. */
-static int attend_frame(
-	struct vae_run *r, const struct vfm_tensor *qkv, int64_t dim, const struct vfm_tensor *o, struct vfm_err *err)
-{
-	const int64_t n = qkv->shape[0], most = SCORES / (n * (int64_t)sizeof(float));
-	const int64_t rows = most < 64 ? 64 : most < n ? most : n;
-	const size_t scores = (size_t)(rows * n) * sizeof(float), half = (size_t)(rows * n) * sizeof(uint16_t);
-	void *sc = vfm_dev_alloc(r->s, scores, "attention scores of the VAE", err), *p = NULL;
-	int rc = sc ? 0 : VFM_EENV;
-
-	if (sc && r->dtype != VFM_F32) {
-		p = vfm_dev_alloc(r->s, half, "attention scores of the VAE", err);
-		rc = p ? 0 : VFM_EENV;
-	}
-	for (int64_t i = 0; i < n && rc >= 0; i += rows)
-		rc = attend_rows(r, qkv, dim, i, n - i < rows ? n - i : rows, sc, p, o, err);
-	if (p)
-		vfm_dev_free(r->s, p, half);
-	if (sc)
-		vfm_dev_free(r->s, sc, scores);
-	return rc;
-}
-
-static int layer_attn(
-	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
-{
-	const int64_t h = x->t.shape[1], w = x->t.shape[2];
-	struct vae_frame *a = NULL, *qkv = NULL;
-	struct vfm_tensor rows, o;
+	struct vae_frame *a = NULL;
 	int rc;
 
-	TRY_OUT(vae_frame_new(r, h, w, l->in, &a, err));
-	TRY_OUT(run_norm(r, &l->norm[0], VFM_ACT_NONE, x, a, err));
-	TRY_OUT(run_conv(r, &l->conv[0], NULL, a, false, &qkv, err));
-	rows = as_rows(qkv);
-	o = as_rows(a);
-	TRY_OUT(attend_frame(r, &rows, l->in, &o, err));
-	TRY_OUT(make_exclusive(r, &x, err));
-	TRY_OUT(run_conv(r, &l->conv[1], NULL, a, true, &x, err));
-	*y = x;
-	x = NULL;
+	if (x->refs == 1)
+		a = vae_frame_keep(x);
+	else
+		TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
+	TRY_OUT(vae_run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
+	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, NULL, y, err));
 out:
 	vae_frame_drop(r, a);
-	vae_frame_drop(r, qkv);
 	vae_frame_drop(r, x);
 	return rc;
 }
@@ -316,9 +179,59 @@ static int add_avg_down(struct vae_run *r, const struct vae_layer *l, int i, str
 		past = (struct vae_past){.f = {x}, .n = 1};
 		x = take_saved(st);
 	}
-	rc = run_conv(r, &l->shortcut[0], &past, x, true, &y, err);
+	rc = vae_run_conv(r, &l->shortcut[0], &past, x, y, &y, err);
 	vae_frame_drop(r, x);
 	vae_frame_drop(r, past.f[0]);
+	return rc;
+}
+
+/* *plus: the frame that layer i adds to its convolution of x; NULL: none. */
+static int find_addend(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **plus, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	const struct vae_past *past = &r->state[i].past[0];
+	struct vae_past newest = {0};
+	struct vae_frame *whole;
+	int rc;
+
+	if (l->add == VAE_ADD_NONE)
+		return 0;
+	whole = l->add == VAE_ADD_SAVED ? take_saved(saved_of(r, i)) : vae_frame_keep(x);
+	if (!l->has_shortcut) {
+		*plus = whole;
+		return 0;
+	}
+	if (l->shortcut[0].kernel[0] == 2)
+		newest = (struct vae_past){.f = {past->f[past->n - 1]}, .n = 1};
+	rc = vae_run_conv(r, &l->shortcut[0], &newest, whole, NULL, plus, err);
+	vae_frame_drop(r, whole);
+	return rc;
+}
+
+/* Without a result (*y NULL) on every second frame if the stride of time is 2. */
+static int layer_conv(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	const struct vae_conv *v = &l->conv[0];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *plus = NULL;
+	int rc = 0;
+
+	if (r->net->repeat_first && v->kernel[0] > 1 && !st->past[0].n) {
+		vae_past_add(r, &st->past[0], x);
+		vae_past_add(r, &st->past[0], x);
+	}
+	if (st->frames++ % v->stride[0]) {
+		vae_past_add(r, &st->past[0], x);
+		goto out;
+	}
+	TRY_OUT(find_addend(r, i, x, &plus, err));
+	if (plus && plus->refs == 1)
+		*y = vae_frame_keep(plus);
+	TRY_OUT(run_causal(r, v, &st->past[0], x, plus, y, err));
+out:
+	vae_frame_drop(r, plus);
+	vae_frame_drop(r, x);
 	return rc;
 }
 
@@ -329,18 +242,18 @@ static int layer_down(struct vae_run *r, int i, struct vae_frame *x, struct vae_
 	struct vae_layer_state *st = &r->state[i];
 	struct vae_frame *half = NULL;
 	const int64_t at = st->frames++;
-	int rc = run_conv(r, &l->conv[0], NULL, x, false, &half, err);
+	int rc = vae_run_conv(r, &l->conv[0], NULL, x, NULL, &half, err);
 
 	vae_frame_drop(r, x);
 	TRY_OUT(rc);
 	if (!l->temporal || at == 0)
-		*y = frame_keep(half);
+		*y = vae_frame_keep(half);
 	else if (at % 2 == 0)
-		TRY_OUT(run_conv(r, &l->conv[1], &st->past[0], half, false, y, err));
+		TRY_OUT(vae_run_conv(r, &l->conv[1], &st->past[0], half, NULL, y, err));
 	if (l->temporal)
-		past_add(r, &st->past[0], half);
+		vae_past_add(r, &st->past[0], half);
 	if (*y && l->has_shortcut) {
-		TRY_OUT(make_exclusive(r, y, err));
+		TRY_OUT(vae_frame_own(r, y, err));
 		TRY_OUT(add_avg_down(r, l, i, *y, err));
 	}
 out:
@@ -379,12 +292,12 @@ static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_l
 		return vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = y->t}, err);
 	if (!st->index)
 		TRY(make_dup_index(r, st, h, w, err));
-	rc = run_conv(r, &l->shortcut[l->temporal ? t : 0], NULL, x, false, &four, err);
+	rc = vae_run_conv(r, &l->shortcut[l->temporal ? t : 0], NULL, x, NULL, &four, err);
 	if (rc >= 0)
 		rc = vfm_op_index_select(r->s,
 			&(struct vfm_index_select){.x = vfm_t2(four->t.data, r->dtype, 4 * h * w, c),
 				.index = vfm_t1(st->index, VFM_I32, 4 * h * w),
-				.y = as_rows(y)},
+				.y = vae_frame_rows(y)},
 			err);
 	vae_frame_drop(r, four);
 	return rc;
@@ -397,13 +310,13 @@ static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const 
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
 	const int64_t h = x->t.shape[1], w = x->t.shape[2];
-	struct vae_frame *now = frame_keep(x), *big = NULL;
+	struct vae_frame *now = vae_frame_keep(x), *big = NULL;
 	int rc = 0;
 
 	if (l->temporal && st->frames > 0) {
 		vae_frame_drop(r, now);
 		now = NULL;
-		TRY_OUT(run_conv(r, &l->conv[1 + t], &st->past[0], x, false, &now, err));
+		TRY_OUT(vae_run_conv(r, &l->conv[1 + t], &st->past[0], x, NULL, &now, err));
 	}
 	TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->in, &big, err));
 	TRY_OUT(vfm_op_upsample(r->s, &(struct vfm_upsample){.x = now->t, .y = big->t}, err));
@@ -411,7 +324,7 @@ static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const 
 		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
 		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
 	}
-	TRY_OUT(run_conv(r, &l->conv[0], NULL, big, saved != NULL, y, err));
+	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, big, saved ? *y : NULL, y, err));
 out:
 	vae_frame_drop(r, now);
 	vae_frame_drop(r, big);
@@ -437,8 +350,31 @@ static int push_up(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err
 			rc = push_from(r, i + 1, y, err);
 	}
 	if (l->temporal && st->frames++ > 0)
-		past_add(r, &st->past[0], x);
+		vae_past_add(r, &st->past[0], x);
 	vae_frame_drop(r, saved);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* The first frame stays one; every other one passes through the next layers two times. */
+static int push_twice(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (r->state[i].frames++ > 0)
+		rc = push_from(r, i + 1, vae_frame_keep(x), err);
+	if (rc >= 0)
+		return push_from(r, i + 1, x, err);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+static int layer_nearest(struct vae_run *r, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	int rc = vae_frame_new(r, 2 * x->t.shape[1], 2 * x->t.shape[2], x->t.shape[3], y, err);
+
+	if (rc >= 0)
+		rc = vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = (*y)->t}, err);
 	vae_frame_drop(r, x);
 	return rc;
 }
@@ -450,7 +386,7 @@ static int layer_add(struct vae_run *r, int i, struct vae_frame **x, struct vfm_
 	struct vae_frame *saved;
 	int rc;
 
-	TRY(make_exclusive(r, x, err));
+	TRY(vae_frame_own(r, x, err));
 	if (l->has_shortcut)
 		return add_avg_down(r, l, i, *x, err);
 	saved = take_saved(saved_of(r, i));
@@ -471,13 +407,17 @@ static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_f
 	case VAE_LAYER_RES:
 		return layer_res(r, l, st, x, y, err);
 	case VAE_LAYER_ATTN:
-		return layer_attn(r, l, x, y, err);
+		return vae_layer_attn(r, l, x, y, err);
+	case VAE_LAYER_ATTN_TIME:
+		return vae_layer_attn_time(r, l, st, x, y, err);
+	case VAE_LAYER_NEAREST:
+		return layer_nearest(r, x, y, err);
 	case VAE_LAYER_HEAD:
 		return layer_head(r, l, st, x, y, err);
 	case VAE_LAYER_DOWN:
 		return layer_down(r, i, x, y, err);
 	case VAE_LAYER_SAVE:
-		st->saved[st->n_saved++] = frame_keep(x);
+		st->saved[st->n_saved++] = vae_frame_keep(x);
 		*y = x;
 		return 0;
 	case VAE_LAYER_ADD:
@@ -485,9 +425,7 @@ static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_f
 		*y = x;
 		return rc;
 	default:
-		rc = run_causal(r, &l->conv[0], &st->past[0], x, false, y, err);
-		vae_frame_drop(r, x);
-		return rc;
+		return layer_conv(r, i, x, y, err);
 	}
 }
 
@@ -501,6 +439,8 @@ static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_e
 
 		if (r->net->layer[i].kind == VAE_LAYER_UP)
 			return push_up(r, i, x, err);
+		if (r->net->layer[i].kind == VAE_LAYER_TWICE)
+			return push_twice(r, i, x, err);
 		rc = run_layer(r, i, x, &y, err);
 		if (rc < 0) {
 			vae_frame_drop(r, y);

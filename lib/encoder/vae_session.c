@@ -9,36 +9,50 @@ enum { SIDE_MAX = 1 << 14 }; /* of a frame */
 
 /* ---- frames on the host ---- */
 
-/* Pixels -> numbers of [-1, 1]; patches of p x p become channels (colour, column, row). */
-static void patchify_frame(const struct vfm_vae_session *s, const uint8_t *rgb, int64_t width)
+/* Channel (colour, slot, i, j) of a patch is row and column (i, j) of it in Cosmos, and (j, i) in Wan; the slots are
+ * its frames. */
+static int64_t patch_row(const struct vae_config *c, int64_t i, int64_t j)
 {
-	const int64_t p = s->v->c.patch;
-	float *dst = s->host;
+	return c->family == VAE_COSMOS ? i : j;
+}
+
+/* Pixels -> numbers of [-1, 1] in the slot of each patch; rgb NULL: 0, grey. */
+static void patchify_frame(const struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, int64_t slot)
+{
+	const struct vae_config *c = &s->v->c;
+	const int64_t p = c->patch, cell = c->in_channels;
 
 	for (int64_t y = 0; y < s->h; y++)
 		for (int64_t x = 0; x < s->w; x++)
-			for (int64_t k = 0; k < 3; k++)
-				for (int64_t j = 0; j < p; j++)
-					for (int64_t i = 0; i < p; i++)
-						*dst++ =
-							(float)rgb[((y * p + i) * width + x * p + j) * 3 + k] / 127.5f -
-							1;
+			for (int64_t k = 0; k < 3; k++) {
+				float *dst = s->host + (y * s->w + x) * cell + (k * c->patch_t + slot) * p * p;
+
+				for (int64_t i = 0; i < p; i++)
+					for (int64_t j = 0; j < p; j++) {
+						const int64_t row = y * p + patch_row(c, i, j),
+							      col = x * p + patch_row(c, j, i);
+
+						*dst++ = rgb ? (float)rgb[(row * width + col) * 3 + k] / 127.5f - 1 : 0;
+					}
+			}
 }
 
-/* Pixels [., raw_w, C] of a window -> pictures, clamped to [-1, 1]. */
-static void store_pixels(const struct vfm_vae *v, const struct vae_out *o, int64_t t, const float *raw, int64_t raw_w,
-	const struct vae_window *at)
+/* One frame of patches [., raw_w, C] of a window -> picture t of o, clamped to [-1, 1]. */
+static void store_picture(const struct vae_config *c, const struct vae_out *o, int64_t t, int64_t slot,
+	const float *raw, int64_t raw_w, const struct vae_window *at)
 {
-	const int64_t p = v->c.patch, c = 3 * p * p, width = o->w * p, size = o->h * p * width * 3;
+	const int64_t p = c->patch, width = o->w * p, size = o->h * p * width * 3;
 
 	for (int64_t y = 0; y < at->h; y++)
-		for (int64_t x = 0; x < at->w; x++) {
-			const float *from = raw + (y * raw_w + x) * c;
+		for (int64_t x = 0; x < at->w; x++)
+			for (int64_t k = 0; k < 3; k++) {
+				const float *from =
+					raw + (y * raw_w + x) * c->out_channels + (k * c->patch_t + slot) * p * p;
 
-			for (int64_t k = 0; k < 3; k++)
-				for (int64_t j = 0; j < p; j++)
-					for (int64_t i = 0; i < p; i++) {
-						const int64_t row = (at->y + y) * p + i, col = (at->x + x) * p + j;
+				for (int64_t i = 0; i < p; i++)
+					for (int64_t j = 0; j < p; j++) {
+						const int64_t row = (at->y + y) * p + patch_row(c, i, j);
+						const int64_t col = (at->x + x) * p + patch_row(c, j, i);
 						const int64_t to = t * size + (row * width + col) * 3 + k;
 						const float f = fminf(fmaxf(*from++, -1), 1);
 
@@ -47,19 +61,32 @@ static void store_pixels(const struct vfm_vae *v, const struct vae_out *o, int64
 						if (o->rgb)
 							o->rgb[to] = (uint8_t)lrintf((f + 1) * 127.5f);
 					}
-		}
+			}
+}
+
+/* Of the patches of the first output only the last frame is a picture. */
+static void store_pixels(const struct vfm_vae *v, const struct vae_out *o, int64_t t, const float *raw, int64_t raw_w,
+	const struct vae_window *at)
+{
+	const struct vae_config *c = &v->c;
+	const int64_t first = vae_frames_before(c, t) - vae_frames_before(c, o->first);
+	const int64_t skip = t ? 0 : c->patch_t - 1;
+
+	for (int64_t slot = skip; slot < c->patch_t; slot++)
+		store_picture(c, o, first + slot - skip, slot, raw, raw_w, at);
 }
 
 static void store_latents(const struct vfm_vae *v, const struct vae_out *o, int64_t t, const float *raw, int64_t raw_w,
 	const struct vae_window *at)
 {
-	const int64_t c = v->c.z_dim;
+	const float *mean = vae_scaling(&v->c, v->c.mean, t), *std = vae_scaling(&v->c, v->c.std, t);
+	const int64_t c = v->c.z_dim, to = t - o->first;
 
 	for (int64_t k = 0; k < c; k++)
 		for (int64_t y = 0; y < at->h; y++)
 			for (int64_t x = 0; x < at->w; x++)
-				o->f32[((t * c + k) * o->h + at->y + y) * o->w + at->x + x] =
-					(raw[(y * raw_w + x) * c + k] - v->c.mean[k]) / v->c.std[k];
+				o->f32[((to * c + k) * o->h + at->y + y) * o->w + at->x + x] =
+					(raw[(y * raw_w + x) * c + k] - mean[k]) / std[k];
 }
 
 void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out *o, int64_t t, const float *raw,
@@ -87,7 +114,7 @@ static int emit_frame(void *ctx, const struct vae_frame *y, struct vfm_err *err)
 			s->part == VAE_ENCODER ? "encoder" : "decoder");
 	vfm_dtype_convert(VFM_F32, s->tile ? s->tile + (size_t)s->emitted * n : s->host, s->run.dtype, s->raw, n);
 	if (!s->tile)
-		vae_store(s->v, s->part, &s->out, s->emitted - s->stored, s->host, w, &(struct vae_window){0, 0, h, w});
+		vae_store(s->v, s->part, &s->out, s->emitted, s->host, w, &(struct vae_window){0, 0, h, w});
 	s->emitted++;
 	return 0;
 }
@@ -113,22 +140,24 @@ static int push_host_frame(struct vfm_vae_session *s, struct vfm_err *err)
 
 int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, struct vfm_err *err)
 {
-	if (rgb)
-		patchify_frame(s, rgb, width);
-	else
-		memset(s->host, 0, (size_t)(s->h * s->w * s->v->c.in_channels) * sizeof(*s->host));
-	return push_host_frame(s, err);
+	const int64_t n = s->v->c.patch_t, at = s->pictures++, last = at ? (at - 1) % n : n - 1;
+
+	/* all frames of the first patches are the first picture */
+	for (int64_t slot = at ? last : 0; slot <= last; slot++)
+		patchify_frame(s, rgb, width, slot);
+	return last == n - 1 ? push_host_frame(s, err) : 0;
 }
 
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err)
 {
 	const struct vae_config *c = &s->v->c;
+	const float *mean = vae_scaling(c, c->mean, s->frames), *std = vae_scaling(c, c->std, s->frames);
 	float *dst = s->host;
 
 	for (int64_t y = 0; y < s->h; y++)
 		for (int64_t x = 0; x < s->w; x++)
 			for (int64_t k = 0; k < c->z_dim; k++)
-				*dst++ = z[k * area + y * width + x] * c->std[k] + c->mean[k];
+				*dst++ = z[k * area + y * width + x] * std[k] + mean[k];
 	return push_host_frame(s, err);
 }
 
@@ -138,8 +167,9 @@ int vae_session_begin(
 	struct vfm_vae_session **out, struct vfm_vae *v, enum vae_part part, int64_t h, int64_t w, struct vfm_err *err)
 {
 	const struct vae_net *net = &v->net[part];
-	const int64_t oh = part == VAE_ENCODER ? h / v->ratio : h * v->ratio;
-	const int64_t ow = part == VAE_ENCODER ? w / v->ratio : w * v->ratio;
+	const int64_t ratio = v->c.ratio;
+	const int64_t oh = part == VAE_ENCODER ? h / ratio : h * ratio,
+		      ow = part == VAE_ENCODER ? w / ratio : w * ratio;
 	struct vfm_vae_session *s;
 	size_t in_n, out_n;
 
@@ -196,6 +226,16 @@ int vfm_vae_decode_begin(struct vfm_vae_session **s, struct vfm_vae *v, int64_t 
 	return vae_session_begin(s, v, VAE_DECODER, h, w, err);
 }
 
+int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *err)
+{
+	const int most = v->c.scaling_frames;
+
+	if (most > 1 && t > most)
+		return vfm_fail(err, VFM_EUSAGE, "the VAE: %lld latent frames, but latents_mean is given for %d",
+			(long long)t, most);
+	return 0;
+}
+
 static int check_push(const struct vfm_vae_session *s, enum vae_part part, struct vfm_err *err)
 {
 	if (s->failed)
@@ -209,13 +249,16 @@ static int check_push(const struct vfm_vae_session *s, enum vae_part part, struc
 int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err)
 {
 	const int64_t p = s->v->c.patch, size = s->h * s->w * p * p * 3, had = s->emitted;
+	const int step = s->v->geometry.step, most = s->v->geometry.max_frames;
 
 	TRY(check_push(s, VAE_ENCODER, err));
-	if (n < 0 || (n && n % VAE_GROUP != (s->frames ? 0 : 1)))
-		return vfm_fail(err, VFM_EUSAGE, "the VAE takes 1 + %dn frames, then %dn; got %lld", VAE_GROUP,
-			VAE_GROUP, (long long)n);
+	if (n < 0 || (n && (s->pictures ? n : n - 1) % step))
+		return vfm_fail(
+			err, VFM_EUSAGE, "the VAE takes 1 + %dn frames, then %dn; got %lld", step, step, (long long)n);
+	if (most && s->pictures + n > most)
+		return vfm_fail(err, VFM_EUSAGE, "the VAE takes at most %d frames", most);
 	s->out.f32 = latents;
-	s->stored = had;
+	s->out.first = had;
 	for (int64_t i = 0; i < n; i++)
 		TRY(vae_session_pixels(s, rgb + i * size, s->w * p, err));
 	return (int)(s->emitted - had);
@@ -229,10 +272,11 @@ int vfm_vae_decode_push(
 	TRY(check_push(s, VAE_DECODER, err));
 	if (n < 0)
 		return vfm_fail(err, VFM_EUSAGE, "internal: %lld latent frames", (long long)n);
+	TRY(vae_check_latent_frames(s->v, s->frames + n, err));
 	s->out.rgb = rgb;
 	s->out.f32 = exact;
-	s->stored = had;
+	s->out.first = had;
 	for (int64_t i = 0; i < n; i++)
 		TRY(vae_session_latents(s, latents + i * area * s->v->c.z_dim, s->w, area, err));
-	return (int)(s->emitted - had);
+	return (int)(vae_frames_before(&s->v->c, s->emitted) - vae_frames_before(&s->v->c, had));
 }

@@ -31,7 +31,7 @@ static void name_release_block(char *s, const struct vae_config *c, const struct
 	const char *list = p->part == VAE_ENCODER ? "downsamples" : "upsamples";
 	const int per_level = c->num_res_blocks + (p->part == VAE_ENCODER ? 1 : 2);
 
-	if (c->residual)
+	if (c->wan.residual)
 		snprintf(s, VAE_NAME, "%s.%d.%s.%d", list, p->level, list, p->index);
 	else
 		snprintf(s, VAE_NAME, "%s.%d", list, p->level * per_level + p->index);
@@ -39,14 +39,14 @@ static void name_release_block(char *s, const struct vae_config *c, const struct
 
 static void name_diffusers_block(char *s, const struct vae_config *c, const struct vae_place *p, bool resample)
 {
-	if (p->part == VAE_ENCODER && !c->residual)
+	if (p->part == VAE_ENCODER && !c->wan.residual)
 		snprintf(s, VAE_NAME, "down_blocks.%d", p->level * (c->num_res_blocks + 1) + p->index);
 	else if (p->part == VAE_ENCODER && resample)
 		snprintf(s, VAE_NAME, "down_blocks.%d.downsampler", p->level);
 	else if (p->part == VAE_ENCODER)
 		snprintf(s, VAE_NAME, "down_blocks.%d.resnets.%d", p->level, p->index);
 	else if (resample)
-		snprintf(s, VAE_NAME, "up_blocks.%d.upsampler%s", p->level, c->residual ? "" : "s.0");
+		snprintf(s, VAE_NAME, "up_blocks.%d.upsampler%s", p->level, c->wan.residual ? "" : "s.0");
 	else
 		snprintf(s, VAE_NAME, "up_blocks.%d.resnets.%d", p->level, p->index);
 }
@@ -58,22 +58,22 @@ void vae_name(char name[VAE_NAME], const struct vae_config *c, const struct vae_
 	char block[VAE_NAME];
 
 	if (t == VAE_QUANT) {
-		snprintf(name, VAE_NAME, "%s", quant_names[p->part][c->original]);
+		snprintf(name, VAE_NAME, "%s", quant_names[p->part][c->wan.original]);
 		return;
 	}
 	if (t == VAE_CONV_IN || t == VAE_NORM_OUT || t == VAE_CONV_OUT) {
-		snprintf(name, VAE_NAME, "%s.%s", part_names[p->part], tensor_names[t][c->original]);
+		snprintf(name, VAE_NAME, "%s.%s", part_names[p->part], tensor_names[t][c->wan.original]);
 		return;
 	}
-	if (p->mid && c->original) /* the attention stands between the blocks 0 and 2 */
+	if (p->mid && c->wan.original) /* the attention stands between the blocks 0 and 2 */
 		snprintf(block, sizeof(block), "middle.%d", attn ? 1 : 2 * p->index);
 	else if (p->mid)
 		snprintf(block, sizeof(block), "mid_block.%s.%d", attn ? "attentions" : "resnets", p->index);
-	else if (c->original)
+	else if (c->wan.original)
 		name_release_block(block, c, p);
 	else
 		name_diffusers_block(block, c, p, resample);
-	snprintf(name, VAE_NAME, "%s.%.60s.%s", part_names[p->part], block, tensor_names[t][c->original]);
+	snprintf(name, VAE_NAME, "%s.%.60s.%s", part_names[p->part], block, tensor_names[t][c->wan.original]);
 }
 
 /* ---- mean and standard deviation of latents, from the code of the releases ---- */

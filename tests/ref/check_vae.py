@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares lib/encoder/vae.h with AutoencoderKLWan of diffusers: check_vae.py [--run PATH] [-k WORD]
+"""Compares lib/encoder/vae.h with AutoencoderKLWan and AutoencoderKLCosmos of diffusers: check_vae.py [--run PATH] [-k WORD]
 
-Each case makes a tiny VAE with random weights, as save_pretrained writes it, and as a .pth file with the names of Wan's
-releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
+Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of Wan also as a .pth file with the
+names of its releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
 
-  encode, decode   of both generations, odd sizes, an image, one push or several        1e-4 of the largest value
+  encode, decode   of all kinds, odd sizes, an image, one push or several        1e-4 of the largest value
   chunks           the same clip in other pushes                                        the same bits
-  tiles            tiled_encode and tiled_decode                                        1e-4
+  tiles            Wan: tiled_encode and tiled_decode                                   1e-4
   given            the first, or the first and the last picture, the others 0            1e-4
   release          the .pth file against the folder                                     the same bits
   bf16             against fp32 of diffusers, beside the error of diffusers in bf16     1.5 times that error
@@ -25,7 +25,7 @@ import tempfile
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan
+from diffusers import AutoencoderKLCosmos, AutoencoderKLWan
 from safetensors.torch import load_file, save_file
 
 from check_torch import Report
@@ -58,14 +58,43 @@ CONFIGS = {
     "2.2-flat": dict(base_dim=8, scale_factor_spatial=4, dim_mult=[2, 1], temperal_downsample=[True],
                      scale_factor_temporal=2, num_res_blocks=1, **RESIDUAL),
 }
+def pool_in_float(x, *args, pool=torch.nn.functional.avg_pool3d, **more):
+    """PyTorch on a CPU has no avg_pool3d in bf16."""
+    return pool(x.float(), *args, **more).to(x.dtype)
 
 
-def make_model(config, seed):
+torch.nn.functional.avg_pool3d = pool_in_float
+
+# latents_mean and latents_std: [channels], or [channels, latent frames], or None
+COSMOS = dict(latent_channels=6, encoder_block_out_channels=(8, 12, 16, 16), decode_block_out_channels=(12, 16, 16, 20),
+              num_layers=1, **SCALING)
+PER_FRAME = dict(latents_mean=[0.05 * (7 * i % 11) - 0.2 for i in range(30)],
+                 latents_std=[0.5 + 0.1 * (5 * i % 13) for i in range(30)])
+COSMOS_CONFIGS = {
+    "cosmos-8x8x8": COSMOS | PER_FRAME,
+    "cosmos-4x8x8": COSMOS | dict(temporal_compression_ratio=4, num_layers=2, latents_mean=None, latents_std=None),
+    "cosmos-8x16x16": COSMOS | dict(spatial_compression_ratio=16),
+    "cosmos-attention": COSMOS | dict(resolution=67, attention_resolutions=(16, 8, 4)),
+    "cosmos-pixels": COSMOS | dict(patch_type="rearrange", patch_size=3, spatial_compression_ratio=6,
+                                   temporal_compression_ratio=6, attention_resolutions=()),
+    "cosmos-unpatched": COSMOS | dict(patch_size=1, spatial_compression_ratio=2, temporal_compression_ratio=1),
+    "cosmos-deep": COSMOS | dict(encoder_block_out_channels=(8, 8, 12, 12, 16), spatial_compression_ratio=16,
+                                 temporal_compression_ratio=8, patch_size=2, resolution=64, attention_resolutions=(16,),
+                                 decode_block_out_channels=(8, 12, 12, 16, 16)),
+}
+
+
+def make_model(kind, config, seed):
     torch.manual_seed(seed)
-    model = AutoencoderKLWan(**config).eval()
+    model = kind(**config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():  # none is 0 or 1
-            p.add_(0.1 * torch.randn_like(p)) if "gamma" in name else p.mul_(1.5)
+            if "gamma" in name or ".norm." in name or "norm_out" in name:
+                p.add_(0.1 * torch.randn_like(p))
+            else:
+                p.mul_(5 if "to_q." in name or "to_k." in name else 1.5)
+        if hasattr(model.decoder, "unpatch_embed"):  # most pixels within [-1, 1]
+            model.decoder.conv_out.conv_t.weight.mul_(0.1)
     return model
 
 
@@ -103,16 +132,15 @@ def release_names(state, residual, blocks):
 
 
 class Case:
-    def __init__(self, report, run, tmp, name):
+    """What both kinds share.  Of a kind: its class; z, t, s: channels, strides in time and in space; step: a clip has
+    1 + n step frames; scale: latents of the model -> latents of the tools, unscale: back."""
+
+    def __init__(self, report, run, tmp, name, config):
         self.report, self.run, self.name = report, run, name
         self.dir = f"{tmp}/{name}"
-        self.model = make_model(CONFIGS[name], len(name))
+        self.model = make_model(self.kind, config, len(name))
         self.model.save_pretrained(self.dir)
-        self.c = c = self.model.config
-        self.t = 2 ** sum(c.temperal_downsample)
-        self.s = 2 ** (len(c.dim_mult) - 1) * (c.patch_size or 1)
-        shape = [1, -1, 1, 1, 1]
-        self.mean, self.std = (torch.tensor(x).view(shape) for x in (c.latents_mean, c.latents_std))
+        self.c = self.model.config
         self.rng = np.random.default_rng(len(name))
 
     def line(self, what, got, want, limit):
@@ -136,15 +164,16 @@ class Case:
     def encode_ref(self, video, model=None):
         m = model or self.model
         z = m.encode(video.to(m.dtype)).latent_dist.mode().float()
-        return ((z - self.mean) / self.std)[0].permute(1, 0, 2, 3).contiguous().numpy()
+        return self.scale(z)[0].permute(1, 0, 2, 3).contiguous().numpy()
 
     def decode_ref(self, z, model=None):
         m = model or self.model
-        z = torch.tensor(z).permute(1, 0, 2, 3)[None] * self.std + self.mean
-        return m.decode(z.to(m.dtype)).sample.float()[0].permute(1, 2, 3, 0).contiguous().numpy()
+        z = self.unscale(torch.tensor(z).permute(1, 0, 2, 3)[None])
+        x = m.decode(z.to(m.dtype)).sample.float().clamp(-1, 1)
+        return x[0].permute(1, 2, 3, 0).contiguous().numpy()
 
     def latent_shape(self, n, h, w):
-        return [1 + (n - 1) // self.t, self.c.z_dim, h // self.s, w // self.s]
+        return [1 + (n - 1) // self.t, self.z, h // self.s, w // self.s]
 
     def latents(self, n, h, w):
         return self.rng.standard_normal(self.latent_shape(n, h, w)).astype(np.float32)
@@ -159,8 +188,8 @@ class Case:
         return self.call("decode", z, (k, h, w), out, **more)
 
     def sizes(self):
-        s = self.s
-        return [(1, 2 * s, 3 * s), (5, s, s), (9, 3 * s, s), (13, s, 5 * s)]
+        s, t = self.s, self.step
+        return [(1, 2 * s, 3 * s), (1 + t, s, s), (1 + 2 * t, 3 * s, s), (1 + 3 * t, s, 5 * s)]
 
     def check_equal(self):
         for n, h, w in self.sizes():
@@ -169,13 +198,60 @@ class Case:
             self.line(f"decode {n}x{h}x{w}", self.decode(z), self.decode_ref(z), 1e-4)
 
     def check_chunks(self):
-        n, h, w = 17, 2 * self.s, self.s
+        t = self.step
+        n, h, w = 1 + 4 * t, 2 * self.s, self.s
         rgb, z = self.frames(n, h, w), self.latents(n, h, w)
         whole, shown = self.encode(rgb), self.decode(z)
-        for chunks in "17", "1,4", "5,4,8", "9,8":
+        for chunks in f"{n}", f"1,{t}", f"{1 + t},{t},{2 * t}", f"{1 + 2 * t},{2 * t}":
             self.line(f"encode in {chunks}", self.encode(rgb, more=[chunks]), whole, 0)
         for chunks in "1", "2,1", "3":
             self.line(f"decode in {chunks}", self.decode(z, more=[chunks]), shown, 0)
+
+    def check_given(self):
+        n, h, w = 1 + 2 * self.step, 2 * self.s, 2 * self.s
+        for given in 1, 2:
+            rgb = self.frames(given, h, w)
+            video = torch.zeros(1, 3, n, h, w)
+            video[:, :, 0] = self.video(rgb)[:, :, 0]
+            video[:, :, -1] = self.video(rgb)[:, :, -1] if given == 2 else video[:, :, -1]
+            got = self.call("given", rgb, (n, h, w), self.latent_shape(n, h, w), more=[given])
+            self.line(f"given {given}", got, self.encode_ref(video), 1e-4)
+
+    def check_bf16(self):
+        half = self.kind.from_pretrained(self.dir, torch_dtype=torch.bfloat16)
+        n, h, w = 1 + self.step, 4 * self.s, 4 * self.s
+        rgb, z = self.frames(n, h, w), self.latents(n, h, w)
+        video = self.video(rgb)
+        for what, got, want, theirs in (
+                ("encode", self.encode(rgb, dtype="bf16"), self.encode_ref(video), self.encode_ref(video, half)),
+                ("decode", self.decode(z, dtype="bf16"), self.decode_ref(z), self.decode_ref(z, half))):
+            ours, theirs = (np.sqrt(np.mean((x - want) ** 2)) for x in (got, theirs))
+            where = f"RMS error over that of diffusers, {theirs:.3g}"
+            self.report.line(f"{self.name} bf16 {what}", ours / theirs, 1.5, where)
+
+    def checks(self):
+        return [self.check_equal, self.check_chunks, self.check_given, self.check_bf16]
+
+
+class Wan(Case):
+    kind = AutoencoderKLWan
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        c = self.c
+        self.z, self.t, self.step = c.z_dim, 2 ** sum(c.temperal_downsample), 4
+        self.s = 2 ** (len(c.dim_mult) - 1) * (c.patch_size or 1)
+        shape = [1, -1, 1, 1, 1]
+        self.mean, self.std = (torch.tensor(x).view(shape) for x in (c.latents_mean, c.latents_std))
+
+    def scale(self, z):
+        return (z - self.mean) / self.std
+
+    def unscale(self, z):
+        return z * self.std + self.mean
+
+    def checks(self):
+        return super().checks() + [self.check_tiles, self.check_release]
 
     def check_tiles(self):
         s, patch = self.s, self.c.patch_size or 1
@@ -189,16 +265,6 @@ class Case:
             self.line(f"decode tiles of {n}x{h}x{w}", self.decode(z, **more), self.decode_ref(z), 1e-4)
         self.model.disable_tiling()
 
-    def check_given(self):
-        n, h, w = 9, 2 * self.s, 2 * self.s
-        for given in 1, 2:
-            rgb = self.frames(given, h, w)
-            video = torch.zeros(1, 3, n, h, w)
-            video[:, :, 0] = self.video(rgb)[:, :, 0]
-            video[:, :, -1] = self.video(rgb)[:, :, -1] if given == 2 else video[:, :, -1]
-            got = self.call("given", rgb, (n, h, w), self.latent_shape(n, h, w), more=[given])
-            self.line(f"given {given}", got, self.encode_ref(video), 1e-4)
-
     def check_release(self):
         if self.c.z_dim not in (16, 48):  # the others have no known mean and std
             return
@@ -209,25 +275,38 @@ class Case:
         self.line("release encode", self.encode(rgb, model=path), self.encode(rgb), 0)
         self.line("release decode", self.decode(z, model=path), self.decode(z), 0)
 
-    def check_bf16(self):
-        half = AutoencoderKLWan.from_pretrained(self.dir, torch_dtype=torch.bfloat16)
-        n, h, w = 5, 4 * self.s, 4 * self.s
-        rgb, z = self.frames(n, h, w), self.latents(n, h, w)
-        video = self.video(rgb)
-        for what, got, want, theirs in (
-                ("encode", self.encode(rgb, dtype="bf16"), self.encode_ref(video), self.encode_ref(video, half)),
-                ("decode", self.decode(z, dtype="bf16"), self.decode_ref(z), self.decode_ref(z, half))):
-            ours, theirs = (np.sqrt(np.mean((x - want) ** 2)) for x in (got, theirs))
-            where = f"RMS error over that of diffusers, {theirs:.3g}"
-            self.report.line(f"{self.name} bf16 {what}", ours / theirs, 1.5, where)
+
+class Cosmos(Case):
+    kind = AutoencoderKLCosmos
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        c = self.c
+        self.z, self.t, self.s = c.latent_channels, c.temporal_compression_ratio, c.spatial_compression_ratio
+        self.step = self.t
+
+    def scaling(self, z):
+        """As the pipelines of Cosmos."""
+        values = (self.c.latents_mean, self.c.latents_std)
+        return (torch.tensor(x).view(1, self.z, -1, 1, 1)[:, :, :z.size(2)] for x in values)
+
+    def scale(self, z):
+        if self.c.latents_mean is None:
+            return z
+        mean, std = self.scaling(z)
+        return (z - mean) / std
+
+    def unscale(self, z):
+        if self.c.latents_mean is None:
+            return z
+        mean, std = self.scaling(z)
+        return z * std + mean
 
 
-def check_faults(report, run, tmp):
-    """Each fault must be named on stderr, with exit status 2."""
-    good = tmp + "/2.1-small"
-
-    def expect(name, words, change_state=None, change_config=None, cut=0):
-        folder = f"{tmp}/fault-{name}"
+def expect_in(report, run, tmp, good):
+    """A function that changes a copy of the folder `good`: each fault must be named on stderr, with exit status 2."""
+    def expect(name, words, change_state=None, change_config=None, cut=0, more=()):
+        folder = f"{good}-fault-{name}"
         shutil.copytree(good, folder)
         file = folder + "/diffusion_pytorch_model.safetensors"
         if change_state:
@@ -242,10 +321,15 @@ def check_faults(report, run, tmp):
                 json.dump(config, f)
         if cut:
             os.truncate(file, os.path.getsize(file) - cut)
-        p = subprocess.run([run, "decode", folder, "f32", "1x4x4", "-", "-"], capture_output=True, text=True)
+        p = subprocess.run([run, "decode", folder, "f32", "1x4x4", "-", "-", *more], capture_output=True, text=True)
         ok = p.returncode == 2 and all(w in p.stderr for w in words) and not p.stdout
-        report.line(f"fault {name}", 0 if ok else 1, 0, p.stderr.strip()[:160])
+        report.line(f"fault {name}", 0 if ok else 1, 0, p.stderr.strip().replace(tmp, "")[:160])
 
+    return expect
+
+
+def check_faults(report, run, tmp):
+    expect = expect_in(report, run, tmp, tmp + "/2.1-small")
     expect("missing", ["1 tensor missing: encoder.conv_in.bias"], lambda s: s.pop("encoder.conv_in.bias"))
     expect("unknown", ["1 tensor unknown: decoder.extra"], lambda s: s.update({"decoder.extra": torch.zeros(1)}))
     expect("shape", ["of another shape: quant_conv.weight"],
@@ -261,6 +345,37 @@ def check_faults(report, run, tmp):
     expect("factor", ["scale_factor_spatial"], None, lambda c: c.update(scale_factor_spatial=16))
 
 
+def check_cosmos_faults(report, run, tmp):
+    expect = expect_in(report, run, tmp, tmp + "/cosmos-attention")
+    expect("missing", ["the VAE of Cosmos", "1 tensor missing: decoder.mid_block.temp_attentions.0.to_v.bias"],
+           lambda s: s.pop("decoder.mid_block.temp_attentions.0.to_v.bias"))
+    expect("unknown", ["1 tensor unknown: encoder.extra"], lambda s: s.update({"encoder.extra": torch.zeros(1)}))
+    expect("shape", ["of another shape: encoder.conv_in.conv_t.weight"],
+           lambda s: s.update({"encoder.conv_in.conv_t.weight": torch.zeros(8, 8, 3, 3, 3)}))
+    for name, word, change in (
+            ("key", "clip_output", dict(clip_output=True)),
+            ("dims", "of another shape", dict(latent_channels=3)),
+            ("attended", "1.attentions", dict(attention_resolutions=[16, 4])),
+            ("widths", "encoder_block_out_channels", dict(encoder_block_out_channels=[8])),
+            ("width", "decode_block_out_channels[1]", dict(decode_block_out_channels=[8, 0, 16, 16])),
+            ("patch", "patch_type", dict(patch_type="dct")),
+            ("wavelets", "patch_size", dict(patch_size=3)),
+            ("colours", "in_channels: expected 3", dict(in_channels=4)),
+            ("ratio", "spatial_compression_ratio: 12", dict(spatial_compression_ratio=12)),
+            ("small-ratio", "temporal_compression_ratio: 2", dict(temporal_compression_ratio=2)),
+            ("reach", "the 3 blocks of the decoder reach", dict(spatial_compression_ratio=16,
+                                                                 temporal_compression_ratio=16)),
+            ("factor", "scaling_factor: expected 1", dict(scaling_factor=0.5)),
+            ("mean", "latents_mean: expected 6 elements", dict(latents_mean=[0.5] * 7)),
+            ("std", "latents_std[2]", dict(latents_std=[1, 1, 0, 1, 1, 1])),
+            ("half", "latents_std: expected 6 elements", dict(latents_std=None)),
+            ("list", "attention_resolutions", dict(attention_resolutions=32)),
+            ("layers", "num_layers", dict(num_layers=0))):
+        expect(name, [word], None, lambda c, change=change: c.update(change))
+    expect("no-mean", ["latents_mean: missing"], None, lambda c: c.pop("latents_mean"))
+    expect("tiles", ["has no tiles"], more=["0", "64,48"])
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -269,15 +384,15 @@ def main():
     o = p.parse_args()
     report = Report()
     with tempfile.TemporaryDirectory() as tmp, torch.inference_mode():
-        for name in CONFIGS:
-            if o.k not in name:
-                continue
-            case = Case(report, o.run, tmp, name)
-            for check in (case.check_equal, case.check_chunks, case.check_given, case.check_tiles, case.check_release,
-                          case.check_bf16):
-                check()
+        for kind, configs in (Wan, CONFIGS), (Cosmos, COSMOS_CONFIGS):
+            for name, config in configs.items():
+                if o.k in name:
+                    for check in kind(report, o.run, tmp, name, config).checks():
+                        check()
         if os.path.isdir(tmp + "/2.1-small"):
             check_faults(report, o.run, tmp)
+        if os.path.isdir(tmp + "/cosmos-attention"):
+            check_cosmos_faults(report, o.run, tmp)
     return 1 if report.bad else 0
 
 
