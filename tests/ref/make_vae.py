@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/vae_values.h: two tiny VAEs of Wan, and what AutoencoderKLWan of diffusers computes in float64.
+"""Writes tests/unit/vae_values.h: tiny VAEs of Wan and of Cosmos, and what diffusers computes in float64.
 
-Element i of tensor NAME is 0.12 n_i in float32, of gammas 1 + 0.1 n_i, n = normal(stream(1, 0, fnv64(NAME), INIT)).
+Element i of tensor NAME is 0.12 n_i in float32, of the gains of norms 1 + 0.1 n_i, n = normal(stream(1, 0, fnv64(NAME), INIT)).
 Element i of the clip is (37 i + 11 i^2) % 256, of the latents ((29 i) % 64) / 16 - 2.
 
   make_vae.py > tests/unit/vae_values.h
@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan
+from diffusers import AutoencoderKLCosmos, AutoencoderKLWan
 
 import philox
 
@@ -22,6 +22,11 @@ CONFIGS = {
     "wan22": dict(base_dim=4, decoder_base_dim=6, z_dim=3, dim_mult=[1, 4, 2], num_res_blocks=1,
                   temperal_downsample=[True, True], scale_factor_spatial=8, is_residual=True, patch_size=2,
                   in_channels=12, out_channels=12),
+    # attention in the second of three blocks; a mean and a deviation of each latent frame
+    "cosmos": dict(latent_channels=3, encoder_block_out_channels=[4, 4, 6, 6], decode_block_out_channels=[4, 6, 6, 8],
+                   num_layers=1, patch_size=2, spatial_compression_ratio=4, temporal_compression_ratio=4, resolution=16,
+                   attention_resolutions=[4], latents_mean=[0.25, -0.5, 0.125, 0, -0.25, 0.5, 0.75, 0.25, -0.125],
+                   latents_std=[0.5, 2, 1.5, 1, 0.75, 1.25, 0.5, 1.5, 0.875]),
 }
 
 
@@ -31,23 +36,25 @@ def array(name, values):
 
 
 def main():
-    print("/* vae_values.h - written by tests/ref/make_vae.py: tiny VAEs of Wan, and results of diffusers in float64. */")
+    print("/* vae_values.h - written by tests/ref/make_vae.py: tiny VAEs, and results of diffusers in float64. */")
     print("#ifndef TESTS_UNIT_VAE_VALUES_H\n#define TESTS_UNIT_VAE_VALUES_H\n\n#include \"ckpt/safetensors.h\"\n")
     for name, config in CONFIGS.items():
-        config |= dict(latents_mean=[0.25, -0.5, 0.125], latents_std=[0.5, 2.0, 1.5])
-        model = AutoencoderKLWan(**config).double().eval()
+        cosmos = name == "cosmos"
+        if not cosmos:
+            config |= dict(latents_mean=[0.25, -0.5, 0.125], latents_std=[0.5, 2.0, 1.5])
+        model = (AutoencoderKLCosmos if cosmos else AutoencoderKLWan)(**config).double().eval()
         tensors = []
         for key, p in model.state_dict().items():
             x = philox.normal(1, 0, philox.fnv64(key), INIT, p.numel()).astype(np.float64)
-            x = (1 + 0.1 * x if "gamma" in key else 0.12 * x).astype(np.float32)
+            x = (1 + 0.1 * x if "gamma" in key or ".norm.weight" in key else 0.12 * x).astype(np.float32)
             p.copy_(torch.tensor(x.astype(np.float64)).view(p.shape))
             tensors.append(f'{{.name = "{key}", .ndim = {p.dim()}, .shape = {{{", ".join(map(str, p.shape))}}}}}')
         print(f"static struct vfm_st_tensor {name}_tensors[] = {{{', '.join(tensors)}}};")
-        config["_class_name"] = "AutoencoderKLWan"
+        config["_class_name"] = type(model).__name__
         print(f"static const char {name}_config[] = {json.dumps(json.dumps(config))};")
-        mean, std = (torch.tensor(config["latents_" + k], dtype=torch.float64).view(1, -1, 1, 1, 1)
+        mean, std = (torch.tensor(config["latents_" + k], dtype=torch.float64).view(1, 3, -1, 1, 1)
                      for k in ("mean", "std"))
-        s, t = config["scale_factor_spatial"], config.get("scale_factor_temporal", 4)
+        s, t = config.get("scale_factor_spatial", 4), config.get("scale_factor_temporal", 4)
         i = np.arange(T * H * s * W * s * 3)
         rgb = torch.tensor((37 * i + 11 * i * i) % 256).view(T, H * s, W * s, 3).permute(3, 0, 1, 2)[None].double()
         with torch.inference_mode():
@@ -56,7 +63,7 @@ def main():
             k = 1 + (T - 1) // t
             i = np.arange(k * 3 * H * W)
             z = torch.tensor((29 * i % 64) / 16 - 2).view(1, k, 3, H, W).permute(0, 2, 1, 3, 4)
-            x = model.decode(z * std + mean).sample
+            x = model.decode(z * std + mean).sample.clamp(-1, 1)
             array(f"{name}_pixels", x[0].permute(1, 2, 3, 0).reshape(-1).numpy()[::KEPT])
     print("\n#endif")
 

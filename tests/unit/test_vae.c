@@ -1,4 +1,4 @@
-/* The VAE of Wan: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
+/* The VAEs of Wan and Cosmos: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ struct golden {
 #x, x##_config, x##_tensors, sizeof(x##_tensors) / sizeof(x##_tensors[0]), s, t, x##_latents,          \
 			x##_pixels                                                                                     \
 	}
-static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4)};
+static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4), GOLDEN(cosmos, 4, 4)};
+static const struct golden *const of_cosmos = &goldens[2];
 
 static char folder[] = "/tmp/vfm-test-vae-XXXXXX";
 static struct vfm_dev *dev;
@@ -48,7 +49,7 @@ static void write_text(const char *dir, const char *name, const char *data, size
 static char *write_model(const struct golden *g, const char *name, const char *skip)
 {
 	char *dir = vfm_strfmt("%s/%s", folder, name);
-	struct vfm_st_tensor t[256];
+	struct vfm_st_tensor t[512];
 	struct vfm_buf b = {0};
 	size_t start;
 	int n = 0;
@@ -61,12 +62,12 @@ static char *write_model(const struct golden *g, const char *name, const char *s
 	start = b.len;
 	for (int i = 0; i < n; i++) { /* layout has sorted them */
 		struct vfm_rng rng = vfm_rng_stream(1, 0, vfm_fnv64(t[i].name, strlen(t[i].name)), VFM_RNG_INIT);
-		const bool gamma = strstr(t[i].name, "gamma");
+		const bool gain = strstr(t[i].name, "gamma") || strstr(t[i].name, ".norm.weight");
 
 		assert_int_equal(b.len - start, t[i].begin);
 		for (uint64_t k = 0; k < (t[i].end - t[i].begin) / sizeof(float); k++) {
 			const double x = vfm_rng_normal(&rng, k);
-			const float v = (float)(gamma ? 1 + 0.1 * x : 0.12 * x);
+			const float v = (float)(gain ? 1 + 0.1 * x : 0.12 * x);
 
 			vfm_buf_add(&b, &v, sizeof(v));
 		}
@@ -145,11 +146,10 @@ static void test_values(void **state)
 }
 
 /* Cut in any way, the clip has the same bits; a session takes 1 + 4n frames, then 4n. */
-static void test_pushes(void **state)
+static void expect_equal_pushes(const struct golden *g)
 {
 	static const int cuts[][4] = {{1, 4, 4}, {5, 4}, {9}, {1, 0, 8}};
 	static const int z_cuts[][4] = {{1, 1, 1}, {2, 1}, {3}, {1, 2}};
-	const struct golden *g = &goldens[1];
 	const int k = 3, h = H * g->stride, w = W * g->stride, n_z = k * C * H * W, n_x = T * h * w * 3;
 	char *dir = write_model(g, "pushes", NULL);
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
@@ -158,7 +158,6 @@ static void test_pushes(void **state)
 	uint8_t *rgb = make_clip(g);
 	struct vfm_vae_session *s;
 
-	(void)state;
 	OK(vfm_vae_encode(v, rgb, T, h, w, want, &err));
 	OK(vfm_vae_decode(v, z, k, H, W, NULL, x, &err));
 	for (int i = 0; i < 4; i++) {
@@ -187,30 +186,83 @@ static void test_pushes(void **state)
 	free(dir), free(z), free(x), free(y), free(rgb);
 }
 
-/* A condition whose pictures are those of a clip of one frame has its first latent; grey is 0, between 127 and 128. */
-static void test_given(void **state)
+static void test_pushes(void **state)
 {
-	const struct golden *g = &goldens[0];
-	const int h = H * g->stride, w = W * g->stride, n = C * H * W;
+	(void)state;
+	expect_equal_pushes(&goldens[1]);
+	expect_equal_pushes(of_cosmos);
+}
+
+/* A condition whose pictures are those of a clip of one frame has its first latent; grey is 0, between 127 and 128. */
+static void expect_given(const struct golden *g)
+{
+	const int k = 1 + (T - 1) / g->stride_t, h = H * g->stride, w = W * g->stride, n = C * H * W;
 	char *dir = write_model(g, "given", NULL);
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32, .no_decoder = true});
 	struct vfm_pictures p = {.rgb = make_clip(g), .n = 1, .height = h, .width = w};
 	float one[C * H * W], first[5 * C * H * W], both[5 * C * H * W];
 	struct vfm_vae_session *s;
 
-	(void)state;
 	OK(vfm_vae_encode(v, p.rgb, 1, h, w, one, &err));
 	OK(vfm_vae_encode_given(v, &p, T, first, &err));
 	assert_memory_equal(first, one, sizeof(one));
 	p.n = 2;
 	OK(vfm_vae_encode_given(v, &p, T, both, &err));
-	assert_memory_equal(both, first, 4 * sizeof(one)); /* causal */
-	assert_true(largest_difference(both + 4 * n, first + 4 * n, n, 1) > 1e-3);
+	assert_memory_equal(both, first, (size_t)(k - 1) * sizeof(one)); /* causal */
+	assert_true(largest_difference(both + (k - 1) * n, first + (k - 1) * n, n, 1) > 1e-4);
 	p.n = 3;
 	assert_int_equal(vfm_vae_encode_given(v, &p, T, both, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_vae_decode_begin(&s, v, H, W, &err), VFM_EUSAGE);
 	vfm_vae_close(v);
 	free(dir), free((void *)p.rgb);
+}
+
+static void test_given(void **state)
+{
+	(void)state;
+	expect_given(&goldens[0]);
+	expect_given(of_cosmos);
+}
+
+/* Each latent frame of Cosmos has its mean and deviation: of others they are not known. */
+static void test_lengths(void **state)
+{
+	const struct golden *g = of_cosmos;
+	const int h = H * g->stride, w = W * g->stride, n = C * H * W;
+	char *dir = write_model(g, "lengths", NULL);
+	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
+	uint8_t *rgb = vfm_calloc((size_t)(13 * h * w), 3);
+	float *x = vfm_calloc((size_t)(13 * h * w * 3), 4), *z = make_latents(4 * n);
+	struct vfm_vae_session *s;
+
+	(void)state;
+	assert_int_equal(vfm_vae_geometry(v)->max_frames, 9);
+	assert_int_equal(vfm_vae_encode(v, rgb, 13, h, w, z, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "at most 9"));
+	assert_int_equal(vfm_vae_decode(v, z, 4, H, W, NULL, x, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "4 latent frames, but latents_mean is given for 3"));
+	OK(vfm_vae_encode_begin(&s, v, h, w, &err));
+	OK(vfm_vae_encode_push(s, rgb, 9, z, &err));
+	assert_int_equal(vfm_vae_encode_push(s, rgb, 4, z, &err), VFM_EUSAGE);
+	vfm_vae_end(s);
+	OK(vfm_vae_decode_begin(&s, v, H, W, &err));
+	OK(vfm_vae_decode_push(s, z, 3, NULL, x, &err));
+	assert_int_equal(vfm_vae_decode_push(s, z, 1, NULL, x, &err), VFM_EUSAGE);
+	vfm_vae_end(s);
+	vfm_vae_close(v);
+	free(dir), free(rgb), free(x), free(z);
+}
+
+/* Writes the configuration with the first `old` replaced. */
+static void write_replaced(const char *dir, const char *config, const char *old, const char *new)
+{
+	const char *at = strstr(config, old);
+	char *text;
+
+	assert_non_null(at);
+	text = vfm_strfmt("%.*s%s%s", (int)(at - config), config, new, at + strlen(old));
+	write_text(dir, "config.json", text, strlen(text));
+	free(text);
 }
 
 /* Everything that changes results is in the identity; how they are computed is not. */
@@ -240,6 +292,25 @@ static void test_identity(void **state)
 	assert_string_equal(geometry.scaling, "mean-std");
 	vfm_vae_close(v);
 	free(dir), free(other);
+
+	/* the same weights with another configuration */
+	dir = write_model(of_cosmos, "identity-cosmos", NULL);
+	v = open_model(dir, o[0]);
+	m[0] = *vfm_vae_maker(v);
+	geometry = *vfm_vae_geometry(v);
+	vfm_vae_close(v);
+	assert_string_equal(m[0].name, "cosmos-vae");
+	assert_string_equal(m[0].version, "cv4x4x4:f32");
+	assert_true(geometry.first == 1 && geometry.step == 4 && geometry.channels == 3);
+	write_replaced(dir, of_cosmos->config, "-0.125]", "-0.25]");
+	v = open_model(dir, o[0]);
+	assert_string_not_equal(m[0].sha256, vfm_vae_maker(v)->sha256);
+	vfm_vae_close(v);
+	write_replaced(dir, of_cosmos->config, "\"latents_mean\"", "\"patch_type\": \"rearrange\", \"latents_mean\"");
+	v = open_model(dir, o[0]);
+	assert_string_not_equal(m[0].sha256, vfm_vae_maker(v)->sha256);
+	vfm_vae_close(v);
+	free(dir);
 }
 
 static void expect_refused(const char *dir, const struct vfm_vae_opts *o, const char *words)
@@ -273,6 +344,14 @@ static void test_refused(void **state)
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {10, 8, 4, 4}}, "multiples of 4");
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {8, 8, 12, 4}}, "not smaller");
 	free(dir);
+	dir = write_model(of_cosmos, "cosmos-missing", "encoder.mid_block.temp_attentions.0.to_k.weight");
+	expect_refused(dir, &o, "the VAE of Cosmos: 1 tensor missing: encoder.mid_block.temp_attentions.0.to_k.weight");
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
+	write_replaced(dir, of_cosmos->config, "AutoencoderKLCosmos", "AutoencoderKL");
+	expect_refused(dir, &o, "_class_name: expected AutoencoderKLWan or AutoencoderKLCosmos, got AutoencoderKL");
+	write_replaced(dir, of_cosmos->config, "\"latents_mean\"", "\"scaling_factor\": 0.5, \"latents_mean\"");
+	expect_refused(dir, &o, "scaling_factor");
+	free(dir);
 }
 
 static int open_device(void **state)
@@ -294,7 +373,8 @@ static int close_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
-		cmocka_unit_test(test_given), cmocka_unit_test(test_identity), cmocka_unit_test(test_refused)};
+		cmocka_unit_test(test_given), cmocka_unit_test(test_lengths), cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_refused)};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }
