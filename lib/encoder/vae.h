@@ -1,15 +1,19 @@
-/* vae.h - the causal 3D VAE of Wan (arXiv 2503.20314, section 4.1): video to latents and back.
+/* vae.h - causal video autoencoders: video to latents and back.
  *
- * Two generations are known: Wan 2.1 (16 channels, stride 4 x 8 x 8) and Wan 2.2 (48 channels, stride 4 x 16 x 16,
- * residual down- and upsampling), in any dimensions that AutoencoderKLWan of diffusers can be configured with.  Weights
- * come from a folder of diffusers (config.json and safetensors) or from a release of Wan (Wan2.1_VAE.pth,
- * Wan2.2_VAE.pth), whose dimensions follow from the shapes.
+ * Wan (arXiv 2503.20314, section 4.1; AutoencoderKLWan of diffusers): Wan 2.1 (16 channels, stride 4 x 8 x 8) and Wan
+ * 2.2 (48 channels, stride 4 x 16 x 16, residual down- and upsampling).  Weights come from a folder of diffusers
+ * (config.json and safetensors) or from a release of Wan (Wan2.1_VAE.pth, Wan2.2_VAE.pth), whose dimensions follow from
+ * the shapes.
  *
- * The network is causal in time: the first frame is encoded alone, to one latent frame, and each further group of 4
- * frames to one more (1 + 4n frames, 1 + n latent frames; an image is one frame).  A session keeps, for each
- * convolution over time, the two frames before the current one.  Every layer computes one frame at a time, and the
- * layers behind it consume this frame before the next is computed.  Memory is therefore independent of the length of
- * the clip, and results do not depend on how the clip is cut into pushes:
+ * Cosmos (arXiv 2501.03575, section 3; AutoencoderKLCosmos of diffusers): CV8x8x8, CV4x8x8 and other continuous
+ * tokenizers.  Weights come from a folder of diffusers.
+ *
+ * The network is causal in time.  It encodes the first frame alone, to one latent frame, and each further group of
+ * frames, geometry.step of them, to more; an image is one frame.  The step is 4 for Wan, the stride of time for Cosmos.
+ * A session keeps, for each convolution over time, the two frames before the current one.  Every layer computes one
+ * frame at a time, and the layers behind it consume this frame before the next is computed.  Results therefore do not
+ * depend on how the clip is cut into pushes.  Memory does not depend on the length of the clip, except that attention
+ * over time, in Cosmos, keeps the keys and values of all latent frames: 2 C h w numbers of each.
  *
  *	vfm_vae_open(&v, stream, &(struct vfm_vae_opts){.path = "Wan2.1_VAE.pth", .dtype = VFM_BF16}, err);
  *	vfm_vae_encode_begin(&s, v, 480, 832, err);
@@ -17,7 +21,8 @@
  *	vfm_vae_end(s);
  *	vfm_vae_close(v);
  *
- * Latents are the mode of the posterior, (mean - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].
+ * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
+ * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.
  * Calls are local and belong to the host thread of the stream.
  */
 #ifndef VFM_ENCODER_VAE_H
@@ -34,7 +39,7 @@
 #include "spec/geometry.h"
 
 /* Tiles in space, which overlap and are blended linearly, as by enable_tiling of diffusers: less memory, other results.
- * In pixels; of a VAE with patches the encoder's tiles have these sizes in patches, as there. */
+ * In pixels; of a VAE with patches the encoder's tiles have these sizes in patches, as there.  Wan only. */
 struct vfm_vae_tile {
 	int height, width;               /* of a tile; both 0: no tiles */
 	int stride_height, stride_width; /* from tile to tile, at most the size */
@@ -55,8 +60,8 @@ int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_
 void vfm_vae_close(struct vfm_vae *v);
 
 const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v);
-/* "wan-vae", the generation with the options that change results, and the sha256 of weights, configuration and
- * options. */
+/* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
+ * sha256 of weights, configuration and options. */
 const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v);
 
 /* ---- whole clips, also in tiles ---- */
@@ -69,8 +74,8 @@ int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_
  * frame and, of two, the last one. */
 int vfm_vae_encode_given(
 	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);
-/* latents [T, C, h, w] -> pictures [1 + 4 (T - 1), height, width, 3], rounded to u8 in `rgb` and as numbers of [-1, 1]
- * in `exact`; either may be NULL. */
+/* latents [T, C, h, w] -> pictures [vfm_geometry_pictures, height, width, 3], rounded to u8 in `rgb` and as numbers of
+ * [-1, 1] in `exact`; either may be NULL. */
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err);
 
@@ -81,11 +86,11 @@ struct vfm_vae_session;
 int vfm_vae_encode_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, int64_t height, int64_t width, struct vfm_err *err);
 int vfm_vae_decode_begin(struct vfm_vae_session **s, struct vfm_vae *v, int64_t h, int64_t w, struct vfm_err *err);
-/* Encodes the next frames: rgb [n, height, width, 3], n = 1 + 4k at first, then 4k.  Returns the number of latent
- * frames that it wrote to latents [., C, h, w].  After an error the session can only be ended. */
+/* Encodes the next frames: rgb [n, height, width, 3], n = 1 + k step at first, then k step.  Returns the number of
+ * latent frames that it wrote to latents [., C, h, w].  After an error the session can only be ended. */
 int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err);
-/* Decodes the next latent frames [n, C, h, w].  Returns the number of pictures that it wrote, 4 for each latent frame
- * but 1 for the first (for the stride of time 4). */
+/* Decodes the next latent frames [n, C, h, w].  Returns the number of pictures that it wrote: the stride of time for
+ * each latent frame, but 1 for the first. */
 int vfm_vae_decode_push(
 	struct vfm_vae_session *s, const float *latents, int64_t n, uint8_t *rgb, float *exact, struct vfm_err *err);
 void vfm_vae_end(struct vfm_vae_session *s); /* accepts NULL */

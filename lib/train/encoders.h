@@ -24,12 +24,12 @@ struct vfm_encoders_opts {                  /* options of commands; see VFM_ENCO
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_encoders_opts *. */
 #define VFM_ENCODERS_OPTS(o)                                                                                           \
-	{VFM_OPT_STR, 0, "vae", "PATH", "Wan's video autoencoder: a folder of diffusers or Wan's .pth file",           \
+	{VFM_OPT_STR, 0, "vae", "PATH", "video autoencoder of Wan or Cosmos: a folder of diffusers, or Wan's .pth",    \
 		&(o)->vae},                                                                                            \
 		{VFM_OPT_STR, 0, "text-encoder", "PATH", "T5 or UMT5: a folder of transformers or Wan's release",      \
 			&(o)->text},                                                                                   \
 		{VFM_OPT_STR, 0, "vae-dtype", "fp32|bf16", "of the autoencoder (fp32)", &(o)->vae_dtype},              \
-		{VFM_OPT_STR, 0, "vae-tile", "WxH", "work in tiles of W x H pixels, blended: less memory",             \
+		{VFM_OPT_STR, 0, "vae-tile", "WxH", "Wan: work in tiles of W x H pixels, blended: less memory",        \
 			&(o)->tile},                                                                                   \
 		{VFM_OPT_STR, 0, "text-dtype", "fp32|bf16", "of the text encoder (bf16)", &(o)->text_dtype},           \
 		{VFM_OPT_INT, 0, "text-rows", "N", "cut texts after N tokens (512)", &(o)->text_rows},                 \

@@ -164,6 +164,8 @@ static void run(struct job *j, bool enc, const char *in_path, const char *out_pa
 	else
 		decode(j, in, files ? out : NULL, files ? NULL : out);
 	write_raw(out_path, out, out_n * (enc || files ? sizeof(float) : 1));
+	vfm_big_free(in, in_n * (enc ? 1 : sizeof(float)));
+	vfm_big_free(out, out_n * (enc || files ? sizeof(float) : 1));
 }
 
 static double cpu_seconds(void)
