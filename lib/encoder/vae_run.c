@@ -59,12 +59,8 @@ int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_p
 	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
 	memcpy(a.stride, v->stride, sizeof(a.stride));
 	memcpy(a.pad, v->pad, sizeof(a.pad));
-	if (!*y) {
-		int64_t h = (x->t.shape[1] + v->pad[0] + v->pad[1] - v->kernel[1]) / v->stride[1] + 1;
-		int64_t w = (x->t.shape[2] + v->pad[2] + v->pad[3] - v->kernel[2]) / v->stride[2] + 1;
-
-		TRY(vae_frame_new(r, h, w, v->out, y, err));
-	}
+	if (!*y)
+		TRY(vae_frame_new(r, vfm_conv3d_size(&a, 1), vfm_conv3d_size(&a, 2), v->out, y, err));
 	a.y = (*y)->t;
 	if (add)
 		a.add = add->t;

@@ -414,17 +414,18 @@ void test_sum_in_place(void **state)
 		}
 }
 
-/* The frames before x may lie anywhere: the newer one first, with a gap between them. */
+/* The frames before x may lie anywhere: the newer one first, with a gap between them; or both at one place. */
 void test_conv_past(void **state)
 {
 	enum { H = 5, W = 6, C = 20, O = 9, SIZE = H * W * C, AWAY = SIZE + 8, N_W = O * 27 * C };
 	struct vfm_rng rng = vfm_rng_stream(3, 1, 4, VFM_RNG_TEST);
-	static float past[2][SIZE], apart[AWAY + SIZE], x[SIZE], weight[N_W], want[H * W * O], got[H * W * O];
+	static float past[2][SIZE], twice[2][SIZE], apart[AWAY + SIZE], x[SIZE], weight[N_W], want[H * W * O],
+		got[H * W * O];
 	struct vfm_err err = {0};
 
 	(void)state;
 	for (int i = 0; i < SIZE; i++) {
-		past[0][i] = apart[AWAY + i] = vfm_rng_normal(&rng, (uint64_t)i);
+		past[0][i] = twice[0][i] = twice[1][i] = apart[AWAY + i] = vfm_rng_normal(&rng, (uint64_t)i);
 		past[1][i] = apart[i] = vfm_rng_normal(&rng, (uint64_t)(SIZE + i));
 		x[i] = vfm_rng_normal(&rng, (uint64_t)(2 * SIZE + i));
 	}
@@ -445,6 +446,12 @@ void test_conv_past(void **state)
 		a.past.data = apart + AWAY;
 		a.past.stride[0] = -AWAY;
 		a.y.data = got;
+		assert_int_equal(vfm_op_conv3d(levels[l].s, &a, &err), 0);
+		assert_memory_equal(got, want, sizeof(want));
+		a.past.stride[0] = 0;
+		assert_int_equal(vfm_op_conv3d(levels[l].s, &a, &err), 0);
+		a.past = vfm_t4(twice, VFM_F32, 2, H, W, C);
+		a.y.data = want;
 		assert_int_equal(vfm_op_conv3d(levels[l].s, &a, &err), 0);
 		assert_memory_equal(got, want, sizeof(want));
 	}
