@@ -1,5 +1,3 @@
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
 

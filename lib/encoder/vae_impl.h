@@ -21,10 +21,8 @@
 #include "ops/ops.h"
 
 enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096, VAE_PATCH_MAX = 8 };
-enum {
-	VAE_SCALING_MAX = 4096 /* values of latents_mean */,
-	VAE_WAN_GROUP = 4 /* frames of Wan's latent frame at most */
-};
+enum { VAE_SCALING_MAX = 4096 }; /* values of latents_mean */
+enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at a time, after the first */
 
 enum vae_family { VAE_WAN, VAE_COSMOS };
 enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
@@ -51,11 +49,10 @@ struct vae_config {
 	int z_dim, num_res_blocks;
 	int patch, patch_t;            /* an input of the encoder: patch_t frames in patches of patch x patch pixels */
 	int in_channels, out_channels; /* of such inputs, and of the decoder's outputs */
-	int ratio, ratio_t;            /* inputs of the encoder in height and width, and in time, a latent */
-	int step;                      /* frames: 1 + n step can be encoded */
-	/* [scaling_frames, z_dim]: of each latent frame, or one row for all; scaling_frames 0: latents are not scaled
-	 */
-	int scaling_frames;
+	int ratio, ratio_t;            /* such inputs of a latent: in height and in width; in time */
+	int step;                      /* a clip has 1 + n step frames */
+	int scaling_frames;            /* rows of mean and std: 1 for all latent frames, 0: latents are not scaled */
+	/* [scaling_frames, z_dim] */
 	float mean[VAE_SCALING_MAX], std[VAE_SCALING_MAX];
 	struct vae_wan wan;
 	struct vae_cosmos cosmos;
@@ -142,8 +139,8 @@ struct vae_norm { /* with a bias: of all channels of a frame, GROUP with one gro
 };
 
 enum vae_kind {
-	/* conv[0], causal if its kernel covers 3 frames, with a stride of time every second frame; plus what `add`
-	 * says, through shortcut[0] if has_shortcut */
+	/* conv[0], causal if its kernel covers 3 frames, of every second frame if its stride of time is 2; plus the
+	 * frame that `add` names, through shortcut[0] if has_shortcut */
 	VAE_LAYER_CONV,
 	VAE_LAYER_RES,  /* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if that is there */
 	VAE_LAYER_ATTN, /* x + conv[1](attention(conv[0](norm[0](x)))), both convolutions 1 x 1 */

@@ -6,7 +6,7 @@
 
 /* ---- tensors, by the names of AutoencoderKLCosmos of diffusers ---- */
 
-/* Asks for the tensors of row block i of v, of all its rows if it is the only one. */
+/* Asks for source i of v, a weight of `rows` rows and its bias. */
 static void want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
 {
 	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};

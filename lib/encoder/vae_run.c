@@ -80,7 +80,7 @@ static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_pa
 int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
 	const struct vae_frame *y, struct vfm_err *err)
 {
-	const bool group = n->from_bias != NULL;
+	const bool group = vfm_has(&n->b);
 
 	return vfm_op_channel_norm(r->s,
 		&(struct vfm_channel_norm){.kind = group ? VFM_CHANNEL_NORM_GROUP : VFM_CHANNEL_NORM_RMS,

@@ -29,7 +29,8 @@ def conv(name, inner, out, *kernel):
     fan = inner
     for k in kernel:
         fan *= k
-    tensors[name + ".weight"], tensors[name + ".bias"] = normal((out, inner, *kernel), 0, fan**-0.5), normal((out,), 0, 0.1)
+    tensors[name + ".weight"] = normal((out, inner, *kernel), 0, fan**-0.5)
+    tensors[name + ".bias"] = normal((out,), 0, 0.1)
 
 
 def norm(name, dim):
