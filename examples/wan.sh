@@ -17,6 +17,7 @@
 # CAPTION              command of the captioner: share/exec/README.md has some, also one in shell
 # DEVICE=cpu           or cuda
 # RANKS=1              GPUs of this node for training and sampling
+# ENCODERS             processes that encode, each on a GPU of its own (default: RANKS with DEVICE=cuda, else 1)
 # SIZE=832x480 FPS=16 FRAMES=81  of the clips; FRAMES is 1 + 4n
 # RANK=32 STEPS=1000 LR=1e-4     of the adapters
 # DTYPE=bf16           of the weights in training and sampling
@@ -31,6 +32,7 @@ model=$1 videos=$2 out=$3
 here=$(cd "$(dirname "$0")" && pwd)
 PATH=${B:-$here/../build}/bin:$PATH
 DEVICE=${DEVICE:-cpu} RANKS=${RANKS:-1} DTYPE=${DTYPE:-bf16} STEPS=${STEPS:-1000}
+ENCODERS=${ENCODERS:-$([ "$DEVICE" = cuda ] && echo "$RANKS" || echo 1)}
 SIZE=${SIZE:-832x480} FPS=${FPS:-16} FRAMES=${FRAMES:-81}
 
 fail() { echo "wan.sh: $*" >&2 && exit 2; }
@@ -43,14 +45,47 @@ network=$model
 [ -f "$network/config.json" ] || fail "no '$network/config.json'"
 
 say() { printf '\n== %s\n' "$*" >&2; }
-# stage NAME FILE ARG ...: a stage of vfm-curate into FILE, with the finished records of an interrupted run.  A stage
-# that could not do some of its records ends with 1; these carry an "error", and the others go on.
-stage() {
-	local name=$1 file=$2 done=()
+# finished FILE: the records of the runs before, also of parts.  A killed run may have left half a line: sed ends it.
+finished() {
+	local file
+	for file in "$1.before" "$1" "$1".part.*; do
+		if [ -s "$file" ]; then sed '$a\' "$file"; fi
+	done
+}
+# part I N ARG ...: part I of N of a stage, on a GPU of its own if there are several.
+part() {
+	local i=$1 n=$2 list
 	shift 2
-	if [ -s "$file" ]; then mv "$file" "$file.before"; fi
-	if [ -s "$file.before" ]; then done=(--done "$file.before"); fi
-	vfm-curate "$name" "${done[@]}" "$@" >"$file" || [ $? = 1 ]
+	if [ "$n" -gt 1 ]; then
+		IFS=, read -ra list <<<"${CUDA_VISIBLE_DEVICES:-}"
+		export CUDA_VISIBLE_DEVICES="${list[$i]:-$i}"
+	fi
+	exec vfm-curate "$@" --part "$i/$n"
+}
+# stage [-n N] NAME FILE ARG ...: a stage of vfm-curate into FILE, as N processes, with the finished records of an
+# interrupted run, whatever its N was.  A stage that could not do some of its records ends with 1; these carry an
+# "error", and the others go on.
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM
+stage() {
+	local n=1 name file i failed=0
+	if [ "$1" = -n ]; then n=$2 && shift 2; fi
+	name=$1 file=$2
+	shift 2
+	finished "$file" >"$file.tmp"
+	mv "$file.tmp" "$file.before"
+	rm -f "$file" "$file".part.*
+	pids=()
+	for ((i = 0; i < n; i++)); do
+		part "$i" "$n" "$name" --done "$file.before" "$@" >"$file.part.$i" &
+		pids+=($!)
+	done
+	for i in "${pids[@]}"; do wait "$i" || [ $? = 1 ] || failed=1; done
+	pids=()
+	[ "$failed" = 0 ] || fail "$name failed"
+	cat "$file".part.* >"$file.tmp"
+	mv "$file.tmp" "$file"
+	rm -f "$file".part.* "$file.before"
 }
 mkdir -p "$out"
 
@@ -65,7 +100,8 @@ say "2. captions"
 stage caption "$out/6-caption.jsonl" --exec "$CAPTION" "$out/5-filter.jsonl"
 
 say "3. latents and texts"
-stage encode "$out/7-encode.jsonl" -d "$out/latents" --vae "$model" --text-encoder "$model" --device "$DEVICE" "$out/6-caption.jsonl"
+stage -n "$ENCODERS" encode "$out/7-encode.jsonl" -d "$out/latents" --vae "$model" --text-encoder "$model" \
+	--device "$DEVICE" "$out/6-caption.jsonl"
 resume=; [ ! -d "$out/data" ] || resume=1
 vfm-curate shard -d "$out/data" ${resume:+--resume} "$out/7-encode.jsonl" >"$out/8-shard.jsonl"
 vfm-pack -c "${CONTEXT:-32760}" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"

@@ -1,4 +1,5 @@
 /* sheet - a contact sheet of clips, for a person to look at. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -8,6 +9,7 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/caption.h"
+#include "data/part.h"
 #include "data/stage.h"
 #include "media/sheet.h"
 
@@ -87,6 +89,15 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return rc;
 }
 
+/* Each part of the records may have a sheet of its own. */
+static int sheet_path(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
+{
+	int64_t part, n_parts;
+
+	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
+	return vfm_part_file(path, pattern, part, err) < 0 ? vfm_err_context(err, "-o") : 0;
+}
+
 int curate_sheet(int argc, char **argv, struct vfm_err *err)
 {
 	struct sheet s = {.max = 48};
@@ -94,9 +105,10 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 		.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
 	struct vfm_sheet_opts so = {.timeout_s = 600};
 	int64_t columns = 3, frames = 3, width = 160;
-	const char *path = NULL, *title = NULL;
+	const char *pattern = NULL, *title = NULL;
+	char *path = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write", &path},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (%t: the part)", &pattern},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
 		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &columns},
 		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &frames},
@@ -117,13 +129,15 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == VFM_OPT_DONE)
 		return rc;
-	if (rc == 0 && !path)
+	if (rc == 0 && !pattern)
 		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
 	if (rc == 0 &&
 		(s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
 			width > 1024 || columns * frames * width > 30000))
 		rc = vfm_fail(
 			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
+	if (rc == 0)
+		rc = sheet_path(&path, pattern, &stage, err);
 	if (rc == 0) {
 		so.columns = (int)columns;
 		so.frames = (int)frames;
@@ -142,5 +156,6 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 		}
 		vfm_sheet_free(s.sheet);
 	}
+	free(path);
 	return rc;
 }

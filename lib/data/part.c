@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/num.h"
 
 static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *err)
@@ -40,20 +41,36 @@ static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct 
 	return 0;
 }
 
-static int part_from_step(int64_t *part, int64_t *n_parts, struct vfm_err *err)
+static int part_from_step(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
 {
 	int64_t id = 0, count = 0;
 	bool has_id, has_count;
 
+	*found = false;
 	/* The body of a batch job also has SLURM_PROCID=0 and SLURM_NTASKS, but is not a task of a step. */
 	if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
 		return 0;
 	TRY(env_i64("SLURM_PROCID", &id, &has_id, err));
 	TRY(env_i64("SLURM_NTASKS", &count, &has_count, err));
-	if (!has_id || !has_count || id >= count)
+	*found = has_id && has_count && id < count;
+	if (!*found)
 		return 0;
 	*part = id;
 	*n_parts = count;
+	return 0;
+}
+
+/* The tasks of each step of a job array divide the part of their array task. */
+static int part_from_slurm(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
+{
+	int64_t task = 0, n_tasks = 1;
+	bool in_step;
+
+	TRY(part_from_array(part, n_parts, found, err));
+	TRY(part_from_step(&task, &n_tasks, &in_step, err));
+	*found |= in_step;
+	*part = *part * n_tasks + task;
+	*n_parts *= n_tasks;
 	return 0;
 }
 
@@ -65,17 +82,47 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 
 	*part = 0;
 	*n_parts = 1;
-	if (!text) {
-		TRY(part_from_array(part, n_parts, &found, err));
-		return found ? 0 : part_from_step(part, n_parts, err);
+	if (!text || !strcmp(text, "task")) {
+		TRY(part_from_slurm(part, n_parts, &found, err));
+		if (text && !found)
+			return vfm_fail(err, VFM_EUSAGE,
+				"--part task: this process is no task of Slurm: neither SLURM_PROCID and SLURM_NTASKS "
+				"of a "
+				"step nor SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are set (--part I/N works "
+				"anywhere)");
+		return 0;
 	}
 	slash = strchr(text, '/');
 	if (!slash || (size_t)(slash - text) >= sizeof(left))
-		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
+		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, or task, got '%s'", text);
 	memcpy(left, text, (size_t)(slash - text));
 	left[slash - text] = 0;
 	if (vfm_parse_i64(slash + 1, 1, INT64_MAX, n_parts, err) < 0 ||
 		vfm_parse_i64(left, 0, *n_parts - 1, part, err) < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
+		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, or task, got '%s'", text);
+	return 0;
+}
+
+int vfm_part_file(char **name, const char *pattern, int64_t part, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+
+	for (const char *p = pattern; *p; p++) {
+		if (*p != '%') {
+			vfm_buf_add(&b, p, 1);
+		} else if (p[1] == 't') {
+			vfm_buf_addf(&b, "%lld", (long long)part);
+			p++;
+		} else if (p[1] == '%') {
+			vfm_buf_add(&b, "%", 1);
+			p++;
+		} else {
+			vfm_buf_release(&b);
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s': expected %%t, the number of the part, or %%%% for a percent sign", pattern);
+		}
+	}
+	vfm_buf_add(&b, "", 1);
+	*name = b.data;
 	return 0;
 }

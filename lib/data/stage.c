@@ -399,6 +399,30 @@ static void add_finished(const struct vfm_stage *s, struct slot *slot, const cha
 	json_decref(was);
 }
 
+/* Adds finished lines as they are, but for their part: they may come from a run with another number of parts. */
+static void add_finished_lines(const struct loop *l, struct slot *slot, const char *lines, size_t bytes)
+{
+	const char *end = lines + bytes, *next;
+	json_t *rec;
+
+	if (l->n_parts == 1) {
+		vfm_buf_add(&slot->text, lines, bytes);
+		return;
+	}
+	for (; lines < end; lines = next) {
+		next = memchr(lines, '\n', (size_t)(end - lines));
+		next = next ? next + 1 : end;
+		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
+		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), l->mark)) {
+			vfm_buf_add(&slot->text, lines, (size_t)(next - lines));
+		} else {
+			json_object_set_new(rec, "part", json_string(l->mark));
+			add_line_text(slot, rec);
+		}
+		json_decref(rec);
+	}
+}
+
 static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bool *copied, struct vfm_err *err)
 {
 	const char *key = rec_key(l->s, slot->rec);
@@ -417,7 +441,7 @@ static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bo
 	if (l->s->sets) {
 		add_finished(l->s, slot, text.data, mark);
 	} else {
-		vfm_buf_add(&slot->text, text.data, text.len);
+		add_finished_lines(l, slot, text.data, text.len);
 		slot->counts.written += found.lines;
 	}
 	vfm_buf_release(&text);
@@ -739,9 +763,23 @@ static json_t *own_entries(const struct vfm_stage *s, const struct vfm_done *don
 	return own;
 }
 
+/* Opens the file of --done, whose name may have the number of the part. */
+static int open_done(struct loop *l, struct vfm_err *err)
+{
+	const struct vfm_stage *s = l->s;
+	const struct vfm_done_opts o = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
+	char *path;
+	int rc;
+
+	if (vfm_part_file(&path, s->opts.done, l->part, err) < 0)
+		return vfm_err_context(err, "--done");
+	rc = vfm_done_open(&l->done, path, &o, err);
+	free(path);
+	return rc;
+}
+
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	const struct vfm_done_opts done = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
 	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .header_due = true};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
@@ -753,7 +791,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
-		TRY(vfm_done_open(&l.done, s->opts.done, &done, err));
+		TRY(open_done(&l, err));
 	l.settings = vfm_provenance_settings(s->options, s->maker);
 	l.chain = json_array();
 	l.own = own_entries(s, l.done);

@@ -18,7 +18,7 @@
  *               another header.  They are no records: no part selects them, no count includes them, and fn never
  *               gets one.  A damaged header becomes a record with "error"
  *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
- *               from it
+ *               from it; its mark "part" becomes that of this run
  *   -j N        N threads; the output keeps the order of the input; at most a few
  *               records a thread are in memory
  *   failures    the record gets "error":"…"; processing continues
@@ -39,19 +39,21 @@
 /* ---- options that every stage takes ---- */
 
 struct vfm_stage_opts {
-	int64_t jobs;     /* -j; 0 = 1 */
-	const char *part; /* "I/N", I from 0; NULL: from Slurm's environment, else everything */
-	const char *done; /* NULL: none */
+	int64_t jobs; /* -j; 0 = 1 */
+	const char
+		*part; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (data/part.h) */
+	const char *done; /* may have %t, the number of the part (vfm_part_file); NULL: none */
 };
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
 #define VFM_STAGE_OPTS(o)                                                                                              \
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
-		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0 (default: from Slurm)",         \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",   \
 			&(o)->part},                                                                                   \
 	{                                                                                                              \
-		VFM_OPT_STR, 0, "done", "FILE", "copy the finished records of an earlier run from FILE", &(o)->done    \
+		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the part)",    \
+			&(o)->done                                                                                     \
 	}
 
 /* The words that stand for them in a synopsis. */

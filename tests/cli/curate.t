@@ -131,6 +131,8 @@ rc_is 2 "filter: a limit that is no number is bad usage"
 run vfm-curate sheet -o sheet.png --all filter.jsonl
 rc_is 0 "sheet"
 like "$(file -b sheet.png 2>/dev/null || echo PNG)" PNG "sheet: a PNG"
+for i in 0 1; do SLURM_PROCID=$i SLURM_NTASKS=2 vfm-curate sheet -q -o sheet.%t.png --all filter.jsonl; done
+is "$(echo sheet.?.png)" "sheet.0.png sheet.1.png" "sheet: one for each part"
 run vfm-curate sheet -o none.png /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.png
@@ -145,6 +147,23 @@ records split.jsonl | jq -r '.id // .src' | sort >whole
 is "$(cat parts)" "$(cat whole)" "--part: a pipe of stages; together they do everything once"
 is "$(SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a job array"
 is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a step"
+is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q --part task raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part task: the same"
+run vfm-curate probe -q --part task raw
+is "$rc ${err%%:*}" "2 vfm-curate probe" "--part task: refused outside of Slurm"
+like "$err" "this process is no task of Slurm: neither SLURM_PROCID and SLURM_NTASKS" "--part task: says so"
+for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw >probed.$i; done
+# A pipe that goes on with another number of parts: records that are copied belong to the new parts.
+cat probed.? >probed
+for i in 0 1 2 3; do
+	SLURM_PROCID=$i SLURM_NTASKS=4 vfm-curate probe --done probed raw 2>>counts | SLURM_PROCID=$i SLURM_NTASKS=4 vfm-curate split -q
+done | records | jq -r '.id // .src' | sort >parts
+is "$(cat parts)" "$(cat whole)" "--done with another number of parts: every record once"
+is "$(grep -o '[0-9]* were done already' counts | awk '{n += $1} END {print n}')" \
+	"$(records probed | jq -c 'select(.error | not)' | wc -l)" "--done with another number of parts: nothing is done again"
+run vfm-curate probe --part 1/3 --done probed.%t raw
+like "$rc $err" "^1 .*$(records probed.1 | jq -c 'select(.error | not)' | wc -l) were done already" "--done FILE.%t: the file of the part"
+run vfm-curate probe --part 1/3 --done probed.%d raw
+like "$rc $err" "^2 .*--done: 'probed.%d': expected %t" "--done: another %"
 records score.jsonl | head -n 5 | jq -c '.score.luma = 99' >done.jsonl
 run_stage vfm-curate score --done done.jsonl clip.jsonl
 is "$(jq -c 'select(.score.luma == 99)' "$SCRATCH/io/out" | wc -l)" "$(jq -c 'select(.error == null)' done.jsonl | wc -l)" "--done: what was finished is copied"

@@ -29,7 +29,42 @@ run env SBATCH_CURATE="--array=0-1 -c1" "$TOP/examples/slurm-chain.sh" nowhere o
 read -r curate pack train <<<"$(grep -oE '[0-9]+' <<<"$out" | tr '\n' ' ')"
 ok "nothing to curate: the chain ends" wait_for 40 job_ended "$train"
 is "$(job_state "$train")" CANCELLED "training is not begun"
-for script in train curate pack; do
+# The tasks of one job encode; another number of tasks goes on where they were.
+vfm-curate probe -q raw >clips.jsonl
+encode() { # TASKS ARG ...
+	local n=$1
+	shift
+	job=$(sbatch --parsable -N2 -n"$n" -c1 "$TOP/examples/encode.sbatch" clips.jsonl enc "$@") || return 1
+	wait_for 60 job_ended "$job"
+}
+ok "encode.sbatch with three tasks on two nodes" encode 3
+is "$(job_state "$job")" COMPLETED "it ends well"
+is "$(records enc/encode.jsonl | jq -r .part | sort -u | xargs)" "0/3 1/3 2/3" "each task has a part"
+is "$(records enc/encode.jsonl | jq -r .id | sort)" "$(records clips.jsonl | jq -r .id | sort)" "together they do every record once"
+is "$(grep -c '^{"v":1,"provenance":' enc/encode.jsonl)" 3 "with a header of each task"
+cp enc/encode.jsonl whole.jsonl
+# As after a killed job: two of its outputs, one of them cut in the middle of a line, and no result.
+records whole.jsonl | head -n 5 >enc/task.0.jsonl
+records whole.jsonl | tail -n 4 | head -c -20 >enc/task.1.jsonl
+rm enc/encode.jsonl
+ok "encode.sbatch again, with two tasks" encode 2
+is "$(job_state "$job")" COMPLETED "it ends well, too"
+is "$(records enc/encode.jsonl | jq -c '[.id, .latent.sha256, .text.sha256]' | sort)" \
+	"$(records whole.jsonl | jq -c '[.id, .latent.sha256, .text.sha256]' | sort)" "with the same records"
+is "$(sed -n 's/.*; \([0-9]*\) were done already.*/\1/p' enc/log/task.[01].log | awk '{n += $1} END {print n}')" 8 \
+	"those that were finished are not encoded again"
+is "$(records enc/encode.jsonl | jq -r .part | sort -u | xargs) $(ls enc)" "0/2 1/2 encode.jsonl
+latents
+log" "and nothing is left over"
+echo 'no record' >>clips.jsonl
+ok "a job with a bad record" encode 2
+is "$(job_state "$job") $(records enc/encode.jsonl | jq -c 'select(.error)' | wc -l)" "COMPLETED 1" "ends well: the record carries its error"
+ok "a job with a bad option" encode 2 --size 7x7
+is "$(job_state "$job")" FAILED "fails"
+run timeout 60 srun -n2 vfm-curate stats -q -o json --part task whole.jsonl
+is "$(jq -s 'map(.records) | add' <<<"$out")" 12 "srun: two tasks have a part each"
+
+for script in train curate pack encode; do
 	run bash "$TOP/examples/$script.sbatch"
 	like "$rc $err" "^2 usage: sbatch $script.sbatch " "$script.sbatch without operands"
 done

@@ -377,6 +377,12 @@ static void test_part_text(void **state)
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 3);
 	assert_int_equal(n, 4);
+	setenv("SLURM_PROCID", "1", 1); /* a step of the array task: its tasks divide the part */
+	setenv("SLURM_NTASKS", "2", 1);
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(i, 7);
+	assert_int_equal(n, 8);
+	unsetenv("SLURM_PROCID");
 	setenv("SLURM_ARRAY_TASK_ID", "8", 1);
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
 	unsetenv("SLURM_ARRAY_TASK_ID");
@@ -388,8 +394,30 @@ static void test_part_text(void **state)
 	setenv("SLURM_JOB_ID", "5", 1); /* the body of a batch job is not a task */
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(n, 1);
+	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), VFM_EUSAGE);
+	setenv("SLURM_STEP_ID", "0", 1);
+	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), 0);
+	assert_int_equal(i, 1);
+	assert_int_equal(n, 2);
+	unsetenv("SLURM_STEP_ID");
 	unsetenv("SLURM_JOB_ID");
 	unsetenv("SLURM_PROCID");
+	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), VFM_EUSAGE);
+}
+
+static void test_part_file(void **state)
+{
+	char *name;
+
+	(void)state;
+	assert_int_equal(vfm_part_file(&name, "a.%t.b%%%t", 12, NULL), 0);
+	assert_string_equal(name, "a.12.b%12");
+	free(name);
+	assert_int_equal(vfm_part_file(&name, "", 0, NULL), 0);
+	assert_string_equal(name, "");
+	free(name);
+	assert_int_equal(vfm_part_file(&name, "a%d", 0, NULL), VFM_EUSAGE);
+	assert_int_equal(vfm_part_file(&name, "a%", 0, NULL), VFM_EUSAGE);
 }
 
 static void test_numbers_of_records(void **state)
@@ -634,6 +662,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_header_of_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_huge_chain, setup, teardown),
 		cmocka_unit_test(test_part_text),
+		cmocka_unit_test(test_part_file),
 		cmocka_unit_test(test_numbers_of_records),
 	};
 
