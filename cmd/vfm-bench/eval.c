@@ -280,6 +280,11 @@ static int print_reconstructions(struct reconstructions *r, enum vfm_table_forma
 	if (equal)
 		vfm_table_note(t, "%lld clips equal their originals: their PSNR, and so its mean, is infinite",
 			(long long)equal);
+	if (r->pairs.lossy)
+		vfm_table_note(t,
+			"%lld reconstructions were compressed: the loss of their codec is part of these values "
+			"('vfm-curate decode --codec ffv1' has none)",
+			(long long)r->pairs.lossy);
 	note_intervals(t, "BCa over clips");
 	note_left_out(t, r->pairs.left_out);
 	return end_table(t, f, err);

@@ -15,6 +15,7 @@
 #include "data/sample_key.h"
 #include "data/stage.h"
 #include "media/cut.h"
+#include "media/video_out.h"
 
 struct clip {
 	const char *dir;
@@ -157,7 +158,7 @@ static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int wor
 		cut.end = -1;
 		cut.new_fps = 0;
 	}
-	path = vfm_strfmt("%s/%s.%s", c->dir, id, m.is_image ? "png" : !strcmp(cut.codec, "ffv1") ? "mkv" : "mp4");
+	path = vfm_strfmt("%s/%s.%s", c->dir, id, m.is_image ? "png" : vfm_video_out_extension(cut.codec));
 	rc = vfm_cut_file(m.src, path, &cut, &result, err);
 	if (rc == 0)
 		set_result(rec, c, &result, path, m.is_image);
@@ -174,26 +175,29 @@ static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *
 	return 0;
 }
 
-static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err)
 {
 	static const char *const codecs[] = {"h264", "hevc", "av1", "vp9", "mpeg4", "ffv1"};
-	bool known = false;
 
+	if (crf < 0 || crf > 51)
+		return vfm_fail(err, VFM_EUSAGE, "--crf: expected 0 to 51, got %lld", (long long)crf);
+	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
+		if (!strcmp(codecs[i], codec))
+			return 0;
+	return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'", codec);
+}
+
+static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+{
 	if (!c->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
 	if (size)
 		TRY(parse_size(size, &w, &h, err));
 	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
-	if (crf < 0 || crf > 51)
-		return vfm_fail(err, VFM_EUSAGE, "--crf: expected 0 to 51, got %lld", (long long)crf);
+	TRY(curate_check_codec(c->cut.codec, crf, err));
 	if (c->cut.new_fps < 0 || c->cut.new_fps > 240 || c->cut.max_frames < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--fps, --frames: expected a frame rate up to 240, a number from 1");
-	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
-		known |= !strcmp(codecs[i], c->cut.codec);
-	if (!known)
-		return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'",
-			c->cut.codec);
 	c->cut.width = (int)w;
 	c->cut.height = (int)h;
 	c->cut.crf = (int)crf;

@@ -21,6 +21,7 @@ int curate_stats(int argc, char **argv, struct vfm_err *err);
 int curate_caption(int argc, char **argv, struct vfm_err *err);
 int curate_embed(int argc, char **argv, struct vfm_err *err);
 int curate_encode(int argc, char **argv, struct vfm_err *err);
+int curate_decode(int argc, char **argv, struct vfm_err *err);
 int curate_shard(int argc, char **argv, struct vfm_err *err);
 int curate_verify(int argc, char **argv, struct vfm_err *err);
 int curate_provenance(int argc, char **argv, struct vfm_err *err);
@@ -30,5 +31,12 @@ int curate_synth(int argc, char **argv, struct vfm_err *err);
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
 /* Parses --size WxH; width and height must be multiples of unit_w and unit_h. */
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);
+/* Checks --codec and --crf of written videos. */
+int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err);
+/* Sets *local to the number of this task on its node, which chooses its GPU; 0 outside of Slurm. */
+int curate_local_rank(int *local, struct vfm_err *err);
+
+/* With encoders of this process: some of so many records are read or written while another is computed. */
+enum { CURATE_NATIVE_JOBS = 4 };
 
 #endif

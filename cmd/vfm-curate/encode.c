@@ -17,8 +17,6 @@
 #include "data/stage.h"
 #include "train/encoders.h"
 
-enum { NATIVE_JOBS = 4 }; /* records at once: some are read while others are encoded */
-
 struct encode {
 	struct vfm_encode spec;
 	const char *size, *patch, *tokenizer, *text; /* as given; NULL: not */
@@ -111,17 +109,23 @@ static int check_condition_child(const struct encode *e, struct vfm_err *err)
 	return 0;
 }
 
+int curate_local_rank(int *local, struct vfm_err *err)
+{
+	const char *task = getenv("SLURM_LOCALID");
+	int64_t n = 0;
+
+	if (task && vfm_parse_i64(task, 0, 4096, &n, err) < 0)
+		return vfm_err_context(err, "SLURM_LOCALID");
+	*local = (int)n;
+	return 0;
+}
+
 /* Opens the encoders of this process.  The tasks of a node have a GPU each. */
 static int open_native_encoders(struct encode *e, struct vfm_err *err)
 {
-	const char *task = getenv("SLURM_LOCALID");
-	int64_t local = 0;
-
 	if (!e->native_opts.vae && !e->native_opts.text)
 		return 0;
-	if (task && vfm_parse_i64(task, 0, 4096, &local, err) < 0)
-		return vfm_err_context(err, "SLURM_LOCALID");
-	e->native_opts.local_rank = (int)local;
+	TRY(curate_local_rank(&e->native_opts.local_rank, err));
 	e->native_opts.encode_only = true;
 	TRY(vfm_encoders_open(&e->native, &e->native_opts, err));
 	e->spec.video = vfm_encoders_video(e->native);
@@ -158,8 +162,8 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	for (int i = 0; i < 3; i++)
 		if (*pools[i] && vfm_exec_threads(*pools[i], cpus) > busy)
 			busy = vfm_exec_threads(*pools[i], cpus);
-	if (e->native && !stage->opts.jobs && busy < NATIVE_JOBS)
-		busy = NATIVE_JOBS;
+	if (e->native && !stage->opts.jobs && busy < CURATE_NATIVE_JOBS)
+		busy = CURATE_NATIVE_JOBS;
 	stage->threads = busy ? busy : (int)jobs;
 	for (int i = 0; i < 3; i++)
 		if (*pools[i])

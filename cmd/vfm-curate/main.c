@@ -12,6 +12,7 @@ static const struct vfm_verb stages[] = {
 	{"caption", "captions of clips from an outside model", curate_caption},
 	{"embed", "a vector for each clip from an outside model", curate_embed},
 	{"encode", "clips and captions -> latents and text embeddings", curate_encode},
+	{"decode", "latents -> videos, to compare them with the clips", curate_decode},
 	{"shard", "latents and texts -> WebDataset tars with an index", curate_shard},
 	{"verify", "check shards against their indexes and checksums", curate_verify},
 	{"provenance", "print the stages, options and models that made a dataset", curate_provenance},

@@ -70,7 +70,7 @@ static int write_latent(struct job *j, struct item *it, const char *path, const 
 	TRY(vfm_npy_save(path, &n, latent, sha256, err));
 	json_object_set_new(it->rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &n, j->frames, j->width, j->height,
-			j->frames > 1 ? (double)j->o->fps_num / j->o->fps_den : 0, &j->makers.tokenizer}));
+			j->frames > 1 ? (double)j->o->fps_num / j->o->fps_den : 0, false, &j->makers.tokenizer}));
 	return 0;
 }
 
@@ -95,7 +95,7 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 
 	if (!rgb)
 		return VFM_EENV;
-	TRY_OUT(vfm_codec_decode(&j->codec, latent, j->dims, j->frames, rgb, err));
+	TRY_OUT(vfm_codec_decode(&j->codec, 0, latent, j->dims, j->frames, rgb, err));
 	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
 	for (int64_t f = 0; f < n; f++)
 		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));

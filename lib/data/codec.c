@@ -134,8 +134,8 @@ int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **row
 	return npy.shape[0];
 }
 
-int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
-	struct vfm_err *err)
+int vfm_codec_decode(const struct vfm_codec *c, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+	uint8_t *rgb, struct vfm_err *err)
 {
 	const struct vfm_hello *h;
 	const uint8_t *pictures;
@@ -145,7 +145,7 @@ int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dim
 	if (!c->exec)
 		return vfm_tokenizer_decode(&c->tokenizer, latent, dims[0], dims[1], dims[2], frames, rgb, err);
 	h = vfm_exec_hello(c->exec);
-	TRY(vfm_outside_decode(vfm_exec_slot(c->exec, 0), h, latent, dims, frames, &pictures, err));
+	TRY(vfm_outside_decode(vfm_exec_slot(c->exec, worker), h, latent, dims, frames, &pictures, err));
 	memcpy(rgb, pictures,
 		(size_t)frames * (size_t)dims[1] * (size_t)h->geometry.stride[1] * (size_t)dims[2] *
 			(size_t)h->geometry.stride[2] * 3);

@@ -1,7 +1,8 @@
 /* codec.h - the decoder of latents and the encoders of prompts and pictures of vfm-sample: built-in, of
  * data/coder.h, or children.
  *
- * One thread.  A codec without children and without built-in encoders (`= {0}`) may be released.
+ * One thread, except for vfm_codec_decode.  A codec without children and without built-in encoders (`= {0}`) may be
+ * released.
  */
 #ifndef VFM_DATA_CODEC_H
 #define VFM_DATA_CODEC_H
@@ -55,8 +56,9 @@ int vfm_codec_encode_pictures(
 	struct vfm_codec *c, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err);
 /* Encodes the pictures with the image encoder: rows [rows, dim] of its maker. */
 int vfm_codec_encode_image(struct vfm_codec *c, const struct vfm_pictures *p, float *rows, struct vfm_err *err);
-/* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
-int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
-	struct vfm_err *err);
+/* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3].  Children: with slot
+ * `worker` of c->exec, 0 after vfm_codec_wait.  Thread-safe if each thread has a worker of its own. */
+int vfm_codec_decode(const struct vfm_codec *c, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+	uint8_t *rgb, struct vfm_err *err);
 
 #endif

@@ -234,12 +234,15 @@ static int encode_image_rows(struct enc *c, json_t *rec, const char *id, int wor
 json_t *vfm_latent_json(const struct vfm_latent_file *f)
 {
 	const int64_t *shape = f->npy->shape;
+	const double fps = f->resampled ? f->fps : round(f->fps * 1000) / 1000;
+	json_t *o = json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:I,s:i,s:i,s:o,s:o}", "path", f->path, "sha256", f->sha256,
+		"shape", (json_int_t)shape[0], (json_int_t)shape[1], (json_int_t)shape[2], (json_int_t)shape[3],
+		"dtype", vfm_npy_type_name(f->npy->type), "frames", (json_int_t)f->frames, "width", f->width, "height",
+		f->height, "fps", f->fps > 0 ? json_real(fps) : json_null(), "maker", vfm_maker_json(f->maker));
 
-	return json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:I,s:i,s:i,s:o,s:o}", "path", f->path, "sha256", f->sha256, "shape",
-		(json_int_t)shape[0], (json_int_t)shape[1], (json_int_t)shape[2], (json_int_t)shape[3], "dtype",
-		vfm_npy_type_name(f->npy->type), "frames", (json_int_t)f->frames, "width", f->width, "height",
-		f->height, "fps", f->fps > 0 ? json_real(round(f->fps * 1000) / 1000) : json_null(), "maker",
-		vfm_maker_json(f->maker));
+	if (f->resampled)
+		json_object_set_new(o, "resampled", json_true());
+	return o;
 }
 
 struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e)
@@ -284,8 +287,8 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err)
 			: save_array(path, &c.npy, c.data, sha256, err));
 	json_object_set_new(rec, "latent",
-		vfm_latent_json(&(struct vfm_latent_file){
-			path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height, c.clip.fps, &c.maker}));
+		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height,
+			c.clip.fps, e->fps > 0 && !c.clip.is_image, &c.maker}));
 	if (e->condition)
 		TRY_OUT(encode_condition(&c, rec, id, slot, &frames, err));
 	if (e->image_exec)

@@ -38,9 +38,10 @@ struct vfm_encode {                          /* a specification */
 };
 
 /* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, sha256, shape, dtype,
- * frames, width, height, fps, maker}; with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker}
- * of DIR/ID.cond.npy; with `image_exec` rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the
- * rows of the given pictures at the size of the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+ * frames, width, height, fps, maker} and, with e->fps, `resampled`: true; with `condition` also rec["cond"] = {path,
+ * sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with `image_exec` rec["image"] = {path, sha256, shape, dtype,
+ * maker} of DIR/ID.image.npy, the rows of the given pictures at the size of the latents.  VFM_EINPUT: this record's
+ * fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
 /* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,
@@ -54,6 +55,7 @@ struct vfm_latent_file {
 	int64_t frames;            /* that the latents cover */
 	int width, height;         /* of the pictures */
 	double fps;                /* 0: unknown, or an image */
+	bool resampled;            /* pictures were taken at fps, not every frame of the source */
 	const struct vfm_maker *maker;
 };
 json_t *vfm_latent_json(const struct vfm_latent_file *f); /* the caller owns it */

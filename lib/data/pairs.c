@@ -173,7 +173,9 @@ static int sort_clips(struct clips *c, struct vfm_err *err)
 static void append_pair(struct vfm_pairs *p, const char *name, json_t *original, json_t *reconstruction)
 {
 	vfm_grow(&p->v, &p->cap, p->n + 1, sizeof(*p->v));
-	p->v[p->n++] = (struct vfm_pair){vfm_strdup(name), json_incref(original), json_incref(reconstruction)};
+	p->v[p->n++] = (struct vfm_pair){.name = vfm_strdup(name),
+		.original = json_incref(original),
+		.reconstruction = json_incref(reconstruction)};
 }
 
 /* Fails unless both have the same names; both are sorted. */
@@ -225,25 +227,60 @@ out:
 	return rc;
 }
 
+/* Reads the view of a reconstruction that is an object. */
+static int read_pair_view(struct vfm_pair_view *w, const json_t *o, const char *key, struct vfm_err *err)
+{
+	int64_t width = 0, height = 0;
+
+	TRY(vfm_json_i64(o, key, "width", false, 1, 16384, &width, err));
+	TRY(vfm_json_i64(o, key, "height", false, 1, 16384, &height, err));
+	TRY(vfm_json_i64(o, key, "frames", false, 1, INT32_MAX, &w->frames, err));
+	TRY(vfm_json_f64(o, key, "fps", false, &w->fps, err));
+	if (!width != !height)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected both width and height, or none", key);
+	if (!(w->fps >= 0 && w->fps <= 1000))
+		return vfm_fail(err, VFM_EUSAGE, "%s.fps: expected a rate up to 1000", key);
+	w->width = (int)width;
+	w->height = (int)height;
+	return 0;
+}
+
+static bool is_lossy(const json_t *o)
+{
+	const char *codec = vfm_rec_str(o, "codec", NULL);
+
+	return codec && strcmp(codec, "ffv1") != 0 && strcmp(codec, "png") != 0;
+}
+
+/* Pairs a clip with its value v of `key`. */
+static int pair_record(struct vfm_pairs *p, const struct clip *c, const json_t *v, const char *key, struct vfm_err *err)
+{
+	const char *file = json_is_object(v) ? vfm_rec_str(v, "path", NULL) : json_string_value(v);
+	json_t *rec;
+
+	if (!file)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the record '%s' has no %s (expected a path, or an object with 'path')", c->name, key);
+	rec = json_pack("{s:s}", "src", file);
+	append_pair(p, c->name, c->rec, rec);
+	json_decref(rec);
+	if (!json_is_object(v))
+		return 0;
+	p->lossy += is_lossy(v);
+	return read_pair_view(&p->v[p->n - 1].view, v, key, err) < 0 ? vfm_err_context(err, "the record '%s'", c->name)
+								     : 0;
+}
+
 int vfm_pairs_of_records(struct vfm_pairs *p, const char *path, const char *key, struct vfm_err *err)
 {
 	struct clips c = {.source = path};
 	int rc;
 
 	TRY_OUT(add_record_clips(&c, err));
-	for (size_t i = 0; i < c.n; i++) {
-		const json_t *v = vfm_rec_at(c.v[i].rec, key);
-		const char *file = json_is_object(v) ? vfm_rec_str(v, "path", NULL) : json_string_value(v);
-		json_t *rec;
-
-		if (!file)
-			TRY_OUT(vfm_fail(err, VFM_EUSAGE,
-				"%s: the record '%s' has no %s (expected a path, or an object with 'path')", path,
-				c.v[i].name, key));
-		rec = json_pack("{s:s}", "src", file);
-		append_pair(p, c.v[i].name, c.v[i].rec, rec);
-		json_decref(rec);
-	}
+	for (size_t i = 0; i < c.n; i++)
+		TRY_OUT(pair_record(p, &c.v[i], vfm_rec_at(c.v[i].rec, key), key, err) < 0
+				? vfm_err_context(err, "%s", path)
+				: 0);
 	p->left_out = c.left_out;
 out:
 	clips_release(&c);
@@ -276,12 +313,14 @@ struct comparison {
 static int open_comparison(
 	struct comparison *c, const struct vfm_pair *p, const struct vfm_pair_opts *o, struct vfm_err *err)
 {
-	struct vfm_clip_opts scaled = {.width = o->width,
-		.height = o->height,
+	const struct vfm_pair_view *w = &p->view;
+	struct vfm_clip_opts scaled = {.width = o->width ? o->width : w->width,
+		.height = o->width ? o->height : w->height,
 		.fit = VFM_CLIP_COVER,
-		.frames = o->frames,
+		.fps = w->fps,
+		.most = o->frames && (!w->frames || o->frames < w->frames) ? o->frames : w->frames,
 		.threads = o->threads};
-	struct vfm_clip_opts as_it_is = {.frames = o->frames, .threads = o->threads};
+	struct vfm_clip_opts as_it_is = {.most = o->frames, .threads = o->threads};
 	const struct vfm_clip_reader *a = &c->original, *b = &c->reconstruction;
 
 	TRY(vfm_clip_open(&c->original, p->original, &scaled, err));

@@ -13,19 +13,28 @@
 
 #include "base/err.h"
 
+/* The pictures of an original that its reconstruction shows, as `vfm-curate decode` writes them into a record. */
+struct vfm_pair_view {
+	int width, height; /* scaled to cover this size and cropped; 0: as they are */
+	int64_t frames;    /* the first ones; 0: all */
+	double fps;        /* pictures a second; 0: every frame */
+};
+
 struct vfm_pair {
 	const char *name;
 	json_t *original, *reconstruction; /* records, with "src" */
+	struct vfm_pair_view view;
 };
 
 struct vfm_pairs { /* `= {0}`; release in any case */
 	struct vfm_pair *v;
 	size_t n, cap;
 	int64_t left_out; /* records with "error" or "drop" */
+	int64_t lossy;    /* reconstructions of records that a codec compressed with loss */
 };
 
-/* Pairs the clip of each record with the file that `key` names, a path or an object with `path`.  VFM_EUSAGE names the
- * record. */
+/* Pairs the clip of each record with the file that `key` names, a path or an object with `path` and, optionally, width,
+ * height, frames, fps (struct vfm_pair_view) and codec.  VFM_EUSAGE names the record. */
 int vfm_pairs_of_records(struct vfm_pairs *p, const char *path, const char *key, struct vfm_err *err);
 /* Pairs the clips of two sources by name, in the order of the originals; two single files are a pair.  VFM_EUSAGE: a
  * clip has no partner, or two of a source have one name. */
@@ -33,9 +42,9 @@ int vfm_pairs_match(struct vfm_pairs *p, const char *originals, const char *reco
 void vfm_pairs_release(struct vfm_pairs *p);
 
 struct vfm_pair_opts {
-	int width,
-		height; /* originals are scaled to cover this size and cropped, as `vfm-curate encode` does; 0: not */
-	int64_t frames; /* compare so many frames, the first of both; 0: all */
+	/* originals are scaled to cover this size and cropped, as `vfm-curate encode` does; 0: the view's */
+	int width, height;
+	int64_t frames; /* compare so many frames, the first of both; 0: the view's, and all of the reconstruction */
 	int threads;    /* of a decoder; 0 = 1 */
 };
 

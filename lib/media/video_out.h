@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/err.h"
 
@@ -22,6 +23,12 @@ struct vfm_video_out_opts {
 	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
 	int threads; /* of the encoder; 0 = 1 */
 };
+
+/* Returns the end of the name of a video of a codec. */
+static inline const char *vfm_video_out_extension(const char *codec)
+{
+	return strcmp(codec, "ffv1") == 0 ? "mkv" : "mp4";
+}
 
 /* The extension of `path` selects the format.  A .png takes one frame, or, when its name holds
  * one "%d" or "%0Nd", a file a frame, numbered from 0. */

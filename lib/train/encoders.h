@@ -23,21 +23,26 @@ struct vfm_encoders_opts {                  /* options of commands; see VFM_ENCO
 #define VFM_ENCODERS_DEFAULTS ((struct vfm_encoders_opts){.text_rows = INT64_MIN})
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_encoders_opts *. */
-#define VFM_ENCODERS_OPTS(o)                                                                                           \
+#define VFM_ENCODERS_VAE_OPTS(o)                                                                                       \
 	{VFM_OPT_STR, 0, "vae", "PATH", "video autoencoder of Wan or Cosmos: a folder of diffusers, or Wan's .pth",    \
 		&(o)->vae},                                                                                            \
+		{VFM_OPT_STR, 0, "vae-dtype", "fp32|bf16", "of the autoencoder (fp32)", &(o)->vae_dtype},              \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "vae-tile", "WxH", "Wan: work in tiles of W x H pixels, blended: less memory",         \
+			&(o)->tile                                                                                     \
+	}
+#define VFM_ENCODERS_OPTS(o)                                                                                           \
+	VFM_ENCODERS_VAE_OPTS(o),                                                                                      \
 		{VFM_OPT_STR, 0, "text-encoder", "PATH", "T5 or UMT5: a folder of transformers or Wan's release",      \
 			&(o)->text},                                                                                   \
-		{VFM_OPT_STR, 0, "vae-dtype", "fp32|bf16", "of the autoencoder (fp32)", &(o)->vae_dtype},              \
-		{VFM_OPT_STR, 0, "vae-tile", "WxH", "Wan: work in tiles of W x H pixels, blended: less memory",        \
-			&(o)->tile},                                                                                   \
 		{VFM_OPT_STR, 0, "text-dtype", "fp32|bf16", "of the text encoder (bf16)", &(o)->text_dtype},           \
 		{VFM_OPT_INT, 0, "text-rows", "N", "cut texts after N tokens (512)", &(o)->text_rows},                 \
 	{                                                                                                              \
 		VFM_OPT_FLAG, 0, "text-raw", NULL, "do not clean up texts before they are embedded",                   \
 			&(o)->text_clean_off                                                                           \
 	}
-#define VFM_ENCODERS_SYNOPSIS "[--vae-dtype T] [--vae-tile WxH] [--text-dtype T] [--text-rows N] [--text-raw]"
+#define VFM_ENCODERS_VAE_SYNOPSIS "[--vae-dtype T] [--vae-tile WxH]"
+#define VFM_ENCODERS_SYNOPSIS     VFM_ENCODERS_VAE_SYNOPSIS " [--text-dtype T] [--text-rows N] [--text-raw]"
 
 /* VFM_EUSAGE: an option of an encoder that was not asked for. */
 int vfm_encoders_refuse_opts(const struct vfm_encoders_opts *o, struct vfm_err *err);

@@ -42,13 +42,14 @@ stage_outside() {
 	export VFM_EXEC_TMP=$PWD/shm
 	records outside.jsonl "$1" vfm-curate encode -q -j 2 -d outside --exec "$toy" --text-exec "$toy -b 2" captions.jsonl
 }
+stage_decode() { records decode.jsonl "$1" vfm-curate decode -q -j 2 -d decoded --codec ffv1 encode.jsonl; }
 stage_shard() { exec vfm-curate shard -q -d data --max-samples 5 ${1:+--resume} encode.jsonl >shard.jsonl; }
 stage_pack() { exec vfm-pack -q -c 64 -b 2 --steps $STEPS data >plan.jsonl; }
 stage_train() { exec vfm-train -q -c model.json --data plan.jsonl -o run >steps.jsonl; }
 stage_ranks() { exec vfm-train -q -c model.json --data plan.jsonl -n 2 --set parallel.fsdp=true -o ranks >steps2.jsonl; }
 stage_sample() { exec vfm-sample -q --ckpt run --size 32x32 --frames 8 --steps 3 -d samples --format npy -p "a red square" -p "" >samples.jsonl; }
 
-STAGES=(probe score clip encode outside shard pack train ranks sample)
+STAGES=(probe score clip encode outside decode shard pack train ranks sample)
 
 # outputs STAGE: the files and folders that it makes.
 outputs() {
@@ -56,6 +57,7 @@ outputs() {
 	clip) echo clip.jsonl cut ;;
 	encode) echo encode.jsonl latents ;;
 	outside) echo outside.jsonl outside ;;
+	decode) echo decode.jsonl decoded ;;
 	shard) echo shard.jsonl data ;;
 	pack) echo plan.jsonl ;;
 	train) echo run steps.jsonl ;;
@@ -69,6 +71,7 @@ outputs() {
 inputs() {
 	case $1 in
 	encode | outside | clip) find clips -name '*.mp4' ;;
+	decode) find latents -name '*.latent.npy' ;;
 	shard) find latents -name '*.npy' ;;
 	pack) echo data/index.vfmi ;;
 	train) find data -name '*.tar' && echo data/index.vfmi ;;
@@ -86,6 +89,7 @@ same() {
 	probe | score) cmp "$1.jsonl" "$r/$1.jsonl" ;;
 	clip) cmp clip.jsonl $r/clip.jsonl && diff -rq cut $r/cut ;;
 	encode) cmp encode.jsonl $r/encode.jsonl && diff -rq latents $r/latents ;;
+	decode) cmp decode.jsonl $r/decode.jsonl && diff -rq decoded $r/decoded ;;
 	outside)
 		cmp outside.jsonl $r/outside.jsonl && diff -rq outside $r/outside
 		for _ in {1..60}; do [ -n "$(ls shm)" ] && sleep 0.05; done
@@ -271,7 +275,7 @@ faults() {
 	echo kill kill kill terminate pause close descriptors memory file_size
 	[ -z "$can_mount" ] || echo full_disk
 	case $1 in
-	encode | outside | clip | shard | pack | sample) echo truncate flip ;;
+	encode | outside | clip | decode | shard | pack | sample) echo truncate flip ;;
 	train) echo truncate flip twice checkpoint checkpoint ;;
 	ranks) echo truncate flip twice checkpoint kill_one kill_one kill_one ;;
 	esac
