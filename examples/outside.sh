@@ -72,9 +72,9 @@ END
 stage caption -j "$GPUS" --prompts "$out/prompts.json" --exec "$(child caption_vlm.py "$VLM")${VLM_OPTIONS:-}" \
 	"$out/scored.jsonl" >"$out/captioned.jsonl"
 
-# Vectors for search and semantic deduplication.
+# Vectors of clips and captions for search, semantic deduplication and their cosine similarity.
 say "embed"
-stage embed -j "$GPUS" -d "$out/vectors" --exec "$(child embed_clip.py "$CLIP")" "$out/captioned.jsonl" \
+stage embed -j "$GPUS" -d "$out/vectors" --of clips,captions --exec "$(child embed_clip.py "$CLIP")" "$out/captioned.jsonl" \
 	>"$out/embedded.jsonl"
 
 # ---- encode: what the model is trained on -------------------------------------------

@@ -12,6 +12,9 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 	struct vfm_exec_input *in = &s->view.input;
 
 	*in = vfm_exec_hello(s->exec)->input;
+	if (s->more_ops & ~vfm_exec_hello(s->exec)->ops)
+		return vfm_fail(err, VFM_EUSAGE, "--exec: '%s' lacks '%s'", vfm_exec_hello(s->exec)->name,
+			vfm_exec_op_name(s->more_ops & ~vfm_exec_hello(s->exec)->ops));
 	if ((s->frames || s->fps > 0) && in->clip)
 		return vfm_fail(
 			err, VFM_EUSAGE, "--frames, --fps: '%s' reads the files itself", vfm_exec_hello(s->exec)->name);
@@ -27,10 +30,13 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 }
 
 /* What the child is shown, as text: it changes the results, also if the hello asks for it.  The caller frees it. */
-static char *describe_view(const struct vfm_exec_input *in)
+static char *describe_view(const struct exec_stage *s)
 {
+	const struct vfm_exec_input *in = &s->view.input;
 	char fps[VFM_REAL_TEXT];
 
+	if (s->shows_nothing)
+		return vfm_strdup("input text");
 	if (in->clip)
 		return vfm_strdup("input clip");
 	return vfm_strfmt("input frames %lld fps %s max-frames %lld size %dx%d fit %s", (long long)in->frames,
@@ -57,13 +63,13 @@ int exec_stage_run(
 	s->opts.children = stage->opts.jobs ? stage->opts.jobs : 1;
 	TRY_OUT(vfm_exec_open(&s->exec, &s->opts, err));
 	TRY_OUT(check_view(s, err));
-	stage->threads = vfm_exec_threads(s->exec, s->view.input.clip ? 1 : cpus);
+	stage->threads = vfm_exec_threads(s->exec, s->shows_nothing || s->view.input.clip ? 1 : cpus);
 	vfm_exec_make_slots(s->exec, stage->threads);
 	s->view.timeout_s = s->timeout_s;
 	s->view.threads = 1;
 	maker = vfm_outside_maker(vfm_exec_hello(s->exec));
 	stage->maker = used = vfm_maker_json(&maker);
-	view = describe_view(&s->view.input);
+	view = describe_view(s);
 	stage->options = options = vfm_strfmt("%s%s%s", view, more ? " " : "", more ? more : "");
 	rc = vfm_stage_run(stage, NULL, err);
 out:

@@ -12,6 +12,8 @@ struct exec_stage {
 	int64_t frames; /* --frames; 0: as the child wants */
 	double fps;     /* --fps; 0: as the child wants */
 	double timeout_s;
+	unsigned more_ops;  /* further ops that the child must have */
+	bool shows_nothing; /* requests have no frames and no path */
 	struct vfm_exec *exec;
 	struct vfm_outside_view view; /* what each request shows */
 };

@@ -10,7 +10,7 @@ static const struct vfm_verb stages[] = {
 	{"score", "motion, luma, sharpness, black and more", curate_score},
 	{"filter", "drop records outside of limits", curate_filter},
 	{"caption", "captions of clips from an outside model", curate_caption},
-	{"embed", "a vector for each clip from an outside model", curate_embed},
+	{"embed", "vectors of clips and captions from an outside model", curate_embed},
 	{"encode", "clips and captions -> latents and text embeddings", curate_encode},
 	{"decode", "latents -> videos, to compare them with the clips", curate_decode},
 	{"shard", "latents and texts -> WebDataset tars with an index", curate_shard},

@@ -352,7 +352,7 @@ int vfm_features_cosine(const struct vfm_features *a, const struct vfm_features 
 	double *x, *y;
 	int rc = 0;
 
-	TRY(check_dims(a, b, err));
+	TRY(vfm_features_match(a, b, err));
 	if (!(a->ids && b->ids) && a->rows != b->rows)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has %lld vectors, '%s' has %lld", a->name, (long long)a->rows,
 			b->name, (long long)b->rows);

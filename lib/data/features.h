@@ -49,8 +49,8 @@ int vfm_features_check(struct vfm_features *f, struct vfm_err *err);
 int vfm_features_match(const struct vfm_features *a, const struct vfm_features *b, struct vfm_err *err);
 
 /* The cosine similarity x y / (|x| |y|), in float64, of each row of a and its partner in b: the row of the same id if
- * both are of records, else of the same number.  out [a->rows].  VFM_EUSAGE: dimensions differ, or a row of one has no
- * partner; VFM_EINPUT: a vector is 0.  err names it. */
+ * both are of records, else of the same number.  out [a->rows].  VFM_EUSAGE: as vfm_features_match, or a row of one has
+ * no partner; VFM_EINPUT: a vector is 0.  err names it. */
 int vfm_features_cosine(const struct vfm_features *a, const struct vfm_features *b, double *out, struct vfm_err *err);
 
 #endif

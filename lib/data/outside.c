@@ -250,6 +250,19 @@ int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const c
 	return rc < 0 ? rc : 0;
 }
 
+int vfm_outside_text_vector(
+	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err)
+{
+	json_t *answer;
+	int rc;
+
+	vfm_exec_set_op(s, VFM_EXEC_EMBED_TEXT);
+	TRY(vfm_exec_call(s, json_pack("{s:s}", "text", text), &answer, err));
+	rc = read_floats(s, answer, "vector", 1, (int64_t[]){0}, npy, data, err);
+	json_decref(answer);
+	return rc;
+}
+
 int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {

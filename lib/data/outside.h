@@ -53,6 +53,10 @@ int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const c
 int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
+/* Asks for the vector of a text.  *npy and *data: [dim], floating-point numbers. */
+int vfm_outside_text_vector(
+	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
 /* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
  * frames 0: to the end. */
 struct vfm_outside_view {

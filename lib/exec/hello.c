@@ -19,6 +19,7 @@ static const struct {
 	{"encode-given", VFM_EXEC_ENCODE_GIVEN},
 	{"image-encode", VFM_EXEC_IMAGE_ENCODE},
 	{"encode-given-last", VFM_EXEC_ENCODE_GIVEN_LAST},
+	{"embed-text", VFM_EXEC_EMBED_TEXT},
 };
 enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 
@@ -78,8 +79,8 @@ static int parse_capabilities(struct vfm_hello *h, const json_t *o, struct vfm_e
 	}
 	if (!h->ops)
 		return vfm_fail(err, VFM_EUSAGE,
-			"hello.capabilities: expected some of caption, score, embed, text-encode, image-encode, "
-			"encode and decode");
+			"hello.capabilities: expected some of caption, score, embed, embed-text, text-encode, "
+			"image-encode, encode and decode");
 	return 0;
 }
 

@@ -22,9 +22,10 @@ enum vfm_exec_op {
 	VFM_EXEC_ENCODE_GIVEN = 64, /* an encoder that takes "given": pictures of a condition */
 	VFM_EXEC_IMAGE_ENCODE = 128,
 	VFM_EXEC_ENCODE_GIVEN_LAST = 256, /* one that also takes "given_last" */
+	VFM_EXEC_EMBED_TEXT = 512,
 	/* whose answers have an array */
-	VFM_EXEC_ARRAY_OPS =
-		VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_IMAGE_ENCODE,
+	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE |
+		VFM_EXEC_IMAGE_ENCODE | VFM_EXEC_EMBED_TEXT,
 };
 
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };

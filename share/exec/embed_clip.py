@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Child of vfm-exec(7): the embeddings of CLIP.
 
-    vfm-curate embed --exec 'embed_clip.py clip-vit-large-patch14' ...
+    vfm-curate embed --of clips,captions --exec 'embed_clip.py clip-vit-large-patch14' ...
 
 The vector of a clip is the mean of the unit vectors of its frames: the cosine of two is their similarity, and its own
-length tells how alike the frames are."""
+length tells how alike the frames are.  That of a text is its unit vector; the folder must have the tokenizer."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
+import os
+
 import torch
-from transformers import AutoImageProcessor, CLIPModel
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
 
 class Clip:
@@ -33,6 +35,20 @@ class Clip:
         v = self.model.visual_projection(self.model.vision_model(pixel_values=x).pooler_output).float()
         return torch.nn.functional.normalize(v, dim=-1).unflatten(0, (len(requests), -1))
 
+    def tokenizer(self):
+        """The tokenizer of the texts, or None."""
+        files = "tokenizer.json", "vocab.json"
+        if not any(os.path.isfile(os.path.join(self.folder, f)) for f in files):
+            return None
+        return AutoTokenizer.from_pretrained(self.folder)
+
+    def texts(self, tokenizer, texts):
+        """The unit vectors of texts, [texts, dim] float32; longer ones are cut."""
+        most = self.model.config.text_config.max_position_embeddings
+        tokens = tokenizer(texts, padding=True, truncation=True, max_length=most, return_tensors="pt").to(self.device)
+        pooled = self.model.text_model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).pooler_output
+        return torch.nn.functional.normalize(self.model.text_projection(pooled).float(), dim=-1)
+
 
 def options(description, **more):
     p = vfm_exec.options(description, dtype="float32", batch=16, **more)
@@ -48,7 +64,15 @@ def main():
     def embed(requests):
         return [{"vector": vfm_exec.write(r, v)} for r, v in zip(requests, clip.frames(requests).mean(1))]
 
-    vfm_exec.serve({"embed": embed}, name=a.name, version=a.version, sha256=vfm_exec.identity(a, clip.folder),
+    tokenizer = clip.tokenizer()
+
+    @torch.inference_mode()
+    def embed_text(requests):
+        vectors = clip.texts(tokenizer, [r["text"] for r in requests])
+        return [{"vector": vfm_exec.write(r, v)} for r, v in zip(requests, vectors)]
+
+    ops = {"embed": embed, "embed-text": embed_text} if tokenizer else {"embed": embed}
+    vfm_exec.serve(ops, name=a.name, version=a.version, sha256=vfm_exec.identity(a, clip.folder),
                    batch=a.batch, input=clip.input)
 
 

@@ -67,6 +67,45 @@ printf '%s\n' "$out" | vfm-curate filter -q --min brightness=2 >dropped.jsonl
 is "$(rows dropped.jsonl | jq -r .drop | grep -c brightness)" 6 "score: filter uses them"
 
 ### vectors
+# Of clips and captions in one pass, and of captions alone.
+rows syn.jsonl | jq -c '.caption = ["a red square", "a blue and red square", "a shape"][input_line_number % 3]' >captioned.jsonl
+run vfm-curate embed -q -d both --of clips,captions --exec "$toy -t float16" captioned.jsonl
+cp "$SCRATCH/io/out" both.jsonl
+is "$rc $(rows both.jsonl | jq -c '[.embedding.shape, (.text_embedding | [.shape, .dtype, .maker])]' | sort -u)" \
+	'0 [[3],[[3],"float16",'"$maker"']]' "embed --of clips,captions: shape, dtype, maker"
+is "$(rows both.jsonl | jq -r '.embedding, .text_embedding | "\(.sha256)  \(.path)"' | sha256sum --quiet -c 2>&1)" "" "its digests of the files"
+is "$(rows both.jsonl | jq -r '"\(.text_embedding.caption_sha256)  \(.caption)"' | head -1)" \
+	"$(printf %s "$(rows both.jsonl | jq -r .caption | head -1)" | sha256sum | cut -c1-64)  $(rows both.jsonl | jq -r .caption | head -1)" \
+	"and of the captions"
+file=$(rows both.jsonl | jq -r 'select(.caption == "a blue and red square") | .text_embedding.path' | head -1)
+is "$(tail -c 6 "$file" | od -An -tx2 | xargs)" "3c00 0000 3c00" "the vector is that of the caption: 1 0 1"
+run vfm-curate embed -q -d alone --of captions --exec "$toy -t float16 -c embed-text" <(jq -c 'del(.src)' captioned.jsonl)
+is "$rc $(rows <<<"$out" | jq -c '[.text_embedding.sha256, .embedding]')" "0 $(rows both.jsonl | jq -c '[.text_embedding.sha256, null]')" \
+	"embed --of captions: the same vectors, without reading a clip"
+run vfm-curate embed -d both --of clips,captions --exec "$toy -t float16" --done both.jsonl captioned.jsonl
+like "$err" '6 were done already' "embed --of: --done"
+rm "$file"
+run vfm-curate embed -d both --of clips,captions --exec "$toy -t float16" --done both.jsonl captioned.jsonl
+like "$err" '5 were done already; 1 were done otherwise' "embed --of: --done, without a file"
+run vfm-curate embed -q -d named --of captions --exec "$toy" <(jq -c '.caption = {short: "red", long: "green"}' captioned.jsonl)
+is "$rc $(rows <<<"$out" | jq -c '.text_embedding.captions | map_values(.shape)' | sort -u) $(ls named | sed 's/^[^.]*//' | sort -u | xargs)" \
+	'0 {"long":[3],"short":[3]} .text_embedding.long.npy .text_embedding.short.npy' "embed --of captions: named captions"
+printf '%s\n' "$out" >named.jsonl
+run vfm-bench eval -q -o jsonl --cosine --key text_embedding.captions.short --text-key text_embedding.captions.long named.jsonl
+is "$rc $(jq .value <<<"$out")" "0 0" "eval reads them: red and green are orthogonal"
+run vfm-bench eval -q -o jsonl --cosine --each each.jsonl both.jsonl
+is "$rc $(jq .n <<<"$out") $(jq -s 'map(.cosine > 0 and .cosine <= 1) | all' each.jsonl)" "0 6 true" "eval --cosine: clips and their captions"
+sed 's/"name":"toy"\(.*\)"text_embedding"/"name":"other"\1"text_embedding"/' both.jsonl >mixed.jsonl
+run vfm-bench eval -q --cosine mixed.jsonl
+like "$rc $err" "^2 .*made by 'other" "eval --cosine: vectors of different models are refused"
+run vfm-curate embed -q -d no --of captions --exec "$toy" <(jq -c 'del(.caption)' captioned.jsonl)
+is "$rc $(rows <<<"$out" | jq -r .error | sort -u)" "1 caption: missing (--of captions)" "embed --of captions: no caption"
+run vfm-curate embed -q -d no --of clips,captions --exec "$toy -c embed" captioned.jsonl
+is "$rc $err" "2 vfm-curate embed: --exec: 'toy' lacks 'embed-text'" "embed --of clips,captions: a child without embed-text"
+run vfm-curate embed -q -d no --of frames --exec "$toy" captioned.jsonl
+like "$rc $err" "^2 .*--of: expected clips, captions or clips,captions, got 'frames'" "embed --of frames"
+run vfm-curate embed -q -d no --of captions --frames 4 --exec "$toy" captioned.jsonl
+like "$rc $err" "^2 .*--frames, --fps: --of captions shows no frames" "embed --of captions --frames"
 run vfm-curate embed -q -d emb --exec "$toy -t float16" syn.jsonl
 is "$(rows <<<"$out" | jq -c '.embedding | [.shape, .dtype, .maker]' | sort -u)" '[[3],"float16",'"$maker"']' "embed: shape, dtype, maker"
 is "$(rows <<<"$out" | jq -r '.embedding | "\(.sha256)  \(.path)"' | sha256sum --quiet -c 2>&1)" "" "embed: digests of the files"

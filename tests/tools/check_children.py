@@ -281,7 +281,7 @@ def features(out):
 @torch.no_grad()
 def check_clip():
     from safetensors.torch import load_file
-    from transformers import AutoImageProcessor, CLIPModel
+    from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
     folder = f"{MODELS}/clip"
     model = CLIPModel.from_pretrained(folder).eval()
@@ -303,7 +303,24 @@ def check_clip():
     report(child.failures() == 0, "clip: no batch needed a retry", open(child.log).read()[-1000:])
     why = child.one("embed", frames=child.payload(clip(2, 40, 40, 1))).get("error")
     report(bool(why), "clip: frames of another size are an error", why)
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts = "a red fox", "a blue square that moves to the left", "", "word " * 60
+    report("embed-text" in child.hello["capabilities"], "clip: it embeds texts", f"{child.hello['capabilities']}")
+    answers = child.ask("embed-text", *({"text": t} for t in texts))
+    for t, answer in zip(texts, answers):
+        tokens = tokenizer(t, truncation=True, max_length=40, return_tensors="pt")
+        near(answer["vector"], features(model.get_text_features(**tokens))[0], 1e-4, f"clip: the text {t[:20]!r}")
+    apart = (answers[0]["vector"] - answers[1]["vector"]).norm().item()
+    report(apart > 1e-3, "clip: other texts have other vectors", f"{apart} apart")
     child.end("clip")
+    mute = copy_without("clip", "no tensor", "clip-mute")
+    for file in os.listdir(mute):
+        if "token" in file or file in ("vocab.json", "merges.txt"):
+            os.remove(f"{mute}/{file}")
+    child = Child("embed_clip.py", mute, "--device", "cpu")
+    report(child.hello["capabilities"] == ["embed"], "clip: without a tokenizer it embeds no texts", f"{child.hello}")
+    child.end("clip without a tokenizer")
 
     head = load_file(f"{MODELS}/head.safetensors")
     for activation in "none", "relu":

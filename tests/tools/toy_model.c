@@ -4,9 +4,9 @@
  * Its tokenizer has stride 2 x 4 x 4, 3 channels and 1 + 2n frames: a latent is the mean of its block, in [-1, 1].  Its
  * text encoder has one row of 8 values a word, at most ROWS (64); its image encoder 5 rows of 6 values, the mean
  * colours of a fifth of the picture and of its complement.  A caption tells what the child was shown; a score is the
- * mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer".  -w DIGIT: all
- * digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file), wide
- * (out of range), die (on a record with "die"). */
+ * mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer"; that of a text
+ * the colour that it names.  -w DIGIT: all digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT:
+ * nan, shape, short (a short file), wide (out of range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -18,7 +18,8 @@
 
 enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8, IMAGE_ROWS = 5, IMAGE_DIM = 6 };
 
-static const char *ops = "encode,encode-given,encode-given-last,decode,text-encode,image-encode,caption,score,embed",
+static const char *ops = "encode,encode-given,encode-given-last,decode,text-encode,image-encode,caption,score,embed,"
+			 "embed-text",
 		  *name = "toy", *version = "1.0", *dtype = "float32",
 		  *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}", *fault = "", *log_path;
 static char digit = 'a';
@@ -256,6 +257,21 @@ static json_t *embed(const json_t *r, const char *out)
 	return json_pack("{s:{s:[i],s:s}}", "vector", "shape", dim, "dtype", dtype);
 }
 
+/* The colour that a text names, or the sum of several; grey without one. */
+static json_t *embed_text(const json_t *r, const char *out)
+{
+	const char *text = json_string_value(json_object_get(r, "text")), *colours[] = {"red", "green", "blue"};
+	float x[3];
+	bool any = false;
+
+	for (int c = 0; c < 3; c++)
+		any |= strstr(text, colours[c]) != NULL;
+	for (int c = 0; c < 3; c++)
+		x[c] = any ? strstr(text, colours[c]) != NULL : 0.5f;
+	write_floats(out, x, 3);
+	return json_pack("{s:{s:[i],s:s}}", "vector", "shape", 3, "dtype", dtype);
+}
+
 static json_t *answer(const json_t *r)
 {
 	const char *op = json_string_value(json_object_get(r, "op")),
@@ -271,6 +287,7 @@ static json_t *answer(const json_t *r)
 		: !strcmp(op, "decode")       ? decode(r, out)
 		: !strcmp(op, "score")        ? score(r)
 		: !strcmp(op, "embed")        ? embed(r, out)
+		: !strcmp(op, "embed-text")   ? embed_text(r, out)
 		: !strcmp(op, "caption")      ? caption(r)
 		: !strcmp(op, "image-encode") ? encode_image(r, out)
 					      : encode_text(r, out);
