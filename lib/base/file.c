@@ -15,8 +15,7 @@
 
 #include "base/mem.h"
 
-/* Returns the folder of path; the caller frees it. */
-static char *dir_of(const char *path)
+char *vfm_dir_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
@@ -72,7 +71,7 @@ static int create_locked(const char *tmp)
 int vfm_temp_create(const char *path, char **tmp)
 {
 	static atomic_uint counter;
-	char *dir = dir_of(path);
+	char *dir = vfm_dir_of(path);
 	int fd;
 
 	*tmp = vfm_strfmt("%s" VFM_TEMP_SUFFIX, path);
@@ -189,7 +188,7 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 	if (fclose(f) != 0 && !why) /* last: it releases the lock of the temporary file */
 		why = errno;
 	if (renamed) {
-		char *dir = dir_of(a->path);
+		char *dir = vfm_dir_of(a->path);
 
 		free(a->tmp);
 		a->tmp = NULL;

@@ -44,6 +44,9 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 /* The same from an open file.  name is for messages. */
 int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err);
 
+/* Returns the folder of a file, "." of a name without one; the caller frees it. */
+char *vfm_dir_of(const char *path);
+
 /* Returns whether path still names the open file fd. */
 bool vfm_is_same_file(int fd, const char *path);
 

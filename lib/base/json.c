@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/regular.h"
 #include "base/near.h"
 
 void vfm_json_init(void)
@@ -28,13 +29,12 @@ json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vf
 	return v;
 }
 
-json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
+/* Parses and frees the text of a file, if reading it returned 0. */
+static json_t *parse_json_file(int rc, char *text, size_t len, const char *path, struct vfm_err *err)
 {
-	char *text;
-	size_t len;
 	json_t *v;
 
-	if (vfm_read_file(path, max_bytes, &text, &len, err) < 0) {
+	if (rc < 0) {
 		if (err && err->code == VFM_EINPUT)
 			err->code = VFM_EUSAGE;
 		return NULL;
@@ -42,6 +42,24 @@ json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
 	v = vfm_json_parse(text, len, path, err);
 	free(text);
 	return v;
+}
+
+json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
+{
+	char *text = NULL;
+	size_t len = 0;
+	int rc = vfm_read_file(path, max_bytes, &text, &len, err);
+
+	return parse_json_file(rc, text, len, path, err);
+}
+
+json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err *err)
+{
+	char *text = NULL;
+	size_t len = 0;
+	int rc = vfm_read_regular(path, max_bytes, &text, &len, err);
+
+	return parse_json_file(rc, text, len, path, err);
 }
 
 /* ---- getters ----------------------------------------------------------------- */

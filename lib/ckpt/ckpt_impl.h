@@ -95,6 +95,7 @@ void ckpt_fault_shape(
 	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want);
 /* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
 void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what);
+void ckpt_faults_release(struct ckpt_faults *l); /* empties the list */
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);

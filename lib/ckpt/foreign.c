@@ -241,6 +241,11 @@ void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *wh
 		vfm_buf_adds(b, i ? ", " : "");
 		add_names(b, l->v, i, end);
 	}
+	ckpt_faults_release(l);
+}
+
+void ckpt_faults_release(struct ckpt_faults *l)
+{
 	for (size_t i = 0; i < l->n; i++)
 		free(l->v[i].text);
 	free(l->v);

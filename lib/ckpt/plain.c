@@ -216,16 +216,6 @@ static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err
 	return 0;
 }
 
-/* Returns the directory of c; the caller frees it. */
-static char *directory_of(const struct vfm_ckpt *c, bool dir)
-{
-	const char *slash = strrchr(c->path, '/');
-
-	if (dir)
-		return vfm_strdup(c->path);
-	return slash ? vfm_strfmt("%.*s", (int)(slash - c->path) + 1, c->path) : vfm_strdup(".");
-}
-
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err)
 {
@@ -249,7 +239,7 @@ int ckpt_open_plain(
 	if (!rc)
 		rc = read_plain_state(c, err);
 	if (!rc && !(how && how->raw)) {
-		folder = directory_of(c, dir);
+		folder = dir ? vfm_strdup(c->path) : vfm_dir_of(c->path);
 		rc = ckpt_translate(c, folder, how ? how->model : NULL, err);
 		free(folder);
 	}

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "ckpt/ckpt_impl.h"
@@ -50,18 +51,13 @@ static int open_files(struct vfm_weights *w, struct vfm_err *err)
 
 static int read_weights_config(struct vfm_weights *w, struct vfm_err *err)
 {
-	const char *slash = strrchr(w->path, '/');
-	char *name;
+	char *folder = ckpt_is_dir(w->path) ? vfm_strdup(w->path) : vfm_dir_of(w->path),
+	     *name = vfm_strfmt("%s/config.json", folder);
 	int rc = 0;
 
-	if (ckpt_is_dir(w->path))
-		name = vfm_strfmt("%s/config.json", w->path);
-	else if (slash)
-		name = vfm_strfmt("%.*sconfig.json", (int)(slash - w->path) + 1, w->path);
-	else
-		name = vfm_strdup("config.json");
+	free(folder);
 	if (access(name, F_OK) == 0) {
-		w->config = vfm_json_load(name, MAX_CONFIG, err);
+		w->config = vfm_json_load_regular(name, MAX_CONFIG, err);
 		if (!w->config)
 			rc = err ? err->code : VFM_EUSAGE;
 		else if (!json_is_object(w->config))
@@ -127,16 +123,13 @@ out:
 
 void vfm_weights_close(struct vfm_weights *w)
 {
-	struct vfm_buf unused = {0};
-
 	if (!w)
 		return;
 	for (int i = 0; w->map && i < w->c->n_files; i++)
 		vfm_map_close(&w->map[i]);
-	ckpt_faults_report(&unused, &w->missing, "");
-	ckpt_faults_report(&unused, &w->shapes, "");
-	ckpt_faults_report(&unused, &w->types, "");
-	vfm_buf_release(&unused);
+	ckpt_faults_release(&w->missing);
+	ckpt_faults_release(&w->shapes);
+	ckpt_faults_release(&w->types);
 	free(w->map);
 	free(w->e);
 	json_decref(w->config);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "encoder/t5_impl.h"
@@ -229,23 +230,14 @@ static char *weights_path(const char *path)
 	return vfm_strdup(path);
 }
 
-/* Returns the folder of the weights at path.  The caller frees it. */
-static char *folder_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	struct stat st;
-
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		return vfm_strdup(path);
-	return slash ? vfm_strfmt("%.*s", (int)(slash - path), path) : vfm_strdup(".");
-}
-
 /* Returns the tokenizer that belongs to the weights at path, or NULL.  The caller frees it. */
 static char *find_tokenizer(const char *path)
 {
 	static const char *const places[] = {
 		"tokenizer.json", "spiece.model", "tokenizer", "../tokenizer", "google/umt5-xxl"};
-	char *folder = folder_of(path), *found = NULL;
+	struct stat st;
+	const bool is_dir = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	char *folder = is_dir ? vfm_strdup(path) : vfm_dir_of(path), *found = NULL;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places) && !found; i++) {
 		found = vfm_strfmt("%s/%s", folder, places[i]);

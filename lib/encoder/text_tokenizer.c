@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/regular.h"
 #include "encoder/text_tokenizer_impl.h"
@@ -36,15 +37,15 @@ static int compare_added(const void *a, const void *b)
 /* Reads extra_ids of the tokenizer_config.json beside path. */
 static int read_extra_ids(const char *path, int64_t *n, struct vfm_err *err)
 {
-	const char *slash = strrchr(path, '/');
-	char *config = vfm_strfmt("%.*stokenizer_config.json", slash ? (int)(slash - path) + 1 : 0, path);
+	char *folder = vfm_dir_of(path), *config = vfm_strfmt("%s/tokenizer_config.json", folder);
 	json_t *root = NULL;
 	int rc = 0;
 
+	free(folder);
 	*n = 100;
 	if (access(config, F_OK) != 0)
 		goto out;
-	root = vfm_json_load(config, CONFIG_MAX, err);
+	root = vfm_json_load_regular(config, CONFIG_MAX, err);
 	if (!root) {
 		rc = VFM_EUSAGE;
 		goto out;

@@ -485,16 +485,13 @@ void vfm_video_out_abort(struct vfm_video_out *o)
 
 static int publish(struct vfm_video_out *o, struct vfm_err *err)
 {
-	char *slash, *dir;
+	char *dir;
 	int rc;
 
 	if (fsync(o->tmp_fd) < 0 || rename(o->tmp, o->path) < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", o->path);
-	dir = vfm_strdup(o->path);
-	slash = strrchr(dir, '/');
-	if (slash)
-		slash[slash == dir] = 0;
-	rc = vfm_fsync_dir(slash ? dir : ".", err);
+	dir = vfm_dir_of(o->path);
+	rc = vfm_fsync_dir(dir, err);
 	free(dir);
 	return rc;
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -254,28 +255,44 @@ static int64_t text_embed(void *ctx, const char *words, float **rows, struct vfm
 	return rc < 0 ? rc : t.n;
 }
 
-/* Embeds the texts of n calls.  If they fail together, each is tried alone, so that only the faulty one fails. */
-static void embed_batch(struct vfm_encoders *e, struct call **c, int n)
+/* Counts the tokens of each text before it computes, so that a bad one fails alone. */
+static int keep_good_texts(struct vfm_encoders *e, struct call **c, int n)
 {
+	int good = 0;
+
+	for (int i = 0; i < n; i++) {
+		int64_t rows = vfm_t5_count(e->t5, ((struct text *)c[i]->arg)->words, c[i]->err);
+
+		c[i]->rc = rows < 0 ? (int)rows : 0;
+		if (rows >= 0)
+			c[good++] = c[i];
+	}
+	return good;
+}
+
+/* Embeds the texts of n calls together. */
+static void embed_batch(struct vfm_encoders *e, struct call *const *calls, int n)
+{
+	struct call *c[BATCH];
 	const char *words[BATCH];
 	void *rows[BATCH] = {0};
 	int64_t n_rows[BATCH];
+	struct vfm_err err = {0};
 	int rc;
 
+	memcpy(c, calls, (size_t)n * sizeof(*c));
+	n = keep_good_texts(e, c, n);
 	for (int i = 0; i < n; i++)
 		words[i] = ((struct text *)c[i]->arg)->words;
-	rc = vfm_t5_encode(e->t5, words, n, VFM_F32, rows, n_rows, n > 1 ? NULL : c[0]->err);
-	if (rc < 0 && n > 1) {
-		for (int i = 0; i < n; i++)
-			embed_batch(e, &c[i], 1);
-		return;
-	}
+	rc = n ? vfm_t5_encode(e->t5, words, n, VFM_F32, rows, n_rows, &err) : 0;
 	for (int i = 0; i < n; i++) {
 		struct text *t = c[i]->arg;
 
 		c[i]->rc = rc;
 		t->rows = rc < 0 ? NULL : rows[i];
 		t->n = rc < 0 ? 0 : n_rows[i];
+		if (rc < 0 && c[i]->err)
+			*c[i]->err = err;
 	}
 }
 

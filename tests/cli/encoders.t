@@ -66,6 +66,11 @@ refused "the other model" "Wan2.1_VAE.pth.*expected t5 or umt5" --text-encoder w
 refused "no weights" "no-such" --vae no-such
 mkfifo fifo
 refused "a FIFO" "fifo" --vae fifo
+mkdir fifos && cp wan/Wan2.1_VAE.pth fifos/ && mkfifo fifos/config.json
+refused "a FIFO as config.json" "fifos/config.json' is a FIFO" --vae fifos
+mkdir texts && cp -r wan/models_t5_umt5-xxl-enc-bf16.pth wan/google texts/
+rm texts/google/umt5-xxl/tokenizer.json && mkfifo texts/google/umt5-xxl/tokenizer.json
+refused "a FIFO as tokenizer.json" "tokenizer.json' is a FIFO|neither tokenizer.json nor spiece.model" --text-encoder texts
 refused "odd tiles" "--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '96x72'" --vae wan --vae-tile 96x72
 mkdir -p cut/google && cp -r wan/google/umt5-xxl cut/google/
 head -c 3000000 wan/Wan2.1_VAE.pth >cut/Wan2.1_VAE.pth
@@ -106,6 +111,9 @@ ok "with the same result" bash -c 'vfm-bench eval --reconstruction x.mp4 y.mp4 -
 	jq -e ".rows[] | select(.metric == \"psnr\") | .value == null or .value > 60"'
 sample --vae wan --vae-dtype bf16 --text-encoder wan -o z.mp4
 like "$rc $err" "^2 .*was trained on data of the tokenizer 'wan-vae" "another dtype is refused"
+sample -p $'\xff' --vae wan --text-encoder wan -o z.mp4
+like "$rc $err" "UTF-8" "a prompt that is no UTF-8 is refused"
+unlike "$err" "text [0-9]" "by its own message"
 sample --text-encoder wan -o z.npy
 rc_is 0 "latents alone need no autoencoder"
 
