@@ -8,7 +8,8 @@
  * Lines of a block stand in the order [group of words][part][phase][row][column].  Pixels of a block are numbered along
  * the rows of lines, padding included, and mr neighbours form a tile; the few pixels at the end of a row that do not
  * exist are computed and dropped.  With strides, the rows and columns that a tap reads are those of one remainder
- * modulo the stride; these phases are separate, so that neighbours of a tile are neighbours there, too.
+ * modulo the stride; these phases are separate, so that neighbours of a tile are neighbours there, too.  Frames that
+ * are upsampled are so in their lines alone: these get each pixel of x where it is read.
  *
  * K is summed in chunks: the taps of one frame for some of the channels, or of several frames for all.  A chunk of a
  * panel of weights and the lines fit the L2 cache.  Frames of zeros are skipped.
@@ -210,26 +211,30 @@ static void zero_lines(const struct conv *v, float *dst, int64_t n, int64_t coun
 		memset(dst + p * v->part, 0, (size_t)(n * LINE) * sizeof(*dst));
 }
 
-/* Copies lines [b0, b1) of the columns of one phase of a row of x, from column `first` on, which may be outside. */
+/* Copies lines [b0, b1) of the columns of one phase of a row of x, from column `first` on, which may be outside.  With
+ * `up` column i is that of pixel i / 2, and every second column of the phase lies `sw` pixels further. */
 static void copy_columns(const struct conv *v, float *dst, const char *src, int64_t first, int64_t b0, int64_t b1)
 {
-	int64_t w = v->a->x.shape[2], c = v->a->x.shape[3];
+	int up = v->a->up;
+	int64_t w = v->a->x.shape[2] << up, c = v->a->x.shape[3];
 	int64_t j0 = first < 0 ? cpu_min(v->qw, cpu_ceil_div(-first, v->sw)) : 0;
 	int64_t j1 = first < w ? cpu_max(j0, cpu_min(v->qw, cpu_ceil_div(w - first, v->sw))) : j0;
 	struct vfm_pixels x = {
-		.p = src + ((first + j0 * v->sw) * c + b0 * v->lanes) * v->esize,
 		.bf = v->bf,
 		.pitch = c * v->sw,
-		.n = j1 - j0,
 		.c = cpu_min(b1 * v->lanes, c) - b0 * v->lanes,
-		.dst = dst + j0 * LINE,
+		.step = (int64_t)LINE << up,
 		.line = v->parts * v->part,
 		.part = v->part,
 	};
 
 	zero_lines(v, dst, j0, b1 - b0);
-	if (x.n)
+	for (int64_t j = j0; j < j1 && j <= j0 + up; j++) {
+		x.p = src + (((first + j * v->sw) >> up) * c + b0 * v->lanes) * v->esize;
+		x.n = (j1 - j + up) >> up;
+		x.dst = dst + j * LINE;
 		v->kern->lines(&x);
+	}
 	zero_lines(v, dst + j1 * LINE, v->qw - j1, b1 - b0);
 }
 
@@ -243,6 +248,7 @@ static void copy_windows(const struct conv *v, const struct block *k, float *dst
 		.n = k->nw,
 		.c = cpu_min(b1 * v->lanes, v->c) - b0 * v->lanes,
 		.dst = dst,
+		.step = LINE,
 		.line = v->parts * v->part,
 		.part = v->part,
 	};
@@ -254,13 +260,16 @@ static void copy_windows(const struct conv *v, const struct block *k, float *dst
 /* k->row = what the block reads of a row of x. */
 static void pad_row(const struct conv *v, const struct block *k, const char *src)
 {
-	int64_t w = v->a->x.shape[2], pixel = v->a->x.shape[3] * v->esize, step = v->a->stride[2];
+	int up = v->a->up;
+	int64_t w = v->a->x.shape[2] << up, pixel = v->a->x.shape[3] * v->esize, step = v->a->stride[2];
 	int64_t n = (k->nw - 1) * step + v->a->kernel[2], first = k->w0 * step - v->a->pad[2];
 	int64_t j0 = cpu_min(n, cpu_max(0, -first)), j1 = cpu_max(j0, cpu_min(n, w - first));
 
 	memset(k->row, 0, (size_t)(j0 * pixel));
-	if (j1 > j0)
+	if (j1 > j0 && !up)
 		memcpy(k->row + j0 * pixel, src + (first + j0) * pixel, (size_t)((j1 - j0) * pixel));
+	for (int64_t j = j0; j < j1 && up; j++)
+		memcpy(k->row + j * pixel, src + ((first + j) >> up) * pixel, (size_t)pixel);
 	memset(k->row + j1 * pixel, 0, (size_t)((n - j1) * pixel));
 }
 
@@ -269,14 +278,14 @@ static void copy_lines(
 	const struct conv *v, const struct block *k, float *lines, const char *frame, int64_t b0, int64_t b1)
 {
 	const struct vfm_conv3d *a = v->a;
-	int64_t h = a->x.shape[1], pitch = a->x.shape[2] * a->x.shape[3] * v->esize;
+	int64_t h = a->x.shape[1] << a->up, pitch = a->x.shape[2] * a->x.shape[3] * v->esize;
 
 	for (int64_t r = 0; r < v->qh * v->sh; r++) {
 		int64_t y = k->h0 * v->sh + r - a->pad[0];
 		bool outside = y < 0 || y >= h || r >= (k->nh - 1) * v->sh + v->kh;
 
 		if (v->by_row && !outside)
-			pad_row(v, k, frame + y * pitch);
+			pad_row(v, k, frame + (y >> a->up) * pitch);
 		for (int64_t l = 0; l < v->sw; l++) {
 			float *dst = lines + ((r % v->sh * v->sw + l) * v->qh + r / v->sh) * v->qw * LINE;
 
@@ -285,7 +294,8 @@ static void copy_lines(
 			else if (v->by_row)
 				copy_windows(v, k, dst, b0, b1);
 			else
-				copy_columns(v, dst, frame + y * pitch, k->w0 * v->sw + l - a->pad[2], b0, b1);
+				copy_columns(
+					v, dst, frame + (y >> a->up) * pitch, k->w0 * v->sw + l - a->pad[2], b0, b1);
 		}
 	}
 }

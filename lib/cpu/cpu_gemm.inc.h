@@ -326,7 +326,7 @@ INLINE void lines_widen(const struct vfm_pixels *x, bool bf)
 	const char *p = x->p;
 	float *dst = x->dst;
 
-	for (int64_t i = 0; i < x->n; i++, dst += LINE, p += x->pitch * (bf ? 2 : 4)) {
+	for (int64_t i = 0; i < x->n; i++, dst += x->step, p += x->pitch * (bf ? 2 : 4)) {
 		float *d = dst;
 
 		for (int64_t c = 0; c < x->c; c += LINE, d += x->line)
@@ -390,7 +390,7 @@ static void lines_bf16(const struct vfm_pixels *x)
 	const uint16_t *p = x->p;
 	float *dst = x->dst;
 
-	for (int64_t i = 0; i < x->n; i++, dst += LINE, p += x->pitch) {
+	for (int64_t i = 0; i < x->n; i++, dst += x->step, p += x->pitch) {
 		float *d = dst;
 
 		for (int64_t c = 0; c < x->c; c += 2 * LINE, d += x->line)

@@ -147,7 +147,7 @@ static void lines_split(const struct vfm_pixels *x)
 	const float *p = x->p;
 	float *dst = x->dst;
 
-	for (int64_t i = 0; i < x->n; i++, dst += 16, p += x->pitch) {
+	for (int64_t i = 0; i < x->n; i++, dst += x->step, p += x->pitch) {
 		float *d = dst;
 		int64_t c = 0;
 

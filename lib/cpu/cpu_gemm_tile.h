@@ -232,7 +232,7 @@ static void lines_tile(const struct vfm_pixels *x)
 	const uint16_t *p = x->p;
 	float *dst = x->dst;
 
-	for (int64_t i = 0; i < x->n; i++, dst += STEP, p += x->pitch) {
+	for (int64_t i = 0; i < x->n; i++, dst += x->step, p += x->pitch) {
 		float *d = dst;
 		int64_t c = 0;
 		words16 w;

@@ -35,14 +35,14 @@ struct vfm_conv_units {
 	const int32_t *off;
 };
 
-/* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i 16, its parts `part`
- * floats apart.  The last line is filled with zeros. */
+/* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i step, its parts
+ * `part` floats apart.  The last line is filled with zeros. */
 struct vfm_pixels {
 	const void *p;
 	bool bf;
 	int64_t pitch, n, c;
 	float *dst;
-	int64_t line, part;
+	int64_t step, line, part;
 };
 
 /* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats in each row: a

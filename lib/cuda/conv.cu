@@ -23,12 +23,13 @@ enum {
 /* Rows of a block: pixels of one frame of y, from pixel (y0, x0). */
 struct im2col {
 	const void *x, *past;
-	void *to;          /* [rows, ld] */
-	int64_t ld, k;     /* elements of a row; those that are not padding */
-	int64_t f, past_n; /* the first frame that is read; below 0: zeros */
-	int64_t past_stride, h, w, c, y0, x0;
+	void *to;                      /* [rows, ld] */
+	int64_t ld, k;                 /* elements of a row; those that are not padding */
+	int64_t f, past_n;             /* the first frame that is read; below 0: zeros */
+	int64_t past_stride, x_stride; /* of frames */
+	int64_t h, w, c, y0, x0;       /* h, w: as they are read, after upsampling */
 	unsigned rows, yw;
-	int kh, kw, sh, sw, top, left;
+	int kh, kw, sh, sw, top, left, up;
 };
 
 /* Where the window of a pixel begins in x. */
@@ -51,7 +52,14 @@ template <class T> __device__ static inline const T *frame_of(const struct im2co
 {
 	if (f < 0)
 		return NULL;
-	return f < a.past_n ? (const T *)a.past + f * a.past_stride : (const T *)a.x + (f - a.past_n) * a.h * a.w * a.c;
+	return f < a.past_n ? (const T *)a.past + f * a.past_stride : (const T *)a.x + (f - a.past_n) * a.x_stride;
+}
+
+/* Returns pixel (y, x) of a frame as it is read. */
+template <class T>
+__device__ static inline const T *pixel_of(const struct im2col &a, const T *frame, int64_t y, int64_t x)
+{
+	return frame + ((y >> a.up) * (a.w >> a.up) + (x >> a.up)) * a.c;
 }
 
 /* Whole vectors of channels.  Thread: a vector of a pixel, for the taps of one row of the kernel, blockIdx.y. */
@@ -77,7 +85,7 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_vect
 			int64_t x = q.x + l + u;
 			bool is = frame && l + u < a.kw && x >= 0 && x < a.w;
 
-			v[u] = is ? ld_packed<N>(frame + (y * a.w + x) * a.c + c) : packed_zero<T, N>();
+			v[u] = is ? ld_packed<N>(pixel_of(a, frame, y, x) + c) : packed_zero<T, N>();
 		}
 #pragma unroll
 		for (int u = 0; u < TAPS; u++)
@@ -104,7 +112,7 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_elem
 		int64_t y = q.y + j, x = q.x + l;
 		bool is = frame && y >= 0 && y < a.h && x >= 0 && x < a.w;
 
-		v.e[e] = is ? frame[(y * a.w + x) * a.c + c] : T{};
+		v.e[e] = is ? pixel_of(a, frame, y, x)[c] : T{};
 		if (++c < a.c)
 			continue;
 		c = 0;
@@ -258,7 +266,8 @@ static void launch_im2col(struct vfm_stream *s, const struct conv_call *p, int64
 	m.x = a->x.data, m.past = a->past.data, m.to = p->block;
 	m.ld = p->ld, m.k = p->k;
 	m.f = t * a->stride[0] - a->zeros, m.past_n = p->past_n, m.past_stride = a->past.stride[0];
-	m.h = a->x.shape[1], m.w = a->x.shape[2], m.c = a->x.shape[3];
+	m.x_stride = a->x.stride[0], m.up = a->up;
+	m.h = a->x.shape[1] << a->up, m.w = a->x.shape[2] << a->up, m.c = a->x.shape[3];
 	m.rows = (unsigned)rows, m.yw = (unsigned)a->y.shape[2];
 	m.y0 = first / m.yw, m.x0 = first % m.yw;
 	m.kh = a->kernel[1], m.kw = a->kernel[2];

@@ -130,6 +130,7 @@ struct vae_conv {
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: which of the frames */
 	int in, out, kernel[3], stride[3], pad[4];
+	int up;                 /* 1: of the upsampled frame */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
 struct vae_norm { /* with a bias: of all channels of a frame, GROUP with one group; else of a pixel, RMS */
@@ -151,7 +152,7 @@ enum vae_kind {
 	VAE_LAYER_SAVE,    /* keeps x for the shortcut of a level or of a residual block */
 	VAE_LAYER_ADD,     /* x + shortcut[0](saved) */
 	VAE_LAYER_DOWN,    /* conv[0] with stride 2, then with `temporal` conv[1] over 3 frames, every second frame */
-	VAE_LAYER_UP,      /* with `temporal` conv[1], conv[2]: two frames of one; upsampling; conv[0] */
+	VAE_LAYER_UP,      /* with `temporal` conv[1], conv[2]: two frames of one; conv[0] of each upsampled */
 	VAE_LAYER_TWICE,   /* every frame but the first two times */
 	VAE_LAYER_NEAREST, /* height and width doubled */
 };

@@ -123,6 +123,7 @@ static void plan_up(struct vae_plan *p, int in, int dim, int out, bool temporal)
 
 	l->temporal = temporal;
 	l->conv[0] = vae_conv_of(dim, out, 1, 3);
+	l->conv[0].up = 1;
 	want_conv(p, &l->conv[0], VAE_RESAMPLE, out, 4);
 	for (int i = 0; temporal && i < 2; i++) { /* the outputs of one tensor: those of the first frame come first */
 		l->conv[1 + i] = vae_conv_of(dim, dim, 3, 1);

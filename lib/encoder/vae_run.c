@@ -51,7 +51,7 @@ static struct vfm_tensor as_pixels(const struct vae_frame *f)
 int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
 	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
 {
-	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b};
+	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b, .up = v->up};
 
 	if (past)
 		a.past = vae_past_tensor(past);
@@ -306,7 +306,7 @@ static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const 
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
 	const int64_t h = x->t.shape[1], w = x->t.shape[2];
-	struct vae_frame *now = vae_frame_keep(x), *big = NULL;
+	struct vae_frame *now = vae_frame_keep(x);
 	int rc = 0;
 
 	if (l->temporal && st->frames > 0) {
@@ -314,16 +314,13 @@ static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const 
 		now = NULL;
 		TRY_OUT(vae_run_conv(r, &l->conv[1 + t], &st->past[0], x, NULL, &now, err));
 	}
-	TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->in, &big, err));
-	TRY_OUT(vfm_op_upsample(r->s, &(struct vfm_upsample){.x = now->t, .y = big->t}, err));
 	if (saved) {
 		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
 		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
 	}
-	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, big, saved ? *y : NULL, y, err));
+	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, now, saved ? *y : NULL, y, err));
 out:
 	vae_frame_drop(r, now);
-	vae_frame_drop(r, big);
 	return rc;
 }
 

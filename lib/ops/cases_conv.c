@@ -1,7 +1,7 @@
 /* cases_conv.c - convolutions of frames: kernels, strides, pads and frames before x as video tokenizers have them. */
 #include "ops/cases_int.h"
 
-enum { BIAS = 1, ADD = 2 };
+enum { BIAS = 1, ADD = 2, UP = 4 };
 
 /* Geometry of a case. */
 struct conv {
@@ -17,14 +17,15 @@ static struct conv same_size(int kt, int kh, int kw, int past)
 static struct vfm_case *add_conv(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, const struct conv *g,
 	const int size[3], int64_t c, int64_t o, unsigned with)
 {
-	struct vfm_case *k =
-		vfm_case_add(l, VFM_OP_conv3d, flags, "%s/%dx%dx%d/s%d%d%d/z%dp%d/pad%d%d%d%d/%dx%dx%dx%d-%d%s%s",
-			vfm_dtype_name(t), g->kernel[0], g->kernel[1], g->kernel[2], g->stride[0], g->stride[1],
-			g->stride[2], g->zeros, g->past, g->pad[0], g->pad[1], g->pad[2], g->pad[3], size[0], size[1],
-			size[2], (int)c, (int)o, with & BIAS ? "/bias" : "", with & ADD ? "/add" : "");
+	struct vfm_case *k = vfm_case_add(l, VFM_OP_conv3d, flags,
+		"%s/%dx%dx%d/s%d%d%d/z%dp%d/pad%d%d%d%d/%dx%dx%dx%d-%d%s%s%s", vfm_dtype_name(t), g->kernel[0],
+		g->kernel[1], g->kernel[2], g->stride[0], g->stride[1], g->stride[2], g->zeros, g->past, g->pad[0],
+		g->pad[1], g->pad[2], g->pad[3], size[0], size[1], size[2], (int)c, (int)o, with & UP ? "/up" : "",
+		with & BIAS ? "/bias" : "", with & ADD ? "/add" : "");
 	struct vfm_conv3d *a = &k->args.conv3d;
 
 	*a = (struct vfm_conv3d){.zeros = g->zeros, .x = vfm_t4(NULL, t, size[0], size[1], size[2], c)};
+	a->up = (with & UP) != 0;
 	for (int i = 0; i < 4; i++)
 		a->pad[i] = g->pad[i];
 	for (int i = 0; i < 3; i++)
@@ -78,6 +79,30 @@ static void shape_cases(struct vfm_cases *l, enum vfm_dtype t)
 		}
 }
 
+/* Upsampled frames: odd and even corners, strides that read some pixels once, rows of taps, several blocks. */
+static void up_cases(struct vfm_cases *l, enum vfm_dtype t)
+{
+	static const struct conv of[] = {
+		{{1, 3, 3}, {1, 1, 1}, 0, 0, {1, 1, 1, 1}},
+		{{1, 1, 1}, {1, 1, 1}, 0, 0, {0}},
+		{{3, 3, 3}, {1, 1, 1}, 1, 1, {1, 1, 1, 1}},
+		{{2, 2, 3}, {1, 2, 2}, 1, 0, {0, 1, 3, 2}},
+		{{1, 4, 5}, {1, 3, 3}, 0, 0, {2, 0, 0, 4}},
+		{{2, 3, 2}, {2, 1, 3}, 0, 1, {5, 5, 1, 1}},
+	};
+	static const int size[][3] = {{2, 5, 7}, {1, 1, 1}, {3, 4, 80}};
+	static const int channels[][2] = {{20, 24}, {66, 5}, {3, 33}, {192, 96}};
+
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		for (size_t k = 0; k < sizeof(size) / sizeof(size[0]); k++) {
+			const int *c = channels[(i + k) % 4];
+
+			add_conv(l, VFM_CASE_TEST, t, &of[i], size[k], c[0], c[1], UP | (unsigned)(i + k) % 4);
+		}
+	add_conv(l, VFM_CASE_TEST, t, &of[0], size[0], 192, 96, UP | BIAS | ADD);
+	add_conv(l, VFM_CASE_TEST, t, &of[0], size[0], 3, 7, UP | BIAS);
+}
+
 /* No frames, with and without those before them; frames of nothing but zeros; nothing to sum; no channel. */
 static void empty_cases(struct vfm_cases *l, enum vfm_dtype t)
 {
@@ -117,13 +142,13 @@ static void model_cases(struct vfm_cases *l, unsigned flags, enum vfm_dtype t)
 		{3, 3, 240, 416, 192, 192},
 		{3, 3, 120, 208, 384, 384},
 		{3, 3, 60, 104, 384, 384},
-		{1, 3, 480, 832, 192, 96},
 		{3, 3, 480, 832, 3, 96},
 		{3, 3, 480, 832, 96, 3},
 		{3, 3, 60, 104, 16, 384},
 	};
 	static const struct conv down = {{1, 3, 3}, {1, 2, 2}, 0, 0, {0, 1, 0, 1}};
-	static const int full[3] = {1, 480, 832};
+	static const int full[3] = {1, 480, 832}, half[3] = {1, 240, 416};
+	const struct conv up = same_size(1, 3, 3, 0);
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
 		struct conv g = same_size(of[i].kt, of[i].k, of[i].k, of[i].kt - 1);
@@ -131,6 +156,7 @@ static void model_cases(struct vfm_cases *l, unsigned flags, enum vfm_dtype t)
 		add_conv(l, flags, t, &g, (int[]){1, of[i].h, of[i].w}, of[i].c, of[i].o, BIAS);
 	}
 	add_conv(l, flags, t, &down, full, 96, 96, BIAS);
+	add_conv(l, flags, t, &up, half, 192, 96, UP | BIAS);
 }
 
 void vfm_cases_conv(struct vfm_cases *l)
@@ -141,6 +167,7 @@ void vfm_cases_conv(struct vfm_cases *l)
 
 		channel_cases(l, types[t]);
 		shape_cases(l, types[t]);
+		up_cases(l, types[t]);
 		empty_cases(l, types[t]);
 		add_conv(l, VFM_CASE_TEST, types[t], &g, wide, 33, 20, BIAS); /* several blocks of pixels */
 		add_conv(l, VFM_CASE_TEST, types[t], &g, tall, 260, 36, 0);   /* several chunks of channels */

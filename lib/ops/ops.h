@@ -610,7 +610,8 @@ struct vfm_grouped_gemm {
 };
 
 /* Convolution of frames, channels last, causal in time; no backward.  Before x stand `past` and, before that, `zeros`
- * frames of zeros.  In space x is padded by pad = top, bottom, left, right zeros.  With F the frames so padded,
+ * frames of zeros.  With `up` a pixel of x or past counts as 2 x 2 equal ones; H and W are then twice those of x.
+ * In space frames are padded by pad = top, bottom, left, right zeros.  With F the frames so padded,
  *   y[t,h,w,o] = bias[o] + sum over i, j, l, c of
  *                F[t stride0 + i, h stride1 + j - top, w stride2 + l - left, c] weight[o, (i kh + j) kw + l, c]
  *                + add[t,h,w,o].
@@ -628,22 +629,24 @@ struct vfm_conv3d {
 	struct vfm_tensor y;      /* [T',H',W',O], dtype of x; overlaps neither x nor past */
 	int kernel[3], stride[3]; /* time, height, width: 1 to VFM_CONV3D_MAX each */
 	int zeros, pad[4];
+	int up; /* 0 or 1 */
 };
 enum { VFM_CONV3D_MAX = 16 };
 
 /* Returns T', H' or W' (i = 0, 1, 2). */
 static inline int64_t vfm_conv3d_size(const struct vfm_conv3d *a, int i)
 {
-	int64_t n = a->x.shape[i];
+	int64_t n = i == 0 ? a->x.shape[0] : a->x.shape[i] << a->up;
 
 	n += i == 0 ? a->zeros + (vfm_has(&a->past) ? a->past.shape[0] : 0) : a->pad[2 * i - 2] + a->pad[2 * i - 1];
 	return n < a->kernel[i] ? 0 : (n - a->kernel[i]) / a->stride[i] + 1;
 }
 
-/* Returns whether the kernel is one pixel, at every pixel of x without padding: a product of pixels and weight. */
+/* Returns whether the kernel is one pixel, at every pixel of x as it is, without padding: a product of pixels and
+ * weight. */
 static inline bool vfm_conv3d_pixelwise(const struct vfm_conv3d *a)
 {
-	bool is = a->zeros == 0 && a->stride[1] == 1 && a->stride[2] == 1;
+	bool is = a->up == 0 && a->zeros == 0 && a->stride[1] == 1 && a->stride[2] == 1;
 
 	for (int i = 0; i < 3; i++)
 		is = is && a->kernel[i] == 1;

@@ -15,6 +15,7 @@ static int check_conv3d(const struct vfm_conv3d *a, struct vfm_err *err)
 	for (int i = 0; i < 4; i++)
 		REQUIRE(op, a->pad[i] >= 0, "a 'pad' is negative");
 	REQUIRE(op, a->zeros >= 0, "'zeros' is negative");
+	REQUIRE(op, a->up == 0 || a->up == 1, "'up' is neither 0 nor 1");
 	CHECK(op, x, ACT, -1, -1, -1, -1);
 	dt = 1u << a->x.dtype, h = a->x.shape[1], w = a->x.shape[2], c = a->x.shape[3];
 	taps = (int64_t)a->kernel[0] * a->kernel[1] * a->kernel[2];

@@ -1,4 +1,5 @@
-/* ops_conv.c - convolutions of frames: clips in parts, held weights, add in place, NaN and infinity. */
+/* ops_conv.c - convolutions of frames: clips in parts, upsampled frames, held weights, add in place, NaN and infinity.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,6 +131,42 @@ void test_conv_in_place(void **state)
 		run_part(i, &a);
 		assert_memory_equal(whole, y, sizeof(y));
 	}
+}
+
+/* With `up` the result has the bits of the convolution of frames that upsample made. */
+static void check_up(int level, enum vfm_dtype t)
+{
+	enum { C = 20, O = 33, FRAMES = 3, PAST = 2 };
+	static float big[FRAMES * 4 * PIXELS * C], want[4 * PIXELS * O], got[4 * PIXELS * O];
+	struct vfm_err err = {0};
+	struct vfm_conv3d a = clip_part(t, C, O, PAST, FRAMES), b;
+	struct vfm_upsample up = {.x = vfm_t4(x, t, FRAMES, H, W, C), .y = vfm_t4(big, t, FRAMES, 2 * H, 2 * W, C)};
+
+	a.up = 1;
+	a.y = vfm_t4(got, t, 1, 2 * H, 2 * W, O);
+	b = a;
+	b.up = 0;
+	b.past = vfm_t4(big, t, PAST, 2 * H, 2 * W, C);
+	b.x = vfm_t4((char *)big + PAST * b.past.stride[0] * (int64_t)vfm_dtype_size(t), t, 1, 2 * H, 2 * W, C);
+	b.y.data = want;
+	assert_int_equal(vfm_op_upsample(levels[level].s, &up, &err), 0);
+	run_part(level, &a);
+	run_part(level, &b);
+	assert_memory_equal(got, want, vfm_nbytes(&a.y));
+}
+
+void test_conv_up(void **state)
+{
+	(void)state;
+	for (int i = 0; i < n_levels; i++)
+		for (int t = 0; has_op(i, VFM_OP_conv3d) && has_op(i, VFM_OP_upsample) && t < 2; t++) {
+			enum vfm_dtype dt = t ? VFM_BF16 : VFM_F32;
+
+			fill_elements(x, dt, T * PIXELS * C_MAX, 1);
+			fill_elements(w, dt, 27 * C_MAX * O_MAX, 2);
+			fill_elements(bias, VFM_F32, O_MAX, 3);
+			check_up(i, dt);
+		}
 }
 
 /* One element of x that is not finite makes the pixels around it, and those of the next two frames, NaN or infinite,

@@ -1256,9 +1256,9 @@ static double conv_element(struct ref *r, int64_t t, int64_t h, int64_t w, int64
 		const double *x = conv_frame(r, t * a->stride[0] + k / (kh * kw));
 		int64_t i = h * a->stride[1] + k / kw % kh - a->pad[0], j = w * a->stride[2] + k % kw - a->pad[2];
 
-		if (!x || i < 0 || j < 0 || i >= a->x.shape[1] || j >= a->x.shape[2])
+		if (!x || i < 0 || j < 0 || i >= a->x.shape[1] * (1 + a->up) || j >= a->x.shape[2] * (1 + a->up))
 			continue;
-		x += (i * a->x.shape[2] + j) * c;
+		x += (i / (1 + a->up) * a->x.shape[2] + j / (1 + a->up)) * c;
 		for (int64_t q = 0; q < c; q++)
 			sum += x[q] * weight[q];
 	}
