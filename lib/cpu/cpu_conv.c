@@ -97,34 +97,35 @@ static void pack_range(int64_t j0, int64_t j1, void *ctx)
 		pack_panel(ctx, j);
 }
 
-/* Finds or packs the weights. */
+static size_t packed_bytes(const struct conv *v)
+{
+	return (size_t)(v->n_panels * v->units * v->b_unit) * sizeof(float);
+}
+
+/* The weights in panels: those of the caller, or packed for this call. */
 static int get_weights(struct vfm_stream *s, struct conv *v, struct vfm_err *err)
 {
-	const struct vfm_tensor *w = &v->a->weight;
-	struct vfm_held_key key = {.b = {w->data, w->shape[1] * w->shape[2], v->bf, false}, .n = v->o, .k = v->c};
-	size_t bytes = (size_t)(v->n_panels * v->units * v->b_unit) * sizeof(float);
-	bool valid = false;
-
-	memcpy(key.kernel, v->a->kernel, sizeof(key.kernel));
-	if (w->version)
-		v->packed = vfm_cpu_held(vfm_cpu_of(s), &key, w->version, bytes, &valid);
-	if (!v->packed)
-		v->packed = vfm_cpu_ws(s, VFM_WS_PACK, bytes, err);
+	v->packed = v->a->packed ? v->a->weight.data : vfm_cpu_ws(s, VFM_WS_PACK, packed_bytes(v), err);
 	if (!v->packed)
 		return VFM_EENV;
-	if (!valid)
+	if (!v->a->packed)
 		vfm_par_for(v->n_panels, 1, pack_range, v);
 	return 0;
 }
 
 /* ---- geometry ---- */
 
-/* Chooses the elements of a line, the units of K and their chunks. */
-static void choose_lines(struct conv *v)
+/* Chooses the elements of a line, the units of K and their chunks: by kernel and weight alone. */
+static void choose_lines(struct vfm_stream *s, struct conv *v)
 {
 	const struct vfm_conv3d *a = v->a;
-	int64_t c = a->x.shape[3];
+	const struct vfm_cpu *cpu = vfm_cpu_of(s);
+	int64_t c = a->weight.shape[2];
 
+	v->bf = a->weight.dtype == VFM_BF16;
+	v->esize = v->bf ? 2 : 4;
+	v->kern = v->bf ? &cpu->gemm_bf16 : &cpu->gemm_f32;
+	v->o = a->weight.shape[0];
 	v->parts = v->kern->words == 1 ? 1 : v->kern->words / LINE;
 	v->lanes = v->kern->words == 1 ? (int64_t)LINE * v->kern->ku : v->kern->ku;
 	v->by_row = c < v->lanes && cpu_ceil_div(a->kernel[2] * c, v->lanes) < a->kernel[2];
@@ -398,31 +399,44 @@ static void conv_range(int64_t i0, int64_t i1, void *ctx)
 
 int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
 {
-	struct vfm_cpu *c = vfm_cpu_of(s);
-	bool bf = a->x.dtype == VFM_BF16;
 	struct conv v = {
 		.a = a,
-		.kern = bf ? &c->gemm_bf16 : &c->gemm_f32,
 		.epi = {.c = a->y.data,
 			.ldc = a->y.shape[3],
-			.c_bf = bf,
+			.c_bf = a->y.dtype == VFM_BF16,
 			.bias = vfm_has(&a->bias) ? a->bias.data : NULL,
 			.add = vfm_has(&a->add) ? a->add.data : NULL},
-		.bf = bf,
-		.esize = bf ? 2 : 4,
 		.t = a->y.shape[0],
 		.h = a->y.shape[1],
 		.w = a->y.shape[2],
-		.o = a->y.shape[3],
 	};
 
 	if (!vfm_numel(&a->y))
 		return 0;
-	choose_lines(&v);
+	choose_lines(s, &v);
 	choose_pixels(&v);
 	TRY(choose_offsets(s, &v, err));
 	if (v.groups)
 		TRY(get_weights(s, &v, err));
 	vfm_par_for(v.t * v.nbh * v.nbw, 1, conv_range, &v);
+	return 0;
+}
+
+size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a)
+{
+	struct conv v = {.a = a};
+
+	choose_lines(s, &v);
+	return packed_bytes(&v);
+}
+
+int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err)
+{
+	struct conv v = {.a = a, .packed = packed};
+
+	(void)err;
+	choose_lines(s, &v);
+	if (v.groups)
+		vfm_par_for(v.n_panels, 1, pack_range, &v);
 	return 0;
 }

@@ -22,7 +22,7 @@ struct vfm_cpu_held {
 static bool same_key(const struct vfm_held_key *a, const struct vfm_held_key *b)
 {
 	return a->b.p == b->b.p && a->b.ld == b->b.ld && a->b.bf == b->b.bf && a->b.kmajor == b->b.kmajor &&
-		a->n == b->n && a->k == b->k && a->kc == b->kc && !memcmp(a->kernel, b->kernel, sizeof(a->kernel));
+		a->n == b->n && a->k == b->k && a->kc == b->kc;
 }
 
 static struct held *find_held(struct vfm_cpu *c, const struct vfm_held_key *key)

@@ -60,12 +60,10 @@ void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vf
  * uses the memory. */
 void *vfm_cpu_scratch(size_t bytes);
 
-/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units, or for a convolution with
- * this kernel. */
+/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units. */
 struct vfm_held_key {
 	struct vfm_mat b;
 	int64_t n, k, kc;
-	int kernel[3]; /* zeros: a GEMM */
 };
 /* Returns the memory of the packed operand, or NULL if there is none for it; the device owns it.  *valid: it holds the
  * contents of `version`.  If not, the caller fills it now. */
@@ -129,6 +127,8 @@ int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_er
 
 /* cpu_conv.c */
 int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
+size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
+int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 
 /* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);

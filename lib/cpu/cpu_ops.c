@@ -568,4 +568,6 @@ const struct vfm_ops vfm_cpu_ops = {
 	.transpose8 = vfm_cpu_transpose8,
 	.amax_push = vfm_cpu_amax_push,
 	.conv3d = vfm_cpu_conv3d,
+	.conv3d_packed_size = vfm_cpu_conv3d_packed_size,
+	.conv3d_pack = vfm_cpu_conv3d_pack,
 };

@@ -27,7 +27,7 @@ struct im2col {
 	int64_t ld, k;                 /* elements of a row; those that are not padding */
 	int64_t f, past_n;             /* the first frame that is read; below 0: zeros */
 	int64_t past_stride, x_stride; /* of frames */
-	int64_t h, w, c, y0, x0;       /* h, w: as they are read, after upsampling */
+	int64_t row, h, w, c, y0, x0;  /* row: elements of x; h, w: rows and columns that are read */
 	unsigned rows, yw;
 	int kh, kw, sh, sw, top, left, up;
 };
@@ -55,11 +55,10 @@ template <class T> __device__ static inline const T *frame_of(const struct im2co
 	return f < a.past_n ? (const T *)a.past + f * a.past_stride : (const T *)a.x + (f - a.past_n) * a.x_stride;
 }
 
-/* Returns pixel (y, x) of a frame as it is read. */
-template <class T>
-__device__ static inline const T *pixel_of(const struct im2col &a, const T *frame, int64_t y, int64_t x)
+/* Returns row y of a frame as it is read; NULL: zeros. */
+template <class T> __device__ static inline const T *row_of_frame(const struct im2col &a, const T *frame, int64_t y)
 {
-	return frame + ((y >> a.up) * (a.w >> a.up) + (x >> a.up)) * a.c;
+	return frame && y >= 0 && y < a.h ? frame + (y >> a.up) * a.row : NULL;
 }
 
 /* Whole vectors of channels.  Thread: a vector of a pixel, for the taps of one row of the kernel, blockIdx.y. */
@@ -68,24 +67,21 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_vect
 	constexpr int N = VECTOR / sizeof(T);
 	unsigned i = blockIdx.x * THREADS + threadIdx.x, vectors = (unsigned)(a.c / N), row = i / vectors;
 	int64_t c = (int64_t)(i % vectors) * N;
-	const T *frame = frame_of<T>(a, a.f + (int)blockIdx.y / a.kh);
 	T *to = (T *)a.to + row * a.ld + (int64_t)blockIdx.y * a.kw * a.c + c;
 	struct corner q = corner_of(a, row);
-	int64_t y = q.y + (int)blockIdx.y % a.kh;
+	const T *from = row_of_frame(a, frame_of<T>(a, a.f + (int)blockIdx.y / a.kh), q.y + (int)blockIdx.y % a.kh);
 
 	if (row >= a.rows)
 		return;
-	if (y < 0 || y >= a.h)
-		frame = NULL;
 	for (int l = 0; l < a.kw; l += TAPS) {
 		packed<T, N> v[TAPS];
 
 #pragma unroll
 		for (int u = 0; u < TAPS; u++) {
 			int64_t x = q.x + l + u;
-			bool is = frame && l + u < a.kw && x >= 0 && x < a.w;
+			bool is = from && l + u < a.kw && x >= 0 && x < a.w;
 
-			v[u] = is ? ld_packed<N>(pixel_of(a, frame, y, x) + c) : packed_zero<T, N>();
+			v[u] = is ? ld_packed<N>(from + (x >> a.up) * a.c + c) : packed_zero<T, N>();
 		}
 #pragma unroll
 		for (int u = 0; u < TAPS; u++)
@@ -95,7 +91,7 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_vect
 }
 
 /* Any channels.  Thread: a vector of a row, whose elements may belong to several taps or to the padding. */
-template <class T> __global__ static void __launch_bounds__(THREADS) im2col_elements(const struct im2col a)
+template <class T> __global__ static void __launch_bounds__(THREADS, 8) im2col_elements(const struct im2col a)
 {
 	constexpr int N = VECTOR / sizeof(T);
 	unsigned n = blockIdx.x * THREADS + threadIdx.x, vectors = (unsigned)(a.ld / N), row = n / vectors;
@@ -108,11 +104,10 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_elem
 		return;
 #pragma unroll
 	for (int e = 0; e < N; e++) {
-		const T *frame = k + e < a.k ? frame_of<T>(a, a.f + i) : NULL;
-		int64_t y = q.y + j, x = q.x + l;
-		bool is = frame && y >= 0 && y < a.h && x >= 0 && x < a.w;
+		const T *frame = k + e < a.k ? frame_of<T>(a, a.f + i) : NULL, *from = row_of_frame(a, frame, q.y + j);
+		int64_t x = q.x + l;
 
-		v.e[e] = is ? pixel_of(a, frame, y, x)[c] : T{};
+		v.e[e] = from && x >= 0 && x < a.w ? from[(x >> a.up) * a.c + c] : T{};
 		if (++c < a.c)
 			continue;
 		c = 0;
@@ -266,7 +261,7 @@ static void launch_im2col(struct vfm_stream *s, const struct conv_call *p, int64
 	m.x = a->x.data, m.past = a->past.data, m.to = p->block;
 	m.ld = p->ld, m.k = p->k;
 	m.f = t * a->stride[0] - a->zeros, m.past_n = p->past_n, m.past_stride = a->past.stride[0];
-	m.x_stride = a->x.stride[0], m.up = a->up;
+	m.x_stride = a->x.stride[0], m.row = a->x.stride[1], m.up = a->up;
 	m.h = a->x.shape[1] << a->up, m.w = a->x.shape[2] << a->up, m.c = a->x.shape[3];
 	m.rows = (unsigned)rows, m.yw = (unsigned)a->y.shape[2];
 	m.y0 = first / m.yw, m.x0 = first % m.yw;
@@ -322,6 +317,8 @@ extern "C" int vfm_cuda_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a,
 {
 	struct conv_call p = {};
 
+	if (a->packed)
+		return vfm_fail(err, VFM_EUSAGE, "conv3d: this device packs no weights");
 	if (!vfm_numel(&a->y))
 		return 0;
 	if (vfm_has(&a->add) && a->add.data != a->y.data) {

@@ -161,7 +161,6 @@ void vfm_vae_close(struct vfm_vae *v)
 {
 	if (!v)
 		return;
-	vfm_dev_drop_copies(v->s);
 	for (int i = 0; i < VAE_PARTS; i++) {
 		if (v->mem[i])
 			vfm_dev_free(v->s, v->mem[i], v->bytes[i]);

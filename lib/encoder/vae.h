@@ -56,7 +56,7 @@ struct vfm_vae;
  * is missing, has another shape or is unknown, or names the key of the configuration; VFM_EENV: no memory.  The stream
  * must outlive *v. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
-/* Drops the device's copies of held tensors (vfm_dev_drop_copies).  Sessions must have ended.  Accepts NULL. */
+/* Sessions must have ended.  Accepts NULL. */
 void vfm_vae_close(struct vfm_vae *v);
 
 const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v);

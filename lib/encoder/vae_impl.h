@@ -131,6 +131,7 @@ struct vae_conv {
 	int dup_t; /* VAE_DUP_UP: which of the frames */
 	int in, out, kernel[3], stride[3], pad[4];
 	int up;                 /* 1: of the upsampled frame */
+	bool packed;            /* w is in the layout of the device */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
 struct vae_norm { /* with a bias: of all channels of a frame, GROUP with one group; else of a pixel, RMS */

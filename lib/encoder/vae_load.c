@@ -131,10 +131,35 @@ static void fill_bias(const struct vae_conv *v, float *dst)
 		dst[o] *= v->scale;
 }
 
+/* The place of a weight, which a device that packs weights holds in no other form. */
+static void place_weight(struct loader *l, struct vae_conv *v)
+{
+	struct vfm_conv3d a = {.weight = vfm_t3(NULL, l->dtype, v->out, taps_of(v), v->in)};
+	size_t packed;
+
+	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
+	packed = vfm_conv3d_packed_size(l->s, &a);
+	v->packed = packed > 0;
+	v->w = a.weight;
+	v->w.data = vfm_suballoc(l->at, (int64_t)(packed ? packed : vfm_nbytes(&v->w)), 1);
+}
+
+static int store_weight(const struct loader *l, const struct vae_conv *v, struct vfm_err *err)
+{
+	struct vfm_conv3d a = {.weight = v->w};
+
+	vfm_par_for(v->out, 8, fill_conv_rows, &(struct fill_rows){v, l->dtype, l->host});
+	if (!v->packed)
+		return l->s->dev->t->to_device(l->s, v->w.data, l->host, vfm_nbytes(&v->w), err);
+	a.weight.data = l->host;
+	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
+	return vfm_conv3d_pack(l->s, &a, v->w.data, err);
+}
+
 static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 {
 
-	v->w = vfm_sub_t3(l->at, l->dtype, v->out, taps_of(v), v->in);
+	place_weight(l, v);
 	if (!v->fixed)
 		v->b = vfm_sub_t1(l->at, VFM_F32, v->out);
 	if (vfm_nbytes(&v->w) > l->largest)
@@ -143,9 +168,7 @@ static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 		l->largest = vfm_nbytes(&v->b);
 	if (!l->host)
 		return 0;
-	vfm_par_for(v->out, 8, fill_conv_rows, &(struct fill_rows){v, l->dtype, l->host});
-	TRY(l->s->dev->t->to_device(l->s, v->w.data, l->host, vfm_nbytes(&v->w), err));
-	v->w.version = vfm_dev_version(l->s->dev);
+	TRY(store_weight(l, v, err));
 	if (v->fixed)
 		return 0;
 	fill_bias(v, (float *)l->host);

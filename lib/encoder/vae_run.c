@@ -51,7 +51,7 @@ static struct vfm_tensor as_pixels(const struct vae_frame *f)
 int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
 	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
 {
-	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b, .up = v->up};
+	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b, .up = v->up, .packed = v->packed};
 
 	if (past)
 		a.past = vae_past_tensor(past);

@@ -623,13 +623,14 @@ struct vfm_grouped_gemm {
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */
-	struct vfm_tensor weight; /* [O,kt*kh*kw,C], dtype of x */
+	struct vfm_tensor weight; /* [O,kt*kh*kw,C], dtype of x; its data as `packed` says */
 	struct vfm_tensor bias;   /* optional [O] f32 */
 	struct vfm_tensor add;    /* optional [T',H',W',O], dtype of y; may be y */
 	struct vfm_tensor y;      /* [T',H',W',O], dtype of x; overlaps neither x nor past */
 	int kernel[3], stride[3]; /* time, height, width: 1 to VFM_CONV3D_MAX each */
 	int zeros, pad[4];
-	int up; /* 0 or 1 */
+	int up;      /* 0 or 1 */
+	bool packed; /* weight.data is what vfm_conv3d_pack wrote on this device, for the same shape and kernel */
 };
 enum { VFM_CONV3D_MAX = 16 };
 
@@ -722,11 +723,23 @@ struct vfm_ops {
 #define X(name) int (*name)(struct vfm_stream * s, const struct vfm_##name *a, struct vfm_err *err);
 	VFM_OP_LIST(X)
 #undef X
+	/* vfm_conv3d_packed_size and vfm_conv3d_pack; both NULL: the device reads weights as they are. */
+	size_t (*conv3d_packed_size)(struct vfm_stream *s, const struct vfm_conv3d *a);
+	int (*conv3d_pack)(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 };
 
 #define X(name) int vfm_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err);
 VFM_OP_LIST(X)
 #undef X
+
+/* A device may read weights of convolutions in a layout of its own.  A caller that packs them once saves the time of
+ * each call to do so, and the memory of the plain weights.  Of *a only kernel and weight are read.
+ *
+ * vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the device reads weights as they are.
+ * vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes; weight.data is host memory.  Local; returns
+ * when weight.data is no longer read. */
+size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
+int vfm_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 
 /* The cost of a call, for benchmarks.  FLOPs are those of the matrix products (2 a multiply-add); bytes count each
  * operand once read and once written. */

@@ -106,6 +106,8 @@ struct vfm_dev *vfm_emu_open(struct vfm_err *err)
 	cpu = d->t;
 	table = *cpu;
 	ops = *cpu->ops;
+	ops.conv3d_packed_size = NULL; /* those of the CPU are for its own conv3d */
+	ops.conv3d_pack = NULL;
 #define X(name)                                                                                                        \
 	if (vfm_cuda_##name)                                                                                           \
 		ops.name = vfm_cuda_##name;

@@ -1,4 +1,5 @@
-/* ops_conv.c - convolutions of frames: clips in parts, upsampled frames, held weights, add in place, NaN and infinity.
+/* ops_conv.c - convolutions of frames: clips in parts, upsampled frames, packed weights, add in place, NaN and
+ * infinity.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -67,29 +68,46 @@ static void run_part(int level, struct vfm_conv3d *a)
 		fail_msg("%s: %s", levels[level].name, err.msg);
 }
 
-/* A clip in parts has the bits of the whole clip; so has one with packed weights, new or found. */
+/* Packs the weight of a on devices that do so; the caller frees the memory. */
+static void *pack_weight(int level, struct vfm_conv3d *a, size_t *bytes)
+{
+	struct vfm_err err = {0};
+	void *packed;
+
+	*bytes = vfm_conv3d_packed_size(levels[level].s, a);
+	if (!*bytes)
+		return NULL;
+	packed = vfm_dev_alloc(levels[level].s, *bytes, "weights", &err);
+	assert_non_null(packed);
+	assert_int_equal(vfm_conv3d_pack(levels[level].s, a, packed, &err), 0);
+	return packed;
+}
+
+/* A clip in parts has the bits of the whole clip; so has one with packed weights. */
 static void check_parts(int level, enum vfm_dtype t, int64_t c, int64_t o)
 {
 	static const int ends[][T] = {{1, 2, 3, 4, 5, 6}, {1, 5, 6}, {2, 2, 6}, {4, 6}};
 	struct vfm_conv3d a = clip_part(t, c, o, 0, T);
-	size_t bytes = vfm_nbytes(&a.y);
+	size_t bytes = vfm_nbytes(&a.y), packed_bytes;
+	void *packed = pack_weight(level, &a, &packed_bytes);
 
 	a.y.data = whole;
 	run_part(level, &a);
 	for (size_t k = 0; k < sizeof(ends) / sizeof(ends[0]); k++) {
-		int64_t version = k ? vfm_dev_version(levels[level].dev) : 0;
-
 		memset(y, 0xff, bytes);
 		for (int t0 = 0, i = 0; t0 < T; t0 = ends[k][i++]) {
 			a = clip_part(t, c, o, t0, ends[k][i]);
-			a.weight.version = version;
+			a.packed = packed && k % 2;
+			if (a.packed)
+				a.weight.data = packed;
 			run_part(level, &a);
 		}
 		if (memcmp(whole, y, bytes) != 0)
 			fail_msg("%s: %s, %d to %d channels: parts %zu differ from the whole clip", levels[level].name,
 				vfm_dtype_name(t), (int)c, (int)o, k);
 	}
-	vfm_dev_drop_copies(levels[level].s);
+	if (packed)
+		vfm_dev_free(levels[level].s, packed, packed_bytes);
 }
 
 void test_conv_parts(void **state)
@@ -130,6 +148,26 @@ void test_conv_in_place(void **state)
 		a.y.data = a.add.data = y;
 		run_part(i, &a);
 		assert_memory_equal(whole, y, sizeof(y));
+	}
+}
+
+/* The CPU packs weights; a device that does not refuses them. */
+void test_conv_packed(void **state)
+{
+	(void)state;
+	for (int i = 0; i < n_levels; i++) {
+		struct vfm_conv3d a = clip_part(VFM_F32, C_MAX, O_MAX, 0, T);
+		struct vfm_err err = {0};
+
+		if (!has_op(i, VFM_OP_conv3d))
+			continue;
+		if (i < n_isa)
+			assert_true(vfm_conv3d_packed_size(levels[i].s, &a) >= vfm_nbytes(&a.weight));
+		if (vfm_conv3d_packed_size(levels[i].s, &a))
+			continue;
+		a.packed = true;
+		assert_int_equal(vfm_op_conv3d(levels[i].s, &a, &err), VFM_EUSAGE);
+		assert_int_equal(vfm_conv3d_pack(levels[i].s, &a, y, &err), VFM_EUSAGE);
 	}
 }
 

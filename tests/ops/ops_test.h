@@ -106,6 +106,7 @@ void test_channel_group_values(void **state);
 void test_conv_parts(void **state);
 void test_conv_in_place(void **state);
 void test_conv_up(void **state);
+void test_conv_packed(void **state);
 void test_conv_not_finite(void **state);
 void test_philox(void **state);
 void test_bad_indices(void **state);
