@@ -158,7 +158,6 @@ static int store_weight(const struct loader *l, const struct vae_conv *v, struct
 
 static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 {
-
 	place_weight(l, v);
 	if (!v->fixed)
 		v->b = vfm_sub_t1(l->at, VFM_F32, v->out);
