@@ -7,6 +7,7 @@
  * Blocks are the same parts of every frame, and the alignment that products are chosen for is that of all frames.  A
  * frame is thus computed by the same products in any clip.
  */
+#include "cuda/conv.h"
 #include "cuda/gemm_lt.h"
 #include "cuda/kern.h"
 
@@ -313,7 +314,7 @@ static int without_sums(struct vfm_stream *s, const struct vfm_conv3d *a, struct
 	return vfm_cuda_gemm(s, &g, err);
 }
 
-extern "C" int vfm_cuda_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
+extern "C" int vfm_cuda_conv3d_im2col(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
 {
 	struct conv_call p = {};
 

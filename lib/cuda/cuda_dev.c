@@ -244,6 +244,8 @@ static void dev_free(struct vfm_dev *d)
 		vfm_cuda_gemm_free(c->gemm);
 	if (c->attn)
 		vfm_cuda_attn_free(c->attn);
+	if (c->conv)
+		vfm_cuda_conv_free(c->conv);
 	if (c->sys) {
 		vfm_cuda_graphs_free(c->sys->graphs);
 		vfm_cuda_mem_free(c->sys->mem);

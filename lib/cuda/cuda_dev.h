@@ -8,6 +8,7 @@
 
 struct vfm_cuda_gemm; /* gemm_lt.c: cuBLASLt's handle and the algorithms chosen */
 struct vfm_cuda_attn; /* attn.c: cuDNN's handle and its plans by shape */
+struct vfm_cuda_conv; /* conv_dnn.c: the same for convolutions */
 
 struct vfm_cuda {
 	struct vfm_dev dev; /* first */
@@ -21,8 +22,9 @@ struct vfm_cuda {
 	bool sync;
 	struct vfm_cuda_sys *sys;                                                 /* cuda_sys.h */
 	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* may be NULL */
-	struct vfm_cuda_gemm *gemm;                                               /* both are NULL until first used */
+	struct vfm_cuda_gemm *gemm; /* NULL until first used, as the next two */
 	struct vfm_cuda_attn *attn;
+	struct vfm_cuda_conv *conv;
 };
 
 static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)
@@ -49,6 +51,7 @@ int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool 
 /* Called after all work and all other streams are gone, while memory still exists. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
 void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
+void vfm_cuda_conv_free(struct vfm_cuda_conv *c) __attribute__((weak));
 
 /* cuda_dev.c: the path of "cache/gemm-….jsonl" of this user, and NVTX ranges (VFM_NVTX=1).  The folder is
  * $VFM_CACHE_DIR, $XDG_CACHE_HOME/vfm or ~/.cache/vfm; NULL if there is none. */

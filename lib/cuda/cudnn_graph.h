@@ -7,8 +7,8 @@
  *	rc = vfm_dnn_build(g, deterministic, &err);			also says what went wrong above
  *	rc = vfm_dnn_run(g, stream, bind, n, workspace, &err);
  *
- * While a graph is built the first failure is kept, what follows does nothing, and vfm_dnn_build returns it.  All
- * tensors have four dimensions; sums are in f32.  A graph belongs to the thread of its device.  Local.
+ * While a graph is built the first failure is kept, what follows does nothing, and vfm_dnn_build returns it.  Tensors
+ * have four dimensions, besides images; sums are in f32.  A graph belongs to the thread of its device.  Local.
  */
 #ifndef VFM_CUDA_CUDNN_GRAPH_H
 #define VFM_CUDA_CUDNN_GRAPH_H
@@ -49,6 +49,11 @@ vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int6
 vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d,
 	enum vfm_dnn_kind kind);
 
+/* n 4 or 5 dimensions: batch, channels, (frames,) height, width; its address is aligned to 16 bytes.  What operations
+ * by element make of an image needs a y. */
+vfm_dnn_t vfm_dnn_image(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim, const int64_t *stride,
+	enum vfm_dnn_kind kind);
+
 /* Operations.  They return y; 0 creates a virtual f32 tensor with the dimensions of x (of the product; of x with the
  * last one 1). */
 vfm_dnn_t vfm_dnn_pw(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t x, vfm_dnn_t b, vfm_dnn_t y);
@@ -66,6 +71,15 @@ struct vfm_dnn_mnk {
 };
 vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, struct vfm_dnn_mnk len, vfm_dnn_t y);
 
+/* y = the cross-correlation of the images x [b, c, …] and w [o, c, …], over the last n dimensions; pre, post: zeros
+ * before and behind each. */
+struct vfm_dnn_convolve {
+	vfm_dnn_t x, w, y;
+	int n;
+	int64_t pre[3], post[3], stride[3];
+};
+void vfm_dnn_convolve(struct vfm_dnn_graph *g, const struct vfm_dnn_convolve *v);
+
 /* O = softmax(scale Q K^T) V and its lse, as one operation; q, k, v, o are [b, h, s, d].  cuDNN has it since 9.15. */
 struct vfm_dnn_sdpa {
 	vfm_dnn_t q, k, v, o, lse, scale;
@@ -73,9 +87,15 @@ struct vfm_dnn_sdpa {
 };
 void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x);
 
-/* Builds the first plan of cuDNN's heuristics that can be finalized.  deterministic: only engines that are
- * deterministic. */
-int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err);
+/* What engines must not do. */
+enum {
+	VFM_DNN_DETERMINISTIC = 1, /* sums in an order that varies */
+	VFM_DNN_FULL = 2,    /* transforms (FFT, Winograd), sums or operands of less precision than the types say */
+	VFM_DNN_F32 = 4 | 2, /* also tensor cores, which multiply f32 as TF32 */
+};
+/* Builds the first plan of cuDNN's heuristics that can be finalized and whose engine keeps the limits, a set of the
+ * above. */
+int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err);
 
 struct vfm_dnn_facts {     /* of a built graph */
 	int64_t workspace; /* bytes */

@@ -75,7 +75,7 @@ static void shape_cases(struct vfm_cases *l, enum vfm_dtype t)
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
 		for (size_t k = 0; k < sizeof(size) / sizeof(size[0]); k++) {
 			add_conv(l, VFM_CASE_TEST, t, &of[i], size[k], 20, 24, BIAS);
-			add_conv(l, VFM_CASE_TEST, t, &of[i], size[k], 66, 40, k % 2 ? ADD : 0);
+			add_conv(l, VFM_CASE_TEST, t, &of[i], size[k], k == 3 ? 64 : 66, 40, k % 2 ? ADD : 0);
 		}
 }
 
