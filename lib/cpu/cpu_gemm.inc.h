@@ -346,8 +346,19 @@ static void lines_f32(const struct vfm_pixels *x)
 		lines_widen(x, false);
 }
 
-INLINE void conv_tile_f32(
-	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors, bool first)
+/* Returns c + a b; of pairs the sum of both products. */
+INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
+{
+#ifdef __AVX512BF16__
+	if (how == UNIT_PAIR)
+		return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+#endif
+	(void)how;
+	return v_fma(a, b, c);
+}
+
+INLINE void conv_tile_units(const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors,
+	bool first, enum unit how)
 {
 	vf c[MR][2];
 
@@ -366,9 +377,9 @@ INLINE void conv_tile_f32(
 #ifdef __AVX512F__
 				__asm__("" : "+v"(v)); /* one broadcast for all products */
 #endif
-				c[r][0] = v_fma(v, b0, c[r][0]);
+				c[r][0] = unit_fma(v, b0, c[r][0], how);
 				if (vectors > 1)
-					c[r][1] = v_fma(v, b1, c[r][1]);
+					c[r][1] = unit_fma(v, b1, c[r][1], how);
 			}
 		}
 	}
@@ -379,9 +390,9 @@ static void conv_f32(
 	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
 {
 	if (cols > VW)
-		conv_tile_f32(u, a, b, tile, 2, first);
+		conv_tile_units(u, a, b, tile, 2, first, UNIT_F32);
 	else
-		conv_tile_f32(u, a, b, tile, 1, first);
+		conv_tile_units(u, a, b, tile, 1, first, UNIT_F32);
 }
 
 #ifdef __AVX512BF16__
@@ -398,40 +409,13 @@ static void lines_bf16(const struct vfm_pixels *x)
 	}
 }
 
-INLINE void conv_tile_bf16(
-	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors, bool first)
-{
-	vf c[MR][2];
-
-	tile_load(c, tile, NR, first);
-	for (int64_t i = 0; i < u->n; i++) {
-		const float *x = a + u->off[i];
-
-#pragma GCC unroll 4
-		for (int k = 0; k < LINE; k++, b += NR) {
-			__m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + VW);
-
-#pragma GCC unroll 14
-			for (int r = 0; r < MR; r++) {
-				__m512 v = _mm512_set1_ps(x[r * LINE + k]);
-
-				__asm__("" : "+v"(v));
-				c[r][0] = _mm512_dpbf16_ps(c[r][0], (__m512bh)v, b0);
-				if (vectors > 1)
-					c[r][1] = _mm512_dpbf16_ps(c[r][1], (__m512bh)v, b1);
-			}
-		}
-	}
-	tile_store(c, tile, NR);
-}
-
 static void conv_bf16(
 	const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first)
 {
 	if (cols > VW)
-		conv_tile_bf16(u, a, b, tile, 2, first);
+		conv_tile_units(u, a, b, tile, 2, first, UNIT_PAIR);
 	else
-		conv_tile_bf16(u, a, b, tile, 1, first);
+		conv_tile_units(u, a, b, tile, 1, first, UNIT_PAIR);
 }
 #endif
 
