@@ -26,6 +26,18 @@ char *vfm_dir_of(const char *path)
 	return vfm_strfmt("%.*s", (int)(slash - path), path);
 }
 
+char *vfm_first_in(const char *folder, const char *const *names)
+{
+	for (; *names; names++) {
+		char *path = vfm_strfmt("%s/%s", folder, *names);
+
+		if (access(path, F_OK) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
 /* ---- temporary files ---- */
 
 bool vfm_is_same_file(int fd, const char *path)

@@ -46,6 +46,9 @@ int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len,
 
 /* Returns the folder of a file, "." of a name without one; the caller frees it. */
 char *vfm_dir_of(const char *path);
+/* Returns FOLDER/NAME of the first of the names, of which the last is NULL, that exists; NULL: none does.  The caller
+ * frees it. */
+char *vfm_first_in(const char *folder, const char *const *names);
 
 /* Returns whether path still names the open file fd. */
 bool vfm_is_same_file(int fd, const char *path);

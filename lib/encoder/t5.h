@@ -28,7 +28,8 @@
 
 struct vfm_t5;
 struct vfm_t5_opts {
-	/* A folder of transformers, or of a pipeline (text_encoder/, tokenizer/), or a file of weights */
+	/* A folder of transformers, of a pipeline (text_encoder/, tokenizer/) or of a release of Wan, or a file of
+	 * weights */
 	const char *path;
 	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or beside it, or in google/umt5-xxl beside
 	 * it */

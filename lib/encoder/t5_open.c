@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -214,38 +213,25 @@ static int want_all(struct vfm_t5 *t, const struct t5_names *n, struct vfm_err *
 
 /* ---- files ---- */
 
-static bool is_there(const char *path)
-{
-	return access(path, F_OK) == 0;
-}
-
-/* Returns the folder or file of the weights: PATH/text_encoder, or PATH.  The caller frees it. */
+/* Returns the folder or file of the weights: that of a pipeline of diffusers or of a release of Wan in the folder path,
+ * or path itself.  The caller frees it. */
 static char *weights_path(const char *path)
 {
-	char *inner = vfm_strfmt("%s/text_encoder", path);
+	static const char *const names[] = {"text_encoder", "models_t5_umt5-xxl-enc-bf16.pth", NULL};
+	char *inner = vfm_first_in(path, names);
 
-	if (is_there(inner))
-		return inner;
-	free(inner);
-	return vfm_strdup(path);
+	return inner ? inner : vfm_strdup(path);
 }
 
 /* Returns the tokenizer that belongs to the weights at path, or NULL.  The caller frees it. */
 static char *find_tokenizer(const char *path)
 {
 	static const char *const places[] = {
-		"tokenizer.json", "spiece.model", "tokenizer", "../tokenizer", "google/umt5-xxl"};
+		"tokenizer.json", "spiece.model", "tokenizer", "../tokenizer", "google/umt5-xxl", NULL};
 	struct stat st;
 	const bool is_dir = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-	char *folder = is_dir ? vfm_strdup(path) : vfm_dir_of(path), *found = NULL;
+	char *folder = is_dir ? vfm_strdup(path) : vfm_dir_of(path), *found = vfm_first_in(folder, places);
 
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places) && !found; i++) {
-		found = vfm_strfmt("%s/%s", folder, places[i]);
-		if (!is_there(found)) {
-			free(found);
-			found = NULL;
-		}
-	}
 	free(folder);
 	return found;
 }

@@ -86,19 +86,10 @@ out:
 /* Returns the file of the tokenizer at path, which the caller frees, or NULL. */
 static char *tokenizer_file(const char *path)
 {
-	static const char *const names[] = {"tokenizer.json", "spiece.model"};
+	static const char *const names[] = {"tokenizer.json", "spiece.model", NULL};
 	struct stat st;
 
-	if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-		return vfm_strdup(path);
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		char *file = vfm_strfmt("%s/%s", path, names[i]);
-
-		if (access(file, F_OK) == 0)
-			return file;
-		free(file);
-	}
-	return NULL;
+	return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) ? vfm_strdup(path) : vfm_first_in(path, names);
 }
 
 int vfm_text_tokenizer_open(struct vfm_text_tokenizer **out, const char *path, struct vfm_err *err)

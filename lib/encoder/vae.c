@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
@@ -132,10 +133,21 @@ static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct
 	return 0;
 }
 
+/* Returns the folder or file of the weights: that of a pipeline of diffusers or of a release of Wan in the folder path,
+ * or path itself.  The caller frees it. */
+static char *vae_weights_path(const char *path)
+{
+	static const char *const names[] = {"vae", "Wan2.1_VAE.pth", "Wan2.2_VAE.pth", NULL};
+	char *inner = vfm_first_in(path, names);
+
+	return inner ? inner : vfm_strdup(path);
+}
+
 int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
 	struct vfm_weights *w = NULL;
 	struct vfm_vae *v;
+	char *path;
 	int rc;
 
 	if (o->dtype != VFM_F32 && o->dtype != VFM_BF16)
@@ -143,7 +155,8 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 			err, VFM_EUSAGE, "the VAE computes in f32 or bf16, not in %s", vfm_dtype_name(o->dtype));
 	v = vfm_calloc(1, sizeof(*v));
 	*v = (struct vfm_vae){.s = s, .dtype = o->dtype, .tile = o->tile};
-	TRY_OUT(vfm_weights_open(&w, o->path, err));
+	path = vae_weights_path(o->path);
+	TRY_OUT(vfm_weights_open(&w, path, err));
 	TRY_OUT(vae_config_read(&v->c, w, err));
 	derive_geometry(v);
 	TRY_OUT(check_vae_tile(v, err));
@@ -154,6 +167,7 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 out:
 	vfm_weights_close(w);
 	vfm_vae_close(v);
+	free(path);
 	return rc;
 }
 

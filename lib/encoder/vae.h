@@ -44,8 +44,8 @@ struct vfm_vae_tile {
 	int height, width;               /* of a tile; both 0: no tiles */
 	int stride_height, stride_width; /* from tile to tile, at most the size */
 };
-struct vfm_vae_opts { /* a specification */
-	const char *path;
+struct vfm_vae_opts {                /* a specification */
+	const char *path;            /* a folder or file of weights, or the folder of a whole release */
 	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
 	bool no_encoder, no_decoder; /* do not load this half */
 	struct vfm_vae_tile tile;

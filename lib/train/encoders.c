@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "encoder/t5.h"
@@ -31,7 +30,6 @@ struct vfm_encoders {
 	struct vfm_encoders_opts o;
 	enum vfm_dtype vae_dtype, text_dtype;
 	struct vfm_vae_tile tile;
-	char *vae_path, *text_path; /* within the folder of a release */
 
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -341,7 +339,7 @@ static int open_models(struct vfm_encoders *e, struct vfm_err *err)
 	TRY(vfm_device_open_rank(&e->device, e->o.device, &where, err));
 	if (e->o.vae) {
 		TRY(vfm_vae_open(&e->vae, e->device.stream,
-			&(struct vfm_vae_opts){.path = e->vae_path,
+			&(struct vfm_vae_opts){.path = e->o.vae,
 				.dtype = e->vae_dtype,
 				.tile = e->tile,
 				.no_encoder = e->o.decode_only,
@@ -351,7 +349,7 @@ static int open_models(struct vfm_encoders *e, struct vfm_err *err)
 	}
 	if (e->o.text) {
 		TRY(vfm_t5_open(&e->t5, e->device.stream,
-			&(struct vfm_t5_opts){.path = e->text_path,
+			&(struct vfm_t5_opts){.path = e->o.text,
 				.dtype = e->text_dtype,
 				.max_len = e->o.text_rows,
 				.clean = !e->o.text_clean_off,
@@ -442,32 +440,8 @@ static void init_coders(struct vfm_encoders *e)
 	e->text = (struct vfm_text_coder){.ctx = e, .embed = text_embed, .bf16 = e->text_dtype == VFM_BF16};
 }
 
-/* Returns the first of the files that the folder `path` has, or path itself; the caller frees it. */
-static char *find_in_release(const char *path, const char *const *files)
-{
-	for (; *files; files++) {
-		char *p = vfm_strfmt("%s/%s", path, *files);
-
-		if (access(p, F_OK) == 0)
-			return p;
-		free(p);
-	}
-	return vfm_strdup(path);
-}
-
-static void find_models(struct vfm_encoders *e)
-{
-	static const char *const vae[] = {"vae", "Wan2.1_VAE.pth", "Wan2.2_VAE.pth", NULL},
-				 *const text[] = {"models_t5_umt5-xxl-enc-bf16.pth", NULL};
-
-	e->vae_path = e->o.vae ? find_in_release(e->o.vae, vae) : NULL;
-	e->text_path = e->o.text ? find_in_release(e->o.text, text) : NULL;
-}
-
 static void free_encoders(struct vfm_encoders *e)
 {
-	free(e->vae_path);
-	free(e->text_path);
 	pthread_mutex_destroy(&e->lock);
 	pthread_cond_destroy(&e->work);
 	pthread_cond_destroy(&e->done);
@@ -488,7 +462,6 @@ int vfm_encoders_open(struct vfm_encoders **out, const struct vfm_encoders_opts 
 	e->o.text_rows = o->text_rows == INT64_MIN ? 512 : o->text_rows;
 	rc = parse_encoder_opts(e, err);
 	init_coders(e);
-	find_models(e);
 	if (rc >= 0 && pthread_create(&e->thread, NULL, run_encoders, &open) != 0)
 		rc = vfm_fail(err, VFM_EENV, "cannot start a thread for the encoders");
 	if (rc < 0) {
