@@ -332,25 +332,18 @@ static int push_up(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
 	struct vae_frame *saved = l->has_shortcut ? take_saved(saved_of(r, i)) : NULL, *y;
-	const int n = l->temporal ? 2 : 1;
 	int rc = 0;
 
-	for (int t = l->temporal && st->frames == 0; t < n && rc >= 0; t++) {
+	for (int t = l->temporal && st->frames == 0; t < (l->temporal ? 2 : 1) && rc >= 0; t++) {
 		y = NULL;
 		rc = up_frame(r, i, t, x, saved, &y, err);
-		if (rc < 0) {
+		if (rc < 0)
 			vae_frame_drop(r, y);
-			break;
-		}
-		if (t == n - 1) { /* the levels behind need the memory */
-			if (l->temporal && st->frames++ > 0)
-				vae_past_add(r, &st->past[0], x);
-			vae_frame_drop(r, saved);
-			vae_frame_drop(r, x);
-			saved = x = NULL;
-		}
-		rc = push_from(r, i + 1, y, err);
+		else
+			rc = push_from(r, i + 1, y, err);
 	}
+	if (l->temporal && st->frames++ > 0)
+		vae_past_add(r, &st->past[0], x);
 	vae_frame_drop(r, saved);
 	vae_frame_drop(r, x);
 	return rc;
