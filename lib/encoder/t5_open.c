@@ -154,7 +154,7 @@ static int check_t5_dims(const struct vfm_t5 *t, struct vfm_err *err)
 	if (d->head > HEAD_MAX || d->head % 8 || d->head * d->heads != d->inner)
 		return vfm_fail(err, VFM_EUSAGE, "%s: %lld heads of %lld: a head is a multiple of 8 up to %d", path,
 			(long long)d->heads, (long long)d->head, HEAD_MAX);
-	if (d->buckets % 4 || d->max_distance <= d->buckets / 4)
+	if (d->buckets < 4 || d->buckets % 4 || d->max_distance <= d->buckets / 4)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s: %lld buckets of distances up to %lld: expected a multiple of 4 and more than a quarter of "
 			"it",

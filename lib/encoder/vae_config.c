@@ -115,8 +115,6 @@ static int check_vae_rest(const struct vae_config *c, const json_t *o, struct vf
 		t *= c->wan.temporal_down[i] ? 2 : 1;
 		s *= 2;
 	}
-	if (t > VAE_WAN_GROUP)
-		return vfm_fail(err, VFM_EUSAGE, "temperal_downsample: more than two of them are true");
 	TRY(vae_config_int(o, "scale_factor_temporal", 1, 1 << 10, &have_t, err));
 	TRY(vae_config_int(o, "scale_factor_spatial", 1, 1 << 10, &have_s, err));
 	if (json_is_integer(json_object_get(o, "scale_factor_temporal")) && have_t != t)
@@ -267,6 +265,8 @@ static int read_wan(struct vae_config *c, struct vfm_weights *w, const json_t *o
 		c->ratio *= 2;
 		c->ratio_t *= c->wan.temporal_down[i] ? 2 : 1;
 	}
+	if (c->ratio_t > VAE_WAN_GROUP) /* a group would not fill a latent frame */
+		return vfm_fail(err, VFM_EUSAGE, "more than two levels halve time (temperal_downsample)");
 	return check_vae_dims(c, err);
 }
 

@@ -125,10 +125,11 @@ static void plan_up(struct vae_plan *p, int in, int dim, int out, bool temporal)
 	l->conv[0] = vae_conv_of(dim, out, 1, 3);
 	l->conv[0].up = 1;
 	want_conv(p, &l->conv[0], VAE_RESAMPLE, out, 4);
-	for (int i = 0; temporal && i < 2; i++) { /* the outputs of one tensor: those of the first frame come first */
-		l->conv[1 + i] = vae_conv_of(dim, dim, 3, 1);
-		want_conv(p, &l->conv[1 + i], VAE_TIME_CONV, 2 * dim, 5);
-		l->conv[1 + i].first = i * dim;
+	if (temporal) { /* the outputs of one tensor: those of the first frame come first */
+		l->conv[1] = vae_conv_of(dim, dim, 3, 1);
+		want_conv(p, &l->conv[1], VAE_TIME_CONV, 2 * dim, 5);
+		l->conv[2] = l->conv[1];
+		l->conv[2].first = dim;
 	}
 	l->has_shortcut = p->c->wan.residual;
 	for (int i = 0; l->has_shortcut && in != out && i < (temporal ? 2 : 1); i++) {

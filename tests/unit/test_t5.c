@@ -453,6 +453,28 @@ static void expect_refused(const char *named, enum vfm_dtype dtype)
 	dev->t->dev_free(dev);
 }
 
+/* A release without configuration whose bias by distance has no rows. */
+static void test_no_buckets(void **state)
+{
+	struct vfm_st_tensor t[] = {{.name = "token_embedding.weight", .ndim = 2, .shape = {VOCAB, DIM}},
+		{.name = "blocks.0.attn.q.weight", .ndim = 2, .shape = {INNER, DIM}},
+		{.name = "blocks.0.ffn.fc1.weight", .ndim = 2, .shape = {FFN, DIM}},
+		{.name = "blocks.0.pos_embedding.embedding.weight", .ndim = 2, .shape = {0, HEADS}}};
+	char *path = vfm_strfmt("%s/model.safetensors", folder);
+	const float zeros[(VOCAB + INNER + FFN) * DIM] = {0};
+	struct vfm_buf b = {0};
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		t[i].dtype = VFM_F32;
+	vfm_st_layout(t, 4, NULL, 0, &b);
+	vfm_buf_add(&b, zeros, sizeof(zeros));
+	assert_int_equal(vfm_write_file(path, b.data, b.len, NULL), 0);
+	expect_refused("0 buckets", VFM_F32);
+	vfm_buf_release(&b);
+	free(path);
+}
+
 static void test_refused(void **state)
 {
 	struct model m = make_model(true);
@@ -545,6 +567,7 @@ int main(void)
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_batches),
 		cmocka_unit_test(test_placement),
+		cmocka_unit_test(test_no_buckets),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_texts_and_makers),
 	};

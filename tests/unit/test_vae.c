@@ -324,6 +324,33 @@ static void expect_refused(const char *dir, const struct vfm_vae_opts *o, const 
 		fail_msg("'%s' does not name '%s'", err.msg, words);
 }
 
+/* A release whose encoder halves time three times would make latents of groups of 8 frames, not of 4. */
+static void test_odd_release(void **state)
+{
+	static const char *const blocks[] = {"0.residual.2", "2.residual.2", "4.residual.2", "6.residual.2",
+		"1.time_conv", "3.time_conv", "5.time_conv"};
+	char *path = vfm_strfmt("%s/release.safetensors", folder), names[7][64];
+	struct vfm_st_tensor t[10] = {{.name = "encoder.conv1.weight", .ndim = 5, .shape = {1, 3, 1, 1, 1}},
+		{.name = "decoder.conv1.weight", .ndim = 5, .shape = {1, 16, 1, 1, 1}},
+		{.name = "conv2.weight", .ndim = 5, .shape = {16, 1, 1, 1, 1}}};
+	const float zeros[128] = {0};
+	struct vfm_buf b = {0};
+
+	(void)state;
+	for (int i = 0; i < 7; i++) {
+		snprintf(names[i], sizeof(names[i]), "encoder.downsamples.%s.weight", blocks[i]);
+		t[3 + i] = (struct vfm_st_tensor){.name = names[i], .ndim = 5, .shape = {1, 1, 1, 1, 1}};
+	}
+	for (int i = 0; i < 10; i++)
+		t[i].dtype = VFM_F32;
+	vfm_st_layout(t, 10, NULL, 0, &b);
+	vfm_buf_add(&b, zeros, t[9].end);
+	write_text(folder, "release.safetensors", b.data, b.len);
+	expect_refused(path, &(struct vfm_vae_opts){.dtype = VFM_F32}, "more than two levels halve time");
+	vfm_buf_release(&b);
+	free(path);
+}
+
 static void test_refused(void **state)
 {
 	const struct vfm_vae_opts o = {.dtype = VFM_F32};
@@ -332,6 +359,9 @@ static void test_refused(void **state)
 
 	(void)state;
 	expect_refused(dir, &o, "1 tensor missing: decoder.conv_in.bias");
+	free(dir);
+	dir = write_model(&goldens[0], "missing-shared", "decoder.up_blocks.0.upsamplers.0.time_conv.bias");
+	expect_refused(dir, &o, ": 1 tensor missing: decoder.up_blocks.0.upsamplers.0.time_conv.bias");
 	free(dir);
 	dir = write_model(&goldens[0], "config", NULL);
 	write_text(dir, "config.json", goldens[1].config, strlen(goldens[1].config));
@@ -374,7 +404,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
 		cmocka_unit_test(test_given), cmocka_unit_test(test_lengths), cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_refused)};
+		cmocka_unit_test(test_odd_release), cmocka_unit_test(test_refused)};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }
