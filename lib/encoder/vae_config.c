@@ -267,6 +267,10 @@ static int read_wan(struct vae_config *c, struct vfm_weights *w, const json_t *o
 	}
 	if (c->ratio_t > VAE_WAN_GROUP) /* a group would not fill a latent frame */
 		return vfm_fail(err, VFM_EUSAGE, "more than two levels halve time (temperal_downsample)");
+	if (c->ratio * c->patch > VFM_GEOMETRY_STRIDE_MAX)
+		return vfm_fail(err, VFM_EUSAGE,
+			"dim_mult, patch_size: a latent covers %d x %d pixels; at most %d are supported",
+			c->ratio * c->patch, c->ratio * c->patch, VFM_GEOMETRY_STRIDE_MAX);
 	return check_vae_dims(c, err);
 }
 

@@ -355,7 +355,10 @@ static void test_refused(void **state)
 {
 	const struct vfm_vae_opts o = {.dtype = VFM_F32};
 	char *dir = write_model(&goldens[0], "missing", "decoder.conv_in.bias");
-	const char *none = "{}";
+	const char *none = "{}",
+		   *wide = "{\"_class_name\": \"AutoencoderKLWan\", \"patch_size\": 8, "
+			   "\"in_channels\": 192, \"out_channels\": 192, \"dim_mult\": [1, 1, 1, 1, 1, 1, 1], "
+			   "\"temperal_downsample\": [false, false, false, false, false, false]}";
 
 	(void)state;
 	expect_refused(dir, &o, "1 tensor missing: decoder.conv_in.bias");
@@ -369,6 +372,8 @@ static void test_refused(void **state)
 	write_text(dir, "config.json", none, strlen(none));
 	expect_refused(dir, &o, "_class_name");
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F16}, "f16");
+	write_text(dir, "config.json", wide, strlen(wide));
+	expect_refused(dir, &o, "patch_size: a latent covers 512 x 512 pixels");
 	free(dir);
 	dir = write_model(&goldens[0], "tiles", NULL);
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {10, 8, 4, 4}}, "multiples of 4");
