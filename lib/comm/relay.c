@@ -285,9 +285,9 @@ static void read_conn(struct vfm_hjob *j, int r)
 void vfm_mon_serve(struct vfm_hjob *j, int r, bool writable)
 {
 	struct mon_peer *p = &j->mon->peer[r];
+	const bool open = !p->conn || !writable || flush_conn(p->conn);
 
-	if (p->conn && writable && !flush_conn(p->conn))
+	read_conn(j, r); /* a neighbour says why it ends before it closes */
+	if (!open && p->conn)
 		drop_peer(j, r);
-	else
-		read_conn(j, r);
 }
