@@ -38,13 +38,15 @@ struct vfm_cuda_conv {
 /* Returns NULL with err set on errors.  A cuDNN that cannot be opened is none. */
 static struct vfm_cuda_conv *conv_context(struct vfm_stream *s, struct vfm_err *err)
 {
-	const char *e = getenv("VFM_CUDA_CONV");
 	struct vfm_cuda *dev = vfm_cuda_of(s);
 	struct vfm_err why = {0};
-	bool cudnn = e && strcmp(e, "cudnn") == 0;
+	const char *e;
+	bool cudnn;
 
 	if (dev->conv)
 		return dev->conv;
+	e = getenv("VFM_CUDA_CONV");
+	cudnn = e && strcmp(e, "cudnn") == 0;
 	if (e && *e && !cudnn && strcmp(e, "im2col") != 0) {
 		vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_CONV: expected im2col or cudnn, got '%s'", e);
 		return NULL;
