@@ -104,6 +104,13 @@ static int list_weights(struct vfm_weights *w, struct vfm_err *err)
 	return 0;
 }
 
+char *vfm_weights_within(const char *path, const char *const *names)
+{
+	char *inner = vfm_first_in(path, names);
+
+	return inner ? inner : vfm_strdup(path);
+}
+
 int vfm_weights_open(struct vfm_weights **out, const char *path, struct vfm_err *err)
 {
 	struct vfm_weights *w = vfm_calloc(1, sizeof(*w));

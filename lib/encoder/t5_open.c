@@ -213,16 +213,6 @@ static int want_all(struct vfm_t5 *t, const struct t5_names *n, struct vfm_err *
 
 /* ---- files ---- */
 
-/* Returns the folder or file of the weights: that of a pipeline of diffusers or of a release of Wan in the folder path,
- * or path itself.  The caller frees it. */
-static char *weights_path(const char *path)
-{
-	static const char *const names[] = {"text_encoder", "models_t5_umt5-xxl-enc-bf16.pth", NULL};
-	char *inner = vfm_first_in(path, names);
-
-	return inner ? inner : vfm_strdup(path);
-}
-
 /* Returns the tokenizer that belongs to the weights at path, or NULL.  The caller frees it. */
 static char *find_tokenizer(const char *path)
 {
@@ -256,8 +246,9 @@ static int open_tokenizer(struct vfm_t5 *t, const struct vfm_t5_opts *o, const c
 
 int t5_open_files(struct vfm_t5 *t, const struct vfm_t5_opts *o, struct vfm_err *err)
 {
+	static const char *const names[] = {"text_encoder", "models_t5_umt5-xxl-enc-bf16.pth", NULL};
 	const struct t5_names *n = &names_transformers;
-	char *path = weights_path(o->path);
+	char *path = vfm_weights_within(o->path, names);
 	const json_t *config;
 	int rc;
 

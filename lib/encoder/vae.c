@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
@@ -133,18 +132,9 @@ static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct
 	return 0;
 }
 
-/* Returns the folder or file of the weights: that of a pipeline of diffusers or of a release of Wan in the folder path,
- * or path itself.  The caller frees it. */
-static char *vae_weights_path(const char *path)
-{
-	static const char *const names[] = {"vae", "Wan2.1_VAE.pth", "Wan2.2_VAE.pth", NULL};
-	char *inner = vfm_first_in(path, names);
-
-	return inner ? inner : vfm_strdup(path);
-}
-
 int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
+	static const char *const names[] = {"vae", "Wan2.1_VAE.pth", "Wan2.2_VAE.pth", NULL};
 	struct vfm_weights *w = NULL;
 	struct vfm_vae *v;
 	char *path;
@@ -155,7 +145,7 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 			err, VFM_EUSAGE, "the VAE computes in f32 or bf16, not in %s", vfm_dtype_name(o->dtype));
 	v = vfm_calloc(1, sizeof(*v));
 	*v = (struct vfm_vae){.s = s, .dtype = o->dtype, .tile = o->tile};
-	path = vae_weights_path(o->path);
+	path = vfm_weights_within(o->path, names);
 	TRY_OUT(vfm_weights_open(&w, path, err));
 	TRY_OUT(vae_config_read(&v->c, w, err));
 	derive_geometry(v);
