@@ -79,9 +79,7 @@ static int read_latent(struct dec *c, const char *path, struct vfm_err *err)
 	if (c->npy.ndim != 4 ||
 		(c->npy.type != VFM_NPY_F16 && c->npy.type != VFM_NPY_BF16 && c->npy.type != VFM_NPY_F32))
 		TRY_OUT(vfm_fail(err, VFM_EINPUT,
-			"'%s': expected [channels, time, height, width] of float16, "
-			"bfloat16 or float32",
-			path));
+			"'%s': expected [channels, time, height, width] of float16, bfloat16 or float32", path));
 	TRY_OUT(vfm_npy_check_finite(&c->npy, file + c->npy.header_bytes, path, err));
 	c->x_bytes = vfm_npy_count(&c->npy) * sizeof(float);
 	c->x = vfm_big_alloc(c->x_bytes, "the latents", err);
@@ -109,8 +107,7 @@ static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 	TRY(blame_record(vfm_json_i64(c->latent, "latent", "frames", false, 1, c->frames, &c->frames, err), err));
 	if (vfm_geometry_latent_frames(g, c->frames) != shape[1])
 		return vfm_fail(err, VFM_EINPUT,
-			"latent.frames: %lld latent frames of the decoder '%s' are not %lld "
-			"pictures",
+			"latent.frames: %lld latent frames of the decoder '%s' are not %lld pictures",
 			(long long)shape[1], c->d->maker.name, (long long)c->frames);
 	TRY(blame_record(vfm_json_i64(c->latent, "latent", "width", false, width, width, &stated, err), err));
 	TRY(blame_record(vfm_json_i64(c->latent, "latent", "height", false, height, height, &stated, err), err));

@@ -87,9 +87,8 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 		if (text && !found)
 			return vfm_fail(err, VFM_EUSAGE,
 				"--part task: this process is no task of Slurm: neither SLURM_PROCID and SLURM_NTASKS "
-				"of a "
-				"step nor SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are set (--part I/N works "
-				"anywhere)");
+				"of a step nor SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are set "
+				"(--part I/N works anywhere)");
 		return 0;
 	}
 	slash = strchr(text, '/');
