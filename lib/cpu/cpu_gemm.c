@@ -129,7 +129,7 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
 
-	if (last || g->in_c)
+	if (last && !g->in_c)
 		prefetch_result(&g->epi, i * mr, j * nr, tm, tn);
 	if (g->in_c && tm == mr && tn == nr) {
 		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc, first && g->first);
@@ -140,6 +140,20 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 	kern->tile(u, a, b, scratch, nr, first && g->first);
 	if (last)
 		kern->epilogue(&g->epi, scratch, i * mr, j * nr, tm, tn);
+}
+
+/* Prefetches the sums of the tile after that of panels i and j, if C holds them: the tile before hides their latency.
+ * The panels are [i0, i1) for each j up to j1. */
+static void prefetch_sums(const struct gemm *g, int64_t i, int64_t j, int64_t i0, int64_t i1, int64_t j1)
+{
+	int64_t mr = g->kern->mr, nr = g->kern->nr;
+
+	if (++i == i1) {
+		i = i0;
+		j++;
+	}
+	if (g->in_c && j < j1)
+		prefetch_result(&g->epi, i * mr, j * nr, cpu_min(mr, g->m - i * mr), cpu_min(nr, g->n - j * nr));
 }
 
 /* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
@@ -178,6 +192,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 			for (int64_t i = i0; i < i1; i++) {
 				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
 
+				prefetch_sums(g, i, j, i0, i1, j1);
 				add_chunk(g, i, j, u, panels + (i - i0) * a_stride, b,
 					scratch + (whole ? 0 : nth * mr * nr), k == g->k0, ke == g->k1);
 				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
@@ -262,10 +277,12 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr),
 				k, ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
-			for (int64_t i = 0; i < g->m_panels; i++)
+			for (int64_t i = 0; i < g->m_panels; i++) {
+				prefetch_sums(g, i, j, 0, g->m_panels, j1);
 				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
 					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == 0,
 					ke == g->k);
+			}
 	}
 }
 

@@ -5,10 +5,11 @@
  * B panel and MR broadcast elements of the A panel (Goto & van de Geijn, "Anatomy of
  * High-Performance Matrix Multiplication", 2008). */
 
+/* KC steps of a panel of B fill an L1 cache of 32 KiB. */
 #ifdef __AVX512F__
-enum { MR = 14, NR = 2 * VW };
+enum { MR = 14, NR = 2 * VW, KC = 256, KC_WHOLE = 400 };
 #else
-enum { MR = 6, NR = 2 * VW };
+enum { MR = 6, NR = 2 * VW, KC = 512, KC_WHOLE = 640 };
 #endif
 
 INLINE void tile_load(vf c[MR][2], const float *tile, int64_t ld, bool first)
@@ -421,7 +422,7 @@ static void conv_bf16(
 
 #define GEMM_KERN(units, type)                                                                                         \
 	{                                                                                                              \
-		.mr = MR, .nr = NR, .ku = (units), .words = 1, .kc = 256, .kc_whole = 400, .mc = 168,                  \
+		.mr = MR, .nr = NR, .ku = (units), .words = 1, .kc = KC, .kc_whole = KC_WHOLE, .mc = 168,              \
 		.held_rows = 512, .pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type,                   \
 		.epilogue = epilogue, .lines = lines_##type, .conv = conv_##type                                       \
 	}

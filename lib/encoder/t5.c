@@ -12,7 +12,7 @@
 enum {
 	MAX_LEN = 512,
 	MAX_ROWS = 8192,
-	CHUNK_ROWS = 1024, /* rows that a block computes at a time, unless a text is longer: bounds the activations */
+	CHUNK_ROWS = 1536, /* rows that a block computes at a time, unless a text is longer: bounds the activations */
 	LEN_LIMIT = 1 << 16,
 	T5_VERSION = 1,
 };
@@ -166,20 +166,25 @@ static void divide_pack(struct t5_pack *p, const int64_t *n_rows)
 	}
 }
 
+/* The values of the attention, those of the MLP and y share memory: none is read after the next is written. */
 static void place_pack(struct t5_pack *p, struct vfm_suballoc *a)
 {
 	const struct t5_dims *d = &p->t->d;
 	const enum vfm_dtype dt = p->t->dtype;
 	const int64_t n = p->chunk_rows;
+	struct vfm_suballoc attn, mlp;
 
 	p->x = vfm_sub_t2(a, VFM_F32, p->rows, d->dim);
-	p->h = vfm_sub_t2(a, dt, n, d->dim);
-	p->qkv = vfm_sub_t2(a, dt, n, 3 * d->inner);
-	p->a = vfm_sub_t2(a, dt, n, d->inner);
-	p->ff = vfm_sub_t2(a, dt, n, 2 * d->ffn);
-	p->g = vfm_sub_t2(a, dt, n, d->ffn);
-	p->y = vfm_sub_t2(a, p->out, n, d->dim);
 	p->dev_cu = vfm_sub_t1(a, VFM_I32, p->n + p->n_chunks);
+	p->h = vfm_sub_t2(a, dt, n, d->dim);
+	attn = mlp = *a;
+	p->y = vfm_sub_t2(a, p->out, n, d->dim);
+	p->qkv = vfm_sub_t2(&attn, dt, n, 3 * d->inner);
+	p->a = vfm_sub_t2(&attn, dt, n, d->inner);
+	p->ff = vfm_sub_t2(&mlp, dt, n, 2 * d->ffn);
+	p->g = vfm_sub_t2(&mlp, dt, n, d->ffn);
+	a->used = attn.used > a->used ? attn.used : a->used;
+	a->used = mlp.used > a->used ? mlp.used : a->used;
 }
 
 /* Uploads the embeddings of the tokens and the boundaries. */

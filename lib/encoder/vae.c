@@ -121,7 +121,7 @@ static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct
 	const bool skip[VAE_PARTS] = {o->no_encoder, o->no_decoder};
 
 	for (int i = 0; i < VAE_PARTS; i++)
-		vae_net_plan(&v->net[i], &v->c, i, w);
+		vae_net_plan(&v->net[i], &v->c, i, v->dtype, w);
 	TRY(vfm_weights_check(w, vae_title(&v->c), err));
 	for (int i = 0; i < VAE_PARTS; i++) {
 		if (skip[i])

@@ -71,7 +71,9 @@ const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v);
 int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latents,
 	struct vfm_err *err);
 /* The condition of image to video: a clip of `frames` frames that are 0 (grey) except for the given pictures, the first
- * frame and, of two, the last one. */
+ * frame and, of two, the last one.  Every grey frame is computed.  Each causal convolution with a kernel of 3 frames
+ * reads 2 past ones, those of the encoder of Wan 2.1 together 28 latent frames: equal results would begin behind
+ * picture 113, and most clips end before. */
 int vfm_vae_encode_given(
 	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);
 /* latents [T, C, h, w] -> pictures [vfm_geometry_pictures, height, width, 3], rounded to u8 in `rgb` and as numbers of

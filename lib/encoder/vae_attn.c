@@ -29,19 +29,15 @@ static int attend_frame(
 	const int64_t n = qkv->shape[0], most = SCORES / (n * (int64_t)sizeof(float));
 	const int64_t rows = most < 64 ? 64 : most < n ? most : n;
 	const size_t scores = (size_t)(rows * n) * sizeof(float), half = (size_t)(rows * n) * sizeof(uint16_t);
-	void *sc = vfm_dev_alloc(r->s, scores, "attention scores of the VAE", err), *p = NULL;
-	int rc = sc ? 0 : VFM_EENV;
+	struct vae_frame *sc = NULL, *p = NULL;
+	int rc = vae_frame_bytes(r, scores, &sc, err);
 
-	if (sc && r->dtype != VFM_F32) {
-		p = vfm_dev_alloc(r->s, half, "attention scores of the VAE", err);
-		rc = p ? 0 : VFM_EENV;
-	}
+	if (rc >= 0 && r->dtype != VFM_F32)
+		rc = vae_frame_bytes(r, half, &p, err);
 	for (int64_t i = 0; i < n && rc >= 0; i += rows)
-		rc = attend_rows(r, qkv, dim, i, n - i < rows ? n - i : rows, sc, p, o, err);
-	if (p)
-		vfm_dev_free(r->s, p, half);
-	if (sc)
-		vfm_dev_free(r->s, sc, scores);
+		rc = attend_rows(r, qkv, dim, i, n - i < rows ? n - i : rows, sc->t.data, p ? p->t.data : NULL, o, err);
+	vae_frame_drop(r, p);
+	vae_frame_drop(r, sc);
 	return rc;
 }
 
@@ -113,18 +109,19 @@ static int attend_time(struct vae_run *r, const struct vae_layer_state *st, cons
 	const struct vfm_tensor rows = vae_frame_rows(q), to = vae_frame_rows(y);
 	const int64_t n = rows.shape[0], dim = rows.shape[1];
 	const size_t sums = r->dtype == VFM_F32 ? 0 : (size_t)(n * dim), bytes = (sums + 2 * (size_t)n) * sizeof(float);
-	float *f = vfm_dev_alloc(r->s, bytes, "attention over time of the VAE", err);
+	struct vae_frame *mem;
 	struct vfm_tensor o = to;
+	float *f;
 	int rc;
 
-	if (!f)
-		return VFM_EENV;
+	TRY(vae_frame_bytes(r, bytes, &mem, err));
+	f = mem->t.data;
 	if (sums)
 		o = vfm_t2(f + 2 * n, VFM_F32, n, dim);
 	rc = attend_frames(r, st, &rows, f, f + n, &o, err);
 	if (rc >= 0 && sums)
 		rc = vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = o, .y = to}, err);
-	vfm_dev_free(r->s, f, bytes);
+	vae_frame_drop(r, mem);
 	return rc;
 }
 
@@ -137,6 +134,7 @@ int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae
 	TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
 	TRY_OUT(vae_run_norm(r, &l->norm[0], VFM_ACT_NONE, x, a, err));
 	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, a, NULL, &q, err));
+	TRY_OUT(vae_frame_lasting(r, x->t.shape[1], x->t.shape[2], 2 * l->in, &kv, err));
 	TRY_OUT(vae_run_conv(r, &l->conv[1], NULL, a, NULL, &kv, err));
 	vfm_grow(&st->kv, &st->kv_cap, st->n_kv + 1, sizeof(*st->kv));
 	st->kv[st->n_kv++] = kv;

@@ -6,8 +6,9 @@
  *	vae_net.c           struct vae_config -> the list of layers, with the tensors that each wants
  *	vae_net_cosmos.c    the list of layers of Cosmos
  *	vae_load.c          tensors of files -> operands of ops
- *	vae_frame.c         the buffers of frames, and the frames before the current one
+ *	vae_frame.c         the memory of frames, and the frames before the current one
  *	vae_run.c           a frame through the layers
+ *	vae_res.c           residual blocks, in strips of rows
  *	vae_attn.c          attention over a frame, and over time
  *	vae_session.c       pixels and latents of a session
  *	vae_clip.c          whole clips, tiles
@@ -120,6 +121,7 @@ enum vae_fixed {
 	VAE_DUP_UP,   /* DupUp3D, one frame: output (row, column, channel) of a pixel of 2 x 2 is an input channel */
 	VAE_HAAR,     /* pixels (colour, frame, row, column) of a patch -> wavelets (band, colour) */
 	VAE_HAAR_INVERSE,
+	VAE_SUM_FRAMES, /* the sum of the results of a convolution that is `split` into frames */
 };
 struct vae_conv {
 	/* [O', C, (kt,) kh, kw], [O'] each; several are one tensor of all their rows */
@@ -127,6 +129,7 @@ struct vae_conv {
 	int64_t first;  /* the outputs are the rows [first, first + out) of from */
 	int64_t scaled; /* the first rows are multiplied by `scale` */
 	float scale;
+	int split; /* frames of the tensor's kernel: rows [i O', (i + 1) O') are those of frame i alone; 0: none */
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: which of the frames */
 	int in, out, kernel[3], stride[3], pad[4];
@@ -172,8 +175,9 @@ struct vae_net {
 	bool repeat_first; /* CONV: copies of the first frame stand before it; else zeros */
 };
 
-/* Lists the layers of a part and asks w for their tensors. */
-void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, struct vfm_weights *w);
+/* Lists the layers of a part and asks w for their tensors.  The list depends on the dtype of frames. */
+void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, enum vfm_dtype dtype,
+	struct vfm_weights *w);
 void vae_net_free(struct vae_net *net); /* host memory */
 
 /* A list of layers in the making. */
@@ -181,6 +185,7 @@ struct vae_plan {
 	struct vae_net *net;
 	const struct vae_config *c;
 	struct vfm_weights *w;
+	enum vfm_dtype dtype;
 	size_t cap;
 	struct vae_place at; /* part; the rest is Wan's */
 };
@@ -195,15 +200,19 @@ void vae_plan_cosmos(struct vae_plan *p);
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
 
-/* ---- running (vae_frame.c, vae_run.c, vae_attn.c) ---- */
+/* ---- running (vae_frame.c, vae_run.c, vae_res.c, vae_attn.c) ---- */
 
-struct vae_frame {           /* a buffer of a session; counted references */
+struct vae_block;
+struct vae_frame {           /* device memory of a run; counted references */
 	struct vfm_tensor t; /* [1,H,W,C] */
-	size_t bytes;
+	size_t bytes;        /* of its memory */
 	int refs;
-	struct vae_frame *next; /* of the free ones */
+	struct vae_block *block; /* shared memory; NULL: its memory is its own */
+	size_t start;            /* in the block */
+	struct vae_frame *next;  /* in the block */
 };
-struct vae_past { /* the frames before the current one, oldest first */
+/* The n frames before the current one, oldest first, in memory of their own. */
+struct vae_past {
 	struct vae_frame *f[2];
 	int n;
 };
@@ -213,8 +222,9 @@ struct vae_layer_state {
 	int n_saved;
 	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
 	size_t n_kv, kv_cap;
-	int64_t frames; /* inputs so far */
-	void *index;    /* UP: of DupUp3D, on the device */
+	int64_t frames;          /* inputs so far */
+	struct vae_frame *spare; /* UP: memory for the frame after those of past[0] */
+	void *index;             /* UP: of DupUp3D, on the device */
 	size_t index_bytes;
 };
 struct vae_run {
@@ -222,23 +232,50 @@ struct vae_run {
 	enum vfm_dtype dtype;
 	const struct vae_net *net;
 	struct vae_layer_state *state; /* [net->n] */
-	struct vae_frame *free;        /* buffers without an owner */
+	int64_t strip; /* RES: bytes of the rows that it computes at a time, about; set before the first input */
+	struct vae_block *blocks;
+	size_t room;   /* bytes of the first block */
+	bool from_end; /* new frames lie at the end of a gap; else at its start */
 	/* Receives each frame of the last layer, [1,H,W,C]; borrowed. */
 	int (*emit)(void *ctx, const struct vae_frame *y, struct vfm_err *err);
 	void *ctx;
 };
-void vae_run_init(struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net);
+/* h, w: of the inputs. */
+void vae_run_init(
+	struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net, int64_t h, int64_t w);
 void vae_run_release(struct vae_run *r);
-/* Returns a buffer [1,h,w,c] with one reference; vae_frame_drop gives it back. */
+
+/* Frames that exist while an input passes through the layers share memory: the first block, which has room for the
+ * frames of any layer, and further ones if it is full.  An input and the results of a layer exist together, then the
+ * results alone.  Layers that enlarge frames therefore put the results at the other end of the block (from_end).
+ * Frames that stay from input to input have memory of their own (lasting), so they leave no gaps in the blocks.
+ *
+ * Both return a frame [1,h,w,c] with one reference; vae_frame_drop gives it back. */
 int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
+int vae_frame_lasting(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
+/* The same as shared memory without a shape. */
+int vae_frame_bytes(struct vae_run *r, size_t bytes, struct vae_frame **f, struct vfm_err *err);
+void vae_frame_release(struct vae_run *r);                   /* the blocks; their frames have been dropped */
 void vae_frame_drop(struct vae_run *r, struct vae_frame *f); /* accepts NULL */
 struct vae_frame *vae_frame_keep(struct vae_frame *f);       /* another reference */
 /* Makes *x the only reference of its frame, which may then be overwritten. */
 int vae_frame_own(struct vae_run *r, struct vae_frame **x, struct vfm_err *err);
 /* [H*W, C] */
 struct vfm_tensor vae_frame_rows(const struct vae_frame *f);
-/* Appends x to the frames before the next one. */
-void vae_past_add(struct vae_run *r, struct vae_past *p, struct vae_frame *x);
+/* Rows [first, first + n) of the frame, [1,n,W,C]; no reference. */
+struct vae_frame vae_frame_window(const struct vae_frame *f, int64_t first, int64_t n);
+int vae_frame_copy(struct vae_run *r, const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err);
+
+/* Copies x behind the frames of p; of two the oldest leaves. */
+int vae_past_add(struct vae_run *r, struct vae_past *p, const struct vae_frame *x, struct vfm_err *err);
+/* The same row by row: *f is the memory for the next frame [1,size], the oldest frame's if there are two.  When all
+ * rows are written, vae_past_shift makes it the newest. */
+int vae_past_next(
+	struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vae_frame **f, struct vfm_err *err);
+void vae_past_shift(struct vae_past *p);
+/* *x, a lasting frame, becomes the newest; it is then the oldest of two before, or NULL. */
+void vae_past_swap(struct vae_past *p, struct vae_frame **x);
+void vae_past_release(struct vae_run *r, struct vae_past *p);
 /* One tensor of frames that lie anywhere. */
 struct vfm_tensor vae_past_tensor(const struct vae_past *p);
 
@@ -252,7 +289,11 @@ int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_p
 int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
 	const struct vae_frame *y, struct vfm_err *err);
 
-/* Layers of vae_attn.c: they take the reference of x, and *y becomes the result. */
+/* Layers of vae_res.c and vae_attn.c: they take the reference of x, and *y becomes the result. */
+int vae_layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+	struct vae_frame **y, struct vfm_err *err);
+/* Returns the bytes of shared memory for frames of h x w pixels. */
+size_t vae_res_room(const struct vae_run *r, const struct vae_layer *l, int64_t h, int64_t w);
 int vae_layer_attn(
 	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err);
 int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,

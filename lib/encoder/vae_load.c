@@ -53,6 +53,9 @@ static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 	memset(row, 0, (size_t)(taps * v->in) * sizeof(*row));
 	if (v->fixed == VAE_HAAR || v->fixed == VAE_HAAR_INVERSE) {
 		haar_row(v, o, row);
+	} else if (v->fixed == VAE_SUM_FRAMES) {
+		for (int64_t i = 0; i < taps; i++)
+			row[i * v->in + i * v->out + o] = 1;
 	} else if (v->fixed == VAE_AVG_DOWN) {
 		/* Channels and the pixels of a block, in this order, are cut into groups of the same size. */
 		const int64_t group = v->in * taps / v->out;
@@ -70,16 +73,17 @@ static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 
 static void learned_row(const struct vae_conv *v, int64_t o, float *from, float *row)
 {
-	const int64_t taps = taps_of(v), n = taps * v->in;
+	const int64_t taps = taps_of(v), rows = v->from[0]->shape[0], frame = v->split ? o / rows : 0;
+	const int64_t all = v->split ? taps * v->split : taps, n = all * v->in;
 	const float scale = o < v->scaled ? v->scale : 1;
-	const int64_t at = v->first + o, rows = v->from[0]->shape[0];
+	const int64_t at = v->split ? o % rows : v->first + o;
 	const struct vfm_weight *w = v->from[at / rows];
 
 	vfm_dtype_convert(VFM_F32, from, w->dtype,
 		(const char *)w->data + (size_t)(at % rows * n) * vfm_dtype_size(w->dtype), (size_t)n);
 	for (int64_t k = 0; k < taps; k++)
 		for (int64_t c = 0; c < v->in; c++)
-			row[k * v->in + c] = scale * from[c * taps + k];
+			row[k * v->in + c] = scale * from[c * all + frame * taps + k];
 }
 
 struct fill_rows {
@@ -92,7 +96,8 @@ static void fill_conv_rows(int64_t o0, int64_t o1, void *ctx)
 {
 	const struct fill_rows *f = ctx;
 	const size_t n = (size_t)(taps_of(f->v) * f->v->in);
-	float *row = vfm_malloc(n * sizeof(*row)), *from = vfm_malloc(n * sizeof(*from));
+	const size_t n_from = f->v->split ? n * (size_t)f->v->split : n;
+	float *row = vfm_malloc(n * sizeof(*row)), *from = vfm_malloc(n_from * sizeof(*from));
 
 	for (int64_t o = o0; o < o1; o++) {
 		if (f->v->fixed)
@@ -159,7 +164,7 @@ static int store_weight(const struct loader *l, const struct vae_conv *v, struct
 static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 {
 	place_weight(l, v);
-	if (!v->fixed)
+	if (v->from_bias[0])
 		v->b = vfm_sub_t1(l->at, VFM_F32, v->out);
 	if (vfm_nbytes(&v->w) > l->largest)
 		l->largest = vfm_nbytes(&v->w);
@@ -168,7 +173,7 @@ static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 	if (!l->host)
 		return 0;
 	TRY(store_weight(l, v, err));
-	if (v->fixed)
+	if (!v->from_bias[0])
 		return 0;
 	fill_bias(v, (float *)l->host);
 	return l->s->dev->t->to_device(l->s, v->b.data, l->host, vfm_nbytes(&v->b), err);

@@ -94,6 +94,21 @@ static void plan_head(struct vae_plan *p, int dim, int out)
 	conv_layer(p, &l->conv[0], VAE_CONV_OUT, dim, out, 3);
 }
 
+/* Cuts the head's convolution over 3 frames into one of each frame, with results for the next two as well, and their
+ * sum.  The second holds 3 * out channels of two frames, where the whole would hold dim. */
+static void split_head(struct vae_plan *p, int out)
+{
+	struct vae_conv *v = &p->net->layer[p->net->n - 1].conv[0], sum = vae_conv_of(3 * out, out, 3, 1);
+
+	sum.fixed = VAE_SUM_FRAMES;
+	sum.from_bias[0] = v->from_bias[0];
+	v->from_bias[0] = NULL;
+	v->split = v->kernel[0];
+	v->kernel[0] = 1;
+	v->out = 3 * out;
+	vae_plan_layer(p, VAE_LAYER_CONV, 3 * out)->conv[0] = sum;
+}
+
 static void plan_down(struct vae_plan *p, int in, int dim, bool temporal)
 {
 	struct vae_layer *l = vae_plan_layer(p, VAE_LAYER_DOWN, dim);
@@ -203,12 +218,15 @@ static void plan_decoder(struct vae_plan *p)
 			plan_up(p, in, out, c->wan.residual ? out : out / 2, c->wan.temporal_down[level - 1]);
 	}
 	plan_head(p, out, c->out_channels);
+	if (p->dtype == VFM_F32 && 3 * c->out_channels < out) /* bf16 would round each of the results */
+		split_head(p, c->out_channels);
 	p->net->out = c->out_channels;
 }
 
-void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, struct vfm_weights *w)
+void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, enum vfm_dtype dtype,
+	struct vfm_weights *w)
 {
-	struct vae_plan p = {.net = net, .c = c, .w = w, .at = {.part = part}};
+	struct vae_plan p = {.net = net, .c = c, .w = w, .dtype = dtype, .at = {.part = part}};
 
 	*net = (struct vae_net){0};
 	if (c->family == VAE_COSMOS)

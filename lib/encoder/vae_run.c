@@ -4,12 +4,64 @@
 #include "base/mem.h"
 #include "encoder/vae_impl.h"
 
+enum {
+	STRIP = 32 << 20,
+	ROOM_SLACK = 1 << 12, /* frames are aligned */
+};
+
 #define RMS_EPS   1e-12f /* of torch.nn.functional.normalize */
 #define GROUP_EPS 1e-6f  /* of CosmosCausalGroupNorm in diffusers */
 
-void vae_run_init(struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net)
+/* size [H,W,C]: the inputs of layer l -> its results */
+static void size_behind(const struct vae_layer *l, int64_t size[3])
 {
-	*r = (struct vae_run){.s = s, .dtype = dtype, .net = net};
+	const struct vae_conv *v = &l->conv[0];
+
+	switch (l->kind) {
+	case VAE_LAYER_CONV:
+	case VAE_LAYER_HEAD:
+	case VAE_LAYER_DOWN:
+	case VAE_LAYER_UP:
+		for (int i = 0; i < 2; i++)
+			size[i] = (size[i] << v->up) / v->stride[1 + i];
+		size[2] = v->out;
+		break;
+	case VAE_LAYER_RES:
+		size[2] = v->out;
+		break;
+	case VAE_LAYER_NEAREST:
+		size[0] *= 2, size[1] *= 2;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Returns the most bytes that the frames of a layer take: those of RES, or the input and the results. */
+static size_t count_room(const struct vae_run *r, int64_t h, int64_t w)
+{
+	int64_t size[3] = {h, w, r->net->layer[0].in};
+	size_t most = 0;
+
+	for (int i = 0; i < r->net->n; i++) {
+		const struct vae_layer *l = &r->net->layer[i];
+		const int64_t in = size[0] * size[1] * size[2];
+		size_t room;
+
+		size_behind(l, size);
+		room = (size_t)(in + size[0] * size[1] * size[2]) * vfm_dtype_size(r->dtype);
+		if (l->kind == VAE_LAYER_RES)
+			room = vae_res_room(r, l, size[0], size[1]);
+		most = room > most ? room : most;
+	}
+	return most + ROOM_SLACK;
+}
+
+void vae_run_init(
+	struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net, int64_t h, int64_t w)
+{
+	*r = (struct vae_run){.s = s, .dtype = dtype, .net = net, .strip = STRIP};
+	r->room = count_room(r, h, w);
 	r->state = vfm_calloc((size_t)net->n, sizeof(*r->state));
 }
 
@@ -19,8 +71,8 @@ void vae_run_release(struct vae_run *r)
 		struct vae_layer_state *st = &r->state[i];
 
 		for (int j = 0; j < 2; j++)
-			for (int k = 0; k < st->past[j].n; k++)
-				vae_frame_drop(r, st->past[j].f[k]);
+			vae_past_release(r, &st->past[j]);
+		vae_frame_drop(r, st->spare);
 		for (int k = 0; k < st->n_saved; k++)
 			vae_frame_drop(r, st->saved[k]);
 		for (size_t k = 0; k < st->n_kv; k++)
@@ -29,13 +81,7 @@ void vae_run_release(struct vae_run *r)
 		if (st->index)
 			vfm_dev_free(r->s, st->index, st->index_bytes);
 	}
-	while (r->free) {
-		struct vae_frame *f = r->free;
-
-		r->free = f->next;
-		vfm_dev_free(r->s, f->t.data, f->bytes);
-		free(f);
-	}
+	vae_frame_release(r);
 	free(r->state);
 	r->state = NULL;
 }
@@ -72,9 +118,7 @@ static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_pa
 	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
 {
 	TRY(vae_run_conv(r, v, v->kernel[0] > 1 ? past : NULL, x, add, y, err));
-	if (v->kernel[0] > 1)
-		vae_past_add(r, past, x);
-	return 0;
+	return v->kernel[0] > 1 ? vae_past_add(r, past, x, err) : 0;
 }
 
 int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
@@ -95,36 +139,6 @@ int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, 
 }
 
 /* ---- layers: each takes the reference of x, and *y becomes its result ---- */
-
-static int layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
-	struct vae_frame **y, struct vfm_err *err)
-{
-	struct vae_frame *a = NULL, *b = NULL;
-	int rc;
-
-	TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
-	TRY_OUT(vae_run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
-	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, NULL, &b, err));
-	vae_frame_drop(r, a);
-	a = NULL;
-	TRY_OUT(vae_run_norm(r, &l->norm[1], VFM_ACT_SILU, b, b, err));
-	if (l->conv[2].out) {
-		TRY_OUT(vae_run_conv(r, &l->conv[2], NULL, x, NULL, &a, err));
-		vae_frame_drop(r, x);
-		x = a;
-		a = NULL;
-	} else {
-		TRY_OUT(vae_frame_own(r, &x, err));
-	}
-	TRY_OUT(run_causal(r, &l->conv[1], &st->past[1], b, x, &x, err));
-	*y = x;
-	x = NULL;
-out:
-	vae_frame_drop(r, a);
-	vae_frame_drop(r, b);
-	vae_frame_drop(r, x);
-	return rc;
-}
 
 static int layer_head(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err)
@@ -214,11 +228,11 @@ static int layer_conv(struct vae_run *r, int i, struct vae_frame *x, struct vae_
 	int rc = 0;
 
 	if (r->net->repeat_first && v->kernel[0] > 1 && !st->past[0].n) {
-		vae_past_add(r, &st->past[0], x);
-		vae_past_add(r, &st->past[0], x);
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
 	}
 	if (st->frames++ % v->stride[0]) {
-		vae_past_add(r, &st->past[0], x);
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
 		goto out;
 	}
 	TRY_OUT(find_addend(r, i, x, &plus, err));
@@ -247,7 +261,7 @@ static int layer_down(struct vae_run *r, int i, struct vae_frame *x, struct vae_
 	else if (at % 2 == 0)
 		TRY_OUT(vae_run_conv(r, &l->conv[1], &st->past[0], half, NULL, y, err));
 	if (l->temporal)
-		vae_past_add(r, &st->past[0], half);
+		TRY_OUT(vae_past_add(r, &st->past[0], half, err));
 	if (*y && l->has_shortcut) {
 		TRY_OUT(vae_frame_own(r, y, err));
 		TRY_OUT(add_avg_down(r, l, i, *y, err));
@@ -299,21 +313,25 @@ static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_l
 	return rc;
 }
 
-/* Frame t of those that the layer makes of x. */
-static int up_frame(struct vae_run *r, int i, int t, struct vae_frame *x, const struct vae_frame *saved,
+/* Frame t of those that the layer makes of *x; of the last one *x is dropped as early as possible. */
+static int up_frame(struct vae_run *r, int i, int t, bool last, struct vae_frame **x, const struct vae_frame *saved,
 	struct vae_frame **y, struct vfm_err *err)
 {
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
-	const int64_t h = x->t.shape[1], w = x->t.shape[2];
-	struct vae_frame *now = vae_frame_keep(x);
+	const int64_t h = (*x)->t.shape[1], w = (*x)->t.shape[2];
+	struct vae_frame *now = NULL;
 	int rc = 0;
 
-	if (l->temporal && st->frames > 0) {
-		vae_frame_drop(r, now);
-		now = NULL;
-		TRY_OUT(vae_run_conv(r, &l->conv[1 + t], &st->past[0], x, NULL, &now, err));
+	if (l->temporal && st->frames > 0)
+		TRY_OUT(vae_run_conv(r, &l->conv[1 + t], &st->past[0], *x, NULL, &now, err));
+	else
+		now = vae_frame_keep(*x);
+	if (last) {
+		vae_frame_drop(r, *x);
+		*x = NULL;
 	}
+	r->from_end = !r->from_end;
 	if (saved) {
 		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
 		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
@@ -324,6 +342,19 @@ out:
 	return rc;
 }
 
+/* Moves *x to memory of its own, to be the newest frame of `past` after the layer.  It replaces *spare. */
+static int move_to_spare(struct vae_run *r, struct vae_layer_state *st, struct vae_frame **x, struct vfm_err *err)
+{
+	const int64_t *size = (*x)->t.shape + 1;
+
+	if (!st->spare)
+		TRY(vae_frame_lasting(r, size[0], size[1], size[2], &st->spare, err));
+	TRY(vae_frame_copy(r, *x, st->spare, err));
+	vae_frame_drop(r, *x);
+	*x = vae_frame_keep(st->spare);
+	return 0;
+}
+
 static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err);
 
 /* The first frame stays one and is no past of the second; every other one becomes two (conv[1], conv[2]). */
@@ -332,18 +363,24 @@ static int push_up(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
 	struct vae_frame *saved = l->has_shortcut ? take_saved(saved_of(r, i)) : NULL, *y;
+	const bool two = l->temporal && st->frames > 0, from_end = r->from_end;
 	int rc = 0;
 
-	for (int t = l->temporal && st->frames == 0; t < (l->temporal ? 2 : 1) && rc >= 0; t++) {
+	if (two)
+		TRY_OUT(move_to_spare(r, st, &x, err));
+	for (int t = 0; t < (two ? 2 : 1) && rc >= 0; t++) {
 		y = NULL;
-		rc = up_frame(r, i, t, x, saved, &y, err);
+		rc = up_frame(r, i, t, t == two, &x, saved, &y, err);
 		if (rc < 0)
 			vae_frame_drop(r, y);
 		else
 			rc = push_from(r, i + 1, y, err);
+		r->from_end = from_end;
 	}
-	if (l->temporal && st->frames++ > 0)
-		vae_past_add(r, &st->past[0], x);
+	if (two && rc >= 0)
+		vae_past_swap(&st->past[0], &st->spare);
+	st->frames++;
+out:
 	vae_frame_drop(r, saved);
 	vae_frame_drop(r, x);
 	return rc;
@@ -398,7 +435,7 @@ static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_f
 
 	switch (l->kind) {
 	case VAE_LAYER_RES:
-		return layer_res(r, l, st, x, y, err);
+		return vae_layer_res(r, l, st, x, y, err);
 	case VAE_LAYER_ATTN:
 		return vae_layer_attn(r, l, x, y, err);
 	case VAE_LAYER_ATTN_TIME:

@@ -107,7 +107,7 @@ static int emit_frame(void *ctx, const struct vae_frame *y, struct vfm_err *err)
 	const size_t n = (size_t)vfm_numel(&y->t);
 	const int64_t h = y->t.shape[1], w = y->t.shape[2];
 
-	TRY(s->run.s->dev->t->to_host(s->run.s, s->raw, y->t.data, y->bytes, err));
+	TRY(s->run.s->dev->t->to_host(s->run.s, s->raw, y->t.data, vfm_nbytes(&y->t), err));
 	TRY(s->run.s->dev->t->stream_sync(s->run.s, err));
 	if (vfm_dtype_count_nonfinite(s->run.dtype, s->raw, n))
 		return vfm_fail(err, VFM_EINPUT, "the %s of the VAE made numbers that are not finite",
@@ -128,7 +128,7 @@ static int push_host_frame(struct vfm_vae_session *s, struct vfm_err *err)
 
 	TRY(vae_frame_new(&s->run, s->h, s->w, c, &x, err));
 	vfm_dtype_convert(s->run.dtype, s->raw, VFM_F32, s->host, (size_t)(s->h * s->w * c));
-	rc = s->run.s->dev->t->to_device(s->run.s, x->t.data, s->raw, x->bytes, err);
+	rc = s->run.s->dev->t->to_device(s->run.s, x->t.data, s->raw, vfm_nbytes(&x->t), err);
 	s->frames++;
 	if (rc < 0)
 		vae_frame_drop(&s->run, x);
@@ -180,7 +180,7 @@ int vae_session_begin(
 		return vfm_fail(err, VFM_EUSAGE, "the VAE: frames have sides of at most %d", SIDE_MAX);
 	s = vfm_calloc(1, sizeof(*s));
 	*s = (struct vfm_vae_session){.v = v, .part = part, .h = h, .w = w, .out = {.h = oh, .w = ow}};
-	vae_run_init(&s->run, v->s, v->dtype, net);
+	vae_run_init(&s->run, v->s, v->dtype, net, h, w);
 	s->run.emit = emit_frame;
 	s->run.ctx = s;
 	in_n = (size_t)(h * w * net->layer[0].in), out_n = (size_t)(oh * ow * net->out);

@@ -396,10 +396,31 @@ int vfm_encoders_refuse_opts(const struct vfm_encoders_opts *o, struct vfm_err *
 	return 0;
 }
 
+enum { TILE_MIN = 64, TILE_STEP = 32, TILE_MAX = 65536 };
+
+/* Reads a size of a tile, digits alone.  Returns the first character after it, or NULL. */
+static const char *parse_tile_size(const char *s, int *size)
+{
+	for (*size = 0; *s >= '0' && *s <= '9'; s++) {
+		*size = *size * 10 + (*s - '0');
+		if (*size > TILE_MAX)
+			return NULL;
+	}
+	return *size >= TILE_MIN && *size % TILE_STEP == 0 ? s : NULL;
+}
+
+static bool parse_tile(const char *s, int *width, int *height)
+{
+	s = parse_tile_size(s, width);
+	if (!s || *s != 'x')
+		return false;
+	s = parse_tile_size(s + 1, height);
+	return s && !*s;
+}
+
 static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
 {
 	struct vfm_vae_tile *t = &e->tile;
-	int n = 0;
 
 	if (vfm_dtype_parse(e->o.vae_dtype, &e->vae_dtype, err) < 0)
 		return vfm_err_context(err, "--vae-dtype");
@@ -413,10 +434,10 @@ static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
 			err, VFM_EUSAGE, "--text-rows: expected 1 to 65535, got %lld", (long long)e->o.text_rows);
 	if (!e->o.tile)
 		return 0;
-	if (sscanf(e->o.tile, "%5dx%5d%n", &t->width, &t->height, &n) != 2 || e->o.tile[n] || t->width < 64 ||
-		t->height < 64 || t->width % 32 || t->height % 32)
+	if (!parse_tile(e->o.tile, &t->width, &t->height))
 		return vfm_fail(err, VFM_EUSAGE,
-			"--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '%s'", e->o.tile);
+			"--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32 up to %d, got '%s'",
+			TILE_MAX, e->o.tile);
 	t->stride_width = t->width / 4 * 3;
 	t->stride_height = t->height / 4 * 3;
 	return 0;

@@ -71,7 +71,30 @@ refused "a FIFO as config.json" "fifos/config.json' is a FIFO" --vae fifos
 mkdir texts && cp -r wan/models_t5_umt5-xxl-enc-bf16.pth wan/google texts/
 rm texts/google/umt5-xxl/tokenizer.json && mkfifo texts/google/umt5-xxl/tokenizer.json
 refused "a FIFO as tokenizer.json" "tokenizer.json' is a FIFO|neither tokenizer.json nor spiece.model" --text-encoder texts
-refused "odd tiles" "--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32, got '96x72'" --vae wan --vae-tile 96x72
+for tile in 96x72 ' 64x64' +64x64 64x-64 '64x 64' 64x64x 64x 0x0 x 64 65568x64 64x4294967360 ''; do
+	refused "tiles '$tile'" "--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32 up to 65536, got '${tile/+/[+]}'" \
+		--vae wan --vae-tile "$tile"
+done
+# Latents beyond the range of float16: the error names the source, and no file.
+python3 - "$TOP/tests/tools" <<'END' || exit 1
+import os
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import tiny_wan as wan
+
+t = wan.autoencoder()
+t["conv1.bias"] = wan.files.Tensor((2 * wan.LATENT,), [1e7] * (2 * wan.LATENT))
+os.mkdir("far")
+wan.files.save_pth("far/Wan2.1_VAE.pth", t)
+END
+run vfm-curate encode -q -d far.out --vae far <(head -2 syn.jsonl)
+like "$rc $(records "$SCRATCH/io/out" | jq -r .error)" "^1 .*'clips/[^']*': the latents in float16: element \[0,0,0,0\] is infinite" \
+	"latents beyond the range of float16"
+ok "no file of them" test -z "$(ls far.out)"
+run env B="$PWD/none" "$TOP/bench/encoders-vs-torch" --only text
+like "$rc $err" "^3 encoders-vs-torch: .*none/tests/tools/text_tool cannot be executed: first run make .*text_tool$" \
+	"bench/encoders-vs-torch without its tool"
 mkdir -p cut/google && cp -r wan/google/umt5-xxl cut/google/
 head -c 3000000 wan/Wan2.1_VAE.pth >cut/Wan2.1_VAE.pth
 refused "a truncated file" "cut/Wan2.1_VAE.pth" --vae cut

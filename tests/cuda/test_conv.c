@@ -13,15 +13,10 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
 #include "cuda/cuda_dev.h"
+#include "dev_stub.h"
 #include "dnn_ref.h"
-#include "ops/cases.h"
-#include "../ops/emu_dev.h"
 
-static struct vfm_dev *cpu, *emu;
-static struct vfm_stream *cpu_s;
-static struct vfm_cases cases;
 static bool no_cudnn;
 static int n_opened, n_warned;
 static char warned[512];
@@ -42,24 +37,6 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
 	return CUDNN_STATUS_SUCCESS;
 }
 
-int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err)
-{
-	(void)c, (void)st, (void)what, (void)first, (void)err;
-	return 0; /* there are no captures */
-}
-
-bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st)
-{
-	(void)c, (void)st;
-	return false;
-}
-
-cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
-{
-	(void)s;
-	return NULL;
-}
-
 static void warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void warn(const char *fmt, ...)
 {
@@ -69,28 +46,6 @@ static void warn(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(warned, sizeof(warned), fmt, ap);
 	va_end(ap);
-}
-
-static int start(void **state)
-{
-	struct vfm_err err = {0};
-
-	(void)state;
-	cpu = vfm_cpu_open(&err);
-	emu = vfm_emu_open(&err);
-	cpu_s = cpu ? cpu->t->stream_new(cpu, false, &err) : NULL;
-	vfm_cases_init(&cases);
-	return cpu_s && emu ? 0 : -1;
-}
-
-static int end(void **state)
-{
-	(void)state;
-	vfm_cases_release(&cases);
-	cpu->t->stream_free(cpu_s);
-	cpu->t->dev_free(cpu);
-	emu->t->dev_free(emu);
-	return 0;
 }
 
 static double at(const struct vfm_tensor *t, const char *mem, int64_t i)

@@ -151,12 +151,13 @@ void test_conv_in_place(void **state)
 	}
 }
 
-/* The CPU packs weights; a device that does not refuses them.  (Behind VFM_TEST_DEVICE stands the CPU itself, too.) */
+/* The CPU packs weights, at least those of bf16; a device that does not refuses them.  (Behind VFM_TEST_DEVICE stands
+ * the CPU itself, too.) */
 void test_conv_packed(void **state)
 {
 	(void)state;
 	for (int i = 0; !device && i < n_levels; i++) {
-		struct vfm_conv3d a = clip_part(VFM_F32, C_MAX, O_MAX, 0, T);
+		struct vfm_conv3d a = clip_part(VFM_BF16, C_MAX, O_MAX, 0, T);
 		struct vfm_err err = {0};
 
 		if (!has_op(i, VFM_OP_conv3d))

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "cpu/cpu.h"
 #include "encoder/vae.h"
+#include "encoder/vae_impl.h"
 #include "vae_values.h"
 
 enum { T = 9, H = 3, W = 2, C = 3, KEPT = 7 };
@@ -191,6 +192,48 @@ static void test_pushes(void **state)
 	(void)state;
 	expect_equal_pushes(&goldens[1]);
 	expect_equal_pushes(of_cosmos);
+}
+
+/* Residual blocks have the same bits in strips of any height, also with one row in the last strip. */
+static void expect_equal_strips(const struct golden *g, enum vfm_dtype dtype)
+{
+	enum { ROWS = 5 };
+	const int k = 3, h = ROWS * g->stride, w = W * g->stride, n_z = k * C * ROWS * W;
+	const int frames = 1 + (k - 1) * g->stride_t, n_x = frames * h * w * 3;
+	char *dir = write_model(g, "strips", NULL);
+	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = dtype});
+	float *z = make_latents(n_z), want[3 * C * ROWS * W], got[3 * C * ROWS * W], *x = vfm_calloc((size_t)n_x, 4),
+	      *y = vfm_calloc((size_t)n_x, 4);
+	uint8_t *rgb = vfm_calloc((size_t)n_x, 1);
+	struct vfm_vae_session *s;
+
+	for (int i = 0; i < n_x; i++)
+		rgb[i] = (uint8_t)((41 * i + 7 * i * (i % 97)) % 256);
+	OK(vfm_vae_encode(v, rgb, frames, h, w, want, &err));
+	OK(vfm_vae_decode(v, z, k, ROWS, W, NULL, x, &err));
+	for (int64_t strip = 1; strip < 1 << 20; strip *= 4) {
+		OK(vfm_vae_encode_begin(&s, v, h, w, &err));
+		s->run.strip = strip;
+		assert_int_equal(vfm_vae_encode_push(s, rgb, frames, got, &err), k);
+		vfm_vae_end(s);
+		assert_memory_equal(got, want, sizeof(want));
+		OK(vfm_vae_decode_begin(&s, v, ROWS, W, &err));
+		s->run.strip = strip;
+		assert_int_equal(vfm_vae_decode_push(s, z, k, NULL, y, &err), frames);
+		vfm_vae_end(s);
+		assert_memory_equal(y, x, (size_t)n_x * 4);
+	}
+	vfm_vae_close(v);
+	free(dir), free(z), free(x), free(y), free(rgb);
+}
+
+static void test_strips(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		expect_equal_strips(&goldens[i], VFM_F32);
+		expect_equal_strips(&goldens[i], VFM_BF16);
+	}
 }
 
 /* A condition whose pictures are those of a clip of one frame has its first latent; grey is 0, between 127 and 128. */
@@ -408,8 +451,8 @@ static int close_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
-		cmocka_unit_test(test_given), cmocka_unit_test(test_lengths), cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_odd_release), cmocka_unit_test(test_refused)};
+		cmocka_unit_test(test_strips), cmocka_unit_test(test_given), cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_identity), cmocka_unit_test(test_odd_release), cmocka_unit_test(test_refused)};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }
