@@ -14,7 +14,7 @@ override B := $(patsubst $(CURDIR)/%,%,$(B))
 space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
-DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
+DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libavfilter-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev libutf8proc-dev libgumbo-dev liblapack-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
@@ -30,7 +30,7 @@ DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 WITHOUT ?=
 DEPS    ?=
 with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
-PKGS    := jansson zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3) \
+PKGS    := jansson zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale libavfilter) $(call with,sqlite,sqlite3) \
 	$(call with,text,libutf8proc gumbo)
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.

@@ -17,6 +17,9 @@
 #include "media/cut.h"
 #include "media/video_out.h"
 
+/* Clips of a source that are cut in one pass: with several jobs fewer, so that these share a long film. */
+enum { BATCH_ALONE = 64, BATCH_PER_JOB = 8 };
+
 struct clip {
 	const char *dir;
 	struct vfm_cut_opts cut;
@@ -33,13 +36,14 @@ static void move_key(json_t *from, json_t *to, const char *key)
 	json_object_del(from, key);
 }
 
-/* Moves the keys of the source file to "origin"; the record then describes the new file. */
-static void set_origin(json_t *rec)
+/* Moves the keys of the source file to "origin"; the record then describes the new file.  The pixels of a copy are
+ * those of the source. */
+static void set_origin(json_t *rec, bool copied)
 {
 	static const char *const keys[] = {
 		"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width", "height", "fps", "codec"};
-	static const char *const gone[] = {
-		"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed", "pix_fmt"};
+	static const char *const gone[] = {"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed"};
+	static const char *const pixels[] = {"pix_fmt", "interlaced", "color_transfer", "color_primaries"};
 	json_t *origin = json_object();
 
 	json_object_set(origin, "src", json_object_get(rec, "src"));
@@ -47,19 +51,26 @@ static void set_origin(json_t *rec)
 		move_key(rec, origin, keys[i]);
 	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
 		json_object_del(rec, gone[i]);
+	for (size_t i = 0; i < sizeof(pixels) / sizeof(pixels[0]) && !copied; i++)
+		json_object_del(rec, pixels[i]);
 	json_object_set_new(rec, "origin", origin);
 }
 
 static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_result *r, const char *path, bool image)
 {
-	set_origin(rec);
+	char nvenc[16];
+	const char *codec = vfm_video_out_is_nvenc(c->cut.codec, nvenc) ? nvenc : c->cut.codec;
+
+	set_origin(rec, r->copied);
 	json_object_set_new(rec, "src", json_string(path));
 	json_object_set_new(rec, "container", json_string(image ? "png_pipe" : "mov"));
-	json_object_set_new(rec, "codec", json_string(image ? "png" : c->cut.codec));
+	json_object_set_new(rec, "codec", json_string(image ? "png" : r->copied ? r->codec : codec));
+	if (r->copied)
+		json_object_set_new(rec, "copied", json_true());
 	json_object_set_new(rec, "width", json_integer(r->width));
 	json_object_set_new(rec, "height", json_integer(r->height));
 	json_object_set_new(rec, "rotation", json_integer(0));
-	json_object_set_new(rec, "has_audio", json_false());
+	json_object_set_new(rec, "has_audio", json_boolean(r->has_audio));
 	json_object_set_new(rec, "frames", json_integer(r->frames));
 	if (image)
 		return;
@@ -132,38 +143,100 @@ static void set_cut_times(struct vfm_cut_opts *cut, const json_t *rec)
 		cut->length_s = end_s - start_s;
 }
 
-static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+static char *clip_path(const struct clip *c, const char *id, bool image)
 {
-	const struct clip *c = ctx;
-	struct vfm_cut_opts cut = c->cut;
-	struct vfm_cut_result result;
-	struct vfm_rec_media m;
-	const char *id = vfm_rec_str(rec, "id", NULL);
-	char *path;
-	int rc;
+	return vfm_strfmt("%s/%s.%s", c->dir, id, image ? "png" : vfm_video_out_extension(c->cut.codec));
+}
 
-	(void)out, (void)worker;
-	cut.video.limit = vfm_limit_start(c->timeout_s);
+/* Prepares a clip.  Returns 1, or 0 if the record is finished. */
+static int prepare_clip(json_t *rec, const struct clip *c, struct vfm_cut_clip *clip, struct vfm_err *err)
+{
+	struct vfm_limit limit = vfm_limit_start(c->timeout_s);
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_rec_media m;
+
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY(vfm_sample_key_check(id, err));
-	if (m.is_image && !cut.width && !cut.height)
-		return copy_image(rec, c, id, &cut.video.limit, err);
-	cut.start = m.start_frame;
-	cut.end = m.end_frame;
-	cut.start_pts = m.start_pts;
-	set_cut_times(&cut, rec);
+	if (m.is_image && !c->cut.width && !c->cut.height)
+		return copy_image(rec, c, id, &limit, err);
+	*clip = (struct vfm_cut_clip){.o = c->cut, .out = clip_path(c, id, m.is_image)};
+	clip->o.timeout_s = c->timeout_s;
+	clip->o.start = m.start_frame;
+	clip->o.end = m.end_frame;
+	clip->o.start_pts = m.start_pts;
+	set_cut_times(&clip->o, rec);
+	if (json_integer_value(json_object_get(rec, "decode_errors")) > 0)
+		clip->o.copy = false; /* packets and frames may differ */
 	if (m.is_image) {
-		cut.even = false;
-		cut.codec = NULL;
-		cut.end = -1;
-		cut.new_fps = 0;
+		clip->o.even = false;
+		clip->o.codec = NULL;
+		clip->o.end = -1;
+		clip->o.new_fps = 0;
 	}
-	path = vfm_strfmt("%s/%s.%s", c->dir, id, m.is_image ? "png" : vfm_video_out_extension(cut.codec));
-	rc = vfm_cut_file(m.src, path, &cut, &result, err);
-	if (rc == 0)
-		set_result(rec, c, &result, path, m.is_image);
-	free(path);
-	return rc;
+	return 1;
+}
+
+/* Cuts the clips of a source. */
+static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int worker)
+{
+	struct vfm_cut_clip *clips = vfm_calloc((size_t)n, sizeof(*clips));
+	int *item_of = vfm_calloc((size_t)n, sizeof(*item_of)), n_clips = 0;
+	const struct clip *c = ctx;
+
+	(void)worker;
+	for (int i = 0; i < n; i++) {
+		items[i].rc = prepare_clip(items[i].rec, c, &clips[n_clips], &items[i].err);
+		if (items[i].rc == 1)
+			item_of[n_clips++] = i;
+	}
+	if (n_clips)
+		vfm_cut_clips(vfm_rec_str(items[item_of[0]].rec, "src", ""), clips, n_clips);
+	for (int k = 0; k < n_clips; k++) {
+		struct vfm_stage_item *item = &items[item_of[k]];
+		bool image = !strcmp(vfm_rec_str(item->rec, "kind", "video"), "image");
+
+		item->rc = clips[k].rc;
+		item->err = clips[k].err;
+		if (item->rc == 0)
+			set_result(item->rec, c, &clips[k].result, clips[k].out, image);
+		free((char *)clips[k].out);
+	}
+	free(item_of);
+	free(clips);
+}
+
+/* Options whose value is a name. */
+struct clip_names {
+	const char *audio, *sdr, *deinterlace, *hwaccel;
+};
+
+static int parse_names(struct vfm_cut_opts *cut, const struct clip_names *n, struct vfm_err *err)
+{
+	static const char *const audio[] = {"drop", "keep", NULL}, *const sdr[] = {"auto", "off", NULL};
+	static const char *const deinterlace[] = {
+		[VFM_DEINTERLACE_AUTO] = "auto",
+		[VFM_DEINTERLACE_OFF] = "off",
+		[VFM_DEINTERLACE_ALL] = "all",
+		NULL,
+	};
+	static const char *const hwaccel[] = {
+		[VFM_HWACCEL_NONE] = "none",
+		[VFM_HWACCEL_AUTO] = "auto",
+		[VFM_HWACCEL_CUDA] = "cuda",
+		[VFM_HWACCEL_VAAPI] = "vaapi",
+		NULL,
+	};
+	int i;
+
+	TRY(vfm_opt_name("--audio", n->audio, audio, &i, err));
+	cut->audio = i == 1;
+	TRY(vfm_opt_name("--sdr", n->sdr, sdr, &i, err));
+	cut->video.keep_hdr = i == 1;
+	TRY(vfm_opt_name("--deinterlace", n->deinterlace, deinterlace, &i, err));
+	cut->video.deinterlace = (enum vfm_deinterlace)i;
+	TRY(vfm_opt_name("--hwaccel", n->hwaccel, hwaccel, &i, err));
+	cut->video.hwaccel = (enum vfm_hwaccel)i;
+	return 0;
 }
 
 static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *err)
@@ -189,15 +262,21 @@ int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err)
 
 static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
 {
+	char codec[16];
+
 	if (!c->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
 	if (size)
 		TRY(parse_size(size, &w, &h, err));
 	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
-	TRY(curate_check_codec(c->cut.codec, crf, err));
+	TRY(curate_check_codec(vfm_video_out_is_nvenc(c->cut.codec, codec) ? codec : c->cut.codec, crf, err));
 	if (c->cut.new_fps < 0 || c->cut.new_fps > 240 || c->cut.max_frames < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--fps, --frames: expected a frame rate up to 240, a number from 1");
+	if (c->cut.copy &&
+		(w || h || c->cut.new_fps > 0 || c->cut.max_frames || c->cut.audio || !strcmp(c->cut.codec, "ffv1")))
+		return vfm_fail(err, VFM_EUSAGE,
+			"--copy: not with --size, --width, --height, --fps, --frames, --audio keep or --codec ffv1");
 	c->cut.width = (int)w;
 	c->cut.height = (int)h;
 	c->cut.crf = (int)crf;
@@ -209,15 +288,25 @@ static char *clip_options(const struct vfm_cut_opts *o)
 {
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld", o->codec, o->crf, o->width, o->height,
-		vfm_real_text(fps, o->new_fps), (long long)o->max_frames);
+	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld%s%s%s%s", o->codec, o->crf, o->width,
+		o->height, vfm_real_text(fps, o->new_fps), (long long)o->max_frames, o->audio ? " audio" : "",
+		o->copy ? " copy" : "", o->video.keep_hdr ? " hdr" : "",
+		o->video.deinterlace == VFM_DEINTERLACE_OFF           ? " interlaced"
+			: o->video.deinterlace == VFM_DEINTERLACE_ALL ? " deinterlace"
+								      : "");
 }
 
 int curate_clip(int argc, char **argv, struct vfm_err *err)
 {
 	struct clip c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
 	static const char *const outputs[] = {"src", NULL};
-	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c, .unique_ids = true, .outputs = outputs};
+	struct vfm_stage stage = {.name = "clip",
+		.batch = cut_records,
+		.batch_key = "src",
+		.ctx = &c,
+		.unique_ids = true,
+		.outputs = outputs};
+	struct clip_names names = {.audio = "drop", .sdr = "auto", .deinterlace = "auto", .hwaccel = "none"};
 	char *options = NULL;
 	int64_t crf = 18, width = 0, height = 0;
 	const char *size = NULL;
@@ -230,6 +319,13 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
 		{VFM_OPT_INT, 0, "frames", "N", "write at most N frames of a clip", &c.cut.max_frames},
+		{VFM_OPT_STR, 0, "audio", "WHAT", "keep or drop the sound (default drop)", &names.audio},
+		{VFM_OPT_FLAG, 0, "copy", NULL, "copy the packets of clips that begin at a key frame", &c.cut.copy},
+		{VFM_OPT_STR, 0, "sdr", "WHEN", "auto (default): convert HDR and BT.2020 to BT.709; off", &names.sdr},
+		{VFM_OPT_STR, 0, "deinterlace", "WHEN", "auto (default): frames flagged as interlaced; all; off",
+			&names.deinterlace},
+		{VFM_OPT_STR, 0, "hwaccel", "DEVICE", "decode on a device: auto, cuda, vaapi (default none)",
+			&names.hwaccel},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &c.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
@@ -238,6 +334,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.name = "vfm-curate clip",
 		.synopsis =
 			"-d DIR [--codec NAME] [--crf N] [--size WxH] [--width W] [--height H] [--fps X] [--frames N] "
+			"[--audio WHAT] [--copy] [--sdr WHEN] [--deinterlace WHEN] [--hwaccel DEVICE] "
 			"[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
@@ -249,10 +346,13 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0)
 		rc = vfm_timeout_check(c.timeout_s, err);
 	if (rc == 0)
+		rc = parse_names(&c.cut, &names, err);
+	if (rc == 0)
 		rc = check_clip_opts(&c, size, width, height, crf, err);
 	if (rc == 0) {
 		stage.files = argv + 1;
 		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
 		stage.options = options = clip_options(&c.cut);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}

@@ -1,4 +1,4 @@
-/* exec_stage - the children of caption, score --exec and embed. */
+/* exec_stage - the children of caption, score --exec, embed and split --exec. */
 #include "exec_stage.h"
 
 #include <stdlib.h>
@@ -37,6 +37,12 @@ static char *describe_view(const struct exec_stage *s)
 
 	if (s->shows_nothing)
 		return vfm_strdup("input text");
+	if (s->shows_windows) {
+		const struct vfm_exec_windows *w = &vfm_exec_hello(s->exec)->shots;
+
+		return vfm_strfmt("input windows %lld margin %lld size %lldx%lld", (long long)w->frames,
+			(long long)w->margin, (long long)w->width, (long long)w->height);
+	}
 	if (in->clip)
 		return vfm_strdup("input clip");
 	return vfm_strfmt("input frames %lld fps %s max-frames %lld size %dx%d fit %s", (long long)in->frames,
@@ -63,7 +69,8 @@ int exec_stage_run(
 	s->opts.children = stage->opts.jobs ? stage->opts.jobs : 1;
 	TRY_OUT(vfm_exec_open(&s->exec, &s->opts, err));
 	TRY_OUT(check_view(s, err));
-	stage->threads = vfm_exec_threads(s->exec, s->shows_nothing || s->view.input.clip ? 1 : cpus);
+	stage->threads =
+		vfm_exec_threads(s->exec, s->shows_nothing || (s->view.input.clip && !s->shows_windows) ? 1 : cpus);
 	vfm_exec_make_slots(s->exec, stage->threads);
 	s->view.timeout_s = s->timeout_s;
 	s->view.threads = 1;

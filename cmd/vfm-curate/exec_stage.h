@@ -1,4 +1,4 @@
-/* exec_stage.h - stages that ask children of one command: caption, score --exec, embed. */
+/* exec_stage.h - stages that ask children of one command: caption, score --exec, embed, split --exec. */
 #ifndef VFM_CURATE_EXEC_STAGE_H
 #define VFM_CURATE_EXEC_STAGE_H
 
@@ -14,6 +14,7 @@ struct exec_stage {
 	double timeout_s;
 	unsigned more_ops;  /* further ops that the child must have */
 	bool shows_nothing; /* requests have no frames and no path */
+	bool shows_windows; /* requests have windows of frames, as hello.shots wants them */
 	struct vfm_exec *exec;
 	struct vfm_outside_view view; /* what each request shows */
 };

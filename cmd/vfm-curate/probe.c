@@ -197,6 +197,12 @@ void curate_set_facts(json_t *rec, const struct vfm_probe *p)
 		json_object_set_new(rec, "vfr", json_true());
 	if (p->bad_times)
 		json_object_set_new(rec, "bad_times", json_true());
+	if (p->interlaced)
+		json_object_set_new(rec, "interlaced", json_true());
+	if (i->color_transfer[0])
+		json_object_set_new(rec, "color_transfer", json_string(i->color_transfer));
+	if (i->color_primaries[0])
+		json_object_set_new(rec, "color_primaries", json_string(i->color_primaries));
 	if (p->resized)
 		json_object_set_new(rec, "resized", json_true());
 	if (i->frames >= 0 && i->frames != p->frames)
@@ -231,8 +237,13 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 int curate_probe(int argc, char **argv, struct vfm_err *err)
 {
 	struct probe p = {.timeout_s = 600};
-	struct vfm_stage stage = {
-		.name = "probe", .fn = probe_record, .ctx = &p, .next = next_name, .source = &p, .key = "src"};
+	struct vfm_stage stage = {.name = "probe",
+		.version = 1,
+		.fn = probe_record,
+		.ctx = &p,
+		.next = next_name,
+		.source = &p,
+		.key = "src"};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_FLAG, 0, "fast", NULL, "believe the container about frames and duration; do not decode",
 			&p.fast},

@@ -10,7 +10,9 @@
 #include "exec_stage.h"
 #include "media/score.h"
 
-#define LETTERBOX "letterbox" /* the only score that is no number */
+/* the scores that are no numbers */
+#define LETTERBOX "letterbox"
+#define SOURCE    "motion_source"
 
 static json_t *rounded_json(double x)
 {
@@ -21,23 +23,43 @@ static json_t *score_json(const struct vfm_score *s)
 {
 	json_t *o = json_object(), *bars = json_array();
 
-	json_object_set_new(o, "motion", rounded_json(s->motion));
-	json_object_set_new(o, "luma", rounded_json(s->luma));
-	json_object_set_new(o, "contrast", rounded_json(s->contrast));
-	json_object_set_new(o, "sharpness", rounded_json(s->sharpness));
-	json_object_set_new(o, "colorfulness", rounded_json(s->colorfulness));
-	json_object_set_new(o, "static_ratio", rounded_json(s->static_ratio));
-	json_object_set_new(o, "black_ratio", rounded_json(s->black_ratio));
+	const struct {
+		const char *name;
+		double value;
+	} scores[] = {
+		{"motion", s->motion},
+		{"camera_motion", s->camera_motion},
+		{"object_motion", s->object_motion},
+		{"shake", s->shake},
+		{"luma", s->luma},
+		{"contrast", s->contrast},
+		{"overexposed", s->overexposed},
+		{"underexposed", s->underexposed},
+		{"colorfulness", s->colorfulness},
+		{"sharpness", s->sharpness},
+		{"blur", s->blur},
+		{"blockiness", s->blockiness},
+		{"interlace", s->interlace},
+		{"static_ratio", s->static_ratio},
+		{"duplicate_ratio", s->duplicate_ratio},
+		{"black_ratio", s->black_ratio},
+		{"flicker", s->flicker},
+		{"bar_ratio", s->bar_ratio},
+		{"text_ratio", s->text_ratio},
+	};
+
+	for (size_t i = 0; i < sizeof(scores) / sizeof(scores[0]); i++)
+		json_object_set_new(o, scores[i].name, rounded_json(scores[i].value));
+	json_object_set_new(o, SOURCE, json_string(s->codec_motion ? "codec" : "blocks"));
 	for (int i = 0; i < 4; i++)
 		json_array_append_new(bars, rounded_json(s->letterbox[i]));
 	json_object_set_new(o, LETTERBOX, bars);
-	json_object_set_new(o, "flicker", rounded_json(s->flicker));
-	json_object_set_new(o, "text_ratio", rounded_json(s->text_ratio));
 	return o;
 }
 
 struct score {
 	struct vfm_video_opts video;
+	enum vfm_motion_source motion;
 	struct exec_stage model; /* with --exec */
 };
 
@@ -57,7 +79,7 @@ static void add_scores(json_t *rec, json_t *scores)
 static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct score *s = ctx;
-	struct vfm_score_opts opts = {.video = s->video};
+	struct vfm_score_opts opts = {.video = s->video, .motion = s->motion};
 	struct vfm_score score;
 	struct vfm_rec_media m;
 
@@ -88,8 +110,8 @@ static int check_scores(const json_t *scores, struct vfm_err *err)
 				err, VFM_EINPUT, "score: expected names of letters, digits and _, got '%.64s'", key);
 		if (!json_is_number(v))
 			return vfm_fail(err, VFM_EINPUT, "score.%s: expected a number", key);
-		if (!strcmp(key, LETTERBOX))
-			return vfm_fail(err, VFM_EINPUT, "score.%s: this name is that of four built-in values", key);
+		if (!strcmp(key, LETTERBOX) || !strcmp(key, SOURCE))
+			return vfm_fail(err, VFM_EINPUT, "score.%s: this name is that of a built-in value", key);
 	}
 	return 0;
 }
@@ -113,13 +135,29 @@ static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return rc;
 }
 
+/* The motion vectors to use; `name` NULL: the default. */
+static int motion_source(const char *name, enum vfm_motion_source *source, struct vfm_err *err)
+{
+	static const char *const names[] = {
+		[VFM_MOTION_AUTO] = "auto", [VFM_MOTION_BLOCKS] = "blocks", [VFM_MOTION_CODEC] = "codec", NULL};
+	int i;
+
+	if (!name)
+		return 0;
+	TRY(vfm_opt_name("--motion", name, names, &i, err));
+	*source = (enum vfm_motion_source)i;
+	return 0;
+}
+
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
-	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &s};
+	struct vfm_stage stage = {.name = "score", .version = 2, .fn = score_record, .ctx = &s};
+	const char *motion = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&s.model.timeout_s},
+		{VFM_OPT_STR, 0, "motion", "SOURCE", "vectors of motion: blocks (default), codec or auto", &motion},
 		EXEC_STAGE_OPTS(&s.model),
 		VFM_EXEC_OPTS(&s.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
@@ -127,9 +165,10 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate score",
-		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
-			    " [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
-		.summary = "score clips: motion, luma, contrast, sharpness, colour, black, letterbox, flicker, text",
+		.synopsis =
+			"[--motion SOURCE] [--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
+			" [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "score clips: motion, shake, light, colour, blur, blocking, repeated frames, bars, text",
 		.opts = opts,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
@@ -142,6 +181,10 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		rc = vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
 	if (rc == 0 && !s.model.command)
 		rc = vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err);
+	if (rc == 0 && s.model.command && motion)
+		rc = vfm_fail(err, VFM_EUSAGE, "--motion: not with --exec");
+	if (rc == 0)
+		rc = motion_source(motion, &s.motion, err);
 	if (rc < 0)
 		return rc;
 	stage.files = argv + 1;
@@ -149,6 +192,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		stage.fn = score_outside;
 		return exec_stage_run(&s.model, &stage, "score", NULL, err);
 	}
+	if (s.motion != VFM_MOTION_BLOCKS)
+		stage.options = motion;
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	return vfm_stage_run(&stage, NULL, err);
 }

@@ -8,17 +8,26 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "curate.h"
+#include "data/shot_model.h"
 #include "data/stage.h"
+#include "exec_stage.h"
 #include "media/shots.h"
 
 struct split {
 	struct vfm_shots_opts shots;
 	double timeout_s;
+	struct exec_stage model; /* with --exec */
 };
 
 static void set_seconds(json_t *rec, const char *key, double s)
 {
 	json_object_set_new(rec, key, vfm_json_real(round(s * 1e6) / 1e6));
+}
+
+static void set_confidence(json_t *rec, const char *key, double confidence)
+{
+	if (confidence >= 0)
+		json_object_set_new(rec, key, vfm_json_real(round(confidence * 1e3) / 1e3));
 }
 
 static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
@@ -40,11 +49,32 @@ static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, in
 		json_object_set_new(clip, "start_pts", json_integer(s->pts[c->start]));
 	json_object_set_new(clip, "frames", json_integer(c->end - c->start));
 	set_seconds(clip, "duration_s", length_s);
+	set_confidence(clip, "start_confidence", c->start_confidence);
+	set_confidence(clip, "end_confidence", c->end_confidence);
 	json_object_set_new(clip, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
 	if (c->is_short)
 		vfm_stage_drop(clip, "split", "%s s is less than %s s", vfm_real_text(length, length_s),
 			vfm_real_text(least, min_s));
 	return clip;
+}
+
+/* Finds the shots of the file of a record, with the child's help if there is one. */
+static int read_shots(const struct split *sp, const struct vfm_shots_opts *o, const char *id, const char *src,
+	int worker, struct vfm_shots *shots, struct vfm_err *err)
+{
+	struct vfm_shots_opts opts = *o;
+	struct vfm_shot_detector detector;
+	struct vfm_shot_model *model;
+	int rc;
+
+	if (!sp->model.command)
+		return vfm_shots_file(shots, src, &opts, err);
+	TRY(vfm_shot_model_new(&model, vfm_exec_slot(sp->model.exec, worker), vfm_exec_hello(sp->model.exec), id, err));
+	detector = vfm_shot_model_detector(model, opts.threshold);
+	opts.detector = &detector;
+	rc = vfm_shots_file(shots, src, &opts, err);
+	vfm_shot_model_free(model);
+	return rc;
 }
 
 static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -54,7 +84,6 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	struct vfm_rec_media m;
 	struct vfm_shots shots;
 
-	(void)worker;
 	opts.video.limit = vfm_limit_start(sp->timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	if (m.is_image)
@@ -63,7 +92,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		return vfm_fail(err, VFM_EINPUT, "the record is already a clip");
 	if (!vfm_rec_str(rec, "id", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	TRY(vfm_shots_file(&shots, m.src, &opts, err));
+	TRY(read_shots(sp, &opts, vfm_rec_str(rec, "id", NULL), m.src, worker, &shots, err));
 	for (int64_t i = 0; i < shots.n; i++)
 		vfm_stage_emit(out, make_clip_record(rec, &shots, i, opts.min_s));
 	vfm_shots_release(&shots);
@@ -80,11 +109,38 @@ static char *split_options(const char *detector, const struct vfm_shots_opts *o)
 		o->hard_only);
 }
 
+/* VFM_EUSAGE: options that contradict each other.  *detector: NULL if it was not given. */
+static int check_split(const struct split *sp, const char **detector, struct vfm_err *err)
+{
+	const struct vfm_shots_opts *o = &sp->shots;
+
+	TRY(vfm_timeout_check(sp->timeout_s, err));
+	if (sp->model.command && *detector)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --exec and --detector");
+	if (sp->model.command && o->hard_only)
+		return vfm_fail(err, VFM_EUSAGE, "--hard-only: not with --exec");
+	if (!sp->model.command)
+		TRY(vfm_exec_refuse_opts(&sp->model.opts, "--exec CMD", err));
+	if (!*detector)
+		*detector = sp->model.command ? "exec" : "content";
+	else if (strcmp(*detector, "content") && strcmp(*detector, "stride"))
+		return vfm_fail(err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", *detector);
+	if (!(o->threshold > 0 && o->threshold < 1))
+		return vfm_fail(err, VFM_EUSAGE, "--threshold: expected a confidence above 0 and below 1");
+	if (o->min_s < 0 || o->max_s < 0 || (o->max_s > 0 && o->max_s < o->min_s))
+		return vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
+	if (!strcmp(*detector, "stride") && o->max_s == 0)
+		return vfm_fail(err, VFM_EUSAGE, "--detector stride: set --max-s, the length of the clips");
+	return 0;
+}
+
 int curate_split(int argc, char **argv, struct vfm_err *err)
 {
-	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600};
-	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
-	const char *detector = "content";
+	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD},
+		.timeout_s = 3600,
+		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
+	struct vfm_stage stage = {.name = "split", .version = 2, .fn = split_record, .ctx = &sp, .one_to_many = true};
+	const char *detector = NULL;
 	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)",
@@ -92,17 +148,22 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s},
 		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
 			&sp.shots.max_s},
-		{VFM_OPT_NUM, 0, "threshold", "X", "minimum difference between shots; lower cuts more (default 1.05)",
+		{VFM_OPT_NUM, 0, "threshold", "X", "minimum confidence of a cut, 0 to 1; lower cuts more (default 0.5)",
 			&sp.shots.threshold},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)", &sp.timeout_s},
+		{VFM_OPT_STR, 0, "exec", "CMD", "a learnt detector: -j N children that speak vfm-exec(7)",
+			&sp.model.command},
+		VFM_EXEC_OPTS(&sp.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate split",
 		.synopsis = "[--detector NAME] [--min-s SECONDS] [--max-s SECONDS] [--threshold X] [--hard-only] "
-			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n--exec CMD [--min-s SECONDS] "
+			    "[--max-s SECONDS] [--threshold X] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
+			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "find the shots of videos, a record a clip",
 		.opts = opts,
 	};
@@ -111,19 +172,17 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (rc == 0)
-		rc = vfm_timeout_check(sp.timeout_s, err);
-	if (rc == 0 && strcmp(detector, "content") && strcmp(detector, "stride"))
-		rc = vfm_fail(err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
-	if (rc == 0 &&
-		(sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
-		rc = vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
-	if (rc == 0 && !strcmp(detector, "stride") && sp.shots.max_s == 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "--detector stride: set --max-s, the length of the clips");
-	if (rc == 0) {
-		stage.files = argv + 1;
-		sp.shots.stride = !strcmp(detector, "stride");
-		sp.shots.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		stage.options = options = split_options(detector, &sp.shots);
+		rc = check_split(&sp, &detector, err);
+	if (rc < 0)
+		return rc;
+	stage.files = argv + 1;
+	sp.shots.stride = !strcmp(detector, "stride");
+	sp.shots.video.threads = sp.model.command || stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	options = split_options(detector, &sp.shots);
+	if (sp.model.command) {
+		rc = exec_stage_run(&sp.model, &stage, "shots", options, err);
+	} else {
+		stage.options = options;
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	free(options);

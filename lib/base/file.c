@@ -364,3 +364,21 @@ int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name
 	}
 	return 0;
 }
+
+int vfm_unlinked_temp(FILE **f, struct vfm_err *err)
+{
+	const char *dir = getenv("TMPDIR");
+	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir && *dir ? dir : "/tmp");
+	int fd = mkostemp(path, O_CLOEXEC), rc = 0;
+
+	if (fd >= 0)
+		unlink(path);
+	*f = fd >= 0 ? fdopen(fd, "w+") : NULL;
+	if (!*f) {
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", path);
+		if (fd >= 0)
+			close(fd);
+	}
+	free(path);
+	return rc;
+}

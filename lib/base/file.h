@@ -36,6 +36,10 @@ void vfm_atomic_abort(struct vfm_atomic *a); /* no-op after commit */
 /* Writes a file atomically. */
 int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err);
 
+/* Creates an unlinked file in TMPDIR, else /tmp, for reading and writing; the caller closes it.  VFM_EENV: it cannot.
+ */
+int vfm_unlinked_temp(FILE **f, struct vfm_err *err);
+
 /* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
 
 /* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data.  A pipe is

@@ -188,11 +188,21 @@ static int parse_letters(struct parse *p, const char *word)
 	return 0;
 }
 
+/* Set while a verb describes itself. */
+static struct {
+	void (*see)(const struct vfm_cmd *cmd, void *ctx);
+	void *ctx;
+} describing;
+
 int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_operands, struct vfm_err *err)
 {
 	struct parse p = {.cmd = cmd, .argc = argc, .at = 1, .argv = argv, .err = err};
 	bool only_operands = false;
 
+	if (describing.see) {
+		describing.see(cmd, describing.ctx);
+		return VFM_OPT_DONE;
+	}
 	for (; p.at < argc; p.at++) {
 		char *word = argv[p.at];
 
@@ -284,6 +294,32 @@ void vfm_verbs_help(const struct vfm_verbs *v, FILE *out)
 		fprintf(out, "  %-*s  %s\n", width, o->name, o->summary);
 	fprintf(out, "\n  -h, --help     print this and exit; after %s: its options\n", v->word);
 	fprintf(out, "  -V, --version  print the version and exit\n");
+}
+
+int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc;
+
+	for (*out = 0; names[*out]; (*out)++)
+		if (!strcmp(value, names[*out]))
+			return 0;
+	for (int i = 0; names[i]; i++)
+		vfm_buf_addf(&b, "%s%s", i ? ", " : "", names[i]);
+	rc = vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s; got '%s'", option, b.data, value);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)
+{
+	char *argv[2] = {(char *)(uintptr_t)v->name, NULL};
+	struct vfm_err err;
+
+	describing.see = see;
+	describing.ctx = ctx;
+	v->run(1, argv, &err);
+	describing.see = NULL;
 }
 
 static int unknown_verb(const struct vfm_verbs *v, const char *word, struct vfm_err *err)

@@ -75,6 +75,13 @@ struct vfm_verbs {
 int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
 void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 
+/* Sets *out to the index of `value` in `names`, which ends in NULL.  VFM_EUSAGE: it is none of them. */
+int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err);
+
+/* Calls see(cmd, ctx) with the description of a verb, as its -h prints it; the verb does nothing else.  `cmd` is valid
+ * during the call.  Not thread-safe. */
+void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx);
+
 /* Returns the version as `--version` prints it: "0.1.0 (abc1234) cpu media". */
 const char *vfm_version(void);
 /* Returns words for --version to append, "" or " cuda"; NULL: none.  To be set first in main. */

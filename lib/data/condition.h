@@ -28,9 +28,9 @@ int vfm_condition_encode(const struct vfm_tokenizer *t, const struct vfm_picture
 void vfm_condition_mask(const struct vfm_geometry *g, int given, int64_t frames, int64_t t, size_t area, float *mask);
 
 /* Writes a condition to the file `path`: channels [stride of time | channels of the latents], in the dtype of the
- * latents, float16, bfloat16 or float32.  latent [C, T, h, w] with its elements `data`: those of the given
- * pictures with the others grey.  *n describes the file.  VFM_EINPUT: an element is not finite, or it has too many
- * channels; VFM_EENV: cannot write. */
+ * latents, float16, bfloat16 or float32.  latent [C, T, h, w] with its finite elements `data`: those of
+ * the given pictures with the others grey.  *n describes the file.  VFM_EINPUT: it has too many channels; VFM_EENV:
+ * cannot write. */
 int vfm_condition_save(const char *path, const struct vfm_geometry *g, int given, int64_t frames,
 	const struct vfm_npy *latent, const void *data, struct vfm_npy *n, char sha256[VFM_SHA256_HEX],
 	struct vfm_err *err);

@@ -37,11 +37,12 @@ struct enc {
 	uint16_t *half; /* [C, T, h, w] */
 };
 
-/* Checks the elements of a built-in encoder and writes the file; *sha256 binds it to its record. */
-static int save_array(
-	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+/* Checks the elements of a built-in encoder, which errors call `what`, before a file exists.  Writes the file; *sha256
+ * binds it to its record. */
+static int save_array(const char *path, const char *what, const struct vfm_npy *n, const void *data,
+	char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	TRY(vfm_npy_check_finite(n, data, path, err));
+	TRY(vfm_npy_check_finite(n, data, what, err));
 	return vfm_npy_save(path, n, data, sha256, err);
 }
 
@@ -175,7 +176,7 @@ static int encode_condition(struct enc *c, json_t *rec, const char *id, struct v
 	const struct vfm_outside_frames *frames, struct vfm_err *err)
 {
 	const struct vfm_encode *e = c->e;
-	char sha256[VFM_SHA256_HEX], *path;
+	char sha256[VFM_SHA256_HEX], *path, *what;
 	struct vfm_npy n;
 	int rc;
 
@@ -184,7 +185,12 @@ static int encode_condition(struct enc *c, json_t *rec, const char *id, struct v
 	else
 		TRY(encode_grey(c, err));
 	path = vfm_strfmt("%s/%s.%s", e->dir, id, vfm_extra_kinds[VFM_EXTRA_COND].part);
-	rc = vfm_condition_save(path, &c->maker.geometry, c->given, c->frames, &c->npy, c->data, &n, sha256, err);
+	what = vfm_strfmt("'%s': the condition in %s", c->clip.src, vfm_npy_type_name(c->npy.type));
+	rc = vfm_npy_check_finite(&c->npy, c->data, what, err);
+	if (rc >= 0)
+		rc = vfm_condition_save(
+			path, &c->maker.geometry, c->given, c->frames, &c->npy, c->data, &n, sha256, err);
+	free(what);
 	if (rc >= 0)
 		json_object_set_new(rec, vfm_extra_kinds[VFM_EXTRA_COND].key,
 			json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:i,s:o}", "path", path, "sha256", sha256, "shape",
@@ -252,6 +258,15 @@ struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e)
 	return e->exec ? vfm_outside_tokenizer(vfm_exec_hello(e->exec)) : vfm_tokenizer_maker(&e->tokenizer);
 }
 
+static int save_latents(const struct enc *c, const char *path, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	char *what = vfm_strfmt("'%s': the latents in float16", c->clip.src);
+	int rc = save_array(path, what, &c->npy, c->data, sha256, err);
+
+	free(what);
+	return rc;
+}
+
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err)
 {
 	struct vfm_clip_opts o = {.width = e->width,
@@ -284,8 +299,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 			"'%s' gives one picture, which has no last one besides (--last-frame)", c.clip.src));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
 	/* Arrays of children are checked when they are read. */
-	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err)
-			: save_array(path, &c.npy, c.data, sha256, err));
+	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err) : save_latents(&c, path, sha256, err));
 	json_object_set_new(rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height,
 			c.clip.fps, e->fps > 0 && !c.clip.is_image, &c.maker}));
@@ -329,7 +343,7 @@ static int write_built_in_text(struct vfm_npy *npy, const char *words, const cha
 	half = vfm_malloc(n * sizeof(*half));
 	vfm_textbytes_embed(embedder, words, rows);
 	vfm_f16s_from_f32(half, rows, n);
-	rc = save_array(path, npy, half, sha256, err);
+	rc = save_array(path, "the text's rows in float16", npy, half, sha256, err);
 	free(rows);
 	free(half);
 	return rc;
@@ -351,7 +365,7 @@ static int write_native_text(struct vfm_npy *npy, const char *words, const char 
 	half = t->bf16 ? vfm_malloc(npy->data_bytes) : NULL;
 	if (half)
 		vfm_dtype_convert(VFM_BF16, half, VFM_F32, rows, vfm_npy_count(npy));
-	rc = save_array(path, npy, half ? (const void *)half : rows, sha256, err);
+	rc = save_array(path, "the text's rows", npy, half ? (const void *)half : rows, sha256, err);
 	free(rows);
 	free(half);
 	return rc;

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/regular.h"
@@ -54,26 +55,9 @@ static int open_matrix(struct vfm_features *f, struct vfm_err *err)
 
 /* ---- records ---- */
 
-static int spool_create(FILE **spool, struct vfm_err *err)
+int vfm_features_end(struct vfm_features *f, struct vfm_err *err)
 {
-	const char *dir = getenv("TMPDIR");
-	char *path = vfm_strfmt("%s/vfm-features.XXXXXX", dir && *dir ? dir : "/tmp");
-	int fd = mkostemp(path, O_CLOEXEC), rc = 0;
-
-	if (fd >= 0)
-		unlink(path);
-	*spool = fd >= 0 ? fdopen(fd, "w+") : NULL;
-	if (!*spool) {
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", path);
-		if (fd >= 0)
-			close(fd);
-	}
-	free(path);
-	return rc;
-}
-
-static int spool_map(struct vfm_features *f, FILE *spool, struct vfm_err *err)
-{
+	FILE *spool = f->file;
 	void *p;
 
 	f->spool_bytes = (size_t)f->rows * (size_t)f->dim * vfm_npy_type_size(f->type);
@@ -137,7 +121,7 @@ static int add_vector_file(struct vfm_features *f, FILE *spool, const char *path
 		rc = vfm_err_context(err, "'%s'", path);
 		goto out;
 	}
-	if (fwrite(bytes + n.header_bytes, 1, n.data_bytes, spool) != n.data_bytes)
+	if (spool && fwrite(bytes + n.header_bytes, 1, n.data_bytes, spool) != n.data_bytes)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of vectors (TMPDIR)");
 out:
 	free(bytes);
@@ -160,12 +144,34 @@ static int add_vector(struct vfm_features *f, FILE *spool, const json_t *rec, co
 	if (json_is_object(json_object_get(v, "maker")))
 		TRY(vfm_maker_from_json(&maker, json_object_get(v, "maker"), "maker", err));
 	TRY(add_vector_file(f, spool, path, sha256, &maker, err));
+	if (!spool)
+		return 0;
 	vfm_grow(&f->ids, &f->cap_ids, (size_t)f->rows + 1, sizeof(*f->ids));
 	f->ids[f->rows++] = vfm_arena_strdup(&f->arena, id);
 	return 0;
 }
 
-static int read_vectors(struct vfm_features *f, FILE *spool, const char *key, struct vfm_err *err)
+int vfm_features_begin(struct vfm_features *f, struct vfm_err *err)
+{
+	vfm_grow(&f->ids, &f->cap_ids, 1, sizeof(*f->ids));
+	return vfm_unlinked_temp(&f->file, err);
+}
+
+int vfm_features_add(struct vfm_features *f, const json_t *rec, const char *key, struct vfm_err *err)
+{
+	return add_vector(f, f->file, rec, key, err);
+}
+
+int vfm_features_explain(const struct vfm_features *f, const json_t *rec, const char *key, struct vfm_err *err)
+{
+	struct vfm_features copy = *f;
+
+	copy.ids = NULL;
+	copy.cap_ids = 0;
+	return add_vector(&copy, NULL, rec, key, err);
+}
+
+static int read_vectors(struct vfm_features *f, const char *key, struct vfm_err *err)
 {
 	struct vfm_jsonl in = {0};
 	json_t *rec;
@@ -176,7 +182,7 @@ static int read_vectors(struct vfm_features *f, FILE *spool, const char *key, st
 		bool is_header = vfm_provenance_is_header(rec), is_out = !is_header && vfm_rec_is_out(rec);
 
 		f->left_out += is_out;
-		rc = is_header || is_out ? 0 : add_vector(f, spool, rec, key, err);
+		rc = is_header || is_out ? 0 : vfm_features_add(f, rec, key, err);
 		json_decref(rec);
 		if (rc < 0) {
 			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
@@ -189,16 +195,9 @@ static int read_vectors(struct vfm_features *f, FILE *spool, const char *key, st
 
 static int spool_records(struct vfm_features *f, const char *key, struct vfm_err *err)
 {
-	FILE *spool;
-	int rc;
-
-	vfm_grow(&f->ids, &f->cap_ids, 1, sizeof(*f->ids));
-	TRY(spool_create(&spool, err));
-	rc = read_vectors(f, spool, key, err);
-	if (rc == 0)
-		rc = spool_map(f, spool, err);
-	fclose(spool);
-	return rc;
+	TRY(vfm_features_begin(f, err));
+	TRY(read_vectors(f, key, err));
+	return vfm_features_end(f, err);
 }
 
 int vfm_features_open(struct vfm_features *f, const char *path, const char *key, struct vfm_err *err)
@@ -213,6 +212,8 @@ void vfm_features_close(struct vfm_features *f)
 {
 	if (f->map.path)
 		vfm_map_close(&f->map);
+	if (f->file)
+		fclose(f->file);
 	if (f->spool)
 		munmap(f->spool, f->spool_bytes);
 	free(f->ids);
@@ -222,6 +223,29 @@ void vfm_features_close(struct vfm_features *f)
 }
 
 /* ---- reading ---- */
+
+void vfm_features_read_f32(const struct vfm_features *f, int64_t row, float *out)
+{
+	struct vfm_npy n = {.type = f->type, .ndim = 1, .shape = {f->dim}};
+	const uint8_t *in = f->data + (size_t)row * (size_t)f->dim * vfm_npy_type_size(f->type);
+	uint16_t half[64];
+	double wide;
+
+	if (f->type == VFM_NPY_F32) {
+		memcpy(out, in, (size_t)f->dim * sizeof(float));
+	} else if (f->type == VFM_NPY_F64) {
+		for (int64_t i = 0; i < f->dim; i++) {
+			memcpy(&wide, in + 8 * i, 8);
+			out[i] = (float)wide;
+		}
+	} else {
+		for (int64_t i = 0; i < f->dim; i += 64) { /* a header may have any length: rows are not aligned */
+			n.shape[0] = f->dim - i < 64 ? f->dim - i : 64;
+			memcpy(half, in + 2 * i, 2 * (size_t)n.shape[0]);
+			vfm_npy_to_f32(&n, half, out + i);
+		}
+	}
+}
 
 static void widen_row(enum vfm_npy_type type, const uint8_t *in, int64_t dim, void *aligned, double *out)
 {

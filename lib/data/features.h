@@ -10,7 +10,9 @@
 #ifndef VFM_DATA_FEATURES_H
 #define VFM_DATA_FEATURES_H
 
+#include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/map.h"
@@ -29,7 +31,8 @@ struct vfm_features { /* `= {0}` before open; close in any case */
 	enum vfm_npy_type type;
 	const uint8_t *data;
 	struct vfm_map map;
-	void *spool; /* the mapped temporary file */
+	FILE *file;  /* the temporary file, until end */
+	void *spool; /* … mapped */
 	size_t spool_bytes, cap_ids;
 	struct vfm_arena arena; /* the ids */
 };
@@ -40,8 +43,18 @@ struct vfm_features { /* `= {0}` before open; close in any case */
 int vfm_features_open(struct vfm_features *f, const char *path, const char *key, struct vfm_err *err);
 void vfm_features_close(struct vfm_features *f);
 
+/* The same record by record: begin, add for each, end; then the vectors can be read.  add: VFM_EINPUT: the vector is
+ * missing, bad, or unlike the first; the set is then unchanged. */
+int vfm_features_begin(struct vfm_features *f, struct vfm_err *err);
+int vfm_features_add(struct vfm_features *f, const json_t *rec, const char *key, struct vfm_err *err);
+int vfm_features_end(struct vfm_features *f, struct vfm_err *err);
+/* Checks the vector of a record as add does, and adds nothing.  Thread-safe. */
+int vfm_features_explain(const struct vfm_features *f, const json_t *rec, const char *key, struct vfm_err *err);
+
 /* Converts rows first to first + n - 1 to out [n, stride]; the elements from dim to stride are left as they are. */
 void vfm_features_read(const struct vfm_features *f, int64_t first, int64_t n, int64_t stride, double *out);
+/* Converts a row to out [dim], rounded to float32. */
+void vfm_features_read_f32(const struct vfm_features *f, int64_t row, float *out);
 /* After reading: fails with VFM_EENV if another process changed the file in the meantime. */
 int vfm_features_check(struct vfm_features *f, struct vfm_err *err);
 

@@ -1,5 +1,4 @@
 /* histogram.c - see histogram.h. */
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/philox.h"
+#include "data/reason.h"
 #include "data/stage.h"
 #include "data/histogram.h"
 
@@ -116,29 +116,11 @@ static void count_word(json_t *counts, const char *word)
 	json_object_set_new(counts, word, json_integer(n + 1));
 }
 
-/* Numbers and quoted names become "#" and "'…'", so that similar reasons are counted together. */
 static void count_reason(struct vfm_histogram *t, const char *why)
 {
 	char text[256];
-	size_t n = 0;
 
-	for (const char *s = why; *s && n < sizeof(text) - 8; s++) {
-		const char *end = *s == '\'' ? strchr(s + 1, '\'') : NULL;
-
-		if (end) {
-			n += (size_t)snprintf(text + n, sizeof(text) - n, "'...'");
-			s = end;
-		} else if (isdigit((unsigned char)*s)) {
-			text[n++] = '#';
-			while (isdigit((unsigned char)s[1]) || (s[1] == '.' && isdigit((unsigned char)s[2])))
-				s++;
-		} else {
-			text[n++] = *s;
-		}
-	}
-	while (n && ((unsigned char)text[n - 1] & 0x80)) /* not in the middle of a character */
-		n--;
-	text[n] = 0;
+	vfm_reason_mask(text, sizeof(text), why, strlen(why));
 	count_word(t->reasons, text);
 }
 
@@ -270,10 +252,9 @@ static json_t *number_json(struct number *x, int bins)
 	return o;
 }
 
-int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err)
+json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 {
 	json_t *o = json_object(), *words = json_object(), *numbers = json_object();
-	int rc;
 
 	json_object_set_new(o, "v", json_integer(1));
 	json_object_set_new(o, "records", json_integer(t->records));
@@ -286,7 +267,14 @@ int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_
 	for (int i = 0; i < t->n_numbers; i++)
 		json_object_set_new(numbers, t->numbers[i].key, number_json(&t->numbers[i], bins));
 	json_object_set_new(o, "numbers", numbers);
-	rc = vfm_jsonl_write(out, o, err);
+	return o;
+}
+
+int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err)
+{
+	json_t *o = vfm_histogram_object(t, bins);
+	int rc = vfm_jsonl_write(out, o, err);
+
 	json_decref(o);
 	return rc;
 }

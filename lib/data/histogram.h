@@ -17,9 +17,11 @@ struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 
+/* bins: 1 to 100. */
 void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out);
 /* {"records","dropped","failed","reasons":{…},"words":{key:{…}},"numbers":{key:{count,min,p5,p50,mean,p95,max,bins:[…]}}}
  */
+json_t *vfm_histogram_object(struct vfm_histogram *t, int bins); /* the caller owns it */
 int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err);
 
 #endif

@@ -276,6 +276,29 @@ int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const 
 	return rc < 0 ? rc : 0;
 }
 
+int vfm_outside_shots(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *id, float *p, struct vfm_err *err)
+{
+	const struct vfm_exec_windows *w = &h->shots;
+	struct vfm_outside_frames f = {.shape = {w->frames, w->height, w->width, 3}};
+	struct vfm_npy npy;
+	const void *data;
+	json_t *frames, *answer;
+	int rc;
+
+	TRY(describe_frames(s, &f, &frames, err));
+	vfm_exec_set_op(s, VFM_EXEC_SHOTS);
+	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
+	rc = read_floats(s, answer, "cut", 1, (int64_t[]){w->frames}, &npy, &data, err);
+	json_decref(answer);
+	for (int64_t i = 0; i < w->frames && rc >= 0; i++) {
+		p[i] = element_value(&npy, data, (size_t)i);
+		if (!(p[i] >= 0 && p[i] <= 1))
+			rc = vfm_fail(
+				err, VFM_EINPUT, "cut: element %lld is %g, no probability", (long long)i, (double)p[i]);
+	}
+	return rc < 0 ? rc : 0;
+}
+
 /* ---- views ---- */
 
 /* {"path":…,"start_frame":…,"end_frame":…} of the window. */

@@ -57,6 +57,11 @@ int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const 
 int vfm_outside_text_vector(
 	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
+/* Asks for the probabilities of the window of frames in the slot's input, [shots.frames, shots.height, shots.width, 3]
+ * of the hello.  p [shots.frames]: that a shot ends with the frame, or that the frame belongs to a transition. */
+int vfm_outside_shots(
+	struct vfm_exec_slot *s, const struct vfm_hello *h, const char *id, float *p, struct vfm_err *err);
+
 /* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
  * frames 0: to the end. */
 struct vfm_outside_view {

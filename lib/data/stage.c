@@ -19,6 +19,7 @@
 #include "data/provenance.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
+#include "data/stage_link.h"
 
 #define MAX_JOBS      256
 #define SLOTS_PER_JOB 4
@@ -33,7 +34,12 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 struct slot {
 	enum slot_state state;
 	bool is_header; /* text is complete; without rec */
+	bool is_due;    /* the stage has to work on rec: it neither passes unchanged nor was done before */
 	json_t *rec;
+	char mark[VFM_DONE_MARK];
+	int64_t place;       /* among the inputs, from 1, with headers */
+	uint64_t hash;       /* of the inputs up to it (data/stage_link.h) */
+	bool is_passed;      /* it had "error" or "drop" before this stage */
 	struct vfm_buf text; /* its output lines */
 	struct vfm_stage_counts counts;
 	int rc; /* < VFM_EINPUT: the loop must stop here */
@@ -43,6 +49,8 @@ struct slot {
 struct loop {
 	const struct vfm_stage *s;
 	FILE *out;
+	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
+	FILE *linked;                /* its input */
 	struct vfm_done *done;
 	int64_t part, n_parts;
 	char mark[48];          /* "I/N" */
@@ -65,7 +73,7 @@ struct loop {
 	struct slot *slots;
 	int n_slots;
 	int64_t n_read, n_taken, n_written;
-	bool at_end, stop;
+	bool at_end, stop, taking; /* taking: a worker gathers its records */
 	int rc;
 	struct vfm_err err;
 };
@@ -215,6 +223,8 @@ static int open_next_file(struct loop *l, struct vfm_err *err)
 	if (l->file >= (s->n_files ? s->n_files : 1))
 		return 0;
 	TRY(vfm_jsonl_open(&l->lines, s->n_files ? s->files[l->file] : "-", err));
+	if (l->linked) /* in the place of stdin */
+		l->lines.f = l->linked;
 	l->file++;
 	return 1;
 }
@@ -371,6 +381,28 @@ static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
 	return slot->is_header ? 1 : read_slot(l, slot, err); /* silent: the record that is held */
 }
 
+/* As read_slot, without the inputs that a run has done before. */
+static int read_undone(struct loop *l, struct slot *slot, struct vfm_err *err)
+{
+	int rc;
+
+	for (;;) {
+		rc = read_slot(l, slot, err);
+		if (rc == 0 && l->link)
+			return vfm_stage_link_end(l->link, err);
+		if (rc <= 0 || !l->link)
+			return rc;
+		rc = vfm_stage_link_read(l->link, slot->rec, l->lines.line, err);
+		slot->place = l->link->n_read;
+		slot->hash = l->link->hash;
+		if (rc != 0)
+			return rc;
+		json_decref(slot->rec);
+		vfm_buf_release(&slot->text);
+		*slot = (struct slot){0};
+	}
+}
+
 /* ---- working ---- */
 
 static void count_record(struct vfm_stage_counts *c, const json_t *rec)
@@ -484,44 +516,94 @@ static void add_outputs(struct loop *l, struct slot *slot, const struct vfm_stag
 	}
 }
 
-static void work_on(struct loop *l, struct slot *slot, int worker)
+/* Ends the work on a record that the stage, or what precedes it, left with `rc` and `err`. */
+static void end_work(struct loop *l, struct slot *slot, struct vfm_stage_out *out, int rc, const struct vfm_err *err)
 {
-	const struct vfm_stage *s = l->s;
-	struct vfm_stage_out out = {0};
-	char mark[VFM_DONE_MARK] = "";
+	if (rc < VFM_EINPUT) {
+		slot->rc = rc;
+		slot->err = *err;
+		out_clear(out);
+		return;
+	}
+	if (rc == VFM_EINPUT) {
+		set_error(slot->rec, err->msg[0] ? err->msg : "failed");
+		slot->counts.failed_here++;
+		out_clear(out);
+	}
+	add_outputs(l, slot, out, slot->mark);
+	out_clear(out);
+}
+
+/* Does all that needs no call of the stage; otherwise sets is_due. */
+static void begin_work(struct loop *l, struct slot *slot, int worker)
+{
 	struct vfm_err err = {0};
 	bool copied = false;
 	int rc;
 
-	if (slot->is_header)
-		return;
 	slot->counts.in++;
-	if (vfm_rec_is_out(slot->rec)) {
+	slot->is_passed = vfm_rec_is_out(slot->rec);
+	if (slot->is_passed) {
 		pass_on(l, slot, worker);
 		return;
 	}
-	if (!s->silent)
-		compute_mark(l, slot->rec, mark);
+	if (!l->s->silent)
+		compute_mark(l, slot->rec, slot->mark);
 	rc = vfm_rec_check_version(slot->rec, &err);
 	if (rc == 0)
-		rc = copy_finished(l, slot, mark, &copied, &err);
-	if (rc == 0 && copied)
+		rc = copy_finished(l, slot, slot->mark, &copied, &err);
+	slot->is_due = rc == 0 && !copied;
+	if (rc < 0)
+		end_work(l, slot, &(struct vfm_stage_out){0}, rc, &err);
+}
+
+static void work_on(struct loop *l, struct slot *slot, int worker)
+{
+	struct vfm_stage_out out = {0};
+	struct vfm_err err = {0};
+	int rc;
+
+	if (slot->is_header)
 		return;
-	if (rc == 0)
-		rc = s->fn(slot->rec, &out, s->ctx, worker, &err);
-	if (rc < VFM_EINPUT) {
-		slot->rc = rc;
-		slot->err = err;
-		out_clear(&out);
-		return;
+	if (l->link)
+		vfm_stage_link_work(l->link);
+	begin_work(l, slot, worker);
+	if (slot->is_due) {
+		rc = l->s->fn(slot->rec, &out, l->s->ctx, worker, &err);
+		end_work(l, slot, &out, rc, &err);
 	}
-	if (rc == VFM_EINPUT) {
-		set_error(slot->rec, err.msg[0] ? err.msg : "failed");
-		slot->counts.failed_here++;
-		out_clear(&out);
+	if (l->link)
+		vfm_stage_link_rest(l->link);
+}
+
+/* Works on `n` consecutive slots from number `first` on. */
+static void work_on_batch(struct loop *l, int64_t first, int n, int worker)
+{
+	struct vfm_stage_item *items = vfm_calloc((size_t)n, sizeof(*items));
+	struct slot *slot;
+	int n_due = 0;
+
+	if (l->link)
+		vfm_stage_link_work(l->link);
+	for (int i = 0; i < n; i++) {
+		slot = &l->slots[(first + i) % l->n_slots];
+		if (!slot->is_header)
+			begin_work(l, slot, worker);
+		if (slot->is_due)
+			items[n_due++].rec = slot->rec;
 	}
-	add_outputs(l, slot, &out, mark);
-	out_clear(&out);
+	if (n_due)
+		l->s->batch(items, n_due, l->s->ctx, worker);
+	for (int i = 0, k = 0; i < n; i++) {
+		slot = &l->slots[(first + i) % l->n_slots];
+		if (!slot->is_due)
+			continue;
+		end_work(l, slot, &(struct vfm_stage_out){0}, items[k].rc, &items[k].err);
+		k++;
+	}
+	if (l->link)
+		vfm_stage_link_rest(l->link);
+	free(items);
 }
 
 /* ---- writing ---- */
@@ -543,19 +625,37 @@ static int write_failed(struct loop *l)
 	return vfm_fail_errno(&l->err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the records");
 }
 
+/* Tells the run what became of the input of a slot.  Returns whether the output must be flushed. */
+static bool note_written(struct loop *l, const struct slot *slot)
+{
+	const struct vfm_stage_written w = {.inputs = slot->place,
+		.hash = slot->hash,
+		.text = slot->text.data,
+		.len = slot->text.len,
+		.lines = slot->is_header ? 1 : slot->counts.written,
+		.stage = slot->is_header || slot->is_passed ? NULL : l->s->name};
+
+	return vfm_stage_link_wrote(l->link, &w);
+}
+
 static int write_slot(struct loop *l, struct slot *slot, bool flush)
 {
 	int rc = slot->rc;
 
-	if (rc < 0) {
+	if (rc < 0)
 		l->err = slot->err;
-	} else if (slot->text.len && fwrite(slot->text.data, 1, slot->text.len, l->out) != slot->text.len) {
+	else if (slot->text.len && fwrite(slot->text.data, 1, slot->text.len, l->out) != slot->text.len)
 		rc = write_failed(l);
-	} else if (flush && fflush(l->out) != 0) {
-		rc = write_failed(l);
-	} else {
+	if (rc >= 0) {
 		counts_add(&l->counts, &slot->counts);
 		vfm_progress_step(&l->progress, slot->is_header ? 0 : 1);
+		flush |= l->link && note_written(l, slot);
+	}
+	if (rc >= 0 && flush) {
+		if (fflush(l->out) != 0)
+			rc = write_failed(l);
+		else if (l->link)
+			vfm_stage_link_publish(l->link, &l->counts);
 	}
 	json_decref(slot->rec);
 	vfm_buf_release(&slot->text);
@@ -568,7 +668,7 @@ static int run_serial(struct loop *l)
 	struct slot slot = {0};
 	int rc;
 
-	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
+	while ((rc = read_undone(l, &slot, &l->err)) == 1) {
 		work_on(l, &slot, 0);
 		rc = write_slot(l, &slot, true);
 		if (rc < 0)
@@ -583,25 +683,60 @@ struct worker {
 	pthread_t thread;
 };
 
+/* Whether the record of `slot` may join a batch that begins with `first`. */
+static bool joinbatch(const struct loop *l, const struct slot *first, const struct slot *slot)
+{
+	const char *a = first->is_header ? NULL : vfm_rec_str(first->rec, l->s->batch_key, NULL);
+	const char *b = slot->is_header ? NULL : vfm_rec_str(slot->rec, l->s->batch_key, NULL);
+
+	return a && b && !strcmp(a, b);
+}
+
+/* Takes the next record, and those after it that join its batch; waits for these unless the ring is full.  Returns how
+ * many, with the number of the first; 0 at the end.  One thread at a time takes records. */
+static int take_slots(struct loop *l, int64_t *first)
+{
+	int most = l->s->batch ? l->s->max_batch : 1, n = 0;
+
+	while (l->taking && !l->stop)
+		pthread_cond_wait(&l->readable, &l->lock);
+	l->taking = true;
+	*first = l->n_taken;
+	while (!l->stop && n < most) {
+		if (l->n_taken == l->n_read) {
+			if (l->at_end || (n > 0 && l->n_read - l->n_written >= l->n_slots))
+				break;
+			pthread_cond_wait(&l->readable, &l->lock);
+			continue;
+		}
+		if (n > 0 && !joinbatch(l, &l->slots[*first % l->n_slots], &l->slots[l->n_taken % l->n_slots]))
+			break;
+		l->slots[l->n_taken++ % l->n_slots].state = SLOT_TAKEN;
+		n++;
+	}
+	l->taking = false;
+	pthread_cond_broadcast(&l->readable);
+	return l->stop ? 0 : n;
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct loop *l = w->l;
-	struct slot *slot;
+	int64_t first;
+	int n;
 
 	pthread_mutex_lock(&l->lock);
-	for (;;) {
-		while (!l->stop && l->n_taken == l->n_read && !l->at_end)
-			pthread_cond_wait(&l->readable, &l->lock);
-		if (l->stop || l->n_taken == l->n_read)
-			break;
-		slot = &l->slots[l->n_taken++ % l->n_slots];
-		slot->state = SLOT_TAKEN;
+	while ((n = take_slots(l, &first)) > 0) {
 		pthread_mutex_unlock(&l->lock);
-		work_on(l, slot, w->index);
+		if (l->s->batch)
+			work_on_batch(l, first, n, w->index);
+		else
+			work_on(l, &l->slots[first % l->n_slots], w->index);
 		pthread_mutex_lock(&l->lock);
-		slot->state = SLOT_DONE;
-		if (slot == &l->slots[l->n_written % l->n_slots])
+		for (int i = 0; i < n; i++)
+			l->slots[(first + i) % l->n_slots].state = SLOT_DONE;
+		if (first == l->n_written)
 			pthread_cond_signal(&l->writable);
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -657,14 +792,14 @@ static void feed(struct loop *l)
 		if (stop)
 			break;
 		filled = (struct slot){0};
-		rc = read_slot(l, &filled, &err);
+		rc = read_undone(l, &filled, &err);
 		if (rc <= 0)
 			break;
 		pthread_mutex_lock(&l->lock);
 		slot = &l->slots[l->n_read++ % l->n_slots];
 		*slot = filled;
 		slot->state = SLOT_READ;
-		pthread_cond_signal(&l->readable);
+		pthread_cond_broadcast(&l->readable);
 		pthread_mutex_unlock(&l->lock);
 	}
 	pthread_mutex_lock(&l->lock);
@@ -687,10 +822,10 @@ static void feed(struct loop *l)
 static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 {
 	struct worker *workers = vfm_calloc((size_t)jobs, sizeof(*workers));
+	int started = 0, batch = l->s->batch ? l->s->max_batch : 1;
 	pthread_t writer;
-	int started = 0;
 
-	l->n_slots = jobs * SLOTS_PER_JOB + 1;
+	l->n_slots = jobs * (batch > SLOTS_PER_JOB ? batch : SLOTS_PER_JOB) + 1;
 	l->slots = vfm_calloc((size_t)l->n_slots, sizeof(l->slots[0]));
 	if (pthread_create(&writer, NULL, writer_main, l) != 0) {
 		free(workers);
@@ -778,9 +913,23 @@ static int open_done(struct loop *l, struct vfm_err *err)
 	return rc;
 }
 
+/* Opens the first input, and in a run the output. */
+static int open_sources(struct loop *l, struct vfm_err *err)
+{
+	if (l->link && l->link->index > 0 && l->s->next)
+		return vfm_fail(err, VFM_EUSAGE, "%s reads no records: it can only be the first stage", l->s->name);
+	if (l->link && l->s->silent)
+		return vfm_fail(err, VFM_EUSAGE, "%s writes no records: it cannot be a stage of a run", l->s->name);
+	if (l->link) {
+		TRY(vfm_stage_link_begin(l->link, &l->linked, &l->counts, err));
+		l->out = l->link->out;
+	}
+	return l->s->next ? 0 : open_next_file(l, err);
+}
+
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .header_due = true};
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .link = vfm_stage_link(), .header_due = true};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 
@@ -801,16 +950,23 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	pthread_cond_init(&l.room, NULL);
 	vfm_progress_start(&l.progress, "records", 0);
 
-	rc = s->next ? 0 : open_next_file(&l, &l.err);
+	rc = open_sources(&l, &l.err);
 	if (s->threads)
 		jobs = s->threads;
 	if (rc >= 0)
-		rc = s->serial || jobs == 1 ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
+		rc = s->serial || (jobs == 1 && !s->batch) ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
+	if (l.link) {
+		int end = vfm_stage_link_close(l.link, rc == 0, rc == 0 ? &l.err : NULL);
+
+		rc = rc < 0 ? rc : end;
+	}
 
 	vfm_progress_end(&l.progress);
 	l.counts.failed_here += l.n_refused;
 	l.counts.other_parts = l.other_parts;
 	vfm_jsonl_close(&l.lines);
+	if (l.linked)
+		fclose(l.linked);
 	free(l.settings);
 	json_decref(l.chain);
 	json_decref(l.own);

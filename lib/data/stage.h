@@ -21,6 +21,8 @@
  *               from it; its mark "part" becomes that of this run
  *   -j N        N threads; the output keeps the order of the input; at most a few
  *               records a thread are in memory
+ *   batches     a stage may work on several consecutive records at once that have an equal key, as clip does on the
+ *               clips of a source; all of the above holds for each record
  *   failures    the record gets "error":"…"; processing continues
  *   counting    in = out + dropped + failed, on stderr when all is done
  */
@@ -80,6 +82,15 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attr
  * Called from several threads at once unless the stage is `serial`. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
+/* Works on `n` consecutive records with an equal `batch_key`, of which none was done before, and stores for each in
+ * `rc` and `err` what a vfm_stage_fn returns.  The outputs must not depend on how records are divided into batches. */
+struct vfm_stage_item {
+	json_t *rec;
+	int rc;
+	struct vfm_err err;
+};
+typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ctx, int worker);
+
 /* Where records come from when it is not JSON Lines: as vfm_jsonl_next (1 = a record
  * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
@@ -87,6 +98,11 @@ typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err
 struct vfm_stage {
 	const char *name; /* "score" */
 	vfm_stage_fn fn;
+	/* or, without fn: for at most `max_batch` records with the same string under `batch_key`.  Not with sees_all or
+	 * serial. */
+	vfm_stage_batch_fn batch;
+	const char *batch_key;
+	int max_batch;
 	void *ctx;
 	struct vfm_stage_opts opts;
 

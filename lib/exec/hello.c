@@ -20,6 +20,7 @@ static const struct {
 	{"image-encode", VFM_EXEC_IMAGE_ENCODE},
 	{"encode-given-last", VFM_EXEC_ENCODE_GIVEN_LAST},
 	{"embed-text", VFM_EXEC_EMBED_TEXT},
+	{"shots", VFM_EXEC_SHOTS},
 };
 enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
 
@@ -80,7 +81,7 @@ static int parse_capabilities(struct vfm_hello *h, const json_t *o, struct vfm_e
 	if (!h->ops)
 		return vfm_fail(err, VFM_EUSAGE,
 			"hello.capabilities: expected some of caption, score, embed, embed-text, text-encode, "
-			"image-encode, encode and decode");
+			"image-encode, encode, decode and shots");
 	return 0;
 }
 
@@ -185,9 +186,24 @@ static int parse_image(struct vfm_hello *h, const json_t *o, struct vfm_err *err
 	return vfm_json_i64(o, "hello.image", "rows", true, 1, 65535, &h->image_rows, err);
 }
 
+static int parse_shots(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	static const char *const keys[] = {"width", "height", "frames", "margin", NULL};
+	struct vfm_exec_windows *w = &h->shots;
+
+	TRY(vfm_json_only_keys(o, "hello.shots", keys, err));
+	TRY(vfm_json_i64(o, "hello.shots", "width", true, 1, 1024, &w->width, err));
+	TRY(vfm_json_i64(o, "hello.shots", "height", true, 1, 1024, &w->height, err));
+	TRY(vfm_json_i64(o, "hello.shots", "frames", true, 1, 4096, &w->frames, err));
+	TRY(vfm_json_i64(o, "hello.shots", "margin", false, 0, 2047, &w->margin, err));
+	if (2 * w->margin >= w->frames)
+		return vfm_fail(err, VFM_EUSAGE, "hello.shots: expected a margin below half of frames");
+	return 0;
+}
+
 int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
-	const json_t *input, *tokenizer, *text, *image;
+	const json_t *input, *tokenizer, *text, *image, *shots;
 	int64_t protocol = 0, batch = 1;
 
 	*h = (struct vfm_hello){0};
@@ -207,10 +223,13 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(get_object(o, "tokenizer", h->ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE), &tokenizer, err));
 	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
 	TRY(get_object(o, "image", h->ops & VFM_EXEC_IMAGE_ENCODE, &image, err));
+	TRY(get_object(o, "shots", h->ops & VFM_EXEC_SHOTS, &shots, err));
 	TRY(parse_input(&h->input, input, err));
 	if (tokenizer)
 		TRY(parse_tokenizer(h, tokenizer, err));
 	if (text)
 		TRY(parse_text(h, text, err));
-	return image ? parse_image(h, image, err) : 0;
+	if (image)
+		TRY(parse_image(h, image, err));
+	return shots ? parse_shots(h, shots, err) : 0;
 }

@@ -23,9 +23,10 @@ enum vfm_exec_op {
 	VFM_EXEC_IMAGE_ENCODE = 128,
 	VFM_EXEC_ENCODE_GIVEN_LAST = 256, /* one that also takes "given_last" */
 	VFM_EXEC_EMBED_TEXT = 512,
+	VFM_EXEC_SHOTS = 1024,
 	/* whose answers have an array */
 	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE |
-		VFM_EXEC_IMAGE_ENCODE | VFM_EXEC_EMBED_TEXT,
+		VFM_EXEC_IMAGE_ENCODE | VFM_EXEC_EMBED_TEXT | VFM_EXEC_SHOTS,
 };
 
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
@@ -41,6 +42,13 @@ struct vfm_exec_input {
 	enum vfm_exec_fit fit;
 };
 
+/* What a detector of shots is shown: windows of consecutive frames, of which it judges those in the middle. */
+struct vfm_exec_windows {
+	int64_t width, height;
+	int64_t frames; /* of a window */
+	int64_t margin; /* of them at either end, for context alone; 2 margin < frames */
+};
+
 struct vfm_hello {
 	char name[64], version[32], sha256[VFM_SHA256_HEX];
 	unsigned ops; /* bits of enum vfm_exec_op */
@@ -51,6 +59,7 @@ struct vfm_hello {
 	int64_t text_dim;                 /* if ops has text-encode */
 	int64_t text_rows, text_max_rows; /* rows 0: as many as the text has, up to max_rows */
 	int64_t image_dim, image_rows;    /* of a picture: if ops has image-encode */
+	struct vfm_exec_windows shots;    /* if ops has shots */
 };
 
 /* The bit of "caption", …; 0: unknown.  The name of a bit. */

@@ -30,12 +30,24 @@ static struct vfm_av_errors *errors_of(void *avcl)
 	return NULL;
 }
 
+/* Whether a message below the level of errors means that data was lost: the H.264 decoder conceals frames that are
+ * missing, and the demuxer of MPEG-TS looks for the next packet. */
+static bool tells_damage(const char *fmt)
+{
+	static const char *const begins[] = {"Frame num gap", "Packet had TEI flag set", "changing packet size to"};
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (!strncmp(fmt, begins[i], strlen(begins[i])))
+			return true;
+	return false;
+}
+
 static void on_log(void *avcl, int level, const char *fmt, va_list ap)
 {
 	struct vfm_av_errors *errors;
 	size_t n;
 
-	if (level > AV_LOG_ERROR)
+	if (level > AV_LOG_ERROR && !tells_damage(fmt))
 		return;
 	vsnprintf(last_line, sizeof(last_line), fmt, ap);
 	n = strlen(last_line);

@@ -56,8 +56,12 @@ struct vfm_pixels_job {
 	int width, height;    /* wanted */
 	bool cover;           /* keep the aspect ratio, crop the middle */
 	bool luma;            /* one byte a pixel, else three */
+	bool sdr;             /* convert HDR and BT.2020 to BT.709 (media/sdr.h) */
 	uint8_t *dst;
 };
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);
+/* Copies rows of luma as vfm_video_coded_rows does. */
+int vfm_pixels_rows(
+	struct vfm_pixels *p, const AVFrame *frame, const int *rows, int n, uint8_t *dst, struct vfm_err *err);
 
 #endif

@@ -26,7 +26,12 @@
 #pragma GCC visibility push(hidden)
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavfilter/avfilter.h>
+#include <libavfilter/buffersink.h>
+#include <libavfilter/buffersrc.h>
+#include <libavutil/channel_layout.h>
 #include <libavutil/display.h>
+#include <libavutil/hwcontext.h>
 #include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
@@ -36,7 +41,7 @@
 #include "base/log.h"
 #include "media/av.h"
 
-enum { AVUTIL, AVCODEC, AVFORMAT, SWSCALE, N_LIBS };
+enum { AVUTIL, AVCODEC, AVFORMAT, SWSCALE, AVFILTER, N_LIBS };
 
 static struct {
 	const char *file;
@@ -45,17 +50,26 @@ static struct {
 	[AVUTIL] = {"libavutil.so." AV_STRINGIFY(LIBAVUTIL_VERSION_MAJOR), NULL},
 	[AVCODEC] = {"libavcodec.so." AV_STRINGIFY(LIBAVCODEC_VERSION_MAJOR), NULL},
 	[AVFORMAT] = {"libavformat.so." AV_STRINGIFY(LIBAVFORMAT_VERSION_MAJOR), NULL},
+	[AVFILTER] = {"libavfilter.so." AV_STRINGIFY(LIBAVFILTER_VERSION_MAJOR), NULL},
 	[SWSCALE] = {"libswscale.so." AV_STRINGIFY(LIBSWSCALE_VERSION_MAJOR), NULL},
 };
 static char why[256]; /* "" = all are loaded */
 
 static void load_all(void)
 {
-	for (int i = 0; i < N_LIBS && !why[0]; i++) {
+	for (int i = 0; i < AVFILTER && !why[0]; i++) {
 		libs[i].handle = dlopen(libs[i].file, RTLD_LAZY | RTLD_LOCAL);
 		if (!libs[i].handle)
 			snprintf(why, sizeof(why), "cannot load FFmpeg: %s", dlerror());
 	}
+}
+
+/* Few videos need filters, whose libraries are many. */
+static void load_filters(void)
+{
+	libs[AVFILTER].handle = dlopen(libs[AVFILTER].file, RTLD_LAZY | RTLD_LOCAL);
+	if (!libs[AVFILTER].handle)
+		snprintf(why, sizeof(why), "cannot load FFmpeg: %s", dlerror());
 }
 
 static int load_libraries(struct vfm_err *err)
@@ -69,8 +83,13 @@ static int load_libraries(struct vfm_err *err)
 /* Exits if the function is not found, as the system's loader would have done before main. */
 static void *find_symbol(int lib, const char *name)
 {
+	static pthread_once_t filters_once = PTHREAD_ONCE_INIT;
 	struct vfm_err err = {0};
-	void *f = load_libraries(&err) < 0 ? NULL : dlsym(libs[lib].handle, name);
+	void *f;
+
+	if (lib == AVFILTER)
+		pthread_once(&filters_once, load_filters);
+	f = load_libraries(&err) < 0 ? NULL : dlsym(libs[lib].handle, name);
 
 	if (!f) {
 		vfm_error("%s", err.msg[0] ? err.msg : dlerror());
@@ -100,6 +119,14 @@ static void *find_symbol(int lib, const char *name)
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 /* libavutil */
+FN(int, AVUTIL, av_channel_layout_describe, (const AVChannelLayout *l, char *buf, size_t size), (l, buf, size))
+FN(int, AVUTIL, av_channel_layout_copy, (AVChannelLayout * dst, const AVChannelLayout *src), (dst, src))
+FN(AVBufferRef *, AVUTIL, av_buffer_ref, (const AVBufferRef *buf), (buf))
+
+VOID(AVUTIL, av_channel_layout_default, (AVChannelLayout * l, int n), (l, n))
+VOID(AVUTIL, av_channel_layout_uninit, (AVChannelLayout * l), (l))
+FN(const char *, AVUTIL, av_color_primaries_name, (enum AVColorPrimaries primaries), (primaries))
+FN(const char *, AVUTIL, av_color_transfer_name, (enum AVColorTransferCharacteristic transfer), (transfer))
 FN(AVRational, AVUTIL, av_d2q, (double d, int max), (d, max))
 VOID(AVUTIL, av_dict_free, (AVDictionary * *m), (m))
 FN(AVDictionaryEntry *, AVUTIL, av_dict_get,
@@ -126,6 +153,11 @@ VOID(AVUTIL, av_free, (void *ptr), (ptr))
 VOID(AVUTIL, av_freep, (void *ptr), (ptr))
 FN(enum AVPixelFormat, AVUTIL, av_get_pix_fmt, (const char *name), (name))
 FN(const char *, AVUTIL, av_get_pix_fmt_name, (enum AVPixelFormat pix_fmt), (pix_fmt))
+FN(int, AVUTIL, av_hwdevice_ctx_create,
+	(AVBufferRef * *ctx, enum AVHWDeviceType type, const char *device, AVDictionary *opts, int flags),
+	(ctx, type, device, opts, flags))
+
+FN(int, AVUTIL, av_hwframe_transfer_data, (AVFrame * dst, const AVFrame *src, int flags), (dst, src, flags))
 VOID(AVUTIL, av_image_copy,
 	(uint8_t * dst_data[4], int dst_linesizes[4], const uint8_t *src_data[4], const int src_linesizes[4],
 		enum AVPixelFormat pix_fmt, int width, int height),
@@ -171,6 +203,7 @@ FN(const AVCodec *, AVCODEC, avcodec_find_encoder_by_name, (const char *name), (
 VOID(AVCODEC, avcodec_flush_buffers, (AVCodecContext * avctx), (avctx))
 VOID(AVCODEC, avcodec_free_context, (AVCodecContext * *avctx), (avctx))
 FN(const AVClass *, AVCODEC, avcodec_get_class, (void), ())
+FN(const AVCodecHWConfig *, AVCODEC, avcodec_get_hw_config, (const AVCodec *codec, int index), (codec, index))
 FN(const char *, AVCODEC, avcodec_get_name, (enum AVCodecID id), (id))
 FN(int, AVCODEC, avcodec_open2, (AVCodecContext * avctx, const AVCodec *codec, AVDictionary **options),
 	(avctx, codec, options))
@@ -207,6 +240,10 @@ FN(int, AVFORMAT, avformat_find_stream_info, (AVFormatContext * ic, AVDictionary
 VOID(AVFORMAT, avformat_free_context, (AVFormatContext * s), (s))
 FN(const AVClass *, AVFORMAT, avformat_get_class, (void), ())
 FN(AVStream *, AVFORMAT, avformat_new_stream, (AVFormatContext * s, const AVCodec *c), (s, c))
+FN(int, AVFORMAT, avformat_query_codec, (const AVOutputFormat *ofmt, enum AVCodecID codec_id, int std_compliance),
+	(ofmt, codec_id, std_compliance))
+FN(const AVIndexEntry *, AVFORMAT, avformat_index_get_entry_from_timestamp,
+	(AVStream * st, int64_t wanted_timestamp, int flags), (st, wanted_timestamp, flags))
 FN(int, AVFORMAT, avformat_open_input,
 	(AVFormatContext * *ps, const char *url, const AVInputFormat *fmt, AVDictionary **options),
 	(ps, url, fmt, options))
@@ -244,3 +281,21 @@ FN(int, SWSCALE, sws_setColorspaceDetails,
 	(struct SwsContext * c, const int inv_table[4], int srcRange, const int table[4], int dstRange, int brightness,
 		int contrast, int saturation),
 	(c, inv_table, srcRange, table, dstRange, brightness, contrast, saturation))
+
+/* libavfilter */
+FN(int, AVFILTER, av_buffersink_get_frame, (AVFilterContext * ctx, AVFrame *frame), (ctx, frame))
+FN(AVRational, AVFILTER, av_buffersink_get_time_base, (const AVFilterContext *ctx), (ctx))
+FN(int, AVFILTER, av_buffersrc_add_frame_flags, (AVFilterContext * src, AVFrame *frame, int flags), (src, frame, flags))
+FN(const AVFilter *, AVFILTER, avfilter_get_by_name, (const char *name), (name))
+FN(AVFilterGraph *, AVFILTER, avfilter_graph_alloc, (void), ())
+FN(int, AVFILTER, avfilter_graph_config, (AVFilterGraph * g, void *log), (g, log))
+FN(int, AVFILTER, avfilter_graph_create_filter,
+	(AVFilterContext * *ctx, const AVFilter *filter, const char *name, const char *args, void *opaque,
+		AVFilterGraph *g),
+	(ctx, filter, name, args, opaque, g))
+VOID(AVFILTER, avfilter_graph_free, (AVFilterGraph * *g), (g))
+FN(int, AVFILTER, avfilter_graph_parse_ptr,
+	(AVFilterGraph * g, const char *filters, AVFilterInOut **inputs, AVFilterInOut **outputs, void *log),
+	(g, filters, inputs, outputs, log))
+FN(AVFilterInOut *, AVFILTER, avfilter_inout_alloc, (void), ())
+VOID(AVFILTER, avfilter_inout_free, (AVFilterInOut * *inout), (inout))

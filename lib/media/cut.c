@@ -5,18 +5,28 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "media/audio.h"
 #include "media/cut.h"
+#include "media/remux.h"
 #include "media/times.h"
 #include "media/video_out.h"
 
-#define MAX_SIDE 16384
-#define UNEVEN   1 /* the source was said to have a constant rate, but its frames leave the grid */
+#define MAX_SIDE        16384
+#define UNEVEN          1 /* the source was said to have a constant rate, but its frames leave the grid */
+#define DEFAULT_LIMIT_S 3600
+#define MAX_OPEN        4 /* clips of a pass that are written at once: each has an encoder */
+
+enum cutting_state { CUT_WAITING, CUT_OPEN, CUT_ENDED };
 
 struct cutting {
+	enum cutting_state state;
+	struct vfm_cut_clip *clip;
+	struct vfm_limit limit;
 	const struct vfm_cut_opts *o;
 	struct vfm_cut_result *r;
 	struct vfm_video *in;
 	struct vfm_video_out *out;
+	struct vfm_audio *audio; /* NULL: none */
 	const char *src;
 	uint8_t *rgb;
 	size_t size;
@@ -49,7 +59,7 @@ void vfm_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *h
 
 static int write_frame(struct cutting *c, struct vfm_err *err)
 {
-	TRY(vfm_limit_check(&c->o->video.limit, c->src, err));
+	TRY(vfm_limit_check(&c->limit, c->src, err));
 	TRY(vfm_video_out_write(c->out, c->rgb, err));
 	c->r->frames++;
 	return 0;
@@ -73,7 +83,7 @@ static int write_waiting(struct cutting *c, double until, struct vfm_err *err)
 {
 	if (!c->have || is_full(c))
 		return 0;
-	TRY(vfm_limit_check(&c->o->video.limit, c->src, err));
+	TRY(vfm_limit_check(&c->limit, c->src, err));
 	TRY(vfm_video_out_write_at(c->out, c->rgb, c->times.last_s, until - c->times.last_s, err));
 	c->r->frames++;
 	return 0;
@@ -86,14 +96,25 @@ static bool leaves_grid(const struct cutting *c)
 	return !c->o->bad_times && off > 0.5 / c->rate + 2 * c->tick_s;
 }
 
+static int start_audio(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
+{
+	if (!c->audio)
+		return 0;
+	if (f->pts == INT64_MIN || c->o->bad_times)
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': no timestamps that the audio could follow (--audio keep)", c->src);
+	return vfm_audio_start(c->audio, (double)f->pts * c->tick_s, err);
+}
+
 /* Returns 0, or UNEVEN. */
 static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
 {
 	double gap = f->time_s - c->last_s;
 
-	if (c->n_in == 0)
+	if (c->n_in == 0) {
+		TRY(start_audio(c, f, err));
 		gap = 0;
-	else if (!(gap >= 0) || gap > VFM_TIMES_MAX_GAP_S || c->o->bad_times)
+	} else if (!(gap >= 0) || gap > VFM_TIMES_MAX_GAP_S || c->o->bad_times)
 		gap = 1 / c->rate;
 	c->clock += gap;
 	c->last_s = f->time_s;
@@ -153,26 +174,29 @@ static int finish_frames(struct cutting *c, struct vfm_err *err)
 	return 0;
 }
 
-static int copy_frames(struct cutting *c, struct vfm_err *err)
+/* ---- one clip of a pass ---- */
+
+static bool is_complete(const struct cutting *c)
 {
 	int64_t want = c->o->end < 0 ? INT64_MAX : c->o->end - c->o->start;
-	struct vfm_frame f;
-	int rc = 0;
 
 	if (c->o->max_frames > 0 && c->keep && want > c->o->max_frames)
 		want = c->o->max_frames;
-	while (c->n_in < want && !is_full(c) && (rc = vfm_video_next(c->in, &f, err)) == 1) {
-		rc = cut_frame(c, &f, err);
-		if (rc != 0)
-			return rc;
-	}
-	if (rc < 0)
-		return rc;
-	c->ended = c->n_in < want && !is_full(c);
+	return c->n_in >= want || is_full(c);
+}
+
+static int finish_clip(struct cutting *c, struct vfm_err *err)
+{
+	struct vfm_video_out *out = c->out;
+
+	c->ended = !is_complete(c);
 	if (c->n_in == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", c->src);
 	TRY(finish_frames(c, err));
-	return is_full(c) ? 0 : vfm_video_check_end(c->in, c->o->end, err);
+	if (!is_full(c))
+		TRY(vfm_video_check_end(c->in, c->o->end, err));
+	c->out = NULL;
+	return vfm_video_out_close(out, err);
 }
 
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
@@ -198,42 +222,281 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	c->rgb = vfm_big_alloc(c->size, "frame", err);
 	if (!c->rgb)
 		return VFM_EENV;
+	if (c->o->audio && !info->image)
+		TRY(vfm_audio_open(&c->audio, c->src, &c->limit, err));
+	c->r->has_audio = c->audio != NULL;
+	oo.audio = c->audio;
 	return vfm_video_out_open(&c->out, out, &oo, err);
 }
 
-static int cut_once(struct cutting *c, const char *out, struct vfm_err *err)
+static int start_clip(struct cutting *c, struct vfm_video *in, struct vfm_err *err)
 {
-	const struct vfm_cut_opts *o = c->o;
-	int rc;
-
 	*c->r = (struct vfm_cut_result){0};
-	TRY(vfm_video_open(&c->in, c->src, &o->video, err));
-	if (vfm_video_info(c->in)->image)
+	c->in = in;
+	c->state = CUT_OPEN;
+	if (vfm_video_info(in)->image)
 		c->keep = false;
-	if (o->start > 0)
-		TRY_OUT(vfm_video_seek(c->in, o->start, o->start_pts, err));
-	TRY_OUT(open_output(c, out, err));
-	rc = copy_frames(c, err);
-	if (rc == 0) {
-		rc = vfm_video_out_close(c->out, err);
-		c->out = NULL;
-	}
-out:
+	return open_output(c, c->clip->out, err);
+}
+
+/* Ends a clip with the result `rc`.  One whose frames leave the grid waits for another pass. */
+static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
+{
 	vfm_video_out_abort(c->out);
+	vfm_audio_close(c->audio);
 	vfm_big_free(c->rgb, c->size);
-	vfm_video_close(c->in);
-	return rc;
+	if (rc == UNEVEN) {
+		*c = (struct cutting){
+			.clip = c->clip, .o = c->o, .r = c->r, .src = c->src, .limit = c->limit, .keep = true};
+		return;
+	}
+	c->out = NULL;
+	c->audio = NULL;
+	c->rgb = NULL;
+	c->state = CUT_ENDED;
+	c->clip->rc = rc;
+	if (rc < 0)
+		c->clip->err = *err;
+}
+
+/* ---- a pass over the source ---- */
+
+struct cut_pass {
+	const char *src;
+	struct vfm_video *in;
+	struct cutting *cut; /* by start */
+	int n;
+};
+
+/* Ends all clips of a state with an error; with `from`, those that begin there or later. */
+static void end_clips(struct cut_pass *p, enum cutting_state state, int64_t from, int rc, const struct vfm_err *err)
+{
+	for (int i = 0; i < p->n; i++)
+		if (p->cut[i].state == state && p->cut[i].o->start >= from)
+			end_clip(&p->cut[i], rc, err);
+}
+
+static int count_clips(const struct cut_pass *p, enum cutting_state state)
+{
+	int n = 0;
+
+	for (int i = 0; i < p->n; i++)
+		n += p->cut[i].state == state;
+	return n;
+}
+
+static void start_limit(struct cutting *c, struct vfm_video *in)
+{
+	if (c->o->timeout_s > 0)
+		c->limit = vfm_limit_start(c->o->timeout_s);
+	vfm_video_set_limit(in, c->limit);
+}
+
+/* Opens the clips that begin at the next frame. */
+static void start_due_clips(struct cut_pass *p)
+{
+	int n_open = count_clips(p, CUT_OPEN), rc;
+	struct vfm_err err;
+
+	for (int i = 0; i < p->n && n_open < MAX_OPEN; i++) {
+		struct cutting *c = &p->cut[i];
+
+		if (c->state != CUT_WAITING || c->o->start != vfm_video_at(p->in))
+			continue;
+		start_limit(c, p->in);
+		err = (struct vfm_err){0};
+		rc = start_clip(c, p->in, &err);
+		if (rc < 0)
+			end_clip(c, rc, &err);
+		else
+			n_open++;
+	}
+}
+
+/* Seeks to the first waiting clip that lies ahead.  Returns false if the pass ends here. */
+static bool seek_next_clip(struct cut_pass *p)
+{
+	struct vfm_err err = {0};
+
+	for (int i = 0; i < p->n; i++) {
+		struct cutting *c = &p->cut[i];
+		int rc;
+
+		if (c->state != CUT_WAITING || c->o->start < vfm_video_at(p->in))
+			continue;
+		start_limit(c, p->in);
+		rc = vfm_video_seek(p->in, c->o->start, c->o->start_pts, &err);
+		if (rc == 0)
+			return true;
+		end_clip(c, rc, &err);
+		if (vfm_video_ended(p->in)) /* the later clips are beyond the end, too */
+			for (int k = i + 1; k < p->n; k++) {
+				if (p->cut[k].state != CUT_WAITING || p->cut[k].o->start < c->o->start)
+					continue;
+				rc = vfm_fail(&err, VFM_EINPUT, "'%s': frame %lld is beyond the end", p->src,
+					(long long)p->cut[k].o->start);
+				end_clip(&p->cut[k], rc, &err);
+			}
+		return false;
+	}
+	return false;
+}
+
+/* Gives the next frame to the open clips.  Returns false if the reader failed. */
+static bool cut_next_frame(struct cut_pass *p)
+{
+	struct vfm_err err = {0};
+	struct vfm_frame f;
+	int got = vfm_video_next(p->in, &f, &err);
+
+	if (got < 0) {
+		end_clips(p, CUT_OPEN, 0, got, &err);
+		return false;
+	}
+	for (int i = 0; i < p->n; i++) {
+		struct cutting *c = &p->cut[i];
+		int rc = 0;
+
+		if (c->state != CUT_OPEN)
+			continue;
+		err = (struct vfm_err){0};
+		if (got)
+			rc = cut_frame(c, &f, &err);
+		if (rc == 0 && got && !is_complete(c))
+			continue;
+		if (rc == 0)
+			rc = finish_clip(c, &err);
+		end_clip(c, rc, &err);
+		if (rc < VFM_EINPUT)
+			return false;
+	}
+	return true;
+}
+
+/* Decodes the source once, from the first waiting clip on.  At least one clip ends, or is to be cut with its times. */
+static void run_cut_pass(struct cut_pass *p, const struct vfm_video_opts *o)
+{
+	struct vfm_err err = {0};
+	int rc = vfm_video_open(&p->in, p->src, o, &err);
+
+	if (rc < 0) {
+		end_clips(p, CUT_WAITING, 0, rc, &err);
+		return;
+	}
+	do
+		start_due_clips(p);
+	while (count_clips(p, CUT_OPEN) ? cut_next_frame(p) : seek_next_clip(p));
+	vfm_video_close(p->in);
+}
+
+/* ---- copies ---- */
+
+/* Whether the pixels of the source are those of the clip. */
+static bool can_copy_clip(const struct vfm_cut_opts *o, const struct vfm_video_info *i)
+{
+	return o->copy && !i->image && vfm_remux_takes(i->codec) && !o->width && !o->height && !o->audio &&
+		o->new_fps <= 0 && !o->max_frames && !o->bad_times && i->rotation == 0 && !i->mirrored &&
+		i->width == i->coded_width && i->height == i->coded_height && (!i->wide || o->video.keep_hdr) &&
+		(o->video.deinterlace == VFM_DEINTERLACE_OFF ||
+			(!i->interlaced && o->video.deinterlace == VFM_DEINTERLACE_AUTO));
+}
+
+static void copy_clip(struct cutting *c, const struct vfm_video_info *i)
+{
+	const struct vfm_remux_opts o = {c->o->start, c->o->end, c->o->start_pts, &c->limit};
+	struct vfm_remux_result copy;
+	struct vfm_err err = {0};
+	int rc = vfm_remux(c->src, c->clip->out, &o, &copy, &err);
+
+	if (rc == 0) /* it is encoded */
+		return;
+	if (rc == 1) {
+		*c->r = (struct vfm_cut_result){.width = i->width,
+			.height = i->height,
+			.frames = copy.frames,
+			.copied = true,
+			.vfr = c->o->vfr};
+		snprintf(c->r->codec, sizeof(c->r->codec), "%s", i->codec);
+		c->r->fps_num = c->o->fps_num ? c->o->fps_num : i->fps_num;
+		c->r->fps_den = c->o->fps_num ? c->o->fps_den : i->fps_den;
+		c->r->duration_s = c->o->vfr || !c->r->fps_num ? copy.duration_s
+							       : (double)copy.frames * c->r->fps_den / c->r->fps_num;
+		rc = 0;
+	}
+	end_clip(c, rc, &err);
+}
+
+/* Copies the clips that can be copied; the others wait. */
+static void copy_clips(struct cut_pass *p)
+{
+	struct vfm_err err;
+	bool wanted = false;
+
+	for (int i = 0; i < p->n; i++)
+		wanted |= p->cut[i].o->copy;
+	if (!wanted || vfm_video_open(&p->in, p->src, &p->cut[0].o->video, &err) < 0)
+		return; /* a pass reports the error */
+	for (int i = 0; i < p->n; i++) {
+		start_limit(&p->cut[i], p->in);
+		if (can_copy_clip(p->cut[i].o, vfm_video_info(p->in)))
+			copy_clip(&p->cut[i], vfm_video_info(p->in));
+	}
+	vfm_video_close(p->in);
+}
+
+static int compare_starts(const void *a, const void *b)
+{
+	const struct cutting *x = a, *y = b;
+
+	return x->o->start != y->o->start ? (x->o->start < y->o->start ? -1 : 1)
+					  : (x->clip < y->clip ? -1 : x->clip > y->clip);
+}
+
+void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
+{
+	struct cut_pass p = {.src = src, .cut = vfm_calloc((size_t)n, sizeof(p.cut[0])), .n = n};
+
+	for (int i = 0; i < n; i++) {
+		const struct vfm_cut_opts *o = &clips[i].o;
+
+		clips[i].rc = 0;
+		p.cut[i] = (struct cutting){.clip = &clips[i],
+			.o = o,
+			.r = &clips[i].result,
+			.src = src,
+			.limit = o->video.limit,
+			.keep = o->vfr && !o->bad_times && o->new_fps <= 0};
+		if (o->timeout_s > 0)
+			p.cut[i].limit = vfm_limit_start(o->timeout_s);
+		if (p.cut[i].limit.until <= 0)
+			p.cut[i].limit = vfm_limit_start(DEFAULT_LIMIT_S);
+	}
+	qsort(p.cut, (size_t)n, sizeof(p.cut[0]), compare_starts);
+	copy_clips(&p);
+	while (count_clips(&p, CUT_WAITING)) {
+		struct vfm_video_opts video = p.cut[0].o->video;
+		struct vfm_err *fatal = NULL;
+
+		video.limit = p.cut[0].o->timeout_s > 0 ? vfm_limit_start(p.cut[0].o->timeout_s) : p.cut[0].limit;
+		run_cut_pass(&p, &video);
+		for (int i = 0; i < n && !fatal; i++)
+			if (clips[i].rc < VFM_EINPUT)
+				fatal = &clips[i].err;
+		if (fatal)
+			for (int k = CUT_WAITING; k <= CUT_OPEN; k++)
+				end_clips(&p, k, 0, fatal->code, fatal);
+	}
+	free(p.cut);
 }
 
 int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *o, struct vfm_cut_result *result,
 	struct vfm_err *err)
 {
-	struct cutting c = {.o = o, .r = result, .src = src, .keep = o->vfr && !o->bad_times && o->new_fps <= 0};
-	int rc = cut_once(&c, out, err);
+	struct vfm_cut_clip clip = {.out = out, .o = *o};
 
-	if (rc == UNEVEN) {
-		c = (struct cutting){.o = o, .r = result, .src = src, .keep = true};
-		rc = cut_once(&c, out, err);
-	}
-	return rc;
+	vfm_cut_clips(src, &clip, 1);
+	*result = clip.result;
+	if (clip.rc < 0 && err)
+		*err = clip.err;
+	return clip.rc;
 }

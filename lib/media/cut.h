@@ -22,6 +22,9 @@ struct vfm_cut_opts {
 	int64_t max_frames;   /* 0 = any */
 	const char *codec;    /* as in video_out.h */
 	int crf, threads;
+	bool audio;       /* keep the sound (media/audio.h); VFM_EINPUT with bad_times */
+	bool copy;        /* copy packets where the result is the same frames (media/remux.h), to .mp4 */
+	double timeout_s; /* > 0: for this clip, instead of video.limit */
 };
 
 struct vfm_cut_result {
@@ -29,6 +32,9 @@ struct vfm_cut_result {
 	int64_t frames;
 	double duration_s;
 	bool vfr; /* fps is the mean */
+	bool has_audio;
+	bool copied;
+	char codec[32]; /* copied: of the source; else "" */
 };
 
 /* Writes `out` atomically.  Without new_fps, keeps every frame: with a constant rate if the source has one, else each
@@ -36,6 +42,19 @@ struct vfm_cut_result {
  * image, or a name that ends in .png, gives one picture. */
 int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *opts, struct vfm_cut_result *result,
 	struct vfm_err *err);
+
+struct vfm_cut_clip {
+	const char *out;
+	struct vfm_cut_opts o; /* `video` is that of the first clip for all */
+	struct vfm_cut_result result;
+	int rc; /* 0, or the error of this clip, with err */
+	struct vfm_err err;
+};
+
+/* Does vfm_cut_file for each of `n` clips of one source, and decodes the source once if at most four of them overlap at
+ * any frame.  The order of the clips is free, and each has the same frames as alone.  An error of a clip leaves the
+ * others; after VFM_EENV, all that are not finished have this error. */
+void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n);
 
 /* Returns the output size of a frame of w x h under these options. */
 void vfm_cut_size(const struct vfm_cut_opts *opts, int w, int h, int *width, int *height);

@@ -1,4 +1,5 @@
 /* no_ffmpeg.c - the functions of a build without FFmpeg (make WITHOUT=ffmpeg): no video can be opened. */
+#include "media/motion_int.h"
 #include "media/times.h"
 #include "media/video_in.h"
 #include "media/video_out.h"
@@ -16,11 +17,34 @@ int vfm_video_out_open(
 	return vfm_fail(err, VFM_EENV, "cannot write '%s': this program was built without FFmpeg", path);
 }
 
+bool vfm_video_out_is_nvenc(const char *name, char codec[16])
+{
+	(void)name, (void)codec;
+	return false;
+}
+
 /* ---- never called, for want of a video ---- */
 
 void vfm_video_extend_limit(struct vfm_video *v, double seconds)
 {
 	(void)v, (void)seconds;
+}
+
+void vfm_video_set_limit(struct vfm_video *v, struct vfm_limit limit)
+{
+	(void)v, (void)limit;
+}
+
+int64_t vfm_video_at(const struct vfm_video *v)
+{
+	(void)v;
+	return 0;
+}
+
+bool vfm_video_ended(const struct vfm_video *v)
+{
+	(void)v;
+	return true;
 }
 
 void vfm_video_close(struct vfm_video *v)
@@ -67,6 +91,23 @@ int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, 
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err)
 {
 	(void)v, (void)width, (void)height, (void)fit, (void)luma, (void)err;
+	return VFM_EENV;
+}
+
+void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)
+{
+	(void)v;
+	*width = *height = 0;
+}
+
+void vfm_codec_field_add(struct codec_field *c, int rows, const struct vfm_video *v, const struct vfm_frame *f)
+{
+	(void)c, (void)rows, (void)v, (void)f;
+}
+
+int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *dst, struct vfm_err *err)
+{
+	(void)v, (void)rows, (void)n, (void)dst, (void)err;
 	return VFM_EENV;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "media/av.h"
+#include "media/sdr.h"
 
 #define N_CONTEXTS 4
 #define MAX_SIDE   32768
@@ -27,6 +28,7 @@ struct vfm_pixels {
 	AVFrame *crop;
 	uint8_t *buf; /* output of swscale: padded rows, before rotation */
 	size_t buf_size;
+	struct vfm_sdr *sdr;
 };
 
 /* ---- orientation ---- */
@@ -207,11 +209,49 @@ static int need_buf(struct vfm_pixels *p, size_t size, struct vfm_err *err)
 	return 0;
 }
 
+static int scale_frame(struct vfm_pixels *p, const struct context *want, uint8_t *const planes[4], const int strides[4],
+	struct vfm_err *err)
+{
+	struct SwsContext *sws = context_for(p, want);
+
+	if (sws &&
+		sws_scale(sws, (const uint8_t *const *)p->crop->data, p->crop->linesize, 0, want->sh, planes,
+			strides) >= 0)
+		return 0;
+	return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert %s of %dx%d",
+		av_get_pix_fmt_name(want->sf), want->sw, want->sh);
+}
+
+/* Scales to 16 bits a channel, and converts these to SDR. */
+static int scale_to_sdr(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct context *want, uint8_t *dst,
+	size_t stride, struct vfm_err *err)
+{
+	AVFrame *rgb = av_frame_alloc();
+	int rc;
+
+	if (!rgb)
+		return vfm_fail(err, VFM_EENV, "out of memory");
+	rgb->format = want->df = AV_PIX_FMT_GBRP16;
+	rgb->width = want->dw;
+	rgb->height = want->dh;
+	if (av_frame_get_buffer(rgb, 0) < 0) {
+		rc = vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "out of memory: a picture of %dx%d",
+			want->dw, want->dh);
+		goto out;
+	}
+	TRY_OUT(scale_frame(p, want, rgb->data, rgb->linesize, err));
+	TRY_OUT(vfm_sdr_run(&p->sdr, job->frame, rgb, job->luma, dst, stride, err));
+out:
+	av_frame_free(&rgb);
+	return rc;
+}
+
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
 {
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(job->frame->format);
-	bool alpha =
-		desc && (desc->flags & AV_PIX_FMT_FLAG_ALPHA || job->frame->format == AV_PIX_FMT_PAL8) && !job->luma;
+	bool to_sdr = job->sdr && vfm_sdr_is_due(job->frame);
+	bool alpha = desc && (desc->flags & AV_PIX_FMT_FLAG_ALPHA || job->frame->format == AV_PIX_FMT_PAL8) &&
+		!job->luma && !to_sdr;
 	int bytes = job->luma ? 1 : alpha ? 4 : 3;
 	struct context want = {
 		.dw = job->orient.a ? job->width : job->height,
@@ -222,7 +262,6 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 		.range = job->frame->color_range == AVCOL_RANGE_JPEG,
 		.space = colour_space(job->frame),
 	};
-	struct SwsContext *sws;
 	uint8_t *planes[4] = {0};
 	int strides[4] = {0};
 
@@ -236,14 +275,11 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 	want.sf = plain_format(job->frame->format, &want.range);
 	strides[0] = (want.dw * bytes + 63) / 64 * 64 + 64;
 	TRY(need_buf(p, (size_t)strides[0] * (size_t)(want.dh + 1), err));
-	sws = context_for(p, &want);
-	if (!sws)
-		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert %s of %dx%d", desc->name,
-			want.sw, want.sh);
 	planes[0] = p->buf;
-	if (sws_scale(sws, (const uint8_t *const *)p->crop->data, p->crop->linesize, 0, want.sh, planes, strides) < 0)
-		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert %s of %dx%d", desc->name,
-			want.sw, want.sh);
+	if (to_sdr)
+		TRY(scale_to_sdr(p, job, &want, p->buf, (size_t)strides[0], err));
+	else
+		TRY(scale_frame(p, &want, planes, strides, err));
 	if (alpha) {
 		for (int y = 0; y < want.dh; y++)
 			on_white(p->buf + (size_t)y * (size_t)strides[0], want.dw);
@@ -252,6 +288,67 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 	orient_pixels(job, p->buf, (size_t)strides[0], want.dw, want.dh, bytes);
 	av_frame_unref(p->crop);
 	return 0;
+}
+
+/* Whether component 0 has a plane of its own, of 8 bits or of 16 in the order of this machine. */
+static bool has_luma_plane(const AVPixFmtDescriptor *d)
+{
+	const AVComponentDescriptor *c = &d->comp[0];
+
+	if (d->flags &
+		(AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM | AV_PIX_FMT_FLAG_BE |
+			AV_PIX_FMT_FLAG_HWACCEL | AV_PIX_FMT_FLAG_FLOAT))
+		return false;
+	for (int i = 1; i < d->nb_components; i++)
+		if (d->comp[i].plane == c->plane)
+			return false;
+	return c->offset == 0 && (c->depth == 8 ? c->step == 1 : c->depth > 8 && c->depth <= 16 && c->step == 2);
+}
+
+static void copy_row(const uint8_t *src, uint8_t *dst, int width, const AVComponentDescriptor *c)
+{
+	const uint16_t *wide = (const uint16_t *)(const void *)src;
+	int shift = c->shift + c->depth - 8;
+
+	if (c->depth == 8) {
+		memcpy(dst, src, (size_t)width);
+		return;
+	}
+#pragma omp simd
+	for (int x = 0; x < width; x++)
+		dst[x] = (uint8_t)(wide[x] >> shift);
+}
+
+int vfm_pixels_rows(
+	struct vfm_pixels *p, const AVFrame *frame, const int *rows, int n, uint8_t *dst, struct vfm_err *err)
+{
+	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(frame->format);
+	int w = frame->width;
+	struct vfm_pixels_job job = {.frame = frame,
+		.orient = {1, 0, 0, 1},
+		.shown_w = w,
+		.shown_h = frame->height,
+		.width = w,
+		.height = frame->height,
+		.luma = true};
+	uint8_t *all;
+	int rc;
+
+	if (desc && has_luma_plane(desc)) {
+		for (int i = 0; i < n; i++)
+			copy_row(frame->data[0] + (ptrdiff_t)rows[i] * frame->linesize[0], dst + (size_t)i * (size_t)w,
+				w, &desc->comp[0]);
+		return 0;
+	}
+	all = vfm_big_alloc((size_t)w * (size_t)frame->height, "luma of a frame", err);
+	if (!all)
+		return VFM_EENV;
+	job.dst = all;
+	rc = vfm_pixels_run(p, &job, err);
+	for (int i = 0; i < n && rc >= 0; i++)
+		memcpy(dst + (size_t)i * (size_t)w, all + (size_t)rows[i] * (size_t)w, (size_t)w);
+	vfm_big_free(all, (size_t)w * (size_t)frame->height);
+	return rc;
 }
 
 struct vfm_pixels *vfm_pixels_new(void)
@@ -272,5 +369,6 @@ void vfm_pixels_free(struct vfm_pixels *p)
 		sws_freeContext(p->ctx[i].sws);
 	av_frame_free(&p->crop);
 	av_free(p->buf);
+	vfm_sdr_free(p->sdr);
 	free(p);
 }

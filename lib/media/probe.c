@@ -26,6 +26,7 @@ static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err
 		vfm_times_add(&t, f.time_s);
 		if (f.width != p->info.width || f.height != p->info.height)
 			p->resized = true;
+		p->interlaced |= f.interlaced;
 	}
 	if (rc < 0)
 		return rc;
@@ -47,6 +48,7 @@ int vfm_probe_file(
 	draft.draft = true;
 	TRY(vfm_video_open(&v, path, &draft, err));
 	*p = (struct vfm_probe){.info = *vfm_video_info(v)};
+	p->interlaced = p->info.interlaced;
 	p->fps_num = p->info.fps_num;
 	p->fps_den = p->info.fps_den;
 	p->frames = p->info.frames;

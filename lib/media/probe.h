@@ -15,9 +15,10 @@ struct vfm_probe {
 	int64_t frames;       /* decoded; with `fast` as the container claims, -1 unknown */
 	double duration_s;    /* of the timestamps; with `fast` as the container claims, < 0 unknown; 0 for an image */
 	int64_t decode_errors;
-	bool vfr;       /* the rate varies: fps is the mean */
-	bool bad_times; /* timestamps repeat, go back or jump: times follow from the rate */
-	bool resized;   /* the size changes within the stream */
+	bool vfr;        /* the rate varies: fps is the mean */
+	bool bad_times;  /* timestamps repeat, go back or jump: times follow from the rate */
+	bool resized;    /* the size changes within the stream */
+	bool interlaced; /* frames are flagged as interlaced; with `fast` the stream or its first frame */
 };
 
 /* fast: decodes one frame and trusts the container for the rest. */

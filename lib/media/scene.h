@@ -1,13 +1,18 @@
 /* scene.h - detects the boundaries of shots.
  *
- * Hard cuts: the frames before and after differ in colour and cannot be matched block by
- * block, and neither can any pair up to four frames around (this excludes a flash, after
- * which the old picture returns).  A difference no larger than at neighbouring frames (fast motion) is no cut.
- * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily
- * growing share (changing light keeps its blocks and is no dissolve).  Fades: contrast falls to zero and rises with
- * another picture.
+ * Hard cuts: the frames before and after differ in colour, and their blocks cannot be matched, although the frames of
+ * each side match among themselves.  No pair of frames across the cut may match (after a flash the old picture
+ * returns).  A difference no larger than within a side (fast motion) is no cut.  Blocks are compared after division by
+ * the local contrast, so that dark pictures count like bright ones.
+ * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily growing share
+ * (changing light keeps its blocks and is no dissolve).
+ * Fades: frames of one colour between different pictures, or long black, with the frames before and after whose
+ * contrast is reduced.  A title on black is a shot of its own.
  *
- * Works on frames of 64 x 48; keeps 40 of them and 32 bytes a frame.  One thread at a time.
+ * Each candidate has numbers that say how strongly these hold; a logistic model makes a confidence of them.
+ *
+ * Works on frames of 64 x 48; keeps 144 of them, 20 bytes a frame and some more for each candidate.  One thread at a
+ * time.
  */
 #ifndef VFM_MEDIA_SCENE_H
 #define VFM_MEDIA_SCENE_H
@@ -17,7 +22,8 @@
 
 #include "media/sig.h"
 
-#define VFM_SCENE_THRESHOLD 1.05
+#define VFM_SCENE_THRESHOLD 0.5
+#define VFM_SCENE_FEATURES  24
 
 enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
 
@@ -25,16 +31,25 @@ struct vfm_cut {
 	int64_t from;  /* first frame that is no longer the old shot alone; == frame for a hard cut */
 	int64_t frame; /* first frame of the new shot alone */
 	enum vfm_cut_kind kind;
-	double score; /* hard: against the threshold; else 0 */
+	double confidence; /* 0..1: of so many candidates like this one, this share are cuts */
+};
+
+struct vfm_candidate {
+	int64_t from, frame;
+	enum vfm_cut_kind kind;
+	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */
 };
 
 struct vfm_scene;
-struct vfm_scene *vfm_scene_new(void);
+/* fps: frames a second, for how long a flash may last; 0: unknown. */
+struct vfm_scene *vfm_scene_new(double fps);
 void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb /* [48, 64, 3]: the whole frame, scaled */);
 
-/* After the last frame: the cuts in order, not overlapping; they belong to `s`.
+/* After the last frame: the cuts of at least the confidence `threshold` in order, not overlapping; they belong to `s`.
  * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  May be called again with other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
+/* After the last frame: all candidates, for the calibration; they belong to `s`. */
+const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
 void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 
 /* ---- clips ---- */
@@ -42,6 +57,8 @@ void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 struct vfm_span {
 	int64_t start, end; /* frames, end exclusive */
 	bool is_short;      /* shorter than the minimum; reported, but not to be used */
+	/* of the cuts at start and end; < 0: the file begins or ends there, or the shot was divided */
+	double start_confidence, end_confidence;
 };
 
 /* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */

@@ -15,6 +15,8 @@ struct reading {
 	double claimed_s;        /* end of the last frame, by the header */
 	struct vfm_scene *scene;
 	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
+	const struct vfm_shot_detector *detector; /* NULL: scene */
+	uint8_t *shown;                           /* a frame for it */
 };
 
 static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
@@ -31,6 +33,10 @@ static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_
 	if (f->pts == INT64_MIN || (n && f->pts <= s->pts[n - 1]))
 		r->bad_pts = true;
 	vfm_times_add(&r->times, f->time_s);
+	if (r->detector) {
+		TRY(vfm_video_rgb(v, r->detector->width, r->detector->height, VFM_FIT_STRETCH, r->shown, err));
+		return r->detector->push(r->detector->ctx, r->shown, err);
+	}
 	if (!r->scene)
 		return 0;
 	TRY(vfm_video_rgb(v, VFM_SIG_W, VFM_SIG_H, VFM_FIT_STRETCH, r->rgb, err));
@@ -63,7 +69,7 @@ static void set_times(struct reading *r, struct vfm_rate rate)
 	s->time_s[s->frames] = s->time_s[0] + vfm_times_duration(&r->times, rate, r->claimed_s);
 }
 
-static void find_shots(struct reading *r, const struct vfm_shots_opts *o)
+static int find_shots(struct reading *r, const struct vfm_shots_opts *o, struct vfm_err *err)
 {
 	struct vfm_shots *s = r->s;
 	struct vfm_rate rate = vfm_times_rate(&r->times, r->claimed);
@@ -79,13 +85,16 @@ static void find_shots(struct reading *r, const struct vfm_shots_opts *o)
 		free(s->pts);
 		s->pts = NULL;
 	}
-	if (r->scene)
+	if (r->detector)
+		TRY(r->detector->cuts(r->detector->ctx, &cuts, &n_cuts, err));
+	else if (r->scene)
 		cuts = vfm_scene_cuts(r->scene, o->threshold, !o->hard_only, &n_cuts);
 	rule = clip_rule(r, o, (double)rate.num / rate.den);
 	s->n = vfm_clips_of(s->frames, cuts, n_cuts, &rule, &s->spans);
 	/* A clock of milliseconds may round 24 frames down to less than a second. */
 	for (int64_t i = 0; i < s->n; i++)
 		s->spans[i].is_short = vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s;
+	return 0;
 }
 
 double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span)
@@ -109,7 +118,10 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	r.times.tick_s = info->tick_s;
 	r.claimed = (struct vfm_rate){info->fps_num, info->fps_den};
 	r.claimed_s = info->stream_s;
-	r.scene = o->stride ? NULL : vfm_scene_new();
+	r.detector = o->stride ? NULL : o->detector;
+	if (r.detector)
+		r.shown = vfm_malloc((size_t)r.detector->width * (size_t)r.detector->height * 3);
+	r.scene = o->stride || r.detector ? NULL : vfm_scene_new((double)info->fps_num / info->fps_den);
 	while ((rc = vfm_video_next(v, &f, err)) == 1) {
 		rc = score_frame(&r, v, &f, err);
 		if (rc < 0)
@@ -118,9 +130,10 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	if (rc == 0 && s->frames == 0)
 		rc = vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", path);
 	if (rc == 0)
-		find_shots(&r, o);
-	else
+		rc = find_shots(&r, o, err);
+	if (rc < 0)
 		vfm_shots_release(s);
+	free(r.shown);
 	vfm_scene_free(r.scene);
 	vfm_video_close(v);
 	return rc;

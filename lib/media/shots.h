@@ -9,12 +9,22 @@
 #include "media/scene.h"
 #include "media/video_in.h"
 
+/* Another detector than media/scene.h.  It gets each frame scaled to rgb [height, width, 3], in order, and after the
+ * last one says where the cuts are; they belong to it. */
+struct vfm_shot_detector {
+	int width, height;
+	int (*push)(void *ctx, const uint8_t *rgb, struct vfm_err *err);
+	int (*cuts)(void *ctx, const struct vfm_cut **cuts, int64_t *n_cuts, struct vfm_err *err);
+	void *ctx;
+};
+
 struct vfm_shots_opts {
 	struct vfm_video_opts video;
-	bool stride;         /* fixed clips of max_s, without detection */
-	double min_s, max_s; /* by the timestamps; max_s 0 = any length */
-	double threshold;    /* 0 = VFM_SCENE_THRESHOLD */
-	bool hard_only;      /* no dissolves and fades */
+	bool stride;                              /* fixed clips of max_s, without detection */
+	double min_s, max_s;                      /* by the timestamps; max_s 0 = any length */
+	double threshold;                         /* 0 = VFM_SCENE_THRESHOLD */
+	bool hard_only;                           /* no dissolves and fades */
+	const struct vfm_shot_detector *detector; /* NULL: media/scene.h */
 };
 
 struct vfm_shots {

@@ -8,25 +8,38 @@
 #define W           VFM_SIG_W
 #define H           VFM_SIG_H
 #define B           VFM_SIG_BLOCK
+#define S           VFM_SIG_SEARCH
+#define STRIDE      VFM_SIG_STRIDE
 #define N_PIX       ((float)(W * H))
-#define FLAT        2.0f /* mean absolute deviation of luma below which a block has no texture */
-#define UNEXPLAINED 0.55f
+#define BLOCKS      (W / B * (H / B))
+#define AROUND      4     /* the local mean is over 2 * AROUND + 1 pixels squared */
+#define NOISE       3.0f  /* deviation of luma that is not amplified to full contrast */
+#define FLAT        10.0f /* mean absolute form below which a block has no texture */
+#define UNEXPLAINED 0.6f
 
-void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
+/* ---- making ---- */
+
+static int colour_bin(int y, int cb, int cr)
 {
-	float sum = 0, sum2 = 0;
+	static const uint8_t steps[] = {4, 16, 36, 64, 100, 144, 196}; /* (16 k / 8)^2 */
+	int l = 0;
 
+	while (l < 7 && y >= steps[l])
+		l++;
+	/* Chroma is mostly near the middle: smaller bins there. */
+	cb = cb < 112 ? 0 : cb < 128 ? 1 : cb < 144 ? 2 : 3;
+	cr = cr < 112 ? 0 : cr < 128 ? 1 : cr < 144 ? 2 : 3;
+	return l * 16 + cb * 4 + cr;
+}
+
+static uint8_t clamp_byte(int x)
+{
+	return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
+}
+
+static void make_colours(struct vfm_sig *s, const uint8_t *rgb)
+{
 	memset(s->hist, 0, sizeof(s->hist));
-	for (int i = 0; i < W * H; i++) {
-		const uint8_t *p = rgb + 3 * i;
-		int y = (77 * p[0] + 150 * p[1] + 29 * p[2] + 128) >> 8;
-
-		s->y[i] = (uint8_t)y;
-		sum += (float)y;
-		sum2 += (float)(y * y);
-	}
-	s->mean = sum / (W * H);
-	s->std = sqrtf(fmaxf(0, sum2 / (W * H) - s->mean * s->mean));
 	for (int j = 0; j < H / 2; j++)
 		for (int i = 0; i < W / 2; i++) {
 			const uint8_t *p = rgb + 3 * (2 * j * W + 2 * i), *q = p + 3 * W;
@@ -35,88 +48,163 @@ void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
 			int cb = 128 + ((-43 * r - 85 * g + 128 * b) >> 10),
 			    cr = 128 + ((128 * r - 107 * g - 21 * b) >> 10);
 
-			s->cb[j * W / 2 + i] = (uint8_t)(cb < 0 ? 0 : cb > 255 ? 255 : cb);
-			s->cr[j * W / 2 + i] = (uint8_t)(cr < 0 ? 0 : cr > 255 ? 255 : cr);
-			/* Chroma is mostly near the middle: smaller bins there. */
-			cb = cb < 112 ? 0 : cb < 128 ? 1 : cb < 144 ? 2 : 3;
-			cr = cr < 112 ? 0 : cr < 128 ? 1 : cr < 144 ? 2 : 3;
-			s->hist[(y >> 5) * 16 + cb * 4 + cr]++;
+			s->cb[j * W / 2 + i] = clamp_byte(cb);
+			s->cr[j * W / 2 + i] = clamp_byte(cr);
+			s->hist[colour_bin(y, cb, cr)]++;
 		}
 }
 
-/* Returns the sum of absolute differences between the block at (x, y) in b and the one at (x + dx, y + dy) in a, each
- * minus its mean, because brightness may change. */
-static int block_sad(const struct vfm_sig *a, const struct vfm_sig *b, int x, int y, int dx, int dy, int mean_b)
+static void make_statistics(struct vfm_sig *s)
 {
-	int sum = 0, sad = 0, offset;
+	int count[256] = {0}, sum = 0, sum2 = 0, low = 0, high = 255, n;
 
-	for (int j = 0; j < B; j++)
-		for (int i = 0; i < B; i++)
-			sum += a->y[(y + dy + j) * W + x + dx + i];
-	offset = mean_b - (sum + B * B / 2) / (B * B);
-	for (int j = 0; j < B; j++)
-		for (int i = 0; i < B; i++)
-			sad += abs(b->y[(y + j) * W + x + i] - a->y[(y + dy + j) * W + x + dx + i] - offset);
-	return sad;
+	for (int i = 0; i < W * H; i++) {
+		sum += s->y[i];
+		sum2 += s->y[i] * s->y[i];
+		count[s->y[i]]++;
+	}
+	s->mean = (float)sum / N_PIX;
+	s->std = sqrtf(fmaxf(0, (float)sum2 / N_PIX - s->mean * s->mean));
+	for (n = count[low]; n <= W * H / 200; n += count[low])
+		low++;
+	for (n = count[high]; n <= W * H / 200; n += count[high])
+		high--;
+	s->range = (float)(high > low ? high - low : 0);
 }
 
-static int best_match(const struct vfm_sig *a, const struct vfm_sig *b, int x, int y, int search, int mean_b)
+/* Sums over squares by integral images, with pixels repeated beyond the border. */
+static void make_form(struct vfm_sig *s)
 {
-	int best = block_sad(a, b, x, y, 0, 0, mean_b);
+	enum { PW = W + 2 * AROUND, PH = H + 2 * AROUND, SIDE = 2 * AROUND + 1 };
+	static const float scale = 1.0f / (SIDE * SIDE);
+	int sum[PH + 1][PW + 1], sum2[PH + 1][PW + 1];
 
-	for (int dy = -search; dy <= search; dy++)
-		for (int dx = -search; dx <= search; dx++) {
-			int sad;
+	memset(sum[0], 0, sizeof(sum[0]));
+	memset(sum2[0], 0, sizeof(sum2[0]));
+	for (int j = 0; j < PH; j++) {
+		int y = j < AROUND ? 0 : j - AROUND >= H ? H - 1 : j - AROUND, row = 0, row2 = 0;
 
-			if (x + dx < 0 || y + dy < 0 || x + dx + B > W || y + dy + B > H)
-				continue;
-			sad = block_sad(a, b, x, y, dx, dy, mean_b);
-			best = sad < best ? sad : best;
+		sum[j + 1][0] = sum2[j + 1][0] = 0;
+		for (int i = 0; i < PW; i++) {
+			int x = i < AROUND ? 0 : i - AROUND >= W ? W - 1 : i - AROUND, v = s->y[y * W + x];
+
+			row += v;
+			row2 += v * v;
+			sum[j + 1][i + 1] = sum[j][i + 1] + row;
+			sum2[j + 1][i + 1] = sum2[j][i + 1] + row2;
 		}
-	return best;
+	}
+	memset(s->form, 128, sizeof(s->form));
+	for (int j = 0; j < H; j++)
+		for (int i = 0; i < W; i++) {
+			int a = sum[j + SIDE][i + SIDE] - sum[j][i + SIDE] - sum[j + SIDE][i] + sum[j][i];
+			int b = sum2[j + SIDE][i + SIDE] - sum2[j][i + SIDE] - sum2[j + SIDE][i] + sum2[j][i];
+			float mean = (float)a * scale, var = (float)b * scale - mean * mean;
+			float x = ((float)s->y[j * W + i] - mean) / (sqrtf(fmaxf(var, 0)) + NOISE);
+
+			s->form[(j + S) * STRIDE + S + i] = clamp_byte((int)(128.5f + 48 * x));
+		}
 }
 
-/* Mean absolute deviation of a block, and its mean. */
-static float texture(const struct vfm_sig *s, int x, int y, int *mean)
+void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
 {
-	int sum = 0, dev = 0;
+	for (int i = 0; i < W * H; i++) {
+		const uint8_t *p = rgb + 3 * i;
 
-	for (int j = 0; j < B; j++)
-		for (int i = 0; i < B; i++)
-			sum += s->y[(y + j) * W + x + i];
-	*mean = (sum + B * B / 2) / (B * B);
-	for (int j = 0; j < B; j++)
-		for (int i = 0; i < B; i++)
-			dev += abs(s->y[(y + j) * W + x + i] - *mean);
-	return (float)dev / (B * B);
+		s->y[i] = (uint8_t)((77 * p[0] + 150 * p[1] + 29 * p[2] + 128) >> 8);
+	}
+	make_colours(s, rgb);
+	make_statistics(s);
+	make_form(s);
 }
 
-void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, int search, struct vfm_sig_diff *d)
+/* ---- comparing ---- */
+
+float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b)
 {
-	int sum = 0, chroma = 0, overlap = 0, n = 0, lost = 0;
-	float left = 0, there = 0;
+	int sum = 0, chroma = 0;
 
 	for (int i = 0; i < W * H; i++)
 		sum += abs(a->y[i] - b->y[i]);
 	for (int i = 0; i < W * H / 4; i++)
 		chroma += abs(a->cb[i] - b->cb[i]) + abs(a->cr[i] - b->cr[i]);
+	return (float)sum / N_PIX + (float)chroma / (N_PIX / 4.0f);
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+	int x = *(const int *)a, y = *(const int *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b)
+{
+	int sums[BLOCKS] = {0}, all = 0;
+
+	for (int j = 0; j < H; j++)
+		for (int i = 0; i < W; i++)
+			sums[j / B * (W / B) + i / B] += abs(a->y[j * W + i] - b->y[j * W + i]);
+	for (int i = 0; i < BLOCKS; i++)
+		all += sums[i];
+	qsort(sums, BLOCKS, sizeof(sums[0]), compare_ints);
+	return (float)sums[BLOCKS / 2] * BLOCKS / (float)(all + 1);
+}
+
+/* Lowers best[] to the sums of absolute differences of the blocks of b and those of a moved by `shift` elements.  Works
+ * on whole rows of blocks, which compilers turn into vector code. */
+static void match_moved(const uint8_t *a, const uint8_t *b, long shift, uint16_t best[BLOCKS])
+{
+	for (int j = 0; j < H / B; j++) {
+		uint16_t column[W] = {0};
+
+		for (int k = 0; k < B; k++) {
+			const uint8_t *q = b + (j * B + k) * STRIDE, *p = a + (j * B + k) * STRIDE + shift;
+
+			for (int i = 0; i < W; i++)
+				column[i] = (uint16_t)(column[i] + (p[i] > q[i] ? p[i] - q[i] : q[i] - p[i]));
+		}
+		for (int i = 0; i < W / B; i++) {
+			uint16_t sad = 0;
+
+			for (int k = 0; k < B; k++)
+				sad = (uint16_t)(sad + column[i * B + k]);
+			if (sad < best[j * (W / B) + i])
+				best[j * (W / B) + i] = sad;
+		}
+	}
+}
+
+void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d)
+{
+	static const uint8_t even[(H + 2 * S) * STRIDE] = {[0 ...(H + 2 * S) * STRIDE - 1] = 128};
+	const uint8_t *fa = a->form + S * STRIDE + S, *fb = b->form + S * STRIDE + S, *fe = even + S * STRIDE + S;
+	uint16_t best[BLOCKS], texture_a[BLOCKS], texture_b[BLOCKS];
+	int overlap = 0, n = 0, lost = 0;
+	float left = 0, there = 0;
+
+	memset(best, 0xff, sizeof(best));
+	memset(texture_a, 0xff, sizeof(texture_a));
+	memset(texture_b, 0xff, sizeof(texture_b));
+	match_moved(fa, fe, 0, texture_a);
+	match_moved(fb, fe, 0, texture_b);
+	for (int dy = -S; dy <= S; dy++)
+		for (int dx = -S; dx <= S; dx++)
+			match_moved(fa, fb, (long)dy * STRIDE + dx, best);
+	for (int i = 0; i < BLOCKS; i++) {
+		float t = (float)(texture_a[i] > texture_b[i] ? texture_a[i] : texture_b[i]), r = fminf(best[i], t);
+
+		if (t < FLAT * B * B)
+			continue;
+		n++;
+		left += r;
+		there += t;
+		lost += r > UNEXPLAINED * t;
+	}
 	for (int i = 0; i < VFM_SIG_HIST; i++)
 		overlap += a->hist[i] < b->hist[i] ? a->hist[i] : b->hist[i];
-	d->pixel = (float)sum / N_PIX + (float)chroma / (N_PIX / 4.0f);
+	d->pixel = vfm_sig_pixel(a, b);
 	d->hist = 1 - (float)overlap / (N_PIX / 4.0f);
-	for (int y = 0; y + B <= H; y += B)
-		for (int x = 0; x + B <= W; x += B) {
-			int mean_a, mean_b;
-			float ta = texture(a, x, y, &mean_a), tb = texture(b, x, y, &mean_b), t = fmaxf(ta, tb), r;
-
-			if (t < FLAT)
-				continue;
-			r = (float)best_match(a, b, x, y, search, mean_b) / (B * B);
-			n++;
-			left += fminf(r, t);
-			there += t;
-			lost += r > UNEXPLAINED * t;
-		}
 	d->moved = there > 0 ? left / there : 0;
 	d->blocks = n ? (float)lost / (float)n : 0;
 }

@@ -1,194 +1,65 @@
 /* video_in.c - opening, decoding and seeking; see video_in.h. */
-#include <errno.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
+#include <libavutil/motion_vector.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/regular.h"
 #include "media/av.h"
+#include "media/deint.h"
+#include "media/heif.h"
+#include "media/hw.h"
+#include "media/sdr.h"
+#include "media/source.h"
 #include "media/video_in.h"
 
 #define MAX_PIXELS       ((int64_t)1 << 27)
 #define LIMIT_S          3600
-#define IO_BUFFER        65536
 #define MAX_IDLE_PACKETS 4096 /* packets without a frame before the rest counts as lost */
 #define MAX_READ_ERRORS  32
 #define MAX_SAR          8 /* a sample aspect ratio beyond 8:1 is a fault of the file */
-
-/* Containers with their own media: no playlists, devices, or text drawn as pictures. */
-#define FORMATS                                                                                                        \
-	"mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,obu,av1,ivf,ogg,flv,live_flv,asf,mxf,yuv4mpegpipe," \
-	"rm,"                                                                                                          \
-	"wtv,dv,nut,vc1,h263,h261,mjpeg,apng,gif,"                                                                     \
-	"jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,pam_pipe,pbm_pipe,pgm_pipe,ppm_pipe,jpegxl_pipe,j2k_pipe,"    \
-	"jpegls_pipe,exr_pipe,dpx_pipe,qoi_pipe,sgi_pipe,psd_pipe,"                                                    \
-	"mp3,aac,wav,flac,ac3,amr,caf,aiff"
 
 struct vfm_video {
 	char *path;
 	struct vfm_video_opts opts;
 	struct vfm_video_info info;
 
-	int fd, read_errno; /* read_errno: of a read that failed; 0: none */
-	int64_t size, pos;
-	AVIOContext *io;
-	AVFormatContext *fmt;
+	struct vfm_source source;
 	AVStream *stream;
 	AVCodecContext *dec;
 	AVPacket *packet;
-	AVFrame *frame, *ahead; /* `ahead`: decoded, not yet returned */
+	AVFrame *frame, *ahead;  /* `ahead`: decoded, not yet returned */
+	AVFrame *fetched;        /* between a device and the host; otherwise empty */
+	AVFrame *raw;            /* between decoder and deint */
+	struct vfm_deint *deint; /* NULL: frames are taken as they are */
+	bool deint_ended;
 	bool has_ahead, draining, at_end;
-	bool abandoned; /* FFmpeg has no memory: it may abort when it frees a decoder with threads, so nothing is freed
-			 */
+	bool interlaced; /* a frame so far */
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
 	int64_t first_pts, flagged; /* flagged: frames marked as damaged, packets refused */
 	int64_t last_index;         /* of the frame returned last, and its time */
+	int64_t last_pts;
 	double last_time_s;
 	struct vfm_orient orient;
 	struct vfm_av_errors errors;
 	struct vfm_pixels *pixels;
 };
 
-/* ---- reading the file ---- */
-
-static int io_read(void *arg, uint8_t *buf, int size)
-{
-	struct vfm_video *v = arg;
-	ssize_t n;
-
-	if (vfm_limit_is_over(&v->opts.limit))
-		return AVERROR_EXIT;
-	do
-		n = pread(v->fd, buf, (size_t)size, v->pos);
-	while (n < 0 && errno == EINTR);
-	if (n < 0) {
-		v->read_errno = errno;
-		return AVERROR(errno);
-	}
-	v->pos += n;
-	return n ? (int)n : AVERROR_EOF;
-}
-
-static int64_t io_seek(void *arg, int64_t offset, int whence)
-{
-	struct vfm_video *v = arg;
-
-	whence &= ~AVSEEK_FORCE;
-	if (whence == AVSEEK_SIZE)
-		return v->size;
-	if (whence == SEEK_CUR)
-		offset += v->pos;
-	else if (whence == SEEK_END)
-		offset += v->size;
-	if (offset < 0)
-		return AVERROR(EINVAL);
-	return v->pos = offset;
-}
-
-/* Refuses to open other files that a file names. */
-static int io_no_other(AVFormatContext *s, AVIOContext **pb, const char *url, int flags, AVDictionary **options)
-{
-	(void)s, (void)pb, (void)url, (void)flags, (void)options;
-	return AVERROR(EACCES);
-}
-
-static int is_late(void *arg)
-{
-	const struct vfm_video *v = arg;
-
-	return vfm_limit_is_over(&v->opts.limit);
-}
-
-static int open_input(struct vfm_video *v, struct vfm_err *err)
-{
-	uint64_t size = 0;
-	uint8_t *buf;
-
-	v->fd = vfm_open_regular(v->path, &size, err);
-	TRY(v->fd);
-	if (size == 0)
-		return vfm_fail(err, VFM_EINPUT, "'%s' is empty", v->path);
-	v->size = (int64_t)size;
-	v->pos = 0;
-	buf = av_malloc(IO_BUFFER);
-	v->io = buf ? avio_alloc_context(buf, IO_BUFFER, 0, v, io_read, NULL, io_seek) : NULL;
-	if (!v->io)
-		return vfm_fail(err, VFM_EENV, "out of memory");
-	return 0;
-}
-
-/* Fails if the limit is over or a read has failed, of which FFmpeg reports only the end of the data. */
-static int check_reading(struct vfm_video *v, struct vfm_err *err)
-{
-	TRY(vfm_limit_check(&v->opts.limit, v->path, err));
-	if (!v->read_errno)
-		return 0;
-	errno = v->read_errno;
-	return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", v->path);
-}
-
-static int av_failed(struct vfm_video *v, int rc, const char *what, struct vfm_err *err)
-{
-	char buf[128];
-	const char *line = vfm_av_last_line();
-
-	if (!strncmp(line, "Format not on whitelist", 23))
-		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", v->path, what);
-	TRY(check_reading(v, err));
-	v->abandoned = vfm_av_code(rc, 0) < 0;
-	return vfm_fail(err, v->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': %s: %s%s%s", v->path, what,
-		vfm_av_strerror(rc, buf), *line ? ": " : "", line);
-}
-
-static int open_container(struct vfm_video *v, struct vfm_err *err)
-{
-	AVDictionary *options = NULL, **streams = NULL;
-	unsigned n_streams;
-	int rc;
-
-	v->fmt = avformat_alloc_context();
-	if (!v->fmt)
-		return vfm_fail(err, VFM_EENV, "out of memory");
-	v->fmt->pb = v->io;
-	v->fmt->io_open = io_no_other;
-	v->fmt->opaque = &v->errors;
-	v->fmt->interrupt_callback = (AVIOInterruptCB){is_late, v};
-	av_dict_set(&options, "format_whitelist", FORMATS, 0);
-	vfm_av_forget_line();
-	/* No name is given, so that the content determines the format and patterns in names have no meaning. */
-	rc = avformat_open_input(&v->fmt, NULL, NULL, &options);
-	av_dict_free(&options);
-	if (rc < 0)
-		return av_failed(v, rc, "not a video or image that can be read", err);
-
-	n_streams = v->fmt->nb_streams;
-	streams = vfm_calloc(n_streams + 1, sizeof(streams[0]));
-	for (unsigned i = 0; i < n_streams; i++)
-		av_dict_set_int(&streams[i], "max_pixels", v->opts.max_pixels, 0);
-	rc = avformat_find_stream_info(v->fmt, n_streams ? streams : NULL);
-	for (unsigned i = 0; i < n_streams; i++)
-		av_dict_free(&streams[i]);
-	free(streams);
-	if (rc < 0)
-		return av_failed(v, rc, "cannot read the streams", err);
-	return 0;
-}
+/* ---- streams ---- */
 
 static int choose_stream(struct vfm_video *v, struct vfm_err *err)
 {
 	bool cover = false, has_default = false, is_default;
 
-	for (unsigned i = 0; i < v->fmt->nb_streams; i++) {
-		AVStream *s = v->fmt->streams[i];
+	for (unsigned i = 0; i < v->source.fmt->nb_streams; i++) {
+		AVStream *s = v->source.fmt->streams[i];
 
 		s->discard = AVDISCARD_ALL;
 		if (s->codecpar->codec_type == AVMEDIA_TYPE_AUDIO)
@@ -216,12 +87,30 @@ static int choose_stream(struct vfm_video *v, struct vfm_err *err)
 	return 0;
 }
 
+/* FFmpeg's own decoders of VP8 and VP9 leave out the alpha channel, which is a stream in the stream. */
+static int find_video_decoder(struct vfm_video *v, const AVCodec **codec, struct vfm_err *err)
+{
+	enum AVCodecID id = v->stream->codecpar->codec_id;
+	const AVDictionaryEntry *alpha = av_dict_get(v->stream->metadata, "alpha_mode", NULL, 0);
+
+	*codec = avcodec_find_decoder(id);
+	if (!alpha || strcmp(alpha->value, "1") != 0 || (id != AV_CODEC_ID_VP8 && id != AV_CODEC_ID_VP9))
+		return 0;
+	*codec = avcodec_find_decoder_by_name(id == AV_CODEC_ID_VP8 ? "libvpx" : "libvpx-vp9");
+	if (!*codec)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s': transparent %s needs FFmpeg with libvpx, which this build lacks", v->path,
+			avcodec_get_name(id));
+	return 0;
+}
+
 static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 {
 	AVCodecParameters *par = v->stream->codecpar;
-	const AVCodec *codec = avcodec_find_decoder(par->codec_id);
+	const AVCodec *codec;
 	int rc;
 
+	TRY(find_video_decoder(v, &codec, err));
 	if (!codec)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no decoder for %s", v->path, avcodec_get_name(par->codec_id));
 	/* The size in a header may be false; the decoder finds the true one in the stream. */
@@ -236,14 +125,17 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 	v->dec->max_pixels = v->opts.max_pixels;
 	if (v->opts.draft)
 		v->dec->skip_loop_filter = AVDISCARD_ALL;
+	vfm_hw_attach(v->dec, v->opts.hwaccel);
+	if (v->opts.vectors)
+		v->dec->flags2 |= AV_CODEC_FLAG2_EXPORT_MVS;
 	vfm_av_forget_line();
 	rc = avcodec_open2(v->dec, codec, NULL);
 	if (rc == AVERROR(EAGAIN))
-		v->abandoned = true;
-	if (v->abandoned)
+		v->source.abandoned = true;
+	if (v->source.abandoned)
 		return vfm_fail(err, VFM_EENV, "'%s': cannot start the threads of the decoder", v->path);
 	if (rc < 0)
-		return av_failed(v, rc, "cannot decode", err);
+		return vfm_source_failed(&v->source, rc, "cannot decode", err);
 	return 0;
 }
 
@@ -266,9 +158,9 @@ static AVRational stream_rate(const AVStream *s)
 
 static bool is_image(const struct vfm_video *v)
 {
-	const char *name = v->fmt->iformat->name;
+	const char *name = v->source.fmt->iformat->name;
 	size_t n = strlen(name);
-	const AVDictionaryEntry *brand = av_dict_get(v->fmt->metadata, "major_brand", NULL, 0);
+	const AVDictionaryEntry *brand = av_dict_get(v->source.fmt->metadata, "major_brand", NULL, 0);
 
 	if (n > 5 && !strcmp(name + n - 5, "_pipe"))
 		return true;
@@ -282,7 +174,7 @@ static bool is_image(const struct vfm_video *v)
 /* The size with square pixels, before rotation. */
 static void square_size(struct vfm_video *v, AVFrame *f, int *w, int *h)
 {
-	AVRational sar = av_guess_sample_aspect_ratio(v->fmt, v->stream, f);
+	AVRational sar = av_guess_sample_aspect_ratio(v->source.fmt, v->stream, f);
 	double shape = sar.num > 0 && sar.den > 0 ? av_q2d(sar) : 1;
 
 	*w = f->width;
@@ -316,18 +208,33 @@ static void find_orientation(struct vfm_video *v, const AVFrame *f)
 	if (sd)
 		size = sd->size;
 	v->orient = vfm_orient_of(data && size >= 36 ? (const int32_t *)(const void *)data : NULL);
+	if (!data && v->info.image && !strncmp(v->source.fmt->iformat->name, "mov", 3))
+		v->orient = vfm_heif_orient_of_file(v->source.fd, v->source.size);
+}
+
+static void set_colors(struct vfm_video *v, const AVFrame *f)
+{
+	struct vfm_video_info *i = &v->info;
+	const char *transfer = av_color_transfer_name(f->color_trc);
+	const char *primaries = av_color_primaries_name(f->color_primaries);
+
+	if (transfer && f->color_trc != AVCOL_TRC_UNSPECIFIED)
+		snprintf(i->color_transfer, sizeof(i->color_transfer), "%s", transfer);
+	if (primaries && f->color_primaries != AVCOL_PRI_UNSPECIFIED)
+		snprintf(i->color_primaries, sizeof(i->color_primaries), "%s", primaries);
+	i->wide = vfm_sdr_is_due(f);
 }
 
 static void gather_info(struct vfm_video *v)
 {
 	struct vfm_video_info *i = &v->info;
 	AVFrame *f = v->ahead;
-	AVRational rate = stream_rate(v->stream), sar = av_guess_sample_aspect_ratio(v->fmt, v->stream, f);
+	AVRational rate = stream_rate(v->stream), sar = av_guess_sample_aspect_ratio(v->source.fmt, v->stream, f);
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
 
 	i->image = is_image(v);
-	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->fmt->iformat->name, ","),
-		v->fmt->iformat->name);
+	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->source.fmt->iformat->name, ","),
+		v->source.fmt->iformat->name);
 	snprintf(i->codec, sizeof(i->codec), "%s", avcodec_get_name(v->stream->codecpar->codec_id));
 	snprintf(i->pix_fmt, sizeof(i->pix_fmt), "%s", desc ? desc->name : "?");
 	find_orientation(v, f);
@@ -337,6 +244,8 @@ static void gather_info(struct vfm_video *v)
 	shown_size(v, f, &i->width, &i->height);
 	i->sar_num = sar.num > 0 && sar.den > 0 ? sar.num : 1;
 	i->sar_den = sar.num > 0 && sar.den > 0 ? sar.den : 1;
+	set_colors(v, f);
+	i->interlaced = v->interlaced || v->stream->codecpar->field_order > AV_FIELD_PROGRESSIVE;
 	i->has_alpha = desc && desc->flags & AV_PIX_FMT_FLAG_ALPHA;
 	i->fps_num = i->image ? 0 : rate.num;
 	i->fps_den = i->image ? 1 : rate.den;
@@ -345,8 +254,8 @@ static void gather_info(struct vfm_video *v)
 	i->duration_s = i->stream_s = -1;
 	if (!i->image && v->stream->duration > 0)
 		i->duration_s = i->stream_s = (double)v->stream->duration * i->tick_s;
-	else if (!i->image && v->fmt->duration > 0)
-		i->duration_s = (double)v->fmt->duration / AV_TIME_BASE;
+	else if (!i->image && v->source.fmt->duration > 0)
+		i->duration_s = (double)v->source.fmt->duration / AV_TIME_BASE;
 }
 
 /* ---- decoding ---- */
@@ -361,14 +270,14 @@ static int64_t pts_of(const AVFrame *f)
 
 static int send_packet(struct vfm_video *v, struct vfm_err *err)
 {
-	int rc = av_read_frame(v->fmt, v->packet);
+	int rc = av_read_frame(v->source.fmt, v->packet);
 
 	if (rc == AVERROR(EAGAIN) && ++v->read_errors < MAX_READ_ERRORS)
 		return 0;
 	if (rc < 0) {
-		TRY(check_reading(v, err));
+		TRY(vfm_source_check(&v->source, err));
 		if (vfm_av_code(rc, 0) < 0)
-			return av_failed(v, rc, "cannot read", err);
+			return vfm_source_failed(&v->source, rc, "cannot read", err);
 		if (rc != AVERROR_EOF)
 			v->flagged++;
 		v->draining = true;
@@ -388,7 +297,7 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 	rc = avcodec_send_packet(v->dec, v->packet);
 	av_packet_unref(v->packet);
 	if (rc < 0 && vfm_av_code(rc, 0) < 0)
-		return av_failed(v, rc, "cannot decode", err);
+		return vfm_source_failed(&v->source, rc, "cannot decode", err);
 	if (rc < 0 && rc != AVERROR(EAGAIN) && rc != AVERROR_EOF)
 		v->flagged++;
 	if (++v->idle_packets > MAX_IDLE_PACKETS) {
@@ -407,7 +316,7 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 	if (v->at_end)
 		return 0;
 	for (;;) {
-		TRY(check_reading(v, err));
+		TRY(vfm_source_check(&v->source, err));
 		rc = avcodec_receive_frame(v->dec, f);
 		if (rc >= 0) {
 			if (f->width < 1 || f->height < 1 || (int64_t)f->width * f->height > v->opts.max_pixels) {
@@ -415,7 +324,10 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 				av_frame_unref(f);
 				continue;
 			}
+			if (vfm_hw_fetch(f, v->fetched, err) < 0)
+				return vfm_err_context(err, "'%s'", v->path);
 			v->idle_packets = 0;
+			v->interlaced |= f->interlaced_frame;
 			if (f->flags & AV_FRAME_FLAG_CORRUPT || f->decode_error_flags)
 				v->flagged++;
 			v->at_end = v->info.image;
@@ -427,7 +339,7 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 		}
 		if (rc == AVERROR(ENOMEM)) {
 			if (vfm_av_code(rc, 0) < 0)
-				return av_failed(v, rc, "cannot decode", err);
+				return vfm_source_failed(&v->source, rc, "cannot decode", err);
 			v->flagged++;
 			if (++refused > MAX_READ_ERRORS)
 				return vfm_fail(err, VFM_EINPUT, "'%s': a frame is too big for memory", v->path);
@@ -438,23 +350,39 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 	}
 }
 
+/* As decode, with progressive frames. */
+static int decode_progressive(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
+{
+	int rc;
+
+	if (!v->deint)
+		return decode(v, f, err);
+	while ((rc = vfm_deint_receive(v->deint, f, err)) == 0 && !v->deint_ended) {
+		rc = decode(v, v->raw, err);
+		TRY(rc);
+		v->deint_ended = rc == 0;
+		rc = vfm_deint_send(v->deint, rc ? v->raw : NULL, err);
+		if (rc < 0)
+			break;
+	}
+	return rc < 0 ? vfm_err_context(err, "'%s'", v->path) : rc;
+}
+
 static void close_all(struct vfm_video *v)
 {
+	vfm_deint_free(v->deint);
+	v->deint = NULL;
+	v->deint_ended = false;
+	av_frame_free(&v->raw);
+	av_frame_free(&v->fetched);
 	avcodec_free_context(&v->dec);
-	avformat_close_input(&v->fmt);
-	if (v->io)
-		av_freep(&v->io->buffer);
-	avio_context_free(&v->io);
+	vfm_source_close(&v->source);
 	av_packet_free(&v->packet);
 	av_frame_free(&v->frame);
 	av_frame_free(&v->ahead);
-	if (v->fd >= 0)
-		close(v->fd);
-	v->fd = -1;
 	v->stream = NULL;
 	v->has_ahead = v->draining = v->at_end = false;
 	v->next_index = v->idle_packets = v->read_errors = v->flagged = 0;
-	v->read_errno = 0;
 	atomic_store(&v->errors.lines, 0);
 }
 
@@ -462,25 +390,30 @@ static int open_streams(struct vfm_video *v, struct vfm_err *err)
 {
 	int rc;
 
-	TRY(open_input(v, err));
-	TRY(open_container(v, err));
+	TRY(vfm_source_open(
+		&v->source, v->path, &(struct vfm_source_opts){&v->opts.limit, v->opts.max_pixels, &v->errors}, err));
 	TRY(choose_stream(v, err));
 	TRY(open_decoder(v, err));
 	v->packet = av_packet_alloc();
 	v->frame = av_frame_alloc();
 	v->ahead = av_frame_alloc();
-	if (!v->packet || !v->frame || !v->ahead)
+	v->raw = av_frame_alloc();
+	v->fetched = av_frame_alloc();
+	if (!v->packet || !v->frame || !v->ahead || !v->raw || !v->fetched)
 		return vfm_fail(err, VFM_EENV, "out of memory");
+	if (v->opts.deinterlace == VFM_DEINTERLACE_ALL ||
+		(v->opts.deinterlace == VFM_DEINTERLACE_AUTO && !v->opts.draft))
+		v->deint = vfm_deint_new(v->opts.deinterlace == VFM_DEINTERLACE_ALL);
 	v->info.image = is_image(v);
-	rc = decode(v, v->ahead, err);
+	rc = decode_progressive(v, v->ahead, err);
 	TRY(rc);
 	if (rc == 0) {
 		const char *line = vfm_av_last_line();
 
 		/* Decoders also drop frames because there is no memory. */
-		v->abandoned = vfm_av_code(AVERROR(ENOMEM), 0) < 0;
-		return vfm_fail(err, v->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': no frame can be decoded%s%s", v->path,
-			*line ? ": " : "", line);
+		v->source.abandoned = vfm_av_code(AVERROR(ENOMEM), 0) < 0;
+		return vfm_fail(err, v->source.abandoned ? VFM_EENV : VFM_EINPUT, "'%s': no frame can be decoded%s%s",
+			v->path, *line ? ": " : "", line);
 	}
 	v->has_ahead = true;
 	v->first_pts = pts_of(v->ahead);
@@ -493,8 +426,8 @@ int vfm_video_open(struct vfm_video **out, const char *path, const struct vfm_vi
 	int rc;
 
 	vfm_av_init();
-	v->fd = -1;
 	v->path = vfm_strdup(path);
+	v->last_pts = INT64_MIN;
 	if (opts)
 		v->opts = *opts;
 	if (!v->opts.threads)
@@ -518,9 +451,24 @@ void vfm_video_extend_limit(struct vfm_video *v, double seconds)
 	v->opts.limit.until += seconds;
 }
 
+void vfm_video_set_limit(struct vfm_video *v, struct vfm_limit limit)
+{
+	v->opts.limit = limit;
+}
+
+int64_t vfm_video_at(const struct vfm_video *v)
+{
+	return v->next_index;
+}
+
+bool vfm_video_ended(const struct vfm_video *v)
+{
+	return v->at_end && !v->has_ahead;
+}
+
 void vfm_video_close(struct vfm_video *v)
 {
-	if (!v || v->abandoned || vfm_av_starved())
+	if (!v || v->source.abandoned || vfm_av_starved())
 		return;
 	close_all(v);
 	vfm_pixels_free(v->pixels);
@@ -541,6 +489,20 @@ int64_t vfm_video_errors(const struct vfm_video *v)
 	return lines ? lines : v->flagged;
 }
 
+static char coded_type(const AVFrame *f)
+{
+	switch (f->pict_type) {
+	case AV_PICTURE_TYPE_I:
+		return 'I';
+	case AV_PICTURE_TYPE_P:
+		return 'P';
+	case AV_PICTURE_TYPE_B:
+		return 'B';
+	default:
+		return '?';
+	}
+}
+
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err)
 {
 	double rate = v->info.fps_num ? (double)v->info.fps_num / v->info.fps_den : 25;
@@ -550,11 +512,12 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	if (v->has_ahead)
 		av_frame_move_ref(v->frame, v->ahead);
 	else
-		rc = decode(v, v->frame, err);
+		rc = decode_progressive(v, v->frame, err);
 	v->has_ahead = false;
 	if (rc <= 0)
 		return rc;
-	*f = (struct vfm_frame){.index = v->next_index++, .pts = pts_of(v->frame)};
+	*f = (struct vfm_frame){.index = v->next_index++, .pts = pts_of(v->frame), .type = coded_type(v->frame)};
+	f->interlaced = v->frame->interlaced_frame;
 	f->damaged = v->frame->flags & AV_FRAME_FLAG_CORRUPT || v->frame->decode_error_flags;
 	shown_size(v, v->frame, &f->width, &f->height);
 	if (f->pts != INT64_MIN && v->first_pts != INT64_MIN)
@@ -564,6 +527,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	else
 		f->time_s = (double)f->index / rate;
 	v->last_index = f->index;
+	v->last_pts = f->pts;
 	v->last_time_s = f->time_s;
 	return 1;
 }
@@ -593,7 +557,7 @@ static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)
 			av_frame_unref(v->ahead);
 			v->has_ahead = false;
 		} else {
-			rc = decode(v, v->frame, err);
+			rc = decode_progressive(v, v->frame, err);
 			av_frame_unref(v->frame);
 		}
 		TRY(rc);
@@ -605,19 +569,30 @@ static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)
 	return 0;
 }
 
+/* Whether a seek to `pts` would lead to a key frame that was decoded already: then decoding on is faster. */
+static bool is_key_behind(const struct vfm_video *v, int64_t pts)
+{
+	const AVIndexEntry *e = avformat_index_get_entry_from_timestamp(v->stream, pts, AVSEEK_FLAG_BACKWARD);
+
+	return e && v->last_pts != INT64_MIN && e->timestamp <= v->last_pts;
+}
+
 /* Seeks to a key frame at or before `from` and decodes up to `pts`.  Returns 1, or 0 if that does not reach it. */
 static int seek_by_pts(struct vfm_video *v, int64_t from, int64_t pts, struct vfm_err *err)
 {
 	bool key_seen = false;
 	int rc;
 
-	if (avformat_seek_file(v->fmt, v->stream->index, INT64_MIN, from, from, 0) < 0)
+	if (avformat_seek_file(v->source.fmt, v->stream->index, INT64_MIN, from, from, 0) < 0)
 		return 0;
 	avcodec_flush_buffers(v->dec);
+	if (v->deint)
+		vfm_deint_reset(v->deint);
+	v->deint_ended = false;
 	av_frame_unref(v->ahead);
 	v->has_ahead = v->draining = v->at_end = false;
 	v->idle_packets = 0;
-	while ((rc = decode(v, v->ahead, err)) == 1) {
+	while ((rc = decode_progressive(v, v->ahead, err)) == 1) {
 		int64_t at = pts_of(v->ahead);
 
 		/* A frame before the first key frame may lack its reference frames. */
@@ -642,8 +617,11 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 
 	if (index >= v->next_index && index - v->next_index <= 8)
 		return skip_to(v, index, err);
+	if (index > v->next_index && pts != INT64_MIN && is_key_behind(v, pts))
+		return skip_to(v, index, err);
 	if (pts != INT64_MIN && v->first_pts != INT64_MIN && index > 0) {
-		rc = seek_by_pts(v, pts, pts, err);
+		/* Deinterlacing reads the frame before, which must not depend on where decoding began. */
+		rc = seek_by_pts(v, v->deint && v->interlaced ? pts - second / 4 : pts, pts, err);
 		if (rc == 0 && pts > INT64_MIN / 2 + second)
 			rc = seek_by_pts(v, pts - second, pts, err);
 		TRY(rc);
@@ -670,6 +648,7 @@ static int convert(
 		.height = height,
 		.cover = fit == VFM_FIT_COVER,
 		.luma = luma,
+		.sdr = !v->opts.keep_hdr,
 		.dst = dst,
 	};
 
@@ -691,4 +670,29 @@ int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, 
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err)
 {
 	return convert(v, width, height, fit, true, luma, err);
+}
+
+void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)
+{
+	*width = v->frame->width;
+	*height = v->frame->height;
+}
+
+int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *dst, struct vfm_err *err)
+{
+	if (!v->frame->buf[0])
+		return vfm_fail(err, VFM_EUSAGE, "no frame was decoded yet");
+	if (!v->pixels)
+		v->pixels = vfm_pixels_new();
+	if (vfm_pixels_rows(v->pixels, v->frame, rows, n, dst, err) < 0)
+		return vfm_err_context(err, "'%s'", v->path);
+	return 0;
+}
+
+const struct AVMotionVector *vfm_video_vectors(const struct vfm_video *v, size_t *n)
+{
+	const AVFrameSideData *sd = av_frame_get_side_data(v->frame, AV_FRAME_DATA_MOTION_VECTORS);
+
+	*n = sd ? sd->size / sizeof(AVMotionVector) : 0;
+	return *n ? (const AVMotionVector *)(const void *)sd->data : NULL;
 }

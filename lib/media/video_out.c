@@ -6,6 +6,7 @@
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "media/audio.h"
 #include "media/av.h"
 #include "media/palette.h"
 #include "media/video_out.h"
@@ -116,6 +119,16 @@ static const AVCodec *encoder_of(const char *codec)
 	return NULL;
 }
 
+bool vfm_video_out_is_nvenc(const char *name, char codec[16])
+{
+	const char *end = strstr(name, "_nvenc");
+
+	if (!end || strcmp(end, "_nvenc") != 0)
+		return false;
+	snprintf(codec, 16, "%.*s", (int)(end - name), name);
+	return true;
+}
+
 static enum AVPixelFormat format_of(const AVCodec *c)
 {
 	if (c->id == AV_CODEC_ID_GIF)
@@ -142,6 +155,11 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 		av_opt_set(o->enc->priv_data, "pred", "mixed", 0);
 		return;
 	}
+	if (strstr(c->name, "_nvenc")) {
+		av_opt_set(o->enc->priv_data, "rc", "vbr", 0);
+		av_opt_set(o->enc->priv_data, "cq", text, 0);
+		return;
+	}
 	av_opt_set(o->enc->priv_data, "crf", text, 0);
 	if (!strcmp(c->name, "libx264") || !strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "preset", "veryfast", 0);
@@ -164,10 +182,63 @@ static int enc_failed(struct vfm_video_out *o, int rc, const char *what, struct 
 	return vfm_fail(err, code, "cannot write '%s': %s: %s", o->path, what, vfm_av_strerror(rc, buf));
 }
 
+static void set_picture(struct vfm_video_out *o, const AVCodec *c)
+{
+	bool hd;
+
+	o->enc->pix_fmt = format_of(c);
+	o->width = o->opts.width;
+	o->height = o->opts.height;
+	if (o->enc->pix_fmt == AV_PIX_FMT_YUV420P) {
+		o->width += o->width & 1;
+		o->height += o->height & 1;
+		hd = o->height > 576;
+		o->enc->colorspace = hd ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
+		o->enc->color_primaries = hd ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
+		o->enc->color_trc = hd ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
+		o->enc->color_range = AVCOL_RANGE_MPEG;
+	}
+	o->enc->width = o->width;
+	o->enc->height = o->height;
+	o->enc->sample_aspect_ratio = (AVRational){1, 1};
+}
+
+/* Opens an encoder.  Returns FFmpeg's code. */
+static int start_video_encoder(struct vfm_video_out *o, const AVCodec *c)
+{
+	avcodec_free_context(&o->enc);
+	o->enc = avcodec_alloc_context3(c);
+	if (!o->enc)
+		return AVERROR(ENOMEM);
+	set_picture(o, c);
+	o->enc->time_base = o->opts.vfr ? (AVRational){1, VFR_CLOCK} : (AVRational){o->opts.fps_den, o->opts.fps_num};
+	o->enc->framerate = (AVRational){o->opts.fps_num, o->opts.fps_den};
+	o->enc->thread_count = o->opts.threads ? o->opts.threads : 1;
+	o->enc->flags |= AV_CODEC_FLAG_BITEXACT;
+	set_quality(o, c);
+	if (o->fmt && o->fmt->oformat->flags & AVFMT_GLOBALHEADER)
+		o->enc->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+	return avcodec_open2(o->enc, c, NULL);
+}
+
+/* Opens an encoder of NVENC.  Returns false, after one notice, if this machine or this build of FFmpeg has none. */
+static bool start_nvenc(struct vfm_video_out *o, const char *name, const char *codec)
+{
+	static atomic_bool said;
+	const AVCodec *c = avcodec_find_encoder_by_name(name);
+
+	if (c && start_video_encoder(o, c) >= 0)
+		return true;
+	if (!atomic_exchange(&said, true))
+		vfm_info("no device for the encoder %s: software encodes %s", name, codec);
+	return false;
+}
+
 static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 {
 	const char *name = o->opts.codec;
 	const AVCodec *c;
+	char codec[16];
 	int rc;
 
 	if (!name)
@@ -175,38 +246,24 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 			: has_extension(o->path, ".gif")  ? "gif"
 			: has_extension(o->path, ".webm") ? "vp9"
 							  : "h264";
-	c = encoder_of(name);
-	if (!c)
-		return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", name);
-	o->enc = avcodec_alloc_context3(c);
 	o->frame = av_frame_alloc();
 	o->packet = av_packet_alloc();
-	if (!o->enc || !o->frame || !o->packet)
+	if (!o->frame || !o->packet)
 		return vfm_fail(err, VFM_EENV, "out of memory");
-	o->enc->pix_fmt = format_of(c);
-	o->width = o->opts.width;
-	o->height = o->opts.height;
-	if (o->enc->pix_fmt == AV_PIX_FMT_YUV420P) {
-		o->width += o->width & 1;
-		o->height += o->height & 1;
-		o->enc->colorspace = o->height > 576 ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
-		o->enc->color_primaries = o->height > 576 ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
-		o->enc->color_trc = o->height > 576 ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
-		o->enc->color_range = AVCOL_RANGE_MPEG;
+	if (vfm_video_out_is_nvenc(name, codec)) {
+		c = start_nvenc(o, name, codec) ? o->enc->codec : NULL;
+		name = codec;
+	} else {
+		c = NULL;
 	}
-	o->enc->width = o->width;
-	o->enc->height = o->height;
-	o->enc->time_base = o->opts.vfr ? (AVRational){1, VFR_CLOCK} : (AVRational){o->opts.fps_den, o->opts.fps_num};
-	o->enc->framerate = (AVRational){o->opts.fps_num, o->opts.fps_den};
-	o->enc->sample_aspect_ratio = (AVRational){1, 1};
-	o->enc->thread_count = o->opts.threads ? o->opts.threads : 1;
-	o->enc->flags |= AV_CODEC_FLAG_BITEXACT;
-	set_quality(o, c);
-	if (o->fmt && o->fmt->oformat->flags & AVFMT_GLOBALHEADER)
-		o->enc->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
-	rc = avcodec_open2(o->enc, c, NULL);
-	if (rc < 0)
-		return enc_failed(o, rc, "cannot open the encoder", err);
+	if (!c) {
+		c = encoder_of(name);
+		if (!c)
+			return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", name);
+		rc = start_video_encoder(o, c);
+		if (rc < 0)
+			return enc_failed(o, rc, "cannot open the encoder", err);
+	}
 	o->frame->format = o->enc->pix_fmt;
 	o->frame->width = o->width;
 	o->frame->height = o->height;
@@ -264,6 +321,8 @@ static int start_muxer(struct vfm_video_out *o, struct vfm_err *err)
 	if (!o->opts.vfr) /* Matroska would store it as the duration of each frame */
 		o->stream->avg_frame_rate = o->enc->framerate;
 	o->stream->sample_aspect_ratio = o->enc->sample_aspect_ratio;
+	if (o->opts.audio)
+		TRY(vfm_audio_add_stream(o->opts.audio, o->fmt, err));
 	if (!strcmp(o->fmt->oformat->name, "mp4") || !strcmp(o->fmt->oformat->name, "mov"))
 		av_dict_set(&options, "movflags", "+faststart", 0);
 	rc = avformat_write_header(o->fmt, &options);
@@ -423,6 +482,8 @@ static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, 
 		return enc_failed(o, rc, "frame", err);
 	fill_frame(o, rgb);
 	o->frame->pts = pts;
+	if (o->opts.audio)
+		TRY(vfm_audio_write(o->opts.audio, (double)pts * av_q2d(o->enc->time_base), o->fmt, err));
 	rc = avcodec_send_frame(o->enc, o->frame);
 	if (rc < 0)
 		return enc_failed(o, rc, "encoder", err);
@@ -496,6 +557,14 @@ static int publish(struct vfm_video_out *o, struct vfm_err *err)
 	return rc;
 }
 
+/* The time when the last frame ends. */
+static double end_of_frames(const struct vfm_video_out *o)
+{
+	const struct frame_length *last = &o->lengths[(o->n - 1) % N_LENGTHS];
+
+	return (double)(o->opts.vfr ? last->pts + last->ticks : o->n) * av_q2d(o->enc->time_base);
+}
+
 static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 {
 	int rc;
@@ -506,6 +575,8 @@ static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 	TRY(drain(o, err)); /* an encoder with threads delays frames */
 	if (o->png)
 		return 0; /* each file was complete when it was written */
+	if (o->opts.audio)
+		TRY(vfm_audio_write(o->opts.audio, end_of_frames(o), o->fmt, err));
 	rc = av_write_trailer(o->fmt);
 	if (rc < 0)
 		return enc_failed(o, rc, "index", err);

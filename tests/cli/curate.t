@@ -71,11 +71,19 @@ cp "$SCRATCH/io/out" split.jsonl
 is "$(field split.jsonl shots.mp4 '[.start_frame,.end_frame]' | tr -d '\n')" '[0,50][50,100][100,150]' "split: finds both cuts"
 is "$(field split.jsonl shots.mp4 '.parent + "-" + (.start_frame|tostring) == .id')" "$(printf 'true\ntrue\ntrue')" "split: ids"
 is "$(field split.jsonl shots.mp4 '[.start_s,.end_s,.siblings]' | tail -1)" '[4,6,3]' "split: times"
+is "$(field split.jsonl shots.mp4 '[.start_confidence, .end_confidence | if . then . > 0.5 and . <= 1 else . end]' | xargs)" \
+	'[null,true] [true,true] [true,null]' "split: confidence of the cuts at start and end"
+is "$(field split.jsonl shots.mp4 '.end_confidence // empty' | xargs)" "$(field split.jsonl shots.mp4 '.start_confidence // empty' | xargs)" \
+	"split: both sides of a cut have its confidence"
 is "$(grep -c '"error"' split.jsonl)" 4 "split: failed records pass through"
 is "$(field split.jsonl still.jpg .id)" "$(field probe.jsonl still.jpg .id)" "split: images pass through"
 run_stage vfm-curate split --detector stride --max-s 0.8 --min-s 0.5 probe.jsonl
 is "$(field "$SCRATCH/io/out" shots.mp4 '[.start_frame,.end_frame,.drop]' | tail -2 | tr -d '\n')" \
 	'[120,140,null][140,150,"split: 0.4 s is less than 0.5 s"]' "split: a stride; what is too short is dropped, not lost"
+for x in 0 1 1.05; do
+	run_stage vfm-curate split --threshold $x probe.jsonl
+	rc_is 2 "split: --threshold $x is no confidence"
+done
 run_stage vfm-curate split --detector magic probe.jsonl
 rc_is 2 "split: an unknown detector is bad usage"
 run_stage vfm-curate split split.jsonl
@@ -113,6 +121,13 @@ rc_is 0 "score"
 cp "$SCRATCH/io/out" score.jsonl
 is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
 	'[1,1,0,0]' "score: black, still and without text"
+is "$(records score.jsonl | jq -c 'select(.score) | .score | keys' | sort -u)" \
+	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","motion_source","object_motion","overexposed","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
+	"score: the keys of every record"
+is "$(vfm-curate score -q --motion codec split.jsonl | jq -c 'select(.score) | [.score.motion_source]' | sort -u | tail -n 1)" '["codec"]' \
+	"score: motion of the codec's vectors"
+run_stage vfm-curate score --motion eyes split.jsonl
+rc_is 2 "score: no such source of motion"
 is "$(jq -c 'select(.origin.start_frame == 0 and .origin.src == "raw/shots.mp4") | [.score.motion > 0.5, .score.static_ratio < 0.5]' score.jsonl)" \
 	'[true,true]' "score: something moves"
 ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate score -q split.jsonl | jq -c 'select(.start_frame == 50 and .score) | .score.luma')" \
@@ -175,7 +190,7 @@ run_stage vfm-curate split short.jsonl
 printf '%s\n' "$out" >short.split
 is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: 0.52 s is less than 1 s\ngood')" "split: the first of two shots is short"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped' "split: the file counts as good"
-run_stage vfm-curate split --done short.split --threshold 1.05 short.jsonl
+run_stage vfm-curate split --done short.split --threshold 0.5 short.jsonl
 is "$out" "$(cat short.split)" "--done: both records are copied"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped .* 1 were done already' "--done: and counted as before"
 run bash -c 'vfm-curate filter score.jsonl >/dev/full'

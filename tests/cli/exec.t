@@ -127,6 +127,39 @@ run vfm-curate embed -q -d emb2 --exec "$toy" longer.jsonl # any may be the firs
 is "$rc $(rows <<<"$out" | jq -c 'select(.error | not) | .embedding.shape' | sort | uniq -c | tr -s ' ' | sed 's/.]/N]/')" "1  3 [N]" "embed: all vectors have one dimension"
 like "$(rows <<<"$out" | jq -r '.error // empty' | sort -u)" '^vector: expected \[[34]\] of float32, as of the first record, got \[[34]\] of float32$' "embed: others fail"
 
+### shots
+# Three shots, the second of frames that hardly differ from those after it in luma; windows of 20 frames with margins of 4.
+ffmpeg -v error -y -f lavfi -i testsrc2=s=64x48:r=10:d=2 -f lavfi -i color=white:s=64x48:r=10:d=2.5 -f lavfi -i color=blue:s=64x48:r=10:d=1.5 \
+	-filter_complex '[0][1][2]concat=n=3' -c:v ffv1 three.mkv
+vfm-curate probe -q three.mkv >three.jsonl
+run vfm-curate split -q --exec "$toy -l requests" -j 2 three.jsonl
+cp "$SCRATCH/io/out" split.jsonl
+is "$rc $(rows split.jsonl | jq -c '[.start_frame, .end_frame, .start_confidence, .end_confidence]' | xargs)" \
+	"0 [0,20,null,1] [20,45,1,1] [45,60,1,null]" "split --exec: clips of the child's probabilities"
+is "$(jq -c '[.op, .frames.shape, .frames.dtype]' requests | sort | uniq -c | xargs)" '5 [shots,[20,12,16,3],uint8]' "split --exec: windows as the hello wants them"
+like "$(head -1 split.jsonl)" '"options":"input windows 20 margin 4 size 16x12 detector exec.*"maker":\{"name":"toy"' "split --exec: the model is in the history"
+is "$(rows <<<"$(vfm-curate split -q --exec "$toy -t float16" three.jsonl)" | jq -c '[.start_frame, .end_frame]' | xargs)" "[0,20] [20,45] [45,60]" \
+	"split --exec: float16"
+run vfm-curate split --exec "$toy" --done split.jsonl three.jsonl
+like "$err" '1 were done already' "split --exec: --done"
+run vfm-curate split --exec "$toy -w b" --done split.jsonl three.jsonl
+like "$err" '1 were done otherwise' "split --exec: --done does again what another model did"
+for fault in "nan cut: element \[10\] is NaN" "shape cut.shape: expected \[20\], got \[21\]" "short cut: the file has 76 bytes" \
+	"wide cut: element 6 is 99, no probability"; do
+	run vfm-curate split -q --exec "$toy -f ${fault%% *}" three.jsonl
+	like "$rc $(rows <<<"$out" | jq -r .error)" "^1 ${fault#* }" "split --exec: fault ${fault%% *}"
+done
+run vfm-curate split -q --exec "$toy -f die" <(jq -c '.die = 1' three.jsonl)
+is "$rc $(rows <<<"$out" | jq -c '[.start_frame, .end_frame]' | xargs)" "0 [0,20] [20,45] [45,60]" "split --exec: the child sees no key but the id"
+run vfm-curate split -q --exec "$toy -c score" three.jsonl
+is "$rc $err" "2 vfm-curate split: toy_model: child 0: hello.capabilities: 'toy' lacks 'shots'" "split --exec: a child without shots"
+run vfm-curate split -q --exec "$toy" --hard-only three.jsonl
+is "$rc $err" "2 vfm-curate split: --hard-only: not with --exec" "split --exec --hard-only"
+run vfm-curate split -q --exec "$toy" --detector stride three.jsonl
+is "$rc $err" "2 vfm-curate split: expected one of --exec and --detector" "split --exec --detector"
+run vfm-curate split -q --exec-retries 2 three.jsonl
+like "$rc $err" "^2 .*--exec-retries: only with --exec CMD" "split: an option of children without a child"
+
 ### latents and texts
 run vfm-curate encode -q -d enc -j 2 --exec "$toy -t bfloat16 -b 2" --text-exec "$toy -b 8" syn.jsonl
 rc_is 0 "encode: runs"
@@ -188,7 +221,7 @@ rows syn.jsonl | head -2 | jq -c 'if input_line_number == 2 then .src = "none.mp
 run vfm-curate score -q --exec-timeout 20 --exec ./scorer two.jsonl
 is "$rc $(rows <<<"$out" | jq -r '.score.bytes // .error')" "1 $(stat -c %s "$(jq -r .src two.jsonl | head -1)")
 bytes: stat: cannot statx 'none.mp4': No such file or directory" "the scorer of vfm-exec(7), also for a file that is missing"
-for score in 'a: null|score.a: expected a number' 'letterbox: 1|score.letterbox: this name is that of four built-in values'; do
+for score in 'a: null|score.a: expected a number' 'letterbox: 1|score.letterbox: this name is that of a built-in value'; do
 	sed "s/bytes: [$]n/${score%|*}/" scorer >other
 	chmod +x other
 	run vfm-curate score -q --exec ./other two.jsonl

@@ -29,7 +29,7 @@ vfm-curate encode
 $version
 $(jq -r '.provenance[5].maker | to_entries | map("\(.key) \(.value.name) \(.value.version)") | join(", ")' data/provenance.json)
 $(jq -r '.provenance[5].options' data/provenance.json)" "a row: the data, tool, version, models and options"
-is "$(jq -r '.provenance[1].options' data/provenance.json)" "detector stride min-s 0.3 max-s 1 threshold 1.05 hard-only 0" "numbers as they were given"
+is "$(jq -r '.provenance[1].options' data/provenance.json)" "detector stride min-s 0.3 max-s 1 threshold 0.5 hard-only 0" "numbers as they were given"
 like "$(jq -r '.rows[5].maker' <<<"$out")" '^tokenizer wavelet:16 1, text bytes:16 1$' "the models of encode"
 is "$(jq -c '[.provenance[] | .by | test("^[0-9a-f]{16}$")] | unique' data/provenance.json)" '[true]' "every entry has by"
 run vfm-curate provenance data shard.jsonl

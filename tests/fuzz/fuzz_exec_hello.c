@@ -27,6 +27,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		if ((h.ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE)) && !vfm_geometry_is_known(&h.geometry))
 			abort();
+		if ((h.ops & VFM_EXEC_SHOTS) &&
+			(h.shots.width < 1 || h.shots.height < 1 || h.shots.margin < 0 ||
+				2 * h.shots.margin >= h.shots.frames))
+			abort();
 		if ((h.ops & VFM_EXEC_TEXT_ENCODE) && h.text_dim < 1)
 			abort();
 	}

@@ -5,8 +5,9 @@
  * text encoder has one row of 8 values a word, at most ROWS (64); its image encoder 5 rows of 6 values, the mean
  * colours of a fifth of the picture and of its complement.  A caption tells what the child was shown; a score is the
  * mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer"; that of a text
- * the colour that it names.  -w DIGIT: all digits of the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT:
- * nan, shape, short (a short file), wide (out of range), die (on a record with "die"). */
+ * the colour that it names; shots end where frames differ, in windows of 20 with margins of 4.  -w DIGIT: all digits of
+ * the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file), wide (out of
+ * range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -19,7 +20,7 @@
 enum { CHANNELS = 3, ST = 2, SS = 4, DIM = 8, IMAGE_ROWS = 5, IMAGE_DIM = 6 };
 
 static const char *ops = "encode,encode-given,encode-given-last,decode,text-encode,image-encode,caption,score,embed,"
-			 "embed-text",
+			 "embed-text,shots",
 		  *name = "toy", *version = "1.0", *dtype = "float32",
 		  *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}", *fault = "", *log_path;
 static char digit = 'a';
@@ -272,6 +273,29 @@ static json_t *embed_text(const json_t *r, const char *out)
 	return json_pack("{s:{s:[i],s:s}}", "vector", "shape", 3, "dtype", dtype);
 }
 
+/* 1 for a frame that the next one differs from by more than a fifth of the range, 0 for others; fault shape: one more.
+ */
+static json_t *shots(const json_t *r, const char *out)
+{
+	int64_t s[4], n, size;
+	uint8_t *rgb = read_frames(r, s);
+	float *p = calloc((size_t)s[0] + 1, sizeof(float));
+
+	size = s[1] * s[2] * s[3];
+	n = s[0] + !strcmp(fault, "shape");
+	for (int64_t i = 0; i + 1 < s[0]; i++) {
+		int64_t sum = 0;
+
+		for (int64_t k = 0; k < size; k++)
+			sum += abs(rgb[i * size + k] - rgb[(i + 1) * size + k]);
+		p[i] = (double)sum > 51 * (double)size ? 1 : 0;
+	}
+	write_floats(out, p, (size_t)n);
+	free(p);
+	free(rgb);
+	return json_pack("{s:{s:[I],s:s}}", "cut", "shape", (json_int_t)n, "dtype", dtype);
+}
+
 static json_t *answer(const json_t *r)
 {
 	const char *op = json_string_value(json_object_get(r, "op")),
@@ -289,6 +313,7 @@ static json_t *answer(const json_t *r)
 		: !strcmp(op, "embed")        ? embed(r, out)
 		: !strcmp(op, "embed-text")   ? embed_text(r, out)
 		: !strcmp(op, "caption")      ? caption(r)
+		: !strcmp(op, "shots")        ? shots(r, out)
 		: !strcmp(op, "image-encode") ? encode_image(r, out)
 					      : encode_text(r, out);
 	return a;
@@ -306,11 +331,12 @@ static void say_hello(void)
 		p += strcspn(p, ",");
 		p += *p == ',';
 	}
-	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i},s:{s:i,s:i}}",
+	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i},s:{s:i,s:i},s:{s:"
+		      "i,s:i,s:i,s:i}}",
 		"vfm_exec", 1, "name", name, "version", version, "sha256", sha, "capabilities", list, "batch", batch,
 		"input", json_loads(input, 0, NULL), "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames",
 		1, ST, "scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows, "image", "dim",
-		IMAGE_DIM, "rows", IMAGE_ROWS);
+		IMAGE_DIM, "rows", IMAGE_ROWS, "shots", "width", 16, "height", 12, "frames", 20, "margin", 4);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	json_decref(o);
 	putchar('\n');

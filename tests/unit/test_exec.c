@@ -294,20 +294,29 @@ static void test_hello(void **state)
 		{"image", "null", "hello.image is missing"},
 		{"image", "{\"dim\":1280}", "hello.image.rows"},
 		{"image", "{\"dim\":1280,\"rows\":257,\"max_rows\":9}", "hello.image.max_rows: unknown key"},
+		{"shots", "null", "hello.shots is missing"},
+		{"shots", "{\"width\":48,\"height\":27}", "hello.shots.frames"},
+		{"shots", "{\"width\":48,\"height\":27,\"frames\":50,\"margin\":25}", "hello.shots: expected a margin"},
+		{"shots", "{\"width\":0,\"height\":27,\"frames\":50}", "hello.shots.width"},
+		{"shots", "{\"width\":48,\"height\":27,\"frames\":9,\"step\":5}", "hello.shots.step: unknown key"},
 	};
 	static const char good[] =
 		"{\"vfm_exec\":1,\"name\":\"vae\",\"version\":\"2.1\",\"sha256\":"
 		"\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"capabilities\":"
-		"[\"encode\",\"decode\",\"text-encode\",\"image-encode\",\"dance\"],\"batch\":3,\"tokenizer\":{"
+		"[\"encode\",\"decode\",\"text-encode\",\"image-encode\",\"shots\",\"dance\"],\"batch\":3,"
+		"\"tokenizer\":{"
 		"\"stride\":[4,16,8],"
 		"\"channels\":48,\"frames\":[1,4],\"max_frames\":81,\"scaling\":\"mean-std\",\"range\":[-9,9.5]},"
-		"\"text\":{\"dim\":4096,\"rows\":512},\"image\":{\"dim\":1280,\"rows\":257},\"later\":true}";
+		"\"text\":{\"dim\":4096,\"rows\":512},\"image\":{\"dim\":1280,\"rows\":257},\"shots\":{\"width\":48,"
+		"\"height\":27,\"frames\":100,"
+		"\"margin\":25},\"later\":true}";
 	struct vfm_hello h;
 	json_t *o = json_loads(good, 0, NULL);
 
 	(void)state;
 	OK(vfm_hello_parse(&h, o, &err));
-	assert_int_equal(h.ops, VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_IMAGE_ENCODE);
+	assert_int_equal(h.ops,
+		VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_IMAGE_ENCODE | VFM_EXEC_SHOTS);
 	assert_int_equal(h.batch, 3);
 	assert_int_equal(h.geometry.stride[1], 16);
 	assert_int_equal(h.geometry.channels, 48);
@@ -317,6 +326,9 @@ static void test_hello(void **state)
 	assert_int_equal(h.text_rows, 512);
 	assert_int_equal(h.image_rows, 257);
 	assert_int_equal(h.image_dim, 1280);
+	assert_int_equal(h.shots.width, 48);
+	assert_int_equal(h.shots.frames, 100);
+	assert_int_equal(h.shots.margin, 25);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		json_t *copy = json_deep_copy(o);
 

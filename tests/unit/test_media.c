@@ -433,7 +433,7 @@ static void blend(uint8_t *rgb, int from, int to, double share, double dx)
 
 static void test_scenes(void **state)
 {
-	struct vfm_scene *s = vfm_scene_new();
+	struct vfm_scene *s = vfm_scene_new(25);
 	const struct vfm_cut *c;
 	uint8_t rgb[W * H * 3];
 	int64_t n;

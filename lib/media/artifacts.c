@@ -1,0 +1,217 @@
+/* artifacts.c - see artifacts.h. */
+#include "media/artifacts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum {
+	BANDS = 32,
+	BAND = 8, /* rows */
+	EDGE_MIN = 20,
+	EDGE_PAUSE = 3, /* pixels without a step within an edge, at most */
+	EDGES_MIN = 32, /* of a frame whose blur counts */
+	BINS = 128,     /* of the logarithm of an edge's width */
+	BINS_OCTAVE = 16,
+	STEP_MAX = 8,  /* of blocking: larger steps are edges */
+	GRID = 16,     /* two blocks of 8 x 8, or one macroblock */
+	COMB_MIN = 10, /* levels */
+};
+
+#define EDGE_SHARE 0.2
+#define STEP_NOISE 0.02
+
+struct vfm_artifacts {
+	uint8_t *rows; /* [n_rows, w] */
+	size_t room;
+	int w, n_rows;
+	double blur, combing;
+	int64_t n_blur, frames;
+	double step[GRID]; /* sums of the steps between columns x - 1 and x, by x mod GRID */
+	double steps[GRID];
+	uint16_t *columns; /* [w] */
+};
+
+struct vfm_artifacts *vfm_artifacts_new(void)
+{
+	return vfm_calloc(1, sizeof(struct vfm_artifacts));
+}
+
+void vfm_artifacts_free(struct vfm_artifacts *a)
+{
+	if (!a)
+		return;
+	free(a->rows);
+	free(a->columns);
+	free(a);
+}
+
+/* ---- blur ---- */
+
+static int bin_of_width(int height, int step)
+{
+	int i = (int)(BINS_OCTAVE * log2((double)height / step));
+
+	return i < BINS ? i : BINS - 1;
+}
+
+/* Counts the edges of a row by their width. */
+static int count_edges(const uint8_t *row, int w, int *bins)
+{
+	int height = 0, step = 0, pause = 0, n = 0;
+
+	for (int x = 1; x <= w; x++) {
+		int d = x < w ? row[x] - row[x - 1] : 0;
+
+		if (x < w && d == 0 && ++pause <= EDGE_PAUSE)
+			continue;
+		if (x == w || d == 0 || (d > 0) != (height > 0)) {
+			if (abs(height) >= EDGE_MIN) {
+				bins[bin_of_width(abs(height), step)]++;
+				n++;
+			}
+			height = step = 0;
+		}
+		if (d != 0)
+			pause = 0;
+		height += d;
+		step = abs(d) > step ? abs(d) : step;
+	}
+	return n;
+}
+
+static void add_blur(struct vfm_artifacts *a)
+{
+	int bins[BINS] = {0}, n = 0, k = 0, below;
+
+	for (int y = 0; y < a->n_rows; y += 2)
+		n += count_edges(a->rows + (size_t)y * (size_t)a->w, a->w, bins);
+	if (n < EDGES_MIN)
+		return;
+	below = bins[0];
+	while (below <= EDGE_SHARE * n)
+		below += bins[++k];
+	/* within the bin: linear */
+	a->blur += exp2((k + 1 - (below - EDGE_SHARE * n) / bins[k]) / BINS_OCTAVE);
+	a->n_blur++;
+}
+
+/* ---- blocking ---- */
+
+static void add_steps(struct vfm_artifacts *a)
+{
+	memset(a->columns, 0, (size_t)a->w * sizeof(uint16_t));
+	for (int y = 0; y < a->n_rows; y++) {
+		const uint8_t *row = a->rows + (size_t)y * (size_t)a->w;
+
+#pragma omp simd
+		for (int x = 1; x < a->w; x++) {
+			uint8_t s = row[x] > row[x - 1] ? row[x] - row[x - 1] : row[x - 1] - row[x];
+
+			a->columns[x] = (uint16_t)(a->columns[x] + (s > STEP_MAX ? 0 : s));
+		}
+	}
+	for (int x = 1; x < a->w; x++) {
+		a->step[x % GRID] += a->columns[x];
+		a->steps[x % GRID] += a->n_rows;
+	}
+}
+
+static double blockiness_of(const struct vfm_artifacts *a)
+{
+	double sum = 0, sum2 = 0;
+
+	for (int i = 0; i < GRID; i++) {
+		double mean = a->steps[i] > 0 ? a->step[i] / a->steps[i] : 0;
+
+		if (a->steps[i] <= 0)
+			return 0;
+		sum += mean;
+		sum2 += mean * mean;
+	}
+	sum /= GRID;
+	return sqrt(fmax(0, sum2 / GRID - sum * sum)) / (sum + STEP_NOISE);
+}
+
+/* ---- combing ---- */
+
+static int larger_of(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+/* Counts the combed pixels of a row; `row` has two rows above and below. */
+static int count_combed(const uint8_t *row, int w)
+{
+	const uint8_t *above = row - w, *below = row + w, *above2 = above - w, *below2 = below + w;
+	int n = 0;
+
+#pragma omp simd reduction(+ : n)
+	for (int x = 0; x < w; x++) {
+		int up = row[x] - above[x], down = row[x] - below[x];
+		int least = (up < down ? up : down) > 0 ? (up < down ? up : down) : -larger_of(up, down);
+		int same = larger_of(abs(row[x] - above2[x]), abs(row[x] - below2[x]));
+
+		n += least > COMB_MIN && least > 2 * same;
+	}
+	return n;
+}
+
+static void add_combing(struct vfm_artifacts *a)
+{
+	int64_t n = 0, all = 0;
+
+	for (int y = 0; y + BAND <= a->n_rows; y += BAND)
+		for (int k = 2; k < BAND - 2; k++) {
+			n += count_combed(a->rows + (size_t)(y + k) * (size_t)a->w, a->w);
+			all += a->w;
+		}
+	a->combing += all ? (double)n / (double)all : 0;
+}
+
+/* ---- frames ---- */
+
+static void make_room(struct vfm_artifacts *a, int w, int n_rows)
+{
+	a->w = w;
+	a->n_rows = n_rows;
+	if ((size_t)w * (size_t)n_rows <= a->room)
+		return;
+	a->room = (size_t)w * (size_t)n_rows;
+	free(a->rows);
+	free(a->columns);
+	a->rows = vfm_malloc(a->room);
+	a->columns = vfm_malloc(a->room * sizeof(uint16_t));
+}
+
+int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err)
+{
+	int w, h, which[BANDS * BAND], n = 0;
+
+	vfm_video_coded_size(v, &w, &h);
+	if (h < BANDS * BAND)
+		for (int y = 0; y < h; y++)
+			which[n++] = y;
+	else
+		for (int i = 0; i < BANDS; i++)
+			for (int k = 0; k < BAND; k++)
+				which[n++] = (int)((int64_t)i * (h - BAND) / (BANDS - 1)) + k;
+	make_room(a, w, n);
+	TRY(vfm_video_coded_rows(v, which, n, a->rows, err));
+	add_blur(a);
+	add_steps(a);
+	add_combing(a);
+	a->frames++;
+	return 0;
+}
+
+struct vfm_artifacts_result vfm_artifacts_result(const struct vfm_artifacts *a)
+{
+	return (struct vfm_artifacts_result){
+		.blur = a->n_blur ? a->blur / (double)a->n_blur : 0,
+		.blockiness = blockiness_of(a),
+		.combing = a->frames ? a->combing / (double)a->frames : 0,
+	};
+}

@@ -1,0 +1,21 @@
+/* hw.h - internal to lib/media: hardware that decodes video, through FFmpeg's hwcontext.
+ *
+ * The process opens each device once and keeps it.  Where there is none, or the decoder does not use it, software
+ * decodes, and one notice on stderr says so.
+ */
+#ifndef VFM_MEDIA_HW_H
+#define VFM_MEDIA_HW_H
+
+#include <libavcodec/avcodec.h>
+
+#include "base/err.h"
+#include "media/video_in.h"
+
+/* Attaches a device to a decoder before it is opened. */
+void vfm_hw_attach(AVCodecContext *dec, enum vfm_hwaccel accel);
+
+/* Moves a decoded frame to host memory, with its timestamps and flags; no-op for frames of software.  `spare` is an
+ * empty frame. */
+int vfm_hw_fetch(AVFrame *f, AVFrame *spare, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,53 @@
+/* shot_candidates VIDEO - the candidates for cuts of a video with the numbers of their models (media/scene.h), one JSON
+ * object a line: {"kind":0,"from":12,"frame":12,"f":[...]}.  For bench/shots-calibrate. */
+#include <stdio.h>
+
+#include "media/scene.h"
+#include "media/video_in.h"
+
+static int read_video(struct vfm_scene **s, const char *path, struct vfm_err *err)
+{
+	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
+	const struct vfm_video_info *info;
+	struct vfm_video *v;
+	struct vfm_frame f;
+	int rc = vfm_video_open(&v, path, &(struct vfm_video_opts){.draft = true}, err);
+
+	if (rc < 0)
+		return rc;
+	info = vfm_video_info(v);
+	*s = vfm_scene_new((double)info->fps_num / info->fps_den);
+	while ((rc = vfm_video_next(v, &f, err)) == 1 && rc > 0) {
+		rc = vfm_video_rgb(v, VFM_SIG_W, VFM_SIG_H, VFM_FIT_STRETCH, rgb, err);
+		if (rc < 0)
+			break;
+		vfm_scene_push(*s, rgb);
+	}
+	vfm_video_close(v);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_scene *s = NULL;
+	const struct vfm_candidate *c;
+	struct vfm_err err = {0};
+	int64_t n = 0;
+
+	if (argc != 2)
+		return 2;
+	if (read_video(&s, argv[1], &err) < 0) {
+		fprintf(stderr, "%s\n", err.msg);
+		return 1;
+	}
+	c = vfm_scene_candidates(s, &n);
+	for (int64_t i = 0; i < n; i++) {
+		printf("{\"kind\":%d,\"from\":%lld,\"frame\":%lld,\"f\":[", (int)c[i].kind, (long long)c[i].from,
+			(long long)c[i].frame);
+		for (int k = 0; k < VFM_SCENE_FEATURES; k++)
+			printf("%s%.5g", k ? "," : "", (double)c[i].f[k]);
+		printf("]}\n");
+	}
+	vfm_scene_free(s);
+	return 0;
+}

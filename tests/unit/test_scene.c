@@ -1,0 +1,187 @@
+/* Boundaries of shots on drawn frames: what is a cut in the dark, beside flashes, plain frames, titles and light. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "media/scene.h"
+
+#define W VFM_SIG_W
+#define H VFM_SIG_H
+
+static uint32_t noise_state;
+
+static int noise(int n)
+{
+	noise_state = noise_state * 1664525u + 1013904223u;
+	return (int)(noise_state >> 16) % (2 * n + 1) - n;
+}
+
+/* A picture of the shot at a time: patches of light that move, times gain, plus noise. */
+static void draw(uint8_t *rgb, int shot, double t, double gain, int grain)
+{
+	static const double tint[3][3] = {{1, 0.8, 0.6}, {0.5, 0.8, 1}, {0.9, 1, 0.6}};
+
+	for (int y = 0; y < H; y++)
+		for (int x = 0; x < W; x++) {
+			double v = 110 +
+				60 * sin((x + t) * (0.35 + 0.11 * shot) + shot) * cos(y * (0.3 + 0.07 * shot)) +
+				40 * sin((x + t) * 0.13 + y * (0.21 + 0.1 * shot) + 2 * shot);
+
+			for (int k = 0; k < 3; k++) {
+				double p = v * tint[shot % 3][k] * gain + (grain ? noise(grain) : 0);
+
+				rgb[(y * W + x) * 3 + k] = (uint8_t)(p < 0 ? 0 : p > 255 ? 255 : p);
+			}
+		}
+}
+
+static void push(struct vfm_scene *s, int shot, double t, double gain, int grain)
+{
+	uint8_t rgb[W * H * 3];
+
+	draw(rgb, shot, t, gain, grain);
+	vfm_scene_push(s, rgb);
+}
+
+static void push_plain(struct vfm_scene *s, int n, uint8_t level)
+{
+	uint8_t rgb[W * H * 3];
+
+	memset(rgb, level, sizeof(rgb));
+	for (int i = 0; i < n; i++)
+		vfm_scene_push(s, rgb);
+}
+
+/* Two lines of letters. */
+static void push_title(struct vfm_scene *s, double gain)
+{
+	uint8_t rgb[W * H * 3] = {0};
+
+	for (int y = 20; y < 30; y++)
+		for (int x = 12; x < 52; x++)
+			if (y % 6 < 4 && x * 7 % 5 < 3)
+				memset(rgb + (y * W + x) * 3, (int)(220 * gain), 3);
+	vfm_scene_push(s, rgb);
+}
+
+static void expect(struct vfm_scene *s, const int64_t *frames, int64_t n)
+{
+	int64_t found;
+	const struct vfm_cut *c = vfm_scene_cuts(s, 0, true, &found);
+
+	assert_int_equal(found, n);
+	for (int64_t i = 0; i < n; i++) {
+		assert_int_equal(c[i].frame, frames[i]);
+		assert_true(c[i].confidence >= VFM_SCENE_THRESHOLD && c[i].confidence <= 1);
+	}
+	vfm_scene_free(s);
+}
+
+/* The same cut, at full light and with a tenth of it and noise. */
+static void test_dark_cut(void **state)
+{
+	const double gains[] = {1, 0.3, 0.12};
+
+	(void)state;
+	for (int k = 0; k < 3; k++) {
+		struct vfm_scene *s = vfm_scene_new(25);
+
+		for (int i = 0; i < 60; i++)
+			push(s, i >= 30, 0.5 * i, gains[k], 2);
+		expect(s, (int64_t[]){30}, 1);
+	}
+}
+
+/* Fast motion, light that falls and returns, a flash and frames of one colour within a shot are no cuts. */
+static void test_no_cut(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+
+	(void)state;
+	for (int i = 0; i < 60; i++)
+		push(s, 0, 3 * i, 1, 2);
+	for (int i = 60; i < 100; i++)
+		push(s, 0, 180, 1 - 0.6 * sin((i - 60) * 3.14159 / 40), 2);
+	for (int i = 0; i < 20; i++)
+		push(s, 0, 180, 1, 2);
+	push_plain(s, 2, 255);
+	for (int i = 0; i < 20; i++)
+		push(s, 0, 180, 1, 2);
+	push_plain(s, 3, 0);
+	for (int i = 0; i < 20; i++)
+		push(s, 0, 180, 1, 2);
+	expect(s, NULL, 0);
+}
+
+/* A shot fades to black, a title fades in and out, another shot fades in: three clips, without frames of a fade. */
+static void test_title_on_black(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	struct vfm_clip_rule rule = {0};
+	const struct vfm_cut *c;
+	struct vfm_span *spans;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 52; i++) /* full until 40 */
+		push(s, 0, 0.5 * i, i < 40 ? 1 : 1 - (i - 39) / 13.0, 0);
+	push_plain(s, 4, 0);
+	for (int i = 0; i < 44; i++) /* from 56; full 66 to 90 */
+		push_title(s, i < 10 ? (i + 1) / 11.0 : i < 34 ? 1 : (44 - i) / 11.0);
+	push_plain(s, 4, 0);
+	for (int i = 0; i < 52; i++) /* from 104; full from 116 */
+		push(s, 1, 0.5 * i, i < 12 ? (i + 1) / 13.0 : 1, 0);
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(c[0].kind, VFM_CUT_FADE);
+	assert_in_range(c[0].from, 40, 43);
+	assert_in_range(c[0].frame, 63, 66);
+	assert_in_range(c[1].from, 90, 93);
+	assert_in_range(c[1].frame, 113, 116);
+	assert_int_equal(vfm_clips_of(156, c, n, &rule, &spans), 3);
+	assert_true(spans[0].start_confidence < 0 && spans[0].end_confidence >= 0.5);
+	assert_true(spans[1].start_confidence == c[0].confidence && spans[1].end_confidence == c[1].confidence);
+	assert_true(spans[2].end_confidence < 0);
+	free(spans);
+	vfm_scene_free(s);
+}
+
+/* A lower threshold finds at least the same cuts; what it finds is at least that certain. */
+static void test_threshold(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	int64_t before = INT64_MAX;
+
+	(void)state;
+	noise_state = 1;
+	for (int i = 0; i < 300; i++)
+		push(s, i / 20 % 3, 0.3 * i, i % 40 < 20 ? 0.06 : 0.25, 6);
+	for (int k = 1; k < 10; k++) {
+		int64_t n;
+		const struct vfm_cut *c = vfm_scene_cuts(s, k / 10.0, false, &n);
+
+		assert_true(n <= before);
+		for (int64_t i = 0; i < n; i++)
+			assert_true(c[i].confidence >= k / 10.0);
+		before = n;
+	}
+	vfm_scene_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dark_cut),
+		cmocka_unit_test(test_no_cut),
+		cmocka_unit_test(test_title_on_black),
+		cmocka_unit_test(test_threshold),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
