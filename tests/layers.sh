@@ -21,6 +21,7 @@ order() {
 		media
 		exec
 		data
+		curate
 		ckpt
 		encoder
 		train
@@ -28,7 +29,7 @@ order() {
 }
 
 # Modules without a device: they include only those of this list that are below them.
-deviceless="base spec media exec data ckpt"
+deviceless="base spec media exec data curate ckpt"
 
 # Headers of libraries: a pattern of the header (awk, on the text between < and >), a pattern of the
 # files that may include it, and how many files at most (0: any number).

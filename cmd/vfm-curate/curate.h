@@ -9,12 +9,16 @@
 #include <jansson.h>
 
 #include "base/err.h"
+#include "base/opt.h"
 #include "media/probe.h"
 
 int curate_probe(int argc, char **argv, struct vfm_err *err);
 int curate_split(int argc, char **argv, struct vfm_err *err);
 int curate_clip(int argc, char **argv, struct vfm_err *err);
 int curate_score(int argc, char **argv, struct vfm_err *err);
+int curate_hash(int argc, char **argv, struct vfm_err *err);
+int curate_dedup(int argc, char **argv, struct vfm_err *err);
+int curate_search(int argc, char **argv, struct vfm_err *err);
 int curate_filter(int argc, char **argv, struct vfm_err *err);
 int curate_sheet(int argc, char **argv, struct vfm_err *err);
 int curate_stats(int argc, char **argv, struct vfm_err *err);
@@ -25,7 +29,11 @@ int curate_decode(int argc, char **argv, struct vfm_err *err);
 int curate_shard(int argc, char **argv, struct vfm_err *err);
 int curate_verify(int argc, char **argv, struct vfm_err *err);
 int curate_provenance(int argc, char **argv, struct vfm_err *err);
+int curate_report(int argc, char **argv, struct vfm_err *err);
+int curate_run(int argc, char **argv, struct vfm_err *err);
 int curate_synth(int argc, char **argv, struct vfm_err *err);
+
+extern const struct vfm_verb curate_stages[]; /* ends in a NULL name */
 
 /* Sets the keys of a record that `probe` reads from a file. */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);

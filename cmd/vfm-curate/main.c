@@ -3,14 +3,17 @@
 #include "curate.h"
 
 /* In the order of a pipeline. */
-static const struct vfm_verb stages[] = {
+const struct vfm_verb curate_stages[] = {
 	{"probe", "files -> records: size, rate, frames, rotation", curate_probe},
 	{"split", "a record a clip: scene cuts, fades, or a stride", curate_split},
 	{"clip", "cut each clip out to its own file", curate_clip},
 	{"score", "motion, luma, sharpness, black and more", curate_score},
 	{"filter", "drop records outside of limits", curate_filter},
+	{"hash", "perceptual hashes of clips and images, for dedup", curate_hash},
+	{"dedup", "drop near-duplicates, keep the best of each group", curate_dedup},
 	{"caption", "captions of clips from an outside model", curate_caption},
 	{"embed", "vectors of clips and captions from an outside model", curate_embed},
+	{"search", "the clips nearest to a text, a clip or a vector", curate_search},
 	{"encode", "clips and captions -> latents and text embeddings", curate_encode},
 	{"decode", "latents -> videos, to compare them with the clips", curate_decode},
 	{"shard", "latents and texts -> WebDataset tars with an index", curate_shard},
@@ -18,6 +21,8 @@ static const struct vfm_verb stages[] = {
 	{"provenance", "print the stages, options and models that made a dataset", curate_provenance},
 	{"sheet", "a contact sheet PNG of clips, for a person to look at", curate_sheet},
 	{"stats", "histograms of the numbers in records", curate_stats},
+	{"report", "a page about records: distributions, pictures, duplicates", curate_report},
+	{"run", "the stages of a pipeline as one program", curate_run},
 	{"synth", "make small captioned videos of moving shapes", curate_synth},
 	{0},
 };
@@ -26,7 +31,7 @@ static const struct vfm_verbs family = {
 	.name = "vfm-curate",
 	.word = "STAGE",
 	.summary = "curate video: from raw files to clips, scores, latents and shards",
-	.list = stages,
+	.list = curate_stages,
 };
 
 int main(int argc, char **argv)

@@ -64,7 +64,7 @@ is "$(job_state "$job")" FAILED "fails"
 run timeout 60 srun -n2 vfm-curate stats -q -o json --part task whole.jsonl
 is "$(jq -s 'map(.records) | add' <<<"$out")" 12 "srun: two tasks have a part each"
 
-for script in train curate pack encode; do
+for script in train curate pipeline pack encode; do
 	run bash "$TOP/examples/$script.sbatch"
 	like "$rc $err" "^2 usage: sbatch $script.sbatch " "$script.sbatch without operands"
 done

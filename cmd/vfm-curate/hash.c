@@ -1,0 +1,73 @@
+/* hash - perceptual hashes of clips and images, for dedup. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "curate.h"
+#include "data/stage.h"
+#include "media/clip_hash.h"
+
+struct hash {
+	struct vfm_video_opts video;
+	double timeout_s;
+};
+
+static int hash_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct hash *s = ctx;
+	struct vfm_clip_hash_opts opts = {.video = s->video};
+	struct vfm_clip_hash *h;
+	struct vfm_rec_media m;
+	char *text;
+	int rc;
+
+	(void)out, (void)worker;
+	opts.video.limit = vfm_limit_start(s->timeout_s);
+	TRY(vfm_rec_media(rec, &m, err));
+	opts.start = m.start_frame;
+	opts.end = m.end_frame;
+	opts.start_pts = m.start_pts;
+	h = vfm_malloc(sizeof(*h));
+	rc = vfm_clip_hash_file(h, m.src, &opts, err);
+	if (rc >= 0) {
+		text = vfm_clip_hash_text(h);
+		json_object_set_new(rec, "hash",
+			json_pack("{s:s,s:i,s:i}", "clip", text, "slots", (int)h->slots, "flat_slots",
+				(int)h->slots - vfm_clip_hash_informative(h)));
+		free(text);
+	}
+	free(h);
+	return rc;
+}
+
+int curate_hash(int argc, char **argv, struct vfm_err *err)
+{
+	static const char *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", NULL},
+				 *const sets[] = {"hash", NULL};
+	struct hash s = {.timeout_s = 3600};
+	struct vfm_stage stage = {.name = "hash", .fn = hash_record, .ctx = &s, .reads = reads, .sets = sets};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &s.timeout_s},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate hash",
+		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "compute perceptual hashes of clips, for dedup",
+		.opts = opts,
+	};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+
+	if (rc == VFM_OPT_DONE)
+		return rc;
+	if (rc == 0)
+		rc = vfm_timeout_check(s.timeout_s, err);
+	if (rc < 0)
+		return rc;
+	stage.files = argv + 1;
+	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	return vfm_stage_run(&stage, NULL, err);
+}

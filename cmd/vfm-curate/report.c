@@ -1,0 +1,92 @@
+/* report - one HTML page about a dataset of records. */
+#include <stdlib.h>
+
+#include "base/opt.h"
+#include "curate.h"
+#include "curate/report.h"
+#include "data/part.h"
+#include "data/stage.h"
+
+static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)worker, (void)err;
+	vfm_report_add(ctx, rec);
+	return 0;
+}
+
+static int report_chain(const json_t *chain, void *ctx, struct vfm_err *err)
+{
+	json_t *made = json_copy((json_t *)(uintptr_t)chain);
+
+	(void)err;
+	json_array_remove(made, json_array_size(made) - 1); /* this stage */
+	vfm_report_set_chain(ctx, made);
+	json_decref(made);
+	return 0;
+}
+
+/* Reads the records, and writes the page also if some of them are unreadable. */
+static int run_report(
+	const struct vfm_report_opts *o, struct vfm_stage *stage, const char *pattern, struct vfm_err *err)
+{
+	struct vfm_report *report = NULL;
+	char *path = NULL;
+	int64_t part, n_parts;
+	int rc, end;
+
+	TRY(vfm_timeout_check(o->timeout_s, err));
+	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
+	if (vfm_part_file(&path, pattern, part, err) < 0)
+		return vfm_err_context(err, "-o");
+	TRY_OUT(vfm_report_new(&report, o, err));
+	stage->ctx = report;
+	rc = vfm_stage_run(stage, NULL, err);
+	if (rc == 0 || rc == VFM_EINPUT) {
+		end = vfm_report_find_originals(report, stage->n_files, stage->files, err);
+		if (end >= 0)
+			end = vfm_report_write(report, path, err);
+		rc = end < 0 ? end : rc;
+	}
+out:
+	vfm_report_free(report);
+	free(path);
+	return rc;
+}
+
+int curate_report(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_report_opts o = {.pictures = 24, .pairs = 12, .captions = 24, .timeout_s = 60};
+	struct vfm_stage stage = {.name = "report",
+		.fn = report_record,
+		.on_chain = report_chain,
+		.serial = true,
+		.silent = true,
+		.sees_all = true};
+	const char *pattern = NULL;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the part)", &pattern},
+		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
+		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
+		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures},
+		{VFM_OPT_INT, 0, "pairs", "N", "duplicates beside their originals (default 12)", &o.pairs},
+		{VFM_OPT_INT, 0, "captions", "N", "records whose captions are shown (default 24)", &o.captions},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a picture after so long (default 60)", &o.timeout_s},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate report",
+		.synopsis = "-o FILE [--title TEXT] [--by KEY] [--pictures N] [--pairs N] [--captions N] "
+			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "write a page about records: distributions, drops, pictures, duplicates, captions",
+		.opts = opts,
+	};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+
+	if (rc != 0)
+		return rc;
+	if (!pattern)
+		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
+	stage.files = argv + 1;
+	return run_report(&o, &stage, pattern, err);
+}

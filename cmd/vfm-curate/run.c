@@ -1,0 +1,50 @@
+/* run - the stages of a pipeline as one program. */
+#include "base/opt.h"
+#include "base/par.h"
+#include "curate.h"
+#include "curate/pipeline.h"
+#include "curate/pipeline_run.h"
+
+int curate_run(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_curation_run_opts o = {.queue = 1000, .every_s = 10};
+	static struct vfm_curation pipeline;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'c', "config", "FILE", "the stages and their options, as JSON: vfm-pipeline(5)",
+			&o.config},
+		{VFM_OPT_STR, 'd', "dir", "DIR", "the folder of the run: records, progress, messages", &o.dir},
+		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once, over all stages (default: CPUs)", &o.jobs},
+		{VFM_OPT_INT, 0, "queue", "N", "records that may wait before a stage (default 1000)", &o.queue},
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",
+			&o.part},
+		{VFM_OPT_FLAG, 0, "update", NULL, "stages or inputs have changed: do again what that concerns",
+			&o.update},
+		{VFM_OPT_STR, 0, "html", "FILE", "write the state as a page every two seconds (%t: the part)", &o.html},
+		{VFM_OPT_NUM, 0, "every", "SECONDS", "a line of progress so often, without a terminal (default 10)",
+			&o.every_s},
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate run",
+		.synopsis = "-c FILE -d DIR [-q] [-j N] [--queue N] [--part I/N] [--update] [--html FILE] "
+			    "[--every SECONDS]",
+		.summary = "run the stages of a pipeline; the same command continues an interrupted run",
+		.opts = opts,
+	};
+	int n_operands, rc;
+
+	o.jobs = vfm_par_threads();
+	rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, err);
+	if (rc != 0)
+		return rc;
+	if (n_operands)
+		return vfm_fail(
+			err, VFM_EUSAGE, "unexpected operand '%s': the inputs stand in the file of -c", argv[1]);
+	if (!o.config)
+		return vfm_fail(err, VFM_EUSAGE, "-c FILE is missing: the pipeline");
+	rc = vfm_curation_read(&pipeline, o.config, curate_stages, err);
+	if (rc >= 0)
+		rc = vfm_curation_run(&pipeline, &o, err);
+	vfm_curation_release(&pipeline);
+	return rc;
+}

@@ -1,0 +1,319 @@
+#include "curate/dedup.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/provenance.h"
+#include "data/record.h"
+
+struct vfm_dedup {
+	struct vfm_dedup_opts o;
+	char *key[2]; /* of the quality; NULL: none */
+	char *settings;
+	int64_t fixed; /* clips of the index */
+	/* by hashes */
+	struct vfm_clip_set clips;
+	struct vfm_clip_groups found_clips;
+	/* by vectors */
+	struct vfm_features vectors;
+	struct vfm_names names; /* of the rows */
+	double *quality;        /* [names.n] */
+	size_t cap_quality;
+	struct vfm_semantic found_vectors;
+	/* both */
+	int64_t *copies; /* [n] by rank: members of a representative */
+};
+
+/* ---- options ---- */
+
+static int parse_quality(struct vfm_dedup *d, struct vfm_err *err)
+{
+	const char *text = d->o.quality ? d->o.quality : VFM_DEDUP_QUALITY, *star = strchr(text, '*');
+	bool far = !strcmp(text, "far"), near = !strcmp(text, "near");
+
+	if (far || near) {
+		if (!d->o.vectors)
+			return vfm_fail(err, VFM_EUSAGE, "--keep-best %s: only with --by embedding", text);
+		d->o.semantic.keep = far ? VFM_SEMANTIC_FAR : VFM_SEMANTIC_NEAR;
+		return 0;
+	}
+	if (!*text || *text == '*' || (star && (!star[1] || strchr(star + 1, '*'))))
+		return vfm_fail(err, VFM_EUSAGE, "--keep-best: expected KEY or KEY*KEY, got '%s'", text);
+	d->key[0] = vfm_strfmt("%.*s", star ? (int)(star - text) : (int)strlen(text), text);
+	d->key[1] = star ? vfm_strdup(star + 1) : NULL;
+	return 0;
+}
+
+static int check_ranges(const struct vfm_dedup *d, struct vfm_err *err)
+{
+	const struct vfm_semantic_opts *s = &d->o.semantic;
+
+	if (!(d->o.threshold > 0 && d->o.threshold < 1))
+		return vfm_fail(err, VFM_EUSAGE, "--threshold: expected a distance between 0 and 1");
+	if (s->clusters < 0 || s->clusters > 1000000)
+		return vfm_fail(err, VFM_EUSAGE, "--clusters: expected 1 to 1000000");
+	if (s->probe < 0 || s->probe > VFM_SEMANTIC_PROBE_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "--probe: expected 1 to %d", VFM_SEMANTIC_PROBE_MAX);
+	if (d->o.vectors && d->o.against)
+		return vfm_fail(err, VFM_EUSAGE, "--against: an index has hashes, no vectors");
+	return 0;
+}
+
+/* The options as text; the index by its size and checksum. */
+static char *describe_settings(const struct vfm_dedup *d)
+{
+	const char *quality = d->o.quality ? d->o.quality : VFM_DEDUP_QUALITY;
+	const struct vfm_semantic_opts *s = &d->o.semantic;
+	char threshold[VFM_REAL_TEXT];
+
+	vfm_real_text(threshold, d->o.threshold);
+	if (d->o.vectors)
+		return vfm_strfmt("by %s threshold %s keep-best %s clusters %lld probe %lld seed %lld", d->o.vectors,
+			threshold, quality, (long long)s->clusters, (long long)s->probe, (long long)s->seed);
+	return vfm_strfmt("by hash threshold %s keep-best %s against %lld clips %08x", threshold, quality,
+		(long long)d->fixed, d->clips.loaded_crc);
+}
+
+int vfm_dedup_new(struct vfm_dedup **out, const struct vfm_dedup_opts *o, struct vfm_err *err)
+{
+	struct vfm_dedup *d = *out = vfm_calloc(1, sizeof(*d));
+
+	d->o = *o;
+	if (d->o.threshold == 0)
+		d->o.threshold = o->vectors ? VFM_SEMANTIC_THRESHOLD : VFM_CLIP_THRESHOLD;
+	TRY(parse_quality(d, err));
+	TRY(check_ranges(d, err));
+	d->o.semantic.threshold = d->o.threshold;
+	if (!o->vectors)
+		TRY(vfm_clip_set_open(&d->clips, err));
+	if (o->against)
+		TRY(vfm_clip_set_load(&d->clips, o->against, err));
+	d->fixed = d->clips.n;
+	d->settings = describe_settings(d);
+	return 0;
+}
+
+void vfm_dedup_free(struct vfm_dedup *d)
+{
+	if (!d)
+		return;
+	free(d->key[0]);
+	free(d->key[1]);
+	free(d->settings);
+	vfm_clip_set_close(&d->clips);
+	vfm_clip_groups_release(&d->found_clips);
+	vfm_features_close(&d->vectors);
+	vfm_names_release(&d->names);
+	vfm_semantic_release(&d->found_vectors);
+	free(d->quality);
+	free(d->copies);
+	free(d);
+}
+
+const char *vfm_dedup_settings(const struct vfm_dedup *d)
+{
+	return d->settings;
+}
+
+/* ---- reading ---- */
+
+/* A record without the keys comes last. */
+static double quality_of(const struct vfm_dedup *d, const json_t *rec)
+{
+	double q = 1, x;
+
+	for (int i = 0; i < 2 && d->key[i]; i++) {
+		if (!vfm_rec_num(rec, d->key[i], &x) || !isfinite(x))
+			return -1e300;
+		q *= x;
+	}
+	return isfinite(q) ? q : -1e300;
+}
+
+static int parse_hash(const json_t *rec, struct vfm_clip_hash *h, struct vfm_err *err)
+{
+	const json_t *text = vfm_rec_at(rec, "hash.clip");
+
+	if (!json_is_string(text))
+		return vfm_fail(err, VFM_EINPUT, "hash.clip: missing (vfm-curate hash computes it)");
+	if (vfm_clip_hash_parse(h, json_string_value(text), err) < 0)
+		return vfm_err_context(err, "hash.clip");
+	return 0;
+}
+
+static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, struct vfm_err *err)
+{
+	struct vfm_clip_hash h;
+
+	TRY(parse_hash(rec, &h, err));
+	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec), &h, err);
+}
+
+static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_err bad;
+	int rc = 0;
+
+	if (!id || vfm_rec_check_version(rec, &bad) < 0)
+		return 0;
+	if (!d->o.vectors) {
+		rc = add_hashed(d, rec, id, err);
+	} else if (vfm_names_find(&d->names, id) < 0) {
+		rc = vfm_features_add(&d->vectors, rec, d->o.vectors, err);
+		if (rc >= 0) {
+			vfm_names_add(&d->names, id);
+			vfm_grow(&d->quality, &d->cap_quality, (size_t)d->names.n, sizeof(*d->quality));
+			d->quality[d->names.n - 1] = quality_of(d, rec);
+		}
+	}
+	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
+}
+
+static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *err)
+{
+	struct vfm_jsonl in = {0};
+	json_t *rec;
+	int rc;
+
+	TRY(vfm_jsonl_open(&in, path, err));
+	while ((rc = vfm_jsonl_next(&in, &rec, err)) != 0) {
+		if (rc == VFM_EINPUT) /* no record: the second reading reports it */
+			continue;
+		if (rc < 0)
+			break;
+		if (json_is_object(rec) && !vfm_provenance_is_header(rec) && !vfm_rec_is_out(rec))
+			rc = collect_record(d, rec, err);
+		json_decref(rec);
+		if (rc < 0)
+			break;
+	}
+	vfm_jsonl_close(&in);
+	return rc;
+}
+
+int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err)
+{
+	if (d->o.vectors)
+		TRY(vfm_features_begin(&d->vectors, err));
+	for (int i = 0; i < n; i++)
+		TRY(read_records(d, paths[i], err));
+	return d->o.vectors ? vfm_features_end(&d->vectors, err) : vfm_clip_set_flush(&d->clips, err);
+}
+
+/* ---- groups ---- */
+
+static const struct vfm_groups *dedup_groups(const struct vfm_dedup *d)
+{
+	return d->o.vectors ? &d->found_vectors.groups : &d->found_clips.groups;
+}
+
+static const char *name_of_rank(const struct vfm_dedup *d, uint32_t rank)
+{
+	return d->o.vectors ? vfm_names_at(&d->names, d->found_vectors.row[rank])
+			    : vfm_names_at(&d->clips.names, d->found_clips.clip[rank]);
+}
+
+int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err)
+{
+	const struct vfm_clip_groups_opts o = {d->o.threshold, d->fixed};
+	const struct vfm_groups *g = dedup_groups(d);
+	struct vfm_dedup_stats s = {0};
+
+	if (d->o.vectors)
+		TRY(vfm_semantic_find(&d->found_vectors, &d->vectors, d->quality, &d->o.semantic, err));
+	else
+		TRY(vfm_clip_groups_find(&d->found_clips, &d->clips, &o, err));
+	d->copies = vfm_calloc((size_t)g->n + 1, sizeof(*d->copies));
+	for (int64_t i = 0; i < g->n; i++)
+		if (vfm_groups_is_member(g, i)) {
+			d->copies[g->of[i].of]++;
+			s.members++;
+		}
+	s.items = g->n;
+	s.kept = g->n - d->fixed - s.members;
+	s.clips = d->found_clips.stats;
+	s.semantic = d->found_vectors.stats;
+	if (stats)
+		*stats = s;
+	return 0;
+}
+
+/* ---- the second reading ---- */
+
+static json_t *round_distance(double x)
+{
+	return vfm_json_real(round(x * 1e4) / 1e4);
+}
+
+/* Why a record took no part. */
+static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err *err)
+{
+	struct vfm_clip_hash h;
+
+	if (d->o.vectors)
+		TRY(vfm_features_explain(&d->vectors, rec, d->o.vectors, err));
+	else
+		TRY(parse_hash(rec, &h, err));
+	return vfm_fail(err, VFM_EINPUT,
+		"the record cannot be deduplicated: it changed while the input was read twice, "
+		"or its id is longer than %d bytes",
+		VFM_CLIP_NAME_MAX);
+}
+
+static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm_duplicate *m)
+{
+	const char *of = name_of_rank(d, m->of);
+	json_t *o = json_pack("{s:s,s:o}", "of", of, "distance", round_distance((double)m->distance)), *drop;
+	char *text = vfm_strfmt("dedup: duplicate of %s", of);
+
+	if (!d->o.vectors) {
+		json_object_set_new(o, "offset_s", round_distance((double)m->offset_s));
+		json_object_set_new(o, "mirrored", json_boolean(m->mirrored));
+	}
+	json_object_set_new(rec, "dedup", o);
+	drop = json_string(text);
+	json_object_set_new(rec, "drop", drop);
+	free(text);
+}
+
+int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	const struct vfm_groups *g = dedup_groups(d);
+	int64_t item;
+	uint32_t rank;
+
+	if (!id)
+		return vfm_fail(err, VFM_EINPUT, "id: missing (expected a string)");
+	item = vfm_names_find(d->o.vectors ? &d->names : &d->clips.names, id);
+	if (item < 0)
+		return explain(d, rec, err);
+	rank = d->o.vectors ? d->found_vectors.rank[item] : d->found_clips.rank[item];
+	if (item < d->fixed) {
+		json_object_set_new(rec, "dedup", json_pack("{s:s}", "of", id));
+		json_object_set_new(rec, "drop", json_string("dedup: in the index already"));
+	} else if (vfm_groups_is_member(g, rank)) {
+		mark_member(d, rec, &g->of[rank]);
+	} else {
+		json_object_set_new(rec, "dedup", json_pack("{s:I}", "copies", (json_int_t)d->copies[rank]));
+	}
+	return 0;
+}
+
+int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err)
+{
+	const struct vfm_groups *g = dedup_groups(d);
+	uint8_t *keep = vfm_calloc((size_t)g->n + 1, 1);
+	int rc;
+
+	for (int64_t i = 0; i < g->n; i++)
+		keep[d->found_clips.clip[i]] = !vfm_groups_is_member(g, i);
+	rc = vfm_clip_set_save(&d->clips, keep, path, err);
+	free(keep);
+	return rc;
+}

@@ -1,0 +1,106 @@
+/* clip_hash.h - perceptual hashes of clips and images, which copies of a clip share after coding, scaling, bars,
+ * cropping of a few percent, changes of light, mirroring, and cutting.
+ *
+ * The hash describes luma, stretched to 32 x 32 after black bars are cut off, by the VFM_CLIP_HASH_COEFS lowest DCT-II
+ * coefficients without the mean (ordered by u^2 + v^2, as in pHash: Zauner, "Implementation and Benchmarking of
+ * Perceptual Image Hash Functions", 2010).  Slot k is the mean of the frames of one second around (k + 1/2) / 2 s; so
+ * neighbouring slots overlap, and a shift of the time grid changes them little.  A slot is the mean of the clip plus
+ * a difference, which is quantized for itself: what moves before a fixed camera is small beside the picture.
+ * A slot without contrast is flat: it has no direction and resembles nothing.  A hash covers the first
+ * VFM_CLIP_HASH_SLOTS / 2 seconds.  An image has one slot.
+ *
+ * Two hashes are compared at each shift in time (in steps of a quarter second), upright and mirrored:
+ *   agreement    the mean over the common slots of the share of equal signs minus that of unequal ones, among the
+ *                coefficients that are not small in either
+ *   correlation  of the differences from the means of the n common slots: of motion.  1 - correlation is multiplied
+ *                by n / (n - 1), as few slots correlate by chance.  Undefined if both clips are still, and 0 if one of
+ *                them moves twice as much as the other or more
+ * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and
+ * 70 % of the shorter clip.  One slot, as of an image, is compared with at most two.
+ *
+ * All functions are local and thread-safe.
+ */
+#ifndef VFM_MEDIA_CLIP_HASH_H
+#define VFM_MEDIA_CLIP_HASH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "media/video_in.h"
+
+#define VFM_CLIP_HASH_COEFS 48
+#define VFM_CLIP_HASH_SLOTS 128
+#define VFM_CLIP_HASH_STEP  0.5 /* seconds from slot to slot */
+
+struct vfm_clip_hash {                                         /* plain data */
+	int32_t slots;                                         /* 1 to VFM_CLIP_HASH_SLOTS */
+	float scale;                                           /* of the differences */
+	int16_t mean[VFM_CLIP_HASH_COEFS];                     /* in 1/4 */
+	int8_t diff[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS]; /* [slots]; a flat slot begins with -128 */
+};
+
+struct vfm_clip_hash_opts {
+	struct vfm_video_opts video;
+	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
+	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
+};
+
+/* Hashes a clip or an image.  VFM_EINPUT: it has no frame, or ends before `end` (only if the hash reaches so far). */
+int vfm_clip_hash_file(
+	struct vfm_clip_hash *h, const char *path, const struct vfm_clip_hash_opts *o, struct vfm_err *err);
+
+/* From means of a quarter second each: quarters [n, size, size] in 1/256 of luma 0..255, n >= 1, size at most 256.
+ * image: one slot, the mean of all. */
+void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image);
+
+/* Returns the slots that are not flat. */
+int vfm_clip_hash_informative(const struct vfm_clip_hash *h);
+
+/* ---- bytes: little endian, the same on all machines ---- */
+
+#define VFM_CLIP_HASH_HEAD  (8 + 2 * VFM_CLIP_HASH_COEFS)
+#define VFM_CLIP_HASH_BYTES (VFM_CLIP_HASH_HEAD + VFM_CLIP_HASH_SLOTS * VFM_CLIP_HASH_COEFS) /* at most */
+
+/* Returns the bytes of a hash with so many slots. */
+static inline size_t vfm_clip_hash_size(int slots)
+{
+	return VFM_CLIP_HASH_HEAD + (size_t)slots * VFM_CLIP_HASH_COEFS;
+}
+
+/* Writes the hash to out [vfm_clip_hash_size(h->slots)] and returns this size. */
+size_t vfm_clip_hash_pack(const struct vfm_clip_hash *h, uint8_t *out);
+/* Reads a hash of `len` bytes.  VFM_EINPUT: these bytes are no hash, or one of another version. */
+int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len, struct vfm_err *err);
+
+/* Base64 of these bytes (RFC 4648), as records have them; the caller frees it. */
+char *vfm_clip_hash_text(const struct vfm_clip_hash *h);
+int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err);
+
+/* ---- comparison ---- */
+
+struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
+	int slots;
+	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
+	uint64_t sign[VFM_CLIP_HASH_SLOTS],
+		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
+};
+
+void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
+
+/* The coefficients whose sign mirroring changes, as bits. */
+uint64_t vfm_clip_hash_odd(void);
+
+struct vfm_clip_match {
+	double distance;
+	double offset_s; /* b begins so much later than a; negative: earlier */
+	int common;      /* slots */
+	bool mirrored;
+};
+
+/* The comparison above.  Finds only distances below `most`: otherwise m->distance is most or more. */
+void vfm_clip_compare(
+	const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double most, struct vfm_clip_match *m);
+
+#endif

@@ -1,0 +1,101 @@
+#!/bin/bash
+# vfm-curate hash, dedup, search: copies of clips are found, others are not; the best is kept; indexes; vectors.
+. "${0%/*}/lib.sh"
+
+toy=$B/tests/tools/toy_model
+run vfm-curate synth -q -n 6 -d clips
+rc_is 0 "clips"
+records "$SCRATCH/io/out" >syn.jsonl
+
+# Four films, and copies of two: smaller and mirrored, and larger and darker.
+mkdir films
+for i in 0 1 2; do
+	ffmpeg -v error -f lavfi -i "mandelbrot=s=160x120:r=12:start_x=-0.$((7 + i))$i:start_y=-0.$i$((i + 2)):start_scale=$((i + 1)):end_pts=60" \
+		-t 3 -pix_fmt yuv420p -c:v libx264 -preset veryfast "films/$i.mp4" </dev/null
+done
+ffmpeg -v error -f lavfi -i testsrc2=s=160x120:r=12 -t 3 -pix_fmt yuv420p -c:v libx264 films/3.mp4 </dev/null
+ok "copies" bash -c "
+	ffmpeg -v error -i films/0.mp4 -vf hflip,scale=96:-2 mirrored.mp4 </dev/null &&
+	ffmpeg -v error -i films/1.mp4 -vf scale=iw*2:ih*2,eq=contrast=0.8 large.mp4 </dev/null"
+ok "records of the films" bash -c "vfm-curate probe -q films | jq -c 'select(.provenance|not)' >films.jsonl"
+ok "records of the copies" bash -c "vfm-curate probe -q mirrored.mp4 large.mp4 | jq -c 'select(.provenance|not)' >copies.jsonl"
+ok "hashes" bash -c 'vfm-curate hash -q -j 2 films.jsonl copies.jsonl >hashed.jsonl'
+is "$(records hashed.jsonl | jq -s 'all(.hash.clip and .hash.slots > 0)')" true "each record has a hash"
+run vfm-curate hash -q --done hashed.jsonl films.jsonl copies.jsonl
+is "$(records "$SCRATCH/io/out")" "$(records hashed.jsonl)" "--done copies hashes"
+
+run vfm-curate dedup --index one.vfd hashed.jsonl
+rc_is 0 "dedup"
+like "$err" '6 in = 4 out \+ 2 dropped \+ 0 failed' "two copies are dropped, counts add up"
+cp "$SCRATCH/io/out" out.jsonl
+is "$(records out.jsonl | jq -r 'select(.drop and .width < 200 and (.src | test("mirrored"))) | .dedup.mirrored')" true "the smaller copy is dropped, and mirrored"
+small=$(jq -r 'select(.src | test("films/1")).id' films.jsonl) large=$(records out.jsonl | jq -r 'select(.src | test("large")) | .id')
+is "$(records out.jsonl | jq -r "select(.id == \"$small\") | .drop")" "dedup: duplicate of $large" "the larger one of two is kept"
+is "$(records out.jsonl | jq "select(.id == \"$large\") | .dedup.copies")" 1 "... which counts its copies"
+
+run vfm-curate dedup -q <hashed.jsonl
+is "$(records "$SCRATCH/io/out")" "$(records out.jsonl)" "from a pipe, the same"
+run vfm-curate dedup -q -j 3 --keep-best frames hashed.jsonl
+is "$(records "$SCRATCH/io/out" | jq -s 'map(select(.drop)) | length')" 2 "--keep-best frames"
+
+# Indexes.
+jq -c '.id += "x"' copies.jsonl >bare.jsonl
+run vfm-curate dedup --against one.vfd --index two.vfd bare.jsonl
+rc_is 1 "records without a hash fail"
+like "$(records "$SCRATCH/io/out" | jq -r .error)" 'hash.clip: missing' "... and say why"
+head -n 3 films.jsonl >old.jsonl
+ok "an index of three" bash -c 'vfm-curate hash -q old.jsonl | vfm-curate dedup -q --index old.vfd >old.out'
+run vfm-curate dedup --against old.vfd hashed.jsonl
+like "$err" '6 in = 1 out \+ 5 dropped' "clips of the index and their copies are dropped"
+head -c 200 old.vfd >cut.vfd
+run vfm-curate dedup --against cut.vfd hashed.jsonl
+rc_is 2 "a truncated index"
+like "$err" "cut.vfd.*truncated" "... is named"
+run vfm-curate dedup --against films.jsonl hashed.jsonl
+rc_is 2 "a foreign file"
+like "$err" "films.jsonl' is not an index" "... is named"
+run vfm-curate dedup --against none.vfd hashed.jsonl
+rc_is 2 "no file"
+
+# Options are honoured or refused.
+for bad in '--threshold 2' '--keep-best a*b*c' '--keep-best far' '--probe 3' '--by embedding --index x' \
+	'--by embedding --against one.vfd' '--by embedding --probe 99'; do
+	# shellcheck disable=SC2086
+	run vfm-curate dedup $bad hashed.jsonl
+	rc_is 2 "refused: $bad"
+done
+printf '{"v":1,"id":"x","drop":"a: b"}\nno record\n{"v":1,"src":"y"}\n' >odd.jsonl
+run vfm-curate dedup odd.jsonl
+rc_is 1 "bad records"
+like "$err" '3 in = 0 out \+ 1 dropped \+ 2 failed' "nothing is lost"
+
+# Vectors.
+run vfm-curate embed -q -d emb --of clips,captions --exec "$toy" syn.jsonl
+rc_is 0 "embed"
+records "$SCRATCH/io/out" >emb.jsonl
+jq -c '.id = "copy-" + .id | .width = 1' emb.jsonl | head -n 2 >more.jsonl
+run vfm-curate dedup --by embedding --threshold 0.0001 emb.jsonl more.jsonl
+rc_is 0 "dedup by vectors"
+is "$(records "$SCRATCH/io/out" | jq -r 'select(.id | startswith("copy-")) | (.dedup.of == .id[5:]) or (.drop != null)' | sort -u)" true "equal vectors are duplicates"
+id=$(sed -n 3p emb.jsonl | jq -r .id)
+run vfm-curate search -q -k 3 --id "$id" --save-vectors all.npy emb.jsonl
+rc_is 0 "search"
+is "$(echo "$out" | head -n 1 | jq -r '"\(.id) \(.similarity | round)"')" "$id 1" "a record is nearest to itself"
+is "$(echo "$out" | jq -s 'length == 3 and (map(.similarity) | . == (sort | reverse))')" true "three, sorted"
+was=$out
+run vfm-curate search -q -k 3 --id "$id" --vectors all.npy emb.jsonl
+is "$out" "$was" "--vectors reads the saved ones"
+run vfm-curate search -q -k 3 --vector "$(sed -n 3p emb.jsonl | jq -r .embedding.path)" emb.jsonl
+is "$out" "$was" "a vector file"
+run vfm-curate search -q -k 3 --clip "$(sed -n 3p emb.jsonl | jq -r .src)" --exec "$toy" emb.jsonl
+is "$(echo "$out" | head -n 1 | jq -r .id)" "$id" "a clip that the child embeds"
+run vfm-curate search -q -k 1 --key text_embedding --text "$(sed -n 4p emb.jsonl | jq -r .caption)" --exec "$toy" emb.jsonl
+is "$(echo "$out" | jq -r '.similarity > 0.999')" true "a text that the child embeds"
+run vfm-curate search --id nobody emb.jsonl
+rc_is 2 "no such record"
+run vfm-curate search --id a --text b emb.jsonl
+rc_is 2 "two queries"
+run vfm-curate search --id "$id" --vectors all.npy more.jsonl
+rc_is 2 "vectors of other records"
+like "$err" 'has 6 rows, but 2 records' "... say so"
+done_testing

@@ -1,0 +1,91 @@
+#!/bin/bash
+# vfm-curate report: the page's numbers, pictures and duplicates; nothing in it runs or leaves it; memory; a browser shows it.
+. "${0%/*}/lib.sh"
+command -v jq >/dev/null || skip_all "no jq"
+
+vfm-curate synth -q -n 30 -d raw --size 96x64 | vfm-curate score -q >scored.jsonl || skip_all "cannot make videos"
+original=$(records scored.jsonl | jq -r .id | sed -n 1p)
+copy=$(records scored.jsonl | jq -r .id | sed -n 2p)
+jq -c --arg of "$original" --arg copy "$copy" 'if .id == $copy then .drop = "dedup: duplicate of \($of)" else . end' scored.jsonl >r.jsonl
+records scored.jsonl | sed -n 3p | jq -c '.drop = "dedup: duplicate of gone-0001" | .id = "lonely"' >>r.jsonl
+records scored.jsonl | sed -n 4p | jq -c '.drop = "filter: score.motion 0.25 < 1" | .id = "slow"' >>r.jsonl
+cat >>r.jsonl <<'EOF'
+{"v":1,"id":"evil","src":"raw/none.mp4","width":96,"caption":"<script>document.title=\"owned\"</script> zebra &amp; \"zebra\" 'zebra' zebra","source":"<img src=x onerror=alert(1)>","score":{"motion":1e6,"<b onmouseover=x>":1}}
+{"v":1,"id":"named","src":"raw/000000.mp4","caption":{"short":"giraffe","long":"a tall giraffe walks"},"score":{"motion":2}}
+{"v":1,"id":"bad","error":"cannot open '<i>x</i>'"}
+EOF
+
+run vfm-curate report -o page.html --by score.motion --captions 1000 r.jsonl
+rc_is 0 "a report"
+is "$out" "" "nothing on stdout"
+page=$(cat page.html)
+unlike "$page" '<script|<img src=x|<b onmouseover|<i>x' "text of records is escaped"
+unlike "$page" 'http://|https://|url\(' "no request"
+like "$page" "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" "and a policy that forbids it"
+like "$page" '&lt;script&gt;document.title=&quot;owned&quot;&lt;/script&gt;' "the caption is shown"
+like "$page" '<span class="dim">records</span><b>35</b>' "the number of records"
+like "$page" '<span class="dim">kept</span><b>31</b>' "of those that are kept"
+like "$page" '<td>zebra</td><td class="num">4</td>' "frequent words"
+like "$page" '<td>giraffe</td><td class="num">2</td>' "of all captions of a record"
+like "$page" '<td>filter: score.motion # &lt; #</td><td class="num">1</td>' "reasons of drops"
+like "$page" "<td>dedup: duplicate of &#39;...&#39;</td><td class=\"num\">2</td>" "those of duplicates together"
+like "$page" "<b>kept</b> $original" "the original of a duplicate"
+like "$page" "<b>duplicate</b> $copy" "beside it"
+like "$page" 'not in these files</p><figcaption><b>kept</b> gone-0001' "an original that is not there is named"
+like "$page" '<td>raw</td><td class="num">3[0-9]</td>' "records by folder"
+like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;</td><td class="num">1</td>' "and by source"
+like "$page" '<td>vfm-curate synth</td>' "the stages"
+like "$page" 'cannot open &#39;raw/none.mp4&#39;' "a picture that cannot be read says why"
+is "$(grep -o 'src="data:image/png;base64,' page.html | wc -l)" 26 "23 pictures, and 3 of duplicates"
+grep -o 'data:image/png;base64,[^"]*' page.html | head -1 | sed 's/.*,//' | base64 -d >one.png
+run vfm-curate probe one.png
+like "$out" '"width":240,"height":160' "a picture is a PNG with the shape of its video"
+run vfm-curate report -q -o again.html --by score.motion --captions 1000 r.jsonl
+ok "the same records give the same page" cmp page.html again.html
+like "$(grep -o '<b>[0-9]* %</b> score.motion <b>[^<]*' page.html | tail -1)" '100 %.*<b>1e\+06' "pictures up to the largest value"
+
+# ---- stdin, none, errors
+run vfm-curate report -o none.html </dev/null
+rc_is 0 "no record"
+like "$(cat none.html)" '<span class="dim">records</span><b>0</b>' "is a page, too"
+run vfm-curate report r.jsonl
+rc_is 2 "no file"
+run vfm-curate report -o x.html --pictures 9999 r.jsonl
+rc_is 2 "too many pictures"
+run vfm-curate report -o x.html --done r.jsonl r.jsonl
+rc_is 2 "--done is refused"
+run vfm-curate report -o /no/such/folder/x.html r.jsonl
+rc_is 3 "a folder that is not there"
+like "$err" "/no/such/folder" "is named"
+
+# ---- memory: ten times the records, the same memory
+peak() { # N: KiB; freed memory of a build with AddressSanitizer must not count
+	local -x ASAN_OPTIONS="quarantine_size_mb=4:${ASAN_OPTIONS:-}"
+	awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++)
+		printf "{\"v\":1,\"id\":\"r%d\",\"src\":\"d%d/x\",\"width\":%d,\"caption\":\"word%d is common %c%c%c%c%c\",\"score\":{\"motion\":%d}}\n", i, i % 50000,
+			i % 999, i, 97 + i % 26, 97 + i / 26 % 26, 97 + i / 676 % 26, 97 + i / 17576 % 26, 98, i % 777 }' >many.jsonl
+	python3 - <<'EOF'
+import resource, subprocess
+subprocess.run(["vfm-curate", "report", "-q", "--pictures", "0", "-o", "many.html", "many.jsonl"], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+EOF
+}
+if command -v python3 >/dev/null; then
+	small=$(peak 70000) large=$(peak 400000)
+	less "$large" "$small + 12000" "400,000 records need no more memory than 70,000 (KiB)"
+	like "$(cat many.html)" '<td>common</td><td class="num">400' "and the frequent words are right"
+else
+	skip 2 "no python3"
+fi
+
+# ---- a browser
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+if [ -n "$browser" ] && timeout 60 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$PWD/chrome" \
+	--dump-dom "file://$PWD/page.html" >dom.html 2>/dev/null; then
+	like "$(cat dom.html)" '<title>Dataset</title>' "a browser: no script has changed the title"
+	like "$(cat dom.html)" 'zebra' "a browser: the captions"
+	is "$(grep -c '<script' dom.html)" 0 "a browser: no element that a record made"
+else
+	skip 3 "no chromium that starts"
+fi
+done_testing

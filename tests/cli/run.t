@@ -1,0 +1,224 @@
+#!/bin/bash
+# vfm-curate run: equal to the shell pipeline of its stages, also after kill -9 and restarts; errors, stops, the page.
+. "${0%/*}/lib.sh"
+command -v jq >/dev/null || skip_all "no jq"
+
+vfm-curate synth -q -n 24 --size 48x48 -d raw >/dev/null || skip_all "cannot make videos"
+echo 'no video' >raw/words.mp4
+cat >p.json <<'EOF'
+{"inputs": ["../raw"],
+ "stages": [
+  {"stage": "probe"},
+  {"stage": "split", "detector": "stride", "max-s": 1, "min-s": 0.2},
+  {"stage": "clip", "dir": "clips", "size": "32x32"},
+  {"stage": "score"},
+  {"stage": "filter", "max": ["score.sharpness=1e9"], "min": ["score.motion=MEDIAN"]},
+  {"stage": "encode", "dir": "latents"},
+  {"stage": "shard", "dir": "data", "max-samples": 5}
+ ]}
+EOF
+
+# ---- the same as the shell pipeline
+mkdir shell && cd shell || exit 1
+vfm-curate probe -q ../raw | vfm-curate split -q --detector stride --max-s 1 --min-s 0.2 |
+	vfm-curate clip -q -d clips --size 32x32 | vfm-curate score -q >scores.jsonl
+median=$(jq -s '[.[].score.motion // empty] | sort | .[length / 2 | floor]' scores.jsonl)
+sed -i "s/MEDIAN/$median/" ../p.json
+vfm-curate filter -q --max score.sharpness=1e9 --min "score.motion=$median" scores.jsonl | vfm-curate encode -q -d latents |
+	vfm-curate shard -q -d data --max-samples 5 >shards.jsonl
+cd .. || exit 1
+n_dropped=$(grep -c '"drop"' shell/shards.jsonl) n_shards=$(find shell/data -name '*.tar' | wc -l)
+ok "the pipeline drops some records, and writes several shards" test "$n_dropped" -gt 2 -a "$n_shards" -gt 2
+
+# same FOLDER DESC: its result is that of the shell pipeline
+same() {
+	ok "$2: equal records" cmp shell/shards.jsonl "$1/run/06-shard.jsonl"
+	ok "$2: equal datasets" diff -r shell/data "$1/data"
+}
+
+mkdir one
+cd one || exit 1
+run vfm-curate run -c ../p.json -d run -j 3 --html page.html
+cd .. || exit 1
+rc_is 1 "a run with a record that failed"
+is "$out" "" "nothing on stdout"
+same one "run"
+like "$err" "filter: [0-9]+ in = [0-9]+ out \+ $n_dropped dropped \+ 1 failed" "the counts of each stage"
+like "$err" "[0-9]+ x score.motion # < #" "the reasons of drops, with numbers masked"
+like "$err" "1 x failed: .*not a video" "and of failures"
+like "$(tail -n1 <<<"$err")" "run/06-shard.jsonl$" "where the records are, last"
+page=$(cat one/page.html)
+like "$page" '<meta http-equiv="Content-Security-Policy" content="default-src .none.' "the page forbids requests"
+unlike "$page" 'http://|https://|<script' "and makes none"
+like "$page" 'score.motion # &lt; #' "the page has the reasons, escaped"
+like "$page" 'class="state done">done</span>' "and says that it is done"
+unlike "$page" 'http-equiv="refresh"' "a page of a finished run is not read again"
+cp one/run/02-clip.jsonl before.jsonl
+ls -l --time-style=full-iso one/data >ls.before
+run env -C one vfm-curate run -c ../p.json -d run
+rc_is 1 "the same command on a finished run"
+same one "a finished run"
+is "$(ls -l --time-style=full-iso one/data)" "$(cat ls.before)" "nothing is written again"
+
+# ---- kill -9
+for seed in 1 2 3 4; do
+	RANDOM=$seed
+	mkdir "kill$seed"
+	kills=0
+	for ((try = 0; try < 60; try++)); do
+		env -C "kill$seed" vfm-curate run -q -c ../p.json -d run -j $((seed % 3 + 1)) --queue $((seed * 3)) 2>"kill$seed/err" &
+		pid=$!
+		sleep "0.$((RANDOM % 8))$((RANDOM % 10))"
+		[ "$try" -lt 12 ] || wait "$pid"
+		kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
+		wait "$pid" 2>/dev/null
+		rc=$?
+		[ "$rc" -lt 128 ] && break
+	done
+	is "$rc" 1 "seed $seed: the run ends after $kills times kill -9 ($(tail -n1 "kill$seed/err"))"
+	ok "seed $seed: it was killed" test "$kills" -gt 0
+	same "kill$seed" "seed $seed"
+done
+
+# ---- kill -9 of one stage: named; and the next run continues
+mkdir dies
+env -C dies vfm-curate run -q -c ../p.json -d run -j 1 --queue 4 2>dies/err &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+	victim=$(pgrep -P "$pid" -n 2>/dev/null) && [ -s dies/run/01-split.jsonl ] && break
+	sleep 0.01
+done
+kill -9 "$victim"
+wait "$pid"
+rc=$?
+err=$(cat dies/err)
+rc_is 3 "a stage that is killed ends the run"
+like "$err" 'stages\[[0-9]\] \((clip|score|filter|encode|shard|probe|split)\): was killed by SIGKILL' "which names it"
+like "$err" 'the same command continues' "and says how to continue"
+run env -C dies vfm-curate run -q -c ../p.json -d run
+same dies "after a stage died"
+
+# ---- SIGTERM
+mkdir term
+env -C term vfm-curate run -c ../p.json -d run -j 1 --html page.html 2>term/err &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+	[ -s term/run/02-clip.jsonl ] && break
+	sleep 0.01
+done
+kill -TERM "$pid"
+wait "$pid"
+rc=$?
+err=$(cat term/err)
+rc_is 75 "SIGTERM stops with status 75"
+like "$err" "stopped by SIGTERM; what is done is saved in 'run', and the same command continues" "and says how to continue"
+like "$(cat term/page.html)" 'class="state stopped">stopped</span>' "the page says so, too"
+is "$(pgrep -P "$pid")" "" "no stage is left"
+ok "what is written are whole lines" jq -e . term/run/02-clip.jsonl
+run env -C term vfm-curate run -q -c ../p.json -d run
+same term "after SIGTERM"
+
+# ---- changes
+jq '.stages[4].min = ["score.motion=0.001"]' p.json >p2.json
+cp -r one two
+run env -C two vfm-curate run -q -c ../p2.json -d run
+rc_is 2 "other options than those of the folder are refused"
+like "$err" "\.\./p2.json: stages\[4\] \(filter\) differs" "by name"
+rm -r two/data
+run env -C two vfm-curate run -q -c ../p2.json -d run --update
+rc_is 1 "--update takes them"
+mkdir three
+run env -C three vfm-curate run -q -c ../p2.json -d run
+ok "--update: the records of a new run" cmp three/run/06-shard.jsonl two/run/06-shard.jsonl
+ok "--update: the dataset of a new run" diff -r three/data two/data
+like "$(cat two/run/05-encode.log)" "were done already" "--update copies what is done"
+not_ok "the records of before are removed" compgen -G "two/run/*.before.jsonl"
+jq 'del(.stages[5, 6])' p.json >short.json
+mkdir four && cp -r raw four/raw && sed -i 's|\.\./raw|raw|' short.json p.json
+run env -C four vfm-curate run -q -c ../short.json -d run
+vfm-curate synth -q -n 2 --seed 7 --size 48x48 -d four/raw/more >/dev/null
+run env -C four vfm-curate run -q -c ../short.json -d run --update
+rc_is 1 "--update takes more inputs"
+is "$(count four/run/04-filter.jsonl)" 53 "and their records"
+run env -C four vfm-curate run -q -c ../p.json -d run
+rc_is 1 "stages may be appended to a finished run"
+ok "and work on its records" test -s four/data/index.vfmi
+
+# ---- inputs from stdin, which a restart must give again
+ls raw/0*.mp4 >names
+echo '{"stages":[{"stage":"probe"},{"stage":"filter","min":["width=1"]}]}' >list.json
+run vfm-curate run -q -c list.json -d listed <names
+rc_is 0 "names on stdin"
+is "$(jq -r 'select(.src).src' listed/01-filter.jsonl)" "$(cat names)" "in their order"
+mkdir cut
+python3 - <<'EOF' || skip 2 "no python3"
+import subprocess, time, os, signal
+p = subprocess.Popen(["vfm-curate", "run", "-q", "-c", "list.json", "-d", "cut", "-j", "1"], stdin=subprocess.PIPE)
+names = open("names").read().split("\n")
+p.stdin.write("\n".join(names[:4]).encode() + b"\n")
+p.stdin.flush()
+for _ in range(500):
+    if os.path.exists("cut/01-filter.jsonl") and open("cut/01-filter.jsonl").read().count('"src"') >= 4:
+        break
+    time.sleep(0.01)
+p.kill()
+p.wait()
+EOF
+run vfm-curate run -q -c list.json -d cut < <(tac names)
+rc_is 2 "other inputs than before are noticed"
+like "$err" "the first [0-9]+ inputs differ from those with which this run began" "and named"
+run vfm-curate run -q -c list.json -d cut <names
+rc_is 0 "the same inputs again"
+ok "continue the run" cmp listed/01-filter.jsonl cut/01-filter.jsonl
+
+# ---- parts
+for i in 0 1; do run vfm-curate run -q -c list.json -d parts --part $i/2 --html "page-%t.html" <names; done
+is "$(cat parts/part-0000?/01-filter.jsonl | jq -r 'select(.src).src' | sort)" "$(cat names)" "parts: all records"
+ok "parts: a page each" test -s page-0.html -a -s page-1.html
+
+# ---- errors
+refused() { # JSON REGEX DESC
+	rm -rf bad
+	printf '%s\n' "$1" >bad.json
+	run vfm-curate run -c bad.json -d bad
+	rc_is 2 "$3"
+	like "$err" "$2" "$3: named"
+}
+refused '{"stages": [{"stage": "probe"}' 'bad\.json:[0-9]+:' "broken JSON"
+refused '{"stages": [{"stage": "scor"}]}' "bad\.json: stages\[0\]: unknown stage 'scor' \(did you mean 'score'\?\)" "an unknown stage"
+refused '{"stages": [{"stage": "score", "timout": 3}]}' "bad\.json: stages\[0\] \(score\): unknown option 'timout' \(did you mean 'timeout'\?\)" \
+	"an unknown option"
+refused '{"stages": [{"stage": "probe", "fast": 1}]}' "stages\[0\] \(probe\): 'fast': expected true or false" "a value of another type"
+refused '{"stages": [{"stage": "probe", "done": "x"}]}' "'done': the run sets this option itself" "an option of the run"
+refused '{"stages": [{"stage": "caption", "exec": "cat"}]}' "\(caption\): 'jobs' is missing" "children without a number"
+refused '{"stages": []}' "stages: expected a list of 1 to" "no stage"
+refused '{"stage": []}' "bad\.json: stage: unknown key \(did you mean 'stages'\?\)" "an unknown key"
+refused '{"stages": [{"stage": "verify"}]}' "'verify' is no stage that reads and writes records" "a verb without records"
+refused '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "probe"}]}' "stages\[1\] \(probe\): probe reads no records" \
+	"a source behind a stage"
+refused '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "stats"}]}' "stages\[1\] \(stats\): .*cannot be a stage" \
+	"a stage without output"
+refused '{"inputs": ["no.jsonl"], "stages": [{"stage": "filter"}]}' "stages\[0\] \(filter\): cannot open 'no.jsonl'" "a missing file"
+refused '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "split", "detector": "magic"}]}' \
+	"stages\[1\] \(split\): .*magic" "a value that a stage refuses"
+run vfm-curate run -c none.json -d bad
+rc_is 2 "no file of stages"
+like "$err" "none.json" "named"
+run vfm-curate run -c list.json
+rc_is 2 "no folder"
+echo '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "caption", "exec": "/bin/false", "jobs": 1}]}' >false.json
+run vfm-curate run -c false.json -d false
+ok "a stage whose model does not start ends the run" test "$rc" -ge 2
+like "$err" "stages\[1\] \(caption\): false: child 0 exited with status 1" "with its message"
+
+# ---- a full disk
+mkdir small
+if mount -t tmpfs -o size=64k none small 2>/dev/null; then
+	run vfm-curate run -q -c list.json -d small/run <names
+	rc_is 3 "a full disk"
+	like "$err" "No space left on device" "is named"
+	umount small
+else
+	skip 2 "cannot mount a small file system (not root?)"
+fi
+done_testing

@@ -1,0 +1,267 @@
+/* dedup_scale - measures deduplication on synthetic hashes with planted copies.
+ *
+ *	dedup_scale clips CLIPS SEED      perceptual hashes of 8 slots
+ *	dedup_scale vectors ROWS DIM SEED vectors, semantic deduplication and search
+ *
+ * clips: 80 % are unique; of them, a fifth belong to scenes of 10 clips that share a background (a fixed camera) but
+ * move differently, whose hashes resemble each other without being duplicates.  20 % are copies of others: noise on all
+ * coefficients, every fourth also mirrored, every third cut by one slot at the start.  Copies of copies are not made.
+ * vectors: 1000 topics; 10 % are copies at cosine 0.95 to 1.
+ *
+ * Prints times, peak memory, and how many planted copies were found, and how many that were not planted.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/par.h"
+#include "base/philox.h"
+#include "curate/clip_groups.h"
+#include "curate/nearest.h"
+#include "curate/semantic.h"
+
+#define SLOTS  8
+#define SCENE  50
+#define TOPICS 1000
+
+static void must(int rc, const struct vfm_err *err)
+{
+	if (rc >= 0)
+		return;
+	fprintf(stderr, "dedup_scale: %s\n", err->msg);
+	exit(-rc);
+}
+
+static double peak_gib(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)u.ru_maxrss / (1 << 20);
+}
+
+/* Normals of a stream: element i. */
+static void draw(uint64_t seed, uint64_t id, float *x, int n)
+{
+	const struct vfm_rng r = vfm_rng_stream(seed, 0, id, VFM_RNG_TEST);
+
+	for (int i = 0; i < n; i += 4) {
+		float v[4];
+
+		vfm_rng_normal4(&r, (uint64_t)i / 4, v);
+		for (int k = 0; k < 4 && i + k < n; k++)
+			x[i + k] = v[k];
+	}
+}
+
+/* Coefficients of an original: a background with a falling spectrum, and smooth motion. */
+static void original(uint64_t seed, int64_t i, float x[SLOTS + 1][VFM_CLIP_HASH_COEFS])
+{
+	float ground[VFM_CLIP_HASH_COEFS], move[SLOTS + 3][VFM_CLIP_HASH_COEFS];
+	uint64_t scene = i % 5 == 0 ? (uint64_t)(i / (5 * SCENE)) : (uint64_t)1 << 40 | (uint64_t)i;
+
+	draw(seed, (uint64_t)1 << 50 | scene, ground, VFM_CLIP_HASH_COEFS);
+	draw(seed, (uint64_t)1 << 51 | (uint64_t)i, move[0], (SLOTS + 3) * VFM_CLIP_HASH_COEFS);
+	for (int k = 0; k < SLOTS + 1; k++)
+		for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++) {
+			float fall = 1 / (1 + 0.1F * (float)c);
+
+			x[k][c] = fall * (300 * ground[c] + 40 * (move[k][c] + 2 * move[k + 1][c] + move[k + 2][c]));
+		}
+}
+
+static void quantize_rows(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS], int slots)
+{
+	float most = 0;
+
+	memset(h, 0, sizeof(*h));
+	h->slots = slots;
+	for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++) {
+		float mean = 0;
+
+		for (int k = 0; k < slots; k++)
+			mean += x[k][c] / (float)slots;
+		h->mean[c] = (int16_t)lrintf(4 * mean);
+		for (int k = 0; k < slots; k++)
+			most = fmaxf(most, fabsf(x[k][c] - (float)h->mean[c] / 4));
+	}
+	h->scale = most / 127;
+	for (int k = 0; k < slots; k++)
+		for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++)
+			h->diff[k][c] = (int8_t)lrintf((x[k][c] - (float)h->mean[c] / 4) / h->scale);
+}
+
+/* Clip i of n; *of: the original of a copy, or i. */
+static void make_clip(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash *h, int64_t *of)
+{
+	const struct vfm_rng r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
+	const int64_t originals = n * 4 / 5;
+	float x[SLOTS + 1][VFM_CLIP_HASH_COEFS], noise[SLOTS + 1][VFM_CLIP_HASH_COEFS];
+	const uint64_t odd = vfm_clip_hash_odd();
+	bool copy = i >= originals, mirrored, cut;
+
+	*of = copy ? (int64_t)vfm_rng_below(&r, 0, (uint64_t)originals) : i;
+	original(seed, *of, x);
+	mirrored = copy && i % 4 == 0;
+	cut = copy && i % 3 == 0;
+	if (copy)
+		draw(seed, (uint64_t)1 << 52 | (uint64_t)i, noise[0], (SLOTS + 1) * VFM_CLIP_HASH_COEFS);
+	for (int k = 0; k < SLOTS && copy; k++)
+		for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++) {
+			float fall = 1 / (1 + 0.1F * (float)c);
+
+			/* of the background, as cropping does, and of motion */
+			x[k][c] += fall * (60 * noise[SLOTS][c] + 15 * noise[k][c]);
+			x[k][c] *= mirrored && odd >> c & 1 ? -1 : 1;
+		}
+	quantize_rows(h, x + cut, SLOTS - cut);
+}
+
+static int measure_clips(int64_t n, uint64_t seed)
+{
+	const struct vfm_clip_groups_opts o = {.threshold = VFM_CLIP_THRESHOLD};
+	int64_t planted = 0, found = 0, wrong = 0, of;
+	struct vfm_clip_set set;
+	struct vfm_clip_groups g;
+	struct vfm_clip_hash h;
+	struct vfm_err err = {0};
+	double t[4];
+	char name[32];
+
+	t[0] = vfm_now();
+	must(vfm_clip_set_open(&set, &err), &err);
+	for (int64_t i = 0; i < n; i++) {
+		make_clip(seed, i, n, &h, &of);
+		snprintf(name, sizeof(name), "%016llx", (unsigned long long)i);
+		must(vfm_clip_set_add(&set, name, of == i ? 2 : 1, &h, &err), &err);
+	}
+	must(vfm_clip_set_flush(&set, &err), &err);
+	t[1] = vfm_now();
+	must(vfm_clip_groups_find(&g, &set, &o, &err), &err);
+	t[2] = vfm_now();
+	for (int64_t i = 0; i < n; i++) {
+		const struct vfm_duplicate *d = &g.groups.of[g.rank[i]];
+		bool member = vfm_groups_is_member(&g.groups, g.rank[i]);
+
+		make_clip(seed, i, n, &h, &of);
+		planted += of != i;
+		found += of != i && member && g.clip[d->of] == of;
+		wrong += member && g.clip[d->of] != of;
+	}
+	printf("%lld clips: made in %.1f s, grouped in %.1f s, peak %.2f GiB; planted %lld, found %.4f, other pairs "
+	       "%lld; "
+	       "compared %lld, cut off %lld, keys of %d bits\n",
+		(long long)n, t[1] - t[0], t[2] - t[1], peak_gib(), (long long)planted, (double)found / (double)planted,
+		(long long)wrong, (long long)g.stats.compared, (long long)g.stats.cut_off, g.stats.bits);
+	vfm_clip_groups_release(&g);
+	vfm_clip_set_close(&set);
+	return 0;
+}
+
+struct making {
+	float *x;
+	int64_t n, dim;
+	uint64_t seed;
+};
+
+static void make_rows(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct making *m = ctx;
+	float *topic = vfm_malloc((size_t)m->dim * sizeof(*topic)), *own = vfm_malloc((size_t)m->dim * sizeof(*own));
+
+	for (int64_t i = i0; i < i1; i++) {
+		const struct vfm_rng r = vfm_rng_stream(m->seed, 3, (uint64_t)i, VFM_RNG_TEST);
+		int64_t originals = m->n * 9 / 10;
+		int64_t of = i < originals ? i : (int64_t)vfm_rng_below(&r, 0, (uint64_t)originals);
+		const struct vfm_rng p = vfm_rng_stream(m->seed, 4, (uint64_t)of, VFM_RNG_TEST);
+		/* the noise of a copy: a cosine of 0.95 to 1 */
+		float noise = (float)(0.32 * vfm_rng_uniform(&r, 4));
+
+		draw(m->seed, (uint64_t)1 << 53 | vfm_rng_below(&p, 0, TOPICS), topic, (int)m->dim);
+		draw(m->seed, (uint64_t)1 << 54 | (uint64_t)of, own, (int)m->dim);
+		for (int64_t k = 0; k < m->dim; k++)
+			m->x[i * m->dim + k] = topic[k] + 0.8F * own[k];
+		if (of == i)
+			continue;
+		draw(m->seed, (uint64_t)1 << 55 | (uint64_t)i, own, (int)m->dim);
+		for (int64_t k = 0; k < m->dim; k++)
+			m->x[i * m->dim + k] += 1.28F * noise * own[k];
+	}
+	free(topic);
+	free(own);
+}
+
+/* Of some rows, compares the result with that of comparison with all rows. */
+static void check_rows(const struct vfm_features *f, const struct vfm_semantic *g, double threshold)
+{
+	int64_t with = 0, found = 0, n, samples = f->rows < 500 ? f->rows : 500;
+	float *x = vfm_malloc((size_t)f->dim * sizeof(*x));
+	struct vfm_near_row near[64];
+	struct vfm_err err;
+	double t = vfm_now();
+
+	for (int64_t i = 0; i < samples; i++) {
+		int64_t row = f->rows - 1 - i * (f->rows / samples / 10);
+		bool above = false;
+
+		vfm_features_read_f32(f, row, x);
+		must(vfm_nearest_find(f, x, 64, near, &n, &err), &err);
+		for (int64_t k = 0; k < n; k++)
+			above |= near[k].row != row && near[k].similarity >= 1 - threshold &&
+				g->rank[near[k].row] < g->rank[row] &&
+				!vfm_groups_is_member(&g->groups, g->rank[near[k].row]);
+		with += above;
+		found += above && vfm_groups_is_member(&g->groups, g->rank[row]);
+	}
+	printf("brute force: %lld of %lld rows resemble a kept row before them, of these %.4f were dropped; %.3f s a "
+	       "query\n",
+		(long long)with, (long long)samples, (double)found / (double)(with ? with : 1),
+		(vfm_now() - t) / (double)samples);
+	free(x);
+}
+
+static int measure_vectors(int64_t n, int64_t dim, uint64_t seed)
+{
+	struct making m = {vfm_malloc((size_t)(n * dim) * sizeof(float)), n, dim, seed};
+	struct vfm_features f = {.rows = n, .dim = dim, .type = VFM_NPY_F32, .data = (const uint8_t *)m.x};
+	double *quality = vfm_calloc((size_t)n, sizeof(*quality)), t;
+	struct vfm_err err = {0};
+	struct vfm_semantic g;
+
+	vfm_par_for(n, 1024, make_rows, &m);
+	printf("%lld vectors of %lld in memory: %.2f GiB\n", (long long)n, (long long)dim, peak_gib());
+	for (int64_t probe = 1; probe <= 3; probe++) {
+		const struct vfm_semantic_opts o = {.threshold = VFM_SEMANTIC_THRESHOLD, .probe = probe};
+		int64_t members = 0;
+
+		t = vfm_now();
+		must(vfm_semantic_find(&g, &f, quality, &o, &err), &err);
+		for (int64_t i = 0; i < n; i++)
+			members += vfm_groups_is_member(&g.groups, i);
+		printf("probe %lld: %.1f s (k-means %.1f, assignment %.1f, comparison %.1f), %lld clusters, largest "
+		       "%lld, "
+		       "%lld duplicates, peak %.2f GiB\n",
+			(long long)probe, vfm_now() - t, g.stats.seconds[0], g.stats.seconds[1], g.stats.seconds[2],
+			(long long)g.stats.clusters, (long long)g.stats.largest, (long long)members, peak_gib());
+		fflush(stdout);
+		check_rows(&f, &g, o.threshold);
+		vfm_semantic_release(&g);
+	}
+	free(quality);
+	free(m.x);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 4 && !strcmp(argv[1], "clips"))
+		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10));
+	if (argc == 5 && !strcmp(argv[1], "vectors"))
+		return measure_vectors(atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10));
+	fprintf(stderr, "usage: dedup_scale clips CLIPS SEED | vectors ROWS DIM SEED\n");
+	return 2;
+}

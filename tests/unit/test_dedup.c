@@ -1,0 +1,373 @@
+/* Hashes of clips, their index, groups of duplicates, and vectors. */
+#include <math.h>
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "curate/clip_groups.h"
+#include "curate/dots.h"
+#include "curate/nearest.h"
+#include "curate/semantic.h"
+#include "media/clip_hash.h"
+#include "ok.h"
+
+#define SIZE     64
+#define QUARTERS 16 /* 4 s, 8 slots */
+
+/* Blobs that move on a background, both of the seed; pixel (x, y) of [0, 1] at time t. */
+static double scene(uint64_t seed, double x, double y, double t)
+{
+	const struct vfm_rng r = vfm_rng_stream(seed, 0, 0, VFM_RNG_TEST);
+	double v = 120;
+
+	for (uint64_t i = 0; i < 12; i++) {
+		double cx = vfm_rng_uniform(&r, 5 * i), cy = vfm_rng_uniform(&r, 5 * i + 1);
+		double s = 0.08 + 0.2 * vfm_rng_uniform(&r, 5 * i + 2),
+		       a = 160 * (vfm_rng_uniform(&r, 5 * i + 3) - 0.5);
+		double w = 2 * vfm_rng_uniform(&r, 5 * i + 4);
+
+		if (i < 6)
+			cx += 0.25 * sin(w * t + (double)i);
+		v += a * exp(-((x - cx) * (x - cx) + (y - cy) * (y - cy)) / (s * s));
+	}
+	return fmin(255, fmax(0, v));
+}
+
+struct change {
+	double crop, gain, lift, shift_s, noise;
+	bool mirrored;
+	int bars; /* rows at top and bottom */
+};
+
+static void hash_scene(struct vfm_clip_hash *h, uint64_t seed, struct change c)
+{
+	uint16_t *q = vfm_calloc((size_t)QUARTERS * SIZE * SIZE, sizeof(*q));
+	const struct vfm_rng r = vfm_rng_stream(seed, 1, 7, VFM_RNG_TEST);
+
+	for (int k = 0; k < QUARTERS; k++)
+		for (int j = c.bars; j < SIZE - c.bars; j++)
+			for (int i = 0; i < SIZE; i++) {
+				double x = (i + 0.5) / SIZE, y = (j - c.bars + 0.5) / (SIZE - 2 * c.bars), v;
+				uint64_t at = (uint64_t)((k * SIZE + j) * SIZE + i);
+
+				x = c.mirrored ? 1 - x : x;
+				v = scene(seed, c.crop + x * (1 - c.crop), c.crop / 2 + y * (1 - c.crop),
+					0.25 * k + c.shift_s);
+				v = v * (c.gain > 0 ? c.gain : 1) + c.lift + c.noise * (vfm_rng_uniform(&r, at) - 0.5);
+				q[at] = (uint16_t)(256 * fmin(255, fmax(0, v)));
+			}
+	vfm_clip_hash_of(h, q, QUARTERS, SIZE, false);
+	free(q);
+}
+
+static double distance(const struct vfm_clip_hash *a, const struct vfm_clip_hash *b, struct vfm_clip_match *m)
+{
+	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y));
+
+	vfm_clip_rows_of(x, a);
+	vfm_clip_rows_of(y, b);
+	vfm_clip_compare(x, y, 1, m);
+	free(x);
+	free(y);
+	return m->distance;
+}
+
+static void test_changes(void **state)
+{
+	static const struct change changes[] = {{.crop = 0.07}, {.gain = 0.8}, {.gain = 1.2, .lift = -20},
+		{.noise = 30}, {.shift_s = 0.6}, {.bars = 8}, {.mirrored = true},
+		{.crop = 0.04, .gain = 0.85, .shift_s = 0.4, .mirrored = true}};
+	struct vfm_clip_hash a, b, other;
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 6; seed++) {
+		hash_scene(&a, seed, (struct change){0});
+		hash_scene(&other, seed + 100, (struct change){0});
+		assert_true(distance(&a, &other, &m) > 0.5);
+		for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+			hash_scene(&b, seed, changes[i]);
+			if (distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD)
+				fail_msg("seed %d, change %zu: distance %.3f", (int)seed, i, m.distance);
+			assert_int_equal(m.mirrored, changes[i].mirrored);
+			if (changes[i].shift_s > 0)
+				assert_true(fabs(m.offset_s - changes[i].shift_s) <= 0.3);
+		}
+	}
+}
+
+/* One background, another motion: no duplicates. */
+static void test_fixed_camera(void **state)
+{
+	struct vfm_clip_hash a, b;
+	struct vfm_clip_match m;
+
+	(void)state;
+	hash_scene(&a, 3, (struct change){0});
+	b = a;
+	for (int k = 0; k < b.slots; k++)
+		for (int i = 0; i < VFM_CLIP_HASH_COEFS; i++)
+			b.diff[k][i] = a.diff[(k * 3 + 2) % a.slots][(i + 7) % VFM_CLIP_HASH_COEFS];
+	assert_true(distance(&a, &b, &m) > VFM_CLIP_THRESHOLD);
+}
+
+static void test_flat(void **state)
+{
+	uint16_t *q = vfm_calloc((size_t)4 * SIZE * SIZE, sizeof(*q));
+	struct vfm_clip_hash a;
+	struct vfm_clip_match m;
+
+	(void)state;
+	vfm_clip_hash_of(&a, q, 4, SIZE, false);
+	assert_int_equal(a.slots, 2);
+	assert_int_equal(vfm_clip_hash_informative(&a), 0);
+	assert_true(distance(&a, &a, &m) >= 1);
+	free(q);
+}
+
+static void test_text(void **state)
+{
+	struct vfm_clip_hash a, b;
+	char *text;
+
+	(void)state;
+	hash_scene(&a, 5, (struct change){0});
+	text = vfm_clip_hash_text(&a);
+	OK(vfm_clip_hash_parse(&b, text, &err));
+	assert_memory_equal(&a, &b, sizeof(a));
+	text[strlen(text) - 4] = 0;
+	assert_int_equal(vfm_clip_hash_parse(&b, text, &err), VFM_EINPUT);
+	assert_int_equal(vfm_clip_hash_parse(&b, "!!!!", &err), VFM_EINPUT);
+	assert_int_equal(vfm_clip_hash_parse(&b, "", &err), VFM_EINPUT);
+	free(text);
+}
+
+static void add_scene(struct vfm_clip_set *s, const char *name, double quality, uint64_t seed, struct change c)
+{
+	struct vfm_clip_hash h;
+
+	hash_scene(&h, seed, c);
+	OK(vfm_clip_set_add(s, name, quality, &h, &err));
+}
+
+static void test_index(void **state)
+{
+	struct vfm_clip_set s, again;
+	struct vfm_clip_hash a, b;
+	char *bytes, path[] = "/tmp/vfm-test-index.XXXXXX";
+	size_t len;
+
+	(void)state;
+	close(mkstemp(path));
+	OK(vfm_clip_set_open(&s, &err));
+	add_scene(&s, "one", 1, 1, (struct change){0});
+	add_scene(&s, "two", 2, 2, (struct change){0});
+	add_scene(&s, "three", 3, 3, (struct change){0});
+	hash_scene(&a, 1, (struct change){0});
+	assert_int_equal(vfm_clip_set_add(&s, "two", 1, &a, &err), VFM_EINPUT);
+	assert_int_equal(vfm_clip_set_add(&s, "", 1, &a, &err), VFM_EINPUT);
+	OK(vfm_clip_set_flush(&s, &err));
+	OK(vfm_clip_set_save(&s, (const uint8_t[]){1, 0, 1}, path, &err));
+	OK(vfm_clip_set_open(&again, &err));
+	OK(vfm_clip_set_load(&again, path, &err));
+	OK(vfm_clip_set_flush(&again, &err));
+	assert_int_equal(again.n, 2);
+	assert_string_equal(vfm_names_at(&again.names, 1), "three");
+	OK(vfm_clip_set_read(&s, 2, &a, &err));
+	OK(vfm_clip_set_read(&again, 1, &b, &err));
+	assert_memory_equal(&a, &b, sizeof(a));
+	vfm_clip_set_close(&again);
+
+	/* each byte counts, and each length */
+	OK(vfm_read_file(path, 1 << 20, &bytes, &len, &err));
+	for (size_t i = 0; i < len; i += i < 100 ? 1 : 37) {
+		bytes[i] ^= 4;
+		OK(vfm_write_file(path, bytes, len, &err));
+		bytes[i] ^= 4;
+		OK(vfm_clip_set_open(&again, &err));
+		assert_int_equal(vfm_clip_set_load(&again, path, &err), VFM_EUSAGE);
+		vfm_clip_set_close(&again);
+		OK(vfm_write_file(path, bytes, i, &err));
+		OK(vfm_clip_set_open(&again, &err));
+		assert_int_equal(vfm_clip_set_load(&again, path, &err), VFM_EUSAGE);
+		assert_non_null(strstr(err.msg, path));
+		vfm_clip_set_close(&again);
+	}
+	free(bytes);
+	unlink(path);
+	vfm_clip_set_close(&s);
+}
+
+static void test_clip_groups(void **state)
+{
+	const struct vfm_clip_groups_opts o = {.threshold = VFM_CLIP_THRESHOLD, .fixed = 1};
+	struct vfm_clip_groups g;
+	struct vfm_clip_set s;
+
+	(void)state;
+	OK(vfm_clip_set_open(&s, &err));
+	add_scene(&s, "old", 0, 1, (struct change){0});                  /* of an index */
+	add_scene(&s, "new-of-old", 9, 1, (struct change){.gain = 0.9}); /* 1 */
+	add_scene(&s, "small", 1, 2, (struct change){.mirrored = true}); /* 2 */
+	add_scene(&s, "large", 5, 2, (struct change){0});                /* 3 */
+	add_scene(&s, "b-tie", 4, 3, (struct change){.noise = 10});      /* 4 */
+	add_scene(&s, "a-tie", 4, 3, (struct change){0});                /* 5 */
+	add_scene(&s, "alone", 4, 4, (struct change){0});                /* 6 */
+	OK(vfm_clip_set_flush(&s, &err));
+	OK(vfm_clip_groups_find(&g, &s, &o, &err));
+	for (uint32_t i = 0; i < 7; i++) {
+		static const uint32_t want[] = {0, 0, 3, 3, 5, 5, 6};
+
+		assert_int_equal(g.clip[g.groups.of[g.rank[i]].of], want[i]);
+	}
+	assert_true(g.groups.of[g.rank[2]].mirrored);
+	vfm_clip_groups_release(&g);
+	vfm_clip_set_close(&s);
+}
+
+/* Items on a line; duplicates are at most 1 apart. */
+static int compare_places(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *e)
+{
+	const double *x = ctx;
+
+	(void)e;
+	*d = (struct vfm_duplicate){.member = member, .of = of, .distance = (float)fabs(x[member] - x[of])};
+	return fabs(x[member] - x[of]) <= 1;
+}
+
+static void test_chain(void **state)
+{
+	double x[] = {0, 2, 1, 3, 0.5}; /* 0 ~ 2 ~ 1 ~ 3: a chain */
+	struct vfm_duplicate first[] = {{.member = 2, .of = 1, .distance = 1}, {.member = 3, .of = 1, .distance = 1}};
+	struct vfm_duplicate second[] = {
+		{.member = 2, .of = 0, .distance = 1}, {.member = 4, .of = 2, .distance = 0.5F}};
+	struct vfm_groups g;
+
+	(void)state;
+	vfm_groups_init(&g, 5, 0);
+	OK(vfm_groups_add(&g, first, 2, compare_places, x, &err));
+	OK(vfm_groups_add(&g, second, 2, compare_places, x, &err));
+	/* 4 met 2, a member of 1, which is too far from 4: 4 stays */
+	OK(vfm_groups_finish(&g, compare_places, x, &err));
+	for (uint32_t i = 0; i < 5; i++) {
+		assert_true(!vfm_groups_is_member(&g, g.of[i].of));
+		assert_true(fabs(x[i] - x[g.of[i].of]) <= 1);
+	}
+	assert_int_equal(g.of[0].of, 0);
+	assert_int_equal(g.of[1].of, 1);
+	assert_int_equal(g.of[2].of, 1);
+	vfm_groups_release(&g);
+
+	/* a representative that becomes a member: those of its members that do not resemble its own stay */
+	vfm_groups_init(&g, 5, 0);
+	OK(vfm_groups_add(
+		&g, (struct vfm_duplicate[]){{.member = 3, .of = 2, .distance = 2}}, 1, compare_places, x, &err));
+	OK(vfm_groups_add(
+		&g, (struct vfm_duplicate[]){{.member = 2, .of = 0, .distance = 1}}, 1, compare_places, x, &err));
+	OK(vfm_groups_finish(&g, compare_places, x, &err));
+	assert_int_equal(g.of[2].of, 0);
+	assert_int_equal(g.of[3].of, 3);
+	vfm_groups_release(&g);
+}
+
+#define ROWS 400
+#define DIM  37
+
+static void test_vectors(void **state)
+{
+	const struct vfm_semantic_opts o = {.threshold = 0.05, .probe = 2, .clusters = 7};
+	float x[ROWS][DIM], query[DIM];
+	struct vfm_features f = {.rows = ROWS, .dim = DIM, .type = VFM_NPY_F32, .data = (const uint8_t *)x};
+	struct vfm_near_row near[20];
+	double quality[ROWS] = {0};
+	struct vfm_semantic g;
+	int64_t n;
+
+	(void)state;
+	for (uint64_t i = 0; i < ROWS; i++) {
+		const struct vfm_rng r = vfm_rng_stream(9, 0, i % 300, VFM_RNG_TEST);
+
+		for (uint64_t k = 0; k < DIM; k++)
+			x[i][k] = vfm_rng_normal(&r, k) * (i < 300 ? 1 : 3) + (i >= 300 && k == 0 ? 0.1F : 0);
+		quality[i] = i >= 300 ? 1 : 0;
+	}
+	memset(x[5], 0, sizeof(x[5])); /* has no direction */
+	OK(vfm_semantic_find(&g, &f, quality, &o, &err));
+	for (uint32_t i = 0; i < ROWS; i++) {
+		uint32_t want = i < 100 && i != 5 ? i + 300 : i;
+
+		assert_int_equal(g.row[g.groups.of[g.rank[i]].of], want);
+	}
+	vfm_semantic_release(&g);
+
+	/* the nearest, against a plain loop */
+	memcpy(query, x[7], sizeof(query));
+	OK(vfm_nearest_find(&f, query, 20, near, &n, &err));
+	assert_int_equal(n, 20);
+	assert_int_equal(near[0].row, 7);
+	for (int64_t i = 0; i < n; i++) {
+		double xy = 0, xx = 0, yy = 0;
+
+		for (int k = 0; k < DIM; k++) {
+			xy += (double)query[k] * (double)x[near[i].row][k];
+			xx += (double)query[k] * (double)query[k];
+			yy += (double)x[near[i].row][k] * (double)x[near[i].row][k];
+		}
+		assert_true(fabs(near[i].similarity - xy / sqrt(xx * yy)) < 1e-5);
+		assert_true(i == 0 || near[i - 1].similarity >= near[i].similarity);
+	}
+	memset(query, 0, sizeof(query));
+	assert_int_equal(vfm_nearest_find(&f, query, 20, near, &n, &err), VFM_EINPUT);
+}
+
+static void test_dots(void **state)
+{
+	float a[8][DIM], b[21][DIM], out[8][32], *packed = vfm_calloc(vfm_dots_packed(21, DIM), sizeof(*packed));
+	const struct vfm_rng r = vfm_rng_stream(4, 0, 0, VFM_RNG_TEST);
+
+	(void)state;
+	for (uint64_t i = 0; i < 21; i++) {
+		for (uint64_t k = 0; k < DIM; k++)
+			b[i][k] = vfm_rng_normal(&r, i * DIM + k);
+		vfm_dots_pack(packed, (int64_t)i, DIM, b[i]);
+		if (i < 8)
+			memcpy(a[i], b[i], sizeof(a[i]));
+	}
+	vfm_dots(a[0], 8, packed, 21, DIM, out[0], 32);
+	for (int i = 0; i < 8; i++)
+		for (int j = 0; j < 21; j++) {
+			double want = 0;
+
+			for (int k = 0; k < DIM; k++)
+				want += (double)a[i][k] * (double)b[j][k];
+			assert_true(fabs(want - (double)out[i][j]) < 1e-4);
+		}
+	free(packed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_fixed_camera),
+		cmocka_unit_test(test_flat),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_index),
+		cmocka_unit_test(test_clip_groups),
+		cmocka_unit_test(test_chain),
+		cmocka_unit_test(test_vectors),
+		cmocka_unit_test(test_dots),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
