@@ -144,12 +144,21 @@ int vfm_job_broadcast(struct vfm_job *j, char **text, struct vfm_err *err)
 
 /* ---- failing ---- */
 
-void vfm_job_mark(struct vfm_job *j, const char *dir)
+int vfm_job_mark(struct vfm_job *j, const char *dir, struct vfm_err *err)
 {
+	char *path = vfm_strfmt("%s/failure.txt", dir);
+	int rc;
+
 	free(j->mark);
-	j->mark = vfm_strfmt("%s/failure.txt", dir);
+	j->mark = NULL;
 	if (j->launch.rank == 0)
-		unlink(j->mark);
+		unlink(path);
+	rc = vfm_job_agree(j, 0, err); /* until all know that no old mark is left, each rank reports */
+	if (rc < 0)
+		free(path);
+	else
+		j->mark = path;
+	return rc;
 }
 
 /* Returns whether this rank is the first to create the mark file.  If no rank can create it, all ranks report. */

@@ -39,9 +39,9 @@ int vfm_job_broadcast(struct vfm_job *j, char **text, struct vfm_err *err);
 /* Local.  Notifies the other ranks of a failure that is not agreed.  Call it before any operation that waits for them.
  * Returns rc. */
 int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err);
-/* Local.  Makes the first failing rank write its message to dir/failure.txt; rank 0 removes an old one.  dir must
- * exist. */
-void vfm_job_mark(struct vfm_job *j, const char *dir);
+/* Collective.  Rank 0 removes dir/failure.txt of an earlier job; from then on the first rank that fails writes its
+ * message there, and the others are silent.  dir must exist. */
+int vfm_job_mark(struct vfm_job *j, const char *dir, struct vfm_err *err);
 
 /* The last call of a rank.  Leaves in err the message to print; empty if it was already reported.  Returns rc. */
 int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err);

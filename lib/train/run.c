@@ -323,7 +323,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	TRY(identify(r, err));
 	TRY(open_held_out(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
-	vfm_job_mark(r->job, r->o->dir);
+	TRY(vfm_job_mark(r->job, r->o->dir, err));
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
 	TRY(begin(r, err));
 	TRY(vfm_job_agree(r->job, open_loader(r, err), err));
