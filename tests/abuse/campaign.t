@@ -44,12 +44,14 @@ stage_outside() {
 }
 stage_decode() { records decode.jsonl "$1" vfm-curate decode -q -j 2 -d decoded --codec ffv1 encode.jsonl; }
 stage_shard() { exec vfm-curate shard -q -d data --max-samples 5 ${1:+--resume} encode.jsonl >shard.jsonl; }
+# --update repeats the records that failed under the fault
+stage_pipeline() { exec vfm-curate run -q -j 2 -c pipeline.json -d piped ${1:+--update}; }
 stage_pack() { exec vfm-pack -q -c 64 -b 2 --steps $STEPS data >plan.jsonl; }
 stage_train() { exec vfm-train -q -c model.json --data plan.jsonl -o run >steps.jsonl; }
 stage_ranks() { exec vfm-train -q -c model.json --data plan.jsonl -n 2 --set parallel.fsdp=true -o ranks >steps2.jsonl; }
 stage_sample() { exec vfm-sample -q --ckpt run --size 32x32 --frames 8 --steps 3 -d samples --format npy -p "a red square" -p "" >samples.jsonl; }
 
-STAGES=(probe score clip encode outside decode shard pack train ranks sample)
+STAGES=(probe score clip encode outside decode shard pipeline pack train ranks sample)
 
 # outputs STAGE: the files and folders that it makes.
 outputs() {
@@ -59,6 +61,7 @@ outputs() {
 	outside) echo outside.jsonl outside ;;
 	decode) echo decode.jsonl decoded ;;
 	shard) echo shard.jsonl data ;;
+	pipeline) echo piped ;;
 	pack) echo plan.jsonl ;;
 	train) echo run steps.jsonl ;;
 	ranks) echo ranks steps2.jsonl ;;
@@ -70,7 +73,7 @@ outputs() {
 # inputs STAGE: the files whose damage must not change the output unnoticed.
 inputs() {
 	case $1 in
-	encode | outside | clip) find clips -name '*.mp4' ;;
+	encode | outside | clip | pipeline) find clips -name '*.mp4' ;;
 	decode) find latents -name '*.latent.npy' ;;
 	shard) find latents -name '*.npy' ;;
 	pack) echo data/index.vfmi ;;
@@ -100,6 +103,12 @@ same() {
 		diff <(jq -r .id shard.jsonl | sort) <(jq -r .id $r/shard.jsonl | sort)
 		diff <(cat data/*.tar | tar -ti --ignore-zeros | sort) <(cat $r/data/*.tar | tar -ti --ignore-zeros | sort)
 		vfm-curate verify -q data >verify.jsonl || cat verify.jsonl
+		;;
+	pipeline)
+		for s in 00-probe 01-score 02-filter 03-clip 04-encode; do cmp "piped/$s.jsonl" "$r/piped/$s.jsonl"; done
+		diff -rq piped/clips $r/piped/clips && diff -rq piped/latents $r/piped/latents
+		diff <(cat piped/data/*.tar | tar -ti --ignore-zeros | sort) <(cat $r/piped/data/*.tar | tar -ti --ignore-zeros | sort)
+		vfm-curate verify -q piped/data >verify.jsonl || cat verify.jsonl
 		;;
 	pack) cmp plan.jsonl $r/plan.jsonl ;;
 	train | ranks)
@@ -276,6 +285,7 @@ faults() {
 	[ -z "$can_mount" ] || echo full_disk
 	case $1 in
 	encode | outside | clip | decode | shard | pack | sample) echo truncate flip ;;
+	pipeline) echo truncate flip twice kill_one kill_one kill_one ;;
 	train) echo truncate flip twice checkpoint checkpoint ;;
 	ranks) echo truncate flip twice checkpoint kill_one kill_one kill_one ;;
 	esac
@@ -294,7 +304,7 @@ check_status() {
 	case $rc in
 	0) ;;
 	1 | 2 | 3 | 75)
-		[ -s "$log" ] || grep -qs '"error"' ./*.jsonl || wrong+=("status $rc without a message")
+		[ -s "$log" ] || grep -qs '"error"' ./*.jsonl piped/*.jsonl || wrong+=("status $rc without a message")
 		;;
 	127) grep -q "loading shared libraries" "$log" || wrong+=("status $rc") ;; # the limit applies to the loader, too
 	*) signalled || wrong+=("status $rc") ;;
@@ -305,7 +315,7 @@ check_success() {
 	local diff list
 	[ "$rc" = 0 ] || return
 	# A decoder conceals damage of a clip: the output is a good one of another input.
-	case $stage:$fault in encode:flip | encode:truncate | outside:flip | outside:truncate | clip:flip | clip:truncate)
+	case $stage:$fault in encode:flip | encode:truncate | outside:flip | outside:truncate | clip:flip | clip:truncate | pipeline:flip | pipeline:truncate)
 		read -ra list < <(outputs "$stage")
 		rm -rf "${list[@]}"
 		return
@@ -347,6 +357,13 @@ mkdir ref && cd ref || exit 1
 cat >model.json <<END2
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "text_dim": 16},
  "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9}, "ckpt": {"every": 5, "keep": 3}}
+END2
+cat >pipeline.json <<END2
+{"inputs": ["clips"],
+ "stages": [{"stage": "probe"}, {"stage": "score"}, {"stage": "filter", "max": ["black_ratio=0.9"]},
+            {"stage": "clip", "dir": "piped/clips", "size": "32x32", "fps": 8},
+            {"stage": "encode", "dir": "piped/latents", "text": "bytes:16"},
+            {"stage": "shard", "dir": "piped/data", "max-samples": 5}]}
 END2
 vfm-curate synth -q -n 12 -d clips --size 48x48 --frames 9 --fps 8 >synth.jsonl || exit 1
 declare -A took
