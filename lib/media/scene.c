@@ -435,6 +435,7 @@ static struct vfm_candidate *store_candidate(struct vfm_scene *s, const float f[
 
 	vfm_grow(&s->candidates, &s->candidates_cap, (size_t)s->n_candidates + 1, sizeof(s->candidates[0]));
 	c = &s->candidates[s->n_candidates++];
+	*c = (struct vfm_candidate){0};
 	memcpy(c->f, f, sizeof(c->f));
 	return c;
 }
@@ -537,6 +538,7 @@ static void gather_fades(struct vfm_scene *s)
 		c->from = from;
 		c->frame = to;
 		c->kind = VFM_CUT_FADE;
+		c->abrupt = from == r->first || to == r->end;
 	}
 }
 
@@ -602,7 +604,8 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-static void choose_gradual(struct vfm_scene *s, double threshold)
+/* Chooses dissolves and fades; without `gradual`, those of plain frames alone of which a side is a cut. */
+static void choose_ranges(struct vfm_scene *s, double threshold, bool gradual)
 {
 	int64_t n_hard = s->n_cuts;
 
@@ -610,6 +613,8 @@ static void choose_gradual(struct vfm_scene *s, double threshold)
 		const struct vfm_candidate *c = &s->candidates[i];
 		double confidence = confidence_of(c);
 
+		if (!gradual && !c->abrupt)
+			continue;
 		/* The video begins or ends plain. */
 		if (c->kind == VFM_CUT_FADE && (c->from <= 0 || c->frame >= s->n))
 			confidence = 1;
@@ -659,8 +664,7 @@ const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool
 	vfm_scene_candidates(s, &n);
 	s->n_cuts = 0;
 	choose_hard(s, threshold);
-	if (gradual)
-		choose_gradual(s, threshold);
+	choose_ranges(s, threshold, gradual);
 	if (s->n_cuts)
 		merge(s);
 	*n_cuts = s->n_cuts;

@@ -37,6 +37,7 @@ struct vfm_cut {
 struct vfm_candidate {
 	int64_t from, frame;
 	enum vfm_cut_kind kind;
+	bool abrupt;                 /* of a fade: a side of the plain frames is a cut */
 	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */
 };
 
@@ -46,7 +47,8 @@ struct vfm_scene *vfm_scene_new(double fps);
 void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb /* [48, 64, 3]: the whole frame, scaled */);
 
 /* After the last frame: the cuts of at least the confidence `threshold` in order, not overlapping; they belong to `s`.
- * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  May be called again with other options. */
+ * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames of which a side
+ * is a cut.  May be called again with other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
 /* After the last frame: all candidates, for the calibration; they belong to `s`. */
 const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);

@@ -152,6 +152,31 @@ static void test_title_on_black(void **state)
 	vfm_scene_free(s);
 }
 
+/* Hard cuts alone: a cut to black counts, a fade to black and back does not. */
+static void test_hard_only(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 40; i++)
+		push(s, 0, 0.5 * i, 1, 0);
+	push_plain(s, 30, 0);
+	for (int i = 0; i < 53; i++) /* from 70; fades from 110 on */
+		push(s, 1, 0.5 * i, i < 40 ? 1 : 1 - (i - 39) / 13.0, 0);
+	push_plain(s, 30, 0);
+	for (int i = 0; i < 52; i++) /* from 153 */
+		push(s, 2, 0.5 * i, i < 12 ? (i + 1) / 13.0 : 1, 0);
+	c = vfm_scene_cuts(s, 0, false, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(c[0].from, 40);
+	assert_int_equal(c[0].frame, 70);
+	vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 2);
+	vfm_scene_free(s);
+}
+
 /* A lower threshold finds at least the same cuts; what it finds is at least that certain. */
 static void test_threshold(void **state)
 {
@@ -180,6 +205,7 @@ int main(void)
 		cmocka_unit_test(test_dark_cut),
 		cmocka_unit_test(test_no_cut),
 		cmocka_unit_test(test_title_on_black),
+		cmocka_unit_test(test_hard_only),
 		cmocka_unit_test(test_threshold),
 	};
 
