@@ -1,4 +1,4 @@
-/* stage.c - the loop of a stage.  One thread reads, `jobs` threads work, one writes; a ring
+/* stage.c - the loop of a stage.  One thread reads (stage_input.h), `jobs` threads work, one writes; a ring
  * of slots between them keeps the order and bounds the memory.  With one job (or a serial
  * stage) all three are the calling thread. */
 #include <errno.h>
@@ -12,13 +12,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "data/done.h"
-#include "data/index.h"
 #include "data/part.h"
 #include "data/provenance.h"
-#include "data/sample_key.h"
 #include "data/stage.h"
+#include "data/stage_input.h"
 #include "data/stage_link.h"
 
 #define MAX_JOBS      256
@@ -49,23 +47,11 @@ struct slot {
 struct loop {
 	const struct vfm_stage *s;
 	FILE *out;
+	struct vfm_stage_input in;
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
-	FILE *linked;                /* its input */
 	struct vfm_done *done;
-	int64_t part, n_parts;
-	char mark[48];          /* "I/N" */
-	char *settings;         /* options and models, for marks */
-	struct vfm_jsonl lines; /* the built-in source */
-	int file;
+	char *settings;                 /* options and models, for marks */
 	struct vfm_stage_counts counts; /* of the writing thread */
-	/* of the reading thread */
-	int64_t n_lines, n_refused, other_parts;
-	json_t *chain;   /* of the headers read so far */
-	json_t *own;     /* the entry of this stage; before it those of --done that differ in nothing but the version */
-	bool header_due; /* the chain is not written yet */
-	json_t *held;    /* a record that waits until the header is written */
-	bool at_last_end; /* of the last input */
-	struct vfm_sample_set ids;
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
@@ -77,6 +63,13 @@ struct loop {
 	int rc;
 	struct vfm_err err;
 };
+
+int vfm_timeout_check(double seconds, struct vfm_err *err)
+{
+	if (seconds > 0 && seconds < 1e9)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
+}
 
 /* ---- records ---- */
 
@@ -90,14 +83,6 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
 	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
 	va_end(ap);
 	json_object_set_new(rec, "drop", json_string(text));
-}
-
-static void set_error(json_t *rec, const char *msg)
-{
-	json_t *text = json_string(msg);
-
-	/* A message may quote bytes that are no UTF-8; the record must still carry one. */
-	json_object_set_new(rec, "error", text ? text : json_string("failed (the message is not UTF-8)"));
 }
 
 void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec)
@@ -114,26 +99,9 @@ static void out_clear(struct vfm_stage_out *out)
 	*out = (struct vfm_stage_out){0};
 }
 
-/* One line; "v":1 is moved or put to the front. */
-static void add_line_text(struct slot *slot, const json_t *rec)
-{
-	void *first = json_object_iter((json_t *)rec);
-	json_t *ordered = NULL;
-
-	if (!first || strcmp(json_object_iter_key(first), "v")) {
-		ordered = json_object();
-		json_object_set_new(ordered, "v", json_integer(1));
-		json_object_update(ordered, (json_t *)rec);
-		rec = ordered;
-	}
-	vfm_json_text(&slot->text, rec, 0);
-	vfm_buf_add(&slot->text, "\n", 1);
-	json_decref(ordered);
-}
-
 static void add_line(struct slot *slot, const json_t *rec)
 {
-	add_line_text(slot, rec);
+	vfm_stage_line_text(&slot->text, rec);
 	slot->counts.written++;
 }
 
@@ -171,236 +139,21 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 	json_object_set_new(by, stage, json_string(mark));
 }
 
-/* ---- parts ---- */
-
-int vfm_timeout_check(double seconds, struct vfm_err *err)
-{
-	if (seconds > 0 && seconds < 1e9)
-		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
-}
-
-/* Returns the key that selects a record for a part and identifies it in --done. */
-static const char *rec_key(const struct vfm_stage *s, const json_t *rec)
-{
-	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
-
-	if (!key)
-		key = vfm_rec_str(rec, "id", NULL);
-	return key ? key : vfm_rec_str(rec, "src", NULL);
-}
-
-/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
-static bool is_my_part(struct loop *l, json_t *rec)
-{
-	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
-	uint64_t h;
-	char *text;
-
-	if (l->n_parts == 1)
-		return true;
-	if (slash && !strcmp(slash, strchr(l->mark, '/')))
-		return !strcmp(mark, l->mark);
-	key = rec_key(l->s, rec);
-	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
-	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
-	free(text);
-	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
-	if ((int64_t)(h % (uint64_t)l->n_parts) != l->part)
-		return false;
-	json_object_set_new(rec, "part", json_string(l->mark));
-	return true;
-}
-
 /* ---- reading ---- */
 
-static int open_next_file(struct loop *l, struct vfm_err *err)
-{
-	const struct vfm_stage *s = l->s;
-
-	vfm_jsonl_close(&l->lines);
-	l->lines = (struct vfm_jsonl){0};
-	if (l->file >= (s->n_files ? s->n_files : 1))
-		return 0;
-	TRY(vfm_jsonl_open(&l->lines, s->n_files ? s->files[l->file] : "-", err));
-	if (l->linked) /* in the place of stdin */
-		l->lines.f = l->linked;
-	l->file++;
-	return 1;
-}
-
-/* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
- * differ in nothing but the name of their source; or else they get an error. */
-static void check_duplicate(struct loop *l, json_t *rec)
-{
-	static const char *const without[] = {"v", "by", "part", "src", "origin", NULL};
-	const char *id = vfm_rec_str(rec, "id", NULL);
-	const struct vfm_sample_seen *first;
-	char hex[VFM_SHA256_HEX];
-	struct vfm_err err;
-	uint64_t content;
-
-	if (!l->s->unique_ids || !id || vfm_rec_is_out(rec))
-		return;
-	vfm_rec_digest("", rec, without, hex);
-	hex[16] = 0;
-	content = strtoull(hex, NULL, 16);
-	first = vfm_sample_set_add(&l->ids, (struct vfm_sample_seen){vfm_sample_id(id), l->n_lines, content});
-	if (!first)
-		return;
-	if (first->content == content) {
-		vfm_stage_drop(rec, l->s->name, "the same as input record %lld", (long long)first->place);
-		return;
-	}
-	vfm_fail(&err, VFM_EINPUT,
-		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; several "
-		"captions of a clip stand in one record, by name",
-		(long long)first->place, id);
-	set_error(rec, err.msg);
-	l->n_refused++;
-}
-
-/* Turns an unreadable line into a record with the error. */
-static json_t *refuse_line(struct loop *l, struct vfm_err *err)
-{
-	json_t *rec = json_pack("{s:i}", "v", 1);
-
-	set_error(rec, err->msg);
-	*err = (struct vfm_err){0};
-	l->n_refused++;
-	return rec;
-}
-
-/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one. */
-static int read_line(struct loop *l, json_t **rec, struct vfm_err *err)
-{
-	const struct vfm_stage *s = l->s;
-	int rc = 0;
-
-	*rec = NULL;
-	while (rc == 0 && !l->at_last_end) {
-		if (s->next)
-			rc = s->next(s->source, rec, err);
-		else
-			rc = l->lines.f ? vfm_jsonl_next(&l->lines, rec, err) : 0;
-		if (rc == 1 && !json_is_object(*rec)) {
-			json_decref(*rec);
-			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
-				s->next ? "input" : l->lines.name, (long long)l->lines.line);
-		}
-		if (rc == VFM_EINPUT) {
-			*rec = refuse_line(l, err);
-			rc = 1;
-		}
-		if (rc == 0) {
-			int opened = s->next ? 0 : open_next_file(l, err);
-
-			if (opened < 0)
-				return opened;
-			l->at_last_end = opened == 0;
-		}
-	}
-	return rc;
-}
-
-/* Merges the chain of a header.  One that is damaged becomes a record with the error, as an unreadable line does. */
-static json_t *take_header(struct loop *l, json_t *rec)
-{
-	struct vfm_err err = {0};
-	int rc = vfm_provenance_read(l->chain, rec, &err);
-
-	json_decref(rec);
-	if (rc < 0) {
-		vfm_err_context(&err, "%s:%lld", l->lines.name ? l->lines.name : "input", (long long)l->lines.line);
-		return refuse_line(l, &err);
-	}
-	l->header_due |= rc == 1;
-	return NULL;
-}
-
-/* Makes the slot the header of the chain so far, unless the stage is silent. */
-static int make_header(struct loop *l, struct slot *slot, struct vfm_err *err)
-{
-	json_t *chain = json_copy(l->chain), *entry, *header;
-	size_t i;
-	int rc = 0;
-
-	json_array_foreach(l->own, i, entry) vfm_provenance_append(chain, entry);
-	if (l->s->on_chain)
-		rc = l->s->on_chain(chain, l->s->ctx, err);
-	slot->is_header = rc == 0 && !l->s->silent;
-	if (slot->is_header) {
-		header = vfm_provenance_header(chain);
-		add_line_text(slot, header);
-		json_decref(header);
-	}
-	json_decref(chain);
-	l->header_due = false;
-	return rc;
-}
-
-/* Reads a record of this part, past headers. */
-static int read_part(struct loop *l, json_t **rec, struct vfm_err *err)
-{
-	int rc;
-
-	for (;;) {
-		rc = read_line(l, rec, err);
-		if (rc <= 0)
-			return rc;
-		if (vfm_provenance_is_header(*rec)) {
-			*rec = take_header(l, *rec);
-			if (!*rec)
-				continue;
-		}
-		l->n_lines++;
-		if (is_my_part(l, *rec)) {
-			check_duplicate(l, *rec);
-			return 1;
-		}
-		l->other_parts++;
-		json_decref(*rec);
-		*rec = NULL;
-	}
-}
-
-/* Fills a slot: 1 = with a record, or with the header that must precede it; 0 = end. */
+/* Fills a free slot: 1 = with a record or a header, 0 = end. */
 static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
 {
-	int rc = 1;
+	struct vfm_stage_line line;
+	int rc = vfm_stage_input_next(&l->in, &line, err);
 
-	slot->rec = l->held;
-	l->held = NULL;
-	if (!slot->rec)
-		rc = read_part(l, &slot->rec, err);
-	if (rc < 0 || !l->header_due)
-		return rc;
-	l->held = slot->rec;
-	slot->rec = NULL;
-	TRY(make_header(l, slot, err));
-	return slot->is_header ? 1 : read_slot(l, slot, err); /* silent: the record that is held */
-}
-
-/* As read_slot, without the inputs that a run has done before. */
-static int read_undone(struct loop *l, struct slot *slot, struct vfm_err *err)
-{
-	int rc;
-
-	for (;;) {
-		rc = read_slot(l, slot, err);
-		if (rc == 0 && l->link)
-			return vfm_stage_link_end(l->link, err);
-		if (rc <= 0 || !l->link)
-			return rc;
-		rc = vfm_stage_link_read(l->link, slot->rec, l->lines.line, err);
-		slot->place = l->link->n_read;
-		slot->hash = l->link->hash;
-		if (rc != 0)
-			return rc;
-		json_decref(slot->rec);
-		vfm_buf_release(&slot->text);
-		*slot = (struct slot){0};
-	}
+	if (rc == 1)
+		*slot = (struct slot){.is_header = line.is_header,
+			.rec = line.rec,
+			.text = line.text,
+			.place = line.place,
+			.hash = line.hash};
+	return rc;
 }
 
 /* ---- working ---- */
@@ -437,7 +190,7 @@ static void add_finished_lines(const struct loop *l, struct slot *slot, const ch
 	const char *end = lines + bytes, *next;
 	json_t *rec;
 
-	if (l->n_parts == 1) {
+	if (l->in.n_parts == 1) {
 		vfm_buf_add(&slot->text, lines, bytes);
 		return;
 	}
@@ -445,11 +198,11 @@ static void add_finished_lines(const struct loop *l, struct slot *slot, const ch
 		next = memchr(lines, '\n', (size_t)(end - lines));
 		next = next ? next + 1 : end;
 		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), l->mark)) {
+		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), l->in.mark)) {
 			vfm_buf_add(&slot->text, lines, (size_t)(next - lines));
 		} else {
-			json_object_set_new(rec, "part", json_string(l->mark));
-			add_line_text(slot, rec);
+			json_object_set_new(rec, "part", json_string(l->in.mark));
+			vfm_stage_line_text(&slot->text, rec);
 		}
 		json_decref(rec);
 	}
@@ -457,7 +210,7 @@ static void add_finished_lines(const struct loop *l, struct slot *slot, const ch
 
 static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bool *copied, struct vfm_err *err)
 {
-	const char *key = rec_key(l->s, slot->rec);
+	const char *key = vfm_stage_key(l->s, slot->rec);
 	struct vfm_done_found found;
 	struct vfm_buf text = {0};
 
@@ -526,7 +279,7 @@ static void end_work(struct loop *l, struct slot *slot, struct vfm_stage_out *ou
 		return;
 	}
 	if (rc == VFM_EINPUT) {
-		set_error(slot->rec, err->msg[0] ? err->msg : "failed");
+		vfm_stage_set_error(slot->rec, err->msg[0] ? err->msg : "failed");
 		slot->counts.failed_here++;
 		out_clear(out);
 	}
@@ -668,7 +421,7 @@ static int run_serial(struct loop *l)
 	struct slot slot = {0};
 	int rc;
 
-	while ((rc = read_undone(l, &slot, &l->err)) == 1) {
+	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
 		work_on(l, &slot, 0);
 		rc = write_slot(l, &slot, true);
 		if (rc < 0)
@@ -792,7 +545,7 @@ static void feed(struct loop *l)
 		if (stop)
 			break;
 		filled = (struct slot){0};
-		rc = read_undone(l, &filled, &err);
+		rc = read_slot(l, &filled, &err);
 		if (rc <= 0)
 			break;
 		pthread_mutex_lock(&l->lock);
@@ -875,8 +628,8 @@ static void report_counts(const struct loop *l)
 		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
-	if (l->n_parts > 1)
-		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->mark, (long long)c->other_parts);
+	if (l->in.n_parts > 1)
+		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
@@ -906,7 +659,7 @@ static int open_done(struct loop *l, struct vfm_err *err)
 	char *path;
 	int rc;
 
-	if (vfm_part_file(&path, s->opts.done, l->part, err) < 0)
+	if (vfm_part_file(&path, s->opts.done, l->in.part, err) < 0)
 		return vfm_err_context(err, "--done");
 	rc = vfm_done_open(&l->done, path, &o, err);
 	free(path);
@@ -921,29 +674,30 @@ static int open_sources(struct loop *l, struct vfm_err *err)
 	if (l->link && l->s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "%s writes no records: it cannot be a stage of a run", l->s->name);
 	if (l->link) {
-		TRY(vfm_stage_link_begin(l->link, &l->linked, &l->counts, err));
+		TRY(vfm_stage_link_begin(l->link, &l->in.linked, &l->counts, err));
 		l->out = l->link->out;
 	}
-	return l->s->next ? 0 : open_next_file(l, err);
+	return vfm_stage_input_open(&l->in, err);
 }
 
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .link = vfm_stage_link(), .header_due = true};
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .link = vfm_stage_link()};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 
+	l.in.s = s;
+	l.in.link = l.link;
 	if (jobs < 1 || jobs > MAX_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
-	TRY(vfm_part_parse(s->opts.part, &l.part, &l.n_parts, err));
-	snprintf(l.mark, sizeof(l.mark), "%lld/%lld", (long long)l.part, (long long)l.n_parts);
+	TRY(vfm_part_parse(s->opts.part, &l.in.part, &l.in.n_parts, err));
+	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.part, (long long)l.in.n_parts);
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
 	l.settings = vfm_provenance_settings(s->options, s->maker);
-	l.chain = json_array();
-	l.own = own_entries(s, l.done);
+	l.in.own = own_entries(s, l.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.readable, NULL);
 	pthread_cond_init(&l.writable, NULL);
@@ -962,17 +716,11 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	}
 
 	vfm_progress_end(&l.progress);
-	l.counts.failed_here += l.n_refused;
-	l.counts.other_parts = l.other_parts;
-	vfm_jsonl_close(&l.lines);
-	if (l.linked)
-		fclose(l.linked);
+	l.counts.failed_here += l.in.n_refused;
+	l.counts.other_parts = l.in.other_parts;
+	vfm_stage_input_close(&l.in);
 	free(l.settings);
-	json_decref(l.chain);
-	json_decref(l.own);
-	json_decref(l.held);
 	vfm_done_close(l.done);
-	vfm_sample_set_release(&l.ids);
 	pthread_mutex_destroy(&l.lock);
 	pthread_cond_destroy(&l.readable);
 	pthread_cond_destroy(&l.writable);
