@@ -244,6 +244,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times", "caption", NULL};
 	const char *made[5] = {0};
 	struct vfm_stage stage = {.name = "encode",
+		.version = 1, /* 0: interlaced and HDR sources gave other pixels */
 		.fn = encode_record,
 		.ctx = &e,
 		.unique_ids = true,
