@@ -1,4 +1,5 @@
-/* filter - drops records whose numbers exceed limits. */
+/* filter - drops records whose numbers exceed limits, and those of training or held-out data. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,8 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "curate.h"
+#include "data/index.h"
+#include "data/split.h"
 #include "data/stage.h"
 
 struct limit {
@@ -18,6 +21,8 @@ struct limit {
 struct filter {
 	struct limit *limits;
 	int n;
+	double held_out;     /* fraction; 0: the sides are not told apart */
+	bool keeps_held_out; /* else the training data */
 };
 
 static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_max, struct vfm_err *err)
@@ -40,13 +45,30 @@ static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_
 	return 0;
 }
 
+/* Drops a record of the other side, by the rule of vfm-pack --held-out. */
+static int filter_side(json_t *rec, const struct filter *f, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL), *parent = vfm_rec_str(rec, "parent", NULL);
+	char fraction[VFM_REAL_TEXT];
+	bool held_out;
+
+	if (!id && !parent)
+		return vfm_fail(
+			err, VFM_EINPUT, "the record has neither parent nor id, which tell its source (--held-out)");
+	held_out = vfm_split_is_held_out(vfm_split_source(id ? vfm_sample_id(id) : 0, parent), f->held_out);
+	if (held_out != f->keeps_held_out)
+		vfm_stage_drop(rec, "filter", "%s (--held-out %s)", held_out ? "held out" : "training data",
+			vfm_real_text(fraction, f->held_out));
+	return 0;
+}
+
 static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct filter *f = ctx;
 	char value[VFM_REAL_TEXT], limit[VFM_REAL_TEXT];
 	double x;
 
-	(void)out, (void)worker, (void)err;
+	(void)out, (void)worker;
 	for (int i = 0; i < f->n; i++) {
 		const struct limit *m = &f->limits[i];
 
@@ -60,10 +82,10 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 			return 0;
 		}
 	}
-	return 0;
+	return f->held_out > 0 ? filter_side(rec, f, err) : 0;
 }
 
-/* The limits as text: what changes the records (data/stage.h). */
+/* The limits and the side as text: what changes the records (data/stage.h). */
 static char *filter_options(const struct filter *f)
 {
 	struct vfm_buf b = {0};
@@ -72,7 +94,28 @@ static char *filter_options(const struct filter *f)
 	for (int i = 0; i < f->n; i++)
 		vfm_buf_addf(&b, "%s%s %s %s", i ? " " : "", f->limits[i].is_max ? "max" : "min", f->limits[i].path,
 			vfm_real_text(value, f->limits[i].value));
+	if (f->held_out > 0)
+		vfm_buf_addf(&b, "%sheld-out %s side %s", f->n ? " " : "", vfm_real_text(value, f->held_out),
+			f->keeps_held_out ? "held-out" : "train");
 	return b.data;
+}
+
+static int parse_side(struct filter *f, double fraction, const char *side, struct vfm_err *err)
+{
+	static const char *const sides[] = {"train", "held-out", NULL};
+	int i = 0;
+
+	if (isnan(fraction) && side)
+		return vfm_fail(err, VFM_EUSAGE, "--side: it needs --held-out");
+	if (isnan(fraction))
+		return 0;
+	if (!(fraction > 0 && fraction < 1))
+		return vfm_fail(err, VFM_EUSAGE, "--held-out: expected a fraction above 0 and below 1");
+	if (side)
+		TRY(vfm_opt_name("--side", side, sides, &i, err));
+	f->held_out = fraction;
+	f->keeps_held_out = i == 1;
+	return 0;
 }
 
 int curate_filter(int argc, char **argv, struct vfm_err *err)
@@ -80,18 +123,23 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	struct vfm_stage stage = {.name = "filter", .fn = filter_record};
 	struct vfm_strlist min = {0}, max = {0};
 	struct filter f = {0};
+	double held_out = NAN;
+	const char *side = NULL;
 	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated",
 			&min},
 		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated",
 			&max},
+		{VFM_OPT_NUM, 0, "held-out", "F", "drop what vfm-pack --held-out F leaves out", &held_out},
+		{VFM_OPT_STR, 0, "side", "SIDE", "of --held-out, keep: train (default) or held-out", &side},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate filter",
-		.synopsis = "[--min KEY=X] [--max KEY=X] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis =
+			"[--min KEY=X] [--max KEY=X] [--held-out F] [--side SIDE] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "drop records outside of limits",
 		.opts = opts,
 	};
@@ -104,6 +152,8 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 		rc = add_limits(&f, &min, false, err);
 	if (rc >= 0)
 		rc = add_limits(&f, &max, true, err);
+	if (rc >= 0)
+		rc = parse_side(&f, held_out, side, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
 		stage.ctx = &f;
