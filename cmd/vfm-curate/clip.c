@@ -12,6 +12,7 @@
 #include "base/par.h"
 #include "base/regular.h"
 #include "curate.h"
+#include "data/bucket.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
 #include "media/cut.h"
@@ -24,6 +25,9 @@ struct clip {
 	const char *dir;
 	struct vfm_cut_opts cut;
 	double timeout_s;
+	/* instead of cut's: the size, and the number of frames and their rate, of the record's bucket (data/bucket.h)
+	 */
+	bool bucket_size, bucket_frames;
 };
 
 static void move_key(json_t *from, json_t *to, const char *key)
@@ -143,6 +147,43 @@ static void set_cut_times(struct vfm_cut_opts *cut, const json_t *rec)
 		cut->length_s = end_s - start_s;
 }
 
+/* Takes size and frames from the record's bucket, as far as they are asked for. */
+static int apply_clip_bucket(
+	struct vfm_cut_opts *cut, const json_t *rec, const struct clip *c, bool image, struct vfm_err *err)
+{
+	struct vfm_bucket b;
+	char name[VFM_BUCKET_NAME];
+
+	if (!c->bucket_size && !c->bucket_frames)
+		return 0;
+	TRY(vfm_bucket_read(&b, rec, err));
+	if (c->bucket_size && !image && (b.width % 2 || b.height % 2))
+		return vfm_fail(
+			err, VFM_EINPUT, "bucket %s: a video needs even width and height", vfm_bucket_name(&b, name));
+	if (c->bucket_size) {
+		cut->width = b.width;
+		cut->height = b.height;
+	}
+	if (c->bucket_frames) {
+		cut->max_frames = b.frames;
+		TRY(image ? 0 : vfm_bucket_rate(&b, &cut->new_fps, err));
+	}
+	return 0;
+}
+
+/* VFM_EINPUT: the clip has fewer frames than its bucket; its file is removed. */
+static int check_bucket_frames(const json_t *rec, const struct vfm_cut_clip *clip, struct vfm_err *err)
+{
+	struct vfm_bucket b;
+	int rc;
+
+	TRY(vfm_bucket_read(&b, rec, err));
+	rc = vfm_bucket_check_frames(&b, clip->result.frames, err);
+	if (rc < 0)
+		unlink(clip->out);
+	return rc;
+}
+
 static char *clip_path(const struct clip *c, const char *id, bool image)
 {
 	return vfm_strfmt("%s/%s.%s", c->dir, id, image ? "png" : vfm_video_out_extension(c->cut.codec));
@@ -157,9 +198,11 @@ static int prepare_clip(json_t *rec, const struct clip *c, struct vfm_cut_clip *
 
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY(vfm_sample_key_check(id, err));
-	if (m.is_image && !c->cut.width && !c->cut.height)
+	*clip = (struct vfm_cut_clip){.o = c->cut};
+	TRY(apply_clip_bucket(&clip->o, rec, c, m.is_image, err));
+	if (m.is_image && !clip->o.width && !clip->o.height)
 		return copy_image(rec, c, id, &limit, err);
-	*clip = (struct vfm_cut_clip){.o = c->cut, .out = clip_path(c, id, m.is_image)};
+	clip->out = clip_path(c, id, m.is_image);
 	clip->o.timeout_s = c->timeout_s;
 	clip->o.start = m.start_frame;
 	clip->o.end = m.end_frame;
@@ -197,6 +240,8 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 
 		item->rc = clips[k].rc;
 		item->err = clips[k].err;
+		if (item->rc == 0 && c->bucket_frames)
+			item->rc = check_bucket_frames(item->rec, &clips[k], &item->err);
 		if (item->rc == 0)
 			set_result(item->rec, c, &clips[k].result, clips[k].out, image);
 		free((char *)clips[k].out);
@@ -208,6 +253,7 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 /* Options whose value is a name. */
 struct clip_names {
 	const char *audio, *sdr, *deinterlace, *hwaccel;
+	const char *size, *frames; /* NULL: not given */
 };
 
 static int parse_names(struct vfm_cut_opts *cut, const struct clip_names *n, struct vfm_err *err)
@@ -260,21 +306,28 @@ int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err)
 	return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'", codec);
 }
 
-static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+static int check_clip_opts(
+	struct clip *c, const struct clip_names *names, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
 {
+	const char *size = names->size;
 	char codec[16];
 
 	if (!c->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
-	if (size)
+	TRY(curate_parse_frames(names->frames, &c->cut.max_frames, &c->bucket_frames, err));
+	c->bucket_size = size && !strcmp(size, "bucket");
+	if (c->bucket_size && (w || h))
+		return vfm_fail(err, VFM_EUSAGE, "--size bucket: not with --width and --height");
+	if (size && !c->bucket_size)
 		TRY(parse_size(size, &w, &h, err));
-	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && (!w || !h)))
+	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
 	TRY(curate_check_codec(vfm_video_out_is_nvenc(c->cut.codec, codec) ? codec : c->cut.codec, crf, err));
-	if (c->cut.new_fps < 0 || c->cut.new_fps > 240 || c->cut.max_frames < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--fps, --frames: expected a frame rate up to 240, a number from 1");
+	if (c->cut.new_fps < 0 || c->cut.new_fps > 240)
+		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a frame rate up to 240");
 	if (c->cut.copy &&
-		(w || h || c->cut.new_fps > 0 || c->cut.max_frames || c->cut.audio || !strcmp(c->cut.codec, "ffv1")))
+		(w || h || c->bucket_size || c->cut.new_fps > 0 || names->frames || c->cut.audio ||
+			!strcmp(c->cut.codec, "ffv1")))
 		return vfm_fail(err, VFM_EUSAGE,
 			"--copy: not with --size, --width, --height, --fps, --frames, --audio keep or --codec ffv1");
 	c->cut.width = (int)w;
@@ -284,16 +337,18 @@ static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t 
 }
 
 /* The options that change the clips (data/stage.h). */
-static char *clip_options(const struct vfm_cut_opts *o)
+static char *clip_options(const struct clip *c)
 {
+	const struct vfm_cut_opts *o = &c->cut;
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld%s%s%s%s", o->codec, o->crf, o->width,
+	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld%s%s%s%s%s%s", o->codec, o->crf, o->width,
 		o->height, vfm_real_text(fps, o->new_fps), (long long)o->max_frames, o->audio ? " audio" : "",
 		o->copy ? " copy" : "", o->video.keep_hdr ? " hdr" : "",
 		o->video.deinterlace == VFM_DEINTERLACE_OFF           ? " interlaced"
 			: o->video.deinterlace == VFM_DEINTERLACE_ALL ? " deinterlace"
-								      : "");
+								      : "",
+		c->bucket_size ? " size-of-bucket" : "", c->bucket_frames ? " frames-of-bucket" : "");
 }
 
 int curate_clip(int argc, char **argv, struct vfm_err *err)
@@ -310,16 +365,17 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct clip_names names = {.audio = "drop", .sdr = "auto", .deinterlace = "auto", .hwaccel = "none"};
 	char *options = NULL;
 	int64_t crf = 18, width = 0, height = 0;
-	const char *size = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
 		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c.cut.codec},
 		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf},
-		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle", &size},
+		{VFM_OPT_STR, 0, "size", "WxH|bucket", "scale to cover W x H, or its bucket, and crop the middle",
+			&names.size},
 		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
-		{VFM_OPT_INT, 0, "frames", "N", "write at most N frames of a clip", &c.cut.max_frames},
+		{VFM_OPT_STR, 0, "frames", "N|bucket", "write at most N frames of a clip, or those of its bucket",
+			&names.frames},
 		{VFM_OPT_STR, 0, "audio", "WHAT", "keep or drop the sound (default drop)", &names.audio},
 		{VFM_OPT_FLAG, 0, "copy", NULL, "copy the packets of clips that begin at a key frame", &c.cut.copy},
 		{VFM_OPT_STR, 0, "sdr", "WHEN", "auto (default): convert HDR and BT.2020 to BT.709; off", &names.sdr},
@@ -333,10 +389,10 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate clip",
-		.synopsis =
-			"-d DIR [--codec NAME] [--crf N] [--size WxH] [--width W] [--height H] [--fps X] [--frames N] "
-			"[--audio WHAT] [--copy] [--sdr WHEN] [--deinterlace WHEN] [--hwaccel DEVICE] "
-			"[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [--codec NAME] [--crf N] [--size WxH|bucket] [--width W] [--height H] [--fps X] "
+			    "[--frames N|bucket] "
+			    "[--audio WHAT] [--copy] [--sdr WHEN] [--deinterlace WHEN] [--hwaccel DEVICE] "
+			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
 	};
@@ -349,12 +405,12 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0)
 		rc = parse_names(&c.cut, &names, err);
 	if (rc == 0)
-		rc = check_clip_opts(&c, size, width, height, crf, err);
+		rc = check_clip_opts(&c, &names, width, height, crf, err);
 	if (rc == 0) {
 		stage.files = argv + 1;
 		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 		stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
-		stage.options = options = clip_options(&c.cut);
+		stage.options = options = clip_options(&c);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	free(options);

@@ -7,6 +7,8 @@
 #define VFM_CURATE_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/opt.h"
@@ -22,6 +24,7 @@ int curate_search(int argc, char **argv, struct vfm_err *err);
 int curate_filter(int argc, char **argv, struct vfm_err *err);
 int curate_sheet(int argc, char **argv, struct vfm_err *err);
 int curate_stats(int argc, char **argv, struct vfm_err *err);
+int curate_bucket(int argc, char **argv, struct vfm_err *err);
 int curate_caption(int argc, char **argv, struct vfm_err *err);
 int curate_embed(int argc, char **argv, struct vfm_err *err);
 int curate_encode(int argc, char **argv, struct vfm_err *err);
@@ -39,6 +42,8 @@ extern const struct vfm_verb curate_stages[]; /* ends in a NULL name */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
 /* Parses --size WxH; width and height must be multiples of unit_w and unit_h. */
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);
+/* Parses --frames: a number, or "bucket".  NULL: 0, all frames. */
+int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, struct vfm_err *err);
 /* Checks --codec and --crf of written videos. */
 int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err);
 /* Sets *local to the number of this task on its node, which chooses its GPU; 0 outside of Slurm. */

@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -19,9 +20,9 @@
 
 struct encode {
 	struct vfm_encode spec;
-	const char *size, *patch, *tokenizer, *text; /* as given; NULL: not */
-	const char *exec, *text_exec;                /* commands; NULL: the built-in encoders */
-	const char *image_exec;                      /* command; NULL: no image rows */
+	const char *size, *frames, *patch, *tokenizer, *text; /* as given; NULL: not */
+	const char *exec, *text_exec;                         /* commands; NULL: the built-in encoders */
+	const char *image_exec;                               /* command; NULL: no image rows */
 	struct vfm_exec_opts exec_opts;
 	struct vfm_encoders_opts native_opts; /* vae, text: NULL, or in the place of the built-in encoders */
 	struct vfm_encoders *native;
@@ -51,12 +52,23 @@ int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int 
 	return 0;
 }
 
+int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, struct vfm_err *err)
+{
+	*frames = 0;
+	*of_bucket = text && !strcmp(text, "bucket");
+	if (text && !*of_bucket && vfm_parse_i64(text, 0, INT64_MAX, frames, err) < 0)
+		return vfm_err_context(err, "--frames");
+	return 0;
+}
+
 static int check_encode_opts(struct encode *e, struct vfm_err *err)
 {
 	if (!e->spec.dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
-	if (e->spec.frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
-		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
+	e->spec.bucket_size = e->size && !strcmp(e->size, "bucket");
+	TRY(curate_parse_frames(e->frames, &e->spec.frames, &e->spec.bucket_frames, err));
+	if (e->spec.fps < 0 || e->spec.fps > 1000)
+		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate up to 1000");
 	if (!!e->exec + !!e->tokenizer + !!e->native_opts.vae > 1)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
 	if (!!e->text_exec + !!e->text + !!e->native_opts.text > 1)
@@ -94,7 +106,9 @@ static int choose_encode_size(struct encode *e, struct vfm_err *err)
 	int32_t unit[2];
 
 	vfm_geometry_multiple(&geometry, e->spec.patch, unit);
-	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
+	return e->size && !e->spec.bucket_size
+		? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err)
+		: 0;
 }
 
 /* The child that encodes must be able to encode conditions. */
@@ -193,9 +207,10 @@ static char *encode_options(const struct vfm_encode *e)
 {
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s%s%s", e->patch[0], e->patch[1], e->patch[2],
+	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s%s%s%s%s", e->patch[0], e->patch[1], e->patch[2],
 		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps), e->condition ? " condition" : "",
-		e->last_frame ? " last-frame" : "");
+		e->last_frame ? " last-frame" : "", e->bucket_size ? " size-of-bucket" : "",
+		e->bucket_frames ? " frames-of-bucket" : "");
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
@@ -240,8 +255,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.patch = "1x2x2",
 		.exec_opts = VFM_EXEC_DEFAULTS,
 		.native_opts = VFM_ENCODERS_DEFAULTS};
-	static const char *const reads[] = {
-		"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times", "caption", NULL};
+	/* the last one: with --size bucket or --frames bucket */
+	const char *reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times",
+		"caption", NULL, NULL};
 	const char *made[5] = {0};
 	struct vfm_stage stage = {.name = "encode",
 		.version = 1, /* 0: interlaced and HDR sources gave other pixels */
@@ -255,11 +271,12 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &e.tokenizer},
 		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.text},
-		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of stride x patch",
-			&e.size},
+		{VFM_OPT_STR, 0, "size", "WxH|bucket",
+			"scale to cover W x H and crop the middle; multiples of stride x patch", &e.size},
 		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
 			&e.patch},
-		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &e.spec.frames},
+		{VFM_OPT_STR, 0, "frames", "N|bucket", "take at most N frames of a clip, or those of its bucket",
+			&e.frames},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
 		{VFM_OPT_FLAG, 0, "condition", NULL, "also write ID.cond.npy, for image to video from the first frame",
 			&e.spec.condition},
@@ -282,8 +299,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
 		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] "
-			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH] [--patch TxHxW] "
-			    "[--frames N] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
+			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH|bucket] [--patch TxHxW] "
+			    "[--frames N|bucket] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
 			    "[--timeout SECONDS] " VFM_ENCODERS_SYNOPSIS
 			    " [--text-stream] [--device NAME] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
@@ -297,6 +314,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		rc = check_encode_opts(&e, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
+		if (e.spec.bucket_size || e.spec.bucket_frames)
+			reads[sizeof(reads) / sizeof(reads[0]) - 2] = "bucket";
 		list_made(&e, made);
 		rc = run_encode(&e, &stage, err);
 	}

@@ -11,6 +11,7 @@ const struct vfm_verb curate_stages[] = {
 	{"filter", "drop records outside of limits", curate_filter},
 	{"hash", "perceptual hashes of clips and images, for dedup", curate_hash},
 	{"dedup", "drop near-duplicates, keep the best of each group", curate_dedup},
+	{"bucket", "the size and number of frames of each record", curate_bucket},
 	{"caption", "captions of clips from an outside model", curate_caption},
 	{"embed", "vectors of clips and captions from an outside model", curate_embed},
 	{"search", "the clips nearest to a text, a clip or a vector", curate_search},

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/binding.h"
+#include "data/bucket.h"
 #include "data/caption.h"
 #include "data/clip_reader.h"
 #include "data/condition.h"
@@ -267,6 +268,34 @@ static int save_latents(const struct enc *c, const char *path, char sha256[VFM_S
 	return rc;
 }
 
+/* Takes size and frames from the record's bucket, as far as they are asked for.  VFM_EINPUT: it has none, or one that
+ * the tokenizer does not take. */
+static int apply_encode_bucket(struct vfm_clip_opts *o, struct vfm_bucket *b, const json_t *rec,
+	const struct vfm_encode *e, const struct vfm_geometry *g, struct vfm_err *err)
+{
+	char name[VFM_BUCKET_NAME];
+	struct vfm_rec_media m;
+	int32_t multiple[2];
+
+	TRY(vfm_rec_media(rec, &m, err));
+	TRY(vfm_bucket_read(b, rec, err));
+	vfm_geometry_multiple(g, e->patch, multiple);
+	if (b->width % multiple[1] || b->height % multiple[0] ||
+		vfm_geometry_fit_patch(g, b->frames, e->patch[0]) != b->frames)
+		return vfm_fail(err, VFM_EINPUT,
+			"bucket %s: it does not fit this tokenizer and --patch; vfm-curate bucket needs the same",
+			vfm_bucket_name(b, name));
+	if (e->bucket_size) {
+		o->width = b->width;
+		o->height = b->height;
+	}
+	if (e->bucket_frames) {
+		o->most = b->frames;
+		TRY(m.is_image ? 0 : vfm_bucket_rate(b, &o->fps, err));
+	}
+	return 0;
+}
+
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err)
 {
 	struct vfm_clip_opts o = {.width = e->width,
@@ -280,10 +309,13 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	struct vfm_outside_frames frames;
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	char sha256[VFM_SHA256_HEX];
+	struct vfm_bucket bucket;
 	char *path = NULL;
 	int rc;
 
 	TRY(vfm_sample_key_check(id, err));
+	if (e->bucket_size || e->bucket_frames)
+		TRY(apply_encode_bucket(&o, &bucket, rec, e, &c.maker.geometry, err));
 	vfm_geometry_multiple(&c.maker.geometry, e->patch, o.multiple);
 	TRY_OUT(vfm_clip_open(&c.clip, rec, &o, err));
 	c.picture = (size_t)c.clip.height * (size_t)c.clip.width * 3;
@@ -294,6 +326,8 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(slot               ? encode_outside(&c, id, slot, &frames, err)
 			: e->video ? encode_native(&c, err)
 				   : encode_built_in(&c, err));
+	if (e->bucket_frames)
+		TRY_OUT(vfm_bucket_check_frames(&bucket, c.frames, err));
 	if (e->last_frame && c.frames < 2)
 		TRY_OUT(vfm_fail(err, VFM_EINPUT,
 			"'%s' gives one picture, which has no last one besides (--last-frame)", c.clip.src));
@@ -302,7 +336,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err) : save_latents(&c, path, sha256, err));
 	json_object_set_new(rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height,
-			c.clip.fps, e->fps > 0 && !c.clip.is_image, &c.maker}));
+			c.clip.fps, o.fps > 0 && !c.clip.is_image, &c.maker}));
 	if (e->condition)
 		TRY_OUT(encode_condition(&c, rec, id, slot, &frames, err));
 	if (e->image_exec)

@@ -30,18 +30,20 @@ struct vfm_encode {                          /* a specification */
 	int32_t patch[3];            /* t, h, w: of the models that will read the latents */
 	int width, height; /* multiples of stride x patch; 0, 0: the source's, rounded down to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all, as far as they fill patches */
-	double fps;        /* frames per second; 0: every frame of the source */
-	double timeout_s;  /* 0: 3600 */
-	int threads;       /* of the decoder */
-	bool condition;    /* also write the condition of image to video, of the first picture (data/condition.h) */
-	bool last_frame;   /* condition and image rows: of the last picture, too */
+	/* instead: the size, and the number of frames and their rate, of the record's bucket (data/bucket.h) */
+	bool bucket_size, bucket_frames;
+	double fps;       /* frames per second; 0: every frame of the source */
+	double timeout_s; /* 0: 3600 */
+	int threads;      /* of the decoder */
+	bool condition;   /* also write the condition of image to video, of the first picture (data/condition.h) */
+	bool last_frame;  /* condition and image rows: of the last picture, too */
 };
 
-/* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, sha256, shape, dtype,
- * frames, width, height, fps, maker} and, with e->fps, `resampled`: true; with `condition` also rec["cond"] = {path,
- * sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with `image_exec` rec["image"] = {path, sha256, shape, dtype,
- * maker} of DIR/ID.image.npy, the rows of the given pictures at the size of the latents.  VFM_EINPUT: this record's
- * fault; VFM_EENV: cannot write. */
+/* Encodes the pictures of a record (src, start_frame, end_frame; with bucket_size or bucket_frames: bucket) and sets
+ * rec["latent"] = {path, sha256, shape, dtype, frames, width, height, fps, maker} and, with e->fps, `resampled`: true;
+ * with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with `image_exec`
+ * rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the rows of the given pictures at the size of
+ * the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
 /* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,

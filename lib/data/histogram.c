@@ -14,6 +14,7 @@
 #define MAX_VALUES 65536
 #define MAX_WORDS  64
 #define BAR        40
+#define N_WORDS    5 /* keys whose values are words */
 
 struct number {
 	char *key;
@@ -33,20 +34,20 @@ struct vfm_histogram {
 	int64_t records, dropped, failed;
 	struct number numbers[MAX_KEYS];
 	int n_numbers;
-	struct words words[4];
+	struct words words[N_WORDS];
 	json_t *reasons;
 	struct vfm_rng rng;
 };
 
 /* Keys without useful statistics: ids and bookkeeping. */
 static const char *const ignored[] = {"v", "start_pts", "siblings", "rotation"};
-static const char *const word_keys[] = {"kind", "container", "codec", "fps"};
+static const char *const word_keys[N_WORDS] = {"kind", "container", "codec", "fps", "bucket.name"};
 
 struct vfm_histogram *vfm_histogram_new(void)
 {
 	struct vfm_histogram *t = vfm_calloc(1, sizeof(*t));
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < N_WORDS; i++)
 		t->words[i] = (struct words){vfm_strdup(word_keys[i]), json_object()};
 	t->reasons = json_object();
 	t->rng = vfm_rng_stream(0, 0, 0, VFM_RNG_SAMPLE);
@@ -61,7 +62,7 @@ void vfm_histogram_free(struct vfm_histogram *t)
 		free(t->numbers[i].key);
 		free(t->numbers[i].v);
 	}
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < N_WORDS; i++) {
 		free(t->words[i].key);
 		json_decref(t->words[i].counts);
 	}
@@ -151,8 +152,8 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 		count_reason(t, error ? error : drop ? drop : "?");
 		return;
 	}
-	for (int i = 0; i < 4; i++) {
-		const char *word = vfm_rec_str(rec, t->words[i].key, NULL);
+	for (int i = 0; i < N_WORDS; i++) {
+		const char *word = json_string_value(vfm_rec_at(rec, t->words[i].key));
 
 		if (word)
 			count_word(t->words[i].counts, word);
@@ -227,7 +228,7 @@ void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out)
 	fprintf(out, "%lld records, %lld dropped, %lld failed\n", (long long)t->records, (long long)t->dropped,
 		(long long)t->failed);
 	print_counts("reasons", t->reasons, out);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < N_WORDS; i++)
 		print_counts(t->words[i].key, t->words[i].counts, out);
 	for (int i = 0; i < t->n_numbers; i++)
 		print_number(&t->numbers[i], bins, out);
@@ -261,7 +262,7 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 	json_object_set_new(o, "dropped", json_integer(t->dropped));
 	json_object_set_new(o, "failed", json_integer(t->failed));
 	json_object_set(o, "reasons", t->reasons);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < N_WORDS; i++)
 		json_object_set(words, t->words[i].key, t->words[i].counts);
 	json_object_set_new(o, "words", words);
 	for (int i = 0; i < t->n_numbers; i++)

@@ -100,19 +100,19 @@ static int check_vae_tile(const struct vfm_vae *v, struct vfm_err *err)
 	return 0;
 }
 
-static void derive_geometry(struct vfm_vae *v)
+static struct vfm_geometry derive_geometry(const struct vae_config *c)
 {
-	const struct vae_config *c = &v->c;
 	const int t = c->ratio_t * c->patch_t, space = c->ratio * c->patch;
 
-	v->geometry = (struct vfm_geometry){.stride = {t, space, space},
+	struct vfm_geometry g = {.stride = {t, space, space},
 		.channels = c->z_dim,
 		.first = 1,
 		.step = c->step,
 		.max_frames = c->scaling_frames > 1 ? 1 + (c->scaling_frames - 1) * t : 0,
 		.scaling = "mean-std"};
 	if (!c->scaling_frames)
-		strcpy(v->geometry.scaling, "none");
+		strcpy(g.scaling, "none");
+	return g;
 }
 
 /* Plans both parts, since the tensors of both must be there, and loads those that are wanted. */
@@ -132,12 +132,36 @@ static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct
 	return 0;
 }
 
-int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err)
+/* Opens the weights of a VAE in `path`, which may be the folder of a whole release, and reads their configuration. */
+static int open_vae_files(struct vfm_weights **w, struct vae_config *c, const char *path, struct vfm_err *err)
 {
 	static const char *const names[] = {"vae", "Wan2.1_VAE.pth", "Wan2.2_VAE.pth", NULL};
+	char *within = vfm_weights_within(path, names);
+	int rc = vfm_weights_open(w, within, err);
+
+	if (rc >= 0)
+		rc = vae_config_read(c, *w, err);
+	free(within);
+	return rc;
+}
+
+int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err)
+{
+	struct vae_config *c = vfm_calloc(1, sizeof(*c));
+	struct vfm_weights *w = NULL;
+	int rc = open_vae_files(&w, c, path, err);
+
+	if (rc >= 0)
+		*g = derive_geometry(c);
+	vfm_weights_close(w);
+	free(c);
+	return rc;
+}
+
+int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err)
+{
 	struct vfm_weights *w = NULL;
 	struct vfm_vae *v;
-	char *path;
 	int rc;
 
 	if (o->dtype != VFM_F32 && o->dtype != VFM_BF16)
@@ -145,10 +169,8 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 			err, VFM_EUSAGE, "the VAE computes in f32 or bf16, not in %s", vfm_dtype_name(o->dtype));
 	v = vfm_calloc(1, sizeof(*v));
 	*v = (struct vfm_vae){.s = s, .dtype = o->dtype, .tile = o->tile};
-	path = vfm_weights_within(o->path, names);
-	TRY_OUT(vfm_weights_open(&w, path, err));
-	TRY_OUT(vae_config_read(&v->c, w, err));
-	derive_geometry(v);
+	TRY_OUT(open_vae_files(&w, &v->c, o->path, err));
+	v->geometry = derive_geometry(&v->c);
 	TRY_OUT(check_vae_tile(v, err));
 	TRY_OUT(load_vae_parts(v, w, o, err));
 	TRY_OUT(vae_identity(v, w, err));
@@ -157,7 +179,6 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 out:
 	vfm_weights_close(w);
 	vfm_vae_close(v);
-	free(path);
 	return rc;
 }
 

@@ -59,6 +59,9 @@ int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_
 /* Sessions must have ended.  Accepts NULL. */
 void vfm_vae_close(struct vfm_vae *v);
 
+/* Reads the geometry of a VAE from its configuration or the shapes of its tensors, without loading weights; `path` as
+ * in vfm_vae_opts.  VFM_EUSAGE: the files are not those of a VAE. */
+int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
 const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v);
 /* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
  * sha256 of weights, configuration and options. */

@@ -1,0 +1,119 @@
+/* bucket - the size and the number of frames with which each record is encoded. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "data/bucket.h"
+#include "data/patch.h"
+#include "data/stage.h"
+#include "data/wavelet.h"
+#include "encoder/vae.h"
+#include "exec/exec.h"
+
+struct bucket {
+	struct vfm_bucket_opts o;
+	const char *tokenizer, *vae, *patch; /* as given; NULL: not */
+	struct vfm_exec_opts exec;
+	struct vfm_buckets buckets;
+};
+
+static int bucket_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct bucket *b = ctx;
+
+	(void)out, (void)worker;
+	return vfm_bucket_assign(&b->buckets, rec, err);
+}
+
+/* Starts a child for its hello alone. */
+static int ask_geometry(struct vfm_geometry *g, struct vfm_exec_opts *o, struct vfm_err *err)
+{
+	struct vfm_exec *x = NULL;
+
+	o->capability = "encode";
+	o->children = 1;
+	TRY(vfm_exec_open(&x, o, err));
+	*g = vfm_exec_hello(x)->geometry;
+	vfm_exec_close(x);
+	return 0;
+}
+
+/* Finds the sizes of the tokenizer that will encode. */
+static int find_geometry(struct bucket *b, struct vfm_err *err)
+{
+	struct vfm_tokenizer t;
+
+	if (!!b->exec.command + !!b->tokenizer + !!b->vae > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
+	if (!b->exec.command)
+		TRY(vfm_exec_refuse_opts(&b->exec, "--exec CMD", err));
+	if (vfm_patch_parse(b->patch, b->o.patch, err) < 0)
+		return vfm_err_context(err, "--patch");
+	if (b->vae)
+		return vfm_vae_read_geometry(&b->o.geometry, b->vae, err);
+	if (b->exec.command)
+		return ask_geometry(&b->o.geometry, &b->exec, err);
+	TRY(vfm_tokenizer_parse(&t, b->tokenizer ? b->tokenizer : "wavelet", err));
+	b->o.geometry = vfm_tokenizer_maker(&t).geometry;
+	return 0;
+}
+
+static int run_bucket(struct bucket *b, struct vfm_stage *stage, struct vfm_err *err)
+{
+	char *options = NULL;
+	int rc;
+
+	TRY(find_geometry(b, err));
+	rc = vfm_buckets_make(&b->buckets, &b->o, err);
+	if (rc >= 0) {
+		stage->options = options = vfm_buckets_text(&b->buckets);
+		rc = vfm_stage_run(stage, NULL, err);
+	}
+	free(options);
+	vfm_buckets_release(&b->buckets);
+	return rc;
+}
+
+int curate_bucket(int argc, char **argv, struct vfm_err *err)
+{
+	struct bucket b = {.o = {.max_upscale = 1, .max_crop = 0.5}, .patch = "1x2x2", .exec = VFM_EXEC_DEFAULTS};
+	struct vfm_stage stage = {.name = "bucket", .fn = bucket_record, .ctx = &b};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 0, "sizes", "LIST", "these sizes: 832x480,480x832,624x624", &b.o.sizes},
+		{VFM_OPT_STR, 0, "area", "LIST", "sizes of these areas, 480p or 832x480, in each of --aspects",
+			&b.o.areas},
+		{VFM_OPT_STR, 0, "aspects", "LIST",
+			"W:H, or N of a range: 9:16..16:9/N (default " VFM_BUCKET_ASPECTS ")", &b.o.aspects},
+		{VFM_OPT_STR, 0, "frames", "LIST", "these numbers of frames: 17,33,81", &b.o.frames},
+		{VFM_OPT_INT, 0, "max-frames", "N", "or all that the tokenizer takes up to N", &b.o.max_frames},
+		{VFM_OPT_INT, 0, "min-frames", "N", "and from N on (default 2)", &b.o.min_frames},
+		{VFM_OPT_NUM, 0, "fps", "X", "count frames at X a second (default: every frame)", &b.o.fps},
+		{VFM_OPT_NUM, 0, "max-upscale", "X", "enlarge up to X times (default 1: never)", &b.o.max_upscale},
+		{VFM_OPT_NUM, 0, "max-crop", "X", "crop at most this share of the area (default 0.5)", &b.o.max_crop},
+		{VFM_OPT_STR, 0, "tokenizer", "NAME", "as of encode: wavelet or wavelet:CHANNELS (default)",
+			&b.tokenizer},
+		{VFM_OPT_STR, 0, "vae", "PATH", "as of encode: only its sizes are read", &b.vae},
+		{VFM_OPT_STR, 0, "exec", "CMD", "as of encode: a child is asked for its sizes", &b.exec.command},
+		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
+			&b.patch},
+		VFM_EXEC_OPTS(&b.exec),
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate bucket",
+		.synopsis = "[--sizes LIST] [--area LIST] [--aspects LIST] [--frames LIST | --max-frames N] "
+			    "[--min-frames N] [--fps X] [--max-upscale X] [--max-crop X] "
+			    "[--tokenizer NAME | --vae PATH | --exec CMD] [--patch TxHxW] " VFM_EXEC_SYNOPSIS
+			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "choose the size and number of frames of each record",
+		.opts = opts,
+	};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+
+	if (rc != 0)
+		return rc;
+	stage.files = argv + 1;
+	return run_bucket(&b, &stage, err);
+}
