@@ -495,11 +495,32 @@ static int count_source_frames(const json_t *rec, const struct vfm_rec_media *m,
 	return 0;
 }
 
+/* Returns the frames a second of the n frames of a clip, or 0.  Where the rate varies, `fps` is the mean of the file.
+ */
+static double source_rate(const json_t *rec, int64_t n)
+{
+	double start_s, end_s = 0, frames;
+	int num = 0, den = 1, end = 0;
+
+	if (json_is_true(json_object_get(rec, "vfr"))) {
+		if (!vfm_rec_num(rec, "start_s", &start_s) || !vfm_rec_num(rec, "end_s", &end_s)) {
+			start_s = 0;
+			if (!vfm_rec_num(rec, "duration_s", &end_s) || !vfm_rec_num(rec, "frames", &frames) ||
+				frames != (double)n)
+				end_s = 0;
+		}
+		if (end_s > start_s)
+			return (double)n / (end_s - start_s);
+	}
+	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d%n", &num, &den, &end) != 2 || vfm_rec_str(rec, "fps", "")[end])
+		return 0;
+	return num > 0 && den > 0 ? (double)num / den : 0;
+}
+
 static int read_source(const struct vfm_buckets *b, const json_t *rec, struct vfm_bucket_source *s, struct vfm_err *err)
 {
-	const char *rate = vfm_rec_str(rec, "fps", "");
-	int num = 0, den = 1, end = 0;
 	struct vfm_rec_media m;
+	double rate;
 
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY(record_i64(rec, "", "width", SOURCE_SIDE_MAX, &s->width, err));
@@ -511,10 +532,11 @@ static int read_source(const struct vfm_buckets *b, const json_t *rec, struct vf
 	TRY(count_source_frames(rec, &m, &s->frames, err));
 	if (b->fps <= 0)
 		return 0;
-	if (sscanf(rate, "%d/%d%n", &num, &den, &end) != 2 || rate[end] || num < 1 || den < 1)
-		return vfm_fail(
-			err, VFM_EINPUT, "fps: expected a fraction such as 30000/1001 (--fps), got '%.40s'", rate);
-	s->frames = vfm_bucket_resampled(s->frames, (double)num / den, b->fps);
+	rate = source_rate(rec, s->frames);
+	if (rate <= 0)
+		return vfm_fail(err, VFM_EINPUT, "fps: expected a fraction such as 30000/1001 (--fps), got '%.40s'",
+			vfm_rec_str(rec, "fps", ""));
+	s->frames = vfm_bucket_resampled(s->frames, rate, b->fps);
 	if (s->frames < 1)
 		s->frames = 1;
 	return 0;

@@ -35,7 +35,8 @@ records() {
 }
 stage_probe() { records probe.jsonl "$1" vfm-curate probe -q -j 2 clips; }
 stage_score() { records score.jsonl "$1" vfm-curate score -q -j 2 probe.jsonl; }
-stage_clip() { records clip.jsonl "$1" vfm-curate clip -q -j 2 -d cut --size 32x32 --fps 8 score.jsonl; }
+stage_bucket() { records bucket.jsonl "$1" vfm-curate bucket -q -j 2 --sizes 32x32 --frames 4,8 score.jsonl; }
+stage_clip() { records clip.jsonl "$1" vfm-curate clip -q -j 2 -d cut --size bucket --fps 8 bucket.jsonl; }
 stage_encode() { records encode.jsonl "$1" vfm-curate encode -q -j 2 -d latents --text bytes:16 captions.jsonl; }
 stage_outside() {
 	mkdir -p shm
@@ -51,7 +52,7 @@ stage_train() { exec vfm-train -q -c model.json --data plan.jsonl -o run >steps.
 stage_ranks() { exec vfm-train -q -c model.json --data plan.jsonl -n 2 --set parallel.fsdp=true -o ranks >steps2.jsonl; }
 stage_sample() { exec vfm-sample -q --ckpt run --size 32x32 --frames 8 --steps 3 -d samples --format npy -p "a red square" -p "" >samples.jsonl; }
 
-STAGES=(probe score clip encode outside decode shard pipeline pack train ranks sample)
+STAGES=(probe score bucket clip encode outside decode shard pipeline pack train ranks sample)
 
 # outputs STAGE: the files and folders that it makes.
 outputs() {
@@ -89,7 +90,7 @@ weights_of() { vfm-ckpt hash "$1" | awk 'NR == 2 { print $1 }'; }
 same() {
 	local r=../ref
 	case $1 in
-	probe | score) cmp "$1.jsonl" "$r/$1.jsonl" ;;
+	probe | score | bucket) cmp "$1.jsonl" "$r/$1.jsonl" ;;
 	clip) cmp clip.jsonl $r/clip.jsonl && diff -rq cut $r/cut ;;
 	encode) cmp encode.jsonl $r/encode.jsonl && diff -rq latents $r/latents ;;
 	decode) cmp decode.jsonl $r/decode.jsonl && diff -rq decoded $r/decoded ;;

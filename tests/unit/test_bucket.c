@@ -415,6 +415,13 @@ static void test_records(void **state)
 			"{'name':'64x64x9','width':64,'height':64,'frames':9,'fps':12.0}"},
 		{"{'src':'a','width':96,'height':64,'frames':400,'start_frame':380,'end_frame':397,'fps':'24/1'}",
 			"{'name':'64x64x9','width':64,'height':64,'frames':9,'fps':12.0}"},
+		/* a varying rate: 24 of the file, 9 of the clip, so that 12 a second repeat frames */
+		{"{'src':'a','width':96,'height':64,'frames':8,'fps':'24/1','vfr':true,'start_s':3,'end_s':3.889}",
+			"{'name':'64x64x9','width':64,'height':64,'frames':9,'fps':12.0}"},
+		{"{'src':'a','width':96,'height':64,'frames':8,'fps':'24/1','vfr':true,'duration_s':0.889}",
+			"{'name':'64x64x9','width':64,'height':64,'frames':9,'fps':12.0}"},
+		{"{'src':'a','width':96,'height':64,'frames':8,'fps':'24/1','vfr':true}",
+			"drop: bucket: too short: 4 frames"},
 		{"{'src':'a','width':96,'height':64,'frames':400,'start_frame':384,'fps':'24/1'}",
 			"drop: bucket: too short: 8 frames"},
 		{"{'src':'a','width':96,'height':64,'kind':'image'}",
