@@ -1,5 +1,4 @@
 /* clip - cuts each clip out to its own file. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +7,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/member.h"
 #include "base/opt.h"
 #include "base/par.h"
-#include "base/regular.h"
 #include "curate.h"
 #include "data/bucket.h"
 #include "data/sample_key.h"
@@ -84,20 +83,21 @@ static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_r
 		json_object_set_new(rec, "vfr", json_true());
 }
 
-static int copy_image_bytes(
-	int fd, struct vfm_atomic *out, const char *src, const struct vfm_limit *limit, struct vfm_err *err)
+static int copy_image_bytes(const struct vfm_input *in, struct vfm_atomic *out, const char *src,
+	const struct vfm_limit *limit, struct vfm_err *err)
 {
 	enum { CHUNK = 1 << 16 };
 	char *buf = vfm_malloc(CHUNK);
-	ssize_t n = 1;
+	uint64_t done = 0;
 	int rc = 0;
 
-	while (rc == 0 && n != 0) {
-		n = read(fd, buf, CHUNK);
-		if (n > 0 && fwrite(buf, 1, (size_t)n, out->f) != (size_t)n)
+	while (rc == 0 && done < in->size) {
+		size_t n = in->size - done < CHUNK ? (size_t)(in->size - done) : CHUNK;
+
+		rc = vfm_full_pread(in->fd, buf, n, in->at + done, src, err);
+		if (rc == 0 && fwrite(buf, 1, n, out->f) != n)
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", out->path);
-		else if (n < 0 && errno != EINTR)
-			rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", src);
+		done += n;
 		if (rc == 0)
 			rc = vfm_limit_check(limit, src, err);
 	}
@@ -110,14 +110,15 @@ static int copy_image(
 	json_t *rec, const struct clip *c, const char *id, const struct vfm_limit *limit, struct vfm_err *err)
 {
 	const char *src = vfm_rec_str(rec, "src", ""), *dot = strrchr(src, '.');
-	int fd = vfm_open_regular(src, NULL, err), rc;
 	struct vfm_atomic out;
+	struct vfm_input in;
 	char *path;
+	int rc;
 
-	TRY(fd);
+	TRY(vfm_input_open(&in, src, err));
 	path = vfm_strfmt("%s/%s%s", c->dir, id, dot && strlen(dot) < 8 && !strchr(dot, '/') ? dot : "");
 	TRY_OUT(vfm_atomic_open(&out, path, err));
-	rc = copy_image_bytes(fd, &out, src, limit, err);
+	rc = copy_image_bytes(&in, &out, src, limit, err);
 	if (rc == 0)
 		rc = vfm_atomic_commit(&out, err);
 	else
@@ -129,7 +130,7 @@ static int copy_image(
 		json_object_set_new(rec, "src", json_string(path));
 	}
 out:
-	close(fd);
+	close(in.fd);
 	free(path);
 	return rc;
 }

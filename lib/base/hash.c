@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/member.h"
 #include "base/regular.h"
 
 struct vfm_sha256 {
@@ -75,31 +77,58 @@ void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX])
 	vfm_sha256_end(s, hex);
 }
 
-int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+/* Hashes `left` bytes from the position of fd on, which it closes; UINT64_MAX: all to the end. */
+static int hash_open_file(int fd, uint64_t left, const char *name, const struct vfm_limit *limit,
+	char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	enum { CHUNK = 1 << 18 };
-	int fd = vfm_open_regular(path, NULL, err), rc = 0;
-	struct vfm_sha256 *s;
-	char *buf;
+	struct vfm_sha256 *s = vfm_sha256_new();
+	char *buf = vfm_malloc(CHUNK);
+	bool to_end = left == UINT64_MAX;
 	ssize_t n = 1;
+	int rc = 0;
 
-	TRY(fd);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	buf = vfm_malloc(CHUNK);
-	s = vfm_sha256_new();
-	while (rc == 0 && n != 0) {
-		n = read(fd, buf, CHUNK);
-		if (n > 0)
+	while (rc == 0 && n != 0 && left > 0) {
+		n = read(fd, buf, left < CHUNK ? (size_t)left : CHUNK);
+		if (n > 0) {
 			vfm_sha256_add(s, buf, (size_t)n);
-		else if (n < 0 && errno != EINTR)
-			rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+			left -= to_end ? 0 : (uint64_t)n;
+		} else if (n < 0 && errno != EINTR) {
+			rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", name);
+		}
 		if (rc == 0 && limit)
-			rc = vfm_limit_check(limit, path, err);
+			rc = vfm_limit_check(limit, name, err);
 	}
+	if (rc == 0 && left > 0 && !to_end)
+		rc = vfm_fail(err, VFM_EINPUT, "'%s' was truncated while it was read", name);
 	vfm_sha256_end(s, hex);
 	free(buf);
 	close(fd);
 	return rc;
+}
+
+int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	int fd = vfm_open_regular(path, NULL, err);
+
+	TRY(fd);
+	return hash_open_file(fd, UINT64_MAX, path, limit, hex, err);
+}
+
+int vfm_sha256_input(const char *name, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_input in;
+
+	if (!vfm_member_parse(NULL, name))
+		return vfm_sha256_file(name, limit, hex, err);
+	TRY(vfm_input_open(&in, name, err));
+	if (lseek(in.fd, (off_t)in.at, SEEK_SET) < 0) {
+		vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", name);
+		close(in.fd);
+		return VFM_EINPUT;
+	}
+	return hash_open_file(in.fd, in.size, name, limit, hex, err);
 }
 
 void vfm_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[VFM_HMAC_BYTES])

@@ -21,6 +21,8 @@ void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX]);
 /* Of a regular file.  VFM_EINPUT: it cannot be read, or the limit (base/clock.h; NULL: none) is over. */
 struct vfm_limit;
 int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* The same of an input (base/member.h): a file, or the member of a tar, of which the content is hashed. */
+int vfm_sha256_input(const char *name, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
 enum { VFM_HMAC_BYTES = 32 };
 /* HMAC-SHA256 (RFC 2104) of data [len] with a key [key_len]. */

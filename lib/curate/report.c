@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/member.h"
 #include "base/philox.h"
 #include "curate/frequent.h"
 #include "curate/html.h"
@@ -184,11 +185,12 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 	json_object_set(r->captions.rec[at], "caption", json_object_get(rec, "caption"));
 }
 
-/* The key "source" of the record, or else the folder of its original file. */
+/* The key "source" of the record, or else the folder of its original file, or of the tar that has it. */
 static void add_source(struct vfm_report *r, const json_t *rec)
 {
 	const char *source = vfm_rec_str(rec, "source", NULL), *src;
-	char *dir;
+	struct vfm_member_name member;
+	char *dir, *file;
 
 	if (source) {
 		vfm_frequent_add(r->sources, source, strlen(source));
@@ -197,9 +199,11 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	src = vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
 	if (!src)
 		return;
-	dir = vfm_dir_of(src);
+	file = vfm_member_parse(&member, src) ? vfm_strfmt("%.*s", (int)member.tar_len, src) : vfm_strdup(src);
+	dir = vfm_dir_of(file);
 	vfm_frequent_add(r->sources, dir, strlen(dir));
 	free(dir);
+	free(file);
 }
 
 void vfm_report_add(struct vfm_report *r, const json_t *rec)

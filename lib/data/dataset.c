@@ -16,7 +16,9 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/member.h"
 #include "base/regular.h"
+#include "base/tar.h"
 #include "data/binding.h"
 #include "data/caption.h"
 #include "data/encode.h"
@@ -27,7 +29,6 @@
 #include "data/sample_key.h"
 #include "data/scan.h"
 #include "data/stage.h"
-#include "data/tar.h"
 
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
@@ -485,8 +486,8 @@ static void dump_json(struct vfm_buf *b, const json_t *rec)
 static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 {
 	const char *src = vfm_rec_str(rec, "src", NULL), *dot = src ? strrchr(src, '.') : NULL;
+	struct vfm_input in;
 	size_t n = 0;
-	int fd;
 
 	if (!src)
 		return vfm_fail(err, VFM_EINPUT, "src is missing");
@@ -499,13 +500,15 @@ static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 	if (n == 0 || strcmp(s->media_part, "json") == 0 || strcmp(s->media_part, "npy") == 0)
 		strcpy(s->media_part, "media");
 	s->media = src;
-	fd = vfm_open_regular(src, &s->media_bytes, err);
-	TRY(fd);
-	s->media_file = fdopen(fd, "rb");
+	TRY(vfm_input_open(&in, src, err));
+	s->media_bytes = in.size;
+	s->media_file = fdopen(in.fd, "rb");
 	if (!s->media_file) {
-		close(fd);
+		close(in.fd);
 		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", src);
 	}
+	if (fseeko(s->media_file, (off_t)in.at, SEEK_SET) != 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", src);
 	return 0;
 }
 

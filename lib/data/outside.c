@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/member.h"
 #include "data/record.h"
 
 #define MAX_INPUT ((size_t)16 << 30) /* bytes of the frames of a record */
@@ -310,6 +311,11 @@ static json_t *describe_clip(const struct vfm_outside_view *v, const json_t *rec
 
 	if (vfm_rec_media(rec, &m, err) < 0)
 		return NULL;
+	if (vfm_member_parse(NULL, m.src)) {
+		vfm_fail(err, VFM_EINPUT, "'%s' is a member of a tar, which the model cannot open: run clip before",
+			m.src);
+		return NULL;
+	}
 	start = m.start_frame + v->start_frame;
 	end = v->frames && (m.end_frame < 0 || start + v->frames < m.end_frame) ? start + v->frames : m.end_frame;
 	o = json_pack("{s:s}", "path", m.src);

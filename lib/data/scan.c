@@ -11,11 +11,11 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "base/tar.h"
 #include "data/binding.h"
 #include "data/caption.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
-#include "data/tar.h"
 
 #define MAX_PARTS 64
 #define MAX_JSON  (16u << 20)

@@ -123,7 +123,7 @@ struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size)
 	return apply_item(ipma.body, ipco.body, get_number(&pitm.body, head >> 24 ? 4 : 2));
 }
 
-struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t size)
+struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t start, int64_t size)
 {
 	struct vfm_orient o = {1, 0, 0, 1};
 	uint8_t head[16], *meta;
@@ -133,7 +133,7 @@ struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t size)
 		struct bytes b = {head, head + sizeof(head)};
 		uint64_t n, skip = 8;
 
-		if (pread(fd, head, sizeof(head), at) < 8)
+		if (pread(fd, head, sizeof(head), start + at) < 8)
 			return o;
 		n = get_number(&b, 4);
 		b.p += 4;
@@ -148,7 +148,7 @@ struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t size)
 			if (n - skip > MAX_META)
 				return o;
 			meta = vfm_malloc((size_t)(n - skip) + 1);
-			if (pread(fd, meta, (size_t)(n - skip), at + (int64_t)skip) == (ssize_t)(n - skip))
+			if (pread(fd, meta, (size_t)(n - skip), start + at + (int64_t)skip) == (ssize_t)(n - skip))
 				o = vfm_heif_orient(meta, (size_t)(n - skip));
 			free(meta);
 			return o;

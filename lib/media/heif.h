@@ -11,7 +11,7 @@
 /* Reads the orientation from the bytes of a "meta" box, without its header.  Damaged bytes give what was read. */
 struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size);
 
-/* The same of an open file; an image that does not say is upright. */
-struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t size);
+/* The same of the bytes [start, start + size) of an open file; an image that does not say is upright. */
+struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t start, int64_t size);
 
 #endif

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/regular.h"
+#include "base/member.h"
 #include "media/source.h"
 
 #define IO_BUFFER 65536
@@ -27,13 +27,16 @@ static int io_read(void *arg, uint8_t *buf, int size)
 
 	if (vfm_limit_is_over(s->limit))
 		return AVERROR_EXIT;
+	if (s->is_member && size > s->size - s->pos) /* the tar goes on behind it */
+		size = s->pos < s->size ? (int)(s->size - s->pos) : 0;
 	do
-		n = pread(s->fd, buf, (size_t)size, s->pos);
+		n = size ? pread(s->fd, buf, (size_t)size, s->at + s->pos) : 0;
 	while (n < 0 && errno == EINTR);
 	if (n < 0) {
 		s->read_errno = errno;
 		return AVERROR(errno);
 	}
+	s->is_cut |= s->is_member && n == 0 && size > 0;
 	s->pos += n;
 	return n ? (int)n : AVERROR_EOF;
 }
@@ -70,14 +73,16 @@ static int is_late(void *arg)
 
 static int open_input(struct vfm_source *s, struct vfm_err *err)
 {
-	uint64_t size = 0;
+	struct vfm_input in;
 	uint8_t *buf;
 
-	s->fd = vfm_open_regular(s->path, &size, err);
-	TRY(s->fd);
-	if (size == 0)
+	TRY(vfm_input_open(&in, s->path, err));
+	s->fd = in.fd;
+	if (in.size == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s' is empty", s->path);
-	s->size = (int64_t)size;
+	s->is_member = vfm_member_parse(NULL, s->path);
+	s->at = (int64_t)in.at;
+	s->size = (int64_t)in.size;
 	s->pos = 0;
 	buf = av_malloc(IO_BUFFER);
 	s->io = buf ? avio_alloc_context(buf, IO_BUFFER, 0, s, io_read, NULL, io_seek) : NULL;
@@ -89,6 +94,8 @@ static int open_input(struct vfm_source *s, struct vfm_err *err)
 int vfm_source_check(struct vfm_source *s, struct vfm_err *err)
 {
 	TRY(vfm_limit_check(s->limit, s->path, err));
+	if (s->is_cut)
+		return vfm_fail(err, VFM_EINPUT, "'%s': the tar was truncated while it was read", s->path);
 	if (!s->read_errno)
 		return 0;
 	errno = s->read_errno;

@@ -1,5 +1,5 @@
 /* source.h - internal to lib/media: a media file behind FFmpeg's demuxer, under the rules of media/video_in.h (regular
- * files alone, no names of other files, known formats, a time limit).
+ * files and members of tars alone, no names of other files, known formats, a time limit).
  *
  * The caller zeroes the struct and owns it.  It must not move while it is open: FFmpeg keeps its address.
  */
@@ -21,13 +21,15 @@ struct vfm_source_opts {
 };
 
 struct vfm_source {
-	const char *path; /* of the caller */
+	const char *path; /* of the caller: a file, or the member of a tar (base/member.h) */
 	const struct vfm_limit *limit;
 	struct vfm_av_errors *errors;
 	AVFormatContext *fmt;
 	AVIOContext *io;
-	int fd, read_errno; /* read_errno: of a read that failed; 0: none */
-	int64_t size, pos;
+	int fd, read_errno;    /* read_errno: of a read that failed; 0: none */
+	int64_t at, size, pos; /* the content is [at, at + size) of the file; pos counts from at */
+	bool is_member;        /* else it ends where the file ends */
+	bool is_cut;           /* the tar ended within the member */
 	bool is_open;
 	bool abandoned; /* FFmpeg has no memory: it may abort when it frees a decoder, so the caller frees nothing */
 };

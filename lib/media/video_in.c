@@ -209,7 +209,7 @@ static void find_orientation(struct vfm_video *v, const AVFrame *f)
 		size = sd->size;
 	v->orient = vfm_orient_of(data && size >= 36 ? (const int32_t *)(const void *)data : NULL);
 	if (!data && v->info.image && !strncmp(v->source.fmt->iformat->name, "mov", 3))
-		v->orient = vfm_heif_orient_of_file(v->source.fd, v->source.size);
+		v->orient = vfm_heif_orient_of_file(v->source.fd, v->source.at, v->source.size);
 }
 
 static void set_colors(struct vfm_video *v, const AVFrame *f)

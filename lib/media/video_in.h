@@ -7,7 +7,8 @@
  * BT.709, unless the options say otherwise: models train on progressive SDR.
  *
  * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
- * names, opens regular files alone, and checks its time limit before each frame and each read.
+ * names, opens regular files and members of tars (base/member.h) alone, and checks its time limit before each frame
+ * and each read.
  *
  * Errors are VFM_EINPUT if the file is to blame or the limit is over, and VFM_EENV if the machine failed: no
  * descriptors, no memory, an I/O error.
@@ -75,7 +76,7 @@ struct vfm_frame {
 	char type;         /* how it was coded: 'I', 'P', 'B', or '?' for another type */
 };
 
-/* Opens `path` (any regular file; names are not interpreted).  VFM_EINPUT: not a video or an
+/* Opens `path` (any regular file, or the member of a tar).  VFM_EINPUT: not a video or an
  * image, no video stream, only a cover picture, encrypted, too big. */
 int vfm_video_open(struct vfm_video **v, const char *path, const struct vfm_video_opts *opts, struct vfm_err *err);
 /* The limit of the work ends `seconds` later: the caller waited so long for something else. */

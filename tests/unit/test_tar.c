@@ -10,7 +10,8 @@
 
 #include "base/file.h"
 #include "base/map.h"
-#include "data/tar.h"
+#include "base/member.h"
+#include "base/tar.h"
 
 static char *names[6];
 
@@ -251,6 +252,129 @@ static void writer_keeps_its_word(void **state)
 	fclose(f);
 }
 
+/* A file with the archive; the caller closes it and frees the path. */
+static int archive_file(char **path, size_t *len)
+{
+	char *p = archive(len);
+	int fd;
+
+	*path = strdup("/tmp/vfm-test-tar.XXXXXX");
+	fd = mkstemp(*path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, p, *len), *len);
+	free(p);
+	return fd;
+}
+
+static void file_as_memory(void **state)
+{
+	struct vfm_tar memory, file;
+	struct vfm_tar_member m, n;
+	struct vfm_err err = {0};
+	char *p, *path;
+	size_t len;
+	int fd = archive_file(&path, &len);
+
+	(void)state;
+	p = archive(&len);
+	vfm_tar_init(&memory, p, len, "t.tar");
+	vfm_tar_init_fd(&file, fd, len, "t.tar");
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(vfm_tar_next(&memory, &m, &err), 1);
+		assert_int_equal(vfm_tar_next(&file, &n, &err), 1);
+		assert_string_equal(m.name, n.name);
+		assert_int_equal(m.header_offset, n.header_offset);
+		assert_int_equal(m.data_offset, n.data_offset);
+		assert_int_equal(m.size, n.size);
+	}
+	assert_int_equal(vfm_tar_next(&file, &n, &err), 0);
+	file.pos = len + 1; /* no such header */
+	assert_int_equal(vfm_tar_next(&file, &n, &err), VFM_EINPUT);
+	vfm_tar_init_fd(&file, fd, 2 * len, "t.tar"); /* it has become shorter */
+	file.pos = len;
+	assert_int_equal(vfm_tar_next(&file, &n, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "cannot read"));
+	close(fd);
+	unlink(path);
+	free(path);
+	free(p);
+}
+
+static void member_names(void **state)
+{
+	static const char *const none[] = {"", "a", "a.tar", "@1+2/x", "a@+2/x", "a@1+/x", "a@1+2", "a@1+2/", "a@1-2/x",
+		"a@01+2/x", "a@1+02/x", "a@1+2x/y", "a@99999999999999999999+1/x", "a@9223372036854775808+1/x"};
+	struct vfm_member_name n;
+	char *name;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		assert_false(vfm_member_parse(&n, none[i]));
+	name = vfm_member_name("d/@x.tar", 512, 0, "k@3+4/y@1+2.mp4");
+	assert_string_equal(name, "d/@x.tar@512+0/k@3+4/y@1+2.mp4");
+	assert_true(vfm_member_parse(&n, name));
+	assert_int_equal(n.tar_len, 8);
+	assert_int_equal(n.offset, 512);
+	assert_int_equal(n.size, 0);
+	assert_string_equal(n.member, "k@3+4/y@1+2.mp4");
+	free(name);
+	assert_true(vfm_member_parse(&n, "a@b@0+1//absolute"));
+	assert_int_equal(n.tar_len, 3);
+	assert_string_equal(n.member, "/absolute");
+}
+
+/* Opens the member of the archive's name i, with the size `size` in its name. */
+static int open_named(
+	const char *path, uint64_t offset, int i, uint64_t size, struct vfm_input *in, struct vfm_err *err)
+{
+	char *name = vfm_member_name(path, offset, size, names[i]);
+	int rc = vfm_input_open(in, name, err);
+
+	free(name);
+	return rc;
+}
+
+static void member_content(void **state)
+{
+	struct vfm_err err = {0};
+	struct vfm_tar_member m;
+	struct vfm_input in;
+	struct vfm_tar t;
+	char *path, byte;
+	size_t len;
+	int fd = archive_file(&path, &len);
+
+	(void)state;
+	vfm_tar_init_fd(&t, fd, len, "t.tar");
+	for (int i = 0; i < 6; i++) {
+		uint64_t size = (uint64_t)i * 400;
+
+		assert_int_equal(vfm_tar_next(&t, &m, &err), 1);
+		assert_int_equal(open_named(path, m.header_offset, i, size, &in, &err), 0);
+		assert_int_equal(in.size, size);
+		assert_int_equal(in.at, m.data_offset);
+		if (size) {
+			assert_int_equal(pread(in.fd, &byte, 1, (off_t)(in.at + size - 1)), 1);
+			assert_int_equal(byte, '0' + i);
+		}
+		close(in.fd);
+		assert_int_equal(open_named(path, m.header_offset, i, size + 1, &in, &err), VFM_EINPUT);
+		assert_int_equal(in.fd, -1);
+		assert_int_equal(open_named(path, m.header_offset, (i + 1) % 6, size, &in, &err), VFM_EINPUT);
+		assert_non_null(strstr(err.msg, "changed or truncated"));
+		assert_int_equal(open_named(path, m.header_offset + 1, i, size, &in, NULL), VFM_EINPUT);
+	}
+	assert_int_equal(open_named(path, t.pos, 0, 0, &in, &err), VFM_EINPUT);
+	assert_int_equal(open_named(path, len + 1, 0, 0, &in, &err), VFM_EINPUT);
+	assert_int_equal(vfm_input_open(&in, path, &err), 0); /* a file is an input, too */
+	assert_int_equal(in.at, 0);
+	assert_int_equal(in.size, len);
+	close(in.fd);
+	close(fd);
+	unlink(path);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -260,6 +384,9 @@ int main(void)
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(webdataset_names),
 		cmocka_unit_test(writer_keeps_its_word),
+		cmocka_unit_test(file_as_memory),
+		cmocka_unit_test(member_names),
+		cmocka_unit_test(member_content),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

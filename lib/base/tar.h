@@ -7,8 +7,8 @@
  *
  * Local calls; a reader or writer belongs to one thread.
  */
-#ifndef VFM_DATA_TAR_H
-#define VFM_DATA_TAR_H
+#ifndef VFM_BASE_TAR_H
+#define VFM_BASE_TAR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,12 +20,13 @@
 #define VFM_TAR_BLOCK    512
 #define VFM_TAR_NAME_MAX 4096
 
-/* ---- reading: over memory, usually a vfm_map ---- */
+/* ---- reading: over memory, usually a vfm_map, or over an open file, of which only the headers are read ---- */
 
-struct vfm_tar { /* plain data; borrows data and what */
-	const uint8_t *data;
-	uint64_t size, pos;
-	const char *what; /* the archive's name, for errors */
+struct vfm_tar {             /* plain data; borrows data, fd and what */
+	const uint8_t *data; /* NULL: fd is read */
+	int fd;
+	uint64_t size, pos; /* pos may be set to the header_offset of a member: the next one read */
+	const char *what;   /* the archive's name, for errors */
 };
 
 struct vfm_tar_member {
@@ -36,8 +37,9 @@ struct vfm_tar_member {
 };
 
 void vfm_tar_init(struct vfm_tar *t, const void *data, uint64_t size, const char *what);
-/* 1 = *m is the next member, 0 = the end (t->pos: offset of the first zero block), VFM_EINPUT = damaged
- * (nothing more can be read).  Memory is bounded by *m. */
+void vfm_tar_init_fd(struct vfm_tar *t, int fd, uint64_t size, const char *what); /* a regular file of `size` bytes */
+/* 1 = *m is the next member, 0 = the end (t->pos: offset of the first zero block), VFM_EINPUT = damaged or, of a file,
+ * unreadable (nothing more can be read).  Memory is bounded by *m and, of a file, an extended header of 1 MiB. */
 int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err);
 
 /* Returns the offset of the header after m, its data and padding. */

@@ -1,8 +1,10 @@
-#include "data/tar.h"
+#include "base/tar.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #define EXT_MAX (1u << 20) /* pax and GNU long-name payloads */
@@ -156,28 +158,45 @@ static const char *raw_name(const struct raw *h, struct vfm_tar_member *m)
 	return n > 0 && set_name(m, full, p + n) ? NULL : "a member without a name";
 }
 
-/* An extended header: 'x', 'g', 'L' or 'K'. */
-static const char *take_ext(
-	struct vfm_tar *t, const struct raw *h, uint64_t size, struct vfm_tar_member *m, struct ext *x)
+/* Returns n bytes at t->pos, which lie within the archive: of memory, or of the file in own [n].  NULL: unreadable. */
+static const void *tar_bytes(const struct vfm_tar *t, void *own, size_t n)
 {
-	const char *p = (const char *)t->data + t->pos, *why = NULL;
+	if (t->data)
+		return t->data + t->pos;
+	return vfm_full_pread(t->fd, own, n, t->pos, t->what, NULL) < 0 ? NULL : own;
+}
+
+#define UNREADABLE "cannot read the header"
+
+/* An extended header: 'x', 'g', 'L' or 'K'. */
+static const char *take_ext(struct vfm_tar *t, char type, uint64_t size, struct vfm_tar_member *m, struct ext *x)
+{
+	const char *p, *why = NULL;
+	char *own;
 
 	if (size > EXT_MAX)
 		return "an extended header is too long";
-	if (h->type == 'L') {
-		if (!set_name(m, p, strnlen(p, size)))
-			return "a bad long name";
-		x->has_name = true;
-	} else if (h->type != 'K') {
-		why = parse_pax(p, size, h->type == 'g', m, x);
+	own = t->data ? NULL : vfm_malloc((size_t)size + 1);
+	p = tar_bytes(t, own, (size_t)size);
+	if (!p) {
+		why = UNREADABLE;
+	} else if (type == 'L') {
+		if (set_name(m, p, strnlen(p, size)))
+			x->has_name = true;
+		else
+			why = "a bad long name";
+	} else if (type != 'K') {
+		why = parse_pax(p, size, type == 'g', m, x);
 	}
+	free(own);
 	t->pos += padded_size(size);
 	return why;
 }
 
-static const char *take_block(struct vfm_tar *t, struct vfm_tar_member *m, struct ext *x, bool *done)
+/* Takes the header block at t->pos.  *done: it was that of a member. */
+static const char *take_block(
+	struct vfm_tar *t, const struct raw *h, struct vfm_tar_member *m, struct ext *x, bool *done)
 {
-	const struct raw *h = (const struct raw *)(const void *)(t->data + t->pos);
 	uint64_t sum, size;
 	bool ext = h->type == 'x' || h->type == 'g' || h->type == 'L' || h->type == 'K';
 
@@ -193,7 +212,7 @@ static const char *take_block(struct vfm_tar *t, struct vfm_tar_member *m, struc
 	if (size > t->size - t->pos || padded_size(size) > t->size - t->pos)
 		return "truncated member";
 	if (ext)
-		return take_ext(t, h, size, m, x);
+		return take_ext(t, h->type, size, m, x);
 	if (h->type == 'S' || h->type == 'M')
 		return "sparse and multi-volume members are not supported";
 	m->type = h->type == 0 || h->type == '7' ? '0' : h->type;
@@ -206,7 +225,12 @@ static const char *take_block(struct vfm_tar *t, struct vfm_tar_member *m, struc
 
 void vfm_tar_init(struct vfm_tar *t, const void *data, uint64_t size, const char *what)
 {
-	*t = (struct vfm_tar){data, size, 0, what};
+	*t = (struct vfm_tar){.data = data, .fd = -1, .size = size, .what = what};
+}
+
+void vfm_tar_init_fd(struct vfm_tar *t, int fd, uint64_t size, const char *what)
+{
+	*t = (struct vfm_tar){.fd = fd, .size = size, .what = what};
 }
 
 int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
@@ -214,19 +238,24 @@ int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *er
 	struct ext x = {0};
 	const char *why = NULL;
 	uint64_t start = t->pos, at = t->pos;
+	struct raw own;
 	bool done = false;
 
 	m->header_offset = start;
 	while (!done && !why) {
+		const void *block;
+
 		at = t->pos;
-		if (t->size - t->pos < VFM_TAR_BLOCK)
+		if (t->pos > t->size || t->size - t->pos < VFM_TAR_BLOCK)
 			why = "truncated: no end of archive";
-		else if (all_zero(t->data + t->pos)) {
-			if (t->pos == start)
-				return 0;
+		else if (!(block = tar_bytes(t, &own, sizeof(own))))
+			why = UNREADABLE;
+		else if (!all_zero(block))
+			why = take_block(t, block, m, &x, &done);
+		else if (t->pos == start)
+			return 0;
+		else
 			why = "an extended header without a member";
-		} else
-			why = take_block(t, m, &x, &done);
 	}
 	if (!why)
 		return 1;
