@@ -1,6 +1,4 @@
-/* probe - files, folders or a list of names -> a record a file. */
-#include <errno.h>
-#include <fts.h>
+/* probe - files, folders, a list of names or records -> a record a file. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,154 +11,31 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/stage.h"
+#include "inputs.h"
 #include "media/probe.h"
 
 struct probe {
-	bool fast, all, nul;
+	bool fast, records;
 	double timeout_s;
 	int threads;
-	/* operands, stdin and the walk of folders */
-	char **operands;
-	int n_operands, at;
-	bool from_stdin;
-	FTS *tree;
-	char *line;
-	size_t line_cap;
-	int64_t left_out;
+	struct curate_inputs inputs;
 };
-
-/* ---- names ---- */
-
-static json_t *record_for(const char *path, struct vfm_err *err)
-{
-	json_t *src = json_string(path);
-	char *shown;
-
-	if (src)
-		return json_pack("{s:i,s:o}", "v", 1, "src", src);
-	shown = vfm_strdup(path);
-	for (char *s = shown; *s; s++)
-		if ((unsigned char)*s >= 0x80)
-			*s = '?';
-	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", shown);
-	free(shown);
-	return NULL;
-}
-
-static int compare_names(const FTSENT **a, const FTSENT **b)
-{
-	return strcmp((*a)->fts_name, (*b)->fts_name);
-}
-
-/* Whether a file becomes a record: each operand, and in folders the names of media.  Opening it reports a dangling
- * link, a FIFO and other files that cannot be read. */
-static bool is_wanted(struct probe *p, const FTSENT *e)
-{
-	if (e->fts_level == FTS_ROOTLEVEL || p->all || vfm_media_name(e->fts_name))
-		return true;
-	p->left_out++;
-	return false;
-}
-
-/* 1 = *path is set (until the next call), 0 = the tree is done. */
-static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
-{
-	FTSENT *e;
-
-	while (errno = 0, (e = fts_read(p->tree))) {
-		*path = e->fts_path;
-		switch (e->fts_info) {
-		case FTS_D:
-			if (e->fts_level > FTS_ROOTLEVEL && e->fts_name[0] == '.')
-				fts_set(p->tree, e, FTS_SKIP);
-			break;
-		case FTS_DP:
-			break;
-		case FTS_DC:
-			return vfm_fail(err, VFM_EINPUT, "'%s' is a folder that contains itself", e->fts_path);
-		case FTS_NS: /* opening the file reports the error */
-			return 1;
-		case FTS_DNR:
-		case FTS_ERR:
-			errno = e->fts_errno;
-			return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", e->fts_path);
-		default:
-			if (is_wanted(p, e))
-				return 1;
-		}
-	}
-	if (errno) /* no memory; folders that cannot be read are entries */
-		return vfm_fail_errno(err, VFM_EENV, "cannot walk the folder");
-	fts_close(p->tree);
-	p->tree = NULL;
-	return 0;
-}
-
-static int next_line(struct probe *p, const char **path, struct vfm_err *err)
-{
-	char end = p->nul ? 0 : '\n';
-	ssize_t n;
-
-	while ((n = getdelim(&p->line, &p->line_cap, end, stdin)) > 0) {
-		if (p->line[n - 1] == end)
-			p->line[--n] = 0;
-		if (n == 0)
-			continue;
-		*path = p->line;
-		return 1;
-	}
-	if (!feof(stdin)) /* an error, or no memory for the line */
-		return vfm_fail_errno(err, VFM_EENV, "cannot read <stdin>");
-	p->from_stdin = false;
-	return 0;
-}
-
-static int next_operand(struct probe *p, struct vfm_err *err)
-{
-	char *roots[2] = {NULL, NULL};
-
-	if (p->at >= p->n_operands)
-		return 0;
-	roots[0] = p->operands[p->at++];
-	if (!strcmp(roots[0], "-")) {
-		p->from_stdin = true;
-		return 1;
-	}
-	p->tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, compare_names);
-	if (!p->tree)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", roots[0]);
-	return 1;
-}
 
 static int next_name(void *source, json_t **rec, struct vfm_err *err)
 {
 	struct probe *p = source;
-	const char *path = NULL;
-	int rc;
+	const char *path;
+	int rc = curate_inputs_next(&p->inputs, &path, err);
 
-	for (;;) {
-		if (p->from_stdin)
-			rc = next_line(p, &path, err);
-		else if (p->tree)
-			rc = next_in_tree(p, &path, err);
-		else
-			rc = 0;
-		if (rc == 1) {
-			*rec = record_for(path, err);
-			return *rec ? 1 : VFM_EINPUT;
-		}
-		if (rc < 0)
-			return rc;
-		rc = next_operand(p, err);
-		if (rc == 0 && p->left_out)
-			vfm_info("%lld files in folders have no name of a video or image and were left out (--all)",
-				(long long)p->left_out);
-		if (rc <= 0)
-			return rc;
+	if (rc == 1) {
+		*rec = curate_record_for(path, err);
+		return *rec ? 1 : VFM_EINPUT;
 	}
+	if (rc == 0 && p->inputs.left_out)
+		vfm_info("%lld files in folders have no name of a video or image and were left out (--all)",
+			(long long)p->inputs.left_out);
+	return rc;
 }
-
-/* ---- records ---- */
 
 static void set_int(json_t *rec, const char *key, int64_t value)
 {
@@ -210,22 +85,37 @@ void curate_set_facts(json_t *rec, const struct vfm_probe *p)
 	set_int(rec, "decode_errors", p->decode_errors);
 }
 
+/* Sets the id, the first 16 digits of the SHA-256 of the content.  Another one, of records that were read, is kept. */
+static void set_id(json_t *rec, char hex[VFM_SHA256_HEX])
+{
+	json_t *was = json_incref(json_object_get(rec, "id")), *src = json_incref(json_object_get(rec, "src"));
+
+	hex[16] = 0;
+	json_object_del(rec, "src"); /* re-added, so that the key "id" comes first */
+	json_object_set_new(rec, "id", json_string(hex));
+	json_object_set_new(rec, "src", src);
+	if (was && (!json_is_string(was) || strcmp(json_string_value(was), hex) != 0))
+		json_object_set(rec, "source_id", was);
+	json_decref(was);
+}
+
 static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct probe *p = ctx;
 	struct vfm_video_opts opts = {.threads = p->threads, .limit = vfm_limit_start(p->timeout_s)};
-	char *src = vfm_strdup(vfm_rec_str(rec, "src", ""));
-	char hex[VFM_SHA256_HEX];
+	char *src, hex[VFM_SHA256_HEX];
 	struct vfm_probe facts;
 	int rc;
 
 	(void)out, (void)worker;
-	rc = vfm_sha256_file(src, &opts.limit, hex, err);
+	if (!vfm_rec_str(rec, "src", NULL))
+		return vfm_fail(err, VFM_EINPUT, "the record has no src");
+	if (json_object_get(rec, "start_frame"))
+		return vfm_fail(err, VFM_EINPUT, "the record is that of a clip within its file, not of a file");
+	src = vfm_strdup(vfm_rec_str(rec, "src", ""));
+	rc = vfm_sha256_input(src, &opts.limit, hex, err);
 	if (rc == 0) {
-		hex[16] = 0;
-		json_object_del(rec, "src"); /* re-added below, so that the key "id" comes first */
-		json_object_set_new(rec, "id", json_string(hex));
-		json_object_set_new(rec, "src", json_string(src));
+		set_id(rec, hex);
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
 	}
 	if (rc == 0)
@@ -236,7 +126,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 
 int curate_probe(int argc, char **argv, struct vfm_err *err)
 {
-	struct probe p = {.timeout_s = 600};
+	struct probe p = {.timeout_s = 600, .inputs.is_wanted = vfm_media_name};
 	struct vfm_stage stage = {.name = "probe",
 		.version = 1,
 		.fn = probe_record,
@@ -247,33 +137,38 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {
 		{VFM_OPT_FLAG, 0, "fast", NULL, "believe the container about frames and duration; do not decode",
 			&p.fast},
-		{VFM_OPT_FLAG, 0, "all", NULL, "in folders, look into files of every name", &p.all},
-		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &p.nul},
+		{VFM_OPT_FLAG, 0, "all", NULL, "in folders, look into files of every name", &p.inputs.all},
+		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &p.inputs.nul},
+		{VFM_OPT_FLAG, 0, "records", NULL, "read records and probe the files and tar members of their src",
+			&p.records},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 600)", &p.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate probe",
-		.synopsis = "[-0] [--fast] [--all] [--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE|DIR ...]",
+		.synopsis =
+			"[-0] [--fast] [--all] [--records] [--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE|DIR ...]",
 		.summary = "find out what media files hold, a record a file",
 		.opts = opts,
 	};
 	int rc;
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &p.n_operands, err);
+	rc = vfm_opt_parse(&cmd, argc, argv, &p.inputs.n_operands, err);
 	if (rc == VFM_OPT_DONE)
 		return rc;
-	p.operands = argv + 1;
-	p.from_stdin = p.n_operands == 0;
+	p.inputs.operands = stage.files = argv + 1;
+	stage.n_files = p.inputs.n_operands;
+	if (p.records)
+		stage.next = NULL;
+	if (rc == 0 && p.records && (p.inputs.nul || p.inputs.all))
+		rc = vfm_fail(err, VFM_EUSAGE, "--records: not with -0 or --all, which are about names");
 	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	if (rc == 0)
 		rc = vfm_timeout_check(p.timeout_s, err);
 	if (rc == 0)
 		rc = vfm_stage_run(&stage, NULL, err);
-	if (p.tree)
-		fts_close(p.tree);
-	free(p.line);
+	curate_inputs_release(&p.inputs);
 	return rc;
 }

@@ -65,6 +65,16 @@ int vfm_probe_file(
 	return rc;
 }
 
+static bool has_ending(const char *name, const char *const *endings, size_t n)
+{
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < n; i++)
+		if (!strcasecmp(dot + 1, endings[i]))
+			return true;
+	return false;
+}
+
 bool vfm_media_name(const char *name)
 {
 	static const char *const endings[] = {
@@ -120,10 +130,14 @@ bool vfm_media_name(const char *name)
 		"jp2",
 		"m4a",
 	};
-	const char *dot = strrchr(name, '.');
 
-	for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
-		if (!strcasecmp(dot + 1, endings[i]))
-			return true;
-	return false;
+	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
+}
+
+bool vfm_image_name(const char *name)
+{
+	static const char *const endings[] = {"jpg", "jpeg", "jpe", "png", "webp", "bmp", "tif", "tiff", "avif", "heic",
+		"ppm", "pgm", "pam", "jxl", "jp2"};
+
+	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
 }

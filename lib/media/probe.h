@@ -28,5 +28,7 @@ int vfm_probe_file(
 /* Whether the extension of a name is that of a video or image.  Used when walking folders; files named explicitly are
  * always probed. */
 bool vfm_media_name(const char *name);
+/* Whether it is that of a still image; an animation may have it, too (WebP, AVIF). */
+bool vfm_image_name(const char *name);
 
 #endif

@@ -1,0 +1,120 @@
+/* index - the samples of WebDataset tars of other programs -> a record a video or image. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "curate/tar_samples.h"
+#include "data/stage.h"
+#include "inputs.h"
+
+struct index {
+	bool hash;
+	struct curate_inputs inputs;
+	struct vfm_tar_samples *tar; /* NULL: between two */
+	struct vfm_tar_samples_left left;
+};
+
+/* Of a folder's files; opening a compressed tar says what to do. */
+static bool is_tar_name(const char *name)
+{
+	static const char *const endings[] = {
+		".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4"};
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+		size_t n = strlen(endings[i]);
+
+		if (len > n && !strcasecmp(name + len - n, endings[i]))
+			return true;
+	}
+	return false;
+}
+
+static void report_left(const struct index *x)
+{
+	if (x->left.members)
+		vfm_info("%lld members are neither a video, an image nor metadata of one, and were left out",
+			(long long)x->left.members);
+	if (x->left.samples)
+		vfm_info("%lld samples have no video or image and were left out", (long long)x->left.samples);
+}
+
+static int next_sample(void *source, json_t **rec, struct vfm_err *err)
+{
+	struct index *x = source;
+	const char *path;
+	int rc;
+
+	for (;;) {
+		if (x->tar) {
+			rc = vfm_tar_samples_next(x->tar, rec, err);
+			if (rc != 0)
+				return rc;
+			vfm_tar_samples_close(x->tar);
+			x->tar = NULL;
+		}
+		rc = curate_inputs_next(&x->inputs, &path, err);
+		if (rc == 0)
+			report_left(x);
+		if (rc == 1)
+			rc = vfm_tar_samples_open(&x->tar, path, &x->left, err);
+		else
+			return rc;
+		if (rc < 0)
+			return rc;
+	}
+}
+
+static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct index *x = ctx;
+	char hex[VFM_SHA256_HEX];
+
+	(void)out, (void)worker;
+	if (!x->hash)
+		return 0;
+	TRY(vfm_sha256_input(vfm_rec_str(rec, "src", ""), NULL, hex, err));
+	hex[16] = 0;
+	json_object_set_new(rec, "id", json_string(hex));
+	return 0;
+}
+
+int curate_index(int argc, char **argv, struct vfm_err *err)
+{
+	struct index x = {.inputs.is_wanted = is_tar_name};
+	struct vfm_stage stage = {.name = "index",
+		.version = 1,
+		.fn = index_record,
+		.ctx = &x,
+		.next = next_sample,
+		.source = &x,
+		.key = "src"};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_FLAG, 0, "hash", NULL, "read each video and image and give the record its id", &x.hash},
+		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate index",
+		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS " [TAR|DIR ...]",
+		.summary = "list the samples of WebDataset tars, a record a video or image",
+		.opts = opts,
+	};
+	int rc;
+
+	rc = vfm_opt_parse(&cmd, argc, argv, &x.inputs.n_operands, err);
+	if (rc == VFM_OPT_DONE)
+		return rc;
+	x.inputs.operands = argv + 1;
+	stage.options = x.hash ? "hash" : NULL;
+	if (rc == 0)
+		rc = vfm_stage_run(&stage, NULL, err);
+	vfm_tar_samples_close(x.tar);
+	curate_inputs_release(&x.inputs);
+	return rc;
+}
