@@ -14,6 +14,7 @@
 #include "base/opt.h"
 #include "media/probe.h"
 
+int curate_fetch(int argc, char **argv, struct vfm_err *err);
 int curate_index(int argc, char **argv, struct vfm_err *err);
 int curate_probe(int argc, char **argv, struct vfm_err *err);
 int curate_split(int argc, char **argv, struct vfm_err *err);

@@ -4,6 +4,7 @@
 
 /* In the order of a pipeline. */
 const struct vfm_verb curate_stages[] = {
+	{"fetch", "URLs -> files: http, https, or a command of yours", curate_fetch},
 	{"index", "WebDataset tars -> records: a video or image each, with its caption", curate_index},
 	{"probe", "files -> records: size, rate, frames, rotation", curate_probe},
 	{"split", "a record a clip: scene cuts, fades, or a stride", curate_split},

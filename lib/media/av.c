@@ -42,17 +42,28 @@ static bool tells_damage(const char *fmt)
 	return false;
 }
 
-static void on_log(void *avcl, int level, const char *fmt, va_list ap)
+static void keep_line(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+
+static void keep_line(const char *fmt, va_list ap)
 {
-	struct vfm_av_errors *errors;
 	size_t n;
 
-	if (level > AV_LOG_ERROR && !tells_damage(fmt))
-		return;
 	vsnprintf(last_line, sizeof(last_line), fmt, ap);
 	n = strlen(last_line);
 	while (n && (last_line[n - 1] == '\n' || last_line[n - 1] == '.'))
 		last_line[--n] = 0;
+}
+
+static void on_log(void *avcl, int level, const char *fmt, va_list ap)
+{
+	struct vfm_av_errors *errors;
+
+	if (level > AV_LOG_ERROR && !tells_damage(fmt)) {
+		if (!strncmp(fmt, "HTTP error", 10)) /* a warning, and the only one that has the status */
+			keep_line(fmt, ap);
+		return;
+	}
+	keep_line(fmt, ap);
 	errors = errors_of(avcl);
 	if (errors)
 		atomic_fetch_add(&errors->lines, 1);

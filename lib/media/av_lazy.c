@@ -260,6 +260,11 @@ FN(AVIOContext *, AVFORMAT, avio_alloc_context,
 FN(int, AVFORMAT, avio_closep, (AVIOContext * *s), (s))
 VOID(AVFORMAT, avio_context_free, (AVIOContext * *s), (s))
 FN(int, AVFORMAT, avio_open, (AVIOContext * *s, const char *url, int flags), (s, url, flags))
+FN(int, AVFORMAT, avio_open2,
+	(AVIOContext * *s, const char *url, int flags, const AVIOInterruptCB *int_cb, AVDictionary **options),
+	(s, url, flags, int_cb, options))
+FN(int, AVFORMAT, avio_read_partial, (AVIOContext * s, unsigned char *buf, int size), (s, buf, size))
+FN(int64_t, AVFORMAT, avio_size, (AVIOContext * s), (s))
 
 /* libswscale */
 VOID(SWSCALE, sws_freeContext, (struct SwsContext * swsContext), (swsContext))

@@ -1,4 +1,5 @@
 /* no_ffmpeg.c - the functions of a build without FFmpeg (make WITHOUT=ffmpeg): no video can be opened. */
+#include "media/download.h"
 #include "media/motion_int.h"
 #include "media/times.h"
 #include "media/video_in.h"
@@ -15,6 +16,19 @@ int vfm_video_out_open(
 {
 	(void)o, (void)opts;
 	return vfm_fail(err, VFM_EENV, "cannot write '%s': this program was built without FFmpeg", path);
+}
+
+bool vfm_download_takes(const char *url)
+{
+	(void)url;
+	return false;
+}
+
+int vfm_download(
+	const char *url, FILE *f, const struct vfm_download_opts *o, struct vfm_download_result *r, struct vfm_err *err)
+{
+	(void)f, (void)o, (void)r;
+	return vfm_fail(err, VFM_EENV, "cannot download '%s': this program was built without FFmpeg", url);
 }
 
 bool vfm_video_out_is_nvenc(const char *name, char codec[16])

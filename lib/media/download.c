@@ -1,0 +1,160 @@
+/* download.c - see download.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <libavformat/avformat.h>
+#include <libavformat/avio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "media/av.h"
+#include "media/download.h"
+
+#define CHUNK 65536
+
+struct download {
+	const char *url;
+	const struct vfm_download_opts *o;
+	struct vfm_download_result *r;
+	AVIOContext *io;
+	int64_t announced; /* bytes; < 0: unknown */
+	double last;       /* when the last byte came */
+};
+
+bool vfm_download_takes(const char *url)
+{
+	return !strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8);
+}
+
+static bool has_stalled(const struct download *d)
+{
+	return d->o->stall_s > 0 && vfm_now() - d->last > d->o->stall_s;
+}
+
+/* Ends a wait within FFmpeg. */
+static int must_stop(void *arg)
+{
+	const struct download *d = arg;
+
+	return has_stalled(d) || (d->o->limit && vfm_limit_is_over(d->o->limit));
+}
+
+/* Whether a request that failed with `rc` may succeed later.  status: of HTTP, 0 unknown. */
+static bool may_retry(int rc, int status)
+{
+	static const int final[] = {AVERROR_HTTP_BAD_REQUEST, AVERROR_HTTP_UNAUTHORIZED, AVERROR_HTTP_FORBIDDEN,
+		AVERROR_HTTP_NOT_FOUND, AVERROR_PROTOCOL_NOT_FOUND, AVERROR(EINVAL)};
+
+	if (status)
+		return status >= 500 || status == 408 || status == 425 || status == 429;
+	for (size_t i = 0; i < sizeof(final) / sizeof(final[0]); i++)
+		if (rc == final[i])
+			return false;
+	return true;
+}
+
+/* Turns a code of FFmpeg into a message. */
+static int download_failed(struct download *d, int rc, struct vfm_err *err)
+{
+	const char *line = vfm_av_last_line();
+	char buf[128];
+	int status = 0;
+
+	if (d->o->limit)
+		TRY(vfm_limit_check(d->o->limit, d->url, err));
+	d->r->may_retry = true;
+	if (has_stalled(d))
+		return vfm_fail(err, VFM_EINPUT, "'%s': no data for %g s", d->url, d->o->stall_s);
+	if (sscanf(line, "HTTP error %d", &status) == 1)
+		vfm_fail(err, VFM_EINPUT, "'%s': %s", d->url, line);
+	else
+		vfm_fail(err, vfm_av_code(rc, VFM_EINPUT), "'%s': %s%s%s", d->url, vfm_av_strerror(rc, buf),
+			*line ? ": " : "", line);
+	d->r->may_retry = may_retry(rc, status);
+	return err ? err->code : VFM_EINPUT;
+}
+
+static int open_url(struct download *d, struct vfm_err *err)
+{
+	AVIOInterruptCB stop = {must_stop, d};
+	AVDictionary *options = NULL;
+	int rc;
+
+	av_dict_set(&options, "protocol_whitelist", "http,https,httpproxy,tls,tcp", 0);
+	av_dict_set(&options, "user_agent", "vfm-curate", 0);
+	av_dict_set(&options, "seekable", "0", 0); /* one request of the whole file */
+	av_dict_set(&options, "icy", "0", 0);
+	av_dict_set(&options, "tls_verify", "1", 0);
+	av_dict_set(&options, "verify", "1", 0);
+	if (d->o->ca_file)
+		av_dict_set(&options, "ca_file", d->o->ca_file, 0);
+	vfm_av_forget_line();
+	rc = avio_open2(&d->io, d->url, AVIO_FLAG_READ, &stop, &options);
+	av_dict_free(&options);
+	if (rc < 0)
+		return download_failed(d, rc, err);
+	d->announced = avio_size(d->io);
+	if (d->announced < 0 && !d->o->any_length)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s': the server does not say how long the file is, so that an incomplete one would pass as "
+			"whole",
+			d->url);
+	if (d->o->max_bytes && d->announced > d->o->max_bytes)
+		return vfm_fail(err, VFM_EINPUT, "'%s' has %" PRId64 " bytes, at most %" PRId64 " are allowed", d->url,
+			d->announced, d->o->max_bytes);
+	return 0;
+}
+
+/* Whether an error is the end of a file without a length, which FFmpeg takes for one that is cut. */
+static bool is_end(const struct download *d, int rc)
+{
+	return rc == AVERROR_EOF ||
+		(rc == AVERROR(EIO) && d->announced < 0 && d->o->any_length &&
+			!strncmp(vfm_av_last_line(), "Stream ends prematurely", 23));
+}
+
+static int copy_data(struct download *d, FILE *f, struct vfm_sha256 *hash, struct vfm_err *err)
+{
+	uint8_t *buf = vfm_malloc(CHUNK);
+	int n, rc = 0;
+
+	while (rc == 0 && (n = avio_read_partial(d->io, buf, CHUNK)) > 0) {
+		d->last = vfm_now();
+		d->r->bytes += n;
+		vfm_sha256_add(hash, buf, (size_t)n);
+		if (d->o->max_bytes && d->r->bytes > d->o->max_bytes)
+			rc = vfm_fail(err, VFM_EINPUT, "'%s' has more than %" PRId64 " bytes", d->url, d->o->max_bytes);
+		else if (fwrite(buf, 1, (size_t)n, f) != (size_t)n)
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", d->url);
+		else if (must_stop(d))
+			rc = download_failed(d, AVERROR_EXIT, err);
+	}
+	free(buf);
+	if (rc < 0)
+		return rc;
+	n = n < 0 && n != AVERROR_EOF ? n : d->io->error;
+	return n < 0 && !is_end(d, n) ? download_failed(d, n, err) : 0;
+}
+
+int vfm_download(
+	const char *url, FILE *f, const struct vfm_download_opts *o, struct vfm_download_result *r, struct vfm_err *err)
+{
+	struct download d = {.url = url, .o = o, .r = r, .last = vfm_now()};
+	struct vfm_sha256 *hash = vfm_sha256_new();
+	int rc;
+
+	vfm_av_init();
+	*r = (struct vfm_download_result){0};
+	rc = open_url(&d, err);
+	if (rc == 0)
+		rc = copy_data(&d, f, hash, err);
+	vfm_sha256_end(hash, r->sha256);
+	if (rc == 0 && d.announced >= 0 && r->bytes != d.announced) {
+		r->may_retry = true;
+		rc = vfm_fail(err, VFM_EINPUT, "'%s': got %" PRId64 " bytes, the server announced %" PRId64, url,
+			r->bytes, d.announced);
+	}
+	avio_closep(&d.io);
+	return rc;
+}
