@@ -54,10 +54,20 @@ static bool may_retry(int rc, int status)
 	return true;
 }
 
+/* What may be behind a code of which FFmpeg says no more; NULL: the code tells. */
+static const char *cause_of(const struct download *d, int rc)
+{
+	if (rc == AVERROR(EINVAL))
+		return "the URL, or one that the server redirects to, is none of http or https";
+	if (rc == AVERROR(EIO) && !d->io)
+		return "the server gives no valid answer, or redirects too often";
+	return NULL;
+}
+
 /* Turns a code of FFmpeg into a message. */
 static int download_failed(struct download *d, int rc, struct vfm_err *err)
 {
-	const char *line = vfm_av_last_line();
+	const char *line = vfm_av_last_line(), *cause = cause_of(d, rc);
 	char buf[128];
 	int status = 0;
 
@@ -68,6 +78,8 @@ static int download_failed(struct download *d, int rc, struct vfm_err *err)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no data for %g s", d->url, d->o->stall_s);
 	if (sscanf(line, "HTTP error %d", &status) == 1)
 		vfm_fail(err, VFM_EINPUT, "'%s': %s", d->url, line);
+	else if (!*line && cause)
+		vfm_fail(err, VFM_EINPUT, "'%s': %s", d->url, cause);
 	else
 		vfm_fail(err, vfm_av_code(rc, VFM_EINPUT), "'%s': %s%s%s", d->url, vfm_av_strerror(rc, buf),
 			*line ? ": " : "", line);
