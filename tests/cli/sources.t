@@ -187,6 +187,21 @@ vfm-curate sheet -q -o sheet2.png ok-files.jsonl
 ok "sheet: as files" cmp sheet.png sheet2.png
 ok "report: members" vfm-curate report -q -o page.html ok.jsonl
 like "$(grep -o '<td>[^<]*</td><td class="num">4</td>' page.html)" '<td>.</td>' "report: the source is the folder of the tar"
+vfm-curate encode -q -d enc-m ok.jsonl | records >enc-m.jsonl
+vfm-curate encode -q -d enc-f ok-files.jsonl >/dev/null
+ok "encode: members as files" diff -r enc-m enc-f
+run vfm-curate shard -q -d data --with-media enc-m.jsonl
+rc_is 0 "shard --with-media: members"
+is "$(tar -xOf data/000000.tar "$(sha256sum a.mp4 | cut -c 1-16).mp4" | sha256sum)" "$(sha256sum <a.mp4)" "shard --with-media: their content"
+toy=$B/tests/tools/toy_model
+if [ -x "$toy" ]; then
+	run_stage vfm-curate caption --overwrite --exec "$toy -i '{\"kind\":\"clip\"}'" ok.jsonl
+	like "$rc $(errors <<<"$out" | head -1)" "1 .*member of a tar, which the model cannot open: run clip before" "caption: a model that reads files"
+	for list in ok ok-files; do vfm-curate caption -q --overwrite --exec "$toy" $list.jsonl | records | jq -cS "$strip" >$list.captions; done
+	ok "caption: a model that gets frames" cmp ok.captions ok-files.captions
+else
+	skip 2 "build/tests/tools/toy_model is not built (make check-build)"
+fi
 echo '{"inputs": ["t.tar"], "stages": [{"stage": "index"}, {"stage": "probe", "records": true}, {"stage": "hash"},
 	{"stage": "clip", "dir": "run-clips"}]}' >p.json
 run vfm-curate run -c p.json -d run
