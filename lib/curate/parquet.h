@@ -1,0 +1,64 @@
+/* parquet.h - reads the rows of a Parquet file.
+ *
+ *	struct vfm_parquet *p;
+ *	TRY(vfm_parquet_open(&p, fd, "x.parquet", err));
+ *	TRY(vfm_parquet_select(p, (int[]){vfm_parquet_find(p, "caption")}, 1, err));
+ *	while ((rc = vfm_parquet_next(p, &cell, err)) == 1)
+ *		...
+ *	vfm_parquet_close(p);
+ *
+ * Source of the format: apache/parquet-format, parquet.thrift, Encodings.md and LogicalTypes.md.
+ *
+ *   columns     those that are neither lists nor maps nor part of one; a column within a struct is named "meta.fps"
+ *   types       BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY.  Dates and times are the integers of the file.
+ *Refused: INT96, FIXED_LEN_BYTE_ARRAY, and what would lose its meaning, DECIMAL and BSON encodings   PLAIN,
+ *PLAIN_DICTIONARY, RLE_DICTIONARY, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY,
+ *BYTE_STREAM_SPLIT pages       versions 1 and 2, with their checksums if the file has them; codecs in curate/unpack.h
+ *
+ * One page and one dictionary of each selected column are in memory, each of at most 256 MiB, and the footer's table of
+ * row groups (40 bytes a column and group).  Nothing is believed about sizes and offsets.  One thread at a time.
+ */
+#ifndef VFM_CURATE_PARQUET_H
+#define VFM_CURATE_PARQUET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum vfm_cell_type { VFM_CELL_NULL, VFM_CELL_BOOL, VFM_CELL_INT, VFM_CELL_REAL, VFM_CELL_TEXT };
+
+struct vfm_cell {
+	enum vfm_cell_type type;
+	union {
+		int64_t i; /* also of a bool */
+		double x;
+		struct {
+			const char *s; /* [len] any bytes, without a NUL behind them */
+			size_t len;
+		} text;
+	};
+};
+
+struct vfm_parquet;
+
+/* Reads the footer.  `fd` is a regular file, which stays the caller's and open; `name` is for messages, and is copied.
+ * VFM_EINPUT: the file is truncated, damaged or encrypted. */
+int vfm_parquet_open(struct vfm_parquet **p, int fd, const char *name, struct vfm_err *err);
+void vfm_parquet_close(struct vfm_parquet *p); /* accepts NULL */
+
+int64_t vfm_parquet_rows(const struct vfm_parquet *p);
+int vfm_parquet_columns(const struct vfm_parquet *p);
+const char *vfm_parquet_name(const struct vfm_parquet *p, int column);
+int vfm_parquet_find(const struct vfm_parquet *p, const char *name); /* -1: no such column */
+
+/* Chooses the columns of the cells of vfm_parquet_next, before the first row.  VFM_EINPUT names a column that cannot be
+ * read, and why. */
+int vfm_parquet_select(struct vfm_parquet *p, const int *columns, int n, struct vfm_err *err);
+
+/* Reads a row: cells [n of select].  Returns 1, or 0 at the end.  Texts are valid until the next call.  VFM_EINPUT
+ * names the column and the row; later calls then return 0. */
+int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_err *err);
+
+#endif
