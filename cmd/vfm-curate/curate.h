@@ -17,6 +17,8 @@
 int curate_fetch(int argc, char **argv, struct vfm_err *err);
 int curate_index(int argc, char **argv, struct vfm_err *err);
 int curate_probe(int argc, char **argv, struct vfm_err *err);
+int curate_table(int argc, char **argv, struct vfm_err *err);
+int curate_join(int argc, char **argv, struct vfm_err *err);
 int curate_split(int argc, char **argv, struct vfm_err *err);
 int curate_clip(int argc, char **argv, struct vfm_err *err);
 int curate_score(int argc, char **argv, struct vfm_err *err);
@@ -46,6 +48,8 @@ void curate_set_facts(json_t *rec, const struct vfm_probe *p);
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);
 /* Parses --frames: a number, or "bucket".  NULL: 0, all frames. */
 int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, struct vfm_err *err);
+/* Parses --sep of CSV; NULL: *sep is 0. */
+int curate_parse_sep(const char *text, char *sep, struct vfm_err *err);
 /* Checks --codec and --crf of written videos. */
 int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err);
 /* Sets *local to the number of this task on its node, which chooses its GPU; 0 outside of Slurm. */

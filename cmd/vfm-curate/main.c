@@ -7,6 +7,8 @@ const struct vfm_verb curate_stages[] = {
 	{"fetch", "URLs -> files: http, https, or a command of yours", curate_fetch},
 	{"index", "WebDataset tars -> records: a video or image each, with its caption", curate_index},
 	{"probe", "files -> records: size, rate, frames, rotation", curate_probe},
+	{"table", "rows of CSV, JSON and Parquet -> records", curate_table},
+	{"join", "add columns of a table to the records", curate_join},
 	{"split", "a record a clip: scene cuts, fades, or a stride", curate_split},
 	{"clip", "cut each clip out to its own file", curate_clip},
 	{"score", "motion, luma, sharpness, black and more", curate_score},

@@ -1,0 +1,144 @@
+/* join - adds columns of a table to the records. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "curate/join.h"
+#include "data/record.h"
+#include "data/stage.h"
+#include "data/stage_link.h"
+
+static int join_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)worker;
+	return vfm_join_record(ctx, rec, err);
+}
+
+int curate_parse_sep(const char *text, char *sep, struct vfm_err *err)
+{
+	*sep = 0;
+	if (!text)
+		return 0;
+	*sep = !strcmp(text, "tab") ? '\t' : text[0];
+	if (!*sep || (*sep != '\t' && text[1]) || strchr("\"\r\n", *sep) || *sep & 0x80)
+		return vfm_fail(err, VFM_EUSAGE, "--sep: expected an ASCII character or 'tab', got '%s'", text);
+	return 0;
+}
+
+/* The rows without a record are known only if this process has seen all records. */
+static void report_rows(const struct vfm_join *j, const struct vfm_stage_counts *c)
+{
+	const struct vfm_stage_link *link = vfm_stage_link();
+	bool is_all = !c->copied && !c->other_parts && (!link || !link->skip);
+	struct vfm_join_stats s;
+
+	vfm_join_get_stats(j, &s);
+	vfm_info("table: %lld rows = %lld joined + %lld not joined%s; %lld records had no row", (long long)s.rows,
+		(long long)s.used, (long long)(s.rows - s.used), is_all ? "" : " to the records of this run",
+		(long long)s.without_row);
+	if (s.without_key)
+		vfm_info("%lld rows of the table have no key", (long long)s.without_key);
+	if (s.same)
+		vfm_info("%lld rows of the table repeat a key", (long long)s.same);
+}
+
+/* In a run that goes on: the records so far must be of the same table.  The last entry of their header is this stage's.
+ */
+static int check_resumed(const struct vfm_join *j, const char *table, struct vfm_err *err)
+{
+	const struct vfm_stage_link *link = vfm_stage_link();
+	struct vfm_jsonl lines = {0};
+	struct vfm_checkpoint at;
+	const json_t *chain, *own;
+	json_t *header = NULL;
+	int rc = 0;
+
+	if (!link)
+		return 0;
+	vfm_board_read(&link->board->stage[link->index], &at);
+	if (!at.inputs)
+		return 0;
+	TRY(vfm_jsonl_open(&lines, link->out_path, err));
+	if (vfm_jsonl_next(&lines, &header, NULL) == 1) {
+		chain = json_object_get(header, "provenance");
+		own = json_array_get(chain, json_array_size(chain) - 1);
+		if (own && strcmp(vfm_rec_str(own, "options", ""), vfm_join_settings(j)) != 0)
+			rc = vfm_fail(err, VFM_EUSAGE,
+				"'%s' has changed since the run joined records to it: --update joins them again",
+				table);
+		json_decref(header);
+	}
+	vfm_jsonl_close(&lines);
+	return rc;
+}
+
+static int run_join(struct vfm_join_opts *o, struct vfm_stage *stage, struct vfm_err *err)
+{
+	struct vfm_stage_counts counts;
+	struct vfm_join *j;
+	int rc;
+
+	TRY(vfm_join_open(&j, o, err));
+	stage->ctx = j;
+	stage->options = vfm_join_settings(j);
+	rc = check_resumed(j, o->table, err);
+	if (rc == 0)
+		rc = vfm_stage_run(stage, &counts, err);
+	if (rc == 0 || (rc == VFM_EINPUT && !err->msg[0]))
+		report_rows(j, &counts);
+	vfm_join_close(j);
+	return rc;
+}
+
+int curate_join(int argc, char **argv, struct vfm_err *err)
+{
+	static const char *const missing_names[] = {
+		[VFM_JOIN_KEEP] = "keep", [VFM_JOIN_DROP] = "drop", [VFM_JOIN_FAIL] = "error", NULL};
+	struct vfm_stage stage = {.name = "join", .fn = join_record};
+	struct vfm_join_opts o = {0};
+	const char *missing = "keep", *sep = NULL;
+	int missing_code = 0;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array, CSV or Parquet", &o.table},
+		{VFM_OPT_STR, 0, "on", "KEY=COLUMN", "the key of records that equals a column (default id=id)", &o.on},
+		{VFM_OPT_LIST, 0, "take", "COLUMN=KEY", "columns to add, with commas; may be repeated (default all)",
+			&o.take},
+		{VFM_OPT_LIST, 0, "numbers", "COLUMN", "columns whose texts are numbers; may be repeated", &o.numbers},
+		{VFM_OPT_STR, 0, "missing", "keep|drop|error", "records without a row (default keep)", &missing},
+		{VFM_OPT_FLAG, 0, "first", NULL, "of rows with equal keys take the first", &o.first},
+		{VFM_OPT_FLAG, 0, "overwrite", NULL, "replace values that records have", &o.overwrite},
+		{VFM_OPT_STR, 0, "sep", "CHAR", "the separator of CSV, or tab (default: found in the first line)",
+			&sep},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate join",
+		.synopsis = "--with TABLE [--on KEY=COLUMN] [--take COLUMN=KEY] [--numbers COLUMN] "
+			    "[--missing keep|drop|error] [--first] [--overwrite] [--sep CHAR] " VFM_STAGE_SYNOPSIS
+			    " [FILE ...]",
+		.summary = "add columns of a table to the records",
+		.opts = opts,
+	};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+
+	if (rc == 0 && !o.table)
+		rc = vfm_fail(err, VFM_EUSAGE, "--with TABLE is missing");
+	if (rc == 0)
+		rc = vfm_opt_name("--missing", missing, missing_names, &missing_code, err);
+	if (rc == 0)
+		rc = curate_parse_sep(sep, &o.sep, err);
+	if (rc == 0 && !strcmp(o.table, "-") && !stage.n_files)
+		rc = vfm_fail(err, VFM_EUSAGE, "--with -: the records come from standard input; name their files");
+	if (rc == 0) {
+		o.missing = (enum vfm_join_missing)missing_code;
+		stage.files = argv + 1;
+		rc = run_join(&o, &stage, err);
+	}
+	vfm_strlist_release(&o.take);
+	vfm_strlist_release(&o.numbers);
+	return rc;
+}

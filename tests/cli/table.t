@@ -1,0 +1,175 @@
+#!/bin/bash
+# vfm-curate table: CSV, JSON and Parquet as records; each format's odd files; faults that are named; all of pyarrow's
+# encodings (VFM_PYTHON names an interpreter with pyarrow).
+. "${0%/*}/lib.sh"
+command -v jq >/dev/null || skip_all "no jq"
+
+# values: the records of $out without what the stage adds.
+values() {
+	jq -c 'del(.v, .id, .by)' <<<"$out"
+}
+table() {
+	run_stage vfm-curate table "$@"
+}
+
+# ---- CSV
+cat >openvid.csv <<'END'
+video,caption,aesthetic score,motion score,fps
+a.mp4,"A dog, ""Rex"", runs
+on a beach",5.25,nan,30.0
+007,,4.5,2,24.0
+END
+table openvid.csv
+rc_is 0 "a table as OpenVid's"
+is "$(values | head -n 1)" '{"video":"a.mp4","caption":"A dog, \"Rex\", runs\non a beach","aesthetic score":"5.25","motion score":"nan","fps":"30.0"}' "quotes, a comma and a line end in a cell; cells are texts"
+is "$(values | tail -n 1)" '{"video":"007","aesthetic score":"4.5","motion score":"2","fps":"24.0"}' "an empty cell has no key, zeros stay"
+is "$(jq -r '.id | test("^[0-9a-f]{16}$")' <<<"$out" | sort -u)" true "an id of the values"
+is "$(jq -r .id <<<"$out" | sort -u | wc -l)" 2 "ids of other rows differ"
+table --take 'caption,aesthetic score=score.aesthetic,video=id' --numbers 'aesthetic score' openvid.csv
+is "$(jq -c 'del(.by, .v)' <<<"$out" | tail -n 1)" '{"id":"007","score":{"aesthetic":4.5}}' "--take and --numbers, a column as id"
+table --take video --take 'motion score' --numbers 'motion score' openvid.csv
+is "$(values)" $'{"video":"a.mp4"}\n{"video":"007","motion score":2}' "nan of a number is missing; whole numbers are integers"
+table --numbers video openvid.csv
+rc_is 1 "a text that is no number"
+like "$(jq -r .error <<<"$out")" "openvid.csv', line 2: column 'video': 'a.mp4' is no number" "... is named"
+is "$(jq -s length <<<"$out")" 2 "and the other row is a record"
+
+printf '\357\273\277id\turl\r\n7\tx"y\r\n\r\n8\t"z\tw"\r\n' >tabs.txt
+table tabs.txt
+is "$(jq -c '[.id, .url]' <<<"$out")" $'["7","x\\"y"]\n["8","z\\tw"]' "tabs, a mark, CRLF, an empty line, a quote within a cell"
+printf 'id;url\r1;a,b\r2;c' >old.csv
+table old.csv
+is "$(jq -c '[.id, .url]' <<<"$out")" $'["1","a,b"]\n["2","c"]' "semicolons, CR, no line end at the end"
+printf 'id|url\n1|a,b\n' >bars.csv
+table --sep '|' bars.csv
+is "$(jq -c '[.id, .url]' <<<"$out")" '["1","a,b"]' "--sep"
+table - <openvid.csv
+is "$(jq -s length <<<"$out")" 2 "standard input"
+table openvid.csv tabs.txt
+is "$(jq -s length <<<"$out")" 4 "two tables"
+printf 'videoID,url,timestamp,caption,matching_score\n"--x","https://y.be/1","[[""0:00:05.880"", ""0:00:10.760""]]","['"'a, b', 'c'"']","[0.42, 0.5]"\n' >panda.csv
+table panda.csv
+is "$(jq -r .caption <<<"$out")" "['a, b', 'c']" "a list as Panda-70M writes it stays a text"
+
+# fault FILE MESSAGE DESC: a row that fails, and is counted.
+fault() {
+	table "$1"
+	rc_is 1 "$3"
+	like "$(jq -r '.error // empty' <<<"$out")" "$2" "... is named"
+}
+printf 'a,b\n1,2\n1,2,3\n4\n5,6\n' >ragged.csv
+fault ragged.csv 'ragged.csv:3: the row has 3 cells, but there are 2 columns' "ragged rows"
+is "$(jq -s 'map(select(.error)) | length' <<<"$out") $(jq -s 'map(select(.a)) | length' <<<"$out")" "2 2" "the other rows are records"
+printf 'a,b\n1,"2\n3"x\n5,6\n' >behind.csv
+fault behind.csv 'behind.csv:3: text behind the closing quote' "text behind a quote"
+is "$(jq -r '.b // empty' <<<"$out")" 6 "the next row is read"
+printf 'a,b\n1,"2\n5,6\n' >open.csv
+fault open.csv 'open.csv:2: the quoted cell that begins here does not end; the rest is not read' "a quote without end"
+printf 'a,b\n1,\xff\n' >latin.csv
+fault latin.csv "line 2: column 'b' is not UTF-8" "no UTF-8"
+printf 'a,b\n1,\0\n' >zero.csv
+fault zero.csv 'zero.csv:2: a zero byte' "a zero byte"
+{ printf 'a,b\n1,"' && head -c 17000000 /dev/zero | tr '\0' x && printf '"\n'; } >long.csv
+fault long.csv 'long.csv:2: the row exceeds 16 MiB' "a row that is too long"
+for bad in empty.csv:'is empty' twice.csv:"columns 1 and 2 have the name 'a'" gz.csv:'is compressed' none.csv:'cannot open' .:'s a directory'; do
+	: >empty.csv
+	printf 'a,a\n1,2\n' >twice.csv
+	gzip -c openvid.csv >gz.csv
+	run vfm-curate table "${bad%%:*}"
+	ok "refused: $bad" test "$rc" = 1 -o "$rc" = 2
+	like "$err" "${bad#*:}" "... and why"
+done
+for bad in '--sep ab' '--take nothing' '--take caption=v' '--take caption=drop.x' '--take caption=a..b' '--take caption,video=caption' \
+	'--take caption --numbers fps'; do
+	# shellcheck disable=SC2086
+	run vfm-curate table $bad openvid.csv
+	rc_is 2 "refused: $bad"
+done
+run vfm-curate table --take captoin openvid.csv
+like "$err" "'openvid.csv' has no column 'captoin' \(did you mean 'caption'\?\)" "a misspelled column"
+
+# ---- JSON
+printf '{"v":1,"provenance":[]}\n{"vid":"1","meta":{"fps":24,"tags":["a"]},"x":null}\n\n{"vid":2}\nno\n' >rows.jsonl
+table rows.jsonl
+rc_is 1 "JSON Lines with a bad line"
+is "$(values | head -n 2)" $'{"vid":"1","meta":{"fps":24,"tags":["a"]}}\n{"vid":2}' "values as they are, null is missing, a header is no row"
+like "$(jq -r '.error // empty' <<<"$out")" 'rows.jsonl:5:' "the bad line is named"
+table --take vid=id,meta.fps rows.jsonl
+is "$(head -n 2 <<<"$out" | jq -c 'del(.v, .by)')" $'{"id":"1","meta":{"fps":24}}\n{"id":"2"}' "a column within an object; a number as id is its text"
+printf '[\n {"vid": "a", "c": "x}],\\"{"},\n {"vid":\n"b"}\n]\n' >array.json
+table array.json
+rc_is 0 "a JSON array"
+is "$(values)" $'{"vid":"a","c":"x}],\\"{"}\n{"vid":"b"}' "its objects"
+for bad in '[{"a":1} {"b":2}]:1' '[{"a":1},\n5]:1' '[{"a":1},\n{"b"]:1' '[{"a":1}:1' '[{"a":1}]x:1'; do
+	printf '%b' "${bad%:*}" >bad.json
+	table bad.json
+	rc_is 1 "a damaged array: ${bad%:*}"
+	is "$(jq -s 'map(select(.a)) | length' <<<"$out")" 1 "... whose first row is read"
+	like "$(jq -r '.error // empty' <<<"$out")" 'bad.json:[12]: ' "... and the line named"
+done
+printf '[]' >none.json
+table none.json
+rc_is 0 "an empty array"
+
+# ---- Parquet: one table in several encodings (tests/ref/make_parquet.py)
+P=$TOP/tests/fuzz/corpus/parquet
+jq -nc 'range(23) | . as $i | {videoid: "clip-\(if $i < 10 then "0" else "" end)\($i)"}
+	+ (if $i % 5 == 4 then {} else {caption: ["a red square", "says \"hi\", then\nleaves", "été 漢 🎬"][$i % 3]} end)
+	+ (if $i % 7 == 6 then {} else {frames: ($i * $i * 1000003 - 5000)} end) + {width: (64 * ($i % 3 + 1))}
+	+ (if $i == 3 then {} else {score: ($i / 8)} end) + (if $i % 4 == 3 then {} else {ok: ($i % 2 == 0)} end)' >want.jsonl
+for f in snappy gzip zstd delta lengths; do
+	if [ $f = zstd ] && ! ldconfig -p 2>/dev/null | grep -q libzstd.so.1; then
+		skip 2 "no libzstd.so.1"
+		continue
+	fi
+	table "$P/$f.parquet"
+	rc_is 0 "Parquet: $f"
+	is "$(values | jq -c .)" "$(jq -c . want.jsonl)" "$f: all values"
+done
+cp "$P/gzip.parquet" name.csv
+table --take frames,videoid=id name.csv
+is "$(tail -n 1 <<<"$out" | jq -c 'del(.v, .by)')" '{"id":"clip-22","frames":483996452}' "columns of Parquet, under any name"
+run vfm-curate table "$P/list.parquet"
+ok "a list is refused" test "$rc" != 0
+like "$err" "column 'tags' is a list or map, which is not read" "... by name"
+table --take videoid,meta.fps "$P/list.parquet"
+is "$(jq -c '[.videoid, .meta.fps == 24, has("tags")]' <<<"$out")" '["clip-00",true,false]' "... if it is taken; a column of a struct"
+run vfm-curate table "$P/lz4.parquet"
+like "$err" "column 'videoid': is compressed by LZ4_RAW" "a codec that is not read is named"
+head -c 900 "$P/snappy.parquet" >cut.parquet
+run vfm-curate table cut.parquet
+ok "a truncated file is refused" test "$rc" != 0
+like "$err" "cut.parquet'.*truncated" "... and named"
+# A byte of a page with a checksum.
+{ head -c 60 "$P/snappy.parquet" && printf '\xee' && tail -c +62 "$P/snappy.parquet"; } >bad.parquet
+table bad.parquet
+rc_is 1 "a damaged page"
+like "$(jq -r '.error // empty' <<<"$out")" "bad.parquet': column 'videoid', row 1: " "... its column and row"
+
+# ---- as a stage
+table --part 1/3 "$P/gzip.parquet"
+one=$(jq -s length <<<"$out")
+ok "--part takes a part" test "$one" -gt 0 -a "$one" -lt 23
+run vfm-curate table "$P/gzip.parquet"
+cp "$SCRATCH/io/out" done.jsonl
+run vfm-curate table --done done.jsonl "$P/gzip.parquet"
+like "$err" '23 in = 23 out .*23 were done already' "--done"
+ok "... with equal records" cmp done.jsonl "$SCRATCH/io/out"
+cat >p.json <<END
+{"inputs": ["$P/gzip.parquet"], "stages": [{"stage": "table", "take": ["videoid=id", "width"]}, {"stage": "filter", "min": ["width=100"]}]}
+END
+run vfm-curate run -q -c p.json -d run
+rc_is 0 "table as the first stage of a run"
+is "$(records run/01-filter.jsonl | jq -s 'map(select(.drop | not)) | length')" 15 "its records"
+
+# ---- against pyarrow
+PY=${VFM_PYTHON:-python3}
+if "$PY" -c "import pyarrow.parquet" 2>/dev/null; then
+	mkdir pyarrow
+	run timeout 500 "$PY" "$TOP/tests/ref/check_parquet.py" pyarrow
+	rc_is 0 "files of pyarrow"
+	sed 's/^/# /' "$SCRATCH/io/out"
+else
+	skip 1 "no pyarrow for $PY (set VFM_PYTHON)"
+fi
+done_testing
