@@ -216,6 +216,7 @@ static int find_row(const struct vfm_join *j, const char *key, uint64_t hash, si
 static int check_same_key(struct vfm_join *j, const char *key, int64_t place, const struct stored *was,
 	const char *was_values, const json_t *values, struct vfm_err *err)
 {
+	char short_key[VFM_SHORT_TEXT];
 	struct vfm_buf text = {0};
 	bool same;
 
@@ -226,8 +227,8 @@ static int check_same_key(struct vfm_join *j, const char *key, int64_t place, co
 	if (same || j->o.first)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"'%s': %ss %lld and %lld have the %s '%.200s', but other values (--first takes the first)", j->o.table,
-		j->unit, (long long)was->place, (long long)place, j->column, key);
+		"'%s': %ss %lld and %lld have the %s '%s', but other values (--first takes the first)", j->o.table,
+		j->unit, (long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
 }
 
 static int add_row(struct vfm_join *j, const char *key, const json_t *values, int64_t place, struct vfm_err *err)
@@ -396,16 +397,20 @@ const char *vfm_join_settings(const struct vfm_join *j)
 
 static int pass_without_row(struct vfm_join *j, json_t *rec, const char *key, struct vfm_err *err)
 {
+	char text[VFM_SHORT_TEXT], name[VFM_SHORT_TEXT];
+
+	vfm_short_text(name, key ? j->column : j->key);
+	vfm_short_text(text, key ? key : "");
 	atomic_fetch_add(&j->without_row, 1);
 	if (j->o.missing == VFM_JOIN_KEEP)
 		return 0;
 	if (j->o.missing == VFM_JOIN_FAIL)
-		return key ? vfm_fail(err, VFM_EINPUT, "the table has no row with the %s '%.200s'", j->column, key)
-			   : vfm_fail(err, VFM_EINPUT, "the record has no %s", j->key);
+		return key ? vfm_fail(err, VFM_EINPUT, "the table has no row with the %s '%s'", name, text)
+			   : vfm_fail(err, VFM_EINPUT, "the record has no %s", name);
 	if (key)
-		vfm_stage_drop(rec, "join", "no row with the %s '%.200s'", j->column, key);
+		vfm_stage_drop(rec, "join", "no row with the %s '%s'", name, text);
 	else
-		vfm_stage_drop(rec, "join", "%s is missing", j->key);
+		vfm_stage_drop(rec, "join", "%s is missing", name);
 	return 0;
 }
 

@@ -55,10 +55,10 @@ static int find_format(struct vfm_rows *r, struct vfm_err *err)
 	rewind(r->f);
 	if (n > 2 && !memcmp(head, "\xEF\xBB\xBF", 3))
 		fseek(r->f, 3, SEEK_SET);
-	while ((c = getc(r->f)) == ' ' || c == '\t' || c == '\n' || c == '\r')
-		;
-	r->format = c == '{' ? FORMAT_JSONL : c == '[' ? FORMAT_ARRAY : FORMAT_CSV;
 	r->line = 1;
+	while ((c = getc(r->f)) == ' ' || c == '\t' || c == '\n' || c == '\r')
+		r->line += c == '\n';
+	r->format = c == '{' ? FORMAT_JSONL : c == '[' ? FORMAT_ARRAY : FORMAT_CSV;
 	if (r->format != FORMAT_ARRAY)
 		rewind(r->f);
 	return 0;
@@ -119,6 +119,8 @@ int vfm_rows_open(struct vfm_rows **out, const char *path, const char *name, cha
 	if (rc == 0)
 		rc = find_format(r, err);
 	r->lines = (struct vfm_jsonl){.f = r->f, .name = name, .max_line = MAX_OBJECT};
+	if (rc == 0 && sep && r->format != FORMAT_CSV)
+		rc = vfm_fail(err, VFM_EINPUT, "--sep: '%s' is no CSV", name);
 	if (rc == 0 && r->format == FORMAT_CSV)
 		rc = open_csv(r, sep, err);
 	if (rc == 0 && r->format == FORMAT_PARQUET)
@@ -240,6 +242,13 @@ static int next_of_parquet(struct vfm_rows *r, json_t **row, struct vfm_err *err
 	return 1;
 }
 
+/* A column of a table may be named "provenance", too. */
+static bool is_header_line(const json_t *row)
+{
+	return vfm_provenance_is_header(row) && json_is_array(json_object_get(row, "provenance")) &&
+		json_object_size(row) == (json_object_get(row, "v") ? 2 : 1);
+}
+
 static int next_of_lines(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 {
 	int rc;
@@ -248,7 +257,7 @@ static int next_of_lines(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 		json_decref(*row);
 		rc = vfm_jsonl_next(&r->lines, row, err);
 		r->place = r->lines.line;
-	} while (rc == 1 && vfm_provenance_is_header(*row));
+	} while (rc == 1 && is_header_line(*row));
 	return rc;
 }
 

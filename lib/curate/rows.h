@@ -18,7 +18,8 @@
 struct vfm_rows;
 
 /* Opens a regular file; `name` stands for it in messages, and must outlive *r.  `sep` of CSV: 0 finds it
- * (curate/csv.h). VFM_EINPUT: the file cannot be read, is empty, or is no such table. */
+ * (curate/csv.h). VFM_EINPUT: the file cannot be read, is empty, or is no such table; or
+ * `sep` is given, and it is no CSV. */
 int vfm_rows_open(struct vfm_rows **r, const char *path, const char *name, char sep, struct vfm_err *err);
 void vfm_rows_close(struct vfm_rows *r); /* accepts NULL */
 

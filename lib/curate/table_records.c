@@ -50,7 +50,9 @@ int vfm_table_records_open(struct vfm_table_records **out, const struct vfm_tabl
 		return 0;
 	vfm_table_records_close(t);
 	*out = NULL;
-	return rc;
+	if (rc == VFM_EINPUT && err) /* nothing was done */
+		err->code = VFM_EUSAGE;
+	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
 void vfm_table_records_close(struct vfm_table_records *t)
@@ -111,21 +113,22 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 	int rc;
 
 	*rec = NULL;
-	while (t->rows) {
-		rc = vfm_rows_next(t->rows, &row, err);
-		if (rc == 1) {
-			rc = make_record(t, row, rec, err);
-			json_decref(row);
-			if (rc < 0)
-				vfm_err_context(err, "'%s', %s %lld", t->o.n_files ? t->o.files[t->at - 1] : "<stdin>",
-					vfm_rows_unit(t->rows), (long long)vfm_rows_place(t->rows));
-			return rc < 0 ? rc : 1;
-		}
+	for (;;) {
+		rc = t->rows ? vfm_rows_next(t->rows, &row, err) : 0;
 		if (rc < 0)
 			return rc;
-		TRY(open_table(t, err));
+		if (rc == 1)
+			break;
+		rc = open_table(t, err); /* the next call goes on behind one that cannot be opened */
+		if (rc <= 0)
+			return rc;
 	}
-	return 0;
+	rc = make_record(t, row, rec, err);
+	json_decref(row);
+	if (rc < 0)
+		return vfm_err_context(err, "'%s', %s %lld", vfm_rows_name(t->rows), vfm_rows_unit(t->rows),
+			(long long)vfm_rows_place(t->rows));
+	return 1;
 }
 
 char *vfm_table_records_settings(const struct vfm_table_records_opts *o)

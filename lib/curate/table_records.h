@@ -20,12 +20,12 @@ struct vfm_table_records_opts {
 
 struct vfm_table_records;
 
-/* Pipes are copied to files in TMPDIR.  The strings of `o` must outlive *t.  VFM_EINPUT: a table cannot be opened;
- * VFM_EUSAGE: an option does not fit the first table. */
+/* Pipes are copied to files in TMPDIR.  The strings of `o` must outlive *t.  VFM_EUSAGE: the first table cannot be
+ * opened, or an option does not fit it. */
 int vfm_table_records_open(struct vfm_table_records **t, const struct vfm_table_records_opts *o, struct vfm_err *err);
 void vfm_table_records_close(struct vfm_table_records *t); /* accepts NULL */
 
-/* A vfm_stage_next_fn. */
+/* A vfm_stage_next_fn.  VFM_EINPUT: a row, or another table as a whole, cannot be read. */
 int vfm_table_records_next(void *t, json_t **rec, struct vfm_err *err);
 
 /* Returns the options as text for the mark of the stage; the caller frees it. */

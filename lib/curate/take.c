@@ -210,6 +210,17 @@ void vfm_take_describe(const struct vfm_take *t, struct vfm_buf *b)
 
 /* ---- values ---- */
 
+const char *vfm_short_text(char text[VFM_SHORT_TEXT], const char *s)
+{
+	size_t n = strnlen(s, VFM_SHORT_TEXT - 1);
+
+	while (n && s[n] && (s[n] & 0xc0) == 0x80) /* within a character */
+		n--;
+	memcpy(text, s, n);
+	text[n] = 0;
+	return text;
+}
+
 const json_t *vfm_take_value(const json_t *row, const char *column)
 {
 	const json_t *v = json_object_get(row, column);
@@ -247,6 +258,7 @@ static bool is_decimal(const char *s, bool *is_integer)
 /* Sets *number, which the caller owns, or NULL for "nan". */
 static int read_text_number(const char *s, const char *column, json_t **number, struct vfm_err *err)
 {
+	char text[VFM_SHORT_TEXT];
 	bool is_integer = false;
 	int64_t i;
 	double x;
@@ -255,14 +267,14 @@ static int read_text_number(const char *s, const char *column, json_t **number, 
 	if (!strcasecmp(s, "nan") || !*s)
 		return 0;
 	if (!is_decimal(s, &is_integer))
-		return vfm_fail(err, VFM_EINPUT, "column '%s': '%.80s' is no number", column, s);
+		return vfm_fail(err, VFM_EINPUT, "column '%s': '%s' is no number", column, vfm_short_text(text, s));
 	if (is_integer && vfm_parse_i64(s, INT64_MIN, INT64_MAX, &i, NULL) == 0) {
 		*number = json_integer(i);
 		return 0;
 	}
 	x = strtod(s, NULL);
 	if (!isfinite(x))
-		return vfm_fail(err, VFM_EINPUT, "column '%s': '%.80s' is too large", column, s);
+		return vfm_fail(err, VFM_EINPUT, "column '%s': '%s' is too large", column, vfm_short_text(text, s));
 	*number = json_real(x);
 	return 0;
 }

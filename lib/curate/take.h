@@ -40,6 +40,10 @@ void vfm_take_release(struct vfm_take *t);
 /* Appends what changes the values, as text for the mark of a stage. */
 void vfm_take_describe(const struct vfm_take *t, struct vfm_buf *b);
 
+/* Copies the start of a text, cut between characters, for messages.  Returns `text`. */
+#define VFM_SHORT_TEXT 120
+const char *vfm_short_text(char text[VFM_SHORT_TEXT], const char *s);
+
 /* Returns the value of a column of a row, or NULL if it is missing. */
 const json_t *vfm_take_value(const json_t *row, const char *column);
 /* Sets *values to an object with the values of a row by KEY, of which the dots are not resolved; the caller owns it.

@@ -45,6 +45,12 @@ rc_is 1 "--missing error"
 is "$(jq -r '.error // empty' <<<"$out")" "the table has no row with the video 'z.mp4'
 the record has no src" "... with the reason"
 
+for n in 117 118 119 120; do # a character of two bytes at the place where a reason is cut
+	printf '{"v":1,"id":"%s%s"}\n' "$(head -c $n /dev/zero | tr '\0' x)" ééé
+done >long.jsonl
+join --with t.csv --on id=video --take caption --missing drop long.jsonl
+like "$err" '4 in = 0 out \+ 4 dropped' "long keys"
+
 # ---- keys
 printf 'k,n\na,1\n7,2\n07,3\nhttps://x/y,4\n0.5,5\n' >keys.csv
 printf '{"v":1,"id":"%s","m":%s}\n' x '{"k":"a"}' x '{"k":7}' x '{"k":"07"}' x '{"k":7.0}' x '{"k":0.5}' x '{"k":true}' x '{"k":"A"}' x '{"k":""}' >k.jsonl
@@ -185,4 +191,7 @@ printf '{"v":1,"id":"%s"}\n' 0 999999 1000000 500000 >few.jsonl
 run_stage bash -c 'ulimit -v 400000 && exec vfm-curate join -q --with million.csv few.jsonl'
 rc_is 0 "in 400 MB of address space"
 is "$(jq -r '.c // "-" | sub("^0*(?=.)"; "")' <<<"$out" | paste -sd' ')" "0 999999 - 500000" "the rows are found"
+run bash -c 'ulimit -f 20000 && exec vfm-curate join --with million.csv few.jsonl'
+rc_is 3 "no space for the temporary file"
+like "$err" 'cannot write the temporary file of the table \(TMPDIR\): File too large' "... is named"
 done_testing

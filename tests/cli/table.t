@@ -45,6 +45,13 @@ table --sep '|' bars.csv
 is "$(jq -c '[.id, .url]' <<<"$out")" '["1","a,b"]' "--sep"
 table - <openvid.csv
 is "$(jq -s length <<<"$out")" 2 "standard input"
+printf '{"v":1,"provenance":"a shop","src":"x"}\n{"provenance":["b"],"n":2}\n' >shop.jsonl
+table shop.jsonl
+is "$(jq -s length <<<"$out")" 2 "a column may be named provenance"
+: >void.csv
+table openvid.csv void.csv tabs.txt
+rc_is 1 "a table of three that is empty"
+is "$(jq -c '.error' <<<"$out" | sed 's/.*is empty.*/none/' | paste -sd' ')" "null null none null null" "is an error, and the next one is read"
 table openvid.csv tabs.txt
 is "$(jq -s length <<<"$out")" 4 "two tables"
 printf 'videoID,url,timestamp,caption,matching_score\n"--x","https://y.be/1","[[""0:00:05.880"", ""0:00:10.760""]]","['"'a, b', 'c'"']","[0.42, 0.5]"\n' >panda.csv
@@ -76,7 +83,7 @@ for bad in empty.csv:'is empty' twice.csv:"columns 1 and 2 have the name 'a'" gz
 	printf 'a,a\n1,2\n' >twice.csv
 	gzip -c openvid.csv >gz.csv
 	run vfm-curate table "${bad%%:*}"
-	ok "refused: $bad" test "$rc" = 1 -o "$rc" = 2
+	rc_is 2 "refused: $bad"
 	like "$err" "${bad#*:}" "... and why"
 done
 for bad in '--sep ab' '--take nothing' '--take caption=v' '--take caption=drop.x' '--take caption=a..b' '--take caption,video=caption' \
@@ -87,6 +94,9 @@ for bad in '--sep ab' '--take nothing' '--take caption=v' '--take caption=drop.x
 done
 run vfm-curate table --take captoin openvid.csv
 like "$err" "'openvid.csv' has no column 'captoin' \(did you mean 'caption'\?\)" "a misspelled column"
+
+run vfm-curate table --sep , "$TOP/tests/fuzz/corpus/parquet/gzip.parquet"
+rc_is 2 "--sep of a file that is no CSV"
 
 # ---- JSON
 printf '{"v":1,"provenance":[]}\n{"vid":"1","meta":{"fps":24,"tags":["a"]},"x":null}\n\n{"vid":2}\nno\n' >rows.jsonl
