@@ -13,7 +13,7 @@ sources() { records "$@" | jq -r 'select(.error == null) | .src'; }
 errors() { records "$@" | jq -r '.error // empty'; }
 # Like tar_samples.py, of the media that an index lists: reads each member at the offset that its src names.
 members() {
-	records "$@" | jq -r 'select(.error == null) | [.key, .src] | @tsv' | python3 -c '
+	records | jq -r 'select(.error == null) | [.key, .src] | @tsv' | python3 -c '
 import hashlib, re, sys, tarfile
 for line in sys.stdin:
     key, src = line.rstrip("\n").split("\t")
@@ -85,7 +85,6 @@ is "$(one "sub.dir/$long" | jq -c .cls)" '"no number"' "index: a class that is a
 
 run_stage vfm-curate index shards
 rc_is 0 "index: a folder"
-n=$(count <<<"$out")
 is "$(jq -r '.src | split("@")[0]' <<<"$out" | uniq)" "$(printf '%s\n' shards/*.tar | LC_ALL=C sort)" "index: tars in the order of their names"
 cp "$SCRATCH/io/out" all.jsonl
 run_stage vfm-curate index -j 3 shards/
@@ -166,11 +165,11 @@ jq -c --slurpfile f <(records files.jsonl) '.src = (.id as $i | $f[] | select(.i
 strip='walk(if type == "object" then del(.src, .by, .part) else . end)'
 for stage in score hash "split --max-s 1 --min-s 0.3"; do
 	# shellcheck disable=SC2086
-	vfm-curate $stage -q ok.jsonl | records | jq -cS "$strip" >1
+	vfm-curate $stage -q ok.jsonl | records | jq -cS "$strip" >1.jsonl
 	# shellcheck disable=SC2086
-	vfm-curate $stage -q ok-files.jsonl | records | jq -cS "$strip" >2
-	ok "$stage: members as files" cmp 1 2
-	ok "$stage: without an error" jq -es 'length > 3 and all(.error == null)' 1
+	vfm-curate $stage -q ok-files.jsonl | records | jq -cS "$strip" >2.jsonl
+	ok "$stage: members as files" cmp 1.jsonl 2.jsonl
+	ok "$stage: without an error" jq -es 'length > 3 and all(.error == null)' 1.jsonl
 done
 for options in "" "--copy" "--audio keep" "--size 32x32"; do
 	# shellcheck disable=SC2086
