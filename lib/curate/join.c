@@ -257,7 +257,7 @@ static int add_row(struct vfm_join *j, const char *key, const json_t *values, in
 static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, struct vfm_err *err)
 {
 	char *key = key_text(vfm_take_value(row, j->column));
-	json_t *values;
+	json_t *values = NULL;
 	int rc = 0;
 
 	j->stats.rows++;
@@ -270,8 +270,7 @@ static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, 
 		vfm_err_context(err, "'%s', %s %lld", j->o.table, j->unit, (long long)place);
 	else
 		rc = add_row(j, key, values, place, err);
-	if (rc == 0)
-		json_decref(values);
+	json_decref(values);
 	free(key);
 	return rc;
 }

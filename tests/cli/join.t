@@ -188,8 +188,10 @@ like "$err" "'t.csv' has changed since the run joined records" "... and says so"
 # ---- a million rows
 ok "a million rows" bash -c 'awk "BEGIN { print \"id,c\"; for (i = 0; i < 1000000; i++) printf \"%d,%0100d\n\", i, i }" >million.csv'
 printf '{"v":1,"id":"%s"}\n' 0 999999 1000000 500000 >few.jsonl
-run_stage bash -c 'ulimit -v 400000 && exec vfm-curate join -q --with million.csv few.jsonl'
-rc_is 0 "in 400 MB of address space"
+limit=400000
+if nm -D "$B/bin/vfm-curate" 2>/dev/null | grep -q __asan; then limit=unlimited; fi
+run_stage bash -c "ulimit -v $limit && exec vfm-curate join -q --with million.csv few.jsonl"
+rc_is 0 "in $limit KB of address space"
 is "$(jq -r '.c // "-" | sub("^0*(?=.)"; "")' <<<"$out" | paste -sd' ')" "0 999999 - 500000" "the rows are found"
 run bash -c 'ulimit -f 20000 && exec vfm-curate join --with million.csv few.jsonl'
 rc_is 3 "no space for the temporary file"
