@@ -9,11 +9,14 @@
  *
  * Source of the format: apache/parquet-format, parquet.thrift, Encodings.md and LogicalTypes.md.
  *
- *   columns     those that are neither lists nor maps nor part of one; a column within a struct is named "meta.fps"
- *   types       BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY.  Dates and times are the integers of the file.
- *Refused: INT96, FIXED_LEN_BYTE_ARRAY, and what would lose its meaning, DECIMAL and BSON encodings   PLAIN,
- *PLAIN_DICTIONARY, RLE_DICTIONARY, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY,
- *BYTE_STREAM_SPLIT pages       versions 1 and 2, with their checksums if the file has them; codecs in curate/unpack.h
+ * Columns: those that are neither lists nor maps nor part of one; a column within a struct is named "meta.fps".
+ *
+ * Types: BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY.  Dates and times are the integers of the file.  Refused are
+ * INT96 and FIXED_LEN_BYTE_ARRAY, and DECIMAL and BSON, which would lose their meaning.
+ *
+ * Encodings: PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
+ * DELTA_BYTE_ARRAY, BYTE_STREAM_SPLIT.  Pages: versions 1 and 2, with their checksums if the file has them.  Codecs:
+ * curate/unpack.h.
  *
  * One page and one dictionary of each selected column are in memory, each of at most 256 MiB, and the footer's table of
  * row groups (40 bytes a column and group).  Nothing is believed about sizes and offsets.  One thread at a time.

@@ -66,7 +66,7 @@ void vfm_table_records_close(struct vfm_table_records *t)
 }
 
 /* A number becomes its text: ids are texts. */
-static int set_id(json_t *rec, json_t *values, struct vfm_err *err)
+static int set_row_id(json_t *rec, json_t *values, struct vfm_err *err)
 {
 	const json_t *id = json_object_get(values, "id");
 	char hex[VFM_SHA256_HEX], *text;
@@ -88,14 +88,14 @@ static int set_id(json_t *rec, json_t *values, struct vfm_err *err)
 	return 0;
 }
 
-static int make_record(struct vfm_table_records *t, const json_t *row, json_t **rec, struct vfm_err *err)
+static int make_row_record(struct vfm_table_records *t, const json_t *row, json_t **rec, struct vfm_err *err)
 {
 	json_t *values;
 	int rc;
 
 	TRY(vfm_take_row(&t->take, row, &values, err));
 	*rec = json_pack("{s:i}", "v", 1);
-	rc = set_id(*rec, values, err);
+	rc = set_row_id(*rec, values, err);
 	if (rc == 0)
 		rc = vfm_take_set(*rec, values, false, err);
 	json_decref(values);
@@ -123,7 +123,7 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 		if (rc <= 0)
 			return rc;
 	}
-	rc = make_record(t, row, rec, err);
+	rc = make_row_record(t, row, rec, err);
 	json_decref(row);
 	if (rc < 0)
 		return vfm_err_context(err, "'%s', %s %lld", vfm_rows_name(t->rows), vfm_rows_unit(t->rows),

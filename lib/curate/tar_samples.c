@@ -368,7 +368,7 @@ static void read_values(struct vfm_tar_samples *s)
 		}
 }
 
-static int make_record(struct vfm_tar_samples *s, const struct media *m, json_t **rec, struct vfm_err *err)
+static int make_member_record(struct vfm_tar_samples *s, const struct media *m, json_t **rec, struct vfm_err *err)
 {
 	char *src;
 
@@ -396,7 +396,7 @@ int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err
 	*rec = NULL;
 	for (;;) {
 		if (s->next_media < s->n_media)
-			return make_record(s, &s->media[s->next_media++], rec, err);
+			return make_member_record(s, &s->media[s->next_media++], rec, err);
 		if (s->too_many) {
 			s->too_many = false;
 			return vfm_fail(err, VFM_EINPUT,

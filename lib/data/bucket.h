@@ -13,8 +13,8 @@
  *
  *   1. A size fits if scale <= max_upscale and 1 - keep <= max_crop.
  *   2. Of those that fit, let `best` be the highest keep.  Sizes with keep >= best / 1.05 have the nearest aspect
- * ratio. Rounding to multiples changes the ratios of a 16:9 in 480p and in 720p by some percent; without the tolerance
- *      rounding, and not the source, would choose the resolution.
+ *      ratio.  Rounding to multiples changes a ratio of 16:9 in 480p and in 720p by some percent; without the
+ *      tolerance rounding, and not the source, would choose the resolution.
  *   3. Of these, the largest W H; of equal ones the highest keep, then the greatest width.
  *   4. The greatest number of frames of at most n.  An image has one frame, whatever the numbers of frames are.
  *
