@@ -42,7 +42,7 @@ struct vfm_exec_input {
 	enum vfm_exec_fit fit;
 };
 
-/* What a detector of shots is shown: windows of consecutive frames, of which it judges those in the middle. */
+/* What a detector of shots is shown: windows of consecutive frames, of which it answers for those in the middle. */
 struct vfm_exec_windows {
 	int64_t width, height;
 	int64_t frames; /* of a window */
