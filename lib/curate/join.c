@@ -231,7 +231,7 @@ static int check_same_key(struct vfm_join *j, const char *key, int64_t place, co
 		j->unit, (long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
 }
 
-static int add_row(struct vfm_join *j, const char *key, const json_t *values, int64_t place, struct vfm_err *err)
+static int store_row(struct vfm_join *j, const char *key, const json_t *values, int64_t place, struct vfm_err *err)
 {
 	uint64_t hash = hash_key(key), at = j->store_len;
 	struct stored was;
@@ -269,7 +269,7 @@ static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, 
 	if (rc < 0)
 		vfm_err_context(err, "'%s', %s %lld", j->o.table, j->unit, (long long)place);
 	else
-		rc = add_row(j, key, values, place, err);
+		rc = store_row(j, key, values, place, err);
 	json_decref(values);
 	free(key);
 	return rc;
