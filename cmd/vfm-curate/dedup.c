@@ -25,12 +25,12 @@ static void report_groups(const struct vfm_dedup_stats *s, bool vectors)
 			s->semantic.seconds[2]);
 		return;
 	}
-	vfm_info("%lld clips, %lld duplicates; %lld pairs compared, keys of %d bits", (long long)s->items,
-		(long long)s->members, (long long)s->clips.compared, s->clips.bits);
+	vfm_info("%lld clips, %lld duplicates; %lld pairs compared", (long long)s->items, (long long)s->members,
+		(long long)s->clips.compared);
 	if (s->clips.flat)
 		vfm_info("%lld clips show no contrast: they have no duplicates", (long long)s->clips.flat);
 	if (s->clips.cut_off)
-		vfm_info("%lld slots met more clips than are compared: duplicates may remain",
+		vfm_info("%lld times a clip met more others under a key than are compared: duplicates may remain",
 			(long long)s->clips.cut_off);
 }
 

@@ -1,52 +1,46 @@
 #include "curate/clip_groups.h"
 
-#include <math.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/par.h"
-#include "base/philox.h"
+#include "curate/clip_keys.h"
 
-#define TABLES    VFM_CLIP_TABLES
-#define WEAK_BITS 2 /* that are flipped */
-#define PROBES    (1 << WEAK_BITS)
-#define BITS_MIN  24
-#define BITS_MAX  32
-#define LOW_COEFS 40                 /* short keys are of the lowest coefficients, which cropping changes least */
-#define PARTS     256                /* of a pass, by key; a thread works on one */
-#define CHUNK     4096               /* clips */
-#define PASS      (INT64_C(1) << 25) /* keys of a pass, about */
-#define COMPARED  64                 /* representatives under a key with which a slot is compared */
-#define VAIN      (1 << 24)          /* pairs of the memo */
-#define SLACK     0.2                /* a slot may be that much worse than the mean of its clip */
-
-struct table {
-	uint64_t bits, odd; /* of the key; those of them that mirroring changes */
-	uint64_t first_odd; /* of these */
-};
+#define TABLES   VFM_CLIP_TABLES
+#define KEYS     VFM_CLIP_KEYS
+#define PARTS    256                /* of a pass, by key; a thread works on one */
+#define CHUNK    4096               /* clips */
+#define PASS     (INT64_C(1) << 25) /* keys of a pass, about */
+#define COMPARED 64                 /* representatives under a key with which a clip is compared */
+#define CROWD    1024               /* clips under a key that are divided by a second one */
+#define VAIN     (1 << 24)          /* pairs of the memo */
+#define SLACK    0.15               /* agreement that half a slot may add */
 
 struct search {
 	const struct vfm_clip_set *set;
 	const struct vfm_clip_groups_opts *o;
 	struct vfm_clip_groups *g;
 	int64_t n, n_slots;
-	uint32_t *first; /* [n + 1] slots of the ranks */
-	uint32_t *owner; /* [n_slots] */
-	uint64_t *sign, *strong;
-	struct table tables[TABLES];
-	int bits, passes;
+	uint32_t *first;              /* [n + 1] slots of the ranks */
+	struct vfm_clip_signs *signs; /* [n_slots] */
+	FILE *key_file;               /* [n_chunks, TABLES, CHUNK, KEYS] by clip */
+	int passes;
 	/* of a pass */
 	int table, pass;
 	int64_t n_chunks;
 	int64_t *at;    /* [n_chunks, PARTS] how many keys, then where they go */
-	uint64_t *keys; /* key << 32 | slot, in parts */
+	uint64_t *keys; /* key << 32 | rank, in parts */
 	int64_t part_at[PARTS + 1];
 	/* a lossy memo of pairs that were compared in vain, member << 32 | of: pairs of clips before one background
 	 * meet in all tables */
 	_Atomic(uint64_t) *vain;
+	struct scratch *scratch; /* of groups.h */
 	pthread_mutex_t lock;
 	struct vfm_duplicate *found;
 	size_t n_found, cap_found;
@@ -96,10 +90,19 @@ static int rank_clips(struct search *s, struct vfm_err *err)
 
 struct scratch {
 	struct vfm_clip_hash hash;
-	struct vfm_clip_rows a, b;
-	int64_t of, member; /* the ranks in a and b; -1: none */
+	struct vfm_clip_rows a, b, half; /* half: of b */
+	int64_t of, member;              /* the ranks in a and b; -1: none */
 	int64_t compared;
 };
+
+static struct scratch *new_scratch(void)
+{
+	struct scratch *w = vfm_malloc(sizeof(*w));
+
+	w->of = w->member = -1;
+	w->compared = 0;
+	return w;
+}
 
 static int compare_hashes(const struct search *s, struct scratch *w, uint32_t member, uint32_t of,
 	struct vfm_duplicate *d, struct vfm_err *err)
@@ -116,9 +119,10 @@ static int compare_hashes(const struct search *s, struct scratch *w, uint32_t me
 		w->member = -1;
 		TRY(vfm_clip_set_read(s->set, s->g->clip[member], &w->hash, err));
 		vfm_clip_rows_of(&w->b, &w->hash);
+		vfm_clip_half_of(&w->half, &w->b);
 		w->member = member;
 	}
-	vfm_clip_compare(&w->a, &w->b, s->o->threshold, &m);
+	vfm_clip_compare(&w->a, &w->b, &w->half, s->o->threshold, &m);
 	w->compared++;
 	if (m.distance >= s->o->threshold)
 		return 0;
@@ -129,43 +133,91 @@ static int compare_hashes(const struct search *s, struct scratch *w, uint32_t me
 static int compare_for_groups(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *err)
 {
 	struct search *s = ctx;
-	struct scratch *w = vfm_malloc(sizeof(*w));
-	int rc;
 
-	w->of = w->member = -1;
-	w->compared = 0;
-	rc = compare_hashes(s, w, member, of, d, err);
-	s->g->stats.compared += w->compared;
-	free(w);
-	return rc;
+	return compare_hashes(s, s->scratch, member, of, d, err);
 }
 
-/* ---- slots ---- */
+/* ---- signs and keys ---- */
 
-static void load_slots(int64_t i0, int64_t i1, void *ctx)
+static void keep_error(struct search *s, const struct vfm_err *err)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!s->err.code)
+		s->err = *err;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static off_t key_offset(int64_t chunk, int table)
+{
+	return (off_t)((chunk * TABLES + table) * CHUNK * KEYS) * (off_t)sizeof(uint32_t);
+}
+
+static int write_keys(const struct search *s, int64_t chunk, const uint32_t *keys, struct vfm_err *err)
+{
+	const char *p = (const char *)keys;
+	size_t left = (size_t)TABLES * CHUNK * KEYS * sizeof(*keys);
+	off_t off = key_offset(chunk, 0);
+
+	while (left) {
+		ssize_t n = pwrite(fileno(s->key_file), p, left, off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of keys (TMPDIR)");
+		p += n;
+		off += n;
+		left -= (size_t)n;
+	}
+	return 0;
+}
+
+/* Reads the clips of a chunk, in the order of the set; stores their signs, and their keys in the file. */
+static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32_t *keys, struct vfm_err *err)
+{
+	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
+	uint32_t own[TABLES][KEYS];
+	int64_t flat = 0;
+
+	memset(keys, 0, (size_t)TABLES * CHUNK * KEYS * sizeof(*keys));
+	for (int64_t i = i0; i < i1; i++) {
+		struct vfm_clip_signs *to = s->signs + s->first[s->g->rank[i]];
+		uint64_t any = 0;
+
+		TRY(vfm_clip_set_read(s->set, i, &w->hash, err));
+		vfm_clip_rows_of(&w->a, &w->hash);
+		for (int k = 0; k < w->a.slots; k++) {
+			to[k] = vfm_clip_signs_of(&w->a, k);
+			any |= w->a.strong[k];
+		}
+		flat += !any;
+		vfm_clip_keys_of(own, &w->a);
+		for (int t = 0; t < TABLES; t++)
+			memcpy(keys + ((int64_t)t * CHUNK + i - i0) * KEYS, own[t], sizeof(own[t]));
+	}
+	pthread_mutex_lock(&s->lock);
+	s->g->stats.flat += flat;
+	pthread_mutex_unlock(&s->lock);
+	return write_keys(s, chunk, keys, err);
+}
+
+static void load_chunks(int64_t i0, int64_t i1, void *ctx)
 {
 	struct search *s = ctx;
-	struct scratch *w = vfm_malloc(sizeof(*w));
-	struct vfm_err err;
+	struct scratch *w = new_scratch();
+	uint32_t *keys = vfm_malloc((size_t)TABLES * CHUNK * KEYS * sizeof(*keys));
+	struct vfm_err err = {0};
 
-	for (int64_t i = i0; i < i1; i++) {
-		if (vfm_clip_set_read(s->set, s->g->clip[i], &w->hash, &err) < 0) {
-			pthread_mutex_lock(&s->lock);
-			s->err = err;
-			pthread_mutex_unlock(&s->lock);
+	for (int64_t i = i0; i < i1; i++)
+		if (load_chunk(s, i, w, keys, &err) < 0) {
+			keep_error(s, &err);
 			break;
 		}
-		vfm_clip_rows_of(&w->a, &w->hash);
-		for (uint32_t k = 0; k < (uint32_t)w->a.slots; k++) {
-			s->sign[s->first[i] + k] = w->a.sign[k];
-			s->strong[s->first[i] + k] = w->a.strong[k];
-			s->owner[s->first[i] + k] = (uint32_t)i;
-		}
-	}
+	free(keys);
 	free(w);
 }
 
-static int make_slots(struct search *s, struct vfm_err *err)
+static int load_clips(struct search *s, struct vfm_err *err)
 {
 	s->first = vfm_calloc((size_t)s->n + 1, sizeof(*s->first));
 	for (int64_t i = 0; i < s->n; i++) {
@@ -174,111 +226,51 @@ static int make_slots(struct search *s, struct vfm_err *err)
 			return vfm_fail(err, VFM_EUSAGE, "too many clips: over 2^32 slots of half a second");
 		s->first[i + 1] = (uint32_t)s->n_slots;
 	}
-	s->sign = vfm_big_alloc((size_t)s->n_slots * 8 + 8, "the slots of clips", err);
-	s->strong = vfm_big_alloc((size_t)s->n_slots * 8 + 8, "the slots of clips", err);
-	s->owner = vfm_big_alloc((size_t)s->n_slots * 4 + 4, "the slots of clips", err);
-	if (!s->sign || !s->strong || !s->owner)
+	s->signs = vfm_big_alloc((size_t)s->n_slots * sizeof(*s->signs) + 1, "the slots of clips", err);
+	if (!s->signs)
 		return err->code;
-	vfm_par_for(s->n, CHUNK, load_slots, s);
-	if (s->err.code) {
+	TRY(vfm_unlinked_temp(&s->key_file, err));
+	s->n_chunks = (s->n + CHUNK - 1) / CHUNK;
+	vfm_par_for(s->n_chunks, 1, load_chunks, s);
+	if (s->err.code)
 		*err = s->err;
-		return s->err.code;
-	}
-	for (int64_t i = 0; i < s->n; i++) {
-		uint64_t any = 0;
-
-		for (uint32_t k = s->first[i]; k < s->first[i + 1]; k++)
-			any |= s->strong[k];
-		s->g->stats.flat += !any;
-	}
-	return 0;
+	return s->err.code;
 }
 
-/* ---- keys ---- */
+/* ---- keys of a pass ---- */
 
-static void make_tables(struct search *s)
-{
-	const struct vfm_rng r = vfm_rng_stream(1, 0, 0, VFM_RNG_DATA);
-	const uint64_t odd = vfm_clip_hash_odd();
-	int coefs = s->bits > LOW_COEFS - 12 ? VFM_CLIP_HASH_COEFS : LOW_COEFS;
-	uint64_t draw = 0;
-
-	for (int t = 0; t < TABLES; t++) {
-		struct table *b = &s->tables[t];
-
-		while (__builtin_popcountll(b->bits) < s->bits || !(b->bits & odd))
-			b->bits |= UINT64_C(1) << vfm_rng_below(&r, draw++, (uint64_t)coefs);
-		b->odd = b->bits & odd;
-		b->first_odd = b->odd & -b->odd;
-	}
-}
-
-/* The key of sign bits: those of the table, mirrored so that the first of the odd ones is 0, mixed (splitmix64). */
-static uint32_t table_key_of(const struct table *t, uint64_t sign)
-{
-	uint64_t x = sign & t->bits;
-
-	if (x & t->first_odd)
-		x ^= t->odd;
-	x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-	x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-	return (uint32_t)(x >> 32);
-}
-
-/* Returns the keys of a slot. */
-static int list_keys(const struct table *t, uint64_t sign, uint64_t strong, uint32_t keys[PROBES])
-{
-	uint64_t weak = t->bits & ~strong, flip[WEAK_BITS];
-	int n = 0;
-
-	if (!strong)
-		return 0;
-	for (; n < WEAK_BITS && weak; n++) {
-		flip[n] = weak & -weak;
-		weak ^= flip[n];
-	}
-	for (int v = 0; v < 1 << n; v++) {
-		uint64_t x = sign;
-
-		for (int b = 0; b < n; b++)
-			x ^= v >> b & 1 ? flip[b] : 0;
-		keys[v] = table_key_of(t, x);
-	}
-	return 1 << n;
-}
-
-/* Calls with the keys of this pass of a chunk: counts them, or places them. */
+/* Counts the keys of a pass in a chunk, or places them. */
 static void take_keys(struct search *s, int64_t chunk, bool place)
 {
-	const struct table *t = &s->tables[s->table];
-	int64_t *at = s->at + chunk * PARTS, i1 = (chunk + 1) * CHUNK < s->n ? (chunk + 1) * CHUNK : s->n;
-	uint32_t keys[2][PROBES];
-	int n[2] = {0};
+	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
+	uint32_t *keys = vfm_malloc((size_t)CHUNK * KEYS * sizeof(*keys));
+	int64_t *at = s->at + chunk * PARTS;
+	struct vfm_err err = {0};
 
-	for (int64_t i = chunk * CHUNK; i < i1; i++) {
-		if (vfm_groups_is_member(&s->g->groups, i))
+	if (vfm_full_pread(fileno(s->key_file), keys, (size_t)CHUNK * KEYS * sizeof(*keys),
+		    (uint64_t)key_offset(chunk, s->table), "the temporary file of keys", &err) < 0) {
+		keep_error(s, &err);
+		free(keys);
+		return;
+	}
+	for (int64_t i = i0; i < i1; i++) {
+		uint32_t rank = s->g->rank[i], *k = keys + (i - i0) * KEYS;
+
+		if (vfm_groups_is_member(&s->g->groups, rank))
 			continue;
-		n[0] = n[1] = 0;
-		for (uint32_t k = s->first[i]; k < s->first[i + 1]; k++) {
-			int now = (int)(k & 1), then = now ^ 1;
+		for (int j = 0; j < KEYS && k[j]; j++) {
+			uint32_t key = k[j];
 
-			n[now] = list_keys(t, s->sign[k], s->strong[k], keys[now]);
-			for (int p = 0; p < n[now]; p++) {
-				uint32_t key = keys[now][p];
-				bool again = (int)((uint64_t)key * (uint64_t)s->passes >> 32) != s->pass;
-
-				for (int q = 0; q < n[then] && !again; q++) /* still pictures */
-					again = keys[then][q] == key;
-				if (again)
-					continue;
-				key *= (uint32_t)s->passes; /* spreads what is left of the key over 32 bits */
-				if (place)
-					s->keys[at[key >> 24]++] = (uint64_t)key << 32 | k;
-				else
-					at[key >> 24]++;
-			}
+			if ((int)((uint64_t)key * (uint64_t)s->passes >> 32) != s->pass)
+				continue;
+			key *= (uint32_t)s->passes; /* spreads what is left of the key over 32 bits */
+			if (place)
+				s->keys[at[key >> 24]++] = (uint64_t)key << 32 | rank;
+			else
+				at[key >> 24]++;
 		}
 	}
+	free(keys);
 }
 
 static void count_table_keys(int64_t i0, int64_t i1, void *ctx)
@@ -297,22 +289,19 @@ static void place_table_keys(int64_t i0, int64_t i1, void *ctx)
 
 struct matches { /* of a part */
 	struct search *s;
-	struct scratch w;
+	struct scratch *w;
 	struct vfm_duplicate *found;
 	size_t n, cap;
-	uint32_t *kept; /* slots of representatives under a key */
+	uint32_t *kept; /* representatives under a key */
 	size_t cap_kept;
 	int64_t cut_off;
 	struct vfm_err err;
 };
 
-static bool slots_resemble(const struct search *s, uint32_t a, uint32_t b, uint64_t odd)
+static bool clips_resemble(const struct search *s, uint32_t a, uint32_t b)
 {
-	uint64_t both = s->strong[a] & s->strong[b], x = (s->sign[a] ^ s->sign[b]) & both;
-	int all = __builtin_popcountll(both), up = __builtin_popcountll(x),
-	    mirrored = __builtin_popcountll((x ^ odd) & both), unequal = up < mirrored ? up : mirrored;
-
-	return 2.0 * unequal < (s->o->threshold + SLACK) * all;
+	return vfm_clip_signs_resemble(s->signs + s->first[a], (int)(s->first[a + 1] - s->first[a]),
+		s->signs + s->first[b], (int)(s->first[b + 1] - s->first[b]), s->o->threshold + SLACK);
 }
 
 static int compare_once(
@@ -329,45 +318,80 @@ static int compare_once(
 	return rc;
 }
 
-/* Slots [n], ascending, have one key. */
-static int match_slots(struct matches *m, const uint64_t *keys, size_t n, uint64_t odd)
+/* Clips [n], ascending by rank, have one key. */
+static int match_clips(struct matches *m, const uint64_t *keys, size_t n)
 {
 	struct search *s = m->s;
 	size_t n_kept = 0;
-	uint32_t last = UINT32_MAX;
 
 	vfm_grow(&m->kept, &m->cap_kept, n, sizeof(*m->kept));
 	for (size_t j = 0; j < n; j++) {
-		uint32_t b = (uint32_t)keys[j], member = s->owner[b];
-		int compared = 0, rc = 0;
+		uint32_t member = (uint32_t)keys[j];
+		size_t least = n_kept > COMPARED ? n_kept - COMPARED : 0;
+		int rc = 0;
 
-		if (member == last) /* is a member already, by another slot */
-			continue;
-		for (size_t i = n_kept; i-- > 0 && rc == 0 && member >= s->o->fixed;) {
-			uint32_t a = m->kept[i];
+		for (size_t i = n_kept; i-- > least && rc == 0 && member >= s->o->fixed;) {
 			struct vfm_duplicate d;
 
-			if (s->owner[a] == member || !slots_resemble(s, a, b, odd))
+			if (!clips_resemble(s, m->kept[i], member))
 				continue;
-			if (compared++ == COMPARED) {
-				m->cut_off++;
-				break;
-			}
-			rc = compare_once(s, &m->w, member, s->owner[a], &d, &m->err);
+			rc = compare_once(s, m->w, member, m->kept[i], &d, &m->err);
 			TRY(rc);
 			if (rc == 1) {
 				vfm_grow(&m->found, &m->cap, m->n + 1, sizeof(*m->found));
 				m->found[m->n++] = d;
-				last = member;
 			}
 		}
+		m->cut_off += rc == 0 && least > 0 && member >= s->o->fixed;
 		if (rc == 0)
-			m->kept[n_kept++] = b;
+			m->kept[n_kept++] = member;
 	}
 	return 0;
 }
 
-/* Sorts by key, the upper 24 of its bits that differ within a part; equal keys keep their order. */
+static int compare_keys(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* A second key, of the signs of the largest pictures: the least one of the slots.  Mirroring changes it. */
+static uint32_t crowd_key_of(const struct search *s, uint32_t rank)
+{
+	const uint64_t bits = 0xffff & ~VFM_CLIP_HASH_ODD;
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t k = s->first[rank]; k < s->first[rank + 1]; k++) {
+		uint64_t x = ((vfm_clip_sign_of(&s->signs[k]) & bits) + (uint64_t)s->table + 1) *
+			UINT64_C(0x9E3779B97F4A7C15);
+
+		x = (x ^ x >> 32) * UINT64_C(0xBF58476D1CE4E5B9);
+		if (vfm_clip_strong_of(&s->signs[k]) && (uint32_t)(x >> 32) < least)
+			least = (uint32_t)(x >> 32);
+	}
+	return least;
+}
+
+/* Clips [n] have one key.  A key of very many, as of a title card, says little: a second one divides them. */
+static int match_key(struct matches *m, uint64_t *keys, size_t n)
+{
+	int rc = 0;
+
+	if (n > CROWD)
+		for (size_t i = 0; i < n; i++)
+			keys[i] = (uint64_t)crowd_key_of(m->s, (uint32_t)keys[i]) << 32 | (uint32_t)keys[i];
+	qsort(keys, n, sizeof(*keys), compare_keys);
+	for (size_t i = 0, j; i < n && rc >= 0; i = j) {
+		for (j = i + 1; j < n && keys[j] >> 32 == keys[i] >> 32;)
+			j++;
+		if (j > i + 1)
+			rc = match_clips(m, keys + i, j - i);
+	}
+	return rc;
+}
+
+/* Sorts by key, the upper 24 of its bits, which differ within a part. */
 static void sort_keys(uint64_t *v, uint64_t *spare, size_t n)
 {
 	for (int shift = 32; shift < 56; shift += 8) {
@@ -386,12 +410,12 @@ static void sort_keys(uint64_t *v, uint64_t *spare, size_t n)
 static void match_part(struct search *s, int part)
 {
 	struct matches *m = vfm_calloc(1, sizeof(*m));
-	uint64_t *v = s->keys + s->part_at[part], *spare, odd = vfm_clip_hash_odd();
+	uint64_t *v = s->keys + s->part_at[part], *spare;
 	size_t n = (size_t)(s->part_at[part + 1] - s->part_at[part]);
 	int rc = 0;
 
 	m->s = s;
-	m->w.of = m->w.member = -1;
+	m->w = new_scratch();
 	spare = vfm_malloc((n + 1) * sizeof(*spare));
 	sort_keys(v, spare, n);
 	free(spare);
@@ -399,20 +423,21 @@ static void match_part(struct search *s, int part)
 		for (j = i + 1; j < n && v[j] >> 32 == v[i] >> 32;)
 			j++;
 		if (j > i + 1)
-			rc = match_slots(m, v + i, j - i, odd);
+			rc = match_key(m, v + i, j - i);
 	}
-	pthread_mutex_lock(&s->lock);
 	if (rc < 0)
-		s->err = m->err;
+		keep_error(s, &m->err);
+	pthread_mutex_lock(&s->lock);
 	vfm_grow(&s->found, &s->cap_found, s->n_found + m->n, sizeof(*s->found));
 	if (m->n)
 		memcpy(s->found + s->n_found, m->found, m->n * sizeof(*m->found));
 	s->n_found += m->n;
-	s->g->stats.compared += m->w.compared;
+	s->g->stats.compared += m->w->compared;
 	s->g->stats.cut_off += m->cut_off;
 	pthread_mutex_unlock(&s->lock);
 	free(m->found);
 	free(m->kept);
+	free(m->w);
 	free(m);
 }
 
@@ -448,13 +473,18 @@ static int run_pass(struct search *s, struct vfm_err *err)
 
 	memset(s->at, 0, (size_t)s->n_chunks * PARTS * sizeof(*s->at));
 	vfm_par_for(s->n_chunks, 1, count_table_keys, s);
+	if (s->err.code) {
+		*err = s->err;
+		return s->err.code;
+	}
 	bytes = ((size_t)place_parts(s) + 1) * sizeof(*s->keys);
 	s->keys = vfm_big_alloc(bytes, "keys of clips", err);
 	if (!s->keys)
 		return err->code;
 	vfm_par_for(s->n_chunks, 1, place_table_keys, s);
 	s->n_found = 0;
-	vfm_par_for(PARTS, 1, match_parts, s);
+	if (!s->err.code)
+		vfm_par_for(PARTS, 1, match_parts, s);
 	vfm_big_free(s->keys, bytes);
 	if (s->err.code) {
 		*err = s->err;
@@ -466,20 +496,16 @@ static int run_pass(struct search *s, struct vfm_err *err)
 
 static int search_tables(struct search *s, struct vfm_err *err)
 {
-	int64_t slots = s->n_slots;
-
-	for (s->bits = BITS_MIN; s->bits < BITS_MAX && slots * PROBES >> s->bits; s->bits++)
-		;
-	s->g->stats.bits = s->bits;
-	s->passes = (int)(slots * PROBES / PASS) + 1;
-	s->n_chunks = (s->n + CHUNK - 1) / CHUNK;
+	s->passes = (int)(s->n * KEYS / PASS) + 1;
 	s->at = vfm_calloc((size_t)s->n_chunks * PARTS + 1, sizeof(*s->at));
 	s->vain = vfm_calloc(VAIN, sizeof(*s->vain));
-	make_tables(s);
+	s->scratch = new_scratch();
 	for (s->table = 0; s->table < TABLES; s->table++)
 		for (s->pass = 0; s->pass < s->passes; s->pass++)
 			TRY(run_pass(s, err));
-	return vfm_groups_finish(&s->g->groups, compare_for_groups, s, err);
+	TRY(vfm_groups_finish(&s->g->groups, compare_for_groups, s, err));
+	s->g->stats.compared += s->scratch->compared;
+	return 0;
 }
 
 int vfm_clip_groups_find(struct vfm_clip_groups *g, const struct vfm_clip_set *set,
@@ -491,15 +517,16 @@ int vfm_clip_groups_find(struct vfm_clip_groups *g, const struct vfm_clip_set *s
 	*g = (struct vfm_clip_groups){0};
 	vfm_groups_init(&g->groups, set->n, o->fixed);
 	TRY_OUT(rank_clips(&s, err));
-	TRY_OUT(make_slots(&s, err));
+	TRY_OUT(load_clips(&s, err));
 	TRY_OUT(search_tables(&s, err));
 out:
-	vfm_big_free(s.sign, (size_t)s.n_slots * 8 + 8);
-	vfm_big_free(s.strong, (size_t)s.n_slots * 8 + 8);
-	vfm_big_free(s.owner, (size_t)s.n_slots * 4 + 4);
+	vfm_big_free(s.signs, (size_t)s.n_slots * sizeof(*s.signs) + 1);
+	if (s.key_file)
+		fclose(s.key_file);
 	free(s.first);
 	free(s.at);
 	free((void *)s.vain);
+	free(s.scratch);
 	free(s.found);
 	return rc;
 }

@@ -1,16 +1,14 @@
 /* clip_groups.h - finds the duplicates in a set of hashed clips.
  *
- * Candidates come from locality-sensitive hashing by sampling bits (Indyk, Motwani, "Approximate nearest neighbors",
- * STOC 1998): each of VFM_CLIP_TABLES tables has keys of some sign bits of a slot, also with the bits of its weakest
- * coefficients flipped (multi-probe).  Slots with equal keys are compared by their bits, and then the clips by
- * vfm_clip_compare.  Mirroring changes no key.  The number of bits grows with the set, so that keys seldom agree by
- * chance; the time is nearly linear in the slots.
+ * Candidates are clips with a common key (curate/clip_keys.h).  They are compared by the signs of their slots, which
+ * are in memory, and those that resemble each other by vfm_clip_compare.  Under a key, a clip is compared with at most
+ * 64 representatives; a key of over 1024 clips is divided by a second one.  So the time is linear in the clips.
  *
  * Clips are ranked: those of `fixed` first, then by quality, the highest first, then by name.  Groups follow
  * curate/groups.h: the representative is the best of its group, and each member is within the threshold of it.
  *
- * Memory: 20 bytes a slot, about 60 a clip, and 1 GiB at most for a part of a table.  The result does not depend on the
- * number of threads.
+ * Memory: 12 bytes a slot, about 100 a clip with its name, and about 0.5 GiB.  TMPDIR: 256 bytes a clip for keys, and
+ * the hashes.  The result does not depend on the number of threads.
  */
 #ifndef VFM_CURATE_CLIP_GROUPS_H
 #define VFM_CURATE_CLIP_GROUPS_H
@@ -21,7 +19,6 @@
 #include "curate/clip_set.h"
 #include "curate/groups.h"
 
-#define VFM_CLIP_TABLES    12
 #define VFM_CLIP_THRESHOLD 0.25
 
 struct vfm_clip_groups_opts {
@@ -32,8 +29,7 @@ struct vfm_clip_groups_opts {
 struct vfm_clip_groups_stats {
 	int64_t flat;     /* clips without a slot that is not flat: they have no duplicates */
 	int64_t compared; /* pairs of clips */
-	int64_t cut_off;  /* slots that met more representatives under a key than are compared */
-	int bits;         /* of a key */
+	int64_t cut_off;  /* meetings with more representatives under a key than are compared */
 };
 
 struct vfm_clip_groups {

@@ -12,48 +12,94 @@
 #define GAIN   2.0 /* ratio of the motion of two clips */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
+/* Functions that are compiled for each instruction set. */
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float lanes __attribute__((vector_size(32)));
+typedef int32_t mask __attribute__((vector_size(32)));
+
+#define LANES 8
+#define PARTS (COEFS / LANES)
+
 /* ---- preparation ---- */
 
-static float median_of(const float *x)
+/* Returns the element COEFS / 2 of the ascending order: the largest one that so many or fewer are less than. */
+INLINE float median_of(const lanes v[PARTS])
 {
-	float v[COEFS];
+	float each[COEFS], median = 0;
+	mask less[PARTS] = {0};
+	lanes most = {0};
 
-	for (int i = 0; i < COEFS; i++) { /* insertion sort */
-		float a = fabsf(x[i]);
-		int j = i;
+	memcpy(each, v, sizeof(each));
+	for (int j = 0; j < COEFS; j++)
+#pragma GCC unroll 6
+		for (int i = 0; i < PARTS; i++)
+			less[i] -= v[i] > each[j];
+	for (int i = 0; i < PARTS; i++) {
+		lanes x = (lanes)((mask)v[i] & (less[i] <= COEFS / 2));
+		mask greater = x > most;
 
-		for (; j > 0 && v[j - 1] > a; j--)
-			v[j] = v[j - 1];
-		v[j] = a;
+		most = (lanes)(((mask)x & greater) | ((mask)most & ~greater));
 	}
-	return v[COEFS / 2];
+	for (int i = 0; i < LANES; i++)
+		median = most[i] > median ? most[i] : median;
+	return median;
 }
 
-static void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
+/* Bit i is set if element i of m is. */
+INLINE uint64_t gather_bits(const mask m[PARTS])
 {
-	float least = (float)WEAK * median_of(x);
+	static const mask bit = {1, 2, 4, 8, 16, 32, 64, 128};
+	mask low = (m[0] & bit) | (m[1] & bit << 8) | (m[2] & bit << 16),
+	     high = (m[3] & bit) | (m[4] & bit << 8) | (m[5] & bit << 16);
+	uint32_t bits[2] = {0};
 
-	*sign = *strong = 0;
-	for (int i = 0; i < COEFS; i++) {
-		*sign |= (uint64_t)(x[i] > 0) << i;
-		*strong |= (uint64_t)(fabsf(x[i]) >= least && x[i] != 0) << i;
+	_Static_assert(PARTS == 6, "bits of 24 elements in a lane");
+	for (int k = 0; k < LANES; k++) {
+		bits[0] |= (uint32_t)low[k];
+		bits[1] |= (uint32_t)high[k];
 	}
+	return bits[0] | (uint64_t)bits[1] << 24;
 }
 
-void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+INLINE void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
 {
+	lanes v[PARTS], size[PARTS];
+	mask positive[PARTS], large[PARTS];
+	float least;
+
+	memcpy(v, x, sizeof(v));
+	for (int i = 0; i < PARTS; i++) {
+		positive[i] = v[i] > 0;
+		size[i] = (lanes)((mask)v[i] & INT32_MAX);
+	}
+	least = (float)WEAK * median_of(size);
+	for (int i = 0; i < PARTS; i++)
+		large[i] = (size[i] >= least) & (size[i] > 0);
+	*sign = gather_bits(positive);
+	*strong = gather_bits(large);
+}
+
+INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+{
+	float mean[COEFS];
+
 	r->slots = h->slots;
+	for (int i = 0; i < COEFS; i++)
+		mean[i] = (float)h->mean[i] / 4;
 	for (int k = 0; k < h->slots; k++) {
-		bool flat = h->diff[k][0] == -128;
-
+		if (h->diff[k][0] == -128) {
+			memset(r->x[k], 0, sizeof(r->x[k]));
+			r->sign[k] = r->strong[k] = 0;
+			continue;
+		}
 		for (int i = 0; i < COEFS; i++)
-			r->x[k][i] = flat ? 0 : (float)h->mean[i] / 4 + h->scale * (float)h->diff[k][i];
+			r->x[k][i] = mean[i] + h->scale * (float)h->diff[k][i];
 		find_signs(r->x[k], &r->sign[k], &r->strong[k]);
 	}
 }
 
-/* Rows half a slot later. */
-static void interpolate(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
+INLINE void half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
 {
 	out->slots = in->slots - 1;
 	for (int k = 0; k < out->slots; k++) {
@@ -67,25 +113,46 @@ static void interpolate(struct vfm_clip_rows *out, const struct vfm_clip_rows *i
 
 /* ---- comparison at one shift ---- */
 
-/* Rows a0 and b0 and those after, n of each. */
-static double agreement(
-	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip)
+struct agreement {
+	double sum, most; /* most: above it, 1 - the mean does not matter */
+	int n;            /* slots that are counted */
+};
+
+/* Adds a pair of slots; `left` more follow.  Returns false if the mean cannot become high enough any more. */
+INLINE bool add_slot(struct agreement *s, uint64_t strong_a, uint64_t strong_b, uint64_t unequal, int left)
 {
-	double sum = 0;
+	int all;
 
-	for (int k = 0; k < n; k++) {
-		uint64_t both = a->strong[a0 + k] & b->strong[b0 + k];
-		int all = __builtin_popcountll(both);
-		int unequal = __builtin_popcountll((a->sign[a0 + k] ^ b->sign[b0 + k] ^ flip) & both);
-
-		/* A flat slot resembles nothing; and few certain signs say little. */
-		sum += all >= COEFS / 4 ? 1 - 2.0 * unequal / all : 0;
+	if (strong_a | strong_b) { /* slots that are flat in both clips say nothing */
+		all = __builtin_popcountll(strong_a & strong_b);
+		s->n++;
+		/* A flat slot resembles no other; and few certain signs say little. */
+		if (all >= COEFS / 4)
+			s->sum += 1 - 2.0 * __builtin_popcountll(unequal & strong_a & strong_b) / all;
 	}
-	return sum / n;
+	return s->sum - (1 - s->most) * s->n + s->most * left >= -1e-6;
+}
+
+/* 1 - agreement, of n common slots; 2 if too few count. */
+INLINE double distance_of(const struct agreement *s, int n)
+{
+	return 2 * s->n < n || (s->n < 2 && n > 1) || !s->n ? 2 : 1 - s->sum / s->n;
+}
+
+INLINE double compare_signs(
+	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, double most)
+{
+	struct agreement s = {.most = most};
+
+	for (int k = 0; k < n; k++)
+		if (!add_slot(&s, a->strong[a0 + k], b->strong[b0 + k], a->sign[a0 + k] ^ b->sign[b0 + k] ^ flip,
+			    n - 1 - k))
+			return 2;
+	return distance_of(&s, n);
 }
 
 /* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined. */
-static double correlate_motion(
+INLINE double correlate_motion(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
 {
 	float sa[COEFS] = {0}, sb[COEFS] = {0}, aa[COEFS] = {0}, bb[COEFS] = {0}, ab[COEFS] = {0};
@@ -132,18 +199,16 @@ static int least_common(int a, int b)
 	return n < 2 && longer > 2 ? 2 : n;
 }
 
-static void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double phase_s, int common,
+INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double phase_s, int common,
 	struct vfm_clip_match *m)
 {
-	const uint64_t odd = vfm_clip_hash_odd();
-
-	for (int shift = 1 - b->slots; shift < a->slots; shift++) {
+	for (int shift = common - b->slots; shift <= a->slots - common && common <= b->slots; shift++) {
 		int a0 = shift > 0 ? shift : 0, b0 = shift < 0 ? -shift : 0;
 		int n = a->slots - a0 < b->slots - b0 ? a->slots - a0 : b->slots - b0;
 
-		for (int mirrored = 0; mirrored < 2 && n >= common; mirrored++) {
-			uint64_t flip = mirrored ? odd : 0;
-			double d = 1 - agreement(a, a0, b, b0, n, flip);
+		for (int mirrored = 0; mirrored < 2; mirrored++) {
+			uint64_t flip = mirrored ? VFM_CLIP_HASH_ODD : 0;
+			double d = compare_signs(a, a0, b, b0, n, flip, m->distance);
 			bool still = true;
 
 			if (d < m->distance && n > 1) {
@@ -157,16 +222,112 @@ static void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 	}
 }
 
-void vfm_clip_compare(
-	const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double most, struct vfm_clip_match *m)
+INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
+	double most, struct vfm_clip_match *m)
 {
 	const int common = least_common(a->slots, b->slots);
-	struct vfm_clip_rows half;
 
 	*m = (struct vfm_clip_match){.distance = most};
 	compare_phase(a, b, 0, common, m);
-	if (b->slots <= common)
-		return;
-	interpolate(&half, b);
-	compare_phase(a, &half, VFM_CLIP_HASH_STEP / 2, common, m);
+	compare_phase(a, half, VFM_CLIP_HASH_STEP / 2, common, m);
+}
+
+/* ---- candidates ---- */
+
+INLINE bool signs_resemble(const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
+{
+	const int common = least_common(na, nb);
+
+	for (int shift = common - nb; shift <= na - common; shift++) {
+		const struct vfm_clip_signs *p = a + (shift > 0 ? shift : 0), *q = b + (shift < 0 ? -shift : 0);
+		int n = (int)(a + na - p < b + nb - q ? a + na - p : b + nb - q);
+
+		for (int mirrored = 0; mirrored < 2; mirrored++) {
+			uint64_t flip = mirrored ? VFM_CLIP_HASH_ODD : 0;
+			struct agreement s = {.most = most};
+			int k = 0;
+
+			while (k < n &&
+				add_slot(&s, vfm_clip_strong_of(&p[k]), vfm_clip_strong_of(&q[k]),
+					vfm_clip_sign_of(&p[k]) ^ vfm_clip_sign_of(&q[k]) ^ flip, n - 1 - k))
+				k++;
+			if (k == n && distance_of(&s, n) <= most)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* ---- instruction sets ---- */
+
+#if defined(__x86_64__)
+#define FAST __attribute__((target("avx2,popcnt")))
+
+FAST static void rows_of_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+{
+	rows_of(r, h);
+}
+
+FAST static void half_of_avx2(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
+{
+	half_of(out, in);
+}
+
+FAST static void compare_avx2(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b,
+	const struct vfm_clip_rows *half, double most, struct vfm_clip_match *m)
+{
+	compare(a, b, half, most, m);
+}
+
+FAST static bool signs_resemble_avx2(
+	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
+{
+	return signs_resemble(a, na, b, nb, most);
+}
+
+static bool is_fast(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
+}
+#else
+#define rows_of_avx2        rows_of
+#define half_of_avx2        half_of
+#define compare_avx2        compare
+#define signs_resemble_avx2 signs_resemble
+
+static bool is_fast(void)
+{
+	return false;
+}
+#endif
+
+void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+{
+	if (is_fast())
+		rows_of_avx2(r, h);
+	else
+		rows_of(r, h);
+}
+
+void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)
+{
+	if (is_fast())
+		half_of_avx2(half, r);
+	else
+		half_of(half, r);
+}
+
+void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
+	double most, struct vfm_clip_match *m)
+{
+	if (is_fast())
+		compare_avx2(a, b, half, most, m);
+	else
+		compare(a, b, half, most, m);
+}
+
+bool vfm_clip_signs_resemble(
+	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
+{
+	return is_fast() ? signs_resemble_avx2(a, na, b, nb, most) : signs_resemble(a, na, b, nb, most);
 }

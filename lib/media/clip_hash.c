@@ -24,37 +24,15 @@
 
 /* ---- the coefficients ---- */
 
-static int compare_uv(const void *a, const void *b)
+/* u (vertical) and v (horizontal) of each, by u^2 + v^2, then u */
+static const uint8_t uv[COEFS][2] = {{0, 1}, {1, 0}, {1, 1}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {2, 2}, {0, 3}, {3, 0},
+	{1, 3}, {3, 1}, {2, 3}, {3, 2}, {0, 4}, {4, 0}, {1, 4}, {4, 1}, {3, 3}, {2, 4}, {4, 2}, {0, 5}, {3, 4}, {4, 3},
+	{5, 0}, {1, 5}, {5, 1}, {2, 5}, {5, 2}, {4, 4}, {3, 5}, {5, 3}, {0, 6}, {6, 0}, {1, 6}, {6, 1}, {2, 6}, {6, 2},
+	{4, 5}, {5, 4}, {3, 6}, {6, 3}, {0, 7}, {7, 0}, {1, 7}, {5, 5}, {7, 1}, {4, 6}};
+
+int vfm_clip_hash_frequency(int i)
 {
-	const uint8_t *p = a, *q = b;
-	int x = p[0] * p[0] + p[1] * p[1], y = q[0] * q[0] + q[1] * q[1];
-
-	return x != y ? x - y : p[0] - q[0];
-}
-
-/* uv [COEFS]: u is vertical, v horizontal. */
-static void list_coefs(uint8_t uv[COEFS][2])
-{
-	uint8_t all[U * U - 1][2];
-	int n = 0;
-
-	for (uint8_t u = 0; u < U; u++)
-		for (uint8_t v = 0; v < U; v++)
-			if (u || v)
-				all[n][0] = u, all[n++][1] = v;
-	qsort(all, (size_t)n, sizeof(all[0]), compare_uv);
-	memcpy(uv, all, sizeof(uint8_t[COEFS][2]));
-}
-
-uint64_t vfm_clip_hash_odd(void)
-{
-	uint8_t uv[COEFS][2];
-	uint64_t odd = 0;
-
-	list_coefs(uv);
-	for (int i = 0; i < COEFS; i++)
-		odd |= (uint64_t)(uv[i][1] & 1) << i;
-	return odd;
+	return uv[i][0] * uv[i][0] + uv[i][1] * uv[i][1];
 }
 
 /* The weights with which `from` pixels, of which [a, b) count, become the first U coefficients of N: the means of N
@@ -118,8 +96,7 @@ static struct bars find_bars(const uint16_t *q, int n, int size)
 }
 
 /* The coefficients of a picture [size, size]: x [COEFS]. */
-static void transform(
-	const float *picture, int size, const float *rows, const float *cols, const uint8_t uv[COEFS][2], float *x)
+static void transform(const float *picture, int size, const float *rows, const float *cols, float *x)
 {
 	float part[U][256], c[U][U];
 
@@ -190,10 +167,8 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 	float *cols = vfm_calloc((size_t)U * (size_t)size, sizeof(*cols));
 	float *picture = vfm_calloc(pixels, sizeof(*picture)), (*x)[COEFS] = vfm_calloc(SLOTS, sizeof(*x));
 	int slots = image ? 1 : (n + 1) / 2;
-	uint8_t uv[COEFS][2];
 
 	slots = slots > SLOTS ? SLOTS : slots;
-	list_coefs(uv);
 	make_weights(rows, size, b.top, b.bottom);
 	make_weights(cols, size, b.left, b.right);
 	for (int k = 0; k < slots; k++) {
@@ -205,7 +180,7 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 				picture[i] += (float)quarters[(size_t)q * pixels + i];
 		for (size_t i = 0; i < pixels; i++)
 			picture[i] /= 256 * (float)(to - from);
-		transform(picture, size, rows, cols, uv, x[k]);
+		transform(picture, size, rows, cols, x[k]);
 	}
 	quantize(h, x, slots);
 	free(rows);

@@ -6,17 +6,17 @@
  * Perceptual Image Hash Functions", 2010).  Slot k is the mean of the frames of one second around (k + 1/2) / 2 s; so
  * neighbouring slots overlap, and a shift of the time grid changes them little.  A slot is the mean of the clip plus
  * a difference, which is quantized for itself: what moves before a fixed camera is small beside the picture.
- * A slot without contrast is flat: it has no direction and resembles nothing.  A hash covers the first
- * VFM_CLIP_HASH_SLOTS / 2 seconds.  An image has one slot.
+ * A slot without contrast is flat: it has no direction, and resembles no slot that is not flat.  A hash covers the
+ * first VFM_CLIP_HASH_SLOTS / 2 seconds.  An image has one slot.
  *
  * Two hashes are compared at each shift in time (in steps of a quarter second), upright and mirrored:
- *   agreement    the mean over the common slots of the share of equal signs minus that of unequal ones, among the
- *                coefficients that are not small in either
- *   correlation  of the differences from the means of the n common slots: of motion.  1 - correlation is multiplied
- *                by n / (n - 1), as few slots correlate by chance.  Undefined if both clips are still, and 0 if one of
- *                them moves twice as much as the other or more
- * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and
- * 70 % of the shorter clip.  One slot, as of an image, is compared with at most two.
+ *   agreement    the mean over the common slots that are not flat in both clips (half of the common slots at least) of
+ *                the share of equal signs minus that of unequal ones, among the coefficients that are not small in
+ * either correlation  of the differences from the means of the n common slots: of motion.  1 - correlation is
+ * multiplied by n / (n - 1), as few slots correlate by chance.  Undefined if both clips are still, and 0 if one of them
+ * moves twice as much as the other or more The distance is 1 - min(agreement, correlation), the least of all shifts
+ * whose common part has two slots and 70 % of the shorter clip.  One slot, as of an image, is compared with at most
+ * two.
  *
  * All functions are local and thread-safe.
  */
@@ -88,9 +88,14 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
+/* The rows half a slot later, one less; none of a single slot. */
+void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
-/* The coefficients whose sign mirroring changes, as bits. */
-uint64_t vfm_clip_hash_odd(void);
+/* Returns u^2 + v^2 of coefficient i. */
+int vfm_clip_hash_frequency(int i);
+
+/* The coefficients whose sign mirroring changes, those of odd v, as bits. */
+#define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)
 
 struct vfm_clip_match {
 	double distance;
@@ -99,8 +104,33 @@ struct vfm_clip_match {
 	bool mirrored;
 };
 
-/* The comparison above.  Finds only distances below `most`: otherwise m->distance is most or more. */
-void vfm_clip_compare(
-	const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double most, struct vfm_clip_match *m);
+/* The comparison above; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is most. */
+void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
+	double most, struct vfm_clip_match *m);
+
+struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
+	uint32_t sign, strong, high;
+};
+
+static inline struct vfm_clip_signs vfm_clip_signs_of(const struct vfm_clip_rows *r, int k)
+{
+	return (struct vfm_clip_signs){
+		(uint32_t)r->sign[k], (uint32_t)r->strong[k], (uint32_t)(r->sign[k] >> 32 | r->strong[k] >> 32 << 16)};
+}
+
+static inline uint64_t vfm_clip_sign_of(const struct vfm_clip_signs *s)
+{
+	return s->sign | (uint64_t)(s->high & 0xffff) << 32;
+}
+
+static inline uint64_t vfm_clip_strong_of(const struct vfm_clip_signs *s)
+{
+	return s->strong | (uint64_t)(s->high >> 16) << 32;
+}
+
+/* Whether 1 - agreement is at most `most` at some shift of whole slots: a cheap filter before vfm_clip_compare.
+ * a [na], b [nb]. */
+bool vfm_clip_signs_resemble(
+	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most);
 
 #endif

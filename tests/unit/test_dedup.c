@@ -72,11 +72,14 @@ static void hash_scene(struct vfm_clip_hash *h, uint64_t seed, struct change c)
 
 static double distance(const struct vfm_clip_hash *a, const struct vfm_clip_hash *b, struct vfm_clip_match *m)
 {
-	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y));
+	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y)),
+			     *half = vfm_malloc(sizeof(*half));
 
 	vfm_clip_rows_of(x, a);
 	vfm_clip_rows_of(y, b);
-	vfm_clip_compare(x, y, 1, m);
+	vfm_clip_half_of(half, y);
+	vfm_clip_compare(x, y, half, 1, m);
+	free(half);
 	free(x);
 	free(y);
 	return m->distance;

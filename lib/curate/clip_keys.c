@@ -1,0 +1,141 @@
+#include "curate/clip_keys.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/philox.h"
+
+#define TABLES VFM_CLIP_TABLES
+#define KEYS   VFM_CLIP_KEYS
+#define COEFS  VFM_CLIP_HASH_COEFS
+#define GROUPS 8 /* of a key */
+#define SIZE   8 /* coefficients of a group */
+#define LANES  8 /* slots at once */
+
+typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
+
+static uint8_t groups[TABLES][GROUPS][SIZE];
+static float weight[COEFS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Groups are drawn without repetition; a weight is the frequency of a coefficient, the square root of u^2 + v^2. */
+static void draw_groups(void)
+{
+	const struct vfm_rng r = vfm_rng_stream(1, 0, 0, VFM_RNG_DATA);
+	uint64_t draw = 0;
+
+	for (int t = 0; t < TABLES; t++)
+		for (int g = 0; g < GROUPS; g++) {
+			uint8_t all[COEFS];
+
+			for (int i = 0; i < COEFS; i++)
+				all[i] = (uint8_t)i;
+			for (int i = 0; i < SIZE; i++) {
+				uint64_t at = (uint64_t)i + vfm_rng_below(&r, draw++, (uint64_t)(COEFS - i));
+
+				groups[t][g][i] = all[at];
+				all[at] = all[i];
+			}
+		}
+	for (int i = 0; i < COEFS; i++)
+		weight[i] = sqrtf((float)vfm_clip_hash_frequency(i));
+}
+
+/* Adds a key to the least ones, ascending; 0 is none. */
+static void add_key(uint32_t *keys, uint32_t key)
+{
+	int at = 0;
+
+	key += !key;
+	while (at < KEYS && keys[at] && keys[at] < key)
+		at++;
+	if (at == KEYS || keys[at] == key)
+		return;
+	for (int i = KEYS - 1; i > at; i--)
+		keys[i] = keys[i - 1];
+	keys[at] = key;
+}
+
+/* Of the largest coefficients and the signs of a slot.  The first odd one has the sign 0, whether mirrored or not. */
+static uint32_t slot_key_of(const uint8_t largest[GROUPS], uint64_t sign)
+{
+	uint64_t x = 0, flip = 0;
+	bool seen = false;
+
+	for (int g = 0; g < GROUPS; g++) {
+		uint64_t s = sign >> largest[g] & 1;
+
+		if (VFM_CLIP_HASH_ODD >> largest[g] & 1) {
+			flip = seen ? flip : s;
+			seen = true;
+			s ^= flip;
+		}
+		x = x << 7 | (uint64_t)largest[g] << 1 | s;
+	}
+	x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9); /* splitmix64 */
+	x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+	return (uint32_t)(x >> 32);
+}
+
+/* size [COEFS]: magnitudes << 6 | coefficient, of some slots */
+static inline __attribute__((always_inline)) void add_slots(
+	uint32_t keys[TABLES][KEYS], const lanes size[COEFS], const uint64_t *sign, const uint64_t *strong, int n)
+{
+	for (int t = 0; t < TABLES; t++) {
+		lanes most[GROUPS];
+
+		for (int g = 0; g < GROUPS; g++) {
+			const uint8_t *of = groups[t][g];
+
+			most[g] = size[of[0]];
+			for (int i = 1; i < SIZE; i++) {
+				lanes x = size[of[i]], greater = x > most[g];
+
+				most[g] = (x & greater) | (most[g] & ~greater);
+			}
+		}
+		for (int k = 0; k < n; k++) {
+			uint8_t largest[GROUPS];
+
+			for (int g = 0; g < GROUPS; g++)
+				largest[g] = (uint8_t)(most[g][k] & 63);
+			if (strong[k])
+				add_key(keys[t], slot_key_of(largest, sign[k]));
+		}
+	}
+}
+
+static inline __attribute__((always_inline)) void clip_keys_of(
+	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+{
+	for (int at = 0; at < r->slots; at += LANES) {
+		int n = r->slots - at < LANES ? r->slots - at : LANES;
+		lanes size[COEFS] = {0};
+
+		for (int k = 0; k < n; k++)
+			for (int i = 0; i < COEFS; i++)
+				size[i][k] = (int32_t)fminf(fabsf(r->x[at + k][i]) * weight[i] * 8, 1 << 24) << 6 | i;
+		add_slots(keys, size, r->sign + at, r->strong + at, n);
+	}
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void clip_keys_avx2(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+{
+	clip_keys_of(keys, r);
+}
+#endif
+
+void vfm_clip_keys_of(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+{
+	pthread_once(&once, draw_groups);
+	memset(keys, 0, sizeof(uint32_t[TABLES][KEYS]));
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		clip_keys_avx2(keys, r);
+		return;
+	}
+#endif
+	clip_keys_of(keys, r);
+}

@@ -1,0 +1,24 @@
+/* clip_keys.h - keys of hashed clips, of which copies of a clip share some: locality-sensitive hashing.
+ *
+ * Each of VFM_CLIP_TABLES tables has a key for each slot: of several random groups of coefficients, which one is the
+ * largest, and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  So the
+ * key depends on coefficients that stand out, whose order and signs changes of light and coding leave alone.
+ * Magnitudes are scaled by their frequency, since pictures have a falling spectrum.  Mirroring changes no key.
+ *
+ * Of the keys of all slots, a clip has the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007).  Which
+ * keys these are depends on the pictures alone, so clips that share a part share keys of it, wherever they begin.
+ */
+#ifndef VFM_CURATE_CLIP_KEYS_H
+#define VFM_CURATE_CLIP_KEYS_H
+
+#include <stdint.h>
+
+#include "media/clip_hash.h"
+
+#define VFM_CLIP_TABLES 16
+#define VFM_CLIP_KEYS   4 /* of a clip in each table, at most */
+
+/* Sets the keys of a clip, ascending and different; 0: no more.  Thread-safe. */
+void vfm_clip_keys_of(uint32_t keys[VFM_CLIP_TABLES][VFM_CLIP_KEYS], const struct vfm_clip_rows *r);
+
+#endif
