@@ -18,7 +18,6 @@
 #define CHUNK    4096               /* clips */
 #define PASS     (INT64_C(1) << 25) /* keys of a pass, about */
 #define COMPARED 64                 /* representatives under a key with which a clip is compared */
-#define CROWD    1024               /* clips under a key that are divided by a second one */
 #define VAIN     (1 << 24)          /* pairs of the memo */
 #define SLACK    0.15               /* agreement that half a slot may add */
 
@@ -104,17 +103,24 @@ static struct scratch *new_scratch(void)
 	return w;
 }
 
+/* Reads a clip to w->a. */
+static int read_rows(const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
+{
+	if (w->of == of)
+		return 0;
+	w->of = -1;
+	TRY(vfm_clip_set_read(s->set, s->g->clip[of], &w->hash, err));
+	vfm_clip_rows_of(&w->a, &w->hash);
+	w->of = of;
+	return 0;
+}
+
 static int compare_hashes(const struct search *s, struct scratch *w, uint32_t member, uint32_t of,
 	struct vfm_duplicate *d, struct vfm_err *err)
 {
 	struct vfm_clip_match m;
 
-	if (w->of != of) {
-		w->of = -1;
-		TRY(vfm_clip_set_read(s->set, s->g->clip[of], &w->hash, err));
-		vfm_clip_rows_of(&w->a, &w->hash);
-		w->of = of;
-	}
+	TRY(read_rows(s, of, w, err));
 	if (w->member != member) {
 		w->member = -1;
 		TRY(vfm_clip_set_read(s->set, s->g->clip[member], &w->hash, err));
@@ -356,31 +362,18 @@ static int compare_keys(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* A second key, of the signs of the largest pictures: the least one of the slots.  Mirroring changes it. */
-static uint32_t crowd_key_of(const struct search *s, uint32_t rank)
-{
-	const uint64_t bits = 0xffff & ~VFM_CLIP_HASH_ODD;
-	uint32_t least = UINT32_MAX;
-
-	for (uint32_t k = s->first[rank]; k < s->first[rank + 1]; k++) {
-		uint64_t x = ((vfm_clip_sign_of(&s->signs[k]) & bits) + (uint64_t)s->table + 1) *
-			UINT64_C(0x9E3779B97F4A7C15);
-
-		x = (x ^ x >> 32) * UINT64_C(0xBF58476D1CE4E5B9);
-		if (vfm_clip_strong_of(&s->signs[k]) && (uint32_t)(x >> 32) < least)
-			least = (uint32_t)(x >> 32);
-	}
-	return least;
-}
-
-/* Clips [n] have one key.  A key of very many, as of a title card, says little: a second one divides them. */
+/* Clips [n] have one key.  A key of many, as of a title card or a fixed camera, says little: that of their motion
+ * divides them. */
 static int match_key(struct matches *m, uint64_t *keys, size_t n)
 {
 	int rc = 0;
 
-	if (n > CROWD)
-		for (size_t i = 0; i < n; i++)
-			keys[i] = (uint64_t)crowd_key_of(m->s, (uint32_t)keys[i]) << 32 | (uint32_t)keys[i];
+	for (size_t i = 0; i < n && n > COMPARED; i++) {
+		uint32_t rank = (uint32_t)keys[i];
+
+		TRY(read_rows(m->s, rank, m->w, &m->err));
+		keys[i] = (uint64_t)vfm_clip_motion_key_of(&m->w->a, m->s->table) << 32 | rank;
+	}
 	qsort(keys, n, sizeof(*keys), compare_keys);
 	for (size_t i = 0, j; i < n && rc >= 0; i = j) {
 		for (j = i + 1; j < n && keys[j] >> 32 == keys[i] >> 32;)

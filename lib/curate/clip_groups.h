@@ -2,7 +2,7 @@
  *
  * Candidates are clips with a common key (curate/clip_keys.h).  They are compared by the signs of their slots, which
  * are in memory, and those that resemble each other by vfm_clip_compare.  Under a key, a clip is compared with at most
- * 64 representatives; a key of over 1024 clips is divided by a second one.  So the time is linear in the clips.
+ * 64 representatives; a key of more clips is divided by a key of their motion.  So the time is linear in the clips.
  *
  * Clips are ranked: those of `fixed` first, then by quality, the highest first, then by name.  Groups follow
  * curate/groups.h: the representative is the best of its group, and each member is within the threshold of it.

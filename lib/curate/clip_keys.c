@@ -12,6 +12,7 @@
 #define GROUPS 8 /* of a key */
 #define SIZE   8 /* coefficients of a group */
 #define LANES  8 /* slots at once */
+#define MOTION 4 /* groups of a key of motion */
 
 typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 
@@ -57,13 +58,13 @@ static void add_key(uint32_t *keys, uint32_t key)
 	keys[at] = key;
 }
 
-/* Of the largest coefficients and the signs of a slot.  The first odd one has the sign 0, whether mirrored or not. */
-static uint32_t slot_key_of(const uint8_t largest[GROUPS], uint64_t sign)
+/* Of the n largest coefficients and the signs of a slot.  The first odd one has the sign 0, whether mirrored or not. */
+static uint32_t slot_key_of(const uint8_t *largest, int n, uint64_t sign)
 {
 	uint64_t x = 0, flip = 0;
 	bool seen = false;
 
-	for (int g = 0; g < GROUPS; g++) {
+	for (int g = 0; g < n; g++) {
 		uint64_t s = sign >> largest[g] & 1;
 
 		if (VFM_CLIP_HASH_ODD >> largest[g] & 1) {
@@ -101,7 +102,7 @@ static inline __attribute__((always_inline)) void add_slots(
 			for (int g = 0; g < GROUPS; g++)
 				largest[g] = (uint8_t)(most[g][k] & 63);
 			if (strong[k])
-				add_key(keys[t], slot_key_of(largest, sign[k]));
+				add_key(keys[t], slot_key_of(largest, GROUPS, sign[k]));
 		}
 	}
 }
@@ -138,4 +139,42 @@ void vfm_clip_keys_of(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r
 	}
 #endif
 	clip_keys_of(keys, r);
+}
+
+uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table)
+{
+	uint32_t least = 0;
+
+	pthread_once(&once, draw_groups);
+	for (int k = 0; k + 1 < r->slots; k++) {
+		uint8_t largest[MOTION];
+		uint64_t sign = 0;
+		uint32_t key;
+		float sum = 0;
+
+		for (int i = 0; i < COEFS; i++) {
+			float d = r->x[k + 1][i] - r->x[k][i];
+
+			sign |= (uint64_t)(d > 0) << i;
+			sum += d * d;
+		}
+		if (!r->strong[k] || !r->strong[k + 1] || sum < VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL)
+			continue;
+		for (int g = 0; g < MOTION; g++) {
+			float most = -1;
+
+			for (int i = 0; i < SIZE; i++) {
+				int c = groups[table][g][i];
+				float size = fabsf(r->x[k + 1][c] - r->x[k][c]) * weight[c];
+
+				if (size > most) {
+					most = size;
+					largest[g] = (uint8_t)c;
+				}
+			}
+		}
+		key = slot_key_of(largest, MOTION, sign);
+		least = !least || key < least ? key + !key : least;
+	}
+	return least;
 }

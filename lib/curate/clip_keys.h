@@ -21,4 +21,8 @@
 /* Sets the keys of a clip, ascending and different; 0: no more.  Thread-safe. */
 void vfm_clip_keys_of(uint32_t keys[VFM_CLIP_TABLES][VFM_CLIP_KEYS], const struct vfm_clip_rows *r);
 
+/* Returns a key of the motion of a clip, of the differences of its slots: it divides clips before one background.
+ * 0: they are still, or one slot.  Thread-safe. */
+uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table);
+
 #endif

@@ -8,7 +8,6 @@
 #define SLOTS VFM_CLIP_HASH_SLOTS
 
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
-#define STILL  6.0 /* root mean square of the differences of a slot below which a clip counts as still */
 #define GAIN   2.0 /* ratio of the motion of two clips */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
@@ -186,7 +185,7 @@ INLINE double correlate_motion(
 		eb += (double)bb[i];
 		e += flip >> i & 1 ? -(double)ab[i] : (double)ab[i];
 	}
-	*still = fmax(ea, eb) < STILL * STILL * n;
+	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n;
 	if (*still || fmax(ea, eb) > GAIN * GAIN * fmin(ea, eb))
 		return 0;
 	return 1 - (1 - e / sqrt(ea * eb)) * n / (n - 1);

@@ -91,6 +91,8 @@ void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
 /* The rows half a slot later, one less; none of a single slot. */
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
+#define VFM_CLIP_HASH_STILL 6.0F /* root of the mean square of differences below which a clip counts as still */
+
 /* Returns u^2 + v^2 of coefficient i. */
 int vfm_clip_hash_frequency(int i);
 

@@ -1,7 +1,8 @@
 /* dedup_scale - measures deduplication on synthetic hashes with planted copies.
  *
- *	dedup_scale clips CLIPS SEED      perceptual hashes of 8 slots
- *	dedup_scale vectors ROWS DIM SEED vectors, semantic deduplication and search
+ *	dedup_scale clips CLIPS SEED                perceptual hashes of 8 slots
+ *	dedup_scale records CLIPS SEED              these as records of vfm-curate hash, on stdout
+ *	dedup_scale vectors ROWS DIM SEED [PROBE]   vectors, semantic deduplication (of probes 1 to 3) and search
  *
  * clips: 80 % are unique, the others are copies of them: noise on all coefficients, every fourth also mirrored, every
  * third cut by one slot at the start.  Copies of copies are not made.  Of the unique ones,
@@ -201,6 +202,32 @@ static int measure_clips(int64_t n, uint64_t seed)
 	return 0;
 }
 
+static int write_records(int64_t n, uint64_t seed)
+{
+	struct vfm_clip_hash h;
+	int64_t of;
+
+	for (int64_t i = 0; i < n; i++) {
+		char *text;
+
+		make_clip(seed, i, n, &h, &of);
+		text = vfm_clip_hash_text(&h);
+		printf("{\"v\":1,\"id\":\"%016llx\",\"src\":\"/data/videos/"
+		       "%016llx.mp4\",\"kind\":\"video\",\"width\":%d,"
+		       "\"height\":%d,\"fps\":29.97,\"frames\":120,\"duration\":4.004,\"codec\":\"h264\",\"start_"
+		       "frame\":%lld,"
+		       "\"end_frame\":%lld,\"score\":{\"motion\":0.37,\"sharpness\":112.5,\"text_ratio\":0.012},"
+		       "\"hash\":"
+		       "{\"clip\":\"%s\",\"slots\":%d,\"flat_slots\":%d}}\n",
+			(unsigned long long)i * 0x9E3779B97F4A7C15ULL, (unsigned long long)i / 10,
+			of == i ? 1920 : 1280, of == i ? 1080 : 720, (long long)(i % 10 * 120),
+			(long long)(i % 10 * 120 + 120), text, (int)h.slots,
+			(int)h.slots - vfm_clip_hash_informative(&h));
+		free(text);
+	}
+	return fflush(stdout) != 0;
+}
+
 struct making {
 	float *x;
 	int64_t n, dim;
@@ -263,29 +290,32 @@ static void check_rows(const struct vfm_features *f, const struct vfm_semantic *
 	free(x);
 }
 
-static int measure_vectors(int64_t n, int64_t dim, uint64_t seed)
+static int measure_vectors(int64_t n, int64_t dim, uint64_t seed, int64_t only)
 {
 	struct making m = {vfm_malloc((size_t)(n * dim) * sizeof(float)), n, dim, seed};
 	struct vfm_features f = {.rows = n, .dim = dim, .type = VFM_NPY_F32, .data = (const uint8_t *)m.x};
-	double *quality = vfm_calloc((size_t)n, sizeof(*quality)), t;
+	double *quality = vfm_calloc((size_t)n, sizeof(*quality)), t, cpu;
 	struct vfm_err err = {0};
 	struct vfm_semantic g;
 
 	vfm_par_for(n, 1024, make_rows, &m);
 	printf("%lld vectors of %lld in memory: %.2f GiB\n", (long long)n, (long long)dim, peak_gib());
-	for (int64_t probe = 1; probe <= 3; probe++) {
+	for (int64_t probe = only ? only : 1; probe <= (only ? only : 3); probe++) {
 		const struct vfm_semantic_opts o = {.threshold = VFM_SEMANTIC_THRESHOLD, .probe = probe};
 		int64_t members = 0;
 
-		t = vfm_now();
+		t = vfm_now(), cpu = cpu_s();
 		must(vfm_semantic_find(&g, &f, quality, &o, &err), &err);
+		cpu = cpu_s() - cpu;
 		for (int64_t i = 0; i < n; i++)
 			members += vfm_groups_is_member(&g.groups, i);
-		printf("probe %lld: %.1f s (k-means %.1f, assignment %.1f, comparison %.1f), %lld clusters, largest "
+		printf("probe %lld: %.1f s, CPU %.1f s (k-means %.1f, assignment %.1f, comparison %.1f), %lld "
+		       "clusters, largest "
 		       "%lld, "
 		       "%lld duplicates, peak %.2f GiB\n",
-			(long long)probe, vfm_now() - t, g.stats.seconds[0], g.stats.seconds[1], g.stats.seconds[2],
-			(long long)g.stats.clusters, (long long)g.stats.largest, (long long)members, peak_gib());
+			(long long)probe, vfm_now() - t, cpu, g.stats.seconds[0], g.stats.seconds[1],
+			g.stats.seconds[2], (long long)g.stats.clusters, (long long)g.stats.largest, (long long)members,
+			peak_gib());
 		fflush(stdout);
 		check_rows(&f, &g, o.threshold);
 		vfm_semantic_release(&g);
@@ -299,8 +329,11 @@ int main(int argc, char **argv)
 {
 	if (argc == 4 && !strcmp(argv[1], "clips"))
 		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10));
-	if (argc == 5 && !strcmp(argv[1], "vectors"))
-		return measure_vectors(atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10));
-	fprintf(stderr, "usage: dedup_scale clips CLIPS SEED | vectors ROWS DIM SEED\n");
+	if (argc == 4 && !strcmp(argv[1], "records"))
+		return write_records(atoll(argv[2]), strtoull(argv[3], NULL, 10));
+	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "vectors"))
+		return measure_vectors(
+			atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10), argc == 6 ? atoll(argv[5]) : 0);
+	fprintf(stderr, "usage: dedup_scale clips|records CLIPS SEED | vectors ROWS DIM SEED [PROBE]\n");
 	return 2;
 }
