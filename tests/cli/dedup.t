@@ -38,6 +38,20 @@ is "$(records "$SCRATCH/io/out")" "$(records out.jsonl)" "from a pipe, the same"
 run vfm-curate dedup -q -j 3 --keep-best frames hashed.jsonl
 is "$(records "$SCRATCH/io/out" | jq -s 'map(select(.drop)) | length')" 2 "--keep-best frames"
 
+# The result does not depend on the number of threads.
+OMP_NUM_THREADS=1 vfm-curate dedup -q -j 1 hashed.jsonl >j1.jsonl
+OMP_NUM_THREADS=5 vfm-curate dedup -q -j 5 hashed.jsonl >j5.jsonl
+ok "the same with 1 and 5 threads" cmp j1.jsonl j5.jsonl
+
+# Images, which have one slot.
+ok "images and copies" bash -c '
+	mkdir images &&
+	for i in 0 1 2; do ffmpeg -v error -ss $i -i films/$i.mp4 -frames:v 1 images/$i.png </dev/null || exit; done &&
+	ffmpeg -v error -i images/0.png -vf hflip,scale=100:-2 -q:v 9 -pix_fmt yuvj420p images/mirrored.jpg </dev/null &&
+	ffmpeg -v error -i images/1.png -vf eq=brightness=0.1,pad=iw:ih+40:0:20 -pix_fmt yuvj420p images/padded.jpg </dev/null'
+run bash -c 'vfm-curate probe -q images | vfm-curate hash -q | vfm-curate dedup -q'
+is "$(jq -r 'select(.drop) | .src | sub(".*/"; "")' "$SCRATCH/io/out" | sort | tr '\n' ' ')" "1.png mirrored.jpg " "copies of images"
+
 # Indexes.
 jq -c '.id += "x"' copies.jsonl >bare.jsonl
 run vfm-curate dedup --against one.vfd --index two.vfd bare.jsonl

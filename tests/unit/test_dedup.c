@@ -238,6 +238,103 @@ static void test_clip_groups(void **state)
 	vfm_clip_set_close(&s);
 }
 
+/* A fade from black: slots that are flat in both clips do not count, those of one clip do. */
+static void test_black_start(void **state)
+{
+	struct vfm_clip_hash a, b;
+	struct vfm_clip_match m;
+
+	(void)state;
+	hash_scene(&a, 8, (struct change){0});
+	hash_scene(&b, 8, (struct change){.gain = 0.8, .noise = 10});
+	for (int k = 0; k < 3; k++) {
+		memset(a.diff[k], 0, sizeof(a.diff[k]));
+		a.diff[k][0] = -128;
+	}
+	assert_true(distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD);
+	memcpy(b.diff, a.diff, 3 * sizeof(a.diff[0]));
+	assert_true(distance(&a, &b, &m) < VFM_CLIP_THRESHOLD);
+	for (int k = 0; k < a.slots - 1; k++) /* one picture says little of a clip */
+		a.diff[k][0] = b.diff[k][0] = -128;
+	assert_true(distance(&a, &b, &m) >= 1);
+}
+
+#define CROWD   150 /* clips before one background */
+#define COPIES  50
+#define OTHERS  20
+#define CROWDED (CROWD + COPIES + OTHERS)
+
+/* Motion of clip i before the background of clip 0; copies have noise. */
+static void hash_crowd(struct vfm_clip_hash *h, const struct vfm_clip_hash *ground, int i)
+{
+	const int of = i < CROWD ? i : (i - CROWD) * 3;
+	const struct vfm_rng r = vfm_rng_stream(5, 1, (uint64_t)of, VFM_RNG_TEST),
+			     noise = vfm_rng_stream(5, 2, (uint64_t)i, VFM_RNG_TEST);
+
+	*h = *ground;
+	h->scale = 1;
+	for (int k = 0; k < h->slots; k++)
+		for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++) {
+			uint64_t at = (uint64_t)(k * VFM_CLIP_HASH_COEFS + c);
+			float x = 20 * vfm_rng_normal(&r, at) + (i < CROWD ? 0 : 4 * vfm_rng_normal(&noise, at));
+
+			h->diff[k][c] = (int8_t)fmaxf(-127, fminf(127, x));
+		}
+}
+
+/* Clips of one camera, which share the keys of their pictures, and others: the groups are those of all pairs. */
+static void test_crowd(void **state)
+{
+	const struct vfm_clip_groups_opts o = {.threshold = VFM_CLIP_THRESHOLD};
+	struct vfm_clip_rows *rows = vfm_calloc(CROWDED, sizeof(*rows)), *half = vfm_malloc(sizeof(*half));
+	struct vfm_clip_hash h, ground;
+	struct vfm_clip_groups g;
+	struct vfm_clip_set s;
+	int64_t members = 0;
+
+	(void)state;
+	hash_scene(&ground, 1, (struct change){0});
+	OK(vfm_clip_set_open(&s, &err));
+	for (int i = 0; i < CROWDED; i++) {
+		char name[16];
+
+		if (i < CROWD + COPIES)
+			hash_crowd(&h, &ground, i);
+		else
+			hash_scene(&h, 1000 + (uint64_t)(i / 2),
+				i & 1 ? (struct change){.gain = 0.85, .mirrored = true} : (struct change){0});
+		vfm_clip_rows_of(&rows[i], &h);
+		snprintf(name, sizeof(name), "%05d", i);
+		OK(vfm_clip_set_add(&s, name, -i, &h, &err));
+	}
+	OK(vfm_clip_set_flush(&s, &err));
+	OK(vfm_clip_groups_find(&g, &s, &o, &err));
+	for (uint32_t i = 0; i < CROWDED; i++) {
+		struct vfm_clip_match m;
+		bool resembles = false;
+
+		assert_int_equal(g.clip[i], i);
+		vfm_clip_half_of(half, &rows[i]);
+		for (uint32_t k = 0; k < i; k++) {
+			if (vfm_groups_is_member(&g.groups, k))
+				continue;
+			vfm_clip_compare(&rows[k], &rows[i], half, VFM_CLIP_THRESHOLD, &m);
+			resembles |= m.distance < VFM_CLIP_THRESHOLD;
+			if (g.groups.of[i].of == k)
+				assert_true(m.distance < VFM_CLIP_THRESHOLD);
+		}
+		if (vfm_groups_is_member(&g.groups, i) != resembles)
+			fail_msg("clip %u", i);
+		members += resembles;
+	}
+	assert_int_equal(members, COPIES + OTHERS / 2);
+	assert_int_equal(g.stats.flat, 0);
+	vfm_clip_groups_release(&g);
+	vfm_clip_set_close(&s);
+	free(rows);
+	free(half);
+}
+
 /* Items on a line; duplicates are at most 1 apart. */
 static int compare_places(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *e)
 {
@@ -367,6 +464,8 @@ int main(void)
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_clip_groups),
+		cmocka_unit_test(test_black_start),
+		cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_vectors),
 		cmocka_unit_test(test_dots),
