@@ -104,7 +104,7 @@ static struct scratch *new_scratch(void)
 }
 
 /* Reads a clip to w->a. */
-static int read_rows(const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
+static int read_candidate(const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
 {
 	if (w->of == of)
 		return 0;
@@ -120,7 +120,7 @@ static int compare_hashes(const struct search *s, struct scratch *w, uint32_t me
 {
 	struct vfm_clip_match m;
 
-	TRY(read_rows(s, of, w, err));
+	TRY(read_candidate(s, of, w, err));
 	if (w->member != member) {
 		w->member = -1;
 		TRY(vfm_clip_set_read(s->set, s->g->clip[member], &w->hash, err));
@@ -371,7 +371,7 @@ static int match_key(struct matches *m, uint64_t *keys, size_t n)
 	for (size_t i = 0; i < n && n > COMPARED; i++) {
 		uint32_t rank = (uint32_t)keys[i];
 
-		TRY(read_rows(m->s, rank, m->w, &m->err));
+		TRY(read_candidate(m->s, rank, m->w, &m->err));
 		keys[i] = (uint64_t)vfm_clip_motion_key_of(&m->w->a, m->s->table) << 32 | rank;
 	}
 	qsort(keys, n, sizeof(*keys), compare_keys);

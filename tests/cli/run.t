@@ -211,6 +211,19 @@ run vfm-curate run -c false.json -d false
 ok "a stage whose model does not start ends the run" test "$rc" -ge 2
 like "$err" "stages\[1\] \(caption\): false: child 0 exited with status 1" "with its message"
 
+# ---- hashes; dedup reads its records twice and is no stage of a run
+mkdir films
+ok "a film and a mirrored copy" bash -c '
+	ffmpeg -v error -f lavfi -i mandelbrot=s=96x64:r=8:start_scale=2:end_pts=60 -t 3 -c:v libx264 -pix_fmt yuv420p films/a.mp4 </dev/null &&
+	ffmpeg -v error -i films/a.mp4 -vf hflip,scale=64:-2 films/c.mp4 </dev/null'
+echo '{"inputs": ["films"], "stages": [{"stage": "probe"}, {"stage": "hash"}]}' >dup.json
+run vfm-curate run -c dup.json -d dup -j 2
+rc_is 0 "a run with hash"
+run vfm-curate dedup -q dup/01-hash.jsonl
+is "$(jq -r 'select(.drop) | "\(.src | sub(".*/"; "")) \(.dedup.mirrored)"' "$SCRATCH/io/out")" "c.mp4 true" "dedup drops the copy"
+refused '{"inputs": ["films"], "stages": [{"stage": "probe"}, {"stage": "hash"}, {"stage": "dedup"}]}' \
+	"stages\[2\] \(dedup\): 'dedup' is no stage" "dedup as a stage"
+
 # ---- a full disk
 mkdir small
 if mount -t tmpfs -o size=64k none small 2>/dev/null; then
