@@ -158,6 +158,12 @@ static off_t key_offset(int64_t chunk, int table)
 	return (off_t)((chunk * TABLES + table) * CHUNK * KEYS) * (off_t)sizeof(uint32_t);
 }
 
+/* Keys grow with the set, so that they seldom agree by chance. */
+static int groups_of_key(int64_t clips)
+{
+	return clips < 1 << 14 ? 5 : clips < 1 << 18 ? 6 : clips < 1 << 21 ? 7 : VFM_CLIP_GROUPS;
+}
+
 static int write_keys(const struct search *s, int64_t chunk, const uint32_t *keys, struct vfm_err *err)
 {
 	const char *p = (const char *)keys;
@@ -182,6 +188,7 @@ static int write_keys(const struct search *s, int64_t chunk, const uint32_t *key
 static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32_t *keys, struct vfm_err *err)
 {
 	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
+	const int groups = groups_of_key(s->n);
 	uint32_t own[TABLES][KEYS];
 	int64_t flat = 0;
 
@@ -197,7 +204,7 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 			any |= w->a.strong[k];
 		}
 		flat += !any;
-		vfm_clip_keys_of(own, &w->a);
+		vfm_clip_keys_of(own, &w->a, groups);
 		for (int t = 0; t < TABLES; t++)
 			memcpy(keys + ((int64_t)t * CHUNK + i - i0) * KEYS, own[t], sizeof(own[t]));
 	}

@@ -9,7 +9,7 @@
 #define TABLES VFM_CLIP_TABLES
 #define KEYS   VFM_CLIP_KEYS
 #define COEFS  VFM_CLIP_HASH_COEFS
-#define GROUPS 8 /* of a key */
+#define GROUPS VFM_CLIP_GROUPS
 #define SIZE   8 /* coefficients of a group */
 #define LANES  8 /* slots at once */
 #define MOTION 4 /* groups of a key of motion */
@@ -80,13 +80,13 @@ static uint32_t slot_key_of(const uint8_t *largest, int n, uint64_t sign)
 }
 
 /* size [COEFS]: magnitudes << 6 | coefficient, of some slots */
-static inline __attribute__((always_inline)) void add_slots(
-	uint32_t keys[TABLES][KEYS], const lanes size[COEFS], const uint64_t *sign, const uint64_t *strong, int n)
+static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES][KEYS], const lanes size[COEFS],
+	const uint64_t *sign, const uint64_t *strong, int n, int of_key)
 {
 	for (int t = 0; t < TABLES; t++) {
 		lanes most[GROUPS];
 
-		for (int g = 0; g < GROUPS; g++) {
+		for (int g = 0; g < of_key; g++) {
 			const uint8_t *of = groups[t][g];
 
 			most[g] = size[of[0]];
@@ -99,16 +99,16 @@ static inline __attribute__((always_inline)) void add_slots(
 		for (int k = 0; k < n; k++) {
 			uint8_t largest[GROUPS];
 
-			for (int g = 0; g < GROUPS; g++)
+			for (int g = 0; g < of_key; g++)
 				largest[g] = (uint8_t)(most[g][k] & 63);
 			if (strong[k])
-				add_key(keys[t], slot_key_of(largest, GROUPS, sign[k]));
+				add_key(keys[t], slot_key_of(largest, of_key, sign[k]));
 		}
 	}
 }
 
 static inline __attribute__((always_inline)) void clip_keys_of(
-	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
 	for (int at = 0; at < r->slots; at += LANES) {
 		int n = r->slots - at < LANES ? r->slots - at : LANES;
@@ -117,28 +117,29 @@ static inline __attribute__((always_inline)) void clip_keys_of(
 		for (int k = 0; k < n; k++)
 			for (int i = 0; i < COEFS; i++)
 				size[i][k] = (int32_t)fminf(fabsf(r->x[at + k][i]) * weight[i] * 8, 1 << 24) << 6 | i;
-		add_slots(keys, size, r->sign + at, r->strong + at, n);
+		add_slots(keys, size, r->sign + at, r->strong + at, n, of_key);
 	}
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void clip_keys_avx2(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+__attribute__((target("avx2"))) static void clip_keys_avx2(
+	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
-	clip_keys_of(keys, r);
+	clip_keys_of(keys, r, of_key);
 }
 #endif
 
-void vfm_clip_keys_of(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r)
+void vfm_clip_keys_of(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
 	pthread_once(&once, draw_groups);
 	memset(keys, 0, sizeof(uint32_t[TABLES][KEYS]));
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx2")) {
-		clip_keys_avx2(keys, r);
+		clip_keys_avx2(keys, r, of_key);
 		return;
 	}
 #endif
-	clip_keys_of(keys, r);
+	clip_keys_of(keys, r, of_key);
 }
 
 uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table)
