@@ -9,14 +9,17 @@
  * A slot without contrast is flat: it has no direction, and resembles no slot that is not flat.  A hash covers the
  * first VFM_CLIP_HASH_SLOTS / 2 seconds.  An image has one slot.
  *
- * Two hashes are compared at each shift in time (in steps of a quarter second), upright and mirrored:
- *   agreement    the mean over the common slots that are not flat in both clips (half of the common slots at least) of
- *                the share of equal signs minus that of unequal ones, among the coefficients that are not small in
- * either correlation  of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  Undefined if both clips are still, and 0 if one of them
- * moves twice as much as the other or more The distance is 1 - min(agreement, correlation), the least of all shifts
- * whose common part has two slots and 70 % of the shorter clip.  One slot, as of an image, is compared with at most
- * two.
+ * Two hashes are compared at each shift in time (in steps of a quarter second), upright and mirrored, by two numbers:
+ *
+ * The agreement is the mean, over the common slots that are not flat in both clips (half of the common slots at least),
+ * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
+ *
+ * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
+ * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, and 0 if one
+ * of them moves twice as much as the other or more.
+ *
+ * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
+ * the shorter clip.  One slot, as of an image, is compared with at most two.
  *
  * All functions are local and thread-safe.
  */
