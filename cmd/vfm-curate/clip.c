@@ -61,8 +61,7 @@ static void set_origin(json_t *rec, bool copied)
 
 static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_result *r, const char *path, bool image)
 {
-	char nvenc[16];
-	const char *codec = vfm_video_out_is_nvenc(c->cut.codec, nvenc) ? nvenc : c->cut.codec;
+	const char *codec = vfm_video_out_codec(c->cut.codec);
 
 	set_origin(rec, r->copied);
 	json_object_set_new(rec, "src", json_string(path));
@@ -311,7 +310,6 @@ static int check_clip_opts(
 	struct clip *c, const struct clip_names *names, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
 {
 	const char *size = names->size;
-	char codec[16];
 
 	if (!c->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
@@ -323,7 +321,7 @@ static int check_clip_opts(
 		TRY(parse_size(size, &w, &h, err));
 	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
-	TRY(curate_check_codec(vfm_video_out_is_nvenc(c->cut.codec, codec) ? codec : c->cut.codec, crf, err));
+	TRY(curate_check_codec(vfm_video_out_codec(c->cut.codec), crf, err));
 	if (c->cut.new_fps < 0 || c->cut.new_fps > 240)
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a frame rate up to 240");
 	if (c->cut.copy &&

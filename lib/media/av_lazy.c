@@ -122,6 +122,7 @@ static void *find_symbol(int lib, const char *name)
 FN(int, AVUTIL, av_channel_layout_describe, (const AVChannelLayout *l, char *buf, size_t size), (l, buf, size))
 FN(int, AVUTIL, av_channel_layout_copy, (AVChannelLayout * dst, const AVChannelLayout *src), (dst, src))
 FN(AVBufferRef *, AVUTIL, av_buffer_ref, (const AVBufferRef *buf), (buf))
+VOID(AVUTIL, av_buffer_unref, (AVBufferRef * *buf), (buf))
 
 VOID(AVUTIL, av_channel_layout_default, (AVChannelLayout * l, int n), (l, n))
 VOID(AVUTIL, av_channel_layout_uninit, (AVChannelLayout * l), (l))
@@ -157,6 +158,9 @@ FN(int, AVUTIL, av_hwdevice_ctx_create,
 	(AVBufferRef * *ctx, enum AVHWDeviceType type, const char *device, AVDictionary *opts, int flags),
 	(ctx, type, device, opts, flags))
 
+FN(AVBufferRef *, AVUTIL, av_hwframe_ctx_alloc, (AVBufferRef * device), (device))
+FN(int, AVUTIL, av_hwframe_ctx_init, (AVBufferRef * frames), (frames))
+FN(int, AVUTIL, av_hwframe_get_buffer, (AVBufferRef * frames, AVFrame *frame, int flags), (frames, frame, flags))
 FN(int, AVUTIL, av_hwframe_transfer_data, (AVFrame * dst, const AVFrame *src, int flags), (dst, src, flags))
 VOID(AVUTIL, av_image_copy,
 	(uint8_t * dst_data[4], int dst_linesizes[4], const uint8_t *src_data[4], const int src_linesizes[4],

@@ -62,6 +62,22 @@ static enum AVPixelFormat choose_format(AVCodecContext *dec, const enum AVPixelF
 	return AV_PIX_FMT_NONE;
 }
 
+static void open_devices_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, open_devices);
+}
+
+AVBufferRef *vfm_hw_device(enum vfm_hwaccel accel)
+{
+	open_devices_once();
+	for (int i = 0; i < N_KINDS; i++)
+		if (kinds[i].accel == accel)
+			return devices[i];
+	return NULL;
+}
+
 static void notice_once(enum vfm_hwaccel accel)
 {
 	static atomic_bool said;
@@ -76,12 +92,11 @@ static void notice_once(enum vfm_hwaccel accel)
 
 void vfm_hw_attach(AVCodecContext *dec, enum vfm_hwaccel accel)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	bool have_device = false;
 
 	if (accel == VFM_HWACCEL_NONE)
 		return;
-	pthread_once(&once, open_devices);
+	open_devices_once();
 	for (int i = 0; i < N_KINDS; i++) {
 		if (!devices[i] || (accel != VFM_HWACCEL_AUTO && accel != kinds[i].accel))
 			continue;

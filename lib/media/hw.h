@@ -1,4 +1,4 @@
-/* hw.h - internal to lib/media: hardware that decodes video, through FFmpeg's hwcontext.
+/* hw.h - internal to lib/media: hardware that decodes and encodes video, through FFmpeg's hwcontext.
  *
  * The process opens each device once and keeps it.  Where there is none, or the decoder does not use it, software
  * decodes, and one notice on stderr says so.
@@ -13,6 +13,9 @@
 
 /* Attaches a device to a decoder before it is opened. */
 void vfm_hw_attach(AVCodecContext *dec, enum vfm_hwaccel accel);
+
+/* Returns the device, or NULL if the machine has none.  It belongs to the process.  Thread-safe. */
+AVBufferRef *vfm_hw_device(enum vfm_hwaccel accel);
 
 /* Moves a decoded frame to host memory, with its timestamps and flags; no-op for frames of software.  `spare` is an
  * empty frame. */

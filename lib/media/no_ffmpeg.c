@@ -31,10 +31,9 @@ int vfm_download(
 	return vfm_fail(err, VFM_EENV, "cannot download '%s': this program was built without FFmpeg", url);
 }
 
-bool vfm_video_out_is_nvenc(const char *name, char codec[16])
+const char *vfm_video_out_codec(const char *name)
 {
-	(void)name, (void)codec;
-	return false;
+	return name;
 }
 
 /* ---- never called, for want of a video ---- */

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "media/audio.h"
 #include "media/av.h"
+#include "media/hw.h"
 #include "media/palette.h"
 #include "media/video_out.h"
 
@@ -39,7 +40,9 @@ struct vfm_video_out {
 	AVFormatContext *fmt;
 	AVStream *stream;
 	AVCodecContext *enc;
+	enum AVPixelFormat pix_fmt; /* of `frame`, in host memory */
 	AVFrame *frame;
+	AVFrame *uploaded; /* the frame in the memory of the device that encodes; NULL: the encoder reads `frame` */
 	AVPacket *packet;
 	struct SwsContext *sws;
 	uint8_t *padded;                        /* [height, width, 3], if the size is padded */
@@ -119,14 +122,34 @@ static const AVCodec *encoder_of(const char *codec)
 	return NULL;
 }
 
-bool vfm_video_out_is_nvenc(const char *name, char codec[16])
-{
-	const char *end = strstr(name, "_nvenc");
+/* Encoders in hardware.  Those of NVENC read frames in host memory; others read frames of a device. */
+static const struct hw_encoder {
+	const char *name, *codec;
+	enum vfm_hwaccel frames_on;
+	int max_quality; /* of global_quality, which CRF 51 becomes; 0: has "cq" */
+} hw_encoders[] = {
+	{"h264_nvenc", "h264", VFM_HWACCEL_NONE, 0},
+	{"hevc_nvenc", "hevc", VFM_HWACCEL_NONE, 0},
+	{"av1_nvenc", "av1", VFM_HWACCEL_NONE, 0},
+	{"h264_vaapi", "h264", VFM_HWACCEL_VAAPI, 51},
+	{"hevc_vaapi", "hevc", VFM_HWACCEL_VAAPI, 51},
+	{"vp9_vaapi", "vp9", VFM_HWACCEL_VAAPI, 255},
+	{"av1_vaapi", "av1", VFM_HWACCEL_VAAPI, 255},
+};
 
-	if (!end || strcmp(end, "_nvenc") != 0)
-		return false;
-	snprintf(codec, 16, "%.*s", (int)(end - name), name);
-	return true;
+static const struct hw_encoder *find_hw_encoder(const char *name)
+{
+	for (size_t i = 0; i < sizeof(hw_encoders) / sizeof(hw_encoders[0]); i++)
+		if (!strcmp(hw_encoders[i].name, name))
+			return &hw_encoders[i];
+	return NULL;
+}
+
+const char *vfm_video_out_codec(const char *name)
+{
+	const struct hw_encoder *hw = find_hw_encoder(name);
+
+	return hw ? hw->codec : name;
 }
 
 static enum AVPixelFormat format_of(const AVCodec *c)
@@ -142,6 +165,7 @@ static enum AVPixelFormat format_of(const AVCodec *c)
 
 static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 {
+	const struct hw_encoder *hw = find_hw_encoder(c->name);
 	int crf = o->opts.crf < 0 ? 18 : o->opts.crf;
 	char text[16];
 
@@ -155,7 +179,12 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 		av_opt_set(o->enc->priv_data, "pred", "mixed", 0);
 		return;
 	}
-	if (strstr(c->name, "_nvenc")) {
+	if (hw && hw->max_quality) {
+		av_opt_set(o->enc->priv_data, "rc_mode", "CQP", 0);
+		o->enc->global_quality = crf ? crf * hw->max_quality / 51 : 1;
+		return;
+	}
+	if (hw) {
 		av_opt_set(o->enc->priv_data, "rc", "vbr", 0);
 		av_opt_set(o->enc->priv_data, "cq", text, 0);
 		return;
@@ -186,7 +215,7 @@ static void set_picture(struct vfm_video_out *o, const AVCodec *c)
 {
 	bool hd;
 
-	o->enc->pix_fmt = format_of(c);
+	o->pix_fmt = o->enc->pix_fmt = format_of(c);
 	o->width = o->opts.width;
 	o->height = o->opts.height;
 	if (o->enc->pix_fmt == AV_PIX_FMT_YUV420P) {
@@ -203,9 +232,38 @@ static void set_picture(struct vfm_video_out *o, const AVCodec *c)
 	o->enc->sample_aspect_ratio = (AVRational){1, 1};
 }
 
-/* Opens an encoder.  Returns FFmpeg's code. */
-static int start_video_encoder(struct vfm_video_out *o, const AVCodec *c)
+/* Makes the encoder read frames in the memory of a device, to which they are uploaded as NV12. */
+static int put_frames_on(struct vfm_video_out *o, AVBufferRef *device)
 {
+	AVBufferRef *pool = av_hwframe_ctx_alloc(device);
+	AVHWFramesContext *frames;
+	int rc;
+
+	if (!pool)
+		return AVERROR(ENOMEM);
+	frames = (AVHWFramesContext *)pool->data;
+	frames->format = o->enc->pix_fmt = AV_PIX_FMT_VAAPI;
+	frames->sw_format = o->pix_fmt = AV_PIX_FMT_NV12;
+	frames->width = o->width;
+	frames->height = o->height;
+	frames->initial_pool_size = 20; /* more than an encoder holds */
+	rc = av_hwframe_ctx_init(pool);
+	if (rc < 0) {
+		av_buffer_unref(&pool);
+		return rc;
+	}
+	o->enc->hw_frames_ctx = pool;
+	if (!o->uploaded)
+		o->uploaded = av_frame_alloc();
+	return o->uploaded ? 0 : AVERROR(ENOMEM);
+}
+
+/* Opens an encoder, which reads the frames of `device`, or those in host memory if it is NULL.  Returns FFmpeg's
+ * code. */
+static int start_video_encoder(struct vfm_video_out *o, const AVCodec *c, AVBufferRef *device)
+{
+	int rc;
+
 	avcodec_free_context(&o->enc);
 	o->enc = avcodec_alloc_context3(c);
 	if (!o->enc)
@@ -218,27 +276,35 @@ static int start_video_encoder(struct vfm_video_out *o, const AVCodec *c)
 	set_quality(o, c);
 	if (o->fmt && o->fmt->oformat->flags & AVFMT_GLOBALHEADER)
 		o->enc->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+	if (device) {
+		rc = put_frames_on(o, device);
+		if (rc < 0)
+			return rc;
+	}
 	return avcodec_open2(o->enc, c, NULL);
 }
 
-/* Opens an encoder of NVENC.  Returns false, after one notice, if this machine or this build of FFmpeg has none. */
-static bool start_nvenc(struct vfm_video_out *o, const char *name, const char *codec)
+/* Opens an encoder in hardware.  Returns false, after one notice, if this machine or this build of FFmpeg has none. */
+static bool start_hw_encoder(struct vfm_video_out *o, const struct hw_encoder *hw)
 {
 	static atomic_bool said;
-	const AVCodec *c = avcodec_find_encoder_by_name(name);
+	AVBufferRef *device = hw->frames_on ? vfm_hw_device(hw->frames_on) : NULL;
+	const AVCodec *c = hw->frames_on && !device ? NULL : avcodec_find_encoder_by_name(hw->name);
 
-	if (c && start_video_encoder(o, c) >= 0)
+	if (c && start_video_encoder(o, c, device) >= 0)
 		return true;
+	av_frame_free(&o->uploaded);
+	vfm_av_forget_line();
 	if (!atomic_exchange(&said, true))
-		vfm_info("no device for the encoder %s: software encodes %s", name, codec);
+		vfm_info("no device for the encoder %s: software encodes %s", hw->name, hw->codec);
 	return false;
 }
 
 static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 {
 	const char *name = o->opts.codec;
+	const struct hw_encoder *hw;
 	const AVCodec *c;
-	char codec[16];
 	int rc;
 
 	if (!name)
@@ -250,21 +316,16 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 	o->packet = av_packet_alloc();
 	if (!o->frame || !o->packet)
 		return vfm_fail(err, VFM_EENV, "out of memory");
-	if (vfm_video_out_is_nvenc(name, codec)) {
-		c = start_nvenc(o, name, codec) ? o->enc->codec : NULL;
-		name = codec;
-	} else {
-		c = NULL;
-	}
-	if (!c) {
-		c = encoder_of(name);
+	hw = find_hw_encoder(name);
+	if (!hw || !start_hw_encoder(o, hw)) {
+		c = encoder_of(vfm_video_out_codec(name));
 		if (!c)
-			return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", name);
-		rc = start_video_encoder(o, c);
+			return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", vfm_video_out_codec(name));
+		rc = start_video_encoder(o, c, NULL);
 		if (rc < 0)
 			return enc_failed(o, rc, "cannot open the encoder", err);
 	}
-	o->frame->format = o->enc->pix_fmt;
+	o->frame->format = o->pix_fmt;
 	o->frame->width = o->width;
 	o->frame->height = o->height;
 	o->frame->colorspace = o->enc->colorspace;
@@ -280,9 +341,9 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 
 	if (o->width != o->opts.width || o->height != o->opts.height)
 		o->padded = vfm_malloc((size_t)o->width * (size_t)o->height * 3);
-	if (o->enc->pix_fmt == AV_PIX_FMT_RGB24 || o->enc->pix_fmt == AV_PIX_FMT_PAL8)
+	if (o->pix_fmt == AV_PIX_FMT_RGB24 || o->pix_fmt == AV_PIX_FMT_PAL8)
 		return 0;
-	o->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_RGB24, o->width, o->height, o->enc->pix_fmt,
+	o->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_RGB24, o->width, o->height, o->pix_fmt,
 		SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP, NULL, NULL, NULL);
 	if (!o->sws)
 		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert pictures of %dx%d",
@@ -414,7 +475,7 @@ static void fill_frame(struct vfm_video_out *o, const uint8_t *rgb)
 
 	if (o->sws) {
 		sws_scale(o->sws, planes, strides, 0, o->height, o->frame->data, o->frame->linesize);
-	} else if (o->enc->pix_fmt == AV_PIX_FMT_PAL8) {
+	} else if (o->pix_fmt == AV_PIX_FMT_PAL8) {
 		vfm_palette_of(planes[0], o->width, o->height, o->frame->data[0], o->frame->linesize[0],
 			(uint32_t *)(void *)o->frame->data[1]);
 	} else {
@@ -470,6 +531,24 @@ static int drain(struct vfm_video_out *o, struct vfm_err *err)
 	return rc == AVERROR(EAGAIN) || rc == AVERROR_EOF ? 0 : enc_failed(o, rc, "encoder", err);
 }
 
+/* Gives the filled frame to the encoder.  Returns FFmpeg's code. */
+static int encode_frame(struct vfm_video_out *o)
+{
+	int rc;
+
+	if (!o->uploaded)
+		return avcodec_send_frame(o->enc, o->frame);
+	rc = av_hwframe_get_buffer(o->enc->hw_frames_ctx, o->uploaded, 0);
+	if (rc >= 0)
+		rc = av_hwframe_transfer_data(o->uploaded, o->frame, 0);
+	if (rc >= 0)
+		rc = av_frame_copy_props(o->uploaded, o->frame);
+	if (rc >= 0)
+		rc = avcodec_send_frame(o->enc, o->uploaded);
+	av_frame_unref(o->uploaded);
+	return rc;
+}
+
 static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, struct vfm_err *err)
 {
 	int rc;
@@ -484,7 +563,7 @@ static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, 
 	o->frame->pts = pts;
 	if (o->opts.audio)
 		TRY(vfm_audio_write(o->opts.audio, (double)pts * av_q2d(o->enc->time_base), o->fmt, err));
-	rc = avcodec_send_frame(o->enc, o->frame);
+	rc = encode_frame(o);
 	if (rc < 0)
 		return enc_failed(o, rc, "encoder", err);
 	TRY(drain(o, err));
@@ -523,6 +602,7 @@ static void release(struct vfm_video_out *o)
 	}
 	avcodec_free_context(&o->enc);
 	av_frame_free(&o->frame);
+	av_frame_free(&o->uploaded);
 	av_packet_free(&o->packet);
 	sws_freeContext(o->sws);
 	free(o->padded);

@@ -19,8 +19,9 @@ struct vfm_video_out_opts {
 	int width, height;    /* of the frames given; odd sizes are padded to even ones where the codec needs that */
 	int fps_num, fps_den; /* 0/0 = 25 */
 	bool vfr; /* frames come with their times (vfm_video_out_write_at); fps is the mean.  Not for .gif, .png */
-	/* "h264" (libx264, else mpeg4), "hevc", "av1", "vp9", "mpeg4", "ffv1"; "h264_nvenc", "hevc_nvenc", "av1_nvenc":
-	 * the GPU encodes, or software after a notice if none can; NULL = by the name: .mp4 .mov .mkv .gif .png */
+	/* "h264" (libx264, else mpeg4), "hevc", "av1", "vp9", "mpeg4", "ffv1"; "CODEC_nvenc" of h264, hevc and av1, and
+	 * "CODEC_vaapi" of these and vp9: the GPU encodes, or software after a notice if none can; NULL = by the name:
+	 * .mp4 .mov .mkv .gif .png */
 	const char *codec;
 	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
 	int threads; /* of the encoder; 0 = 1 */
@@ -29,8 +30,8 @@ struct vfm_video_out_opts {
 	struct vfm_audio *audio;
 };
 
-/* Whether the name of a codec is that of an encoder of NVENC; stores that of the codec then. */
-bool vfm_video_out_is_nvenc(const char *name, char codec[16]);
+/* Returns the codec of an encoder in hardware ("h264" of "h264_nvenc"), and any other name as it is. */
+const char *vfm_video_out_codec(const char *name);
 
 /* Returns the end of the name of a video of a codec. */
 static inline const char *vfm_video_out_extension(const char *codec)

@@ -154,6 +154,10 @@ rc_is 2 "copy: not with another size"
 run_stage vfm-curate clip -d device --hwaccel cuda --codec h264_nvenc < <(ranges film.mp4 0 10)
 rc_is 0 "device: software where there is none"
 is "$(tail -1 "$SCRATCH/io/out" | jq -c '[.codec, .frames]')" '["h264",10]' "device: codec and frames"
+run_stage vfm-curate clip -d device --codec hevc_vaapi < <(ranges film.mp4 0 12)
+is "$(tail -1 "$SCRATCH/io/out" | jq -c '[.codec, .frames]')" '["hevc",12]' "device: software for VA-API, too"
+run_stage vfm-curate clip -d device --codec ffv1_nvenc ranges.jsonl
+rc_is 2 "device: no such encoder"
 for option in audio sdr deinterlace hwaccel; do
 	run_stage vfm-curate clip -d device --$option wrong ranges.jsonl
 	rc_is 2 "--$option: a wrong word is bad usage"
