@@ -8,6 +8,7 @@
 #include "curate/dedup.h"
 #include "curate/twice.h"
 #include "data/stage.h"
+#include "data/stage_link.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -34,6 +35,23 @@ static void report_groups(const struct vfm_dedup_stats *s, bool vectors)
 			(long long)s->clips.cut_off);
 }
 
+/* Opens the records, which are read twice: those of the files, or, in a run, those of the stage before, which the
+ * second reading gets from the run. */
+static int open_records(struct vfm_twice *t, struct vfm_stage *stage, struct vfm_err *err)
+{
+	struct vfm_stage_link *link = vfm_stage_link();
+	char *before = link ? (char *)(uintptr_t)link->in_path : NULL;
+
+	if (before) {
+		TRY(vfm_stage_link_await(link, err));
+		return vfm_twice_open(t, &before, 1, err);
+	}
+	TRY(vfm_twice_open(t, stage->files, stage->n_files, err));
+	stage->files = t->paths;
+	stage->n_files = t->n;
+	return 0;
+}
+
 static int run_dedup(struct vfm_dedup_opts *o, struct vfm_stage *stage, const char *index, struct vfm_err *err)
 {
 	struct vfm_twice inputs = {0};
@@ -41,15 +59,15 @@ static int run_dedup(struct vfm_dedup_opts *o, struct vfm_stage *stage, const ch
 	struct vfm_dedup *d = NULL;
 	int rc;
 
+	if (vfm_stage_link() && vfm_stage_link()->only_counts)
+		return vfm_stage_run(stage, NULL, err);
 	TRY_OUT(vfm_dedup_new(&d, o, err));
-	TRY_OUT(vfm_twice_open(&inputs, stage->files, stage->n_files, err));
+	TRY_OUT(open_records(&inputs, stage, err));
 	TRY_OUT(vfm_dedup_read(d, inputs.paths, inputs.n, err));
 	TRY_OUT(vfm_dedup_group(d, &stats, err));
 	report_groups(&stats, o->vectors);
 	if (index)
 		TRY_OUT(vfm_dedup_save(d, index, err));
-	stage->files = inputs.paths;
-	stage->n_files = inputs.n;
 	stage->ctx = d;
 	stage->options = vfm_dedup_settings(d);
 	rc = vfm_stage_run(stage, NULL, err);

@@ -179,6 +179,12 @@ static int unknown_stage(const char *where, const char *name, const struct vfm_v
 	return vfm_fail(err, VFM_EUSAGE, "%s: unknown stage '%s'", where, name);
 }
 
+/* A stage of records that has no --done, since each result depends on all records. */
+static bool compares_records(const char *name)
+{
+	return !strcmp(name, "dedup");
+}
+
 /* The options in a fixed order: that of the keys in the file does not matter. */
 static int compare_words(const void *a, const void *b)
 {
@@ -219,7 +225,8 @@ static int read_stage_object(
 	s->argv[s->argc++] = vfm_strdup(name);
 	vfm_verb_describe(s->verb, read_stage_options, &r);
 	TRY(r.rc);
-	if (!r.has_done)
+	s->reads_all = compares_records(name);
+	if (!r.has_done && !s->reads_all)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is no stage that reads and writes records", where, name);
 	if (r.needs_jobs && !s->has_jobs)
 		return vfm_fail(err, VFM_EUSAGE, "%s: 'jobs' is missing: the number of children of 'exec'", where);

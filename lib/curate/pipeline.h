@@ -25,6 +25,7 @@ struct vfm_curation_stage {
 	bool has_jobs;                 /* "jobs" is given: threads of its own */
 	bool has_model;                /* it computes with a model of this process: it chooses its threads itself */
 	bool keeps_shards;             /* it has --resume instead of --done */
+	bool reads_all;                /* it reads all records before it writes one: it has neither --done nor --part */
 };
 
 struct vfm_curation {

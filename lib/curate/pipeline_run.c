@@ -212,10 +212,10 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
 	if (r->part)
-		w[n++] = vfm_strfmt("--part=%s", r->part);
+		w[n++] = vfm_strfmt("--part=%s", r->part); /* check_part: no stage lacks the option */
 	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
-	if (!s->keeps_shards && access(r->child[i].before, F_OK) == 0)
+	if (!s->keeps_shards && !s->reads_all && access(r->child[i].before, F_OK) == 0)
 		w[n++] = done_option(r->child[i].before);
 	if (i == 0) {
 		w[n++] = vfm_strdup("--");
@@ -617,6 +617,17 @@ static int check_run_opts(const struct vfm_curation_run_opts *o, struct vfm_err 
 	return 0;
 }
 
+static int check_part(const struct pipeline_run *r, struct vfm_err *err)
+{
+	for (int i = 0; r->part && i < r->p->n; i++)
+		if (r->p->stage[i].reads_all)
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: stages[%d] (%s) compares all records, and a part has only some: run the stages "
+				"before it in parts, and then %s on the records of all parts",
+				r->o.config, i, r->child[i].name, r->child[i].name);
+	return 0;
+}
+
 int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run_opts *o, struct vfm_err *err)
 {
 	struct pipeline_run r = {.p = p, .o = *o, .lock = -1, .first_failed = -1};
@@ -629,6 +640,7 @@ int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	TRY_OUT(open_folder(&r, err));
+	TRY_OUT(check_part(&r, err));
 	TRY_OUT(prepare_stages(&r, err));
 	r.t_start = r.t_sampled = r.t_shown = vfm_now();
 	r.on_terminal = isatty(STDERR_FILENO);

@@ -226,6 +226,21 @@ int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_c
 
 /* ---- inputs ---- */
 
+int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err)
+{
+	int tries = 0;
+
+	if (!k->in_path)
+		return 0;
+	atomic_store(&own_stage(k)->read, INT64_MAX);
+	while (!atomic_load(&own_stage(k)[-1].finished)) {
+		if (atomic_load(&k->board->stop))
+			return vfm_fail(err, VFM_ESIGNAL, "the run stops");
+		wait_briefly(&tries);
+	}
+	return 0;
+}
+
 static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 {
 	if (k->n_read >= k->skip && k->hash == k->at.hash)

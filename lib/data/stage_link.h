@@ -105,6 +105,10 @@ struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
  * Sets *counts to those of the checkpoint.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
+/* To be called before, by a stage that reads all its inputs to work on the first one: blocks until the stage before has
+ * finished.  Meanwhile any number of records may wait.  No-op for the first stage.  VFM_ESIGNAL: the run stops. */
+int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err);
+
 /* To be called for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.
  * Returns 1 if the input is to be worked on, 0 if it is done.  VFM_EUSAGE: the inputs done differ from those of the
  * checkpoint; VFM_ESIGNAL: the run stops. */

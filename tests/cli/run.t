@@ -211,7 +211,7 @@ run vfm-curate run -c false.json -d false
 ok "a stage whose model does not start ends the run" test "$rc" -ge 2
 like "$err" "stages\[1\] \(caption\): false: child 0 exited with status 1" "with its message"
 
-# ---- hashes; dedup reads its records twice and is no stage of a run
+# ---- dedup, which waits for all records
 mkdir films
 ok "a film and a mirrored copy" bash -c '
 	ffmpeg -v error -f lavfi -i mandelbrot=s=96x64:r=8:start_scale=2:end_pts=60 -t 3 -c:v libx264 -pix_fmt yuv420p films/a.mp4 </dev/null &&
@@ -221,8 +221,29 @@ run vfm-curate run -c dup.json -d dup -j 2
 rc_is 0 "a run with hash"
 run vfm-curate dedup -q dup/01-hash.jsonl
 is "$(jq -r 'select(.drop) | "\(.src | sub(".*/"; "")) \(.dedup.mirrored)"' "$SCRATCH/io/out")" "c.mp4 true" "dedup drops the copy"
-refused '{"inputs": ["films"], "stages": [{"stage": "probe"}, {"stage": "hash"}, {"stage": "dedup"}]}' \
-	"stages\[2\] \(dedup\): 'dedup' is no stage" "dedup as a stage"
+echo '{"inputs": ["films"], "stages": [{"stage": "probe"}, {"stage": "hash"}, {"stage": "dedup"}, {"stage": "filter", "min": ["dedup.copies=1"]}]}' >set.json
+run vfm-curate run -c set.json -d set -j 2 --queue 1
+rc_is 0 "a run with dedup, with more records than its queue takes"
+vfm-curate probe -q films | vfm-curate hash -q | vfm-curate dedup -q | vfm-curate filter -q --min dedup.copies=1 >set.jsonl
+ok "writes the records of a shell pipeline" cmp -s set/03-filter.jsonl set.jsonl
+is "$(jq -c 'select(.id and (.drop | not)) | .dedup.copies' set.jsonl)" 1 "and one film with a copy"
+run vfm-curate run -c set.json -d set -j 2
+rc_is 0 "a finished run with dedup again"
+ok "changes nothing" cmp -s set/03-filter.jsonl set.jsonl
+cp films/a.mp4 films/d.mp4
+run vfm-curate run -c set.json -d set -j 2 --update
+vfm-curate probe -q films | vfm-curate hash -q | vfm-curate dedup -q | vfm-curate filter -q --min dedup.copies=1 >set.jsonl
+ok "--update groups the records again" cmp -s set/03-filter.jsonl set.jsonl
+run vfm-curate run -c set.json -d halves --part 0/2
+rc_is 2 "a part of a run with dedup"
+like "$err" "set.json: stages\[2\] \(dedup\) compares all records" "is refused"
+echo '{"stages": [{"stage": "dedup"}]}' >first.json
+run vfm-curate run -q -c first.json -d first <dup/01-hash.jsonl
+vfm-curate dedup -q dup/01-hash.jsonl >first.jsonl
+ok "dedup as the first stage" cmp -s first/00-dedup.jsonl first.jsonl
+jq -c '.inputs = ["dup/01-hash.jsonl"]' first.json >file.json
+run vfm-curate run -q -c file.json -d file
+ok "and of a file, which is counted" cmp -s file/00-dedup.jsonl first.jsonl
 
 # ---- a full disk
 mkdir small
