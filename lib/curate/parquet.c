@@ -390,7 +390,6 @@ int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_e
 	for (int i = 0; i < p->n_cursors; i++)
 		if (exceeds_63_bits(&p->cursors[i], &cells[i]))
 			return vfm_fail(err, VFM_EINPUT, "'%s', row %lld: column '%s': the value %llu exceeds 63 bits",
-				p->name, (long long)p->row, p->cursors[i].leaf->name,
-				(unsigned long long)cells[i].i);
+				p->name, (long long)p->row, p->cursors[i].leaf->name, (unsigned long long)cells[i].i);
 	return 1;
 }
