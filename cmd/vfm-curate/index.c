@@ -39,6 +39,8 @@ static void report_left(const struct index *x)
 	if (x->left.members)
 		vfm_info("%lld members are neither a video, an image nor metadata of one, and were left out",
 			(long long)x->left.members);
+	if (x->left.links)
+		vfm_info("%lld hard or symbolic links were left out, as WebDataset does", (long long)x->left.links);
 	if (x->left.samples)
 		vfm_info("%lld samples have no video or image and were left out", (long long)x->left.samples);
 }

@@ -17,34 +17,37 @@ static void skip_mark(FILE *f)
 		rewind(f);
 }
 
-/* Returns the separator of the first line. */
-static char find_separator(FILE *f)
+/* Returns the separator of the first line, and sets *cr_ends: the line ends with a CR alone. */
+static char find_separator(FILE *f, bool *cr_ends)
 {
-	bool quoted = false, has_comma = false, has_semicolon = false;
+	bool quoted = false, has_tab = false, has_comma = false, has_semicolon = false;
 	int c;
 
+	*cr_ends = false;
 	while ((c = getc(f)) != EOF) {
 		if (c == '"')
 			quoted = !quoted;
 		if (quoted)
 			continue;
+		if (c == '\r')
+			*cr_ends = getc(f) != '\n';
 		if (c == '\n' || c == '\r')
 			break;
-		if (c == '\t')
-			return '\t';
+		has_tab |= c == '\t';
 		has_comma |= c == ',';
 		has_semicolon |= c == ';';
 	}
-	return !has_comma && has_semicolon ? ';' : ',';
+	return has_tab ? '\t' : !has_comma && has_semicolon ? ';' : ',';
 }
 
 int vfm_csv_open(struct vfm_csv *c, FILE *f, const char *name, char sep, struct vfm_err *err)
 {
-	*c = (struct vfm_csv){.f = f, .name = name, .sep = sep};
-	if (!sep) {
-		skip_mark(f);
-		c->sep = find_separator(f);
-	}
+	char found;
+
+	*c = (struct vfm_csv){.f = f, .name = name};
+	skip_mark(f);
+	found = find_separator(f, &c->cr_ends);
+	c->sep = sep ? sep : found;
 	skip_mark(f);
 	return ferror(f) ? vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", name) : 0;
 }
@@ -69,16 +72,18 @@ static void begin_cell(struct vfm_csv *c)
 	c->starts[c->n++] = c->len;
 }
 
-/* Reads a character; a line end of any kind is '\n'. */
+/* Reads a character; a line end of any kind is '\n'.  A CR alone is one if the first line ends with it: Python's csv
+ * and pandas leave other CRs unquoted. */
 static int read_char(struct vfm_csv *c, bool raw)
 {
-	int ch = getc_unlocked(c->f);
+	int ch = getc_unlocked(c->f), next;
 
 	if (ch == '\r' && !raw) {
-		ch = getc_unlocked(c->f);
-		if (ch != '\n' && ch != EOF)
-			ungetc(ch, c->f);
-		ch = '\n';
+		next = getc_unlocked(c->f);
+		if (next != '\n' && next != EOF)
+			ungetc(next, c->f);
+		if (next == '\n' || next == EOF || c->cr_ends)
+			ch = '\n';
 	}
 	c->lines += ch == '\n';
 	return ch;

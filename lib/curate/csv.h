@@ -1,8 +1,8 @@
 /* csv.h - reads rows of comma-separated values (RFC 4180), also with tabs or other separators.
  *
  * A cell that begins with a quote ends with one, and may have separators, line ends, and quotes (doubled) within.  A
- * quote within another cell stands for itself.  Rows end with LF, CRLF or CR.  Empty lines are skipped, as is a byte
- * order mark.  A row has at most 16 MiB.
+ * quote within another cell stands for itself.  Rows end with LF or CRLF, or also with CR if the first one does;
+ * otherwise a CR alone is text.  Empty lines are skipped, as is a byte order mark.  A row has at most 16 MiB.
  */
 #ifndef VFM_CURATE_CSV_H
 #define VFM_CURATE_CSV_H
@@ -31,7 +31,7 @@ struct vfm_csv {
 	size_t len, buf_cap;
 	size_t *starts;
 	size_t starts_cap, cells_cap;
-	bool ended;
+	bool ended, cr_ends;
 };
 
 /* f is seekable and stays the caller's; `name` is for messages, and outlives *c.  sep 0: the first of tab, comma and

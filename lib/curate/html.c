@@ -16,14 +16,14 @@ static const char style[] =
 	"color:var(--ink);font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
 	"h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:18px;margin:38px 0 12px;"
 	"padding-bottom:6px;border-bottom:1px solid var(--line)}h3{font-size:14px;margin:0 0 6px}\n"
-	".dim{color:var(--dim)}.num{text-align:right;font-variant-numeric:tabular-nums}\n"
+	".dim{color:var(--dim)}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
 	"table{border-collapse:collapse;width:100%}th{font-weight:600;color:var(--dim);font-size:13px;text-align:left}"
 	"th.num{text-align:right}td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;"
 	"overflow-wrap:anywhere}\n"
 	".cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:12px;margin:18px 0}"
 	".card{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
 	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}\n"
-	".grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:16px}"
+	".grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:16px;align-items:start}"
 	".box{border:1px solid var(--line);border-radius:8px;padding:12px 14px;background:var(--soft)}\n"
 	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:80px}"
 	".bar i{display:block;height:100%;background:var(--blue)}.bar i.red{background:var(--red)}"
@@ -32,11 +32,13 @@ static const char style[] =
 	".failed{color:var(--red)}\n"
 	"svg{display:block;width:100%;height:auto}svg rect{fill:var(--blue)}svg text{fill:var(--dim);font-size:10px}"
 	"svg line{stroke:var(--line)}\n"
-	"figure{margin:0}figcaption{font-size:12px;color:var(--dim);margin-top:4px;overflow-wrap:anywhere}"
-	"img{display:block;width:100%;height:auto;border-radius:4px;background:var(--line)}\n"
-	".shots{display:grid;grid-template-columns:repeat(auto-fill,minmax(170px,1fr));gap:12px}"
-	".pair{display:grid;grid-template-columns:1fr 1fr;gap:10px}blockquote{margin:0;padding:6px 12px;"
-	"border-left:3px solid var(--pale)}\n";
+	"figure{margin:0;min-width:0;overflow-wrap:anywhere}figure p{margin:0;font-size:12px}"
+	"figcaption{font-size:12px;color:var(--dim);margin-top:6px}figcaption span{white-space:nowrap}"
+	"img,figure p.failed,figure p.none{display:block;width:100%;height:130px;object-fit:contain;border-radius:4px;"
+	"background:var(--line)}figure p.failed,figure p.none{padding:8px;overflow:hidden}\n"
+	".shots{display:grid;grid-template-columns:repeat(auto-fill,minmax(190px,1fr));gap:12px}"
+	".pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}blockquote{margin:0 0 4px;padding:6px 12px;"
+	"border-left:3px solid var(--pale);overflow-wrap:anywhere}\n";
 
 /* The bytes of the UTF-8 character at s, or 0. */
 static int character_bytes(const unsigned char *s)

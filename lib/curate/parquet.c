@@ -349,6 +349,11 @@ static void begin_group(struct vfm_parquet *p)
 	p->in_group = p->meta.group_rows[p->group++];
 }
 
+static bool exceeds_63_bits(const struct cursor *c, const struct vfm_cell *cell)
+{
+	return c->leaf->type == PT_INT64 && c->leaf->is_unsigned && cell->type == VFM_CELL_INT && cell->i < 0;
+}
+
 static int next_cell(const struct vfm_parquet *p, struct cursor *c, struct vfm_cell *cell, struct vfm_err *err)
 {
 	uint32_t level = 0;
@@ -361,10 +366,7 @@ static int next_cell(const struct vfm_parquet *p, struct cursor *c, struct vfm_c
 		return vfm_fail(err, VFM_EINPUT, "the levels of a page are damaged");
 	if (level < (uint32_t)c->leaf->max_level)
 		return 0;
-	TRY(parquet_values_next(&c->values, cell, err));
-	if (c->leaf->type == PT_INT64 && c->leaf->is_unsigned && cell->i < 0)
-		return vfm_fail(err, VFM_EINPUT, "the value %llu exceeds 63 bits", (unsigned long long)cell->i);
-	return 0;
+	return parquet_values_next(&c->values, cell, err);
 }
 
 int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_err *err)
@@ -381,8 +383,13 @@ int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_e
 	for (int i = 0; i < p->n_cursors; i++)
 		if (next_cell(p, &p->cursors[i], &cells[i], err) < 0) {
 			p->failed = true;
-			return vfm_err_context(err, "'%s': column '%s', row %lld", p->name, p->cursors[i].leaf->name,
-				(long long)p->row);
+			vfm_err_context(err, "'%s': the rows from %lld on are not read: column '%s'", p->name,
+				(long long)p->row, p->cursors[i].leaf->name);
+			return VFM_EINPUT;
 		}
+	for (int i = 0; i < p->n_cursors; i++)
+		if (exceeds_63_bits(&p->cursors[i], &cells[i]))
+			return vfm_fail(err, VFM_EINPUT, "'%s', row %lld: column '%s': the value %llu exceeds 63 bits",
+				p->name, (long long)p->row, p->cursors[i].leaf->name, (unsigned long long)cells[i].i);
 	return 1;
 }

@@ -61,7 +61,8 @@ int vfm_parquet_find(const struct vfm_parquet *p, const char *name); /* -1: no s
 int vfm_parquet_select(struct vfm_parquet *p, const int *columns, int n, struct vfm_err *err);
 
 /* Reads a row: cells [n of select].  Returns 1, or 0 at the end.  Texts are valid until the next call.  VFM_EINPUT
- * names the column and the row; later calls then return 0. */
+ * names the column and the row: of a value of more than 63 bits, which the next call goes on behind; or of damage,
+ * behind which later calls return 0. */
 int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_err *err);
 
 #endif

@@ -201,7 +201,7 @@ static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 				most = v->stage[k].c.reasons[i].n;
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	if (!most) {
-		vfm_buf_adds(b, "<p class=\"dim\">No record yet.</p>\n");
+		vfm_buf_addf(b, "<p class=\"dim\">No record%s.</p>\n", v->state == VFM_VIEW_RUNS ? " yet" : "");
 		return;
 	}
 	vfm_buf_adds(b, "<table><tr><th>stage</th><th>reason</th><th class=\"num\">records</th><th></th></tr>\n");

@@ -298,8 +298,22 @@ static void add_fact(struct vfm_buf *b, const json_t *rec, const char *path, con
 {
 	double x;
 
-	if (vfm_rec_num(rec, path, &x))
-		vfm_buf_addf(b, " &middot; %.4g%s", x, unit);
+	if (vfm_rec_num(rec, path, &x) && x > 0) /* images last 0 s */
+		vfm_buf_addf(b, " &middot; <span>%.4g%s</span>", x, unit);
+}
+
+/* How a duplicate differs from its original. */
+static void add_difference(struct vfm_buf *b, const json_t *rec)
+{
+	double x;
+
+	if (!vfm_rec_num(rec, "dedup.distance", &x))
+		return;
+	vfm_buf_addf(b, "<br>distance %.3g", x);
+	if (vfm_rec_num(rec, "dedup.offset_s", &x) && x != 0)
+		vfm_buf_addf(b, " &middot; <span>begins %.4g s %s</span>", fabs(x), x > 0 ? "later" : "earlier");
+	if (json_is_true(vfm_rec_at(rec, "dedup.mirrored")))
+		vfm_buf_adds(b, " &middot; <span>mirrored</span>");
 }
 
 static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_t *rec, const char *by,
@@ -311,7 +325,7 @@ static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_
 	uint8_t *rgb;
 	int w, h, rc;
 
-	vfm_buf_adds(b, "<figure class=\"box\">");
+	vfm_buf_adds(b, by ? "<figure class=\"box\">" : "<figure>");
 	rc = decode_middle(rec, r->o.timeout_s, &rgb, &w, &h, &why);
 	if (rc == 0) {
 		rc = vfm_html_picture(b, rgb, w, h, id, err);
@@ -334,8 +348,9 @@ static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_
 	}
 	vfm_html_text(b, id);
 	if (vfm_rec_num(rec, "width", &w0) && vfm_rec_num(rec, "height", &h0))
-		vfm_buf_addf(b, " &middot; %.0f&times;%.0f", w0, h0);
+		vfm_buf_addf(b, " &middot; <span>%.0f&times;%.0f</span>", w0, h0);
 	add_fact(b, rec, "duration_s", " s");
+	add_difference(b, rec);
 	vfm_buf_adds(b, "</figcaption></figure>\n");
 	return rc;
 }
@@ -392,7 +407,11 @@ static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const jso
 		if (!shown)
 			vfm_buf_adds(b, "<p class=\"dim\">No record that was kept has this number.</p>\n");
 	}
-	vfm_buf_adds(b, shown ? "<div class=\"shots\">\n" : "");
+	if (shown)
+		vfm_buf_adds(b,
+			"<p class=\"dim\">The middle frame of records that were kept, from the lowest value (0 %) to "
+			"the "
+			"highest (100 %), at equal steps of the number of records.</p>\n<div class=\"shots\">\n");
 	for (int k = 0; k < shown && rc >= 0; k++) {
 		double q = shown > 1 ? (double)k / (shown - 1) : 0.5;
 		char note[32];
@@ -411,16 +430,17 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 		return 0;
 	vfm_buf_adds(b, "<h2>Duplicates</h2>\n<p class=\"dim\">");
 	vfm_html_count(b, r->copies.offered);
-	vfm_buf_addf(b, " records are duplicates of another; %d of them beside their originals.</p>\n", r->copies.n);
+	vfm_buf_addf(b,
+		" records were dropped as duplicates; %d of them are shown, each beside the record that was "
+		"kept.</p>\n",
+		r->copies.n);
 	vfm_buf_adds(b, "<div class=\"grid\">\n");
 	for (int i = 0; i < r->copies.n && r->pairs; i++) {
-		vfm_buf_adds(b, "<div class=\"pair\">");
+		vfm_buf_adds(b, "<div class=\"box pair\">");
 		if (r->pairs[i].original) {
 			TRY(add_figure(r, b, r->pairs[i].original, NULL, "kept", err));
 		} else {
-			vfm_buf_adds(b,
-				"<figure class=\"box\"><p class=\"dim\">not in these files</p><figcaption><b>kept"
-				"</b> ");
+			vfm_buf_adds(b, "<figure><p class=\"none dim\">not in these files</p><figcaption><b>kept</b> ");
 			vfm_html_text(b, r->pairs[i].of);
 			vfm_buf_adds(b, "</figcaption></figure>");
 		}
@@ -514,6 +534,21 @@ static void add_frequent_table(struct vfm_buf *b, const char *title, const struc
 	free(top);
 }
 
+/* Adds the beginning of a caption, which ends with a whole character. */
+static void add_caption_text(struct vfm_buf *b, const char *text)
+{
+	size_t n = strnlen(text, CAPTION_BYTES);
+	char *cut;
+
+	while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+		n--;
+	cut = vfm_strfmt("%.*s", (int)n, text);
+	vfm_html_text(b, cut);
+	free(cut);
+	if (text[n])
+		vfm_buf_addf(b, "&hellip; <span class=\"dim\">(%zu bytes)</span>", strlen(text));
+}
+
 static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 {
 	struct vfm_captions c;
@@ -524,12 +559,10 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 		vfm_buf_adds(b, "<figure style=\"margin:0 0 12px\">");
 		for (int k = 0; vfm_captions_of(&c, rec, NULL) >= 0 && k < c.n; k++) {
 			const char *text = c.list[k].value ? json_string_value(c.list[k].value) : "";
-			char *cut = vfm_strfmt("%.*s", CAPTION_BYTES, text);
 
-			vfm_buf_adds(b, "<blockquote>");
-			vfm_html_text(b, cut);
+			vfm_buf_adds(b, "<blockquote dir=\"auto\">");
+			add_caption_text(b, text);
 			vfm_buf_adds(b, "</blockquote>");
-			free(cut);
 		}
 		vfm_buf_adds(b, "<figcaption>");
 		vfm_html_text(b, vfm_rec_str(rec, "id", "?"));
@@ -539,17 +572,18 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 
 static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 {
+	int bins = r->length_max / 8 < BINS - 1 ? (int)(r->length_max / 8) + 1 : BINS;
+
 	if (!r->n_captions)
 		return;
 	vfm_buf_adds(b, "<h2>Captions</h2>\n<div class=\"cards\">\n");
 	add_report_card(b, "records with captions", r->captioned);
 	add_report_card(b, "captions", r->n_captions);
-	add_report_card(b, "words, mean", r->length_sum / r->n_captions);
-	add_report_card(b, "words, most", r->length_max);
-	vfm_buf_adds(b,
-		"</div>\n<div class=\"grid\"><div class=\"box\"><h3>words of a caption (the last bin has all longer "
-		"ones)</h3>");
-	vfm_html_histogram(b, r->lengths, BINS, 0, 8.0 * BINS);
+	add_report_card(b, "words per caption, mean", r->length_sum / r->n_captions);
+	add_report_card(b, "words of the longest", r->length_max);
+	vfm_buf_adds(b, "</div>\n<div class=\"grid\"><div class=\"box\"><h3>words per caption");
+	vfm_buf_adds(b, r->length_max >= 8 * BINS ? " (the last bin has all longer captions)</h3>" : "</h3>");
+	vfm_html_histogram(b, r->lengths, bins, 0, 8.0 * bins);
 	vfm_buf_adds(b, "</div>\n");
 	add_frequent_table(b, "most frequent words of 4 letters and more", r->words, SHOWN_WORDS);
 	vfm_buf_adds(b, "</div>\n<h2>Samples of captions</h2>\n");

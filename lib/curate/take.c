@@ -160,7 +160,7 @@ static int select_columns(
 	}
 	rc = vfm_rows_select(rows, wanted, err);
 	free(wanted);
-	return rc;
+	return rc < 0 && t->all ? vfm_err_context(err, "without --take, all columns are read") : rc;
 }
 
 int vfm_take_init(struct vfm_take *t, struct vfm_rows *rows, const struct vfm_strlist *list,
@@ -377,6 +377,23 @@ static json_t *find_holder(json_t *rec, const char *path, const char **last, boo
 	return rec;
 }
 
+/* "a" and "a.b" have no room in one record. */
+static int check_nesting(const json_t *values, const char *key, struct vfm_err *err)
+{
+	for (const char *dot = strchr(key, '.'); dot; dot = strchr(dot + 1, '.')) {
+		char *outer = vfm_strfmt("%.*s", (int)(dot - key), key);
+		bool is_taken = json_object_get(values, outer) != NULL;
+
+		free(outer);
+		if (is_taken)
+			return vfm_fail(err, VFM_EINPUT,
+				"the key '%s' lies within '%.*s', the key of another column: --take COLUMN=KEY gives "
+				"another",
+				key, (int)(dot - key), key);
+	}
+	return 0;
+}
+
 int vfm_take_set(json_t *rec, const json_t *values, bool overwrite, struct vfm_err *err)
 {
 	const char *key, *last;
@@ -385,6 +402,7 @@ int vfm_take_set(json_t *rec, const json_t *values, bool overwrite, struct vfm_e
 
 	json_object_foreach((json_t *)(uintptr_t)values, key, v)
 	{
+		TRY(check_nesting(values, key, err));
 		holder = find_holder(rec, key, &last, false, &blocked);
 		if (blocked)
 			return vfm_fail(err, VFM_EINPUT, "the key '%s': a part of it is no object in the record", key);
@@ -396,8 +414,6 @@ int vfm_take_set(json_t *rec, const json_t *values, bool overwrite, struct vfm_e
 	json_object_foreach((json_t *)(uintptr_t)values, key, v)
 	{
 		holder = find_holder(rec, key, &last, true, &blocked);
-		if (!holder)
-			return vfm_fail(err, VFM_EINPUT, "the key '%s': another column becomes a part of it", key);
 		json_object_set(holder, last, v);
 	}
 	return 0;

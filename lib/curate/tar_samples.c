@@ -218,6 +218,8 @@ static bool read_member(struct vfm_tar_samples *s)
 			return true;
 		if (rc == 1 && s->m.type == '0')
 			s->left->members++;
+		if (rc == 1 && (s->m.type == '1' || s->m.type == '2') && split_member_name(s->m.name, &part))
+			s->left->links++;
 	}
 	return false;
 }

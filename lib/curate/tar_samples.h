@@ -29,7 +29,9 @@ struct vfm_tar_samples;
 
 struct vfm_tar_samples_left { /* what became no record */
 	int64_t members;      /* regular ones that are neither media nor metadata */
-	int64_t samples;      /* without media */
+	int64_t links; /* hard and symbolic ones with the name of a member of a sample; WebDataset leaves them out, too
+			*/
+	int64_t samples; /* without media */
 };
 
 /* Opens a tar.  VFM_EINPUT: it cannot be read, it is compressed (its members cannot be read by offset), or no member

@@ -12,9 +12,17 @@
 void vfm_stage_set_error(json_t *rec, const char *msg)
 {
 	json_t *text = json_string(msg);
+	char *shown;
 
-	/* A message may quote bytes that are no UTF-8; the record must still carry one. */
-	json_object_set_new(rec, "error", text ? text : json_string("failed (the message is not UTF-8)"));
+	if (!text) { /* the message quotes bytes that are no UTF-8 */
+		shown = vfm_strdup(msg);
+		for (char *s = shown; *s; s++)
+			if ((unsigned char)*s >= 0x80)
+				*s = '?';
+		text = json_string(shown);
+		free(shown);
+	}
+	json_object_set_new(rec, "error", text);
 }
 
 void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)

@@ -59,7 +59,7 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
 
 /* Returns the key that selects a record for a part and identifies it in --done, or NULL. */
 const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
-/* Sets "error". */
+/* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);
 /* Appends one line of JSON; "v":1 is moved or put to the front. */
 void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec);

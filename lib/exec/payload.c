@@ -266,7 +266,7 @@ static int parse_description(struct vfm_exec_array *a, const json_t *o, const ch
 	*a = (struct vfm_exec_array){.count = 1};
 	if (!json_is_object(o) || !json_is_array(shape) || !dtype)
 		return vfm_fail(
-			err, VFM_EINPUT, "the answer has no %s of the form {\"shape\":[...],\"dtype\":\"...\"}", key);
+			err, VFM_EINPUT, "the model's answer has no \"%s\":{\"shape\":[...],\"dtype\":\"...\"}", key);
 	while (t < N_DTYPES && strcmp(dtype, dtypes[t].name) != 0)
 		t++;
 	if (t == N_DTYPES)

@@ -58,7 +58,7 @@ static bool may_retry(int rc, int status)
 static const char *cause_of(const struct download *d, int rc)
 {
 	if (rc == AVERROR(EINVAL))
-		return "the URL, or one that the server redirects to, is none of http or https";
+		return "the URL, or one that the server redirects to, is neither http nor https";
 	if (rc == AVERROR(EIO) && !d->io)
 		return "the server gives no valid answer, or redirects too often";
 	return NULL;

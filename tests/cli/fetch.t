@@ -109,7 +109,7 @@ for path in nolength chunked; do
 	fetch --any-length "$u/$path/a.mp4"
 	is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/a.mp4)" "$path: --any-length"
 done
-fails "a redirect to a file" "'$u/to-file': the URL, or one that the server redirects to, is none of http or https$" --retries 0 "$u/to-file"
+fails "a redirect to a file" "'$u/to-file': the URL, or one that the server redirects to, is neither http nor https$" --retries 0 "$u/to-file"
 fails "redirects in a circle" "'$u/loop': the server gives no valid answer, or redirects too often$" --retries 0 "$u/loop"
 start=$SECONDS
 fails "a server that falls silent" "'$u/hang/x': no data for 0.5 s$" --stall 0.5 --retries 0 "$u/hang/x"

@@ -15,6 +15,8 @@ cat >>r.jsonl <<'EOF'
 {"v":1,"id":"bad","error":"cannot open '<i>x</i>'"}
 EOF
 
+jq -nc '{id: "lengthy", src: "raw/000001.mp4", caption: ("é" * 2001 + "x" * 99)}' >>r.jsonl
+
 run vfm-curate report -o page.html --by score.motion --captions 1000 r.jsonl
 rc_is 0 "a report"
 is "$out" "" "nothing on stdout"
@@ -23,8 +25,10 @@ unlike "$page" '<script|<img src=x|<b onmouseover|<i>x' "text of records is esca
 unlike "$page" 'http://|https://|url\(' "no request"
 like "$page" "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" "and a policy that forbids it"
 like "$page" '&lt;script&gt;document.title=&quot;owned&quot;&lt;/script&gt;' "the caption is shown"
-like "$page" '<span class="dim">records</span><b>35</b>' "the number of records"
-like "$page" '<span class="dim">kept</span><b>31</b>' "of those that are kept"
+like "$page" '<span class="dim">records</span><b>36</b>' "the number of records"
+like "$page" '<span class="dim">kept</span><b>32</b>' "of those that are kept"
+like "$page" 'ééé&hellip; <span class="dim">.4101 bytes' "a long caption ends with a whole character, and says that it is cut"
+like "$page" '<blockquote dir="auto">' "captions run in their own direction"
 like "$page" '<td>zebra</td><td class="num">4</td>' "frequent words"
 like "$page" '<td>giraffe</td><td class="num">2</td>' "of all captions of a record"
 like "$page" '<td>filter: score.motion # &lt; #</td><td class="num">1</td>' "reasons of drops"

@@ -76,6 +76,18 @@ done
 done
 run_stage vfm-curate index shards/gnu.tar
 like "$err" '3 members are neither' "index: what was left out is counted"
+like "$err" '1 hard or symbolic links were left out' "index: and links"
+python3 - <<'END'
+import io, tarfile
+with tarfile.open("latin.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin1") as t:
+    for name in "\xe9.mp4", "good.mp4":
+        member = tarfile.TarInfo(name)
+        member.size = 3
+        t.addfile(member, io.BytesIO(b"abc"))
+END
+run_stage vfm-curate index latin.tar
+like "$rc $(jq -r '.error // .key' <<<"$out" | paste -sd ' ')" "^1 'latin.tar': .*'[?].mp4'.* good$" "index: a name that is not UTF-8 is named as far as it can be"
+run_stage vfm-curate index shards/gnu.tar
 one() { jq -c --arg k "$1" 'select(.key == $k) | del(.by, .src)' <<<"$out"; }
 is "$(one 000001)" '{"v":1,"kind":"video","key":"000001","caption":"a clip of bars"}' "index: the caption of a txt"
 is "$(one 000002)" '{"v":1,"kind":"video","key":"000002","caption":"from json","meta":{"caption":"from json","author":{"name":"x"},"score":2.5}}' \

@@ -43,6 +43,14 @@ is "$(jq -c '[.id, .url]' <<<"$out")" $'["1","a,b"]\n["2","c"]' "semicolons, CR,
 printf 'id|url\n1|a,b\n' >bars.csv
 table --sep '|' bars.csv
 is "$(jq -c '[.id, .url]' <<<"$out")" '["1","a,b"]' "--sep"
+printf 'id,url\n1,a\rb\n2,c\r\n' >pandas.csv
+table pandas.csv
+is "$(jq -c '[.id, .url]' <<<"$out")" $'["1","a\\rb"]\n["2","c"]' "a CR within a cell, which Python's csv leaves unquoted"
+for order in 'b.c,b' 'b,b.c'; do
+	printf '%s\n1,2\n' "$order" >nested.csv
+	table nested.csv
+	like "$(jq -r .error <<<"$out")" "line 2: the key 'b.c' lies within 'b'" "columns $order: neither is lost"
+done
 table - <openvid.csv
 is "$(jq -s length <<<"$out")" 2 "standard input"
 printf '{"v":1,"provenance":"a shop","src":"x"}\n{"provenance":["b"],"n":2}\n' >shop.jsonl
@@ -141,7 +149,7 @@ table --take frames,videoid=id name.csv
 is "$(tail -n 1 <<<"$out" | jq -c 'del(.v, .by)')" '{"id":"clip-22","frames":483996452}' "columns of Parquet, under any name"
 run vfm-curate table "$P/list.parquet"
 ok "a list is refused" test "$rc" != 0
-like "$err" "column 'tags' is a list or map, which is not read" "... by name"
+like "$err" "without --take, all columns are read: .*column 'tags' is a list or map, which is not read" "... by name"
 table --take videoid,meta.fps "$P/list.parquet"
 is "$(jq -c '[.videoid, .meta.fps == 24, has("tags")]' <<<"$out")" '["clip-00",true,false]' "... if it is taken; a column of a struct"
 run vfm-curate table "$P/lz4.parquet"
@@ -154,7 +162,7 @@ like "$err" "cut.parquet'.*truncated" "... and named"
 { head -c 60 "$P/snappy.parquet" && printf '\xee' && tail -c +62 "$P/snappy.parquet"; } >bad.parquet
 table bad.parquet
 rc_is 1 "a damaged page"
-like "$(jq -r '.error // empty' <<<"$out")" "bad.parquet': column 'videoid', row 1: " "... its column and row"
+like "$(jq -r '.error // empty' <<<"$out")" "bad.parquet': the rows from 1 on are not read: column 'videoid': the checksum" "... its column and row"
 
 # ---- as a stage
 table --part 1/3 "$P/gzip.parquet"

@@ -142,7 +142,7 @@ refused = {
     "INT96": (pa.table({"t": pa.array([datetime.datetime(2020, 1, 1)], pa.timestamp("ns"))}), {"use_deprecated_int96_timestamps": True}, "column 't' has the type INT96"),
     "DECIMAL": (pa.table({"d": [decimal.Decimal("1.5")]}), {}, "column 'd' has the type"),
     "FIXED": (pa.table({"f": pa.array([b"abcd"], pa.binary(4))}), {}, "column 'f' has the type FIXED_LEN_BYTE_ARRAY"),
-    "large": (pa.table({"u": pa.array([2**64 - 1], pa.uint64())}), {}, "column 'u', row 1: the value 18446744073709551615 exceeds 63 bits"),
+    "large": (pa.table({"u": pa.array([2**64 - 1], pa.uint64())}), {}, "row 1: column 'u': the value 18446744073709551615 exceeds 63 bits"),
     "bytes": (pa.table({"b": [b"\xff\xfe"]}), {}, "column 'b' is not UTF-8"),
     "two names": (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), {}, "columns 1 and 2 have the name 'a'"),
 }
@@ -153,6 +153,12 @@ for what, (table, options, message) in refused.items():
     said = err + "".join(r.get("error", "") for r in rows)
     assert rc != 0 and message in said, f"{what}: status {rc}, {said!r}"
     n_files += 1
+
+# A value that is too large fails its row alone.
+path = os.path.join(folder, "x.parquet")
+pq.write_table(pa.table({"u": pa.array([1, 2**64 - 1, 3], pa.uint64()), "n": [4, 5, 6]}), path)
+rc, rows, err = read(path)
+assert rc == 1 and [r.get("n") for r in rows] == [4, None, 6], rows
 
 # A file with a list is read but for this column.
 path = os.path.join(folder, "x.parquet")
