@@ -215,7 +215,7 @@ def read_clips(folders):
             name, half, faults, _ = line.rstrip("\n").split("\t")
             if name in found:
                 clips.append({"path": found[name], "name": name, "held_out": half == "held-out",
-                              "faults": [x for x in faults.split(",") if x != "-"]})
+                              "faults": [x.replace(";", ",") for x in faults.split(",") if x != "-"]})
             else:
                 print(f"{name}: not found", file=sys.stderr)
     return clips
@@ -234,10 +234,11 @@ def score(o):
         subprocess.run([o.rest[0], "score", "-q", "-j", "2", *o.rest[1:], os.path.join(o.dir, "index.jsonl")], stdout=f, check=True)
 
 
-def peer_values(filt, names, path):
+def peer_values(filt, names, path, seconds):
     """Runs one filter over a file; returns {name of our score: its measure}."""
     if PEERS[names[0]][1]:
-        out = run(["ffmpeg", "-v", "error", "-threads", "1", "-i", path, "-vf", f"{filt},metadata=print:file=-", "-f", "null", "-"]).stdout
+        out = run(["ffmpeg", "-v", "error", "-threads", "1", "-t", str(seconds), "-i", path, "-vf",
+                   f"{filt},metadata=print:file=-", "-f", "null", "-"]).stdout
         got = {}
         for n in names:
             values = [float(x) for x in re.findall(re.escape(PEERS[n][1]) + r"=([-0-9.einfa]+)", out)]
@@ -262,13 +263,15 @@ def peers(o):
     """Of the clips held out alone."""
     filters = {}
     for n, (filt, _) in PEERS.items():
+        if o.scores and n not in o.scores.split(","):
+            continue
         filters.setdefault(filt.split()[0], []).append(n)
     with open(os.path.join(o.dir, "index.jsonl")) as f:
         index = [x for x in map(json.loads, f) if x["held_out"] and (not o.only or x["case"] in o.only.split(";"))]
     jobs = [(x, filt, names) for x in sorted(index, key=lambda x: ["original", *CASES].index(x["case"])) for filt, names in filters.items()
             if x["case"] == "original" or CASES[x["case"]][0] in names]
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool, open(os.path.join(o.dir, "peers.jsonl"), "a") as f:
-        for (x, _, _), v in zip(jobs, pool.map(lambda j: peer_values(j[1], j[2], j[0]["src"]), jobs)):
+        for (x, _, _), v in zip(jobs, pool.map(lambda j: peer_values(j[1], j[2], j[0]["src"], o.seconds), jobs)):
             print(json.dumps({"id": x["id"], "peer": v}), file=f, flush=True)
 
 
@@ -298,7 +301,7 @@ def read_rows(o):
         for line in f:
             if line.strip() and not line.startswith("#"):
                 name, half, faults, _ = line.rstrip("\n").split("\t")
-                labels[name] = half == "held-out", [x for x in faults.split(",") if x != "-"]
+                labels[name] = half == "held-out", [x.replace(";", ",") for x in faults.split(",") if x != "-"]
     index = {}
     for d in [o.dir] + o.rest:
         with open(os.path.join(d, "index.jsonl")) as f:
@@ -464,6 +467,8 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--jobs", type=int, default=2, help="clips at once")
     p.add_argument("--half", choices=["tuning", "held-out"], help="make only the clips of this half")
+    p.add_argument("--seconds", type=float, default=SECONDS, help="peers: of each file that the filters of means read")
+    p.add_argument("--scores", help="peers: only those of these scores, with commas")
     p.add_argument("--only", help="make only these cases, with semicolons")
     o, more = p.parse_known_args()
     o.rest += more
