@@ -16,7 +16,7 @@ curve compares the cases of all clips with the originals of all clips, each cut 
 18).  clips.tsv divides the clips by source into those for tuning and those held out.  It also names the originals that
 have a fault themselves, found by looking at them, and the cases that cannot be made of a clip: the table leaves them out.
 The interval is that of a bootstrap over the held-out clips.  "Within clip" is the share of held-out clips whose case has a
-larger score than their own original.
+larger score than their own original; "without labels" is the AUC with all originals and cases.
 """
 import argparse
 import concurrent.futures
@@ -324,24 +324,25 @@ def table(o):
     rows = read_rows(o)
     clips = {held: len({x["clip"] for x in rows if x["held_out"] == held}) for held in (False, True)}
     print(f"Originals: {clips[False]} clips for tuning, {clips[True]} held out; {len(rows)} files.\n")
-    print("| score | case | n | AUC, tuning | AUC, held out | 95 % interval | within clip | peer | AUC of the peer | medians |")
-    print("|---|---|---:|---:|---:|---|---:|---|---:|---|")
+    print("| score | case | n | AUC, tuning | AUC, held out | 95 % interval | without labels | within clip | peer | AUC of the peer | medians |")
+    print("|---|---|---:|---:|---:|---|---:|---:|---|---:|---|")
     for case, (name, sign, _, _) in CASES.items():
-        def values(kind, held, what="score"):
+        def values(kind, held, what="score", labels=True):
             return {x["clip"]: sign * x[what][name] for x in rows if x["case"] == kind and held in (None, x["held_out"])
-                    and name in x.get(what, {}) and case not in x["faults"] and (kind != "original" or name not in x["faults"])}
+                    and name in x.get(what, {}) and not (labels and (case in x["faults"] or kind == "original" and name in x["faults"]))}
         if not values(case, None):
             continue
         cases, originals = values(case, True), values("original", True)
         tuning = auc(values(case, False).values(), values("original", False).values())
+        every = auc(values(case, True, labels=False).values(), values("original", True, labels=False).values())
         low, high = interval(cases, originals, random.Random(1))
         both = [c for c in cases if c in originals]
         within = sum((cases[c] > originals[c]) + 0.5 * (cases[c] == originals[c]) for c in both) / max(1, len(both))
         peer = auc([sign_of(name) * v for v in values(case, True, "peer").values()],
                    [sign_of(name) * v for v in values("original", True, "peer").values()])
         m = [abs(statistics.median(values(k, None).values())) for k in ("original", case)]
-        print(f"| {name} | {case} | {len(originals)}, {len(cases)} | {tuning:.3f} | {auc(cases.values(), originals.values()):.3f} | "
-              f"{low:.3f} to {high:.3f} | {within:.2f} | {PEERS[name][0].split('=')[0] if name in PEERS else ''} | "
+        print(f"| {name} | {case} | {len(originals)}, {len(cases)} | {'' if tuning != tuning else f'{tuning:.3f}'} | "
+              f"{auc(cases.values(), originals.values()):.3f} | {low:.3f} to {high:.3f} | {every:.3f} | {within:.2f} | {PEERS[name][0].split('=')[0] if name in PEERS else ''} | "
               f"{'' if peer != peer else f'{peer:.3f}'} | {m[0]:.4g}, {m[1]:.4g} |")
 
 
