@@ -219,11 +219,11 @@ static void judge_piece(struct piece *p)
 		(fill <= 0.85 || 2 * w <= h) && p->thickness <= fmax(1.5, THICKNESS_MAX * h);
 }
 
-static int compare_pieces(const void *a, const void *b)
+static int compare_strokes(const void *a, const void *b)
 {
 	const struct piece *p = a, *q = b;
 
-	return (p->left > q->left) - (p->left < q->left);
+	return p->left != q->left ? p->left - q->left : p->top - q->top;
 }
 
 /* Collects the connected sets, from left to right; returns their number, or 0 if there are too many. */
@@ -242,7 +242,7 @@ static int find_pieces(struct vfm_text *t, int least)
 		if (++n > PIECES_MAX)
 			return 0;
 	}
-	qsort(t->pieces, (size_t)n, sizeof(*t->pieces), compare_pieces);
+	qsort(t->pieces, (size_t)n, sizeof(*t->pieces), compare_strokes);
 	for (int i = 0; i < n; i++)
 		t->pieces[i].line = i;
 	return n;
