@@ -338,8 +338,10 @@ def table(o):
         low, high = interval(cases, originals, random.Random(1))
         both = [c for c in cases if c in originals]
         within = sum((cases[c] > originals[c]) + 0.5 * (cases[c] == originals[c]) for c in both) / max(1, len(both))
-        peer = auc([sign_of(name) * v for v in values(case, True, "peer").values()],
-                   [sign_of(name) * v for v in values("original", True, "peer").values()])
+        theirs, plain = values(case, True, "peer"), values("original", True, "peer")
+        peer = float("nan")
+        if len(theirs) == len(cases) and len(plain) == len(originals):  # all were measured
+            peer = auc([sign_of(name) * v for v in theirs.values()], [sign_of(name) * v for v in plain.values()])
         m = [abs(statistics.median(values(k, None).values())) for k in ("original", case)]
         print(f"| {name} | {case} | {len(originals)}, {len(cases)} | {'' if tuning != tuning else f'{tuning:.3f}'} | "
               f"{auc(cases.values(), originals.values()):.3f} | {low:.3f} to {high:.3f} | {every:.3f} | {within:.2f} | {PEERS[name][0].split('=')[0] if name in PEERS else ''} | "
