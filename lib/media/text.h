@@ -1,4 +1,4 @@
-/* text.h - text that stays in place (subtitles, captions, logos, watermarks), found without a model.
+/* text.h - text that stays in place (subtitles, captions, logos, watermarks), found without a neural network.
  *
  * Text is looked for in the mean of 8 frames that were added in a row.  What moves is blurred there, and what stays
  * keeps its edges (cf. Dekel, Rubinstein, Liu, Freeman, "On the effectiveness of visible watermarks", 2017), so that
