@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """scores.py - how well the scores of `vfm-curate score` separate clips with a fault from clips without.
 
-    bench/scores/scores.py make DIR CLIP...     write the cases, with the command-line ffmpeg, into DIR
+    bench/scores/scores.py make DIR FOLDER...   write the cases of the clips of clips.tsv that lie in the folders, with the
+                                                command-line ffmpeg, into DIR
     bench/scores/scores.py score DIR CURATE     run CURATE score over the cases -> DIR/scores.jsonl
     bench/scores/scores.py peers DIR            run the filters of ffmpeg over the cases -> DIR/peers.jsonl
-    bench/scores/scores.py table DIR            print the area under the ROC curve of each case, as Markdown
+    bench/scores/scores.py table DIR [DIR...]   print the area under the ROC curve of each case, as Markdown
+    bench/scores/scores.py worst DIR [DIR...]   print the originals and cases that are confused, of the tuning half
     bench/scores/scores.py motion DIR CURATE CLIP...   rank correlation of both sources of motion, and of Farneback flow
                                                        (if opencv is found)
     bench/scores/scores.py speed CURATE OTHER CLIP...  time against decoding and against another vfm-curate
 
 Each case is a filter of ffmpeg with a random strength and position (--seed N), applied to each clip.  The area under the
 curve compares the cases of all clips with the originals of all clips, each cut to SECONDS and encoded alike (x264, crf
-18).  Every second clip is held out: the columns are the clips used for tuning and those held out.
+18).  clips.tsv divides the clips by source into those for tuning and those held out.  It also names the originals that
+have a fault themselves, found by looking at them, and the cases that cannot be made of a clip: the table leaves them out.
+The interval is that of a bootstrap over the held-out clips.  "Within clip" is the share of held-out clips whose case has a
+larger score than their own original; "without labels" is the AUC with all originals and cases.
 """
 import argparse
 import concurrent.futures
@@ -27,6 +32,7 @@ import time
 
 SECONDS = 3
 WIDTH = 640  # wider clips are scaled down to it
+CLIPS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clips.tsv")
 WORDS = ("the quick brown fox jumps over a lazy dog while seven people wait at home for news about rain and they "
          "never know when it ends because nobody told them").split()
 
@@ -110,7 +116,7 @@ CASES = {
     "underexposed": ("underexposed", 1, lambda r: f"exposure=exposure={r.uniform(-3, -2.2):.2f}:black={r.uniform(0, 0.02):.3f}", X264),
     "underexposed, eq": ("underexposed", 1, lambda r: f"eq=brightness=-{r.uniform(0.3, 0.45):.2f}", X264),
     "desaturated": ("colorfulness", -1, lambda r: f"hue=s={r.uniform(0, 0.15):.2f}", X264),
-    "saturated": ("colorfulness", 1, lambda r: f"hue=s={r.uniform(3, 5):.2f}", X264),
+    "saturated": ("oversaturated", 1, lambda r: f"hue=s={r.uniform(3, 5):.2f}", X264),
     "frozen": ("static_ratio", 1, lambda r: f"loop=loop={r.randint(30, 80)}:size=1:start={r.randint(3, 20)},setpts=N/FRAME_RATE/TB", X264),
     "black": ("black_ratio", 1, lambda r: f"drawbox=t=fill:c=black:enable='between(t,{r.uniform(0, 0.5):.2f},{r.uniform(1, 2.5):.2f})'", X264),
     "bars": ("bar_ratio", 1, bars, X264),
@@ -130,10 +136,11 @@ CASES = {
 PEERS = {
     "blur": ("blurdetect", "lavfi.blur"),
     "blockiness": ("blockdetect", "lavfi.block"),
-    "colorfulness": ("signalstats", "lavfi.signalstats.SATAVG"),
-    "overexposed": ("signalstats", "lavfi.signalstats.YAVG"),
-    "underexposed": ("signalstats", "lavfi.signalstats.YAVG"),
-    "flicker": ("signalstats", "lavfi.signalstats.YDIF"),
+    "colorfulness": ("signalstats SATAVG", "lavfi.signalstats.SATAVG"),
+    "oversaturated": ("signalstats SATHIGH", "lavfi.signalstats.SATHIGH"),
+    "overexposed": ("signalstats YAVG", "lavfi.signalstats.YAVG"),
+    "underexposed": ("signalstats YAVG", "lavfi.signalstats.YAVG"),
+    "flicker": ("signalstats YDIF", "lavfi.signalstats.YDIF"),
     "interlace": ("idet", None),
     "static_ratio": ("freezedetect=n=0.001:d=0.25", None),
     "black_ratio": ("blackdetect=d=0.1", None),
@@ -170,34 +177,55 @@ def encode(args, dst):
 
 
 def make_clip(job):
-    o, n, clip = job
-    name, index = os.path.basename(clip), []
-    width, _, fps = probe(clip)
-    source = os.path.join(o.dir, f"{n:02d}-source.mkv")
+    o, clip = job
+    name, index = clip["name"], []
+    stem = re.sub("[^A-Za-z0-9]+", "-", os.path.splitext(name)[0])
+    width, _, fps = probe(clip["path"])
+    source = os.path.join(o.dir, f"{stem}-source.mkv")
     scale = [f"scale={WIDTH}:-2"] if width > WIDTH else []
     if not os.path.exists(source):
         first = ",".join([f"fps={fps:.5f}"] + scale + ["crop=trunc(iw/2)*2:trunc(ih/2)*2"])
-        encode(["-i", clip, "-t", str(SECONDS), "-vf", first, *X264[:4], "-crf", "6", "-pix_fmt", "yuv420p"], source)
+        encode(["-i", clip["path"], "-t", str(SECONDS), "-vf", first, *X264[:4], "-crf", "6", "-pix_fmt", "yuv420p"], source)
     for case, (_, _, make_filter, codec) in [("original", (None, 0, lambda r: None, X264))] + list(CASES.items()):
-        if o.only and case not in o.only.split(","):
+        if o.only and case not in o.only.split(";"):
             continue
         r = random.Random(seed_of(o.seed, name, case))
         vf = make_filter(r)
         if vf:
             vf = re.sub(r"FPS\*([0-9.]+)", lambda m: f"{fps * float(m[1]):.5f}", vf).replace("FPS", f"{fps:.5f}")
         args = codec(r) if callable(codec) else codec
-        path = os.path.join(o.dir, f"{n:02d}-{re.sub('[^a-z0-9]+', '-', case)}.mkv")
+        path = os.path.join(o.dir, f"{stem}-{re.sub('[^a-z0-9]+', '-', case)}.mkv")
         if not os.path.exists(path):
             encode(["-i", source, "-t", str(SECONDS), *(["-vf", vf] if vf else []), *args], path)
-        index.append({"src": path, "id": os.path.basename(path)[:-4], "case": case, "clip": name, "held_out": n % 2 == 1})
+        index.append({"src": path, "id": os.path.basename(path)[:-4], "case": case, "clip": name,
+                      "held_out": clip["held_out"], "faults": clip["faults"]})
     return index
+
+
+def read_clips(folders):
+    """Returns the clips of clips.tsv that lie in the folders: {path, name, held_out, faults}."""
+    found, clips = {}, []
+    for folder in folders:
+        for name in os.listdir(folder):
+            found[name] = os.path.join(folder, name)
+    with open(CLIPS) as f:
+        for line in f:
+            if line.startswith("#") or not line.strip():
+                continue
+            name, half, faults, _ = line.rstrip("\n").split("\t")
+            if name in found:
+                clips.append({"path": found[name], "name": name, "held_out": half == "held-out",
+                              "faults": [x.replace(";", ",") for x in faults.split(",") if x != "-"]})
+            else:
+                print(f"{name}: not found", file=sys.stderr)
+    return clips
 
 
 def make(o):
     os.makedirs(o.dir, exist_ok=True)
-    clips = sorted(o.rest, key=lambda c: hashlib.sha256(os.path.basename(c).encode()).hexdigest())
+    clips = [c for c in read_clips(o.rest) if not o.half or c["held_out"] == (o.half == "held-out")]
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool, open(os.path.join(o.dir, "index.jsonl"), "w") as f:
-        for index in pool.map(make_clip, [(o, n, c) for n, c in enumerate(clips)]):
+        for index in pool.map(make_clip, [(o, c) for c in clips]):
             f.writelines(json.dumps(x) + "\n" for x in index)
 
 
@@ -206,35 +234,45 @@ def score(o):
         subprocess.run([o.rest[0], "score", "-q", "-j", "2", *o.rest[1:], os.path.join(o.dir, "index.jsonl")], stdout=f, check=True)
 
 
-def peer_value(score_name, path):
-    filt, key = PEERS[score_name]
-    if key:
-        out = run(["ffmpeg", "-v", "error", "-i", path, "-vf", f"{filt},metadata=print:key={key}:file=-", "-f", "null", "-"]).stdout
-        values = [float(x) for x in re.findall(re.escape(key) + r"=([-0-9.einfa]+)", out)]
-        values = [x for x in values if x == x]
-        return statistics.fmean(values) if values else 0
-    err = run(["ffmpeg", "-v", "info", "-nostats", "-i", path, "-vf", filt, "-f", "null", "-"]).stderr
-    if score_name == "interlace":
+def peer_values(filt, names, path, seconds):
+    """Runs one filter over a file; returns {name of our score: its measure}."""
+    if PEERS[names[0]][1]:
+        out = run(["ffmpeg", "-v", "error", "-threads", "1", "-t", str(seconds), "-i", path, "-vf",
+                   f"{filt},metadata=print:file=-", "-f", "null", "-"]).stdout
+        got = {}
+        for n in names:
+            values = [float(x) for x in re.findall(re.escape(PEERS[n][1]) + r"=([-0-9.einfa]+)", out)]
+            values = [x for x in values if x == x]
+            got[n] = statistics.fmean(values) if values else 0
+        return got
+    err = run(["ffmpeg", "-v", "info", "-nostats", "-threads", "1", "-i", path, "-vf", filt, "-f", "null", "-"]).stderr
+    if names[0] == "interlace":
         m = re.search(r"Multi frame detection: TFF: *(\d+) BFF: *(\d+) Progressive: *(\d+)", err)
         t, b, p = map(int, m.groups())
-        return (t + b) / max(1, t + b + p)
-    if score_name == "static_ratio":
-        return sum(map(float, re.findall(r"freeze_duration: ([0-9.]+)", err)))
-    if score_name == "black_ratio":
-        return sum(map(float, re.findall(r"black_duration:([0-9.]+)", err)))
+        return {names[0]: (t + b) / max(1, t + b + p)}
+    if names[0] == "static_ratio":
+        return {names[0]: sum(map(float, re.findall(r"freeze_duration: ([0-9.]+)", err)))}
+    if names[0] == "black_ratio":
+        return {names[0]: sum(map(float, re.findall(r"black_duration:([0-9.]+)", err)))}
     w, h, _ = probe(path)
     m = re.findall(r"crop=(\d+):(\d+):", err)
-    return 1 - int(m[-1][0]) * int(m[-1][1]) / (w * h) if m else 0
+    return {names[0]: 1 - int(m[-1][0]) * int(m[-1][1]) / (w * h) if m else 0}
 
 
 def peers(o):
     """Of the clips held out alone."""
+    filters = {}
+    for n, (filt, _) in PEERS.items():
+        if o.scores and n not in o.scores.split(","):
+            continue
+        filters.setdefault(filt.split()[0], []).append(n)
     with open(os.path.join(o.dir, "index.jsonl")) as f:
-        index = [x for x in map(json.loads, f) if x["held_out"] and (not o.only or x["case"] in o.only.split(","))]
-    jobs = [(x["id"], n, x["src"]) for x in index for n in PEERS if x["case"] == "original" or CASES[x["case"]][0] == n]
-    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool, open(os.path.join(o.dir, "peers.jsonl"), "w") as f:
-        for (id_, n, _), v in zip(jobs, pool.map(lambda j: peer_value(j[1], j[2]), jobs)):
-            print(json.dumps({"id": id_, "peer": {n: v}}), file=f, flush=True)
+        index = [x for x in map(json.loads, f) if x["held_out"] and (not o.only or x["case"] in o.only.split(";"))]
+    jobs = [(x, filt, names) for x in sorted(index, key=lambda x: ["original", *CASES].index(x["case"])) for filt, names in filters.items()
+            if x["case"] == "original" or CASES[x["case"]][0] in names]
+    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool, open(os.path.join(o.dir, "peers.jsonl"), "a") as f:
+        for (x, _, _), v in zip(jobs, pool.map(lambda j: peer_values(j[1], j[2], j[0]["src"], o.seconds), jobs)):
+            print(json.dumps({"id": x["id"], "peer": v}), file=f, flush=True)
 
 
 def auc(high, low):
@@ -242,41 +280,89 @@ def auc(high, low):
     return wins / (len(high) * len(low)) if high and low else float("nan")
 
 
-def table(o):
-    with open(os.path.join(o.dir, "index.jsonl")) as f:
-        index = {x["id"]: x for x in map(json.loads, f)}
-    with open(os.path.join(o.dir, "scores.jsonl")) as f:
-        for x in map(json.loads, f):
-            if "id" in x:
-                if x.get("error"):
-                    sys.exit(f"{x['id']}: {x['error']}")
-                index[x["id"]]["score"] = x["score"]
-    peer_path = os.path.join(o.dir, "peers.jsonl")
-    if os.path.exists(peer_path):
-        with open(peer_path) as f:
-            for x in map(json.loads, f):
-                if x["id"] in index:
-                    index[x["id"]].setdefault("peer", {}).update(x["peer"])
-    rows = [x for x in index.values() if x.get("score")]
-    clips = {held: len({x["clip"] for x in rows if x["case"] == "original" and x["held_out"] == held}) for held in (False, True)}
-    print(f"Originals: {clips[False]} clips for tuning, {clips[True]} held out; {len(rows)} files.\n")
-    print("| case | score | AUC, tuning | AUC, held out | peer | AUC of the peer, held out | median of originals, of cases |")
-    print("|---|---|---:|---:|---|---:|---|")
-    for case, (name, sign, _, _) in CASES.items():
-        cells = []
+def interval(cases, originals, rng, rounds=1000):
+    """95 % interval of the AUC: clips are drawn with replacement, each with its case and its original.
+    cases, originals: {clip: value}."""
+    clips = sorted(set(cases) | set(originals))
+    got = []
+    for _ in range(rounds):
+        drawn = [rng.choice(clips) for _ in clips]
+        x = auc([cases[c] for c in drawn if c in cases], [originals[c] for c in drawn if c in originals])
+        if x == x:
+            got.append(x)
+    got.sort()
+    return (got[int(0.025 * len(got))], got[int(0.975 * len(got))]) if got else (float("nan"), float("nan"))
 
-        def values(kind, held, what, key):
-            return [sign * x[what][key] for x in rows if x["case"] == kind and (held is None or x["held_out"] == held)
-                    and key in x.get(what, {})]
-        key = name if name in rows[0]["score"] else {"blur": "sharpness"}.get(name, name)
-        if key not in rows[0]["score"] or not values(case, None, "score", key):
+
+def read_rows(o):
+    """The files of the index with their scores, the values of the peers, and the labels that clips.tsv has now."""
+    labels = {}
+    with open(CLIPS) as f:
+        for line in f:
+            if line.strip() and not line.startswith("#"):
+                name, half, faults, _ = line.rstrip("\n").split("\t")
+                labels[name] = half == "held-out", [x.replace(";", ",") for x in faults.split(",") if x != "-"]
+    index = {}
+    for d in [o.dir] + o.rest:
+        with open(os.path.join(d, "index.jsonl")) as f:
+            for x in map(json.loads, f):
+                if x["clip"] in labels:
+                    x["held_out"], x["faults"] = labels[x["clip"]]
+                    index[x["id"]] = x
+        for name, key in (("scores.jsonl", "score"), ("peers.jsonl", "peer")):
+            if os.path.exists(os.path.join(d, name)):
+                with open(os.path.join(d, name)) as f:
+                    for x in map(json.loads, f):
+                        if x.get("error"):
+                            sys.exit(f"{x['id']}: {x['error']}")
+                        if x.get("id") in index:
+                            index[x["id"]].setdefault(key, {}).update(x[key])
+    return [x for x in index.values() if x.get("score")]
+
+
+def table(o):
+    rows = read_rows(o)
+    clips = {held: len({x["clip"] for x in rows if x["held_out"] == held}) for held in (False, True)}
+    print(f"Originals: {clips[False]} clips for tuning, {clips[True]} held out; {len(rows)} files.\n")
+    print("| score | case | n | AUC, tuning | AUC, held out | 95 % interval | without labels | within clip | peer | AUC of the peer | medians |")
+    print("|---|---|---:|---:|---:|---|---:|---:|---|---:|---|")
+    for case, (name, sign, _, _) in CASES.items():
+        def values(kind, held, what="score", labels=True):
+            return {x["clip"]: sign * x[what][name] for x in rows if x["case"] == kind and held in (None, x["held_out"])
+                    and name in x.get(what, {}) and not (labels and (case in x["faults"] or kind == "original" and name in x["faults"]))}
+        if not values(case, None):
             continue
-        for held in (False, True):
-            cells.append(f"{auc(values(case, held, 'score', key), values('original', held, 'score', key)):.3f}")
-        p = values(case, True, "peer", name)
-        cells += [PEERS[name][0].split("=")[0] if name in PEERS else "", f"{auc(p, values('original', True, 'peer', name)):.3f}" if p else ""]
-        m = [abs(statistics.median(values(k, None, "score", key))) for k in ("original", case)]
-        print(f"| {case} | {key} | {' | '.join(cells)} | {m[0]:.4g}, {m[1]:.4g} |")
+        cases, originals = values(case, True), values("original", True)
+        tuning = auc(values(case, False).values(), values("original", False).values())
+        every = auc(values(case, True, labels=False).values(), values("original", True, labels=False).values())
+        low, high = interval(cases, originals, random.Random(1))
+        both = [c for c in cases if c in originals]
+        within = sum((cases[c] > originals[c]) + 0.5 * (cases[c] == originals[c]) for c in both) / max(1, len(both))
+        theirs, plain = values(case, True, "peer"), values("original", True, "peer")
+        peer = float("nan")
+        if len(theirs) == len(cases) and len(plain) == len(originals):  # all were measured
+            peer = auc([sign_of(name) * v for v in theirs.values()], [sign_of(name) * v for v in plain.values()])
+        m = [abs(statistics.median(values(k, None).values())) for k in ("original", case)]
+        print(f"| {name} | {case} | {len(originals)}, {len(cases)} | {'' if tuning != tuning else f'{tuning:.3f}'} | "
+              f"{auc(cases.values(), originals.values()):.3f} | {low:.3f} to {high:.3f} | {every:.3f} | {within:.2f} | {PEERS[name][0].split('=')[0] if name in PEERS else ''} | "
+              f"{'' if peer != peer else f'{peer:.3f}'} | {m[0]:.4g}, {m[1]:.4g} |")
+
+
+def worst(o):
+    """The originals with the highest and the cases with the lowest values, of the clips for tuning alone."""
+    rows = [x for x in read_rows(o) if not x["held_out"]]
+    for case, (name, sign, _, _) in CASES.items():
+        def values(kind):
+            return sorted((sign * x["score"][name], x["clip"]) for x in rows if x["case"] == kind and case not in x["faults"]
+                          and (kind != "original" or name not in x["faults"]))
+        if values(case):
+            print(f"{case} ({name}): originals", *[f"{n[:24]} {v:.4g};" for v, n in values("original")[:-5:-1]],
+                  " cases", *[f"{n[:24]} {v:.4g};" for v, n in values(case)[:4]])
+
+
+def sign_of(name):
+    """A darker picture has a lower mean."""
+    return -1 if name == "underexposed" else 1
 
 
 def ranks(v):
@@ -378,15 +464,18 @@ def speed(o):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("verb", choices=["make", "score", "peers", "table", "motion", "speed"])
+    p.add_argument("verb", choices=["make", "score", "peers", "table", "worst", "motion", "speed"])
     p.add_argument("dir")
     p.add_argument("rest", nargs="*")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--jobs", type=int, default=2, help="clips at once")
-    p.add_argument("--only", help="make only these cases, with commas")
+    p.add_argument("--half", choices=["tuning", "held-out"], help="make only the clips of this half")
+    p.add_argument("--seconds", type=float, default=SECONDS, help="peers: of each file that the filters of means read")
+    p.add_argument("--scores", help="peers: only those of these scores, with commas")
+    p.add_argument("--only", help="make only these cases, with semicolons")
     o, more = p.parse_known_args()
     o.rest += more
-    {"make": make, "score": score, "peers": peers, "table": table, "motion": motion, "speed": speed}[o.verb](o)
+    {"make": make, "score": score, "peers": peers, "table": table, "worst": worst, "motion": motion, "speed": speed}[o.verb](o)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "media/artifacts.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,23 +16,22 @@ enum {
 	EDGES_MIN = 32, /* of a frame whose blur counts */
 	BINS = 128,     /* of the logarithm of an edge's width */
 	BINS_OCTAVE = 16,
-	STEP_MAX = 8,  /* of blocking: larger steps are edges */
-	GRID = 16,     /* two blocks of 8 x 8, or one macroblock */
+	STEP_MIN = 1,  /* levels, of blocking: smaller steps are invisible … */
+	STEP_MAX = 24, /* … and larger ones are edges */
+	GRID = 8,
 	COMB_MIN = 10, /* levels */
 };
 
 #define EDGE_SHARE 0.2
-#define STEP_NOISE 0.02
+#define STEP_NOISE 0.02 /* share of the columns that are steps in a picture without texture */
 
 struct vfm_artifacts {
 	uint8_t *rows; /* [n_rows, w] */
-	size_t room;
 	int w, n_rows;
 	double blur, combing;
 	int64_t n_blur, frames;
-	double step[GRID]; /* sums of the steps between columns x - 1 and x, by x mod GRID */
-	double steps[GRID];
-	uint16_t *columns; /* [w] */
+	int64_t steps[GRID], columns[GRID]; /* steps between columns x - 1 and x, and columns, by x mod GRID */
+	int16_t *change;                    /* [w + 1] */
 };
 
 struct vfm_artifacts *vfm_artifacts_new(void)
@@ -44,7 +44,7 @@ void vfm_artifacts_free(struct vfm_artifacts *a)
 	if (!a)
 		return;
 	free(a->rows);
-	free(a->columns);
+	free(a->change);
 	free(a);
 }
 
@@ -100,22 +100,35 @@ static void add_blur(struct vfm_artifacts *a)
 
 /* ---- blocking ---- */
 
-static void add_steps(struct vfm_artifacts *a)
+/* Stores in change[x] the difference of columns x and x - 1 of a band, summed over its rows: the edge of a block is
+ * straight, and texture cancels out.  change[0] = change[w] = 0. */
+static void sum_changes(struct vfm_artifacts *a, const uint8_t *band)
 {
-	memset(a->columns, 0, (size_t)a->w * sizeof(uint16_t));
-	for (int y = 0; y < a->n_rows; y++) {
-		const uint8_t *row = a->rows + (size_t)y * (size_t)a->w;
+	memset(a->change, 0, ((size_t)a->w + 1) * sizeof(int16_t));
+	for (int y = 0; y < BAND; y++) {
+		const uint8_t *row = band + (size_t)y * (size_t)a->w;
 
 #pragma omp simd
-		for (int x = 1; x < a->w; x++) {
-			uint8_t s = row[x] > row[x - 1] ? row[x] - row[x - 1] : row[x - 1] - row[x];
-
-			a->columns[x] = (uint16_t)(a->columns[x] + (s > STEP_MAX ? 0 : s));
-		}
+		for (int x = 1; x < a->w; x++)
+			a->change[x] = (int16_t)(a->change[x] + row[x] - row[x - 1]);
 	}
-	for (int x = 1; x < a->w; x++) {
-		a->step[x % GRID] += a->columns[x];
-		a->steps[x % GRID] += a->n_rows;
+#pragma omp simd
+	for (int x = 0; x < a->w; x++)
+		a->change[x] = (int16_t)abs(a->change[x]);
+}
+
+/* Counts the steps of the bands by their place in the grid. */
+static void add_steps(struct vfm_artifacts *a)
+{
+	for (int y = 0; y + BAND <= a->n_rows; y += BAND) {
+		const int16_t *c = a->change;
+
+		sum_changes(a, a->rows + (size_t)y * (size_t)a->w);
+		for (int x = 1; x < a->w; x++) {
+			a->steps[x % GRID] += c[x] > STEP_MIN * BAND && c[x] < STEP_MAX * BAND && c[x] >= c[x - 1] &&
+				c[x] >= c[x + 1];
+			a->columns[x % GRID]++;
+		}
 	}
 }
 
@@ -124,12 +137,12 @@ static double blockiness_of(const struct vfm_artifacts *a)
 	double sum = 0, sum2 = 0;
 
 	for (int i = 0; i < GRID; i++) {
-		double mean = a->steps[i] > 0 ? a->step[i] / a->steps[i] : 0;
+		double share = a->columns[i] > 0 ? (double)a->steps[i] / (double)a->columns[i] : 0;
 
-		if (a->steps[i] <= 0)
+		if (a->columns[i] <= 0)
 			return 0;
-		sum += mean;
-		sum2 += mean * mean;
+		sum += share;
+		sum2 += share * share;
 	}
 	sum /= GRID;
 	return sqrt(fmax(0, sum2 / GRID - sum * sum)) / (sum + STEP_NOISE);
@@ -175,15 +188,16 @@ static void add_combing(struct vfm_artifacts *a)
 
 static void make_room(struct vfm_artifacts *a, int w, int n_rows)
 {
+	bool same = a->w == w && a->n_rows == n_rows;
+
 	a->w = w;
 	a->n_rows = n_rows;
-	if ((size_t)w * (size_t)n_rows <= a->room)
+	if (same)
 		return;
-	a->room = (size_t)w * (size_t)n_rows;
 	free(a->rows);
-	free(a->columns);
-	a->rows = vfm_malloc(a->room);
-	a->columns = vfm_malloc(a->room * sizeof(uint16_t));
+	free(a->change);
+	a->rows = vfm_malloc((size_t)w * (size_t)n_rows);
+	a->change = vfm_malloc(((size_t)w + 1) * sizeof(int16_t));
 }
 
 int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err)
@@ -197,7 +211,8 @@ int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_e
 	else
 		for (int i = 0; i < BANDS; i++)
 			for (int k = 0; k < BAND; k++)
-				which[n++] = (int)((int64_t)i * (h - BAND) / (BANDS - 1)) + k;
+				which[n++] =
+					(int)((int64_t)i * (h / BAND - 1) / (BANDS - 1)) * BAND + k; /* on the grid */
 	make_room(a, w, n);
 	TRY(vfm_video_coded_rows(v, which, n, a->rows, err));
 	add_blur(a);

@@ -6,13 +6,16 @@
  *             perceptual blur metric", 2002).  An edge is a run of pixels that only rises or only falls, by at least 20
  *             levels; its width is its height divided by its largest step.  A step has width 1, and one blurred by a
  *             Gaussian has 2.5 sigma.  The 20th percentile in the frame, so that what is in focus counts.
- * blockiness  how much small steps between columns depend on their place in a grid of 16 pixels.  m[k] is the mean of
- *             |p[x] - p[x - 1]| over all x with x mod 16 = k, where steps of more than 8 levels, which are edges, count
- *             as 0.  The result is the standard deviation of m over (its mean + 0.02): blocks of 8 x 8 and macroblocks
- *             of 16 x 16 are flat inside and end in steps, which a deblocking filter spreads over a few pixels (cf.
- * Wang, Bovik, Evans, "Blind measurement of blocking artifacts in images", 2000) combing     share of the pixels that
- * differ from the rows above and below, in the same direction and by more than from the second rows above and below:
- * what interlaced fields leave where something moves
+ * blockiness  how much steps between columns depend on their place in the grid of 8 pixels.  c[x] is the absolute
+ *             difference of columns x and x - 1 of a band, averaged over its rows, which begin with a row of the grid.
+ *             x is a step if c[x] is between 1 and 24 levels, and neither c[x - 1] nor c[x + 1] is larger.  m[k] is the
+ *             share of steps among all x with x mod 8 = k.  The result is the standard deviation of m over (its mean +
+ *             0.02).  The sum over rows keeps the edges of blocks, which are straight, and cancels texture.  The count
+ *             of maxima, unlike a sum of differences, lets no strong edge dominate, and finds the steps that a
+ *             deblocking filter has spread (cf. Wang, Bovik, Evans, "Blind measurement of blocking artifacts in
+ *             images", 2000).
+ * combing     share of the pixels that differ from the rows above and below, in the same direction and by more than
+ *             from the second rows above and below: what interlaced fields leave where something moves
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
  */

@@ -15,27 +15,31 @@
 #define MAX_FRAMES    300
 #define MOTION_FRAMES 4 /* of a period: three pairs, which shake needs */
 
-#define CW       256
-#define SW       512
-#define MAX_H    1024
-#define BLACK    32
-#define DARK     16 /* darker: no detail */
-#define BRIGHT   245
-#define BAR_MEAN 24
-#define BAR_MAX  48 /* subtitles and logos are brighter */
-#define BAR_STEP 12
+#define CW        256
+#define SW        512
+#define MAX_H     1024
+#define BLACK     32
+#define DARK      64
+#define BRIGHT    245
+#define HIGHLIGHT 0.01 /* share of the pixels that are highlights */
+#define CHROMA    128  /* of a saturated pixel: largest minus smallest channel */
+#define BAR_MEAN  24
+#define BAR_MAX   48 /* subtitles and logos are brighter */
+#define BAR_STEP  12
 
 struct work {
 	struct vfm_score *s;
 	struct vfm_motion *motion;
 	struct vfm_temporal *temporal;
 	struct vfm_artifacts *artifacts;
+	struct vfm_text *text;
 	uint8_t *rgb, *sharp; /* [ch, CW, 3], [sh, SW] */
 	int ch, sh;
 	int64_t pair_step, every;
 	double pair_s, tick_s;
 	int64_t last; /* frame that motion took last, and its time */
 	double last_s;
+	double highlight, dark;     /* sums over the frames */
 	uint8_t *row_max, *col_max; /* brightest pixel and … */
 	float *row_mean, *col_mean; /* … largest mean of each row and column in any frame */
 };
@@ -54,10 +58,29 @@ static double luma_of(const uint8_t *p)
 	return 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2];
 }
 
+/* Returns the level that the brightest HIGHLIGHT of n pixels reach, 0 to 1. */
+static double highlight_level(const int64_t *histogram, double n)
+{
+	double above = 0;
+	int k = 255;
+
+	while (k > 0 && (above += (double)histogram[k]) < HIGHLIGHT * n)
+		k--;
+	return k / 255.0;
+}
+
+static bool is_clipped_colour(const uint8_t *p)
+{
+	int low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
+
+	return (p[2] < low ? p[2] : low) == 0 && (p[2] > high ? p[2] : high) >= CHROMA;
+}
+
 static void look_at_colour(struct work *w)
 {
 	double n = (double)CW * w->ch, y1 = 0, y2 = 0, rg1 = 0, rg2 = 0, yb1 = 0, yb2 = 0, black = 0, dark = 0,
-	       bright = 0;
+	       bright = 0, clipped = 0;
+	int64_t histogram[256] = {0};
 	struct vfm_score *s = w->s;
 
 	for (int64_t i = 0; i < (int64_t)CW * w->ch; i++) {
@@ -70,13 +93,17 @@ static void look_at_colour(struct work *w)
 		black += y < BLACK;
 		dark += y < DARK;
 		bright += y > BRIGHT;
+		clipped += is_clipped_colour(p);
+		histogram[(int)y]++;
 	}
 	y1 /= n, rg1 /= n, yb1 /= n;
 	s->luma += y1 / 255;
 	s->contrast += sqrt(fmax(0, y2 / n - y1 * y1)) / 255;
 	s->colorfulness += sqrt(fmax(0, rg2 / n - rg1 * rg1) + fmax(0, yb2 / n - yb1 * yb1)) + 0.3 * hypot(rg1, yb1);
 	s->black_ratio += black >= 0.98 * n;
-	s->underexposed += dark / n;
+	s->oversaturated += clipped / n;
+	w->dark += dark / n;
+	w->highlight += highlight_level(histogram, n);
 	s->overexposed += bright / n;
 }
 
@@ -126,7 +153,7 @@ static int look_at(struct work *w, struct vfm_video *v, struct vfm_err *err)
 	look_at_colour(w);
 	look_for_bars(w);
 	look_at_edges(w);
-	w->s->text_ratio += vfm_text_ratio(w->sharp, SW, w->sh);
+	vfm_text_add(w->text, w->sharp);
 	w->s->frames++;
 	return 0;
 }
@@ -159,7 +186,7 @@ static void compute_bars(struct work *w)
 	bars = 1 - (1 - s->letterbox[0] - s->letterbox[1]) * (1 - s->letterbox[2] - s->letterbox[3]);
 	s->bar_ratio = bars;
 	/* The shares are those of the picture between the bars, all of whose pixels are dark. */
-	s->underexposed = fmax(0, s->underexposed - bars) / (1 - bars);
+	s->underexposed = fmax(0, w->dark - bars) / (1 - bars) * (1 - w->highlight);
 	s->overexposed = fmin(1, s->overexposed / (1 - bars));
 }
 
@@ -176,8 +203,9 @@ static void compute_means(struct work *w, bool image)
 	s->colorfulness /= n;
 	s->sharpness /= n;
 	s->black_ratio /= n;
-	s->text_ratio /= n;
-	s->underexposed /= n;
+	s->oversaturated /= n;
+	w->dark /= n;
+	w->highlight /= n;
 	s->overexposed /= n;
 	s->motion = m.motion;
 	s->camera_motion = m.camera;
@@ -190,6 +218,7 @@ static void compute_means(struct work *w, bool image)
 	s->blur = a.blur;
 	s->blockiness = a.blockiness;
 	s->interlace = a.combing;
+	s->text_ratio = vfm_text_end(w->text);
 	compute_bars(w);
 }
 
@@ -214,6 +243,7 @@ static void prepare_score(struct work *w, const struct vfm_video_info *info, con
 	w->motion = vfm_motion_new(info, o->motion);
 	w->temporal = vfm_temporal_new();
 	w->artifacts = vfm_artifacts_new();
+	w->text = vfm_text_new(SW, w->sh);
 	w->rgb = vfm_malloc((size_t)CW * (size_t)w->ch * 3);
 	w->sharp = vfm_malloc((size_t)SW * (size_t)w->sh);
 	w->row_max = vfm_calloc((size_t)w->ch, 1);
@@ -278,6 +308,7 @@ out:
 	vfm_motion_free(w->motion);
 	vfm_temporal_free(w->temporal);
 	vfm_artifacts_free(w->artifacts);
+	vfm_text_free(w->text);
 	free(w->rgb);
 	free(w->sharp);
 	free(w->row_max);

@@ -16,7 +16,7 @@
 
 struct vfm_score {
 	double motion, camera_motion, object_motion, shake;
-	double luma, contrast, overexposed, underexposed, colorfulness;
+	double luma, contrast, overexposed, underexposed, colorfulness, oversaturated;
 	double sharpness, blur, blockiness, interlace;
 	double static_ratio, duplicate_ratio, black_ratio, flicker;
 	double letterbox[4], bar_ratio, text_ratio;

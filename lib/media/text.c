@@ -1,3 +1,4 @@
+/* text.c - see text.h. */
 #include "media/text.h"
 
 #include <math.h>
@@ -8,22 +9,91 @@
 #include "base/mem.h"
 
 enum {
-	BLOCK_PX = 8,
-	RADIUS = 6,           /* of the top-hat: strokes are at most 2 RADIUS pixels wide */
-	STROKE_CONTRAST = 64, /* least difference between a stroke and both sides */
-	STROKES_MIN = 8,      /* stroke pixels of a block of text */
-	STROKES_MAX = 48,
-	EDGES_MIN = 8,  /* changes of the stroke mask along the rows of a block of text */
-	LINE_MIN = 5,   /* least width of a line in blocks */
-	GAP = 3,        /* blocks from one to the next along a line, at most */
-	LEVEL_STD = 28, /* largest standard deviation of the brightness of a line's strokes */
+	GROUP = 8,  /* frames of a mean */
+	RADIUS = 6, /* of the opening: strokes are at most 2 RADIUS pixels thick */
+	HEIGHT_MIN = 6,
+	HEIGHT_MAX = 64,   /* of a letter, pixels */
+	PIECES_MAX = 4096, /* more connected sets are noise */
+	LETTERS_MIN = 3,   /* of a line */
+	LEVELS = 3,
 };
 
-struct text_block {
-	int strokes, across, down; /* stroke pixels; changes of the mask along rows, and from row to row */
-	double level;              /* mean brightness of the strokes */
-	bool is_candidate, seen;
+#define THICKNESS_MAX 0.35 /* of a stroke, in heights of the letter */
+#define LEVEL_STD     60   /* largest standard deviation of the brightness of a line's letters */
+#define LINE_MIN      1.39 /* log odds of text: a probability of 0.8 */
+
+static const uint8_t contrast_min[LEVELS] = {20, 40, 80};
+
+/* A connected set of stroke pixels. */
+struct piece {
+	int left, right, top, bottom; /* inclusive */
+	int area, border;             /* pixels, and their sides without a neighbour in the set */
+	double level, thickness;      /* mean brightness; mean width of strokes */
+	bool is_letter;
+	int line; /* root of its line: index of a piece */
 };
+
+struct text_line {
+	int left, right, top, bottom;
+	double pieces, letters; /* sets; letters, where a set wider than high counts as several */
+	/* sums over the sets */
+	double width, height, thickness, thickness2, level, level2, tops, tops2, bottoms, bottoms2;
+};
+
+struct vfm_text {
+	int in_w, in_h, w, h; /* as added; as examined */
+	uint16_t *group;      /* [h, w] sums of the frames */
+	int n_group;
+	int64_t groups;
+	double sum; /* of the shares of the groups */
+	uint8_t *mean, *opened, *flipped, *contrast;
+	uint8_t *scratch; /* [2 (w + 2 RADIUS)] */
+	bool *seen, *is_text;
+	int *stack;
+	struct piece *pieces;
+};
+
+struct vfm_text *vfm_text_new(int w, int h)
+{
+	struct vfm_text *t = vfm_calloc(1, sizeof(*t));
+	size_t n;
+
+	t->in_w = w;
+	t->in_h = h;
+	t->w = h > w ? w / 2 : w;
+	t->h = h > w ? h / 2 : h;
+	n = (size_t)t->w * (size_t)t->h + 1;
+	t->group = vfm_calloc(n, sizeof(*t->group));
+	t->mean = vfm_malloc(n);
+	t->opened = vfm_malloc(n);
+	t->flipped = vfm_malloc(n);
+	t->contrast = vfm_malloc(n);
+	t->scratch = vfm_malloc(2 * ((size_t)t->w + 2 * RADIUS));
+	t->seen = vfm_malloc(n * sizeof(bool));
+	t->is_text = vfm_malloc(n * sizeof(bool));
+	t->stack = vfm_malloc(n * sizeof(int));
+	t->pieces = vfm_malloc((PIECES_MAX + 1) * sizeof(*t->pieces));
+	return t;
+}
+
+void vfm_text_free(struct vfm_text *t)
+{
+	if (!t)
+		return;
+	free(t->group);
+	free(t->mean);
+	free(t->opened);
+	free(t->flipped);
+	free(t->contrast);
+	free(t->scratch);
+	free(t->seen);
+	free(t->is_text);
+	free(t->stack);
+	free(t->pieces);
+	free(t);
+}
+
+/* ---- strokes ---- */
 
 /* out[x] = the minimum of in[x - RADIUS … x + RADIUS] within the row.  pad [2][w + 2 RADIUS] is scratch memory.  The
  * width of the window doubles: 2, 4, 8, then 13 = 2 RADIUS + 1. */
@@ -50,116 +120,314 @@ static void erode_row(const uint8_t *in, uint8_t *out, int w, uint8_t *pad)
 		out[x] = a[x] < a[x + 2 * RADIUS - 7] ? a[x] : a[x + 2 * RADIUS - 7];
 }
 
-static void invert_row(const uint8_t *in, uint8_t *out, int w, uint8_t mask)
+/* out[y] = the minimum of the rows in[y - RADIUS … y + RADIUS]. */
+static void erode_columns(const uint8_t *in, uint8_t *out, int w, int h)
 {
+	for (int y = 0; y < h; y++) {
+		int y0 = y < RADIUS ? 0 : y - RADIUS, y1 = y + RADIUS < h ? y + RADIUS : h - 1;
+		uint8_t *o = out + (size_t)y * (size_t)w;
+
+		memcpy(o, in + (size_t)y0 * (size_t)w, (size_t)w);
+		for (int k = y0 + 1; k <= y1; k++) {
+			const uint8_t *row = in + (size_t)k * (size_t)w;
+
 #pragma omp simd
-	for (int x = 0; x < w; x++)
-		out[x] = in[x] ^ mask;
-}
-
-/* mask = 1 where a stroke brighter (or with `dark` darker) than both sides crosses the row: the row minus its opening.
- * tmp [3 w + 4 RADIUS] is scratch memory. */
-static void mark_strokes(const uint8_t *row, uint8_t *mask, uint8_t *tmp, int w, bool dark)
-{
-	uint8_t *bright = tmp, *pad = tmp + w;
-
-	invert_row(row, bright, w, dark ? 255 : 0);
-	erode_row(bright, mask, w, pad);
-	invert_row(mask, mask, w, 255);
-	erode_row(mask, mask, w, pad);
-#pragma omp simd
-	for (int x = 0; x < w; x++)
-		mask[x] = bright[x] - (255 - mask[x]) >= STROKE_CONTRAST;
-}
-
-static void count_block(struct text_block *b, const uint8_t *luma, const uint8_t *mask, int w)
-{
-	int strokes = 0, sum = 0, across = 0, down = 0;
-
-	for (int y = 0; y < BLOCK_PX; y++) {
-		const uint8_t *m = mask + y * w, *above = y > 0 ? m - w : m, *l = luma + y * w;
-
-		for (int x = 0; x < BLOCK_PX; x++) {
-			strokes += m[x];
-			sum += m[x] * l[x];
-			down += m[x] ^ above[x];
+			for (int x = 0; x < w; x++)
+				o[x] = o[x] < row[x] ? o[x] : row[x];
 		}
-		for (int x = 1; x < BLOCK_PX; x++)
-			across += m[x] ^ m[x - 1];
 	}
-	*b = (struct text_block){.strokes = strokes, .across = across, .down = down};
-	b->level = strokes ? (double)sum / strokes : 0;
-	b->is_candidate = strokes >= STROKES_MIN && strokes <= STROKES_MAX && across >= EDGES_MIN;
 }
 
-/* Collects in queue[] the candidates that are connected with block `first`, along a row across gaps.  If they are a
- * line of text, marks its bounding box in is_text. */
-static void trace_line(struct text_block *v, int bw, int bh, int first, int *queue, bool *is_text)
+static void erode(struct vfm_text *t, const uint8_t *in, uint8_t *out, bool rows)
 {
-	int n = 1, left = bw, right = -1, top = bh, bottom = -1, strokes = 0, across = 0, down = 0;
-	double level = 0, level2 = 0;
+	if (!rows)
+		erode_columns(in, out, t->w, t->h);
+	for (int y = 0; rows && y < t->h; y++)
+		erode_row(in + (size_t)y * (size_t)t->w, out + (size_t)y * (size_t)t->w, t->w, t->scratch);
+}
 
-	queue[0] = first;
-	v[first].seen = true;
-	for (int k = 0; k < n; k++) {
-		int i = queue[k], x = i % bw, y = i / bw;
+static void flip(uint8_t *v, size_t n)
+{
+#pragma omp simd
+	for (size_t i = 0; i < n; i++)
+		v[i] ^= 255;
+}
 
-		left = x < left ? x : left;
-		right = x > right ? x : right;
-		top = y < top ? y : top;
-		bottom = y > bottom ? y : bottom;
-		strokes += v[i].strokes, across += v[i].across, down += v[i].down;
-		level += v[i].level, level2 += v[i].level * v[i].level;
+/* contrast = how much a pixel of `mean` exceeds the opening along rows or columns, whichever is more. */
+static void find_strokes(struct vfm_text *t)
+{
+	size_t n = (size_t)t->w * (size_t)t->h;
+
+	memset(t->contrast, 0, n);
+	for (int rows = 0; rows < 2; rows++) {
+		erode(t, t->mean, t->flipped, rows);
+		flip(t->flipped, n);
+		erode(t, t->flipped, t->opened, rows);
+#pragma omp simd
+		for (size_t i = 0; i < n; i++) {
+			uint8_t c = (uint8_t)(t->mean[i] - (t->opened[i] ^ 255));
+
+			t->contrast[i] = c > t->contrast[i] ? c : t->contrast[i];
+		}
+	}
+}
+
+/* ---- letters ---- */
+
+/* Returns the connected set that contains pixel `first`. */
+static struct piece trace_piece(struct vfm_text *t, int first, int least)
+{
+	struct piece p = {.left = t->w, .right = -1, .top = t->h, .bottom = -1};
+	int n = 1;
+
+	t->stack[0] = first;
+	t->seen[first] = true;
+	while (n > 0) {
+		int at = t->stack[--n], x = at % t->w, y = at / t->w;
+
+		p.left = x < p.left ? x : p.left;
+		p.right = x > p.right ? x : p.right;
+		p.top = y < p.top ? y : p.top;
+		p.bottom = y > p.bottom ? y : p.bottom;
+		p.area++;
+		p.level += t->mean[at];
 		for (int dy = -1; dy <= 1; dy++)
-			for (int dx = -GAP; dx <= GAP; dx++) {
-				int at = i + dy * bw + dx;
+			for (int dx = -1; dx <= 1; dx++) {
+				int to = at + dy * t->w + dx;
+				bool in = x + dx >= 0 && x + dx < t->w && y + dy >= 0 && y + dy < t->h &&
+					t->contrast[to] >= least;
 
-				if (x + dx < 0 || x + dx >= bw || y + dy < 0 || y + dy >= bh || v[at].seen ||
-					!v[at].is_candidate)
+				p.border += !in && (dx == 0 || dy == 0);
+				if (!in || t->seen[to])
 					continue;
-				v[at].seen = true;
-				queue[n++] = at;
+				t->seen[to] = true;
+				t->stack[n++] = to;
 			}
 	}
-	level /= n;
-	if (right - left + 1 < LINE_MIN || 3 * n < (right - left + 1) * (bottom - top + 1) ||
-		sqrt(fmax(0, level2 / n - level * level)) > LEVEL_STD)
-		return;
-	/* stripes do not change from row to row; noise changes as often as along the rows, and its strokes are short */
-	if (down < 0.1 * across || down > 1.2 * across || down > 0.7 * strokes ||
-		(down > 0.95 * across && down > 0.5 * strokes))
-		return;
-	for (int y = top; y <= bottom; y++)
-		for (int x = left; x <= right; x++)
-			is_text[y * bw + x] = true;
+	return p;
 }
 
-double vfm_text_ratio(const uint8_t *luma, int w, int h)
+static void judge_piece(struct piece *p)
 {
-	int bw = w / BLOCK_PX, bh = h / BLOCK_PX, blocks = bw * bh, found = 0;
-	uint8_t *mask = vfm_calloc((size_t)w + 1, (size_t)h + 1), *tmp = vfm_calloc(3 * (size_t)w + 4 * RADIUS + 1, 1);
-	struct text_block *v = vfm_calloc((size_t)blocks + 1, sizeof(*v));
-	bool *is_text = vfm_calloc((size_t)blocks + 1, sizeof(*is_text));
-	int *queue = vfm_calloc((size_t)blocks + 1, sizeof(*queue));
+	int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
+	double fill = (double)p->area / w / h;
 
-	for (int dark = 0; dark < 2 && w > 0; dark++) {
-		for (int y = 0; y < h; y++)
-			mark_strokes(luma + (size_t)y * (size_t)w, mask + (size_t)y * (size_t)w, tmp, w, dark);
-		for (int i = 0; i < blocks; i++) {
-			size_t at = (size_t)(i / bw * BLOCK_PX) * (size_t)w + (size_t)(i % bw * BLOCK_PX);
+	p->level /= p->area;
+	/* A bar of length l and width s has the area s l and 2 (l + s) sides. */
+	p->thickness = 2.0 * p->area / p->border;
+	p->is_letter = h >= HEIGHT_MIN && h <= HEIGHT_MAX && w <= 5 * h && fill >= 0.12 &&
+		(fill <= 0.85 || 2 * w <= h) && p->thickness <= fmax(1.5, THICKNESS_MAX * h);
+}
 
-			count_block(&v[i], luma + at, mask + at, w);
-		}
-		for (int i = 0; i < blocks; i++)
-			if (v[i].is_candidate && !v[i].seen)
-				trace_line(v, bw, bh, i, queue, is_text);
+static int compare_strokes(const void *a, const void *b)
+{
+	const struct piece *p = a, *q = b;
+
+	return p->left != q->left ? p->left - q->left : p->top - q->top;
+}
+
+/* Collects the connected sets, from left to right; returns their number, or 0 if there are too many. */
+static int find_pieces(struct vfm_text *t, int least)
+{
+	int n = 0, all = t->w * t->h;
+
+	memset(t->seen, 0, (size_t)all * sizeof(bool));
+	for (int i = 0; i < all; i++) {
+		if (t->contrast[i] < least || t->seen[i])
+			continue;
+		t->pieces[n] = trace_piece(t, i, least);
+		if (t->pieces[n].area < 4)
+			continue;
+		judge_piece(&t->pieces[n]);
+		if (++n > PIECES_MAX)
+			return 0;
 	}
-	for (int i = 0; i < blocks; i++)
-		found += is_text[i];
-	free(queue);
-	free(is_text);
-	free(v);
-	free(tmp);
-	free(mask);
-	return blocks > 0 ? (double)found / blocks : 0;
+	qsort(t->pieces, (size_t)n, sizeof(*t->pieces), compare_strokes);
+	for (int i = 0; i < n; i++)
+		t->pieces[i].line = i;
+	return n;
+}
+
+/* ---- lines ---- */
+
+static int line_of(struct piece *v, int i)
+{
+	while (v[i].line != i)
+		i = v[i].line = v[v[i].line].line;
+	return i;
+}
+
+/* Whether q, which begins right of p, continues its line. */
+static bool continues(const struct piece *p, const struct piece *q)
+{
+	int hp = p->bottom - p->top + 1, hq = q->bottom - q->top + 1, high = hp > hq ? hp : hq, low = hp + hq - high;
+	double thick = fmax(p->thickness, q->thickness), thin = p->thickness + q->thickness - thick;
+
+	return q->left - p->right <= high && low >= 0.55 * high && thick <= 2 * thin &&
+		fabs(p->level - q->level) <= 45 &&
+		(abs(p->bottom - q->bottom) <= fmax(1, 0.2 * high) || abs(p->top - q->top) <= fmax(1, 0.2 * high));
+}
+
+static void join_letters(struct piece *v, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = i + 1; v[i].is_letter && k < n && v[k].left <= v[i].right + HEIGHT_MAX; k++)
+			if (v[k].is_letter && continues(&v[i], &v[k]))
+				v[line_of(v, k)].line = line_of(v, i);
+}
+
+static struct text_line measure_line(struct piece *v, int n, int root)
+{
+	struct text_line l = {.left = INT32_MAX, .top = INT32_MAX, .right = -1, .bottom = -1};
+
+	for (int i = root; i < n; i++) {
+		const struct piece *p = &v[i];
+		int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
+
+		if (!p->is_letter || line_of(v, i) != root)
+			continue;
+		l.left = p->left < l.left ? p->left : l.left;
+		l.right = p->right > l.right ? p->right : l.right;
+		l.top = p->top < l.top ? p->top : l.top;
+		l.bottom = p->bottom > l.bottom ? p->bottom : l.bottom;
+		l.letters += fmax(1, (double)w / h);
+		l.pieces++;
+		l.tops += p->top, l.tops2 += (double)p->top * p->top;
+		l.bottoms += p->bottom, l.bottoms2 += (double)p->bottom * p->bottom;
+		l.width += w;
+		l.height += h;
+		l.thickness += p->thickness, l.thickness2 += p->thickness * p->thickness;
+		l.level += p->level, l.level2 += p->level * p->level;
+	}
+	return l;
+}
+
+/* Returns the number of sets beside the letters of a line, in its box and half its height above and below. */
+static int count_fragments(struct piece *v, int n, const struct text_line *l, int root)
+{
+	int count = 0, margin = (l->bottom - l->top + 1) / 2;
+
+	for (int i = 0; i < n && v[i].left <= l->right; i++) {
+		int x = (v[i].left + v[i].right) / 2, y = (v[i].top + v[i].bottom) / 2;
+
+		count += x >= l->left && x <= l->right && y >= l->top - margin && y <= l->bottom + margin &&
+			(!v[i].is_letter || line_of(v, i) != root);
+	}
+	return count;
+}
+
+static double deviation(double sum, double sum2, double n)
+{
+	return sqrt(fmax(0, sum2 / n - sum / n * (sum / n)));
+}
+
+/* The log odds that a line found at a contrast of `least` is text and no texture.  The weights are those of a logistic
+ * regression on the lines in the clips for tuning of bench/scores/clips.tsv, with and without overlays. */
+static double text_odds(const struct text_line *l, double fragments, int least)
+{
+	double k = l->pieces, height = l->height / k;
+	double uneven = deviation(l->thickness, l->thickness2, k) * k / l->thickness;
+	double ragged = fmin(deviation(l->tops, l->tops2, k), deviation(l->bottoms, l->bottoms2, k)) / height;
+
+	return -6.84 + 2.21 * log(k) + 0.91 * log(l->letters) + 1.98 * log(height) - 6.25 * l->thickness / k / height -
+		3.66 * uneven - 0.63 * fragments / l->letters - 6.97 * ragged + 1.03 * log2(least / 20.0);
+}
+
+static bool is_line(struct piece *v, int n, const struct text_line *l, int root, int least)
+{
+	double k = l->pieces, height = l->height / k, width = l->right - l->left + 1, fragments;
+
+	if (l->letters < LETTERS_MIN || width < 2 * height || l->bottom - l->top + 1 > 2.5 * height ||
+		l->width < 0.3 * width || deviation(l->level, l->level2, k) > LEVEL_STD ||
+		deviation(l->thickness, l->thickness2, k) > 0.5 * l->thickness / k)
+		return false;
+	fragments = count_fragments(v, n, l, root);
+	return fragments <= l->letters && text_odds(l, fragments, least) >= LINE_MIN;
+}
+
+/* Marks the lines among the n sets found at a contrast of `least`. */
+static void mark_lines(struct vfm_text *t, int n, int least)
+{
+	struct piece *v = t->pieces;
+
+	join_letters(v, n);
+	for (int i = 0; i < n; i++) {
+		struct text_line l;
+
+		if (!v[i].is_letter || v[i].line != i)
+			continue;
+		l = measure_line(v, n, i);
+		if (!is_line(v, n, &l, i, least))
+			continue;
+		for (int y = l.top; y <= l.bottom; y++)
+			memset(t->is_text + (size_t)y * (size_t)t->w + l.left, 1, (size_t)(l.right - l.left + 1));
+	}
+}
+
+/* Returns the share of `mean` that lines cover. */
+static double text_of_mean(struct vfm_text *t)
+{
+	size_t n = (size_t)t->w * (size_t)t->h, found = 0;
+
+	memset(t->is_text, 0, n * sizeof(bool));
+	for (int dark = 0; dark < 2; dark++) {
+		if (dark)
+			flip(t->mean, n);
+		find_strokes(t);
+		for (int k = 0; k < LEVELS; k++)
+			mark_lines(t, find_pieces(t, contrast_min[k]), contrast_min[k]);
+	}
+	for (size_t i = 0; i < n; i++)
+		found += t->is_text[i];
+	return (double)found / (double)n;
+}
+
+/* ---- frames ---- */
+
+static void end_group(struct vfm_text *t)
+{
+	for (int i = 0; i < t->w * t->h; i++) {
+		t->mean[i] = (uint8_t)(t->group[i] / t->n_group);
+		t->group[i] = 0;
+	}
+	t->sum += text_of_mean(t);
+	t->groups++;
+	t->n_group = 0;
+}
+
+static void add_row(uint16_t *sum, const uint8_t *row, int w)
+{
+#pragma omp simd
+	for (int x = 0; x < w; x++)
+		sum[x] = (uint16_t)(sum[x] + row[x]);
+}
+
+static void add_halved_rows(uint16_t *sum, const uint8_t *row, int w, int stride)
+{
+	const uint8_t *below = row + stride;
+
+	for (int x = 0; x < w; x++)
+		sum[x] = (uint16_t)(sum[x] + (row[2 * x] + row[2 * x + 1] + below[2 * x] + below[2 * x + 1] + 2) / 4);
+}
+
+void vfm_text_add(struct vfm_text *t, const uint8_t *luma)
+{
+	if (t->w < 1 || t->h < 1)
+		return;
+	for (int y = 0; y < t->h; y++)
+		if (t->h == t->in_h)
+			add_row(t->group + (size_t)y * (size_t)t->w, luma + (size_t)y * (size_t)t->in_w, t->w);
+		else
+			add_halved_rows(t->group + (size_t)y * (size_t)t->w, luma + 2 * (size_t)y * (size_t)t->in_w,
+				t->w, t->in_w);
+	if (++t->n_group == GROUP)
+		end_group(t);
+}
+
+double vfm_text_end(struct vfm_text *t)
+{
+	/* A short rest is no mean, unless there is nothing else. */
+	if (t->n_group >= GROUP / 2 || (t->n_group > 0 && t->groups == 0))
+		end_group(t);
+	return t->groups > 0 ? t->sum / (double)t->groups : 0;
 }

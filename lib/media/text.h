@@ -1,17 +1,34 @@
-/* text.h - text in a frame (subtitles, captions, watermarks), found without a model.
+/* text.h - text that stays in place (subtitles, captions, logos, watermarks), found without a neural network.
  *
- * A stroke is a run of at most 12 pixels along a row that is brighter, or darker, than both sides by a quarter of the
- * range (morphological top-hat).  Neighbouring blocks of 8 x 8 pixels with many strokes of similar brightness form a
- * line, at least five blocks wide, if the strokes change from row to row, but less often than those of noise.  The
- * result is an estimate: it counts the bounding boxes of lines, and misses letters that are small (below 8 pixels of
- * height), sparse or of low contrast.
+ * Text is looked for in the mean of 8 frames that were added in a row.  What moves is blurred there, and what stays
+ * keeps its edges (cf. Dekel, Rubinstein, Liu, Freeman, "On the effectiveness of visible watermarks", 2017), so that
+ * translucent text is found in front of motion.
+ *
+ * A stroke is at most 12 pixels thick along rows or columns, and brighter, or darker, than both sides (the difference
+ * of the picture and its morphological opening).  A letter is a connected set of stroke pixels whose contrast is at
+ * least 20, 40 or 80 levels, with the height (6 to 64 pixels), density and stroke width of letters.  Letters of similar
+ * height, stroke width and brightness on one baseline form a line (the letters and chains of Epshtein, Ofek, Wexler,
+ * "Detecting text in natural scenes with stroke width transform", 2010).  A logistic model tells lines of text from
+ * texture by the number and height of the letters, how even their strokes and how straight the line is, its contrast,
+ * and the fragments between the letters.
+ *
+ * Local; one thread at a time.  Memory does not depend on the number of frames.
  */
 #ifndef VFM_MEDIA_TEXT_H
 #define VFM_MEDIA_TEXT_H
 
 #include <stdint.h>
 
-/* Returns the share of the blocks of 8 x 8 pixels of luma [h, w] that lines of text cover, 0 to 1. */
-double vfm_text_ratio(const uint8_t *luma, int w, int h);
+struct vfm_text;
+
+/* For frames of luma [h, w].  A picture higher than wide is halved first, to be examined at about the same size. */
+struct vfm_text *vfm_text_new(int w, int h);
+void vfm_text_free(struct vfm_text *t); /* NULL is fine */
+
+void vfm_text_add(struct vfm_text *t, const uint8_t *luma);
+
+/* Returns the share of the picture that the bounding boxes of lines cover, 0 to 1: the mean over the groups of 8
+ * frames.  A last group counts if it has at least 4, or is the only one.  0 without frames.  After the last frame. */
+double vfm_text_end(struct vfm_text *t);
 
 #endif

@@ -122,7 +122,7 @@ cp "$SCRATCH/io/out" score.jsonl
 is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
 	'[1,1,0,0]' "score: black, still and without text"
 is "$(records score.jsonl | jq -c 'select(.score) | .score | keys' | sort -u)" \
-	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","motion_source","object_motion","overexposed","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
+	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","motion_source","object_motion","overexposed","oversaturated","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
 	"score: the keys of every record"
 is "$(vfm-curate score -q --motion codec split.jsonl | jq -c 'select(.score) | [.score.motion_source]' | sort -u | tail -n 1)" '["codec"]' \
 	"score: motion of the codec's vectors"

@@ -559,36 +559,56 @@ static void draw_text(uint8_t *luma, const char *word, int x, int y, uint8_t lev
 					luma[(y + r) * TEXT_W + x + 12 * k + c] = level;
 }
 
-/* Lines of text cover the blocks behind their letters; stripes, noise and flat areas are no text. */
+/* The result for `n` frames of luma [TEXT_H, TEXT_W], moved by `step` pixels in memory each. */
+static double text_of(const uint8_t *luma, int n, int step)
+{
+	static uint8_t moved[TEXT_W * TEXT_H];
+	struct vfm_text *t = vfm_text_new(TEXT_W, TEXT_H);
+	double r;
+
+	for (int i = 0; i < n; i++) {
+		for (int k = 0; k < TEXT_W * TEXT_H; k++)
+			moved[k] = luma[(k + i * step) % (TEXT_W * TEXT_H)];
+		vfm_text_add(t, moved);
+	}
+	r = vfm_text_end(t);
+	vfm_text_free(t);
+	return r;
+}
+
+/* Boxes of lines count; stripes, noise, flat areas and letters that move do not. */
 static void test_text_ratio(void **state)
 {
 	static const char word[] = "THIS LINE HAS 25 LETTERS.";
 	static uint8_t luma[TEXT_W * TEXT_H], rgb[TEXT_W * TEXT_H * 3];
-	const double blocks = TEXT_W / 8 * (TEXT_H / 8), line = 2 * 38 / blocks; /* 25 x 12 pixels: 38 blocks */
+	const double line = 25 * 12 * 14.0 / (TEXT_W * TEXT_H);
 	struct vfm_video_out_opts o = {
 		.width = TEXT_W, .height = TEXT_H, .fps_num = 10, .fps_den = 1, .codec = "ffv1", .crf = -1};
 	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
 	struct vfm_score_opts so = {.end = -1};
 	struct vfm_video_out *out;
 	struct vfm_err err = {0};
+	struct vfm_text *small;
 	struct vfm_score s;
 	char *path = in_dir("text.mkv");
 	double one, two;
 
 	(void)state;
 	memset(luma, 90, sizeof(luma));
-	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	assert_true(text_of(luma, 1, 0) == 0);
 	draw_text(luma, word, 40, 240, 235);
-	one = vfm_text_ratio(luma, TEXT_W, TEXT_H);
-	assert_true(one > 0.4 * line && one <= line + 1e-9);
-	draw_text(luma, word, 64, 32, 10); /* dark letters, far from the first line */
-	two = vfm_text_ratio(luma, TEXT_W, TEXT_H);
-	assert_true(two > 1.6 * one && two < 2.2 * one);
+	one = text_of(luma, 1, 0);
+	assert_true(one > 0.6 * line && one <= line + 1e-9); /* words of two or three letters are missed */
+	assert_true(fabs(text_of(luma, 40, 0) - one) < 1e-9);
+	assert_true(text_of(luma, 40, 5 * TEXT_W + 7) == 0); /* it moves */
+	draw_text(luma, word, 64, 32, 10);                   /* dark letters, far from the first line */
+	two = text_of(luma, 1, 0);
+	assert_true(fabs(two - 2 * one) < 0.1 * one);
 	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
 	for (int i = 0; i < TEXT_W * TEXT_H * 3; i++)
 		rgb[i] = luma[i / 3];
-	for (int i = 0; i < 20; i++) { /* in half of the frames */
-		if (i == 10)
+	for (int i = 0; i < 16; i++) { /* in half of the frames */
+		if (i == 8)
 			memset(rgb, 90, sizeof(rgb));
 		assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
 	}
@@ -596,16 +616,25 @@ static void test_text_ratio(void **state)
 	assert_int_equal(vfm_score_file(&s, path, &so, &err), 0);
 	assert_true(fabs(s.text_ratio - two / 2) < 0.1 * two);
 	free(path);
+	memset(luma, 90, sizeof(luma));
+	draw_text(luma, word, 40, 240, 90 + 30); /* faint, and fainter still */
+	assert_true(text_of(luma, 8, 0) > 0.25 * line);
+	draw_text(luma, word, 40, 240, 90 + 15);
+	assert_true(text_of(luma, 8, 0) == 0);
 	for (int i = 0; i < TEXT_W * TEXT_H; i++)
 		luma[i] = i % TEXT_W / 6 % 2 ? 255 : 0;
-	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	assert_true(text_of(luma, 1, 0) == 0);
 	for (int i = 0; i < TEXT_W * TEXT_H; i++)
 		luma[i] = i / TEXT_W / 6 % 2 ? 255 : 0;
-	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	assert_true(text_of(luma, 1, 0) == 0);
 	for (int i = 0; i < TEXT_W * TEXT_H; i++)
 		luma[i] = (uint8_t)(255 * vfm_rng_uniform(&rng, (uint64_t)i));
-	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
-	assert_true(vfm_text_ratio(luma, 7, 3) == 0); /* less than a block */
+	assert_true(text_of(luma, 1, 0) == 0);
+	small = vfm_text_new(1, 3);
+	assert_true(vfm_text_end(small) == 0);
+	vfm_text_add(small, luma);
+	assert_true(vfm_text_end(small) == 0);
+	vfm_text_free(small);
 }
 
 /* ---- pictures ---- */

@@ -209,6 +209,22 @@ static double exposed(int i, int x, int y)
 	return y < 20 || y >= H - 20 ? 128 : x < W / 2 ? 255 : x < 3 * W / 4 ? 0 : 128;
 }
 
+static double dim(int i, int x, int y)
+{
+	(void)i, (void)y;
+	return x < W / 4 ? 80 : 20 + x % 8;
+}
+
+/* Blocks of 8 x 8 whose edges a deblocking filter has spread over four pixels, with texture inside. */
+static double deblocked(int i, int x, int y)
+{
+	int k = (x + 2) / 8, at = (x + 2) % 8;
+	double here = mix((uint32_t)(k + 97 * (y / 8) + i)) % 24,
+	       before = mix((uint32_t)(k - 1 + 97 * (y / 8) + i)) % 24;
+
+	return 100 + (at < 4 ? before + (here - before) * (at + 0.5) / 4 : here) + mix((uint32_t)(x + y * W)) % 4;
+}
+
 static void test_faults(void **state)
 {
 	const double middle = (H - 40) / (double)H;
@@ -220,6 +236,8 @@ static void test_faults(void **state)
 	assert_true(is_near(s.blur, 8, 0.6));
 	s = score_drawn(blocks);
 	assert_true(s.blockiness > 1 && s.blur == 0);
+	s = score_drawn(deblocked);
+	assert_true(s.blockiness > 0.5);
 	s = score_drawn(grain);
 	assert_true(s.blockiness < 0.05);
 	s = score_drawn(progressive);
@@ -227,9 +245,11 @@ static void test_faults(void **state)
 	s = score_drawn(fields);
 	assert_true(s.interlace > 0.001);
 	s = score_drawn(exposed);
-	assert_true(is_near(s.overexposed, 0.5 * middle, 0.02) && is_near(s.underexposed, 0.25 * middle, 0.02));
+	assert_true(is_near(s.overexposed, 0.5 * middle, 0.02) && s.underexposed < 0.01); /* it has highlights */
+	s = score_drawn(dim);
+	assert_true(is_near(s.underexposed, 0.75 * (1 - 80 / 255.0), 0.02) && s.overexposed == 0);
 	s = score_drawn(still);
-	assert_true(s.overexposed == 0 && s.underexposed == 0 && s.bar_ratio == 0);
+	assert_true(s.overexposed == 0 && s.underexposed < 0.01 && s.bar_ratio == 0);
 }
 
 /* ---- change ---- */
@@ -289,6 +309,25 @@ static void test_bars(void **state)
 	assert_true(s.bar_ratio == 0);
 }
 
+/* A colour at the limit of the gamut, a strong one within, and a dark one. */
+static void test_saturation(void **state)
+{
+	static const uint8_t colours[4][3] = {{200, 0, 30}, {200, 20, 30}, {100, 0, 0}, {120, 120, 120}};
+	char *path = vfm_strfmt("%s/c.png", dir);
+	struct vfm_score_opts so = {.end = -1};
+	uint8_t rgb[256 * 64 * 3];
+	struct vfm_err err = {0};
+	struct vfm_score s;
+
+	(void)state;
+	for (int i = 0; i < 256 * 64; i++)
+		memcpy(rgb + 3 * (size_t)i, colours[i % 256 / 64], 3);
+	assert_int_equal(vfm_png_write(path, rgb, 256, 64, &err), 0);
+	assert_int_equal(vfm_score_file(&s, path, &so, &err), 0);
+	assert_true(is_near(s.oversaturated, 0.25, 0.01));
+	free(path);
+}
+
 /* ---- sizes ---- */
 
 static void test_odd_sizes(void **state)
@@ -324,6 +363,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_faults, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bars, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_saturation, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_odd_sizes, setup, teardown),
 	};
 
