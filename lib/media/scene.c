@@ -11,6 +11,7 @@
 #define FAR         4    /* frames apart within a side */
 #define DELAY       9    /* frames after a candidate before it is evaluated */
 #define CHANGE      1.5f /* change of pixels below which nothing happens */
+#define MATCHED     0.3f /* residual of block matching below which two frames are of one shot */
 #define APART       2    /* hard cuts are further apart */
 #define N_PIX       (VFM_SIG_W * VFM_SIG_H)
 #define PLAIN_RANGE 14.0f /* range of luma below which a frame is of one colour */
@@ -108,7 +109,7 @@ static float mixture_share(
 	float share;
 
 	for (int i = 0; i < N_PIX; i++) {
-		int d = b->y[i] - a->y[i], e = x->y[i] - a->y[i];
+		int d = b->thumb.y[i] - a->thumb.y[i], e = x->thumb.y[i] - a->thumb.y[i];
 
 		dot += d * e;
 		norm += e * e;
@@ -123,7 +124,7 @@ static float energy_of(const struct vfm_sig *a, const struct vfm_sig *b)
 	int sum = 0;
 
 	for (int i = 0; i < N_PIX; i++)
-		sum += (a->y[i] - b->y[i]) * (a->y[i] - b->y[i]);
+		sum += (a->thumb.y[i] - b->thumb.y[i]) * (a->thumb.y[i] - b->thumb.y[i]);
 	return (float)sum;
 }
 
@@ -145,7 +146,7 @@ static float correlation(const struct vfm_sig *a, const struct vfm_sig *b)
 	int dot = 0;
 
 	for (int i = 0; i < N_PIX; i++)
-		dot += a->y[i] * b->y[i];
+		dot += a->thumb.y[i] * b->thumb.y[i];
 	return ((float)dot / N_PIX - a->mean * b->mean) / (a->std * b->std + 1);
 }
 
@@ -313,6 +314,7 @@ static float local_change(const struct vfm_scene *s, int64_t t)
 	return n ? v[n / 2] : 0;
 }
 
+/* Lowers f[] to what frames a and b differ. */
 static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[4])
 {
 	float x[4];
@@ -322,6 +324,25 @@ static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[
 	differ_features(sig(s, a), sig(s, b), x);
 	for (int i = 0; i < 4; i++)
 		f[i] = fminf(f[i], x[i]);
+}
+
+/* Lowers f[0..3] to the least difference of two frames across the cut between t - 1 and t.  Returns false if two of
+ * them are nearly the same picture, moved: then t is no cut. */
+static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
+{
+	const int gaps[] = {0, 1, 2, s->flash};
+
+	for (int i = 0; i < 4; i++)
+		f[i] = 1;
+	for (int k = 0; k < 4; k++) {
+		take_least(s, t - 1, t + gaps[k], f);
+		if (gaps[k])
+			take_least(s, t - 1 - gaps[k], t, f);
+		if (f[0] < MATCHED)
+			return false;
+	}
+	take_least(s, t - 2, t + 1, f);
+	return f[0] >= MATCHED;
 }
 
 /* How much the frames of one side differ among themselves: a and b are one frame apart, c is FAR frames from a.
@@ -337,10 +358,9 @@ static bool side_features(const struct vfm_scene *s, int64_t a, int64_t b, int64
 	return true;
 }
 
-/* The evidence for a cut between t - 1 and t. */
+/* The evidence for a cut between t - 1 and t; f[0..3] are known. */
 static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE_FEATURES])
 {
-	const int gaps[] = {0, 1, 2, s->flash};
 	float near[2][4], far[2][4], wide[4] = {1, 1, 1, 1};
 	bool left = side_features(s, t - 1, t - 2, t - 1 - FAR, near[0], far[0]);
 	bool right = side_features(s, t, t + 1, t + FAR, near[1], far[1]);
@@ -350,14 +370,6 @@ static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE
 	else if (!left || !right) {
 		memcpy(near[left], near[!left], sizeof(near[0]));
 		memcpy(far[left], far[!left], sizeof(far[0]));
-	}
-	for (int i = 0; i < 4; i++)
-		f[i] = 1;
-	take_least(s, t - 2, t + 1, f);
-	for (int k = 0; k < 4; k++) {
-		take_least(s, t - 1, t + gaps[k], f);
-		if (gaps[k])
-			take_least(s, t - 1 - gaps[k], t, f);
 	}
 	take_least(s, t - FAR, t - 1 + FAR, wide);
 	for (int i = 0; i < 4; i++) {
@@ -383,24 +395,26 @@ static bool is_peak(const struct vfm_scene *s, int64_t t)
 
 static void evaluate_change(struct vfm_scene *s, int64_t t)
 {
+	float across[4];
 	struct vfm_candidate *c;
 
 	/* Frames of one colour are candidates of their own, with both of their ends. */
-	if (!is_peak(s, t) || s->p[t - 1].plain || s->p[t].plain)
+	if (!is_peak(s, t) || s->p[t - 1].plain || s->p[t].plain || !differs_across(s, t, across))
 		return;
 	vfm_grow(&s->candidates, &s->candidates_cap, (size_t)s->n_candidates + 1, sizeof(s->candidates[0]));
 	c = &s->candidates[s->n_candidates++];
 	*c = (struct vfm_candidate){.from = t, .frame = t, .kind = VFM_CUT_HARD};
+	memcpy(c->f, across, sizeof(across));
 	cut_features(s, t, c->f);
 }
 
-void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb)
+void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
 {
 	int64_t n = s->n++;
 	struct vfm_sig *now = &s->ring[n % RING];
 
 	vfm_grow(&s->p, &s->cap, (size_t)s->n, sizeof(s->p[0]));
-	vfm_sig_of(now, rgb);
+	vfm_sig_of(now, thumb);
 	s->p[n] = (struct point){.mean = now->mean, .std = now->std, .plain = now->range < PLAIN_RANGE, .mixture = -1};
 	if (n)
 		s->p[n].change = vfm_sig_pixel(sig(s, n - 1), now);

@@ -41,12 +41,20 @@ static void draw(uint8_t *rgb, int shot, double t, double gain, int grain)
 		}
 }
 
+static void push_rgb(struct vfm_scene *s, const uint8_t *rgb)
+{
+	struct vfm_thumb thumb;
+
+	vfm_thumb_of_rgb(&thumb, rgb);
+	vfm_scene_push(s, &thumb);
+}
+
 static void push(struct vfm_scene *s, int shot, double t, double gain, int grain)
 {
 	uint8_t rgb[W * H * 3];
 
 	draw(rgb, shot, t, gain, grain);
-	vfm_scene_push(s, rgb);
+	push_rgb(s, rgb);
 }
 
 static void push_plain(struct vfm_scene *s, int n, uint8_t level)
@@ -55,7 +63,7 @@ static void push_plain(struct vfm_scene *s, int n, uint8_t level)
 
 	memset(rgb, level, sizeof(rgb));
 	for (int i = 0; i < n; i++)
-		vfm_scene_push(s, rgb);
+		push_rgb(s, rgb);
 }
 
 /* Two lines of letters. */
@@ -67,7 +75,7 @@ static void push_title(struct vfm_scene *s, double gain)
 		for (int x = 12; x < 52; x++)
 			if (y % 6 < 4 && x * 7 % 5 < 3)
 				memset(rgb + (y * W + x) * 3, (int)(220 * gain), 3);
-	vfm_scene_push(s, rgb);
+	push_rgb(s, rgb);
 }
 
 static void expect(struct vfm_scene *s, const int64_t *frames, int64_t n)
