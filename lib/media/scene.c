@@ -28,8 +28,11 @@ static const int halves[] = {4, 6, 8, 12, 16, 24, 32};
 #define N_HALVES ((int)(sizeof(halves) / sizeof(halves[0])))
 
 /* A mixture of two frames: shares near 1/4, 1/2 and 3/4, and a small residual. */
-#define SHARE_TOLERANCE  0.15f
-#define SHARE_END        0.06f
+#define SHARE_TOLERANCE 0.15f
+#define SHARE_END       0.06f
+/* A frame is an end alone if its residual of block matching exceeds that of the frame beyond the end by little. */
+#define ALONE            0.1f
+#define NOISIER          1.2f
 #define MIX_LEFT         0.45f
 #define MIX_MIN_DIFF     10.0f
 #define MIX_MIN_MOVED    0.4f
@@ -177,18 +180,34 @@ static void mixture_features(const struct vfm_scene *s, int64_t t, int half, flo
 }
 
 /* Returns how many frames the mixture goes from its middle towards one end: to the first frame that is nearly the end
- * alone, at most `half`. */
+ * alone, at most `half`.  Motion and light change the picture at the end further: the frames whose blocks match it are
+ * of the same shot. */
 static float mixture_reach(const struct vfm_scene *s, int64_t t, int half, int step, float energy)
 {
-	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half);
+	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half), *end;
 	float share = 0.5f, left;
+	struct vfm_sig_diff d;
+	float same = ALONE;
+	int64_t beyond;
+	int k;
 
-	for (int k = 1; k < half; k++) {
+	for (k = 1; k < half; k++) {
 		share = mixture_share(a, b, sig(s, t + step * k), energy, &left);
 		if (step < 0 ? share < SHARE_END : share > 1 - SHARE_END)
-			return (float)k;
+			break;
 	}
-	return (float)half;
+	end = sig(s, t + step * k);
+	beyond = t + step * (k + 1);
+	if (beyond >= 0 && beyond < s->n) {
+		vfm_sig_compare(end, sig(s, beyond), &d);
+		same += NOISIER * d.moved;
+	}
+	for (; k > 1; k--) {
+		vfm_sig_compare(end, sig(s, t + step * (k - 1)), &d);
+		if (d.moved > same)
+			break;
+	}
+	return (float)k;
 }
 
 /* Notes whether the middle frame of 2 half + 1 is a mixture of the outer two. */
