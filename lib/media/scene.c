@@ -153,21 +153,25 @@ static float correlation(const struct vfm_sig *a, const struct vfm_sig *b)
 	return ((float)dot / N_PIX - a->mean * b->mean) / (a->std * b->std + 1);
 }
 
-/* Motion keeps its blocks also between the ends; a mixture has less contrast than its ends; after an explosion or a
- * change of light the old picture returns. */
+/* Whether two frames that differ by f[0..3] show two pictures. */
+static bool are_pictures(const float f[4])
+{
+	return f[0] > MIX_MIN_MOVED && f[1] > MIX_MIN_BLOCKS && f[2] > MIX_MIN_HIST;
+}
+
+/* f[0..3], f[16] and what depends on shares is known.  Motion keeps its blocks also between the ends; a mixture has
+ * less contrast than its ends; after an explosion or a change of light the old picture returns. */
 static void mixture_features(const struct vfm_scene *s, int64_t t, int half, float f[VFM_SCENE_FEATURES])
 {
 	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half), *mid = sig(s, t);
 	float x[4], across = vfm_sig_pixel(a, b) + 1;
 
-	differ_features(a, b, f);
 	differ_features(a, mid, x);
 	f[9] = x[0];
 	differ_features(mid, b, x);
 	f[10] = x[0];
 	f[11] = (mid->std + 1) / (0.5f * (a->std + b->std) + 1);
 	f[15] = correlation(a, b);
-	f[16] = fminf(a->std, b->std) / (fmaxf(a->std, b->std) + 1);
 	f[17] = vfm_sig_spread(a, b);
 	f[12] = f[13] = 1;
 	for (int k = 4; k <= OUTSIDE; k += 4) {
@@ -238,9 +242,15 @@ static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 		p->mixture = (int32_t)s->n_mixtures++;
 	}
 	m = &s->mixtures[p->mixture];
-	*m = (struct mixture){.energy = energy,
-		.from = (float)t - mixture_reach(s, t, half, -1, energy),
-		.to = (float)t + mixture_reach(s, t, half, 1, energy)};
+	*m = (struct mixture){.energy = energy, .from = (float)t, .to = (float)t};
+	m->f[16] = fminf(a->std, b->std) / (fmaxf(a->std, b->std) + 1);
+	if (p->plain || m->f[16] <= MIX_MIN_CONTRAST)
+		return;
+	differ_features(a, b, m->f);
+	if (!are_pictures(m->f))
+		return;
+	m->from -= mixture_reach(s, t, half, -1, energy);
+	m->to += mixture_reach(s, t, half, 1, energy);
 	mixture_features(s, t, half, m->f);
 	m->f[4] = left[1];
 	m->f[5] = fmaxf(left[0], left[2]);
@@ -488,8 +498,7 @@ static bool is_between_pictures(const struct vfm_scene *s, const struct mixture 
 	for (int64_t t = from; t <= to; t++)
 		if (s->p[t < s->n ? t : s->n - 1].plain)
 			return false;
-	return to > from && m->f[0] > MIX_MIN_MOVED && m->f[1] > MIX_MIN_BLOCKS && m->f[2] > MIX_MIN_HIST &&
-		m->f[16] > MIX_MIN_CONTRAST;
+	return to > from && m->f[16] > MIX_MIN_CONTRAST && are_pictures(m->f);
 }
 
 /* Of overlapping mixtures, which are parts of one dissolve or motion, the one whose ends differ most counts. */
