@@ -60,6 +60,9 @@ struct vfm_pixels_job {
 	uint8_t *dst;
 };
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);
+/* Scales the whole frame as vfm_video_thumb does; uses frame, orient, shown_w and shown_h of the job. */
+struct vfm_thumb;
+int vfm_pixels_thumb(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_thumb *t, struct vfm_err *err);
 /* Copies rows of luma as vfm_video_coded_rows does. */
 int vfm_pixels_rows(
 	struct vfm_pixels *p, const AVFrame *frame, const int *rows, int n, uint8_t *dst, struct vfm_err *err);

@@ -107,6 +107,12 @@ int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit,
 	return VFM_EENV;
 }
 
+int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *err)
+{
+	(void)v, (void)t, (void)err;
+	return VFM_EENV;
+}
+
 void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)
 {
 	(void)v;

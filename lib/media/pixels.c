@@ -11,9 +11,11 @@
 #include "base/mem.h"
 #include "media/av.h"
 #include "media/sdr.h"
+#include "media/thumb.h"
 
-#define N_CONTEXTS 4
-#define MAX_SIDE   32768
+#define N_CONTEXTS  4
+#define MAX_SIDE    32768
+#define THUMB_LEAST 128 /* sides of luma below which boxes of whole pixels are too uneven */
 
 struct context {
 	struct SwsContext *sws;
@@ -349,6 +351,84 @@ int vfm_pixels_rows(
 		memcpy(dst + (size_t)i * (size_t)w, all + (size_t)rows[i] * (size_t)w, (size_t)w);
 	vfm_big_free(all, (size_t)w * (size_t)frame->height);
 	return rc;
+}
+
+/* ---- thumbs ---- */
+
+/* The planes of Y, Cb and Cr if each component has a plane of its own and scaling down is all that it needs. */
+static bool find_planes(const AVFrame *f, const AVPixFmtDescriptor *d, struct vfm_plane planes[3])
+{
+	if (!has_luma_plane(d) || d->nb_components != 3 || !(d->flags & AV_PIX_FMT_FLAG_PLANAR))
+		return false;
+	for (int i = 0; i < 3; i++) {
+		const AVComponentDescriptor *c = &d->comp[i];
+		int sx = i ? d->log2_chroma_w : 0, sy = i ? d->log2_chroma_h : 0;
+
+		planes[i] = (struct vfm_plane){.data = f->data[c->plane],
+			.stride = f->linesize[c->plane],
+			.width = AV_CEIL_RSHIFT(f->width, sx),
+			.height = AV_CEIL_RSHIFT(f->height, sy),
+			.depth = c->depth};
+		if (c->plane != i || c->shift || c->offset || c->step != (c->depth == 8 ? 1 : 2) ||
+			planes[i].width < THUMB_LEAST >> (i > 0) || planes[i].height < THUMB_LEAST >> (i > 0))
+			return false;
+	}
+	return true;
+}
+
+/* From a 256th of a level to levels of full range. */
+static uint8_t full_level(int x, bool luma, bool full)
+{
+	int y = full   ? (x + 128) >> 8
+		: luma ? ((x - 16 * 256) * 298 + 32768) >> 16
+		       : 128 + (((x - 128 * 256) * 291 + 32768) >> 16);
+
+	return (uint8_t)(y < 0 ? 0 : y > 255 ? 255 : y);
+}
+
+static int shrink_planes(struct vfm_pixels *p, const struct vfm_pixels_job *job, const struct vfm_plane planes[3],
+	struct vfm_thumb *t, struct vfm_err *err)
+{
+	uint8_t *dst[] = {t->y, t->cb, t->cr};
+	uint16_t small[VFM_THUMB_W * VFM_THUMB_H];
+	uint8_t levels[VFM_THUMB_W * VFM_THUMB_H];
+	int full = job->frame->color_range == AVCOL_RANGE_JPEG;
+
+	plain_format(job->frame->format, &full);
+	TRY(need_buf(p, (size_t)planes[0].width * sizeof(uint16_t), err));
+	for (int i = 0; i < 3; i++) {
+		struct vfm_pixels_job part = *job;
+		int w, h;
+
+		part.width = i ? VFM_THUMB_W / 2 : VFM_THUMB_W;
+		part.height = i ? VFM_THUMB_H / 2 : VFM_THUMB_H;
+		part.dst = dst[i];
+		w = job->orient.a ? part.width : part.height;
+		h = job->orient.a ? part.height : part.width;
+		vfm_plane_shrink(&planes[i], w, h, (uint16_t *)(void *)p->buf, small);
+		for (int k = 0; k < w * h; k++)
+			levels[k] = full_level(small[k], i == 0, full);
+		orient_pixels(&part, levels, (size_t)w, w, h, 1);
+	}
+	return 0;
+}
+
+int vfm_pixels_thumb(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_thumb *t, struct vfm_err *err)
+{
+	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(job->frame->format);
+	uint8_t rgb[VFM_THUMB_W * VFM_THUMB_H * 3];
+	struct vfm_pixels_job whole = *job;
+	struct vfm_plane planes[3];
+
+	if (desc && !vfm_sdr_is_due(job->frame) && find_planes(job->frame, desc, planes))
+		return shrink_planes(p, job, planes, t, err);
+	whole.width = VFM_THUMB_W;
+	whole.height = VFM_THUMB_H;
+	whole.cover = whole.luma = false;
+	whole.dst = rgb;
+	TRY(vfm_pixels_run(p, &whole, err));
+	vfm_thumb_of_rgb(t, rgb);
+	return 0;
 }
 
 struct vfm_pixels *vfm_pixels_new(void)

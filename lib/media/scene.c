@@ -11,6 +11,7 @@
 #define FAR         4    /* frames apart within a side */
 #define DELAY       9    /* frames after a candidate before it is evaluated */
 #define CHANGE      1.5f /* change of pixels below which nothing happens */
+#define MATCHED     0.3f /* residual of block matching below which two frames are of one shot */
 #define APART       2    /* hard cuts are further apart */
 #define N_PIX       (VFM_SIG_W * VFM_SIG_H)
 #define PLAIN_RANGE 14.0f /* range of luma below which a frame is of one colour */
@@ -27,8 +28,11 @@ static const int halves[] = {4, 6, 8, 12, 16, 24, 32};
 #define N_HALVES ((int)(sizeof(halves) / sizeof(halves[0])))
 
 /* A mixture of two frames: shares near 1/4, 1/2 and 3/4, and a small residual. */
-#define SHARE_TOLERANCE  0.15f
-#define SHARE_END        0.06f
+#define SHARE_TOLERANCE 0.15f
+#define SHARE_END       0.06f
+/* A frame is an end alone if its residual of block matching exceeds that of the frame beyond the end by little. */
+#define ALONE            0.1f
+#define NOISIER          1.2f
 #define MIX_LEFT         0.45f
 #define MIX_MIN_DIFF     10.0f
 #define MIX_MIN_MOVED    0.4f
@@ -108,7 +112,7 @@ static float mixture_share(
 	float share;
 
 	for (int i = 0; i < N_PIX; i++) {
-		int d = b->y[i] - a->y[i], e = x->y[i] - a->y[i];
+		int d = b->thumb.y[i] - a->thumb.y[i], e = x->thumb.y[i] - a->thumb.y[i];
 
 		dot += d * e;
 		norm += e * e;
@@ -123,7 +127,7 @@ static float energy_of(const struct vfm_sig *a, const struct vfm_sig *b)
 	int sum = 0;
 
 	for (int i = 0; i < N_PIX; i++)
-		sum += (a->y[i] - b->y[i]) * (a->y[i] - b->y[i]);
+		sum += (a->thumb.y[i] - b->thumb.y[i]) * (a->thumb.y[i] - b->thumb.y[i]);
 	return (float)sum;
 }
 
@@ -145,25 +149,29 @@ static float correlation(const struct vfm_sig *a, const struct vfm_sig *b)
 	int dot = 0;
 
 	for (int i = 0; i < N_PIX; i++)
-		dot += a->y[i] * b->y[i];
+		dot += a->thumb.y[i] * b->thumb.y[i];
 	return ((float)dot / N_PIX - a->mean * b->mean) / (a->std * b->std + 1);
 }
 
-/* Motion keeps its blocks also between the ends; a mixture has less contrast than its ends; after an explosion or a
- * change of light the old picture returns. */
+/* Whether two frames that differ by f[0..3] show two pictures. */
+static bool are_pictures(const float f[4])
+{
+	return f[0] > MIX_MIN_MOVED && f[1] > MIX_MIN_BLOCKS && f[2] > MIX_MIN_HIST;
+}
+
+/* f[0..3], f[16] and what depends on shares is known.  Motion keeps its blocks also between the ends; a mixture has
+ * less contrast than its ends; after an explosion or a change of light the old picture returns. */
 static void mixture_features(const struct vfm_scene *s, int64_t t, int half, float f[VFM_SCENE_FEATURES])
 {
 	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half), *mid = sig(s, t);
 	float x[4], across = vfm_sig_pixel(a, b) + 1;
 
-	differ_features(a, b, f);
 	differ_features(a, mid, x);
 	f[9] = x[0];
 	differ_features(mid, b, x);
 	f[10] = x[0];
 	f[11] = (mid->std + 1) / (0.5f * (a->std + b->std) + 1);
 	f[15] = correlation(a, b);
-	f[16] = fminf(a->std, b->std) / (fmaxf(a->std, b->std) + 1);
 	f[17] = vfm_sig_spread(a, b);
 	f[12] = f[13] = 1;
 	for (int k = 4; k <= OUTSIDE; k += 4) {
@@ -176,18 +184,34 @@ static void mixture_features(const struct vfm_scene *s, int64_t t, int half, flo
 }
 
 /* Returns how many frames the mixture goes from its middle towards one end: to the first frame that is nearly the end
- * alone, at most `half`. */
+ * alone, at most `half`.  Motion and light change the picture at the end further: the frames whose blocks match it are
+ * of the same shot. */
 static float mixture_reach(const struct vfm_scene *s, int64_t t, int half, int step, float energy)
 {
-	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half);
+	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half), *end;
 	float share = 0.5f, left;
+	struct vfm_sig_diff d;
+	float same = ALONE;
+	int64_t beyond;
+	int k;
 
-	for (int k = 1; k < half; k++) {
+	for (k = 1; k < half; k++) {
 		share = mixture_share(a, b, sig(s, t + step * k), energy, &left);
 		if (step < 0 ? share < SHARE_END : share > 1 - SHARE_END)
-			return (float)k;
+			break;
 	}
-	return (float)half;
+	end = sig(s, t + step * k);
+	beyond = t + step * (k + 1);
+	if (beyond >= 0 && beyond < s->n) {
+		vfm_sig_compare(end, sig(s, beyond), &d);
+		same += NOISIER * d.moved;
+	}
+	for (; k > 1; k--) {
+		vfm_sig_compare(end, sig(s, t + step * (k - 1)), &d);
+		if (d.moved > same)
+			break;
+	}
+	return (float)k;
 }
 
 /* Notes whether the middle frame of 2 half + 1 is a mixture of the outer two. */
@@ -218,9 +242,15 @@ static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 		p->mixture = (int32_t)s->n_mixtures++;
 	}
 	m = &s->mixtures[p->mixture];
-	*m = (struct mixture){.energy = energy,
-		.from = (float)t - mixture_reach(s, t, half, -1, energy),
-		.to = (float)t + mixture_reach(s, t, half, 1, energy)};
+	*m = (struct mixture){.energy = energy, .from = (float)t, .to = (float)t};
+	m->f[16] = fminf(a->std, b->std) / (fmaxf(a->std, b->std) + 1);
+	if (p->plain || m->f[16] <= MIX_MIN_CONTRAST)
+		return;
+	differ_features(a, b, m->f);
+	if (!are_pictures(m->f))
+		return;
+	m->from -= mixture_reach(s, t, half, -1, energy);
+	m->to += mixture_reach(s, t, half, 1, energy);
 	mixture_features(s, t, half, m->f);
 	m->f[4] = left[1];
 	m->f[5] = fmaxf(left[0], left[2]);
@@ -313,6 +343,7 @@ static float local_change(const struct vfm_scene *s, int64_t t)
 	return n ? v[n / 2] : 0;
 }
 
+/* Lowers f[] to what frames a and b differ. */
 static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[4])
 {
 	float x[4];
@@ -322,6 +353,25 @@ static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[
 	differ_features(sig(s, a), sig(s, b), x);
 	for (int i = 0; i < 4; i++)
 		f[i] = fminf(f[i], x[i]);
+}
+
+/* Lowers f[0..3] to the least difference of two frames across the cut between t - 1 and t.  Returns false if two of
+ * them are nearly the same picture, moved: then t is no cut. */
+static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
+{
+	const int gaps[] = {0, 1, 2, s->flash};
+
+	for (int i = 0; i < 4; i++)
+		f[i] = 1;
+	for (int k = 0; k < 4; k++) {
+		take_least(s, t - 1, t + gaps[k], f);
+		if (gaps[k])
+			take_least(s, t - 1 - gaps[k], t, f);
+		if (f[0] < MATCHED)
+			return false;
+	}
+	take_least(s, t - 2, t + 1, f);
+	return f[0] >= MATCHED;
 }
 
 /* How much the frames of one side differ among themselves: a and b are one frame apart, c is FAR frames from a.
@@ -337,10 +387,9 @@ static bool side_features(const struct vfm_scene *s, int64_t a, int64_t b, int64
 	return true;
 }
 
-/* The evidence for a cut between t - 1 and t. */
+/* The evidence for a cut between t - 1 and t; f[0..3] are known. */
 static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE_FEATURES])
 {
-	const int gaps[] = {0, 1, 2, s->flash};
 	float near[2][4], far[2][4], wide[4] = {1, 1, 1, 1};
 	bool left = side_features(s, t - 1, t - 2, t - 1 - FAR, near[0], far[0]);
 	bool right = side_features(s, t, t + 1, t + FAR, near[1], far[1]);
@@ -350,14 +399,6 @@ static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE
 	else if (!left || !right) {
 		memcpy(near[left], near[!left], sizeof(near[0]));
 		memcpy(far[left], far[!left], sizeof(far[0]));
-	}
-	for (int i = 0; i < 4; i++)
-		f[i] = 1;
-	take_least(s, t - 2, t + 1, f);
-	for (int k = 0; k < 4; k++) {
-		take_least(s, t - 1, t + gaps[k], f);
-		if (gaps[k])
-			take_least(s, t - 1 - gaps[k], t, f);
 	}
 	take_least(s, t - FAR, t - 1 + FAR, wide);
 	for (int i = 0; i < 4; i++) {
@@ -383,24 +424,26 @@ static bool is_peak(const struct vfm_scene *s, int64_t t)
 
 static void evaluate_change(struct vfm_scene *s, int64_t t)
 {
+	float across[4];
 	struct vfm_candidate *c;
 
 	/* Frames of one colour are candidates of their own, with both of their ends. */
-	if (!is_peak(s, t) || s->p[t - 1].plain || s->p[t].plain)
+	if (!is_peak(s, t) || s->p[t - 1].plain || s->p[t].plain || !differs_across(s, t, across))
 		return;
 	vfm_grow(&s->candidates, &s->candidates_cap, (size_t)s->n_candidates + 1, sizeof(s->candidates[0]));
 	c = &s->candidates[s->n_candidates++];
 	*c = (struct vfm_candidate){.from = t, .frame = t, .kind = VFM_CUT_HARD};
+	memcpy(c->f, across, sizeof(across));
 	cut_features(s, t, c->f);
 }
 
-void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb)
+void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
 {
 	int64_t n = s->n++;
 	struct vfm_sig *now = &s->ring[n % RING];
 
 	vfm_grow(&s->p, &s->cap, (size_t)s->n, sizeof(s->p[0]));
-	vfm_sig_of(now, rgb);
+	vfm_sig_of(now, thumb);
 	s->p[n] = (struct point){.mean = now->mean, .std = now->std, .plain = now->range < PLAIN_RANGE, .mixture = -1};
 	if (n)
 		s->p[n].change = vfm_sig_pixel(sig(s, n - 1), now);
@@ -455,8 +498,7 @@ static bool is_between_pictures(const struct vfm_scene *s, const struct mixture 
 	for (int64_t t = from; t <= to; t++)
 		if (s->p[t < s->n ? t : s->n - 1].plain)
 			return false;
-	return to > from && m->f[0] > MIX_MIN_MOVED && m->f[1] > MIX_MIN_BLOCKS && m->f[2] > MIX_MIN_HIST &&
-		m->f[16] > MIX_MIN_CONTRAST;
+	return to > from && m->f[16] > MIX_MIN_CONTRAST && are_pictures(m->f);
 }
 
 /* Of overlapping mixtures, which are parts of one dissolve or motion, the one whose ends differ most counts. */
@@ -669,137 +711,4 @@ const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool
 		merge(s);
 	*n_cuts = s->n_cuts;
 	return s->cuts;
-}
-
-/* ---- clips ---- */
-
-struct span_list {
-	struct vfm_span *v;
-	size_t cap;
-	int64_t n;
-};
-
-static void add_clip(struct span_list *l, int64_t start, int64_t end)
-{
-	if (start >= end)
-		return;
-	vfm_grow(&l->v, &l->cap, (size_t)l->n + 1, sizeof(l->v[0]));
-	l->v[l->n++] = (struct vfm_span){.start = start, .end = end, .start_confidence = -1, .end_confidence = -1};
-}
-
-static double place_of(const struct vfm_clip_rule *rule, int64_t frame)
-{
-	return rule->at ? rule->at[frame] : (double)frame;
-}
-
-/* Returns the last frame in [lo, hi] that is not after `place`. */
-static int64_t frame_at(const struct vfm_clip_rule *rule, double place, int64_t lo, int64_t hi)
-{
-	while (lo < hi) {
-		int64_t mid = lo + (hi - lo + 1) / 2;
-
-		if (place_of(rule, mid) <= place + 1e-6)
-			lo = mid;
-		else
-			hi = mid - 1;
-	}
-	return lo;
-}
-
-/* Returns the end of a clip that begins at `start`, is at most `most` long and has at least one frame. */
-static int64_t end_of_clip(const struct vfm_clip_rule *rule, double most, int64_t start, int64_t end)
-{
-	int64_t at = frame_at(rule, place_of(rule, start) + most, start, end);
-
-	return at > start ? at : start + 1;
-}
-
-/* Returns the first frame of part i of a shot. */
-static int64_t start_of_part(const struct vfm_clip_rule *rule, int64_t start, int64_t end, int64_t i, int64_t parts)
-{
-	double from = place_of(rule, start), len = place_of(rule, end) - from;
-
-	return i == parts ? end : frame_at(rule, from + len * (double)i / (double)parts, start, end);
-}
-
-static bool parts_fit(const struct vfm_clip_rule *rule, int64_t start, int64_t end, int64_t parts)
-{
-	for (int64_t i = 0; i < parts; i++)
-		if (place_of(rule, start_of_part(rule, start, end, i + 1, parts)) -
-				place_of(rule, start_of_part(rule, start, end, i, parts)) >
-			rule->max + 1e-6)
-			return false;
-	return true;
-}
-
-static int64_t count_parts(const struct vfm_clip_rule *rule, int64_t start, int64_t end)
-{
-	double len = place_of(rule, end) - place_of(rule, start);
-	int64_t parts = 1;
-
-	if (rule->max > 0 && len > rule->max + 1e-6)
-		parts = (int64_t)fmin(ceil((len - 1e-6) / rule->max), (double)(end - start));
-	/* If equal parts were too short: fewer parts, each cut to the upper limit. */
-	while (parts > 1 && len / (double)parts < rule->min - 1e-6)
-		parts--;
-	/* Parts begin at frames, so that with a varying rate one of them may be longer than the limit. */
-	if (rule->at && parts > 1 && !parts_fit(rule, start, end, parts) && len / (double)(parts + 1) >= rule->min)
-		parts++;
-	return parts;
-}
-
-static void add_shot(struct span_list *l, int64_t start, int64_t end, const struct vfm_clip_rule *rule)
-{
-	int64_t parts = start < end ? count_parts(rule, start, end) : 0;
-
-	for (int64_t i = 0; i < parts; i++) {
-		int64_t a = start_of_part(rule, start, end, i, parts),
-			b = start_of_part(rule, start, end, i + 1, parts);
-
-		if (rule->max <= 0)
-			add_clip(l, a, b);
-		else if (!rule->at && a < b)
-			add_clip(l, a, end_of_clip(rule, rule->max, a, b));
-		else /* around a frame that lasts long, a part becomes several clips */
-			for (int64_t c; a < b; a = c)
-				add_clip(l, a, c = end_of_clip(rule, rule->max, a, b));
-	}
-}
-
-static void add_strides(struct span_list *l, int64_t frames, const struct vfm_clip_rule *rule)
-{
-	int64_t end;
-
-	for (int64_t start = 0; start < frames; start = end) {
-		end = end_of_clip(rule, rule->stride, start, frames);
-		add_clip(l, start, end);
-	}
-}
-
-/* Adds the clips of the shot between two cuts; NULL: the beginning or end of the file. */
-static void add_shot_between(struct span_list *l, const struct vfm_cut *before, const struct vfm_cut *after,
-	int64_t frames, const struct vfm_clip_rule *rule)
-{
-	int64_t start = before ? before->frame : 0, end = after ? after->from : frames, first = l->n;
-
-	add_shot(l, start, end, rule);
-	if (l->n == first)
-		return;
-	if (before)
-		l->v[first].start_confidence = before->confidence;
-	if (after && l->v[l->n - 1].end == end)
-		l->v[l->n - 1].end_confidence = after->confidence;
-}
-
-int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
-	struct vfm_span **spans)
-{
-	struct span_list l = {0};
-
-	if (rule->stride > 0)
-		add_strides(&l, frames, rule);
-	for (int64_t i = 0; rule->stride <= 0 && i <= n_cuts; i++)
-		add_shot_between(&l, i ? &cuts[i - 1] : NULL, i < n_cuts ? &cuts[i] : NULL, frames, rule);
-	*spans = l.v;
-	return l.n;
 }

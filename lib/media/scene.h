@@ -44,7 +44,7 @@ struct vfm_candidate {
 struct vfm_scene;
 /* fps: frames a second, for how long a flash may last; 0: unknown. */
 struct vfm_scene *vfm_scene_new(double fps);
-void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb /* [48, 64, 3]: the whole frame, scaled */);
+void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the next frame */);
 
 /* After the last frame: the cuts of at least the confidence `threshold` in order, not overlapping; they belong to `s`.
  * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames of which a side

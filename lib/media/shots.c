@@ -14,7 +14,7 @@ struct reading {
 	struct vfm_rate claimed; /* by the header */
 	double claimed_s;        /* end of the last frame, by the header */
 	struct vfm_scene *scene;
-	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
+	struct vfm_thumb thumb;
 	const struct vfm_shot_detector *detector; /* NULL: scene */
 	uint8_t *shown;                           /* a frame for it */
 };
@@ -39,8 +39,8 @@ static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_
 	}
 	if (!r->scene)
 		return 0;
-	TRY(vfm_video_rgb(v, VFM_SIG_W, VFM_SIG_H, VFM_FIT_STRETCH, r->rgb, err));
-	vfm_scene_push(r->scene, r->rgb);
+	TRY(vfm_video_thumb(v, &r->thumb, err));
+	vfm_scene_push(r->scene, &r->thumb);
 	return 0;
 }
 

@@ -2,6 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "media/sig.h"
 
@@ -37,20 +40,17 @@ static uint8_t clamp_byte(int x)
 	return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
 }
 
-static void make_colours(struct vfm_sig *s, const uint8_t *rgb)
+static void make_colours(struct vfm_sig *s)
 {
+	const struct vfm_thumb *t = &s->thumb;
+
 	memset(s->hist, 0, sizeof(s->hist));
 	for (int j = 0; j < H / 2; j++)
 		for (int i = 0; i < W / 2; i++) {
-			const uint8_t *p = rgb + 3 * (2 * j * W + 2 * i), *q = p + 3 * W;
-			int r = p[0] + p[3] + q[0] + q[3], g = p[1] + p[4] + q[1] + q[4], b = p[2] + p[5] + q[2] + q[5];
-			int y = (77 * r + 150 * g + 29 * b) >> 10;
-			int cb = 128 + ((-43 * r - 85 * g + 128 * b) >> 10),
-			    cr = 128 + ((128 * r - 107 * g - 21 * b) >> 10);
+			const uint8_t *p = t->y + 2 * j * W + 2 * i, *q = p + W;
+			int k = j * W / 2 + i;
 
-			s->cb[j * W / 2 + i] = clamp_byte(cb);
-			s->cr[j * W / 2 + i] = clamp_byte(cr);
-			s->hist[colour_bin(y, cb, cr)]++;
+			s->hist[colour_bin((p[0] + p[1] + q[0] + q[1]) >> 2, t->cb[k], t->cr[k])]++;
 		}
 }
 
@@ -59,9 +59,9 @@ static void make_statistics(struct vfm_sig *s)
 	int count[256] = {0}, sum = 0, sum2 = 0, low = 0, high = 255, n;
 
 	for (int i = 0; i < W * H; i++) {
-		sum += s->y[i];
-		sum2 += s->y[i] * s->y[i];
-		count[s->y[i]]++;
+		sum += s->thumb.y[i];
+		sum2 += s->thumb.y[i] * s->thumb.y[i];
+		count[s->thumb.y[i]]++;
 	}
 	s->mean = (float)sum / N_PIX;
 	s->std = sqrtf(fmaxf(0, (float)sum2 / N_PIX - s->mean * s->mean));
@@ -86,7 +86,7 @@ static void make_form(struct vfm_sig *s)
 
 		sum[j + 1][0] = sum2[j + 1][0] = 0;
 		for (int i = 0; i < PW; i++) {
-			int x = i < AROUND ? 0 : i - AROUND >= W ? W - 1 : i - AROUND, v = s->y[y * W + x];
+			int x = i < AROUND ? 0 : i - AROUND >= W ? W - 1 : i - AROUND, v = s->thumb.y[y * W + x];
 
 			row += v;
 			row2 += v * v;
@@ -95,25 +95,28 @@ static void make_form(struct vfm_sig *s)
 		}
 	}
 	memset(s->form, 128, sizeof(s->form));
-	for (int j = 0; j < H; j++)
-		for (int i = 0; i < W; i++) {
-			int a = sum[j + SIDE][i + SIDE] - sum[j][i + SIDE] - sum[j + SIDE][i] + sum[j][i];
-			int b = sum2[j + SIDE][i + SIDE] - sum2[j][i + SIDE] - sum2[j + SIDE][i] + sum2[j][i];
-			float mean = (float)a * scale, var = (float)b * scale - mean * mean;
-			float x = ((float)s->y[j * W + i] - mean) / (sqrtf(fmaxf(var, 0)) + NOISE);
+	for (int j = 0; j < H; j++) {
+		const int *up = sum[j], *down = sum[j + SIDE], *up2 = sum2[j], *down2 = sum2[j + SIDE];
+		const uint8_t *y = s->thumb.y + j * W;
+		int form[W];
 
-			s->form[(j + S) * STRIDE + S + i] = clamp_byte((int)(128.5f + 48 * x));
+#pragma omp simd
+		for (int i = 0; i < W; i++) {
+			int a = down[i + SIDE] - up[i + SIDE] - down[i] + up[i];
+			int b = down2[i + SIDE] - up2[i + SIDE] - down2[i] + up2[i];
+			float mean = (float)a * scale, var = (float)b * scale - mean * mean;
+
+			form[i] = (int)(128.5f + 48 * (((float)y[i] - mean) / (sqrtf(var > 0 ? var : 0) + NOISE)));
 		}
+		for (int i = 0; i < W; i++)
+			s->form[(j + S) * STRIDE + S + i] = clamp_byte(form[i]);
+	}
 }
 
-void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
+void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb)
 {
-	for (int i = 0; i < W * H; i++) {
-		const uint8_t *p = rgb + 3 * i;
-
-		s->y[i] = (uint8_t)((77 * p[0] + 150 * p[1] + 29 * p[2] + 128) >> 8);
-	}
-	make_colours(s, rgb);
+	s->thumb = *thumb;
+	make_colours(s);
 	make_statistics(s);
 	make_form(s);
 }
@@ -125,9 +128,9 @@ float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b)
 	int sum = 0, chroma = 0;
 
 	for (int i = 0; i < W * H; i++)
-		sum += abs(a->y[i] - b->y[i]);
+		sum += abs(a->thumb.y[i] - b->thumb.y[i]);
 	for (int i = 0; i < W * H / 4; i++)
-		chroma += abs(a->cb[i] - b->cb[i]) + abs(a->cr[i] - b->cr[i]);
+		chroma += abs(a->thumb.cb[i] - b->thumb.cb[i]) + abs(a->thumb.cr[i] - b->thumb.cr[i]);
 	return (float)sum / N_PIX + (float)chroma / (N_PIX / 4.0f);
 }
 
@@ -144,34 +147,55 @@ float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b)
 
 	for (int j = 0; j < H; j++)
 		for (int i = 0; i < W; i++)
-			sums[j / B * (W / B) + i / B] += abs(a->y[j * W + i] - b->y[j * W + i]);
+			sums[j / B * (W / B) + i / B] += abs(a->thumb.y[j * W + i] - b->thumb.y[j * W + i]);
 	for (int i = 0; i < BLOCKS; i++)
 		all += sums[i];
 	qsort(sums, BLOCKS, sizeof(sums[0]), compare_ints);
 	return (float)sums[BLOCKS / 2] * BLOCKS / (float)(all + 1);
 }
 
-/* Lowers best[] to the sums of absolute differences of the blocks of b and those of a moved by `shift` elements.  Works
- * on whole rows of blocks, which compilers turn into vector code. */
+/* Sets sums[] to the sums of absolute differences of the W / B blocks of a row of blocks and those at b. */
+#ifdef __SSE2__
+static void sad_of_row(const uint8_t *a, const uint8_t *b, uint16_t sums[W / B])
+{
+	__m128i sum[W / 16];
+
+	for (int i = 0; i < W / 16; i++)
+		sum[i] = _mm_setzero_si128();
+	for (int j = 0; j < B; j++)
+		for (int i = 0; i < W / 16; i++)
+			sum[i] = _mm_add_epi64(sum[i],
+				_mm_sad_epu8(_mm_loadu_si128((const __m128i *)(const void *)(a + j * STRIDE + 16 * i)),
+					_mm_loadu_si128((const __m128i *)(const void *)(b + j * STRIDE + 16 * i))));
+	for (int i = 0; i < W / 16; i++) {
+		sums[2 * i] = (uint16_t)_mm_extract_epi16(sum[i], 0);
+		sums[2 * i + 1] = (uint16_t)_mm_extract_epi16(sum[i], 4);
+	}
+}
+#else
+static void sad_of_row(const uint8_t *a, const uint8_t *b, uint16_t sums[W / B])
+{
+	uint16_t column[W] = {0};
+
+	for (int j = 0; j < B; j++)
+		for (int i = 0; i < W; i++)
+			column[i] = (uint16_t)(column[i] + abs(a[j * STRIDE + i] - b[j * STRIDE + i]));
+	memset(sums, 0, sizeof(sums[0]) * (W / B));
+	for (int i = 0; i < W; i++)
+		sums[i / B] = (uint16_t)(sums[i / B] + column[i]);
+}
+#endif
+
+/* Lowers best[] to the sums of absolute differences of the blocks of b and those of a moved by `shift` elements. */
 static void match_moved(const uint8_t *a, const uint8_t *b, long shift, uint16_t best[BLOCKS])
 {
 	for (int j = 0; j < H / B; j++) {
-		uint16_t column[W] = {0};
+		uint16_t sums[W / B];
 
-		for (int k = 0; k < B; k++) {
-			const uint8_t *q = b + (j * B + k) * STRIDE, *p = a + (j * B + k) * STRIDE + shift;
-
-			for (int i = 0; i < W; i++)
-				column[i] = (uint16_t)(column[i] + (p[i] > q[i] ? p[i] - q[i] : q[i] - p[i]));
-		}
-		for (int i = 0; i < W / B; i++) {
-			uint16_t sad = 0;
-
-			for (int k = 0; k < B; k++)
-				sad = (uint16_t)(sad + column[i * B + k]);
-			if (sad < best[j * (W / B) + i])
-				best[j * (W / B) + i] = sad;
-		}
+		sad_of_row(a + j * B * STRIDE + shift, b + j * B * STRIDE, sums);
+		for (int i = 0; i < W / B; i++)
+			if (sums[i] < best[j * (W / B) + i])
+				best[j * (W / B) + i] = sums[i];
 	}
 }
 

@@ -3,18 +3,17 @@
 #ifndef VFM_MEDIA_SIG_H
 #define VFM_MEDIA_SIG_H
 
-#include <stdint.h>
+#include "media/thumb.h"
 
-#define VFM_SIG_W      64
-#define VFM_SIG_H      48
+#define VFM_SIG_W      VFM_THUMB_W
+#define VFM_SIG_H      VFM_THUMB_H
 #define VFM_SIG_HIST   128 /* 8 luma x 4 x 4 chroma */
 #define VFM_SIG_BLOCK  8
 #define VFM_SIG_SEARCH 4 /* maximum motion of blocks, in pixels of 64 x 48 */
 #define VFM_SIG_STRIDE (VFM_SIG_W + 2 * VFM_SIG_SEARCH)
 
 struct vfm_sig {
-	uint8_t y[VFM_SIG_H * VFM_SIG_W];
-	uint8_t cb[VFM_SIG_H * VFM_SIG_W / 4], cr[VFM_SIG_H * VFM_SIG_W / 4]; /* half size */
+	struct vfm_thumb thumb;
 	/* Luma minus its local mean, divided by its local deviation plus a floor for noise: 128 + 48 x.  It hardly
 	 * changes with light, exposure and fades.  Surrounded by VFM_SIG_SEARCH pixels of 128. */
 	uint8_t form[(VFM_SIG_H + 2 * VFM_SIG_SEARCH) * VFM_SIG_STRIDE];
@@ -23,8 +22,7 @@ struct vfm_sig {
 	float range;                 /* of luma, without the darkest and the brightest 0.5 % */
 };
 
-/* From the frame scaled (not cropped) to rgb [48, 64, 3]. */
-void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb);
+void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb);
 
 struct vfm_sig_diff {
 	float pixel;  /* mean absolute difference of luma and chroma, 0..255 */

@@ -123,8 +123,10 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 	v->dec->pkt_timebase = v->stream->time_base;
 	v->dec->thread_count = v->opts.threads;
 	v->dec->max_pixels = v->opts.max_pixels;
-	if (v->opts.draft)
+	if (v->opts.draft) {
 		v->dec->skip_loop_filter = AVDISCARD_ALL;
+		v->dec->export_side_data |= AV_CODEC_EXPORT_DATA_FILM_GRAIN; /* that is, do not apply it */
+	}
 	vfm_hw_attach(v->dec, v->opts.hwaccel);
 	if (v->opts.vectors)
 		v->dec->flags2 |= AV_CODEC_FLAG2_EXPORT_MVS;
@@ -638,26 +640,40 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 
 /* ---- pixels ---- */
 
-static int convert(
-	struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
+/* The job of converting the frame that was decoded last; without a size. */
+static int start_job(struct vfm_video *v, struct vfm_pixels_job *job, struct vfm_err *err)
 {
-	struct vfm_pixels_job job = {
-		.frame = v->frame,
-		.orient = v->orient,
-		.width = width,
-		.height = height,
-		.cover = fit == VFM_FIT_COVER,
-		.luma = luma,
-		.sdr = !v->opts.keep_hdr,
-		.dst = dst,
-	};
-
+	*job = (struct vfm_pixels_job){.frame = v->frame, .orient = v->orient, .sdr = !v->opts.keep_hdr};
 	if (!v->frame->buf[0])
 		return vfm_fail(err, VFM_EUSAGE, "no frame was decoded yet");
 	if (!v->pixels)
 		v->pixels = vfm_pixels_new();
-	shown_size(v, v->frame, &job.shown_w, &job.shown_h);
+	shown_size(v, v->frame, &job->shown_w, &job->shown_h);
+	return 0;
+}
+
+static int convert(
+	struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
+{
+	struct vfm_pixels_job job;
+
+	TRY(start_job(v, &job, err));
+	job.width = width;
+	job.height = height;
+	job.cover = fit == VFM_FIT_COVER;
+	job.luma = luma;
+	job.dst = dst;
 	if (vfm_pixels_run(v->pixels, &job, err) < 0)
+		return vfm_err_context(err, "'%s'", v->path);
+	return 0;
+}
+
+int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *err)
+{
+	struct vfm_pixels_job job;
+
+	TRY(start_job(v, &job, err));
+	if (vfm_pixels_thumb(v->pixels, &job, t, err) < 0)
 		return vfm_err_context(err, "'%s'", v->path);
 	return 0;
 }

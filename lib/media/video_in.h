@@ -38,7 +38,7 @@ enum vfm_hwaccel { VFM_HWACCEL_NONE, VFM_HWACCEL_AUTO, VFM_HWACCEL_CUDA, VFM_HWA
 struct vfm_video_opts {
 	int threads;        /* of the decoder; 0 = 1 */
 	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
-	bool draft;         /* skip the loop filter; pixels are slightly inexact */
+	bool draft;         /* no loop filter, no film grain: less exact pixels in less time */
 	bool vectors;       /* keep the codec's motion vectors, for vfm_video_vectors */
 	bool keep_hdr;      /* do not convert HDR and BT.2020 to BT.709 */
 	enum vfm_deinterlace deinterlace;
@@ -119,6 +119,11 @@ enum vfm_fit {
  *   luma [height, width] uint8, full range (0 black, 255 white) */
 int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err);
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
+
+/* Scales the frame that was decoded last, upright, to the size of media/thumb.h.  Most planar Y'CbCr is scaled as it
+ * is, in less time than vfm_video_rgb needs; HDR, RGB, transparent and very small frames are converted first. */
+struct vfm_thumb;
+int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *err);
 
 /* Returns the size of the frame that was decoded last, as coded: neither rotated nor with square pixels. */
 void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height);

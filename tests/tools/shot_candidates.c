@@ -7,7 +7,7 @@
 
 static int read_video(struct vfm_scene **s, const char *path, struct vfm_err *err)
 {
-	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
+	struct vfm_thumb thumb;
 	const struct vfm_video_info *info;
 	struct vfm_video *v;
 	struct vfm_frame f;
@@ -18,10 +18,10 @@ static int read_video(struct vfm_scene **s, const char *path, struct vfm_err *er
 	info = vfm_video_info(v);
 	*s = vfm_scene_new((double)info->fps_num / info->fps_den);
 	while ((rc = vfm_video_next(v, &f, err)) == 1 && rc > 0) {
-		rc = vfm_video_rgb(v, VFM_SIG_W, VFM_SIG_H, VFM_FIT_STRETCH, rgb, err);
+		rc = vfm_video_thumb(v, &thumb, err);
 		if (rc < 0)
 			break;
-		vfm_scene_push(*s, rgb);
+		vfm_scene_push(*s, &thumb);
 	}
 	vfm_video_close(v);
 	return rc;

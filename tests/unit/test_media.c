@@ -28,6 +28,7 @@
 #include "media/scene.h"
 #include "media/score.h"
 #include "media/text.h"
+#include "media/thumb.h"
 #include "media/video_in.h"
 #include "media/video_out.h"
 
@@ -358,6 +359,77 @@ static void test_png(void **state)
 	free(first);
 }
 
+/* A frame of a format whose planes grow to the right and downward, and differ. */
+static AVFrame *gradient_frame(enum AVPixelFormat format)
+{
+	AVFrame *f = av_frame_alloc();
+	bool half_w = format != AV_PIX_FMT_YUV444P, half_h = half_w && format != AV_PIX_FMT_YUV422P10;
+
+	f->format = format;
+	f->width = 322;
+	f->height = 246;
+	f->colorspace = AVCOL_SPC_SMPTE170M;
+	assert_true(av_frame_get_buffer(f, 0) >= 0);
+	for (int k = 0; k < 3; k++) {
+		int sx = k && half_w, sy = k && half_h, shift = format == AV_PIX_FMT_YUV422P10 ? 2 : 0;
+
+		for (int y = 0; y < f->height >> sy; y++)
+			for (int x = 0; x < f->width >> sx; x++) {
+				uint8_t *row = f->data[k] + y * f->linesize[k];
+				int v = k == 0 ? 40 + (x << sx) / 3 + (y << sy) / 4 : 100 + 20 * k + (x << sx) / 20;
+
+				if (shift)
+					((uint16_t *)(void *)row)[x] = (uint16_t)(v << shift);
+				else
+					row[x] = (uint8_t)v;
+			}
+	}
+	return f;
+}
+
+static double mean_difference(const uint8_t *a, const uint8_t *b, int n)
+{
+	double sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += abs(a[i] - b[i]);
+	return sum / n;
+}
+
+/* Planes scaled as they are give what the way over RGB gives, also when turned. */
+static void test_thumb(void **state)
+{
+	static const enum AVPixelFormat formats[] = {
+		AV_PIX_FMT_YUV420P, AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV422P10, AV_PIX_FMT_YUV444P};
+	static const struct vfm_orient turns[] = {{1, 0, 0, 1}, {0, 1, -1, 0}, {-1, 0, 0, -1}};
+	struct vfm_pixels *p = vfm_pixels_new();
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < 3; k++) {
+			uint8_t rgb[VFM_THUMB_W * VFM_THUMB_H * 3];
+			AVFrame *f = gradient_frame(formats[i]);
+			struct vfm_pixels_job job = {.frame = f,
+				.orient = turns[k],
+				.shown_w = turns[k].a ? f->width : f->height,
+				.shown_h = turns[k].a ? f->height : f->width,
+				.width = VFM_THUMB_W,
+				.height = VFM_THUMB_H,
+				.dst = rgb};
+			struct vfm_thumb planes, converted;
+			struct vfm_err err = {0};
+
+			assert_int_equal(vfm_pixels_thumb(p, &job, &planes, &err), 0);
+			assert_int_equal(vfm_pixels_run(p, &job, &err), 0);
+			vfm_thumb_of_rgb(&converted, rgb);
+			assert_true(mean_difference(planes.y, converted.y, VFM_THUMB_W * VFM_THUMB_H) < 2);
+			assert_true(mean_difference(planes.cb, converted.cb, VFM_THUMB_W * VFM_THUMB_H / 4) < 2);
+			assert_true(mean_difference(planes.cr, converted.cr, VFM_THUMB_W * VFM_THUMB_H / 4) < 2);
+			av_frame_free(&f);
+		}
+	vfm_pixels_free(p);
+}
+
 /* All eight orientations by FFmpeg's matrix: where does the upper left pixel go? */
 static void test_orientation(void **state)
 {
@@ -416,9 +488,11 @@ static void test_rejects(void **state)
 static void push(struct vfm_scene *s, const uint8_t *rgb)
 {
 	uint8_t small[VFM_SIG_W * VFM_SIG_H * 3];
+	struct vfm_thumb thumb;
 
 	vfm_image_scale(rgb, W, H, small, VFM_SIG_W, VFM_SIG_H);
-	vfm_scene_push(s, small);
+	vfm_thumb_of_rgb(&thumb, small);
+	vfm_scene_push(s, &thumb);
 }
 
 static void blend(uint8_t *rgb, int from, int to, double share, double dx)
@@ -714,6 +788,7 @@ int main(void)
 		cmocka_unit_test(test_cut_size),
 		cmocka_unit_test_setup_teardown(test_written_whole_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_png, setup, teardown),
+		cmocka_unit_test(test_thumb),
 		cmocka_unit_test(test_orientation),
 		cmocka_unit_test_setup_teardown(test_rejects, setup, teardown),
 		cmocka_unit_test(test_scenes),

@@ -41,12 +41,20 @@ static void draw(uint8_t *rgb, int shot, double t, double gain, int grain)
 		}
 }
 
+static void push_rgb(struct vfm_scene *s, const uint8_t *rgb)
+{
+	struct vfm_thumb thumb;
+
+	vfm_thumb_of_rgb(&thumb, rgb);
+	vfm_scene_push(s, &thumb);
+}
+
 static void push(struct vfm_scene *s, int shot, double t, double gain, int grain)
 {
 	uint8_t rgb[W * H * 3];
 
 	draw(rgb, shot, t, gain, grain);
-	vfm_scene_push(s, rgb);
+	push_rgb(s, rgb);
 }
 
 static void push_plain(struct vfm_scene *s, int n, uint8_t level)
@@ -55,7 +63,7 @@ static void push_plain(struct vfm_scene *s, int n, uint8_t level)
 
 	memset(rgb, level, sizeof(rgb));
 	for (int i = 0; i < n; i++)
-		vfm_scene_push(s, rgb);
+		push_rgb(s, rgb);
 }
 
 /* Two lines of letters. */
@@ -67,7 +75,7 @@ static void push_title(struct vfm_scene *s, double gain)
 		for (int x = 12; x < 52; x++)
 			if (y % 6 < 4 && x * 7 % 5 < 3)
 				memset(rgb + (y * W + x) * 3, (int)(220 * gain), 3);
-	vfm_scene_push(s, rgb);
+	push_rgb(s, rgb);
 }
 
 static void expect(struct vfm_scene *s, const int64_t *frames, int64_t n)
@@ -177,6 +185,60 @@ static void test_hard_only(void **state)
 	vfm_scene_free(s);
 }
 
+/* The light of the new shot changes, and it moves, from the end of a dissolve on: the dissolve ends there, not later.
+ */
+static void test_end_of_dissolve(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t a[W * H * 3], b[W * H * 3];
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 150; i++) {
+		int share = i < 60 ? 0 : i < 72 ? i - 59 : 13;
+
+		draw(a, 0, 0, 1, 2);
+		draw(b, 1, i < 72 ? 0 : 0.25 * (i - 72), i < 72 || i > 96 ? 1 : 1 - (i - 72) / 60.0, 2);
+		for (int k = 0; k < W * H * 3; k++)
+			a[k] = (uint8_t)((a[k] * (13 - share) + b[k] * share) / 13);
+		push_rgb(s, a);
+	}
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(c[0].kind, VFM_CUT_DISSOLVE);
+	assert_in_range(c[0].from, 60, 63);
+	assert_in_range(c[0].frame, 69, 73);
+	vfm_scene_free(s);
+}
+
+/* Scales a plane whose samples grow to the right and downward, of 8 and of 10 bits. */
+static void test_plane_shrink(void **state)
+{
+	enum { PW = 333, PH = 250 };
+	static uint8_t narrow[PH][PW];
+	static uint16_t wide[PH][PW], sums[PW], small[H * W];
+	struct vfm_plane planes[] = {{narrow[0], PW, PW, PH, 8}, {(const uint8_t *)wide[0], 2 * PW, PW, PH, 10},
+		{narrow[PH - 1], -PW, PW, PH, 8}};
+
+	(void)state;
+	for (int y = 0; y < PH; y++)
+		for (int x = 0; x < PW; x++) {
+			narrow[y][x] = (uint8_t)(x / 2 + y / 4);
+			wide[y][x] = (uint16_t)(4 * narrow[y][x]);
+		}
+	for (int k = 0; k < 3; k++) {
+		vfm_plane_shrink(&planes[k], W, H, sums, small);
+		for (int j = 0; j < H; j++)
+			for (int i = 0; i < W; i++) {
+				double y = k < 2 ? j + 0.5 : H - j - 0.5;
+				double want = (i + 0.5) * PW / W / 2 + y * PH / H / 4;
+
+				assert_true(fabs(small[j * W + i] / 256.0 - want) < 2);
+			}
+	}
+}
+
 /* A lower threshold finds at least the same cuts; what it finds is at least that certain. */
 static void test_threshold(void **state)
 {
@@ -206,6 +268,8 @@ int main(void)
 		cmocka_unit_test(test_no_cut),
 		cmocka_unit_test(test_title_on_black),
 		cmocka_unit_test(test_hard_only),
+		cmocka_unit_test(test_end_of_dissolve),
+		cmocka_unit_test(test_plane_shrink),
 		cmocka_unit_test(test_threshold),
 	};
 
