@@ -61,7 +61,7 @@ out:
 
 int curate_dedup(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "dedup", .fn = dedup_record, .unique_ids = true};
+	struct vfm_stage stage = {.name = "dedup", .fn = dedup_record, .text_fn = vfm_dedup_mark_text, .unique_ids = true};
 	struct vfm_dedup_opts o = {0};
 	const char *index = NULL, *by = "hash";
 	struct vfm_opt opts[] = {

@@ -20,6 +20,7 @@
 #include "curate/groups.h"
 #include "curate/semantic.h"
 #include "data/features.h"
+#include "data/record_text.h"
 
 #define VFM_DEDUP_QUALITY "width*height"
 
@@ -54,6 +55,8 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
+/* The same for vfm_stage.text_fn; ctx: d.  Returns false for a record that only vfm_dedup_mark can do. */
+bool vfm_dedup_mark_text(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
 /* Writes the index of the representatives, those of `against` too.  Only by hashes. */
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err);
 /* Returns the options that change records, as text; valid as long as d. */

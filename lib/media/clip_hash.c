@@ -349,8 +349,13 @@ char *vfm_clip_hash_text(const struct vfm_clip_hash *h)
 
 int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err)
 {
+	return vfm_clip_hash_parse_bytes(h, text, strlen(text), err);
+}
+
+int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err)
+{
 	uint8_t bytes[VFM_CLIP_HASH_BYTES + 3];
-	size_t n = strlen(text), pad = 0;
+	size_t pad = 0;
 	int len;
 
 	while (pad < 2 && n > pad && text[n - 1 - pad] == '=')

@@ -80,6 +80,8 @@ int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len,
 /* Base64 of these bytes (RFC 4648), as records have them; the caller frees it. */
 char *vfm_clip_hash_text(const struct vfm_clip_hash *h);
 int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err);
+/* The same of a text of n bytes. */
+int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err);
 
 /* ---- comparison ---- */
 
