@@ -79,7 +79,8 @@ INLINE void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
 	*strong = gather_bits(large);
 }
 
-INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+/* signs: NULL, or those of the rows. */
+INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
 {
 	float mean[COEFS];
 
@@ -94,7 +95,12 @@ INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 		}
 		for (int i = 0; i < COEFS; i++)
 			r->x[k][i] = mean[i] + h->scale * (float)h->diff[k][i];
-		find_signs(r->x[k], &r->sign[k], &r->strong[k]);
+		if (signs) {
+			r->sign[k] = vfm_clip_sign_of(&signs[k]);
+			r->strong[k] = vfm_clip_strong_of(&signs[k]);
+		} else {
+			find_signs(r->x[k], &r->sign[k], &r->strong[k]);
+		}
 	}
 }
 
@@ -262,9 +268,10 @@ INLINE bool signs_resemble(const struct vfm_clip_signs *a, int na, const struct 
 #if defined(__x86_64__)
 #define FAST __attribute__((target("avx2,popcnt")))
 
-FAST static void rows_of_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+FAST static void rows_of_avx2(
+	struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
 {
-	rows_of(r, h);
+	rows_of(r, h, signs);
 }
 
 FAST static void half_of_avx2(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
@@ -302,10 +309,15 @@ static bool is_fast(void)
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
+	vfm_clip_rows_with(r, h, NULL);
+}
+
+void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
+{
 	if (is_fast())
-		rows_of_avx2(r, h);
+		rows_of_avx2(r, h, signs);
 	else
-		rows_of(r, h);
+		rows_of(r, h, signs);
 }
 
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)

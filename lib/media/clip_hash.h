@@ -93,6 +93,12 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
+struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
+	uint32_t sign, strong, high;
+};
+
+/* The same with the signs that vfm_clip_signs_of made of these rows before: signs [h->slots]. */
+void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs);
 /* The rows half a slot later, one less; none of a single slot. */
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
@@ -114,10 +120,6 @@ struct vfm_clip_match {
 /* The comparison above; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is most. */
 void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m);
-
-struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
-	uint32_t sign, strong, high;
-};
 
 static inline struct vfm_clip_signs vfm_clip_signs_of(const struct vfm_clip_rows *r, int k)
 {

@@ -27,7 +27,7 @@
 #include "curate/nearest.h"
 #include "curate/semantic.h"
 
-#define SLOTS  8
+#define SLOTS  6
 #define SCENE  50
 #define CARDS  20
 #define TOPICS 1000
