@@ -107,6 +107,30 @@ static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES
 	}
 }
 
+/* A single slot has one key in a table: the others are of crops of it, three of the nine in a table, so that it shares
+ * keys with its crops. */
+static inline __attribute__((always_inline)) void add_crops(
+	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+{
+	uint32_t own[VFM_CLIP_CROPS][TABLES][KEYS] = {{{0}}};
+
+	for (int c = 0; c < VFM_CLIP_CROPS; c++) {
+		lanes size[COEFS] = {0};
+		uint64_t sign = 0;
+		float x[COEFS];
+
+		vfm_clip_hash_crop(x, r->x[0], c);
+		for (int i = 0; i < COEFS; i++) {
+			size[i][0] = (int32_t)fminf(fabsf(x[i]) * weight[i] * 8, 1 << 24) << 6 | i;
+			sign |= (uint64_t)(x[i] > 0) << i;
+		}
+		add_slots(own[c], size, &sign, r->strong, 1, of_key);
+	}
+	for (int t = 0; t < TABLES; t++)
+		for (int i = 1; i < KEYS && r->strong[0]; i++)
+			add_key(keys[t], own[((KEYS - 1) * t + i) % VFM_CLIP_CROPS][t][0]);
+}
+
 static inline __attribute__((always_inline)) void clip_keys_of(
 	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
@@ -119,6 +143,8 @@ static inline __attribute__((always_inline)) void clip_keys_of(
 				size[i][k] = (int32_t)fminf(fabsf(r->x[at + k][i]) * weight[i] * 8, 1 << 24) << 6 | i;
 		add_slots(keys, size, r->sign + at, r->strong + at, n, of_key);
 	}
+	if (r->slots == 1)
+		add_crops(keys, r, of_key);
 }
 
 #if defined(__x86_64__)

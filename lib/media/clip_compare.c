@@ -8,7 +8,7 @@
 #define SLOTS VFM_CLIP_HASH_SLOTS
 
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
-#define GAIN   2.0 /* ratio of the motion of two clips */
+#define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
 /* Functions that are compiled for each instruction set. */
@@ -161,7 +161,7 @@ INLINE double correlate_motion(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
 {
 	float sa[COEFS] = {0}, sb[COEFS] = {0}, aa[COEFS] = {0}, bb[COEFS] = {0}, ab[COEFS] = {0};
-	double ea = 0, eb = 0, e = 0;
+	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, ratio;
 
 	for (int k = 0; k < n; k++) {
 		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
@@ -189,10 +189,13 @@ INLINE double correlate_motion(
 	for (int i = 0; i < COEFS; i++) {
 		ea += (double)aa[i];
 		eb += (double)bb[i];
+		of_a += (double)aa[i] + n * (double)sa[i] * (double)sa[i];
+		of_b += (double)bb[i] + n * (double)sb[i] * (double)sb[i];
 		e += flip >> i & 1 ? -(double)ab[i] : (double)ab[i];
 	}
 	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n;
-	if (*still || fmax(ea, eb) > GAIN * GAIN * fmin(ea, eb))
+	ratio = ea * of_b / fmax(eb * of_a, 1e-9); /* of the shares of motion; of_a, of_b: all energy */
+	if (*still || ratio > GAIN * GAIN || ratio * GAIN * GAIN < 1)
 		return 0;
 	return 1 - (1 - e / sqrt(ea * eb)) * n / (n - 1);
 }

@@ -15,8 +15,8 @@
  * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, and 0 if one
- * of them moves twice as much as the other or more.
+ * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, and 0 if,
+ * relative to its contrast, one of them moves 1.6 times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
  * the shorter clip.  One slot, as of an image, is compared with at most two.
@@ -104,8 +104,16 @@ void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)
 
 #define VFM_CLIP_HASH_STILL 6.0F /* root of the mean square of differences below which a clip counts as still */
 
+/* Sets the vertical frequency u and the horizontal frequency v of coefficient i. */
+void vfm_clip_hash_place(int i, int *u, int *v);
 /* Returns u^2 + v^2 of coefficient i. */
 int vfm_clip_hash_frequency(int i);
+
+/* Sets out to the coefficients of a part of a picture, 94 % of its width and height: of the nine whose corners or
+ * middles are those of the picture, crop 0 is the upper left and crop 8 the lower right.  Frequencies that the hash
+ * lacks count as 0. */
+#define VFM_CLIP_CROPS 9
+void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);
 
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)
