@@ -9,6 +9,7 @@
 
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
 #define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
+#define SAME   64  /* root of the mean square of what differs in pictures that count as the same: 2 levels of luma */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
 /* Functions that are compiled for each instruction set. */
@@ -156,12 +157,13 @@ INLINE double compare_signs(
 	return distance_of(&s, n);
 }
 
-/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined. */
+/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined, or the rows, scaled
+ * to one contrast, are the same. */
 INLINE double correlate_motion(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
 {
 	float sa[COEFS] = {0}, sb[COEFS] = {0}, aa[COEFS] = {0}, bb[COEFS] = {0}, ab[COEFS] = {0};
-	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, ratio;
+	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, of_both = 0, ratio;
 
 	for (int k = 0; k < n; k++) {
 		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
@@ -192,8 +194,10 @@ INLINE double correlate_motion(
 		of_a += (double)aa[i] + n * (double)sa[i] * (double)sa[i];
 		of_b += (double)bb[i] + n * (double)sb[i] * (double)sb[i];
 		e += flip >> i & 1 ? -(double)ab[i] : (double)ab[i];
+		of_both += (flip >> i & 1 ? -1 : 1) * ((double)ab[i] + n * (double)sa[i] * (double)sb[i]);
 	}
-	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n;
+	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n ||
+		2 * (sqrt(of_a * of_b) - of_both) < (double)SAME * SAME * n;
 	ratio = ea * of_b / fmax(eb * of_a, 1e-9); /* of the shares of motion; of_a, of_b: all energy */
 	if (*still || ratio > GAIN * GAIN || ratio * GAIN * GAIN < 1)
 		return 0;

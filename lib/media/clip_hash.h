@@ -15,8 +15,9 @@
  * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, and 0 if,
- * relative to its contrast, one of them moves 1.6 times as much as the other or more.
+ * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, or if,
+ * scaled to one contrast, their pictures differ by less than two levels of luma; and 0 if, relative to its contrast,
+ * one of them moves 1.6 times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
  * the shorter clip.  One slot, as of an image, is compared with at most two.
