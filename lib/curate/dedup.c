@@ -58,6 +58,8 @@ static int check_ranges(const struct vfm_dedup *d, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--clusters: expected 1 to 1000000");
 	if (s->probe < 0 || s->probe > VFM_SEMANTIC_PROBE_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "--probe: expected 1 to %d", VFM_SEMANTIC_PROBE_MAX);
+	if (!d->o.vectors && d->o.matrix)
+		return vfm_fail(err, VFM_EUSAGE, "--vectors: only with --by embedding");
 	if (d->o.vectors && d->o.against)
 		return vfm_fail(err, VFM_EUSAGE, "--against: an index has hashes, no vectors");
 	return 0;
@@ -153,11 +155,26 @@ static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, st
 	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec), &h, err);
 }
 
+/* A record with a vector, of which the matrix has a row. */
+static int add_row(struct vfm_dedup *d, const char *id, double quality, struct vfm_err *err)
+{
+	if (!id)
+		return vfm_fail(err, VFM_EUSAGE, "id: missing (expected a string)");
+	if (vfm_names_add(&d->names, id) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "two records have the id '%.80s'", id);
+	vfm_grow(&d->quality, &d->cap_quality, (size_t)d->names.n, sizeof(*d->quality));
+	d->quality[d->names.n - 1] = quality;
+	return 0;
+}
+
 static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err *err)
 {
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	struct vfm_err bad;
 	int rc = 0;
+
+	if (d->o.matrix)
+		return vfm_rec_at(rec, d->o.vectors) ? add_row(d, id, quality_of(d, rec), err) : 0;
 
 	if (!id || vfm_rec_check_version(rec, &bad) < 0)
 		return 0;
@@ -165,11 +182,8 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 		rc = add_hashed(d, rec, id, err);
 	} else if (vfm_names_find(&d->names, id) < 0) {
 		rc = vfm_features_add(&d->vectors, rec, d->o.vectors, err);
-		if (rc >= 0) {
-			vfm_names_add(&d->names, id);
-			vfm_grow(&d->quality, &d->cap_quality, (size_t)d->names.n, sizeof(*d->quality));
-			d->quality[d->names.n - 1] = quality_of(d, rec);
-		}
+		if (rc >= 0)
+			rc = add_row(d, id, quality_of(d, rec), err);
 	}
 	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
 }
@@ -213,9 +227,12 @@ static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, st
 		return 1;
 	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop"))
 		return 0;
+	if (d->o.vectors && !vfm_record_text_at(t, d->o.vectors))
+		return 0;
+	if (d->o.vectors)
+		return copy_text(t, vfm_record_text_get(t, "id"), id) ? add_row(d, id, quality_of_text(d, t), err) : 1;
 	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
-	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||
-		!copy_text(t, vfm_record_text_get(t, "id"), id))
+	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash || !copy_text(t, vfm_record_text_get(t, "id"), id))
 		return 1;
 	rc = vfm_clip_hash_parse_bytes(&h, hash, len, err);
 	if (rc == 0)
@@ -229,7 +246,7 @@ static int collect_line(struct vfm_dedup *d, const struct vfm_jsonl *in, const c
 	json_t *rec;
 	int rc = 1;
 
-	if (!d->o.vectors && vfm_record_text_read(t, text, len))
+	if ((!d->o.vectors || d->o.matrix) && vfm_record_text_read(t, text, len))
 		rc = collect_text(d, t, err);
 	if (rc <= 0)
 		return rc;
@@ -262,12 +279,26 @@ static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *e
 	return rc;
 }
 
+static int open_matrix(struct vfm_dedup *d, struct vfm_err *err)
+{
+	TRY(vfm_features_open(&d->vectors, d->o.matrix, d->o.vectors, err));
+	if (d->vectors.ids)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': expected an npy file", d->o.matrix);
+	return 0;
+}
+
 int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err)
 {
 	if (d->o.vectors)
-		TRY(vfm_features_begin(&d->vectors, err));
+		TRY(d->o.matrix ? open_matrix(d, err) : vfm_features_begin(&d->vectors, err));
 	for (int i = 0; i < n; i++)
 		TRY(read_records(d, paths[i], err));
+	if (d->o.matrix && d->vectors.rows != d->names.n)
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' has %lld rows, but %lld records have a vector: it is of other records", d->o.matrix,
+			(long long)d->vectors.rows, (long long)d->names.n);
+	if (d->o.matrix)
+		return 0;
 	return d->o.vectors ? vfm_features_end(&d->vectors, err) : vfm_clip_set_flush(&d->clips, err);
 }
 
@@ -321,6 +352,8 @@ static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err 
 {
 	struct vfm_clip_hash h;
 
+	if (d->o.matrix)
+		return vfm_fail(err, VFM_EINPUT, "%s: missing: the record has no vector", d->o.vectors);
 	if (d->o.vectors)
 		TRY(vfm_features_explain(&d->vectors, rec, d->o.vectors, err));
 	else

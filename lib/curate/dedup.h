@@ -29,6 +29,8 @@ struct vfm_dedup_opts {
 				"far" and "near": the record that is farthest from the centroid of its cluster, or
 				nearest to it */
 	const char *vectors; /* NULL: by hashes; or the dotted path of vectors, "embedding" */
+	const char *matrix;  /* NULL, or an npy file whose row i belongs to the i-th record with a vector, as
+				vfm_search_save writes it: the files that the records name are not read */
 	double threshold;    /* distance, see clip_hash.h; with vectors 1 - the cosine; 0: VFM_CLIP_THRESHOLD,
 				VFM_SEMANTIC_THRESHOLD */
 	const char *against; /* an index, whose clips are kept before all others; NULL: none.  Only by hashes */

@@ -26,7 +26,7 @@ struct vfm_text_value {
 	bool escaped;          /* a string with escapes */
 };
 
-struct vfm_record_text { /* `= {0}` before; release in any case */
+struct vfm_record_text {  /* `= {0}` before; release in any case */
 	const char *text; /* belongs to the caller, and must stay as it is */
 	size_t len;
 	struct vfm_text_value *v; /* [n]: the record, then what it contains, in order */
@@ -35,14 +35,15 @@ struct vfm_record_text { /* `= {0}` before; release in any case */
 	size_t cap;
 	struct vfm_buf sorted; /* the members of the record, as vfm_rec_digest has them */
 	struct sorted_member {
-		uint32_t value;   /* in v */
-		size_t at, len;   /* in sorted */
-	} *members;
+		uint32_t value; /* in v */
+		size_t at, len; /* in sorted */
+	} * members;
 	size_t n_members, cap_members;
 	bool is_sorted;
 };
 
-/* Reads the object of a line without its newline, behind which a zero byte stands.  Returns whether the text is accepted. */
+/* Reads the object of a line without its newline, behind which a zero byte stands.  Returns whether the text is
+ * accepted. */
 bool vfm_record_text_read(struct vfm_record_text *t, const char *text, size_t len);
 void vfm_record_text_release(struct vfm_record_text *t);
 

@@ -154,7 +154,8 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 /* Writes a record with `keys` and its mark, before the last bracket, or the mark in the "by" that it has. */
 static void write_marked(struct loop *l, struct slot *slot, struct vfm_record_text *t, const struct vfm_buf *keys)
 {
-	const struct vfm_text_value *by = vfm_record_text_get(t, "by"), *clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
+	const struct vfm_text_value *by = vfm_record_text_get(t, "by"),
+				    *clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
 	size_t n = 0, at = by ? by->at + by->len - 1 : t->len - 1;
 	const char *s = vfm_record_text_str(t, clip, &n);
 	char hex[VFM_SHA256_HEX], *of_clip = s ? vfm_strfmt("%.*s", (int)n, s) : NULL, *head = mark_head(l, of_clip);
@@ -162,7 +163,8 @@ static void write_marked(struct loop *l, struct slot *slot, struct vfm_record_te
 	vfm_record_text_digest(t, head, unmarked, hex);
 	vfm_buf_add(&slot->text, t->text, at);
 	if (by)
-		vfm_buf_addf(&slot->text, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", l->s->name, VFM_DONE_MARK - 1, hex);
+		vfm_buf_addf(
+			&slot->text, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", l->s->name, VFM_DONE_MARK - 1, hex);
 	vfm_buf_add(&slot->text, t->text + at, t->len - 1 - at);
 	vfm_buf_add(&slot->text, keys->data, keys->len);
 	if (!by)

@@ -89,8 +89,8 @@ static const char *const source_keys[] = {"v", "by", "part", "src", "origin", NU
 static const struct vfm_sample_seen *add_id(struct vfm_stage_input *in, const char *id, char *hex)
 {
 	hex[16] = 0;
-	return vfm_sample_set_add(&in->ids,
-		(struct vfm_sample_seen){vfm_sample_id(id), in->n_lines, strtoull(hex, NULL, 16)});
+	return vfm_sample_set_add(
+		&in->ids, (struct vfm_sample_seen){vfm_sample_id(id), in->n_lines, strtoull(hex, NULL, 16)});
 }
 
 /* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they

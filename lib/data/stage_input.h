@@ -45,7 +45,7 @@ struct vfm_stage_input {
 /* One input of the part, or the header in front of it. */
 struct vfm_stage_line {
 	bool is_header;
-	json_t *rec;         /* NULL: a header, or text_rec is set */
+	json_t *rec; /* NULL: a header, or text_rec is set */
 	/* With s->text_fn: a record that passes unchanged or is due and can be read as text; valid until the next
 	 * call. */
 	struct vfm_record_text *text_rec;

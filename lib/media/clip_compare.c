@@ -157,8 +157,8 @@ INLINE double compare_signs(
 	return distance_of(&s, n);
 }
 
-/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined, or the rows, scaled
- * to one contrast, are the same. */
+/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined, or the rows,
+ * scaled to one contrast, are the same. */
 INLINE double correlate_motion(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
 {

@@ -68,8 +68,8 @@ struct bars {
 	int top, bottom, left, right; /* the picture is within [top, bottom) x [left, right) */
 };
 
-/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  What fades
- * to black is no bar: where it would end, depends on light and coding.  0 too if so many lines are black that the
+/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  What
+ * fades to black is no bar: where it would end, depends on light and coding.  0 too if so many lines are black that the
  * picture itself is dark. */
 static int count_black(const float *mean, const float *max, int n, int step)
 {

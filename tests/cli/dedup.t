@@ -130,6 +130,15 @@ is "$(records "$SCRATCH/io/out" | jq -r 'select(.id | startswith("copy-")) | (.d
 id=$(sed -n 3p emb.jsonl | jq -r .id)
 run vfm-curate search -q -k 3 --id "$id" --save-vectors all.npy emb.jsonl
 rc_is 0 "search"
+was=$out
+vfm-curate dedup -q --by embedding --threshold 0.3 emb.jsonl >by_files.jsonl
+vfm-curate dedup -q --by embedding --threshold 0.3 --vectors all.npy emb.jsonl >by_rows.jsonl
+ok "dedup --vectors reads the rows of a file" cmp by_files.jsonl by_rows.jsonl
+run vfm-curate dedup --by embedding --vectors all.npy more.jsonl
+rc_is 2 "rows of other records"
+run vfm-curate dedup --vectors all.npy hashed.jsonl
+rc_is 2 "rows without --by"
+out=$was
 is "$(echo "$out" | head -n 1 | jq -r '"\(.id) \(.similarity | round)"')" "$id 1" "a record is nearest to itself"
 is "$(echo "$out" | jq -s 'length == 3 and (map(.similarity) | . == (sort | reverse))')" true "three, sorted"
 was=$out

@@ -34,8 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		vfm_record_text_digest(&t, "head", without, b);
 		if (strcmp(a, b) != 0)
 			abort();
-		if (vfm_rec_num(v, "a", &x) != vfm_record_text_num(&t, "a", &y) ||
-			(vfm_rec_num(v, "a", &x) && x != y))
+		if (vfm_rec_num(v, "a", &x) != vfm_record_text_num(&t, "a", &y) || (vfm_rec_num(v, "a", &x) && x != y))
 			abort();
 		if (!vfm_rec_at(v, "a.a") != !vfm_record_text_at(&t, "a.a"))
 			abort();
