@@ -9,7 +9,7 @@
 
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
 #define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
-#define SAME   64  /* root of the mean square of what differs in pictures that count as the same: 2 levels of luma */
+#define SAME   40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
 /* Functions that are compiled for each instruction set. */

@@ -16,7 +16,7 @@
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
  * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, or if,
- * scaled to one contrast, their pictures differ by less than two levels of luma; and 0 if, relative to its contrast,
+ * scaled to one contrast, their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast,
  * one of them moves 1.6 times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
