@@ -35,7 +35,7 @@ static size_t measure_character(const unsigned char *p, size_t left)
 }
 
 /* Whether 8 bytes are ASCII without control characters, quotes and backslashes. */
-static bool is_plain(const char *p)
+static bool are_plain_bytes(const char *p)
 {
 	const uint64_t ones = UINT64_MAX / 255, high = ones << 7;
 	uint64_t x, quote, slash;
@@ -53,7 +53,7 @@ static bool skip_string(struct reader *r, bool *escaped)
 	for (;;) {
 		unsigned char c;
 
-		while (r->end - r->p >= 8 && is_plain(r->p))
+		while (r->end - r->p >= 8 && are_plain_bytes(r->p))
 			r->p += 8;
 		if (r->p >= r->end)
 			return false;
@@ -106,7 +106,7 @@ static bool is_written_so(const char *text, size_t len, int digits, bool exponen
 	return !strcmp(copy, again);
 }
 
-static bool read_number(struct reader *r, struct vfm_text_value *v)
+static bool read_text_number(struct reader *r, struct vfm_text_value *v)
 {
 	const char *from = r->p, *p = r->p + (*r->p == '-');
 	bool point = false, exponent = false;
@@ -202,7 +202,7 @@ static bool read_values(struct reader *r, char close, int depth)
 	return false;
 }
 
-static bool read_word(struct reader *r)
+static bool read_text_word(struct reader *r)
 {
 	static const char *const words[] = {"true", "false", "null"};
 
@@ -236,11 +236,11 @@ static bool read_value(struct reader *r, uint32_t at, int depth)
 		r->p++;
 		good = skip_string(r, &escaped);
 	} else if (*from == '-' || (*from >= '0' && *from <= '9')) {
-		good = read_number(r, &t->v[at]);
+		good = read_text_number(r, &t->v[at]);
 		type = t->v[at].type;
 	} else {
 		type = VFM_TEXT_WORD;
-		good = read_word(r);
+		good = read_text_word(r);
 	}
 	t->v[at].type = type;
 	t->v[at].escaped = escaped;
@@ -335,7 +335,7 @@ struct sorting {
 	uint32_t value;
 };
 
-static int compare_keys(const void *a, const void *b)
+static int compare_sorted_keys(const void *a, const void *b)
 {
 	const struct sorting *p = a, *q = b;
 	const struct vfm_text_value *x = &p->t->v[p->value], *y = &q->t->v[q->value];
@@ -354,7 +354,7 @@ static int sort_members(const struct vfm_record_text *t, uint32_t object, struct
 		struct sorting s = {t, i};
 		int at = n++;
 
-		for (; at > 0 && compare_keys(&to[at - 1], &s) > 0; at--)
+		for (; at > 0 && compare_sorted_keys(&to[at - 1], &s) > 0; at--)
 			to[at] = to[at - 1];
 		to[at] = s;
 	}
