@@ -201,7 +201,7 @@ static double quality_of_text(const struct vfm_dedup *d, const struct vfm_record
 }
 
 /* Copies a string without escapes to out [VFM_CLIP_NAME_MAX + 1].  Returns whether it is one and fits. */
-static bool copy_text(const struct vfm_record_text *t, const struct vfm_text_value *v, char *out)
+static bool copy_record_string(const struct vfm_record_text *t, const struct vfm_text_value *v, char *out)
 {
 	size_t len;
 	const char *s = vfm_record_text_str(t, v, &len);
@@ -230,9 +230,12 @@ static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, st
 	if (d->o.vectors && !vfm_record_text_at(t, d->o.vectors))
 		return 0;
 	if (d->o.vectors)
-		return copy_text(t, vfm_record_text_get(t, "id"), id) ? add_row(d, id, quality_of_text(d, t), err) : 1;
+		return copy_record_string(t, vfm_record_text_get(t, "id"), id)
+			? add_row(d, id, quality_of_text(d, t), err)
+			: 1;
 	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
-	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash || !copy_text(t, vfm_record_text_get(t, "id"), id))
+	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||
+		!copy_record_string(t, vfm_record_text_get(t, "id"), id))
 		return 1;
 	rc = vfm_clip_hash_parse_bytes(&h, hash, len, err);
 	if (rc == 0)
@@ -279,7 +282,7 @@ static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *e
 	return rc;
 }
 
-static int open_matrix(struct vfm_dedup *d, struct vfm_err *err)
+static int open_vector_rows(struct vfm_dedup *d, struct vfm_err *err)
 {
 	TRY(vfm_features_open(&d->vectors, d->o.matrix, d->o.vectors, err));
 	if (d->vectors.ids)
@@ -290,7 +293,7 @@ static int open_matrix(struct vfm_dedup *d, struct vfm_err *err)
 int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err)
 {
 	if (d->o.vectors)
-		TRY(d->o.matrix ? open_matrix(d, err) : vfm_features_begin(&d->vectors, err));
+		TRY(d->o.matrix ? open_vector_rows(d, err) : vfm_features_begin(&d->vectors, err));
 	for (int i = 0; i < n; i++)
 		TRY(read_records(d, paths[i], err));
 	if (d->o.matrix && d->vectors.rows != d->names.n)
@@ -422,7 +425,7 @@ bool vfm_dedup_mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, 
 	int64_t item;
 	json_t *set, *v;
 
-	if (!copy_text(t, vfm_record_text_get(t, "id"), id))
+	if (!copy_record_string(t, vfm_record_text_get(t, "id"), id))
 		return false;
 	item = find_item(d, id);
 	if (item < 0)

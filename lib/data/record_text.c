@@ -106,7 +106,7 @@ static bool is_written_so(const char *text, size_t len, int digits, bool exponen
 	return !strcmp(copy, again);
 }
 
-static bool read_text_number(struct reader *r, struct vfm_text_value *v)
+static bool read_number_text(struct reader *r, struct vfm_text_value *v)
 {
 	const char *from = r->p, *p = r->p + (*r->p == '-');
 	bool point = false, exponent = false;
@@ -179,7 +179,7 @@ static bool read_key(struct reader *r, struct vfm_text_value *v)
 }
 
 /* An object or an array; r->p is behind the bracket. */
-static bool read_values(struct reader *r, char close, int depth)
+static bool read_members_text(struct reader *r, char close, int depth)
 {
 	if (r->p < r->end && *r->p == close) {
 		r->p++;
@@ -230,13 +230,13 @@ static bool read_value(struct reader *r, uint32_t at, int depth)
 	if (*from == '{' || *from == '[') {
 		type = *from == '{' ? VFM_TEXT_OBJECT : VFM_TEXT_ARRAY;
 		r->p++;
-		good = read_values(r, *from == '{' ? '}' : ']', depth);
+		good = read_members_text(r, *from == '{' ? '}' : ']', depth);
 	} else if (*from == '"') {
 		type = VFM_TEXT_STRING;
 		r->p++;
 		good = skip_string(r, &escaped);
 	} else if (*from == '-' || (*from >= '0' && *from <= '9')) {
-		good = read_text_number(r, &t->v[at]);
+		good = read_number_text(r, &t->v[at]);
 		type = t->v[at].type;
 	} else {
 		type = VFM_TEXT_WORD;
@@ -379,7 +379,7 @@ static void add_real(struct vfm_buf *b, const char *text)
 
 static void add_sorted(struct vfm_buf *b, const struct vfm_record_text *t, uint32_t at);
 
-static void add_member(struct vfm_buf *b, const struct vfm_record_text *t, uint32_t at)
+static void add_sorted_member(struct vfm_buf *b, const struct vfm_record_text *t, uint32_t at)
 {
 	vfm_buf_add(b, t->text + t->v[at].key - 1, (size_t)t->v[at].key_len + 2);
 	vfm_buf_add(b, ":", 1);
@@ -397,7 +397,7 @@ static void add_sorted(struct vfm_buf *b, const struct vfm_record_text *t, uint3
 		vfm_buf_add(b, "{", 1);
 		for (int i = 0; i < n; i++) {
 			vfm_buf_add(b, ",", i > 0);
-			add_member(b, t, members[i].value);
+			add_sorted_member(b, t, members[i].value);
 		}
 		vfm_buf_add(b, "}", 1);
 	} else if (v->type == VFM_TEXT_ARRAY) {
@@ -424,7 +424,7 @@ static void sort_record(struct vfm_record_text *t)
 	for (int i = 0; i < n; i++) {
 		size_t at = t->sorted.len;
 
-		add_member(&t->sorted, t, members[i].value);
+		add_sorted_member(&t->sorted, t, members[i].value);
 		t->members[i] = (struct sorted_member){members[i].value, at, t->sorted.len - at};
 	}
 	t->n_members = (size_t)n;

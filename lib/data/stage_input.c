@@ -137,7 +137,7 @@ static bool is_first(const struct vfm_record_text *t, const char *key)
 }
 
 /* Whether the line can be worked on as text: a record, no header, that nothing is to be said against. */
-static bool take_text(struct vfm_stage_input *in, const char *text, size_t len)
+static bool take_record_text(struct vfm_stage_input *in, const char *text, size_t len)
 {
 	struct vfm_record_text *t = &in->text;
 	const struct vfm_text_value *by, *clip;
@@ -183,7 +183,7 @@ static int read_record(
 	rc = vfm_jsonl_text(&in->lines, &text, &len, err);
 	if (rc != 1)
 		return rc;
-	if (take_text(in, text, len)) {
+	if (take_record_text(in, text, len)) {
 		*record_text = &in->text;
 		return 1;
 	}
