@@ -79,7 +79,11 @@ out:
 
 int curate_dedup(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "dedup", .fn = dedup_record, .unique_ids = true};
+	struct vfm_stage stage = {.name = "dedup",
+		.version = 1, /* 0: other limits of motion, and fewer keys of crops */
+		.fn = dedup_record,
+		.text_fn = vfm_dedup_mark_text,
+		.unique_ids = true};
 	struct vfm_dedup_opts o = {0};
 	const char *index = NULL, *by = "hash";
 	struct vfm_opt opts[] = {
@@ -91,6 +95,8 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 			&o.quality},
 		{VFM_OPT_STR, 0, "against", "INDEX", "drop duplicates of the clips of an index, too", &o.against},
 		{VFM_OPT_STR, 0, "index", "OUT", "write an index of the clips that are kept", &index},
+		{VFM_OPT_STR, 0, "vectors", "FILE.npy", "vectors: their rows, as search --save-vectors writes them",
+			&o.matrix},
 		{VFM_OPT_INT, 0, "clusters", "K", "vectors: clusters of k-means (default the root of the vectors)",
 			&o.semantic.clusters},
 		{VFM_OPT_INT, 0, "probe", "M", "vectors: compare within the M nearest clusters (default 2)",
@@ -101,10 +107,10 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate dedup",
-		.synopsis =
-			"[-q] [-j N] [--threshold D] [--keep-best KEY] [--against INDEX] [--index OUT] [FILE ...]\n"
-			"--by KEY [-q] [-j N] [--threshold D] [--keep-best KEY|far|near] [--clusters K] [--probe M] "
-			"[--seed N] [FILE ...]",
+		.synopsis = "[-q] [-j N] [--threshold D] [--keep-best KEY] [--against INDEX] [--index OUT] [FILE ...]\n"
+			    "--by KEY [-q] [-j N] [--vectors FILE.npy] [--threshold D] [--keep-best KEY|far|near] "
+			    "[--clusters K] [--probe M] "
+			    "[--seed N] [FILE ...]",
 		.summary = "drop near-duplicates of clips, and keep the best of each group",
 		.opts = opts,
 	};

@@ -47,7 +47,12 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 	static const char *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", NULL},
 				 *const sets[] = {"hash", NULL};
 	struct hash s = {.timeout_s = 3600};
-	struct vfm_stage stage = {.name = "hash", .fn = hash_record, .ctx = &s, .reads = reads, .sets = sets};
+	struct vfm_stage stage = {.name = "hash",
+		.version = 1, /* 0: a dark side of the picture could count as a bar */
+		.fn = hash_record,
+		.ctx = &s,
+		.reads = reads,
+		.sets = sets};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &s.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),

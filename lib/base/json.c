@@ -374,8 +374,8 @@ static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err
 		if (c == EOF || c == '\n')
 			break;
 		if (n < r->max_line) {
-			if (n + 1 > r->cap)
-				vfm_grow(&r->buf, &r->cap, n + 1, 1);
+			if (n + 2 > r->cap)
+				vfm_grow(&r->buf, &r->cap, n + 2, 1);
 			r->buf[n] = (char)c;
 		}
 		n++;
@@ -390,18 +390,17 @@ static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err
 		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": line is too long (%zu bytes, at most %zu)", r->name,
 			r->line, n, r->max_line);
 	*len = n;
+	if (n)
+		r->buf[n] = 0;
 	return 1;
 }
 
-int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
+int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *bytes, struct vfm_err *err)
 {
-	json_error_t e;
 	const char *s;
 	size_t len = 0, i;
-	json_t *v;
 	int rc;
 
-	*out = NULL;
 	for (;;) {
 		rc = read_jsonl_line(r, &len, err);
 		if (rc <= 0)
@@ -414,6 +413,17 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 		if (i < len)
 			break;
 	}
+	*text = s;
+	*bytes = len;
+	return 1;
+}
+
+int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *s, size_t len, json_t **out, struct vfm_err *err)
+{
+	json_error_t e;
+	json_t *v;
+
+	*out = NULL;
 	v = json_loadb(s, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
 	if (!v)
 		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": %s", r->name, r->line, e.text);
@@ -424,4 +434,14 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 	}
 	*out = v;
 	return 1;
+}
+
+int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
+{
+	const char *text;
+	size_t len;
+	int rc = vfm_jsonl_text(r, &text, &len, err);
+
+	*out = NULL;
+	return rc == 1 ? vfm_jsonl_parse(r, text, len, out, err) : rc;
 }

@@ -62,6 +62,10 @@ int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); 
 /* Reads the next record and skips blank lines.  Returns 1 with an object in *out, which the caller owns; 0 at the end;
  * VFM_EINPUT for a bad line, which err names (the next call continues); VFM_EENV for a read error. */
 int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err);
+/* The same in two steps: text sets *text to the line, valid until the next call, behind which a zero byte stands; parse
+ * takes it, or returns VFM_EINPUT. */
+int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *len, struct vfm_err *err);
+int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *text, size_t len, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);
 
 /* Writes a compact object and a newline.  Returns VFM_EENV if the write failed, VFM_EPIPE if the reader closed the

@@ -19,6 +19,7 @@
 #define PASS     (INT64_C(1) << 25) /* keys of a pass, about */
 #define COMPARED 64                 /* representatives under a key with which a clip is compared */
 #define VAIN     (1 << 24)          /* pairs of the memo */
+#define HELD     64                 /* clips that a thread holds for comparisons */
 #define SLACK    0.15               /* agreement that half a slot may add */
 
 struct search {
@@ -89,8 +90,8 @@ static int rank_clips(struct search *s, struct vfm_err *err)
 
 struct scratch {
 	struct vfm_clip_hash hash;
-	struct vfm_clip_rows a, b, half; /* half: of b */
-	int64_t of, member;              /* the ranks in a and b; -1: none */
+	struct vfm_clip_rows held[HELD], b, half; /* half: of b */
+	int64_t of[HELD], member;                 /* the ranks in held and b; -1: none */
 	int64_t compared;
 };
 
@@ -98,37 +99,44 @@ static struct scratch *new_scratch(void)
 {
 	struct scratch *w = vfm_malloc(sizeof(*w));
 
-	w->of = w->member = -1;
+	memset(w->of, -1, sizeof(w->of));
+	w->member = -1;
 	w->compared = 0;
 	return w;
 }
 
-/* Reads a clip to w->a. */
-static int read_candidate(const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
+/* Returns the rows of a clip, which are valid until the next call; NULL: err says why. */
+static const struct vfm_clip_rows *read_candidate(
+	const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
 {
-	if (w->of == of)
-		return 0;
-	w->of = -1;
-	TRY(vfm_clip_set_read(s->set, s->g->clip[of], &w->hash, err));
-	vfm_clip_rows_of(&w->a, &w->hash);
-	w->of = of;
-	return 0;
+	struct vfm_clip_rows *r = &w->held[of % HELD];
+
+	if (w->of[of % HELD] == of)
+		return r;
+	w->of[of % HELD] = -1;
+	if (vfm_clip_set_read(s->set, s->g->clip[of], &w->hash, err) < 0)
+		return NULL;
+	vfm_clip_rows_with(r, &w->hash, s->signs + s->first[of]);
+	w->of[of % HELD] = of;
+	return r;
 }
 
 static int compare_hashes(const struct search *s, struct scratch *w, uint32_t member, uint32_t of,
 	struct vfm_duplicate *d, struct vfm_err *err)
 {
+	const struct vfm_clip_rows *a = read_candidate(s, of, w, err);
 	struct vfm_clip_match m;
 
-	TRY(read_candidate(s, of, w, err));
+	if (!a)
+		return err->code;
 	if (w->member != member) {
 		w->member = -1;
 		TRY(vfm_clip_set_read(s->set, s->g->clip[member], &w->hash, err));
-		vfm_clip_rows_of(&w->b, &w->hash);
+		vfm_clip_rows_with(&w->b, &w->hash, s->signs + s->first[member]);
 		vfm_clip_half_of(&w->half, &w->b);
 		w->member = member;
 	}
-	vfm_clip_compare(&w->a, &w->b, &w->half, s->o->threshold, &m);
+	vfm_clip_compare(a, &w->b, &w->half, s->o->threshold, &m);
 	w->compared++;
 	if (m.distance >= s->o->threshold)
 		return 0;
@@ -198,13 +206,13 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 		uint64_t any = 0;
 
 		TRY(vfm_clip_set_read(s->set, i, &w->hash, err));
-		vfm_clip_rows_of(&w->a, &w->hash);
-		for (int k = 0; k < w->a.slots; k++) {
-			to[k] = vfm_clip_signs_of(&w->a, k);
-			any |= w->a.strong[k];
+		vfm_clip_rows_of(&w->b, &w->hash);
+		for (int k = 0; k < w->b.slots; k++) {
+			to[k] = vfm_clip_signs_of(&w->b, k);
+			any |= w->b.strong[k];
 		}
 		flat += !any;
-		vfm_clip_keys_of(own, &w->a, groups);
+		vfm_clip_keys_of(own, &w->b, groups);
 		for (int t = 0; t < TABLES; t++)
 			memcpy(keys + ((int64_t)t * CHUNK + i - i0) * KEYS, own[t], sizeof(own[t]));
 	}
@@ -378,8 +386,11 @@ static int match_key(struct matches *m, uint64_t *keys, size_t n)
 	for (size_t i = 0; i < n && n > COMPARED; i++) {
 		uint32_t rank = (uint32_t)keys[i];
 
-		TRY(read_candidate(m->s, rank, m->w, &m->err));
-		keys[i] = (uint64_t)vfm_clip_motion_key_of(&m->w->a, m->s->table) << 32 | rank;
+		const struct vfm_clip_rows *r = read_candidate(m->s, rank, m->w, &m->err);
+
+		if (!r)
+			return m->err.code;
+		keys[i] = (uint64_t)vfm_clip_motion_key_of(r, m->s->table) << 32 | rank;
 	}
 	qsort(keys, n, sizeof(*keys), compare_keys);
 	for (size_t i = 0, j; i < n && rc >= 0; i = j) {

@@ -107,6 +107,35 @@ static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES
 	}
 }
 
+/* A clip whose slots have one key in a table, as an image and a still clip, gets there those of crops of its middle
+ * slot, three of the nine in a table, so that it shares keys with its crops. */
+static inline __attribute__((always_inline)) void add_crops(
+	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+{
+	uint32_t own[VFM_CLIP_CROPS][TABLES][KEYS] = {{{0}}};
+	const int middle = r->slots / 2;
+	int alone = 0;
+
+	for (int t = 0; t < TABLES; t++)
+		alone += keys[t][0] && !keys[t][1];
+	for (int c = 0; c < VFM_CLIP_CROPS && alone && r->strong[middle]; c++) {
+		lanes size[COEFS] = {0};
+		uint64_t sign = 0;
+		float x[COEFS];
+
+		vfm_clip_hash_crop(x, r->x[middle], c);
+		for (int i = 0; i < COEFS; i++) {
+			size[i][0] = (int32_t)fminf(fabsf(x[i]) * weight[i] * 8, 1 << 24) << 6 | i;
+			sign |= (uint64_t)(x[i] > 0) << i;
+		}
+		add_slots(own[c], size, &sign, &r->strong[middle], 1, of_key);
+	}
+	for (int t = 0; t < TABLES; t++)
+		for (int i = 1, one = keys[t][0] && !keys[t][1]; i < KEYS && one; i++)
+			if (own[((KEYS - 1) * t + i) % VFM_CLIP_CROPS][t][0])
+				add_key(keys[t], own[((KEYS - 1) * t + i) % VFM_CLIP_CROPS][t][0]);
+}
+
 static inline __attribute__((always_inline)) void clip_keys_of(
 	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
@@ -119,6 +148,7 @@ static inline __attribute__((always_inline)) void clip_keys_of(
 				size[i][k] = (int32_t)fminf(fabsf(r->x[at + k][i]) * weight[i] * 8, 1 << 24) << 6 | i;
 		add_slots(keys, size, r->sign + at, r->strong + at, n, of_key);
 	}
+	add_crops(keys, r, of_key);
 }
 
 #if defined(__x86_64__)

@@ -6,7 +6,9 @@
  * Magnitudes are scaled by their frequency, since pictures have a falling spectrum.  Mirroring changes no key.
  *
  * Of the keys of all slots, a clip has the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007).  Which
- * keys these are depends on the pictures alone, so clips that share a part share keys of it, wherever they begin.
+ * keys these are depends on the pictures alone, so clips that share a part share keys of it, wherever they begin.  A
+ * clip with one key in a table, as an image or a still clip, has there those of three of its crops, too
+ * (vfm_clip_hash_crop).
  */
 #ifndef VFM_CURATE_CLIP_KEYS_H
 #define VFM_CURATE_CLIP_KEYS_H

@@ -58,6 +58,8 @@ static int check_ranges(const struct vfm_dedup *d, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--clusters: expected 1 to 1000000");
 	if (s->probe < 0 || s->probe > VFM_SEMANTIC_PROBE_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "--probe: expected 1 to %d", VFM_SEMANTIC_PROBE_MAX);
+	if (!d->o.vectors && d->o.matrix)
+		return vfm_fail(err, VFM_EUSAGE, "--vectors: only with --by embedding");
 	if (d->o.vectors && d->o.against)
 		return vfm_fail(err, VFM_EUSAGE, "--against: an index has hashes, no vectors");
 	return 0;
@@ -153,11 +155,26 @@ static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, st
 	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec), &h, err);
 }
 
+/* A record with a vector, of which the matrix has a row. */
+static int add_row(struct vfm_dedup *d, const char *id, double quality, struct vfm_err *err)
+{
+	if (!id)
+		return vfm_fail(err, VFM_EUSAGE, "id: missing (expected a string)");
+	if (vfm_names_add(&d->names, id) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "two records have the id '%.80s'", id);
+	vfm_grow(&d->quality, &d->cap_quality, (size_t)d->names.n, sizeof(*d->quality));
+	d->quality[d->names.n - 1] = quality;
+	return 0;
+}
+
 static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err *err)
 {
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	struct vfm_err bad;
 	int rc = 0;
+
+	if (d->o.matrix)
+		return vfm_rec_at(rec, d->o.vectors) ? add_row(d, id, quality_of(d, rec), err) : 0;
 
 	if (!id || vfm_rec_check_version(rec, &bad) < 0)
 		return 0;
@@ -165,43 +182,126 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 		rc = add_hashed(d, rec, id, err);
 	} else if (vfm_names_find(&d->names, id) < 0) {
 		rc = vfm_features_add(&d->vectors, rec, d->o.vectors, err);
-		if (rc >= 0) {
-			vfm_names_add(&d->names, id);
-			vfm_grow(&d->quality, &d->cap_quality, (size_t)d->names.n, sizeof(*d->quality));
-			d->quality[d->names.n - 1] = quality_of(d, rec);
-		}
+		if (rc >= 0)
+			rc = add_row(d, id, quality_of(d, rec), err);
 	}
 	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
 }
 
+static double quality_of_text(const struct vfm_dedup *d, const struct vfm_record_text *t)
+{
+	double q = 1, x;
+
+	for (int i = 0; i < 2 && d->key[i]; i++) {
+		if (!vfm_record_text_num(t, d->key[i], &x) || !isfinite(x))
+			return -1e300;
+		q *= x;
+	}
+	return isfinite(q) ? q : -1e300;
+}
+
+/* Copies a string without escapes to out [VFM_CLIP_NAME_MAX + 1].  Returns whether it is one and fits. */
+static bool copy_record_string(const struct vfm_record_text *t, const struct vfm_text_value *v, char *out)
+{
+	size_t len;
+	const char *s = vfm_record_text_str(t, v, &len);
+
+	if (!s || len > VFM_CLIP_NAME_MAX)
+		return false;
+	memcpy(out, s, len);
+	out[len] = 0;
+	return true;
+}
+
+/* As collect_record, of the text.  Returns 1 if the record has to be parsed. */
+static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_err *err)
+{
+	const struct vfm_text_value *v = vfm_record_text_get(t, "v");
+	char id[VFM_CLIP_NAME_MAX + 1];
+	struct vfm_clip_hash h;
+	const char *hash;
+	size_t len;
+	int rc;
+
+	if (vfm_record_text_get(t, "provenance"))
+		return 1;
+	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop"))
+		return 0;
+	if (d->o.vectors && !vfm_record_text_at(t, d->o.vectors))
+		return 0;
+	if (d->o.vectors)
+		return copy_record_string(t, vfm_record_text_get(t, "id"), id)
+			? add_row(d, id, quality_of_text(d, t), err)
+			: 1;
+	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
+	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||
+		!copy_record_string(t, vfm_record_text_get(t, "id"), id))
+		return 1;
+	rc = vfm_clip_hash_parse_bytes(&h, hash, len, err);
+	if (rc == 0)
+		rc = vfm_clip_set_add(&d->clips, id, quality_of_text(d, t), &h, err);
+	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
+}
+
+static int collect_line(struct vfm_dedup *d, const struct vfm_jsonl *in, const char *text, size_t len,
+	struct vfm_record_text *t, struct vfm_err *err)
+{
+	json_t *rec;
+	int rc = 1;
+
+	if ((!d->o.vectors || d->o.matrix) && vfm_record_text_read(t, text, len))
+		rc = collect_text(d, t, err);
+	if (rc <= 0)
+		return rc;
+	if (vfm_jsonl_parse(in, text, len, &rec, err) < 0) /* no record: the second reading reports it */
+		return 0;
+	rc = 0;
+	if (json_is_object(rec) && !vfm_provenance_is_header(rec) && !vfm_rec_is_out(rec))
+		rc = collect_record(d, rec, err);
+	json_decref(rec);
+	return rc;
+}
+
 static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *err)
 {
+	struct vfm_record_text t = {0};
 	struct vfm_jsonl in = {0};
-	json_t *rec;
+	const char *text;
+	size_t len;
 	int rc;
 
 	TRY(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) != 0) {
-		if (rc == VFM_EINPUT) /* no record: the second reading reports it */
-			continue;
-		if (rc < 0)
-			break;
-		if (json_is_object(rec) && !vfm_provenance_is_header(rec) && !vfm_rec_is_out(rec))
-			rc = collect_record(d, rec, err);
-		json_decref(rec);
-		if (rc < 0)
+	while ((rc = vfm_jsonl_text(&in, &text, &len, err)) != 0) {
+		if (rc == 1)
+			rc = collect_line(d, &in, text, len, &t, err);
+		if (rc < 0 && rc != VFM_EINPUT) /* a line that is too long: the second reading reports it */
 			break;
 	}
+	vfm_record_text_release(&t);
 	vfm_jsonl_close(&in);
 	return rc;
+}
+
+static int open_vector_rows(struct vfm_dedup *d, struct vfm_err *err)
+{
+	TRY(vfm_features_open(&d->vectors, d->o.matrix, d->o.vectors, err));
+	if (d->vectors.ids)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': expected an npy file", d->o.matrix);
+	return 0;
 }
 
 int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err)
 {
 	if (d->o.vectors)
-		TRY(vfm_features_begin(&d->vectors, err));
+		TRY(d->o.matrix ? open_vector_rows(d, err) : vfm_features_begin(&d->vectors, err));
 	for (int i = 0; i < n; i++)
 		TRY(read_records(d, paths[i], err));
+	if (d->o.matrix && d->vectors.rows != d->names.n)
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' has %lld rows, but %lld records have a vector: it is of other records", d->o.matrix,
+			(long long)d->vectors.rows, (long long)d->names.n);
+	if (d->o.matrix)
+		return 0;
 	return d->o.vectors ? vfm_features_end(&d->vectors, err) : vfm_clip_set_flush(&d->clips, err);
 }
 
@@ -255,6 +355,8 @@ static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err 
 {
 	struct vfm_clip_hash h;
 
+	if (d->o.matrix)
+		return vfm_fail(err, VFM_EINPUT, "%s: missing: the record has no vector", d->o.vectors);
 	if (d->o.vectors)
 		TRY(vfm_features_explain(&d->vectors, rec, d->o.vectors, err));
 	else
@@ -265,6 +367,7 @@ static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err 
 		VFM_CLIP_NAME_MAX);
 }
 
+/* Sets "dedup" and "drop" of a member. */
 static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm_duplicate *m)
 {
 	const char *of = name_of_rank(d, m->of);
@@ -281,19 +384,10 @@ static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm
 	free(text);
 }
 
-int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
+static void mark_item(const struct vfm_dedup *d, json_t *rec, int64_t item, const char *id)
 {
-	const char *id = vfm_rec_str(rec, "id", NULL);
 	const struct vfm_groups *g = dedup_groups(d);
-	int64_t item;
-	uint32_t rank;
-
-	if (!id)
-		return vfm_fail(err, VFM_EINPUT, "id: missing (expected a string)");
-	item = vfm_names_find(d->o.vectors ? &d->names : &d->clips.names, id);
-	if (item < 0)
-		return explain(d, rec, err);
-	rank = d->o.vectors ? d->found_vectors.rank[item] : d->found_clips.rank[item];
+	uint32_t rank = d->o.vectors ? d->found_vectors.rank[item] : d->found_clips.rank[item];
 	if (item < d->fixed) {
 		json_object_set_new(rec, "dedup", json_pack("{s:s}", "of", id));
 		json_object_set_new(rec, "drop", json_string("dedup: in the index already"));
@@ -302,7 +396,50 @@ int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
 	} else {
 		json_object_set_new(rec, "dedup", json_pack("{s:I}", "copies", (json_int_t)d->copies[rank]));
 	}
+}
+
+static int64_t find_item(const struct vfm_dedup *d, const char *id)
+{
+	return vfm_names_find(d->o.vectors ? &d->names : &d->clips.names, id);
+}
+
+int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	int64_t item;
+
+	if (!id)
+		return vfm_fail(err, VFM_EINPUT, "id: missing (expected a string)");
+	item = find_item(d, id);
+	if (item < 0)
+		return explain(d, rec, err);
+	mark_item(d, rec, item, id);
 	return 0;
+}
+
+bool vfm_dedup_mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped, void *ctx)
+{
+	const struct vfm_dedup *d = ctx;
+	char id[VFM_CLIP_NAME_MAX + 1];
+	const char *key;
+	int64_t item;
+	json_t *set, *v;
+
+	if (!copy_record_string(t, vfm_record_text_get(t, "id"), id))
+		return false;
+	item = find_item(d, id);
+	if (item < 0)
+		return false;
+	set = json_object();
+	mark_item(d, set, item, id);
+	json_object_foreach(set, key, v)
+	{
+		vfm_buf_addf(keys, ",\"%s\":", key);
+		vfm_json_text(keys, v, 0);
+	}
+	*dropped = json_object_get(set, "drop") != NULL;
+	json_decref(set);
+	return true;
 }
 
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err)

@@ -20,6 +20,7 @@
 #include "curate/groups.h"
 #include "curate/semantic.h"
 #include "data/features.h"
+#include "data/record_text.h"
 
 #define VFM_DEDUP_QUALITY "width*height"
 
@@ -28,6 +29,8 @@ struct vfm_dedup_opts {
 				"far" and "near": the record that is farthest from the centroid of its cluster, or
 				nearest to it */
 	const char *vectors; /* NULL: by hashes; or the dotted path of vectors, "embedding" */
+	const char *matrix;  /* NULL, or an npy file whose row i belongs to the i-th record with a vector, as
+				vfm_search_save writes it: the files that the records name are not read */
 	double threshold;    /* distance, see clip_hash.h; with vectors 1 - the cosine; 0: VFM_CLIP_THRESHOLD,
 				VFM_SEMANTIC_THRESHOLD */
 	const char *against; /* an index, whose clips are kept before all others; NULL: none.  Only by hashes */
@@ -54,6 +57,8 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
+/* The same for vfm_stage.text_fn; ctx: d.  Returns false for a record that only vfm_dedup_mark can do. */
+bool vfm_dedup_mark_text(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
 /* Writes the index of the representatives, those of `against` too.  Only by hashes. */
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err);
 /* Returns the options that change records, as text; valid as long as d. */

@@ -32,6 +32,7 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 struct slot {
 	enum slot_state state;
 	bool is_header; /* text is complete; without rec */
+	bool is_text;   /* text is complete; without rec */
 	bool is_due;    /* the stage has to work on rec: it neither passes unchanged nor was done before */
 	json_t *rec;
 	char mark[VFM_DONE_MARK];
@@ -53,6 +54,7 @@ struct loop {
 	char *settings;                 /* options and models, for marks */
 	struct vfm_stage_counts counts; /* of the writing thread */
 	struct vfm_progress progress;
+	struct vfm_buf keys; /* of text_fn, for the thread that reads */
 
 	pthread_mutex_t lock;
 	pthread_cond_t readable, writable, room; /* a record to work on; a slot that is done; a free slot */
@@ -107,10 +109,18 @@ static void add_line(struct slot *slot, const json_t *rec)
 
 /* ---- marks ---- */
 
+/* The keys of a record that its mark does not cover. */
+static const char *const unmarked[] = {"v", "by", "part", NULL};
+
+/* The text that vfm_rec_digest puts before the record in a mark; the caller frees it. */
+static char *mark_head(const struct loop *l, const char *clip)
+{
+	return vfm_strfmt("%s %d\n%s\n%s", l->s->name, l->s->version, l->settings, clip ? clip : "");
+}
+
 /* The mark of the outputs for an input record; see stage.h. */
 static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_DONE_MARK])
 {
-	static const char *const without[] = {"v", "by", "part", NULL};
 	const struct vfm_stage *s = l->s;
 	const char *clip = vfm_done_mark(rec, "clip"); /* the record does not tell the quality of its file */
 	char hex[VFM_SHA256_HEX], *head;
@@ -121,8 +131,8 @@ static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_
 		for (const char *const *key = s->reads; *key; key++)
 			json_object_set(read, *key, json_object_get(rec, *key));
 	}
-	head = vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, l->settings, clip ? clip : "");
-	vfm_rec_digest(head, read ? read : rec, without, hex);
+	head = mark_head(l, clip);
+	vfm_rec_digest(head, read ? read : rec, unmarked, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
 	json_decref(read);
 	free(head);
@@ -139,6 +149,53 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 	json_object_set_new(by, stage, json_string(mark));
 }
 
+/* ---- records as text ---- */
+
+/* Writes a record with `keys` and its mark, before the last bracket, or the mark in the "by" that it has. */
+static void write_marked(struct loop *l, struct slot *slot, struct vfm_record_text *t, const struct vfm_buf *keys)
+{
+	const struct vfm_text_value *by = vfm_record_text_get(t, "by"),
+				    *clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
+	size_t n = 0, at = by ? by->at + by->len - 1 : t->len - 1;
+	const char *s = vfm_record_text_str(t, clip, &n);
+	char hex[VFM_SHA256_HEX], *of_clip = s ? vfm_strfmt("%.*s", (int)n, s) : NULL, *head = mark_head(l, of_clip);
+
+	vfm_record_text_digest(t, head, unmarked, hex);
+	vfm_buf_add(&slot->text, t->text, at);
+	if (by)
+		vfm_buf_addf(
+			&slot->text, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", l->s->name, VFM_DONE_MARK - 1, hex);
+	vfm_buf_add(&slot->text, t->text + at, t->len - 1 - at);
+	vfm_buf_add(&slot->text, keys->data, keys->len);
+	if (!by)
+		vfm_buf_addf(&slot->text, ",\"by\":{\"%s\":\"%.*s\"}", l->s->name, VFM_DONE_MARK - 1, hex);
+	vfm_buf_add(&slot->text, "}\n", 2);
+	free(of_clip);
+	free(head);
+}
+
+/* Does all the work on a record of which there is the text, or makes slot->rec of it. */
+static void work_on_text(struct loop *l, struct slot *slot, struct vfm_record_text *t)
+{
+	struct vfm_buf *keys = &l->keys;
+	bool failed = vfm_record_text_get(t, "error"), dropped = vfm_record_text_get(t, "drop");
+
+	slot->is_text = failed || dropped;
+	vfm_buf_clear(keys);
+	if (slot->is_text) {
+		vfm_buf_add(&slot->text, t->text, t->len);
+		vfm_buf_add(&slot->text, "\n", 1);
+	} else if (l->s->text_fn(t, keys, &dropped, l->s->ctx)) {
+		slot->is_text = true;
+		write_marked(l, slot, t, keys);
+	} else {
+		slot->rec = json_loadb(t->text, t->len, 0, NULL); /* it was read before */
+		return;
+	}
+	slot->counts.in = slot->counts.written = 1;
+	*(failed ? &slot->counts.failed : dropped ? &slot->counts.dropped : &slot->counts.out) = 1;
+}
+
 /* ---- reading ---- */
 
 /* Fills a free slot: 1 = with a record or a header, 0 = end. */
@@ -153,6 +210,8 @@ static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
 			.text = line.text,
 			.place = line.place,
 			.hash = line.hash};
+	if (rc == 1 && line.text_rec)
+		work_on_text(l, slot, line.text_rec);
 	return rc;
 }
 
@@ -316,7 +375,7 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 	struct vfm_err err = {0};
 	int rc;
 
-	if (slot->is_header)
+	if (slot->is_header || slot->is_text)
 		return;
 	if (l->link)
 		vfm_stage_link_work(l->link);
@@ -423,7 +482,7 @@ static int run_serial(struct loop *l)
 
 	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
 		work_on(l, &slot, 0);
-		rc = write_slot(l, &slot, true);
+		rc = write_slot(l, &slot, !slot.is_text);
 		if (rc < 0)
 			return rc;
 	}
@@ -719,6 +778,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.counts.failed_here += l.in.n_refused;
 	l.counts.other_parts = l.in.other_parts;
 	vfm_stage_input_close(&l.in);
+	vfm_buf_release(&l.keys);
 	free(l.settings);
 	vfm_done_close(l.done);
 	pthread_mutex_destroy(&l.lock);

@@ -37,6 +37,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 #include "data/record.h"
+#include "data/record_text.h"
 
 /* ---- options that every stage takes ---- */
 
@@ -103,6 +104,12 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
+	/* NULL, or for a stage of many records whose fn only sets keys that the record lacks: the same with a record of
+	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
+	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
+	 * due, from the thread that reads, and does not flush after each of them.  Not with reads, sets, --done or in a
+	 * run. */
+	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
 	void *ctx;
 	struct vfm_stage_opts opts;
 

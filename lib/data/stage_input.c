@@ -91,26 +91,32 @@ static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
 	return 1;
 }
 
+/* The keys in which records of one id may differ. */
+static const char *const source_keys[] = {"v", "by", "part", "src", "origin", NULL};
+
+static const struct vfm_sample_seen *add_id(struct vfm_stage_input *in, const char *id, char *hex)
+{
+	hex[16] = 0;
+	return vfm_sample_set_add(
+		&in->ids, (struct vfm_sample_seen){vfm_sample_id(id), in->n_lines, strtoull(hex, NULL, 16)});
+}
+
 /* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
  * differ in nothing but the name of their source; or else they get an error. */
 static void check_duplicate(struct vfm_stage_input *in, json_t *rec)
 {
-	static const char *const without[] = {"v", "by", "part", "src", "origin", NULL};
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	const struct vfm_sample_seen *first;
 	char hex[VFM_SHA256_HEX];
 	struct vfm_err err;
-	uint64_t content;
 
 	if (!in->s->unique_ids || !id || vfm_rec_is_out(rec))
 		return;
-	vfm_rec_digest("", rec, without, hex);
-	hex[16] = 0;
-	content = strtoull(hex, NULL, 16);
-	first = vfm_sample_set_add(&in->ids, (struct vfm_sample_seen){vfm_sample_id(id), in->n_lines, content});
+	vfm_rec_digest("", rec, source_keys, hex);
+	first = add_id(in, id, hex);
 	if (!first)
 		return;
-	if (first->content == content) {
+	if (first->content == strtoull(hex, NULL, 16)) {
 		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first->place);
 		return;
 	}
@@ -133,19 +139,79 @@ static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
 	return rec;
 }
 
-/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one. */
-static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+static bool is_first(const struct vfm_record_text *t, const char *key)
+{
+	return t->n > 1 && t->v[1].key_len == strlen(key) && !memcmp(t->text + t->v[1].key, key, t->v[1].key_len);
+}
+
+/* Whether the line can be worked on as text: a record, no header, that nothing is to be said against. */
+static bool take_record_text(struct vfm_stage_input *in, const char *text, size_t len)
+{
+	struct vfm_record_text *t = &in->text;
+	const struct vfm_text_value *by, *clip;
+	const struct vfm_sample_seen *first;
+	char hex[VFM_SHA256_HEX], id[256];
+	const char *s;
+	size_t n;
+
+	if (!in->s->text_fn || in->link || in->n_parts > 1 || in->header_due || !vfm_record_text_read(t, text, len) ||
+		!is_first(t, "v") || t->v[1].len != 1 || text[t->v[1].at] != '1' ||
+		vfm_record_text_get(t, "provenance"))
+		return false;
+	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop"))
+		return true;
+	by = vfm_record_text_get(t, "by");
+	clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
+	s = vfm_record_text_str(t, vfm_record_text_get(t, "id"), &n);
+	if (!s || n >= sizeof(id) || vfm_record_text_get(t, in->s->name) ||
+		(by && (by->type != VFM_TEXT_OBJECT || vfm_record_text_in(t, by, in->s->name))) ||
+		(clip && clip->escaped))
+		return false;
+	memcpy(id, s, n);
+	id[n] = 0;
+	if (!in->s->unique_ids)
+		return true;
+	in->n_lines++; /* the place of this record */
+	vfm_record_text_digest(t, "", source_keys, hex);
+	first = add_id(in, id, hex);
+	in->n_lines--;
+	return !first;
+}
+
+/* Reads a line: *rec or *text is set. */
+static int read_record(
+	struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **record_text, struct vfm_err *err)
+{
+	const char *text;
+	size_t len;
+	int rc;
+
+	if (!in->lines.f)
+		return 0;
+	rc = vfm_jsonl_text(&in->lines, &text, &len, err);
+	if (rc != 1)
+		return rc;
+	if (take_record_text(in, text, len)) {
+		*record_text = &in->text;
+		return 1;
+	}
+	return vfm_jsonl_parse(&in->lines, text, len, rec, err);
+}
+
+/* Reads a line of the inputs: 1 = *rec or *text is set, 0 = the end of the last one. */
+static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **text, struct vfm_err *err)
 {
 	const struct vfm_stage *s = in->s;
 	int rc = 0;
 
 	*rec = NULL;
+	*text = NULL;
 	while (rc == 0 && !in->at_last_end) {
 		if (s->next)
 			rc = s->next(s->source, rec, err);
 		else
-			rc = in->lines.f ? vfm_jsonl_next(&in->lines, rec, err) : 0;
-		if (rc == 1 && !json_is_object(*rec)) {
+			rc = read_record(in, rec, text, err);
+		if (rc == 1 && !*text && !json_is_object(*rec)) {
 			json_decref(*rec);
 			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
 				s->next ? "input" : in->lines.name, (long long)in->lines.line);
@@ -202,14 +268,18 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 }
 
 /* Reads a record of this part, past headers. */
-static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **text, struct vfm_err *err)
 {
 	int rc;
 
 	for (;;) {
-		rc = read_line(in, rec, err);
+		rc = read_line(in, rec, text, err);
 		if (rc <= 0)
 			return rc;
+		if (*text) {
+			in->n_lines++;
+			return 1;
+		}
 		if (vfm_provenance_is_header(*rec)) {
 			*rec = take_header(in, *rec);
 			if (!*rec)
@@ -234,8 +304,8 @@ static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, st
 	line->rec = in->held;
 	in->held = NULL;
 	if (!line->rec)
-		rc = read_part(in, &line->rec, err);
-	if (rc < 0 || !in->header_due)
+		rc = read_part(in, &line->rec, &line->text_rec, err);
+	if (rc < 0 || !in->header_due) /* always without text_rec if one is due */
 		return rc;
 	in->held = line->rec;
 	line->rec = NULL;
@@ -284,4 +354,5 @@ void vfm_stage_input_close(struct vfm_stage_input *in)
 	json_decref(in->own);
 	json_decref(in->held);
 	vfm_sample_set_release(&in->ids);
+	vfm_record_text_release(&in->text);
 }

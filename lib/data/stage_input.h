@@ -39,12 +39,16 @@ struct vfm_stage_input {
 	bool header_due; /* the chain is not written yet */
 	json_t *held;    /* a record that waits until the header is written */
 	struct vfm_sample_set ids;
+	struct vfm_record_text text; /* of the line at hand */
 };
 
 /* One input of the part, or the header in front of it. */
 struct vfm_stage_line {
 	bool is_header;
-	json_t *rec;         /* NULL: a header */
+	json_t *rec; /* NULL: a header, or text_rec is set */
+	/* With s->text_fn: a record that passes unchanged or is due and can be read as text; valid until the next
+	 * call. */
+	struct vfm_record_text *text_rec;
 	struct vfm_buf text; /* of a header: its line */
 	int64_t place;       /* in a run: among the inputs, from 1, with headers */
 	uint64_t hash;       /* in a run: of the inputs up to it (data/stage_link.h) */

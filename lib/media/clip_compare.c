@@ -8,7 +8,8 @@
 #define SLOTS VFM_CLIP_HASH_SLOTS
 
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
-#define GAIN   2.0 /* ratio of the motion of two clips */
+#define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
+#define SAME   40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
 /* Functions that are compiled for each instruction set. */
@@ -79,7 +80,8 @@ INLINE void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
 	*strong = gather_bits(large);
 }
 
-INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+/* signs: NULL, or those of the rows. */
+INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
 {
 	float mean[COEFS];
 
@@ -94,7 +96,12 @@ INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 		}
 		for (int i = 0; i < COEFS; i++)
 			r->x[k][i] = mean[i] + h->scale * (float)h->diff[k][i];
-		find_signs(r->x[k], &r->sign[k], &r->strong[k]);
+		if (signs) {
+			r->sign[k] = vfm_clip_sign_of(&signs[k]);
+			r->strong[k] = vfm_clip_strong_of(&signs[k]);
+		} else {
+			find_signs(r->x[k], &r->sign[k], &r->strong[k]);
+		}
 	}
 }
 
@@ -150,12 +157,13 @@ INLINE double compare_signs(
 	return distance_of(&s, n);
 }
 
-/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined. */
+/* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined, or the rows,
+ * scaled to one contrast, are the same. */
 INLINE double correlate_motion(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
 {
 	float sa[COEFS] = {0}, sb[COEFS] = {0}, aa[COEFS] = {0}, bb[COEFS] = {0}, ab[COEFS] = {0};
-	double ea = 0, eb = 0, e = 0;
+	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, of_both = 0, ratio;
 
 	for (int k = 0; k < n; k++) {
 		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
@@ -183,10 +191,15 @@ INLINE double correlate_motion(
 	for (int i = 0; i < COEFS; i++) {
 		ea += (double)aa[i];
 		eb += (double)bb[i];
+		of_a += (double)aa[i] + n * (double)sa[i] * (double)sa[i];
+		of_b += (double)bb[i] + n * (double)sb[i] * (double)sb[i];
 		e += flip >> i & 1 ? -(double)ab[i] : (double)ab[i];
+		of_both += (flip >> i & 1 ? -1 : 1) * ((double)ab[i] + n * (double)sa[i] * (double)sb[i]);
 	}
-	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n;
-	if (*still || fmax(ea, eb) > GAIN * GAIN * fmin(ea, eb))
+	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n ||
+		2 * (sqrt(of_a * of_b) - of_both) < (double)SAME * SAME * n;
+	ratio = ea * of_b / fmax(eb * of_a, 1e-9); /* of the shares of motion; of_a, of_b: all energy */
+	if (*still || ratio > GAIN * GAIN || ratio * GAIN * GAIN < 1)
 		return 0;
 	return 1 - (1 - e / sqrt(ea * eb)) * n / (n - 1);
 }
@@ -262,9 +275,10 @@ INLINE bool signs_resemble(const struct vfm_clip_signs *a, int na, const struct 
 #if defined(__x86_64__)
 #define FAST __attribute__((target("avx2,popcnt")))
 
-FAST static void rows_of_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+FAST static void rows_of_avx2(
+	struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
 {
-	rows_of(r, h);
+	rows_of(r, h, signs);
 }
 
 FAST static void half_of_avx2(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
@@ -302,10 +316,15 @@ static bool is_fast(void)
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
+	vfm_clip_rows_with(r, h, NULL);
+}
+
+void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
+{
 	if (is_fast())
-		rows_of_avx2(r, h);
+		rows_of_avx2(r, h, signs);
 	else
-		rows_of(r, h);
+		rows_of(r, h, signs);
 }
 
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)

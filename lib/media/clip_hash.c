@@ -21,6 +21,9 @@
 #define BAR_MEAN 24
 #define BAR_MAX  56
 #define BAR_MOST (SIZE / 3)
+#define BAR_FLAT 5  /* lines of a bar differ by less */
+#define BAR_STEP 6  /* the mean rises by so much behind a bar, … */
+#define BAR_RISE 32 /* … or the brightest pixel by so much */
 
 /* ---- the coefficients ---- */
 
@@ -29,6 +32,12 @@ static const uint8_t uv[COEFS][2] = {{0, 1}, {1, 0}, {1, 1}, {0, 2}, {2, 0}, {1,
 	{1, 3}, {3, 1}, {2, 3}, {3, 2}, {0, 4}, {4, 0}, {1, 4}, {4, 1}, {3, 3}, {2, 4}, {4, 2}, {0, 5}, {3, 4}, {4, 3},
 	{5, 0}, {1, 5}, {5, 1}, {2, 5}, {5, 2}, {4, 4}, {3, 5}, {5, 3}, {0, 6}, {6, 0}, {1, 6}, {6, 1}, {2, 6}, {6, 2},
 	{4, 5}, {5, 4}, {3, 6}, {6, 3}, {0, 7}, {7, 0}, {1, 7}, {5, 5}, {7, 1}, {4, 6}};
+
+void vfm_clip_hash_place(int i, int *u, int *v)
+{
+	*u = uv[i][0];
+	*v = uv[i][1];
+}
 
 int vfm_clip_hash_frequency(int i)
 {
@@ -59,14 +68,22 @@ struct bars {
 	int top, bottom, left, right; /* the picture is within [top, bottom) x [left, right) */
 };
 
-/* Returns how many lines at one end are black in all frames; 0 if so many are that the picture itself is dark. */
+/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  What
+ * fades to black is no bar: where it would end, depends on light and coding.  0 too if so many lines are black that the
+ * picture itself is dark. */
 static int count_black(const float *mean, const float *max, int n, int step)
 {
-	int from = step > 0 ? 0 : n - 1, k = 0;
+	const int from = step > 0 ? 0 : n - 1;
+	int k = 0, last, next;
 
-	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX)
+	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX &&
+		fabsf(mean[from + step * k] - mean[from]) < BAR_FLAT)
 		k++;
-	return k > BAR_MOST * n / SIZE ? 0 : k;
+	if (k == 0 || k > BAR_MOST * n / SIZE || k + 1 >= n)
+		return 0;
+	last = from + step * (k - 1);
+	next = from + step * (k + 1); /* the line between them may be of both */
+	return mean[next] - mean[last] >= BAR_STEP || max[next] - max[last] >= BAR_RISE ? k : 0;
 }
 
 static struct bars find_bars(const uint16_t *q, int n, int size)
@@ -349,8 +366,13 @@ char *vfm_clip_hash_text(const struct vfm_clip_hash *h)
 
 int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err)
 {
+	return vfm_clip_hash_parse_bytes(h, text, strlen(text), err);
+}
+
+int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err)
+{
 	uint8_t bytes[VFM_CLIP_HASH_BYTES + 3];
-	size_t n = strlen(text), pad = 0;
+	size_t pad = 0;
 	int len;
 
 	while (pad < 2 && n > pad && text[n - 1 - pad] == '=')

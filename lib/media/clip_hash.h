@@ -15,8 +15,9 @@
  * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, and 0 if one
- * of them moves twice as much as the other or more.
+ * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, or if,
+ * scaled to one contrast, their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast,
+ * one of them moves 1.6 times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
  * the shorter clip.  One slot, as of an image, is compared with at most two.
@@ -80,6 +81,8 @@ int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len,
 /* Base64 of these bytes (RFC 4648), as records have them; the caller frees it. */
 char *vfm_clip_hash_text(const struct vfm_clip_hash *h);
 int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err);
+/* The same of a text of n bytes. */
+int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err);
 
 /* ---- comparison ---- */
 
@@ -91,13 +94,27 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
+struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
+	uint32_t sign, strong, high;
+};
+
+/* The same with the signs that vfm_clip_signs_of made of these rows before: signs [h->slots]. */
+void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs);
 /* The rows half a slot later, one less; none of a single slot. */
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
 #define VFM_CLIP_HASH_STILL 6.0F /* root of the mean square of differences below which a clip counts as still */
 
+/* Sets the vertical frequency u and the horizontal frequency v of coefficient i. */
+void vfm_clip_hash_place(int i, int *u, int *v);
 /* Returns u^2 + v^2 of coefficient i. */
 int vfm_clip_hash_frequency(int i);
+
+/* Sets out to the coefficients of a part of a picture, 94 % of its width and height: of the nine whose corners or
+ * middles are those of the picture, crop 0 is the upper left and crop 8 the lower right.  Frequencies that the hash
+ * lacks count as 0. */
+#define VFM_CLIP_CROPS 9
+void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);
 
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)
@@ -112,10 +129,6 @@ struct vfm_clip_match {
 /* The comparison above; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is most. */
 void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m);
-
-struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
-	uint32_t sign, strong, high;
-};
 
 static inline struct vfm_clip_signs vfm_clip_signs_of(const struct vfm_clip_rows *r, int k)
 {

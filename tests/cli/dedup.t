@@ -43,6 +43,25 @@ OMP_NUM_THREADS=1 vfm-curate dedup -q -j 1 hashed.jsonl >j1.jsonl
 OMP_NUM_THREADS=5 vfm-curate dedup -q -j 5 hashed.jsonl >j5.jsonl
 ok "the same with 1 and 5 threads" cmp j1.jsonl j5.jsonl
 
+# Records in the form of vfm are worked on as text; others, here with a blank in front, are parsed: the same comes out.
+{
+	head -n 1 hashed.jsonl
+	records hashed.jsonl | jq -c '.caption = "a \"b\"\n\u00e9" | .by.clip = "0123456789abcdef" | .big = 0.1' |
+		sed '3s/^{"v":1/&,"dedup":{"copies":7}/'
+	records hashed.jsonl | tail -n 2
+	echo '{"v":1,"id":"dropped","drop":"score: dark"}'
+	echo '{"v":1,"id":"failed","error":"no file"}'
+	echo '{"v":1,"id":"bare"}'
+	echo '{"v":2,"id":"new"}'
+	echo 'no record'
+} >text.jsonl
+sed 's/^{/ {/' text.jsonl >parsed.jsonl
+vfm-curate dedup -q text.jsonl >of_text.jsonl
+vfm-curate dedup -q parsed.jsonl | sed 's/parsed.jsonl/text.jsonl/' >of_parsed.jsonl
+ok "records as text and parsed give the same" cmp of_text.jsonl of_parsed.jsonl
+vfm-curate dedup -q -j 3 text.jsonl >of_text3.jsonl
+ok "... also with three jobs" cmp of_text.jsonl of_text3.jsonl
+
 # Images, which have one slot.
 ok "images and copies" bash -c '
 	mkdir images &&
@@ -61,6 +80,23 @@ head -n 3 films.jsonl >old.jsonl
 ok "an index of three" bash -c 'vfm-curate hash -q old.jsonl | vfm-curate dedup -q --index old.vfd >old.out'
 run vfm-curate dedup --against old.vfd hashed.jsonl
 like "$err" '6 in = 1 out \+ 5 dropped' "clips of the index and their copies are dropped"
+
+# Batches, each against the index of those before: what is kept stays, and resembles nothing that is kept.  If quality
+# falls from batch to batch, that is what one run keeps.
+records hashed.jsonl | jq -c '.rank = -input_line_number' >ranked.jsonl
+vfm-curate dedup -q --keep-best rank ranked.jsonl | jq -r 'select(.id and (.drop | not)).id' | sort >at_once
+: >in_batches
+rm -f all.vfd
+for i in 1 3 5; do
+	sed -n "$i,$((i + 1))p" ranked.jsonl >batch.jsonl
+	# shellcheck disable=SC2046
+	vfm-curate dedup -q --keep-best rank $([ -e all.vfd ] && echo --against all.vfd) --index all.vfd batch.jsonl |
+		jq -r 'select(.id and (.drop | not)).id' >>in_batches
+done
+is "$(sort in_batches)" "$(cat at_once)" "three batches keep what one run keeps"
+vfm-curate dedup -q --against all.vfd ranked.jsonl >again.jsonl
+is "$(records again.jsonl | jq -s 'map(select(.drop | not)) | length')" 0 "all clips again add nothing"
+
 head -c 200 old.vfd >cut.vfd
 run vfm-curate dedup --against cut.vfd hashed.jsonl
 rc_is 2 "a truncated index"
@@ -94,6 +130,15 @@ is "$(records "$SCRATCH/io/out" | jq -r 'select(.id | startswith("copy-")) | (.d
 id=$(sed -n 3p emb.jsonl | jq -r .id)
 run vfm-curate search -q -k 3 --id "$id" --save-vectors all.npy emb.jsonl
 rc_is 0 "search"
+was=$out
+vfm-curate dedup -q --by embedding --threshold 0.3 emb.jsonl >by_files.jsonl
+vfm-curate dedup -q --by embedding --threshold 0.3 --vectors all.npy emb.jsonl >by_rows.jsonl
+ok "dedup --vectors reads the rows of a file" cmp by_files.jsonl by_rows.jsonl
+run vfm-curate dedup --by embedding --vectors all.npy more.jsonl
+rc_is 2 "rows of other records"
+run vfm-curate dedup --vectors all.npy hashed.jsonl
+rc_is 2 "rows without --by"
+out=$was
 is "$(echo "$out" | head -n 1 | jq -r '"\(.id) \(.similarity | round)"')" "$id 1" "a record is nearest to itself"
 is "$(echo "$out" | jq -s 'length == 3 and (map(.similarity) | . == (sort | reverse))')" true "three, sorted"
 was=$out

@@ -1,7 +1,8 @@
 /* dedup_scale - measures deduplication on synthetic hashes with planted copies.
  *
- *	dedup_scale clips CLIPS SEED                perceptual hashes of 8 slots
+ *	dedup_scale clips CLIPS SEED                perceptual hashes of 6 slots
  *	dedup_scale records CLIPS SEED              these as records of vfm-curate hash, on stdout
+ *	dedup_scale check CLIPS SEED <RECORDS       what `vfm-curate dedup` made of them
  *	dedup_scale vectors ROWS DIM SEED [PROBE]   vectors, semantic deduplication (of probes 1 to 3) and search
  *
  * clips: 80 % are unique, the others are copies of them: noise on all coefficients, every fourth also mirrored, every
@@ -27,7 +28,7 @@
 #include "curate/nearest.h"
 #include "curate/semantic.h"
 
-#define SLOTS  8
+#define SLOTS  6
 #define SCENE  50
 #define CARDS  20
 #define TOPICS 1000
@@ -228,6 +229,48 @@ static int write_records(int64_t n, uint64_t seed)
 	return fflush(stdout) != 0;
 }
 
+/* Sets *x to the number in a record behind `key`, 16 hexadecimal digits. */
+static bool find_number(const char *line, const char *key, uint64_t *x)
+{
+	const char *at = strstr(line, key);
+	unsigned long long v;
+
+	if (!at || sscanf(at + strlen(key), "%16llx", &v) != 1)
+		return false;
+	*x = v;
+	return true;
+}
+
+static int check_records(int64_t n, uint64_t seed)
+{
+	const uint64_t inverse = 0xF1DE83E19937733DULL; /* of 0x9E3779B97F4A7C15 modulo 2^64 */
+	int64_t planted = 0, found = 0, wrong = 0, seen = 0, of;
+	struct vfm_clip_hash h;
+	char *line = NULL;
+	size_t cap = 0;
+
+	while (getline(&line, &cap, stdin) > 0) {
+		uint64_t id, to = 0;
+		bool member;
+
+		if (!find_number(line, "\"id\":\"", &id))
+			continue;
+		id *= inverse;
+		if (id >= (uint64_t)n)
+			continue;
+		seen++;
+		member = find_number(line, "\"dedup\":{\"of\":\"", &to);
+		make_clip(seed, (int64_t)id, n, &h, &of);
+		planted += (uint64_t)of != id;
+		found += (uint64_t)of != id && member && to * inverse == (uint64_t)of;
+		wrong += member && to * inverse != (uint64_t)of;
+	}
+	free(line);
+	printf("%lld records; planted %lld, found %.4f, other pairs %lld\n", (long long)seen, (long long)planted,
+		(double)found / (double)(planted ? planted : 1), (long long)wrong);
+	return seen != n;
+}
+
 struct making {
 	float *x;
 	int64_t n, dim;
@@ -331,9 +374,11 @@ int main(int argc, char **argv)
 		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10));
 	if (argc == 4 && !strcmp(argv[1], "records"))
 		return write_records(atoll(argv[2]), strtoull(argv[3], NULL, 10));
+	if (argc == 4 && !strcmp(argv[1], "check"))
+		return check_records(atoll(argv[2]), strtoull(argv[3], NULL, 10));
 	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "vectors"))
 		return measure_vectors(
 			atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10), argc == 6 ? atoll(argv[5]) : 0);
-	fprintf(stderr, "usage: dedup_scale clips|records CLIPS SEED | vectors ROWS DIM SEED [PROBE]\n");
+	fprintf(stderr, "usage: dedup_scale clips|records|check CLIPS SEED | vectors ROWS DIM SEED [PROBE]\n");
 	return 2;
 }

@@ -109,6 +109,69 @@ static void test_changes(void **state)
 	}
 }
 
+/* A picture that fades to black on one side has no bar there, whose width would depend on the light. */
+static void test_dark_side(void **state)
+{
+	uint16_t *q = vfm_calloc((size_t)QUARTERS * SIZE * SIZE, sizeof(*q));
+	struct vfm_clip_hash h[2];
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (int dark = 0; dark < 2; dark++) {
+		for (int i = 0; i < QUARTERS * SIZE * SIZE; i++) {
+			double x = (i % SIZE + 0.5) / SIZE, y = (i / SIZE % SIZE + 0.5) / SIZE;
+			double v = scene(3, x, y, 0.25 * (i / (SIZE * SIZE))) * fmin(1, x * 1.6 + 0.02);
+
+			q[i] = (uint16_t)(256 * v * (dark ? 0.6 : 1));
+		}
+		vfm_clip_hash_of(&h[dark], q, QUARTERS, SIZE, false);
+	}
+	if (distance(&h[0], &h[1], &m) > 0.05)
+		fail_msg("distance %.3f", m.distance);
+	free(q);
+}
+
+/* Crops of an image share keys with it: a set of images and their crops. */
+static void test_crops(void **state)
+{
+	enum { IMAGES = 60 };
+	const struct vfm_clip_groups_opts o = {.threshold = VFM_CLIP_THRESHOLD};
+	uint16_t *q = vfm_calloc((size_t)SIZE * SIZE, sizeof(*q));
+	struct vfm_clip_set set;
+	struct vfm_clip_groups g;
+	struct vfm_clip_hash h;
+	char name[32];
+	int found = 0;
+
+	(void)state;
+	assert_int_equal(vfm_clip_set_open(&set, &err), 0);
+	for (int i = 0; i < 2 * IMAGES; i++) {
+		const double c = i >= IMAGES ? 0.07 : 0; /* of the left and the upper side */
+
+		for (int k = 0; k < SIZE * SIZE; k++) {
+			double x = (k % SIZE + 0.5) / SIZE, y = (k / SIZE + 0.5) / SIZE;
+
+			q[k] = (uint16_t)(256 *
+				scene(500 + (uint64_t)(i % IMAGES), c + x * (1 - c), c + y * (1 - c), 0));
+		}
+		vfm_clip_hash_of(&h, q, 1, SIZE, true);
+		snprintf(name, sizeof(name), "%04d", i);
+		assert_int_equal(vfm_clip_set_add(&set, name, i < IMAGES ? 2 : 1, &h, &err), 0);
+	}
+	assert_int_equal(vfm_clip_set_flush(&set, &err), 0);
+	assert_int_equal(vfm_clip_groups_find(&g, &set, &o, &err), 0);
+	for (int i = IMAGES; i < 2 * IMAGES; i++)
+		if (vfm_groups_is_member(&g.groups, g.rank[i])) {
+			assert_int_equal(g.clip[g.groups.of[g.rank[i]].of], i - IMAGES);
+			found++;
+		}
+	if (found < IMAGES * 9 / 10)
+		fail_msg("%d of %d crops found", found, IMAGES);
+	vfm_clip_groups_release(&g);
+	vfm_clip_set_close(&set);
+	free(q);
+}
+
 /* One background, another motion: no duplicates. */
 static void test_fixed_camera(void **state)
 {
@@ -459,6 +522,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_dark_side),
+		cmocka_unit_test(test_crops),
 		cmocka_unit_test(test_fixed_camera),
 		cmocka_unit_test(test_flat),
 		cmocka_unit_test(test_text),
