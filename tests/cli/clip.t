@@ -114,6 +114,17 @@ ok "hdr: --sdr off leaves the values" test "$(middles hdr/*.mkv)" != "${v[*]}"
 is "$(vfm-curate score -q pq.jsonl | tail -1 | jq .score.luma)" "$(vfm-curate clip -q -d sdr --codec ffv1 pq.jsonl | vfm-curate score -q | tail -1 | jq .score.luma)" \
 	"hdr: scores are those of the SDR clip"
 
+# ---- HLG: its system gamma follows the luminance.  Red of the signal (.55, .3, .35) is 173 in SDR by BT.2100, table 5, the
+# curve of the manual and BT.1886; with the gamma on each channel it is 183
+python3 -c "
+import struct
+for v in .3, .35, .55:
+    open('hlg.rgb', 'ab').write(struct.pack('<H', round(v * 1023)) * (64 * 48))"
+ffmpeg -v error -f rawvideo -pix_fmt gbrp10le -s 64x48 -r 5 -i hlg.rgb -c:v ffv1 -color_trc arib-std-b67 -color_primaries bt2020 hlg.mkv
+vfm-curate probe -q hlg.mkv | vfm-curate clip -q -d hlg --codec ffv1 >/dev/null
+read -r -a v <<<"$(middles hlg/*.mkv)"
+ok "hdr: HLG of a saturated colour (${v[*]})" test $((v[0] - 173)) -ge -1 -a $((v[0] - 173)) -le 1
+
 # ---- interlaced
 ffmpeg -v error -f lavfi -i "testsrc2=s=128x96:r=50:d=2" -vf interlace -c:v libx264 -flags +ildct+ilme interlaced.mp4
 is "$(vfm-curate probe -q interlaced.mp4 | tail -1 | jq .interlaced)" true "interlaced: probe says so"
