@@ -178,6 +178,24 @@ random.seed(1); open('random.ts', 'wb').write(d[:n] + random.randbytes(len(d) - 
 END
 ok "damage: random bytes at the end of MPEG-TS count" test "$(vfm-curate probe -q random.ts | tail -1 | jq .decode_errors)" -gt 0
 is "$(vfm-curate probe -q film.ts | tail -1 | jq .decode_errors)" 0 "damage: a whole one has none"
+python3 - film.ts <<'END'
+import random, sys
+d = open(sys.argv[1], 'rb').read()
+n = len(d) * 9 // 10 // 188 * 188
+open('cut-in-packet.ts', 'wb').write(d[:n + 100])
+open('filled.ts', 'wb').write(d[:n + 188 * 3] + b'\xff' * (len(d) - n - 188 * 3))
+random.seed(2); b = bytearray(d)
+for i in range(n, len(d) - 188, 188):
+    if not b[i + 3] & 0x20:  # no adaptation field, which a damaged length would end
+        b[i + 4:i + 188] = random.randbytes(184)
+    elif b[i + 1] & 0x40:
+        a = i + 5 + b[i + 4]
+        b[a:i + 188] = random.randbytes(i + 188 - a)
+open('overwritten.ts', 'wb').write(b)
+END
+for name in cut-in-packet filled overwritten; do
+	ok "damage: $name counts" test "$(vfm-curate probe -q $name.ts | tail -1 | jq .decode_errors)" -gt 0
+done
 ffmpeg -v error -f lavfi -i "color=white@0:s=64x48:r=5:d=1,format=yuva420p" -c:v libvpx-vp9 -b:v 0 -crf 30 alpha.webm
 vfm-curate probe -q alpha.webm | tail -1 | vfm-curate clip -q -d alpha --codec ffv1 >/dev/null
 is "$(middles alpha/*.mkv | tr ' ' '\n' | sort -u)" 255 "alpha: transparent VP9 is white"
