@@ -67,7 +67,8 @@ static int make_chain(struct vfm_sdr *s, const AVFrame *rgb, struct vfm_err *err
 	 * of to the luminance (ITU-R BT.2100, table 5). */
 	snprintf(chain, sizeof(chain),
 		"zscale=t=linear:npl=%d%s,format=gbrpf32le,zscale=p=bt709,%szscale=t=bt709:m=%s:r=full,format=%s",
-		REFERENCE_WHITE, hlg ? ":agamma=0" : "", curve, s->luma ? "bt709" : "gbr", s->luma ? "yuv444p" : "gbrp");
+		REFERENCE_WHITE, hlg ? ":agamma=0" : "", curve, s->luma ? "bt709" : "gbr",
+		s->luma ? "yuv444p" : "gbrp");
 	return vfm_graph_video(&s->graph, rgb, (AVRational){1, 25}, chain, err);
 }
 
