@@ -355,7 +355,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct clip c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip",
-		.version = 1, /* 0: interlaced and HDR sources gave other pixels */
+		.version = 2, /* 1: HLG sources gave other colours; 0: interlaced and HDR sources, too */
 		.batch = cut_records,
 		.batch_key = "src",
 		.ctx = &c,

@@ -260,7 +260,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		"caption", NULL, NULL};
 	const char *made[5] = {0};
 	struct vfm_stage stage = {.name = "encode",
-		.version = 1, /* 0: interlaced and HDR sources gave other pixels */
+		.version = 2, /* 1: HLG sources gave other colours; 0: interlaced and HDR sources, too */
 		.fn = encode_record,
 		.ctx = &e,
 		.unique_ids = true,

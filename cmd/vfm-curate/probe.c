@@ -128,7 +128,7 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 {
 	struct probe p = {.timeout_s = 600, .inputs.is_wanted = vfm_media_name};
 	struct vfm_stage stage = {.name = "probe",
-		.version = 1,
+		.version = 2, /* 1: fewer faults of MPEG-TS counted */
 		.fn = probe_record,
 		.ctx = &p,
 		.next = next_name,

@@ -118,7 +118,7 @@ int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
 		for (int i = 0; i < VFM_BOARD_REASONS && i < 3 && v->stage[k].c.reasons[i].n; i++, lines++) {
 			const struct vfm_board_reason *r = &v->stage[k].c.reasons[i];
 
-			snprintf(line, sizeof(line), "    %9lld  %s", (long long)r->n, r->text);
+			snprintf(line, sizeof(line), "    %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
 			add_table_line(b, line, columns);
 		}
 	time_text(spent, sizeof(spent), v->elapsed_s);
@@ -136,6 +136,13 @@ static void add_card(struct vfm_buf *b, const char *name, const char *value)
 	vfm_html_text(b, name);
 	vfm_buf_adds(b, "</span><b>");
 	vfm_html_text(b, value);
+	vfm_buf_adds(b, "</b></div>\n");
+}
+
+static void add_count_card(struct vfm_buf *b, const char *name, int64_t n)
+{
+	vfm_buf_addf(b, "<div class=\"card\"><span class=\"dim\">%s</span><b>", name);
+	vfm_html_count(b, n);
 	vfm_buf_adds(b, "</b></div>\n");
 }
 
@@ -201,7 +208,9 @@ static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 				most = v->stage[k].c.reasons[i].n;
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	if (!most) {
-		vfm_buf_addf(b, "<p class=\"dim\">No record%s.</p>\n", v->state == VFM_VIEW_RUNS ? " yet" : "");
+		vfm_buf_adds(b,
+			v->state == VFM_VIEW_RUNS ? "<p class=\"dim\">No record yet.</p>\n"
+						  : "<p class=\"dim\">No record.</p>\n");
 		return;
 	}
 	vfm_buf_adds(b, "<table><tr><th>stage</th><th>reason</th><th class=\"num\">records</th><th></th></tr>\n");
@@ -246,17 +255,12 @@ void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v)
 		time_text(text, sizeof(text), left);
 		add_card(b, "time left", left < 0 ? "unknown" : text);
 	}
-	snprintf(text, sizeof(text), "%lld", (long long)records_in(&v->stage[0]));
-	add_card(b, "records in", text);
-	snprintf(text, sizeof(text), "%lld", (long long)v->stage[v->n - 1].c.counts.out);
-	add_card(b, "records out", text);
 	get_losses(v, &dropped, &failed);
-	snprintf(text, sizeof(text), "%lld", (long long)dropped);
-	add_card(b, "dropped", text);
-	snprintf(text, sizeof(text), "%lld", (long long)failed);
-	add_card(b, "failed", text);
-	snprintf(text, sizeof(text), "%lld", (long long)v->jobs);
-	add_card(b, "workers", text);
+	add_count_card(b, "records in", records_in(&v->stage[0]));
+	add_count_card(b, "records out", v->stage[v->n - 1].c.counts.out);
+	add_count_card(b, "dropped", dropped);
+	add_count_card(b, "failed", failed);
+	add_count_card(b, "workers", v->jobs);
 	vfm_buf_adds(b, "</div>\n");
 	add_stage_table(b, v);
 	add_reason_table(b, v);

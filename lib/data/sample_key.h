@@ -22,7 +22,8 @@ int vfm_sample_key_check(const char *key, struct vfm_err *err);
 int vfm_sample_member_check(const char *name, struct vfm_err *err);
 
 /* A set of sample ids, each with the place where it was first seen and a hash of what stood there.  24 bytes a slot, at
- * most 3/4 of them in use: 50 MB for a million ids.  `= {0}` is empty.  One thread at a time. */
+ * most 3/4 of them in use: 32 to 64 MB for a million ids, and 96 MB for a moment when the table grows.  `= {0}` is
+ * empty. One thread at a time. */
 struct vfm_sample_seen {
 	uint64_t id; /* 0 in a free slot; an id of 0 is stored as 1 */
 	int64_t place;

@@ -4,6 +4,7 @@
 
 #include "media/probe.h"
 #include "media/times.h"
+#include "media/ts.h"
 
 static void judge_times(struct vfm_probe *p, const struct vfm_times *t)
 {
@@ -42,6 +43,7 @@ int vfm_probe_file(
 	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err)
 {
 	struct vfm_video_opts draft = opts ? *opts : (struct vfm_video_opts){0};
+	int64_t faults = 0;
 	struct vfm_video *v;
 	int rc = 0;
 
@@ -55,7 +57,9 @@ int vfm_probe_file(
 	p->duration_s = p->info.image ? 0 : p->info.duration_s;
 	if (!fast)
 		rc = count_frames(p, v, err);
-	p->decode_errors = vfm_video_errors(v);
+	if (rc == 0 && !fast && !strcmp(p->info.container, "mpegts"))
+		rc = vfm_ts_faults(path, p->info.stream_id, &draft.limit, &faults, err);
+	p->decode_errors = vfm_video_errors(v) + faults;
 	/* An animation format with one frame is an image. */
 	if (!fast && p->frames == 1 && (!strcmp(p->info.container, "gif") || !strcmp(p->info.container, "apng"))) {
 		p->info.image = true;

@@ -53,7 +53,7 @@ static int peak_light_of(const AVFrame *f)
 
 static int make_chain(struct vfm_sdr *s, const AVFrame *rgb, struct vfm_err *err)
 {
-	bool hdr = is_hdr(rgb);
+	bool hdr = is_hdr(rgb), hlg = rgb->color_trc == AVCOL_TRC_ARIB_STD_B67;
 	char chain[320], curve[64] = "", missing[32];
 
 	if (!vfm_graph_has(hdr ? "zscale,tonemap" : "zscale", missing))
@@ -63,9 +63,12 @@ static int make_chain(struct vfm_sdr *s, const AVFrame *rgb, struct vfm_err *err
 	if (hdr)
 		snprintf(curve, sizeof(curve), "tonemap=tonemap=mobius:desat=0:peak=%.4f,",
 			(double)s->peak / REFERENCE_WHITE);
+	/* With its approximation of transfer functions, zscale applies the system gamma of HLG to each channel, instead
+	 * of to the luminance (ITU-R BT.2100, table 5). */
 	snprintf(chain, sizeof(chain),
-		"zscale=t=linear:npl=%d,format=gbrpf32le,zscale=p=bt709,%szscale=t=bt709:m=%s:r=full,format=%s",
-		REFERENCE_WHITE, curve, s->luma ? "bt709" : "gbr", s->luma ? "yuv444p" : "gbrp");
+		"zscale=t=linear:npl=%d%s,format=gbrpf32le,zscale=p=bt709,%szscale=t=bt709:m=%s:r=full,format=%s",
+		REFERENCE_WHITE, hlg ? ":agamma=0" : "", curve, s->luma ? "bt709" : "gbr",
+		s->luma ? "yuv444p" : "gbrp");
 	return vfm_graph_video(&s->graph, rgb, (AVRational){1, 25}, chain, err);
 }
 

@@ -237,6 +237,7 @@ static void gather_info(struct vfm_video *v)
 	i->image = is_image(v);
 	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->source.fmt->iformat->name, ","),
 		v->source.fmt->iformat->name);
+	i->stream_id = v->stream->id;
 	snprintf(i->codec, sizeof(i->codec), "%s", avcodec_get_name(v->stream->codecpar->codec_id));
 	snprintf(i->pix_fmt, sizeof(i->pix_fmt), "%s", desc ? desc->name : "?");
 	find_orientation(v, f);

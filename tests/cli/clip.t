@@ -114,6 +114,17 @@ ok "hdr: --sdr off leaves the values" test "$(middles hdr/*.mkv)" != "${v[*]}"
 is "$(vfm-curate score -q pq.jsonl | tail -1 | jq .score.luma)" "$(vfm-curate clip -q -d sdr --codec ffv1 pq.jsonl | vfm-curate score -q | tail -1 | jq .score.luma)" \
 	"hdr: scores are those of the SDR clip"
 
+# ---- HLG: its system gamma follows the luminance.  Red of the signal (.55, .3, .35) is 173 in SDR by BT.2100, table 5, the
+# curve of the manual and BT.1886; with the gamma on each channel it is 183
+python3 -c "
+import struct
+for v in .3, .35, .55:
+    open('hlg.rgb', 'ab').write(struct.pack('<H', round(v * 1023)) * (64 * 48))"
+ffmpeg -v error -f rawvideo -pix_fmt gbrp10le -s 64x48 -r 5 -i hlg.rgb -c:v ffv1 -color_trc arib-std-b67 -color_primaries bt2020 hlg.mkv
+vfm-curate probe -q hlg.mkv | vfm-curate clip -q -d hlg --codec ffv1 >/dev/null
+read -r -a v <<<"$(middles hlg/*.mkv)"
+ok "hdr: HLG of a saturated colour (${v[*]})" test $((v[0] - 173)) -ge -1 -a $((v[0] - 173)) -le 1
+
 # ---- interlaced
 ffmpeg -v error -f lavfi -i "testsrc2=s=128x96:r=50:d=2" -vf interlace -c:v libx264 -flags +ildct+ilme interlaced.mp4
 is "$(vfm-curate probe -q interlaced.mp4 | tail -1 | jq .interlaced)" true "interlaced: probe says so"
@@ -171,6 +182,24 @@ random.seed(1); open('random.ts', 'wb').write(d[:n] + random.randbytes(len(d) - 
 END
 ok "damage: random bytes at the end of MPEG-TS count" test "$(vfm-curate probe -q random.ts | tail -1 | jq .decode_errors)" -gt 0
 is "$(vfm-curate probe -q film.ts | tail -1 | jq .decode_errors)" 0 "damage: a whole one has none"
+python3 - film.ts <<'END'
+import random, sys
+d = open(sys.argv[1], 'rb').read()
+n = len(d) * 9 // 10 // 188 * 188
+open('cut-in-packet.ts', 'wb').write(d[:n + 100])
+open('filled.ts', 'wb').write(d[:n + 188 * 3] + b'\xff' * (len(d) - n - 188 * 3))
+random.seed(2); b = bytearray(d)
+for i in range(n, len(d) - 188, 188):
+    if not b[i + 3] & 0x20:  # no adaptation field, which a damaged length would end
+        b[i + 4:i + 188] = random.randbytes(184)
+    elif b[i + 1] & 0x40:
+        a = i + 5 + b[i + 4]
+        b[a:i + 188] = random.randbytes(i + 188 - a)
+open('overwritten.ts', 'wb').write(b)
+END
+for name in cut-in-packet filled overwritten; do
+	ok "damage: $name counts" test "$(vfm-curate probe -q $name.ts | tail -1 | jq .decode_errors)" -gt 0
+done
 ffmpeg -v error -f lavfi -i "color=white@0:s=64x48:r=5:d=1,format=yuva420p" -c:v libvpx-vp9 -b:v 0 -crf 30 alpha.webm
 vfm-curate probe -q alpha.webm | tail -1 | vfm-curate clip -q -d alpha --codec ffv1 >/dev/null
 is "$(middles alpha/*.mkv | tr ' ' '\n' | sort -u)" 255 "alpha: transparent VP9 is white"
