@@ -37,7 +37,7 @@ static void report_groups(const struct vfm_dedup_stats *s, bool vectors)
 
 /* Opens the records, which are read twice: those of the files, or, in a run, those of the stage before, which the
  * second reading gets from the run. */
-static int open_records(struct vfm_twice *t, struct vfm_stage *stage, struct vfm_err *err)
+static int open_both_readings(struct vfm_twice *t, struct vfm_stage *stage, struct vfm_err *err)
 {
 	struct vfm_stage_link *link = vfm_stage_link();
 	char *before = link ? (char *)(uintptr_t)link->in_path : NULL;
@@ -62,7 +62,7 @@ static int run_dedup(struct vfm_dedup_opts *o, struct vfm_stage *stage, const ch
 	if (vfm_stage_link() && vfm_stage_link()->only_counts)
 		return vfm_stage_run(stage, NULL, err);
 	TRY_OUT(vfm_dedup_new(&d, o, err));
-	TRY_OUT(open_records(&inputs, stage, err));
+	TRY_OUT(open_both_readings(&inputs, stage, err));
 	TRY_OUT(vfm_dedup_read(d, inputs.paths, inputs.n, err));
 	TRY_OUT(vfm_dedup_group(d, &stats, err));
 	report_groups(&stats, o->vectors);

@@ -156,7 +156,7 @@ static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, st
 }
 
 /* A record with a vector, of which the matrix has a row. */
-static int add_row(struct vfm_dedup *d, const char *id, double quality, struct vfm_err *err)
+static int add_vector_row(struct vfm_dedup *d, const char *id, double quality, struct vfm_err *err)
 {
 	if (!id)
 		return vfm_fail(err, VFM_EUSAGE, "id: missing (expected a string)");
@@ -174,7 +174,7 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 	int rc = 0;
 
 	if (d->o.matrix)
-		return vfm_rec_at(rec, d->o.vectors) ? add_row(d, id, quality_of(d, rec), err) : 0;
+		return vfm_rec_at(rec, d->o.vectors) ? add_vector_row(d, id, quality_of(d, rec), err) : 0;
 
 	if (!id || vfm_rec_check_version(rec, &bad) < 0)
 		return 0;
@@ -183,7 +183,7 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 	} else if (vfm_names_find(&d->names, id) < 0) {
 		rc = vfm_features_add(&d->vectors, rec, d->o.vectors, err);
 		if (rc >= 0)
-			rc = add_row(d, id, quality_of(d, rec), err);
+			rc = add_vector_row(d, id, quality_of(d, rec), err);
 	}
 	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
 }
@@ -231,7 +231,7 @@ static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, st
 		return 0;
 	if (d->o.vectors)
 		return copy_record_string(t, vfm_record_text_get(t, "id"), id)
-			? add_row(d, id, quality_of_text(d, t), err)
+			? add_vector_row(d, id, quality_of_text(d, t), err)
 			: 1;
 	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
 	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||

@@ -212,7 +212,7 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
 	if (r->part)
-		w[n++] = vfm_strfmt("--part=%s", r->part); /* check_part: no stage lacks the option */
+		w[n++] = vfm_strfmt("--part=%s", r->part); /* no stage lacks the option: check_whole_set */
 	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
 	if (!s->keeps_shards && !s->reads_all && access(r->child[i].before, F_OK) == 0)
@@ -617,7 +617,7 @@ static int check_run_opts(const struct vfm_curation_run_opts *o, struct vfm_err 
 	return 0;
 }
 
-static int check_part(const struct pipeline_run *r, struct vfm_err *err)
+static int check_whole_set(const struct pipeline_run *r, struct vfm_err *err)
 {
 	for (int i = 0; r->part && i < r->p->n; i++)
 		if (r->p->stage[i].reads_all)
@@ -640,7 +640,7 @@ int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	TRY_OUT(open_folder(&r, err));
-	TRY_OUT(check_part(&r, err));
+	TRY_OUT(check_whole_set(&r, err));
 	TRY_OUT(prepare_stages(&r, err));
 	r.t_start = r.t_sampled = r.t_shown = vfm_now();
 	r.on_terminal = isatty(STDERR_FILENO);

@@ -170,7 +170,7 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 	for (size_t i = 0; i < s.n; i++) {
 		struct vfm_scan_sample *m = &s.samples[i];
 		const struct common common = {
-			m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
+			*m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
 		const char *why = m->fault ? m->fault : m->mismatch;
 
 		if (!why && before && find_known(d, m->rec.id)->id)

@@ -145,7 +145,7 @@ static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 		}
 		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
 		if (e == VFM_EXTRA_IMAGE)
-			TRY(vfm_maker_check_image(&m->makers.image, extra[e].rows, extra[e].width, err));
+			TRY(vfm_maker_check_image(&m->makers->image, extra[e].rows, extra[e].width, err));
 		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
 				extra[e].header !=
 			extra[e].bytes)
@@ -173,7 +173,22 @@ static int check_record_id(const struct vfm_scan_sample *m, const json_t *rec, s
 	return vfm_fail(err, VFM_EINPUT, "json: the record is that of sample '%.80s'", id);
 }
 
-static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
+/* The samples of a shard mostly have the same makers, which are larger than all else that is kept of a sample. */
+static int take_makers(struct vfm_scan *s, struct vfm_scan_sample *m, const json_t *rec, struct vfm_err *err)
+{
+	struct vfm_makers makers, *copy;
+
+	TRY(vfm_makers_from_record(&makers, rec, err));
+	if (!s->makers || memcmp(s->makers, &makers, sizeof(makers)) != 0) {
+		copy = vfm_arena_alloc(&s->arena, sizeof(makers));
+		memcpy(copy, &makers, sizeof(makers));
+		s->makers = copy;
+	}
+	m->makers = s->makers;
+	return 0;
+}
+
+static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
 	struct vfm_binding *binding, struct vfm_err *err)
 {
 	struct vfm_record *r = &m->rec;
@@ -194,7 +209,7 @@ static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struc
 		r->flags |= VFM_REC_IMAGE;
 	rc = check_record_id(m, j, err);
 	if (rc >= 0)
-		rc = vfm_makers_from_record(&m->makers, j, err);
+		rc = take_makers(s, m, j, err);
 	if (rc >= 0)
 		rc = vfm_binding_of(binding, j, err);
 	r->json_offset = p->offset;
@@ -232,9 +247,9 @@ static int check_binding(
 /* Compares the arrays of a sample with their makers. */
 static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 {
-	TRY(vfm_maker_check_latent(&m->makers.tokenizer, m->rec.c, err));
+	TRY(vfm_maker_check_latent(&m->makers->tokenizer, m->rec.c, err));
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
-		TRY(vfm_maker_check_text(&m->makers.text, m->texts[i].rows, m->rec.text_dim, err));
+		TRY(vfm_maker_check_text(&m->makers->text, m->texts[i].rows, m->rec.text_dim, err));
 	return 0;
 }
 
@@ -248,7 +263,9 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 	unsigned seen = 0;
 	struct vfm_err err = {0};
 	char name[VFM_CAPTION_NAME];
+	size_t bytes = (size_t)m->n_parts * sizeof(*m->parts);
 
+	m->parts = memcpy(vfm_arena_alloc(&s->arena, bytes), m->parts, bytes);
 	for (int i = 0; i < m->n_parts; i++) {
 		const struct vfm_scan_part *p = &m->parts[i];
 		int rc = 0, e = find_extra(p->name);
@@ -265,7 +282,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			rc = take_text(s, m, data, p, name, &err);
 		} else if (strcmp(p->name, "json") == 0) {
 			seen |= HAS_JSON;
-			rc = take_json(m, data, p, &binding, &err);
+			rc = take_json(s, m, data, p, &binding, &err);
 		} else if (!(m->rec.flags & VFM_REC_MEDIA)) {
 			m->rec.flags |= VFM_REC_MEDIA;
 			m->rec.media_offset = p->offset;
@@ -285,29 +302,31 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
 	if (!m->rec.frames && m->rec.flags & VFM_REC_IMAGE)
 		m->rec.frames = 1;
-	else if (!m->rec.frames && m->rec.t && vfm_geometry_is_known(&m->makers.tokenizer.geometry))
-		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->makers.tokenizer.geometry, m->rec.t);
+	else if (!m->rec.frames && m->rec.t && vfm_geometry_is_known(&m->makers->tokenizer.geometry))
+		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->makers->tokenizer.geometry, m->rec.t);
 }
 
 /* ---- the tar ---- */
 
-static struct vfm_scan_sample *open_sample(struct vfm_scan *s, const struct vfm_tar_member *m, size_t key_len)
+static struct vfm_scan_sample *open_sample(
+	struct vfm_scan *s, const struct vfm_tar_member *m, size_t key_len, struct vfm_scan_part *parts)
 {
+	static const struct vfm_makers unknown;
 	struct vfm_scan_sample *sample;
 	char *key = vfm_arena_alloc(&s->arena, key_len + 1);
 
 	memcpy(key, m->name, key_len);
 	vfm_grow(&s->samples, &s->cap, s->n + 1, sizeof(*s->samples));
 	sample = &s->samples[s->n++];
-	*sample = (struct vfm_scan_sample){.key = key};
+	*sample = (struct vfm_scan_sample){.key = key, .makers = &unknown, .parts = parts};
 	sample->rec.id = vfm_sample_id(key);
 	sample->rec.sample_offset = m->header_offset;
-	sample->parts = vfm_arena_alloc(&s->arena, MAX_PARTS * sizeof(*sample->parts));
 	return sample;
 }
 
 static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
 {
+	struct vfm_scan_part parts[MAX_PARTS]; /* of `now` */
 	struct vfm_scan_sample *now = NULL;
 	struct vfm_err why;
 	int rc;
@@ -324,7 +343,7 @@ static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_me
 		if (!now || strlen(now->key) != key_len || memcmp(now->key, m->name, key_len) != 0) {
 			if (now)
 				close_sample(s, now, t->data);
-			now = open_sample(s, m, key_len);
+			now = open_sample(s, m, key_len, parts);
 		}
 		if (now->n_parts == MAX_PARTS) {
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,

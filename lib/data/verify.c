@@ -64,10 +64,10 @@ static const char *conflict(
 		return err->msg;
 	}
 	v->counts->shared += first != NULL;
-	if (vfm_makers_check(&m->makers, "the sample", &v->makers, "the index", err) < 0 ||
-		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers.tokenizer, &v->makers.tokenizer, err) < 0)
+	if (vfm_makers_check(m->makers, "the sample", &v->makers, "the index", err) < 0 ||
+		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
 		return err->msg;
-	if (m->rec.n_texts && vfm_maker_check_named(VFM_ENCODER_TEXT, &m->makers.text, &v->makers.text, err) < 0)
+	if (m->rec.n_texts && vfm_maker_check_named(VFM_ENCODER_TEXT, &m->makers->text, &v->makers.text, err) < 0)
 		return err->msg;
 	return NULL;
 }

@@ -49,7 +49,7 @@ struct vfm_video_opts {
 struct vfm_video_info {
 	bool image; /* a still image; else a video, even of one frame */
 	char container[64], codec[32], pix_fmt[32];
-	int stream_id; /* in the container's own terms; MPEG-TS: the PID */
+	int stream_id;     /* in the container's own terms; MPEG-TS: the PID */
 	int width, height; /* as shown: upright, square pixels */
 	int coded_width, coded_height;
 	int rotation;         /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
