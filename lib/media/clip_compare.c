@@ -10,6 +10,7 @@
 #define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
 #define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
 #define SAME   40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
+#define ALIKE  1.5 /* by which 1 - correlation of two pictures is multiplied */
 #define COMMON 0.7 /* of the shorter clip that both must show */
 
 /* Functions that are compiled for each instruction set. */
@@ -204,6 +205,19 @@ INLINE double correlate_motion(
 	return 1 - (1 - e / sqrt(ea * eb)) * n / (n - 1);
 }
 
+/* Correlation of two rows. */
+INLINE double correlate_pictures(const float *x, const float *y, uint64_t flip)
+{
+	double xx = 0, yy = 0, xy = 0;
+
+	for (int i = 0; i < COEFS; i++) {
+		xx += (double)(x[i] * x[i]);
+		yy += (double)(y[i] * y[i]);
+		xy += flip >> i & 1 ? -(double)(x[i] * y[i]) : (double)(x[i] * y[i]);
+	}
+	return xy / sqrt(fmax(xx * yy, 1e-9));
+}
+
 static int least_common(int a, int b)
 {
 	int shorter = a < b ? a : b, longer = a < b ? b : a, n = (int)ceil(COMMON * shorter);
@@ -227,6 +241,8 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 				double c = correlate_motion(a, a0, b, b0, n, flip, &still);
 
 				d = still ? d : fmax(d, 1 - c);
+			} else if (d < m->distance) {
+				d = fmax(d, ALIKE * (1 - correlate_pictures(a->x[a0], b->x[b0], flip)));
 			}
 			if (d < m->distance)
 				*m = (struct vfm_clip_match){d, VFM_CLIP_HASH_STEP * shift - phase_s, n, mirrored != 0};

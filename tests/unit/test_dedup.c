@@ -173,6 +173,25 @@ static void test_crops(void **state)
 }
 
 /* One background, another motion: no duplicates. */
+/* Two images whose coefficients have the same signs, but other sizes: large ones of one are small in the other. */
+static void test_signs_by_chance(void **state)
+{
+	struct vfm_clip_hash h[2] = {{.slots = 1, .scale = 1}, {.slots = 1, .scale = 1}};
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (int i = 0; i < VFM_CLIP_HASH_COEFS; i++) {
+		int sign = i * i % 7 < 3 ? -1 : 1;
+
+		h[0].mean[i] = (int16_t)(sign * (i % 2 ? 2000 : 1200));
+		h[1].mean[i] = (int16_t)(sign * (i % 2 ? 1200 : 2000));
+	}
+	assert_true(distance(&h[0], &h[0], &m) < 1e-6);
+	/* All signs agree; the correlation is 2 a b / (a^2 + b^2). */
+	if (fabs(distance(&h[0], &h[1], &m) - 1.5 * (1 - 2 * 0.6 / (1 + 0.36))) > 1e-4)
+		fail_msg("distance %g", m.distance);
+}
+
 static void test_fixed_camera(void **state)
 {
 	struct vfm_clip_hash a, b;
@@ -524,6 +543,7 @@ int main(void)
 		cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_dark_side),
 		cmocka_unit_test(test_crops),
+		cmocka_unit_test(test_signs_by_chance),
 		cmocka_unit_test(test_fixed_camera),
 		cmocka_unit_test(test_flat),
 		cmocka_unit_test(test_text),
