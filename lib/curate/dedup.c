@@ -123,13 +123,15 @@ const char *vfm_dedup_settings(const struct vfm_dedup *d)
 
 /* ---- reading ---- */
 
-/* A record without the keys comes last. */
-static double quality_of(const struct vfm_dedup *d, const json_t *rec)
+/* Of a record or, if rec is NULL, of its text.  A record without the keys comes last. */
+static double quality_of(const struct vfm_dedup *d, const json_t *rec, const struct vfm_record_text *text)
 {
 	double q = 1, x;
 
 	for (int i = 0; i < 2 && d->key[i]; i++) {
-		if (!vfm_rec_num(rec, d->key[i], &x) || !isfinite(x))
+		bool known = rec ? vfm_rec_num(rec, d->key[i], &x) : vfm_record_text_num(text, d->key[i], &x);
+
+		if (!known || !isfinite(x))
 			return -1e300;
 		q *= x;
 	}
@@ -152,7 +154,7 @@ static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, st
 	struct vfm_clip_hash h;
 
 	TRY(parse_hash(rec, &h, err));
-	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec), &h, err);
+	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec, NULL), &h, err);
 }
 
 /* A record with a vector, of which the matrix has a row. */
@@ -174,7 +176,7 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 	int rc = 0;
 
 	if (d->o.matrix)
-		return vfm_rec_at(rec, d->o.vectors) ? add_vector_row(d, id, quality_of(d, rec), err) : 0;
+		return vfm_rec_at(rec, d->o.vectors) ? add_vector_row(d, id, quality_of(d, rec, NULL), err) : 0;
 
 	if (!id || vfm_rec_check_version(rec, &bad) < 0)
 		return 0;
@@ -183,21 +185,9 @@ static int collect_record(struct vfm_dedup *d, const json_t *rec, struct vfm_err
 	} else if (vfm_names_find(&d->names, id) < 0) {
 		rc = vfm_features_add(&d->vectors, rec, d->o.vectors, err);
 		if (rc >= 0)
-			rc = add_vector_row(d, id, quality_of(d, rec), err);
+			rc = add_vector_row(d, id, quality_of(d, rec, NULL), err);
 	}
 	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
-}
-
-static double quality_of_text(const struct vfm_dedup *d, const struct vfm_record_text *t)
-{
-	double q = 1, x;
-
-	for (int i = 0; i < 2 && d->key[i]; i++) {
-		if (!vfm_record_text_num(t, d->key[i], &x) || !isfinite(x))
-			return -1e300;
-		q *= x;
-	}
-	return isfinite(q) ? q : -1e300;
 }
 
 /* Copies a string without escapes to out [VFM_CLIP_NAME_MAX + 1].  Returns whether it is one and fits. */
@@ -231,7 +221,7 @@ static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, st
 		return 0;
 	if (d->o.vectors)
 		return copy_record_string(t, vfm_record_text_get(t, "id"), id)
-			? add_vector_row(d, id, quality_of_text(d, t), err)
+			? add_vector_row(d, id, quality_of(d, NULL, t), err)
 			: 1;
 	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
 	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||
@@ -239,7 +229,7 @@ static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, st
 		return 1;
 	rc = vfm_clip_hash_parse_bytes(&h, hash, len, err);
 	if (rc == 0)
-		rc = vfm_clip_set_add(&d->clips, id, quality_of_text(d, t), &h, err);
+		rc = vfm_clip_set_add(&d->clips, id, quality_of(d, NULL, t), &h, err);
 	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
 }
 

@@ -496,7 +496,7 @@ struct worker {
 };
 
 /* Whether the record of `slot` may join a batch that begins with `first`. */
-static bool joinbatch(const struct loop *l, const struct slot *first, const struct slot *slot)
+static bool joins_batch(const struct loop *l, const struct slot *first, const struct slot *slot)
 {
 	const char *a = first->is_header ? NULL : vfm_rec_str(first->rec, l->s->batch_key, NULL);
 	const char *b = slot->is_header ? NULL : vfm_rec_str(slot->rec, l->s->batch_key, NULL);
@@ -521,7 +521,7 @@ static int take_slots(struct loop *l, int64_t *first)
 			pthread_cond_wait(&l->readable, &l->lock);
 			continue;
 		}
-		if (n > 0 && !joinbatch(l, &l->slots[*first % l->n_slots], &l->slots[l->n_taken % l->n_slots]))
+		if (n > 0 && !joins_batch(l, &l->slots[*first % l->n_slots], &l->slots[l->n_taken % l->n_slots]))
 			break;
 		l->slots[l->n_taken++ % l->n_slots].state = SLOT_TAKEN;
 		n++;
