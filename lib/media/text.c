@@ -395,7 +395,7 @@ static void end_group(struct vfm_text *t)
 	t->n_group = 0;
 }
 
-static void add_row(uint16_t *sum, const uint8_t *row, int w)
+static void add_luma_row(uint16_t *sum, const uint8_t *row, int w)
 {
 #pragma omp simd
 	for (int x = 0; x < w; x++)
@@ -416,7 +416,7 @@ void vfm_text_add(struct vfm_text *t, const uint8_t *luma)
 		return;
 	for (int y = 0; y < t->h; y++)
 		if (t->h == t->in_h)
-			add_row(t->group + (size_t)y * (size_t)t->w, luma + (size_t)y * (size_t)t->in_w, t->w);
+			add_luma_row(t->group + (size_t)y * (size_t)t->w, luma + (size_t)y * (size_t)t->in_w, t->w);
 		else
 			add_halved_rows(t->group + (size_t)y * (size_t)t->w, luma + 2 * (size_t)y * (size_t)t->in_w,
 				t->w, t->in_w);
