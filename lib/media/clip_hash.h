@@ -20,8 +20,8 @@
  * one of them moves 1.6 times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
- * the shorter clip.  One slot, as of an image, is compared with at most two.  It has few signs, which agree by chance in
- * large sets; so the correlation of one common slot is that of the coefficients, 1 - correlation multiplied by 1.5.
+ * the shorter clip.  One slot, as of an image, is compared with at most two.  It has few signs, which agree by chance
+ * in large sets; so the correlation of one common slot is that of the coefficients, 1 - correlation multiplied by 1.5.
  *
  * All functions are local and thread-safe.
  */
