@@ -109,8 +109,7 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 		.name = "vfm-curate dedup",
 		.synopsis = "[-q] [-j N] [--threshold D] [--keep-best KEY] [--against INDEX] [--index OUT] [FILE ...]\n"
 			    "--by KEY [-q] [-j N] [--vectors FILE.npy] [--threshold D] [--keep-best KEY|far|near] "
-			    "[--clusters K] [--probe M] "
-			    "[--seed N] [FILE ...]",
+			    "[--clusters K] [--probe M] [--seed N] [FILE ...]",
 		.summary = "drop near-duplicates of clips, and keep the best of each group",
 		.opts = opts,
 	};
