@@ -153,7 +153,7 @@ static int motion_source(const char *name, enum vfm_motion_source *source, struc
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
-	struct vfm_stage stage = {.name = "score", .version = 3, .fn = score_record, .ctx = &s};
+	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
 	const char *motion = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",

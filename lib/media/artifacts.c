@@ -19,19 +19,21 @@ enum {
 	STEP_MIN = 1,  /* levels, of blocking: smaller steps are invisible … */
 	STEP_MAX = 24, /* … and larger ones are edges */
 	GRID = 8,
-	COMB_MIN = 10, /* levels */
+	CHANGE_MIN = 8, /* levels between frames, of pixels that count for interlacing */
 };
 
 #define EDGE_SHARE 0.2
+#define COMB_NOISE 0.1 /* levels a pixel */
 #define STEP_NOISE 0.02 /* share of the columns that are steps in a picture without texture */
 
 struct vfm_artifacts {
-	uint8_t *rows; /* [n_rows, w] */
+	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one behind it */
 	int w, n_rows;
-	double blur, combing;
+	double blur;
 	int64_t n_blur, frames;
 	int64_t steps[GRID], columns[GRID]; /* steps between columns x - 1 and x, and columns, by x mod GRID */
 	int16_t *change;                    /* [w + 1] */
+	int64_t combing[2], compared;       /* sums over pixels, by the parity of the row; and their number */
 };
 
 struct vfm_artifacts *vfm_artifacts_new(void)
@@ -44,6 +46,7 @@ void vfm_artifacts_free(struct vfm_artifacts *a)
 	if (!a)
 		return;
 	free(a->rows);
+	free(a->next);
 	free(a->change);
 	free(a);
 }
@@ -148,40 +151,37 @@ static double blockiness_of(const struct vfm_artifacts *a)
 	return sqrt(fmax(0, sum2 / GRID - sum * sum)) / (sum + STEP_NOISE);
 }
 
-/* ---- combing ---- */
+/* ---- interlacing ---- */
 
-static int larger_of(int a, int b)
+/* Returns the combing of a row of the next frame between the rows around it of this one, where it has changed. */
+static int64_t sum_combing(const uint8_t *row, const uint8_t *next, int w)
 {
-	return a > b ? a : b;
+	const uint8_t *above = row - w, *below = row + w;
+	int64_t sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+	for (int x = 0; x < w; x++)
+		sum += abs(row[x] - next[x]) > CHANGE_MIN ? abs(above[x] + below[x] - 2 * next[x]) : 0;
+	return sum;
 }
 
-/* Counts the combed pixels of a row; `row` has two rows above and below. */
-static int count_combed(const uint8_t *row, int w)
-{
-	const uint8_t *above = row - w, *below = row + w, *above2 = above - w, *below2 = below + w;
-	int n = 0;
-
-#pragma omp simd reduction(+ : n)
-	for (int x = 0; x < w; x++) {
-		int up = row[x] - above[x], down = row[x] - below[x];
-		int least = (up < down ? up : down) > 0 ? (up < down ? up : down) : -larger_of(up, down);
-		int same = larger_of(abs(row[x] - above2[x]), abs(row[x] - below2[x]));
-
-		n += least > COMB_MIN && least > 2 * same;
-	}
-	return n;
-}
-
+/* Bands begin with an even row of the frame, and as many even as odd rows count. */
 static void add_combing(struct vfm_artifacts *a)
 {
-	int64_t n = 0, all = 0;
-
 	for (int y = 0; y + BAND <= a->n_rows; y += BAND)
-		for (int k = 2; k < BAND - 2; k++) {
-			n += count_combed(a->rows + (size_t)(y + k) * (size_t)a->w, a->w);
-			all += a->w;
+		for (int k = 1; k < BAND - 1; k++) {
+			size_t at = (size_t)(y + k) * (size_t)a->w;
+
+			a->combing[k % 2] += sum_combing(a->rows + at, a->next + at, a->w);
+			a->compared += a->w;
 		}
-	a->combing += all ? (double)n / (double)all : 0;
+}
+
+static double interlace_of(const struct vfm_artifacts *a)
+{
+	double c0 = (double)a->combing[0], c1 = (double)a->combing[1];
+
+	return a->compared ? fabs(c0 - c1) / (c0 + c1 + COMB_NOISE * (double)a->compared) : 0;
 }
 
 /* ---- frames ---- */
@@ -189,22 +189,25 @@ static void add_combing(struct vfm_artifacts *a)
 static void make_room(struct vfm_artifacts *a, int w, int n_rows)
 {
 	bool same = a->w == w && a->n_rows == n_rows;
+	size_t n = (size_t)w * (size_t)n_rows;
 
 	a->w = w;
 	a->n_rows = n_rows;
 	if (same)
 		return;
 	free(a->rows);
+	free(a->next);
 	free(a->change);
-	a->rows = vfm_malloc((size_t)w * (size_t)n_rows);
+	a->rows = vfm_malloc(n);
+	a->next = vfm_malloc(n);
 	a->change = vfm_malloc(((size_t)w + 1) * sizeof(int16_t));
 }
 
-int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err)
+/* Stores in which [BANDS * BAND] the rows of a frame that are examined, and returns their number. */
+static int choose_rows(int h, int *which)
 {
-	int w, h, which[BANDS * BAND], n = 0;
+	int n = 0;
 
-	vfm_video_coded_size(v, &w, &h);
 	if (h < BANDS * BAND)
 		for (int y = 0; y < h; y++)
 			which[n++] = y;
@@ -213,12 +216,33 @@ int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_e
 			for (int k = 0; k < BAND; k++)
 				which[n++] =
 					(int)((int64_t)i * (h / BAND - 1) / (BANDS - 1)) * BAND + k; /* on the grid */
+	return n;
+}
+
+int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err)
+{
+	int w, h, which[BANDS * BAND], n;
+
+	vfm_video_coded_size(v, &w, &h);
+	n = choose_rows(h, which);
 	make_room(a, w, n);
 	TRY(vfm_video_coded_rows(v, which, n, a->rows, err));
 	add_blur(a);
 	add_steps(a);
-	add_combing(a);
 	a->frames++;
+	return 0;
+}
+
+int vfm_artifacts_next(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err)
+{
+	int w, h, which[BANDS * BAND], n;
+
+	vfm_video_coded_size(v, &w, &h);
+	n = choose_rows(h, which);
+	if (!a->frames || w != a->w || n != a->n_rows)
+		return 0; /* the size changes here */
+	TRY(vfm_video_coded_rows(v, which, n, a->next, err));
+	add_combing(a);
 	return 0;
 }
 
@@ -227,6 +251,6 @@ struct vfm_artifacts_result vfm_artifacts_result(const struct vfm_artifacts *a)
 	return (struct vfm_artifacts_result){
 		.blur = a->n_blur ? a->blur / (double)a->n_blur : 0,
 		.blockiness = blockiness_of(a),
-		.combing = a->frames ? a->combing / (double)a->frames : 0,
+		.interlace = interlace_of(a),
 	};
 }

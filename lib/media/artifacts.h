@@ -1,4 +1,4 @@
-/* artifacts.h - faults of the picture at the resolution of the file: blur, blocking, combing.
+/* artifacts.h - faults of the picture at the resolution of the file: blur, blocking, interlacing.
  *
  * Takes 32 bands of 8 rows of luma of a frame, as coded (all rows of a frame of less than 256).
  *
@@ -14,8 +14,13 @@
  *             of maxima, unlike a sum of differences, lets no strong edge dominate, and finds the steps that a
  *             deblocking filter has spread (cf. Wang, Bovik, Evans, "Blind measurement of blocking artifacts in
  *             images", 2000).
- * combing     share of the pixels that differ from the rows above and below, in the same direction and by more than
- *             from the second rows above and below: what interlaced fields leave where something moves
+ * interlace   how much more two neighbouring frames comb if their fields are woven in one order than in the other.
+ *             The combing of row y is |row[y - 1] + row[y + 1] - 2 row[y]|, summed over the pixels that change by more
+ *             than 8 levels between the frames.  C[0] takes the even rows y from the second frame and the rows around
+ *             them from the first, C[1] the odd ones.  Two fields of interlaced frames are half a frame apart in one
+ *             order, and three halves in the other; the fields of progressive frames are a frame apart in both.  The
+ *             result is |C[0] - C[1]| / (C[0] + C[1] + 0.1 level a pixel), of the sums over all frames (cf. the filter
+ *             idet of FFmpeg).  Fine stripes comb as well, but in both orders alike.
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
  */
@@ -28,7 +33,7 @@
 struct vfm_artifacts_result {
 	double blur; /* pixels, 1 and more; 0: no edges */
 	double blockiness;
-	double combing; /* 0 to 1 */
+	double interlace; /* 0 to 1; 0 without two neighbouring frames */
 };
 
 struct vfm_artifacts;
@@ -38,6 +43,9 @@ void vfm_artifacts_free(struct vfm_artifacts *a); /* NULL is fine */
 
 /* Takes the frame that `v` decoded last. */
 int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err);
+
+/* Compares the frame that `v` decoded last with that of vfm_artifacts_add, which must be the one before it. */
+int vfm_artifacts_next(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err);
 
 /* Means over the frames. */
 struct vfm_artifacts_result vfm_artifacts_result(const struct vfm_artifacts *a);

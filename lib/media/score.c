@@ -217,7 +217,7 @@ static void compute_means(struct work *w, bool image)
 	s->flicker = t.flicker;
 	s->blur = a.blur;
 	s->blockiness = a.blockiness;
-	s->interlace = a.combing;
+	s->interlace = a.interlace;
 	s->text_ratio = vfm_text_end(w->text);
 	compute_bars(w);
 }
@@ -252,14 +252,16 @@ static void prepare_score(struct work *w, const struct vfm_video_info *info, con
 	w->col_mean = vfm_calloc(CW, sizeof(float));
 }
 
-/* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined, and motion takes
- * up to MOTION_FRAMES, pair_step apart. */
+/* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined and compared with the
+ * one behind it, and motion takes up to MOTION_FRAMES, pair_step apart. */
 static int take_frame(struct work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
 {
 	int64_t k = i % w->every;
 
 	TRY(vfm_temporal_add(w->temporal, v, f, err));
 	vfm_motion_vectors(w->motion, v, f);
+	if (i > 0 && (i - 1) % w->every == 0)
+		TRY(vfm_artifacts_next(w->artifacts, v, err));
 	if (k % w->pair_step || k / w->pair_step >= MOTION_FRAMES)
 		return 0;
 	TRY(vfm_video_luma(v, SW, w->sh, VFM_FIT_STRETCH, w->sharp, err));
