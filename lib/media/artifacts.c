@@ -23,7 +23,7 @@ enum {
 };
 
 #define EDGE_SHARE 0.2
-#define COMB_NOISE 0.1 /* levels a pixel */
+#define COMB_NOISE 0.1  /* levels a pixel */
 #define STEP_NOISE 0.02 /* share of the columns that are steps in a picture without texture */
 
 struct vfm_artifacts {
