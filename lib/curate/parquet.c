@@ -164,7 +164,7 @@ int vfm_parquet_select(struct vfm_parquet *p, const int *columns, int n, struct 
 
 /* ---- rows ---- */
 
-static void begin_group(struct vfm_parquet *p)
+static void begin_row_group(struct vfm_parquet *p)
 {
 	const struct parquet_chunk *chunks = &p->meta.chunks[p->group * (size_t)p->meta.n_leaves];
 
@@ -238,7 +238,7 @@ int vfm_parquet_next(struct vfm_parquet *p, struct vfm_cell *cells, struct vfm_e
 			TRY(check_group_end(p, err));
 		if (p->group == p->meta.n_groups)
 			return 0;
-		begin_group(p);
+		begin_row_group(p);
 	}
 	p->in_group--;
 	p->row++;

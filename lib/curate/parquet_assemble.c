@@ -21,7 +21,7 @@ struct assembly {
 
 static int assemble_node(struct assembly *a, int index, int rep, int min_def, json_t **out, struct vfm_err *err);
 
-static void set_fault(struct parquet_fault *fault, const struct vfm_err *err)
+static void set_row_fault(struct parquet_fault *fault, const struct vfm_err *err)
 {
 	if (!fault->is_set) {
 		fault->is_set = true;
@@ -40,7 +40,7 @@ static bool row_has_room(struct assembly *a, size_t bytes)
 	if (a->fault->bytes <= MAX_ROW_BYTES)
 		return true;
 	vfm_fail(&err, VFM_EINPUT, "the lists and maps of the row exceed %d MiB of memory", MAX_ROW_BYTES >> 20);
-	set_fault(a->fault, &err);
+	set_row_fault(a->fault, &err);
 	return false;
 }
 
@@ -67,7 +67,7 @@ static int take_leaf(struct assembly *a, struct parquet_cursor *c, struct vfm_ce
 	TRY(parquet_cursor_take(c, cell, err));
 	if (parquet_form_apply(c->leaf, cell, c->text, &why) < 0) {
 		*cell = (struct vfm_cell){VFM_CELL_NULL};
-		set_fault(a->fault, &why);
+		set_row_fault(a->fault, &why);
 	}
 	return 0;
 }
@@ -81,7 +81,7 @@ static json_t *make_text(struct assembly *a, const struct vfm_cell *cell)
 	if (text)
 		return text;
 	vfm_fail(&why, VFM_EINPUT, has_zero ? "a text has a zero byte" : "a text is not UTF-8");
-	set_fault(a->fault, &why);
+	set_row_fault(a->fault, &why);
 	return NULL;
 }
 
@@ -148,7 +148,7 @@ static void set_field(struct assembly *a, json_t *object, const char *key, json_
 		json_decref(value);
 	} else if (json_object_set_new(object, key, value) < 0) {
 		vfm_fail(&why, VFM_EINPUT, "the name of a field is not UTF-8");
-		set_fault(a->fault, &why);
+		set_row_fault(a->fault, &why);
 	}
 }
 
@@ -179,7 +179,7 @@ static void add_map_entry(struct assembly *a, json_t *object, const json_t *key,
 	}
 	if (!a->fault->is_set && (!name || json_object_get(object, name))) {
 		vfm_fail(&why, VFM_EINPUT, name ? "a map has the key '%.100s' twice" : "a map has a null key", name);
-		set_fault(a->fault, &why);
+		set_row_fault(a->fault, &why);
 	}
 	if (a->fault->is_set)
 		json_decref(value);

@@ -252,7 +252,7 @@ static int add_leaf(struct schema *s, const struct element *e, const struct plac
 	return 0;
 }
 
-static int begin_group(
+static int enter_group(
 	struct schema *s, const struct element *e, const struct place *at, struct place *inner, struct vfm_err *err)
 {
 	char *prefix;
@@ -271,7 +271,7 @@ static int add_struct(struct schema *s, const struct element *e, const struct pl
 	struct place inner;
 	int node = -1;
 
-	TRY(begin_group(s, e, at, &inner, err));
+	TRY(enter_group(s, e, at, &inner, err));
 	if (at->in_column)
 		TRY(begin_node(s, e, at, PK_STRUCT, &node, err));
 	for (int64_t i = 0; i < e->children; i++)
@@ -312,7 +312,7 @@ static int add_repeated(
 	struct place inner, content;
 	int node, rc;
 
-	TRY(begin_group(s, e, at, &inner, err));
+	TRY(enter_group(s, e, at, &inner, err));
 	TRY(begin_node(s, e, at, kind, &node, err));
 	inner.in_column = true;
 	inner.def++;
@@ -322,7 +322,7 @@ static int add_repeated(
 	if (two_level) {
 		rc = add_content(s, repeated, &inner, err);
 	} else {
-		TRY(begin_group(s, repeated, &inner, &content, err));
+		TRY(enter_group(s, repeated, &inner, &content, err));
 		rc = 0;
 		for (int64_t i = 0; i < repeated->children && rc == 0; i++)
 			rc = add_field(s, &content, err);

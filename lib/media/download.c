@@ -52,7 +52,7 @@ static const char *header_value(const char *line, const char *name)
 	return line + strspn(line, " \t");
 }
 
-static void take_header(struct reply *r, const char *line)
+static void take_http_header(struct reply *r, const char *line)
 {
 	const char *value;
 
@@ -75,7 +75,7 @@ static void take_log_line(void *arg, const char *line)
 	int64_t bytes;
 
 	if (!strncmp(line, "header='", 8)) {
-		take_header(r, line + 8);
+		take_http_header(r, line + 8);
 	} else if (sscanf(line, "Chunked encoding data size: %" SCNd64, &bytes) == 1) {
 		r->has_end = bytes == 0;
 		r->chunk_bytes += bytes > 0 && bytes < INT64_MAX - r->chunk_bytes ? bytes : 0;
