@@ -27,7 +27,7 @@
  *
  * One page and one dictionary of each leaf of the selected columns are in memory, each of at most 256 MiB, and the
  * footer's table of row groups (40 bytes a leaf and group).  The lists and maps of a row take at most 16 MiB, about
- * 200,000 numbers.  Nothing is believed about sizes and offsets.  One thread at a time.
+ * 250,000 numbers.  Nothing is believed about sizes and offsets.  One thread at a time.
  */
 #ifndef VFM_CURATE_PARQUET_H
 #define VFM_CURATE_PARQUET_H
