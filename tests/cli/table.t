@@ -171,6 +171,13 @@ for f in nested-1 nested-2; do
 	rc_is 0 "lists, maps and structs: $f"
 	is "$(values | jq -c .)" "$(cat nested.jsonl)" "$f: all values"
 done
+# The levels of one part of a list, changed at a byte of the file.
+for bad in '49:07:the levels of its parts differ' '72:02:the levels of a page are damaged'; do
+	IFS=: read -r at byte why <<<"$bad"
+	{ head -c "$at" "$P/nested-2.parquet" && printf '%b' "\\x$byte" && tail -c "+$((at + 2))" "$P/nested-2.parquet"; } >bad.parquet
+	table --take shots,id bad.parquet
+	like "$rc $(jq -r '.error // empty' <<<"$out")" "^1 'bad.parquet': the rows from [1-3] on are not read: column 'shots': $why$" "damaged levels at $at"
+done
 cat >types.jsonl <<'END'
 {"uuid":"00000000-0000-0000-0000-000000000001","half":0.5,"price":1.5,"count":123456789012345678,"exact":"12345678901234567890.123","wide":"-9999999999999999999999999999999999999999999999999999999999999999999999999999","time":1709209800000001000,"times":[1709209800000001000,-1000000000,null]}
 {"uuid":"12345678-9abc-def0-1234-56789abcdef0","half":-65504.0,"price":-0.05,"count":-1,"exact":"-0.001","wide":"0","time":-1000000000,"times":[]}
