@@ -135,7 +135,8 @@ struct parquet_dictionary {
 	uint32_t *starts;    /* of texts: [n + 1] offsets of their lengths */
 	uint32_t n;
 };
-/* Finds the texts of a dictionary page.  VFM_EINPUT: it has fewer than n values.  *d holds nothing before. */
+/* Finds the texts of a dictionary page.  VFM_EINPUT: it has fewer than n values; VFM_EENV: no memory.  *d holds nothing
+ * before. */
 int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_leaf *leaf, const uint8_t *data,
 	size_t bytes, int64_t n, struct vfm_err *err);
 void parquet_dictionary_release(struct parquet_dictionary *d);

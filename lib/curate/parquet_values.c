@@ -248,7 +248,10 @@ int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_l
 	d->n = (uint32_t)n;
 	if (leaf->type != PT_BYTE_ARRAY)
 		return 0;
-	d->starts = vfm_calloc((size_t)n + 1, sizeof(d->starts[0]));
+	d->starts = vfm_big_alloc(((size_t)n + 1) * sizeof(d->starts[0]), "dictionary", err);
+	if (!d->starts)
+		return VFM_EENV;
+	d->starts[0] = 0;
 	for (uint32_t i = 0; i < d->n; i++) {
 		TRY(read_plain(&cell, leaf, p, end, &p, err));
 		d->starts[i + 1] = (uint32_t)(p - data);
@@ -258,7 +261,7 @@ int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_l
 
 void parquet_dictionary_release(struct parquet_dictionary *d)
 {
-	free(d->starts);
+	vfm_big_free(d->starts, ((size_t)d->n + 1) * sizeof(d->starts[0]));
 	*d = (struct parquet_dictionary){0};
 }
 
