@@ -5,195 +5,6 @@
 #include "base/mem.h"
 #include "curate/parquet_impl.h"
 
-enum { MAX_ELEMENTS = 10000, MAX_NESTING = 32 };
-
-/* ---- schema ---- */
-
-struct element {
-	const char *name;
-	size_t name_len;
-	int64_t type, repetition, children, converted;
-	int logical; /* the field of the union LogicalType; 0: none */
-	int64_t bits;
-	bool is_signed;
-};
-
-enum { REQUIRED, OPTIONAL, REPEATED };
-
-/* ConvertedType and the fields of LogicalType that matter. */
-enum { C_MAP = 1, C_LIST = 3, C_DECIMAL = 5, C_UINT_8 = 11, C_UINT_64 = 14, C_BSON = 20 };
-enum { L_MAP = 2, L_LIST = 3, L_DECIMAL = 5, L_INTEGER = 10, L_BSON = 13 };
-
-static void read_integer_type(struct vfm_thrift *t, struct element *e)
-{
-	struct vfm_thrift_field f = {0};
-
-	while (vfm_thrift_field(t, &f))
-		if (f.id == 2)
-			e->is_signed = vfm_thrift_bool(t, &f);
-		else
-			vfm_thrift_skip(t, &f);
-}
-
-static void read_logical(struct vfm_thrift *t, struct element *e)
-{
-	struct vfm_thrift_field f = {0};
-
-	while (vfm_thrift_field(t, &f)) {
-		e->logical = f.id;
-		if (f.id == L_INTEGER && vfm_thrift_struct(t, &f))
-			read_integer_type(t, e);
-		else
-			vfm_thrift_skip(t, &f);
-	}
-}
-
-static void read_schema_element(struct vfm_thrift *t, struct element *e)
-{
-	struct vfm_thrift_field f = {0};
-
-	*e = (struct element){.type = -1, .converted = -1, .is_signed = true};
-	while (vfm_thrift_field(t, &f)) {
-		if (f.id == 1)
-			e->type = vfm_thrift_int(t, &f);
-		else if (f.id == 3)
-			e->repetition = vfm_thrift_int(t, &f);
-		else if (f.id == 4)
-			e->name = vfm_thrift_text(t, &f, &e->name_len);
-		else if (f.id == 5)
-			e->children = vfm_thrift_int(t, &f);
-		else if (f.id == 6)
-			e->converted = vfm_thrift_int(t, &f);
-		else if (f.id == 10 && vfm_thrift_struct(t, &f))
-			read_logical(t, e);
-		else if (f.id != 10)
-			vfm_thrift_skip(t, &f);
-	}
-	if (!e->name)
-		t->bad = true;
-}
-
-struct schema {
-	struct parquet_meta *m;
-	struct element *elements;
-	size_t n, at;
-	size_t leaf_cap;
-};
-
-/* What a column inherits from the groups around it. */
-struct group {
-	const char *prefix; /* "meta." */
-	int level, nesting;
-	const char *list; /* NULL, or the name of the list or map that it is a part of */
-};
-
-static const char *refusal_of(const struct element *e, const struct group *g)
-{
-	if (g->list)
-		return "is a list or map";
-	if (e->type == PT_INT96)
-		return "has the type INT96";
-	if (e->type == PT_FIXED)
-		return "has the type FIXED_LEN_BYTE_ARRAY";
-	if (e->converted == C_DECIMAL || e->logical == L_DECIMAL)
-		return "has the type DECIMAL";
-	if (e->converted == C_BSON || e->logical == L_BSON)
-		return "has the type BSON";
-	return NULL;
-}
-
-/* Without NUL bytes: names are C strings. */
-static char *column_name_of(const struct group *g, const struct element *e)
-{
-	struct vfm_buf b = {0};
-
-	vfm_buf_adds(&b, g->prefix);
-	vfm_buf_add(&b, e->name, strnlen(e->name, e->name_len));
-	return b.data;
-}
-
-static int add_leaf(struct schema *s, const struct element *e, const struct group *g, struct vfm_err *err)
-{
-	struct parquet_meta *m = s->m;
-	struct parquet_leaf leaf = {
-		.type = (enum parquet_type)e->type,
-		.is_unsigned = (e->converted >= C_UINT_8 && e->converted <= C_UINT_64) ||
-			(e->logical == L_INTEGER && !e->is_signed),
-		.max_level = g->level + (e->repetition == OPTIONAL),
-		.refused = refusal_of(e, g),
-	};
-
-	if (e->type < 0 || e->type >= PT_TYPES)
-		return vfm_fail(err, VFM_EINPUT, "a column of an unknown type");
-	leaf.name = g->list ? vfm_strdup(g->list) : column_name_of(g, e);
-	vfm_grow(&m->leaves, &s->leaf_cap, (size_t)m->n_leaves + 1, sizeof(m->leaves[0]));
-	m->leaves[m->n_leaves++] = leaf;
-	return 0;
-}
-
-static bool has_repeated_child(const struct schema *s, const struct element *e)
-{
-	return e->children == 1 && s->at < s->n && s->elements[s->at].repetition == REPEATED;
-}
-
-/* Walks an element and its children, which follow it. */
-static int walk_schema(struct schema *s, const struct group *g, struct vfm_err *err)
-{
-	const struct element *e;
-	struct group inner;
-	char *name = NULL, *prefix = NULL;
-	int rc = 0;
-
-	if (s->at >= s->n || g->nesting > MAX_NESTING)
-		return vfm_fail(err, VFM_EINPUT, "the schema is damaged");
-	e = &s->elements[s->at++];
-	inner = *g;
-	if (!g->list &&
-		(e->repetition == REPEATED || e->converted == C_LIST || e->converted == C_MAP || e->logical == L_LIST ||
-			e->logical == L_MAP || has_repeated_child(s, e)))
-		inner.list = name = column_name_of(g, e);
-	if (e->children <= 0) {
-		rc = add_leaf(s, e, &inner, err);
-	} else {
-		char *own = column_name_of(g, e);
-
-		inner.prefix = prefix = vfm_strfmt("%s.", own);
-		inner.level += e->repetition == OPTIONAL;
-		inner.nesting++;
-		free(own);
-		for (int64_t i = 0; i < e->children && rc == 0; i++)
-			rc = walk_schema(s, &inner, err);
-	}
-	free(name);
-	free(prefix);
-	return rc;
-}
-
-static int read_schema(
-	struct parquet_meta *m, struct vfm_thrift *t, const struct vfm_thrift_field *f, struct vfm_err *err)
-{
-	const struct group top = {.prefix = ""};
-	struct schema s = {.m = m};
-	struct vfm_thrift_field element;
-	int rc = 0;
-
-	s.n = vfm_thrift_list(t, f, &element);
-	if (s.n < 1 || s.n > MAX_ELEMENTS)
-		return vfm_fail(err, VFM_EINPUT, "the schema is damaged, or has more than %d columns", MAX_ELEMENTS);
-	s.elements = vfm_calloc(s.n, sizeof(*s.elements));
-	for (size_t i = 0; i < s.n && vfm_thrift_struct(t, &element); i++)
-		read_schema_element(t, &s.elements[i]);
-	if (t->bad)
-		rc = vfm_fail(err, VFM_EINPUT, "the schema is damaged");
-	s.at = 1;
-	for (int64_t i = 0; rc == 0 && i < s.elements[0].children; i++)
-		rc = walk_schema(&s, &top, err);
-	if (rc == 0 && s.at != s.n)
-		rc = vfm_fail(err, VFM_EINPUT, "the schema is damaged");
-	free(s.elements);
-	return rc;
-}
-
 /* ---- row groups ---- */
 
 static void read_column(struct vfm_thrift *t, struct parquet_chunk *c)
@@ -269,7 +80,7 @@ static int check_group_chunks(const struct parquet_meta *m, int64_t rows, int64_
 		const struct parquet_leaf *leaf = &m->leaves[i];
 
 		if (c->start < 4 || c->bytes < 0 || c->start > data_end || c->bytes > data_end - c->start ||
-			c->type != (int32_t)leaf->type || (!leaf->refused && c->n_values != rows))
+			c->type != (int32_t)leaf->type || (leaf->max_rep ? c->n_values < rows : c->n_values != rows))
 			return vfm_fail(err, VFM_EINPUT, "row group %zu: column '%s' does not fit the file",
 				m->n_groups + 1, leaf->name);
 	}
@@ -320,7 +131,7 @@ int parquet_meta_parse(struct parquet_meta *m, const uint8_t *data, size_t n, in
 	*m = (struct parquet_meta){.n_rows = -1};
 	while (vfm_thrift_field(&t, &f)) {
 		if (f.id == 2 && !m->n_leaves)
-			TRY(read_schema(m, &t, &f, err));
+			TRY(parquet_schema_read(m, &t, &f, err));
 		else if (f.id == 3)
 			m->n_rows = vfm_thrift_int(&t, &f);
 		else if (f.id == 4)
@@ -339,9 +150,10 @@ int parquet_meta_parse(struct parquet_meta *m, const uint8_t *data, size_t n, in
 
 void parquet_meta_release(struct parquet_meta *m)
 {
-	for (int i = 0; i < m->n_leaves; i++)
-		free(m->leaves[i].name);
 	free(m->leaves);
+	free(m->nodes);
+	free(m->columns);
+	vfm_arena_release(&m->names);
 	free(m->group_rows);
 	free(m->chunks);
 	*m = (struct parquet_meta){0};
@@ -360,7 +172,9 @@ static void read_page_v1(struct vfm_thrift *t, struct parquet_page *page)
 		else if (f.id == 2)
 			page->encoding = vfm_thrift_int(t, &f);
 		else if (f.id == 3 && page->kind == 0)
-			page->level_encoding = vfm_thrift_int(t, &f);
+			page->def_encoding = vfm_thrift_int(t, &f);
+		else if (f.id == 4 && page->kind == 0)
+			page->rep_encoding = vfm_thrift_int(t, &f);
 		else
 			vfm_thrift_skip(t, &f);
 }
@@ -370,16 +184,16 @@ static void read_page_v2(struct vfm_thrift *t, struct parquet_page *page)
 	struct vfm_thrift_field f = {0};
 
 	page->is_packed = true;
-	page->level_encoding = PE_RLE;
+	page->def_encoding = page->rep_encoding = PE_RLE;
 	while (vfm_thrift_field(t, &f))
 		if (f.id == 1)
 			page->n_values = vfm_thrift_int(t, &f);
 		else if (f.id == 4)
 			page->encoding = vfm_thrift_int(t, &f);
 		else if (f.id == 5)
-			page->level_bytes = vfm_thrift_int(t, &f);
+			page->def_bytes = vfm_thrift_int(t, &f);
 		else if (f.id == 6)
-			page->repetition_bytes = vfm_thrift_int(t, &f);
+			page->rep_bytes = vfm_thrift_int(t, &f);
 		else if (f.id == 7)
 			page->is_packed = vfm_thrift_bool(t, &f);
 		else

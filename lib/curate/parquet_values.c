@@ -7,8 +7,26 @@
 
 enum { MAX_BLOCK = 1 << 20, MAX_TEXT = 256 << 20 };
 
-static const int value_bytes[PT_TYPES] = {
-	[PT_INT32] = 4, [PT_INT64] = 8, [PT_FLOAT] = 4, [PT_DOUBLE] = 8}; /* 0: they vary */
+/* Returns the bytes of each value; 0: they vary. */
+static size_t value_width(const struct parquet_leaf *leaf)
+{
+	static const uint8_t bytes[PT_TYPES] = {
+		[PT_INT32] = 4, [PT_INT64] = 8, [PT_INT96] = 12, [PT_FLOAT] = 4, [PT_DOUBLE] = 8};
+
+	return leaf->type == PT_FIXED ? (size_t)leaf->width : bytes[leaf->type];
+}
+
+static bool is_bytes(const struct parquet_leaf *leaf)
+{
+	return leaf->type == PT_BYTE_ARRAY || leaf->type == PT_FIXED || leaf->type == PT_INT96;
+}
+
+static void set_bytes(struct vfm_cell *cell, const void *s, size_t len)
+{
+	cell->type = VFM_CELL_TEXT;
+	cell->text.s = s;
+	cell->text.len = len;
+}
 
 const char *parquet_encoding_name(int64_t encoding)
 {
@@ -157,16 +175,17 @@ static bool next_delta(struct parquet_delta *d, int64_t *v)
 	return true;
 }
 
-/* Returns where the data behind the numbers begin; NULL: they are damaged, or more than the page has bytes. */
+/* Returns where the data behind the numbers begin; NULL: they are damaged. */
 static const uint8_t *end_of_delta(struct parquet_delta d)
 {
-	int64_t v;
+	uint64_t n = d.block / d.minis;
 
-	if (d.left > MAX_TEXT)
-		return NULL;
-	while (d.left)
-		if (!next_delta(&d, &v))
+	d.left -= d.left > 0; /* the first is in the header */
+	while (d.left) {
+		if (!begin_miniblock(&d))
 			return NULL;
+		d.left -= d.left < n ? d.left : n;
+	}
 	return d.in.p;
 }
 
@@ -179,7 +198,7 @@ static void set_number(struct vfm_cell *cell, const struct parquet_leaf *leaf, u
 
 	cell->type = VFM_CELL_INT;
 	if (leaf->type == PT_INT32) {
-		cell->i = leaf->is_unsigned ? (int64_t)low : (int32_t)low;
+		cell->i = leaf->form == PF_UNSIGNED ? (int64_t)low : (int32_t)low;
 	} else if (leaf->type == PT_INT64) {
 		cell->i = (int64_t)bits;
 	} else if (leaf->type == PT_FLOAT) {
@@ -196,21 +215,22 @@ static void set_number(struct vfm_cell *cell, const struct parquet_leaf *leaf, u
 static int read_plain(struct vfm_cell *cell, const struct parquet_leaf *leaf, const uint8_t *p, const uint8_t *end,
 	const uint8_t **next, struct vfm_err *err)
 {
-	size_t n = leaf->type == PT_BYTE_ARRAY ? 4 : (size_t)value_bytes[leaf->type], len;
+	size_t n = leaf->type == PT_BYTE_ARRAY ? 4 : value_width(leaf), len;
 
 	if (n > (size_t)(end - p))
 		return fail_short(err);
 	*next = p + n;
 	if (leaf->type != PT_BYTE_ARRAY) {
-		set_number(cell, leaf, read_bytes_le(p, (int)n));
+		if (is_bytes(leaf))
+			set_bytes(cell, p, n);
+		else
+			set_number(cell, leaf, read_bytes_le(p, (int)n));
 		return 0;
 	}
 	len = read_bytes_le(p, 4);
 	if (len > (size_t)(end - *next))
 		return vfm_fail(err, VFM_EINPUT, "a text of %zu bytes exceeds its page", len);
-	cell->type = VFM_CELL_TEXT;
-	cell->text.s = (const char *)*next;
-	cell->text.len = len;
+	set_bytes(cell, *next, len);
 	*next += len;
 	return 0;
 }
@@ -219,7 +239,7 @@ int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_l
 	size_t bytes, int64_t n, struct vfm_err *err)
 {
 	const uint8_t *p = data, *end = data + bytes;
-	size_t least = leaf->type == PT_BYTE_ARRAY ? 4 : (size_t)value_bytes[leaf->type];
+	size_t least = leaf->type == PT_BYTE_ARRAY ? 4 : value_width(leaf);
 	struct vfm_cell cell;
 
 	*d = (struct parquet_dictionary){.data = data};
@@ -228,7 +248,10 @@ int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_l
 	d->n = (uint32_t)n;
 	if (leaf->type != PT_BYTE_ARRAY)
 		return 0;
-	d->starts = vfm_calloc((size_t)n + 1, sizeof(d->starts[0]));
+	d->starts = vfm_big_alloc(((size_t)n + 1) * sizeof(d->starts[0]), "dictionary", err);
+	if (!d->starts)
+		return VFM_EENV;
+	d->starts[0] = 0;
 	for (uint32_t i = 0; i < d->n; i++) {
 		TRY(read_plain(&cell, leaf, p, end, &p, err));
 		d->starts[i + 1] = (uint32_t)(p - data);
@@ -238,7 +261,7 @@ int parquet_dictionary_init(struct parquet_dictionary *d, const struct parquet_l
 
 void parquet_dictionary_release(struct parquet_dictionary *d)
 {
-	free(d->starts);
+	vfm_big_free(d->starts, ((size_t)d->n + 1) * sizeof(d->starts[0]));
 	*d = (struct parquet_dictionary){0};
 }
 
@@ -246,7 +269,7 @@ static int look_up_value(struct parquet_values *v, struct vfm_cell *cell, struct
 {
 	const struct parquet_dictionary *d = v->dictionary;
 	const uint8_t *next;
-	size_t n = (size_t)value_bytes[v->leaf->type];
+	size_t n = value_width(v->leaf);
 	uint32_t i;
 
 	if (!parquet_hybrid_next(&v->hybrid, &i))
@@ -276,9 +299,9 @@ static bool encoding_fits(const struct parquet_values *v, int64_t encoding)
 		return type == PT_INT32 || type == PT_INT64;
 	case PE_DELTA_LENGTH_BYTE_ARRAY:
 	case PE_DELTA_BYTE_ARRAY:
-		return type == PT_BYTE_ARRAY;
+		return type == PT_BYTE_ARRAY || (type == PT_FIXED && encoding == PE_DELTA_BYTE_ARRAY);
 	case PE_BYTE_STREAM_SPLIT:
-		return value_bytes[type] != 0;
+		return value_width(v->leaf) != 0 && type != PT_INT96;
 	default:
 		return false;
 	}
@@ -336,7 +359,7 @@ int parquet_values_begin(struct parquet_values *v, int64_t encoding, const uint8
 		p = end_of_delta(v->prefixes);
 		return p ? begin_texts(v, p, err) : vfm_fail(err, VFM_EINPUT, "damaged lengths of prefixes");
 	case PE_BYTE_STREAM_SPLIT:
-		v->stride = n / (size_t)value_bytes[v->leaf->type];
+		v->stride = n / value_width(v->leaf);
 		v->at = 0;
 		return 0;
 	default:
@@ -361,17 +384,21 @@ static int next_bool(struct parquet_values *v, struct vfm_cell *cell, struct vfm
 	return 0;
 }
 
-/* A number whose byte k is byte `at` of the k-th part of the page. */
+/* A value whose byte k is byte `at` of the k-th part of the page. */
 static int next_split(struct parquet_values *v, struct vfm_cell *cell, struct vfm_err *err)
 {
-	uint64_t bits = 0;
+	size_t n = value_width(v->leaf);
 
 	if (v->at >= v->stride)
 		return fail_short(err);
-	for (int k = 0; k < value_bytes[v->leaf->type]; k++)
-		bits |= (uint64_t)v->p[(size_t)k * v->stride + v->at] << (8 * k);
+	vfm_grow(&v->text, &v->text_cap, n, 1);
+	for (size_t k = 0; k < n; k++)
+		v->text[k] = (char)v->p[k * v->stride + v->at];
 	v->at++;
-	set_number(cell, v->leaf, bits);
+	if (is_bytes(v->leaf))
+		set_bytes(cell, v->text, n);
+	else
+		set_number(cell, v->leaf, read_bytes_le((const uint8_t *)v->text, (int)n));
 	return 0;
 }
 
@@ -383,9 +410,7 @@ static int next_text(struct parquet_values *v, struct vfm_cell *cell, struct vfm
 		return fail_short(err);
 	if (len < 0 || len > v->end - v->p)
 		return vfm_fail(err, VFM_EINPUT, "a text of %lld bytes exceeds its page", (long long)len);
-	cell->type = VFM_CELL_TEXT;
-	cell->text.s = (const char *)v->p;
-	cell->text.len = (size_t)len;
+	set_bytes(cell, v->p, (size_t)len);
 	v->p += len;
 	if (v->encoding == PE_DELTA_LENGTH_BYTE_ARRAY)
 		return 0;
@@ -394,11 +419,12 @@ static int next_text(struct parquet_values *v, struct vfm_cell *cell, struct vfm
 	if (prefix < 0 || (uint64_t)prefix > v->text_len || prefix + len > MAX_TEXT)
 		return vfm_fail(err, VFM_EINPUT, "a prefix of %lld bytes", (long long)prefix);
 	v->text_len = (size_t)(prefix + len);
-	vfm_grow(&v->text, &v->text_cap, v->text_len, 1);
+	vfm_grow(&v->text, &v->text_cap, v->text_len + 1, 1);
 	memcpy(v->text + prefix, cell->text.s, (size_t)len);
-	cell->text.s = v->text;
-	cell->text.len = v->text_len;
-	return 0;
+	set_bytes(cell, v->text, v->text_len);
+	return v->leaf->type != PT_FIXED || v->text_len == value_width(v->leaf)
+		? 0
+		: vfm_fail(err, VFM_EINPUT, "a value of %zu bytes, not %d", v->text_len, v->leaf->width);
 }
 
 int parquet_values_next(struct parquet_values *v, struct vfm_cell *cell, struct vfm_err *err)

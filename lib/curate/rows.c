@@ -178,7 +178,7 @@ int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err)
 		r->cells = vfm_realloc(r->cells, (size_t)r->n_selected + 1, sizeof(r->cells[0]));
 		TRY(vfm_parquet_select(r->parquet, r->selected, r->n_selected, err));
 	}
-	return check_column_names(r, wanted, err); /* the columns of a map have one name */
+	return check_column_names(r, wanted, err);
 }
 
 /* ---- rows of each format ---- */
@@ -238,6 +238,8 @@ static int next_of_parquet(struct vfm_rows *r, json_t **row, struct vfm_err *err
 			json_object_set_new(*row, name, json_integer(cell->i));
 		else if (cell->type == VFM_CELL_REAL && isfinite(cell->x))
 			json_object_set_new(*row, name, json_real(cell->x));
+		else if (cell->type == VFM_CELL_JSON)
+			json_object_set(*row, name, cell->json);
 	}
 	return 1;
 }

@@ -17,6 +17,10 @@
 #define LAST      ((size_t)1 << 20) /* … and with less than this, FFmpeg cannot even free a decoder */
 
 static _Thread_local char last_line[256];
+static _Thread_local struct {
+	void (*fn)(void *arg, const char *line);
+	void *arg;
+} listener;
 static bool talk; /* VFM_LIBAV_LOG is set */
 
 static struct vfm_av_errors *errors_of(void *avcl)
@@ -54,10 +58,23 @@ static void keep_line(const char *fmt, va_list ap)
 		last_line[--n] = 0;
 }
 
+static void tell_listener(const char *fmt, va_list ap)
+{
+	char line[512];
+	va_list copy;
+
+	va_copy(copy, ap);
+	vsnprintf(line, sizeof(line), fmt, copy);
+	va_end(copy);
+	listener.fn(listener.arg, line);
+}
+
 static void on_log(void *avcl, int level, const char *fmt, va_list ap)
 {
 	struct vfm_av_errors *errors;
 
+	if (listener.fn)
+		tell_listener(fmt, ap);
 	if (level > AV_LOG_ERROR && !tells_damage(fmt)) {
 		if (!strncmp(fmt, "HTTP error", 10)) /* a warning, and the only one that has the status */
 			keep_line(fmt, ap);
@@ -122,4 +139,10 @@ const char *vfm_av_last_line(void)
 void vfm_av_forget_line(void)
 {
 	last_line[0] = 0;
+}
+
+void vfm_av_listen(void (*fn)(void *arg, const char *line), void *arg)
+{
+	listener.fn = fn;
+	listener.arg = arg;
 }

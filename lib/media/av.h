@@ -29,6 +29,10 @@ bool vfm_av_starved(void);
 const char *vfm_av_last_line(void);
 void vfm_av_forget_line(void);
 
+/* Gives each line that FFmpeg logs in this thread, of any level, to a function; NULL ends it.  Its http tells the
+ * headers of a response, and the end of one in chunks, to the log alone. */
+void vfm_av_listen(void (*fn)(void *arg, const char *line), void *arg);
+
 /* A decoder or demuxer whose `opaque` points to one of these has its error lines counted. */
 struct vfm_av_errors {
 	atomic_llong lines;

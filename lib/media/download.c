@@ -13,12 +13,24 @@
 
 #define CHUNK 65536
 
+/* Decompressed bytes for each that was received, at most.  Media hardly compress; deflate can reach 1032. */
+#define MAX_RATIO 100
+
+/* What FFmpeg's log tells about the response whose content is read. */
+struct reply {
+	char coding[32]; /* Content-Encoding; "": none */
+	bool is_chunked, has_end;
+	bool is_damaged;     /* the compressed data */
+	int64_t chunk_bytes; /* announced by the chunks so far */
+};
+
 struct download {
 	const char *url;
 	const struct vfm_download_opts *o;
 	struct vfm_download_result *r;
 	AVIOContext *io;
-	int64_t announced; /* bytes; < 0: unknown */
+	struct reply reply;
+	int64_t announced; /* bytes as sent; < 0: unknown */
 	double last;       /* when the last byte came */
 };
 
@@ -26,6 +38,58 @@ bool vfm_download_takes(const char *url)
 {
 	return !strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8);
 }
+
+/* ---- what FFmpeg logs ---- */
+
+/* Returns the value of a header if the line has it. */
+static const char *header_value(const char *line, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncasecmp(line, name, n) != 0 || line[n] != ':')
+		return NULL;
+	line += n + 1;
+	return line + strspn(line, " \t");
+}
+
+static void take_http_header(struct reply *r, const char *line)
+{
+	const char *value;
+
+	if (!strncmp(line, "HTTP/", 5)) /* of a proxy, a redirect, or at last the file */
+		*r = (struct reply){0};
+	value = header_value(line, "Content-Encoding");
+	if (value) {
+		snprintf(r->coding, sizeof(r->coding), "%.*s", (int)strcspn(value, "'\r\n"), value);
+		if (!strcasecmp(r->coding, "identity"))
+			r->coding[0] = 0;
+	}
+	value = header_value(line, "Transfer-Encoding");
+	if (value && !strncasecmp(value, "chunked", 7))
+		r->is_chunked = true;
+}
+
+static void take_log_line(void *arg, const char *line)
+{
+	struct reply *r = arg;
+	int64_t bytes;
+
+	if (!strncmp(line, "header='", 8)) {
+		take_http_header(r, line + 8);
+	} else if (sscanf(line, "Chunked encoding data size: %" SCNd64, &bytes) == 1) {
+		r->has_end = bytes == 0;
+		r->chunk_bytes += bytes > 0 && bytes < INT64_MAX - r->chunk_bytes ? bytes : 0;
+	} else if (!strncmp(line, "inflate return value", 20)) {
+		r->is_damaged = true;
+	}
+}
+
+static bool is_deflated(const struct reply *r)
+{
+	return !strcasecmp(r->coding, "gzip") || !strcasecmp(r->coding, "deflate");
+}
+
+/* ---- errors ---- */
 
 static bool has_stalled(const struct download *d)
 {
@@ -37,7 +101,7 @@ static int must_stop(void *arg)
 {
 	const struct download *d = arg;
 
-	return has_stalled(d) || (d->o->limit && vfm_limit_is_over(d->o->limit));
+	return d->reply.is_damaged || has_stalled(d) || (d->o->limit && vfm_limit_is_over(d->o->limit));
 }
 
 /* Whether a request that failed with `rc` may succeed later.  status: of HTTP, 0 unknown. */
@@ -74,6 +138,8 @@ static int download_failed(struct download *d, int rc, struct vfm_err *err)
 	if (d->o->limit)
 		TRY(vfm_limit_check(d->o->limit, d->url, err));
 	d->r->may_retry = true;
+	if (d->reply.is_damaged)
+		return vfm_fail(err, VFM_EINPUT, "'%s': the %s data are damaged", d->url, d->reply.coding);
 	if (has_stalled(d))
 		return vfm_fail(err, VFM_EINPUT, "'%s': no data for %g s", d->url, d->o->stall_s);
 	if (sscanf(line, "HTTP error %d", &status) == 1)
@@ -87,6 +153,28 @@ static int download_failed(struct download *d, int rc, struct vfm_err *err)
 	return err ? err->code : VFM_EINPUT;
 }
 
+/* ---- the request ---- */
+
+static int check_reply(const struct download *d, struct vfm_err *err)
+{
+	const struct reply *r = &d->reply;
+
+	if (r->coding[0] && !is_deflated(r))
+		return vfm_fail(err, VFM_EINPUT, "'%s': the server sends the file in the content coding '%s'", d->url,
+			r->coding);
+	if (d->announced < 0 && !d->o->any_length)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s': the server does not say how long the file is, so that an incomplete one would pass as "
+			"whole",
+			d->url);
+	if (r->coding[0] && d->announced < 0 && !r->is_chunked)
+		return vfm_fail(err, VFM_EINPUT, "'%s': the server sends %s data without a length", d->url, r->coding);
+	if (d->o->max_bytes && d->announced > d->o->max_bytes && !r->coding[0])
+		return vfm_fail(err, VFM_EINPUT, "'%s' has %" PRId64 " bytes, at most %" PRId64 " are allowed", d->url,
+			d->announced, d->o->max_bytes);
+	return 0;
+}
+
 static int open_url(struct download *d, struct vfm_err *err)
 {
 	AVIOInterruptCB stop = {must_stop, d};
@@ -96,6 +184,7 @@ static int open_url(struct download *d, struct vfm_err *err)
 	av_dict_set(&options, "protocol_whitelist", "http,https,httpproxy,tls,tcp", 0);
 	av_dict_set(&options, "user_agent", "vfm-curate", 0);
 	av_dict_set(&options, "seekable", "0", 0); /* one request of the whole file */
+	av_dict_set(&options, "headers", "Accept-Encoding: identity\r\n", 0);
 	av_dict_set(&options, "icy", "0", 0);
 	av_dict_set(&options, "tls_verify", "1", 0);
 	av_dict_set(&options, "verify", "1", 0);
@@ -107,23 +196,25 @@ static int open_url(struct download *d, struct vfm_err *err)
 	if (rc < 0)
 		return download_failed(d, rc, err);
 	d->announced = avio_size(d->io);
-	if (d->announced < 0 && !d->o->any_length)
-		return vfm_fail(err, VFM_EINPUT,
-			"'%s': the server does not say how long the file is, so that an incomplete one would pass as "
-			"whole",
-			d->url);
-	if (d->o->max_bytes && d->announced > d->o->max_bytes)
-		return vfm_fail(err, VFM_EINPUT, "'%s' has %" PRId64 " bytes, at most %" PRId64 " are allowed", d->url,
-			d->announced, d->o->max_bytes);
-	return 0;
+	return check_reply(d, err);
 }
+
+/* ---- the content ---- */
 
 /* Whether an error is the end of a file without a length, which FFmpeg takes for one that is cut. */
 static bool is_end(const struct download *d, int rc)
 {
 	return rc == AVERROR_EOF ||
-		(rc == AVERROR(EIO) && d->announced < 0 && d->o->any_length &&
+		(rc == AVERROR(EIO) && d->announced < 0 && d->o->any_length && !d->reply.is_chunked &&
 			!strncmp(vfm_av_last_line(), "Stream ends prematurely", 23));
+}
+
+/* Whether compressed data has grown beyond any media file. */
+static bool is_bomb(const struct download *d)
+{
+	int64_t sent = d->announced >= 0 ? d->announced : d->reply.chunk_bytes;
+
+	return is_deflated(&d->reply) && d->r->bytes / MAX_RATIO > sent;
 }
 
 static int copy_data(struct download *d, FILE *f, struct vfm_sha256 *hash, struct vfm_err *err)
@@ -137,6 +228,9 @@ static int copy_data(struct download *d, FILE *f, struct vfm_sha256 *hash, struc
 		vfm_sha256_add(hash, buf, (size_t)n);
 		if (d->o->max_bytes && d->r->bytes > d->o->max_bytes)
 			rc = vfm_fail(err, VFM_EINPUT, "'%s' has more than %" PRId64 " bytes", d->url, d->o->max_bytes);
+		else if (is_bomb(d))
+			rc = vfm_fail(err, VFM_EINPUT, "'%s': the %s data grow more than %d times", d->url,
+				d->reply.coding, MAX_RATIO);
 		else if (fwrite(buf, 1, (size_t)n, f) != (size_t)n)
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", d->url);
 		else if (must_stop(d))
@@ -149,6 +243,20 @@ static int copy_data(struct download *d, FILE *f, struct vfm_sha256 *hash, struc
 	return n < 0 && !is_end(d, n) ? download_failed(d, n, err) : 0;
 }
 
+/* Whether all that the server sends has come. */
+static int check_length(const struct download *d, struct vfm_err *err)
+{
+	const struct vfm_download_result *r = d->r;
+
+	if (d->reply.is_chunked && !d->reply.has_end)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s': the connection ended before the last chunk, behind %" PRId64 " bytes", d->url, r->bytes);
+	if (d->announced >= 0 && r->bytes != d->announced && !is_deflated(&d->reply))
+		return vfm_fail(err, VFM_EINPUT, "'%s': got %" PRId64 " bytes, the server announced %" PRId64, d->url,
+			r->bytes, d->announced);
+	return 0;
+}
+
 int vfm_download(
 	const char *url, FILE *f, const struct vfm_download_opts *o, struct vfm_download_result *r, struct vfm_err *err)
 {
@@ -158,15 +266,16 @@ int vfm_download(
 
 	vfm_av_init();
 	*r = (struct vfm_download_result){0};
+	vfm_av_listen(take_log_line, &d.reply);
 	rc = open_url(&d, err);
 	if (rc == 0)
 		rc = copy_data(&d, f, hash, err);
-	vfm_sha256_end(hash, r->sha256);
-	if (rc == 0 && d.announced >= 0 && r->bytes != d.announced) {
-		r->may_retry = true;
-		rc = vfm_fail(err, VFM_EINPUT, "'%s': got %" PRId64 " bytes, the server announced %" PRId64, url,
-			r->bytes, d.announced);
+	if (rc == 0) {
+		rc = check_length(&d, err);
+		r->may_retry = rc < 0;
 	}
+	vfm_sha256_end(hash, r->sha256);
 	avio_closep(&d.io);
+	vfm_av_listen(NULL, NULL);
 	return rc;
 }

@@ -27,9 +27,11 @@ struct vfm_download_result {
 /* Returns whether a URL begins "http://" or "https://". */
 bool vfm_download_takes(const char *url);
 
-/* Writes the content of a URL to f.  Follows redirects, to http and https alone; checks certificates.  The proxy is
- * that of the environment (http_proxy, no_proxy).  VFM_EINPUT: the server's error, a timeout, or fewer bytes than the
- * server announced; VFM_EENV: f cannot be written.  Local, thread-safe. */
+/* Writes the content of a URL to f.  A server that compresses it by gzip or deflate, though it is asked not to, is
+ * understood: bytes, SHA-256 and max_bytes are those of the decompressed file.  Follows redirects, to http and https
+ * alone; checks certificates.  The proxy is that of the environment (http_proxy, no_proxy).  VFM_EINPUT: the server's
+ * error, a timeout, fewer bytes than the server announced, an end before the last chunk, another content coding, or
+ * data that decompress to more than 100 times their length; VFM_EENV: f cannot be written.  Local, thread-safe. */
 int vfm_download(const char *url, FILE *f, const struct vfm_download_opts *o, struct vfm_download_result *r,
 	struct vfm_err *err);
 

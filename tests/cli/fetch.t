@@ -109,6 +109,25 @@ for path in nolength chunked; do
 	fetch --any-length "$u/$path/a.mp4"
 	is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/a.mp4)" "$path: --any-length"
 done
+for path in chunked-short chunked-cut; do
+	fails "$path: --any-length" "'$u/$path/large.bin': the connection ended before the last chunk, behind [0-9]* bytes \(tried 2 times\)$" \
+		--any-length --retries 1 "$u/$path/large.bin"
+done
+fetch "$u/accept"
+is "$(cat "$(jq -r .src <<<"$out")")" identity "no compression is asked for"
+for path in gzip gzip-chunked; do
+	fetch --any-length "$u/$path/a.mp4"
+	is "$rc $(jq -r '.sha256, .bytes' <<<"$out" | paste -sd ' ')" "0 $(sum web/a.mp4) $(stat -c %s web/a.mp4)" "$path: hash and length of the file"
+	is "$(sum "$(jq -r .src <<<"$out")")" "$(sum web/a.mp4)" "$path: the file"
+done
+fetch --any-length "$u/gzip-chunked/large.bin"
+is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/large.bin)" "gzip in many chunks"
+fails "gzip: a truncated file" "'$u/gzip-short/large.bin': .*prematurely.*\(tried 2 times\)$" --retries 1 "$u/gzip-short/large.bin"
+fails "gzip: damaged data" "'$u/gzip-bad/large.bin': the gzip data are damaged" --retries 0 "$u/gzip-bad/large.bin"
+fails "gzip: without a length" "'$u/gzip-nolength/a.mp4': the server sends gzip data without a length$" --any-length "$u/gzip-nolength/a.mp4"
+fails "gzip: a bomb" "'$u/gzip-bomb': the gzip data grow more than 100 times$" "$u/gzip-bomb"
+fails "gzip: --max-bytes" "'$u/gzip/large.bin' has more than 2000000 bytes$" --max-bytes 2000000 "$u/gzip/large.bin"
+fails "another content coding" "'$u/coding/a.mp4': the server sends the file in the content coding 'br'$" "$u/coding/a.mp4"
 fails "a redirect to a file" "'$u/to-file': the URL, or one that the server redirects to, is neither http nor https$" --retries 0 "$u/to-file"
 fails "redirects in a circle" "'$u/loop': the server gives no valid answer, or redirects too often$" --retries 0 "$u/loop"
 start=$SECONDS

@@ -135,9 +135,14 @@ jq -nc 'range(23) | . as $i | {videoid: "clip-\(if $i < 10 then "0" else "" end)
 	+ (if $i % 5 == 4 then {} else {caption: ["a red square", "says \"hi\", then\nleaves", "été 漢 🎬"][$i % 3]} end)
 	+ (if $i % 7 == 6 then {} else {frames: ($i * $i * 1000003 - 5000)} end) + {width: (64 * ($i % 3 + 1))}
 	+ (if $i == 3 then {} else {score: ($i / 8)} end) + (if $i % 4 == 3 then {} else {ok: ($i % 2 == 0)} end)' >want.jsonl
-for f in snappy gzip zstd delta lengths; do
-	if [ $f = zstd ] && ! ldconfig -p 2>/dev/null | grep -q libzstd.so.1; then
-		skip 2 "no libzstd.so.1"
+for f in snappy gzip brotli zstd lz4 delta lengths; do
+	case $f in
+	brotli) lib=libbrotlidec.so.1 ;;
+	zstd) lib=libzstd.so.1 ;;
+	*) lib= ;;
+	esac
+	if [ -n "$lib" ] && ! ldconfig -p 2>/dev/null | grep -q "$lib"; then
+		skip 2 "no $lib"
 		continue
 	fi
 	table "$P/$f.parquet"
@@ -147,13 +152,48 @@ done
 cp "$P/gzip.parquet" name.csv
 table --take frames,videoid=id name.csv
 is "$(tail -n 1 <<<"$out" | jq -c 'del(.v, .by)')" '{"id":"clip-22","frames":483996452}' "columns of Parquet, under any name"
-run vfm-curate table "$P/list.parquet"
-ok "a list is refused" test "$rc" != 0
-like "$err" "without --take, all columns are read: .*column 'tags' is a list or map, which is not read" "... by name"
+table "$P/list.parquet"
+is "$(values | jq -c .)" '{"videoid":"clip-00","tags":["a","b"],"meta":{"fps":24}}' "a list, and a column of a struct"
 table --take videoid,meta.fps "$P/list.parquet"
-is "$(jq -c '[.videoid, .meta.fps == 24, has("tags")]' <<<"$out")" '["clip-00",true,false]' "... if it is taken; a column of a struct"
-run vfm-curate table "$P/lz4.parquet"
-like "$err" "column 'videoid': is compressed by LZ4_RAW" "a codec that is not read is named"
+is "$(jq -c '[.videoid, .meta.fps == 24, has("tags")]' <<<"$out")" '["clip-00",true,false]' "... one of which is taken"
+table "$P/lz4-hadoop.parquet"
+is "$(values | jq -c .)" "$(jq -c '{videoid}' want.jsonl)" "LZ4 in the framing of Hadoop"
+
+cat >nested.jsonl <<'END'
+{"shots":[{"at":0.5,"tags":["a",null],"box":[[1,2],[],null]},null,{"tags":[]}],"scores":{"clip":0.5,"flow":null},"by_frame":{"7":["a"],"-1":null},"pairs":[{"key":0.5,"value":"x"}],"meta":{"fps":24,"tags":["m"],"more":{"n":[1]}},"vector":[0,-0.5]}
+{"shots":[],"scores":{},"by_frame":{},"pairs":[],"vector":[1,-0.5]}
+{}
+{"shots":[{"box":[[]]}],"scores":{"":1},"by_frame":{"0":[]},"pairs":[{"key":2}],"meta":{"fps":1,"tags":[]},"vector":[3,-0.5]}
+{"shots":[{"at":1.5,"tags":["été"],"box":[[null,3]]},{"at":1.5,"tags":["été"],"box":[[null,3]]}],"scores":{"x":null},"by_frame":{"1":[null]},"pairs":[{"key":1,"value":"y"},{"key":1,"value":"z"}],"meta":{"tags":[null],"more":{"n":[null,2]}},"vector":[4,-0.5]}
+END
+for f in nested-1 nested-2; do
+	table "$P/$f.parquet"
+	rc_is 0 "lists, maps and structs: $f"
+	is "$(values | jq -c .)" "$(cat nested.jsonl)" "$f: all values"
+done
+# The levels of one part of a list, changed at a byte of the file.
+for bad in '49:07:the levels of its parts differ' '72:02:the levels of a page are damaged'; do
+	IFS=: read -r at byte why <<<"$bad"
+	{ head -c "$at" "$P/nested-2.parquet" && printf '%b' "\\x$byte" && tail -c "+$((at + 2))" "$P/nested-2.parquet"; } >bad.parquet
+	table --take shots,id bad.parquet
+	like "$rc $(jq -r '.error // empty' <<<"$out")" "^1 'bad.parquet': the rows from [1-3] on are not read: column 'shots': $why$" "damaged levels at $at"
+done
+cat >types.jsonl <<'END'
+{"uuid":"00000000-0000-0000-0000-000000000001","half":0.5,"price":1.5,"count":123456789012345678,"exact":"12345678901234567890.123","wide":"-9999999999999999999999999999999999999999999999999999999999999999999999999999","time":1709209800000001000,"times":[1709209800000001000,-1000000000,null]}
+{"uuid":"12345678-9abc-def0-1234-56789abcdef0","half":-65504.0,"price":-0.05,"count":-1,"exact":"-0.001","wide":"0","time":-1000000000,"times":[]}
+{}
+END
+table "$P/types.parquet"
+# jq would round the integers.
+is "$(sed -E 's/^\{"v":1,"id":"[0-9a-f]*",?/{/; s/,?"by":\{"table":"[0-9a-f]*"\}\}$/}/' <<<"$out")" "$(cat types.jsonl)" \
+	"UUID, FLOAT16, DECIMAL and INT96, to the digit"
+run vfm-curate table "$P/refused.parquet"
+ok "a type that is not read is refused" test "$rc" != 0
+like "$err" "without --take, all columns are read: .*column 'fixed' has the type FIXED_LEN_BYTE_ARRAY\(4\), which is not read" "... by name"
+run vfm-curate table --take list "$P/refused.parquet"
+like "$err" "column 'list': 'list.list.element.x' has the type FIXED_LEN_BYTE_ARRAY\(4\), which is not read" "... also within a list"
+table --take id "$P/refused.parquet"
+rc_is 0 "... unless it is not taken"
 head -c 900 "$P/snappy.parquet" >cut.parquet
 run vfm-curate table cut.parquet
 ok "a truncated file is refused" test "$rc" != 0

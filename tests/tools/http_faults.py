@@ -11,10 +11,16 @@
 /reset/N/NAME    a connection reset for the first N requests, then the file
 /to/PATH         redirects to /PATH;  /to-file: to a file of this machine;  /loop: to itself
 /chunked/NAME    in chunks, without a length;  /chunked-short/NAME: half of it
+/chunked-cut/NAME  in chunks, the second of which is cut
+/gzip/NAME       compressed, though nothing asked for it;  /gzip-chunked/NAME: in chunks;  /gzip-short/NAME: half of it, under the length of all
+/gzip-bad/NAME   compressed, and damaged;  /gzip-nolength/NAME: compressed, until the end of the connection;  /gzip-bomb: 50 MB of zeros
+/coding/NAME     under an unknown content coding
+/accept          the Accept-Encoding
 /nolength/NAME   until the end of the connection
 /drip            a byte each 0.1 s for ever
 /echo-agent      the User-Agent
 Writes its port to PORT-FILE, and a line "METHOD PATH RANGE" a request to LOG."""
+import gzip
 import http.server
 import os
 import socket
@@ -103,6 +109,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.head(302, ("Location", "file:///etc/passwd"), ("Content-Length", "0"))
         elif what == "loop":
             self.head(302, ("Location", "/loop"), ("Content-Length", "0"))
+        elif what in ("gzip", "gzip-short", "gzip-bad", "gzip-bomb"):
+            data = gzip.compress(bytes(50000000) if what == "gzip-bomb" else self.file(name))
+            self.head(200, ("Content-Length", str(len(data))), ("Content-Encoding", "gzip"))
+            if what == "gzip-bad":
+                data = data[:1000] + bytes(100) + data[1100:]
+            self.wfile.write(data[:len(data) // 2] if what == "gzip-short" else data)
+        elif what == "gzip-nolength":
+            self.head(200, ("Content-Encoding", "gzip"))
+            self.wfile.write(gzip.compress(self.file(name)))
+        elif what == "coding":
+            data = self.file(name)
+            self.head(200, ("Content-Length", str(len(data))), ("Content-Encoding", "br"))
+            self.wfile.write(data)
+        elif what == "accept":
+            self.send(self.headers.get("Accept-Encoding", "").encode())
+        elif what == "chunked-cut":
+            data = self.file(name)
+            self.head(200, ("Transfer-Encoding", "chunked"))
+            self.chunk(data[:len(data) // 2])
+            self.wfile.write(b"%x\r\n%s" % (len(data) - len(data) // 2, data[len(data) // 2:-10]))
+        elif what == "gzip-chunked":
+            data = gzip.compress(self.file(name))
+            self.head(200, ("Transfer-Encoding", "chunked"), ("Content-Encoding", "gzip"))
+            for i in range(0, len(data), 1000):
+                self.chunk(data[i:i + 1000])
+            self.wfile.write(b"0\r\n\r\n")
         elif what in ("chunked", "chunked-short"):
             data = self.file(name)
             self.head(200, ("Transfer-Encoding", "chunked"))
