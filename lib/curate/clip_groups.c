@@ -14,13 +14,15 @@
 
 #define TABLES   VFM_CLIP_TABLES
 #define KEYS     VFM_CLIP_KEYS
-#define PARTS    256                /* of a pass, by key; a thread works on one */
-#define CHUNK    4096               /* clips */
-#define PASS     (INT64_C(1) << 25) /* keys of a pass, about */
-#define COMPARED 64                 /* representatives under a key with which a clip is compared */
-#define VAIN     (1 << 24)          /* pairs of the memo */
-#define HELD     64                 /* clips that a thread holds for comparisons */
-#define SLACK    0.15               /* agreement that half a slot may add */
+#define PARTS    256                   /* of a pass, by key; a thread works on one */
+#define CHUNK    4096                  /* clips */
+#define PASS     (INT64_C(1) << 25)    /* keys of a pass, about */
+#define COMPARED VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
+#define MEMO_MIN (1 << 20)             /* pairs of the memo */
+#define MEMO_MAX (1 << 26)
+#define MEMO     8    /* pairs for each clip, about */
+#define SLACK    0.15 /* agreement that half a slot may add */
+#define AHEAD    64   /* keys whose clips are fetched into the cache before they are needed */
 
 struct search {
 	const struct vfm_clip_set *set;
@@ -39,8 +41,10 @@ struct search {
 	int64_t part_at[PARTS + 1];
 	/* a lossy memo of pairs that were compared in vain, member << 32 | of: pairs of clips before one background
 	 * meet in all tables */
-	_Atomic(uint64_t) *vain;
+	_Atomic(uint64_t) *vain; /* [memo], a power of two */
+	uint64_t memo;
 	struct scratch *scratch; /* of groups.h */
+	struct matches *idle;    /* a list */
 	pthread_mutex_t lock;
 	struct vfm_duplicate *found;
 	size_t n_found, cap_found;
@@ -88,67 +92,78 @@ static int rank_clips(struct search *s, struct vfm_err *err)
 
 /* ---- comparison ---- */
 
+struct held {         /* a clip that a thread holds for comparisons */
+	int64_t rank; /* -1: none */
+	bool is_read; /* rows.x is set, too */
+	struct vfm_clip_rows rows;
+	uint8_t pad[104]; /* so that the first lines of many of these do not all have one place in the cache */
+};
+
 struct scratch {
 	struct vfm_clip_hash hash;
-	struct vfm_clip_rows held[HELD], b, half; /* half: of b */
-	int64_t of[HELD], member;                 /* the ranks in held and b; -1: none */
+	struct vfm_clip_rows half; /* of the clip half_of, a rank; -1: none */
+	int64_t half_of;
 	int64_t compared;
+	struct held of, member; /* for compare_for_groups */
 };
 
 static struct scratch *new_scratch(void)
 {
 	struct scratch *w = vfm_malloc(sizeof(*w));
 
-	memset(w->of, -1, sizeof(w->of));
-	w->member = -1;
+	w->half_of = w->of.rank = w->member.rank = -1;
 	w->compared = 0;
 	return w;
 }
 
-/* Returns the rows of a clip, which are valid until the next call; NULL: err says why. */
-static const struct vfm_clip_rows *read_candidate(
-	const struct search *s, uint32_t of, struct scratch *w, struct vfm_err *err)
+/* Holds the signs of a clip. */
+static void hold_clip(const struct search *s, struct held *h, uint32_t rank)
 {
-	struct vfm_clip_rows *r = &w->held[of % HELD];
-
-	if (w->of[of % HELD] == of)
-		return r;
-	w->of[of % HELD] = -1;
-	if (vfm_clip_set_read(s->set, s->g->clip[of], &w->hash, err) < 0)
-		return NULL;
-	vfm_clip_rows_with(r, &w->hash, s->signs + s->first[of]);
-	w->of[of % HELD] = of;
-	return r;
+	h->rank = rank;
+	h->is_read = false;
+	vfm_clip_rows_signs(&h->rows, s->signs + s->first[rank], (int)(s->first[rank + 1] - s->first[rank]));
 }
 
-static int compare_hashes(const struct search *s, struct scratch *w, uint32_t member, uint32_t of,
+/* Reads the rows of a clip that is held. */
+static int read_held(const struct search *s, struct held *h, struct scratch *w, struct vfm_err *err)
+{
+	if (h->is_read)
+		return 0;
+	TRY(vfm_clip_set_read(s->set, s->g->clip[h->rank], &w->hash, err));
+	vfm_clip_rows_fill(&h->rows, &w->hash);
+	h->is_read = true;
+	return 0;
+}
+
+static int compare_held(const struct search *s, struct scratch *w, struct held *member, struct held *of,
 	struct vfm_duplicate *d, struct vfm_err *err)
 {
-	const struct vfm_clip_rows *a = read_candidate(s, of, w, err);
 	struct vfm_clip_match m;
 
-	if (!a)
-		return err->code;
-	if (w->member != member) {
-		w->member = -1;
-		TRY(vfm_clip_set_read(s->set, s->g->clip[member], &w->hash, err));
-		vfm_clip_rows_with(&w->b, &w->hash, s->signs + s->first[member]);
-		vfm_clip_half_of(&w->half, &w->b);
-		w->member = member;
-	}
-	vfm_clip_compare(a, &w->b, &w->half, s->o->threshold, &m);
+	TRY(read_held(s, of, w, err));
+	TRY(read_held(s, member, w, err));
+	if (w->half_of != member->rank)
+		vfm_clip_half_of(&w->half, &member->rows);
+	w->half_of = member->rank;
+	vfm_clip_compare(&of->rows, &member->rows, &w->half, s->o->threshold, &m);
 	w->compared++;
 	if (m.distance >= s->o->threshold)
 		return 0;
-	*d = (struct vfm_duplicate){member, of, (float)m.distance, (float)m.offset_s, m.mirrored};
+	*d = (struct vfm_duplicate){
+		(uint32_t)member->rank, (uint32_t)of->rank, (float)m.distance, (float)m.offset_s, m.mirrored};
 	return 1;
 }
 
 static int compare_for_groups(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *err)
 {
 	struct search *s = ctx;
+	struct scratch *w = s->scratch;
 
-	return compare_hashes(s, s->scratch, member, of, d, err);
+	if (w->member.rank != member)
+		hold_clip(s, &w->member, member);
+	if (w->of.rank != of)
+		hold_clip(s, &w->of, of);
+	return compare_held(s, w, &w->member, &w->of, d, err);
 }
 
 /* ---- signs and keys ---- */
@@ -197,6 +212,7 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 {
 	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
 	const int groups = groups_of_key(s->n);
+	struct vfm_clip_rows *r = &w->member.rows;
 	uint32_t own[TABLES][KEYS];
 	int64_t flat = 0;
 
@@ -206,13 +222,13 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 		uint64_t any = 0;
 
 		TRY(vfm_clip_set_read(s->set, i, &w->hash, err));
-		vfm_clip_rows_of(&w->b, &w->hash);
-		for (int k = 0; k < w->b.slots; k++) {
-			to[k] = vfm_clip_signs_of(&w->b, k);
-			any |= w->b.strong[k];
+		vfm_clip_rows_of(r, &w->hash);
+		for (int k = 0; k < r->slots; k++) {
+			to[k] = vfm_clip_signs_of(r, k);
+			any |= r->strong[k];
 		}
 		flat += !any;
-		vfm_clip_keys_of(own, &w->b, groups);
+		vfm_clip_keys_of(own, r, groups);
 		for (int t = 0; t < TABLES; t++)
 			memcpy(keys + ((int64_t)t * CHUNK + i - i0) * KEYS, own[t], sizeof(own[t]));
 	}
@@ -308,35 +324,77 @@ static void place_table_keys(int64_t i0, int64_t i1, void *ctx)
 
 /* ---- equal keys ---- */
 
-struct matches { /* of a part */
+struct matches { /* of a thread that works on a part */
+	struct matches *next_idle;
 	struct search *s;
 	struct scratch *w;
 	struct vfm_duplicate *found;
 	size_t n, cap;
-	uint32_t *kept; /* representatives under a key */
-	size_t cap_kept;
+	/* The representatives under a key with which a clip is compared: that number i is at i % COMPARED.  The one
+	 * that `next` points to is at hand. */
+	struct held *held, *kept[COMPARED], *next;
+	const struct vfm_clip_rows *rows[COMPARED]; /* of kept */
 	int64_t cut_off;
 	struct vfm_err err;
 };
 
-static bool clips_resemble(const struct search *s, uint32_t a, uint32_t b)
+/* Returns the place of a pair in the memo. */
+static _Atomic(uint64_t) *memo_place(const struct search *s, uint64_t pair)
 {
-	return vfm_clip_signs_resemble(s->signs + s->first[a], (int)(s->first[a + 1] - s->first[a]),
-		s->signs + s->first[b], (int)(s->first[b + 1] - s->first[b]), s->o->threshold + SLACK);
+	return &s->vain[(pair * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (s->memo - 1)];
 }
 
-static int compare_once(
-	struct search *s, struct scratch *w, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *err)
+static int compare_once(struct matches *m, struct held *member, struct held *of, struct vfm_duplicate *d)
 {
-	uint64_t pair = (uint64_t)member << 32 | of, h = pair * UINT64_C(0x9E3779B97F4A7C15) >> 40;
+	const uint64_t pair = (uint64_t)member->rank << 32 | (uint64_t)of->rank;
+	_Atomic(uint64_t) *vain = memo_place(m->s, pair);
 	int rc;
 
-	if (atomic_load_explicit(&s->vain[h % VAIN], memory_order_relaxed) == pair)
+	if (atomic_load_explicit(vain, memory_order_relaxed) == pair)
 		return 0;
-	rc = compare_hashes(s, w, member, of, d, err);
+	rc = compare_held(m->s, m->w, member, of, d, &m->err);
 	if (rc == 0)
-		atomic_store_explicit(&s->vain[h % VAIN], pair, memory_order_relaxed);
+		atomic_store_explicit(vain, pair, memory_order_relaxed);
 	return rc;
+}
+
+/* Compares the clip at hand with the representatives that resemble it, the last of n first.  Returns 1 if it is a
+ * duplicate. */
+static int match_clip(struct matches *m, size_t n)
+{
+	struct held *member = m->next;
+	const int newest = (int)((n + COMPARED - 1) % COMPARED);
+	uint64_t which = vfm_clip_signs_resemble(
+		m->rows, n < COMPARED ? (int)n : COMPARED, &member->rows, m->s->o->threshold + SLACK);
+	int rc = 0;
+
+	for (uint64_t left = which; left; left &= left - 1)
+		__builtin_prefetch((const void *)memo_place(
+			m->s, (uint64_t)member->rank << 32 | (uint64_t)m->kept[__builtin_ctzll(left)]->rank));
+	/* The newest becomes bit 63, and the others follow it by age. */
+	for (which = which << (63 - newest) | (newest < 63 ? which >> (newest + 1) : 0); which && rc == 0;) {
+		int age = __builtin_clzll(which), i = (newest - age + COMPARED) % COMPARED;
+		struct vfm_duplicate d;
+
+		which &= ~(UINT64_C(1) << (63 - age));
+		rc = compare_once(m, member, m->kept[i], &d);
+		TRY(rc);
+		if (rc == 1) {
+			vfm_grow(&m->found, &m->cap, m->n + 1, sizeof(*m->found));
+			m->found[m->n++] = d;
+		}
+	}
+	return rc;
+}
+
+/* The clip at hand becomes a representative, in the place of the one COMPARED before it. */
+static void keep_clip(struct matches *m, size_t n_kept)
+{
+	struct held *old = m->kept[n_kept % COMPARED];
+
+	m->kept[n_kept % COMPARED] = m->next;
+	m->rows[n_kept % COMPARED] = &m->next->rows;
+	m->next = old;
 }
 
 /* Clips [n], ascending by rank, have one key. */
@@ -345,27 +403,17 @@ static int match_clips(struct matches *m, const uint64_t *keys, size_t n)
 	struct search *s = m->s;
 	size_t n_kept = 0;
 
-	vfm_grow(&m->kept, &m->cap_kept, n, sizeof(*m->kept));
 	for (size_t j = 0; j < n; j++) {
 		uint32_t member = (uint32_t)keys[j];
-		size_t least = n_kept > COMPARED ? n_kept - COMPARED : 0;
 		int rc = 0;
 
-		for (size_t i = n_kept; i-- > least && rc == 0 && member >= s->o->fixed;) {
-			struct vfm_duplicate d;
-
-			if (!clips_resemble(s, m->kept[i], member))
-				continue;
-			rc = compare_once(s, m->w, member, m->kept[i], &d, &m->err);
-			TRY(rc);
-			if (rc == 1) {
-				vfm_grow(&m->found, &m->cap, m->n + 1, sizeof(*m->found));
-				m->found[m->n++] = d;
-			}
-		}
-		m->cut_off += rc == 0 && least > 0 && member >= s->o->fixed;
+		hold_clip(s, m->next, member);
+		if (member >= s->o->fixed && n_kept)
+			rc = match_clip(m, n_kept);
+		TRY(rc);
+		m->cut_off += rc == 0 && n_kept > COMPARED && member >= s->o->fixed;
 		if (rc == 0)
-			m->kept[n_kept++] = member;
+			keep_clip(m, n_kept++);
 	}
 	return 0;
 }
@@ -377,6 +425,23 @@ static int compare_keys(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* Most runs of one key are short. */
+static void sort_run(uint64_t *v, size_t n)
+{
+	if (n > 32) {
+		qsort(v, n, sizeof(*v), compare_keys);
+		return;
+	}
+	for (size_t i = 1; i < n; i++) {
+		uint64_t x = v[i];
+		size_t at = i;
+
+		for (; at > 0 && v[at - 1] > x; at--)
+			v[at] = v[at - 1];
+		v[at] = x;
+	}
+}
+
 /* Clips [n] have one key.  A key of many, as of a title card or a fixed camera, says little: that of their motion
  * divides them. */
 static int match_key(struct matches *m, uint64_t *keys, size_t n)
@@ -386,13 +451,11 @@ static int match_key(struct matches *m, uint64_t *keys, size_t n)
 	for (size_t i = 0; i < n && n > COMPARED; i++) {
 		uint32_t rank = (uint32_t)keys[i];
 
-		const struct vfm_clip_rows *r = read_candidate(m->s, rank, m->w, &m->err);
-
-		if (!r)
-			return m->err.code;
-		keys[i] = (uint64_t)vfm_clip_motion_key_of(r, m->s->table) << 32 | rank;
+		hold_clip(m->s, m->next, rank);
+		TRY(read_held(m->s, m->next, m->w, &m->err));
+		keys[i] = (uint64_t)vfm_clip_motion_key_of(&m->next->rows, m->s->table) << 32 | rank;
 	}
-	qsort(keys, n, sizeof(*keys), compare_keys);
+	sort_run(keys, n);
 	for (size_t i = 0, j; i < n && rc >= 0; i = j) {
 		for (j = i + 1; j < n && keys[j] >> 32 == keys[i] >> 32;)
 			j++;
@@ -402,42 +465,87 @@ static int match_key(struct matches *m, uint64_t *keys, size_t n)
 	return rc;
 }
 
-/* Sorts by key, the upper 24 of its bits, which differ within a part. */
+/* Sorts by key, the upper 24 of its bits, which differ within a part.  spare [n] */
 static void sort_keys(uint64_t *v, uint64_t *spare, size_t n)
 {
-	for (int shift = 32; shift < 56; shift += 8) {
-		size_t at[257] = {0};
+	enum { BITS = 12 };
+	uint32_t *at = vfm_malloc(sizeof(*at) << BITS);
 
+	for (int shift = 32; shift < 32 + 2 * BITS; shift += BITS) {
+		uint64_t *from = shift == 32 ? v : spare, *to = shift == 32 ? spare : v;
+		uint32_t sum = 0;
+
+		memset(at, 0, sizeof(*at) << BITS);
 		for (size_t i = 0; i < n; i++)
-			at[(v[i] >> shift & 255) + 1]++;
-		for (int i = 0; i < 256; i++)
-			at[i + 1] += at[i];
+			at[from[i] >> shift & ((1 << BITS) - 1)]++;
+		for (int i = 0; i < 1 << BITS; i++) {
+			uint32_t k = at[i];
+
+			at[i] = sum;
+			sum += k;
+		}
 		for (size_t i = 0; i < n; i++)
-			spare[at[v[i] >> shift & 255]++] = v[i];
-		memcpy(v, spare, n * sizeof(*v));
+			to[at[from[i] >> shift & ((1 << BITS) - 1)]++] = from[i];
+	}
+	free(at);
+}
+
+/* Fetches the clip of key i if another has its key, in two steps: where its signs are, then its signs. */
+static void fetch_clips(const struct search *s, const uint64_t *v, size_t i, size_t n)
+{
+	if (i + AHEAD < n)
+		__builtin_prefetch(&s->first[(uint32_t)v[i + AHEAD]]);
+	if (i + 1 < n && v[i] >> 32 == v[i + 1] >> 32) {
+		const struct vfm_clip_signs *a = s->signs + s->first[(uint32_t)v[i]],
+					    *b = s->signs + s->first[(uint32_t)v[i + 1]];
+
+		__builtin_prefetch(a);
+		__builtin_prefetch((const char *)a + 64);
+		__builtin_prefetch(b);
+		__builtin_prefetch((const char *)b + 64);
 	}
 }
 
-static void match_part(struct search *s, int part)
+static int match_sorted(struct matches *m, uint64_t *v, size_t n)
 {
-	struct matches *m = vfm_calloc(1, sizeof(*m));
-	uint64_t *v = s->keys + s->part_at[part], *spare;
-	size_t n = (size_t)(s->part_at[part + 1] - s->part_at[part]);
+	size_t fetched = 0;
 	int rc = 0;
 
-	m->s = s;
-	m->w = new_scratch();
-	spare = vfm_malloc((n + 1) * sizeof(*spare));
-	sort_keys(v, spare, n);
-	free(spare);
 	for (size_t i = 0, j; i < n && rc >= 0; i = j) {
 		for (j = i + 1; j < n && v[j] >> 32 == v[i] >> 32;)
 			j++;
+		for (; fetched < n && fetched < j + AHEAD; fetched++)
+			fetch_clips(m->s, v, fetched, n);
 		if (j > i + 1)
 			rc = match_key(m, v + i, j - i);
 	}
-	if (rc < 0)
-		keep_error(s, &m->err);
+	return rc;
+}
+
+static struct matches *take_matches(struct search *s)
+{
+	struct matches *m;
+
+	pthread_mutex_lock(&s->lock);
+	m = s->idle;
+	if (m)
+		s->idle = m->next_idle;
+	pthread_mutex_unlock(&s->lock);
+	if (m)
+		return m;
+	m = vfm_calloc(1, sizeof(*m));
+	m->s = s;
+	m->w = new_scratch();
+	m->held = vfm_malloc((COMPARED + 1) * sizeof(*m->held));
+	for (int i = 0; i < COMPARED; i++)
+		m->kept[i] = &m->held[i];
+	m->next = &m->held[COMPARED];
+	return m;
+}
+
+/* Adds what was found to that of the pass. */
+static void give_matches(struct search *s, struct matches *m)
+{
 	pthread_mutex_lock(&s->lock);
 	vfm_grow(&s->found, &s->cap_found, s->n_found + m->n, sizeof(*s->found));
 	if (m->n)
@@ -445,11 +553,36 @@ static void match_part(struct search *s, int part)
 	s->n_found += m->n;
 	s->g->stats.compared += m->w->compared;
 	s->g->stats.cut_off += m->cut_off;
+	m->n = 0;
+	m->w->compared = m->cut_off = 0;
+	m->next_idle = s->idle;
+	s->idle = m;
 	pthread_mutex_unlock(&s->lock);
-	free(m->found);
-	free(m->kept);
-	free(m->w);
-	free(m);
+}
+
+static void free_matches(struct matches *m)
+{
+	for (struct matches *next; m; m = next) {
+		next = m->next_idle;
+		free(m->found);
+		free(m->held);
+		free(m->w);
+		free(m);
+	}
+}
+
+static void match_part(struct search *s, int part)
+{
+	struct matches *m = take_matches(s);
+	uint64_t *v = s->keys + s->part_at[part], *spare;
+	size_t n = (size_t)(s->part_at[part + 1] - s->part_at[part]);
+
+	spare = vfm_malloc((n + 1) * sizeof(*spare));
+	sort_keys(v, spare, n);
+	free(spare);
+	if (match_sorted(m, v, n) < 0)
+		keep_error(s, &m->err);
+	give_matches(s, m);
 }
 
 static void match_parts(int64_t i0, int64_t i1, void *ctx)
@@ -509,7 +642,9 @@ static int search_tables(struct search *s, struct vfm_err *err)
 {
 	s->passes = (int)(s->n * KEYS / PASS) + 1;
 	s->at = vfm_calloc((size_t)s->n_chunks * PARTS + 1, sizeof(*s->at));
-	s->vain = vfm_calloc(VAIN, sizeof(*s->vain));
+	for (s->memo = MEMO_MIN; s->memo < MEMO_MAX && s->memo < MEMO * (uint64_t)s->n;)
+		s->memo *= 2;
+	s->vain = vfm_calloc(s->memo, sizeof(*s->vain));
 	s->scratch = new_scratch();
 	for (s->table = 0; s->table < TABLES; s->table++)
 		for (s->pass = 0; s->pass < s->passes; s->pass++)
@@ -538,6 +673,7 @@ out:
 	free(s.at);
 	free((void *)s.vain);
 	free(s.scratch);
+	free_matches(s.idle);
 	free(s.found);
 	return rc;
 }

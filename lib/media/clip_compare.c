@@ -2,19 +2,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "media/clip_agreement.h"
 #include "media/clip_hash.h"
 
 #define COEFS VFM_CLIP_HASH_COEFS
-#define SLOTS VFM_CLIP_HASH_SLOTS
 
-#define WEAK   0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
-#define GAIN   1.6 /* ratio of the motion of two clips, with their contrast taken into account */
-#define SAME   40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
-#define ALIKE  1.5 /* by which 1 - correlation of two pictures is multiplied */
-#define COMMON 0.7 /* of the shorter clip that both must show */
-
-/* Functions that are compiled for each instruction set. */
-#define INLINE static inline __attribute__((always_inline))
+#define WEAK  0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
+#define GAIN  1.6 /* ratio of the motion of two clips, with their contrast taken into account */
+#define SAME  40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
+#define ALIKE 1.5 /* by which 1 - correlation of two pictures is multiplied */
 
 typedef float lanes __attribute__((vector_size(32)));
 typedef int32_t mask __attribute__((vector_size(32)));
@@ -81,29 +77,31 @@ INLINE void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
 	*strong = gather_bits(large);
 }
 
-/* signs: NULL, or those of the rows. */
-INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
+INLINE void fill_rows(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	float mean[COEFS];
 
-	r->slots = h->slots;
 	for (int i = 0; i < COEFS; i++)
 		mean[i] = (float)h->mean[i] / 4;
 	for (int k = 0; k < h->slots; k++) {
 		if (h->diff[k][0] == -128) {
 			memset(r->x[k], 0, sizeof(r->x[k]));
-			r->sign[k] = r->strong[k] = 0;
 			continue;
 		}
 		for (int i = 0; i < COEFS; i++)
 			r->x[k][i] = mean[i] + h->scale * (float)h->diff[k][i];
-		if (signs) {
-			r->sign[k] = vfm_clip_sign_of(&signs[k]);
-			r->strong[k] = vfm_clip_strong_of(&signs[k]);
-		} else {
-			find_signs(r->x[k], &r->sign[k], &r->strong[k]);
-		}
 	}
+}
+
+INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+{
+	r->slots = h->slots;
+	fill_rows(r, h);
+	for (int k = 0; k < h->slots; k++)
+		if (h->diff[k][0] == -128)
+			r->sign[k] = r->strong[k] = 0;
+		else
+			find_signs(r->x[k], &r->sign[k], &r->strong[k]);
 }
 
 INLINE void half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
@@ -120,82 +118,119 @@ INLINE void half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
 
 /* ---- comparison at one shift ---- */
 
-struct agreement {
-	double sum, most; /* most: above it, 1 - the mean does not matter */
-	int n;            /* slots that are counted */
-};
-
-/* Adds a pair of slots; `left` more follow.  Returns false if the mean cannot become high enough any more. */
-INLINE bool add_slot(struct agreement *s, uint64_t strong_a, uint64_t strong_b, uint64_t unequal, int left)
-{
-	int all;
-
-	if (strong_a | strong_b) { /* slots that are flat in both clips say nothing */
-		all = __builtin_popcountll(strong_a & strong_b);
-		s->n++;
-		/* A flat slot resembles no other; and few certain signs say little. */
-		if (all >= COEFS / 4)
-			s->sum += 1 - 2.0 * __builtin_popcountll(unequal & strong_a & strong_b) / all;
-	}
-	return s->sum - (1 - s->most) * s->n + s->most * left >= -1e-6;
-}
-
-/* 1 - agreement, of n common slots; 2 if too few count. */
-INLINE double distance_of(const struct agreement *s, int n)
-{
-	return 2 * s->n < n || (s->n < 2 && n > 1) || !s->n ? 2 : 1 - s->sum / s->n;
-}
-
 INLINE double compare_signs(
 	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, double most)
 {
 	struct agreement s = {.most = most};
 
 	for (int k = 0; k < n; k++)
-		if (!add_slot(&s, a->strong[a0 + k], b->strong[b0 + k], a->sign[a0 + k] ^ b->sign[b0 + k] ^ flip,
+		if (!agreement_add(&s, a->strong[a0 + k], b->strong[b0 + k], a->sign[a0 + k] ^ b->sign[b0 + k] ^ flip,
 			    n - 1 - k))
 			return 2;
-	return distance_of(&s, n);
+	return agreement_distance(&s, n);
+}
+
+/* Of n rows of each of two clips, for each coefficient. */
+struct moments {
+	int n;
+	float sa[COEFS], sb[COEFS];            /* means */
+	float aa[COEFS], bb[COEFS], ab[COEFS]; /* sums of products of the differences from these */
+};
+
+INLINE void add_moments(struct moments *m, const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0)
+{
+	for (int k = 0; k < m->n; k++) {
+		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
+
+		for (int i = 0; i < COEFS; i++) {
+			m->sa[i] += x[i];
+			m->sb[i] += y[i];
+		}
+	}
+	for (int i = 0; i < COEFS; i++) {
+		m->sa[i] /= (float)m->n;
+		m->sb[i] /= (float)m->n;
+	}
+	for (int k = 0; k < m->n; k++) {
+		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
+
+		for (int i = 0; i < COEFS; i++) {
+			float p = x[i] - m->sa[i], q = y[i] - m->sb[i];
+
+			m->aa[i] += p * p;
+			m->bb[i] += q * q;
+			m->ab[i] += p * q;
+		}
+	}
+}
+
+#define FLIP(i) (VFM_CLIP_HASH_ODD >> (i)&1 ? INT32_MIN : 0)
+#define FLIPS(i)                                                                                                       \
+	{                                                                                                              \
+		FLIP(i), FLIP(i + 1), FLIP(i + 2), FLIP(i + 3), FLIP(i + 4), FLIP(i + 5), FLIP(i + 6), FLIP(i + 7)     \
+	}
+
+INLINE float add_lanes(const lanes v)
+{
+	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+/* Whether correlate_motion is sure to find that the rows are not the same, and that 1 - correlation is `most` or more.
+ * This decides most pairs of clips before one background.  Float sums have errors below 1e-5 of the energies. */
+INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
+{
+	static const mask flips[PARTS] = {FLIPS(0), FLIPS(8), FLIPS(16), FLIPS(24), FLIPS(32), FLIPS(40)};
+	lanes sa[PARTS], sb[PARTS], aa[PARTS], bb[PARTS], ab[PARTS];
+	lanes ea = {0}, eb = {0}, e = {0}, ma = {0}, mb = {0}, mab = {0};
+	float n = (float)m->n, a, b, both, of_a, of_b, of_both, ratio;
+
+	memcpy(sa, m->sa, sizeof(sa));
+	memcpy(sb, m->sb, sizeof(sb));
+	memcpy(aa, m->aa, sizeof(aa));
+	memcpy(bb, m->bb, sizeof(bb));
+	memcpy(ab, m->ab, sizeof(ab));
+	for (int i = 0; i < PARTS; i++) {
+		const mask flip = mirrored ? flips[i] : (mask){0};
+
+		ea += aa[i];
+		eb += bb[i];
+		e += (lanes)((mask)ab[i] ^ flip);
+		ma += sa[i] * sa[i];
+		mb += sb[i] * sb[i];
+		mab += (lanes)((mask)(sa[i] * sb[i]) ^ flip);
+	}
+	a = add_lanes(ea), b = add_lanes(eb), both = add_lanes(e);
+	of_a = a + n * add_lanes(ma), of_b = b + n * add_lanes(mb), of_both = both + n * add_lanes(mab);
+	if (fmaxf(a, b) < 1.001F * VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL * n ||
+		2 * (sqrtf(of_a) * sqrtf(of_b) - of_both) < 1.001F * SAME * SAME * n + 1e-4F * (of_a + of_b))
+		return false;
+	ratio = (a / of_a) / (b / of_b);
+	if (ratio > 1.001F * (float)(GAIN * GAIN) || ratio * (float)(GAIN * GAIN) < 0.999F)
+		return true;
+	return (1 - both / (sqrtf(a) * sqrtf(b))) * n / (n - 1) > (float)most + 1e-3F;
 }
 
 /* Correlation of the differences from the means of n rows; see clip_hash.h.  *still: it is undefined, or the rows,
- * scaled to one contrast, are the same. */
-INLINE double correlate_motion(
-	const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n, uint64_t flip, bool *still)
+ * scaled to one contrast, are the same.  Below 1 - most, any number. */
+INLINE double correlate_motion(const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n,
+	bool mirrored, double most, bool *still)
 {
-	float sa[COEFS] = {0}, sb[COEFS] = {0}, aa[COEFS] = {0}, bb[COEFS] = {0}, ab[COEFS] = {0};
 	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, of_both = 0, ratio;
+	struct moments m = {.n = n};
 
-	for (int k = 0; k < n; k++) {
-		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
-
-		for (int i = 0; i < COEFS; i++) {
-			sa[i] += x[i];
-			sb[i] += y[i];
-		}
-	}
+	add_moments(&m, a, a0, b, b0);
+	*still = false;
+	if (motion_differs(&m, mirrored, most))
+		return 0;
 	for (int i = 0; i < COEFS; i++) {
-		sa[i] /= (float)n;
-		sb[i] /= (float)n;
-	}
-	for (int k = 0; k < n; k++) {
-		const float *x = a->x[a0 + k], *y = b->x[b0 + k];
+		bool flip = mirrored && VFM_CLIP_HASH_ODD >> i & 1;
 
-		for (int i = 0; i < COEFS; i++) {
-			float p = x[i] - sa[i], q = y[i] - sb[i];
-
-			aa[i] += p * p;
-			bb[i] += q * q;
-			ab[i] += p * q;
-		}
-	}
-	for (int i = 0; i < COEFS; i++) {
-		ea += (double)aa[i];
-		eb += (double)bb[i];
-		of_a += (double)aa[i] + n * (double)sa[i] * (double)sa[i];
-		of_b += (double)bb[i] + n * (double)sb[i] * (double)sb[i];
-		e += flip >> i & 1 ? -(double)ab[i] : (double)ab[i];
-		of_both += (flip >> i & 1 ? -1 : 1) * ((double)ab[i] + n * (double)sa[i] * (double)sb[i]);
+		ea += (double)m.aa[i];
+		eb += (double)m.bb[i];
+		of_a += (double)m.aa[i] + n * (double)m.sa[i] * (double)m.sa[i];
+		of_b += (double)m.bb[i] + n * (double)m.sb[i] * (double)m.sb[i];
+		e += flip ? -(double)m.ab[i] : (double)m.ab[i];
+		of_both += (flip ? -1 : 1) * ((double)m.ab[i] + n * (double)m.sa[i] * (double)m.sb[i]);
 	}
 	*still = fmax(ea, eb) < (double)(VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL) * n ||
 		2 * (sqrt(of_a * of_b) - of_both) < (double)SAME * SAME * n;
@@ -218,17 +253,10 @@ INLINE double correlate_pictures(const float *x, const float *y, uint64_t flip)
 	return xy / sqrt(fmax(xx * yy, 1e-9));
 }
 
-static int least_common(int a, int b)
-{
-	int shorter = a < b ? a : b, longer = a < b ? b : a, n = (int)ceil(COMMON * shorter);
-
-	return n < 2 && longer > 2 ? 2 : n;
-}
-
 INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double phase_s, int common,
 	struct vfm_clip_match *m)
 {
-	for (int shift = common - b->slots; shift <= a->slots - common && common <= b->slots; shift++) {
+	for (int shift = common - b->slots; clip_have_common(a, b, common) && shift <= a->slots - common; shift++) {
 		int a0 = shift > 0 ? shift : 0, b0 = shift < 0 ? -shift : 0;
 		int n = a->slots - a0 < b->slots - b0 ? a->slots - a0 : b->slots - b0;
 
@@ -238,7 +266,7 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 			bool still = true;
 
 			if (d < m->distance && n > 1) {
-				double c = correlate_motion(a, a0, b, b0, n, flip, &still);
+				double c = correlate_motion(a, a0, b, b0, n, mirrored, m->distance, &still);
 
 				d = still ? d : fmax(d, 1 - c);
 			} else if (d < m->distance) {
@@ -253,37 +281,11 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m)
 {
-	const int common = least_common(a->slots, b->slots);
+	const int common = clip_least_common(a->slots, b->slots);
 
 	*m = (struct vfm_clip_match){.distance = most};
 	compare_phase(a, b, 0, common, m);
 	compare_phase(a, half, VFM_CLIP_HASH_STEP / 2, common, m);
-}
-
-/* ---- candidates ---- */
-
-INLINE bool signs_resemble(const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
-{
-	const int common = least_common(na, nb);
-
-	for (int shift = common - nb; shift <= na - common; shift++) {
-		const struct vfm_clip_signs *p = a + (shift > 0 ? shift : 0), *q = b + (shift < 0 ? -shift : 0);
-		int n = (int)(a + na - p < b + nb - q ? a + na - p : b + nb - q);
-
-		for (int mirrored = 0; mirrored < 2; mirrored++) {
-			uint64_t flip = mirrored ? VFM_CLIP_HASH_ODD : 0;
-			struct agreement s = {.most = most};
-			int k = 0;
-
-			while (k < n &&
-				add_slot(&s, vfm_clip_strong_of(&p[k]), vfm_clip_strong_of(&q[k]),
-					vfm_clip_sign_of(&p[k]) ^ vfm_clip_sign_of(&q[k]) ^ flip, n - 1 - k))
-				k++;
-			if (k == n && distance_of(&s, n) <= most)
-				return true;
-		}
-	}
-	return false;
 }
 
 /* ---- instruction sets ---- */
@@ -291,10 +293,14 @@ INLINE bool signs_resemble(const struct vfm_clip_signs *a, int na, const struct 
 #if defined(__x86_64__)
 #define FAST __attribute__((target("avx2,popcnt")))
 
-FAST static void rows_of_avx2(
-	struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
+FAST static void rows_of_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
-	rows_of(r, h, signs);
+	rows_of(r, h);
+}
+
+FAST static void fill_rows_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+{
+	fill_rows(r, h);
 }
 
 FAST static void half_of_avx2(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
@@ -308,21 +314,15 @@ FAST static void compare_avx2(const struct vfm_clip_rows *a, const struct vfm_cl
 	compare(a, b, half, most, m);
 }
 
-FAST static bool signs_resemble_avx2(
-	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
-{
-	return signs_resemble(a, na, b, nb, most);
-}
-
 static bool is_fast(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
 }
 #else
-#define rows_of_avx2        rows_of
-#define half_of_avx2        half_of
-#define compare_avx2        compare
-#define signs_resemble_avx2 signs_resemble
+#define rows_of_avx2   rows_of
+#define fill_rows_avx2 fill_rows
+#define half_of_avx2   half_of
+#define compare_avx2   compare
 
 static bool is_fast(void)
 {
@@ -332,15 +332,27 @@ static bool is_fast(void)
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
-	vfm_clip_rows_with(r, h, NULL);
+	if (is_fast())
+		rows_of_avx2(r, h);
+	else
+		rows_of(r, h);
 }
 
-void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs)
+void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots)
+{
+	r->slots = slots;
+	for (int k = 0; k < slots; k++) {
+		r->sign[k] = vfm_clip_sign_of(&signs[k]);
+		r->strong[k] = vfm_clip_strong_of(&signs[k]);
+	}
+}
+
+void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	if (is_fast())
-		rows_of_avx2(r, h, signs);
+		fill_rows_avx2(r, h);
 	else
-		rows_of(r, h, signs);
+		fill_rows(r, h);
 }
 
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)
@@ -358,10 +370,4 @@ void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows 
 		compare_avx2(a, b, half, most, m);
 	else
 		compare(a, b, half, most, m);
-}
-
-bool vfm_clip_signs_resemble(
-	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most)
-{
-	return is_fast() ? signs_resemble_avx2(a, na, b, nb, most) : signs_resemble(a, na, b, nb, most);
 }

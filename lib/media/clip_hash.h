@@ -87,20 +87,22 @@ int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t 
 
 /* ---- comparison ---- */
 
-struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
-	int slots;
-	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
-	uint64_t sign[VFM_CLIP_HASH_SLOTS],
-		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
-};
-
-void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
 struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
 	uint32_t sign, strong, high;
 };
 
-/* The same with the signs that vfm_clip_signs_of made of these rows before: signs [h->slots]. */
-void vfm_clip_rows_with(struct vfm_clip_rows *r, const struct vfm_clip_hash *h, const struct vfm_clip_signs *signs);
+struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
+	int slots;
+	uint64_t sign[VFM_CLIP_HASH_SLOTS],
+		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
+	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
+};
+
+void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
+/* The same in two steps, if vfm_clip_signs_of made `signs` [slots] of these rows before.  The first step leaves x as
+ * it is; the second sets it. */
+void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots);
+void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
 /* The rows half a slot later, one less; none of a single slot. */
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
@@ -147,9 +149,10 @@ static inline uint64_t vfm_clip_strong_of(const struct vfm_clip_signs *s)
 	return s->strong | (uint64_t)(s->high >> 16) << 32;
 }
 
-/* Whether 1 - agreement is at most `most` at some shift of whole slots: a cheap filter before vfm_clip_compare.
- * a [na], b [nb]. */
-bool vfm_clip_signs_resemble(
-	const struct vfm_clip_signs *a, int na, const struct vfm_clip_signs *b, int nb, double most);
+/* A cheap filter before vfm_clip_compare, of up to 64 clips: bit i of the result is set if 1 - agreement of a[i] and b
+ * is at most `most` at some shift of whole slots.  Does not read x of the rows. */
+#define VFM_CLIP_RESEMBLE_MAX 64
+uint64_t vfm_clip_signs_resemble(
+	const struct vfm_clip_rows *const *a, int n, const struct vfm_clip_rows *b, double most);
 
 #endif

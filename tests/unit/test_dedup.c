@@ -417,6 +417,151 @@ static void test_crowd(void **state)
 	free(half);
 }
 
+static uint64_t draw_signs(const struct vfm_rng *r, uint64_t at)
+{
+	return vfm_rng_below(r, at, UINT64_C(1) << VFM_CLIP_HASH_COEFS);
+}
+
+/* Rows of random signs.  Those of odd numbers resemble those before them, also shifted, mirrored or flat in part. */
+static void make_signs(struct vfm_clip_rows *r, int i)
+{
+	const struct vfm_rng own = vfm_rng_stream(5, 0, (uint64_t)i, VFM_RNG_TEST),
+			     shared = vfm_rng_stream(5, 0, (uint64_t)(i & ~1), VFM_RNG_TEST);
+	const int shift = i & 1 ? i / 2 % 3 : 0, noise = i / 6 % 4;
+
+	r->slots = 1 + (int)vfm_rng_below(&own, 0, i % 5 ? 9 : 30);
+	for (int k = 0; k < r->slots; k++) {
+		uint64_t at = 1 + 8 * (uint64_t)(k + shift), wrong = 0;
+
+		r->sign[k] = draw_signs(&shared, at);
+		r->strong[k] = draw_signs(&shared, at + 1) | draw_signs(&shared, at + 2);
+		for (int n = 0; n < noise && i & 1; n++)
+			wrong |= UINT64_C(1) << vfm_rng_below(&own, at + 3 + (uint64_t)n, VFM_CLIP_HASH_COEFS);
+		r->sign[k] ^= wrong ^ (i % 8 == 3 ? VFM_CLIP_HASH_ODD : 0);
+		if (vfm_rng_below(&own, at + 7, 6) == 0)
+			r->strong[k] = i % 7 ? 0 : r->strong[k] & 0xfff;
+	}
+}
+
+/* 1 - agreement by the formula of clip_hash.h. */
+static double disagreement(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b)
+{
+	const int shorter = a->slots < b->slots ? a->slots : b->slots,
+		  longer = a->slots < b->slots ? b->slots : a->slots;
+	const int part = (int)ceil(0.7 * shorter), common = part < 2 && longer > 2 ? 2 : part;
+	double least = 2;
+
+	for (int shift = -b->slots; shift <= a->slots; shift++)
+		for (int mirrored = 0; mirrored < 2; mirrored++) {
+			int n = 0, counted = 0;
+			double sum = 0;
+
+			for (int k = 0; k < a->slots; k++) {
+				int of_b = k - shift;
+				uint64_t both, unequal;
+
+				if (of_b < 0 || of_b >= b->slots)
+					continue;
+				n++;
+				both = a->strong[k] & b->strong[of_b];
+				unequal = (a->sign[k] ^ b->sign[of_b] ^ (mirrored ? VFM_CLIP_HASH_ODD : 0)) & both;
+				counted += (a->strong[k] | b->strong[of_b]) != 0;
+				if (__builtin_popcountll(both) >= VFM_CLIP_HASH_COEFS / 4)
+					sum += 1 - 2.0 * __builtin_popcountll(unequal) / __builtin_popcountll(both);
+			}
+			if (n >= common && counted && 2 * counted >= n && (counted > 1 || n == 1))
+				least = fmin(least, 1 - sum / counted);
+		}
+	return least;
+}
+
+/* The filter by signs has the result of the formula, whatever the instruction set. */
+static void test_signs_resemble(void **state)
+{
+	enum { N = 192 };
+	struct vfm_clip_rows *rows = vfm_calloc(N, sizeof(*rows));
+	const struct vfm_clip_rows *a[VFM_CLIP_RESEMBLE_MAX];
+	int resemble = 0;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		make_signs(&rows[i], i);
+	for (int first = 0; first < N; first += VFM_CLIP_RESEMBLE_MAX)
+		for (int b = 0; b < N; b++) {
+			double most = 0.05 + 0.1 * (b % 8);
+			uint64_t found;
+
+			for (int i = 0; i < VFM_CLIP_RESEMBLE_MAX; i++)
+				a[i] = &rows[first + i];
+			found = vfm_clip_signs_resemble(a, VFM_CLIP_RESEMBLE_MAX, &rows[b], most);
+			for (int i = 0; i < VFM_CLIP_RESEMBLE_MAX; i++) {
+				double d = disagreement(a[i], &rows[b]);
+
+				if (fabs(d - most) > 1e-9 && (found >> i & 1) != (d <= most))
+					fail_msg("clips %d and %d: %.4f, at most %.2f", first + i, b, d, most);
+				resemble += d <= most && first + i != b;
+			}
+			assert_int_equal(vfm_clip_signs_resemble(a, 5, &rows[b], most), found & 31);
+		}
+	assert_true(resemble > N / 4);
+	free(rows);
+}
+
+/* A distance does not depend on the limit above which it does not matter. */
+static void test_limits(void **state)
+{
+	struct vfm_clip_hash a, b;
+	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y)),
+			     *half = vfm_malloc(sizeof(*half));
+	int below = 0;
+
+	(void)state;
+	for (int i = 0; i < 48; i++) {
+		const struct change c = {.crop = 0.01 * (i % 5),
+			.shift_s = 0.25 * (i % 3),
+			.gain = 1 - 0.1 * (i % 4),
+			.noise = i % 6 * 8,
+			.mirrored = i % 7 == 0};
+		struct vfm_clip_match all, m;
+
+		hash_scene(&a, 1 + (uint64_t)i / 8, (struct change){0});
+		hash_scene(&b, 1 + (uint64_t)(i + i % 2) / 8, c);
+		vfm_clip_rows_of(x, &a);
+		vfm_clip_rows_of(y, &b);
+		vfm_clip_half_of(half, y);
+		vfm_clip_compare(x, y, half, 1, &all);
+		for (double most = 0.02; most < 1; most += 0.06) {
+			vfm_clip_compare(x, y, half, most, &m);
+			assert_true(m.distance == fmin(all.distance, most));
+			below += m.distance < most;
+		}
+	}
+	assert_true(below > 48);
+	free(x);
+	free(y);
+	free(half);
+}
+
+/* An image is no copy of a longer clip that shows it, whichever of them is preferred. */
+static void test_image_in_clip(void **state)
+{
+	struct vfm_clip_hash clip, image;
+	struct vfm_clip_match m;
+
+	(void)state;
+	hash_scene(&clip, 1, (struct change){0});
+	image = clip;
+	image.slots = 1;
+	memcpy(image.diff[0], clip.diff[3], sizeof(image.diff[0]));
+	assert_true(distance(&clip, &image, &m) == 1);
+	assert_true(distance(&image, &clip, &m) == 1);
+	clip.slots = 2;
+	memcpy(clip.diff[1], clip.diff[0], sizeof(clip.diff[0]));
+	memcpy(image.diff[0], clip.diff[0], sizeof(image.diff[0]));
+	assert_true(distance(&clip, &image, &m) < 0.01);
+	assert_true(distance(&image, &clip, &m) < 0.01);
+}
+
 /* Items on a line; duplicates are at most 1 apart. */
 static int compare_places(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *e)
 {
@@ -551,6 +696,9 @@ int main(void)
 		cmocka_unit_test(test_clip_groups),
 		cmocka_unit_test(test_black_start),
 		cmocka_unit_test(test_crowd),
+		cmocka_unit_test(test_signs_resemble),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_image_in_clip),
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_vectors),
 		cmocka_unit_test(test_dots),
