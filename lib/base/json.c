@@ -357,6 +357,12 @@ void vfm_jsonl_close(struct vfm_jsonl *r)
 	*r = (struct vfm_jsonl){0};
 }
 
+int vfm_jsonl_too_long(const struct vfm_jsonl *r, int64_t line, size_t len, struct vfm_err *err)
+{
+	return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": line is too long (%zu bytes, at most %zu)", r->name, line,
+		len, r->max_line);
+}
+
 /* Reads a line without its newline.  Returns 1, 0 at the end, VFM_EINPUT after skipping a line that is too long, or
  * VFM_EENV. */
 static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err)
@@ -387,32 +393,37 @@ static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err
 		return 0;
 	r->line++;
 	if (n > r->max_line)
-		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": line is too long (%zu bytes, at most %zu)", r->name,
-			r->line, n, r->max_line);
+		return vfm_jsonl_too_long(r, r->line, n, err);
 	*len = n;
 	if (n)
 		r->buf[n] = 0;
 	return 1;
 }
 
+/* Takes the byte order mark of some editors off the first line.  Returns whether the line is not blank. */
+static bool trim_jsonl_line(char **text, size_t *len, int64_t line)
+{
+	size_t i = 0;
+
+	if (line == 1 && *len >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0)
+		*text += 3, *len -= 3;
+	while (i < *len && ((*text)[i] == ' ' || (*text)[i] == '\t' || (*text)[i] == '\r'))
+		i++;
+	return i < *len;
+}
+
 int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *bytes, struct vfm_err *err)
 {
-	const char *s;
-	size_t len = 0, i;
+	size_t len = 0;
+	char *s;
 	int rc;
 
-	for (;;) {
+	do {
 		rc = read_jsonl_line(r, &len, err);
 		if (rc <= 0)
 			return rc;
 		s = r->buf;
-		if (r->line == 1 && len >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0)
-			s += 3, len -= 3; /* the byte order mark of some editors */
-		for (i = 0; i < len && (s[i] == ' ' || s[i] == '\t' || s[i] == '\r'); i++)
-			;
-		if (i < len)
-			break;
-	}
+	} while (!trim_jsonl_line(&s, &len, r->line));
 	*text = s;
 	*bytes = len;
 	return 1;
@@ -444,4 +455,115 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 
 	*out = NULL;
 	return rc == 1 ? vfm_jsonl_parse(r, text, len, out, err) : rc;
+}
+
+/* ---- blocks of lines --------------------------------------------------------- */
+
+static int fill_block(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err)
+{
+	size_t want = b->len + bytes, n = 1;
+
+	vfm_grow(&b->text, &b->cap, want + 1, 1);
+	while (b->len < want && n) {
+		n = fread(b->text + b->len, 1, want - b->len, r->f);
+		b->len += n;
+		if (!n && ferror(r->f) && errno == EINTR) {
+			clearerr(r->f);
+			n = 1;
+		}
+	}
+	if (ferror(r->f))
+		return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", r->name);
+	return b->len == want;
+}
+
+/* The line that begins the block is too long: skips it, and what was read behind it is left to the next block. */
+static int skip_long_line(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err)
+{
+	size_t len = b->len, left;
+	char *end;
+	int rc = 1;
+
+	for (end = NULL; !end && rc == 1; len += end ? (size_t)(end - b->text) : b->len) {
+		b->len = 0;
+		rc = fill_block(r, b, bytes, err);
+		TRY(rc);
+		end = memchr(b->text, '\n', b->len);
+	}
+	left = end ? b->len - (size_t)(end + 1 - b->text) : 0;
+	vfm_grow(&r->buf, &r->cap, left + 1, 1);
+	if (left)
+		memcpy(r->buf, end + 1, left);
+	r->rest = left;
+	vfm_grow(&b->lines, &b->cap_lines, 1, sizeof(*b->lines));
+	b->lines[0] = (struct vfm_jsonl_line){.len = len, .line = ++r->line, .too_long = true};
+	b->n = 1;
+	b->len = 0;
+	return 1;
+}
+
+int vfm_jsonl_block_read(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err)
+{
+	char *end = NULL;
+	int rc = 1;
+
+	b->name = r->name;
+	b->max_line = r->max_line;
+	b->first_line = r->line;
+	b->n = 0;
+	b->len = r->rest;
+	vfm_grow(&b->text, &b->cap, r->rest + 1, 1);
+	if (r->rest)
+		memcpy(b->text, r->buf, r->rest);
+	while (rc == 1 && !end) {
+		size_t from = b->len;
+
+		if (from > r->max_line)
+			return skip_long_line(r, b, bytes, err);
+		rc = fill_block(r, b, bytes, err);
+		TRY(rc);
+		end = memrchr(b->text, '\n', b->len);
+	}
+	r->rest = 0;
+	if (rc == 1) { /* not at the end of the file */
+		r->rest = b->len - (size_t)(end + 1 - b->text);
+		vfm_grow(&r->buf, &r->cap, r->rest + 1, 1);
+		memcpy(r->buf, end + 1, r->rest);
+		b->len -= r->rest;
+	}
+	b->text[b->len] = 0;
+	for (const char *p = b->text; (p = memchr(p, '\n', (size_t)(b->text + b->len - p))); p++)
+		r->line++;
+	r->line += b->len && b->text[b->len - 1] != '\n';
+	return b->len > 0;
+}
+
+void vfm_jsonl_block_split(struct vfm_jsonl_block *b)
+{
+	char *p = b->text, *end = b->text + b->len;
+	int64_t line = b->first_line;
+
+	if (p == end)
+		return;
+	for (b->n = 0; p < end;) {
+		char *next = memchr(p, '\n', (size_t)(end - p));
+		struct vfm_jsonl_line l = {.text = p, .line = ++line};
+
+		next = next ? next : end;
+		l.len = (size_t)(next - p);
+		*next = 0;
+		p = next + 1;
+		l.too_long = l.len > b->max_line;
+		if (!l.too_long && !trim_jsonl_line(&l.text, &l.len, line))
+			continue;
+		vfm_grow(&b->lines, &b->cap_lines, b->n + 1, sizeof(*b->lines));
+		b->lines[b->n++] = l;
+	}
+}
+
+void vfm_jsonl_block_release(struct vfm_jsonl_block *b)
+{
+	free(b->text);
+	free(b->lines);
+	*b = (struct vfm_jsonl_block){0};
 }

@@ -57,6 +57,7 @@ struct vfm_jsonl { /* a reader; `= {0}` before open */
 	size_t cap;
 	size_t max_line; /* default 16 MiB; a longer line is skipped with an error */
 	bool owns_file;
+	size_t rest; /* private to vfm_jsonl_block_read: bytes of buf that belong to the next block */
 };
 int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); /* "-": stdin */
 /* Reads the next record and skips blank lines.  Returns 1 with an object in *out, which the caller owns; 0 at the end;
@@ -67,6 +68,30 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err);
 int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *len, struct vfm_err *err);
 int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *text, size_t len, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);
+
+/* Whole lines of a regular file, for threads that parse them.  `= {0}` before; may be used again; release in any
+ * case. */
+struct vfm_jsonl_block {
+	const char *name; /* of the file; belongs to the reader */
+	size_t max_line;
+	int64_t first_line; /* lines of the file before the block */
+	char *text;
+	size_t len, cap;
+	struct vfm_jsonl_line { /* [n] lines that are not blank, as vfm_jsonl_text returns them */
+		char *text;
+		size_t len;
+		int64_t line;
+		bool too_long; /* len is that of the line, and no text is there */
+	} * lines;
+	size_t n, cap_lines;
+};
+/* Reads about `bytes` bytes, up to the end of a line.  Returns 1; 0 at the end; VFM_EENV for a read error.  Not
+ * together with the functions above.  The lines are found by vfm_jsonl_block_split, which is thread-safe. */
+int vfm_jsonl_block_read(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err);
+void vfm_jsonl_block_split(struct vfm_jsonl_block *b);
+void vfm_jsonl_block_release(struct vfm_jsonl_block *b);
+/* Returns VFM_EINPUT with the message that vfm_jsonl_text has for a line that is too long. */
+int vfm_jsonl_too_long(const struct vfm_jsonl *r, int64_t line, size_t len, struct vfm_err *err);
 
 /* Writes a compact object and a newline.  Returns VFM_EENV if the write failed, VFM_EPIPE if the reader closed the
  * pipe. Since stdio buffers, a failure may appear in a later call or in vfm_cmd_exit. */

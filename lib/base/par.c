@@ -222,6 +222,103 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 		fn(c * grain, c == chunks - 1 ? n : (c + 1) * grain, ctx);
 }
 
+/* ---- ordered items ----------------------------------------------------------- */
+
+struct ordered {
+	const struct vfm_ordered *o;
+	pthread_mutex_t reading, lock; /* lock: of what follows */
+	pthread_cond_t turn_came;
+	int64_t n_read, turn; /* turn: the number of the item that is to be taken next */
+	bool ended, stopped;  /* no more is to be read; or taken */
+	int rc;
+	struct vfm_err err;
+};
+
+static void end_ordered(struct ordered *s, int rc, const struct vfm_err *err)
+{
+	pthread_mutex_lock(&s->lock);
+	s->ended = true;
+	if (rc < 0 && s->rc == 0) {
+		s->rc = rc;
+		s->err = *err;
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static bool read_ordered(struct ordered *s, void *item, int64_t *number)
+{
+	struct vfm_err err = {0};
+	bool ended;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->reading);
+	pthread_mutex_lock(&s->lock);
+	ended = s->ended;
+	pthread_mutex_unlock(&s->lock);
+	if (!ended)
+		rc = s->o->read(s->o->ctx, item, &err);
+	if (rc == 1)
+		*number = s->n_read++;
+	else
+		end_ordered(s, rc, &err);
+	pthread_mutex_unlock(&s->reading);
+	return rc == 1;
+}
+
+/* Waits for the turn of an item, and takes it. */
+static bool take_ordered(struct ordered *s, void *item, int64_t number)
+{
+	struct vfm_err err = {0};
+	bool stopped;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	while (s->turn != number)
+		pthread_cond_wait(&s->turn_came, &s->lock);
+	stopped = s->stopped;
+	pthread_mutex_unlock(&s->lock);
+	if (!stopped)
+		rc = s->o->take(s->o->ctx, item, &err);
+	if (rc < 0)
+		end_ordered(s, rc, &err);
+	pthread_mutex_lock(&s->lock);
+	s->stopped |= rc < 0;
+	stopped = s->stopped;
+	s->turn++;
+	pthread_cond_broadcast(&s->turn_came);
+	pthread_mutex_unlock(&s->lock);
+	return !stopped;
+}
+
+static void run_ordered(int64_t i0, int64_t i1, void *ctx)
+{
+	struct ordered *s = ctx;
+	int64_t number = 0;
+
+	for (int64_t i = i0; i < i1; i++) {
+		void *item = (char *)s->o->items + (size_t)i * s->o->item_size;
+
+		while (read_ordered(s, item, &number)) {
+			s->o->work(s->o->ctx, item);
+			if (!take_ordered(s, item, number))
+				break;
+		}
+	}
+}
+
+int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err)
+{
+	struct ordered s = {.o = o,
+		.reading = PTHREAD_MUTEX_INITIALIZER,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+		.turn_came = PTHREAD_COND_INITIALIZER};
+
+	vfm_par_for(vfm_par_threads(), 1, run_ordered, &s);
+	if (s.rc < 0)
+		*err = s.err;
+	return s.rc;
+}
+
 /* ---- pool -------------------------------------------------------------------- */
 
 struct pool_task {

@@ -10,6 +10,7 @@
 #define VFM_BASE_PAR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -27,6 +28,22 @@ void vfm_par_use_openmp(bool on);
  * do calls from the threads of a vfm_pool.  A process must fork before its first loop, since the team does not survive
  * a fork. */
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx);
+
+/* A sequence of items that are read in order, worked on by the compute threads, and taken in the same order.  Each
+ * thread holds one item. */
+struct vfm_ordered {
+	/* Fills an item: 1; 0 at the end; or a negative code, with which the sequence ends after the items before. */
+	int (*read)(void *ctx, void *item, struct vfm_err *err);
+	/* Called from several threads at once. */
+	void (*work)(void *ctx, void *item);
+	/* A negative code ends the sequence at once. */
+	int (*take)(void *ctx, void *item, struct vfm_err *err);
+	void *ctx;
+	void *items; /* [vfm_par_threads()] of item_size bytes, which belong to the caller */
+	size_t item_size;
+};
+/* Returns 0 or the code of read or take.  One thread at a time calls read, and one take. */
+int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err);
 
 /* Makes the loops of the calling thread run serially from now on. */
 void vfm_par_serial(void);

@@ -60,6 +60,12 @@ int vfm_clip_set_add(
 	return add_bytes(s, name, quality, bytes, len, h->slots, err);
 }
 
+int vfm_clip_set_add_packed(
+	struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, int slots, struct vfm_err *err)
+{
+	return add_bytes(s, name, quality, hash, vfm_clip_hash_size(slots), slots, err);
+}
+
 int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err)
 {
 	if (fflush(s->spool) != 0)

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "data/provenance.h"
 #include "data/record.h"
 
@@ -203,72 +204,163 @@ static bool copy_record_string(const struct vfm_record_text *t, const struct vfm
 	return true;
 }
 
-/* As collect_record, of the text.  Returns 1 if the record has to be parsed. */
-static int collect_text(struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_err *err)
-{
-	const struct vfm_text_value *v = vfm_record_text_get(t, "v");
-	char id[VFM_CLIP_NAME_MAX + 1];
-	struct vfm_clip_hash h;
-	const char *hash;
-	size_t len;
-	int rc;
+#define BLOCK (1 << 20) /* bytes of records, about, on which a thread works */
 
-	if (vfm_record_text_get(t, "provenance"))
-		return 1;
-	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop"))
-		return 0;
-	if (d->o.vectors && !vfm_record_text_at(t, d->o.vectors))
-		return 0;
-	if (d->o.vectors)
-		return copy_record_string(t, vfm_record_text_get(t, "id"), id)
-			? add_vector_row(d, id, quality_of(d, NULL, t), err)
-			: 1;
-	hash = vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
-	if ((v && (v->len != 1 || t->text[v->at] != '1')) || !hash ||
-		!copy_record_string(t, vfm_record_text_get(t, "id"), id))
-		return 1;
-	rc = vfm_clip_hash_parse_bytes(&h, hash, len, err);
-	if (rc == 0)
-		rc = vfm_clip_set_add(&d->clips, id, quality_of(d, NULL, t), &h, err);
-	return rc == VFM_EINPUT ? 0 : rc; /* vfm_dedup_mark says why */
+struct collected { /* of a line */
+	enum { COLLECT_NOTHING, COLLECT_PARSE, COLLECT_CLIP, COLLECT_VECTOR } what;
+	int slots;
+	double quality;
+	size_t id, hash; /* places in `bytes` of the block */
+};
+
+struct collecting { /* a block of records */
+	struct vfm_jsonl_block block;
+	struct vfm_record_text text;
+	struct collected *lines; /* [block.n] */
+	size_t cap;
+	struct vfm_buf bytes; /* ids, each with a zero, and packed hashes */
+};
+
+struct reading {
+	struct vfm_dedup *d;
+	struct vfm_jsonl in;
+};
+
+static int read_collecting(void *ctx, void *item, struct vfm_err *err)
+{
+	struct collecting *c = item;
+
+	return vfm_jsonl_block_read(&((struct reading *)ctx)->in, &c->block, BLOCK, err);
 }
 
-static int collect_line(struct vfm_dedup *d, const struct vfm_jsonl *in, const char *text, size_t len,
-	struct vfm_record_text *t, struct vfm_err *err)
+static size_t keep_bytes(struct vfm_buf *b, const void *data, size_t len)
 {
-	json_t *rec;
-	int rc = 1;
+	size_t at = b->len;
 
-	if ((!d->o.vectors || d->o.matrix) && vfm_record_text_read(t, text, len))
-		rc = collect_text(d, t, err);
-	if (rc <= 0)
-		return rc;
-	if (vfm_jsonl_parse(in, text, len, &rec, err) < 0) /* no record: the second reading reports it */
+	vfm_buf_add(b, data, len);
+	return at;
+}
+
+/* Sets the hash and its slots.  Returns false for a record without a good hash. */
+static bool collect_hash(struct collecting *c, struct collected *of, const char *text, size_t len)
+{
+	uint8_t bytes[VFM_CLIP_HASH_BYTES];
+	struct vfm_clip_hash h;
+	struct vfm_err err;
+
+	if (vfm_clip_hash_parse_bytes(&h, text, len, &err) < 0)
+		return false;
+	of->slots = h.slots;
+	of->hash = keep_bytes(&c->bytes, bytes, vfm_clip_hash_pack(&h, bytes));
+	return true;
+}
+
+/* What a record contributes, of its text. */
+static void collect_text(const struct vfm_dedup *d, struct collecting *c, struct collected *of)
+{
+	const struct vfm_record_text *t = &c->text;
+	const struct vfm_text_value *v = vfm_record_text_get(t, "v"), *id = vfm_record_text_get(t, "id");
+	const char *hash, *name;
+	size_t len, name_len;
+
+	of->what = COLLECT_PARSE;
+	if (vfm_record_text_get(t, "provenance"))
+		return;
+	of->what = COLLECT_NOTHING;
+	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop") ||
+		(d->o.vectors && !vfm_record_text_at(t, d->o.vectors)))
+		return;
+	of->what = COLLECT_PARSE;
+	name = vfm_record_text_str(t, id, &name_len);
+	hash = d->o.vectors ? NULL : vfm_record_text_str(t, vfm_record_text_at(t, "hash.clip"), &len);
+	if (!name || name_len > VFM_CLIP_NAME_MAX ||
+		(!d->o.vectors && (!hash || (v && (v->len != 1 || t->text[v->at] != '1')))))
+		return;
+	of->what = d->o.vectors ? COLLECT_VECTOR : COLLECT_CLIP;
+	if (hash && !collect_hash(c, of, hash, len)) {
+		of->what = COLLECT_NOTHING; /* vfm_dedup_mark says why */
+		return;
+	}
+	of->quality = quality_of(d, NULL, t);
+	of->id = keep_bytes(&c->bytes, name, name_len);
+	vfm_buf_add(&c->bytes, "", 1);
+}
+
+static void collect_block(void *ctx, void *item)
+{
+	const struct vfm_dedup *d = ((struct reading *)ctx)->d;
+	struct collecting *c = item;
+
+	vfm_jsonl_block_split(&c->block);
+	vfm_grow(&c->lines, &c->cap, c->block.n, sizeof(*c->lines));
+	vfm_buf_clear(&c->bytes);
+	for (size_t i = 0; i < c->block.n; i++) {
+		const struct vfm_jsonl_line *line = &c->block.lines[i];
+
+		c->lines[i] = (struct collected){.what = line->too_long ? COLLECT_NOTHING : COLLECT_PARSE};
+		if (!line->too_long && (!d->o.vectors || d->o.matrix) &&
+			vfm_record_text_read(&c->text, line->text, line->len))
+			collect_text(d, c, &c->lines[i]);
+	}
+}
+
+static int collect_parsed(struct vfm_dedup *d, const char *name, const struct vfm_jsonl_line *line, struct vfm_err *err)
+{
+	const struct vfm_jsonl in = {.name = name, .line = line->line};
+	json_t *rec;
+	int rc = 0;
+
+	if (vfm_jsonl_parse(&in, line->text, line->len, &rec, err) < 0) /* the second reading reports it */
 		return 0;
-	rc = 0;
 	if (json_is_object(rec) && !vfm_provenance_is_header(rec) && !vfm_rec_is_out(rec))
 		rc = collect_record(d, rec, err);
 	json_decref(rec);
 	return rc;
 }
 
+static int take_collected(void *ctx, void *item, struct vfm_err *err)
+{
+	const struct reading *r = ctx;
+	struct collecting *c = item;
+
+	for (size_t i = 0; i < c->block.n; i++) {
+		const struct collected *of = &c->lines[i];
+		const char *id = c->bytes.data + of->id;
+		int rc = 0;
+
+		if (of->what == COLLECT_PARSE)
+			rc = collect_parsed(r->d, c->block.name, &c->block.lines[i], err);
+		else if (of->what == COLLECT_VECTOR)
+			rc = add_vector_row(r->d, id, of->quality, err);
+		else if (of->what == COLLECT_CLIP)
+			rc = vfm_clip_set_add_packed(&r->d->clips, id, of->quality,
+				(const uint8_t *)c->bytes.data + of->hash, of->slots, err);
+		if (rc < 0 && rc != VFM_EINPUT) /* vfm_dedup_mark says why */
+			return rc;
+	}
+	return 0;
+}
+
 static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *err)
 {
-	struct vfm_record_text t = {0};
-	struct vfm_jsonl in = {0};
-	const char *text;
-	size_t len;
+	const int threads = vfm_par_threads();
+	struct collecting *items = vfm_calloc((size_t)threads, sizeof(*items));
+	struct reading r = {.d = d};
+	const struct vfm_ordered o = {
+		read_collecting, collect_block, take_collected, &r, items, sizeof(struct collecting)};
 	int rc;
 
-	TRY(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_text(&in, &text, &len, err)) != 0) {
-		if (rc == 1)
-			rc = collect_line(d, &in, text, len, &t, err);
-		if (rc < 0 && rc != VFM_EINPUT) /* a line that is too long: the second reading reports it */
-			break;
+	rc = vfm_jsonl_open(&r.in, path, err);
+	if (rc >= 0)
+		rc = vfm_par_ordered(&o, err);
+	vfm_jsonl_close(&r.in);
+	for (int i = 0; i < threads; i++) {
+		vfm_jsonl_block_release(&items[i].block);
+		vfm_record_text_release(&items[i].text);
+		vfm_buf_release(&items[i].bytes);
+		free(items[i].lines);
 	}
-	vfm_record_text_release(&t);
-	vfm_jsonl_close(&in);
+	free(items);
 	return rc;
 }
 

@@ -3,7 +3,6 @@
  * stage) all three are the calling thread. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +11,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "data/done.h"
 #include "data/part.h"
 #include "data/provenance.h"
 #include "data/stage.h"
 #include "data/stage_input.h"
 #include "data/stage_link.h"
+#include "data/stage_text.h"
 
 #define MAX_JOBS      256
 #define SLOTS_PER_JOB 4
@@ -32,7 +33,6 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 struct slot {
 	enum slot_state state;
 	bool is_header; /* text is complete; without rec */
-	bool is_text;   /* text is complete; without rec */
 	bool is_due;    /* the stage has to work on rec: it neither passes unchanged nor was done before */
 	json_t *rec;
 	char mark[VFM_DONE_MARK];
@@ -54,7 +54,6 @@ struct loop {
 	char *settings;                 /* options and models, for marks */
 	struct vfm_stage_counts counts; /* of the writing thread */
 	struct vfm_progress progress;
-	struct vfm_buf keys; /* of text_fn, for the thread that reads */
 
 	pthread_mutex_t lock;
 	pthread_cond_t readable, writable, room; /* a record to work on; a slot that is done; a free slot */
@@ -74,18 +73,6 @@ int vfm_timeout_check(double seconds, struct vfm_err *err)
 }
 
 /* ---- records ---- */
-
-void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-	int n = snprintf(text, sizeof(text), "%s: ", stage);
-
-	va_start(ap, fmt);
-	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
-	va_end(ap);
-	json_object_set_new(rec, "drop", json_string(text));
-}
 
 void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec)
 {
@@ -109,15 +96,6 @@ static void add_line(struct slot *slot, const json_t *rec)
 
 /* ---- marks ---- */
 
-/* The keys of a record that its mark does not cover. */
-static const char *const unmarked[] = {"v", "by", "part", NULL};
-
-/* The text that vfm_rec_digest puts before the record in a mark; the caller frees it. */
-static char *mark_head(const struct loop *l, const char *clip)
-{
-	return vfm_strfmt("%s %d\n%s\n%s", l->s->name, l->s->version, l->settings, clip ? clip : "");
-}
-
 /* The mark of the outputs for an input record; see stage.h. */
 static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_DONE_MARK])
 {
@@ -131,8 +109,8 @@ static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_
 		for (const char *const *key = s->reads; *key; key++)
 			json_object_set(read, *key, json_object_get(rec, *key));
 	}
-	head = mark_head(l, clip);
-	vfm_rec_digest(head, read ? read : rec, unmarked, hex);
+	head = vfm_stage_mark_head(s, l->settings, clip);
+	vfm_rec_digest(head, read ? read : rec, vfm_stage_unmarked, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
 	json_decref(read);
 	free(head);
@@ -149,53 +127,6 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 	json_object_set_new(by, stage, json_string(mark));
 }
 
-/* ---- records as text ---- */
-
-/* Writes a record with `keys` and its mark, before the last bracket, or the mark in the "by" that it has. */
-static void write_marked(struct loop *l, struct slot *slot, struct vfm_record_text *t, const struct vfm_buf *keys)
-{
-	const struct vfm_text_value *by = vfm_record_text_get(t, "by"),
-				    *clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
-	size_t n = 0, at = by ? by->at + by->len - 1 : t->len - 1;
-	const char *s = vfm_record_text_str(t, clip, &n);
-	char hex[VFM_SHA256_HEX], *of_clip = s ? vfm_strfmt("%.*s", (int)n, s) : NULL, *head = mark_head(l, of_clip);
-
-	vfm_record_text_digest(t, head, unmarked, hex);
-	vfm_buf_add(&slot->text, t->text, at);
-	if (by)
-		vfm_buf_addf(
-			&slot->text, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", l->s->name, VFM_DONE_MARK - 1, hex);
-	vfm_buf_add(&slot->text, t->text + at, t->len - 1 - at);
-	vfm_buf_add(&slot->text, keys->data, keys->len);
-	if (!by)
-		vfm_buf_addf(&slot->text, ",\"by\":{\"%s\":\"%.*s\"}", l->s->name, VFM_DONE_MARK - 1, hex);
-	vfm_buf_add(&slot->text, "}\n", 2);
-	free(of_clip);
-	free(head);
-}
-
-/* Does all the work on a record of which there is the text, or makes slot->rec of it. */
-static void work_on_text(struct loop *l, struct slot *slot, struct vfm_record_text *t)
-{
-	struct vfm_buf *keys = &l->keys;
-	bool failed = vfm_record_text_get(t, "error"), dropped = vfm_record_text_get(t, "drop");
-
-	slot->is_text = failed || dropped;
-	vfm_buf_clear(keys);
-	if (slot->is_text) {
-		vfm_buf_add(&slot->text, t->text, t->len);
-		vfm_buf_add(&slot->text, "\n", 1);
-	} else if (l->s->text_fn(t, keys, &dropped, l->s->ctx)) {
-		slot->is_text = true;
-		write_marked(l, slot, t, keys);
-	} else {
-		slot->rec = json_loadb(t->text, t->len, 0, NULL); /* it was read before */
-		return;
-	}
-	slot->counts.in = slot->counts.written = 1;
-	*(failed ? &slot->counts.failed : dropped ? &slot->counts.dropped : &slot->counts.out) = 1;
-}
-
 /* ---- reading ---- */
 
 /* Fills a free slot: 1 = with a record or a header, 0 = end. */
@@ -210,8 +141,6 @@ static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
 			.text = line.text,
 			.place = line.place,
 			.hash = line.hash};
-	if (rc == 1 && line.text_rec)
-		work_on_text(l, slot, line.text_rec);
 	return rc;
 }
 
@@ -375,7 +304,7 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 	struct vfm_err err = {0};
 	int rc;
 
-	if (slot->is_header || slot->is_text)
+	if (slot->is_header)
 		return;
 	if (l->link)
 		vfm_stage_link_work(l->link);
@@ -482,7 +411,7 @@ static int run_serial(struct loop *l)
 
 	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
 		work_on(l, &slot, 0);
-		rc = write_slot(l, &slot, !slot.is_text);
+		rc = write_slot(l, &slot, true);
 		if (rc < 0)
 			return rc;
 	}
@@ -670,6 +599,84 @@ static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 	return l->rc;
 }
 
+/* ---- records as text ---- */
+
+static int read_text_block(void *ctx, void *item, struct vfm_err *err)
+{
+	return vfm_stage_input_block(&((struct loop *)ctx)->in, &((struct vfm_stage_block *)item)->lines, err);
+}
+
+static void work_on_text_block(void *ctx, void *item)
+{
+	const struct loop *l = ctx;
+
+	vfm_stage_text_work(l->s, l->settings, item);
+}
+
+/* Writes the outputs of lines that are ready, up to the next that is not. */
+static int write_ready(struct loop *l, struct vfm_stage_block *b)
+{
+	const struct vfm_stage_text *t;
+	size_t from = 0, to = 0;
+	int64_t n = 0;
+
+	for (; (t = vfm_stage_input_ready(&l->in)); n++) {
+		from = n ? from : t->at;
+		to = t->at + t->len;
+		*(t->failed ? &l->counts.failed : t->dropped ? &l->counts.dropped : &l->counts.out) += 1;
+	}
+	l->counts.in += n;
+	l->counts.written += n;
+	vfm_progress_step(&l->progress, n);
+	return to > from && fwrite(b->out.data + from, 1, to - from, l->out) != to - from ? write_failed(l) : 0;
+}
+
+/* Does the lines of a block, or without one the header that is due at the end. */
+static int take_lines(struct loop *l, struct vfm_stage_block *b)
+{
+	struct slot slot;
+	int rc;
+
+	vfm_stage_input_give(&l->in, b);
+	do {
+		if (b)
+			TRY(write_ready(l, b));
+		slot = (struct slot){0};
+		rc = read_slot(l, &slot, &l->err);
+		if (rc == 1) {
+			work_on(l, &slot, 0);
+			TRY(write_slot(l, &slot, false));
+		}
+	} while (rc == 1);
+	return rc;
+}
+
+static int take_text_block(void *ctx, void *item, struct vfm_err *err)
+{
+	struct loop *l = ctx;
+	int rc = take_lines(l, item);
+
+	if (rc < 0)
+		*err = l->err;
+	return rc;
+}
+
+/* The compute threads work on blocks of records. */
+static int run_text(struct loop *l)
+{
+	const int threads = vfm_par_threads();
+	struct vfm_stage_block *items = vfm_calloc((size_t)threads, sizeof(*items));
+	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, l, items, sizeof(*items)};
+	int rc = vfm_par_ordered(&o, &l->err);
+
+	if (rc == 0)
+		rc = take_lines(l, NULL);
+	for (int i = 0; i < threads; i++)
+		vfm_stage_block_release(&items[i]);
+	free(items);
+	return rc;
+}
+
 /* ---- the whole ---- */
 
 static void report_counts(const struct loop *l)
@@ -691,23 +698,6 @@ static void report_counts(const struct loop *l)
 		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
-}
-
-/* The entries that this run adds to the chain.  Copied records may come from another version of the program. */
-static json_t *own_entries(const struct vfm_stage *s, const struct vfm_done *done)
-{
-	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
-	size_t i;
-
-	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)
-	{
-		if (json_equal(json_object_get(was, "tool"), json_object_get(entry, "tool")) &&
-			json_equal(json_object_get(was, "by"), json_object_get(entry, "by")))
-			vfm_provenance_append(own, was);
-	}
-	vfm_provenance_append(own, entry);
-	json_decref(entry);
-	return own;
 }
 
 /* Opens the file of --done, whose name may have the number of the part. */
@@ -755,8 +745,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
+	l.in.in_blocks = s->text_fn && s->n_files && !l.link && l.in.n_parts == 1 && !s->opts.done;
 	l.settings = vfm_provenance_settings(s->options, s->maker);
-	l.in.own = own_entries(s, l.done);
+	l.in.own = vfm_stage_own_entries(s, l.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.readable, NULL);
 	pthread_cond_init(&l.writable, NULL);
@@ -767,7 +758,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	if (s->threads)
 		jobs = s->threads;
 	if (rc >= 0)
-		rc = s->serial || (jobs == 1 && !s->batch) ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
+		rc = l.in.in_blocks                             ? run_text(&l)
+			: s->serial || (jobs == 1 && !s->batch) ? run_serial(&l)
+								: run_threads(&l, (int)jobs, &l.err);
 	if (l.link) {
 		int end = vfm_stage_link_close(l.link, rc == 0, rc == 0 ? &l.err : NULL);
 
@@ -778,7 +771,6 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.counts.failed_here += l.in.n_refused;
 	l.counts.other_parts = l.in.other_parts;
 	vfm_stage_input_close(&l.in);
-	vfm_buf_release(&l.keys);
 	free(l.settings);
 	vfm_done_close(l.done);
 	pthread_mutex_destroy(&l.lock);

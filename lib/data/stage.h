@@ -107,8 +107,9 @@ struct vfm_stage {
 	/* NULL, or for a stage of many records whose fn only sets keys that the record lacks: the same with a record of
 	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
 	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
-	 * due, from the thread that reads, and does not flush after each of them.  Not with reads, sets, --done or in a
-	 * run. */
+	 * due, on the compute threads (base/par.h), which work on blocks of records; it does the others on one thread,
+	 * and does not flush after each record.  For named regular files, not stdin.  Not with sees_all, silent, reads,
+	 * sets, --done or in a run. */
 	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
 	void *ctx;
 	struct vfm_stage_opts opts;

@@ -1,11 +1,15 @@
 #include "data/stage_input.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "data/done.h"
 #include "data/index.h"
 #include "data/provenance.h"
+#include "data/stage_text.h"
 
 /* ---- records ---- */
 
@@ -23,6 +27,18 @@ void vfm_stage_set_error(json_t *rec, const char *msg)
 		free(shown);
 	}
 	json_object_set_new(rec, "error", text);
+}
+
+void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n = snprintf(text, sizeof(text), "%s: ", stage);
+
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	json_object_set_new(rec, "drop", json_string(text));
 }
 
 void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
@@ -48,6 +64,22 @@ const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec)
 	if (!key)
 		key = vfm_rec_str(rec, "id", NULL);
 	return key ? key : vfm_rec_str(rec, "src", NULL);
+}
+
+json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
+{
+	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
+	size_t i;
+
+	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)
+	{
+		if (json_equal(json_object_get(was, "tool"), json_object_get(entry, "tool")) &&
+			json_equal(json_object_get(was, "by"), json_object_get(entry, "by")))
+			vfm_provenance_append(own, was);
+	}
+	vfm_provenance_append(own, entry);
+	json_decref(entry);
+	return own;
 }
 
 /* ---- parts ---- */
@@ -91,14 +123,9 @@ static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
 	return 1;
 }
 
-/* The keys in which records of one id may differ. */
-static const char *const source_keys[] = {"v", "by", "part", "src", "origin", NULL};
-
-static const struct vfm_sample_seen *add_id(struct vfm_stage_input *in, const char *id, char *hex)
+static const struct vfm_sample_seen *add_id(struct vfm_stage_input *in, uint64_t id, uint64_t content)
 {
-	hex[16] = 0;
-	return vfm_sample_set_add(
-		&in->ids, (struct vfm_sample_seen){vfm_sample_id(id), in->n_lines, strtoull(hex, NULL, 16)});
+	return vfm_sample_set_add(&in->ids, (struct vfm_sample_seen){id, in->n_lines, content});
 }
 
 /* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
@@ -109,14 +136,17 @@ static void check_duplicate(struct vfm_stage_input *in, json_t *rec)
 	const struct vfm_sample_seen *first;
 	char hex[VFM_SHA256_HEX];
 	struct vfm_err err;
+	uint64_t content;
 
 	if (!in->s->unique_ids || !id || vfm_rec_is_out(rec))
 		return;
-	vfm_rec_digest("", rec, source_keys, hex);
-	first = add_id(in, id, hex);
+	vfm_rec_digest("", rec, vfm_stage_source_keys, hex);
+	hex[16] = 0;
+	content = strtoull(hex, NULL, 16);
+	first = add_id(in, vfm_sample_id(id), content);
 	if (!first)
 		return;
-	if (first->content == strtoull(hex, NULL, 16)) {
+	if (first->content == content) {
 		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first->place);
 		return;
 	}
@@ -139,87 +169,56 @@ static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
 	return rec;
 }
 
-static bool is_first(const struct vfm_record_text *t, const char *key)
+/* Reads a line of the block. */
+static int read_block_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
-	return t->n > 1 && t->v[1].key_len == strlen(key) && !memcmp(t->text + t->v[1].key, key, t->v[1].key_len);
-}
+	const struct vfm_jsonl_line *line;
 
-/* Whether the line can be worked on as text: a record, no header, that nothing is to be said against. */
-static bool take_record_text(struct vfm_stage_input *in, const char *text, size_t len)
-{
-	struct vfm_record_text *t = &in->text;
-	const struct vfm_text_value *by, *clip;
-	const struct vfm_sample_seen *first;
-	char hex[VFM_SHA256_HEX], id[256];
-	const char *s;
-	size_t n;
-
-	if (!in->s->text_fn || in->link || in->n_parts > 1 || in->header_due || !vfm_record_text_read(t, text, len) ||
-		!is_first(t, "v") || t->v[1].len != 1 || text[t->v[1].at] != '1' ||
-		vfm_record_text_get(t, "provenance"))
-		return false;
-	if (vfm_record_text_get(t, "error") || vfm_record_text_get(t, "drop"))
-		return true;
-	by = vfm_record_text_get(t, "by");
-	clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
-	s = vfm_record_text_str(t, vfm_record_text_get(t, "id"), &n);
-	if (!s || n >= sizeof(id) || vfm_record_text_get(t, in->s->name) ||
-		(by && (by->type != VFM_TEXT_OBJECT || vfm_record_text_in(t, by, in->s->name))) ||
-		(clip && clip->escaped))
-		return false;
-	memcpy(id, s, n);
-	id[n] = 0;
-	if (!in->s->unique_ids)
-		return true;
-	in->n_lines++; /* the place of this record */
-	vfm_record_text_digest(t, "", source_keys, hex);
-	first = add_id(in, id, hex);
-	in->n_lines--;
-	return !first;
-}
-
-/* Reads a line: *rec or *text is set. */
-static int read_record(
-	struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **record_text, struct vfm_err *err)
-{
-	const char *text;
-	size_t len;
-	int rc;
-
-	if (!in->lines.f)
+	if (!in->block || in->block_at == in->block->lines.n)
 		return 0;
-	rc = vfm_jsonl_text(&in->lines, &text, &len, err);
-	if (rc != 1)
-		return rc;
-	if (take_record_text(in, text, len)) {
-		*record_text = &in->text;
-		return 1;
-	}
-	return vfm_jsonl_parse(&in->lines, text, len, rec, err);
+	line = &in->block->lines.lines[in->block_at++];
+	in->at_hand = (struct vfm_jsonl){
+		.name = in->block->lines.name, .line = line->line, .max_line = in->block->lines.max_line};
+	if (line->too_long)
+		return vfm_jsonl_too_long(&in->at_hand, line->line, line->len, err);
+	return vfm_jsonl_parse(&in->at_hand, line->text, line->len, rec, err);
 }
 
-/* Reads a line of the inputs: 1 = *rec or *text is set, 0 = the end of the last one. */
-static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **text, struct vfm_err *err)
+static int read_record(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+{
+	if (in->in_blocks)
+		return read_block_line(in, rec, err);
+	return in->lines.f ? vfm_jsonl_next(&in->lines, rec, err) : 0;
+}
+
+static const struct vfm_jsonl *lines_of(const struct vfm_stage_input *in)
+{
+	return in->in_blocks ? &in->at_hand : &in->lines;
+}
+
+/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one, or of the block. */
+static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	const struct vfm_stage *s = in->s;
 	int rc = 0;
 
 	*rec = NULL;
-	*text = NULL;
 	while (rc == 0 && !in->at_last_end) {
 		if (s->next)
 			rc = s->next(s->source, rec, err);
 		else
-			rc = read_record(in, rec, text, err);
-		if (rc == 1 && !*text && !json_is_object(*rec)) {
+			rc = read_record(in, rec, err);
+		if (rc == 1 && !json_is_object(*rec)) {
 			json_decref(*rec);
 			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
-				s->next ? "input" : in->lines.name, (long long)in->lines.line);
+				s->next ? "input" : lines_of(in)->name, (long long)lines_of(in)->line);
 		}
 		if (rc == VFM_EINPUT) {
 			*rec = refuse_line(in, err);
 			rc = 1;
 		}
+		if (rc == 0 && in->in_blocks)
+			return 0;
 		if (rc == 0) {
 			int opened = s->next ? 0 : open_next_file(in, err);
 
@@ -239,7 +238,8 @@ static json_t *take_header(struct vfm_stage_input *in, json_t *rec)
 
 	json_decref(rec);
 	if (rc < 0) {
-		vfm_err_context(&err, "%s:%lld", in->lines.name ? in->lines.name : "input", (long long)in->lines.line);
+		vfm_err_context(&err, "%s:%lld", lines_of(in)->name ? lines_of(in)->name : "input",
+			(long long)lines_of(in)->line);
 		return refuse_line(in, &err);
 	}
 	in->header_due |= rc == 1;
@@ -268,18 +268,14 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 }
 
 /* Reads a record of this part, past headers. */
-static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_record_text **text, struct vfm_err *err)
+static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	int rc;
 
 	for (;;) {
-		rc = read_line(in, rec, text, err);
+		rc = read_line(in, rec, err);
 		if (rc <= 0)
 			return rc;
-		if (*text) {
-			in->n_lines++;
-			return 1;
-		}
 		if (vfm_provenance_is_header(*rec)) {
 			*rec = take_header(in, *rec);
 			if (!*rec)
@@ -304,8 +300,8 @@ static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, st
 	line->rec = in->held;
 	in->held = NULL;
 	if (!line->rec)
-		rc = read_part(in, &line->rec, &line->text_rec, err);
-	if (rc < 0 || !in->header_due) /* always without text_rec if one is due */
+		rc = read_part(in, &line->rec, err);
+	if (rc < 0 || !in->header_due || (rc == 0 && in->block)) /* another header may follow the block */
 		return rc;
 	in->held = line->rec;
 	line->rec = NULL;
@@ -336,13 +332,53 @@ int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line
 	}
 }
 
+/* ---- blocks ---- */
+
+int vfm_stage_input_block(struct vfm_stage_input *in, struct vfm_jsonl_block *b, struct vfm_err *err)
+{
+	int rc = 0, opened = 1;
+
+	while (rc == 0 && opened == 1) {
+		if (in->lines.f)
+			rc = vfm_jsonl_block_read(&in->lines, b, VFM_STAGE_BLOCK, err);
+		if (rc == 0)
+			opened = open_next_file(in, err);
+	}
+	b->name = in->file ? in->s->files[in->file - 1] : NULL; /* stays when the next file is opened */
+	return opened < 0 ? opened : rc;
+}
+
+void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_block *b)
+{
+	in->block = b;
+	in->block_at = 0;
+}
+
+const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in)
+{
+	const struct vfm_stage_text *t;
+
+	if (in->header_due || in->held || in->block_at == in->block->lines.n)
+		return NULL;
+	t = &in->block->of[in->block_at];
+	if (!t->is_ready)
+		return NULL;
+	in->n_lines++; /* the place of this record */
+	if (in->s->unique_ids && !t->is_passed && add_id(in, t->id, t->content)) {
+		in->n_lines--;
+		return NULL;
+	}
+	in->block_at++;
+	return t;
+}
+
 /* ---- open and close ---- */
 
 int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err)
 {
 	in->chain = json_array();
 	in->header_due = true;
-	return in->s->next ? 0 : open_next_file(in, err);
+	return in->s->next || in->in_blocks ? 0 : open_next_file(in, err);
 }
 
 void vfm_stage_input_close(struct vfm_stage_input *in)
@@ -354,5 +390,4 @@ void vfm_stage_input_close(struct vfm_stage_input *in)
 	json_decref(in->own);
 	json_decref(in->held);
 	vfm_sample_set_release(&in->ids);
-	vfm_record_text_release(&in->text);
 }
