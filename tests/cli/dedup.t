@@ -62,6 +62,27 @@ ok "records as text and parsed give the same" cmp of_text.jsonl of_parsed.jsonl
 vfm-curate dedup -q -j 3 text.jsonl >of_text3.jsonl
 ok "... also with three jobs" cmp of_text.jsonl of_text3.jsonl
 
+# Long inputs are read in blocks: several files, without a last newline, with headers, and ids that come again.
+{
+	cat hashed.jsonl
+	for ((i = 0; i < 400; i++)); do
+		records hashed.jsonl | sed "s/\"id\":\"/&$i-/"
+	done
+	head -n 1 films.jsonl | jq -c '{v: 1, provenance: [{tool: "other", version: "1", options: "", by: "0123456789abcdef"}]}'
+	records hashed.jsonl | head -n 3 | tee again
+	sed 's/"width":[0-9]*/"width":7/' again
+	printf '%s' '{"v":1,"id":"last"}'
+} >many1.jsonl
+records hashed.jsonl | sed 's/"id":"/&second-/' >many2.jsonl
+sed 's/^{/ {/' many1.jsonl >parsed1.jsonl
+vfm-curate dedup -q many1.jsonl many2.jsonl >of_many
+vfm-curate dedup -q parsed1.jsonl many2.jsonl >of_many_parsed
+ok "blocks of records as text and parsed give the same" cmp of_many of_many_parsed
+is "$(grep -c '"provenance"' of_many)" 2 "a header in the middle makes another"
+is "$(grep -c 'dedup: the same as input record' of_many)" 3 "records that come again are dropped"
+is "$(grep -c 'has the id .* too, but differs' of_many)" 3 "others of their ids fail"
+is "$(grep -c . of_many)" $((6 * 402 + 9)) "nothing is lost"
+
 # Images, which have one slot.
 ok "images and copies" bash -c '
 	mkdir images &&

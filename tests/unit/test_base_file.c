@@ -1,4 +1,5 @@
 /* Files, hashes, threads. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -464,6 +465,70 @@ static void loops(void **state)
 	vfm_par_for(-1, 1, cover, NULL);
 }
 
+/* Numbers, which are squared and added up in order. */
+struct squares {
+	int next, n, taken, fail_read, fail_take;
+};
+
+static int read_square(void *ctx, void *item, struct vfm_err *e)
+{
+	struct squares *s = ctx;
+
+	if (s->next == s->fail_read)
+		return vfm_fail(e, VFM_EENV, "read %d", s->next);
+	if (s->next == s->n)
+		return 0;
+	*(int *)item = s->next++;
+	return 1;
+}
+
+static void work_square(void *ctx, void *item)
+{
+	(void)ctx;
+	if (*(int *)item % 3 == 0)
+		sched_yield();
+	*(int *)item *= *(int *)item;
+}
+
+static int take_square(void *ctx, void *item, struct vfm_err *e)
+{
+	struct squares *s = ctx;
+
+	if (s->taken == s->fail_take)
+		return vfm_fail(e, VFM_EPIPE, "take %d", s->taken);
+	assert_int_equal(*(int *)item, s->taken * s->taken);
+	s->taken++;
+	return 0;
+}
+
+static void ordered_items(void **state)
+{
+	struct vfm_err e;
+	int items[3];
+
+	(void)state;
+	for (int t = 1; t <= 3; t++) {
+		struct squares all = {0, 1000, 0, -1, -1}, none = {0, 0, 0, -1, -1}, unread = {0, 1000, 0, 100, -1},
+			       untaken = {0, 1000, 0, -1, 100};
+		struct vfm_ordered o = {read_square, work_square, take_square, &all, items, sizeof(items[0])};
+
+		vfm_par_set_threads(t);
+		assert_int_equal(vfm_par_ordered(&o, &e), 0);
+		assert_int_equal(all.taken, 1000);
+		o.ctx = &none;
+		assert_int_equal(vfm_par_ordered(&o, &e), 0);
+		o.ctx = &unread; /* the items before are taken */
+		assert_int_equal(vfm_par_ordered(&o, &e), VFM_EENV);
+		assert_string_equal(e.msg, "read 100");
+		assert_int_equal(unread.taken, 100);
+		o.ctx = &untaken;
+		assert_int_equal(vfm_par_ordered(&o, &e), VFM_EPIPE);
+		assert_string_equal(e.msg, "take 100");
+		assert_int_equal(untaken.taken, 100);
+		assert_true(untaken.next <= 100 + 2 * t);
+	}
+}
+
 static int done;
 static void work(void *arg)
 {
@@ -554,6 +619,7 @@ int main(void)
 		cmocka_unit_test(hmac),
 		cmocka_unit_test(crc),
 		cmocka_unit_test(loops),
+		cmocka_unit_test(ordered_items),
 		cmocka_unit_test(pool),
 		cmocka_unit_test(memory_limits),
 		cmocka_unit_test(clocks),

@@ -281,6 +281,48 @@ static void full_disk(void **state)
 	json_decref(v);
 }
 
+/* Blocks of any size have the lines that are read one by one. */
+static void blocks(void **state)
+{
+	static const char *const files[] = {"", "\n", "{}", "\xEF\xBB\xBF{\"a\":1}\n\n \t\n{\"b\":2}\r\n{\"c\":3}",
+		"{\"a\":1}\n0123456789012345678901234567890123456789\n{\"b\":2}\n",
+		"01234567890123456789012345678901234567890123456789", "\n\n{}\n\n\n{}\n\n"};
+
+	(void)state;
+	for (size_t f = 0; f < sizeof(files) / sizeof(*files); f++)
+		for (size_t bytes = 1; bytes < 70; bytes++) {
+			struct vfm_jsonl one = open_bytes(files[f], strlen(files[f])),
+					 many = open_bytes(files[f], strlen(files[f]));
+			struct vfm_jsonl_block b = {0};
+			struct vfm_err of_one, of_many;
+			const char *text;
+			size_t len;
+			int rc;
+
+			one.max_line = many.max_line = 30;
+			while ((rc = vfm_jsonl_block_read(&many, &b, bytes, &err)) == 1) {
+				vfm_jsonl_block_split(&b);
+				for (size_t i = 0; i < b.n; i++) {
+					rc = vfm_jsonl_text(&one, &text, &len, &of_one);
+					assert_int_equal(rc, b.lines[i].too_long ? VFM_EINPUT : 1);
+					assert_int_equal(b.lines[i].line, one.line);
+					if (rc == VFM_EINPUT) {
+						vfm_jsonl_too_long(&one, b.lines[i].line, b.lines[i].len, &of_many);
+						assert_string_equal(of_many.msg, of_one.msg);
+						continue;
+					}
+					assert_int_equal(b.lines[i].len, len);
+					assert_string_equal(b.lines[i].text, text);
+				}
+			}
+			assert_int_equal(rc, 0);
+			assert_int_equal(vfm_jsonl_text(&one, &text, &len, &of_one), 0);
+			vfm_jsonl_block_release(&b);
+			vfm_jsonl_close(&one);
+			vfm_jsonl_close(&many);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,6 +333,7 @@ int main(void)
 		cmocka_unit_test(lines),
 		cmocka_unit_test(depth_bomb),
 		cmocka_unit_test(long_line),
+		cmocka_unit_test(blocks),
 		cmocka_unit_test(open_errors),
 		cmocka_unit_test(full_disk),
 	};
