@@ -15,6 +15,7 @@
 #define MOTION 4 /* groups of a key of motion */
 
 typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
+typedef uint64_t wide __attribute__((vector_size(8 * LANES)));
 
 static uint8_t groups[TABLES][GROUPS][SIZE];
 static float weight[COEFS];
@@ -79,11 +80,36 @@ static uint32_t slot_key_of(const uint8_t *largest, int n, uint64_t sign)
 	return (uint32_t)(x >> 32);
 }
 
+/* As slot_key_of, of LANES slots. */
+static inline __attribute__((always_inline)) void slot_keys_of(
+	uint32_t key[LANES], const lanes *largest, int n, const wide *sign)
+{
+	wide x = {0}, flip = {0}, seen = {0};
+
+	for (int g = 0; g < n; g++) {
+		const wide at = __builtin_convertvector(largest[g] & 63, wide);
+		wide s = *sign >> at & 1, odd = (VFM_CLIP_HASH_ODD >> at) & 1;
+
+		flip |= s & odd & ~seen; /* that of the first odd one */
+		seen |= odd;
+		s ^= flip & odd;
+		x = x << 7 | at << 1 | s;
+	}
+	x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9); /* splitmix64 */
+	x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+	for (int k = 0; k < LANES; k++)
+		key[k] = (uint32_t)(x[k] >> 32);
+}
+
 /* size [COEFS]: magnitudes << 6 | coefficient, of some slots */
 static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES][KEYS], const lanes size[COEFS],
 	const uint64_t *sign, const uint64_t *strong, int n, int of_key)
 {
+	wide signs = {0};
+
+	memcpy(&signs, sign, (size_t)n * sizeof(*sign));
 	for (int t = 0; t < TABLES; t++) {
+		uint32_t own[LANES];
 		lanes most[GROUPS];
 
 		for (int g = 0; g < of_key; g++) {
@@ -91,19 +117,16 @@ static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES
 
 			most[g] = size[of[0]];
 			for (int i = 1; i < SIZE; i++) {
-				lanes x = size[of[i]], greater = x > most[g];
+				const lanes *x = &size[of[i]];
 
-				most[g] = (x & greater) | (most[g] & ~greater);
+				for (int k = 0; k < LANES; k++)
+					most[g][k] = (*x)[k] > most[g][k] ? (*x)[k] : most[g][k];
 			}
 		}
-		for (int k = 0; k < n; k++) {
-			uint8_t largest[GROUPS];
-
-			for (int g = 0; g < of_key; g++)
-				largest[g] = (uint8_t)(most[g][k] & 63);
+		slot_keys_of(own, most, of_key, &signs);
+		for (int k = 0; k < n; k++)
 			if (strong[k])
-				add_key(keys[t], slot_key_of(largest, of_key, sign[k]));
-		}
+				add_key(keys[t], own[k]);
 	}
 }
 

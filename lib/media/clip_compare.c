@@ -201,7 +201,7 @@ INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
 	}
 	a = add_lanes(ea), b = add_lanes(eb), both = add_lanes(e);
 	of_a = a + n * add_lanes(ma), of_b = b + n * add_lanes(mb), of_both = both + n * add_lanes(mab);
-	if (fmaxf(a, b) < 1.001F * VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL * n ||
+	if ((a > b ? a : b) < 1.001F * VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL * n ||
 		2 * (sqrtf(of_a) * sqrtf(of_b) - of_both) < 1.001F * SAME * SAME * n + 1e-4F * (of_a + of_b))
 		return false;
 	ratio = (a / of_a) / (b / of_b);

@@ -102,6 +102,7 @@ WIDE static inline bool agrees_wide(const struct overlap *o, double most)
 	__m256 upright = _mm256_setzero_ps(), mirrored = upright;
 	const double error = 1e-5 * (o->n + 1);
 	double best, limit;
+	float a, b;
 	int counted = 0;
 
 	for (int k = 0; k < o->n; k += 8) {
@@ -124,7 +125,8 @@ WIDE static inline bool agrees_wide(const struct overlap *o, double most)
 	}
 	if (2 * counted < o->n || (counted < 2 && o->n > 1) || !counted)
 		return false;
-	best = (double)fmaxf(add_lanes(upright), add_lanes(mirrored));
+	a = add_lanes(upright), b = add_lanes(mirrored);
+	best = (double)(a > b ? a : b);
 	limit = (1 - most) * counted;
 	if (best < limit - error)
 		return false;

@@ -134,16 +134,23 @@ static void quantize_rows(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS
 	}
 }
 
+/* Returns the original of clip i of n: the first 80 % are originals. */
+static int64_t original_of(uint64_t seed, int64_t i, int64_t n)
+{
+	const struct vfm_rng r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
+
+	return i < n * 4 / 5 ? i : (int64_t)vfm_rng_below(&r, 0, (uint64_t)(n * 4 / 5));
+}
+
 /* Clip i of n; *of: the original of a copy, or i. */
 static void make_clip(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash *h, int64_t *of)
 {
-	const struct vfm_rng r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
-	const int64_t originals = n * 4 / 5;
 	float x[SLOTS + 1][VFM_CLIP_HASH_COEFS], noise[SLOTS + 1][VFM_CLIP_HASH_COEFS];
 	const uint64_t odd = VFM_CLIP_HASH_ODD;
-	bool copy = i >= originals, mirrored, cut;
+	bool copy, mirrored, cut;
 
-	*of = copy ? (int64_t)vfm_rng_below(&r, 0, (uint64_t)originals) : i;
+	*of = original_of(seed, i, n);
+	copy = *of != i;
 	original(seed, *of, x);
 	mirrored = copy && i % 4 == 0;
 	cut = copy && i % 3 == 0;
@@ -186,7 +193,7 @@ static int measure_clips(int64_t n, uint64_t seed)
 		const struct vfm_duplicate *d = &g.groups.of[g.rank[i]];
 		bool member = vfm_groups_is_member(&g.groups, g.rank[i]);
 
-		make_clip(seed, i, n, &h, &of);
+		of = original_of(seed, i, n);
 		planted += of != i;
 		found += of != i && member && g.clip[d->of] == of;
 		wrong += member && g.clip[d->of] != of;
@@ -244,13 +251,12 @@ static bool find_number(const char *line, const char *key, uint64_t *x)
 static int check_records(int64_t n, uint64_t seed)
 {
 	const uint64_t inverse = 0xF1DE83E19937733DULL; /* of 0x9E3779B97F4A7C15 modulo 2^64 */
-	int64_t planted = 0, found = 0, wrong = 0, seen = 0, of;
-	struct vfm_clip_hash h;
+	int64_t planted = 0, found = 0, wrong = 0, seen = 0;
 	char *line = NULL;
 	size_t cap = 0;
 
 	while (getline(&line, &cap, stdin) > 0) {
-		uint64_t id, to = 0;
+		uint64_t id, to = 0, of;
 		bool member;
 
 		if (!find_number(line, "\"id\":\"", &id))
@@ -260,10 +266,10 @@ static int check_records(int64_t n, uint64_t seed)
 			continue;
 		seen++;
 		member = find_number(line, "\"dedup\":{\"of\":\"", &to);
-		make_clip(seed, (int64_t)id, n, &h, &of);
-		planted += (uint64_t)of != id;
-		found += (uint64_t)of != id && member && to * inverse == (uint64_t)of;
-		wrong += member && to * inverse != (uint64_t)of;
+		of = (uint64_t)original_of(seed, (int64_t)id, n);
+		planted += of != id;
+		found += of != id && member && to * inverse == of;
+		wrong += member && to * inverse != of;
 	}
 	free(line);
 	printf("%lld records; planted %lld, found %.4f, other pairs %lld\n", (long long)seen, (long long)planted,
