@@ -20,7 +20,7 @@
 #define COMPARED VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
 #define MEMO_MIN (1 << 20)             /* pairs of the memo */
 #define MEMO_MAX (1 << 26)
-#define MEMO     8    /* pairs for each clip, about */
+#define MEMO     16   /* pairs for each clip, about */
 #define SLACK    0.15 /* agreement that half a slot may add */
 #define AHEAD    64   /* keys whose clips are fetched into the cache before they are needed */
 

@@ -745,7 +745,8 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
-	l.in.in_blocks = s->text_fn && s->n_files && !l.link && l.in.n_parts == 1 && !s->opts.done;
+	l.in.in_blocks = s->text_fn && s->n_files && !l.link && l.in.n_parts == 1 && !s->opts.done &&
+		vfm_stage_text_suits(s->files[0]);
 	l.settings = vfm_provenance_settings(s->options, s->maker);
 	l.in.own = vfm_stage_own_entries(s, l.done);
 	pthread_mutex_init(&l.lock, NULL);

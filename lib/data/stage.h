@@ -108,8 +108,8 @@ struct vfm_stage {
 	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
 	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
 	 * due, on the compute threads (base/par.h), which work on blocks of records; it does the others on one thread,
-	 * and does not flush after each record.  For named regular files, not stdin.  Not with sees_all, silent, reads,
-	 * sets, --done or in a run. */
+	 * and does not flush after each record.  For named regular files, not stdin, of which the first begins with
+	 * such a record.  Not with sees_all, silent, reads, sets, --done or in a run. */
 	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
 	void *ctx;
 	struct vfm_stage_opts opts;

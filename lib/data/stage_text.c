@@ -99,6 +99,25 @@ static void work_on_line(
 	of->is_ready = true;
 }
 
+bool vfm_stage_text_suits(const char *path)
+{
+	struct vfm_record_text t = {0};
+	struct vfm_jsonl in = {0};
+	struct vfm_err err;
+	bool suits = false;
+	const char *text;
+	size_t len;
+
+	if (vfm_jsonl_open(&in, path, &err) < 0)
+		return false;
+	do
+		suits = vfm_jsonl_text(&in, &text, &len, &err) == 1 && vfm_record_text_read(&t, text, len);
+	while (suits && vfm_record_text_get(&t, "provenance"));
+	vfm_record_text_release(&t);
+	vfm_jsonl_close(&in);
+	return suits;
+}
+
 void vfm_stage_text_work(const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b)
 {
 	vfm_jsonl_block_split(&b->lines);

@@ -34,6 +34,9 @@ struct vfm_stage_block { /* `= {0}` before; release in any case */
 	struct vfm_buf keys;
 };
 
+/* Whether the first record of a file can be read as text.  If not, most others cannot either, and the threads of -j are
+ * faster. */
+bool vfm_stage_text_suits(const char *path);
 /* Splits the lines that were read, and works on those that can be read as text.  settings: of the marks.  Thread-safe.
  */
 void vfm_stage_text_work(const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b);
