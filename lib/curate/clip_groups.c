@@ -423,15 +423,15 @@ struct matches { /* of a thread that works on a part */
 };
 
 /* Returns the place of a pair in the memo. */
-static _Atomic(uint64_t) *memo_place(const struct search *s, uint64_t pair)
+static uint64_t memo_place(const struct search *s, uint64_t pair)
 {
-	return &s->vain[(pair * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (s->memo - 1)];
+	return (pair * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (s->memo - 1);
 }
 
 static int compare_once(struct matches *m, struct held *member, struct held *of, struct vfm_duplicate *d)
 {
 	const uint64_t pair = (uint64_t)member->rank << 32 | (uint64_t)of->rank;
-	_Atomic(uint64_t) *vain = memo_place(m->s, pair);
+	_Atomic(uint64_t) *vain = &m->s->vain[memo_place(m->s, pair)];
 	int rc;
 
 	if (atomic_load_explicit(vain, memory_order_relaxed) == pair)

@@ -632,7 +632,7 @@ static int write_ready(struct loop *l, struct vfm_stage_block *b)
 }
 
 /* Does the lines of a block, or without one the header that is due at the end. */
-static int take_lines(struct loop *l, struct vfm_stage_block *b)
+static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
 {
 	struct slot slot;
 	int rc;
@@ -654,7 +654,7 @@ static int take_lines(struct loop *l, struct vfm_stage_block *b)
 static int take_text_block(void *ctx, void *item, struct vfm_err *err)
 {
 	struct loop *l = ctx;
-	int rc = take_lines(l, item);
+	int rc = take_block_lines(l, item);
 
 	if (rc < 0)
 		*err = l->err;
@@ -670,7 +670,7 @@ static int run_text(struct loop *l)
 	int rc = vfm_par_ordered(&o, &l->err);
 
 	if (rc == 0)
-		rc = take_lines(l, NULL);
+		rc = take_block_lines(l, NULL);
 	for (int i = 0; i < threads; i++)
 		vfm_stage_block_release(&items[i]);
 	free(items);

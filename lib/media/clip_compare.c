@@ -170,8 +170,10 @@ INLINE void add_moments(struct moments *m, const struct vfm_clip_rows *a, int a0
 		FLIP(i), FLIP(i + 1), FLIP(i + 2), FLIP(i + 3), FLIP(i + 4), FLIP(i + 5), FLIP(i + 6), FLIP(i + 7)     \
 	}
 
-INLINE float add_lanes(const lanes v)
+INLINE float sum_lanes(const lanes *of)
 {
+	const lanes v = *of;
+
 	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
@@ -199,8 +201,8 @@ INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
 		mb += sb[i] * sb[i];
 		mab += (lanes)((mask)(sa[i] * sb[i]) ^ flip);
 	}
-	a = add_lanes(ea), b = add_lanes(eb), both = add_lanes(e);
-	of_a = a + n * add_lanes(ma), of_b = b + n * add_lanes(mb), of_both = both + n * add_lanes(mab);
+	a = sum_lanes(&ea), b = sum_lanes(&eb), both = sum_lanes(&e);
+	of_a = a + n * sum_lanes(&ma), of_b = b + n * sum_lanes(&mb), of_both = both + n * sum_lanes(&mab);
 	if ((a > b ? a : b) < 1.001F * VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL * n ||
 		2 * (sqrtf(of_a) * sqrtf(of_b) - of_both) < 1.001F * SAME * SAME * n + 1e-4F * (of_a + of_b))
 		return false;

@@ -137,9 +137,13 @@ static void quantize_rows(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS
 /* Returns the original of clip i of n: the first 80 % are originals. */
 static int64_t original_of(uint64_t seed, int64_t i, int64_t n)
 {
-	const struct vfm_rng r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
+	const int64_t originals = n * 4 / 5;
+	struct vfm_rng r;
 
-	return i < n * 4 / 5 ? i : (int64_t)vfm_rng_below(&r, 0, (uint64_t)(n * 4 / 5));
+	if (i < originals)
+		return i;
+	r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
+	return (int64_t)vfm_rng_below(&r, 0, (uint64_t)originals);
 }
 
 /* Clip i of n; *of: the original of a copy, or i. */
