@@ -2,16 +2,19 @@
  *
  * Hard cuts: the frames before and after differ in colour, and their blocks cannot be matched, although the frames of
  * each side match among themselves.  No pair of frames across the cut may match (after a flash the old picture
- * returns).  A difference no larger than within a side (fast motion) is no cut.  Blocks are compared after division by
- * the local contrast, so that dark pictures count like bright ones.
- * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily growing share
- * (changing light keeps its blocks and is no dissolve).
- * Fades: frames of one colour between different pictures, or long black, with the frames before and after whose
- * contrast is reduced.  A title on black is a shot of its own.
+ * returns).  A difference no larger than within a side (fast motion) is no cut; a side ends where another change is
+ * nearly as large, so that shots of a few frames count.  Blocks are compared after division by the local contrast, so
+ * that dark pictures count like bright ones.
+ * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily growing share; while
+ * one picture grows the other vanishes, also after division by the local contrast, which changing light does not do.
+ * The shots on either side change less over as many frames.
+ * Fades: frames of one colour, apart from a logo, between different pictures, or long black, with the frames before and
+ * after whose contrast is reduced.  They are no fade if frames of both sides match.  A title on black is a shot of its
+ * own.
  *
- * Each candidate has numbers that say how strongly these hold; a logistic model makes a confidence of them.
+ * Each candidate has numbers that say how strongly these hold; a sum of small trees makes a confidence of them.
  *
- * Works on frames of 64 x 48; keeps 144 of them, 20 bytes a frame and some more for each candidate.  One thread at a
+ * Works on frames of 64 x 48; keeps 144 of them, 24 bytes a frame and some more for each candidate.  One thread at a
  * time.
  */
 #ifndef VFM_MEDIA_SCENE_H
@@ -23,7 +26,7 @@
 #include "media/sig.h"
 
 #define VFM_SCENE_THRESHOLD 0.5
-#define VFM_SCENE_FEATURES  24
+#define VFM_SCENE_FEATURES  40
 
 enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
 
@@ -37,7 +40,8 @@ struct vfm_cut {
 struct vfm_candidate {
 	int64_t from, frame;
 	enum vfm_cut_kind kind;
-	bool abrupt;                 /* of a fade: a side of the plain frames is a cut */
+	bool abrupt; /* of a fade: a side of the plain frames is a cut */
+	double confidence;
 	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */
 };
 

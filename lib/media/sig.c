@@ -19,6 +19,8 @@
 #define NOISE       3.0f  /* deviation of luma that is not amplified to full contrast */
 #define FLAT        10.0f /* mean absolute form below which a block has no texture */
 #define UNEXPLAINED 0.6f
+#define SHIFT_X     24
+#define SHIFT_Y     12
 
 /* ---- making ---- */
 
@@ -65,9 +67,9 @@ static void make_statistics(struct vfm_sig *s)
 	}
 	s->mean = (float)sum / N_PIX;
 	s->std = sqrtf(fmaxf(0, (float)sum2 / N_PIX - s->mean * s->mean));
-	for (n = count[low]; n <= W * H / 200; n += count[low])
+	for (n = count[low]; n <= W * H / 100; n += count[low])
 		low++;
-	for (n = count[high]; n <= W * H / 200; n += count[high])
+	for (n = count[high]; n <= W * H / 100; n += count[high])
 		high--;
 	s->range = (float)(high > low ? high - low : 0);
 }
@@ -231,4 +233,45 @@ void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vf
 	d->hist = 1 - (float)overlap / (N_PIX / 4.0f);
 	d->moved = there > 0 ? left / there : 0;
 	d->blocks = n ? (float)lost / (float)n : 0;
+}
+
+/* Sums |a - b| and |b - 128| of form where b moved by dx, dy lies in a. */
+static float shifted_residual(const uint8_t *a, const uint8_t *b, int dx, int dy)
+{
+	int x0 = dx < 0 ? -dx : 0, x1 = dx < 0 ? W : W - dx, y0 = dy < 0 ? -dy : 0, y1 = dy < 0 ? H : H - dy;
+	int sum = 0, texture = 0;
+
+	for (int y = y0; y < y1; y += 2) {
+		const uint8_t *p = a + (y + dy) * STRIDE + dx, *q = b + y * STRIDE;
+
+#pragma omp simd reduction(+ : sum, texture)
+		for (int x = x0; x < x1; x++) {
+			sum += abs(p[x] - q[x]);
+			texture += abs(q[x] - 128);
+		}
+	}
+	return (float)(sum + 1) / (float)(texture + (x1 - x0) * (y1 - y0) + 1);
+}
+
+float vfm_sig_shifted(const struct vfm_sig *a, const struct vfm_sig *b)
+{
+	const uint8_t *fa = a->form + S * STRIDE + S, *fb = b->form + S * STRIDE + S;
+	float best = shifted_residual(fa, fb, 0, 0);
+	int at_x = 0, at_y = 0;
+
+	/* Every second shift, then those around the best. */
+	for (int dy = -SHIFT_Y; dy <= SHIFT_Y; dy += 2)
+		for (int dx = -SHIFT_X; dx <= SHIFT_X; dx += 2) {
+			float r = shifted_residual(fa, fb, dx, dy);
+
+			if (r < best) {
+				best = r;
+				at_x = dx;
+				at_y = dy;
+			}
+		}
+	for (int dy = at_y - 1; dy <= at_y + 1; dy++)
+		for (int dx = at_x - 1; dx <= at_x + 1; dx++)
+			best = fminf(best, shifted_residual(fa, fb, dx, dy));
+	return fminf(best, 1);
 }

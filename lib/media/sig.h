@@ -19,7 +19,7 @@ struct vfm_sig {
 	uint8_t form[(VFM_SIG_H + 2 * VFM_SIG_SEARCH) * VFM_SIG_STRIDE];
 	uint16_t hist[VFM_SIG_HIST]; /* of 768 half-size pixels; luma in steps of equal square roots */
 	float mean, std;             /* of luma */
-	float range;                 /* of luma, without the darkest and the brightest 0.5 % */
+	float range; /* of luma, without the darkest and the brightest 1 %, among them a logo in a corner */
 };
 
 void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb);
@@ -36,6 +36,9 @@ float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b);
 /* Returns how evenly luma differs over the picture: the median over blocks of the mean absolute difference, divided by
  * its mean.  About 0.8 for two pictures; near 0 if only a part changed (a title, an explosion). */
 float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b);
+/* Returns the residual of the best shift of the whole picture by up to 24 x 12 pixels in the part that both show, as a
+ * share of the texture there: a fast pan is near 0, unrelated pictures have 0.7 or more. */
+float vfm_sig_shifted(const struct vfm_sig *a, const struct vfm_sig *b);
 /* b is the later one: its blocks are searched in a. */
 void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d);
 

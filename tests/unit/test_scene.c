@@ -212,6 +212,118 @@ static void test_end_of_dissolve(void **state)
 	vfm_scene_free(s);
 }
 
+/* A shot goes on behind plain frames while it moves, in the light and in the dark. */
+static void test_blink_in_motion(void **state)
+{
+	const double gains[] = {1, 0.25};
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		struct vfm_scene *s = vfm_scene_new(25);
+
+		for (int i = 0; i < 90; i++)
+			if (i >= 40 && i < 44)
+				push_plain(s, 1, k ? 0 : 255);
+			else
+				push(s, 0, 0.6 * i, gains[k], 2);
+		expect(s, NULL, 0);
+	}
+}
+
+/* Shots of four frames. */
+static void test_short_shots(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	const int64_t cuts[] = {40, 44, 48, 52};
+
+	(void)state;
+	for (int i = 0; i < 92; i++) {
+		int shot = i < 40 ? 0 : i < 44 ? 1 : i < 48 ? 2 : i < 52 ? 4 : 3;
+
+		push(s, shot, 0.5 * i, 1, 1);
+	}
+	expect(s, cuts, 4);
+}
+
+/* A logo in the corner stays while the shots fade to black and back. */
+static void test_fade_with_logo(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t rgb[W * H * 3];
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 130; i++) {
+		double gain = i < 50 ? 1 : i < 63 ? 1 - (i - 49) / 13.0 : i < 68 ? 0 : i < 80 ? (i - 67) / 13.0 : 1;
+
+		draw(rgb, i < 66 ? 0 : 1, 0.3 * i, gain, 0);
+		for (int y = 42; y < 45; y++)
+			memset(rgb + (y * W + 54) * 3, 200, (size_t)8 * 3);
+		push_rgb(s, rgb);
+	}
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(c[0].kind, VFM_CUT_FADE);
+	assert_in_range(c[0].from, 50, 54);
+	assert_in_range(c[0].frame, 76, 80);
+	vfm_scene_free(s);
+}
+
+/* Both shots move during a dissolve. */
+static void test_dissolve_in_motion(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t a[W * H * 3], b[W * H * 3];
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 150; i++) {
+		int share = i < 60 ? 0 : i < 75 ? i - 59 : 16;
+
+		draw(a, 0, 0.3 * i, 1, 2);
+		draw(b, 1, -0.3 * i, 1, 2);
+		for (int k = 0; k < W * H * 3; k++)
+			a[k] = (uint8_t)((a[k] * (16 - share) + b[k] * share) / 16);
+		push_rgb(s, a);
+	}
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(c[0].kind, VFM_CUT_DISSOLVE);
+	assert_in_range(c[0].from, 58, 66);
+	assert_in_range(c[0].frame, 67, 77);
+	vfm_scene_free(s);
+}
+
+/* A picture dissolves into dark letters on white, which have little contrast. */
+static void test_dissolve_to_title(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t rgb[W * H * 3];
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 130; i++) {
+		int share = i < 60 ? 0 : i < 75 ? i - 59 : 16;
+
+		draw(rgb, 0, 0.2 * i, 1, 1);
+		for (int k = 0; k < W * H; k++) {
+			int x = k % W, y = k / W, ink = y >= 20 && y < 26 && x >= 16 && x < 46 && x % 4 < 2 ? 60 : 250;
+
+			for (int j = 0; j < 3; j++)
+				rgb[3 * k + j] = (uint8_t)((rgb[3 * k + j] * (16 - share) + ink * share) / 16);
+		}
+		push_rgb(s, rgb);
+	}
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 1);
+	assert_in_range(c[0].from, 58, 66);
+	assert_in_range(c[0].frame, 69, 77);
+	vfm_scene_free(s);
+}
+
 /* Scales a plane whose samples grow to the right and downward, of 8 and of 10 bits. */
 static void test_plane_shrink(void **state)
 {
@@ -269,6 +381,11 @@ int main(void)
 		cmocka_unit_test(test_title_on_black),
 		cmocka_unit_test(test_hard_only),
 		cmocka_unit_test(test_end_of_dissolve),
+		cmocka_unit_test(test_blink_in_motion),
+		cmocka_unit_test(test_short_shots),
+		cmocka_unit_test(test_fade_with_logo),
+		cmocka_unit_test(test_dissolve_in_motion),
+		cmocka_unit_test(test_dissolve_to_title),
 		cmocka_unit_test(test_plane_shrink),
 		cmocka_unit_test(test_threshold),
 	};
