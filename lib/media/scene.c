@@ -239,9 +239,10 @@ void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
 
 	vfm_grow(&s->p, &s->cap, (size_t)s->n, sizeof(s->p[0]));
 	vfm_sig_of(now, thumb);
-	s->p[n] = (struct scene_point){.mean = now->mean, .std = now->std, .plain = vfm_scene_is_plain(now)};
+	s->p[n] = (struct scene_point){.mean = now->mean, .std = now->std};
 	if (n)
 		s->p[n].change = vfm_sig_pixel(scene_sig(s, n - 1), now);
+	s->p[n].plain = vfm_scene_is_plain(s, n);
 	vfm_scene_follow_plain(s, n, false);
 	vfm_scene_follow_mixtures(s, false);
 	if (n - DELAY >= 1)

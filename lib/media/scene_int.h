@@ -63,7 +63,8 @@ void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended);
 
 /* ---- scene_plain.c: frames of one colour and fades ---- */
 
-bool vfm_scene_is_plain(const struct vfm_sig *sig);
+/* The change of frame n to the one before is known. */
+bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n);
 void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended);
 /* After the last frame and all hard cuts: stores the candidates. */
 void vfm_scene_gather_fades(struct vfm_scene *s);

@@ -1,5 +1,6 @@
 /* scene_plain.c - frames of one colour, and the fades beside them; see scene.h. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,6 +8,12 @@
 
 #define PLAIN_RANGE 14.0f /* range of luma below which a frame is of one colour */
 #define BLACK_MEAN  24.0f
+#define LOGO_MOST   (SCENE_PIX / 64) /* pixels */
+#define LOGO_STD    20.0f
+#define LOGO_AGE    16 /* frames that it was there before */
+#define LOGO_CHANGE 12 /* levels */
+#define LOGO_STAYS  0.8f
+#define REST_CHANGE 4.0f
 #define LONG_PLAIN  12   /* frames; so much black separates two shots, even similar ones */
 #define FADE_LIMIT  96   /* frames of a fade, on either side */
 #define FADE_STEP   4    /* frames over which contrast grows */
@@ -16,9 +23,40 @@
 /* Frames beside a run of plain ones that are compared: numbers from the nearest on. */
 static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
 
-bool vfm_scene_is_plain(const struct vfm_sig *sig)
+static int median_luma(const struct vfm_sig *sig)
 {
-	return sig->range < PLAIN_RANGE;
+	int count[256] = {0}, n = 0, y = -1;
+
+	for (int i = 0; i < SCENE_PIX; i++)
+		count[sig->thumb.y[i]]++;
+	while (n <= SCENE_PIX / 2)
+		n += count[++y];
+	return y;
+}
+
+/* Whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
+static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
+{
+	const struct vfm_sig *now = scene_sig(s, n), *old;
+	int middle, out = 0, stay = 0;
+
+	if (n < LOGO_AGE || now->std > LOGO_STD)
+		return false;
+	old = scene_sig(s, n - LOGO_AGE);
+	middle = median_luma(now);
+	for (int i = 0; i < SCENE_PIX; i++)
+		if (abs(now->thumb.y[i] - middle) > (int)PLAIN_RANGE / 2) {
+			out++;
+			stay += abs(now->thumb.y[i] - old->thumb.y[i]) < LOGO_CHANGE;
+		}
+	if (out > LOGO_MOST || stay < LOGO_STAYS * (float)out)
+		return false;
+	return vfm_sig_pixel(old, now) > REST_CHANGE || (s->p[n - 1].plain && s->p[n].change < LOGO_CHANGE / 8.0f);
+}
+
+bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n)
+{
+	return scene_sig(s, n)->range < PLAIN_RANGE || is_plain_but_logo(s, n);
 }
 
 /* Returns the frame of [from, to] with the most contrast. */

@@ -67,9 +67,9 @@ static void make_statistics(struct vfm_sig *s)
 	}
 	s->mean = (float)sum / N_PIX;
 	s->std = sqrtf(fmaxf(0, (float)sum2 / N_PIX - s->mean * s->mean));
-	for (n = count[low]; n <= W * H / 100; n += count[low])
+	for (n = count[low]; n <= W * H / 200; n += count[low])
 		low++;
-	for (n = count[high]; n <= W * H / 100; n += count[high])
+	for (n = count[high]; n <= W * H / 200; n += count[high])
 		high--;
 	s->range = (float)(high > low ? high - low : 0);
 }
