@@ -6,14 +6,17 @@
 #include "base/mem.h"
 #include "media/scene_int.h"
 
-#define AROUND      6    /* neighbours on either side, for the local rate of change */
-#define FAR         4    /* frames apart within a side */
-#define DELAY       9    /* frames after a candidate before it is evaluated */
-#define CHANGE      1.5f /* change of pixels below which nothing happens */
-#define MATCHED     0.3f /* residual of block matching below which two frames are of one shot */
-#define APART       2    /* hard cuts are further apart */
-#define ALSO_CUT    0.7f /* so much of the change at a cut, a frame of its sides begins or ends another shot */
-#define LESS_ABRUPT 0.3f /* a cut changes more than this share of the change beside it */
+#define AROUND       6     /* neighbours on either side, for the local rate of change */
+#define FAR          4     /* frames apart within a side */
+#define DELAY        9     /* frames after a candidate before it is evaluated */
+#define CHANGE       1.5f  /* change of pixels below which nothing happens */
+#define MATCHED      0.3f  /* residual of block matching below which two frames are of one shot */
+#define APART        2     /* hard cuts are further apart */
+#define ALSO_CUT     0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
+#define BLEND_REST   0.2f  /* largest residual of a mixture, as a share of the change */
+#define BLEND_NOISE  1.0f  /* … and levels more */
+#define BLEND_BESIDE 0.35f /* largest change beside it, as a share of the change */
+#define LESS_ABRUPT  0.3f  /* a cut changes more than this share of the change beside it */
 
 struct vfm_scene *vfm_scene_new(double fps)
 {
@@ -232,7 +235,59 @@ static void evaluate_change(struct vfm_scene *s, int64_t t)
 	vfm_scene_add_candidate(s, &c);
 }
 
-void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
+/* ---- frames ---- */
+
+/* Mean difference of luma. */
+static float thumb_change(const struct vfm_thumb *a, const struct vfm_thumb *b)
+{
+	int sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+	for (int i = 0; i < SCENE_PIX; i++)
+		sum += abs(a->y[i] - b->y[i]);
+	return (float)sum / SCENE_PIX;
+}
+
+/* Returns the share of b in the frame between a and b, if that frame is a mixture of both; 0: it is not. */
+static float share_between(const struct vfm_thumb *a, const struct vfm_thumb *between, const struct vfm_thumb *b)
+{
+	int up = 0, down = 0;
+	float share, rest = 0;
+
+#pragma omp simd reduction(+ : up, down)
+	for (int i = 0; i < SCENE_PIX; i++) {
+		int d = b->y[i] - a->y[i];
+
+		up += d * (between->y[i] - a->y[i]);
+		down += d * d;
+	}
+	share = down ? (float)up / (float)down : 0;
+#pragma omp simd reduction(+ : rest)
+	for (int i = 0; i < SCENE_PIX; i++)
+		rest += fabsf((float)(between->y[i] - a->y[i]) - share * (float)(b->y[i] - a->y[i]));
+	return share > 0 && share < 1 && rest / SCENE_PIX < BLEND_REST * thumb_change(a, b) + BLEND_NOISE ? share : 0;
+}
+
+/* Conversion of the frame rate, and of fields to frames, leaves one frame at a cut that is a mixture of both shots.
+ * Returns the frame that stands for frame t: its neighbour whose share is larger, or itself. */
+static const struct vfm_thumb *unmixed(const struct vfm_scene *s, int64_t t)
+{
+	const struct vfm_thumb *v[SCENE_QUEUE];
+	float change, share;
+
+	for (int i = 0; i < SCENE_QUEUE; i++)
+		v[i] = &s->queue[(t + i + SCENE_QUEUE - 2) % SCENE_QUEUE];
+	if (t < 2 || t + 2 >= s->pushed)
+		return v[2];
+	change = thumb_change(v[1], v[3]);
+	if (change < 2 * CHANGE || thumb_change(v[0], v[1]) > BLEND_BESIDE * change ||
+		thumb_change(v[3], v[4]) > BLEND_BESIDE * change)
+		return v[2];
+	share = share_between(v[1], v[2], v[3]);
+	return share == 0 ? v[2] : share < 0.5f ? v[1] : v[3];
+}
+
+static void take_frame_of(struct vfm_scene *s, const struct vfm_thumb *thumb)
 {
 	int64_t n = s->n++;
 	struct vfm_sig *now = &s->ring[n % SCENE_RING];
@@ -247,6 +302,13 @@ void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
 	vfm_scene_follow_mixtures(s, false);
 	if (n - DELAY >= 1)
 		evaluate_change(s, s->evaluated++);
+}
+
+void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb)
+{
+	s->queue[s->pushed++ % SCENE_QUEUE] = *thumb;
+	if (s->pushed > 2)
+		take_frame_of(s, unmixed(s, s->n));
 }
 
 /* ---- decisions ---- */
@@ -287,6 +349,8 @@ static void gather_dissolves(struct vfm_scene *s)
 
 const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n)
 {
+	while (s->n < s->pushed)
+		take_frame_of(s, unmixed(s, s->n));
 	if (s->evaluated <= s->n) {
 		while (s->evaluated < s->n)
 			evaluate_change(s, s->evaluated++);
@@ -413,6 +477,8 @@ const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool
 	vfm_scene_candidates(s, &n);
 	s->n_cuts = 0;
 	choose_hard(s, threshold);
+	/* An invented one adds two boundaries, and takes the frames between them out of the clips. */
+	threshold = (1 + threshold) / 2;
 	if (gradual)
 		choose_dissolves(s, threshold);
 	choose_fades(s, threshold, gradual);

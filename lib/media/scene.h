@@ -5,12 +5,12 @@
  * returns).  A difference no larger than within a side (fast motion) is no cut; a side ends where another change is
  * nearly as large, so that shots of a few frames count.  Blocks are compared after division by the local contrast, so
  * that dark pictures count like bright ones.
- * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily growing share; while
- * one picture grows the other vanishes, also after division by the local contrast, which changing light does not do.
- * The shots on either side change less over as many frames.
- * Fades: frames of one colour, apart from a logo, between different pictures, or long black, with the frames before and
- * after whose contrast is reduced.  They are no fade if frames of both sides match.  A title on black is a shot of its
- * own.
+ * One frame at the cut may be a mixture of both shots, as conversion of the frame rate leaves it; the more similar of
+ * its neighbours stands for it. Dissolves: the frames between two different pictures are mixtures of the two, with a
+ * steadily growing share; while one picture grows the other vanishes, also after division by the local contrast, which
+ * changing light does not do. The shots on either side change less over as many frames. Fades: frames of one colour,
+ * apart from a logo, between different pictures, or long black, with the frames before and after whose contrast is
+ * reduced.  They are no fade if frames of both sides match.  A title on black is a shot of its own.
  *
  * Each candidate has numbers that say how strongly these hold; a sum of small trees makes a confidence of them.
  *
@@ -50,7 +50,8 @@ struct vfm_scene;
 struct vfm_scene *vfm_scene_new(double fps);
 void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the next frame */);
 
-/* After the last frame: the cuts of at least the confidence `threshold` in order, not overlapping; they belong to `s`.
+/* After the last frame: the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at least
+ * (1 + threshold) / 2, in order and not overlapping; they belong to `s`.
  * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames of which a side
  * is a cut.  May be called again with other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);

@@ -6,6 +6,7 @@
 
 enum {
 	SCENE_RING = 144,
+	SCENE_QUEUE = 5, /* a frame with two on either side */
 	SCENE_PIX = VFM_SIG_W * VFM_SIG_H,
 	SCENE_BESIDE = 16, /* frames beside plain ones among which the clearest stands for the shot */
 	SCENE_COMPARED = 5,
@@ -26,6 +27,8 @@ struct plain_run {
 };
 
 struct vfm_scene {
+	struct vfm_thumb queue[SCENE_QUEUE]; /* the last frames that were pushed; number i at i % SCENE_QUEUE */
+	int64_t pushed;
 	struct vfm_sig ring[SCENE_RING];
 	struct vfm_sig before;               /* the clearest frame before the run of plain frames */
 	struct vfm_sig past[SCENE_COMPARED]; /* some frames before it, from the last one on */

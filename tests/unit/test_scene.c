@@ -66,6 +66,18 @@ static void push_plain(struct vfm_scene *s, int n, uint8_t level)
 		push_rgb(s, rgb);
 }
 
+/* A mixture of two shots at the same time, with a share of the second. */
+static void push_mixed(struct vfm_scene *s, int shot, int with, double t, double share, double gain)
+{
+	uint8_t a[W * H * 3], b[W * H * 3];
+
+	draw(a, shot, t, gain, 1);
+	draw(b, with, t, gain, 1);
+	for (size_t i = 0; i < sizeof(a); i++)
+		a[i] = (uint8_t)(a[i] + share * (b[i] - a[i]));
+	push_rgb(s, a);
+}
+
 /* Two lines of letters. */
 static void push_title(struct vfm_scene *s, double gain)
 {
@@ -230,6 +242,31 @@ static void test_blink_in_motion(void **state)
 	}
 }
 
+/* Conversion of the frame rate leaves one mixed frame at a cut. */
+static void test_mixed_frame(void **state)
+{
+	static const double shares[] = {0.3, 0.5, 0.7};
+
+	(void)state;
+	for (int k = 0; k < 6; k++) {
+		struct vfm_scene *s = vfm_scene_new(25);
+		const struct vfm_cut *cuts;
+		double gain = k < 3 ? 1 : 0.25;
+		int64_t n;
+
+		for (int i = 0; i < 40; i++)
+			push(s, 0, 0.3 * i, gain, 1);
+		push_mixed(s, 0, 1, 12, shares[k % 3], gain);
+		for (int i = 41; i < 80; i++)
+			push(s, 1, 0.3 * i, gain, 1);
+		cuts = vfm_scene_cuts(s, 0, true, &n);
+		assert_int_equal(n, 1);
+		assert_int_equal(cuts[0].kind, VFM_CUT_HARD);
+		assert_in_range(cuts[0].frame, 40, 41);
+		vfm_scene_free(s);
+	}
+}
+
 /* Shots of four frames. */
 static void test_short_shots(void **state)
 {
@@ -238,7 +275,7 @@ static void test_short_shots(void **state)
 
 	(void)state;
 	for (int i = 0; i < 92; i++) {
-		int shot = i < 40 ? 0 : i < 44 ? 1 : i < 48 ? 2 : i < 52 ? 4 : 3;
+		int shot = i < 40 ? 0 : i < 44 ? 5 : i < 48 ? 1 : i < 52 ? 6 : 2;
 
 		push(s, shot, 0.5 * i, 1, 1);
 	}
@@ -291,7 +328,7 @@ static void test_dissolve_in_motion(void **state)
 	c = vfm_scene_cuts(s, 0, true, &n);
 	assert_int_equal(n, 1);
 	assert_int_equal(c[0].kind, VFM_CUT_DISSOLVE);
-	assert_in_range(c[0].from, 58, 66);
+	assert_in_range(c[0].from, 58, 67);
 	assert_in_range(c[0].frame, 67, 77);
 	vfm_scene_free(s);
 }
@@ -319,7 +356,7 @@ static void test_dissolve_to_title(void **state)
 	}
 	c = vfm_scene_cuts(s, 0, true, &n);
 	assert_int_equal(n, 1);
-	assert_in_range(c[0].from, 58, 66);
+	assert_in_range(c[0].from, 58, 67);
 	assert_in_range(c[0].frame, 69, 77);
 	vfm_scene_free(s);
 }
@@ -382,6 +419,7 @@ int main(void)
 		cmocka_unit_test(test_hard_only),
 		cmocka_unit_test(test_end_of_dissolve),
 		cmocka_unit_test(test_blink_in_motion),
+		cmocka_unit_test(test_mixed_frame),
 		cmocka_unit_test(test_short_shots),
 		cmocka_unit_test(test_fade_with_logo),
 		cmocka_unit_test(test_dissolve_in_motion),
