@@ -19,7 +19,7 @@ struct vfm_sig {
 	uint8_t form[(VFM_SIG_H + 2 * VFM_SIG_SEARCH) * VFM_SIG_STRIDE];
 	uint16_t hist[VFM_SIG_HIST]; /* of 768 half-size pixels; luma in steps of equal square roots */
 	float mean, std;             /* of luma */
-	float range; /* of luma, without the darkest and the brightest 0.5 % */
+	float range;                 /* of luma, without the darkest and the brightest 0.5 % */
 };
 
 void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb);
