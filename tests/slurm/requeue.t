@@ -80,7 +80,7 @@ ok "a lost node: the job is to start again" wait_for 25 restarted "$job" 1
 like "$(log lost "$job")" "vfm-train: rank [0-7]: rank [45] [^"$'\n'"]*n3[^"$'\n'"]*"$'\n' "a lost node: the peer is named"
 is "$(log lost "$job" | grep -c '^vfm-train: ')" 1 "a lost node: once"
 node_start 3
-ok "a lost node: it comes back, and the job ends well" wait_for 60 job_is "$job" COMPLETED
+ok "a lost node: it comes back, and the job ends well" wait_for 150 job_is "$job" COMPLETED
 is "$(jq .step lost/metrics.jsonl | tr '\n' ' ')" "$(seq -s ' ' 120) " "a lost node: one line a step"
 close lost/metrics.jsonl one/metrics.jsonl 100 "a lost node: the losses of a single process"
 
@@ -90,7 +90,7 @@ ok "a job on two nodes" more first 15
 node_off 1
 ok "the first node lost: the job is to start again" wait_for 40 restarted "$job" 1
 node_start 1
-ok "the first node lost: the job ends well" wait_for 60 job_is "$job" COMPLETED
+ok "the first node lost: the job ends well" wait_for 150 job_is "$job" COMPLETED
 is "$(jq .step first/metrics.jsonl | tr '\n' ' ')" "$(seq -s ' ' 120) " "the first node lost: one line a step"
 close first/metrics.jsonl one/metrics.jsonl 100 "the first node lost: the losses of a single process"
 
