@@ -237,19 +237,10 @@ static void evaluate_change(struct vfm_scene *s, int64_t t)
 
 /* ---- frames ---- */
 
-/* Mean difference of luma. */
-static float thumb_change(const struct vfm_thumb *a, const struct vfm_thumb *b)
-{
-	int sum = 0;
-
-#pragma omp simd reduction(+ : sum)
-	for (int i = 0; i < SCENE_PIX; i++)
-		sum += abs(a->y[i] - b->y[i]);
-	return (float)sum / SCENE_PIX;
-}
-
-/* Returns the share of b in the frame between a and b, if that frame is a mixture of both; 0: it is not. */
-static float share_between(const struct vfm_thumb *a, const struct vfm_thumb *between, const struct vfm_thumb *b)
+/* Returns the share of b in the frame between a and b, if that frame is a mixture of both, with a mean residual below
+ * `most` levels; 0: it is not. */
+static float share_between(
+	const struct vfm_thumb *a, const struct vfm_thumb *between, const struct vfm_thumb *b, float most)
 {
 	int up = 0, down = 0;
 	float share, rest = 0;
@@ -265,7 +256,7 @@ static float share_between(const struct vfm_thumb *a, const struct vfm_thumb *be
 #pragma omp simd reduction(+ : rest)
 	for (int i = 0; i < SCENE_PIX; i++)
 		rest += fabsf((float)(between->y[i] - a->y[i]) - share * (float)(b->y[i] - a->y[i]));
-	return share > 0 && share < 1 && rest / SCENE_PIX < BLEND_REST * thumb_change(a, b) + BLEND_NOISE ? share : 0;
+	return share > 0 && share < 1 && rest / SCENE_PIX < most ? share : 0;
 }
 
 /* Conversion of the frame rate, and of fields to frames, leaves one frame at a cut that is a mixture of both shots.
@@ -279,11 +270,11 @@ static const struct vfm_thumb *unmixed(const struct vfm_scene *s, int64_t t)
 		v[i] = &s->queue[(t + i + SCENE_QUEUE - 2) % SCENE_QUEUE];
 	if (t < 2 || t + 2 >= s->pushed)
 		return v[2];
-	change = thumb_change(v[1], v[3]);
-	if (change < 2 * CHANGE || thumb_change(v[0], v[1]) > BLEND_BESIDE * change ||
-		thumb_change(v[3], v[4]) > BLEND_BESIDE * change)
+	change = vfm_thumb_change(v[1], v[3]);
+	if (change < 2 * CHANGE || vfm_thumb_change(v[0], v[1]) > BLEND_BESIDE * change ||
+		vfm_thumb_change(v[3], v[4]) > BLEND_BESIDE * change)
 		return v[2];
-	share = share_between(v[1], v[2], v[3]);
+	share = share_between(v[1], v[2], v[3], BLEND_REST * change + BLEND_NOISE);
 	return share == 0 ? v[2] : share < 0.5f ? v[1] : v[3];
 }
 

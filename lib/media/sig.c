@@ -127,13 +127,11 @@ void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb)
 
 float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b)
 {
-	int sum = 0, chroma = 0;
+	int chroma = 0;
 
-	for (int i = 0; i < W * H; i++)
-		sum += abs(a->thumb.y[i] - b->thumb.y[i]);
 	for (int i = 0; i < W * H / 4; i++)
 		chroma += abs(a->thumb.cb[i] - b->thumb.cb[i]) + abs(a->thumb.cr[i] - b->thumb.cr[i]);
-	return (float)sum / N_PIX + (float)chroma / (N_PIX / 4.0f);
+	return vfm_thumb_change(&a->thumb, &b->thumb) + (float)chroma / (N_PIX / 4.0f);
 }
 
 static int compare_ints(const void *a, const void *b)

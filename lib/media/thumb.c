@@ -1,6 +1,8 @@
 /* thumb.c - see thumb.h. */
 #include "media/thumb.h"
 
+#include <stdlib.h>
+
 #include <string.h>
 
 #define W          VFM_THUMB_W
@@ -64,4 +66,14 @@ void vfm_plane_shrink(const struct vfm_plane *plane, int w, int h, uint16_t *sum
 			dst[j * w + i] = (uint16_t)(sum * 256 / (uint64_t)(rows * (int64_t)(until - from)));
 		}
 	}
+}
+
+float vfm_thumb_change(const struct vfm_thumb *a, const struct vfm_thumb *b)
+{
+	int sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+	for (int i = 0; i < VFM_THUMB_W * VFM_THUMB_H; i++)
+		sum += abs(a->y[i] - b->y[i]);
+	return (float)sum / (VFM_THUMB_W * VFM_THUMB_H);
 }

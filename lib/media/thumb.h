@@ -16,6 +16,9 @@ struct vfm_thumb {
 
 void vfm_thumb_of_rgb(struct vfm_thumb *t, const uint8_t *rgb /* [48, 64, 3] */);
 
+/* Returns the mean absolute difference of luma, 0..255. */
+float vfm_thumb_change(const struct vfm_thumb *a, const struct vfm_thumb *b);
+
 /* A plane of a picture.  Samples of 8 bits have one byte, of 9 to 16 bits two, in the order of this machine. */
 struct vfm_plane {
 	const uint8_t *data;

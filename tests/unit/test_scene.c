@@ -103,6 +103,19 @@ static void expect(struct vfm_scene *s, const int64_t *frames, int64_t n)
 	vfm_scene_free(s);
 }
 
+/* Returns the only cut, and frees the scene. */
+static struct vfm_cut only_cut(struct vfm_scene *s)
+{
+	int64_t n;
+	const struct vfm_cut *c = vfm_scene_cuts(s, 0, true, &n);
+	struct vfm_cut cut;
+
+	assert_int_equal(n, 1);
+	cut = c[0];
+	vfm_scene_free(s);
+	return cut;
+}
+
 /* The same cut, at full light and with a tenth of it and noise. */
 static void test_dark_cut(void **state)
 {
@@ -250,20 +263,17 @@ static void test_mixed_frame(void **state)
 	(void)state;
 	for (int k = 0; k < 6; k++) {
 		struct vfm_scene *s = vfm_scene_new(25);
-		const struct vfm_cut *cuts;
+		struct vfm_cut c;
 		double gain = k < 3 ? 1 : 0.25;
-		int64_t n;
 
 		for (int i = 0; i < 40; i++)
 			push(s, 0, 0.3 * i, gain, 1);
 		push_mixed(s, 0, 1, 12, shares[k % 3], gain);
 		for (int i = 41; i < 80; i++)
 			push(s, 1, 0.3 * i, gain, 1);
-		cuts = vfm_scene_cuts(s, 0, true, &n);
-		assert_int_equal(n, 1);
-		assert_int_equal(cuts[0].kind, VFM_CUT_HARD);
-		assert_in_range(cuts[0].frame, 40, 41);
-		vfm_scene_free(s);
+		c = only_cut(s);
+		assert_int_equal(c.kind, VFM_CUT_HARD);
+		assert_in_range(c.frame, 40, 41);
 	}
 }
 
@@ -287,8 +297,7 @@ static void test_fade_with_logo(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
 	uint8_t rgb[W * H * 3];
-	const struct vfm_cut *c;
-	int64_t n;
+	struct vfm_cut c;
 
 	(void)state;
 	for (int i = 0; i < 130; i++) {
@@ -299,12 +308,10 @@ static void test_fade_with_logo(void **state)
 			memset(rgb + (y * W + 54) * 3, 200, (size_t)8 * 3);
 		push_rgb(s, rgb);
 	}
-	c = vfm_scene_cuts(s, 0, true, &n);
-	assert_int_equal(n, 1);
-	assert_int_equal(c[0].kind, VFM_CUT_FADE);
-	assert_in_range(c[0].from, 50, 54);
-	assert_in_range(c[0].frame, 76, 80);
-	vfm_scene_free(s);
+	c = only_cut(s);
+	assert_int_equal(c.kind, VFM_CUT_FADE);
+	assert_in_range(c.from, 50, 54);
+	assert_in_range(c.frame, 76, 80);
 }
 
 /* Both shots move during a dissolve. */
@@ -312,8 +319,7 @@ static void test_dissolve_in_motion(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
 	uint8_t a[W * H * 3], b[W * H * 3];
-	const struct vfm_cut *c;
-	int64_t n;
+	struct vfm_cut c;
 
 	(void)state;
 	for (int i = 0; i < 150; i++) {
@@ -325,12 +331,10 @@ static void test_dissolve_in_motion(void **state)
 			a[k] = (uint8_t)((a[k] * (16 - share) + b[k] * share) / 16);
 		push_rgb(s, a);
 	}
-	c = vfm_scene_cuts(s, 0, true, &n);
-	assert_int_equal(n, 1);
-	assert_int_equal(c[0].kind, VFM_CUT_DISSOLVE);
-	assert_in_range(c[0].from, 58, 67);
-	assert_in_range(c[0].frame, 67, 77);
-	vfm_scene_free(s);
+	c = only_cut(s);
+	assert_int_equal(c.kind, VFM_CUT_DISSOLVE);
+	assert_in_range(c.from, 58, 67);
+	assert_in_range(c.frame, 67, 77);
 }
 
 /* A picture dissolves into dark letters on white, which have little contrast. */
@@ -338,8 +342,7 @@ static void test_dissolve_to_title(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
 	uint8_t rgb[W * H * 3];
-	const struct vfm_cut *c;
-	int64_t n;
+	struct vfm_cut c;
 
 	(void)state;
 	for (int i = 0; i < 130; i++) {
@@ -354,11 +357,9 @@ static void test_dissolve_to_title(void **state)
 		}
 		push_rgb(s, rgb);
 	}
-	c = vfm_scene_cuts(s, 0, true, &n);
-	assert_int_equal(n, 1);
-	assert_in_range(c[0].from, 58, 67);
-	assert_in_range(c[0].frame, 69, 77);
-	vfm_scene_free(s);
+	c = only_cut(s);
+	assert_in_range(c.from, 58, 67);
+	assert_in_range(c.frame, 69, 77);
 }
 
 /* Scales a plane whose samples grow to the right and downward, of 8 and of 10 bits. */
