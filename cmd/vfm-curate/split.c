@@ -139,7 +139,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD},
 		.timeout_s = 3600,
 		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
-	struct vfm_stage stage = {.name = "split", .version = 4, .fn = split_record, .ctx = &sp, .one_to_many = true};
+	struct vfm_stage stage = {.name = "split", .version = 5, .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = NULL;
 	char *options = NULL;
 	struct vfm_opt opts[] = {

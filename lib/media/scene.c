@@ -360,7 +360,7 @@ static void add_cut(struct vfm_scene *s, const struct vfm_candidate *c, double c
 {
 	struct vfm_cut cut = {.from = c->from < 0 ? 0 : c->from,
 		.frame = c->frame > s->n ? s->n : c->frame,
-		.kind = c->kind,
+		.kind = c->from == c->frame ? VFM_CUT_HARD : c->kind,
 		.confidence = confidence};
 
 	if (cut.frame < cut.from || cut.frame <= 0 || (cut.from == 0 && cut.frame >= s->n))

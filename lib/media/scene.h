@@ -9,8 +9,9 @@
  * its neighbours stands for it. Dissolves: the frames between two different pictures are mixtures of the two, with a
  * steadily growing share; while one picture grows the other vanishes, also after division by the local contrast, which
  * changing light does not do. The shots on either side change less over as many frames. Fades: frames of one colour,
- * apart from a logo, between different pictures, or long black, with the frames before and after whose contrast is
- * reduced.  They are no fade if frames of both sides match.  A title on black is a shot of its own.
+ * apart from a logo or black bars, between different pictures, or long black, with the frames before and after whose
+ * contrast is reduced.  They are no fade if frames of both sides match; a single one, with no fade beside it, is a
+ * hard cut and belongs to the shot before.  A title on black is a shot of its own.
  *
  * Each candidate has numbers that say how strongly these hold; a sum of small trees makes a confidence of them.
  *

@@ -6,19 +6,21 @@
 #include "base/mem.h"
 #include "media/scene_int.h"
 
-#define PLAIN_RANGE 14.0f /* range of luma below which a frame is of one colour */
-#define BLACK_MEAN  24.0f
-#define LOGO_MOST   (SCENE_PIX / 64) /* pixels */
-#define LOGO_STD    20.0f
-#define LOGO_AGE    16 /* frames that it was there before */
-#define LOGO_CHANGE 12 /* levels */
-#define LOGO_STAYS  0.8f
-#define REST_CHANGE 4.0f
-#define LONG_PLAIN  12   /* frames; so much black separates two shots, even similar ones */
-#define FADE_LIMIT  96   /* frames of a fade, on either side */
-#define FADE_STEP   4    /* frames over which contrast grows */
-#define FADE_SLOWER 0.4f /* growth, as a share of the mean of the fade so far, that ends it */
-#define FADE_FULL   0.8f /* of the contrast of the shot: so much looks like all of it */
+#define PLAIN_RANGE   14.0f /* range of luma below which a frame is of one colour */
+#define BLACK_MEAN    24.0f
+#define BARS_LEAVE    0.5f /* of the picture, at least */
+#define BARS_CONTRAST 2.0f
+#define LOGO_MOST     (SCENE_PIX / 64) /* pixels */
+#define LOGO_STD      20.0f
+#define LOGO_AGE      16 /* frames that it was there before */
+#define LOGO_CHANGE   12 /* levels */
+#define LOGO_STAYS    0.8f
+#define REST_CHANGE   4.0f
+#define LONG_PLAIN    12   /* frames; so much black separates two shots, even similar ones */
+#define FADE_LIMIT    96   /* frames of a fade, on either side */
+#define FADE_STEP     4    /* frames over which contrast grows */
+#define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
+#define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
 
 /* Frames beside a run of plain ones that are compared: numbers from the nearest on. */
 static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
@@ -54,9 +56,47 @@ static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 	return vfm_sig_pixel(old, now) > REST_CHANGE || (s->p[n - 1].plain && s->p[n].change < LOGO_CHANGE / 8.0f);
 }
 
+/* Returns how many lines from `first` on, in steps of `step`, are black; a line has `length` pixels, `along` apart. */
+static int black_lines(const uint8_t *first, ptrdiff_t step, int lines, ptrdiff_t along, int length)
+{
+	int n = 0, i = 0;
+
+	for (; n < lines; n++)
+		for (i = 0; i < length; i++)
+			if (first[n * step + i * along] >= BLACK_MEAN)
+				return n;
+	return n;
+}
+
+/* Whether a frame has one colour apart from black bars at two of its sides. */
+static bool is_plain_but_bars(const struct vfm_sig *sig)
+{
+	const uint8_t *y = sig->thumb.y;
+	const int w = VFM_SIG_W, h = VFM_SIG_H;
+	int top = black_lines(y, w, h, 1, w), bottom = black_lines(y + (h - 1) * w, -w, h, 1, w);
+	int left = black_lines(y, 1, w, w, h), right = black_lines(y + w - 1, -1, w, w, h);
+	int low = 255, high = 0;
+
+	if ((top == 0 || bottom == 0) && (left == 0 || right == 0))
+		return false;
+	/* The picture's outermost lines may be mixed with the bars. */
+	top += top > 0, bottom += bottom > 0, left += left > 0, right += right > 0;
+	if (top + bottom >= h || left + right >= w ||
+		(float)((w - left - right) * (h - top - bottom)) < BARS_LEAVE * SCENE_PIX)
+		return false;
+	for (int j = top; j < h - bottom; j++)
+		for (int i = left; i < w - right; i++) {
+			low = y[j * w + i] < low ? y[j * w + i] : low;
+			high = y[j * w + i] > high ? y[j * w + i] : high;
+		}
+	return low > BARS_CONTRAST * BLACK_MEAN && (float)(high - low) < PLAIN_RANGE;
+}
+
 bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n)
 {
-	return scene_sig(s, n)->range < PLAIN_RANGE || is_plain_but_logo(s, n);
+	const struct vfm_sig *now = scene_sig(s, n);
+
+	return now->range < PLAIN_RANGE || is_plain_but_bars(now) || is_plain_but_logo(s, n);
 }
 
 /* Returns the frame of [from, to] with the most contrast. */
@@ -208,6 +248,9 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
 		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
 		c.abrupt = c.from == r->first || c.frame == r->end;
+		/* A single frame between two shots, and no fade: a cut with a flash. */
+		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
+			c.from = c.frame;
 		memcpy(c.f, r->f, sizeof(c.f));
 		vfm_scene_add_candidate(s, &c);
 	}

@@ -292,6 +292,46 @@ static void test_short_shots(void **state)
 	expect(s, cuts, 4);
 }
 
+static void push_between_bars(struct vfm_scene *s, int shot, double t, int level)
+{
+	uint8_t rgb[W * H * 3];
+
+	draw(rgb, shot, t, 1, 2);
+	if (level >= 0)
+		memset(rgb, level, sizeof(rgb));
+	memset(rgb, 0, sizeof(rgb) / 8);
+	memset(rgb + sizeof(rgb) / 8 * 7, 0, sizeof(rgb) / 8);
+	push_rgb(s, rgb);
+}
+
+/* A picture between black bars flashes white at a cut, and fades to white and back: one cut, one transition. */
+static void test_flash_between_bars(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	const struct vfm_cut *c;
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 40; i++)
+		push_between_bars(s, 0, 0.5 * i, -1);
+	push_between_bars(s, 0, 0, 250);
+	for (int i = 0; i < 40; i++)
+		push_between_bars(s, 1, 0.5 * i, -1);
+	for (int i = 0; i < 12; i++)
+		push_between_bars(s, 0, 0, 250);
+	for (int i = 0; i < 40; i++)
+		push_between_bars(s, 2, 0.5 * i, -1);
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(c[0].frame, 41);
+	assert_int_equal(c[0].from, 41);
+	assert_int_equal(c[0].kind, VFM_CUT_HARD);
+	assert_int_equal(c[1].from, 81);
+	assert_int_equal(c[1].frame, 93);
+	assert_int_equal(c[1].kind, VFM_CUT_FADE);
+	vfm_scene_free(s);
+}
+
 /* A logo in the corner stays while the shots fade to black and back. */
 static void test_fade_with_logo(void **state)
 {
@@ -422,6 +462,7 @@ int main(void)
 		cmocka_unit_test(test_blink_in_motion),
 		cmocka_unit_test(test_mixed_frame),
 		cmocka_unit_test(test_short_shots),
+		cmocka_unit_test(test_flash_between_bars),
 		cmocka_unit_test(test_fade_with_logo),
 		cmocka_unit_test(test_dissolve_in_motion),
 		cmocka_unit_test(test_dissolve_to_title),
