@@ -281,7 +281,7 @@ static int64_t pts_of(const AVFrame *f)
 }
 
 /* Whether the demuxer has read all, by the code of its last read.  These have none for the end of a file. */
-static bool is_end(const struct vfm_video *v, int rc)
+static bool demuxer_has_ended(const struct vfm_video *v, int rc)
 {
 	static const char *const names[] = {"gxf", "mpjpeg", "roq"};
 	bool unclear = false;
@@ -301,7 +301,7 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 		TRY(vfm_source_check(&v->source, err));
 		if (vfm_av_code(rc, 0) < 0)
 			return vfm_source_failed(&v->source, rc, "cannot read", err);
-		if (!is_end(v, rc))
+		if (!demuxer_has_ended(v, rc))
 			v->flagged++;
 		v->draining = true;
 		avcodec_send_packet(v->dec, NULL);
