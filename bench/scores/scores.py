@@ -202,7 +202,7 @@ def make_clip(job):
     return index
 
 
-def read_clips(folders):
+def read_clips(folders, quiet=False):
     """Returns the clips of clips.tsv that lie in the folders: {path, name, held_out, faults}."""
     found, clips = {}, []
     for folder in folders:
@@ -216,7 +216,7 @@ def read_clips(folders):
             if name in found:
                 clips.append({"path": found[name], "name": name, "held_out": half == "held-out",
                               "faults": [x.replace(";", ",") for x in faults.split(",") if x != "-"]})
-            else:
+            elif not quiet:
                 print(f"{name}: not found", file=sys.stderr)
     return clips
 

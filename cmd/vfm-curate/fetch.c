@@ -109,7 +109,7 @@ static int run_fetch(struct fetch *f, struct vfm_stage *stage, struct vfm_err *e
 	TRY(vfm_timeout_check(f->o.timeout_s, err));
 	TRY(vfm_fetch_open(&f->fetcher, &f->o, err));
 	options = f->o.command ? vfm_strfmt("%s%s", f->o.shell ? "shell " : "", f->o.command) : NULL;
-	stage->options = options;
+	stage->options = f->o.any_length ? "any-length" : options; /* such a file may be incomplete */
 	rc = vfm_stage_run(stage, NULL, err);
 	vfm_fetch_close(f->fetcher);
 	if (f->in && f->in != stdin)
@@ -126,7 +126,7 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 				 *const outputs[] = {"src", NULL};
 	struct fetch f = {.o = {.timeout_s = 3600, .stall_s = 60, .wait_s = 1, .retries = 3}};
 	struct vfm_stage stage = {.name = "fetch",
-		.version = 1,
+		.version = 2, /* 1: took cut chunked bodies, and compressed files as they were sent */
 		.fn = fetch_record,
 		.ctx = &f,
 		.source = &f,

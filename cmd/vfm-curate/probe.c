@@ -128,7 +128,7 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 {
 	struct probe p = {.timeout_s = 600, .inputs.is_wanted = vfm_media_name};
 	struct vfm_stage stage = {.name = "probe",
-		.version = 2, /* 1: fewer faults of MPEG-TS counted */
+		.version = 3, /* 1: fewer faults of MPEG-TS counted; 2: pictures in a row were one image */
 		.fn = probe_record,
 		.ctx = &p,
 		.next = next_name,

@@ -45,9 +45,20 @@ struct vfm_join {
 	size_t n, cap;
 	struct vfm_join_stats stats;
 	_Atomic int64_t used, without_row;
+	const char *no_key; /* what a value of the column is that cannot be a key, and its row; NULL: there was none */
+	int64_t no_key_place;
 };
 
 /* ---- keys ---- */
+
+/* Returns what a value is that key_text() refuses; NULL: nothing, or an empty text. */
+static const char *name_no_key(const json_t *v)
+{
+	return json_is_array(v)      ? "a list"
+		: json_is_object(v)  ? "an object"
+		: json_is_boolean(v) ? "true or false"
+				     : NULL;
+}
 
 /* Returns the key of a text or number, which the caller frees; NULL of other values and of an empty text. */
 static char *key_text(const json_t *v)
@@ -256,13 +267,18 @@ static int store_row(struct vfm_join *j, const char *key, const json_t *values, 
 
 static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, struct vfm_err *err)
 {
-	char *key = key_text(vfm_take_value(row, j->column));
+	const json_t *value = vfm_take_value(row, j->column);
+	char *key = key_text(value);
 	json_t *values = NULL;
 	int rc = 0;
 
 	j->stats.rows++;
 	if (!key) {
 		j->stats.without_key++;
+		if (!j->no_key) {
+			j->no_key = name_no_key(value);
+			j->no_key_place = place;
+		}
 		return 0;
 	}
 	rc = vfm_take_row(&j->take, row, &values, err);
@@ -290,6 +306,9 @@ static int read_table(struct vfm_join *j, struct vfm_rows *rows, struct vfm_err 
 			return rc;
 	}
 	TRY(rc);
+	if (j->stats.without_key == j->stats.rows && j->no_key)
+		return vfm_fail(err, VFM_EUSAGE, "'%s', %s %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
+			j->o.table, j->unit, (long long)j->no_key_place, j->column, j->no_key);
 	if (j->stats.rows && j->stats.without_key == j->stats.rows)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': no row has a %s (--on KEY=COLUMN)", j->o.table, j->column);
 	unseen = vfm_take_unseen(&j->take);

@@ -1,13 +1,12 @@
-/* stage.c - the loop of a stage.  One thread reads (stage_input.h), `jobs` threads work, one writes; a ring
- * of slots between them keeps the order and bounds the memory.  With one job (or a serial
- * stage) all three are the calling thread. */
+/* stage.c - the loop of a stage.  One thread reads (stage_input.h), `jobs` threads work (stage_work.h), one writes; a
+ * ring of slots between them keeps the order and bounds the memory.  With one job (or a serial stage) all three are the
+ * calling thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,43 +14,28 @@
 #include "data/done.h"
 #include "data/part.h"
 #include "data/provenance.h"
+#include "data/record.h"
 #include "data/stage.h"
 #include "data/stage_input.h"
 #include "data/stage_link.h"
 #include "data/stage_text.h"
+#include "data/stage_work.h"
 
 #define MAX_JOBS      256
 #define SLOTS_PER_JOB 4
-
-struct vfm_stage_out {
-	json_t **rec;
-	size_t n, cap;
-};
 
 enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 
 struct slot {
 	enum slot_state state;
-	bool is_header; /* text is complete; without rec */
-	bool is_due;    /* the stage has to work on rec: it neither passes unchanged nor was done before */
-	json_t *rec;
-	char mark[VFM_DONE_MARK];
-	int64_t place;       /* among the inputs, from 1, with headers */
-	uint64_t hash;       /* of the inputs up to it (data/stage_link.h) */
-	bool is_passed;      /* it had "error" or "drop" before this stage */
-	struct vfm_buf text; /* its output lines */
-	struct vfm_stage_counts counts;
-	int rc; /* < VFM_EINPUT: the loop must stop here */
-	struct vfm_err err;
+	struct vfm_stage_record r;
 };
 
 struct loop {
 	const struct vfm_stage *s;
 	FILE *out;
 	struct vfm_stage_input in;
-	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
-	struct vfm_done *done;
-	char *settings;                 /* options and models, for marks */
+	struct vfm_stage_work work;
 	struct vfm_stage_counts counts; /* of the writing thread */
 	struct vfm_progress progress;
 
@@ -72,61 +56,6 @@ int vfm_timeout_check(double seconds, struct vfm_err *err)
 	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
 }
 
-/* ---- records ---- */
-
-void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec)
-{
-	vfm_grow(&out->rec, &out->cap, out->n + 1, sizeof(out->rec[0]));
-	out->rec[out->n++] = rec;
-}
-
-static void out_clear(struct vfm_stage_out *out)
-{
-	for (size_t i = 0; i < out->n; i++)
-		json_decref(out->rec[i]);
-	free(out->rec);
-	*out = (struct vfm_stage_out){0};
-}
-
-static void add_line(struct slot *slot, const json_t *rec)
-{
-	vfm_stage_line_text(&slot->text, rec);
-	slot->counts.written++;
-}
-
-/* ---- marks ---- */
-
-/* The mark of the outputs for an input record; see stage.h. */
-static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_DONE_MARK])
-{
-	const struct vfm_stage *s = l->s;
-	const char *clip = vfm_done_mark(rec, "clip"); /* the record does not tell the quality of its file */
-	char hex[VFM_SHA256_HEX], *head;
-	json_t *read = NULL;
-
-	if (s->reads) {
-		read = json_object();
-		for (const char *const *key = s->reads; *key; key++)
-			json_object_set(read, *key, json_object_get(rec, *key));
-	}
-	head = vfm_stage_mark_head(s, l->settings, clip);
-	vfm_rec_digest(head, read ? read : rec, vfm_stage_unmarked, hex);
-	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
-	json_decref(read);
-	free(head);
-}
-
-static void set_mark(json_t *rec, const char *stage, const char *mark)
-{
-	json_t *by = json_object_get(rec, "by");
-
-	if (!json_is_object(by)) {
-		by = json_object();
-		json_object_set_new(rec, "by", by);
-	}
-	json_object_set_new(by, stage, json_string(mark));
-}
-
 /* ---- reading ---- */
 
 /* Fills a free slot: 1 = with a record or a header, 0 = end. */
@@ -136,215 +65,12 @@ static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
 	int rc = vfm_stage_input_next(&l->in, &line, err);
 
 	if (rc == 1)
-		*slot = (struct slot){.is_header = line.is_header,
+		slot->r = (struct vfm_stage_record){.is_header = line.is_header,
 			.rec = line.rec,
 			.text = line.text,
 			.place = line.place,
 			.hash = line.hash};
 	return rc;
-}
-
-/* ---- working ---- */
-
-static void count_record(struct vfm_stage_counts *c, const json_t *rec)
-{
-	if (json_object_get(rec, "error"))
-		c->failed++;
-	else if (json_object_get(rec, "drop"))
-		c->dropped++;
-	else
-		c->out++;
-}
-
-/* Copies what the stage set in a finished record into the record of the slot, and writes that. */
-static void add_finished(const struct vfm_stage *s, struct slot *slot, const char *line, const char *mark)
-{
-	json_t *was = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL); /* vfm_done_copy has parsed it before */
-
-	for (const char *const *key = s->sets; *key; key++) {
-		json_object_del(slot->rec, *key);
-		json_object_set(slot->rec, *key, json_object_get(was, *key));
-	}
-	if (json_object_get(was, "drop"))
-		json_object_set(slot->rec, "drop", json_object_get(was, "drop"));
-	set_mark(slot->rec, s->name, mark);
-	add_line(slot, slot->rec);
-	json_decref(was);
-}
-
-/* Adds finished lines as they are, but for their part: they may come from a run with another number of parts. */
-static void add_finished_lines(const struct loop *l, struct slot *slot, const char *lines, size_t bytes)
-{
-	const char *end = lines + bytes, *next;
-	json_t *rec;
-
-	if (l->in.n_parts == 1) {
-		vfm_buf_add(&slot->text, lines, bytes);
-		return;
-	}
-	for (; lines < end; lines = next) {
-		next = memchr(lines, '\n', (size_t)(end - lines));
-		next = next ? next + 1 : end;
-		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), l->in.mark)) {
-			vfm_buf_add(&slot->text, lines, (size_t)(next - lines));
-		} else {
-			json_object_set_new(rec, "part", json_string(l->in.mark));
-			vfm_stage_line_text(&slot->text, rec);
-		}
-		json_decref(rec);
-	}
-}
-
-static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bool *copied, struct vfm_err *err)
-{
-	const char *key = vfm_stage_key(l->s, slot->rec);
-	struct vfm_done_found found;
-	struct vfm_buf text = {0};
-
-	*copied = false;
-	if (!l->done || !key)
-		return 0;
-	TRY(vfm_done_copy(l->done, key, mark, &text, &found, err));
-	slot->counts.stale += found.stale;
-	if (!found.lines)
-		return 0;
-	*copied = true;
-	slot->counts.copied++;
-	if (l->s->sets) {
-		add_finished(l->s, slot, text.data, mark);
-	} else {
-		add_finished_lines(l, slot, text.data, text.len);
-		slot->counts.written += found.lines;
-	}
-	vfm_buf_release(&text);
-	if (found.dropped)
-		slot->counts.dropped++;
-	else
-		slot->counts.out++;
-	return 0;
-}
-
-/* Passes on a record with "error" or "drop". */
-static void pass_on(struct loop *l, struct slot *slot, int worker)
-{
-	const struct vfm_stage *s = l->s;
-	struct vfm_stage_out out = {0};
-
-	count_record(&slot->counts, slot->rec);
-	if (s->sees_all)
-		slot->rc = s->fn(slot->rec, &out, s->ctx, worker, &slot->err);
-	if (slot->rc == VFM_EINPUT)
-		slot->rc = 0;
-	if (!s->silent)
-		add_line(slot, slot->rec);
-}
-
-/* Writes what became of a record: itself, or what the stage emitted for it. */
-static void add_outputs(struct loop *l, struct slot *slot, const struct vfm_stage_out *out, const char *mark)
-{
-	json_t **recs = out->n ? out->rec : &slot->rec;
-	size_t n = out->n ? out->n : 1;
-	const json_t *best = recs[0];
-
-	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
-		best = recs[i];
-	count_record(&slot->counts, best);
-	for (size_t i = 0; i < n && !l->s->silent; i++) {
-		if (!json_object_get(recs[i], "error"))
-			set_mark(recs[i], l->s->name, mark);
-		add_line(slot, recs[i]);
-	}
-}
-
-/* Ends the work on a record that the stage, or what precedes it, left with `rc` and `err`. */
-static void end_work(struct loop *l, struct slot *slot, struct vfm_stage_out *out, int rc, const struct vfm_err *err)
-{
-	if (rc < VFM_EINPUT) {
-		slot->rc = rc;
-		slot->err = *err;
-		out_clear(out);
-		return;
-	}
-	if (rc == VFM_EINPUT) {
-		vfm_stage_set_error(slot->rec, err->msg[0] ? err->msg : "failed");
-		slot->counts.failed_here++;
-		out_clear(out);
-	}
-	add_outputs(l, slot, out, slot->mark);
-	out_clear(out);
-}
-
-/* Does all that needs no call of the stage; otherwise sets is_due. */
-static void begin_work(struct loop *l, struct slot *slot, int worker)
-{
-	struct vfm_err err = {0};
-	bool copied = false;
-	int rc;
-
-	slot->counts.in++;
-	slot->is_passed = vfm_rec_is_out(slot->rec);
-	if (slot->is_passed) {
-		pass_on(l, slot, worker);
-		return;
-	}
-	if (!l->s->silent)
-		compute_mark(l, slot->rec, slot->mark);
-	rc = vfm_rec_check_version(slot->rec, &err);
-	if (rc == 0)
-		rc = copy_finished(l, slot, slot->mark, &copied, &err);
-	slot->is_due = rc == 0 && !copied;
-	if (rc < 0)
-		end_work(l, slot, &(struct vfm_stage_out){0}, rc, &err);
-}
-
-static void work_on(struct loop *l, struct slot *slot, int worker)
-{
-	struct vfm_stage_out out = {0};
-	struct vfm_err err = {0};
-	int rc;
-
-	if (slot->is_header)
-		return;
-	if (l->link)
-		vfm_stage_link_work(l->link);
-	begin_work(l, slot, worker);
-	if (slot->is_due) {
-		rc = l->s->fn(slot->rec, &out, l->s->ctx, worker, &err);
-		end_work(l, slot, &out, rc, &err);
-	}
-	if (l->link)
-		vfm_stage_link_rest(l->link);
-}
-
-/* Works on `n` consecutive slots from number `first` on. */
-static void work_on_batch(struct loop *l, int64_t first, int n, int worker)
-{
-	struct vfm_stage_item *items = vfm_calloc((size_t)n, sizeof(*items));
-	struct slot *slot;
-	int n_due = 0;
-
-	if (l->link)
-		vfm_stage_link_work(l->link);
-	for (int i = 0; i < n; i++) {
-		slot = &l->slots[(first + i) % l->n_slots];
-		if (!slot->is_header)
-			begin_work(l, slot, worker);
-		if (slot->is_due)
-			items[n_due++].rec = slot->rec;
-	}
-	if (n_due)
-		l->s->batch(items, n_due, l->s->ctx, worker);
-	for (int i = 0, k = 0; i < n; i++) {
-		slot = &l->slots[(first + i) % l->n_slots];
-		if (!slot->is_due)
-			continue;
-		end_work(l, slot, &(struct vfm_stage_out){0}, items[k].rc, &items[k].err);
-		k++;
-	}
-	if (l->link)
-		vfm_stage_link_rest(l->link);
-	free(items);
 }
 
 /* ---- writing ---- */
@@ -369,37 +95,37 @@ static int write_failed(struct loop *l)
 /* Tells the run what became of the input of a slot.  Returns whether the output must be flushed. */
 static bool note_written(struct loop *l, const struct slot *slot)
 {
-	const struct vfm_stage_written w = {.inputs = slot->place,
-		.hash = slot->hash,
-		.text = slot->text.data,
-		.len = slot->text.len,
-		.lines = slot->is_header ? 1 : slot->counts.written,
-		.stage = slot->is_header || slot->is_passed ? NULL : l->s->name};
+	const struct vfm_stage_written w = {.inputs = slot->r.place,
+		.hash = slot->r.hash,
+		.text = slot->r.text.data,
+		.len = slot->r.text.len,
+		.lines = slot->r.is_header ? 1 : slot->r.counts.written,
+		.stage = slot->r.is_header || slot->r.is_passed ? NULL : l->s->name};
 
-	return vfm_stage_link_wrote(l->link, &w);
+	return vfm_stage_link_wrote(l->work.link, &w);
 }
 
 static int write_slot(struct loop *l, struct slot *slot, bool flush)
 {
-	int rc = slot->rc;
+	int rc = slot->r.rc;
 
 	if (rc < 0)
-		l->err = slot->err;
-	else if (slot->text.len && fwrite(slot->text.data, 1, slot->text.len, l->out) != slot->text.len)
+		l->err = slot->r.err;
+	else if (slot->r.text.len && fwrite(slot->r.text.data, 1, slot->r.text.len, l->out) != slot->r.text.len)
 		rc = write_failed(l);
 	if (rc >= 0) {
-		counts_add(&l->counts, &slot->counts);
-		vfm_progress_step(&l->progress, slot->is_header ? 0 : 1);
-		flush |= l->link && note_written(l, slot);
+		counts_add(&l->counts, &slot->r.counts);
+		vfm_progress_step(&l->progress, slot->r.is_header ? 0 : 1);
+		flush |= l->work.link && note_written(l, slot);
 	}
 	if (rc >= 0 && flush) {
 		if (fflush(l->out) != 0)
 			rc = write_failed(l);
-		else if (l->link)
-			vfm_stage_link_publish(l->link, &l->counts);
+		else if (l->work.link)
+			vfm_stage_link_publish(l->work.link, &l->counts);
 	}
-	json_decref(slot->rec);
-	vfm_buf_release(&slot->text);
+	json_decref(slot->r.rec);
+	vfm_buf_release(&slot->r.text);
 	*slot = (struct slot){0};
 	return rc;
 }
@@ -407,10 +133,11 @@ static int write_slot(struct loop *l, struct slot *slot, bool flush)
 static int run_serial(struct loop *l)
 {
 	struct slot slot = {0};
+	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
 	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
-		work_on(l, &slot, 0);
+		vfm_stage_work_on(&l->work, &record, 1, 0);
 		rc = write_slot(l, &slot, true);
 		if (rc < 0)
 			return rc;
@@ -427,17 +154,22 @@ struct worker {
 /* Whether the record of `slot` may join a batch that begins with `first`. */
 static bool joins_batch(const struct loop *l, const struct slot *first, const struct slot *slot)
 {
-	const char *a = first->is_header ? NULL : vfm_rec_str(first->rec, l->s->batch_key, NULL);
-	const char *b = slot->is_header ? NULL : vfm_rec_str(slot->rec, l->s->batch_key, NULL);
+	const char *a = first->r.is_header ? NULL : vfm_rec_str(first->r.rec, l->s->batch_key, NULL);
+	const char *b = slot->r.is_header ? NULL : vfm_rec_str(slot->r.rec, l->s->batch_key, NULL);
 
 	return a && b && !strcmp(a, b);
+}
+
+static int most_taken(const struct loop *l)
+{
+	return l->s->batch ? l->s->max_batch : 1;
 }
 
 /* Takes the next record, and those after it that join its batch; waits for these unless the ring is full.  Returns how
  * many, with the number of the first; 0 at the end.  One thread at a time takes records. */
 static int take_slots(struct loop *l, int64_t *first)
 {
-	int most = l->s->batch ? l->s->max_batch : 1, n = 0;
+	int most = most_taken(l), n = 0;
 
 	while (l->taking && !l->stop)
 		pthread_cond_wait(&l->readable, &l->lock);
@@ -464,16 +196,16 @@ static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct loop *l = w->l;
+	struct vfm_stage_record **records = vfm_calloc((size_t)most_taken(l), sizeof(records[0]));
 	int64_t first;
 	int n;
 
 	pthread_mutex_lock(&l->lock);
 	while ((n = take_slots(l, &first)) > 0) {
 		pthread_mutex_unlock(&l->lock);
-		if (l->s->batch)
-			work_on_batch(l, first, n, w->index);
-		else
-			work_on(l, &l->slots[first % l->n_slots], w->index);
+		for (int i = 0; i < n; i++)
+			records[i] = &l->slots[(first + i) % l->n_slots].r;
+		vfm_stage_work_on(&l->work, records, n, w->index);
 		pthread_mutex_lock(&l->lock);
 		for (int i = 0; i < n; i++)
 			l->slots[(first + i) % l->n_slots].state = SLOT_DONE;
@@ -481,6 +213,7 @@ static void *worker_main(void *arg)
 			pthread_cond_signal(&l->writable);
 	}
 	pthread_mutex_unlock(&l->lock);
+	free(records);
 	return NULL;
 }
 
@@ -563,7 +296,7 @@ static void feed(struct loop *l)
 static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 {
 	struct worker *workers = vfm_calloc((size_t)jobs, sizeof(*workers));
-	int started = 0, batch = l->s->batch ? l->s->max_batch : 1;
+	int started = 0, batch = most_taken(l);
 	pthread_t writer;
 
 	l->n_slots = jobs * (batch > SLOTS_PER_JOB ? batch : SLOTS_PER_JOB) + 1;
@@ -591,8 +324,8 @@ static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 		pthread_join(workers[i].thread, NULL);
 	pthread_join(writer, NULL);
 	for (int i = 0; i < l->n_slots; i++) {
-		json_decref(l->slots[i].rec);
-		vfm_buf_release(&l->slots[i].text);
+		json_decref(l->slots[i].r.rec);
+		vfm_buf_release(&l->slots[i].r.text);
 	}
 	free(l->slots);
 	free(workers);
@@ -610,7 +343,7 @@ static void work_on_text_block(void *ctx, void *item)
 {
 	const struct loop *l = ctx;
 
-	vfm_stage_text_work(l->s, l->settings, item);
+	vfm_stage_text_work(l->s, l->work.settings, item);
 }
 
 /* Writes the outputs of lines that are ready, up to the next that is not. */
@@ -635,6 +368,7 @@ static int write_ready(struct loop *l, struct vfm_stage_block *b)
 static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
 {
 	struct slot slot;
+	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
 	vfm_stage_input_give(&l->in, b);
@@ -644,7 +378,7 @@ static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
 		slot = (struct slot){0};
 		rc = read_slot(l, &slot, &l->err);
 		if (rc == 1) {
-			work_on(l, &slot, 0);
+			vfm_stage_work_on(&l->work, &record, 1, 0);
 			TRY(write_slot(l, &slot, false));
 		}
 	} while (rc == 1);
@@ -710,7 +444,7 @@ static int open_done(struct loop *l, struct vfm_err *err)
 
 	if (vfm_part_file(&path, s->opts.done, l->in.part, err) < 0)
 		return vfm_err_context(err, "--done");
-	rc = vfm_done_open(&l->done, path, &o, err);
+	rc = vfm_done_open(&l->work.done, path, &o, err);
 	free(path);
 	return rc;
 }
@@ -718,37 +452,38 @@ static int open_done(struct loop *l, struct vfm_err *err)
 /* Opens the first input, and in a run the output. */
 static int open_sources(struct loop *l, struct vfm_err *err)
 {
-	if (l->link && l->link->index > 0 && l->s->next)
+	if (l->work.link && l->work.link->index > 0 && l->s->next)
 		return vfm_fail(err, VFM_EUSAGE, "%s reads no records: it can only be the first stage", l->s->name);
-	if (l->link && l->s->silent)
+	if (l->work.link && l->s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "%s writes no records: it cannot be a stage of a run", l->s->name);
-	if (l->link) {
-		TRY(vfm_stage_link_begin(l->link, &l->in.linked, &l->counts, err));
-		l->out = l->link->out;
+	if (l->work.link) {
+		TRY(vfm_stage_link_begin(l->work.link, &l->in.linked, &l->counts, err));
+		l->out = l->work.link->out;
 	}
 	return vfm_stage_input_open(&l->in, err);
 }
 
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .link = vfm_stage_link()};
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .work = {.stage = s, .link = vfm_stage_link()}};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 
 	l.in.s = s;
-	l.in.link = l.link;
+	l.in.link = l.work.link;
 	if (jobs < 1 || jobs > MAX_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
 	TRY(vfm_part_parse(s->opts.part, &l.in.part, &l.in.n_parts, err));
 	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.part, (long long)l.in.n_parts);
+	l.work.part = l.in.n_parts > 1 ? l.in.mark : NULL;
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
-	l.in.in_blocks = s->text_fn && s->n_files && !l.link && l.in.n_parts == 1 && !s->opts.done &&
+	l.in.in_blocks = s->text_fn && s->n_files && !l.work.link && l.in.n_parts == 1 && !s->opts.done &&
 		vfm_stage_text_suits(s->files[0]);
-	l.settings = vfm_provenance_settings(s->options, s->maker);
-	l.in.own = vfm_stage_own_entries(s, l.done);
+	l.work.settings = vfm_provenance_settings(s->options, s->maker);
+	l.in.own = vfm_stage_own_entries(s, l.work.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.readable, NULL);
 	pthread_cond_init(&l.writable, NULL);
@@ -762,8 +497,8 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		rc = l.in.in_blocks                             ? run_text(&l)
 			: s->serial || (jobs == 1 && !s->batch) ? run_serial(&l)
 								: run_threads(&l, (int)jobs, &l.err);
-	if (l.link) {
-		int end = vfm_stage_link_close(l.link, rc == 0, rc == 0 ? &l.err : NULL);
+	if (l.work.link) {
+		int end = vfm_stage_link_close(l.work.link, rc == 0, rc == 0 ? &l.err : NULL);
 
 		rc = rc < 0 ? rc : end;
 	}
@@ -772,8 +507,8 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.counts.failed_here += l.in.n_refused;
 	l.counts.other_parts = l.in.other_parts;
 	vfm_stage_input_close(&l.in);
-	free(l.settings);
-	vfm_done_close(l.done);
+	free(l.work.settings);
+	vfm_done_close(l.work.done);
 	pthread_mutex_destroy(&l.lock);
 	pthread_cond_destroy(&l.readable);
 	pthread_cond_destroy(&l.writable);

@@ -29,6 +29,7 @@ enum {
 struct vfm_artifacts {
 	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one behind it */
 	int w, n_rows;
+	int64_t next_at; /* vfm_video_at() when `next` was read; 0: never */
 	double blur;
 	int64_t n_blur, frames;
 	int64_t steps[GRID], columns[GRID]; /* steps between columns x - 1 and x, and columns, by x mod GRID */
@@ -224,9 +225,17 @@ int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_e
 	int w, h, which[BANDS * BAND], n;
 
 	vfm_video_coded_size(v, &w, &h);
-	n = choose_rows(h, which);
-	make_room(a, w, n);
-	TRY(vfm_video_coded_rows(v, which, n, a->rows, err));
+	if (a->next_at == vfm_video_at(v)) { /* vfm_artifacts_next has read them */
+		uint8_t *read = a->next;
+
+		a->next = a->rows;
+		a->rows = read;
+		a->next_at = 0;
+	} else {
+		n = choose_rows(h, which);
+		make_room(a, w, n);
+		TRY(vfm_video_coded_rows(v, which, n, a->rows, err));
+	}
 	add_blur(a);
 	add_steps(a);
 	a->frames++;
@@ -242,6 +251,7 @@ int vfm_artifacts_next(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_
 	if (!a->frames || w != a->w || n != a->n_rows)
 		return 0; /* the size changes here */
 	TRY(vfm_video_coded_rows(v, which, n, a->next, err));
+	a->next_at = vfm_video_at(v);
 	add_combing(a);
 	return 0;
 }

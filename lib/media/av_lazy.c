@@ -263,6 +263,7 @@ FN(AVIOContext *, AVFORMAT, avio_alloc_context,
 	(buffer, buffer_size, write_flag, opaque, read_packet, write_packet, seek))
 FN(int, AVFORMAT, avio_closep, (AVIOContext * *s), (s))
 VOID(AVFORMAT, avio_context_free, (AVIOContext * *s), (s))
+FN(int, AVFORMAT, avio_feof, (AVIOContext * s), (s))
 FN(int, AVFORMAT, avio_open, (AVIOContext * *s, const char *url, int flags), (s, url, flags))
 FN(int, AVFORMAT, avio_open2,
 	(AVIOContext * *s, const char *url, int flags, const AVIOInterruptCB *int_cb, AVDictionary **options),

@@ -16,8 +16,10 @@
 /* Decompressed bytes for each that was received, at most.  Media hardly compress; deflate can reach 1032. */
 #define MAX_RATIO 100
 
-/* What FFmpeg's log tells about the response whose content is read. */
+/* What FFmpeg's log tells about the response whose content is read.  Its API has neither the coding nor the end of the
+ * chunks: a connection that ends between two chunks is an end like that of a whole file. */
 struct reply {
+	bool has_status;
 	char coding[32]; /* Content-Encoding; "": none */
 	bool is_chunked, has_end;
 	bool is_damaged;     /* the compressed data */
@@ -57,7 +59,7 @@ static void take_http_header(struct reply *r, const char *line)
 	const char *value;
 
 	if (!strncmp(line, "HTTP/", 5)) /* of a proxy, a redirect, or at last the file */
-		*r = (struct reply){0};
+		*r = (struct reply){.has_status = true};
 	value = header_value(line, "Content-Encoding");
 	if (value) {
 		snprintf(r->coding, sizeof(r->coding), "%.*s", (int)strcspn(value, "'\r\n"), value);
@@ -159,6 +161,9 @@ static int check_reply(const struct download *d, struct vfm_err *err)
 {
 	const struct reply *r = &d->reply;
 
+	if (!r->has_status)
+		return vfm_fail(err, VFM_EENV,
+			"'%s': the log of this version of FFmpeg does not show the header of the response", d->url);
 	if (r->coding[0] && !is_deflated(r))
 		return vfm_fail(err, VFM_EINPUT, "'%s': the server sends the file in the content coding '%s'", d->url,
 			r->coding);

@@ -14,8 +14,7 @@
 /* Containers with their own media: no playlists, devices, or text drawn as pictures. */
 #define FORMATS                                                                                                        \
 	"mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,obu,av1,ivf,ogg,flv,live_flv,asf,mxf,yuv4mpegpipe," \
-	"rm,"                                                                                                          \
-	"wtv,dv,nut,vc1,h263,h261,mjpeg,apng,gif,"                                                                     \
+	"rm,wtv,gxf,swf,roq,dv,nut,vc1,h263,h261,dirac,dnxhd,mjpeg,mpjpeg,apng,gif,"                                   \
 	"jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,pam_pipe,pbm_pipe,pgm_pipe,ppm_pipe,jpegxl_pipe,j2k_pipe,"    \
 	"jpegls_pipe,exr_pipe,dpx_pipe,qoi_pipe,sgi_pipe,psd_pipe,"                                                    \
 	"mp3,aac,wav,flac,ac3,amr,caf,aiff"

@@ -7,7 +7,8 @@
 #define TOLERANCE   0.25 /* of a period */
 #define EPSILON     1e-9
 #define MAX_RATE    1000
-#define MAX_REPEATS 0.1 /* of the frames */
+#define MIN_PERIOD  1e-4 /* on average; with less, the unit of the timestamps is wrong (raw Dirac in FFmpeg 5.1) */
+#define MAX_REPEATS 0.1  /* of the frames */
 
 void vfm_times_add(struct vfm_times *t, double time_s)
 {
@@ -31,7 +32,8 @@ void vfm_times_add(struct vfm_times *t, double time_s)
 
 bool vfm_times_bad(const struct vfm_times *t)
 {
-	return t->jumps || (double)t->repeats > MAX_REPEATS * (double)t->n || (t->n > 1 && t->last_s <= t->first_s);
+	return t->jumps || (double)t->repeats > MAX_REPEATS * (double)t->n ||
+		(t->n > 1 && t->last_s - t->first_s < MIN_PERIOD * (double)(t->n - 1));
 }
 
 bool vfm_times_vary(const struct vfm_times *t)

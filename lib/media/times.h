@@ -29,7 +29,8 @@ struct vfm_rate {
 };
 
 void vfm_times_add(struct vfm_times *t, double time_s);
-/* Whether the timestamps say nothing about the times of frames: they jump, or more than a tenth of them repeat. */
+/* Whether the timestamps say nothing about the times of frames: they jump, more than a tenth of them repeat, or they
+ * make more than 10,000 frames a second. */
 bool vfm_times_bad(const struct vfm_times *t);
 bool vfm_times_vary(const struct vfm_times *t); /* false if the timestamps are bad */
 

@@ -15,6 +15,7 @@
 #include "media/deint.h"
 #include "media/heif.h"
 #include "media/hw.h"
+#include "media/jpeg.h"
 #include "media/sdr.h"
 #include "media/source.h"
 #include "media/video_in.h"
@@ -37,9 +38,10 @@ struct vfm_video {
 	AVFrame *frame, *ahead;  /* `ahead`: decoded, not yet returned */
 	AVFrame *fetched;        /* between a device and the host; otherwise empty */
 	AVFrame *raw;            /* between decoder and deint */
+	AVFrame *second;         /* decoded to tell a video from an image, not yet taken; otherwise empty */
 	struct vfm_deint *deint; /* NULL: frames are taken as they are */
 	bool deint_ended;
-	bool has_ahead, draining, at_end;
+	bool has_ahead, has_second, draining, at_end;
 	bool interlaced; /* a frame so far */
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
@@ -158,13 +160,21 @@ static AVRational stream_rate(const AVStream *s)
 	return rate_is_sane(avg) ? avg : (AVRational){25, 1};
 }
 
-static bool is_image(const struct vfm_video *v)
+/* Whether FFmpeg took the file for a picture, or for pictures of one format in a row, as a pipe has them. */
+static bool is_row_of_pictures(const struct vfm_video *v)
 {
 	const char *name = v->source.fmt->iformat->name;
 	size_t n = strlen(name);
+
+	return n > 5 && !strcmp(name + n - 5, "_pipe");
+}
+
+/* Whether the file is an image.  A row of pictures is one until end_image() finds a second frame. */
+static bool is_image(const struct vfm_video *v)
+{
 	const AVDictionaryEntry *brand = av_dict_get(v->source.fmt->metadata, "major_brand", NULL, 0);
 
-	if (n > 5 && !strcmp(name + n - 5, "_pipe"))
+	if (is_row_of_pictures(v))
 		return true;
 	if (brand &&
 		(!strncmp(brand->value, "avif", 4) || !strncmp(brand->value, "mif1", 4) ||
@@ -234,7 +244,6 @@ static void gather_info(struct vfm_video *v)
 	AVRational rate = stream_rate(v->stream), sar = av_guess_sample_aspect_ratio(v->source.fmt, v->stream, f);
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
 
-	i->image = is_image(v);
 	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->source.fmt->iformat->name, ","),
 		v->source.fmt->iformat->name);
 	i->stream_id = v->stream->id;
@@ -271,6 +280,17 @@ static int64_t pts_of(const AVFrame *f)
 	return pts == AV_NOPTS_VALUE ? INT64_MIN : pts;
 }
 
+/* Whether the demuxer has read all, by the code of its last read.  These have none for the end of a file. */
+static bool demuxer_has_ended(const struct vfm_video *v, int rc)
+{
+	static const char *const names[] = {"gxf", "mpjpeg", "roq"};
+	bool unclear = false;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unclear |= !strcmp(v->source.fmt->iformat->name, names[i]);
+	return rc == AVERROR_EOF || (unclear && avio_feof(v->source.fmt->pb));
+}
+
 static int send_packet(struct vfm_video *v, struct vfm_err *err)
 {
 	int rc = av_read_frame(v->source.fmt, v->packet);
@@ -281,7 +301,7 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 		TRY(vfm_source_check(&v->source, err));
 		if (vfm_av_code(rc, 0) < 0)
 			return vfm_source_failed(&v->source, rc, "cannot read", err);
-		if (rc != AVERROR_EOF)
+		if (!demuxer_has_ended(v, rc))
 			v->flagged++;
 		v->draining = true;
 		avcodec_send_packet(v->dec, NULL);
@@ -311,13 +331,11 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 	return 0;
 }
 
-/* Decodes one frame into `f`.  Returns 1, or 0 at the end. */
-static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
+/* Receives the next frame of the decoder.  Returns 1, or 0 at the end. */
+static int receive_frame(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 {
 	int rc, refused = 0;
 
-	if (v->at_end)
-		return 0;
 	for (;;) {
 		TRY(vfm_source_check(&v->source, err));
 		rc = avcodec_receive_frame(v->dec, f);
@@ -333,13 +351,10 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 			v->interlaced |= f->interlaced_frame;
 			if (f->flags & AV_FRAME_FLAG_CORRUPT || f->decode_error_flags)
 				v->flagged++;
-			v->at_end = v->info.image;
 			return 1;
 		}
-		if (rc == AVERROR_EOF || (v->draining && (rc == AVERROR(EAGAIN) || ++refused > MAX_READ_ERRORS))) {
-			v->at_end = true;
+		if (rc == AVERROR_EOF || (v->draining && (rc == AVERROR(EAGAIN) || ++refused > MAX_READ_ERRORS)))
 			return 0;
-		}
 		if (rc == AVERROR(ENOMEM)) {
 			if (vfm_av_code(rc, 0) < 0)
 				return vfm_source_failed(&v->source, rc, "cannot decode", err);
@@ -351,6 +366,51 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 		}
 		TRY(send_packet(v, err));
 	}
+}
+
+/* Ends the reading of an image after its frame.  Frames of one shape in a row are a video instead, such as the JPEGs of
+ * a network camera, unless the first picture has an index: then the others are parts of it.  A picture of another shape
+ * behind the first is a preview, and bytes that are no picture count as no error. */
+static int end_image(struct vfm_video *v, const AVFrame *first, struct vfm_err *err)
+{
+	int64_t lines = atomic_load(&v->errors.lines), flagged = v->flagged;
+	int rc = 0;
+
+	if (is_row_of_pictures(v) && !vfm_jpeg_has_index(v->source.fd, v->source.at, v->source.size))
+		rc = receive_frame(v, v->second, err);
+	TRY(rc);
+	v->has_second = rc == 1 && v->second->width == first->width && v->second->height == first->height &&
+		v->second->format == first->format;
+	if (v->has_second) {
+		v->info.image = false;
+		return 0;
+	}
+	av_frame_unref(v->second);
+	atomic_store(&v->errors.lines, lines);
+	v->flagged = flagged;
+	v->at_end = true;
+	return 0;
+}
+
+/* Decodes one frame into `f`.  Returns 1, or 0 at the end. */
+static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
+{
+	int rc;
+
+	if (v->has_second) {
+		av_frame_move_ref(f, v->second);
+		v->has_second = false;
+		return 1;
+	}
+	if (v->at_end)
+		return 0;
+	rc = receive_frame(v, f, err);
+	TRY(rc);
+	if (rc == 0)
+		v->at_end = true;
+	else if (v->info.image)
+		TRY(end_image(v, f, err));
+	return rc;
 }
 
 /* As decode, with progressive frames. */
@@ -377,6 +437,7 @@ static void close_all(struct vfm_video *v)
 	v->deint = NULL;
 	v->deint_ended = false;
 	av_frame_free(&v->raw);
+	av_frame_free(&v->second);
 	av_frame_free(&v->fetched);
 	avcodec_free_context(&v->dec);
 	vfm_source_close(&v->source);
@@ -384,7 +445,7 @@ static void close_all(struct vfm_video *v)
 	av_frame_free(&v->frame);
 	av_frame_free(&v->ahead);
 	v->stream = NULL;
-	v->has_ahead = v->draining = v->at_end = false;
+	v->has_ahead = v->has_second = v->draining = v->at_end = false;
 	v->next_index = v->idle_packets = v->read_errors = v->flagged = 0;
 	atomic_store(&v->errors.lines, 0);
 }
@@ -401,8 +462,9 @@ static int open_streams(struct vfm_video *v, struct vfm_err *err)
 	v->frame = av_frame_alloc();
 	v->ahead = av_frame_alloc();
 	v->raw = av_frame_alloc();
+	v->second = av_frame_alloc();
 	v->fetched = av_frame_alloc();
-	if (!v->packet || !v->frame || !v->ahead || !v->raw || !v->fetched)
+	if (!v->packet || !v->frame || !v->ahead || !v->raw || !v->second || !v->fetched)
 		return vfm_fail(err, VFM_EENV, "out of memory");
 	if (v->opts.deinterlace == VFM_DEINTERLACE_ALL ||
 		(v->opts.deinterlace == VFM_DEINTERLACE_AUTO && !v->opts.draft))
@@ -466,7 +528,7 @@ int64_t vfm_video_at(const struct vfm_video *v)
 
 bool vfm_video_ended(const struct vfm_video *v)
 {
-	return v->at_end && !v->has_ahead;
+	return v->at_end && !v->has_ahead && !v->has_second;
 }
 
 void vfm_video_close(struct vfm_video *v)
@@ -593,7 +655,8 @@ static int seek_by_pts(struct vfm_video *v, int64_t from, int64_t pts, struct vf
 		vfm_deint_reset(v->deint);
 	v->deint_ended = false;
 	av_frame_unref(v->ahead);
-	v->has_ahead = v->draining = v->at_end = false;
+	av_frame_unref(v->second);
+	v->has_ahead = v->has_second = v->draining = v->at_end = false;
 	v->idle_packets = 0;
 	while ((rc = decode_progressive(v, v->ahead, err)) == 1) {
 		int64_t at = pts_of(v->ahead);

@@ -75,6 +75,10 @@ is "$(wc -l <web.log) $(records done.jsonl | jq -r .src)" "$n $(records three.js
 rm "$(records three.jsonl | jq -r .src | head -n 1)"
 vfm-curate fetch -q --urls -d got --done three.jsonl - <<<"$u/ok/a.mp4" >/dev/null
 is "$(wc -l <web.log) $(sum "$(records three.jsonl | jq -r .src | head -n 1)")" "$((n + 1)) $(sum web/a.mp4)" "--done: but what is lost is"
+vfm-curate fetch -q --urls -d got --any-length - <<<"$u/ok/a.mp4" >any.jsonl
+n=$(wc -l <web.log)
+vfm-curate fetch -q --urls -d got --done any.jsonl - <<<"$u/ok/a.mp4" >/dev/null
+is "$(wc -l <web.log)" "$((n + 1))" "--done: but what --any-length took is not enough without it"
 for i in {1..40}; do echo "$u/ok/a.mp4?n=$i"; done >forty
 for i in 0 1; do vfm-curate fetch -q --urls -d got -j 8 --part $i/2 forty | records; done >parts
 is "$(jq -r .url parts | sort)" "$(sort forty)" "-j and --part: each URL once"

@@ -121,6 +121,9 @@ for bad in '' '--with none.csv' '--with t.csv --on src:name' '--with t.csv --on 
 	rc_is 2 "refused: $bad"
 	ok "... with a message" test -n "$err"
 done
+run vfm-curate join --with "${P%/*}/list.parquet" --on id=tags r.jsonl
+rc_is 2 "a column of lists"
+like "$err" "list.parquet', row 1: tags is a list, not a text or number" "... is named, with its first row"
 printf 'id,c\n1\n' >ragged.csv
 run vfm-curate join --with ragged.csv r.jsonl
 rc_is 2 "a ragged row"

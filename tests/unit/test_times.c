@@ -159,13 +159,18 @@ static void test_variable(void **state)
 	}
 }
 
+static double wrong_unit(int i)
+{
+	return i * 1e-6;
+}
+
 static void test_bad(void **state)
 {
-	static double (*const cases[])(int i) = {all_equal, backwards, wrapping};
+	static double (*const cases[])(int i) = {all_equal, backwards, wrapping, wrong_unit};
 	struct vfm_times t;
 
 	(void)state;
-	for (size_t c = 0; c < 3; c++) {
+	for (size_t c = 0; c < 4; c++) {
 		struct vfm_rate r;
 
 		t = times_of(100, 1e-3, cases[c]);
