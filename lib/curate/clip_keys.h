@@ -20,7 +20,7 @@
 #include "media/clip_hash.h"
 
 #define VFM_CLIP_TABLES 16
-#define VFM_IMAGE_TABLES 48 /* those of clips among them */
+#define VFM_IMAGE_TABLES 32 /* those of clips among them */
 #define VFM_CLIP_KEYS   4 /* of a clip in each table, at most */
 #define VFM_CLIP_GROUPS 8 /* of a key, at most */
 

@@ -8,13 +8,18 @@
 #define SMALL      VFM_IMAGE_COARSE
 #define PIXELS     (N * N)
 #define UNKNOWNS   6    /* light and its offset, move and scale of columns and of rows */
-#define SCALE_MOST 1.25 /* of one picture to the other, within the parts that are compared first */
-#define COMMON     0.7  /* of each that both must show */
+#define SCALE_MOST 1.25F /* of one picture to the other, within the parts that are compared first */
+#define COMMON     0.7F /* of each that both must show */
 #define DETAIL     1.4 /* by which 1 - the correlation of detail is divided */
 #define LEAST      (PIXELS / 4) /* cells */
-#define BLUR       2    /* the detail is luma without the mean of 2 BLUR + 1 cells squared */
-#define STIFF      0.02 /* of the energy of a column: damps moves that the picture says nothing about */
-#define HOPELESS   0.35 /* correlation of coarse pictures below which no fit is tried at full size */
+#define BLUR       2            /* the detail is luma without the mean of 2 BLUR + 1 cells squared */
+#define STEP_MOST  0.2F         /* of the picture, in one step */
+#define STIFF      0.02         /* of the energy of a column: damps moves that the picture says nothing about */
+
+/* Correlations of coarse pictures below which the fit ends: before it, after some steps, and after it. */
+#define HOPELESS 0.2
+#define DOUBTFUL 0.5
+#define UNLIKE   0.65
 
 struct warp { /* a point x, y of a, 0 to 1, is at sx x + tx, sy y + ty of b */
 	float sx, tx, sy, ty;
@@ -22,9 +27,8 @@ struct warp { /* a point x, y of a, 0 to 1, is at sx x + tx, sy y + ty of b */
 
 struct overlay { /* b at the cells of a */
 	int side;
+	int left, right, top, bottom; /* the cells that are in the parts of both that are compared */
 	float b[PIXELS];
-	bool common[PIXELS]; /* the cell is in the parts of both that are compared */
-	int n;               /* of these */
 };
 
 struct pair {
@@ -32,63 +36,86 @@ struct pair {
 	const struct vfm_image_box *of_a, *of_b; /* parts that are compared */
 };
 
-static float sample_grid(const float *grid, int side, float x, float y)
-{
-	float fx = fminf((float)side - 1, fmaxf(0, x)), fy = fminf((float)side - 1, fmaxf(0, y));
-	int i = (int)fx, j = (int)fy, ni = i + (i + 1 < side), nj = j + (j + 1 < side);
-	float p = fx - (float)i, q = fy - (float)j;
+/* Where b is sampled for the cells of a in one direction. */
+struct line {
+	int at[N], next[N];
+	float share[N];  /* of the next one */
+	int first, last; /* cells that count: first to last - 1 */
+};
 
-	return (1 - q) * ((1 - p) * grid[j * side + i] + p * grid[j * side + ni]) +
-		q * ((1 - p) * grid[nj * side + i] + p * grid[nj * side + ni]);
-}
-
-/* Whether a point is in a box and in the picture of the signature. */
-static bool is_within(const struct vfm_image_box *b, float x, float y)
+/* b is at s x + t; [a0, a1) and [b0, b1) count. */
+static void place_line(struct line *l, int side, float s, float t, float a0, float a1, float b0, float b1)
 {
-	return x > fmaxf(0, b->left) && x < fminf(1, b->right) && y > fmaxf(0, b->top) && y < fminf(1, b->bottom);
+	l->first = side;
+	l->last = 0;
+	for (int i = 0; i < side; i++) {
+		float x = ((float)i + 0.5F) / (float)side, y = s * x + t;
+		float f = fminf((float)side - 1, fmaxf(0, y * (float)side - 0.5F));
+
+		l->at[i] = (int)f;
+		l->next[i] = l->at[i] + (l->at[i] + 1 < side);
+		l->share[i] = f - (float)l->at[i];
+		if (x > fmaxf(0, a0) && x < fminf(1, a1) && y > fmaxf(0, b0) && y < fminf(1, b1)) {
+			l->first = i < l->first ? i : l->first;
+			l->last = i + 1;
+		}
+	}
 }
 
 static void lay_over(struct overlay *o, const struct pair *p, const struct warp *w, int side)
 {
 	const float *grid = side == N ? p->b->fine : p->b->coarse;
+	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
+	struct line x, y;
 
+	place_line(&x, side, w->sx, w->tx, a->left, a->right, b->left, b->right);
+	place_line(&y, side, w->sy, w->ty, a->top, a->bottom, b->top, b->bottom);
 	o->side = side;
-	o->n = 0;
-	for (int j = 0; j < side; j++)
-		for (int i = 0; i < side; i++) {
-			float x = ((float)i + 0.5F) / (float)side, y = ((float)j + 0.5F) / (float)side;
-			float bx = w->sx * x + w->tx, by = w->sy * y + w->ty;
-			int at = j * side + i;
+	o->left = x.first, o->right = x.last;
+	o->top = y.first, o->bottom = y.last;
+	for (int j = 0; j < side; j++) {
+		const float *up = grid + y.at[j] * side, *down = grid + y.next[j] * side;
+		float row[N];
 
-			o->b[at] = sample_grid(grid, side, bx * (float)side - 0.5F, by * (float)side - 0.5F);
-			o->common[at] = is_within(p->of_a, x, y) && is_within(p->of_b, bx, by);
-			o->n += o->common[at];
-		}
+#pragma omp simd
+		for (int i = 0; i < side; i++)
+			row[i] = up[i] + y.share[j] * (down[i] - up[i]);
+		for (int i = 0; i < side; i++)
+			o->b[j * side + i] = row[x.at[i]] + x.share[i] * (row[x.next[i]] - row[x.at[i]]);
+	}
+}
+
+static int overlay_cells(const struct overlay *o)
+{
+	return o->right > o->left && o->bottom > o->top ? (o->right - o->left) * (o->bottom - o->top) : 0;
 }
 
 /* Returns the correlation of two pictures in the cells that count. */
-static double correlate_cells(const float *a, const float *b, const bool *in, int cells, int n)
+static double correlate_cells(const float *a, const float *b, const struct overlay *o)
 {
-	double sa = 0, sb = 0, aa = 0, bb = 0, ab = 0;
+	const int side = o->side, n = overlay_cells(o);
+	float sa = 0, sb = 0, aa = 0, bb = 0, ab = 0;
 
 	if (n < 4)
 		return 0;
-	for (int i = 0; i < cells; i++)
-		if (in[i]) {
-			sa += (double)a[i];
-			sb += (double)b[i];
+	for (int j = o->top; j < o->bottom; j++)
+#pragma omp simd reduction(+ : sa, sb)
+		for (int i = o->left; i < o->right; i++) {
+			sa += a[j * side + i];
+			sb += b[j * side + i];
 		}
-	sa /= n;
-	sb /= n;
-	for (int i = 0; i < cells; i++)
-		if (in[i]) {
-			double x = (double)a[i] - sa, y = (double)b[i] - sb;
+	sa /= (float)n;
+	sb /= (float)n;
+	for (int j = o->top; j < o->bottom; j++)
+#pragma omp simd reduction(+ : aa, bb, ab)
+		for (int i = o->left; i < o->right; i++) {
+			float x = a[j * side + i] - sa, y = b[j * side + i] - sb;
 
 			aa += x * x;
 			bb += y * y;
 			ab += x * y;
 		}
-	return ab / sqrt(fmax(aa * bb, 1e-6));
+	return (double)ab / sqrt(fmax((double)aa * (double)bb, 1e-6));
 }
 
 /* Solves m x = y by elimination; m is positive definite.  Returns false if it is not. */
@@ -113,30 +140,50 @@ static bool solve_system(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS])
 	return true;
 }
 
-/* One step of the fit: a = f b + offset + f (dx, dy) (grad b), with dx = move + scale (x - 1/2), dy likewise. */
-static bool improve_warp(struct warp *w, const float *a, const struct overlay *o)
+/* Adds the products of the columns of the fit in a row of cells, `first` to `last` - 1: f b + offset + f (grad b) (dx, dy),
+ * with dx = move + scale (x - 1/2), dy likewise. */
+static void add_row(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS], const float *a, const struct overlay *o, int row,
+	int first, int last)
 {
 	const int side = o->side;
-	double m[UNKNOWNS][UNKNOWNS] = {{0}}, y[UNKNOWNS] = {0};
-	float cx, cy, px, py;
+	const float *b = o->b + row * side, ry = ((float)row + 0.5F) / (float)side - 0.5F;
+	float of[UNKNOWNS][N];
 
-	for (int j = 1; j < side - 1; j++)
-		for (int i = 1; i < side - 1; i++) {
-			const int at = j * side + i;
-			const float gx = 0.5F * (o->b[at + 1] - o->b[at - 1]) * (float)side,
-				    gy = 0.5F * (o->b[at + side] - o->b[at - side]) * (float)side;
-			const float rx = ((float)i + 0.5F) / (float)side - 0.5F,
-				    ry = ((float)j + 0.5F) / (float)side - 0.5F;
-			const float of[UNKNOWNS] = {o->b[at], 100, gx, gx * rx, gy, gy * ry};
+	for (int i = first; i < last; i++) {
+		of[0][i] = b[i];
+		of[1][i] = 100;
+		of[2][i] = 0.5F * (b[i + 1] - b[i - 1]) * (float)side;
+		of[3][i] = of[2][i] * (((float)i + 0.5F) / (float)side - 0.5F);
+		of[4][i] = 0.5F * (b[i + side] - b[i - side]) * (float)side;
+		of[5][i] = of[4][i] * ry;
+	}
+	for (int k = 0; k < UNKNOWNS; k++) {
+		float sum = 0;
 
-			if (!o->common[at])
-				continue;
-			for (int k = 0; k < UNKNOWNS; k++) {
-				for (int l = 0; l <= k; l++)
-					m[k][l] += (double)(of[k] * of[l]);
-				y[k] += (double)(of[k] * a[at]);
-			}
+		for (int l = 0; l <= k; l++) {
+			float both = 0;
+
+#pragma omp simd reduction(+ : both)
+			for (int i = first; i < last; i++)
+				both += of[k][i] * of[l][i];
+			m[k][l] += (double)both;
 		}
+#pragma omp simd reduction(+ : sum)
+		for (int i = first; i < last; i++)
+			sum += of[k][i] * a[row * side + i];
+		y[k] += (double)sum;
+	}
+}
+
+/* One step of the fit of b to a.  Returns false if there is none. */
+static bool improve_warp(struct warp *w, const float *a, const struct overlay *o)
+{
+	const int side = o->side, first = o->left > 1 ? o->left : 1, last = o->right < side - 1 ? o->right : side - 1;
+	double m[UNKNOWNS][UNKNOWNS] = {{0}}, y[UNKNOWNS] = {0};
+	float move_x, move_y, px, py;
+
+	for (int j = o->top > 1 ? o->top : 1; j < o->bottom && j < side - 1; j++)
+		add_row(m, y, a, o, j, first, last);
 	for (int k = 0; k < UNKNOWNS; k++) {
 		for (int l = k + 1; l < UNKNOWNS; l++)
 			m[k][l] = m[l][k];
@@ -145,45 +192,40 @@ static bool improve_warp(struct warp *w, const float *a, const struct overlay *o
 	}
 	if (!solve_system(m, y) || y[0] <= 1e-3)
 		return false;
-	px = (float)(y[3] / y[0]);
-	py = (float)(y[5] / y[0]);
-	cx = (float)(y[2] / y[0]) - 0.5F * px; /* dx = cx + px x */
-	cy = (float)(y[4] / y[0]) - 0.5F * py;
-	if (fabsf(px) > 0.2F || fabsf(py) > 0.2F || fabsf((float)(y[2] / y[0])) > 0.2F ||
-		fabsf((float)(y[4] / y[0])) > 0.2F)
+	move_x = (float)(y[2] / y[0]), px = (float)(y[3] / y[0]);
+	move_y = (float)(y[4] / y[0]), py = (float)(y[5] / y[0]);
+	if (fabsf(px) > STEP_MOST || fabsf(py) > STEP_MOST || fabsf(move_x) > STEP_MOST || fabsf(move_y) > STEP_MOST)
 		return false;
-	w->tx += w->sx * cx;
+	w->tx += w->sx * (move_x - 0.5F * px);
 	w->sx *= 1 + px;
-	w->ty += w->sy * cy;
+	w->ty += w->sy * (move_y - 0.5F * py);
 	w->sy *= 1 + py;
 	return true;
 }
 
-/* Improves a warp by up to `steps` steps, as long as the correlation rises.  Returns it; o is of the warp. */
-static double fit_warp(struct overlay *o, struct warp *w, const struct pair *p, int side, int steps)
+/* Improves a warp by up to `steps` steps, as long as the correlation rises, and as it is not below `least` after the
+ * first two.  Returns it; o is of the warp. */
+static double fit_warp(struct overlay *o, struct warp *w, const struct pair *p, int side, int steps, double least)
 {
 	const float *a = side == N ? p->a->fine : p->a->coarse;
-	double c;
+	double c, better;
 
 	lay_over(o, p, w, side);
-	c = correlate_cells(a, o->b, o->common, side * side, o->n);
-	for (int i = 0; i < steps; i++) {
+	c = correlate_cells(a, o->b, o);
+	for (int i = 0; i < steps && (i != 2 || c >= least); i++) {
 		struct warp next = *w;
 		struct overlay of_next;
-		double better;
 
 		if (!improve_warp(&next, a, o))
 			break;
 		lay_over(&of_next, p, &next, side);
-		better = correlate_cells(a, of_next.b, of_next.common, side * side, of_next.n);
+		better = correlate_cells(a, of_next.b, &of_next);
 		if (better <= c)
 			break;
 		*w = next;
 		*o = of_next;
-		if (better - c < 1e-3) {
-			c = better;
-			break;
-		}
+		if (better - c < 1e-3)
+			i = steps;
 		c = better;
 	}
 	return c;
@@ -194,22 +236,25 @@ static void take_detail(float *out, const float *in, const struct overlay *o)
 {
 	const int side = o->side;
 
-	for (int j = 0; j < side; j++)
-		for (int i = 0; i < side; i++) {
-			float sum = 0;
-			int n = 0;
+	for (int j = o->top; j < o->bottom; j++) {
+		const int top = j - BLUR > o->top ? j - BLUR : o->top,
+			  bottom = j + BLUR + 1 < o->bottom ? j + BLUR + 1 : o->bottom;
+		float sum[N] = {0};
 
-			out[j * side + i] = 0;
-			if (!o->common[j * side + i])
-				continue;
-			for (int y = j > BLUR ? j - BLUR : 0; y <= j + BLUR && y < side; y++)
-				for (int x = i > BLUR ? i - BLUR : 0; x <= i + BLUR && x < side; x++)
-					if (o->common[y * side + x]) {
-						sum += in[y * side + x];
-						n++;
-					}
-			out[j * side + i] = in[j * side + i] - sum / (float)n;
+		for (int y = top; y < bottom; y++)
+#pragma omp simd
+			for (int i = o->left; i < o->right; i++)
+				sum[i] += in[y * side + i];
+		for (int i = o->left; i < o->right; i++) {
+			const int left = i - BLUR > o->left ? i - BLUR : o->left,
+				  right = i + BLUR + 1 < o->right ? i + BLUR + 1 : o->right;
+			float all = 0;
+
+			for (int x = left; x < right; x++)
+				all += sum[x];
+			out[j * side + i] = in[j * side + i] - all / (float)((bottom - top) * (right - left));
 		}
+	}
 }
 
 /* Returns the least share of two ranges that is common to both, [b0, b1) being at s x + t. */
@@ -230,29 +275,38 @@ static float share_parts(const struct pair *p, const struct warp *w)
 	return x > 0 && y > 0 ? x * y : 0;
 }
 
+/* The warp that lays one part over the other. */
+static struct warp warp_of(const struct pair *p)
+{
+	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
+	const float sx = (b->right - b->left) / (a->right - a->left), sy = (b->bottom - b->top) / (a->bottom - a->top);
+
+	return (struct warp){sx, b->left - sx * a->left, sy, b->top - sy * a->top};
+}
+
+static bool is_scaled(float s, float first)
+{
+	return s > first * SCALE_MOST || s * SCALE_MOST < first;
+}
+
 /* Compares a pair of parts; m is set if they are better than m. */
 static void compare_parts(const struct pair *p, bool mirrored, struct vfm_image_match *m)
 {
-	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
-	const struct warp first = {(b->right - b->left) / (a->right - a->left), 0,
-		(b->bottom - b->top) / (a->bottom - a->top), 0};
+	const struct warp first = warp_of(p);
 	struct warp w = first;
 	struct overlay o;
 	float x[PIXELS], y[PIXELS];
 	double shape, detail, d;
 
-	w.tx = b->left - w.sx * a->left;
-	w.ty = b->top - w.sy * a->top;
-	if (fit_warp(&o, &w, p, SMALL, 8) < HOPELESS)
+	if (fit_warp(&o, &w, p, SMALL, 0, 0) < HOPELESS || fit_warp(&o, &w, p, SMALL, 8, DOUBTFUL) < UNLIKE)
 		return;
-	shape = fit_warp(&o, &w, p, N, 6);
-	if (w.sx > first.sx * (float)SCALE_MOST || w.sx * (float)SCALE_MOST < first.sx ||
-		w.sy > first.sy * (float)SCALE_MOST || w.sy * (float)SCALE_MOST < first.sy ||
-		share_parts(p, &w) < (float)COMMON || o.n < LEAST)
+	shape = fit_warp(&o, &w, p, N, 6, 0);
+	if (is_scaled(w.sx, first.sx) || is_scaled(w.sy, first.sy) || share_parts(p, &w) < COMMON ||
+		overlay_cells(&o) < LEAST)
 		return;
 	take_detail(x, p->a->fine, &o);
 	take_detail(y, o.b, &o);
-	detail = correlate_cells(x, y, o.common, PIXELS, o.n);
+	detail = correlate_cells(x, y, &o);
 	d = fmax(1 - shape, (1 - detail) / DETAIL);
 	if (d < m->distance)
 		*m = (struct vfm_image_match){shape, detail, d, mirrored};

@@ -68,9 +68,11 @@ static void sum_cosines(float *out, int side, const float *cosines, const float 
 		float row[N] = {0};
 
 		for (int v = 0; v < U && u * u + v * v < below; v++)
+#pragma omp simd
 			for (int x = 0; x < side; x++)
 				row[x] += c[u][v] * cosines[v * side + x];
 		for (int y = 0; y < side; y++)
+#pragma omp simd
 			for (int x = 0; x < side; x++)
 				out[y * side + x] += cosines[u * side + y] * row[x];
 	}

@@ -33,6 +33,7 @@ void vfm_picture_transform(
 		for (int i = 0; i < size; i++) {
 			float w = rows[u * size + i];
 
+#pragma omp simd
 			for (int j = 0; j < size; j++)
 				part[j] += w * picture[i * size + j];
 		}
