@@ -10,9 +10,10 @@
 #define UNKNOWNS   6    /* light and its offset, move and scale of columns and of rows */
 #define SCALE_MOST 1.25F /* of one picture to the other, within the parts that are compared first */
 #define COMMON     0.7F /* of each that both must show */
-#define DETAIL     1.4 /* by which 1 - the correlation of detail is divided */
+#define DETAIL     1.6 /* by which 1 - the correlation of detail is divided */
 #define LEAST      (PIXELS / 4) /* cells */
 #define BLUR       2            /* the detail is luma without the mean of 2 BLUR + 1 cells squared */
+#define FLOOR      4.0F         /* of the local deviation, in levels of luma */
 #define STEP_MOST  0.2F         /* of the picture, in one step */
 #define STIFF      0.02         /* of the energy of a column: damps moves that the picture says nothing about */
 
@@ -231,7 +232,8 @@ static double fit_warp(struct overlay *o, struct warp *w, const struct pair *p, 
 	return c;
 }
 
-/* Sets out to a picture without its means over squares of cells, both of the cells that count. */
+/* Sets out to a picture without its local mean, divided by its local deviation plus a floor: over squares of cells, in
+ * the cells that count.  So the outline of a picture does not hide what differs within it. */
 static void take_detail(float *out, const float *in, const struct overlay *o)
 {
 	const int side = o->side;
@@ -239,20 +241,27 @@ static void take_detail(float *out, const float *in, const struct overlay *o)
 	for (int j = o->top; j < o->bottom; j++) {
 		const int top = j - BLUR > o->top ? j - BLUR : o->top,
 			  bottom = j + BLUR + 1 < o->bottom ? j + BLUR + 1 : o->bottom;
-		float sum[N] = {0};
+		float sum[N] = {0}, squares[N] = {0};
 
 		for (int y = top; y < bottom; y++)
 #pragma omp simd
-			for (int i = o->left; i < o->right; i++)
+			for (int i = o->left; i < o->right; i++) {
 				sum[i] += in[y * side + i];
+				squares[i] += in[y * side + i] * in[y * side + i];
+			}
 		for (int i = o->left; i < o->right; i++) {
 			const int left = i - BLUR > o->left ? i - BLUR : o->left,
 				  right = i + BLUR + 1 < o->right ? i + BLUR + 1 : o->right;
-			float all = 0;
+			const float n = (float)((bottom - top) * (right - left));
+			float mean = 0, square = 0;
 
-			for (int x = left; x < right; x++)
-				all += sum[x];
-			out[j * side + i] = in[j * side + i] - all / (float)((bottom - top) * (right - left));
+			for (int x = left; x < right; x++) {
+				mean += sum[x];
+				square += squares[x];
+			}
+			mean /= n;
+			square = square / n - mean * mean;
+			out[j * side + i] = (in[j * side + i] - mean) / (sqrtf(fmaxf(0, square)) + FLOOR);
 		}
 	}
 }
