@@ -23,6 +23,7 @@
 #define BAR_MEAN 24
 #define BAR_MAX  56
 #define BAR_MOST (SIZE / 3)
+#define BAR_EVEN 10 /* the brightest pixel of a line is less above its mean */
 #define BAR_FLAT 5  /* lines of a bar differ by less */
 #define BAR_STEP 6  /* the mean rises by so much behind a bar, … */
 #define BAR_RISE 32 /* … or the brightest pixel by so much */
@@ -58,7 +59,7 @@ static int count_black(const float *mean, const float *max, int n, int step)
 	const int from = step > 0 ? 0 : n - 1;
 	int k = 0, last, next;
 
-	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX &&
+	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX && max[from + step * k] - mean[from + step * k] < BAR_EVEN &&
 		fabsf(mean[from + step * k] - mean[from]) < BAR_FLAT)
 		k++;
 	if (k == 0 || k > BAR_MOST * n / SIZE || k + 1 >= n)
