@@ -12,18 +12,18 @@
 #include "base/par.h"
 #include "curate/clip_keys.h"
 
-#define TABLES   VFM_IMAGE_TABLES
-#define KEYS     VFM_CLIP_KEYS
-#define PARTS    256                   /* of a pass, by key; a thread works on one */
-#define CHUNK    4096                  /* clips */
-#define PASS     (INT64_C(1) << 25)    /* keys of a pass, about */
-#define COMPARED VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
-#define MEMO_MIN (1 << 20)             /* pairs of the memo */
-#define MEMO_MAX (1 << 26)
-#define MEMO     16   /* pairs for each clip, about */
-#define SLACK    0.15 /* agreement that half a slot may add */
+#define TABLES    VFM_IMAGE_TABLES
+#define KEYS      VFM_CLIP_KEYS
+#define PARTS     256                   /* of a pass, by key; a thread works on one */
+#define CHUNK     4096                  /* clips */
+#define PASS      (INT64_C(1) << 25)    /* keys of a pass, about */
+#define COMPARED  VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
+#define MEMO_MIN  (1 << 20)             /* pairs of the memo */
+#define MEMO_MAX  (1 << 26)
+#define MEMO      16   /* pairs for each clip, about */
+#define SLACK     0.15 /* agreement that half a slot may add */
 #define SLACK_ONE 0.55 /* agreement that an image may gain when it is fit to another */
-#define AHEAD    64   /* keys whose clips are fetched into the cache before they are needed */
+#define AHEAD     64   /* keys whose clips are fetched into the cache before they are needed */
 
 struct search {
 	const struct vfm_clip_set *set;
@@ -39,7 +39,7 @@ struct search {
 	int64_t n_chunks;
 	uint8_t *tables; /* [n_chunks] that the clips of a chunk have keys in */
 	int64_t *at;     /* [n_chunks, PARTS] how many keys, then where they go */
-	uint64_t *keys; /* key << 32 | rank, in parts */
+	uint64_t *keys;  /* key << 32 | rank, in parts */
 	int64_t part_at[PARTS + 1];
 	/* a lossy memo of pairs that were compared in vain, member << 32 | of: pairs of clips before one background
 	 * meet in all tables */

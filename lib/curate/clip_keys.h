@@ -19,10 +19,10 @@
 
 #include "media/clip_hash.h"
 
-#define VFM_CLIP_TABLES 16
+#define VFM_CLIP_TABLES  16
 #define VFM_IMAGE_TABLES 32 /* those of clips among them */
-#define VFM_CLIP_KEYS   4 /* of a clip in each table, at most */
-#define VFM_CLIP_GROUPS 8 /* of a key, at most */
+#define VFM_CLIP_KEYS    4  /* of a clip in each table, at most */
+#define VFM_CLIP_GROUPS  8  /* of a key, at most */
 
 /* Sets the keys of a clip, ascending and different; 0: no more.  Returns the number of tables that have some, which are
  * the first.  groups: of a key, 1 to VFM_CLIP_GROUPS; with fewer, copies share more keys, and so do other clips.  x of

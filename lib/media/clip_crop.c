@@ -5,7 +5,7 @@
 
 #include "media/clip_hash.h"
 
-#define U    8    /* frequencies of a direction */
+#define U    8 /* frequencies of a direction */
 #define N    VFM_PICTURE_SIDE
 #define PART 0.94 /* of the width and the height that a crop keeps */
 

@@ -10,12 +10,12 @@
 
 #define SIZE     128 /* of the frames that are added up */
 #define N        VFM_PICTURE_SIDE
-#define U        8   /* coefficients u, v < U; all with u^2 + v^2 up to that of the last one are among them */
+#define U        8 /* coefficients u, v < U; all with u^2 + v^2 up to that of the last one are among them */
 #define COEFS    VFM_CLIP_HASH_COEFS
 #define SLOTS    VFM_CLIP_HASH_SLOTS
 #define QUARTERS (2 * SLOTS)
-#define VERSION  1 /* of a hash of slots alone, and … */
-#define DETAILED 2 /* … of one with the detail of an image */
+#define VERSION  1         /* of a hash of slots alone, and … */
+#define DETAILED 2         /* … of one with the detail of an image */
 #define FLAT     (1.5 * N) /* root of the sum of squares of the coefficients: 1.5 levels of luma */
 #define FLAT_ROW (-128)
 
@@ -59,7 +59,8 @@ static int count_black(const float *mean, const float *max, int n, int step)
 	const int from = step > 0 ? 0 : n - 1;
 	int k = 0, last, next;
 
-	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX && max[from + step * k] - mean[from + step * k] < BAR_EVEN &&
+	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX &&
+		max[from + step * k] - mean[from + step * k] < BAR_EVEN &&
 		fabsf(mean[from + step * k] - mean[from]) < BAR_FLAT)
 		k++;
 	if (k == 0 || k > BAR_MOST * n / SIZE || k + 1 >= n)

@@ -16,8 +16,8 @@
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
  * multiplied by n / (n - 1), as few slots correlate by chance.  Where pictures change more than they stay, motion is
- * that from shot to shot, which two edits of one scene share: 1 - correlation is also multiplied by 3 s, within 1 and 2,
- * with s the share of motion in the energy.  It is undefined if both clips are still, or if, scaled to one contrast,
+ * that from shot to shot, which two edits of one scene share: 1 - correlation is also multiplied by 3 s, within 1 and
+ * 2, with s the share of motion in the energy.  It is undefined if both clips are still, or if, scaled to one contrast,
  * their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast, one of them moves 1.6
  * times as much as the other or more.
  *

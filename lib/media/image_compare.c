@@ -7,10 +7,10 @@
 #define N          VFM_PICTURE_SIDE
 #define SMALL      VFM_IMAGE_COARSE
 #define PIXELS     (N * N)
-#define UNKNOWNS   6    /* light and its offset, move and scale of columns and of rows */
-#define SCALE_MOST 1.25F /* of one picture to the other, within the parts that are compared first */
-#define COMMON     0.7F /* of each that both must show */
-#define DETAIL     1.6 /* by which 1 - the correlation of detail is divided */
+#define UNKNOWNS   6            /* light and its offset, move and scale of columns and of rows */
+#define SCALE_MOST 1.25F        /* of one picture to the other, within the parts that are compared first */
+#define COMMON     0.7F         /* of each that both must show */
+#define DETAIL     1.6          /* by which 1 - the correlation of detail is divided */
 #define LEAST      (PIXELS / 4) /* cells */
 #define BLUR       2            /* the detail is luma without the mean of 2 BLUR + 1 cells squared */
 #define FLOOR      4.0F         /* of the local deviation, in levels of luma */
@@ -141,8 +141,8 @@ static bool solve_system(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS])
 	return true;
 }
 
-/* Adds the products of the columns of the fit in a row of cells, `first` to `last` - 1: f b + offset + f (grad b) (dx, dy),
- * with dx = move + scale (x - 1/2), dy likewise. */
+/* Adds the products of the columns of the fit in a row of cells, `first` to `last` - 1: f b + offset + f (grad b) (dx,
+ * dy), with dx = move + scale (x - 1/2), dy likewise. */
 static void add_row(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS], const float *a, const struct overlay *o, int row,
 	int first, int last)
 {

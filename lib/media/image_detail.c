@@ -31,8 +31,8 @@ void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int s
 	for (int u = 0; u < U; u++)
 		for (int v = 0; v < U; v++)
 			if (u + v && u * u + v * v < VFM_IMAGE_CUTOFF)
-				d->coef[n++] = (int8_t)lrintf(
-					copysignf(fminf(127, sqrtf(4 * fabsf(c[u][v]))), c[u][v]));
+				d->coef[n++] =
+					(int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c[u][v]))), c[u][v]));
 }
 
 bool vfm_image_detail_is_valid(const struct vfm_image_detail *d)
@@ -134,6 +134,7 @@ void vfm_image_view_of(struct vfm_image_view *v, const struct vfm_image_detail *
 	v->n_boxes = 0;
 	add_box(v, (struct vfm_image_box){0, 1, 0, 1});
 	add_box(v, (struct vfm_image_box){-top / high, (1 - top) / high, -left / wide, (1 - left) / wide});
-	add_box(v, (struct vfm_image_box){(float)count_dark(v->fine, N, 1) / N, 1 - (float)count_dark(last, -N, -1) / N,
-			   (float)count_dark(v->fine, 1, N) / N, 1 - (float)count_dark(last, -1, -N) / N});
+	add_box(v,
+		(struct vfm_image_box){(float)count_dark(v->fine, N, 1) / N, 1 - (float)count_dark(last, -N, -1) / N,
+			(float)count_dark(v->fine, 1, N) / N, 1 - (float)count_dark(last, -1, -N) / N});
 }

@@ -1,4 +1,5 @@
-/* image_detail.h - a finer signature of a picture than clip_hash.h has of the slots of clips, and the comparison of two.
+/* image_detail.h - a finer signature of a picture than clip_hash.h has of the slots of clips, and the comparison of
+ * two.
  *
  * The signature has the coefficients u, v of the DCT-II (media/picture_dct.h) of luma with 0 < u^2 + v^2 <
  * VFM_IMAGE_CUTOFF, ascending by u, then v, of the part of the picture that black bars leave, its mean, and its place.
@@ -50,9 +51,9 @@ struct vfm_image_view { /* a signature prepared for comparisons; plain data */
 void vfm_image_view_of(struct vfm_image_view *v, const struct vfm_image_detail *d);
 
 struct vfm_image_match {
-	double shape; /* correlation of luma in the common part */
-	double detail; /* that of luma without its local mean, divided by its local deviation plus 4 levels, both of 5 x 5
-			  cells of 32 x 32: the outline of a logo does not hide what differs within it */
+	double shape;  /* correlation of luma in the common part */
+	double detail; /* that of luma without its local mean, divided by its local deviation plus 4 levels, both of 5 x
+			  5 cells of 32 x 32: the outline of a logo does not hide what differs within it */
 	double distance; /* the larger one of 1 - shape and (1 - detail) / 1.6 */
 	bool mirrored;
 };

@@ -24,8 +24,7 @@ void vfm_picture_weights(float *w, int n, int from, double a, double b)
 	}
 }
 
-void vfm_picture_transform(
-	float *c, int n, const float *picture, int size, const float *rows, const float *cols)
+void vfm_picture_transform(float *c, int n, const float *picture, int size, const float *rows, const float *cols)
 {
 	for (int u = 0; u < n; u++) {
 		float part[VFM_PICTURE_MAX] = {0};

@@ -13,7 +13,6 @@ void vfm_picture_weights(float *w, int n, int from, double a, double b);
 
 /* Sets c [n, n] to the coefficients, by vertical and horizontal frequency, of a picture [size, size] by the weights of
  * its rows and columns [n, size].  n at most VFM_PICTURE_SIDE. */
-void vfm_picture_transform(
-	float *c, int n, const float *picture, int size, const float *rows, const float *cols);
+void vfm_picture_transform(float *c, int n, const float *picture, int size, const float *rows, const float *cols);
 
 #endif

@@ -14,7 +14,7 @@
  *20 title cards (1.5 s), a twentieth with black frames (1 s) Backgrounds have the falling spectrum of pictures, and are
  *brighter above than below.
  *
- * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail.  Copies
+ * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail. Copies
  * have another light and noise, every fourth is mirrored, and every third a crop of 93 % of a side.
  *
  * vectors: 1000 topics; 10 % are copies at cosine 0.95 to 1.
@@ -35,12 +35,12 @@
 #include "curate/nearest.h"
 #include "curate/semantic.h"
 
-#define SLOTS  6
-#define SCENE  50
-#define CARDS  20
-#define TOPICS 1000
+#define SLOTS   6
+#define SCENE   50
+#define CARDS   20
+#define TOPICS  1000
 #define LAYOUTS 1000
-#define SIDE VFM_PICTURE_SIDE
+#define SIDE    VFM_PICTURE_SIDE
 
 typedef void make_hash(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash *h, int64_t *of);
 
@@ -466,6 +466,7 @@ int main(int argc, char **argv)
 	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "vectors"))
 		return measure_vectors(
 			atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10), argc == 6 ? atoll(argv[5]) : 0);
-	fprintf(stderr, "usage: dedup_scale clips|images|records|image-records|check N SEED | vectors ROWS DIM SEED [PROBE]\n");
+	fprintf(stderr,
+		"usage: dedup_scale clips|images|records|image-records|check N SEED | vectors ROWS DIM SEED [PROBE]\n");
 	return 2;
 }
