@@ -12,17 +12,18 @@
 #include "base/par.h"
 #include "curate/clip_keys.h"
 
-#define TABLES   VFM_CLIP_TABLES
-#define KEYS     VFM_CLIP_KEYS
-#define PARTS    256                   /* of a pass, by key; a thread works on one */
-#define CHUNK    4096                  /* clips */
-#define PASS     (INT64_C(1) << 25)    /* keys of a pass, about */
-#define COMPARED VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
-#define MEMO_MIN (1 << 20)             /* pairs of the memo */
-#define MEMO_MAX (1 << 26)
-#define MEMO     16   /* pairs for each clip, about */
-#define SLACK    0.15 /* agreement that half a slot may add */
-#define AHEAD    64   /* keys whose clips are fetched into the cache before they are needed */
+#define TABLES    VFM_IMAGE_TABLES
+#define KEYS      VFM_CLIP_KEYS
+#define PARTS     256                   /* of a pass, by key; a thread works on one */
+#define CHUNK     4096                  /* clips */
+#define PASS      (INT64_C(1) << 25)    /* keys of a pass, about */
+#define COMPARED  VFM_CLIP_RESEMBLE_MAX /* representatives under a key with which a clip is compared */
+#define MEMO_MIN  (1 << 20)             /* pairs of the memo */
+#define MEMO_MAX  (1 << 26)
+#define MEMO      16   /* pairs for each clip, about */
+#define SLACK     0.15 /* agreement that half a slot may add */
+#define SLACK_ONE 0.55 /* agreement that an image may gain when it is fit to another */
+#define AHEAD     64   /* keys whose clips are fetched into the cache before they are needed */
 
 struct search {
 	const struct vfm_clip_set *set;
@@ -36,8 +37,9 @@ struct search {
 	/* of a pass */
 	int table, pass;
 	int64_t n_chunks;
-	int64_t *at;    /* [n_chunks, PARTS] how many keys, then where they go */
-	uint64_t *keys; /* key << 32 | rank, in parts */
+	uint8_t *tables; /* [n_chunks] that the clips of a chunk have keys in */
+	int64_t *at;     /* [n_chunks, PARTS] how many keys, then where they go */
+	uint64_t *keys;  /* key << 32 | rank, in parts */
 	int64_t part_at[PARTS + 1];
 	/* a lossy memo of pairs that were compared in vain, member << 32 | of: pairs of clips before one background
 	 * meet in all tables */
@@ -271,10 +273,11 @@ static int groups_of_key(int64_t clips)
 	return clips < 1 << 14 ? 5 : clips < 1 << 18 ? 6 : clips < 1 << 21 ? 7 : VFM_CLIP_GROUPS;
 }
 
+/* Writes those of the tables of the chunk; of the others the file has a hole. */
 static int write_keys(const struct search *s, int64_t chunk, const uint32_t *keys, struct vfm_err *err)
 {
 	const char *p = (const char *)keys;
-	size_t left = (size_t)TABLES * CHUNK * KEYS * sizeof(*keys);
+	size_t left = (size_t)s->tables[chunk] * CHUNK * KEYS * sizeof(*keys);
 	off_t off = key_offset(chunk, 0);
 
 	while (left) {
@@ -304,6 +307,7 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 	for (int64_t i = i0; i < i1; i++) {
 		struct vfm_clip_signs *to = s->signs + s->first[s->g->rank[i]];
 		uint64_t any = 0;
+		int tables;
 
 		TRY(vfm_clip_set_read(s->set, i, &w->hash, err));
 		vfm_clip_rows_of(r, &w->hash);
@@ -312,8 +316,10 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 			any |= r->strong[k];
 		}
 		flat += !any;
-		vfm_clip_keys_of(own, r, groups);
-		for (int t = 0; t < TABLES; t++)
+		tables = vfm_clip_keys_of(own, r, groups);
+		if (tables > s->tables[chunk])
+			s->tables[chunk] = (uint8_t)tables;
+		for (int t = 0; t < tables; t++)
 			memcpy(keys + ((int64_t)t * CHUNK + i - i0) * KEYS, own[t], sizeof(own[t]));
 	}
 	pthread_mutex_lock(&s->lock);
@@ -352,6 +358,7 @@ static int load_clips(struct search *s, struct vfm_err *err)
 		return err->code;
 	TRY(vfm_unlinked_temp(&s->key_file, err));
 	s->n_chunks = (s->n + CHUNK - 1) / CHUNK;
+	s->tables = vfm_calloc((size_t)s->n_chunks + 1, sizeof(*s->tables));
 	vfm_par_for(s->n_chunks, 1, load_chunks, s);
 	if (s->err.code)
 		*err = s->err;
@@ -364,10 +371,13 @@ static int load_clips(struct search *s, struct vfm_err *err)
 static void take_keys(struct search *s, int64_t chunk, bool place)
 {
 	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
-	uint32_t *keys = vfm_malloc((size_t)CHUNK * KEYS * sizeof(*keys));
+	uint32_t *keys;
 	int64_t *at = s->at + chunk * PARTS;
 	struct vfm_err err = {0};
 
+	if (s->table >= s->tables[chunk])
+		return;
+	keys = vfm_malloc((size_t)CHUNK * KEYS * sizeof(*keys));
 	if (vfm_full_pread(fileno(s->key_file), keys, (size_t)CHUNK * KEYS * sizeof(*keys),
 		    (uint64_t)key_offset(chunk, s->table), "the temporary file of keys", &err) < 0) {
 		keep_error(s, &err);
@@ -448,8 +458,9 @@ static int match_clip(struct matches *m, size_t n)
 {
 	struct held *member = m->next;
 	const int newest = (int)((n + COMPARED - 1) % COMPARED);
+	const double slack = member->rows.slots == 1 ? SLACK_ONE : SLACK;
 	uint64_t which = vfm_clip_signs_resemble(
-		m->rows, n < COMPARED ? (int)n : COMPARED, &member->rows, m->s->o->threshold + SLACK);
+		m->rows, n < COMPARED ? (int)n : COMPARED, &member->rows, m->s->o->threshold + slack);
 	int rc = 0;
 
 	for (uint64_t left = which; left; left &= left - 1)
@@ -724,13 +735,17 @@ static int run_pass(struct search *s, struct vfm_err *err)
 
 static int search_tables(struct search *s, struct vfm_err *err)
 {
+	int tables = 0;
+
 	s->passes = (int)(s->n * KEYS / PASS) + 1;
 	s->at = vfm_calloc((size_t)s->n_chunks * PARTS + 1, sizeof(*s->at));
 	for (s->memo = MEMO_MIN; s->memo < MEMO_MAX && s->memo < MEMO * (uint64_t)s->n;)
 		s->memo *= 2;
 	s->vain = vfm_calloc(s->memo, sizeof(*s->vain));
 	s->scratch = new_scratch();
-	for (s->table = 0; s->table < TABLES; s->table++)
+	for (int64_t i = 0; i < s->n_chunks; i++)
+		tables = s->tables[i] > tables ? s->tables[i] : tables;
+	for (s->table = 0; s->table < tables; s->table++)
 		for (s->pass = 0; s->pass < s->passes; s->pass++)
 			TRY(run_pass(s, err));
 	TRY(vfm_groups_finish(&s->g->groups, compare_for_groups, s, err));
@@ -755,6 +770,7 @@ out:
 		fclose(s.key_file);
 	free(s.first);
 	free(s.at);
+	free(s.tables);
 	free((void *)s.vain);
 	free(s.scratch);
 	free_matches(s.idle);

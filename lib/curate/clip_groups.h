@@ -8,7 +8,8 @@
  * curate/groups.h: the representative is the best of its group, and each member is within the threshold of it.
  *
  * Memory: 12 bytes a slot, about 100 a clip with its name, for pairs 128 a clip up to 0.5 GiB, and 0.25 GiB for keys.
- * TMPDIR: 256 bytes a clip for keys, and the hashes.  The result does not depend on the number of threads.
+ * TMPDIR: 256 bytes a clip for keys, 512 where there are images, and the hashes.  The result does not depend on the
+ * number of threads.
  */
 #ifndef VFM_CURATE_CLIP_GROUPS_H
 #define VFM_CURATE_CLIP_GROUPS_H

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 
 #define TABLES VFM_CLIP_TABLES
+#define MOST   VFM_IMAGE_TABLES
 #define KEYS   VFM_CLIP_KEYS
 #define COEFS  VFM_CLIP_HASH_COEFS
 #define GROUPS VFM_CLIP_GROUPS
@@ -17,7 +18,7 @@
 typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wide __attribute__((vector_size(8 * LANES)));
 
-static uint8_t groups[TABLES][GROUPS][SIZE];
+static uint8_t groups[MOST][GROUPS][SIZE];
 static float weight[COEFS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -27,7 +28,7 @@ static void draw_groups(void)
 	const struct vfm_rng r = vfm_rng_stream(1, 0, 0, VFM_RNG_DATA);
 	uint64_t draw = 0;
 
-	for (int t = 0; t < TABLES; t++)
+	for (int t = 0; t < MOST; t++)
 		for (int g = 0; g < GROUPS; g++) {
 			uint8_t all[COEFS];
 
@@ -101,98 +102,151 @@ static inline __attribute__((always_inline)) void slot_keys_of(
 		key[k] = (uint32_t)(x[k] >> 32);
 }
 
-/* size [COEFS]: magnitudes << 6 | coefficient, of some slots */
-static inline __attribute__((always_inline)) void add_slots(uint32_t keys[TABLES][KEYS], const lanes size[COEFS],
-	const uint64_t *sign, const uint64_t *strong, int n, int of_key)
+/* Some slots, or parts of an image, whose keys are made at once. */
+struct batch {
+	lanes size[COEFS]; /* magnitudes << 6 | coefficient */
+	uint64_t sign[LANES];
+};
+
+static inline __attribute__((always_inline)) void batch_set(struct batch *b, int k, const float x[COEFS])
 {
-	wide signs = {0};
-
-	memcpy(&signs, sign, (size_t)n * sizeof(*sign));
-	for (int t = 0; t < TABLES; t++) {
-		uint32_t own[LANES];
-		lanes most[GROUPS];
-
-		for (int g = 0; g < of_key; g++) {
-			const uint8_t *of = groups[t][g];
-
-			most[g] = size[of[0]];
-			for (int i = 1; i < SIZE; i++) {
-				const lanes *x = &size[of[i]];
-
-				for (int k = 0; k < LANES; k++)
-					most[g][k] = (*x)[k] > most[g][k] ? (*x)[k] : most[g][k];
-			}
-		}
-		slot_keys_of(own, most, of_key, &signs);
-		for (int k = 0; k < n; k++)
-			if (strong[k])
-				add_key(keys[t], own[k]);
+	b->sign[k] = 0;
+	for (int i = 0; i < COEFS; i++) {
+		b->size[i][k] = (int32_t)fminf(fabsf(x[i]) * weight[i] * 8, 1 << 24) << 6 | i;
+		b->sign[k] |= (uint64_t)(x[i] > 0) << i;
 	}
 }
 
-/* A clip whose slots have one key in a table, as an image and a still clip, gets there those of crops of its middle
- * slot, three of the nine in a table, so that it shares keys with its crops. */
-static inline __attribute__((always_inline)) void add_crops(
-	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+/* The keys of a batch in table t. */
+static inline __attribute__((always_inline)) void batch_keys(
+	uint32_t own[LANES], const struct batch *b, int t, int of_key)
 {
-	uint32_t own[VFM_CLIP_CROPS][TABLES][KEYS] = {{{0}}};
+	lanes most[GROUPS];
+	wide signs;
+
+	memcpy(&signs, b->sign, sizeof(signs));
+	for (int g = 0; g < of_key; g++) {
+		const uint8_t *of = groups[t][g];
+
+		most[g] = b->size[of[0]];
+		for (int i = 1; i < SIZE; i++) {
+			const lanes *x = &b->size[of[i]];
+
+			for (int k = 0; k < LANES; k++)
+				most[g][k] = (*x)[k] > most[g][k] ? (*x)[k] : most[g][k];
+		}
+	}
+	slot_keys_of(own, most, of_key, &signs);
+}
+
+/* A clip whose slots have one key in a table, as a still clip, gets there those of crops of its middle slot, three of
+ * the nine in a table, so that it shares keys with its crops. */
+static inline __attribute__((always_inline)) void add_crops(
+	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
+{
+	uint32_t own[2][TABLES][LANES];
+	struct batch b[2] = {0};
 	const int middle = r->slots / 2;
 	int alone = 0;
 
 	for (int t = 0; t < TABLES; t++)
 		alone += keys[t][0] && !keys[t][1];
-	for (int c = 0; c < VFM_CLIP_CROPS && alone && r->strong[middle]; c++) {
-		lanes size[COEFS] = {0};
-		uint64_t sign = 0;
+	if (!alone || !r->strong[middle])
+		return;
+	for (int c = 0; c < VFM_CLIP_CROPS; c++) {
 		float x[COEFS];
 
 		vfm_clip_hash_crop(x, r->x[middle], c);
-		for (int i = 0; i < COEFS; i++) {
-			size[i][0] = (int32_t)fminf(fabsf(x[i]) * weight[i] * 8, 1 << 24) << 6 | i;
-			sign |= (uint64_t)(x[i] > 0) << i;
-		}
-		add_slots(own[c], size, &sign, &r->strong[middle], 1, of_key);
+		batch_set(&b[c / LANES], c % LANES, x);
 	}
-	for (int t = 0; t < TABLES; t++)
-		for (int i = 1, one = keys[t][0] && !keys[t][1]; i < KEYS && one; i++)
-			if (own[((KEYS - 1) * t + i) % VFM_CLIP_CROPS][t][0])
-				add_key(keys[t], own[((KEYS - 1) * t + i) % VFM_CLIP_CROPS][t][0]);
+	for (int t = 0; t < TABLES; t++) {
+		const bool one = keys[t][0] && !keys[t][1];
+
+		batch_keys(own[0][t], &b[0], t, of_key);
+		batch_keys(own[1][t], &b[1], t, of_key);
+		for (int i = 1; i < KEYS && one; i++) {
+			int c = ((KEYS - 1) * t + i) % VFM_CLIP_CROPS;
+
+			add_key(keys[t], own[c / LANES][t][c % LANES]);
+		}
+	}
+}
+
+/* The image, its other boxes, and its crops: three of these in a table. */
+static inline __attribute__((always_inline)) void image_keys_of(
+	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
+{
+	float parts[VFM_IMAGE_PARTS][COEFS];
+	const int n = vfm_clip_image_parts(parts, r), others = n - VFM_CLIP_CROPS;
+	struct batch b[2] = {0};
+
+	_Static_assert(VFM_IMAGE_PARTS < 2 * LANES, "the image and its parts are two batches");
+	batch_set(&b[0], 0, r->x[0]);
+	for (int i = 1; i <= n; i++)
+		batch_set(&b[i / LANES], i % LANES, parts[i - 1]);
+	for (int t = 0; t < MOST; t++) {
+		uint32_t own[2][LANES];
+
+		batch_keys(own[0], &b[0], t, of_key);
+		batch_keys(own[1], &b[1], t, of_key);
+		add_key(keys[t], own[0][0]);
+		for (int i = 0; i < KEYS - 1; i++) {
+			int p = i < others ? i : others + ((KEYS - 1) * t + i) % VFM_CLIP_CROPS;
+
+			add_key(keys[t], own[(p + 1) / LANES][(p + 1) % LANES]);
+		}
+	}
 }
 
 static inline __attribute__((always_inline)) void clip_keys_of(
-	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
 	for (int at = 0; at < r->slots; at += LANES) {
-		int n = r->slots - at < LANES ? r->slots - at : LANES;
-		lanes size[COEFS] = {0};
+		const int n = r->slots - at < LANES ? r->slots - at : LANES;
+		struct batch b = {0};
 
 		for (int k = 0; k < n; k++)
-			for (int i = 0; i < COEFS; i++)
-				size[i][k] = (int32_t)fminf(fabsf(r->x[at + k][i]) * weight[i] * 8, 1 << 24) << 6 | i;
-		add_slots(keys, size, r->sign + at, r->strong + at, n, of_key);
+			batch_set(&b, k, r->x[at + k]);
+		for (int t = 0; t < TABLES; t++) {
+			uint32_t own[LANES];
+
+			batch_keys(own, &b, t, of_key);
+			for (int k = 0; k < n; k++)
+				if (r->strong[at + k])
+					add_key(keys[t], own[k]);
+		}
 	}
 	add_crops(keys, r, of_key);
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void clip_keys_avx2(
-	uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+static inline __attribute__((always_inline)) void keys_of(
+	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
-	clip_keys_of(keys, r, of_key);
+	if (r->has_view)
+		image_keys_of(keys, r, of_key);
+	else
+		clip_keys_of(keys, r, of_key);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void keys_of_avx2(
+	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
+{
+	keys_of(keys, r, of_key);
 }
 #endif
 
-void vfm_clip_keys_of(uint32_t keys[TABLES][KEYS], const struct vfm_clip_rows *r, int of_key)
+int vfm_clip_keys_of(uint32_t keys[VFM_IMAGE_TABLES][VFM_CLIP_KEYS], const struct vfm_clip_rows *r, int of_key)
 {
 	pthread_once(&once, draw_groups);
-	memset(keys, 0, sizeof(uint32_t[TABLES][KEYS]));
+	memset(keys, 0, sizeof(uint32_t[MOST][KEYS]));
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2")) {
-		clip_keys_avx2(keys, r, of_key);
-		return;
-	}
+	if (__builtin_cpu_supports("avx2"))
+		keys_of_avx2(keys, r, of_key);
+	else
 #endif
-	clip_keys_of(keys, r, of_key);
+		keys_of(keys, r, of_key);
+	return r->has_view ? MOST : TABLES;
 }
 
 uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table)

@@ -46,7 +46,7 @@ static int add_bytes(struct vfm_clip_set *s, const char *name, double quality, c
 	if (fwrite(hash, 1, len, s->spool) != len)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of hashes (TMPDIR)");
 	vfm_grow(&s->entries, &s->cap, (size_t)s->n + 1, sizeof(*s->entries));
-	s->entries[s->n++] = (struct vfm_clip_entry){s->spool_bytes, quality, slots, 0};
+	s->entries[s->n++] = (struct vfm_clip_entry){s->spool_bytes, quality, slots, (int32_t)len};
 	s->spool_bytes += len;
 	return 0;
 }
@@ -60,10 +60,10 @@ int vfm_clip_set_add(
 	return add_bytes(s, name, quality, bytes, len, h->slots, err);
 }
 
-int vfm_clip_set_add_packed(
-	struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, int slots, struct vfm_err *err)
+int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
+	int slots, struct vfm_err *err)
 {
-	return add_bytes(s, name, quality, hash, vfm_clip_hash_size(slots), slots, err);
+	return add_bytes(s, name, quality, hash, len, slots, err);
 }
 
 int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err)
@@ -76,7 +76,7 @@ int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err)
 /* Reads the bytes of a hash to out [VFM_CLIP_HASH_BYTES]; *len gets their number. */
 static int read_bytes(const struct vfm_clip_set *s, int64_t i, uint8_t *out, size_t *len, struct vfm_err *err)
 {
-	*len = vfm_clip_hash_size(s->entries[i].slots);
+	*len = (size_t)s->entries[i].bytes;
 	return vfm_full_pread(fileno(s->spool), out, *len, s->entries[i].offset, "the temporary file of hashes", err);
 }
 

@@ -27,7 +27,7 @@
 struct vfm_clip_entry {
 	uint64_t offset; /* in the temporary file */
 	double quality;
-	int32_t slots, reserved;
+	int32_t slots, bytes; /* of the hash */
 };
 
 struct vfm_clip_set { /* `= {0}` before open; close in any case */
@@ -49,9 +49,9 @@ void vfm_clip_set_close(struct vfm_clip_set *s);
  * temporary file cannot be written. */
 int vfm_clip_set_add(
 	struct vfm_clip_set *s, const char *name, double quality, const struct vfm_clip_hash *h, struct vfm_err *err);
-/* The same with the bytes of a hash of `slots` slots, as vfm_clip_hash_pack writes them. */
-int vfm_clip_set_add_packed(
-	struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, int slots, struct vfm_err *err);
+/* The same with the bytes [len] of a hash of `slots` slots, as vfm_clip_hash_pack writes them. */
+int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
+	int slots, struct vfm_err *err);
 /* After the last addition: makes all hashes readable. */
 int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err);
 int vfm_clip_set_read(const struct vfm_clip_set *s, int64_t i, struct vfm_clip_hash *h, struct vfm_err *err);

@@ -210,7 +210,7 @@ struct collected { /* of a line */
 	enum { COLLECT_NOTHING, COLLECT_PARSE, COLLECT_CLIP, COLLECT_VECTOR } what;
 	int slots;
 	double quality;
-	size_t id, hash; /* places in `bytes` of the block */
+	size_t id, hash, hash_len; /* places in `bytes` of the block */
 };
 
 struct collecting { /* a block of records */
@@ -251,7 +251,8 @@ static bool collect_hash(struct collecting *c, struct collected *of, const char 
 	if (vfm_clip_hash_parse_bytes(&h, text, len, &err) < 0)
 		return false;
 	of->slots = h.slots;
-	of->hash = keep_bytes(&c->bytes, bytes, vfm_clip_hash_pack(&h, bytes));
+	of->hash_len = vfm_clip_hash_pack(&h, bytes);
+	of->hash = keep_bytes(&c->bytes, bytes, of->hash_len);
 	return true;
 }
 
@@ -334,7 +335,7 @@ static int take_collected(void *ctx, void *item, struct vfm_err *err)
 			rc = add_vector_row(r->d, id, of->quality, err);
 		else if (of->what == COLLECT_CLIP)
 			rc = vfm_clip_set_add_packed(&r->d->clips, id, of->quality,
-				(const uint8_t *)c->bytes.data + of->hash, of->slots, err);
+				(const uint8_t *)c->bytes.data + of->hash, of->hash_len, of->slots, err);
 		if (rc < 0 && rc != VFM_EINPUT) /* vfm_dedup_mark says why */
 			return rc;
 	}

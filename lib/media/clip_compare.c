@@ -7,10 +7,12 @@
 
 #define COEFS VFM_CLIP_HASH_COEFS
 
-#define WEAK  0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
-#define GAIN  1.6 /* ratio of the motion of two clips, with their contrast taken into account */
-#define SAME  40  /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
-#define ALIKE 1.5 /* by which 1 - correlation of two pictures is multiplied */
+#define WEAK       0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
+#define GAIN       1.6 /* ratio of the motion of two clips, with their contrast taken into account */
+#define SAME       40 /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
+#define SHOTS      3 /* by this, times the share of motion, 1 - correlation of motion is multiplied, and at most by … */
+#define SHOTS_MOST 2.0
+#define ALIKE      1.5 /* by which 1 - correlation of two pictures is multiplied */
 
 typedef float lanes __attribute__((vector_size(32)));
 typedef int32_t mask __attribute__((vector_size(32)));
@@ -81,6 +83,9 @@ INLINE void fill_rows(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	float mean[COEFS];
 
+	r->has_view = h->has_detail;
+	if (h->has_detail)
+		vfm_image_view_of(&r->view, &h->detail);
 	for (int i = 0; i < COEFS; i++)
 		mean[i] = (float)h->mean[i] / 4;
 	for (int k = 0; k < h->slots; k++) {
@@ -217,7 +222,7 @@ INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
 INLINE double correlate_motion(const struct vfm_clip_rows *a, int a0, const struct vfm_clip_rows *b, int b0, int n,
 	bool mirrored, double most, bool *still)
 {
-	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, of_both = 0, ratio;
+	double ea = 0, eb = 0, e = 0, of_a = 0, of_b = 0, of_both = 0, ratio, share;
 	struct moments m = {.n = n};
 
 	add_moments(&m, a, a0, b, b0);
@@ -239,7 +244,8 @@ INLINE double correlate_motion(const struct vfm_clip_rows *a, int a0, const stru
 	ratio = ea * of_b / fmax(eb * of_a, 1e-9); /* of the shares of motion; of_a, of_b: all energy */
 	if (*still || ratio > GAIN * GAIN || ratio * GAIN * GAIN < 1)
 		return 0;
-	return 1 - (1 - e / sqrt(ea * eb)) * n / (n - 1);
+	share = 0.5 * (ea / fmax(of_a, 1e-9) + eb / fmax(of_b, 1e-9));
+	return 1 - fmin(SHOTS_MOST, fmax(1, SHOTS * share)) * (1 - e / sqrt(ea * eb)) * n / (n - 1);
 }
 
 /* Correlation of two rows. */
@@ -280,11 +286,24 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 	}
 }
 
+static void compare_images(
+	const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double most, struct vfm_clip_match *m)
+{
+	struct vfm_image_match i;
+
+	vfm_image_compare(&a->view, &b->view, most, &i);
+	*m = (struct vfm_clip_match){.distance = i.distance, .common = 1, .mirrored = i.mirrored};
+}
+
 INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m)
 {
 	const int common = clip_least_common(a->slots, b->slots);
 
+	if (a->has_view && b->has_view) {
+		compare_images(a, b, most, m);
+		return;
+	}
 	*m = (struct vfm_clip_match){.distance = most};
 	compare_phase(a, b, 0, common, m);
 	compare_phase(a, half, VFM_CLIP_HASH_STEP / 2, common, m);

@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "media/picture_dct.h"
 
 #define SIZE     128 /* of the frames that are added up */
-#define N        32  /* of the picture that is transformed */
-#define U        8   /* coefficients u, v < U; all with u^2 + v^2 up to that of the last one are among them */
+#define N        VFM_PICTURE_SIDE
+#define U        8 /* coefficients u, v < U; all with u^2 + v^2 up to that of the last one are among them */
 #define COEFS    VFM_CLIP_HASH_COEFS
 #define SLOTS    VFM_CLIP_HASH_SLOTS
 #define QUARTERS (2 * SLOTS)
-#define VERSION  1
+#define VERSION  1         /* of a hash of slots alone, and … */
+#define DETAILED 2         /* … of one with the detail of an image */
 #define FLAT     (1.5 * N) /* root of the sum of squares of the coefficients: 1.5 levels of luma */
 #define FLAT_ROW (-128)
 
@@ -21,6 +23,7 @@
 #define BAR_MEAN 24
 #define BAR_MAX  56
 #define BAR_MOST (SIZE / 3)
+#define BAR_EVEN 10 /* the brightest pixel of a line is less above its mean */
 #define BAR_FLAT 5  /* lines of a bar differ by less */
 #define BAR_STEP 6  /* the mean rises by so much behind a bar, … */
 #define BAR_RISE 32 /* … or the brightest pixel by so much */
@@ -44,26 +47,6 @@ int vfm_clip_hash_frequency(int i)
 	return uv[i][0] * uv[i][0] + uv[i][1] * uv[i][1];
 }
 
-/* The weights with which `from` pixels, of which [a, b) count, become the first U coefficients of N: the means of N
- * equal parts, and the orthonormal DCT-II of these.  w [U, from]. */
-static void make_weights(float *w, int from, int a, int b)
-{
-	const double step = (double)(b - a) / N, pi = acos(-1);
-
-	memset(w, 0, (size_t)U * (size_t)from * sizeof(*w));
-	for (int i = 0; i < N; i++) {
-		double lo = a + i * step, hi = lo + step;
-
-		for (int x = (int)lo; x < b && x < hi; x++) {
-			double share = (fmin(hi, x + 1) - fmax(lo, x)) / step;
-
-			for (int u = 0; u < U; u++)
-				w[u * from + x] +=
-					(float)(share * cos(pi * u * (i + 0.5) / N) * sqrt((u ? 2.0 : 1.0) / N));
-		}
-	}
-}
-
 struct bars {
 	int top, bottom, left, right; /* the picture is within [top, bottom) x [left, right) */
 };
@@ -77,6 +60,7 @@ static int count_black(const float *mean, const float *max, int n, int step)
 	int k = 0, last, next;
 
 	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX &&
+		max[from + step * k] - mean[from + step * k] < BAR_EVEN &&
 		fabsf(mean[from + step * k] - mean[from]) < BAR_FLAT)
 		k++;
 	if (k == 0 || k > BAR_MOST * n / SIZE || k + 1 >= n)
@@ -115,24 +99,9 @@ static struct bars find_bars(const uint16_t *q, int n, int size)
 /* The coefficients of a picture [size, size]: x [COEFS]. */
 static void transform(const float *picture, int size, const float *rows, const float *cols, float *x)
 {
-	float part[U][256], c[U][U];
+	float c[U][U];
 
-	for (int u = 0; u < U; u++) {
-		memset(part[u], 0, (size_t)size * sizeof(float));
-		for (int i = 0; i < size; i++) {
-			float w = rows[u * size + i];
-
-			for (int j = 0; j < size; j++)
-				part[u][j] += w * picture[i * size + j];
-		}
-		for (int v = 0; v < U; v++) {
-			float sum = 0;
-
-			for (int j = 0; j < size; j++)
-				sum += part[u][j] * cols[v * size + j];
-			c[u][v] = sum;
-		}
-	}
+	vfm_picture_transform(c[0], U, picture, size, rows, cols);
 	for (int i = 0; i < COEFS; i++)
 		x[i] = c[uv[i][0]][uv[i][1]];
 }
@@ -186,8 +155,8 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 	int slots = image ? 1 : (n + 1) / 2;
 
 	slots = slots > SLOTS ? SLOTS : slots;
-	make_weights(rows, size, b.top, b.bottom);
-	make_weights(cols, size, b.left, b.right);
+	vfm_picture_weights(rows, U, size, b.top, b.bottom);
+	vfm_picture_weights(cols, U, size, b.left, b.right);
 	for (int k = 0; k < slots; k++) {
 		int from = image || k == 0 ? 0 : 2 * k - 1, to = image || 2 * k + 3 > n ? n : 2 * k + 3;
 
@@ -200,6 +169,9 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 		transform(picture, size, rows, cols, x[k]);
 	}
 	quantize(h, x, slots);
+	h->has_detail = image && vfm_clip_hash_informative(h);
+	if (h->has_detail)
+		vfm_image_detail_of(&h->detail, picture, size, (const int[]){b.top, b.bottom, b.left, b.right});
 	free(rows);
 	free(cols);
 	free(picture);
@@ -313,45 +285,64 @@ static uint16_t get16(const uint8_t *p)
 	return (uint16_t)(p[0] | p[1] << 8);
 }
 
+static void pack_detail(uint8_t *out, const struct vfm_image_detail *d)
+{
+	memcpy(out, d->box, sizeof(d->box));
+	out[4] = d->mean;
+	memcpy(out + 5, d->coef, sizeof(d->coef));
+}
+
+static int unpack_detail(struct vfm_image_detail *d, const uint8_t *in, struct vfm_err *err)
+{
+	memcpy(d->box, in, sizeof(d->box));
+	d->mean = in[4];
+	memcpy(d->coef, in + 5, sizeof(d->coef));
+	if (!vfm_image_detail_is_valid(d))
+		return vfm_fail(err, VFM_EINPUT, "the bars of the hash are out of range");
+	return 0;
+}
+
 size_t vfm_clip_hash_pack(const struct vfm_clip_hash *h, uint8_t *out)
 {
 	uint32_t scale;
 
 	memcpy(&scale, &h->scale, 4);
-	put16(out, VERSION);
+	put16(out, h->has_detail ? DETAILED : VERSION);
 	put16(out + 2, (uint16_t)h->slots);
 	put16(out + 4, (uint16_t)scale);
 	put16(out + 6, (uint16_t)(scale >> 16));
 	for (int i = 0; i < COEFS; i++)
 		put16(out + 8 + 2 * i, (uint16_t)h->mean[i]);
 	memcpy(out + VFM_CLIP_HASH_HEAD, h->diff, (size_t)h->slots * COEFS);
-	return vfm_clip_hash_size(h->slots);
+	if (h->has_detail)
+		pack_detail(out + VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS, &h->detail);
+	return vfm_clip_hash_size(h);
 }
 
 int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len, struct vfm_err *err)
 {
 	uint32_t scale;
-	int slots;
-	float f;
+	int version;
 
 	if (len < VFM_CLIP_HASH_HEAD)
 		return vfm_fail(err, VFM_EINPUT, "the hash is truncated");
-	if (get16(in) != VERSION)
-		return vfm_fail(err, VFM_EINPUT, "a hash of version %d, expected %d", get16(in), VERSION);
-	slots = get16(in + 2);
-	if (slots < 1 || slots > SLOTS || len != vfm_clip_hash_size(slots))
-		return vfm_fail(err, VFM_EINPUT, "a hash of %d slots has %zu bytes", slots, len);
-	scale = get16(in + 4) | (uint32_t)get16(in + 6) << 16;
-	memcpy(&f, &scale, 4);
-	if (!(f > 0 && f < 1e4F))
-		return vfm_fail(err, VFM_EINPUT, "the scale of the hash is out of range");
+	version = get16(in);
+	if (version != VERSION && version != DETAILED)
+		return vfm_fail(err, VFM_EINPUT, "a hash of version %d, expected %d or %d", version, VERSION, DETAILED);
 	memset(h, 0, sizeof(*h));
-	h->slots = slots;
-	h->scale = f;
+	h->slots = get16(in + 2);
+	h->has_detail = version == DETAILED;
+	if (h->slots < 1 || h->slots > (h->has_detail ? 1 : SLOTS) || len != vfm_clip_hash_size(h))
+		return vfm_fail(err, VFM_EINPUT, "a hash of version %d and %d slots has %zu bytes", version,
+			(int)h->slots, len);
+	scale = get16(in + 4) | (uint32_t)get16(in + 6) << 16;
+	memcpy(&h->scale, &scale, 4);
+	if (!(h->scale > 0 && h->scale < 1e4F))
+		return vfm_fail(err, VFM_EINPUT, "the scale of the hash is out of range");
 	for (int i = 0; i < COEFS; i++)
 		h->mean[i] = (int16_t)get16(in + 8 + 2 * i);
-	memcpy(h->diff, in + VFM_CLIP_HASH_HEAD, (size_t)slots * COEFS);
-	return 0;
+	memcpy(h->diff, in + VFM_CLIP_HASH_HEAD, (size_t)h->slots * COEFS);
+	return h->has_detail ? unpack_detail(&h->detail, in + VFM_CLIP_HASH_HEAD + COEFS, err) : 0;
 }
 
 char *vfm_clip_hash_text(const struct vfm_clip_hash *h)

@@ -15,13 +15,17 @@
  * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
  *
  * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  It is undefined if both clips are still, or if,
- * scaled to one contrast, their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast,
- * one of them moves 1.6 times as much as the other or more.
+ * multiplied by n / (n - 1), as few slots correlate by chance.  Where pictures change more than they stay, motion is
+ * that from shot to shot, which two edits of one scene share: 1 - correlation is also multiplied by 3 s, within 1 and
+ * 2, with s the share of motion in the energy.  It is undefined if both clips are still, or if, scaled to one contrast,
+ * their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast, one of them moves 1.6
+ * times as much as the other or more.
  *
  * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
  * the shorter clip.  One slot, as of an image, is compared with at most two.  It has few signs, which agree by chance
  * in large sets; so the correlation of one common slot is that of the coefficients, 1 - correlation multiplied by 1.5.
+ *
+ * Two images with detail are compared by it alone; see media/image_detail.h.
  *
  * All functions are local and thread-safe.
  */
@@ -33,6 +37,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "media/image_detail.h"
 #include "media/video_in.h"
 
 #define VFM_CLIP_HASH_COEFS 48
@@ -44,6 +49,8 @@ struct vfm_clip_hash {                                         /* plain data */
 	float scale;                                           /* of the differences */
 	int16_t mean[VFM_CLIP_HASH_COEFS];                     /* in 1/4 */
 	int8_t diff[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS]; /* [slots]; a flat slot begins with -128 */
+	bool has_detail;                                       /* of an image that is not flat */
+	struct vfm_image_detail detail;
 };
 
 struct vfm_clip_hash_opts {
@@ -68,13 +75,13 @@ int vfm_clip_hash_informative(const struct vfm_clip_hash *h);
 #define VFM_CLIP_HASH_HEAD  (8 + 2 * VFM_CLIP_HASH_COEFS)
 #define VFM_CLIP_HASH_BYTES (VFM_CLIP_HASH_HEAD + VFM_CLIP_HASH_SLOTS * VFM_CLIP_HASH_COEFS) /* at most */
 
-/* Returns the bytes of a hash with so many slots. */
-static inline size_t vfm_clip_hash_size(int slots)
+/* Returns the bytes of a hash. */
+static inline size_t vfm_clip_hash_size(const struct vfm_clip_hash *h)
 {
-	return VFM_CLIP_HASH_HEAD + (size_t)slots * VFM_CLIP_HASH_COEFS;
+	return VFM_CLIP_HASH_HEAD + (size_t)h->slots * VFM_CLIP_HASH_COEFS + (h->has_detail ? VFM_IMAGE_BYTES : 0);
 }
 
-/* Writes the hash to out [vfm_clip_hash_size(h->slots)] and returns this size. */
+/* Writes the hash to out [vfm_clip_hash_size(h)] and returns this size. */
 size_t vfm_clip_hash_pack(const struct vfm_clip_hash *h, uint8_t *out);
 /* Reads a hash of `len` bytes.  VFM_EINPUT: these bytes are no hash, or one of another version. */
 int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len, struct vfm_err *err);
@@ -96,6 +103,8 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 	uint64_t sign[VFM_CLIP_HASH_SLOTS],
 		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
 	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
+	bool has_view; /* of an image with detail */
+	struct vfm_image_view view;
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
@@ -118,6 +127,11 @@ int vfm_clip_hash_frequency(int i);
  * lacks count as 0. */
 #define VFM_CLIP_CROPS 9
 void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);
+
+/* Sets parts [VFM_IMAGE_PARTS] to the coefficients of the parts that an image with detail may have in common with its
+ * copies: its boxes after the first (media/image_detail.h), then its crops as above.  Returns their number. */
+#define VFM_IMAGE_PARTS (VFM_IMAGE_BOXES - 1 + VFM_CLIP_CROPS)
+int vfm_clip_image_parts(float parts[VFM_IMAGE_PARTS][VFM_CLIP_HASH_COEFS], const struct vfm_clip_rows *r);
 
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)

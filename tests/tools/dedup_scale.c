@@ -1,7 +1,9 @@
 /* dedup_scale - measures deduplication on synthetic hashes with planted copies.
  *
  *	dedup_scale clips CLIPS SEED                perceptual hashes of 6 slots
+ *	dedup_scale images IMAGES SEED              of images
  *	dedup_scale records CLIPS SEED              these as records of vfm-curate hash, on stdout
+ *	dedup_scale image-records IMAGES SEED
  *	dedup_scale check CLIPS SEED <RECORDS       what `vfm-curate dedup` made of them
  *	dedup_scale vectors ROWS DIM SEED [PROBE]   vectors, semantic deduplication (of probes 1 to 3) and search
  *
@@ -10,7 +12,12 @@
  *   a fifth belong to scenes of 10 clips that share a background (a fixed camera) but move differently, and 0.5 % to
  *one such scene, as of one camera: their hashes resemble each other without being duplicates a tenth begin with one of
  *20 title cards (1.5 s), a twentieth with black frames (1 s) Backgrounds have the falling spectrum of pictures, and are
- *brighter above than below. vectors: 1000 topics; 10 % are copies at cosine 0.95 to 1.
+ *brighter above than below.
+ *
+ * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail. Copies
+ * have another light and noise, every fourth is mirrored, and every third a crop of 93 % of a side.
+ *
+ * vectors: 1000 topics; 10 % are copies at cosine 0.95 to 1.
  *
  * Prints times, peak memory, and how many planted copies were found, and how many that were not planted.
  */
@@ -28,10 +35,14 @@
 #include "curate/nearest.h"
 #include "curate/semantic.h"
 
-#define SLOTS  6
-#define SCENE  50
-#define CARDS  20
-#define TOPICS 1000
+#define SLOTS   6
+#define SCENE   50
+#define CARDS   20
+#define TOPICS  1000
+#define LAYOUTS 1000
+#define SIDE    VFM_PICTURE_SIDE
+
+typedef void make_hash(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash *h, int64_t *of);
 
 static void must(int rc, const struct vfm_err *err)
 {
@@ -171,7 +182,69 @@ static void make_clip(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash 
 	quantize_rows(h, x + cut, SLOTS - cut);
 }
 
-static int measure_clips(int64_t n, uint64_t seed)
+/* The picture of an original image: x [SIDE, SIDE]. */
+static void draw_picture(uint64_t seed, int64_t i, float *x)
+{
+	float own[SIDE * SIDE], layout[SIDE * SIDE];
+	const float *low = i % 10 == 5 ? layout : own;
+	struct vfm_image_detail d = {.box = {0, VFM_IMAGE_UNIT, 0, VFM_IMAGE_UNIT}, .mean = 110};
+	static _Thread_local struct vfm_image_view view;
+	int n = 0;
+
+	draw(seed, (uint64_t)1 << 57 | (uint64_t)i, own, SIDE * SIDE);
+	if (low == layout)
+		draw(seed, (uint64_t)1 << 58 | (uint64_t)(i / 10 % LAYOUTS), layout, SIDE * SIDE);
+	for (int u = 0; u < SIDE; u++)
+		for (int v = 0; v < SIDE; v++) {
+			int square = u * u + v * v;
+			float c;
+
+			if (!square || square >= VFM_IMAGE_CUTOFF)
+				continue;
+			c = 900 / sqrtf((float)square) * (square < 16 ? low : own)[u * SIDE + v];
+			d.coef[n++] = (int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c))), c));
+		}
+	vfm_image_view_of(&view, &d);
+	memcpy(x, view.fine, sizeof(view.fine));
+}
+
+static float pixel_at(const float *x, float row, float col)
+{
+	int j = (int)row, i = (int)col;
+	float q = row - (float)j, p = col - (float)i;
+
+	return (1 - q) * ((1 - p) * x[j * SIDE + i] + p * x[j * SIDE + i + 1]) +
+		q * ((1 - p) * x[(j + 1) * SIDE + i] + p * x[(j + 1) * SIDE + i + 1]);
+}
+
+/* As make_clip, an image. */
+static void make_image(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash *h, int64_t *of)
+{
+	float x[SIDE * SIDE], noise[SIDE * SIDE], part, gain, row, col;
+	uint16_t q[SIDE * SIDE];
+	bool copy, mirrored;
+
+	*of = original_of(seed, i, n);
+	copy = *of != i;
+	draw_picture(seed, *of, x);
+	draw(seed, (uint64_t)1 << 52 | (uint64_t)i, noise, SIDE * SIDE);
+	mirrored = copy && i % 4 == 0;
+	part = copy && i % 3 == 0 ? 0.93F : 1;
+	gain = copy ? 0.8F + 0.1F * (float)(i % 5) : 1;
+	row = (1 - part) * (float)(i % 7) / 6 * (SIDE - 1.001F);
+	col = (1 - part) * (float)(i % 11) / 10 * (SIDE - 1.001F);
+	for (int j = 0; j < SIDE; j++)
+		for (int k = 0; k < SIDE; k++) {
+			float at = part * (float)(mirrored ? SIDE - 1 - k : k) * 0.9999F + col;
+			float v = pixel_at(x, part * (float)j * 0.9999F + row, at) * gain;
+
+			v += copy ? 2 * noise[j * SIDE + k] : 0;
+			q[j * SIDE + k] = (uint16_t)(256 * fminf(255, fmaxf(0, v)));
+		}
+	vfm_clip_hash_of(h, q, 1, SIDE, true);
+}
+
+static int measure_clips(int64_t n, uint64_t seed, make_hash *make)
 {
 	const struct vfm_clip_groups_opts o = {.threshold = VFM_CLIP_THRESHOLD};
 	int64_t planted = 0, found = 0, wrong = 0, of;
@@ -185,7 +258,7 @@ static int measure_clips(int64_t n, uint64_t seed)
 	t[0] = vfm_now(), cpu[0] = cpu_s();
 	must(vfm_clip_set_open(&set, &err), &err);
 	for (int64_t i = 0; i < n; i++) {
-		make_clip(seed, i, n, &h, &of);
+		make(seed, i, n, &h, &of);
 		snprintf(name, sizeof(name), "%016llx", (unsigned long long)i);
 		must(vfm_clip_set_add(&set, name, of == i ? 2 : 1, &h, &err), &err);
 	}
@@ -214,7 +287,7 @@ static int measure_clips(int64_t n, uint64_t seed)
 	return 0;
 }
 
-static int write_records(int64_t n, uint64_t seed)
+static int write_records(int64_t n, uint64_t seed, make_hash *make)
 {
 	struct vfm_clip_hash h;
 	int64_t of;
@@ -222,7 +295,7 @@ static int write_records(int64_t n, uint64_t seed)
 	for (int64_t i = 0; i < n; i++) {
 		char *text;
 
-		make_clip(seed, i, n, &h, &of);
+		make(seed, i, n, &h, &of);
 		text = vfm_clip_hash_text(&h);
 		printf("{\"v\":1,\"id\":\"%016llx\",\"src\":\"/data/videos/"
 		       "%016llx.mp4\",\"kind\":\"video\",\"width\":%d,"
@@ -381,14 +454,19 @@ static int measure_vectors(int64_t n, int64_t dim, uint64_t seed, int64_t only)
 int main(int argc, char **argv)
 {
 	if (argc == 4 && !strcmp(argv[1], "clips"))
-		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10));
+		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10), make_clip);
+	if (argc == 4 && !strcmp(argv[1], "images"))
+		return measure_clips(atoll(argv[2]), strtoull(argv[3], NULL, 10), make_image);
 	if (argc == 4 && !strcmp(argv[1], "records"))
-		return write_records(atoll(argv[2]), strtoull(argv[3], NULL, 10));
+		return write_records(atoll(argv[2]), strtoull(argv[3], NULL, 10), make_clip);
+	if (argc == 4 && !strcmp(argv[1], "image-records"))
+		return write_records(atoll(argv[2]), strtoull(argv[3], NULL, 10), make_image);
 	if (argc == 4 && !strcmp(argv[1], "check"))
 		return check_records(atoll(argv[2]), strtoull(argv[3], NULL, 10));
 	if ((argc == 5 || argc == 6) && !strcmp(argv[1], "vectors"))
 		return measure_vectors(
 			atoll(argv[2]), atoll(argv[3]), strtoull(argv[4], NULL, 10), argc == 6 ? atoll(argv[5]) : 0);
-	fprintf(stderr, "usage: dedup_scale clips|records|check CLIPS SEED | vectors ROWS DIM SEED [PROBE]\n");
+	fprintf(stderr,
+		"usage: dedup_scale clips|images|records|image-records|check N SEED | vectors ROWS DIM SEED [PROBE]\n");
 	return 2;
 }

@@ -172,7 +172,96 @@ static void test_crops(void **state)
 	free(q);
 }
 
-/* One background, another motion: no duplicates. */
+static void hash_picture(struct vfm_clip_hash *h, double (*at)(double x, double y, const void *ctx), const void *ctx)
+{
+	uint16_t *q = vfm_calloc((size_t)SIZE * SIZE, sizeof(*q));
+
+	for (int k = 0; k < SIZE * SIZE; k++)
+		q[k] = (uint16_t)(256 * fmin(255, fmax(0, at((k % SIZE + 0.5) / SIZE, (k / SIZE + 0.5) / SIZE, ctx))));
+	vfm_clip_hash_of(h, q, 1, SIZE, true);
+	free(q);
+}
+
+struct view { /* of a scene */
+	uint64_t seed;
+	double left, top, part; /* what a crop shows: [left, left + part) x [top, top + part) */
+	double gain, lift;
+	double bars; /* of the height, at the top and at the bottom */
+	bool mirrored;
+};
+
+static double view_at(double x, double y, const void *ctx)
+{
+	const struct view *v = ctx;
+
+	y = (y - v->bars) / (1 - 2 * v->bars);
+	if (y < 0 || y >= 1)
+		return 0;
+	x = v->mirrored ? 1 - x : x;
+	return v->gain * scene(v->seed, v->left + v->part * x, v->top + v->part * y, 0) + v->lift;
+}
+
+/* Images are fit to each other: crops of different places, bars, clipped light and mirroring leave them near. */
+static void test_image_fit(void **state)
+{
+	static const struct view views[] = {{.left = 0.08, .part = 0.92, .gain = 1},
+		{.top = 0.04, .part = 0.92, .gain = 1},
+		{.left = 0.05, .top = 0.05, .part = 0.9, .gain = 1.2, .lift = 30},
+		{.part = 1, .gain = 0.8, .bars = 0.13}, {.part = 1, .gain = 1, .lift = 50, .mirrored = true},
+		{.left = 0.02, .top = 0.06, .part = 0.93, .gain = 0.9, .lift = -20, .bars = 0.1, .mirrored = true}};
+	struct vfm_clip_hash a, b;
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		hash_picture(&a, view_at, &(struct view){.seed = seed, .part = 1, .gain = 1});
+		assert_true(a.has_detail);
+		for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
+			struct view v = views[i];
+
+			v.seed = seed;
+			hash_picture(&b, view_at, &v);
+			if (distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD || m.mirrored != v.mirrored)
+				fail_msg("seed %d, view %zu: distance %.3f", (int)seed, i, m.distance);
+			v.seed += 100;
+			hash_picture(&b, view_at, &v);
+			if (distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
+				fail_msg("seed %d, view %zu of another: distance %.3f", (int)seed, i, m.distance);
+		}
+	}
+}
+
+/* A code of one layout: a frame, and fields that a seed makes black or white. */
+static double code_at(double x, double y, const void *ctx)
+{
+	const struct vfm_rng r = vfm_rng_stream(*(const uint64_t *)ctx, 3, 0, VFM_RNG_TEST);
+	int col = (int)(x * 14), row = (int)(y * 14);
+
+	if (col < 1 || row < 1 || col > 12 || row > 12)
+		return 250;
+	if (col < 2 || row < 2 || col > 11 || row > 11)
+		return 10;
+	return vfm_rng_uniform(&r, (uint64_t)(row * 14 + col)) < 0.5 ? 20 : 235;
+}
+
+/* Images of one layout differ by their detail. */
+static void test_image_detail(void **state)
+{
+	struct vfm_clip_hash a, b;
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		uint64_t other = seed + 50;
+
+		hash_picture(&a, code_at, &seed);
+		hash_picture(&b, code_at, &other);
+		if (distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
+			fail_msg("codes %d and %d: distance %.3f", (int)seed, (int)other, m.distance);
+		assert_true(distance(&a, &a, &m) < 1e-3);
+	}
+}
+
 /* Two images whose coefficients have the same signs, but other sizes: large ones of one are small in the other. */
 static void test_signs_by_chance(void **state)
 {
@@ -192,6 +281,7 @@ static void test_signs_by_chance(void **state)
 		fail_msg("distance %g", m.distance);
 }
 
+/* One background, another motion: no duplicates. */
 static void test_fixed_camera(void **state)
 {
 	struct vfm_clip_hash a, b;
@@ -230,6 +320,16 @@ static void test_text(void **state)
 	text = vfm_clip_hash_text(&a);
 	OK(vfm_clip_hash_parse(&b, text, &err));
 	assert_memory_equal(&a, &b, sizeof(a));
+	hash_picture(&a, view_at, &(struct view){.seed = 2, .part = 1, .gain = 1, .bars = 0.1});
+	free(text);
+	text = vfm_clip_hash_text(&a);
+	OK(vfm_clip_hash_parse(&b, text, &err));
+	assert_memory_equal(&a, &b, sizeof(a));
+	assert_true(a.detail.box[0] > 0);
+	a.detail.box[0] = a.detail.box[1];
+	free(text);
+	text = vfm_clip_hash_text(&a);
+	assert_int_equal(vfm_clip_hash_parse(&b, text, &err), VFM_EINPUT);
 	text[strlen(text) - 4] = 0;
 	assert_int_equal(vfm_clip_hash_parse(&b, text, &err), VFM_EINPUT);
 	assert_int_equal(vfm_clip_hash_parse(&b, "!!!!", &err), VFM_EINPUT);
@@ -318,6 +418,33 @@ static void test_clip_groups(void **state)
 	assert_true(g.groups.of[g.rank[2]].mirrored);
 	vfm_clip_groups_release(&g);
 	vfm_clip_set_close(&s);
+}
+
+/* Shots of equal scenes, but not of equal moments: all that both share is the change from shot to shot. */
+static void test_replay(void **state)
+{
+	struct vfm_clip_hash h[2] = {{.slots = 12, .scale = 4}, {.slots = 12, .scale = 4}};
+	struct vfm_clip_match m;
+
+	(void)state;
+	for (double own = 0; own < 0.5; own += 0.42) {
+		for (int k = 0; k < 12; k++) {
+			const struct vfm_rng shot = vfm_rng_stream(8, 1, (uint64_t)k / 2, VFM_RNG_TEST);
+
+			for (int of = 0; of < 2; of++) {
+				const struct vfm_rng moment =
+					vfm_rng_stream(8, 2, (uint64_t)(12 * of + k), VFM_RNG_TEST);
+
+				for (uint64_t i = 0; i < VFM_CLIP_HASH_COEFS; i++)
+					h[of].diff[k][i] = (int8_t)fmax(-127,
+						fmin(127,
+							30 * (double)vfm_rng_normal(&shot, i) +
+								30 * own * (double)vfm_rng_normal(&moment, i)));
+			}
+		}
+		if ((distance(&h[0], &h[1], &m) < VFM_CLIP_THRESHOLD) != (own < 0.1))
+			fail_msg("%.2f of its own: distance %.3f", own, m.distance);
+	}
 }
 
 /* A fade from black: slots that are flat in both clips do not count, those of one clip do. */
@@ -688,12 +815,15 @@ int main(void)
 		cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_dark_side),
 		cmocka_unit_test(test_crops),
+		cmocka_unit_test(test_image_fit),
+		cmocka_unit_test(test_image_detail),
 		cmocka_unit_test(test_signs_by_chance),
 		cmocka_unit_test(test_fixed_camera),
 		cmocka_unit_test(test_flat),
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_index),
 		cmocka_unit_test(test_clip_groups),
+		cmocka_unit_test(test_replay),
 		cmocka_unit_test(test_black_start),
 		cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_signs_resemble),
