@@ -143,8 +143,8 @@ static bool solve_system(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS])
 
 /* Adds the products of the columns of the fit in a row of cells, `first` to `last` - 1: f b + offset + f (grad b) (dx,
  * dy), with dx = move + scale (x - 1/2), dy likewise. */
-static void add_row(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS], const float *a, const struct overlay *o, int row,
-	int first, int last)
+static void add_products(double m[UNKNOWNS][UNKNOWNS], double y[UNKNOWNS], const float *a, const struct overlay *o,
+	int row, int first, int last)
 {
 	const int side = o->side;
 	const float *b = o->b + row * side, ry = ((float)row + 0.5F) / (float)side - 0.5F;
@@ -184,7 +184,7 @@ static bool improve_warp(struct warp *w, const float *a, const struct overlay *o
 	float move_x, move_y, px, py;
 
 	for (int j = o->top > 1 ? o->top : 1; j < o->bottom && j < side - 1; j++)
-		add_row(m, y, a, o, j, first, last);
+		add_products(m, y, a, o, j, first, last);
 	for (int k = 0; k < UNKNOWNS; k++) {
 		for (int l = k + 1; l < UNKNOWNS; l++)
 			m[k][l] = m[l][k];
