@@ -343,7 +343,7 @@ int vfm_npy_save(
 	struct vfm_atomic a;
 
 	TRY(vfm_atomic_open(&a, path, err));
-	if (fwrite(header, 1, hlen, a.f) != hlen || fwrite(data, 1, bytes, a.f) != bytes) {
+	if (fwrite(header, 1, hlen, a.f) != hlen || (bytes && fwrite(data, 1, bytes, a.f) != bytes)) {
 		int rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
 
 		vfm_atomic_abort(&a);
