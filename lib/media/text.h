@@ -41,7 +41,7 @@ struct vfm_text_line {
 	double f[VFM_TEXT_FEATURES];
 };
 
-/* Is called with each line that the model judges, whatever it says, before vfm_text_add or vfm_text_end returns. */
+/* Is called with each line that the model is applied to, text or not, before vfm_text_add or vfm_text_end returns. */
 typedef void vfm_text_watcher(void *ctx, const struct vfm_text_line *line);
 void vfm_text_watch(struct vfm_text *t, vfm_text_watcher *watch, void *ctx);
 

@@ -1,4 +1,4 @@
-/* text_lines VIDEO PLAIN - the lines that the model of lib/media/text.h judges in VIDEO, one JSON object a line:
+/* text_lines VIDEO PLAIN - the lines of VIDEO that the model of lib/media/text.h is applied to, one JSON object a line:
  * {"overlay":0.2,"f":[...]}.  `overlay` is the share of the pixels in the box of the line that differ from PLAIN, the
  * same frames without an overlay.  For bench/text-calibrate. */
 #include <math.h>
