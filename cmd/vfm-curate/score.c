@@ -197,8 +197,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	if (s.motion != VFM_MOTION_BLOCKS)
 		stage.options = motion;
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-	/* Each record takes and frees some MiB.  To get them from the kernel each time is a fourth of the time of a
-	 * small picture. */
+	/* Each record allocates and frees some MiB.  If the allocator returns them to the kernel each time, a small
+	 * picture takes a third longer. */
 	mallopt(M_MMAP_THRESHOLD, 8 << 20);
 	mallopt(M_TRIM_THRESHOLD, 64 << 20);
 	return vfm_stage_run(&stage, NULL, err);

@@ -144,7 +144,6 @@ static inline __attribute__((always_inline)) void batch_keys(
 static inline __attribute__((always_inline)) void add_crops(
 	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
-	uint32_t own[2][TABLES][LANES];
 	struct batch b[2] = {0};
 	const int middle = r->slots / 2;
 	int alone = 0;
@@ -160,14 +159,16 @@ static inline __attribute__((always_inline)) void add_crops(
 		batch_set(&b[c / LANES], c % LANES, x);
 	}
 	for (int t = 0; t < TABLES; t++) {
-		const bool one = keys[t][0] && !keys[t][1];
+		uint32_t own[2][LANES];
 
-		batch_keys(own[0][t], &b[0], t, of_key);
-		batch_keys(own[1][t], &b[1], t, of_key);
-		for (int i = 1; i < KEYS && one; i++) {
+		if (!keys[t][0] || keys[t][1])
+			continue;
+		batch_keys(own[0], &b[0], t, of_key);
+		batch_keys(own[1], &b[1], t, of_key);
+		for (int i = 1; i < KEYS; i++) {
 			int c = ((KEYS - 1) * t + i) % VFM_CLIP_CROPS;
 
-			add_key(keys[t], own[c / LANES][t][c % LANES]);
+			add_key(keys[t], own[c / LANES][c % LANES]);
 		}
 	}
 }

@@ -45,14 +45,14 @@ struct vfm_join {
 	size_t n, cap;
 	struct vfm_join_stats stats;
 	_Atomic int64_t used, without_row;
-	const char *no_key; /* what a value of the column is that cannot be a key, and its row; NULL: there was none */
-	int64_t no_key_place;
+	const char *bad_type; /* of the first value of the column that cannot be a key; NULL: there is none */
+	int64_t bad_place;    /* its row */
 };
 
 /* ---- keys ---- */
 
-/* Returns what a value is that key_text() refuses; NULL: nothing, or an empty text. */
-static const char *name_no_key(const json_t *v)
+/* Returns the type of a value that key_text() refuses for its type; NULL: it has another reason. */
+static const char *bad_key_type(const json_t *v)
 {
 	return json_is_array(v)      ? "a list"
 		: json_is_object(v)  ? "an object"
@@ -275,9 +275,9 @@ static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, 
 	j->stats.rows++;
 	if (!key) {
 		j->stats.without_key++;
-		if (!j->no_key) {
-			j->no_key = name_no_key(value);
-			j->no_key_place = place;
+		if (!j->bad_type) {
+			j->bad_type = bad_key_type(value);
+			j->bad_place = place;
 		}
 		return 0;
 	}
@@ -306,9 +306,9 @@ static int read_table(struct vfm_join *j, struct vfm_rows *rows, struct vfm_err 
 			return rc;
 	}
 	TRY(rc);
-	if (j->stats.without_key == j->stats.rows && j->no_key)
+	if (j->stats.without_key == j->stats.rows && j->bad_type)
 		return vfm_fail(err, VFM_EUSAGE, "'%s', %s %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
-			j->o.table, j->unit, (long long)j->no_key_place, j->column, j->no_key);
+			j->o.table, j->unit, (long long)j->bad_place, j->column, j->bad_type);
 	if (j->stats.rows && j->stats.without_key == j->stats.rows)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': no row has a %s (--on KEY=COLUMN)", j->o.table, j->column);
 	unseen = vfm_take_unseen(&j->take);

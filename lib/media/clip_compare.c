@@ -9,9 +9,9 @@
 
 #define WEAK       0.5 /* of the median magnitude of a slot: coefficients below have an uncertain sign */
 #define GAIN       1.6 /* ratio of the motion of two clips, with their contrast taken into account */
-#define SAME       40 /* root of the mean square of what differs in pictures that count as the same: 1.25 levels of luma */
-#define SHOTS      3 /* by this, times the share of motion, 1 - correlation of motion is multiplied, and at most by … */
-#define SHOTS_MOST 2.0
+#define SAME       40  /* root of the mean square difference of pictures that count as the same: 1.25 levels of luma */
+#define SHOTS      3   /* 1 - correlation of motion is multiplied by this times the share of motion, … */
+#define SHOTS_MOST 2.0 /* … at most by this */
 #define ALIKE      1.5 /* by which 1 - correlation of two pictures is multiplied */
 
 typedef float lanes __attribute__((vector_size(32)));

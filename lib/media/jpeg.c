@@ -10,8 +10,7 @@ enum { SOI = 0xd8, SOS = 0xda, APP2 = 0xe2 };
 
 bool vfm_jpeg_has_index(int fd, int64_t start, int64_t size)
 {
-	uint8_t head[8]; /* a marker, the length of its segment with the length itself, the first bytes of its content
-			  */
+	uint8_t head[8]; /* a marker, the length of its segment and of this field, the first bytes of its content */
 	int64_t at = 2;
 
 	if (size < 2 || pread(fd, head, 2, start) != 2 || head[0] != 0xff || head[1] != SOI)

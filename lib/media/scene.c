@@ -356,6 +356,7 @@ const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n
 	return s->candidates;
 }
 
+/* A fade without frames, which is a flash at a cut, counts as a hard cut. */
 static void add_cut(struct vfm_scene *s, const struct vfm_candidate *c, double confidence)
 {
 	struct vfm_cut cut = {.from = c->from < 0 ? 0 : c->from,

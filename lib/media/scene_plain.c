@@ -8,8 +8,8 @@
 
 #define PLAIN_RANGE   14.0f /* range of luma below which a frame is of one colour */
 #define BLACK_MEAN    24.0f
-#define BARS_LEAVE    0.5f /* of the picture, at least */
-#define BARS_CONTRAST 2.0f
+#define BARS_LEAVE    0.5f             /* of the picture, at least */
+#define BARS_CONTRAST 2.0f             /* the colour between bars is brighter than black by this factor */
 #define LOGO_MOST     (SCENE_PIX / 64) /* pixels */
 #define LOGO_STD      20.0f
 #define LOGO_AGE      16 /* frames that it was there before */
@@ -59,16 +59,15 @@ static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 /* Returns how many lines from `first` on, in steps of `step`, are black; a line has `length` pixels, `along` apart. */
 static int black_lines(const uint8_t *first, ptrdiff_t step, int lines, ptrdiff_t along, int length)
 {
-	int n = 0, i = 0;
-
-	for (; n < lines; n++)
-		for (i = 0; i < length; i++)
+	for (int n = 0; n < lines; n++)
+		for (int i = 0; i < length; i++)
 			if (first[n * step + i * along] >= BLACK_MEAN)
 				return n;
-	return n;
+	return lines;
 }
 
-/* Whether a frame has one colour apart from black bars at two of its sides. */
+/* Whether a frame has one colour, and not black, apart from black bars at the top and the bottom, or at the left and
+ * the right. */
 static bool is_plain_but_bars(const struct vfm_sig *sig)
 {
 	const uint8_t *y = sig->thumb.y;
@@ -248,7 +247,7 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
 		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
 		c.abrupt = c.from == r->first || c.frame == r->end;
-		/* A single frame between two shots, and no fade: a cut with a flash. */
+		/* A single frame between two shots, with no fade beside it, is a flash at a cut. */
 		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
 			c.from = c.frame;
 		memcpy(c.f, r->f, sizeof(c.f));

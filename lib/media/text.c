@@ -171,10 +171,10 @@ static void flip(uint8_t *v, size_t n)
 /* contrast = how much a pixel of `mean` exceeds the opening along rows or columns, whichever is more. */
 static void find_strokes(struct vfm_text *t)
 {
+	/* Local copies: for the compiler, a store of a byte may change the pointers in t. */
 	const uint8_t *mean = t->mean, *opened = t->opened;
+	uint8_t *contrast = t->contrast;
 	size_t n = (size_t)t->w * (size_t)t->h;
-	uint8_t *contrast =
-		t->contrast; /* the compiler cannot tell that stores of bytes leave the pointers in t alone */
 
 	memset(contrast, 0, n);
 	for (int rows = 0; rows < 2; rows++) {

@@ -2,7 +2,6 @@
 #include "media/thumb.h"
 
 #include <stdlib.h>
-
 #include <string.h>
 
 #define W          VFM_THUMB_W

@@ -78,7 +78,8 @@ run_stage vfm-curate probe --all rows
 rc_is 0 "probe: pictures in a row"
 cp "$SCRATCH/io/out" rows.jsonl
 for name in video.mjpeg video.png; do
-	is "$(field rows.jsonl "$name" '[.kind,.frames,.fps,.duration_s,.decode_errors]')" '["video",20,"25/1",0.8,0]' "probe: $name: a video"
+	is "$(field rows.jsonl "$name" '[.kind,.frames,.fps,.duration_s,.decode_errors]')" '["video",20,"25/1",0.8,0]' \
+		"probe: $name: a video"
 done
 is "$(field rows.jsonl two.jpg '[.kind,.frames]')" '["video",2]' "probe: two pictures of one size: a video"
 for name in preview behind index; do
@@ -92,14 +93,19 @@ make_media old/film.roq -f lavfi -i testsrc2=s=64x64:r=30 -frames:v 10
 make_media old/film.dnxhd -f lavfi -i testsrc2=s=256x144 -frames:v 10 -profile:v dnxhr_sq -f dnxhd
 make_media old/film.vc2 -f lavfi -i testsrc2=s=96x64 -frames:v 10 -c:v vc2 -f dirac
 make_media old/film.mpjpeg -f lavfi -i testsrc2=s=96x64 -frames:v 10 -f mpjpeg
-is "$(vfm-curate probe -q --all -j 1 old | jq -c 'select(.src) | [(.src | sub(".*[.]"; "")),.frames,.decode_errors]' | sort | xargs)" \
+vfm-curate probe -q --all -j 1 old >old.jsonl
+is "$(jq -c 'select(.src) | [(.src | sub(".*[.]"; "")),.frames,.decode_errors]' old.jsonl | sort | xargs)" \
 	"[dnxhd,10,0] [gxf,10,0] [mpjpeg,10,0] [roq,10,0] [swf,10,0] [vc2,10,0]" "probe: less common containers"
-is "$(vfm-curate probe -q old/film.vc2 | jq -c 'select(.src) | [.fps,.duration_s,.bad_times]')" '["25/1",0.4,true]' "probe: timestamps of a wrong unit"
-is "$(vfm-curate probe -q --fast rows/video.png | jq -c 'select(.src) | [.kind,.frames]')" '["video",null]' "probe --fast: the same kind"
-vfm-curate split -q --detector stride --max-s 0.2 --min-s 0 rows.jsonl | grep video.png | vfm-curate clip -q --codec ffv1 -d row-clips >/dev/null
+is "$(field old.jsonl film.vc2 '[.fps,.duration_s,.bad_times]')" '["25/1",0.4,true]' \
+	"probe: timestamps of a wrong unit"
+is "$(vfm-curate probe -q --fast rows/video.png | jq -c 'select(.src) | [.kind,.frames]')" '["video",null]' \
+	"probe --fast: the same kind"
+vfm-curate split -q --detector stride --max-s 0.2 --min-s 0 rows.jsonl | grep video.png |
+	vfm-curate clip -q --codec ffv1 -d row-clips >/dev/null
 for start in 0 5 10 15; do printf 'file %s\n' row-clips/*-$start.mkv; done >row-clips.txt
 is "$(ffmpeg -v error -f concat -i row-clips.txt -pix_fmt rgb24 -f framemd5 - | awk '!/#/ { print $NF }')" \
-	"$(ffmpeg -v error -i rows/video.png -pix_fmt rgb24 -f framemd5 - | awk '!/#/ { print $NF }')" "clip: of pictures in a row, each once"
+	"$(ffmpeg -v error -i rows/video.png -pix_fmt rgb24 -f framemd5 - | awk '!/#/ { print $NF }')" \
+	"clip: of pictures in a row, each once"
 
 # ---- split
 run_stage vfm-curate split probe.jsonl

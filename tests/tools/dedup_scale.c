@@ -9,10 +9,10 @@
  *
  * clips: 80 % are unique, the others are copies of them: noise on all coefficients, every fourth also mirrored, every
  * third cut by one slot at the start.  Copies of copies are not made.  Of the unique ones,
- *   a fifth belong to scenes of 10 clips that share a background (a fixed camera) but move differently, and 0.5 % to
- *one such scene, as of one camera: their hashes resemble each other without being duplicates a tenth begin with one of
- *20 title cards (1.5 s), a twentieth with black frames (1 s) Backgrounds have the falling spectrum of pictures, and are
- *brighter above than below.
+ * a fifth belong to scenes of 50 clips that share a background (a fixed camera) but move differently, and 0.5 % to one
+ * such scene, as of one camera: their hashes resemble each other without being duplicates.  A tenth begin with one of
+ * 20 title cards (1.5 s), a twentieth with black frames (1 s).  Backgrounds have the falling spectrum of pictures, and
+ * are brighter above than below.
  *
  * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail. Copies
  * have another light and noise, every fourth is mirrored, and every third a crop of 93 % of a side.

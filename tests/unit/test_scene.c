@@ -304,7 +304,7 @@ static void push_between_bars(struct vfm_scene *s, int shot, double t, int level
 	push_rgb(s, rgb);
 }
 
-/* A picture between black bars flashes white at a cut, and fades to white and back: one cut, one transition. */
+/* Shots between black bars: a flash at a cut, and half a second of white: one cut, one transition. */
 static void test_flash_between_bars(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
