@@ -60,9 +60,13 @@ static int run_once(struct vfm_manifest *m, bool skip_hash, struct run *r, struc
 	return rc;
 }
 
+/* In the order of enum vfm_load_cause; one rank has no peers. */
+static const char *const wait_keys[VFM_LOAD_CAUSES] = {
+	"wait_files_s", "wait_check_s", "wait_arrange_s", "wait_lookup_s", "wait_peers_s"};
+
 static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 {
-	double s[256], first[256], wait[256], sec;
+	double s[256], first[256], wait[256], by[256], sec;
 	struct vfm_spread seconds;
 	const struct vfm_loader_stats *st = &runs[0].s;
 
@@ -85,6 +89,11 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 	vfm_table_f64(t, "seconds_max", seconds.max);
 	vfm_table_f64(t, "first_ms", vfm_spread_of(first, (size_t)n).median * 1e3);
 	vfm_table_f64(t, "wait_s", vfm_spread_of(wait, (size_t)n).median);
+	for (int c = 0; c < VFM_LOAD_CAUSES; c++) {
+		for (int i = 0; i < n; i++)
+			by[i] = runs[i].s.wait_by_s[c];
+		vfm_table_f64(t, wait_keys[c], vfm_spread_of(by, (size_t)n).median);
+	}
 	vfm_table_str(t, "kind", "measured");
 }
 
@@ -96,7 +105,9 @@ static int print_runs(const struct run *runs, int n, struct vfm_err *err)
 	} cols[] = {{"threads", "threads", 0}, {"prefetch", "prefetch", 0}, {"packs", "packs", 0},
 		{"samples_s", "samples/s", 0}, {"tok_s", "token/s", 0}, {"gb_s", "GB/s", 3}, {"seconds", "median s", 3},
 		{"seconds_min", "min s", 3}, {"seconds_max", "max s", 3}, {"first_ms", "first pack ms", 1},
-		{"wait_s", "waited s", 3}, {"kind", "kind", 0}};
+		{"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3}, {"wait_check_s", "check s", 3},
+		{"wait_arrange_s", "arrange s", 3}, {"wait_lookup_s", "lookup s", 3}, {"wait_peers_s", "peers s", 3},
+		{"kind", "kind", 0}};
 	enum vfm_table_format f;
 	struct vfm_table *t;
 	int rc;

@@ -121,14 +121,15 @@ static int read_cond(const struct given_from *from, const json_t *line, float *t
 
 	vfm_model_patch(m, patch);
 	if (from->picture->x) {
-		vfm_patchify(from->picture->x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
+		vfm_patchify(
+			from->picture->x, VFM_NPY_F32, (int32_t)m->cond_channels, from->dims, patch, tokens, VFM_F32);
 		return 0;
 	}
 	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "cond", err));
 	rc = read_array(
 		&a, part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, err);
 	if (rc >= 0)
-		vfm_patchify(a.x, sizeof(float), (int32_t)m->cond_channels, from->dims, patch, tokens);
+		vfm_patchify(a.x, VFM_NPY_F32, (int32_t)m->cond_channels, from->dims, patch, tokens, VFM_F32);
 	release_array(&a);
 	return rc;
 }
@@ -166,7 +167,7 @@ static int patch_first(const struct given_from *from, float *x, int64_t frames, 
 			patch[0]);
 	for (int64_t c = 1; c < m->channels; c++)
 		memmove(x + (size_t)c * part_of, x + (size_t)(c * frames) * frame, part_of * sizeof(float));
-	vfm_patchify(x, sizeof(float), (int32_t)m->channels, dims, patch, tokens);
+	vfm_patchify(x, VFM_NPY_F32, (int32_t)m->channels, dims, patch, tokens, VFM_F32);
 	return 0;
 }
 

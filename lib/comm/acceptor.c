@@ -76,7 +76,7 @@ static bool may_connect(struct vfm_hjob *j, const struct vfm_hello *h)
 	case VFM_HELLO_MONITOR:
 		return vfm_tree_parent(&j->mon->tree, h->from) == j->rank && !j->mon->peer[h->from].joined;
 	case VFM_HELLO_ARENA:
-		return j->owns_arena && j->node_of[h->from] == j->node_of[j->rank] && !has_link(j, h);
+		return j->owns_shared && j->node_of[h->from] == j->node_of[j->rank] && !has_link(j, h);
 	case VFM_HELLO_DATA:
 		return !has_link(j, h);
 	default:
@@ -97,7 +97,7 @@ static void hand_over(struct vfm_hjob *j, const struct vfm_half_open *x)
 		add_link(j, h, x->fd);
 	} else {
 		add_link(j, h, -1);
-		vfm_net_send_fd(x->fd, j->arena_fd);
+		vfm_net_send_fd(x->fd, j->shared.fd);
 		close(x->fd);
 	}
 }

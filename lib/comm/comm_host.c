@@ -512,7 +512,7 @@ static void host_job_free(struct vfm_hjob *j)
 	}
 	vfm_monitor_stop(j);
 	vfm_net_close(j);
-	vfm_arena_close(j);
+	vfm_shared_close(&j->shared);
 	free_links(j, NULL);
 	pthread_mutex_destroy(&j->lock);
 	pthread_mutex_destroy(&j->fail_lock);
@@ -564,7 +564,8 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	j->main = pthread_self();
 	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
 	j->yields = j->spin ? 0 : 20;
-	j->arena_fd = j->wake = -1;
+	j->shared = VFM_SHARED_NONE;
+	j->wake = -1;
 	j->endpoint = vfm_calloc((size_t)l->size, sizeof(*j->endpoint));
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->fail_lock, NULL);
@@ -585,7 +586,7 @@ static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 		return vfm_hjob_unreachable(j, first, err);
 	}
 	close(box);
-	return vfm_arena_map(j, fd, err);
+	return vfm_shared_open(&j->shared, fd, err);
 }
 
 /* Derives from the secret of rank 0 what all ranks have in common. */
@@ -614,7 +615,8 @@ static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 	TRY(vfm_net_open(j, err));
 	TRY(derive_identity(j, err));
 	if (first == j->rank && !alone) {
-		TRY(vfm_arena_make(j, err));
+		TRY(vfm_shared_make(&j->shared, "vfm-comm", err));
+		j->owns_shared = true;
 		vfm_shm_reserve(j, j->l->nodes == 1 ? j->size : 1);
 	}
 	TRY(vfm_monitor_start(j, err));
@@ -688,7 +690,7 @@ int vfm_comm_host_new(
 	if (l->nodes == 1)
 		rc = l->size > VFM_NODE_RANKS
 			? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)
-			: vfm_shm_map(g, vfm_shm_first(), err);
+			: vfm_shm_map(g, vfm_shared_first(), err);
 	if (rc >= 0)
 		rc = vfm_barrier(&g->c, NULL, err);
 	atomic_store(&j->started, true);
@@ -712,4 +714,16 @@ void vfm_comm_host_abort(struct vfm_comm *world, const char *why)
 	if (world->t != &host_table)
 		return;
 	vfm_hjob_fail(g->job, &err, "%s failed: %s", vfm_rank_str(g->job, g->job->rank, who, sizeof(who)), why);
+}
+
+int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err)
+{
+	return c->t == &host_table ? vfm_hjob_check(((struct vfm_hcomm *)c)->job, err) : 0;
+}
+
+const struct vfm_shared *vfm_comm_host_shared(const struct vfm_comm *c)
+{
+	const struct vfm_hcomm *g = (const struct vfm_hcomm *)c;
+
+	return c->t == &host_table && g->shm.head ? &g->job->shared : NULL;
 }

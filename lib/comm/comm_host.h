@@ -14,6 +14,7 @@
 #ifndef VFM_COMM_COMM_HOST_H
 #define VFM_COMM_COMM_HOST_H
 
+#include "base/shared.h"
 #include "comm/comm.h"
 #include "launch/launch.h"
 
@@ -33,5 +34,11 @@ int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
 /* Fails the job: the calls of all ranks return "rank R (host) failed: WHY" (local). */
 void vfm_comm_host_abort(struct vfm_comm *world, const char *why);
+/* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host
+ * communicator, or self, which never fails.  Thread-safe. */
+int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err);
+/* Returns the shared memory of this node, in which c's ranks may reserve more; NULL: c spans nodes or is self (local).
+ */
+const struct vfm_shared *vfm_comm_host_shared(const struct vfm_comm *c);
 
 #endif

@@ -25,6 +25,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "base/shared.h"
 #include "comm/comm_host.h"
 #include "comm/handshake.h"
 
@@ -157,9 +158,8 @@ struct vfm_hjob {
 	int yields;     /* then rounds of sched_yield */
 	int32_t *pid;   /* [size] of the ranks of this node; NULL: process_vm_readv is not allowed */
 
-	int arena_fd; /* the node's shared memory */
-	struct arena_head *arena;
-	bool owns_arena; /* the first rank of its node */
+	struct vfm_shared shared; /* the node's memory */
+	bool owns_shared;         /* the first rank of its node */
 
 	/* counts for tests: connections that this rank made and accepted; messages between nodes that it began */
 	atomic_int n_dialed, n_accepted;
@@ -228,10 +228,6 @@ void vfm_record_end(struct vfm_hjob *j, uint64_t which);
 void vfm_record_dump(struct vfm_hjob *j, const char *why);
 
 /* ---- comm_shm.c ---- */
-int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);        /* in the first rank of the node */
-int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err); /* takes ownership of fd */
-void vfm_arena_close(struct vfm_hjob *j);
-uint64_t vfm_shm_first(void);                        /* the offset of a node's first segment */
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n); /* the offset of a new segment for n ranks */
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err);
 void vfm_shm_unmap(struct vfm_hcomm *g);

@@ -16,6 +16,13 @@ static int node_of_rank(const struct vfm_hcomm *h, int rank)
 	return h->job->node_of[h->world[rank]];
 }
 
+int vfm_comm_node(struct vfm_comm *c, int rank)
+{
+	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));
+
+	return h ? node_of_rank(h, rank) : 0;
+}
+
 bool vfm_comm_spans_nodes(struct vfm_comm *c)
 {
 	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));

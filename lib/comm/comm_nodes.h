@@ -23,6 +23,8 @@ struct vfm_comm_nodes {
 int vfm_comm_nodes_new(struct vfm_comm *c, struct vfm_comm_nodes *n, struct vfm_err *err);
 void vfm_comm_nodes_release(struct vfm_comm_nodes *n);
 
+/* Returns the number of the node of a rank of c, a host or device communicator; 0 of self (local). */
+int vfm_comm_node(struct vfm_comm *c, int rank);
 /* Returns whether the ranks of c are on several nodes (local). */
 bool vfm_comm_spans_nodes(struct vfm_comm *c);
 /* Returns the bytes of device scratch for a reduce_scatter to shares of this size, or an all_reduce (local). */

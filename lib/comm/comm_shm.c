@@ -1,35 +1,25 @@
 /* The shared memory of the ranks of a node.
  *
- * It is one anonymous file (memfd) per node.  The first rank of the node makes it and passes it to the others over a
- * local socket, so that no name is left behind and the limit of /dev/shm does not apply.  The file is large and sparse;
- * a counter in its head allocates a segment to each communicator.
+ * It is one file (base/shared.h) per node.  The first rank of the node makes it and passes it to the others over a
+ * local socket.  Each communicator has a segment of it.
  */
 #include "comm/comm_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 
 enum {
-	PAGE = 4096,
+	PAGE = VFM_SHARED_PAGE,
 	MAIL = 512 << 10, /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
 	SLOT_MAX = 1 << 20,
 	SLOTS_ALL = 4 << 20, /* of all ranks together: they stay in the cache */
-};
-static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
-
-struct arena_head {
-	_Atomic uint64_t next; /* first free offset */
 };
 
 struct shm_cell { /* of one rank */
@@ -50,71 +40,11 @@ struct shm_head {
 	struct shm_cell cell[]; /* [n], then slots [2][n], then mailboxes [n][n] */
 };
 
-static int shm_futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *t)
-{
-	return (int)syscall(SYS_futex, (uint32_t *)word, op, value, t, NULL, 0);
-}
-
-static void shm_futex_wake(_Atomic uint32_t *word)
-{
-	shm_futex(word, FUTEX_WAKE, INT32_MAX, NULL);
-}
-
-static void shm_futex_wait(_Atomic uint32_t *word, uint32_t value)
-{
-	struct timespec t = {.tv_nsec = VFM_POLL_MS * 1000000L};
-
-	shm_futex(word, FUTEX_WAIT, value, &t);
-}
-
 static inline void pause_cpu(void)
 {
 #ifdef __x86_64__
 	__builtin_ia32_pause();
 #endif
-}
-
-/* ---- the node's file ---- */
-
-int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err)
-{
-	int fd = memfd_create("vfm-comm", MFD_CLOEXEC);
-
-	if (fd < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot make shared memory");
-	if (ftruncate(fd, (off_t)ARENA_BYTES) < 0) {
-		vfm_fail_errno(err, VFM_EENV, "cannot size shared memory (a limit on file sizes?)");
-		close(fd);
-		return VFM_EENV;
-	}
-	TRY(vfm_arena_map(j, fd, err));
-	atomic_store(&j->arena->next, PAGE);
-	j->owns_arena = true;
-	return 0;
-}
-
-int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err)
-{
-	void *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p == MAP_FAILED) {
-		vfm_fail_errno(err, VFM_EENV, "cannot map shared memory");
-		close(fd);
-		return VFM_EENV;
-	}
-	j->arena_fd = fd;
-	j->arena = p;
-	return 0;
-}
-
-void vfm_arena_close(struct vfm_hjob *j)
-{
-	if (j->arena)
-		munmap(j->arena, PAGE);
-	if (j->arena_fd >= 0)
-		close(j->arena_fd);
-	j->arena = NULL;
-	j->arena_fd = -1;
 }
 
 static size_t align_size(size_t n, size_t to)
@@ -151,28 +81,20 @@ static size_t shm_segment_bytes(int n)
 		PAGE);
 }
 
-uint64_t vfm_shm_first(void)
-{
-	return PAGE;
-}
-
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n)
 {
-	return atomic_fetch_add(&j->arena->next, shm_segment_bytes(n));
+	return vfm_shared_reserve(&j->shared, shm_segment_bytes(n));
 }
 
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
 {
 	struct vfm_shm *s = &g->shm;
 	size_t bytes = shm_segment_bytes(g->c.size);
+	char what[sizeof(g->c.name) + 16];
 	void *p;
 
-	if (at + bytes > ARENA_BYTES)
-		return vfm_fail(err, VFM_EENV, "no shared memory is left for communicators");
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g->job->arena_fd, (off_t)at);
-	if (p == MAP_FAILED)
-		return vfm_fail_errno(
-			err, VFM_EENV, "cannot map %zu bytes of shared memory for the group '%s'", bytes, g->c.name);
+	snprintf(what, sizeof(what), "the group '%s'", g->c.name);
+	TRY(vfm_shared_map(&g->job->shared, at, bytes, what, &p, err));
 	*s = (struct vfm_shm){.head = p,
 		.bytes = bytes,
 		.slot = shm_slot_bytes(g->c.size),
@@ -191,9 +113,9 @@ void vfm_shm_unmap(struct vfm_hcomm *g)
 	if (!s->head)
 		return;
 	last = atomic_fetch_add(&s->head->refs, 1) + 1 == 2 * (uint32_t)s->n;
-	munmap(s->head, s->bytes);
+	vfm_shared_unmap(s->head, s->bytes);
 	if (last)
-		fallocate(g->job->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->at, (off_t)s->bytes);
+		vfm_shared_discard(&g->job->shared, s->at, s->bytes);
 	s->head = NULL;
 }
 
@@ -244,7 +166,7 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 	if (atomic_fetch_add(&h->arrived, 1) + 1 == epoch * (uint64_t)s->n) {
 		atomic_store(&h->epoch, (uint32_t)epoch);
 		if (atomic_load(&h->sleepers))
-			shm_futex_wake(&h->epoch);
+			vfm_word_wake(&h->epoch);
 		return 0;
 	}
 	for (int i = 0; i < g->job->spin; i++) {
@@ -263,7 +185,7 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 
 		if (peer != s->me) /* else: the last rank is about to publish the epoch */
 			vfm_wait_begin(g, peer);
-		shm_futex_wait(&h->epoch, (uint32_t)epoch - 1);
+		vfm_word_wait(&h->epoch, (uint32_t)epoch - 1, VFM_POLL_MS);
 		if (!barrier_passed(h, (uint32_t)epoch) && (rc = vfm_wait_check(g, err)) < 0)
 			break;
 	}
@@ -299,7 +221,7 @@ static void ring_doorbell(struct vfm_shm *s, int peer)
 
 	atomic_fetch_add(&c->doorbell, 1);
 	if (atomic_load(&c->asleep))
-		shm_futex_wake(&c->doorbell);
+		vfm_word_wake(&c->doorbell);
 }
 
 /* Copies between a message and the ring, where `room` bytes are free (out) or filled at `pos`. */
@@ -401,7 +323,7 @@ static int wait_for_doorbell(struct vfm_hcomm *g, struct mailbox_transfer *out, 
 	}
 	vfm_wait_begin(g, !mailbox_transfer_done(in) ? in->peer : out->peer);
 	atomic_store(&c->asleep, 1);
-	shm_futex_wait(&c->doorbell, doorbell);
+	vfm_word_wait(&c->doorbell, doorbell, VFM_POLL_MS);
 	atomic_store(&c->asleep, 0);
 	rc = vfm_wait_check(g, err);
 	return rc;

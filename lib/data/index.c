@@ -22,7 +22,7 @@
 
 #define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
 
-struct fd_slot {
+struct vfm_index_fd {
 	uint32_t shard;
 	int fd, users; /* fd < 0: free */
 };
@@ -38,7 +38,7 @@ struct vfm_index {
 	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
 	char *dir, *path;
 	pthread_mutex_t lock; /* guards slots */
-	struct fd_slot slots[FD_SLOTS];
+	struct vfm_index_fd slots[FD_SLOTS];
 };
 
 uint64_t vfm_sample_id(const char *key)
@@ -528,10 +528,9 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	return rc;
 }
 
-/* Returns a descriptor of the shard's tar; release_fd returns it to *slot, or closes it if *slot is NULL. */
-static int acquire_fd(struct vfm_index *ix, uint32_t shard, struct fd_slot **slot, struct vfm_err *err)
+int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err)
 {
-	struct fd_slot *s = &ix->slots[shard % FD_SLOTS];
+	struct vfm_index_fd *s = &ix->slots[shard % FD_SLOTS];
 	int fd = -1;
 
 	*slot = NULL;
@@ -551,14 +550,14 @@ static int acquire_fd(struct vfm_index *ix, uint32_t shard, struct fd_slot **slo
 	if (s->users == 0) {
 		if (s->fd >= 0)
 			close(s->fd);
-		*s = (struct fd_slot){shard, fd, 1};
+		*s = (struct vfm_index_fd){shard, fd, 1};
 		*slot = s;
 	}
 	pthread_mutex_unlock(&ix->lock);
 	return fd;
 }
 
-static void release_fd(struct vfm_index *ix, struct fd_slot *slot, int fd)
+void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd)
 {
 	if (!slot) {
 		close(fd);
@@ -567,166 +566,4 @@ static void release_fd(struct vfm_index *ix, struct fd_slot *slot, int fd)
 	pthread_mutex_lock(&ix->lock);
 	slot->users--;
 	pthread_mutex_unlock(&ix->lock);
-}
-
-struct payload {
-	const char *what;
-	uint64_t offset, data_bytes;
-	uint32_t crc;
-	uint16_t header;
-	uint8_t dtype;
-};
-
-/* Checks that npy header and record agree, so that readers may use either, and that the elements are numbers. */
-static int check_npy(const struct payload *p, const void *head, const void *data, const uint16_t *shape, int ndim,
-	const char *name, struct vfm_err *err)
-{
-	struct vfm_npy n;
-	bool same;
-
-	TRY(vfm_npy_parse(&n, head, p->header, p->header + p->data_bytes, p->what, err));
-	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
-	for (int i = 0; i < ndim && same; i++)
-		same = n.shape[i] == shape[i];
-	if (!same)
-		return vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
-	return vfm_npy_check_finite(&n, data, name, err);
-}
-
-static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
-	const uint16_t *shape, int ndim, void *dst, struct vfm_err *err)
-{
-	uint8_t head[VFM_NPY_HEADER_MAX];
-	struct fd_slot *slot;
-	char name[96];
-	int fd, rc;
-
-	if (p->header > sizeof(head))
-		return vfm_fail(err, VFM_EINPUT, "%s: npy header too long", p->what);
-	fd = acquire_fd(ix, r->shard, &slot, err);
-	if (fd < 0)
-		return fd;
-	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
-	TRY_OUT(vfm_full_pread(fd, head, p->header, p->offset, name, err));
-	TRY_OUT(vfm_full_pread(fd, dst, p->data_bytes, p->offset + p->header, name, err));
-	rc = 0;
-	if (vfm_crc32c(vfm_crc32c(0, head, p->header), dst, p->data_bytes) != p->crc)
-		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
-	else
-		rc = check_npy(p, head, dst, shape, ndim, name, err);
-out:
-	release_fd(ix, slot, fd);
-	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
-}
-
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
-{
-	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
-	struct payload p = {"latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
-		r->latent_header, r->latent_dtype};
-
-	return read_payload(ix, r, &p, shape, 4, dst, err);
-}
-
-static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t, void *dst,
-	struct vfm_err *err)
-{
-	const uint16_t shape[2] = {t->rows, r->text_dim};
-	const char *name = ix->names[t->name];
-	char what[VFM_TEXT_PART];
-	struct payload p = {what, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
-
-	snprintf(what, sizeof(what), "text%s%s", *name ? "." : "", name);
-	return read_payload(ix, r, &p, shape, 2, dst, err);
-}
-
-/* Widens n elements of two bytes in the upper half of dst: element i is written at bytes 4i to 4i+3, which
- * never reaches the elements still to be read, at 2n+2i and above. */
-static void widen_halves(float *dst, uint64_t n, enum vfm_npy_type type)
-{
-	const char *src = (const char *)dst + 2 * n;
-	uint16_t half[64];
-	float full[64];
-
-	for (uint64_t i = 0, k; i < n; i += k) {
-		k = n - i < 64 ? n - i : 64;
-		memcpy(half, src + 2 * i, 2 * k);
-		if (type == VFM_NPY_BF16)
-			vfm_bf16s_to_f32(full, half, k);
-		else
-			vfm_f16s_to_f32(full, half, k);
-		memcpy(dst + i, full, 4 * k);
-	}
-}
-
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
-{
-	uint64_t n = vfm_record_latent_count(r);
-	bool half = vfm_npy_type_size(r->latent_dtype) == 2;
-
-	TRY(vfm_index_read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
-	if (half)
-		widen_halves(dst, n, r->latent_dtype);
-	return 0;
-}
-
-int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
-	float *dst, struct vfm_err *err)
-{
-	uint64_t n = (uint64_t)t->rows * r->text_dim;
-	bool half = vfm_npy_type_size(t->dtype) == 2;
-
-	TRY(read_text_at(ix, r, t, (char *)dst + (half ? 2 * n : 0), err));
-	if (half)
-		widen_halves(dst, n, t->dtype);
-	return 0;
-}
-
-int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t **json, struct vfm_err *err)
-{
-	char *text = vfm_big_alloc((size_t)r->json_bytes + 1, "the JSON of a sample", err), name[64];
-	struct fd_slot *slot;
-	int fd, rc;
-
-	*json = NULL;
-	if (!text)
-		return VFM_EENV;
-	snprintf(name, sizeof(name), "JSON of sample %u of shard %u", r->index, r->shard);
-	fd = acquire_fd(ix, r->shard, &slot, err);
-	rc = fd < 0 ? fd : vfm_full_pread(fd, text, r->json_bytes, r->json_offset, name, err);
-	if (fd >= 0)
-		release_fd(ix, slot, fd);
-	if (rc == 0 && vfm_crc32c(0, text, r->json_bytes) != r->json_crc)
-		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
-	if (rc == 0) {
-		*json = vfm_json_parse(text, r->json_bytes, name, err);
-		if (!json_is_object(*json)) {
-			json_decref(*json);
-			*json = NULL;
-			rc = vfm_fail(err, VFM_EINPUT, "%s: no JSON object", name);
-		}
-	}
-	vfm_big_free(text, (size_t)r->json_bytes + 1);
-	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
-}
-
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, void *dst, struct vfm_err *err)
-{
-	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
-	struct payload p = {vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
-
-	return read_payload(ix, r, &p, e == VFM_EXTRA_COND ? cond : rows, vfm_extra_kinds[e].ndim, dst, err);
-}
-
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, float *dst, struct vfm_err *err)
-{
-	uint64_t n = vfm_extra_count(r, e, t);
-	bool half = vfm_npy_type_size(t->dtype) == 2;
-
-	TRY(vfm_index_read_extra(ix, r, e, t, (char *)dst + (half ? 2 * n : 0), err));
-	if (half)
-		widen_halves(dst, n, t->dtype);
-	return 0;
 }

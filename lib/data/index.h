@@ -141,12 +141,20 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 uint32_t vfm_index_n_names(const struct vfm_index *ix);
 const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
 
+/* What reading took.  Functions add to it; NULL: nobody wants to know. */
+struct vfm_index_spent {
+	double files_s, check_s; /* in read calls; in checksums and checks of the elements */
+	int64_t bytes;           /* read from shards */
+};
+
 /* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of
  * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_index_spent *spent,
+	struct vfm_err *err);
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst,
+	struct vfm_index_spent *spent, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
-	float *dst, struct vfm_err *err);
+	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* Reads KEY.json and checks its crc32c; the caller owns *json, an object.  VFM_EINPUT: damaged, or no JSON object;
  * VFM_EENV: cannot read. */
@@ -164,9 +172,9 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const struct vfm_index_text *t);
 /* As vfm_index_read_latent and _f32, with vfm_extra_count elements. */
 int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, void *dst, struct vfm_err *err);
+	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, float *dst, struct vfm_err *err);
+	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* ---- writing: atomic; commit renames the file into place ---- */
 

@@ -27,6 +27,11 @@ _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
 #define VFM_INDEX_META_MAX (1u << 20)
 
+/* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
+struct vfm_index_fd;
+int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err);
+void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
+
 /* NULL, or why this record cannot be one of shard s. */
 const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s);
 /* NULL, or why this text cannot be one of record r. */

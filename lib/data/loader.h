@@ -1,9 +1,17 @@
 /* loader.h - the packs of a manifest as host memory, read ahead in the background.
  *
- * The order of the packs is that of the manifest (step, then pack), restricted to the
- * packs that `rank` of `world` owns; it does not depend on threads or prefetch.  Latents are bf16 if all latents of the
- * pack are stored so, else f32.  A loader
- * has one consumer: next and release are called from one thread.  All calls are local.
+ * The order of the packs is that of the manifest (step, then pack), restricted to the packs that `rank` of `world`
+ * owns; it does not depend on threads or prefetch.  Latents are bf16 if all latents of the pack are stored so, else
+ * f32.  A loader has one consumer: next and release are called from one thread.  All calls are local.
+ *
+ * Ranks of a node that need the same packs (tp, cp, pp) form a group: each pack is read by one of them, in turn, into
+ * memory that all of them map.
+ *
+ * A damaged sample is replaced by the next sample of the plan that has as many tokens: that of the following slots of
+ * the pack, then of the following packs of the step, from its end on from its beginning, then of the steps after it.
+ * Which one it is depends on the plan and on which samples are damaged, and on nothing else, so that every rank and
+ * every resumed run takes the same.  Damaged are samples whose bytes contradict the index, and records of the index
+ * that are damaged themselves; a file that cannot be opened or read is a failure of the machine and ends the run.
  */
 #ifndef VFM_DATA_LOADER_H
 #define VFM_DATA_LOADER_H
@@ -12,9 +20,30 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/shared.h"
 #include "data/manifest.h"
 #include "spec/key.h"
 #include "spec/pack.h"
+
+enum {
+	VFM_LOADER_PREFETCH_MAX = 4096,
+	VFM_LOADER_LEAD_MAX = 4096,
+	VFM_LOADER_SLOTS_MAX = VFM_LOADER_PREFETCH_MAX + VFM_LOADER_LEAD_MAX + 1,
+	VFM_LOADER_STEPS_SEARCHED = 256, /* for a sample in place of a damaged one, its own included */
+};
+
+/* Ranks of one node that read the same packs. */
+struct vfm_loader_group {
+	const struct vfm_shared *mem; /* which all of them have open; outlives the loader */
+	uint64_t at;                  /* vfm_loader_group_bytes() of it, reserved for this loader */
+	int32_t rank, size;           /* size 1: no group */
+	/* A rank may use a pack that is so many packs after one that another rank still uses (pipeline stages). */
+	int32_t lead;
+	/* Called every 100 ms of a wait for other ranks, from any thread; a negative code ends it.  NULL: none. */
+	int (*check)(void *ctx, struct vfm_err *err);
+	void *ctx;
+};
+size_t vfm_loader_group_bytes(void);
 
 struct vfm_loader_opts {
 	int64_t first_step;  /* resume: the first step that is delivered */
@@ -22,13 +51,16 @@ struct vfm_loader_opts {
 	/* Whole steps are divided instead: step s belongs to s % world == rank.  All ranks get the same number of
 	 * packs: beyond the last step, step s is s % steps again.  first_step is 0. */
 	bool by_step;
-	int32_t prefetch; /* packs read ahead; 0: 4 */
-	int32_t threads;  /* reading threads; 0: 2 */
+	int32_t prefetch;                     /* packs read ahead; 0: 4 */
+	int32_t threads;                      /* reading threads; 0: 2 */
+	const struct vfm_loader_group *group; /* NULL: none; the loader copies it */
 	/* Weights of the captions of a sample; NULL: all are equally likely.  The loader copies them. */
 	const struct vfm_name_weights *captions;
 	uint64_t seed;    /* of the choice of captions */
 	int32_t text_len; /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
 	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the manifest has none */
+	/* The share of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
+	double max_damaged;
 	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
@@ -36,12 +68,27 @@ struct vfm_loader_opts {
 	bool skip_hash;
 };
 
+/* What a thread that reads packs does. */
+enum vfm_load_cause {
+	VFM_LOAD_FILES,   /* reads shards */
+	VFM_LOAD_CHECK,   /* checks what it read: checksums, finite values */
+	VFM_LOAD_ARRANGE, /* converts and patchifies */
+	VFM_LOAD_LOOKUP,  /* reads plan and indexes */
+	VFM_LOAD_PEERS,   /* waits until the other ranks of the group have released a slot */
+	VFM_LOAD_CAUSES
+};
+extern const char *const vfm_load_causes[VFM_LOAD_CAUSES]; /* "files" */
+
 struct vfm_loader_stats {
 	int64_t packs, samples, tokens; /* delivered */
 	int64_t bytes;                  /* of all arrays, as delivered */
+	int64_t file_bytes;             /* that this rank has read from shards, read ahead included */
 	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
+	int64_t replaced;   /* damaged samples; the first 1000 are logged */
 	double wait_s;      /* total time that next() blocked for data */
 	double last_wait_s; /* of the last call */
+	/* wait_s by what the reader of the awaited pack had spent its time on */
+	double wait_by_s[VFM_LOAD_CAUSES];
 };
 
 struct vfm_loader;
@@ -54,9 +101,10 @@ void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees al
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until
  * vfm_loader_release.  Returns 0 at the end of the manifest.  Returns a negative code if the pack cannot be read: a
- * sample is not in the index, its tokens differ from the manifest, its checksum is wrong, or manifest or index changed
- * while they were in use.  The message names pack, set, shard and index; all further calls return the same error. At
- * most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
+ * sample is not in the index or its tokens differ from the manifest, manifest or index changed while they were in use,
+ * more samples are damaged than opts->max_damaged allows, or none has as many tokens as a damaged one.  The message
+ * names pack, set, shard and index; all further calls return the same error. At most prefetch + 1 packs may be held;
+ * VFM_EUSAGE if the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 

@@ -297,21 +297,36 @@ static int fail_not_finite(
 	return rc;
 }
 
-int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err)
+/* Returns the first element of data that is not finite, in bytes; `bytes` if there is none. */
+static size_t find_not_finite(enum vfm_npy_type type, const uint8_t *data, size_t bytes, bool *is_nan)
 {
-	const size_t size = vfm_npy_type_size(n->type);
-	const uint64_t exponent = (size_t)n->type < N_FLOATS ? float_masks[n->type].exponent : 0;
-	const uint8_t *p = data, *end = p + n->data_bytes;
-	bool is_nan;
+	const size_t size = vfm_npy_type_size(type);
+	const uint64_t exponent = (size_t)type < N_FLOATS ? float_masks[type].exponent : 0;
+	size_t at = 0;
 
 	if (!exponent)
-		return 0;
-	while ((size_t)(end - p) >= FINITE_BLOCK && block_is_finite(p, exponent, float_masks[n->type].one))
-		p += FINITE_BLOCK;
-	for (; p < end; p += size) /* the last block, or that of the fault */
-		if (!element_is_finite(p, size, exponent, &is_nan))
-			return fail_not_finite(n, (uint64_t)(p - (const uint8_t *)data) / size, is_nan, what, err);
-	return 0;
+		return bytes;
+	while (bytes - at >= FINITE_BLOCK && block_is_finite(data + at, exponent, float_masks[type].one))
+		at += FINITE_BLOCK;
+	while (at < bytes &&
+		element_is_finite(data + at, size, exponent, is_nan)) /* the last block, or that of the fault */
+		at += size;
+	return at;
+}
+
+bool vfm_npy_is_finite(enum vfm_npy_type type, const void *data, size_t bytes)
+{
+	bool is_nan;
+
+	return find_not_finite(type, data, bytes, &is_nan) >= bytes;
+}
+
+int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err)
+{
+	bool is_nan;
+	size_t at = find_not_finite(n->type, data, n->data_bytes, &is_nan);
+
+	return at >= n->data_bytes ? 0 : fail_not_finite(n, at / vfm_npy_type_size(n->type), is_nan, what, err);
 }
 
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape)

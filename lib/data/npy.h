@@ -57,6 +57,9 @@ int vfm_npy_parse(
  * of them: "x.npy: element [3,0,2,7] is NaN".  Integers are always finite. */
 int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err);
 
+/* Returns whether the elements in `bytes` of data, at any alignment, are finite. */
+bool vfm_npy_is_finite(enum vfm_npy_type type, const void *data, size_t bytes);
+
 /* Writes the version 1.0 header that numpy itself would write (a multiple of 64 bytes) into buf
  * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape);

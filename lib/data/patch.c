@@ -2,6 +2,7 @@
 #include "data/patch.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err)
 {
@@ -32,46 +33,91 @@ int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t gr
 	return n;
 }
 
-/* Iterates in latent order, for both directions: `body` gets rows of pw values that are contiguous on both
- * sides, at latent[src] and tokens[dst]. */
-#define FOR_ROWS(body)                                                                                                 \
+/* ---- the permutation ---- */
+
+enum { ROW = 256 }; /* elements that are converted at once */
+
+struct patch_shape {
+	int32_t channels, t, h, w, pt, ph, pw;
+};
+
+/* Calls `body` for each row of a latent, [w] at latent[src].  Its patches, pw elements each, lie `width` elements apart
+ * from tokens[dst] on.  A row of tokens is complete before the next one begins, so that it stays in the cache. */
+#define FOR_ROWS(s, body)                                                                                              \
 	do {                                                                                                           \
-		const int32_t pt = patch[0], ph = patch[1], pw = patch[2];                                             \
-		const int64_t gw = dims[2] / pw, gh = dims[1] / ph, width = (int64_t)channels * pt * ph * pw;          \
-		int64_t src = 0;                                                                                       \
-		for (int32_t c = 0; c < channels; c++)                                                                 \
-			for (int32_t t = 0; t < dims[0]; t++)                                                          \
-				for (int32_t h = 0; h < dims[1]; h++) {                                                \
-					int64_t token = ((int64_t)(t / pt) * gh + h / ph) * gw;                        \
-					int64_t feature = (((int64_t)c * pt + t % pt) * ph + h % ph) * pw;             \
-					int64_t dst = token * width + feature;                                         \
-					for (int64_t w = 0; w < gw; w++, src += pw, dst += width)                      \
+		const int64_t gw = (s)->w / (s)->pw, gh = (s)->h / (s)->ph;                                            \
+		const int64_t width = (int64_t)(s)->channels * (s)->pt * (s)->ph * (s)->pw;                            \
+		for (int32_t t = 0; t < (s)->t; t += (s)->pt)                                                          \
+			for (int32_t h = 0; h < (s)->h; h += (s)->ph)                                                  \
+				for (int32_t c = 0; c < (s)->channels; c++)                                            \
+					for (int32_t j = 0; j < (s)->pt * (s)->ph; j++) {                              \
+						const int64_t jt = j / (s)->ph, jh = j % (s)->ph;                      \
+						const int64_t src =                                                    \
+							(((int64_t)c * (s)->t + t + jt) * (s)->h + h + jh) * (s)->w;   \
+						const int64_t dst =                                                    \
+							((int64_t)t / (s)->pt * gh + h / (s)->ph) * gw * width +       \
+							((int64_t)c * (s)->pt * (s)->ph + j) * (s)->pw;                \
 						body;                                                                  \
-				}                                                                                      \
+					}                                                                              \
 	} while (0)
 
-static void patchify32(
-	const uint32_t *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], uint32_t *tokens)
+static struct patch_shape patch_shape(int32_t channels, const int32_t dims[3], const int32_t patch[3])
 {
-	FOR_ROWS(for (int32_t j = 0; j < pw; j++) tokens[dst + j] = latent[src + j]);
+	return (struct patch_shape){channels, dims[0], dims[1], dims[2], patch[0], patch[1], patch[2]};
 }
 
-static void patchify16(
-	const uint16_t *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], uint16_t *tokens)
+/* Copies `patch` bytes at a time to places that lie `stride` bytes apart. */
+static inline __attribute__((always_inline)) void scatter_patches(
+	char *out, const char *in, int64_t bytes, int64_t stride, size_t patch)
 {
-	FOR_ROWS(for (int32_t j = 0; j < pw; j++) tokens[dst + j] = latent[src + j]);
+	for (int64_t i = 0; i < bytes; i += (int64_t)patch, out += stride)
+		memcpy(out, in + i, patch);
 }
 
-void vfm_patchify(const void *latent, size_t element_size, int32_t channels, const int32_t dims[3],
-	const int32_t patch[3], void *tokens)
+static void scatter(char *out, const void *in, int64_t bytes, int64_t stride, size_t patch)
 {
-	if (element_size == 2)
-		patchify16(latent, channels, dims, patch, tokens);
+	if (patch == 4)
+		scatter_patches(out, in, bytes, stride, 4);
+	else if (patch == 8)
+		scatter_patches(out, in, bytes, stride, 8);
 	else
-		patchify32(latent, channels, dims, patch, tokens);
+		scatter_patches(out, in, bytes, stride, patch);
+}
+
+/* Widens n elements to f32 and scatters them, pw at a time. */
+static void scatter_wide(char *out, const uint16_t *in, enum vfm_npy_type type, int64_t n, int32_t pw, int64_t stride)
+{
+	const int64_t piece = ROW / pw * pw;
+	float row[ROW];
+
+	for (int64_t i = 0, k; i < n; i += k, out += k / pw * stride) {
+		k = n - i < piece ? n - i : piece;
+		if (type == VFM_NPY_BF16)
+			vfm_bf16s_to_f32(row, in + i, (size_t)k);
+		else
+			vfm_f16s_to_f32(row, in + i, (size_t)k);
+		scatter(out, row, k * (int64_t)sizeof(*row), stride, (size_t)pw * sizeof(*row));
+	}
+}
+
+void vfm_patchify(const void *latent, enum vfm_npy_type type, int32_t channels, const int32_t dims[3],
+	const int32_t patch[3], void *tokens, enum vfm_dtype dtype)
+{
+	const struct patch_shape s = patch_shape(channels, dims, patch);
+	const int64_t size = (int64_t)vfm_npy_type_size(type), wide = (int64_t)vfm_dtype_size(dtype);
+	const uint16_t *half = latent;
+
+	if (size == wide)
+		FOR_ROWS(&s,
+			scatter((char *)tokens + dst * size, (const char *)latent + src * size, s.w * size,
+				width * size, (size_t)(s.pw * size)));
+	else
+		FOR_ROWS(&s, scatter_wide((char *)tokens + dst * wide, half + src, type, s.w, s.pw, width * wide));
 }
 
 void vfm_unpatchify(const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent)
 {
-	FOR_ROWS(for (int32_t j = 0; j < pw; j++) latent[src + j] = tokens[dst + j]);
+	const struct patch_shape s = patch_shape(channels, dims, patch);
+
+	FOR_ROWS(&s, for (int64_t i = 0; i < s.w; i++) latent[src + i] = tokens[dst + i / s.pw * width + i % s.pw]);
 }

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/npy.h"
+#include "spec/dtype.h"
 
 /* s: "1x2x2", each 1 to 64.  VFM_EUSAGE otherwise. */
 int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
@@ -20,9 +22,10 @@ int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
  * is not positive, not divisible, or the product does not fit 2^31. */
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
 
-/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw], of any type of element_size 2 or 4 */
-void vfm_patchify(const void *latent, size_t element_size, int32_t channels, const int32_t dims[3],
-	const int32_t patch[3], void *tokens);
+/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw].  f32 becomes f32, f16 becomes f32, and bf16
+ * becomes f32 or stays bf16. */
+void vfm_patchify(const void *latent, enum vfm_npy_type type, int32_t channels, const int32_t dims[3],
+	const int32_t patch[3], void *tokens, enum vfm_dtype dtype);
 /* the inverse, for f32 */
 void vfm_unpatchify(
 	const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);

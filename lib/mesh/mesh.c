@@ -46,8 +46,12 @@ static struct vfm_comm **group_field(struct vfm_mesh *m, int i)
 
 static void init_coordinates(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world)
 {
-	*m = (struct vfm_mesh){
-		.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
+	*m = (struct vfm_mesh){.p = *p,
+		.rank = world->rank,
+		.world_size = world->size,
+		.world = world,
+		.save = vfm_comm_self(),
+		.readers = vfm_comm_self()};
 	m->group[VFM_AX_DP] = vfm_comm_self();
 	for (int i = 0; i < N_GROUP_FIELDS; i++)
 		*group_field(m, i) = vfm_comm_self();
@@ -119,6 +123,22 @@ static void name_shared_group(const struct vfm_mesh *m, int i, char name[16])
 		}
 }
 
+/* The color is the first rank of the group. */
+static int make_readers(struct vfm_mesh *m, struct vfm_err *err)
+{
+	int first = 0;
+
+	if (m->size[VFM_AX_DP] == m->world_size)
+		return 0;
+	for (int coord[VFM_AXES]; first < m->rank; first++) {
+		vfm_parallel_coord(&m->p, first, coord);
+		if (coord[VFM_AX_DP] == m->coord[VFM_AX_DP] &&
+			vfm_comm_node(m->world, first) == vfm_comm_node(m->world, m->rank))
+			break;
+	}
+	return vfm_comm_split(vfm_comm_host(m->world), first, m->rank, "readers", &m->readers, err);
+}
+
 static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 {
 	if (m->size[VFM_AX_DP] > 1)
@@ -135,8 +155,9 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 			TRY(vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err));
 		}
 	}
-	/* Checkpoints are in host memory on every device. */
-	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
+	/* Checkpoints and packs are in host memory on every device. */
+	TRY(vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err));
+	return make_readers(m, err);
 }
 
 static int make_nodes(struct vfm_mesh *m, struct vfm_err *err)
@@ -239,7 +260,7 @@ void vfm_mesh_release(struct vfm_mesh *m)
 {
 	struct vfm_stream *stream[] = {
 		m->param_stream, m->gather_stream, m->ring_stream, m->send_stream, m->comm_stream};
-	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
+	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save, m->readers};
 
 	const struct vfm_dev_table *d = m->comm_stream ? m->comm_stream->dev->t : NULL;
 

@@ -42,6 +42,8 @@ struct vfm_mesh {
 
 	struct vfm_comm *tp_param; /* a second tp group, for param_stream */
 	struct vfm_comm *save;     /* a second world, for the thread that writes checkpoints: host memory */
+	/* the ranks of this node with the same dp_i, which read the same packs (data/loader.h): host memory */
+	struct vfm_comm *readers;
 
 	/* Communication streams.  If NULL, the collectives run on the compute stream. */
 	struct vfm_stream *param_stream; /* reductions of gradients: shard, replica, eshard, ereplica, tp_param */

@@ -19,20 +19,33 @@ static void place_arrays(struct vfm_pack *p, struct vfm_suballoc *a)
 	p->pos = vfm_suballoc(a, p->tokens, sizeof(*p->pos));
 }
 
-int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err)
+size_t vfm_pack_bytes(const struct vfm_pack *p)
 {
+	struct vfm_pack sizes = *p;
 	struct vfm_suballoc count = {0};
 
-	place_arrays(p, &count);
-	if (p->bytes < count.used) {
+	place_arrays(&sizes, &count);
+	return count.used;
+}
+
+void vfm_pack_place(struct vfm_pack *p, void *mem)
+{
+	place_arrays(p, &(struct vfm_suballoc){.base = mem});
+}
+
+int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err)
+{
+	size_t bytes = vfm_pack_bytes(p);
+
+	if (p->bytes < bytes) {
 		vfm_big_free(p->mem, p->bytes);
 		p->bytes = 0;
-		p->mem = vfm_big_alloc(count.used, "a pack of samples", err);
+		p->mem = vfm_big_alloc(bytes, "a pack of samples", err);
 		if (!p->mem)
 			return VFM_EENV;
-		p->bytes = count.used;
+		p->bytes = bytes;
 	}
-	place_arrays(p, &(struct vfm_suballoc){.base = p->mem});
+	vfm_pack_place(p, p->mem);
 	p->cu_seqlens[0] = 0;
 	p->cu_text[0] = 0;
 	return 0;

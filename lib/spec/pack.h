@@ -63,6 +63,11 @@ struct vfm_pack {
  * Reuses the block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the
  * other elements undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
 int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err);
+/* For arrays in memory of the caller: the bytes that they take for the sizes that the caller has set, and their places
+ * from `mem` on, which is 64-byte aligned.  The caller sets cu_seqlens[0] and cu_text[0] to 0, and does not release the
+ * pack. */
+size_t vfm_pack_bytes(const struct vfm_pack *p);
+void vfm_pack_place(struct vfm_pack *p, void *mem);
 /* Sets id and grid of sample i, cu_seqlens[i+1] and cu_text[i+1], and seg, idx and pos of its tokens.  Call in
  * ascending order of i. */
 void vfm_pack_set(struct vfm_pack *p, int i, uint64_t id, const int32_t grid[3], int32_t text_rows);

@@ -65,6 +65,8 @@ static const struct vfm_key data_keys[] = {
 		"probability that a sample's image condition is dropped"},
 	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
+	{"data.max_damaged", VFM_KEY_NUM, OFF(data.max_damaged), 0, 1, NULL, NULL,
+		"share of damaged samples that other samples may replace; 0: none"},
 	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
 		"weights of a sample's captions, as short:1,long:3; none: all are equally likely"},
 };
@@ -209,6 +211,7 @@ void vfm_config_defaults(struct vfm_config *c)
 		.graphs = VFM_GRAPHS_AUTO};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
+	c->data.max_damaged = 0.01;
 	c->eval.every = 1000;
 	c->eval.times = 4;
 	c->eval.sample_steps = 20;

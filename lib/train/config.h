@@ -56,6 +56,7 @@ struct vfm_config {
 	struct vfm_train_config train;
 	struct {
 		int64_t threads, prefetch;
+		double max_damaged;
 		struct vfm_name_weights captions; /* of a sample; empty: all are equally likely */
 	} data;
 	struct {

@@ -8,6 +8,7 @@
 #include "nn/scales.h"
 #include "train/micro.h"
 #include "train/plan.h"
+#include "train/readers.h"
 
 struct vfm_held_out {
 	const struct vfm_config *c;
@@ -195,7 +196,9 @@ static int read_losses(struct held_out_run *r, struct vfm_held_out_loss *out, st
 
 static struct vfm_loader *open_held_out_loader(struct vfm_held_out *h, const struct vfm_mesh *mesh, struct vfm_err *err)
 {
+	struct vfm_loader_group group;
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)h->c->data.prefetch,
+		.group = &group,
 		.threads = (int32_t)h->c->data.threads,
 		.captions = &h->c->data.captions,
 		.text_len = (int32_t)h->c->model.text_len,
@@ -205,6 +208,8 @@ static struct vfm_loader *open_held_out_loader(struct vfm_held_out *h, const str
 		.rank = (int32_t)mesh->coord[VFM_AX_DP],
 		.world = (int32_t)mesh->p.dp};
 
+	if (vfm_readers_group(mesh, &group, err) < 0)
+		return NULL;
 	return vfm_loader_open(h->plan, &lo, err);
 }
 

@@ -17,6 +17,7 @@
 #include "train/origin.h"
 #include "train/plan.h"
 #include "train/preview.h"
+#include "train/readers.h"
 #include "train/skipped.h"
 #include "train/state.h"
 
@@ -37,6 +38,7 @@ struct run {
 	struct vfm_stream *stream;
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
+	int64_t read_bytes; /* by it, until the last step */
 	struct vfm_trainer *tr;
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
@@ -240,7 +242,10 @@ static int begin(struct run *r, struct vfm_err *err)
 
 static int open_loader(struct run *r, struct vfm_err *err)
 {
+	struct vfm_loader_group group;
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
+		.group = &group,
+		.max_damaged = r->c->data.max_damaged,
 		.threads = (int32_t)r->c->data.threads,
 		.captions = &r->c->data.captions,
 		.seed = r->c->train.seed,
@@ -254,6 +259,7 @@ static int open_loader(struct run *r, struct vfm_err *err)
 
 	if (r->first >= r->last)
 		return 0;
+	TRY(vfm_readers_group(r->mesh, &group, err));
 	r->loader = vfm_loader_open(r->manifest, &lo, err);
 	return r->loader ? 0 : err->code;
 }
@@ -388,6 +394,8 @@ static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 	now = vfm_now();
 	t->rec.s.rank.data_wait_s = own.data_wait_s;
 	t->rec.s.rank.mem_peak_bytes = own.mem_peak_bytes;
+	t->rec.s.rank.read_bytes = own.read_bytes;
+	t->rec.s.rank.replaced = own.replaced;
 	t->rec.s.rank.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
 	r->t_done = now;
 	t->read = true;
@@ -409,6 +417,10 @@ static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, t->rec.lr, err));
 	after = vfm_loader_stats(r->loader);
 	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;
+	t->rec.s.rank.read_bytes = (double)(after.file_bytes - r->read_bytes);
+	t->rec.s.rank.replaced =
+		(double)(after.replaced - before.replaced) * (double)r->mesh->p.dp / r->mesh->world_size;
+	r->read_bytes = after.file_bytes;
 	t->rec.s.rank.mem_peak_bytes = (double)r->stream->dev->mem_peak;
 	t->rec.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype);
 	r->n_slots++;
@@ -597,11 +609,22 @@ static int loop(struct run *r, struct vfm_err *err)
 		(long long)step, (long long)r->last);
 }
 
-/* Says how many samples of this rank had none of the captions that data.captions asks for. */
-static void report_captions(const struct run *r)
+/* Says how many samples of this rank had none of the captions that data.captions asks for, how many were replaced, and
+ * what the rank waited for. */
+static void report_data(const struct run *r)
 {
 	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};
+	struct vfm_buf causes = {0};
 
+	for (int i = 0; i < VFM_LOAD_CAUSES; i++)
+		vfm_buf_addf(&causes, "%s %s %.0f %%", i ? "," : "", vfm_load_causes[i],
+			100 * s.wait_by_s[i] / (s.wait_s > 0 ? s.wait_s : 1));
+	if (s.wait_s > 0.1)
+		vfm_info("waited %.1f s for data:%s", s.wait_s, causes.data);
+	vfm_buf_release(&causes);
+	if (s.replaced)
+		vfm_info("%lld of the %lld samples that this rank read stood for damaged ones (data.max_damaged)",
+			(long long)s.replaced, (long long)s.samples);
 	if (s.unlisted)
 		vfm_info("%lld of the %lld samples that this rank read had no caption with a weight (data.captions)",
 			(long long)s.unlisted, (long long)s.samples);
@@ -609,7 +632,7 @@ static void report_captions(const struct run *r)
 
 static void tear_down(struct run *r)
 {
-	report_captions(r);
+	report_data(r);
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
 	vfm_loader_close(r->loader);

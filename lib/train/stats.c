@@ -15,6 +15,8 @@ const struct vfm_stat vfm_stats[VFM_STATS] = {
 	{"step_ms", AT(step_s), VFM_STAT_MAX, 1e3},
 	{NULL, AT(ahead_s), VFM_STAT_MEAN, 1e3},
 	{"mem_gib", AT(mem_peak_bytes), VFM_STAT_MAX, 0x1p-30},
+	{"read_mib", AT(read_bytes), VFM_STAT_SUM, 0x1p-20},
+	{"replaced", AT(replaced), VFM_STAT_SUM, 1},
 };
 _Static_assert(sizeof(struct vfm_rank_stats) == VFM_STATS * sizeof(double), "a row for each field");
 
@@ -30,7 +32,7 @@ static double reduce_stat(enum vfm_stat_reduce how, const double *x, int ranks, 
 	for (int r = 1; r < ranks; r++) {
 		double z = x[r * stride];
 
-		y = how == VFM_STAT_MEAN ? y + z : z > y ? z : y;
+		y = how != VFM_STAT_MAX ? y + z : z > y ? z : y;
 	}
 	return how == VFM_STAT_MEAN ? y / ranks : y;
 }

@@ -20,9 +20,11 @@ struct vfm_rank_stats {
 	double step_s;   /* duration */
 	double ahead_s;  /* lead of the host over the device after enqueueing; near 0 the device waits for the host */
 	double mem_peak_bytes; /* peak device memory */
+	double read_bytes;     /* read from shards, for this step or ahead */
+	double replaced;       /* damaged samples, divided by the ranks that use the same pack */
 };
 
-enum vfm_stat_reduce { VFM_STAT_MEAN, VFM_STAT_MAX };
+enum vfm_stat_reduce { VFM_STAT_MEAN, VFM_STAT_MAX, VFM_STAT_SUM };
 
 struct vfm_stat {
 	const char *key; /* key in records; NULL: not in records */
@@ -30,7 +32,7 @@ struct vfm_stat {
 	enum vfm_stat_reduce reduce;
 	double scale; /* factor from the statistic to its unit in records */
 };
-enum { VFM_STATS = 8 };
+enum { VFM_STATS = 10 };
 extern const struct vfm_stat vfm_stats[VFM_STATS];
 
 double *vfm_stat_at(struct vfm_rank_stats *s, int i); /* returns statistic i of the table */

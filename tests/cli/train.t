@@ -342,7 +342,7 @@ rc_is 0 "the event file is well formed"
 printf '%s\n' "$out" >events.txt
 is "$(head -n 1 events.txt)" "start 1" "it begins with step 1"
 is "$(awk 'NR > 1 { print $2 }' events.txt | sort | uniq -c | awk '{ printf "%s %s,", $2, $1 }')" \
-	"bubble_ms 120,comm_ms 120,copy_ms 120,data_wait_ms 120,grad_norm 120,host_ms 120,loss 120,lr 120,mem_gib 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
+	"bubble_ms 120,comm_ms 120,copy_ms 120,data_wait_ms 120,grad_norm 120,host_ms 120,loss 120,lr 120,mem_gib 120,read_mib 120,replaced 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
 is "$(awk '$2 == "loss" { printf "%d %.4f\n", $1, $3 }' events.txt)" \
 	"$(jq -r '"\(.step) \(.loss)"' ref/metrics.jsonl | awk '{ printf "%d %.4f\n", $1, $2 }')" "the losses are those of metrics.jsonl"
 run python3 events.py "$(ls other/events.out.tfevents.* | head -n 1)"

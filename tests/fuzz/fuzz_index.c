@@ -100,14 +100,14 @@ static void walk(struct vfm_index *ix)
 			if (vfm_index_get(ix, s, i, &r, &err) < 0)
 				continue;
 			if (vfm_record_latent_count(&r) <= 1 << 16)
-				vfm_index_read_latent_f32(ix, &r, buf, &err);
+				vfm_index_read_latent_f32(ix, &r, buf, NULL, &err);
 			for (uint32_t k = 0; k < r.n_texts; k++) {
 				if (vfm_index_text(ix, &r, k, &t, &err) < 0)
 					continue;
 				if (!memchr(vfm_index_name(ix, t.name), 0, 32))
 					abort();
 				if ((uint32_t)t.rows * r.text_dim <= 1 << 16)
-					vfm_index_read_text_f32(ix, &r, &t, buf, &err);
+					vfm_index_read_text_f32(ix, &r, &t, buf, NULL, &err);
 			}
 		}
 	}

@@ -153,7 +153,7 @@ static void reads_back(void **state)
 			assert_int_equal(vfm_index_at(ix, (uint64_t)(s * PER + i), &q, &err), 0);
 			assert_memory_equal(&r, &q, sizeof(r));
 			assert_int_equal(r.id, s * 77 + i);
-			assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
+			assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, NULL, &err), 0);
 			for (uint64_t k = 0; k < vfm_record_latent_count(&r); k++)
 				assert_true(f[k] == value(s, i, (int)k));
 			assert_int_equal(r.n_texts, n_texts(i));
@@ -161,7 +161,7 @@ static void reads_back(void **state)
 				assert_int_equal(vfm_index_text(ix, &r, (uint32_t)j, &t, &err), 0);
 				assert_string_equal(vfm_index_name(ix, t.name), n_texts(i) == 1 ? "" : several[j]);
 				assert_int_equal(t.rows, 3 + j);
-				assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), 0);
+				assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, NULL, &err), 0);
 				for (int k = 0; k < 7 * (3 + j); k++)
 					assert_true(f[k] == value(s, i, k));
 			}
@@ -411,9 +411,9 @@ static void version_1_is_read(void **state)
 	assert_int_equal(vfm_index_text(ix, &rec, 0, &t, &err), 0);
 	assert_string_equal(vfm_index_name(ix, t.name), "");
 	assert_int_equal(t.rows, 2);
-	assert_int_equal(vfm_index_read_text_f32(ix, &rec, &t, f, &err), 0);
+	assert_int_equal(vfm_index_read_text_f32(ix, &rec, &t, f, NULL, &err), 0);
 	assert_true(f[0] == 1 && f[5] == 6);
-	assert_int_equal(vfm_index_read_latent_f32(ix, &rec, f, &err), 0);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &rec, f, NULL, &err), 0);
 	assert_true(f[0] == 1 && f[5] == 6);
 	vfm_index_close(ix);
 }
@@ -436,17 +436,17 @@ static void damaged_payload(void **state)
 	assert_int_equal(vfm_index_text(ix, &r, 0, &t, &err), 0);
 	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
 	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), VFM_EINPUT);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, NULL, &err), VFM_EINPUT);
 	assert_non_null(strstr(err.msg, "checksum"));
 	assert_non_null(strstr(err.msg, "sample 2 of shard 1"));
-	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), 0);
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, NULL, &err), 0);
 	vfm_index_close(ix);
 	assert_int_equal(truncate(file, 100), 0);
 	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
-	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), VFM_EINPUT);
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, NULL, &err), VFM_EINPUT);
 	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
 	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, NULL, &err), 0);
 	vfm_index_close(ix);
 	free(data);
 }
@@ -462,7 +462,7 @@ static void *read_many(void *arg)
 		int s = k * 7 % N_SHARDS, i = k * 3 % PER;
 
 		bad += vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, NULL) < 0 ||
-			vfm_index_read_latent_f32(ix, &r, f, NULL) < 0 || f[5] != value(s, i, 5);
+			vfm_index_read_latent_f32(ix, &r, f, NULL, NULL) < 0 || f[5] != value(s, i, 5);
 	}
 	return (void *)bad;
 }

@@ -68,7 +68,7 @@ static void patchify(void **state)
 	vfm_patch_grid(d, p, g, &err);
 	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
 		x[i] = (float)i;
-	vfm_patchify(x, sizeof(*x), 3, d, p, y);
+	vfm_patchify(x, VFM_NPY_F32, 3, d, p, y, VFM_F32);
 	for (int c = 0; c < 3; c++) /* the formula of the header */
 		for (int t = 0; t < 4; t++)
 			for (int h = 0; h < 6; h++)
@@ -82,9 +82,23 @@ static void patchify(void **state)
 	assert_memory_equal(x, z, sizeof(x));
 	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
 		half[i] = (uint16_t)i;
-	vfm_patchify(half, sizeof(*half), 3, d, p, tokens);
+	vfm_patchify(half, VFM_NPY_BF16, 3, d, p, tokens, VFM_BF16);
 	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
 		assert_int_equal(tokens[i], (int)y[i]);
+	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
+		half[i] = (uint16_t)(0x3f80 + i); /* bf16 from 1 on, f16 from 1.9 on: widened exactly */
+	for (int k = 0; k < 2; k++) {
+		const enum vfm_npy_type type = k ? VFM_NPY_BF16 : VFM_NPY_F16;
+		float wide[3 * 4 * 6 * 8], want[3 * 4 * 6 * 8];
+
+		if (type == VFM_NPY_F16)
+			vfm_f16s_to_f32(x, half, 3 * 4 * 6 * 8);
+		else
+			vfm_bf16s_to_f32(x, half, 3 * 4 * 6 * 8);
+		vfm_patchify(x, VFM_NPY_F32, 3, d, p, want, VFM_F32);
+		vfm_patchify(half, type, 3, d, p, wide, VFM_F32);
+		assert_memory_equal(wide, want, sizeof(want));
+	}
 }
 
 /* A hash of all that a pack holds. */
