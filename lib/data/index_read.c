@@ -63,6 +63,15 @@ static int check_npy(const struct payload *p, const void *head, const void *data
 	return is_finite ? 0 : vfm_npy_check_finite(&n, data, name, err);
 }
 
+/* Names file and byte. */
+static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t offset, struct vfm_err *err)
+{
+	struct vfm_index_shard s = {0};
+
+	vfm_index_shard(ix, shard, &s, NULL);
+	return vfm_err_context(err, "'%s/%.*s', byte %" PRIu64, vfm_index_dir(ix), (int)sizeof(s.name), s.name, offset);
+}
+
 static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
 	const uint16_t *shape, int ndim, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
@@ -85,9 +94,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 	rc = check_npy(p, head, dst, is_finite, shape, ndim, name, err);
 out:
 	vfm_index_release(ix, slot, fd);
-	if (rc == VFM_EINPUT)
-		vfm_err_context(err, "byte %" PRIu64 " of shard %u", p->offset, r->shard);
-	return rc < 0 ? vfm_err_context(err, "'%s'", vfm_index_dir(ix)) : 0;
+	return rc < 0 ? shard_context(ix, r->shard, p->offset, err) : 0;
 }
 
 int vfm_index_read_latent(
@@ -180,7 +187,7 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 		}
 	}
 	vfm_big_free(text, (size_t)r->json_bytes + 1);
-	return rc < 0 ? vfm_err_context(err, "'%s'", vfm_index_dir(ix)) : 0;
+	return rc < 0 ? shard_context(ix, r->shard, r->json_offset, err) : 0;
 }
 
 int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,

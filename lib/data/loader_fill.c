@@ -198,8 +198,7 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 	return NULL;
 }
 
-static void log_replaced(struct vfm_loader *l, const struct vfm_manifest_sample *damaged,
-	const struct vfm_manifest_sample *other, const struct vfm_err *why)
+static void log_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *damaged, const struct vfm_err *why)
 {
 	bool is_new;
 
@@ -211,8 +210,7 @@ static void log_replaced(struct vfm_loader *l, const struct vfm_manifest_sample 
 		l->logged[l->n_logged++] = *damaged;
 	pthread_mutex_unlock(&l->lock);
 	if (is_new)
-		vfm_warn("damaged: %s; set '%s', shard %d, index %lld takes its place", why->msg,
-			l->h->sets[other->set].name, other->shard, (long long)other->index);
+		vfm_warn("damaged, and replaced by another sample: %s", why->msg);
 }
 
 /* After failure rc of sample i of a pack: chooses another sample in its place, and returns 0; or the failure. */
@@ -230,7 +228,7 @@ static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const 
 	other = find_other(l, sl, step, m - samples_of(step) + i, s, err);
 	if (!other)
 		return sample_context(l, &m[i], err);
-	log_replaced(l, &s->from, other, &why);
+	log_damaged(l, &s->from, &why);
 	s->from = *other;
 	s->replaced = true;
 	return 0;

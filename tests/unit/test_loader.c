@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "data/caption.h"
@@ -565,6 +568,241 @@ static void other_encoders_are_refused(void **state)
 	make_manifest();
 }
 
+/* ---- damaged samples ---- */
+
+struct place {
+	int64_t step, pack, slot;
+};
+
+/* Returns the id of the sample that must stand for the damaged one at a place: the next with as many tokens, from the
+ * place to the end of its step, then the beginning of the step, then the following steps. */
+static uint64_t expect_other(struct vfm_manifest *m, struct place at, int32_t shard, int64_t index)
+{
+	int64_t steps = vfm_manifest_header(m)->steps;
+	struct vfm_manifest_step s = {0};
+	struct vfm_err err;
+	int32_t tokens = 0;
+	uint64_t id = 0;
+
+	for (int64_t k = 0; k <= steps && !id; k++) {
+		struct vfm_manifest_sample list[4096] = {0}, *c;
+		int n = 0, first = 0;
+
+		assert_int_equal(vfm_manifest_step(m, (at.step + k) % steps, &s, &err), 0);
+		for (int32_t p = 0; p < s.n_packs; p++)
+			for (int32_t i = 0; i < s.packs[p].n_samples; i++) {
+				if (k == 0 && p == at.pack && i == at.slot)
+					first = n;
+				list[n++] = s.packs[p].samples[i];
+			}
+		tokens = k == 0 ? list[first].tokens : tokens;
+		for (int i = 0; i < n && !id; i++) {
+			c = &list[(first + i) % n];
+			if (c->tokens == tokens && !(c->shard == shard && c->index == index))
+				id = 1000 + (uint64_t)c->shard * 16 + (uint64_t)c->index;
+		}
+	}
+	vfm_manifest_step_release(&s);
+	return id;
+}
+
+/* Reads all packs and compares each with the plan, in which one sample is damaged. */
+static int64_t check_replaced(const struct vfm_loader_opts *o, int32_t shard, int64_t index)
+{
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_loader *l = vfm_loader_open(m, o, &err);
+	struct vfm_manifest_step s = {0};
+	struct vfm_pack *b;
+	int64_t replaced = 0;
+	int rc;
+
+	assert_non_null(l);
+	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
+		const struct vfm_manifest_pack *p;
+
+		check_pack(b, INT32_MAX);
+		assert_int_equal(vfm_manifest_step(m, b->step, &s, &err), 0);
+		p = &s.packs[b->index];
+		assert_int_equal(b->tokens, p->tokens);
+		for (int i = 0; i < b->n; i++) {
+			bool bad = p->samples[i].shard == shard && p->samples[i].index == index;
+			uint64_t id = 1000 + (uint64_t)p->samples[i].shard * 16 + (uint64_t)p->samples[i].index;
+
+			if (bad)
+				id = expect_other(m, (struct place){b->step, b->index, i}, shard, index);
+			assert_true(b->id[i] == id);
+			replaced += bad;
+		}
+		vfm_loader_release(l, b);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(vfm_loader_stats(l).replaced, replaced);
+	vfm_manifest_step_release(&s);
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+	return replaced;
+}
+
+static void damage_is_replaced(void **state)
+{
+	struct vfm_loader_opts o = {.max_damaged = 0.01}, later = {.max_damaged = 0.01, .first_step = 4, .threads = 4};
+	uint64_t all[512], rest[512];
+	char tar[96], index[96];
+	int n, k;
+
+	(void)state;
+	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
+	snprintf(index, sizeof(index), "%s/index.vfmi", data_dir);
+	flip(tar, 200); /* in the first latent of shard 1 */
+	assert_int_equal(check_replaced(&o, 1, 0), 2);
+	n = read_all(&o, all, true);
+	k = read_all(&later, rest, true);
+	assert_int_equal(k, n - 4 * BATCH);
+	assert_memory_equal(rest, all + 4 * BATCH, (size_t)k * sizeof(*all));
+	flip(tar, 200);
+	o.skip_hash = true;
+	flip(index, 128 + 17 * 128 + 60); /* the record of sample 1 of shard 1 */
+	assert_int_equal(check_replaced(&o, 1, 1), 2);
+	flip(index, 128 + 17 * 128 + 60);
+}
+
+/* A shard that is cut off is 16 damaged samples, twice. */
+static void too_much_damage_is_an_error(void **state)
+{
+	struct vfm_loader_opts o = {.max_damaged = 0.01};
+	uint64_t d[512];
+	struct vfm_err err = {0};
+	struct stat st;
+	char tar[96];
+
+	(void)state;
+	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
+	assert_int_equal(stat(tar, &st), 0);
+	assert_int_equal(truncate(tar, st.st_size - 1), 0);
+	assert_int_equal(first_failure(&o, &err), VFM_EINPUT);
+	assert_non_null(
+		strstr(err.msg, "damaged, more than a share of 0.01 (data.max_damaged); the last: set 'a' shard 1"));
+	o.max_damaged = 1;
+	assert_true(read_all(&o, d, true) >= 30);
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+}
+
+/* ---- ranks that share packs ---- */
+
+enum { GROUP = 3 };
+
+struct report { /* of a rank, in memory that the test shares with it */
+	int n, rc;
+	uint64_t digest[512];
+	int64_t file_bytes;
+	char why[VFM_ERR_MAX];
+};
+
+/* Reads all packs as a rank of a group.  Rank `slow` lags behind. */
+static void read_as_rank(
+	const struct vfm_loader_group *g, const struct vfm_loader_opts *opts, int slow, struct report *r)
+{
+	struct vfm_loader_opts o = *opts;
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_loader *l;
+	struct vfm_pack *b;
+
+	o.group = g;
+	l = m ? vfm_loader_open(m, &o, &err) : NULL;
+	r->rc = err.code;
+	while (l && (r->rc = vfm_loader_next(l, &b, &err)) == 1) {
+		if (g->rank == slow && r->n % 7 == 0)
+			usleep(3000);
+		r->digest[r->n++] = digest(b);
+		vfm_loader_release(l, b);
+	}
+	if (l)
+		r->file_bytes = vfm_loader_stats(l).file_bytes;
+	snprintf(r->why, sizeof(r->why), "%s", err.msg);
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+}
+
+static struct report *read_as_group(const struct vfm_loader_opts *o, int slow)
+{
+	struct report *r = mmap(NULL, GROUP * sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct vfm_loader_group g = {.size = GROUP, .lead = 2};
+	struct vfm_shared mem;
+	struct vfm_err err;
+	pid_t pid[GROUP];
+
+	assert_true(r != MAP_FAILED);
+	assert_int_equal(vfm_shared_make(&mem, "test", &err), 0);
+	g.mem = &mem;
+	g.at = vfm_shared_reserve(&mem, vfm_loader_group_bytes());
+	for (g.rank = 0; g.rank < GROUP; g.rank++) {
+		pid[g.rank] = fork();
+		assert_true(pid[g.rank] >= 0);
+		if (pid[g.rank] == 0) {
+			read_as_rank(&g, o, slow, &r[g.rank]);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < GROUP; i++) {
+		int status;
+
+		assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+		assert_int_equal(status, 0);
+	}
+	vfm_shared_close(&mem);
+	return r;
+}
+
+/* Every rank gets all packs, and together they read the files once. */
+static void a_group_reads_once(void **state)
+{
+	struct vfm_loader_opts o = {.max_damaged = 0.01, .prefetch = 2};
+	uint64_t alone[512];
+	struct vfm_err err = {0};
+	struct report *r;
+	char tar[96];
+	int n;
+
+	(void)state;
+	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
+	for (int damaged = 0; damaged < 2; damaged++) {
+		struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+		struct vfm_loader *l = vfm_loader_open(m, &o, &err);
+		struct vfm_pack *b;
+		int64_t bytes = 0, read = 0;
+
+		while (vfm_loader_next(l, &b, &err) == 1)
+			vfm_loader_release(l, b);
+		read = vfm_loader_stats(l).file_bytes;
+		vfm_loader_close(l);
+		vfm_manifest_close(m);
+		n = read_all(&o, alone, true);
+		r = read_as_group(&o, damaged);
+		for (int i = 0; i < GROUP; i++) {
+			assert_int_equal(r[i].rc, 0);
+			assert_int_equal(r[i].n, n);
+			assert_memory_equal(r[i].digest, alone, (size_t)n * sizeof(*alone));
+			assert_true(r[i].file_bytes < read / 2);
+			bytes += r[i].file_bytes;
+		}
+		assert_int_equal(bytes, read);
+		munmap(r, GROUP * sizeof(*r));
+		flip(tar, 200);
+	}
+	o.max_damaged = 0;
+	flip(tar, 200);
+	r = read_as_group(&o, -1);
+	for (int i = 0; i < GROUP; i++) {
+		assert_int_equal(r[i].rc, VFM_EINPUT);
+		assert_string_equal(r[i].why, r[0].why);
+		assert_non_null(strstr(r[i].why, "set 'a', shard 1, index 0"));
+	}
+	munmap(r, GROUP * sizeof(*r));
+	flip(tar, 200);
+}
+
 static void options_are_checked(void **state)
 {
 	static const struct vfm_loader_opts bad[] = {{.rank = 1}, {.rank = -1}, {.world = -1}, {.first_step = -1},
@@ -586,7 +824,8 @@ int main(void)
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
 		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
 		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
-		cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(damage_is_replaced), cmocka_unit_test(too_much_damage_is_an_error),
+		cmocka_unit_test(a_group_reads_once), cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
