@@ -327,12 +327,21 @@ static void count_wait(struct vfm_loader *l, double wait_s, const struct vfm_loa
 		l->stats.wait_by_s[i] += wait_s * f->spent_s[i] / all;
 }
 
+/* Keeps the last different ones. */
+static void name_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *s)
+{
+	for (int i = 0; i < l->n_damaged && i < VFM_LOAD_NAMED; i++)
+		if (vfm_is_same_sample(&l->damaged[i], s))
+			return;
+	l->damaged[l->n_damaged++ % VFM_LOAD_NAMED] = *s;
+}
+
 static void count_pack(struct vfm_loader *l, const struct vfm_pack *p, const struct vfm_load_facts *f)
 {
 	struct vfm_loader_stats *s = &l->stats;
 
 	for (int64_t i = 0; i < f->replaced && i < VFM_LOAD_NAMED; i++)
-		l->last[(s->replaced + i) % VFM_LOAD_NAMED] = f->named[i];
+		name_damaged(l, &f->named[i]);
 	s->packs++;
 	s->samples += p->n;
 	s->tokens += p->tokens;
@@ -351,14 +360,14 @@ static int check_replaced(struct vfm_loader *l, struct vfm_err *err)
 
 	if ((double)s->replaced <= l->o.max_damaged * (double)(s->samples > 1000 ? s->samples : 1000))
 		return 0;
-	for (int64_t i = s->replaced > VFM_LOAD_NAMED ? s->replaced - VFM_LOAD_NAMED : 0; i < s->replaced; i++) {
-		const struct vfm_manifest_sample *d = &l->last[i % VFM_LOAD_NAMED];
+	for (int i = 0; i < l->n_damaged && i < VFM_LOAD_NAMED; i++) {
+		const struct vfm_manifest_sample *d = &l->damaged[i];
 
-		vfm_buf_addf(&list, "%s set '%s' shard %d index %lld", list.len ? "," : "", l->h->sets[d->set].name,
-			d->shard, (long long)d->index);
+		vfm_buf_addf(&list, "%s set '%s' shard %d index %lld", i ? "," : "", l->h->sets[d->set].name, d->shard,
+			(long long)d->index);
 	}
 	rc = vfm_fail(err, VFM_EINPUT,
-		"%lld of %lld samples are damaged, more than a share of %g (data.max_damaged); the last:%s",
+		"%lld of %lld samples are damaged, more than a share of %g (data.max_damaged):%s",
 		(long long)s->replaced, (long long)s->samples, l->o.max_damaged, list.data);
 	vfm_buf_release(&list);
 	return rc;

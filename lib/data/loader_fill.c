@@ -145,11 +145,6 @@ static int look_up_sample(struct vfm_loader *l, int64_t step, struct vfm_loaded 
 
 /* ---- damaged samples ---- */
 
-static bool is_same_sample(const struct vfm_manifest_sample *a, const struct vfm_manifest_sample *b)
-{
-	return a->set == b->set && a->shard == b->shard && a->index == b->index;
-}
-
 static int64_t count_samples(const struct vfm_manifest_step *s)
 {
 	int64_t n = 0;
@@ -188,7 +183,7 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 			const struct vfm_manifest_sample *c = &samples_of(step)[k > 0 ? i : (at + 1 + i) % n];
 
 			s->tried = before + i + 1;
-			if (c->tokens == damaged.tokens && !is_same_sample(c, &damaged))
+			if (c->tokens == damaged.tokens && !vfm_is_same_sample(c, &damaged))
 				return c;
 		}
 		before += n;
@@ -205,7 +200,7 @@ static void log_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *
 	pthread_mutex_lock(&l->lock);
 	is_new = l->n_logged < (int)(sizeof(l->logged) / sizeof(l->logged[0]));
 	for (int i = 0; i < l->n_logged && is_new; i++)
-		is_new = !is_same_sample(&l->logged[i], damaged);
+		is_new = !vfm_is_same_sample(&l->logged[i], damaged);
 	if (is_new)
 		l->logged[l->n_logged++] = *damaged;
 	pthread_mutex_unlock(&l->lock);

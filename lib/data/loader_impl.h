@@ -60,7 +60,8 @@ struct vfm_loader {
 	bool logged_cut, logged_unlisted;
 	int n_logged; /* replaced samples */
 	struct vfm_manifest_sample logged[1000];
-	struct vfm_manifest_sample last[VFM_LOAD_NAMED]; /* the last samples that were replaced in delivered packs */
+	struct vfm_manifest_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
+	int n_damaged;
 	int64_t file_bytes;
 	struct vfm_pool *pool;
 	pthread_mutex_t lock; /* guards the cache, what was logged and file_bytes */
@@ -71,5 +72,10 @@ struct vfm_loader {
 /* Reads pack `pack` of a step into the slot: its sl->p, whose step fields are set, and the facts. */
 int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
 	struct vfm_load_facts *facts, struct vfm_err *err);
+
+static inline bool vfm_is_same_sample(const struct vfm_manifest_sample *a, const struct vfm_manifest_sample *b)
+{
+	return a->set == b->set && a->shard == b->shard && a->index == b->index;
+}
 
 #endif

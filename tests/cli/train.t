@@ -268,7 +268,7 @@ complaint 2 ".*cut.jsonl" "a truncated manifest"
 not_ok "none of them made RUN" test -e nowhere
 cp -r data data2 && sed 's/"dir":"data"/"dir":"data2"/' plan.jsonl >plan2.jsonl
 printf x | dd of=data2/000001.tar bs=1 seek=700 conv=notrunc 2>/dev/null
-run vfm-train -q -c tiny.json --data plan2.jsonl -o damaged
+run vfm-train -q -c tiny.json --data plan2.jsonl -o damaged --set data.max_damaged=0
 is "$rc $(wc -l <"$SCRATCH/io/err")" "1 1" "a damaged shard: one line"
 like "$err" "data2.*shard 1" "a damaged shard: which"
 
