@@ -6,6 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include "base/log.h"
 
@@ -93,6 +96,32 @@ void vfm_big_free(void *p, size_t size)
 {
 	(void)size;
 	free(p);
+}
+
+void vfm_copy_streaming(void *to, const void *from, size_t n)
+{
+	char *d = to;
+	const char *s = from;
+#ifdef __x86_64__
+	size_t head = (size_t)(-(uintptr_t)d & 63);
+
+	if (n >= 4096) {
+		memcpy(d, s, head);
+		for (d += head, s += head, n -= head; n >= 64; n -= 64, d += 64, s += 64) {
+			__m128i a = _mm_loadu_si128((const __m128i *)s), b = _mm_loadu_si128((const __m128i *)s + 1);
+			__m128i e = _mm_loadu_si128((const __m128i *)s + 2),
+				f = _mm_loadu_si128((const __m128i *)s + 3);
+
+			_mm_stream_si128((__m128i *)d, a);
+			_mm_stream_si128((__m128i *)d + 1, b);
+			_mm_stream_si128((__m128i *)d + 2, e);
+			_mm_stream_si128((__m128i *)d + 3, f);
+		}
+		_mm_sfence();
+	}
+#endif
+	if (n)
+		memcpy(d, s, n);
 }
 
 void(vfm_grow)(void *arr, size_t *cap, size_t n, size_t elem)

@@ -25,6 +25,9 @@ char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void *vfm_big_alloc(size_t size, const char *what, struct vfm_err *err);
 void vfm_big_free(void *p, size_t size);
 
+/* As memcpy, for large results that are not read soon: the bytes pass the caches by. */
+void vfm_copy_streaming(void *to, const void *from, size_t n);
+
 /* Grows the array *arr, of elements of size `elem`, to a capacity of at least n.  *arr is not NULL afterwards, also for
  * n 0. */
 void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
 
 #include "base/mem.h"
 
@@ -24,32 +21,12 @@ static void copy_bytes(void *to, const void *from, size_t n)
 }
 
 /* Copies a part of a result of `whole` bytes. */
-static void copy_streaming(void *to, const void *from, size_t n, size_t whole)
+static void copy_part(void *to, const void *from, size_t n, size_t whole)
 {
-#ifdef __x86_64__
-	char *d = to;
-	const char *s = from;
-	size_t head = (size_t)(-(uintptr_t)d & 63);
-
-	if (whole >= STREAM && n >= 4096) {
-		memcpy(d, s, head);
-		for (d += head, s += head, n -= head; n >= 64; n -= 64, d += 64, s += 64) {
-			__m128i a = _mm_loadu_si128((const __m128i *)s), b = _mm_loadu_si128((const __m128i *)s + 1);
-			__m128i e = _mm_loadu_si128((const __m128i *)s + 2),
-				f = _mm_loadu_si128((const __m128i *)s + 3);
-
-			_mm_stream_si128((__m128i *)d, a);
-			_mm_stream_si128((__m128i *)d + 1, b);
-			_mm_stream_si128((__m128i *)d + 2, e);
-			_mm_stream_si128((__m128i *)d + 3, f);
-		}
-		_mm_sfence();
-		copy_bytes(d, s, n);
-		return;
-	}
-#endif
-	(void)whole;
-	copy_bytes(to, from, n);
+	if (whole >= STREAM)
+		vfm_copy_streaming(to, from, n);
+	else
+		copy_bytes(to, from, n);
 }
 
 /* Returns this rank's slot of the next epoch; `first` writes the signature of the call to it. */
@@ -209,7 +186,7 @@ static int shm_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy_streaming(c->out + vfm_share_at(c, c->send, i) + at, peer_slot(c, i),
+				copy_part(c->out + vfm_share_at(c, c->send, i) + at, peer_slot(c, i),
 					vfm_min_size(s->slot, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += s->slot;
@@ -323,7 +300,7 @@ static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->recv, i);
 
 			if (i != s->me && at < n)
-				copy_streaming(c->out + vfm_share_at(c, c->recv, i) + at,
+				copy_part(c->out + vfm_share_at(c, c->recv, i) + at,
 					peer_slot(c, i) + (size_t)s->me * sub, vfm_min_size(sub, n - at),
 					(size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
