@@ -147,6 +147,9 @@ struct vfm_index_spent {
 	int64_t bytes;           /* read from shards */
 };
 
+/* Asks the kernel to read the sample into the page cache, and returns at once.  Says nothing of failures: reading will. */
+void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r);
+
 /* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of
  * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
 int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_index_spent *spent,

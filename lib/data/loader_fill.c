@@ -351,6 +351,16 @@ static int fill_sample(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 	return load_text(l, sl, ix, s, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
+/* Files are not in the page cache if the last pack came slower than this.  One thread reads one sample at a time; disks
+ * and servers are fast with many requests at once. */
+static const double COLD_BYTES_S = 1e9;
+
+static void read_ahead(struct vfm_loader *l, const struct vfm_load_slot *sl)
+{
+	for (int32_t i = 0; i < sl->p.n; i++)
+		vfm_index_read_ahead(l->ix[sl->sample[i].from.set], &sl->sample[i].rec);
+}
+
 /* Reads the samples in order; *i: the sample that failed. */
 static int fill_samples(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t *i, struct vfm_err *err)
 {
@@ -383,6 +393,8 @@ static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struc
 		TRY(look_up(l, sl, step, pack, &scratch, err));
 		TRY(vfm_ring_place(&l->ring, sl->seq, &sl->p, err));
 		TRY(ensure((void **)&sl->scratch, &sl->scratch_size, scratch * sizeof(float), "a latent", err));
+		if (atomic_load(&l->is_cold))
+			read_ahead(l, sl);
 		if (fill_samples(l, sl, &bad, err) == 0)
 			return 0;
 		TRY(replace_sample(l, sl, step, pack, bad, err));
@@ -409,6 +421,8 @@ int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct v
 	facts->spent_s[VFM_LOAD_CHECK] += sl->spent.check_s;
 	facts->spent_s[VFM_LOAD_ARRANGE] += sl->arrange_s;
 	facts->spent_s[VFM_LOAD_LOOKUP] += all - sl->spent.files_s - sl->spent.check_s - sl->arrange_s;
+	if (sl->spent.bytes)
+		atomic_store(&l->is_cold, (double)sl->spent.bytes < sl->spent.files_s * COLD_BYTES_S);
 	pthread_mutex_lock(&l->lock);
 	l->file_bytes += sl->spent.bytes;
 	pthread_mutex_unlock(&l->lock);

@@ -63,6 +63,7 @@ struct vfm_loader {
 	struct vfm_manifest_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
 	int n_damaged;
 	int64_t file_bytes;
+	atomic_bool is_cold; /* the last pack was not in the page cache */
 	struct vfm_pool *pool;
 	pthread_mutex_t lock; /* guards the cache, what was logged and file_bytes */
 	pthread_cond_t changed;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -427,6 +428,19 @@ static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 	return 0;
 }
 
+/* Each rank counts a replaced sample as its share of the ranks that use the pack.  A fraction means that some of these,
+ * on another node, read the sample undamaged. */
+static int check_replaced(double replaced, int64_t step, struct vfm_err *err)
+{
+	if (fabs(replaced - round(replaced)) < 1e-6)
+		return 0;
+	return vfm_fail(err, VFM_EENV,
+		"step %lld: a sample is damaged on one node and whole on another, so that ranks of one pack used "
+		"different "
+		"samples",
+		(long long)step);
+}
+
 /* Collective.  Reduces the statistics of the steps in slots over the ranks.  *n: number of steps that all ranks have
  * read. */
 static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
@@ -439,8 +453,10 @@ static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 		known++;
 	}
 	*n = vfm_rank_stats_reduce(r->job->world, s, r->n_slots, known, err);
-	for (int k = 0; k < *n; k++)
+	for (int k = 0; k < *n; k++) {
 		r->slot[k].rec.s.rank = s[k];
+		TRY(check_replaced(s[k].replaced, r->slot[k].rec.step, err));
+	}
 	return *n < 0 ? *n : 0;
 }
 
