@@ -6,10 +6,12 @@
 #include "base/par.h"
 #include "bench.h"
 #include "data/loader.h"
+#include "data/shard_cache.h"
 
 static struct {
 	int64_t threads, prefetch, steps, repeat;
 	const char *format;
+	struct vfm_shard_cache_opts cache;
 } o = {.threads = 2, .prefetch = 4, .repeat = 5, .format = "text"};
 
 static const struct vfm_opt opts[] = {
@@ -17,6 +19,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "prefetch", "N", "packs read ahead (4)", &o.prefetch},
 	{VFM_OPT_INT, 0, "steps", "N", "only the first N steps", &o.steps},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat},
+	VFM_SHARD_CACHE_OPTS(&o.cache),
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
 	{0},
 };
@@ -33,10 +36,11 @@ struct run {
 	double seconds, first_s;
 };
 
-static int run_once(struct vfm_manifest *m, bool skip_hash, struct run *r, struct vfm_err *err)
+static int run_once(
+	struct vfm_manifest *m, struct vfm_shard_cache *cache, bool skip_hash, struct run *r, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {
-		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .skip_hash = skip_hash};
+		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .cache = cache, .skip_hash = skip_hash};
 	double start = vfm_now();
 	struct vfm_loader *l = vfm_loader_open(m, &lo, err);
 	struct vfm_pack *p;
@@ -128,6 +132,7 @@ static int print_runs(const struct run *runs, int n, struct vfm_err *err)
 int bench_loader(int argc, char **argv, struct vfm_err *err)
 {
 	struct run runs[256] = {0};
+	struct vfm_shard_cache *cache = NULL;
 	struct vfm_manifest *m;
 	enum vfm_table_format f;
 	int n = 0, rc = 0;
@@ -145,8 +150,10 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	m = vfm_manifest_open(argv[1], err);
 	if (!m)
 		return err->code;
+	rc = vfm_shard_cache_open(&cache, &o.cache, err);
 	for (int i = 0; rc >= 0 && i < o.repeat; i++)
-		rc = run_once(m, i > 0, &runs[i], err);
+		rc = run_once(m, cache, i > 0, &runs[i], err);
+	vfm_shard_cache_close(cache);
 	vfm_manifest_close(m);
 	return rc < 0 ? rc : print_runs(runs, (int)o.repeat, err);
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "curate.h"
-#include "curate/fetch.h"
+#include "data/fetch.h"
 #include "data/stage.h"
 
 struct fetch {

@@ -27,6 +27,7 @@ static const char *config_path, *preset, *manifest, *stages_path, *held_out, *ou
 static struct vfm_strlist sets;
 static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;
+static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config;
 
@@ -49,6 +50,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
 		&allow_change},
+	VFM_SHARD_CACHE_OPTS(&cache),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print the mesh coordinates of each rank and exit", &print_mesh},
@@ -60,13 +62,14 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
-	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
-		    "auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
-		    "MANIFEST] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST|--stages FILE -o RUN\n"
-		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
-		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
-		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
-		    "--help-config",
+	.synopsis =
+		"[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
+		"auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
+		"MANIFEST] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data MANIFEST|--stages FILE -o RUN\n"
+		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
+		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
+		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
+		"--help-config",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
 };
@@ -174,6 +177,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 {
 	struct vfm_run_opts o = {.manifest = manifest,
 		.held_out = held_out,
+		.cache = cache,
 		.dir = out_dir,
 		.resume = resume,
 		.init = init,

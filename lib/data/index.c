@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "data/caption.h"
 #include "data/index_impl.h"
+#include "data/shard_cache.h"
 
 #define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
 
@@ -37,6 +38,8 @@ struct vfm_index {
 	uint32_t n_names;
 	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
 	char *dir, *path;
+	struct vfm_shard_cache *cache; /* NULL: none */
+	const char *set;
 	pthread_mutex_t lock; /* guards slots */
 	struct vfm_index_fd slots[FD_SLOTS];
 };
@@ -504,7 +507,13 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 	return 0;
 }
 
-/* ---- payloads ---- */
+/* ---- shards ---- */
+
+void vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set)
+{
+	ix->cache = cache;
+	ix->set = set;
+}
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
 {
@@ -516,6 +525,10 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	TRY(vfm_index_shard(ix, shard, &s, err));
 	path = vfm_strfmt("%s/%s", ix->dir, s.name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT && ix->cache) {
+		free(path);
+		return vfm_shard_cache_get(ix->cache, ix->set, s.name, s.bytes, err);
+	}
 	rc = fd;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);

@@ -115,6 +115,11 @@ struct vfm_index;
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 
+/* Shards that are not beside the index are then read from the cache, which outlives the index.  set: the name of the
+ * dataset, borrowed.  To be called before the first payload is read. */
+struct vfm_shard_cache;
+void vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set);
+
 /* Computes the sha256 of the index, which identifies a dataset in plans.  Reads the file whole. */
 int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 /* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check).  sha256: of the opened index; NULL:

@@ -61,6 +61,7 @@ struct vfm_loader_opts {
 	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the manifest has none */
 	/* The share of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
+	struct vfm_shard_cache *cache; /* for shards that are not beside their index (data/shard_cache.h); NULL: none */
 	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;

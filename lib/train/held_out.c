@@ -12,6 +12,7 @@
 
 struct vfm_held_out {
 	const struct vfm_config *c;
+	struct vfm_shard_cache *cache; /* of its shards */
 	struct vfm_manifest *plan;
 	char sha256[VFM_SHA256_HEX];
 	int64_t tokens; /* of the plan */
@@ -44,13 +45,14 @@ static int check_plan(const struct vfm_held_out *h, const struct vfm_manifest *t
 	return vfm_split_check_disjoint(t, vfm_manifest_path(train), held, path, err);
 }
 
-struct vfm_held_out *vfm_held_out_open(
-	const char *path, const struct vfm_manifest *train, const struct vfm_config *c, struct vfm_err *err)
+struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_manifest *train, const struct vfm_config *c,
+	struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_held_out *h = vfm_calloc(1, sizeof(*h));
 	int rc;
 
 	h->c = c;
+	h->cache = cache;
 	h->plan = vfm_manifest_open(path, err);
 	rc = h->plan ? check_plan(h, train, err) : err->code;
 	TRY_OUT(rc);
@@ -202,6 +204,7 @@ static struct vfm_loader *open_held_out_loader(struct vfm_held_out *h, const str
 		.threads = (int32_t)h->c->data.threads,
 		.captions = &h->c->data.captions,
 		.text_len = (int32_t)h->c->model.text_len,
+		.cache = h->cache,
 		.plan_sha256 = h->sha256,
 		.skip_hash = h->opened,
 		.by_step = true,

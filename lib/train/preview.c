@@ -64,10 +64,12 @@ static void add_preview_item(struct vfm_previews *p, const struct vfm_pack *pack
 		it->first_frame = copy_first_frame(pack, i);
 }
 
-static int read_items(struct vfm_previews *p, struct vfm_manifest *plan, struct vfm_err *err)
+static int read_items(
+	struct vfm_previews *p, struct vfm_manifest *plan, struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {.captions = &p->c->data.captions,
 		.text_len = (int32_t)p->c->model.text_len,
+		.cache = cache,
 		.threads = 1,
 		.prefetch = 1};
 	struct vfm_loader *l = vfm_loader_open(plan, &lo, err);
@@ -105,8 +107,8 @@ static void set_sampler(struct vfm_previews *p)
 	p->sampler.cfg = p->c->eval.sample_cfg;
 }
 
-struct vfm_previews *vfm_previews_open(
-	const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_err *err)
+struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh,
+	struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_previews *p = vfm_calloc(1, sizeof(*p));
 	struct vfm_manifest *plan = NULL;
@@ -126,7 +128,7 @@ struct vfm_previews *vfm_previews_open(
 	set_sampler(p);
 	TRY_OUT(vfm_sampler_check(&p->sampler, &c->diffusion, err));
 	plan = vfm_manifest_open(held_out, err);
-	rc = plan ? read_items(p, plan, err) : err->code;
+	rc = plan ? read_items(p, plan, cache, err) : err->code;
 	if (rc == 0)
 		p->decodes = find_decoder(p, plan);
 out:

@@ -16,14 +16,15 @@
 #define VFM_TRAIN_PREVIEW_H
 
 #include "base/mem.h"
+#include "data/shard_cache.h"
 #include "train/trainer.h"
 
 struct vfm_previews;
 
 /* Local.  Reads the texts from the held-out plan.  VFM_EUSAGE: pp > 1, a model that reads conditions, or invalid
  * settings of the sampler.  NULL on failure.  All arguments must outlive the result. */
-struct vfm_previews *vfm_previews_open(
-	const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_err *err);
+struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh,
+	struct vfm_shard_cache *cache, struct vfm_err *err);
 void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
 
 struct vfm_preview_image {  /* the first frame of the first sample, on rank 0 */

@@ -39,7 +39,8 @@ struct run {
 	struct vfm_stream *stream;
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
-	int64_t read_bytes; /* by it, until the last step */
+	struct vfm_shard_cache *cache;
+	int64_t read_bytes; /* by the loader, until the last step */
 	struct vfm_trainer *tr;
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
@@ -204,13 +205,13 @@ static int open_held_out(struct run *r, struct vfm_err *err)
 							    "which is missing"),
 						    err)
 					  : 0;
-	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, err);
+	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, r->cache, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
 	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
 	TRY(compare_plans(r, r->id.held_out_sha256, r->o->held_out, err));
 	if (r->c->eval.samples)
-		r->previews = vfm_previews_open(r->o->held_out, r->c, r->mesh, err);
+		r->previews = vfm_previews_open(r->o->held_out, r->c, r->mesh, r->cache, err);
 	return vfm_job_agree(r->job, r->c->eval.samples && !r->previews ? err->code : 0, err);
 }
 
@@ -247,6 +248,7 @@ static int open_loader(struct run *r, struct vfm_err *err)
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
 		.group = &group,
 		.max_damaged = r->c->data.max_damaged,
+		.cache = r->cache,
 		.threads = (int32_t)r->c->data.threads,
 		.captions = &r->c->data.captions,
 		.seed = r->c->train.seed,
@@ -328,6 +330,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	/* Check what is possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
 	TRY(identify(r, err));
+	TRY(vfm_job_agree(r->job, vfm_shard_cache_open(&r->cache, &r->o->cache, err), err));
 	TRY(open_held_out(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
 	TRY(vfm_job_mark(r->job, r->o->dir, err));
@@ -654,6 +657,7 @@ static void tear_down(struct run *r)
 	vfm_loader_close(r->loader);
 	vfm_previews_free(r->previews);
 	vfm_held_out_close(r->held_out);
+	vfm_shard_cache_close(r->cache);
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);

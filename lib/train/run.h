@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include "base/json.h"
+#include "data/shard_cache.h"
 #include "train/context.h"
 #include "train/identity.h"
 
@@ -27,8 +28,9 @@ struct vfm_run_opts {
 	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
 	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
-	const char *held_out;  /* plan of held-out data (held_out.h); NULL: none */
-	unsigned allow_change; /* bits of enum vfm_change, for resume and init */
+	struct vfm_shard_cache_opts cache; /* for shards that are elsewhere; url NULL: none */
+	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
+	unsigned allow_change;             /* bits of enum vfm_change, for resume and init */
 	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;
 	/* Called once per step with its record.  A negative result ends the run; VFM_EPIPE ends it like a signal, but

@@ -7,8 +7,8 @@
  * writes the file at that path, in an empty folder of its own.  Status 0 and a file count as success; the end of its
  * stderr explains a failure.  It is killed with its process group when its time is over and when this process ends.
  */
-#ifndef VFM_CURATE_FETCH_H
-#define VFM_CURATE_FETCH_H
+#ifndef VFM_DATA_FETCH_H
+#define VFM_DATA_FETCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "curate/fetch.h"
+#include "data/fetch.h"
 
 #include <ctype.h>
 #include <errno.h>

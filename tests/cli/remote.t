@@ -1,0 +1,80 @@
+#!/bin/bash
+# vfm-train and vfm-bench loader with shards that are elsewhere: --remote, --cache, --fetch.  No network but 127.0.0.1.
+. "${0%/*}/lib.sh"
+for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
+unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+export no_proxy=127.0.0.1,localhost
+
+tiny_data 6 40
+echo '{"model": {"layers": 2, "hidden": 32, "heads": 2, "channels": 4, "text_dim": 8}}' >tiny.json
+train=(vfm-train -q -c tiny.json --data far.jsonl)
+mkdir -p store/data far
+for shard in data/*.tar; do cp "$shard" store/data/; done
+cp data/index.vfmi far/
+sed 's/"dir":"data"/"dir":"far"/' plan.jsonl >far.jsonl
+shards=$(find data -name '*.tar' | wc -l)
+cat >get.sh <<'END'
+echo "$1" >>fetched.log
+cp "store/${1#s3://bucket/}" "$2"
+END
+s3=(--remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch 'sh get.sh')
+cached() { find near -type f -regex '.*/[0-9a-f]*' | wc -l; }
+
+run vfm-train -q -c tiny.json --data plan.jsonl -o local
+run "${train[@]}" -o none
+rc_is 3 "without --remote"
+like "$err" "cannot open 'far/00000[01].tar': No such file" "the shard is named"
+run "${train[@]}" "${s3[@]}" -o remote
+rc_is 0 "a command fetches the shards"
+is "$(jq -c '[.step, .loss]' remote/metrics.jsonl)" "$(jq -c '[.step, .loss]' local/metrics.jsonl)" "the losses are those of local shards"
+is "$(sort fetched.log)" "$(for s in data/*.tar; do echo "s3://bucket/$s"; done | sort)" "each shard is fetched once, from URL/SET/SHARD"
+is "$(cached)" "$shards" "and kept"
+run "${train[@]}" "${s3[@]}" -o ranks -n 3
+is "$rc $(wc -l <fetched.log)" "0 $shards" "another run, on 3 ranks, fetches none"
+rm -r near fetched.log
+run "${train[@]}" "${s3[@]}" -o ranks2 -n 3
+is "$rc $(wc -l <fetched.log) $(cached)" "0 $shards $shards" "3 ranks with an empty cache fetch each shard once"
+is "$(find near -name '*.want' | wc -l)" 0 "and leave no marks"
+
+# ---- the bound --------------------------------------------------------------------
+rm -r near
+gib=$(stat -c %s store/data/*.tar | sort -n | tail -n 1 | awk '{ printf "%.9f", $1 * 1.2 / 2^30 }')
+run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib "$gib" --fetch 'sh get.sh' -o bound --set data.threads=1 --steps 3
+is "$rc $(cached)" "0 1" "a cache for one shard holds one"
+is "$(jq -c .loss bound/metrics.jsonl)" "$(head -n 3 local/metrics.jsonl | jq -c .loss)" "with the same losses"
+run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 0.000001 --fetch 'sh get.sh' -o small
+rc_is 3 "a cache that is smaller than a shard"
+like "$err" "a shard of [0-9]* bytes does not fit into the cache 'near' of [0-9]* bytes" "says it"
+
+# ---- faults -----------------------------------------------------------------------
+rm -rf near
+printf 'sleep 30\n' >slow.sh
+{ timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh slow.sh' -o killed; } 2>/dev/null
+is "$(find near -name '*.want' | wc -l | sed 's/[1-9].*/some/')" some "a killed run leaves a mark"
+run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh get.sh' -o after
+is "$rc $(find near -name '*.want' | wc -l)" "0 0" "that holds nobody up"
+rm -r near
+truncate -s -512 store/data/000001.tar
+run "${train[@]}" "${s3[@]}" -o cut --set data.max_damaged=0
+rc_is 1 "a shard of another size"
+like "$err" "'s3://bucket/data/000001.tar' has [0-9]* bytes where the index says [0-9]*" "is named"
+rm store/data/000001.tar
+run "${train[@]}" "${s3[@]}" -o gone --set data.max_damaged=1
+rc_is 3 "a shard that cannot be fetched is no damage"
+like "$err" "s3://bucket/data/000001.tar.*cannot stat" "its error is that of the command"
+run "${train[@]}" --remote s3://bucket -o x
+is "$rc $err" "2 vfm-train: --remote: --cache DIR and --cache-gib N above 0 are missing" "--remote alone"
+run "${train[@]}" --cache near -o x
+is "$rc $err" "2 vfm-train: --cache, --cache-gib, --fetch: --remote URL is missing" "--cache alone"
+
+# ---- HTTP -------------------------------------------------------------------------
+mkdir web && cp data/*.tar web/
+python3 "$TOP/tests/tools/http_faults.py" web web.port web.log 2>/dev/null &
+trap 'kill %1 2>/dev/null; finish' EXIT
+for _ in {1..200}; do [ -e web.port ] && break; sleep 0.05; done
+run vfm-bench loader -r 1 -o jsonl --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near2 --cache-gib 1 far.jsonl
+rc_is 0 "over HTTP"
+run vfm-bench loader -r 1 -o jsonl plan.jsonl
+rc_is 0 "the local shards"
+is "$(cat near2/[0-9a-f]* | wc -c) $(sha256sum near2/[0-9a-f]* | cut -c 1-64 | sort)" "$(cat data/*.tar | wc -c) $(sha256sum data/*.tar | cut -c 1-64 | sort)" "the shards are those of the server"
+done_testing
