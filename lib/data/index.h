@@ -152,7 +152,8 @@ struct vfm_index_spent {
 	int64_t bytes;           /* read from shards */
 };
 
-/* Asks the kernel to read the sample into the page cache, and returns at once.  Says nothing of failures: reading will. */
+/* Asks the kernel to read the sample into the page cache, and returns at once.  Says nothing of failures: reading will.
+ */
 void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r);
 
 /* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of

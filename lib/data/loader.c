@@ -81,7 +81,7 @@ static void cache_put(struct vfm_loader *l, struct vfm_cached_step *e)
 /* ---- jobs ---- */
 
 /* Reads the pack of a slot once all ranks have released the one before. */
-static int read_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
+static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
 {
 	struct vfm_loader *l = sl->l;
 	bool by_step = l->o.by_step;
@@ -117,7 +117,7 @@ static void load_job(void *arg)
 	struct vfm_load_slot *sl = arg;
 	struct vfm_load_facts facts = {0};
 	struct vfm_err err = {0};
-	int rc = read_slot(sl, &facts, &err);
+	int rc = fill_slot(sl, &facts, &err);
 
 	vfm_ring_publish(&sl->l->ring, sl->seq, &sl->p, &facts, rc, &err);
 }
@@ -337,7 +337,7 @@ static void name_damaged(struct vfm_loader *l, const struct vfm_manifest_sample 
 	l->damaged[l->n_damaged++ % VFM_LOAD_NAMED] = *s;
 }
 
-static void count_pack(struct vfm_loader *l, const struct vfm_pack *p, const struct vfm_load_facts *f)
+static void count_delivered(struct vfm_loader *l, const struct vfm_pack *p, const struct vfm_load_facts *f)
 {
 	struct vfm_loader_stats *s = &l->stats;
 
@@ -353,7 +353,7 @@ static void count_pack(struct vfm_loader *l, const struct vfm_pack *p, const str
 }
 
 /* Fails if too many samples are damaged. */
-static int check_replaced(struct vfm_loader *l, struct vfm_err *err)
+static int check_share_replaced(struct vfm_loader *l, struct vfm_err *err)
 {
 	const struct vfm_loader_stats *s = &l->stats;
 	struct vfm_buf list = {0};
@@ -383,10 +383,10 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 		return 0;
 	if (sl->held)
 		return vfm_fail(err, VFM_EUSAGE, "loader: all %d packs are held", l->ring.n_slots);
-	TRY(check_replaced(l, err));
+	TRY(check_share_replaced(l, err));
 	TRY(vfm_ring_take(&l->ring, l->next, &sl->p, &sl->facts, err));
 	count_wait(l, vfm_now() - start, &sl->facts);
-	count_pack(l, &sl->p, &sl->facts);
+	count_delivered(l, &sl->p, &sl->facts);
 	sl->held = true;
 	l->next++;
 	*out = &sl->p;

@@ -155,7 +155,7 @@ static int64_t count_samples(const struct vfm_manifest_step *s)
 }
 
 /* The samples of a step are one array in the order of its packs. */
-static const struct vfm_manifest_sample *samples_of(const struct vfm_manifest_step *s)
+static const struct vfm_manifest_sample *step_samples(const struct vfm_manifest_step *s)
 {
 	return s->packs[0].samples;
 }
@@ -165,7 +165,7 @@ static const struct vfm_manifest_sample *samples_of(const struct vfm_manifest_st
 static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
 	const struct vfm_manifest_step *own, int64_t at, struct vfm_loaded *s, struct vfm_err *err)
 {
-	const struct vfm_manifest_sample damaged = samples_of(own)[at];
+	const struct vfm_manifest_sample damaged = step_samples(own)[at];
 	int64_t before = 0; /* candidates of the steps before `step` */
 	int64_t steps = l->h->steps < VFM_LOADER_STEPS_SEARCHED ? l->h->steps : VFM_LOADER_STEPS_SEARCHED;
 
@@ -180,7 +180,7 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 		}
 		n = count_samples(step);
 		for (int64_t i = s->tried > before ? s->tried - before : 0; i < n; i++) {
-			const struct vfm_manifest_sample *c = &samples_of(step)[k > 0 ? i : (at + 1 + i) % n];
+			const struct vfm_manifest_sample *c = &step_samples(step)[k > 0 ? i : (at + 1 + i) % n];
 
 			s->tried = before + i + 1;
 			if (c->tokens == damaged.tokens && !vfm_is_same_sample(c, &damaged))
@@ -220,7 +220,7 @@ static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const 
 	if (err->code != VFM_EINPUT || l->o.max_damaged <= 0)
 		return err->code;
 	why = *err;
-	other = find_other(l, sl, step, m - samples_of(step) + i, s, err);
+	other = find_other(l, sl, step, m - step_samples(step) + i, s, err);
 	if (!other)
 		return sample_context(l, &m[i], err);
 	log_damaged(l, &s->from, &why);
@@ -231,7 +231,7 @@ static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const 
 
 /* ---- contents of a pack ---- */
 
-static size_t largest(size_t a, size_t b)
+static size_t larger_size(size_t a, size_t b)
 {
 	return a > b ? a : b;
 }
@@ -242,9 +242,9 @@ static size_t count_scratch(const struct vfm_loader *l, const struct vfm_loaded 
 	size_t n = vfm_record_latent_count(&s->rec);
 
 	if (l->o.cond)
-		n = largest(n, vfm_extra_count(&s->rec, VFM_EXTRA_COND, &s->extra[VFM_EXTRA_COND]));
+		n = larger_size(n, vfm_extra_count(&s->rec, VFM_EXTRA_COND, &s->extra[VFM_EXTRA_COND]));
 	if (is_cut(l, s))
-		n = largest(n, (size_t)s->text.rows * s->rec.text_dim);
+		n = larger_size(n, (size_t)s->text.rows * s->rec.text_dim);
 	return n;
 }
 
@@ -269,7 +269,7 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 		if (s->rec.latent_dtype != VFM_NPY_BF16 ||
 			(l->o.cond && s->extra[VFM_EXTRA_COND].dtype != VFM_NPY_BF16))
 			p->x0_dtype = VFM_F32;
-		*scratch = largest(*scratch, count_scratch(l, s));
+		*scratch = larger_size(*scratch, count_scratch(l, s));
 	}
 	if (p->text_tokens > INT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than 2^31 text tokens");

@@ -130,7 +130,7 @@ static void list_shard(struct old_shards *s, int folder, const char *name)
 	}
 }
 
-static int by_time(const void *a, const void *b)
+static int by_opening(const void *a, const void *b)
 {
 	const struct old_shard *x = a, *y = b;
 
@@ -148,7 +148,7 @@ static int remove_oldest(struct vfm_shard_cache *c, DIR *d, int64_t bytes, struc
 	while ((e = readdir(d)))
 		list_shard(&s, dirfd(d), e->d_name);
 	if (s.n)
-		qsort(s.list, s.n, sizeof(*s.list), by_time);
+		qsort(s.list, s.n, sizeof(*s.list), by_opening);
 	for (size_t i = 0; i < s.n && s.bytes + bytes > c->max_bytes; i++)
 		if (unlinkat(dirfd(d), s.list[i].name, 0) == 0)
 			s.bytes -= s.list[i].bytes;

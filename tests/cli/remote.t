@@ -52,7 +52,7 @@ printf 'sleep 30\n' >slow.sh
 { timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh slow.sh' -o killed; } 2>/dev/null
 is "$(find near -name '*.want' | wc -l | sed 's/[1-9].*/some/')" some "a killed run leaves a mark"
 run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh get.sh' -o after
-is "$rc $(find near -name '*.want' | wc -l)" "0 0" "that holds nobody up"
+is "$rc $(find near -name '*.want' | wc -l)" "0 0" "and the next run goes on"
 rm -r near
 truncate -s -512 store/data/000001.tar
 run "${train[@]}" "${s3[@]}" -o cut --set data.max_damaged=0

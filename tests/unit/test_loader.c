@@ -681,8 +681,7 @@ static void too_much_damage_is_an_error(void **state)
 	assert_int_equal(stat(tar, &st), 0);
 	assert_int_equal(truncate(tar, st.st_size - 1), 0);
 	assert_int_equal(first_failure(&o, &err), VFM_EINPUT);
-	assert_non_null(
-		strstr(err.msg, "damaged, more than a share of 0.01 (data.max_damaged): set 'a' shard 1"));
+	assert_non_null(strstr(err.msg, "damaged, more than a share of 0.01 (data.max_damaged): set 'a' shard 1"));
 	o.max_damaged = 1;
 	assert_true(read_all(&o, d, true) >= 30);
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
