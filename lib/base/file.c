@@ -368,7 +368,13 @@ int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name
 int vfm_unlinked_temp(FILE **f, struct vfm_err *err)
 {
 	const char *dir = getenv("TMPDIR");
-	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir && *dir ? dir : "/tmp");
+
+	return vfm_unlinked_in(dir && *dir ? dir : "/tmp", f, err);
+}
+
+int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir);
 	int fd = mkostemp(path, O_CLOEXEC), rc = 0;
 
 	if (fd >= 0)

@@ -39,6 +39,8 @@ int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_er
 /* Creates an unlinked file in TMPDIR, else /tmp, for reading and writing; the caller closes it.  VFM_EENV: it cannot.
  */
 int vfm_unlinked_temp(FILE **f, struct vfm_err *err);
+/* The same in the folder `dir`. */
+int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err);
 
 /* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
 

@@ -642,6 +642,18 @@ out:
 
 /* ---- the end ---- */
 
+/* Of the index that was written. */
+static int read_identity(const struct vfm_dataset *d, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_index *ix;
+	int rc;
+
+	TRY(vfm_index_open(&ix, d->index_path, err));
+	rc = vfm_index_sha256(ix, hex, err);
+	vfm_index_close(ix);
+	return rc;
+}
+
 int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, struct vfm_err *err)
 {
 	char hex[VFM_SHA256_HEX];
@@ -656,7 +668,7 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 	d->index = NULL;
 	if (rc < 0)
 		goto out;
-	TRY_OUT(vfm_sha256_file(d->index_path, NULL, hex, err));
+	TRY_OUT(read_identity(d, hex, err));
 	rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "data/caption.h"
 #include "data/index_impl.h"
+#include "data/index_tree.h"
 
 #define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
 
@@ -30,6 +31,8 @@ struct fd_slot {
 struct vfm_index {
 	struct vfm_map map;
 	struct vfm_index_header h;
+	struct vfm_tree tree;        /* of version 3 */
+	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
 	struct vfm_makers makers;
 	const struct vfm_record *records;
 	const struct vfm_index_shard *shards;
@@ -164,8 +167,13 @@ static bool sizes_agree(const struct vfm_index_header *h)
 		return h->file_bytes == end;
 	if (__builtin_mul_overflow(h->n_texts, sizeof(struct vfm_index_text), &texts) || texts > (uint64_t)1 << 62)
 		return false;
-	return h->texts_offset == end && h->meta_offset == end + texts && h->meta_bytes <= VFM_INDEX_META_MAX &&
-		h->file_bytes == h->meta_offset + h->meta_bytes;
+	if (h->texts_offset != end || h->meta_offset != end + texts || h->meta_bytes > VFM_INDEX_META_MAX)
+		return false;
+	end = h->meta_offset + h->meta_bytes;
+	if (h->version == 2)
+		return h->file_bytes == end;
+	return h->tree_offset == (end + VFM_TREE_BLOCK - 1) / VFM_TREE_BLOCK * VFM_TREE_BLOCK &&
+		h->file_bytes == vfm_tree_shape_of(h->tree_offset).end;
 }
 
 static int check_header(struct vfm_index *ix, struct vfm_err *err)
@@ -178,7 +186,7 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (h->version < 1 || h->version > VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
 		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard) ||
 		(h->version > 1 && h->text_bytes != sizeof(struct vfm_index_text)))
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 and %d",
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 to %d",
 			ix->path, h->version, VFM_INDEX_VERSION);
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
@@ -187,11 +195,41 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (h->file_bytes != ix->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
 			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
-	if ((h->version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err)) < 0) {
-		vfm_err_context(err, "'%s': meta", ix->path);
-		return VFM_EUSAGE;
-	}
 	return 0;
+}
+
+/* The SHA-256 of the header and of the top block of the hash tree. */
+static void identity_of(const struct vfm_index *ix, char hex[VFM_SHA256_HEX])
+{
+	struct vfm_sha256 *s = vfm_sha256_new();
+
+	vfm_sha256_add(s, ix->map.data, sizeof(ix->h));
+	vfm_sha256_add(s, ix->map.data + ix->h.file_bytes - VFM_TREE_BLOCK, VFM_TREE_BLOCK);
+	vfm_sha256_end(s, hex);
+}
+
+/* Compares a part of the file with the hash tree, which versions 1 and 2 lack. */
+static int check_bytes(const struct vfm_index *ix, const void *part, size_t len, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (ix->h.version > 2)
+		rc = vfm_tree_check(&ix->tree, (uint64_t)((const uint8_t *)part - ix->map.data), len, err);
+	if (rc < 0)
+		vfm_err_context(err, "'%s'", ix->path);
+	return rc;
+}
+
+static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
+{
+	int rc;
+
+	if (ix->h.version > 2) {
+		identity_of(ix, ix->sha256);
+		TRY(vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err));
+	}
+	rc = ix->h.version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err);
+	return rc < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
 }
 
 int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
@@ -221,6 +259,11 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 		goto out;
 	}
 	TRY_OUT(check_header(ix, err));
+	rc = read_index_meta(ix, err);
+	if (rc < 0) {
+		rc = rc == VFM_EENV ? rc : VFM_EUSAGE;
+		goto out;
+	}
 	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
 	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
 	if (ix->h.version > 1)
@@ -239,6 +282,7 @@ void vfm_index_close(struct vfm_index *ix)
 	for (int i = 0; i < FD_SLOTS; i++)
 		if (ix->slots[i].fd >= 0)
 			close(ix->slots[i].fd);
+	vfm_tree_close(&ix->tree);
 	vfm_map_close(&ix->map);
 	pthread_mutex_destroy(&ix->lock);
 	free(ix->dir);
@@ -258,9 +302,15 @@ static int verify_index(void *ctx, struct vfm_err *err)
 	struct expected_index *e = ctx;
 	char hex[VFM_SHA256_HEX];
 
-	vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
-	if (e->sha256 && !strcmp(hex, e->sha256))
-		return 0;
+	if (e->ix->h.version < 3) {
+		vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
+		if (e->sha256 && !strcmp(hex, e->sha256))
+			return 0;
+	} else { /* all that was read is in blocks that are trusted */
+		identity_of(e->ix, hex);
+		if (!strcmp(hex, e->ix->sha256) && vfm_tree_recheck(&e->ix->tree, NULL) >= 0)
+			return 0;
+	}
 	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->ix->path);
 }
 
@@ -271,8 +321,16 @@ int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *er
 
 int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	vfm_sha256_of(ix->map.data, ix->map.size, hex);
+	if (ix->h.version < 3)
+		vfm_sha256_of(ix->map.data, ix->map.size, hex);
+	else
+		memcpy(hex, ix->sha256, sizeof(ix->sha256));
 	return vfm_index_check(ix, hex, err);
+}
+
+int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err)
+{
+	return check_bytes(ix, ix->map.data, ix->h.tree_offset, err);
 }
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix)
@@ -317,6 +375,7 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	memcpy(&s, &ix->shards[shard], sizeof(s));
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
+	TRY(check_bytes(ix, &ix->shards[shard], sizeof(s), err));
 	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
@@ -386,6 +445,7 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 	}
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", ix->path, shard, i, why);
+	TRY(check_bytes(ix, &ix->records[s.first + i], sizeof(r), err));
 	*out = r;
 	return 0;
 }
@@ -442,6 +502,8 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
 			i, why);
+	if (ix->texts)
+		TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	*out = t;
 	return 0;
 }
@@ -500,6 +562,7 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
 			vfm_extra_kinds[e].name, why);
+	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	*out = t;
 	return 0;
 }

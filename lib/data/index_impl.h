@@ -16,7 +16,8 @@ struct vfm_index_header {
 		struct {
 			uint64_t n_texts, texts_offset, meta_offset;
 			uint32_t meta_bytes, meta_crc;
-			uint64_t reserved[2];
+			uint64_t tree_offset; /* version 2: 0 */
+			uint64_t reserved;
 		};
 		char labels[2][24]; /* version 1: "NAME[@VERSION]" of the tokenizer and of the text encoder */
 	};
@@ -25,6 +26,7 @@ struct vfm_index_header {
 };
 _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
+/* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
 #define VFM_INDEX_META_MAX (1u << 20)
 
 /* NULL, or why this record cannot be one of shard s. */

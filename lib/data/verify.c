@@ -228,7 +228,9 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	v.makers = vfm_index_makers(v.ix);
 	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
-	rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
+	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
+	if (rc == 0)
+		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
 	if (rc == 0)
