@@ -27,25 +27,18 @@
 #include "data/npy.h"
 #include "data/provenance.h"
 #include "data/sample_key.h"
+#include "data/sample_set.h"
 #include "data/scan.h"
 #include "data/stage.h"
 
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
 
-struct known {       /* a sample of a complete shard */
-	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
-	uint32_t shard, index;
-	uint64_t files; /* vfm_binding_number of its record */
-	bool before;    /* of an earlier run, not added again yet */
-};
-
 struct vfm_dataset {
 	struct vfm_dataset_opts o;
 	char *dir, *index_path;
-	int lock;            /* of the folder: one run at a time */
-	struct known *table; /* open addressing, a power of two */
-	size_t n_known, n_slots;
+	int lock;                    /* of the folder: one run at a time */
+	struct vfm_sample_set known; /* the samples of all shards; content: vfm_binding_number of their records */
 	/* the open shard */
 	struct vfm_atomic file;
 	struct vfm_tar_writer tar;
@@ -66,35 +59,20 @@ struct vfm_dataset {
 
 /* ---- known samples ---- */
 
-static struct known *known_slot(struct known *table, size_t n_slots, uint64_t id)
-{
-	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u) & (n_slots - 1);
+/* A place, in 63 bits: shard, index, and whether an earlier run wrote it and this one has not added it again yet. */
+struct place {
+	uint32_t shard, index;
+	bool before;
+};
 
-	while (table[i].id && table[i].id != id)
-		i = (i + 1) & (n_slots - 1);
-	return &table[i];
+static int64_t pack_place(struct place p)
+{
+	return (int64_t)p.before << 62 | (int64_t)p.shard << 32 | p.index; /* MAX_SHARDS < 2^30 */
 }
 
-static struct known *find_known(struct vfm_dataset *d, uint64_t id)
+static struct place unpack_place(int64_t p)
 {
-	struct known *old = d->table;
-	size_t n = d->n_slots;
-
-	if ((d->n_known + 1) * 2 > d->n_slots) {
-		d->n_slots = n ? n * 2 : 1024;
-		d->table = vfm_calloc(d->n_slots, sizeof(*d->table));
-		for (size_t i = 0; i < n; i++)
-			if (old[i].id)
-				*known_slot(d->table, d->n_slots, old[i].id) = old[i];
-		free(old);
-	}
-	return known_slot(d->table, d->n_slots, id ? id : 1);
-}
-
-static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, uint64_t files, bool before)
-{
-	*find_known(d, id) = (struct known){id ? id : 1, shard, index, files, before};
-	d->n_known++;
+	return (struct place){(uint32_t)(p >> 32) & 0x3fffffff, (uint32_t)p, p >> 62 & 1};
 }
 
 /* ---- complete shards ---- */
@@ -154,6 +132,24 @@ static void note_common(struct vfm_dataset *d, const struct common *c)
 	}
 }
 
+/* Adds sample i of a shard of an earlier run to the known ones. */
+static int remember_scanned(
+	struct vfm_dataset *d, const char *path, const struct vfm_scan_sample *m, uint32_t i, struct vfm_err *err)
+{
+	struct vfm_sample_seen first,
+		s = {.place = pack_place((struct place){d->n_shards, i, true}), .content = m->files};
+	struct place p;
+	int rc;
+
+	vfm_sample_hash(m->key, s.hash);
+	rc = vfm_sample_set_add(&d->known, &s, &first, err);
+	if (rc <= 0)
+		return rc;
+	p = unpack_place(first.place);
+	return vfm_fail(err, VFM_EINPUT, "'%s': sample %u ('%s'): the key is also that of sample %u of shard %u", path,
+		i, m->key, p.index, p.shard);
+}
+
 /* Reads a complete shard, new or of an earlier run, and adds it to the indexes. */
 static int register_shard(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err)
 {
@@ -173,8 +169,6 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 			*m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
 		const char *why = m->fault ? m->fault : m->mismatch;
 
-		if (!why && before && find_known(d, m->rec.id)->id)
-			why = "the key was there before";
 		if (why) {
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
 			goto out;
@@ -183,11 +177,11 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 			rc = vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
 			goto out;
 		}
-		if (before)
+		if (before) {
 			note_common(d, &common);
+			TRY_OUT(remember_scanned(d, path, m, (uint32_t)i, err));
+		}
 		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
-		if (before)
-			remember(d, m->rec.id, d->n_shards, (uint32_t)i, m->files, true);
 	}
 	TRY_OUT(vfm_energon_add(d->energon, name, &s, err));
 	d->n_shards++;
@@ -319,6 +313,7 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	d->chain = json_array();
 	d->marked = json_array();
 	d->dir = vfm_strdup(o->dir);
+	d->known.dir = d->dir;
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
 	TRY_OUT(lock_dir(d, err));
 	vfm_temp_sweep(d->dir);
@@ -577,19 +572,23 @@ static void set_place(json_t *rec, uint32_t shard, uint32_t index)
 }
 
 /* The record of a sample that the dataset has: good once, if an earlier run wrote it from the same files. */
-static int keep_known(struct known *k, json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
+static int keep_known(
+	struct vfm_dataset *d, struct vfm_sample_seen *k, json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
 {
 	uint64_t files = vfm_binding_number(b);
 	const char *key = vfm_rec_str(rec, "id", "");
+	struct place p = unpack_place(k->place);
 
-	if (!k->before)
-		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", key, k->shard);
-	if (k->files && files && k->files != files)
+	if (!p.before)
+		return vfm_fail(
+			err, VFM_EINPUT, "a sample '%s' is in shard %u already, at index %u", key, p.shard, p.index);
+	if (k->content && files && k->content != files)
 		return vfm_fail(err, VFM_EINPUT,
-			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key,
-			k->shard);
-	k->before = false;
-	set_place(rec, k->shard, k->index);
+			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key, p.shard);
+	p.before = false;
+	k->place = pack_place(p);
+	TRY(vfm_sample_set_put(&d->known, k, true, err));
+	set_place(rec, p.shard, p.index);
 	return 0;
 }
 
@@ -599,16 +598,16 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	struct vfm_binding binding;
 	const struct array *image = &s.extra[VFM_EXTRA_IMAGE];
 	struct common common = {0};
-	struct known *k;
-	uint64_t id;
+	struct vfm_sample_seen seen;
+	uint64_t hash[2];
 	int rc;
 
 	TRY(vfm_sample_key_check(s.key, err));
-	id = vfm_sample_id(s.key);
+	vfm_sample_hash(s.key, hash);
 	TRY(vfm_binding_of(&binding, rec, err));
-	k = find_known(d, id);
-	if (k->id)
-		return keep_known(k, rec, &binding, err);
+	rc = vfm_sample_set_find(&d->known, hash, &seen, err);
+	if (rc != 0)
+		return rc < 0 ? rc : keep_known(d, &seen, rec, &binding, err);
 	TRY_OUT(read_encoded(&s.latent, json_object_get(rec, "latent"), "latent", 4, binding.latent, err));
 	common.channels = s.latent.npy.shape[0];
 	TRY_OUT(read_texts(&s, rec, &binding, err));
@@ -633,7 +632,9 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	note_common(d, &common);
 	d->chain_changed |= d->has_chain && vfm_provenance_note(d->marked, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
-	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
+	seen = (struct vfm_sample_seen){{hash[0], hash[1]},
+		pack_place((struct place){d->n_shards, d->n_in_shard, false}), vfm_binding_number(&binding)};
+	TRY_OUT(vfm_sample_set_put(&d->known, &seen, false, err));
 	set_place(rec, d->n_shards, d->n_in_shard++);
 out:
 	sample_release(&s);
@@ -691,7 +692,7 @@ void vfm_dataset_abort(struct vfm_dataset *d)
 		close(d->lock);
 	json_decref(d->chain);
 	json_decref(d->marked);
-	free(d->table);
+	vfm_sample_set_release(&d->known);
 	free(d->dir);
 	free(d->index_path);
 	free(d);

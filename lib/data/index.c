@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -43,15 +44,6 @@ struct vfm_index {
 	pthread_mutex_t lock; /* guards slots */
 	struct fd_slot slots[FD_SLOTS];
 };
-
-uint64_t vfm_sample_id(const char *key)
-{
-	char hex[VFM_SHA256_HEX];
-
-	vfm_sha256_of(key, strlen(key), hex);
-	hex[16] = 0;
-	return strtoull(hex, NULL, 16);
-}
 
 static bool is_array_type(int type)
 {
@@ -98,24 +90,6 @@ static int set_makers_v1(struct vfm_index *ix, struct vfm_err *err)
 	json_decref(makers);
 	ix->n_names = 1; /* "" */
 	return rc;
-}
-
-/* The text of record n.  Its offset and its size are where version 2 has first_text and n_texts. */
-static void text_of_v1(struct vfm_index_text *t, const struct vfm_record *r)
-{
-	*t = (struct vfm_index_text){.offset = r->first_text,
-		.bytes = r->n_texts,
-		.data_crc = r->reserved0,
-		.header = r->reserved1[0],
-		.rows = r->reserved1[1],
-		.dtype = r->reserved2};
-}
-
-static void upgrade_record_v1(struct vfm_record *r, uint64_t n)
-{
-	r->n_texts = r->n_texts != 0;
-	r->first_text = r->n_texts ? n : 0;
-	r->reserved0 = r->reserved1[0] = r->reserved1[1] = r->reserved2 = 0;
 }
 
 /* ---- open ---- */
@@ -232,6 +206,17 @@ static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
 	return rc < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
 }
 
+/* Only advice: without it, all works as well. */
+static void advise_index(struct vfm_index *ix, int advice)
+{
+	(void)madvise((void *)(uintptr_t)ix->map.data, ix->map.size, advice);
+}
+
+void vfm_index_expect_random(struct vfm_index *ix)
+{
+	advise_index(ix, MADV_RANDOM);
+}
+
 int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
 {
 	struct vfm_index *ix = vfm_calloc(1, sizeof(*ix));
@@ -258,8 +243,10 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 			err->code = rc;
 		goto out;
 	}
+	advise_index(ix, MADV_RANDOM);
 	TRY_OUT(check_header(ix, err));
 	rc = read_index_meta(ix, err);
+	advise_index(ix, MADV_NORMAL);
 	if (rc < 0) {
 		rc = rc == VFM_EENV ? rc : VFM_EUSAGE;
 		goto out;
@@ -440,7 +427,7 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 		why = "the record names another sample";
 	else {
 		if (ix->h.version == 1)
-			upgrade_record_v1(&r, s.first + i);
+			vfm_index_upgrade_v1(&r, s.first + i);
 		why = vfm_record_fault(&r, &s);
 	}
 	if (why)
@@ -489,7 +476,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
 			r->index, r->shard, i, r->n_texts);
 	if (ix->h.version == 1) { /* r is the record number first_text of this index */
-		text_of_v1(&t, &ix->records[n]);
+		vfm_index_text_v1(&t, &ix->records[n]);
 	} else if (n >= ix->h.n_texts || n < i) {
 		why = "not among the texts";
 	} else {

@@ -114,6 +114,8 @@ struct vfm_index;
  * checksum, size or meta.  The caller owns *ix. */
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
+/* Announces that the entries will be read in random order: the kernel then reads a page of the file at a time. */
+void vfm_index_expect_random(struct vfm_index *ix);
 
 /* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
  * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all

@@ -37,4 +37,10 @@ const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vf
 /* The same of an extra array. */
 const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e);
 
+/* Of a record r as version 1 has it: its text.  Offset and size are where later versions have first_text and n_texts.
+ */
+void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_record *r);
+/* Makes record n of later versions of it. */
+void vfm_index_upgrade_v1(struct vfm_record *r, uint64_t n);
+
 #endif

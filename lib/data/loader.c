@@ -449,6 +449,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	int rc;
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
+	vfm_index_expect_random(l->ix[i]);
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);

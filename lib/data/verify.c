@@ -55,15 +55,18 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 static const char *conflict(
 	struct verify *v, uint32_t shard, uint32_t index, const struct vfm_scan_sample *m, struct vfm_err *err)
 {
-	struct vfm_sample_seen s = {m->rec.id, (int64_t)((uint64_t)shard << 32 | index), (uint64_t)v->counts->datasets};
-	const struct vfm_sample_seen *first = vfm_sample_set_add(&v->counts->ids, s);
+	struct vfm_sample_seen first,
+		s = {.place = (int64_t)((uint64_t)shard << 32 | index), .content = (uint64_t)v->counts->datasets};
+	int found;
 
-	if (first && first->content == s.content) {
-		vfm_fail(err, VFM_EINPUT, "sample %u of shard %u has this key, too", (uint32_t)first->place,
-			(uint32_t)(first->place >> 32));
+	vfm_sample_hash(m->key, s.hash);
+	found = vfm_sample_set_add(&v->counts->ids, &s, &first, err);
+	if (found == 1 && first.content == s.content)
+		vfm_fail(err, VFM_EINPUT, "sample %u of shard %u has this key, too", (uint32_t)first.place,
+			(uint32_t)(first.place >> 32));
+	if (found < 0 || (found == 1 && first.content == s.content))
 		return err->msg;
-	}
-	v->counts->shared += first != NULL;
+	v->counts->shared += found;
 	if (vfm_makers_check(m->makers, "the sample", &v->makers, "the index", err) < 0 ||
 		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
 		return err->msg;

@@ -160,7 +160,7 @@ is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for the
 # ---- duplicates in a dataset
 rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar
 run_stage vfm-curate shard -q -d dup --resume /dev/null
-is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key was there before" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
+is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key is also that of sample 0 of shard 0" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
 cp -r data again && python3 craft.py twice again
 run vfm-curate verify again
 is "$rc $(jq -r 'select(.key) | [.shard, .index, .error] | @tsv' <<<"$out" | head -2 | tr '\t' ' ')" "1 000001.tar 0 sample 0 of shard 0 has this key, too

@@ -2,6 +2,7 @@
  *
  *     index_scale rewrite FROM TO    writes the index FROM again, in the newest version
  *     index_scale open INDEX N       opens INDEX, then reads N records at random places, with their texts
+ *     index_scale keys N             adds N keys to a set, as the writer of a dataset does, with a duplicate each 1000
  *
  * Prints a JSON object: seconds that passed, seconds of the processor, and the largest resident memory.
  */
@@ -14,6 +15,7 @@
 
 #include "base/err.h"
 #include "data/index.h"
+#include "data/sample_set.h"
 
 struct clocks {
 	double wall, cpu;
@@ -116,6 +118,7 @@ static int open_and_read(const char *path, uint64_t n, struct vfm_err *err)
 	int rc;
 
 	TRY(vfm_index_open(&ix, path, err));
+	vfm_index_expect_random(ix);
 	TRY_OUT(vfm_index_sha256(ix, sha256, err));
 	print_time("open", since);
 	since = read_clocks();
@@ -135,6 +138,27 @@ out:
 	return rc;
 }
 
+/* Each 1000th key is the one that stands in the middle of those before it. */
+static int add_keys(uint64_t n, struct vfm_err *err)
+{
+	struct vfm_sample_set set = {0};
+	struct vfm_sample_seen s, first;
+	uint64_t duplicates = 0;
+	char key[32];
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && i < n; i++) {
+		snprintf(key, sizeof(key), "clip-%016" PRIx64, i % 1000 == 999 ? i / 2 : i);
+		s = (struct vfm_sample_seen){.place = (int64_t)i};
+		vfm_sample_hash(key, s.hash);
+		rc = vfm_sample_set_add(&set, &s, &first, err);
+		duplicates += rc == 1;
+	}
+	printf("\"keys\":%" PRIu64 ",\"duplicates\":%" PRIu64 ",", set.n, duplicates);
+	/* the set is not released: its memory is printed at the end */
+	return rc < 0 ? rc : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct clocks since = read_clocks();
@@ -146,8 +170,10 @@ int main(int argc, char **argv)
 		rc = rewrite(argv[2], argv[3], &err);
 	else if (argc == 4 && !strcmp(argv[1], "open"))
 		rc = open_and_read(argv[2], strtoull(argv[3], NULL, 10), &err);
+	else if (argc == 3 && !strcmp(argv[1], "keys"))
+		rc = add_keys(strtoull(argv[2], NULL, 10), &err);
 	else
-		vfm_fail(&err, rc, "usage: index_scale rewrite FROM TO | open INDEX N");
+		vfm_fail(&err, rc, "usage: index_scale rewrite FROM TO | open INDEX N | keys N");
 	print_time("all", since);
 	print_memory();
 	printf("}\n");
