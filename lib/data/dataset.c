@@ -1,4 +1,4 @@
-#include "data/dataset.h"
+#include "data/dataset_impl.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -18,180 +18,22 @@
 #include "base/mem.h"
 #include "base/member.h"
 #include "base/regular.h"
-#include "base/tar.h"
 #include "data/binding.h"
 #include "data/caption.h"
 #include "data/encode.h"
-#include "data/energon.h"
-#include "data/index.h"
 #include "data/npy.h"
 #include "data/provenance.h"
 #include "data/sample_key.h"
-#include "data/sample_set.h"
-#include "data/scan.h"
 #include "data/stage.h"
 
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
-
-struct vfm_dataset {
-	struct vfm_dataset_opts o;
-	char *dir, *index_path;
-	int lock;                    /* of the folder: one run at a time */
-	struct vfm_sample_set known; /* the samples of all shards; content: vfm_binding_number of their records */
-	/* the open shard */
-	struct vfm_atomic file;
-	struct vfm_tar_writer tar;
-	bool open;
-	uint32_t n_shards, n_in_shard;
-	struct vfm_dataset_stats stats;
-	/* contents of the indexes, in the order of shards */
-	struct vfm_index_writer *index;
-	struct vfm_energon *energon;
-	/* what all samples have in common */
-	struct vfm_makers makers;
-	int64_t n_latents, n_texts, n_images;
-	int64_t channels, text_dim;
-	/* where the samples come from (data/provenance.h) */
-	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
-	bool has_chain, chain_changed; /* since provenance.json was written */
-};
-
-/* ---- known samples ---- */
-
-/* A place, in 63 bits: shard, index, and whether an earlier run wrote it and this one has not added it again yet. */
-struct place {
-	uint32_t shard, index;
-	bool before;
-};
-
-static int64_t pack_place(struct place p)
-{
-	return (int64_t)p.before << 62 | (int64_t)p.shard << 32 | p.index; /* MAX_SHARDS < 2^30 */
-}
-
-static struct place unpack_place(int64_t p)
-{
-	return (struct place){(uint32_t)(p >> 32) & 0x3fffffff, (uint32_t)p, p >> 62 & 1};
-}
 
 /* ---- complete shards ---- */
 
 static void shard_name(char name[32], uint32_t shard)
 {
 	snprintf(name, 32, "%06u.tar", shard);
-}
-
-/* What a sample shares with all others of a dataset. */
-struct common {
-	struct vfm_makers makers;
-	int64_t channels, text_dim; /* text_dim 0: no text */
-	bool has_image;             /* image rows */
-};
-
-/* All samples of a dataset have the same encoders, and arrays of the same width. */
-static int check_common(const struct vfm_dataset *d, const struct common *c, struct vfm_err *err)
-{
-	const struct vfm_makers *m = &c->makers;
-	const int64_t channels = c->channels, text_dim = c->text_dim;
-	char *dataset = vfm_strfmt("the dataset '%s'", d->dir);
-	int rc = vfm_makers_check(m, "the sample", &d->makers, dataset, err);
-
-	free(dataset);
-	TRY(rc < 0 ? VFM_EINPUT : 0);
-	if (d->n_latents)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
-	if (d->n_texts && text_dim)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
-	if (d->n_images && c->has_image)
-		TRY(vfm_maker_check_named(VFM_ENCODER_IMAGE, &m->image, &d->makers.image, err));
-	if (d->n_latents && channels != d->channels)
-		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
-			channels, d->channels);
-	if (d->n_texts && text_dim && text_dim != d->text_dim)
-		return vfm_fail(err, VFM_EINPUT, "the sample has a text of width %" PRId64 ", the dataset has %" PRId64,
-			text_dim, d->text_dim);
-	return 0;
-}
-
-static void note_common(struct vfm_dataset *d, const struct common *c)
-{
-	struct vfm_makers of = c->makers;
-
-	if (!c->text_dim)
-		of.text = (struct vfm_maker){0};
-	if (!c->has_image)
-		of.image = (struct vfm_maker){0};
-	vfm_makers_fill(&d->makers, &of);
-	d->channels = c->channels;
-	d->n_latents++;
-	d->n_images += c->has_image;
-	if (c->text_dim) {
-		d->text_dim = c->text_dim;
-		d->n_texts++;
-	}
-}
-
-/* Adds sample i of a shard of an earlier run to the known ones. */
-static int remember_scanned(
-	struct vfm_dataset *d, const char *path, const struct vfm_scan_sample *m, uint32_t i, struct vfm_err *err)
-{
-	struct vfm_sample_seen first,
-		s = {.place = pack_place((struct place){d->n_shards, i, true}), .content = m->files};
-	struct place p;
-	int rc;
-
-	vfm_sample_hash(m->key, s.hash);
-	rc = vfm_sample_set_add(&d->known, &s, &first, err);
-	if (rc <= 0)
-		return rc;
-	p = unpack_place(first.place);
-	return vfm_fail(err, VFM_EINPUT, "'%s': sample %u ('%s'): the key is also that of sample %u of shard %u", path,
-		i, m->key, p.index, p.shard);
-}
-
-/* Reads a complete shard, new or of an earlier run, and adds it to the indexes. */
-static int register_shard(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/%s", d->dir, name);
-	struct vfm_scan s = {0};
-	int rc;
-
-	TRY_OUT(vfm_scan_tar(&s, path, err));
-	if (s.n == 0) {
-		rc = vfm_fail(err, VFM_EINPUT, "'%s' holds no sample", path);
-		goto out;
-	}
-	TRY_OUT(vfm_index_writer_shard(d->index, name, s.bytes, err));
-	for (size_t i = 0; i < s.n; i++) {
-		struct vfm_scan_sample *m = &s.samples[i];
-		const struct common common = {
-			*m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
-		const char *why = m->fault ? m->fault : m->mismatch;
-
-		if (why) {
-			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
-			goto out;
-		}
-		if (check_common(d, &common, err) < 0) {
-			rc = vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
-			goto out;
-		}
-		if (before) {
-			note_common(d, &common);
-			TRY_OUT(remember_scanned(d, path, m, (uint32_t)i, err));
-		}
-		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
-	}
-	TRY_OUT(vfm_energon_add(d->energon, name, &s, err));
-	d->n_shards++;
-	d->stats.bytes += (int64_t)s.bytes;
-	d->stats.samples += (int64_t)s.n;
-	d->stats.kept += before ? (int64_t)s.n : 0;
-out:
-	vfm_scan_release(&s);
-	free(path);
-	return rc;
 }
 
 static bool is_shard(const char *name)
@@ -242,7 +84,7 @@ static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
 	return rc;
 }
 
-static int lock_dir(struct vfm_dataset *d, struct vfm_err *err)
+int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err)
 {
 	TRY(vfm_mkdir_p(d->dir, err));
 	d->lock = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -299,12 +141,9 @@ static int store_chain(struct vfm_dataset *d, struct vfm_err *err)
 
 /* ---- opening ---- */
 
-int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
+struct vfm_dataset *vfm_dataset_new(const struct vfm_dataset_opts *o)
 {
 	struct vfm_dataset *d = vfm_calloc(1, sizeof(*d));
-	uint32_t there = 0;
-	char name[32];
-	int rc;
 
 	d->o = *o;
 	d->lock = -1;
@@ -315,7 +154,23 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	d->dir = vfm_strdup(o->dir);
 	d->known.dir = d->dir;
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
-	TRY_OUT(lock_dir(d, err));
+	return d;
+}
+
+int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err)
+{
+	TRY(vfm_index_writer_open(&d->index, d->index_path, err));
+	return vfm_energon_open(&d->energon, d->dir, err);
+}
+
+int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
+{
+	struct vfm_dataset *d = vfm_dataset_new(o);
+	uint32_t there = 0;
+	char name[32];
+	int rc;
+
+	TRY_OUT(vfm_dataset_lock(d, err));
 	vfm_temp_sweep(d->dir);
 	TRY_OUT(count_shards(d, &there, err));
 	if (there && !o->resume) {
@@ -325,11 +180,10 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	}
 	if (there)
 		TRY_OUT(load_chain(d, err));
-	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
-	TRY_OUT(vfm_energon_open(&d->energon, d->dir, err));
+	TRY_OUT(vfm_dataset_open_indexes(d, err));
 	for (uint32_t i = 0; i < there; i++) {
 		shard_name(name, i);
-		rc = register_shard(d, name, true, err);
+		rc = vfm_dataset_register(d, name, true, err);
 		if (rc == VFM_EINPUT)
 			rc = VFM_EUSAGE;
 		if (rc < 0)
@@ -357,7 +211,7 @@ static int finish_shard(struct vfm_dataset *d, struct vfm_err *err)
 	d->open = false;
 	TRY(vfm_atomic_commit(&d->file, err));
 	/* This program wrote the shard: the error is not the record's and ends the run. */
-	return register_shard(d, name, false, err) < 0 ? VFM_EENV : 0;
+	return vfm_dataset_register(d, name, false, err) < 0 ? VFM_EENV : 0;
 }
 
 static int begin_shard(struct vfm_dataset *d, struct vfm_err *err)
@@ -577,7 +431,7 @@ static int keep_known(
 {
 	uint64_t files = vfm_binding_number(b);
 	const char *key = vfm_rec_str(rec, "id", "");
-	struct place p = unpack_place(k->place);
+	struct vfm_dataset_place p = vfm_dataset_place_of(k->place);
 
 	if (!p.before)
 		return vfm_fail(
@@ -586,7 +440,7 @@ static int keep_known(
 		return vfm_fail(err, VFM_EINPUT,
 			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key, p.shard);
 	p.before = false;
-	k->place = pack_place(p);
+	k->place = vfm_dataset_pack_place(p);
 	TRY(vfm_sample_set_put(&d->known, k, true, err));
 	set_place(rec, p.shard, p.index);
 	return 0;
@@ -597,7 +451,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
 	struct vfm_binding binding;
 	const struct array *image = &s.extra[VFM_EXTRA_IMAGE];
-	struct common common = {0};
+	struct vfm_dataset_common common = {0};
 	struct vfm_sample_seen seen;
 	uint64_t hash[2];
 	int rc;
@@ -623,17 +477,18 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
-	TRY_OUT(check_common(d, &common, err));
+	TRY_OUT(vfm_dataset_check_common(d, &common, err));
 	rc = write_sample(d, &s, err);
 	if (rc < 0) { /* the tar may end in a partial sample: the run must stop */
 		rc = VFM_EENV;
 		goto out;
 	}
-	note_common(d, &common);
+	vfm_dataset_note_common(d, &common);
 	d->chain_changed |= d->has_chain && vfm_provenance_note(d->marked, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
 	seen = (struct vfm_sample_seen){{hash[0], hash[1]},
-		pack_place((struct place){d->n_shards, d->n_in_shard, false}), vfm_binding_number(&binding)};
+		vfm_dataset_pack_place((struct vfm_dataset_place){d->n_shards, d->n_in_shard, false}),
+		vfm_binding_number(&binding)};
 	TRY_OUT(vfm_sample_set_put(&d->known, &seen, false, err));
 	set_place(rec, d->n_shards, d->n_in_shard++);
 out:

@@ -35,9 +35,10 @@
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
 
 enum {
-	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
-	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
-			   /* 4 and 8: it has the arrays of vfm_extra_kinds */
+	VFM_REC_IMAGE = 1,      /* a still image: one latent frame, frames == 1 */
+	VFM_REC_MEDIA = 2,      /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
+				/* 4 and 8: it has the arrays of vfm_extra_kinds */
+	VFM_REC_UNCHECKED = 16, /* the contents of its arrays are not known: their checksums are 0, and mean nothing */
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -98,8 +99,9 @@ _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_text) == 32, "on-disk layout");
 
-/* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32, all finite.
- * `elements` follow the header n.  VFM_EINPUT names `what`. */
+/* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32; and that all
+ * are finite.  `elements` follow the header n.  VFM_EINPUT names `what`. */
+int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, struct vfm_err *err);
 int vfm_sample_array_check(
 	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err);
 

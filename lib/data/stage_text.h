@@ -21,7 +21,7 @@ struct vfm_stage_text { /* what became of a line */
 	bool is_passed; /* unchanged: with "error" or "drop"; without id */
 	bool failed, dropped;
 	uint64_t hash[2], content; /* of vfm_sample_seen */
-	size_t at, len;       /* of the output, in `out` of the block */
+	size_t at, len;            /* of the output, in `out` of the block */
 };
 
 struct vfm_stage_block { /* `= {0}` before; release in any case */

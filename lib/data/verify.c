@@ -33,6 +33,8 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 /* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
 static const char *difference(const struct vfm_record *r, const struct vfm_record *m)
 {
+	struct vfm_record own;
+
 	if (r->id != m->id)
 		return "another sample than the index says";
 	if (r->sample_offset != m->sample_offset || r->sample_bytes != m->sample_bytes)
@@ -41,12 +43,14 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 		r->json_offset != m->json_offset || r->json_bytes != m->json_bytes ||
 		r->media_offset != m->media_offset || r->media_bytes != m->media_bytes)
 		return "other parts than the index says";
-	if (r->latent_crc != m->latent_crc)
+	if (!(r->flags & VFM_REC_UNCHECKED) && r->latent_crc != m->latent_crc)
 		return "latent.npy: wrong checksum";
 	if (r->json_crc != m->json_crc)
 		return "json: wrong checksum";
-	/* shard, index and crc are the index's own */
-	if (memcmp(&r->c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
+	/* shard, index, crc, and whether checksums are known, are the index's own */
+	own = *r;
+	own.flags &= (uint16_t)~VFM_REC_UNCHECKED;
+	if (memcmp(&own.c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
 		return "another shape than the index says";
 	return NULL;
 }
@@ -90,7 +94,7 @@ static const char *text_difference(
 			return err->msg;
 		if (t.offset != f->offset || t.bytes != f->bytes || strcmp(vfm_index_name(v->ix, t.name), name) != 0)
 			return "other parts than the index says";
-		if (t.data_crc != f->data_crc)
+		if (!(r->flags & VFM_REC_UNCHECKED) && t.data_crc != f->data_crc)
 			why = "wrong checksum";
 		else if (t.header != f->header || t.rows != f->rows || t.dtype != f->dtype)
 			why = "another shape than the index says";
@@ -115,7 +119,8 @@ static const char *extra_difference(
 		if (vfm_index_extra(v->ix, r, (enum vfm_extra)e, &t, err) < 0)
 			return err->msg;
 		if (t.offset != f->offset || t.bytes != f->bytes || t.header != f->header || t.rows != f->rows ||
-			t.width != f->width || t.dtype != f->dtype || t.data_crc != f->data_crc) {
+			t.width != f->width || t.dtype != f->dtype ||
+			(!(r->flags & VFM_REC_UNCHECKED) && t.data_crc != f->data_crc)) {
 			vfm_fail(err, VFM_EINPUT, "%s: not as the index says", vfm_extra_kinds[e].part);
 			return err->msg;
 		}
