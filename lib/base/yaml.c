@@ -359,9 +359,11 @@ static bool parse_yaml_member(struct yaml *y, int indent, json_t *map)
 static bool has_key(const char *s)
 {
 	if (*s == '"' || *s == '\'') {
-		const char *end = strchr(s + 1, *s);
+		const char quote = *s++;
 
-		return end && end[1] == ':';
+		for (; *s && (*s != quote || (quote == '\'' && s[1] == '\'')); s++)
+			s += s[1] && (*s == quote || (quote == '"' && *s == '\\'));
+		return *s && s[1] == ':';
 	}
 	if (*s == '[' || *s == '{')
 		return false;

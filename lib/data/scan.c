@@ -263,6 +263,17 @@ static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 
 enum { HAS_LATENT = 1, HAS_JSON = 2 };
 
+/* Names what the sample has instead: latents in another format or under another name are a common reason. */
+static void set_missing_latent(struct vfm_scan *s, struct vfm_scan_sample *m)
+{
+	char have[200];
+	size_t n = 0;
+
+	for (int i = 0; i < m->n_parts && n < sizeof(have); i++)
+		n += (size_t)snprintf(have + n, sizeof(have) - n, "%s%.60s", i ? ", " : "", m->parts[i].name);
+	set_fault(s, m, "latent.npy is missing; it has: %s", have);
+}
+
 /* All parts are known: builds the record. */
 static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
 {
@@ -300,7 +311,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			set_fault(s, m, "%s", err.msg);
 	}
 	if (!(seen & HAS_LATENT))
-		set_fault(s, m, "latent.npy is missing");
+		set_missing_latent(s, m);
 	if (!(seen & HAS_JSON))
 		set_fault(s, m, "json is missing");
 	place_extras(s, m, extra);

@@ -1,4 +1,5 @@
 /* Any text as YAML; what is read is written and read again as JSON. */
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/yaml.h"
