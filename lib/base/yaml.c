@@ -139,7 +139,7 @@ static json_t *parse_yaml_quoted(struct yaml *y, const char **at)
 	return j;
 }
 
-static bool is_word(const char *s, size_t n, const char *const words[3])
+static bool is_yaml_word(const char *s, size_t n, const char *const words[3])
 {
 	for (int i = 0; i < 3; i++)
 		if (strlen(words[i]) == n && memcmp(words[i], s, n) == 0)
@@ -174,10 +174,10 @@ static json_t *make_yaml_plain(struct yaml *y, const char *s, size_t n)
 				 *const no[] = {"false", "False", "FALSE"};
 	json_t *number;
 
-	if (n == 0 || is_word(s, n, nulls))
+	if (n == 0 || is_yaml_word(s, n, nulls))
 		return json_null();
-	if (is_word(s, n, yes) || is_word(s, n, no))
-		return json_boolean(is_word(s, n, yes));
+	if (is_yaml_word(s, n, yes) || is_yaml_word(s, n, no))
+		return json_boolean(is_yaml_word(s, n, yes));
 	if (strchr("&*!|>%@`?", *s))
 		return refuse_yaml(y, "anchors, aliases, tags, block scalars and complex keys are not read");
 	number = yaml_number(s, n);
@@ -356,7 +356,7 @@ static bool parse_yaml_member(struct yaml *y, int indent, json_t *map)
 	return value;
 }
 
-static bool has_key(const char *s)
+static bool begins_with_key(const char *s)
 {
 	if (*s == '"' || *s == '\'') {
 		const char quote = *s++;
@@ -379,7 +379,7 @@ static json_t *parse_yaml_block(struct yaml *y, int indent)
 
 	if (!ok)
 		return refuse_yaml(y, "nested too deeply");
-	if (!is_seq && !has_key(y->lines[y->at].text)) {
+	if (!is_seq && !begins_with_key(y->lines[y->at].text)) {
 		all = parse_yaml_rest(y, y->lines[y->at].text);
 		y->at++;
 		y->depth--;

@@ -135,7 +135,7 @@ int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_sc
 {
 	char *path = idx_path(e->dir, name);
 	uint64_t *idx = idx_of(s);
-	int rc = vfm_write_file(path, idx, (s->n + 1) * sizeof(*idx), err);
+	int rc = vfm_write_unsynced(path, idx, (s->n + 1) * sizeof(*idx), err);
 
 	free(path);
 	free(idx);
@@ -221,8 +221,10 @@ static int place_db(struct vfm_energon *e, struct vfm_err *err)
 int vfm_energon_commit(
 	struct vfm_energon *e, const char *uuid_hex, const struct vfm_makers *makers, struct vfm_err *err)
 {
-	int rc = place_db(e, err);
+	int rc = vfm_sync_folder(e->dir, err); /* one sync for the files of all shards */
 
+	if (rc >= 0)
+		rc = place_db(e, err);
 	if (rc >= 0)
 		rc = write_texts(e, uuid_hex, err);
 	if (rc >= 0)

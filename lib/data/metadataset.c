@@ -94,7 +94,7 @@ static int expand_braces(struct names *out, const char *head, size_t head_len, c
 
 /* ---- split.yaml ---- */
 
-static int compare_names(const void *a, const void *b)
+static int compare_shard_names(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -109,7 +109,7 @@ static int check_shards(const char *dir, const struct names *names, const char *
 	TRY(vfm_index_open(&ix, dir, err));
 	for (uint32_t i = 0; i < vfm_index_n_shards(ix); i++) {
 		TRY_OUT(vfm_index_shard(ix, i, &s, err));
-		if (!bsearch(&name, names->v, names->n, sizeof(*names->v), compare_names)) {
+		if (!bsearch(&name, names->v, names->n, sizeof(*names->v), compare_shard_names)) {
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s/.nv-meta/split.yaml': %s is not in '%s'; a part of a dataset is not supported: "
 				"give the shards a folder of their own",
@@ -146,7 +146,7 @@ static int check_split_parts(const char *dir, const json_t *o, const char *split
 		}
 	}
 	if (rc == 0 && names.n)
-		qsort(names.v, names.n, sizeof(*names.v), compare_names);
+		qsort(names.v, names.n, sizeof(*names.v), compare_shard_names);
 	if (rc == 0)
 		rc = check_shards(dir, &names, split, err);
 	release_names(&names);
@@ -180,7 +180,7 @@ struct around {
 
 static int add_reference(struct vfm_metadataset *m, const json_t *o, const struct around *a, struct vfm_err *err);
 
-static int fail_key(const struct around *a, const char *key, const char *why, struct vfm_err *err)
+static int fail_metadataset(const struct around *a, const char *key, const char *why, struct vfm_err *err)
 {
 	return vfm_fail(
 		err, VFM_EUSAGE, "metadataset '%s', split '%s': %s%s%s", a->path, a->split, key, *key ? ": " : "", why);
@@ -194,7 +194,7 @@ static int check_reference_keys(const json_t *o, const struct around *a, struct 
 	json_t *value;
 
 	if (!json_is_object(o))
-		return fail_key(a, "", "expected a mapping", err);
+		return fail_metadataset(a, "", "expected a mapping", err);
 	json_object_foreach((json_t *)o, key, value)
 	{
 		bool found = json_is_null(value);
@@ -202,19 +202,19 @@ static int check_reference_keys(const json_t *o, const struct around *a, struct 
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 			found |= strcmp(key, known[i]) == 0;
 		if (!found)
-			return fail_key(a, key, "not supported", err);
+			return fail_metadataset(a, key, "not supported", err);
 	}
 	return 0;
 }
 
-static int add_leaf(struct vfm_metadataset *m, const char *dir, const struct around *a, struct vfm_err *err)
+static int add_dataset(struct vfm_metadataset *m, const char *dir, const struct around *a, struct vfm_err *err)
 {
 	bool weighted = a->weight > 0;
 
 	if (m->n && weighted != m->weighted)
-		return fail_key(a, "", "weights and repetitions are mixed", err);
+		return fail_metadataset(a, "", "weights and repetitions are mixed", err);
 	if (m->n == MAX_SETS)
-		return fail_key(a, "", "more than 4096 datasets", err);
+		return fail_metadataset(a, "", "more than 4096 datasets", err);
 	if (vfm_metadataset_check_split(dir, a->split, err) < 0)
 		return vfm_err_context(err, "metadataset '%s'", a->path);
 	m->weighted = weighted;
@@ -230,7 +230,7 @@ static int read_metadataset(struct vfm_metadataset *m, const struct around *a, s
 	int rc;
 
 	if (a->level == MAX_LEVEL)
-		return fail_key(a, "", "nested too deeply", err);
+		return fail_metadataset(a, "", "nested too deeply", err);
 	all = vfm_yaml_load(a->path, MAX_YAML, err);
 	if (!all)
 		return err->code;
@@ -238,9 +238,9 @@ static int read_metadataset(struct vfm_metadataset *m, const struct around *a, s
 	split = json_object_get(json_object_get(all, "splits"), a->split);
 	/* without a class it is of version 1 */
 	if (class && strcmp(class, "MetadatasetV2") != 0 && strcmp(class, "Metadataset") != 0)
-		rc = fail_key(a, "__class__", "expected Metadataset or MetadatasetV2", err);
+		rc = fail_metadataset(a, "__class__", "expected Metadataset or MetadatasetV2", err);
 	else if (!split)
-		rc = fail_key(a, "splits", "this split is missing", err);
+		rc = fail_metadataset(a, "splits", "this split is missing", err);
 	else
 		rc = add_reference(m, split, a, err);
 	json_decref(all);
@@ -256,11 +256,11 @@ static int add_path(struct vfm_metadataset *m, const char *path, const struct ar
 	int rc;
 
 	if (strstr(path, "://")) {
-		rc = fail_key(a, path, "only local paths are supported", err);
+		rc = fail_metadataset(a, path, "only local paths are supported", err);
 	} else if (stat(full, &st) != 0) {
 		rc = vfm_fail_errno(err, VFM_EUSAGE, "metadataset '%s': '%s'", a->path, full);
 	} else if (S_ISDIR(st.st_mode)) {
-		rc = add_leaf(m, full, a, err);
+		rc = add_dataset(m, full, a, err);
 	} else {
 		inner.path = full;
 		inner.level++;
@@ -276,17 +276,17 @@ static int item_weight(const json_t *item, const struct around *a, double *weigh
 	const json_t *w = json_object_get(item, "weight");
 
 	*weight = w ? json_number_value(w) : 1;
-	return *weight > 0 && *weight < 1e12 ? 0 : fail_key(a, "weight", "expected a number > 0", err);
+	return *weight > 0 && *weight < 1e12 ? 0 : fail_metadataset(a, "weight", "expected a number > 0", err);
 }
 
-static int add_weighted(struct vfm_metadataset *m, const json_t *list, const struct around *a, struct vfm_err *err)
+static int add_weights(struct vfm_metadataset *m, const json_t *list, const struct around *a, struct vfm_err *err)
 {
 	const json_t *item;
 	double sum = 0, weight;
 	size_t i;
 
 	if (a->repeated)
-		return fail_key(a, "blend", "within repetitions", err);
+		return fail_metadataset(a, "blend", "within repetitions", err);
 	json_array_foreach(list, i, item)
 	{
 		TRY(item_weight(item, a, &weight, err));
@@ -303,13 +303,13 @@ static int add_weighted(struct vfm_metadataset *m, const json_t *list, const str
 	return 0;
 }
 
-static int add_repeated(struct vfm_metadataset *m, const json_t *list, const struct around *a, struct vfm_err *err)
+static int add_repetitions(struct vfm_metadataset *m, const json_t *list, const struct around *a, struct vfm_err *err)
 {
 	const json_t *item;
 	size_t i;
 
 	if (a->weight > 0)
-		return fail_key(a, "blend_epochized", "within a blend by weights", err);
+		return fail_metadataset(a, "blend_epochized", "within a blend by weights", err);
 	json_array_foreach(list, i, item)
 	{
 		const json_t *r = json_object_get(item, "repetitions");
@@ -317,7 +317,8 @@ static int add_repeated(struct vfm_metadataset *m, const json_t *list, const str
 		struct around inner = *a;
 
 		if (!(times >= 1 && times * a->repetitions <= 1000) || times != (int)times)
-			return fail_key(a, "repetitions", "only whole numbers from 1 to 1000 are supported", err);
+			return fail_metadataset(
+				a, "repetitions", "only whole numbers from 1 to 1000 are supported", err);
 		inner.repetitions *= (int)times;
 		inner.repeated = true;
 		TRY(add_reference(m, item, &inner, err));
@@ -336,23 +337,23 @@ static int add_reference(struct vfm_metadataset *m, const json_t *o, const struc
 	for (int i = 0; i < 4; i++)
 		if (json_object_get(o, kinds[i])) {
 			if (kind >= 0)
-				return fail_key(a, kinds[i], "more than one kind of dataset", err);
+				return fail_metadataset(a, kinds[i], "more than one kind of dataset", err);
 			kind = i;
 		}
 	if (kind < 0)
-		return fail_key(a, "", "expected path, blend or blend_epochized", err);
+		return fail_metadataset(a, "", "expected path, blend or blend_epochized", err);
 	v = json_object_get(o, kinds[kind]);
 	part = json_object_get(o, "split_part");
 	if (part && !json_is_string(part))
-		return fail_key(a, "split_part", "expected a text", err);
+		return fail_metadataset(a, "split_part", "expected a text", err);
 	if (part)
 		inner.split = json_string_value(part);
 	if (kind == 0)
 		return json_is_string(v) ? add_path(m, json_string_value(v), &inner, err)
-					 : fail_key(a, "path", "expected a text", err);
+					 : fail_metadataset(a, "path", "expected a text", err);
 	if (!json_is_array(v) || !json_array_size(v))
-		return fail_key(a, kinds[kind], "expected a list", err);
-	return kind == 3 ? add_repeated(m, v, &inner, err) : add_weighted(m, v, &inner, err);
+		return fail_metadataset(a, kinds[kind], "expected a list", err);
+	return kind == 3 ? add_repetitions(m, v, &inner, err) : add_weights(m, v, &inner, err);
 }
 
 int vfm_metadataset_read(struct vfm_metadataset *m, const char *path, const char *split, struct vfm_err *err)

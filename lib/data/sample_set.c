@@ -77,7 +77,7 @@ static struct vfm_sample_seen *table_slot(const struct vfm_sample_set *s, const 
 	return &s->slots[i];
 }
 
-static void grow_table(struct vfm_sample_set *s)
+static void grow_seen_table(struct vfm_sample_set *s)
 {
 	struct vfm_sample_set old = *s;
 
@@ -124,7 +124,7 @@ static int fail_run(const char *what, struct vfm_err *err)
 	return vfm_fail_errno(err, VFM_EENV, "cannot %s the temporary file of keys", what);
 }
 
-static void release_run(struct vfm_sample_run *r)
+static void release_sample_run(struct vfm_sample_run *r)
 {
 	if (r->f)
 		fclose(r->f);
@@ -134,7 +134,7 @@ static void release_run(struct vfm_sample_run *r)
 }
 
 /* n: at least the entries that will be added. */
-static int open_run(struct vfm_sample_run *r, const char *dir, int level, uint64_t n, struct vfm_err *err)
+static int open_sample_run(struct vfm_sample_run *r, const char *dir, int level, uint64_t n, struct vfm_err *err)
 {
 	/* 20 bits a key let 0.1 % of new keys through, 12 bits 0.7 %: the few large runs need most of the memory */
 	uint64_t bits = n * (level < 2 ? 20 : 12);
@@ -269,17 +269,17 @@ static int merge_last(struct vfm_sample_set *s, struct vfm_err *err)
 
 	for (int i = 0; i < FAN_IN; i++)
 		n += in[i].n;
-	rc = open_run(&out, s->dir, in[0].level + 1, n, err);
+	rc = open_sample_run(&out, s->dir, in[0].level + 1, n, err);
 	if (rc >= 0)
 		rc = merge_runs(in, FAN_IN, &out, err);
 	if (rc >= 0) {
 		for (int i = 0; i < FAN_IN; i++)
-			release_run(&in[i]);
+			release_sample_run(&in[i]);
 		s->n_runs -= FAN_IN;
 		rc = finish_run(s, &out, err);
 	}
 	if (rc < 0)
-		release_run(&out);
+		release_sample_run(&out);
 	return rc;
 }
 
@@ -288,7 +288,7 @@ static int flush_table(struct vfm_sample_set *s, struct vfm_err *err)
 {
 	struct vfm_sample_run r;
 	size_t n = 0;
-	int rc = open_run(&r, s->dir, 0, s->used, err);
+	int rc = open_sample_run(&r, s->dir, 0, s->used, err);
 
 	if (rc >= 0) {
 		for (size_t i = 0; i < s->cap; i++)
@@ -303,7 +303,7 @@ static int flush_table(struct vfm_sample_set *s, struct vfm_err *err)
 	if (rc >= 0)
 		rc = finish_run(s, &r, err);
 	if (rc < 0)
-		release_run(&r);
+		release_sample_run(&r);
 	while (rc >= 0 && is_merge_due(s))
 		rc = merge_last(s, err);
 	return rc;
@@ -345,7 +345,7 @@ int vfm_sample_set_put(struct vfm_sample_set *set, const struct vfm_sample_seen 
 
 	if (set->used * 4 >= set->cap * 3) {
 		if (set->cap < (set->max_slots ? set->max_slots : MAX_SLOTS))
-			grow_table(set);
+			grow_seen_table(set);
 		else
 			TRY(flush_table(set, err));
 	}
@@ -368,7 +368,7 @@ int vfm_sample_set_add(
 void vfm_sample_set_release(struct vfm_sample_set *s)
 {
 	for (size_t i = 0; i < s->n_runs; i++)
-		release_run(&s->runs[i]);
+		release_sample_run(&s->runs[i]);
 	free(s->runs);
 	free(s->slots);
 	*s = (struct vfm_sample_set){0};

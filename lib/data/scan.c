@@ -347,16 +347,28 @@ static struct vfm_scan_sample *open_sample(
 	return sample;
 }
 
+/* If only headers are read and members are large, a read-ahead would read what lies between. */
+static void advise_headers(const struct vfm_tar *t, int members)
+{
+	enum { FEW = 32, LARGE = 64 << 10 };
+
+	if (members == FEW && t->pos / FEW > LARGE)
+		(void)madvise((void *)(uintptr_t)t->data, t->size, MADV_RANDOM);
+}
+
 static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
 {
 	struct vfm_scan_part parts[MAX_PARTS]; /* of `now` */
 	struct vfm_scan_sample *now = NULL;
 	struct vfm_err why;
-	int rc;
+	int rc, members = 0;
 
 	while ((rc = vfm_tar_next(t, m, err)) == 1) {
 		const char *part;
 		size_t key_len = vfm_tar_split_name(m->name, &part);
+
+		if (s->headers_only)
+			advise_headers(t, ++members);
 
 		if (m->type != '0' || !key_len) {
 			rc = vfm_fail(
@@ -396,7 +408,7 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 	m = vfm_malloc(sizeof(*m));
 	s->bytes = map.size;
 	if (map.size) /* only advice */
-		(void)madvise((void *)(uintptr_t)map.data, map.size, s->headers_only ? MADV_RANDOM : MADV_SEQUENTIAL);
+		(void)madvise((void *)(uintptr_t)map.data, map.size, MADV_SEQUENTIAL);
 	vfm_tar_init(&t, map.data, map.size, path);
 	rc = scan_members(s, &t, m, err);
 	if (vfm_map_check(&map, NULL, NULL, err) < 0) /* a fault of the tar may follow from it */
