@@ -1,4 +1,5 @@
-/* index - the samples of WebDataset tars of other programs -> a record a video or image. */
+/* index - the samples of WebDataset tars of other programs -> a record a video or image; or an index of their latents.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -8,11 +9,12 @@
 #include "base/opt.h"
 #include "curate.h"
 #include "curate/tar_samples.h"
+#include "data/dataset.h"
 #include "data/stage.h"
 #include "inputs.h"
 
 struct index {
-	bool hash;
+	bool hash, write, fast;
 	struct curate_inputs inputs;
 	struct vfm_tar_samples *tar; /* NULL: between two */
 	struct vfm_tar_samples_left left;
@@ -85,6 +87,22 @@ static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
+/* Indexes the latents of each folder in place. */
+static int write_indexes(const struct index *x, struct vfm_err *err)
+{
+	if (x->inputs.n_operands == 0)
+		return vfm_fail(err, VFM_EUSAGE, "--write: DIR is missing, a folder of tars with latents");
+	for (int i = 0; i < x->inputs.n_operands; i++) {
+		const char *dir = x->inputs.operands[i];
+		struct vfm_dataset_stats stats = {0};
+
+		TRY(vfm_dataset_index(dir, x->fast, &stats, err));
+		vfm_info("%s: %lld samples in %lld shards, %lld bytes", dir, (long long)stats.samples,
+			(long long)stats.shards, (long long)stats.bytes);
+	}
+	return 0;
+}
+
 int curate_index(int argc, char **argv, struct vfm_err *err)
 {
 	struct index x = {.inputs.is_wanted = is_tar_name};
@@ -97,13 +115,17 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		.key = "src"};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_FLAG, 0, "hash", NULL, "read each video and image and give the record its id", &x.hash},
+		{VFM_OPT_FLAG, 'w', "write", NULL, "write index.vfmi for the latents in the tars of each DIR",
+			&x.write},
+		{VFM_OPT_FLAG, 0, "fast", NULL, "with --write: without checksums of the arrays, which are not read",
+			&x.fast},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate index",
-		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS " [TAR|DIR ...]",
+		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS " [TAR|DIR ...]\n-w [--fast] [-q] DIR ...",
 		.summary = "list the samples of WebDataset tars, a record a video or image",
 		.opts = opts,
 	};
@@ -114,8 +136,10 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	x.inputs.operands = argv + 1;
 	stage.options = x.hash ? "hash" : NULL;
+	if (rc == 0 && x.fast && !x.write)
+		rc = vfm_fail(err, VFM_EUSAGE, "--fast is for --write");
 	if (rc == 0)
-		rc = vfm_stage_run(&stage, NULL, err);
+		rc = x.write ? write_indexes(&x, err) : vfm_stage_run(&stage, NULL, err);
 	vfm_tar_samples_close(x.tar);
 	curate_inputs_release(&x.inputs);
 	return rc;

@@ -30,6 +30,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "cost", "FILE", "coefficients of the cost of a pack", &o.cost},
 	{VFM_OPT_STR, 0, "long", "WHAT", "samples longer than the context: error or drop (error)", &o.long_},
 	{VFM_OPT_STR, 0, "ragged", "WHAT", "samples that the patch does not divide: error or drop (error)", &o.ragged},
+	{VFM_OPT_STR, 0, "split", "NAME", "the split of a metadataset (train)", &o.split},
 	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)",
 		&o.last},
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",

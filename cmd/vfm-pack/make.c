@@ -12,8 +12,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "data/metadataset.h"
 #include "data/pack.h"
 #include "data/patch.h"
+
+struct packing {
+	const struct pack_opts *o;
+	struct vfm_blend_set *sets; /* [n] */
+	int n;
+	struct vfm_manifest_header h;
+	struct vfm_plan_opts po;
+	bool bin, by_samples; /* by_samples: the weights are shares of the samples until the sets are read */
+	json_t *forced;
+	struct vfm_arena mem;
+};
 
 /* ---- options ---- */
 
@@ -84,6 +96,71 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 	for (int i = 0; i < o->blend.n; i++)
 		sets[i].weight /= sum;
 	return 0;
+}
+
+/* ---- metadatasets of Megatron-Energon ---- */
+
+static bool is_metadataset(const char *operand)
+{
+	const char *dot = strrchr(operand, '.');
+
+	return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+/* Sets that stand several times in a pass get a number behind their name. */
+static void add_metadataset_set(struct packing *p, const struct vfm_metadataset_set *s)
+{
+	const char *dir = vfm_arena_strdup(&p->mem, s->dir), *name = name_of(dir, &p->mem);
+	int same = 1;
+
+	for (int i = 0; i < p->n; i++)
+		same += strcmp(p->sets[i].dir, dir) == 0;
+	if (same > 1) {
+		char *numbered = vfm_strfmt("%s.%d", name, same);
+
+		name = vfm_arena_strdup(&p->mem, numbered);
+		free(numbered);
+	}
+	p->sets[p->n++] = (struct vfm_blend_set){.name = name, .dir = dir, .weight = s->weight};
+}
+
+static int read_metadataset_sets(struct packing *p, const char *path, struct vfm_err *err)
+{
+	struct vfm_metadataset m = {0};
+	size_t n = 0;
+	int rc;
+
+	TRY_OUT(vfm_metadataset_read(&m, path, p->o->split ? p->o->split : "train", err));
+	for (size_t i = 0; i < m.n; i++)
+		n += (size_t)m.sets[i].repetitions;
+	if (n > VFM_MANIFEST_MAX_SETS) {
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s': more than %d sets", path, VFM_MANIFEST_MAX_SETS);
+		goto out;
+	}
+	free(p->sets);
+	p->sets = vfm_calloc(n + 1, sizeof(*p->sets));
+	p->n = 0;
+	for (size_t i = 0; i < m.n; i++)
+		for (int k = 0; k < m.sets[i].repetitions; k++)
+			add_metadataset_set(p, &m.sets[i]);
+	p->by_samples = m.weighted;
+out:
+	vfm_metadataset_release(&m);
+	return rc;
+}
+
+/* The weights of a metadataset are shares of the samples; those of a plan, of the tokens. */
+static void weigh_tokens(struct packing *p)
+{
+	double sum = 0;
+
+	for (int i = 0; i < p->n; i++) {
+		if (p->sets[i].n)
+			p->sets[i].weight *= (double)p->sets[i].total_tokens / (double)p->sets[i].n;
+		sum += p->sets[i].weight;
+	}
+	for (int i = 0; i < p->n; i++)
+		p->sets[i].weight /= sum;
 }
 
 static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct vfm_err *err)
@@ -392,23 +469,17 @@ out:
 
 /* ---- the plan ---- */
 
-struct packing {
-	const struct pack_opts *o;
-	struct vfm_blend_set *sets; /* [n] */
-	int n;
-	struct vfm_manifest_header h;
-	struct vfm_plan_opts po;
-	bool bin;
-	json_t *forced;
-	struct vfm_arena mem;
-};
-
 static int read_options(struct packing *p, int n_dirs, char **dirs, struct vfm_err *err)
 {
 	const struct pack_opts *o = p->o;
 
 	TRY(parse_choice("format", o->format, "jsonl", "bin", &p->bin, err));
-	TRY(parse_set_args(o, n_dirs, dirs, p->sets, &p->mem, err));
+	if (n_dirs == 1 && !o->blend.n && is_metadataset(dirs[0]))
+		TRY(read_metadataset_sets(p, dirs[0], err));
+	else if (o->split)
+		return vfm_fail(err, VFM_EUSAGE, "--split: it is for a metadataset");
+	else
+		TRY(parse_set_args(o, n_dirs, dirs, p->sets, &p->mem, err));
 	TRY(parse_plan(o, &p->po, err));
 	if (vfm_patch_parse(o->patch, p->h.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
@@ -422,6 +493,8 @@ static int read_sets(struct packing *p, struct vfm_err *err)
 {
 	TRY(scan_sets(p->o, p->sets, p->n, &p->h, &p->forced, err));
 	p->h.forced = p->forced;
+	if (p->by_samples)
+		weigh_tokens(p);
 	return 0;
 }
 

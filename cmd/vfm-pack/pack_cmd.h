@@ -9,7 +9,7 @@ struct pack_opts {
 	int64_t context, batch, steps, seed, window;
 	double epochs, held_out;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
-	const char *stage, *out;
+	const char *stage, *out, *split;
 	struct vfm_strlist blend;
 	bool force;
 };

@@ -188,7 +188,7 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 	errno = 0;
 	if (fflush(f) != 0 || ferror(f))
 		why = errno ? errno : EIO;
-	if (!why && a->tmp && fsync(fileno(f)) != 0)
+	if (!why && a->tmp && !a->unsynced && fsync(fileno(f)) != 0)
 		why = errno;
 	if (!why && a->tmp) {
 		renamed = rename(a->tmp, a->path) == 0;
@@ -204,7 +204,7 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 
 		free(a->tmp);
 		a->tmp = NULL;
-		rc = vfm_fsync_dir(dir, err);
+		rc = a->unsynced ? 0 : vfm_fsync_dir(dir, err);
 		free(dir);
 	}
 	if (why) {
@@ -215,17 +215,39 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 	return rc;
 }
 
-int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err)
+static int write_whole(const char *path, const void *data, size_t len, bool unsynced, struct vfm_err *err)
 {
 	struct vfm_atomic a;
 
 	TRY(vfm_atomic_open(&a, path, err));
+	a.unsynced = unsynced;
 	if (len && fwrite(data, 1, len, a.f) != len) {
 		vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
 		vfm_atomic_abort(&a);
 		return VFM_EENV;
 	}
 	return vfm_atomic_commit(&a, err);
+}
+
+int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err)
+{
+	return write_whole(path, data, len, false, err);
+}
+
+int vfm_write_unsynced(const char *path, const void *data, size_t len, struct vfm_err *err)
+{
+	return write_whole(path, data, len, true, err);
+}
+
+int vfm_sync_folder(const char *dir, struct vfm_err *err)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+
+	if (fd < 0 || syncfs(fd) != 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot sync '%s'", dir);
+	if (fd >= 0)
+		close(fd);
+	return rc;
 }
 
 int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err)
@@ -368,7 +390,13 @@ int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name
 int vfm_unlinked_temp(FILE **f, struct vfm_err *err)
 {
 	const char *dir = getenv("TMPDIR");
-	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir && *dir ? dir : "/tmp");
+
+	return vfm_unlinked_in(dir && *dir ? dir : "/tmp", f, err);
+}
+
+int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir);
 	int fd = mkostemp(path, O_CLOEXEC), rc = 0;
 
 	if (fd >= 0)

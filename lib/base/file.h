@@ -28,6 +28,7 @@ void vfm_temp_sweep(const char *dir);
 struct vfm_atomic {
 	FILE *f;          /* write here */
 	char *path, *tmp; /* tmp NULL: written directly */
+	bool unsynced;    /* set after open: commit does not sync; vfm_sync_folder does, for many files at once */
 };
 int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err);
 int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err);
@@ -35,10 +36,16 @@ void vfm_atomic_abort(struct vfm_atomic *a); /* no-op after commit */
 
 /* Writes a file atomically. */
 int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err);
+/* The same without a sync, which vfm_sync_folder makes up for. */
+int vfm_write_unsynced(const char *path, const void *data, size_t len, struct vfm_err *err);
+/* Syncs the file system of a folder.  VFM_EENV. */
+int vfm_sync_folder(const char *dir, struct vfm_err *err);
 
 /* Creates an unlinked file in TMPDIR, else /tmp, for reading and writing; the caller closes it.  VFM_EENV: it cannot.
  */
 int vfm_unlinked_temp(FILE **f, struct vfm_err *err);
+/* The same in the folder `dir`. */
+int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err);
 
 /* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
 

@@ -28,10 +28,15 @@ static void crypto_broken(void)
 	_exit(-VFM_EENV);
 }
 
+static const EVP_MD *sha256_md; /* fetched once: OpenSSL 3 otherwise looks it up for each digest */
+
 /* Otherwise the first digest reads openssl.cnf, which takes milliseconds and may load engines. */
 static void init_crypto(void)
 {
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
+	sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
+	if (!sha256_md)
+		crypto_broken();
 }
 
 static pthread_once_t crypto_once = PTHREAD_ONCE_INIT;
@@ -42,7 +47,7 @@ struct vfm_sha256 *vfm_sha256_new(void)
 
 	pthread_once(&crypto_once, init_crypto);
 	s->ctx = EVP_MD_CTX_new();
-	if (!s->ctx || EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL) != 1)
+	if (!s->ctx || EVP_DigestInit_ex(s->ctx, sha256_md, NULL) != 1)
 		crypto_broken();
 	return s;
 }
@@ -75,6 +80,13 @@ void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX])
 
 	vfm_sha256_add(s, data, len);
 	vfm_sha256_end(s, hex);
+}
+
+void vfm_sha256_raw(const void *data, size_t len, unsigned char out[VFM_SHA256_BYTES])
+{
+	pthread_once(&crypto_once, init_crypto);
+	if (EVP_Digest(data, len, out, NULL, sha256_md, NULL) != 1)
+		crypto_broken();
 }
 
 /* Hashes `left` bytes from the position of fd on, which it closes; UINT64_MAX: all to the end. */

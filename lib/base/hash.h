@@ -18,6 +18,9 @@ struct vfm_sha256 *vfm_sha256_new(void);
 void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len);
 void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX]); /* frees s */
 void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX]);
+enum { VFM_SHA256_BYTES = 32 };
+/* The digest itself; fast for short data. */
+void vfm_sha256_raw(const void *data, size_t len, unsigned char out[VFM_SHA256_BYTES]);
 /* Of a regular file.  VFM_EINPUT: it cannot be read, or the limit (base/clock.h; NULL: none) is over. */
 struct vfm_limit;
 int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);

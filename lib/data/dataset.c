@@ -1,4 +1,4 @@
-#include "data/dataset.h"
+#include "data/dataset_impl.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -18,186 +18,22 @@
 #include "base/mem.h"
 #include "base/member.h"
 #include "base/regular.h"
-#include "base/tar.h"
 #include "data/binding.h"
 #include "data/caption.h"
 #include "data/encode.h"
-#include "data/energon.h"
-#include "data/index.h"
 #include "data/npy.h"
 #include "data/provenance.h"
 #include "data/sample_key.h"
-#include "data/scan.h"
 #include "data/stage.h"
 
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
-
-struct known {       /* a sample of a complete shard */
-	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
-	uint32_t shard, index;
-	uint64_t files; /* vfm_binding_number of its record */
-	bool before;    /* of an earlier run, not added again yet */
-};
-
-struct vfm_dataset {
-	struct vfm_dataset_opts o;
-	char *dir, *index_path;
-	int lock;            /* of the folder: one run at a time */
-	struct known *table; /* open addressing, a power of two */
-	size_t n_known, n_slots;
-	/* the open shard */
-	struct vfm_atomic file;
-	struct vfm_tar_writer tar;
-	bool open;
-	uint32_t n_shards, n_in_shard;
-	struct vfm_dataset_stats stats;
-	/* contents of the indexes, in the order of shards */
-	struct vfm_index_writer *index;
-	struct vfm_energon *energon;
-	/* what all samples have in common */
-	struct vfm_makers makers;
-	int64_t n_latents, n_texts, n_images;
-	int64_t channels, text_dim;
-	/* where the samples come from (data/provenance.h) */
-	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
-	bool has_chain, chain_changed; /* since provenance.json was written */
-};
-
-/* ---- known samples ---- */
-
-static struct known *known_slot(struct known *table, size_t n_slots, uint64_t id)
-{
-	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u) & (n_slots - 1);
-
-	while (table[i].id && table[i].id != id)
-		i = (i + 1) & (n_slots - 1);
-	return &table[i];
-}
-
-static struct known *find_known(struct vfm_dataset *d, uint64_t id)
-{
-	struct known *old = d->table;
-	size_t n = d->n_slots;
-
-	if ((d->n_known + 1) * 2 > d->n_slots) {
-		d->n_slots = n ? n * 2 : 1024;
-		d->table = vfm_calloc(d->n_slots, sizeof(*d->table));
-		for (size_t i = 0; i < n; i++)
-			if (old[i].id)
-				*known_slot(d->table, d->n_slots, old[i].id) = old[i];
-		free(old);
-	}
-	return known_slot(d->table, d->n_slots, id ? id : 1);
-}
-
-static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, uint64_t files, bool before)
-{
-	*find_known(d, id) = (struct known){id ? id : 1, shard, index, files, before};
-	d->n_known++;
-}
 
 /* ---- complete shards ---- */
 
 static void shard_name(char name[32], uint32_t shard)
 {
 	snprintf(name, 32, "%06u.tar", shard);
-}
-
-/* What a sample shares with all others of a dataset. */
-struct common {
-	struct vfm_makers makers;
-	int64_t channels, text_dim; /* text_dim 0: no text */
-	bool has_image;             /* image rows */
-};
-
-/* All samples of a dataset have the same encoders, and arrays of the same width. */
-static int check_common(const struct vfm_dataset *d, const struct common *c, struct vfm_err *err)
-{
-	const struct vfm_makers *m = &c->makers;
-	const int64_t channels = c->channels, text_dim = c->text_dim;
-	char *dataset = vfm_strfmt("the dataset '%s'", d->dir);
-	int rc = vfm_makers_check(m, "the sample", &d->makers, dataset, err);
-
-	free(dataset);
-	TRY(rc < 0 ? VFM_EINPUT : 0);
-	if (d->n_latents)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
-	if (d->n_texts && text_dim)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
-	if (d->n_images && c->has_image)
-		TRY(vfm_maker_check_named(VFM_ENCODER_IMAGE, &m->image, &d->makers.image, err));
-	if (d->n_latents && channels != d->channels)
-		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
-			channels, d->channels);
-	if (d->n_texts && text_dim && text_dim != d->text_dim)
-		return vfm_fail(err, VFM_EINPUT, "the sample has a text of width %" PRId64 ", the dataset has %" PRId64,
-			text_dim, d->text_dim);
-	return 0;
-}
-
-static void note_common(struct vfm_dataset *d, const struct common *c)
-{
-	struct vfm_makers of = c->makers;
-
-	if (!c->text_dim)
-		of.text = (struct vfm_maker){0};
-	if (!c->has_image)
-		of.image = (struct vfm_maker){0};
-	vfm_makers_fill(&d->makers, &of);
-	d->channels = c->channels;
-	d->n_latents++;
-	d->n_images += c->has_image;
-	if (c->text_dim) {
-		d->text_dim = c->text_dim;
-		d->n_texts++;
-	}
-}
-
-/* Reads a complete shard, new or of an earlier run, and adds it to the indexes. */
-static int register_shard(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/%s", d->dir, name);
-	struct vfm_scan s = {0};
-	int rc;
-
-	TRY_OUT(vfm_scan_tar(&s, path, err));
-	if (s.n == 0) {
-		rc = vfm_fail(err, VFM_EINPUT, "'%s' holds no sample", path);
-		goto out;
-	}
-	TRY_OUT(vfm_index_writer_shard(d->index, name, s.bytes, err));
-	for (size_t i = 0; i < s.n; i++) {
-		struct vfm_scan_sample *m = &s.samples[i];
-		const struct common common = {
-			*m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
-		const char *why = m->fault ? m->fault : m->mismatch;
-
-		if (!why && before && find_known(d, m->rec.id)->id)
-			why = "the key was there before";
-		if (why) {
-			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
-			goto out;
-		}
-		if (check_common(d, &common, err) < 0) {
-			rc = vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
-			goto out;
-		}
-		if (before)
-			note_common(d, &common);
-		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
-		if (before)
-			remember(d, m->rec.id, d->n_shards, (uint32_t)i, m->files, true);
-	}
-	TRY_OUT(vfm_energon_add(d->energon, name, &s, err));
-	d->n_shards++;
-	d->stats.bytes += (int64_t)s.bytes;
-	d->stats.samples += (int64_t)s.n;
-	d->stats.kept += before ? (int64_t)s.n : 0;
-out:
-	vfm_scan_release(&s);
-	free(path);
-	return rc;
 }
 
 static bool is_shard(const char *name)
@@ -248,7 +84,7 @@ static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
 	return rc;
 }
 
-static int lock_dir(struct vfm_dataset *d, struct vfm_err *err)
+int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err)
 {
 	TRY(vfm_mkdir_p(d->dir, err));
 	d->lock = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -305,12 +141,9 @@ static int store_chain(struct vfm_dataset *d, struct vfm_err *err)
 
 /* ---- opening ---- */
 
-int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
+struct vfm_dataset *vfm_dataset_new(const struct vfm_dataset_opts *o)
 {
 	struct vfm_dataset *d = vfm_calloc(1, sizeof(*d));
-	uint32_t there = 0;
-	char name[32];
-	int rc;
 
 	d->o = *o;
 	d->lock = -1;
@@ -319,8 +152,25 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	d->chain = json_array();
 	d->marked = json_array();
 	d->dir = vfm_strdup(o->dir);
+	d->known.dir = d->dir;
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
-	TRY_OUT(lock_dir(d, err));
+	return d;
+}
+
+int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err)
+{
+	TRY(vfm_index_writer_open(&d->index, d->index_path, err));
+	return vfm_energon_open(&d->energon, d->dir, err);
+}
+
+int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
+{
+	struct vfm_dataset *d = vfm_dataset_new(o);
+	uint32_t there = 0;
+	char name[32];
+	int rc;
+
+	TRY_OUT(vfm_dataset_lock(d, err));
 	vfm_temp_sweep(d->dir);
 	TRY_OUT(count_shards(d, &there, err));
 	if (there && !o->resume) {
@@ -330,11 +180,10 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	}
 	if (there)
 		TRY_OUT(load_chain(d, err));
-	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
-	TRY_OUT(vfm_energon_open(&d->energon, d->dir, err));
+	TRY_OUT(vfm_dataset_open_indexes(d, err));
 	for (uint32_t i = 0; i < there; i++) {
 		shard_name(name, i);
-		rc = register_shard(d, name, true, err);
+		rc = vfm_dataset_register(d, name, true, err);
 		if (rc == VFM_EINPUT)
 			rc = VFM_EUSAGE;
 		if (rc < 0)
@@ -362,7 +211,7 @@ static int finish_shard(struct vfm_dataset *d, struct vfm_err *err)
 	d->open = false;
 	TRY(vfm_atomic_commit(&d->file, err));
 	/* This program wrote the shard: the error is not the record's and ends the run. */
-	return register_shard(d, name, false, err) < 0 ? VFM_EENV : 0;
+	return vfm_dataset_register(d, name, false, err) < 0 ? VFM_EENV : 0;
 }
 
 static int begin_shard(struct vfm_dataset *d, struct vfm_err *err)
@@ -577,19 +426,23 @@ static void set_place(json_t *rec, uint32_t shard, uint32_t index)
 }
 
 /* The record of a sample that the dataset has: good once, if an earlier run wrote it from the same files. */
-static int keep_known(struct known *k, json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
+static int keep_known(
+	struct vfm_dataset *d, struct vfm_sample_seen *k, json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
 {
 	uint64_t files = vfm_binding_number(b);
 	const char *key = vfm_rec_str(rec, "id", "");
+	struct vfm_dataset_place p = vfm_dataset_place_of(k->place);
 
-	if (!k->before)
-		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", key, k->shard);
-	if (k->files && files && k->files != files)
+	if (!p.before)
+		return vfm_fail(
+			err, VFM_EINPUT, "a sample '%s' is in shard %u already, at index %u", key, p.shard, p.index);
+	if (k->content && files && k->content != files)
 		return vfm_fail(err, VFM_EINPUT,
-			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key,
-			k->shard);
-	k->before = false;
-	set_place(rec, k->shard, k->index);
+			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key, p.shard);
+	p.before = false;
+	k->place = vfm_dataset_pack_place(p);
+	TRY(vfm_sample_set_put(&d->known, k, true, err));
+	set_place(rec, p.shard, p.index);
 	return 0;
 }
 
@@ -598,17 +451,17 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
 	struct vfm_binding binding;
 	const struct array *image = &s.extra[VFM_EXTRA_IMAGE];
-	struct common common = {0};
-	struct known *k;
-	uint64_t id;
+	struct vfm_dataset_common common = {0};
+	struct vfm_sample_seen seen;
+	uint64_t hash[2];
 	int rc;
 
 	TRY(vfm_sample_key_check(s.key, err));
-	id = vfm_sample_id(s.key);
+	vfm_sample_hash(s.key, hash);
 	TRY(vfm_binding_of(&binding, rec, err));
-	k = find_known(d, id);
-	if (k->id)
-		return keep_known(k, rec, &binding, err);
+	rc = vfm_sample_set_find(&d->known, hash, &seen, err);
+	if (rc != 0)
+		return rc < 0 ? rc : keep_known(d, &seen, rec, &binding, err);
 	TRY_OUT(read_encoded(&s.latent, json_object_get(rec, "latent"), "latent", 4, binding.latent, err));
 	common.channels = s.latent.npy.shape[0];
 	TRY_OUT(read_texts(&s, rec, &binding, err));
@@ -624,16 +477,19 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
-	TRY_OUT(check_common(d, &common, err));
+	TRY_OUT(vfm_dataset_check_common(d, &common, err));
 	rc = write_sample(d, &s, err);
 	if (rc < 0) { /* the tar may end in a partial sample: the run must stop */
 		rc = VFM_EENV;
 		goto out;
 	}
-	note_common(d, &common);
+	vfm_dataset_note_common(d, &common);
 	d->chain_changed |= d->has_chain && vfm_provenance_note(d->marked, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
-	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
+	seen = (struct vfm_sample_seen){{hash[0], hash[1]},
+		vfm_dataset_pack_place((struct vfm_dataset_place){d->n_shards, d->n_in_shard, false}),
+		vfm_binding_number(&binding)};
+	TRY_OUT(vfm_sample_set_put(&d->known, &seen, false, err));
 	set_place(rec, d->n_shards, d->n_in_shard++);
 out:
 	sample_release(&s);
@@ -641,6 +497,18 @@ out:
 }
 
 /* ---- the end ---- */
+
+/* Of the index that was written. */
+static int read_identity(const struct vfm_dataset *d, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_index *ix;
+	int rc;
+
+	TRY(vfm_index_open(&ix, d->index_path, err));
+	rc = vfm_index_sha256(ix, hex, err);
+	vfm_index_close(ix);
+	return rc;
+}
 
 int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, struct vfm_err *err)
 {
@@ -656,7 +524,7 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 	d->index = NULL;
 	if (rc < 0)
 		goto out;
-	TRY_OUT(vfm_sha256_file(d->index_path, NULL, hex, err));
+	TRY_OUT(read_identity(d, hex, err));
 	rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;
@@ -679,7 +547,7 @@ void vfm_dataset_abort(struct vfm_dataset *d)
 		close(d->lock);
 	json_decref(d->chain);
 	json_decref(d->marked);
-	free(d->table);
+	vfm_sample_set_release(&d->known);
 	free(d->dir);
 	free(d->index_path);
 	free(d);

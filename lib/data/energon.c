@@ -24,12 +24,15 @@ struct vfm_energon {
 };
 
 static const char schema[] = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-			     "CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+			     "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536;"
+			     "CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL, "
 			     "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER );"
 			     "CREATE TABLE sample_parts ( tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
 			     "content_byte_offset INTEGER, content_byte_size INTEGER );"
 			     "BEGIN;";
+/* Sorting all keys at the end takes less time than to keep them in order, and the memory of the cache alone. */
 static const char indexes[] =
+	"CREATE UNIQUE INDEX idx_samples_by_key ON samples(sample_key);"
 	"CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);"
 	"CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset);"
 	"CREATE INDEX idx_sample_parts_full ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset, "
@@ -122,8 +125,6 @@ static int add_sample(struct vfm_energon *e, const struct vfm_scan_sample *s, in
 	int rc = insert_row(
 		e->sample, e->n_shards, s->key, 2, index, (int64_t)s->rec.sample_offset, (int64_t)s->rec.sample_bytes);
 
-	if (rc == SQLITE_CONSTRAINT)
-		return vfm_fail(err, VFM_EINPUT, "the key '%s' stands twice", s->key);
 	for (int i = 0; rc == SQLITE_DONE && i < s->n_parts; i++)
 		rc = insert_row(e->part, e->n_shards, s->parts[i].name, 3, index, (int64_t)s->parts[i].offset,
 			(int64_t)s->parts[i].bytes);
@@ -134,7 +135,7 @@ int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_sc
 {
 	char *path = idx_path(e->dir, name);
 	uint64_t *idx = idx_of(s);
-	int rc = vfm_write_file(path, idx, (s->n + 1) * sizeof(*idx), err);
+	int rc = vfm_write_unsynced(path, idx, (s->n + 1) * sizeof(*idx), err);
 
 	free(path);
 	free(idx);
@@ -202,7 +203,10 @@ static int place_db(struct vfm_energon *e, struct vfm_err *err)
 	sqlite3_finalize(e->part);
 	e->sample = e->part = NULL;
 	if (sqlite3_exec(e->db, indexes, NULL, NULL, NULL) != SQLITE_OK)
-		return db_fail(e, err);
+		return sqlite3_errcode(e->db) == SQLITE_CONSTRAINT
+			? vfm_fail(err, VFM_EINPUT, "'%s': two samples have one key: %s", e->db_path,
+				  sqlite3_errmsg(e->db))
+			: db_fail(e, err);
 	if (sqlite3_close(e->db) != SQLITE_OK)
 		return db_fail(e, err);
 	e->db = NULL;
@@ -217,8 +221,10 @@ static int place_db(struct vfm_energon *e, struct vfm_err *err)
 int vfm_energon_commit(
 	struct vfm_energon *e, const char *uuid_hex, const struct vfm_makers *makers, struct vfm_err *err)
 {
-	int rc = place_db(e, err);
+	int rc = vfm_sync_folder(e->dir, err); /* one sync for the files of all shards */
 
+	if (rc >= 0)
+		rc = place_db(e, err);
 	if (rc >= 0)
 		rc = write_texts(e, uuid_hex, err);
 	if (rc >= 0)

@@ -18,8 +18,8 @@
 struct vfm_energon;
 
 int vfm_energon_open(struct vfm_energon **e, const char *dir, struct vfm_err *err);
-/* Shards in sorted order of their names.  Writes NAME.tar.idx (NAME ends in ".tar") at once.  VFM_EINPUT: a sample key
- * that an earlier shard has. */
+/* Shards in sorted order of their names.  Writes NAME.tar.idx (NAME ends in ".tar") at once.  The caller has made sure
+ * that no two samples have one key. */
 int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_scan *s, struct vfm_err *err);
 /* Derives index.uuid from `uuid_hex`, at least 32 hex digits; equal datasets get equal uuids.  Frees e on success and
  * on failure. */

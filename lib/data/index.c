@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "base/mem.h"
 #include "data/caption.h"
 #include "data/index_impl.h"
+#include "data/index_tree.h"
 #include "data/shard_cache.h"
 
 #define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
@@ -31,6 +33,8 @@ struct vfm_index_fd {
 struct vfm_index {
 	struct vfm_map map;
 	struct vfm_index_header h;
+	struct vfm_tree tree;        /* of version 3 */
+	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
 	struct vfm_makers makers;
 	const struct vfm_record *records;
 	const struct vfm_index_shard *shards;
@@ -44,22 +48,12 @@ struct vfm_index {
 	struct vfm_index_fd slots[FD_SLOTS];
 };
 
-uint64_t vfm_sample_id(const char *key)
-{
-	char hex[VFM_SHA256_HEX];
-
-	vfm_sha256_of(key, strlen(key), hex);
-	hex[16] = 0;
-	return strtoull(hex, NULL, 16);
-}
-
 static bool is_array_type(int type)
 {
 	return type == VFM_NPY_F16 || type == VFM_NPY_BF16 || type == VFM_NPY_F32;
 }
 
-int vfm_sample_array_check(
-	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err)
+int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, struct vfm_err *err)
 {
 	if (n->ndim != ndim || !is_array_type(n->type))
 		return vfm_fail(
@@ -67,6 +61,13 @@ int vfm_sample_array_check(
 	for (int i = 0; i < ndim; i++)
 		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "%s: a dimension of %" PRId64, what, n->shape[i]);
+	return 0;
+}
+
+int vfm_sample_array_check(
+	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err)
+{
+	TRY(vfm_sample_shape_check(n, ndim, what, err));
 	return vfm_npy_check_finite(n, elements, what, err);
 }
 
@@ -98,24 +99,6 @@ static int set_makers_v1(struct vfm_index *ix, struct vfm_err *err)
 	json_decref(makers);
 	ix->n_names = 1; /* "" */
 	return rc;
-}
-
-/* The text of record n.  Its offset and its size are where version 2 has first_text and n_texts. */
-static void text_of_v1(struct vfm_index_text *t, const struct vfm_record *r)
-{
-	*t = (struct vfm_index_text){.offset = r->first_text,
-		.bytes = r->n_texts,
-		.data_crc = r->reserved0,
-		.header = r->reserved1[0],
-		.rows = r->reserved1[1],
-		.dtype = r->reserved2};
-}
-
-static void upgrade_record_v1(struct vfm_record *r, uint64_t n)
-{
-	r->n_texts = r->n_texts != 0;
-	r->first_text = r->n_texts ? n : 0;
-	r->reserved0 = r->reserved1[0] = r->reserved1[1] = r->reserved2 = 0;
 }
 
 /* ---- open ---- */
@@ -167,8 +150,13 @@ static bool sizes_agree(const struct vfm_index_header *h)
 		return h->file_bytes == end;
 	if (__builtin_mul_overflow(h->n_texts, sizeof(struct vfm_index_text), &texts) || texts > (uint64_t)1 << 62)
 		return false;
-	return h->texts_offset == end && h->meta_offset == end + texts && h->meta_bytes <= VFM_INDEX_META_MAX &&
-		h->file_bytes == h->meta_offset + h->meta_bytes;
+	if (h->texts_offset != end || h->meta_offset != end + texts || h->meta_bytes > VFM_INDEX_META_MAX)
+		return false;
+	end = h->meta_offset + h->meta_bytes;
+	if (h->version == 2)
+		return h->file_bytes == end;
+	return h->tree_offset == (end + VFM_TREE_BLOCK - 1) / VFM_TREE_BLOCK * VFM_TREE_BLOCK &&
+		h->file_bytes == vfm_tree_shape_of(h->tree_offset).end;
 }
 
 static int check_header(struct vfm_index *ix, struct vfm_err *err)
@@ -181,7 +169,7 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (h->version < 1 || h->version > VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
 		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard) ||
 		(h->version > 1 && h->text_bytes != sizeof(struct vfm_index_text)))
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 and %d",
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 to %d",
 			ix->path, h->version, VFM_INDEX_VERSION);
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
@@ -190,11 +178,52 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (h->file_bytes != ix->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
 			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
-	if ((h->version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err)) < 0) {
-		vfm_err_context(err, "'%s': meta", ix->path);
-		return VFM_EUSAGE;
-	}
 	return 0;
+}
+
+/* The SHA-256 of the header and of the top block of the hash tree. */
+static void identity_of(const struct vfm_index *ix, char hex[VFM_SHA256_HEX])
+{
+	struct vfm_sha256 *s = vfm_sha256_new();
+
+	vfm_sha256_add(s, ix->map.data, sizeof(ix->h));
+	vfm_sha256_add(s, ix->map.data + ix->h.file_bytes - VFM_TREE_BLOCK, VFM_TREE_BLOCK);
+	vfm_sha256_end(s, hex);
+}
+
+/* Compares a part of the file with the hash tree, which versions 1 and 2 lack. */
+static int check_bytes(const struct vfm_index *ix, const void *part, size_t len, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (ix->h.version > 2)
+		rc = vfm_tree_check(&ix->tree, (uint64_t)((const uint8_t *)part - ix->map.data), len, err);
+	if (rc < 0)
+		vfm_err_context(err, "'%s'", ix->path);
+	return rc;
+}
+
+static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
+{
+	int rc;
+
+	if (ix->h.version > 2) {
+		identity_of(ix, ix->sha256);
+		TRY(vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err));
+	}
+	rc = ix->h.version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err);
+	return rc < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
+}
+
+/* Only advice: without it, all works as well. */
+static void advise_index(struct vfm_index *ix, int advice)
+{
+	(void)madvise((void *)(uintptr_t)ix->map.data, ix->map.size, advice);
+}
+
+void vfm_index_expect_random(struct vfm_index *ix)
+{
+	advise_index(ix, MADV_RANDOM);
 }
 
 int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
@@ -223,7 +252,14 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 			err->code = rc;
 		goto out;
 	}
+	advise_index(ix, MADV_RANDOM);
 	TRY_OUT(check_header(ix, err));
+	rc = read_index_meta(ix, err);
+	advise_index(ix, MADV_NORMAL);
+	if (rc < 0) {
+		rc = rc == VFM_EENV ? rc : VFM_EUSAGE;
+		goto out;
+	}
 	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
 	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
 	if (ix->h.version > 1)
@@ -242,6 +278,7 @@ void vfm_index_close(struct vfm_index *ix)
 	for (int i = 0; i < FD_SLOTS; i++)
 		if (ix->slots[i].fd >= 0)
 			close(ix->slots[i].fd);
+	vfm_tree_close(&ix->tree);
 	vfm_map_close(&ix->map);
 	pthread_mutex_destroy(&ix->lock);
 	free(ix->dir);
@@ -261,9 +298,15 @@ static int verify_index(void *ctx, struct vfm_err *err)
 	struct expected_index *e = ctx;
 	char hex[VFM_SHA256_HEX];
 
-	vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
-	if (e->sha256 && !strcmp(hex, e->sha256))
-		return 0;
+	if (e->ix->h.version < 3) {
+		vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
+		if (e->sha256 && !strcmp(hex, e->sha256))
+			return 0;
+	} else { /* all that was read is in blocks that are trusted */
+		identity_of(e->ix, hex);
+		if (!strcmp(hex, e->ix->sha256) && vfm_tree_recheck(&e->ix->tree, NULL) >= 0)
+			return 0;
+	}
 	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->ix->path);
 }
 
@@ -274,8 +317,16 @@ int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *er
 
 int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	vfm_sha256_of(ix->map.data, ix->map.size, hex);
+	if (ix->h.version < 3)
+		vfm_sha256_of(ix->map.data, ix->map.size, hex);
+	else
+		memcpy(hex, ix->sha256, sizeof(ix->sha256));
 	return vfm_index_check(ix, hex, err);
+}
+
+int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err)
+{
+	return check_bytes(ix, ix->map.data, ix->h.tree_offset, err);
 }
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix)
@@ -320,6 +371,7 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	memcpy(&s, &ix->shards[shard], sizeof(s));
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
+	TRY(check_bytes(ix, &ix->shards[shard], sizeof(s), err));
 	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
@@ -384,11 +436,12 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 		why = "the record names another sample";
 	else {
 		if (ix->h.version == 1)
-			upgrade_record_v1(&r, s.first + i);
+			vfm_index_upgrade_v1(&r, s.first + i);
 		why = vfm_record_fault(&r, &s);
 	}
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", ix->path, shard, i, why);
+	TRY(check_bytes(ix, &ix->records[s.first + i], sizeof(r), err));
 	*out = r;
 	return 0;
 }
@@ -432,7 +485,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
 			r->index, r->shard, i, r->n_texts);
 	if (ix->h.version == 1) { /* r is the record number first_text of this index */
-		text_of_v1(&t, &ix->records[n]);
+		vfm_index_text_v1(&t, &ix->records[n]);
 	} else if (n >= ix->h.n_texts || n < i) {
 		why = "not among the texts";
 	} else {
@@ -445,6 +498,8 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
 			i, why);
+	if (ix->texts)
+		TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	*out = t;
 	return 0;
 }
@@ -503,6 +558,7 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
 			vfm_extra_kinds[e].name, why);
+	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	*out = t;
 	return 0;
 }

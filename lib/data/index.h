@@ -1,9 +1,9 @@
 /* index.h - index.vfmi: the offsets of all samples of a dataset, as fixed-size records.
  *
- * The file is little endian and mapped into memory.  Opening reads only header and meta and takes constant time; a
- * record is checked when it is read.  vfm-index(5) describes the format:
+ * The file is little endian and mapped into memory.  Opening reads only the header, meta and the top of the hash tree,
+ * and takes constant time; a record is checked when it is read.  vfm-index(5) describes the format:
  *
- *     header [128] | records [n_records x 128] | shard table [n_shards x 64] | texts [n_texts x 32] | meta
+ *     header [128] | records [n_records x 128] | shard table [n_shards x 64] | texts [n_texts x 32] | meta | hash tree
  *
  * The records of a shard are contiguous and in the order of the tar, so that the shard table gives the record of
  * (shard, index).  A record names a range of the texts: a sample has one for each of its captions.  Meta is a JSON
@@ -29,15 +29,16 @@
 #include "data/npy.h"
 
 #define VFM_INDEX_NAME    "index.vfmi"
-#define VFM_INDEX_VERSION 2 /* version 1 is read, too: one text a sample */
+#define VFM_INDEX_VERSION 3 /* versions 1 (one text a sample) and 2 (no hash tree) are read, too */
 
 #define VFM_TEXTS_MAX      17  /* texts of a sample: VFM_CAPTIONS_MAX, and one without a name */
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
 
 enum {
-	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
-	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
-			   /* 4 and 8: it has the arrays of vfm_extra_kinds */
+	VFM_REC_IMAGE = 1,      /* a still image: one latent frame, frames == 1 */
+	VFM_REC_MEDIA = 2,      /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
+				/* 4 and 8: it has the arrays of vfm_extra_kinds */
+	VFM_REC_UNCHECKED = 16, /* the contents of its arrays are not known: their checksums are 0, and mean nothing */
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -98,8 +99,9 @@ _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_text) == 32, "on-disk layout");
 
-/* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32, all finite.
- * `elements` follow the header n.  VFM_EINPUT names `what`. */
+/* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32; and that all
+ * are finite.  `elements` follow the header n.  VFM_EINPUT names `what`. */
+int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, struct vfm_err *err);
 int vfm_sample_array_check(
 	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err);
 
@@ -114,16 +116,20 @@ struct vfm_index;
  * checksum, size or meta.  The caller owns *ix. */
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
+/* Announces that the entries will be read in random order: the kernel then reads a page of the file at a time. */
+void vfm_index_expect_random(struct vfm_index *ix);
 
 /* Shards that are not beside the index are then read from the cache, which outlives the index.  set: the name of the
  * dataset, borrowed.  To be called before the first payload is read. */
 struct vfm_shard_cache;
 void vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set);
 
-/* Computes the sha256 of the index, which identifies a dataset in plans.  Reads the file whole. */
+/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
+ * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all
+ * of which is read. */
 int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err);
-/* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check).  sha256: of the opened index; NULL:
- * unknown, and another modification time is an error. */
+/* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check), at least in the parts that were read.
+ * sha256: of the opened index.  NULL: unknown; another modification time of versions 1 and 2 is then an error. */
 int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err);
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
@@ -132,8 +138,11 @@ const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed *
 /* The encoders of all samples; an encoder is unknown if any sample does not name it. */
 struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
+/* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block; versions 1 and 2 have none. */
+int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err);
+
 /* Each checks one entry and copies it to *out.  VFM_EINPUT: the entry is damaged, inconsistent, or contradicts the
- * shard table or its number; VFM_EUSAGE: the number is out of range. */
+ * hash tree, the shard table or its number; VFM_EUSAGE: the number is out of range. */
 int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err);
 int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
 int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
@@ -185,7 +194,8 @@ int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum 
 int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
 	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
-/* ---- writing: atomic; commit renames the file into place ---- */
+/* ---- writing: atomic; commit renames the file into place.  Texts and hashes wait in unlinked files in the folder of
+ * the index, of 32 bytes a text and a byte a record; memory grows only with the number of shards. ---- */
 
 struct vfm_index_writer;
 

@@ -16,7 +16,8 @@ struct vfm_index_header {
 		struct {
 			uint64_t n_texts, texts_offset, meta_offset;
 			uint32_t meta_bytes, meta_crc;
-			uint64_t reserved[2];
+			uint64_t tree_offset; /* version 2: 0 */
+			uint64_t reserved;
 		};
 		char labels[2][24]; /* version 1: "NAME[@VERSION]" of the tokenizer and of the text encoder */
 	};
@@ -25,6 +26,7 @@ struct vfm_index_header {
 };
 _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
+/* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
 #define VFM_INDEX_META_MAX (1u << 20)
 
 /* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
@@ -39,5 +41,11 @@ const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vf
 
 /* The same of an extra array. */
 const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e);
+
+/* Of a record r as version 1 has it: its text.  Offset and size are where later versions have first_text and n_texts.
+ */
+void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_record *r);
+/* Makes record n of later versions of it. */
+void vfm_index_upgrade_v1(struct vfm_record *r, uint64_t n);
 
 #endif

@@ -1,6 +1,6 @@
-/* The writer of index.h.  The tables of shards and texts follow the records because they are complete only at the end;
- * until then they are kept in memory.  The writer overwrites the blank header last and then renames the file into
- * place.
+/* The writer of index.h.  The tables of shards and texts follow the records because they are complete only at the end.
+ * Until then the shards are kept in memory, and the texts in an unlinked file beside the index: they may be many.  The
+ * writer overwrites the blank header last and then renames the file into place.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +14,15 @@
 #include "data/caption.h"
 #include "data/index.h"
 #include "data/index_impl.h"
+#include "data/index_tree.h"
 
 struct vfm_index_writer {
 	struct vfm_atomic a;
 	struct vfm_index_shard *shards;
 	size_t n_shards, cap_shards;
-	struct vfm_index_text *texts;
-	size_t n_texts, cap_texts;
+	FILE *texts;
+	uint64_t n_texts;
+	struct vfm_tree_writer tree;
 	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
 	uint32_t n_names;
 	uint64_t n_records;
@@ -31,7 +33,19 @@ static int write_hashed(struct vfm_index_writer *w, const void *data, size_t len
 {
 	if (fwrite(data, 1, len, w->a.f) != len)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
-	return 0;
+	return vfm_tree_writer_add(&w->tree, data, len, err);
+}
+
+/* Opens the two unlinked files, which end with the process. */
+static int open_spills(struct vfm_index_writer *w, struct vfm_err *err)
+{
+	char *dir = vfm_dir_of(w->path);
+	int rc = vfm_unlinked_in(dir, &w->texts, err);
+
+	if (rc >= 0)
+		rc = vfm_tree_writer_open(&w->tree, dir, err);
+	free(dir);
+	return rc;
 }
 
 int vfm_index_writer_open(struct vfm_index_writer **out, const char *path, struct vfm_err *err)
@@ -43,6 +57,8 @@ int vfm_index_writer_open(struct vfm_index_writer **out, const char *path, struc
 	memset(&blank, 0, sizeof(blank));
 	w->path = vfm_strdup(path);
 	rc = vfm_atomic_open(&w->a, path, err);
+	if (rc >= 0)
+		rc = open_spills(w, err);
 	if (rc >= 0)
 		rc = write_hashed(w, &blank, sizeof(blank), err);
 	if (rc < 0) {
@@ -84,14 +100,14 @@ static int number_name(struct vfm_index_writer *w, const char *name, struct vfm_
 	return (int)i;
 }
 
-static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
-	const char *const *names, struct vfm_err *err)
+/* Copies the texts of a record to out, complete. */
+static int make_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+	const char *const *names, struct vfm_index_text *out, struct vfm_err *err)
 {
 	const char *why = NULL;
 
-	vfm_grow(&w->texts, &w->cap_texts, w->n_texts + r->n_texts, sizeof(*texts));
 	for (uint32_t i = 0; i < r->n_texts; i++) {
-		struct vfm_index_text *t = &w->texts[w->n_texts + i];
+		struct vfm_index_text *t = &out[i];
 		int name = number_name(w, names[i], err);
 
 		TRY(name);
@@ -103,17 +119,15 @@ static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, con
 				r->index, i, why);
 		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
 	}
-	w->n_texts += r->n_texts;
 	return 0;
 }
 
-/* extra: the arrays that the record has. */
-static int add_extras(
-	struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *extra, struct vfm_err *err)
+/* The same of the extra arrays, of which `extra` has those of the record. */
+static int make_extras(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *extra,
+	struct vfm_index_text *out, struct vfm_err *err)
 {
-	vfm_grow(&w->texts, &w->cap_texts, w->n_texts + VFM_EXTRAS, sizeof(*extra));
 	for (int e = 0; e < VFM_EXTRAS; e++) {
-		struct vfm_index_text *t = &w->texts[w->n_texts];
+		struct vfm_index_text *t = out;
 		const char *why;
 
 		if (!vfm_record_has_extra(r, (enum vfm_extra)e))
@@ -125,8 +139,22 @@ static int add_extras(
 			return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", w->path, r->shard,
 				r->index, vfm_extra_kinds[e].name, why);
 		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
-		w->n_texts++;
+		out++;
 	}
+	return 0;
+}
+
+static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+	const char *const *names, struct vfm_err *err)
+{
+	struct vfm_index_text out[VFM_TEXTS_MAX + VFM_EXTRAS];
+	size_t n = r->n_texts + (size_t)vfm_record_n_extras(r);
+
+	TRY(make_texts(w, r, texts, names, out, err));
+	TRY(make_extras(w, r, texts + r->n_texts, out + r->n_texts, err));
+	if (n && fwrite(out, sizeof(*out), n, w->texts) != n)
+		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts beside '%s'", w->path);
+	w->n_texts += n;
 	return 0;
 }
 
@@ -146,7 +174,6 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
 	rec.first_text = rec.n_texts || vfm_record_n_extras(&rec) ? w->n_texts : 0;
 	TRY(add_texts(w, &rec, texts, names, err));
-	TRY(add_extras(w, &rec, texts + rec.n_texts, err));
 	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_record, crc));
 	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;
@@ -166,15 +193,34 @@ static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers 
 	json_decref(meta);
 }
 
+static int copy_texts(struct vfm_index_writer *w, struct vfm_err *err)
+{
+	char block[1 << 16];
+	uint64_t left = w->n_texts * sizeof(struct vfm_index_text);
+
+	if (fseeko(w->texts, 0, SEEK_SET) != 0) /* flushes */
+		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts beside '%s'", w->path);
+	for (size_t n; left > 0; left -= n) {
+		n = fread(block, 1, left < sizeof(block) ? (size_t)left : sizeof(block), w->texts);
+		if (n == 0)
+			return vfm_fail_errno(
+				err, VFM_EENV, "cannot read the temporary file of texts beside '%s'", w->path);
+		TRY(write_hashed(w, block, n, err));
+	}
+	return 0;
+}
+
 static int write_tables(struct vfm_index_writer *w, const struct vfm_buf *meta, struct vfm_err *err)
 {
+	static const char zeros[VFM_TREE_BLOCK];
+
 	for (size_t i = 0; i < w->n_shards; i++) {
 		w->shards[i].crc = vfm_crc32c(0, &w->shards[i], offsetof(struct vfm_index_shard, crc));
 		TRY(write_hashed(w, &w->shards[i], sizeof(w->shards[i]), err));
 	}
-	if (w->n_texts)
-		TRY(write_hashed(w, w->texts, w->n_texts * sizeof(*w->texts), err));
-	return write_hashed(w, meta->data, meta->len, err);
+	TRY(copy_texts(w, err));
+	TRY(write_hashed(w, meta->data, meta->len, err));
+	return write_hashed(w, zeros, -w->tree.bytes % VFM_TREE_BLOCK, err);
 }
 
 int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err)
@@ -200,14 +246,19 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 	h.meta_offset = h.texts_offset + w->n_texts * sizeof(struct vfm_index_text);
 	h.meta_bytes = (uint32_t)meta.len;
 	h.meta_crc = vfm_crc32c(0, meta.data, meta.len);
-	h.file_bytes = h.meta_offset + meta.len;
-	h.crc = vfm_crc32c(0, &h, offsetof(struct vfm_index_header, crc));
 	TRY_OUT(write_tables(w, &meta, err));
+	h.tree_offset = w->tree.bytes;
+	h.file_bytes = vfm_tree_shape_of(h.tree_offset).end;
+	h.crc = vfm_crc32c(0, &h, offsetof(struct vfm_index_header, crc));
+	TRY_OUT(vfm_tree_writer_end(&w->tree, &h, sizeof(h), w->a.f, err));
 	if (fseeko(w->a.f, 0, SEEK_SET) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
 		goto out;
 	}
-	TRY_OUT(write_hashed(w, &h, sizeof(h), err));
+	if (fwrite(&h, sizeof(h), 1, w->a.f) != 1) {
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
+		goto out;
+	}
 	rc = vfm_atomic_commit(&w->a, err);
 out:
 	vfm_buf_release(&meta);
@@ -220,8 +271,10 @@ void vfm_index_writer_abort(struct vfm_index_writer *w)
 	if (!w)
 		return;
 	vfm_atomic_abort(&w->a);
+	if (w->texts)
+		fclose(w->texts);
+	vfm_tree_writer_close(&w->tree);
 	free(w->shards);
-	free(w->texts);
 	free(w->path);
 	free(w);
 }

@@ -158,6 +158,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	vfm_index_set_cache(l->ix[i], l->o.cache, s->name);
+	vfm_index_expect_random(l->ix[i]);
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);

@@ -65,7 +65,8 @@ struct vfm_loader_opts {
 	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
-	/* do not compare the sha256 of the indexes with the manifest at open (it reads them whole) */
+	/* do not compare the sha256 of the indexes with the manifest at open (those of versions 1 and 2 are read whole)
+	 */
 	bool skip_hash;
 };
 

@@ -163,7 +163,8 @@ static const struct vfm_manifest_sample *step_samples(const struct vfm_manifest_
 /* Returns the first sample after the s->tried that were considered that has as many tokens as `damaged`, which is at
  * place `at` of its step; NULL with err. */
 static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
-	const struct vfm_manifest_step *own, int64_t at, struct vfm_loaded *s, struct vfm_err *err)
+	const struct vfm_manifest_step *own, int64_t at, struct vfm_loaded *s, const struct vfm_err *why,
+	struct vfm_err *err)
 {
 	const struct vfm_manifest_sample damaged = step_samples(own)[at];
 	int64_t before = 0; /* candidates of the steps before `step` */
@@ -188,8 +189,8 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 		}
 		before += n;
 	}
-	vfm_fail(err, VFM_EINPUT, "damaged, and no sample of %lld steps with %d tokens is left to stand in for it",
-		(long long)steps, damaged.tokens);
+	vfm_fail(err, VFM_EINPUT, "%s; no sample of %d tokens in %lld steps is left to take its place", why->msg,
+		damaged.tokens, (long long)steps);
 	return NULL;
 }
 
@@ -220,9 +221,9 @@ static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const 
 	if (err->code != VFM_EINPUT || l->o.max_damaged <= 0)
 		return err->code;
 	why = *err;
-	other = find_other(l, sl, step, m - step_samples(step) + i, s, err);
+	other = find_other(l, sl, step, m - step_samples(step) + i, s, &why, err);
 	if (!other)
-		return sample_context(l, &m[i], err);
+		return err->code;
 	log_damaged(l, &s->from, &why);
 	s->from = *other;
 	s->replaced = true;

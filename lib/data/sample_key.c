@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-
 #define MAX_KEY    200 /* with ".latent.npy" and the suffix of a temporary file still a file name */
 #define MAX_MEMBER 1000
 
@@ -90,49 +88,4 @@ int vfm_sample_member_check(const char *name, struct vfm_err *err)
 			return fail_member(name, "it holds '..'", err);
 	}
 	return is_utf8(name) ? 0 : fail_member(name, "it is not UTF-8", err);
-}
-
-/* ---- sets ---- */
-
-static struct vfm_sample_seen *find_id_slot(const struct vfm_sample_set *s, uint64_t id)
-{
-	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u >> 20) & (s->cap - 1);
-
-	while (s->slots[i].id && s->slots[i].id != id)
-		i = (i + 1) & (s->cap - 1);
-	return &s->slots[i];
-}
-
-static void grow_set(struct vfm_sample_set *s)
-{
-	struct vfm_sample_set old = *s;
-
-	if (s->n * 4 < s->cap * 3)
-		return;
-	s->cap = s->cap ? s->cap * 2 : 1024;
-	s->slots = vfm_calloc(s->cap, sizeof(*s->slots));
-	for (size_t i = 0; i < old.cap; i++)
-		if (old.slots[i].id)
-			*find_id_slot(s, old.slots[i].id) = old.slots[i];
-	free(old.slots);
-}
-
-const struct vfm_sample_seen *vfm_sample_set_add(struct vfm_sample_set *set, struct vfm_sample_seen s)
-{
-	struct vfm_sample_seen *slot;
-
-	grow_set(set);
-	s.id = s.id ? s.id : 1;
-	slot = find_id_slot(set, s.id);
-	if (slot->id)
-		return slot;
-	*slot = s;
-	set->n++;
-	return NULL;
-}
-
-void vfm_sample_set_release(struct vfm_sample_set *s)
-{
-	free(s->slots);
-	*s = (struct vfm_sample_set){0};
 }

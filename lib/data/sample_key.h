@@ -1,13 +1,10 @@
-/* sample_key.h - keys of samples: which are valid, and sets of ids that find duplicates.
+/* sample_key.h - keys of samples: which are valid.  sample_set.h finds duplicates.
  *
  * A key is the "id" of a record.  It names files (ID.latent.npy, ID.mp4) and members of shards (KEY.json), and its hash
  * (vfm_sample_id, data/index.h) is the sample's number in the index and in all random draws.
  */
 #ifndef VFM_DATA_SAMPLE_KEY_H
 #define VFM_DATA_SAMPLE_KEY_H
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/err.h"
 
@@ -20,23 +17,5 @@ int vfm_sample_key_check(const char *key, struct vfm_err *err);
  * control characters; folders are allowed ("dir/0001.json", "./0001.json"), but no leading "/", no empty part of the
  * path and no part "..".  Nothing uses such a name as a path.  VFM_EINPUT otherwise. */
 int vfm_sample_member_check(const char *name, struct vfm_err *err);
-
-/* A set of sample ids, each with the place where it was first seen and a hash of what stood there.  24 bytes a slot, at
- * most 3/4 of them in use: 32 to 64 MB for a million ids, and 96 MB for a moment when the table grows.  `= {0}` is
- * empty. One thread at a time. */
-struct vfm_sample_seen {
-	uint64_t id; /* 0 in a free slot; an id of 0 is stored as 1 */
-	int64_t place;
-	uint64_t content;
-};
-
-struct vfm_sample_set {
-	struct vfm_sample_seen *slots;
-	size_t n, cap;
-};
-
-/* Adds s.  Returns NULL, or, if the set has the id already, its first entry (valid until the next call). */
-const struct vfm_sample_seen *vfm_sample_set_add(struct vfm_sample_set *set, struct vfm_sample_seen s);
-void vfm_sample_set_release(struct vfm_sample_set *s);
 
 #endif

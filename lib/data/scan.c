@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -38,23 +39,29 @@ static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char 
 
 /* ---- what a part says about the record ---- */
 
-static int take_npy(
-	struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, int ndim, struct vfm_err *err)
+/* crc: of all bytes of the part; 0 if only its header is read. */
+static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p,
+	int ndim, uint32_t *crc, struct vfm_err *err)
 {
+	*crc = 0;
 	TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
 	if (p->bytes > UINT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "%s: more than %u bytes", p->name, UINT32_MAX);
-	return vfm_sample_array_check(n, ndim, data + p->offset + n->header_bytes, p->name, err);
+	TRY(vfm_sample_shape_check(n, ndim, p->name, err));
+	if (s->headers_only)
+		return 0;
+	*crc = vfm_crc32c(0, data + p->offset, p->bytes);
+	return vfm_npy_check_finite(n, data + p->offset + n->header_bytes, p->name, err);
 }
 
-static int take_latent(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+static int take_latent(const struct vfm_scan *s, struct vfm_record *r, const uint8_t *data,
+	const struct vfm_scan_part *p, struct vfm_err *err)
 {
 	struct vfm_npy n;
 
-	TRY(take_npy(&n, data, p, 4, err));
+	TRY(take_npy(s, &n, data, p, 4, &r->latent_crc, err));
 	r->latent_offset = p->offset;
 	r->latent_bytes = (uint32_t)p->bytes;
-	r->latent_crc = vfm_crc32c(0, data + p->offset, p->bytes);
 	r->latent_header = (uint16_t)n.header_bytes;
 	r->latent_dtype = (uint8_t)n.type;
 	r->c = (uint16_t)n.shape[0];
@@ -70,19 +77,19 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 {
 	struct vfm_record *r = &m->rec;
 	struct vfm_npy n;
-	uint32_t at;
+	uint32_t at, crc;
 
 	if (*name && !vfm_caption_name_ok(name))
 		return vfm_fail(err, VFM_EINPUT, "%s: '%s' cannot name a caption", p->name, name);
 	if (r->n_texts == VFM_TEXTS_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than %d texts", VFM_TEXTS_MAX);
-	TRY(take_npy(&n, data, p, 2, err));
+	TRY(take_npy(s, &n, data, p, 2, &crc, err));
 	if (r->n_texts && n.shape[1] != r->text_dim)
 		return vfm_fail(err, VFM_EINPUT, "%s: width %" PRId64 ", another text has %d", p->name, n.shape[1],
 			r->text_dim);
 	if (!r->n_texts) {
-		m->texts = vfm_arena_alloc(&s->arena, (VFM_TEXTS_MAX + VFM_EXTRAS) * sizeof(*m->texts));
-		m->text_names = vfm_arena_alloc(&s->arena, VFM_TEXTS_MAX * sizeof(*m->text_names));
+		m->texts = vfm_arena_alloc(&s->arena, (size_t)(m->n_parts + VFM_EXTRAS) * sizeof(*m->texts));
+		m->text_names = vfm_arena_alloc(&s->arena, (size_t)m->n_parts * sizeof(*m->text_names));
 	}
 	for (at = r->n_texts; at > 0 && strcmp(m->text_names[at - 1], name) > 0; at--) {
 		m->texts[at] = m->texts[at - 1];
@@ -90,7 +97,7 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	}
 	m->texts[at] = (struct vfm_index_text){.offset = p->offset,
 		.bytes = (uint32_t)p->bytes,
-		.data_crc = vfm_crc32c(0, data + p->offset, p->bytes),
+		.data_crc = crc,
 		.header = (uint16_t)n.header_bytes,
 		.rows = (uint16_t)n.shape[0],
 		.dtype = (uint8_t)n.type};
@@ -100,16 +107,17 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	return 0;
 }
 
-static int take_extra(struct vfm_scan_sample *m, struct vfm_index_text extra[VFM_EXTRAS], const uint8_t *data,
-	const struct vfm_scan_part *p, int e, struct vfm_err *err)
+static int take_extra(const struct vfm_scan *s, struct vfm_scan_sample *m, struct vfm_index_text extra[VFM_EXTRAS],
+	const uint8_t *data, const struct vfm_scan_part *p, int e, struct vfm_err *err)
 {
 	struct vfm_npy n;
+	uint32_t crc;
 
-	TRY(take_npy(&n, data, p, vfm_extra_kinds[e].ndim, err));
+	TRY(take_npy(s, &n, data, p, vfm_extra_kinds[e].ndim, &crc, err));
 	m->rec.flags |= vfm_extra_kinds[e].flag;
 	extra[e] = (struct vfm_index_text){.offset = p->offset,
 		.bytes = (uint32_t)p->bytes,
-		.data_crc = vfm_crc32c(0, data + p->offset, p->bytes),
+		.data_crc = crc,
 		.header = (uint16_t)n.header_bytes,
 		.rows = (uint16_t)n.shape[0],
 		.dtype = (uint8_t)n.type,
@@ -255,6 +263,17 @@ static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 
 enum { HAS_LATENT = 1, HAS_JSON = 2 };
 
+/* Names what the sample has instead: latents in another format or under another name are a common reason. */
+static void set_missing_latent(struct vfm_scan *s, struct vfm_scan_sample *m)
+{
+	char have[200];
+	size_t n = 0;
+
+	for (int i = 0; i < m->n_parts && n < sizeof(have); i++)
+		n += (size_t)snprintf(have + n, sizeof(have) - n, "%s%.60s", i ? ", " : "", m->parts[i].name);
+	set_fault(s, m, "latent.npy is missing; it has: %s", have);
+}
+
 /* All parts are known: builds the record. */
 static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
 {
@@ -275,9 +294,9 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 				set_fault(s, m, "%s stands twice", p->name);
 		if (strcmp(p->name, "latent.npy") == 0) {
 			seen |= HAS_LATENT;
-			rc = take_latent(&m->rec, data, p, &err);
+			rc = take_latent(s, &m->rec, data, p, &err);
 		} else if (e >= 0) {
-			rc = take_extra(m, extra, data, p, e, &err);
+			rc = take_extra(s, m, extra, data, p, e, &err);
 		} else if (vfm_text_part_name(p->name, name)) {
 			rc = take_text(s, m, data, p, name, &err);
 		} else if (strcmp(p->name, "json") == 0) {
@@ -292,10 +311,14 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			set_fault(s, m, "%s", err.msg);
 	}
 	if (!(seen & HAS_LATENT))
-		set_fault(s, m, "latent.npy is missing");
+		set_missing_latent(s, m);
 	if (!(seen & HAS_JSON))
 		set_fault(s, m, "json is missing");
 	place_extras(s, m, extra);
+	if (s->headers_only) {
+		m->rec.flags |= VFM_REC_UNCHECKED;
+		binding = (struct vfm_binding){0}; /* the digests cannot be compared */
+	}
 	if (!m->fault &&
 		(check_binding(m, data, &binding, &err) < 0 || check_arrays(m, &err) < 0 ||
 			check_extras(m, data, extra, &binding, &err) < 0))
@@ -324,16 +347,28 @@ static struct vfm_scan_sample *open_sample(
 	return sample;
 }
 
+/* If only headers are read and members are large, a read-ahead would read what lies between. */
+static void advise_headers(const struct vfm_tar *t, int members)
+{
+	enum { FEW = 32, LARGE = 64 << 10 };
+
+	if (members == FEW && t->pos / FEW > LARGE)
+		(void)madvise((void *)(uintptr_t)t->data, t->size, MADV_RANDOM);
+}
+
 static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
 {
 	struct vfm_scan_part parts[MAX_PARTS]; /* of `now` */
 	struct vfm_scan_sample *now = NULL;
 	struct vfm_err why;
-	int rc;
+	int rc, members = 0;
 
 	while ((rc = vfm_tar_next(t, m, err)) == 1) {
 		const char *part;
 		size_t key_len = vfm_tar_split_name(m->name, &part);
+
+		if (s->headers_only)
+			advise_headers(t, ++members);
 
 		if (m->type != '0' || !key_len) {
 			rc = vfm_fail(
@@ -372,6 +407,8 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 	TRY(vfm_map_open(&map, path, err));
 	m = vfm_malloc(sizeof(*m));
 	s->bytes = map.size;
+	if (map.size) /* only advice */
+		(void)madvise((void *)(uintptr_t)map.data, map.size, MADV_SEQUENTIAL);
 	vfm_tar_init(&t, map.data, map.size, path);
 	rc = scan_members(s, &t, m, err);
 	if (vfm_map_check(&map, NULL, NULL, err) < 0) /* a fault of the tar may follow from it */

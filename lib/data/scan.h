@@ -33,7 +33,8 @@ struct vfm_scan_sample {
 	int n_parts;
 };
 
-struct vfm_scan { /* `= {0}` before; release in any case */
+struct vfm_scan {          /* `= {0}` before, or with headers_only; release in any case */
+	bool headers_only; /* reads of the arrays only their headers: the records have VFM_REC_UNCHECKED */
 	struct vfm_scan_sample *samples;
 	size_t n, cap;
 	uint64_t bytes;                  /* of the file */
@@ -42,8 +43,8 @@ struct vfm_scan { /* `= {0}` before; release in any case */
 	struct vfm_arena arena;          /* holds all strings and parts */
 };
 
-/* Reads all of the tar at `path`.  VFM_EINPUT: the tar is damaged, or a member belongs to no sample or is
- * not contiguous with its sample (*s keeps the samples before); VFM_EENV: cannot read. */
+/* Reads all of the tar at `path`, or headers and JSON.  VFM_EINPUT: the tar is damaged, or a member belongs to no
+ * sample or is not contiguous with its sample (*s keeps the samples before); VFM_EENV: cannot read. */
 int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err);
 void vfm_scan_release(struct vfm_scan *s);
 

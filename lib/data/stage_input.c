@@ -123,39 +123,36 @@ static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
 	return 1;
 }
 
-static const struct vfm_sample_seen *add_id(struct vfm_stage_input *in, uint64_t id, uint64_t content)
-{
-	return vfm_sample_set_add(&in->ids, (struct vfm_sample_seen){id, in->n_lines, content});
-}
-
 /* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
  * differ in nothing but the name of their source; or else they get an error. */
-static void check_duplicate(struct vfm_stage_input *in, json_t *rec)
+static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_err *err)
 {
 	const char *id = vfm_rec_str(rec, "id", NULL);
-	const struct vfm_sample_seen *first;
+	struct vfm_sample_seen s = {.place = in->n_lines}, first;
 	char hex[VFM_SHA256_HEX];
-	struct vfm_err err;
-	uint64_t content;
+	struct vfm_err why;
+	int rc;
 
 	if (!in->s->unique_ids || !id || vfm_rec_is_out(rec))
-		return;
+		return 0;
 	vfm_rec_digest("", rec, vfm_stage_source_keys, hex);
 	hex[16] = 0;
-	content = strtoull(hex, NULL, 16);
-	first = add_id(in, vfm_sample_id(id), content);
-	if (!first)
-		return;
-	if (first->content == content) {
-		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first->place);
-		return;
+	s.content = strtoull(hex, NULL, 16);
+	vfm_sample_hash(id, s.hash);
+	rc = vfm_sample_set_add(&in->ids, &s, &first, err);
+	if (rc <= 0)
+		return rc;
+	if (first.content == s.content) {
+		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first.place);
+		return 0;
 	}
-	vfm_fail(&err, VFM_EINPUT,
+	vfm_fail(&why, VFM_EINPUT,
 		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; several "
 		"captions of a clip stand in one record, by name",
-		(long long)first->place, id);
-	vfm_stage_set_error(rec, err.msg);
+		(long long)first.place, id);
+	vfm_stage_set_error(rec, why.msg);
 	in->n_refused++;
+	return 0;
 }
 
 /* Turns an unreadable line into a record with the error. */
@@ -283,8 +280,8 @@ static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *e
 		}
 		in->n_lines++;
 		if (is_my_part(in, *rec)) {
-			check_duplicate(in, *rec);
-			return 1;
+			rc = check_duplicate(in, *rec, err);
+			return rc < 0 ? rc : 1;
 		}
 		in->other_parts++;
 		json_decref(*rec);
@@ -357,6 +354,7 @@ void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_blo
 const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in)
 {
 	const struct vfm_stage_text *t;
+	struct vfm_sample_seen s, first;
 
 	if (in->header_due || in->held || in->block_at == in->block->lines.n)
 		return NULL;
@@ -364,7 +362,9 @@ const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in)
 	if (!t->is_ready)
 		return NULL;
 	in->n_lines++; /* the place of this record */
-	if (in->s->unique_ids && !t->is_passed && add_id(in, t->id, t->content)) {
+	s = (struct vfm_sample_seen){{t->hash[0], t->hash[1]}, in->n_lines, t->content};
+	/* a failure occurs again where it can be reported */
+	if (in->s->unique_ids && !t->is_passed && vfm_sample_set_add(&in->ids, &s, &first, NULL) != 0) {
 		in->n_lines--;
 		return NULL;
 	}

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/sample_key.h"
+#include "data/sample_set.h"
 #include "data/stage.h"
 #include "data/stage_link.h"
 #include "data/stage_text.h"

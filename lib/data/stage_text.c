@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/done.h"
-#include "data/index.h"
+#include "data/sample_set.h"
 
 const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
 const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
@@ -46,7 +46,7 @@ static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, 
 		return true;
 	vfm_record_text_digest(t, "", vfm_stage_source_keys, hex);
 	hex[16] = 0;
-	of->id = vfm_sample_id(id);
+	vfm_sample_hash(id, of->hash);
 	of->content = strtoull(hex, NULL, 16);
 	return true;
 }

@@ -20,8 +20,8 @@ struct vfm_stage_text { /* what became of a line */
 	bool is_ready;  /* the output is complete, unless a record before it has the id */
 	bool is_passed; /* unchanged: with "error" or "drop"; without id */
 	bool failed, dropped;
-	uint64_t id, content; /* of vfm_sample_seen */
-	size_t at, len;       /* of the output, in `out` of the block */
+	uint64_t hash[2], content; /* of vfm_sample_seen */
+	size_t at, len;            /* of the output, in `out` of the block */
 };
 
 struct vfm_stage_block { /* `= {0}` before; release in any case */

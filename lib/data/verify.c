@@ -33,6 +33,8 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 /* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
 static const char *difference(const struct vfm_record *r, const struct vfm_record *m)
 {
+	struct vfm_record own;
+
 	if (r->id != m->id)
 		return "another sample than the index says";
 	if (r->sample_offset != m->sample_offset || r->sample_bytes != m->sample_bytes)
@@ -41,12 +43,14 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 		r->json_offset != m->json_offset || r->json_bytes != m->json_bytes ||
 		r->media_offset != m->media_offset || r->media_bytes != m->media_bytes)
 		return "other parts than the index says";
-	if (r->latent_crc != m->latent_crc)
+	if (!(r->flags & VFM_REC_UNCHECKED) && r->latent_crc != m->latent_crc)
 		return "latent.npy: wrong checksum";
 	if (r->json_crc != m->json_crc)
 		return "json: wrong checksum";
-	/* shard, index and crc are the index's own */
-	if (memcmp(&r->c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
+	/* shard, index, crc, and whether checksums are known, are the index's own */
+	own = *r;
+	own.flags &= (uint16_t)~VFM_REC_UNCHECKED;
+	if (memcmp(&own.c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
 		return "another shape than the index says";
 	return NULL;
 }
@@ -55,15 +59,18 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 static const char *conflict(
 	struct verify *v, uint32_t shard, uint32_t index, const struct vfm_scan_sample *m, struct vfm_err *err)
 {
-	struct vfm_sample_seen s = {m->rec.id, (int64_t)((uint64_t)shard << 32 | index), (uint64_t)v->counts->datasets};
-	const struct vfm_sample_seen *first = vfm_sample_set_add(&v->counts->ids, s);
+	struct vfm_sample_seen first,
+		s = {.place = (int64_t)((uint64_t)shard << 32 | index), .content = (uint64_t)v->counts->datasets};
+	int found;
 
-	if (first && first->content == s.content) {
-		vfm_fail(err, VFM_EINPUT, "sample %u of shard %u has this key, too", (uint32_t)first->place,
-			(uint32_t)(first->place >> 32));
+	vfm_sample_hash(m->key, s.hash);
+	found = vfm_sample_set_add(&v->counts->ids, &s, &first, err);
+	if (found == 1 && first.content == s.content)
+		vfm_fail(err, VFM_EINPUT, "sample %u of shard %u has this key, too", (uint32_t)first.place,
+			(uint32_t)(first.place >> 32));
+	if (found < 0 || (found == 1 && first.content == s.content))
 		return err->msg;
-	}
-	v->counts->shared += first != NULL;
+	v->counts->shared += found;
 	if (vfm_makers_check(m->makers, "the sample", &v->makers, "the index", err) < 0 ||
 		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
 		return err->msg;
@@ -87,7 +94,7 @@ static const char *text_difference(
 			return err->msg;
 		if (t.offset != f->offset || t.bytes != f->bytes || strcmp(vfm_index_name(v->ix, t.name), name) != 0)
 			return "other parts than the index says";
-		if (t.data_crc != f->data_crc)
+		if (!(r->flags & VFM_REC_UNCHECKED) && t.data_crc != f->data_crc)
 			why = "wrong checksum";
 		else if (t.header != f->header || t.rows != f->rows || t.dtype != f->dtype)
 			why = "another shape than the index says";
@@ -112,7 +119,8 @@ static const char *extra_difference(
 		if (vfm_index_extra(v->ix, r, (enum vfm_extra)e, &t, err) < 0)
 			return err->msg;
 		if (t.offset != f->offset || t.bytes != f->bytes || t.header != f->header || t.rows != f->rows ||
-			t.width != f->width || t.dtype != f->dtype || t.data_crc != f->data_crc) {
+			t.width != f->width || t.dtype != f->dtype ||
+			(!(r->flags & VFM_REC_UNCHECKED) && t.data_crc != f->data_crc)) {
 			vfm_fail(err, VFM_EINPUT, "%s: not as the index says", vfm_extra_kinds[e].part);
 			return err->msg;
 		}
@@ -228,7 +236,9 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	v.makers = vfm_index_makers(v.ix);
 	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
-	rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
+	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
+	if (rc == 0)
+		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
 	if (rc == 0)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/sample_key.h"
+#include "data/sample_set.h"
 
 struct vfm_fault { /* strings live during the call */
 	const char *dir;

@@ -40,7 +40,12 @@ printf '%s\n' "$out" >data.jsonl
 unlike "$err" "no sha256" "all of it is bound"
 is "$(tar -tf data/000000.tar | head -4 | tr '\n' ' ')" "$id.latent.npy $id.text.long.npy $id.text.short.npy $id.json " "members"
 is "$(tar -xOf data/000000.tar "$id.json" | jq -c '[.. | .path? // empty]')" "[]" "no paths in the json"
-meta() { tail -c "$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')" "$1/index.vfmi"; }
+meta() {
+	local at bytes
+	at=$(od -An -tu8 -j80 -N8 "$1/index.vfmi" | tr -d ' ')
+	bytes=$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')
+	tail -c +$((at + 1)) "$1/index.vfmi" | head -c "$bytes"
+}
 is "$(meta data | jq -c .texts)" '["long","short","","only"]' "the names are in the index"
 ok "verify likes it" vfm-curate verify data
 ok "Energon's database has all parts" python3 - "$id" <<'END'

@@ -59,15 +59,14 @@ is "$(tar -xOf captioned/000000.tar --wildcards '*.json' | jq -c .caption_maker.
 edit() {
 	rm -rf edited && cp -r "$1" edited && python3 - "$2" "$3" <<-'END'
 		import struct, sys
-		from index_crc import crc32c
+		from index_crc import crc32c, with_tree
 		ix = bytearray(open("edited/index.vfmi", "rb").read())
 		at, n = struct.unpack_from("<QI", ix, 80)
 		meta = bytes(ix[at:at + n]).replace(sys.argv[1].encode(), sys.argv[2].encode())
 		assert len(meta) == n and meta != ix[at:at + n]
 		ix[at:at + n] = meta
 		struct.pack_into("<I", ix, 92, crc32c(meta))
-		struct.pack_into("<I", ix, 124, crc32c(ix[:124]))
-		open("edited/index.vfmi", "wb").write(ix)
+		open("edited/index.vfmi", "wb").write(with_tree(ix))
 	END
 }
 ok "verify likes the datasets" vfm-curate verify vae umt5 data captioned

@@ -17,7 +17,7 @@ is "$(tail -n +2 plan.jsonl | jq -c '.samples[] | .[2]' | sort -n | tr '\n' ' ')
 is "$(tail -n +2 plan.jsonl | jq -c '[.step, .pack, .tokens]' | tr '\n' ' ')" \
 	"[0,0,$((3 * tokens))] [0,1,$((3 * tokens))] [1,0,$((3 * tokens))] [1,1,$((3 * tokens))] " "in steps of full packs"
 like "$err" 'fill 100.00%' "the fill is reported"
-is "$(head -1 plan.jsonl | jq -r .sets[0].index_sha256)" "$(sha256sum <data/index.vfmi | cut -d' ' -f1)" "sha256 of the index"
+is "$(head -1 plan.jsonl | jq -r .sets[0].index_sha256)" "$({ head -c 128 data/index.vfmi && tail -c 4096 data/index.vfmi; } | sha256sum | cut -d' ' -f1)" "sha256 of the index"
 
 vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data >again.jsonl
 ok "the same seed, the same manifest" cmp plan.jsonl again.jsonl
@@ -82,7 +82,7 @@ END
 }
 for part in header record shard text meta; do
 	flip $part
-	bad broken "'broken/index.vfmi'.*checksum"
+	bad broken "'broken/index.vfmi'.*(checksum|SHA-256)"
 done
 
 run bash -c 'vfm-pack data >/dev/full'

@@ -10,7 +10,7 @@ for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; d
 #   craft.py put DIR N HEX    the latents of sample 0 hold these bytes at element N (2 bytes each)
 cat >craft.py <<'END'
 import struct, sys
-from index_crc import crc32c, seal
+from index_crc import crc32c, seal, with_tree
 what, d = sys.argv[1:3]
 ix = open(d + "/index.vfmi", "rb").read()
 n, = struct.unpack_from("<Q", ix, 24)
@@ -22,9 +22,8 @@ if what == "twice":
     shard += seal(b"000001.tar".ljust(32, b"\0") + shard[32:40] + struct.pack("<Q", n) + shard[48:])
     head = bytearray(head)
     struct.pack_into("<QI", head, 24, 2 * n, 2)
-    for at in (48, 56, 72, 80): # offsets: shards, end, texts, meta
+    for at in (48, 72, 80): # offsets: shards, texts, meta
         struct.pack_into("<Q", head, at, struct.unpack_from("<Q", head, at)[0] + 128 * n + (64 if at > 48 else 0))
-    head = seal(bytes(head))
     open(d + "/000001.tar", "wb").write(tar)
 else:
     r = recs[0]
@@ -33,7 +32,7 @@ else:
     tar[p:p + 2] = bytes.fromhex(sys.argv[4])
     recs[0] = seal(r[:84] + struct.pack("<I", crc32c(bytes(tar[at:at + size]))) + r[88:])
     open(d + "/000000.tar", "wb").write(tar)
-open(d + "/index.vfmi", "wb").write(head + b"".join(recs) + shard + rest)
+open(d + "/index.vfmi", "wb").write(with_tree(head + b"".join(recs) + shard + rest))
 END
 
 vfm-curate synth -q -n 6 -d syn | records >syn.jsonl
@@ -161,7 +160,7 @@ is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for the
 # ---- duplicates in a dataset
 rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar
 run_stage vfm-curate shard -q -d dup --resume /dev/null
-is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key was there before" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
+is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key is also that of sample 0 of shard 0" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
 cp -r data again && python3 craft.py twice again
 run vfm-curate verify again
 is "$rc $(jq -r 'select(.key) | [.shard, .index, .error] | @tsv' <<<"$out" | head -2 | tr '\t' ' ')" "1 000001.tar 0 sample 0 of shard 0 has this key, too

@@ -17,9 +17,17 @@ is "$(tar -tf data/000000.tar | head -3 | tr '\n' ' ')" "$id.latent.npy $id.text
 is "$(tar -xOf data/000000.tar "$id.latent.npy" | sha256sum)" "$(sha256sum <"enc/$id.latent.npy")" "the latents are those of encode"
 is "$(tar -xOf data/000000.tar "$id.json" | jq -c '[.caption, .latent.path, .latent.shape]')" \
 	"$(head -1 sh.jsonl | jq -c '[.caption, null, .latent.shape]')" "the json: the record without paths"
-# meta DIR: the last section of its index
-meta() { tail -c "$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')" "$1/index.vfmi"; }
-is "$(($(stat -c %s data/index.vfmi) - $(meta data | wc -c)))" $((128 + 20 * 128 + 3 * 64 + 20 * 32)) "index.vfmi: size"
+# meta DIR: the JSON of its index
+meta() {
+	local at bytes
+	at=$(od -An -tu8 -j80 -N8 "$1/index.vfmi" | tr -d ' ')
+	bytes=$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')
+	tail -c +$((at + 1)) "$1/index.vfmi" | head -c "$bytes"
+}
+is "$(od -An -tu8 -j80 -N8 data/index.vfmi | tr -d ' ')" $((128 + 20 * 128 + 3 * 64 + 20 * 32)) "index.vfmi: where meta begins"
+is "$(stat -c %s data/index.vfmi)" $((4096 + 4096)) "index.vfmi: size"
+is "$(tail -c 4096 data/index.vfmi | head -c 32 | od -An -tx1 | tr -d ' \n')" \
+	"$(head -c 4096 data/index.vfmi | sha256sum | cut -d' ' -f1)" "index.vfmi: the hash tree"
 is "$(meta data | jq -c .texts)" '[""]' "index.vfmi: the names of captions"
 is "$(od -An -tu8 -j24 -N8 data/index.vfmi | tr -d ' ')" 20 "index.vfmi: samples"
 is "$(od -An -tx8 -j128 -N8 data/index.vfmi | tr -d ' ')" "$(printf %s "$id" | sha256sum | cut -c1-16)" "index.vfmi: the id"
@@ -128,7 +136,7 @@ like "$out" '"shard":"000000.tar","error":".*wrong header checksum' "is named"
 harm "a cut tar" truncate -s 40000 000002.tar
 like "$out" 'truncated' "is named"
 harm "a byte of the index" poke index.vfmi 200 X
-like "$out" '"index":0.*wrong checksum' "is named"
+like "$out" "'harm/index.vfmi': damaged: the 4096 bytes from 0 on" "is named"
 harm "a byte of tar.idx" poke 000001.tar.idx 8 X
 like "$out" '000001.tar.idx.* does not agree with the tar' "is named"
 harm "a tar.idx that is gone" rm 000001.tar.idx

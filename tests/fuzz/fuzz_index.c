@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "data/index.h"
+#include "data/index_tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -44,8 +45,26 @@ static void put_crc(uint8_t *p, size_t len)
 	memcpy(p + len - 4, &crc, 4);
 }
 
+/* Appends the hash tree to the end `end` of meta; the memory is large enough. */
+static size_t put_tree(uint8_t *b, size_t end)
+{
+	uint64_t bytes = (end + 4095) / 4096 * 4096;
+	struct vfm_tree_shape s = vfm_tree_shape_of(bytes);
+
+	memset(b + end, 0, s.end - end);
+	b[8] = 3;
+	memcpy(b + 56, &s.end, 8);
+	memcpy(b + 96, &bytes, 8);
+	put_crc(b, 128);
+	for (int k = 0; k < s.top; k++)
+		for (uint64_t n = 0; n < s.blocks[k]; n++)
+			vfm_sha256_raw(b + s.offset[k] + n * 4096, 4096, b + s.offset[k + 1] + n * 32);
+	return s.end;
+}
+
 /* Makes a file whose sections agree with its length.  `how`: 1: the header; 2, 4, 8: checksums of records, shards and
- * texts; 16: two shards; 32: two texts; 64: version 1; 128: the input holds the names, instead of valid ones. */
+ * texts; 16: two shards; 32: two texts; 64: version 1; 128: the input holds the names, instead of valid ones. Otherwise
+ * the version is 2, or 3 with a hash tree if the last byte of the input is odd. */
 static size_t mend(uint8_t *b, size_t size, uint8_t how)
 {
 	static const char meta[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}";
@@ -82,7 +101,7 @@ static size_t mend(uint8_t *b, size_t size, uint8_t how)
 		memcpy(b + 88, words, 8);
 	}
 	put_crc(b, 128);
-	return at[2];
+	return !(how & 64) && (b[size] & 1) ? put_tree(b, at[2]) : at[2];
 }
 
 static void walk(struct vfm_index *ix)
@@ -128,7 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 1)
 		return 0;
 	len = size - 1;
-	b = malloc(len + 1);
+	b = malloc(len + len / 64 + 4 * 4096);
+	b[len] = data[size - 1];
 	memcpy(b, data + 1, len);
 	len = mend(b, len, data[0]);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);

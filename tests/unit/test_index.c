@@ -178,10 +178,31 @@ static void reads_back(void **state)
 	vfm_index_close(ix);
 }
 
-/* True if any reader notices that the index at `file` is not the one that was written. */
-static int noticed(const char *file)
+/* Makes the hash tree of an index of one level again, after its `data` changed. */
+static void seal_tree(char *data, size_t *len)
+{
+	uint64_t meta, tree, end, n;
+	uint32_t bytes, crc;
+
+	memcpy(&meta, data + 80, 8);
+	memcpy(&bytes, data + 88, 4);
+	tree = (meta + bytes + 4095) / 4096 * 4096;
+	end = tree + 4096;
+	memset(data + meta + bytes, 0, end - meta - bytes);
+	memcpy(data + 96, &tree, 8);
+	memcpy(data + 56, &end, 8);
+	crc = vfm_crc32c(0, data, 124);
+	memcpy(data + 124, &crc, 4);
+	for (n = 0; n < tree / 4096; n++)
+		vfm_sha256_raw(data + n * 4096, 4096, (unsigned char *)data + tree + n * VFM_SHA256_BYTES);
+	*len = end;
+}
+
+/* True if any reader notices that the index at `file` is not the one that was written.  sha256: of that one, or NULL */
+static int noticed(const char *file, const char *sha256)
 {
 	struct vfm_index *ix;
+	char hex[VFM_SHA256_HEX];
 	struct vfm_record r;
 	struct vfm_index_shard sh;
 	struct vfm_index_text t;
@@ -189,6 +210,7 @@ static int noticed(const char *file)
 
 	if (vfm_index_open(&ix, file, NULL) < 0)
 		return 1;
+	bad |= vfm_index_sha256(ix, hex, NULL) < 0 || (sha256 && strcmp(hex, sha256) != 0);
 	for (uint32_t s = 0; s < vfm_index_n_shards(ix); s++) {
 		if (vfm_index_shard(ix, s, &sh, NULL) < 0) {
 			bad = 1;
@@ -208,23 +230,28 @@ static int noticed(const char *file)
 
 static void every_flipped_byte_is_noticed(void **state)
 {
-	char *data, file[96];
+	char *data, file[96], hex[VFM_SHA256_HEX];
+	struct vfm_index *ix;
 	size_t len;
 	FILE *f;
 
 	(void)state;
+	assert_int_equal(vfm_index_open(&ix, path, NULL), 0);
+	assert_int_equal(vfm_index_sha256(ix, hex, NULL), 0);
+	assert_int_equal(vfm_index_check_all(ix, NULL), 0);
+	vfm_index_close(ix);
 	snprintf(file, sizeof(file), "%s/flip.vfmi", dir);
 	assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
 	f = fopen(file, "wb");
 	assert_int_equal(fwrite(data, 1, len, f), len);
 	fclose(f);
-	assert_int_equal(noticed(file), 0);
+	assert_int_equal(noticed(file, hex), 0);
 	f = fopen(file, "r+b");
 	for (size_t i = 0; i < len; i++) {
 		fseek(f, (long)i, SEEK_SET);
 		fputc(data[i] ^ 0x41, f);
 		fflush(f);
-		if (!noticed(file))
+		if (!noticed(file, hex))
 			fail_msg("the change of byte %zu was not detected", i);
 		fseek(f, (long)i, SEEK_SET);
 		fputc(data[i], f);
@@ -233,7 +260,7 @@ static void every_flipped_byte_is_noticed(void **state)
 	fclose(f);
 	for (size_t cut = 0; cut < len; cut += 31) {
 		assert_int_equal(truncate(file, (long)cut), 0);
-		assert_int_equal(noticed(file), 1);
+		assert_int_equal(noticed(file, hex), 1);
 		f = fopen(file, "wb");
 		assert_int_equal(fwrite(data, 1, len, f), len);
 		fclose(f);
@@ -286,8 +313,9 @@ static void hostile_records(void **state)
 		r = (struct vfm_record *)(void *)(data + 128);
 		memcpy((char *)r + lies[i].off, &lies[i].value, (size_t)lies[i].bytes);
 		r->crc = vfm_crc32c(0, r, 124);
+		seal_tree(data, &len);
 		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-		if (noticed(file) != (lies[i].off != offsetof(struct vfm_record, flags)))
+		if (noticed(file, NULL) != (lies[i].off != offsetof(struct vfm_record, flags)))
 			fail_msg("lie %zu passed", i);
 		free(data);
 	}
@@ -332,23 +360,21 @@ static void hostile_texts(void **state)
 		was = *t;
 		memcpy((char *)t + lies[i].off, &lies[i].value, (size_t)lies[i].bytes);
 		t->crc = vfm_crc32c(0, t, 28);
+		seal_tree(data, &len);
 		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-		if (!noticed(file))
+		if (!noticed(file, NULL))
 			fail_msg("lie %zu passed", i);
 		*t = was;
 	}
 	for (size_t i = 0; i < sizeof(metas) / sizeof(metas[0]); i++) {
-		uint32_t n[2] = {(uint32_t)strlen(metas[i])}, crc;
-		uint64_t end = meta + n[0];
+		uint32_t n[2] = {(uint32_t)strlen(metas[i])};
 
 		memcpy(data + meta, metas[i], n[0]);
 		n[1] = vfm_crc32c(0, data + meta, n[0]);
 		memcpy(data + 88, n, 8);
-		memcpy(data + 56, &end, 8);
-		crc = vfm_crc32c(0, data, 124);
-		memcpy(data + 124, &crc, 4);
-		assert_int_equal(vfm_write_file(file, data, end, NULL), 0);
-		if (!noticed(file))
+		seal_tree(data, &len);
+		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+		if (!noticed(file, NULL))
 			fail_msg("meta %s passed", metas[i]);
 	}
 	free(data);

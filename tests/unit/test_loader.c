@@ -646,8 +646,10 @@ static int64_t check_replaced(const struct vfm_loader_opts *o, int32_t shard, in
 
 static void damage_is_replaced(void **state)
 {
-	struct vfm_loader_opts o = {.max_damaged = 0.01}, later = {.max_damaged = 0.01, .first_step = 4, .threads = 4};
+	struct vfm_loader_opts o = {.max_damaged = 0.01}, later = {.max_damaged = 0.01, .first_step = 4, .threads = 4},
+			       strict = {0};
 	uint64_t all[512], rest[512];
+	struct vfm_err err = {0};
 	char tar[96], index[96];
 	int n, k;
 
@@ -661,9 +663,11 @@ static void damage_is_replaced(void **state)
 	assert_int_equal(k, n - 4 * BATCH);
 	assert_memory_equal(rest, all + 4 * BATCH, (size_t)k * sizeof(*all));
 	flip(tar, 200);
-	o.skip_hash = true;
-	flip(index, 128 + 17 * 128 + 60); /* the record of sample 1 of shard 1 */
-	assert_int_equal(check_replaced(&o, 1, 1), 2);
+	flip(index, 128 + 17 * 128 + 60); /* a block of the index is that of half of the samples */
+	assert_int_equal(first_failure(&strict, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "index.vfmi"));
+	o.max_damaged = 1;
+	assert_int_equal(read_all(&o, all, true), n);
 	flip(index, 128 + 17 * 128 + 60);
 }
 

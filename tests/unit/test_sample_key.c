@@ -64,36 +64,11 @@ static void test_members(void **state)
 	free(longer);
 }
 
-static void test_set(void **state)
-{
-	struct vfm_sample_set set = {0};
-	const struct vfm_sample_seen *s;
-
-	(void)state;
-	for (int round = 0; round < 2; round++)
-		for (int64_t i = 0; i < 300000; i++) {
-			struct vfm_sample_seen new = {(uint64_t)i * 0x10001, i + round, (uint64_t)round};
-
-			s = vfm_sample_set_add(&set, new);
-			if (round == 0) {
-				assert_null(s);
-				continue;
-			}
-			assert_non_null(s);
-			assert_int_equal(s->place, i);
-			assert_int_equal(s->content, 0);
-		}
-	assert_int_equal(set.n, 300000);
-	assert_in_range(set.cap, 400000, 800000);
-	vfm_sample_set_release(&set);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_members),
-		cmocka_unit_test(test_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,39 @@
+/* metadataset.h - reads a metadataset of Megatron-Energon (YAML): which datasets are mixed, and how.
+ *
+ * Both versions are read (classes Metadataset and MetadatasetV2), with nested metadatasets: a dataset alone, a blend by
+ * weights, and a blend by whole repetitions.  `subflavor`, `subflavors`, `dataset_config` and
+ * `shuffle_over_epochs_multiplier` say nothing about the mix and are ignored.  Joins, subsets, auxiliary datasets,
+ * fractions of repetitions, and a part of a dataset that is not all of it (its .nv-meta/split.yaml) are refused.
+ */
+#ifndef VFM_DATA_METADATASET_H
+#define VFM_DATA_METADATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct vfm_metadataset_set {
+	const char *dir;
+	double weight;   /* share of the samples, or 0 without weights */
+	int repetitions; /* in each pass; 1 with weights */
+};
+
+struct vfm_metadataset { /* `= {0}` before; release in any case */
+	struct vfm_metadataset_set *sets;
+	size_t n, cap;
+	bool weighted; /* the weights have the sum 1 */
+	struct vfm_arena arena;
+};
+
+/* Reads the split ("train") of the metadataset at path.  VFM_EUSAGE names the key, or line, that is wrong or not
+ * supported; VFM_EINPUT: a file cannot be read. */
+int vfm_metadataset_read(struct vfm_metadataset *m, const char *path, const char *split, struct vfm_err *err);
+void vfm_metadataset_release(struct vfm_metadataset *m);
+
+/* Checks that `split` of a dataset's .nv-meta/split.yaml names all shards of its index, by names or by patterns of
+ * braces ({000..127}, {a,b}), and excludes none.  Without that file all shards belong to it.  VFM_EUSAGE. */
+int vfm_metadataset_check_split(const char *dir, const char *split, struct vfm_err *err);
+
+#endif
