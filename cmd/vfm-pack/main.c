@@ -36,7 +36,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
 		&o.held_out},
 	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the manifest of what --held-out leaves out", &o.held_out_plan},
-	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
+	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "stage", "NAME", "begin a training stage: the options and folders up to the next are its own",
 		&o.stage},

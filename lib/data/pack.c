@@ -10,7 +10,7 @@
 #include "data/pack_bound.h"
 #include "data/pack_priv.h"
 
-#define DEFAULT_WINDOW 65536
+#define DEFAULT_WINDOW 262144
 #define MAX_PACKS      ((int64_t)1 << 40)
 #define SHUFFLE_PACKS  (1ull << 40) /* stream ids above those of the sets */
 
@@ -44,7 +44,7 @@ struct planner {
 	void *ctx;
 	int64_t window;
 	struct drawn *heap, *kept; /* samples to be packed: those carried, then new ones */
-	size_t n_heap, cap_heap, cap_kept;
+	size_t n_heap, n_carried, cap_heap, cap_kept;
 	int32_t *tokens; /* [n_heap] */
 	size_t cap_tokens;
 	struct vfm_mbs mbs;
@@ -332,7 +332,7 @@ static void take_bins(struct planner *pl, const struct vfm_bins *b, double token
 	}
 	pl->heap = pl->kept;
 	pl->cap_heap = pl->cap_kept;
-	pl->n_heap = n_kept;
+	pl->n_heap = pl->n_carried = n_kept;
 	pl->kept = swap;
 	pl->cap_kept = cap;
 }
@@ -350,7 +350,7 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 		tokens += pl->tokens[i];
 	}
 	if (pl->o->algo == VFM_PACK_MBS) {
-		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap);
+		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried);
 		take_bins(pl, &pl->bins, tokens, flush);
 	} else {
 		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, err));

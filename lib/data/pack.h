@@ -67,7 +67,7 @@ struct vfm_plan_opts {
 	bool balance_cost; /* a step's packs are of similar cost */
 	enum vfm_pack_algo algo;
 	uint64_t seed;
-	int64_t window; /* samples packed together; 0: 65536 */
+	int64_t window; /* samples packed together; 0: 262144 */
 	struct vfm_pack_cost cost;
 };
 

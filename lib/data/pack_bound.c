@@ -126,11 +126,30 @@ static double bound_dual(const struct lens *l, int32_t room)
 	return best;
 }
 
+static double bound_by_contents(const struct lens *l)
+{
+	int32_t *len = vfm_calloc((size_t)l->n, sizeof(*len));
+	double *items = vfm_calloc((size_t)l->n, sizeof(*items)), all = 0;
+	struct vfm_contents c;
+
+	for (int32_t i = 0; i < l->n; i++) {
+		len[i] = l->len[l->n - 1 - i];
+		items[i] = (double)l->count[len[i]];
+		all += items[i];
+	}
+	vfm_contents_find(&c, len, items, l->n, l->context);
+	all *= c.bound;
+	vfm_contents_release(&c);
+	free(len);
+	free(items);
+	return all;
+}
+
 int64_t vfm_bins_bound(const int64_t *count, int32_t context)
 {
 	struct lens l = {.context = context, .count = count};
-	double bins[3];
-	int32_t room;
+	double bins[4] = {0};
+	int32_t room, gcd = 0;
 
 	l.len = vfm_calloc((size_t)context + 1, sizeof(*l.len));
 	for (int32_t x = 1; x <= context; x++) {
@@ -138,6 +157,7 @@ int64_t vfm_bins_bound(const int64_t *count, int32_t context)
 			continue;
 		l.len[l.n++] = x;
 		l.tokens += (double)count[x] * x;
+		gcd = vfm_gcd(x, gcd);
 	}
 	if (l.n == 0) {
 		free(l.len);
@@ -146,8 +166,10 @@ int64_t vfm_bins_bound(const int64_t *count, int32_t context)
 	room = bound_by_sums(&l, &bins[0]);
 	bins[1] = bound_l2(&l, room);
 	bins[2] = bound_dual(&l, room);
+	if (vfm_contents_time(l.n, context, gcd) != VFM_CONTENTS_TOO_SLOW)
+		bins[3] = bound_by_contents(&l) * (1 - 1e-9);
 	free(l.len);
-	for (int i = 1; i < 3; i++)
+	for (int i = 1; i < 4; i++)
 		bins[0] = bins[i] > bins[0] ? bins[i] : bins[0];
 	return (int64_t)ceil(bins[0] * (1 - 1e-12));
 }

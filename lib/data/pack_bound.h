@@ -11,7 +11,8 @@
  *   - L2 of Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem", 1990, with R as the
  *     capacity;
  *   - the dual feasible functions u(k), k <= 64, of Fekete and Schepers, "New classes of fast lower bounds for bin
- *     packing problems", 2001.
+ *     packing problems", 2001;
+ *   - with few lengths, the linear relaxation of cutting stock (data/pack_lp.h).
  * Takes milliseconds, or a second with many different lengths in a long context. */
 int64_t vfm_bins_bound(const int64_t *count, int32_t context);
 

@@ -6,6 +6,9 @@
  * longest first, so that short items, with which any room can be filled, are left to the end.  A content that was found
  * is repeated as long as there are items for it: with few different lengths there are few searches.  The search ends
  * with a bin that is full, or after a number of nodes; a search that needs few leaves more to the later ones.
+ *
+ * Items of few lengths can need contents that no greedy search finds.  Most bins then get the contents of a linear
+ * program (pack_lp.h), and the search packs the rest.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +21,8 @@ enum {
 	NODES_PER_ITEM = 8, /* of the search, on average */
 	MIN_NODES = 64,     /* of one search */
 	MAX_NODES = 16384,
+	ITEMS_PER_LENGTH = 64, /* from which on the linear program is worth its time */
+	RESOLVE = 4,           /* with all items so far: at calls 1, 4, 16, ... */
 };
 
 /* ---- numbers with neighbours ---- */
@@ -197,10 +202,9 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 	return gcd;
 }
 
-/* Makes as many bins of the best content as there are items for. */
-static void fill_bins(struct vfm_mbs *m, struct vfm_bins *b, int depth)
+/* Makes as many bins of the best content as there are items for, at most `bins`. */
+static void fill_bins(struct vfm_mbs *m, struct vfm_bins *b, int depth, int32_t bins)
 {
-	int32_t bins = INT32_MAX;
 	int64_t at = b->first[b->n_bins];
 
 	for (int i = 0; i < depth; i++)
@@ -218,7 +222,53 @@ static void fill_bins(struct vfm_mbs *m, struct vfm_bins *b, int depth)
 	}
 }
 
-void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n)
+/* Finds the contents for the items of this call or, if that takes long, now and then for those of all calls so far. */
+static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd)
+{
+	enum vfm_contents_time time;
+	int64_t call = ++m->calls;
+	int32_t lengths = 0;
+
+	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
+		len = vfm_numbers_down_from(&m->lengths, len - 1))
+		lengths++;
+	time = vfm_contents_time(lengths, m->context, gcd);
+	while (call % RESOLVE == 0)
+		call /= RESOLVE;
+	if (time == VFM_CONTENTS_SLOW && call != 1)
+		return;
+	vfm_contents_release(&m->contents);
+	if (time == VFM_CONTENTS_TOO_SLOW || n < (int64_t)ITEMS_PER_LENGTH * lengths)
+		return;
+	vfm_grow(&m->len, &m->cap_len, (size_t)lengths, sizeof(*m->len));
+	vfm_grow(&m->items, &m->cap_items, (size_t)lengths, sizeof(*m->items));
+	lengths = 0;
+	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
+		len = vfm_numbers_down_from(&m->lengths, len - 1)) {
+		m->len[lengths] = len;
+		m->items[lengths++] = (double)(time == VFM_CONTENTS_FAST ? m->count[len] : m->seen[len]);
+	}
+	vfm_contents_find(&m->contents, m->len, m->items, lengths, m->context);
+}
+
+/* Bins of the contents, as many of each as its share of n items. */
+static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
+{
+	const struct vfm_contents *c = &m->contents;
+
+	for (int32_t p = 0; p < c->n; p++) {
+		int32_t bins = (int32_t)(c->rate[p] * (double)n);
+		int depth = 0;
+
+		for (int32_t i = 0; i < c->n; i++)
+			if (c->times[p * c->n + i])
+				m->best[depth++] = (struct vfm_mbs_choice){c->len[i], c->times[p * c->n + i]};
+		if (bins > 0)
+			fill_bins(m, b, depth, bins);
+	}
+}
+
+void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known)
 {
 	struct search s = {.m = m};
 	int64_t nodes = 0, done = 0;
@@ -231,6 +281,11 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 	b->n_bins = 0;
 	b->first[0] = 0;
 	gcd = sort_items(m, tokens, n);
+	for (int64_t i = n_known; i < n; i++)
+		m->seen[tokens[i]]++;
+	learn_contents(m, n, gcd);
+	fill_contents(m, b, n);
+	done = b->first[b->n_bins];
 	s.full = m->context % gcd > m->context / FULL ? m->context % gcd : m->context / FULL;
 	while ((len = vfm_numbers_down_from(&m->lengths, m->context)) > 0) {
 		int64_t limit = MIN_NODES + nodes < MAX_NODES ? MIN_NODES + nodes : MAX_NODES;
@@ -239,7 +294,7 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 		s.shortest = vfm_numbers_from(&m->lengths, 1);
 		search_bin(&s, len);
 		nodes -= limit - s.nodes;
-		fill_bins(m, b, s.depth);
+		fill_bins(m, b, s.depth, INT32_MAX);
 		nodes += NODES_PER_ITEM * (b->first[b->n_bins] - done);
 		nodes = nodes > 0 ? nodes : 0;
 		done = b->first[b->n_bins];
@@ -253,6 +308,7 @@ void vfm_mbs_init(struct vfm_mbs *m, int32_t context)
 		m->max_depth++;
 	m->count = vfm_calloc((size_t)context + 1, sizeof(*m->count));
 	m->next = vfm_calloc((size_t)context + 1, sizeof(*m->next));
+	m->seen = vfm_calloc((size_t)context + 1, sizeof(*m->seen));
 	m->now = vfm_calloc((size_t)m->max_depth, sizeof(*m->now));
 	m->best = vfm_calloc((size_t)m->max_depth, sizeof(*m->best));
 	vfm_numbers_init(&m->lengths, context);
@@ -262,9 +318,13 @@ void vfm_mbs_release(struct vfm_mbs *m)
 {
 	free(m->count);
 	free(m->next);
+	free(m->seen);
+	free(m->len);
+	free(m->items);
 	free(m->now);
 	free(m->best);
 	free(m->order);
 	vfm_numbers_release(&m->lengths);
+	vfm_contents_release(&m->contents);
 	*m = (struct vfm_mbs){0};
 }
