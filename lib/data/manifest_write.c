@@ -24,7 +24,9 @@ struct vfm_manifest_writer {
 	off_t start;    /* where the plan begins in body */
 	size_t front;   /* bytes of the header, which is written at the end */
 	int64_t next, samples_done;
-	struct vfm_buf text; /* a line, or the records of a pack */
+	struct vfm_buf text; /* the header, or bin: the records of a pack */
+	char *line;          /* jsonl: a pack */
+	size_t len_line, cap_line;
 };
 
 static void put32(uint8_t *p, uint32_t x)
@@ -149,6 +151,7 @@ static void writer_free(struct vfm_manifest_writer *w)
 		fclose(w->table);
 	json_decref(w->header);
 	vfm_buf_release(&w->text);
+	free(w->line);
 	free(w);
 }
 
@@ -199,20 +202,51 @@ static char *put_decimal(char *p, uint64_t x)
 	return p;
 }
 
-enum { SAMPLE_TEXT = 4 * 20 + 8 }; /* more than the characters of a sample */
-
-static void pack_text(struct vfm_buf *b, const struct vfm_manifest_pack *p)
+/* Writes x with nine significant digits, as "%.9g"; printf would take as long as all the rest of a line. */
+static char *put_cost(char *p, double x)
 {
-	vfm_buf_addf(b, "{\"step\":%" PRId64 ",\"pack\":%d,\"tokens\":%" PRId64 ",\"cost\":%.9g,\"samples\":[", p->step,
-		p->pack, p->tokens, p->cost);
+	uint64_t whole, part, unit = 1;
+
+	if (!(x >= 1 && x < 1e8))
+		return p + sprintf(p, "%.9g", x);
+	while (x * (double)unit < 1e8)
+		unit *= 10;
+	whole = (uint64_t)(x * (double)unit + 0.5);
+	part = whole % unit;
+	p = put_decimal(p, whole / unit);
+	if (part)
+		*p++ = '.';
+	while (part) {
+		unit /= 10;
+		*p++ = (char)('0' + part / unit);
+		part %= unit;
+	}
+	return p;
+}
+
+static char *put_text(char *p, const char *text)
+{
+	size_t n = strlen(text);
+
+	memcpy(p, text, n);
+	return p + n;
+}
+
+enum { PACK_TEXT = 256, SAMPLE_TEXT = 4 * 20 + 8 }; /* more than the characters of a pack, and of each sample */
+
+static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p)
+{
+	char *at;
+
+	vfm_grow(&w->line, &w->cap_line, PACK_TEXT + (size_t)p->n_samples * SAMPLE_TEXT, 1);
+	at = put_decimal(put_text(w->line, "{\"step\":"), (uint64_t)p->step);
+	at = put_decimal(put_text(at, ",\"pack\":"), (uint64_t)p->pack);
+	at = put_decimal(put_text(at, ",\"tokens\":"), (uint64_t)p->tokens);
+	at = put_text(put_cost(put_text(at, ",\"cost\":"), p->cost), ",\"samples\":[");
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &p->samples[i];
-		char text[SAMPLE_TEXT], *at = text;
 
-		if (i)
-			*at++ = ',';
-		*at++ = '[';
-		at = put_decimal(at, (uint64_t)s->set);
+		at = put_decimal(put_text(at, i ? ",[" : "["), (uint64_t)s->set);
 		*at++ = ',';
 		at = put_decimal(at, (uint64_t)s->shard);
 		*at++ = ',';
@@ -220,9 +254,9 @@ static void pack_text(struct vfm_buf *b, const struct vfm_manifest_pack *p)
 		*at++ = ',';
 		at = put_decimal(at, (uint64_t)s->tokens);
 		*at++ = ']';
-		vfm_buf_add(b, text, (size_t)(at - text));
 	}
-	vfm_buf_adds(b, "]}\n");
+	at = put_text(at, "]}\n");
+	w->len_line = (size_t)(at - w->line);
 }
 
 static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
@@ -260,10 +294,11 @@ int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_man
 	if (w->format == VFM_MANIFEST_BIN)
 		TRY(pack_bin(w, p, err));
 	else
-		pack_text(&w->text, p);
+		pack_text(w, p);
 	w->next++;
 	w->samples_done += p->n_samples;
-	return out(w->body, w->text.data, w->text.len, err);
+	return w->format == VFM_MANIFEST_BIN ? out(w->body, w->text.data, w->text.len, err)
+					     : out(w->body, w->line, w->len_line, err);
 }
 
 /* The header of a binary plan and its text, up to the table of samples. */
