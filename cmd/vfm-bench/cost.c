@@ -175,7 +175,7 @@ static int parse_tokens(struct cost_job *j, char **words, int n, struct vfm_err 
 	return 0;
 }
 
-static int parse_cost(struct cost_job *j, int argc, char **argv, struct vfm_err *err)
+static int parse_cost_opts(struct cost_job *j, int argc, char **argv, struct vfm_err *err)
 {
 	int n, rc;
 
@@ -193,7 +193,7 @@ static int parse_cost(struct cost_job *j, int argc, char **argv, struct vfm_err 
 int bench_cost(int argc, char **argv, struct vfm_err *err)
 {
 	static struct cost_job j;
-	int rc = vfm_job_say_once(parse_cost(&j, argc, argv, err), err);
+	int rc = vfm_job_say_once(parse_cost_opts(&j, argc, argv, err), err);
 
 	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_costs, &j, err);
 }

@@ -14,12 +14,12 @@ struct report {
 	struct vfm_plan_stats s;
 };
 
-static double passes_of(const struct report *r, int32_t set)
+static double set_passes(const struct report *r, int32_t set)
 {
 	return (double)r->s.sets[set].samples / (double)r->h->sets[set].records;
 }
 
-static double share_of(const struct report *r, int32_t set)
+static double set_share(const struct report *r, int32_t set)
 {
 	return (double)r->s.sets[set].tokens / (double)r->s.tokens;
 }
@@ -72,9 +72,9 @@ static struct vfm_table *sets_table(const struct report *r)
 		vfm_table_str(t, "set", r->h->sets[i].name);
 		vfm_table_i64(t, "records", r->h->sets[i].records);
 		vfm_table_i64(t, "samples", r->s.sets[i].samples);
-		vfm_table_f64(t, "epochs", passes_of(r, i));
+		vfm_table_f64(t, "epochs", set_passes(r, i));
 		vfm_table_i64(t, "tokens", r->s.sets[i].tokens);
-		vfm_table_f64(t, "share", share_of(r, i));
+		vfm_table_f64(t, "share", set_share(r, i));
 		vfm_table_f64(t, "weight", r->h->sets[i].weight);
 	}
 	return t;
@@ -126,7 +126,7 @@ static json_t *imbalance_json(const struct vfm_plan_imbalance *x)
 	return json_pack("{s:f,s:f}", "mean", x->mean, "most", x->most);
 }
 
-static int print_json(const struct report *r, struct vfm_err *err)
+static int print_stats_json(const struct report *r, struct vfm_err *err)
 {
 	const struct vfm_plan_stats *s = &r->s;
 	json_t *sets = json_array(), *packs = json_array(), *o;
@@ -136,7 +136,7 @@ static int print_json(const struct report *r, struct vfm_err *err)
 		json_array_append_new(sets,
 			json_pack("{s:s,s:I,s:I,s:f,s:I,s:f,s:f}", "set", r->h->sets[i].name, "records",
 				(json_int_t)r->h->sets[i].records, "samples", (json_int_t)s->sets[i].samples, "epochs",
-				passes_of(r, i), "tokens", (json_int_t)s->sets[i].tokens, "share", share_of(r, i),
+				set_passes(r, i), "tokens", (json_int_t)s->sets[i].tokens, "share", set_share(r, i),
 				"weight", r->h->sets[i].weight));
 	for (int k = 0; k < 32; k++)
 		if (s->per_pack[k])
@@ -177,7 +177,8 @@ int pack_stats(int argc, char **argv, struct vfm_err *err)
 		rc = vfm_plan_stats_read(&r.s, m, err);
 	}
 	if (rc == 0)
-		rc = format == 2 ? print_json(&r, err) : print_tables(&r, format ? VFM_TABLE_MD : VFM_TABLE_TEXT, err);
+		rc = format == 2 ? print_stats_json(&r, err)
+				 : print_tables(&r, format ? VFM_TABLE_MD : VFM_TABLE_TEXT, err);
 	vfm_plan_stats_release(&r.s);
 	vfm_manifest_close(m);
 	return rc;

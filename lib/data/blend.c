@@ -380,7 +380,7 @@ static bool is_before(const struct vfm_blend *b, int32_t x, int32_t y)
 }
 
 /* Restores the order of the heap after the first stream got more tokens. */
-static void sift_down(struct vfm_blend *b)
+static void restore_turns(struct vfm_blend *b)
 {
 	for (int32_t at = 0, child; (child = 2 * at + 1) < b->n_streams; at = child) {
 		int32_t x = b->heap[at];
@@ -403,7 +403,7 @@ struct vfm_blend_sample vfm_blend_next(struct vfm_blend *b, bool *ends_pass)
 	if (b->n_streams > 1) {
 		s->tokens += x.tokens;
 		s->due = s->tokens / s->weight;
-		sift_down(b);
+		restore_turns(b);
 	}
 	return x;
 }

@@ -366,7 +366,7 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 /* ---- the whole plan ---- */
 
 /* The samples of all epochs. */
-static int run_epochs(struct planner *pl, struct vfm_err *err)
+static int plan_epochs(struct planner *pl, struct vfm_err *err)
 {
 	bool weighted = vfm_blend_weighted(pl->blend), more = true;
 	double per_epoch = (double)(weighted ? vfm_blend_total_tokens(pl->blend) : vfm_blend_n(pl->blend));
@@ -382,7 +382,7 @@ static int run_epochs(struct planner *pl, struct vfm_err *err)
 }
 
 /* Until there are so many steps. */
-static int run_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
+static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
 	while (pl->p->steps < steps) {
 		double budget = INFINITY;
@@ -413,7 +413,7 @@ static int finish_last_step(struct planner *pl, struct vfm_err *err)
 	one_more.steps = pl->p->steps + 1;
 	one_more.balance_cost = false; /* all packs that are left are part of it */
 	pl->o = &one_more;
-	return run_steps(pl, one_more.steps, err);
+	return plan_steps(pl, one_more.steps, err);
 }
 
 static void measure_plan(struct planner *pl)
@@ -459,9 +459,9 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 	pl.lengths = vfm_calloc((size_t)o->context + 1, sizeof(*pl.lengths));
 	vfm_mbs_init(&pl.mbs, o->context);
 	if (o->steps > 0) {
-		TRY_OUT(run_steps(&pl, o->steps, err));
+		TRY_OUT(plan_steps(&pl, o->steps, err));
 	} else {
-		TRY_OUT(run_epochs(&pl, err));
+		TRY_OUT(plan_epochs(&pl, err));
 		TRY_OUT(finish_last_step(&pl, err));
 	}
 	if (!p->steps)

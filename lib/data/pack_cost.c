@@ -45,7 +45,7 @@ static int parse_points(struct vfm_pack_cost *c, const json_t *table, struct vfm
 	return 0;
 }
 
-static int parse_cost(struct vfm_pack_cost *c, const json_t *o, struct vfm_err *err)
+static int parse_cost_file(struct vfm_pack_cost *c, const json_t *o, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "type", "a", "b", "c", "table", "unit", "note", NULL};
 	const json_t *table = json_object_get(o, "table");
@@ -73,7 +73,7 @@ int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_
 
 	if (!o)
 		return err ? err->code : VFM_EUSAGE;
-	rc = parse_cost(&c, o, err);
+	rc = parse_cost_file(&c, o, err);
 	json_decref(o);
 	if (rc < 0) {
 		vfm_pack_cost_release(&c);

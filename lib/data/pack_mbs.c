@@ -203,7 +203,7 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 }
 
 /* Makes as many bins of the best content as there are items for, at most `bins`. */
-static void fill_bins(struct vfm_mbs *m, struct vfm_bins *b, int depth, int32_t bins)
+static void repeat_content(struct vfm_mbs *m, struct vfm_bins *b, int depth, int32_t bins)
 {
 	int64_t at = b->first[b->n_bins];
 
@@ -264,7 +264,7 @@ static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 			if (c->times[p * c->n + i])
 				m->best[depth++] = (struct vfm_mbs_choice){c->len[i], c->times[p * c->n + i]};
 		if (bins > 0)
-			fill_bins(m, b, depth, bins);
+			repeat_content(m, b, depth, bins);
 	}
 }
 
@@ -294,7 +294,7 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 		s.shortest = vfm_numbers_from(&m->lengths, 1);
 		search_bin(&s, len);
 		nodes -= limit - s.nodes;
-		fill_bins(m, b, s.depth, INT32_MAX);
+		repeat_content(m, b, s.depth, INT32_MAX);
 		nodes += NODES_PER_ITEM * (b->first[b->n_bins] - done);
 		nodes = nodes > 0 ? nodes : 0;
 		done = b->first[b->n_bins];

@@ -27,6 +27,8 @@ vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
 is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
 ok "reads through jsonl" vfm-pack --check plan.jsonl
 ok "reads through binary" vfm-pack --check plan.bin
+is "$(vfm-pack --check plan.bin 2>&1 | grep -o 'sha256 [0-9a-f]*')" "$(vfm-pack --check plan.jsonl 2>&1 |
+	grep -o 'sha256 [0-9a-f]*')" "the same plan in both encodings"
 
 run vfm-bench loader -r 1 -o jsonl plan.jsonl
 rc_is 0 "the loader reads it"

@@ -559,6 +559,79 @@ static void mixed_lengths_fill(void **state)
 	world_release(&w);
 }
 
+/* Images and videos of 74256 tokens: packs of both kinds in one step cost ten times as much as each other.  Steps of
+ * similar cost do not lose or repeat a sample, and rare packs are not left to the end. */
+static void costs_are_balanced(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_err err = {0};
+	struct whole tokens, cost;
+	struct vfm_blend *b;
+	int32_t *count;
+	int64_t early = 0, all = 0;
+
+	(void)state;
+	add_set(&w, 300000, 0, 256, 74256, 0);
+	add_set(&w, 3000, 0, 74256, 74256, 0);
+	o.context = 75600;
+	o.batch = 8;
+	o.window = 0;
+	make(&tokens, &w, &o);
+	o.balance_cost = true;
+	b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
+	assert_int_equal(make_whole(&cost, b, &o, &err), 0);
+	assert_true(tokens.p.imbalance_cost > 1.2);
+	assert_true(cost.p.imbalance_cost < 1.02);
+	assert_true(cost.p.fill == tokens.p.fill);
+	count = vfm_calloc((size_t)w.n, sizeof(*count));
+	check_plan(&cost, b, &o, count);
+	for (int64_t i = 0; i < w.n; i++)
+		assert_true(count[i] == 1 || (count[i] == 2 && cost.p.filled_packs));
+	for (int64_t k = 0; k < cost.n_packs; k++) { /* packs of images */
+		all += cost.packs[k].n > 100;
+		early += cost.packs[k].n > 100 && k < cost.n_packs / 2;
+	}
+	assert_true(early > all / 4 && early < all - all / 4);
+	whole_release(&tokens);
+	whole_release(&cost);
+	vfm_blend_free(b);
+	free(count);
+	world_release(&w);
+}
+
+/* Samples that are left out are never drawn, and the held-out ones only from their set. */
+static void left_out_stay_out(void **state)
+{
+	struct vfm_blend_set s = {.name = "set", .dir = "dir", .records = 1000}, held;
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(vfm_lengths_init(&s.lengths, 1000, 9, &err), 0);
+	for (int i = 0; i < 1000; i++) { /* 1 of 3 left out, 1 of 3 held out */
+		assert_int_equal(vfm_lengths_put(&s.lengths, i, i % 3 == 0 ? 0 : i % 3 == 1 ? -5 : 7, &err), 0);
+		s.n += i % 3 == 2;
+		s.n_held += i % 3 == 1;
+	}
+	held = vfm_blend_held_out(&s);
+	for (int side = 0; side < 2; side++) {
+		struct vfm_blend *b = vfm_blend_new(side ? &held : &s, 1, 3, &err);
+		int64_t drawn = 0;
+		bool ends = false;
+
+		assert_non_null(b);
+		for (; !ends; drawn++) {
+			struct vfm_blend_sample x = vfm_blend_next(b, &ends);
+
+			assert_int_equal(x.sample % 3, side ? 1 : 2);
+			assert_int_equal(x.tokens, side ? 5 : 7);
+		}
+		assert_int_equal(drawn, side ? s.n_held : s.n);
+		vfm_blend_free(b);
+	}
+	vfm_lengths_release(&s.lengths);
+}
+
 static void weights_all_or_none(void **state)
 {
 	struct world w = {0};
@@ -641,10 +714,15 @@ static void cost_files(void **state)
 {
 	static const char *const bad[] = {"", "[]", "{}", "{\"type\":\"vfm-cost\",\"a\":1}",
 		"{\"type\":\"vfm-cost\",\"a\":-1,\"b\":0}", "{\"type\":\"x\",\"a\":1,\"b\":0}",
-		"{\"type\":\"vfm-cost\",\"a\":0,\"b\":0}", "{\"type\":\"vfm-cost\",\"a\":1,\"b\":0,\"bb\":2}"};
+		"{\"type\":\"vfm-cost\",\"a\":0,\"b\":0}", "{\"type\":\"vfm-cost\",\"a\":1,\"b\":0,\"bb\":2}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2]]}", "{\"type\":\"vfm-cost\",\"table\":[[1,2],[1,3]]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,1]]}", "{\"type\":\"vfm-cost\",\"table\":[[0,2],[2,3]]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,\"x\"]]}", "{\"type\":\"vfm-cost\",\"table\":[[1,2],3]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,4]],\"a\":1}"};
 	char path[] = "/tmp/vfm_cost_XXXXXX";
 	struct vfm_err err = {0};
 	struct vfm_pack_cost c;
+	const char *table = "{\"v\":1,\"type\":\"vfm-cost\",\"table\":[[100,100],[200,400]],\"c\":3}";
 	const char *good = "{\"v\":1,\"type\":\"vfm-cost\",\"a\":2,\"b\":0.5}";
 
 	(void)state;
@@ -652,6 +730,14 @@ static void cost_files(void **state)
 	assert_int_equal(vfm_write_file(path, good, strlen(good), &err), 0);
 	assert_int_equal(vfm_pack_cost_load(path, &c, &err), 0);
 	assert_true(c.a == 2 && c.b == 0.5 && c.c == 0);
+	assert_true(vfm_pack_cost_of(&c, 4) == 16);
+	assert_int_equal(vfm_write_file(path, table, strlen(table), &err), 0);
+	assert_int_equal(vfm_pack_cost_load(path, &c, &err), 0);
+	assert_true(c.c == 3);
+	assert_true(vfm_pack_cost_of(&c, 50) == 50 && vfm_pack_cost_of(&c, 100) == 100);
+	assert_true(vfm_pack_cost_of(&c, 150) == 250 && vfm_pack_cost_of(&c, 200) == 400);
+	assert_true(fabs(vfm_pack_cost_of(&c, 1000) - 10000) < 1e-9); /* s^2 / 100 goes through the two points */
+	vfm_pack_cost_release(&c);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(vfm_write_file(path, bad[i], strlen(bad[i]), &err), 0);
 		assert_true(vfm_pack_cost_load(path, &c, &err) < 0);
@@ -674,6 +760,8 @@ int main(void)
 		cmocka_unit_test(shares_are_reached),
 		cmocka_unit_test(steps_and_last),
 		cmocka_unit_test(mixed_lengths_fill),
+		cmocka_unit_test(costs_are_balanced),
+		cmocka_unit_test(left_out_stay_out),
 		cmocka_unit_test(weights_all_or_none),
 		cmocka_unit_test(fractions_are_held_out),
 		cmocka_unit_test(disjoint_plans),
