@@ -401,7 +401,9 @@ static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 static int finish_last_step(struct planner *pl, struct vfm_err *err)
 {
 	int64_t left = (int64_t)pl->n_ready;
-	struct vfm_plan_opts one_more = *pl->o;
+	const struct vfm_plan_opts *o = pl->o;
+	struct vfm_plan_opts one_more = *o;
+	int rc;
 
 	if (pl->o->drop_last || left == 0) {
 		pl->p->dropped_packs = left;
@@ -413,7 +415,9 @@ static int finish_last_step(struct planner *pl, struct vfm_err *err)
 	one_more.steps = pl->p->steps + 1;
 	one_more.balance_cost = false; /* all packs that are left are part of it */
 	pl->o = &one_more;
-	return plan_steps(pl, one_more.steps, err);
+	rc = plan_steps(pl, one_more.steps, err);
+	pl->o = o;
+	return rc;
 }
 
 static void measure_plan(struct planner *pl)

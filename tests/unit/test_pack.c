@@ -522,6 +522,7 @@ static void steps_and_last(void **state)
 	o.batch = 1000;
 	b = vfm_blend_new(w.sets, 1, o.seed, &err);
 	assert_int_equal(make_whole(&p, b, &o, &err), VFM_EUSAGE);
+	whole_release(&p);
 	vfm_blend_free(b);
 	o.drop_last = false;
 	make(&p, &w, &o);
