@@ -16,6 +16,7 @@ static const struct vfm_verb benches[] = {
 	{"launches", "the launches of a training step, predicted", bench_launches},
 	{"ops", "each operation of the device", bench_ops},
 	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
+	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
 	{"exec", "measure the protocol of outside models", bench_exec},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},

@@ -2,13 +2,14 @@
 #include "pack_cmd.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "data/manifest.h"
 
 static const struct pack_opts defaults = {.context = 8192,
 	.batch = 1,
-	.algo = "ffd",
+	.algo = "mbs",
 	.balance = "tokens",
 	.format = "jsonl",
 	.last = "fill",
@@ -23,7 +24,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
 	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
-	{VFM_OPT_STR, 0, "algo", "NAME", "ffd, lpfhp, or none: one sample a pack (ffd)", &o.algo},
+	{VFM_OPT_STR, 0, "algo", "NAME", "mbs, ffd, lpfhp, or none: one sample a pack (mbs)", &o.algo},
 	{VFM_OPT_INT, 0, "seed", "N", "seed of all shuffling (0)", &o.seed},
 	{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size in latent pixels (1x2x2)", &o.patch},
 	{VFM_OPT_STR, 0, "balance", "WHAT", "tokens, or cost: steps of packs of similar cost (tokens)", &o.balance},
@@ -36,7 +37,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
 		&o.held_out},
 	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the manifest of what --held-out leaves out", &o.held_out_plan},
-	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
+	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "stage", "NAME", "begin a training stage: the options and folders up to the next are its own",
 		&o.stage},
@@ -50,7 +51,8 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
 	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --stage NAME "
-		    "[OPTION ...] [DIR ...] [--stage NAME ...]\n--check FILE",
+		    "[OPTION ...] [DIR ...] [--stage NAME ...]\n--check FILE\n"
+		    "show [-l] [-s N] [-o FORMAT] PLAN\nstats [-o FORMAT] PLAN",
 	.summary = "pack the samples of shard indexes into sequences",
 	.opts = opts,
 };
@@ -101,14 +103,31 @@ static int pack(const struct pack_opts *opt, int n, char **dirs, struct vfm_err 
 	return rc < 0 ? (int)rc : 0;
 }
 
+/* A verb in the place of the first operand; a folder of that name is ./show. */
+static const struct vfm_verb *verb_of(int argc, char **argv)
+{
+	static const struct vfm_verb verbs[] = {
+		{"show", "the packs of a step", pack_show},
+		{"stats", "the mix, fill and balance of a plan", pack_stats},
+	};
+
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (argc > 1 && !strcmp(argv[1], verbs[i].name))
+			return &verbs[i];
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
+	const struct vfm_verb *verb = verb_of(argc, argv);
 	struct vfm_err err = {0};
 	struct pack_opts opt = {0};
 	int n = 0, rc;
 
 	vfm_cmd_init(argv[0]);
-	if (pack_has_stages(argc, argv)) {
+	if (verb) {
+		rc = verb->run(argc - 1, argv + 1, &err);
+	} else if (pack_has_stages(argc, argv)) {
 		rc = pack_stages(argc, argv, &err);
 	} else {
 		rc = pack_parse(&opt, argc, argv, &n, &err);

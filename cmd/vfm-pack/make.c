@@ -374,41 +374,29 @@ static void fill_header(
 
 /* ---- report ---- */
 
-static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
-	const struct vfm_manifest_header *h)
+static void report_sets(const struct vfm_plan *p, const struct vfm_blend_set *sets, const struct vfm_manifest_header *h)
 {
-	int64_t *tokens = vfm_calloc((size_t)h->n_sets, sizeof(*tokens)), *samples, all = 0;
+	int64_t all = 0;
 
-	samples = vfm_calloc((size_t)h->n_sets, sizeof(*samples));
-	for (int64_t k = 0; k < p->n_packs; k++)
-		for (int32_t i = 0; i < p->packs[k].n; i++) {
-			int64_t at;
-			int32_t s = vfm_blend_find(blend, p->samples[p->packs[k].first + i], &at);
-
-			tokens[s] += sets[s].tokens[at];
-			all += sets[s].tokens[at];
-			samples[s]++;
-		}
+	for (int32_t i = 0; i < h->n_sets; i++)
+		all += p->set_tokens[i];
 	for (int32_t i = 0; i < h->n_sets; i++) {
 		vfm_info("set %s: %lld samples, %.2f passes, %.2f%% of the tokens (asked: %.2f%%)", sets[i].name,
-			(long long)samples[i], (double)samples[i] / (double)sets[i].n,
-			100.0 * (double)tokens[i] / (double)all, 100 * h->sets[i].weight);
+			(long long)p->set_samples[i], (double)p->set_samples[i] / (double)sets[i].n,
+			100.0 * (double)p->set_tokens[i] / (double)all, 100 * h->sets[i].weight);
 		if (sets[i].n_long || sets[i].n_ragged)
 			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch",
 				sets[i].name, (long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
 				(long long)sets[i].n_ragged);
 	}
-	free(tokens);
-	free(samples);
 }
 
 static void report_plan(const struct vfm_plan *p, double seconds)
 {
-	vfm_info(
-		"%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
-		"cost %.3f; %.2f s",
-		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
-		p->imbalance_cost, seconds);
+	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%% (at most %.2f%% is possible); largest pack of a "
+		 "step over the mean: tokens %.3f, cost %.3f; %.2f s",
+		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, 100 * p->fill_bound,
+		p->imbalance_tokens, p->imbalance_cost, seconds);
 	if (p->filled_packs)
 		vfm_info("the last step was filled with %lld packs from another pass", (long long)p->filled_packs);
 	if (p->dropped_packs)
@@ -452,12 +440,11 @@ static int write_held_out(const struct vfm_blend_set *sets, int n, const struct 
 	h.batch = 1;
 	h.side = VFM_SIDE_HELD_OUT;
 	blend = vfm_blend_new(held, n, po->seed, err);
-	rc = blend ? vfm_plan_make(&plan, blend, &once, err) : err->code;
-	TRY_OUT(rc);
-	h.steps = plan.steps;
+	TRY_OUT(blend ? 0 : err->code);
 	fill_header(&h, held, n, path, mem);
 	TRY_OUT(vfm_atomic_open(&file, path, err));
-	TRY_OUT(vfm_plan_write(&plan, blend, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
+	TRY_OUT(vfm_plan_write(
+		&plan, blend, &once, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
 	rc = vfm_atomic_commit(&file, err);
 out:
 	vfm_atomic_abort(&file);
@@ -524,16 +511,15 @@ static int64_t make_plan(struct packing *p, const struct pack_out *out, struct v
 	struct vfm_plan plan = {0};
 	struct vfm_blend *blend = vfm_blend_new(p->sets, p->n, p->po.seed, err);
 	int64_t held = 0;
-	int rc = blend ? vfm_plan_make(&plan, blend, &p->po, err) : err->code;
+	int rc;
 
-	TRY_OUT(rc);
-	p->h.steps = plan.steps;
+	TRY_OUT(blend ? 0 : err->code);
 	held = hold_out(p, out, err);
 	TRY_OUT(held < 0 ? (int)held : 0);
 	fill_header(&p->h, p->sets, p->n, out->path, &p->mem);
 	TRY_OUT(vfm_plan_write(
-		&plan, blend, p->sets, &p->h, p->bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, out->f, err));
-	report_sets(&plan, blend, p->sets, &p->h);
+		&plan, blend, &p->po, p->sets, &p->h, p->bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, out->f, err));
+	report_sets(&plan, p->sets, &p->h);
 	report_plan(&plan, vfm_now() - start);
 out:
 	vfm_plan_release(&plan);
@@ -553,6 +539,7 @@ static void packing_release(struct packing *p)
 		vfm_blend_set_release(&p->sets[i]);
 	free(p->sets);
 	json_decref(p->forced);
+	vfm_pack_cost_release(&p->po.cost);
 	vfm_arena_release(&p->mem);
 }
 

@@ -1,8 +1,11 @@
 /* blend.h - the sets of a manifest and the order of their samples.
  *
- * Without weights, a pass covers the samples of all sets once, in a Philox permutation of (seed, pass).  With weights,
- * each set has its own passes, as many as its share needs.  The next sample comes from the set with the fewest tokens
- * so far divided by its weight.  Weights are therefore shares of the *tokens*, exact to within one sample at any time.
+ * Without weights, a pass covers the samples of all sets once, in a permutation that (seed, pass) determines.  With
+ * weights, each set has its own passes, as many as its share needs.  The next sample comes from the set with the fewest
+ * tokens so far divided by its weight.  Weights are therefore shares of the *tokens*, exact to within one sample at any
+ * time.
+ *
+ * Of each sample, a set holds its length, in two bytes (data/lengths.h); the order takes no memory (base/permute.h).
  */
 #ifndef VFM_DATA_BLEND_H
 #define VFM_DATA_BLEND_H
@@ -13,6 +16,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "data/index.h"
+#include "data/lengths.h"
 
 /* `= {0}`, then name, dir and weight, then scan.  Release frees what scan allocated. */
 struct vfm_blend_set {
@@ -20,13 +24,17 @@ struct vfm_blend_set {
 	double weight;          /* requested share; 0 in all sets: no weights */
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
-	int64_t records;  /* in the index */
-	int64_t n;        /* of them usable */
-	uint32_t *record; /* [n] number in the index */
-	int32_t *tokens;  /* [n] */
+	int64_t records;            /* in the index */
+	int64_t n;                  /* of them usable */
+	struct vfm_lengths lengths; /* [records] tokens; 0: left out; negative: of a sample that is held out */
 	int64_t total_tokens, n_long, n_ragged;
 	int64_t n_held, held_tokens; /* usable, but held out */
+	bool is_held_out;            /* the usable samples are those that are held out */
 	bool may_be_empty;           /* n may be 0, without weights */
+	uint32_t *shard_first;       /* [n_shards + 1] number of the first record of each shard, and of all records */
+	uint32_t *shard_hint;        /* the shard of each record whose number is a multiple of 2^hint_shift */
+	uint32_t n_shards;
+	int hint_shift;
 	int32_t channels, text_dim;
 	int32_t cond_channels, image_len, image_dim; /* of all samples; 0: they have none */
 };
@@ -42,19 +50,29 @@ int vfm_blend_scan(
 struct vfm_blend_set vfm_blend_held_out(const struct vfm_blend_set *set);
 void vfm_blend_set_release(struct vfm_blend_set *set);
 
-/* A sample's number is its position in the concatenated usable samples of all sets. */
+/* Returns the shard of a record of a set that was scanned. */
+uint32_t vfm_blend_shard(const struct vfm_blend_set *set, uint32_t record);
+
+/* A sample's number is that of its record, counted over the records of all sets. */
 struct vfm_blend;
+
+struct vfm_blend_sample {
+	uint32_t sample;
+	int32_t tokens;
+};
 
 /* The sets must outlive the blend.  Weights all 0, or all > 0 (VFM_EUSAGE otherwise, or when a set is empty). */
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
 void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 
 /* Returns the next sample.  Sets *ends_pass if it is the last one of a pass over all sets (never with weights). */
-uint32_t vfm_blend_next(struct vfm_blend *b, bool *ends_pass);
+struct vfm_blend_sample vfm_blend_next(struct vfm_blend *b, bool *ends_pass);
+/* Tokens of a usable sample; of others, 0 or less. */
 int32_t vfm_blend_tokens(const struct vfm_blend *b, uint32_t sample);
-/* Splits a sample number into the set and the number among its usable samples. */
-int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *i);
+/* Splits a sample number into the set and the number of the record. */
+int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *record);
 bool vfm_blend_weighted(const struct vfm_blend *b);
+int32_t vfm_blend_n_sets(const struct vfm_blend *b);
 int64_t vfm_blend_n(const struct vfm_blend *b);            /* usable samples of all sets */
 int64_t vfm_blend_total_tokens(const struct vfm_blend *b); /* of one pass over all sets */
 

@@ -119,14 +119,20 @@ void vfm_manifest_digest(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX])
 
 /* ---- writing ---- */
 
-/* A stream: new, every pack in the order of (step, pack), end.  No seeking: `n_samples` is the total over all
- * packs (bin stores it in front; jsonl ignores it).  The caller owns `f`.  Writes
- * `dir_given` of the header and ignores `dir`.  end fails unless it got steps x batch packs and n_samples samples. */
+/* A stream: new, every pack in the order of (step, pack), end.  The caller owns `f` and writes nothing else to it
+ * meanwhile.  Writes `dir_given` of the header and ignores `dir` and `steps`, which end gets: the number of steps that
+ * the packs make; it fails if they make another.
+ *
+ * end writes the header, in front of the packs; a file without it does not open, so neither does one of a writer that
+ * was killed or had no space.  An `f` that is no regular file, or that appends, gets all of it in end: until then the
+ * plan is in an unlinked temporary file (TMPDIR).  So are the records of packs of a binary plan, 32 bytes each. */
 enum vfm_manifest_format { VFM_MANIFEST_JSONL, VFM_MANIFEST_BIN };
 struct vfm_manifest_writer;
-struct vfm_manifest_writer *vfm_manifest_writer_new(FILE *f, enum vfm_manifest_format format,
-	const struct vfm_manifest_header *h, int64_t n_samples, struct vfm_err *err);
+struct vfm_manifest_writer *vfm_manifest_writer_new(
+	FILE *f, enum vfm_manifest_format format, const struct vfm_manifest_header *h, struct vfm_err *err);
 int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err);
-int vfm_manifest_writer_end(struct vfm_manifest_writer *w, struct vfm_err *err); /* frees w in any case */
+int vfm_manifest_writer_end(
+	struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err); /* frees w in any case */
+void vfm_manifest_writer_abort(struct vfm_manifest_writer *w);              /* NULL is fine */
 
 #endif

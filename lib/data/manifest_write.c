@@ -1,20 +1,32 @@
-/* manifest_write.c - both encodings, as a stream. */
+/* manifest_write.c - both encodings, as a stream: the header, which has the number of steps, is written last. */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "data/manifest_priv.h"
 
+#define MAX_STEPS (INT64_MAX / VFM_MANIFEST_MAX_BATCH)
+
 struct vfm_manifest_writer {
-	FILE *f;
+	FILE *f;     /* of the caller */
+	FILE *body;  /* f, or a temporary file if f is no regular file */
+	FILE *table; /* bin: the records of the packs, which follow the samples */
 	enum vfm_manifest_format format;
-	struct vfm_manifest_header h; /* sets: not kept */
-	int64_t next, n_samples, samples_done;
-	struct vfm_buf text; /* a line, or the records of a pack */
-	uint8_t *packs;      /* bin: the table, written at the end */
+	int32_t batch;
+	json_t *header; /* without steps */
+	off_t start;    /* where the plan begins in body */
+	size_t front;   /* bytes of the header, which is written at the end */
+	int64_t next, samples_done;
+	struct vfm_buf text; /* the header, or bin: the records of a pack */
+	char *line;          /* jsonl: a pack */
+	size_t len_line, cap_line;
 };
 
 static void put32(uint8_t *p, uint32_t x)
@@ -29,19 +41,40 @@ static void put64(uint8_t *p, uint64_t x)
 	memcpy(p, &x, 8);
 }
 
-static int out(struct vfm_manifest_writer *w, const void *data, size_t len, struct vfm_err *err)
+static int fail_writing(struct vfm_err *err)
 {
-	if (len && fwrite(data, 1, len, w->f) != len)
-		return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the manifest");
-	return 0;
+	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the manifest");
 }
 
-static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
+static int out(FILE *f, const void *data, size_t len, struct vfm_err *err)
+{
+	return len && fwrite(data, 1, len, f) != len ? fail_writing(err) : 0;
+}
+
+/* Appends what `from`, a temporary file, holds. */
+static int append_file(FILE *to, FILE *from, struct vfm_err *err)
+{
+	static const size_t block = 1 << 20;
+	char *buf = vfm_malloc(block);
+	size_t n;
+	int rc = 0;
+
+	if (fflush(from) || fseeko(from, 0, SEEK_SET))
+		rc = fail_writing(err);
+	while (rc == 0 && (n = fread(buf, 1, block, from)) > 0)
+		rc = out(to, buf, n, err);
+	if (rc == 0 && ferror(from))
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot read a temporary file");
+	free(buf);
+	return rc;
+}
+
+static json_t *header_json(const struct vfm_manifest_header *h)
 {
 	json_t *sets = json_array(),
 	       *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_MANIFEST_VERSION, "type",
 		       MANIFEST_TYPE, "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed, "steps",
-		       (json_int_t)h->steps, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
+		       (json_int_t)MAX_STEPS, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
 		       h->latent_channels, "text_dim", h->text_dim);
 
 	for (int32_t i = 0; i < h->n_sets; i++) {
@@ -66,82 +99,169 @@ static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
 				h->side == VFM_SIDE_TRAIN ? "train" : "held-out"));
 	if (h->forced)
 		json_object_set_new(o, "forced", json_deep_copy(h->forced));
-	vfm_json_text(b, o, 0);
-	json_decref(o);
+	return o;
 }
 
-static uint64_t align_up(uint64_t x)
+/* Returns the length. */
+static size_t header_text(struct vfm_manifest_writer *w, int64_t steps)
+{
+	json_object_set_new(w->header, "steps", json_integer(steps));
+	vfm_buf_clear(&w->text);
+	vfm_json_text(&w->text, w->header, 0);
+	return w->text.len;
+}
+
+static size_t align_up(size_t x)
 {
 	return (x + BIN_ALIGN - 1) / BIN_ALIGN * BIN_ALIGN;
 }
 
-static int bin_begin(struct vfm_manifest_writer *w, struct vfm_err *err)
+/* Whether what was written to f can be replaced later. */
+static bool can_rewrite(FILE *f)
 {
-	uint64_t n_packs = (uint64_t)w->h.steps * (uint64_t)w->h.batch, n = (uint64_t)w->n_samples;
-	uint64_t samples_off = align_up(BIN_FIXED + w->text.len), packs_off = samples_off + n * BIN_SAMPLE;
-	uint8_t fixed[BIN_FIXED] = {0};
+	struct stat st;
+	int fd = fileno(f), flags = fcntl(fd, F_GETFL);
 
-	memcpy(fixed, BIN_MAGIC, 8);
-	put32(fixed + 8, (uint32_t)w->text.len);
-	put32(fixed + 12, vfm_crc32c(0, w->text.data, w->text.len));
-	put64(fixed + 16, n_packs);
-	put64(fixed + 24, n);
-	put64(fixed + 32, samples_off);
-	put64(fixed + 40, packs_off);
-	put64(fixed + 48, packs_off + n_packs * BIN_PACK);
-	put32(fixed + 60, vfm_crc32c(0, fixed, BIN_FIXED - 4));
-	w->packs = vfm_big_alloc(n_packs * BIN_PACK, "the table of packs", err);
-	if (!w->packs)
-		return VFM_EENV;
-	TRY(out(w, fixed, BIN_FIXED, err));
-	TRY(out(w, w->text.data, w->text.len, err));
-	memset(fixed, 0, BIN_ALIGN);
-	return out(w, fixed, samples_off - BIN_FIXED - w->text.len, err);
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flags >= 0 && !(flags & O_APPEND);
+}
+
+/* Leaves room for the header, which no reader takes for one. */
+static int reserve_front(struct vfm_manifest_writer *w, struct vfm_err *err)
+{
+	const bool bin = w->format == VFM_MANIFEST_BIN;
+	size_t len = header_text(w, MAX_STEPS);
+	char *blank;
+	int rc;
+
+	w->front = bin ? align_up(BIN_FIXED + len) : len + 1;
+	blank = vfm_malloc(w->front);
+	memset(blank, bin ? 0 : ' ', w->front);
+	blank[w->front - 1] = bin ? 0 : '\n';
+	w->start = ftello(w->body);
+	rc = w->start < 0 ? fail_writing(err) : out(w->body, blank, w->front, err);
+	free(blank);
+	return rc;
 }
 
 static void writer_free(struct vfm_manifest_writer *w)
 {
-	vfm_big_free(w->packs, (size_t)w->h.steps * (size_t)w->h.batch * BIN_PACK);
+	if (w->body && w->body != w->f)
+		fclose(w->body);
+	if (w->table)
+		fclose(w->table);
+	json_decref(w->header);
 	vfm_buf_release(&w->text);
+	free(w->line);
 	free(w);
 }
 
-struct vfm_manifest_writer *vfm_manifest_writer_new(FILE *f, enum vfm_manifest_format format,
-	const struct vfm_manifest_header *h, int64_t n_samples, struct vfm_err *err)
+void vfm_manifest_writer_abort(struct vfm_manifest_writer *w)
 {
-	struct vfm_manifest_writer *w = vfm_calloc(1, sizeof(*w));
-	int rc;
-
-	*w = (struct vfm_manifest_writer){.f = f, .format = format, .h = *h, .n_samples = n_samples};
-	header_text(&w->text, h);
-	if (format == VFM_MANIFEST_BIN) {
-		rc = bin_begin(w, err);
-	} else {
-		vfm_buf_adds(&w->text, "\n");
-		rc = out(w, w->text.data, w->text.len, err);
+	if (!w)
+		return;
+	if (w->body && w->body == w->f) { /* without effect on a full disk: then what is left does not open */
+		(void)fflush(w->f);
+		if (ftruncate(fileno(w->f), w->start) == 0)
+			(void)fseeko(w->f, w->start, SEEK_SET);
 	}
-	if (rc < 0) {
-		writer_free(w);
-		return NULL;
-	}
-	return w;
+	writer_free(w);
 }
 
-static void pack_text(struct vfm_buf *b, const struct vfm_manifest_pack *p)
+struct vfm_manifest_writer *vfm_manifest_writer_new(
+	FILE *f, enum vfm_manifest_format format, const struct vfm_manifest_header *h, struct vfm_err *err)
 {
-	vfm_buf_addf(b, "{\"step\":%" PRId64 ",\"pack\":%d,\"tokens\":%" PRId64 ",\"cost\":%.9g,\"samples\":[", p->step,
-		p->pack, p->tokens, p->cost);
+	struct vfm_manifest_writer *w = vfm_calloc(1, sizeof(*w));
+	int rc = 0;
+
+	*w = (struct vfm_manifest_writer){.f = f, .format = format, .batch = h->batch, .header = header_json(h)};
+	if (can_rewrite(f))
+		w->body = f;
+	else
+		rc = vfm_unlinked_temp(&w->body, err);
+	if (rc == 0 && format == VFM_MANIFEST_BIN)
+		rc = vfm_unlinked_temp(&w->table, err);
+	if (rc == 0)
+		rc = reserve_front(w, err);
+	if (rc == 0)
+		return w;
+	writer_free(w);
+	return NULL;
+}
+
+/* Writes x in decimal at p; returns the end. */
+static char *put_decimal(char *p, uint64_t x)
+{
+	char digits[20];
+	int n = 0;
+
+	do
+		digits[n++] = (char)('0' + x % 10);
+	while ((x /= 10) > 0);
+	while (n > 0)
+		*p++ = digits[--n];
+	return p;
+}
+
+/* Writes x with nine significant digits, as "%.9g"; printf would take as long as all the rest of a line. */
+static char *put_cost(char *p, double x)
+{
+	uint64_t whole, part, unit = 1;
+
+	if (!(x >= 1 && x < 1e8))
+		return p + sprintf(p, "%.9g", x);
+	while (x * (double)unit < 1e8)
+		unit *= 10;
+	whole = (uint64_t)(x * (double)unit + 0.5);
+	part = whole % unit;
+	p = put_decimal(p, whole / unit);
+	if (part)
+		*p++ = '.';
+	while (part) {
+		unit /= 10;
+		*p++ = (char)('0' + part / unit);
+		part %= unit;
+	}
+	return p;
+}
+
+static char *put_text(char *p, const char *text)
+{
+	size_t n = strlen(text);
+
+	memcpy(p, text, n);
+	return p + n;
+}
+
+enum { PACK_TEXT = 256, SAMPLE_TEXT = 4 * 20 + 8 }; /* more than the characters of a pack, and of each sample */
+
+static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p)
+{
+	char *at;
+
+	vfm_grow(&w->line, &w->cap_line, PACK_TEXT + (size_t)p->n_samples * SAMPLE_TEXT, 1);
+	at = put_decimal(put_text(w->line, "{\"step\":"), (uint64_t)p->step);
+	at = put_decimal(put_text(at, ",\"pack\":"), (uint64_t)p->pack);
+	at = put_decimal(put_text(at, ",\"tokens\":"), (uint64_t)p->tokens);
+	at = put_text(put_cost(put_text(at, ",\"cost\":"), p->cost), ",\"samples\":[");
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &p->samples[i];
 
-		vfm_buf_addf(b, "%s[%d,%d,%" PRId64 ",%d]", i ? "," : "", s->set, s->shard, s->index, s->tokens);
+		at = put_decimal(put_text(at, i ? ",[" : "["), (uint64_t)s->set);
+		*at++ = ',';
+		at = put_decimal(at, (uint64_t)s->shard);
+		*at++ = ',';
+		at = put_decimal(at, (uint64_t)s->index);
+		*at++ = ',';
+		at = put_decimal(at, (uint64_t)s->tokens);
+		*at++ = ']';
 	}
-	vfm_buf_adds(b, "]}\n");
+	at = put_text(at, "]}\n");
+	w->len_line = (size_t)(at - w->line);
 }
 
 static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
 {
-	uint8_t *r = w->packs + w->next * BIN_PACK, rec[BIN_SAMPLE];
+	uint8_t r[BIN_PACK] = {0}, rec[BIN_SAMPLE];
 	uint64_t bits;
 
 	for (int32_t i = 0; i < p->n_samples; i++) {
@@ -159,43 +279,79 @@ static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pac
 	memcpy(&bits, &p->cost, 8);
 	put64(r, (uint64_t)w->samples_done);
 	put32(r + 8, (uint32_t)p->n_samples);
-	put32(r + 12, 0);
 	put64(r + 16, (uint64_t)p->tokens);
 	put64(r + 24, bits);
 	put32(r + 12, vfm_crc32c(vfm_crc32c(0, r, BIN_PACK), w->text.data, w->text.len));
-	return 0;
+	return out(w->table, r, BIN_PACK, err);
 }
 
 int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
 {
-	if (p->step * w->h.batch + p->pack != w->next || p->step >= w->h.steps || p->n_samples < 1)
+	if (p->step * w->batch + p->pack != w->next || p->pack >= w->batch || p->n_samples < 1)
 		return vfm_fail(
 			err, VFM_EUSAGE, "step %" PRId64 ", pack %d is out of order or empty", p->step, p->pack);
 	vfm_buf_clear(&w->text);
 	if (w->format == VFM_MANIFEST_BIN)
 		TRY(pack_bin(w, p, err));
 	else
-		pack_text(&w->text, p);
+		pack_text(w, p);
 	w->next++;
 	w->samples_done += p->n_samples;
-	return out(w, w->text.data, w->text.len, err);
+	return w->format == VFM_MANIFEST_BIN ? out(w->body, w->text.data, w->text.len, err)
+					     : out(w->body, w->line, w->len_line, err);
 }
 
-int vfm_manifest_writer_end(struct vfm_manifest_writer *w, struct vfm_err *err)
+/* The header of a binary plan and its text, up to the table of samples. */
+static int write_bin_front(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
 {
-	int64_t n_packs = w->h.steps * w->h.batch;
-	int rc = 0;
+	uint64_t n_packs = (uint64_t)w->next, packs_off = w->front + (uint64_t)w->samples_done * BIN_SAMPLE;
+	uint8_t fixed[BIN_FIXED] = {0};
 
-	if (w->next != n_packs)
-		rc = vfm_fail(
-			err, VFM_EUSAGE, "%" PRId64 " packs were written, %" PRId64 " promised", w->next, n_packs);
-	else if (w->format == VFM_MANIFEST_BIN && w->samples_done != w->n_samples)
-		rc = vfm_fail(err, VFM_EUSAGE, "%" PRId64 " samples were written, %" PRId64 " promised",
-			w->samples_done, w->n_samples);
-	else if (w->format == VFM_MANIFEST_BIN)
-		rc = out(w, w->packs, (size_t)n_packs * BIN_PACK, err);
-	if (rc == 0 && fflush(w->f))
-		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the manifest");
-	writer_free(w);
+	header_text(w, steps);
+	memcpy(fixed, BIN_MAGIC, 8);
+	put32(fixed + 8, (uint32_t)w->text.len);
+	put32(fixed + 12, vfm_crc32c(0, w->text.data, w->text.len));
+	put64(fixed + 16, n_packs);
+	put64(fixed + 24, (uint64_t)w->samples_done);
+	put64(fixed + 32, w->front);
+	put64(fixed + 40, packs_off);
+	put64(fixed + 48, packs_off + n_packs * BIN_PACK);
+	put32(fixed + 60, vfm_crc32c(0, fixed, BIN_FIXED - 4));
+	TRY(out(w->body, fixed, BIN_FIXED, err));
+	return out(w->body, w->text.data, w->text.len, err);
+}
+
+/* The header line.  Blanks at its end fill what was reserved. */
+static int write_header_line(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+{
+	for (size_t len = header_text(w, steps); len + 1 < w->front; len++)
+		vfm_buf_adds(&w->text, " ");
+	return out(w->body, w->text.data, w->text.len, err);
+}
+
+static int write_end(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+{
+	if (steps < 1 || steps > MAX_STEPS || w->next != steps * w->batch)
+		return vfm_fail(err, VFM_EUSAGE, "%" PRId64 " packs were written, %" PRId64 " promised", w->next,
+			steps * w->batch);
+	if (w->table)
+		TRY(append_file(w->body, w->table, err));
+	/* All packs first: a full disk must not leave a file that opens. */
+	if (fflush(w->body) || fseeko(w->body, w->start, SEEK_SET))
+		return fail_writing(err);
+	TRY(w->format == VFM_MANIFEST_BIN ? write_bin_front(w, steps, err) : write_header_line(w, steps, err));
+	if (w->body != w->f)
+		TRY(append_file(w->f, w->body, err));
+	return fflush(w->f) || (w->body == w->f && fseeko(w->f, 0, SEEK_END)) ? fail_writing(err) : 0;
+}
+
+int vfm_manifest_writer_end(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+{
+	int rc = write_end(w, steps, err);
+
+	if (rc < 0)
+		vfm_manifest_writer_abort(w);
+	else
+		writer_free(w);
 	return rc;
 }

@@ -5,59 +5,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
+#include "base/philox.h"
+#include "data/pack_bound.h"
+#include "data/pack_priv.h"
 
-#define DEFAULT_WINDOW 65536
-#define DENSE          0.98 /* fill at which a pack is final; others receive samples of the next window */
+#define DEFAULT_WINDOW 262144
 #define MAX_PACKS      ((int64_t)1 << 40)
 #define SHUFFLE_PACKS  (1ull << 40) /* stream ids above those of the sets */
 
-struct vfm_pack_cost vfm_pack_cost_default(void)
-{
-	return (struct vfm_pack_cost){.a = 1, .b = 1.0 / (7 * 1152)};
-}
-
-int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_err *err)
-{
-	static const char *const keys[] = {"v", "type", "a", "b", "c", "unit", "note", NULL};
-	struct vfm_pack_cost c = {0};
-	const char *type = "";
-	json_t *o = vfm_json_load(path, 1 << 20, err);
-	int rc;
-
-	if (!o)
-		return err ? err->code : VFM_EUSAGE;
-	TRY_OUT(vfm_json_str(o, "", "type", true, &type, err));
-	TRY_OUT(vfm_json_only_keys(o, "", keys, err));
-	TRY_OUT(vfm_json_f64(o, "", "a", true, &c.a, err));
-	TRY_OUT(vfm_json_f64(o, "", "b", true, &c.b, err));
-	TRY_OUT(vfm_json_f64(o, "", "c", false, &c.c, err));
-	if (strcmp(type, "vfm-cost"))
-		rc = vfm_fail(err, VFM_EUSAGE, "type: expected 'vfm-cost', got '%.40s'", type);
-	else if (!(c.a >= 0 && c.b >= 0 && c.c >= 0 && c.a + c.b > 0))
-		rc = vfm_fail(err, VFM_EUSAGE, "a, b and c must be >= 0, and not both a and b 0");
-	else
-		*cost = c;
-out:
-	json_decref(o);
-	if (rc < 0)
-		vfm_err_context(err, "'%s'", path);
-	return rc;
-}
+enum {
+	DENSE = 2048,     /* a pack with less room than context / DENSE is final */
+	CARRIED = 8,      /* at most 1 / CARRIED of the tokens of a window go to the next one */
+	MAX_ROUNDS = 8,   /* for which a sample may be carried */
+	POOL_STEPS = 16,  /* steps of packs, and */
+	POOL_PACKS = 8192 /* packs, that may wait for others of similar cost */
+};
+#define SIMILAR 1.01 /* largest cost of a step over the mean */
 
 /* ---- planning ---- */
+
+struct drawn { /* a sample that is to be packed */
+	struct vfm_blend_sample s;
+	int32_t rounds; /* for which it was carried */
+};
+
+struct ready_pack {
+	int64_t first; /* into ready_samples */
+	int32_t n, tokens;
+	double cost;
+};
 
 struct planner {
 	struct vfm_plan *p;
 	struct vfm_blend *blend;
 	const struct vfm_plan_opts *o;
-	int64_t window, want_packs; /* want_packs 0: until the samples are drawn */
-	uint32_t *heap;             /* samples to be packed: those left over, then new ones */
-	size_t n_heap, cap_heap;
-	struct vfm_plan_pack *ready; /* packs not yet assigned to steps (balance_cost) */
-	size_t n_ready, cap_ready;
+	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err);
+	void *ctx;
+	int64_t window;
+	struct drawn *heap, *kept; /* samples to be packed: those carried, then new ones */
+	size_t n_heap, n_carried, cap_heap, cap_kept;
+	int32_t *tokens; /* [n_heap] */
+	size_t cap_tokens;
+	struct vfm_mbs mbs;
+	struct vfm_bins bins;
+	struct ready_pack *ready, *sorted; /* packs not yet assigned to steps */
+	size_t n_ready, cap_ready, cap_sorted;
+	struct vfm_blend_sample *samples, *old_samples; /* of the ready packs */
+	size_t n_samples, cap_samples, cap_old;
+	double *sum_before; /* scratch of group_by_cost */
+	size_t cap_sum;
+	int64_t *lengths; /* [context + 1] samples of each length in the plan */
 	uint64_t round;
+	double tokens_taken;
 };
 
 /* Draws until the window is full or a pass ends; returns whether one did.  budget: tokens, or samples, that may
@@ -67,154 +67,306 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 	bool ends = false;
 
 	while (!ends && (int64_t)pl->n_heap<pl->window && * budget> 0) {
-		uint32_t s = vfm_blend_next(pl->blend, &ends);
+		struct vfm_blend_sample s = vfm_blend_next(pl->blend, &ends);
 
 		vfm_grow(&pl->heap, &pl->cap_heap, pl->n_heap + 1, sizeof(*pl->heap));
-		pl->heap[pl->n_heap++] = s;
-		*budget -= in_tokens ? vfm_blend_tokens(pl->blend, s) : 1;
+		pl->heap[pl->n_heap++] = (struct drawn){.s = s};
+		*budget -= in_tokens ? s.tokens : 1;
 	}
 	return ends || *budget <= 0;
 }
 
-static int by_cost(const void *a, const void *b)
-{
-	const struct vfm_plan_pack *x = a, *y = b;
-
-	if (x->cost != y->cost)
-		return x->cost < y->cost ? -1 : 1;
-	return (x->first > y->first) - (x->first < y->first);
-}
-
-static void shuffle_packs(struct planner *pl, struct vfm_plan_pack *a, size_t n, uint64_t id)
+static void shuffle_packs(struct planner *pl, struct ready_pack *a, size_t n, uint64_t id)
 {
 	uint32_t *order = vfm_calloc(n + 1, sizeof(*order));
-	struct vfm_plan_pack *copy = vfm_calloc(n + 1, sizeof(*copy));
 
+	vfm_grow(&pl->sorted, &pl->cap_sorted, n, sizeof(*pl->sorted));
 	for (size_t i = 0; i < n; i++)
 		order[i] = (uint32_t)i;
 	vfm_shuffle(order, (int64_t)n, pl->o->seed, pl->round, id);
 	for (size_t i = 0; i < n; i++)
-		copy[i] = a[i];
+		pl->sorted[i] = a[order[i]];
+	if (n)
+		memcpy(a, pl->sorted, n * sizeof(*a));
+	free(order);
+}
+
+/* ---- steps ---- */
+
+static int take_pack(struct planner *pl, const struct ready_pack *k, int32_t number, struct vfm_err *err)
+{
+	struct vfm_plan *p = pl->p;
+	struct vfm_plan_pack out = {.step = p->steps,
+		.pack = number,
+		.n = k->n,
+		.tokens = k->tokens,
+		.cost = k->cost,
+		.samples = pl->samples + k->first};
+
+	for (int32_t i = 0; i < k->n; i++) {
+		const struct vfm_blend_sample *s = &out.samples[i];
+		int64_t record;
+		int32_t set = vfm_blend_find(pl->blend, s->sample, &record);
+
+		p->set_samples[set]++;
+		p->set_tokens[set] += s->tokens;
+		pl->lengths[s->tokens]++;
+	}
+	p->n_samples += k->n;
+	return pl->take ? pl->take(pl->ctx, &out, err) : 0;
+}
+
+/* Passes the packs of one step on. */
+static int emit_step(struct planner *pl, const struct ready_pack *a, struct vfm_err *err)
+{
+	const int32_t batch = pl->o->batch;
+	double sum_t = 0, max_t = 0, sum_c = 0, max_c = 0;
+
+	for (int32_t i = 0; i < batch; i++) {
+		TRY(take_pack(pl, &a[i], i, err));
+		sum_t += a[i].tokens;
+		sum_c += a[i].cost;
+		max_t = a[i].tokens > max_t ? a[i].tokens : max_t;
+		max_c = a[i].cost > max_c ? a[i].cost : max_c;
+	}
+	pl->tokens_taken += sum_t;
+	pl->p->imbalance_tokens += max_t * batch / sum_t; /* sums, until the end */
+	pl->p->imbalance_cost += max_c * batch / sum_c;
+	pl->p->steps++;
+	pl->p->n_packs += batch;
+	return 0;
+}
+
+static bool has_all_steps(const struct planner *pl)
+{
+	return pl->o->steps > 0 && pl->p->steps == pl->o->steps;
+}
+
+/* Removes the packs with n 0, and the samples of those that are gone. */
+static void compact_ready(struct planner *pl)
+{
+	struct vfm_blend_sample *swap = pl->old_samples;
+	size_t cap = pl->cap_old, n = 0;
+
+	pl->old_samples = pl->samples;
+	pl->cap_old = pl->cap_samples;
+	pl->samples = swap;
+	pl->cap_samples = cap;
+	pl->n_samples = 0;
+	for (size_t i = 0; i < pl->n_ready; i++) {
+		struct ready_pack k = pl->ready[i];
+
+		if (k.n == 0)
+			continue;
+		vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)k.n, sizeof(*pl->samples));
+		memcpy(pl->samples + pl->n_samples, pl->old_samples + k.first, (size_t)k.n * sizeof(*pl->samples));
+		k.first = (int64_t)pl->n_samples;
+		pl->n_samples += (size_t)k.n;
+		pl->ready[n++] = k;
+	}
+	pl->n_ready = n;
+}
+
+/* Steps of the ready packs in their order. */
+static int emit_in_order(struct planner *pl, struct vfm_err *err)
+{
+	size_t batch = (size_t)pl->o->batch, at = 0;
+
+	for (; at + batch <= pl->n_ready && !has_all_steps(pl); at += batch) {
+		TRY(emit_step(pl, pl->ready + at, err));
+		for (size_t i = at; i < at + batch; i++)
+			pl->ready[i].n = 0;
+	}
+	if (at)
+		compact_ready(pl);
+	return 0;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+	const struct ready_pack *x = a, *y = b;
+
+	if (x->cost != y->cost)
+		return x->cost > y->cost ? -1 : 1;
+	return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Finds groups of `batch` packs, consecutive in the order of cost, whose largest cost is at most `similar` means.  Goes
+ * through the packs from the most or from the least expensive: packs at the end of the order are left, and must not
+ * always be the same.  Returns the number of groups; group[i] is where one begins. */
+static size_t group_by_cost(struct planner *pl, size_t n, double similar, bool from_end, uint32_t *group)
+{
+	size_t batch = (size_t)pl->o->batch, found = 0, at = 0;
+	double *sum;
+
+	vfm_grow(&pl->sum_before, &pl->cap_sum, n + 1, sizeof(*pl->sum_before));
+	sum = pl->sum_before;
+	sum[0] = 0;
 	for (size_t i = 0; i < n; i++)
-		a[i] = copy[order[i]];
-	free(order);
-	free(copy);
+		sum[i + 1] = sum[i] + pl->ready[i].cost;
+	while (at + batch <= n) {
+		size_t first = from_end ? n - at - batch : at;
+
+		if (pl->ready[first].cost * (double)batch > similar * (sum[first + batch] - sum[first])) {
+			at++;
+			continue;
+		}
+		group[found++] = (uint32_t)first;
+		at += batch;
+	}
+	return found;
 }
 
-static void emit(struct planner *pl, const struct vfm_plan_pack *a, size_t n)
+/* Steps of packs of similar cost, in random order.  The first n ready packs take part. */
+static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm_err *err)
 {
-	struct vfm_plan *p = pl->p;
+	size_t batch = (size_t)pl->o->batch, found;
+	struct vfm_rng r = vfm_rng_stream(pl->o->seed, pl->round, SHUFFLE_PACKS + 2, VFM_RNG_DATA);
+	uint32_t *group = vfm_calloc(n / batch + 1, sizeof(*group));
+	int rc = 0;
 
-	if (n == 0)
-		return;
-	vfm_grow(&p->packs, &p->cap_packs, (size_t)p->n_packs + n, sizeof(*p->packs));
-	memcpy(p->packs + p->n_packs, a, n * sizeof(*a));
-	p->n_packs += (int64_t)n;
+	qsort(pl->ready, n, sizeof(*pl->ready), by_cost);
+	found = group_by_cost(pl, n, similar, vfm_rng_below(&r, 0, 2) == 1, group);
+	vfm_shuffle(group, (int64_t)found, pl->o->seed, pl->round, SHUFFLE_PACKS + 1);
+	for (size_t i = 0; i < found && rc == 0 && !has_all_steps(pl); i++) {
+		struct ready_pack *a = pl->ready + group[i];
+
+		rc = emit_step(pl, a, err);
+		for (size_t k = 0; k < batch; k++)
+			a[k].n = 0;
+	}
+	free(group);
+	if (found && rc == 0)
+		compact_ready(pl);
+	return rc;
 }
 
-/* Forms complete steps of the ready packs; with balance_cost, of packs with similar cost.  Chooses the packs for later
- * steps at random, not by cost. */
-static void emit_ready(struct planner *pl, bool all)
+/* Forms complete steps of the ready packs, of which the last n_new are of this window.  With balance_cost, a step has
+ * packs of similar cost: others wait in the pool of ready packs, unless this is the end of the plan. */
+static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err *err)
 {
-	size_t batch = (size_t)pl->o->batch, n = pl->n_ready, steps;
-	struct vfm_plan_pack *sorted;
-	uint32_t *order;
+	size_t batch = (size_t)pl->o->batch, pool = POOL_STEPS * batch + POOL_PACKS;
+	double similar = SIMILAR;
 
-	if (n == 0)
-		return;
-	shuffle_packs(pl, pl->ready, n, SHUFFLE_PACKS);
 	if (!pl->o->balance_cost || batch == 1) {
-		emit(pl, pl->ready, n);
-		pl->n_ready = 0;
-		return;
+		shuffle_packs(pl, pl->ready + pl->n_ready - n_new, n_new, SHUFFLE_PACKS);
+		return emit_in_order(pl, err);
 	}
-	steps = n / batch;
-	sorted = vfm_calloc(n + 1, sizeof(*sorted));
-	order = vfm_calloc(steps + 1, sizeof(*order));
-	memcpy(sorted, pl->ready, n * sizeof(*sorted));
-	qsort(sorted, steps * batch, sizeof(*sorted), by_cost);
-	for (size_t i = 0; i < steps; i++)
-		order[i] = (uint32_t)i;
-	vfm_shuffle(order, (int64_t)steps, pl->o->seed, pl->round, SHUFFLE_PACKS + 1);
-	for (size_t i = 0; i < steps; i++)
-		emit(pl, sorted + order[i] * batch, batch);
-	pl->n_ready = n - steps * batch;
-	memmove(pl->ready, pl->ready + steps * batch, pl->n_ready * sizeof(*pl->ready));
-	if (all) {
-		emit(pl, pl->ready, pl->n_ready);
-		pl->n_ready = 0;
+	shuffle_packs(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS);
+	TRY(emit_similar(pl, pl->n_ready, similar, err));
+	while (pl->n_ready > pool && !has_all_steps(pl)) {
+		similar = 1 + 2 * (similar - 1);
+		TRY(emit_similar(pl, pl->n_ready, similar, err));
 	}
-	free(sorted);
-	free(order);
+	if (!end || pl->n_ready < batch || has_all_steps(pl))
+		return 0;
+	shuffle_packs(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS + 3); /* chance decides which packs are too many */
+	return emit_similar(pl, pl->n_ready / batch * batch, INFINITY, err);
 }
 
-static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin, int32_t tokens)
+/* ---- packs ---- */
+
+static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin)
 {
-	struct vfm_plan *p = pl->p;
 	int64_t n = b->first[bin + 1] - b->first[bin];
-	struct vfm_plan_pack k = {.first = p->n_samples, .n = (int32_t)n, .tokens = tokens, .cost = pl->o->cost.c};
+	struct ready_pack k = {.first = (int64_t)pl->n_samples, .n = (int32_t)n, .cost = pl->o->cost.c};
 
-	vfm_grow(&p->samples, &p->cap_samples, (size_t)(p->n_samples + n), sizeof(*p->samples));
-	for (int64_t i = 0; i < n; i++) {
-		uint32_t s = pl->heap[b->item[b->first[bin] + i]];
-		double t = vfm_blend_tokens(pl->blend, s);
+	vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)n, sizeof(*pl->samples));
+	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++) {
+		struct vfm_blend_sample s = pl->heap[b->item[i]].s;
 
-		p->samples[p->n_samples++] = s;
-		k.cost += pl->o->cost.a * t + pl->o->cost.b * t * t;
+		pl->samples[pl->n_samples++] = s;
+		k.tokens += s.tokens;
+		k.cost += vfm_pack_cost_of(&pl->o->cost, s.tokens);
 	}
 	vfm_grow(&pl->ready, &pl->cap_ready, pl->n_ready + 1, sizeof(*pl->ready));
 	pl->ready[pl->n_ready++] = k;
 }
 
-static int32_t bin_tokens(const struct vfm_bins *b, int64_t bin, const int32_t *tokens)
+/* Moves the samples of a pack to those that are kept for the next window. */
+static void carry_bin(struct planner *pl, const struct vfm_bins *b, int64_t bin, size_t *n_kept)
 {
-	int32_t sum = 0;
+	size_t n = (size_t)(b->first[bin + 1] - b->first[bin]);
+
+	vfm_grow(&pl->kept, &pl->cap_kept, *n_kept + n, sizeof(*pl->kept));
+	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++) {
+		pl->kept[*n_kept] = pl->heap[b->item[i]];
+		pl->kept[(*n_kept)++].rounds++;
+	}
+}
+
+static bool may_carry(const struct planner *pl, const struct vfm_bins *b, int64_t bin)
+{
+	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++)
+		if (pl->heap[b->item[i]].rounds >= MAX_ROUNDS)
+			return false;
+	return true;
+}
+
+static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, int64_t bin)
+{
+	int64_t sum = 0;
 
 	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++)
-		sum += tokens[b->item[i]];
+		sum += pl->tokens[b->item[i]];
 	return sum;
 }
 
-/* Packs the heap.  Packs that are not dense go back to the heap, unless `flush`, but at most a quarter of it, so
- * that every round makes progress. */
-static int pack_heap(struct planner *pl, bool flush, struct vfm_err *err)
+/* Divides the bins into packs and samples that are carried to the next window: the last bins, for which only few
+ * samples were left to choose from, unless they are dense. */
+static void take_bins(struct planner *pl, const struct vfm_bins *b, double tokens, bool flush)
 {
-	int32_t *tokens = vfm_calloc(pl->n_heap, sizeof(*tokens));
-	uint32_t *left = vfm_calloc(pl->n_heap, sizeof(*left));
-	size_t n_left = 0;
-	struct vfm_bins b = {0};
-	int rc;
+	const int64_t dense = pl->o->context - pl->o->context / DENSE;
+	double carried = flush || pl->o->algo == VFM_PACK_NONE ? 0 : tokens / CARRIED, left = tokens;
+	struct drawn *swap = pl->heap;
+	size_t n_kept = 0, cap = pl->cap_heap;
 
-	for (size_t i = 0; i < pl->n_heap; i++)
-		tokens[i] = vfm_blend_tokens(pl->blend, pl->heap[i]);
-	TRY_OUT(vfm_bins_pack(&b, pl->o->algo, tokens, (int64_t)pl->n_heap, pl->o->context, err));
-	for (int64_t i = b.n_bins - 1; i >= 0; i--) { /* from the end, where the less dense bins are */
-		int32_t sum = bin_tokens(&b, i, tokens);
-		size_t n = (size_t)(b.first[i + 1] - b.first[i]);
+	for (int64_t i = 0; i < b->n_bins; i++) {
+		int64_t sum = bin_tokens(pl, b, i);
 
-		if (flush || pl->o->algo == VFM_PACK_NONE || sum >= DENSE * pl->o->context ||
-			n_left + n > pl->n_heap / 4) {
-			make_pack(pl, &b, i, sum);
-			continue;
-		}
-		for (size_t j = 0; j < n; j++)
-			left[n_left++] = pl->heap[b.item[b.first[i] + (int64_t)j]];
+		if (left <= carried && sum < dense && may_carry(pl, b, i))
+			carry_bin(pl, b, i, &n_kept);
+		else
+			make_pack(pl, b, i);
+		left -= (double)sum;
 	}
-	if (n_left)
-		memcpy(pl->heap, left, n_left * sizeof(*left));
-	pl->n_heap = n_left;
-	pl->round++;
-	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
-		rc = vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
-out:
-	vfm_bins_release(&b);
-	free(tokens);
-	free(left);
-	return rc;
+	pl->heap = pl->kept;
+	pl->cap_heap = pl->cap_kept;
+	pl->n_heap = pl->n_carried = n_kept;
+	pl->kept = swap;
+	pl->cap_kept = cap;
 }
 
+/* Packs the heap, and forms steps of the packs. */
+static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *err)
+{
+	size_t before = pl->n_ready;
+	struct vfm_bins b = {0};
+	double tokens = 0;
+
+	vfm_grow(&pl->tokens, &pl->cap_tokens, pl->n_heap, sizeof(*pl->tokens));
+	for (size_t i = 0; i < pl->n_heap; i++) {
+		pl->tokens[i] = pl->heap[i].s.tokens;
+		tokens += pl->tokens[i];
+	}
+	if (pl->o->algo == VFM_PACK_MBS) {
+		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried);
+		take_bins(pl, &pl->bins, tokens, flush);
+	} else {
+		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, err));
+		take_bins(pl, &b, tokens, flush);
+		vfm_bins_release(&b);
+	}
+	pl->round++;
+	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
+		return vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
+	return emit_ready(pl, pl->n_ready - before, end, err);
+}
+
+/* ---- the whole plan ---- */
+
 /* The samples of all epochs. */
-static int run_epochs(struct planner *pl, struct vfm_err *err)
+static int plan_epochs(struct planner *pl, struct vfm_err *err)
 {
 	bool weighted = vfm_blend_weighted(pl->blend), more = true;
 	double per_epoch = (double)(weighted ? vfm_blend_total_tokens(pl->blend) : vfm_blend_n(pl->blend));
@@ -224,147 +376,159 @@ static int run_epochs(struct planner *pl, struct vfm_err *err)
 		bool flush = draw_window(pl, &budget, weighted);
 
 		more = budget > 0;
-		TRY(pack_heap(pl, flush, err));
-		emit_ready(pl, !more);
+		TRY(pack_heap(pl, flush, !more, err));
 	}
 	return 0;
 }
 
-/* Until there are so many packs. */
-static int run_packs(struct planner *pl, int64_t want, struct vfm_err *err)
+/* Until there are so many steps. */
+static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
-	while (pl->p->n_packs < want) {
+	while (pl->p->steps < steps) {
 		double budget = INFINITY;
 		bool flush = draw_window(pl, &budget, false);
+		int64_t want;
 
-		TRY(pack_heap(pl, flush, err));
-		emit_ready(pl, pl->p->n_packs + (int64_t)pl->n_ready >= want);
+		TRY(pack_heap(pl, flush, false, err));
+		want = (steps - pl->p->steps) * pl->o->batch;
+		if ((int64_t)pl->n_ready >= want && pl->p->steps < steps) /* they wait for others of their cost */
+			TRY(emit_ready(pl, 0, true, err));
 	}
 	return 0;
 }
 
-static int64_t samples_of(const struct vfm_plan *p, int64_t from, int64_t to)
+/* Drops the packs that make no complete step, or completes it. */
+static int finish_last_step(struct planner *pl, struct vfm_err *err)
 {
-	int64_t n = 0;
-
-	for (int64_t i = from; i < to; i++)
-		n += p->packs[i].n;
-	return n;
-}
-
-static void measure_plan(struct vfm_plan *p, const struct vfm_plan_opts *o)
-{
-	double tokens = 0;
-
-	for (int64_t s = 0; s < p->steps; s++) {
-		double sum_t = 0, max_t = 0, sum_c = 0, max_c = 0;
-
-		for (int64_t i = s * o->batch; i < (s + 1) * o->batch; i++) {
-			const struct vfm_plan_pack *k = &p->packs[i];
-
-			sum_t += k->tokens;
-			sum_c += k->cost;
-			max_t = k->tokens > max_t ? k->tokens : max_t;
-			max_c = k->cost > max_c ? k->cost : max_c;
-		}
-		tokens += sum_t;
-		p->imbalance_tokens += max_t * o->batch / sum_t / (double)p->steps;
-		p->imbalance_cost += max_c * o->batch / sum_c / (double)p->steps;
-	}
-	p->fill = tokens / ((double)p->n_packs * o->context);
-	p->n_samples = samples_of(p, 0, p->n_packs);
-}
-
-int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o, struct vfm_err *err)
-{
-	struct planner pl = {.p = p, .blend = blend, .o = o, .window = o->window > 0 ? o->window : DEFAULT_WINDOW};
-	int64_t made, want;
+	int64_t left = (int64_t)pl->n_ready;
+	const struct vfm_plan_opts *o = pl->o;
+	struct vfm_plan_opts one_more = *o;
 	int rc;
 
-	*p = (struct vfm_plan){0};
-	if (o->steps > 0) {
-		want = o->steps * o->batch;
-		TRY_OUT(run_packs(&pl, want, err));
-	} else {
-		TRY_OUT(run_epochs(&pl, err));
-		made = p->n_packs;
-		want = made / o->batch * o->batch;
-		if (o->drop_last) {
-			p->dropped_packs = made - want;
-			p->dropped_samples = samples_of(p, want, made);
-		} else if (want < made) {
-			want += o->batch;
-			p->filled_packs = want - made;
-			TRY_OUT(run_packs(&pl, want, err));
-		}
+	if (pl->o->drop_last || left == 0) {
+		pl->p->dropped_packs = left;
+		for (int64_t i = 0; i < left; i++)
+			pl->p->dropped_samples += pl->ready[i].n;
+		return 0;
 	}
-	p->n_packs = want;
-	p->steps = want / o->batch;
+	pl->p->filled_packs = pl->o->batch - left;
+	one_more.steps = pl->p->steps + 1;
+	one_more.balance_cost = false; /* all packs that are left are part of it */
+	pl->o = &one_more;
+	rc = plan_steps(pl, one_more.steps, err);
+	pl->o = o;
+	return rc;
+}
+
+static void measure_plan(struct planner *pl)
+{
+	struct vfm_plan *p = pl->p;
+	double tokens = pl->tokens_taken, context = pl->o->context;
+
+	p->fill = tokens / ((double)p->n_packs * context);
+	p->fill_bound = tokens / ((double)vfm_bins_bound(pl->lengths, pl->o->context) * context);
+	p->imbalance_tokens /= (double)p->steps;
+	p->imbalance_cost /= (double)p->steps;
+}
+
+static void release_planner(struct planner *pl)
+{
+	free(pl->heap);
+	free(pl->kept);
+	free(pl->tokens);
+	free(pl->ready);
+	free(pl->sorted);
+	free(pl->samples);
+	free(pl->old_samples);
+	free(pl->sum_before);
+	free(pl->lengths);
+	vfm_mbs_release(&pl->mbs);
+	vfm_bins_release(&pl->bins);
+}
+
+int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err), void *ctx, struct vfm_err *err)
+{
+	struct planner pl = {.p = p,
+		.blend = blend,
+		.o = o,
+		.take = take,
+		.ctx = ctx,
+		.window = o->window > 0 ? o->window : DEFAULT_WINDOW};
+	size_t n_sets = (size_t)vfm_blend_n_sets(blend);
+	int rc;
+
+	*p = (struct vfm_plan){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
+		.set_tokens = vfm_calloc(n_sets, sizeof(*p->set_tokens))};
+	pl.lengths = vfm_calloc((size_t)o->context + 1, sizeof(*pl.lengths));
+	vfm_mbs_init(&pl.mbs, o->context);
+	if (o->steps > 0) {
+		TRY_OUT(plan_steps(&pl, o->steps, err));
+	} else {
+		TRY_OUT(plan_epochs(&pl, err));
+		TRY_OUT(finish_last_step(&pl, err));
+	}
 	if (!p->steps)
 		rc = vfm_fail(err, VFM_EUSAGE, "the samples make %lld packs, less than one step of %d",
 			(long long)p->dropped_packs, o->batch);
 	else
-		measure_plan(p, o);
+		measure_plan(&pl);
 out:
-	free(pl.heap);
-	free(pl.ready);
-	if (rc < 0)
-		vfm_plan_release(p);
+	release_planner(&pl);
 	return rc;
 }
 
 void vfm_plan_release(struct vfm_plan *p)
 {
-	free(p->packs);
-	free(p->samples);
+	free(p->set_samples);
+	free(p->set_tokens);
 	*p = (struct vfm_plan){0};
 }
 
 /* ---- writing ---- */
 
-static int write_pack(struct vfm_manifest_writer *w, const struct vfm_plan *p, int64_t k, int32_t batch,
-	const struct vfm_blend *blend, const struct vfm_blend_set *sets, struct vfm_manifest_sample *buf,
-	struct vfm_err *err)
+struct plan_writer {
+	struct vfm_manifest_writer *w;
+	const struct vfm_blend *blend;
+	const struct vfm_blend_set *sets;
+	struct vfm_manifest_sample *samples;
+	size_t cap;
+};
+
+static int write_pack(void *ctx, const struct vfm_plan_pack *in, struct vfm_err *err)
 {
-	const struct vfm_plan_pack *in = &p->packs[k];
-	struct vfm_manifest_pack out = {.step = k / batch,
-		.pack = (int32_t)(k % batch),
-		.n_samples = in->n,
-		.tokens = in->tokens,
-		.cost = in->cost,
-		.samples = buf};
+	struct plan_writer *pw = ctx;
+	struct vfm_manifest_pack out = {
+		.step = in->step, .pack = in->pack, .n_samples = in->n, .tokens = in->tokens, .cost = in->cost};
 
+	vfm_grow(&pw->samples, &pw->cap, (size_t)in->n, sizeof(*pw->samples));
 	for (int32_t i = 0; i < in->n; i++) {
-		struct vfm_record r;
-		int64_t at;
-		int32_t set = vfm_blend_find(blend, p->samples[in->first + i], &at);
+		int64_t record;
+		int32_t set = vfm_blend_find(pw->blend, in->samples[i].sample, &record);
+		uint32_t shard = vfm_blend_shard(&pw->sets[set], (uint32_t)record);
 
-		TRY(vfm_index_at(sets[set].ix, sets[set].record[at], &r, err));
-		buf[i] = (struct vfm_manifest_sample){set, (int32_t)r.shard, r.index, sets[set].tokens[at]};
+		pw->samples[i] = (struct vfm_manifest_sample){
+			set, (int32_t)shard, record - pw->sets[set].shard_first[shard], in->samples[i].tokens};
 	}
-	return vfm_manifest_writer_pack(w, &out, err);
+	out.samples = pw->samples;
+	return vfm_manifest_writer_pack(pw->w, &out, err);
 }
 
-int vfm_plan_write(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
-	const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f, struct vfm_err *err)
+int vfm_plan_write(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	const struct vfm_blend_set *sets, const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f,
+	struct vfm_err *err)
 {
-	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, format, h, p->n_samples, err);
-	struct vfm_manifest_sample *buf = NULL;
-	size_t cap = 0;
-	int rc = 0;
+	struct plan_writer pw = {.w = vfm_manifest_writer_new(f, format, h, err), .blend = blend, .sets = sets};
+	int rc;
 
-	if (!w)
+	*p = (struct vfm_plan){0};
+	if (!pw.w)
 		return err ? err->code : VFM_EENV;
-	for (int64_t k = 0; rc >= 0 && k < p->n_packs; k++) {
-		vfm_grow(&buf, &cap, (size_t)p->packs[k].n, sizeof(*buf));
-		rc = write_pack(w, p, k, h->batch, blend, sets, buf, err);
-	}
-	free(buf);
-	if (rc < 0) {
-		struct vfm_err ignored; /* end only frees then: fewer packs than promised */
-
-		vfm_manifest_writer_end(w, &ignored);
-		return rc;
-	}
-	return vfm_manifest_writer_end(w, err);
+	rc = vfm_plan_make(p, blend, o, write_pack, &pw, err);
+	free(pw.samples);
+	if (rc < 0)
+		vfm_manifest_writer_abort(pw.w);
+	else
+		rc = vfm_manifest_writer_end(pw.w, p->steps, err);
+	return rc;
 }

@@ -2,7 +2,7 @@
  *
  * vfm_bins packs one set of lengths.  vfm_plan is the order of a whole run: it draws samples from a blend, packs them
  * one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
- * steps. A plan depends only on its inputs and the seed.
+ * steps.  It is a stream: memory holds one window of samples.  A plan depends only on its inputs and the seed.
  */
 #ifndef VFM_DATA_PACK_H
 #define VFM_DATA_PACK_H
@@ -20,9 +20,12 @@ enum vfm_pack_algo {
 	/* longest pack first histogram packing (Krell et al., arXiv 2107.02027): best fit decreasing on the histogram
 	   of lengths; O(distinct lengths x shapes of packs), nearly independent of n */
 	VFM_PACK_LPFHP,
+	/* minimum bin slack (Gupta and Ho 1999) on the histogram of lengths: each pack is filled exactly, where the
+	   samples allow it, by a bounded search */
+	VFM_PACK_MBS,
 };
 
-/* VFM_EUSAGE: "expected ffd|lpfhp|none, got 'x'" */
+/* VFM_EUSAGE: "expected mbs|ffd|lpfhp|none, got 'x'" */
 int vfm_pack_algo(const char *name, enum vfm_pack_algo *out, struct vfm_err *err);
 
 /* Which items share a bin.  Items of equal length are taken in the order in which they stand in `tokens`. */
@@ -31,6 +34,7 @@ struct vfm_bins {
 	int64_t *first; /* [n_bins + 1] into item */
 	uint32_t *item; /* [n] */
 	int64_t n;
+	size_t cap_first, cap_item; /* private */
 };
 
 /* 1 <= tokens[i] <= context for all i (VFM_EUSAGE otherwise). */
@@ -38,14 +42,22 @@ int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *to
 	struct vfm_err *err);
 void vfm_bins_release(struct vfm_bins *b);
 
-/* cost of a pack = c + sum over its samples of a s + b s^2 (s in tokens).  The default counts tokens' worth of
- * work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs a layer. */
+/* cost of a pack = c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default counts
+ * tokens' worth of work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs a layer. */
 struct vfm_pack_cost {
 	double a, b, c;
+	int32_t n_points; /* > 0: the table determines the cost of a sample */
+	struct vfm_cost_point {
+		double tokens, cost;
+	} * points; /* [n_points] ascending */
 };
 struct vfm_pack_cost vfm_pack_cost_default(void);
-/* {"v":1,"type":"vfm-cost","a":…,"b":…,"c":…}; c may be missing. */
+/* {"v":1,"type":"vfm-cost","a":…,"b":…,"c":…}, or {…,"table":[[tokens, cost], …],"c":…}; c may be missing. */
 int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_err *err);
+void vfm_pack_cost_release(struct vfm_pack_cost *cost);
+/* Returns the cost of one sample, without c.  A table is linear between its points and from 0 to the first; beyond the
+ * last point the cost is a s + b s^2 through the last two. */
+double vfm_pack_cost_of(const struct vfm_pack_cost *cost, int32_t tokens);
 
 struct vfm_plan_opts {
 	int32_t context, batch;
@@ -55,34 +67,41 @@ struct vfm_plan_opts {
 	bool balance_cost; /* a step's packs are of similar cost */
 	enum vfm_pack_algo algo;
 	uint64_t seed;
-	int64_t window; /* samples packed together; 0: 65536 */
+	int64_t window; /* samples packed together; 0: 262144 */
 	struct vfm_pack_cost cost;
 };
 
 struct vfm_plan_pack {
-	int64_t first; /* into samples */
+	int64_t step;
+	int32_t pack; /* within the step */
 	int32_t n, tokens;
 	double cost;
+	const struct vfm_blend_sample *samples; /* [n]; valid during the call that passes the pack */
 };
 
+/* What a plan consists of. */
 struct vfm_plan {
 	int64_t steps, n_packs;                  /* n_packs == steps x batch */
-	struct vfm_plan_pack *packs;             /* in the order of (step, pack) */
-	uint32_t *samples;                       /* of the blend */
 	int64_t n_samples;                       /* in the packs of the plan */
 	int64_t dropped_packs, dropped_samples;  /* of an incomplete last step */
 	int64_t filled_packs;                    /* packs of the last step that came from the next pass */
 	double fill;                             /* tokens / (packs x context) */
+	double fill_bound;                       /* no packing of these samples has a larger fill (data/pack_bound.h) */
 	double imbalance_tokens, imbalance_cost; /* mean over steps of the largest pack / the mean pack; 1 is best */
-	size_t cap_packs, cap_samples;
+	int64_t *set_samples, *set_tokens;       /* [n_sets] of the blend */
 };
 
-/* VFM_EUSAGE: no complete step (drop_last), or a plan of more than 2^40 packs. */
-int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o, struct vfm_err *err);
+/* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none), whose negative result ends
+ * the call.  Memory does not depend on the number of packs.  The caller releases the plan, also after an error.
+ * VFM_EUSAGE: no complete step (drop_last), or a plan of more than 2^40 packs. */
+int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err), void *ctx, struct vfm_err *err);
 void vfm_plan_release(struct vfm_plan *p);
 
-/* Writes the plan as a manifest.  The sets are those of the blend, with their indexes open. */
-int vfm_plan_write(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
-	const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f, struct vfm_err *err);
+/* Makes the plan and writes it as a manifest.  The sets are those of the blend, with their indexes open; h->steps is
+ * ignored. */
+int vfm_plan_write(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	const struct vfm_blend_set *sets, const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f,
+	struct vfm_err *err);
 
 #endif

@@ -3,18 +3,18 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/pack.h"
+#include "data/pack_priv.h"
 
 int vfm_pack_algo(const char *name, enum vfm_pack_algo *out, struct vfm_err *err)
 {
-	static const char *const names[] = {"none", "ffd", "lpfhp"};
+	static const char *const names[] = {"none", "ffd", "lpfhp", "mbs"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(name, names[i])) {
 			*out = (enum vfm_pack_algo)i;
 			return 0;
 		}
-	return vfm_fail(err, VFM_EUSAGE, "expected ffd|lpfhp|none, got '%s'", name);
+	return vfm_fail(err, VFM_EUSAGE, "expected mbs|ffd|lpfhp|none, got '%s'", name);
 }
 
 /* Length in the upper half, the complement of the position in the lower: sorted downwards, longest first, and
@@ -98,7 +98,7 @@ static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t co
 /* ---- longest pack first: best fit decreasing on the histogram ----
  *
  * A group is a number of bins of the same content: that of `parent`, and `rep` items of one length.  Groups of
- * equal room form a list; the smallest room that is large enough is found in a two-level bitmap. */
+ * equal room form a list. */
 
 struct group {
 	int64_t parent, next; /* -1: none */
@@ -109,52 +109,16 @@ struct group {
 struct shapes {
 	struct group *g;
 	size_t n, cap;
-	int64_t *head;           /* [context + 1] first group with that room, plus 1; 0: none */
-	uint64_t *bits, *coarse; /* a bit a room; a bit a word of bits */
-	size_t words;
+	int64_t *head;            /* [context + 1] first group with that room, plus 1; 0: none */
+	struct vfm_numbers rooms; /* that some group has */
 };
-
-static void mark_room(struct shapes *s, int32_t room, bool on)
-{
-	size_t w = (size_t)room / 64;
-
-	if (on)
-		s->bits[w] |= 1ull << (room % 64);
-	else
-		s->bits[w] &= ~(1ull << (room % 64));
-	if (s->bits[w])
-		s->coarse[w / 64] |= 1ull << (w % 64);
-	else
-		s->coarse[w / 64] &= ~(1ull << (w % 64));
-}
-
-/* Smallest room >= at that some group has, or -1. */
-static int32_t best_room(const struct shapes *s, int32_t at)
-{
-	size_t w = (size_t)at / 64, c;
-	uint64_t x = w < s->words ? s->bits[w] & (~0ull << (at % 64)) : 0;
-
-	if (x)
-		return (int32_t)(w * 64) + __builtin_ctzll(x);
-	if (++w >= s->words)
-		return -1;
-	c = w / 64;
-	x = s->coarse[c] & (~0ull << (w % 64));
-	while (!x) {
-		if (++c >= (s->words + 63) / 64)
-			return -1;
-		x = s->coarse[c];
-	}
-	w = c * 64 + (size_t)__builtin_ctzll(x);
-	return (int32_t)(w * 64) + __builtin_ctzll(s->bits[w]);
-}
 
 static void add_group(struct shapes *s, int64_t parent, int64_t count, int32_t room, int32_t len, int32_t rep)
 {
 	vfm_grow(&s->g, &s->cap, s->n + 1, sizeof(*s->g));
 	s->g[s->n] = (struct group){parent, s->head[room] - 1, count, room, len, rep};
 	s->head[room] = (int64_t)++s->n;
-	mark_room(s, room, true);
+	vfm_numbers_set(&s->rooms, room, true);
 }
 
 /* Moves `bins` of the first group of that room to children with `rep` more items each. */
@@ -165,7 +129,7 @@ static void extend(struct shapes *s, int32_t room, int64_t bins, int32_t len, in
 	s->g[at].count -= bins; // NOLINT(clang-analyzer-core.NullDereference): the room has a group
 	if (s->g[at].count == 0) {
 		s->head[room] = s->g[at].next + 1;
-		mark_room(s, room, s->head[room] > 0);
+		vfm_numbers_set(&s->rooms, room, s->head[room] > 0);
 	}
 	add_group(s, at, bins, room - len * rep, len, rep);
 }
@@ -174,7 +138,7 @@ static void extend(struct shapes *s, int32_t room, int64_t bins, int32_t len, in
 static void place_items(struct shapes *s, int32_t context, int32_t len, int64_t count)
 {
 	while (count > 0) {
-		int32_t room = best_room(s, len), k;
+		int32_t room = vfm_numbers_from(&s->rooms, len), k;
 		int64_t bins, have;
 
 		if (room < 0) {
@@ -223,10 +187,9 @@ static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t 
 	size_t rooms = (size_t)context + 1;
 	uint64_t *keys = sorted_keys(tokens, n);
 	int64_t *next = vfm_calloc(rooms, sizeof(*next));
-	struct shapes s = {.head = vfm_calloc(rooms, sizeof(int64_t)), .words = (rooms + 63) / 64};
+	struct shapes s = {.head = vfm_calloc(rooms, sizeof(int64_t))};
 
-	s.bits = vfm_calloc(s.words, 8);
-	s.coarse = vfm_calloc((s.words + 63) / 64, 8);
+	vfm_numbers_init(&s.rooms, context);
 	for (int64_t i = 0, j; i < n; i = j) {
 		int32_t len = (int32_t)(keys[i] >> 32);
 
@@ -238,10 +201,18 @@ static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t 
 	deal(b, &s, keys, next);
 	free(s.g);
 	free(s.head);
-	free(s.bits);
-	free(s.coarse);
+	vfm_numbers_release(&s.rooms);
 	free(next);
 	free(keys);
+}
+
+static void mbs(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context)
+{
+	struct vfm_mbs m;
+
+	vfm_mbs_init(&m, context);
+	vfm_mbs_pack(&m, b, tokens, n, 0);
+	vfm_mbs_release(&m);
 }
 
 static void one_each(struct vfm_bins *b, int64_t n)
@@ -269,6 +240,8 @@ int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *to
 		ffd(b, tokens, n, context);
 	else if (algo == VFM_PACK_LPFHP)
 		lpfhp(b, tokens, n, context);
+	else if (algo == VFM_PACK_MBS)
+		mbs(b, tokens, n, context);
 	else
 		one_each(b, n);
 	return 0;

@@ -135,4 +135,17 @@ is "$rc $(jq -c '[.batch, .bytes, .records_s > 0, .idle_ratio >= 0]' <<<"$out" |
 run vfm-bench exec --bytes 1
 is "$rc $err" "2 vfm-bench exec: expected --repeat 1 to 256, --records from 1, --bytes 2 to 8G" "exec: too few bytes"
 
+# cost: the table of vfm-pack --cost.
+run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 --steps 5 --seconds 0 -w cost.json -o jsonl 64 256 1024
+rc_is 0 "cost"
+is "$(jq -s -c 'map(.tokens)' <<<"$out")" "[64,256,1024]" "a row for each length"
+ok "a longer sample costs more" jq -es '.[2].ms > .[0].ms' <<<"$out"
+is "$(jq -c '[.type, (.table | map(.[0]))]' cost.json)" '["vfm-cost",[64,256,1024]]' "and the file for vfm-pack"
+{ vfm-curate synth -n 4 --seed 1 -d cv | vfm-curate encode --text bytes:64 -d cl | vfm-curate shard -d cdata; } >/dev/null 2>&1
+vfm-pack -q -c 8K --cost cost.json --algo none cdata >cost.jsonl
+ok "which reads it" jq -es '.[1].cost > 0' cost.jsonl
+run vfm-bench cost 256
+rc_is 2 "one length is no table"
+run vfm-bench cost 256 256
+rc_is 2 "lengths ascend"
 done_testing

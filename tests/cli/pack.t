@@ -27,6 +27,8 @@ vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
 is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
 ok "reads through jsonl" vfm-pack --check plan.jsonl
 ok "reads through binary" vfm-pack --check plan.bin
+is "$(vfm-pack --check plan.bin 2>&1 | grep -o 'sha256 [0-9a-f]*')" "$(vfm-pack --check plan.jsonl 2>&1 |
+	grep -o 'sha256 [0-9a-f]*')" "the same plan in both encodings"
 
 run vfm-bench loader -r 1 -o jsonl plan.jsonl
 rc_is 0 "the loader reads it"
@@ -41,6 +43,71 @@ vfm-pack -q --steps 9 -b 2 --blend a=3:data --blend b=1:data >blend.jsonl
 is "$(head -1 blend.jsonl | jq -c '[.steps, .sets[].weight]')" '[9,0.75,0.25]' "weights are shares"
 is "$(tail -n +2 blend.jsonl | jq .step | uniq -c | tr -s ' \n' ' ')" \
 	" 2 0 2 1 2 2 2 3 2 4 2 5 2 6 2 7 2 8 " "--steps is obeyed"
+
+# show and stats: both encodings, and what they say agrees with the plan.
+run vfm-pack show -s 1 plan.jsonl
+rc_is 0 "show"
+like "$out" "^step +pack +samples" "a table of packs"
+like "$out" "3x$tokens" "with the lengths of their samples"
+is "$(vfm-pack show -l -s 1 -o csv plan.bin | tail -n +2 | cut -d, -f5 | sort -n | tr '\n' ' ')" \
+	"$(tail -n +2 plan.jsonl | jq 'select(.step == 1) | .samples[][2]' | sort -n | tr '\n' ' ')" "the samples of a step"
+is "$(vfm-pack show -s 0 -o csv plan.jsonl | cut -d, -f1-5,8)" "$(vfm-pack show -s 0 -o csv plan.bin | cut -d, -f1-5,8)" \
+	"equal for both encodings"
+run vfm-pack stats plan.jsonl
+rc_is 0 "stats"
+like "$out" "samples of a pack +packs" "with a histogram"
+vfm-pack stats -o json plan.bin >stats.json
+ok "its figures" jq -e '[.steps, .packs, .samples, .fill, .sets[0].epochs, .tokens_imbalance.mean] == [2, 4, 12, 1, 1, 1]' \
+	stats.json
+is "$(vfm-pack stats plan.jsonl)" "$(vfm-pack stats plan.bin)" "equal for both encodings"
+vfm-pack stats -o json blend.jsonl | jq -c '.sets[] | [.share, .weight]' >shares
+ok "shares are near the weights" jq -es 'map((.[0] - .[1]) | fabs < 0.1) | all' shares
+for verb in show stats; do
+	run vfm-pack $verb -h
+	rc_is 0 "$verb -h"
+	run vfm-pack $verb
+	rc_is 2 "$verb: a manifest is missing"
+	run vfm-pack $verb plan.jsonl plan.bin
+	rc_is 2 "$verb: one manifest at a time"
+	run vfm-pack $verb -o xml plan.jsonl
+	rc_is 2 "$verb: an unknown format"
+	run bash -c "vfm-pack $verb plan.jsonl >/dev/full"
+	rc_is 3 "$verb: a full disk is noticed"
+done
+run vfm-pack show -s 2 plan.jsonl
+rc_is 2 "a step beyond the end"
+like "$err" "there are 2 steps" "is named"
+
+# Where a plan goes: what cannot be rewritten is made in a temporary file first.
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data | cat >piped.jsonl
+ok "through a pipe: the same plan" cmp plan.jsonl piped.jsonl
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data | cat >piped.bin
+ok "and a binary one" cmp plan.bin piped.bin
+echo before >appended
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >>appended
+ok "appended to a file" cmp plan.bin <(tail -n +2 appended)
+run bash -c "TMPDIR=/nowhere vfm-pack data | cat; exit \${PIPESTATUS[0]}"
+rc_is 3 "no folder for temporary files"
+like "$err" "/nowhere" "is named"
+
+# A plan that was not finished does not open: killed while it is written, or out of space.
+run bash -c "ulimit -f 1; exec vfm-pack -q --steps 3000 data >half.jsonl"
+rc_is 3 "a file that may not grow"
+run vfm-pack --check half.jsonl
+rc_is 2 "leaves nothing that opens"
+(exec vfm-pack -q --steps 100000000 --format bin data >half.bin) &
+pid=$!
+for _ in $(seq 100); do
+	[ "$(stat -c %s half.bin 2>/dev/null || echo 0)" -gt 100000 ] && break
+	sleep 0.05
+done
+kill -INT $pid 2>/dev/null || kill -KILL $pid
+sleep 0.1
+kill -KILL $pid 2>/dev/null
+wait $pid 2>/dev/null
+ok "a plan is written while it is made" test "$(stat -c %s half.bin)" -gt 100000
+run vfm-pack --check half.bin
+rc_is 2 "and does not open if that was interrupted"
 
 # bad ARGUMENTS... MESSAGE
 bad() {
@@ -59,7 +126,7 @@ bad --patch 1x5x5 data "12 of 12 samples are not divisible by the patch"
 bad data data32 "texts of width"
 bad --blend a=0:data "weight must be > 0"
 bad --blend a:data "expected NAME=WEIGHT:DIR"
-bad --algo best data "expected ffd\|lpfhp\|none"
+bad --algo best data "expected mbs\|ffd\|lpfhp\|none"
 bad --epochs 1 --steps 1 data "not both"
 bad --last drop -b 1000 data "less than one step"
 printf garbage >garbage

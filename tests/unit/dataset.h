@@ -185,10 +185,8 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 
 	TRY(vfm_blend_scan(&set, h.patch, o->context, 0, err));
 	b = vfm_blend_new(&set, 1, 3, err);
-	rc = b ? vfm_plan_make(&p, b, o, err) : err->code;
-	if (rc < 0)
-		return rc;
-	h.steps = p.steps;
+	if (!b)
+		return err->code;
 	h.latent_channels = set.channels;
 	h.text_dim = set.text_dim;
 	h.cond_channels = set.cond_channels;
@@ -198,7 +196,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");
-	rc = f ? vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, err)
+	rc = f ? vfm_plan_write(&p, b, o, &set, &h, VFM_MANIFEST_JSONL, f, err)
 	       : vfm_fail_errno(err, VFM_EENV, "%s", path);
 	if (f && fclose(f) != 0)
 		rc = VFM_EENV;

@@ -70,11 +70,8 @@ static void write_it(enum vfm_manifest_format format)
 	struct vfm_err err = {0};
 	FILE *f = fopen(file, "w");
 	struct vfm_manifest_writer *w;
-	int64_t n = 0;
 
-	for (int64_t k = 0; k < STEPS * BATCH; k++)
-		n += count(k);
-	w = vfm_manifest_writer_new(f, format, &h, n, &err);
+	w = vfm_manifest_writer_new(f, format, &h, &err);
 	assert_non_null(w);
 	for (int64_t k = 0; k < STEPS * BATCH; k++) {
 		struct vfm_manifest_sample s[4];
@@ -90,7 +87,7 @@ static void write_it(enum vfm_manifest_format format)
 		}
 		assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
 	}
-	assert_int_equal(vfm_manifest_writer_end(w, &err), 0);
+	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), 0);
 	fclose(f);
 }
 
@@ -292,7 +289,7 @@ static void writer_refuses(void **state)
 	struct vfm_manifest_pack p = {.n_samples = 1, .samples = &s, .tokens = s.tokens};
 	struct vfm_err err = {0};
 	FILE *f = fopen("/dev/null", "w"), *full = fopen("/dev/full", "w");
-	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, VFM_MANIFEST_JSONL, &h, 1, &err);
+	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, VFM_MANIFEST_JSONL, &h, &err);
 	int rc;
 
 	(void)state;
@@ -300,13 +297,13 @@ static void writer_refuses(void **state)
 	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* out of order */
 	p.pack = 0;
 	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
-	assert_int_equal(vfm_manifest_writer_end(w, &err), VFM_EUSAGE); /* too few */
+	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), VFM_EUSAGE); /* too few */
 	h.steps = 1;
 	h.batch = 1;
-	w = vfm_manifest_writer_new(full, VFM_MANIFEST_JSONL, &h, 1, &err);
+	w = vfm_manifest_writer_new(full, VFM_MANIFEST_JSONL, &h, &err);
 	rc = vfm_manifest_writer_pack(w, &p, &err);
 	if (rc == 0)
-		rc = vfm_manifest_writer_end(w, &err);
+		rc = vfm_manifest_writer_end(w, 1, &err);
 	assert_int_equal(rc, VFM_EENV);
 	fclose(f);
 	fclose(full);

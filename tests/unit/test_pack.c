@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/pack.h"
+#include "data/pack_bound.h"
 #include "data/split.h"
 
 static uint64_t rnd_state;
@@ -95,6 +96,29 @@ static int64_t brute(const int32_t *len, int64_t n, int32_t context, bool best)
 	return bins;
 }
 
+static int64_t bound_of(const int32_t *len, int64_t n, int32_t context)
+{
+	int64_t *count = vfm_calloc((size_t)context + 1, sizeof(*count)), bound;
+
+	for (int64_t i = 0; i < n; i++)
+		count[len[i]]++;
+	bound = vfm_bins_bound(count, context);
+	free(count);
+	return bound;
+}
+
+/* Minimum bin slack opens each bin with the longest item that is left, unless there are enough items for a linear
+ * program; equal ones are taken in their order. */
+static void check_longest_first(const struct vfm_bins *b, const int32_t *len)
+{
+	for (int64_t i = 0; i < b->n_bins; i++) {
+		assert_true(i == 0 || b->n >= 64 || len[b->item[b->first[i]]] <= len[b->item[b->first[i - 1]]]);
+		for (int64_t k = b->first[i]; k + 1 < b->first[i + 1]; k++)
+			assert_true(len[b->item[k]] > len[b->item[k + 1]] ||
+				(len[b->item[k]] == len[b->item[k + 1]] && b->item[k] < b->item[k + 1]));
+	}
+}
+
 static void bins_are_right(void **state)
 {
 	struct vfm_err err = {0};
@@ -112,6 +136,11 @@ static void bins_are_right(void **state)
 		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, n, context, &err), 0);
 		assert_int_equal(check_bins(&b, len, n, context), brute(len, n, context, true));
 		vfm_bins_release(&b);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, n, context, &err), 0);
+		assert_true(check_bins(&b, len, n, context) >= bound_of(len, n, context));
+		check_longest_first(&b, len);
+		vfm_bins_release(&b);
+		assert_true(brute(len, n, context, false) >= bound_of(len, n, context));
 		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_NONE, len, n, context, &err), 0);
 		assert_int_equal(check_bins(&b, len, n, context), n);
 		vfm_bins_release(&b);
@@ -131,6 +160,79 @@ static void bins_refuse(void **state)
 	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 0, 10, &err), VFM_EUSAGE);
 }
 
+/* Contents that fill a bin exactly are found, where first fit decreasing leaves room. */
+static void slack_is_minimal(void **state)
+{
+	static const int32_t len[6] = {6, 5, 4, 3, 1, 1}; /* 6 + 3 + 1, 5 + 4 + 1; first fit: 6 4, 5 3 1 1 */
+	static const int32_t odd[7] = {44, 24, 24, 22, 21, 17, 8};
+	int32_t many[3000];
+	struct vfm_err err = {0};
+	struct vfm_bins b;
+
+	(void)state;
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, 6, 10, &err), 0);
+	assert_int_equal(b.n_bins, 2);
+	vfm_bins_release(&b);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, odd, 7, 61, &err), 0); /* 44 17, 24 21 8, 24 22 */
+	assert_int_equal(b.first[1], 2);
+	assert_int_equal(odd[b.item[0]] + odd[b.item[1]], 61);
+	vfm_bins_release(&b);
+	for (int i = 0; i < 3000; i += 3) { /* 1000 bins of 8192 exactly; first fit decreasing needs more */
+		many[i] = 2731 + (int32_t)rnd(1000);
+		many[i + 1] = 1 + (int32_t)rnd(2000);
+		many[i + 2] = 8192 - many[i] - many[i + 1];
+	}
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, many, 3000, 8192, &err), 0);
+	assert_true(check_bins(&b, many, 3000, 8192) <= 1003);
+	vfm_bins_release(&b);
+}
+
+/* The linear program: where greedy searches fail, and its bound is the optimum. */
+static void few_lengths_are_optimal(void **state)
+{
+	static const int32_t lens[5] = {3100, 2300, 1700, 1100, 450};
+	enum { N = 30000 };
+	int32_t *len = vfm_calloc(N, sizeof(*len));
+	struct vfm_err err = {0};
+	int64_t bound, ffd;
+	struct vfm_bins b;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		len[i] = lens[rnd(5)];
+	bound = bound_of(len, N, 8192);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, N, 8192, &err), 0);
+	ffd = b.n_bins;
+	vfm_bins_release(&b);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, N, 8192, &err), 0);
+	assert_true(check_bins(&b, len, N, 8192) <= bound + 3);
+	assert_true(ffd > bound + bound / 100); /* 2 % more */
+	vfm_bins_release(&b);
+	free(len);
+}
+
+static void bounds_are_known(void **state)
+{
+	int64_t count[101] = {0};
+
+	(void)state;
+	assert_int_equal(vfm_bins_bound(count, 100), 0);
+	count[51] = 10; /* one a bin */
+	assert_int_equal(vfm_bins_bound(count, 100), 10);
+	count[49] = 10; /* beside them */
+	assert_int_equal(vfm_bins_bound(count, 100), 10);
+	count[49] = 12;
+	assert_int_equal(vfm_bins_bound(count, 100), 11);
+	count[51] = count[49] = 0;
+	count[34] = 10; /* two a bin */
+	assert_int_equal(vfm_bins_bound(count, 100), 5);
+	count[34] = 0;
+	count[30] = 9; /* three a bin, which hold 90 */
+	assert_int_equal(vfm_bins_bound(count, 100), 3);
+	count[60] = 3; /* 60 + 30, and 30 30 30 */
+	assert_int_equal(vfm_bins_bound(count, 100), 5);
+}
+
 /* ---- plans ---- */
 
 struct world {
@@ -144,10 +246,12 @@ static void add_set(struct world *w, int64_t n, double weight, int32_t image, in
 	struct vfm_blend_set *s = &w->sets[w->n_sets++];
 
 	*s = (struct vfm_blend_set){.name = "set", .dir = "dir", .weight = weight, .records = n, .n = n};
-	s->tokens = vfm_calloc((size_t)n, sizeof(*s->tokens));
+	assert_int_equal(vfm_lengths_init(&s->lengths, n, video > image ? video : image, NULL), 0);
 	for (int64_t i = 0; i < n; i++) {
-		s->tokens[i] = rnd(100) < video_percent ? video / 16 * (int32_t)(1 + rnd(16)) : image;
-		s->total_tokens += s->tokens[i];
+		int32_t tokens = rnd(100) < video_percent ? video / 16 * (int32_t)(1 + rnd(16)) : image;
+
+		assert_int_equal(vfm_lengths_put(&s->lengths, i, tokens, NULL), 0);
+		s->total_tokens += tokens;
 	}
 	w->n += n;
 }
@@ -155,41 +259,83 @@ static void add_set(struct world *w, int64_t n, double weight, int32_t image, in
 static void world_release(struct world *w)
 {
 	for (int i = 0; i < w->n_sets; i++)
-		free(w->sets[i].tokens);
+		vfm_lengths_release(&w->sets[i].lengths);
+}
+
+/* A plan and its packs. */
+struct whole {
+	struct vfm_plan p;
+	struct vfm_plan_pack *packs; /* [n_packs]; samples: not valid */
+	int64_t *first;              /* [n_packs] of a pack's samples */
+	struct vfm_blend_sample *samples;
+	int64_t n_packs, n_samples;
+	size_t cap_packs, cap_first, cap_samples;
+};
+
+static int keep_pack(void *ctx, const struct vfm_plan_pack *p, struct vfm_err *err)
+{
+	struct whole *w = ctx;
+
+	(void)err;
+	vfm_grow(&w->packs, &w->cap_packs, (size_t)w->n_packs + 1, sizeof(*w->packs));
+	vfm_grow(&w->first, &w->cap_first, (size_t)w->n_packs + 1, sizeof(*w->first));
+	vfm_grow(&w->samples, &w->cap_samples, (size_t)(w->n_samples + p->n), sizeof(*w->samples));
+	w->packs[w->n_packs] = *p;
+	w->first[w->n_packs++] = w->n_samples;
+	memcpy(w->samples + w->n_samples, p->samples, (size_t)p->n * sizeof(*w->samples));
+	w->n_samples += p->n;
+	return 0;
+}
+
+static void whole_release(struct whole *w)
+{
+	vfm_plan_release(&w->p);
+	free(w->packs);
+	free(w->first);
+	free(w->samples);
+}
+
+static int make_whole(struct whole *w, struct vfm_blend *b, const struct vfm_plan_opts *o, struct vfm_err *err)
+{
+	*w = (struct whole){0};
+	return vfm_plan_make(&w->p, b, o, keep_pack, w, err);
 }
 
 /* What must hold of every plan; fills count[sample]. */
-static void check_plan(
-	const struct vfm_plan *p, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
+static void check_plan(const struct whole *w, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
 {
+	const struct vfm_plan *p = &w->p;
 	double tokens = 0;
-	int64_t n = 0;
 
 	assert_int_equal(p->n_packs, p->steps * o->batch);
+	assert_int_equal(p->n_packs, w->n_packs);
+	assert_int_equal(p->n_samples, w->n_samples);
 	assert_true(p->steps > 0);
 	for (int64_t k = 0; k < p->n_packs; k++) {
-		const struct vfm_plan_pack *pk = &p->packs[k];
+		const struct vfm_plan_pack *pk = &w->packs[k];
 		int64_t sum = 0;
 		double cost = o->cost.c;
 
+		assert_int_equal(pk->step, k / o->batch);
+		assert_int_equal(pk->pack, k % o->batch);
 		assert_true(pk->n > 0);
 		for (int32_t i = 0; i < pk->n; i++) {
-			uint32_t s = p->samples[pk->first + i];
-			double t = vfm_blend_tokens(b, s);
+			struct vfm_blend_sample s = w->samples[w->first[k] + i];
+			double t = vfm_blend_tokens(b, s.sample);
 
-			assert_true(s < vfm_blend_n(b));
-			count[s]++;
-			sum += vfm_blend_tokens(b, s);
+			assert_true(s.sample < vfm_blend_n(b));
+			assert_int_equal(s.tokens, vfm_blend_tokens(b, s.sample));
+			count[s.sample]++;
+			sum += s.tokens;
 			cost += o->cost.a * t + o->cost.b * t * t;
 		}
-		n += pk->n;
 		tokens += (double)sum;
 		assert_int_equal(sum, pk->tokens);
 		assert_true(sum <= o->context);
 		assert_true(fabs(cost - pk->cost) <= 1e-9 * cost);
 	}
-	assert_int_equal(n, p->n_samples);
 	assert_true(fabs(p->fill - tokens / ((double)p->n_packs * o->context)) < 1e-12);
+	assert_true(p->fill <= p->fill_bound + 1e-12 && p->fill_bound <= 1);
 }
 
 static struct vfm_plan_opts plain_opts(void)
@@ -197,7 +343,7 @@ static struct vfm_plan_opts plain_opts(void)
 	return (struct vfm_plan_opts){.context = 1024,
 		.batch = 1,
 		.epochs = 1,
-		.algo = VFM_PACK_FFD,
+		.algo = VFM_PACK_MBS,
 		.seed = 7,
 		.window = 500,
 		.cost = vfm_pack_cost_default()};
@@ -211,7 +357,7 @@ static void each_sample_once_an_epoch(void **state)
 	for (int round = 0; round < 60; round++) {
 		struct world w = {0};
 		struct vfm_plan_opts o = plain_opts();
-		struct vfm_plan p;
+		struct whole p;
 		struct vfm_blend *b;
 		int32_t *count, epochs = 1 + (int32_t)rnd(3);
 
@@ -219,21 +365,21 @@ static void each_sample_once_an_epoch(void **state)
 		if (round % 2)
 			add_set(&w, 1 + rnd(500), 0, 64, 512, 50);
 		o.epochs = epochs;
-		o.algo = round % 3 ? VFM_PACK_FFD : VFM_PACK_LPFHP;
+		o.algo = (enum vfm_pack_algo)(VFM_PACK_FFD + round % 3);
 		o.balance_cost = round % 5 == 0;
 		o.batch = round % 4 ? 1 : 4;
 		o.window = 1 + rnd(2000);
 		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
 		count = vfm_calloc((size_t)w.n, sizeof(*count));
-		assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+		assert_int_equal(make_whole(&p, b, &o, &err), 0);
 		check_plan(&p, b, &o, count);
-		assert_true(p.filled_packs < o.batch);
+		assert_true(p.p.filled_packs < o.batch);
 		for (int64_t i = 0; i < w.n; i++) {
 			assert_true(count[i] >= epochs); /* more only where another pass filled the last step */
-			if (!p.filled_packs)
+			if (!p.p.filled_packs)
 				assert_int_equal(count[i], epochs);
 		}
-		vfm_plan_release(&p);
+		whole_release(&p);
 		vfm_blend_free(b);
 		free(count);
 		world_release(&w);
@@ -246,7 +392,7 @@ static void passes_do_not_mix(void **state)
 	struct world w = {0};
 	struct vfm_plan_opts o = plain_opts();
 	struct vfm_err err = {0};
-	struct vfm_plan p;
+	struct whole p;
 	struct vfm_blend *b;
 	int32_t *count;
 	int64_t k = 0;
@@ -255,42 +401,37 @@ static void passes_do_not_mix(void **state)
 	add_set(&w, 1777, 0, 32, 1024, 20);
 	o.epochs = 3;
 	b = vfm_blend_new(w.sets, 1, o.seed, &err);
-	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+	assert_int_equal(make_whole(&p, b, &o, &err), 0);
 	count = vfm_calloc((size_t)w.n, sizeof(*count));
 	for (int pass = 1; pass <= 3; pass++) {
 		for (int64_t seen = 0; seen < w.n; k++) {
 			for (int32_t i = 0; i < p.packs[k].n; i++)
-				assert_int_equal(++count[p.samples[p.packs[k].first + i]], pass);
+				assert_int_equal(++count[p.samples[p.first[k] + i].sample], pass);
 			seen += p.packs[k].n;
 			assert_true(seen <= w.n);
 		}
 	}
-	assert_int_equal(k, p.n_packs);
-	vfm_plan_release(&p);
+	assert_int_equal(k, p.p.n_packs);
+	whole_release(&p);
 	vfm_blend_free(b);
 	free(count);
 	world_release(&w);
 }
 
-static bool same_plan(const struct vfm_plan *a, const struct vfm_plan *b)
+static bool same_plan(const struct whole *a, const struct whole *b)
 {
-	if (a->n_packs != b->n_packs || a->n_samples != b->n_samples)
-		return false;
-	for (int64_t k = 0; k < a->n_packs; k++)
-		if (a->packs[k].n != b->packs[k].n ||
-			memcmp(a->samples + a->packs[k].first, b->samples + b->packs[k].first,
-				(size_t)a->packs[k].n * 4))
-			return false;
-	return true;
+	return a->n_packs == b->n_packs && a->n_samples == b->n_samples &&
+		!memcmp(a->first, b->first, (size_t)a->n_packs * sizeof(*a->first)) &&
+		!memcmp(a->samples, b->samples, (size_t)a->n_samples * sizeof(*a->samples));
 }
 
-static void make(struct vfm_plan *p, const struct world *w, const struct vfm_plan_opts *o)
+static void make(struct whole *p, const struct world *w, const struct vfm_plan_opts *o)
 {
 	struct vfm_err err = {0};
 	struct vfm_blend *b = vfm_blend_new(w->sets, w->n_sets, o->seed, &err);
 
 	assert_non_null(b);
-	assert_int_equal(vfm_plan_make(p, b, o, &err), 0);
+	assert_int_equal(make_whole(p, b, o, &err), 0);
 	vfm_blend_free(b);
 }
 
@@ -298,7 +439,7 @@ static void seed_decides(void **state)
 {
 	struct world w = {0};
 	struct vfm_plan_opts o = plain_opts();
-	struct vfm_plan a, b, c;
+	struct whole a, b, c;
 
 	(void)state;
 	add_set(&w, 3000, 0.5, 32, 1024, 20);
@@ -310,9 +451,9 @@ static void seed_decides(void **state)
 	make(&c, &w, &o);
 	assert_true(same_plan(&a, &b));
 	assert_false(same_plan(&a, &c));
-	vfm_plan_release(&a);
-	vfm_plan_release(&b);
-	vfm_plan_release(&c);
+	whole_release(&a);
+	whole_release(&b);
+	whole_release(&c);
 	world_release(&w);
 }
 
@@ -325,7 +466,7 @@ static void shares_are_reached(void **state)
 	for (int round = 0; round < 4; round++) {
 		struct world w = {0};
 		struct vfm_plan_opts o = plain_opts();
-		struct vfm_plan p;
+		struct whole p;
 		struct vfm_blend *b;
 		double tokens[3] = {0}, all = 0;
 
@@ -337,18 +478,20 @@ static void shares_are_reached(void **state)
 		o.balance_cost = round % 2;
 		o.steps = round / 2 ? 200 : 0;
 		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
-		assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
-		for (int64_t k = 0; k < p.n_packs; k++)
+		assert_int_equal(make_whole(&p, b, &o, &err), 0);
+		for (int64_t k = 0; k < p.p.n_packs; k++)
 			for (int32_t i = 0; i < p.packs[k].n; i++) {
+				struct vfm_blend_sample x = p.samples[p.first[k] + i];
 				int64_t at;
-				int32_t s = vfm_blend_find(b, p.samples[p.packs[k].first + i], &at);
 
-				tokens[s] += w.sets[s].tokens[at];
-				all += w.sets[s].tokens[at];
+				tokens[vfm_blend_find(b, x.sample, &at)] += x.tokens;
+				all += x.tokens;
 			}
 		for (int i = 0; i < 3; i++)
 			assert_true(fabs(tokens[i] / all - weight[i]) < 0.01);
-		vfm_plan_release(&p);
+		for (int i = 0; i < 3; i++)
+			assert_true((double)p.p.set_tokens[i] == tokens[i]);
+		whole_release(&p);
 		vfm_blend_free(b);
 		world_release(&w);
 	}
@@ -359,7 +502,7 @@ static void steps_and_last(void **state)
 	struct world w = {0};
 	struct vfm_plan_opts o = plain_opts();
 	struct vfm_err err = {0};
-	struct vfm_plan p;
+	struct whole p;
 	struct vfm_blend *b;
 
 	(void)state;
@@ -367,23 +510,25 @@ static void steps_and_last(void **state)
 	o.batch = 7;
 	o.steps = 100; /* many passes */
 	make(&p, &w, &o);
-	assert_int_equal(p.steps, 100);
-	vfm_plan_release(&p);
+	assert_int_equal(p.p.steps, 100);
+	whole_release(&p);
 	o.steps = 0;
+	o.batch = 5;
 	o.drop_last = true;
 	make(&p, &w, &o);
-	assert_true(p.dropped_packs > 0 && p.dropped_packs < 7);
-	assert_int_equal(p.n_samples + p.dropped_samples, 90);
-	vfm_plan_release(&p);
+	assert_true(p.p.dropped_packs > 0 && p.p.dropped_packs < 5);
+	assert_int_equal(p.p.n_samples + p.p.dropped_samples, 90);
+	whole_release(&p);
 	o.batch = 1000;
 	b = vfm_blend_new(w.sets, 1, o.seed, &err);
-	assert_int_equal(vfm_plan_make(&p, b, &o, &err), VFM_EUSAGE);
+	assert_int_equal(make_whole(&p, b, &o, &err), VFM_EUSAGE);
+	whole_release(&p);
 	vfm_blend_free(b);
 	o.drop_last = false;
 	make(&p, &w, &o);
-	assert_int_equal(p.n_packs, 1000);
-	assert_true(p.filled_packs > 900);
-	vfm_plan_release(&p);
+	assert_int_equal(p.p.n_packs, 1000);
+	assert_true(p.p.filled_packs > 900);
+	whole_release(&p);
 	world_release(&w);
 }
 
@@ -392,7 +537,7 @@ static void mixed_lengths_fill(void **state)
 {
 	struct world w = {0};
 	struct vfm_plan_opts o = plain_opts();
-	struct vfm_plan p, q;
+	struct whole p, q;
 
 	(void)state;
 	add_set(&w, 20000, 0, 256, 8192, 20);
@@ -400,19 +545,92 @@ static void mixed_lengths_fill(void **state)
 	o.batch = 16;
 	o.window = 4096;
 	make(&p, &w, &o);
-	assert_true(p.fill > 0.95);
+	assert_true(p.p.fill > 0.95);
 	o.balance_cost = true;
 	make(&q, &w, &o);
-	assert_true(q.fill > 0.95);
-	assert_true(q.imbalance_cost < p.imbalance_cost);
-	assert_true(q.imbalance_cost < 1.05);
+	assert_true(q.p.fill > 0.95);
+	assert_true(q.p.imbalance_cost < p.p.imbalance_cost);
+	assert_true(q.p.imbalance_cost < 1.05);
 	o.algo = VFM_PACK_NONE;
-	vfm_plan_release(&q);
+	whole_release(&q);
 	make(&q, &w, &o);
-	assert_int_equal(q.n_packs - q.filled_packs, 20000);
-	vfm_plan_release(&p);
-	vfm_plan_release(&q);
+	assert_int_equal(q.p.n_packs - q.p.filled_packs, 20000);
+	whole_release(&p);
+	whole_release(&q);
 	world_release(&w);
+}
+
+/* Images and videos of 74256 tokens: packs of both kinds in one step cost ten times as much as each other.  Steps of
+ * similar cost do not lose or repeat a sample, and rare packs are not left to the end. */
+static void costs_are_balanced(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_err err = {0};
+	struct whole tokens, cost;
+	struct vfm_blend *b;
+	int32_t *count;
+	int64_t early = 0, all = 0;
+
+	(void)state;
+	add_set(&w, 300000, 0, 256, 74256, 0);
+	add_set(&w, 3000, 0, 74256, 74256, 0);
+	o.context = 75600;
+	o.batch = 8;
+	o.window = 0;
+	make(&tokens, &w, &o);
+	o.balance_cost = true;
+	b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
+	assert_int_equal(make_whole(&cost, b, &o, &err), 0);
+	assert_true(tokens.p.imbalance_cost > 1.2);
+	assert_true(cost.p.imbalance_cost < 1.02);
+	assert_true(cost.p.fill == tokens.p.fill);
+	count = vfm_calloc((size_t)w.n, sizeof(*count));
+	check_plan(&cost, b, &o, count);
+	for (int64_t i = 0; i < w.n; i++)
+		assert_true(count[i] == 1 || (count[i] == 2 && cost.p.filled_packs));
+	for (int64_t k = 0; k < cost.n_packs; k++) { /* packs of images */
+		all += cost.packs[k].n > 100;
+		early += cost.packs[k].n > 100 && k < cost.n_packs / 2;
+	}
+	assert_true(early > all / 4 && early < all - all / 4);
+	whole_release(&tokens);
+	whole_release(&cost);
+	vfm_blend_free(b);
+	free(count);
+	world_release(&w);
+}
+
+/* Samples that are left out are never drawn, and the held-out ones only from their set. */
+static void left_out_stay_out(void **state)
+{
+	struct vfm_blend_set s = {.name = "set", .dir = "dir", .records = 1000}, held;
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(vfm_lengths_init(&s.lengths, 1000, 9, &err), 0);
+	for (int i = 0; i < 1000; i++) { /* 1 of 3 left out, 1 of 3 held out */
+		assert_int_equal(vfm_lengths_put(&s.lengths, i, i % 3 == 0 ? 0 : i % 3 == 1 ? -5 : 7, &err), 0);
+		s.n += i % 3 == 2;
+		s.n_held += i % 3 == 1;
+	}
+	held = vfm_blend_held_out(&s);
+	for (int side = 0; side < 2; side++) {
+		struct vfm_blend *b = vfm_blend_new(side ? &held : &s, 1, 3, &err);
+		int64_t drawn = 0;
+		bool ends = false;
+
+		assert_non_null(b);
+		for (; !ends; drawn++) {
+			struct vfm_blend_sample x = vfm_blend_next(b, &ends);
+
+			assert_int_equal(x.sample % 3, side ? 1 : 2);
+			assert_int_equal(x.tokens, side ? 5 : 7);
+		}
+		assert_int_equal(drawn, side ? s.n_held : s.n);
+		vfm_blend_free(b);
+	}
+	vfm_lengths_release(&s.lengths);
 }
 
 static void weights_all_or_none(void **state)
@@ -497,10 +715,15 @@ static void cost_files(void **state)
 {
 	static const char *const bad[] = {"", "[]", "{}", "{\"type\":\"vfm-cost\",\"a\":1}",
 		"{\"type\":\"vfm-cost\",\"a\":-1,\"b\":0}", "{\"type\":\"x\",\"a\":1,\"b\":0}",
-		"{\"type\":\"vfm-cost\",\"a\":0,\"b\":0}", "{\"type\":\"vfm-cost\",\"a\":1,\"b\":0,\"bb\":2}"};
+		"{\"type\":\"vfm-cost\",\"a\":0,\"b\":0}", "{\"type\":\"vfm-cost\",\"a\":1,\"b\":0,\"bb\":2}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2]]}", "{\"type\":\"vfm-cost\",\"table\":[[1,2],[1,3]]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,1]]}", "{\"type\":\"vfm-cost\",\"table\":[[0,2],[2,3]]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,\"x\"]]}", "{\"type\":\"vfm-cost\",\"table\":[[1,2],3]}",
+		"{\"type\":\"vfm-cost\",\"table\":[[1,2],[2,4]],\"a\":1}"};
 	char path[] = "/tmp/vfm_cost_XXXXXX";
 	struct vfm_err err = {0};
 	struct vfm_pack_cost c;
+	const char *table = "{\"v\":1,\"type\":\"vfm-cost\",\"table\":[[100,100],[200,400]],\"c\":3}";
 	const char *good = "{\"v\":1,\"type\":\"vfm-cost\",\"a\":2,\"b\":0.5}";
 
 	(void)state;
@@ -508,6 +731,14 @@ static void cost_files(void **state)
 	assert_int_equal(vfm_write_file(path, good, strlen(good), &err), 0);
 	assert_int_equal(vfm_pack_cost_load(path, &c, &err), 0);
 	assert_true(c.a == 2 && c.b == 0.5 && c.c == 0);
+	assert_true(vfm_pack_cost_of(&c, 4) == 16);
+	assert_int_equal(vfm_write_file(path, table, strlen(table), &err), 0);
+	assert_int_equal(vfm_pack_cost_load(path, &c, &err), 0);
+	assert_true(c.c == 3);
+	assert_true(vfm_pack_cost_of(&c, 50) == 50 && vfm_pack_cost_of(&c, 100) == 100);
+	assert_true(vfm_pack_cost_of(&c, 150) == 250 && vfm_pack_cost_of(&c, 200) == 400);
+	assert_true(fabs(vfm_pack_cost_of(&c, 1000) - 10000) < 1e-9); /* s^2 / 100 goes through the two points */
+	vfm_pack_cost_release(&c);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(vfm_write_file(path, bad[i], strlen(bad[i]), &err), 0);
 		assert_true(vfm_pack_cost_load(path, &c, &err) < 0);
@@ -521,12 +752,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bins_are_right),
 		cmocka_unit_test(bins_refuse),
+		cmocka_unit_test(slack_is_minimal),
+		cmocka_unit_test(few_lengths_are_optimal),
+		cmocka_unit_test(bounds_are_known),
 		cmocka_unit_test(each_sample_once_an_epoch),
 		cmocka_unit_test(passes_do_not_mix),
 		cmocka_unit_test(seed_decides),
 		cmocka_unit_test(shares_are_reached),
 		cmocka_unit_test(steps_and_last),
 		cmocka_unit_test(mixed_lengths_fill),
+		cmocka_unit_test(costs_are_balanced),
+		cmocka_unit_test(left_out_stay_out),
 		cmocka_unit_test(weights_all_or_none),
 		cmocka_unit_test(fractions_are_held_out),
 		cmocka_unit_test(disjoint_plans),

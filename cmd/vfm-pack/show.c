@@ -1,0 +1,141 @@
+/* vfm-pack show - the packs of a step. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/table.h"
+#include "data/manifest.h"
+#include "pack_cmd.h"
+
+int plan_open(struct vfm_manifest **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err)
+{
+	int n, rc = vfm_opt_parse(cmd, argc, argv, &n, err);
+
+	if (rc)
+		return rc;
+	if (n == 0)
+		return vfm_fail(err, VFM_EUSAGE, "a manifest is missing (%s -h)", cmd->name);
+	if (n > 1)
+		return vfm_fail(err, VFM_EUSAGE, "too many operands: '%s' (%s -h)", argv[2], cmd->name);
+	*m = vfm_manifest_open(argv[1], err);
+	return *m ? 0 : err->code;
+}
+
+/* "images 2x256 video 7680": the lengths of the samples by set, equal neighbours together. */
+static void add_contents(struct vfm_buf *b, const struct vfm_manifest_header *h, const struct vfm_manifest_pack *p)
+{
+	int32_t set = -1;
+
+	vfm_buf_clear(b);
+	for (int32_t i = 0, n; i < p->n_samples; i += n) {
+		const struct vfm_manifest_sample *s = &p->samples[i];
+
+		for (n = 1; i + n < p->n_samples && s[n].set == s->set && s[n].tokens == s->tokens; n++)
+			;
+		if (s->set != set)
+			vfm_buf_addf(b, "%s%s", i ? "  " : "", h->sets[s->set].name);
+		set = s->set;
+		if (n > 1)
+			vfm_buf_addf(b, " %dx%d", n, s->tokens);
+		else
+			vfm_buf_addf(b, " %d", s->tokens);
+	}
+}
+
+static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, const struct vfm_manifest_step *step)
+{
+	double cost = 0;
+	struct vfm_buf b = {0};
+
+	vfm_table_col(t, "step", "step", 0);
+	vfm_table_col(t, "pack", "pack", 0);
+	vfm_table_col(t, "samples", "samples", 0);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	vfm_table_col(t, "fill", "fill", 4);
+	vfm_table_col(t, "cost", "cost", -6);
+	vfm_table_col(t, "cost_of_mean", "cost/mean", 3);
+	vfm_table_col(t, "contents", "tokens of the samples, by set", 0);
+	for (int32_t i = 0; i < step->n_packs; i++)
+		cost += step->packs[i].cost / step->n_packs;
+	for (int32_t i = 0; i < step->n_packs; i++) {
+		const struct vfm_manifest_pack *p = &step->packs[i];
+
+		vfm_table_row(t);
+		vfm_table_i64(t, "step", p->step);
+		vfm_table_i64(t, "pack", p->pack);
+		vfm_table_i64(t, "samples", p->n_samples);
+		vfm_table_i64(t, "tokens", p->tokens);
+		vfm_table_f64(t, "fill", (double)p->tokens / h->context);
+		vfm_table_f64(t, "cost", p->cost);
+		vfm_table_f64(t, "cost_of_mean", cost > 0 ? p->cost / cost : 1);
+		add_contents(&b, h, p);
+		vfm_table_str(t, "contents", b.data);
+	}
+	vfm_buf_release(&b);
+}
+
+static void sample_rows(struct vfm_table *t, const struct vfm_manifest_header *h, const struct vfm_manifest_step *step)
+{
+	vfm_table_col(t, "step", "step", 0);
+	vfm_table_col(t, "pack", "pack", 0);
+	vfm_table_col(t, "set", "set", 0);
+	vfm_table_col(t, "shard", "shard", 0);
+	vfm_table_col(t, "sample", "sample", 0);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	for (int32_t i = 0; i < step->n_packs; i++) {
+		const struct vfm_manifest_pack *p = &step->packs[i];
+
+		for (int32_t k = 0; k < p->n_samples; k++) {
+			vfm_table_row(t);
+			vfm_table_i64(t, "step", p->step);
+			vfm_table_i64(t, "pack", p->pack);
+			vfm_table_str(t, "set", h->sets[p->samples[k].set].name);
+			vfm_table_i64(t, "shard", p->samples[k].shard);
+			vfm_table_i64(t, "sample", p->samples[k].index);
+			vfm_table_i64(t, "tokens", p->samples[k].tokens);
+		}
+	}
+}
+
+static int print_step(
+	const struct vfm_manifest *m, int64_t number, bool samples, enum vfm_table_format format, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(m);
+	struct vfm_manifest_step step = {0};
+	struct vfm_table *t = vfm_table_new();
+	int rc = vfm_manifest_step(m, number, &step, err);
+
+	if (rc == 0) {
+		(samples ? sample_rows : pack_rows)(t, h, &step);
+		vfm_table_note(t, "step %lld of %lld: %d packs of at most %d tokens, %lld tokens", (long long)number,
+			(long long)h->steps, h->batch, h->context, (long long)step.tokens);
+		rc = vfm_table_print(t, format, stdout, err);
+	}
+	vfm_manifest_step_release(&step);
+	vfm_table_free(t);
+	return rc;
+}
+
+int pack_show(int argc, char **argv, struct vfm_err *err)
+{
+	const char *name = "text";
+	int64_t step = 0;
+	bool samples = false;
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 's', "step", "N", "the step to show (0)", &step},
+		{VFM_OPT_FLAG, 'l', "samples", NULL, "a row for each sample: its set, shard and number", &samples},
+		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &name}, {0}};
+	struct vfm_cmd cmd = {.name = "vfm-pack show",
+		.synopsis = "[-l] [-s N] [-o FORMAT] PLAN",
+		.summary = "the packs of a step",
+		.opts = opts};
+	enum vfm_table_format format;
+	struct vfm_manifest *m = NULL;
+	int rc = plan_open(&m, &cmd, argc, argv, err);
+
+	if (rc == 0) {
+		rc = vfm_table_format(name, &format, err);
+		rc = rc < 0 ? vfm_err_context(err, "-o") : print_step(m, step, samples, format, err);
+	}
+	vfm_manifest_close(m);
+	return rc;
+}

@@ -1,0 +1,185 @@
+/* vfm-pack stats - what a plan consists of. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "data/manifest.h"
+#include "data/plan_stats.h"
+#include "pack_cmd.h"
+
+struct report {
+	const struct vfm_manifest_header *h;
+	struct vfm_plan_stats s;
+};
+
+static double set_passes(const struct report *r, int32_t set)
+{
+	return (double)r->s.sets[set].samples / (double)r->h->sets[set].records;
+}
+
+static double set_share(const struct report *r, int32_t set)
+{
+	return (double)r->s.sets[set].tokens / (double)r->s.tokens;
+}
+
+/* ---- tables ---- */
+
+static struct vfm_table *plan_table(const struct report *r)
+{
+	struct vfm_table *t = vfm_table_new();
+	const struct vfm_plan_stats *s = &r->s;
+
+	vfm_table_col(t, "steps", "steps", 0);
+	vfm_table_col(t, "packs", "packs", 0);
+	vfm_table_col(t, "samples", "samples", 0);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	vfm_table_col(t, "fill", "fill", 4);
+	vfm_table_col(t, "fill_least", "least fill", 4);
+	vfm_table_col(t, "tokens_mean", "tokens max/mean", 4);
+	vfm_table_col(t, "tokens_most", "worst", 3);
+	vfm_table_col(t, "cost_mean", "cost max/mean", 4);
+	vfm_table_col(t, "cost_most", "worst", 3);
+	vfm_table_row(t);
+	vfm_table_i64(t, "steps", r->h->steps);
+	vfm_table_i64(t, "packs", s->packs);
+	vfm_table_i64(t, "samples", s->samples);
+	vfm_table_i64(t, "tokens", s->tokens);
+	vfm_table_f64(t, "fill", s->fill);
+	vfm_table_f64(t, "fill_least", s->fill_least);
+	vfm_table_f64(t, "tokens_mean", s->by_tokens.mean);
+	vfm_table_f64(t, "tokens_most", s->by_tokens.most);
+	vfm_table_f64(t, "cost_mean", s->by_cost.mean);
+	vfm_table_f64(t, "cost_most", s->by_cost.most);
+	vfm_table_note(t, "max/mean: the largest pack of a step over the mean pack, averaged over the steps");
+	return t;
+}
+
+static struct vfm_table *sets_table(const struct report *r)
+{
+	struct vfm_table *t = vfm_table_new();
+
+	vfm_table_col(t, "set", "set", 0);
+	vfm_table_col(t, "records", "records", 0);
+	vfm_table_col(t, "samples", "samples", 0);
+	vfm_table_col(t, "epochs", "epochs", 3);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	vfm_table_col(t, "share", "share", 4);
+	vfm_table_col(t, "weight", "asked", 4);
+	for (int32_t i = 0; i < r->h->n_sets; i++) {
+		vfm_table_row(t);
+		vfm_table_str(t, "set", r->h->sets[i].name);
+		vfm_table_i64(t, "records", r->h->sets[i].records);
+		vfm_table_i64(t, "samples", r->s.sets[i].samples);
+		vfm_table_f64(t, "epochs", set_passes(r, i));
+		vfm_table_i64(t, "tokens", r->s.sets[i].tokens);
+		vfm_table_f64(t, "share", set_share(r, i));
+		vfm_table_f64(t, "weight", r->h->sets[i].weight);
+	}
+	return t;
+}
+
+static struct vfm_table *packs_table(const struct report *r)
+{
+	struct vfm_table *t = vfm_table_new();
+
+	vfm_table_col(t, "samples", "samples of a pack", 0);
+	vfm_table_col(t, "packs", "packs", 0);
+	vfm_table_col(t, "share", "share", 4);
+	for (int k = 0; k < 32; k++) {
+		char range[32];
+
+		if (!r->s.per_pack[k])
+			continue;
+		if (k == 0)
+			snprintf(range, sizeof(range), "1");
+		else
+			snprintf(range, sizeof(range), "%lld-%lld", 1ll << k, (2ll << k) - 1);
+		vfm_table_row(t);
+		vfm_table_str(t, "samples", range);
+		vfm_table_i64(t, "packs", r->s.per_pack[k]);
+		vfm_table_f64(t, "share", (double)r->s.per_pack[k] / (double)r->s.packs);
+	}
+	return t;
+}
+
+static int print_tables(const struct report *r, enum vfm_table_format format, struct vfm_err *err)
+{
+	struct vfm_table *t[] = {plan_table(r), sets_table(r), packs_table(r)};
+	int rc = 0;
+
+	for (int i = 0; i < 3; i++) {
+		if (rc == 0 && i)
+			putchar('\n');
+		if (rc == 0)
+			rc = vfm_table_print(t[i], format, stdout, err);
+		vfm_table_free(t[i]);
+	}
+	return rc;
+}
+
+/* ---- JSON ---- */
+
+static json_t *imbalance_json(const struct vfm_plan_imbalance *x)
+{
+	return json_pack("{s:f,s:f}", "mean", x->mean, "most", x->most);
+}
+
+static int print_stats_json(const struct report *r, struct vfm_err *err)
+{
+	const struct vfm_plan_stats *s = &r->s;
+	json_t *sets = json_array(), *packs = json_array(), *o;
+	struct vfm_buf text = {0};
+
+	for (int32_t i = 0; i < r->h->n_sets; i++)
+		json_array_append_new(sets,
+			json_pack("{s:s,s:I,s:I,s:f,s:I,s:f,s:f}", "set", r->h->sets[i].name, "records",
+				(json_int_t)r->h->sets[i].records, "samples", (json_int_t)s->sets[i].samples, "epochs",
+				set_passes(r, i), "tokens", (json_int_t)s->sets[i].tokens, "share", set_share(r, i),
+				"weight", r->h->sets[i].weight));
+	for (int k = 0; k < 32; k++)
+		if (s->per_pack[k])
+			json_array_append_new(packs,
+				json_pack("{s:I,s:I,s:I}", "from", (json_int_t)1 << k, "to", ((json_int_t)2 << k) - 1,
+					"packs", (json_int_t)s->per_pack[k]));
+	o = json_pack("{s:i,s:I,s:i,s:i,s:I,s:I,s:I,s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "v", 1, "steps",
+		(json_int_t)r->h->steps, "batch", r->h->batch, "context", r->h->context, "packs", (json_int_t)s->packs,
+		"samples", (json_int_t)s->samples, "tokens", (json_int_t)s->tokens, "cost", s->cost, "fill", s->fill,
+		"fill_least", s->fill_least, "tokens_imbalance", imbalance_json(&s->by_tokens), "cost_imbalance",
+		imbalance_json(&s->by_cost), "sets", sets, "samples_per_pack", packs);
+	vfm_json_text(&text, o, 0);
+	vfm_buf_adds(&text, "\n");
+	json_decref(o);
+	if (fputs(text.data, stdout) == EOF)
+		vfm_fail_errno(err, VFM_EENV, "cannot write");
+	vfm_buf_release(&text);
+	return ferror(stdout) ? VFM_EENV : 0;
+}
+
+int pack_stats(int argc, char **argv, struct vfm_err *err)
+{
+	static const char *const names[] = {"text", "md", "json", NULL};
+	const char *name = "text";
+	struct vfm_opt opts[] = {{VFM_OPT_STR, 'o', "output", "FORMAT", "print as text|md|json", &name}, {0}};
+	struct vfm_cmd cmd = {.name = "vfm-pack stats",
+		.synopsis = "[-o FORMAT] PLAN",
+		.summary = "the mix, fill and balance of a plan",
+		.opts = opts};
+	struct report r = {0};
+	struct vfm_manifest *m = NULL;
+	int rc = plan_open(&m, &cmd, argc, argv, err), format = 0;
+
+	if (rc == 0)
+		rc = vfm_opt_name("-o", name, names, &format, err);
+	if (rc == 0) {
+		r.h = vfm_manifest_header(m);
+		rc = vfm_plan_stats_read(&r.s, m, err);
+	}
+	if (rc == 0)
+		rc = format == 2 ? print_stats_json(&r, err)
+				 : print_tables(&r, format ? VFM_TABLE_MD : VFM_TABLE_TEXT, err);
+	vfm_plan_stats_release(&r.s);
+	vfm_manifest_close(m);
+	return rc;
+}

@@ -1,0 +1,78 @@
+#include "data/plan_stats.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static void add_pack_stats(struct vfm_plan_stats *s, const struct vfm_manifest_pack *p, int32_t context)
+{
+	double fill = (double)p->tokens / context;
+
+	for (int32_t i = 0; i < p->n_samples; i++) {
+		struct vfm_plan_set_stats *set = &s->sets[p->samples[i].set];
+
+		set->samples++;
+		set->tokens += p->samples[i].tokens;
+	}
+	if (s->packs == 0 || fill < s->fill_least)
+		s->fill_least = fill;
+	if (s->packs == 0 || p->n_samples < s->per_pack_least)
+		s->per_pack_least = p->n_samples;
+	if (p->n_samples > s->per_pack_most)
+		s->per_pack_most = p->n_samples;
+	s->per_pack[31 - __builtin_clz((unsigned)p->n_samples)]++;
+	s->packs++;
+	s->samples += p->n_samples;
+	s->tokens += p->tokens;
+	s->cost += p->cost;
+}
+
+static void add_imbalance(struct vfm_plan_imbalance *x, double most, double sum, int32_t packs)
+{
+	double ratio = sum > 0 ? most * packs / sum : 1;
+
+	x->mean += ratio; /* a sum, until the end */
+	x->most = ratio > x->most ? ratio : x->most;
+}
+
+static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_manifest_step *step, int32_t context)
+{
+	double tokens = 0, cost = 0, most_tokens = 0, most_cost = 0;
+
+	for (int32_t i = 0; i < step->n_packs; i++) {
+		const struct vfm_manifest_pack *p = &step->packs[i];
+
+		add_pack_stats(s, p, context);
+		tokens += (double)p->tokens;
+		cost += p->cost;
+		most_tokens = (double)p->tokens > most_tokens ? (double)p->tokens : most_tokens;
+		most_cost = p->cost > most_cost ? p->cost : most_cost;
+	}
+	add_imbalance(&s->by_tokens, most_tokens, tokens, step->n_packs);
+	add_imbalance(&s->by_cost, most_cost, cost, step->n_packs);
+}
+
+int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(m);
+	struct vfm_manifest_step step = {0};
+	int rc = 0;
+
+	*s = (struct vfm_plan_stats){.sets = vfm_calloc((size_t)h->n_sets, sizeof(*s->sets))};
+	for (int64_t k = 0; k < h->steps && rc == 0; k++) {
+		rc = vfm_manifest_step(m, k, &step, err);
+		if (rc == 0)
+			add_step_stats(s, &step, h->context);
+	}
+	vfm_manifest_step_release(&step);
+	s->by_tokens.mean /= (double)h->steps;
+	s->by_cost.mean /= (double)h->steps;
+	s->fill = (double)s->tokens / ((double)s->packs * h->context);
+	return rc;
+}
+
+void vfm_plan_stats_release(struct vfm_plan_stats *s)
+{
+	free(s->sets);
+	*s = (struct vfm_plan_stats){0};
+}

@@ -1,0 +1,29 @@
+/* plan_stats.h - what a manifest consists of: its mix by set, fill, imbalance, and samples per pack. */
+#ifndef VFM_DATA_PLAN_STATS_H
+#define VFM_DATA_PLAN_STATS_H
+
+#include <stdint.h>
+
+#include "data/manifest.h"
+
+struct vfm_plan_stats {
+	int64_t packs, samples, tokens;
+	double cost;             /* the sum over all packs */
+	double fill, fill_least; /* tokens / (packs x context); of the emptiest pack */
+	/* The largest pack of a step over the mean pack: mean over the steps, and the largest of all steps. */
+	struct vfm_plan_imbalance {
+		double mean, most;
+	} by_tokens, by_cost;
+	struct vfm_plan_set_stats {
+		int64_t samples, tokens;
+	} * sets; /* [n_sets] of the header */
+	/* packs by their number of samples: bucket k counts packs of 2^k to 2^(k+1) - 1 samples */
+	int64_t per_pack[32];
+	int32_t per_pack_least, per_pack_most;
+};
+
+/* Reads all steps of the manifest, one at a time.  The caller releases the statistics, also after an error. */
+int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, struct vfm_err *err);
+void vfm_plan_stats_release(struct vfm_plan_stats *s);
+
+#endif
