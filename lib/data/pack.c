@@ -18,6 +18,7 @@ enum {
 	DENSE = 2048,     /* a pack with less room than context / DENSE is final */
 	CARRIED = 8,      /* at most 1 / CARRIED of the tokens of a window go to the next one */
 	MAX_ROUNDS = 8,   /* for which a sample may be carried */
+	LONG_PASS = 1,    /* windows before the last one of a pass, from which on that is worth a second */
 	POOL_STEPS = 16,  /* steps of packs, and */
 	POOL_PACKS = 8192 /* packs, that may wait for others of similar cost */
 };
@@ -57,6 +58,7 @@ struct planner {
 	size_t cap_sum;
 	int64_t *lengths; /* [context + 1] samples of each length in the plan */
 	uint64_t round;
+	int64_t n_windows; /* of this pass */
 	double tokens_taken;
 };
 
@@ -350,7 +352,8 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 		tokens += pl->tokens[i];
 	}
 	if (pl->o->algo == VFM_PACK_MBS) {
-		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried);
+		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried,
+			flush && pl->n_windows >= LONG_PASS);
 		take_bins(pl, &pl->bins, tokens, flush);
 	} else {
 		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, err));
@@ -358,6 +361,7 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 		vfm_bins_release(&b);
 	}
 	pl->round++;
+	pl->n_windows = flush ? 0 : pl->n_windows + 1;
 	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
 		return vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
 	return emit_ready(pl, pl->n_ready - before, end, err);

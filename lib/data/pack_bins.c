@@ -211,7 +211,7 @@ static void mbs(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t co
 	struct vfm_mbs m;
 
 	vfm_mbs_init(&m, context);
-	vfm_mbs_pack(&m, b, tokens, n, 0);
+	vfm_mbs_pack(&m, b, tokens, n, 0, true);
 	vfm_mbs_release(&m);
 }
 

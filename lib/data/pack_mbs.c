@@ -222,8 +222,9 @@ static void repeat_content(struct vfm_mbs *m, struct vfm_bins *b, int depth, int
 	}
 }
 
-/* Finds the contents for the items of this call or, if that takes long, now and then for those of all calls so far. */
-static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd)
+/* Finds the contents for the items of this call or, if that takes long and `exact` does not ask for it, now and then
+ * for those of all calls so far. */
+static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact)
 {
 	enum vfm_contents_time time;
 	int64_t call = ++m->calls;
@@ -235,7 +236,8 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd)
 	time = vfm_contents_time(lengths, m->context, gcd);
 	while (call % RESOLVE == 0)
 		call /= RESOLVE;
-	if (time == VFM_CONTENTS_SLOW && call != 1)
+	exact = exact || time == VFM_CONTENTS_FAST;
+	if (!exact && call != 1)
 		return;
 	vfm_contents_release(&m->contents);
 	if (time == VFM_CONTENTS_TOO_SLOW || n < (int64_t)ITEMS_PER_LENGTH * lengths)
@@ -246,7 +248,7 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd)
 	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
 		len = vfm_numbers_down_from(&m->lengths, len - 1)) {
 		m->len[lengths] = len;
-		m->items[lengths++] = (double)(time == VFM_CONTENTS_FAST ? m->count[len] : m->seen[len]);
+		m->items[lengths++] = (double)(exact ? m->count[len] : m->seen[len]);
 	}
 	vfm_contents_find(&m->contents, m->len, m->items, lengths, m->context);
 }
@@ -268,7 +270,7 @@ static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 	}
 }
 
-void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known)
+void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact)
 {
 	struct search s = {.m = m};
 	int64_t nodes = 0, done = 0;
@@ -283,7 +285,7 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 	gcd = sort_items(m, tokens, n);
 	for (int64_t i = n_known; i < n; i++)
 		m->seen[tokens[i]]++;
-	learn_contents(m, n, gcd);
+	learn_contents(m, n, gcd, exact);
 	fill_contents(m, b, n);
 	done = b->first[b->n_bins];
 	s.full = m->context % gcd > m->context / FULL ? m->context % gcd : m->context / FULL;

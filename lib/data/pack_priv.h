@@ -46,7 +46,8 @@ struct vfm_mbs {
 void vfm_mbs_init(struct vfm_mbs *m, int32_t context);
 void vfm_mbs_release(struct vfm_mbs *m);
 /* Packs into *b, whose arrays it reuses.  Learns from the items of one call for the next ones; the first n_known items
- * were in a call before.  1 <= tokens[i] <= context, 1 <= n <= INT32_MAX. */
-void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known);
+ * were in a call before.  exact: these items are the last, and worth a second of time.  1 <= tokens[i] <= context, 1 <=
+ * n <= INT32_MAX. */
+void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact);
 
 #endif
