@@ -21,6 +21,8 @@ static struct pack_opts o; /* of the command line, or of the stage that is read 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack (8192)", &o.context},
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR", "a set and its share of the tokens; may be repeated", &o.blend},
+	{VFM_OPT_LIST, 0, "max-passes", "NAME=F", "at most F passes over a set of --blend; may be repeated",
+		&o.max_passes},
 	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
 	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},

@@ -64,6 +64,25 @@ static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_ar
 	return 0;
 }
 
+/* NAME=F */
+static int parse_max_passes(const char *arg, struct vfm_blend_set *sets, int n, struct vfm_err *err)
+{
+	const char *passes = strchr(arg, '=');
+	size_t len = passes ? (size_t)(passes - arg) : 0;
+
+	for (int i = 0; i < n && passes; i++) {
+		if (strlen(sets[i].name) != len || strncmp(sets[i].name, arg, len) != 0)
+			continue;
+		if (vfm_parse_f64(passes + 1, &sets[i].max_passes, err) < 0)
+			return vfm_err_context(err, "--max-passes %s", arg);
+		return sets[i].max_passes > 0
+			? 0
+			: vfm_fail(err, VFM_EUSAGE, "--max-passes %s: the number must be > 0", arg);
+	}
+	return vfm_fail(
+		err, VFM_EUSAGE, "--max-passes: expected NAME=F with the name of a set of --blend, got '%s'", arg);
+}
+
 /* Returns the default name of a set: the last component of its path. */
 static const char *name_of(const char *dir, struct vfm_arena *mem)
 {
@@ -95,6 +114,8 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 	}
 	for (int i = 0; i < o->blend.n; i++)
 		sets[i].weight /= sum;
+	for (int i = 0; i < o->max_passes.n; i++)
+		TRY(parse_max_passes(o->max_passes.v[i], sets, o->blend.n, err));
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "data/blend.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,7 +214,8 @@ struct stream { /* samples first .. first + range - 1, again and again, each pas
 	struct vfm_permutation order;
 	struct vfm_blend_sample ahead[STREAM_AHEAD]; /* the next samples */
 	int n_ahead, next;
-	double weight, tokens, due; /* due: tokens / weight */
+	double weight, tokens, due; /* due: tokens / weight; infinite after the last sample */
+	int64_t more;               /* samples until max_passes */
 };
 
 struct vfm_blend {
@@ -241,17 +243,30 @@ void vfm_shuffle(uint32_t *a, int64_t n, uint64_t seed, uint64_t step, uint64_t 
 
 static int check_sets(const struct vfm_blend_set *sets, int32_t n_sets, bool *weighted, struct vfm_err *err)
 {
-	int32_t with = 0;
+	int32_t with = 0, limited = 0;
 
 	for (int32_t i = 0; i < n_sets; i++) {
+		limited += sets[i].max_passes > 0;
 		if (sets[i].n < 1 && !sets[i].may_be_empty)
 			return vfm_fail(err, VFM_EUSAGE, "set '%s' has no usable samples", sets[i].name);
 		with += sets[i].weight > 0;
 	}
 	if (with != 0 && with != n_sets)
 		return vfm_fail(err, VFM_EUSAGE, "either all sets have a weight > 0 or none");
+	if (limited && (limited == n_sets || !with))
+		return vfm_fail(err, VFM_EUSAGE,
+			with ? "all sets have a largest number of passes: one must be without"
+			     : "a largest number of passes needs sets with weights");
 	*weighted = with != 0;
 	return 0;
+}
+
+/* Returns how many samples of a set max_passes allows, at least one. */
+static int64_t last_sample(const struct vfm_blend_set *set)
+{
+	double n = ceil(set->max_passes * (double)set->n);
+
+	return set->max_passes > 0 && n < (double)INT64_MAX ? (int64_t)n : INT64_MAX;
 }
 
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err)
@@ -282,7 +297,8 @@ struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets
 			.range = b->weighted ? sets[i].records : total,
 			.n = b->weighted ? sets[i].n : vfm_blend_n(b),
 			.id = (uint64_t)i,
-			.weight = b->weighted ? sets[i].weight : 1};
+			.weight = b->weighted ? sets[i].weight : 1,
+			.more = last_sample(&sets[i])};
 	}
 	if (vfm_blend_n(b) == 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "no set has usable samples");
@@ -402,7 +418,7 @@ struct vfm_blend_sample vfm_blend_next(struct vfm_blend *b, bool *ends_pass)
 	*ends_pass = !b->weighted && s->left == 0;
 	if (b->n_streams > 1) {
 		s->tokens += x.tokens;
-		s->due = s->tokens / s->weight;
+		s->due = --s->more ? s->tokens / s->weight : INFINITY;
 		restore_turns(b);
 	}
 	return x;

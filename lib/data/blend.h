@@ -22,6 +22,7 @@
 struct vfm_blend_set {
 	const char *name, *dir; /* borrowed */
 	double weight;          /* requested share; 0 in all sets: no weights */
+	double max_passes;      /* with weights: then the other sets share its place; 0: any number */
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
 	int64_t records;            /* in the index */
@@ -61,7 +62,8 @@ struct vfm_blend_sample {
 	int32_t tokens;
 };
 
-/* The sets must outlive the blend.  Weights all 0, or all > 0 (VFM_EUSAGE otherwise, or when a set is empty). */
+/* The sets must outlive the blend.  Weights all 0, or all > 0 (VFM_EUSAGE otherwise, when a set is empty, or
+ * when all sets have max_passes, so that the order would end). */
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
 void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 

@@ -62,8 +62,8 @@ struct planner {
 	double tokens_taken;
 };
 
-/* Draws until the window is full or a pass ends; returns whether one did.  budget: tokens, or samples, that may
- * still be drawn. */
+/* Draws until the window is full, the budget is spent or a pass ends; returns whether one did.  budget: tokens, or
+ * samples, that may still be drawn. */
 static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 {
 	bool ends = false;
@@ -75,7 +75,7 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 		pl->heap[pl->n_heap++] = (struct drawn){.s = s};
 		*budget -= in_tokens ? s.tokens : 1;
 	}
-	return ends || *budget <= 0;
+	return ends;
 }
 
 static void shuffle_packs(struct planner *pl, struct ready_pack *a, size_t n, uint64_t id)
@@ -377,23 +377,24 @@ static int plan_epochs(struct planner *pl, struct vfm_err *err)
 	double budget = weighted ? per_epoch * pl->o->epochs : nearbyint(per_epoch * pl->o->epochs);
 
 	while (more) {
-		bool flush = draw_window(pl, &budget, weighted);
+		bool ends = draw_window(pl, &budget, weighted);
 
 		more = budget > 0;
-		TRY(pack_heap(pl, flush, !more, err));
+		TRY(pack_heap(pl, ends || !more, !more, err));
 	}
 	return 0;
 }
 
-/* Until there are so many steps. */
+/* Until there are so many steps.  Draws little more than they need: a plan takes some packs of its last window, and
+ * sets have their shares, and their passes, in the whole of it. */
 static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
 	while (pl->p->steps < steps) {
-		double budget = INFINITY;
-		bool flush = draw_window(pl, &budget, false);
-		int64_t want;
+		int64_t want = (steps - pl->p->steps) * pl->o->batch - (int64_t)pl->n_ready;
+		double budget = (1.02 * (double)want + 2) * pl->o->context;
+		bool ends = draw_window(pl, &budget, true);
 
-		TRY(pack_heap(pl, flush, false, err));
+		TRY(pack_heap(pl, ends, false, err));
 		want = (steps - pl->p->steps) * pl->o->batch;
 		if ((int64_t)pl->n_ready >= want && pl->p->steps < steps) /* they wait for others of their cost */
 			TRY(emit_ready(pl, 0, true, err));

@@ -41,6 +41,8 @@ ok "a manifest in another folder finds its data" vfm-bench loader -q -r 1 plans/
 
 vfm-pack -q --steps 9 -b 2 --blend a=3:data --blend b=1:data >blend.jsonl
 is "$(head -1 blend.jsonl | jq -c '[.steps, .sets[].weight]')" '[9,0.75,0.25]' "weights are shares"
+vfm-pack -q --steps 9 -b 2 --blend a=3:data --blend b=1:data --max-passes a=1.5 >limited.jsonl
+is "$(tail -n +2 limited.jsonl | jq '.samples[] | select(.[0] == 0) | 1' | wc -l)" "$(jq '.sets[0].records * 1.5 | ceil' <<<"$(head -n 1 limited.jsonl)")" "--max-passes"
 is "$(tail -n +2 blend.jsonl | jq .step | uniq -c | tr -s ' \n' ' ')" \
 	" 2 0 2 1 2 2 2 3 2 4 2 5 2 6 2 7 2 8 " "--steps is obeyed"
 
@@ -125,6 +127,9 @@ bad -c $((tokens - 1)) --long drop data "no usable samples"
 bad --patch 1x5x5 data "12 of 12 samples are not divisible by the patch"
 bad data data32 "texts of width"
 bad --blend a=0:data "weight must be > 0"
+bad --blend a=1:data --blend b=1:data --max-passes c=1 "--max-passes: expected NAME=F with the name of a set of --blend, got 'c=1'"
+bad --blend a=1:data --blend b=1:data --max-passes a=0 "--max-passes a=0: the number must be > 0"
+bad --blend a=1:data --max-passes a=1 "all sets have a largest number of passes"
 bad --blend a:data "expected NAME=WEIGHT:DIR"
 bad --algo best data "expected mbs\|ffd\|lpfhp\|none"
 bad --epochs 1 --steps 1 data "not both"

@@ -497,6 +497,44 @@ static void shares_are_reached(void **state)
 	}
 }
 
+/* A set with few passes ends; the others keep their shares of what is left. */
+static void passes_are_limited(void **state)
+{
+	struct world w = {0};
+	struct vfm_err err = {0};
+	struct vfm_blend *b;
+	int64_t count[600] = {0}, n = 0, at;
+	double tokens[3] = {0};
+	bool ends;
+
+	(void)state;
+	add_set(&w, 500, 0.8, 32, 1024, 10);
+	add_set(&w, 20000, 0.15, 64, 512, 50);
+	add_set(&w, 4000, 0.05, 16, 1024, 90);
+	w.sets[0].max_passes = 2.5;
+	b = vfm_blend_new(w.sets, w.n_sets, 7, &err);
+	assert_non_null(b);
+	for (int i = 0; i < 20000; i++) {
+		struct vfm_blend_sample x = vfm_blend_next(b, &ends);
+		int32_t set = vfm_blend_find(b, x.sample, &at);
+
+		n += set == 0;
+		if (set == 0)
+			count[at]++;
+		tokens[set] += x.tokens;
+	}
+	assert_int_equal(n, 1250);
+	for (int i = 0; i < 500; i++)
+		assert_true(count[i] == 2 || count[i] == 3);
+	assert_true(fabs(tokens[1] / (tokens[1] + tokens[2]) - 0.75) < 0.01);
+	vfm_blend_free(b);
+	for (int i = 0; i < 3; i++)
+		w.sets[i].max_passes = 1;
+	assert_null(vfm_blend_new(w.sets, w.n_sets, 7, &err));
+	assert_int_equal(err.code, VFM_EUSAGE);
+	world_release(&w);
+}
+
 static void steps_and_last(void **state)
 {
 	struct world w = {0};
@@ -759,6 +797,7 @@ int main(void)
 		cmocka_unit_test(passes_do_not_mix),
 		cmocka_unit_test(seed_decides),
 		cmocka_unit_test(shares_are_reached),
+		cmocka_unit_test(passes_are_limited),
 		cmocka_unit_test(steps_and_last),
 		cmocka_unit_test(mixed_lengths_fill),
 		cmocka_unit_test(costs_are_balanced),
