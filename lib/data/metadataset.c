@@ -11,10 +11,11 @@
 #include "base/yaml.h"
 #include "data/index.h"
 
-#define MAX_YAML  ((size_t)16 << 20)
-#define MAX_SETS  4096
-#define MAX_LEVEL 8
-#define MAX_NAMES 1000000
+#define MAX_YAML    ((size_t)16 << 20)
+#define MAX_SETS    4096
+#define MAX_LEVEL   8
+#define MAX_NAMES   1000000
+#define MAX_PATTERN 1000 /* bytes */
 
 /* ---- braces ---- */
 
@@ -138,8 +139,9 @@ static int check_split_parts(const char *dir, const json_t *o, const char *split
 	{
 		const char *pattern = json_string_value(item);
 
-		rc = pattern ? expand_braces(&names, "", 0, pattern, err)
-			     : vfm_fail(err, VFM_EUSAGE, "split_parts.%s: expected a list of tars", split);
+		rc = pattern && strlen(pattern) <= MAX_PATTERN
+			? expand_braces(&names, "", 0, pattern, err)
+			: vfm_fail(err, VFM_EUSAGE, "split_parts.%s: expected a list of tars", split);
 		if (rc < 0) {
 			vfm_err_context(err, "'%s'", path);
 			break;
