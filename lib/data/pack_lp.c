@@ -166,6 +166,7 @@ void vfm_contents_find(
 	}
 	for (size_t i = 0; i < n; i++)
 		s.share[i] = items[i] / all;
+	s.gcd = s.gcd > 0 ? s.gcd : 1;
 	s.units = context / s.gcd;
 	units = (size_t)s.units + 1;
 	s.inverse = vfm_calloc(n * n, sizeof(*s.inverse));

@@ -199,7 +199,7 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
 		len = vfm_numbers_down_from(&m->lengths, len - 1))
 		m->next[len] -= (uint32_t)m->count[len];
-	return gcd;
+	return gcd > 0 ? gcd : 1;
 }
 
 /* Makes as many bins of the best content as there are items for, at most `bins`. */
