@@ -119,8 +119,7 @@ static bool is_flat_slot(const float *x)
 	return sqrt(sum) < FLAT;
 }
 
-/* x [slots, COEFS] */
-static void quantize(struct vfm_clip_hash *h, float x[][COEFS], int slots)
+void vfm_clip_hash_quantize(struct vfm_clip_hash *h, float x[][COEFS], int slots)
 {
 	double mean[COEFS] = {0};
 	float most = 0;
@@ -177,7 +176,7 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 		mean_picture(picture, quarters, from, to, pixels);
 		transform(picture, size, rows, cols, x[k]);
 	}
-	quantize(h, x, slots);
+	vfm_clip_hash_quantize(h, x, slots);
 	h->has_detail = image && vfm_clip_hash_informative(h);
 	if (h->has_detail)
 		vfm_image_detail_of(&h->detail, picture, size, box);

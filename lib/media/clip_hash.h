@@ -72,6 +72,9 @@ int vfm_clip_hash_file(
  * image: one slot, the mean of all. */
 void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image);
 
+/* From the coefficients x [slots] of slots, 1 to VFM_CLIP_HASH_SLOTS: without detail and changes. */
+void vfm_clip_hash_quantize(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS], int slots);
+
 /* Returns the slots that are not flat. */
 int vfm_clip_hash_informative(const struct vfm_clip_hash *h);
 

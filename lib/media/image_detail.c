@@ -14,6 +14,11 @@
 #define LOW   50 /* u^2 + v^2 of the coarse picture is below */
 #define DARK  26 /* luma of cells of a dark border */
 
+int8_t vfm_image_detail_quantize(float c)
+{
+	return (int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c))), c));
+}
+
 void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int size, const int box[4])
 {
 	float *rows = vfm_calloc((size_t)U * (size_t)size, sizeof(*rows));
@@ -31,8 +36,7 @@ void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int s
 	for (int u = 0; u < U; u++)
 		for (int v = 0; v < U; v++)
 			if (u + v && u * u + v * v < VFM_IMAGE_CUTOFF)
-				d->coef[n++] =
-					(int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c[u][v]))), c[u][v]));
+				d->coef[n++] = vfm_image_detail_quantize(c[u][v]);
 }
 
 bool vfm_image_detail_is_valid(const struct vfm_image_detail *d)
