@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/spread.h"
 
 #define SIDE    VFM_CHANGE_SIDE
 #define COEFS   VFM_CHANGE_COEFS
@@ -67,7 +68,7 @@ static void take_differences(struct differences *s, const uint16_t *quarters, in
 }
 
 /* Sets the mean position, in pixels, and REACH standard deviations of sums [n] of pixels. */
-static void find_place(const float *sums, int n, double *place, double *reach)
+static void find_mean_place(const float *sums, int n, double *place, double *reach)
 {
 	double sum = 0, mean = 0, square = 0;
 
@@ -102,7 +103,7 @@ static void weigh_pixels(float *w, int n, double place, double reach)
 }
 
 /* c[u, v] = the sum over the pixels of rows[u, y] d[y, x] cols[v, x]; rows of d without change are left out. */
-static void shape_of(float c[COEFS], const struct differences *s, const float *rows, const float *cols)
+static void sum_shape(float c[COEFS], const struct differences *s, const float *rows, const float *cols)
 {
 	memset(c, 0, COEFS * sizeof(*c));
 	for (int y = 0; y < s->size; y++) {
@@ -133,11 +134,11 @@ static void set_step(struct vfm_change *to, const struct differences *s, const i
 	*to = (struct vfm_change){0};
 	if (s->sum <= 0)
 		return;
-	find_place(s->cols, s->size, &x, &reach_x);
-	find_place(s->rows, s->size, &y, &reach_y);
+	find_mean_place(s->cols, s->size, &x, &reach_x);
+	find_mean_place(s->rows, s->size, &y, &reach_y);
 	weigh_pixels(rows, s->size, y, reach_y);
 	weigh_pixels(cols, s->size, x, reach_x);
-	shape_of(c, s, rows, cols);
+	sum_shape(c, s, rows, cols);
 	for (int i = 0; i < COEFS; i++)
 		norm += (double)c[i] * (double)c[i];
 	norm = sqrt(norm);
@@ -148,13 +149,6 @@ static void set_step(struct vfm_change *to, const struct differences *s, const i
 	to->y = quantize_place(y, box[0], box[1]);
 	for (int i = 0; i < COEFS; i++)
 		to->coef[i] = (int8_t)lrint(127 * (double)c[i] / norm);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 bool vfm_clip_changes_of(struct vfm_clip_changes *c, const uint16_t *quarters, int n, int size, const int box[4])
@@ -180,7 +174,7 @@ bool vfm_clip_changes_of(struct vfm_clip_changes *c, const uint16_t *quarters, i
 		squares += s.squares;
 	}
 	free(block);
-	qsort(sums, (size_t)steps, sizeof(sums[0]), compare_doubles);
+	vfm_sort(sums, (size_t)steps);
 	if (sums[steps / 2] < MOVING * (double)pixels && squares >= FAINT * sum)
 		c->n = steps;
 	return c->n && sums[steps - 1] < MOVING * (double)pixels;
