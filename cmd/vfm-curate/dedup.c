@@ -80,8 +80,9 @@ out:
 int curate_dedup(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_stage stage = {.name = "dedup",
-		.version = 3, /* 2: images were not fit to each other; 1: images were compared with longer clips; 0:
-				 other limits of motion, and fewer keys of crops */
+		.version = 4, /* 3: clips were not compared by their changes; 2: images were not fit to each other; 1:
+				 images were compared with longer clips; 0: other limits of motion, and fewer keys of
+				 crops */
 		.fn = dedup_record,
 		.text_fn = vfm_dedup_mark_text,
 		.unique_ids = true};

@@ -48,8 +48,8 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 				 *const sets[] = {"hash", NULL};
 	struct hash s = {.timeout_s = 3600};
 	struct vfm_stage stage = {.name = "hash",
-		.version = 2, /* 1: images without detail, dark lines as bars; 0: a dark side of the picture could count
-				 as a bar */
+		.version = 3, /* 2: clips without their changes; 1: images without detail, dark lines as bars; 0: a dark
+				 side of the picture could count as a bar */
 		.fn = hash_record,
 		.ctx = &s,
 		.reads = reads,

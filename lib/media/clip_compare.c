@@ -83,9 +83,14 @@ INLINE void fill_rows(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	float mean[COEFS];
 
-	r->has_view = h->has_detail;
-	if (h->has_detail)
+	r->has_view = h->has_detail && !h->changes.n;
+	r->has_detail = h->has_detail && h->changes.n;
+	if (r->has_view)
 		vfm_image_view_of(&r->view, &h->detail);
+	if (r->has_detail)
+		r->detail = h->detail;
+	r->changes.n = h->changes.n;
+	memcpy(r->changes.steps, h->changes.steps, (size_t)h->changes.n * sizeof(r->changes.steps[0]));
 	for (int i = 0; i < COEFS; i++)
 		mean[i] = (float)h->mean[i] / 4;
 	for (int k = 0; k < h->slots; k++) {
@@ -261,9 +266,12 @@ INLINE double correlate_pictures(const float *x, const float *y, uint64_t flip)
 	return xy / sqrt(fmax(xx * yy, 1e-9));
 }
 
-INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double phase_s, int common,
-	struct vfm_clip_match *m)
+/* b: the rows of a clip, or if half is 1 those half a slot later; `changes` are those of the clip. */
+INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b,
+	const struct vfm_clip_changes *changes, int half, int common, struct vfm_clip_match *m)
 {
+	const bool changing = a->changes.n && changes->n;
+
 	for (int shift = common - b->slots; clip_have_common(a, b, common) && shift <= a->slots - common; shift++) {
 		int a0 = shift > 0 ? shift : 0, b0 = shift < 0 ? -shift : 0;
 		int n = a->slots - a0 < b->slots - b0 ? a->slots - a0 : b->slots - b0;
@@ -280,8 +288,13 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 			} else if (d < m->distance) {
 				d = fmax(d, ALIKE * (1 - correlate_pictures(a->x[a0], b->x[b0], flip)));
 			}
+			if (d < m->distance && changing)
+				d = fmax(d,
+					vfm_clip_changes_compare(
+						&a->changes, changes, 2 * shift - half, mirrored != 0));
 			if (d < m->distance)
-				*m = (struct vfm_clip_match){d, VFM_CLIP_HASH_STEP * shift - phase_s, n, mirrored != 0};
+				*m = (struct vfm_clip_match){
+					d, VFM_CLIP_HASH_STEP * (shift - 0.5 * half), n, mirrored != 0};
 		}
 	}
 }
@@ -295,6 +308,19 @@ static void compare_images(
 	*m = (struct vfm_clip_match){.distance = i.distance, .common = 1, .mirrored = i.mirrored};
 }
 
+/* Raises the distance of two clips to that of their mean pictures. */
+static void compare_means(
+	const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, double most, struct vfm_clip_match *m)
+{
+	struct vfm_image_view x, y;
+	struct vfm_image_match i;
+
+	vfm_image_view_of(&x, &a->detail);
+	vfm_image_view_of(&y, &b->detail);
+	vfm_image_compare(&x, &y, most, &i);
+	m->distance = fmax(m->distance, i.distance);
+}
+
 INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m)
 {
@@ -305,8 +331,10 @@ INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b
 		return;
 	}
 	*m = (struct vfm_clip_match){.distance = most};
-	compare_phase(a, b, 0, common, m);
-	compare_phase(a, half, VFM_CLIP_HASH_STEP / 2, common, m);
+	compare_phase(a, b, &b->changes, 0, common, m);
+	compare_phase(a, half, &b->changes, 1, common, m);
+	if (m->distance < most && a->has_detail && b->has_detail)
+		compare_means(a, b, most, m);
 }
 
 /* ---- instruction sets ---- */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <openssl/evp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@
 #define SLOTS    VFM_CLIP_HASH_SLOTS
 #define QUARTERS (2 * SLOTS)
 #define VERSION  1         /* of a hash of slots alone, and … */
-#define DETAILED 2         /* … of one with the detail of an image */
+#define DETAILED 2         /* … of one with the detail of an image, … */
+#define CHANGING 3         /* … or of a clip, with its changes */
 #define FLAT     (1.5 * N) /* root of the sum of squares of the coefficients: 1.5 levels of luma */
 #define FLAT_ROW (-128)
 
@@ -117,8 +119,7 @@ static bool is_flat_slot(const float *x)
 	return sqrt(sum) < FLAT;
 }
 
-/* x [slots, COEFS] */
-static void quantize(struct vfm_clip_hash *h, float x[][COEFS], int slots)
+void vfm_clip_hash_quantize(struct vfm_clip_hash *h, float x[][COEFS], int slots)
 {
 	double mean[COEFS] = {0};
 	float most = 0;
@@ -145,10 +146,22 @@ static void quantize(struct vfm_clip_hash *h, float x[][COEFS], int slots)
 				: (int8_t)lrintf((x[k][i] - (float)h->mean[i] / 4) / h->scale);
 }
 
+/* The mean of quarters from to to - 1. */
+static void mean_picture(float *picture, const uint16_t *quarters, int from, int to, size_t pixels)
+{
+	memset(picture, 0, pixels * sizeof(*picture));
+	for (int q = from; q < to; q++)
+		for (size_t i = 0; i < pixels; i++)
+			picture[i] += (float)quarters[(size_t)q * pixels + i];
+	for (size_t i = 0; i < pixels; i++)
+		picture[i] /= 256 * (float)(to - from);
+}
+
 void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image)
 {
 	const size_t pixels = (size_t)size * (size_t)size;
 	const struct bars b = find_bars(quarters, n, size);
+	const int box[4] = {b.top, b.bottom, b.left, b.right};
 	float *rows = vfm_calloc((size_t)U * (size_t)size, sizeof(*rows));
 	float *cols = vfm_calloc((size_t)U * (size_t)size, sizeof(*cols));
 	float *picture = vfm_calloc(pixels, sizeof(*picture)), (*x)[COEFS] = vfm_calloc(SLOTS, sizeof(*x));
@@ -160,18 +173,18 @@ void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, 
 	for (int k = 0; k < slots; k++) {
 		int from = image || k == 0 ? 0 : 2 * k - 1, to = image || 2 * k + 3 > n ? n : 2 * k + 3;
 
-		memset(picture, 0, pixels * sizeof(*picture));
-		for (int q = from; q < to; q++)
-			for (size_t i = 0; i < pixels; i++)
-				picture[i] += (float)quarters[(size_t)q * pixels + i];
-		for (size_t i = 0; i < pixels; i++)
-			picture[i] /= 256 * (float)(to - from);
+		mean_picture(picture, quarters, from, to, pixels);
 		transform(picture, size, rows, cols, x[k]);
 	}
-	quantize(h, x, slots);
+	vfm_clip_hash_quantize(h, x, slots);
 	h->has_detail = image && vfm_clip_hash_informative(h);
 	if (h->has_detail)
-		vfm_image_detail_of(&h->detail, picture, size, (const int[]){b.top, b.bottom, b.left, b.right});
+		vfm_image_detail_of(&h->detail, picture, size, box);
+	if (!image && vfm_clip_changes_of(&h->changes, quarters, n, size, box) && vfm_clip_hash_informative(h)) {
+		mean_picture(picture, quarters, 0, n, pixels);
+		h->has_detail = true;
+		vfm_image_detail_of(&h->detail, picture, size, box);
+	}
 	free(rows);
 	free(cols);
 	free(picture);
@@ -305,34 +318,54 @@ static int unpack_detail(struct vfm_image_detail *d, const uint8_t *in, struct v
 size_t vfm_clip_hash_pack(const struct vfm_clip_hash *h, uint8_t *out)
 {
 	uint32_t scale;
+	size_t len;
 
 	memcpy(&scale, &h->scale, 4);
-	put16(out, h->has_detail ? DETAILED : VERSION);
+	put16(out, h->changes.n ? CHANGING : h->has_detail ? DETAILED : VERSION);
 	put16(out + 2, (uint16_t)h->slots);
 	put16(out + 4, (uint16_t)scale);
 	put16(out + 6, (uint16_t)(scale >> 16));
 	for (int i = 0; i < COEFS; i++)
 		put16(out + 8 + 2 * i, (uint16_t)h->mean[i]);
 	memcpy(out + VFM_CLIP_HASH_HEAD, h->diff, (size_t)h->slots * COEFS);
+	len = VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS;
+	if (h->changes.n)
+		len += vfm_clip_changes_pack(&h->changes, out + len);
 	if (h->has_detail)
-		pack_detail(out + VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS, &h->detail);
-	return vfm_clip_hash_size(h);
+		pack_detail(out + len, &h->detail);
+	return len + (h->has_detail ? VFM_IMAGE_BYTES : 0);
+}
+
+/* Reads what follows the slots, `len` bytes. */
+static int unpack_extra(struct vfm_clip_hash *h, int version, const uint8_t *in, size_t len, struct vfm_err *err)
+{
+	size_t n = version == CHANGING ? vfm_clip_changes_unpack(&h->changes, in, len) : 0;
+
+	h->has_detail = len == n + VFM_IMAGE_BYTES;
+	if (!(len == n || h->has_detail) || (version == VERSION && h->has_detail) ||
+		(version == DETAILED && !h->has_detail) ||
+		(version == CHANGING && (!n || h->changes.n < 2 * h->slots - 4 || h->changes.n > 2 * h->slots - 3)))
+		return vfm_fail(err, VFM_EINPUT, "a hash of version %d and %d slots has %zu bytes", version,
+			(int)h->slots, VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS + len);
+	return h->has_detail ? unpack_detail(&h->detail, in + n, err) : 0;
 }
 
 int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len, struct vfm_err *err)
 {
 	uint32_t scale;
+	size_t slots_end;
 	int version;
 
 	if (len < VFM_CLIP_HASH_HEAD)
 		return vfm_fail(err, VFM_EINPUT, "the hash is truncated");
 	version = get16(in);
-	if (version != VERSION && version != DETAILED)
-		return vfm_fail(err, VFM_EINPUT, "a hash of version %d, expected %d or %d", version, VERSION, DETAILED);
-	memset(h, 0, sizeof(*h));
+	if (version < VERSION || version > CHANGING)
+		return vfm_fail(err, VFM_EINPUT, "a hash of version %d, expected %d to %d", version, VERSION, CHANGING);
+	memset(h, 0, offsetof(struct vfm_clip_hash, changes));
+	h->changes.n = 0;
 	h->slots = get16(in + 2);
-	h->has_detail = version == DETAILED;
-	if (h->slots < 1 || h->slots > (h->has_detail ? 1 : SLOTS) || len != vfm_clip_hash_size(h))
+	slots_end = VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS;
+	if (h->slots < 1 || h->slots > (version == DETAILED ? 1 : SLOTS) || len < slots_end)
 		return vfm_fail(err, VFM_EINPUT, "a hash of version %d and %d slots has %zu bytes", version,
 			(int)h->slots, len);
 	scale = get16(in + 4) | (uint32_t)get16(in + 6) << 16;
@@ -342,7 +375,7 @@ int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len,
 	for (int i = 0; i < COEFS; i++)
 		h->mean[i] = (int16_t)get16(in + 8 + 2 * i);
 	memcpy(h->diff, in + VFM_CLIP_HASH_HEAD, (size_t)h->slots * COEFS);
-	return h->has_detail ? unpack_detail(&h->detail, in + VFM_CLIP_HASH_HEAD + COEFS, err) : 0;
+	return unpack_extra(h, version, in + slots_end, len - slots_end, err);
 }
 
 char *vfm_clip_hash_text(const struct vfm_clip_hash *h)

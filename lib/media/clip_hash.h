@@ -25,6 +25,9 @@
  * the shorter clip.  One slot, as of an image, is compared with at most two.  It has few signs, which agree by chance
  * in large sets; so the correlation of one common slot is that of the coefficients, 1 - correlation multiplied by 1.5.
  *
+ * Clips that are still almost everywhere have a signature of what changes, too (media/clip_change.h).  If both have
+ * one, its distance at a shift counts where it is larger.
+ *
  * Two images with detail are compared by it alone; see media/image_detail.h.
  *
  * All functions are local and thread-safe.
@@ -37,6 +40,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "media/clip_change.h"
 #include "media/image_detail.h"
 #include "media/video_in.h"
 
@@ -49,8 +53,9 @@ struct vfm_clip_hash {                                         /* plain data */
 	float scale;                                           /* of the differences */
 	int16_t mean[VFM_CLIP_HASH_COEFS];                     /* in 1/4 */
 	int8_t diff[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS]; /* [slots]; a flat slot begins with -128 */
-	bool has_detail;                                       /* of an image that is not flat */
+	bool has_detail; /* of an image that is not flat, or of the mean picture of a clip that shows one throughout */
 	struct vfm_image_detail detail;
+	struct vfm_clip_changes changes; /* of a clip that is still almost everywhere; else without steps */
 };
 
 struct vfm_clip_hash_opts {
@@ -67,18 +72,24 @@ int vfm_clip_hash_file(
  * image: one slot, the mean of all. */
 void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image);
 
+/* From the coefficients x [slots] of slots, 1 to VFM_CLIP_HASH_SLOTS: without detail and changes. */
+void vfm_clip_hash_quantize(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS], int slots);
+
 /* Returns the slots that are not flat. */
 int vfm_clip_hash_informative(const struct vfm_clip_hash *h);
 
 /* ---- bytes: little endian, the same on all machines ---- */
 
-#define VFM_CLIP_HASH_HEAD  (8 + 2 * VFM_CLIP_HASH_COEFS)
-#define VFM_CLIP_HASH_BYTES (VFM_CLIP_HASH_HEAD + VFM_CLIP_HASH_SLOTS * VFM_CLIP_HASH_COEFS) /* at most */
+#define VFM_CLIP_HASH_HEAD (8 + 2 * VFM_CLIP_HASH_COEFS)
+#define VFM_CLIP_HASH_BYTES                                                                                            \
+	(VFM_CLIP_HASH_HEAD + VFM_CLIP_HASH_SLOTS * VFM_CLIP_HASH_COEFS + VFM_CHANGE_BYTES_MAX +                       \
+		VFM_IMAGE_BYTES) /* at most */
 
 /* Returns the bytes of a hash. */
 static inline size_t vfm_clip_hash_size(const struct vfm_clip_hash *h)
 {
-	return VFM_CLIP_HASH_HEAD + (size_t)h->slots * VFM_CLIP_HASH_COEFS + (h->has_detail ? VFM_IMAGE_BYTES : 0);
+	return VFM_CLIP_HASH_HEAD + (size_t)h->slots * VFM_CLIP_HASH_COEFS + (h->has_detail ? VFM_IMAGE_BYTES : 0) +
+		(h->changes.n ? vfm_clip_changes_size(&h->changes) : 0);
 }
 
 /* Writes the hash to out [vfm_clip_hash_size(h)] and returns this size. */
@@ -105,11 +116,14 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
 	bool has_view; /* of an image with detail */
 	struct vfm_image_view view;
+	struct vfm_clip_changes changes;
+	bool has_detail; /* of a clip */
+	struct vfm_image_detail detail;
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The same in two steps, if vfm_clip_signs_of made `signs` [slots] of these rows before.  The first step leaves x as
- * it is; the second sets it. */
+/* The same in two steps, if vfm_clip_signs_of made `signs` [slots] of these rows before.  The first step leaves x, the
+ * view and the changes as they are; the second sets them. */
 void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots);
 void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
 /* The rows half a slot later, one less; none of a single slot. */

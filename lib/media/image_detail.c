@@ -7,12 +7,18 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "media/dark_lines.h"
 
 #define N     VFM_PICTURE_SIDE
 #define U     18 /* frequencies of a direction: (U - 1)^2 < VFM_IMAGE_CUTOFF */
 #define SMALL VFM_IMAGE_COARSE
 #define LOW   50 /* u^2 + v^2 of the coarse picture is below */
 #define DARK  26 /* luma of cells of a dark border */
+
+int8_t vfm_image_detail_quantize(float c)
+{
+	return (int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c))), c));
+}
 
 void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int size, const int box[4])
 {
@@ -31,8 +37,7 @@ void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int s
 	for (int u = 0; u < U; u++)
 		for (int v = 0; v < U; v++)
 			if (u + v && u * u + v * v < VFM_IMAGE_CUTOFF)
-				d->coef[n++] =
-					(int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c[u][v]))), c[u][v]));
+				d->coef[n++] = vfm_image_detail_quantize(c[u][v]);
 }
 
 bool vfm_image_detail_is_valid(const struct vfm_image_detail *d)
@@ -80,22 +85,19 @@ static void sum_cosines(float *out, int side, const float *cosines, const float 
 
 /* ---- parts that may be the picture ---- */
 
-static bool is_dark_line(const float *at, int step)
+/* Returns the part that the dark lines at the sides of a picture [N, N] leave, which are at most a third each. */
+static struct vfm_image_box box_without_dark(const float *picture)
 {
-	for (int i = 0; i < N; i++)
-		if (at[i * step] >= DARK)
-			return false;
-	return true;
-}
+	uint8_t y[N * N];
+	int top, bottom, left, right;
 
-/* Returns how many of n lines at one end are dark, at most a third. */
-static int count_dark(const float *first, int line, int step)
-{
-	int k = 0;
-
-	while (k < N / 3 && is_dark_line(first + k * line, step))
-		k++;
-	return k;
+	for (int i = 0; i < N * N; i++)
+		y[i] = (uint8_t)fminf(255, fmaxf(0, picture[i]));
+	top = vfm_dark_lines(y, N, N / 3, 1, N, DARK);
+	bottom = vfm_dark_lines(y + N * (N - 1), -N, N / 3, 1, N, DARK);
+	left = vfm_dark_lines(y, 1, N / 3, N, N, DARK);
+	right = vfm_dark_lines(y + N - 1, -1, N / 3, N, N, DARK);
+	return (struct vfm_image_box){(float)top / N, 1 - (float)bottom / N, (float)left / N, 1 - (float)right / N};
 }
 
 static void add_box(struct vfm_image_view *v, struct vfm_image_box b)
@@ -114,7 +116,6 @@ static void add_box(struct vfm_image_view *v, struct vfm_image_box b)
 
 void vfm_image_view_of(struct vfm_image_view *v, const struct vfm_image_detail *d)
 {
-	const float *last = &v->fine[N * N - 1];
 	float c[U][U] = {{0}}, top, left, high, wide;
 	int n = 0;
 
@@ -134,7 +135,5 @@ void vfm_image_view_of(struct vfm_image_view *v, const struct vfm_image_detail *
 	v->n_boxes = 0;
 	add_box(v, (struct vfm_image_box){0, 1, 0, 1});
 	add_box(v, (struct vfm_image_box){-top / high, (1 - top) / high, -left / wide, (1 - left) / wide});
-	add_box(v,
-		(struct vfm_image_box){(float)count_dark(v->fine, N, 1) / N, 1 - (float)count_dark(last, -N, -1) / N,
-			(float)count_dark(v->fine, 1, N) / N, 1 - (float)count_dark(last, -1, -N) / N});
+	add_box(v, box_without_dark(v->fine));
 }

@@ -35,6 +35,8 @@ struct vfm_image_detail {
 
 /* Sets the signature of a picture [size, size] of luma 0..255, size at most VFM_PICTURE_MAX; box: in pixels. */
 void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int size, const int box[4]);
+/* Returns a coefficient as it is stored. */
+int8_t vfm_image_detail_quantize(float c);
 /* Returns whether the box of a signature is one. */
 bool vfm_image_detail_is_valid(const struct vfm_image_detail *d);
 

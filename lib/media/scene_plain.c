@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "media/dark_lines.h"
 #include "media/scene_int.h"
 
 #define PLAIN_RANGE   14.0f /* range of luma below which a frame is of one colour */
@@ -56,24 +57,15 @@ static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 	return vfm_sig_pixel(old, now) > REST_CHANGE || (s->p[n - 1].plain && s->p[n].change < LOGO_CHANGE / 8.0f);
 }
 
-/* Returns how many lines from `first` on, in steps of `step`, are black; a line has `length` pixels, `along` apart. */
-static int black_lines(const uint8_t *first, ptrdiff_t step, int lines, ptrdiff_t along, int length)
-{
-	for (int n = 0; n < lines; n++)
-		for (int i = 0; i < length; i++)
-			if (first[n * step + i * along] >= BLACK_MEAN)
-				return n;
-	return lines;
-}
-
 /* Whether a frame has one colour, and not black, apart from black bars at the top and the bottom, or at the left and
  * the right. */
 static bool is_plain_but_bars(const struct vfm_sig *sig)
 {
 	const uint8_t *y = sig->thumb.y;
 	const int w = VFM_SIG_W, h = VFM_SIG_H;
-	int top = black_lines(y, w, h, 1, w), bottom = black_lines(y + (h - 1) * w, -w, h, 1, w);
-	int left = black_lines(y, 1, w, w, h), right = black_lines(y + w - 1, -1, w, w, h);
+	const int black = (int)BLACK_MEAN;
+	int top = vfm_dark_lines(y, w, h, 1, w, black), bottom = vfm_dark_lines(y + (h - 1) * w, -w, h, 1, w, black);
+	int left = vfm_dark_lines(y, 1, w, w, h, black), right = vfm_dark_lines(y + w - 1, -1, w, w, h, black);
 	int low = 255, high = 0;
 
 	if ((top == 0 || bottom == 0) && (left == 0 || right == 0))

@@ -16,7 +16,7 @@
 #define MOTION_FRAMES 4 /* of a period: three pairs, which shake needs */
 
 #define CW        256
-#define SW        512
+#define SW        VFM_SCORE_WIDTH
 #define MAX_H     1024
 #define BLACK     32
 #define DARK      64
@@ -228,23 +228,40 @@ static void compute_means(struct work *w, bool image)
 	compute_bars(w);
 }
 
-static int in_range(int h)
+/* Returns the height, within limits, of a picture of this width. */
+static int height_at(const struct vfm_video_info *info, int width)
 {
+	int h = (int)lrint((double)width * info->height / info->width);
+
 	return h < 4 ? 4 : h > MAX_H ? MAX_H : h;
+}
+
+int vfm_score_height(const struct vfm_video_info *info)
+{
+	return height_at(info, SW);
+}
+
+static double rate_of(const struct vfm_video_info *info)
+{
+	return info->fps_num ? (double)info->fps_num / info->fps_den : 25;
+}
+
+int64_t vfm_score_step(const struct vfm_video_info *info)
+{
+	return (int64_t)fmax(1, lrint(PAIR_S * rate_of(info)));
 }
 
 static void prepare_score(struct work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
 {
-	double fps = info->fps_num ? (double)info->fps_num / info->fps_den : 25;
 	int64_t n = o->end >= 0 ? o->end - o->start : o->about > 0 ? o->about : info->frames;
 
-	w->pair_step = (int64_t)fmax(1, lrint(PAIR_S * fps));
-	w->pair_s = (double)w->pair_step / fps;
+	w->pair_step = vfm_score_step(info);
+	w->pair_s = (double)w->pair_step / rate_of(info);
 	w->tick_s = info->tick_s;
 	/* The least multiple of pair_step that samples at most MAX_FRAMES of n frames. */
 	w->every = w->pair_step * (n > 0 ? n / ((MAX_FRAMES + 1) * w->pair_step) + 1 : 1);
-	w->ch = in_range((int)lrint((double)CW * info->height / info->width));
-	w->sh = in_range((int)lrint((double)SW * info->height / info->width));
+	w->ch = height_at(info, CW);
+	w->sh = vfm_score_height(info);
 	w->last = -1;
 	w->motion = vfm_motion_new(info, o->motion);
 	w->temporal = vfm_temporal_new();

@@ -32,6 +32,12 @@ struct vfm_score_opts {
 	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */
 };
 
+/* Text, sharpness and motion are measured in luma that is stretched to VFM_SCORE_WIDTH x the height below, in frames so
+ * many apart, or a multiple of that. */
+#define VFM_SCORE_WIDTH 512
+int vfm_score_height(const struct vfm_video_info *info);
+int64_t vfm_score_step(const struct vfm_video_info *info);
+
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *opts, struct vfm_err *err);
 
 #endif

@@ -33,6 +33,20 @@ small=$(jq -r 'select(.src | test("films/1")).id' films.jsonl) large=$(records o
 is "$(records out.jsonl | jq -r "select(.id == \"$small\") | .drop")" "dedup: duplicate of $large" "the larger one of two is kept"
 is "$(records out.jsonl | jq "select(.id == \"$large\") | .dedup.copies")" 1 "... which counts its copies"
 
+# Two takes before one fixed camera, in which a small square takes other ways, and copies of the first.
+ok "takes of a fixed camera" bash -c "
+	for i in 1 2; do
+		ffmpeg -v error -f lavfi -i testsrc2=s=320x180:r=20:d=4 -f lavfi -i color=red:s=12x12:r=20:d=4 -filter_complex \
+			\"[0]trim=end_frame=1,loop=80:1[b];[b][1]overlay=x='150+110*sin(t*(1+\$i))':y='80+60*cos(t*(4-\$i))':shortest=1\" \
+			-t 4 -pix_fmt yuv420p -c:v libx264 -preset veryfast take\$i.mp4 </dev/null || exit
+	done
+	ffmpeg -v error -ss 0.7 -i take1.mp4 -vf hflip,scale=240:-2,pad=iw:ih+40:0:20,eq=contrast=0.85 copy1.mp4 </dev/null &&
+	ffmpeg -v error -i take1.mp4 -vf crop=iw*0.94:ih*0.94,fps=12 -crf 34 copy2.mp4 </dev/null"
+vfm-curate probe -q take1.mp4 take2.mp4 copy1.mp4 copy2.mp4 | vfm-curate hash -q >takes.jsonl
+run vfm-curate dedup --keep-best frames takes.jsonl
+like "$err" '4 in = 2 out \+ 2 dropped' "the takes are kept, the copies dropped"
+is "$(records "$SCRATCH/io/out" | jq -r 'select(.drop|not).src | sub(".*/"; "")' | sort | paste -sd ' ')" "take1.mp4 take2.mp4" "... these takes"
+
 run vfm-curate dedup -q <hashed.jsonl
 is "$(records "$SCRATCH/io/out")" "$(records out.jsonl)" "from a pipe, the same"
 run vfm-curate dedup -q -j 3 --keep-best frames hashed.jsonl

@@ -1,4 +1,5 @@
-/* Any bytes as an index of clips: what is accepted can be read. */
+/* Any bytes as an index of clips: what is accepted can be read.  And as the hash of a record, in bytes and as text:
+ * what is accepted is written as the same bytes, and resembles itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,46 @@ static void load_index(uint8_t *b, size_t size)
 	fclose(f);
 }
 
+static void compare_hash(const struct vfm_clip_hash *h)
+{
+	struct vfm_clip_rows *a = malloc(sizeof(*a)), *half = malloc(sizeof(*half));
+	struct vfm_clip_match m;
+
+	vfm_clip_rows_of(a, h);
+	vfm_clip_half_of(half, a);
+	vfm_clip_compare(a, a, half, 1, &m);
+	if (!(m.distance >= -1e-6 && m.distance <= 1))
+		abort();
+	free(half);
+	free(a);
+}
+
+static void read_hash(const uint8_t *data, size_t size)
+{
+	uint8_t bytes[VFM_CLIP_HASH_BYTES], again[VFM_CLIP_HASH_BYTES];
+	struct vfm_clip_hash h, g;
+	struct vfm_err err;
+	size_t len;
+	char *text;
+
+	if (vfm_clip_hash_unpack(&h, data, size, &err) < 0 &&
+		vfm_clip_hash_parse_bytes(&h, (const char *)data, size, &err) < 0)
+		return;
+	len = vfm_clip_hash_pack(&h, bytes);
+	text = vfm_clip_hash_text(&h);
+	if (len != vfm_clip_hash_size(&h) || vfm_clip_hash_parse(&g, text, &err) < 0 ||
+		vfm_clip_hash_pack(&g, again) != len || memcmp(bytes, again, len) != 0)
+		abort();
+	free(text);
+	compare_hash(&h);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t *b = malloc(size + 1);
 
 	memcpy(b, data, size);
+	read_hash(data, size);
 	if (size)
 		load_index(b, size);
 	if (size >= 64) {

@@ -12,7 +12,8 @@
  * a fifth belong to scenes of 50 clips that share a background (a fixed camera) but move differently, and 0.5 % to one
  * such scene, as of one camera: their hashes resemble each other without being duplicates.  A tenth begin with one of
  * 20 title cards (1.5 s), a twentieth with black frames (1 s).  Backgrounds have the falling spectrum of pictures, and
- * are brighter above than below.
+ * are brighter above than below.  Those before a fixed camera have changes (media/clip_change.h) of normal shapes at
+ * uniform places, and so have their copies, with noise.
  *
  * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail. Copies
  * have another light and noise, every fourth is mirrored, and every third a crop of 93 % of a side.
@@ -88,7 +89,7 @@ static void draw(uint64_t seed, uint64_t id, float *x, int n)
 static void original(uint64_t seed, int64_t i, float x[SLOTS + 1][VFM_CLIP_HASH_COEFS])
 {
 	float ground[VFM_CLIP_HASH_COEFS], move[SLOTS + 3][VFM_CLIP_HASH_COEFS];
-	uint64_t scene = i % 200 == 7 ? (uint64_t)1 << 41
+	uint64_t scene = i % 200 == 7 ? (uint64_t)1 << 41 /* before a fixed camera */
 		: i % 5 == 0          ? (uint64_t)(i / (5 * SCENE))
 				      : (uint64_t)1 << 40 | (uint64_t)i;
 	int card = i % 10 == 1 ? 3 : 0, black = i % 20 == 3 ? 2 : 0;
@@ -117,34 +118,6 @@ static bool is_black(const float *x)
 	return true;
 }
 
-static void quantize_rows(struct vfm_clip_hash *h, float x[][VFM_CLIP_HASH_COEFS], int slots)
-{
-	float most = 1;
-	int n = 0;
-
-	memset(h, 0, sizeof(*h));
-	h->slots = slots;
-	for (int k = 0; k < slots; k++)
-		n += !is_black(x[k]);
-	for (int c = 0; c < VFM_CLIP_HASH_COEFS; c++) {
-		float mean = 0;
-
-		for (int k = 0; k < slots; k++)
-			mean += x[k][c] / (float)n;
-		h->mean[c] = (int16_t)lrintf(4 * mean);
-		for (int k = 0; k < slots; k++)
-			if (!is_black(x[k]))
-				most = fmaxf(most, fabsf(x[k][c] - (float)h->mean[c] / 4));
-	}
-	h->scale = most / 127;
-	for (int k = 0; k < slots; k++) {
-		for (int c = 0; c < VFM_CLIP_HASH_COEFS && !is_black(x[k]); c++)
-			h->diff[k][c] = (int8_t)lrintf((x[k][c] - (float)h->mean[c] / 4) / h->scale);
-		if (is_black(x[k]))
-			h->diff[k][0] = -128;
-	}
-}
-
 /* Returns the original of clip i of n: the first 80 % are originals. */
 static int64_t original_of(uint64_t seed, int64_t i, int64_t n)
 {
@@ -155,6 +128,39 @@ static int64_t original_of(uint64_t seed, int64_t i, int64_t n)
 		return i;
 	r = vfm_rng_stream(seed, 1, (uint64_t)i, VFM_RNG_TEST);
 	return (int64_t)vfm_rng_below(&r, 0, (uint64_t)originals);
+}
+
+/* Whether an original is before a fixed camera. */
+static bool is_fixed_camera(int64_t i)
+{
+	return i % 200 == 7 || i % 5 == 0;
+}
+
+/* The changes of a copy, clip i, of an original, or of itself; cut: by so many slots. */
+static void make_changes(uint64_t seed, int64_t i, int64_t of, bool mirrored, int cut, struct vfm_clip_changes *c)
+{
+	enum { STEPS = 2 * SLOTS - 3, EACH = VFM_CHANGE_COEFS + 4 };
+	const struct vfm_rng place = vfm_rng_stream(seed, 5, (uint64_t)of, VFM_RNG_TEST);
+	float x[STEPS][EACH], noise[STEPS][EACH];
+
+	draw(seed, (uint64_t)1 << 59 | (uint64_t)of, x[0], STEPS * EACH);
+	draw(seed, (uint64_t)1 << 60 | (uint64_t)i, noise[0], STEPS * EACH);
+	c->n = STEPS - 2 * cut;
+	for (int k = 0; k < c->n; k++) {
+		struct vfm_change *to = &c->steps[k];
+		double at = vfm_rng_uniform(&place, (uint64_t)(2 * (k + 2 * cut)));
+		float *v = x[k + 2 * cut], norm = 0;
+
+		for (int j = 0; j < VFM_CHANGE_COEFS; j++) {
+			v[j] = (v[j] + (i != of ? 0.3F * noise[k][j] : 0)) * (mirrored && j % 2 ? -1 : 1);
+			norm += v[j] * v[j];
+		}
+		for (int j = 0; j < VFM_CHANGE_COEFS; j++)
+			to->coef[j] = (int8_t)lrintf(127 * v[j] / sqrtf(norm));
+		to->size = 60;
+		to->x = (uint8_t)(255 * (mirrored ? 1 - at : at));
+		to->y = (uint8_t)(255 * vfm_rng_uniform(&place, (uint64_t)(2 * (k + 2 * cut) + 1)));
+	}
 }
 
 /* Clip i of n; *of: the original of a copy, or i. */
@@ -179,7 +185,9 @@ static void make_clip(uint64_t seed, int64_t i, int64_t n, struct vfm_clip_hash 
 			x[k][c] += fall * (60 * noise[SLOTS][c] + 15 * noise[k][c]);
 			x[k][c] *= mirrored && odd >> c & 1 ? -1 : 1;
 		}
-	quantize_rows(h, x + cut, SLOTS - cut);
+	vfm_clip_hash_quantize(h, x + cut, SLOTS - cut);
+	if (is_fixed_camera(*of))
+		make_changes(seed, i, *of, mirrored, cut, &h->changes);
 }
 
 /* The picture of an original image: x [SIDE, SIDE]. */
@@ -202,7 +210,7 @@ static void draw_picture(uint64_t seed, int64_t i, float *x)
 			if (!square || square >= VFM_IMAGE_CUTOFF)
 				continue;
 			c = 900 / sqrtf((float)square) * (square < 16 ? low : own)[u * SIDE + v];
-			d.coef[n++] = (int8_t)lrintf(copysignf(fminf(127, sqrtf(4 * fabsf(c))), c));
+			d.coef[n++] = vfm_image_detail_quantize(c);
 		}
 	vfm_image_view_of(&view, &d);
 	memcpy(x, view.fine, sizeof(view.fine));

@@ -1,15 +1,15 @@
 /* text_lines VIDEO PLAIN - the lines of VIDEO that the model of lib/media/text.h is applied to, one JSON object a line:
  * {"overlay":0.2,"f":[...]}.  `overlay` is the share of the pixels in the box of the line that differ from PLAIN, the
  * same frames without an overlay.  For bench/text-calibrate. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "media/score.h"
 #include "media/text.h"
 #include "media/video_in.h"
 
-enum { WIDTH = 512, GROUP = 8, DIFFERENT = 10 /* levels, of the mean of a group */ };
+enum { WIDTH = VFM_SCORE_WIDTH, GROUP = 8, DIFFERENT = 10 /* levels, of the mean of a group */ };
 
 struct pair {
 	struct vfm_video *v[2];
@@ -50,7 +50,7 @@ static int take_pair(struct pair *p, struct vfm_text *t, struct vfm_err *err)
 	return 0;
 }
 
-/* Reads the frames that `score` examines: ten a second. */
+/* Reads the frames that `score` may examine. */
 static int read_pair(struct pair *p, const char *const *paths, struct vfm_err *err)
 {
 	const struct vfm_video_info *info;
@@ -64,8 +64,8 @@ static int read_pair(struct pair *p, const char *const *paths, struct vfm_err *e
 	if (rc < 0)
 		return rc;
 	info = vfm_video_info(p->v[0]);
-	step = (int64_t)fmax(1, lrint(0.1 * info->fps_num / info->fps_den));
-	p->h = (int)fmax(4, fmin(1024, lrint((double)WIDTH * info->height / info->width)));
+	step = vfm_score_step(info);
+	p->h = vfm_score_height(info);
 	p->scale = p->h > WIDTH ? 2 : 1;
 	for (int k = 0; k < 2; k++) {
 		p->luma[k] = vfm_malloc((size_t)WIDTH * (size_t)p->h);

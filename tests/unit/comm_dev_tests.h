@@ -22,6 +22,7 @@ static struct vfm_comm *join_dev(const struct setup *s, struct vfm_comm **host)
 	struct vfm_comm_dev_opts o = {.transport = transport, .host_memory = true};
 	struct vfm_comm *w;
 
+	alarm(300); /* ends what waits in vain, on a busy machine, too */
 	*host = join(s);
 	dev = vfm_cpu_open(&err);
 	CHECK(dev);
@@ -337,12 +338,19 @@ static void say_and_exit(double since)
 	_exit(3);
 }
 
+/* Until a signal ends the process: whoever reports this rank did not wait for it. */
+static void hang(void)
+{
+	for (;;)
+		pause();
+}
+
 /* Rank 2 fails from round 5 on, as word[1] says: 'k' is killed, 'h' makes no call, 'd' has a busy device, 'a' aborts,
  * 'w' has a failing library.  word[2] selects the stream. */
 static int device_hangs(void *arg, struct vfm_err *e)
 {
 	(void)arg, (void)e;
-	sleep(20);
+	hang();
 	return 0;
 }
 
@@ -353,7 +361,6 @@ static void until_it_breaks(const struct setup *s)
 	float x[64] = {0};
 	double t;
 
-	alarm(40);
 	for (int round = 1;; round++) {
 		int rc = 0;
 
@@ -364,7 +371,7 @@ static void until_it_breaks(const struct setup *s)
 				kill(getpid(), SIGKILL);
 				break;
 			case 'h':
-				sleep(20);
+				hang();
 				break;
 			case 'd':
 				rc = st->dev->t->host_call(st, device_hangs, NULL, 0, &err);
@@ -429,7 +436,7 @@ static void early_deaths(void **state)
 		waitpid(pid[r], &st, 0);
 		if (r != 2 &&
 			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 2 (node0) died") ||
-				sh->at[r] > 6))
+				sh->at[r] >= s.o.timeout_s))
 			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
 	}
 }
@@ -449,9 +456,12 @@ static void recorded(int r, const char *why)
 	unlink(path);
 }
 
-static void breaks(int how, int where, double within, const char *what)
+/* What is announced, as by the end of a process, must not need the timeout, which is long enough for a busy machine; of
+ * what is not, the timeout is short. */
+static void breaks(int how, int where, const char *what)
 {
-	struct setup s = {.n = 4, .o = {.timeout_s = 2, .recorder_dir = folder}};
+	const bool announced = strchr("ka", how);
+	struct setup s = {.n = 4, .o = {.timeout_s = announced ? 60 : 2, .recorder_dir = folder}};
 	pid_t pid[RANKS];
 	int st;
 
@@ -470,7 +480,7 @@ static void breaks(int how, int where, double within, const char *what)
 		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) ||
 			strcmp(sh->said[r], sh->said[0]) != 0)
 			fail_msg("'%c': rank %d: status %#x, said '%s'", how, r, st, sh->said[r]);
-		if (sh->at[r] > within)
+		if (announced && sh->at[r] >= s.o.timeout_s)
 			fail_msg("'%c': rank %d needed %.2f s", how, r, sh->at[r]);
 		recorded(r, sh->said[r]);
 	}
@@ -484,14 +494,14 @@ static void breaks(int how, int where, double within, const char *what)
 static void failures(void **state)
 {
 	(void)state;
-	breaks('k', 'a', 3, "rank 2 (node0) died");
-	breaks('k', 'c', 3, "rank 2 (node0) died");
-	breaks('h', 'a', 7, "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
-	breaks('h', 'c', 7, "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
-	breaks('d', 'a', 7, "rank 2 (node0)");
-	breaks('a', 'a', 3, "rank 2 (node0) failed: the disk is full");
-	breaks('a', 'c', 3, "rank 2 (node0) failed: the disk is full");
-	breaks('w', 'a', 7, ": shm: the cable is out");
+	breaks('k', 'a', "rank 2 (node0) died");
+	breaks('k', 'c', "rank 2 (node0) died");
+	breaks('h', 'a', "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
+	breaks('h', 'c', "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
+	breaks('d', 'a', "rank 2 (node0)");
+	breaks('a', 'a', "rank 2 (node0) failed: the disk is full");
+	breaks('a', 'c', "rank 2 (node0) failed: the disk is full");
+	breaks('w', 'a', ": shm: the cable is out");
 }
 
 static int set_up(void **state)
