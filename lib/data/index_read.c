@@ -213,7 +213,9 @@ int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum 
 	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
 	struct payload p = {vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
 
-	return read_payload(ix, r, &p, e == VFM_EXTRA_COND ? cond : rows, vfm_extra_kinds[e].ndim, dst, spent, err);
+	if (e == VFM_EXTRA_COND)
+		return read_payload(ix, r, &p, cond, 4, dst, spent, err);
+	return read_payload(ix, r, &p, rows, 2, dst, spent, err);
 }
 
 int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
