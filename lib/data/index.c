@@ -636,3 +636,14 @@ void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd)
 	slot->users--;
 	pthread_mutex_unlock(&ix->lock);
 }
+
+void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
+{
+	struct vfm_index_fd *slot;
+	int fd = ix->cache ? -1 : vfm_index_acquire(ix, r->shard, &slot, NULL);
+
+	if (fd < 0)
+		return;
+	posix_fadvise(fd, (off_t)r->sample_offset, (off_t)r->sample_bytes, POSIX_FADV_WILLNEED);
+	vfm_index_release(ix, slot, fd);
+}

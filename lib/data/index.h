@@ -162,7 +162,7 @@ struct vfm_index_spent {
 };
 
 /* Asks the kernel to read the sample into the page cache, and returns at once.  Says nothing of failures: reading will.
- */
+ * Does nothing for an index with a cache of remote shards. */
 void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r);
 
 /* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of

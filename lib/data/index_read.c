@@ -1,5 +1,4 @@
 /* index_read.c - reads the payloads of samples. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,17 +100,6 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 out:
 	vfm_index_release(ix, slot, fd);
 	return rc < 0 ? shard_context(ix, r->shard, p->offset, err) : 0;
-}
-
-void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
-{
-	struct vfm_index_fd *slot;
-	int fd = vfm_index_acquire(ix, r->shard, &slot, NULL);
-
-	if (fd < 0)
-		return;
-	posix_fadvise(fd, (off_t)r->sample_offset, (off_t)r->sample_bytes, POSIX_FADV_WILLNEED);
-	vfm_index_release(ix, slot, fd);
 }
 
 int vfm_index_read_latent(

@@ -80,7 +80,6 @@ static void cache_put(struct vfm_loader *l, struct vfm_cached_step *e)
 
 /* ---- jobs ---- */
 
-/* Reads the pack of a slot once all ranks have released the one before. */
 static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
 {
 	struct vfm_loader *l = sl->l;
@@ -92,9 +91,6 @@ static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, str
 	double start = vfm_now();
 	int rc;
 
-	TRY(vfm_ring_wait_free(&l->ring, sl->seq, err));
-	facts->spent_s[VFM_LOAD_PEERS] = vfm_now() - start;
-	start = vfm_now();
 	e = cache_get(l, step);
 	facts->spent_s[VFM_LOAD_LOOKUP] = vfm_now() - start;
 	rc = e->rc;
@@ -117,8 +113,13 @@ static void load_job(void *arg)
 	struct vfm_load_slot *sl = arg;
 	struct vfm_load_facts facts = {0};
 	struct vfm_err err = {0};
-	int rc = fill_slot(sl, &facts, &err);
+	double start = vfm_now();
+	int rc;
 
+	if (!vfm_ring_wait_free(&sl->l->ring, sl->seq))
+		return; /* the pack before is still in use, or was never used: the slot is not ours */
+	facts.spent_s[VFM_LOAD_PEERS] = vfm_now() - start;
+	rc = fill_slot(sl, &facts, &err);
 	vfm_ring_publish(&sl->l->ring, sl->seq, &sl->p, &facts, rc, &err);
 }
 

@@ -109,19 +109,17 @@ bool vfm_ring_reads(const struct vfm_ring *r, int64_t seq)
 	return seq % r->g.size == r->g.rank;
 }
 
-int vfm_ring_wait_free(struct vfm_ring *r, int64_t seq, struct vfm_err *err)
+bool vfm_ring_wait_free(struct vfm_ring *r, int64_t seq)
 {
 	struct ring_slot *s = slot_of(r, seq);
 	uint32_t wanted = (turn_of(r, seq) - 1) * (uint32_t)r->g.size, now;
 
 	while ((now = atomic_load(&s->released)) != wanted) {
 		vfm_word_wait(&s->released, now, POLL_MS);
-		if (atomic_load(&r->closing))
-			return vfm_fail(err, VFM_EENV, "the loader was closed");
-		if (r->g.check)
-			TRY(r->g.check(r->g.ctx, err));
+		if (atomic_load(&r->closing) || (r->g.check && r->g.check(r->g.ctx, NULL) < 0))
+			return false;
 	}
-	return atomic_load(&r->closing) ? vfm_fail(err, VFM_EENV, "the loader was closed") : 0;
+	return !atomic_load(&r->closing);
 }
 
 /* A new block in the shared memory.  No rank uses the old one, although some may still map it. */

@@ -48,8 +48,9 @@ bool vfm_ring_reads(const struct vfm_ring *r, int64_t seq);
 
 /* ---- of the reader, in any thread ---- */
 
-/* Waits until all ranks have released the slot's previous pack.  VFM_EENV: the group failed, or vfm_ring_stop. */
-int vfm_ring_wait_free(struct vfm_ring *r, int64_t seq, struct vfm_err *err);
+/* Waits until all ranks have released the slot's previous pack.  Returns false if the group failed or after
+ * vfm_ring_stop: others may still use the previous pack, and nothing may be published. */
+bool vfm_ring_wait_free(struct vfm_ring *r, int64_t seq);
 /* Places the arrays of p in the slot, with sizes as for vfm_pack_alloc.  May be called again with other sizes. */
 int vfm_ring_place(struct vfm_ring *r, int64_t seq, struct vfm_pack *p, struct vfm_err *err);
 /* Hands the pack over, or with rc < 0 the error why there is none. */

@@ -212,10 +212,13 @@ static int fetch_shard(struct vfm_shard_cache *c, int want, const char *url, uin
 
 	TRY(reserve_room(c, want, bytes, err));
 	rc = vfm_fetch_url(c->fetch, url, &got, err);
-	if (rc == 0)
+	if (rc == 0) {
 		free(got.path);
-	else if (rc == VFM_EINPUT) /* a server that is away is no damaged sample */
-		err->code = rc = VFM_EENV;
+	} else if (rc == VFM_EINPUT) { /* a server that is away is no damaged sample */
+		rc = VFM_EENV;
+		if (err)
+			err->code = rc;
+	}
 	return rc;
 }
 
