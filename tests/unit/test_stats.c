@@ -33,6 +33,9 @@ static void test_rows(void **state)
 /* The manual has an entry for each key, which names the reduction. */
 static void test_manual(void **state)
 {
+	static const char *const named[] = {[VFM_STAT_MEAN] = "mean over the ranks",
+		[VFM_STAT_MAX] = "maximum over the ranks",
+		[VFM_STAT_SUM] = "sum over the ranks"};
 	struct vfm_err e = {0};
 	char *text, *records;
 	size_t n;
@@ -53,8 +56,7 @@ static void test_manual(void **state)
 		if (!entry)
 			fail_msg("vfm-train(1) has no entry for %s", vfm_stats[i].key);
 		end = strstr(entry + 1, "\n.It ");
-		how = strstr(
-			entry, vfm_stats[i].reduce == VFM_STAT_MAX ? "maximum over the ranks" : "mean over the ranks");
+		how = strstr(entry, named[vfm_stats[i].reduce]);
 		if (!how || (end && how > end))
 			fail_msg("vfm-train(1) does not state how %s is reduced", vfm_stats[i].key);
 	}
@@ -81,7 +83,10 @@ static int reduce(struct vfm_launch *l, const void *arg)
 			sum += scratch_of(r, 0, i);
 			most = fmax(most, scratch_of(r, 0, i));
 		}
-		MUST(got == (vfm_stats[i].reduce == VFM_STAT_MAX ? most : sum / size), "statistic %d is %g", i, got);
+		most = vfm_stats[i].reduce == VFM_STAT_MAX    ? most
+			: vfm_stats[i].reduce == VFM_STAT_SUM ? sum
+							      : sum / size;
+		MUST(got == most, "statistic %d is %g", i, got);
 		MUST(l->rank < 1 || *vfm_stat_at(&s[1], i) == scratch_of(l->rank, 1, i),
 			"a step that rank 0 does not know was changed");
 	}
