@@ -68,7 +68,9 @@ for seed in 1 2 3 4; do
 	for ((try = 0; try < 60; try++)); do
 		env -C "kill$seed" vfm-curate run -q -c ../p.json -d run -j $((seed % 3 + 1)) --queue $((seed * 3)) 2>"kill$seed/err" &
 		pid=$!
-		sleep "0.$((RANDOM % 8))$((RANDOM % 10))"
+		pause=0.1 # a whole run may take half a second
+		[ "$kills" = 0 ] || pause="0.$((RANDOM % 8))$((RANDOM % 10))"
+		sleep "$pause"
 		[ "$try" -lt 12 ] || wait "$pid"
 		kill -9 "$pid" 2>/dev/null && kills=$((kills + 1))
 		wait "$pid" 2>/dev/null
