@@ -209,7 +209,8 @@ static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
 
 	if (ix->h.version > 2) {
 		identity_of(ix, ix->sha256);
-		TRY(vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err));
+		if (vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err) < 0)
+			return vfm_err_context(err, "'%s'", ix->path);
 	}
 	rc = ix->h.version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err);
 	return rc < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;

@@ -33,10 +33,23 @@ static uint64_t words_of(uint64_t blocks)
 	return (blocks + 63) / 64;
 }
 
+/* No other block has a hash of the top block, and what follows its hashes is not compared with any block. */
+static bool is_padded_with_zeros(const struct vfm_tree *t)
+{
+	const uint8_t *top = t->file + t->shape.offset[t->shape.top];
+
+	for (uint64_t i = t->shape.blocks[t->shape.top - 1] * VFM_SHA256_BYTES; i < VFM_TREE_BLOCK; i++)
+		if (top[i])
+			return false;
+	return true;
+}
+
 int vfm_tree_open(struct vfm_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err)
 {
 	t->shape = vfm_tree_shape_of(bytes);
 	t->file = file;
+	if (!is_padded_with_zeros(t))
+		return vfm_fail(err, VFM_EUSAGE, "the top block of the hash tree is damaged");
 	for (int k = 0; k < t->shape.top; k++) {
 		t->trusted[k] = calloc(words_of(t->shape.blocks[k]), sizeof(*t->trusted[k]));
 		if (!t->trusted[k])

@@ -357,7 +357,8 @@ try() {
 mkdir ref && cd ref || exit 1
 cat >model.json <<END2
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "text_dim": 16},
- "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9}, "ckpt": {"every": 5, "keep": 3}}
+ "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9}, "ckpt": {"every": 5, "keep": 3},
+ "data": {"max_damaged": 0}}
 END2
 cat >pipeline.json <<END2
 {"inputs": ["clips"],
