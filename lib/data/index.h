@@ -155,7 +155,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 uint32_t vfm_index_n_names(const struct vfm_index *ix);
 const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
 
-/* What reading took.  Functions add to it; NULL: nobody wants to know. */
+/* What reading took.  Functions add to it; NULL: it is not measured. */
 struct vfm_index_spent {
 	double files_s, check_s; /* in read calls; in checksums and checks of the elements */
 	int64_t bytes;           /* read from shards */

@@ -21,13 +21,17 @@ struct payload {
 
 enum { PIECE = 128 << 10 }; /* of an array: it is checked while it is in the cache */
 
-/* Reads the elements of a payload, and sets *crc to their checksum, from that of what precedes them, and *is_finite. */
-static int read_elements(int fd, const struct payload *p, void *dst, uint32_t *crc, bool *is_finite, const char *name,
-	struct vfm_index_spent *spent, struct vfm_err *err)
+/* Reads a payload into head and dst, and sets *crc to its checksum, and *is_finite. */
+static int read_bytes(int fd, const struct payload *p, void *head, void *dst, uint32_t *crc, bool *is_finite,
+	const char *name, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	double start = vfm_now(), read, checked;
 
+	TRY(vfm_full_pread(fd, head, p->header, p->offset, name, err));
+	*crc = vfm_crc32c(0, head, p->header);
 	*is_finite = true;
+	if (spent)
+		spent->bytes += p->header;
 	for (uint64_t at = 0, n; at < p->data_bytes; at += n) {
 		char *piece = (char *)dst + at;
 
@@ -88,11 +92,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 	if (fd < 0)
 		return fd;
 	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
-	TRY_OUT(vfm_full_pread(fd, head, p->header, p->offset, name, err));
-	if (spent)
-		spent->bytes += p->header;
-	crc = vfm_crc32c(0, head, p->header);
-	TRY_OUT(read_elements(fd, p, dst, &crc, &is_finite, name, spent, err));
+	TRY_OUT(read_bytes(fd, p, head, dst, &crc, &is_finite, name, spent, err));
 	if (crc != p->crc && !(r->flags & VFM_REC_UNCHECKED))
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	else

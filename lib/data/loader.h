@@ -75,7 +75,7 @@ enum vfm_load_cause {
 	VFM_LOAD_FILES,   /* reads shards */
 	VFM_LOAD_CHECK,   /* checks what it read: checksums, finite values */
 	VFM_LOAD_ARRANGE, /* converts and patchifies */
-	VFM_LOAD_LOOKUP,  /* reads plan and indexes */
+	VFM_LOAD_LOOKUP,  /* reads plan and indexes; and all else: memory, positions */
 	VFM_LOAD_PEERS,   /* waits until the other ranks of the group have released a slot */
 	VFM_LOAD_CAUSES
 };

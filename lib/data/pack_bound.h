@@ -1,4 +1,4 @@
-/* pack_bound.h - a lower bound of the number of bins, by which the fill of a packing can be judged. */
+/* pack_bound.h - a lower bound of the number of bins, with which the fill of a packing can be compared. */
 #ifndef VFM_DATA_PACK_BOUND_H
 #define VFM_DATA_PACK_BOUND_H
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "media/clip_hash.h"
+#include "clip_distance.h"
 #include "ok.h"
 
 #define SIZE      128
@@ -84,21 +85,6 @@ static void hash_dot(struct vfm_clip_hash *h, struct dot_clip c)
 	free(q);
 }
 
-static double distance(const struct vfm_clip_hash *a, const struct vfm_clip_hash *b, struct vfm_clip_match *m)
-{
-	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y)),
-			     *half = vfm_malloc(sizeof(*half));
-
-	vfm_clip_rows_of(x, a);
-	vfm_clip_rows_of(y, b);
-	vfm_clip_half_of(half, y);
-	vfm_clip_compare(x, y, half, 1, m);
-	free(half);
-	free(x);
-	free(y);
-	return m->distance;
-}
-
 static void test_copies(void **state)
 {
 	static const struct dot_clip copies[] = {{.crop = 0.06}, {.gain = 0.75}, {.gain = 1.2}, {.noise = 12},
@@ -117,7 +103,7 @@ static void test_copies(void **state)
 			c.path = path;
 			hash_dot(&b, c);
 			assert_int_equal(b.changes.n, QUARTERS - 3);
-			assert_true(distance(&a, &b, &m) < THRESHOLD);
+			assert_true(clip_distance(&a, &b, &m) < THRESHOLD);
 			assert_int_equal(m.mirrored, c.mirrored);
 			assert_true(fabs(m.offset_s - c.shift_s) <= 0.26);
 		}
@@ -135,9 +121,9 @@ static void test_other_takes(void **state)
 	for (uint64_t path = 1; path <= 6; path++) {
 		hash_dot(&a, (struct dot_clip){.path = path});
 		hash_dot(&b, (struct dot_clip){.path = path + 50});
-		assert_true(distance(&a, &b, &m) >= THRESHOLD);
+		assert_true(clip_distance(&a, &b, &m) >= THRESHOLD);
 		a.changes.n = 0;
-		merged += distance(&a, &b, &m) < THRESHOLD;
+		merged += clip_distance(&a, &b, &m) < THRESHOLD;
 	}
 	assert_true(merged > 0);
 }
@@ -153,9 +139,9 @@ static void test_still(void **state)
 	assert_int_equal(a.changes.n, QUARTERS - 3);
 	assert_int_equal(b.changes.n, QUARTERS - 3);
 	assert_int_equal(vfm_clip_changes_size(&a.changes), VFM_CHANGE_HEAD);
-	assert_true(distance(&a, &b, &m) < 0.05);
+	assert_true(clip_distance(&a, &b, &m) < 0.05);
 	hash_dot(&b, (struct dot_clip){.path = 1});
-	assert_true(distance(&a, &b, &m) >= THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) >= THRESHOLD);
 }
 
 /* Still clips of two pictures whose coarse coefficients are alike. */
@@ -168,11 +154,11 @@ static void test_other_picture(void **state)
 	hash_dot(&a, (struct dot_clip){.path = 1, .still = true});
 	assert_true(a.has_detail);
 	hash_dot(&b, (struct dot_clip){.path = 1, .still = true, .grain = 1});
-	assert_true(distance(&a, &b, &m) >= THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) >= THRESHOLD);
 	b.has_detail = false;
-	assert_true(distance(&a, &b, &m) < THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) < THRESHOLD);
 	hash_dot(&b, (struct dot_clip){.path = 1, .still = true, .crop = 0.06, .mirrored = true});
-	assert_true(distance(&a, &b, &m) < THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) < THRESHOLD);
 }
 
 /* Clips that move in large, or by a few levels, have no signature. */

@@ -18,6 +18,7 @@
 #include "curate/dots.h"
 #include "curate/nearest.h"
 #include "curate/semantic.h"
+#include "clip_distance.h"
 #include "media/clip_hash.h"
 #include "ok.h"
 
@@ -70,21 +71,6 @@ static void hash_scene(struct vfm_clip_hash *h, uint64_t seed, struct change c)
 	free(q);
 }
 
-static double distance(const struct vfm_clip_hash *a, const struct vfm_clip_hash *b, struct vfm_clip_match *m)
-{
-	struct vfm_clip_rows *x = vfm_malloc(sizeof(*x)), *y = vfm_malloc(sizeof(*y)),
-			     *half = vfm_malloc(sizeof(*half));
-
-	vfm_clip_rows_of(x, a);
-	vfm_clip_rows_of(y, b);
-	vfm_clip_half_of(half, y);
-	vfm_clip_compare(x, y, half, 1, m);
-	free(half);
-	free(x);
-	free(y);
-	return m->distance;
-}
-
 static void test_changes(void **state)
 {
 	static const struct change changes[] = {{.crop = 0.07}, {.gain = 0.8}, {.gain = 1.2, .lift = -20},
@@ -97,10 +83,10 @@ static void test_changes(void **state)
 	for (uint64_t seed = 1; seed <= 6; seed++) {
 		hash_scene(&a, seed, (struct change){0});
 		hash_scene(&other, seed + 100, (struct change){0});
-		assert_true(distance(&a, &other, &m) > 0.5);
+		assert_true(clip_distance(&a, &other, &m) > 0.5);
 		for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
 			hash_scene(&b, seed, changes[i]);
-			if (distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD)
+			if (clip_distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD)
 				fail_msg("seed %d, change %zu: distance %.3f", (int)seed, i, m.distance);
 			assert_int_equal(m.mirrored, changes[i].mirrored);
 			if (changes[i].shift_s > 0)
@@ -126,7 +112,7 @@ static void test_dark_side(void **state)
 		}
 		vfm_clip_hash_of(&h[dark], q, QUARTERS, SIZE, false);
 	}
-	if (distance(&h[0], &h[1], &m) > 0.05)
+	if (clip_distance(&h[0], &h[1], &m) > 0.05)
 		fail_msg("distance %.3f", m.distance);
 	free(q);
 }
@@ -221,11 +207,11 @@ static void test_image_fit(void **state)
 
 			v.seed = seed;
 			hash_picture(&b, view_at, &v);
-			if (distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD || m.mirrored != v.mirrored)
+			if (clip_distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD || m.mirrored != v.mirrored)
 				fail_msg("seed %d, view %zu: distance %.3f", (int)seed, i, m.distance);
 			v.seed += 100;
 			hash_picture(&b, view_at, &v);
-			if (distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
+			if (clip_distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
 				fail_msg("seed %d, view %zu of another: distance %.3f", (int)seed, i, m.distance);
 		}
 	}
@@ -256,9 +242,9 @@ static void test_image_detail(void **state)
 
 		hash_picture(&a, code_at, &seed);
 		hash_picture(&b, code_at, &other);
-		if (distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
+		if (clip_distance(&a, &b, &m) < VFM_CLIP_THRESHOLD)
 			fail_msg("codes %d and %d: distance %.3f", (int)seed, (int)other, m.distance);
-		assert_true(distance(&a, &a, &m) < 1e-3);
+		assert_true(clip_distance(&a, &a, &m) < 1e-3);
 	}
 }
 
@@ -275,9 +261,9 @@ static void test_signs_by_chance(void **state)
 		h[0].mean[i] = (int16_t)(sign * (i % 2 ? 2000 : 1200));
 		h[1].mean[i] = (int16_t)(sign * (i % 2 ? 1200 : 2000));
 	}
-	assert_true(distance(&h[0], &h[0], &m) < 1e-6);
+	assert_true(clip_distance(&h[0], &h[0], &m) < 1e-6);
 	/* All signs agree; the correlation is 2 a b / (a^2 + b^2). */
-	if (fabs(distance(&h[0], &h[1], &m) - 1.5 * (1 - 2 * 0.6 / (1 + 0.36))) > 1e-4)
+	if (fabs(clip_distance(&h[0], &h[1], &m) - 1.5 * (1 - 2 * 0.6 / (1 + 0.36))) > 1e-4)
 		fail_msg("distance %g", m.distance);
 }
 
@@ -293,7 +279,7 @@ static void test_fixed_camera(void **state)
 	for (int k = 0; k < b.slots; k++)
 		for (int i = 0; i < VFM_CLIP_HASH_COEFS; i++)
 			b.diff[k][i] = a.diff[(k * 3 + 2) % a.slots][(i + 7) % VFM_CLIP_HASH_COEFS];
-	assert_true(distance(&a, &b, &m) > VFM_CLIP_THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) > VFM_CLIP_THRESHOLD);
 }
 
 static void test_flat(void **state)
@@ -306,7 +292,7 @@ static void test_flat(void **state)
 	vfm_clip_hash_of(&a, q, 4, SIZE, false);
 	assert_int_equal(a.slots, 2);
 	assert_int_equal(vfm_clip_hash_informative(&a), 0);
-	assert_true(distance(&a, &a, &m) >= 1);
+	assert_true(clip_distance(&a, &a, &m) >= 1);
 	free(q);
 }
 
@@ -443,7 +429,7 @@ static void test_replay(void **state)
 								30 * own * (double)vfm_rng_normal(&moment, i)));
 			}
 		}
-		if ((distance(&h[0], &h[1], &m) < VFM_CLIP_THRESHOLD) != (own < 0.1))
+		if ((clip_distance(&h[0], &h[1], &m) < VFM_CLIP_THRESHOLD) != (own < 0.1))
 			fail_msg("%.2f of its own: distance %.3f", own, m.distance);
 	}
 }
@@ -461,12 +447,12 @@ static void test_black_start(void **state)
 		memset(a.diff[k], 0, sizeof(a.diff[k]));
 		a.diff[k][0] = -128;
 	}
-	assert_true(distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) >= VFM_CLIP_THRESHOLD);
 	memcpy(b.diff, a.diff, 3 * sizeof(a.diff[0]));
-	assert_true(distance(&a, &b, &m) < VFM_CLIP_THRESHOLD);
+	assert_true(clip_distance(&a, &b, &m) < VFM_CLIP_THRESHOLD);
 	for (int k = 0; k < a.slots - 1; k++) /* one picture says little of a clip */
 		a.diff[k][0] = b.diff[k][0] = -128;
-	assert_true(distance(&a, &b, &m) >= 1);
+	assert_true(clip_distance(&a, &b, &m) >= 1);
 }
 
 #define CROWD   150 /* clips before one background */
@@ -681,13 +667,13 @@ static void test_image_in_clip(void **state)
 	image = clip;
 	image.slots = 1;
 	memcpy(image.diff[0], clip.diff[3], sizeof(image.diff[0]));
-	assert_true(distance(&clip, &image, &m) == 1);
-	assert_true(distance(&image, &clip, &m) == 1);
+	assert_true(clip_distance(&clip, &image, &m) == 1);
+	assert_true(clip_distance(&image, &clip, &m) == 1);
 	clip.slots = 2;
 	memcpy(clip.diff[1], clip.diff[0], sizeof(clip.diff[0]));
 	memcpy(image.diff[0], clip.diff[0], sizeof(image.diff[0]));
-	assert_true(distance(&clip, &image, &m) < 0.01);
-	assert_true(distance(&image, &clip, &m) < 0.01);
+	assert_true(clip_distance(&clip, &image, &m) < 0.01);
+	assert_true(clip_distance(&image, &clip, &m) < 0.01);
 }
 
 /* Items on a line; duplicates are at most 1 apart. */

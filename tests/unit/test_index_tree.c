@@ -203,7 +203,7 @@ static void changes_in_use(void **state)
 	assert_int_equal(utimensat(AT_FDCWD, work, times, 0), 0);
 	assert_int_equal(vfm_index_check(ix, NULL, &err), 0);
 	flip(128 + 128 * 9000 + 3);
-	assert_int_equal(vfm_index_check(ix, NULL, &err), 0); /* nobody read it */
+	assert_int_equal(vfm_index_check(ix, NULL, &err), 0); /* no caller has read it */
 	assert_int_equal(vfm_index_at(ix, 9000, &r, &err), VFM_EINPUT);
 	flip(128 + 128 * 5000 + 3);
 	assert_int_equal(vfm_index_check(ix, NULL, &err), VFM_EENV);
