@@ -22,7 +22,7 @@ struct payload {
 enum { PIECE = 128 << 10 }; /* of an array: it is checked while it is in the cache */
 
 /* Reads a payload into head and dst, and sets *crc to its checksum, and *is_finite. */
-static int read_bytes(int fd, const struct payload *p, void *head, void *dst, uint32_t *crc, bool *is_finite,
+static int read_checked(int fd, const struct payload *p, void *head, void *dst, uint32_t *crc, bool *is_finite,
 	const char *name, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	double start = vfm_now(), read, checked;
@@ -92,7 +92,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 	if (fd < 0)
 		return fd;
 	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
-	TRY_OUT(read_bytes(fd, p, head, dst, &crc, &is_finite, name, spent, err));
+	TRY_OUT(read_checked(fd, p, head, dst, &crc, &is_finite, name, spent, err));
 	if (crc != p->crc && !(r->flags & VFM_REC_UNCHECKED))
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	else
