@@ -19,11 +19,12 @@ static const struct pack_opts defaults = {.context = 8192,
 static struct pack_opts o; /* of the command line, or of the stage that is read */
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack (8192)", &o.context},
+	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context},
+	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp},
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR", "a set and its share of the tokens; may be repeated", &o.blend},
 	{VFM_OPT_LIST, 0, "max-passes", "NAME=F", "at most F passes over a set of --blend; may be repeated",
 		&o.max_passes},
-	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs in a global step (1)", &o.batch},
+	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs, or parts, in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
 	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
 	{VFM_OPT_STR, 0, "algo", "NAME", "mbs, ffd, lpfhp, or none: one sample a pack (mbs)", &o.algo},

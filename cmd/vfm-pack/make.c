@@ -184,12 +184,26 @@ static void weigh_tokens(struct packing *p)
 		p->sets[i].weight /= sum;
 }
 
+static int check_parts(const struct pack_opts *o, struct vfm_err *err)
+{
+	if (o->cp == 0)
+		return 0;
+	TRY(range("--cp", o->cp, 2, VFM_MANIFEST_MAX_CP, err));
+	if (o->cp & (o->cp - 1))
+		return vfm_fail(err, VFM_EUSAGE, "--cp: expected a power of two, got %lld", (long long)o->cp);
+	if (o->batch % o->cp)
+		return vfm_fail(err, VFM_EUSAGE, "--batch %lld: expected a multiple of --cp %lld", (long long)o->batch,
+			(long long)o->cp);
+	return range("--context x --cp", o->context * o->cp, 1, VFM_MANIFEST_MAX_CONTEXT, err);
+}
+
 static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct vfm_err *err)
 {
 	bool drop_last, cost;
 
 	TRY(range("--context", o->context, 1, VFM_MANIFEST_MAX_CONTEXT, err));
 	TRY(range("--batch", o->batch, 1, VFM_MANIFEST_MAX_BATCH, err));
+	TRY(check_parts(o, err));
 	TRY(range("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
 	TRY(range("--seed", o->seed, 0, INT64_MAX, err));
 	TRY(range("--window", o->window, 0, 1 << 30, err));
@@ -205,6 +219,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct
 	TRY(parse_choice("balance", o->balance, "tokens", "cost", &cost, err));
 	*p = (struct vfm_plan_opts){.context = (int32_t)o->context,
 		.batch = (int32_t)o->batch,
+		.cp = (int32_t)o->cp,
 		.steps = o->steps,
 		.epochs = o->epochs > 0 ? o->epochs : 1,
 		.drop_last = drop_last,
@@ -222,8 +237,8 @@ static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct
 /* ---- sets ---- */
 
 /* Fails if samples were left out without --long drop or --ragged drop. */
-static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, bool drop_long,
-	bool drop_ragged, struct vfm_err *err)
+static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, int32_t longest,
+	bool drop_long, bool drop_ragged, struct vfm_err *err)
 {
 	int64_t n_long = 0, n_ragged = 0, records = 0;
 
@@ -234,8 +249,8 @@ static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set 
 	}
 	if (n_long && !drop_long)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%lld of %lld samples are longer than the context of %lld tokens (--long drop leaves them out)",
-			(long long)n_long, (long long)records, (long long)o->context);
+			"%lld of %lld samples are longer than the context of %d tokens (--long drop leaves them out)",
+			(long long)n_long, (long long)records, longest);
 	if (n_ragged && !drop_ragged)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%lld of %lld samples are not divisible by the patch %s (--ragged drop leaves them out)",
@@ -333,13 +348,14 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h,
 	json_t **forced, struct vfm_err *err)
 {
+	int32_t longest = h->context * (h->cp ? h->cp : 1);
 	bool drop_long, drop_ragged;
 
 	TRY(parse_choice("long", o->long_, "error", "drop", &drop_long, err));
 	TRY(parse_choice("ragged", o->ragged, "error", "drop", &drop_ragged, err));
 	for (int i = 0; i < n; i++)
-		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, o->held_out, err));
-	TRY(check_left_out(o, sets, n, drop_long, drop_ragged, err));
+		TRY(vfm_blend_scan(&sets[i], h->patch, longest, o->held_out, err));
+	TRY(check_left_out(o, sets, n, longest, drop_long, drop_ragged, err));
 	TRY(same_widths(sets, n, h, err));
 	return match_encoders(o, sets, n, h, forced, err);
 }
@@ -441,7 +457,7 @@ static int64_t report_held_out(const struct vfm_blend_set *sets, int n)
 	return samples;
 }
 
-/* Writes the plan of the held-out samples: each once, a pack a step. */
+/* Writes the plan of the held-out samples: each once, a pack a step, which all cp ranks compute. */
 static int write_held_out(const struct vfm_blend_set *sets, int n, const struct vfm_manifest_header *train,
 	const struct vfm_plan_opts *po, bool bin, const char *path, struct vfm_arena *mem, struct vfm_err *err)
 {
@@ -456,9 +472,13 @@ static int write_held_out(const struct vfm_blend_set *sets, int n, const struct 
 	for (int i = 0; i < n; i++)
 		held[i] = vfm_blend_held_out(&sets[i]);
 	once.batch = 1;
+	once.cp = 0;
+	once.context *= po->cp ? po->cp : 1;
 	once.steps = 0;
 	once.epochs = 1;
 	h.batch = 1;
+	h.cp = 0;
+	h.context = once.context;
 	h.side = VFM_SIDE_HELD_OUT;
 	blend = vfm_blend_new(held, n, po->seed, err);
 	TRY_OUT(blend ? 0 : err->code);
@@ -493,6 +513,7 @@ static int read_options(struct packing *p, int n_dirs, char **dirs, struct vfm_e
 		return vfm_err_context(err, "--patch");
 	p->h.context = p->po.context;
 	p->h.batch = p->po.batch;
+	p->h.cp = p->po.cp;
 	p->h.seed = p->po.seed;
 	return 0;
 }

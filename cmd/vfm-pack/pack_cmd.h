@@ -6,7 +6,7 @@
 
 /* The options of one plan. */
 struct pack_opts {
-	int64_t context, batch, steps, seed, window;
+	int64_t context, batch, cp, steps, seed, window;
 	double epochs, held_out;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
 	const char *stage, *out, *split;

@@ -49,6 +49,8 @@ static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, 
 
 	vfm_table_col(t, "step", "step", 0);
 	vfm_table_col(t, "pack", "pack", 0);
+	if (h->cp)
+		vfm_table_col(t, "cp", "cp", 0);
 	vfm_table_col(t, "samples", "samples", 0);
 	vfm_table_col(t, "tokens", "tokens", 0);
 	vfm_table_col(t, "fill", "fill", 4);
@@ -60,14 +62,18 @@ static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, 
 	for (int32_t i = 0; i < step->n_packs; i++) {
 		const struct vfm_manifest_pack *p = &step->packs[i];
 
+		if (p->cp == 0)
+			continue;
 		vfm_table_row(t);
 		vfm_table_i64(t, "step", p->step);
 		vfm_table_i64(t, "pack", p->pack);
+		if (h->cp)
+			vfm_table_i64(t, "cp", p->cp);
 		vfm_table_i64(t, "samples", p->n_samples);
 		vfm_table_i64(t, "tokens", p->tokens);
-		vfm_table_f64(t, "fill", (double)p->tokens / h->context);
+		vfm_table_f64(t, "fill", (double)p->tokens / ((double)p->cp * h->context));
 		vfm_table_f64(t, "cost", p->cost);
-		vfm_table_f64(t, "cost_of_mean", cost > 0 ? p->cost / cost : 1);
+		vfm_table_f64(t, "cost_of_mean", cost > 0 ? p->cost / p->cp / cost : 1);
 		add_contents(&b, h, p);
 		vfm_table_str(t, "contents", b.data);
 	}
@@ -107,8 +113,8 @@ static int print_step(
 
 	if (rc == 0) {
 		(samples ? sample_rows : pack_rows)(t, h, &step);
-		vfm_table_note(t, "step %lld of %lld: %d packs of at most %d tokens, %lld tokens", (long long)number,
-			(long long)h->steps, h->batch, h->context, (long long)step.tokens);
+		vfm_table_note(t, "step %lld of %lld: %d %s of at most %d tokens, %lld tokens", (long long)number,
+			(long long)h->steps, h->batch, h->cp ? "parts" : "packs", h->context, (long long)step.tokens);
 		rc = vfm_table_print(t, format, stdout, err);
 	}
 	vfm_manifest_step_release(&step);

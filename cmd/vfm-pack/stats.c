@@ -104,12 +104,28 @@ static struct vfm_table *packs_table(const struct report *r)
 	return t;
 }
 
+static struct vfm_table *cp_table(const struct report *r)
+{
+	struct vfm_table *t = vfm_table_new();
+
+	vfm_table_col(t, "cp", "cp of a pack", 0);
+	vfm_table_col(t, "packs", "packs", 0);
+	vfm_table_col(t, "share", "share of the parts", 4);
+	for (int k = 0; 1 << k <= r->h->cp; k++) {
+		vfm_table_row(t);
+		vfm_table_i64(t, "cp", 1 << k);
+		vfm_table_i64(t, "packs", r->s.by_cp[k]);
+		vfm_table_f64(t, "share", (double)(r->s.by_cp[k] << k) / ((double)r->h->steps * (double)r->h->batch));
+	}
+	return t;
+}
+
 static int print_tables(const struct report *r, enum vfm_table_format format, struct vfm_err *err)
 {
-	struct vfm_table *t[] = {plan_table(r), sets_table(r), packs_table(r)};
+	struct vfm_table *t[] = {plan_table(r), sets_table(r), packs_table(r), r->h->cp ? cp_table(r) : NULL};
 	int rc = 0;
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4 && t[i]; i++) {
 		if (rc == 0 && i)
 			putchar('\n');
 		if (rc == 0)
@@ -129,7 +145,7 @@ static json_t *imbalance_json(const struct vfm_plan_imbalance *x)
 static int print_stats_json(const struct report *r, struct vfm_err *err)
 {
 	const struct vfm_plan_stats *s = &r->s;
-	json_t *sets = json_array(), *packs = json_array(), *o;
+	json_t *sets = json_array(), *packs = json_array(), *cp = json_array(), *o;
 	struct vfm_buf text = {0};
 
 	for (int32_t i = 0; i < r->h->n_sets; i++)
@@ -148,6 +164,11 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 		"samples", (json_int_t)s->samples, "tokens", (json_int_t)s->tokens, "cost", s->cost, "fill", s->fill,
 		"fill_least", s->fill_least, "tokens_imbalance", imbalance_json(&s->by_tokens), "cost_imbalance",
 		imbalance_json(&s->by_cost), "sets", sets, "samples_per_pack", packs);
+	for (int k = 0; 1 << k <= r->h->cp; k++)
+		json_array_append_new(cp, json_pack("{s:i,s:I}", "cp", 1 << k, "packs", (json_int_t)s->by_cp[k]));
+	if (r->h->cp)
+		json_object_set(o, "packs_by_cp", cp);
+	json_decref(cp);
 	vfm_json_text(&text, o, 0);
 	vfm_buf_adds(&text, "\n");
 	json_decref(o);

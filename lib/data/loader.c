@@ -80,13 +80,24 @@ static void cache_put(struct vfm_loader *l, struct vfm_cached_step *e)
 
 /* ---- jobs ---- */
 
+/* Returns the cp ranks that compute a pack; 0: all. */
+static int32_t cp_of(const struct vfm_loader *l, const struct vfm_manifest_pack *m)
+{
+	if (!l->h->cp)
+		return 0;
+	if (m->cp == 0)
+		return 1;
+	return m->cp < l->o.n_parts ? m->cp : l->o.n_parts;
+}
+
 static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
 {
 	struct vfm_loader *l = sl->l;
 	bool by_step = l->o.by_step;
-	int64_t step = by_step ? (l->o.rank + sl->seq / l->per_step * l->o.world) % l->h->steps
-			       : l->o.first_step + sl->seq / l->per_step;
-	int64_t pack = by_step ? sl->seq % l->per_step : l->o.rank + sl->seq % l->per_step * l->o.world;
+	int64_t at = sl->seq / l->o.n_parts, part = sl->seq % l->o.n_parts;
+	int64_t step = by_step ? (l->o.rank + at / l->per_step * l->o.world) % l->h->steps
+			       : l->o.first_step + at / l->per_step;
+	int64_t pack = by_step ? at % l->per_step : (l->o.rank + at % l->per_step * l->o.world) * l->o.n_parts + part;
 	struct vfm_cached_step *e;
 	double start = vfm_now();
 	int rc;
@@ -100,6 +111,7 @@ static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, str
 		sl->p.step = step;
 		sl->p.index = pack;
 		sl->p.step_tokens = e->s.tokens;
+		sl->p.cp = cp_of(l, &e->s.packs[pack]);
 		rc = vfm_load_pack(l, sl, &e->s, pack, facts, err);
 		if (rc < 0)
 			vfm_err_context(err, "step %lld, pack %lld", (long long)step, (long long)pack);
@@ -208,6 +220,13 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 	o->threads = o->threads ? o->threads : 2;
 	if (o->world < 1 || o->rank < 0 || o->rank >= o->world)
 		return vfm_fail(err, VFM_EUSAGE, "rank %d of %d", o->rank, o->world);
+	o->n_parts = o->n_parts && l->h->cp ? o->n_parts : 1;
+	o->part = o->n_parts > 1 ? o->part : 0;
+	if (o->part < 0 || o->part >= o->n_parts || (l->h->cp && l->h->batch % ((int64_t)o->world * o->n_parts)) ||
+		(l->h->cp && l->h->cp % o->n_parts && o->n_parts % l->h->cp))
+		return vfm_fail(err, VFM_EUSAGE,
+			"part %d of %d of rank %d of %d, with %d parts a step and at most %d a pack", o->part,
+			o->n_parts, o->rank, o->world, l->h->batch, l->h->cp);
 	if (o->prefetch < 1 || o->prefetch > VFM_LOADER_PREFETCH_MAX || o->threads < 1 || o->threads > 1024)
 		return vfm_fail(err, VFM_EUSAGE, "prefetch must be 1 to 4096 and threads 1 to 1024");
 	if (o->group && (o->group->lead < 0 || o->group->lead > VFM_LOADER_LEAD_MAX))
@@ -254,10 +273,17 @@ static void count_packs(struct vfm_loader *l)
 	if (l->o.by_step)
 		l->per_step = l->h->batch;
 	else if (l->o.rank < l->h->batch)
-		l->per_step = (l->h->batch - l->o.rank + l->o.world - 1) / l->o.world;
-	l->n_packs = (l->h->steps - l->o.first_step) * l->per_step;
+		l->per_step = (l->h->batch / l->o.n_parts - l->o.rank + l->o.world - 1) / l->o.world;
+	l->n_packs = (l->h->steps - l->o.first_step) * l->per_step * l->o.n_parts;
 	if (l->o.by_step)
 		l->n_packs = (l->h->steps + l->o.world - 1) / l->o.world * l->per_step;
+}
+
+static int32_t count_ring_slots(const struct vfm_loader *l)
+{
+	int64_t n = (int64_t)(l->o.prefetch + 1 + (l->o.group ? l->o.group->lead : 0)) * l->o.n_parts;
+
+	return n < VFM_LOADER_SLOTS_MAX ? (int32_t)n : VFM_LOADER_SLOTS_MAX / l->o.n_parts * l->o.n_parts;
 }
 
 struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
@@ -280,7 +306,7 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 	if (check_captions(l, err) < 0)
 		goto fail;
 	count_packs(l);
-	if (vfm_ring_open(&l->ring, l->o.group, l->o.prefetch + 1 + (l->o.group ? l->o.group->lead : 0), err) < 0)
+	if (vfm_ring_open(&l->ring, l->o.group, count_ring_slots(l), err) < 0)
 		goto fail;
 	l->o.group = NULL; /* it belongs to the caller */
 	set_up_slots(l);
@@ -345,7 +371,7 @@ static void count_delivered(struct vfm_loader *l, const struct vfm_pack *p, cons
 
 	for (int64_t i = 0; i < f->replaced && i < VFM_LOAD_NAMED; i++)
 		name_damaged(l, &f->named[i]);
-	s->packs++;
+	s->packs += p->n > 0;
 	s->samples += p->n;
 	s->tokens += p->tokens;
 	s->unlisted += f->unlisted;
@@ -376,7 +402,20 @@ static int check_share_replaced(struct vfm_loader *l, struct vfm_err *err)
 	return rc;
 }
 
-int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err)
+/* Returns whether the pack that begins at a part is that of this cp rank: it has this rank's part or, without samples,
+ * stands for one whose ranks are others. */
+static bool is_own_pack(struct vfm_loader *l, const struct vfm_pack *p, int32_t part)
+{
+	if (part == 0)
+		l->has_pack = false;
+	if (p->n > 0 ? l->o.part < part || l->o.part >= part + (p->cp ? p->cp : 1) : l->has_pack || l->o.part != part)
+		return false;
+	l->has_pack = true;
+	return true;
+}
+
+/* Takes the pack of the next part. */
+static int take_next(struct vfm_loader *l, struct vfm_load_slot **out, struct vfm_err *err)
 {
 	struct vfm_load_slot *sl = &l->slots[l->next % l->ring.n_slots];
 	double start = vfm_now();
@@ -391,8 +430,25 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 	count_delivered(l, &sl->p, &sl->facts);
 	sl->held = true;
 	l->next++;
-	*out = &sl->p;
+	*out = sl;
 	return 1;
+}
+
+int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err)
+{
+	for (;;) {
+		int32_t part = (int32_t)(l->next % l->o.n_parts);
+		struct vfm_load_slot *sl;
+		int rc = take_next(l, &sl, err);
+
+		if (rc <= 0)
+			return rc;
+		if (is_own_pack(l, &sl->p, part)) {
+			*out = &sl->p;
+			return 1;
+		}
+		vfm_loader_release(l, &sl->p);
+	}
 }
 
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p)

@@ -48,6 +48,12 @@ size_t vfm_loader_group_bytes(void);
 struct vfm_loader_opts {
 	int64_t first_step;  /* resume: the first step that is delivered */
 	int32_t rank, world; /* pack p of a step belongs to p % world == rank; world 0 means 1 */
+	/* With a plan that divides packs into parts (header.cp): the cp ranks that share what belongs to `rank`, and
+	 * the number of this one among them.  Part p of a step belongs to rank p / n_parts % world, cp rank p %
+	 * n_parts; a cp rank gets the pack that has this part.  Where n_parts is less than the parts of a pack, other
+	 * ranks whose parts it has get a pack without samples.  header.cp divides n_parts or the reverse, and world x
+	 * n_parts divides the batch.  0: 1. */
+	int32_t n_parts, part;
 	/* Whole steps are divided instead: step s belongs to s % world == rank.  All ranks get the same number of
 	 * packs: beyond the last step, step s is s % steps again.  first_step is 0. */
 	bool by_step;
@@ -110,7 +116,7 @@ void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees al
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 
-/* Returns the packs per step of this rank, 0 if it gets none. */
+/* Returns the packs per step of this rank, those without samples included; 0 if it gets none. */
 int32_t vfm_loader_packs_per_step(const struct vfm_loader *l);
 struct vfm_loader_stats vfm_loader_stats(const struct vfm_loader *l);
 

@@ -51,7 +51,8 @@ struct vfm_loader {
 	struct vfm_index **ix; /* [n_sets] */
 	struct vfm_name_weights captions;
 	int32_t patch_dim, per_step;
-	int64_t n_packs, next;
+	int64_t n_packs, next; /* of all parts of the rank */
+	bool has_pack;         /* this cp rank has got its pack of the current parts */
 	struct vfm_ring ring;
 	struct vfm_load_slot *slots; /* [ring.n_slots] */
 	struct vfm_cached_step *cache;

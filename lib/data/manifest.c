@@ -136,6 +136,19 @@ static int optional_field(const json_t *o, const char *key, int32_t *out, struct
 	return 0;
 }
 
+static int parse_cp(struct vfm_manifest_header *h, const json_t *root, struct vfm_err *err)
+{
+	int64_t cp = 0;
+
+	TRY(vfm_json_i64(root, "", "cp", false, 2, VFM_MANIFEST_MAX_CP, &cp, err));
+	if (cp & (cp - 1))
+		return vfm_fail(err, VFM_EUSAGE, "cp: expected a power of two");
+	if (cp && (h->batch % cp || cp * h->context > VFM_MANIFEST_MAX_CONTEXT))
+		return vfm_fail(err, VFM_EUSAGE, "cp: expected a divisor of batch, and at most 2^24 tokens a pack");
+	h->cp = (int32_t)cp;
+	return 0;
+}
+
 static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
 {
 	struct vfm_manifest_header *h = &m->h;
@@ -152,6 +165,7 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 			VFM_MANIFEST_VERSION);
 	TRY(int_field(root, "context", VFM_MANIFEST_MAX_CONTEXT, &h->context, err));
 	TRY(int_field(root, "batch", VFM_MANIFEST_MAX_BATCH, &h->batch, err));
+	TRY(parse_cp(h, root, err));
 	TRY(vfm_json_i64(root, "", "steps", true, 1, INT64_MAX / VFM_MANIFEST_MAX_BATCH, &h->steps, err));
 	TRY(vfm_json_i64(root, "", "seed", true, 0, INT64_MAX, &seed, err));
 	h->seed = (uint64_t)seed;
@@ -195,6 +209,8 @@ int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t l
 
 static int check_manifest_sample(const struct vfm_manifest *m, const struct vfm_manifest_sample *s, struct vfm_err *err)
 {
+	int32_t most = m->h.context * (m->h.cp ? m->h.cp : 1);
+
 	if (s->set < 0 || s->set >= m->h.n_sets)
 		return vfm_fail(err, VFM_EUSAGE, "set %d of a sample: there are %d sets", s->set, m->h.n_sets);
 	if (s->shard < 0)
@@ -202,14 +218,26 @@ static int check_manifest_sample(const struct vfm_manifest *m, const struct vfm_
 	if (s->index < 0 || s->index >= m->h.sets[s->set].records)
 		return vfm_fail(err, VFM_EUSAGE, "sample index %lld: set '%s' has %lld records", (long long)s->index,
 			m->h.sets[s->set].name, (long long)m->h.sets[s->set].records);
-	if (s->tokens < 1 || s->tokens > m->h.context)
-		return vfm_fail(err, VFM_EUSAGE, "%d tokens of a sample: expected 1 to %d", s->tokens, m->h.context);
+	if (s->tokens < 1 || s->tokens > most)
+		return vfm_fail(err, VFM_EUSAGE, "%d tokens of a sample: expected 1 to %d", s->tokens, most);
+	return 0;
+}
+
+int vfm_manifest_check_cp(const struct vfm_manifest *m, int32_t pack, int64_t cp, struct vfm_err *err)
+{
+	int32_t most = m->h.cp ? m->h.cp : 1;
+
+	if (cp < 1 || cp > most || (cp & (cp - 1)) || pack % cp)
+		return vfm_fail(err, VFM_EUSAGE,
+			"cp %lld of pack %d: expected a power of two, at most %d, that divides %d", (long long)cp, pack,
+			most, pack);
 	return 0;
 }
 
 int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manifest_pack *p,
 	const struct vfm_manifest_sample *samples, struct vfm_err *err)
 {
+	const int32_t most = m->h.context * p->cp;
 	int64_t sum = 0;
 
 	if (p->n_samples < 1)
@@ -217,8 +245,8 @@ int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manif
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		TRY(check_manifest_sample(m, &samples[i], err));
 		sum += samples[i].tokens;
-		if (sum > m->h.context)
-			return vfm_fail(err, VFM_EUSAGE, "the samples exceed the context of %d tokens", m->h.context);
+		if (sum > most)
+			return vfm_fail(err, VFM_EUSAGE, "the samples exceed the context of %d tokens", most);
 	}
 	if (sum != p->tokens)
 		return vfm_fail(err, VFM_EUSAGE, "tokens %lld, but the samples have %lld", (long long)p->tokens,
@@ -262,21 +290,30 @@ static json_t *parse_plan_line(const struct vfm_manifest *m, const struct line *
 	return o;
 }
 
-/* (step, pack) as one number: the number of the line after the header. */
-static int line_key(const struct vfm_manifest *m, const json_t *o, int64_t *key, struct vfm_err *err)
+/* Where a pack stands: (step, pack) as one number, counted in parts. */
+struct line_key {
+	int64_t part;
+	int32_t cp;
+};
+
+static int read_line_key(const struct vfm_manifest *m, const json_t *o, struct line_key *key, struct vfm_err *err)
 {
-	int64_t step = 0, pack = 0;
+	int64_t step = 0, pack = 0, cp = 1;
 
 	TRY(vfm_json_i64(o, "", "step", true, 0, m->h.steps - 1, &step, err));
 	TRY(vfm_json_i64(o, "", "pack", true, 0, m->h.batch - 1, &pack, err));
-	*key = step * m->h.batch + pack;
+	if (m->h.cp)
+		TRY(vfm_json_i64(o, "", "cp", true, 1, m->h.cp, &cp, err));
+	TRY(vfm_manifest_check_cp(m, (int32_t)pack, cp, err));
+	*key = (struct line_key){step * m->h.batch + pack, (int32_t)cp};
 	return 0;
 }
 
-static int line_key_at(const struct vfm_manifest *m, const struct line *l, int64_t *key, struct vfm_err *err)
+static int read_line_key_at(
+	const struct vfm_manifest *m, const struct line *l, struct line_key *key, struct vfm_err *err)
 {
 	json_t *o = parse_plan_line(m, l, err);
-	int rc = o ? line_key(m, o, key, err) : VFM_EUSAGE;
+	int rc = o ? read_line_key(m, o, key, err) : VFM_EUSAGE;
 
 	json_decref(o);
 	if (rc < 0)
@@ -309,12 +346,12 @@ static int parse_pack(const struct vfm_manifest *m, const json_t *o, struct vfm_
 	struct vfm_manifest_pack *p, struct vfm_err *err)
 {
 	const json_t *list = json_object_get(o, "samples");
-	size_t n = json_array_size(list);
+	size_t n = json_array_size(list), most = (size_t)m->h.context * (size_t)p->cp;
 
-	TRY(vfm_json_i64(o, "", "tokens", true, 1, m->h.context, &p->tokens, err));
+	TRY(vfm_json_i64(o, "", "tokens", true, 1, (int64_t)most, &p->tokens, err));
 	TRY(vfm_json_f64(o, "", "cost", true, &p->cost, err));
-	if (!json_is_array(list) || n > (size_t)m->h.context)
-		return vfm_fail(err, VFM_EUSAGE, "samples: expected an array of at most %d samples", m->h.context);
+	if (!json_is_array(list) || n > most)
+		return vfm_fail(err, VFM_EUSAGE, "samples: expected an array of at most %zu samples", most);
 	vfm_grow(&out->samples, &out->cap_samples, *n_used + n, sizeof(*out->samples));
 	for (size_t i = 0; i < n; i++)
 		if (parse_sample(json_array_get(list, i), &out->samples[*n_used + i]) < 0)
@@ -332,16 +369,16 @@ static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 	size_t lo = m->body, hi = m->map.size;
 
 	while (lo < hi) {
+		struct line_key key = {0};
 		struct line l;
-		int64_t key = 0;
 
 		TRY(line_around(m, lo, lo + (hi - lo) / 2, &l, err));
-		TRY(line_key_at(m, &l, &key, err));
-		if (key == want) {
+		TRY(read_line_key_at(m, &l, &key, err));
+		if (key.part == want) {
 			*off = l.off;
 			return 0;
 		}
-		if (key < want)
+		if (key.part < want)
 			lo = l.end + 1;
 		else
 			hi = l.off;
@@ -354,8 +391,8 @@ static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 static int read_plan_line(const struct vfm_manifest *m, int64_t want, size_t *off, struct vfm_manifest_step *out,
 	size_t *n_used, struct vfm_manifest_pack *p, struct vfm_err *err)
 {
+	struct line_key key = {0};
 	struct line l;
-	int64_t key = 0;
 	json_t *o;
 	int rc;
 
@@ -365,13 +402,14 @@ static int read_plan_line(const struct vfm_manifest *m, int64_t want, size_t *of
 	o = parse_plan_line(m, &l, err);
 	if (!o)
 		return VFM_EUSAGE;
-	TRY_OUT(line_key(m, o, &key, err));
-	if (key != want) {
+	TRY_OUT(read_line_key(m, o, &key, err));
+	if (key.part != want) {
 		rc = vfm_fail(err, VFM_EUSAGE, "expected step %lld, pack %lld, got step %lld, pack %lld",
-			(long long)(want / m->h.batch), (long long)(want % m->h.batch), (long long)(key / m->h.batch),
-			(long long)(key % m->h.batch));
+			(long long)(want / m->h.batch), (long long)(want % m->h.batch),
+			(long long)(key.part / m->h.batch), (long long)(key.part % m->h.batch));
 		goto out;
 	}
+	p->cp = key.cp;
 	TRY_OUT(parse_pack(m, o, out, n_used, p, err));
 	*off = l.end + 1;
 out:
@@ -389,14 +427,18 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 	if (!off)
 		TRY(find_line(m, first, &off, err));
 	out->n_packs = 0;
-	for (int32_t i = 0; i < m->h.batch; i++) {
+	for (int32_t i = 0, end = 0; i < m->h.batch; i++) {
 		struct vfm_manifest_pack *p;
 
 		vfm_grow(&out->packs, &out->cap_packs, (size_t)i + 1, sizeof(*out->packs));
 		p = &out->packs[i];
 		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
+		if (i < end)
+			continue;
 		if (read_plan_line(m, first + i, &off, out, &used, p, err) < 0)
-			return vfm_err_context(err, "line %lld", (long long)(first + i + 2));
+			return m->h.cp ? vfm_err_context(err, "step %lld, pack %d", (long long)step, i)
+				       : vfm_err_context(err, "line %lld", (long long)(first + i + 2));
+		end = i + p->cp;
 	}
 	out->next_off = off;
 	out->serial = m->serial;
@@ -429,6 +471,15 @@ int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 	return 0;
 }
 
+const struct vfm_manifest_pack *vfm_manifest_pack_of(const struct vfm_manifest_step *s, int64_t part)
+{
+	const struct vfm_manifest_pack *p = &s->packs[part];
+
+	while (p->cp == 0)
+		p--;
+	return p;
+}
+
 void vfm_manifest_step_release(struct vfm_manifest_step *s)
 {
 	if (!s)
@@ -444,7 +495,7 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 {
 	const char *d = (const char *)m->map.data, *nl;
 	size_t max = m->map.size < MANIFEST_MAX_HEADER ? m->map.size : MANIFEST_MAX_HEADER;
-	int64_t key = 0, last;
+	struct line_key key = {0};
 	struct line l;
 
 	nl = memchr(d, '\n', max);
@@ -457,12 +508,11 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 	if (d[m->map.size - 1] != '\n')
 		return vfm_fail(err, VFM_EUSAGE, "truncated: the last line has no end");
 	TRY(line_around(m, m->body, m->map.size - 1, &l, err));
-	TRY(line_key_at(m, &l, &key, err));
-	last = m->h.steps * m->h.batch - 1;
-	if (key != last)
+	TRY(read_line_key_at(m, &l, &key, err));
+	if (key.part + key.cp != m->h.steps * m->h.batch)
 		return vfm_fail(err, VFM_EUSAGE,
 			"truncated: it ends with step %lld, pack %lld of %lld steps of %d packs",
-			(long long)(key / m->h.batch), (long long)(key % m->h.batch), (long long)m->h.steps,
+			(long long)(key.part / m->h.batch), (long long)(key.part % m->h.batch), (long long)m->h.steps,
 			m->h.batch);
 	return 0;
 }

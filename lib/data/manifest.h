@@ -1,7 +1,11 @@
 /* manifest.h - the packing manifest: the samples of each sequence and the order of sequences (vfm-manifest(5)).
  *
  * A manifest holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
- * not depend on ranks: the trainer assigns the packs of a step to ranks.  Two encodings have the same content; their
+ * not depend on ranks: the trainer assigns the packs of a step to ranks.
+ *
+ * A plan may also say by how many ranks of context parallelism each pack is computed (header.cp).  A step then has
+ * `batch` parts, one for a rank each; a pack of cp k takes k of them, and has at most k x context tokens.
+ *  Two encodings have the same content; their
  * first bytes distinguish them:
  *
  *   jsonl  a header line, then one line a pack, ordered by (step, pack)
@@ -28,6 +32,7 @@
 #define VFM_MANIFEST_MAX_SETS    4096
 #define VFM_MANIFEST_MAX_CONTEXT (1 << 24) /* tokens a pack */
 #define VFM_MANIFEST_MAX_BATCH   (1 << 22) /* packs a step */
+#define VFM_MANIFEST_MAX_CP      64        /* ranks of a pack */
 
 struct vfm_manifest_set {
 	const char *name;
@@ -42,8 +47,10 @@ struct vfm_manifest_set {
 enum vfm_plan_side { VFM_SIDE_ALL, VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT };
 
 struct vfm_manifest_header {
-	int32_t context; /* maximum tokens of a pack */
-	int32_t batch;   /* packs a step */
+	int32_t context; /* maximum tokens of a pack; with cp: of a part */
+	int32_t batch;   /* packs a step; with cp: parts, a multiple of cp */
+	/* 0: every pack is computed by all cp ranks of the run.  Else the largest cp of a pack, a power of two. */
+	int32_t cp;
 	int64_t steps;
 	uint64_t seed;
 	int32_t patch[3]; /* t, h, w */
@@ -68,9 +75,12 @@ struct vfm_manifest_sample {
 
 struct vfm_manifest_pack {
 	int64_t step;
-	int32_t pack; /* within the step: 0 .. batch-1 */
+	int32_t pack; /* within the step: 0 .. batch-1; with header.cp: its first part, a multiple of its cp */
+	/* parts: a power of two <= header.cp; 1 without header.cp; 0: the part is one of the pack before, and has no
+	 * samples */
+	int32_t cp;
 	int32_t n_samples;
-	int64_t tokens; /* the sum over the samples, <= context */
+	int64_t tokens; /* the sum over the samples, <= cp x context */
 	double cost;    /* the value by which the packer balanced, in units of the cost file */
 	const struct vfm_manifest_sample *samples; /* [n_samples] */
 };
@@ -79,7 +89,7 @@ struct vfm_manifest_pack {
 struct vfm_manifest_step {
 	int64_t step;
 	int64_t tokens;                  /* the sum over all packs of the step: the denominator of the loss */
-	int32_t n_packs;                 /* == batch */
+	int32_t n_packs;                 /* == batch, parts without samples included */
 	struct vfm_manifest_pack *packs; /* [n_packs], owned; valid until the next read or release */
 	/* private */
 	struct vfm_manifest_sample *samples;
@@ -105,6 +115,8 @@ const char *vfm_manifest_path(const struct vfm_manifest *m);
  * order, and sums correct.  The loader compares the samples with the indexes (loader.h). */
 int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err);
 void vfm_manifest_step_release(struct vfm_manifest_step *s);
+/* Returns the pack that has this part of the step; part < n_packs. */
+const struct vfm_manifest_pack *vfm_manifest_pack_of(const struct vfm_manifest_step *s, int64_t part);
 
 /* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
@@ -119,9 +131,9 @@ void vfm_manifest_digest(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX])
 
 /* ---- writing ---- */
 
-/* A stream: new, every pack in the order of (step, pack), end.  The caller owns `f` and writes nothing else to it
- * meanwhile.  Writes `dir_given` of the header and ignores `dir` and `steps`, which end gets: the number of steps that
- * the packs make; it fails if they make another.
+/* A stream: new, every pack in the order of (step, pack), but no parts without samples, end.  The caller owns `f` and
+ * writes nothing else to it meanwhile.  Writes `dir_given` of the header and ignores `dir` and `steps`, which end gets:
+ * the number of steps that the packs make; it fails if they make another.
  *
  * end writes the header, in front of the packs; a file without it does not open, so neither does one of a writer that
  * was killed or had no space.  An `f` that is no regular file, or that appends, gets all of it in end: until then the

@@ -65,14 +65,15 @@ static void decode_sample(const uint8_t *r, struct vfm_manifest_sample *s)
 	s->tokens = tokens > INT32_MAX ? -1 : (int32_t)tokens;
 }
 
-static int read_pack(const struct vfm_manifest *m, uint64_t k, struct vfm_manifest_step *out, size_t *used,
-	struct vfm_manifest_pack *p, struct vfm_err *err)
+/* is_covered: the part belongs to the pack before. */
+static int read_pack(const struct vfm_manifest *m, uint64_t k, bool is_covered, struct vfm_manifest_step *out,
+	size_t *used, struct vfm_manifest_pack *p, struct vfm_err *err)
 {
 	const uint8_t *r = m->packs + k * BIN_PACK, *s;
 	uint64_t first = rd64(r), n = rd32(r + 8), bits = rd64(r + 24);
 	uint8_t head[BIN_PACK];
 
-	if (first > m->n_samples || n > m->n_samples - first || n > (uint64_t)m->h.context)
+	if (first > m->n_samples || n > m->n_samples - first || n > VFM_MANIFEST_MAX_CONTEXT)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: %llu samples from %llu of %llu", (unsigned long long)n,
 			(unsigned long long)first, (unsigned long long)m->n_samples);
 	s = m->samples + first * BIN_SAMPLE;
@@ -84,8 +85,14 @@ static int read_pack(const struct vfm_manifest *m, uint64_t k, struct vfm_manife
 	for (uint64_t i = 0; i < n; i++)
 		decode_sample(s + i * BIN_SAMPLE, &out->samples[*used + i]);
 	p->n_samples = (int32_t)n;
-	p->tokens = (int64_t)rd64(r + 16);
+	p->tokens = rd32(r + 16);
 	memcpy(&p->cost, &bits, 8);
+	if (is_covered)
+		return n || p->tokens || rd32(r + 20) || bits
+			? vfm_fail(err, VFM_EUSAGE, "a part of the pack before is not empty")
+			: 0;
+	TRY(vfm_manifest_check_cp(m, p->pack, m->h.cp ? rd32(r + 20) : rd32(r + 20) + 1, err));
+	p->cp = m->h.cp ? (int32_t)rd32(r + 20) : 1;
 	TRY(vfm_manifest_check_pack(m, p, out->samples + *used, err));
 	*used += n;
 	return 0;
@@ -97,12 +104,14 @@ int vfm_manifest_bin_step(
 	size_t used = 0;
 
 	vfm_grow(&out->packs, &out->cap_packs, (size_t)m->h.batch, sizeof(*out->packs));
-	for (int32_t i = 0; i < m->h.batch; i++) {
+	for (int32_t i = 0, end = 0; i < m->h.batch; i++) {
+		uint64_t k = (uint64_t)step * (uint64_t)m->h.batch + (uint64_t)i;
 		struct vfm_manifest_pack *p = &out->packs[i];
 
 		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
-		if (read_pack(m, (uint64_t)step * (uint64_t)m->h.batch + (uint64_t)i, out, &used, p, err) < 0)
+		if (read_pack(m, k, i < end, out, &used, p, err) < 0)
 			return vfm_err_context(err, "step %lld, pack %d", (long long)step, i);
+		end = i < end ? end : i + p->cp;
 	}
 	return 0;
 }

@@ -35,13 +35,17 @@ static void add64(struct vfm_sha256 *s, uint64_t x)
 	vfm_sha256_add(s, &x, sizeof(x));
 }
 
-static void hash_step(const struct vfm_manifest_step *step, char hex[VFM_SHA256_HEX])
+static void hash_step(const struct vfm_manifest_step *step, bool with_cp, char hex[VFM_SHA256_HEX])
 {
 	struct vfm_sha256 *s = vfm_sha256_new();
 
 	for (int32_t i = 0; i < step->n_packs; i++) {
 		const struct vfm_manifest_pack *p = &step->packs[i];
 
+		if (with_cp && p->cp == 0)
+			continue;
+		if (with_cp)
+			add32(s, (uint32_t)p->cp);
 		add32(s, (uint32_t)p->n_samples);
 		for (int32_t k = 0; k < p->n_samples; k++) {
 			add32(s, (uint32_t)p->samples[k].set);
@@ -69,7 +73,7 @@ static void hash_steps(int64_t i0, int64_t i1, void *ctx)
 			pthread_mutex_unlock(&b->lock);
 			break;
 		}
-		hash_step(&step, b->hex[i]);
+		hash_step(&step, b->m->h.cp > 0, b->hex[i]);
 	}
 	vfm_manifest_step_release(&step);
 }
@@ -77,7 +81,9 @@ static void hash_steps(int64_t i0, int64_t i1, void *ctx)
 static void hash_header(struct vfm_sha256 *s, const struct vfm_manifest_header *h)
 {
 	vfm_sha256_add(s, "vfm-plan", 8);
-	add32(s, 1);
+	add32(s, h->cp ? 2 : 1);
+	if (h->cp)
+		add32(s, (uint32_t)h->cp);
 	add32(s, (uint32_t)h->context);
 	add32(s, (uint32_t)h->batch);
 	add64(s, (uint64_t)h->steps);

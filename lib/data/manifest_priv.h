@@ -16,7 +16,7 @@
 	64 /* magic, header_len u32, header_crc u32, n_packs, n_samples, samples_off, packs_off, size u64, 0 u32, crc  \
 	      u32 */
 #define BIN_SAMPLE 16 /* set u16, 0 u16, shard u32, index u32, tokens u32 */
-#define BIN_PACK   32 /* first_sample u64, n_samples u32, crc u32, tokens u64, cost f64 */
+#define BIN_PACK   32 /* first_sample u64, n_samples u32, crc u32, tokens u32, cp u32, cost f64 */
 #define BIN_ALIGN  64
 
 struct vfm_manifest {
@@ -33,6 +33,7 @@ struct vfm_manifest {
 };
 
 int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t len, struct vfm_err *err);
+int vfm_manifest_check_cp(const struct vfm_manifest *m, int32_t pack, int64_t cp, struct vfm_err *err);
 int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manifest_pack *p,
 	const struct vfm_manifest_sample *samples, struct vfm_err *err);
 int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err);

@@ -19,10 +19,10 @@ struct vfm_manifest_writer {
 	FILE *body;  /* f, or a temporary file if f is no regular file */
 	FILE *table; /* bin: the records of the packs, which follow the samples */
 	enum vfm_manifest_format format;
-	int32_t batch;
-	json_t *header; /* without steps */
-	off_t start;    /* where the plan begins in body */
-	size_t front;   /* bytes of the header, which is written at the end */
+	int32_t batch, cp; /* of the header */
+	json_t *header;    /* without steps */
+	off_t start;       /* where the plan begins in body */
+	size_t front;      /* bytes of the header, which is written at the end */
 	int64_t next, samples_done;
 	struct vfm_buf text; /* the header, or bin: the records of a pack */
 	char *line;          /* jsonl: a pack */
@@ -84,6 +84,8 @@ static json_t *header_json(const struct vfm_manifest_header *h)
 			json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
 				(json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight));
 	}
+	if (h->cp)
+		json_object_set_new(o, "cp", json_integer(h->cp));
 	if (h->cond_channels)
 		json_object_set_new(o, "cond_channels", json_integer(h->cond_channels));
 	if (h->image_len) {
@@ -173,7 +175,8 @@ struct vfm_manifest_writer *vfm_manifest_writer_new(
 	struct vfm_manifest_writer *w = vfm_calloc(1, sizeof(*w));
 	int rc = 0;
 
-	*w = (struct vfm_manifest_writer){.f = f, .format = format, .batch = h->batch, .header = header_json(h)};
+	*w = (struct vfm_manifest_writer){
+		.f = f, .format = format, .batch = h->batch, .cp = h->cp, .header = header_json(h)};
 	if (can_rewrite(f))
 		w->body = f;
 	else
@@ -241,6 +244,8 @@ static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_p
 	vfm_grow(&w->line, &w->cap_line, PACK_TEXT + (size_t)p->n_samples * SAMPLE_TEXT, 1);
 	at = put_decimal(put_text(w->line, "{\"step\":"), (uint64_t)p->step);
 	at = put_decimal(put_text(at, ",\"pack\":"), (uint64_t)p->pack);
+	if (w->cp)
+		at = put_decimal(put_text(at, ",\"cp\":"), (uint64_t)p->cp);
 	at = put_decimal(put_text(at, ",\"tokens\":"), (uint64_t)p->tokens);
 	at = put_text(put_cost(put_text(at, ",\"cost\":"), p->cost), ",\"samples\":[");
 	for (int32_t i = 0; i < p->n_samples; i++) {
@@ -279,15 +284,24 @@ static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pac
 	memcpy(&bits, &p->cost, 8);
 	put64(r, (uint64_t)w->samples_done);
 	put32(r + 8, (uint32_t)p->n_samples);
-	put64(r + 16, (uint64_t)p->tokens);
+	put32(r + 16, (uint32_t)p->tokens);
+	put32(r + 20, w->cp ? (uint32_t)p->cp : 0);
 	put64(r + 24, bits);
 	put32(r + 12, vfm_crc32c(vfm_crc32c(0, r, BIN_PACK), w->text.data, w->text.len));
-	return out(w->table, r, BIN_PACK, err);
+	TRY(out(w->table, r, BIN_PACK, err));
+	for (int32_t i = 1; i < p->cp; i++) { /* the other parts */
+		memset(r, 0, sizeof(r));
+		put64(r, (uint64_t)(w->samples_done + p->n_samples));
+		put32(r + 12, vfm_crc32c(0, r, BIN_PACK));
+		TRY(out(w->table, r, BIN_PACK, err));
+	}
+	return 0;
 }
 
 int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
 {
-	if (p->step * w->batch + p->pack != w->next || p->pack >= w->batch || p->n_samples < 1)
+	if (p->step * w->batch + p->pack != w->next || p->pack >= w->batch || p->n_samples < 1 || p->cp < 1 ||
+		p->cp > (w->cp ? w->cp : 1) || p->pack % p->cp)
 		return vfm_fail(
 			err, VFM_EUSAGE, "step %" PRId64 ", pack %d is out of order or empty", p->step, p->pack);
 	vfm_buf_clear(&w->text);
@@ -295,7 +309,7 @@ int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_man
 		TRY(pack_bin(w, p, err));
 	else
 		pack_text(w, p);
-	w->next++;
+	w->next += p->cp;
 	w->samples_done += p->n_samples;
 	return w->format == VFM_MANIFEST_BIN ? out(w->body, w->text.data, w->text.len, err)
 					     : out(w->body, w->line, w->len_line, err);

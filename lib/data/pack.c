@@ -1,4 +1,8 @@
-/* pack.c - the order of a run: windows of samples -> packs -> steps. */
+/* pack.c - the order of a run: windows of samples -> packs -> groups of packs -> steps.
+ *
+ * With packs of several parts, a group has opts.cp parts: it is a pack of that many, or two groups of half as many.  So
+ * the first part of a pack of k parts is a multiple of k.  Else a group is a pack.
+ */
 #include "data/pack.h"
 
 #include <math.h>
@@ -32,9 +36,15 @@ struct drawn { /* a sample that is to be packed */
 };
 
 struct ready_pack {
-	int64_t first; /* into ready_samples */
-	int32_t n, tokens;
+	int32_t parts, n, tokens;
 	double cost;
+};
+
+struct pack_group {                /* its packs, and their samples, stand together */
+	int64_t first_pack, first; /* into packs, samples */
+	int32_t n_packs, n;        /* n: samples; 0: it was removed */
+	int32_t parts;
+	double cost; /* the largest of its packs, over their parts */
 };
 
 struct planner {
@@ -50,13 +60,18 @@ struct planner {
 	size_t cap_tokens;
 	struct vfm_mbs mbs;
 	struct vfm_bins bins;
-	struct ready_pack *ready, *sorted; /* packs not yet assigned to steps */
-	size_t n_ready, cap_ready, cap_sorted;
-	struct vfm_blend_sample *samples, *old_samples; /* of the ready packs */
+	int32_t group_parts;               /* of a complete group */
+	size_t per_step;                   /* groups of a step */
+	struct pack_group *ready, *sorted; /* groups not yet assigned to steps */
+	struct pack_group *partial;        /* groups of fewer parts */
+	size_t n_ready, n_partial, cap_ready, cap_partial, cap_sorted;
+	struct ready_pack *packs, *old_packs; /* of all these groups */
+	size_t n_packs, cap_packs, cap_old_packs;
+	struct vfm_blend_sample *samples, *old_samples; /* of these packs */
 	size_t n_samples, cap_samples, cap_old;
 	double *sum_before; /* scratch of group_by_cost */
 	size_t cap_sum;
-	int64_t *lengths; /* [context + 1] samples of each length in the plan */
+	int64_t *lengths; /* [context x group_parts + 1] samples of each length in the plan */
 	uint64_t round;
 	int64_t n_windows; /* of this pass */
 	double tokens_taken;
@@ -78,7 +93,7 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 	return ends;
 }
 
-static void shuffle_packs(struct planner *pl, struct ready_pack *a, size_t n, uint64_t id)
+static void shuffle_groups(struct planner *pl, struct pack_group *a, size_t n, uint64_t id)
 {
 	uint32_t *order = vfm_calloc(n + 1, sizeof(*order));
 
@@ -93,17 +108,178 @@ static void shuffle_packs(struct planner *pl, struct ready_pack *a, size_t n, ui
 	free(order);
 }
 
+/* ---- groups ---- */
+
+static void reserve_packs(struct planner *pl, int32_t n_packs, int32_t n_samples)
+{
+	vfm_grow(&pl->packs, &pl->cap_packs, pl->n_packs + (size_t)n_packs, sizeof(*pl->packs));
+	vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)n_samples, sizeof(*pl->samples));
+}
+
+/* Copies the packs of a group, and their samples, behind all others, where there is room for them. */
+static void copy_packs(struct planner *pl, const struct ready_pack *packs, const struct vfm_blend_sample *samples,
+	const struct pack_group *g)
+{
+	memcpy(pl->packs + pl->n_packs, packs + g->first_pack, (size_t)g->n_packs * sizeof(*packs));
+	memcpy(pl->samples + pl->n_samples, samples + g->first, (size_t)g->n * sizeof(*samples));
+	pl->n_packs += (size_t)g->n_packs;
+	pl->n_samples += (size_t)g->n;
+}
+
+/* Removes the groups with n 0 of a list. */
+static void compact_groups(struct planner *pl, struct pack_group *a, size_t *n_groups)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < *n_groups; i++) {
+		struct pack_group g = a[i];
+
+		if (g.n == 0)
+			continue;
+		reserve_packs(pl, g.n_packs, g.n);
+		copy_packs(pl, pl->old_packs, pl->old_samples, &g);
+		g.first_pack = (int64_t)pl->n_packs - g.n_packs;
+		g.first = (int64_t)pl->n_samples - g.n;
+		a[n++] = g;
+	}
+	*n_groups = n;
+}
+
+/* Removes the groups with n 0, and packs and samples that belong to no group. */
+static void compact_ready(struct planner *pl)
+{
+	struct vfm_blend_sample *samples = pl->old_samples;
+	struct ready_pack *packs = pl->old_packs;
+	size_t cap = pl->cap_old, cap_packs = pl->cap_old_packs;
+
+	pl->old_samples = pl->samples;
+	pl->old_packs = pl->packs;
+	pl->cap_old = pl->cap_samples;
+	pl->cap_old_packs = pl->cap_packs;
+	pl->samples = samples;
+	pl->packs = packs;
+	pl->cap_samples = cap;
+	pl->cap_packs = cap_packs;
+	pl->n_samples = pl->n_packs = 0;
+	compact_groups(pl, pl->ready, &pl->n_ready);
+	compact_groups(pl, pl->partial, &pl->n_partial);
+}
+
+static void add_group_of(struct planner *pl, const struct pack_group *g)
+{
+	bool ready = g->parts == pl->group_parts;
+	struct pack_group **to = ready ? &pl->ready : &pl->partial;
+	size_t *n = ready ? &pl->n_ready : &pl->n_partial;
+
+	vfm_grow(to, ready ? &pl->cap_ready : &pl->cap_partial, *n + 1, sizeof(**to));
+	(*to)[(*n)++] = *g;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+	const struct pack_group *x = a, *y = b;
+
+	if (x->cost != y->cost)
+		return x->cost > y->cost ? -1 : 1;
+	return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Makes one group of two. */
+static void join_groups(struct planner *pl, struct pack_group *a, struct pack_group *b)
+{
+	struct pack_group g = {.first_pack = (int64_t)pl->n_packs,
+		.first = (int64_t)pl->n_samples,
+		.n_packs = a->n_packs + b->n_packs,
+		.n = a->n + b->n,
+		.parts = a->parts + b->parts,
+		.cost = a->cost > b->cost ? a->cost : b->cost};
+
+	reserve_packs(pl, g.n_packs, g.n);
+	copy_packs(pl, pl->packs, pl->samples, a);
+	copy_packs(pl, pl->packs, pl->samples, b);
+	a->n = b->n = 0;
+	add_group_of(pl, &g);
+}
+
+/* Gives each pack of a group twice as many parts. */
+static void double_parts(struct planner *pl, struct pack_group *old)
+{
+	struct pack_group g = *old;
+
+	old->n = 0;
+	for (int32_t i = 0; i < g.n_packs; i++)
+		pl->packs[g.first_pack + i].parts *= 2;
+	g.parts *= 2;
+	g.cost /= 2;
+	add_group_of(pl, &g);
+}
+
+/* Moves the groups of so many parts to the end of those that are not complete.  Returns their number. */
+static size_t gather_partial(struct planner *pl, int32_t parts)
+{
+	size_t n = pl->n_partial, kept = 0, found = 0;
+
+	vfm_grow(&pl->sorted, &pl->cap_sorted, n, sizeof(*pl->sorted));
+	for (size_t i = 0; i < n; i++)
+		if (pl->partial[i].n && pl->partial[i].parts == parts)
+			pl->sorted[found++] = pl->partial[i];
+		else if (pl->partial[i].n)
+			pl->partial[kept++] = pl->partial[i];
+	if (found)
+		memcpy(pl->partial + kept, pl->sorted, found * sizeof(*pl->sorted));
+	pl->n_partial = kept + found;
+	return found;
+}
+
+/* Joins groups of equal parts, two and two: of similar cost with balance_cost, else by chance.  At most one of each
+ * number of parts is left.  end: no more will come, so that its packs get more parts than they need. */
+static void join_partial(struct planner *pl, bool end)
+{
+	for (int32_t parts = 1; parts < pl->group_parts; parts *= 2) {
+		size_t n = gather_partial(pl, parts), first = pl->n_partial - n, at = first;
+
+		if (pl->o->balance_cost && n)
+			qsort(pl->partial + first, n, sizeof(*pl->partial), by_cost);
+		else
+			shuffle_groups(pl, pl->partial + first, n, SHUFFLE_PACKS + 4);
+		for (; at + 2 <= first + n; at += 2) {
+			struct pack_group two[] = {pl->partial[at], pl->partial[at + 1]};
+
+			pl->partial[at].n = pl->partial[at + 1].n = 0;
+			join_groups(pl, &two[0], &two[1]);
+		}
+		if (end && at < first + n) {
+			struct pack_group last = pl->partial[at];
+
+			pl->partial[at].n = 0;
+			double_parts(pl, &last);
+		}
+	}
+	gather_partial(pl, 0); /* drops those with n 0 */
+}
+
+static int64_t count_ready_parts(const struct planner *pl)
+{
+	int64_t parts = (int64_t)pl->n_ready * pl->group_parts;
+
+	for (size_t i = 0; i < pl->n_partial; i++)
+		parts += pl->partial[i].parts;
+	return parts;
+}
+
 /* ---- steps ---- */
 
-static int take_pack(struct planner *pl, const struct ready_pack *k, int32_t number, struct vfm_err *err)
+static int take_pack(struct planner *pl, const struct ready_pack *k, const struct vfm_blend_sample *samples, int32_t at,
+	struct vfm_err *err)
 {
 	struct vfm_plan *p = pl->p;
 	struct vfm_plan_pack out = {.step = p->steps,
-		.pack = number,
+		.pack = at,
+		.parts = k->parts,
 		.n = k->n,
 		.tokens = k->tokens,
 		.cost = k->cost,
-		.samples = pl->samples + k->first};
+		.samples = samples};
 
 	for (int32_t i = 0; i < k->n; i++) {
 		const struct vfm_blend_sample *s = &out.samples[i];
@@ -118,24 +294,38 @@ static int take_pack(struct planner *pl, const struct ready_pack *k, int32_t num
 	return pl->take ? pl->take(pl->ctx, &out, err) : 0;
 }
 
+static double larger_of(double a, double b)
+{
+	return a > b ? a : b;
+}
+
 /* Passes the packs of one step on. */
-static int emit_step(struct planner *pl, const struct ready_pack *a, struct vfm_err *err)
+static int emit_step(struct planner *pl, const struct pack_group *a, struct vfm_err *err)
 {
 	const int32_t batch = pl->o->batch;
 	double sum_t = 0, max_t = 0, sum_c = 0, max_c = 0;
 
-	for (int32_t i = 0; i < batch; i++) {
-		TRY(take_pack(pl, &a[i], i, err));
-		sum_t += a[i].tokens;
-		sum_c += a[i].cost;
-		max_t = a[i].tokens > max_t ? a[i].tokens : max_t;
-		max_c = a[i].cost > max_c ? a[i].cost : max_c;
+	for (size_t i = 0; i < pl->per_step; i++) {
+		const struct vfm_blend_sample *samples = pl->samples + a[i].first;
+		int32_t at = (int32_t)i * pl->group_parts;
+
+		for (int32_t k = 0; k < a[i].n_packs; k++) {
+			const struct ready_pack *p = &pl->packs[a[i].first_pack + k];
+
+			TRY(take_pack(pl, p, samples, at, err));
+			at += p->parts;
+			samples += p->n;
+			sum_t += p->tokens;
+			sum_c += p->cost;
+			max_t = larger_of(max_t, (double)p->tokens / p->parts);
+			max_c = larger_of(max_c, p->cost / p->parts);
+		}
+		pl->p->n_packs += a[i].n_packs;
 	}
 	pl->tokens_taken += sum_t;
 	pl->p->imbalance_tokens += max_t * batch / sum_t; /* sums, until the end */
 	pl->p->imbalance_cost += max_c * batch / sum_c;
 	pl->p->steps++;
-	pl->p->n_packs += batch;
 	return 0;
 }
 
@@ -144,39 +334,14 @@ static bool has_all_steps(const struct planner *pl)
 	return pl->o->steps > 0 && pl->p->steps == pl->o->steps;
 }
 
-/* Removes the packs with n 0, and the samples of those that are gone. */
-static void compact_ready(struct planner *pl)
-{
-	struct vfm_blend_sample *swap = pl->old_samples;
-	size_t cap = pl->cap_old, n = 0;
-
-	pl->old_samples = pl->samples;
-	pl->cap_old = pl->cap_samples;
-	pl->samples = swap;
-	pl->cap_samples = cap;
-	pl->n_samples = 0;
-	for (size_t i = 0; i < pl->n_ready; i++) {
-		struct ready_pack k = pl->ready[i];
-
-		if (k.n == 0)
-			continue;
-		vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)k.n, sizeof(*pl->samples));
-		memcpy(pl->samples + pl->n_samples, pl->old_samples + k.first, (size_t)k.n * sizeof(*pl->samples));
-		k.first = (int64_t)pl->n_samples;
-		pl->n_samples += (size_t)k.n;
-		pl->ready[n++] = k;
-	}
-	pl->n_ready = n;
-}
-
-/* Steps of the ready packs in their order. */
+/* Steps of the ready groups in their order. */
 static int emit_in_order(struct planner *pl, struct vfm_err *err)
 {
-	size_t batch = (size_t)pl->o->batch, at = 0;
+	size_t n = pl->per_step, at = 0;
 
-	for (; at + batch <= pl->n_ready && !has_all_steps(pl); at += batch) {
+	for (; at + n <= pl->n_ready && !has_all_steps(pl); at += n) {
 		TRY(emit_step(pl, pl->ready + at, err));
-		for (size_t i = at; i < at + batch; i++)
+		for (size_t i = at; i < at + n; i++)
 			pl->ready[i].n = 0;
 	}
 	if (at)
@@ -184,21 +349,12 @@ static int emit_in_order(struct planner *pl, struct vfm_err *err)
 	return 0;
 }
 
-static int by_cost(const void *a, const void *b)
+/* Finds steps of ready groups, consecutive in the order of cost, whose largest cost is at most `similar` means.  Goes
+ * through the groups from the most or from the least expensive: those at the end of the order are left, and must not
+ * always be the same.  Returns the number of steps; step[i] is where one begins. */
+static size_t find_similar(struct planner *pl, size_t n, double similar, bool from_end, uint32_t *step)
 {
-	const struct ready_pack *x = a, *y = b;
-
-	if (x->cost != y->cost)
-		return x->cost > y->cost ? -1 : 1;
-	return (x->first > y->first) - (x->first < y->first);
-}
-
-/* Finds groups of `batch` packs, consecutive in the order of cost, whose largest cost is at most `similar` means.  Goes
- * through the packs from the most or from the least expensive: packs at the end of the order are left, and must not
- * always be the same.  Returns the number of groups; group[i] is where one begins. */
-static size_t group_by_cost(struct planner *pl, size_t n, double similar, bool from_end, uint32_t *group)
-{
-	size_t batch = (size_t)pl->o->batch, found = 0, at = 0;
+	size_t per_step = pl->per_step, found = 0, at = 0;
 	double *sum;
 
 	vfm_grow(&pl->sum_before, &pl->cap_sum, n + 1, sizeof(*pl->sum_before));
@@ -206,72 +362,77 @@ static size_t group_by_cost(struct planner *pl, size_t n, double similar, bool f
 	sum[0] = 0;
 	for (size_t i = 0; i < n; i++)
 		sum[i + 1] = sum[i] + pl->ready[i].cost;
-	while (at + batch <= n) {
-		size_t first = from_end ? n - at - batch : at;
+	while (at + per_step <= n) {
+		size_t first = from_end ? n - at - per_step : at;
 
-		if (pl->ready[first].cost * (double)batch > similar * (sum[first + batch] - sum[first])) {
+		if (pl->ready[first].cost * (double)per_step > similar * (sum[first + per_step] - sum[first])) {
 			at++;
 			continue;
 		}
-		group[found++] = (uint32_t)first;
-		at += batch;
+		step[found++] = (uint32_t)first;
+		at += per_step;
 	}
 	return found;
 }
 
-/* Steps of packs of similar cost, in random order.  The first n ready packs take part. */
+/* Steps of groups of similar cost, in random order.  The first n ready groups take part. */
 static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm_err *err)
 {
-	size_t batch = (size_t)pl->o->batch, found;
+	size_t per_step = pl->per_step, found;
 	struct vfm_rng r = vfm_rng_stream(pl->o->seed, pl->round, SHUFFLE_PACKS + 2, VFM_RNG_DATA);
-	uint32_t *group = vfm_calloc(n / batch + 1, sizeof(*group));
+	uint32_t *step = vfm_calloc(n / per_step + 1, sizeof(*step));
 	int rc = 0;
 
 	qsort(pl->ready, n, sizeof(*pl->ready), by_cost);
-	found = group_by_cost(pl, n, similar, vfm_rng_below(&r, 0, 2) == 1, group);
-	vfm_shuffle(group, (int64_t)found, pl->o->seed, pl->round, SHUFFLE_PACKS + 1);
+	found = find_similar(pl, n, similar, vfm_rng_below(&r, 0, 2) == 1, step);
+	vfm_shuffle(step, (int64_t)found, pl->o->seed, pl->round, SHUFFLE_PACKS + 1);
 	for (size_t i = 0; i < found && rc == 0 && !has_all_steps(pl); i++) {
-		struct ready_pack *a = pl->ready + group[i];
+		struct pack_group *a = pl->ready + step[i];
 
 		rc = emit_step(pl, a, err);
-		for (size_t k = 0; k < batch; k++)
+		for (size_t k = 0; k < per_step; k++)
 			a[k].n = 0;
 	}
-	free(group);
+	free(step);
 	if (found && rc == 0)
 		compact_ready(pl);
 	return rc;
 }
 
-/* Forms complete steps of the ready packs, of which the last n_new are of this window.  With balance_cost, a step has
- * packs of similar cost: others wait in the pool of ready packs, unless this is the end of the plan. */
+/* Forms complete steps of the ready groups, of which the last n_new are of this window.  With balance_cost, a step has
+ * groups of similar cost: others wait in the pool of ready groups, unless this is the end of the plan. */
 static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err *err)
 {
-	size_t batch = (size_t)pl->o->batch, pool = POOL_STEPS * batch + POOL_PACKS;
+	size_t per_step = pl->per_step, pool = POOL_STEPS * per_step + POOL_PACKS;
 	double similar = SIMILAR;
 
-	if (!pl->o->balance_cost || batch == 1) {
-		shuffle_packs(pl, pl->ready + pl->n_ready - n_new, n_new, SHUFFLE_PACKS);
+	if (!pl->o->balance_cost || per_step == 1) {
+		shuffle_groups(pl, pl->ready + pl->n_ready - n_new, n_new, SHUFFLE_PACKS);
 		return emit_in_order(pl, err);
 	}
-	shuffle_packs(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS);
+	shuffle_groups(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS);
 	TRY(emit_similar(pl, pl->n_ready, similar, err));
 	while (pl->n_ready > pool && !has_all_steps(pl)) {
 		similar = 1 + 2 * (similar - 1);
 		TRY(emit_similar(pl, pl->n_ready, similar, err));
 	}
-	if (!end || pl->n_ready < batch || has_all_steps(pl))
+	if (!end || pl->n_ready < per_step || has_all_steps(pl))
 		return 0;
-	shuffle_packs(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS + 3); /* chance decides which packs are too many */
-	return emit_similar(pl, pl->n_ready / batch * batch, INFINITY, err);
+	shuffle_groups(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS + 3); /* chance decides which are too many */
+	return emit_similar(pl, pl->n_ready / per_step * per_step, INFINITY, err);
 }
 
 /* ---- packs ---- */
 
-static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin)
+static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin, int32_t parts)
 {
 	int64_t n = b->first[bin + 1] - b->first[bin];
-	struct ready_pack k = {.first = (int64_t)pl->n_samples, .n = (int32_t)n, .cost = pl->o->cost.c};
+	struct ready_pack k = {.parts = parts, .n = (int32_t)n, .cost = pl->o->cost.c};
+	struct pack_group g = {.first_pack = (int64_t)pl->n_packs,
+		.first = (int64_t)pl->n_samples,
+		.n_packs = 1,
+		.n = (int32_t)n,
+		.parts = parts};
 
 	vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)n, sizeof(*pl->samples));
 	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++) {
@@ -281,8 +442,10 @@ static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin)
 		k.tokens += s.tokens;
 		k.cost += vfm_pack_cost_of(&pl->o->cost, s.tokens);
 	}
-	vfm_grow(&pl->ready, &pl->cap_ready, pl->n_ready + 1, sizeof(*pl->ready));
-	pl->ready[pl->n_ready++] = k;
+	vfm_grow(&pl->packs, &pl->cap_packs, pl->n_packs + 1, sizeof(*pl->packs));
+	pl->packs[pl->n_packs++] = k;
+	g.cost = k.cost / parts;
+	add_group_of(pl, &g);
 }
 
 /* Moves the samples of a pack to those that are kept for the next window. */
@@ -305,12 +468,18 @@ static bool may_carry(const struct planner *pl, const struct vfm_bins *b, int64_
 	return true;
 }
 
-static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, int64_t bin)
+/* Returns the tokens of a bin, and in *longest those of its longest sample. */
+static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, int64_t bin, int32_t *longest)
 {
 	int64_t sum = 0;
 
-	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++)
-		sum += pl->tokens[b->item[i]];
+	*longest = 0;
+	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++) {
+		int32_t tokens = pl->tokens[b->item[i]];
+
+		sum += tokens;
+		*longest = tokens > *longest ? tokens : *longest;
+	}
 	return sum;
 }
 
@@ -318,18 +487,19 @@ static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, in
  * samples were left to choose from, unless they are dense. */
 static void take_bins(struct planner *pl, const struct vfm_bins *b, double tokens, bool flush)
 {
-	const int64_t dense = pl->o->context - pl->o->context / DENSE;
 	double carried = flush || pl->o->algo == VFM_PACK_NONE ? 0 : tokens / CARRIED, left = tokens;
 	struct drawn *swap = pl->heap;
 	size_t n_kept = 0, cap = pl->cap_heap;
 
 	for (int64_t i = 0; i < b->n_bins; i++) {
-		int64_t sum = bin_tokens(pl, b, i);
+		int32_t longest;
+		int64_t sum = bin_tokens(pl, b, i, &longest);
+		int32_t parts = vfm_pack_parts(longest, pl->o->context), size = parts * pl->o->context;
 
-		if (left <= carried && sum < dense && may_carry(pl, b, i))
+		if (left <= carried && sum < size - size / DENSE && may_carry(pl, b, i))
 			carry_bin(pl, b, i, &n_kept);
 		else
-			make_pack(pl, b, i);
+			make_pack(pl, b, i, parts);
 		left -= (double)sum;
 	}
 	pl->heap = pl->kept;
@@ -356,10 +526,12 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 			flush && pl->n_windows >= LONG_PASS);
 		take_bins(pl, &pl->bins, tokens, flush);
 	} else {
-		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, err));
+		TRY(vfm_bins_pack(
+			&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, pl->group_parts, err));
 		take_bins(pl, &b, tokens, flush);
 		vfm_bins_release(&b);
 	}
+	join_partial(pl, end);
 	pl->round++;
 	pl->n_windows = flush ? 0 : pl->n_windows + 1;
 	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
@@ -390,12 +562,12 @@ static int plan_epochs(struct planner *pl, struct vfm_err *err)
 static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
 	while (pl->p->steps < steps) {
-		int64_t want = (steps - pl->p->steps) * pl->o->batch - (int64_t)pl->n_ready;
+		int64_t want = (steps - pl->p->steps) * pl->o->batch - count_ready_parts(pl);
 		double budget = (1.02 * (double)want + 2) * pl->o->context;
 		bool ends = draw_window(pl, &budget, true);
 
 		TRY(pack_heap(pl, ends, false, err));
-		want = (steps - pl->p->steps) * pl->o->batch;
+		want = (steps - pl->p->steps) * (int64_t)pl->per_step;
 		if ((int64_t)pl->n_ready >= want && pl->p->steps < steps) /* they wait for others of their cost */
 			TRY(emit_ready(pl, 0, true, err));
 	}
@@ -405,14 +577,14 @@ static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 /* Drops the packs that make no complete step, or completes it. */
 static int finish_last_step(struct planner *pl, struct vfm_err *err)
 {
-	int64_t left = (int64_t)pl->n_ready;
+	int64_t left = count_ready_parts(pl);
 	const struct vfm_plan_opts *o = pl->o;
 	struct vfm_plan_opts one_more = *o;
 	int rc;
 
 	if (pl->o->drop_last || left == 0) {
 		pl->p->dropped_packs = left;
-		for (int64_t i = 0; i < left; i++)
+		for (size_t i = 0; i < pl->n_ready; i++)
 			pl->p->dropped_samples += pl->ready[i].n;
 		return 0;
 	}
@@ -428,10 +600,13 @@ static int finish_last_step(struct planner *pl, struct vfm_err *err)
 static void measure_plan(struct planner *pl)
 {
 	struct vfm_plan *p = pl->p;
-	double tokens = pl->tokens_taken, context = pl->o->context;
+	const struct vfm_plan_opts *o = pl->o;
+	double tokens = pl->tokens_taken, context = o->context;
+	int64_t least =
+		o->cp ? vfm_parts_bound(pl->lengths, o->context, o->cp) : vfm_bins_bound(pl->lengths, o->context);
 
-	p->fill = tokens / ((double)p->n_packs * context);
-	p->fill_bound = tokens / ((double)vfm_bins_bound(pl->lengths, pl->o->context) * context);
+	p->fill = tokens / ((double)p->steps * o->batch * context);
+	p->fill_bound = tokens / ((double)least * context);
 	p->imbalance_tokens /= (double)p->steps;
 	p->imbalance_cost /= (double)p->steps;
 }
@@ -443,6 +618,9 @@ static void release_planner(struct planner *pl)
 	free(pl->tokens);
 	free(pl->ready);
 	free(pl->sorted);
+	free(pl->partial);
+	free(pl->packs);
+	free(pl->old_packs);
 	free(pl->samples);
 	free(pl->old_samples);
 	free(pl->sum_before);
@@ -459,14 +637,16 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 		.o = o,
 		.take = take,
 		.ctx = ctx,
-		.window = o->window > 0 ? o->window : DEFAULT_WINDOW};
+		.window = o->window > 0 ? o->window : DEFAULT_WINDOW,
+		.group_parts = o->cp ? o->cp : 1};
 	size_t n_sets = (size_t)vfm_blend_n_sets(blend);
 	int rc;
 
 	*p = (struct vfm_plan){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
 		.set_tokens = vfm_calloc(n_sets, sizeof(*p->set_tokens))};
-	pl.lengths = vfm_calloc((size_t)o->context + 1, sizeof(*pl.lengths));
-	vfm_mbs_init(&pl.mbs, o->context);
+	pl.per_step = (size_t)(o->batch / pl.group_parts);
+	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.group_parts + 1, sizeof(*pl.lengths));
+	vfm_mbs_init(&pl.mbs, o->context, pl.group_parts);
 	if (o->steps > 0) {
 		TRY_OUT(plan_steps(&pl, o->steps, err));
 	} else {
@@ -503,8 +683,12 @@ struct plan_writer {
 static int write_pack(void *ctx, const struct vfm_plan_pack *in, struct vfm_err *err)
 {
 	struct plan_writer *pw = ctx;
-	struct vfm_manifest_pack out = {
-		.step = in->step, .pack = in->pack, .n_samples = in->n, .tokens = in->tokens, .cost = in->cost};
+	struct vfm_manifest_pack out = {.step = in->step,
+		.pack = in->pack,
+		.cp = in->parts,
+		.n_samples = in->n,
+		.tokens = in->tokens,
+		.cost = in->cost};
 
 	vfm_grow(&pw->samples, &pw->cap, (size_t)in->n, sizeof(*pw->samples));
 	for (int32_t i = 0; i < in->n; i++) {

@@ -3,6 +3,10 @@
  * vfm_bins packs one set of lengths.  vfm_plan is the order of a whole run: it draws samples from a blend, packs them
  * one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
  * steps.  It is a stream: memory holds one window of samples.  A plan depends only on its inputs and the seed.
+ *
+ * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, as many as its longest
+ * sample needs, each for a rank.  The parts of a step are divided into groups of opts.cp, and packs of fewer parts that
+ * share a group have similar cost.
  */
 #ifndef VFM_DATA_PACK_H
 #define VFM_DATA_PACK_H
@@ -37,9 +41,13 @@ struct vfm_bins {
 	size_t cap_first, cap_item; /* private */
 };
 
-/* 1 <= tokens[i] <= context for all i (VFM_EUSAGE otherwise). */
+/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
+ * the item fits. */
+int32_t vfm_pack_parts(int32_t tokens, int32_t context);
+/* 1 <= tokens[i] <= context x max_parts for all i (VFM_EUSAGE otherwise).  A bin has as many parts as its longest item
+ * needs; max_parts: a power of two. */
 int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *tokens, int64_t n, int32_t context,
-	struct vfm_err *err);
+	int32_t max_parts, struct vfm_err *err);
 void vfm_bins_release(struct vfm_bins *b);
 
 /* cost of a pack = c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default counts
@@ -60,7 +68,8 @@ void vfm_pack_cost_release(struct vfm_pack_cost *cost);
 double vfm_pack_cost_of(const struct vfm_pack_cost *cost, int32_t tokens);
 
 struct vfm_plan_opts {
-	int32_t context, batch;
+	int32_t context, batch; /* with cp: tokens of a part, parts of a step */
+	int32_t cp;        /* the most parts of a pack, a power of two that divides batch; 0: packs have no parts */
 	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
 	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
 	bool drop_last;    /* drop an incomplete last step; else fill it with samples of the next pass */
@@ -73,7 +82,8 @@ struct vfm_plan_opts {
 
 struct vfm_plan_pack {
 	int64_t step;
-	int32_t pack; /* within the step */
+	int32_t pack; /* within the step; with cp: its first part */
+	int32_t parts;
 	int32_t n, tokens;
 	double cost;
 	const struct vfm_blend_sample *samples; /* [n]; valid during the call that passes the pack */
@@ -81,14 +91,15 @@ struct vfm_plan_pack {
 
 /* What a plan consists of. */
 struct vfm_plan {
-	int64_t steps, n_packs;                  /* n_packs == steps x batch */
-	int64_t n_samples;                       /* in the packs of the plan */
-	int64_t dropped_packs, dropped_samples;  /* of an incomplete last step */
-	int64_t filled_packs;                    /* packs of the last step that came from the next pass */
-	double fill;                             /* tokens / (packs x context) */
-	double fill_bound;                       /* no packing of these samples has a larger fill (data/pack_bound.h) */
-	double imbalance_tokens, imbalance_cost; /* mean over steps of the largest pack / the mean pack; 1 is best */
-	int64_t *set_samples, *set_tokens;       /* [n_sets] of the blend */
+	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
+	int64_t n_samples;                      /* in the packs of the plan */
+	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; packs: parts, with cp */
+	int64_t filled_packs;                   /* packs, or parts, of the last step that came from the next pass */
+	double fill;                            /* tokens / (steps x batch x context) */
+	double fill_bound;                      /* no packing of these samples has a larger fill (data/pack_bound.h) */
+	/* mean over steps of the largest pack / the mean pack; 1 is best.  With cp both are by part */
+	double imbalance_tokens, imbalance_cost;
+	int64_t *set_samples, *set_tokens; /* [n_sets] of the blend */
 };
 
 /* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none), whose negative result ends

@@ -17,6 +17,15 @@ int vfm_pack_algo(const char *name, enum vfm_pack_algo *out, struct vfm_err *err
 	return vfm_fail(err, VFM_EUSAGE, "expected mbs|ffd|lpfhp|none, got '%s'", name);
 }
 
+int32_t vfm_pack_parts(int32_t tokens, int32_t context)
+{
+	int32_t parts = 1;
+
+	while ((int64_t)parts * context < tokens)
+		parts *= 2;
+	return parts;
+}
+
 /* Length in the upper half, the complement of the position in the lower: sorted downwards, longest first, and
  * equal lengths in their order. */
 static int by_key_down(const void *a, const void *b)
@@ -62,9 +71,11 @@ static void to_lists(struct vfm_bins *b, const uint32_t *bin_of, const uint64_t 
 	free(at);
 }
 
-/* ---- first fit decreasing: a tree of the most room in any bin below; unopened bins are empty leaves ---- */
+/* ---- first fit decreasing: a tree of the most room in any bin below ----
+ *
+ * Unopened bins are empty leaves, with room for any item; the first item determines how large the bin is. */
 
-static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context)
+static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context, int32_t max_parts)
 {
 	uint64_t *keys = sorted_keys(tokens, n);
 	uint32_t *bin_of = vfm_calloc((size_t)n, sizeof(*bin_of));
@@ -75,7 +86,7 @@ static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t co
 		leaves *= 2;
 	room = vfm_calloc((size_t)leaves * 2, sizeof(*room));
 	for (int64_t i = 1; i < leaves * 2; i++)
-		room[i] = context;
+		room[i] = context * max_parts;
 	for (int64_t k = 0; k < n; k++) {
 		uint32_t item = key_item(keys[k]);
 		int64_t node = 1;
@@ -83,8 +94,10 @@ static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t co
 		while (node < leaves)
 			node = room[node * 2] >= tokens[item] ? node * 2 : node * 2 + 1;
 		bin_of[item] = (uint32_t)(node - leaves);
-		if (node - leaves >= b->n_bins)
+		if (node - leaves >= b->n_bins) {
 			b->n_bins = node - leaves + 1;
+			room[node] = context * vfm_pack_parts(tokens[item], context);
+		}
 		room[node] -= tokens[item];
 		for (node /= 2; node >= 1; node /= 2)
 			room[node] = room[node * 2] > room[node * 2 + 1] ? room[node * 2] : room[node * 2 + 1];
@@ -109,7 +122,7 @@ struct group {
 struct shapes {
 	struct group *g;
 	size_t n, cap;
-	int64_t *head;            /* [context + 1] first group with that room, plus 1; 0: none */
+	int64_t *head;            /* [longest + 1] first group with that room, plus 1; 0: none */
 	struct vfm_numbers rooms; /* that some group has */
 };
 
@@ -142,8 +155,8 @@ static void place_items(struct shapes *s, int32_t context, int32_t len, int64_t 
 		int64_t bins, have;
 
 		if (room < 0) {
-			room = context;
-			k = context / len;
+			room = context * vfm_pack_parts(len, context);
+			k = room / len;
 			bins = count / k;
 			if (bins)
 				add_group(s, -1, bins, room - len * k, len, k);
@@ -182,14 +195,14 @@ static void deal(struct vfm_bins *b, const struct shapes *s, const uint64_t *key
 		}
 }
 
-static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context)
+static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context, int32_t max_parts)
 {
-	size_t rooms = (size_t)context + 1;
+	size_t rooms = (size_t)context * (size_t)max_parts + 1;
 	uint64_t *keys = sorted_keys(tokens, n);
 	int64_t *next = vfm_calloc(rooms, sizeof(*next));
 	struct shapes s = {.head = vfm_calloc(rooms, sizeof(int64_t))};
 
-	vfm_numbers_init(&s.rooms, context);
+	vfm_numbers_init(&s.rooms, context * max_parts);
 	for (int64_t i = 0, j; i < n; i = j) {
 		int32_t len = (int32_t)(keys[i] >> 32);
 
@@ -206,11 +219,11 @@ static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t 
 	free(keys);
 }
 
-static void mbs(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context)
+static void mbs(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t context, int32_t max_parts)
 {
 	struct vfm_mbs m;
 
-	vfm_mbs_init(&m, context);
+	vfm_mbs_init(&m, context, max_parts);
 	vfm_mbs_pack(&m, b, tokens, n, 0, true);
 	vfm_mbs_release(&m);
 }
@@ -227,21 +240,21 @@ static void one_each(struct vfm_bins *b, int64_t n)
 }
 
 int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *tokens, int64_t n, int32_t context,
-	struct vfm_err *err)
+	int32_t max_parts, struct vfm_err *err)
 {
 	*b = (struct vfm_bins){.n = n};
 	if (n < 1 || n > INT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%lld samples to pack", (long long)n);
 	for (int64_t i = 0; i < n; i++)
-		if (tokens[i] < 1 || tokens[i] > context)
+		if (tokens[i] < 1 || tokens[i] > context * max_parts)
 			return vfm_fail(err, VFM_EUSAGE, "a sample of %d tokens does not fit a context of %d",
-				tokens[i], context);
+				tokens[i], context * max_parts);
 	if (algo == VFM_PACK_FFD)
-		ffd(b, tokens, n, context);
+		ffd(b, tokens, n, context, max_parts);
 	else if (algo == VFM_PACK_LPFHP)
-		lpfhp(b, tokens, n, context);
+		lpfhp(b, tokens, n, context, max_parts);
 	else if (algo == VFM_PACK_MBS)
-		mbs(b, tokens, n, context);
+		mbs(b, tokens, n, context, max_parts);
 	else
 		one_each(b, n);
 	return 0;

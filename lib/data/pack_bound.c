@@ -173,3 +173,18 @@ int64_t vfm_bins_bound(const int64_t *count, int32_t context)
 		bins[0] = bins[i] > bins[0] ? bins[i] : bins[0];
 	return (int64_t)ceil(bins[0] * (1 - 1e-12));
 }
+
+int64_t vfm_parts_bound(const int64_t *count, int32_t context, int32_t max_parts)
+{
+	double tokens = 0, parts = 0;
+
+	for (int32_t x = 1; x <= context * max_parts; x++) {
+		int32_t needed = vfm_pack_parts(x, context);
+
+		tokens += (double)count[x] * x;
+		if (needed > 1)
+			parts += (double)count[x] * needed;
+	}
+	tokens = ceil(tokens / context);
+	return (int64_t)(tokens > parts ? tokens : parts);
+}

@@ -15,5 +15,9 @@
  *   - with few lengths, the linear relaxation of cutting stock (data/pack_lp.h).
  * Takes milliseconds, or a second with many different lengths in a long context. */
 int64_t vfm_bins_bound(const int64_t *count, int32_t context);
+/* Of bins of parts, of which a bin has as many as its longest item needs (vfm_pack_parts): returns a number of parts
+ * below which no packing exists.  count [context x max_parts + 1].  It is the largest of the total over the context,
+ * and the parts that items of more than one part need: two that need as many share no bin. */
+int64_t vfm_parts_bound(const int64_t *count, int32_t context, int32_t max_parts);
 
 #endif

@@ -7,8 +7,8 @@
  * is repeated as long as there are items for it: with few different lengths there are few searches.  The search ends
  * with a bin that is full, or after a number of nodes; a search that needs few leaves more to the later ones.
  *
- * Items of few lengths can need contents that no greedy search finds.  Most bins then get the contents of a linear
- * program (pack_lp.h), and the search packs the rest.
+ * Items of few lengths can need contents that no greedy search finds.  Most bins of one part then get the contents of
+ * a linear program (pack_lp.h), and the search packs the rest.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +100,7 @@ int32_t vfm_numbers_down_from(const struct vfm_numbers *s, int32_t at)
 
 struct search {
 	struct vfm_mbs *m;
+	int32_t size;           /* of the bin */
 	int32_t shortest, full; /* the shortest length of all items; room at which a bin is full */
 	int32_t room;           /* of the best content so far */
 	int depth;              /* of the best content */
@@ -131,7 +132,7 @@ static void keep_best(struct search *s, int depth, int32_t room)
 static void search_bin(struct search *s, int32_t first)
 {
 	struct vfm_mbs *m = s->m;
-	int32_t room = m->context, len = first;
+	int32_t room = s->size, len = first;
 	int depth = 0;
 
 	s->room = INT32_MAX;
@@ -188,7 +189,7 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 	for (int64_t i = 0; i < n; i++)
 		if (m->count[tokens[i]]++ == 0)
 			vfm_numbers_set(&m->lengths, tokens[i], true);
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
+	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->longest); len >= 0;
 		len = vfm_numbers_down_from(&m->lengths, len - 1)) {
 		m->next[len] = at;
 		at += (uint32_t)m->count[len];
@@ -196,7 +197,7 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 	}
 	for (int64_t i = 0; i < n; i++)
 		m->order[m->next[tokens[i]]++] = (uint32_t)i;
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
+	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->longest); len >= 0;
 		len = vfm_numbers_down_from(&m->lengths, len - 1))
 		m->next[len] -= (uint32_t)m->count[len];
 	return gcd > 0 ? gcd : 1;
@@ -270,28 +271,18 @@ static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 	}
 }
 
-void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact)
+/* Searches for one bin after another, as long as an item of more than `least` tokens is left. */
+static void search_bins(struct vfm_mbs *m, struct vfm_bins *b, int32_t gcd, int32_t least)
 {
 	struct search s = {.m = m};
-	int64_t nodes = 0, done = 0;
-	int32_t gcd, len;
+	int64_t nodes = 0, done = b->first[b->n_bins];
+	int32_t len;
 
-	vfm_grow(&b->first, &b->cap_first, (size_t)n + 1, sizeof(*b->first));
-	vfm_grow(&b->item, &b->cap_item, (size_t)n, sizeof(*b->item));
-	vfm_grow(&m->order, &m->cap_order, (size_t)n, sizeof(*m->order));
-	b->n = n;
-	b->n_bins = 0;
-	b->first[0] = 0;
-	gcd = sort_items(m, tokens, n);
-	for (int64_t i = n_known; i < n; i++)
-		m->seen[tokens[i]]++;
-	learn_contents(m, n, gcd, exact);
-	fill_contents(m, b, n);
-	done = b->first[b->n_bins];
-	s.full = m->context % gcd > m->context / FULL ? m->context % gcd : m->context / FULL;
-	while ((len = vfm_numbers_down_from(&m->lengths, m->context)) > 0) {
+	while ((len = vfm_numbers_down_from(&m->lengths, m->longest)) > least) {
 		int64_t limit = MIN_NODES + nodes < MAX_NODES ? MIN_NODES + nodes : MAX_NODES;
 
+		s.size = m->context * vfm_pack_parts(len, m->context);
+		s.full = s.size % gcd > s.size / FULL ? s.size % gcd : s.size / FULL;
 		s.nodes = limit;
 		s.shortest = vfm_numbers_from(&m->lengths, 1);
 		search_bin(&s, len);
@@ -303,17 +294,41 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 	}
 }
 
-void vfm_mbs_init(struct vfm_mbs *m, int32_t context)
+void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact)
 {
-	*m = (struct vfm_mbs){.context = context, .max_depth = 2};
-	while ((int64_t)m->max_depth * (m->max_depth - 1) / 2 <= context) /* different lengths in one bin */
+	int64_t left;
+	int32_t gcd;
+
+	vfm_grow(&b->first, &b->cap_first, (size_t)n + 1, sizeof(*b->first));
+	vfm_grow(&b->item, &b->cap_item, (size_t)n, sizeof(*b->item));
+	vfm_grow(&m->order, &m->cap_order, (size_t)n, sizeof(*m->order));
+	b->n = n;
+	b->n_bins = 0;
+	b->first[0] = 0;
+	gcd = sort_items(m, tokens, n);
+	for (int64_t i = n_known; i < n; i++)
+		m->seen[tokens[i]]++;
+	search_bins(m, b, gcd, m->context); /* bins of more than one part */
+	left = n - b->first[b->n_bins];
+	if (left > 0)
+		learn_contents(m, left, gcd, exact);
+	fill_contents(m, b, left);
+	search_bins(m, b, gcd, 0);
+}
+
+void vfm_mbs_init(struct vfm_mbs *m, int32_t context, int32_t max_parts)
+{
+	size_t lengths = (size_t)context * (size_t)max_parts + 1;
+
+	*m = (struct vfm_mbs){.context = context, .longest = context * max_parts, .max_depth = 2};
+	while ((int64_t)m->max_depth * (m->max_depth - 1) / 2 <= m->longest) /* different lengths in one bin */
 		m->max_depth++;
-	m->count = vfm_calloc((size_t)context + 1, sizeof(*m->count));
-	m->next = vfm_calloc((size_t)context + 1, sizeof(*m->next));
-	m->seen = vfm_calloc((size_t)context + 1, sizeof(*m->seen));
+	m->count = vfm_calloc(lengths, sizeof(*m->count));
+	m->next = vfm_calloc(lengths, sizeof(*m->next));
+	m->seen = vfm_calloc(lengths, sizeof(*m->seen));
 	m->now = vfm_calloc((size_t)m->max_depth, sizeof(*m->now));
 	m->best = vfm_calloc((size_t)m->max_depth, sizeof(*m->best));
-	vfm_numbers_init(&m->lengths, context);
+	vfm_numbers_init(&m->lengths, m->longest);
 }
 
 void vfm_mbs_release(struct vfm_mbs *m)

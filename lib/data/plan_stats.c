@@ -1,12 +1,13 @@
 #include "data/plan_stats.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
 static void add_pack_stats(struct vfm_plan_stats *s, const struct vfm_manifest_pack *p, int32_t context)
 {
-	double fill = (double)p->tokens / context;
+	double fill = (double)p->tokens / ((double)p->cp * context);
 
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		struct vfm_plan_set_stats *set = &s->sets[p->samples[i].set];
@@ -22,6 +23,7 @@ static void add_pack_stats(struct vfm_plan_stats *s, const struct vfm_manifest_p
 		s->per_pack_most = p->n_samples;
 	s->per_pack[31 - __builtin_clz((unsigned)p->n_samples)]++;
 	s->packs++;
+	s->by_cp[31 - __builtin_clz((unsigned)p->cp)]++;
 	s->samples += p->n_samples;
 	s->tokens += p->tokens;
 	s->cost += p->cost;
@@ -42,11 +44,13 @@ static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_manifest_s
 	for (int32_t i = 0; i < step->n_packs; i++) {
 		const struct vfm_manifest_pack *p = &step->packs[i];
 
+		if (p->cp == 0)
+			continue;
 		add_pack_stats(s, p, context);
 		tokens += (double)p->tokens;
 		cost += p->cost;
-		most_tokens = (double)p->tokens > most_tokens ? (double)p->tokens : most_tokens;
-		most_cost = p->cost > most_cost ? p->cost : most_cost;
+		most_tokens = fmax(most_tokens, (double)p->tokens / p->cp);
+		most_cost = fmax(most_cost, p->cost / p->cp);
 	}
 	add_imbalance(&s->by_tokens, most_tokens, tokens, step->n_packs);
 	add_imbalance(&s->by_cost, most_cost, cost, step->n_packs);
@@ -67,7 +71,7 @@ int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, 
 	vfm_manifest_step_release(&step);
 	s->by_tokens.mean /= (double)h->steps;
 	s->by_cost.mean /= (double)h->steps;
-	s->fill = (double)s->tokens / ((double)s->packs * h->context);
+	s->fill = (double)s->tokens / ((double)h->steps * h->batch * h->context);
 	return rc;
 }
 

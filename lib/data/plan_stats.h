@@ -9,8 +9,9 @@
 struct vfm_plan_stats {
 	int64_t packs, samples, tokens;
 	double cost;             /* the sum over all packs */
-	double fill, fill_least; /* tokens / (packs x context); of the emptiest pack */
-	/* The largest pack of a step over the mean pack: mean over the steps, and the largest of all steps. */
+	double fill, fill_least; /* tokens / (packs x context), or parts; of the emptiest pack */
+	/* The largest pack of a step over the mean pack: mean over the steps, and the largest of all steps.  With
+	 * packs of several parts both are by part. */
 	struct vfm_plan_imbalance {
 		double mean, most;
 	} by_tokens, by_cost;
@@ -19,6 +20,7 @@ struct vfm_plan_stats {
 	} * sets; /* [n_sets] of the header */
 	/* packs by their number of samples: bucket k counts packs of 2^k to 2^(k+1) - 1 samples */
 	int64_t per_pack[32];
+	int64_t by_cp[8]; /* packs by their parts: of 2^k */
 	int32_t per_pack_least, per_pack_most;
 };
 

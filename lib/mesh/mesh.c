@@ -139,22 +139,31 @@ static int make_readers(struct vfm_mesh *m, struct vfm_err *err)
 	return vfm_comm_split(vfm_comm_host(m->world), first, m->rank, "readers", &m->readers, err);
 }
 
+/* Makes the groups of one field, or takes over those of an earlier one.  suffix: of the name. */
+static int make_group(struct vfm_mesh *m, int i, const char *suffix, struct vfm_err *err)
+{
+	struct vfm_place at = vfm_parallel_place(&m->p, m->rank, group_fields[i].g);
+	int k = at.size > 1 ? shared_group_field(m, i) : i;
+	char name[16];
+
+	if (at.size == 1) /* skipped; all ranks agree on the sizes */
+		return 0;
+	if (k < i) {
+		*group_field(m, i) = *group_field(m, k);
+		return 0;
+	}
+	name_shared_group(m, i, name);
+	if (strlen(name) + strlen(suffix) < sizeof(name))
+		strcat(name, suffix);
+	return vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err);
+}
+
 static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 {
 	if (m->size[VFM_AX_DP] > 1)
 		m->group[VFM_AX_DP] = NULL;
-	for (int i = 0; i < N_GROUP_FIELDS; i++) {
-		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, group_fields[i].g);
-		int k = at.size > 1 ? shared_group_field(m, i) : i;
-		char name[16];
-
-		if (k < i) {
-			*group_field(m, i) = *group_field(m, k);
-		} else if (at.size > 1) { /* groups of one are skipped; all ranks agree on the sizes */
-			name_shared_group(m, i, name);
-			TRY(vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err));
-		}
-	}
+	for (int i = 0; i < N_GROUP_FIELDS; i++)
+		TRY(make_group(m, i, "", err));
 	/* Checkpoints and packs are in host memory on every device. */
 	TRY(vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err));
 	return make_readers(m, err);
@@ -256,6 +265,85 @@ out:
 	return rc < 0 ? vfm_err_context(err, "cannot form the groups of the mesh") : rc;
 }
 
+/* Frees the communicators of a mesh, or those that a view does not borrow from its mesh. */
+static void free_groups(struct vfm_mesh *m, struct vfm_mesh *lender)
+{
+	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++) {
+		bool shared = false;
+
+		for (int k = 0; k < i; k++)
+			shared |= *group_field(m, k) == *group_field(m, i);
+		for (int k = 0; lender && k < N_GROUP_FIELDS; k++)
+			shared |= *group_field(lender, k) == *group_field(m, i);
+		if (!shared)
+			vfm_comm_free(*group_field(m, i));
+	}
+}
+
+/* ---- views ---- */
+
+static int64_t gcd_of(int64_t a, int64_t b)
+{
+	return b ? gcd_of(b, a % b) : a;
+}
+
+static bool depends_on_cp(enum vfm_group g)
+{
+	return g == VFM_GR_CP || g == VFM_GR_RING || g == VFM_GR_A2A || g == VFM_GR_SEQ;
+}
+
+static int make_view(struct vfm_mesh *v, const struct vfm_mesh *m, int cp, struct vfm_err *err)
+{
+	char suffix[16];
+
+	*v = *m;
+	memset(v->view, 0, sizeof(v->view));
+	v->p.cp = cp;
+	v->p.dp = m->p.dp * m->p.cp / cp;
+	v->p.cp_a2a = gcd_of(m->p.cp_a2a, cp);
+	vfm_parallel_size(&v->p, v->size);
+	vfm_parallel_coord(&v->p, v->rank, v->coord);
+	v->group[VFM_AX_DP] = v->size[VFM_AX_DP] > 1 ? NULL : vfm_comm_self();
+	snprintf(suffix, sizeof(suffix), "/%d", cp);
+	for (int i = 0; i < N_GROUP_FIELDS; i++)
+		if (depends_on_cp(group_fields[i].g))
+			*group_field(v, i) = vfm_comm_self();
+	for (int i = 0; i < N_GROUP_FIELDS; i++)
+		if (depends_on_cp(group_fields[i].g))
+			TRY(make_group(v, i, suffix, err));
+	return 0;
+}
+
+int vfm_mesh_add_views(struct vfm_mesh *m, int max_cp, struct vfm_err *err)
+{
+	for (int i = 0; i < VFM_MESH_VIEWS; i++) {
+		int cp = 1 << i;
+
+		if (cp > max_cp || cp >= m->size[VFM_AX_CP] || m->size[VFM_AX_CP] % cp || m->view[i])
+			continue;
+		m->view[i] = vfm_calloc(1, sizeof(*m->view[i]));
+		if (make_view(m->view[i], m, cp, err) < 0)
+			return vfm_err_context(err, "cannot form groups of %d cp ranks", cp);
+	}
+	return 0;
+}
+
+const struct vfm_mesh *vfm_mesh_for(const struct vfm_mesh *m, int cp)
+{
+	if (cp == 0 || cp >= m->size[VFM_AX_CP])
+		return m;
+	return m->view[31 - __builtin_clz((unsigned)cp)];
+}
+
+static void free_views(struct vfm_mesh *m)
+{
+	for (int i = 0; i < VFM_MESH_VIEWS; i++) {
+		if (m->view[i])
+			free_groups(m->view[i], m);
+		free(m->view[i]);
+	}
+}
+
 void vfm_mesh_release(struct vfm_mesh *m)
 {
 	struct vfm_stream *stream[] = {
@@ -276,14 +364,8 @@ void vfm_mesh_release(struct vfm_mesh *m)
 		vfm_comm_free(link[i]);
 	for (size_t i = 0; i < sizeof(m->nodes) / sizeof(m->nodes[0]); i++)
 		vfm_comm_nodes_release(&m->nodes[i]);
-	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++) {
-		bool shared = false;
-
-		for (int k = 0; k < i; k++)
-			shared |= *group_field(m, k) == *group_field(m, i);
-		if (!shared)
-			vfm_comm_free(*group_field(m, i));
-	}
+	free_views(m);
+	free_groups(m, NULL);
 	*m = (struct vfm_mesh){0};
 }
 

@@ -13,6 +13,8 @@
 #include "spec/parallel.h"
 #include "spec/shard.h"
 
+enum { VFM_MESH_VIEWS = 10 }; /* parallel.cp is at most 1024 */
+
 struct vfm_mesh {
 	struct vfm_parallel p;
 	int rank, world_size;
@@ -54,6 +56,9 @@ struct vfm_mesh {
 	struct vfm_stream *comm_stream;
 	struct vfm_event *comm_ready, *comm_done; /* of comm_stream (mesh/overlap.h) */
 	struct vfm_stream *send_stream;           /* sends to other stages: fwd_out, bwd_out */
+
+	/* [i]: the view with 2^i cp ranks (vfm_mesh_add_views), or NULL */
+	struct vfm_mesh *view[VFM_MESH_VIEWS];
 };
 
 /* Creates the groups and streams.  p must have passed vfm_parallel_check for the size of world.  world is a
@@ -64,6 +69,18 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 /* Returns the static mesh of a single rank (local). */
 const struct vfm_mesh *vfm_mesh_one(void);
 void vfm_mesh_release(struct vfm_mesh *m);
+
+/* A view is the mesh of the same ranks with a smaller cp, and dp larger by as much: the cp ranks of the mesh are
+ * divided into groups of neighbours.  It has cp groups of its own and borrows all else.  Packs of few tokens are
+ * computed by few ranks on a view; parameters belong to the mesh, because their gradients are summed over dp x cp in
+ * any case. */
+
+/* Makes the views with 1, 2, 4, ... ranks, up to max_cp and less than cp, as far as they divide cp.  The mesh owns
+ * them. Collective; a no-op for those that exist. */
+int vfm_mesh_add_views(struct vfm_mesh *m, int max_cp, struct vfm_err *err);
+/* Returns the view, or the mesh itself with 0 or at least its cp.  Local. */
+const struct vfm_mesh *vfm_mesh_for(const struct vfm_mesh *m, int cp);
+
 /* Returns how gradients are summed over c in two levels; NULL: as by one call of c (local). */
 const struct vfm_comm_nodes *vfm_mesh_nodes(const struct vfm_mesh *m, const struct vfm_comm *c);
 

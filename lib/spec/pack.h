@@ -37,6 +37,8 @@ struct vfm_pack {
 	int32_t image_dim, image_len;
 	enum vfm_dtype x0_dtype; /* of the latents: f32 or bf16 */
 
+	int32_t cp; /* the ranks of context parallelism that compute it (mesh/mesh.h); 0: all */
+
 	int64_t step, index; /* of a manifest: the global step, the pack within it; else 0 */
 	int64_t step_tokens; /* tokens of the global step over all ranks, the denominator of losses; 0: no loss
 				(sampling) */

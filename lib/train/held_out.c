@@ -41,6 +41,10 @@ static int check_plan(const struct vfm_held_out *h, const struct vfm_manifest *t
 	struct vfm_makers mine = held->makers, expected = t->makers;
 
 	TRY(vfm_plan_check_model(held, path, &h->c->model, err));
+	if (held->cp)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s was packed with --cp; held-out data is computed by all cp ranks (vfm-pack --held-out-plan)",
+			path);
 	TRY(vfm_makers_check(&mine, path, &expected, vfm_manifest_path(train), err));
 	return vfm_split_check_disjoint(t, vfm_manifest_path(train), held, path, err);
 }

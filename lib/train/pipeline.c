@@ -289,14 +289,19 @@ static int residual_alloc(struct vfm_pipeline *p, const struct vfm_micro *u, str
 
 /* ---- packs ---- */
 
-static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
+static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b, const struct vfm_mesh *mesh)
 {
 	struct vfm_pack_sums sums = {0};
+	double flops;
 
 	for (int i = 0; i < b->n; i++)
 		vfm_pack_sums_add(
 			&sums, b->grid[i], vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]));
-	p->sums->flops += vfm_model_train_flops(&p->c->model, &p->c->tuning, &sums);
+	flops = vfm_model_train_flops(&p->c->model, &p->c->tuning, &sums);
+	p->sums->own_flops += flops / mesh->size[VFM_AX_CP];
+	if (mesh->coord[VFM_AX_CP] > 0)
+		return;
+	p->sums->flops += flops;
 	p->sums->tokens += b->tokens;
 	p->sums->samples += b->n;
 }
@@ -319,8 +324,10 @@ static int alloc_sample_losses(struct vfm_pipeline *p, int64_t mb, struct vfm_er
 static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
-	struct vfm_micro_opts o = {p->c, p->mesh, p->step,
-		vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1), NULL, p->upload};
+	struct vfm_micro_opts o = {.config = p->c,
+		.step = p->step,
+		.ends = vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1),
+		.upload = p->upload};
 	double before = vfm_now();
 	int64_t mb = p->made;
 	struct vfm_pack *b;
@@ -328,7 +335,8 @@ static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 
 	TRY(p->src->next(p->src->ctx, &b, err));
 	p->pack_s += vfm_now() - before;
-	count_pack(p, b);
+	o.mesh = vfm_mesh_for(p->mesh, b->cp);
+	count_pack(p, b, o.mesh);
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
 	p->made++;

@@ -31,8 +31,10 @@ struct vfm_pack_source {
 
 /* Totals over the packs of this rank. */
 struct vfm_pipeline_sums {
+	/* of packs of which this rank is the first cp rank: over a cp group each pack counts once */
 	double flops;
 	int64_t tokens, samples;
+	double own_flops; /* of all packs, divided by the cp ranks of each */
 };
 
 /* Returns NULL on failure.  All arguments must outlive the pipeline. */

@@ -30,31 +30,46 @@ int vfm_plan_check_model(
 	return 0;
 }
 
-/* Checks that every rank gets the same number of packs per step. */
-static int check_division(const struct vfm_manifest_header *h, const char *path, int64_t dp, struct vfm_err *err)
+static int refuse_division(
+	int64_t batch, const char *path, const char *what, const char *key, int64_t ranks, struct vfm_err *err)
 {
 	struct vfm_buf fit = {0};
 
-	if (h->batch % dp == 0)
-		return 0;
-	for (int64_t d = 1; d <= h->batch; d++)
-		if (h->batch % d == 0)
+	for (int64_t d = 1; d <= batch; d++)
+		if (batch % d == 0)
 			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
-	vfm_fail(err, VFM_EUSAGE, "%s has %d packs a step, which parallel.dp = %lld does not divide; %s would fit",
-		path, h->batch, (long long)dp, fit.data);
+	vfm_fail(err, VFM_EUSAGE, "%s has %lld %s a step, which %s = %lld does not divide; %s would fit", path,
+		(long long)batch, what, key, (long long)ranks, fit.data);
 	vfm_buf_release(&fit);
 	return VFM_EUSAGE;
 }
 
-int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c, int64_t dp,
-	int64_t *last, struct vfm_err *err)
+/* Checks that every rank gets the same number of packs per step. */
+static int check_division(
+	const struct vfm_manifest_header *h, const char *path, const struct vfm_parallel *p, struct vfm_err *err)
+{
+	if (!h->cp)
+		return h->batch % p->dp == 0 ? 0 : refuse_division(h->batch, path, "packs", "parallel.dp", p->dp, err);
+	if (h->cp % p->cp && p->cp % h->cp)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s has packs for up to %d cp ranks (vfm-pack --cp), of which parallel.cp = %lld is no "
+			"multiple "
+			"or divisor",
+			path, h->cp, (long long)p->cp);
+	return h->batch % (p->dp * p->cp) == 0
+		? 0
+		: refuse_division(h->batch, path, "parts", "parallel.dp x cp", p->dp * p->cp, err);
+}
+
+int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c,
+	const struct vfm_parallel *p, int64_t *last, struct vfm_err *err)
 {
 	TRY(vfm_plan_check_model(h, path, &c->model, err));
 	*last = c->train.steps ? c->train.steps : h->steps;
 	if (*last > h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)*last, path,
 			(long long)h->steps);
-	return check_division(h, path, dp, err);
+	return check_division(h, path, p, err);
 }
 
 void vfm_plan_check_average(const struct vfm_config *c, int64_t steps)

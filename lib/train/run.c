@@ -35,7 +35,7 @@ struct run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
 	struct vfm_job *job;
-	const struct vfm_mesh *mesh;
+	struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
@@ -91,7 +91,7 @@ static int make_dir(struct run *r, struct vfm_err *err)
 
 static int check_manifest(struct run *r, struct vfm_err *err)
 {
-	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, r->mesh->p.dp, &r->last, err));
+	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, &r->mesh->p, &r->last, err));
 	if (is_root(r))
 		vfm_plan_check_average(r->c, r->last);
 	return 0;
@@ -258,7 +258,9 @@ static int open_loader(struct run *r, struct vfm_err *err)
 		.first_step = r->first,
 		.plan_sha256 = r->id.plan_sha256,
 		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
-		.world = (int32_t)r->mesh->p.dp};
+		.world = (int32_t)r->mesh->p.dp,
+		.n_parts = (int32_t)r->mesh->p.cp,
+		.part = (int32_t)r->mesh->coord[VFM_AX_CP]};
 
 	if (r->first >= r->last)
 		return 0;
@@ -269,13 +271,16 @@ static int open_loader(struct run *r, struct vfm_err *err)
 
 enum { PLANNED_STEPS = 64 };
 
-/* Counts the longest pack that the plan allows: its tokens are those of the header, as one sample; its samples and
- * their text the most of the first steps.  The plan does not tell the shapes of samples: frames have about 256 patches.
+/* Counts the longest pack that the plan allows, as if all cp ranks computed it: its tokens are those of the header, as
+ * one sample; its samples and their text the most of the first steps.  The plan does not tell the shapes of samples:
+ * frames have about 256 patches.
  */
 static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
-	double n = h->context, frame = n < 256 ? n : 256;
+	/* With parts, the largest share of a rank is that of a sample in a pack of the most parts. */
+	double cp = (double)r->mesh->p.cp, of = h->cp && h->cp < cp ? h->cp : cp;
+	double n = h->context * (double)(h->cp ? h->cp : 1), frame = n < 256 ? n : 256;
 	struct vfm_manifest_step s = {0};
 	int32_t samples = 1;
 	int rc = 0;
@@ -287,17 +292,22 @@ static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struc
 				samples = s.packs[k].n_samples;
 	}
 	vfm_manifest_step_release(&s);
-	*p = (struct vfm_pack_sums){
-		.q = n, .Q = n * n, .Qs = n * frame, .Qt = n * n / frame, .n = samples, .g = samples};
+	*p = (struct vfm_pack_sums){.q = n * cp / of,
+		.Q = n * n * cp / of,
+		.Qs = n * frame * cp / of,
+		.Qt = n * n / frame * cp / of,
+		.n = samples,
+		.g = samples};
 	p->c = samples * (double)r->c->model.text_len;
-	p->X = n * (double)r->c->model.text_len;
+	p->X = p->q * (double)r->c->model.text_len;
 	return rc;
 }
 
 /* Collective. */
 static int plan_recompute(struct run *r, struct vfm_err *err)
 {
-	struct vfm_load load = {.packs = vfm_manifest_header(r->manifest)->batch / r->mesh->p.dp,
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	struct vfm_load load = {.packs = h->batch / r->mesh->p.dp / (h->cp ? r->mesh->p.cp : 1),
 		.host_bytes = vfm_recompute_host_bytes(r->job->launch.local_size)};
 
 	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
@@ -330,6 +340,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	/* Check what is possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
 	TRY(identify(r, err));
+	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_manifest_header(r->manifest)->cp, err), err));
 	TRY(vfm_job_agree(r->job, vfm_shard_cache_open(&r->cache, &r->o->cache, err), err));
 	TRY(open_held_out(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));

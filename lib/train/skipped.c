@@ -28,15 +28,17 @@ static void list_samples(const struct vfm_skipped *k, const struct vfm_manifest_
 static int list_own_samples(
 	const struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, struct vfm_buf *out, struct vfm_err *err)
 {
-	int64_t dp = k->mesh->p.dp, first = k->mesh->coord[VFM_AX_DP];
+	bool has_parts = vfm_manifest_header(k->plan)->cp > 0;
+	int64_t cp = has_parts ? k->mesh->p.cp : 1, every = k->mesh->p.dp * cp;
+	int64_t first = k->mesh->coord[VFM_AX_DP] * cp + (has_parts ? k->mesh->coord[VFM_AX_CP] : 0);
 	struct vfm_manifest_step plan = {0};
 	float *loss = NULL;
 	int rc = vfm_manifest_step(k->plan, step, &plan, err);
 
-	for (int64_t i = 0; rc >= 0 && first + i * dp < plan.n_packs; i++) {
+	for (int64_t i = 0; rc >= 0 && first + i * every < plan.n_packs; i++) {
 		rc = vfm_trainer_sample_losses(tr, step, i, &loss, err);
 		if (rc > 0)
-			list_samples(k, &plan.packs[first + i * dp], loss, rc, out);
+			list_samples(k, vfm_manifest_pack_of(&plan, first + i * every), loss, rc, out);
 		free(loss);
 		loss = NULL;
 	}

@@ -67,7 +67,7 @@ static int check_plans(const struct vfm_context *x, const struct vfm_staged *s, 
 			rc = m ? 0 : err->code;
 		}
 		if (rc == 0)
-			rc = vfm_plan_check(vfm_manifest_header(m), stage->plan, &s->config[k], p.dp, &last[k], err);
+			rc = vfm_plan_check(vfm_manifest_header(m), stage->plan, &s->config[k], &p, &last[k], err);
 		if (rc == 0)
 			rc = check_encoders(
 				stage, vfm_manifest_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);

@@ -250,12 +250,12 @@ static double waited_in_all(const struct vfm_trainer *tr)
 	return waited(tr) + tr->stream->dev->behind_s + vfm_pipeline_pack_wait(tr->pipe);
 }
 
-/* Sums the results of the step over the world.  All ranks of the last stage contribute their share of the loss.  One
- * rank of each group that reads the same packs contributes the counts. */
+/* Sums the results of the step over the world.  All ranks of the last stage contribute their share of the loss.  The
+ * counts of a pack are those of its first cp rank, of tp rank 0 of the first stage. */
 static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *mine, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = tr->mesh;
-	bool counts = m->coord[VFM_AX_PP] == 0 && m->coord[VFM_AX_CP] == 0 && m->coord[VFM_AX_TP] == 0;
+	bool counts = m->coord[VFM_AX_PP] == 0 && m->coord[VFM_AX_TP] == 0;
 	double x[N_SUMS] = {0};
 
 	if (counts) {
@@ -282,15 +282,18 @@ static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_e
 struct seen {
 	const struct vfm_pack_source *src;
 	struct vfm_oom_hints *oom_hints;
+	const struct vfm_mesh *mesh;
 };
 
 static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
 	struct seen *s = ctx;
+	int64_t tokens; /* as if all cp ranks computed it */
 
 	TRY(s->src->next(s->src->ctx, p, err));
-	if ((*p)->tokens > s->oom_hints->rows[VFM_ROWS_TOKENS]) {
-		s->oom_hints->rows[VFM_ROWS_TOKENS] = (*p)->tokens;
+	tokens = (*p)->tokens * s->mesh->size[VFM_AX_CP] / vfm_mesh_for(s->mesh, (*p)->cp)->size[VFM_AX_CP];
+	if (tokens > s->oom_hints->rows[VFM_ROWS_TOKENS]) {
+		s->oom_hints->rows[VFM_ROWS_TOKENS] = tokens;
 		s->oom_hints->rows[VFM_ROWS_TEXT] = (*p)->text_tokens;
 		s->oom_hints->rows[VFM_ROWS_SAMPLES] = (*p)->n;
 		s->oom_hints->rows[VFM_ROWS_SEGMENTS] =
@@ -313,7 +316,7 @@ static void release_seen(void *ctx, struct vfm_pack *p)
  * pack lasts as long as the update: an element is 26 bytes or 13 ns on an H200, in which products compute 10,000 FLOPs.
  * An update of a gigabyte or less is over in 2 ms, which launching the next pack without a graph (train/capture.h)
  * costs. Moments in host memory move over a slow bus, which needs no units of the device. */
-static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double flops)
+static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double own_flops)
 {
 	enum { LEAST_ELEMENTS = 1 << 28, LEAST_FLOPS = 10000 };
 	const struct vfm_mesh *m = tr->mesh;
@@ -323,7 +326,7 @@ static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, doubl
 		return tr->c.train.overlap_update == VFM_OVERLAP_ON;
 	if (tr->optim.o.on_host)
 		return true;
-	forward = flops / 3 / (double)(m->size[VFM_AX_TP] * m->size[VFM_AX_CP] * m->size[VFM_AX_PP]);
+	forward = own_flops / 3 / (double)(m->size[VFM_AX_TP] * m->size[VFM_AX_PP]);
 	return own >= LEAST_ELEMENTS && n_packs > 0 && forward / (double)n_packs >= LEAST_FLOPS * own;
 }
 
@@ -336,7 +339,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_losses losses = {.sum = vfm_t1(tr->sums.data, VFM_F64, 1)};
 	struct vfm_pipeline_sums sums;
-	struct seen seen = {src, &tr->oom_hints};
+	struct seen seen = {src, &tr->oom_hints, tr->mesh};
 	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
 	release_sample_losses(tr, u);
@@ -359,7 +362,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	if (tr->hold)
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
-	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.flops);
+	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.own_flops);
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;

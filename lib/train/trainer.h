@@ -48,7 +48,8 @@ int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
 /* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all stages, must get
- * the same packs.  After a failure the caller may only free the trainer. */
+ * the same packs; for a pack with fewer cp ranks, those of the group in this view of the mesh (vfm_mesh_for), which
+ * must exist.  After a failure the caller may only free the trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
 /* Local.  Blocks until the oldest unread step completes and reads its statistics.  Only the last VFM_TRAINER_UNREAD

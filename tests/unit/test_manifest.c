@@ -75,7 +75,8 @@ static void write_it(enum vfm_manifest_format format)
 	assert_non_null(w);
 	for (int64_t k = 0; k < STEPS * BATCH; k++) {
 		struct vfm_manifest_sample s[4];
-		struct vfm_manifest_pack p = {.step = k / BATCH,
+		struct vfm_manifest_pack p = {.cp = 1,
+			.step = k / BATCH,
 			.pack = (int32_t)(k % BATCH),
 			.n_samples = count(k),
 			.cost = 0.5 + (double)k,
@@ -286,7 +287,7 @@ static void writer_refuses(void **state)
 {
 	struct vfm_manifest_header h = header();
 	struct vfm_manifest_sample s = sample(0, 0);
-	struct vfm_manifest_pack p = {.n_samples = 1, .samples = &s, .tokens = s.tokens};
+	struct vfm_manifest_pack p = {.cp = 1, .n_samples = 1, .samples = &s, .tokens = s.tokens};
 	struct vfm_err err = {0};
 	FILE *f = fopen("/dev/null", "w"), *full = fopen("/dev/full", "w");
 	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, VFM_MANIFEST_JSONL, &h, &err);

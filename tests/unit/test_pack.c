@@ -130,18 +130,18 @@ static void bins_are_right(void **state)
 		struct vfm_bins b;
 
 		random_lengths(len, n, context);
-		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, n, context, &err), 0);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, n, context, 1, &err), 0);
 		assert_int_equal(check_bins(&b, len, n, context), brute(len, n, context, false));
 		vfm_bins_release(&b);
-		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, n, context, &err), 0);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, n, context, 1, &err), 0);
 		assert_int_equal(check_bins(&b, len, n, context), brute(len, n, context, true));
 		vfm_bins_release(&b);
-		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, n, context, &err), 0);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, n, context, 1, &err), 0);
 		assert_true(check_bins(&b, len, n, context) >= bound_of(len, n, context));
 		check_longest_first(&b, len);
 		vfm_bins_release(&b);
 		assert_true(brute(len, n, context, false) >= bound_of(len, n, context));
-		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_NONE, len, n, context, &err), 0);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_NONE, len, n, context, 1, &err), 0);
 		assert_int_equal(check_bins(&b, len, n, context), n);
 		vfm_bins_release(&b);
 	}
@@ -154,10 +154,10 @@ static void bins_refuse(void **state)
 	int32_t len[2] = {5, 11};
 
 	(void)state;
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 2, 10, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 2, 10, 1, &err), VFM_EUSAGE);
 	len[1] = 0;
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, 2, 10, &err), VFM_EUSAGE);
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 0, 10, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, 2, 10, 1, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 0, 10, 1, &err), VFM_EUSAGE);
 }
 
 /* Contents that fill a bin exactly are found, where first fit decreasing leaves room. */
@@ -170,10 +170,10 @@ static void slack_is_minimal(void **state)
 	struct vfm_bins b;
 
 	(void)state;
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, 6, 10, &err), 0);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, 6, 10, 1, &err), 0);
 	assert_int_equal(b.n_bins, 2);
 	vfm_bins_release(&b);
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, odd, 7, 61, &err), 0); /* 44 17, 24 21 8, 24 22 */
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, odd, 7, 61, 1, &err), 0); /* 44 17, 24 21 8, 24 22 */
 	assert_int_equal(b.first[1], 2);
 	assert_int_equal(odd[b.item[0]] + odd[b.item[1]], 61);
 	vfm_bins_release(&b);
@@ -182,7 +182,7 @@ static void slack_is_minimal(void **state)
 		many[i + 1] = 1 + (int32_t)rnd(2000);
 		many[i + 2] = 8192 - many[i] - many[i + 1];
 	}
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, many, 3000, 8192, &err), 0);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, many, 3000, 8192, 1, &err), 0);
 	assert_true(check_bins(&b, many, 3000, 8192) <= 1003);
 	vfm_bins_release(&b);
 }
@@ -201,10 +201,10 @@ static void few_lengths_are_optimal(void **state)
 	for (int i = 0; i < N; i++)
 		len[i] = lens[rnd(5)];
 	bound = bound_of(len, N, 8192);
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, N, 8192, &err), 0);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, N, 8192, 1, &err), 0);
 	ffd = b.n_bins;
 	vfm_bins_release(&b);
-	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, N, 8192, &err), 0);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_MBS, len, N, 8192, 1, &err), 0);
 	assert_true(check_bins(&b, len, N, 8192) <= bound + 3);
 	assert_true(ffd > bound + bound / 100); /* 2 % more */
 	vfm_bins_release(&b);
