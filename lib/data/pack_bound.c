@@ -176,15 +176,16 @@ int64_t vfm_bins_bound(const int64_t *count, int32_t context)
 
 int64_t vfm_parts_bound(const int64_t *count, int32_t context, int32_t max_parts)
 {
-	double tokens = 0, parts = 0;
+	double tokens = 0, most = 0;
 
-	for (int32_t x = 1; x <= context * max_parts; x++) {
-		int32_t needed = vfm_pack_parts(x, context);
+	for (int32_t parts = 1, x = 1; parts <= max_parts; parts *= 2) {
+		double needed = 0;
 
-		tokens += (double)count[x] * x;
-		if (needed > 1)
-			parts += (double)count[x] * needed;
+		for (; x <= context * parts; x++) {
+			tokens += (double)count[x] * x;
+			needed += parts > 1 ? (double)count[x] * parts : 0;
+		}
+		most = needed > most ? needed : most;
 	}
-	tokens = ceil(tokens / context);
-	return (int64_t)(tokens > parts ? tokens : parts);
+	return (int64_t)fmax(ceil(tokens / context), most);
 }

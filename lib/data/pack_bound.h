@@ -16,8 +16,9 @@
  * Takes milliseconds, or a second with many different lengths in a long context. */
 int64_t vfm_bins_bound(const int64_t *count, int32_t context);
 /* Of bins of parts, of which a bin has as many as its longest item needs (vfm_pack_parts): returns a number of parts
- * below which no packing exists.  count [context x max_parts + 1].  It is the largest of the total over the context,
- * and the parts that items of more than one part need: two that need as many share no bin. */
+ * below which no packing exists.  count [context x max_parts + 1].  It is the largest of the total over
+ * the context and, for each number k > 1 of parts, k for each item that needs k: a bin of s parts has at most s / k of
+ * these. */
 int64_t vfm_parts_bound(const int64_t *count, int32_t context, int32_t max_parts);
 
 #endif

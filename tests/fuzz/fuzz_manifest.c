@@ -63,7 +63,10 @@ static void check(const struct vfm_manifest_header *h, const struct vfm_manifest
 		const struct vfm_manifest_pack *p = &s->packs[i];
 		int64_t sum = 0;
 
-		if (p->step != step || p->pack != i || p->n_samples < 1 || p->tokens > h->context)
+		if (p->step != step || p->pack != i || p->cp > (h->cp ? h->cp : 1))
+			abort();
+		if (p->cp == 0 ? p->n_samples || p->tokens || vfm_manifest_pack_of(s, i)->cp < 2
+			       : p->n_samples < 1 || p->tokens > (int64_t)p->cp * h->context || i % p->cp)
 			abort();
 		for (int32_t k = 0; k < p->n_samples; k++) {
 			if (p->samples[k].set < 0 || p->samples[k].set >= h->n_sets || p->samples[k].tokens < 1 ||

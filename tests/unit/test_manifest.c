@@ -297,6 +297,9 @@ static void writer_refuses(void **state)
 	p.pack = 1;
 	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* out of order */
 	p.pack = 0;
+	p.cp = 2;
+	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* of a plan without parts */
+	p.cp = 1;
 	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
 	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), VFM_EUSAGE); /* too few */
 	h.steps = 1;
@@ -308,6 +311,126 @@ static void writer_refuses(void **state)
 	assert_int_equal(rc, VFM_EENV);
 	fclose(f);
 	fclose(full);
+}
+
+/* Plans of packs of several parts: a step has 8. */
+static const int32_t parts_of[][8] = {{4, 2, 1, 1}, {2, 1, 1, 4}, {1, 1, 1, 1, 1, 1, 2}, {4, 4}};
+
+static void write_parts(enum vfm_manifest_format format)
+{
+	struct vfm_manifest_header h = header();
+	struct vfm_err err = {0};
+	FILE *f = fopen(file, "w");
+	struct vfm_manifest_writer *w;
+
+	h.cp = 4;
+	h.batch = 8;
+	w = vfm_manifest_writer_new(f, format, &h, &err);
+	assert_non_null(w);
+	for (int64_t step = 0; step < STEPS; step++)
+		for (int32_t at = 0, i = 0; at < 8; i++) {
+			struct vfm_manifest_sample s = sample(step, i);
+			struct vfm_manifest_pack p = {
+				.step = step, .pack = at, .cp = parts_of[step % 4][i], .n_samples = 1, .samples = &s};
+
+			s.tokens = p.cp * 100 - i;
+			p.tokens = s.tokens;
+			assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
+			at += p.cp;
+		}
+	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), 0);
+	fclose(f);
+}
+
+static void check_parts(const struct vfm_manifest *m, int64_t step)
+{
+	struct vfm_manifest_step s = {0};
+	struct vfm_err err = {0};
+	int32_t at = 0;
+
+	assert_int_equal(vfm_manifest_step(m, step, &s, &err), 0);
+	assert_int_equal(s.n_packs, 8);
+	for (int i = 0; at < 8; i++) {
+		int32_t cp = parts_of[step % 4][i];
+
+		assert_int_equal(s.packs[at].cp, cp);
+		assert_int_equal(s.packs[at].pack, at);
+		assert_int_equal(s.packs[at].tokens, cp * 100 - i);
+		assert_int_equal(s.packs[at].samples[0].index, sample(step, i).index);
+		for (int32_t k = 0; k < cp; k++) {
+			assert_ptr_equal(vfm_manifest_pack_of(&s, at + k), &s.packs[at]);
+			assert_int_equal(s.packs[at + k].n_samples, k == 0);
+		}
+		at += cp;
+	}
+	vfm_manifest_step_release(&s);
+}
+
+static void packs_of_several_parts(void **state)
+{
+	char hex[2][VFM_SHA256_HEX];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int format = 0; format < 2; format++) {
+		struct vfm_manifest *m;
+
+		write_parts(format ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL);
+		m = vfm_manifest_open(file, &err);
+		assert_non_null(m);
+		assert_int_equal(vfm_manifest_header(m)->cp, 4);
+		for (int64_t i = 0; i < STEPS; i++)
+			check_parts(m, i * 17 % STEPS);
+		assert_int_equal(vfm_manifest_sha256(m, hex[format], NULL, NULL, &err), 0);
+		vfm_manifest_close(m);
+	}
+	assert_string_equal(hex[0], hex[1]);
+}
+
+#define PARTS_HEAD                                                                                                     \
+	"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":100,\"batch\":4,%s\"seed\":1,\"steps\":1,\"patch\":[1,2,2],"   \
+	"\"latent_channels\":16,\"text_dim\":0,\"sets\":[{\"name\":\"x\",\"dir\":\"/y\",\"records\":10,"               \
+	"\"index_sha256\":\"" SHA "\",\"weight\":1}]}\n"
+
+static void parts_are_checked(void **state)
+{
+	static const struct {
+		const char *cp, *packs, *message;
+	} bad[] = {
+		{"\"cp\":3,", "", "cp: expected a power of two"},
+		{"\"cp\":8,", "", "cp: expected a divisor of batch"},
+		{"\"cp\":1,", "", "cp"},
+		{"\"cp\":2,",
+			"{\"step\":0,\"pack\":0,\"cp\":2,\"tokens\":150,\"cost\":1,\"samples\":[[0,0,1,150]]}\n"
+			"{\"step\":0,\"pack\":2,\"cp\":1,\"tokens\":10,\"cost\":1,\"samples\":[[0,0,1,10]]}\n",
+			"truncated: it ends with step 0, pack 2"},
+		{"\"cp\":2,",
+			"{\"step\":0,\"pack\":0,\"cp\":1,\"tokens\":150,\"cost\":1,\"samples\":[[0,0,1,150]]}\n"
+			"{\"step\":0,\"pack\":2,\"cp\":2,\"tokens\":10,\"cost\":1,\"samples\":[[0,0,1,10]]}\n",
+			"tokens"},
+		{"\"cp\":2,",
+			"{\"step\":0,\"pack\":0,\"cp\":1,\"tokens\":50,\"cost\":1,\"samples\":[[0,0,1,50]]}\n"
+			"{\"step\":0,\"pack\":2,\"cp\":2,\"tokens\":10,\"cost\":1,\"samples\":[[0,0,1,10]]}\n",
+			"expected step 0, pack 1, got step 0, pack 2"},
+		{"\"cp\":2,",
+			"{\"step\":0,\"pack\":0,\"cp\":1,\"tokens\":50,\"cost\":1,\"samples\":[[0,0,1,50]]}\n"
+			"{\"step\":0,\"pack\":1,\"cp\":2,\"tokens\":10,\"cost\":1,\"samples\":[[0,0,1,10]]}\n",
+			"cp 2 of pack 1: expected a power of two"},
+		{"\"cp\":2,", "{\"step\":0,\"pack\":0,\"tokens\":50,\"cost\":1,\"samples\":[[0,0,1,50]]}\n", "cp"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		char *head = vfm_strfmt(PARTS_HEAD, bad[i].cp), *text = vfm_strfmt("%s%s", head, bad[i].packs);
+		struct vfm_err err = {0};
+
+		assert_int_equal(vfm_write_file(file, text, strlen(text), &err), 0);
+		assert_int_equal(read_all(&err), VFM_EUSAGE);
+		if (!strstr(err.msg, bad[i].message))
+			fail_msg("case %zu: %s", i, err.msg);
+		free(head);
+		free(text);
+	}
 }
 
 static void hash_of(const char *text, char hex[VFM_SHA256_HEX])
@@ -370,7 +493,8 @@ static void hashes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(hostile_lines),
-		cmocka_unit_test(damaged_binary), cmocka_unit_test(hashes), cmocka_unit_test(writer_refuses)};
+		cmocka_unit_test(damaged_binary), cmocka_unit_test(hashes), cmocka_unit_test(packs_of_several_parts),
+		cmocka_unit_test(parts_are_checked), cmocka_unit_test(writer_refuses)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -306,8 +306,8 @@ static void check_plan(const struct whole *w, const struct vfm_blend *b, const s
 {
 	const struct vfm_plan *p = &w->p;
 	double tokens = 0;
+	int64_t part = 0;
 
-	assert_int_equal(p->n_packs, p->steps * o->batch);
 	assert_int_equal(p->n_packs, w->n_packs);
 	assert_int_equal(p->n_samples, w->n_samples);
 	assert_true(p->steps > 0);
@@ -316,8 +316,11 @@ static void check_plan(const struct whole *w, const struct vfm_blend *b, const s
 		int64_t sum = 0;
 		double cost = o->cost.c;
 
-		assert_int_equal(pk->step, k / o->batch);
-		assert_int_equal(pk->pack, k % o->batch);
+		assert_int_equal(pk->step, part / o->batch);
+		assert_int_equal(pk->pack, part % o->batch);
+		assert_int_equal(pk->pack % pk->parts, 0);
+		assert_true(pk->parts >= 1 && pk->parts <= (o->cp ? o->cp : 1));
+		part += pk->parts;
 		assert_true(pk->n > 0);
 		for (int32_t i = 0; i < pk->n; i++) {
 			struct vfm_blend_sample s = w->samples[w->first[k] + i];
@@ -331,10 +334,11 @@ static void check_plan(const struct whole *w, const struct vfm_blend *b, const s
 		}
 		tokens += (double)sum;
 		assert_int_equal(sum, pk->tokens);
-		assert_true(sum <= o->context);
+		assert_true(sum <= (int64_t)o->context * pk->parts);
 		assert_true(fabs(cost - pk->cost) <= 1e-9 * cost);
 	}
-	assert_true(fabs(p->fill - tokens / ((double)p->n_packs * o->context)) < 1e-12);
+	assert_int_equal(part, p->steps * o->batch);
+	assert_true(fabs(p->fill - tokens / ((double)part * o->context)) < 1e-12);
 	assert_true(p->fill <= p->fill_bound + 1e-12 && p->fill_bound <= 1);
 }
 
@@ -384,6 +388,88 @@ static void each_sample_once_an_epoch(void **state)
 		free(count);
 		world_release(&w);
 	}
+}
+
+/* The same with packs of several parts, of samples of up to 4 (cp 4) or 2 contexts. */
+static void parts_follow_the_lengths(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int round = 0; round < 80; round++) {
+		struct world w = {0};
+		struct vfm_plan_opts o = plain_opts();
+		int64_t needless = 0;
+		struct vfm_blend *b;
+		struct whole p;
+		int32_t *count;
+
+		add_set(&w, 1 + rnd(3000), 0, 32, 1024, (int)rnd(100));
+		if (round % 2)
+			add_set(&w, 1 + rnd(500), 0, 64, 512, 50);
+		o.cp = 4 << round % 3;
+		o.context = 1024 / (round % 4 ? o.cp : 4);
+		o.epochs = 1 + (double)rnd(2);
+		o.algo = (enum vfm_pack_algo)(round % 4);
+		o.balance_cost = round % 5 < 2;
+		o.batch = o.cp * (int32_t)(1 + rnd(3));
+		o.window = 1 + rnd(2000);
+		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
+		count = vfm_calloc((size_t)w.n, sizeof(*count));
+		assert_int_equal(make_whole(&p, b, &o, &err), 0);
+		check_plan(&p, b, &o, count);
+		for (int64_t i = 0; i < w.n; i++) {
+			assert_true(count[i] >= (int32_t)o.epochs);
+			if (!p.p.filled_packs)
+				assert_int_equal(count[i], (int32_t)o.epochs);
+		}
+		for (int64_t k = 0; k < p.n_packs; k++) { /* a pack has more parts than it needs only at the end */
+			int32_t longest = 0;
+
+			for (int32_t i = 0; i < p.packs[k].n; i++) {
+				struct vfm_blend_sample s = p.samples[p.first[k] + i];
+
+				longest = s.tokens > longest ? s.tokens : longest;
+			}
+			needless += p.packs[k].parts - vfm_pack_parts(longest, o.context);
+		}
+		assert_true(needless < o.cp);
+		whole_release(&p);
+		vfm_blend_free(b);
+		free(count);
+		world_release(&w);
+	}
+}
+
+/* Packs that share a group are of similar cost, and so are those of a step. */
+static void parts_are_balanced(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_err err = {0};
+	struct whole by_cost, by_tokens;
+	struct vfm_blend *b;
+
+	(void)state;
+	add_set(&w, 20000, 0, 256, 16384, 30);
+	o.context = 4096;
+	o.cp = 4;
+	o.batch = 32;
+	o.window = 0;
+	o.algo = VFM_PACK_MBS;
+	b = vfm_blend_new(w.sets, 1, o.seed, &err);
+	assert_int_equal(make_whole(&by_tokens, b, &o, &err), 0);
+	vfm_blend_free(b);
+	o.balance_cost = true;
+	b = vfm_blend_new(w.sets, 1, o.seed, &err);
+	assert_int_equal(make_whole(&by_cost, b, &o, &err), 0);
+	vfm_blend_free(b);
+	assert_true(by_tokens.p.fill > 0.99 && by_cost.p.fill > 0.99);
+	assert_true(by_tokens.p.imbalance_cost > 1.2);
+	assert_true(by_cost.p.imbalance_cost < 1.03);
+	whole_release(&by_cost);
+	whole_release(&by_tokens);
+	world_release(&w);
 }
 
 /* Within a pass too: with one set and batch 1, the first n samples of the plan are a permutation. */
@@ -794,6 +880,8 @@ int main(void)
 		cmocka_unit_test(few_lengths_are_optimal),
 		cmocka_unit_test(bounds_are_known),
 		cmocka_unit_test(each_sample_once_an_epoch),
+		cmocka_unit_test(parts_follow_the_lengths),
+		cmocka_unit_test(parts_are_balanced),
 		cmocka_unit_test(passes_do_not_mix),
 		cmocka_unit_test(seed_decides),
 		cmocka_unit_test(shares_are_reached),
