@@ -88,9 +88,10 @@ enum vfm_load_cause {
 extern const char *const vfm_load_causes[VFM_LOAD_CAUSES]; /* "files" */
 
 struct vfm_loader_stats {
-	int64_t packs, samples, tokens; /* delivered */
-	int64_t bytes;                  /* of all arrays, as delivered */
-	int64_t file_bytes;             /* that this rank has read from shards, read ahead included */
+	/* delivered; those of the other cp ranks, too (n_parts) */
+	int64_t packs, samples, tokens;
+	int64_t bytes;      /* of all arrays, as delivered */
+	int64_t file_bytes; /* that this rank has read from shards, read ahead included */
 	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
 	int64_t replaced;   /* damaged samples; the first 1000 are logged */
 	double wait_s;      /* total time that next() blocked for data */

@@ -177,13 +177,13 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	struct vfm_blend_set set = {.name = "a", .dir = dir};
 	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
 	struct vfm_manifest_header h = {
-		.context = o->context, .batch = o->batch, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
+		.context = o->context, .batch = o->batch, .cp = o->cp, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
 	struct vfm_plan p = {0};
 	struct vfm_blend *b;
 	FILE *f;
 	int rc;
 
-	TRY(vfm_blend_scan(&set, h.patch, o->context, 0, err));
+	TRY(vfm_blend_scan(&set, h.patch, o->context * (o->cp ? o->cp : 1), 0, err));
 	b = vfm_blend_new(&set, 1, 3, err);
 	if (!b)
 		return err->code;
