@@ -15,6 +15,7 @@
 
 struct index {
 	bool hash, write, fast;
+	const char *columns;
 	struct curate_inputs inputs;
 	struct vfm_tar_samples *tar; /* NULL: between two */
 	struct vfm_tar_samples_left left;
@@ -91,12 +92,12 @@ static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 static int write_indexes(const struct index *x, struct vfm_err *err)
 {
 	if (x->inputs.n_operands == 0)
-		return vfm_fail(err, VFM_EUSAGE, "--write: DIR is missing, a folder of tars with latents");
+		return vfm_fail(err, VFM_EUSAGE, "--write: DIR is missing, a folder of shards with latents");
 	for (int i = 0; i < x->inputs.n_operands; i++) {
 		const char *dir = x->inputs.operands[i];
 		struct vfm_dataset_stats stats = {0};
 
-		TRY(vfm_dataset_index(dir, x->fast, &stats, err));
+		TRY(vfm_dataset_index(dir, x->fast, x->columns, &stats, err));
 		vfm_info("%s: %lld samples in %lld shards, %lld bytes", dir, (long long)stats.samples,
 			(long long)stats.shards, (long long)stats.bytes);
 	}
@@ -115,8 +116,10 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		.key = "src"};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_FLAG, 0, "hash", NULL, "read each video and image and give the record its id", &x.hash},
-		{VFM_OPT_FLAG, 'w', "write", NULL, "write index.vfmi for the latents in the tars of each DIR",
-			&x.write},
+		{VFM_OPT_FLAG, 'w', "write", NULL,
+			"write index.vfmi for the latents in the tars, or MDS shards, of each DIR", &x.write},
+		{VFM_OPT_STR, 0, "columns", "PART=COLUMN,...",
+			"with --write: the columns of MDS shards with latent, text, key, ...", &x.columns},
 		{VFM_OPT_FLAG, 0, "fast", NULL, "with --write: without checksums of the arrays, which are not read",
 			&x.fast},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
@@ -125,7 +128,8 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate index",
-		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS " [TAR|DIR ...]\n-w [--fast] [-q] DIR ...",
+		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS
+			    " [TAR|DIR ...]\n-w [--fast] [--columns PART=COLUMN,...] [-q] DIR ...",
 		.summary = "list the samples of WebDataset tars, a record a video or image",
 		.opts = opts,
 	};
@@ -136,8 +140,8 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	x.inputs.operands = argv + 1;
 	stage.options = x.hash ? "hash" : NULL;
-	if (rc == 0 && x.fast && !x.write)
-		rc = vfm_fail(err, VFM_EUSAGE, "--fast is for --write");
+	if (rc == 0 && (x.fast || x.columns) && !x.write)
+		rc = vfm_fail(err, VFM_EUSAGE, "--%s is for --write", x.fast ? "fast" : "columns");
 	if (rc == 0)
 		rc = x.write ? write_indexes(&x, err) : vfm_stage_run(&stage, NULL, err);
 	vfm_tar_samples_close(x.tar);

@@ -525,7 +525,8 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 	if (rc < 0)
 		goto out;
 	TRY_OUT(read_identity(d, hex, err));
-	rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
+	if (d->energon)
+		rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;
 	if (stats)

@@ -31,9 +31,12 @@ struct vfm_dataset;
 /* Indexes the tars of `dir`, in the order of their names, which may be any of at most 31 bytes: writes index.vfmi,
  * NAME.tar.idx and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  headers_only: reads
  * only headers and JSON, and the contents of the arrays get no checksums.  The compute threads share the work.
- * VFM_EUSAGE: no tar, or a sample that the index cannot describe. */
+ * A folder without tars that has an index.json is one of MosaicML Streaming (data/mds.h): its shards, in their order,
+ * get an index.vfmi alone.  columns: as for vfm_mds_open.
+ * VFM_EUSAGE: no shard, or a sample that the index cannot describe. */
 struct vfm_dataset_stats;
-int vfm_dataset_index(const char *dir, bool headers_only, struct vfm_dataset_stats *stats, struct vfm_err *err);
+int vfm_dataset_index(
+	const char *dir, bool headers_only, const char *columns, struct vfm_dataset_stats *stats, struct vfm_err *err);
 
 /* VFM_EUSAGE: DIR holds shards already and `resume` is off, or one of them is damaged. */
 int vfm_dataset_open(struct vfm_dataset **d, const struct vfm_dataset_opts *o, struct vfm_err *err);

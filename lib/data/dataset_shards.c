@@ -106,7 +106,8 @@ static int register_scan(struct vfm_dataset *d, const char *name, const char *pa
 		}
 		TRY(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
 	}
-	TRY(vfm_energon_add(d->energon, name, s, err));
+	if (d->energon)
+		TRY(vfm_energon_add(d->energon, name, s, err));
 	d->n_shards++;
 	d->stats.bytes += (int64_t)s->bytes;
 	d->stats.samples += (int64_t)s->n;
@@ -127,11 +128,12 @@ int vfm_dataset_register(struct vfm_dataset *d, const char *name, bool before, s
 	return rc;
 }
 
-/* ---- tars of other programs ---- */
+/* ---- shards of other programs ---- */
 
-struct indexing { /* a tar; the compute threads scan several at once */
+struct indexing { /* a shard; the compute threads scan several at once */
 	char *path;
 	const char *name;
+	const struct vfm_mds_shard *mds; /* NULL: a tar */
 	struct vfm_scan scan;
 	struct vfm_err err;
 	int rc;
@@ -142,7 +144,8 @@ static void scan_some(int64_t i0, int64_t i1, void *ctx)
 	struct indexing *x = ctx;
 
 	for (int64_t i = i0; i < i1; i++)
-		x[i].rc = vfm_scan_tar(&x[i].scan, x[i].path, &x[i].err);
+		x[i].rc = x[i].mds ? vfm_scan_mds(&x[i].scan, x[i].mds, x[i].path, &x[i].err)
+				   : vfm_scan_tar(&x[i].scan, x[i].path, &x[i].err);
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -174,16 +177,15 @@ static int compare_tars(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Scans n tars at once and registers them in their order. */
-static int index_tars(struct vfm_dataset *d, struct dirent **names, int n, bool headers_only, struct vfm_err *err)
+/* Scans n shards at once, of which name and mds are set, and registers them in their order. */
+static int index_some_shards(struct vfm_dataset *d, struct indexing *x, int n, bool headers_only, struct vfm_err *err)
 {
-	struct indexing *x = vfm_calloc((size_t)n, sizeof(*x));
 	int rc = 0;
 
-	for (int i = 0; i < n; i++)
-		x[i] = (struct indexing){.path = vfm_strfmt("%s/%s", d->dir, names[i]->d_name),
-			.name = names[i]->d_name,
-			.scan.headers_only = headers_only};
+	for (int i = 0; i < n; i++) {
+		x[i].path = vfm_strfmt("%s/%s", d->dir, x[i].name);
+		x[i].scan.headers_only = headers_only;
+	}
 	vfm_par_for(n, 1, scan_some, x);
 	for (int i = 0; i < n; i++) {
 		if (rc >= 0 && x[i].rc < 0) {
@@ -195,38 +197,78 @@ static int index_tars(struct vfm_dataset *d, struct dirent **names, int n, bool 
 		vfm_scan_release(&x[i].scan);
 		free(x[i].path);
 	}
-	free(x);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
-int vfm_dataset_index(const char *dir, bool headers_only, struct vfm_dataset_stats *stats, struct vfm_err *err)
+static int index_mds(struct vfm_dataset *d, bool headers_only, const char *columns, struct vfm_err *err)
 {
-	struct vfm_dataset *d = vfm_dataset_new(&(struct vfm_dataset_opts){.dir = dir});
-	struct dirent **names = NULL;
-	int n = scandir(dir, &names, is_tar_entry, compare_tars), at_once = vfm_par_threads(), rc;
+	size_t at_once = (size_t)vfm_par_threads();
+	struct indexing *x = vfm_calloc(at_once, sizeof(*x));
+	struct vfm_mds m = {0};
+	int rc;
 
-	if (n < 0) {
-		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot read '%s'", dir);
-		goto out;
+	TRY_OUT(vfm_mds_open(&m, d->dir, columns, err));
+	TRY_OUT(vfm_dataset_lock(d, err));
+	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
+	vfm_index_writer_set_columns(d->index, columns ? columns : "");
+	for (size_t i = 0, n; i < m.n; i += n) {
+		n = m.n - i < at_once ? m.n - i : at_once;
+		for (size_t k = 0; k < n; k++)
+			x[k] = (struct indexing){.name = m.shards[i + k].file, .mds = &m.shards[i + k]};
+		TRY_OUT(index_some_shards(d, x, (int)n, headers_only, err));
 	}
-	if (n == 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' has no tar", dir);
-		goto out;
-	}
+out:
+	vfm_mds_release(&m);
+	free(x);
+	return rc;
+}
+
+static int index_tars(struct vfm_dataset *d, struct dirent **names, int n, bool headers_only, struct vfm_err *err)
+{
+	int at_once = vfm_par_threads(), rc = 0;
+	struct indexing *x = vfm_calloc((size_t)at_once, sizeof(*x));
+
 	for (int i = 0; i < n; i++)
 		if (is_compressed(names[i]->d_name)) {
 			rc = vfm_fail(err, VFM_EUSAGE,
-				"'%s/%s' is compressed: no member of it can be read alone; decompress it first", dir,
+				"'%s/%s' is compressed: no member of it can be read alone; decompress it first", d->dir,
 				names[i]->d_name);
 			goto out;
 		}
 	TRY_OUT(vfm_dataset_lock(d, err));
 	TRY_OUT(vfm_dataset_open_indexes(d, err));
-	for (int i = 0; i < n; i += at_once)
-		TRY_OUT(index_tars(d, names + i, n - i < at_once ? n - i : at_once, headers_only, err));
-	rc = vfm_dataset_commit(d, stats, err);
-	d = NULL;
+	for (int i = 0, some; i < n; i += some) {
+		some = n - i < at_once ? n - i : at_once;
+		for (int k = 0; k < some; k++)
+			x[k] = (struct indexing){.name = names[i + k]->d_name};
+		TRY_OUT(index_some_shards(d, x, some, headers_only, err));
+	}
 out:
+	free(x);
+	return rc;
+}
+
+int vfm_dataset_index(
+	const char *dir, bool headers_only, const char *columns, struct vfm_dataset_stats *stats, struct vfm_err *err)
+{
+	struct vfm_dataset *d = vfm_dataset_new(&(struct vfm_dataset_opts){.dir = dir});
+	struct dirent **names = NULL;
+	int n = scandir(dir, &names, is_tar_entry, compare_tars), rc;
+
+	if (n < 0)
+		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot read '%s'", dir);
+	else if (n == 0 && vfm_mds_exists(dir))
+		rc = index_mds(d, headers_only, columns, err);
+	else if (n == 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' has no tar, and no index.json of MosaicML Streaming", dir);
+	else if (columns)
+		rc = vfm_fail(err, VFM_EUSAGE, "--columns: '%s' has tars", dir);
+	else
+		rc = index_tars(d, names, n, headers_only, err);
+	if (rc == 0) {
+		rc = vfm_dataset_commit(d, stats, err);
+		d = NULL;
+	}
 	for (int i = 0; i < n; i++)
 		free(names[i]);
 	free(names);

@@ -46,6 +46,7 @@ struct vfm_index {
 	const char *set;
 	pthread_mutex_t lock; /* guards slots */
 	struct vfm_index_fd slots[FD_SLOTS];
+	char *columns; /* of MosaicML Streaming; NULL: tars */
 };
 
 static bool is_array_type(int type)
@@ -117,6 +118,7 @@ static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 {
 	const char *text = (const char *)ix->map.data + ix->h.meta_offset;
 	json_t *meta, *names, *name;
+	const char *columns;
 	size_t i;
 	int rc = 0;
 
@@ -126,6 +128,8 @@ static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 	if (!meta)
 		return VFM_EUSAGE;
 	TRY_OUT(vfm_makers_from_json(&ix->makers, json_object_get(meta, "makers"), "makers", err));
+	columns = json_string_value(json_object_get(meta, "mds"));
+	ix->columns = columns ? vfm_strdup(columns) : NULL;
 	names = json_object_get(meta, "texts");
 	if (!json_is_array(names))
 		rc = vfm_fail(err, VFM_EUSAGE, "texts: expected an array");
@@ -284,6 +288,7 @@ void vfm_index_close(struct vfm_index *ix)
 	pthread_mutex_destroy(&ix->lock);
 	free(ix->dir);
 	free(ix->path);
+	free(ix->columns);
 	free(ix);
 }
 
@@ -385,12 +390,13 @@ static bool within(uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
 	return off >= lo && off <= hi && len <= hi - off;
 }
 
-static bool array_ok(uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
+static bool array_ok(const struct vfm_record *r, uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
 {
+	uint16_t least = r->flags & VFM_REC_MDS ? 0 : 10;
 	uint64_t size = is_array_type(dtype) ? vfm_npy_type_size(dtype) : 0;
 
 	/* count < 2^64 by its u16 factors, but count * size may not be */
-	return size && count > 0 && count <= UINT32_MAX && header >= 10 && header <= VFM_NPY_HEADER_MAX &&
+	return size && count > 0 && count <= UINT32_MAX && header >= least && header <= VFM_NPY_HEADER_MAX &&
 		count * size + header == bytes;
 }
 
@@ -404,7 +410,7 @@ const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_
 	if (!within(r->latent_offset, r->latent_bytes, lo, hi) || !within(r->json_offset, r->json_bytes, lo, hi) ||
 		((r->flags & VFM_REC_MEDIA) && !within(r->media_offset, r->media_bytes, lo, hi)))
 		return "a member lies outside its sample";
-	if (!array_ok(vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes))
+	if (!array_ok(r, vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes))
 		return "the latent's shape and size disagree";
 	if (r->n_texts > VFM_TEXTS_MAX || !r->n_texts != !r->text_dim)
 		return "texts without a width, or too many";
@@ -415,7 +421,7 @@ const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vf
 {
 	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "a text lies outside its sample";
-	if (!array_ok((uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
+	if (!array_ok(r, (uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
 		return "a text's shape and size disagree";
 	return NULL;
 }
@@ -464,6 +470,11 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 }
 
 /* ---- texts ---- */
+
+const char *vfm_index_columns(const struct vfm_index *ix)
+{
+	return ix->columns;
+}
 
 uint32_t vfm_index_n_names(const struct vfm_index *ix)
 {
@@ -530,7 +541,7 @@ const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct v
 {
 	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "it lies outside its sample";
-	if (!array_ok(vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
+	if (!array_ok(r, vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
 		return "its shape and size disagree";
 	return NULL;
 }

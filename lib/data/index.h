@@ -39,6 +39,8 @@ enum {
 	VFM_REC_MEDIA = 2,      /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
 				/* 4 and 8: it has the arrays of vfm_extra_kinds */
 	VFM_REC_UNCHECKED = 16, /* the contents of its arrays are not known: their checksums are 0, and mean nothing */
+	/* it is in a shard of MosaicML Streaming: headers of arrays are those of data/mds.h, and json_bytes may be 0 */
+	VFM_REC_MDS = 32,
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -151,6 +153,8 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
  * entry is damaged or contradicts the record. */
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
+/* The columns of a dataset of MosaicML Streaming, as vfm_mds_open takes them ("": none); NULL: it consists of tars. */
+const char *vfm_index_columns(const struct vfm_index *ix);
 /* The names of captions that the dataset has; `name` < vfm_index_n_names.  Borrowed. */
 uint32_t vfm_index_n_names(const struct vfm_index *ix);
 const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
@@ -207,6 +211,8 @@ int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct 
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_err *err);
+/* The shards are those of MosaicML Streaming.  columns: borrowed until commit; NULL: they are tars. */
+void vfm_index_writer_set_columns(struct vfm_index_writer *w, const char *columns);
 /* Frees w on success and on failure. */
 int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */

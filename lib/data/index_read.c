@@ -51,13 +51,18 @@ static int read_checked(int fd, const struct payload *p, void *head, void *dst, 
 	return 0;
 }
 
-/* Checks that npy header and record agree, so that readers may use either, and that the elements are numbers. */
+/* Checks that npy header and record agree, so that readers may use either, and that the elements are numbers.  Without
+ * `head` the record alone describes the array. */
 static int check_npy(const struct payload *p, const void *head, const void *data, bool is_finite, const uint16_t *shape,
 	int ndim, const char *name, struct vfm_err *err)
 {
-	struct vfm_npy n;
+	struct vfm_npy n = {.type = p->dtype, .ndim = ndim, .data_bytes = p->data_bytes};
 	bool same;
 
+	for (int i = 0; i < ndim; i++)
+		n.shape[i] = shape[i];
+	if (!head)
+		return is_finite ? 0 : vfm_npy_check_finite(&n, data, name, err);
 	TRY(vfm_npy_parse(&n, head, p->header, p->header + p->data_bytes, p->what, err));
 	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
 	for (int i = 0; i < ndim && same; i++)
@@ -96,7 +101,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 	if (crc != p->crc && !(r->flags & VFM_REC_UNCHECKED))
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	else
-		rc = check_npy(p, head, dst, is_finite, shape, ndim, name, err);
+		rc = check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
 out:
 	vfm_index_release(ix, slot, fd);
 	return rc < 0 ? shard_context(ix, r->shard, p->offset, err) : 0;
@@ -174,6 +179,11 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 	int fd, rc;
 
 	*json = NULL;
+	if (r->json_bytes == 0 && r->flags & VFM_REC_MDS) {
+		vfm_big_free(text, 1);
+		*json = json_object();
+		return 0;
+	}
 	if (!text)
 		return VFM_EENV;
 	snprintf(name, sizeof(name), "JSON of sample %u of shard %u", r->index, r->shard);

@@ -26,6 +26,7 @@ struct vfm_index_writer {
 	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
 	uint32_t n_names;
 	uint64_t n_records;
+	const char *columns; /* of MosaicML Streaming */
 	char *path;
 };
 
@@ -181,6 +182,11 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	return 0;
 }
 
+void vfm_index_writer_set_columns(struct vfm_index_writer *w, const char *columns)
+{
+	w->columns = columns;
+}
+
 static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_buf *text)
 {
 	json_t *meta = json_object(), *names = json_array();
@@ -189,6 +195,8 @@ static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers 
 		json_array_append_new(names, json_string(w->names[i]));
 	json_object_set_new(meta, "makers", vfm_makers_json(makers));
 	json_object_set_new(meta, "texts", names);
+	if (w->columns)
+		json_object_set_new(meta, "mds", json_string(w->columns));
 	vfm_json_text(text, meta, 0);
 	json_decref(meta);
 }

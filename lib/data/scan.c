@@ -44,7 +44,10 @@ static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *
 	int ndim, uint32_t *crc, struct vfm_err *err)
 {
 	*crc = 0;
-	TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
+	if (p->column)
+		TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
+	else
+		TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
 	if (p->bytes > UINT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "%s: more than %u bytes", p->name, UINT32_MAX);
 	TRY(vfm_sample_shape_check(n, ndim, p->name, err));
@@ -209,6 +212,10 @@ static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	j = vfm_json_parse((const char *)data + p->offset, p->bytes, "json", err);
 	if (!j)
 		return VFM_EINPUT;
+	if (!json_is_object(j)) {
+		json_decref(j);
+		return vfm_fail(err, VFM_EINPUT, "json: not an object");
+	}
 	if (vfm_rec_num(j, "latent.frames", &frames) && frames >= 1 && frames <= UINT32_MAX)
 		r->frames = (uint32_t)frames;
 	if (vfm_rec_num(j, "latent.fps", &fps) && fps > 0 && fps < 1e6)
@@ -312,8 +319,12 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 	}
 	if (!(seen & HAS_LATENT))
 		set_missing_latent(s, m);
-	if (!(seen & HAS_JSON))
+	if (!(seen & HAS_JSON) && !s->is_mds)
 		set_fault(s, m, "json is missing");
+	else if (!(seen & HAS_JSON))
+		m->rec.json_offset = m->rec.sample_offset;
+	if (s->is_mds)
+		m->rec.flags |= VFM_REC_MDS;
 	place_extras(s, m, extra);
 	if (s->headers_only) {
 		m->rec.flags |= VFM_REC_UNCHECKED;
@@ -329,23 +340,24 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->makers->tokenizer.geometry, m->rec.t);
 }
 
-/* ---- the tar ---- */
-
+/* key: its first len bytes. */
 static struct vfm_scan_sample *open_sample(
-	struct vfm_scan *s, const struct vfm_tar_member *m, size_t key_len, struct vfm_scan_part *parts)
+	struct vfm_scan *s, const char *key, size_t len, uint64_t offset, struct vfm_scan_part *parts)
 {
 	static const struct vfm_makers unknown;
 	struct vfm_scan_sample *sample;
-	char *key = vfm_arena_alloc(&s->arena, key_len + 1);
+	char *own = vfm_arena_alloc(&s->arena, len + 1);
 
-	memcpy(key, m->name, key_len);
+	memcpy(own, key, len);
 	vfm_grow(&s->samples, &s->cap, s->n + 1, sizeof(*s->samples));
 	sample = &s->samples[s->n++];
-	*sample = (struct vfm_scan_sample){.key = key, .makers = &unknown, .parts = parts};
-	sample->rec.id = vfm_sample_id(key);
-	sample->rec.sample_offset = m->header_offset;
+	*sample = (struct vfm_scan_sample){.key = own, .makers = &unknown, .parts = parts};
+	sample->rec.id = vfm_sample_id(own);
+	sample->rec.sample_offset = offset;
 	return sample;
 }
+
+/* ---- the tar ---- */
 
 /* If only headers are read and members are large, a read-ahead would read what lies between. */
 static void advise_headers(const struct vfm_tar *t, int members)
@@ -378,7 +390,7 @@ static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_me
 		if (!now || strlen(now->key) != key_len || memcmp(now->key, m->name, key_len) != 0) {
 			if (now)
 				close_sample(s, now, t->data);
-			now = open_sample(s, m, key_len, parts);
+			now = open_sample(s, m->name, key_len, m->header_offset, parts);
 		}
 		if (now->n_parts == MAX_PARTS) {
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,
@@ -388,7 +400,7 @@ static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_me
 		if (vfm_sample_member_check(m->name, &why) < 0)
 			set_fault(s, now, "%s", why.msg);
 		now->parts[now->n_parts++] =
-			(struct vfm_scan_part){vfm_arena_strdup(&s->arena, part), m->data_offset, m->size};
+			(struct vfm_scan_part){vfm_arena_strdup(&s->arena, part), m->data_offset, m->size, NULL};
 		now->rec.sample_bytes = vfm_tar_end_of(m) - now->rec.sample_offset;
 	}
 	if (now)
@@ -414,6 +426,82 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 	if (vfm_map_check(&map, NULL, NULL, err) < 0) /* a fault of the tar may follow from it */
 		rc = VFM_EENV;
 	free(m);
+	vfm_map_close(&map);
+	return rc;
+}
+
+/* ---- a shard of MosaicML Streaming ---- */
+
+/* Writes the key of sample i: the value of its column, or FILE/NUMBER.  Returns its length; size of the buffer: 1001.
+ */
+static size_t mds_key(char *key, const struct vfm_mds_shard *shard, const uint8_t *data, const uint64_t *at,
+	const uint64_t *bytes, uint32_t i)
+{
+	enum { SIZE = 1001 };
+
+	for (int k = 0; k < shard->n_columns; k++) {
+		const struct vfm_mds_column *c = &shard->columns[k];
+		size_t len = bytes[k] < SIZE ? (size_t)bytes[k] : SIZE - 1;
+		int64_t number;
+
+		if (!c->part || strcmp(c->part, "key") != 0)
+			continue;
+		if (c->kind == VFM_MDS_INT && bytes[k] == sizeof(number)) {
+			memcpy(&number, data + at[k], sizeof(number));
+			return (size_t)snprintf(key, SIZE, "%" PRId64, number);
+		}
+		memcpy(key, data + at[k], len);
+		return strnlen(key, len);
+	}
+	return (size_t)snprintf(key, SIZE, "%s/%u", shard->file, i);
+}
+
+static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, const uint8_t *data, struct vfm_err *err)
+{
+	uint64_t at[VFM_MDS_COLUMNS], bytes[VFM_MDS_COLUMNS], whole[2];
+	struct vfm_scan_part parts[MAX_PARTS];
+	char key[1001];
+	struct vfm_err why;
+
+	_Static_assert((int)VFM_MDS_COLUMNS <= MAX_PARTS, "a part for each column");
+	TRY(vfm_mds_check(shard, data, s->bytes, err));
+	for (uint32_t i = 0; i < shard->samples; i++) {
+		struct vfm_scan_sample *m;
+		size_t len;
+
+		TRY(vfm_mds_sample(shard, data, s->bytes, i, at, bytes, whole, err));
+		len = mds_key(key, shard, data, at, bytes, i);
+		m = open_sample(s, key, len, whole[0], parts);
+		m->rec.sample_bytes = whole[1] - whole[0];
+		if (vfm_sample_member_check(m->key, &why) < 0)
+			set_fault(s, m, "%s", why.msg);
+		for (int k = 0; k < shard->n_columns; k++) {
+			const struct vfm_mds_column *c = &shard->columns[k];
+
+			if (c->part && strcmp(c->part, "key") != 0)
+				parts[m->n_parts++] = (struct vfm_scan_part){c->part, at[k], bytes[k], c};
+		}
+		close_sample(s, m, data);
+		s->end = whole[1];
+	}
+	return 0;
+}
+
+int vfm_scan_mds(struct vfm_scan *s, const struct vfm_mds_shard *shard, const char *path, struct vfm_err *err)
+{
+	struct vfm_map map;
+	int rc;
+
+	TRY(vfm_map_open(&map, path, err));
+	s->is_mds = true;
+	s->bytes = map.size;
+	if (map.size) /* only advice */
+		(void)madvise((void *)(uintptr_t)map.data, map.size, s->headers_only ? MADV_RANDOM : MADV_SEQUENTIAL);
+	rc = scan_values(s, shard, map.data, err);
+	if (rc < 0)
+		vfm_err_context(err, "'%s'", path);
+	if (vfm_map_check(&map, NULL, NULL, err) < 0) /* a fault of the shard may follow from it */
+		rc = VFM_EENV;
 	vfm_map_close(&map);
 	return rc;
 }

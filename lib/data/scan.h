@@ -11,10 +11,12 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/index.h"
+#include "data/mds.h"
 
 struct vfm_scan_part {
 	const char *name; /* "latent.npy" */
 	uint64_t offset, bytes;
+	const struct vfm_mds_column *column; /* NULL: a member of a tar */
 };
 
 struct vfm_scan_sample {
@@ -35,6 +37,7 @@ struct vfm_scan_sample {
 
 struct vfm_scan {          /* `= {0}` before, or with headers_only; release in any case */
 	bool headers_only; /* reads of the arrays only their headers: the records have VFM_REC_UNCHECKED */
+	bool is_mds;       /* the records have VFM_REC_MDS, and may be without JSON */
 	struct vfm_scan_sample *samples;
 	size_t n, cap;
 	uint64_t bytes;                  /* of the file */
@@ -46,6 +49,8 @@ struct vfm_scan {          /* `= {0}` before, or with headers_only; release in a
 /* Reads all of the tar at `path`, or headers and JSON.  VFM_EINPUT: the tar is damaged, or a member belongs to no
  * sample or is not contiguous with its sample (*s keeps the samples before); VFM_EENV: cannot read. */
 int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err);
+/* The same of a shard of MosaicML Streaming, which the caller keeps.  A sample without key has FILE/NUMBER. */
+int vfm_scan_mds(struct vfm_scan *s, const struct vfm_mds_shard *shard, const char *path, struct vfm_err *err);
 void vfm_scan_release(struct vfm_scan *s);
 
 #endif

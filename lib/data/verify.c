@@ -20,6 +20,7 @@ struct verify {
 	void *ctx;
 	struct vfm_verify_counts *counts;
 	struct vfm_makers makers; /* of the index */
+	struct vfm_mds mds;       /* of a dataset of MosaicML Streaming */
 };
 
 static void tell(struct verify *v, const char *shard, int64_t index, const char *key, const char *what)
@@ -172,12 +173,24 @@ static int check_part(struct verify *v, const char *shard, int rc, const struct 
 	return 0;
 }
 
+static int scan_shard(const struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, struct vfm_scan *s,
+	const char *path, struct vfm_err *err)
+{
+	const struct vfm_mds_shard *mds = shard < v->mds.n ? &v->mds.shards[shard] : NULL;
+
+	if (!vfm_index_columns(v->ix))
+		return vfm_scan_tar(s, path, err);
+	if (!mds || strcmp(mds->file, sh->name) != 0)
+		return vfm_fail(err, VFM_EINPUT, "index.json does not have this shard in this place");
+	return vfm_scan_mds(s, mds, path, err);
+}
+
 static int check_files(
 	struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, struct vfm_scan *s, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", v->dir, sh->name);
 	struct vfm_err e = {0};
-	int scanned = vfm_scan_tar(s, path, &e);
+	int scanned = scan_shard(v, sh, shard, s, path, &e);
 
 	free(path);
 	v->counts->shards++;
@@ -186,7 +199,7 @@ static int check_files(
 	if (scanned >= 0 && s->bytes != sh->bytes)
 		tell(v, sh->name, -1, NULL, "another size than the index says");
 	check_samples(v, sh, shard, s);
-	if (scanned < 0)
+	if (scanned < 0 || s->is_mds)
 		return 0;
 	TRY(check_part(v, sh->name, vfm_energon_check_idx(v->dir, sh->name, s, &e), &e, err));
 	return check_part(v, sh->name, vfm_energon_check_meta(v->dir, sh->name, shard, s, &e), &e, err);
@@ -237,7 +250,9 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
 	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
-	if (rc == 0)
+	if (rc == 0 && vfm_index_columns(v.ix))
+		rc = check_part(&v, "index.json", vfm_mds_open(&v.mds, v.dir, vfm_index_columns(v.ix), &e), &e, err);
+	else if (rc == 0)
 		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
@@ -247,6 +262,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	if (access(extra, F_OK) == 0)
 		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");
 	free(extra);
+	vfm_mds_release(&v.mds);
 	vfm_index_close(v.ix);
 	return rc;
 }
