@@ -10,12 +10,13 @@
 #include "curate.h"
 #include "curate/tar_samples.h"
 #include "data/dataset.h"
+#include "data/index_join.h"
 #include "data/stage.h"
 #include "inputs.h"
 
 struct index {
-	bool hash, write, fast;
-	const char *columns;
+	bool hash, write, fast, for_join, join;
+	const char *columns, *dir, *nonmatch;
 	struct curate_inputs inputs;
 	struct vfm_tar_samples *tar; /* NULL: between two */
 	struct vfm_tar_samples_left left;
@@ -88,16 +89,34 @@ static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
+/* Joins the operands. */
+static int write_join_index(const struct index *x, struct vfm_err *err)
+{
+	struct vfm_join_stats stats;
+	bool skip = x->nonmatch && !strcmp(x->nonmatch, "skip");
+
+	if (x->inputs.n_operands < 2 || !x->dir)
+		return vfm_fail(err, VFM_EUSAGE, "--join: expected at least two folders, and -d DIR");
+	if (x->nonmatch && !skip && strcmp(x->nonmatch, "error") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--nonmatch: expected error or skip, got '%s'", x->nonmatch);
+	TRY(vfm_index_join(x->dir, (const char *const *)x->inputs.operands, x->inputs.n_operands, skip, &stats, err));
+	vfm_info("%s: %lld samples of %d datasets; %lld were left out", x->dir, (long long)stats.samples,
+		x->inputs.n_operands, (long long)stats.left);
+	return 0;
+}
+
 /* Indexes the latents of each folder in place. */
 static int write_indexes(const struct index *x, struct vfm_err *err)
 {
+	const struct vfm_dataset_how how = {x->fast, x->for_join, x->columns};
+
 	if (x->inputs.n_operands == 0)
 		return vfm_fail(err, VFM_EUSAGE, "--write: DIR is missing, a folder of shards with latents");
 	for (int i = 0; i < x->inputs.n_operands; i++) {
 		const char *dir = x->inputs.operands[i];
 		struct vfm_dataset_stats stats = {0};
 
-		TRY(vfm_dataset_index(dir, x->fast, x->columns, &stats, err));
+		TRY(vfm_dataset_index(dir, &how, &stats, err));
 		vfm_info("%s: %lld samples in %lld shards, %lld bytes", dir, (long long)stats.samples,
 			(long long)stats.shards, (long long)stats.bytes);
 	}
@@ -122,6 +141,12 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 			"with --write: the columns of MDS shards with latent, text, key, ...", &x.columns},
 		{VFM_OPT_FLAG, 0, "fast", NULL, "with --write: without checksums of the arrays, which are not read",
 			&x.fast},
+		{VFM_OPT_FLAG, 0, "for-join", NULL, "with --write: samples may be without latents", &x.for_join},
+		{VFM_OPT_FLAG, 0, "join", NULL, "write DIR/index.vfmi of samples whose arrays lie in several folders",
+			&x.join},
+		{VFM_OPT_STR, 'd', "dir", "DIR", "with --join: where to write the index", &x.dir},
+		{VFM_OPT_STR, 0, "nonmatch", "WHAT", "with --join: samples that a folder lacks: error or skip (error)",
+			&x.nonmatch},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
@@ -129,7 +154,8 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate index",
 		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS
-			    " [TAR|DIR ...]\n-w [--fast] [--columns PART=COLUMN,...] [-q] DIR ...",
+			    " [TAR|DIR ...]\n-w [--fast] [--for-join] [--columns PART=COLUMN,...] [-q] DIR ...\n"
+			    "--join -d DIR [--nonmatch WHAT] [-q] DIR DIR ...",
 		.summary = "list the samples of WebDataset tars, a record a video or image",
 		.opts = opts,
 	};
@@ -140,10 +166,19 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	x.inputs.operands = argv + 1;
 	stage.options = x.hash ? "hash" : NULL;
-	if (rc == 0 && (x.fast || x.columns) && !x.write)
-		rc = vfm_fail(err, VFM_EUSAGE, "--%s is for --write", x.fast ? "fast" : "columns");
+	if (rc == 0 && (x.fast || x.columns || x.for_join) && !x.write)
+		rc = vfm_fail(err, VFM_EUSAGE, "--%s is for --write",
+			x.fast              ? "fast"
+				: x.columns ? "columns"
+					    : "for-join");
+	if (rc == 0 && (x.dir || x.nonmatch) && !x.join)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s is for --join", x.dir ? "-d" : "--nonmatch");
+	if (rc == 0 && x.join && (x.write || x.hash))
+		rc = vfm_fail(err, VFM_EUSAGE, "--join: neither --write nor --hash");
 	if (rc == 0)
-		rc = x.write ? write_indexes(&x, err) : vfm_stage_run(&stage, NULL, err);
+		rc = x.join       ? write_join_index(&x, err)
+			: x.write ? write_indexes(&x, err)
+				  : vfm_stage_run(&stage, NULL, err);
 	vfm_tar_samples_close(x.tar);
 	curate_inputs_release(&x.inputs);
 	return rc;

@@ -84,6 +84,15 @@ static int scan_record(struct vfm_blend_set *set, const struct vfm_record *r, in
 	return vfm_lengths_put(&set->lengths, i, (int32_t)(held ? -tokens : tokens), err);
 }
 
+static int check_has_latents(const struct vfm_blend_set *set, const struct vfm_record *r, struct vfm_err *err)
+{
+	if (!(r->flags & VFM_REC_NO_LATENT))
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE,
+		"'%s' has samples without latents: it is for a join with the latents (vfm-curate index --join)",
+		set->dir);
+}
+
 /* Reads the records shard by shard.  held [records]: what is held out; NULL: nothing. */
 static int scan_records(
 	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, const bool *held, struct vfm_err *err)
@@ -101,6 +110,7 @@ static int scan_records(
 		set->shard_first[k] = (uint32_t)at;
 		for (uint32_t i = 0; i < shard.count; i++, at++) {
 			TRY(vfm_index_get(set->ix, k, i, &r, err));
+			TRY(check_has_latents(set, &r, err));
 			TRY(scan_record(set, &r, at, patch, context, held && held[at], err));
 		}
 	}

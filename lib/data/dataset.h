@@ -32,11 +32,16 @@ struct vfm_dataset;
  * NAME.tar.idx and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  headers_only: reads
  * only headers and JSON, and the contents of the arrays get no checksums.  The compute threads share the work.
  * A folder without tars that has an index.json is one of MosaicML Streaming (data/mds.h): its shards, in their order,
- * get an index.vfmi alone.  columns: as for vfm_mds_open.
+ * get an index.vfmi alone.  columns: as for vfm_mds_open.  for_join: samples may be without latents
+ * (data/index_join.h).
  * VFM_EUSAGE: no shard, or a sample that the index cannot describe. */
 struct vfm_dataset_stats;
+struct vfm_dataset_how {
+	bool headers_only, for_join;
+	const char *columns;
+};
 int vfm_dataset_index(
-	const char *dir, bool headers_only, const char *columns, struct vfm_dataset_stats *stats, struct vfm_err *err);
+	const char *dir, const struct vfm_dataset_how *how, struct vfm_dataset_stats *stats, struct vfm_err *err);
 
 /* VFM_EUSAGE: DIR holds shards already and `resume` is off, or one of them is damaged. */
 int vfm_dataset_open(struct vfm_dataset **d, const struct vfm_dataset_opts *o, struct vfm_err *err);

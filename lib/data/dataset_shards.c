@@ -31,13 +31,13 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 
 	free(dataset);
 	TRY(rc < 0 ? VFM_EINPUT : 0);
-	if (d->n_latents)
+	if (d->n_latents && channels)
 		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
 	if (d->n_texts && text_dim)
 		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
 	if (d->n_images && c->has_image)
 		TRY(vfm_maker_check_named(VFM_ENCODER_IMAGE, &m->image, &d->makers.image, err));
-	if (d->n_latents && channels != d->channels)
+	if (channels && d->channels && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);
 	if (d->n_texts && text_dim && text_dim != d->text_dim)
@@ -55,8 +55,8 @@ void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_com
 	if (!c->has_image)
 		of.image = (struct vfm_maker){0};
 	vfm_makers_fill(&d->makers, &of);
-	d->channels = c->channels;
-	d->n_latents++;
+	d->channels = c->channels ? c->channels : d->channels;
+	d->n_latents += c->channels > 0;
 	d->n_images += c->has_image;
 	if (c->text_dim) {
 		d->text_dim = c->text_dim;
@@ -178,13 +178,15 @@ static int compare_tars(const struct dirent **a, const struct dirent **b)
 }
 
 /* Scans n shards at once, of which name and mds are set, and registers them in their order. */
-static int index_some_shards(struct vfm_dataset *d, struct indexing *x, int n, bool headers_only, struct vfm_err *err)
+static int index_some_shards(
+	struct vfm_dataset *d, struct indexing *x, int n, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
 	int rc = 0;
 
 	for (int i = 0; i < n; i++) {
 		x[i].path = vfm_strfmt("%s/%s", d->dir, x[i].name);
-		x[i].scan.headers_only = headers_only;
+		x[i].scan.headers_only = how->headers_only;
+		x[i].scan.for_join = how->for_join;
 	}
 	vfm_par_for(n, 1, scan_some, x);
 	for (int i = 0; i < n; i++) {
@@ -200,22 +202,22 @@ static int index_some_shards(struct vfm_dataset *d, struct indexing *x, int n, b
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
-static int index_mds(struct vfm_dataset *d, bool headers_only, const char *columns, struct vfm_err *err)
+static int index_mds(struct vfm_dataset *d, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
 	size_t at_once = (size_t)vfm_par_threads();
 	struct indexing *x = vfm_calloc(at_once, sizeof(*x));
 	struct vfm_mds m = {0};
 	int rc;
 
-	TRY_OUT(vfm_mds_open(&m, d->dir, columns, err));
+	TRY_OUT(vfm_mds_open(&m, d->dir, how->columns, !how->for_join, err));
 	TRY_OUT(vfm_dataset_lock(d, err));
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
-	vfm_index_writer_set_columns(d->index, columns ? columns : "");
+	vfm_index_writer_set_columns(d->index, how->columns ? how->columns : "");
 	for (size_t i = 0, n; i < m.n; i += n) {
 		n = m.n - i < at_once ? m.n - i : at_once;
 		for (size_t k = 0; k < n; k++)
 			x[k] = (struct indexing){.name = m.shards[i + k].file, .mds = &m.shards[i + k]};
-		TRY_OUT(index_some_shards(d, x, (int)n, headers_only, err));
+		TRY_OUT(index_some_shards(d, x, (int)n, how, err));
 	}
 out:
 	vfm_mds_release(&m);
@@ -223,7 +225,8 @@ out:
 	return rc;
 }
 
-static int index_tars(struct vfm_dataset *d, struct dirent **names, int n, bool headers_only, struct vfm_err *err)
+static int index_tars(
+	struct vfm_dataset *d, struct dirent **names, int n, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
 	int at_once = vfm_par_threads(), rc = 0;
 	struct indexing *x = vfm_calloc((size_t)at_once, sizeof(*x));
@@ -241,7 +244,7 @@ static int index_tars(struct vfm_dataset *d, struct dirent **names, int n, bool 
 		some = n - i < at_once ? n - i : at_once;
 		for (int k = 0; k < some; k++)
 			x[k] = (struct indexing){.name = names[i + k]->d_name};
-		TRY_OUT(index_some_shards(d, x, some, headers_only, err));
+		TRY_OUT(index_some_shards(d, x, some, how, err));
 	}
 out:
 	free(x);
@@ -249,7 +252,7 @@ out:
 }
 
 int vfm_dataset_index(
-	const char *dir, bool headers_only, const char *columns, struct vfm_dataset_stats *stats, struct vfm_err *err)
+	const char *dir, const struct vfm_dataset_how *how, struct vfm_dataset_stats *stats, struct vfm_err *err)
 {
 	struct vfm_dataset *d = vfm_dataset_new(&(struct vfm_dataset_opts){.dir = dir});
 	struct dirent **names = NULL;
@@ -258,13 +261,13 @@ int vfm_dataset_index(
 	if (n < 0)
 		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot read '%s'", dir);
 	else if (n == 0 && vfm_mds_exists(dir))
-		rc = index_mds(d, headers_only, columns, err);
+		rc = index_mds(d, how, err);
 	else if (n == 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "'%s' has no tar, and no index.json of MosaicML Streaming", dir);
-	else if (columns)
+	else if (how->columns)
 		rc = vfm_fail(err, VFM_EUSAGE, "--columns: '%s' has tars", dir);
 	else
-		rc = index_tars(d, names, n, headers_only, err);
+		rc = index_tars(d, names, n, how, err);
 	if (rc == 0) {
 		rc = vfm_dataset_commit(d, stats, err);
 		d = NULL;

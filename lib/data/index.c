@@ -47,6 +47,11 @@ struct vfm_index {
 	pthread_mutex_t lock; /* guards slots */
 	struct vfm_index_fd slots[FD_SLOTS];
 	char *columns; /* of MosaicML Streaming; NULL: tars */
+	struct vfm_index_part {
+		char *dir;
+		char sha256[VFM_SHA256_HEX];
+	} * parts; /* [n_parts] of a join */
+	uint32_t n_parts;
 };
 
 static bool is_array_type(int type)
@@ -114,6 +119,35 @@ static int add_name(struct vfm_index *ix, const json_t *name, struct vfm_err *er
 	return 0;
 }
 
+static int parse_part(struct vfm_index *ix, const json_t *o, struct vfm_index_part *p, struct vfm_err *err)
+{
+	const char *dir = "", *sha = "";
+
+	TRY(vfm_json_str(o, "parts", "dir", true, &dir, err));
+	TRY(vfm_json_str(o, "parts", "index_sha256", true, &sha, err));
+	if (!*dir || strlen(sha) != VFM_SHA256_HEX - 1)
+		return vfm_fail(err, VFM_EUSAGE, "parts: expected a folder, and the sha256 of its index");
+	memcpy(p->sha256, sha, VFM_SHA256_HEX);
+	p->dir = *dir == '/' ? vfm_strdup(dir) : vfm_strfmt("%s/%s", ix->dir, dir);
+	return 0;
+}
+
+static int parse_parts(struct vfm_index *ix, const json_t *parts, struct vfm_err *err)
+{
+	const json_t *part;
+	size_t i, n = json_array_size(parts);
+
+	if ((ix->h.version == VFM_INDEX_VERSION) != (n > 0) || n > VFM_INDEX_PARTS)
+		return vfm_fail(err, VFM_EUSAGE, "parts: expected 1 to %d, in a join alone", VFM_INDEX_PARTS);
+	ix->parts = vfm_calloc(n + 1, sizeof(*ix->parts));
+	json_array_foreach(parts, i, part)
+	{
+		TRY(parse_part(ix, part, &ix->parts[i], err));
+		ix->n_parts++;
+	}
+	return 0;
+}
+
 static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 {
 	const char *text = (const char *)ix->map.data + ix->h.meta_offset;
@@ -128,6 +162,7 @@ static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 	if (!meta)
 		return VFM_EUSAGE;
 	TRY_OUT(vfm_makers_from_json(&ix->makers, json_object_get(meta, "makers"), "makers", err));
+	TRY_OUT(parse_parts(ix, json_object_get(meta, "parts"), err));
 	columns = json_string_value(json_object_get(meta, "mds"));
 	ix->columns = columns ? vfm_strdup(columns) : NULL;
 	names = json_object_get(meta, "texts");
@@ -289,6 +324,9 @@ void vfm_index_close(struct vfm_index *ix)
 	free(ix->dir);
 	free(ix->path);
 	free(ix->columns);
+	for (uint32_t i = 0; i < ix->n_parts; i++)
+		free(ix->parts[i].dir);
+	free(ix->parts);
 	free(ix);
 }
 
@@ -378,7 +416,8 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
 	TRY(check_bytes(ix, &ix->shards[shard], sizeof(s), err));
-	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX)
+	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first ||
+		s.bytes > INT64_MAX || s.folder > ix->n_parts)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
 	return 0;
@@ -407,19 +446,27 @@ const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_
 	if (!within(lo, r->sample_bytes, 0, s->bytes))
 		return "the sample lies outside its shard";
 	hi = lo + r->sample_bytes;
-	if (!within(r->latent_offset, r->latent_bytes, lo, hi) || !within(r->json_offset, r->json_bytes, lo, hi) ||
+	if (r->flags & VFM_REC_NO_LATENT) {
+		if (r->latent_offset || r->latent_bytes || vfm_record_latent_count(r) || r->latent_dtype ||
+			r->latent_header || r->latent_crc)
+			return "latents of a sample without them";
+	} else if (!array_ok(r, vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes)) {
+		return "the latent's shape and size disagree";
+	} else if (!within(r->latent_offset, r->latent_bytes, lo, hi)) {
+		return "a member lies outside its sample";
+	}
+	if (!within(r->json_offset, r->json_bytes, lo, hi) ||
 		((r->flags & VFM_REC_MEDIA) && !within(r->media_offset, r->media_bytes, lo, hi)))
 		return "a member lies outside its sample";
-	if (!array_ok(r, vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes))
-		return "the latent's shape and size disagree";
 	if (r->n_texts > VFM_TEXTS_MAX || !r->n_texts != !r->text_dim)
 		return "texts without a width, or too many";
 	return NULL;
 }
 
+/* What is in another shard is compared with that (check_place). */
 const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r)
 {
-	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
+	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "a text lies outside its sample";
 	if (!array_ok(r, (uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
 		return "a text's shape and size disagree";
@@ -471,6 +518,21 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 
 /* ---- texts ---- */
 
+uint32_t vfm_index_n_parts(const struct vfm_index *ix)
+{
+	return ix->n_parts;
+}
+
+const char *vfm_index_part_dir(const struct vfm_index *ix, uint32_t part)
+{
+	return ix->parts[part].dir;
+}
+
+const char *vfm_index_part_sha256(const struct vfm_index *ix, uint32_t part)
+{
+	return ix->parts[part].sha256;
+}
+
 const char *vfm_index_columns(const struct vfm_index *ix)
 {
 	return ix->columns;
@@ -484,6 +546,22 @@ uint32_t vfm_index_n_names(const struct vfm_index *ix)
 const char *vfm_index_name(const struct vfm_index *ix, uint32_t name)
 {
 	return ix->names[name];
+}
+
+/* Checks that an array in another shard than its record lies within it. */
+static int check_place(const struct vfm_index *ix, const struct vfm_index_text *t, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+
+	if (!t->shard)
+		return 0;
+	if (t->shard > ix->h.n_shards)
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': an array in shard %u of %u", ix->path, t->shard - 1, ix->h.n_shards);
+	TRY(vfm_index_shard(ix, t->shard - 1, &s, err));
+	return within(t->offset, t->bytes, 0, s.bytes)
+		? 0
+		: vfm_fail(err, VFM_EINPUT, "'%s': an array lies outside shard %u", ix->path, t->shard - 1);
 }
 
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
@@ -512,6 +590,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 			i, why);
 	if (ix->texts)
 		TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
+	TRY(check_place(ix, &t, err));
 	*out = t;
 	return 0;
 }
@@ -539,7 +618,7 @@ uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const str
 
 const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e)
 {
-	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
+	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "it lies outside its sample";
 	if (!array_ok(r, vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
 		return "its shape and size disagree";
@@ -571,6 +650,7 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
 			vfm_extra_kinds[e].name, why);
 	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
+	TRY(check_place(ix, &t, err));
 	*out = t;
 	return 0;
 }
@@ -591,9 +671,9 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	int fd, rc;
 
 	TRY(vfm_index_shard(ix, shard, &s, err));
-	path = vfm_strfmt("%s/%s", ix->dir, s.name);
+	path = vfm_strfmt("%s/%s", s.folder ? ix->parts[s.folder - 1].dir : ix->dir, s.name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT && ix->cache) {
+	if (fd < 0 && errno == ENOENT && ix->cache && !s.folder) {
 		free(path);
 		return vfm_shard_cache_get(ix->cache, ix->set, s.name, s.bytes, err);
 	}

@@ -28,8 +28,10 @@
 #include "data/maker.h"
 #include "data/npy.h"
 
-#define VFM_INDEX_NAME    "index.vfmi"
-#define VFM_INDEX_VERSION 3 /* versions 1 (one text a sample) and 2 (no hash tree) are read, too */
+#define VFM_INDEX_NAME "index.vfmi"
+/* Joins of datasets have the last version, all others the one before.  Versions 1 (one text a sample) and 2 (no hash
+ * tree) are read, too. */
+#define VFM_INDEX_VERSION 4
 
 #define VFM_TEXTS_MAX      17  /* texts of a sample: VFM_CAPTIONS_MAX, and one without a name */
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
@@ -41,6 +43,7 @@ enum {
 	VFM_REC_UNCHECKED = 16, /* the contents of its arrays are not known: their checksums are 0, and mean nothing */
 	/* it is in a shard of MosaicML Streaming: headers of arrays are those of data/mds.h, and json_bytes may be 0 */
 	VFM_REC_MDS = 32,
+	VFM_REC_NO_LATENT = 64, /* of a dataset for a join: it has no latents, and shape, type and sizes are 0 */
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -75,17 +78,17 @@ struct vfm_record {
 
 /* Behind the texts of a sample stand its extra arrays (extra.h) in the same format, without a name: `rows` are the
  * channels of a condition. */
-struct vfm_index_text {       /* 32 bytes, in the format of the file */
-	uint64_t offset;      /* of the payload, in the shard's tar */
-	uint32_t bytes;       /* of the payload, with its npy header */
-	uint32_t data_crc;    /* crc32c of the payload */
-	uint16_t header;      /* npy header length */
-	uint16_t rows;        /* text [rows, text_dim of the record], >= 1 */
-	uint8_t dtype;        /* enum vfm_npy_type: F16, BF16 or F32 */
-	uint8_t name;         /* number of its name; ascending among the texts of a sample */
-	uint16_t width;       /* features of an image row; 0 of texts and conditions */
-	uint16_t reserved[2]; /* 0 */
-	uint32_t crc;         /* crc32c of the 28 bytes before it */
+struct vfm_index_text {    /* 32 bytes, in the format of the file */
+	uint64_t offset;   /* of the payload, in the shard's tar */
+	uint32_t bytes;    /* of the payload, with its npy header */
+	uint32_t data_crc; /* crc32c of the payload */
+	uint16_t header;   /* npy header length */
+	uint16_t rows;     /* text [rows, text_dim of the record], >= 1 */
+	uint8_t dtype;     /* enum vfm_npy_type: F16, BF16 or F32 */
+	uint8_t name;      /* number of its name; ascending among the texts of a sample */
+	uint16_t width;    /* features of an image row; 0 of texts and conditions */
+	uint32_t shard;    /* 0: in the shard of the record; else, in a join, the number of its shard + 1 */
+	uint32_t crc;      /* crc32c of the 28 bytes before it */
 };
 
 struct vfm_index_shard { /* 64 bytes, in the format of the file */
@@ -93,8 +96,9 @@ struct vfm_index_shard { /* 64 bytes, in the format of the file */
 	uint64_t bytes;  /* of the tar */
 	uint64_t first;  /* record number of its first sample */
 	uint32_t count;  /* samples */
-	uint32_t reserved[2]; /* 0 */
-	uint32_t crc;         /* crc32c of the 60 bytes before it */
+	uint32_t folder; /* 0: beside the index; else, in a join, the number of its dataset + 1 */
+	uint32_t reserved; /* 0 */
+	uint32_t crc;      /* crc32c of the 60 bytes before it */
 };
 
 _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
@@ -153,6 +157,11 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
  * entry is damaged or contradicts the record. */
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
+/* A join of datasets: their number, 0 of other indexes; folder and index_sha256 of each as they were joined.  Borrowed.
+ */
+uint32_t vfm_index_n_parts(const struct vfm_index *ix);
+const char *vfm_index_part_dir(const struct vfm_index *ix, uint32_t part);
+const char *vfm_index_part_sha256(const struct vfm_index *ix, uint32_t part);
 /* The columns of a dataset of MosaicML Streaming, as vfm_mds_open takes them ("": none); NULL: it consists of tars. */
 const char *vfm_index_columns(const struct vfm_index *ix);
 /* The names of captions that the dataset has; `name` < vfm_index_n_names.  Borrowed. */
@@ -209,6 +218,10 @@ int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct 
  * index, first_text, crc and the numbers of names.  names [n_texts] stand in ascending order.  VFM_EINPUT: record or
  * texts contradict themselves, or the dataset has more than VFM_TEXT_NAMES_MAX names. */
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
+/* For a join: adds a dataset, whose folder is relative to that of the index unless absolute; the shards that follow are
+ * in it. */
+int vfm_index_writer_part(
+	struct vfm_index_writer *w, const char *dir, const char sha256[VFM_SHA256_HEX], struct vfm_err *err);
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_err *err);
 /* The shards are those of MosaicML Streaming.  columns: borrowed until commit; NULL: they are tars. */

@@ -28,6 +28,7 @@ _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
 /* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
 #define VFM_INDEX_META_MAX (1u << 20)
+enum { VFM_INDEX_PARTS = 64 }; /* datasets of a join */
 
 /* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
 struct vfm_index_fd;

@@ -12,6 +12,7 @@
 #include "data/index_impl.h"
 
 struct payload {
+	uint32_t shard;
 	const char *what;
 	uint64_t offset, data_bytes;
 	uint32_t crc;
@@ -78,7 +79,9 @@ static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t of
 	struct vfm_index_shard s = {0};
 
 	vfm_index_shard(ix, shard, &s, NULL);
-	return vfm_err_context(err, "'%s/%.*s', byte %" PRIu64, vfm_index_dir(ix), (int)sizeof(s.name), s.name, offset);
+	return vfm_err_context(err, "'%s/%.*s', byte %" PRIu64,
+		s.folder ? vfm_index_part_dir(ix, s.folder - 1) : vfm_index_dir(ix), (int)sizeof(s.name), s.name,
+		offset);
 }
 
 static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
@@ -93,7 +96,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 
 	if (p->header > sizeof(head))
 		return vfm_fail(err, VFM_EINPUT, "%s: npy header too long", p->what);
-	fd = vfm_index_acquire(ix, r->shard, &slot, err);
+	fd = vfm_index_acquire(ix, p->shard, &slot, err);
 	if (fd < 0)
 		return fd;
 	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
@@ -104,14 +107,20 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 		rc = check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
 out:
 	vfm_index_release(ix, slot, fd);
-	return rc < 0 ? shard_context(ix, r->shard, p->offset, err) : 0;
+	return rc < 0 ? shard_context(ix, p->shard, p->offset, err) : 0;
+}
+
+/* The shard of an array of a record. */
+static uint32_t shard_of_array(const struct vfm_record *r, const struct vfm_index_text *t)
+{
+	return t->shard ? t->shard - 1 : r->shard;
 }
 
 int vfm_index_read_latent(
 	struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
-	struct payload p = {"latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
+	struct payload p = {r->shard, "latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
 		r->latent_header, r->latent_dtype};
 
 	return read_payload(ix, r, &p, shape, 4, dst, spent, err);
@@ -123,7 +132,8 @@ static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, const 
 	const uint16_t shape[2] = {t->rows, r->text_dim};
 	const char *name = vfm_index_name(ix, t->name);
 	char what[VFM_TEXT_PART];
-	struct payload p = {what, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
+	struct payload p = {
+		shard_of_array(r, t), what, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
 
 	snprintf(what, sizeof(what), "text%s%s", *name ? "." : "", name);
 	return read_payload(ix, r, &p, shape, 2, dst, spent, err);
@@ -179,7 +189,7 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 	int fd, rc;
 
 	*json = NULL;
-	if (r->json_bytes == 0 && r->flags & VFM_REC_MDS) {
+	if (r->json_bytes == 0) {
 		vfm_big_free(text, 1);
 		*json = json_object();
 		return 0;
@@ -209,7 +219,8 @@ int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum 
 	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
-	struct payload p = {vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
+	struct payload p = {shard_of_array(r, t), vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc,
+		t->header, t->dtype};
 
 	if (e == VFM_EXTRA_COND)
 		return read_payload(ix, r, &p, cond, 4, dst, spent, err);

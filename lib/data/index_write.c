@@ -27,6 +27,7 @@ struct vfm_index_writer {
 	uint32_t n_names;
 	uint64_t n_records;
 	const char *columns; /* of MosaicML Streaming */
+	json_t *parts;       /* of a join; NULL: none */
 	char *path;
 };
 
@@ -72,7 +73,8 @@ int vfm_index_writer_open(struct vfm_index_writer **out, const char *path, struc
 
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err)
 {
-	struct vfm_index_shard s = {.bytes = bytes, .first = w->n_records};
+	struct vfm_index_shard s = {
+		.bytes = bytes, .first = w->n_records, .folder = (uint32_t)json_array_size(w->parts)};
 
 	if (!*name || strlen(name) >= sizeof(s.name) || *name == '.' || strchr(name, '/'))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' cannot be the name of a shard", name);
@@ -81,6 +83,17 @@ int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_
 	strcpy(s.name, name);
 	vfm_grow(&w->shards, &w->cap_shards, w->n_shards + 1, sizeof(s));
 	w->shards[w->n_shards++] = s;
+	return 0;
+}
+
+int vfm_index_writer_part(
+	struct vfm_index_writer *w, const char *dir, const char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	if (json_array_size(w->parts) == VFM_INDEX_PARTS)
+		return vfm_fail(err, VFM_EUSAGE, "a join of more than %d datasets", VFM_INDEX_PARTS);
+	if (!w->parts)
+		w->parts = json_array();
+	json_array_append_new(w->parts, json_pack("{s:s,s:s}", "dir", dir, "index_sha256", sha256));
 	return 0;
 }
 
@@ -195,6 +208,8 @@ static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers 
 		json_array_append_new(names, json_string(w->names[i]));
 	json_object_set_new(meta, "makers", vfm_makers_json(makers));
 	json_object_set_new(meta, "texts", names);
+	if (w->parts)
+		json_object_set(meta, "parts", w->parts);
 	if (w->columns)
 		json_object_set_new(meta, "mds", json_string(w->columns));
 	vfm_json_text(text, meta, 0);
@@ -235,7 +250,7 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,
-		.version = VFM_INDEX_VERSION,
+		.version = w->parts ? VFM_INDEX_VERSION : VFM_INDEX_VERSION - 1,
 		.header_bytes = sizeof(h),
 		.record_bytes = sizeof(struct vfm_record),
 		.shard_bytes = sizeof(struct vfm_index_shard),
@@ -282,6 +297,7 @@ void vfm_index_writer_abort(struct vfm_index_writer *w)
 	if (w->texts)
 		fclose(w->texts);
 	vfm_tree_writer_close(&w->tree);
+	json_decref(w->parts);
 	free(w->shards);
 	free(w->path);
 	free(w);

@@ -40,6 +40,7 @@ struct renaming {
 struct renamings {
 	struct renaming r[VFM_MDS_COLUMNS];
 	int n;
+	bool needs_latent;
 };
 
 static int parse_renaming(struct vfm_mds *m, char *item, struct renaming *r, struct vfm_err *err)
@@ -116,7 +117,7 @@ static int name_columns(struct vfm_mds *m, struct vfm_mds_shard *s, const struct
 		c->part = to->r[i].part;
 		c->is_bf16 = to->r[i].is_bf16;
 	}
-	return check_latent(s, err);
+	return to->needs_latent ? check_latent(s, err) : 0;
 }
 
 /* ---- encodings ---- */
@@ -280,10 +281,10 @@ static int parse_shards(
 	return 0;
 }
 
-int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, struct vfm_err *err)
+int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err)
 {
 	char *path = index_path(dir);
-	struct renamings to = {0};
+	struct renamings to = {.needs_latent = needs_latent};
 	json_t *root = NULL;
 	int rc;
 

@@ -58,9 +58,10 @@ struct vfm_mds { /* `= {0}` before; release in any case */
 
 /* Whether the folder has an index.json. */
 bool vfm_mds_exists(const char *dir);
-/* Reads index.json.  columns: "PART=COLUMN[:bf16],…"; NULL: none.  VFM_EUSAGE: index.json is damaged, or of another
+/* Reads index.json.  columns: "PART=COLUMN[:bf16],…"; NULL: none.  needs_latent: a shard without such a column is an
+ * error.  VFM_EUSAGE: index.json is damaged, or of another
  * format or version; a shard exists only compressed; a name of `columns` is wrong, or no column of a shard. */
-int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, struct vfm_err *err);
+int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err);
 void vfm_mds_release(struct vfm_mds *m);
 
 /* Finds the values of sample i in a shard of `size` bytes, which has the samples that index.json says: their offsets

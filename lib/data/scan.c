@@ -241,7 +241,8 @@ static int check_binding(
 	const struct vfm_record *r = &m->rec;
 	char part[VFM_TEXT_PART];
 
-	TRY(vfm_binding_check(b->latent, data + r->latent_offset, r->latent_bytes, "latent.npy", err));
+	if (!(r->flags & VFM_REC_NO_LATENT))
+		TRY(vfm_binding_check(b->latent, data + r->latent_offset, r->latent_bytes, "latent.npy", err));
 	for (int i = 0; i < b->n_texts; i++) {
 		const struct vfm_index_text *t = NULL;
 
@@ -262,7 +263,8 @@ static int check_binding(
 /* Compares the arrays of a sample with their makers. */
 static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 {
-	TRY(vfm_maker_check_latent(&m->makers->tokenizer, m->rec.c, err));
+	if (!(m->rec.flags & VFM_REC_NO_LATENT))
+		TRY(vfm_maker_check_latent(&m->makers->tokenizer, m->rec.c, err));
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
 		TRY(vfm_maker_check_text(&m->makers->text, m->texts[i].rows, m->rec.text_dim, err));
 	return 0;
@@ -317,9 +319,11 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		if (rc < 0)
 			set_fault(s, m, "%s", err.msg);
 	}
-	if (!(seen & HAS_LATENT))
+	if (!(seen & HAS_LATENT) && !s->for_join)
 		set_missing_latent(s, m);
-	if (!(seen & HAS_JSON) && !s->is_mds)
+	else if (!(seen & HAS_LATENT))
+		m->rec.flags |= VFM_REC_NO_LATENT;
+	if (!(seen & HAS_JSON) && !s->is_mds && !s->for_join)
 		set_fault(s, m, "json is missing");
 	else if (!(seen & HAS_JSON))
 		m->rec.json_offset = m->rec.sample_offset;

@@ -190,7 +190,11 @@ static int check_files(
 {
 	char *path = vfm_strfmt("%s/%s", v->dir, sh->name);
 	struct vfm_err e = {0};
-	int scanned = scan_shard(v, sh, shard, s, path, &e);
+	struct vfm_record first;
+	int scanned;
+
+	s->for_join = vfm_index_get(v->ix, shard, 0, &first, NULL) == 0 && first.flags & VFM_REC_NO_LATENT;
+	scanned = scan_shard(v, sh, shard, s, path, &e);
 
 	free(path);
 	v->counts->shards++;
@@ -223,6 +227,26 @@ static int check_shard(struct verify *v, uint32_t shard, struct vfm_err *err)
 	return rc;
 }
 
+/* Of a join: whether its datasets are those that were joined.  Their shards are verified with them. */
+static int check_parts_of(struct verify *v, struct vfm_err *err)
+{
+	for (uint32_t i = 0; i < vfm_index_n_parts(v->ix); i++) {
+		const char *dir = vfm_index_part_dir(v->ix, i);
+		struct vfm_index *part = NULL;
+		char hex[VFM_SHA256_HEX];
+		struct vfm_err e = {0};
+		int rc = vfm_index_open(&part, dir, &e);
+
+		if (rc == 0)
+			rc = vfm_index_sha256(part, hex, &e);
+		if (rc == 0 && strcmp(hex, vfm_index_part_sha256(v->ix, i)) != 0)
+			rc = vfm_fail(&e, VFM_EINPUT, "'%s' has another index than it had when it was joined", dir);
+		vfm_index_close(part);
+		TRY(check_part(v, VFM_INDEX_NAME, rc, &e, err));
+	}
+	return 0;
+}
+
 /* A dataset of another program has no provenance.json. */
 static int check_chain(struct verify *v, struct vfm_err *err)
 {
@@ -248,10 +272,13 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	v.dir = vfm_index_dir(v.ix);
 	v.makers = vfm_index_makers(v.ix);
 	counts->datasets++;
-	n = vfm_index_n_shards(v.ix);
+	n = vfm_index_n_parts(v.ix) ? 0 : vfm_index_n_shards(v.ix);
 	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
-	if (rc == 0 && vfm_index_columns(v.ix))
-		rc = check_part(&v, "index.json", vfm_mds_open(&v.mds, v.dir, vfm_index_columns(v.ix), &e), &e, err);
+	if (rc == 0 && vfm_index_n_parts(v.ix))
+		rc = check_parts_of(&v, err);
+	else if (rc == 0 && vfm_index_columns(v.ix))
+		rc = check_part(
+			&v, "index.json", vfm_mds_open(&v.mds, v.dir, vfm_index_columns(v.ix), false, &e), &e, err);
 	else if (rc == 0)
 		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
@@ -259,7 +286,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	if (rc == 0)
 		rc = check_chain(&v, err);
 	extra = vfm_strfmt("%s/%06u.tar", v.dir, n);
-	if (access(extra, F_OK) == 0)
+	if (!vfm_index_n_parts(v.ix) && access(extra, F_OK) == 0)
 		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");
 	free(extra);
 	vfm_mds_release(&v.mds);

@@ -29,7 +29,7 @@ static void check_mds_sample(const struct vfm_scan_sample *m, uint64_t bytes)
 	if (m->fault)
 		return;
 	if (vfm_record_fault(&m->rec, &shard) || vfm_sample_member_check(m->key, &err) < 0 ||
-		m->rec.latent_bytes == 0 || !(m->rec.flags & VFM_REC_MDS))
+		(m->rec.latent_bytes == 0 && !(m->rec.flags & VFM_REC_NO_LATENT)) || !(m->rec.flags & VFM_REC_MDS))
 		abort();
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
 		if (vfm_index_text_fault(&m->texts[i], &m->rec))
@@ -42,8 +42,8 @@ static void scan_with(const char *columns, uint8_t *bytes, size_t size, bool men
 	struct vfm_err err;
 	char path[64];
 
-	if (vfm_mds_open(&m, dir, columns, &err) == 0) {
-		struct vfm_scan s = {.headers_only = size % 2};
+	if (vfm_mds_open(&m, dir, columns, size % 3 > 0, &err) == 0) {
+		struct vfm_scan s = {.headers_only = size % 2, .for_join = size % 3 == 0};
 
 		if (mends && size >= 4) {
 			m.shards[0].bytes = size;

@@ -1,0 +1,128 @@
+#!/bin/bash
+# Joins of datasets by key: latents, texts and image rows in tars of their own.
+. "${0%/*}/lib.sh"
+
+export OMP_NUM_THREADS=1
+# all: everything in one tar; a: latents and JSON; b: texts, in another order; c: image rows, in the same order
+python3 - <<'END' || exit 1
+import io, json, os, random, struct, tarfile
+rng = random.Random(5)
+
+def npy(shape, letter, descr):
+    count = 1
+    for d in shape:
+        count *= d
+    header = repr({"descr": descr, "fortran_order": False, "shape": shape})
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    return (b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+            struct.pack(f"<{count}{letter}", *(rng.uniform(-2, 2) for _ in range(count))))
+
+samples = []
+for i in range(40):
+    t = 1 + i % 4
+    record = {"kind": "image"} if t == 1 else {"latent": {"frames": 4 * t, "fps": 8}}
+    samples.append((f"clip{i:03d}", {"latent.npy": npy((4, t, 8, 4), "e", "<f2"), "json": json.dumps(record).encode(),
+                                     "text.npy": npy((1 + i % 5, 8), "f", "<f4"), "image.npy": npy((3, 6), "e", "<f2")}))
+
+def write(folder, parts, order, per):
+    os.makedirs(folder)
+    for n, at in enumerate(range(0, len(order), per)):
+        with tarfile.open(f"{folder}/{n:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for key, arrays in order[at:at + per]:
+                for part in parts:
+                    member = tarfile.TarInfo(f"{key}.{part}")
+                    member.size = len(arrays[part])
+                    tar.addfile(member, io.BytesIO(arrays[part]))
+
+write("all", ["latent.npy", "text.npy", "image.npy", "json"], samples, 9)
+write("a", ["latent.npy", "json"], samples, 9)
+write("both", ["latent.npy", "text.npy", "json"], samples, 9)
+write("b", ["text.npy"], rng.sample(samples, 40), 7)
+write("c", ["image.npy", "json"], samples, 40)
+write("less", ["text.npy"], samples[5:], 12)
+END
+for d in all a both; do vfm-curate index -q --write $d || exit 1; done
+run vfm-curate index --write b
+rc_is 2 "tars without latents"
+run vfm-curate index --write --for-join b
+rc_is 0 "are indexed for a join"
+for d in c less; do vfm-curate index -q --write --for-join $d || exit 1; done
+run vfm-curate verify -q b
+rc_is 0 "and verified"
+run vfm-pack b
+rc_is 2 "but not packed"
+like "$err" "'b' has samples without latents: .*--join" "which says what is missing"
+
+# ---- the join --------------------------------------------------------------------------
+run vfm-curate index --join -d joined/abc a b c
+rc_is 0 "index --join"
+like "$err" 'joined/abc: 40 samples of 3 datasets; 0 were left out' "counts samples"
+ok "it writes an index alone" test "$(ls joined/abc)" = index.vfmi
+run vfm-curate verify -q joined/abc
+rc_is 0 "verify"
+for d in all joined/abc; do vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
+is "$(sed 1d abc.jsonl | sha256sum)" "$(sed 1d all.jsonl | sha256sum)" "its plan is that of one dataset with all"
+is "$(head -n 1 abc.jsonl | jq -c '[.text_dim, .image_len, .image_dim]')" '[8,3,6]' "with its widths"
+run vfm-bench loader -q -r 1 -o json abc.jsonl
+rc_is 0 "it is read"
+if [ -x "$B/bin/vfm-train" ]; then
+	echo '{"model": {"layers": 2, "hidden": 32, "heads": 4, "channels": 4, "text_dim": 8, "image_len": 3, "image_dim": 6, "arch": "wan"}, "train": {"lr": 0.01}}' >c.json
+	for d in abc all; do vfm-train -q -c c.json --data $d.jsonl -o run-$d >/dev/null 2>$d.err; done
+	is "$(curve run-abc | wc -l)" 12 "a run on the join"
+	is "$(curve run-abc)" "$(curve run-all)" "has the bits of one on the dataset with all"
+fi
+mkdir moved && cp -r a b c joined moved/ && (cd moved && vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 joined/abc >abc.jsonl 2>/dev/null)
+run vfm-bench loader -q -r 1 -o json moved/abc.jsonl
+rc_is 0 "datasets and join may move together"
+run vfm-curate index --join -d joined/both both b
+rc_is 0 "texts of another encoder"
+vfm-pack -q -c 64 --steps 3 joined/both >both.jsonl 2>/dev/null
+run vfm-bench loader -q -r 1 -o json both.jsonl
+rc_is 0 "take the place of those of the first"
+
+# ---- what does not match ------------------------------------------------------------------
+run vfm-curate index --join -d x a less
+rc_is 2 "a sample that is missing"
+like "$err" "'less' lacks sample 0 of shard 0 of 'a'" "is named"
+ok "and no index is written" test ! -e x/index.vfmi
+run vfm-curate index --join -d less-joined --nonmatch skip a less
+rc_is 0 "--nonmatch skip"
+like "$err" '35 samples of 2 datasets; 5 were left out' "leaves it out"
+vfm-pack -q -c 64 --steps 3 less-joined >less.jsonl 2>/dev/null
+run vfm-bench loader -q -r 1 -o json less.jsonl
+rc_is 0 "the others are read"
+run vfm-curate index --join -d x a b less
+rc_is 2 "two datasets with texts"
+like "$err" "'b' and 'less' both have texts" "are named"
+run vfm-curate index --join -d x a both a
+rc_is 2 "a dataset without arrays to join"
+run vfm-curate index --join -d x b c
+rc_is 2 "a first dataset without latents"
+like "$err" "'b': sample 0 of shard 0 has no latents" "is refused"
+run vfm-curate index --join -d x joined/abc b
+rc_is 2 "a join of a join"
+run vfm-curate index --join -d x a
+rc_is 2 "one dataset"
+run vfm-curate index --join a b
+rc_is 2 "no folder for the index"
+run vfm-curate index --join -d x --nonmatch none a b
+rc_is 2 "an unknown --nonmatch"
+
+# ---- damage -----------------------------------------------------------------------------
+if [ -x "$B/bin/vfm-train" ]; then
+	cp b/000002.tar kept.tar
+	printf '\001\002\003\004' | dd of=b/000002.tar bs=1 seek=644 conv=notrunc 2>/dev/null
+	run vfm-train -q -c c.json --data abc.jsonl -o damaged --set data.max_damaged=0.2
+	rc_is 0 "a damaged text is replaced"
+	like "$err" "'joined/abc/../../b/000002.tar', byte 512: text" "and named with its tar"
+	cp kept.tar b/000002.tar
+fi
+truncate -s -512 b/000003.tar
+run vfm-bench loader -q -r 1 -o json abc.jsonl
+rc_is 1 "a truncated tar of a part"
+like "$err" "b/000003.tar' has [0-9]* bytes where the index says" "is named"
+rm b/000003.tar && vfm-curate index -q --write --for-join b
+run vfm-curate verify joined/abc
+rc_is 1 "a part that was indexed again"
+like "$out" "b' has another index than it had when it was joined" "is a fault"
+done_testing
