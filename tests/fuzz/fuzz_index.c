@@ -46,13 +46,13 @@ static void put_crc(uint8_t *p, size_t len)
 }
 
 /* Appends the hash tree to the end `end` of meta; the memory is large enough. */
-static size_t put_tree(uint8_t *b, size_t end)
+static size_t put_tree(uint8_t *b, size_t end, uint8_t version)
 {
 	uint64_t bytes = (end + 4095) / 4096 * 4096;
 	struct vfm_tree_shape s = vfm_tree_shape_of(bytes);
 
 	memset(b + end, 0, s.end - end);
-	b[8] = 3;
+	b[8] = version;
 	memcpy(b + 56, &s.end, 8);
 	memcpy(b + 96, &bytes, 8);
 	put_crc(b, 128);
@@ -64,14 +64,18 @@ static size_t put_tree(uint8_t *b, size_t end)
 
 /* Makes a file whose sections agree with its length.  `how`: 1: the header; 2, 4, 8: checksums of records, shards and
  * texts; 16: two shards; 32: two texts; 64: version 1; 128: the input holds the names, instead of valid ones. Otherwise
- * the version is 2, or 3 with a hash tree if the last byte of the input is odd. */
+ * the version is 2, or 3 with a hash tree if the last byte of the input is odd, or 4, a join, if it also has bit 2. */
 static size_t mend(uint8_t *b, size_t size, uint8_t how)
 {
-	static const char meta[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}";
+	static const char plain[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}",
+			  join[] = "{\"texts\":[\"\",\"a\"],\"makers\":{},\"parts\":[{\"dir\":\".\",\"index_sha256\":"
+				   "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}]}";
+	bool is_join = (b[size] & 3) == 3 && !(how & 64);
+	const char *meta = is_join ? join : plain;
 	uint64_t shards = how & 16 ? 2 : 1, texts = how & 64 ? 0 : how & 32 ? 2 : 1, names, records, at[3];
 	uint32_t words[2];
 
-	names = how & 64 ? 0 : how & 128 ? size % 100 : sizeof(meta) - 1;
+	names = how & 64 ? 0 : how & 128 ? size % 100 : strlen(meta);
 	if (!(how & 1) || size < 128 + shards * 64 + texts * 32 + names)
 		return size;
 	records = (size - 128 - shards * 64 - texts * 32 - names) / 128;
@@ -101,7 +105,7 @@ static size_t mend(uint8_t *b, size_t size, uint8_t how)
 		memcpy(b + 88, words, 8);
 	}
 	put_crc(b, 128);
-	return !(how & 64) && (b[size] & 1) ? put_tree(b, at[2]) : at[2];
+	return !(how & 64) && (b[size] & 1) ? put_tree(b, at[2], is_join ? 4 : 3) : at[2];
 }
 
 static void walk(struct vfm_index *ix)
