@@ -40,7 +40,7 @@ vfm-pack --check cp.bin 2>bin.txt
 vfm-pack --check cp.jsonl 2>jsonl.txt
 is "$(sed 's/.*sha256//' bin.txt)" "$(sed 's/.*sha256//' jsonl.txt)" "both encodings have one sha256"
 run vfm-pack show cp.bin
-is "$(awk '/^ +0/ { print $3 }' <<<"$out" | paste -sd+ | bc)" 8 "show prints the cp of each pack"
+is "$(awk '/^ +0/ { n += $3 } END { print n }' <<<"$out")" 8 "show prints the cp of each pack"
 like "$out" 'step 0 of 20: 8 parts of at most 5 tokens' "and names the parts"
 is "$(vfm-pack stats -o json cp.bin | jq -c '[.packs_by_cp[] | .cp * .packs] | add')" 160 "stats counts the packs by cp"
 run vfm-pack -c 5 --cp 3 -b 9 data
