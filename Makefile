@@ -200,7 +200,7 @@ $(FAKES:%=$(B)/tests/plugin/libvfm_%.so): $(B)/tests/plugin/libvfm_%.so: tests/p
 	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -DFAKE_NAME='"$(if $(filter name,$*),other,$*)"' $(FAKE_$*) -shared -o $@ $< $(LIB) $(LDFLAGS)
 $(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
 
-$(B)/tests/ops/%.o $(B)/tests/cuda/%.o: ALL_CFLAGS += -Itests/unit
+$(B)/tests/ops/%.o $(B)/tests/cuda/%.o $(B)/tests/fuzz/%.o: ALL_CFLAGS += -Itests/unit
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 OPS_PARTS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/ops/ops_*.c))
 $(B)/tests/ops/test_ops: $(OPS_PARTS)

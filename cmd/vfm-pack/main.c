@@ -21,9 +21,13 @@ static struct pack_opts o; /* of the command line, or of the stage that is read 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context},
 	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp},
-	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR", "a set and its share of the tokens; may be repeated", &o.blend},
+	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR",
+		"a set and its share of the tokens, W or W@STEP,W@STEP,..., or Fx: F passes; may be repeated",
+		&o.blend},
 	{VFM_OPT_LIST, 0, "max-passes", "NAME=F", "at most F passes over a set of --blend; may be repeated",
 		&o.max_passes},
+	{VFM_OPT_LIST, 0, "subset", "NAME=A..B", "of this set only these samples: numbers or percentages, without B",
+		&o.subset},
 	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs, or parts, in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
 	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
@@ -138,5 +142,7 @@ int main(int argc, char **argv)
 			rc = opt.check ? check_plan_file(opt.check, &err) : pack(&opt, n, argv + 1, &err);
 	}
 	vfm_strlist_release(&opt.blend);
+	vfm_strlist_release(&opt.max_passes);
+	vfm_strlist_release(&opt.subset);
 	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
 }

@@ -45,42 +45,91 @@ static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vf
 	return 0;
 }
 
+/* "2.5x" */
+static int parse_passes(char *text, struct vfm_blend_set *set, struct vfm_err *err)
+{
+	text[strlen(text) - 1] = 0;
+	TRY(vfm_parse_f64(text, &set->passes, err));
+	return set->passes > 0 && set->passes <= 1e6
+		? 0
+		: vfm_fail(err, VFM_EUSAGE, "the number of passes must be > 0, at most 1e6");
+}
+
+/* "0.3" or "0.7@0,0.3@20K" */
+static int parse_weight(const char *text, struct vfm_blend_set *set, struct vfm_err *err)
+{
+	double most = 0;
+
+	TRY(vfm_weights_parse(text, &set->weights, err));
+	for (int32_t i = 0; i < set->weights.n; i++)
+		most = set->weights.v[i].weight > most ? set->weights.v[i].weight : most;
+	if (!(most > 0))
+		return vfm_fail(err, VFM_EUSAGE, "the weight must be > 0");
+	if (!vfm_mix_changes(&set->weights, 1)) {
+		set->weight = most;
+		vfm_weights_release(&set->weights);
+	}
+	return 0;
+}
+
 /* NAME=WEIGHT:DIR */
 static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_arena *mem, struct vfm_err *err)
 {
 	char *name = vfm_arena_strdup(mem, arg), *weight = strchr(name, '='),
 	     *dir = weight ? strchr(weight, ':') : NULL;
+	int rc;
 
 	if (!dir || weight == name || !dir[1])
 		return vfm_fail(err, VFM_EUSAGE, "--blend: expected NAME=WEIGHT:DIR, got '%s'", arg);
 	*weight++ = 0;
 	*dir++ = 0;
-	if (vfm_parse_f64(weight, &set->weight, err) < 0)
-		return vfm_err_context(err, "--blend %s", arg);
-	if (!(set->weight > 0))
-		return vfm_fail(err, VFM_EUSAGE, "--blend %s: the weight must be > 0", arg);
+	rc = dir - weight > 2 && dir[-2] == 'x' ? parse_passes(weight, set, err) : parse_weight(weight, set, err);
 	set->name = name;
 	set->dir = dir;
-	return 0;
+	return rc < 0 ? vfm_err_context(err, "--blend %s", arg) : 0;
+}
+
+/* Returns the set that "NAME=..." names, and *value, what follows; NULL: none. */
+static struct vfm_blend_set *find_named(const char *arg, struct vfm_blend_set *sets, int n, const char **value)
+{
+	const char *equals = strchr(arg, '=');
+	size_t len = equals ? (size_t)(equals - arg) : 0;
+
+	for (int i = 0; i < n && equals; i++)
+		if (strlen(sets[i].name) == len && strncmp(sets[i].name, arg, len) == 0) {
+			*value = equals + 1;
+			return &sets[i];
+		}
+	return NULL;
 }
 
 /* NAME=F */
 static int parse_max_passes(const char *arg, struct vfm_blend_set *sets, int n, struct vfm_err *err)
 {
-	const char *passes = strchr(arg, '=');
-	size_t len = passes ? (size_t)(passes - arg) : 0;
+	const char *passes;
+	struct vfm_blend_set *set = find_named(arg, sets, n, &passes);
 
-	for (int i = 0; i < n && passes; i++) {
-		if (strlen(sets[i].name) != len || strncmp(sets[i].name, arg, len) != 0)
-			continue;
-		if (vfm_parse_f64(passes + 1, &sets[i].max_passes, err) < 0)
-			return vfm_err_context(err, "--max-passes %s", arg);
-		return sets[i].max_passes > 0
-			? 0
-			: vfm_fail(err, VFM_EUSAGE, "--max-passes %s: the number must be > 0", arg);
-	}
-	return vfm_fail(
-		err, VFM_EUSAGE, "--max-passes: expected NAME=F with the name of a set of --blend, got '%s'", arg);
+	if (!set)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--max-passes: expected NAME=F with the name of a set of --blend, got '%s'", arg);
+	if (vfm_parse_f64(passes, &set->max_passes, err) < 0)
+		return vfm_err_context(err, "--max-passes %s", arg);
+	return set->max_passes > 0 ? 0 : vfm_fail(err, VFM_EUSAGE, "--max-passes %s: the number must be > 0", arg);
+}
+
+/* NAME=A..B */
+static int parse_subset(const char *arg, struct vfm_blend_set *sets, int n, struct vfm_arena *mem, struct vfm_err *err)
+{
+	const char *range;
+	struct vfm_blend_set *set = find_named(arg, sets, n, &range);
+	struct vfm_subset *subset = vfm_arena_alloc(mem, sizeof(*subset));
+
+	if (!set)
+		return vfm_fail(err, VFM_EUSAGE, "--subset: expected NAME=A..B with the name of a set, got '%s'", arg);
+	if (set->subset)
+		return vfm_fail(err, VFM_EUSAGE, "--subset %s: the set has a subset already", arg);
+	set->subset = subset;
+	return vfm_subset_parse(range, subset, err) < 0 ? vfm_err_context(err, "--subset %s", arg) : 0;
 }
 
 /* Returns the default name of a set: the last component of its path. */
@@ -97,6 +146,7 @@ static const char *name_of(const char *dir, struct vfm_arena *mem)
 static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct vfm_blend_set *sets,
 	struct vfm_arena *mem, struct vfm_err *err)
 {
+	bool constant = true;
 	double sum = 0;
 
 	if (!!n == !!o->blend.n)
@@ -111,11 +161,14 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 	for (int i = 0; i < o->blend.n; i++) {
 		TRY(parse_blend(o->blend.v[i], &sets[i], mem, err));
 		sum += sets[i].weight;
+		constant &= sets[i].weight > 0;
 	}
-	for (int i = 0; i < o->blend.n; i++)
+	for (int i = 0; i < o->blend.n && constant; i++)
 		sets[i].weight /= sum;
 	for (int i = 0; i < o->max_passes.n; i++)
 		TRY(parse_max_passes(o->max_passes.v[i], sets, o->blend.n, err));
+	for (int i = 0; i < o->subset.n; i++)
+		TRY(parse_subset(o->subset.v[i], sets, n + o->blend.n, mem, err));
 	return 0;
 }
 
@@ -128,8 +181,8 @@ static bool is_metadataset(const char *operand)
 	return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-/* Sets that stand several times in a pass get a number behind their name. */
-static void add_metadataset_set(struct packing *p, const struct vfm_metadataset_set *s)
+/* Takes the selection of s.  Sets of one folder get a number behind their name.  repeated: some have repetitions. */
+static void add_metadataset_set(struct packing *p, struct vfm_metadataset_set *s, bool repeated)
 {
 	const char *dir = vfm_arena_strdup(&p->mem, s->dir), *name = name_of(dir, &p->mem);
 	int same = 1;
@@ -142,28 +195,29 @@ static void add_metadataset_set(struct packing *p, const struct vfm_metadataset_
 		name = vfm_arena_strdup(&p->mem, numbered);
 		free(numbered);
 	}
-	p->sets[p->n++] = (struct vfm_blend_set){.name = name, .dir = dir, .weight = s->weight};
+	p->sets[p->n++] = (struct vfm_blend_set){.name = name,
+		.dir = dir,
+		.weight = s->weight,
+		.passes = repeated ? s->repetitions : 0,
+		.selection = s->selection,
+		.is_part = s->is_part};
+	s->selection = (struct vfm_selection){0};
 }
 
 static int read_metadataset_sets(struct packing *p, const char *path, struct vfm_err *err)
 {
 	struct vfm_metadataset m = {0};
-	size_t n = 0;
+	bool repeated = false;
 	int rc;
 
 	TRY_OUT(vfm_metadataset_read(&m, path, p->o->split ? p->o->split : "train", err));
-	for (size_t i = 0; i < m.n; i++)
-		n += (size_t)m.sets[i].repetitions;
-	if (n > VFM_MANIFEST_MAX_SETS) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s': more than %d sets", path, VFM_MANIFEST_MAX_SETS);
-		goto out;
-	}
 	free(p->sets);
-	p->sets = vfm_calloc(n + 1, sizeof(*p->sets));
+	p->sets = vfm_calloc(m.n + 1, sizeof(*p->sets));
 	p->n = 0;
 	for (size_t i = 0; i < m.n; i++)
-		for (int k = 0; k < m.sets[i].repetitions; k++)
-			add_metadataset_set(p, &m.sets[i]);
+		repeated |= m.sets[i].repetitions != 1;
+	for (size_t i = 0; i < m.n; i++)
+		add_metadataset_set(p, &m.sets[i], repeated);
 	p->by_samples = m.weighted;
 out:
 	vfm_metadataset_release(&m);
@@ -234,6 +288,30 @@ static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct
 	return 0;
 }
 
+/* Fails if weights change, or sets have passes, in a plan in which that has no meaning. */
+static int check_mix(const struct packing *p, struct vfm_err *err)
+{
+	int passes = 0, changing = 0;
+
+	for (int i = 0; i < p->n; i++) {
+		const struct vfm_weights *w = &p->sets[i].weights;
+
+		passes += p->sets[i].passes > 0;
+		changing += w->n > 0;
+		if (w->n && p->po.steps && w->v[w->n - 1].step > p->po.steps)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s': step %lld of its weights is beyond --steps %lld",
+				p->sets[i].name, (long long)w->v[w->n - 1].step, (long long)p->po.steps);
+	}
+	if (changing && !p->po.steps)
+		return vfm_fail(err, VFM_EUSAGE, "--blend: weights that change need --steps");
+	if (passes && passes < p->n && !p->po.steps)
+		return vfm_fail(err, VFM_EUSAGE, "--blend: sets with passes beside sets with weights need --steps");
+	if (passes == p->n && p->po.steps && p->o->blend.n)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--steps: all sets of --blend have a number of passes, which is the length of the plan");
+	return 0;
+}
+
 /* ---- sets ---- */
 
 /* Fails if samples were left out without --long drop or --ragged drop. */
@@ -245,7 +323,7 @@ static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set 
 	for (int i = 0; i < n; i++) {
 		n_long += sets[i].n_long;
 		n_ragged += sets[i].n_ragged;
-		records += sets[i].records;
+		records += vfm_blend_selected(&sets[i]);
 	}
 	if (n_long && !drop_long)
 		return vfm_fail(err, VFM_EUSAGE,
@@ -388,25 +466,47 @@ static const char *stored_dir_beside(const char *dir, const char *file, struct v
 	return dir[0] == '/' || !strchr(file, '/') || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
 }
 
-/* file: where the manifest goes; NULL: stdout. */
-static void fill_header(
-	struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n, const char *file, struct vfm_arena *mem)
+/* Copies the weights of a set of a plan whose weights change. */
+static void copy_weights(struct vfm_manifest_set *to, const struct vfm_blend_set *from, struct vfm_arena *mem)
 {
-	double all = 0;
+	struct vfm_weights *w = &to->schedule;
+
+	if (from->passes > 0)
+		return;
+	w->n = from->weights.n ? from->weights.n : 1;
+	w->v = vfm_arena_alloc(mem, (size_t)w->n * sizeof(*w->v));
+	if (from->weights.n)
+		memcpy(w->v, from->weights.v, (size_t)w->n * sizeof(*w->v));
+	else
+		w->v[0].weight = from->weight;
+}
+
+/* file: where the manifest goes; NULL: stdout. */
+static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n,
+	const struct vfm_plan_opts *po, const char *file, struct vfm_arena *mem)
+{
+	double *share = vfm_calloc((size_t)n, sizeof(*share)), tokens = (double)po->steps * po->batch * po->context;
+	bool changes = false;
 
 	h->n_sets = n;
 	h->sets = vfm_arena_alloc(mem, (size_t)n * sizeof(*h->sets));
+	vfm_blend_requested(sets, n, po->steps, tokens, share);
 	for (int i = 0; i < n; i++)
-		all += (double)sets[i].total_tokens;
+		changes |= sets[i].weights.n > 0;
 	for (int i = 0; i < n; i++) {
 		struct vfm_manifest_set *s = &h->sets[i];
 
 		s->name = sets[i].name;
 		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
 		s->records = sets[i].records;
-		s->weight = sets[i].weight > 0 ? sets[i].weight : (double)sets[i].total_tokens / all;
+		s->selected = vfm_blend_selected(&sets[i]);
+		s->weight = share[i];
+		s->passes = sets[i].passes;
+		if (changes)
+			copy_weights(s, &sets[i], mem);
 		memcpy(s->index_sha256, sets[i].sha256, VFM_SHA256_HEX);
 	}
+	free(share);
 }
 
 /* ---- report ---- */
@@ -421,6 +521,9 @@ static void report_sets(const struct vfm_plan *p, const struct vfm_blend_set *se
 		vfm_info("set %s: %lld samples, %.2f passes, %.2f%% of the tokens (asked: %.2f%%)", sets[i].name,
 			(long long)p->set_samples[i], (double)p->set_samples[i] / (double)sets[i].n,
 			100.0 * (double)p->set_tokens[i] / (double)all, 100 * h->sets[i].weight);
+		if (sets[i].is_part)
+			vfm_info("set %s: %lld of its %lld samples are selected", sets[i].name,
+				(long long)sets[i].selection.total, (long long)sets[i].records);
 		if (sets[i].n_long || sets[i].n_ragged)
 			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch",
 				sets[i].name, (long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
@@ -482,7 +585,7 @@ static int write_held_out(const struct vfm_blend_set *sets, int n, const struct 
 	h.side = VFM_SIDE_HELD_OUT;
 	blend = vfm_blend_new(held, n, po->seed, err);
 	TRY_OUT(blend ? 0 : err->code);
-	fill_header(&h, held, n, path, mem);
+	fill_header(&h, held, n, &once, path, mem);
 	TRY_OUT(vfm_atomic_open(&file, path, err));
 	TRY_OUT(vfm_plan_write(
 		&plan, blend, &once, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
@@ -503,12 +606,14 @@ static int read_options(struct packing *p, int n_dirs, char **dirs, struct vfm_e
 
 	TRY(parse_choice("format", o->format, "jsonl", "bin", &p->bin, err));
 	if (n_dirs == 1 && !o->blend.n && is_metadataset(dirs[0]))
-		TRY(read_metadataset_sets(p, dirs[0], err));
+		TRY(o->subset.n ? vfm_fail(err, VFM_EUSAGE, "--subset: not for a metadataset, which has its own key")
+				: read_metadataset_sets(p, dirs[0], err));
 	else if (o->split)
 		return vfm_fail(err, VFM_EUSAGE, "--split: it is for a metadataset");
 	else
 		TRY(parse_set_args(o, n_dirs, dirs, p->sets, &p->mem, err));
 	TRY(parse_plan(o, &p->po, err));
+	TRY(check_mix(p, err));
 	if (vfm_patch_parse(o->patch, p->h.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
 	p->h.context = p->po.context;
@@ -558,7 +663,7 @@ static int64_t make_plan(struct packing *p, const struct pack_out *out, struct v
 	TRY_OUT(blend ? 0 : err->code);
 	held = hold_out(p, out, err);
 	TRY_OUT(held < 0 ? (int)held : 0);
-	fill_header(&p->h, p->sets, p->n, out->path, &p->mem);
+	fill_header(&p->h, p->sets, p->n, &p->po, out->path, &p->mem);
 	TRY_OUT(vfm_plan_write(
 		&plan, blend, &p->po, p->sets, &p->h, p->bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, out->f, err));
 	report_sets(&plan, p->sets, &p->h);

@@ -10,7 +10,7 @@ struct pack_opts {
 	double epochs, held_out;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
 	const char *stage, *out, *split;
-	struct vfm_strlist blend, max_passes;
+	struct vfm_strlist blend, max_passes, subset;
 	bool force;
 };
 

@@ -163,6 +163,8 @@ int pack_stages(int argc, char **argv, struct vfm_err *err)
 		rc = make_stages(s, n, err);
 	for (int i = 0; i < n; i++) {
 		vfm_strlist_release(&s[i].o.blend);
+		vfm_strlist_release(&s[i].o.max_passes);
+		vfm_strlist_release(&s[i].o.subset);
 		free(s[i].words);
 	}
 	free(s);

@@ -16,7 +16,7 @@ struct report {
 
 static double set_passes(const struct report *r, int32_t set)
 {
-	return (double)r->s.sets[set].samples / (double)r->h->sets[set].records;
+	return (double)r->s.sets[set].samples / (double)r->h->sets[set].selected;
 }
 
 static double set_share(const struct report *r, int32_t set)
@@ -80,6 +80,35 @@ static struct vfm_table *sets_table(const struct report *r)
 	return t;
 }
 
+static double range_share(const struct vfm_plan_range *range, int32_t set)
+{
+	return range->tokens ? (double)range->set_tokens[set] / (double)range->tokens : 0;
+}
+
+/* The shares by steps. */
+static struct vfm_table *ranges_table(const struct report *r)
+{
+	struct vfm_table *t = vfm_table_new();
+
+	vfm_table_col(t, "from", "from step", 0);
+	vfm_table_col(t, "to", "to", 0);
+	vfm_table_col(t, "set", "set", 0);
+	vfm_table_col(t, "share", "share", 4);
+	vfm_table_col(t, "requested", "asked", 4);
+	for (int32_t k = 0; k < r->s.n_ranges; k++)
+		for (int32_t i = 0; i < r->h->n_sets; i++) {
+			const struct vfm_plan_range *range = &r->s.ranges[k];
+
+			vfm_table_row(t);
+			vfm_table_i64(t, "from", range->from);
+			vfm_table_i64(t, "to", range->end - 1);
+			vfm_table_str(t, "set", r->h->sets[i].name);
+			vfm_table_f64(t, "share", range_share(range, i));
+			vfm_table_f64(t, "requested", range->requested[i]);
+		}
+	return t;
+}
+
 static struct vfm_table *packs_table(const struct report *r)
 {
 	struct vfm_table *t = vfm_table_new();
@@ -122,10 +151,13 @@ static struct vfm_table *cp_table(const struct report *r)
 
 static int print_tables(const struct report *r, enum vfm_table_format format, struct vfm_err *err)
 {
-	struct vfm_table *t[] = {plan_table(r), sets_table(r), packs_table(r), r->h->cp ? cp_table(r) : NULL};
+	struct vfm_table *t[] = {plan_table(r), sets_table(r), r->s.n_ranges ? ranges_table(r) : NULL, packs_table(r),
+		r->h->cp ? cp_table(r) : NULL};
 	int rc = 0;
 
-	for (int i = 0; i < 4 && t[i]; i++) {
+	for (int i = 0; i < 5; i++) {
+		if (!t[i])
+			continue;
 		if (rc == 0 && i)
 			putchar('\n');
 		if (rc == 0)
@@ -140,6 +172,25 @@ static int print_tables(const struct report *r, enum vfm_table_format format, st
 static json_t *imbalance_json(const struct vfm_plan_imbalance *x)
 {
 	return json_pack("{s:f,s:f}", "mean", x->mean, "most", x->most);
+}
+
+static json_t *ranges_json(const struct report *r)
+{
+	json_t *ranges = json_array();
+
+	for (int32_t k = 0; k < r->s.n_ranges; k++) {
+		const struct vfm_plan_range *range = &r->s.ranges[k];
+		json_t *sets = json_array();
+
+		for (int32_t i = 0; i < r->h->n_sets; i++)
+			json_array_append_new(sets,
+				json_pack("{s:s,s:f,s:f}", "set", r->h->sets[i].name, "share", range_share(range, i),
+					"weight", range->requested[i]));
+		json_array_append_new(ranges,
+			json_pack("{s:I,s:I,s:o}", "from", (json_int_t)range->from, "to", (json_int_t)range->end - 1,
+				"sets", sets));
+	}
+	return ranges;
 }
 
 static int print_stats_json(const struct report *r, struct vfm_err *err)
@@ -168,6 +219,8 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 		json_array_append_new(cp, json_pack("{s:i,s:I}", "cp", 1 << k, "packs", (json_int_t)s->by_cp[k]));
 	if (r->h->cp)
 		json_object_set(o, "packs_by_cp", cp);
+	if (s->n_ranges)
+		json_object_set_new(o, "ranges", ranges_json(r));
 	json_decref(cp);
 	vfm_json_text(&text, o, 0);
 	vfm_buf_adds(&text, "\n");

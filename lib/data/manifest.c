@@ -10,6 +10,25 @@
 
 /* ---- header ---- */
 
+static int parse_schedule(const json_t *o, const char *where, struct vfm_weights *w, struct vfm_err *err)
+{
+	const json_t *list = json_object_get(o, "schedule"), *point;
+	size_t i;
+
+	if (list && !json_is_array(list))
+		return vfm_fail(err, VFM_EUSAGE, "%s.schedule: expected an array", where);
+	json_array_foreach(list, i, point)
+	{
+		const json_t *step = json_array_get(point, 0), *weight = json_array_get(point, 1);
+
+		if (!json_is_integer(step) || !json_is_number(weight) || json_array_size(point) != 2)
+			return vfm_fail(err, VFM_EUSAGE, "%s.schedule[%zu]: expected [step, weight]", where, i);
+		if (vfm_weights_add(w, json_integer_value(step), json_number_value(weight), err) < 0)
+			return vfm_err_context(err, "%s.schedule[%zu]", where, i);
+	}
+	return 0;
+}
+
 static int parse_set(
 	struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_manifest_set *s, struct vfm_err *err)
 {
@@ -20,12 +39,18 @@ static int parse_set(
 	TRY(vfm_json_i64(o, where, "records", true, 1, INT64_MAX, &s->records, err));
 	TRY(vfm_json_str(o, where, "index_sha256", true, &sha, err));
 	TRY(vfm_json_f64(o, where, "weight", true, &s->weight, err));
+	s->selected = s->records;
+	TRY(vfm_json_i64(o, where, "selected", false, 1, s->records, &s->selected, err));
+	TRY(vfm_json_f64(o, where, "passes", false, &s->passes, err));
+	TRY(parse_schedule(o, where, &s->schedule, err));
 	if (strlen(sha) != VFM_SHA256_HEX - 1 || strspn(sha, "0123456789abcdef") != VFM_SHA256_HEX - 1)
 		return vfm_fail(err, VFM_EUSAGE, "%s.index_sha256: expected 64 hex digits", where);
 	if (!*name || !*dir || strlen(dir) >= PATH_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%s: name or dir is empty or too long", where);
 	if (!(s->weight >= 0 && s->weight <= 1))
 		return vfm_fail(err, VFM_EUSAGE, "%s.weight: expected a number from 0 to 1", where);
+	if (!(s->passes >= 0))
+		return vfm_fail(err, VFM_EUSAGE, "%s.passes: expected a number >= 0", where);
 	memcpy(s->index_sha256, sha, VFM_SHA256_HEX);
 	s->name = vfm_arena_strdup(&m->arena, name);
 	s->dir_given = vfm_arena_strdup(&m->arena, dir);
@@ -548,6 +573,8 @@ void vfm_manifest_close(struct vfm_manifest *m)
 	if (!m)
 		return;
 	vfm_map_close(&m->map);
+	for (int32_t i = 0; i < m->h.n_sets; i++)
+		vfm_weights_release(&m->h.sets[i].schedule);
 	vfm_arena_release(&m->arena);
 	json_decref(m->forced);
 	free(m->path);

@@ -27,6 +27,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "data/maker.h"
+#include "data/mix.h"
 
 #define VFM_MANIFEST_VERSION     1
 #define VFM_MANIFEST_MAX_SETS    4096
@@ -39,8 +40,11 @@ struct vfm_manifest_set {
 	const char *dir_given;             /* as it stands in the file */
 	const char *dir;                   /* resolved: relative to the manifest's folder unless absolute */
 	int64_t records;                   /* samples in the set's index */
+	int64_t selected;                  /* of them, those that belong to the set; in a reader never 0; 0: all */
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
-	double weight;                     /* requested share of the tokens */
+	double weight;                     /* requested share of the tokens of the plan */
+	double passes;                     /* requested number of passes; 0: the weight determines it */
+	struct vfm_weights schedule;       /* of a plan whose weights change: the weight by steps; else no points */
 	struct vfm_makers forced;          /* its makers where --force accepted others than the header's; or unknown */
 };
 

@@ -69,6 +69,25 @@ static int append_file(FILE *to, FILE *from, struct vfm_err *err)
 	return rc;
 }
 
+static json_t *set_json(const struct vfm_manifest_set *s)
+{
+	json_t *o = json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
+		       (json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight),
+	       *schedule = json_array();
+
+	if (s->selected && s->selected != s->records)
+		json_object_set_new(o, "selected", json_integer(s->selected));
+	if (s->passes > 0)
+		json_object_set_new(o, "passes", json_real(s->passes));
+	for (int32_t i = 0; i < s->schedule.n; i++)
+		json_array_append_new(
+			schedule, json_pack("[I,f]", (json_int_t)s->schedule.v[i].step, s->schedule.v[i].weight));
+	if (s->schedule.n)
+		json_object_set(o, "schedule", schedule);
+	json_decref(schedule);
+	return o;
+}
+
 static json_t *header_json(const struct vfm_manifest_header *h)
 {
 	json_t *sets = json_array(),
@@ -77,13 +96,8 @@ static json_t *header_json(const struct vfm_manifest_header *h)
 		       (json_int_t)MAX_STEPS, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
 		       h->latent_channels, "text_dim", h->text_dim);
 
-	for (int32_t i = 0; i < h->n_sets; i++) {
-		const struct vfm_manifest_set *s = &h->sets[i];
-
-		json_array_append_new(sets,
-			json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
-				(json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight));
-	}
+	for (int32_t i = 0; i < h->n_sets; i++)
+		json_array_append_new(sets, set_json(&h->sets[i]));
 	if (h->cp)
 		json_object_set_new(o, "cp", json_integer(h->cp));
 	if (h->cond_channels)

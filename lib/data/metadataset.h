@@ -1,9 +1,9 @@
 /* metadataset.h - reads a metadataset of Megatron-Energon (YAML): which datasets are mixed, and how.
  *
  * Both versions are read (classes Metadataset and MetadatasetV2), with nested metadatasets: a dataset alone, a blend by
- * weights, and a blend by whole repetitions.  `subflavor`, `subflavors`, `dataset_config` and
- * `shuffle_over_epochs_multiplier` say nothing about the mix and are ignored.  Joins, subsets, auxiliary datasets,
- * fractions of repetitions, and a part of a dataset that is not all of it (its .nv-meta/split.yaml) are refused.
+ * weights, and a blend by repetitions, each of a split of the dataset (data/energon_split.h) or a subset of it.
+ * `subflavor`, `subflavors`, `dataset_config` and `shuffle_over_epochs_multiplier` say nothing about the mix and are
+ * ignored.  Joins and auxiliary datasets are refused.
  */
 #ifndef VFM_DATA_METADATASET_H
 #define VFM_DATA_METADATASET_H
@@ -13,11 +13,14 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "data/selection.h"
 
 struct vfm_metadataset_set {
 	const char *dir;
-	double weight;   /* share of the samples, or 0 without weights */
-	int repetitions; /* in each pass; 1 with weights */
+	double weight;                  /* share of the samples, or 0 without weights */
+	double repetitions;             /* > 0, in each pass; 1 with weights */
+	struct vfm_selection selection; /* the records that belong to it, if is_part; sealed */
+	bool is_part;
 };
 
 struct vfm_metadataset { /* `= {0}` before; release in any case */
@@ -31,9 +34,5 @@ struct vfm_metadataset { /* `= {0}` before; release in any case */
  * supported; VFM_EINPUT: a file cannot be read. */
 int vfm_metadataset_read(struct vfm_metadataset *m, const char *path, const char *split, struct vfm_err *err);
 void vfm_metadataset_release(struct vfm_metadataset *m);
-
-/* Checks that `split` of a dataset's .nv-meta/split.yaml names all shards of its index, by names or by patterns of
- * braces ({000..127}, {a,b}), and excludes none.  Without that file all shards belong to it.  VFM_EUSAGE. */
-int vfm_metadataset_check_split(const char *dir, const char *split, struct vfm_err *err);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "data/pack_bound.h"
 #include "data/pack_priv.h"
+#include "data/steer.h"
 
 #define DEFAULT_WINDOW 262144
 #define MAX_PACKS      ((int64_t)1 << 40)
@@ -62,6 +63,9 @@ struct planner {
 	struct vfm_bins bins;
 	int32_t group_parts;               /* of a complete group */
 	size_t per_step;                   /* groups of a step */
+	size_t pool;                       /* groups that may wait for others of similar cost */
+	size_t n_first;                    /* ready groups that the next step has, however costly they are */
+	bool keeps_all;                    /* no more new groups are made than the steps need */
 	struct pack_group *ready, *sorted; /* groups not yet assigned to steps */
 	struct pack_group *partial;        /* groups of fewer parts */
 	size_t n_ready, n_partial, cap_ready, cap_partial, cap_sorted;
@@ -334,12 +338,12 @@ static bool has_all_steps(const struct planner *pl)
 	return pl->o->steps > 0 && pl->p->steps == pl->o->steps;
 }
 
-/* Steps of the ready groups in their order. */
-static int emit_in_order(struct planner *pl, struct vfm_err *err)
+/* At most so many steps of the ready groups in their order. */
+static int emit_in_order(struct planner *pl, size_t most, struct vfm_err *err)
 {
 	size_t n = pl->per_step, at = 0;
 
-	for (; at + n <= pl->n_ready && !has_all_steps(pl); at += n) {
+	for (; at + n <= pl->n_ready && at / n < most && !has_all_steps(pl); at += n) {
 		TRY(emit_step(pl, pl->ready + at, err));
 		for (size_t i = at; i < at + n; i++)
 			pl->ready[i].n = 0;
@@ -403,16 +407,21 @@ static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm
  * groups of similar cost: others wait in the pool of ready groups, unless this is the end of the plan. */
 static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err *err)
 {
-	size_t per_step = pl->per_step, pool = POOL_STEPS * per_step + POOL_PACKS;
+	size_t per_step = pl->per_step;
 	double similar = SIMILAR;
 
 	if (!pl->o->balance_cost || per_step == 1) {
 		shuffle_groups(pl, pl->ready + pl->n_ready - n_new, n_new, SHUFFLE_PACKS);
-		return emit_in_order(pl, err);
+		return emit_in_order(pl, SIZE_MAX, err);
+	}
+	if (pl->n_first && pl->n_ready >= per_step) {
+		shuffle_groups(pl, pl->ready + pl->n_first, pl->n_ready - pl->n_first, SHUFFLE_PACKS + 6);
+		TRY(emit_in_order(pl, 1, err));
+		pl->n_first = 0;
 	}
 	shuffle_groups(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS);
 	TRY(emit_similar(pl, pl->n_ready, similar, err));
-	while (pl->n_ready > pool && !has_all_steps(pl)) {
+	while (pl->n_ready > pl->pool && !has_all_steps(pl)) {
 		similar = 1 + 2 * (similar - 1);
 		TRY(emit_similar(pl, pl->n_ready, similar, err));
 	}
@@ -509,6 +518,17 @@ static void take_bins(struct planner *pl, const struct vfm_bins *b, double token
 	pl->cap_kept = cap;
 }
 
+/* Drops those groups, by chance, that are more than the plan needs; the first `before` stay. */
+static void drop_surplus(struct planner *pl, size_t before)
+{
+	size_t want = (size_t)(pl->o->steps - pl->p->steps) * pl->per_step;
+
+	if (pl->n_ready <= want)
+		return;
+	shuffle_groups(pl, pl->ready + before, pl->n_ready - before, SHUFFLE_PACKS + 5);
+	pl->n_ready = want > before ? want : before;
+}
+
 /* Packs the heap, and forms steps of the packs. */
 static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *err)
 {
@@ -523,7 +543,7 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 	}
 	if (pl->o->algo == VFM_PACK_MBS) {
 		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried,
-			flush && pl->n_windows >= LONG_PASS);
+			flush && pl->n_windows >= LONG_PASS && !vfm_blend_is_steered(pl->blend));
 		take_bins(pl, &pl->bins, tokens, flush);
 	} else {
 		TRY(vfm_bins_pack(
@@ -536,6 +556,8 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 	pl->n_windows = flush ? 0 : pl->n_windows + 1;
 	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
 		return vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
+	if (pl->keeps_all)
+		drop_surplus(pl, before);
 	return emit_ready(pl, pl->n_ready - before, end, err);
 }
 
@@ -544,12 +566,11 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 /* The samples of all epochs. */
 static int plan_epochs(struct planner *pl, struct vfm_err *err)
 {
-	bool weighted = vfm_blend_weighted(pl->blend), more = true;
-	double per_epoch = (double)(weighted ? vfm_blend_total_tokens(pl->blend) : vfm_blend_n(pl->blend));
-	double budget = weighted ? per_epoch * pl->o->epochs : nearbyint(per_epoch * pl->o->epochs);
+	bool in_tokens, more = true;
+	double budget = vfm_blend_budget(pl->blend, pl->o->epochs, &in_tokens);
 
 	while (more) {
-		bool ends = draw_window(pl, &budget, weighted);
+		bool ends = draw_window(pl, &budget, in_tokens);
 
 		more = budget > 0;
 		TRY(pack_heap(pl, ends || !more, !more, err));
@@ -572,6 +593,78 @@ static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 			TRY(emit_ready(pl, 0, true, err));
 	}
 	return 0;
+}
+
+/* ---- plans whose mix changes ---- */
+
+static double count_heap_tokens(const struct planner *pl)
+{
+	double tokens = 0;
+
+	for (size_t i = 0; i < pl->n_heap; i++)
+		tokens += pl->heap[i].s.tokens;
+	return tokens;
+}
+
+static double count_made_parts(const struct planner *pl)
+{
+	return (double)(pl->p->steps * pl->o->batch + count_ready_parts(pl));
+}
+
+/* Draws all that is left of the sets with passes. */
+static void draw_left(struct planner *pl)
+{
+	double tokens;
+
+	while (vfm_blend_left(pl->blend, &tokens) > 0) {
+		vfm_grow(&pl->heap, &pl->cap_heap, pl->n_heap + 1, sizeof(*pl->heap));
+		pl->heap[pl->n_heap++] = (struct drawn){.s = vfm_blend_next_left(pl->blend)};
+	}
+}
+
+static int plan_window(struct planner *pl, struct vfm_steering *s, struct vfm_err *err)
+{
+	double made = count_made_parts(pl), tokens, samples;
+	struct vfm_steered_window w = vfm_steering_begin(s, made, count_heap_tokens(pl));
+
+	pl->pool = POOL_STEPS * pl->per_step + POOL_PACKS;
+	if (w.parts / pl->group_parts < 4 * (double)pl->pool)
+		pl->pool = (size_t)(w.parts / pl->group_parts / 4) + pl->per_step;
+	pl->keeps_all = w.only_others;
+	draw_window(pl, &w.budget, !s->by_samples);
+	if (w.takes_passes)
+		draw_left(pl);
+	tokens = count_heap_tokens(pl);
+	samples = (double)pl->n_heap;
+	if (pl->n_heap) {
+		TRY(pack_heap(pl, w.flush, w.flush, err));
+	} else {
+		join_partial(pl, w.flush);
+		TRY(emit_ready(pl, 0, w.flush, err));
+	}
+	vfm_steering_measure(
+		s, count_made_parts(pl) - made, tokens - count_heap_tokens(pl), samples - (double)pl->n_heap);
+	if (vfm_steering_passes(s, &w, count_made_parts(pl), count_heap_tokens(pl)))
+		pl->n_first = pl->n_ready;
+	return 0;
+}
+
+static int plan_steered(struct planner *pl, int64_t steps, struct vfm_err *err)
+{
+	struct vfm_steering s = {.blend = pl->blend,
+		.batch = pl->o->batch,
+		.total = (double)steps * pl->o->batch,
+		.window = (double)pl->window,
+		.by_samples = pl->o->algo == VFM_PACK_NONE && !pl->o->cp,
+		.tokens = pl->o->context};
+
+	TRY(vfm_steering_init(&s, err));
+	while (pl->p->steps < steps) {
+		TRY(plan_window(pl, &s, err));
+		if ((int64_t)pl->n_ready >= (steps - pl->p->steps) * (int64_t)pl->per_step && pl->p->steps < steps)
+			TRY(emit_ready(pl, 0, true, err));
+	}
+	return vfm_blend_check_passes(pl->blend, pl->p->set_samples, err);
 }
 
 /* Drops the packs that make no complete step, or completes it. */
@@ -647,7 +740,13 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 	pl.per_step = (size_t)(o->batch / pl.group_parts);
 	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.group_parts + 1, sizeof(*pl.lengths));
 	vfm_mbs_init(&pl.mbs, o->context, pl.group_parts);
-	if (o->steps > 0) {
+	pl.pool = POOL_STEPS * pl.per_step + POOL_PACKS;
+	if (vfm_blend_is_steered(blend)) {
+		TRY_OUT(o->steps > 0
+				? plan_steered(&pl, o->steps, err)
+				: vfm_fail(err, VFM_EUSAGE,
+					  "weights that change, and passes besides weights, need a number of steps"));
+	} else if (o->steps > 0) {
 		TRY_OUT(plan_steps(&pl, o->steps, err));
 	} else {
 		TRY_OUT(plan_epochs(&pl, err));

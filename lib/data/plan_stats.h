@@ -1,10 +1,13 @@
-/* plan_stats.h - what a manifest consists of: its mix by set, fill, imbalance, and samples per pack. */
+/* plan_stats.h - what a manifest consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
+ * per pack. */
 #ifndef VFM_DATA_PLAN_STATS_H
 #define VFM_DATA_PLAN_STATS_H
 
 #include <stdint.h>
 
 #include "data/manifest.h"
+
+#define VFM_PLAN_RANGES 10
 
 struct vfm_plan_stats {
 	int64_t packs, samples, tokens;
@@ -22,6 +25,14 @@ struct vfm_plan_stats {
 	int64_t per_pack[32];
 	int64_t by_cp[8]; /* packs by their parts: of 2^k */
 	int32_t per_pack_least, per_pack_most;
+	/* of a plan whose weights change: equal ranges of steps, at most VFM_PLAN_RANGES; else 0 */
+	int32_t n_ranges;
+	struct vfm_plan_range {
+		int64_t from, end; /* steps; end is excluded */
+		int64_t tokens;
+		int64_t *set_tokens; /* [n_sets] */
+		double *requested;   /* [n_sets] mean share */
+	} ranges[VFM_PLAN_RANGES];
 };
 
 /* Reads all steps of the manifest, one at a time.  The caller releases the statistics, also after an error. */
