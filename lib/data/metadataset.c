@@ -50,7 +50,11 @@ static int check_reference_keys(const json_t *o, const struct around *a, struct 
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 			found |= strcmp(key, known[i]) == 0;
 		if (!found)
-			return fail_metadataset(a, key, "not supported", err);
+			return fail_metadataset(a, key,
+				strcmp(key, "join") ? "not supported"
+						    : "not supported; vfm-curate index --join makes one folder of "
+						      "them, for path",
+				err);
 	}
 	return 0;
 }
