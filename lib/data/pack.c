@@ -65,7 +65,6 @@ struct planner {
 	size_t per_step;                   /* groups of a step */
 	size_t pool;                       /* groups that may wait for others of similar cost */
 	size_t n_first;                    /* ready groups that the next step has, however costly they are */
-	bool keeps_all;                    /* no more new groups are made than the steps need */
 	struct pack_group *ready, *sorted; /* groups not yet assigned to steps */
 	struct pack_group *partial;        /* groups of fewer parts */
 	size_t n_ready, n_partial, cap_ready, cap_partial, cap_sorted;
@@ -518,17 +517,6 @@ static void take_bins(struct planner *pl, const struct vfm_bins *b, double token
 	pl->cap_kept = cap;
 }
 
-/* Drops those groups, by chance, that are more than the plan needs; the first `before` stay. */
-static void drop_surplus(struct planner *pl, size_t before)
-{
-	size_t want = (size_t)(pl->o->steps - pl->p->steps) * pl->per_step;
-
-	if (pl->n_ready <= want)
-		return;
-	shuffle_groups(pl, pl->ready + before, pl->n_ready - before, SHUFFLE_PACKS + 5);
-	pl->n_ready = want > before ? want : before;
-}
-
 /* Packs the heap, and forms steps of the packs. */
 static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *err)
 {
@@ -556,8 +544,6 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 	pl->n_windows = flush ? 0 : pl->n_windows + 1;
 	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
 		return vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
-	if (pl->keeps_all)
-		drop_surplus(pl, before);
 	return emit_ready(pl, pl->n_ready - before, end, err);
 }
 
@@ -630,7 +616,6 @@ static int plan_window(struct planner *pl, struct vfm_steering *s, struct vfm_er
 	pl->pool = POOL_STEPS * pl->per_step + POOL_PACKS;
 	if (w.parts / pl->group_parts < 4 * (double)pl->pool)
 		pl->pool = (size_t)(w.parts / pl->group_parts / 4) + pl->per_step;
-	pl->keeps_all = w.only_others;
 	draw_window(pl, &w.budget, !s->by_samples);
 	if (w.takes_passes)
 		draw_left(pl);

@@ -55,8 +55,7 @@ struct vfm_steered_window vfm_steering_begin(struct vfm_steering *s, double made
 							: 0) *
 			(s->by_samples ? 1 : s->tokens),
 		.flush = at_stop && !at_end,
-		.takes_passes = at_stop && stop == s->end,
-		.only_others = s->passed >= s->end && s->end < s->total};
+		.takes_passes = at_stop && stop == s->end};
 
 	vfm_blend_steer(s->blend, (at + parts / 2) / s->batch, (s->end - at) * s->tokens);
 	return w;

@@ -31,7 +31,6 @@ struct vfm_steered_window {
 	double budget;      /* tokens to draw, or with by_samples samples */
 	bool flush;         /* it ends at the stop, and nothing waits for the next one */
 	bool takes_passes;  /* it takes all that is left of the sets with passes */
-	bool only_others;   /* no sample of the sets with passes is to come */
 };
 
 /* Completes a steering with the public fields.  VFM_EUSAGE: the plan has no room for the sets with passes. */
