@@ -19,32 +19,30 @@
 struct names {
 	char **v;
 	size_t n, cap;
+	struct vfm_arena arena;
+	char text[MAX_PATTERN + 1]; /* the begin of a name; none is longer than its pattern */
 };
 
 static void release_names(struct names *s)
 {
-	for (size_t i = 0; i < s->n; i++)
-		free(s->v[i]);
 	free(s->v);
-	*s = (struct names){0};
+	vfm_arena_release(&s->arena);
 }
 
-static int expand_braces(struct names *out, const char *head, size_t head_len, const char *rest, struct vfm_err *err);
+static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err);
 
-/* Appends head + middle + rest, in which braces may follow. */
-static int expand_rest(struct names *out, const char *head, size_t head_len, const char *middle, size_t middle_len,
-	const char *rest, struct vfm_err *err)
+/* Appends `middle` to the first len bytes of text, and what stands for `rest`. */
+static int expand_rest(
+	struct names *out, size_t len, const char *middle, size_t middle_len, const char *rest, struct vfm_err *err)
 {
-	char *joined = vfm_strfmt("%.*s%.*s", (int)head_len, head, (int)middle_len, middle);
-	int rc = expand_braces(out, joined, strlen(joined), rest, err);
-
-	free(joined);
-	return rc;
+	if (len + middle_len > MAX_PATTERN)
+		return vfm_fail(err, VFM_EUSAGE, "a name of more than %d bytes", MAX_PATTERN);
+	memcpy(out->text + len, middle, middle_len);
+	return expand_braces(out, len + middle_len, rest, err);
 }
 
 /* {FIRST..LAST}: numbers, as wide as FIRST. */
-static int expand_range(
-	struct names *out, const char *head, size_t head_len, const char *inside, const char *rest, struct vfm_err *err)
+static int expand_range(struct names *out, size_t len, const char *inside, const char *rest, struct vfm_err *err)
 {
 	char *dots, *end, number[32];
 	long long first = strtoll(inside, &dots, 10), last;
@@ -56,38 +54,41 @@ static int expand_range(
 	if (end == dots + 2 || *end != '}' || last < first || last - first >= MAX_NAMES || first < 0)
 		return vfm_fail(err, VFM_EUSAGE, "'{%.40s': expected {FIRST..LAST} in ascending order", inside);
 	for (long long i = first; i <= last; i++) {
-		snprintf(number, sizeof(number), "%0*lld", width, i);
-		TRY(expand_rest(out, head, head_len, number, strlen(number), rest, err));
+		int n = snprintf(number, sizeof(number), "%0*lld", width, i);
+
+		TRY(expand_rest(out, len, number, (size_t)n, rest, err));
 	}
 	return 0;
 }
 
-/* Appends what head and the pattern `rest` stand for. */
-static int expand_braces(struct names *out, const char *head, size_t head_len, const char *rest, struct vfm_err *err)
+/* Appends the names of which the first len bytes of text are the begin, and the pattern `rest` the end. */
+static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err)
 {
 	const char *open = strchr(rest, '{'), *close = open ? strchr(open, '}') : NULL, *comma;
-	char *before;
-	int rc = 0;
+	size_t n = close ? (size_t)(open - rest) : strlen(rest);
 
 	if (out->n >= MAX_NAMES)
 		return vfm_fail(err, VFM_EUSAGE, "more than %d names", MAX_NAMES);
+	if (len + n > MAX_PATTERN)
+		return vfm_fail(err, VFM_EUSAGE, "a name of more than %d bytes", MAX_PATTERN);
+	memcpy(out->text + len, rest, n);
+	len += n;
 	if (!close) {
+		out->text[len] = 0;
 		vfm_grow(&out->v, &out->cap, out->n + 1, sizeof(*out->v));
-		out->v[out->n++] = vfm_strfmt("%.*s%s", (int)head_len, head, rest);
+		out->v[out->n++] = vfm_arena_strdup(&out->arena, out->text);
 		return 0;
 	}
-	before = vfm_strfmt("%.*s%.*s", (int)head_len, head, (int)(open - rest), rest);
-	comma = memchr(open, ',', (size_t)(close - open));
 	if (memchr(open + 1, '{', (size_t)(close - open - 1)))
-		rc = vfm_fail(err, VFM_EUSAGE, "'%.40s': braces within braces", open);
-	else if (!comma)
-		rc = expand_range(out, before, strlen(before), open + 1, close + 1, err);
-	for (const char *item = open + 1; rc == 0 && comma && item <= close; item = comma + 1) {
+		return vfm_fail(err, VFM_EUSAGE, "'%.40s': braces within braces", open);
+	comma = memchr(open, ',', (size_t)(close - open));
+	if (!comma)
+		return expand_range(out, len, open + 1, close + 1, err);
+	for (const char *item = open + 1; item <= close; item = comma + 1) {
 		comma = item + strcspn(item, ",}");
-		rc = expand_rest(out, before, strlen(before), item, (size_t)(comma - item), close + 1, err);
+		TRY(expand_rest(out, len, item, (size_t)(comma - item), close + 1, err));
 	}
-	free(before);
-	return rc;
+	return 0;
 }
 
 /* Appends what the patterns of a list stand for. */
@@ -102,7 +103,7 @@ static int expand_list(struct names *out, const json_t *list, const char *path, 
 
 		if (!pattern || strlen(pattern) > MAX_PATTERN)
 			return vfm_fail(err, VFM_EUSAGE, "'%s': %s: expected a list of names", path, key);
-		if (expand_braces(out, "", 0, pattern, err) < 0)
+		if (expand_braces(out, 0, pattern, err) < 0)
 			return vfm_err_context(err, "'%s'", path);
 	}
 	return 0;
