@@ -92,16 +92,23 @@ static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 /* Joins the operands. */
 static int write_join_index(const struct index *x, struct vfm_err *err)
 {
+	static const char *const nonmatch[] = {
+		[VFM_NONMATCH_ERROR] = "error", [VFM_NONMATCH_SKIP] = "skip", [VFM_NONMATCH_NONE] = "none", NULL};
+	struct vfm_join_how how = {
+		.dir = x->dir, .parts = (const char *const *)x->inputs.operands, .n = x->inputs.n_operands};
 	struct vfm_join_stats stats;
-	bool skip = x->nonmatch && !strcmp(x->nonmatch, "skip");
+	int code = VFM_NONMATCH_ERROR;
 
-	if (x->inputs.n_operands < 2 || !x->dir)
+	if (how.n < 2 || !how.dir)
 		return vfm_fail(err, VFM_EUSAGE, "--join: expected at least two folders, and -d DIR");
-	if (x->nonmatch && !skip && strcmp(x->nonmatch, "error") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--nonmatch: expected error or skip, got '%s'", x->nonmatch);
-	TRY(vfm_index_join(x->dir, (const char *const *)x->inputs.operands, x->inputs.n_operands, skip, &stats, err));
-	vfm_info("%s: %lld samples of %d datasets; %lld were left out", x->dir, (long long)stats.samples,
-		x->inputs.n_operands, (long long)stats.left);
+	if (x->nonmatch)
+		TRY(vfm_opt_name("--nonmatch", x->nonmatch, nonmatch, &code, err));
+	how.nonmatch = (enum vfm_nonmatch)code;
+	TRY(vfm_index_join(&how, &stats, err));
+	vfm_info("%s: %lld samples of %d datasets; %lld were left out", x->dir, (long long)stats.samples, how.n,
+		(long long)stats.left);
+	if (stats.partial)
+		vfm_info("%s: %lld samples lack the arrays of a dataset", x->dir, (long long)stats.partial);
 	return 0;
 }
 
@@ -145,8 +152,8 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_FLAG, 0, "join", NULL, "write DIR/index.vfmi of samples whose arrays lie in several folders",
 			&x.join},
 		{VFM_OPT_STR, 'd', "dir", "DIR", "with --join: where to write the index", &x.dir},
-		{VFM_OPT_STR, 0, "nonmatch", "WHAT", "with --join: samples that a folder lacks: error or skip (error)",
-			&x.nonmatch},
+		{VFM_OPT_STR, 0, "nonmatch", "WHAT",
+			"with --join: samples that a folder lacks: error, skip or none (error)", &x.nonmatch},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},

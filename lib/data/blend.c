@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/permute.h"
 #include "base/philox.h"
+#include "data/index_join.h"
 #include "data/patch.h"
 #include "data/split.h"
 
@@ -209,6 +210,8 @@ int vfm_blend_scan(
 	if (set->records > (int64_t)UINT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "set '%s': more than %u samples; split it", set->name, UINT32_MAX);
 	TRY(vfm_index_sha256(set->ix, set->sha256, err));
+	if (vfm_join_check_parts(set->ix, err) < 0)
+		return vfm_err_context(err, "set '%s'", set->name);
 	set->n_shards = vfm_index_n_shards(set->ix);
 	set->shard_first = vfm_calloc((size_t)set->n_shards + 1, sizeof(*set->shard_first));
 	rc = select_records(set, err);

@@ -321,10 +321,14 @@ int vfm_energon_split_read(struct vfm_selection *selection, bool *is_part, const
 	int rc;
 
 	*is_part = false;
+	TRY_OUT(vfm_index_open(&ix, dir, err));
 	TRY_OUT(load_split(dir, &o, &path, err));
+	if (!o && vfm_index_n_parts(ix)) { /* a join has the shards of its first dataset */
+		free(path);
+		TRY_OUT(load_split(vfm_index_part_dir(ix, 0), &o, &path, err));
+	}
 	if (!o && !subset)
 		goto out;
-	TRY_OUT(vfm_index_open(&ix, dir, err));
 	records = (int64_t)vfm_index_n_records(ix);
 	TRY_OUT(o ? select_split(selection, ix, o, split, subset, path, err)
 		  : select_part(selection, dir, records, subset, err));

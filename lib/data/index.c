@@ -48,7 +48,7 @@ struct vfm_index {
 	struct vfm_index_fd slots[FD_SLOTS];
 	char *columns; /* of MosaicML Streaming; NULL: tars */
 	struct vfm_index_part {
-		char *dir;
+		char *dir, *name; /* name: of its folder, with a cache */
 		char sha256[VFM_SHA256_HEX];
 	} * parts; /* [n_parts] of a join */
 	uint32_t n_parts;
@@ -324,8 +324,10 @@ void vfm_index_close(struct vfm_index *ix)
 	free(ix->dir);
 	free(ix->path);
 	free(ix->columns);
-	for (uint32_t i = 0; i < ix->n_parts; i++)
+	for (uint32_t i = 0; i < ix->n_parts; i++) {
 		free(ix->parts[i].dir);
+		free(ix->parts[i].name);
+	}
 	free(ix->parts);
 	free(ix);
 }
@@ -657,10 +659,37 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum
 
 /* ---- shards ---- */
 
-void vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set)
+/* The name of a folder, which may be written as DIR/.. */
+static char *folder_name(const char *dir)
+{
+	char *real = realpath(dir, NULL), *slash, *name;
+
+	if (!real)
+		real = vfm_strdup(dir);
+	for (size_t n = strlen(real); n > 1 && real[n - 1] == '/'; n--)
+		real[n - 1] = 0;
+	slash = strrchr(real, '/');
+	name = vfm_strdup(slash ? slash + 1 : real);
+	free(real);
+	return name;
+}
+
+int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err)
 {
 	ix->cache = cache;
 	ix->set = set;
+	if (cache && ix->n_parts && !vfm_shard_cache_names_set(cache))
+		return vfm_fail(err, VFM_EUSAGE,
+			"--remote: '%s' joins several folders: the URL needs {set}, which is then the folder's name",
+			ix->dir);
+	for (uint32_t i = 0; cache && i < ix->n_parts; i++) {
+		ix->parts[i].name = folder_name(ix->parts[i].dir);
+		for (uint32_t k = 0; k < i; k++)
+			if (strcmp(ix->parts[i].name, ix->parts[k].name) == 0)
+				return vfm_fail(err, VFM_EUSAGE, "--remote: '%s' and '%s' have the same name",
+					ix->parts[k].dir, ix->parts[i].dir);
+	}
+	return 0;
 }
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
@@ -673,9 +702,10 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	TRY(vfm_index_shard(ix, shard, &s, err));
 	path = vfm_strfmt("%s/%s", s.folder ? ix->parts[s.folder - 1].dir : ix->dir, s.name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT && ix->cache && !s.folder) {
+	if (fd < 0 && errno == ENOENT && ix->cache) {
 		free(path);
-		return vfm_shard_cache_get(ix->cache, ix->set, s.name, s.bytes, err);
+		return vfm_shard_cache_get(
+			ix->cache, s.folder ? ix->parts[s.folder - 1].name : ix->set, s.name, s.bytes, err);
 	}
 	rc = fd;
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -729,13 +759,28 @@ void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd)
 	pthread_mutex_unlock(&ix->lock);
 }
 
-void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
+static void read_ahead_range(struct vfm_index *ix, uint32_t shard, uint64_t offset, uint64_t bytes)
 {
 	struct vfm_index_fd *slot;
-	int fd = ix->cache ? -1 : vfm_index_acquire(ix, r->shard, &slot, NULL);
+	int fd = vfm_index_acquire(ix, shard, &slot, NULL);
 
 	if (fd < 0)
 		return;
-	posix_fadvise(fd, (off_t)r->sample_offset, (off_t)r->sample_bytes, POSIX_FADV_WILLNEED);
+	posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
 	vfm_index_release(ix, slot, fd);
+}
+
+void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
+{
+	struct vfm_index_text t;
+
+	if (ix->cache)
+		return;
+	read_ahead_range(ix, r->shard, r->sample_offset, r->sample_bytes);
+	for (uint32_t i = 0; ix->n_parts && i < r->n_texts; i++)
+		if (vfm_index_text(ix, r, i, &t, NULL) == 0 && t.shard)
+			read_ahead_range(ix, t.shard - 1, t.offset, t.bytes);
+	for (int e = 0; ix->n_parts && e < VFM_EXTRAS; e++)
+		if (vfm_record_has_extra(r, (enum vfm_extra)e) && vfm_index_extra(ix, r, e, &t, NULL) == 0 && t.shard)
+			read_ahead_range(ix, t.shard - 1, t.offset, t.bytes);
 }

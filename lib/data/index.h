@@ -37,13 +37,15 @@
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
 
 enum {
-	VFM_REC_IMAGE = 1,      /* a still image: one latent frame, frames == 1 */
-	VFM_REC_MEDIA = 2,      /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
-				/* 4 and 8: it has the arrays of vfm_extra_kinds */
-	VFM_REC_UNCHECKED = 16, /* the contents of its arrays are not known: their checksums are 0, and mean nothing */
+	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
+	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
+			   /* 4 and 8: it has the arrays of vfm_extra_kinds */
+	/* a checksum of 0 means that the contents of the array are not known; in a join, only some may be 0 */
+	VFM_REC_UNCHECKED = 16,
 	/* it is in a shard of MosaicML Streaming: headers of arrays are those of data/mds.h, and json_bytes may be 0 */
 	VFM_REC_MDS = 32,
-	VFM_REC_NO_LATENT = 64, /* of a dataset for a join: it has no latents, and shape, type and sizes are 0 */
+	/* of a dataset for a join: it has no latents; c, type and sizes are 0, and t, h and w those of its condition */
+	VFM_REC_NO_LATENT = 64,
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
@@ -126,9 +128,10 @@ void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 void vfm_index_expect_random(struct vfm_index *ix);
 
 /* Shards that are not beside the index are then read from the cache, which outlives the index.  set: the name of the
- * dataset, borrowed.  To be called before the first payload is read. */
+ * dataset, borrowed; of a join, shards have the name of their own folder.  To be called before the first payload is
+ * read.  VFM_EUSAGE: a join whose folders are not told apart by these names or by the URL. */
 struct vfm_shard_cache;
-void vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set);
+int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err);
 
 /* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
  * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all

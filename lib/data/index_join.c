@@ -4,68 +4,71 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/index_impl.h"
+#include "data/index_match.h"
 
 enum join_kind { JOIN_TEXT, JOIN_EXTRA, JOIN_KINDS = JOIN_EXTRA + VFM_EXTRAS };
-
-struct numbered_id {
-	uint64_t id, record;
-};
 
 struct join_part {
 	const char *dir;
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
-	uint32_t first_shard;    /* of its shards in the join */
-	uint64_t next;           /* the record behind the last one that was found */
-	struct numbered_id *ids; /* [records] sorted; NULL: not needed yet */
-	bool is_used;
-	struct vfm_record found; /* its record of the current sample */
+	unsigned kinds;                /* 1 << kind of the arrays that it has */
+	uint32_t first_shard;          /* of its shards in the join */
+	uint64_t next;                 /* the record behind the last one that was found */
+	struct vfm_index_match *match; /* NULL: it has had the order of the first part so far */
+	bool has_sample;
+	struct vfm_record found; /* its record of the current sample, if it has that */
 };
 
 struct joining {
-	struct join_part *parts; /* [n] */
-	int n;
-	int from[JOIN_KINDS]; /* the part with such arrays */
+	const struct vfm_join_how *how;
+	struct join_part *parts; /* [how->n] */
+	int from[JOIN_KINDS];    /* the part with such arrays */
+	struct vfm_join_stats *stats;
 	struct vfm_index_writer *w;
 };
 
 /* ---- the parts ---- */
 
-/* Whether a dataset has arrays of a kind; of extra arrays, its first sample tells. */
-static int has_kind(const struct join_part *p, int kind, struct vfm_err *err)
+/* Of extra arrays, any sample may be the first that has them. */
+static int find_kinds(struct join_part *p, struct vfm_err *err)
 {
+	const unsigned extras = ((1u << VFM_EXTRAS) - 1) << JOIN_EXTRA;
 	struct vfm_record r;
 
-	if (kind == JOIN_TEXT)
-		return vfm_index_n_names(p->ix) > 0;
-	TRY(vfm_index_at(p->ix, 0, &r, err));
-	return vfm_record_has_extra(&r, (enum vfm_extra)(kind - JOIN_EXTRA));
+	p->kinds = vfm_index_n_names(p->ix) > 0 ? 1u << JOIN_TEXT : 0;
+	for (uint64_t i = 0; i < vfm_index_n_records(p->ix) && (p->kinds & extras) != extras; i++) {
+		TRY(vfm_index_at(p->ix, i, &r, err));
+		for (int e = 0; e < VFM_EXTRAS; e++)
+			if (vfm_record_has_extra(&r, (enum vfm_extra)e))
+				p->kinds |= 1u << (JOIN_EXTRA + e);
+	}
+	return 0;
 }
 
 static int choose_join_parts(struct joining *j, struct vfm_err *err)
 {
 	static const char *const names[JOIN_KINDS] = {"texts", "conditions", "image rows"};
 
-	for (int kind = 0; kind < JOIN_KINDS; kind++) {
-		for (int i = 1; i < j->n; i++) {
-			int has = has_kind(&j->parts[i], kind, err);
-
-			TRY(has);
-			if (has && j->from[kind])
-				return vfm_fail(err, VFM_EUSAGE, "'%s' and '%s' both have %s",
-					j->parts[j->from[kind]].dir, j->parts[i].dir, names[kind]);
-			j->from[kind] = has ? i : j->from[kind];
-		}
-		j->parts[j->from[kind]].is_used = true;
-	}
-	for (int i = 1; i < j->n; i++)
-		if (!j->parts[i].is_used)
+	for (int i = 1; i < j->how->n; i++) {
+		TRY(find_kinds(&j->parts[i], err));
+		if (!j->parts[i].kinds)
 			return vfm_fail(err, VFM_EUSAGE, "'%s' has no texts, conditions or image rows to join",
 				j->parts[i].dir);
+		for (int kind = 0; kind < JOIN_KINDS; kind++) {
+			if (!(j->parts[i].kinds & 1u << kind))
+				continue;
+			if (j->from[kind])
+				return vfm_fail(err, VFM_EUSAGE, "'%s' and '%s' both have %s",
+					j->parts[j->from[kind]].dir, j->parts[i].dir, names[kind]);
+			j->from[kind] = i;
+		}
+	}
 	return 0;
 }
 
@@ -84,55 +87,25 @@ static int open_join_part(struct join_part *p, const char *dir, struct vfm_err *
 
 /* ---- finding a sample ---- */
 
-static int by_id(const void *a, const void *b)
+/* Finds the sample of record n of the first part.  Returns 1, 0 or an error. */
+static int find_sample(const struct joining *j, struct join_part *p, uint64_t n, uint64_t id, struct vfm_err *err)
 {
-	uint64_t x = ((const struct numbered_id *)a)->id, y = ((const struct numbered_id *)b)->id;
+	uint64_t record;
+	int found;
 
-	return (x > y) - (x < y);
-}
-
-static int sort_part_ids(struct join_part *p, struct vfm_err *err)
-{
-	uint64_t n = vfm_index_n_records(p->ix);
-
-	p->ids = vfm_big_alloc(n * sizeof(*p->ids), "the ids of a dataset", err);
-	if (!p->ids)
-		return VFM_EENV;
-	for (uint64_t i = 0; i < n; i++) {
-		struct vfm_record r;
-
-		TRY(vfm_index_at(p->ix, i, &r, err));
-		p->ids[i] = (struct numbered_id){r.id, i};
-	}
-	qsort(p->ids, n, sizeof(*p->ids), by_id);
-	for (uint64_t i = 1; i < n; i++)
-		if (p->ids[i].id == p->ids[i - 1].id)
-			return vfm_fail(err, VFM_EUSAGE,
-				"'%s': samples %" PRIu64 " and %" PRIu64 " have the id %016" PRIx64, p->dir,
-				p->ids[i - 1].record, p->ids[i].record, p->ids[i].id);
-	return 0;
-}
-
-/* Finds the sample of this id.  Returns 1, 0 or an error. */
-static int find_sample(struct join_part *p, uint64_t id, struct vfm_err *err)
-{
-	const struct numbered_id want = {.id = id}, *x;
-
-	if (p->next < vfm_index_n_records(p->ix)) {
+	if (!p->match && p->next < vfm_index_n_records(p->ix)) {
 		TRY(vfm_index_at(p->ix, p->next, &p->found, err));
 		if (p->found.id == id) {
 			p->next++;
 			return 1;
 		}
 	}
-	if (!p->ids)
-		TRY(sort_part_ids(p, err));
-	x = bsearch(&want, p->ids, vfm_index_n_records(p->ix), sizeof(*p->ids), by_id);
-	if (!x)
-		return 0;
-	TRY(vfm_index_at(p->ix, x->record, &p->found, err));
-	p->next = x->record + 1;
-	return 1;
+	if (!p->match)
+		TRY(vfm_index_match_open(&p->match, j->parts[0].ix, n, p->ix, j->how->dir, j->how->table, err));
+	found = vfm_index_match_find(p->match, n, id, &record, err);
+	if (found == 1)
+		TRY(vfm_index_at(p->ix, record, &p->found, err));
+	return found;
 }
 
 /* ---- a sample of the join ---- */
@@ -146,62 +119,96 @@ static struct vfm_index_text place_array(const struct join_part *p, const struct
 	return out;
 }
 
-/* Adds the sample of parts[i].found. */
-static int add_joined(struct joining *j, struct vfm_err *err)
+/* Sets the texts of *r and their arrays. */
+static int take_texts(const struct join_part *p, struct vfm_record *r, struct vfm_index_text *arrays,
+	const char **names, struct vfm_err *err)
 {
-	struct vfm_index_text arrays[VFM_TEXTS_MAX + VFM_EXTRAS], t;
-	const char *names[VFM_TEXTS_MAX];
-	struct vfm_record r = j->parts[0].found;
-	const struct join_part *p = &j->parts[j->from[JOIN_TEXT]];
-	uint32_t n = p->found.n_texts;
+	struct vfm_index_text t;
 
-	r.n_texts = n;
-	r.text_dim = p->found.text_dim;
-	for (uint32_t i = 0; i < n; i++) {
+	r->n_texts = p->has_sample ? p->found.n_texts : 0;
+	r->text_dim = r->n_texts ? p->found.text_dim : 0;
+	for (uint32_t i = 0; i < r->n_texts; i++) {
 		TRY(vfm_index_text(p->ix, &p->found, i, &t, err));
 		names[i] = vfm_index_name(p->ix, t.name);
 		arrays[i] = place_array(p, &t);
 	}
+	return 0;
+}
+
+/* Returns 1 and the extra array, or 0 if the sample has none. */
+static int take_joined_extra(const struct joining *j, enum vfm_extra e, struct vfm_record *r,
+	struct vfm_index_text *array, struct vfm_err *err)
+{
+	const struct join_part *p = &j->parts[j->from[JOIN_EXTRA + e]];
+	struct vfm_index_text t;
+
+	r->flags &= (uint16_t)~vfm_extra_kinds[e].flag;
+	if (!p->has_sample || !vfm_record_has_extra(&p->found, e))
+		return 0;
+	if (e == VFM_EXTRA_COND && (r->t != p->found.t || r->h != p->found.h || r->w != p->found.w))
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s': sample %u of shard %u: the condition is %ux%ux%u, the latents in '%s' are %ux%ux%u",
+			p->dir, p->found.index, p->found.shard, p->found.t, p->found.h, p->found.w, j->parts[0].dir,
+			r->t, r->h, r->w);
+	TRY(vfm_index_extra(p->ix, &p->found, e, &t, err));
+	r->flags |= (uint16_t)vfm_extra_kinds[e].flag;
+	*array = place_array(p, &t);
+	return 1;
+}
+
+/* Adds the sample of parts[i].found.  An array without checksum is 0 there, so that the others can still be checked. */
+static int add_joined(struct joining *j, struct vfm_err *err)
+{
+	struct vfm_index_text arrays[VFM_TEXTS_MAX + VFM_EXTRAS];
+	const char *names[VFM_TEXTS_MAX];
+	struct vfm_record r = j->parts[0].found;
+	uint32_t n;
+
+	TRY(take_texts(&j->parts[j->from[JOIN_TEXT]], &r, arrays, names, err));
+	n = r.n_texts;
 	for (int e = 0; e < VFM_EXTRAS; e++) {
-		p = &j->parts[j->from[JOIN_EXTRA + e]];
-		r.flags &= (uint16_t)~vfm_extra_kinds[e].flag;
-		if (!vfm_record_has_extra(&p->found, (enum vfm_extra)e))
-			continue;
-		TRY(vfm_index_extra(p->ix, &p->found, (enum vfm_extra)e, &t, err));
-		r.flags |= (uint16_t)vfm_extra_kinds[e].flag;
-		arrays[n++] = place_array(p, &t);
+		int has = take_joined_extra(j, (enum vfm_extra)e, &r, &arrays[n], err);
+
+		TRY(has);
+		n += (uint32_t)has;
 	}
-	for (int i = 1; i < j->n; i++)
-		r.flags |= j->parts[i].found.flags & VFM_REC_UNCHECKED;
+	for (int i = 1; i < j->how->n; i++)
+		if (j->parts[i].has_sample)
+			r.flags |= j->parts[i].found.flags & VFM_REC_UNCHECKED;
 	return vfm_index_writer_add(j->w, &r, arrays, names, err);
 }
 
-/* Returns 1 if all datasets have the sample of parts[0].found, else 0. */
-static int find_in_all(struct joining *j, bool skip, struct vfm_err *err)
+/* Finds parts[0].found, which is record n, in the other parts.  Returns 0 if the sample is left out, else 1. */
+static int find_in_all(struct joining *j, uint64_t n, struct vfm_err *err)
 {
 	const struct vfm_record *r = &j->parts[0].found;
+	bool is_partial = false;
 
 	if (r->flags & VFM_REC_NO_LATENT)
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s': sample %u of shard %u has no latents: the first dataset needs them", j->parts[0].dir,
 			r->index, r->shard);
-	for (int i = 1; i < j->n; i++) {
-		int found = find_sample(&j->parts[i], r->id, err);
+	j->parts[0].has_sample = true;
+	for (int i = 1; i < j->how->n; i++) {
+		int found = find_sample(j, &j->parts[i], n, r->id, err);
 
 		TRY(found);
-		if (!found && skip)
+		j->parts[i].has_sample = found;
+		if (!found && j->how->nonmatch == VFM_NONMATCH_SKIP)
 			return 0;
-		if (!found)
+		if (!found && j->how->nonmatch == VFM_NONMATCH_ERROR)
 			return vfm_fail(err, VFM_EUSAGE,
 				"'%s' lacks sample %u of shard %u of '%s' (--nonmatch skip leaves such samples out)",
 				j->parts[i].dir, r->index, r->shard, j->parts[0].dir);
+		is_partial |= !found;
 	}
+	j->stats->partial += is_partial;
 	return 1;
 }
 
 /* ---- the whole join ---- */
 
-static int join_shard(struct joining *j, uint32_t shard, bool skip, struct vfm_join_stats *stats, struct vfm_err *err)
+static int join_shard(struct joining *j, uint32_t shard, struct vfm_err *err)
 {
 	struct join_part *a = &j->parts[0];
 	struct vfm_index_shard s;
@@ -212,12 +219,12 @@ static int join_shard(struct joining *j, uint32_t shard, bool skip, struct vfm_j
 		int found;
 
 		TRY(vfm_index_get(a->ix, shard, i, &a->found, err));
-		found = find_in_all(j, skip, err);
+		found = find_in_all(j, s.first + i, err);
 		TRY(found);
 		if (found)
 			TRY(add_joined(j, err));
-		stats->samples += found;
-		stats->left += !found;
+		j->stats->samples += found;
+		j->stats->left += !found;
 	}
 	return 0;
 }
@@ -245,40 +252,40 @@ static char *relative_path(const char *from, const char *to)
 }
 
 /* Names the folder of a part relative to that of the join, so that both may move. */
-static int add_join_part(struct joining *j, const char *dir, const struct join_part *p, struct vfm_err *err)
+static int add_join_part(struct joining *j, const struct join_part *p, struct vfm_err *err)
 {
 	char from[PATH_MAX], to[PATH_MAX], *path;
 	int rc;
 
-	if (!realpath(dir, from) || !realpath(p->dir, to))
-		return vfm_fail_errno(err, VFM_EENV, "cannot find '%s' or '%s'", dir, p->dir);
+	if (!realpath(j->how->dir, from) || !realpath(p->dir, to))
+		return vfm_fail_errno(err, VFM_EENV, "cannot find '%s' or '%s'", j->how->dir, p->dir);
 	path = p->dir[0] == '/' ? vfm_strdup(to) : relative_path(from, to);
 	rc = vfm_index_writer_part(j->w, path, p->sha256, err);
 	free(path);
 	return rc;
 }
 
-static int write_join(struct joining *j, const char *dir, bool skip, struct vfm_join_stats *stats, struct vfm_err *err)
+static int write_join(struct joining *j, struct vfm_err *err)
 {
 	struct vfm_makers makers = vfm_index_makers(j->parts[0].ix);
 	int rc;
 
-	for (int i = 1; i < j->n; i++)
+	for (int i = 1; i < j->how->n; i++)
 		j->parts[i].first_shard = j->parts[i - 1].first_shard + vfm_index_n_shards(j->parts[i - 1].ix);
-	for (int i = 0; i < j->n; i++) {
-		TRY(add_join_part(j, dir, &j->parts[i], err));
+	for (int i = 0; i < j->how->n; i++) {
+		TRY(add_join_part(j, &j->parts[i], err));
 		for (uint32_t k = 0; k < vfm_index_n_shards(j->parts[i].ix); k++) {
 			struct vfm_index_shard s;
 
 			if (i == 0) {
-				TRY(join_shard(j, k, skip, stats, err));
+				TRY(join_shard(j, k, err));
 				continue;
 			}
 			TRY(vfm_index_shard(j->parts[i].ix, k, &s, err));
 			TRY(vfm_index_writer_shard(j->w, s.name, s.bytes, err));
 		}
 	}
-	if (stats->samples == 0)
+	if (j->stats->samples == 0)
 		return vfm_fail(err, VFM_EUSAGE, "the datasets have no sample in common");
 	makers.text = vfm_index_makers(j->parts[j->from[JOIN_TEXT]].ix).text;
 	makers.image = vfm_index_makers(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix).image;
@@ -287,28 +294,74 @@ static int write_join(struct joining *j, const char *dir, bool skip, struct vfm_
 	return rc;
 }
 
-int vfm_index_join(
-	const char *dir, const char *const *parts, int n, bool skip, struct vfm_join_stats *stats, struct vfm_err *err)
+/* The index of a dataset, which a folder of tars cannot do without, is not replaced by a join. */
+static int check_join_dir(const char *dir, const char *path, struct vfm_err *err)
 {
-	struct joining j = {.parts = vfm_calloc((size_t)n, sizeof(*j.parts)), .n = n};
-	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir);
+	struct vfm_index *ix;
+	uint32_t n;
+
+	TRY(vfm_mkdir_p(dir, err));
+	if (access(path, F_OK) != 0)
+		return 0;
+	TRY(vfm_index_open(&ix, path, err));
+	n = vfm_index_n_parts(ix);
+	vfm_index_close(ix);
+	return n ? 0
+		 : vfm_fail(err, VFM_EUSAGE, "'%s' is the index of shards there: a join needs another folder", path);
+}
+
+int vfm_index_join(const struct vfm_join_how *how, struct vfm_join_stats *stats, struct vfm_err *err)
+{
+	struct joining j = {.how = how, .parts = vfm_calloc((size_t)how->n, sizeof(*j.parts)), .stats = stats};
+	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, how->dir);
 	int rc;
 
 	*stats = (struct vfm_join_stats){0};
-	for (int i = 0; i < n; i++)
-		TRY_OUT(open_join_part(&j.parts[i], parts[i], err));
+	TRY_OUT(check_join_dir(how->dir, path, err));
+	for (int i = 0; i < how->n; i++)
+		TRY_OUT(open_join_part(&j.parts[i], how->parts[i], err));
 	TRY_OUT(choose_join_parts(&j, err));
-	TRY_OUT(vfm_mkdir_p(dir, err));
 	TRY_OUT(vfm_index_writer_open(&j.w, path, err));
-	rc = write_join(&j, dir, skip, stats, err);
+	rc = write_join(&j, err);
 out:
 	vfm_index_writer_abort(j.w);
-	for (int i = 0; i < n; i++) {
-		vfm_big_free(j.parts[i].ids,
-			j.parts[i].ids ? vfm_index_n_records(j.parts[i].ix) * sizeof(struct numbered_id) : 0);
+	for (int i = 0; i < how->n; i++) {
+		vfm_index_match_close(j.parts[i].match);
 		vfm_index_close(j.parts[i].ix);
 	}
 	free(j.parts);
 	free(path);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
+}
+
+/* ---- a join that is read ---- */
+
+int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err)
+{
+	const char *dir = vfm_index_part_dir(ix, i);
+	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir), hex[VFM_SHA256_HEX];
+	bool is_there = access(path, F_OK) == 0;
+	struct vfm_index *part = NULL;
+	int rc = is_there;
+
+	free(path);
+	if (!is_there)
+		return 0;
+	TRY_OUT(vfm_index_open(&part, dir, err));
+	TRY_OUT(vfm_index_sha256(part, hex, err));
+	rc = strcmp(hex, vfm_index_part_sha256(ix, i)) == 0
+		? 1
+		: vfm_fail(err, VFM_EUSAGE,
+			  "'%s' has another index than it had when it was joined: join the datasets of '%s' again", dir,
+			  vfm_index_dir(ix));
+out:
+	vfm_index_close(part);
+	return rc;
+}
+
+int vfm_join_check_parts(const struct vfm_index *ix, struct vfm_err *err)
+{
+	for (uint32_t i = 0; i < vfm_index_n_parts(ix); i++)
+		TRY(vfm_join_check_part(ix, i, err));
+	return 0;
 }

@@ -101,7 +101,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 		return fd;
 	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
 	TRY_OUT(read_checked(fd, p, head, dst, &crc, &is_finite, name, spent, err));
-	if (crc != p->crc && !(r->flags & VFM_REC_UNCHECKED))
+	if (crc != p->crc && (p->crc || !(r->flags & VFM_REC_UNCHECKED)))
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	else
 		rc = check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "data/index_join.h"
 #include "data/loader_impl.h"
 
 const char *const vfm_load_causes[VFM_LOAD_CAUSES] = {"files", "check", "arrange", "lookup", "peers"};
@@ -170,7 +171,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	int rc;
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
-	vfm_index_set_cache(l->ix[i], l->o.cache, s->name);
+	TRY(vfm_index_set_cache(l->ix[i], l->o.cache, s->name, err));
 	vfm_index_expect_random(l->ix[i]);
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
@@ -189,6 +190,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 		if (strcmp(sha, s->index_sha256))
 			return vfm_fail(
 				err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
+		TRY(vfm_join_check_parts(l->ix[i], err));
 	}
 	return 0;
 }

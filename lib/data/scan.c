@@ -125,6 +125,11 @@ static int take_extra(const struct vfm_scan *s, struct vfm_scan_sample *m, struc
 		.rows = (uint16_t)n.shape[0],
 		.dtype = (uint8_t)n.type,
 		.width = (uint16_t)(n.ndim == 2 ? n.shape[1] : 0)};
+	if (n.ndim == 4 && !m->rec.c) { /* it counts if the sample has no latents */
+		m->rec.t = (uint16_t)n.shape[1];
+		m->rec.h = (uint16_t)n.shape[2];
+		m->rec.w = (uint16_t)n.shape[3];
+	}
 	return 0;
 }
 

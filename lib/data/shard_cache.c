@@ -68,6 +68,11 @@ void vfm_shard_cache_close(struct vfm_shard_cache *c)
 	free(c);
 }
 
+bool vfm_shard_cache_names_set(const struct vfm_shard_cache *c)
+{
+	return strstr(c->url, "{set}");
+}
+
 /* Returns the URL of a shard; the caller frees it. */
 static char *shard_url(const struct vfm_shard_cache *c, const char *set, const char *shard)
 {

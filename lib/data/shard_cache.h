@@ -2,9 +2,9 @@
  *
  * A loader looks for a shard beside its index first.  If it is not there, it is fetched from a URL to a folder of the
  * local disk, by data/fetch.h: HTTP and HTTPS by itself, any other store by a command.  The URL is BASE/SHARD, where
- * "{set}" in BASE becomes the name of the set in the plan.  If the shards exceed the bound, those that were opened
- * longest ago are removed.  Samples of a plan are in random order, so a cache that holds fewer shards than the plan
- * draws from fetches them again and again.
+ * "{set}" in BASE becomes the name of the set in the plan or, in a join, of the shard's folder.  If the shards exceed
+ * the bound, those that were opened longest ago are removed.  Samples of a plan are in random order, so a cache that
+ * holds fewer shards than the plan draws from fetches them again and again.
  *
  * Any number of processes may use one folder.  Each shard is fetched by one of them while the others wait; a killed
  * process leaves nothing that stays.
@@ -12,6 +12,7 @@
 #ifndef VFM_DATA_SHARD_CACHE_H
 #define VFM_DATA_SHARD_CACHE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -40,6 +41,9 @@ struct vfm_shard_cache_opts {
  * it with few threads (data/fetch.h).  The options are copied. */
 int vfm_shard_cache_open(struct vfm_shard_cache **c, const struct vfm_shard_cache_opts *o, struct vfm_err *err);
 void vfm_shard_cache_close(struct vfm_shard_cache *c); /* NULL is fine */
+
+/* Whether URLs depend on the name of the set. */
+bool vfm_shard_cache_names_set(const struct vfm_shard_cache *c);
 
 /* Returns a descriptor of a shard of `bytes`, and fetches it if needed.  Thread-safe.  VFM_EENV: it cannot be fetched,
  * is larger than the cache, or the folder cannot be used; VFM_EINPUT: it has another size. */

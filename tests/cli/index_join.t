@@ -22,14 +22,15 @@ for i in range(40):
     t = 1 + i % 4
     record = {"kind": "image"} if t == 1 else {"latent": {"frames": 4 * t, "fps": 8}}
     samples.append((f"clip{i:03d}", {"latent.npy": npy((4, t, 8, 4), "e", "<f2"), "json": json.dumps(record).encode(),
-                                     "text.npy": npy((1 + i % 5, 8), "f", "<f4"), "image.npy": npy((3, 6), "e", "<f2")}))
+                                     "text.npy": npy((1 + i % 5, 8), "f", "<f4"), "image.npy": npy((3, 6), "e", "<f2"),
+                                     "cond.npy": npy((2, t, 8, 4), "e", "<f2")}))
 
 def write(folder, parts, order, per):
     os.makedirs(folder)
     for n, at in enumerate(range(0, len(order), per)):
         with tarfile.open(f"{folder}/{n:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
             for key, arrays in order[at:at + per]:
-                for part in parts:
+                for part in [p for p in parts if p in arrays]:
                     member = tarfile.TarInfo(f"{key}.{part}")
                     member.size = len(arrays[part])
                     tar.addfile(member, io.BytesIO(arrays[part]))
@@ -39,14 +40,23 @@ write("a", ["latent.npy", "json"], samples, 9)
 write("both", ["latent.npy", "text.npy", "json"], samples, 9)
 write("b", ["text.npy"], rng.sample(samples, 40), 7)
 write("c", ["image.npy", "json"], samples, 40)
+# cond: conditions alone; of some samples: image rows, not of the first two
+write("cond", ["cond.npy"], rng.sample(samples, 40), 40)
+write("condall", ["latent.npy", "text.npy", "cond.npy", "json"], samples, 9)
+wrong = [(key, dict(arrays, **{"cond.npy": npy((2, 9, 8, 4), "e", "<f2")})) for key, arrays in samples[:1]] + samples[1:]
+write("wrong", ["cond.npy"], wrong, 40)
+for key, arrays in samples[:2]:
+    del arrays["image.npy"]
+write("some", ["image.npy", "json"], samples, 40)
+write("someall", ["latent.npy", "text.npy", "image.npy", "json"], samples, 9)
 write("less", ["text.npy"], samples[5:], 12)
 END
-for d in all a both; do vfm-curate index -q --write $d || exit 1; done
+for d in all a both someall condall; do vfm-curate index -q --write $d || exit 1; done
 run vfm-curate index --write b
 rc_is 2 "tars without latents"
 run vfm-curate index --write --for-join b
 rc_is 0 "are indexed for a join"
-for d in c less; do vfm-curate index -q --write --for-join $d || exit 1; done
+for d in c less some cond wrong; do vfm-curate index -q --write --for-join $d || exit 1; done
 run vfm-curate verify -q b
 rc_is 0 "and verified"
 run vfm-pack b
@@ -105,8 +115,78 @@ run vfm-curate index --join -d x a
 rc_is 2 "one dataset"
 run vfm-curate index --join a b
 rc_is 2 "no folder for the index"
-run vfm-curate index --join -d x --nonmatch none a b
+run vfm-curate index --join -d x --nonmatch drop a b
 rc_is 2 "an unknown --nonmatch"
+sum=$(sha256sum a/index.vfmi)
+run vfm-curate index --join -d a a b
+rc_is 2 "a join in the folder of a dataset"
+like "$err" "'a/index.vfmi' is the index of shards there" "is refused"
+is "$(sha256sum a/index.vfmi)" "$sum" "and its index is kept"
+run vfm-curate index --join -d joined/abc a b c
+rc_is 0 "a join replaces a join"
+
+# ---- arrays that some samples lack -----------------------------------------------------------
+run vfm-curate index --join -d joined/some a b some
+rc_is 0 "image rows that the first samples lack"
+for d in joined/some someall; do
+	run vfm-pack -c 64 --steps 1 $d
+	like "$rc $err" "^2 .*sample 2 has image rows .3, 6., others have .0, 0." "are not lost: no plan of $d has both"
+done
+run vfm-curate index --join -d joined/none --nonmatch none a less
+rc_is 0 "--nonmatch none"
+like "$err" '40 samples of 2 datasets; 0 were left out' "keeps samples"
+like "$err" '5 samples lack the arrays of a dataset' "and counts those without a text"
+vfm-pack -q -c 64 --epochs 1 joined/none >none.jsonl
+run vfm-bench loader -q -r 1 -o json none.jsonl
+rc_is 0 "they are read"
+
+# ---- conditions ----------------------------------------------------------------------------
+run vfm-curate index --join -d joined/cond a b cond
+rc_is 0 "conditions in tars of their own"
+for d in joined/cond condall; do vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
+is "$(sed 1d cond.jsonl | wc -l)" 24 "have a plan"
+ok "that of one dataset" cmp <(sed 1d cond.jsonl) <(sed 1d condall.jsonl)
+if [ -x "$B/bin/vfm-train" ]; then
+	echo '{"model": {"layers": 2, "hidden": 32, "heads": 4, "channels": 4, "text_dim": 8, "cond_channels": 2}, "train": {"lr": 0.01}}' >cond.json
+	for d in cond condall; do vfm-train -q -c cond.json --data $d.jsonl -o run-$d >/dev/null 2>$d.err; done
+	is "$(curve run-cond | wc -l)" 12 "a run with them"
+	is "$(curve run-cond)" "$(curve run-condall)" "has the bits of one on the dataset with all"
+fi
+run vfm-curate index --join -d x a wrong
+rc_is 2 "a condition of another shape than the latents"
+like "$err" "'wrong': sample 0 of shard 0: the condition is 9x8x4, the latents in 'a' are 1x8x4" "is named"
+
+# ---- splits --------------------------------------------------------------------------------
+printf 'split_parts:\n  train: ["00000{0..2}.tar"]\n  val: [000003.tar]\n' >a/.nv-meta/split.yaml
+printf '__class__: MetadatasetV2\nsplits:\n  train: {path: joined/abc}\n  val: {path: joined/abc}\n' >meta.yaml
+samples_of() { sed 1d | jq -c '.samples[]' | cut -d, -f1-3 | sort -u | wc -l; }
+is "$(vfm-pack -q -c 64 --epochs 1 meta.yaml | samples_of)" 27 "a join has the splits of its first dataset"
+is "$(vfm-pack -q -c 64 --epochs 1 --split val meta.yaml | samples_of)" 9 "and validation samples of their own"
+rm a/.nv-meta/split.yaml
+
+# ---- shards that are elsewhere -----------------------------------------------------------------
+mkdir far near && cp -r a b c far/ && mkdir local && cp -r joined local/joined
+echo 'u=${1#s3://bucket/}; echo "$u" >>'"$PWD"'/fetched; cp '"$PWD"'/far/"$u" "$2"' >get.sh
+vfm-bench loader -q -r 1 -o json abc.jsonl >/dev/null
+(cd local && vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 joined/abc 2>/dev/null) >far.jsonl
+run vfm-bench loader -q -r 1 -o json --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch "sh $PWD/get.sh" far.jsonl
+rc_is 0 "tars of a join are fetched"
+is "$(cut -d/ -f1 fetched | sort -u | tr '\n' ' ')" "a b " "from the folders of its datasets"
+is "$(sort fetched | uniq -d | wc -l)" 0 "each once"
+run vfm-bench loader -q -r 1 --remote s3://bucket --cache near --cache-gib 1 --fetch "sh $PWD/get.sh" far.jsonl
+rc_is 2 "a URL without {set}"
+like "$err" "joins several folders: the URL needs .set." "is refused"
+
+# ---- checksums -----------------------------------------------------------------------------
+cp -r b fastb && rm fastb/index.vfmi && vfm-curate index -q --write --fast --for-join fastb
+vfm-curate index -q --join -d joined/fast a fastb
+vfm-pack -q -c 64 --epochs 1 joined/fast >fast.jsonl 2>/dev/null
+cp a/000000.tar kept.tar
+printf '\001\002\003\004' | dd of=a/000000.tar bs=1 seek=660 conv=notrunc 2>/dev/null
+run vfm-bench loader -q -r 1 fast.jsonl
+rc_is 1 "a part without checksums leaves those of the others"
+like "$err" "a/000000.tar', byte 512: latent of sample 0 of shard 0: wrong checksum" "to be checked"
+cp kept.tar a/000000.tar
 
 # ---- damage -----------------------------------------------------------------------------
 if [ -x "$B/bin/vfm-train" ]; then
@@ -125,4 +205,13 @@ rm b/000003.tar && vfm-curate index -q --write --for-join b
 run vfm-curate verify joined/abc
 rc_is 1 "a part that was indexed again"
 like "$out" "b' has another index than it had when it was joined" "is a fault"
+run vfm-bench loader -q -r 1 -o json abc.jsonl
+rc_is 2 "for the loader"
+like "$err" "another index than it had when it was joined: join the datasets of 'joined/abc' again" "which says what to do"
+run vfm-pack -c 64 --steps 1 joined/abc
+rc_is 2 "and for a plan"
+rm b/index.vfmi
+run vfm-curate verify joined/abc
+rc_is 1 "a part without index"
+like "$out" "b' has no index" "is a fault"
 done_testing
