@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <pthread.h>
@@ -80,6 +81,35 @@ void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX])
 
 	vfm_sha256_add(s, data, len);
 	vfm_sha256_end(s, hex);
+}
+
+static const struct {
+	const char *python, *openssl;
+} digest_names[] = {{"blake2b", "BLAKE2b512"}, {"blake2s", "BLAKE2s256"}, {"sha3_224", "SHA3-224"},
+	{"sha3_256", "SHA3-256"}, {"sha3_384", "SHA3-384"}, {"sha3_512", "SHA3-512"}};
+
+bool vfm_digest_of(const char *algorithm, const void *data, size_t len, char hex[VFM_DIGEST_HEX])
+{
+	unsigned char md[EVP_MAX_MD_SIZE];
+	unsigned n = 0;
+	EVP_MD *type;
+
+	for (size_t i = 0; i < sizeof(digest_names) / sizeof(digest_names[0]); i++)
+		if (strcmp(algorithm, digest_names[i].python) == 0)
+			algorithm = digest_names[i].openssl;
+	ERR_set_mark();
+	type = EVP_MD_fetch(NULL, algorithm, NULL);
+	ERR_pop_to_mark();
+	if (!type || EVP_MD_get_flags(type) & EVP_MD_FLAG_XOF) {
+		EVP_MD_free(type);
+		return false;
+	}
+	if (EVP_Digest(data, len, md, &n, type, NULL) != 1)
+		crypto_broken();
+	EVP_MD_free(type);
+	for (unsigned i = 0; i < n; i++)
+		sprintf(hex + 2 * (size_t)i, "%02x", md[i]);
+	return true;
 }
 
 void vfm_sha256_raw(const void *data, size_t len, unsigned char out[VFM_SHA256_BYTES])

@@ -27,6 +27,11 @@ int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VF
 /* The same of an input (base/member.h): a file, or the member of a tar, of which the content is hashed. */
 int vfm_sha256_input(const char *name, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
+/* A digest of fixed length by another algorithm of OpenSSL, "md5" or "sha3_256" as Python names it.  Returns false if
+ * there is none. */
+enum { VFM_DIGEST_HEX = 129 };
+bool vfm_digest_of(const char *algorithm, const void *data, size_t len, char hex[VFM_DIGEST_HEX]);
+
 enum { VFM_HMAC_BYTES = 32 };
 /* HMAC-SHA256 (RFC 2104) of data [len] with a key [key_len]. */
 void vfm_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[VFM_HMAC_BYTES]);

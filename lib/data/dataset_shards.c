@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "data/dataset_impl.h"
@@ -202,6 +203,15 @@ static int index_some_shards(
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
+/* A name is a common accident: a column "text" mostly has the caption itself. */
+static void report_unfit(const char *dir, const struct vfm_mds_shard *s)
+{
+	for (int k = 0; k < s->n_columns; k++)
+		if (s->columns[k].unfit)
+			vfm_info("%s: column '%s' (%s) is ignored: it cannot be %s", dir, s->columns[k].name,
+				s->columns[k].encoding, s->columns[k].unfit);
+}
+
 static int index_mds(struct vfm_dataset *d, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
 	size_t at_once = (size_t)vfm_par_threads();
@@ -210,6 +220,7 @@ static int index_mds(struct vfm_dataset *d, const struct vfm_dataset_how *how, s
 	int rc;
 
 	TRY_OUT(vfm_mds_open(&m, d->dir, how->columns, !how->for_join, err));
+	report_unfit(d->dir, &m.shards[0]);
 	TRY_OUT(vfm_dataset_lock(d, err));
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
 	vfm_index_writer_set_columns(d->index, how->columns ? how->columns : "");
@@ -251,6 +262,28 @@ out:
 	return rc;
 }
 
+/* Splits of MosaicML Streaming are folders. */
+static int fail_no_shards(const char *dir, struct vfm_err *err)
+{
+	struct dirent **names = NULL;
+	char *below = NULL;
+	int n = scandir(dir, &names, NULL, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *path = vfm_strfmt("%s/%s", dir, names[i]->d_name);
+
+		if (!below && names[i]->d_name[0] != '.' && vfm_mds_exists(path))
+			below = vfm_strdup(path);
+		free(path);
+		free(names[i]);
+	}
+	free(names);
+	vfm_fail(err, VFM_EUSAGE, "'%s' has no tar, and no index.json of MosaicML Streaming%s%s%s", dir,
+		below ? "; name a folder below that has one, as '" : "", below ? below : "", below ? "'" : "");
+	free(below);
+	return VFM_EUSAGE;
+}
+
 int vfm_dataset_index(
 	const char *dir, const struct vfm_dataset_how *how, struct vfm_dataset_stats *stats, struct vfm_err *err)
 {
@@ -263,7 +296,7 @@ int vfm_dataset_index(
 	else if (n == 0 && vfm_mds_exists(dir))
 		rc = index_mds(d, how, err);
 	else if (n == 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' has no tar, and no index.json of MosaicML Streaming", dir);
+		rc = fail_no_shards(dir, err);
 	else if (how->columns)
 		rc = vfm_fail(err, VFM_EUSAGE, "--columns: '%s' has tars", dir);
 	else

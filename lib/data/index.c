@@ -397,14 +397,18 @@ struct vfm_makers vfm_index_makers(const struct vfm_index *ix)
 
 /* ---- entries ---- */
 
-static bool name_ok(const char name[32])
+bool vfm_shard_name_ok(const char *name, bool in_folders)
 {
 	size_t n = strnlen(name, 32);
 
-	for (size_t i = 0; i < n; i++)
-		if (name[i] == '/' || (unsigned char)name[i] < ' ' || name[i] == 0x7f)
+	for (size_t i = 0; i < n; i++) {
+		bool begins = i == 0 || name[i - 1] == '/';
+
+		if ((begins && (name[i] == '/' || name[i] == '.')) || (name[i] == '/' && (!in_folders || i + 1 == n)) ||
+			(unsigned char)name[i] < ' ' || name[i] == 0x7f)
 			return false;
-	return n > 0 && n < 32 && name[0] != '.';
+	}
+	return n > 0 && n < 32;
 }
 
 int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err)
@@ -418,8 +422,8 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
 	TRY(check_bytes(ix, &ix->shards[shard], sizeof(s), err));
-	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first ||
-		s.bytes > INT64_MAX || s.folder > ix->n_parts)
+	if (!vfm_shard_name_ok(s.name, ix->columns) || s.first > ix->h.n_records ||
+		s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX || s.folder > ix->n_parts)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
 	return 0;

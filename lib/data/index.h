@@ -93,12 +93,12 @@ struct vfm_index_text {    /* 32 bytes, in the format of the file */
 	uint32_t crc;      /* crc32c of the 28 bytes before it */
 };
 
-struct vfm_index_shard { /* 64 bytes, in the format of the file */
-	char name[32];   /* relative to the index's folder, NUL-padded; no '/', no control character, no leading '.' */
-	uint64_t bytes;  /* of the tar */
-	uint64_t first;  /* record number of its first sample */
-	uint32_t count;  /* samples */
-	uint32_t folder; /* 0: beside the index; else, in a join, the number of its dataset + 1 */
+struct vfm_index_shard {   /* 64 bytes, in the format of the file */
+	char name[32];     /* relative to the index's folder, NUL-padded; vfm_shard_name_ok, in_folders of MDS alone */
+	uint64_t bytes;    /* of the tar */
+	uint64_t first;    /* record number of its first sample */
+	uint32_t count;    /* samples */
+	uint32_t folder;   /* 0: beside the index; else, in a join, the number of its dataset + 1 */
 	uint32_t reserved; /* 0 */
 	uint32_t crc;      /* crc32c of the 60 bytes before it */
 };
@@ -149,6 +149,10 @@ struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
 /* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block; versions 1 and 2 have none. */
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err);
+
+/* Whether a shard may have this name: up to 31 bytes, without control characters and a leading '.'.  in_folders: it may
+ * be in folders below, each with such a name. */
+bool vfm_shard_name_ok(const char *name, bool in_folders);
 
 /* Each checks one entry and copies it to *out.  VFM_EINPUT: the entry is damaged, inconsistent, or contradicts the
  * hash tree, the shard table or its number; VFM_EUSAGE: the number is out of range. */

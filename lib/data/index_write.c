@@ -76,7 +76,7 @@ int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_
 	struct vfm_index_shard s = {
 		.bytes = bytes, .first = w->n_records, .folder = (uint32_t)json_array_size(w->parts)};
 
-	if (!*name || strlen(name) >= sizeof(s.name) || *name == '.' || strchr(name, '/'))
+	if (!vfm_shard_name_ok(name, w->columns))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' cannot be the name of a shard", name);
 	if (w->n_shards == UINT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "too many shards");

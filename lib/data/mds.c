@@ -1,179 +1,17 @@
-#include "data/mds.h"
-
 #include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/json.h"
-#include "base/num.h"
-#include "data/caption.h"
-#include "data/extra.h"
+#include "data/index.h"
+#include "data/mds_impl.h"
 
 #define MAX_INDEX ((size_t)1 << 30)
-
-/* ---- names of columns ---- */
-
-/* Returns the part that a name stands for, "latent.npy" of "latent"; NULL: none. */
-static const char *part_named(struct vfm_arena *arena, const char *name)
-{
-	char caption[VFM_CAPTION_NAME], *part = vfm_arena_alloc(arena, strlen(name) + 5);
-
-	if (!strcmp(name, "json") || !strcmp(name, "key"))
-		return strcpy(part, name);
-	sprintf(part, "%s.npy", name);
-	for (int e = 0; e < VFM_EXTRAS; e++)
-		if (!strcmp(part, vfm_extra_kinds[e].part))
-			return part;
-	if (!strcmp(name, "latent") || vfm_text_part_name(part, caption))
-		return part;
-	return NULL;
-}
-
-struct renaming {
-	const char *part, *column;
-	bool is_bf16;
-};
-
-struct renamings {
-	struct renaming r[VFM_MDS_COLUMNS];
-	int n;
-	bool needs_latent;
-};
-
-static int parse_renaming(struct vfm_mds *m, char *item, struct renaming *r, struct vfm_err *err)
-{
-	char *column = strchr(item, '='), *suffix = column ? strrchr(column, ':') : NULL;
-
-	if (!column || column == item || !column[1])
-		return vfm_fail(err, VFM_EUSAGE, "expected PART=COLUMN, got '%s'", item);
-	*column++ = 0;
-	if (suffix && !strcmp(suffix, ":bf16")) {
-		*suffix = 0;
-		r->is_bf16 = true;
-	}
-	r->part = part_named(&m->arena, item);
-	r->column = column;
-	if (!r->part)
-		return vfm_fail(
-			err, VFM_EUSAGE, "'%s': expected latent, text, text.NAME, cond, image, json or key", item);
-	return 0;
-}
-
-static int parse_renamings(struct vfm_mds *m, const char *columns, struct renamings *to, struct vfm_err *err)
-{
-	char *text = columns ? vfm_arena_strdup(&m->arena, columns) : NULL, *save = NULL;
-
-	for (char *item = text ? strtok_r(text, ",", &save) : NULL; item; item = strtok_r(NULL, ",", &save)) {
-		if (to->n == VFM_MDS_COLUMNS)
-			return vfm_fail(err, VFM_EUSAGE, "more than %d columns", VFM_MDS_COLUMNS);
-		TRY(parse_renaming(m, item, &to->r[to->n], err));
-		for (int i = 0; i < to->n; i++)
-			if (!strcmp(to->r[i].part, to->r[to->n].part))
-				return vfm_fail(err, VFM_EUSAGE, "'%s' is named twice", item);
-		to->n++;
-	}
-	return 0;
-}
-
-/* A shard without latents is useless: its columns have other names. */
-static int check_latent(const struct vfm_mds_shard *s, struct vfm_err *err)
-{
-	struct vfm_buf names = {0};
-
-	for (int k = 0; k < s->n_columns; k++) {
-		if (s->columns[k].part && !strcmp(s->columns[k].part, "latent.npy")) {
-			vfm_buf_release(&names);
-			return 0;
-		}
-		vfm_buf_addf(&names, "%s%.60s", k ? ", " : "", s->columns[k].name);
-	}
-	vfm_fail(err, VFM_EUSAGE, "'%s' has no column 'latent' but %s (--columns latent=COLUMN)", s->file, names.data);
-	vfm_buf_release(&names);
-	return VFM_EUSAGE;
-}
-
-/* Gives the columns of a shard their parts.  A part that was renamed is not also that of a column of its name. */
-static int name_columns(struct vfm_mds *m, struct vfm_mds_shard *s, const struct renamings *to, struct vfm_err *err)
-{
-	for (int k = 0; k < s->n_columns; k++) {
-		struct vfm_mds_column *c = &s->columns[k];
-
-		c->part = part_named(&m->arena, c->name);
-		for (int i = 0; i < to->n && c->part; i++)
-			if (!strcmp(to->r[i].part, c->part))
-				c->part = NULL;
-	}
-	for (int i = 0; i < to->n; i++) {
-		struct vfm_mds_column *c = NULL;
-
-		for (int k = 0; k < s->n_columns && !c; k++)
-			if (!strcmp(s->columns[k].name, to->r[i].column))
-				c = &s->columns[k];
-		if (!c)
-			return vfm_fail(err, VFM_EUSAGE, "'%s' has no column '%s'", s->file, to->r[i].column);
-		c->part = to->r[i].part;
-		c->is_bf16 = to->r[i].is_bf16;
-	}
-	return to->needs_latent ? check_latent(s, err) : 0;
-}
-
-/* ---- encodings ---- */
-
-/* The types of elements of "ndarray"; with dynamic type a value begins with the number. */
-static const struct {
-	const char *name;
-	int number;
-	enum vfm_npy_type type;
-} types[] = {{"float16", 18, VFM_NPY_F16}, {"float32", 34, VFM_NPY_F32}, {"float64", 66, VFM_NPY_F64},
-	{"uint8", 8, VFM_NPY_U8}, {"int32", 33, VFM_NPY_I32}, {"int64", 65, VFM_NPY_I64}, {"uint16", 16, VFM_NPY_BF16}};
-
-enum { N_TYPES = sizeof(types) / sizeof(types[0]) };
-
-/* "ndarray[:TYPE[:D,D,…]]".  An encoding that is not understood makes a column that cannot be read. */
-static void parse_ndarray(struct vfm_mds_column *c, const char *text)
-{
-	size_t len = strcspn(text, ":");
-	const char *at = text[len] ? text + len + 1 : NULL;
-
-	for (int i = 0; i < N_TYPES; i++)
-		if (strlen(types[i].name) == len && !strncmp(types[i].name, text, len)) {
-			c->has_type = true;
-			c->type = types[i].type;
-		}
-	if (!c->has_type)
-		c->kind = VFM_MDS_OTHER;
-	while (at) {
-		char *end;
-		long long d = strtoll(at, &end, 10);
-
-		if (end == at || d < 1 || d > INT32_MAX || (*end && *end != ',') || c->ndim == VFM_NPY_DIMS) {
-			c->kind = VFM_MDS_OTHER;
-			return;
-		}
-		c->has_shape = true;
-		c->shape[c->ndim++] = d;
-		at = *end ? end + 1 : NULL;
-	}
-}
-
-static void parse_encoding(struct vfm_mds_column *c, const char *text)
-{
-	c->kind = VFM_MDS_OTHER;
-	if (!strcmp(text, "bytes"))
-		c->kind = VFM_MDS_BYTES;
-	else if (!strcmp(text, "str") || !strcmp(text, "json"))
-		c->kind = VFM_MDS_TEXT;
-	else if (!strcmp(text, "int"))
-		c->kind = VFM_MDS_INT;
-	else if (!strncmp(text, "ndarray", 7) && (!text[7] || text[7] == ':')) {
-		c->kind = VFM_MDS_NDARRAY;
-		if (text[7])
-			parse_ndarray(c, text + 8);
-	}
-}
 
 /* ---- index.json ---- */
 
@@ -201,8 +39,9 @@ static int parse_columns(struct vfm_mds *m, struct vfm_mds_shard *s, const json_
 			bytes > UINT32_MAX)
 			return vfm_fail(err, VFM_EUSAGE, "column %zu: expected a name, an encoding and a size", i);
 		c->name = vfm_arena_strdup(&m->arena, name);
+		c->encoding = vfm_arena_strdup(&m->arena, encoding);
 		c->bytes = (uint32_t)bytes;
-		parse_encoding(c, encoding);
+		vfm_mds_parse_encoding(c);
 	}
 	return 0;
 }
@@ -223,6 +62,22 @@ static int check_compression(const char *dir, const struct vfm_mds_shard *s, con
 		s->file, how);
 }
 
+static int parse_hashes(struct vfm_mds *m, struct vfm_mds_shard *s, const json_t *hashes, struct vfm_err *err)
+{
+	const char *algorithm;
+	json_t *value;
+
+	s->hashes = vfm_arena_alloc(&m->arena, (json_object_size(hashes) + 1) * sizeof(*s->hashes));
+	json_object_foreach((json_t *)(uintptr_t)hashes, algorithm, value)
+	{
+		if (!json_is_string(value))
+			return vfm_fail(err, VFM_EUSAGE, "raw_data.hashes.%.40s: expected a text", algorithm);
+		s->hashes[s->n_hashes++] = (struct vfm_mds_hash){
+			vfm_arena_strdup(&m->arena, algorithm), vfm_arena_strdup(&m->arena, json_string_value(value))};
+	}
+	return 0;
+}
+
 static int parse_shard(struct vfm_mds *m, const char *dir, const json_t *o, struct vfm_err *err)
 {
 	const json_t *raw = json_object_get(o, "raw_data");
@@ -239,12 +94,15 @@ static int parse_shard(struct vfm_mds *m, const char *dir, const json_t *o, stru
 	TRY(vfm_json_i64(o, "", "samples", true, 1, UINT32_MAX / 4 - 2, &samples, err));
 	TRY(vfm_json_str(raw, "raw_data", "basename", true, &file, err));
 	TRY(vfm_json_i64(raw, "raw_data", "bytes", true, 0, INT64_MAX, &bytes, err));
-	if (!*file || *file == '.' || strchr(file, '/'))
-		return vfm_fail(err, VFM_EUSAGE, "raw_data.basename: '%.100s' is no name of a file", file);
+	if (!vfm_shard_name_ok(file, true))
+		return vfm_fail(err, VFM_EUSAGE,
+			"raw_data.basename: '%.100s': expected a file in this folder or below, of at most 31 bytes",
+			file);
 	vfm_grow(&m->shards, &m->cap, m->n + 1, sizeof(*m->shards));
 	s = &m->shards[m->n];
 	*s = (struct vfm_mds_shard){
 		.file = vfm_arena_strdup(&m->arena, file), .bytes = (uint64_t)bytes, .samples = (uint32_t)samples};
+	TRY(parse_hashes(m, s, json_object_get(raw, "hashes"), err));
 	TRY(parse_columns(m, s, o, err));
 	TRY(check_compression(dir, s, o, err));
 	m->n++;
@@ -265,8 +123,8 @@ bool vfm_mds_exists(const char *dir)
 	return exists;
 }
 
-static int parse_shards(
-	struct vfm_mds *m, const char *dir, const json_t *root, const struct renamings *to, struct vfm_err *err)
+static int parse_shards(struct vfm_mds *m, const char *dir, const json_t *root, const struct vfm_mds_choices *choices,
+	struct vfm_err *err)
 {
 	const json_t *shards = json_object_get(root, "shards"), *shard;
 	size_t i;
@@ -275,7 +133,8 @@ static int parse_shards(
 		return vfm_fail(err, VFM_EUSAGE, "shards: expected an array of at least one");
 	json_array_foreach(shards, i, shard)
 	{
-		if (parse_shard(m, dir, shard, err) < 0 || name_columns(m, &m->shards[m->n - 1], to, err) < 0)
+		if (parse_shard(m, dir, shard, err) < 0 ||
+			vfm_mds_choose(&m->shards[m->n - 1], choices, &m->arena, err) < 0)
 			return vfm_err_context(err, "shards[%zu]", i);
 	}
 	return 0;
@@ -284,16 +143,16 @@ static int parse_shards(
 int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err)
 {
 	char *path = index_path(dir);
-	struct renamings to = {.needs_latent = needs_latent};
+	struct vfm_mds_choices choices = {.needs_latent = needs_latent};
 	json_t *root = NULL;
 	int rc;
 
-	if (parse_renamings(m, columns, &to, err) < 0) {
+	if (vfm_mds_parse_choices(&choices, columns, &m->arena, err) < 0) {
 		rc = vfm_err_context(err, "--columns");
 		goto out;
 	}
 	root = vfm_json_load(path, MAX_INDEX, err);
-	rc = root ? parse_shards(m, dir, root, &to, err) : err->code;
+	rc = root ? parse_shards(m, dir, root, &choices, err) : err->code;
 	if (root && rc < 0)
 		vfm_err_context(err, "'%s'", path);
 out:
@@ -331,6 +190,24 @@ int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t s
 	if (size < table_bytes(s) || mds_number(data) != s->samples)
 		return vfm_fail(err, VFM_EINPUT, "not a shard of %u samples, as index.json says", s->samples);
 	return 0;
+}
+
+int vfm_mds_check_hashes(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err)
+{
+	int checked = 0;
+
+	for (int i = 0; i < s->n_hashes; i++) {
+		const struct vfm_mds_hash *h = &s->hashes[i];
+		char hex[VFM_DIGEST_HEX];
+
+		if (!vfm_digest_of(h->algorithm, data, size, hex))
+			continue;
+		checked++;
+		if (strcasecmp(hex, h->hex) != 0)
+			return vfm_fail(
+				err, VFM_EINPUT, "its %s is %s, index.json says %.128s", h->algorithm, hex, h->hex);
+	}
+	return checked;
 }
 
 int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, uint32_t i, uint64_t *at,
@@ -373,13 +250,26 @@ static int read_mds_type(struct vfm_npy *n, const struct vfm_mds_column *c, cons
 	n->type = c->type;
 	if (c->has_type)
 		return 0;
-	for (int i = 0; i < N_TYPES && bytes > 0; i++)
-		if (types[i].number == value[0])
-			n->type = types[i].type;
+	for (int i = 0; i < VFM_MDS_TYPES && bytes > 0; i++)
+		if (vfm_mds_types[i].number == value[0])
+			n->type = vfm_mds_types[i].type;
 	if (n->type == VFM_NPY_NONE)
 		return vfm_fail(err, VFM_EINPUT, "%s: elements of an unknown type", what);
 	n->header_bytes++;
 	return 0;
+}
+
+/* A dimension of 0 is as large as the bytes say, if they say a whole number; else check_mds_size fails. */
+static void fill_free_dimension(struct vfm_npy *n, uint64_t bytes)
+{
+	uint64_t others = vfm_npy_type_size(n->type), d;
+
+	for (int i = 0; i < n->ndim && others <= bytes; i++)
+		others *= n->shape[i] ? (uint64_t)n->shape[i] : 1;
+	d = bytes / others;
+	for (int i = 0; i < n->ndim; i++)
+		if (n->shape[i] == 0)
+			n->shape[i] = d < 1 || d > INT32_MAX ? INT32_MAX : (int64_t)d;
 }
 
 /* Reads the shape, if the value has it: a byte, 4 x dimensions + log2 of the bytes of each, and the dimensions. */
@@ -390,8 +280,10 @@ static int read_mds_shape(struct vfm_npy *n, const struct vfm_mds_column *c, con
 
 	n->ndim = c->ndim;
 	memcpy(n->shape, c->shape, sizeof(n->shape));
-	if (c->has_shape)
+	if (c->has_shape) {
+		fill_free_dimension(n, bytes - n->header_bytes);
 		return 0;
+	}
 	if (bytes < at)
 		return vfm_fail(err, VFM_EINPUT, "%s: truncated in its header", what);
 	n->ndim = value[at - 1] >> 2;
@@ -414,24 +306,34 @@ static int read_mds_shape(struct vfm_npy *n, const struct vfm_mds_column *c, con
 static int check_mds_size(struct vfm_npy *n, uint64_t bytes, const char *what, struct vfm_err *err)
 {
 	uint64_t left = bytes - n->header_bytes, elements = left / vfm_npy_type_size(n->type), count = 1;
+	struct vfm_buf shape = {0};
 
 	for (int i = 0; i < n->ndim && count <= elements; i++) /* at most 2^63: a dimension has 31 bits */
 		count *= (uint64_t)n->shape[i];
-	if (count != elements || left != count * vfm_npy_type_size(n->type))
-		return vfm_fail(err, VFM_EINPUT, "%s: its shape and its %" PRIu64 " bytes disagree", what, bytes);
-	n->data_bytes = left;
-	return 0;
+	if (count == elements && left == count * vfm_npy_type_size(n->type)) {
+		n->data_bytes = left;
+		return 0;
+	}
+	for (int i = 0; i < n->ndim; i++)
+		vfm_buf_addf(&shape, "%s%" PRId64, i ? "x" : "", n->shape[i]);
+	vfm_fail(err, VFM_EINPUT, "%s: %" PRIu64 " bytes are no array of %s elements of %d bytes", what, left,
+		shape.data, (int)vfm_npy_type_size(n->type));
+	vfm_buf_release(&shape);
+	return VFM_EINPUT;
 }
 
 int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,
 	const char *what, struct vfm_err *err)
 {
 	*n = (struct vfm_npy){0};
+	if (c->kind == VFM_MDS_BYTES && (bytes < 6 || memcmp(value, "\x93NUMPY", 6) != 0))
+		return vfm_fail(err, VFM_EINPUT,
+			"%s: column '%s' has no .npy file; if it has plain elements, name their type and shape "
+			"(--columns PART=%s:float16:DxDxDxD); if it has no arrays, leave the part out (--columns "
+			"PART=)",
+			what, c->name, c->name);
 	if (c->kind == VFM_MDS_BYTES)
 		return vfm_npy_parse(n, value, bytes, bytes, what, err);
-	if (c->kind != VFM_MDS_NDARRAY)
-		return vfm_fail(err, VFM_EINPUT, "%s: column '%s' has no arrays (encoding ndarray, or bytes with .npy)",
-			what, c->name);
 	TRY(read_mds_type(n, c, value, bytes, what, err));
 	if (n->type == VFM_NPY_BF16 && !c->is_bf16)
 		return vfm_fail(err, VFM_EINPUT,

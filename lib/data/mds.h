@@ -2,10 +2,13 @@
  *
  * index.json lists the shards and their columns.  A shard is a table of offsets and, for each sample, the sizes of the
  * columns of variable size and the values of all columns (streaming 0.13, format "mds", version 2).  An array is a
- * column of encoding "ndarray", whose elements follow a header of a few bytes, or of encoding "bytes" with a .npy file.
+ * column of encoding "ndarray", whose elements follow a header of a few bytes, of encoding "bytes" with a .npy file, or
+ * one with plain elements, whose type and shape the user names.
  *
  * Columns get the names of the members of a shard of ours: latent, text, text.NAME, cond, image and json; "key" names
- * the sample.  A column that has such a name already is taken as it is, others are ignored.
+ * the sample.  A column that has such a name already is taken as it is, if its encoding fits; others are ignored.
+ *
+ * A latent or condition of three dimensions is an image: [c, h, w] is read as [c, 1, h, w].
  *
  * Reading is local and thread-safe.
  */
@@ -26,28 +29,37 @@ enum vfm_mds_kind {
 	VFM_MDS_OTHER, /* an encoding that nothing here reads */
 	VFM_MDS_NDARRAY,
 	VFM_MDS_BYTES,
-	VFM_MDS_TEXT, /* str, json */
-	VFM_MDS_INT,  /* 64 bits, signed, in native order */
+	VFM_MDS_STR, /* str, str_int */
+	VFM_MDS_JSON,
+	VFM_MDS_INT, /* int, int8 to int64, uint8 to uint64: little endian */
 };
 
 struct vfm_mds_column {
-	const char *name; /* of the dataset */
-	const char *part; /* "latent.npy", …, "json", "key"; NULL: ignored */
-	uint32_t bytes;   /* of a value; 0: they differ */
+	const char *name, *encoding; /* of the dataset */
+	const char *part;            /* "latent.npy", …, "json", "key"; NULL: ignored */
+	const char *unfit;           /* the part whose name it has, but not the encoding; else NULL */
+	uint32_t bytes;              /* of a value; 0: they differ */
 	enum vfm_mds_kind kind;
+	bool is_signed;           /* of INT */
 	bool is_bf16;             /* uint16 elements are bfloat16 */
 	bool has_type, has_shape; /* of NDARRAY: fixed, not in the values */
 	enum vfm_npy_type type;
 	int ndim;
-	int64_t shape[VFM_NPY_DIMS];
+	int64_t shape[VFM_NPY_DIMS]; /* 0: as large as the bytes of the value say */
+};
+
+struct vfm_mds_hash {
+	const char *algorithm, *hex;
 };
 
 struct vfm_mds_shard {
-	const char *file; /* in the folder */
+	const char *file; /* in the folder or, if index.json merges several, below */
 	uint64_t bytes;
 	uint32_t samples;
 	int n_columns;
 	struct vfm_mds_column *columns; /* in the order of the values */
+	int n_hashes;
+	struct vfm_mds_hash *hashes;
 };
 
 struct vfm_mds { /* `= {0}` before; release in any case */
@@ -58,9 +70,10 @@ struct vfm_mds { /* `= {0}` before; release in any case */
 
 /* Whether the folder has an index.json. */
 bool vfm_mds_exists(const char *dir);
-/* Reads index.json.  columns: "PART=COLUMN[:bf16],…"; NULL: none.  needs_latent: a shard without such a column is an
- * error.  VFM_EUSAGE: index.json is damaged, or of another
- * format or version; a shard exists only compressed; a name of `columns` is wrong, or no column of a shard. */
+/* Reads index.json.  columns: "PART=COLUMN[:bf16|:TYPE:DxDxDxD],…", where TYPE is float16, bfloat16 or float32, one D
+ * may be "?", and no COLUMN means that there is no such part; NULL: none.  needs_latent: a shard without such a column
+ * is an error.  VFM_EUSAGE: index.json is damaged, or of another format or version; a shard exists only compressed; a
+ * name of `columns` is wrong, no column of a shard, or of one whose encoding does not fit. */
 int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err);
 void vfm_mds_release(struct vfm_mds *m);
 
@@ -70,6 +83,10 @@ int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t 
 	uint64_t *bytes, uint64_t whole[2], struct vfm_err *err);
 /* Checks that a shard of `size` bytes has room for the table of its samples.  VFM_EINPUT. */
 int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err);
+
+/* Compares a shard with its hashes in index.json.  Returns how many were compared: algorithms that OpenSSL lacks are
+ * left out.  VFM_EINPUT: one differs. */
+int vfm_mds_check_hashes(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err);
 
 /* Reads the header of an array, as vfm_npy_parse. */
 int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,

@@ -39,13 +39,27 @@ static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char 
 
 /* ---- what a part says about the record ---- */
 
+/* An image of MosaicML Streaming may lack the dimension of time. */
+static int take_mds_array(
+	struct vfm_npy *n, const struct vfm_scan_part *p, const uint8_t *data, int ndim, struct vfm_err *err)
+{
+	TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
+	if (ndim == 4 && n->ndim == 3) {
+		n->shape[3] = n->shape[2];
+		n->shape[2] = n->shape[1];
+		n->shape[1] = 1;
+		n->ndim = 4;
+	}
+	return 0;
+}
+
 /* crc: of all bytes of the part; 0 if only its header is read. */
 static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p,
 	int ndim, uint32_t *crc, struct vfm_err *err)
 {
 	*crc = 0;
 	if (p->column)
-		TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
+		TRY(take_mds_array(n, p, data, ndim, err));
 	else
 		TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
 	if (p->bytes > UINT32_MAX)
@@ -441,35 +455,51 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 
 /* ---- a shard of MosaicML Streaming ---- */
 
-/* Writes the key of sample i: the value of its column, or FILE/NUMBER.  Returns its length; size of the buffer: 1001.
- */
-static size_t mds_key(char *key, const struct vfm_mds_shard *shard, const uint8_t *data, const uint64_t *at,
-	const uint64_t *bytes, uint32_t i)
-{
-	enum { SIZE = 1001 };
+enum { MDS_KEY = 1001 };
 
+/* Writes a whole number in decimal. */
+static size_t mds_number_key(char *key, const struct vfm_mds_column *c, const uint8_t *value)
+{
+	uint64_t number = 0;
+
+	for (uint32_t i = 0; i < c->bytes; i++)
+		number |= (uint64_t)value[i] << 8 * i;
+	if (!c->is_signed)
+		return (size_t)snprintf(key, MDS_KEY, "%" PRIu64, number);
+	number <<= 64 - 8 * c->bytes; /* its sign is that of 64 bits */
+	return (size_t)snprintf(key, MDS_KEY, "%" PRId64, (int64_t)number >> (64 - 8 * c->bytes));
+}
+
+/* Writes the key of sample i, the value of its column or FILE/NUMBER, and returns its length.  Sets *why if it cannot
+ * be a key. */
+static size_t mds_key(char key[MDS_KEY], const struct vfm_mds_shard *shard, const uint8_t *data, const uint64_t *at,
+	const uint64_t *bytes, uint32_t i, const char **why)
+{
+	*why = NULL;
 	for (int k = 0; k < shard->n_columns; k++) {
 		const struct vfm_mds_column *c = &shard->columns[k];
-		size_t len = bytes[k] < SIZE ? (size_t)bytes[k] : SIZE - 1;
-		int64_t number;
+		size_t len = bytes[k] < MDS_KEY ? (size_t)bytes[k] : MDS_KEY - 1;
 
 		if (!c->part || strcmp(c->part, "key") != 0)
 			continue;
-		if (c->kind == VFM_MDS_INT && bytes[k] == sizeof(number)) {
-			memcpy(&number, data + at[k], sizeof(number));
-			return (size_t)snprintf(key, SIZE, "%" PRId64, number);
-		}
+		if (c->kind == VFM_MDS_INT)
+			return mds_number_key(key, c, data + at[k]);
 		memcpy(key, data + at[k], len);
+		if (bytes[k] > len)
+			*why = "a key of more than 1000 bytes";
+		else if (memchr(key, 0, len))
+			*why = "a key that holds a zero byte";
 		return strnlen(key, len);
 	}
-	return (size_t)snprintf(key, SIZE, "%s/%u", shard->file, i);
+	return (size_t)snprintf(key, MDS_KEY, "%s/%u", shard->file, i);
 }
 
 static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, const uint8_t *data, struct vfm_err *err)
 {
 	uint64_t at[VFM_MDS_COLUMNS], bytes[VFM_MDS_COLUMNS], whole[2];
 	struct vfm_scan_part parts[MAX_PARTS];
-	char key[1001];
+	char key[MDS_KEY];
+	const char *fault;
 	struct vfm_err why;
 
 	_Static_assert((int)VFM_MDS_COLUMNS <= MAX_PARTS, "a part for each column");
@@ -479,9 +509,11 @@ static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, co
 		size_t len;
 
 		TRY(vfm_mds_sample(shard, data, s->bytes, i, at, bytes, whole, err));
-		len = mds_key(key, shard, data, at, bytes, i);
+		len = mds_key(key, shard, data, at, bytes, i, &fault);
 		m = open_sample(s, key, len, whole[0], parts);
 		m->rec.sample_bytes = whole[1] - whole[0];
+		if (fault)
+			set_fault(s, m, "%s", fault);
 		if (vfm_sample_member_check(m->key, &why) < 0)
 			set_fault(s, m, "%s", why.msg);
 		for (int k = 0; k < shard->n_columns; k++) {
@@ -493,7 +525,7 @@ static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, co
 		close_sample(s, m, data);
 		s->end = whole[1];
 	}
-	return 0;
+	return s->check_hashes ? vfm_mds_check_hashes(shard, data, s->bytes, err) : 0;
 }
 
 int vfm_scan_mds(struct vfm_scan *s, const struct vfm_mds_shard *shard, const char *path, struct vfm_err *err)

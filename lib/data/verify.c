@@ -183,6 +183,7 @@ static int scan_shard(const struct verify *v, const struct vfm_index_shard *sh, 
 		return vfm_scan_tar(s, path, err);
 	if (!mds || strcmp(mds->file, sh->name) != 0)
 		return vfm_fail(err, VFM_EINPUT, "index.json does not have this shard in this place");
+	s->check_hashes = true;
 	return vfm_scan_mds(s, mds, path, err);
 }
 

@@ -60,7 +60,7 @@ rc_is 2 "uint16"
 like "$err" "column 'bits' has uint16 elements; if they are bfloat16, add :bf16" "is refused, with what to do"
 index latent=n
 rc_is 2 "a column without arrays"
-like "$err" "column 'n' has no arrays" "is refused"
+like "$err" "column 'n' .int. cannot be latent.npy: expected ndarray, bytes" "is refused"
 index latent=nothing
 rc_is 2 "a column that is not there"
 like "$err" "index.json.*shard.00000.mds' has no column 'nothing'" "is named"
@@ -68,7 +68,90 @@ index lat=latents
 rc_is 2 "an unknown part"
 run vfm-curate index --write mds
 rc_is 2 "no latents"
-like "$err" "no column 'latent' but name, latents, t5, .*--columns latent=COLUMN" "lists the columns"
+like "$err" "no column 'latent' but name .str., latents .ndarray:float16., t5 .*--columns latent=COLUMN" "lists the columns"
+
+# ---- keys ---------------------------------------------------------------------------
+# plan COLUMN KEY-OF-SAMPLE-7: whether the ids are those of tars with these keys
+for key in 'u32 4000000007' 'i16 -7' 'u64 9223372036854775815' 'n 7' 'n_text 7' 'name clip007'; do
+	index "latent=latents,text=t5,key=${key% *}"
+	rc_is 0 "key=${key% *}"
+	id=$(printf %s "${key#* }" | sha256sum)
+	is "$(od -An -tx8 -j$((128 + 7 * 128)) -N8 mds/index.vfmi | tr -d ' ')" "${id:0:16}" "has the decimal number or text"
+done
+for key in real meta t5 raw:t5; do
+	index "latent=latents,key=$key"
+	like "$rc $err" "^2 .*column '$key' .*cannot be key: expected str" "key=$key is refused"
+done
+
+# ---- plain elements -------------------------------------------------------------------
+index latent=bits:bf16,text=t5,key=name
+vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >want.jsonl
+if [ -x "$B/bin/vfm-train" ]; then
+	vfm-train -q -c c.json --data want.jsonl -o run-want >/dev/null
+	is "$(curve run-want | wc -l)" 12 "a run on arrays with type and shape"
+fi
+for shape in 4x1x4x4 4x4x4 '4x?x4x4' 4x4x?; do
+	index "latent=raw:bfloat16:$shape,text=raw:t5:float32:?x8,key=name"
+	rc_is 0 "bytes of shape $shape"
+	vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >raw.jsonl
+	ok "have the plan" cmp <(sed 1d raw.jsonl) <(sed 1d want.jsonl)
+	rm -rf run-raw
+	[ -x "$B/bin/vfm-train" ] && vfm-train -q -c c.json --data raw.jsonl -o run-raw >/dev/null
+	[ ! -x "$B/bin/vfm-train" ] || is "$(curve run-raw)" "$(curve run-want)" "and the bits"
+done
+run vfm-curate verify -q mds
+rc_is 0 "and are verified"
+index latent=half,key=name
+rc_is 0 "an image [c, h, w]"
+index latent=raw:float16:4x1x4x5
+rc_is 2 "another shape"
+like "$err" "latent.npy: 128 bytes are no array of 4x1x4x5 elements of 2 bytes" "is refused"
+index 'latent=raw:float16:3x?x4x4'
+like "$rc $err" "^2 .*128 bytes are no array of 3x1x4x4 elements" "a free dimension that does not fit, too"
+index latent=raw
+rc_is 2 "bytes without type and shape"
+like "$err" "column 'raw' has no .npy file; if it has plain elements, name their type and shape" "are told what to do"
+index latent=raw:float16:4x1x?x?
+rc_is 2 "two free dimensions"
+index latent=latents:float16:4x1x8x4
+like "$rc $err" "^2 .*column 'latents' .ndarray:float16. has a type and a shape of its own" "a second type"
+index latent=latents,text=latents
+like "$rc $err" "^2 .*column 'latents' is named twice" "one column for two parts"
+
+# ---- names of parts -----------------------------------------------------------------------
+index latent=latents,key=name
+rc_is 0 "columns that have the name of a part by accident"
+like "$err" "mds: column 'text' .str. is ignored: it cannot be text.npy" "are ignored, and named"
+like "$err" "mds: column 'image' .jpeg. is ignored: it cannot be image.npy" "each of them"
+cp -r mds named
+sed -i 's/"raw"/"cond"/g' named/index.json
+run vfm-curate index --write --columns latent=latents,key=name named
+rc_is 2 "bytes with the name of a part"
+run vfm-curate index --write --columns latent=latents,key=name,cond= named
+rc_is 0 "PART= leaves it out"
+
+# ---- folders ------------------------------------------------------------------------------
+mkdir -p root/train root/.hidden merged/0 merged/b && cp mds/* root/train/ && cp mds/index.json root/.hidden/
+run vfm-curate index --write --columns "$columns" root
+rc_is 2 "a folder of splits"
+like "$err" "name a folder below that has one, as 'root/train'" "says what to do"
+cp mds/shard.0000[01].mds merged/0/ && cp mds/shard.0000[23].mds merged/b/
+sed 's/shard.0000[01]/0\/&/g; s/shard.0000[23]/b\/&/g' mds/index.json >merged/index.json
+run vfm-curate index --write --columns "$columns" merged
+rc_is 0 "an index.json that merges folders"
+index "$columns"
+for d in mds merged; do vfm-pack -q -c 2500 -b 2 --steps 12 --seed 3 $d >"$d.jsonl" 2>/dev/null; done
+ok "has the same plan" cmp <(sed 1d mds.jsonl) <(sed 1d merged.jsonl)
+run vfm-bench loader -q -r 1 -o json merged.jsonl
+rc_is 0 "and is read"
+run vfm-curate verify -q merged
+rc_is 0 "and verified"
+for bad in ../x.mds /x.mds 0//x.mds 0/ 0/../x.mds a-name-of-more-than-31-bytes/x.mds; do
+	jq --arg n "$bad" '.shards[0].raw_data.basename = $n' mds/index.json >merged/index.json
+	run vfm-curate index --write --columns "$columns" merged
+	like "$rc $err" "^2 .*raw_data.basename: '$bad': expected a file in this folder or below" "$bad is refused"
+done
+
 run vfm-curate index --write --columns "$columns" tar
 rc_is 2 "--columns for tars"
 run vfm-curate index --columns "$columns" mds
@@ -77,10 +160,16 @@ rc_is 2 "--columns without --write"
 # ---- damage ----------------------------------------------------------------------------
 index "$columns"
 cp -r mds good
+printf x | dd of=mds/shard.00000.mds bs=1 seek=42 conv=notrunc 2>/dev/null
+run vfm-curate verify -q mds
+rc_is 1 "a flipped byte that is of no sample"
+like "$out" "shard.00000.mds.*its md5 is [0-9a-f]{32}, index.json says" "has another hash"
+cp good/* mds/
 printf x | dd of=mds/shard.00001.mds bs=1 seek=20000 conv=notrunc 2>/dev/null
 run vfm-curate verify -q mds
 rc_is 1 "a flipped byte"
-is "$(jq -r .shard <<<"$out")" shard.00001.mds "is found"
+is "$(jq -r .shard <<<"$out" | sort -u)" shard.00001.mds "is found"
+like "$out" "clip009.*latent.npy: wrong checksum" "in its sample"
 if [ -x "$B/bin/vfm-train" ]; then
 	run vfm-train -q -c c.json --data mds.jsonl -o damaged --set data.max_damaged=0.1
 	rc_is 0 "its sample is replaced"

@@ -43,7 +43,8 @@ static void scan_with(const char *columns, uint8_t *bytes, size_t size, bool men
 	char path[64];
 
 	if (vfm_mds_open(&m, dir, columns, size % 3 > 0, &err) == 0) {
-		struct vfm_scan s = {.headers_only = size % 2, .for_join = size % 3 == 0};
+		struct vfm_scan s = {
+			.headers_only = size % 2, .for_join = size % 3 == 0, .check_hashes = size % 5 == 0};
 
 		if (mends && size >= 4) {
 			m.shards[0].bytes = size;
@@ -81,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(shard, data + size - rest, rest);
 	scan_with(NULL, shard, rest, false);
 	scan_with("latent=a,text=b:bf16,key=c", shard, rest, true);
+	scan_with("latent=a:float16:2x?x1,text=b:float32:?x4,image=", shard, rest, true);
 	free(shard);
 	return 0;
 }

@@ -3,6 +3,7 @@
 
 Written from the description of the format: a shard is the number of samples, their offsets and the end (uint32), a JSON
 header that nothing reads, and for each sample the sizes of the columns of variable size and the values of all."""
+import hashlib
 import io
 import json
 import os
@@ -12,7 +13,11 @@ import sys
 import tarfile
 
 COLUMNS = [("name", "str", None), ("latents", "ndarray:float16", None), ("t5", "ndarray", None), ("n", "int", 8),
-           ("bits", "ndarray:uint16:4,1,4,4", 128), ("meta", "json", None), ("npy", "bytes", None)]
+           ("bits", "ndarray:uint16:4,1,4,4", 128), ("meta", "json", None), ("npy", "bytes", None),
+           # encodings of other programs, and columns that have the name of a part by accident
+           ("raw", "bytes", None), ("raw:t5", "float_vector", None), ("half", "ndarray:float16:4,4,4", 128),
+           ("u32", "uint32", 4), ("i16", "int16", 2), ("u64", "uint64", 8), ("n_text", "str_int", None),
+           ("text", "str", None), ("image", "jpeg", None), ("real", "float32", 4)]
 TYPES = {"e": (18, "<f2"), "f": (34, "<f4")}
 
 
@@ -41,10 +46,12 @@ def make_sample(rng, i):
     shape, rows = (4, 1 + i % 4, 8, 4 if i % 3 else 300), 1 + i % 5
     latent, text = values(rng, shape, "e"), values(rng, (rows, 8), "f")
     record = {"kind": "image"} if shape[1] == 1 else {"latent": {"frames": 4 * shape[1], "fps": 8}}
+    bits = struct.pack("<64H", *(rng.randrange(0x3c00, 0x4000) for _ in range(64)))
     return {"name": f"clip{i:03d}", "json": record, "latent": npy(shape, "e", latent), "text": npy((rows, 8), "f", text),
             "columns": [f"clip{i:03d}".encode(), ndarray(shape, latent), ndarray((rows, 8), text, 34),
-                        struct.pack("<q", i), struct.pack("<64H", *(rng.randrange(0x3c00, 0x4000) for _ in range(64))),
-                        json.dumps(record).encode(), npy(shape, "e", latent)]}
+                        struct.pack("<q", i), bits, json.dumps(record).encode(), npy(shape, "e", latent), bits, text,
+                        bits, struct.pack("<I", 4000000000 + i), struct.pack("<h", -i), struct.pack("<Q", 2**63 + i),
+                        str(i).encode(), b"A dog runs.", b"\xff\xd8\xff", struct.pack("<f", i)]}
 
 
 def write_mds(folder, number, samples):
@@ -61,7 +68,8 @@ def write_mds(folder, number, samples):
         f.write(data)
     return {"column_names": [c[0] for c in COLUMNS], "column_encodings": [c[1] for c in COLUMNS],
             "column_sizes": [c[2] for c in COLUMNS], "compression": None, "format": "mds", "hashes": [],
-            "raw_data": {"basename": name, "bytes": len(data), "hashes": {}}, "samples": len(samples),
+            "raw_data": {"basename": name, "bytes": len(data),
+                         "hashes": {"md5": hashlib.md5(data).hexdigest(), "xxh64": "0"}}, "samples": len(samples),
             "size_limit": 1 << 26, "version": 2, "zip_data": None}
 
 
