@@ -94,7 +94,7 @@ static const char *fitting_encodings(const char *part)
 				    : "json, str or bytes";
 }
 
-static bool encoding_fits(const char *part, enum vfm_mds_kind kind)
+static bool column_fits(const char *part, enum vfm_mds_kind kind)
 {
 	if (!strcmp(part, "key"))
 		return kind == VFM_MDS_STR || kind == VFM_MDS_BYTES || kind == VFM_MDS_INT;
@@ -223,7 +223,7 @@ static int apply_choice(struct vfm_mds_column *c, const struct vfm_mds_choice *c
 		c->ndim = choice->raw.ndim;
 		memcpy(c->shape, choice->raw.shape, sizeof(c->shape));
 	}
-	if (!encoding_fits(c->part, c->kind))
+	if (!column_fits(c->part, c->kind))
 		return vfm_fail(err, VFM_EUSAGE, "column '%s' (%s) cannot be %s: expected %s", c->name, c->encoding,
 			c->part, fitting_encodings(c->part));
 	return 0;
@@ -258,7 +258,7 @@ static void choose_by_names(struct vfm_mds_shard *s, const struct vfm_mds_choice
 		for (int i = 0; i < choices->n && c->part; i++)
 			if (!strcmp(choices->list[i].part, c->part))
 				c->part = NULL;
-		if (c->part && !encoding_fits(c->part, c->kind)) {
+		if (c->part && !column_fits(c->part, c->kind)) {
 			c->unfit = c->part;
 			c->part = NULL;
 		}
