@@ -1,8 +1,4 @@
-/* pack.c - the order of a run: windows of samples -> packs -> groups of packs -> steps.
- *
- * With packs of several parts, a group has opts.cp parts: it is a pack of that many, or two groups of half as many.  So
- * the first part of a pack of k parts is a multiple of k.  Else a group is a pack.
- */
+/* pack.c - the order of a run: windows of samples -> packs -> groups of packs -> steps. */
 #include "data/pack.h"
 
 #include <math.h>
@@ -12,12 +8,12 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "data/pack_bound.h"
+#include "data/pack_groups.h"
 #include "data/pack_priv.h"
 #include "data/steer.h"
 
 #define DEFAULT_WINDOW 262144
 #define MAX_PACKS      ((int64_t)1 << 40)
-#define SHUFFLE_PACKS  (1ull << 40) /* stream ids above those of the sets */
 
 enum {
 	DENSE = 2048,     /* a pack with less room than context / DENSE is final */
@@ -36,18 +32,6 @@ struct drawn { /* a sample that is to be packed */
 	int32_t rounds; /* for which it was carried */
 };
 
-struct ready_pack {
-	int32_t parts, n, tokens;
-	double cost;
-};
-
-struct pack_group {                /* its packs, and their samples, stand together */
-	int64_t first_pack, first; /* into packs, samples */
-	int32_t n_packs, n;        /* n: samples; 0: it was removed */
-	int32_t parts;
-	double cost; /* the largest of its packs, over their parts */
-};
-
 struct planner {
 	struct vfm_plan *p;
 	struct vfm_blend *blend;
@@ -61,21 +45,13 @@ struct planner {
 	size_t cap_tokens;
 	struct vfm_mbs mbs;
 	struct vfm_bins bins;
-	int32_t group_parts;               /* of a complete group */
-	size_t per_step;                   /* groups of a step */
-	size_t pool;                       /* groups that may wait for others of similar cost */
-	size_t n_first;                    /* ready groups that the next step has, however costly they are */
-	struct pack_group *ready, *sorted; /* groups not yet assigned to steps */
-	struct pack_group *partial;        /* groups of fewer parts */
-	size_t n_ready, n_partial, cap_ready, cap_partial, cap_sorted;
-	struct ready_pack *packs, *old_packs; /* of all these groups */
-	size_t n_packs, cap_packs, cap_old_packs;
-	struct vfm_blend_sample *samples, *old_samples; /* of these packs */
-	size_t n_samples, cap_samples, cap_old;
-	double *sum_before; /* scratch of group_by_cost */
+	struct vfm_pack_groups g; /* not yet assigned to steps */
+	size_t per_step;          /* groups of a step */
+	size_t pool;              /* groups that may wait for others of similar cost */
+	size_t n_first;           /* ready groups that the next step has, however costly they are */
+	double *sum_before;       /* scratch of group_by_cost */
 	size_t cap_sum;
-	int64_t *lengths; /* [context x group_parts + 1] samples of each length in the plan */
-	uint64_t round;
+	int64_t *lengths;  /* [context x group_parts + 1] samples of each length in the plan */
 	int64_t n_windows; /* of this pass */
 	double tokens_taken;
 };
@@ -96,184 +72,10 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 	return ends;
 }
 
-static void shuffle_groups(struct planner *pl, struct pack_group *a, size_t n, uint64_t id)
-{
-	uint32_t *order = vfm_calloc(n + 1, sizeof(*order));
-
-	vfm_grow(&pl->sorted, &pl->cap_sorted, n, sizeof(*pl->sorted));
-	for (size_t i = 0; i < n; i++)
-		order[i] = (uint32_t)i;
-	vfm_shuffle(order, (int64_t)n, pl->o->seed, pl->round, id);
-	for (size_t i = 0; i < n; i++)
-		pl->sorted[i] = a[order[i]];
-	if (n)
-		memcpy(a, pl->sorted, n * sizeof(*a));
-	free(order);
-}
-
-/* ---- groups ---- */
-
-static void reserve_packs(struct planner *pl, int32_t n_packs, int32_t n_samples)
-{
-	vfm_grow(&pl->packs, &pl->cap_packs, pl->n_packs + (size_t)n_packs, sizeof(*pl->packs));
-	vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)n_samples, sizeof(*pl->samples));
-}
-
-/* Copies the packs of a group, and their samples, behind all others, where there is room for them. */
-static void copy_packs(struct planner *pl, const struct ready_pack *packs, const struct vfm_blend_sample *samples,
-	const struct pack_group *g)
-{
-	memcpy(pl->packs + pl->n_packs, packs + g->first_pack, (size_t)g->n_packs * sizeof(*packs));
-	memcpy(pl->samples + pl->n_samples, samples + g->first, (size_t)g->n * sizeof(*samples));
-	pl->n_packs += (size_t)g->n_packs;
-	pl->n_samples += (size_t)g->n;
-}
-
-/* Removes the groups with n 0 of a list. */
-static void compact_groups(struct planner *pl, struct pack_group *a, size_t *n_groups)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < *n_groups; i++) {
-		struct pack_group g = a[i];
-
-		if (g.n == 0)
-			continue;
-		reserve_packs(pl, g.n_packs, g.n);
-		copy_packs(pl, pl->old_packs, pl->old_samples, &g);
-		g.first_pack = (int64_t)pl->n_packs - g.n_packs;
-		g.first = (int64_t)pl->n_samples - g.n;
-		a[n++] = g;
-	}
-	*n_groups = n;
-}
-
-/* Removes the groups with n 0, and packs and samples that belong to no group. */
-static void compact_ready(struct planner *pl)
-{
-	struct vfm_blend_sample *samples = pl->old_samples;
-	struct ready_pack *packs = pl->old_packs;
-	size_t cap = pl->cap_old, cap_packs = pl->cap_old_packs;
-
-	pl->old_samples = pl->samples;
-	pl->old_packs = pl->packs;
-	pl->cap_old = pl->cap_samples;
-	pl->cap_old_packs = pl->cap_packs;
-	pl->samples = samples;
-	pl->packs = packs;
-	pl->cap_samples = cap;
-	pl->cap_packs = cap_packs;
-	pl->n_samples = pl->n_packs = 0;
-	compact_groups(pl, pl->ready, &pl->n_ready);
-	compact_groups(pl, pl->partial, &pl->n_partial);
-}
-
-static void add_group_of(struct planner *pl, const struct pack_group *g)
-{
-	bool ready = g->parts == pl->group_parts;
-	struct pack_group **to = ready ? &pl->ready : &pl->partial;
-	size_t *n = ready ? &pl->n_ready : &pl->n_partial;
-
-	vfm_grow(to, ready ? &pl->cap_ready : &pl->cap_partial, *n + 1, sizeof(**to));
-	(*to)[(*n)++] = *g;
-}
-
-static int by_cost(const void *a, const void *b)
-{
-	const struct pack_group *x = a, *y = b;
-
-	if (x->cost != y->cost)
-		return x->cost > y->cost ? -1 : 1;
-	return (x->first > y->first) - (x->first < y->first);
-}
-
-/* Makes one group of two. */
-static void join_groups(struct planner *pl, struct pack_group *a, struct pack_group *b)
-{
-	struct pack_group g = {.first_pack = (int64_t)pl->n_packs,
-		.first = (int64_t)pl->n_samples,
-		.n_packs = a->n_packs + b->n_packs,
-		.n = a->n + b->n,
-		.parts = a->parts + b->parts,
-		.cost = a->cost > b->cost ? a->cost : b->cost};
-
-	reserve_packs(pl, g.n_packs, g.n);
-	copy_packs(pl, pl->packs, pl->samples, a);
-	copy_packs(pl, pl->packs, pl->samples, b);
-	a->n = b->n = 0;
-	add_group_of(pl, &g);
-}
-
-/* Gives each pack of a group twice as many parts. */
-static void double_parts(struct planner *pl, struct pack_group *old)
-{
-	struct pack_group g = *old;
-
-	old->n = 0;
-	for (int32_t i = 0; i < g.n_packs; i++)
-		pl->packs[g.first_pack + i].parts *= 2;
-	g.parts *= 2;
-	g.cost /= 2;
-	add_group_of(pl, &g);
-}
-
-/* Moves the groups of so many parts to the end of those that are not complete.  Returns their number. */
-static size_t gather_partial(struct planner *pl, int32_t parts)
-{
-	size_t n = pl->n_partial, kept = 0, found = 0;
-
-	vfm_grow(&pl->sorted, &pl->cap_sorted, n, sizeof(*pl->sorted));
-	for (size_t i = 0; i < n; i++)
-		if (pl->partial[i].n && pl->partial[i].parts == parts)
-			pl->sorted[found++] = pl->partial[i];
-		else if (pl->partial[i].n)
-			pl->partial[kept++] = pl->partial[i];
-	if (found)
-		memcpy(pl->partial + kept, pl->sorted, found * sizeof(*pl->sorted));
-	pl->n_partial = kept + found;
-	return found;
-}
-
-/* Joins groups of equal parts, two and two: of similar cost with balance_cost, else by chance.  At most one of each
- * number of parts is left.  end: no more will come, so that its packs get more parts than they need. */
-static void join_partial(struct planner *pl, bool end)
-{
-	for (int32_t parts = 1; parts < pl->group_parts; parts *= 2) {
-		size_t n = gather_partial(pl, parts), first = pl->n_partial - n, at = first;
-
-		if (pl->o->balance_cost && n)
-			qsort(pl->partial + first, n, sizeof(*pl->partial), by_cost);
-		else
-			shuffle_groups(pl, pl->partial + first, n, SHUFFLE_PACKS + 4);
-		for (; at + 2 <= first + n; at += 2) {
-			struct pack_group two[] = {pl->partial[at], pl->partial[at + 1]};
-
-			pl->partial[at].n = pl->partial[at + 1].n = 0;
-			join_groups(pl, &two[0], &two[1]);
-		}
-		if (end && at < first + n) {
-			struct pack_group last = pl->partial[at];
-
-			pl->partial[at].n = 0;
-			double_parts(pl, &last);
-		}
-	}
-	gather_partial(pl, 0); /* drops those with n 0 */
-}
-
-static int64_t count_ready_parts(const struct planner *pl)
-{
-	int64_t parts = (int64_t)pl->n_ready * pl->group_parts;
-
-	for (size_t i = 0; i < pl->n_partial; i++)
-		parts += pl->partial[i].parts;
-	return parts;
-}
-
 /* ---- steps ---- */
 
-static int take_pack(struct planner *pl, const struct ready_pack *k, const struct vfm_blend_sample *samples, int32_t at,
-	struct vfm_err *err)
+static int take_pack(struct planner *pl, const struct vfm_ready_pack *k, const struct vfm_blend_sample *samples,
+	int32_t at, struct vfm_err *err)
 {
 	struct vfm_plan *p = pl->p;
 	struct vfm_plan_pack out = {.step = p->steps,
@@ -303,17 +105,17 @@ static double larger_of(double a, double b)
 }
 
 /* Passes the packs of one step on. */
-static int emit_step(struct planner *pl, const struct pack_group *a, struct vfm_err *err)
+static int emit_step(struct planner *pl, const struct vfm_pack_group *a, struct vfm_err *err)
 {
 	const int32_t batch = pl->o->batch;
 	double sum_t = 0, max_t = 0, sum_c = 0, max_c = 0;
 
 	for (size_t i = 0; i < pl->per_step; i++) {
-		const struct vfm_blend_sample *samples = pl->samples + a[i].first;
-		int32_t at = (int32_t)i * pl->group_parts;
+		const struct vfm_blend_sample *samples = pl->g.samples + a[i].first;
+		int32_t at = (int32_t)i * pl->g.parts;
 
 		for (int32_t k = 0; k < a[i].n_packs; k++) {
-			const struct ready_pack *p = &pl->packs[a[i].first_pack + k];
+			const struct vfm_ready_pack *p = &pl->g.packs[a[i].first_pack + k];
 
 			TRY(take_pack(pl, p, samples, at, err));
 			at += p->parts;
@@ -342,13 +144,13 @@ static int emit_in_order(struct planner *pl, size_t most, struct vfm_err *err)
 {
 	size_t n = pl->per_step, at = 0;
 
-	for (; at + n <= pl->n_ready && at / n < most && !has_all_steps(pl); at += n) {
-		TRY(emit_step(pl, pl->ready + at, err));
+	for (; at + n <= pl->g.n_ready && at / n < most && !has_all_steps(pl); at += n) {
+		TRY(emit_step(pl, pl->g.ready + at, err));
 		for (size_t i = at; i < at + n; i++)
-			pl->ready[i].n = 0;
+			pl->g.ready[i].n = 0;
 	}
 	if (at)
-		compact_ready(pl);
+		vfm_pack_groups_compact(&pl->g);
 	return 0;
 }
 
@@ -364,11 +166,11 @@ static size_t find_similar(struct planner *pl, size_t n, double similar, bool fr
 	sum = pl->sum_before;
 	sum[0] = 0;
 	for (size_t i = 0; i < n; i++)
-		sum[i + 1] = sum[i] + pl->ready[i].cost;
+		sum[i + 1] = sum[i] + pl->g.ready[i].cost;
 	while (at + per_step <= n) {
 		size_t first = from_end ? n - at - per_step : at;
 
-		if (pl->ready[first].cost * (double)per_step > similar * (sum[first + per_step] - sum[first])) {
+		if (pl->g.ready[first].cost * (double)per_step > similar * (sum[first + per_step] - sum[first])) {
 			at++;
 			continue;
 		}
@@ -382,15 +184,15 @@ static size_t find_similar(struct planner *pl, size_t n, double similar, bool fr
 static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm_err *err)
 {
 	size_t per_step = pl->per_step, found;
-	struct vfm_rng r = vfm_rng_stream(pl->o->seed, pl->round, SHUFFLE_PACKS + 2, VFM_RNG_DATA);
+	struct vfm_rng r = vfm_rng_stream(pl->o->seed, pl->g.round, VFM_SHUFFLE_PACKS + 2, VFM_RNG_DATA);
 	uint32_t *step = vfm_calloc(n / per_step + 1, sizeof(*step));
 	int rc = 0;
 
-	qsort(pl->ready, n, sizeof(*pl->ready), by_cost);
+	qsort(pl->g.ready, n, sizeof(*pl->g.ready), vfm_pack_group_by_cost);
 	found = find_similar(pl, n, similar, vfm_rng_below(&r, 0, 2) == 1, step);
-	vfm_shuffle(step, (int64_t)found, pl->o->seed, pl->round, SHUFFLE_PACKS + 1);
+	vfm_shuffle(step, (int64_t)found, pl->o->seed, pl->g.round, VFM_SHUFFLE_PACKS + 1);
 	for (size_t i = 0; i < found && rc == 0 && !has_all_steps(pl); i++) {
-		struct pack_group *a = pl->ready + step[i];
+		struct vfm_pack_group *a = pl->g.ready + step[i];
 
 		rc = emit_step(pl, a, err);
 		for (size_t k = 0; k < per_step; k++)
@@ -398,7 +200,7 @@ static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm
 	}
 	free(step);
 	if (found && rc == 0)
-		compact_ready(pl);
+		vfm_pack_groups_compact(&pl->g);
 	return rc;
 }
 
@@ -410,24 +212,26 @@ static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err
 	double similar = SIMILAR;
 
 	if (!pl->o->balance_cost || per_step == 1) {
-		shuffle_groups(pl, pl->ready + pl->n_ready - n_new, n_new, SHUFFLE_PACKS);
+		vfm_pack_groups_shuffle(&pl->g, pl->g.ready + pl->g.n_ready - n_new, n_new, VFM_SHUFFLE_PACKS);
 		return emit_in_order(pl, SIZE_MAX, err);
 	}
-	if (pl->n_first && pl->n_ready >= per_step) {
-		shuffle_groups(pl, pl->ready + pl->n_first, pl->n_ready - pl->n_first, SHUFFLE_PACKS + 6);
+	if (pl->n_first && pl->g.n_ready >= per_step) {
+		vfm_pack_groups_shuffle(
+			&pl->g, pl->g.ready + pl->n_first, pl->g.n_ready - pl->n_first, VFM_SHUFFLE_PACKS + 6);
 		TRY(emit_in_order(pl, 1, err));
 		pl->n_first = 0;
 	}
-	shuffle_groups(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS);
-	TRY(emit_similar(pl, pl->n_ready, similar, err));
-	while (pl->n_ready > pl->pool && !has_all_steps(pl)) {
+	vfm_pack_groups_shuffle(&pl->g, pl->g.ready, pl->g.n_ready, VFM_SHUFFLE_PACKS);
+	TRY(emit_similar(pl, pl->g.n_ready, similar, err));
+	while (pl->g.n_ready > pl->pool && !has_all_steps(pl)) {
 		similar = 1 + 2 * (similar - 1);
-		TRY(emit_similar(pl, pl->n_ready, similar, err));
+		TRY(emit_similar(pl, pl->g.n_ready, similar, err));
 	}
-	if (!end || pl->n_ready < per_step || has_all_steps(pl))
+	if (!end || pl->g.n_ready < per_step || has_all_steps(pl))
 		return 0;
-	shuffle_groups(pl, pl->ready, pl->n_ready, SHUFFLE_PACKS + 3); /* chance decides which are too many */
-	return emit_similar(pl, pl->n_ready / per_step * per_step, INFINITY, err);
+	vfm_pack_groups_shuffle(
+		&pl->g, pl->g.ready, pl->g.n_ready, VFM_SHUFFLE_PACKS + 3); /* chance decides which are too many */
+	return emit_similar(pl, pl->g.n_ready / per_step * per_step, INFINITY, err);
 }
 
 /* ---- packs ---- */
@@ -435,25 +239,25 @@ static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err
 static void make_pack(struct planner *pl, const struct vfm_bins *b, int64_t bin, int32_t parts)
 {
 	int64_t n = b->first[bin + 1] - b->first[bin];
-	struct ready_pack k = {.parts = parts, .n = (int32_t)n, .cost = pl->o->cost.c};
-	struct pack_group g = {.first_pack = (int64_t)pl->n_packs,
-		.first = (int64_t)pl->n_samples,
+	struct vfm_ready_pack k = {.parts = parts, .n = (int32_t)n, .cost = pl->o->cost.c};
+	struct vfm_pack_group g = {.first_pack = (int64_t)pl->g.n_packs,
+		.first = (int64_t)pl->g.n_samples,
 		.n_packs = 1,
 		.n = (int32_t)n,
 		.parts = parts};
 
-	vfm_grow(&pl->samples, &pl->cap_samples, pl->n_samples + (size_t)n, sizeof(*pl->samples));
+	vfm_grow(&pl->g.samples, &pl->g.cap_samples, pl->g.n_samples + (size_t)n, sizeof(*pl->g.samples));
 	for (int64_t i = b->first[bin]; i < b->first[bin + 1]; i++) {
 		struct vfm_blend_sample s = pl->heap[b->item[i]].s;
 
-		pl->samples[pl->n_samples++] = s;
+		pl->g.samples[pl->g.n_samples++] = s;
 		k.tokens += s.tokens;
 		k.cost += vfm_pack_cost_of(&pl->o->cost, s.tokens);
 	}
-	vfm_grow(&pl->packs, &pl->cap_packs, pl->n_packs + 1, sizeof(*pl->packs));
-	pl->packs[pl->n_packs++] = k;
+	vfm_grow(&pl->g.packs, &pl->g.cap_packs, pl->g.n_packs + 1, sizeof(*pl->g.packs));
+	pl->g.packs[pl->g.n_packs++] = k;
 	g.cost = k.cost / parts;
-	add_group_of(pl, &g);
+	vfm_pack_groups_add(&pl->g, &g);
 }
 
 /* Moves the samples of a pack to those that are kept for the next window. */
@@ -520,7 +324,7 @@ static void take_bins(struct planner *pl, const struct vfm_bins *b, double token
 /* Packs the heap, and forms steps of the packs. */
 static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *err)
 {
-	size_t before = pl->n_ready;
+	size_t before = pl->g.n_ready;
 	struct vfm_bins b = {0};
 	double tokens = 0;
 
@@ -534,17 +338,16 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 			flush && pl->n_windows >= LONG_PASS && !vfm_blend_is_steered(pl->blend));
 		take_bins(pl, &pl->bins, tokens, flush);
 	} else {
-		TRY(vfm_bins_pack(
-			&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, pl->group_parts, err));
+		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, pl->g.parts, err));
 		take_bins(pl, &b, tokens, flush);
 		vfm_bins_release(&b);
 	}
-	join_partial(pl, end);
-	pl->round++;
+	vfm_pack_groups_join(&pl->g, end);
+	pl->g.round++;
 	pl->n_windows = flush ? 0 : pl->n_windows + 1;
-	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)
+	if (pl->p->n_packs + (int64_t)pl->g.n_ready > MAX_PACKS)
 		return vfm_fail(err, VFM_EUSAGE, "a plan of more than 2^40 packs");
-	return emit_ready(pl, pl->n_ready - before, end, err);
+	return emit_ready(pl, pl->g.n_ready - before, end, err);
 }
 
 /* ---- the whole plan ---- */
@@ -569,13 +372,13 @@ static int plan_epochs(struct planner *pl, struct vfm_err *err)
 static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
 	while (pl->p->steps < steps) {
-		int64_t want = (steps - pl->p->steps) * pl->o->batch - count_ready_parts(pl);
+		int64_t want = (steps - pl->p->steps) * pl->o->batch - vfm_pack_groups_parts(&pl->g);
 		double budget = (1.02 * (double)want + 2) * pl->o->context;
 		bool ends = draw_window(pl, &budget, true);
 
 		TRY(pack_heap(pl, ends, false, err));
 		want = (steps - pl->p->steps) * (int64_t)pl->per_step;
-		if ((int64_t)pl->n_ready >= want && pl->p->steps < steps) /* they wait for others of their cost */
+		if ((int64_t)pl->g.n_ready >= want && pl->p->steps < steps) /* they wait for others of their cost */
 			TRY(emit_ready(pl, 0, true, err));
 	}
 	return 0;
@@ -594,7 +397,7 @@ static double count_heap_tokens(const struct planner *pl)
 
 static double count_made_parts(const struct planner *pl)
 {
-	return (double)(pl->p->steps * pl->o->batch + count_ready_parts(pl));
+	return (double)(pl->p->steps * pl->o->batch + vfm_pack_groups_parts(&pl->g));
 }
 
 /* Draws all that is left of the sets with passes. */
@@ -614,8 +417,8 @@ static int plan_window(struct planner *pl, struct vfm_steering *s, struct vfm_er
 	struct vfm_steered_window w = vfm_steering_begin(s, made, count_heap_tokens(pl));
 
 	pl->pool = POOL_STEPS * pl->per_step + POOL_PACKS;
-	if (w.parts / pl->group_parts < 4 * (double)pl->pool)
-		pl->pool = (size_t)(w.parts / pl->group_parts / 4) + pl->per_step;
+	if (w.parts / pl->g.parts < 4 * (double)pl->pool)
+		pl->pool = (size_t)(w.parts / pl->g.parts / 4) + pl->per_step;
 	draw_window(pl, &w.budget, !s->by_samples);
 	if (w.takes_passes)
 		draw_left(pl);
@@ -624,13 +427,13 @@ static int plan_window(struct planner *pl, struct vfm_steering *s, struct vfm_er
 	if (pl->n_heap) {
 		TRY(pack_heap(pl, w.flush, w.flush, err));
 	} else {
-		join_partial(pl, w.flush);
+		vfm_pack_groups_join(&pl->g, w.flush);
 		TRY(emit_ready(pl, 0, w.flush, err));
 	}
 	vfm_steering_measure(
 		s, count_made_parts(pl) - made, tokens - count_heap_tokens(pl), samples - (double)pl->n_heap);
 	if (vfm_steering_passes(s, &w, count_made_parts(pl), count_heap_tokens(pl)))
-		pl->n_first = pl->n_ready;
+		pl->n_first = pl->g.n_ready;
 	return 0;
 }
 
@@ -646,7 +449,7 @@ static int plan_steered(struct planner *pl, int64_t steps, struct vfm_err *err)
 	TRY(vfm_steering_init(&s, err));
 	while (pl->p->steps < steps) {
 		TRY(plan_window(pl, &s, err));
-		if ((int64_t)pl->n_ready >= (steps - pl->p->steps) * (int64_t)pl->per_step && pl->p->steps < steps)
+		if ((int64_t)pl->g.n_ready >= (steps - pl->p->steps) * (int64_t)pl->per_step && pl->p->steps < steps)
 			TRY(emit_ready(pl, 0, true, err));
 	}
 	return vfm_blend_check_passes(pl->blend, pl->p->set_samples, err);
@@ -655,20 +458,20 @@ static int plan_steered(struct planner *pl, int64_t steps, struct vfm_err *err)
 /* Drops the packs that make no complete step, or completes it. */
 static int finish_last_step(struct planner *pl, struct vfm_err *err)
 {
-	int64_t left = count_ready_parts(pl);
+	int64_t left = vfm_pack_groups_parts(&pl->g);
 	const struct vfm_plan_opts *o = pl->o;
 	struct vfm_plan_opts one_more = *o;
 	int rc;
 
 	if (pl->o->drop_last || left == 0) {
 		pl->p->dropped_packs = left;
-		for (size_t i = 0; i < pl->n_ready; i++)
-			pl->p->dropped_samples += pl->ready[i].n;
+		for (size_t i = 0; i < pl->g.n_ready; i++)
+			pl->p->dropped_samples += pl->g.ready[i].n;
 		return 0;
 	}
 	pl->p->filled_packs = pl->o->batch - left;
 	one_more.steps = pl->p->steps + 1;
-	one_more.balance_cost = false; /* all packs that are left are part of it */
+	one_more.balance_cost = pl->g.by_cost = false; /* all packs that are left are part of it */
 	pl->o = &one_more;
 	rc = plan_steps(pl, one_more.steps, err);
 	pl->o = o;
@@ -694,13 +497,7 @@ static void release_planner(struct planner *pl)
 	free(pl->heap);
 	free(pl->kept);
 	free(pl->tokens);
-	free(pl->ready);
-	free(pl->sorted);
-	free(pl->partial);
-	free(pl->packs);
-	free(pl->old_packs);
-	free(pl->samples);
-	free(pl->old_samples);
+	vfm_pack_groups_release(&pl->g);
 	free(pl->sum_before);
 	free(pl->lengths);
 	vfm_mbs_release(&pl->mbs);
@@ -716,15 +513,15 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 		.take = take,
 		.ctx = ctx,
 		.window = o->window > 0 ? o->window : DEFAULT_WINDOW,
-		.group_parts = o->cp ? o->cp : 1};
+		.g = {.parts = o->cp ? o->cp : 1, .seed = o->seed, .by_cost = o->balance_cost}};
 	size_t n_sets = (size_t)vfm_blend_n_sets(blend);
 	int rc;
 
 	*p = (struct vfm_plan){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
 		.set_tokens = vfm_calloc(n_sets, sizeof(*p->set_tokens))};
-	pl.per_step = (size_t)(o->batch / pl.group_parts);
-	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.group_parts + 1, sizeof(*pl.lengths));
-	vfm_mbs_init(&pl.mbs, o->context, pl.group_parts);
+	pl.per_step = (size_t)(o->batch / pl.g.parts);
+	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.g.parts + 1, sizeof(*pl.lengths));
+	vfm_mbs_init(&pl.mbs, o->context, pl.g.parts);
 	pl.pool = POOL_STEPS * pl.per_step + POOL_PACKS;
 	if (vfm_blend_is_steered(blend)) {
 		TRY_OUT(o->steps > 0
