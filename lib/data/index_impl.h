@@ -1,8 +1,13 @@
-/* index_impl.h - what reader and writer of index.vfmi share; for lib/data/index*.c alone. */
+/* index_impl.h - what lib/data/index*.c share. */
 #ifndef VFM_DATA_INDEX_IMPL_H
 #define VFM_DATA_INDEX_IMPL_H
 
+#include <pthread.h>
+
+#include "base/map.h"
+#include "data/caption.h"
 #include "data/index.h"
+#include "data/index_tree.h"
 
 #define VFM_INDEX_MAGIC "VFMINDEX"
 
@@ -28,10 +33,41 @@ _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
 /* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
 #define VFM_INDEX_META_MAX (1u << 20)
-enum { VFM_INDEX_PARTS = 64 }; /* datasets of a join */
+enum {
+	VFM_INDEX_PARTS = 64, /* datasets of a join */
+	VFM_INDEX_FDS = 64    /* descriptors of tars that stay open: for a shuffled read of many shards at once */
+};
+
+struct vfm_index_fd {
+	uint32_t shard;
+	int fd, users; /* fd < 0: free */
+};
+
+struct vfm_index {
+	struct vfm_map map;
+	struct vfm_index_header h;
+	struct vfm_tree tree;        /* of version 3 */
+	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
+	struct vfm_makers makers;
+	const struct vfm_record *records;
+	const struct vfm_index_shard *shards;
+	const struct vfm_index_text *texts;
+	uint32_t n_names;
+	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
+	char *dir, *path;
+	struct vfm_shard_cache *cache; /* NULL: none */
+	const char *set;
+	pthread_mutex_t lock; /* guards slots */
+	struct vfm_index_fd slots[VFM_INDEX_FDS];
+	char *columns; /* of MosaicML Streaming; NULL: tars */
+	struct vfm_index_part {
+		char *dir, *name; /* name: of its folder, with a cache */
+		char sha256[VFM_SHA256_HEX];
+	} * parts; /* [n_parts] of a join */
+	uint32_t n_parts;
+};
 
 /* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
-struct vfm_index_fd;
 int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err);
 void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
 
