@@ -2,6 +2,7 @@
 #include "pack_cmd.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -481,11 +482,30 @@ static void copy_weights(struct vfm_manifest_set *to, const struct vfm_blend_set
 		w->v[0].weight = from->weight;
 }
 
+/* About how many tokens a plan of so many steps has.  Without packing, a part is a sample. */
+static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const struct vfm_plan_opts *po)
+{
+	double parts = (double)po->steps * po->batch, tokens = 0, *share, per_token = 0;
+
+	if (po->algo != VFM_PACK_NONE || po->cp)
+		return parts * po->context;
+	share = vfm_calloc((size_t)n, sizeof(*share));
+	vfm_blend_requested(sets, n, po->steps, INFINITY, share); /* besides the sets with passes */
+	for (int i = 0; i < n; i++) {
+		if (sets[i].total_tokens > 0)
+			per_token += share[i] * (double)sets[i].n / (double)sets[i].total_tokens;
+		tokens += sets[i].passes * (double)sets[i].total_tokens;
+		parts -= sets[i].passes * (double)sets[i].n;
+	}
+	free(share);
+	return tokens + (parts > 0 && per_token > 0 ? parts / per_token : 0);
+}
+
 /* file: where the manifest goes; NULL: stdout. */
 static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n,
 	const struct vfm_plan_opts *po, const char *file, struct vfm_arena *mem)
 {
-	double *share = vfm_calloc((size_t)n, sizeof(*share)), tokens = (double)po->steps * po->batch * po->context;
+	double *share = vfm_calloc((size_t)n, sizeof(*share)), tokens = count_plan_tokens(sets, n, po);
 	bool changes = false;
 
 	h->n_sets = n;

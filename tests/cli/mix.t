@@ -77,6 +77,13 @@ pack -q --subset a=0..8 --held-out 0.4 --held-out-plan held a >part
 is "$(cat <(numbers part) <(numbers held) | tr ' ' '\n' | sort -n | paste -sd' ')" "0 1 2 3 4 5 6 7" "with held-out data: both sides are of the subset"
 ok "the loader reads it" vfm-bench loader -q -r 1 part
 
+# ---- without packing: a pack has one sample, and its tokens vary --------------------------
+run vfm-pack -c $((4 * tokens)) --algo none -b 2 --steps 40 --blend a=3x:a --blend b=1:b
+rc_is 0 "passes besides a weight, without packing"
+like "$err" "set a: 48 samples, 3.00 passes" "have their passes"
+near "$(printf '%s\n' "$out" | head -1 | jq '.sets[0].weight')" "$(printf '%s\n' "$out" | sed 1d |
+	jq -s 'map(.samples[]) | (map(select(.[0] == 0) | .[3]) | add) / (map(.[3]) | add)')" "the header has their share"
+
 # ---- refused ----------------------------------------------------------------------
 bad() {
 	local want=${*: -1}
