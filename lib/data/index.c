@@ -24,6 +24,16 @@ static bool is_array_type(int type)
 	return type == VFM_NPY_F16 || type == VFM_NPY_BF16 || type == VFM_NPY_F32;
 }
 
+void vfm_sample_add_time(struct vfm_npy *n)
+{
+	if (n->ndim != 3)
+		return;
+	n->shape[3] = n->shape[2];
+	n->shape[2] = n->shape[1];
+	n->shape[1] = 1;
+	n->ndim = 4;
+}
+
 int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, struct vfm_err *err)
 {
 	if (n->ndim != ndim || !is_array_type(n->type))

@@ -107,6 +107,9 @@ _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_text) == 32, "on-disk layout");
 
+/* Makes [c, 1, h, w] of an array [c, h, w], the latents or condition of an image. */
+void vfm_sample_add_time(struct vfm_npy *n);
+
 /* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32; and that all
  * are finite.  `elements` follow the header n.  VFM_EINPUT names `what`. */
 int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, struct vfm_err *err);

@@ -65,6 +65,8 @@ static int check_npy(const struct payload *p, const void *head, const void *data
 	if (!head)
 		return is_finite ? 0 : vfm_npy_check_finite(&n, data, name, err);
 	TRY(vfm_npy_parse(&n, head, p->header, p->header + p->data_bytes, p->what, err));
+	if (ndim == 4)
+		vfm_sample_add_time(&n);
 	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
 	for (int i = 0; i < ndim && same; i++)
 		same = n.shape[i] == shape[i];

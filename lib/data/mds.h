@@ -8,8 +8,6 @@
  * Columns get the names of the members of a shard of ours: latent, text, text.NAME, cond, image and json; "key" names
  * the sample.  A column that has such a name already is taken as it is, if its encoding fits; others are ignored.
  *
- * A latent or condition of three dimensions is an image: [c, h, w] is read as [c, 1, h, w].
- *
  * Reading is local and thread-safe.
  */
 #ifndef VFM_DATA_MDS_H

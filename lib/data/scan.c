@@ -39,29 +39,17 @@ static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char 
 
 /* ---- what a part says about the record ---- */
 
-/* An image of MosaicML Streaming may lack the dimension of time. */
-static int take_mds_array(
-	struct vfm_npy *n, const struct vfm_scan_part *p, const uint8_t *data, int ndim, struct vfm_err *err)
-{
-	TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
-	if (ndim == 4 && n->ndim == 3) {
-		n->shape[3] = n->shape[2];
-		n->shape[2] = n->shape[1];
-		n->shape[1] = 1;
-		n->ndim = 4;
-	}
-	return 0;
-}
-
 /* crc: of all bytes of the part; 0 if only its header is read. */
 static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p,
 	int ndim, uint32_t *crc, struct vfm_err *err)
 {
 	*crc = 0;
 	if (p->column)
-		TRY(take_mds_array(n, p, data, ndim, err));
+		TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
 	else
 		TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
+	if (ndim == 4)
+		vfm_sample_add_time(n);
 	if (p->bytes > UINT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "%s: more than %u bytes", p->name, UINT32_MAX);
 	TRY(vfm_sample_shape_check(n, ndim, p->name, err));

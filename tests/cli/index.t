@@ -55,6 +55,40 @@ rc_is 2 "as does --write without --fast"
 like "$err" "'wds/train-00.tar': sample 0 \('[0-9a-f]+'\): .*sha256" "which names the sample"
 ok "and keeps the index" cmp first wds/index.vfmi
 
+# ---- images without a dimension of time
+python3 - <<'END'
+import io, os, random, struct, tarfile
+for folder, time in (("flat", ()), ("deep", (1,))):
+    rng = random.Random(3)
+    os.mkdir(folder)
+    with tarfile.open(f"{folder}/x.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        for i in range(12):
+            for part, shape, n in (("latent", (4, *time, 8, 8), 256), ("cond", (2, *time, 8, 8), 128), ("text", (3, 16), 48)):
+                header = repr({"descr": "<f4", "fortran_order": False, "shape": shape})
+                header += " " * (117 - len(header)) + "\n"
+                data = (b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+                        struct.pack(f"<{n}f", *(rng.uniform(-1, 1) for _ in range(n))))
+                m = tarfile.TarInfo(f"{i:03d}.{part}.npy")
+                m.size = len(data)
+                tar.addfile(m, io.BytesIO(data))
+            m = tarfile.TarInfo(f"{i:03d}.json")
+            m.size = 16
+            tar.addfile(m, io.BytesIO(b'{"kind":"image"}'))
+END
+vfm-curate index -qw deep
+run vfm-curate index -qw flat
+rc_is 0 "latents [c, h, w]"
+run vfm-curate verify -q flat
+rc_is 0 "verify: no faults"
+for d in flat deep; do vfm-pack -q -c 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null; done
+is "$(sed 1d flat.plan)" "$(sed 1d deep.plan)" "the plan is that of latents [c, 1, h, w]"
+if [ -x "$B/bin/vfm-train" ]; then
+	echo '{"model": {"layers": 1, "hidden": 32, "heads": 4, "channels": 4, "cond_channels": 2, "text_dim": 16}}' >c.json
+	for d in flat deep; do OMP_NUM_THREADS=1 vfm-train -q -c c.json --data $d.plan -o run-$d >/dev/null 2>$d.err; done
+	is "$(curve run-flat | wc -l)" 6 "a run on them"
+	is "$(curve run-flat)" "$(curve run-deep)" "has the bits of one on latents [c, 1, h, w]"
+fi
+
 # ---- versions
 python3 - <<'END'
 import os, shutil, struct
