@@ -33,6 +33,37 @@ static int fail_metadataset(const struct around *a, const char *key, const char 
 		err, VFM_EUSAGE, "metadataset '%s', split '%s': %s%s%s", a->path, a->split, key, *key ? ": " : "", why);
 }
 
+/* Appends what vfm-curate index --join takes for one of the joined datasets. */
+static void add_join_operand(struct vfm_buf *command, const json_t *dataset, const char **nonmatch)
+{
+	const char *path = json_string_value(json_object_get(dataset, "path")),
+		   *how = json_string_value(json_object_get(dataset, "nonmatch"));
+
+	if (path)
+		vfm_buf_addf(command, " %.200s", path);
+	if (how && (!strcmp(how, "skip") || !strcmp(how, "none")))
+		*nonmatch = how;
+}
+
+/* A join needs an index of its own, as Energon prepares one. */
+static int fail_join(const struct around *a, const json_t *join, struct vfm_err *err)
+{
+	struct vfm_buf command = {0};
+	const char *nonmatch = NULL, *name;
+	json_t *dataset;
+	size_t i;
+
+	json_object_foreach((json_t *)(uintptr_t)join, name, dataset) add_join_operand(&command, dataset, &nonmatch);
+	json_array_foreach(join, i, dataset) add_join_operand(&command, dataset, &nonmatch);
+	vfm_fail(err, VFM_EUSAGE,
+		"metadataset '%s', split '%s': join: make one folder of its datasets, 'vfm-curate index --join -d "
+		"DIR%s%s%s', and name it here instead, 'path: DIR'",
+		a->path, a->split, nonmatch ? " --nonmatch " : "", nonmatch ? nonmatch : "",
+		command.data ? command.data : "");
+	vfm_buf_release(&command);
+	return VFM_EUSAGE;
+}
+
 static int check_reference_keys(const json_t *o, const struct around *a, struct vfm_err *err)
 {
 	static const char *const known[] = {"path", "split_part", "subflavor", "subflavors", "dataset_config",
@@ -50,11 +81,8 @@ static int check_reference_keys(const json_t *o, const struct around *a, struct 
 		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 			found |= strcmp(key, known[i]) == 0;
 		if (!found)
-			return fail_metadataset(a, key,
-				strcmp(key, "join") ? "not supported"
-						    : "not supported; vfm-curate index --join makes one folder of "
-						      "them, for path",
-				err);
+			return strcmp(key, "join") ? fail_metadataset(a, key, "not supported", err)
+						   : fail_join(a, value, err);
 	}
 	return 0;
 }

@@ -109,7 +109,11 @@ refuses() {
 	rc_is 2 "$1"
 	like "$err" "$2" "says so"
 }
-refuses "a join" "metadataset 'bad.yaml', split 'train': join: not supported" < <(in_train <<<'join: {x: {path: a}}')
+refuses "a join" "split 'train': join: make one folder of its datasets, 'vfm-curate index --join -d DIR a b', and name" < <(
+	in_train <<<'join: {x: {path: a}, y: {path: b}}')
+refuses "a join as a list" "index --join -d DIR --nonmatch skip a b c'" < <(
+	in_train <<<'join: [{path: a}, {path: b, nonmatch: skip}, {path: c, nonmatch: error}]')
+refuses "a join of anything" "index --join -d DIR'" < <(in_train <<<'join: 3')
 refuses "auxiliary datasets" "aux: not supported" < <(in_train <<<$'path: a\naux: {x: b}')
 refuses "no repetition" "repetitions: expected a number > 0" < <(in_train <<<'blend_epochized: [{path: a, repetitions: 0}]')
 refuses "too few samples for a part of a repetition" "no set has usable samples" < <(in_train <<<'blend_epochized: [{path: a, repetitions: 0.1}]')
