@@ -98,7 +98,7 @@ static int register_scan(struct vfm_dataset *d, const char *name, const char *pa
 		const char *why = m->fault ? m->fault : m->mismatch;
 
 		if (why)
-			return vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
+			return vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%.200s'): %s", path, i, m->key, why);
 		if (vfm_dataset_check_common(d, &common, err) < 0)
 			return vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
 		if (before) {

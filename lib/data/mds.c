@@ -269,7 +269,7 @@ static void fill_free_dimension(struct vfm_npy *n, uint64_t bytes)
 	d = bytes / others;
 	for (int i = 0; i < n->ndim; i++)
 		if (n->shape[i] == 0)
-			n->shape[i] = d < 1 || d > INT32_MAX ? INT32_MAX : (int64_t)d;
+			n->shape[i] = d < 1 ? 1 : d > INT32_MAX ? INT32_MAX : (int64_t)d;
 }
 
 /* Reads the shape, if the value has it: a byte, 4 x dimensions + log2 of the bytes of each, and the dimensions. */
@@ -322,23 +322,43 @@ static int check_mds_size(struct vfm_npy *n, uint64_t bytes, const char *what, s
 	return VFM_EINPUT;
 }
 
-int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,
-	const char *what, struct vfm_err *err)
+/* Whether the elements are bfloat16 as the user says. */
+static int check_mds_bf16(
+	const struct vfm_npy *n, const struct vfm_mds_column *c, const char *what, struct vfm_err *err)
 {
-	*n = (struct vfm_npy){0};
-	if (c->kind == VFM_MDS_BYTES && (bytes < 6 || memcmp(value, "\x93NUMPY", 6) != 0))
-		return vfm_fail(err, VFM_EINPUT,
-			"%s: column '%s' has no .npy file; if it has plain elements, name their type and shape "
-			"(--columns PART=%s:float16:DxDxDxD); if it has no arrays, leave the part out (--columns "
-			"PART=)",
-			what, c->name, c->name);
-	if (c->kind == VFM_MDS_BYTES)
-		return vfm_npy_parse(n, value, bytes, bytes, what, err);
-	TRY(read_mds_type(n, c, value, bytes, what, err));
-	if (n->type == VFM_NPY_BF16 && !c->is_bf16)
+	if (n->type == VFM_NPY_BF16 && !c->is_bf16 && c->kind != VFM_MDS_BYTES)
 		return vfm_fail(err, VFM_EINPUT,
 			"%s: column '%s' has uint16 elements; if they are bfloat16, add :bf16 to its name (--columns)",
 			what, c->name);
+	if (n->type != VFM_NPY_BF16 && c->is_bf16)
+		return vfm_fail(err, VFM_EINPUT,
+			"%s: column '%s' has %s elements, not uint16: leave out :bf16 (--columns)", what, c->name,
+			vfm_npy_type_name(n->type));
+	return 0;
+}
+
+int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,
+	const char *what, struct vfm_err *err)
+{
+	bool is_npy = bytes >= 6 && memcmp(value, "\x93NUMPY", 6) == 0;
+
+	*n = (struct vfm_npy){0};
+	if (c->kind == VFM_MDS_BYTES && !is_npy)
+		return vfm_fail(err, VFM_EINPUT,
+			"%s: column '%s' has no .npy file; if it has plain elements, name their type and shape "
+			"(--columns PART=%s:float16:DxDxDxD)",
+			what, c->name, c->name);
+	if (c->is_raw && is_npy)
+		return vfm_fail(err, VFM_EINPUT,
+			"%s: column '%s' has .npy files, no plain elements: leave out type and shape (--columns)", what,
+			c->name);
+	if (c->kind == VFM_MDS_BYTES)
+		TRY(vfm_npy_parse(n, value, bytes, bytes, what, err));
+	else
+		TRY(read_mds_type(n, c, value, bytes, what, err));
+	TRY(check_mds_bf16(n, c, what, err));
+	if (c->kind == VFM_MDS_BYTES)
+		return 0;
 	TRY(read_mds_shape(n, c, value, bytes, what, err));
 	return check_mds_size(n, bytes, what, err);
 }

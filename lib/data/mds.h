@@ -39,7 +39,9 @@ struct vfm_mds_column {
 	uint32_t bytes;              /* of a value; 0: they differ */
 	enum vfm_mds_kind kind;
 	bool is_signed;           /* of INT */
-	bool is_bf16;             /* uint16 elements are bfloat16 */
+	bool is_chosen;           /* by the user; false: it has the name of its part */
+	bool is_bf16;             /* the user says that uint16 elements are bfloat16 */
+	bool is_raw;              /* the user gave type and shape */
 	bool has_type, has_shape; /* of NDARRAY: fixed, not in the values */
 	enum vfm_npy_type type;
 	int ndim;

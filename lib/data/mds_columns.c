@@ -76,6 +76,8 @@ static const char *part_named(struct vfm_arena *arena, const char *name)
 
 	if (!strcmp(name, "json") || !strcmp(name, "key"))
 		return strcpy(part, name);
+	if (!strncmp(name, "text.", 5) && !vfm_caption_name_ok(name + 5))
+		return NULL;
 	sprintf(part, "%s.npy", name);
 	for (int e = 0; e < VFM_EXTRAS; e++)
 		if (!strcmp(part, vfm_extra_kinds[e].part))
@@ -90,16 +92,20 @@ static const char *fitting_encodings(const char *part)
 {
 	if (!strcmp(part, "key"))
 		return "str, bytes, str_int or an integer";
-	return strcmp(part, "json") ? "ndarray, bytes, or a type and a shape (COLUMN:float16:DxDxDxD)"
+	return strcmp(part, "json") ? "ndarray of floats, bytes, or a type and a shape (COLUMN:float16:DxDxDxD)"
 				    : "json, str or bytes";
 }
 
-static bool column_fits(const char *part, enum vfm_mds_kind kind)
+static bool column_fits(const char *part, const struct vfm_mds_column *c)
 {
+	enum vfm_mds_kind kind = c->kind;
+
 	if (!strcmp(part, "key"))
 		return kind == VFM_MDS_STR || kind == VFM_MDS_BYTES || kind == VFM_MDS_INT;
 	if (!strcmp(part, "json"))
 		return kind == VFM_MDS_JSON || kind == VFM_MDS_STR || kind == VFM_MDS_BYTES;
+	if (kind == VFM_MDS_NDARRAY && c->has_type)
+		return c->type == VFM_NPY_F16 || c->type == VFM_NPY_BF16 || c->type == VFM_NPY_F32;
 	return kind == VFM_MDS_NDARRAY || kind == VFM_MDS_BYTES;
 }
 
@@ -172,7 +178,8 @@ static int parse_column_choice(struct vfm_mds_choice *c, char *item, struct vfm_
 	char *column = strchr(item, '=');
 
 	if (!column || column == item)
-		return vfm_fail(err, VFM_EUSAGE, "expected PART=COLUMN, got '%s'", item);
+		return vfm_fail(err, VFM_EUSAGE, "expected PART=COLUMN, got '%s'%s", item,
+			*item >= '0' && *item <= '9' ? "; the dimensions of a shape are DxDxDxD" : "");
 	*column++ = 0;
 	take_suffix(c, column);
 	c->part = part_named(arena, item);
@@ -180,7 +187,7 @@ static int parse_column_choice(struct vfm_mds_choice *c, char *item, struct vfm_
 	if (!c->part)
 		return vfm_fail(
 			err, VFM_EUSAGE, "'%s': expected latent, text, text.NAME, cond, image, json or key", item);
-	if (c->is_raw && (!strcmp(c->part, "key") || !strcmp(c->part, "json")))
+	if ((c->is_raw || c->is_bf16) && (!strcmp(c->part, "key") || !strcmp(c->part, "json")))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is no array: it has no type and shape", item);
 	return 0;
 }
@@ -212,18 +219,20 @@ static int apply_choice(struct vfm_mds_column *c, const struct vfm_mds_choice *c
 {
 	c->part = choice->part;
 	c->unfit = NULL;
+	c->is_chosen = true;
 	c->is_bf16 = choice->is_bf16;
 	if (choice->is_raw && c->kind == VFM_MDS_NDARRAY)
 		return vfm_fail(
 			err, VFM_EUSAGE, "column '%s' (%s) has a type and a shape of its own", c->name, c->encoding);
 	if (choice->is_raw) {
 		c->kind = VFM_MDS_NDARRAY;
-		c->has_type = c->has_shape = c->is_bf16 = true;
+		c->has_type = c->has_shape = c->is_raw = true;
+		c->is_bf16 = choice->raw.type == VFM_NPY_BF16;
 		c->type = choice->raw.type;
 		c->ndim = choice->raw.ndim;
 		memcpy(c->shape, choice->raw.shape, sizeof(c->shape));
 	}
-	if (!column_fits(c->part, c->kind))
+	if (!column_fits(c->part, c))
 		return vfm_fail(err, VFM_EUSAGE, "column '%s' (%s) cannot be %s: expected %s", c->name, c->encoding,
 			c->part, fitting_encodings(c->part));
 	return 0;
@@ -258,11 +267,27 @@ static void choose_by_names(struct vfm_mds_shard *s, const struct vfm_mds_choice
 		for (int i = 0; i < choices->n && c->part; i++)
 			if (!strcmp(choices->list[i].part, c->part))
 				c->part = NULL;
-		if (c->part && !column_fits(c->part, c->kind)) {
+		if (c->part && !column_fits(c->part, c)) {
 			c->unfit = c->part;
 			c->part = NULL;
 		}
 	}
+}
+
+/* A wrong type or shape is, with its colons, part of a name that no column has. */
+static int fail_no_column(const struct vfm_mds_shard *s, const char *name, struct vfm_err *err)
+{
+	for (int k = 0; k < s->n_columns; k++) {
+		const char *have = s->columns[k].name;
+		size_t n = strlen(have);
+
+		if (!strncmp(name, have, n) && name[n] == ':')
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s' has no column '%.200s'; behind '%.100s' expected :bf16 or :TYPE:DxDxDxD, where "
+				"TYPE is float16, bfloat16 or float32 and one D may be ?",
+				s->file, name, have);
+	}
+	return vfm_fail(err, VFM_EUSAGE, "'%s' has no column '%s'", s->file, name);
 }
 
 int vfm_mds_choose(
@@ -277,7 +302,7 @@ int vfm_mds_choose(
 			if (!strcmp(s->columns[k].name, choice->column))
 				c = &s->columns[k];
 		if (!c && *choice->column)
-			return vfm_fail(err, VFM_EUSAGE, "'%s' has no column '%s'", s->file, choice->column);
+			return fail_no_column(s, choice->column, err);
 		if (c && apply_choice(c, choice, err) < 0)
 			return vfm_err_context(err, "'%s'", s->file);
 	}

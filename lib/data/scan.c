@@ -37,6 +37,17 @@ static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char 
 	m->fault = vfm_arena_strdup(&s->arena, text);
 }
 
+/* A column may have the name of a part by accident. */
+static void set_part_fault(
+	struct vfm_scan *s, struct vfm_scan_sample *m, const struct vfm_mds_column *column, const char *why)
+{
+	if (!column || column->is_chosen)
+		set_fault(s, m, "%s", why);
+	else
+		set_fault(s, m, "%s; the column has the name of a part (--columns %s=COLUMN: use another, %s=: none)",
+			why, column->name, column->name);
+}
+
 /* ---- what a part says about the record ---- */
 
 /* crc: of all bytes of the part; 0 if only its header is read. */
@@ -324,7 +335,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			m->rec.media_bytes = p->bytes;
 		}
 		if (rc < 0)
-			set_fault(s, m, "%s", err.msg);
+			set_part_fault(s, m, p->column, err.msg);
 	}
 	if (!(seen & HAS_LATENT) && !s->for_join)
 		set_missing_latent(s, m);
@@ -458,52 +469,56 @@ static size_t mds_number_key(char *key, const struct vfm_mds_column *c, const ui
 	return (size_t)snprintf(key, MDS_KEY, "%" PRId64, (int64_t)number >> (64 - 8 * c->bytes));
 }
 
-/* Writes the key of sample i, the value of its column or FILE/NUMBER, and returns its length.  Sets *why if it cannot
- * be a key. */
-static size_t mds_key(char key[MDS_KEY], const struct vfm_mds_shard *shard, const uint8_t *data, const uint64_t *at,
-	const uint64_t *bytes, uint32_t i, const char **why)
+/* Returns the column of the keys; -1: none. */
+static int find_key_column(const struct vfm_mds_shard *shard)
 {
-	*why = NULL;
-	for (int k = 0; k < shard->n_columns; k++) {
-		const struct vfm_mds_column *c = &shard->columns[k];
-		size_t len = bytes[k] < MDS_KEY ? (size_t)bytes[k] : MDS_KEY - 1;
+	for (int k = 0; k < shard->n_columns; k++)
+		if (shard->columns[k].part && !strcmp(shard->columns[k].part, "key"))
+			return k;
+	return -1;
+}
 
-		if (!c->part || strcmp(c->part, "key") != 0)
-			continue;
-		if (c->kind == VFM_MDS_INT)
-			return mds_number_key(key, c, data + at[k]);
-		memcpy(key, data + at[k], len);
-		if (bytes[k] > len)
-			*why = "a key of more than 1000 bytes";
-		else if (memchr(key, 0, len))
-			*why = "a key that holds a zero byte";
-		return strnlen(key, len);
-	}
-	return (size_t)snprintf(key, MDS_KEY, "%s/%u", shard->file, i);
+/* Writes the value of a column as key and returns its length.  Sets *why if it cannot be a key. */
+static size_t mds_key(
+	char key[MDS_KEY], const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes, const char **why)
+{
+	size_t len = bytes < MDS_KEY ? (size_t)bytes : MDS_KEY - 1;
+
+	if (c->kind == VFM_MDS_INT)
+		return mds_number_key(key, c, value);
+	memcpy(key, value, len);
+	if (bytes > len)
+		*why = "a key of more than 1000 bytes";
+	else if (memchr(key, 0, len))
+		*why = "a key that holds a zero byte";
+	return strnlen(key, len);
 }
 
 static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, const uint8_t *data, struct vfm_err *err)
 {
 	uint64_t at[VFM_MDS_COLUMNS], bytes[VFM_MDS_COLUMNS], whole[2];
 	struct vfm_scan_part parts[MAX_PARTS];
+	const int key_column = find_key_column(shard);
+	const struct vfm_mds_column *of_key = key_column < 0 ? NULL : &shard->columns[key_column];
 	char key[MDS_KEY];
-	const char *fault;
 	struct vfm_err why;
 
 	_Static_assert((int)VFM_MDS_COLUMNS <= MAX_PARTS, "a part for each column");
 	TRY(vfm_mds_check(shard, data, s->bytes, err));
 	for (uint32_t i = 0; i < shard->samples; i++) {
 		struct vfm_scan_sample *m;
+		const char *fault = NULL;
 		size_t len;
 
 		TRY(vfm_mds_sample(shard, data, s->bytes, i, at, bytes, whole, err));
-		len = mds_key(key, shard, data, at, bytes, i, &fault);
+		len = of_key ? mds_key(key, of_key, data + at[key_column], bytes[key_column], &fault)
+			     : (size_t)snprintf(key, MDS_KEY, "%s/%u", shard->file, i);
 		m = open_sample(s, key, len, whole[0], parts);
 		m->rec.sample_bytes = whole[1] - whole[0];
 		if (fault)
-			set_fault(s, m, "%s", fault);
-		if (vfm_sample_member_check(m->key, &why) < 0)
-			set_fault(s, m, "%s", why.msg);
+			set_part_fault(s, m, of_key, fault);
+		else if (vfm_sample_member_check(m->key, &why) < 0)
+			set_part_fault(s, m, of_key, why.msg);
 		for (int k = 0; k < shard->n_columns; k++) {
 			const struct vfm_mds_column *c = &shard->columns[k];
 

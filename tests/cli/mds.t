@@ -60,12 +60,22 @@ rc_is 2 "uint16"
 like "$err" "column 'bits' has uint16 elements; if they are bfloat16, add :bf16" "is refused, with what to do"
 index latent=n
 rc_is 2 "a column without arrays"
-like "$err" "column 'n' .int. cannot be latent.npy: expected ndarray, bytes" "is refused"
+like "$err" "column 'n' .int. cannot be latent.npy: expected ndarray of floats, bytes" "is refused"
 index latent=nothing
 rc_is 2 "a column that is not there"
 like "$err" "index.json.*shard.00000.mds' has no column 'nothing'" "is named"
 index lat=latents
 rc_is 2 "an unknown part"
+for part in $'text.\xff' 'text.a b' text. text.a-name-of-more-than-31-characters; do
+	index "latent=latents,$part="
+	like "$rc $err" "^2 .*expected latent, text, text.NAME" "an impossible name of a caption"
+done
+index latent=latents:bf16
+like "$rc $err" "^2 .*column 'latents' has float16 elements, not uint16: leave out :bf16" ":bf16 of another type"
+index latent=npy:bf16
+like "$rc $err" "^2 .*column 'npy' has float16 elements, not uint16" "and of .npy files"
+index latent=latents,key=name:bf16
+like "$rc $err" "^2 .*'key' is no array" "and of a key"
 run vfm-curate index --write mds
 rc_is 2 "no latents"
 like "$err" "no column 'latent' but name .str., latents .ndarray:float16., t5 .*--columns latent=COLUMN" "lists the columns"
@@ -111,8 +121,16 @@ like "$rc $err" "^2 .*128 bytes are no array of 3x1x4x4 elements" "a free dimens
 index latent=raw
 rc_is 2 "bytes without type and shape"
 like "$err" "column 'raw' has no .npy file; if it has plain elements, name their type and shape" "are told what to do"
-index latent=raw:float16:4x1x?x?
-rc_is 2 "two free dimensions"
+index 'latent=raw:float16:4x?x64x64'
+like "$rc $err" "^2 .*128 bytes are no array of 4x1x64x64 elements" "or of too few bytes"
+index 'latent=npy:float16:4x?x1x1'
+like "$rc $err" "^2 .*column 'npy' has .npy files, no plain elements" ".npy files with type and shape are refused"
+for bad in raw:float16:4x1x?x? raw:float16 raw:float16: raw:fp16:4x1x4x4 raw:float16:0x1x4x4 raw:bfloat16:4x1x4x4:bf16; do
+	index "latent=$bad"
+	like "$rc $err" "^2 .*has no column 'raw:[^']*'; behind 'raw' expected :bf16 or :TYPE:DxDxDxD" "$bad is explained"
+done
+index latent=raw:float16:4,1,4,4
+like "$rc $err" "^2 .*expected PART=COLUMN, got '1'; the dimensions of a shape are DxDxDxD" "commas in a shape, too"
 index latent=latents:float16:4x1x8x4
 like "$rc $err" "^2 .*column 'latents' .ndarray:float16. has a type and a shape of its own" "a second type"
 index latent=latents,text=latents
@@ -129,6 +147,28 @@ run vfm-curate index --write --columns latent=latents,key=name named
 rc_is 2 "bytes with the name of a part"
 run vfm-curate index --write --columns latent=latents,key=name,cond= named
 rc_is 0 "PART= leaves it out"
+# named COLUMN NAME [ENCODING]: gives a column another name and encoding
+named() {
+	jq --arg c "$1" --arg n "$2" --arg e "${3:-}" '.shards[] |= ((.column_names | index($c)) as $i |
+		.column_names[$i] = $n | if $e != "" then .column_encodings[$i] = $e else . end)' mds/index.json >named/index.json
+	run vfm-curate index --write --columns "latent=latents${4:-}" named
+}
+named half cond ndarray:uint8:128
+like "$rc $err" "^0 .*column 'cond' .ndarray:uint8:128. is ignored" "arrays of integers are ignored"
+named half cond ndarray:uint8:128 ,text=cond
+like "$rc $err" "^2 .*column 'cond' .ndarray:uint8:128. cannot be text.npy: expected ndarray of floats" "unless they are named"
+named t5 'text.a b'
+rc_is 0 "a name that is no caption is ignored"
+named t5 cond
+like "$rc $err" "^2 .*sample 0 .*cond.npy: expected 4 .*--columns cond=COLUMN: use another, cond=: none" \
+	"an array of another shape says what to do"
+named raw key
+like "$rc $err" "^2 .*cannot be a member of a shard.*--columns key=COLUMN: use another, key=: none" "a key of any bytes, too"
+named name json
+like "$rc $err" "^2 .*json:1:[0-9]*: .*--columns json=COLUMN: use another, json=: none" "and a text that is no JSON"
+named t5 cond '' ,cond=cond
+like "$rc $err" "^2 .*cond.npy: expected 4" "a chosen column"
+unlike "$err" "--columns" "has no such advice"
 
 # ---- folders ------------------------------------------------------------------------------
 mkdir -p root/train root/.hidden merged/0 merged/b && cp mds/* root/train/ && cp mds/index.json root/.hidden/
