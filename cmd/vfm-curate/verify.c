@@ -54,6 +54,11 @@ int curate_verify(int argc, char **argv, struct vfm_err *err)
 			vfm_info("%" PRId64 " samples have no sha256 of their files and caption: whether these belong "
 				 "together was not checked",
 				counts.unbound);
+		if (counts.unhashed)
+			vfm_info("%" PRId64
+				 " shards have a hash in index.json that OpenSSL cannot compute (%s): it was "
+				 "not checked",
+				counts.unhashed, counts.hash);
 		if (counts.shared)
 			vfm_info("%" PRId64 " samples have the key of a sample of another dataset", counts.shared);
 		rc = counts.faults ? VFM_EINPUT : 0;

@@ -100,7 +100,7 @@ bool vfm_digest_of(const char *algorithm, const void *data, size_t len, char hex
 	ERR_set_mark();
 	type = EVP_MD_fetch(NULL, algorithm, NULL);
 	ERR_pop_to_mark();
-	if (!type || EVP_MD_get_flags(type) & EVP_MD_FLAG_XOF) {
+	if (!type || EVP_MD_get_flags(type) & EVP_MD_FLAG_XOF || EVP_MD_get_size(type) < 1) {
 		EVP_MD_free(type);
 		return false;
 	}

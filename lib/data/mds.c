@@ -192,22 +192,21 @@ int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t s
 	return 0;
 }
 
-int vfm_mds_check_hashes(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err)
+int vfm_mds_check_hashes(
+	const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, const char **unchecked, struct vfm_err *err)
 {
-	int checked = 0;
-
+	*unchecked = NULL;
 	for (int i = 0; i < s->n_hashes; i++) {
 		const struct vfm_mds_hash *h = &s->hashes[i];
 		char hex[VFM_DIGEST_HEX];
 
 		if (!vfm_digest_of(h->algorithm, data, size, hex))
-			continue;
-		checked++;
-		if (strcasecmp(hex, h->hex) != 0)
+			*unchecked = *unchecked ? *unchecked : h->algorithm;
+		else if (strcasecmp(hex, h->hex) != 0)
 			return vfm_fail(
 				err, VFM_EINPUT, "its %s is %s, index.json says %.128s", h->algorithm, hex, h->hex);
 	}
-	return checked;
+	return 0;
 }
 
 int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, uint32_t i, uint64_t *at,

@@ -84,9 +84,10 @@ int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t 
 /* Checks that a shard of `size` bytes has room for the table of its samples.  VFM_EINPUT. */
 int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err);
 
-/* Compares a shard with its hashes in index.json.  Returns how many were compared: algorithms that OpenSSL lacks are
- * left out.  VFM_EINPUT: one differs. */
-int vfm_mds_check_hashes(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err);
+/* Compares a shard with its hashes in index.json.  *unchecked: the first algorithm that OpenSSL lacks, which is not
+ * compared; NULL: none.  VFM_EINPUT: a hash differs. */
+int vfm_mds_check_hashes(
+	const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, const char **unchecked, struct vfm_err *err);
 
 /* Reads the header of an array, as vfm_npy_parse. */
 int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,

@@ -528,7 +528,7 @@ static int scan_values(struct vfm_scan *s, const struct vfm_mds_shard *shard, co
 		close_sample(s, m, data);
 		s->end = whole[1];
 	}
-	return s->check_hashes ? vfm_mds_check_hashes(shard, data, s->bytes, err) : 0;
+	return s->check_hashes ? vfm_mds_check_hashes(shard, data, s->bytes, &s->unchecked_hash, err) : 0;
 }
 
 int vfm_scan_mds(struct vfm_scan *s, const struct vfm_mds_shard *shard, const char *path, struct vfm_err *err)

@@ -35,11 +35,12 @@ struct vfm_scan_sample {
 	int n_parts;
 };
 
-struct vfm_scan {          /* `= {0}` before, or with headers_only; release in any case */
-	bool headers_only; /* reads of the arrays only their headers: the records have VFM_REC_UNCHECKED */
-	bool for_join;     /* samples may be without latents, and without JSON */
-	bool check_hashes; /* compares a shard of MosaicML Streaming with the hashes in index.json */
-	bool is_mds;       /* the records have VFM_REC_MDS, and may be without JSON */
+struct vfm_scan {                   /* `= {0}` before, or with headers_only; release in any case */
+	bool headers_only;          /* reads of the arrays only their headers: the records have VFM_REC_UNCHECKED */
+	bool for_join;              /* samples may be without latents, and without JSON */
+	bool check_hashes;          /* compares a shard of MosaicML Streaming with the hashes in index.json */
+	const char *unchecked_hash; /* then: an algorithm that OpenSSL lacks (data/mds.h) */
+	bool is_mds;                /* the records have VFM_REC_MDS, and may be without JSON */
 	struct vfm_scan_sample *samples;
 	size_t n, cap;
 	uint64_t bytes;                  /* of the file */

@@ -202,6 +202,8 @@ static int check_files(
 	v->counts->shards++;
 	v->counts->bytes += (int64_t)s->bytes;
 	TRY(check_part(v, sh->name, scanned, &e, err));
+	if (s->unchecked_hash && v->counts->unhashed++ == 0)
+		snprintf(v->counts->hash, sizeof(v->counts->hash), "%s", s->unchecked_hash);
 	if (scanned >= 0 && s->bytes != sh->bytes)
 		tell(v, sh->name, -1, NULL, "another size than the index says");
 	check_samples(v, sh, shard, s);
@@ -227,6 +229,17 @@ static int check_shard(struct verify *v, uint32_t shard, struct vfm_err *err)
 	rc = check_files(v, &sh, shard, &s, err);
 	vfm_scan_release(&s);
 	return rc;
+}
+
+/* Opens index.json of MosaicML Streaming, and looks for shards that it got since. */
+static int open_mds(struct verify *v, uint32_t n_shards, struct vfm_err *err)
+{
+	struct vfm_err e = {0};
+	int rc = vfm_mds_open(&v->mds, v->dir, vfm_index_columns(v->ix), false, &e);
+
+	if (rc == 0 && v->mds.n > n_shards)
+		rc = vfm_fail(&e, VFM_EINPUT, "%zu shards where the index says %u", v->mds.n, n_shards);
+	return check_part(v, "index.json", rc, &e, err);
 }
 
 /* Of a join: whether its datasets are those that were joined.  Their shards are verified with them. */
@@ -273,8 +286,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	if (rc == 0 && vfm_index_n_parts(v.ix))
 		rc = check_parts_of(&v, err);
 	else if (rc == 0 && vfm_index_columns(v.ix))
-		rc = check_part(
-			&v, "index.json", vfm_mds_open(&v.mds, v.dir, vfm_index_columns(v.ix), false, &e), &e, err);
+		rc = open_mds(&v, n, err);
 	else if (rc == 0)
 		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)

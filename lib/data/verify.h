@@ -20,6 +20,8 @@ struct vfm_verify_counts { /* `= {0}`, and release at the end */
 	int64_t without_chain;     /* datasets without provenance.json (data/provenance.h) */
 	int64_t unbound;           /* samples whose record lacks digests (data/binding.h) */
 	int64_t shared;            /* samples that an earlier dataset has, too */
+	int64_t unhashed;          /* shards with a hash in index.json that OpenSSL cannot compute */
+	char hash[32];             /* its name, of the first of them */
 	struct vfm_sample_set ids; /* of all samples */
 };
 

@@ -200,6 +200,16 @@ rc_is 2 "--columns without --write"
 # ---- damage ----------------------------------------------------------------------------
 index "$columns"
 cp -r mds good
+run vfm-curate verify mds
+like "$rc $err" "^0 .*4 shards have a hash in index.json that OpenSSL cannot compute .xxh64.: it was not checked" \
+	"verify names the hashes that it leaves out"
+jq '.shards[].raw_data.hashes = {null: "00"}' good/index.json >mds/index.json
+run vfm-curate verify mds
+like "$rc $err" "^0 .*OpenSSL cannot compute .null." "an empty hash of OpenSSL is none"
+jq '.shards += [.shards[0]]' good/index.json >mds/index.json
+run vfm-curate verify -q mds
+like "$rc $out" '^1 .*"index.json","error":"5 shards where the index says 4"' "shards that came later"
+cp good/* mds/
 printf x | dd of=mds/shard.00000.mds bs=1 seek=42 conv=notrunc 2>/dev/null
 run vfm-curate verify -q mds
 rc_is 1 "a flipped byte that is of no sample"
