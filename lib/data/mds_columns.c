@@ -92,8 +92,9 @@ static const char *fitting_encodings(const char *part)
 {
 	if (!strcmp(part, "key"))
 		return "str, bytes, str_int or an integer";
-	return strcmp(part, "json") ? "ndarray of floats, bytes, or a type and a shape (COLUMN:float16:DxDxDxD)"
-				    : "json, str or bytes";
+	return strcmp(part, "json")
+		? "ndarray of float16, float32 or uint16, bytes, or a type and a shape (COLUMN:float16:DxDxDxD)"
+		: "json, str or bytes";
 }
 
 static bool column_fits(const char *part, const struct vfm_mds_column *c)
@@ -215,6 +216,12 @@ int vfm_mds_parse_choices(struct vfm_mds_choices *to, const char *text, struct v
 
 /* ---- the columns of a shard ---- */
 
+static int fail_unfit(const struct vfm_mds_column *c, const char *part, struct vfm_err *err)
+{
+	return vfm_fail(err, VFM_EUSAGE, "column '%s' (%s) cannot be %s: expected %s", c->name, c->encoding, part,
+		fitting_encodings(part));
+}
+
 static int apply_choice(struct vfm_mds_column *c, const struct vfm_mds_choice *choice, struct vfm_err *err)
 {
 	c->part = choice->part;
@@ -233,8 +240,7 @@ static int apply_choice(struct vfm_mds_column *c, const struct vfm_mds_choice *c
 		memcpy(c->shape, choice->raw.shape, sizeof(c->shape));
 	}
 	if (!column_fits(c->part, c))
-		return vfm_fail(err, VFM_EUSAGE, "column '%s' (%s) cannot be %s: expected %s", c->name, c->encoding,
-			c->part, fitting_encodings(c->part));
+		return fail_unfit(c, c->part, err);
 	return 0;
 }
 
@@ -249,6 +255,10 @@ static int check_latent(const struct vfm_mds_shard *s, struct vfm_err *err)
 		if (c->part && !strcmp(c->part, "latent.npy")) {
 			vfm_buf_release(&names);
 			return 0;
+		}
+		if (c->unfit && !strcmp(c->unfit, "latent.npy")) {
+			vfm_buf_release(&names);
+			return fail_unfit(c, c->unfit, err);
 		}
 		vfm_buf_addf(&names, "%s%.60s (%.60s)", k ? ", " : "", c->name, c->encoding);
 	}

@@ -60,7 +60,7 @@ rc_is 2 "uint16"
 like "$err" "column 'bits' has uint16 elements; if they are bfloat16, add :bf16" "is refused, with what to do"
 index latent=n
 rc_is 2 "a column without arrays"
-like "$err" "column 'n' .int. cannot be latent.npy: expected ndarray of floats, bytes" "is refused"
+like "$err" "column 'n' .int. cannot be latent.npy: expected ndarray of float16, float32" "is refused"
 index latent=nothing
 rc_is 2 "a column that is not there"
 like "$err" "index.json.*shard.00000.mds' has no column 'nothing'" "is named"
@@ -156,7 +156,10 @@ named() {
 named half cond ndarray:uint8:128
 like "$rc $err" "^0 .*column 'cond' .ndarray:uint8:128. is ignored" "arrays of integers are ignored"
 named half cond ndarray:uint8:128 ,text=cond
-like "$rc $err" "^2 .*column 'cond' .ndarray:uint8:128. cannot be text.npy: expected ndarray of floats" "unless they are named"
+like "$rc $err" "^2 .*column 'cond' .ndarray:uint8:128. cannot be text.npy: expected ndarray of float16" "unless they are named"
+named half latent ndarray:float64:16
+run vfm-curate index --write named
+like "$rc $err" "^2 .*column 'latent' .ndarray:float64:16. cannot be latent.npy: expected" "latents of doubles are refused"
 named t5 'text.a b'
 rc_is 0 "a name that is no caption is ignored"
 named t5 cond
