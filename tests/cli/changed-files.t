@@ -17,7 +17,7 @@ change_while_training() {
 	cp -rp data.keep data && cp -p plan.keep plan.jsonl
 	vfm-train -q -c tiny.json --data plan.jsonl ${ranks:+-n "$ranks"} -o "$name" >steps 2>"$SCRATCH/io/err" &
 	pid=$!
-	until [ -s steps ]; do kill -0 $pid 2>/dev/null && sleep 0.02; done
+	wait_for 60 written steps $pid
 	pkill -STOP -P $pid
 	kill -STOP $pid
 	sleep 0.05

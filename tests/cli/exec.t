@@ -247,14 +247,15 @@ VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" later >/dev/nu
 pid=$!
 exec 9>later # open, so that the tool waits for more records
 cat syn.jsonl >&9
-for _ in {1..100}; do pgrep -f "killed-$$" >/dev/null && [ -n "$(ls shm)" ] && break; sleep 0.05; done
+runs() { pgrep -f "toy_model -n killed-$$" && [ -n "$(ls shm)" ]; }
+wait_for 30 runs
 ok "the child runs" pgrep -f "toy_model -n killed-$$"
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
 exec 9>&-
-for _ in {1..100}; do pgrep -f "toy_model -n killed-$$" >/dev/null || [ -n "$(ls shm)" ] || break; sleep 0.05; done
+gone() { ! pgrep -f "toy_model -n killed-$$" && [ -z "$(ls shm)" ]; }
+wait_for 30 gone
 not_ok "after kill -9 of the tool no child is left" pgrep -f "toy_model -n killed-$$"
-for _ in {1..100}; do [ -z "$(ls shm)" ] && break; sleep 0.05; done
 is "$(ls shm)" "" "nor the folder of arrays"
 
 ### a later run removes the folders of killed ones: empty, before the lock; or with a lock that nobody holds

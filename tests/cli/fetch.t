@@ -5,15 +5,10 @@ for tool in ffmpeg jq python3 openssl; do command -v $tool >/dev/null || skip_al
 unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 export no_proxy=127.0.0.1,localhost
 
-pids=()
-trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null; finish' EXIT
 serve() { # NAME [CERTIFICATE KEY]: starts a server; $port
 	python3 "$TOP/tests/tools/http_faults.py" web "$1.port" "$1.log" "${@:2}" 2>/dev/null &
-	pids+=($!)
-	for _ in {1..200}; do
-		[ -e "$1.port" ] && break
-		sleep 0.05
-	done
+	kill_at_end $!
+	wait_for 30 test -e "$1.port"
 	port=$(cat "$1.port") || skip_all "no server can listen on 127.0.0.1"
 }
 mkdir web
@@ -157,8 +152,10 @@ like "$rc $err" "2 .*cannot read 'none'" "a list of URLs that is missing"
 # ---- a process that is killed leaves no file under its name; the next run removes what it left
 rm -rf got
 vfm-curate fetch -q --urls -d got <<<"$u/hang/x.mp4" >/dev/null &
-sleep 1
+temporary() { [ -n "$(find got -name '*.vfm-tmp')" ]; }
+wait_for 30 temporary
 kill -9 $! && wait $! 2>/dev/null
+ok "kill -9: it has begun" temporary
 is "$(find got -type f ! -name '*.vfm-tmp')" "" "kill -9: no partial file"
 fetch "$u/ok/a.mp4"
 is "$(find got -type f | wc -l)" 1 "kill -9: its temporary file is removed"
@@ -222,9 +219,10 @@ rc_is 2 "--fetch: no such program"
 rm hang.pid
 vfm-curate fetch -q --urls -d got --fetch "$G" <<<"s3://b/hang" >/dev/null &
 pid=$!
-for _ in {1..100}; do [ -s hang.pid ] && break; sleep 0.05; done
+wait_for 30 test -s hang.pid
 kill -9 $pid && wait $pid 2>/dev/null
-for _ in {1..100}; do [ -n "$(find got -name '.fetch-*')" ] || break; sleep 0.05; done
+no_folder() { [ -z "$(find got -name '.fetch-*')" ]; }
+wait_for 30 no_folder
 not_ok "--fetch: kill -9 ends the command, too" alive hang.pid
 is "$(find got -name '.fetch-*')" "" "--fetch: and removes its folder"
 

@@ -175,10 +175,7 @@ cat >q.json <<'END'
 END
 vfm-curate run -q -c q.json -d stopped --queue 8 2>/dev/null &
 pid=$!
-for ((i = 0; i < 400; i++)); do
-	[ -s stopped/00-join.jsonl ] && break
-	sleep 0.02
-done
+wait_for 60 written stopped/00-join.jsonl $pid
 sleep 0.5
 kill -TERM "$pid"
 wait "$pid"

@@ -13,6 +13,9 @@
 #   rc_is WANT DESC           the status of the last `run`; shows its stderr if it differs
 #   run_stage CMD ARG ...     the same for a stage of vfm-curate: $out has its records, without headers (which the file out has)
 #   records [FILE ...]        the records of FILEs or stdin, without headers; count: their number
+#   wait_for S CMD ARG ...    repeats it until it succeeds; fails after S seconds
+#   written FILE PID          FILE has text, or the background job PID has ended: for wait_for
+#   kill_at_end PID           a process that is killed when the test ends
 #   skip N WHY                counts N tests as skipped
 #   skip_all WHY              ends the test file
 #   need_media                sets MEDIA to the folder of test media, or skips all
@@ -29,10 +32,13 @@ SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/vfm-test.XXXXXX") || exit 1
 mkdir "$SCRATCH/work" "$SCRATCH/io"
 cd "$SCRATCH/work" || exit 1
 
-n_tests=0 n_failed=0 planned='' rc=0 out='' err=''
+n_tests=0 n_failed=0 planned='' rc=0 out='' err='' helpers=()
 
 finish() {
 	local status=$?
+	# A subshell that receives a signal before bash has reset its traps runs this function, too.
+	[ "$BASHPID" = "$$" ] || return "$status"
+	[ ${#helpers[@]} = 0 ] || kill "${helpers[@]}" 2>/dev/null
 	cd / || exit 1
 	if [ -n "${KEEP:-}" ]; then echo "# kept: $SCRATCH"; else chmod -R u+rwX "$SCRATCH"; rm -rf "$SCRATCH"; fi
 	if [ "$status" = 0 ] && [ -z "$planned" ]; then
@@ -44,6 +50,23 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 1' INT TERM
+
+kill_at_end() {
+	helpers+=("$1")
+}
+
+wait_for() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 0.01
+	done
+}
+
+written() {
+	[ -s "$1" ] || ! kill -0 "$2" 2>/dev/null
+}
 
 plan() {
 	planned=$1

@@ -97,17 +97,17 @@ run bash -c "ulimit -f 1; exec vfm-pack -q --steps 3000 data >half.jsonl"
 rc_is 3 "a file that may not grow"
 run vfm-pack --check half.jsonl
 rc_is 2 "leaves nothing that opens"
+larger() { # FILE BYTES
+	[ "$(stat -c %s "$1")" -gt "$2" ]
+}
 (exec vfm-pack -q --steps 100000000 --format bin data >half.bin) &
 pid=$!
-for _ in $(seq 100); do
-	[ "$(stat -c %s half.bin 2>/dev/null || echo 0)" -gt 100000 ] && break
-	sleep 0.05
-done
+wait_for 60 larger half.bin 100000
 kill -INT $pid 2>/dev/null || kill -KILL $pid
 sleep 0.1
 kill -KILL $pid 2>/dev/null
 wait $pid 2>/dev/null
-ok "a plan is written while it is made" test "$(stat -c %s half.bin)" -gt 100000
+ok "a plan is written while it is made" larger half.bin 100000
 run vfm-pack --check half.bin
 rc_is 2 "and does not open if that was interrupted"
 

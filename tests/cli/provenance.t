@@ -112,11 +112,15 @@ is "$rc $err" "2 vfm-curate provenance: 'lost' has no provenance.json: it is no 
 run vfm-curate shard -q -d lost --resume more.jsonl
 is "$(chain lost)" "probe? split? clip? score? filter? encode? shard? caption.py:say it shard:+ " "--resume of a dataset without: the shards that were there, too"
 # SIGKILL between two shards: what is complete has its history.
-(cat enc.jsonl && sleep 5) | vfm-curate shard -q -d kill --max-samples 3 >/dev/null 2>&1 &
+mkfifo later
+vfm-curate shard -q -d kill --max-samples 3 later >/dev/null 2>&1 &
 pid=$!
-for _ in $(seq 100); do [ -e kill/000001.tar ] && break || sleep 0.05; done
+exec 9>later # open, so that the tool waits for more records
+cat enc.jsonl >&9
+wait_for 30 test -e kill/000001.tar
 kill -9 "$pid" 2>/dev/null
 wait "$pid" 2>/dev/null
+exec 9>&-
 is "$(chain kill)" "${all}shard:+ " "killed: provenance.json is there"
 cp -r data bad
 for text in '' '{' '[]' '{"v":1}' '{"v":1,"provenance":[{"tool":1}]}' '{"v":2,"provenance":[{"tool":"a"}]}'; do

@@ -48,10 +48,7 @@ start() {
 	rm -f start.out
 	"${train[@]}" -o "$@" >start.out 2>start.err &
 	pid=$!
-	for ((i = 0; i < 1000; i++)); do
-		[ ! -s start.out ] || break
-		sleep 0.005
-	done
+	wait_for 60 written start.out $pid
 }
 ranks_of() { # PID: its ranks, in their order
 	pgrep -P "$1" | sort -n
@@ -104,9 +101,9 @@ for ms in 0 2 4 6 8 10 14 18 25 35 60 100; do
 	victim=$((ms / 2 % 4))
 	"${train[@]}" "${long[@]}" --set parallel.tp=2 -n 4 -o early >/dev/null 2>start.err &
 	pid=$!
-	for ((i = 0; i < 5000; i++)); do
+	ranks=() t0=$SECONDS
+	while [ ${#ranks[@]} -lt 4 ] && [ $((SECONDS - t0)) -lt 60 ]; do # no sleep: the time counts from here
 		read -r -a ranks <"/proc/$pid/task/$pid/children"
-		[ ${#ranks[@]} -lt 4 ] || break
 	done
 	sleep "$(printf '0.%03d' $ms)"
 	kill -KILL "${ranks[$victim]}"

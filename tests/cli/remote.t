@@ -70,8 +70,8 @@ is "$rc $err" "2 vfm-train: --cache, --cache-gib, --fetch: --remote URL is missi
 # ---- HTTP -------------------------------------------------------------------------
 mkdir web && cp data/*.tar web/
 python3 "$TOP/tests/tools/http_faults.py" web web.port web.log 2>/dev/null &
-trap 'kill %1 2>/dev/null; finish' EXIT
-for _ in {1..200}; do [ -e web.port ] && break; sleep 0.05; done
+kill_at_end $!
+wait_for 30 test -e web.port
 run vfm-bench loader -r 1 -o jsonl --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near2 --cache-gib 1 far.jsonl
 rc_is 0 "over HTTP"
 run vfm-bench loader -r 1 -o jsonl plan.jsonl

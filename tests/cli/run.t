@@ -86,11 +86,8 @@ done
 mkdir dies
 env -C dies vfm-curate run -q -c ../p.json -d run -j 1 --queue 4 2>dies/err &
 pid=$!
-for ((i = 0; i < 400; i++)); do
-	victim=$(pgrep -P "$pid" -n 2>/dev/null) && [ -s dies/run/01-split.jsonl ] && break
-	sleep 0.01
-done
-kill -9 "$victim"
+wait_for 60 written dies/run/01-split.jsonl $pid
+kill -9 "$(pgrep -P "$pid" -n)"
 wait "$pid"
 rc=$?
 err=$(cat dies/err)
@@ -104,10 +101,7 @@ same dies "after a stage died"
 mkdir term
 env -C term vfm-curate run -c ../p.json -d run -j 1 --html page.html 2>term/err &
 pid=$!
-for ((i = 0; i < 400; i++)); do
-	[ -s term/run/02-clip.jsonl ] && break
-	sleep 0.01
-done
+wait_for 60 written term/run/02-clip.jsonl $pid
 kill -TERM "$pid"
 wait "$pid"
 rc=$?

@@ -66,13 +66,17 @@ is "$(find grow -name '*.vfm-tmp*' | wc -l)" 0 "leftovers are removed"
 ok "and verify likes it" vfm-curate verify grow
 
 # SIGKILL in the middle: whatever is there can be resumed.
+mkfifo later
 for i in 1 2 3 4 5; do
 	rm -rf kill
-	(cat enc.jsonl && sleep 5) | vfm-curate shard -q -d kill --max-samples 3 >/dev/null 2>&1 &
+	vfm-curate shard -q -d kill --max-samples 3 later >/dev/null 2>&1 &
 	pid=$!
+	exec 9>later # open, so that the tool waits for more records
+	cat enc.jsonl >&9
 	sleep "0.0$i"
 	kill -9 "$pid" 2>/dev/null
 	wait "$pid" 2>/dev/null
+	exec 9>&-
 	vfm-curate shard -q -d kill --max-samples 3 --resume enc.jsonl >/dev/null && vfm-curate verify -q kill || break
 done
 is "$i" 5 "killed and resumed five times"

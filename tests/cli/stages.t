@@ -92,16 +92,14 @@ run vfm-train -c c.json --stages plans/stages.json --print-mesh -n 2
 is "$(grep -c '^stage ' <<<"$out")" 3 "--print-mesh shows each stage"
 
 # ---- stops and kills ----
+has_records() { # N PID: so many, or the job has ended
+	[ "$(wc -l <records)" -ge "$1" ] || ! kill -0 "$2" 2>/dev/null
+}
 # stop_after N SIGNAL: the run of `train` in `stopped` gets the signal after N more records.
 stop_after() {
-	local lines i
+	: >records # that of the run before, which the job may not have truncated yet
 	"${train[@]}" -o stopped >records 2>log &
-	for ((i = 0; i < 1000; i++)); do
-		lines=$(wc -l <records)
-		[ "$lines" -lt "$1" ] || break
-		kill -0 $! 2>/dev/null || break
-		sleep 0.01
-	done
+	wait_for 60 has_records "$1" $!
 	kill -s "$2" -- $! 2>/dev/null
 	wait $! 2>/dev/null
 	rc=$?

@@ -80,10 +80,7 @@ start() { # RUN [ARG ...]
 	rm -f start.out
 	"${train[@]}" -o "$@" >start.out 2>start.err &
 	pid=$!
-	for ((i = 0; i < 1000; i++)); do
-		[ ! -s start.out ] || break
-		sleep 0.005
-	done
+	wait_for 60 written start.out $pid
 }
 for sig in TERM USR1 INT; do
 	start "sig$sig" --set ckpt.every=0

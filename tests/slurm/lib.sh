@@ -10,7 +10,6 @@
 #   node_start I | node_off I | node_cut I   boots a node; ends it at once, as a switched-off machine; its network first,
 #                                            so that its peers receive no notice
 #   node_pids I NAME     the processes of that name on node I
-#   wait_for SECONDS CMD ARG ...   until CMD succeeds; fails after that time
 #   job_state ID         RUNNING, PENDING, COMPLETED, …
 set -u
 
@@ -87,15 +86,6 @@ node_pids() {
 	ns=$(readlink "/proc/$(pgrep -P "${node_pid[$1]}")/ns/net")
 	for p in $(pgrep -x "$2"); do
 		[ "$(readlink "/proc/$p/ns/net")" = "$ns" ] && echo "$p"
-	done
-}
-
-wait_for() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || return 1
-		sleep 0.05
 	done
 }
 
