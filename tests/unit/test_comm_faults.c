@@ -20,7 +20,16 @@ static void say_and_exit(double since)
 
 /* Rank word[2] fails from round 5 on, as word[1] says: 'k' is killed, 's' is stopped, 'o' is stopped while others wait
  * for rank 19, 'h' sleeps, 'd' waits for a rank that waits for it, 'm' calls another collective, 'b' passes another
- * size, 'a' aborts, 'x' ends normally. */
+ * size, 'g' calls all_gather, 'w' is in another group of the same ranks, 'a' aborts, 'x' ends normally. */
+static int call_other_group(struct vfm_comm *w, bool other, float *x)
+{
+	struct vfm_comm *g[2];
+
+	MUST(vfm_comm_split(w, 0, 0, "a", &g[0], &err));
+	MUST(vfm_comm_split(w, 0, 0, "b", &g[1], &err));
+	return vfm_all_reduce(g[other], NULL, vfm_t1(x, VFM_F32, 64), &err);
+}
+
 static void until_it_breaks(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -62,6 +71,10 @@ static void until_it_breaks(const struct setup *s)
 			rc = vfm_recv(w, NULL, vfm_t1(x, VFM_F32, 64), rank == 19 ? 0 : 19, &err);
 		else if (fails && how == 'm')
 			rc = vfm_barrier(w, NULL, &err);
+		else if (fails && how == 'g')
+			rc = vfm_all_gather(w, NULL, vfm_t1(x, VFM_F32, 64 / size), vfm_t1(x, VFM_F32, 64), NULL, &err);
+		else if (how == 'w' && round == 5)
+			rc = call_other_group(w, fails, x);
 		else
 			rc = vfm_all_reduce(w, NULL, vfm_t1(x, VFM_F32, n), &err);
 		if (rc < 0)
@@ -173,6 +186,10 @@ static void failures(void **state)
 	breaks(two, 'h', 6, "rank 2 (node1) hangs: it has not reached all_reduce");
 	breaks(one, 'd', 6, "is in a deadlock");
 	breaks(one, 'm', 2, "in barrier number 8");
+	breaks(one, 'g', 2, "in all_gather number 8");
+	breaks(two, 'g', 2, "in all_gather number 8");
+	breaks(one, 'w', 6, "is in a deadlock: it waits for rank");
+	breaks(two, 'w', 6, "is in a deadlock: it waits for rank");
 	breaks(two, 'b', 2, "(240 bytes of f32)");
 	breaks(one, 'a', 2, "rank 2 (node0) failed: the disk is full");
 	breaks(one, 'x', 6, "rank 2 (node0) ended normally, but too early");
