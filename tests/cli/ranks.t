@@ -102,7 +102,7 @@ for ms in 0 2 4 6 8 10 14 18 25 35 60 100; do
 	"${train[@]}" "${long[@]}" --set parallel.tp=2 -n 4 -o early >/dev/null 2>start.err &
 	pid=$!
 	ranks=() t0=$SECONDS
-	while [ ${#ranks[@]} -lt 4 ] && [ $((SECONDS - t0)) -lt 60 ]; do # no sleep: the time counts from here
+	while [ ${#ranks[@]} -lt 4 ] && [ $((SECONDS - t0)) -lt 60 ] && kill -0 $pid; do # no sleep: the time counts from here
 		read -r -a ranks <"/proc/$pid/task/$pid/children"
 	done
 	sleep "$(printf '0.%03d' $ms)"

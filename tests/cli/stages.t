@@ -97,7 +97,7 @@ has_records() { # N PID: so many, or the job has ended
 }
 # stop_after N SIGNAL: the run of `train` in `stopped` gets the signal after N more records.
 stop_after() {
-	: >records # that of the run before, which the job may not have truncated yet
+	: >records # the lines of the run before would count until the job truncates them
 	"${train[@]}" -o stopped >records 2>log &
 	wait_for 60 has_records "$1" $!
 	kill -s "$2" -- $! 2>/dev/null

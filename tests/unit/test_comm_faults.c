@@ -18,9 +18,6 @@ static void say_and_exit(double since)
 	_exit(3);
 }
 
-/* Rank word[2] fails from round 5 on, as word[1] says: 'k' is killed, 's' is stopped, 'o' is stopped while others wait
- * for rank 19, 'h' sleeps, 'd' waits for a rank that waits for it, 'm' calls another collective, 'b' passes another
- * size, 'g' calls all_gather, 'w' is in another group of the same ranks, 'a' aborts, 'x' ends normally. */
 static int call_other_group(struct vfm_comm *w, bool other, float *x)
 {
 	struct vfm_comm *g[2];
@@ -30,6 +27,9 @@ static int call_other_group(struct vfm_comm *w, bool other, float *x)
 	return vfm_all_reduce(g[other], NULL, vfm_t1(x, VFM_F32, 64), &err);
 }
 
+/* Rank word[2] fails from round 5 on, as word[1] says: 'k' is killed, 's' is stopped, 'o' is stopped while others wait
+ * for rank 19, 'h' sleeps, 'd' waits for a rank that waits for it, 'm' calls another collective, 'b' passes another
+ * size, 'g' calls all_gather, 'w' is in another group of the same ranks, 'a' aborts, 'x' ends normally. */
 static void until_it_breaks(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
