@@ -89,11 +89,16 @@ int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_
 int vfm_index_writer_part(
 	struct vfm_index_writer *w, const char *dir, const char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
+	json_t *part;
+
 	if (json_array_size(w->parts) == VFM_INDEX_PARTS)
 		return vfm_fail(err, VFM_EUSAGE, "a join of more than %d datasets", VFM_INDEX_PARTS);
+	part = json_pack("{s:s,s:s}", "dir", dir, "index_sha256", sha256);
+	if (!part)
+		return vfm_fail(err, VFM_EUSAGE, "the folder '%s' of a join is not UTF-8", dir);
 	if (!w->parts)
 		w->parts = json_array();
-	json_array_append_new(w->parts, json_pack("{s:s,s:s}", "dir", dir, "index_sha256", sha256));
+	json_array_append_new(w->parts, part);
 	return 0;
 }
 

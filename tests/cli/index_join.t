@@ -111,6 +111,11 @@ rc_is 2 "a first dataset without latents"
 like "$err" "'b': sample 0 of shard 0 has no latents" "is refused"
 run vfm-curate index --join -d x joined/abc b
 rc_is 2 "a join of a join"
+cp -r b $'b\xff'
+run vfm-curate index --join -d x a $'b\xff'
+rc_is 2 "a folder whose name is not UTF-8"
+like "$err" "of a join is not UTF-8" "cannot be named in an index"
+ok "and no index is written" test ! -e x/index.vfmi
 run vfm-curate index --join -d x a
 rc_is 2 "one dataset"
 run vfm-curate index --join a b
