@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -74,8 +75,12 @@ static int choose_join_parts(struct joining *j, struct vfm_err *err)
 
 static int open_join_part(struct join_part *p, const char *dir, struct vfm_err *err)
 {
+	struct stat st;
+
 	p->dir = dir;
 	TRY(vfm_index_open(&p->ix, dir, err));
+	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a folder", dir);
 	if (vfm_index_n_parts(p->ix))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is a join: name its datasets", dir);
 	if (vfm_index_columns(p->ix))

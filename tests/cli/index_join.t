@@ -111,6 +111,9 @@ rc_is 2 "a first dataset without latents"
 like "$err" "'b': sample 0 of shard 0 has no latents" "is refused"
 run vfm-curate index --join -d x joined/abc b
 rc_is 2 "a join of a join"
+run vfm-curate index --join -d x a/index.vfmi b
+rc_is 2 "an index instead of its folder"
+like "$err" "'a/index.vfmi' is not a folder" "is refused"
 cp -r b $'b\xff'
 run vfm-curate index --join -d x a $'b\xff'
 rc_is 2 "a folder whose name is not UTF-8"
