@@ -270,11 +270,29 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 	return rc;
 }
 
-static int write_join(struct joining *j, struct vfm_err *err)
+/* Sets the encoders of the join.  A condition is made by the tokenizer of the latents. */
+static int find_join_makers(const struct joining *j, struct vfm_makers *makers, struct vfm_err *err)
 {
-	struct vfm_makers makers = vfm_index_makers(j->parts[0].ix);
+	const struct join_part *a = &j->parts[0], *cond = &j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_COND]];
+	const struct vfm_makers of_cond = vfm_index_makers(cond->ix);
+	char *cond_owner = vfm_strfmt("'%s'", cond->dir), *owner = vfm_strfmt("'%s'", a->dir);
 	int rc;
 
+	*makers = vfm_index_makers(a->ix);
+	makers->text = vfm_index_makers(j->parts[j->from[JOIN_TEXT]].ix).text;
+	makers->image = vfm_index_makers(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix).image;
+	rc = vfm_maker_check(VFM_ENCODER_TOKENIZER, &of_cond.tokenizer, cond_owner, &makers->tokenizer, owner, err);
+	free(cond_owner);
+	free(owner);
+	return rc;
+}
+
+static int write_join(struct joining *j, struct vfm_err *err)
+{
+	struct vfm_makers makers;
+	int rc;
+
+	TRY(find_join_makers(j, &makers, err));
 	for (int i = 1; i < j->how->n; i++)
 		j->parts[i].first_shard = j->parts[i - 1].first_shard + vfm_index_n_shards(j->parts[i - 1].ix);
 	for (int i = 0; i < j->how->n; i++) {
@@ -292,8 +310,6 @@ static int write_join(struct joining *j, struct vfm_err *err)
 	}
 	if (j->stats->samples == 0)
 		return vfm_fail(err, VFM_EUSAGE, "the datasets have no sample in common");
-	makers.text = vfm_index_makers(j->parts[j->from[JOIN_TEXT]].ix).text;
-	makers.image = vfm_index_makers(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix).image;
 	rc = vfm_index_writer_commit(j->w, &makers, err);
 	j->w = NULL;
 	return rc;

@@ -45,18 +45,26 @@ write("cond", ["cond.npy"], rng.sample(samples, 40), 40)
 write("condall", ["latent.npy", "text.npy", "cond.npy", "json"], samples, 9)
 wrong = [(key, dict(arrays, **{"cond.npy": npy((2, 9, 8, 4), "e", "<f2")})) for key, arrays in samples[:1]] + samples[1:]
 write("wrong", ["cond.npy"], wrong, 40)
+# latents and conditions of records that name their tokenizer
+def made(name):
+    maker = {"maker": {"name": name, "version": "1"}}
+    return [(key, dict(arrays, json=json.dumps({"kind": "image", "latent": {"frames": 1, "fps": 8, **maker}}).encode()))
+            for key, arrays in samples[::4]]
+write("made", ["latent.npy", "json"], made("wavelet"), 40)
+write("madecond", ["cond.npy", "json"], made("wavelet"), 40)
+write("othercond", ["cond.npy", "json"], made("other"), 40)
 for key, arrays in samples[:2]:
     del arrays["image.npy"]
 write("some", ["image.npy", "json"], samples, 40)
 write("someall", ["latent.npy", "text.npy", "image.npy", "json"], samples, 9)
 write("less", ["text.npy"], samples[5:], 12)
 END
-for d in all a both someall condall; do vfm-curate index -q --write $d || exit 1; done
+for d in all a both someall condall made; do vfm-curate index -q --write $d || exit 1; done
 run vfm-curate index --write b
 rc_is 2 "tars without latents"
 run vfm-curate index --write --for-join b
 rc_is 0 "are indexed for a join"
-for d in c less some cond wrong; do vfm-curate index -q --write --for-join $d || exit 1; done
+for d in c less some cond wrong madecond othercond; do vfm-curate index -q --write --for-join $d || exit 1; done
 run vfm-curate verify -q b
 rc_is 0 "and verified"
 run vfm-pack b
@@ -163,6 +171,11 @@ fi
 run vfm-curate index --join -d x a wrong
 rc_is 2 "a condition of another shape than the latents"
 like "$err" "'wrong': sample 0 of shard 0: the condition is 9x8x4, the latents in 'a' are 1x8x4" "is named"
+run vfm-curate index --join -d joined/made made madecond
+rc_is 0 "a condition of the tokenizer of the latents"
+run vfm-curate index --join -d x made othercond
+rc_is 2 "a condition of another tokenizer"
+like "$err" "'othercond' has tokenizer 'other 1', 'made' has 'wavelet 1'" "is refused"
 
 # ---- splits --------------------------------------------------------------------------------
 printf 'split_parts:\n  train: ["00000{0..2}.tar"]\n  val: [000003.tar]\n' >a/.nv-meta/split.yaml
