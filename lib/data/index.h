@@ -132,9 +132,12 @@ void vfm_index_expect_random(struct vfm_index *ix);
 
 /* Shards that are not beside the index are then read from the cache, which outlives the index.  set: the name of the
  * dataset, borrowed; of a join, shards have the name of their own folder.  To be called before the first payload is
- * read.  VFM_EUSAGE: a join whose folders are not told apart by these names or by the URL. */
+ * read.  VFM_EUSAGE: a join whose folders are not told apart by the URL. */
 struct vfm_shard_cache;
 int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err);
+/* Of all indexes that read from one cache: VFM_EUSAGE if two folders with shards have the same name, and the URL
+ * depends on it. */
+int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 
 /* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
  * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all

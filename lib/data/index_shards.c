@@ -11,19 +11,16 @@
 #include "data/index_impl.h"
 #include "data/shard_cache.h"
 
-/* The name of a folder, which may be written as DIR/.. */
-static char *folder_name(const char *dir)
+/* The path of a folder without links and "..", as far as it is there.  The caller frees it. */
+static char *real_folder(const char *dir)
 {
-	char *real = realpath(dir, NULL), *slash, *name;
+	char *real = realpath(dir, NULL);
 
 	if (!real)
 		real = vfm_strdup(dir);
 	for (size_t n = strlen(real); n > 1 && real[n - 1] == '/'; n--)
 		real[n - 1] = 0;
-	slash = strrchr(real, '/');
-	name = vfm_strdup(slash ? slash + 1 : real);
-	free(real);
-	return name;
+	return real;
 }
 
 int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err)
@@ -35,13 +32,55 @@ int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, con
 			"--remote: '%s' joins several folders: the URL needs {set}, which is then the folder's name",
 			ix->dir);
 	for (uint32_t i = 0; cache && i < ix->n_parts; i++) {
-		ix->parts[i].name = folder_name(ix->parts[i].dir);
-		for (uint32_t k = 0; k < i; k++)
-			if (strcmp(ix->parts[i].name, ix->parts[k].name) == 0)
-				return vfm_fail(err, VFM_EUSAGE, "--remote: '%s' and '%s' have the same name",
-					ix->parts[k].dir, ix->parts[i].dir);
+		char *folder = real_folder(ix->parts[i].dir), *slash = strrchr(folder, '/');
+
+		ix->parts[i].name = vfm_strdup(slash ? slash + 1 : folder);
+		free(folder);
 	}
 	return 0;
+}
+
+/* A folder with shards, and its name in URLs. */
+struct remote_set {
+	const char *name;
+	char *folder;
+};
+
+static int compare_remote_sets(const void *a, const void *b)
+{
+	const struct remote_set *x = a, *y = b;
+	int names = strcmp(x->name, y->name);
+
+	return names ? names : strcmp(x->folder, y->folder);
+}
+
+int vfm_index_check_remote(struct vfm_index *const *ix, size_t n_ix, struct vfm_err *err)
+{
+	struct remote_set *v = NULL;
+	size_t n = 0, cap = 0;
+	int rc = 0;
+
+	if (n_ix == 0 || !ix[0]->cache || !vfm_shard_cache_names_set(ix[0]->cache))
+		return 0;
+	for (size_t i = 0; i < n_ix; i++) {
+		const struct vfm_index *x = ix[i];
+
+		vfm_grow(&v, &cap, n + x->n_parts + 1, sizeof(*v));
+		if (!x->n_parts)
+			v[n++] = (struct remote_set){x->set, real_folder(x->dir)};
+		for (uint32_t k = 0; k < x->n_parts; k++)
+			v[n++] = (struct remote_set){x->parts[k].name, real_folder(x->parts[k].dir)};
+	}
+	qsort(v, n, sizeof(*v), compare_remote_sets);
+	for (size_t i = 1; i < n && rc == 0; i++)
+		if (strcmp(v[i - 1].name, v[i].name) == 0 && strcmp(v[i - 1].folder, v[i].folder) != 0)
+			rc = vfm_fail(err, VFM_EUSAGE,
+				"--remote: '%s' and '%s' have the same name, '%s', and so the same URLs",
+				v[i - 1].folder, v[i].folder, v[i].name);
+	for (size_t i = 0; i < n; i++)
+		free(v[i].folder);
+	free(v);
+	return rc;
 }
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)

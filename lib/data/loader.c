@@ -305,6 +305,10 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 			vfm_err_context(err, "manifest '%s', set '%s'", vfm_manifest_path(m), l->h->sets[i].name);
 			goto fail;
 		}
+	if (vfm_index_check_remote(l->ix, (size_t)l->h->n_sets, err) < 0) {
+		vfm_err_context(err, "manifest '%s'", vfm_manifest_path(m));
+		goto fail;
+	}
 	if (check_captions(l, err) < 0)
 		goto fail;
 	count_packs(l);

@@ -197,6 +197,24 @@ is "$(sort fetched | uniq -d | wc -l)" 0 "each once"
 run vfm-bench loader -q -r 1 --remote s3://bucket --cache near --cache-gib 1 --fetch "sh $PWD/get.sh" far.jsonl
 rc_is 2 "a URL without {set}"
 like "$err" "joins several folders: the URL needs .set." "is refused"
+# another join, and a set, of other datasets in folders of the same names
+mkdir other && cp -r both/. other/a && vfm-curate index -q --join -d other/joined other/a b c
+remote=(vfm-bench loader -q -r 1 -o json --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch "sh $PWD/get.sh")
+vfm-pack -q -c 64 --steps 2 --blend x=1:local/joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
+run "${remote[@]}" names.jsonl
+rc_is 2 "joins of different folders of one name"
+like "$err" "'.*/a' and '.*/a' have the same name, 'a', and so the same URLs" "are refused"
+vfm-pack -q -c 64 --steps 2 --blend a=1:all --blend y=1:other/joined >names.jsonl 2>/dev/null
+run "${remote[@]}" names.jsonl
+like "$rc $err" "^2 .*'.*/all' and '.*other/a' have the same name, 'a'" "nor may a set have that name"
+cp -r all other/copy
+vfm-pack -q -c 64 --steps 2 --blend a=1:all --blend a=1:other/copy >names.jsonl 2>/dev/null
+run "${remote[@]}" names.jsonl
+like "$rc $err" "^2 .*'.*/all' and '.*/copy' have the same name, 'a'" "nor two sets"
+vfm-curate index -q --join -d other/joined a b c
+vfm-pack -q -c 64 --steps 2 --blend x=1:joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
+run "${remote[@]}" names.jsonl
+rc_is 0 "two joins may share a folder"
 
 # ---- checksums -----------------------------------------------------------------------------
 cp -r b fastb && rm fastb/index.vfmi && vfm-curate index -q --write --fast --for-join fastb
