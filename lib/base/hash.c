@@ -59,18 +59,24 @@ void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len)
 		crypto_broken();
 }
 
-void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX])
+static void write_hex(char *hex, const unsigned char *md, size_t n)
 {
 	static const char digit[] = "0123456789abcdef";
-	unsigned char md[32];
 
-	if (EVP_DigestFinal_ex(s->ctx, md, NULL) != 1)
-		crypto_broken();
-	for (int i = 0; i < 32; i++) {
+	for (size_t i = 0; i < n; i++) {
 		hex[2 * i] = digit[md[i] >> 4];
 		hex[2 * i + 1] = digit[md[i] & 15];
 	}
-	hex[64] = 0;
+	hex[2 * n] = 0;
+}
+
+void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX])
+{
+	unsigned char md[VFM_SHA256_BYTES];
+
+	if (EVP_DigestFinal_ex(s->ctx, md, NULL) != 1)
+		crypto_broken();
+	write_hex(hex, md, sizeof(md));
 	EVP_MD_CTX_free(s->ctx);
 	free(s);
 }
@@ -107,8 +113,7 @@ bool vfm_digest_of(const char *algorithm, const void *data, size_t len, char hex
 	if (EVP_Digest(data, len, md, &n, type, NULL) != 1)
 		crypto_broken();
 	EVP_MD_free(type);
-	for (unsigned i = 0; i < n; i++)
-		sprintf(hex + 2 * (size_t)i, "%02x", md[i]);
+	write_hex(hex, md, n);
 	return true;
 }
 

@@ -203,7 +203,7 @@ static int index_some_shards(
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
-/* A name is a common accident: a column "text" mostly has the caption itself. */
+/* Columns often have the name of a part by accident: "text" mostly holds the caption itself. */
 static void report_unfit(const char *dir, const struct vfm_mds_shard *s)
 {
 	for (int k = 0; k < s->n_columns; k++)

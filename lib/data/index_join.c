@@ -18,7 +18,6 @@ struct join_part {
 	const char *dir;
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
-	unsigned kinds;                /* 1 << kind of the arrays that it has */
 	uint32_t first_shard;          /* of its shards in the join */
 	uint64_t next;                 /* the record behind the last one that was found */
 	struct vfm_index_match *match; /* NULL: it has had the order of the first part so far */
@@ -36,18 +35,17 @@ struct joining {
 
 /* ---- the parts ---- */
 
-/* Of extra arrays, any sample may be the first that has them. */
-static int find_kinds(struct join_part *p, struct vfm_err *err)
+/* Sets has[kind] of the arrays in a dataset.  Of extra arrays, any sample may be the first that has them. */
+static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct vfm_err *err)
 {
-	const unsigned extras = ((1u << VFM_EXTRAS) - 1) << JOIN_EXTRA;
 	struct vfm_record r;
 
-	p->kinds = vfm_index_n_names(p->ix) > 0 ? 1u << JOIN_TEXT : 0;
-	for (uint64_t i = 0; i < vfm_index_n_records(p->ix) && (p->kinds & extras) != extras; i++) {
-		TRY(vfm_index_at(p->ix, i, &r, err));
+	memset(has, 0, JOIN_KINDS * sizeof(*has));
+	has[JOIN_TEXT] = vfm_index_n_names(ix) > 0;
+	for (uint64_t i = 0; i < vfm_index_n_records(ix); i++) {
+		TRY(vfm_index_at(ix, i, &r, err));
 		for (int e = 0; e < VFM_EXTRAS; e++)
-			if (vfm_record_has_extra(&r, (enum vfm_extra)e))
-				p->kinds |= 1u << (JOIN_EXTRA + e);
+			has[JOIN_EXTRA + e] |= vfm_record_has_extra(&r, (enum vfm_extra)e);
 	}
 	return 0;
 }
@@ -57,18 +55,19 @@ static int choose_join_parts(struct joining *j, struct vfm_err *err)
 	static const char *const names[JOIN_KINDS] = {"texts", "conditions", "image rows"};
 
 	for (int i = 1; i < j->how->n; i++) {
-		TRY(find_kinds(&j->parts[i], err));
-		if (!j->parts[i].kinds)
-			return vfm_fail(err, VFM_EUSAGE, "'%s' has no texts, conditions or image rows to join",
-				j->parts[i].dir);
+		bool has[JOIN_KINDS], any = false;
+
+		TRY(find_kinds(j->parts[i].ix, has, err));
 		for (int kind = 0; kind < JOIN_KINDS; kind++) {
-			if (!(j->parts[i].kinds & 1u << kind))
-				continue;
-			if (j->from[kind])
+			if (has[kind] && j->from[kind])
 				return vfm_fail(err, VFM_EUSAGE, "'%s' and '%s' both have %s",
 					j->parts[j->from[kind]].dir, j->parts[i].dir, names[kind]);
-			j->from[kind] = i;
+			j->from[kind] = has[kind] ? i : j->from[kind];
+			any |= has[kind];
 		}
+		if (!any)
+			return vfm_fail(err, VFM_EUSAGE, "'%s' has no texts, conditions or image rows to join",
+				j->parts[i].dir);
 	}
 	return 0;
 }

@@ -161,6 +161,13 @@ static void read_ahead_range(struct vfm_index *ix, uint32_t shard, uint64_t offs
 	vfm_index_release(ix, slot, fd);
 }
 
+/* An array of a join in another shard than its record. */
+static void read_ahead_array(struct vfm_index *ix, const struct vfm_index_text *t)
+{
+	if (t->shard)
+		read_ahead_range(ix, t->shard - 1, t->offset, t->bytes);
+}
+
 void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
 {
 	struct vfm_index_text t;
@@ -168,10 +175,12 @@ void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
 	if (ix->cache)
 		return;
 	read_ahead_range(ix, r->shard, r->sample_offset, r->sample_bytes);
-	for (uint32_t i = 0; ix->n_parts && i < r->n_texts; i++)
-		if (vfm_index_text(ix, r, i, &t, NULL) == 0 && t.shard)
-			read_ahead_range(ix, t.shard - 1, t.offset, t.bytes);
-	for (int e = 0; ix->n_parts && e < VFM_EXTRAS; e++)
-		if (vfm_record_has_extra(r, (enum vfm_extra)e) && vfm_index_extra(ix, r, e, &t, NULL) == 0 && t.shard)
-			read_ahead_range(ix, t.shard - 1, t.offset, t.bytes);
+	if (!ix->n_parts)
+		return;
+	for (uint32_t i = 0; i < r->n_texts; i++)
+		if (vfm_index_text(ix, r, i, &t, NULL) == 0)
+			read_ahead_array(ix, &t);
+	for (enum vfm_extra e = 0; e < VFM_EXTRAS; e++)
+		if (vfm_record_has_extra(r, e) && vfm_index_extra(ix, r, e, &t, NULL) == 0)
+			read_ahead_array(ix, &t);
 }

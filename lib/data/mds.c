@@ -342,22 +342,21 @@ int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8
 	bool is_npy = bytes >= 6 && memcmp(value, "\x93NUMPY", 6) == 0;
 
 	*n = (struct vfm_npy){0};
-	if (c->kind == VFM_MDS_BYTES && !is_npy)
-		return vfm_fail(err, VFM_EINPUT,
-			"%s: column '%s' has no .npy file; if it has plain elements, name their type and shape "
-			"(--columns PART=%s:float16:DxDxDxD)",
-			what, c->name, c->name);
+	if (c->kind == VFM_MDS_BYTES) {
+		if (!is_npy)
+			return vfm_fail(err, VFM_EINPUT,
+				"%s: column '%s' has no .npy file; if it has plain elements, name their type and shape "
+				"(--columns PART=%s:float16:DxDxDxD)",
+				what, c->name, c->name);
+		TRY(vfm_npy_parse(n, value, bytes, bytes, what, err));
+		return check_mds_bf16(n, c, what, err);
+	}
 	if (c->is_raw && is_npy)
 		return vfm_fail(err, VFM_EINPUT,
 			"%s: column '%s' has .npy files, no plain elements: leave out type and shape (--columns)", what,
 			c->name);
-	if (c->kind == VFM_MDS_BYTES)
-		TRY(vfm_npy_parse(n, value, bytes, bytes, what, err));
-	else
-		TRY(read_mds_type(n, c, value, bytes, what, err));
+	TRY(read_mds_type(n, c, value, bytes, what, err));
 	TRY(check_mds_bf16(n, c, what, err));
-	if (c->kind == VFM_MDS_BYTES)
-		return 0;
 	TRY(read_mds_shape(n, c, value, bytes, what, err));
 	return check_mds_size(n, bytes, what, err);
 }

@@ -49,9 +49,9 @@ struct planner {
 	size_t per_step;          /* groups of a step */
 	size_t pool;              /* groups that may wait for others of similar cost */
 	size_t n_first;           /* ready groups that the next step has, however costly they are */
-	double *sum_before;       /* scratch of group_by_cost */
+	double *sum_before;       /* scratch of find_similar */
 	size_t cap_sum;
-	int64_t *lengths;  /* [context x group_parts + 1] samples of each length in the plan */
+	int64_t *lengths;  /* [context x g.parts + 1] samples of each length in the plan */
 	int64_t n_windows; /* of this pass */
 	double tokens_taken;
 };
