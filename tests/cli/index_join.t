@@ -43,7 +43,8 @@ write("c", ["image.npy", "json"], samples, 40)
 # cond: conditions alone; of some samples: image rows, not of the first two
 write("cond", ["cond.npy"], rng.sample(samples, 40), 40)
 write("condall", ["latent.npy", "text.npy", "cond.npy", "json"], samples, 9)
-wrong = [(key, dict(arrays, **{"cond.npy": npy((2, 9, 8, 4), "e", "<f2")})) for key, arrays in samples[:1]] + samples[1:]
+key, arrays = samples[0]
+wrong = [(key, dict(arrays, **{"cond.npy": npy((2, 9, 8, 4), "e", "<f2")}))] + samples[1:]
 write("wrong", ["cond.npy"], wrong, 40)
 # latents and conditions of records that name their tokenizer
 def made(name):
@@ -190,16 +191,17 @@ mkdir far near && cp -r a b c far/ && mkdir local && cp -r joined local/joined
 echo 'u=${1#s3://bucket/}; echo "$u" >>'"$PWD"'/fetched; cp '"$PWD"'/far/"$u" "$2"' >get.sh
 vfm-bench loader -q -r 1 -o json abc.jsonl >/dev/null
 (cd local && vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 joined/abc 2>/dev/null) >far.jsonl
-run vfm-bench loader -q -r 1 -o json --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch "sh $PWD/get.sh" far.jsonl
+cached=(vfm-bench loader -q -r 1 -o json --cache near --cache-gib 1 --fetch "sh $PWD/get.sh")
+remote=("${cached[@]}" --remote 's3://bucket/{set}')
+run "${remote[@]}" far.jsonl
 rc_is 0 "tars of a join are fetched"
 is "$(cut -d/ -f1 fetched | sort -u | tr '\n' ' ')" "a b " "from the folders of its datasets"
 is "$(sort fetched | uniq -d | wc -l)" 0 "each once"
-run vfm-bench loader -q -r 1 --remote s3://bucket --cache near --cache-gib 1 --fetch "sh $PWD/get.sh" far.jsonl
+run "${cached[@]}" --remote s3://bucket far.jsonl
 rc_is 2 "a URL without {set}"
 like "$err" "joins several folders: the URL needs .set." "is refused"
 # another join, and a set, of other datasets in folders of the same names
 mkdir other && cp -r both/. other/a && vfm-curate index -q --join -d other/joined other/a b c
-remote=(vfm-bench loader -q -r 1 -o json --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch "sh $PWD/get.sh")
 vfm-pack -q -c 64 --steps 2 --blend x=1:local/joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
 run "${remote[@]}" names.jsonl
 rc_is 2 "joins of different folders of one name"
