@@ -397,10 +397,13 @@ int vfm_unlinked_temp(FILE **f, struct vfm_err *err)
 int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/vfm-temp.XXXXXX", dir);
-	int fd = mkostemp(path, O_CLOEXEC), rc = 0;
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), rc = 0;
 
-	if (fd >= 0)
-		unlink(path);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) { /* NFS and others have no O_TMPFILE */
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
 	*f = fd >= 0 ? fdopen(fd, "w+") : NULL;
 	if (!*f) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", path);
