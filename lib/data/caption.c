@@ -108,7 +108,7 @@ const char *vfm_text_part(char part[VFM_TEXT_PART], const char *name)
 	return part;
 }
 
-bool vfm_text_part_name(const char *part, char name[VFM_CAPTION_NAME])
+bool vfm_text_part_name(const char *part, char name[VFM_CAPTION_NAME + 1])
 {
 	const char *dot;
 
@@ -118,6 +118,6 @@ bool vfm_text_part_name(const char *part, char name[VFM_CAPTION_NAME])
 	dot = strcmp(part, "npy") == 0 ? part : strrchr(part, '.');
 	if (!dot || (dot != part && strcmp(dot, ".npy") != 0))
 		return false;
-	snprintf(name, VFM_CAPTION_NAME, "%.*s", (int)(dot - part), part);
+	snprintf(name, VFM_CAPTION_NAME + 1, "%.*s", (int)(dot - part), part);
 	return true;
 }

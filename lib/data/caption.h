@@ -44,7 +44,8 @@ int vfm_caption_choose(const struct vfm_name_weights *w, int n, const char *cons
 
 /* Name of the file or member of a text after the key: "text.npy" or "text.NAME.npy".  Returns part. */
 const char *vfm_text_part(char part[VFM_TEXT_PART], const char *name);
-/* Whether `part` has the form of vfm_text_part.  Copies what stands for the name, which the caller checks, or "". */
-bool vfm_text_part_name(const char *part, char name[VFM_CAPTION_NAME]);
+/* Whether `part` has the form of vfm_text_part.  Copies what stands for the name, which the caller checks, or ""; of a
+ * name that is too long, its first VFM_CAPTION_NAME characters, which are too many for a name. */
+bool vfm_text_part_name(const char *part, char name[VFM_CAPTION_NAME + 1]);
 
 #endif

@@ -72,7 +72,7 @@ void vfm_mds_parse_encoding(struct vfm_mds_column *c)
 /* Returns the part that a name stands for, "latent.npy" of "latent"; NULL: none. */
 static const char *part_named(struct vfm_arena *arena, const char *name)
 {
-	char caption[VFM_CAPTION_NAME], *part = vfm_arena_alloc(arena, strlen(name) + 5);
+	char caption[VFM_CAPTION_NAME + 1], *part = vfm_arena_alloc(arena, strlen(name) + 5);
 
 	if (!strcmp(name, "json") || !strcmp(name, "key"))
 		return strcpy(part, name);

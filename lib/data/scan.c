@@ -96,7 +96,8 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	uint32_t at, crc;
 
 	if (*name && !vfm_caption_name_ok(name))
-		return vfm_fail(err, VFM_EINPUT, "%s: '%s' cannot name a caption", p->name, name);
+		return vfm_fail(err, VFM_EINPUT, "%s: a caption is named by 1 to %d characters of a-z, 0-9, _ and -",
+			p->name, VFM_CAPTION_NAME - 1);
 	if (r->n_texts == VFM_TEXTS_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than %d texts", VFM_TEXTS_MAX);
 	TRY(take_npy(s, &n, data, p, 2, &crc, err));
@@ -308,7 +309,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 	struct vfm_binding binding = {0};
 	unsigned seen = 0;
 	struct vfm_err err = {0};
-	char name[VFM_CAPTION_NAME];
+	char name[VFM_CAPTION_NAME + 1];
 	size_t bytes = (size_t)m->n_parts * sizeof(*m->parts);
 
 	m->parts = memcpy(vfm_arena_alloc(&s->arena, bytes), m->parts, bytes);
