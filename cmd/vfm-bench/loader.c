@@ -122,7 +122,7 @@ static int print_runs(const struct run *runs, int n, struct vfm_err *err)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
 	print_rows(t, runs, n);
 	vfm_table_note(t,
-		"median of %d runs; GB/s counts latents and texts as float32 in memory; files from the page cache", n);
+		"median of %d runs; GB/s counts latents and texts as they are delivered; files from the page cache", n);
 	bench_note_machine(t, vfm_par_threads());
 	rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);

@@ -461,9 +461,10 @@ static void normals(const struct vfm_rng *rng, int64_t first, int64_t n, float *
 }
 
 INLINE void diffuse_rows(
-	const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *noise, bool bf_x, bool bf)
+	const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp, enum vfm_dtype type, bool bf)
 {
-	int64_t f = a->x0.shape[1];
+	int64_t f = a->x0.shape[1], size = type == VFM_F32 ? 4 : 2;
+	float *noise = tmp, *wide = tmp + f;
 	const float *c = (const float *)a->coef.data + 4 * s;
 	const int32_t *idx = a->idx.data;
 	struct vfm_rng rng =
@@ -471,14 +472,18 @@ INLINE void diffuse_rows(
 	vf va = v_set(c[0]), vb = v_set(c[1]), vc = v_set(c[2]), ve = v_set(c[3]);
 
 	for (int64_t t = t0; t < t1; t++) {
-		const void *x = (const char *)a->x0.data + t * f * (bf_x ? 2 : 4);
+		const void *x = (const char *)a->x0.data + t * f * size;
 		void *in = (char *)a->input.data + t * f * (bf ? 2 : 4);
 		float *y = a->target.ndim ? (float *)a->target.data + t * f : NULL;
 
+		if (type == VFM_F16) {
+			v_widen_f16(wide, x, f);
+			x = wide;
+		}
 		normals(&rng, idx[t] * f, f, noise);
 		V_FOR(i, n, 0, f)
 		{
-			vf x0 = v_get(x, i, n, bf_x), ns = v_get(noise, i, n, false);
+			vf x0 = v_get(x, i, n, type == VFM_BF16), ns = v_get(noise, i, n, false);
 
 			v_put(in, i, v_fma(va, x0, vb * ns), n, bf);
 			if (y)
@@ -489,12 +494,17 @@ INLINE void diffuse_rows(
 
 static void diffuse(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
 {
-	if (is_bf(&a->x0) && is_bf(&a->input))
-		diffuse_rows(a, t0, t1, s, tmp, true, true);
-	else if (is_bf(&a->x0))
-		diffuse_rows(a, t0, t1, s, tmp, true, false);
-	else if (is_bf(&a->input))
-		diffuse_rows(a, t0, t1, s, tmp, false, true);
+	const enum vfm_dtype type = a->x0.dtype;
+	const bool bf = is_bf(&a->input);
+
+	if (type == VFM_BF16 && bf)
+		diffuse_rows(a, t0, t1, s, tmp, VFM_BF16, true);
+	else if (type == VFM_BF16)
+		diffuse_rows(a, t0, t1, s, tmp, VFM_BF16, false);
+	else if (type == VFM_F16)
+		diffuse_rows(a, t0, t1, s, tmp, VFM_F16, bf);
+	else if (bf)
+		diffuse_rows(a, t0, t1, s, tmp, VFM_F32, true);
 	else
-		diffuse_rows(a, t0, t1, s, tmp, false, false);
+		diffuse_rows(a, t0, t1, s, tmp, VFM_F32, false);
 }

@@ -63,6 +63,10 @@ INLINE vf v_loadb(const uint16_t *p)
 {
 	return v_from_bf(_mm256_loadu_si256((const __m256i *)p));
 }
+INLINE vf v_loadh(const uint16_t *p) /* float16 */
+{
+	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
 INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
 {
 	return v_from_bf(_mm256_maskz_loadu_epi16(v_mask(n), p));
@@ -183,6 +187,10 @@ INLINE void v_store_n(float *p, vf x, int64_t n)
 INLINE vf v_loadb(const uint16_t *p)
 {
 	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+INLINE vf v_loadh(const uint16_t *p) /* float16 */
+{
+	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
 {
@@ -323,6 +331,10 @@ INLINE vf v_loadb(const uint16_t *p)
 {
 	return v_loadb_n(p, 4);
 }
+INLINE vf v_loadh(const uint16_t *p) /* float16 */
+{
+	return (vf){vfm_f16_to_f32(p[0]), vfm_f16_to_f32(p[1]), vfm_f16_to_f32(p[2]), vfm_f16_to_f32(p[3])};
+}
 INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)
@@ -412,6 +424,17 @@ INLINE void v_put(void *p, int64_t i, vf x, int64_t n, bool bf)
 		v_store((float *)p + i, x);
 	else
 		v_store_n((float *)p + i, x, n);
+}
+/* Widens n elements of f16. */
+INLINE void v_widen_f16(float *y, const uint16_t *x, int64_t n)
+{
+	uint16_t rest[VW] = {0};
+	int64_t i = 0;
+
+	for (; i + VW <= n; i += VW)
+		v_store(y + i, v_loadh(x + i));
+	memcpy(rest, x + i, (size_t)(n - i) * sizeof(*x));
+	v_store_n(y + i, v_loadh(rest), n - i);
 }
 /* Returns the first n elements, then zeros. */
 INLINE vf v_first(vf x, int64_t n)

@@ -40,6 +40,9 @@ extern "C" cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 struct bf16 {
 	uint16_t u;
 };
+struct f16 {
+	uint16_t u;
+};
 
 __device__ static inline float to_f(float x)
 {
@@ -48,6 +51,17 @@ __device__ static inline float to_f(float x)
 __device__ static inline float to_f(bf16 x)
 {
 	return __uint_as_float((uint32_t)x.u << 16);
+}
+__device__ static inline float to_f(f16 x)
+{
+#ifdef __CUDA_ARCH__
+	float r;
+
+	asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.u));
+	return r;
+#else
+	return vfm_f16_to_f32(x.u);
+#endif
 }
 /* Packs two floats as bf16, rounded to nearest even; `lo` in the lower 16 bits. */
 __device__ static inline uint32_t pack_bf16(float lo, float hi)

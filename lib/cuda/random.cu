@@ -87,10 +87,14 @@ template <int N> static void launch_diffuse(struct vfm_stream *s, const struct v
 {
 	int64_t blocks = ceil_div(a.rows * a.f / N, 256), most = (int64_t)vfm_cuda_sms(s) * 16;
 
-	VFM_ACT_TYPE(o->x0.dtype, X,
+	blocks = blocks < most ? blocks : most;
+	if (o->x0.dtype == VFM_F16)
 		VFM_ACT_TYPE(o->input.dtype, T,
-			VFM_LAUNCH(
-				s, (diffuse<N, X, T>), blocks < most ? blocks : most, 256, 0, a, (T *)o->input.data)));
+			VFM_LAUNCH(s, (diffuse<N, f16, T>), blocks, 256, 0, a, (T *)o->input.data));
+	else
+		VFM_ACT_TYPE(o->x0.dtype, X,
+			VFM_ACT_TYPE(o->input.dtype, T,
+				VFM_LAUNCH(s, (diffuse<N, X, T>), blocks, 256, 0, a, (T *)o->input.data)));
 }
 
 extern "C" int vfm_cuda_diffuse(struct vfm_stream *s, const struct vfm_diffuse *o, struct vfm_err *err)

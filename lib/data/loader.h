@@ -1,8 +1,9 @@
 /* loader.h - the packs of a manifest as host memory, read ahead in the background.
  *
  * The order of the packs is that of the manifest (step, then pack), restricted to the packs that `rank` of `world`
- * owns; it does not depend on threads or prefetch.  Latents are bf16 if all latents of the pack are stored so, else
- * f32.  A loader has one consumer: next and release are called from one thread.  All calls are local.
+ * owns; it does not depend on threads or prefetch.  Latents are bf16 or f16 if all latents of the pack are stored so,
+ * else f32; with conditions, bf16 or f32.  A loader has one consumer: next and release are called from one thread.
+ * All calls are local.
  *
  * Ranks of a node that need the same packs (tp, cp, pp) form a group: each pack is read by one of them, in turn, into
  * memory that all of them map.

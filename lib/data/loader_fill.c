@@ -249,7 +249,17 @@ static size_t count_scratch(const struct vfm_loader *l, const struct vfm_loaded 
 	return n;
 }
 
-/* Looks the samples up, and sets the sizes of the pack.  Latents stay bf16 if all of them are. */
+/* Returns the dtype in which a sample can be delivered: as it is stored, or f32. */
+static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_loaded *s)
+{
+	const enum vfm_npy_type type = s->rec.latent_dtype;
+
+	if (l->o.cond)
+		return type == VFM_NPY_BF16 && s->extra[VFM_EXTRA_COND].dtype == type ? VFM_BF16 : VFM_F32;
+	return type == VFM_NPY_BF16 ? VFM_BF16 : type == VFM_NPY_F16 ? VFM_F16 : VFM_F32;
+}
+
+/* Looks the samples up, and sets the sizes of the pack. */
 static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
 	size_t *scratch, struct vfm_err *err)
 {
@@ -259,7 +269,7 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 	p->tokens = m->tokens;
 	p->text_tokens = 0;
 	p->n = m->n_samples;
-	p->x0_dtype = m->n_samples ? VFM_BF16 : VFM_F32;
+	p->x0_dtype = VFM_F32;
 	*scratch = 0;
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		struct vfm_loaded *s = &sl->sample[i];
@@ -267,8 +277,9 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 		while (check_index(l, s->from.set, look_up_sample(l, step->step, s, err), err) < 0)
 			TRY(replace_sample(l, sl, step, pack, i, err));
 		p->text_tokens += kept_text_rows(l, s);
-		if (s->rec.latent_dtype != VFM_NPY_BF16 ||
-			(l->o.cond && s->extra[VFM_EXTRA_COND].dtype != VFM_NPY_BF16))
+		if (i == 0)
+			p->x0_dtype = dtype_of(l, s);
+		else if (p->x0_dtype != dtype_of(l, s))
 			p->x0_dtype = VFM_F32;
 		*scratch = larger_size(*scratch, count_scratch(l, s));
 	}

@@ -22,8 +22,7 @@ int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
  * is not positive, not divisible, or the product does not fit 2^31. */
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
 
-/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw].  f32 becomes f32, f16 becomes f32, and bf16
- * becomes f32 or stays bf16. */
+/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw].  dtype: f32, or that of the latent. */
 void vfm_patchify(const void *latent, enum vfm_npy_type type, int32_t channels, const int32_t dims[3],
 	const int32_t patch[3], void *tokens, enum vfm_dtype dtype);
 /* the inverse, for f32 */

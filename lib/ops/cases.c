@@ -234,9 +234,13 @@ static void elementwise_cases(struct vfm_cases *l)
 static void add_diffuse(struct vfm_cases *l, unsigned flags, enum vfm_dtype x0, enum vfm_dtype t, int n, const int *len,
 	int64_t f, bool all)
 {
+	static const char *const names[] = {"", "/bf16-x0", "/f16-x0"};
 	int64_t rows = sum_lengths(n, len);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s%s", vfm_dtype_name(t), (int)rows,
-		(int)f, all ? "" : "/input-only", x0 == VFM_BF16 ? "/bf16-x0" : "");
+		(int)f, all ? "" : "/input-only",
+		names[x0 == VFM_BF16            ? 1
+				: x0 == VFM_F16 ? 2
+						: 0]);
 
 	c->args.diffuse = (struct vfm_diffuse){.seed = 3,
 		.step = 17,
@@ -267,6 +271,7 @@ static void add_mse(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n
 
 static void loss_cases(struct vfm_cases *l)
 {
+	static const enum vfm_dtype latents[] = {VFM_F32, VFM_BF16, VFM_F16};
 	static const int s[] = {1024, 1024, 2048};
 	static const struct {
 		int64_t f;
@@ -275,13 +280,13 @@ static void loss_cases(struct vfm_cases *l)
 
 	for (int t = 0; t < 2; t++) {
 		for (int i = 0; i < 3; i++) {
-			for (int x0 = 0; x0 < 2; x0++)
-				add_diffuse(l, VFM_CASE_TEST, types[x0], types[t], N_MIXED, mixed, tests[i].f,
+			for (int x0 = 0; x0 < 3; x0++)
+				add_diffuse(l, VFM_CASE_TEST, latents[x0], types[t], N_MIXED, mixed, tests[i].f,
 					tests[i].all);
 			add_mse(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, tests[i].f, tests[i].all);
 		}
-		for (int x0 = 0; x0 < 2; x0++)
-			add_diffuse(l, VFM_CASE_BENCH, types[x0], types[t], 3, s, 64, true);
+		for (int x0 = 0; x0 < 3; x0++)
+			add_diffuse(l, VFM_CASE_BENCH, latents[x0], types[t], 3, s, 64, true);
 		add_mse(l, VFM_CASE_BENCH, types[t], 3, s, 64, true);
 	}
 }

@@ -8,6 +8,7 @@
 enum {
 	F32 = 1u << VFM_F32,
 	BF16 = 1u << VFM_BF16,
+	F16 = 1u << VFM_F16,
 	F64 = 1u << VFM_F64,
 	I32 = 1u << VFM_I32,
 	I64 = 1u << VFM_I64,

@@ -667,7 +667,7 @@ static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
 {
 	int64_t t, f, s;
 
-	CHECK("diffuse", x0, ACT, -1, -1);
+	CHECK("diffuse", x0, ACT | F16, -1, -1);
 	t = a->x0.shape[0], f = a->x0.shape[1];
 	CHECK("diffuse", id, I64, -1);
 	s = a->id.shape[0];

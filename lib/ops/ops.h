@@ -298,7 +298,7 @@ struct vfm_timestep {
  * target = c x0 + e n.  n ~ N(0,1) is element idx * F + f of the stream (seed, step, id[s], VFM_RNG_NOISE). */
 struct vfm_diffuse {
 	uint64_t seed, step;
-	struct vfm_tensor x0;   /* [T,F] f32 or bf16 */
+	struct vfm_tensor x0;   /* [T,F] f32, bf16 or f16 */
 	struct vfm_tensor id;   /* [S] i64: the sample's id as bits */
 	struct vfm_tensor idx;  /* [T] i32: the token's place within its sample */
 	struct vfm_tensor coef; /* [S,4] f32: a, b, c, e */

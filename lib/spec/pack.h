@@ -35,7 +35,7 @@ struct vfm_pack {
 	int32_t cond_dim;    /* features of a token's condition; 0: none */
 	/* features of an image row, of which every sample has image_len; 0: none */
 	int32_t image_dim, image_len;
-	enum vfm_dtype x0_dtype; /* of the latents: f32 or bf16 */
+	enum vfm_dtype x0_dtype; /* of the latents: f32, bf16 or, without conditions, f16 */
 
 	int32_t cp; /* the ranks of context parallelism that compute it (mesh/mesh.h); 0: all */
 

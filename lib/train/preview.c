@@ -45,6 +45,8 @@ static float *copy_first_frame(const struct vfm_pack *pack, int i)
 
 	if (pack->x0_dtype == VFM_BF16)
 		vfm_bf16s_to_f32(x, (const uint16_t *)pack->x0 + at, n);
+	else if (pack->x0_dtype == VFM_F16)
+		vfm_f16s_to_f32(x, (const uint16_t *)pack->x0 + at, n);
 	else
 		memcpy(x, (const float *)pack->x0 + at, n * sizeof(*x));
 	return x;

@@ -89,6 +89,51 @@ if [ -x "$B/bin/vfm-train" ]; then
 	is "$(curve run-flat)" "$(curve run-deep)" "has the bits of one on latents [c, 1, h, w]"
 fi
 
+# ---- latents in float16, and names of captions
+python3 - <<'END'
+import io, os, random, struct, tarfile
+def write(folder, latent_type, caption="text.npy"):
+    rng = random.Random(4)
+    os.mkdir(folder)
+    with tarfile.open(f"{folder}/x.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        def add(name, data):
+            m = tarfile.TarInfo(name)
+            m.size = len(data)
+            tar.addfile(m, io.BytesIO(data))
+        def npy(descr, shape, data):
+            header = repr({"descr": descr, "fortran_order": False, "shape": shape})
+            header += " " * (117 - len(header)) + "\n"
+            return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data
+        for i in range(12):
+            half = struct.pack("<256e", *(rng.gauss(0, 10 ** rng.uniform(-7, 2)) for _ in range(256)))
+            values = struct.unpack("<256e", half)
+            add(f"{i:03d}.latent.npy", npy(latent_type, (4, 1, 8, 8), half if latent_type == "<f2" else struct.pack("<256f", *values)))
+            add(f"{i:03d}.{caption}", npy("<f4", (3, 16), struct.pack("<48f", *(rng.uniform(-1, 1) for _ in range(48)))))
+            add(f"{i:03d}.json", b'{"kind":"image"}')
+write("half", "<f2")
+write("single", "<f4")
+write("name31", "<f2", "text." + "a" * 31 + ".npy")
+write("name32", "<f2", "text." + "a" * 32 + ".npy")
+END
+for d in half single; do
+	vfm-curate index -qw $d
+	vfm-pack -q -c 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null
+done
+if [ -x "$B/bin/vfm-train" ]; then
+	for t in fp32 bf16; do
+		for d in half single; do
+			OMP_NUM_THREADS=1 vfm-train -q -c c.json --set model.cond_channels=0 --set train.dtype=$t --data $d.plan -o $d-$t >/dev/null 2>$d.err
+		done
+		is "$(curve half-$t | wc -l)" 6 "$t: a run on latents in float16"
+		is "$(curve half-$t)" "$(curve single-$t)" "$t: has the bits of one on the same values in float32"
+	done
+fi
+run vfm-curate index -qw name31
+rc_is 0 "a caption with a name of 31 characters"
+run vfm-curate index -qw name32
+rc_is 2 "of 32 characters"
+like "$err" "text.a{32}.npy: a caption is named by 1 to 31 characters" "is refused"
+
 # ---- versions
 python3 - <<'END'
 import os, shutil, struct

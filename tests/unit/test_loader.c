@@ -124,7 +124,9 @@ static uint64_t digest(const struct vfm_pack *b)
 
 static float x0_value(const struct vfm_pack *b, int64_t i)
 {
-	return b->x0_dtype == VFM_BF16 ? vfm_bf16_to_f32(((const uint16_t *)b->x0)[i]) : ((const float *)b->x0)[i];
+	if (b->x0_dtype == VFM_F32)
+		return ((const float *)b->x0)[i];
+	return (b->x0_dtype == VFM_BF16 ? vfm_bf16_to_f32 : vfm_f16_to_f32)(((const uint16_t *)b->x0)[i]);
 }
 
 static float latent_value(uint64_t n, int64_t k)
@@ -136,7 +138,7 @@ static float latent_value(uint64_t n, int64_t k)
 
 static void check_pack(const struct vfm_pack *b, int text_len)
 {
-	bool all_bf16 = true;
+	int n_bf16 = 0;
 
 	assert_int_equal((uintptr_t)b->x0 % 64, 0);
 	assert_int_equal((uintptr_t)b->pos % 64, 0);
@@ -149,7 +151,7 @@ static void check_pack(const struct vfm_pack *b, int text_len)
 		const int32_t *g = b->grid[i];
 
 		assert_true(n < N_A);
-		all_bf16 = all_bf16 && dataset_is_bf16(n);
+		n_bf16 += dataset_is_bf16(n);
 		assert_true(g[0] == d->t && g[1] == d->h / 2 && g[2] == d->w / 2);
 		assert_int_equal(b->cu_text[i + 1] - b->cu_text[i], d->text_len < text_len ? d->text_len : text_len);
 		for (int32_t k = b->cu_text[i] * b->text_dim; k < b->cu_text[i + 1] * b->text_dim; k++)
@@ -168,7 +170,7 @@ static void check_pack(const struct vfm_pack *b, int text_len)
 			}
 		}
 	}
-	assert_int_equal(b->x0_dtype, all_bf16 ? VFM_BF16 : VFM_F32);
+	assert_int_equal(b->x0_dtype, n_bf16 == b->n ? VFM_BF16 : n_bf16 || b->cond || !b->n ? VFM_F32 : VFM_F16);
 }
 
 /* Reads to the end; digests[k] of every pack.  Returns their number.  check: n_parts is 0. */
