@@ -88,10 +88,10 @@ static void add_launches(struct launches *l, const struct vfm_dev *dev, int mode
 			continue;
 		x.n[model] = weight;
 		for (int e = 0; e < VFM_ESTIMATES; e++) {
-			x.work[e] = weight * v[i].work[e];
-			x.gap[e] = weight * v[i].gap[e];
+			x.work[e] = weight * (double)v[i].work[e];
+			x.gap[e] = weight * (double)v[i].gap[e];
 		}
-		add_to_group(find_group(l, v[i].class, v[i].op, v[i].shape), &x);
+		add_to_group(find_group(l, (enum vfm_sim_class)v[i].class, v[i].op, v[i].shape), &x);
 	}
 }
 

@@ -1,37 +1,44 @@
 /* vfm-bench matrix - measures training steps over models, contexts and configurations. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/host_memory.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "matrix_rows.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
 #include "spec/linears.h"
+#include "step_opts.h"
 #include "train/bench.h"
+#include "train/simulate.h"
 
-static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none",
-		  *format = "text";
+static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none"};
+static const char *format = "text", *predict, *against;
+static int64_t gpus = VFM_UNSET;
 static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 2;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &models},
-	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &contexts},
-	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &dtypes},
-	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &recomputes},
+	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &lists.models},
+	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &lists.contexts},
+	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &lists.dtypes},
+	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &lists.recomputes},
 	{VFM_OPT_INT, 0, "packs", "N", "packs per step (1)", &packs},
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
 	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps per row (3)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds per row (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (1)", &warmup},
+	{VFM_OPT_STR, 0, "predict", "MACHINE", "predict each row for this machine instead (vfm-machine(5))", &predict},
+	{VFM_OPT_INT, 0, "gpus", "N", "with --predict: GPUs of a row that names none (1)", &gpus},
+	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
+		&against},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -40,148 +47,28 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
-		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] " VFM_CONTEXT_SYNOPSIS
-		    " [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] "
+		    "[--predict MACHINE] [--gpus N] [--against FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS
+		    "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
 
-struct row {
-	char model[32];
-	int64_t tokens;
-	char label[256]; /* the keys set beyond the preset */
-	struct vfm_config config;
-	int ranks; /* set by place_row */
-};
-
-struct rows {
-	struct row *v;
-	size_t n, cap;
-};
-
-static struct row *row_new(struct rows *r, const char *model, int64_t tokens, struct vfm_err *err)
-{
-	struct row *w;
-
-	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
-	w = &r->v[r->n];
-	memset(w, 0, sizeof(*w));
-	snprintf(w->model, sizeof(w->model), "%s", model);
-	w->tokens = tokens;
-	vfm_config_defaults(&w->config);
-	w->config.train.ema_decay = 0;
-	if (vfm_model_preset(model, &w->config.model, err) < 0)
-		return NULL;
-	r->n++;
-	return w;
-}
-
-static int row_set(struct row *w, const char *key, const char *value, struct vfm_err *err)
-{
-	size_t used = strlen(w->label);
-	char *set = vfm_strfmt("%s=%s", key, value);
-	int rc = vfm_bench_set(&w->config, set, err);
-
-	snprintf(w->label + used, sizeof(w->label) - used, "%s%s", used ? " " : "",
-		!strcmp(key, "train.dtype") ? value : set);
-	free(set);
-	return rc;
-}
-
-/* Copies word i of "a,b,c"; false if the list is shorter. */
-static bool word(const char *list, int i, char *out, size_t len)
-{
-	for (; i > 0; i--) {
-		list = strchr(list, ',');
-		if (!list)
-			return false;
-		list++;
-	}
-	snprintf(out, len, "%.*s", (int)strcspn(list, ","), list);
-	return true;
-}
-
-/* Adds one row for each combination of the comma-separated lists. */
-static int rows_from_options(struct rows *r, struct vfm_err *err)
-{
-	char m[32], c[32], d[16], rc[16];
-	int64_t tokens;
-
-	for (int i = 0; word(models, i, m, sizeof(m)); i++) {
-		for (int j = 0; word(contexts, j, c, sizeof(c)); j++) {
-			TRY(vfm_parse_size(c, &tokens, err) < 0 ? vfm_err_context(err, "--context") : 0);
-			for (int k = 0; word(dtypes, k, d, sizeof(d)); k++) {
-				for (int l = 0; word(recomputes, l, rc, sizeof(rc)); l++) {
-					struct row *w = row_new(r, m, tokens, err);
-
-					if (!w)
-						return err->code;
-					TRY(row_set(w, "train.dtype", d, err));
-					if (strcmp(rc, "none") != 0)
-						TRY(row_set(w, "train.recompute", rc, err));
-				}
-			}
-		}
-	}
-	return 0;
-}
-
-/* Reads rows from JSON Lines: {"model":"dit-s","context":8192,"set":{"train.dtype":"bf16"}} */
-static int row_from_json(struct rows *r, const json_t *o, struct vfm_err *err)
-{
-	const char *model, *key;
-	json_t *v, *set = json_object_get(o, "set");
-	int64_t tokens = 0;
-	struct row *w;
-
-	json_object_foreach((json_t *)o, key, v)
-	{
-		if (strcmp(key, "v") != 0 && strcmp(key, "model") != 0 && strcmp(key, "context") != 0 &&
-			strcmp(key, "set") != 0)
-			return vfm_fail(err, VFM_EUSAGE, "unknown key '%s' (expected model, context and set)", key);
-	}
-	if (set && !json_is_object(set))
-		return vfm_fail(err, VFM_EUSAGE, "set: expected an object of keys of the configuration");
-	TRY(vfm_json_str(o, "", "model", true, &model, err));
-	TRY(vfm_json_i64(o, "", "context", true, 1, 1 << 26, &tokens, err));
-	w = row_new(r, model, tokens, err);
-	if (!w)
-		return err->code;
-	json_object_foreach(set, key, v)
-	{
-		char *text = json_is_string(v) ? vfm_strdup(json_string_value(v)) : json_dumps(v, JSON_ENCODE_ANY);
-		int rc = row_set(w, key, text, err);
-
-		free(text);
-		TRY(rc);
-	}
-	return 0;
-}
-
-static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
-{
-	struct vfm_jsonl in = {0};
-	json_t *o;
-	int rc;
-
-	TRY(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_next(&in, &o, err)) == 1) {
-		rc = row_from_json(r, o, err);
-		json_decref(o);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", path, (long long)in.line);
-			break;
-		}
-	}
-	vfm_jsonl_close(&in);
-	return rc < 0 ? VFM_EUSAGE : 0;
-}
-
 /* ---- ranks ---- */
+
+static int64_t packs_of(const struct matrix_row *w)
+{
+	return w->packs ? w->packs : packs;
+}
+
+static int64_t text_of(const struct matrix_row *w)
+{
+	return w->text ? w->text : text_len;
+}
 
 /* Sets the number of ranks of a row.  If the ranks are `started`, `world` is their number and each row uses all of
  * them. Else `world` is -n, and a row with parallel.dp set may use fewer. */
-static int place_row(struct row *w, int world, bool started, struct vfm_err *err)
+static int place_row(struct matrix_row *w, int world, bool started, struct vfm_err *err)
 {
 	struct vfm_parallel p = w->config.parallel;
 	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world;
@@ -194,13 +81,13 @@ static int place_row(struct row *w, int world, bool started, struct vfm_err *err
 			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, (long long)need);
 	w->ranks = (int)need;
 	TRY(vfm_parallel_check(&p, &w->config.model, w->ranks, err));
-	return vfm_bench_divides(packs, p.dp, err);
+	return vfm_bench_divides(packs_of(w), p.dp, err);
 }
 
-static int place_rows(struct rows *r, int world, bool started, struct vfm_err *err)
+static int place_rows(struct matrix_rows *r, int world, bool started, struct vfm_err *err)
 {
 	for (size_t i = 0; i < r->n; i++) {
-		struct row *w = &r->v[i];
+		struct matrix_row *w = &r->v[i];
 
 		if (place_row(w, world, started, err) < 0)
 			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
@@ -212,8 +99,9 @@ static int place_rows(struct rows *r, int world, bool started, struct vfm_err *e
 
 /* The result of a row. */
 struct outcome {
-	bool measured; /* else it does not fit */
-	double need;   /* lower bound of the bytes per rank */
+	bool fits;
+	double need;             /* if not: bytes per rank; when measuring, a lower bound */
+	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
 	struct vfm_bench_result r;
 	double peak; /* TFLOP/s of a device; 0: unknown */
 	int threads; /* of a rank */
@@ -247,8 +135,9 @@ static double state_bytes(const struct vfm_config *c, const struct vfm_parallel 
 
 /* Returns a lower bound of the bytes of a step on a rank's device: state_bytes, and the saved activations of the
  * blocks. */
-static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *p, int64_t tokens)
+static double need_bytes(const struct matrix_row *w, const struct vfm_parallel *p)
 {
+	const struct vfm_config *c = &w->config;
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
 	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
@@ -256,7 +145,7 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	struct vfm_saved_how how = {.keep = keep,
 		.dtype = (enum vfm_dtype)t->dtype,
 		.residual = (enum vfm_dtype)t->residual,
-		.pack = {.q = (double)tokens, .c = (double)vfm_model_text_rows(m, text_len), .n = 1},
+		.pack = {.q = (double)w->tokens, .c = (double)vfm_model_text_rows(m, text_of(w)), .n = 1},
 		.tuning = vfm_saved_tuning(m, &c->tuning)};
 	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
 
@@ -277,17 +166,21 @@ static int check_memory(struct vfm_context *x, double need, bool *fits, struct v
 	return 0;
 }
 
-static int measure_row(struct vfm_context *x, const struct row *w, struct outcome *o, struct vfm_err *err)
+static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct outcome *o, struct vfm_err *err)
 {
-	struct vfm_bench_step b = {
-		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	struct vfm_bench_step b = {.samples = 1,
+		.text_len = text_of(w),
+		.packs = packs_of(w),
+		.warmup = warmup,
+		.steps = steps,
+		.min_s = seconds};
 	struct vfm_buf layout = {0};
 
 	TRY(vfm_context_open(x, &w->config, err));
 	vfm_bench_grid(w->tokens, b.grid);
-	o->need = need_bytes(&w->config, &x->mesh.p, w->tokens);
-	TRY(check_memory(x, o->need, &o->measured, err));
-	if (o->measured) {
+	o->need = need_bytes(w, &x->mesh.p);
+	TRY(check_memory(x, o->need, &o->fits, err));
+	if (o->fits) {
 		vfm_info("%s, %lld tokens, %s", w->model, (long long)w->tokens, w->label);
 		TRY(vfm_bench_run(x, &w->config, &b, &o->r, err));
 	}
@@ -303,7 +196,7 @@ static int measure_row(struct vfm_context *x, const struct row *w, struct outcom
 }
 
 struct matrix {
-	struct rows rows;
+	struct matrix_rows rows;
 	struct outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
 	enum vfm_table_format format;
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
@@ -320,7 +213,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	if (started)
 		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, err), err));
 	for (size_t i = 0; i < m->rows.n; i++) {
-		const struct row *w = &m->rows.v[i];
+		const struct matrix_row *w = &m->rows.v[i];
 		struct outcome o = {0};
 
 		if (w->ranks != x->job.world->size)
@@ -354,6 +247,78 @@ static int measure_forked(struct matrix *m, struct vfm_err *err)
 	return 0;
 }
 
+/* ---- predicting ---- */
+
+struct prediction {
+	const struct matrix_row *row;
+	struct outcome *out;
+};
+
+static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	const struct prediction *p = ctx;
+	const struct matrix_row *w = p->row;
+	struct vfm_bench_step b = {.samples = 1, .text_len = text_of(w), .packs = packs_of(w)};
+	struct bench_predicted predicted = {.dev = NULL};
+	struct vfm_bench_result r;
+	struct vfm_buf layout = {0};
+
+	TRY(vfm_context_open(x, &w->config, err));
+	vfm_bench_grid(w->tokens, b.grid);
+	bench_predict(&predicted, &b);
+	TRY(vfm_bench_run(x, &w->config, &b, &r, err));
+	if (x->mesh.rank != 0)
+		return 0;
+	p->out->r = r;
+	memcpy(p->out->s, predicted.s, sizeof(p->out->s));
+	p->out->peak = vfm_hw_peak(x->device.dev->name, w->config.train.dtype);
+	snprintf(p->out->device, sizeof(p->out->device), "%s", x->device.dev->name);
+	snprintf(p->out->descr, sizeof(p->out->descr), "%s", x->device.dev->descr);
+	bench_layout(&x->mesh.p, &layout);
+	snprintf(p->out->layout, sizeof(p->out->layout), "%s", layout.len ? layout.data : "");
+	vfm_buf_release(&layout);
+	return 0;
+}
+
+/* A step that does not fit is predicted once more with memory without end, for the bytes that it needs. */
+static int predict_row(const struct matrix_row *w, struct vfm_machine *m, struct outcome *o, struct vfm_err *err)
+{
+	struct prediction p = {w, o};
+	struct vfm_simulation s = {.config = &w->config, .machine = m, .ranks = w->ranks};
+	struct vfm_simulated how;
+	int rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
+
+	o->fits = rc >= 0;
+	if (rc >= 0 || !how.full)
+		return rc;
+	m->capacity *= 16;
+	TRY(vfm_simulate(&s, predict_on_rank, &p, &how, err));
+	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
+	return 0;
+}
+
+static const char *machine_of(const struct matrix *m, const struct matrix_row *w)
+{
+	return *predict ? predict : *w->machine ? w->machine : m->rows.machine;
+}
+
+static int predict_matrix(struct matrix *m, struct vfm_err *err)
+{
+	for (size_t i = 0; i < m->rows.n; i++) {
+		struct matrix_row *w = &m->rows.v[i];
+		int64_t n = w->gpus ? w->gpus : gpus == VFM_UNSET ? 1 : gpus;
+		const char *name = machine_of(m, w);
+		struct vfm_machine machine;
+
+		if (!name)
+			return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
+		TRY(vfm_machine_load(&machine, name, err));
+		if (place_row(w, (int)n, true, err) < 0 || predict_row(w, &machine, &m->out[i], err) < 0)
+			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+	}
+	return 0;
+}
+
 /* ---- the table ---- */
 
 static void add_columns(struct vfm_table *t)
@@ -362,16 +327,43 @@ static void add_columns(struct vfm_table *t)
 		const char *key, *heading;
 		int digits;
 	} cols[] = {{"model", "model", 0}, {"context", "context", 0}, {"config", "config", 0}, {"gpus", "GPUs", 0},
-		{"layout", "layout", 0}, {"tflops", "TFLOP/s", 3}, {"tflops_gpu", "TFLOP/s/GPU", 3}, {"mfu", "MFU", 3},
-		{"tok_s", "token/s", 0}, {"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1},
-		{"spread_pct", "spread %", 0}, {"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0},
-		{"how", "how", 0}};
+		{"gbs", "gbs", 0}, {"mbs", "mbs", 0}, {"layout", "layout", 0}, {"tflops", "TFLOP/s", 3},
+		{"tflops_gpu", "TFLOP/s/GPU", 3}, {"mfu", "MFU", 3}, {"tok_s", "token/s", 0},
+		{"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1}, {"spread_pct", "spread %", 0},
+		{"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0}, {"how", "how", 0}};
+	static const struct {
+		const char *key, *heading;
+		int digits;
+	} more[] = {{"tflops_low", "low", 0}, {"tflops_high", "high", 0}, {"published_tflops", "published", 0},
+		{"published_tok_s_gpu", "token/s/GPU", 0}, {"published", "", 0}, {"error_pct", "error %", 1}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
+	for (size_t i = 0; i < (against ? 6 : predict ? 2 : 0); i++)
+		vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
 }
 
-static void add_matrix_row(struct vfm_table *t, const struct row *w, const struct outcome *o)
+/* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
+static double compare_row(const struct matrix_row *w, const struct outcome *o)
+{
+	return o->fits && w->tflops_gpu > 0 ? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu : 0;
+}
+
+static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct outcome *o)
+{
+	double ratio = compare_row(w, o);
+
+	if (w->tflops_gpu > 0)
+		vfm_table_f64(t, "published_tflops", w->tflops_gpu);
+	if (w->tok_s_gpu > 0)
+		vfm_table_f64(t, "published_tok_s_gpu", w->tok_s_gpu);
+	if (w->oom || w->software)
+		vfm_table_str(t, "published", w->oom ? "OOM" : w->software);
+	if (ratio > 0)
+		vfm_table_f64(t, "error_pct", (ratio - 1) * 100);
+}
+
+static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, const struct outcome *o)
 {
 	const struct vfm_bench_result *r = &o->r;
 	double tflops = r->flops / r->step_s.median / 1e12, tok_s = (double)r->tokens / r->step_s.median;
@@ -382,10 +374,15 @@ static void add_matrix_row(struct vfm_table *t, const struct row *w, const struc
 	vfm_table_str(t, "config", w->label);
 	vfm_table_i64(t, "gpus", w->ranks);
 	vfm_table_str(t, "layout", *o->layout ? o->layout : NULL);
-	vfm_table_i64(t, "threads", o->threads);
-	vfm_table_str(t, "how", o->measured ? "measured" : "does not fit");
-	vfm_table_f64(t, "mem_gib", (o->measured ? (double)r->mem_peak_bytes : o->need) / 0x1p30);
-	if (!o->measured)
+	if (!predict)
+		vfm_table_i64(t, "threads", o->threads);
+	vfm_table_i64(t, "gbs", packs_of(w));
+	vfm_table_i64(t, "mbs", 1);
+	vfm_table_str(t, "how", !o->fits ? "does not fit" : predict ? "predicted" : "measured");
+	if (against)
+		add_published_cells(t, w, o);
+	vfm_table_f64(t, "mem_gib", (o->fits ? (double)r->mem_peak_bytes : o->need) / 0x1p30);
+	if (!o->fits)
 		return;
 	vfm_table_f64(t, "tflops", tflops);
 	vfm_table_f64(t, "tflops_gpu", tflops / w->ranks);
@@ -394,8 +391,50 @@ static void add_matrix_row(struct vfm_table *t, const struct row *w, const struc
 	vfm_table_f64(t, "tok_s", tok_s);
 	vfm_table_f64(t, "tok_s_gpu", tok_s / w->ranks);
 	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
+	if (predict) {
+		vfm_table_f64(t, "tflops_low", r->flops / o->s[VFM_LOW] / 1e12 / w->ranks);
+		vfm_table_f64(t, "tflops_high", r->flops / o->s[VFM_HIGH] / 1e12 / w->ranks);
+		return;
+	}
 	vfm_table_f64(t, "spread_pct", (r->step_s.max - r->step_s.min) / r->step_s.median * 100);
 	vfm_table_i64(t, "n", r->n);
+}
+
+static void note_error(struct vfm_table *t, const struct matrix *m, bool other_software)
+{
+	double sum = 0;
+	int n = 0;
+
+	for (size_t i = 0; i < m->rows.n; i++) {
+		double ratio = compare_row(&m->rows.v[i], &m->out[i]);
+
+		if (ratio > 0 && other_software == !!m->rows.v[i].software) {
+			sum += fabs(log(ratio));
+			n++;
+		}
+	}
+	if (n)
+		vfm_table_note(t, "geometric mean error of TFLOP/s/GPU over %d rows%s: %.1f %%", n,
+			other_software ? " whose software is slow for a reason of its own" : "",
+			(exp(sum / n) - 1) * 100);
+}
+
+static void note_prediction(struct vfm_table *t, const struct matrix *m)
+{
+	for (size_t i = 0; i < m->rows.n; i++) {
+		const char *name = machine_of(m, &m->rows.v[i]);
+
+		if (i == 0 || strcmp(name, machine_of(m, &m->rows.v[i - 1])))
+			bench_note_predicted(t, name);
+	}
+	vfm_table_note(t,
+		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
+		"fit: what it needs");
+	if (!against)
+		return;
+	vfm_table_note(t, "published: %s", m->rows.source);
+	note_error(t, m, false);
+	note_error(t, m, true);
 }
 
 static int print_table(const struct matrix *m, struct vfm_err *err)
@@ -409,7 +448,10 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	for (size_t i = 0; i < m->rows.n; i++)
 		if (i == 0 || strcmp(m->out[i].descr, m->out[i - 1].descr) != 0)
 			vfm_table_note(t, "device %s: %s", m->out[i].device, m->out[i].descr);
-	bench_note_machine(t, 0);
+	if (predict)
+		note_prediction(t, m);
+	else
+		bench_note_machine(t, 0);
 	vfm_table_note(t,
 		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
 		"spread is (max - min) / median");
@@ -418,6 +460,20 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;
+}
+
+/* operands: files of rows. */
+static int check_prediction(int operands, struct vfm_err *err)
+{
+	if (against && !predict)
+		predict = ""; /* the machines of the file */
+	if (against && operands)
+		return vfm_fail(err, VFM_EUSAGE, "--against: the rows are those of the published figures");
+	if (gpus != VFM_UNSET && (!predict || gpus < 1 || gpus > 1 << 20))
+		return vfm_fail(err, VFM_EUSAGE, "--gpus: expected 1 to %d, with --predict", 1 << 20);
+	if (predict && rank_opts.ranks != VFM_UNSET)
+		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
+	return 0;
 }
 
 static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err *err)
@@ -434,7 +490,10 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
 	TRY(vfm_bench_check(&b, err));
 	TRY(vfm_context_check(&rank_opts, err));
-	TRY(n ? rows_from_file(&m->rows, argv[1], err) : rows_from_options(&m->rows, err));
+	TRY(check_prediction(n, err));
+	TRY(against         ? matrix_rows_of_published(&m->rows, against, err)
+			: n ? matrix_rows_of_file(&m->rows, argv[1], err)
+			    : matrix_rows_of_lists(&m->rows, &lists, err));
 	for (size_t i = 0; i < m->rows.n; i++)
 		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets derived dimensions */
 	return 0;
@@ -448,8 +507,9 @@ static int measure_all(struct matrix *m, struct vfm_err *err)
 	m->out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (m->out == MAP_FAILED)
 		return vfm_fail_errno(err, VFM_EENV, "cannot share memory with the ranks");
-	rc = rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_matrix, m, err)
-					  : measure_forked(m, err);
+	rc = predict                           ? predict_matrix(m, err)
+		: rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_matrix, m, err)
+					       : measure_forked(m, err);
 	if (rc == 0 && (m->is_first || !m->is_rank))
 		rc = print_table(m, err);
 	munmap(m->out, bytes);
@@ -463,6 +523,6 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == 0)
 		rc = measure_all(&m, err);
-	free(m.rows.v);
+	matrix_rows_release(&m.rows);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "spec/hw.h"
 #include "step_opts.h"
+#include "train/simulate.h"
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
 static const char *format = "text";
@@ -126,8 +127,10 @@ static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, 
 			"the step that a rank waited for communication, for other stages");
 }
 
-static void add_predicted(struct vfm_table *t, const struct bench_predicted *p)
+static void add_predicted(struct vfm_table *t, const struct bench_predicted *p, const struct vfm_bench_result *r)
 {
+	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
+	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
 	vfm_table_f64(t, "min_ms", p->s[VFM_HIGH] * 1e3);
 	vfm_table_f64(t, "max_ms", p->s[VFM_LOW] * 1e3);
 	vfm_table_str(t, "how", "predicted");
@@ -147,7 +150,7 @@ static int print(
 	add_step_row(t, m, r, x);
 	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	if (vfm_dev_predicts(x->device.dev))
-		add_predicted(t, &m->predicted);
+		add_predicted(t, &m->predicted, r);
 	else
 		add_measured(t, r, x->device.dev, x->mesh.world_size);
 	rc = vfm_table_print(t, m->format, stdout, err);
@@ -170,16 +173,16 @@ static void wait_for_turn(void *ctx, struct vfm_dev *dev)
 
 static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	struct measurement *m = ctx;
+	struct measurement m = *(struct measurement *)ctx; /* simulated ranks share ctx */
 	struct vfm_bench_result r;
 
-	TRY(vfm_context_open(x, &m->config, err));
+	TRY(vfm_context_open(x, &m.config, err));
 	if (vfm_dev_predicts(x->device.dev))
-		bench_predict(&m->predicted, &m->step);
+		bench_predict(&m.predicted, &m.step);
 	if (turns && x->mesh.rank == 0)
-		m->step.before = wait_for_turn;
-	TRY(vfm_bench_run(x, &m->config, &m->step, &r, err));
-	return x->mesh.rank == 0 ? print(m, &r, x, err) : 0;
+		m.step.before = wait_for_turn;
+	TRY(vfm_bench_run(x, &m.config, &m.step, &r, err));
+	return x->mesh.rank == 0 ? print(&m, &r, x, err) : 0;
 }
 
 static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_err *err)
@@ -199,10 +202,25 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 	return vfm_context_check(&rank_opts, err);
 }
 
+static int predict_step(struct measurement *m, struct vfm_err *err)
+{
+	struct vfm_simulation s = {
+		.config = &m->config, .ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks};
+	struct vfm_machine machine;
+	struct vfm_simulated simulated;
+
+	TRY(vfm_machine_load(&machine, step_opts.machine, err));
+	s.machine = &machine;
+	return vfm_simulate(&s, measure_step, m, &simulated, err);
+}
+
 int bench_step(int argc, char **argv, struct vfm_err *err)
 {
 	struct measurement m = {.predicted = {.dev = NULL}};
 	int rc = vfm_job_say_once(parse_step(&m, argc, argv, err), err);
 
-	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_step, &m, err);
+	if (rc != 0)
+		return rc;
+	return strcmp(rank_opts.device, "sim") ? vfm_context_run(&rank_opts, measure_step, &m, err)
+					       : predict_step(&m, err);
 }

@@ -15,6 +15,7 @@
 static const char *program = "vfm";
 static int rank = -1;
 static bool quiet;
+static _Thread_local bool silent;
 static bool bar_on_screen; /* a line must erase the progress bar first */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,7 +44,12 @@ void vfm_log_set_quiet(bool q)
 
 bool vfm_log_quiet(void)
 {
-	return quiet;
+	return quiet || silent;
+}
+
+void vfm_log_set_thread_silent(void)
+{
+	silent = true;
 }
 
 static void write_stderr(const char *s, size_t n)
@@ -74,6 +80,8 @@ static void write_line(const char *kind, const char *fmt, va_list ap)
 	char tag[32] = "", small[512], *msg = NULL, *line = NULL;
 	int n;
 
+	if (silent)
+		return;
 	if (vasprintf(&msg, fmt, ap) < 0)
 		msg = NULL;
 	if (msg)

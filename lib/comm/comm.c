@@ -230,6 +230,21 @@ int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, str
 	return c->t->split(c, color, key, name, out, err);
 }
 
+int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
+	struct vfm_err *err)
+{
+	struct vfm_comm_place own = p.of(p.ctx, c->rank);
+	int rc;
+
+	if (c == vfm_comm_self()) /* it is shared */
+		return vfm_comm_split(c, own.color, own.key, name, out, err);
+	c->places = &p;
+	rc = p2p ? vfm_comm_split_p2p(c, own.color, own.key, name, out, err)
+		 : vfm_comm_split(c, own.color, own.key, name, out, err);
+	c->places = NULL;
+	return rc;
+}
+
 int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {

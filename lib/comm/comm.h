@@ -14,8 +14,8 @@
  * 0 (node0) has waited for it in all_reduce number 812 of 'tp' for 4.1 s".  After that, every call on the job's
  * communicators fails.
  *
- * A backend is a table of functions.  There are four: "self" (one rank), "host" (comm_host.h), and for the memory of
- * other devices "transport" (NCCL) and "staging" (comm_dev.h).
+ * A backend is a table of functions.  There are five: "self" (one rank), "host" (comm_host.h), for the memory of other
+ * devices "transport" (NCCL) and "staging" (comm_dev.h), and "sim" (comm_sim.h).
  */
 #ifndef VFM_COMM_COMM_H
 #define VFM_COMM_COMM_H
@@ -26,7 +26,7 @@
 struct vfm_comm;
 
 struct vfm_comm_table {
-	const char *name; /* "self", "host", "transport", "staging" */
+	const char *name; /* "self", "host", "transport", "staging", "sim" */
 	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
 	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 		const int64_t *count, struct vfm_err *err);
@@ -49,14 +49,25 @@ struct vfm_comm_table {
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*deregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
+	int (*node)(const struct vfm_comm *c, int rank);         /* NULL: comm_nodes.c knows */
+};
+
+/* The place of each rank of a communicator in a split of it. */
+struct vfm_comm_place {
+	int color, key;
+};
+struct vfm_comm_places {
+	struct vfm_comm_place (*of)(const void *ctx, int rank);
+	const void *ctx;
 };
 
 /* Backends embed this as their first member. */
 struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
-	char name[16];         /* "world", "tp": for messages */
-	bool p2p;              /* the next split makes p2p communicators (vfm_comm_split_p2p) */
+	char name[16];                        /* "world", "tp": for messages */
+	bool p2p;                             /* the next split makes p2p communicators (vfm_comm_split_p2p) */
+	const struct vfm_comm_places *places; /* of the next split (vfm_comm_split_by); NULL: unknown */
 	struct vfm_comm *host; /* of a device communicator: its host communicator (comm_dev.h); else NULL */
 };
 
@@ -77,6 +88,9 @@ int vfm_comm_split(
  */
 int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+/* As vfm_comm_split, where every rank knows the places of all: a simulated rank stands for many (comm_sim.h). */
+int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
+	struct vfm_err *err);
 /* (local) No-op for NULL.  Free a communicator before the one that it was split from. */
 void vfm_comm_free(struct vfm_comm *c);
 

@@ -11,44 +11,47 @@ enum { PIECE = 16 << 20 };
 
 /* ---- the two groups ---- */
 
-static int node_of_rank(const struct vfm_hcomm *h, int rank)
-{
-	return h->job->node_of[h->world[rank]];
-}
-
 int vfm_comm_node(struct vfm_comm *c, int rank)
 {
-	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));
+	struct vfm_comm *host = vfm_comm_host(c);
+	struct vfm_hcomm *h = vfm_hcomm_of(host);
 
-	return h ? node_of_rank(h, rank) : 0;
+	if (host->t->node)
+		return host->t->node(host, rank);
+	return h ? h->job->node_of[h->world[rank]] : 0;
 }
 
 bool vfm_comm_spans_nodes(struct vfm_comm *c)
 {
-	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));
-
-	for (int r = 1; h && r < c->size; r++)
-		if (node_of_rank(h, r) != node_of_rank(h, 0))
+	for (int r = 1; r < c->size; r++)
+		if (vfm_comm_node(c, r) != vfm_comm_node(c, 0))
 			return true;
 	return false;
 }
 
+static struct vfm_comm_place place_on_node(const void *ctx, int rank)
+{
+	return (struct vfm_comm_place){rank / *(const int *)ctx, rank};
+}
+
+static struct vfm_comm_place place_across(const void *ctx, int rank)
+{
+	return (struct vfm_comm_place){rank % *(const int *)ctx, rank};
+}
+
 int vfm_comm_nodes_new(struct vfm_comm *c, struct vfm_comm_nodes *n, struct vfm_err *err)
 {
-	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));
 	int each = 1;
 
 	*n = (struct vfm_comm_nodes){0};
-	if (!h)
-		return 0;
-	while (each < c->size && node_of_rank(h, each) == node_of_rank(h, 0))
+	while (each < c->size && vfm_comm_node(c, each) == vfm_comm_node(c, 0))
 		each++;
 	if (each == c->size)
 		return 0;
 	for (int r = 0; r < c->size; r++) {
 		bool first = r % each == 0;
 
-		if (c->size % each == 0 && (r == 0 || first == (node_of_rank(h, r) != node_of_rank(h, r - 1))))
+		if (c->size % each == 0 && (r == 0 || first == (vfm_comm_node(c, r) != vfm_comm_node(c, r - 1))))
 			continue;
 		return vfm_fail(err, VFM_EUSAGE,
 			"parallel.grad_reduce: the %d ranks of '%s' do not form equal parts on the nodes, in their "
@@ -56,8 +59,8 @@ int vfm_comm_nodes_new(struct vfm_comm *c, struct vfm_comm_nodes *n, struct vfm_
 			"fp32 would fit",
 			c->size, c->name);
 	}
-	TRY(vfm_comm_split(c, c->rank / each, c->rank, "node", &n->node, err));
-	TRY(vfm_comm_split(c, c->rank % each, c->rank, "across", &n->across, err));
+	TRY(vfm_comm_split_by(c, (struct vfm_comm_places){place_on_node, &each}, false, "node", &n->node, err));
+	TRY(vfm_comm_split_by(c, (struct vfm_comm_places){place_across, &each}, false, "across", &n->across, err));
 	n->all = c;
 	return 0;
 }

@@ -660,6 +660,7 @@ static struct vfm_transport_group *transport_group_new(struct vfm_transport_job 
 	g->c.t = &transport_table;
 	g->c.host = host;
 	g->c.p2p = false;
+	g->c.places = NULL;
 	g->job = j;
 	g->msg = vfm_calloc(2 * n, sizeof(*g->msg));
 	g->count = vfm_calloc(n, sizeof(*g->count));
@@ -750,7 +751,7 @@ int vfm_comm_transport_new(struct vfm_comm *host, const struct vfm_transport *w,
 	struct bootstrap f;
 
 	*out = NULL;
-	if (!h && host->size > 1)
+	if (host->host)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a device communicator needs a host communicator");
 	TRY(share_bootstrap(host, w, &f, err));
 	j = transport_job_new(h ? h->job : NULL, w, compute, err);
@@ -772,7 +773,11 @@ static int transport_split(
 	int rc;
 
 	*out = NULL;
-	TRY(vfm_comm_split(c->host, color, key, name, &host, err));
+	c->host->places = c->places;
+	rc = vfm_comm_split(c->host, color, key, name, &host, err);
+	c->host->places = NULL;
+	if (rc < 0)
+		return rc;
 	mine = host && host->size > 1; /* the same on all ranks of a color */
 	rc = g->job->transport->split(g->w, mine ? color : -1, key, c->p2p, name, &w, err);
 	rc = await_transport(g, rc, err);

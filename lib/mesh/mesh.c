@@ -123,20 +123,40 @@ static void name_shared_group(const struct vfm_mesh *m, int i, char name[16])
 		}
 }
 
-/* The color is the first rank of the group. */
+static struct vfm_comm_place place_reader(const void *ctx, int rank)
+{
+	const struct vfm_mesh *m = ctx;
+	int coord[VFM_AXES];
+
+	vfm_parallel_coord(&m->p, rank, coord);
+	return (struct vfm_comm_place){vfm_comm_node(m->world, rank) * m->size[VFM_AX_DP] + coord[VFM_AX_DP], rank};
+}
+
 static int make_readers(struct vfm_mesh *m, struct vfm_err *err)
 {
-	int first = 0;
-
 	if (m->size[VFM_AX_DP] == m->world_size)
 		return 0;
-	for (int coord[VFM_AXES]; first < m->rank; first++) {
-		vfm_parallel_coord(&m->p, first, coord);
-		if (coord[VFM_AX_DP] == m->coord[VFM_AX_DP] &&
-			vfm_comm_node(m->world, first) == vfm_comm_node(m->world, m->rank))
-			break;
-	}
-	return vfm_comm_split(vfm_comm_host(m->world), first, m->rank, "readers", &m->readers, err);
+	return vfm_comm_split_by(
+		vfm_comm_host(m->world), (struct vfm_comm_places){place_reader, m}, false, "readers", &m->readers, err);
+}
+
+struct field_group {
+	const struct vfm_mesh *m;
+	enum vfm_group g;
+};
+
+static struct vfm_comm_place place_in_field(const void *ctx, int rank)
+{
+	const struct field_group *f = ctx;
+	struct vfm_place at = vfm_parallel_place(&f->m->p, rank, f->g);
+
+	return (struct vfm_comm_place){at.color, at.key};
+}
+
+static struct vfm_comm_place place_saver(const void *ctx, int rank)
+{
+	(void)ctx;
+	return (struct vfm_comm_place){0, rank};
 }
 
 /* Makes the groups of one field, or takes over those of an earlier one.  suffix: of the name. */
@@ -155,7 +175,9 @@ static int make_group(struct vfm_mesh *m, int i, const char *suffix, struct vfm_
 	name_shared_group(m, i, name);
 	if (strlen(name) + strlen(suffix) < sizeof(name))
 		strcat(name, suffix);
-	return vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err);
+	return vfm_comm_split_by(m->world,
+		(struct vfm_comm_places){place_in_field, &(struct field_group){m, group_fields[i].g}}, false, name,
+		group_field(m, i), err);
 }
 
 static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
@@ -165,7 +187,8 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 	for (int i = 0; i < N_GROUP_FIELDS; i++)
 		TRY(make_group(m, i, "", err));
 	/* Checkpoints and packs are in host memory on every device. */
-	TRY(vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err));
+	TRY(vfm_comm_split_by(
+		vfm_comm_host(m->world), (struct vfm_comm_places){place_saver, NULL}, false, "save", &m->save, err));
 	return make_readers(m, err);
 }
 
@@ -194,26 +217,53 @@ const struct vfm_comm_nodes *vfm_mesh_nodes(const struct vfm_mesh *m, const stru
 /* Link i connects stage i with the next stage in both directions; the first stage follows the last.  A rank belongs to
  * two links, its own and the previous one, so these two are made in different rounds: even links, odd links, and the
  * last link if the number of links is odd. */
+struct link_round {
+	const struct vfm_mesh *m;
+	int round;
+	bool backward; /* the later stage is rank 0 */
+};
+
+/* Returns the link of a rank in a round, or -1; *is_own: that to the next stage. */
+static int link_of(const struct link_round *l, int rank, bool *is_own)
+{
+	int pp = l->m->size[VFM_AX_PP], coord[VFM_AXES], own, previous;
+	bool odd_last = pp % 2 != 0;
+
+	vfm_parallel_coord(&l->m->p, rank, coord);
+	own = coord[VFM_AX_PP];
+	previous = (own + pp - 1) % pp;
+	*is_own = (odd_last && own == pp - 1 ? 2 : own % 2) == l->round;
+	return *is_own ? own : (odd_last && previous == pp - 1 ? 2 : previous % 2) == l->round ? previous : -1;
+}
+
+static struct vfm_comm_place place_on_link(const void *ctx, int rank)
+{
+	const struct link_round *l = ctx;
+	int inner = l->m->world_size / l->m->size[VFM_AX_PP], link;
+	bool is_own;
+
+	link = link_of(l, rank, &is_own);
+	return (struct vfm_comm_place){link < 0 ? -1 : link * inner + rank % inner, is_own != l->backward ? 0 : 1};
+}
+
 static int make_p2p_comms(struct vfm_mesh *m, struct vfm_err *err)
 {
-	int pp = m->size[VFM_AX_PP], stage = m->coord[VFM_AX_PP], inner = m->world_size / pp;
-	int own = stage, previous = (stage + pp - 1) % pp;
+	int pp = m->size[VFM_AX_PP];
 
 	for (int round = 0; pp > 1 && round < 2 + pp % 2; round++) {
-		bool odd_last = pp % 2 != 0;
-		int own_round = odd_last && own == pp - 1 ? 2 : own % 2;
-		int previous_round = odd_last && previous == pp - 1 ? 2 : previous % 2;
-		int link = own_round == round ? own : previous_round == round ? previous : -1;
-		bool is_own = own_round == round;
-		int color = link < 0 ? -1 : link * inner + m->rank % inner;
+		struct link_round l = {m, round, false};
 		struct vfm_comm *none = NULL, **forward = &none, **backward = &none;
+		bool is_own;
 
-		if (link >= 0) {
+		if (link_of(&l, m->rank, &is_own) >= 0) {
 			forward = is_own ? &m->fwd_out : &m->fwd_in;
 			backward = is_own ? &m->bwd_in : &m->bwd_out;
 		}
-		TRY(vfm_comm_split_p2p(m->world, color, is_own ? 0 : 1, "forward", forward, err));
-		TRY(vfm_comm_split_p2p(m->world, color, is_own ? 1 : 0, "backward", backward, err));
+		TRY(vfm_comm_split_by(
+			m->world, (struct vfm_comm_places){place_on_link, &l}, true, "forward", forward, err));
+		l.backward = true;
+		TRY(vfm_comm_split_by(
+			m->world, (struct vfm_comm_places){place_on_link, &l}, true, "backward", backward, err));
 	}
 	return 0;
 }

@@ -8,7 +8,8 @@
 
 const char *vfm_sim_class_name(enum vfm_sim_class c)
 {
-	static const char *const names[VFM_SIM_CLASSES] = {"gemm", "attention", "memory", "optimizer", "transfer"};
+	static const char *const names[VFM_SIM_CLASSES] = {
+		"gemm", "attention", "memory", "optimizer", "transfer", "comm"};
 
 	return names[c];
 }

@@ -1,13 +1,11 @@
 #include "sim/machine.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
-#include "base/mem.h"
+#include "base/share.h"
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -134,13 +132,34 @@ static int read_attention(const json_t *o, struct vfm_machine *m, struct vfm_err
 	return 0;
 }
 
+/* ---- several GPUs ---- */
+
+/* All keys or none. */
+static int read_network(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	if (!json_object_get(o, "gpus_per_node"))
+		return 0;
+	TRY(get_count(o, "gpus_per_node", 1, 1 << 16, &m->node_gpus, err));
+	TRY(get_rate(o, "nvlink_gb_s", true, false, &m->nvlink, err));
+	TRY(get_rate(o, "network_gb_s", true, false, &m->network, err));
+	TRY(get_rate(o, "collective_us", true, true, &m->collective, err));
+	TRY(get_rate(o, "hop_us", true, true, &m->hop, err));
+	TRY(get_rate(o, "network_hop_us", true, true, &m->network_hop, err));
+	TRY(get_rate(o, "collective_sms", true, true, &m->collective_sms, err));
+	if (m->collective_sms.v[VFM_LOW] > (double)m->sms / 2)
+		return vfm_fail(err, VFM_EUSAGE, "collective_sms.value: expected at most half of the multiprocessors");
+	return 0;
+}
+
 /* ---- the file ---- */
 
 static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
 		"gemm_bf16_tflops", "gemm_f32_tflops", "gemm_fp8_tflops", "gemm_tiles", "gemm_epilogue", "copy_gb_s",
-		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "kernel_us", "pcie_gb_s", NULL};
+		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "kernel_us", "pcie_gb_s",
+		"gpus_per_node", "nvlink_gb_s", "network_gb_s", "collective_us", "hop_us", "network_hop_us",
+		"collective_sms", NULL};
 	const char *name;
 	int64_t v;
 
@@ -170,7 +189,8 @@ static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *
 	TRY(get_rate(o, "gap_us", true, true, &m->gap, err));
 	TRY(get_rate(o, "graph_gap_us", true, true, &m->graph_gap, err));
 	TRY(get_rate(o, "kernel_us", false, true, &m->least, err));
-	return get_rate(o, "pcie_gb_s", true, false, &m->pcie, err);
+	TRY(get_rate(o, "pcie_gb_s", true, false, &m->pcie, err));
+	return read_network(o, m, err);
 }
 
 static int read_json(struct vfm_machine *m, json_t *o, const char *what, struct vfm_err *err)
@@ -190,38 +210,9 @@ int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const
 	return read_json(m, vfm_json_parse(text, len, what, err), what, err);
 }
 
-/* Returns the path of the machine `name`, allocated; NULL with the searched folders in err. */
-static char *find_machine(const char *name, struct vfm_err *err)
-{
-	static const char *const below[] = {"../share/vfm/machines", "../../share/machines"};
-	const char *given = getenv("VFM_MACHINE_DIR");
-	char exe[PATH_MAX], *slash, *path;
-	ssize_t n;
-
-	if (strchr(name, '/') || strchr(name, '.'))
-		return vfm_strdup(name);
-	if (given && *given)
-		return vfm_strfmt("%s/%s.json", given, name);
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	exe[n > 0 ? n : 0] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	for (size_t i = 0; slash && i < sizeof(below) / sizeof(*below); i++) {
-		path = vfm_strfmt("%s/%s/%s.json", exe, below[i], name);
-		if (access(path, F_OK) == 0)
-			return path;
-		free(path);
-	}
-	vfm_fail(err, VFM_EUSAGE,
-		"no machine '%s': there is no %s.json in %s/%s or %s/%s (a path, or VFM_MACHINE_DIR?)", name, name, exe,
-		below[0], exe, below[1]);
-	return NULL;
-}
-
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err)
 {
-	char *path = find_machine(name, err);
+	char *path = vfm_share_find("machines", name, "VFM_MACHINE_DIR", err);
 	int rc;
 
 	if (!path)

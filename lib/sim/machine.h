@@ -1,4 +1,4 @@
-/* machine.h - the rates of a machine with one GPU, read from a JSON file (vfm-machine(5)).
+/* machine.h - the rates of a machine, of one GPU and of the links between many, read from a JSON file (vfm-machine(5)).
  *
  * Each rate has three values: a low and a high estimate and one between them.  Low is the slower machine: lower rates,
  * longer gaps.  Peaks of data sheets are not here (spec/hw.h); `name` finds them.
@@ -46,6 +46,14 @@ struct vfm_machine {
 	struct vfm_rate gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
 	struct vfm_rate least;          /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate pcie;           /* GB/s between device and pinned host memory, each direction */
+	/* Of jobs of several GPUs; 0: unknown. */
+	int64_t node_gpus;       /* GPUs that NVLink joins */
+	struct vfm_rate nvlink;  /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */
+	struct vfm_rate network; /* GB/s between nodes that each GPU adds */
+	struct vfm_rate collective;     /* microseconds of the smallest collective of two GPUs of a node */
+	struct vfm_rate hop;            /* that each further GPU of a ring within a node adds */
+	struct vfm_rate network_hop;    /* that each further node of a ring adds */
+	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
 };
 
 /* Reads a machine.  `name` with a slash or a dot is a path; other names are NAME.json in $VFM_MACHINE_DIR, else in the

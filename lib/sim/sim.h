@@ -12,13 +12,17 @@
  * the machine give (estimate.h).  An event is the time of its stream. The host's clock advances only when the host
  * waits.  Enqueueing costs no time.  Each clock has three readings, for the low, middle and high rates of the machine.
  *
- * Equal programs make equal records.  A device belongs to one thread.  One rank only: nothing simulates collectives.
+ * Several ranks are threads of this process (sim/world.h), each with a device of its own.  A collective of them begins
+ * when all have come to it, and lasts as comm/comm_sim.h says.
+ *
+ * Equal programs make equal records.  A device belongs to one thread.
  */
 #ifndef VFM_SIM_SIM_H
 #define VFM_SIM_SIM_H
 
 #include "dev/dev.h"
 #include "sim/machine.h"
+#include "sim/world.h"
 
 enum vfm_sim_class {
 	VFM_SIM_GEMM,      /* matrix products */
@@ -26,31 +30,53 @@ enum vfm_sim_class {
 	VFM_SIM_MEMORY,    /* everything else that runs on the device */
 	VFM_SIM_OPTIMIZER, /* norm of the gradient, clipping, update of the weights */
 	VFM_SIM_TRANSFER,  /* copies between host and device */
+	VFM_SIM_COMM,      /* collectives */
 	VFM_SIM_CLASSES
 };
 const char *vfm_sim_class_name(enum vfm_sim_class c); /* "gemm" */
 
 struct vfm_sim_launch {
-	enum vfm_sim_class class;
+	uint8_t class;       /* enum vfm_sim_class */
+	bool graph;          /* within a captured graph */
+	int16_t stream;      /* 0: the compute stream */
+	int32_t kernels;     /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
 	const char *op;      /* "gemm"; "zero", "copy", "to_host", "to_device" */
 	const char *shape;   /* "[8192,4096] x:bf16 y:bf16": first operand, dtypes of all; equal texts, equal address */
-	int stream;          /* 0: the compute stream */
-	bool graph;          /* within a captured graph */
-	int kernels;         /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
 	double flops, bytes; /* as ops.h counts them */
 	double begin[VFM_ESTIMATES]; /* seconds on the clock of the stream */
-	double work[VFM_ESTIMATES];  /* seconds of its kernels */
-	double gap[VFM_ESTIMATES];   /* seconds before its kernels */
+	float work[VFM_ESTIMATES];   /* seconds of its kernels */
+	float gap[VFM_ESTIMATES];    /* seconds before its kernels */
+	float wait[VFM_ESTIMATES];   /* seconds that a collective waits for the other ranks, after the gap */
 };
 
-/* Opens a device.  Copies *m. */
-struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_err *err);
+/* Opens a device.  Copies *m.  w: the ranks of which `rank` is one (sim/world.h); NULL: it is the only one. */
+struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, int rank, struct vfm_err *err);
+
+/* A meeting of simulated ranks (sim/world.h) at which a collective begins. */
+struct vfm_sim_invitation {
+	uint64_t group, number;
+	int n, place;
+};
+/* Enqueues a collective: *l has op, shape, bytes and work.  It begins when the others have come to all n meetings; 0:
+ * when its stream is there. */
+void vfm_sim_collective(
+	struct vfm_stream *s, const struct vfm_sim_launch *l, const struct vfm_sim_invitation *v, int n);
+enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
+/* What is known of src is known of dst from now on: a collective moved it. */
+void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);
+/* Returns the device's one copy of a text. */
+const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);
+/* Ends a step, and waits for its work on all streams.  How much of its time other streams work beside a launch is what
+ * it was in the step before, since it is known only when the step has passed; in the first step, whether one does when
+ * the launch begins. */
 void vfm_sim_clear(struct vfm_dev *d);
 /* Returns the time of the host, in seconds since open. */
 double vfm_sim_time(const struct vfm_dev *d, enum vfm_estimate e);
+void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
+void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
 
 #endif

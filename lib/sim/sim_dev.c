@@ -1,5 +1,3 @@
-#include "sim/sim.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,79 +6,16 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "dev/holders.h"
-#include "dev/mapped.h"
-#include "dev/staging.h"
 #include "ops/cases.h"
-#include "sim/estimate.h"
+#include "sim/sim_impl.h"
 
 /* The zones and chunks of the CUDA device's pool (cuda_mem.c). */
-enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, LARGE_CHUNK = 32 << 20 };
-enum { ARG_MAX_BYTES = 256, KNOWN_MAX = 4096, HOST_SMALL = 1 << 16 };
-
-struct clock {
-	double s[VFM_ESTIMATES];
-};
-
-struct sim_stream {
-	struct vfm_stream s; /* first */
-	int number;          /* 0: the compute stream */
-	struct clock now;
-};
-
-struct vfm_event {
-	struct sim *dev;
-	struct clock at;
-};
-
-/* The contents of a small array on the device. */
-struct known {
-	char *at;
-	size_t bytes;
-	char data[];
-};
-
-struct texts { /* strings by contents; a table of open addresses */
-	char **v;
-	size_t n, cap;
-};
-
-struct sim {
-	struct vfm_dev dev; /* first */
-	struct vfm_machine machine;
-	char *base; /* of the addresses of the device; unreadable */
-	size_t reserved;
-	uint64_t zone_at[ZONES]; /* offset of each zone */
-	struct vfm_mapped mapped;
-	struct vfm_holders holders;
-	struct vfm_ranges pinned;
-	struct known **known;
-	size_t n_known, cap_known;
-	struct clock host;
-	bool graph; /* a capture is in progress */
-	int streams;
-	struct sim_stream *side; /* that has ops confined to some multiprocessors; NULL: none yet */
-	struct vfm_sim_launch *launch;
-	size_t n, cap;
-	struct texts texts;
-	/* at the begin of the capture */
-	size_t graph_n;
-	struct clock graph_now;
-};
-
-static struct sim *sim_of(const struct vfm_dev *d)
-{
-	return (struct sim *)d;
-}
-
-static struct sim_stream *sim_stream_of(struct vfm_stream *s)
-{
-	return (struct sim_stream *)s;
-}
+enum { SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, LARGE_CHUNK = 32 << 20 };
+enum { ARG_MAX_BYTES = 256, HOST_SMALL = 1 << 16 };
 
 /* ---- texts ---- */
 
-static char **text_slot(const struct texts *t, const char *s)
+static char **text_slot(const struct sim_texts *t, const char *s)
 {
 	size_t i = vfm_fnv64(s, strlen(s)) & (t->cap - 1);
 
@@ -90,9 +25,9 @@ static char **text_slot(const struct texts *t, const char *s)
 }
 
 /* Returns the one copy of s. */
-static const char *intern(struct texts *t, const char *s)
+static const char *intern(struct sim_texts *t, const char *s)
 {
-	struct texts wide = {.cap = t->cap ? 2 * t->cap : 64, .n = t->n};
+	struct sim_texts wide = {.cap = t->cap ? 2 * t->cap : 64, .n = t->n};
 	char **slot;
 
 	if (2 * (t->n + 1) > t->cap) {
@@ -111,25 +46,12 @@ static const char *intern(struct texts *t, const char *s)
 	return *slot;
 }
 
-/* ---- the record ---- */
-
-static void add_launch(struct sim_stream *s, const struct vfm_sim_launch *x)
+const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
 {
-	struct sim *d = sim_of(s->s.dev);
-	const struct vfm_rate *gap = d->graph ? &d->machine.graph_gap : &d->machine.gap;
-	struct vfm_sim_launch *l;
-
-	vfm_grow(&d->launch, &d->cap, d->n + 1, sizeof(*d->launch));
-	l = &d->launch[d->n++];
-	*l = *x;
-	l->stream = s->number;
-	l->graph = d->graph && s->number == 0;
-	for (int e = 0; e < VFM_ESTIMATES; e++) {
-		l->gap[e] = l->kernels * gap->v[e] * 1e-6;
-		l->begin[e] = fmax(s->now.s[e], d->host.s[e]);
-		s->now.s[e] = l->begin[e] + l->gap[e] + l->work[e];
-	}
+	return intern(&sim_of(dev)->texts, text);
 }
+
+/* ---- the record ---- */
 
 /* "[8192,4096] x:bf16 y:bf16": the shape of the first operand, and of others that it does not determine for products.
  */
@@ -189,7 +111,7 @@ static void forget_contents(struct sim *d, const void *p, size_t bytes)
 	const char *at = p;
 
 	for (size_t i = 0; i < d->n_known;) {
-		struct known *k = d->known[i];
+		struct sim_known *k = d->known[i];
 
 		if (k->at < at + bytes && at < k->at + k->bytes) {
 			free(k);
@@ -202,16 +124,16 @@ static void forget_contents(struct sim *d, const void *p, size_t bytes)
 
 static void know(struct sim *d, void *p, const void *data, size_t bytes)
 {
-	struct known *k;
+	struct sim_known *k;
 
 	forget_contents(d, p, bytes);
-	if (bytes == 0 || bytes > KNOWN_MAX)
+	if (bytes == 0 || bytes > VFM_SIM_KNOWN_MAX)
 		return;
 	k = vfm_malloc(sizeof(*k) + bytes);
 	k->at = p;
 	k->bytes = bytes;
 	memcpy(k->data, data, bytes);
-	vfm_grow(&d->known, &d->cap_known, d->n_known + 1, sizeof(struct known *));
+	vfm_grow(&d->known, &d->cap_known, d->n_known + 1, sizeof(struct sim_known *));
 	d->known[d->n_known++] = k;
 }
 
@@ -220,13 +142,26 @@ static void read_known(const struct sim *d, void *host, const char *at, size_t b
 {
 	memset(host, 0, bytes);
 	for (size_t i = 0; i < d->n_known; i++) {
-		const struct known *k = d->known[i];
+		const struct sim_known *k = d->known[i];
 		const char *lo = k->at > at ? k->at : at,
 			   *end = k->at + k->bytes < at + bytes ? k->at + k->bytes : at + bytes;
 
 		if (lo < end)
 			memcpy((char *)host + (lo - at), k->data + (lo - k->at), (size_t)(end - lo));
 	}
+}
+
+void vfm_sim_moved(struct vfm_dev *dev, void *dst, const void *src, size_t bytes)
+{
+	struct sim *d = sim_of(dev);
+	char data[VFM_SIM_KNOWN_MAX];
+
+	if (bytes > VFM_SIM_KNOWN_MAX) {
+		forget_contents(d, dst, bytes);
+		return;
+	}
+	read_known(d, data, src, bytes);
+	know(d, dst, data, bytes);
 }
 
 /* Distributes n rows over all entries of count [E] i32. */
@@ -254,7 +189,7 @@ static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
 
 /* ---- ops ---- */
 
-/* Returns what an op on s has of the device when it begins. */
+/* Returns what an op on s has of the device, unless another stream works beside it. */
 static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 {
 	struct vfm_sim_room r = {.units = s->s.units};
@@ -264,8 +199,6 @@ static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 		return r;
 	}
 	r.taken = vfm_dev_units_taken(&d->dev);
-	for (int e = 0; d->side && e < VFM_ESTIMATES; e++)
-		r.shared[e] = r.taken && d->side->now.s[e] > fmax(s->now.s[e], d->host.s[e]);
 	return r;
 }
 
@@ -274,19 +207,26 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 	struct sim_stream *s = sim_stream_of(stream);
 	struct sim *d = sim_of(stream->dev);
 	struct vfm_sim_room room = room_of(d, s);
-	struct vfm_sim_cost cost;
+	double pcie = count_pcie(d, op, args);
+	struct vfm_sim_cost cost, beside = {0};
 	struct vfm_sim_launch l;
 
-	TRY(vfm_sim_cost_of(&d->machine, &room, op, args, count_pcie(d, op, args), &cost, err));
-	l = (struct vfm_sim_launch){.class = cost.class,
+	TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &cost, err));
+	if (room.taken) {
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			room.shared[e] = true;
+		TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &beside, err));
+	}
+	l = (struct vfm_sim_launch){.class = (uint8_t)cost.class,
 		.op = vfm_op_infos[op].name,
 		.shape = describe_operands(d, op, args),
 		.kernels = cost.kernels,
 		.flops = cost.flops,
 		.bytes = cost.bytes};
-	memcpy(l.work, cost.work, sizeof(l.work));
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		l.work[e] = (float)cost.work[e];
 	know_counts(d, op, args);
-	add_launch(s, &l);
+	sim_add_launch(s, &l, room.taken ? beside.work : NULL);
 	return 0;
 }
 
@@ -334,6 +274,8 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 {
 	char text[VFM_ERR_MAX];
 
+	if (d->world)
+		vfm_sim_world_set_full(d->world);
 	vfm_oom_sentence(&(struct vfm_oom){.device = d->dev.name,
 				 .what = what,
 				 .bytes = bytes,
@@ -349,7 +291,7 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 static void *sim_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
 	struct sim *d = sim_of(s->dev);
-	int zone = bytes >= SMALL_BELOW ? LARGE : SMALL, rc = VFM_MAPPED_FULL;
+	int zone = bytes >= SMALL_BELOW ? VFM_SIM_LARGE : VFM_SIM_SMALL, rc = VFM_MAPPED_FULL;
 	uint32_t tag = vfm_holders_add(&d->holders, what, 0);
 	uint64_t at = 0;
 
@@ -369,7 +311,7 @@ static void sim_free(struct vfm_stream *s, void *p, size_t bytes)
 {
 	struct sim *d = sim_of(s->dev);
 	uint64_t at = (uint64_t)((char *)p - d->base);
-	int zone = at >= d->zone_at[LARGE] ? LARGE : SMALL;
+	int zone = at >= d->zone_at[VFM_SIM_LARGE] ? VFM_SIM_LARGE : VFM_SIM_SMALL;
 	uint32_t tag = 0;
 
 	if (!on_device(d, p) || !vfm_mapped_give(&d->mapped, zone, at - d->zone_at[zone], &tag)) {
@@ -422,9 +364,9 @@ static void record_copy(struct vfm_stream *s, const char *op, bool transfer, dou
 	snprintf(text, sizeof(text), "%.0f bytes", moved);
 	l.shape = intern(&d->texts, text);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
-		l.work[e] = moved / ((transfer ? m->pcie.v[e] : m->copy.v[e]) * 1e9);
+		l.work[e] = (float)(moved / ((transfer ? m->pcie.v[e] : m->copy.v[e]) * 1e9));
 	if (moved > 0)
-		add_launch(sim_stream_of(s), &l);
+		sim_add_launch(sim_stream_of(s), &l, NULL);
 }
 
 static int sim_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err)
@@ -464,37 +406,6 @@ static int sim_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_er
 	return 0;
 }
 
-/* ---- streams and events ---- */
-
-static void advance(struct clock *c, const struct clock *to)
-{
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		c->s[e] = fmax(c->s[e], to->s[e]);
-}
-
-static struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err)
-{
-	struct sim_stream *s = vfm_calloc(1, sizeof(*s));
-
-	(void)err;
-	s->s.dev = dev;
-	s->number = async ? ++sim_of(dev)->streams : 0;
-	return &s->s;
-}
-
-static void sim_stream_free(struct vfm_stream *s)
-{
-	if (s && sim_of(s->dev)->side == sim_stream_of(s))
-		sim_of(s->dev)->side = NULL;
-	free(s);
-}
-
-static int sim_stream_sync(struct vfm_stream *s, struct vfm_err *err)
-{
-	advance(&sim_of(s->dev)->host, &sim_stream_of(s)->now);
-	return vfm_dev_check(s->dev, err);
-}
-
 static int sim_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
 	struct vfm_err *err)
 {
@@ -506,82 +417,6 @@ static int sim_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_e
 	if (bytes)
 		memcpy(copy, arg, bytes);
 	return fn(copy, err);
-}
-
-static struct vfm_event *sim_event_new(struct vfm_dev *dev, struct vfm_err *err)
-{
-	struct vfm_event *e = vfm_calloc(1, sizeof(*e));
-
-	(void)err;
-	e->dev = sim_of(dev);
-	return e;
-}
-
-static void sim_event_free(struct vfm_event *e)
-{
-	free(e);
-}
-
-static int sim_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)err;
-	e->at = sim_stream_of(s)->now;
-	return 0;
-}
-
-static int sim_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)err;
-	advance(&sim_stream_of(s)->now, &e->at);
-	return 0;
-}
-
-static int sim_event_sync(struct vfm_event *e, struct vfm_err *err)
-{
-	advance(&e->dev->host, &e->at);
-	return vfm_dev_check(&e->dev->dev, err);
-}
-
-/* The host polls for work that it need not wait for. */
-static bool sim_event_passed(struct vfm_event *e)
-{
-	(void)e;
-	return true;
-}
-
-static int sim_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
-{
-	(void)err;
-	*s = b->at.s[VFM_MID] - a->at.s[VFM_MID];
-	return 0;
-}
-
-/* ---- graphs: captured work is recorded at once, and forgotten if the capture fails ---- */
-
-static int sim_graph_begin(struct vfm_stream *s, struct vfm_err *err)
-{
-	struct sim *d = sim_of(s->dev);
-
-	if (d->graph || sim_stream_of(s)->number != 0)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a capture not on the compute stream, or nested");
-	d->graph = true;
-	d->graph_n = d->n;
-	d->graph_now = sim_stream_of(s)->now;
-	return 0;
-}
-
-static int sim_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err)
-{
-	struct sim *d = sim_of(s->dev);
-
-	if (!d->graph)
-		return vfm_fail(err, VFM_EUSAGE, "internal: the end of a capture that has not begun");
-	d->graph = false;
-	if (run)
-		return 0;
-	d->n = d->graph_n;
-	sim_stream_of(s)->now = d->graph_now;
-	return 0;
 }
 
 /* ---- the device ---- */
@@ -607,6 +442,7 @@ static void sim_dev_free(struct vfm_dev *dev)
 		free(d->texts.v[i]);
 	free(d->texts.v);
 	free(d->launch);
+	free(d->past);
 	munmap(d->base, d->reserved);
 	free(d);
 }
@@ -647,15 +483,17 @@ static void add_zones(struct sim *d)
 	vfm_mapped_init(&d->mapped, &mapping, d);
 	vfm_mapped_zone(&d->mapped, large, SMALL_CHUNK, 512);
 	vfm_mapped_zone(&d->mapped, 2 * large, LARGE_CHUNK, 64 << 10);
-	d->zone_at[LARGE] = large;
+	d->zone_at[VFM_SIM_LARGE] = large;
 	d->reserved = (size_t)(3 * large);
 }
 
-struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_err *err)
+struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, int rank, struct vfm_err *err)
 {
 	struct sim *d = vfm_calloc(1, sizeof(*d));
 
 	d->machine = *m;
+	d->world = w;
+	d->rank = rank;
 	add_zones(d);
 	d->base = mmap(NULL, d->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (d->base == MAP_FAILED) {
@@ -670,6 +508,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_err *err)
 	if (m->sm_bw.v[VFM_MID] > 0) /* as the CUDA device */
 		d->dev.side = (struct vfm_dev_side){.units = (int)(m->sms / 4),
 			.flops_per_byte = 3 * m->gemm_bf16.v[VFM_MID] * 1e3 / (double)m->sms / m->sm_bw.v[VFM_MID]};
+	d->dev.comm_units = w ? (int)m->collective_sms.v[VFM_MID] : 0;
 	d->dev.mem_total = m->capacity;
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
 	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");
@@ -682,14 +521,4 @@ const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *dev, size_t 
 
 	*n = d->n;
 	return d->launch;
-}
-
-void vfm_sim_clear(struct vfm_dev *dev)
-{
-	sim_of(dev)->n = 0;
-}
-
-double vfm_sim_time(const struct vfm_dev *dev, enum vfm_estimate e)
-{
-	return sim_of(dev)->host.s[e];
 }

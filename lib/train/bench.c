@@ -86,14 +86,15 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 	return isfinite(t->last.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 }
 
-static struct vfm_bench_result result_of(const struct timing *t, const struct vfm_dev *d)
+/* A simulated job sums no values of its ranks, which have packs of equal shape. */
+static struct vfm_bench_result result_of(const struct timing *t, const struct vfm_dev *d, int dp)
 {
-	double n = (double)t->n;
+	double n = (double)t->n, parts = vfm_dev_predicts(d) ? dp : 1;
 
 	return (struct vfm_bench_result){.n = (int64_t)t->n,
 		.step_s = vfm_spread_of(t->step_s, t->n),
-		.flops = t->last.flops,
-		.tokens = t->last.tokens,
+		.flops = t->last.flops * parts,
+		.tokens = t->last.tokens * (int64_t)parts,
 		.mem_peak_bytes = (int64_t)t->last.rank.mem_peak_bytes,
 		.compactions = d->mem_compactions - t->compactions,
 		.loss = t->last.loss,
@@ -184,7 +185,7 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, plan_for_samples(tr, &c->model, x, b, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
-	*out = result_of(&t, x->device.dev);
+	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
 out:
 	vfm_pack_release(&pack);
 	vfm_trainer_free(tr);

@@ -29,7 +29,8 @@ int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ct
 
 static int open_rank(struct vfm_context *x, bool deterministic, struct vfm_err *err)
 {
-	struct vfm_device_opts o = {.local_rank = x->job.launch.local_rank,
+	struct vfm_device_opts o = {.sim = x->sim,
+		.local_rank = x->job.launch.local_rank,
 		.local_size = x->job.launch.local_size,
 		.size = x->job.world->size,
 		.deterministic = deterministic,

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/par.h"
 #include "comm/comm_dev.h"
+#include "comm/comm_sim.h"
 #include "cpu/cpu.h"
 #include "sim/sim.h"
 
@@ -29,13 +30,18 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 {
 	struct vfm_machine m;
 
+	if (o->sim) {
+		d->dev = o->sim->dev = vfm_sim_open(&o->sim->job->machine, o->sim->job->world, o->sim->rep, err);
+		d->sim = o->sim;
+		return d->dev ? 0 : VFM_EENV;
+	}
 	if (!o->machine)
 		return vfm_fail(err, VFM_EUSAGE,
 			"the device 'sim' computes no data: only vfm-bench step and launches predict with it");
 	if (o->size > 1)
 		return vfm_fail(err, VFM_EUSAGE, "the device 'sim' simulates one rank, this job has more");
 	TRY(vfm_machine_load(&m, o->machine, err));
-	d->dev = vfm_sim_open(&m, err);
+	d->dev = vfm_sim_open(&m, NULL, 0, err);
 	return d->dev ? 0 : VFM_EENV;
 }
 
@@ -82,6 +88,8 @@ int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *e
 	int rc;
 
 	d->host = job->world;
+	if (d->sim && d->host->size > 1)
+		return vfm_job_failed(job, vfm_comm_sim_device(d->host, d->stream, &d->world, err), err);
 	rc = vfm_comm_dev_new(d->host, &o, &d->world, err);
 	/* All ranks detect invalid settings alike. */
 	return rc == VFM_EUSAGE ? vfm_job_agree(job, rc, err) : vfm_job_failed(job, rc, err);
@@ -100,5 +108,7 @@ void vfm_device_close(struct vfm_device *d)
 		d->dev->t->stream_free(d->stream);
 	if (d->dev)
 		d->dev->t->dev_free(d->dev);
+	if (d->sim)
+		d->sim->dev = NULL;
 	*d = (struct vfm_device){0};
 }

@@ -11,6 +11,7 @@ struct vfm_device {
 	const struct vfm_plugin *plugin; /* provider of the device and its transport; NULL: built in */
 	/* set by vfm_device_join: the job's communicator, and the one for device memory (on a CPU they are equal) */
 	struct vfm_comm *host, *world;
+	struct vfm_comm_sim_rank *sim; /* NULL: not simulated */
 };
 /* Opens "cpu", or "cuda" from a plugin (dev/plugin.h).  Returns VFM_EUSAGE for an unknown name, VFM_EENV if the device
  * is unavailable.  The process must not fork after this call. */
@@ -19,6 +20,7 @@ struct vfm_device_opts {
 	int local_rank, local_size; /* rank within this node */
 	int size;                   /* ranks of the job */
 	bool deterministic;         /* prefer algorithms with equal bits from run to run */
+	struct vfm_comm_sim_rank *sim; /* of a simulated job (comm/comm_sim.h): the device is its; NULL: none */
 	const char *machine;        /* file or name of the machine of "sim" (sim/machine.h); NULL: "sim" is refused */
 };
 /* As vfm_device_open, for one of several ranks on a node.  Also opens "sim", a device without data. */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/comm_host.h"
+#include "comm/comm_sim.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)
 {
@@ -186,6 +187,7 @@ int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err)
 	j->failed = true;
 	j->first = claim_report(j, err);
 	vfm_comm_host_abort(j->world, err->msg);
+	vfm_comm_sim_abort(j->world, err->msg);
 	return rc;
 }
 

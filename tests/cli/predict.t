@@ -60,6 +60,14 @@ for cmd in "vfm-bench matrix -q --model dit-s" "vfm-bench ops -q norm/layer" "vf
 	run $cmd --device sim
 	like "$rc $err" "^2 .*only vfm-bench step and launches predict with it" "refused: $cmd"
 done
-run vfm-bench step -q --device sim "${tiny[@]}" -n 2
-like "$rc $err" "^2 .*'sim' simulates one rank" "two ranks"
+
+# ---- several ranks
+jq 'del(.gpus_per_node)' "$TOP/share/machines/h200.json" >alone.json
+run vfm-bench step -q --device sim --machine ./alone.json "${tiny[@]}" -n 2
+like "$rc $err" "^2 .*has no rates of several GPUs" "a machine of one GPU"
+run vfm-bench step -q --device sim "${tiny[@]}" -n 3 --set parallel.tp=2
+like "$rc $err" "^2 .*3 ranks" "degrees that do not fit"
+run vfm-bench step -q --device sim -o json "${tiny[@]}" -n 8 --packs 4 --set parallel.tp=2 --set parallel.pp=2
+rc_is 0 "eight ranks"
+is "$(jq -c '.rows[0] | [.ranks, .layout, .how, .comm > 0, .bubble > 0]' <<<"$out")" '[8,"dp=2 tp=2 pp=2","predicted",true,true]' "of a mesh"
 done_testing

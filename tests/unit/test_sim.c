@@ -26,7 +26,7 @@ static int load_h200(void **state)
 /* Every op is accepted, and recorded once with the cost of ops.h. */
 static void test_ops(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	bool seen[VFM_OP_N] = {false};
 	struct vfm_cases l;
@@ -53,7 +53,7 @@ static void test_ops(void **state)
 				fail_msg("%s: %d kernels, %g s", c->name, x->kernels, x->work[e]);
 		if (x->work[VFM_LOW] < x->work[VFM_HIGH])
 			fail_msg("%s: the high rates are slower", c->name);
-		if (x->work[VFM_MID] < x->kernels * h200.least.v[VFM_MID] * 1e-6)
+		if ((double)x->work[VFM_MID] < x->kernels * h200.least.v[VFM_MID] * (1 - 1e-6) * 1e-6)
 			fail_msg("%s: shorter than a kernel can be", c->name);
 		seen[c->op] = true;
 		vfm_case_free(c, s);
@@ -131,7 +131,7 @@ static void test_conv_time(void **state)
 
 static void test_memory(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	size_t gib = (size_t)1 << 30;
 	char *big, *p, *host;
@@ -180,7 +180,7 @@ static void run_op(struct vfm_stream *s, size_t bytes)
 /* Copies on another stream overlap with computation; the slower of the two counts. */
 static void test_overlap(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
 	const struct vfm_dev_table *t = d->t;
 	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
 	size_t bytes = (size_t)1 << 28;
@@ -225,7 +225,7 @@ static struct vfm_sim_launch last_launch(const struct vfm_dev *d)
 static void test_side(void **state)
 {
 	enum { N = 1 << 26, K = 4096 };
-	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
 	const struct vfm_dev_table *t = d->t;
 	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
 	float *p = vfm_dev_alloc(s, (size_t)4 * N * 4, "x", &err);
@@ -250,11 +250,11 @@ static void test_side(void **state)
 	OK(vfm_op_adamw(side, &adam, &err));
 	assert_true(d->side.flops == 1.5 * flops);
 	assert_true(
-		fabs(last_launch(d).work[VFM_MID] * d->side.units * h200.sm_bw.v[VFM_MID] * 1e9 / bytes - 1) < 1e-9);
+		fabs(last_launch(d).work[VFM_MID] * d->side.units * h200.sm_bw.v[VFM_MID] * 1e9 / bytes - 1) < 1e-6);
 	run_op(s, N);
 	beside[1] = last_launch(d).work[VFM_MID];
 	left = 1 - d->side.units * h200.sm_bw.v[VFM_MID] / (h200.copy.v[VFM_MID] * h200.kernel.v[VFM_MID]);
-	assert_true(fabs(own[1] / beside[1] - left) < 1e-9);
+	assert_true(fabs(own[1] / beside[1] - left) < 1e-6);
 	for (int i = 0; i < 3; i++) {
 		OK(vfm_op_gemm(s, &g, &err));
 		beside[0] = last_launch(d).work[VFM_MID];

@@ -1,0 +1,47 @@
+/* matrix_rows.h - the rows of vfm-bench matrix: from lists of options, from JSON Lines, or from a file of published
+ * figures. */
+#ifndef CMD_MATRIX_ROWS_H
+#define CMD_MATRIX_ROWS_H
+
+#include "base/err.h"
+#include "train/config.h"
+
+struct matrix_row {
+	char model[32];
+	int64_t tokens;
+	char label[256]; /* the keys set beyond the preset */
+	struct vfm_config config;
+	int64_t gpus;  /* that the row asks for; 0: none */
+	int64_t packs; /* a step; 0: --packs */
+	int64_t text;  /* rows of a sample; 0: --text-len */
+	int ranks;     /* on which it runs */
+	/* of a file of published figures; 0: none */
+	double tflops_gpu, tok_s_gpu;
+	char machine[64];       /* "": that of the file */
+	bool is_published, oom; /* oom: the published run ran out of memory */
+	char *software;         /* why it is not compared; NULL: it is */
+};
+
+struct matrix_rows {
+	struct matrix_row *v;
+	size_t n, cap;
+	char *machine; /* that the figures were measured on; NULL: none is named */
+	char *source;  /* of the published figures */
+};
+
+/* Comma-separated lists. */
+struct matrix_lists {
+	const char *models, *contexts, *dtypes, *recomputes;
+};
+
+/* A row for each combination. */
+int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err);
+/* JSON Lines: {"model": "dit-s", "context": 8192, "gpus": 8, "packs": 8, "set": {"train.dtype": "bf16"}}. */
+int matrix_rows_of_file(struct matrix_rows *r, const char *path, struct vfm_err *err);
+/* share/published: a JSON object with the keys v, source, machine and rows, which are those of a file with the keys
+ * tflops_gpu, tok_s_gpu, oom, software, config, machine, text and assumed.  `name` is a path or the name of an
+ * installed file. */
+int matrix_rows_of_published(struct matrix_rows *r, const char *name, struct vfm_err *err);
+void matrix_rows_release(struct matrix_rows *r);
+
+#endif

@@ -1,0 +1,636 @@
+#include "comm/comm_sim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "comm/comm_dev.h"
+#include "comm/comm_impl.h"
+#include "sim/network.h"
+
+/* The ranks of a communicator, in its order. */
+struct members {
+	int *rank; /* [n] of the job */
+	int n;
+	uint64_t id; /* equal on all */
+	/* the simulated ranks that stand for them, ascending, and the place of this one */
+	int *rep, n_reps, place;
+};
+
+struct sim_comm {
+	struct vfm_comm c; /* first */
+	struct vfm_comm_sim_rank *r;
+	struct members of;
+	uint64_t calls;
+};
+
+struct vfm_transport_comm {
+	struct vfm_comm_sim_rank *r;
+	struct members of;
+	struct vfm_sim_span span;
+	char name[16];
+	int me;
+	uint64_t calls, *pair_calls; /* pair_calls [n_reps]: of messages with each */
+};
+
+static struct sim_comm *sim_comm_of(struct vfm_comm *c)
+{
+	return (struct sim_comm *)c;
+}
+
+/* ---- members ---- */
+
+/* Takes rank [n].  name, which tells groups of the same ranks apart. */
+static struct members make_members(const struct vfm_comm_sim_rank *r, int *rank, int n, const char *name)
+{
+	const struct vfm_comm_sim_job *job = r->job;
+	struct members m = {.rank = rank, .n = n};
+	bool *has = vfm_calloc((size_t)job->n_reps, sizeof(*has));
+	char label[16] = {0};
+
+	memcpy(label, name, strnlen(name, sizeof(label) - 1));
+	m.id = vfm_fnv64(rank, (size_t)n * sizeof(*rank)) ^ vfm_fnv64(label, sizeof(label)) ^ r->made << 56;
+	m.rep = vfm_calloc((size_t)job->n_reps, sizeof(*m.rep));
+	for (int i = 0; i < n; i++)
+		has[job->rep_of[rank[i]]] = true;
+	for (int i = 0; i < job->n_reps; i++) {
+		if (i == r->rep)
+			m.place = m.n_reps;
+		if (has[i])
+			m.rep[m.n_reps++] = i;
+	}
+	free(has);
+	return m;
+}
+
+static struct members copy_members(const struct members *m, int max_reps)
+{
+	struct members y = *m;
+
+	y.rank = vfm_calloc((size_t)m->n, sizeof(*y.rank));
+	memcpy(y.rank, m->rank, (size_t)m->n * sizeof(*y.rank));
+	y.rep = vfm_calloc((size_t)max_reps, sizeof(*y.rep));
+	memcpy(y.rep, m->rep, (size_t)m->n_reps * sizeof(*y.rep));
+	return y;
+}
+
+static void release_members(struct members *m)
+{
+	free(m->rank);
+	free(m->rep);
+}
+
+/* Returns the place of the simulated rank that stands for member i. */
+static int place_of_member(const struct sim_comm *g, int i)
+{
+	int rep = g->r->job->rep_of[g->of.rank[i]];
+
+	for (int k = 0; k < g->of.n_reps; k++)
+		if (g->of.rep[k] == rep)
+			return k;
+	return 0;
+}
+
+/* ---- host memory ---- */
+
+/* What a rank brings to a call. */
+struct host_call {
+	const char *data;
+	size_t bytes;
+};
+
+/* Comes to a meeting of the group and waits for the others. */
+static int gather_here(struct sim_comm *g, const char *what, const struct host_call *mine, struct vfm_sim_meeting **out,
+	struct vfm_err *err)
+{
+	struct vfm_sim_world *w = g->r->job->world;
+	double now[VFM_ESTIMATES] = {0};
+	char text[64];
+
+	if (g->r->dev)
+		vfm_sim_host_now(g->r->dev, now);
+	*out = vfm_sim_meet(w, g->of.id, g->calls++, g->of.n_reps, g->of.place, now, mine);
+	snprintf(text, sizeof(text), "%s of '%s'", what, g->c.name);
+	while (!vfm_sim_met(*out))
+		TRY(vfm_sim_world_wait(w, g->r->rep, text, err));
+	if (g->r->dev)
+		vfm_sim_host_until(g->r->dev, (*out)->at);
+	return 0;
+}
+
+/* Calls fn with what each place brings, then waits until all have used it. */
+static int call_together(struct sim_comm *g, const char *what, struct host_call mine,
+	void (*fn)(const struct sim_comm *g, const struct host_call *const *brought, void *ctx), void *ctx,
+	struct vfm_err *err)
+{
+	const struct host_call *only = &mine;
+	struct vfm_sim_meeting *m, *end;
+
+	if (g->of.n_reps == 1) {
+		fn(g, &only, ctx);
+		return 0;
+	}
+	TRY(gather_here(g, what, &mine, &m, err));
+	fn(g, (const struct host_call *const *)m->brought, ctx);
+	vfm_sim_part(g->r->job->world, m);
+	TRY(gather_here(g, what, &mine, &end, err));
+	vfm_sim_part(g->r->job->world, end);
+	return 0;
+}
+
+struct reduction {
+	struct vfm_tensor x;
+	double *sum;
+	int64_t *whole;
+};
+
+static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
+{
+	return t == VFM_F64    ? ((const double *)p)[i]
+		: t == VFM_F32 ? (double)((const float *)p)[i]
+			       : (double)vfm_bf16_to_f32(((const uint16_t *)p)[i]);
+}
+
+static void sum_brought(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+{
+	struct reduction *r = ctx;
+	int64_t n = vfm_numel(&r->x);
+
+	for (int i = 0; i < g->of.n; i++) {
+		const void *x = brought[place_of_member(g, i)]->data;
+
+		for (int64_t k = 0; k < n; k++)
+			if (r->x.dtype == VFM_I64)
+				r->whole[k] += ((const int64_t *)x)[k];
+			else
+				r->sum[k] += read_summand(x, r->x.dtype, k);
+	}
+}
+
+static int sim_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+{
+	struct sim_comm *g = sim_comm_of(c);
+	int64_t n = vfm_numel(&x);
+	struct reduction r = {.x = x,
+		.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum)),
+		.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole))};
+	int rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
+
+	(void)s;
+	for (int64_t k = 0; rc >= 0 && k < n; k++) {
+		if (x.dtype == VFM_I64)
+			((int64_t *)x.data)[k] = r.whole[k];
+		else if (x.dtype == VFM_F64)
+			((double *)x.data)[k] = r.sum[k];
+		else if (x.dtype == VFM_F32)
+			((float *)x.data)[k] = (float)r.sum[k];
+		else
+			((uint16_t *)x.data)[k] = vfm_f32_to_bf16((float)r.sum[k]);
+	}
+	free(r.sum);
+	free(r.whole);
+	return rc;
+}
+
+struct concatenation {
+	char *out;
+	const int64_t *count; /* NULL: each */
+	int64_t each;
+	size_t size; /* of an element */
+};
+
+static void concatenate(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+{
+	struct concatenation *a = ctx;
+	char *to = a->out;
+
+	for (int i = 0; i < g->of.n; i++) {
+		const struct host_call *from = brought[place_of_member(g, i)];
+		size_t bytes = (size_t)(a->count ? a->count[i] : a->each) * a->size;
+		size_t has = from->bytes < bytes ? from->bytes : bytes;
+
+		if (to != from->data)
+			memmove(to, from->data, has);
+		memset(to + has, 0, bytes - has);
+		to += bytes;
+	}
+}
+
+static int sim_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
+{
+	struct concatenation a = {out.data, count, vfm_numel(&in), vfm_dtype_size(in.dtype)};
+	size_t bytes = vfm_nbytes(&in);
+	char *mine = vfm_malloc(bytes + 1); /* in may lie in out */
+	int rc;
+
+	(void)s;
+	if (bytes)
+		memcpy(mine, in.data, bytes);
+	rc = call_together(sim_comm_of(c), "all_gather", (struct host_call){mine, bytes}, concatenate, &a, err);
+	free(mine);
+	return rc;
+}
+
+struct copy_of_root {
+	int root;
+	char *to;
+};
+
+static void copy_root(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+{
+	struct copy_of_root *a = ctx;
+	const struct host_call *from = brought[place_of_member(g, a->root)];
+
+	if (a->to != from->data && from->bytes)
+		memcpy(a->to, from->data, from->bytes);
+}
+
+static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+{
+	struct copy_of_root a = {root, x.data};
+
+	(void)s;
+	return call_together(
+		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
+}
+
+static void do_nothing(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+{
+	(void)g, (void)brought, (void)ctx;
+}
+
+static int sim_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)s;
+	return call_together(sim_comm_of(c), "barrier", (struct host_call){0}, do_nothing, NULL, err);
+}
+
+static int refuse(struct vfm_comm *c, const char *what, struct vfm_err *err)
+{
+	return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')", what, c->name);
+}
+
+static int sim_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
+{
+	(void)s, (void)in, (void)out, (void)count;
+	return refuse(c, "reduce_scatter", err);
+}
+
+static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
+{
+	(void)s, (void)in, (void)out, (void)send, (void)recv;
+	return refuse(c, "all_to_all", err);
+}
+
+static int sim_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
+{
+	(void)s, (void)out, (void)to, (void)in, (void)from;
+	return refuse(c, "exchange", err);
+}
+
+static int sim_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+
+static void sim_comm_free(struct vfm_comm *c)
+{
+	struct sim_comm *g = sim_comm_of(c);
+
+	release_members(&g->of);
+	free(g);
+}
+
+static int sim_node(const struct vfm_comm *c, int rank)
+{
+	const struct sim_comm *g = (const struct sim_comm *)c;
+
+	return g->of.rank[rank] / (int)g->r->job->machine.node_gpus;
+}
+
+static const struct vfm_comm_table sim_table = {
+	.name = "sim",
+	.all_reduce = sim_all_reduce,
+	.all_gather = sim_all_gather,
+	.reduce_scatter = sim_reduce_scatter,
+	.all_to_all = sim_all_to_all,
+	.broadcast = sim_broadcast,
+	.exchange = sim_exchange,
+	.barrier = sim_barrier,
+	.split = sim_split,
+	.free = sim_comm_free,
+	.node = sim_node,
+};
+
+/* Takes rank [n]. */
+static struct vfm_comm *make_comm(struct vfm_comm_sim_rank *r, int *rank, int n, int me, const char *name)
+{
+	struct sim_comm *g = vfm_calloc(1, sizeof(*g));
+
+	*g = (struct sim_comm){.c = {.t = &sim_table, .rank = me, .size = n}, .r = r};
+	snprintf(g->c.name, sizeof(g->c.name), "%s", name);
+	g->of = make_members(r, rank, n, name);
+	return &g->c;
+}
+
+struct keyed_rank {
+	int key, at;
+};
+
+static int compare_split_keys(const void *a, const void *b)
+{
+	const struct keyed_rank *x = a, *y = b;
+
+	return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->at < y->at ? -1 : 1;
+}
+
+static int sim_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct sim_comm *g = sim_comm_of(c);
+	struct keyed_rank *v;
+	int n = 0, me = 0, *rank;
+
+	(void)key;
+	*out = g->r->split = NULL;
+	if (!c->places)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, name);
+	if (color < 0)
+		return 0;
+	v = vfm_calloc((size_t)c->size, sizeof(*v));
+	for (int i = 0; i < c->size; i++) {
+		struct vfm_comm_place p = c->places->of(c->places->ctx, i);
+
+		if (p.color == color)
+			v[n++] = (struct keyed_rank){p.key, i};
+	}
+	qsort(v, (size_t)n, sizeof(*v), compare_split_keys);
+	rank = vfm_calloc((size_t)n, sizeof(*rank));
+	for (int i = 0; i < n; i++) {
+		rank[i] = g->of.rank[v[i].at];
+		me = v[i].at == c->rank ? i : me;
+	}
+	free(v);
+	if (n > 1) {
+		*out = g->r->split = make_comm(g->r, rank, n, me, name);
+	} else {
+		*out = vfm_comm_self();
+		free(rank);
+	}
+	return 0;
+}
+
+/* The simulated rank of this thread, for the transport, which is made without an argument. */
+static _Thread_local struct vfm_comm_sim_rank *here;
+
+struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r)
+{
+	int n = r->job->n, *rank = vfm_calloc((size_t)n, sizeof(*rank));
+
+	for (int i = 0; i < n; i++)
+		rank[i] = i;
+	r->made++;
+	here = r;
+	return make_comm(r, rank, n, r->job->rank_of[r->rep], "world");
+}
+
+void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
+{
+	struct vfm_comm *host = vfm_comm_host(c);
+
+	if (host->t == &sim_table)
+		vfm_sim_world_fail(sim_comm_of(host)->r->job->world, sim_comm_of(host)->r->rep, why);
+}
+
+/* ---- the transport ---- */
+
+static struct vfm_transport_comm *make_transport_comm(struct vfm_comm_sim_rank *r, struct vfm_comm *host)
+{
+	struct sim_comm *g = sim_comm_of(host);
+	struct vfm_transport_comm *w = vfm_calloc(1, sizeof(*w));
+
+	w->r = r;
+	w->me = host->rank;
+	w->of = copy_members(&g->of, r->job->n_reps);
+	w->of.id ^= 0x6465766963652d2dULL; /* apart from the calls of host memory */
+	w->span = vfm_sim_span_of(&r->job->machine, w->of.rank, w->of.n);
+	w->pair_calls = vfm_calloc((size_t)r->job->n_reps, sizeof(*w->pair_calls));
+	snprintf(w->name, sizeof(w->name), "%s", host->name);
+	return w;
+}
+
+static int sim_unique_id(unsigned char id[VFM_TRANSPORT_ID], struct vfm_err *err)
+{
+	(void)err;
+	memset(id, 0, VFM_TRANSPORT_ID);
+	return 0;
+}
+
+static int sim_transport_init(struct vfm_transport_comm **w, struct vfm_dev *d,
+	const unsigned char id[VFM_TRANSPORT_ID], int rank, int size, const char *name, struct vfm_err *err)
+{
+	(void)d, (void)id, (void)rank, (void)size, (void)name, (void)err;
+	*w = make_transport_comm(here, here->split);
+	return 0;
+}
+
+static int sim_transport_split(struct vfm_transport_comm *w, int color, int key, bool p2p, const char *name,
+	struct vfm_transport_comm **out, struct vfm_err *err)
+{
+	(void)key, (void)p2p, (void)name, (void)err;
+	*out = color < 0 ? NULL : make_transport_comm(w->r, w->r->split);
+	return 0;
+}
+
+static int sim_state(struct vfm_transport_comm *w, struct vfm_err *err)
+{
+	(void)w, (void)err;
+	return 0;
+}
+
+static void sim_transport_abort(struct vfm_transport_comm *const *w, int n)
+{
+	(void)w, (void)n;
+}
+
+static void sim_transport_free(struct vfm_transport_comm *w)
+{
+	if (!w)
+		return;
+	release_members(&w->of);
+	free(w->pair_calls);
+	free(w);
+}
+
+/* A collective of the whole group. */
+static int enqueue(struct vfm_transport_comm *w, struct vfm_stream *s, const char *op, enum vfm_sim_coll kind,
+	double bytes, struct vfm_err *err)
+{
+	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
+	struct vfm_sim_launch l = {.op = op, .bytes = bytes};
+	char text[96];
+
+	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes", w->name, w->of.n, bytes);
+	l.shape = text;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		l.work[e] = (float)vfm_sim_coll_s(&w->r->job->machine, &w->span, kind, bytes, (enum vfm_estimate)e);
+	vfm_sim_collective(s, &l, &v, w->of.n_reps > 1);
+	return vfm_sim_world_check(w->r->job->world, err);
+}
+
+static int sim_transport_all_reduce(
+	struct vfm_transport_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
+{
+	(void)x;
+	return enqueue(w, s, "all_reduce", VFM_SIM_ALL_REDUCE, (double)n * (double)vfm_dtype_size(dt), err);
+}
+
+static int sim_transport_all_gather(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	size_t bytes_each, struct vfm_err *err)
+{
+	for (int i = 0; i < w->of.n && bytes_each * (size_t)w->of.n <= VFM_SIM_KNOWN_MAX; i++)
+		vfm_sim_moved(s->dev, (char *)out + (size_t)i * bytes_each, in, bytes_each);
+	return enqueue(w, s, "all_gather", VFM_SIM_ALL_GATHER, (double)bytes_each * w->of.n, err);
+}
+
+static int sim_transport_reduce_scatter(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	int64_t n_each, enum vfm_dtype dt, struct vfm_err *err)
+{
+	(void)in, (void)out;
+	return enqueue(w, s, "reduce_scatter", VFM_SIM_REDUCE_SCATTER,
+		(double)n_each * w->of.n * (double)vfm_dtype_size(dt), err);
+}
+
+static int sim_transport_broadcast(
+	struct vfm_transport_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
+{
+	(void)x, (void)root;
+	return enqueue(w, s, "broadcast", VFM_SIM_BROADCAST, (double)bytes, err);
+}
+
+/* Bytes by direction, and to where. */
+struct traffic {
+	double near[2], far[2];
+};
+
+static void add_traffic(const struct vfm_transport_comm *w, struct traffic *t, int peer, bool send, double bytes)
+{
+	int node = (int)w->r->job->machine.node_gpus;
+
+	if (w->of.rank[peer] / node == w->of.rank[w->me] / node)
+		t->near[send] += bytes;
+	else
+		t->far[send] += bytes;
+}
+
+static void enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, const char *op, const struct traffic *t,
+	const struct vfm_sim_invitation *v, int n)
+{
+	double near = fmax(t->near[0], t->near[1]), far = fmax(t->far[0], t->far[1]);
+	struct vfm_sim_launch l = {.op = op, .bytes = t->near[1] + t->far[1]};
+	char text[96];
+
+	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes sent", w->name, w->of.n, l.bytes);
+	l.shape = text;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		l.work[e] = (float)vfm_sim_messages_s(&w->r->job->machine, near, far, (enum vfm_estimate)e);
+	vfm_sim_collective(s, &l, v, n);
+}
+
+static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	size_t bytes_each, struct vfm_err *err)
+{
+	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
+	struct traffic t = {{0}, {0}};
+
+	for (int i = 0; i < w->of.n; i++)
+		for (int send = 0; i != w->me && send < 2; send++)
+			add_traffic(w, &t, i, send, (double)bytes_each);
+	vfm_sim_moved(s->dev, out, in, bytes_each * (size_t)w->of.n);
+	enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1);
+	return vfm_sim_world_check(w->r->job->world, err);
+}
+
+/* What another rank sends is as what this one sends to it. */
+static void move_known(struct vfm_stream *s, const struct vfm_transport_msg *m, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const struct vfm_transport_msg *from = NULL;
+
+		if (m[i].send || m[i].bytes > VFM_SIM_KNOWN_MAX)
+			continue;
+		for (int k = 0; k < n && !from; k++)
+			if (m[k].send && m[k].peer == m[i].peer && m[k].bytes == m[i].bytes)
+				from = &m[k];
+		if (from)
+			vfm_sim_moved(s->dev, m[i].p, from->p, m[i].bytes);
+	}
+}
+
+/* Adds the meetings with the ranks that stand for the peers: with each, where each stands for one rank.  Otherwise a
+ * peer of this rank may stand for others with other peers, so that all meet. */
+static int invite_peers(
+	struct vfm_transport_comm *w, const struct vfm_transport_msg *m, int n, struct vfm_sim_invitation *v)
+{
+	const struct vfm_comm_sim_job *job = w->r->job;
+	int me = w->r->rep, invited = 0;
+
+	if (w->of.n > w->of.n_reps) {
+		v[0] = (struct vfm_sim_invitation){w->of.id, w->calls++, w->of.n_reps, w->of.place};
+		return w->of.n_reps > 1;
+	}
+	for (int i = 0; i < n; i++) {
+		int rep = job->rep_of[w->of.rank[m[i].peer]], low = me < rep ? me : rep, high = me < rep ? rep : me;
+		uint64_t pair = w->of.id ^ (uint64_t)low << 40 ^ (uint64_t)high << 20 ^ 1;
+		bool has = false;
+
+		for (int k = 0; k < invited; k++)
+			has |= v[k].group == pair;
+		if (!has)
+			v[invited++] = (struct vfm_sim_invitation){pair, w->pair_calls[rep]++, 2, me > rep};
+	}
+	return invited;
+}
+
+static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
+	struct vfm_err *err)
+{
+	struct vfm_sim_invitation *v = vfm_calloc((size_t)w->r->job->n_reps, sizeof(*v));
+	struct traffic t = {{0}, {0}};
+
+	for (int i = 0; i < n; i++)
+		add_traffic(w, &t, m[i].peer, m[i].send, (double)m[i].bytes);
+	move_known(s, m, n);
+	enqueue_traffic(w, s, "messages", &t, v, invite_peers(w, m, n, v));
+	free(v);
+	return vfm_sim_world_check(w->r->job->world, err);
+}
+
+static const struct vfm_transport sim_transport = {
+	.name = "sim",
+	.unique_id = sim_unique_id,
+	.init = sim_transport_init,
+	.split = sim_transport_split,
+	.state = sim_state,
+	.abort = sim_transport_abort,
+	.finish = sim_state,
+	.free = sim_transport_free,
+	.all_reduce = sim_transport_all_reduce,
+	.all_gather = sim_transport_all_gather,
+	.reduce_scatter = sim_transport_reduce_scatter,
+	.all_to_all = sim_transport_all_to_all,
+	.broadcast = sim_transport_broadcast,
+	.messages = sim_messages,
+};
+
+int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
+{
+	here = sim_comm_of(host)->r;
+	here->split = host;
+	return vfm_comm_transport_new(host, &sim_transport, compute, out, err);
+}

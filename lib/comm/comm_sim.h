@@ -1,0 +1,44 @@
+/* comm_sim.h - communicators of a simulated job: its collectives take the time of sim/network.h.
+ *
+ * Of the n ranks of the job some are simulated (sim/world.h); each stands for all ranks that do the same work in the
+ * same time.  rep_of says which: an index into rank_of, the ranks that are simulated.  A collective begins when every
+ * simulated rank that stands for one of its ranks has come to it; where one stands for all of them, it begins at once.
+ * Within a group each simulated rank must make the same calls.
+ *
+ * Two kinds of communicators, which split together: for the memory of the simulated device comm_transport.c on the
+ * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a
+ * backend of its own, whose results are as if each rank held what the one that stands for it holds.  reduce_scatter,
+ * all_to_all and exchange of host memory are refused.  Splits need vfm_comm_split_by.
+ */
+#ifndef VFM_COMM_COMM_SIM_H
+#define VFM_COMM_COMM_SIM_H
+
+#include "comm/comm.h"
+#include "sim/sim.h"
+
+struct vfm_comm_sim_job {
+	struct vfm_machine machine; /* with the rates of several GPUs */
+	struct vfm_sim_world *world;
+	int n;        /* ranks of the job */
+	int n_reps;   /* simulated */
+	int *rep_of;  /* [n] */
+	int *rank_of; /* [n_reps] */
+};
+
+/* A simulated rank of a job, in its thread. */
+struct vfm_comm_sim_rank {
+	const struct vfm_comm_sim_job *job;
+	int rep;
+	struct vfm_dev *dev;    /* of vfm_sim_open: its host waits in calls; NULL: there is none yet */
+	uint64_t made;          /* worlds */
+	struct vfm_comm *split; /* of the last split: the transport makes the same */
+};
+
+/* The world for host memory.  r outlives all communicators. */
+struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r);
+/* The world for the device's memory, made from it.  Collective.  Free it with vfm_comm_free. */
+int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
+/* Lets all simulated ranks fail, if c is a communicator of this file. */
+void vfm_comm_sim_abort(struct vfm_comm *c, const char *why);
+
+#endif
