@@ -285,16 +285,18 @@ static int predict_row(const struct matrix_row *w, struct vfm_machine *m, struct
 {
 	struct prediction p = {w, o};
 	struct vfm_simulation s = {.config = &w->config, .machine = m, .ranks = w->ranks};
-	struct vfm_simulated how;
+	struct vfm_simulated how = {0};
 	int rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
 
+	free(how.stands_for);
 	o->fits = rc >= 0;
 	if (rc >= 0 || !how.full)
 		return rc;
 	m->capacity *= 16;
-	TRY(vfm_simulate(&s, predict_on_rank, &p, &how, err));
+	rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
+	free(how.stands_for);
 	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
-	return 0;
+	return rc;
 }
 
 static const char *machine_of(const struct matrix *m, const struct matrix_row *w)

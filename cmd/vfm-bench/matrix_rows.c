@@ -167,7 +167,7 @@ static int read_published_row(struct matrix_rows *r, const json_t *o, struct vfm
 	return 0;
 }
 
-static int read_published(struct matrix_rows *r, const json_t *o, struct vfm_err *err)
+static int read_published_rows(struct matrix_rows *r, const json_t *o, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "source", "machine", "rows", NULL};
 	const char *source, *machine = NULL;
@@ -192,7 +192,7 @@ int matrix_rows_of_published(struct matrix_rows *r, const char *name, struct vfm
 {
 	char *path = vfm_share_find("published", name, "VFM_PUBLISHED_DIR", err);
 	json_t *o = path ? vfm_json_load(path, FILE_MAX, err) : NULL;
-	int rc = o ? read_published(r, o, err) : VFM_EUSAGE;
+	int rc = o ? read_published_rows(r, o, err) : VFM_EUSAGE;
 
 	if (o && rc < 0)
 		vfm_err_context(err, "%s", path);

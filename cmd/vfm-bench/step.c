@@ -208,10 +208,13 @@ static int predict_step(struct measurement *m, struct vfm_err *err)
 		.config = &m->config, .ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks};
 	struct vfm_machine machine;
 	struct vfm_simulated simulated;
+	int rc;
 
 	TRY(vfm_machine_load(&machine, step_opts.machine, err));
 	s.machine = &machine;
-	return vfm_simulate(&s, measure_step, m, &simulated, err);
+	rc = vfm_simulate(&s, measure_step, m, &simulated, err);
+	free(simulated.stands_for);
+	return rc;
 }
 
 int bench_step(int argc, char **argv, struct vfm_err *err)

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/table.h"
+#include "dry_run.h"
 #include "train/context.h"
 #include "train/initial.h"
 #include "train/parity.h"
@@ -29,7 +31,8 @@ static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
-static bool print_config, print_mesh, help_config;
+static bool print_config, print_mesh, help_config, dry_run;
+static struct dry_run_cli dry = {.machine = "h100-dgx", .format = "text", .context = 8192, .packs = VFM_UNSET};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
@@ -54,6 +57,14 @@ static const struct vfm_opt opts[] = {
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print the mesh coordinates of each rank and exit", &print_mesh},
+	{VFM_OPT_FLAG, 0, "dry-run", NULL, "predict memory and time of the run on -n GPUs of --machine, and exit",
+		&dry_run},
+	{VFM_OPT_STR, 0, "machine", "NAME|FILE", "with --dry-run: the machine (h100-dgx; vfm-machine(5))",
+		&dry.machine},
+	{VFM_OPT_INT, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
+		&dry.context},
+	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
+	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
@@ -68,6 +79,9 @@ static const struct vfm_cmd cmd = {
 		"MANIFEST] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data MANIFEST|--stages FILE -o RUN\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
+		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
+		"[--data "
+		"MANIFEST | --context N --packs N] [--table " VFM_TABLE_FORMATS "]\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
 		"--help-config",
 	.summary = "train a video diffusion transformer",
@@ -278,6 +292,41 @@ static int run_ranks(struct vfm_err *err)
 	return vfm_context_run(&rank_opts, train_rank, &asked, err);
 }
 
+/* Returns the ranks of a dry run: -n, the tasks of srun, or as many as the degrees need. */
+static int64_t count_dry_ranks(const struct vfm_config *c)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	const struct vfm_parallel *p = &c->parallel;
+
+	if (rank_opts.ranks != VFM_UNSET)
+		return rank_opts.ranks;
+	if (tasks && atoi(tasks) > 1)
+		return atoi(tasks);
+	return p->tp * p->cp * p->pp * (p->dp ? p->dp : 1);
+}
+
+/* Under srun the first task predicts for all. */
+static int predict_run(struct vfm_err *err)
+{
+	const char *task = getenv("SLURM_PROCID"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	struct vfm_config c;
+
+	if (stages_path)
+		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --stages; name the plan of a stage with --data");
+	if (tasks && task && atoi(tasks) > 1 && atoi(task) > 0)
+		return 0;
+	TRY(vfm_context_check(&rank_opts, err));
+	TRY(read_config(&c, 0, err));
+	dry.plan = manifest;
+	dry.ranks = count_dry_ranks(&c);
+	if (dry.packs == VFM_UNSET)
+		dry.packs = 8 * dry.ranks / (c.parallel.tp * c.parallel.cp * c.parallel.pp);
+	if (dry.context < 1 || dry.context > 1 << 24 || dry.packs < 1 || dry.packs > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "--context, --packs: expected 1 to %d tokens and 1 to %d packs",
+			1 << 24, 1 << 20);
+	return print_dry_run(&c, &dry, err);
+}
+
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
@@ -301,6 +350,8 @@ int main(int argc, char **argv)
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
+	} else if (dry_run) {
+		rc = vfm_job_say_once(predict_run(&err), &err);
 	} else if (parity) {
 		rc = stages_path ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with --stages")
 				 : read_config(&c, 0, &err);

@@ -5,7 +5,11 @@
 
 #include "base/mem.h"
 
-enum { BUFFERS = 2, BLOCK = 4 << 20 };
+enum {
+	BUFFERS = 2,
+	BLOCK = 4 << 20,
+	PREDICTED_BYTES = 64 << 10, /* larger arrays are not copied for a device without data */
+};
 
 /* A copy that is gathered. */
 struct gathered {
@@ -142,7 +146,9 @@ int vfm_dev_upload(struct vfm_stream *s, void *dst, const void *host, size_t byt
 	p = take_pinned(u, bytes, err);
 	if (!p)
 		return VFM_EENV;
-	if (host)
+	if (vfm_dev_predicts(s->dev) && bytes > PREDICTED_BYTES)
+		; /* it holds no data */
+	else if (host)
 		memcpy(p, host, bytes);
 	else
 		memset(p, 0, bytes);

@@ -82,7 +82,7 @@ struct sim_texts { /* strings by contents; a table of open addresses */
 
 /* A launch of the last step, and the parts of its time in which other streams worked. */
 struct sim_past {
-	const char *op, *shape;
+	uint32_t what; /* hash_launch */
 	float beside[VFM_ESTIMATES];
 };
 

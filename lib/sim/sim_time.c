@@ -29,6 +29,8 @@ static void drop_ticket(struct sim_ticket *t)
 
 /* ---- the queue of a stream ---- */
 
+enum { QUEUE_LONG = 4096 }; /* then other ranks run first, so that it becomes shorter */
+
 static bool has_queue(const struct sim_stream *s)
 {
 	return s->head < s->n;
@@ -38,8 +40,11 @@ static struct sim_item *push_item(struct sim_stream *s, enum sim_item_kind kind)
 {
 	struct sim_item *x;
 
-	if (!has_queue(s))
-		s->head = s->n = 0;
+	if (s->head > s->n / 2) {
+		memmove(s->queue, s->queue + s->head, (s->n - s->head) * sizeof(*s->queue));
+		s->n -= s->head;
+		s->head = 0;
+	}
 	vfm_grow(&s->queue, &s->cap, s->n + 1, sizeof(*s->queue));
 	x = &s->queue[s->n++];
 	*x = (struct sim_item){.kind = kind, .host = sim_of(s->s.dev)->host};
@@ -61,13 +66,21 @@ static struct vfm_sim_launch *launch_of(struct sim *d, size_t number)
 
 /* ---- the time of work ---- */
 
+/* Texts have one address each. */
+static uint32_t hash_launch(const struct vfm_sim_launch *l)
+{
+	uint64_t x = (uint64_t)(uintptr_t)l->op * 0x9e3779b97f4a7c15 ^ (uint64_t)(uintptr_t)l->shape;
+
+	return (uint32_t)((x * 0x9e3779b97f4a7c15) >> 32);
+}
+
 /* Returns the part of a launch's time in which another stream works: in the last step, if it had this launch. */
 static double part_beside(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
 {
 	size_t i = x->launch - d->cleared;
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
-	if (i < d->n_past && d->past[i].op == l->op && d->past[i].shape == l->shape)
+	if (i < d->n_past && d->past[i].what == hash_launch(l))
 		return (double)d->past[i].beside[e];
 	return until > l->begin[e] ? 1 : 0;
 }
@@ -203,7 +216,10 @@ static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x
 	const struct vfm_rate *gap = d->graph ? &d->machine.graph_gap : &d->machine.gap;
 	struct vfm_sim_launch *l;
 
-	vfm_grow(&d->launch, &d->cap, d->n + 1, sizeof(*d->launch));
+	if (d->n == d->cap) { /* by less than vfm_grow: a job has many such arrays */
+		d->cap += d->cap / 4 + 1024;
+		d->launch = vfm_realloc(d->launch, d->cap, sizeof(*d->launch));
+	}
 	l = &d->launch[d->n++];
 	*l = *x;
 	l->stream = (int16_t)s->number;
@@ -215,8 +231,16 @@ static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x
 
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *beside)
 {
-	size_t number = record_launch(s, l);
-	struct sim_item *x = push_item(s, SIM_LAUNCH);
+	struct sim *d = sim_of(s->s.dev);
+	size_t number, waiting = s->n - s->head;
+	struct sim_item *x;
+
+	if (d->world && waiting && waiting % QUEUE_LONG == 0) {
+		vfm_sim_world_yield(d->world, d->rank);
+		progress(d);
+	}
+	number = record_launch(s, l);
+	x = push_item(s, SIM_LAUNCH);
 
 	x->launch = number;
 	x->shares = beside != NULL;
@@ -326,8 +350,7 @@ static void remember_step(struct sim *d)
 			const struct vfm_sim_launch *l = &d->launch[i];
 			double begin = l->begin[e] + (double)l->gap[e];
 
-			d->past[i].op = l->op;
-			d->past[i].shape = l->shape;
+			d->past[i].what = hash_launch(l);
 			d->past[i].beside[e] =
 				takes_units(d, l) ? 0 : (float)part_in_spans(v, n, begin, begin + (double)l->work[e]);
 		}

@@ -180,6 +180,14 @@ int vfm_sim_world_wait(struct vfm_sim_world *w, int rank, const char *what, stru
 	return vfm_sim_world_check(w, err);
 }
 
+void vfm_sim_world_yield(struct vfm_sim_world *w, int rank)
+{
+	pthread_mutex_lock(&w->lock);
+	pass_turn(w, rank); /* to itself, if no other can run */
+	await_turn(w, rank);
+	pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- meetings ---- */
 
 static size_t find_slot(const struct vfm_sim_world *w, uint64_t group, uint64_t number)

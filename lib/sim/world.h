@@ -49,6 +49,8 @@ void vfm_sim_part(struct vfm_sim_world *w, struct vfm_sim_meeting *m);
 /* Lets the other ranks run until a meeting has become complete meanwhile.  VFM_EENV if all ranks wait, or if a rank
  * failed: the message says what each waits for, `what` for this one. */
 int vfm_sim_world_wait(struct vfm_sim_world *w, int rank, const char *what, struct vfm_err *err);
+/* Lets the other ranks that can run do so first. */
+void vfm_sim_world_yield(struct vfm_sim_world *w, int rank);
 /* All waits fail from now on; the first message stays. */
 void vfm_sim_world_fail(struct vfm_sim_world *w, int rank, const char *why);
 /* Whether the memory of a rank ran out. */

@@ -7,8 +7,8 @@
 #include "train/synthetic.h"
 
 /* Makes a pack of equal samples. */
-static int make_equal_samples(
-	struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m, struct vfm_err *err)
+static int make_equal_samples(struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m,
+	bool values, struct vfm_err *err)
 {
 	struct vfm_synthetic *all = vfm_calloc((size_t)b->samples, sizeof(*all));
 	int rc;
@@ -16,7 +16,8 @@ static int make_equal_samples(
 	for (int64_t i = 0; i < b->samples; i++)
 		all[i] = (struct vfm_synthetic){
 			{b->grid[0], b->grid[1], b->grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
-	rc = vfm_synthetic_pack(p, all, (int)b->samples, m, 1, err);
+	rc = values ? vfm_synthetic_pack(p, all, (int)b->samples, m, 1, err)
+		    : vfm_synthetic_shapes(p, all, (int)b->samples, m, err);
 	p->step_tokens = p->tokens * b->packs;
 	free(all);
 	return rc;
@@ -105,17 +106,6 @@ static struct vfm_bench_result result_of(const struct timing *t, const struct vf
 		.ahead_s = t->total.ahead_s / n};
 }
 
-static int plan_for_samples(struct vfm_trainer *tr, const struct vfm_model_spec *m, const struct vfm_context *x,
-	const struct vfm_bench_step *b, struct vfm_err *err)
-{
-	struct vfm_load load = {.packs = b->packs / x->mesh.size[VFM_AX_DP],
-		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
-
-	for (int64_t i = 0; i < b->samples; i++)
-		vfm_pack_sums_add(&load.largest, b->grid, vfm_model_text_rows(m, b->text_len));
-	return vfm_trainer_plan(tr, &load, err);
-}
-
 int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err)
 {
 	if (b->samples < 1 || b->samples > 1 << 20 || b->packs < 1 || b->packs > 1 << 20)
@@ -166,29 +156,48 @@ struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_co
 	return NULL;
 }
 
-int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
-	struct vfm_bench_result *out, struct vfm_err *err)
+int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
+	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
+	struct vfm_err *err)
 {
-	struct vfm_trainer *tr = NULL;
-	struct vfm_pack pack = {0};
-	struct vfm_pack_array packs = {&pack, 1, 0};
-	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_pack_array array = {packs, n, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&array);
+	struct vfm_load load = {.largest = *largest,
+		.packs = b->packs / x->mesh.size[VFM_AX_DP],
+		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
+	struct vfm_trainer *tr;
 	struct timing t = {0};
 	int rc;
 
 	*out = (struct vfm_bench_result){0};
-	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
 	vfm_dev_peak_reset(x->device.dev);
 	tr = vfm_bench_trainer(x, c, err);
 	if (!tr)
 		return err->code;
-	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
-	TRY_OUT(vfm_job_failed(&x->job, plan_for_samples(tr, &c->model, x, b, err), err));
+	TRY_OUT(vfm_job_failed(&x->job, vfm_trainer_plan(tr, &load, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
 out:
-	vfm_pack_release(&pack);
 	vfm_trainer_free(tr);
 	free(t.step_s);
+	return rc;
+}
+
+int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
+	struct vfm_bench_result *out, struct vfm_err *err)
+{
+	struct vfm_pack_sums sums = {0};
+	struct vfm_pack pack = {0};
+	int rc;
+
+	*out = (struct vfm_bench_result){0};
+	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
+	for (int64_t i = 0; i < b->samples; i++)
+		vfm_pack_sums_add(&sums, b->grid, vfm_model_text_rows(&c->model, b->text_len));
+	rc = make_equal_samples(&pack, b, &c->model, !vfm_dev_predicts(x->device.dev), err);
+	vfm_job_failed(&x->job, rc, err);
+	if (rc == 0)
+		rc = vfm_bench_run_packs(x, c, b, &pack, 1, &sums, out, err);
+	vfm_pack_release(&pack);
 	return rc;
 }

@@ -53,4 +53,10 @@ struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_co
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_bench_result *out, struct vfm_err *err);
 
+/* As vfm_bench_run, with packs [n] of this rank in turn; grid, samples and text_len of *b are not used.  largest: the
+ * pack with the most tokens, for which recompute is planned. */
+int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
+	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
+	struct vfm_err *err);
+
 #endif

@@ -55,8 +55,8 @@ struct vfm_context {
 	const struct vfm_context_opts *opts;
 	struct vfm_job job;
 	struct vfm_comm_sim_rank *sim; /* of a simulated rank (simulate.h); else NULL */
-	struct vfm_device device; /* empty before vfm_context_device */
-	struct vfm_mesh mesh;     /* empty before vfm_context_open */
+	struct vfm_device device;      /* empty before vfm_context_device */
+	struct vfm_mesh mesh;          /* empty before vfm_context_open */
 };
 
 /* Local.  Returns VFM_EUSAGE if the number of ranks or threads is out of range. */

@@ -17,11 +17,11 @@ struct vfm_device {
  * is unavailable.  The process must not fork after this call. */
 int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err);
 struct vfm_device_opts {
-	int local_rank, local_size; /* rank within this node */
-	int size;                   /* ranks of the job */
-	bool deterministic;         /* prefer algorithms with equal bits from run to run */
+	int local_rank, local_size;    /* rank within this node */
+	int size;                      /* ranks of the job */
+	bool deterministic;            /* prefer algorithms with equal bits from run to run */
 	struct vfm_comm_sim_rank *sim; /* of a simulated job (comm/comm_sim.h): the device is its; NULL: none */
-	const char *machine;        /* file or name of the machine of "sim" (sim/machine.h); NULL: "sim" is refused */
+	const char *machine; /* file or name of the machine of "sim" (sim/machine.h); NULL: "sim" is refused */
 };
 /* As vfm_device_open, for one of several ranks on a node.  Also opens "sim", a device without data. */
 int vfm_device_open_rank(

@@ -125,6 +125,7 @@ int vfm_simulate(
 	struct vfm_parallel p = s->config->parallel;
 	int rc;
 
+	*out = (struct vfm_simulated){0};
 	if (s->ranks < 1 || s->ranks > RANKS_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "expected 1 to %d ranks, got %d", RANKS_MAX, s->ranks);
 	TRY(vfm_parallel_check(&p, &s->config->model, s->ranks, err));
@@ -133,7 +134,11 @@ int vfm_simulate(
 	choose_ranks(&job, &p, s->all);
 	job.world = vfm_sim_world_new(job.n_reps);
 	rc = run_simulated_ranks(&job, work, ctx, err);
-	*out = (struct vfm_simulated){.reps = job.n_reps, .full = vfm_sim_world_is_full(job.world)};
+	*out = (struct vfm_simulated){.reps = job.n_reps,
+		.full = vfm_sim_world_is_full(job.world),
+		.stands_for = vfm_calloc((size_t)job.n, sizeof(int))};
+	for (int r = 0; r < job.n; r++)
+		out->stands_for[job.rank_of[job.rep_of[r]]]++;
 	vfm_sim_world_free(job.world);
 	free(job.rep_of);
 	free(job.rank_of);

@@ -17,8 +17,9 @@ struct vfm_simulation {
 };
 
 struct vfm_simulated {
-	int reps;  /* simulated ranks */
-	bool full; /* the memory of one ran out */
+	int reps;        /* simulated ranks */
+	bool full;       /* the memory of one ran out */
+	int *stands_for; /* [ranks] of a simulated rank: how many; of others 0.  The caller frees it */
 };
 
 /* Calls `work` on each simulated rank; x->job.world->rank is the rank in the job, and vfm_context_open(x, config)

@@ -8,8 +8,8 @@ static void fill_normal(float *x, int64_t n, float std, struct vfm_rng rng)
 		x[k] = std * vfm_rng_normal(&rng, (uint64_t)k);
 }
 
-int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
-	uint64_t seed, struct vfm_err *err)
+int vfm_synthetic_shapes(
+	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	*p = (struct vfm_pack){.n = n,
 		.patch_dim = (int32_t)vfm_model_patch_dim(m),
@@ -23,10 +23,18 @@ int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n,
 	}
 	p->step_tokens = p->tokens;
 	TRY(vfm_pack_alloc(p, err));
+	for (int i = 0; i < n; i++)
+		vfm_pack_set(p, i, s[i].id, s[i].grid, s[i].text_len);
+	return 0;
+}
+
+int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
+	uint64_t seed, struct vfm_err *err)
+{
+	TRY(vfm_synthetic_shapes(p, s, n, m, err));
 	for (int i = 0; i < n; i++) {
 		int64_t token = p->cu_seqlens[i], row = p->cu_text[i];
 
-		vfm_pack_set(p, i, s[i].id, s[i].grid, s[i].text_len);
 		fill_normal((float *)p->x0 + token * p->patch_dim, (p->cu_seqlens[i + 1] - token) * p->patch_dim, 0.5f,
 			vfm_rng_stream(seed, 0, s[i].id, VFM_RNG_TEST));
 		fill_normal(p->text + row * p->text_dim, (int64_t)s[i].text_len * p->text_dim, 1,

@@ -18,4 +18,8 @@ struct vfm_synthetic {
 int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
 	uint64_t seed, struct vfm_err *err);
 
+/* As vfm_synthetic_pack, for devices that compute no data: latents, texts, conditions and image rows are undefined. */
+int vfm_synthetic_shapes(
+	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err);
+
 #endif

@@ -31,8 +31,8 @@ is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" \
 is "$(jq -s '[.[] | select(.how == "measured") | .tok_s / .tok_s_gpu == .gpus and .tflops / .tflops_gpu == .gpus and .tok_s > 0] | all' <<<"$out")" \
 	true "rates of all ranks, and of one"
 run "${matrix[@]}" -n 2 --model dit-s --context 64 --dtype fp32
-like "$out" 'GPUs +layout .*TFLOP/s/GPU.*token/s/GPU' "the columns have headings in text"
-like "$out" ' 2  dp=2 ' "rows of the lists, on two ranks"
+like "$out" 'GPUs +gbs +mbs +layout .*TFLOP/s/GPU.*token/s/GPU' "the columns have headings in text"
+like "$out" ' 2 +[0-9]+ +1  dp=2 ' "rows of the lists, on two ranks"
 run "${matrix[@]}" rows.jsonl
 is "$rc $err" "2 vfm-bench matrix: row 'dit-s 64 model.layers=2 parallel.pp=2 parallel.dp=1': needs 2 ranks, there is 1: use -n 2" \
 	"a row of two ranks is not measured on one"
@@ -46,7 +46,7 @@ for row in '{"model":"dit-s","context":64,"tp":2}' '{"model":"dit-s","context":6
 	'{"model":"dit-s","context":64,"set":{"train.lr":1}}'; do
 	echo "$row" >rows.jsonl
 	run "${matrix[@]}" rows.jsonl
-	like "$rc $err" "^2 .*rows.jsonl:1: (unknown key 'tp'|set: expected|train.lr: a benchmark)" "what a row does not honour is refused: $row"
+	like "$rc $err" "^2 .*rows.jsonl:1: (tp: unknown key|set: expected|train.lr: a benchmark)" "what a row does not honour is refused: $row"
 done
 run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 --steps 1 --seconds 0 --dtype bf16 -o json
 rc_is 0 "step"

@@ -43,7 +43,7 @@ run vfm-bench launches -q --model dit-28b --dtype bf16
 rc_is 3 "a model that does not fit"
 like "$err" "out of memory on NVIDIA H200: .* GiB for .* do not fit beside the .* of 139.80 GiB" "says what a GPU would say"
 run vfm-bench launches -q "${tiny[@]}" --machine no-such
-like "$rc $err" "^2 .*no machine 'no-such'" "an unknown machine"
+like "$rc $err" "^2 .*no 'no-such' among the machines" "an unknown machine"
 echo '{"v":1}' >m.json
 run vfm-bench launches -q "${tiny[@]}" --machine ./m.json
 like "$rc $err" "^2 .*\./m.json: name: " "a machine without its keys"
@@ -66,7 +66,7 @@ jq 'del(.gpus_per_node)' "$TOP/share/machines/h200.json" >alone.json
 run vfm-bench step -q --device sim --machine ./alone.json "${tiny[@]}" -n 2
 like "$rc $err" "^2 .*has no rates of several GPUs" "a machine of one GPU"
 run vfm-bench step -q --device sim "${tiny[@]}" -n 3 --set parallel.tp=2
-like "$rc $err" "^2 .*3 ranks" "degrees that do not fit"
+like "$rc $err" "^2 .*the number of ranks, 3" "degrees that do not fit"
 run vfm-bench step -q --device sim -o json "${tiny[@]}" -n 8 --packs 4 --set parallel.tp=2 --set parallel.pp=2
 rc_is 0 "eight ranks"
 is "$(jq -c '.rows[0] | [.ranks, .layout, .how, .comm > 0, .bubble > 0]' <<<"$out")" '[8,"dp=2 tp=2 pp=2","predicted",true,true]' "of a mesh"

@@ -499,7 +499,7 @@ static void test_machines(void **state)
 	check_fault("attention", "[{},{}]", "attention[0].source");
 	check_fault("v", "2", "m.json: v: ");
 	assert_int_equal(vfm_machine_load(&m, "no-such", &err), VFM_EUSAGE);
-	assert_non_null(strstr(err.msg, "no machine 'no-such'"));
+	assert_non_null(strstr(err.msg, "no 'no-such' among the machines"));
 }
 
 int main(void)

@@ -26,10 +26,10 @@ static int read_machine_file(void **state)
 struct seen {
 	struct vfm_config config;
 	int packs;
-	struct vfm_bench_result r;       /* of rank 0 */
-	double s[VFM_ESTIMATES];         /* of the last step */
-	double sent, launches; /* of all simulated ranks: bytes of messages, collectives */
-	double work[VFM_SIM_CLASSES];    /* of rank 0 */
+	struct vfm_bench_result r;    /* of rank 0 */
+	double s[VFM_ESTIMATES];      /* of the last step */
+	double sent, launches;        /* of all simulated ranks: bytes of messages, collectives */
+	double work[VFM_SIM_CLASSES]; /* of rank 0 */
 };
 
 struct stop_watch {
@@ -108,11 +108,16 @@ static struct seen simulate_step(
 {
 	struct seen seen = {.config = config_of(preset, sets), .packs = packs};
 	struct vfm_simulated how;
+	int stand_for = 0;
 
 	if (vfm_simulate(&(struct vfm_simulation){&seen.config, m, ranks, all}, run_bench, &seen, &how, &err) < 0)
 		fail_msg("%s on %d ranks: %s", sets, ranks, err.msg);
 	assert_false(how.full);
 	assert_true(all ? how.reps == ranks : how.reps <= ranks);
+	for (int r = 0; r < ranks; r++)
+		stand_for += how.stands_for[r];
+	assert_int_equal(stand_for, ranks);
+	free(how.stands_for);
 	return seen;
 }
 
@@ -215,6 +220,7 @@ static void test_memory_runs_out(void **state)
 	assert_true(vfm_simulate(&(struct vfm_simulation){&seen.config, &small, 2, false}, run_bench, &seen, &how,
 			    &err) == VFM_EENV);
 	assert_true(how.full);
+	free(how.stands_for);
 	assert_non_null(strstr(err.msg, "out of memory on NVIDIA H200"));
 }
 
@@ -247,10 +253,12 @@ static void test_failures(void **state)
 	(void)state;
 	assert_int_equal(
 		vfm_simulate(&(struct vfm_simulation){&c, &h200, 2, false}, wait_in_vain, &c, &how, &err), VFM_EENV);
+	free(how.stands_for);
 	if (!strstr(err.msg, "deadlock in the simulated job") || !strstr(err.msg, "messages 'backward'"))
 		fail_msg("%s", err.msg);
 	assert_int_equal(
 		vfm_simulate(&(struct vfm_simulation){&c, &h200, 2, false}, fail_alone, &c, &how, &err), VFM_EENV);
+	free(how.stands_for);
 	assert_string_equal(err.msg, "no luck");
 	assert_int_equal(
 		vfm_simulate(&(struct vfm_simulation){&c, &h200, 3, false}, fail_alone, &c, &how, &err), VFM_EUSAGE);

@@ -1,0 +1,112 @@
+#include "dry_run.h"
+
+#include <stdio.h>
+
+#include "base/opt.h"
+#include "base/table.h"
+#include "spec/hw.h"
+#include "train/dry_run.h"
+
+static const char *const class_keys[VFM_SIM_CLASSES] = {
+	"gemm_ms", "attention_ms", "memory_ms", "optimizer_ms", "transfer_ms", "comm_ms"};
+
+static void add_dry_run_columns(struct vfm_table *t)
+{
+	vfm_table_col(t, "rank", "rank", 0);
+	vfm_table_col(t, "stage", "stage", 0);
+	vfm_table_col(t, "stands_for", "stands for", 0);
+	vfm_table_col(t, "mem_gib", "GiB", 2);
+	vfm_table_col(t, "fits", "fits", 0);
+	vfm_table_col(t, "step_ms", "step ms", 1);
+	vfm_table_col(t, "low_ms", "at low rates", 1);
+	vfm_table_col(t, "high_ms", "at high", 1);
+	vfm_table_col(t, "tflops_gpu", "TFLOP/s/GPU", 1);
+	vfm_table_col(t, "mfu", "MFU", 3);
+	vfm_table_col(t, "tok_s_gpu", "token/s/GPU", 0);
+	for (int c = 0; c < VFM_SIM_CLASSES; c++)
+		vfm_table_col(t, class_keys[c], vfm_sim_class_name((enum vfm_sim_class)c), 1);
+	vfm_table_col(t, "exposed_comm", "exposed", 3);
+	vfm_table_col(t, "bubble", "bubble", 3);
+	vfm_table_col(t, "copy", "copy", 3);
+	vfm_table_col(t, "steps", "steps", 0);
+	vfm_table_col(t, "hours", "hours", 2);
+}
+
+static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r)
+{
+	vfm_table_row(t);
+	vfm_table_i64(t, "rank", r->rank);
+	vfm_table_i64(t, "stage", r->stage);
+	vfm_table_i64(t, "stands_for", r->stands_for);
+	vfm_table_f64(t, "mem_gib", (double)r->mem_peak / 0x1p30);
+	for (int c = 0; c < VFM_SIM_CLASSES; c++)
+		vfm_table_f64(t, class_keys[c], r->class_s[c] * 1e3);
+}
+
+/* The row of the whole job. */
+static void add_job_row(
+	struct vfm_table *t, const struct vfm_dry_run *d, const struct vfm_machine *m, int ranks, int dtype)
+{
+	double s = d->s[VFM_MID], most = 0, tflops = d->flops / s / 1e12 / ranks, peak = vfm_hw_peak(m->name, dtype);
+
+	for (int i = 0; i < d->n; i++)
+		most = (double)d->rank[i].mem_peak > most ? (double)d->rank[i].mem_peak : most;
+	vfm_table_row(t);
+	vfm_table_str(t, "rank", "all");
+	vfm_table_i64(t, "stands_for", ranks);
+	vfm_table_f64(t, "mem_gib", most / 0x1p30);
+	vfm_table_str(t, "fits", d->fits ? "yes" : "no");
+	vfm_table_note(t, "%s: %.1f GiB, with %.1f of the driver and the libraries, of %.1f of %s",
+		d->fits ? "fits" : "does not fit; times are those of a GPU with enough memory",
+		(most + (double)m->context) / 0x1p30, (double)m->context / 0x1p30, (double)m->capacity / 0x1p30,
+		m->name);
+	vfm_table_f64(t, "step_ms", s * 1e3);
+	vfm_table_f64(t, "low_ms", d->s[VFM_LOW] * 1e3);
+	vfm_table_f64(t, "high_ms", d->s[VFM_HIGH] * 1e3);
+	vfm_table_f64(t, "tflops_gpu", tflops);
+	if (peak > 0)
+		vfm_table_f64(t, "mfu", tflops / peak);
+	vfm_table_f64(t, "tok_s_gpu", d->tokens / s / ranks);
+	vfm_table_f64(t, "exposed_comm", d->comm_s / s);
+	vfm_table_f64(t, "bubble", d->bubble_s / s);
+	vfm_table_f64(t, "copy", d->copy_s / s);
+	if (!d->steps)
+		return;
+	vfm_table_i64(t, "steps", d->steps);
+	vfm_table_f64(t, "hours", d->total_s / 3600);
+	vfm_table_note(t, "hours: of all steps, in proportion to their cost, without checkpoints; simulated: step %lld",
+		(long long)d->step);
+}
+
+int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
+{
+	struct vfm_machine machine;
+	struct vfm_dry_run_opts opts = {.config = c,
+		.machine = &machine,
+		.ranks = (int)o->ranks,
+		.plan = o->plan,
+		.context = o->context,
+		.packs = o->packs};
+	enum vfm_table_format format;
+	struct vfm_dry_run d;
+	struct vfm_table *t;
+	int rc;
+
+	TRY(vfm_table_format(o->format, &format, err));
+	TRY(vfm_machine_load(&machine, o->machine, err));
+	TRY(vfm_dry_run(&opts, &d, err));
+	t = vfm_table_new();
+	add_dry_run_columns(t);
+	for (int i = 0; i < d.n; i++)
+		add_rank_row(t, &d.rank[i]);
+	add_job_row(t, &d, &machine, opts.ranks, c->train.dtype);
+	vfm_table_note(t,
+		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
+		"the ranks wait for communication, other stages, copies");
+	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
+		vfm_version());
+	rc = vfm_table_print(t, format, stdout, err);
+	vfm_table_free(t);
+	vfm_dry_run_release(&d);
+	return rc;
+}

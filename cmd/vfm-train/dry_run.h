@@ -1,0 +1,15 @@
+/* dry_run.h - vfm-train --dry-run: prints what a run would take on a machine that need not be there. */
+#ifndef CMD_DRY_RUN_H
+#define CMD_DRY_RUN_H
+
+#include "base/err.h"
+#include "train/config.h"
+
+struct dry_run_cli {
+	const char *machine, *format, *plan;
+	int64_t ranks, context, packs;
+};
+
+int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,372 @@
+#include "train/dry_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/manifest.h"
+#include "spec/linears.h"
+#include "train/bench.h"
+#include "train/plan.h"
+#include "train/simulate.h"
+#include "train/synthetic.h"
+
+/* ---- the packs of a rank ---- */
+
+/* The packs of the dp rank with the most cost in a step. */
+struct rank_packs {
+	struct vfm_pack *v;
+	int64_t n;
+	double tokens, flops; /* of the whole step */
+};
+
+static int64_t text_rows_of(const struct vfm_config *c)
+{
+	return c->model.text_len;
+}
+
+static void add_flops(struct rank_packs *r, const struct vfm_config *c, const struct vfm_manifest_pack *p)
+{
+	struct vfm_pack_sums sums = {0};
+
+	for (int32_t i = 0; i < p->n_samples; i++) {
+		int32_t grid[3];
+
+		vfm_bench_grid(p->samples[i].tokens, grid);
+		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, text_rows_of(c)));
+	}
+	r->flops += vfm_model_train_flops(&c->model, &c->tuning, &sums);
+	r->tokens += (double)p->tokens;
+}
+
+static int make_shapes(
+	struct vfm_pack *out, const struct vfm_config *c, const struct vfm_manifest_pack *p, struct vfm_err *err)
+{
+	struct vfm_synthetic *s = vfm_calloc((size_t)p->n_samples + 1, sizeof(*s));
+	int rc;
+
+	for (int32_t i = 0; i < p->n_samples; i++) {
+		s[i] = (struct vfm_synthetic){.text_len = (int32_t)text_rows_of(c), .id = (uint64_t)i + 1};
+		vfm_bench_grid(p->samples[i].tokens, s[i].grid);
+	}
+	rc = vfm_synthetic_shapes(out, s, p->n_samples, &c->model, err);
+	free(s);
+	return rc;
+}
+
+/* Returns the largest cost of a dp rank in a step; *rank: which. */
+static double cost_of_step(const struct vfm_manifest_step *s, int64_t dp, int64_t *rank)
+{
+	double most = -1;
+
+	for (int64_t r = 0; r < dp; r++) {
+		double cost = 0;
+
+		for (int32_t i = 0; i < s->n_packs; i++)
+			cost += s->packs[i].pack % dp == r ? s->packs[i].cost : 0;
+		if (cost > most) {
+			most = cost;
+			*rank = r;
+		}
+	}
+	return most;
+}
+
+static int make_rank_packs(struct rank_packs *r, const struct vfm_config *c, const struct vfm_manifest_step *s,
+	int64_t dp, struct vfm_err *err)
+{
+	int64_t rank = 0;
+
+	cost_of_step(s, dp, &rank);
+	*r = (struct rank_packs){.v = vfm_calloc((size_t)s->n_packs, sizeof(*r->v))};
+	for (int32_t i = 0; i < s->n_packs; i++) {
+		add_flops(r, c, &s->packs[i]);
+		if (s->packs[i].pack % dp == rank)
+			TRY(make_shapes(&r->v[r->n++], c, &s->packs[i], err));
+	}
+	for (int64_t i = 0; i < r->n; i++)
+		r->v[i].step_tokens = (int64_t)r->tokens;
+	return 0;
+}
+
+static void release_rank_packs(struct rank_packs *r)
+{
+	for (int64_t i = 0; i < r->n; i++)
+		vfm_pack_release(&r->v[i]);
+	free(r->v);
+	*r = (struct rank_packs){0};
+}
+
+/* ---- a simulated step ---- */
+
+struct dry_step {
+	const struct vfm_dry_run_opts *o;
+	const struct rank_packs *packs;
+	struct vfm_dry_run *out;
+	struct vfm_pack_sums largest; /* of the plan */
+	int rep_of_rank;              /* simulated ranks that have finished */
+};
+
+static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r)
+{
+	struct vfm_dry_run *out = d->out;
+	struct vfm_dry_run_rank *rank = &out->rank[d->rep_of_rank++];
+	const struct vfm_sim_launch *l;
+	size_t n;
+
+	*rank = (struct vfm_dry_run_rank){
+		.rank = x->mesh.rank, .stage = x->mesh.coord[VFM_AX_PP], .mem_peak = x->device.dev->mem_peak};
+	l = vfm_sim_launches(x->device.dev, &n);
+	for (size_t i = 0; i < n; i++)
+		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
+	if (x->mesh.rank == 0) {
+		out->comm_s = r->comm_s;
+		out->bubble_s = r->bubble_s;
+		out->copy_s = r->copy_s;
+	}
+}
+
+struct dry_watch {
+	double s[VFM_ESTIMATES];
+};
+
+static void begin_dry_step(void *ctx, struct vfm_dev *d)
+{
+	struct dry_watch *w = ctx;
+
+	vfm_sim_clear(d);
+	vfm_sim_host_now(d, w->s);
+}
+
+static void end_dry_step(void *ctx, struct vfm_dev *d)
+{
+	struct dry_watch *w = ctx;
+	double now[VFM_ESTIMATES];
+
+	vfm_sim_host_now(d, now);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		w->s[e] = now[e] - w->s[e];
+}
+
+static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	struct dry_step *d = ctx;
+	struct dry_watch watch;
+	struct vfm_bench_step b = {.packs = d->packs->n * x->mesh.size[VFM_AX_DP],
+		.warmup = 1,
+		.steps = 1,
+		.before = begin_dry_step,
+		.after = end_dry_step,
+		.ctx = &watch};
+	struct vfm_bench_result r;
+
+	TRY(vfm_context_open(x, d->o->config, err));
+	b.packs = d->packs->n * x->mesh.size[VFM_AX_DP];
+	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
+	note_rank(x, d, &r);
+	if (x->mesh.rank == 0)
+		memcpy(d->out->s, watch.s, sizeof(d->out->s));
+	return 0;
+}
+
+/* Counts the ranks that each simulated one stands for, by rank number. */
+static int compare_dry_ranks(const void *a, const void *b)
+{
+	const struct vfm_dry_run_rank *x = a, *y = b;
+
+	return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_packs *packs,
+	const struct vfm_pack_sums *largest, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_machine machine = *o->machine;
+	struct vfm_simulation s = {.config = o->config, .machine = &machine, .ranks = o->ranks};
+	struct dry_step d = {.o = o, .packs = packs, .out = out, .largest = *largest};
+	struct vfm_simulated how = {0};
+	int rc;
+
+	free(out->rank);
+	out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
+	rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
+	out->fits = rc >= 0;
+	if (rc < 0 && how.full) {
+		machine.capacity *= 16;
+		d.rep_of_rank = 0;
+		free(how.stands_for);
+		rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
+	}
+	if (rc < 0) {
+		free(how.stands_for);
+		return rc;
+	}
+	out->n = d.rep_of_rank;
+	for (int i = 0; i < out->n; i++)
+		out->rank[i].stands_for = how.stands_for[out->rank[i].rank];
+	qsort(out->rank, (size_t)out->n, sizeof(*out->rank), compare_dry_ranks);
+	free(how.stands_for);
+	out->flops = packs->flops;
+	out->tokens = packs->tokens;
+	return 0;
+}
+
+/* ---- the steps of a plan ---- */
+
+struct plan_costs {
+	double *cost; /* [n] of the dp rank with the most */
+	int64_t n, largest_step;
+	struct vfm_pack_sums largest;
+};
+
+static int64_t find_median(const double *cost, int64_t n)
+{
+	int64_t best = 0, least = n;
+
+	/* The step with as many below it as above; n is at most a few thousand after sampling. */
+	for (int64_t i = 0; i < n; i++) {
+		int64_t below = 0, away;
+
+		for (int64_t k = 0; k < n; k++)
+			below += cost[k] < cost[i] || (cost[k] <= cost[i] && k < i);
+		away = llabs(below - n / 2);
+		if (away < least) {
+			least = away;
+			best = i;
+		}
+	}
+	return best;
+}
+
+enum { STEPS_SAMPLED = 1000 };
+
+/* Reads at most STEPS_SAMPLED steps of the first n, at equal distances. */
+static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const struct vfm_config *c, int64_t n,
+	int64_t dp, struct vfm_err *err)
+{
+	struct vfm_manifest_step s = {0};
+	int64_t most = -1, rank;
+	int rc = 0;
+
+	p->n = n < STEPS_SAMPLED ? n : STEPS_SAMPLED;
+	p->cost = vfm_calloc((size_t)p->n, sizeof(*p->cost));
+	for (int64_t i = 0; i < p->n; i++) {
+		int64_t step = i * n / p->n;
+
+		TRY_OUT(vfm_manifest_step(m, step, &s, err));
+		p->cost[i] = cost_of_step(&s, dp, &rank);
+		for (int32_t k = 0; k < s.n_packs; k++) {
+			if (s.packs[k].tokens <= most)
+				continue;
+			most = s.packs[k].tokens;
+			p->largest_step = step;
+			p->largest = (struct vfm_pack_sums){0};
+			for (int32_t j = 0; j < s.packs[k].n_samples; j++) {
+				int32_t grid[3];
+
+				vfm_bench_grid(s.packs[k].samples[j].tokens, grid);
+				vfm_pack_sums_add(&p->largest, grid, vfm_model_text_rows(&c->model, text_rows_of(c)));
+			}
+		}
+	}
+out:
+	vfm_manifest_step_release(&s);
+	return rc;
+}
+
+static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, int64_t step, int64_t dp,
+	const struct plan_costs *p, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_manifest_step s = {0};
+	struct rank_packs packs = {0};
+	int rc;
+
+	TRY_OUT(vfm_manifest_step(m, step, &s, err));
+	TRY_OUT(make_rank_packs(&packs, o->config, &s, dp, err));
+	TRY_OUT(simulate_packs(o, &packs, &p->largest, out, err));
+	out->step = step;
+out:
+	release_rank_packs(&packs);
+	vfm_manifest_step_release(&s);
+	return rc;
+}
+
+/* The memory is that of the step with the largest pack, the time that of the median step. */
+static int run_plan(
+	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_manifest *m = vfm_manifest_open(o->plan, err);
+	const struct vfm_manifest_header *h = m ? vfm_manifest_header(m) : NULL;
+	struct plan_costs costs = {0};
+	struct vfm_dry_run large = {0};
+	int64_t n, median;
+	double sum = 0;
+	int rc;
+
+	if (!m)
+		return err->code;
+	TRY_OUT(vfm_plan_check(h, o->plan, o->config, p, &n, err));
+	if (h->cp) {
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: --dry-run knows no packs with a cp of their own (vfm-pack --cp)",
+			o->plan);
+		goto out;
+	}
+	TRY_OUT(read_costs(&costs, m, o->config, n, p->dp, err));
+	median = find_median(costs.cost, costs.n);
+	TRY_OUT(simulate_plan_step(o, m, costs.largest_step, p->dp, &costs, &large, err));
+	TRY_OUT(simulate_plan_step(o, m, median * n / costs.n, p->dp, &costs, out, err));
+	for (int64_t i = 0; i < costs.n; i++)
+		sum += costs.cost[i];
+	out->steps = n;
+	out->total_s = out->s[VFM_MID] * sum / costs.cost[median] / (double)costs.n * (double)n;
+	out->fits = out->fits && large.fits;
+	for (int i = 0; i < out->n; i++)
+		if (large.rank[i].mem_peak > out->rank[i].mem_peak)
+			out->rank[i].mem_peak = large.rank[i].mem_peak;
+out:
+	free(costs.cost);
+	vfm_dry_run_release(&large);
+	vfm_manifest_close(m);
+	return rc;
+}
+
+/* One sample of `context` tokens a pack. */
+static int run_equal_packs(
+	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_manifest_sample sample = {.tokens = (int32_t)o->context};
+	struct vfm_manifest_step s = {.n_packs = (int32_t)o->packs};
+	struct plan_costs costs = {0};
+	struct rank_packs packs = {0};
+	int32_t grid[3];
+	int rc;
+
+	TRY(vfm_bench_divides(o->packs, p->dp, err));
+	s.packs = vfm_calloc((size_t)o->packs, sizeof(*s.packs));
+	for (int32_t i = 0; i < s.n_packs; i++)
+		s.packs[i] = (struct vfm_manifest_pack){
+			.pack = i, .n_samples = 1, .tokens = o->context, .cost = 1, .samples = &sample};
+	vfm_bench_grid(o->context, grid);
+	vfm_pack_sums_add(&costs.largest, grid, vfm_model_text_rows(&o->config->model, text_rows_of(o->config)));
+	TRY_OUT(make_rank_packs(&packs, o->config, &s, p->dp, err));
+	TRY_OUT(simulate_packs(o, &packs, &costs.largest, out, err));
+out:
+	release_rank_packs(&packs);
+	free(s.packs);
+	return rc;
+}
+
+int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_parallel p = o->config->parallel;
+
+	*out = (struct vfm_dry_run){0};
+	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
+	return o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err);
+}
+
+void vfm_dry_run_release(struct vfm_dry_run *d)
+{
+	free(d->rank);
+	*d = (struct vfm_dry_run){0};
+}
