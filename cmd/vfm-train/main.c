@@ -61,7 +61,7 @@ static const struct vfm_opt opts[] = {
 		&dry_run},
 	{VFM_OPT_STR, 0, "machine", "NAME|FILE", "with --dry-run: the machine (h100-dgx; vfm-machine(5))",
 		&dry.machine},
-	{VFM_OPT_INT, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
+	{VFM_OPT_SIZE, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
 		&dry.context},
 	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
 	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},

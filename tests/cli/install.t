@@ -23,6 +23,9 @@ done
 for d in README.md ARCHITECTURE.md HACKING.md LICENSE; do
 	ok "$d" cmp "$TOP/$d" "root/usr/share/doc/vfm/$d"
 done
+for m in "$TOP"/share/published/*.json; do
+	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/published/${m##*/}"
+done
 for m in "$TOP"/share/machines/*.json; do
 	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/machines/${m##*/}"
 done

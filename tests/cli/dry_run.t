@@ -1,0 +1,76 @@
+#!/bin/bash
+# vfm-train --dry-run, and vfm-bench matrix --predict and --against.
+. "${0%/*}/lib.sh"
+
+small=(-q --model dit-s --set model.layers=4 --set train.dtype=bf16)
+
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json
+rc_is 0 "a dry run"
+is "$(jq -c '[.rows[] | [.rank, .stage, .stands_for]]' <<<"$out")" '[[0,0,2],[1,0,2],[4,1,2],[5,1,2],["all",null,8]]' "simulated ranks, and what they stand for"
+is "$(jq -c '.rows[-1] | [.fits, .step_ms > 0, .high_ms < .step_ms, .step_ms < .low_ms, .exposed_comm > 0, .bubble > 0, .mfu > 0]' <<<"$out")" \
+	'["yes",true,true,true,true,true,true]' "the job"
+is "$(jq -c '[.rows[:-1][] | .gemm_ms > 0 and .attention_ms > 0 and .comm_ms > 0 and .mem_gib > 0] | all' <<<"$out")" true "where the time goes"
+first=$out
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json
+is "$out" "$first" "the same each time"
+run vfm-train "${small[@]}" --dry-run --set parallel.tp=2
+like "$rc $out" "^0 .*all +2 " "as many ranks as the degrees need"
+run vfm-train -q --model dit-7b --set train.dtype=bf16 --set train.recompute=none --dry-run
+rc_is 0 "a run that does not fit"
+like "$out" "does not fit; times are those of a GPU with enough memory: [0-9.]+ GiB" "says so, and what it needs"
+like "$(vfm-train -q --model dit-28b --set parallel.tp=4 --set parallel.pp=4 --set parallel.distopt=true --set train.dtype=bf16 -n 256 --dry-run)" \
+	"all +256 .* yes " "28 billion parameters on 256 GPUs"
+
+# ---- of a plan
+vfm-curate synth -q -n 24 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data >/dev/null
+vfm-pack -q -c 256 -b 4 --steps 5 data >plan 2>/dev/null
+jq -r 'select(.type) | "--set model.channels=\(.latent_channels) --set model.text_dim=\(.text_dim) --set model.patch=\(.patch | tojson)"' <(head -1 plan) >sets
+read -ra sets <sets
+run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2 --table json
+rc_is 0 "a plan"
+is "$(jq -c '.rows[-1] | [.stands_for, .steps, .hours > 0]' <<<"$out")" '[2,5,true]' "its steps"
+rm -r data
+run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2
+rc_is 0 "without its datasets"
+run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 3
+like "$rc $err" "^2 .*has 4 packs a step, which parallel.dp = 3 does not divide" "packs that cannot be shared"
+run vfm-train "${small[@]}" --data plan --dry-run -n 2 --set model.channels=5
+like "$rc $err" "^2 .*model.channels is 5" "another model"
+run vfm-train "${small[@]}" --dry-run -n 2 --context 0
+like "$rc $err" "^2 .*--context, --packs: expected" "no tokens"
+run vfm-train "${small[@]}" --dry-run -n 2 --packs 3
+like "$rc $err" "^2 .*3 packs a step cannot be divided among dp = 2" "packs and ranks"
+run vfm-train "${small[@]}" --dry-run --machine nope
+like "$rc $err" "^2 .*no 'nope' among the machines" "an unknown machine"
+(export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1; vfm-train "${small[@]}" --dry-run) >task1
+is "$(cat task1)" "" "under srun one task speaks"
+(export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0; vfm-train "${small[@]}" --dry-run --table json) >task0
+is "$(jq '.rows[-1].stands_for' task0)" 4 "for all"
+
+# ---- the matrix
+run vfm-bench matrix -q --predict h200 --gpus 4 --packs 4 --model dit-s --context 256,1024 --dtype bf16 -o jsonl
+rc_is 0 "--predict"
+is "$(jq -c '[.context, .gpus, .gbs, .mbs, .layout, .how, .tflops_low < .tflops_gpu, .tflops_gpu < .tflops_high]' <<<"$out")" \
+	$'[256,4,4,1,"dp=4","predicted",true,true]\n[1024,4,4,1,"dp=4","predicted",true,true]' "rows"
+echo '{"model": "dit-s", "context": 256, "gpus": 2, "packs": 6, "text": 32, "set": {"train.dtype": "bf16", "parallel.tp": 2}}' >rows
+run vfm-bench matrix -q --predict h200 rows -o jsonl
+is "$(jq -c '[.gpus, .gbs, .layout]' <<<"$out")" '[2,6,"tp=2"]' "of a file"
+run vfm-bench matrix -q --gpus 4
+like "$rc $err" "^2 .*--gpus: expected 1 to [0-9]+, with --predict" "--gpus alone"
+run vfm-bench matrix -q --predict h200 -n 2
+like "$rc $err" "^2 .*a prediction takes --gpus" "-n"
+
+run vfm-bench matrix -q --against nemo-vfm -o json
+rc_is 0 "--against"
+is "$(jq -c '[.rows[] | [.how, .published]]' <<<"$out")" \
+	'[["does not fit","OOM"],["predicted",null],["predicted",null],["predicted",null],["predicted",null]]' "what ran out of memory does not fit"
+is "$(jq '[.rows[] | select(.error_pct) | .error_pct | fabs < 15] | all' <<<"$out")" true "predictions near what was published"
+is "$(jq '[.rows[] | select(.layout and (.layout | test("tp="))) | .tflops_gpu / .published_tflops | log | fabs] | (add / length | exp) < 1.05' <<<"$out")" \
+	true "within 5 % on average with tensor parallelism"
+jq '.rows[1].machine = "h200" | .rows[1].software = "slow" | .rows |= .[1:3]' "$TOP/share/published/nemo-vfm.json" >mine.json
+run vfm-bench matrix -q --against ./mine.json
+like "$out" "1 rows whose software is slow" "a file of one's own"
+jq '.rows[0].x = 1' mine.json >bad.json
+run vfm-bench matrix -q --against ./bad.json
+like "$rc $err" "^2 .*bad.json: rows\[0\]: .*x: unknown key" "an unknown key"
+done_testing
