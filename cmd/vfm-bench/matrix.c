@@ -10,17 +10,18 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "matrix_predict.h"
 #include "matrix_rows.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
 #include "spec/linears.h"
 #include "step_opts.h"
 #include "train/bench.h"
-#include "train/simulate.h"
 
 static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none"};
 static const char *format = "text", *predict, *against;
-static int64_t gpus = VFM_UNSET;
+static int64_t gpus = VFM_UNSET, top = 10;
+static bool search;
 static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 2;
@@ -37,6 +38,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (1)", &warmup},
 	{VFM_OPT_STR, 0, "predict", "MACHINE", "predict each row for this machine instead (vfm-machine(5))", &predict},
 	{VFM_OPT_INT, 0, "gpus", "N", "with --predict: GPUs of a row that names none (1)", &gpus},
+	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
+	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
 	VFM_CONTEXT_OPTS(&rank_opts),
@@ -48,8 +51,8 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus N] [--against FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS
-		    "] [FILE]",
+		    "[--predict MACHINE] [--gpus N] [--search] [--top N] [--against FILE] " VFM_CONTEXT_SYNOPSIS
+		    " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
@@ -96,17 +99,6 @@ static int place_rows(struct matrix_rows *r, int world, bool started, struct vfm
 }
 
 /* ---- measuring ---- */
-
-/* The result of a row. */
-struct outcome {
-	bool fits;
-	double need;             /* if not: bytes per rank; when measuring, a lower bound */
-	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
-	struct vfm_bench_result r;
-	double peak; /* TFLOP/s of a device; 0: unknown */
-	int threads; /* of a rank */
-	char layout[128], device[128], descr[256];
-};
 
 /* Returns the bytes of frozen parameters, and of the master weights, gradients, two moments and the bf16 copy of the
  * others, each divided evenly over the ranks that shard it. */
@@ -166,7 +158,7 @@ static int check_memory(struct vfm_context *x, double need, bool *fits, struct v
 	return 0;
 }
 
-static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct outcome *o, struct vfm_err *err)
+static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct matrix_outcome *o, struct vfm_err *err)
 {
 	struct vfm_bench_step b = {.samples = 1,
 		.text_len = text_of(w),
@@ -197,7 +189,8 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 
 struct matrix {
 	struct matrix_rows rows;
-	struct outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
+	struct matrix_outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
+	struct vfm_buf found;       /* lines about the searches */
 	enum vfm_table_format format;
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
@@ -214,7 +207,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, err), err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		const struct matrix_row *w = &m->rows.v[i];
-		struct outcome o = {0};
+		struct matrix_outcome o = {0};
 
 		if (w->ranks != x->job.world->size)
 			continue;
@@ -249,75 +242,73 @@ static int measure_forked(struct matrix *m, struct vfm_err *err)
 
 /* ---- predicting ---- */
 
-struct prediction {
-	const struct matrix_row *row;
-	struct outcome *out;
-};
-
-static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
-{
-	const struct prediction *p = ctx;
-	const struct matrix_row *w = p->row;
-	struct vfm_bench_step b = {.samples = 1, .text_len = text_of(w), .packs = packs_of(w)};
-	struct bench_predicted predicted = {.dev = NULL};
-	struct vfm_bench_result r;
-	struct vfm_buf layout = {0};
-
-	TRY(vfm_context_open(x, &w->config, err));
-	vfm_bench_grid(w->tokens, b.grid);
-	bench_predict(&predicted, &b);
-	TRY(vfm_bench_run(x, &w->config, &b, &r, err));
-	if (x->mesh.rank != 0)
-		return 0;
-	p->out->r = r;
-	memcpy(p->out->s, predicted.s, sizeof(p->out->s));
-	p->out->peak = vfm_hw_peak(x->device.dev->name, w->config.train.dtype);
-	snprintf(p->out->device, sizeof(p->out->device), "%s", x->device.dev->name);
-	snprintf(p->out->descr, sizeof(p->out->descr), "%s", x->device.dev->descr);
-	bench_layout(&x->mesh.p, &layout);
-	snprintf(p->out->layout, sizeof(p->out->layout), "%s", layout.len ? layout.data : "");
-	vfm_buf_release(&layout);
-	return 0;
-}
-
-/* A step that does not fit is predicted once more with memory without end, for the bytes that it needs. */
-static int predict_row(const struct matrix_row *w, struct vfm_machine *m, struct outcome *o, struct vfm_err *err)
-{
-	struct prediction p = {w, o};
-	struct vfm_simulation s = {.config = &w->config, .machine = m, .ranks = w->ranks};
-	struct vfm_simulated how = {0};
-	int rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
-
-	free(how.stands_for);
-	o->fits = rc >= 0;
-	if (rc >= 0 || !how.full)
-		return rc;
-	m->capacity *= 16;
-	rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
-	free(how.stands_for);
-	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
-	return rc;
-}
-
 static const char *machine_of(const struct matrix *m, const struct matrix_row *w)
 {
 	return *predict ? predict : *w->machine ? w->machine : m->rows.machine;
+}
+
+static int load_machine_of(
+	const struct matrix *m, struct matrix_row *w, struct vfm_machine *machine, struct vfm_err *err)
+{
+	const char *name = machine_of(m, w);
+
+	w->ranks = (int)(w->gpus ? w->gpus : gpus == VFM_UNSET ? 1 : gpus);
+	if (!name)
+		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
+	return vfm_machine_load(machine, name, err);
 }
 
 static int predict_matrix(struct matrix *m, struct vfm_err *err)
 {
 	for (size_t i = 0; i < m->rows.n; i++) {
 		struct matrix_row *w = &m->rows.v[i];
-		int64_t n = w->gpus ? w->gpus : gpus == VFM_UNSET ? 1 : gpus;
-		const char *name = machine_of(m, w);
 		struct vfm_machine machine;
 
-		if (!name)
-			return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
-		TRY(vfm_machine_load(&machine, name, err));
-		if (place_row(w, (int)n, true, err) < 0 || predict_row(w, &machine, &m->out[i], err) < 0)
+		TRY(load_machine_of(m, w, &machine, err));
+		if (place_row(w, w->ranks, true, err) < 0 ||
+			matrix_predict_row(w, text_of(w), packs_of(w), &machine, true, &m->out[i], err) < 0)
 			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
 	}
+	return 0;
+}
+
+/* A sentence on what was tried. */
+static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const struct matrix_found *f)
+{
+	vfm_buf_addf(b, "%s, %lld tokens, %d GPUs: %d layouts tried, %d do not fit", w->model, (long long)w->tokens,
+		w->ranks, f->tried, f->full);
+	vfm_buf_adds(b, "\n");
+}
+
+/* Replaces the rows by the best layouts of each. */
+static int search_matrix(struct matrix *m, struct vfm_err *err)
+{
+	struct matrix_rows best = {0};
+	struct matrix_outcome *out = NULL;
+	size_t cap = 0;
+
+	for (size_t i = 0; i < m->rows.n; i++) {
+		struct matrix_row *w = &m->rows.v[i];
+		struct vfm_machine machine;
+		struct matrix_found f;
+
+		TRY(load_machine_of(m, w, &machine, err));
+		if (matrix_search(w, text_of(w), packs_of(w), &machine, (int)top, &f, err) < 0)
+			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		describe_search(&m->found, w, &f);
+		for (int k = 0; k < f.n; k++) {
+			vfm_grow(&best.v, &best.cap, best.n + 1, sizeof(*best.v));
+			vfm_grow(&out, &cap, best.n + 1, sizeof(*out));
+			best.v[best.n] = f.v[k];
+			out[best.n++] = f.out[k];
+		}
+		free(f.v);
+		free(f.out);
+	}
+	free(m->rows.v);
+	m->rows.v = best.v;
+	m->rows.n = best.n;
+	m->out = out;
 	return 0;
 }
 
@@ -336,22 +327,23 @@ static void add_columns(struct vfm_table *t)
 	static const struct {
 		const char *key, *heading;
 		int digits;
-	} more[] = {{"tflops_low", "low", 0}, {"tflops_high", "high", 0}, {"published_tflops", "published", 0},
-		{"published_tok_s_gpu", "token/s/GPU", 0}, {"published", "", 0}, {"error_pct", "error %", 1}};
+	} more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3}, {"tflops_low", "low", 0}, {"tflops_high", "high", 0},
+		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0}, {"published", "", 0},
+		{"error_pct", "error %", 1}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
-	for (size_t i = 0; i < (against ? 6 : predict ? 2 : 0); i++)
+	for (size_t i = 0; i < (against ? 8 : predict ? 4 : 0); i++)
 		vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
 }
 
 /* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
-static double compare_row(const struct matrix_row *w, const struct outcome *o)
+static double compare_row(const struct matrix_row *w, const struct matrix_outcome *o)
 {
 	return o->fits && w->tflops_gpu > 0 ? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu : 0;
 }
 
-static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct outcome *o)
+static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
 {
 	double ratio = compare_row(w, o);
 
@@ -365,7 +357,7 @@ static void add_published_cells(struct vfm_table *t, const struct matrix_row *w,
 		vfm_table_f64(t, "error_pct", (ratio - 1) * 100);
 }
 
-static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, const struct outcome *o)
+static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
 {
 	const struct vfm_bench_result *r = &o->r;
 	double tflops = r->flops / r->step_s.median / 1e12, tok_s = (double)r->tokens / r->step_s.median;
@@ -394,6 +386,8 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, cons
 	vfm_table_f64(t, "tok_s_gpu", tok_s / w->ranks);
 	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
 	if (predict) {
+		vfm_table_f64(t, "comm", r->comm_s / o->s[VFM_MID]);
+		vfm_table_f64(t, "bubble", r->bubble_s / o->s[VFM_MID]);
 		vfm_table_f64(t, "tflops_low", r->flops / o->s[VFM_LOW] / 1e12 / w->ranks);
 		vfm_table_f64(t, "tflops_high", r->flops / o->s[VFM_HIGH] / 1e12 / w->ranks);
 		return;
@@ -429,6 +423,11 @@ static void note_prediction(struct vfm_table *t, const struct matrix *m)
 		if (i == 0 || strcmp(name, machine_of(m, &m->rows.v[i - 1])))
 			bench_note_predicted(t, name);
 	}
+	for (char *line = m->found.data, *end; line && *line; line = end + 1) {
+		end = strchr(line, '\n');
+		vfm_table_note(t, "%.*s", (int)(end - line), line);
+	}
+	vfm_table_note(t, "comm, bubble: parts of the step that the ranks wait for communication, for other stages");
 	vfm_table_note(t,
 		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
 		"fit: what it needs");
@@ -473,6 +472,10 @@ static int check_prediction(int operands, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--against: the rows are those of the published figures");
 	if (gpus != VFM_UNSET && (!predict || gpus < 1 || gpus > 1 << 20))
 		return vfm_fail(err, VFM_EUSAGE, "--gpus: expected 1 to %d, with --predict", 1 << 20);
+	if (search && (!predict || against))
+		return vfm_fail(err, VFM_EUSAGE, "--search: only with --predict, and without --against");
+	if (top < 1 || top > 1000)
+		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
 	return 0;
@@ -504,17 +507,22 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 static int measure_all(struct matrix *m, struct vfm_err *err)
 {
 	size_t bytes = (m->rows.n + 1) * sizeof(*m->out);
+	struct matrix_outcome *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc;
 
-	m->out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (m->out == MAP_FAILED)
+	if (shared == MAP_FAILED)
 		return vfm_fail_errno(err, VFM_EENV, "cannot share memory with the ranks");
-	rc = predict                           ? predict_matrix(m, err)
+	m->out = shared;
+	rc = search                            ? search_matrix(m, err)
+		: predict                      ? predict_matrix(m, err)
 		: rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_matrix, m, err)
 					       : measure_forked(m, err);
 	if (rc == 0 && (m->is_first || !m->is_rank))
 		rc = print_table(m, err);
-	munmap(m->out, bytes);
+	if (m->out != shared)
+		free(m->out);
+	vfm_buf_release(&m->found);
+	munmap(shared, bytes);
 	return rc;
 }
 

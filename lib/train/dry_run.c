@@ -192,7 +192,7 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_pa
 	rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
 	out->fits = rc >= 0;
 	if (rc < 0 && how.full) {
-		machine.capacity *= 16;
+		machine.capacity *= 8;
 		d.rep_of_rank = 0;
 		free(how.stands_for);
 		rc = vfm_simulate(&s, step_on_rank, &d, &how, err);

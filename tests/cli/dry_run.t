@@ -60,6 +60,24 @@ like "$rc $err" "^2 .*--gpus: expected 1 to [0-9]+, with --predict" "--gpus alon
 run vfm-bench matrix -q --predict h200 -n 2
 like "$rc $err" "^2 .*a prediction takes --gpus" "-n"
 
+# ---- the best layout
+run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-b --context 1024 --dtype bf16 --recompute auto --top 4 -o json
+rc_is 0 "--search"
+is "$(jq -c '[.rows[] | .how] | unique, length' <<<"$out" | tr '\n' ' ')" '["predicted"] 4 ' "the best four"
+is "$(jq '[.rows[].step_ms] | . == sort' <<<"$out")" true "the best first"
+is "$(jq -r .rows[0].layout <<<"$out" | grep -c 'dp=16')" 1 "a small model needs no model parallelism"
+like "$out" "16 GPUs: [0-9]+ layouts tried, 0 do not fit" "what was tried"
+best=$(jq -c '.rows[0] | [.step_ms, .mem_gib]' <<<"$out")
+echo '{"model": "dit-b", "context": 1024, "gpus": 16, "packs": 32, "set": {"train.dtype": "bf16", "train.recompute": "auto", "parallel.distopt": true}}' >rows
+[[ $(jq -r .rows[0].layout <<<"$out") == *fsdp ]] && sed -i s/distopt/fsdp/ rows
+is "$(vfm-bench matrix -q --predict h200 rows -o json | jq -c '.rows[0] | [.step_ms, .mem_gib]')" "$best" "its row alone is the same"
+run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-7b --context 8192 --dtype bf16 --recompute full --top 3 -o json
+is "$(jq '[.rows[] | .mem_gib < 140] | all' <<<"$out")" true "only what fits"
+run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 1 --model dit-s --dtype bf16 --context 256 -o json
+is "$(jq '[.rows[].layout | test("dp=2") | not] | all' <<<"$out")" true "one pack is not divided"
+run vfm-bench matrix -q --search --gpus 2
+like "$rc $err" "^2 .*" "without a machine"
+
 run vfm-bench matrix -q --against nemo-vfm -o json
 rc_is 0 "--against"
 is "$(jq -c '[.rows[] | [.how, .published]]' <<<"$out")" \
