@@ -208,14 +208,14 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 	struct sim *d = sim_of(stream->dev);
 	struct vfm_sim_room room = room_of(d, s);
 	double pcie = count_pcie(d, op, args);
-	struct vfm_sim_cost cost, beside = {0};
+	struct vfm_sim_cost cost, overlapped = {0};
 	struct vfm_sim_launch l;
 
 	TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &cost, err));
 	if (room.taken) {
 		for (int e = 0; e < VFM_ESTIMATES; e++)
 			room.shared[e] = true;
-		TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &beside, err));
+		TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &overlapped, err));
 	}
 	l = (struct vfm_sim_launch){.class = (uint8_t)cost.class,
 		.op = vfm_op_infos[op].name,
@@ -226,7 +226,7 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)cost.work[e];
 	know_counts(d, op, args);
-	sim_add_launch(s, &l, room.taken ? beside.work : NULL);
+	sim_add_launch(s, &l, room.taken ? overlapped.work : NULL);
 	return 0;
 }
 

@@ -35,10 +35,10 @@ enum sim_item_kind { SIM_LAUNCH, SIM_MEET, SIM_RECORD, SIM_WAIT };
 /* An element of a queue. */
 struct sim_item {
 	enum sim_item_kind kind;
-	size_t launch;               /* number of the launch since open: SIM_LAUNCH, SIM_MEET */
-	struct sim_clock host;       /* when it was enqueued */
-	float beside[VFM_ESTIMATES]; /* work of a launch beside that of another stream */
-	bool shares;                 /* leaves multiprocessors to that */
+	size_t launch;                   /* number of the launch since open: SIM_LAUNCH, SIM_MEET */
+	struct sim_clock host;           /* when it was enqueued */
+	float overlapped[VFM_ESTIMATES]; /* work of a launch that overlaps another stream's */
+	bool shares;                     /* leaves multiprocessors to that */
 	union {
 		struct sim_ticket *ticket; /* SIM_RECORD, SIM_WAIT */
 		struct sim_guest *guest;   /* SIM_MEET */
@@ -83,7 +83,7 @@ struct sim_texts { /* strings by contents; a table of open addresses */
 /* A launch of the last step, and the parts of its time in which other streams worked. */
 struct sim_past {
 	uint32_t what; /* hash_launch */
-	float beside[VFM_ESTIMATES];
+	float overlapped[VFM_ESTIMATES];
 };
 
 struct sim {
@@ -124,9 +124,9 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
 	return (struct sim_stream *)s;
 }
 
-/* Enqueues *l, of which begin and gap are set later.  beside [VFM_ESTIMATES]: its work while another stream occupies
- * multiprocessors; NULL: it leaves none to others. */
-void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *beside);
+/* Enqueues *l, of which begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream
+ * occupies multiprocessors; NULL: it leaves none to others. */
+void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
 void sim_release_streams(struct sim *d);
 
 struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err);

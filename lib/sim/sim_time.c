@@ -75,25 +75,25 @@ static uint32_t hash_launch(const struct vfm_sim_launch *l)
 }
 
 /* Returns the part of a launch's time in which another stream works: in the last step, if it had this launch. */
-static double part_beside(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
+static double part_overlapped(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
 {
 	size_t i = x->launch - d->cleared;
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
 	if (i < d->n_past && d->past[i].what == hash_launch(l))
-		return (double)d->past[i].beside[e];
+		return (double)d->past[i].overlapped[e];
 	return until > l->begin[e] ? 1 : 0;
 }
 
-/* Sets begin, and the work of a launch, of which a part is beside that of another stream. */
+/* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
 static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_item *x, struct vfm_sim_launch *l)
 {
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
 		double part;
 
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
-		part = x->shares ? part_beside(d, x, l, e) : 0;
-		l->work[e] += (float)(part * ((double)x->beside[e] - (double)l->work[e]));
+		part = x->shares ? part_overlapped(d, x, l, e) : 0;
+		l->work[e] += (float)(part * ((double)x->overlapped[e] - (double)l->work[e]));
 	}
 }
 
@@ -229,7 +229,7 @@ static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x
 	return d->cleared + d->n - 1;
 }
 
-void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *beside)
+void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped)
 {
 	struct sim *d = sim_of(s->s.dev);
 	size_t number, waiting = s->n - s->head;
@@ -243,9 +243,9 @@ void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const 
 	x = push_item(s, SIM_LAUNCH);
 
 	x->launch = number;
-	x->shares = beside != NULL;
-	for (int e = 0; beside && e < VFM_ESTIMATES; e++)
-		x->beside[e] = (float)beside[e];
+	x->shares = overlapped != NULL;
+	for (int e = 0; overlapped && e < VFM_ESTIMATES; e++)
+		x->overlapped[e] = (float)overlapped[e];
 	settle(s);
 }
 
@@ -272,7 +272,7 @@ void vfm_sim_collective(
 	settle(s);
 }
 
-/* ---- what worked beside a launch ---- */
+/* ---- what overlapped a launch ---- */
 
 struct span {
 	double begin, end;
@@ -351,7 +351,7 @@ static void remember_step(struct sim *d)
 			double begin = l->begin[e] + (double)l->gap[e];
 
 			d->past[i].what = hash_launch(l);
-			d->past[i].beside[e] =
+			d->past[i].overlapped[e] =
 				takes_units(d, l) ? 0 : (float)part_in_spans(v, n, begin, begin + (double)l->work[e]);
 		}
 	}
