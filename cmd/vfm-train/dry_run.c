@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/file.h"
 #include "base/opt.h"
 #include "base/table.h"
 #include "spec/hw.h"
@@ -78,6 +79,24 @@ static void add_job_row(
 		(long long)d->step);
 }
 
+/* The trace appears complete or not at all. */
+static int run_traced(struct vfm_dry_run_opts *opts, const char *path, struct vfm_dry_run *d, struct vfm_err *err)
+{
+	struct vfm_atomic f;
+	int rc;
+
+	if (!path)
+		return vfm_dry_run(opts, d, err);
+	TRY(vfm_atomic_open(&f, path, err));
+	opts->trace = f.f;
+	rc = vfm_dry_run(opts, d, err);
+	if (rc < 0)
+		vfm_atomic_abort(&f);
+	else
+		rc = vfm_atomic_commit(&f, err);
+	return rc;
+}
+
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
 {
 	struct vfm_machine machine;
@@ -94,7 +113,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
-	TRY(vfm_dry_run(&opts, &d, err));
+	TRY(run_traced(&opts, o->trace, &d, err));
 	t = vfm_table_new();
 	add_dry_run_columns(t);
 	for (int i = 0; i < d.n; i++)

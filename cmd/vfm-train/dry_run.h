@@ -6,7 +6,7 @@
 #include "train/config.h"
 
 struct dry_run_cli {
-	const char *machine, *format, *plan;
+	const char *machine, *format, *plan, *trace; /* trace: NULL: none */
 	int64_t ranks, context, packs;
 };
 

@@ -64,6 +64,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
 		&dry.context},
 	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
+	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
+		&dry.trace},
 	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
@@ -81,7 +83,7 @@ static const struct vfm_cmd cmd = {
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
 		"[--data "
-		"MANIFEST | --context N --packs N] [--table " VFM_TABLE_FORMATS "]\n"
+		"MANIFEST | --context N --packs N] [--trace FILE] [--table " VFM_TABLE_FORMATS "]\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
 		"--help-config",
 	.summary = "train a video diffusion transformer",

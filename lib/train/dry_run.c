@@ -108,6 +108,36 @@ struct dry_step {
 	int rep_of_rank;              /* simulated ranks that have finished */
 };
 
+/* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
+static void trace_rank(struct vfm_context *x, const struct dry_step *d, double begin)
+{
+	FILE *f = d->o->trace;
+	int rank = x->mesh.rank, streams = 0;
+	const struct vfm_sim_launch *l;
+	size_t n;
+
+	l = vfm_sim_launches(x->device.dev, &n);
+	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, stage %d\"}}",
+		d->rep_of_rank ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
+	for (size_t i = 0; i < n; i++) {
+		double wait = (double)l[i].wait[VFM_MID], at = l[i].begin[VFM_MID] + (double)l[i].gap[VFM_MID] - begin;
+
+		streams = l[i].stream > streams ? l[i].stream : streams;
+		fprintf(f,
+			",\n{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%."
+			"3f,"
+			"\"args\":{\"shape\":\"%s\",\"gflop\":%.3f,\"mb\":%.3f,\"waits_us\":%.3f}}",
+			l[i].op, vfm_sim_class_name((enum vfm_sim_class)l[i].class), rank, l[i].stream, at * 1e6,
+			(wait + (double)l[i].work[VFM_MID]) * 1e6, l[i].shape, l[i].flops / 1e9, l[i].bytes / 1e6,
+			wait * 1e6);
+	}
+	for (int s = 0; s <= streams; s++)
+		fprintf(f,
+			",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s "
+			"%d\"}}",
+			rank, s, s ? "stream" : "compute", s);
+}
+
 static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r)
 {
 	struct vfm_dry_run *out = d->out;
@@ -128,7 +158,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 }
 
 struct dry_watch {
-	double s[VFM_ESTIMATES];
+	double s[VFM_ESTIMATES], begin;
 };
 
 static void begin_dry_step(void *ctx, struct vfm_dev *d)
@@ -137,6 +167,7 @@ static void begin_dry_step(void *ctx, struct vfm_dev *d)
 
 	vfm_sim_clear(d);
 	vfm_sim_host_now(d, w->s);
+	w->begin = w->s[VFM_MID];
 }
 
 static void end_dry_step(void *ctx, struct vfm_dev *d)
@@ -164,6 +195,8 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	TRY(vfm_context_open(x, d->o->config, err));
 	b.packs = d->packs->n * x->mesh.size[VFM_AX_DP];
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
+	if (d->o->trace)
+		trace_rank(x, d, watch.begin);
 	note_rank(x, d, &r);
 	if (x->mesh.rank == 0)
 		memcpy(d->out->s, watch.s, sizeof(d->out->s));
@@ -298,6 +331,7 @@ static int run_plan(
 	struct vfm_manifest *m = vfm_manifest_open(o->plan, err);
 	const struct vfm_manifest_header *h = m ? vfm_manifest_header(m) : NULL;
 	struct plan_costs costs = {0};
+	struct vfm_dry_run_opts untraced = *o;
 	struct vfm_dry_run large = {0};
 	int64_t n, median;
 	double sum = 0;
@@ -305,6 +339,7 @@ static int run_plan(
 
 	if (!m)
 		return err->code;
+	untraced.trace = NULL;
 	TRY_OUT(vfm_plan_check(h, o->plan, o->config, p, &n, err));
 	if (h->cp) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: --dry-run knows no packs with a cp of their own (vfm-pack --cp)",
@@ -313,7 +348,7 @@ static int run_plan(
 	}
 	TRY_OUT(read_costs(&costs, m, o->config, n, p->dp, err));
 	median = find_median(costs.cost, costs.n);
-	TRY_OUT(simulate_plan_step(o, m, costs.largest_step, p->dp, &costs, &large, err));
+	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p->dp, &costs, &large, err));
 	TRY_OUT(simulate_plan_step(o, m, median * n / costs.n, p->dp, &costs, out, err));
 	for (int64_t i = 0; i < costs.n; i++)
 		sum += costs.cost[i];
@@ -362,7 +397,10 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
-	return o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err);
+	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
+	if (o->trace)
+		fputs("\n]\n", o->trace);
+	return 0;
 }
 
 void vfm_dry_run_release(struct vfm_dry_run *d)

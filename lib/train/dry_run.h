@@ -8,6 +8,8 @@
 #ifndef VFM_TRAIN_DRY_RUN_H
 #define VFM_TRAIN_DRY_RUN_H
 
+#include <stdio.h>
+
 #include "sim/sim.h"
 #include "train/config.h"
 
@@ -17,6 +19,7 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
+	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
 /* A simulated rank, and what it stands for. */

@@ -21,6 +21,20 @@ like "$out" "does not fit; times are those of a GPU with enough memory: [0-9.]+ 
 like "$(vfm-train -q --model dit-28b --set parallel.tp=4 --set parallel.pp=4 --set parallel.distopt=true --set train.dtype=bf16 -n 256 --dry-run)" \
 	"all +256 .* yes " "28 billion parameters on 256 GPUs"
 
+# ---- the trace
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --trace trace.json
+rc_is 0 "--trace"
+is "$out" "$first" "changes no figure"
+is "$(jq -c '[.[] | select(.name == "process_name") | .args.name] | sort' trace.json)" \
+	'["rank 0, stage 0","rank 1, stage 0","rank 4, stage 1","rank 5, stage 1"]' "a process a simulated rank"
+is "$(jq '[.[] | select(.ph == "X")] | group_by([.pid, .tid]) | map(sort_by(.ts) | [.[:-1], .[1:]] | transpose | map(.[0].ts + .[0].dur <= .[1].ts + 0.002) | all) | all' trace.json)" \
+	true "the work of a stream does not overlap"
+is "$(jq --argjson t "$first" '([.[] | select(.ph == "X" and .pid == 0 and .cat == "gemm") | .dur] | add / 1000) / $t.rows[0].gemm_ms | . > 0.999 and . < 1.001' trace.json)" \
+	true "durations add up to the table"
+is "$(jq '[.[] | select(.ph == "X")] | (map(.ts + .dur) | max) / 1000' trace.json | cut -c-4)" "$(jq '.rows[-1].step_ms' <<<"$first" | cut -c-4)" "the last ends with the step"
+run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
+like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
+
 # ---- of a plan
 vfm-curate synth -q -n 24 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data >/dev/null
 vfm-pack -q -c 256 -b 4 --steps 5 data >plan 2>/dev/null
