@@ -1,6 +1,7 @@
 /* Simulated jobs: a few ranks stand for all, collectives meet, slower parts show where they are, deadlocks are named.
  */
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,68 @@ static void test_slow_parts(void **state)
 	assert_true(is.work[VFM_SIM_ATTENTION] == was.work[VFM_SIM_ATTENTION]);
 }
 
+/* Multiplies a rate of the machine. */
+static struct vfm_machine with_rate(size_t offset, double factor)
+{
+	struct vfm_machine m = h200;
+	struct vfm_rate *r = (struct vfm_rate *)((char *)&m + offset);
+
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		r->v[e] *= factor;
+	return m;
+}
+
+static void test_slow_device(void **state)
+{
+	static const char *const tp = "parallel.tp=2 parallel.overlap=off",
+				 *const offload = "train.offload=activations";
+	struct seen was = simulate_step(&h200, "dit-b", tp, 2, 2, false), is, off;
+	struct vfm_machine slow = h200;
+
+	(void)state;
+	for (int i = 0; i < slow.n_attn; i++)
+		for (int e = 0; e < VFM_ESTIMATES; e++) {
+			slow.attn[i].forward.v[e] /= 8;
+			slow.attn[i].backward.v[e] /= 8;
+		}
+	is = simulate_step(&slow, "dit-b", tp, 2, 2, false);
+	assert_true(is.work[VFM_SIM_ATTENTION] > 1.5 * was.work[VFM_SIM_ATTENTION]);
+	assert_true(is.work[VFM_SIM_MEMORY] == was.work[VFM_SIM_MEMORY] && is.s[VFM_MID] > was.s[VFM_MID]);
+
+	slow = with_rate(offsetof(struct vfm_machine, copy), 0.125);
+	is = simulate_step(&slow, "dit-b", tp, 2, 2, false);
+	assert_true(is.work[VFM_SIM_OPTIMIZER] > 4 * was.work[VFM_SIM_OPTIMIZER]);
+	assert_true(is.work[VFM_SIM_COMM] == was.work[VFM_SIM_COMM]);
+
+	slow = with_rate(offsetof(struct vfm_machine, gap), 10);
+	is = simulate_step(&slow, "dit-b", tp, 2, 2, false);
+	assert_true(is.s[VFM_MID] > 2 * was.s[VFM_MID]);
+	assert_true(fabs(is.work[VFM_SIM_GEMM] / was.work[VFM_SIM_GEMM] - 1) < 0.02);
+
+	slow = with_rate(offsetof(struct vfm_machine, collective), 10);
+	is = simulate_step(&slow, "dit-b", tp, 2, 2, false);
+	assert_true(is.r.comm_s > 2 * was.r.comm_s);
+	assert_true(is.work[VFM_SIM_MEMORY] == was.work[VFM_SIM_MEMORY]);
+
+	off = simulate_step(&h200, "dit-b", offload, 1, 2, false);
+	slow = with_rate(offsetof(struct vfm_machine, pcie), 0.1);
+	is = simulate_step(&slow, "dit-b", offload, 1, 2, false);
+	assert_true(is.work[VFM_SIM_TRANSFER] > 5 * off.work[VFM_SIM_TRANSFER]);
+	assert_true(is.r.copy_s > 2 * off.r.copy_s && is.s[VFM_MID] > off.s[VFM_MID]);
+}
+
+/* Every byte that a rank sends is received: by the counts of a pipeline, in both directions. */
+static void test_conservation(void **state)
+{
+	struct seen pp = simulate_step(&h200, "dit-s", "parallel.pp=4", 4, 8, true);
+	/* 8 packs pass each of 3 links forward and back, 256 rows of 384 in bf16 */
+	double rows = 8 * 256.0 * 384 * 2;
+
+	(void)state;
+	if (pp.sent < 6 * rows || pp.sent > 6.1 * rows)
+		fail_msg("%g bytes sent, expected %g", pp.sent, 6 * rows);
+}
+
 static void test_memory_runs_out(void **state)
 {
 	struct seen seen = {.config = config_of("dit-b", "parallel.pp=2"), .packs = 2};
@@ -294,6 +357,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_slow_parts),
+		cmocka_unit_test(test_slow_device),
+		cmocka_unit_test(test_conservation),
 		cmocka_unit_test(test_memory_runs_out),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_spans),
