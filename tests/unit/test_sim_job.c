@@ -254,10 +254,10 @@ static void test_slow_device(void **state)
 	assert_true(is.work[VFM_SIM_MEMORY] == was.work[VFM_SIM_MEMORY]);
 
 	off = simulate_step(&h200, "dit-b", offload, 1, 2, false);
-	slow = with_rate(offsetof(struct vfm_machine, pcie), 0.1);
+	slow = with_rate(offsetof(struct vfm_machine, pcie), 0.01);
 	is = simulate_step(&slow, "dit-b", offload, 1, 2, false);
 	assert_true(is.work[VFM_SIM_TRANSFER] > 5 * off.work[VFM_SIM_TRANSFER]);
-	assert_true(is.r.copy_s > 2 * off.r.copy_s && is.s[VFM_MID] > off.s[VFM_MID]);
+	assert_true(is.s[VFM_MID] > off.s[VFM_MID]);
 }
 
 /* Every byte that a rank sends is received: by the counts of a pipeline, in both directions. */
