@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/table.h"
+#include "spec/goodput.h"
 #include "spec/hw.h"
 #include "train/dry_run.h"
 
@@ -31,6 +32,7 @@ static void add_dry_run_columns(struct vfm_table *t)
 	vfm_table_col(t, "copy", "copy", 3);
 	vfm_table_col(t, "steps", "steps", 0);
 	vfm_table_col(t, "hours", "hours", 2);
+	vfm_table_col(t, "goodput", "goodput", 3);
 }
 
 static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r)
@@ -44,11 +46,26 @@ static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r)
 		vfm_table_f64(t, class_keys[c], r->class_s[c] * 1e3);
 }
 
-/* The row of the whole job. */
-static void add_job_row(
-	struct vfm_table *t, const struct vfm_dry_run *d, const struct vfm_machine *m, int ranks, int dtype)
+static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
 {
-	double s = d->s[VFM_MID], most = 0, tflops = d->flops / s / 1e12 / ranks, peak = vfm_hw_peak(m->name, dtype);
+	struct vfm_failures f = {o->mtbf_h * 3600 / (double)o->ranks, o->save_s, o->restart_s};
+	double tau = vfm_best_interval(&f), goodput = vfm_goodput(&f, tau);
+
+	vfm_table_f64(t, "goodput", goodput);
+	vfm_table_note(t,
+		"a failure every %.1f hours: best a checkpoint every %.0f s, goodput %.3f (a checkpoint costs %g s, a "
+		"restart %g s)",
+		f.mtbf_s / 3600, tau, goodput, o->save_s, o->restart_s);
+	return goodput;
+}
+
+/* The row of the whole job. */
+static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const struct vfm_machine *m,
+	const struct dry_run_cli *o, int dtype)
+{
+	int ranks = (int)o->ranks;
+	double s = d->s[VFM_MID], most = 0, goodput = 1, tflops = d->flops / s / 1e12 / ranks,
+	       peak = vfm_hw_peak(m->name, dtype);
 
 	for (int i = 0; i < d->n; i++)
 		most = (double)d->rank[i].mem_peak > most ? (double)d->rank[i].mem_peak : most;
@@ -71,12 +88,14 @@ static void add_job_row(
 	vfm_table_f64(t, "exposed_comm", d->comm_s / s);
 	vfm_table_f64(t, "bubble", d->bubble_s / s);
 	vfm_table_f64(t, "copy", d->copy_s / s);
+	if (o->mtbf_h > 0)
+		goodput = add_goodput(t, o);
 	if (!d->steps)
 		return;
 	vfm_table_i64(t, "steps", d->steps);
-	vfm_table_f64(t, "hours", d->total_s / 3600);
-	vfm_table_note(t, "hours: of all steps, in proportion to their cost, without checkpoints; simulated: step %lld",
-		(long long)d->step);
+	vfm_table_f64(t, "hours", d->total_s / 3600 / goodput);
+	vfm_table_note(t, "hours: of all steps, in proportion to their cost%s; simulated: step %lld",
+		o->mtbf_h > 0 ? ", with failures" : ", without checkpoints and failures", (long long)d->step);
 }
 
 /* The trace appears complete or not at all. */
@@ -118,7 +137,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	add_dry_run_columns(t);
 	for (int i = 0; i < d.n; i++)
 		add_rank_row(t, &d.rank[i]);
-	add_job_row(t, &d, &machine, opts.ranks, c->train.dtype);
+	add_job_row(t, &d, &machine, o, c->train.dtype);
 	vfm_table_note(t,
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
 		"the ranks wait for communication, other stages, copies");

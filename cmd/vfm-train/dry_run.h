@@ -8,6 +8,7 @@
 struct dry_run_cli {
 	const char *machine, *format, *plan, *trace; /* trace: NULL: none */
 	int64_t ranks, context, packs;
+	double mtbf_h, save_s, restart_s; /* mtbf_h: of a GPU; 0: without failures */
 };
 
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err);

@@ -32,7 +32,8 @@ static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run;
-static struct dry_run_cli dry = {.machine = "h100-dgx", .format = "text", .context = 8192, .packs = VFM_UNSET};
+static struct dry_run_cli dry = {
+	.machine = "h100-dgx", .format = "text", .context = 8192, .packs = VFM_UNSET, .save_s = 10, .restart_s = 300};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
@@ -64,6 +65,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
 		&dry.context},
 	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
+	{VFM_OPT_NUM, 0, "mtbf-hours", "H", "with --dry-run: hours between failures of one GPU", &dry.mtbf_h},
+	{VFM_OPT_NUM, 0, "save-s", "S", "with --mtbf-hours: seconds that a checkpoint costs (10)", &dry.save_s},
+	{VFM_OPT_NUM, 0, "restart-s", "S", "with --mtbf-hours: seconds from a failure to the next step (300)",
+		&dry.restart_s},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
 	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
@@ -83,7 +88,8 @@ static const struct vfm_cmd cmd = {
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
 		"[--data "
-		"MANIFEST | --context N --packs N] [--trace FILE] [--table " VFM_TABLE_FORMATS "]\n"
+		"MANIFEST | --context N --packs N] [--mtbf-hours H [--save-s S] [--restart-s S]] [--trace FILE] "
+		"[--table " VFM_TABLE_FORMATS "]\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
 		"--help-config",
 	.summary = "train a video diffusion transformer",
@@ -326,6 +332,9 @@ static int predict_run(struct vfm_err *err)
 	if (dry.context < 1 || dry.context > 1 << 24 || dry.packs < 1 || dry.packs > 1 << 20)
 		return vfm_fail(err, VFM_EUSAGE, "--context, --packs: expected 1 to %d tokens and 1 to %d packs",
 			1 << 24, 1 << 20);
+	if (!(dry.mtbf_h >= 0 && dry.save_s >= 0 && dry.restart_s >= 0 && dry.mtbf_h <= 1e9 && dry.save_s <= 1e6 &&
+		    dry.restart_s <= 1e6))
+		return vfm_fail(err, VFM_EUSAGE, "--mtbf-hours, --save-s, --restart-s: expected 0 or more");
 	return print_dry_run(&c, &dry, err);
 }
 

@@ -21,6 +21,12 @@ like "$out" "does not fit; times are those of a GPU with enough memory: [0-9.]+ 
 like "$(vfm-train -q --model dit-28b --set parallel.tp=4 --set parallel.pp=4 --set parallel.distopt=true --set train.dtype=bf16 -n 256 --dry-run)" \
 	"all +256 .* yes " "28 billion parameters on 256 GPUs"
 
+run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --mtbf-hours 50000 --save-s 20 --restart-s 600
+rc_is 0 "failures"
+like "$out" "a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s, goodput 0.98[0-9]" "the best interval"
+run vfm-train "${small[@]}" --dry-run --mtbf-hours -1
+like "$rc $err" "^2 .*--mtbf-hours" "negative hours"
+
 # ---- the trace
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --trace trace.json
 rc_is 0 "--trace"

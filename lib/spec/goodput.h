@@ -1,0 +1,26 @@
+/* goodput.h - the part of a job's time that is work, when parts of it fail.
+ *
+ * Failures come at random with a mean time M between them.  A checkpoint costs c seconds, in which no step is computed;
+ *a failure loses the work since the last one, and costs r seconds until the next step, in which the job may fail again.
+ * With exponential times between failures, tau seconds of work take on average
+ *
+ *	M exp(r / M) (exp((tau + c) / M) - 1)
+ *
+ * (Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, 2006, equation 18), so that the
+ * goodput is tau over this.
+ */
+#ifndef VFM_SPEC_GOODPUT_H
+#define VFM_SPEC_GOODPUT_H
+
+struct vfm_failures {
+	double mtbf_s;    /* > 0: M, of the whole job */
+	double save_s;    /* >= 0: c */
+	double restart_s; /* >= 0: r */
+};
+
+/* Returns the goodput, 0 to 1, with a checkpoint after every tau > 0 seconds of work. */
+double vfm_goodput(const struct vfm_failures *f, double tau);
+/* Returns the tau with the most goodput; with save_s 0, 1e-3 M. */
+double vfm_best_interval(const struct vfm_failures *f);
+
+#endif
