@@ -46,7 +46,7 @@ static int64_t degree_at(int i)
 }
 
 /* Adds a layout if its degrees fit the model, the ranks and the packs. */
-static void add_candidate(struct candidates *c, const struct matrix_row *w, const struct vfm_parallel *p, int64_t packs)
+static void add_layout(struct candidates *c, const struct matrix_row *w, const struct vfm_parallel *p, int64_t packs)
 {
 	struct vfm_parallel check = *p;
 	struct candidate *new;
@@ -65,15 +65,15 @@ static void add_sharded(struct candidates *c, const struct matrix_row *w, struct
 	bool asked = w->config.parallel.fsdp || w->config.parallel.distopt;
 
 	if (asked || p.tp * p.pp == w->ranks) {
-		add_candidate(c, w, &p, packs);
+		add_layout(c, w, &p, packs);
 		return;
 	}
 	p.distopt = true;
-	add_candidate(c, w, &p, packs);
+	add_layout(c, w, &p, packs);
 	p.distopt = false;
 	p.fsdp = true;
 	if (p.pp == 1)
-		add_candidate(c, w, &p, packs);
+		add_layout(c, w, &p, packs);
 }
 
 static void add_cp_modes(struct candidates *c, const struct matrix_row *w, struct vfm_parallel p, int64_t packs)
@@ -124,7 +124,7 @@ static void add_virtual_stages(struct candidates *c, int most, int64_t packs)
 		if (p.pp == 1 || p.vpp != 1)
 			continue;
 		p.vpp = 2;
-		add_candidate(c, &c->v[i].row, &p, packs);
+		add_layout(c, &c->v[i].row, &p, packs);
 		added++;
 	}
 }
