@@ -5,126 +5,29 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "media/plot_axis.h"
 #include "media/image.h"
 
-#define SS        2 /* supersampling */
-#define TEXT      3 /* font scale before shrinking: letters of 7.5 x 10.5 pixels */
-#define TITLE     4
-#define MAX_TICKS 24
+#define SS    2 /* supersampling */
+#define TEXT  3 /* font scale before shrinking: letters of 7.5 x 10.5 pixels */
+#define TITLE 4
 
 static const uint32_t palette[] = {0x1F6FB4, 0xD9541E, 0x2E9B57, 0x8B4FB0, 0xB8860B, 0xC23B6B, 0x1C9AA0, 0x6B6B6B};
 #define INK  0x222222
 #define GRID 0xE4E4E4
 #define AXIS 0x888888
 
-struct scale {
-	double lo, hi; /* of the data, or of its logarithm to 10 */
-	bool log;
-	double tick[MAX_TICKS];
-	int n_ticks;
-	double step;
-};
-
 struct chart {
 	const struct vfm_plot *p;
 	struct vfm_image im;
 	int left, top, right, bottom;
-	struct scale x, y;
+	struct vfm_plot_axis x, y;
 };
 
-/* ---- scales ---- */
-
-static double value_of(const struct scale *s, double v)
+static void extend_axis(struct vfm_plot_axis *a, const double *v, int64_t n)
 {
-	if (!s->log)
-		return v;
-	return v > 0 ? log10(v) : NAN;
-}
-
-static void extend_scale(struct scale *s, const double *v, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++) {
-		double x = value_of(s, v[i]);
-
-		if (!isfinite(x))
-			continue;
-		s->lo = fmin(s->lo, x);
-		s->hi = fmax(s->hi, x);
-	}
-}
-
-/* Ticks at 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", 1990). */
-static void set_linear_ticks(struct scale *s, int about)
-{
-	double raw = (s->hi - s->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
-
-	s->step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
-	for (double t = ceil(s->lo / s->step - 1e-9) * s->step; t <= s->hi + 1e-9 * s->step && s->n_ticks < MAX_TICKS;
-		t += s->step)
-		s->tick[s->n_ticks++] = fabs(t) < 1e-9 * s->step ? 0 : t;
-}
-
-static void set_log_ticks(struct scale *s)
-{
-	static const double marks[] = {1, 2, 5};
-	int n_marks = s->hi - s->lo < 2.5 ? 3 : 1;
-	int every = (int)fmax(1, ceil((s->hi - s->lo) / 10));
-
-	for (int e = (int)floor(s->lo); e <= (int)ceil(s->hi); e += every)
-		for (int m = 0; m < n_marks; m++) {
-			double t = e + log10(marks[m]);
-
-			if (t >= s->lo - 1e-9 && t <= s->hi + 1e-9 && s->n_ticks < MAX_TICKS)
-				s->tick[s->n_ticks++] = t;
-		}
-	if (s->n_ticks < 2) {
-		s->n_ticks = 0;
-		s->tick[s->n_ticks++] = s->lo;
-		s->tick[s->n_ticks++] = s->hi;
-	}
-}
-
-static void finish_scale(struct scale *s, int about, double margin)
-{
-	double room;
-
-	if (s->lo > s->hi) { /* no finite value at all */
-		s->lo = 0;
-		s->hi = 1;
-	}
-	room = (s->hi - s->lo) * margin;
-	if (!(s->hi - s->lo > 1e-12 * fmax(fabs(s->hi), fabs(s->lo))))
-		room = s->log ? 0.5 : fmax(fabs(s->hi) * 0.1, 0.5);
-	if (room > 0) {
-		s->lo -= room;
-		s->hi += room;
-	}
-	if (s->log)
-		set_log_ticks(s);
-	else
-		set_linear_ticks(s, about);
-}
-
-static void label_of(const struct scale *s, double tick, char text[32])
-{
-	int digits = s->log ? 0 : (int)fmax(0, -floor(log10(s->step) + 1e-9));
-	double top = fmax(fabs(s->lo), fabs(s->hi));
-
-	if (s->log) {
-		snprintf(text, 32, "%.3g", pow(10, tick));
-	} else if (top >= 1e5 || digits > 5) {
-		const char *suffix[] = {"", "k", "M", "G", "T"};
-		int k = 0;
-
-		while (top >= 1e4 && k < 4) {
-			top /= 1000;
-			tick /= 1000;
-			k++;
-		}
-		snprintf(text, 32, "%.4g%s", tick, tick == 0 ? "" : suffix[k]);
-	} else {
-		snprintf(text, 32, "%.*f", digits, tick);
-	}
+	for (int64_t i = 0; i < n; i++)
+		vfm_plot_axis_extend(a, v[i]);
 }
 
 /* ---- drawing ---- */
@@ -136,7 +39,7 @@ static double to_x(const struct chart *c, double v)
 
 static double to_y(const struct chart *c, double v)
 {
-	return c->bottom - (value_of(&c->y, v) - c->y.lo) / (c->y.hi - c->y.lo) * (c->bottom - c->top);
+	return c->bottom - (vfm_plot_axis_value(&c->y, v) - c->y.lo) / (c->y.hi - c->y.lo) * (c->bottom - c->top);
 }
 
 static uint32_t colour_of(const struct chart *c, int i)
@@ -166,7 +69,7 @@ static void draw_series(struct chart *c, int which)
 		double sum_x = 0, sum_y = 0, n = 0, x, y;
 
 		for (int64_t k = i; k < i + group && k < s->n; k++) {
-			if (!isfinite(s->x[k]) || !isfinite(value_of(&c->y, s->y[k])))
+			if (!isfinite(s->x[k]) || !isfinite(vfm_plot_axis_value(&c->y, s->y[k])))
 				continue;
 			sum_x += s->x[k];
 			sum_y += s->y[k];
@@ -185,13 +88,13 @@ static void draw_series(struct chart *c, int which)
 
 static void draw_axes(struct chart *c)
 {
-	char text[32];
+	char text[VFM_PLOT_LABEL];
 
 	for (int i = 0; i < c->y.n_ticks; i++) {
 		int y = (int)lrint(c->bottom - (c->y.tick[i] - c->y.lo) / (c->y.hi - c->y.lo) * (c->bottom - c->top));
 
 		vfm_image_fill(&c->im, c->left, y, c->right - c->left, SS, GRID);
-		label_of(&c->y, c->y.tick[i], text);
+		vfm_plot_axis_label(&c->y, c->y.tick[i], text);
 		vfm_image_text(&c->im, c->left - 8 * SS - vfm_text_width(text, TEXT), y - 3 * TEXT, TEXT, INK, text);
 	}
 	for (int i = 0; i < c->x.n_ticks; i++) {
@@ -199,7 +102,7 @@ static void draw_axes(struct chart *c)
 
 		vfm_image_fill(&c->im, x, c->top, SS, c->bottom - c->top, GRID);
 		vfm_image_fill(&c->im, x, c->bottom, SS, 4 * SS, AXIS);
-		label_of(&c->x, c->x.tick[i], text);
+		vfm_plot_axis_label(&c->x, c->x.tick[i], text);
 		vfm_image_text(&c->im, x - vfm_text_width(text, TEXT) / 2, c->bottom + 8 * SS, TEXT, INK, text);
 	}
 	vfm_image_fill(&c->im, c->left, c->bottom, c->right - c->left + SS, SS, AXIS);
@@ -252,11 +155,11 @@ static void draw_legend(struct chart *c)
 
 static void lay_out_chart(struct chart *c)
 {
-	char text[32];
+	char text[VFM_PLOT_LABEL];
 	int widest = 0;
 
 	for (int i = 0; i < c->y.n_ticks; i++) {
-		label_of(&c->y, c->y.tick[i], text);
+		vfm_plot_axis_label(&c->y, c->y.tick[i], text);
 		widest = (int)fmax(widest, vfm_text_width(text, TEXT));
 	}
 	c->left = widest + (c->p->y_label ? 40 : 18) * SS;
@@ -281,20 +184,18 @@ static int shrink_and_write(const struct vfm_image *big, const char *path, struc
 
 int vfm_plot_png(const struct vfm_plot *p, const char *path, struct vfm_err *err)
 {
-	struct chart c = {.p = p,
-		.x = {.lo = INFINITY, .hi = -INFINITY},
-		.y = {.lo = INFINITY, .hi = -INFINITY, .log = p->log_y}};
+	struct chart c = {.p = p, .x = {VFM_PLOT_AXIS_EMPTY}, .y = {VFM_PLOT_AXIS_EMPTY, .log = p->log_y}};
 	int w = p->width ? p->width : 900, h = p->height ? p->height : 500, rc;
 
 	if (w < 200 || h < 120 || w > 8192 || h > 8192)
 		return vfm_fail(err, VFM_EUSAGE, "a chart of %dx%d: expected 200x120 to 8192x8192", w, h);
 	TRY(vfm_image_init(&c.im, w * SS, h * SS, 0xFFFFFF, err));
 	for (int i = 0; i < p->n_series; i++) {
-		extend_scale(&c.x, p->series[i].x, p->series[i].n);
-		extend_scale(&c.y, p->series[i].y, p->series[i].n);
+		extend_axis(&c.x, p->series[i].x, p->series[i].n);
+		extend_axis(&c.y, p->series[i].y, p->series[i].n);
 	}
-	finish_scale(&c.x, w / 110, 0);
-	finish_scale(&c.y, h / 60, 0.05);
+	vfm_plot_axis_finish(&c.x, w / 110, 0);
+	vfm_plot_axis_finish(&c.y, h / 60, 0.05);
 	lay_out_chart(&c);
 	draw_axes(&c);
 	for (int faint = 1; faint >= 0; faint--)
