@@ -38,7 +38,17 @@ static const char style[] =
 	"background:var(--line)}figure p.failed,figure p.none{padding:8px;overflow:hidden}\n"
 	".shots{display:grid;grid-template-columns:repeat(auto-fill,minmax(190px,1fr));gap:12px}"
 	".pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}blockquote{margin:0 0 4px;padding:6px 12px;"
-	"border-left:3px solid var(--pale);overflow-wrap:anywhere}\n";
+	"border-left:3px solid var(--pale);overflow-wrap:anywhere}\n"
+	".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(460px,100%),1fr));gap:16px}"
+	".chart h3{font-size:15px;margin:0}.chart h3 span{font-weight:400;font-size:12px}"
+	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
+	".legend span{margin-right:10px}.legend b{color:var(--ink);font-variant-numeric:tabular-nums}"
+	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
+	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
+	"svg path.dashed{stroke-dasharray:6 3}svg.swatch{display:inline-block;width:22px;height:10px;"
+	"vertical-align:baseline}svg.swatch path{stroke-width:3}"
+	".c0{stroke:#2f6fde}.c1{stroke:#e0662b}.c2{stroke:#2b9a5b}.c3{stroke:#a24fd0}.c4{stroke:#d6396f}"
+	".c5{stroke:#a3811d}.c6{stroke:#1a9fb3}.c7{stroke:#7b8794}\n";
 
 /* The bytes of the UTF-8 character at s, or 0. */
 static int character_bytes(const unsigned char *s)
@@ -102,6 +112,15 @@ static void add_base64(struct vfm_buf *b, const uint8_t *data, size_t n)
 
 		vfm_buf_add(b, four, 4);
 	}
+}
+
+void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt)
+{
+	vfm_buf_adds(b, "<img alt=\"");
+	vfm_html_text(b, alt);
+	vfm_buf_addf(b, "\" src=\"data:%s;base64,", type);
+	add_base64(b, data, n);
+	vfm_buf_adds(b, "\">");
 }
 
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)

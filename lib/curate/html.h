@@ -16,6 +16,8 @@ void vfm_html_count(struct vfm_buf *b, int64_t n);
 /* Appends a picture, rgb [height, width, 3], as an <img> with its data. */
 int vfm_html_picture(
 	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
+/* Appends n bytes of a file as an <img>; type: "image/png". */
+void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt);
 /* Appends a bar of `share` in [0, 1]; kind "" (blue), "red", "amber" or "green". */
 void vfm_html_bar(struct vfm_buf *b, double share, const char *kind);
 /* Appends a histogram as SVG: counts [n] between min and max. */

@@ -12,8 +12,8 @@
 #include "base/philox.h"
 #include "curate/frequent.h"
 #include "curate/html.h"
+#include "curate/thumbnail.h"
 #include "data/caption.h"
-#include "data/clip_reader.h"
 #include "data/histogram.h"
 #include "data/provenance.h"
 #include "data/record.h"
@@ -268,32 +268,6 @@ int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, s
 
 /* ---- pictures ---- */
 
-/* Decodes the middle frame of a record into a box with its shape. */
-static int decode_middle(const json_t *rec, double timeout_s, uint8_t **rgb, int *w, int *h, struct vfm_err *err)
-{
-	const struct vfm_clip_opts o = {.width = PICTURE_W,
-		.height = PICTURE_H,
-		.fit = VFM_CLIP_CONTAIN,
-		.even = 1,
-		.timeout_s = timeout_s,
-		.threads = 1};
-	struct vfm_clip_reader clip = {0};
-	int rc;
-
-	*rgb = NULL;
-	rc = vfm_clip_open(&clip, rec, &o, err);
-	if (rc >= 0) {
-		*w = clip.width;
-		*h = clip.height;
-		*rgb = vfm_malloc((size_t)*w * (size_t)*h * 3);
-		rc = vfm_clip_next(&clip, *rgb, err);
-		if (rc == 0)
-			rc = vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
-	}
-	vfm_clip_close(&clip);
-	return rc < 0 ? rc : 0;
-}
-
 static void add_fact(struct vfm_buf *b, const json_t *rec, const char *path, const char *unit)
 {
 	double x;
@@ -326,7 +300,7 @@ static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_
 	int w, h, rc;
 
 	vfm_buf_adds(b, by ? "<figure class=\"box\">" : "<figure>");
-	rc = decode_middle(rec, r->o.timeout_s, &rgb, &w, &h, &why);
+	rc = vfm_thumbnail(rec, PICTURE_W, PICTURE_H, r->o.timeout_s, &rgb, &w, &h, &why);
 	if (rc == 0) {
 		rc = vfm_html_picture(b, rgb, w, h, id, err);
 	} else {
