@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "base/table.h"
 #include "dry_run.h"
+#include "report.h"
 #include "train/context.h"
 #include "train/initial.h"
 #include "train/parity.h"
@@ -31,7 +32,7 @@ static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
-static bool print_config, print_mesh, help_config, dry_run;
+static bool print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {
 	.machine = "h100-dgx", .format = "text", .context = 8192, .packs = VFM_UNSET, .save_s = 10, .restart_s = 300};
 
@@ -74,6 +75,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
+	{VFM_OPT_FLAG, 0, "report", NULL,
+		"write a page about the operands, which are runs, to -o FILE or standard output", &report},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
 	{0},
 };
@@ -91,6 +94,7 @@ static const struct vfm_cmd cmd = {
 		"MANIFEST | --context N --packs N] [--mtbf-hours H [--save-s S] [--restart-s S]] [--trace FILE] "
 		"[--table " VFM_TABLE_FORMATS "]\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
+		"--report [-o FILE] RUN ...\n"
 		"--help-config",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
@@ -347,7 +351,7 @@ int main(int argc, char **argv)
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
-	if (rc == 0 && n > 0)
+	if (rc == 0 && n > 0 && !report)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (rc != 0)
 		return vfm_cmd_exit(vfm_job_say_once(rc, &err), &err);
@@ -357,6 +361,8 @@ int main(int argc, char **argv)
 		vfm_config_describe(&b);
 		fputs(b.data, stdout);
 		vfm_buf_release(&b);
+	} else if (report) {
+		rc = write_run_report(argv + 1, n, out_dir, &err);
 	} else if (stages_path && (rc = vfm_stages_load(&stages, stages_path, &err)) < 0) {
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {

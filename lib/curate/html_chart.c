@@ -66,6 +66,36 @@ void vfm_trace_release(struct vfm_trace *t)
 	*t = (struct vfm_trace){0};
 }
 
+static int count_used_columns(const struct vfm_trace *t)
+{
+	int used = 0;
+
+	for (int i = 0; t->column && i < VFM_TRACE_COLUMNS; i++)
+		used += t->column[i].n > 0;
+	return used;
+}
+
+double vfm_trace_recent(const struct vfm_trace *t)
+{
+	struct vfm_trace_column recent = {0};
+	int left = count_used_columns(t) / 40 + 1;
+
+	for (int i = VFM_TRACE_COLUMNS - 1; t->n && i >= 0 && left > 0; i--) {
+		merge_columns(&recent, &t->column[i]);
+		left -= t->column[i].n > 0;
+	}
+	return recent.n ? recent.sum / (double)recent.n : NAN;
+}
+
+double vfm_trace_min(const struct vfm_trace *t)
+{
+	double min = NAN;
+
+	for (int i = 0; t->column && i < VFM_TRACE_COLUMNS; i++)
+		min = t->column[i].n ? fmin(min, t->column[i].min) : min;
+	return min;
+}
+
 /* ---- numbers and colours ---- */
 
 void vfm_html_number(struct vfm_buf *b, double x)
@@ -215,12 +245,9 @@ static void add_extremes(const struct html_plot *p, struct vfm_buf *b, const str
 static void add_average(const struct html_plot *p, struct vfm_buf *b, const struct vfm_html_curve *curve)
 {
 	const struct vfm_trace *t = curve->trace;
-	int used = 0, half;
+	int half = count_used_columns(t) / 80;
 	bool pen = false;
 
-	for (int i = 0; i < VFM_TRACE_COLUMNS; i++)
-		used += t->column[i].n > 0;
-	half = used / 80;
 	begin_path(b, "", curve);
 	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
 		struct vfm_trace_column around = {0};
@@ -265,11 +292,11 @@ static void add_chart_legend(struct vfm_buf *b, const struct vfm_html_chart *c)
 			vfm_buf_adds(b, " ");
 			vfm_html_text(b, c->curves[k].name);
 		}
-		vfm_buf_adds(b, c->n > 1 ? " <b>" : " last <b>");
+		vfm_buf_adds(b, c->n > 1 ? " <b>" : c->smooth ? " recent mean <b>" : " last <b>");
 		if (c->percent)
-			vfm_buf_addf(b, "%.3g %%", 100 * t->last);
+			vfm_buf_addf(b, "%.3g %%", 100 * (c->smooth ? vfm_trace_recent(t) : t->last));
 		else
-			vfm_html_number(b, t->last);
+			vfm_html_number(b, c->smooth ? vfm_trace_recent(t) : t->last);
 		vfm_buf_adds(b, "</b></span> ");
 	}
 	vfm_buf_adds(b, "</p>");
@@ -284,7 +311,9 @@ void vfm_html_chart(struct vfm_buf *b, const struct vfm_html_chart *c)
 	vfm_html_text(b, c->title);
 	vfm_buf_adds(b, " <span class=\"dim\">");
 	vfm_html_text(b, c->note ? c->note : "");
-	vfm_buf_adds(b, p.y.log ? " logarithmic</span></h3>" : "</span></h3>");
+	if (p.y.log)
+		vfm_buf_adds(b, c->note ? ", logarithmic" : "logarithmic");
+	vfm_buf_adds(b, "</span></h3>");
 	add_chart_legend(b, c);
 	vfm_buf_addf(b, "<svg viewBox=\"0 0 %d %d\" role=\"img\">", WIDTH, HEIGHT);
 	add_plot_axes(&p, b);

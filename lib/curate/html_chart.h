@@ -28,6 +28,10 @@ struct vfm_trace {                       /* `= {0}` is empty */
 /* Adds a point at |x| <= 2^53, in any order.  A y that is NaN is a gap. */
 void vfm_trace_add(struct vfm_trace *t, int64_t x, double y);
 void vfm_trace_release(struct vfm_trace *t);
+/* Returns the mean of the points in the last fortieth of the columns that have any; NaN: there is no point. */
+double vfm_trace_recent(const struct vfm_trace *t);
+/* Returns the smallest value; NaN: there is no point. */
+double vfm_trace_min(const struct vfm_trace *t);
 
 /* Colours of curves repeat after VFM_HTML_COLOURS; the second time they are dashed. */
 enum { VFM_HTML_COLOURS = 8 };

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/regular.h"
 
 /* ---- the subset of protocol buffers that an Event needs ---- */
 
@@ -67,7 +68,7 @@ int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_ste
 
 	gethostname(host, sizeof(host) - 1);
 	e->path = vfm_strfmt(
-		"%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)vfm_wall_time(), host, (int)getpid());
+		"%s/" VFM_TFEVENTS_PREFIX "%010lld.%s.%d", dir, (long long)vfm_wall_time(), host, (int)getpid());
 	e->f = fopen(e->path, "wb");
 	if (!e->f) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", e->path);
@@ -141,6 +142,36 @@ int vfm_tfevents_image(struct vfm_tfevents *e, int64_t step, const char *tag, co
 int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err)
 {
 	return fflush(e->f) ? vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", e->path) : 0;
+}
+
+/* The second record of a file is what vfm_tfevents_open wrote: time, step and START, in this order. */
+int vfm_tfevents_start(const char *path, double *time, int64_t *first_step, struct vfm_err *err)
+{
+	uint8_t head[256], *p = head, *end;
+	uint64_t len = 0, step = 0;
+	int fd = vfm_open_regular(path, NULL, err), shift = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = read(fd, head, sizeof(head));
+	close(fd);
+	end = head + (n > 0 ? n : 0);
+	if (end - p >= 8)
+		memcpy(&len, p, 8);
+	if (len == 0 || len > 64 || end - p < 12 + (ssize_t)len + 4 + 12 + 10)
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no start", path);
+	p += 12 + len + 4 + 12;
+	if (p[0] != (1 << 3 | WIRE_64) || p[9] != (2 << 3 | WIRE_VARINT))
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no start", path);
+	memcpy(time, p + 1, 8);
+	for (p += 10; p < end && shift < 63; shift += 7) {
+		step |= (uint64_t)(*p & 0x7f) << shift;
+		if (!(*p++ & 0x80))
+			break;
+	}
+	*first_step = (int64_t)step;
+	return 0;
 }
 
 void vfm_tfevents_close(struct vfm_tfevents *e)

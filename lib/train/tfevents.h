@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#define VFM_TFEVENTS_PREFIX "events.out.tfevents."
+
 struct vfm_tfevents {
 	FILE *f;
 	char *path;
@@ -23,6 +25,8 @@ int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, d
 int vfm_tfevents_image(struct vfm_tfevents *e, int64_t step, const char *tag, const struct vfm_buf *png, int width,
 	int height, struct vfm_err *err);
 int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err);
+/* Reads when a file was opened, in seconds since 1970, and its first_step.  VFM_EINPUT: it is another file. */
+int vfm_tfevents_start(const char *path, double *time, int64_t *first_step, struct vfm_err *err);
 void vfm_tfevents_close(struct vfm_tfevents *e);
 
 #endif
