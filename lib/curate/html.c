@@ -49,7 +49,7 @@ static const char style[] =
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
 	"svg path.dashed{stroke-dasharray:6 3}svg.swatch{display:inline-block;width:22px;height:10px;"
 	"vertical-align:baseline}svg.swatch path{stroke-width:3}"
-	".c0{stroke:#2f6fde}.c1{stroke:#e0662b}.c2{stroke:#2b9a5b}.c3{stroke:#a24fd0}.c4{stroke:#d6396f}"
+	".c0{stroke:var(--blue)}.c1{stroke:#e0662b}.c2{stroke:#2b9a5b}.c3{stroke:#a24fd0}.c4{stroke:#d6396f}"
 	".c5{stroke:#a3811d}.c6{stroke:#1a9fb3}.c7{stroke:#7b8794}\n";
 
 /* The bytes of the UTF-8 character at s, or 0. */
