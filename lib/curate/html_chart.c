@@ -157,7 +157,7 @@ static void set_plot_axes(struct html_plot *p)
 		}
 	p->x = (struct vfm_plot_axis){.lo = (double)c->lo, .hi = (double)c->hi};
 	p->y = (struct vfm_plot_axis){VFM_PLOT_AXIS_EMPTY, .log = c->may_log && min > 0 && max > 10 * min};
-	vfm_plot_axis_finish(&p->x, 6, 0);
+	vfm_plot_axis_finish(&p->x, c->hi - c->lo < 1 ? 1 : c->hi - c->lo < 6 ? (int)(c->hi - c->lo) : 6, 0);
 	if (min <= max) {
 		vfm_plot_axis_extend(&p->y, min);
 		vfm_plot_axis_extend(&p->y, max > 0 || !c->from_zero ? max : 1);

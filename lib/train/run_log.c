@@ -78,6 +78,21 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 	}
 }
 
+/* Keeps the losses of the newest evaluation. */
+static void set_levels(struct vfm_run_log *l, const json_t *levels)
+{
+	size_t i;
+	json_t *v;
+
+	if (!json_array_size(levels))
+		return;
+	vfm_trace_release(&l->levels);
+	json_array_foreach(levels, i, v)
+	{
+		vfm_trace_add(&l->levels, (int64_t)i + 1, json_is_number(v) ? json_number_value(v) : NAN);
+	}
+}
+
 static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t to)
 {
 	if (l->n_jumps < VFM_RUN_JUMPS)
@@ -109,6 +124,7 @@ static int add_step_record(
 	if (stage && !l->stage)
 		l->stage = vfm_strdup(stage);
 	add_curves(l, o, step);
+	set_levels(l, json_object_get(o, "held_out_levels"));
 	return 0;
 }
 
@@ -263,6 +279,7 @@ void vfm_run_log_release(struct vfm_run_log *l)
 {
 	for (int i = 0; i < VFM_RUN_CURVES; i++)
 		vfm_trace_release(&l->trace[i]);
+	vfm_trace_release(&l->levels);
 	json_decref(l->config);
 	json_decref(l->identity);
 	free(l->dir);

@@ -46,9 +46,10 @@ struct vfm_run_log {
 	char *name;    /* of the folder */
 	char *stage;   /* the training stage; NULL: none */
 	struct vfm_trace trace[VFM_RUN_CURVES];
-	double sum[VFM_RUN_CURVES];              /* of the values; of shares: of the numerators */
-	int64_t steps, first, last;              /* records; smallest and largest step; first > last: none */
-	int64_t not_finite, skipped;             /* steps */
+	double sum[VFM_RUN_CURVES];  /* of the values; of shares: of the numerators */
+	struct vfm_trace levels;     /* losses of the last evaluation of held-out data over the noise levels, from 1 */
+	int64_t steps, first, last;  /* records; smallest and largest step; first > last: none */
+	int64_t not_finite, skipped; /* steps */
 	double tokens, samples, replaced, tflop; /* of all steps; tflop: per rank */
 	bool cut;                                /* the last line has no end: the run is at work, or was killed */
 	struct vfm_run_jump jump[VFM_RUN_JUMPS];

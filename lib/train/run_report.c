@@ -561,6 +561,32 @@ static void add_run_chart(const struct run_report *r, struct vfm_buf *b, int i)
 	vfm_html_chart(b, &chart);
 }
 
+/* The held-out losses of the last evaluation over the noise levels, which all runs with the same eval.times share. */
+static void add_level_chart(const struct run_report *r, struct vfm_buf *b)
+{
+	struct vfm_html_curve curves[VFM_RUN_REPORT_RUNS];
+	struct vfm_html_chart chart = {.title = "Held-out loss by noise level",
+		.note = "last evaluation, from little noise to much",
+		.may_log = true,
+		.lo = 1,
+		.hi = 1,
+		.curves = curves,
+		.n = r->n};
+	bool any = false;
+
+	for (int k = 0; k < r->n; k++) {
+		const struct vfm_trace *t = &r->log[k].levels;
+
+		curves[k] = (struct vfm_html_curve){.name = r->name[k], .trace = t, .colour = k};
+		for (int i = 0; t->n && i < VFM_TRACE_COLUMNS; i++)
+			if (t->column[i].n && t->first + i * t->width > chart.hi)
+				chart.hi = t->first + i * t->width;
+		any = any || t->n;
+	}
+	if (any)
+		vfm_html_chart(b, &chart);
+}
+
 static void add_curve_section(const struct run_report *r, struct vfm_buf *b)
 {
 	bool marks = false;
@@ -573,8 +599,11 @@ static void add_curve_section(const struct run_report *r, struct vfm_buf *b)
 		"in front of them the moving average over a fortieth of the run.%s</p>\n<div class=\"charts\">\n",
 		marks ? " Dotted lines: restarts." : "");
 	for (int i = 0; i < VFM_RUN_CURVES; i++)
-		if (has_curve(r, i))
+		if (has_curve(r, i)) {
 			add_run_chart(r, b, i);
+			if (i == vfm_run_curve_of("held_out_loss"))
+				add_level_chart(r, b);
+		}
 	vfm_buf_adds(b, "</div>\n");
 }
 

@@ -63,7 +63,7 @@ mkdir -p odd/samples/step-00000005 odd/samples/step-00000009 far
 awk 'BEGIN { for (s = 1; s <= 60; s++) {
 	if (s == 41) s = 50
 	printf "{\"step\":%d,\"loss\":%s,\"grad_norm\":1,\"lr\":0.1,\"tokens\":8,\"step_ms\":2,\"comm_ms\":0.5,\"replaced\":%d%s%s}\n", s,
-		(s >= 10 && s < 15 ? "null" : s), s == 7 ? 3 : 0, s % 20 ? "" : ",\"held_out_loss\":" (s / 10), s == 12 ? ",\"skipped\":1" : "" } }' >odd/metrics.jsonl
+		(s >= 10 && s < 15 ? "null" : s), s == 7 ? 3 : 0, s % 20 ? "" : ",\"held_out_loss\":" (s / 10) ",\"held_out_levels\":[1," s ",null,3]", s == 12 ? ",\"skipped\":1" : "" } }' >odd/metrics.jsonl
 printf '{"step":61,"loss":0.' >>odd/metrics.jsonl
 echo 'rank 3: no <memory>' >odd/failure.txt
 png=iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==
@@ -81,6 +81,7 @@ like "$(row far/odd.html 'exposed communication')" '25.0 %' "shares of the time"
 like "$(row far/odd.html 'replaced samples')" ' 3 ' "replaced samples"
 like "$(charts far/odd.html)" 'Held-out loss.*Exposed communication.*Replaced samples' "have charts"
 like "$page" '<span class="dim">held-out loss, best</span><b>2</b>' "the best held-out loss"
+like "$(grep -A2 '<h3>Held-out loss by noise level' far/odd.html)" '<text x="532[^>]*>4</text>.*<path class="c0" d="M[0-9. ]*h0L[0-9. ]*M' "the losses at each noise level, of which one is null"
 like "$page" 'odd/metrics.jsonl, line 41: step 50 follows step 40' "a step that does not follow"
 like "$page" 'has no end and is left out' "a line that is being written"
 like "$page" 'no &lt;memory&gt;' "the error that ended the run"
