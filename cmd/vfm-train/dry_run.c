@@ -8,6 +8,7 @@
 #include "spec/goodput.h"
 #include "spec/hw.h"
 #include "train/dry_run.h"
+#include "train/dry_run_page.h"
 
 static const char *const class_keys[VFM_SIM_CLASSES] = {
 	"gemm_ms", "attention_ms", "memory_ms", "optimizer_ms", "transfer_ms", "comm_ms"};
@@ -116,6 +117,50 @@ static int run_traced(struct vfm_dry_run_opts *opts, const char *path, struct vf
 	return rc;
 }
 
+enum { SCALED_MOST = 16, SCALED_RANKS = 10000 };
+
+/* Predicts the run on twice as many GPUs, and so on, with a step of as many packs for each. */
+static int scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err)
+{
+	struct vfm_config config = *o->config;
+	struct vfm_dry_run_opts more = *o;
+
+	more.config = &config;
+	more.trace = NULL;
+	more.timeline = false;
+	config.parallel.dp = 0;
+	for (*n = 0; *n < SCALED_MOST && more.ranks <= SCALED_RANKS; more.ranks *= 2, more.packs *= 2) {
+		struct vfm_dry_run twice = {0};
+		const struct vfm_dry_run *is = *n ? &twice : d;
+
+		if (*n)
+			TRY(vfm_dry_run(&more, &twice, err));
+		v[*n].ranks = more.ranks;
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
+		++*n;
+		vfm_dry_run_release(&twice);
+	}
+	return 0;
+}
+
+static int write_dry_page(
+	const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, const char *path, struct vfm_err *err)
+{
+	struct vfm_scaled_run scaled[SCALED_MOST];
+	struct vfm_dry_run_page page = {.o = o, .d = d, .title = "A predicted run", .scaled = scaled};
+	struct vfm_buf b = {0};
+	int rc = o->plan ? 0 : scale_run(o, d, scaled, &page.n_scaled, err);
+
+	if (rc == 0) {
+		vfm_dry_run_html(&b, &page);
+		rc = vfm_write_file(path, b.data, b.len, err);
+	}
+	vfm_buf_release(&b);
+	return rc;
+}
+
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
 {
 	struct vfm_machine machine;
@@ -124,7 +169,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		.ranks = (int)o->ranks,
 		.plan = o->plan,
 		.context = o->context,
-		.packs = o->packs};
+		.packs = o->packs,
+		.timeline = o->html != NULL};
 	enum vfm_table_format format;
 	struct vfm_dry_run d;
 	struct vfm_table *t;
@@ -144,6 +190,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
 		vfm_version());
 	rc = vfm_table_print(t, format, stdout, err);
+	if (rc == 0 && o->html)
+		rc = write_dry_page(&opts, &d, o->html, err);
 	vfm_table_free(t);
 	vfm_dry_run_release(&d);
 	return rc;

@@ -6,7 +6,7 @@
 #include "train/config.h"
 
 struct dry_run_cli {
-	const char *machine, *format, *plan, *trace; /* trace: NULL: none */
+	const char *machine, *format, *plan, *trace, *html; /* trace, html: files; NULL: none */
 	int64_t ranks, context, packs;
 	double mtbf_h, save_s, restart_s; /* mtbf_h: of a GPU; 0: without failures */
 };

@@ -70,6 +70,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "save-s", "S", "with --mtbf-hours: seconds that a checkpoint costs (10)", &dry.save_s},
 	{VFM_OPT_NUM, 0, "restart-s", "S", "with --mtbf-hours: seconds from a failure to the next step (300)",
 		&dry.restart_s},
+	{VFM_OPT_STR, 0, "html", "FILE", "with --dry-run: write a page with timeline and scaling", &dry.html},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
 	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
@@ -91,7 +92,8 @@ static const struct vfm_cmd cmd = {
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
 		"[--data "
-		"MANIFEST | --context N --packs N] [--mtbf-hours H [--save-s S] [--restart-s S]] [--trace FILE] "
+		"MANIFEST | --context N --packs N] [--mtbf-hours H [--save-s S] [--restart-s S]] [--html FILE] "
+		"[--trace FILE] "
 		"[--table " VFM_TABLE_FORMATS "]\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
 		"--report [-o FILE] RUN ...\n"

@@ -108,6 +108,10 @@ struct dry_step {
 	int rep_of_rank;              /* simulated ranks that have finished */
 };
 
+struct dry_watch {
+	double s[VFM_ESTIMATES], begin;
+};
+
 /* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
 static void trace_rank(struct vfm_context *x, const struct dry_step *d, double begin)
 {
@@ -138,7 +142,36 @@ static void trace_rank(struct vfm_context *x, const struct dry_step *d, double b
 			rank, s, s ? "stream" : "compute", s);
 }
 
-static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r)
+/* Adds [from, to) in columns to one kind of a lane. */
+static void add_busy(float *lane, int kind, double from, double to)
+{
+	from = fmax(from, 0);
+	to = fmin(to, VFM_TIMELINE_COLUMNS);
+	for (int i = (int)from; i < to && i < VFM_TIMELINE_COLUMNS; i++)
+		lane[i * (VFM_SIM_CLASSES + 1) + kind] += (float)(fmin(to, i + 1) - fmax(from, i));
+}
+
+static void fill_timeline(
+	struct vfm_dry_run_rank *r, const struct vfm_sim_launch *l, size_t n, const struct dry_watch *w)
+{
+	const size_t lane = VFM_TIMELINE_COLUMNS * (size_t)(VFM_SIM_CLASSES + 1);
+	double scale = VFM_TIMELINE_COLUMNS / w->s[VFM_MID];
+
+	for (size_t i = 0; i < n; i++)
+		r->streams = l[i].stream + 1 > r->streams ? l[i].stream + 1 : r->streams;
+	r->busy = vfm_calloc((size_t)r->streams * lane + 1, sizeof(*r->busy));
+	for (size_t i = 0; i < n; i++) {
+		double begin = l[i].begin[VFM_MID] + (double)l[i].gap[VFM_MID] - w->begin;
+		double work = begin + (double)l[i].wait[VFM_MID], end = work + (double)l[i].work[VFM_MID];
+		float *to = r->busy + (size_t)l[i].stream * lane;
+
+		add_busy(to, VFM_SIM_CLASSES, begin * scale, work * scale);
+		add_busy(to, l[i].class, work * scale, end * scale);
+	}
+}
+
+static void note_rank(
+	struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r, const struct dry_watch *w)
 {
 	struct vfm_dry_run *out = d->out;
 	struct vfm_dry_run_rank *rank = &out->rank[d->rep_of_rank++];
@@ -150,16 +183,14 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	l = vfm_sim_launches(x->device.dev, &n);
 	for (size_t i = 0; i < n; i++)
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
+	if (d->o->timeline)
+		fill_timeline(rank, l, n, w);
 	if (x->mesh.rank == 0) {
 		out->comm_s = r->comm_s;
 		out->bubble_s = r->bubble_s;
 		out->copy_s = r->copy_s;
 	}
 }
-
-struct dry_watch {
-	double s[VFM_ESTIMATES], begin;
-};
 
 static void begin_dry_step(void *ctx, struct vfm_dev *d)
 {
@@ -197,7 +228,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
 	if (d->o->trace)
 		trace_rank(x, d, watch.begin);
-	note_rank(x, d, &r);
+	note_rank(x, d, &r, &watch);
 	if (x->mesh.rank == 0)
 		memcpy(d->out->s, watch.s, sizeof(d->out->s));
 	return 0;
@@ -211,6 +242,15 @@ static int compare_dry_ranks(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
+static void release_ranks(struct vfm_dry_run *d)
+{
+	for (int i = 0; i < d->n_ranks; i++)
+		free(d->rank[i].busy);
+	free(d->rank);
+	d->rank = NULL;
+	d->n = d->n_ranks = 0;
+}
+
 static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_packs *packs,
 	const struct vfm_pack_sums *largest, struct vfm_dry_run *out, struct vfm_err *err)
 {
@@ -220,12 +260,16 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_pa
 	struct vfm_simulated how = {0};
 	int rc;
 
-	free(out->rank);
+	release_ranks(out);
 	out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
+	out->n_ranks = o->ranks;
 	rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
 	out->fits = rc >= 0;
 	if (rc < 0 && how.full) {
 		machine.capacity *= 8;
+		release_ranks(out);
+		out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
+		out->n_ranks = o->ranks;
 		d.rep_of_rank = 0;
 		free(how.stands_for);
 		rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
@@ -340,6 +384,7 @@ static int run_plan(
 	if (!m)
 		return err->code;
 	untraced.trace = NULL;
+	untraced.timeline = false;
 	TRY_OUT(vfm_plan_check(h, o->plan, o->config, p, &n, err));
 	if (h->cp) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: --dry-run knows no packs with a cp of their own (vfm-pack --cp)",
@@ -405,6 +450,6 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 
 void vfm_dry_run_release(struct vfm_dry_run *d)
 {
-	free(d->rank);
+	release_ranks(d);
 	*d = (struct vfm_dry_run){0};
 }

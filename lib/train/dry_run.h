@@ -19,14 +19,21 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
-	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
+	bool timeline; /* fill the ranks' busy */
+	FILE *trace;   /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
+
+enum { VFM_TIMELINE_COLUMNS = 1000 };
 
 /* A simulated rank, and what it stands for. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
+	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
+	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
+	float *busy;
+	int streams;
 };
 
 struct vfm_dry_run {
@@ -39,6 +46,7 @@ struct vfm_dry_run {
 	double flops, tokens;            /* of that step; flops without recompute */
 	int n;
 	struct vfm_dry_run_rank *rank; /* [n], owned */
+	int n_ranks;                   /* allocated of rank */
 };
 
 int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err);

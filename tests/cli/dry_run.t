@@ -41,6 +41,20 @@ is "$(jq '[.[] | select(.ph == "X")] | (map(.ts + .dur) | max) / 1000' trace.jso
 run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
 like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 
+# ---- the page
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --html page.html
+rc_is 0 "--html"
+is "$out" "$first" "changes no figure"
+is "$(grep -c 'rank [0-9]*, stage [01], stream 0' page.html)" 4 "a lane for each simulated rank"
+is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
+if command -v chromium >/dev/null; then
+	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/page.html" >dom 2>/dev/null
+	ok "the lanes are drawn" test "$(grep -o '<rect' dom | wc -l)" -gt 100
+	is "$(grep -c 'More GPUs' dom)" 1 "to the end"
+fi
+run vfm-train "${small[@]}" --dry-run --html /nowhere/p.html
+like "$rc $err" "^3 .*/nowhere/p.html" "no such folder for the page"
+
 # ---- of a plan
 vfm-curate synth -q -n 24 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data >/dev/null
 vfm-pack -q -c 256 -b 4 --steps 5 data >plan 2>/dev/null

@@ -1,0 +1,189 @@
+#include "train/dry_run_page.h"
+
+#include <math.h>
+
+#include "curate/html.h"
+#include "spec/hw.h"
+
+enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
+
+/* By kind of work, then waiting. */
+static const char *const kind_colours[VFM_SIM_CLASSES + 1] = {
+	"#2f6fde", "#2b9a5b", "#a3811d", "#a24fd0", "#7b8794", "#e0662b", "#f3c6ae"};
+
+static const char *kind_name(int kind)
+{
+	return kind == VFM_SIM_CLASSES ? "wait in a collective" : vfm_sim_class_name((enum vfm_sim_class)kind);
+}
+
+static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, double x, int digits)
+{
+	vfm_buf_addf(
+		b, "<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f%s</b></div>\n", name, digits, x, unit);
+}
+
+static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	const struct vfm_dry_run *d = p->d;
+	double s = d->s[VFM_MID], tflops = d->flops / s / 1e12 / p->o->ranks, most = 0;
+	double peak = vfm_hw_peak(p->o->machine->name, p->o->config->train.dtype);
+
+	for (int i = 0; i < d->n; i++)
+		most = fmax(most, (double)d->rank[i].mem_peak);
+	vfm_buf_adds(b, "<div class=\"cards\">\n");
+	add_dry_card(b, "GPUs", "", p->o->ranks, 0);
+	add_dry_card(b, "step", " ms", s * 1e3, 1);
+	add_dry_card(b, "at low rates", " ms", d->s[VFM_LOW] * 1e3, 1);
+	add_dry_card(b, "at high rates", " ms", d->s[VFM_HIGH] * 1e3, 1);
+	add_dry_card(b, "TFLOP/s a GPU", "", tflops, 0);
+	if (peak > 0)
+		add_dry_card(b, "MFU", " %", tflops / peak * 100, 1);
+	add_dry_card(b, "tokens/s a GPU", "", d->tokens / s / p->o->ranks, 0);
+	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
+		(most + (double)p->o->machine->context) / 0x1p30, 1);
+	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
+	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
+	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
+	if (d->steps)
+		add_dry_card(b, "hours of the plan", "", d->total_s / 3600, 1);
+	vfm_buf_adds(b, "</div>\n");
+}
+
+static void add_kind_legend(struct vfm_buf *b)
+{
+	vfm_buf_adds(b, "<p class=\"legend\">");
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
+		vfm_buf_addf(b,
+			"<span><svg class=\"swatch\" viewBox=\"0 0 22 10\"><rect width=\"22\" height=\"10\" "
+			"style=\"fill:%s\"/></svg> %s</span>",
+			kind_colours[k], kind_name(k));
+	vfm_buf_adds(b, "</p>\n");
+}
+
+/* ---- the ranks ---- */
+
+static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d)
+{
+	vfm_buf_adds(b,
+		"<h2>Simulated ranks</h2>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
+		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>stage</th>"
+		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>");
+	for (int c = 0; c < VFM_SIM_CLASSES; c++)
+		vfm_buf_addf(b, "<th class=\"num\">%s</th>", kind_name(c));
+	vfm_buf_adds(b, "</tr>\n");
+	for (int i = 0; i < d->n; i++) {
+		const struct vfm_dry_run_rank *r = &d->rank[i];
+
+		vfm_buf_addf(b, "<tr><td>%d</td><td>%d</td><td class=\"num\">%d</td><td class=\"num\">%.2f</td>",
+			r->rank, r->stage, r->stands_for, (double)r->mem_peak / 0x1p30);
+		for (int c = 0; c < VFM_SIM_CLASSES; c++)
+			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", r->class_s[c] * 1e3);
+		vfm_buf_adds(b, "</tr>\n");
+	}
+	vfm_buf_adds(b, "</table></div>\n");
+}
+
+/* ---- the timeline ---- */
+
+/* Returns the kind that fills most of a column, with the share that all kinds fill in quarters; -1: none. */
+static int look_at_column(const float *busy, int *quarters)
+{
+	float sum = 0;
+	int best = -1;
+
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		sum += busy[k];
+		if (busy[k] > 0 && (best < 0 || busy[k] > busy[best]))
+			best = k;
+	}
+	*quarters = (int)lrintf(fminf(sum, 1) * 4);
+	return *quarters ? best : -1;
+}
+
+static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
+{
+	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
+
+	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
+		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
+
+		for (n = 1; i + n < VFM_TIMELINE_COLUMNS; n++) {
+			k = look_at_column(lane + (size_t)(i + n) * (VFM_SIM_CLASSES + 1), &q);
+			if (k != kind || q != quarters)
+				break;
+		}
+		if (kind >= 0)
+			vfm_buf_addf(b,
+				"<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" style=\"fill:%s;opacity:%.2f\"/>",
+				LABEL + i, y, n, LANE - 3, kind_colours[kind], 0.25 * quarters);
+	}
+}
+
+static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
+{
+	int lanes = 0, y = 0;
+
+	for (int i = 0; i < d->n; i++)
+		lanes += d->rank[i].streams;
+	vfm_buf_addf(b,
+		"<h2>Timeline of a step</h2>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
+		"simulated rank, stream 0 computes.</p>\n",
+		d->s[VFM_MID] * 1e3);
+	add_kind_legend(b);
+	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
+	for (int i = 0; i < d->n; i++) {
+		for (int s = 0; s < d->rank[i].streams; s++, y += LANE) {
+			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">%s", y + LANE - 5, s ? "" : "");
+			if (s == 0)
+				vfm_buf_addf(b, "rank %d, stage %d, stream 0", d->rank[i].rank, d->rank[i].stage);
+			else
+				vfm_buf_addf(b, "stream %d", s);
+			vfm_buf_adds(b, "</text>");
+			add_lane(b, &d->rank[i], s, y);
+			vfm_buf_adds(b, "\n");
+		}
+		y += 6;
+	}
+	vfm_buf_adds(b, "</svg></div>\n");
+}
+
+/* ---- scaling ---- */
+
+static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	if (p->n_scaled < 2)
+		return;
+	vfm_buf_adds(b,
+		"<h2>More GPUs</h2>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
+		"GPU, "
+		"and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th class=\"num\">GPUs</th>"
+		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
+		"</tr>\n");
+	for (int i = 0; i < p->n_scaled; i++) {
+		const struct vfm_scaled_run *s = &p->scaled[i];
+
+		vfm_buf_addf(b,
+			"<tr><td class=\"num\">%d</td><td class=\"num\">%.1f</td><td class=\"num\">%.1f</td>"
+			"<td class=\"num\">%.1f</td><td>%.1f %%",
+			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH],
+			100 * s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]);
+		vfm_html_bar(b, fmin(1, s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]), "");
+		vfm_buf_adds(b, "</td></tr>\n");
+	}
+	vfm_buf_adds(b, "</table></div>\n");
+}
+
+void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	vfm_html_begin(b, p->title, 0);
+	vfm_buf_adds(b, "<p class=\"dim\">Predicted for GPUs of the machine ");
+	vfm_html_text(b, p->o->machine->name);
+	vfm_buf_adds(b,
+		p->d->fits ? ", not measured.</p>\n"
+			   : ", not measured. It does not fit: times are those of a GPU with enough memory.</p>\n");
+	add_dry_cards(b, p);
+	add_timeline(b, p->d);
+	add_rank_table(b, p->d);
+	add_scaling(b, p);
+	vfm_html_end(b);
+}
