@@ -85,16 +85,21 @@ static void await_turn(struct vfm_sim_world *w, int rank)
 }
 
 /* The ranks begin in their order, once all have entered. */
-void vfm_sim_world_enter(struct vfm_sim_world *w, int rank)
+static void note_entry(struct vfm_sim_world *w, int rank)
 {
 	bool all = true;
 
-	pthread_mutex_lock(&w->lock);
 	w->rank[rank].entered = true;
 	for (int i = 0; i < w->n; i++)
 		all = all && w->rank[i].entered;
 	if (all)
 		pass_turn(w, w->n - 1);
+}
+
+void vfm_sim_world_enter(struct vfm_sim_world *w, int rank)
+{
+	pthread_mutex_lock(&w->lock);
+	note_entry(w, rank);
 	await_turn(w, rank);
 	pthread_mutex_unlock(&w->lock);
 }
@@ -104,6 +109,15 @@ static void set_failed(struct vfm_sim_world *w, const char *why)
 	if (!w->failed)
 		snprintf(w->why, sizeof(w->why), "%s", why);
 	w->failed = true;
+}
+
+void vfm_sim_world_give_up(struct vfm_sim_world *w, int rank, const char *why)
+{
+	pthread_mutex_lock(&w->lock);
+	set_failed(w, why);
+	w->rank[rank].left = true;
+	note_entry(w, rank);
+	pthread_mutex_unlock(&w->lock);
 }
 
 /* All that are left wait for one that never comes. */

@@ -27,6 +27,8 @@ void vfm_sim_world_free(struct vfm_sim_world *w); /* all ranks have left; accept
 
 void vfm_sim_world_enter(struct vfm_sim_world *w, int rank); /* blocks until it is this rank's turn */
 void vfm_sim_world_leave(struct vfm_sim_world *w, int rank); /* lets others run */
+/* For a rank that will not enter: all waits fail with `why`.  From any thread. */
+void vfm_sim_world_give_up(struct vfm_sim_world *w, int rank, const char *why);
 
 /* A meeting of n ranks, which is known by `group` and by its number in the group, both equal on all ranks. */
 struct vfm_sim_meeting {

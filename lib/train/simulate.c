@@ -84,7 +84,7 @@ static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn w
 {
 	static const struct vfm_context_opts opts = {.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = "sim"};
 	struct sim_thread *t = vfm_calloc((size_t)job->n_reps, sizeof(*t));
-	struct vfm_err why = {0};
+	struct vfm_err why = {0}, lacking = {0};
 	pthread_attr_t attr;
 	int n = 0, first = -1, rc;
 
@@ -94,26 +94,23 @@ static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn w
 		t[n] = (struct sim_thread){
 			.rank = {.job = job, .rep = n}, .x = {.opts = &opts}, .work = work, .ctx = ctx};
 		rc = pthread_create(&t[n].thread, &attr, run_rank, &t[n]);
-		if (rc) {
-			vfm_fail(err, VFM_EENV, "cannot start a thread for simulated rank %d: %s", n, strerror(rc));
+		if (rc)
 			break;
-		}
 	}
 	pthread_attr_destroy(&attr);
-	if (n < job->n_reps) { /* the others wait for it */
-		vfm_error("%s", err->msg);
-		exit(-VFM_EENV);
-	}
-	vfm_sim_world_check(job->world, &why);
+	if (n < job->n_reps)
+		vfm_fail(&lacking, VFM_EENV, "cannot start a thread for simulated rank %d: %s", n, strerror(rc));
+	for (int i = n; i < job->n_reps; i++)
+		vfm_sim_world_give_up(job->world, i, lacking.msg);
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i].thread, NULL);
 	vfm_sim_world_check(job->world, &why);
 	for (int i = 0; i < n; i++)
 		if (t[i].rc < 0 && (first < 0 || !strcmp(t[first].err.msg, why.msg)))
 			first = i;
-	rc = first < 0 ? 0 : t[first].rc;
+	rc = lacking.code < 0 ? lacking.code : first < 0 ? 0 : t[first].rc;
 	if (rc < 0 && err)
-		*err = t[first].err;
+		*err = lacking.code < 0 ? lacking : t[first].err;
 	free(t);
 	return rc;
 }
