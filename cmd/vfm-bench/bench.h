@@ -14,6 +14,7 @@ int bench_step(int argc, char **argv, struct vfm_err *err);
 int bench_launches(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
 int bench_ops(int argc, char **argv, struct vfm_err *err);
+int bench_calibrate(int argc, char **argv, struct vfm_err *err);
 int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_cost(int argc, char **argv, struct vfm_err *err);
 int bench_exec(int argc, char **argv, struct vfm_err *err);

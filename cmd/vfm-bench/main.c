@@ -15,6 +15,7 @@ static const struct vfm_verb benches[] = {
 	{"step", "one training step of one model", bench_step},
 	{"launches", "the launches of a training step, predicted", bench_launches},
 	{"ops", "each operation of the device", bench_ops},
+	{"calibrate", "the rates of this CPU, as a machine file", bench_calibrate},
 	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
 	{"exec", "measure the protocol of outside models", bench_exec},

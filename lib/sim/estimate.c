@@ -263,6 +263,10 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		.kernels = vfm_sim_kernels(op, args),
 		.flops = cost.flops,
 		.bytes = cost.bytes};
+	if (m->kind == VFM_MACHINE_CPU) {
+		vfm_sim_cpu_time(m, op, args, out);
+		return 0;
+	}
 	if (op == VFM_OP_gemm || op == VFM_OP_grouped_gemm)
 		TRY(check_gemm_rate(m, op == VFM_OP_gemm ? gemm->a.dtype : grouped->a.dtype, err));
 	if (op == VFM_OP_attn_bias)

@@ -49,6 +49,21 @@ struct vfm_sim_room {
 int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *room, enum vfm_op_id op, const void *args,
 	double pcie, struct vfm_sim_cost *out, struct vfm_err *err);
 
+/* The op of a CPU, at the measured rates of the nearest sizes (estimate_cpu.c). */
+struct vfm_sim_cpu_work {
+	char op[24]; /* as in struct vfm_cpu_rate */
+	enum vfm_dtype dtype;
+	double size[3];
+	double work; /* FLOPs or bytes */
+};
+/* Returns the key of an op in the rates of a CPU, with its work; of attention, that of sample 0. */
+struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args);
+/* Returns 10^9 FLOPs or bytes per second, interpolated between the rates of the op and dtype, else of the op with any
+ * dtype; 0 if it has none. */
+double vfm_sim_cpu_rate(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w);
+/* Sets out->work. */
+void vfm_sim_cpu_time(const struct vfm_machine *m, enum vfm_op_id op, const void *args, struct vfm_sim_cost *out);
+
 /* A product [m,k] x [k,n]. */
 struct vfm_sim_product {
 	double m, n, k;

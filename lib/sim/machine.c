@@ -151,26 +151,75 @@ static int read_network(const json_t *o, struct vfm_machine *m, struct vfm_err *
 	return 0;
 }
 
+/* ---- a CPU ---- */
+
+static int read_cpu_rate(const json_t *row, const char *where, struct vfm_cpu_rate *r, struct vfm_err *err)
+{
+	static const char *const keys[] = {"op", "dtype", "size", "rate", NULL};
+	json_t *size;
+	const char *op, *dtype;
+
+	if (!json_is_object(row))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(vfm_json_only_keys(row, where, keys, err));
+	TRY(vfm_json_str(row, where, "op", true, &op, err));
+	TRY(vfm_json_str(row, where, "dtype", true, &dtype, err));
+	TRY(vfm_json_f64(row, where, "rate", true, &r->rate, err));
+	if (!*op || strlen(op) >= sizeof(r->op))
+		return vfm_fail(err, VFM_EUSAGE, "%s.op: expected 1 to %zu bytes", where, sizeof(r->op) - 1);
+	strcpy(r->op, op);
+	if (strcmp(dtype, "f32") != 0 && strcmp(dtype, "bf16") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s.dtype: expected f32 or bf16, got '%s'", where, dtype);
+	r->dtype = !strcmp(dtype, "f32") ? VFM_F32 : VFM_BF16;
+	if (!(r->rate >= 1e-6 && r->rate <= 1e9))
+		return vfm_fail(err, VFM_EUSAGE, "%s.rate: expected 1e-6 to 1e9, got %g", where, r->rate);
+	size = json_object_get(row, "size");
+	if (!json_is_array(size) || json_array_size(size) != 3)
+		return vfm_fail(err, VFM_EUSAGE, "%s.size: expected three numbers", where);
+	for (size_t i = 0; i < 3; i++) {
+		r->size[i] = json_number_value(json_array_get(size, i));
+		if (!(r->size[i] >= 1 && r->size[i] <= 1e15))
+			return vfm_fail(err, VFM_EUSAGE, "%s.size[%zu]: expected 1 to 1e15", where, i);
+	}
+	return 0;
+}
+
+static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	static const char *const keys[] = {
+		"v", "kind", "name", "capacity_bytes", "threads", "copy_gb_s", "rates", NULL};
+	json_t *list, *row;
+	char where[64];
+	size_t i;
+
+	TRY(vfm_json_only_keys(o, "", keys, err));
+	TRY(get_count(o, "capacity_bytes", 1 << 20, INT64_C(1) << 50, &m->capacity, err));
+	TRY(get_count(o, "threads", 1, 4096, &m->threads, err));
+	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
+	m->pcie = m->copy;
+	m->sms = 1;
+	TRY(get_sourced(o, "rates", true, &list, err));
+	if (!json_is_array(list) || json_array_size(list) < 1 || json_array_size(list) > VFM_MACHINE_CPU_RATES)
+		return vfm_fail(err, VFM_EUSAGE, "rates.value: expected 1 to %d rates", VFM_MACHINE_CPU_RATES);
+	json_array_foreach(list, i, row)
+	{
+		snprintf(where, sizeof(where), "rates.value[%zu]", i);
+		TRY(read_cpu_rate(row, where, &m->cpu[m->n_cpu++], err));
+	}
+	return 0;
+}
+
 /* ---- the file ---- */
 
-static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
-	static const char *const keys[] = {"v", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
+	static const char *const keys[] = {"v", "kind", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
 		"gemm_bf16_tflops", "gemm_f32_tflops", "gemm_fp8_tflops", "gemm_tiles", "gemm_epilogue", "copy_gb_s",
 		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "kernel_us", "pcie_gb_s",
 		"gpus_per_node", "nvlink_gb_s", "network_gb_s", "collective_us", "hop_us", "network_hop_us",
 		"collective_sms", NULL};
-	const char *name;
-	int64_t v;
 
-	if (!json_is_object(o))
-		return vfm_fail(err, VFM_EUSAGE, "expected an object");
 	TRY(vfm_json_only_keys(o, "", keys, err));
-	TRY(vfm_json_i64(o, "", "v", true, 1, 1, &v, err));
-	TRY(vfm_json_str(o, "", "name", true, &name, err));
-	if (!*name || strlen(name) >= sizeof(m->name))
-		return vfm_fail(err, VFM_EUSAGE, "name: expected 1 to %zu bytes", sizeof(m->name) - 1);
-	strcpy(m->name, name);
 	TRY(get_count(o, "capacity_bytes", 1 << 20, INT64_C(1) << 50, &m->capacity, err));
 	TRY(get_count(o, "context_bytes", 0, m->capacity / 2, &m->context, err));
 	TRY(get_count(o, "sms", 1, 1 << 16, &m->sms, err));
@@ -191,6 +240,25 @@ static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *
 	TRY(get_rate(o, "kernel_us", false, true, &m->least, err));
 	TRY(get_rate(o, "pcie_gb_s", true, false, &m->pcie, err));
 	return read_network(o, m, err);
+}
+
+static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	const char *name, *kind = "gpu";
+	int64_t v;
+
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "expected an object");
+	TRY(vfm_json_i64(o, "", "v", true, 1, 1, &v, err));
+	TRY(vfm_json_str(o, "", "kind", false, &kind, err));
+	if (strcmp(kind, "gpu") != 0 && strcmp(kind, "cpu") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "kind: expected gpu or cpu, got '%s'", kind);
+	m->kind = !strcmp(kind, "cpu") ? VFM_MACHINE_CPU : VFM_MACHINE_GPU;
+	TRY(vfm_json_str(o, "", "name", true, &name, err));
+	if (!*name || strlen(name) >= sizeof(m->name))
+		return vfm_fail(err, VFM_EUSAGE, "name: expected 1 to %zu bytes", sizeof(m->name) - 1);
+	strcpy(m->name, name);
+	return m->kind == VFM_MACHINE_CPU ? read_cpu(o, m, err) : read_gpu(o, m, err);
 }
 
 static int read_json(struct vfm_machine *m, json_t *o, const char *what, struct vfm_err *err)

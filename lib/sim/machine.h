@@ -1,4 +1,5 @@
-/* machine.h - the rates of a machine, of one GPU and of the links between many, read from a JSON file (vfm-machine(5)).
+/* machine.h - the rates of a machine, of one GPU and of the links between many, or of a CPU, read from a JSON file
+ * (vfm-machine(5)).
  *
  * Each rate has three values: a low and a high estimate and one between them.  Low is the slower machine: lower rates,
  * longer gaps.  Peaks of data sheets are not here (spec/hw.h); `name` finds them.
@@ -15,9 +16,20 @@ struct vfm_rate {
 	double v[VFM_ESTIMATES];
 };
 
-enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32 };
+enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32, VFM_MACHINE_CPU_RATES = 1024 };
+
+enum vfm_machine_kind { VFM_MACHINE_GPU, VFM_MACHINE_CPU };
+
+/* The measured rate of an op of a CPU (estimate_cpu.c). */
+struct vfm_cpu_rate {
+	char op[24]; /* "gemm/nt", "attn", "norm" */
+	enum vfm_dtype dtype;
+	double size[3]; /* m, n, k; or head dim, queries, keys; or bytes, operands, 1 */
+	double rate;    /* 10^9 FLOPs per second of products and attention, 10^9 bytes per second of all else */
+};
 
 struct vfm_machine {
+	enum vfm_machine_kind kind;
 	char name[64];             /* of the device, as its driver reports it */
 	int64_t capacity;          /* bytes of device memory */
 	int64_t context;           /* bytes of it that the driver and the libraries hold */
@@ -54,6 +66,10 @@ struct vfm_machine {
 	struct vfm_rate hop;            /* that each further GPU of a ring within a node adds */
 	struct vfm_rate network_hop;    /* that each further node of a ring adds */
 	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
+	/* Of a CPU, which has of the above only name, capacity and copy. */
+	int64_t threads; /* that computed when it was measured */
+	struct vfm_cpu_rate cpu[VFM_MACHINE_CPU_RATES];
+	int n_cpu;
 };
 
 /* Reads a machine.  `name` with a slash or a dot is a path; other names are NAME.json in $VFM_MACHINE_DIR, else in the

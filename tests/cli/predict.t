@@ -70,4 +70,17 @@ like "$rc $err" "^2 .*the number of ranks, 3" "degrees that do not fit"
 run vfm-bench step -q --device sim -o json "${tiny[@]}" -n 8 --packs 4 --set parallel.tp=2 --set parallel.pp=2
 rc_is 0 "eight ranks"
 is "$(jq -c '.rows[0] | [.ranks, .layout, .how, .comm > 0, .bubble > 0]' <<<"$out")" '[8,"dp=2 tp=2 pp=2","predicted",true,true]' "of a mesh"
+
+# ---- a machine of this CPU
+run vfm-bench calibrate -q --tiny -r 1 -t 1 -w cpu.json
+rc_is 0 "calibrate"
+is "$(jq -r '"\(.kind) \(.threads.value) \([.rates.value[].rate > 0] | all)"' cpu.json)" "cpu 1 true" "writes the rates of a CPU"
+is "$(jq '[.capacity_bytes, .threads, .copy_gb_s, .rates | .source | startswith("measured: ")] | all' cpu.json)" true "and their sources"
+run vfm-bench step -q --device sim --machine ./cpu.json "${tiny[@]}" -o jsonl
+rc_is 0 "and predicts a step"
+is "$(jq -c '[.how, .step_ms > 0, .min_ms == .max_ms]' <<<"$out")" '["predicted",true,true]' "with one estimate"
+run vfm-bench step -q --device sim --machine ./cpu.json "${tiny[@]}" -n 2
+like "$rc $err" "^2 .*has no rates of several GPUs" "of one rank"
+run vfm-bench calibrate --device cuda
+like "$rc $err" "^2 .*--device: expected cpu" "another device"
 done_testing

@@ -502,11 +502,81 @@ static void test_machines(void **state)
 	assert_non_null(strstr(err.msg, "no 'no-such' among the machines"));
 }
 
+static const char cpu_text[] =
+	"{\"v\":1,\"kind\":\"cpu\",\"name\":\"x\","
+	"\"capacity_bytes\":{\"value\":1073741824,\"source\":\"x\"},"
+	"\"threads\":{\"value\":2,\"source\":\"x\"},\"copy_gb_s\":{\"value\":10,\"source\":\"x\"},"
+	"\"rates\":{\"source\":\"x\",\"value\":["
+	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[64,64,64],\"rate\":50},"
+	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[1024,64,64],\"rate\":100}]}}";
+
+static void check_cpu_fault(const char *key, const char *value, const char *want)
+{
+	json_t *m = json_loads(cpu_text, 0, NULL);
+
+	json_object_set_new(m, key, json_loads(value, JSON_DECODE_ANY, NULL));
+	assert_non_null(strstr(changed(m, &err), want));
+	json_decref(m);
+}
+
+/* Measured sizes have the measured rate; those halfway, the mean time; ops without rates move bytes. */
+static void test_cpu_machine(void **state)
+{
+	static char some[1];
+	struct vfm_gemm g = {.a = vfm_t2(some, VFM_F32, 64, 64),
+		.b = vfm_t2(some, VFM_F32, 64, 64),
+		.c = vfm_t2(some, VFM_F32, 64, 64),
+		.trans_b = true};
+	struct vfm_fill fill = {.x = vfm_t1(some, VFM_F32, 1 << 20)};
+	struct vfm_sim_cpu_work w = {.op = "gemm/nt", .dtype = VFM_F32, .size = {64, 64, 64}};
+	struct vfm_sim_cost cost, again;
+	struct vfm_machine m;
+	struct vfm_dev *d;
+
+	(void)state;
+	OK(vfm_machine_parse(&m, cpu_text, strlen(cpu_text), "m.json", &err));
+	assert_true(fabs(vfm_sim_cpu_rate(&m, &w) - 50) < 0.01);
+	w.size[0] = 256;
+	assert_true(fabs(vfm_sim_cpu_rate(&m, &w) - 1 / (0.5 / 50 + 0.5 / 100)) < 0.01);
+	w.size[0] = 1 << 20;
+	assert_true(vfm_sim_cpu_rate(&m, &w) > 70 && vfm_sim_cpu_rate(&m, &w) < 100);
+	w.dtype = VFM_BF16; /* the rates of f32 */
+	assert_true(vfm_sim_cpu_rate(&m, &w) > 70);
+	OK(vfm_sim_cost_of(&m, &alone, VFM_OP_gemm, &g, 0, &cost, &err));
+	assert_true(fabs(cost.work[VFM_MID] / (cost.flops / 50e9) - 1) < 1e-3);
+	g.act = VFM_ACT_GELU_TANH; /* the rates without an activation */
+	OK(vfm_sim_cost_of(&m, &alone, VFM_OP_gemm, &g, 0, &again, &err));
+	assert_true(again.work[VFM_MID] == cost.work[VFM_MID]);
+	OK(vfm_sim_cost_of(&m, &alone, VFM_OP_fill, &fill, 0, &cost, &err));
+	assert_true(fabs(cost.work[VFM_MID] / (cost.bytes / 10e9) - 1) < 1e-9);
+	d = vfm_sim_open(&m, NULL, 0, &err);
+	assert_false(d->async);
+	d->t->dev_free(d);
+
+	check_cpu_fault("kind", "\"tpu\"", "kind: expected gpu or cpu");
+	check_cpu_fault("gap_us", "1", "gap_us: unknown key");
+	check_cpu_fault("threads", "{\"value\":0,\"source\":\"x\"}", "threads.value: ");
+	check_cpu_fault("rates", "{\"value\":[],\"source\":\"x\"}", "rates.value: expected 1 to");
+	check_cpu_fault("rates",
+		"{\"value\":[{\"op\":\"norm\",\"dtype\":\"i32\",\"size\":[1,1,1],\"rate\":1}],"
+		"\"source\":\"x\"}",
+		"rates.value[0].dtype: ");
+	check_cpu_fault("rates",
+		"{\"value\":[{\"op\":\"norm\",\"dtype\":\"f32\",\"size\":[1,0,1],\"rate\":1}],"
+		"\"source\":\"x\"}",
+		"rates.value[0].size[1]: ");
+	check_cpu_fault("rates",
+		"{\"value\":[{\"op\":\"norm\",\"dtype\":\"f32\",\"size\":[1,1,1],\"rate\":0}],"
+		"\"source\":\"x\"}",
+		"rates.value[0].rate: ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_gemm_time),
 		cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap),
-		cmocka_unit_test(test_side), cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines)};
+		cmocka_unit_test(test_side), cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines),
+		cmocka_unit_test(test_cpu_machine)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
 }

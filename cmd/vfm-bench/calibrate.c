@@ -1,0 +1,302 @@
+/* vfm-bench calibrate - measures the rates of this CPU and writes them as a machine file (vfm-machine(5)). */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/host_memory.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "bench.h"
+#include "ops/cases.h"
+#include "sim/estimate.h"
+#include "train/device.h"
+
+static struct {
+	int64_t repeat, threads;
+	bool tiny;
+	const char *device, *path;
+} o = {.repeat = 3, .device = "cpu"};
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_STR, 0, "device", "cpu", "the device to measure (cpu)", &o.device},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; the fastest counts (3)", &o.repeat},
+	{VFM_OPT_FLAG, 0, "tiny", NULL, "only small sizes, which predict badly: for tests", &o.tiny},
+	{VFM_OPT_STR, 'w', "write", "FILE", "write to FILE instead of stdout", &o.path},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench calibrate",
+	.synopsis = "[-q] [--device cpu] [-t N] [-r N] [--tiny] [-w FILE]",
+	.summary = "measure this CPU and write a machine file",
+	.opts = opts,
+};
+
+/* Measures an op whose tensors have no memory yet, and appends its rate. */
+static int measure_rate(struct vfm_case *c, struct vfm_stream *s, json_t *rates, struct vfm_err *err)
+{
+	struct vfm_sim_cpu_work w;
+	struct vfm_spread seconds;
+	int rc = vfm_case_alloc(c, s, 1, err);
+
+	if (rc == 0)
+		rc = bench_time_case(c, s, (int)o.repeat, &seconds, err);
+	if (rc == 0) {
+		w = vfm_sim_cpu_work_of(c->op, &c->args);
+		if (w.work > 0)
+			json_array_append_new(rates,
+				json_pack("{s:s,s:s,s:[f,f,f],s:f}", "op", w.op, "dtype", vfm_dtype_name(w.dtype),
+					"size", w.size[0], w.size[1], w.size[2], "rate", w.work / seconds.min / 1e9));
+	}
+	vfm_case_free(c, s);
+	return rc;
+}
+
+/* The three products of a linear layer. */
+static int measure_linear(struct vfm_stream *s, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out, bool act,
+	json_t *rates, struct vfm_err *err)
+{
+	struct vfm_gemm fwd = {.a = vfm_t2(NULL, t, rows, in),
+		.b = vfm_t2(NULL, t, out, in),
+		.c = vfm_t2(NULL, t, rows, out),
+		.bias = vfm_t1(NULL, VFM_F32, out),
+		.trans_b = true};
+	struct vfm_gemm dgrad = {
+		.a = vfm_t2(NULL, t, rows, out), .b = vfm_t2(NULL, t, out, in), .c = vfm_t2(NULL, t, rows, in)};
+	struct vfm_gemm wgrad = {.a = vfm_t2(NULL, t, rows, out),
+		.b = vfm_t2(NULL, t, rows, in),
+		.c = vfm_t2(NULL, VFM_F32, out, in),
+		.trans_a = true,
+		.a_rowsum = vfm_t1(NULL, VFM_F32, out)};
+	struct vfm_case c = {.op = VFM_OP_gemm, .flags = VFM_CASE_BENCH};
+
+	if (act) { /* the wide layer of an MLP, and the data gradient of the narrow one behind it */
+		fwd.act = VFM_ACT_GELU_TANH;
+		fwd.aux = fwd.c;
+		dgrad = (struct vfm_gemm){.a = vfm_t2(NULL, t, rows, in),
+			.b = vfm_t2(NULL, t, in, out),
+			.c = vfm_t2(NULL, t, rows, out),
+			.aux = vfm_t2(NULL, t, rows, out),
+			.dact = VFM_ACT_GELU_TANH};
+	}
+	c.args.gemm = fwd;
+	TRY(measure_rate(&c, s, rates, err));
+	c.args.gemm = dgrad;
+	TRY(measure_rate(&c, s, rates, err));
+	if (act)
+		return 0;
+	c.args.gemm = wgrad;
+	return measure_rate(&c, s, rates, err);
+}
+
+static int measure_products(struct vfm_stream *s, enum vfm_dtype t, json_t *rates, struct vfm_err *err)
+{
+	static const int64_t rows[] = {1, 77, 256, 1024, 2048},
+			     widths[][2] = {{384, 384}, {384, 1536}, {1536, 384}, {768, 768}, {768, 2304}, {768, 3072},
+				     {3072, 768}, {1152, 1152}, {1152, 4608}, {4608, 1152}, {2048, 2048}, {64, 768},
+				     {768, 64}, {384, 27648}};
+	enum { ROWS = sizeof(rows) / sizeof(*rows), WIDTHS = sizeof(widths) / sizeof(*widths) };
+
+	if (o.tiny) {
+		TRY(measure_linear(s, t, 32, 64, 64, true, rates, err));
+		return measure_linear(s, t, 32, 64, 64, false, rates, err);
+	}
+	for (int r = 0; r < ROWS; r++)
+		for (int k = 0; k < WIDTHS; k++) {
+			int64_t in = widths[k][0], out = widths[k][1];
+
+			if ((double)rows[r] * (double)in * (double)out > 6e9)
+				continue;
+			TRY(measure_linear(s, t, rows[r], in, out, false, rates, err));
+			if (rows[r] >= 256 && out == 4 * in)
+				TRY(measure_linear(s, t, rows[r], in, out, true, rates, err));
+		}
+	return 0;
+}
+
+/* Attention of n samples of lq queries and lk keys. */
+static int measure_attention(struct vfm_stream *s, enum vfm_dtype t, int n, int lq, int lk, int64_t h, int64_t d,
+	json_t *rates, struct vfm_err *err)
+{
+	enum { SAMPLES = 512 };
+	int32_t cu[2][SAMPLES + 1];
+	struct vfm_tensor q = vfm_t3(NULL, t, (int64_t)n * lq, h, d), k = vfm_t3(NULL, t, (int64_t)n * lk, h, d);
+	struct vfm_tensor lse = vfm_t2(NULL, VFM_F32, (int64_t)n * lq, h);
+	struct vfm_case c = {.op = VFM_OP_attn, .flags = VFM_CASE_BENCH};
+
+	for (int i = 0; i <= n; i++) {
+		cu[0][i] = i * lq;
+		cu[1][i] = i * lk;
+	}
+	vfm_seqs_init(&c.seqs[0], n, cu[0]);
+	vfm_seqs_init(&c.seqs[1], n, cu[1]);
+	c.args.attn = (struct vfm_attn){
+		.q = q, .k = k, .v = k, .o = q, .lse = lse, .seqs_q = &c.seqs[0], .seqs_k = &c.seqs[1], .scale = 0.1f};
+	TRY(measure_rate(&c, s, rates, err));
+	c = (struct vfm_case){.op = VFM_OP_attn_bwd, .flags = VFM_CASE_BENCH};
+	vfm_seqs_init(&c.seqs[0], n, cu[0]);
+	vfm_seqs_init(&c.seqs[1], n, cu[1]);
+	c.args.attn_bwd = (struct vfm_attn_bwd){.q = q,
+		.k = k,
+		.v = k,
+		.o = q,
+		.lse = lse,
+		.dout = q,
+		.dq = q,
+		.dk = k,
+		.dv = k,
+		.seqs_q = &c.seqs[0],
+		.seqs_k = &c.seqs[1],
+		.scale = 0.1f};
+	return measure_rate(&c, s, rates, err);
+}
+
+static int measure_attentions(struct vfm_stream *s, enum vfm_dtype t, json_t *rates, struct vfm_err *err)
+{
+	static const int dims[] = {64, 72},
+			 len[][2] = {{4, 4}, {64, 64}, {256, 256}, {1024, 1024}, {256, 77}, {1024, 77}};
+
+	if (o.tiny)
+		return measure_attention(s, t, 1, 32, 32, 2, 32, rates, err);
+	for (int d = 0; d < 2; d++)
+		for (size_t i = 0; i < sizeof(len) / sizeof(*len); i++)
+			TRY(measure_attention(s, t, 1024 / len[i][0], len[i][0], len[i][1], 8, dims[d], rates, err));
+	return 0;
+}
+
+/* The cases of the memory-bound ops of training. */
+static int measure_memory_ops(struct vfm_stream *s, json_t *rates, struct vfm_err *err)
+{
+	struct vfm_cases l;
+	int rc = 0;
+
+	vfm_cases_init(&l);
+	for (size_t i = 0; i < l.n && rc == 0; i++) {
+		struct vfm_case *c = l.v[i];
+		enum vfm_sim_class class = vfm_sim_class_of(c->op);
+
+		if (!(c->flags & VFM_CASE_BENCH) || class == VFM_SIM_GEMM || class == VFM_SIM_ATTENTION ||
+			c->op == VFM_OP_block8 || c->op == VFM_OP_channel_norm || c->op == VFM_OP_upsample ||
+			(o.tiny && c->op != VFM_OP_norm))
+			continue;
+		rc = measure_rate(c, s, rates, err);
+	}
+	vfm_cases_release(&l);
+	return rc;
+}
+
+static int measure_copy(struct vfm_stream *s, double *gb_s, struct vfm_err *err)
+{
+	size_t n = o.tiny ? (size_t)1 << 20 : (size_t)128 << 20;
+	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
+	double seconds[5], start;
+	int rc = p ? s->dev->t->zero(s, p, 2 * n, err) : VFM_EENV;
+
+	for (int i = 0; i < 5 && rc == 0; i++) {
+		start = vfm_now();
+		rc = s->dev->t->to_device(s, p + n, p, n, err);
+		if (rc == 0)
+			rc = s->dev->t->stream_sync(s, err);
+		seconds[i] = vfm_now() - start;
+	}
+	if (p)
+		vfm_dev_free(s, p, 2 * n);
+	if (rc == 0)
+		*gb_s = 2 * (double)n / vfm_spread_of(seconds, 5).median / 1e9;
+	return rc;
+}
+
+static json_t *sourced(json_t *value, const char *source)
+{
+	return json_pack("{s:o,s:s}", "value", value, "source", source);
+}
+
+static void name_cpu(char *name, size_t size)
+{
+	char line[512];
+	FILE *f = fopen("/proc/cpuinfo", "r");
+
+	snprintf(name, size, "unknown CPU");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+			line[strcspn(line, "\n")] = 0;
+			snprintf(name, size, "%s", strchr(line, ':') + 2);
+			break;
+		}
+	if (f)
+		fclose(f);
+}
+
+static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
+{
+	json_t *rates = json_array();
+	char name[64], source[160];
+	double copy = 0;
+
+	name_cpu(name, sizeof(name));
+	json_object_set_new(m, "v", json_integer(1));
+	json_object_set_new(m, "kind", json_string("cpu"));
+	json_object_set_new(m, "name", json_string(name));
+	json_object_set_new(m, "capacity_bytes",
+		sourced(json_integer((json_int_t)vfm_host_memory()), "measured: memory of this host, or its limit"));
+	json_object_set_new(
+		m, "threads", sourced(json_integer(vfm_par_threads()), "measured: the threads of this measurement"));
+	snprintf(source, sizeof(source), "measured: fastest of %d runs, %s", (int)o.repeat, d->dev->descr);
+	json_object_set_new(m, "rates", sourced(rates, source));
+	TRY(measure_copy(d->stream, &copy, err));
+	json_object_set_new(m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies"));
+	for (int t = 0; t < 2; t++) {
+		enum vfm_dtype dtype = t ? VFM_BF16 : VFM_F32;
+
+		vfm_info("matrix products and attention in %s", vfm_dtype_name(dtype));
+		TRY(measure_products(d->stream, dtype, rates, err));
+		TRY(measure_attentions(d->stream, dtype, rates, err));
+	}
+	vfm_info("memory-bound operations");
+	return measure_memory_ops(d->stream, rates, err);
+}
+
+static int write_machine(const json_t *m, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	vfm_json_text(&b, m, 1);
+	vfm_buf_adds(&b, "\n");
+	if (o.path)
+		rc = vfm_write_file(o.path, b.data, b.len, err);
+	else
+		fputs(b.data, stdout);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+int bench_calibrate(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_device d;
+	json_t *m;
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+
+	if (rc != 0)
+		return rc;
+	if (n > 0)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	if (strcmp(o.device, "cpu") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu, got '%s'", o.device);
+	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096)
+		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", BENCH_REPEAT_MAX);
+	if (o.threads)
+		vfm_par_set_threads((int)o.threads);
+	TRY(vfm_device_open(&d, o.device, err));
+	m = json_object();
+	rc = measure_machine(&d, m, err);
+	if (rc == 0)
+		rc = write_machine(m, err);
+	json_decref(m);
+	vfm_device_close(&d);
+	return rc;
+}
