@@ -36,8 +36,28 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* Measures an op whose tensors have no memory yet, and appends its rate. */
-static int measure_rate(struct vfm_case *c, struct vfm_stream *s, json_t *rates, struct vfm_err *err)
+/* Everything is measured in several passes, since another program may disturb one for seconds. */
+enum { PASSES = 2 };
+struct rates {
+	json_t *list;
+	int pass;
+	size_t at; /* the next rate of this pass */
+};
+
+static void add_rate(struct rates *r, const struct vfm_sim_cpu_work *w, double rate)
+{
+	json_t *old = json_array_get(r->list, r->at++);
+
+	if (!old)
+		json_array_append_new(r->list,
+			json_pack("{s:s,s:s,s:[f,f,f],s:f}", "op", w->op, "dtype", vfm_dtype_name(w->dtype), "size",
+				w->size[0], w->size[1], w->size[2], "rate", rate));
+	else if (rate > json_number_value(json_object_get(old, "rate")))
+		json_object_set_new(old, "rate", json_real(rate));
+}
+
+/* Measures an op whose tensors have no memory yet, and adds its rate. */
+static int measure_rate(struct vfm_case *c, struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
 {
 	struct vfm_sim_cpu_work w;
 	struct vfm_spread seconds;
@@ -48,9 +68,7 @@ static int measure_rate(struct vfm_case *c, struct vfm_stream *s, json_t *rates,
 	if (rc == 0) {
 		w = vfm_sim_cpu_work_of(c->op, &c->args);
 		if (w.work > 0)
-			json_array_append_new(rates,
-				json_pack("{s:s,s:s,s:[f,f,f],s:f}", "op", w.op, "dtype", vfm_dtype_name(w.dtype),
-					"size", w.size[0], w.size[1], w.size[2], "rate", w.work / seconds.min / 1e9));
+			add_rate(rates, &w, w.work / seconds.min / 1e9);
 	}
 	vfm_case_free(c, s);
 	return rc;
@@ -58,7 +76,7 @@ static int measure_rate(struct vfm_case *c, struct vfm_stream *s, json_t *rates,
 
 /* The three products of a linear layer. */
 static int measure_linear(struct vfm_stream *s, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out, bool act,
-	json_t *rates, struct vfm_err *err)
+	struct rates *rates, struct vfm_err *err)
 {
 	struct vfm_gemm fwd = {.a = vfm_t2(NULL, t, rows, in),
 		.b = vfm_t2(NULL, t, out, in),
@@ -93,7 +111,7 @@ static int measure_linear(struct vfm_stream *s, enum vfm_dtype t, int64_t rows, 
 	return measure_rate(&c, s, rates, err);
 }
 
-static int measure_products(struct vfm_stream *s, enum vfm_dtype t, json_t *rates, struct vfm_err *err)
+static int measure_products(struct vfm_stream *s, enum vfm_dtype t, struct rates *rates, struct vfm_err *err)
 {
 	static const int64_t rows[] = {1, 77, 256, 1024, 2048},
 			     widths[][2] = {{384, 384}, {384, 1536}, {1536, 384}, {768, 768}, {768, 2304}, {768, 3072},
@@ -118,9 +136,32 @@ static int measure_products(struct vfm_stream *s, enum vfm_dtype t, json_t *rate
 	return 0;
 }
 
+/* The products of 16 experts with these rows each, whose weights are larger than caches. */
+static int measure_experts(struct vfm_stream *s, enum vfm_dtype t, int rows, struct rates *rates, struct vfm_err *err)
+{
+	enum { G = 16 };
+	int64_t in = o.tiny ? 64 : 2048, out = o.tiny ? 32 : 1024, n = (int64_t)G * rows;
+	struct vfm_tensor x = vfm_t2(NULL, t, n, in), y = vfm_t2(NULL, t, n, out), weight = vfm_t3(NULL, t, G, out, in);
+	const struct vfm_grouped_gemm of[] = {{.what = VFM_GROUPED_FWD, .a = x, .b = weight, .c = y},
+		{.what = VFM_GROUPED_DGRAD, .a = y, .b = weight, .c = x},
+		{.what = VFM_GROUPED_WGRAD, .a = y, .b = x, .c = vfm_t3(NULL, VFM_F32, G, out, in)}};
+	int32_t cu[G + 1];
+
+	for (int g = 0; g <= G; g++)
+		cu[g] = g * rows;
+	for (int i = 0; i < 3; i++) {
+		struct vfm_case c = {.op = VFM_OP_grouped_gemm, .flags = VFM_CASE_BENCH, .args.grouped_gemm = of[i]};
+
+		vfm_seqs_init(&c.seqs[0], G, cu);
+		c.args.grouped_gemm.groups = &c.seqs[0];
+		TRY(measure_rate(&c, s, rates, err));
+	}
+	return 0;
+}
+
 /* Attention of n samples of lq queries and lk keys. */
 static int measure_attention(struct vfm_stream *s, enum vfm_dtype t, int n, int lq, int lk, int64_t h, int64_t d,
-	json_t *rates, struct vfm_err *err)
+	struct rates *rates, struct vfm_err *err)
 {
 	enum { SAMPLES = 512 };
 	int32_t cu[2][SAMPLES + 1];
@@ -155,21 +196,23 @@ static int measure_attention(struct vfm_stream *s, enum vfm_dtype t, int n, int 
 	return measure_rate(&c, s, rates, err);
 }
 
-static int measure_attentions(struct vfm_stream *s, enum vfm_dtype t, json_t *rates, struct vfm_err *err)
+static int measure_attentions(struct vfm_stream *s, enum vfm_dtype t, struct rates *rates, struct vfm_err *err)
 {
 	static const int dims[] = {64, 72},
-			 len[][2] = {{4, 4}, {64, 64}, {256, 256}, {1024, 1024}, {256, 77}, {1024, 77}};
+			 len[][2] = {{4, 4}, {16, 16}, {64, 64}, {256, 256}, {1024, 1024}, {2048, 2048}, {64, 77},
+				 {256, 77}, {1024, 77}};
 
 	if (o.tiny)
 		return measure_attention(s, t, 1, 32, 32, 2, 32, rates, err);
 	for (int d = 0; d < 2; d++)
 		for (size_t i = 0; i < sizeof(len) / sizeof(*len); i++)
-			TRY(measure_attention(s, t, 1024 / len[i][0], len[i][0], len[i][1], 8, dims[d], rates, err));
+			TRY(measure_attention(s, t, len[i][0] < 1024 ? 1024 / len[i][0] : 1, len[i][0], len[i][1], 8,
+				dims[d], rates, err));
 	return 0;
 }
 
 /* The cases of the memory-bound ops of training. */
-static int measure_memory_ops(struct vfm_stream *s, json_t *rates, struct vfm_err *err)
+static int measure_memory_ops(struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
 {
 	struct vfm_cases l;
 	int rc = 0;
@@ -231,10 +274,26 @@ static void name_cpu(char *name, size_t size)
 		fclose(f);
 }
 
+static int measure_rates(struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
+{
+	for (; rates->pass < PASSES; rates->pass++) {
+		vfm_info("pass %d of %d", rates->pass + 1, PASSES);
+		rates->at = 0;
+		for (int t = 0; t < 2; t++) {
+			TRY(measure_products(s, t ? VFM_BF16 : VFM_F32, rates, err));
+			for (int rows = 16; rows <= 64; rows *= 2)
+				TRY(measure_experts(s, t ? VFM_BF16 : VFM_F32, rows, rates, err));
+			TRY(measure_attentions(s, t ? VFM_BF16 : VFM_F32, rates, err));
+		}
+		TRY(measure_memory_ops(s, rates, err));
+	}
+	return 0;
+}
+
 static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
 {
-	json_t *rates = json_array();
-	char name[64], source[160];
+	struct rates rates = {.list = json_array()};
+	char name[64], source[256];
 	double copy = 0;
 
 	name_cpu(name, sizeof(name));
@@ -245,19 +304,12 @@ static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
 		sourced(json_integer((json_int_t)vfm_host_memory()), "measured: memory of this host, or its limit"));
 	json_object_set_new(
 		m, "threads", sourced(json_integer(vfm_par_threads()), "measured: the threads of this measurement"));
-	snprintf(source, sizeof(source), "measured: fastest of %d runs, %s", (int)o.repeat, d->dev->descr);
-	json_object_set_new(m, "rates", sourced(rates, source));
+	snprintf(source, sizeof(source), "measured: fastest of %d passes of %d runs, %s", PASSES, (int)o.repeat,
+		d->dev->descr);
+	json_object_set_new(m, "rates", sourced(rates.list, source));
 	TRY(measure_copy(d->stream, &copy, err));
 	json_object_set_new(m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies"));
-	for (int t = 0; t < 2; t++) {
-		enum vfm_dtype dtype = t ? VFM_BF16 : VFM_F32;
-
-		vfm_info("matrix products and attention in %s", vfm_dtype_name(dtype));
-		TRY(measure_products(d->stream, dtype, rates, err));
-		TRY(measure_attentions(d->stream, dtype, rates, err));
-	}
-	vfm_info("memory-bound operations");
-	return measure_memory_ops(d->stream, rates, err);
+	return measure_rates(d->stream, &rates, err);
 }
 
 static int write_machine(const json_t *m, struct vfm_err *err)

@@ -30,13 +30,14 @@ static int count_operands(enum vfm_op_id op, const void *args)
 	return n;
 }
 
-static void set_product(struct vfm_sim_cpu_work *w, bool trans_a, bool trans_b, bool act, double m, double n, double k)
+static void set_product(
+	struct vfm_sim_cpu_work *w, const char *op, bool trans_a, bool trans_b, bool act, double m, double n, double k)
 {
-	snprintf(w->op, sizeof(w->op), "gemm/%c%c%s", trans_a ? 't' : 'n', trans_b ? 't' : 'n', act ? "/act" : "");
+	snprintf(w->op, sizeof(w->op), "%s/%c%c%s", op, trans_a ? 't' : 'n', trans_b ? 't' : 'n', act ? "/act" : "");
 	w->size[0] = m, w->size[1] = n, w->size[2] = k;
 }
 
-/* The products of the groups are those of a linear layer, with the mean number of rows. */
+/* Products of few rows each: their weights and gradients are read from memory, so they have rates of their own. */
 static void set_grouped(struct vfm_sim_cpu_work *w, const struct vfm_grouped_gemm *a)
 {
 	const struct vfm_tensor *t = a->what == VFM_GROUPED_WGRAD ? &a->c : &a->b; /* [G,O,I] */
@@ -44,11 +45,11 @@ static void set_grouped(struct vfm_sim_cpu_work *w, const struct vfm_grouped_gem
 	       I = (double)t->shape[2];
 
 	if (a->what == VFM_GROUPED_FWD)
-		set_product(w, false, true, a->act != VFM_ACT_NONE, rows, O, I);
+		set_product(w, "grouped", false, true, false, rows, O, I);
 	else if (a->what == VFM_GROUPED_DGRAD)
-		set_product(w, false, false, a->dact != VFM_ACT_NONE, rows, I, O);
+		set_product(w, "grouped", false, false, false, rows, I, O);
 	else
-		set_product(w, true, false, false, O, I, rows);
+		set_product(w, "grouped", true, false, false, O, I, rows);
 }
 
 struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args)
@@ -61,8 +62,8 @@ struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args)
 
 	if (op == VFM_OP_gemm) {
 		w.dtype = g->a.dtype;
-		set_product(&w, g->trans_a, g->trans_b, g->act || g->dact, (double)g->c.shape[0], (double)g->c.shape[1],
-			(double)g->a.shape[g->trans_a ? 0 : 1]);
+		set_product(&w, "gemm", g->trans_a, g->trans_b, g->act || g->dact, (double)g->c.shape[0],
+			(double)g->c.shape[1], (double)g->a.shape[g->trans_a ? 0 : 1]);
 	} else if (op == VFM_OP_grouped_gemm) {
 		set_grouped(&w, args);
 	} else if (op == VFM_OP_attn || op == VFM_OP_attn_bwd) {
@@ -115,8 +116,10 @@ void vfm_sim_cpu_time(const struct vfm_machine *m, enum vfm_op_id op, const void
 	struct vfm_sim_cpu_work w = vfm_sim_cpu_work_of(op, args);
 	double rate = vfm_sim_cpu_rate(m, &w);
 
-	if (!(rate > 0) && strncmp(w.op, "gemm/", 5) == 0 && strlen(w.op) > 7) { /* no rate with an activation */
-		w.op[7] = 0;
+	if (!(rate > 0) && (op == VFM_OP_gemm || op == VFM_OP_grouped_gemm)) { /* plain products of the same layout */
+		char layout[3] = {strchr(w.op, '/')[1], strchr(w.op, '/')[2]};
+
+		snprintf(w.op, sizeof(w.op), "gemm/%s", layout);
 		rate = vfm_sim_cpu_rate(m, &w);
 	}
 	for (int e = 0; e < VFM_ESTIMATES; e++)
