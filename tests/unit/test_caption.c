@@ -111,7 +111,7 @@ static void weights_are_parsed(void **state)
 static void parts_have_names(void **state)
 {
 	static const char *const others[] = {"text", "text.", "text.npy.x", "texts.npy", "text.a.npz", "latent.npy"};
-	char part[VFM_TEXT_PART], name[VFM_CAPTION_NAME];
+	char part[VFM_TEXT_PART], name[VFM_CAPTION_NAME + 1];
 
 	(void)state;
 	assert_string_equal(vfm_text_part(part, ""), "text.npy");
@@ -119,6 +119,9 @@ static void parts_have_names(void **state)
 	assert_true(vfm_text_part_name("text.npy", name) && !*name);
 	assert_true(vfm_text_part_name("text.short.npy", name) && !strcmp(name, "short"));
 	assert_true(vfm_text_part_name("text.a.b.npy", name) && !vfm_caption_name_ok(name));
+	assert_true(vfm_text_part_name("text.0123456789012345678901234567890.npy", name) && vfm_caption_name_ok(name));
+	assert_true(
+		vfm_text_part_name("text.01234567890123456789012345678901.npy", name) && !vfm_caption_name_ok(name));
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		assert_false(vfm_text_part_name(others[i], name));
 }
