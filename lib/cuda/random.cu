@@ -89,8 +89,8 @@ template <int N> static void launch_diffuse(struct vfm_stream *s, const struct v
 
 	blocks = blocks < most ? blocks : most;
 	if (o->x0.dtype == VFM_F16)
-		VFM_ACT_TYPE(o->input.dtype, T,
-			VFM_LAUNCH(s, (diffuse<N, f16, T>), blocks, 256, 0, a, (T *)o->input.data));
+		VFM_ACT_TYPE(
+			o->input.dtype, T, VFM_LAUNCH(s, (diffuse<N, f16, T>), blocks, 256, 0, a, (T *)o->input.data));
 	else
 		VFM_ACT_TYPE(o->x0.dtype, X,
 			VFM_ACT_TYPE(o->input.dtype, T,
