@@ -43,7 +43,7 @@ struct launches {
 	enum vfm_table_format format;
 	struct vfm_arena arena;
 	struct groups groups;
-	struct bench_predicted predicted;
+	struct vfm_bench_predicted predicted;
 	double flops; /* of the model */
 	double mem_peak;
 };
@@ -100,7 +100,7 @@ static int record_step(struct vfm_context *x, struct launches *l, int model, dou
 	struct vfm_bench_result r;
 
 	TRY(vfm_context_open(x, &l->config, err));
-	bench_predict(&l->predicted, &l->step);
+	vfm_bench_predict(&l->step, BENCH_PREDICTED_WARMUP, &l->predicted);
 	TRY(vfm_bench_run(x, &l->config, &l->step, &r, err));
 	add_launches(l, x->device.dev, model, weight);
 	l->flops += weight * r.flops;

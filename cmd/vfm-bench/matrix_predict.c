@@ -1,7 +1,6 @@
 #include "matrix_predict.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -20,13 +19,13 @@ static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err
 	const struct prediction *p = ctx;
 	const struct matrix_row *w = p->row;
 	struct vfm_bench_step b = {.samples = 1, .text_len = p->text, .packs = p->packs};
-	struct bench_predicted predicted = {.dev = NULL};
+	struct vfm_bench_predicted predicted = {{0}, {0}};
 	struct vfm_bench_result r;
 	struct vfm_buf layout = {0};
 
 	TRY(vfm_context_open(x, &w->config, err));
 	vfm_bench_grid(w->tokens, b.grid);
-	bench_predict(&predicted, &b);
+	vfm_bench_predict(&b, BENCH_PREDICTED_WARMUP, &predicted);
 	TRY(vfm_bench_run(x, &w->config, &b, &r, err));
 	if (x->mesh.rank != 0)
 		return 0;
@@ -41,25 +40,17 @@ static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err
 	return 0;
 }
 
-/* A step that does not fit is predicted once more with memory without end, for the bytes that it needs. */
 int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m,
 	bool needed, struct matrix_outcome *o, struct vfm_err *err)
 {
-	struct vfm_machine machine = *m;
 	struct prediction p = {w, text, packs, o};
-	struct vfm_simulation s = {.config = &w->config, .machine = &machine, .ranks = w->ranks};
-	struct vfm_simulated how = {0};
+	struct vfm_simulation s = {.config = &w->config, .machine = m, .ranks = w->ranks, .retry = needed};
+	struct vfm_simulated how;
 	int rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
 
-	free(how.stands_for);
-	o->fits = rc >= 0;
-	if (rc >= 0 || !how.full)
-		return rc;
-	if (!needed)
+	o->fits = !how.full;
+	if (how.full && !needed)
 		return 0;
-	machine.capacity *= 8;
-	rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
-	free(how.stands_for);
 	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
 	return rc;
 }

@@ -39,7 +39,7 @@ struct measurement {
 	struct vfm_config config;
 	struct vfm_bench_step step;
 	enum vfm_table_format format;
-	struct bench_predicted predicted; /* of the last step, on a simulated device */
+	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
 };
 
 static void add_step_columns(struct vfm_table *t)
@@ -127,7 +127,7 @@ static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, 
 			"the step that a rank waited for communication, for other stages");
 }
 
-static void add_predicted(struct vfm_table *t, const struct bench_predicted *p, const struct vfm_bench_result *r)
+static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted *p, const struct vfm_bench_result *r)
 {
 	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
 	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
@@ -178,7 +178,7 @@ static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 
 	TRY(vfm_context_open(x, &m.config, err));
 	if (vfm_dev_predicts(x->device.dev))
-		bench_predict(&m.predicted, &m.step);
+		vfm_bench_predict(&m.step, BENCH_PREDICTED_WARMUP, &m.predicted);
 	if (turns && x->mesh.rank == 0)
 		m.step.before = wait_for_turn;
 	TRY(vfm_bench_run(x, &m.config, &m.step, &r, err));
@@ -208,18 +208,15 @@ static int predict_step(struct measurement *m, struct vfm_err *err)
 		.config = &m->config, .ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks};
 	struct vfm_machine machine;
 	struct vfm_simulated simulated;
-	int rc;
 
 	TRY(vfm_machine_load(&machine, step_opts.machine, err));
 	s.machine = &machine;
-	rc = vfm_simulate(&s, measure_step, m, &simulated, err);
-	free(simulated.stands_for);
-	return rc;
+	return vfm_simulate(&s, measure_step, m, &simulated, err);
 }
 
 int bench_step(int argc, char **argv, struct vfm_err *err)
 {
-	struct measurement m = {.predicted = {.dev = NULL}};
+	struct measurement m = {.predicted = {{0}, {0}}};
 	int rc = vfm_job_say_once(parse_step(&m, argc, argv, err), err);
 
 	if (rc != 0)

@@ -57,33 +57,6 @@ int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm
 	return vfm_bench_check(b, err);
 }
 
-static void begin_predicted_step(void *ctx, struct vfm_dev *dev)
-{
-	struct bench_predicted *p = ctx;
-
-	vfm_sim_clear(dev);
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e);
-}
-
-static void end_predicted_step(void *ctx, struct vfm_dev *dev)
-{
-	struct bench_predicted *p = ctx;
-
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e) - p->s[e];
-}
-
-void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b)
-{
-	b->before = begin_predicted_step;
-	b->after = end_predicted_step;
-	b->ctx = p;
-	b->warmup = 2;
-	b->steps = 1;
-	b->min_s = 0;
-}
-
 void bench_note_predicted(struct vfm_table *t, const char *machine)
 {
 	vfm_table_note(t, "predicted for the machine %s, not measured; vfm %s", machine, vfm_version());

@@ -51,14 +51,8 @@ struct bench_step_opts {
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */
 int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err);
 
-/* The last step on a simulated device: its seconds at the low, middle and high rates. */
-struct bench_predicted {
-	struct vfm_dev *dev;
-	double s[VFM_ESTIMATES];
-};
-/* Makes *b a step after two that it does not count: every step takes the same time.  The record of the device
- * (sim/sim.h) then begins with it.  *p is valid after vfm_bench_run. */
-void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b);
+/* Steps before the one that is predicted: every step takes the same time after them. */
+enum { BENCH_PREDICTED_WARMUP = 2 };
 /* Adds the note of a table of predictions. */
 void bench_note_predicted(struct vfm_table *t, const char *machine);
 

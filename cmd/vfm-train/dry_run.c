@@ -65,19 +65,16 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	const struct dry_run_cli *o, int dtype)
 {
 	int ranks = (int)o->ranks;
-	double s = d->s[VFM_MID], most = 0, goodput = 1, tflops = d->flops / s / 1e12 / ranks,
-	       peak = vfm_hw_peak(m->name, dtype);
+	double s = d->s[VFM_MID], goodput = 1, tflops = d->flops / s / 1e12 / ranks, peak = vfm_hw_peak(m->name, dtype);
 
-	for (int i = 0; i < d->n; i++)
-		most = (double)d->rank[i].mem_peak > most ? (double)d->rank[i].mem_peak : most;
 	vfm_table_row(t);
 	vfm_table_str(t, "rank", "all");
 	vfm_table_i64(t, "stands_for", ranks);
-	vfm_table_f64(t, "mem_gib", most / 0x1p30);
+	vfm_table_f64(t, "mem_gib", (double)d->mem_peak / 0x1p30);
 	vfm_table_str(t, "fits", d->fits ? "yes" : "no");
 	vfm_table_note(t, "%s: %.1f GiB, with %.1f of the driver and the libraries, of %.1f of %s",
 		d->fits ? "fits" : "does not fit; times are those of a GPU with enough memory",
-		(most + (double)m->context) / 0x1p30, (double)m->context / 0x1p30, (double)m->capacity / 0x1p30,
+		(double)(d->mem_peak + m->context) / 0x1p30, (double)m->context / 0x1p30, (double)m->capacity / 0x1p30,
 		m->name);
 	vfm_table_f64(t, "step_ms", s * 1e3);
 	vfm_table_f64(t, "low_ms", d->s[VFM_LOW] * 1e3);

@@ -19,10 +19,11 @@
 struct vfm_comm_sim_job {
 	struct vfm_machine machine; /* with the rates of several GPUs */
 	struct vfm_sim_world *world;
-	int n;        /* ranks of the job */
-	int n_reps;   /* simulated */
-	int *rep_of;  /* [n] */
-	int *rank_of; /* [n_reps] */
+	int n;           /* ranks of the job */
+	int n_reps;      /* simulated */
+	int *rep_of;     /* [n] */
+	int *rank_of;    /* [n_reps], ascending */
+	int *stands_for; /* [n_reps] of how many ranks; sums to n */
 };
 
 /* A simulated rank of a job, in its thread. */

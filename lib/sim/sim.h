@@ -74,8 +74,7 @@ const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n
  * it was in the step before, since it is known only when the step has passed; in the first step, whether one does when
  * the launch begins. */
 void vfm_sim_clear(struct vfm_dev *d);
-/* Returns the time of the host, in seconds since open. */
-double vfm_sim_time(const struct vfm_dev *d, enum vfm_estimate e);
+/* The time of the host, in seconds since open. */
 void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
 void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
 

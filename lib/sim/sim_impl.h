@@ -127,7 +127,6 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
 /* Enqueues *l, of which begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream
  * occupies multiprocessors; NULL: it leaves none to others. */
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
-void sim_release_streams(struct sim *d);
 
 struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err);
 void sim_stream_free(struct vfm_stream *s);

@@ -522,11 +522,6 @@ int sim_graph_end(struct vfm_stream *stream, bool run, struct vfm_err *err)
 	return 0;
 }
 
-double vfm_sim_time(const struct vfm_dev *dev, enum vfm_estimate e)
-{
-	return sim_of(dev)->host.s[e];
-}
-
 void vfm_sim_host_now(const struct vfm_dev *dev, double at[VFM_ESTIMATES])
 {
 	memcpy(at, sim_of(dev)->host.s, sizeof(sim_of(dev)->host.s));

@@ -201,3 +201,32 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	vfm_pack_release(&pack);
 	return rc;
 }
+
+/* ---- simulated devices ---- */
+
+static void begin_predicted_step(void *ctx, struct vfm_dev *dev)
+{
+	struct vfm_bench_predicted *p = ctx;
+
+	vfm_sim_clear(dev);
+	vfm_sim_host_now(dev, p->begin);
+}
+
+static void end_predicted_step(void *ctx, struct vfm_dev *dev)
+{
+	struct vfm_bench_predicted *p = ctx;
+
+	vfm_sim_host_now(dev, p->s);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		p->s[e] -= p->begin[e];
+}
+
+void vfm_bench_predict(struct vfm_bench_step *b, int64_t warmup, struct vfm_bench_predicted *p)
+{
+	b->before = begin_predicted_step;
+	b->after = end_predicted_step;
+	b->ctx = p;
+	b->warmup = warmup;
+	b->steps = 1;
+	b->min_s = 0;
+}

@@ -4,6 +4,7 @@
 #define VFM_TRAIN_BENCH_H
 
 #include "base/spread.h"
+#include "sim/sim.h"
 #include "train/context.h"
 #include "train/trainer.h"
 
@@ -58,5 +59,13 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
 	struct vfm_err *err);
+
+/* A step on a simulated device: the time of its begin, and its seconds, at each estimate. */
+struct vfm_bench_predicted {
+	double begin[VFM_ESTIMATES], s[VFM_ESTIMATES];
+};
+/* Makes *b one step after `warmup` of them, of which *p gets the time; the record of the device (sim/sim.h) begins with
+ * it.  *p is valid after vfm_bench_run. */
+void vfm_bench_predict(struct vfm_bench_step *b, int64_t warmup, struct vfm_bench_predicted *p);
 
 #endif

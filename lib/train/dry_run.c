@@ -21,12 +21,8 @@ struct rank_packs {
 	double tokens, flops; /* of the whole step */
 };
 
-static int64_t text_rows_of(const struct vfm_config *c)
-{
-	return c->model.text_len;
-}
-
-static void add_flops(struct rank_packs *r, const struct vfm_config *c, const struct vfm_manifest_pack *p)
+/* Samples count with the most rows of text. */
+static struct vfm_pack_sums sums_of(const struct vfm_config *c, const struct vfm_manifest_pack *p)
 {
 	struct vfm_pack_sums sums = {0};
 
@@ -34,10 +30,9 @@ static void add_flops(struct rank_packs *r, const struct vfm_config *c, const st
 		int32_t grid[3];
 
 		vfm_bench_grid(p->samples[i].tokens, grid);
-		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, text_rows_of(c)));
+		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, c->model.text_len));
 	}
-	r->flops += vfm_model_train_flops(&c->model, &c->tuning, &sums);
-	r->tokens += (double)p->tokens;
+	return sums;
 }
 
 static int make_shapes(
@@ -47,7 +42,7 @@ static int make_shapes(
 	int rc;
 
 	for (int32_t i = 0; i < p->n_samples; i++) {
-		s[i] = (struct vfm_synthetic){.text_len = (int32_t)text_rows_of(c), .id = (uint64_t)i + 1};
+		s[i] = (struct vfm_synthetic){.text_len = (int32_t)c->model.text_len, .id = (uint64_t)i + 1};
 		vfm_bench_grid(p->samples[i].tokens, s[i].grid);
 	}
 	rc = vfm_synthetic_shapes(out, s, p->n_samples, &c->model, err);
@@ -81,7 +76,10 @@ static int make_rank_packs(struct rank_packs *r, const struct vfm_config *c, con
 	cost_of_step(s, dp, &rank);
 	*r = (struct rank_packs){.v = vfm_calloc((size_t)s->n_packs, sizeof(*r->v))};
 	for (int32_t i = 0; i < s->n_packs; i++) {
-		add_flops(r, c, &s->packs[i]);
+		struct vfm_pack_sums sums = sums_of(c, &s->packs[i]);
+
+		r->flops += vfm_model_train_flops(&c->model, &c->tuning, &sums);
+		r->tokens += (double)s->packs[i].tokens;
 		if (s->packs[i].pack % dp == rank)
 			TRY(make_shapes(&r->v[r->n++], c, &s->packs[i], err));
 	}
@@ -105,12 +103,13 @@ struct dry_step {
 	const struct rank_packs *packs;
 	struct vfm_dry_run *out;
 	struct vfm_pack_sums largest; /* of the plan */
-	int rep_of_rank;              /* simulated ranks that have finished */
 };
 
-struct dry_watch {
-	double s[VFM_ESTIMATES], begin;
-};
+/* When a launch has begun to work, or to wait for other ranks. */
+static double start_of(const struct vfm_sim_launch *l)
+{
+	return l->begin[VFM_MID] + (double)l->gap[VFM_MID];
+}
 
 /* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
 static void trace_rank(struct vfm_context *x, const struct dry_step *d, double begin)
@@ -122,9 +121,9 @@ static void trace_rank(struct vfm_context *x, const struct dry_step *d, double b
 
 	l = vfm_sim_launches(x->device.dev, &n);
 	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, stage %d\"}}",
-		d->rep_of_rank ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
+		x->sim->rep ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
 	for (size_t i = 0; i < n; i++) {
-		double wait = (double)l[i].wait[VFM_MID], at = l[i].begin[VFM_MID] + (double)l[i].gap[VFM_MID] - begin;
+		double wait = (double)l[i].wait[VFM_MID], at = start_of(&l[i]) - begin;
 
 		streams = l[i].stream > streams ? l[i].stream : streams;
 		fprintf(f,
@@ -152,16 +151,16 @@ static void add_busy(float *lane, int kind, double from, double to)
 }
 
 static void fill_timeline(
-	struct vfm_dry_run_rank *r, const struct vfm_sim_launch *l, size_t n, const struct dry_watch *w)
+	struct vfm_dry_run_rank *r, const struct vfm_sim_launch *l, size_t n, const struct vfm_bench_predicted *p)
 {
 	const size_t lane = VFM_TIMELINE_COLUMNS * (size_t)(VFM_SIM_CLASSES + 1);
-	double scale = VFM_TIMELINE_COLUMNS / w->s[VFM_MID];
+	double scale = VFM_TIMELINE_COLUMNS / p->s[VFM_MID];
 
 	for (size_t i = 0; i < n; i++)
 		r->streams = l[i].stream + 1 > r->streams ? l[i].stream + 1 : r->streams;
 	r->busy = vfm_calloc((size_t)r->streams * lane + 1, sizeof(*r->busy));
 	for (size_t i = 0; i < n; i++) {
-		double begin = l[i].begin[VFM_MID] + (double)l[i].gap[VFM_MID] - w->begin;
+		double begin = start_of(&l[i]) - p->begin[VFM_MID];
 		double work = begin + (double)l[i].wait[VFM_MID], end = work + (double)l[i].work[VFM_MID];
 		float *to = r->busy + (size_t)l[i].stream * lane;
 
@@ -170,21 +169,24 @@ static void fill_timeline(
 	}
 }
 
-static void note_rank(
-	struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r, const struct dry_watch *w)
+static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r,
+	const struct vfm_bench_predicted *p)
 {
 	struct vfm_dry_run *out = d->out;
-	struct vfm_dry_run_rank *rank = &out->rank[d->rep_of_rank++];
+	struct vfm_dry_run_rank *rank = &out->rank[x->sim->rep];
 	const struct vfm_sim_launch *l;
 	size_t n;
 
-	*rank = (struct vfm_dry_run_rank){
-		.rank = x->mesh.rank, .stage = x->mesh.coord[VFM_AX_PP], .mem_peak = x->device.dev->mem_peak};
+	out->n = x->sim->job->n_reps;
+	*rank = (struct vfm_dry_run_rank){.rank = x->mesh.rank,
+		.stage = x->mesh.coord[VFM_AX_PP],
+		.stands_for = x->sim->job->stands_for[x->sim->rep],
+		.mem_peak = x->device.dev->mem_peak};
 	l = vfm_sim_launches(x->device.dev, &n);
 	for (size_t i = 0; i < n; i++)
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
 	if (d->o->timeline)
-		fill_timeline(rank, l, n, w);
+		fill_timeline(rank, l, n, p);
 	if (x->mesh.rank == 0) {
 		out->comm_s = r->comm_s;
 		out->bubble_s = r->bubble_s;
@@ -192,97 +194,35 @@ static void note_rank(
 	}
 }
 
-static void begin_dry_step(void *ctx, struct vfm_dev *d)
-{
-	struct dry_watch *w = ctx;
-
-	vfm_sim_clear(d);
-	vfm_sim_host_now(d, w->s);
-	w->begin = w->s[VFM_MID];
-}
-
-static void end_dry_step(void *ctx, struct vfm_dev *d)
-{
-	struct dry_watch *w = ctx;
-	double now[VFM_ESTIMATES];
-
-	vfm_sim_host_now(d, now);
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		w->s[e] = now[e] - w->s[e];
-}
-
 static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	struct dry_step *d = ctx;
-	struct dry_watch watch;
-	struct vfm_bench_step b = {.packs = d->packs->n * x->mesh.size[VFM_AX_DP],
-		.warmup = 1,
-		.steps = 1,
-		.before = begin_dry_step,
-		.after = end_dry_step,
-		.ctx = &watch};
+	struct vfm_bench_predicted predicted;
+	struct vfm_bench_step b;
 	struct vfm_bench_result r;
 
 	TRY(vfm_context_open(x, d->o->config, err));
-	b.packs = d->packs->n * x->mesh.size[VFM_AX_DP];
+	b = (struct vfm_bench_step){.packs = d->packs->n * x->mesh.size[VFM_AX_DP]};
+	vfm_bench_predict(&b, 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
 	if (d->o->trace)
-		trace_rank(x, d, watch.begin);
-	note_rank(x, d, &r, &watch);
+		trace_rank(x, d, predicted.begin[VFM_MID]);
+	note_rank(x, d, &r, &predicted);
 	if (x->mesh.rank == 0)
-		memcpy(d->out->s, watch.s, sizeof(d->out->s));
+		memcpy(d->out->s, predicted.s, sizeof(d->out->s));
 	return 0;
-}
-
-/* Counts the ranks that each simulated one stands for, by rank number. */
-static int compare_dry_ranks(const void *a, const void *b)
-{
-	const struct vfm_dry_run_rank *x = a, *y = b;
-
-	return x->rank < y->rank ? -1 : x->rank > y->rank;
-}
-
-static void release_ranks(struct vfm_dry_run *d)
-{
-	for (int i = 0; i < d->n_ranks; i++)
-		free(d->rank[i].busy);
-	free(d->rank);
-	d->rank = NULL;
-	d->n = d->n_ranks = 0;
 }
 
 static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_packs *packs,
 	const struct vfm_pack_sums *largest, struct vfm_dry_run *out, struct vfm_err *err)
 {
-	struct vfm_machine machine = *o->machine;
-	struct vfm_simulation s = {.config = o->config, .machine = &machine, .ranks = o->ranks};
+	struct vfm_simulation s = {.config = o->config, .machine = o->machine, .ranks = o->ranks, .retry = true};
 	struct dry_step d = {.o = o, .packs = packs, .out = out, .largest = *largest};
-	struct vfm_simulated how = {0};
-	int rc;
+	struct vfm_simulated how;
 
-	release_ranks(out);
 	out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
-	out->n_ranks = o->ranks;
-	rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
-	out->fits = rc >= 0;
-	if (rc < 0 && how.full) {
-		machine.capacity *= 8;
-		release_ranks(out);
-		out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
-		out->n_ranks = o->ranks;
-		d.rep_of_rank = 0;
-		free(how.stands_for);
-		rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
-	}
-	if (rc < 0) {
-		free(how.stands_for);
-		return rc;
-	}
-	out->n = d.rep_of_rank;
-	for (int i = 0; i < out->n; i++)
-		out->rank[i].stands_for = how.stands_for[out->rank[i].rank];
-	qsort(out->rank, (size_t)out->n, sizeof(*out->rank), compare_dry_ranks);
-	free(how.stands_for);
+	TRY(vfm_simulate(&s, step_on_rank, &d, &how, err));
+	out->fits = !how.full;
 	out->flops = packs->flops;
 	out->tokens = packs->tokens;
 	return 0;
@@ -296,11 +236,11 @@ struct plan_costs {
 	struct vfm_pack_sums largest;
 };
 
+/* Returns the step with as many below it as above, of at most STEPS_SAMPLED. */
 static int64_t find_median(const double *cost, int64_t n)
 {
 	int64_t best = 0, least = n;
 
-	/* The step with as many below it as above; n is at most a few thousand after sampling. */
 	for (int64_t i = 0; i < n; i++) {
 		int64_t below = 0, away;
 
@@ -337,13 +277,7 @@ static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const 
 				continue;
 			most = s.packs[k].tokens;
 			p->largest_step = step;
-			p->largest = (struct vfm_pack_sums){0};
-			for (int32_t j = 0; j < s.packs[k].n_samples; j++) {
-				int32_t grid[3];
-
-				vfm_bench_grid(s.packs[k].samples[j].tokens, grid);
-				vfm_pack_sums_add(&p->largest, grid, vfm_model_text_rows(&c->model, text_rows_of(c)));
-			}
+			p->largest = sums_of(c, &s.packs[k]);
 		}
 	}
 out:
@@ -418,7 +352,6 @@ static int run_equal_packs(
 	struct vfm_manifest_step s = {.n_packs = (int32_t)o->packs};
 	struct plan_costs costs = {0};
 	struct rank_packs packs = {0};
-	int32_t grid[3];
 	int rc;
 
 	TRY(vfm_bench_divides(o->packs, p->dp, err));
@@ -426,8 +359,7 @@ static int run_equal_packs(
 	for (int32_t i = 0; i < s.n_packs; i++)
 		s.packs[i] = (struct vfm_manifest_pack){
 			.pack = i, .n_samples = 1, .tokens = o->context, .cost = 1, .samples = &sample};
-	vfm_bench_grid(o->context, grid);
-	vfm_pack_sums_add(&costs.largest, grid, vfm_model_text_rows(&o->config->model, text_rows_of(o->config)));
+	costs.largest = sums_of(o->config, &s.packs[0]);
 	TRY_OUT(make_rank_packs(&packs, o->config, &s, p->dp, err));
 	TRY_OUT(simulate_packs(o, &packs, &costs.largest, out, err));
 out:
@@ -443,6 +375,9 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
+	for (int i = 0; i < out->n; i++)
+		if (out->rank[i].mem_peak > out->mem_peak)
+			out->mem_peak = out->rank[i].mem_peak;
 	if (o->trace)
 		fputs("\n]\n", o->trace);
 	return 0;
@@ -450,6 +385,8 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 
 void vfm_dry_run_release(struct vfm_dry_run *d)
 {
-	release_ranks(d);
+	for (int i = 0; i < d->n; i++)
+		free(d->rank[i].busy);
+	free(d->rank);
 	*d = (struct vfm_dry_run){0};
 }

@@ -44,9 +44,9 @@ struct vfm_dry_run {
 	double total_s;          /* of all steps, in proportion to their cost */
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
+	int64_t mem_peak;                /* the largest of the ranks */
 	int n;
-	struct vfm_dry_run_rank *rank; /* [n], owned */
-	int n_ranks;                   /* allocated of rank */
+	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */
 };
 
 int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err);

@@ -25,11 +25,9 @@ static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, 
 static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	const struct vfm_dry_run *d = p->d;
-	double s = d->s[VFM_MID], tflops = d->flops / s / 1e12 / p->o->ranks, most = 0;
+	double s = d->s[VFM_MID], tflops = d->flops / s / 1e12 / p->o->ranks;
 	double peak = vfm_hw_peak(p->o->machine->name, p->o->config->train.dtype);
 
-	for (int i = 0; i < d->n; i++)
-		most = fmax(most, (double)d->rank[i].mem_peak);
 	vfm_buf_adds(b, "<div class=\"cards\">\n");
 	add_dry_card(b, "GPUs", "", p->o->ranks, 0);
 	add_dry_card(b, "step", " ms", s * 1e3, 1);
@@ -40,7 +38,7 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 		add_dry_card(b, "MFU", " %", tflops / peak * 100, 1);
 	add_dry_card(b, "tokens/s a GPU", "", d->tokens / s / p->o->ranks, 0);
 	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
-		(most + (double)p->o->machine->context) / 0x1p30, 1);
+		(double)(d->mem_peak + p->o->machine->context) / 0x1p30, 1);
 	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
 	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
 	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
@@ -133,7 +131,7 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
 	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
 	for (int i = 0; i < d->n; i++) {
 		for (int s = 0; s < d->rank[i].streams; s++, y += LANE) {
-			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">%s", y + LANE - 5, s ? "" : "");
+			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">", y + LANE - 5);
 			if (s == 0)
 				vfm_buf_addf(b, "rank %d, stage %d, stream 0", d->rank[i].rank, d->rank[i].stage);
 			else

@@ -7,10 +7,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
-#include "comm/comm_sim.h"
 #include "sim/network.h"
 
-enum { RANKS_MAX = 1 << 20, STACK = 8 << 20 };
+enum { RANKS_MAX = 1 << 20, STACK = 8 << 20, MORE_MEMORY = 8 };
 
 struct sim_thread {
 	pthread_t thread;
@@ -67,6 +66,7 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_parallel
 
 	job->rep_of = vfm_calloc((size_t)job->n, sizeof(*job->rep_of));
 	job->rank_of = vfm_calloc((size_t)job->n, sizeof(*job->rank_of));
+	job->stands_for = vfm_calloc((size_t)job->n, sizeof(*job->stands_for));
 	for (int r = 0; r < job->n; r++) {
 		int class = all ? r : rank_class_of(p, r);
 
@@ -75,6 +75,7 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_parallel
 			rep[class] = job->n_reps;
 		}
 		job->rep_of[r] = rep[class] - 1;
+		job->stands_for[job->rep_of[r]]++;
 	}
 	free(rep);
 }
@@ -115,11 +116,23 @@ static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn w
 	return rc;
 }
 
+static int simulate_once(struct vfm_comm_sim_job *job, vfm_rank_fn work, void *ctx, bool *full, struct vfm_err *err)
+{
+	int rc;
+
+	job->world = vfm_sim_world_new(job->n_reps);
+	rc = run_simulated_ranks(job, work, ctx, err);
+	*full = vfm_sim_world_is_full(job->world);
+	vfm_sim_world_free(job->world);
+	return rc;
+}
+
 int vfm_simulate(
 	const struct vfm_simulation *s, vfm_rank_fn work, void *ctx, struct vfm_simulated *out, struct vfm_err *err)
 {
 	struct vfm_comm_sim_job job = {.machine = *s->machine, .n = s->ranks};
 	struct vfm_parallel p = s->config->parallel;
+	bool again;
 	int rc;
 
 	*out = (struct vfm_simulated){0};
@@ -129,15 +142,14 @@ int vfm_simulate(
 	if (s->ranks > 1)
 		TRY(vfm_sim_check_network(s->machine, err));
 	choose_ranks(&job, &p, s->all);
-	job.world = vfm_sim_world_new(job.n_reps);
-	rc = run_simulated_ranks(&job, work, ctx, err);
-	*out = (struct vfm_simulated){.reps = job.n_reps,
-		.full = vfm_sim_world_is_full(job.world),
-		.stands_for = vfm_calloc((size_t)job.n, sizeof(int))};
-	for (int r = 0; r < job.n; r++)
-		out->stands_for[job.rank_of[job.rep_of[r]]]++;
-	vfm_sim_world_free(job.world);
+	out->reps = job.n_reps;
+	rc = simulate_once(&job, work, ctx, &out->full, err);
+	if (rc < 0 && out->full && s->retry) {
+		job.machine.capacity *= MORE_MEMORY;
+		rc = simulate_once(&job, work, ctx, &again, err);
+	}
 	free(job.rep_of);
 	free(job.rank_of);
+	free(job.stands_for);
 	return rc;
 }

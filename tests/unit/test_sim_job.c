@@ -30,50 +30,23 @@ struct seen {
 	struct vfm_bench_result r;    /* of rank 0 */
 	double s[VFM_ESTIMATES];      /* of the last step */
 	double sent, launches;        /* of all simulated ranks: bytes of messages, collectives */
+	int stand_for;                /* ranks that they stand for */
 	double work[VFM_SIM_CLASSES]; /* of rank 0 */
 };
-
-struct stop_watch {
-	double s[VFM_ESTIMATES];
-};
-
-static void start_watch(void *ctx, struct vfm_dev *d)
-{
-	struct stop_watch *w = ctx;
-
-	vfm_sim_clear(d);
-	vfm_sim_host_now(d, w->s);
-}
-
-static void stop_watch(void *ctx, struct vfm_dev *d)
-{
-	struct stop_watch *w = ctx;
-	double now[VFM_ESTIMATES];
-
-	vfm_sim_host_now(d, now);
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		w->s[e] = now[e] - w->s[e];
-}
 
 static int run_bench(struct vfm_context *x, void *ctx, struct vfm_err *e)
 {
 	struct seen *seen = ctx;
-	struct stop_watch watch;
-	struct vfm_bench_step b = {.samples = 1,
-		.grid = {4, 8, 8},
-		.text_len = 16,
-		.packs = seen->packs,
-		.warmup = 2,
-		.steps = 1,
-		.before = start_watch,
-		.after = stop_watch,
-		.ctx = &watch};
+	struct vfm_bench_predicted predicted;
+	struct vfm_bench_step b = {.samples = 1, .grid = {4, 8, 8}, .text_len = 16, .packs = seen->packs};
 	struct vfm_bench_result r;
 	const struct vfm_sim_launch *l;
 	size_t n;
 
+	vfm_bench_predict(&b, 2, &predicted);
 	TRY(vfm_context_open(x, &seen->config, e));
 	TRY(vfm_bench_run(x, &seen->config, &b, &r, e));
+	seen->stand_for += x->sim->job->stands_for[x->sim->rep];
 	l = vfm_sim_launches(x->device.dev, &n);
 	for (size_t i = 0; i < n; i++) {
 		seen->launches += l[i].class == VFM_SIM_COMM;
@@ -84,7 +57,7 @@ static int run_bench(struct vfm_context *x, void *ctx, struct vfm_err *e)
 	}
 	if (x->mesh.rank == 0) {
 		seen->r = r;
-		memcpy(seen->s, watch.s, sizeof(seen->s));
+		memcpy(seen->s, predicted.s, sizeof(seen->s));
 	}
 	return 0;
 }
@@ -109,16 +82,13 @@ static struct seen simulate_step(
 {
 	struct seen seen = {.config = config_of(preset, sets), .packs = packs};
 	struct vfm_simulated how;
-	int stand_for = 0;
 
-	if (vfm_simulate(&(struct vfm_simulation){&seen.config, m, ranks, all}, run_bench, &seen, &how, &err) < 0)
+	if (vfm_simulate(&(struct vfm_simulation){.config = &seen.config, .machine = m, .ranks = ranks, .all = all},
+		    run_bench, &seen, &how, &err) < 0)
 		fail_msg("%s on %d ranks: %s", sets, ranks, err.msg);
 	assert_false(how.full);
 	assert_true(all ? how.reps == ranks : how.reps <= ranks);
-	for (int r = 0; r < ranks; r++)
-		stand_for += how.stands_for[r];
-	assert_int_equal(stand_for, ranks);
-	free(how.stands_for);
+	assert_int_equal(seen.stand_for, ranks);
 	return seen;
 }
 
@@ -280,10 +250,9 @@ static void test_memory_runs_out(void **state)
 
 	(void)state;
 	small.capacity = small.context + (256 << 20);
-	assert_true(vfm_simulate(&(struct vfm_simulation){&seen.config, &small, 2, false}, run_bench, &seen, &how,
-			    &err) == VFM_EENV);
+	assert_true(vfm_simulate(&(struct vfm_simulation){.config = &seen.config, .machine = &small, .ranks = 2},
+			    run_bench, &seen, &how, &err) == VFM_EENV);
 	assert_true(how.full);
-	free(how.stands_for);
 	assert_non_null(strstr(err.msg, "out of memory on NVIDIA H200"));
 }
 
@@ -314,17 +283,18 @@ static void test_failures(void **state)
 	struct vfm_simulated how;
 
 	(void)state;
-	assert_int_equal(
-		vfm_simulate(&(struct vfm_simulation){&c, &h200, 2, false}, wait_in_vain, &c, &how, &err), VFM_EENV);
-	free(how.stands_for);
+	assert_int_equal(vfm_simulate(&(struct vfm_simulation){.config = &c, .machine = &h200, .ranks = 2},
+				 wait_in_vain, &c, &how, &err),
+		VFM_EENV);
 	if (!strstr(err.msg, "deadlock in the simulated job") || !strstr(err.msg, "messages 'backward'"))
 		fail_msg("%s", err.msg);
-	assert_int_equal(
-		vfm_simulate(&(struct vfm_simulation){&c, &h200, 2, false}, fail_alone, &c, &how, &err), VFM_EENV);
-	free(how.stands_for);
+	assert_int_equal(vfm_simulate(&(struct vfm_simulation){.config = &c, .machine = &h200, .ranks = 2}, fail_alone,
+				 &c, &how, &err),
+		VFM_EENV);
 	assert_string_equal(err.msg, "no luck");
-	assert_int_equal(
-		vfm_simulate(&(struct vfm_simulation){&c, &h200, 3, false}, fail_alone, &c, &how, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_simulate(&(struct vfm_simulation){.config = &c, .machine = &h200, .ranks = 3}, fail_alone,
+				 &c, &how, &err),
+		VFM_EUSAGE);
 }
 
 /* ---- the network ---- */
