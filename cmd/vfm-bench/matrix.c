@@ -299,11 +299,10 @@ static int search_matrix(struct matrix *m, struct vfm_err *err)
 		for (int k = 0; k < f.n; k++) {
 			vfm_grow(&best.v, &best.cap, best.n + 1, sizeof(*best.v));
 			vfm_grow(&out, &cap, best.n + 1, sizeof(*out));
-			best.v[best.n] = f.v[k];
-			out[best.n++] = f.out[k];
+			best.v[best.n] = f.v[k].row;
+			out[best.n++] = f.v[k].out;
 		}
 		free(f.v);
-		free(f.out);
 	}
 	free(m->rows.v);
 	m->rows.v = best.v;

@@ -24,10 +24,13 @@ int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, 
 	bool needed, struct matrix_outcome *o, struct vfm_err *err);
 
 /* What a search found. */
+struct matrix_best {
+	struct matrix_row row;
+	struct matrix_outcome out;
+};
 struct matrix_found {
-	int tried, full; /* layouts; those that do not fit */
-	struct matrix_row *v;
-	struct matrix_outcome *out; /* [n] the best ones, the best first; the caller frees v and out */
+	int tried, full;       /* layouts; those that do not fit */
+	struct matrix_best *v; /* [n] the best first; the caller frees it */
 	int n;
 };
 

@@ -14,7 +14,7 @@
 /* A layout that is tried. */
 struct candidate {
 	struct matrix_row row;
-	int64_t packs; /* of a step, all */
+	int64_t dp;
 	/* shared with the processes that predict: */
 	struct candidate_result *result;
 };
@@ -55,7 +55,7 @@ static void add_layout(struct candidates *c, const struct matrix_row *w, const s
 		return;
 	vfm_grow(&c->v, &c->cap, c->n + 1, sizeof(*c->v));
 	new = &c->v[c->n++];
-	*new = (struct candidate){.row = *w, .packs = packs};
+	*new = (struct candidate){.row = *w, .dp = check.dp};
 	new->row.config.parallel = *p;
 }
 
@@ -97,7 +97,7 @@ static void list_level(
 {
 	const struct vfm_parallel *asked = &w->config.parallel;
 
-	for (int a = 0; degree_at(a) <= m->node_gpus && degree_at(a) <= w->ranks; a++)
+	for (int a = 0; a == 0 || (degree_at(a) <= m->node_gpus && degree_at(a) <= w->ranks); a++)
 		for (int b = 0; degree_at(b) * degree_at(a) <= w->ranks && b <= CP_MOST; b++)
 			for (int e = 0; degree_at(e) * degree_at(b) * degree_at(a) <= w->ranks && e <= PP_MOST; e++) {
 				struct vfm_parallel p = *asked;
@@ -140,28 +140,25 @@ static int64_t count_few_packs(const struct vfm_parallel *p, int64_t packs)
 }
 
 /* A step of m packs takes as long as the units of work of a stage: m, and the stages before it. */
-static void try_candidate(struct candidate *c, int64_t text, const struct vfm_machine *m)
+static void try_candidate(struct candidate *c, int64_t text, int64_t packs, const struct vfm_machine *m)
 {
 	struct candidate_result *r = c->result;
-	struct vfm_parallel p = c->row.config.parallel;
-	int64_t all, few;
+	const struct vfm_parallel *p = &c->row.config.parallel;
+	int64_t all = packs / c->dp, few = count_few_packs(p, all);
 	struct vfm_err err = {0};
 	double before, units;
 
-	vfm_parallel_check(&p, &c->row.config.model, c->row.ranks, NULL);
-	all = c->packs / p.dp;
-	few = count_few_packs(&p, all);
-	r->failed = matrix_predict_row(&c->row, text, few * p.dp, m, false, &r->o, &err) < 0;
+	r->failed = matrix_predict_row(&c->row, text, few * c->dp, m, false, &r->o, &err) < 0;
 	snprintf(r->why, sizeof(r->why), "%.500s", err.msg);
 	if (r->failed || !r->o.fits)
 		return;
-	before = (double)(p.pp - 1) / (double)p.vpp;
+	before = (double)(p->pp - 1) / (double)p->vpp;
 	units = ((double)all + before) / ((double)few + before);
 	r->score = r->o.r.flops * (double)all / (double)few / (r->o.s[VFM_MID] * units) / c->row.ranks;
 }
 
 /* Tries the candidates from `first` on.  Each of `workers` processes takes every workers-th. */
-static int try_from(struct candidates *c, size_t first, int64_t text, const struct vfm_machine *m,
+static int try_from(struct candidates *c, size_t first, int64_t text, int64_t packs, const struct vfm_machine *m,
 	struct candidate_result *shared, struct vfm_err *err)
 {
 	long workers = sysconf(_SC_NPROCESSORS_ONLN);
@@ -180,7 +177,7 @@ static int try_from(struct candidates *c, size_t first, int64_t text, const stru
 		if (pid[n] == 0) {
 			vfm_log_set_quiet(true);
 			for (size_t i = first + (size_t)n; i < c->n; i += (size_t)workers)
-				try_candidate(&c->v[i], text, m);
+				try_candidate(&c->v[i], text, packs, m);
 			_exit(0);
 		}
 	}
@@ -203,47 +200,27 @@ static int compare_scores(const void *a, const void *b)
 	return x->result < y->result ? -1 : 1;
 }
 
-static int compare_found(const void *a, const void *b)
+static int compare_best(const void *a, const void *b)
 {
-	const struct matrix_outcome *x = *(struct matrix_outcome *const *)a, *y = *(struct matrix_outcome *const *)b;
+	const struct matrix_best *x = a, *y = b;
 
-	return x->s[VFM_MID] < y->s[VFM_MID] ? -1 : x->s[VFM_MID] > y->s[VFM_MID];
+	return x->out.s[VFM_MID] < y->out.s[VFM_MID] ? -1 : x->out.s[VFM_MID] > y->out.s[VFM_MID];
 }
 
 /* Predicts the best ones with all packs, and orders them. */
-static int predict_best(struct candidates *c, int64_t text, const struct vfm_machine *m, int most,
+static int predict_best(const struct candidates *c, int64_t text, int64_t packs, const struct vfm_machine *m, int most,
 	struct matrix_found *found, struct vfm_err *err)
 {
-	struct matrix_outcome **order = vfm_calloc((size_t)most + 1, sizeof(struct matrix_outcome *)), *all;
-	struct matrix_row *rows;
-	int n = 0, rc = 0;
+	found->v = vfm_calloc((size_t)most, sizeof(*found->v));
+	for (size_t i = 0; i < c->n && found->n < most && c->v[i].result->score > 0; i++) {
+		struct matrix_best *best = &found->v[found->n];
 
-	rows = vfm_calloc((size_t)most + 1, sizeof(*rows));
-	all = vfm_calloc((size_t)most + 1, sizeof(*all));
-	for (size_t i = 0; i < c->n && n < most && c->v[i].result->score > 0; i++) {
-		struct candidate *x = &c->v[i];
-
-		TRY_OUT(matrix_predict_row(&x->row, text, x->packs, m, false, &all[n], err));
-		if (!all[n].fits)
-			continue;
-		rows[n] = x->row;
-		order[n] = &all[n];
-		n++;
+		best->row = c->v[i].row;
+		TRY(matrix_predict_row(&best->row, text, packs, m, false, &best->out, err));
+		found->n += best->out.fits;
 	}
-	if (n)
-		qsort(order, (size_t)n, sizeof(*order), compare_found);
-	found->n = n;
-	found->v = vfm_calloc((size_t)n + 1, sizeof(*found->v));
-	found->out = vfm_calloc((size_t)n + 1, sizeof(*found->out));
-	for (int i = 0; i < n; i++) {
-		found->v[i] = rows[order[i] - all];
-		found->out[i] = *order[i];
-	}
-out:
-	free(order);
-	free(all);
-	free(rows);
-	return rc;
+	qsort(found->v, (size_t)found->n, sizeof(*found->v), compare_best);
+	return 0;
 }
 
 static int count_results(const struct candidates *c, struct matrix_found *found, struct vfm_err *err)
@@ -283,7 +260,7 @@ static int try_levels(struct candidates *c, const struct matrix_row *w, int64_t 
 		list_level(c, w, packs, m, level);
 		if (c->n > RESULTS_MOST)
 			return vfm_fail(err, VFM_EUSAGE, "more than %d layouts", RESULTS_MOST);
-		TRY(try_from(c, first, text, m, shared, err));
+		TRY(try_from(c, first, text, packs, m, shared, err));
 		in_vain = before > 0 && best_score(c) <= before ? in_vain + 1 : 0;
 	}
 	return 0;
@@ -303,10 +280,10 @@ static int search_layouts(struct candidates *c, const struct matrix_row *w, int6
 	n = c->n;
 	if (w->config.parallel.vpp == 1)
 		add_virtual_stages(c, most, packs);
-	TRY(try_from(c, n, text, m, shared, err));
+	TRY(try_from(c, n, text, packs, m, shared, err));
 	TRY(count_results(c, found, err));
 	qsort(c->v, c->n, sizeof(*c->v), compare_scores);
-	return predict_best(c, text, m, most, found, err);
+	return predict_best(c, text, packs, m, most, found, err);
 }
 
 int matrix_search(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m, int most,
@@ -324,5 +301,7 @@ int matrix_search(const struct matrix_row *w, int64_t text, int64_t packs, const
 	rc = search_layouts(&c, w, text, packs, m, most, shared, found, err);
 	munmap(shared, bytes);
 	free(c.v);
+	if (rc < 0)
+		free(found->v);
 	return rc;
 }

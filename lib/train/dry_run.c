@@ -103,6 +103,7 @@ struct dry_step {
 	const struct rank_packs *packs;
 	struct vfm_dry_run *out;
 	struct vfm_pack_sums largest; /* of the plan */
+	bool traced;                  /* a rank has written to the trace; ranks end in any order */
 };
 
 /* When a launch has begun to work, or to wait for other ranks. */
@@ -112,7 +113,7 @@ static double start_of(const struct vfm_sim_launch *l)
 }
 
 /* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
-static void trace_rank(struct vfm_context *x, const struct dry_step *d, double begin)
+static void trace_rank(struct vfm_context *x, struct dry_step *d, double begin)
 {
 	FILE *f = d->o->trace;
 	int rank = x->mesh.rank, streams = 0;
@@ -121,7 +122,8 @@ static void trace_rank(struct vfm_context *x, const struct dry_step *d, double b
 
 	l = vfm_sim_launches(x->device.dev, &n);
 	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, stage %d\"}}",
-		x->sim->rep ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
+		d->traced ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
+	d->traced = true;
 	for (size_t i = 0; i < n; i++) {
 		double wait = (double)l[i].wait[VFM_MID], at = start_of(&l[i]) - begin;
 
