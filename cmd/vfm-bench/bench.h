@@ -22,6 +22,8 @@ int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
 int bench_eval(int argc, char **argv, struct vfm_err *err);
 
+/* Writes the model of this CPU, or "unknown CPU". */
+void bench_cpu_name(char *name, size_t size);
 /* Adds the last note of every report: CPU model, threads (0: omitted), program version. */
 void bench_note_machine(struct vfm_table *t, int threads);
 

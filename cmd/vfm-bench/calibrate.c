@@ -258,22 +258,6 @@ static json_t *sourced(json_t *value, const char *source)
 	return json_pack("{s:o,s:s}", "value", value, "source", source);
 }
 
-static void name_cpu(char *name, size_t size)
-{
-	char line[512];
-	FILE *f = fopen("/proc/cpuinfo", "r");
-
-	snprintf(name, size, "unknown CPU");
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			line[strcspn(line, "\n")] = 0;
-			snprintf(name, size, "%s", strchr(line, ':') + 2);
-			break;
-		}
-	if (f)
-		fclose(f);
-}
-
 static int measure_rates(struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
 {
 	for (; rates->pass < PASSES; rates->pass++) {
@@ -296,7 +280,7 @@ static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
 	char name[64], source[256];
 	double copy = 0;
 
-	name_cpu(name, sizeof(name));
+	bench_cpu_name(name, sizeof(name));
 	json_object_set_new(m, "v", json_integer(1));
 	json_object_set_new(m, "kind", json_string("cpu"));
 	json_object_set_new(m, "name", json_string(name));

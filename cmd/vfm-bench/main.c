@@ -33,19 +33,27 @@ static const struct vfm_verbs family = {
 	.list = benches,
 };
 
-void bench_note_machine(struct vfm_table *t, int threads)
+void bench_cpu_name(char *name, size_t size)
 {
-	char line[512], cpu[256] = "unknown CPU", with[32] = "";
+	char line[512];
 	FILE *f = fopen("/proc/cpuinfo", "r");
 
+	snprintf(name, size, "unknown CPU");
 	while (f && fgets(line, sizeof(line), f))
 		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-			snprintf(cpu, sizeof(cpu), "%s", strchr(line, ':') + 2);
-			cpu[strcspn(cpu, "\n")] = 0;
+			line[strcspn(line, "\n")] = 0;
+			snprintf(name, size, "%s", strchr(line, ':') + 2);
 			break;
 		}
 	if (f)
 		fclose(f);
+}
+
+void bench_note_machine(struct vfm_table *t, int threads)
+{
+	char cpu[256], with[32] = "";
+
+	bench_cpu_name(cpu, sizeof(cpu));
 	if (threads > 0)
 		snprintf(with, sizeof(with), ", %d threads", threads);
 	vfm_table_note(t, "measured on %s%s; vfm %s", cpu, with, vfm_version());
