@@ -1,5 +1,6 @@
 #include "matrix_predict.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,6 @@ int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, 
 	o->fits = !how.full;
 	if (how.full && !needed)
 		return 0;
-	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
-	return rc;
+	o->need = how.beyond ? INFINITY : (double)o->r.mem_peak_bytes + (double)m->context;
+	return how.beyond ? 0 : rc;
 }

@@ -66,10 +66,14 @@ int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_e
 	struct vfm_machine machine;
 	struct vfm_simulation s = {.config = m->config, .machine = &machine, .ranks = m->ranks, .retry = true};
 	struct vfm_simulated how;
+	int rc;
 
 	vfm_machine_of_memory(&machine, m->async || m->ranks > 1 ? VFM_MACHINE_GPU : VFM_MACHINE_CPU,
 		m->capacity ? m->capacity : CAPACITY_UNKNOWN);
 	for (int64_t i = 0; i < m->config->parallel.pp; i++)
 		peak[i] = 0;
-	return vfm_simulate(&s, count_on_rank, &c, &how, err);
+	rc = vfm_simulate(&s, count_on_rank, &c, &how, err);
+	for (int64_t i = 0; how.beyond && i < m->config->parallel.pp; i++)
+		peak[i] = INT64_MAX;
+	return how.beyond ? 0 : rc;
 }

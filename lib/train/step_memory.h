@@ -18,8 +18,7 @@ struct vfm_step_memory {
 };
 
 /* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each stage would be, also where it is more than the
- * capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks, VFM_EENV if the memory is more than eight times
- * the capacity. */
+ * capacity; INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks. */
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err);
 
 #endif
