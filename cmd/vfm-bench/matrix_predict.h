@@ -12,8 +12,9 @@ struct matrix_outcome {
 	double need;             /* if not: bytes per rank; infinite: too many to be counted */
 	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
 	struct vfm_bench_result r;
-	double peak; /* TFLOP/s of a device; 0: unknown */
-	int threads; /* of a rank */
+	int64_t beside; /* bytes of the context and of libraries, beside those of r */
+	double peak;    /* TFLOP/s of a device; 0: unknown */
+	int threads;    /* of a rank */
 	char layout[128], device[128], descr[256];
 };
 

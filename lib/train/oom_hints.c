@@ -79,8 +79,9 @@ static int64_t bytes_of_trial(struct trial *t)
 		.capacity = h->dev->mem_total,
 		.async = h->dev->async};
 
-	bytes = vfm_config_check(&t->c, NULL) < 0 || vfm_step_memory(&m, peak, NULL) < 0 ? -1
-											 : peak[h->mesh->coord[VFM_AX_PP]];
+	bytes = vfm_config_check(&t->c, NULL) < 0 || vfm_step_memory(&m, peak, NULL) < 0
+		? -1
+		: peak[h->mesh->coord[VFM_AX_PP]];
 	free(peak);
 	return bytes;
 }
@@ -102,7 +103,8 @@ static void add_trial(struct saving_list *l, struct trial *t, const char *how)
 	if (bytes >= 0 && bytes < l->bytes) {
 		struct vfm_dev_saving *s = &l->v[l->n++];
 
-		*s = (struct vfm_dev_saving){.bytes = l->bytes - bytes, .more_ranks = t->ranks > l->h->mesh->world_size};
+		*s = (struct vfm_dev_saving){
+			.bytes = l->bytes - bytes, .more_ranks = t->ranks > l->h->mesh->world_size};
 		snprintf(s->how, sizeof(s->how), "%s", how);
 	}
 }
@@ -123,8 +125,10 @@ static void add_offload(struct saving_list *l, unsigned more)
 {
 	unsigned both = VFM_OFFLOAD_ACTIVATIONS | VFM_OFFLOAD_OPTIMIZER, is = (unsigned)l->h->c->train.offload | more;
 
-	add_setting(l, is == both ? "train.offload=both"
-			: more == VFM_OFFLOAD_OPTIMIZER ? "train.offload=optimizer" : "train.offload=activations");
+	add_setting(l,
+		is == both                              ? "train.offload=both"
+			: more == VFM_OFFLOAD_OPTIMIZER ? "train.offload=optimizer"
+							: "train.offload=activations");
 }
 
 /* With twice the ranks. */
