@@ -671,6 +671,31 @@ static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, cons
 	return vfm_sim_world_check(w->r->job->world, err);
 }
 
+/* NCCL allocates such memory beside the pool; here it is of the pool, which counts as much. */
+static int sim_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+{
+	*p = s->dev->t->alloc(s, bytes, what, err);
+	return *p ? 0 : VFM_EENV;
+}
+
+static void sim_mem_free(struct vfm_stream *s, void *p, size_t bytes, const char *what)
+{
+	(void)what;
+	s->dev->t->free(s, p, bytes);
+}
+
+static int sim_register(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
+{
+	(void)p, (void)bytes, (void)err;
+	*handle = w;
+	return 0;
+}
+
+static void sim_deregister(struct vfm_transport_comm *w, void *handle)
+{
+	(void)w, (void)handle;
+}
+
 static const struct vfm_transport sim_transport = {
 	.name = "sim",
 	.unique_id = sim_unique_id,
@@ -686,6 +711,10 @@ static const struct vfm_transport sim_transport = {
 	.all_to_all = sim_transport_all_to_all,
 	.broadcast = sim_transport_broadcast,
 	.messages = sim_messages,
+	.mem_alloc = sim_mem_alloc,
+	.mem_free = sim_mem_free,
+	.register_memory = sim_register,
+	.deregister_memory = sim_deregister,
 };
 
 int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)

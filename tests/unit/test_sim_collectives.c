@@ -1,6 +1,6 @@
 /* The collectives of a simulated step are those of a real one: of 4 or 8 processes that train on asynchronous devices
  * (async_mock.h) over a transport (shm_transport.h).  Each rank enqueues the same calls in the same order, on the same
- * groups and with as many bytes.  A step without one of them is shorter. */
+ * groups and with as many bytes, and holds as much memory at most.  A step without one of them is shorter. */
 #include "async_mock.h"
 #include "base/log.h"
 #include "base/par.h"
@@ -175,10 +175,29 @@ static void forget_calls(void *ctx, struct vfm_dev *d)
 	calls.list[0] = 0;
 }
 
+/* Packed weights, which only a CPU keeps; they are dropped at the end. */
+static const struct vfm_dev_table *mocked;
+static int64_t copies;
+
+static void drop_and_count(struct vfm_stream *s)
+{
+	int64_t before = s->dev->mem_now;
+
+	mocked->drop_copies(s);
+	copies += before - s->dev->mem_now;
+}
+
+/* The line about memory that ends a list. */
+static void list_peak(char *to, int64_t bytes)
+{
+	sprintf(to, "%lld bytes of memory\n", (long long)bytes);
+}
+
 static int real_rank(struct vfm_launch *l, const void *arg)
 {
 	const struct layout_of_job *j = arg;
 	struct vfm_host_comm_opts opts = {.timeout_s = 60};
+	struct vfm_dev_table table;
 	struct vfm_context x = {0};
 	struct vfm_transport transport = listing();
 	struct vfm_config c = config_of(j);
@@ -193,6 +212,10 @@ static int real_rank(struct vfm_launch *l, const void *arg)
 	OK(vfm_comm_host_new(l, &opts, &x.job.world, &err));
 	OK(vfm_parallel_check(&c.parallel, &c.model, l->size, &err));
 	x.device.dev = mock_open(false, &err);
+	mocked = x.device.dev->t;
+	table = *mocked;
+	table.drop_copies = drop_and_count;
+	x.device.dev->t = &table;
 	x.device.stream = x.device.dev->t->stream_new(x.device.dev, false, &err);
 	x.device.host = x.job.world;
 	OK(vfm_comm_dev_new(x.job.world,
@@ -200,6 +223,7 @@ static int real_rank(struct vfm_launch *l, const void *arg)
 		&x.device.world, &err));
 	OK(vfm_mesh_init(&x.mesh, &c.parallel, x.device.world, x.device.dev, &err));
 	OK(vfm_bench_run(&x, &c, &b, &r, &err));
+	list_peak(calls.list + calls.n, x.device.dev->mem_peak - copies);
 	vfm_mesh_release(&x.mesh);
 	vfm_comm_dev_free(x.device.world, x.job.world);
 	vfm_comm_free(x.job.world);
@@ -262,6 +286,8 @@ static int simulated_rank(struct vfm_context *x, void *ctx, struct vfm_err *e)
 	for (size_t i = 0; to && i < n; i++)
 		if (l[i].class == VFM_SIM_COMM)
 			to += sprintf(to, "%s %s\n", l[i].op, l[i].shape);
+	if (to) /* the mock's ops have no scratch */
+		list_peak(to, x->device.dev->mem_peak - vfm_sim_held(x->device.dev).scratch);
 	return 0;
 }
 
