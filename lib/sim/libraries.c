@@ -14,6 +14,7 @@ enum {
 	PAGE = 2 << 20,
 	NVLS = 8 * (128 << 10), /* steps of a chunk */
 	P2P_CHANNELS = 32,
+	NVLS_RANKS = 32, /* of a node whose parts of a sum have buffers */
 };
 
 /* ---- scratch of ops ---- */
@@ -91,7 +92,7 @@ int64_t vfm_sim_nccl_bytes(const struct vfm_sim_nccl *c)
 	if (c->sums && c->nodes > 1) /* a tree receives from a parent and a child */
 		bytes += 2 * channels * connection + entering * send;
 	if (c->sums && c->in_switch && c->per_node > 2)
-		bytes += 2 * channels * c->per_node * NVLS;
+		bytes += 2 * channels * (c->per_node < NVLS_RANKS ? c->per_node : NVLS_RANKS) * NVLS;
 	bytes += c->near_peers * pairs * connection;
 	if (c->far_messages)
 		bytes += 2 * pairs * SIMPLE;
