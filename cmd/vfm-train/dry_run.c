@@ -18,6 +18,7 @@ static void add_dry_run_columns(struct vfm_table *t)
 	vfm_table_col(t, "rank", "rank", 0);
 	vfm_table_col(t, "stage", "stage", 0);
 	vfm_table_col(t, "stands_for", "stands for", 0);
+	vfm_table_col(t, "packs", "packs", 0);
 	vfm_table_col(t, "mem_gib", "GiB", 2);
 	vfm_table_col(t, "fits", "fits", 0);
 	vfm_table_col(t, "step_ms", "step ms", 1);
@@ -31,20 +32,23 @@ static void add_dry_run_columns(struct vfm_table *t)
 	vfm_table_col(t, "exposed_comm", "exposed", 3);
 	vfm_table_col(t, "bubble", "bubble", 3);
 	vfm_table_col(t, "copy", "copy", 3);
+	vfm_table_col(t, "imbalance", "imbalance", 3);
 	vfm_table_col(t, "steps", "steps", 0);
 	vfm_table_col(t, "hours", "hours", 2);
 	vfm_table_col(t, "goodput", "goodput", 3);
 }
 
-static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r)
+static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r, double step_s)
 {
 	vfm_table_row(t);
 	vfm_table_i64(t, "rank", r->rank);
 	vfm_table_i64(t, "stage", r->stage);
 	vfm_table_i64(t, "stands_for", r->stands_for);
+	vfm_table_i64(t, "packs", r->packs);
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak / 0x1p30);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_table_f64(t, class_keys[c], r->class_s[c] * 1e3);
+	vfm_table_f64(t, "imbalance", r->wait_s / step_s);
 }
 
 static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
@@ -58,6 +62,20 @@ static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
 		"restart %g s)",
 		f.mtbf_s / 3600, tau, goodput, o->save_s, o->restart_s);
 	return goodput;
+}
+
+/* The mean over the ranks. */
+static void add_mean_wait(struct vfm_table *t, const struct vfm_dry_run *d, int ranks)
+{
+	double wait_s = 0;
+
+	for (int i = 0; i < d->n; i++)
+		wait_s += d->rank[i].wait_s * d->rank[i].stands_for / ranks;
+	vfm_table_f64(t, "imbalance", wait_s / d->s[VFM_MID]);
+	if (d->dp_distinct > 1)
+		vfm_table_note(t, "dp ranks with different packs: %d, of which %d are simulated%s", d->dp_distinct,
+			d->dp_classes,
+			d->dp_classes < d->dp_distinct ? ", the most expensive and some by their cost" : "");
 }
 
 /* The row of the whole job. */
@@ -86,13 +104,14 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	vfm_table_f64(t, "exposed_comm", d->comm_s / s);
 	vfm_table_f64(t, "bubble", d->bubble_s / s);
 	vfm_table_f64(t, "copy", d->copy_s / s);
+	add_mean_wait(t, d, ranks);
 	if (o->mtbf_h > 0)
 		goodput = add_goodput(t, o);
 	if (!d->steps)
 		return;
 	vfm_table_i64(t, "steps", d->steps);
 	vfm_table_f64(t, "hours", d->total_s / 3600 / goodput);
-	vfm_table_note(t, "hours: of all steps, in proportion to their cost%s; simulated: step %lld",
+	vfm_table_note(t, "hours: of all steps, from %d of different cost%s; shown: step %lld", d->timed_steps,
 		o->mtbf_h > 0 ? ", with failures" : ", without checkpoints and failures", (long long)d->step);
 }
 
@@ -179,11 +198,11 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	t = vfm_table_new();
 	add_dry_run_columns(t);
 	for (int i = 0; i < d.n; i++)
-		add_rank_row(t, &d.rank[i]);
+		add_rank_row(t, &d.rank[i], d.s[VFM_MID]);
 	add_job_row(t, &d, &machine, o, c->train.dtype);
 	vfm_table_note(t,
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
-		"the ranks wait for communication, other stages, copies");
+		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs");
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
 		vfm_version());
 	rc = vfm_table_print(t, format, stdout, err);

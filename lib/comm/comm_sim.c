@@ -17,8 +17,10 @@ struct members {
 	int *rank; /* [n] of the job */
 	int n;
 	uint64_t id; /* equal on all */
-	/* the simulated ranks that stand for them, ascending, and the place of this one */
+	/* the simulated ranks that come to its meetings, ascending, and the place of this one */
 	int *rep, n_reps, place;
+	bool own;    /* each stands for itself alone, and they are all */
+	bool uneven; /* they do unequal work */
 };
 
 struct sim_comm {
@@ -34,7 +36,7 @@ struct vfm_transport_comm {
 	struct vfm_sim_span span;
 	char name[16];
 	int me;
-	uint64_t calls, *pair_calls; /* pair_calls [n_reps]: of messages with each */
+	uint64_t calls, known_calls, *pair_calls; /* pair_calls [n_reps]: of messages with each */
 	struct vfm_sim_nccl use;
 	int64_t bytes; /* that it has of the device */
 	bool *met;     /* [n] peers of messages */
@@ -47,25 +49,33 @@ static struct sim_comm *sim_comm_of(struct vfm_comm *c)
 
 /* ---- members ---- */
 
-/* Takes rank [n].  name, which tells groups of the same ranks apart. */
-static struct members make_members(const struct vfm_comm_sim_rank *r, int *rank, int n, const char *name)
+/* Returns an id of the groups of rank [n], which are those of this name. */
+static uint64_t members_id(const struct vfm_comm_sim_rank *r, const int *rank, int n, const char *name)
 {
-	const struct vfm_comm_sim_job *job = r->job;
-	struct members m = {.rank = rank, .n = n};
-	bool *has = vfm_calloc((size_t)job->n_reps, sizeof(*has));
 	char label[16] = {0};
 
 	memcpy(label, name, strnlen(name, sizeof(label) - 1));
-	m.id = vfm_fnv64(rank, (size_t)n * sizeof(*rank)) ^ vfm_fnv64(label, sizeof(label)) ^ r->made << 56;
+	return vfm_fnv64(rank, (size_t)n * sizeof(*rank)) ^ vfm_fnv64(label, sizeof(label)) ^ r->made << 56;
+}
+
+/* Takes rank [n], and has [n_reps], who comes to the meetings. */
+static struct members make_members(const struct vfm_comm_sim_rank *r, int *rank, int n, bool *has)
+{
+	const struct vfm_comm_sim_job *job = r->job;
+	struct members m = {.rank = rank, .n = n};
+
 	m.rep = vfm_calloc((size_t)job->n_reps, sizeof(*m.rep));
-	for (int i = 0; i < n; i++)
-		has[job->rep_of[rank[i]]] = true;
 	for (int i = 0; i < job->n_reps; i++) {
 		if (i == r->rep)
 			m.place = m.n_reps;
-		if (has[i])
-			m.rep[m.n_reps++] = i;
+		if (!has[i])
+			continue;
+		m.uneven = m.uneven || (job->work_of && m.n_reps && job->work_of[i] != job->work_of[m.rep[0]]);
+		m.rep[m.n_reps++] = i;
 	}
+	m.own = m.n_reps == n;
+	for (int i = 0; i < n && m.own; i++)
+		m.own = job->rank_of[job->rep_of[rank[i]]] == rank[i];
 	free(has);
 	return m;
 }
@@ -331,14 +341,12 @@ static const struct vfm_comm_table sim_table = {
 	.node = sim_node,
 };
 
-/* Takes rank [n]. */
-static struct vfm_comm *make_comm(struct vfm_comm_sim_rank *r, int *rank, int n, int me, const char *name)
+static struct vfm_comm *make_comm(struct vfm_comm_sim_rank *r, const struct members *m, int me, const char *name)
 {
 	struct sim_comm *g = vfm_calloc(1, sizeof(*g));
 
-	*g = (struct sim_comm){.c = {.t = &sim_table, .rank = me, .size = n}, .r = r};
+	*g = (struct sim_comm){.c = {.t = &sim_table, .rank = me, .size = m->n}, .r = r, .of = *m};
 	snprintf(g->c.name, sizeof(g->c.name), "%s", name);
-	g->of = make_members(r, rank, n, name);
 	return &g->c;
 }
 
@@ -353,12 +361,104 @@ static int compare_split_keys(const void *a, const void *b)
 	return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->at < y->at ? -1 : 1;
 }
 
+/* The ranks of a communicator, divided by colors. */
+struct division {
+	const struct sim_comm *g;
+	struct vfm_comm_place *at; /* [size] */
+	int *with;                 /* [size]: of a color, one whose groups meet with its own; of a root, itself */
+};
+
+static int root_of(const struct division *d, int color)
+{
+	while (d->with[color] != color)
+		color = d->with[color] = d->with[d->with[color]];
+	return color;
+}
+
+/* Groups that a simulated rank has members in meet together: where it stands for ranks of several, it comes to all. */
+static void join_colors(struct division *d)
+{
+	const struct vfm_comm_sim_job *job = d->g->r->job;
+	int *first = vfm_calloc((size_t)job->n_reps, sizeof(*first)); /* color of a simulated rank, + 1 */
+
+	for (int i = 0; i < d->g->of.n; i++) {
+		int color = d->at[i].color, *had = &first[job->rep_of[d->g->of.rank[i]]];
+		int a = color < 0 ? 0 : root_of(d, color), b = color < 0 || !*had ? a : root_of(d, *had - 1);
+
+		if (color < 0)
+			continue;
+		d->with[a > b ? a : b] = a > b ? b : a;
+		*had = color + 1;
+	}
+	free(first);
+}
+
+static void divide_ranks(struct division *d, struct vfm_comm *c)
+{
+	int colors = 1;
+
+	d->at = vfm_calloc((size_t)c->size, sizeof(*d->at));
+	for (int i = 0; i < c->size; i++) {
+		d->at[i] = c->places->of(c->places->ctx, i);
+		colors = d->at[i].color >= colors ? d->at[i].color + 1 : colors;
+	}
+	d->with = vfm_calloc((size_t)colors, sizeof(*d->with));
+	for (int i = 0; i < colors; i++)
+		d->with[i] = i;
+	join_colors(d);
+}
+
+/* Returns the ranks of a color by their keys; *n: how many.  me: of the communicator; becomes that in the color. */
+static int *ranks_of_color(const struct division *d, int color, int *n, int *me)
+{
+	struct keyed_rank *v = vfm_calloc((size_t)d->g->of.n, sizeof(*v));
+	int *rank, was = *me;
+
+	*n = 0;
+	for (int i = 0; i < d->g->of.n; i++)
+		if (d->at[i].color == color)
+			v[(*n)++] = (struct keyed_rank){d->at[i].key, i};
+	qsort(v, (size_t)*n, sizeof(*v), compare_split_keys);
+	rank = vfm_calloc((size_t)*n + 1, sizeof(*rank));
+	for (int i = 0; i < *n; i++) {
+		rank[i] = d->g->of.rank[v[i].at];
+		*me = v[i].at == was ? i : *me;
+	}
+	free(v);
+	return rank;
+}
+
+/* Returns which simulated ranks come to the meetings of a color.  *apart: this group is one of several that meet as
+ * one, and so do all parts of them. */
+static bool *ranks_that_meet(const struct division *d, int color, bool *apart)
+{
+	const struct vfm_comm_sim_job *job = d->g->r->job;
+	bool *has = vfm_calloc((size_t)job->n_reps, sizeof(*has)),
+	     *here = vfm_calloc((size_t)job->n_reps, sizeof(*here));
+
+	*apart = false;
+	for (int i = 0; i < d->g->of.n; i++) {
+		int rep = job->rep_of[d->g->of.rank[i]];
+
+		here[rep] = here[rep] || job->rank_of[rep] == d->g->of.rank[i];
+		has[rep] = has[rep] || (d->at[i].color >= 0 && root_of(d, d->at[i].color) == root_of(d, color));
+	}
+	for (int k = 0; k < d->g->of.n_reps; k++)
+		*apart = *apart || !here[d->g->of.rep[k]];
+	for (int k = 0; k < d->g->of.n_reps && *apart; k++)
+		has[d->g->of.rep[k]] = true;
+	free(here);
+	return has;
+}
+
 static int sim_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct sim_comm *g = sim_comm_of(c);
-	struct keyed_rank *v;
-	int n = 0, me = 0, *rank;
+	struct division d = {.g = g};
+	int n = 0, first_n, me = c->rank, none = 0, *rank, *first;
+	struct members m;
+	bool apart;
 
 	(void)key;
 	*out = g->r->split = NULL;
@@ -366,26 +466,21 @@ static int sim_split(
 		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, name);
 	if (color < 0)
 		return 0;
-	v = vfm_calloc((size_t)c->size, sizeof(*v));
-	for (int i = 0; i < c->size; i++) {
-		struct vfm_comm_place p = c->places->of(c->places->ctx, i);
-
-		if (p.color == color)
-			v[n++] = (struct keyed_rank){p.key, i};
-	}
-	qsort(v, (size_t)n, sizeof(*v), compare_split_keys);
-	rank = vfm_calloc((size_t)n, sizeof(*rank));
-	for (int i = 0; i < n; i++) {
-		rank[i] = g->of.rank[v[i].at];
-		me = v[i].at == c->rank ? i : me;
-	}
-	free(v);
+	divide_ranks(&d, c);
+	rank = ranks_of_color(&d, color, &n, &me);
 	if (n > 1) {
-		*out = g->r->split = make_comm(g->r, rank, n, me, name);
+		first = ranks_of_color(&d, root_of(&d, color), &first_n, &none);
+		m = make_members(g->r, rank, n, ranks_that_meet(&d, color, &apart));
+		m.id = apart ? members_id(g->r, (const int *)&g->of.id, 2, name)
+			     : members_id(g->r, first, first_n, name);
+		free(first);
+		*out = g->r->split = make_comm(g->r, &m, me, name);
 	} else {
 		*out = vfm_comm_self();
 		free(rank);
 	}
+	free(d.at);
+	free(d.with);
 	return 0;
 }
 
@@ -395,12 +490,18 @@ static _Thread_local struct vfm_comm_sim_rank *here;
 struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r)
 {
 	int n = r->job->n, *rank = vfm_calloc((size_t)n, sizeof(*rank));
+	bool *has = vfm_calloc((size_t)r->job->n_reps, sizeof(*has));
+	struct members m;
 
 	for (int i = 0; i < n; i++)
 		rank[i] = i;
+	for (int i = 0; i < r->job->n_reps; i++)
+		has[i] = true;
 	r->made++;
 	here = r;
-	return make_comm(r, rank, n, r->job->rank_of[r->rep], "world");
+	m = make_members(r, rank, n, has);
+	m.id = members_id(r, rank, n, "world");
+	return make_comm(r, &m, r->job->rank_of[r->rep], "world");
 }
 
 void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
@@ -525,7 +626,7 @@ static int enqueue(struct vfm_transport_comm *w, struct vfm_stream *s, const cha
 	double bytes, struct vfm_err *err)
 {
 	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
-	struct vfm_sim_launch l = {.op = op, .bytes = bytes};
+	struct vfm_sim_launch l = {.op = op, .bytes = bytes, .uneven = w->of.uneven};
 	char text[96];
 
 	w->use.rings = true;
@@ -586,7 +687,7 @@ static void enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, 
 	const struct vfm_sim_invitation *v, int n)
 {
 	double near = fmax(t->near[0], t->near[1]), far = fmax(t->far[0], t->far[1]);
-	struct vfm_sim_launch l = {.op = op, .bytes = t->near[1] + t->far[1]};
+	struct vfm_sim_launch l = {.op = op, .bytes = t->near[1] + t->far[1], .uneven = w->of.uneven};
 	char text[96];
 
 	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes sent", w->name, w->of.n, l.bytes);
@@ -594,6 +695,34 @@ static void enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, 
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)vfm_sim_messages_s(&w->r->job->machine, near, far, (enum vfm_estimate)e);
 	vfm_sim_collective(s, &l, v, n);
+}
+
+/* Gives the device what the other ranks know of the parts that they send to this one.  Takes no simulated time. */
+static int exchange_known(
+	struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
+{
+	const struct vfm_comm_sim_job *job = w->r->job;
+	static const double at[VFM_ESTIMATES];
+	size_t bytes = each * (size_t)w->of.n;
+	char mine[VFM_SIM_KNOWN_MAX], got[VFM_SIM_KNOWN_MAX], what[64];
+	struct vfm_sim_meeting *m;
+
+	vfm_sim_known(s->dev, mine, in, bytes);
+	for (int round = 0; round < 2; round++) { /* all have come; all have read */
+		m = vfm_sim_meet(job->world, w->of.id ^ 0x6b6e6f776e2d2d2dULL, w->known_calls++, w->of.n_reps,
+			w->of.place, at, mine);
+		snprintf(what, sizeof(what), "what ranks of '%s' know", w->name);
+		while (!vfm_sim_met(m))
+			TRY(vfm_sim_world_wait(job->world, w->r->rep, what, err));
+		for (int i = 0, k; i < w->of.n && round == 0; i++) {
+			for (k = 0; w->of.rep[k] != job->rep_of[w->of.rank[i]];)
+				k++;
+			memcpy(got + (size_t)i * each, (const char *)m->brought[k] + (size_t)w->me * each, each);
+		}
+		vfm_sim_part(job->world, m);
+	}
+	vfm_sim_know(s->dev, out, got, bytes);
+	return 0;
 }
 
 static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
@@ -608,7 +737,10 @@ static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_str
 	for (int i = 0; i < w->of.n; i++)
 		for (int send = 0; i != w->me && send < 2; send++)
 			add_traffic(w, &t, i, send, (double)bytes_each);
-	vfm_sim_moved(s->dev, out, in, bytes_each * (size_t)w->of.n);
+	if (w->of.uneven && bytes_each * (size_t)w->of.n <= VFM_SIM_KNOWN_MAX)
+		TRY(exchange_known(w, s, in, out, bytes_each, err));
+	else
+		vfm_sim_moved(s->dev, out, in, bytes_each * (size_t)w->of.n);
 	enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1);
 	return vfm_sim_world_check(w->r->job->world, err);
 }
@@ -637,7 +769,7 @@ static int invite_peers(
 	const struct vfm_comm_sim_job *job = w->r->job;
 	int me = w->r->rep, invited = 0;
 
-	if (w->of.n > w->of.n_reps) {
+	if (!w->of.own) {
 		v[0] = (struct vfm_sim_invitation){w->of.id, w->calls++, w->of.n_reps, w->of.place};
 		return w->of.n_reps > 1;
 	}

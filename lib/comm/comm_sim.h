@@ -3,7 +3,12 @@
  * Of the n ranks of the job some are simulated (sim/world.h); each stands for all ranks that do the same work in the
  * same time.  rep_of says which: an index into rank_of, the ranks that are simulated.  A collective begins when every
  * simulated rank that stands for one of its ranks has come to it; where one stands for all of them, it begins at once.
- * Within a group each simulated rank must make the same calls.
+ * Within a group each simulated rank must make the same calls.  Where a simulated rank stands for ranks of several
+ * groups of a split, these groups meet as one: each waits for the slowest of them.
+ *
+ * Ranks may do unequal work (work_of): they differ in their packs, in the load of their experts or in their speed.
+ * Counts of rows that ranks of unequal work exchange are then those of each (all_to_all of up to VFM_SIM_KNOWN_MAX
+ * bytes), while otherwise a rank receives the counts that it sends.
  *
  * Two kinds of communicators, which split together: for the memory of the simulated device comm_transport.c on the
  * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a
@@ -24,6 +29,7 @@ struct vfm_comm_sim_job {
 	int *rep_of;     /* [n] */
 	int *rank_of;    /* [n_reps], ascending */
 	int *stands_for; /* [n_reps] of how many ranks; sums to n */
+	int *work_of;    /* [n_reps] equal for equal work; NULL: all do the same */
 };
 
 /* A simulated rank of a job, in its thread. */

@@ -38,6 +38,7 @@ const char *vfm_sim_class_name(enum vfm_sim_class c); /* "gemm" */
 struct vfm_sim_launch {
 	uint8_t class;       /* enum vfm_sim_class */
 	bool graph;          /* within a captured graph */
+	bool uneven;         /* a collective of ranks that do unequal work (comm/comm_sim.h) */
 	int16_t stream;      /* 0: the compute stream */
 	int32_t kernels;     /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
 	const char *op;      /* "gemm"; "zero", "copy", "to_host", "to_device" */
@@ -64,6 +65,9 @@ void vfm_sim_collective(
 enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
 /* What is known of src is known of dst from now on: a collective moved it. */
 void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);
+/* Copies what is known of device memory to the host, zeros of the rest; makes contents known. */
+void vfm_sim_known(const struct vfm_dev *d, void *host, const void *src, size_t bytes);
+void vfm_sim_know(struct vfm_dev *d, void *dst, const void *host, size_t bytes);
 /* Returns the device's one copy of a text. */
 const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 

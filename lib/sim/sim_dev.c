@@ -152,6 +152,16 @@ static void read_known(const struct sim *d, void *host, const char *at, size_t b
 	}
 }
 
+void vfm_sim_known(const struct vfm_dev *dev, void *host, const void *src, size_t bytes)
+{
+	read_known(sim_of(dev), host, src, bytes);
+}
+
+void vfm_sim_know(struct vfm_dev *dev, void *dst, const void *host, size_t bytes)
+{
+	know(sim_of(dev), dst, host, bytes);
+}
+
 void vfm_sim_moved(struct vfm_dev *dev, void *dst, const void *src, size_t bytes)
 {
 	struct sim *d = sim_of(dev);

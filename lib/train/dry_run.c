@@ -6,101 +6,18 @@
 
 #include "base/mem.h"
 #include "data/manifest.h"
-#include "spec/linears.h"
+#include "sim/waits.h"
 #include "train/bench.h"
+#include "train/dry_run_packs.h"
 #include "train/plan.h"
 #include "train/simulate.h"
-#include "train/synthetic.h"
-
-/* ---- the packs of a rank ---- */
-
-/* The packs of the dp rank with the most cost in a step. */
-struct rank_packs {
-	struct vfm_pack *v;
-	int64_t n;
-	double tokens, flops; /* of the whole step */
-};
-
-/* Samples count with the most rows of text. */
-static struct vfm_pack_sums sums_of(const struct vfm_config *c, const struct vfm_manifest_pack *p)
-{
-	struct vfm_pack_sums sums = {0};
-
-	for (int32_t i = 0; i < p->n_samples; i++) {
-		int32_t grid[3];
-
-		vfm_bench_grid(p->samples[i].tokens, grid);
-		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, c->model.text_len));
-	}
-	return sums;
-}
-
-static int make_shapes(
-	struct vfm_pack *out, const struct vfm_config *c, const struct vfm_manifest_pack *p, struct vfm_err *err)
-{
-	struct vfm_synthetic *s = vfm_calloc((size_t)p->n_samples + 1, sizeof(*s));
-	int rc;
-
-	for (int32_t i = 0; i < p->n_samples; i++) {
-		s[i] = (struct vfm_synthetic){.text_len = (int32_t)c->model.text_len, .id = (uint64_t)i + 1};
-		vfm_bench_grid(p->samples[i].tokens, s[i].grid);
-	}
-	rc = vfm_synthetic_shapes(out, s, p->n_samples, &c->model, err);
-	free(s);
-	return rc;
-}
-
-/* Returns the largest cost of a dp rank in a step; *rank: which. */
-static double cost_of_step(const struct vfm_manifest_step *s, int64_t dp, int64_t *rank)
-{
-	double most = -1;
-
-	for (int64_t r = 0; r < dp; r++) {
-		double cost = 0;
-
-		for (int32_t i = 0; i < s->n_packs; i++)
-			cost += s->packs[i].pack % dp == r ? s->packs[i].cost : 0;
-		if (cost > most) {
-			most = cost;
-			*rank = r;
-		}
-	}
-	return most;
-}
-
-static int make_rank_packs(struct rank_packs *r, const struct vfm_config *c, const struct vfm_manifest_step *s,
-	int64_t dp, struct vfm_err *err)
-{
-	int64_t rank = 0;
-
-	cost_of_step(s, dp, &rank);
-	*r = (struct rank_packs){.v = vfm_calloc((size_t)s->n_packs, sizeof(*r->v))};
-	for (int32_t i = 0; i < s->n_packs; i++) {
-		struct vfm_pack_sums sums = sums_of(c, &s->packs[i]);
-
-		r->flops += vfm_model_train_flops(&c->model, &c->tuning, &sums);
-		r->tokens += (double)s->packs[i].tokens;
-		if (s->packs[i].pack % dp == rank)
-			TRY(make_shapes(&r->v[r->n++], c, &s->packs[i], err));
-	}
-	for (int64_t i = 0; i < r->n; i++)
-		r->v[i].step_tokens = (int64_t)r->tokens;
-	return 0;
-}
-
-static void release_rank_packs(struct rank_packs *r)
-{
-	for (int64_t i = 0; i < r->n; i++)
-		vfm_pack_release(&r->v[i]);
-	free(r->v);
-	*r = (struct rank_packs){0};
-}
 
 /* ---- a simulated step ---- */
 
 struct dry_step {
 	const struct vfm_dry_run_opts *o;
-	const struct rank_packs *packs;
+	const struct vfm_dry_packs *packs;
+	int cp; /* of the plan */
 	struct vfm_dry_run *out;
 	struct vfm_pack_sums largest; /* of the plan */
 	bool traced;                  /* a rank has written to the trace; ranks end in any order */
@@ -171,6 +88,12 @@ static void fill_timeline(
 	}
 }
 
+/* Returns the number of the packs of a rank. */
+static int class_of_packs(const struct vfm_context *x, const struct dry_step *d)
+{
+	return d->packs->class_of[vfm_parallel_place(&x->mesh.p, x->mesh.rank, VFM_GR_DATA).key];
+}
+
 static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r,
 	const struct vfm_bench_predicted *p)
 {
@@ -183,11 +106,13 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	*rank = (struct vfm_dry_run_rank){.rank = x->mesh.rank,
 		.stage = x->mesh.coord[VFM_AX_PP],
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
+		.packs = class_of_packs(x, d),
 		.mem_peak = x->device.dev->mem_peak,
 		.mem_beside = vfm_sim_held(x->device.dev).beside};
 	l = vfm_sim_launches(x->device.dev, &n);
 	for (size_t i = 0; i < n; i++)
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
+	rank->wait_s = vfm_sim_uneven_wait(l, n);
 	if (d->o->timeline)
 		fill_timeline(rank, l, n, p);
 	if (x->mesh.rank == 0) {
@@ -203,11 +128,14 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	struct vfm_bench_predicted predicted;
 	struct vfm_bench_step b;
 	struct vfm_bench_result r;
+	const struct vfm_dry_class *own;
 
 	TRY(vfm_context_open(x, d->o->config, err));
-	b = (struct vfm_bench_step){.packs = d->packs->n * x->mesh.size[VFM_AX_DP]};
+	TRY(vfm_job_agree(&x->job, vfm_mesh_add_views(&x->mesh, d->cp, err), err));
+	own = &d->packs->class[class_of_packs(x, d)];
+	b = (struct vfm_bench_step){.packs = own->n * x->mesh.size[VFM_AX_DP]};
 	vfm_bench_predict(&b, 1, &predicted);
-	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
+	TRY(vfm_bench_run_packs(x, d->o->config, &b, own->v, own->n, &d->largest, &r, err));
 	if (d->o->trace)
 		trace_rank(x, d, predicted.begin[VFM_MID]);
 	note_rank(x, d, &r, &predicted);
@@ -216,11 +144,16 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return 0;
 }
 
-static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_packs *packs,
+static int simulate_packs(const struct vfm_dry_run_opts *o, const struct vfm_dry_packs *packs, int cp,
 	const struct vfm_pack_sums *largest, struct vfm_dry_run *out, struct vfm_err *err)
 {
-	struct vfm_simulation s = {.config = o->config, .machine = o->machine, .ranks = o->ranks, .retry = true};
-	struct dry_step d = {.o = o, .packs = packs, .out = out, .largest = *largest};
+	struct vfm_simulation s = {.config = o->config,
+		.machine = o->machine,
+		.ranks = o->ranks,
+		.class_of = packs->class_of,
+		.all = o->all,
+		.retry = true};
+	struct dry_step d = {.o = o, .packs = packs, .cp = cp, .out = out, .largest = *largest};
 	struct vfm_simulated how;
 
 	out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
@@ -228,81 +161,178 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct rank_pa
 	out->fits = !how.full;
 	out->flops = packs->flops;
 	out->tokens = packs->tokens;
+	out->dp_distinct = packs->dp_distinct;
+	out->dp_classes = packs->dp_classes;
 	return 0;
 }
 
 /* ---- the steps of a plan ---- */
 
-struct plan_costs {
-	double *cost; /* [n] of the dp rank with the most */
-	int64_t n, largest_step;
-	struct vfm_pack_sums largest;
+/* A step, and the cost of the rank with the most. */
+struct step_cost {
+	int64_t step;
+	double cost;
 };
 
-/* Returns the step with as many below it as above, of at most STEPS_SAMPLED. */
-static int64_t find_median(const double *cost, int64_t n)
+struct plan_costs {
+	struct step_cost *v; /* [n] by ascending cost */
+	int64_t n, largest_step;
+	struct vfm_pack_sums largest; /* as if all cp ranks computed it */
+	int cp;                       /* of the header */
+};
+
+static int compare_step_costs(const void *a, const void *b)
 {
-	int64_t best = 0, least = n;
+	const struct step_cost *x = a, *y = b;
 
-	for (int64_t i = 0; i < n; i++) {
-		int64_t below = 0, away;
+	return x->cost != y->cost ? (x->cost < y->cost ? -1 : 1) : x->step < y->step ? -1 : 1;
+}
 
-		for (int64_t k = 0; k < n; k++)
-			below += cost[k] < cost[i] || (cost[k] <= cost[i] && k < i);
-		away = llabs(below - n / 2);
-		if (away < least) {
-			least = away;
-			best = i;
-		}
-	}
-	return best;
+/* Counts a pack that `of` of the cp ranks compute as if all did. */
+static struct vfm_pack_sums scale_sums(struct vfm_pack_sums s, double cp, double of)
+{
+	double *by_token[] = {&s.q, &s.Q, &s.Qs, &s.Qt, &s.X};
+
+	for (size_t i = 0; i < sizeof(by_token) / sizeof(by_token[0]); i++)
+		*by_token[i] *= cp / of;
+	return s;
 }
 
 enum { STEPS_SAMPLED = 1000 };
 
 /* Reads at most STEPS_SAMPLED steps of the first n, at equal distances. */
 static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const struct vfm_config *c, int64_t n,
-	int64_t dp, struct vfm_err *err)
+	const struct vfm_parallel *layout, struct vfm_err *err)
 {
 	struct vfm_manifest_step s = {0};
-	int64_t most = -1, rank;
+	double most = -1;
 	int rc = 0;
 
 	p->n = n < STEPS_SAMPLED ? n : STEPS_SAMPLED;
-	p->cost = vfm_calloc((size_t)p->n, sizeof(*p->cost));
+	p->v = vfm_calloc((size_t)p->n, sizeof(*p->v));
+	p->cp = vfm_manifest_header(m)->cp;
 	for (int64_t i = 0; i < p->n; i++) {
-		int64_t step = i * n / p->n;
-
-		TRY_OUT(vfm_manifest_step(m, step, &s, err));
-		p->cost[i] = cost_of_step(&s, dp, &rank);
+		p->v[i].step = i * n / p->n;
+		TRY_OUT(vfm_manifest_step(m, p->v[i].step, &s, err));
+		p->v[i].cost = vfm_dry_packs_cost(layout, &s, p->cp);
 		for (int32_t k = 0; k < s.n_packs; k++) {
-			if (s.packs[k].tokens <= most)
+			double cp = (double)layout->cp, of = p->cp && s.packs[k].cp < cp ? s.packs[k].cp : cp;
+
+			if (!s.packs[k].n_samples || (double)s.packs[k].tokens / of <= most)
 				continue;
-			most = s.packs[k].tokens;
-			p->largest_step = step;
-			p->largest = sums_of(c, &s.packs[k]);
+			most = (double)s.packs[k].tokens / of;
+			p->largest_step = p->v[i].step;
+			p->largest = scale_sums(vfm_dry_pack_sums(c, &s.packs[k]), cp, of);
 		}
 	}
+	qsort(p->v, (size_t)p->n, sizeof(*p->v), compare_step_costs);
 out:
 	vfm_manifest_step_release(&s);
 	return rc;
 }
 
-static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, int64_t step, int64_t dp,
-	const struct plan_costs *p, struct vfm_dry_run *out, struct vfm_err *err)
+/* Simulated ranks, if possible at most so many: of each class of dp ranks each stage, up to 3 ranks of tp and, with
+ * packs of their own, all of cp. */
+enum { RANKS_SIMULATED = 36 };
+
+static int most_dp_classes(const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, int cp)
 {
+	int64_t each = p->pp * (p->tp < 3 ? p->tp : 3) * (cp ? p->cp : 1);
+
+	return o->all ? (int)p->dp : each < RANKS_SIMULATED ? (int)(RANKS_SIMULATED / each) : 1;
+}
+
+static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, int64_t step,
+	const struct vfm_parallel *p, const struct plan_costs *costs, bool memory, struct vfm_dry_run *out,
+	struct vfm_err *err)
+{
+	/* One class is enough for the memory, unless experts get rows of other dp ranks. */
+	bool one = memory && !o->all && p->ep == 1;
+	struct vfm_dry_packs_opts how = {
+		.cp = costs->cp, .most = one ? 1 : most_dp_classes(o, p, costs->cp), .by_size = memory};
 	struct vfm_manifest_step s = {0};
-	struct rank_packs packs = {0};
+	struct vfm_dry_packs packs = {0};
 	int rc;
 
 	TRY_OUT(vfm_manifest_step(m, step, &s, err));
-	TRY_OUT(make_rank_packs(&packs, o->config, &s, dp, err));
-	TRY_OUT(simulate_packs(o, &packs, &p->largest, out, err));
+	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
+	TRY_OUT(simulate_packs(o, &packs, costs->cp, &costs->largest, out, err));
 	out->step = step;
 out:
-	release_rank_packs(&packs);
+	vfm_dry_packs_release(&packs);
 	vfm_manifest_step_release(&s);
 	return rc;
+}
+
+/* ---- the time of all steps ---- */
+
+enum { STEPS_TIMED = 5, RANKS_FEW = 16 };
+
+/* The seconds of simulated steps, by ascending cost. */
+struct timed_steps {
+	double cost[STEPS_TIMED], s[STEPS_TIMED];
+	int n;
+};
+
+/* Returns the seconds of a step of a cost between those of the first and the last. */
+static double interpolate_step(const struct timed_steps *t, double cost)
+{
+	int i = 1;
+
+	if (t->n == 1)
+		return t->s[0];
+	while (i < t->n - 1 && cost > t->cost[i])
+		i++;
+	return t->s[i - 1] + (t->s[i] - t->s[i - 1]) * (cost - t->cost[i - 1]) / (t->cost[i] - t->cost[i - 1]);
+}
+
+/* Simulates steps at equal distances in the order of their cost, of which *out is the middle one.  With many ranks,
+ * which take long, only the least and the most beside it. */
+static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, const struct vfm_parallel *p,
+	const struct plan_costs *costs, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct timed_steps t = {.n = 0};
+	double sum = 0;
+
+	for (int k = 0; k < STEPS_TIMED; k++) {
+		int64_t at = k == STEPS_TIMED / 2 ? costs->n / 2 : k * (costs->n - 1) / (STEPS_TIMED - 1);
+		struct vfm_dry_run one = {0};
+		int rc = 0;
+
+		if (k % 2 && out->n > RANKS_FEW)
+			continue;
+		if (t.n && costs->v[at].cost <= t.cost[t.n - 1])
+			continue;
+		if (costs->v[at].cost == costs->v[costs->n / 2].cost)
+			t.s[t.n] = out->s[VFM_MID];
+		else
+			rc = simulate_plan_step(o, m, costs->v[at].step, p, costs, false, &one, err);
+		if (one.n)
+			t.s[t.n] = one.s[VFM_MID];
+		t.cost[t.n++] = costs->v[at].cost;
+		vfm_dry_run_release(&one);
+		TRY(rc);
+	}
+	for (int64_t i = 0; i < costs->n; i++)
+		sum += interpolate_step(&t, costs->v[i].cost);
+	out->timed_steps = t.n;
+	out->total_s = sum / (double)costs->n * (double)out->steps;
+	return 0;
+}
+
+/* Of ranks of the same stage and the same place in tp. */
+static void take_larger_memory(struct vfm_dry_run *out, const struct vfm_dry_run *large, int tp)
+{
+	out->fits = out->fits && large->fits;
+	for (int i = 0; i < out->n; i++)
+		for (int k = 0; k < large->n; k++) {
+			const struct vfm_dry_run_rank *from = &large->rank[k];
+			struct vfm_dry_run_rank *to = &out->rank[i];
+
+			if (from->stage == to->stage && from->rank % tp == to->rank % tp &&
+				from->mem_peak > to->mem_peak)
+				to->mem_peak = from->mem_peak;
+		}
 }
 
 /* The memory is that of the step with the largest pack, the time that of the median step. */
@@ -310,38 +340,25 @@ static int run_plan(
 	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
 {
 	struct vfm_manifest *m = vfm_manifest_open(o->plan, err);
-	const struct vfm_manifest_header *h = m ? vfm_manifest_header(m) : NULL;
 	struct plan_costs costs = {0};
 	struct vfm_dry_run_opts untraced = *o;
 	struct vfm_dry_run large = {0};
-	int64_t n, median;
-	double sum = 0;
+	int64_t n;
 	int rc;
 
 	if (!m)
 		return err->code;
 	untraced.trace = NULL;
 	untraced.timeline = false;
-	TRY_OUT(vfm_plan_check(h, o->plan, o->config, p, &n, err));
-	if (h->cp) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: --dry-run knows no packs with a cp of their own (vfm-pack --cp)",
-			o->plan);
-		goto out;
-	}
-	TRY_OUT(read_costs(&costs, m, o->config, n, p->dp, err));
-	median = find_median(costs.cost, costs.n);
-	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p->dp, &costs, &large, err));
-	TRY_OUT(simulate_plan_step(o, m, median * n / costs.n, p->dp, &costs, out, err));
-	for (int64_t i = 0; i < costs.n; i++)
-		sum += costs.cost[i];
+	TRY_OUT(vfm_plan_check(vfm_manifest_header(m), o->plan, o->config, p, &n, err));
+	TRY_OUT(read_costs(&costs, m, o->config, n, p, err));
+	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p, &costs, true, &large, err));
+	TRY_OUT(simulate_plan_step(o, m, costs.v[costs.n / 2].step, p, &costs, false, out, err));
 	out->steps = n;
-	out->total_s = out->s[VFM_MID] * sum / costs.cost[median] / (double)costs.n * (double)n;
-	out->fits = out->fits && large.fits;
-	for (int i = 0; i < out->n; i++)
-		if (large.rank[i].mem_peak > out->rank[i].mem_peak)
-			out->rank[i].mem_peak = large.rank[i].mem_peak;
+	TRY_OUT(time_all_steps(&untraced, m, p, &costs, out, err));
+	take_larger_memory(out, &large, (int)p->tp);
 out:
-	free(costs.cost);
+	free(costs.v);
 	vfm_dry_run_release(&large);
 	vfm_manifest_close(m);
 	return rc;
@@ -353,8 +370,8 @@ static int run_equal_packs(
 {
 	struct vfm_manifest_sample sample = {.tokens = (int32_t)o->context};
 	struct vfm_manifest_step s = {.n_packs = (int32_t)o->packs};
-	struct plan_costs costs = {0};
-	struct rank_packs packs = {0};
+	struct vfm_dry_packs packs = {0};
+	struct vfm_pack_sums largest;
 	int rc;
 
 	TRY(vfm_bench_divides(o->packs, p->dp, err));
@@ -362,11 +379,12 @@ static int run_equal_packs(
 	for (int32_t i = 0; i < s.n_packs; i++)
 		s.packs[i] = (struct vfm_manifest_pack){
 			.pack = i, .n_samples = 1, .tokens = o->context, .cost = 1, .samples = &sample};
-	costs.largest = sums_of(o->config, &s.packs[0]);
-	TRY_OUT(make_rank_packs(&packs, o->config, &s, p->dp, err));
-	TRY_OUT(simulate_packs(o, &packs, &costs.largest, out, err));
+	s.tokens = o->packs * o->context;
+	largest = vfm_dry_pack_sums(o->config, &s.packs[0]);
+	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &(struct vfm_dry_packs_opts){.most = 1}, err));
+	TRY_OUT(simulate_packs(o, &packs, 0, &largest, out, err));
 out:
-	release_rank_packs(&packs);
+	vfm_dry_packs_release(&packs);
 	free(s.packs);
 	return rc;
 }

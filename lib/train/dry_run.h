@@ -1,9 +1,11 @@
 /* dry_run.h - predicts a training run on a machine that need not be there: does it fit, how long does a step take, and
  * on what is the time spent.  Runs the training step on a simulated job (train/simulate.h) with the packs of a plan.
  *
- * Of a plan one step is simulated, that of median cost, and the one with the largest pack for its memory.  The dp rank
- * with the most cost stands for all: the others wait for it.  Samples get grids of the plan's tokens (vfm_bench_grid),
- * and texts of model.text_len rows, the most.
+ * Of a plan the step of median cost is simulated, and the one with the largest pack for its memory.  dp ranks have the
+ * packs that the plan gives them; where many differ, a few stand for all (train/dry_run_packs.h).  The time of all
+ * steps follows from steps of the least, the most, and one or three costs between them, by interpolation in the cost of
+ * the most expensive rank.  Samples get grids of the plan's tokens (vfm_bench_grid), and texts of model.text_len rows,
+ * the most.
  */
 #ifndef VFM_TRAIN_DRY_RUN_H
 #define VFM_TRAIN_DRY_RUN_H
@@ -19,6 +21,7 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
+	bool all;      /* simulate all ranks, at whatever expense */
 	bool timeline; /* fill the ranks' busy */
 	FILE *trace;   /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
@@ -28,6 +31,8 @@ enum { VFM_TIMELINE_COLUMNS = 1000 };
 /* A simulated rank, and what it stands for. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
+	int packs;                       /* the number of its packs: equal for ranks with the same */
+	double wait_s;                   /* that it waits for ranks with other packs (sim/waits.h) */
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	int64_t mem_beside;              /* bytes of the context and of libraries beside it */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
@@ -42,7 +47,10 @@ struct vfm_dry_run {
 	int64_t steps;           /* of the plan, as far as the configuration trains; 0: without a plan */
 	int64_t step;            /* that was simulated */
 	double s[VFM_ESTIMATES]; /* of that step */
-	double total_s;          /* of all steps, in proportion to their cost */
+	double total_s;          /* of all steps */
+	int timed_steps;         /* from which total_s follows */
+	/* dp ranks with different packs in that step: of the job, and simulated; without a plan 1 */
+	int dp_distinct, dp_classes;
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
 	int64_t mem_peak, mem_beside;    /* of the rank with the largest sum */

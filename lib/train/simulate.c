@@ -50,25 +50,41 @@ static void *run_rank(void *arg)
 
 /* The products of a row layer with the rows of other ranks are one before and one after its own, or one for the first
  * and the last rank (mesh/tp_linear.h). */
-static int rank_class_of(const struct vfm_parallel *p, int rank)
+static int tp_class_of(const struct vfm_parallel *p, const int *coord)
 {
-	int coord[VFM_AXES], tp, classes = p->tp < 3 ? (int)p->tp : 3;
+	int classes = p->tp < 3 ? (int)p->tp : 3;
+
+	return coord[VFM_AX_TP] == 0 ? 0 : coord[VFM_AX_TP] == p->tp - 1 ? classes - 1 : 1;
+}
+
+/* Returns the class of the packs of a rank. */
+static int data_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+{
+	return s->class_of ? s->class_of[vfm_parallel_place(p, rank, VFM_GR_DATA).key] : 0;
+}
+
+/* Returns the class of a rank: stage, packs, place in tp. */
+static int rank_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int n_data, int rank)
+{
+	int coord[VFM_AXES];
 
 	vfm_parallel_coord(p, rank, coord);
-	tp = coord[VFM_AX_TP] == 0 ? 0 : coord[VFM_AX_TP] == p->tp - 1 ? classes - 1 : 1;
-	return coord[VFM_AX_PP] * classes + tp;
+	return (coord[VFM_AX_PP] * n_data + data_class_of(s, p, rank)) * 3 + tp_class_of(p, coord);
 }
 
 /* Which ranks are simulated: the first of each class, or all. */
-static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_parallel *p, bool all)
+static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
-	int *rep = vfm_calloc((size_t)job->n, sizeof(*rep)); /* of a class, + 1 */
+	int n_data = 1, *rep; /* of a class, + 1 */
 
+	for (int64_t i = 0; s->class_of && i < p->dp * p->cp; i++)
+		n_data = s->class_of[i] >= n_data ? s->class_of[i] + 1 : n_data;
+	rep = vfm_calloc((size_t)(s->all ? job->n : 3 * (int)p->pp * n_data), sizeof(*rep));
 	job->rep_of = vfm_calloc((size_t)job->n, sizeof(*job->rep_of));
 	job->rank_of = vfm_calloc((size_t)job->n, sizeof(*job->rank_of));
 	job->stands_for = vfm_calloc((size_t)job->n, sizeof(*job->stands_for));
 	for (int r = 0; r < job->n; r++) {
-		int class = all ? r : rank_class_of(p, r);
+		int class = s->all ? r : rank_class_of(s, p, n_data, r);
 
 		if (!rep[class]) {
 			job->rank_of[job->n_reps++] = r;
@@ -78,6 +94,11 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_parallel
 		job->stands_for[job->rep_of[r]]++;
 	}
 	free(rep);
+	if (n_data == 1)
+		return;
+	job->work_of = vfm_calloc((size_t)job->n_reps, sizeof(*job->work_of));
+	for (int i = 0; i < job->n_reps; i++)
+		job->work_of[i] = data_class_of(s, p, job->rank_of[i]);
 }
 
 /* Starts the threads and waits for them. */
@@ -140,7 +161,7 @@ int vfm_simulate(
 	TRY(vfm_parallel_check(&p, &s->config->model, s->ranks, err));
 	if (s->ranks > 1)
 		TRY(vfm_sim_check_network(s->machine, err));
-	choose_ranks(&job, &p, s->all);
+	choose_ranks(&job, s, &p);
 	out->reps = job.n_reps;
 	rc = simulate_once(&job, work, ctx, &out->full, err);
 	if (rc < 0 && out->full && s->retry) {
@@ -150,5 +171,6 @@ int vfm_simulate(
 	free(job.rep_of);
 	free(job.rank_of);
 	free(job.stands_for);
+	free(job.work_of);
 	return rc;
 }

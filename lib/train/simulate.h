@@ -3,6 +3,10 @@
  * Of each pipeline stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
  * along dp, ep and cp do the same work on packs of equal shape.  Shares that do not divide evenly are largest on the
  * first rank.  Each simulated rank is a thread with a context of its own; one runs at a time.
+ *
+ * Ranks along dp and cp may have different packs: class_of names those with the same, of each of which these ranks are
+ * simulated.  Groups that are smaller than dp x cp (parallel.shard, ep) wait for the slowest class even where one has
+ * no rank of it; all else is as if all ranks were simulated.
  */
 #ifndef VFM_TRAIN_SIMULATE_H
 #define VFM_TRAIN_SIMULATE_H
@@ -13,7 +17,11 @@
 struct vfm_simulation {
 	const struct vfm_config *config; /* its degrees */
 	const struct vfm_machine *machine;
-	int ranks;  /* of the job */
+	int ranks; /* of the job */
+	/* [dp x cp] optional: of the ranks of a stage and a tp rank, in their order (VFM_GR_DATA): 0 to n - 1, equal
+	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
+	 * same. */
+	const int *class_of;
 	bool all;   /* simulate all ranks */
 	bool retry; /* if the memory of one runs out, simulate once more with 8 times the memory */
 };

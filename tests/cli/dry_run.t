@@ -63,6 +63,16 @@ read -ra sets <sets
 run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2 --table json
 rc_is 0 "a plan"
 is "$(jq -c '.rows[-1] | [.stands_for, .steps, .hours > 0]' <<<"$out")" '[2,5,true]' "its steps"
+is "$(jq -c '[.rows[] | [.packs, .imbalance]] | unique' <<<"$out")" '[[null,0],[0,0]]' "equal packs: no rank waits"
+vfm-pack -q -c 288 -b 8 --cp 4 --steps 4 data >plan-cp 2>/dev/null
+run vfm-train "${small[@]}" "${sets[@]}" --data plan-cp --dry-run -n 8 --set parallel.cp=4 --table json
+rc_is 0 "packs with a cp of their own"
+is "$(jq -c '.rows[-1] | [.stands_for, .steps]' <<<"$out")" '[8,4]' "their steps"
+# the packs of a rank with a sample of 32 times the tokens
+sed -E 's/^\{"step":([0-9]+),"pack":1,"tokens":144,"cost":[0-9.]+,(.*),144\]\]\}$/{"step":\1,"pack":1,"tokens":4608,"cost":7000,\2,4608]]}/; 1s/"context":256/"context":8192/' plan >plan-long
+run vfm-train "${small[@]}" "${sets[@]}" --data plan-long --dry-run -n 4 --table json
+is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for, .packs]]' <<<"$out")" '[[0,3,1],[1,1,0]]' "who has other packs"
+is "$(jq -c '.rows | [.[0].imbalance > 0.3, .[1].imbalance < 0.02, .[2].imbalance > 0.2]' <<<"$out")" '[true,true,true]' "the others wait for the longest"
 rm -r data
 run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2
 rc_is 0 "without its datasets"
