@@ -1,12 +1,14 @@
 #include "dry_run.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/table.h"
 #include "spec/goodput.h"
 #include "spec/hw.h"
+#include "spec/straggler.h"
 #include "train/dry_run.h"
 #include "train/dry_run_page.h"
 
@@ -33,6 +35,7 @@ static void add_dry_run_columns(struct vfm_table *t)
 	vfm_table_col(t, "bubble", "bubble", 3);
 	vfm_table_col(t, "copy", "copy", 3);
 	vfm_table_col(t, "imbalance", "imbalance", 3);
+	vfm_table_col(t, "straggler_ms", "with stragglers", 1);
 	vfm_table_col(t, "steps", "steps", 0);
 	vfm_table_col(t, "hours", "hours", 2);
 	vfm_table_col(t, "goodput", "goodput", 3);
@@ -105,12 +108,20 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	vfm_table_f64(t, "bubble", d->bubble_s / s);
 	vfm_table_f64(t, "copy", d->copy_s / s);
 	add_mean_wait(t, d, ranks);
+	if (o->straggler_cv > 0) {
+		vfm_table_f64(t, "straggler_ms", s * 1e3 * d->straggler);
+		vfm_table_note(t,
+			"with stragglers: the mean step where the times of GPUs are log-normal with a coefficient of "
+			"variation "
+			"of %g: the slowest of %d takes %.3f of the mean",
+			o->straggler_cv, ranks, vfm_straggler_factor(o->straggler_cv, ranks));
+	}
 	if (o->mtbf_h > 0)
 		goodput = add_goodput(t, o);
 	if (!d->steps)
 		return;
 	vfm_table_i64(t, "steps", d->steps);
-	vfm_table_f64(t, "hours", d->total_s / 3600 / goodput);
+	vfm_table_f64(t, "hours", d->total_s * d->straggler / 3600 / goodput);
 	vfm_table_note(t, "hours: of all steps, from %d of different cost%s; shown: step %lld", d->timed_steps,
 		o->mtbf_h > 0 ? ", with failures" : ", without checkpoints and failures", (long long)d->step);
 }
@@ -153,6 +164,7 @@ static int scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run 
 		if (*n)
 			TRY(vfm_dry_run(&more, &twice, err));
 		v[*n].ranks = more.ranks;
+		v[*n].straggler = is->straggler;
 		for (int e = 0; e < VFM_ESTIMATES; e++)
 			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
 		++*n;
@@ -177,6 +189,26 @@ static int write_dry_page(
 	return rc;
 }
 
+/* "R:FACTOR" */
+static int parse_slow_rank(struct vfm_dry_run_opts *o, const char *text, struct vfm_err *err)
+{
+	char *end;
+	long rank;
+
+	if (!text)
+		return 0;
+	rank = strtol(text, &end, 10);
+	if (end != text && *end == ':' && rank >= 0 && rank < o->ranks) {
+		o->slow_rank = (int)rank;
+		o->slow_factor = strtod(end + 1, &end);
+		if (!*end && o->slow_factor >= 1 && o->slow_factor <= 1000)
+			return 0;
+	}
+	return vfm_fail(err, VFM_EUSAGE,
+		"--slow-rank: expected R:FACTOR with a rank of 0 to %d and a factor of 1 to 1000, got '%s'",
+		o->ranks - 1, text);
+}
+
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
 {
 	struct vfm_machine machine;
@@ -186,12 +218,15 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		.plan = o->plan,
 		.context = o->context,
 		.packs = o->packs,
+		.expert_skew = o->expert_skew,
+		.straggler_cv = o->straggler_cv,
 		.timeline = o->html != NULL};
 	enum vfm_table_format format;
 	struct vfm_dry_run d;
 	struct vfm_table *t;
 	int rc;
 
+	TRY(parse_slow_rank(&opts, o->slow_rank, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
 	TRY(run_traced(&opts, o->trace, &d, err));
@@ -202,7 +237,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	add_job_row(t, &d, &machine, o, c->train.dtype);
 	vfm_table_note(t,
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
-		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs");
+		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs, "
+		"experts or speed");
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
 		vfm_version());
 	rc = vfm_table_print(t, format, stdout, err);

@@ -24,12 +24,15 @@
 struct vfm_comm_sim_job {
 	struct vfm_machine machine; /* with the rates of several GPUs */
 	struct vfm_sim_world *world;
-	int n;           /* ranks of the job */
-	int n_reps;      /* simulated */
-	int *rep_of;     /* [n] */
-	int *rank_of;    /* [n_reps], ascending */
-	int *stands_for; /* [n_reps] of how many ranks; sums to n */
-	int *work_of;    /* [n_reps] equal for equal work; NULL: all do the same */
+	int n;              /* ranks of the job */
+	int n_reps;         /* simulated */
+	int *rep_of;        /* [n] */
+	int *rank_of;       /* [n_reps], ascending */
+	int *stands_for;    /* [n_reps] of how many ranks; sums to n */
+	int *work_of;       /* [n_reps] equal for equal work; NULL: all do the same */
+	double expert_skew; /* of vfm_sim_set_routing */
+	int slow_rank;      /* of the job: its kernels last slow_factor times as long; 0: none */
+	double slow_factor;
 };
 
 /* A simulated rank of a job, in its thread. */

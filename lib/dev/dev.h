@@ -153,6 +153,7 @@ struct vfm_dev {
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */
 	int comm_units;            /* compute units that they may occupy, which a backend leaves free then; 0: none */
+	uint64_t routing; /* names the layer that routes tokens to experts; a device without data routes by it */
 	struct vfm_dev_side side;
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "dev/upload.h"
 #include "grad/node.h"
 
@@ -15,7 +16,10 @@ void vfm_moe_declare(
 	struct vfm_pdesc fc2 = {.ndim = 3, .shape = {m->experts, m->hidden, m->expert_ffn}};
 	float std = (float)sqrt(2.0 / (double)(m->hidden + m->expert_ffn));
 
-	*e = (struct vfm_moe){.experts = m->experts, .capacity = m->moe_capacity, .kind = m->moe_router};
+	*e = (struct vfm_moe){.experts = m->experts,
+		.capacity = m->moe_capacity,
+		.kind = m->moe_router,
+		.id = vfm_fnv64(prefix, strlen(prefix))};
 	fc1.cut[VFM_AX_EP] = fc2.cut[VFM_AX_EP] = (struct vfm_cut){.groups = 1};
 	vfm_linear_declare(&e->router, ps, &router, "%s.router", prefix);
 	e->fc1 = vfm_param_add(ps, unit, &fc1, VFM_INIT_NORMAL, std, "%s.fc1.weight", prefix);
@@ -234,6 +238,7 @@ static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vf
 	sort.source = v->row = ints_of(v->lists, 0, n);
 	sort.order = v->place = ints_of(v->lists, n, n);
 	sort.count = ints_of(v->lists, 2 * n, E);
+	vfm_tape_stream(t)->dev->routing = e->id;
 	TRY(vfm_op_moe_sort(vfm_tape_stream(t), &sort, err));
 	TRY(read_counts(t, sort.count, v, err));
 	v->weights = vfm_view(t, weight, vfm_t2(weight->v.data, VFM_F32, n, 1));

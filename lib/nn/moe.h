@@ -28,7 +28,8 @@ struct vfm_moe {
 	struct vfm_param *fc1, *fc2; /* [E,F,D], [E,D,F]; no biases */
 	int64_t experts;             /* E */
 	double capacity;
-	int kind; /* enum vfm_moe_router */
+	int kind;    /* enum vfm_moe_router */
+	uint64_t id; /* of the layer, equal on all ranks */
 };
 void vfm_moe_declare(struct vfm_moe *e, struct vfm_params *ps, int unit, const struct vfm_model_spec *m,
 	const char *prefix); /* "blocks.0.moe" */

@@ -4,7 +4,8 @@
  * (dev/mapped.h) below the capacity of the machine, so memory runs out as it does there.  Large pinned memory is backed
  * by pages only where the host writes.  Ops check their operands and are recorded; copies move no data.  Values that
  * the host reads back are zeros, except for small arrays that it copied to the device itself and the counts of experts,
- * which are those of a balanced routing.  So a program that decides nothing else from device values runs as it does on
+ * which are those of a balanced routing, or of one that
+ * vfm_sim_set_routing asks for.  So a program that decides nothing else from device values runs as it does on
  * a GPU.
  *
  * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
@@ -52,6 +53,10 @@ struct vfm_sim_launch {
 
 /* Opens a device.  Copies *m.  w: the ranks of which `rank` is one (sim/world.h); NULL: it is the only one. */
 struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, int rank, struct vfm_err *err);
+
+/* How unequally tokens choose experts: the exponent of Zipf's law (sim/routing.h); 0, the default: equally.  Experts
+ * that choose tokens are equal in any case. */
+void vfm_sim_set_routing(struct vfm_dev *d, double skew);
 
 /* A meeting of simulated ranks (sim/world.h) at which a collective begins. */
 struct vfm_sim_invitation {

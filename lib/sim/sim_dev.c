@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "ops/cases.h"
 #include "sim/libraries.h"
+#include "sim/routing.h"
 #include "sim/sim_impl.h"
 
 /* The zones and chunks of the CUDA device's pool (cuda_mem.c). */
@@ -187,12 +188,25 @@ static void know_balanced(struct sim *d, const struct vfm_tensor *count, int64_t
 	free(x);
 }
 
+/* The counts of tokens that choose experts, of this layer. */
+static void know_routing(struct sim *d, const struct vfm_moe_sort *a)
+{
+	int64_t E = vfm_numel(&a->count), n = a->key.shape[0];
+	int32_t *x = vfm_calloc((size_t)E + 1, sizeof(*x));
+
+	vfm_sim_route(x, E, n, n / a->div, d->expert_skew, d->dev.routing);
+	know(d, a->count.data, x, (size_t)E * sizeof(*x));
+	free(x);
+}
+
 static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
 {
 	const struct vfm_moe_sort *sort = args;
 	const struct vfm_moe_own *own = args;
 
-	if (op == VFM_OP_moe_sort)
+	if (op == VFM_OP_moe_sort && d->expert_skew > 0)
+		know_routing(d, sort);
+	else if (op == VFM_OP_moe_sort)
 		know_balanced(d, &sort->count, sort->key.shape[0]);
 	else if (op == VFM_OP_moe_own)
 		know_balanced(d, &own->count, vfm_numel(&own->row));
@@ -570,6 +584,11 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
 	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");
 	return &d->dev;
+}
+
+void vfm_sim_set_routing(struct vfm_dev *dev, double skew)
+{
+	sim_of(dev)->expert_skew = skew;
 }
 
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *dev, size_t *n)

@@ -103,6 +103,7 @@ struct sim {
 	struct sim_known **known;
 	size_t n_known, cap_known;
 	struct sim_clock host;
+	double expert_skew;
 	bool graph; /* a capture is in progress */
 	struct sim_stream *streams;
 	int n_streams;

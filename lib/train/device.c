@@ -8,6 +8,7 @@
 #include "comm/comm_sim.h"
 #include "cpu/cpu.h"
 #include "sim/sim.h"
+#include "sim/slow.h"
 
 /* Known plugins; "cpu" is built in. */
 static const char *const plugins[] = {"cuda"};
@@ -32,8 +33,13 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 
 	if (o->sim) {
 		o->sim->deterministic = o->deterministic;
-		d->dev = o->sim->dev = vfm_sim_open(&o->sim->job->machine, o->sim->job->world, o->sim->rep, err);
+		m = o->sim->job->machine;
+		if (o->sim->job->slow_factor > 0 && o->sim->job->rank_of[o->sim->rep] == o->sim->job->slow_rank)
+			vfm_sim_slow_kernels(&m, o->sim->job->slow_factor);
+		d->dev = o->sim->dev = vfm_sim_open(&m, o->sim->job->world, o->sim->rep, err);
 		d->sim = o->sim;
+		if (d->dev)
+			vfm_sim_set_routing(d->dev, o->sim->job->expert_skew);
 		return d->dev ? 0 : VFM_EENV;
 	}
 	if (!o->machine)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "data/manifest.h"
 #include "sim/waits.h"
+#include "spec/straggler.h"
 #include "train/bench.h"
 #include "train/dry_run_packs.h"
 #include "train/plan.h"
@@ -151,6 +152,9 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct vfm_dry
 		.machine = o->machine,
 		.ranks = o->ranks,
 		.class_of = packs->class_of,
+		.expert_skew = o->expert_skew,
+		.slow_rank = o->slow_rank,
+		.slow_factor = o->slow_factor,
 		.all = o->all,
 		.retry = true};
 	struct dry_step d = {.o = o, .packs = packs, .cp = cp, .out = out, .largest = *largest};
@@ -237,7 +241,7 @@ enum { RANKS_SIMULATED = 36 };
 
 static int most_dp_classes(const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, int cp)
 {
-	int64_t each = p->pp * (p->tp < 3 ? p->tp : 3) * (cp ? p->cp : 1);
+	int64_t each = p->pp * (p->tp < 3 ? p->tp : 3) * (cp ? p->cp : 1) * (o->expert_skew > 0 ? p->ep : 1);
 
 	return o->all ? (int)p->dp : each < RANKS_SIMULATED ? (int)(RANKS_SIMULATED / each) : 1;
 }
@@ -320,8 +324,19 @@ static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_man
 	return 0;
 }
 
-/* Of ranks of the same stage and the same place in tp. */
-static void take_larger_memory(struct vfm_dry_run *out, const struct vfm_dry_run *large, int tp)
+/* Returns a number of the share of the model that a rank has. */
+static int model_share(const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, int rank)
+{
+	int coord[VFM_AXES];
+
+	vfm_parallel_coord(p, rank, coord);
+	return (coord[VFM_AX_PP] * (int)p->tp + coord[VFM_AX_TP]) * (int)p->ep +
+		(o->expert_skew > 0 ? coord[VFM_AX_EP] : 0);
+}
+
+/* Of ranks with the same share of the model. */
+static void take_larger_memory(const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out,
+	const struct vfm_dry_run *large)
 {
 	out->fits = out->fits && large->fits;
 	for (int i = 0; i < out->n; i++)
@@ -329,7 +344,7 @@ static void take_larger_memory(struct vfm_dry_run *out, const struct vfm_dry_run
 			const struct vfm_dry_run_rank *from = &large->rank[k];
 			struct vfm_dry_run_rank *to = &out->rank[i];
 
-			if (from->stage == to->stage && from->rank % tp == to->rank % tp &&
+			if (model_share(o, p, from->rank) == model_share(o, p, to->rank) &&
 				from->mem_peak > to->mem_peak)
 				to->mem_peak = from->mem_peak;
 		}
@@ -356,7 +371,7 @@ static int run_plan(
 	TRY_OUT(simulate_plan_step(o, m, costs.v[costs.n / 2].step, p, &costs, false, out, err));
 	out->steps = n;
 	TRY_OUT(time_all_steps(&untraced, m, p, &costs, out, err));
-	take_larger_memory(out, &large, (int)p->tp);
+	take_larger_memory(o, p, out, &large);
 out:
 	free(costs.v);
 	vfm_dry_run_release(&large);
@@ -401,6 +416,9 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 			out->mem_peak = out->rank[i].mem_peak;
 			out->mem_beside = out->rank[i].mem_beside;
 		}
+	out->straggler = 1 +
+		(vfm_straggler_factor(o->straggler_cv, o->ranks) - 1) *
+			(1 - (out->comm_s + out->copy_s) / out->s[VFM_MID]);
 	if (o->trace)
 		fputs("\n]\n", o->trace);
 	return 0;

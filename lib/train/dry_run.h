@@ -21,9 +21,14 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
-	bool all;      /* simulate all ranks, at whatever expense */
-	bool timeline; /* fill the ranks' busy */
-	FILE *trace;   /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
+	/* of struct vfm_simulation */
+	double expert_skew;
+	int slow_rank;
+	double slow_factor;
+	double straggler_cv; /* of the times of the GPUs (spec/straggler.h) */
+	bool all;            /* simulate all ranks, at whatever expense */
+	bool timeline;       /* fill the ranks' busy */
+	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
 enum { VFM_TIMELINE_COLUMNS = 1000 };
@@ -32,7 +37,7 @@ enum { VFM_TIMELINE_COLUMNS = 1000 };
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;                       /* the number of its packs: equal for ranks with the same */
-	double wait_s;                   /* that it waits for ranks with other packs (sim/waits.h) */
+	double wait_s;                   /* that it waits for ranks with other packs, experts or speed (sim/waits.h) */
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	int64_t mem_beside;              /* bytes of the context and of libraries beside it */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
@@ -51,6 +56,9 @@ struct vfm_dry_run {
 	int timed_steps;         /* from which total_s follows */
 	/* dp ranks with different packs in that step: of the job, and simulated; without a plan 1 */
 	int dp_distinct, dp_classes;
+	/* >= 1: the expected time of a step over s, where GPUs differ by straggler_cv and all wait for the slowest: all
+	 * but comm_s and copy_s is in proportion to its time */
+	double straggler;
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
 	int64_t mem_peak, mem_beside;    /* of the rank with the largest sum */

@@ -151,12 +151,13 @@ static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	if (p->n_scaled < 2)
 		return;
-	vfm_buf_adds(b,
+	vfm_buf_addf(b,
 		"<h2>More GPUs</h2>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
 		"GPU, "
 		"and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th class=\"num\">GPUs</th>"
 		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
-		"</tr>\n");
+		"%s</tr>\n",
+		p->o->straggler_cv > 0 ? "<th class=\"num\">with stragglers</th>" : "");
 	for (int i = 0; i < p->n_scaled; i++) {
 		const struct vfm_scaled_run *s = &p->scaled[i];
 
@@ -166,7 +167,10 @@ static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH],
 			100 * s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]);
 		vfm_html_bar(b, fmin(1, s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]), "");
-		vfm_buf_adds(b, "</td></tr>\n");
+		vfm_buf_adds(b, "</td>");
+		if (p->o->straggler_cv > 0)
+			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", s->tflops_gpu[VFM_MID] / s->straggler);
+		vfm_buf_adds(b, "</tr>\n");
 	}
 	vfm_buf_adds(b, "</table></div>\n");
 }

@@ -11,6 +11,7 @@
 struct vfm_scaled_run {
 	int ranks;
 	double tflops_gpu[VFM_ESTIMATES];
+	double straggler; /* of struct vfm_dry_run */
 };
 
 struct vfm_dry_run_page {

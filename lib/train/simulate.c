@@ -63,28 +63,57 @@ static int data_class_of(const struct vfm_simulation *s, const struct vfm_parall
 	return s->class_of ? s->class_of[vfm_parallel_place(p, rank, VFM_GR_DATA).key] : 0;
 }
 
-/* Returns the class of a rank: stage, packs, place in tp. */
-static int rank_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int n_data, int rank)
+enum { NEARNESS = 4 };
+
+/* Returns how near a rank is to the slow one: 0: another dp rank, 1: another cp rank, 2: another tp rank, 3: that, or a
+ * rank of its pipeline. */
+static int nearness_to_slow(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+{
+	int own[VFM_AXES], slow[VFM_AXES];
+
+	if (s->slow_factor == 0)
+		return 0;
+	vfm_parallel_coord(p, rank, own);
+	vfm_parallel_coord(p, s->slow_rank, slow);
+	return own[VFM_AX_DP] != slow[VFM_AX_DP]    ? 0
+		: own[VFM_AX_CP] != slow[VFM_AX_CP] ? 1
+		: own[VFM_AX_TP] != slow[VFM_AX_TP] ? 2
+						    : 3;
+}
+
+/* Returns the class of the work of a rank: its packs, the load of its experts, the speed of the ranks near it. */
+static int work_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+{
+	int coord[VFM_AXES], work = data_class_of(s, p, rank);
+
+	vfm_parallel_coord(p, rank, coord);
+	if (s->expert_skew > 0)
+		work = work * (int)p->ep + coord[VFM_AX_EP];
+	return s->slow_factor > 0 ? work * NEARNESS + nearness_to_slow(s, p, rank) : work;
+}
+
+/* Returns the class of a rank: stage, work, place in tp. */
+static int rank_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int n_work, int rank)
 {
 	int coord[VFM_AXES];
 
 	vfm_parallel_coord(p, rank, coord);
-	return (coord[VFM_AX_PP] * n_data + data_class_of(s, p, rank)) * 3 + tp_class_of(p, coord);
+	return (coord[VFM_AX_PP] * n_work + work_class_of(s, p, rank)) * 3 + tp_class_of(p, coord);
 }
 
 /* Which ranks are simulated: the first of each class, or all. */
 static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
-	int n_data = 1, *rep; /* of a class, + 1 */
+	int n_work = 1, *rep; /* of a class, + 1 */
 
-	for (int64_t i = 0; s->class_of && i < p->dp * p->cp; i++)
-		n_data = s->class_of[i] >= n_data ? s->class_of[i] + 1 : n_data;
-	rep = vfm_calloc((size_t)(s->all ? job->n : 3 * (int)p->pp * n_data), sizeof(*rep));
+	for (int r = 0; r < job->n; r++)
+		n_work = work_class_of(s, p, r) >= n_work ? work_class_of(s, p, r) + 1 : n_work;
+	rep = vfm_calloc((size_t)(s->all ? job->n : 3 * (int)p->pp * n_work), sizeof(*rep));
 	job->rep_of = vfm_calloc((size_t)job->n, sizeof(*job->rep_of));
 	job->rank_of = vfm_calloc((size_t)job->n, sizeof(*job->rank_of));
 	job->stands_for = vfm_calloc((size_t)job->n, sizeof(*job->stands_for));
 	for (int r = 0; r < job->n; r++) {
-		int class = s->all ? r : rank_class_of(s, p, n_data, r);
+		int class = s->all ? r : rank_class_of(s, p, n_work, r);
 
 		if (!rep[class]) {
 			job->rank_of[job->n_reps++] = r;
@@ -94,11 +123,11 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulati
 		job->stands_for[job->rep_of[r]]++;
 	}
 	free(rep);
-	if (n_data == 1)
+	if (n_work == 1)
 		return;
 	job->work_of = vfm_calloc((size_t)job->n_reps, sizeof(*job->work_of));
 	for (int i = 0; i < job->n_reps; i++)
-		job->work_of[i] = data_class_of(s, p, job->rank_of[i]);
+		job->work_of[i] = work_class_of(s, p, job->rank_of[i]);
 }
 
 /* Starts the threads and waits for them. */
@@ -148,10 +177,28 @@ static int simulate_once(struct vfm_comm_sim_job *job, vfm_rank_fn work, void *c
 	return rc;
 }
 
+static int check_expert_skew(const struct vfm_simulation *s, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &s->config->model;
+
+	if (s->expert_skew == 0)
+		return 0;
+	if (!vfm_model_has_experts(m))
+		return vfm_fail(err, VFM_EUSAGE, "a skewed choice of experts: the model has no experts");
+	if (m->moe_router != VFM_MOE_TOKEN_CHOICE)
+		return vfm_fail(err, VFM_EUSAGE,
+			"a skewed choice of experts: with this model.moe_router experts choose tokens, all as many");
+	return 0;
+}
+
 int vfm_simulate(
 	const struct vfm_simulation *s, vfm_rank_fn work, void *ctx, struct vfm_simulated *out, struct vfm_err *err)
 {
-	struct vfm_comm_sim_job job = {.machine = *s->machine, .n = s->ranks};
+	struct vfm_comm_sim_job job = {.machine = *s->machine,
+		.n = s->ranks,
+		.expert_skew = s->expert_skew,
+		.slow_rank = s->slow_rank,
+		.slow_factor = s->slow_factor};
 	struct vfm_parallel p = s->config->parallel;
 	int rc;
 
@@ -159,6 +206,9 @@ int vfm_simulate(
 	if (s->ranks < 1 || s->ranks > RANKS_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "expected 1 to %d ranks, got %d", RANKS_MAX, s->ranks);
 	TRY(vfm_parallel_check(&p, &s->config->model, s->ranks, err));
+	TRY(check_expert_skew(s, err));
+	if (s->slow_factor > 0 && (s->slow_rank < 0 || s->slow_rank >= s->ranks))
+		return vfm_fail(err, VFM_EUSAGE, "the slow rank: expected 0 to %d, got %d", s->ranks - 1, s->slow_rank);
 	if (s->ranks > 1)
 		TRY(vfm_sim_check_network(s->machine, err));
 	choose_ranks(&job, s, &p);

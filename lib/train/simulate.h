@@ -22,6 +22,13 @@ struct vfm_simulation {
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
+	/* >= 0: the exponent of Zipf's law by which tokens choose experts (sim/routing.h).  Then ranks along ep do
+	 * unequal work, and of each class all of them are simulated. */
+	double expert_skew;
+	/* The kernels of one rank last slow_factor times as long (sim/slow.h); 0: of none.  It is simulated, and so are
+	 * the ranks that share packs or a pipeline with it apart from those that do not. */
+	int slow_rank;
+	double slow_factor;
 	bool all;   /* simulate all ranks */
 	bool retry; /* if the memory of one runs out, simulate once more with 8 times the memory */
 };
@@ -34,8 +41,9 @@ struct vfm_simulated {
 
 /* Calls `work` on each simulated rank; x->job.world->rank is the rank in the job, x->sim->rep its number among the
  * simulated ones, and vfm_context_open(x, config) opens the simulated device.  Returns the failure of the first rank
- * that failed; the logs of other ranks than the first are silent.  VFM_EUSAGE: the degrees do not fit the ranks, or the
- * machine has no rates of several GPUs. */
+ * that failed; the logs of other ranks than the first are silent.  VFM_EUSAGE: the degrees do not fit the ranks, the
+ * machine has no rates of several GPUs, no tokens of the model choose experts that expert_skew is for, or the job has
+ * no slow_rank. */
 int vfm_simulate(
 	const struct vfm_simulation *s, vfm_rank_fn work, void *ctx, struct vfm_simulated *out, struct vfm_err *err);
 

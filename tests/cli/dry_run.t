@@ -27,6 +27,32 @@ like "$out" "a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s,
 run vfm-train "${small[@]}" --dry-run --mtbf-hours -1
 like "$rc $err" "^2 .*--mtbf-hours" "negative hours"
 
+# ---- unequal ranks
+moe=(-q --model moe-1b --set model.layers=2 --set train.dtype=bf16 --set model.moe_router=token_choice --dry-run -n 4 --set parallel.ep=4 --table json)
+even=$(vfm-train "${moe[@]}")
+is "$(vfm-train "${moe[@]}" --expert-skew 0)" "$even" "no skew changes nothing"
+run vfm-train "${moe[@]}" --expert-skew 1
+is "$(jq -c --argjson e "$even" '[.rows | length, .[-1].step_ms > $e.rows[-1].step_ms, .[-1].imbalance > 0]' <<<"$out")" '[5,true,true]' \
+	"popular experts: ranks along ep differ"
+run vfm-train "${small[@]}" --dry-run --expert-skew 1
+like "$rc $err" "^2 .*the model has no experts" "none to skew"
+run vfm-train "${small[@]}" --dry-run --expert-skew -1
+like "$rc $err" "^2 .*--expert-skew: expected" "a negative exponent"
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --slow-rank 5:1.5 --table json
+is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for]]' <<<"$out")" '[[0,7],[5,1]]' "a slow rank"
+is "$(jq -c '.rows | [.[1].gemm_ms / .[0].gemm_ms > 1.3, .[0].imbalance > 0.1, .[1].imbalance < 0.02]' <<<"$out")" '[true,true,true]' "the others wait for it"
+for bad in 8:2 -1:2 3 3:0.5 3:x x:2; do
+	run vfm-train "${small[@]}" --dry-run -n 8 --slow-rank "$bad"
+	like "$rc $err" "^2 .*--slow-rank: expected" "--slow-rank $bad"
+done
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --straggler-cv 0.05 --table json --html straggle.html
+is "$(jq -c '.rows[-1] | .straggler_ms / .step_ms | . > 1.05 and . < 1.08' <<<"$out")" true "stragglers among 8"
+like "$(<straggle.html)" "with stragglers" "on the page"
+run vfm-train "${small[@]}" --dry-run --straggler-cv 2
+like "$rc $err" "^2 .*--straggler-cv: expected 0 to 1" "too unequal"
+run vfm-train "${small[@]}" --slow-rank 0:2 --data x -o y
+like "$rc $err" "^2 .*only with --dry-run" "of a real run"
+
 # ---- the trace
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --trace trace.json
 rc_is 0 "--trace"

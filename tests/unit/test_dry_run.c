@@ -9,12 +9,16 @@
 #include "base/log.h"
 #include "ok.h"
 #include "sim/machine.h"
+#include "sim/routing.h"
+#include "spec/straggler.h"
 #include "train/bench.h"
 #include "train/dry_run.h"
 
 static struct vfm_machine h200;
 static struct vfm_err err;
 static char plan_path[64];
+static double expert_skew, slow_factor; /* of predictions */
+static int slow_rank;
 
 static int read_machine_file(void **state)
 {
@@ -77,6 +81,16 @@ static void write_mixed_plan(int first, int steps, int batch, int distinct)
 	assert_int_equal(fclose(f), 0);
 }
 
+/* A step of packs of one sample of so many tokens. */
+static void write_equal_plan(int batch, int tokens)
+{
+	FILE *f = begin_plan(1, batch, 0);
+
+	for (int p = 0; p < batch; p++)
+		put_pack(f, 0, p, 0, tokens, 1);
+	assert_int_equal(fclose(f), 0);
+}
+
 static struct vfm_config mixed_config(const char *preset, const char *sets)
 {
 	struct vfm_config c;
@@ -98,9 +112,14 @@ static struct vfm_dry_run predict_plan(const char *preset, const char *sets, int
 	struct vfm_config c = mixed_config(preset, sets);
 	struct vfm_dry_run d;
 
-	if (vfm_dry_run(
-		    &(struct vfm_dry_run_opts){
-			    .config = &c, .machine = &h200, .ranks = ranks, .plan = plan_path, .all = all},
+	if (vfm_dry_run(&(struct vfm_dry_run_opts){.config = &c,
+				.machine = &h200,
+				.ranks = ranks,
+				.plan = plan_path,
+				.expert_skew = expert_skew,
+				.slow_rank = slow_rank,
+				.slow_factor = slow_factor,
+				.all = all},
 		    &d, &err) < 0)
 		fail_msg("%s: %s", sets, err.msg);
 	return d;
@@ -118,7 +137,7 @@ static double mean_wait(const struct vfm_dry_run *d, int ranks)
 /* Compares the simulated ranks with all. */
 static void compare_with_all(const char *preset, const char *sets, int ranks, double within, int fewer)
 {
-	double waits_within = within > 5e-3 ? 0.12 : 1e-2; /* of the step */
+	double waits_within = within > 5e-3 ? 0.12 : !strcmp(preset, "moe-1b") ? 0.03 : 0.01; /* of the step */
 	struct vfm_dry_run few = predict_plan(preset, sets, ranks, false),
 			   all = predict_plan(preset, sets, ranks, true);
 	double waits = mean_wait(&few, ranks), of_all = mean_wait(&all, ranks);
@@ -303,6 +322,192 @@ static void test_packs_with_cp(void **state)
 	compare_with_all("dit-s", "parallel.cp=8 parallel.fsdp=true", 8, 5e-3, 1);
 }
 
+/* ---- experts ---- */
+
+static void test_routing(void **state)
+{
+	static const struct {
+		int64_t E, n, most;
+		double skew;
+	} of[] = {{8, 2000, 1000, 0}, {8, 2000, 1000, 0.5}, {8, 2000, 1000, 1}, {64, 4097 * 8, 4097, 1.2},
+		{4, 300, 100, 9}, {4, 400, 100, 3}, {8, 0, 0, 1}, {1, 5, 5, 1}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		for (uint64_t layer = 0; layer < 5; layer++) {
+			int32_t count[64], again[64], most = 0, other[64];
+			int64_t sum = 0, moved = 0;
+			double share = 1, top = 0;
+
+			vfm_sim_route(count, of[i].E, of[i].n, of[i].most, of[i].skew, layer);
+			vfm_sim_route(again, of[i].E, of[i].n, of[i].most, of[i].skew, layer);
+			vfm_sim_route(other, of[i].E, of[i].n, of[i].most, of[i].skew, layer + 1);
+			for (int64_t e = 0; e < of[i].E; e++) {
+				assert_true(count[e] >= 0 && count[e] <= of[i].most && count[e] == again[e]);
+				sum += count[e];
+				most = count[e] > most ? count[e] : most;
+				moved += count[e] != other[e];
+				top += pow((double)e + 1, -of[i].skew);
+			}
+			assert_true(sum == of[i].n);
+			share = fmin((double)of[i].most, (double)of[i].n / top);
+			assert_true(fabs(most - share) <= 1);
+			if (of[i].skew > 0 && of[i].E > 4 && of[i].n > 0)
+				assert_true(moved > 0);
+		}
+}
+
+/* Ranks along ep that have the popular experts take longer, and need more memory. */
+static void test_expert_skew(void **state)
+{
+	static const char *const sets =
+		"parallel.ep=4 parallel.dp=4 model.moe_router=token_choice model.moe_capacity=2";
+	static const double skews[] = {0, 0.3, 0.6, 1};
+	double s = 0;
+	int64_t mem = 0;
+
+	(void)state;
+	write_equal_plan(8, CONTEXT);
+	for (size_t i = 0; i < sizeof(skews) / sizeof(skews[0]); i++) {
+		struct vfm_dry_run d;
+
+		expert_skew = skews[i];
+		compare_with_all("moe-1b", sets, 4, 5e-3, i ? 0 : 3);
+		d = predict_plan("moe-1b", sets, 4, false);
+		printf("skew %.1f: %.3f ms, %.3f GiB, waits %.3f ms\n", skews[i], d.s[VFM_MID] * 1e3,
+			(double)d.mem_peak / 0x1p30, mean_wait(&d, 4) * 1e3);
+		assert_true(d.s[VFM_MID] > s && d.mem_peak > mem);
+		assert_true(i == 0 ? mean_wait(&d, 4) == 0 : mean_wait(&d, 4) > 0);
+		s = d.s[VFM_MID];
+		mem = d.mem_peak;
+		vfm_dry_run_release(&d);
+	}
+	compare_with_all("moe-1b", "parallel.ep=2 parallel.dp=8 model.moe_router=token_choice", 8, 5e-3, 6);
+	compare_with_all(
+		"moe-1b", "parallel.ep=4 parallel.tp=2 parallel.dp=4 model.moe_router=token_choice", 8, 5e-3, 4);
+	compare_with_all(
+		"moe-1b", "parallel.ep=2 parallel.pp=2 parallel.dp=2 model.moe_router=token_choice", 4, 5e-3, 0);
+	write_mixed_plan(0, 1, 8, 4);
+	compare_with_all(
+		"moe-1b", "parallel.ep=4 parallel.dp=4 parallel.fsdp=true model.moe_router=token_choice", 4, 5e-3, 0);
+	expert_skew = 0;
+}
+
+/* Models without experts, and experts that choose. */
+static void test_no_skew(void **state)
+{
+	struct vfm_dry_run d;
+	struct vfm_config c = mixed_config("moe-1b", "");
+
+	(void)state;
+	write_mixed_plan(0, 1, 2, 2);
+	for (int i = 0; i < 2; i++) {
+		if (i)
+			c = mixed_config("dit-s", "");
+		else
+			c.model.moe_router = VFM_MOE_EXPERT_CHOICE;
+		assert_int_equal(vfm_dry_run(&(struct vfm_dry_run_opts){.config = &c,
+						     .machine = &h200,
+						     .ranks = 1,
+						     .plan = plan_path,
+						     .expert_skew = 1},
+					 &d, &err),
+			VFM_EUSAGE);
+		assert_non_null(strstr(err.msg, i ? "has no experts" : "experts choose tokens"));
+		vfm_dry_run_release(&d);
+	}
+}
+
+/* ---- slow ranks ---- */
+
+static void test_slow_rank(void **state)
+{
+	static const struct {
+		const char *sets;
+		int ranks, slow, fewer;
+	} of[] = {{"parallel.dp=4", 4, 2, 2}, {"parallel.dp=8 parallel.fsdp=true", 8, 0, 6},
+		{"parallel.tp=2 parallel.dp=2 parallel.pp=2", 8, 3, 0},
+		{"parallel.tp=6 parallel.dp=2 parallel.fsdp=true", 12, 8, 5}, {"parallel.cp=2 parallel.dp=4", 8, 5, 5},
+		{"parallel.pp=4 parallel.dp=2", 8, 2, 0}};
+
+	(void)state;
+	write_equal_plan(16, CONTEXT);
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		struct vfm_dry_run was, is;
+		const struct vfm_dry_run_rank *slow;
+
+		slow_factor = 0;
+		was = predict_plan("dit-s", of[i].sets, of[i].ranks, true);
+		slow_factor = 2;
+		slow_rank = of[i].slow;
+		compare_with_all("dit-s", of[i].sets, of[i].ranks, 5e-3, of[i].fewer);
+		is = predict_plan("dit-s", of[i].sets, of[i].ranks, true);
+		assert_true(is.s[VFM_MID] > 1.15 * was.s[VFM_MID] && is.s[VFM_MID] < 2.05 * was.s[VFM_MID]);
+		slow = &is.rank[of[i].slow];
+		for (int r = 0; r < of[i].ranks; r++) {
+			double work = is.rank[r].class_s[VFM_SIM_GEMM] / was.rank[r].class_s[VFM_SIM_GEMM];
+
+			assert_true(r == of[i].slow ? work > 1.85 && work < 2.1 : work > 0.8 && work < 1.1);
+			if (is.rank[r].stage == slow->stage && r != of[i].slow)
+				assert_true(is.rank[r].wait_s > slow->wait_s + 0.2 * (is.s[VFM_MID] - was.s[VFM_MID]));
+		}
+		vfm_dry_run_release(&was);
+		vfm_dry_run_release(&is);
+	}
+	slow_factor = slow_rank = 0;
+}
+
+/* The largest of two log-normal numbers has a mean of 2 Phi(sigma / sqrt 2). */
+static void test_straggler_factor(void **state)
+{
+	double last = 1;
+
+	(void)state;
+	for (double cv = 0.01; cv < 1; cv *= 2) {
+		double sigma = sqrt(log1p(cv * cv));
+
+		assert_true(fabs(vfm_straggler_factor(cv, 1) - 1) < 1e-6);
+		assert_true(fabs(vfm_straggler_factor(cv, 2) / (1 + erf(sigma / 2)) - 1) < 1e-6);
+	}
+	for (double n = 1; n < 2e5; n *= 4) {
+		double f = vfm_straggler_factor(0.03, n);
+
+		assert_true(fabs(vfm_straggler_factor(0, n) - 1) < 1e-6);
+		assert_true(f > last - 1e-9 && f < 1.2);
+		last = f;
+	}
+	assert_true(
+		fabs(vfm_straggler_factor(0.05, 1000) - exp(0.05 * 3.2414 - 0.00125)) < 3e-3); /* E max of normals */
+}
+
+/* The estimate from the distribution against a job with one slow rank. */
+static void test_straggler_step(void **state)
+{
+	struct vfm_config c = mixed_config("dit-b", "parallel.dp=8");
+	struct vfm_dry_run even, slow;
+	double f = vfm_straggler_factor(0.1, 8);
+
+	(void)state;
+	write_equal_plan(16, CONTEXT);
+	OK(vfm_dry_run(
+		&(struct vfm_dry_run_opts){
+			.config = &c, .machine = &h200, .ranks = 8, .plan = plan_path, .straggler_cv = 0.1},
+		&even, &err));
+	OK(vfm_dry_run(&(struct vfm_dry_run_opts){.config = &c,
+			       .machine = &h200,
+			       .ranks = 8,
+			       .plan = plan_path,
+			       .slow_rank = 3,
+			       .slow_factor = f},
+		&slow, &err));
+	printf("stragglers: %.3f of the step, with one rank at %.3f: %.3f\n", even.straggler, f,
+		slow.s[VFM_MID] / even.s[VFM_MID]);
+	assert_true(slow.straggler == 1 || fabs(slow.straggler - 1) < 1e-6);
+	assert_true(fabs(slow.s[VFM_MID] / even.s[VFM_MID] / even.straggler - 1) < 0.03);
+	vfm_dry_run_release(&even);
+	vfm_dry_run_release(&slow);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +517,12 @@ int main(void)
 		cmocka_unit_test(test_few_of_many),
 		cmocka_unit_test(test_total_time),
 		cmocka_unit_test(test_packs_with_cp),
+		cmocka_unit_test(test_routing),
+		cmocka_unit_test(test_expert_skew),
+		cmocka_unit_test(test_no_skew),
+		cmocka_unit_test(test_slow_rank),
+		cmocka_unit_test(test_straggler_factor),
+		cmocka_unit_test(test_straggler_step),
 	};
 
 	return cmocka_run_group_tests(tests, read_machine_file, remove_plan);
