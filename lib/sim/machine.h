@@ -56,8 +56,9 @@ struct vfm_machine {
 	} attn[VFM_MACHINE_ATTN];
 	int n_attn;
 	struct vfm_rate gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
-	struct vfm_rate least;          /* microseconds that the shortest kernel takes; zeros: unknown */
-	struct vfm_rate pcie;           /* GB/s between device and pinned host memory, each direction */
+	struct vfm_rate launch_host; /* microseconds in which the host enqueues a launch, or a graph; zeros: unknown */
+	struct vfm_rate least;       /* microseconds that the shortest kernel takes; zeros: unknown */
+	struct vfm_rate pcie;        /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
 	int64_t node_gpus;       /* GPUs that NVLink joins */
 	struct vfm_rate nvlink;  /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */

@@ -10,8 +10,8 @@
  *
  * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
  * begins when its stream and the host are there, and lasts for the gap of its kernels and the time that the rates of
- * the machine give (estimate.h).  An event is the time of its stream. The host's clock advances only when the host
- * waits.  Enqueueing costs no time.  Each clock has three readings, for the low, middle and high rates of the machine.
+ * the machine give (estimate.h).  An event is the time of its stream. The host's clock advances when the host
+ * waits, and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has three readings, for the low, middle and high rates of the machine.
  *
  * Several ranks are threads of this process (sim/world.h), each with a device of its own.  A collective of them begins
  * when all have come to it, and lasts as comm/comm_sim.h says.

@@ -210,6 +210,13 @@ static int await(struct sim *d, const struct sim_stream *s, const struct sim_tic
 
 /* ---- launches ---- */
 
+/* The host enqueues n launches. */
+static void spend_host_time(struct sim *d, int n)
+{
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		d->host.s[e] += n * d->machine.launch_host.v[e] * 1e-6;
+}
+
 static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x)
 {
 	struct sim *d = sim_of(s->s.dev);
@@ -224,6 +231,8 @@ static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x
 	*l = *x;
 	l->stream = (int16_t)s->number;
 	l->graph = d->graph && s->number == 0;
+	if (!d->graph)
+		spend_host_time(d, l->class == VFM_SIM_TRANSFER ? 1 : l->kernels);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l->gap[e] = (float)(l->kernels * gap->v[e] * 1e-6);
 	return d->cleared + d->n - 1;
@@ -503,6 +512,7 @@ int sim_graph_begin(struct vfm_stream *s, struct vfm_err *err)
 	d->graph = true;
 	d->graph_n = d->cleared + d->n;
 	d->graph_now = sim_stream_of(s)->now;
+	spend_host_time(d, 1);
 	return 0;
 }
 

@@ -53,6 +53,11 @@ like "$rc $err" "^2 .*--straggler-cv: expected 0 to 1" "too unequal"
 run vfm-train "${small[@]}" --slow-rank 0:2 --data x -o y
 like "$rc $err" "^2 .*only with --dry-run" "of a real run"
 
+jq '.launch_host_us = {"value": [30, 30, 30], "source": "a test"}' "$TOP/share/machines/h200.json" >host.json
+fast=$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine h200 --context 1K --table json | jq '.rows[-1].step_ms')
+is "$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine ./host.json --context 1K --table json | jq ".rows[-1].step_ms > 2 * $fast")" true \
+	"the device waits for a slow host"
+
 # ---- the trace
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --trace trace.json
 rc_is 0 "--trace"

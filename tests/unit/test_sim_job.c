@@ -230,6 +230,30 @@ static void test_slow_device(void **state)
 	assert_true(is.s[VFM_MID] > off.s[VFM_MID]);
 }
 
+/* A host that launches more slowly than the device computes determines the time, unless it launches graphs. */
+static void test_slow_host(void **state)
+{
+	static const char *const eager = "train.graphs=off", *const graphs = "train.graphs=on";
+	struct seen was = simulate_step(&h200, "dit-s", eager, 1, 8, false), is;
+	struct seen fast = simulate_step(&h200, "dit-s", graphs, 1, 8, false), replayed;
+	struct vfm_machine slow = h200;
+
+	(void)state;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		slow.launch_host.v[e] = 0.1;
+	is = simulate_step(&slow, "dit-s", eager, 1, 8, false);
+	assert_true(is.s[VFM_MID] < 1.02 * was.s[VFM_MID] && is.s[VFM_MID] >= was.s[VFM_MID]);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		slow.launch_host.v[e] = 30;
+	is = simulate_step(&slow, "dit-s", eager, 1, 8, false);
+	replayed = simulate_step(&slow, "dit-s", graphs, 1, 8, false);
+	if (is.s[VFM_MID] < 2 * was.s[VFM_MID] || replayed.s[VFM_MID] > 1.5 * fast.s[VFM_MID])
+		fail_msg("%g and %g ms, of a slow host %g and %g ms", was.s[VFM_MID] * 1e3, fast.s[VFM_MID] * 1e3,
+			is.s[VFM_MID] * 1e3, replayed.s[VFM_MID] * 1e3);
+	for (int c = 0; c < VFM_SIM_CLASSES; c++)
+		assert_true(fabs(is.work[c] - was.work[c]) <= 0.02 * was.work[c]);
+}
+
 /* Every byte that a rank sends is received: by the counts of a pipeline, in both directions. */
 static void test_conservation(void **state)
 {
@@ -328,6 +352,7 @@ int main(void)
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_slow_parts),
 		cmocka_unit_test(test_slow_device),
+		cmocka_unit_test(test_slow_host),
 		cmocka_unit_test(test_conservation),
 		cmocka_unit_test(test_memory_runs_out),
 		cmocka_unit_test(test_failures),
