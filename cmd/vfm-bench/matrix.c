@@ -74,13 +74,14 @@ static int place_row(struct matrix_row *w, int world, bool started, struct vfm_e
 {
 	struct vfm_parallel p = w->config.parallel;
 	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world;
+	const char *option = predict ? "--gpus" : "-n";
 
 	if (need % model)
-		return vfm_fail(err, VFM_EUSAGE, "needs a multiple of %lld ranks, there %s %d: use -n %lld",
-			(long long)model, world == 1 ? "is" : "are", world, (long long)model);
+		return vfm_fail(err, VFM_EUSAGE, "needs a multiple of %lld ranks, there %s %d: use %s %lld",
+			(long long)model, world == 1 ? "is" : "are", world, option, (long long)model);
 	if (started ? need != world : need > world)
-		return vfm_fail(err, VFM_EUSAGE, "needs %lld rank%s, there %s %d: use -n %lld", (long long)need,
-			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, (long long)need);
+		return vfm_fail(err, VFM_EUSAGE, "needs %lld rank%s, there %s %d: use %s %lld", (long long)need,
+			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, option, (long long)need);
 	w->ranks = (int)need;
 	TRY(vfm_parallel_check(&p, &w->config.model, w->ranks, err));
 	return vfm_bench_divides(w->packs, p.dp, err);

@@ -19,9 +19,10 @@ enum { IDENTITY = sizeof(identity) / sizeof(identity[0]) };
 
 /* A row of either table. */
 struct figures {
-	json_t *row;                            /* owned */
-	double tflops_gpu, step_ms, spread_pct; /* 0: none */
-	int64_t gpus, n, threads;               /* 0: none */
+	json_t *row;                /* owned */
+	double tflops_gpu, step_ms; /* 0: none */
+	double spread_pct;          /* NaN: none */
+	int64_t gpus, n, threads;   /* 0: none */
 	bool predicted, used;
 };
 
@@ -40,7 +41,7 @@ struct matrix_old {
 static int read_positive(const json_t *row, const char *where, const char *key, double *out, struct vfm_err *err)
 {
 	TRY(vfm_json_f64(row, where, key, false, out, err));
-	return *out >= 0
+	return !(*out < 0)
 		? 0
 		: vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected a number of at least 0", where, *where ? "." : "", key);
 }
@@ -61,6 +62,7 @@ static int read_figures(json_t *row, const char *where, struct figures *f, struc
 			    : vfm_json_i64(row, where, k, true, 0, INT64_MAX, &count, err));
 	}
 	TRY(vfm_json_i64(row, where, "gpus", true, 1, INT64_MAX, &f->gpus, err));
+	f->spread_pct = NAN;
 	TRY(vfm_json_str(row, where, "how", true, &how, err));
 	TRY(read_positive(row, where, "tflops_gpu", &f->tflops_gpu, err));
 	TRY(read_positive(row, where, "step_ms", &f->step_ms, err));
@@ -148,7 +150,7 @@ int matrix_old_load(struct matrix_old **out, const char *path, struct vfm_err *e
 	json_decref(doc);
 	if (rc < 0) {
 		matrix_old_free(o);
-		return err->code = VFM_EUSAGE;
+		return err->code = rc == VFM_EENV ? rc : VFM_EUSAGE;
 	}
 	*out = o;
 	return 0;
@@ -224,7 +226,7 @@ static const char *exceeds_spread(const struct figures *a, const struct figures 
 {
 	double ranges = a->spread_pct / 100 * a->step_ms + b->spread_pct / 100 * b->step_ms;
 
-	if (a->predicted || b->predicted || a->n < STEPS_MIN || b->n < STEPS_MIN)
+	if (a->predicted || b->predicted || a->n < STEPS_MIN || b->n < STEPS_MIN || isnan(ranges))
 		return NULL;
 	return fabs(a->step_ms - b->step_ms) > ranges ? "yes" : "no";
 }

@@ -51,7 +51,7 @@ is "$(jq -c '[.gbs, .gpus]' <<<"$out")" '[6,3]' "one value is for rows that have
 # ---- layouts that do not fit
 run "${predict[@]}" --context 256 --gpus 2,4 --packs 4 --set parallel.tp=1,2,4 -o jsonl
 is "$rc $(jq -r '"\(.gpus) \(.layout)"' <<<"$out" | paste -sd, -)" "0 2 dp=2,4 dp=4,2 tp=2,4 dp=2 tp=2" "combinations that fit"
-like "$err" "warning: 2 of 6 rows do not fit and are left out; the first: row 'dit-s 256 bf16 parallel.tp=4': needs a multiple of 4" \
+like "$err" "warning: 2 of 6 rows do not fit and are left out; the first: row 'dit-s 256 bf16 parallel.tp=4': needs a multiple of 4 ranks, there are 2: use --gpus 4" \
 	"the others are counted"
 refused "none of 2 rows fits: row 'dit-s 256 bf16 parallel.tp=3': needs" --context 256 --gpus 4 --set parallel.tp=3,5
 run "${measure[@]}" -r 1 --context 64 --packs 2 -n 2 --set parallel.tp=1,2,3 -o jsonl
@@ -108,6 +108,9 @@ is "$(jq -c '.rows[0] | [.change_pct > 500, .beyond_spread]' <<<"$out")" '[true,
 jq '.rows[0].n = 2' slow.json >few.json
 run "${now[@]}" few.json
 is "$(jq -c '.rows[0] | [.change_pct > 500, .beyond_spread]' <<<"$out")" '[true,null]' "two steps have no spread"
+jq 'del(.rows[0].spread_pct)' slow.json >unknown.json
+run "${now[@]}" unknown.json
+is "$(jq -c '.rows[0] | [.change_pct > 500, .beyond_spread]' <<<"$out")" '[true,null]' "an unknown spread"
 jq '.rows[0].threads += 1 | .notes = ["device cuda: another", "measured on a computer; vfm 9"]' old.json >other.json
 run "${now[@]}" other.json
 like "$out" "warning: another machine or device in other.json: device cuda: another" "another device"
