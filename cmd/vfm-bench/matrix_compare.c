@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -93,33 +94,46 @@ static int read_old_rows(struct matrix_old *o, const json_t *rows, struct vfm_er
 	return 0;
 }
 
-/* Sets *doc to {"rows": [...]} of JSON Lines; to NULL if the file is no JSON Lines, or a document that has rows. */
-static int load_lines(const char *path, json_t **doc, struct vfm_err *err)
+/* Returns {"rows": [...]} of JSON Lines; NULL on failure. */
+static json_t *parse_old_lines(const char *text, const char *path, struct vfm_err *err)
 {
-	struct vfm_jsonl in = {0};
-	json_t *rows = json_array(), *row;
-	int rc;
+	json_t *doc = json_object(), *rows = json_array(), *row;
 
-	*doc = NULL;
-	TRY_OUT(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_next(&in, &row, err)) == 1) {
-		bool whole = json_object_get(row, "rows") != NULL;
+	json_object_set_new(doc, "rows", rows);
+	for (const char *s = text; *s; s += strspn(s, " \t\r\n")) {
+		size_t n = strcspn(s, "\n");
+		char *what = vfm_strfmt("%s: row %zu", path, json_array_size(rows) + 1);
 
+		row = vfm_json_parse(s, n, what, err);
+		free(what);
+		if (!row) {
+			json_decref(doc);
+			return NULL;
+		}
 		json_array_append_new(rows, row);
-		if (whole)
-			goto out;
+		s += n;
 	}
-	if (rc == VFM_EINPUT && json_array_size(rows) == 0) {
-		rc = 0;
-		goto out;
-	}
-	TRY_OUT(rc);
-	*doc = json_object();
-	json_object_set(*doc, "rows", rows);
-out:
-	vfm_jsonl_close(&in);
-	json_decref(rows);
-	return rc < 0 ? rc : 0;
+	return doc;
+}
+
+/* Parses a document that has rows, or JSON Lines, whose first line is a row.  Reads the file once: it may be a pipe. */
+static json_t *load_old_document(const char *path, struct vfm_err *err)
+{
+	struct vfm_err unused;
+	json_t *first, *doc;
+	char *text = NULL;
+	const char *start;
+	size_t len;
+
+	if (vfm_read_file(path, FILE_MAX, &text, &len, err) < 0)
+		return NULL;
+	start = text + strspn(text, " \t\r\n");
+	first = strlen(text) == len ? vfm_json_parse(start, strcspn(start, "\n"), path, &unused) : NULL;
+	doc = first && !json_object_get(first, "rows") ? parse_old_lines(start, path, err)
+						       : vfm_json_parse(text, len, path, err);
+	json_decref(first);
+	free(text);
+	return doc;
 }
 
 static int read_old_document(struct matrix_old *o, const json_t *doc, struct vfm_err *err)
@@ -130,8 +144,11 @@ static int read_old_document(struct matrix_old *o, const json_t *doc, struct vfm
 	TRY(read_old_rows(o, json_object_get(doc, "rows"), err));
 	if (notes && !json_is_array(notes))
 		return vfm_fail(err, VFM_EUSAGE, "notes: expected an array of texts");
-	json_array_foreach(notes, i, note) if (!json_is_string(note)) return vfm_fail(
-		err, VFM_EUSAGE, "notes[%zu]: expected a text", i);
+	json_array_foreach(notes, i, note)
+	{
+		if (!json_is_string(note))
+			return vfm_fail(err, VFM_EUSAGE, "notes[%zu]: expected a text", i);
+	}
 	o->notes = json_incref(notes);
 	return 0;
 }
@@ -139,14 +156,10 @@ static int read_old_document(struct matrix_old *o, const json_t *doc, struct vfm
 int matrix_old_load(struct matrix_old **out, const char *path, struct vfm_err *err)
 {
 	struct matrix_old *o = vfm_calloc(1, sizeof(*o));
-	json_t *doc;
-	int rc = load_lines(path, &doc, err);
+	json_t *doc = load_old_document(path, err);
+	int rc = !doc ? err->code : read_old_document(o, doc, err) < 0 ? vfm_err_context(err, "%s", path) : 0;
 
 	o->path = vfm_strdup(path);
-	if (rc == 0 && !doc)
-		doc = vfm_json_load(path, FILE_MAX, err);
-	if (rc == 0)
-		rc = !doc ? err->code : read_old_document(o, doc, err) < 0 ? vfm_err_context(err, "%s", path) : 0;
 	json_decref(doc);
 	if (rc < 0) {
 		matrix_old_free(o);

@@ -122,6 +122,8 @@ like "$out" "warning: 1 rows have other FLOPs" "and counted"
 jq -c '.rows[] | {v: 1} + .' old.json >old.jsonl
 run "${now[@]}" old.jsonl
 like "$rc $out" "^0 .*old.jsonl names no machine" "JSON Lines"
+run "${now[@]}" <(cat old.json)
+is "$rc $(jq '.rows[0].change_pct != null' <<<"$out")" "0 true" "a pipe"
 jq '.rows += [.rows[0]]' old.json >twice.json
 run "${measure[@]}" -r 3 --context 64,64 -o json --compare twice.json
 is "$(jq -c '[.rows[].change_pct != null]' <<<"$out")" '[true,true]' "two rows of one key"
@@ -149,13 +151,13 @@ run "${now[@]}" bad.json
 like "$rc $err" "^2 .*bad.json:2:1: " "half a file"
 : >bad.json
 run "${now[@]}" bad.json
-like "$rc $err" "^2 .*bad.json: rows: " "an empty file"
+like "$rc $err" "^2 .*bad.json:1:" "an empty file"
 {
 	cat old.jsonl
 	echo x
 } >bad.json
 run "${now[@]}" bad.json
-like "$rc $err" "^2 .*bad.json:3: " "a line that is no JSON"
+like "$rc $err" "^2 .*bad.json: row 3:1:1: " "a line that is no JSON"
 run "${now[@]}" nowhere.json
 like "$rc $err" "^2 .*nowhere.json" "no file"
 done_testing
