@@ -50,7 +50,7 @@ def arguments():
     p.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
     p.add_argument("--residual", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--recompute", choices=["none", "full"], default="none")
-    p.add_argument("--steps", type=int, default=5)
+    p.add_argument("-r", "--repeat", type=int, default=5, help="timed steps, at least")
     p.add_argument("--warmup", type=int, default=2)
     p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--device", default="cuda")
@@ -414,7 +414,7 @@ def main():
             wait()
             if i >= a.warmup:
                 times_s.append(time.perf_counter() - t0)
-                if len(times_s) >= a.steps and sum(times_s) >= a.seconds:
+                if len(times_s) >= a.repeat and sum(times_s) >= a.seconds:
                     break
     s = statistics.median(times_s)
     flops = step_flops(a, tokens)

@@ -37,7 +37,7 @@ def arguments(doc, extend=None):
     p.add_argument("--malloc", choices=["keep", "default"], default="keep",
                    help="keep: glibc keeps freed memory instead of returning it (no page faults each step)")
     p.add_argument("--warmup", type=int, default=2)
-    p.add_argument("--steps", type=int, default=5, help="timed steps, at least")
+    p.add_argument("-r", "--repeat", type=int, default=5, help="timed steps, at least")
     p.add_argument("--seconds", type=float, default=4.0, help="go on until this much time is measured")
     p.add_argument("--turns", action="store_true", help="print ready before each step and wait for a line")
     p.add_argument("--profile", action="store_true", help="a table of operators on stderr")
@@ -231,7 +231,7 @@ def time_steps(a, optimizer, forward):
         step()
     rows = []
     busy, own, begin = busy_seconds(), own_seconds(), time.perf_counter()
-    while len(rows) < a.steps or sum(r[0] for r in rows) < a.seconds:
+    while len(rows) < a.repeat or sum(r[0] for r in rows) < a.seconds:
         rows.append(step())
     wall = time.perf_counter() - begin
     other = max(0.0, (busy_seconds() - busy) - (own_seconds() - own)) / wall

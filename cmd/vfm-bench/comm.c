@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/opt.h"
@@ -311,40 +312,41 @@ struct request {
 	enum vfm_table_format format;
 };
 
-static int parse_ops(struct request *r, struct vfm_err *err)
+static int parse_ops(struct request *r, const struct vfm_list *l, struct vfm_err *err)
 {
-	char *text = vfm_strdup(ops), *save = NULL, *p;
-	int rc = 0;
-
-	for (p = strtok_r(text, ",", &save); rc >= 0 && p && r->n_op < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
-		r->op[r->n_op] = op_named(p);
+	for (size_t i = 0; i < l->n; i++) {
+		r->op[r->n_op] = op_named(l->v[i]);
 		if (!r->op[r->n_op++])
-			rc = vfm_fail(err, VFM_EUSAGE, "--ops: unknown operation '%s'", p);
+			return vfm_fail(err, VFM_EUSAGE, "unknown operation '%s'", l->v[i]);
 	}
-	if (rc >= 0 && (p || !r->n_op))
-		rc = vfm_fail(err, VFM_EUSAGE, "--ops: expected 1 to %d operations, got '%s'", LIST_MAX, ops);
-	free(text);
-	return rc;
+	return 0;
 }
 
-static int parse_sizes(struct request *r, struct vfm_err *err)
+static int parse_sizes(struct request *r, const struct vfm_list *l, struct vfm_err *err)
 {
-	char *text = vfm_strdup(sizes), *save = NULL, *p;
-	int rc = 0;
-
-	for (p = strtok_r(text, ",", &save); rc >= 0 && p && r->n_size < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
+	for (size_t i = 0; i < l->n; i++) {
 		int64_t *bytes = &r->size[r->n_size++];
 
-		rc = vfm_parse_size(p, bytes, err);
-		if (rc < 0)
-			vfm_err_context(err, "--sizes");
-		else if (*bytes < 1024 || *bytes > (int64_t)1 << 36)
-			rc = vfm_fail(err, VFM_EUSAGE, "--sizes: expected 1K to 64G, got '%s'", p);
+		TRY(vfm_parse_size(l->v[i], bytes, err));
+		if (*bytes < 1024 || *bytes > (int64_t)1 << 36)
+			return vfm_fail(err, VFM_EUSAGE, "expected 1K to 64G, got '%s'", l->v[i]);
 	}
-	if (rc >= 0 && (p || !r->n_size))
-		rc = vfm_fail(err, VFM_EUSAGE, "--sizes: expected 1 to %d sizes, got '%s'", LIST_MAX, sizes);
-	free(text);
-	return rc;
+	return 0;
+}
+
+/* Parses the list of an option. */
+static int parse_comm_list(struct request *r, const char *option, const char *text,
+	int (*parse)(struct request *r, const struct vfm_list *l, struct vfm_err *err), struct vfm_err *err)
+{
+	struct vfm_list l = {0};
+	int rc = vfm_list_parse(&l, text, err);
+
+	if (rc == 0 && l.n > LIST_MAX)
+		rc = vfm_fail(err, VFM_EUSAGE, "expected 1 to %d values, got '%s'", LIST_MAX, text);
+	if (rc == 0)
+		rc = parse(r, &l, err);
+	vfm_list_release(&l);
+	return rc < 0 ? vfm_err_context(err, "%s", option) : 0;
 }
 
 static struct vfm_table *new_table(void)
@@ -400,8 +402,8 @@ static int parse_comm(struct request *r, int argc, char **argv, struct vfm_err *
 		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected f32 or bf16, got '%s'", dtype);
 	if (repeat < 1 || repeat > MAX_REPEAT)
 		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d, got %lld", MAX_REPEAT, (long long)repeat);
-	TRY(parse_ops(r, err));
-	TRY(parse_sizes(r, err));
+	TRY(parse_comm_list(r, "--ops", ops, parse_ops, err));
+	TRY(parse_comm_list(r, "--sizes", sizes, parse_sizes, err));
 	return vfm_context_check(&rank_opts, err);
 }
 

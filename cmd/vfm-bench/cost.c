@@ -13,7 +13,7 @@ enum { MAX_LENGTHS = 64, MORE_PACKS = 2, LAYERS = 2 };
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
 static const char *format = "text", *out_path;
-static int64_t steps = 5, warmup = 2;
+static int64_t repeat = 5, warmup = 2;
 static double seconds = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
@@ -28,7 +28,7 @@ static const struct vfm_opt opts[] = {
 		&step_opts.recompute},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "a key of the configuration (vfm-config(5)); may be repeated",
 		&step_opts.sets},
-	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps of each length (5)", &steps},
+	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps of each length (5)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds of each length (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
 	{VFM_OPT_STR, 'w', "write", "FILE", "write the table that vfm-pack --cost reads", &out_path},
@@ -70,7 +70,7 @@ static int time_pack(
 	*ms = (more.step_s.min - one.step_s.min) / MORE_PACKS * 1e3;
 	return *ms > 0 ? 0
 		       : vfm_fail(err, VFM_EENV,
-				 "%lld tokens take no measurable time: the machine is too busy (--seconds, --steps)",
+				 "%lld tokens take no measurable time: the machine is too busy (--seconds, --repeat)",
 				 (long long)tokens);
 }
 
@@ -185,7 +185,7 @@ static int parse_cost_opts(struct cost_job *j, int argc, char **argv, struct vfm
 		return rc;
 	TRY(vfm_table_format(format, &j->format, err));
 	TRY(parse_tokens(j, argv + 1, n, err));
-	j->step = (struct vfm_bench_step){.warmup = warmup, .steps = steps, .min_s = seconds};
+	j->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &j->config, &j->step, err));
 	return vfm_context_check(&rank_opts, err);
 }

@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "matrix_compare.h"
 #include "matrix_predict.h"
 #include "matrix_rows.h"
 #include "ops/ops.h"
@@ -18,11 +19,11 @@
 #include "train/bench.h"
 #include "train/step_memory.h"
 
-static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none"};
-static const char *format = "text", *predict, *against;
-static int64_t gpus = VFM_UNSET, top = 10;
+static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none", .packs = "1"};
+static const char *format = "text", *predict, *against, *compare;
+static int64_t top = 10;
 static bool search;
-static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1;
+static int64_t text_len = 128, repeat = 3, warmup = 1;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 2;
 
@@ -31,17 +32,20 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &lists.contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &lists.dtypes},
 	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &lists.recomputes},
-	{VFM_OPT_INT, 0, "packs", "N", "packs per step (1)", &packs},
+	{VFM_OPT_LIST, 0, "set", "KEY=LIST", "values of a key of the configuration (vfm-config(5)); may be repeated",
+		&lists.sets},
+	{VFM_OPT_STR, 0, "packs", "LIST", "packs per step (1)", &lists.packs},
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
-	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps per row (3)", &steps},
+	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps per row (3)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds per row (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (1)", &warmup},
 	{VFM_OPT_STR, 0, "predict", "MACHINE", "predict each row for this machine instead (vfm-machine(5))", &predict},
-	{VFM_OPT_INT, 0, "gpus", "N", "with --predict: GPUs of a row that names none (1)", &gpus},
+	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
 	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
+	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -50,19 +54,14 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
-		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus N] [--search] [--top N] [--against FILE] " VFM_CONTEXT_SYNOPSIS
-		    " [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
+		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--against FILE] [--compare "
+		    "OLD] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
 
 /* ---- ranks ---- */
-
-static int64_t packs_of(const struct matrix_row *w)
-{
-	return w->packs ? w->packs : packs;
-}
 
 static int64_t text_of(const struct matrix_row *w)
 {
@@ -75,26 +74,46 @@ static int place_row(struct matrix_row *w, int world, bool started, struct vfm_e
 {
 	struct vfm_parallel p = w->config.parallel;
 	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world;
+	const char *option = predict ? "--gpus" : "-n";
 
 	if (need % model)
-		return vfm_fail(err, VFM_EUSAGE, "needs a multiple of %lld ranks, there %s %d: use -n %lld",
-			(long long)model, world == 1 ? "is" : "are", world, (long long)model);
+		return vfm_fail(err, VFM_EUSAGE, "needs a multiple of %lld ranks, there %s %d: use %s %lld",
+			(long long)model, world == 1 ? "is" : "are", world, option, (long long)model);
 	if (started ? need != world : need > world)
-		return vfm_fail(err, VFM_EUSAGE, "needs %lld rank%s, there %s %d: use -n %lld", (long long)need,
-			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, (long long)need);
+		return vfm_fail(err, VFM_EUSAGE, "needs %lld rank%s, there %s %d: use %s %lld", (long long)need,
+			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, option, (long long)need);
 	w->ranks = (int)need;
 	TRY(vfm_parallel_check(&p, &w->config.model, w->ranks, err));
-	return vfm_bench_divides(packs_of(w), p.dp, err);
+	return vfm_bench_divides(w->packs, p.dp, err);
 }
 
-static int place_rows(struct matrix_rows *r, int world, bool started, struct vfm_err *err)
+/* Places the rows on `world` ranks, or on w->ranks if it is 0.  Leaves out combinations of lists that do not fit, but
+ * not all of them. */
+static int place_rows(struct matrix_rows *r, int world, bool started, bool says, struct vfm_err *err)
 {
+	struct vfm_err first = {0};
+	size_t kept = 0;
+
 	for (size_t i = 0; i < r->n; i++) {
 		struct matrix_row *w = &r->v[i];
 
-		if (place_row(w, world, started, err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		if (place_row(w, world ? world : w->ranks, started, err) == 0) {
+			r->v[kept++] = *w;
+			continue;
+		}
+		vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		if (!r->is_product)
+			return err->code;
+		if (!first.code)
+			first = *err;
 	}
+	if (first.code && !kept) {
+		*err = first;
+		return r->n > 1 ? vfm_err_context(err, "none of %zu rows fits", r->n) : err->code;
+	}
+	if (first.code && says)
+		vfm_warn("%zu of %zu rows do not fit and are left out; the first: %s", r->n - kept, r->n, first.msg);
+	r->n = kept;
 	return 0;
 }
 
@@ -141,9 +160,9 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 {
 	struct vfm_bench_step b = {.samples = 1,
 		.text_len = text_of(w),
-		.packs = packs_of(w),
+		.packs = w->packs,
 		.warmup = warmup,
-		.steps = steps,
+		.steps = repeat,
 		.min_s = seconds};
 	struct vfm_buf layout = {0};
 
@@ -169,6 +188,7 @@ struct matrix {
 	struct matrix_rows rows;
 	struct matrix_outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
 	struct vfm_buf found;       /* lines about the searches */
+	struct matrix_old *old;     /* NULL: none to compare with */
 	enum vfm_table_format format;
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
@@ -182,7 +202,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	m->is_rank = true;
 	m->is_first = x->job.world->rank == 0;
 	if (started)
-		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, err), err));
+		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, m->is_first, err), err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		const struct matrix_row *w = &m->rows.v[i];
 		struct matrix_outcome o = {0};
@@ -203,7 +223,7 @@ static int measure_forked(struct matrix *m, struct vfm_err *err)
 {
 	int most = (int)rank_opts.ranks;
 
-	TRY(place_rows(&m->rows, most, false, err));
+	TRY(place_rows(&m->rows, most, false, true, err));
 	for (int n = most; n > 0 && !m->is_rank; n--) {
 		bool any = false;
 
@@ -230,7 +250,7 @@ static int load_machine_of(
 {
 	const char *name = machine_of(m, w);
 
-	w->ranks = (int)(w->gpus ? w->gpus : gpus == VFM_UNSET ? 1 : gpus);
+	w->ranks = (int)w->gpus;
 	if (!name)
 		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
 	return vfm_machine_load(machine, name, err);
@@ -238,13 +258,15 @@ static int load_machine_of(
 
 static int predict_matrix(struct matrix *m, struct vfm_err *err)
 {
+	for (size_t i = 0; i < m->rows.n; i++)
+		m->rows.v[i].ranks = (int)m->rows.v[i].gpus;
+	TRY(place_rows(&m->rows, 0, true, true, err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		struct matrix_row *w = &m->rows.v[i];
 		struct vfm_machine machine;
 
 		TRY(load_machine_of(m, w, &machine, err));
-		if (place_row(w, w->ranks, true, err) < 0 ||
-			matrix_predict_row(w, text_of(w), packs_of(w), &machine, true, &m->out[i], err) < 0)
+		if (matrix_predict_row(w, text_of(w), w->packs, &machine, true, &m->out[i], err) < 0)
 			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
 	}
 	return 0;
@@ -271,7 +293,7 @@ static int search_matrix(struct matrix *m, struct vfm_err *err)
 		struct matrix_found f;
 
 		TRY(load_machine_of(m, w, &machine, err));
-		if (matrix_search(w, text_of(w), packs_of(w), &machine, (int)top, &f, err) < 0)
+		if (matrix_search(w, text_of(w), w->packs, &machine, (int)top, &f, err) < 0)
 			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
 		describe_search(&m->found, w, &f);
 		for (int k = 0; k < f.n; k++) {
@@ -297,7 +319,7 @@ static void add_columns(struct vfm_table *t)
 		const char *key, *heading;
 		int digits;
 	} cols[] = {{"model", "model", 0}, {"context", "context", 0}, {"config", "config", 0}, {"gpus", "GPUs", 0},
-		{"gbs", "gbs", 0}, {"mbs", "mbs", 0}, {"layout", "layout", 0}, {"tflops", "TFLOP/s", 3},
+		{"gbs", "gbs", 0}, {"mbs", "mbs", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"tflops", "TFLOP/s", 3},
 		{"tflops_gpu", "TFLOP/s/GPU", 3}, {"mfu", "MFU", 3}, {"tok_s", "token/s", 0},
 		{"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1}, {"spread_pct", "spread %", 0},
 		{"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0}, {"how", "how", 0}};
@@ -305,8 +327,8 @@ static void add_columns(struct vfm_table *t)
 		const char *key, *heading;
 		int digits;
 	} more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3}, {"tflops_low", "low", 0}, {"tflops_high", "high", 0},
-		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0}, {"published", "", 0},
-		{"error_pct", "error %", 1}};
+		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0},
+		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
@@ -347,7 +369,7 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, cons
 	vfm_table_str(t, "layout", *o->layout ? o->layout : NULL);
 	if (!predict)
 		vfm_table_i64(t, "threads", o->threads);
-	vfm_table_i64(t, "gbs", packs_of(w));
+	vfm_table_i64(t, "gbs", w->packs);
 	vfm_table_i64(t, "mbs", 1);
 	vfm_table_str(t, "how", !o->fits ? "does not fit" : predict ? "predicted" : "measured");
 	if (against)
@@ -421,8 +443,13 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	int rc;
 
 	add_columns(t);
-	for (size_t i = 0; i < m->rows.n; i++)
+	if (m->old)
+		matrix_old_columns(t);
+	for (size_t i = 0; i < m->rows.n; i++) {
 		add_matrix_row(t, &m->rows.v[i], &m->out[i]);
+		if (m->old)
+			matrix_old_cells(m->old, t);
+	}
 	for (size_t i = 0; i < m->rows.n; i++)
 		if (i == 0 || strcmp(m->out[i].descr, m->out[i - 1].descr) != 0)
 			vfm_table_note(t, "device %s: %s", m->out[i].device, m->out[i].descr);
@@ -435,6 +462,8 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 		"spread is (max - min) / median");
 	vfm_table_note(
 		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
+	if (m->old)
+		matrix_old_notes(m->old, t);
 	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;
@@ -447,8 +476,8 @@ static int check_prediction(int operands, struct vfm_err *err)
 		predict = ""; /* the machines of the file */
 	if (against && operands)
 		return vfm_fail(err, VFM_EUSAGE, "--against: the rows are those of the published figures");
-	if (gpus != VFM_UNSET && (!predict || gpus < 1 || gpus > 1 << 20))
-		return vfm_fail(err, VFM_EUSAGE, "--gpus: expected 1 to %d, with --predict", 1 << 20);
+	if (lists.gpus && !predict)
+		return vfm_fail(err, VFM_EUSAGE, "--gpus: only with --predict");
 	if (search && (!predict || against))
 		return vfm_fail(err, VFM_EUSAGE, "--search: only with --predict, and without --against");
 	if (top < 1 || top > 1000)
@@ -469,16 +498,16 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
 	b = (struct vfm_bench_step){
-		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+		.samples = 1, .text_len = text_len, .packs = 1, .warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(vfm_bench_check(&b, err));
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(check_prediction(n, err));
-	TRY(against         ? matrix_rows_of_published(&m->rows, against, err)
-			: n ? matrix_rows_of_file(&m->rows, argv[1], err)
+	TRY(against         ? matrix_rows_of_published(&m->rows, against, &lists, err)
+			: n ? matrix_rows_of_file(&m->rows, argv[1], &lists, err)
 			    : matrix_rows_of_lists(&m->rows, &lists, err));
 	for (size_t i = 0; i < m->rows.n; i++)
 		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets derived dimensions */
-	return 0;
+	return compare ? matrix_old_load(&m->old, compare, err) : 0;
 }
 
 static int measure_all(struct matrix *m, struct vfm_err *err)
@@ -510,6 +539,8 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == 0)
 		rc = measure_all(&m, err);
+	matrix_old_free(m.old);
 	matrix_rows_release(&m.rows);
+	vfm_strlist_release(&lists.sets);
 	return rc;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/share.h"
@@ -43,39 +44,146 @@ static int row_set(struct matrix_row *w, const char *key, const char *value, str
 	return rc;
 }
 
-/* Copies word i of "a,b,c"; false if the list is shorter. */
-static bool word(const char *list, int i, char *out, size_t len)
+/* ---- products of lists ---- */
+
+enum { COUNT_MAX = 1 << 20, CONTEXT_MAX = 1 << 26 };
+
+/* A list of the product. */
+struct axis {
+	const char *option;
+	char *key; /* --set: of the configuration; NULL: another option */
+	struct vfm_list list;
+};
+
+/* The lists in the order of struct matrix_lists; the sets come before packs and gpus. */
+struct product {
+	struct axis *v;
+	size_t n;
+};
+enum { MODEL, CONTEXT, DTYPE, RECOMPUTE, SETS }; /* the first ones */
+
+static int add_axis(struct product *p, const char *option, const char *text, struct vfm_err *err)
 {
-	for (; i > 0; i--) {
-		list = strchr(list, ',');
-		if (!list)
-			return false;
-		list++;
+	struct axis *a = &p->v[p->n++];
+
+	a->option = option;
+	if (!strcmp(option, "--set")) {
+		size_t len = strcspn(text, "=");
+
+		if (!len || !text[len])
+			return vfm_fail(err, VFM_EUSAGE, "--set: expected KEY=LIST, got '%s'", text);
+		a->key = vfm_strfmt("%.*s", (int)len, text);
+		text += len + 1;
 	}
-	snprintf(out, len, "%.*s", (int)strcspn(list, ","), list);
-	return true;
+	if (vfm_list_parse(&a->list, text, err) < 0)
+		return vfm_err_context(err, "%s%s%s", option, a->key ? " " : "", a->key ? a->key : "");
+	return 0;
+}
+
+static int open_product(struct product *p, const struct matrix_lists *l, struct vfm_err *err)
+{
+	size_t rows = 1;
+
+	p->v = vfm_calloc(SETS + (size_t)l->sets.n + 2, sizeof(*p->v));
+	TRY(add_axis(p, "--model", l->models, err));
+	TRY(add_axis(p, "--context", l->contexts, err));
+	TRY(add_axis(p, "--dtype", l->dtypes, err));
+	TRY(add_axis(p, "--recompute", l->recomputes, err));
+	for (int i = 0; i < l->sets.n; i++)
+		TRY(add_axis(p, "--set", l->sets.v[i], err));
+	TRY(add_axis(p, "--packs", l->packs, err));
+	TRY(add_axis(p, "--gpus", l->gpus ? l->gpus : "1", err));
+	for (size_t i = 0; i < p->n; i++) {
+		rows *= p->v[i].list.n;
+		if (rows > MATRIX_ROWS_MAX)
+			return vfm_fail(err, VFM_EUSAGE, "the lists make more than %d rows", MATRIX_ROWS_MAX);
+	}
+	return 0;
+}
+
+static void product_release(struct product *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		free(p->v[i].key);
+		vfm_list_release(&p->v[i].list);
+	}
+	free(p->v);
+}
+
+static int parse_size_of(const char *option, const char *text, int64_t max, int64_t *out, struct vfm_err *err)
+{
+	if (vfm_parse_size(text, out, err) < 0)
+		return vfm_err_context(err, "%s", option);
+	if (*out < 1 || *out > max)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected 1 to %lld, got '%s'", option, (long long)max, text);
+	return 0;
+}
+
+/* at [p->n]: the value of each list. */
+static int row_of_product(struct matrix_rows *r, const struct product *p, const size_t *at, struct vfm_err *err)
+{
+#define VALUE(i) p->v[i].list.v[at[i]]
+	struct matrix_row *w;
+	int64_t tokens;
+
+	TRY(parse_size_of("--context", VALUE(CONTEXT), CONTEXT_MAX, &tokens, err));
+	w = row_new(r, VALUE(MODEL), tokens, err);
+	if (!w)
+		return vfm_err_context(err, "--model");
+	TRY(row_set(w, "train.dtype", VALUE(DTYPE), err));
+	if (strcmp(VALUE(RECOMPUTE), "none") != 0)
+		TRY(row_set(w, "train.recompute", VALUE(RECOMPUTE), err));
+	for (size_t i = SETS; i < p->n - 2; i++)
+		TRY(row_set(w, p->v[i].key, VALUE(i), err));
+	TRY(parse_size_of("--packs", VALUE(p->n - 2), COUNT_MAX, &w->packs, err));
+	return parse_size_of("--gpus", VALUE(p->n - 1), COUNT_MAX, &w->gpus, err);
+#undef VALUE
 }
 
 int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err)
 {
-	char m[32], c[32], d[16], rc[16];
-	int64_t tokens;
+	struct product p = {0};
+	size_t *at = vfm_calloc(SETS + (size_t)l->sets.n + 2, sizeof(*at)), i;
+	int rc = open_product(&p, l, err);
 
-	for (int i = 0; word(l->models, i, m, sizeof(m)); i++) {
-		for (int j = 0; word(l->contexts, j, c, sizeof(c)); j++) {
-			TRY(vfm_parse_size(c, &tokens, err) < 0 ? vfm_err_context(err, "--context") : 0);
-			for (int k = 0; word(l->dtypes, k, d, sizeof(d)); k++) {
-				for (int n = 0; word(l->recomputes, n, rc, sizeof(rc)); n++) {
-					struct matrix_row *w = row_new(r, m, tokens, err);
+	r->is_product = true;
+	while (rc == 0) {
+		rc = row_of_product(r, &p, at, err);
+		for (i = p.n; i-- > 0 && ++at[i] == p.v[i].list.n;)
+			at[i] = 0;
+		if (i == SIZE_MAX)
+			break;
+	}
+	product_release(&p);
+	free(at);
+	return rc;
+}
 
-					if (!w)
-						return err->code;
-					TRY(row_set(w, "train.dtype", d, err));
-					if (strcmp(rc, "none") != 0)
-						TRY(row_set(w, "train.recompute", rc, err));
-				}
-			}
-		}
+/* ---- files ---- */
+
+static int read_one_value(const char *option, const char *list, int64_t *out, struct vfm_err *err)
+{
+	struct vfm_list l = {0};
+	int rc = vfm_list_parse(&l, list, err) < 0 ? vfm_err_context(err, "%s", option)
+		: l.n > 1 ? vfm_fail(err, VFM_EUSAGE, "%s: the rows of a file take one value, got '%s'", option, list)
+			  : parse_size_of(option, l.v[0], COUNT_MAX, out, err);
+
+	vfm_list_release(&l);
+	return rc;
+}
+
+/* Sets packs and gpus of the rows that name none. */
+static int set_row_defaults(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err)
+{
+	int64_t packs, gpus;
+
+	if (l->sets.n)
+		return vfm_fail(err, VFM_EUSAGE, "--set: the rows of a file have keys of their own");
+	TRY(read_one_value("--packs", l->packs, &packs, err));
+	TRY(read_one_value("--gpus", l->gpus ? l->gpus : "1", &gpus, err));
+	for (size_t i = 0; i < r->n; i++) {
+		r->v[i].packs = r->v[i].packs ? r->v[i].packs : packs;
+		r->v[i].gpus = r->v[i].gpus ? r->v[i].gpus : gpus;
 	}
 	return 0;
 }
@@ -92,12 +200,12 @@ static int row_from_json(struct matrix_rows *r, const json_t *o, const char *con
 	if (set && !json_is_object(set))
 		return vfm_fail(err, VFM_EUSAGE, "set: expected an object of keys of the configuration");
 	TRY(vfm_json_str(o, "", "model", true, &model, err));
-	TRY(vfm_json_i64(o, "", "context", true, 1, 1 << 26, &tokens, err));
+	TRY(vfm_json_i64(o, "", "context", true, 1, CONTEXT_MAX, &tokens, err));
 	w = row_new(r, model, tokens, err);
 	if (!w)
 		return err->code;
-	TRY(vfm_json_i64(o, "", "gpus", false, 1, 1 << 20, &w->gpus, err));
-	TRY(vfm_json_i64(o, "", "packs", false, 1, 1 << 20, &w->packs, err));
+	TRY(vfm_json_i64(o, "", "gpus", false, 1, COUNT_MAX, &w->gpus, err));
+	TRY(vfm_json_i64(o, "", "packs", false, 1, COUNT_MAX, &w->packs, err));
 	TRY(vfm_json_i64(o, "", "text", false, 1, 65536, &w->text, err));
 	json_object_foreach(set, key, v)
 	{
@@ -110,7 +218,7 @@ static int row_from_json(struct matrix_rows *r, const json_t *o, const char *con
 	return 0;
 }
 
-int matrix_rows_of_file(struct matrix_rows *r, const char *path, struct vfm_err *err)
+int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "model", "context", "gpus", "packs", "text", "set", NULL};
 	struct vfm_jsonl in = {0};
@@ -127,7 +235,7 @@ int matrix_rows_of_file(struct matrix_rows *r, const char *path, struct vfm_err 
 		}
 	}
 	vfm_jsonl_close(&in);
-	return rc < 0 ? VFM_EUSAGE : 0;
+	return rc < 0 ? VFM_EUSAGE : set_row_defaults(r, l, err);
 }
 
 /* ---- published figures ---- */
@@ -188,7 +296,7 @@ static int read_published_rows(struct matrix_rows *r, const json_t *o, struct vf
 	return 0;
 }
 
-int matrix_rows_of_published(struct matrix_rows *r, const char *name, struct vfm_err *err)
+int matrix_rows_of_published(struct matrix_rows *r, const char *name, const struct matrix_lists *l, struct vfm_err *err)
 {
 	char *path = vfm_share_find("published", name, "VFM_PUBLISHED_DIR", err);
 	json_t *o = path ? vfm_json_load(path, FILE_MAX, err) : NULL;
@@ -198,7 +306,7 @@ int matrix_rows_of_published(struct matrix_rows *r, const char *name, struct vfm
 		vfm_err_context(err, "%s", path);
 	json_decref(o);
 	free(path);
-	return rc;
+	return rc < 0 ? rc : set_row_defaults(r, l, err);
 }
 
 void matrix_rows_release(struct matrix_rows *r)

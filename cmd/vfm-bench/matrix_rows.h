@@ -4,6 +4,7 @@
 #define CMD_MATRIX_ROWS_H
 
 #include "base/err.h"
+#include "base/opt.h"
 #include "train/config.h"
 
 struct matrix_row {
@@ -11,8 +12,8 @@ struct matrix_row {
 	int64_t tokens;
 	char label[256]; /* the keys set beyond the preset */
 	struct vfm_config config;
-	int64_t gpus;  /* that the row asks for; 0: none */
-	int64_t packs; /* a step; 0: --packs */
+	int64_t gpus;  /* of a prediction */
+	int64_t packs; /* a step */
 	int64_t text;  /* rows of a sample; 0: --text-len */
 	int ranks;     /* on which it runs */
 	/* of a file of published figures; 0: none */
@@ -25,23 +26,30 @@ struct matrix_row {
 struct matrix_rows {
 	struct matrix_row *v;
 	size_t n, cap;
-	char *machine; /* that the figures were measured on; NULL: none is named */
-	char *source;  /* of the published figures */
+	char *machine;   /* that the figures were measured on; NULL: none is named */
+	char *source;    /* of the published figures */
+	bool is_product; /* of lists: combinations whose layout does not fit are left out */
 };
 
-/* Comma-separated lists. */
+/* Lists (base/list.h). */
 struct matrix_lists {
-	const char *models, *contexts, *dtypes, *recomputes;
+	const char *models, *contexts, *dtypes, *recomputes, *packs, *gpus;
+	struct vfm_strlist sets; /* KEY=LIST */
 };
 
-/* A row for each combination. */
+enum { MATRIX_ROWS_MAX = 4096 };
+
+/* A row for each combination, the last list changing first: models, contexts, dtypes, recomputes, sets in their order,
+ * packs, gpus.  VFM_EUSAGE: more than MATRIX_ROWS_MAX, or an invalid value. */
 int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err);
-/* JSON Lines: {"model": "dit-s", "context": 8192, "gpus": 8, "packs": 8, "set": {"train.dtype": "bf16"}}. */
-int matrix_rows_of_file(struct matrix_rows *r, const char *path, struct vfm_err *err);
+/* JSON Lines: {"model": "dit-s", "context": 8192, "gpus": 8, "packs": 8, "set": {"train.dtype": "bf16"}}.  l: packs and
+ * gpus of a row without these keys, one value each; l->sets must be empty. */
+int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err);
 /* share/published: a JSON object with the keys v, source, machine and rows, which are those of a file with the keys
  * tflops_gpu, tok_s_gpu, oom, software, config, machine, text and assumed.  `name` is a path or the name of an
  * installed file. */
-int matrix_rows_of_published(struct matrix_rows *r, const char *name, struct vfm_err *err);
+int matrix_rows_of_published(
+	struct matrix_rows *r, const char *name, const struct matrix_lists *l, struct vfm_err *err);
 void matrix_rows_release(struct matrix_rows *r);
 
 #endif

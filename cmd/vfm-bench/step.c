@@ -10,14 +10,14 @@
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
 static const char *format = "text";
-static int64_t steps = 5, warmup = 2;
+static int64_t repeat = 5, warmup = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 3;
 static bool turns;
 
 static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
-	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps (5)", &steps},
+	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps (5)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
 	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
@@ -28,8 +28,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
-	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS
-		    " [--steps N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
+	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [-r N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
 		    " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step, or predict it",
 	.opts = opts,
@@ -61,7 +60,7 @@ static void add_step_columns(struct vfm_table *t)
 	vfm_table_col(t, "mem_gib", "GiB", 2);
 	vfm_table_col(t, "ranks", "ranks", 0);
 	vfm_table_col(t, "threads", "threads", 0);
-	vfm_table_col(t, "layout", "layout", 0);
+	vfm_table_col(t, "layout", "layout", VFM_TABLE_STRINGS);
 	vfm_table_col(t, "comm", "comm", 3);
 	vfm_table_col(t, "bubble", "bubble", 3);
 	vfm_table_col(t, "copy", "copy", 3);
@@ -194,7 +193,7 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 	if (n > 0)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	TRY(vfm_table_format(format, &m->format, err));
-	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = steps, .min_s = seconds};
+	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &m->config, &m->step, err));
 	rank_opts.machine = step_opts.machine;
 	if (turns && !strcmp(rank_opts.device, "sim"))

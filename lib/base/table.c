@@ -1,5 +1,6 @@
 #include "base/table.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -39,7 +40,7 @@ struct vfm_table {
 
 int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err)
 {
-	static const char *const names[] = {"text", "md", "csv", "json", "jsonl"};
+	static const char *const names[] = {"text", "md", "csv", "json", "jsonl", "sql"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strcmp(name, names[i])) {
@@ -123,6 +124,12 @@ void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
 	vfm_grow(&t->notes, &t->cap_notes, t->n_notes + 1, sizeof(*t->notes));
 	t->notes[t->n_notes++] = vfm_arena_strdup(&t->arena, s);
 	free(s);
+}
+
+const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n)
+{
+	*n = t->n_notes;
+	return t->notes;
 }
 
 /* ---- text and Markdown ---- */
@@ -301,6 +308,11 @@ static json_t *row_json(const struct vfm_table *t, size_t r, bool version)
 	return o;
 }
 
+struct json_t *vfm_table_last_row(const struct vfm_table *t)
+{
+	return row_json(t, t->n_rows - 1, false);
+}
+
 static void print_json(const struct vfm_table *t, bool lines, struct vfm_buf *b)
 {
 	json_t *rows = json_array(), *notes = json_array(), *doc;
@@ -329,6 +341,87 @@ static void print_json(const struct vfm_table *t, bool lines, struct vfm_buf *b)
 	json_decref(doc);
 }
 
+/* ---- SQL ---- */
+
+/* Appends s between `quote`s, those within doubled. */
+static void sql_quoted(struct vfm_buf *b, const char *s, char quote)
+{
+	vfm_buf_add(b, &quote, 1);
+	for (; *s; s++) {
+		vfm_buf_add(b, s, 1);
+		if (*s == quote)
+			vfm_buf_add(b, s, 1);
+	}
+	vfm_buf_add(b, &quote, 1);
+}
+
+static void sql_table_name(struct vfm_buf *b)
+{
+	char *name = vfm_strdup(vfm_log_program());
+
+	for (char *p = name; *p; p++)
+		*p = isalnum((unsigned char)*p) ? *p : '_';
+	sql_quoted(b, name, '"');
+	free(name);
+}
+
+/* Returns the type of a column.  SQLite takes any name with INT for an integer and with DOUB for a real number;
+ * INTEGER and REAL of PostgreSQL have 32 bits. */
+static const char *sql_type(const struct vfm_table *t, size_t col)
+{
+	bool has[F64 + 1] = {false};
+
+	for (size_t r = 0; r < t->n_rows; r++)
+		has[t->cells[r * t->n_cols + col].kind] = true;
+	if (has[STR] || (t->cols[col].digits == VFM_TABLE_STRINGS && !has[F64] && !has[I64]))
+		return "TEXT";
+	return has[I64] && !has[F64] ? "BIGINT" : "DOUBLE PRECISION";
+}
+
+static void sql_value(struct vfm_buf *b, const struct cell *c)
+{
+	json_t *v = cell_json(c);
+
+	if (json_is_null(v))
+		vfm_buf_adds(b, "NULL");
+	else if (c->kind == STR)
+		sql_quoted(b, c->u.s, '\'');
+	else
+		vfm_json_text(b, v, 0);
+	json_decref(v);
+}
+
+static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
+{
+	vfm_buf_adds(b, "CREATE TABLE IF NOT EXISTS ");
+	sql_table_name(b);
+	for (size_t i = 0; i < t->n_cols; i++) {
+		vfm_buf_adds(b, i ? ",\n  " : " (\n  ");
+		sql_quoted(b, t->cols[i].key, '"');
+		vfm_buf_addf(b, " %s", sql_type(t, i));
+	}
+	vfm_buf_adds(b, "\n);\n");
+	for (size_t r = 0; r < t->n_rows; r++) {
+		vfm_buf_adds(b, "INSERT INTO ");
+		sql_table_name(b);
+		for (size_t i = 0; i < t->n_cols; i++) {
+			vfm_buf_adds(b, i ? ", " : " (");
+			sql_quoted(b, t->cols[i].key, '"');
+		}
+		for (size_t i = 0; i < t->n_cols; i++) {
+			vfm_buf_adds(b, i ? ", " : ") VALUES (");
+			sql_value(b, &t->cells[r * t->n_cols + i]);
+		}
+		vfm_buf_adds(b, ");\n");
+	}
+	for (size_t i = 0; i < t->n_notes; i++) {
+		vfm_buf_adds(b, "-- ");
+		for (const char *s = t->notes[i]; *s; s++) /* a control character might end the comment */
+			vfm_buf_add(b, (unsigned char)*s < ' ' ? " " : s, 1);
+		vfm_buf_adds(b, "\n");
+	}
+}
+
 int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};
@@ -338,6 +431,8 @@ int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FIL
 		print_csv(t, &b);
 	else if (format == VFM_TABLE_JSON || format == VFM_TABLE_JSONL)
 		print_json(t, format == VFM_TABLE_JSONL, &b);
+	else if (format == VFM_TABLE_SQL)
+		print_sql(t, &b);
 	else
 		print_text(t, format == VFM_TABLE_MD, &b);
 	if (b.len && (fwrite(b.data, 1, b.len, f) != b.len || fflush(f)))

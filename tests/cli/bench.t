@@ -2,14 +2,14 @@
 # vfm-bench: the performance table, one step, and the curves of a run.
 . "${0%/*}/lib.sh"
 
-run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 --steps 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl
+run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 -r 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl
 rc_is 0 "--matrix"
 is "$(jq -r '"\(.model) \(.context) \(.config) \(.how) \(.tok_s > 0) \(.tflops > 0)"' <<<"$out")" \
 	$'dit-s 64 fp32 measured true true\ndit-s 128 fp32 measured true true' "a row for each context, measured"
 run vfm-bench matrix -q --model dit-28b --context 16M --dtype fp32 -o jsonl
 is "$(jq -r .how <<<"$out")" "does not fit" "a model that does not fit is not tried"
 echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"train.recompute":"full"}}' >rows.jsonl
-run vfm-bench matrix -q --steps 1 --seconds 0 --warmup 0 --text-len 4 -o md rows.jsonl
+run vfm-bench matrix -q -r 1 --seconds 0 --warmup 0 --text-len 4 -o md rows.jsonl
 rc_is 0 "rows from a file"
 like "$out" 'dit-s .*model.layers=1 train.recompute=full' "a row says what was set"
 echo '{"model":"dit-s","context":64,"set":{"model.layrs":1}}' >rows.jsonl
@@ -17,7 +17,7 @@ run vfm-bench matrix -q rows.jsonl
 rc_is 2 "a wrong key in a row is an error"
 like "$err" "rows.jsonl:1.*model.layers" "that names file, line and the key that was meant"
 # Rows of several ranks: each on as many as it asks for; dp takes what is left of -n.
-matrix=(vfm-bench matrix -q --packs 4 --steps 1 --seconds 0 --warmup 0 --text-len 4)
+matrix=(vfm-bench matrix -q --packs 4 -r 1 --seconds 0 --warmup 0 --text-len 4)
 {
 	echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.dp":1}}'
 	echo '{"model":"dit-s","context":64,"set":{"model.layers":2,"parallel.pp":2,"parallel.dp":1}}'
@@ -48,10 +48,10 @@ for row in '{"model":"dit-s","context":64,"tp":2}' '{"model":"dit-s","context":6
 	run "${matrix[@]}" rows.jsonl
 	like "$rc $err" "^2 .*rows.jsonl:1: (tp: unknown key|set: expected|train.lr: a benchmark)" "what a row does not honour is refused: $row"
 done
-run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 --steps 1 --seconds 0 --dtype bf16 -o json
+run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 -r 1 --seconds 0 --dtype bf16 -o json
 rc_is 0 "step"
 is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
-step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid "1,4,4" --packs 4 --steps 1 --warmup 0 --seconds 0 -o jsonl)
+step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid "1,4,4" --packs 4 -r 1 --warmup 0 --seconds 0 -o jsonl)
 run "${step[@]}" -n 2 --set parallel.pp=2 --set parallel.schedule=zb
 rc_is 0 "step on two ranks"
 is "$(jq -r '"\(.tokens) \(.ranks) \(.layout) \(.comm >= 0 and .comm < 1) \(.bubble > 0 and .bubble < 1)"' <<<"$out")" "64 2 pp=2 zb true true" \
@@ -60,7 +60,7 @@ run "${step[@]}" -n 2 --packs 3
 is "$rc $(wc -l <"$SCRATCH/io/err")" "2 1" "packs that cannot be divided: one line"
 run "${step[@]}" -n 3 --set parallel.tp=2
 like "$err" "parallel.*3" "a layout that does not fit"
-coproc turns { "${step[@]}" -n 2 --turns --steps 2; }
+coproc turns { "${step[@]}" -n 2 --turns -r 2; }
 turns_in=${turns[0]} turns_out=${turns[1]} turns_pid=$turns_PID
 read -rt 60 line <&"$turns_in"
 read -rt 0.5 more <&"$turns_in"
@@ -105,6 +105,12 @@ is "$(jq -r '[.op, .bytes, .result, .ranks, .min_us > 0] | @csv' <<<"$out" | tr 
 is "$(wc -l <<<"$out")" 13 "one for each op and size"
 is "$(jq -r 'select(.op == "all_reduce" and .bytes == 307200) | (.bus_gb_s / .alg_gb_s * 1000 | round)' <<<"$out")" 1333 \
 	"bus bandwidth"
+run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops broadcast --sizes '1K-16K*4,6K' -o jsonl
+is "$(jq .bytes <<<"$out" | paste -sd' ' -)" "1024 4096 16384 6144" "a range of sizes"
+for sizes in 1K- 100 1-9999 65G 1K,; do
+	run vfm-bench comm --sizes $sizes
+	like "$rc $err" "^2 vfm-bench comm: --sizes: " "--sizes $sizes"
+done
 run vfm-bench comm --ops all_reduse
 rc_is 2 "an op that does not exist"
 
@@ -136,7 +142,7 @@ run vfm-bench exec --bytes 1
 is "$rc $err" "2 vfm-bench exec: expected --repeat 1 to 256, --records from 1, --bytes 2 to 8G" "exec: too few bytes"
 
 # cost: the table of vfm-pack --cost.
-run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 --steps 5 --seconds 0 -w cost.json -o jsonl 64 256 1024
+run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 -r 5 --seconds 0 -w cost.json -o jsonl 64 256 1024
 rc_is 0 "cost"
 is "$(jq -s -c 'map(.tokens)' <<<"$out")" "[64,256,1024]" "a row for each length"
 ok "a longer sample costs more" jq -es '.[2].ms > .[0].ms' <<<"$out"

@@ -131,7 +131,7 @@ echo '{"model": "dit-s", "context": 256, "gpus": 2, "packs": 6, "text": 32, "set
 run vfm-bench matrix -q --predict h200 rows -o jsonl
 is "$(jq -c '[.gpus, .gbs, .layout]' <<<"$out")" '[2,6,"tp=2"]' "of a file"
 run vfm-bench matrix -q --gpus 4
-like "$rc $err" "^2 .*--gpus: expected 1 to [0-9]+, with --predict" "--gpus alone"
+like "$rc $err" "^2 .*--gpus: only with --predict" "--gpus alone"
 run vfm-bench matrix -q --predict h200 -n 2
 like "$rc $err" "^2 .*a prediction takes --gpus" "-n"
 

@@ -10,7 +10,7 @@ is "$(jq -r '"\(.how) \(.threads) \(.host_ms) \(.ahead_ms) \(.min_ms < .step_ms 
 	"predicted null null null true true true" "is marked, and has no figures of this host"
 run vfm-bench step -q --device sim "${tiny[@]}" -o jsonl
 is "$out" "$row" "and is the same each time"
-run vfm-bench step -q "${tiny[@]}" --packs 1 --steps 1 --seconds 0 -o jsonl
+run vfm-bench step -q "${tiny[@]}" --packs 1 -r 1 --seconds 0 -o jsonl
 is "$(jq -r .how <<<"$out")" measured "a step on the CPU is measured"
 # 32 MiB and an eighth, rounded, are cuBLASLt's
 is "$(vfm-bench step -q --device sim "${tiny[@]}" --packs 1 -o jsonl | jq --argjson cpu "$out" '(.mem_gib - $cpu.mem_gib) * 1024 | . > 36 and . < 36.01')" \

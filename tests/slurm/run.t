@@ -46,7 +46,7 @@ cat >rows.jsonl <<'END'
 {"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.tp":2}}
 {"model":"dit-s","context":64,"set":{"model.layers":2,"parallel.pp":2,"parallel.cp":2}}
 END
-matrix=(vfm-bench --matrix -q --packs 4 --steps 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl)
+matrix=(vfm-bench --matrix -q --packs 4 -r 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl)
 run timeout 60 "${step[@]}" "${matrix[@]}" rows.jsonl
 rc_is 0 "the rows of a matrix on the ranks of a step"
 is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" $'8 dp=4 tp=2 measured\n8 dp=2 cp=2 pp=2 ring measured' "with all of them"

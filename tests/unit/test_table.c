@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/table.h"
 
 static char *printed(enum vfm_table_format format)
@@ -68,6 +69,60 @@ static void formats(void **state)
 		"{\"v\":1,\"name\":\"b\",\"tok_s\":null,\"n\":null,\"fits\":null}\n");
 }
 
+static void sql(void **state)
+{
+	const char *head = "CREATE TABLE IF NOT EXISTS \"vfm_test_x\" (\n"
+			   "  \"name\" TEXT,\n  \"tok_s\" DOUBLE PRECISION,\n  \"n\" BIGINT,\n  \"fits\" TEXT\n);\n";
+	char *want = NULL;
+
+	(void)state;
+	vfm_log_init("vfm-test x");
+	assert_true(asprintf(&want,
+			    "%sINSERT INTO \"vfm_test_x\" (\"name\", \"tok_s\", \"n\", \"fits\") VALUES ('größe, "
+			    "\"x\"|y', 10052.25, -7, 'yes');\n"
+			    "INSERT INTO \"vfm_test_x\" (\"name\", \"tok_s\", \"n\", \"fits\") VALUES ('b', NULL, "
+			    "NULL, NULL);\n"
+			    "-- median of 5\n",
+			    head) > 0);
+	expect(VFM_TABLE_SQL, want);
+	free(want);
+}
+
+/* No text leaves its literal or its comment, and columns without cells have the type that they were declared with. */
+static void sql_of_odd_texts(void **state)
+{
+	struct vfm_table *t = vfm_table_new();
+	struct vfm_err err = {0};
+	size_t len, n;
+	char *text = NULL;
+	FILE *f = open_memstream(&text, &len);
+
+	(void)state;
+	vfm_log_init("t");
+	vfm_table_col(t, "a\"b", "a", 0);
+	vfm_table_col(t, "text", "a", VFM_TABLE_STRINGS);
+	vfm_table_col(t, "number", "a", 0);
+	vfm_table_row(t);
+	vfm_table_str(t, "a\"b", "it's '); DROP TABLE t; --\n\\'");
+	vfm_table_row(t);
+	vfm_table_str(t, "a\"b", "\xff is no UTF-8");
+	vfm_table_note(t, "x\n; DROP TABLE t;\r--");
+	assert_string_equal(vfm_table_notes(t, &n)[0], "x\n; DROP TABLE t;\r--");
+	assert_int_equal(n, 1);
+	assert_int_equal(vfm_table_print(t, VFM_TABLE_SQL, f, &err), 0);
+	fclose(f);
+	assert_string_equal(text,
+		"CREATE TABLE IF NOT EXISTS \"t\" (\n  \"a\"\"b\" TEXT,\n  \"text\" TEXT,\n  \"number\" DOUBLE "
+		"PRECISION\n);\n"
+		"INSERT INTO \"t\" (\"a\"\"b\", \"text\", \"number\") VALUES ('it''s ''); DROP TABLE t; --\n\\''', "
+		"NULL, "
+		"NULL);\n"
+		"INSERT INTO \"t\" (\"a\"\"b\", \"text\", \"number\") VALUES (NULL, NULL, NULL);\n"
+		"-- x ; DROP TABLE t; --\n");
+	free(text);
+	vfm_table_free(t);
+}
+
 static void json_has_rows_and_notes(void **state)
 {
 	char *got = printed(VFM_TABLE_JSON);
@@ -106,7 +161,8 @@ static void full_disk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(formats), cmocka_unit_test(json_has_rows_and_notes),
-		cmocka_unit_test(names), cmocka_unit_test(full_disk)};
+		cmocka_unit_test(sql), cmocka_unit_test(sql_of_odd_texts), cmocka_unit_test(names),
+		cmocka_unit_test(full_disk)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
