@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum kind { EMPTY, STR, I64, F64 };
+enum kind { EMPTY, STR, I64, F64, JSON };
 
 struct cell {
 	enum kind kind;
@@ -31,6 +31,7 @@ struct vfm_table {
 	struct vfm_arena arena;
 	struct column *cols;
 	size_t n_cols, cap_cols;
+	size_t n_shown;     /* columns of text, Markdown and CSV, in front of those of JSON alone */
 	struct cell *cells; /* [n_rows][n_cols] */
 	size_t n_rows, cap_cells;
 	const char **notes;
@@ -74,6 +75,15 @@ void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, in
 	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
 	t->cols[t->n_cols++] =
 		(struct column){vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
+	t->n_shown = t->n_cols;
+}
+
+void vfm_table_json_col(struct vfm_table *t, const char *key)
+{
+	size_t shown = t->n_shown;
+
+	vfm_table_col(t, key, key, 0);
+	t->n_shown = shown;
 }
 
 void vfm_table_row(struct vfm_table *t)
@@ -109,6 +119,11 @@ void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x)
 void vfm_table_f64(struct vfm_table *t, const char *key, double x)
 {
 	*cell_of(t, key) = (struct cell){.kind = F64, .u.f = x};
+}
+
+void vfm_table_json(struct vfm_table *t, const char *key, const char *text)
+{
+	*cell_of(t, key) = (struct cell){.kind = JSON, .u.s = vfm_arena_strdup(&t->arena, text)};
 }
 
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
@@ -201,14 +216,14 @@ static void layout_release(const struct vfm_table *t, struct layout *l)
 
 static void text_row(const struct vfm_table *t, const struct layout *l, size_t r, bool md, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_cols; i++) {
+	for (size_t i = 0; i < t->n_shown; i++) {
 		const char *s = l->text[r * t->n_cols + i];
 		int fill = l->width[i] - width_of(s);
 
 		vfm_buf_adds(b, md ? "| " : i ? "  " : "");
 		pad_text(b, l->right[i] ? fill : 0);
 		vfm_buf_adds(b, s);
-		if (md || i + 1 < t->n_cols)
+		if (md || i + 1 < t->n_shown)
 			pad_text(b, l->right[i] ? 0 : fill);
 		vfm_buf_adds(b, md ? " " : "");
 	}
@@ -224,7 +239,7 @@ static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
 	lay_out_table(t, md, &l);
 	for (size_t r = 0; r <= t->n_rows; r++) {
 		text_row(t, &l, r, md, b);
-		for (size_t i = 0; md && r == 0 && i < t->n_cols; i++)
+		for (size_t i = 0; md && r == 0 && i < t->n_shown; i++)
 			vfm_buf_adds(b, l.right[i] ? "|--:" : "|:--");
 		if (md && r == 0)
 			vfm_buf_adds(b, "|\n");
@@ -260,6 +275,8 @@ static json_t *cell_json(const struct cell *c)
 		return json_integer(c->u.i);
 	case F64:
 		return vfm_json_real(c->u.f);
+	case JSON:
+		return json_loads(c->u.s, JSON_DECODE_ANY, NULL);
 	default:
 		return json_null();
 	}
@@ -267,13 +284,13 @@ static json_t *cell_json(const struct cell *c)
 
 static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_cols; i++) {
+	for (size_t i = 0; i < t->n_shown; i++) {
 		vfm_buf_adds(b, i ? "," : "");
 		csv_str(b, t->cols[i].key);
 	}
 	vfm_buf_adds(b, "\n");
 	for (size_t r = 0; r < t->n_rows; r++) {
-		for (size_t i = 0; i < t->n_cols; i++) {
+		for (size_t i = 0; i < t->n_shown; i++) {
 			const struct cell *c = &t->cells[r * t->n_cols + i];
 
 			vfm_buf_adds(b, i ? "," : "");

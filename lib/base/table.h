@@ -30,10 +30,13 @@ struct vfm_table;
 struct vfm_table *vfm_table_new(void);
 void vfm_table_free(struct vfm_table *t);
 void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits);
+/* A column of json and jsonl alone, behind all others; its cells are JSON texts. */
+void vfm_table_json_col(struct vfm_table *t, const char *key);
 void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
 void vfm_table_f64(struct vfm_table *t, const char *key, double x);
+void vfm_table_json(struct vfm_table *t, const char *key, const char *text);
 /* Adds a line below the table ("median of 5 runs, 2 x EPYC …"): text in text and md, an entry of "notes" in json.  csv
  * and jsonl omit notes. */
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -8,6 +8,7 @@
 #include "data/manifest.h"
 #include "spec/linears.h"
 #include "train/bench.h"
+#include "train/memory_chart.h"
 #include "train/plan.h"
 #include "train/simulate.h"
 #include "train/synthetic.h"
@@ -171,6 +172,13 @@ static void fill_timeline(
 	}
 }
 
+static void release_rank(struct vfm_dry_run_rank *r)
+{
+	vfm_sim_memory_release(&r->memory);
+	free(r->busy);
+	*r = (struct vfm_dry_run_rank){0};
+}
+
 static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r,
 	const struct vfm_bench_predicted *p)
 {
@@ -180,6 +188,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	size_t n;
 
 	out->n = x->sim->job->n_reps;
+	release_rank(rank); /* of a simulation that ran out of memory */
 	*rank = (struct vfm_dry_run_rank){.rank = x->mesh.rank,
 		.stage = x->mesh.coord[VFM_AX_PP],
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
@@ -189,6 +198,11 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
 	if (d->o->timeline)
 		fill_timeline(rank, l, n, p);
+	if (d->o->memory || d->o->trace)
+		vfm_sim_memory(x->device.dev, p->begin[VFM_MID], &rank->memory);
+	if (d->o->trace)
+		vfm_memory_trace(d->o->trace, &rank->memory, rank->rank);
+	rank->memory_s = p->s[VFM_MID];
 	if (x->mesh.rank == 0) {
 		out->comm_s = r->comm_s;
 		out->bubble_s = r->bubble_s;
@@ -204,6 +218,8 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	struct vfm_bench_result r;
 
 	TRY(vfm_context_open(x, d->o->config, err));
+	if (d->o->memory || d->o->trace)
+		vfm_sim_record_memory(x->device.dev);
 	b = (struct vfm_bench_step){.packs = d->packs->n * x->mesh.size[VFM_AX_DP]};
 	vfm_bench_predict(&b, 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
@@ -298,10 +314,25 @@ static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm
 	TRY_OUT(make_rank_packs(&packs, o->config, &s, dp, err));
 	TRY_OUT(simulate_packs(o, &packs, &p->largest, out, err));
 	out->step = step;
+	for (int i = 0; i < out->n; i++)
+		out->rank[i].memory_step = step;
 out:
 	release_rank_packs(&packs);
 	vfm_manifest_step_release(&s);
 	return rc;
+}
+
+static void take_larger_memory(struct vfm_dry_run_rank *r, struct vfm_dry_run_rank *other)
+{
+	struct vfm_sim_memory own = r->memory;
+
+	if (other->mem_peak <= r->mem_peak)
+		return;
+	r->mem_peak = other->mem_peak;
+	r->memory_s = other->memory_s;
+	r->memory_step = other->memory_step;
+	r->memory = other->memory;
+	other->memory = own;
 }
 
 /* The memory is that of the step with the largest pack, the time that of the median step. */
@@ -337,8 +368,7 @@ static int run_plan(
 	out->total_s = out->s[VFM_MID] * sum / costs.cost[median] / (double)costs.n * (double)n;
 	out->fits = out->fits && large.fits;
 	for (int i = 0; i < out->n; i++)
-		if (large.rank[i].mem_peak > out->rank[i].mem_peak)
-			out->rank[i].mem_peak = large.rank[i].mem_peak;
+		take_larger_memory(&out->rank[i], &large.rank[i]);
 out:
 	free(costs.cost);
 	vfm_dry_run_release(&large);
@@ -388,7 +418,7 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 void vfm_dry_run_release(struct vfm_dry_run *d)
 {
 	for (int i = 0; i < d->n; i++)
-		free(d->rank[i].busy);
+		release_rank(&d->rank[i]);
 	free(d->rank);
 	*d = (struct vfm_dry_run){0};
 }

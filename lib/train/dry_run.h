@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#include "sim/sim.h"
+#include "sim/sim_memory.h"
 #include "train/config.h"
 
 struct vfm_dry_run_opts {
@@ -20,6 +20,7 @@ struct vfm_dry_run_opts {
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
 	bool timeline; /* fill the ranks' busy */
+	bool memory;   /* fill the ranks' memory */
 	FILE *trace;   /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
@@ -34,6 +35,10 @@ struct vfm_dry_run_rank {
 	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;
 	int streams;
+	/* Of the simulated step, or of that with the largest pack if it needs more; not asked for: no owners. */
+	struct vfm_sim_memory memory;
+	double memory_s;     /* seconds of that step */
+	int64_t memory_step; /* its number in the plan */
 };
 
 struct vfm_dry_run {

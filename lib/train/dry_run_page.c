@@ -4,6 +4,7 @@
 
 #include "curate/html.h"
 #include "spec/hw.h"
+#include "train/memory_chart.h"
 
 enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
 
@@ -60,12 +61,13 @@ static void add_kind_legend(struct vfm_buf *b)
 
 /* ---- the ranks ---- */
 
-static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d)
+static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
 {
-	vfm_buf_adds(b,
-		"<h2>Simulated ranks</h2>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
+	vfm_buf_addf(b,
+		"<%s>Simulated ranks</%s>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
 		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>stage</th>"
-		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>");
+		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>",
+		heading, heading);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_buf_addf(b, "<th class=\"num\">%s</th>", kind_name(c));
 	vfm_buf_adds(b, "</tr>\n");
@@ -117,16 +119,16 @@ static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int st
 	}
 }
 
-static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
+static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
 {
 	int lanes = 0, y = 0;
 
 	for (int i = 0; i < d->n; i++)
 		lanes += d->rank[i].streams;
 	vfm_buf_addf(b,
-		"<h2>Timeline of a step</h2>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
+		"<%s>Timeline of a step</%s>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
 		"simulated rank, stream 0 computes.</p>\n",
-		d->s[VFM_MID] * 1e3);
+		heading, heading, d->s[VFM_MID] * 1e3);
 	add_kind_legend(b);
 	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
 	for (int i = 0; i < d->n; i++) {
@@ -147,16 +149,17 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
 
 /* ---- scaling ---- */
 
-static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
 {
 	if (p->n_scaled < 2)
 		return;
-	vfm_buf_adds(b,
-		"<h2>More GPUs</h2>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
-		"GPU, "
-		"and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th class=\"num\">GPUs</th>"
+	vfm_buf_addf(b,
+		"<%s>More GPUs</%s>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
+		"GPU, and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th "
+		"class=\"num\">GPUs</th>"
 		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
-		"</tr>\n");
+		"</tr>\n",
+		heading, heading);
 	for (int i = 0; i < p->n_scaled; i++) {
 		const struct vfm_scaled_run *s = &p->scaled[i];
 
@@ -171,17 +174,50 @@ static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 	vfm_buf_adds(b, "</table></div>\n");
 }
 
-void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+enum { SCALED_RANKS = 10000 };
+
+int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err)
 {
-	vfm_html_begin(b, p->title, 0);
+	struct vfm_config config = *o->config;
+	struct vfm_dry_run_opts more = *o;
+
+	more.config = &config;
+	more.trace = NULL;
+	more.timeline = more.memory = false;
+	config.parallel.dp = 0;
+	for (*n = 0; *n < VFM_SCALED_MOST && more.ranks <= SCALED_RANKS; more.ranks *= 2, more.packs *= 2) {
+		struct vfm_dry_run twice = {0};
+		const struct vfm_dry_run *is = *n ? &twice : d;
+
+		if (*n)
+			TRY(vfm_dry_run(&more, &twice, err));
+		v[*n].ranks = more.ranks;
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
+		++*n;
+		vfm_dry_run_release(&twice);
+	}
+	return 0;
+}
+
+void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+{
 	vfm_buf_adds(b, "<p class=\"dim\">Predicted for GPUs of the machine ");
 	vfm_html_text(b, p->o->machine->name);
 	vfm_buf_adds(b,
 		p->d->fits ? ", not measured.</p>\n"
 			   : ", not measured. It does not fit: times are those of a GPU with enough memory.</p>\n");
 	add_dry_cards(b, p);
-	add_timeline(b, p->d);
-	add_rank_table(b, p->d);
-	add_scaling(b, p);
+	add_timeline(b, p->d, heading);
+	vfm_memory_section(b, p->d, p->o->machine, heading);
+	add_rank_table(b, p->d, heading);
+	add_scaling(b, p, heading);
+}
+
+void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	vfm_html_begin(b, p->title, 0);
+	vfm_dry_run_sections(b, p, "h2");
 	vfm_html_end(b);
 }
