@@ -10,7 +10,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
-#include "matrix_predict.h"
+#include "matrix_page.h"
 #include "matrix_rows.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
@@ -19,7 +19,7 @@
 #include "train/bench.h"
 
 static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none"};
-static const char *format = "text", *predict, *against;
+static const char *format = "text", *predict, *against, *html;
 static int64_t gpus = VFM_UNSET, top = 10;
 static bool search;
 static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1;
@@ -42,6 +42,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
+	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -51,8 +52,8 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus N] [--search] [--top N] [--against FILE] " VFM_CONTEXT_SYNOPSIS
-		    " [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--predict MACHINE] [--gpus N] [--search] [--top N] [--against FILE] [--html "
+		    "FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
@@ -437,6 +438,22 @@ static void note_prediction(struct vfm_table *t, const struct matrix *m)
 	note_error(t, m, true);
 }
 
+static int write_page(const struct matrix *m, const struct vfm_table *t, struct vfm_err *err)
+{
+	struct matrix_page_row *v = vfm_calloc(m->rows.n + 1, sizeof(*v));
+	int rc;
+
+	for (size_t i = 0; i < m->rows.n; i++) {
+		const struct matrix_row *w = &m->rows.v[i];
+
+		v[i] = (struct matrix_page_row){
+			w, &m->out[i], predict ? machine_of(m, w) : NULL, text_of(w), packs_of(w)};
+	}
+	rc = matrix_write_page(html, t, v, (int)m->rows.n, err);
+	free(v);
+	return rc;
+}
+
 static int print_table(const struct matrix *m, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
@@ -458,6 +475,8 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	vfm_table_note(
 		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
 	rc = vfm_table_print(t, m->format, stdout, err);
+	if (rc == 0 && html)
+		rc = write_page(m, t, err);
 	vfm_table_free(t);
 	return rc;
 }

@@ -157,6 +157,30 @@ static char *cell_text(const struct cell *c, int digits)
 	}
 }
 
+int vfm_table_rows(const struct vfm_table *t)
+{
+	return (int)t->n_rows;
+}
+
+int vfm_table_cols(const struct vfm_table *t)
+{
+	return (int)t->n_shown;
+}
+
+char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number)
+{
+	const struct cell *c = row < 0 ? NULL : &t->cells[(size_t)row * t->n_cols + (size_t)col];
+
+	*number = c && (c->kind == I64 || c->kind == F64);
+	return c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
+}
+
+int vfm_table_notes(const struct vfm_table *t, const char *const **notes)
+{
+	*notes = t->notes;
+	return (int)t->n_notes;
+}
+
 /* Returns the number of code points: of bytes that do not continue one. */
 static int width_of(const char *s)
 {

@@ -41,6 +41,13 @@ void vfm_table_json(struct vfm_table *t, const char *key, const char *text);
  * and jsonl omit notes. */
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The rows and columns of text; the text of a cell, of a heading for row -1; and the notes.  The caller frees the text
+ * of a cell; *number: whether it is one, which is aligned right. */
+int vfm_table_rows(const struct vfm_table *t);
+int vfm_table_cols(const struct vfm_table *t);
+char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
+int vfm_table_notes(const struct vfm_table *t, const char *const **notes);
+
 /* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  Empty columns are
  * printed.  Text aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths
  * are in code points. */

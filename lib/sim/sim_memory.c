@@ -23,7 +23,7 @@ struct sim_memory {
 	bool peak_in_step; /* a call since the last clear reached the peak */
 };
 
-static int64_t *row_at(const struct sim_memory *m, size_t i)
+static int64_t *memory_row(const struct sim_memory *m, size_t i)
 {
 	return m->bytes + i * m->owners;
 }
@@ -39,7 +39,7 @@ static void widen_rows(struct sim_memory *m, size_t owners)
 		return;
 	bytes = vfm_calloc((VFM_SIM_MEMORY_POINTS + 1) * wide, sizeof(*bytes));
 	for (size_t i = 0; i <= VFM_SIM_MEMORY_POINTS && m->owners; i++)
-		memcpy(bytes + i * wide, row_at(m, i), m->owners * sizeof(*bytes));
+		memcpy(bytes + i * wide, memory_row(m, i), m->owners * sizeof(*bytes));
 	free(m->bytes);
 	m->bytes = bytes;
 	m->owners = wide;
@@ -50,7 +50,7 @@ static void keep_state(struct sim_memory *m, const struct vfm_holders *h, size_t
 	int64_t *to;
 
 	widen_rows(m, h->n);
-	to = row_at(m, row);
+	to = memory_row(m, row);
 	for (size_t k = 0; k < h->n; k++)
 		to[k] = (int64_t)h->v[k].bytes;
 	memset(to + h->n, 0, (m->owners - h->n) * sizeof(*to));
@@ -77,7 +77,7 @@ static void join_intervals(struct sim_memory *m)
 		}
 		from += m->at[from + 1].used > m->at[from].used;
 		m->at[i] = m->at[from];
-		memmove(row_at(m, i), row_at(m, from), m->owners * sizeof(*m->bytes));
+		memmove(memory_row(m, i), memory_row(m, from), m->owners * sizeof(*m->bytes));
 	}
 	m->width *= 2;
 	m->last /= 2;
@@ -208,7 +208,7 @@ static struct owner_order *order_owners(const struct sim *d)
 
 	for (size_t k = 0; k < h->n; k++) {
 		memcpy(v[k].o.name, h->v[k].name, sizeof(v[k].o.name));
-		v[k].o.at_peak = row_at(d->memory, VFM_SIM_MEMORY_POINTS)[k];
+		v[k].o.at_peak = memory_row(d->memory, VFM_SIM_MEMORY_POINTS)[k];
 		v[k].id = k;
 	}
 	qsort(v, h->n, sizeof(*v), compare_owners);
@@ -241,7 +241,7 @@ void vfm_sim_memory(struct vfm_dev *dev, double begin, struct vfm_sim_memory *ou
 		if (m->at[i].used < 0)
 			continue;
 		for (size_t k = 0; k < n; k++)
-			out->bytes[(size_t)out->points * n + k] = row_at(m, i)[order[k].id];
+			out->bytes[(size_t)out->points * n + k] = memory_row(m, i)[order[k].id];
 		out->point[out->points++] =
 			(struct vfm_sim_memory_point){time_of_launch(d, m->at[i].launch, &at) - begin, m->at[i].used};
 	}

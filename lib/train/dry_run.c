@@ -194,6 +194,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
 		.mem_peak = x->device.dev->mem_peak};
 	l = vfm_sim_launches(x->device.dev, &n);
+	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++)
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
 	if (d->o->timeline)
@@ -221,7 +222,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	if (d->o->memory || d->o->trace)
 		vfm_sim_record_memory(x->device.dev);
 	b = (struct vfm_bench_step){.packs = d->packs->n * x->mesh.size[VFM_AX_DP]};
-	vfm_bench_predict(&b, 1, &predicted);
+	vfm_bench_predict(&b, d->o->warmup ? d->o->warmup : 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, d->packs->v, d->packs->n, &d->largest, &r, err));
 	if (d->o->trace)
 		trace_rank(x, d, predicted.begin[VFM_MID]);
@@ -407,9 +408,11 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
-	for (int i = 0; i < out->n; i++)
+	for (int i = 0; i < out->n; i++) {
+		out->launches += out->rank[i].launches;
 		if (out->rank[i].mem_peak > out->mem_peak)
 			out->mem_peak = out->rank[i].mem_peak;
+	}
 	if (o->trace)
 		fputs("\n]\n", o->trace);
 	return 0;

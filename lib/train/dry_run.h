@@ -19,9 +19,10 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
-	bool timeline; /* fill the ranks' busy */
-	bool memory;   /* fill the ranks' memory */
-	FILE *trace;   /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
+	int64_t warmup; /* steps before the simulated one; 0: one */
+	bool timeline;  /* fill the ranks' busy */
+	bool memory;    /* fill the ranks' memory */
+	FILE *trace;    /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
 enum { VFM_TIMELINE_COLUMNS = 1000 };
@@ -29,6 +30,7 @@ enum { VFM_TIMELINE_COLUMNS = 1000 };
 /* A simulated rank, and what it stands for. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
+	int64_t launches;                /* of the step */
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
 	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
@@ -50,6 +52,7 @@ struct vfm_dry_run {
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
 	int64_t mem_peak;                /* the largest of the ranks */
+	int64_t launches;                /* of that step, on all simulated ranks */
 	int n;
 	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */
 };

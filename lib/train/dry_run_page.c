@@ -100,9 +100,11 @@ static int look_at_column(const float *busy, int *quarters)
 	return *quarters ? best : -1;
 }
 
+/* A path for each kind and share. */
 static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
 {
 	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
+	struct vfm_buf path[VFM_SIM_CLASSES + 1][5] = {{{0}}};
 
 	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
 		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
@@ -113,10 +115,15 @@ static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int st
 				break;
 		}
 		if (kind >= 0)
-			vfm_buf_addf(b,
-				"<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" style=\"fill:%s;opacity:%.2f\"/>",
-				LABEL + i, y, n, LANE - 3, kind_colours[kind], 0.25 * quarters);
+			vfm_buf_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
 	}
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
+		for (int q = 1; q < 5; q++) {
+			if (path[k][q].len)
+				vfm_buf_addf(b, "<path style=\"fill:%s;stroke:none;opacity:%.2f\" d=\"%s\"/>",
+					kind_colours[k], 0.25 * q, path[k][q].data);
+			vfm_buf_release(&path[k][q]);
+		}
 }
 
 static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
