@@ -438,7 +438,7 @@ static void note_prediction(struct vfm_table *t, const struct matrix *m)
 	note_error(t, m, true);
 }
 
-static int write_page(const struct matrix *m, const struct vfm_table *t, struct vfm_err *err)
+static int write_rows_page(const struct matrix *m, const struct vfm_table *t, struct vfm_err *err)
 {
 	struct matrix_page_row *v = vfm_calloc(m->rows.n + 1, sizeof(*v));
 	int rc;
@@ -476,7 +476,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
 	rc = vfm_table_print(t, m->format, stdout, err);
 	if (rc == 0 && html)
-		rc = write_page(m, t, err);
+		rc = write_rows_page(m, t, err);
 	vfm_table_free(t);
 	return rc;
 }

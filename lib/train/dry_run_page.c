@@ -19,8 +19,10 @@ static const char *kind_name(int kind)
 
 static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, double x, int digits)
 {
-	vfm_buf_addf(
-		b, "<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f%s</b></div>\n", name, digits, x, unit);
+	vfm_buf_addf(b,
+		"<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f<small "
+		"style=\"font-size:13px\">%s</small></b></div>\n",
+		name, digits, x, unit);
 }
 
 static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
