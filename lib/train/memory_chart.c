@@ -254,11 +254,17 @@ static void add_memory_axes(struct vfm_buf *b, const struct memory_plot *p)
 	}
 }
 
-/* The capacity of the machine, and when the peak is. */
-static void add_memory_lines(struct vfm_buf *b, const struct memory_plot *p)
+/* A capacity far above all peaks is not drawn. */
+static void add_capacity(struct vfm_buf *b, const struct memory_plot *p)
 {
-	double y = memory_y(p, (double)p->machine->capacity), top;
+	double y = memory_y(p, (double)p->machine->capacity);
 
+	if (y < 0) {
+		vfm_buf_addf(b,
+			"<text x=\"%d\" y=\"%d\" text-anchor=\"end\">capacity %.1f GiB, above this chart</text>\n",
+			LEFT + WIDTH - 5, TOP - 5, gib(p->machine->capacity));
+		return;
+	}
 	vfm_buf_addf(b,
 		"<path style=\"stroke:var(--soft);stroke-width:3.5;opacity:.8\" d=\"M%d %.1fH%d\"/><path "
 		"class=\"dashed\" "
@@ -267,6 +273,12 @@ static void add_memory_lines(struct vfm_buf *b, const struct memory_plot *p)
 		"text-anchor=\"end\" style=\"fill:var(--red)\">capacity %.1f GiB</text>\n",
 		LEFT, y, LEFT + WIDTH, LEFT, y, LEFT + WIDTH, LEFT + WIDTH - 98, y - 14, LEFT + WIDTH - 5, y - 4.5,
 		gib(p->machine->capacity));
+}
+
+static void add_peak_mark(struct vfm_buf *b, const struct memory_plot *p)
+{
+	double top;
+
 	if (p->r->memory.peak_s < 0)
 		return;
 	top = memory_y(p, (double)(p->machine->context + p->r->memory.peak));
@@ -315,7 +327,8 @@ static void add_memory_plot(
 	vfm_buf_addf(b, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" style=\"fill:%s\"/>", LEFT,
 		memory_y(&p, (double)machine->context), WIDTH, BOTTOM - memory_y(&p, (double)machine->context),
 		context_colour);
-	add_memory_lines(b, &p);
+	add_capacity(b, &p);
+	add_peak_mark(b, &p);
 	vfm_buf_adds(b, "</svg></div>\n");
 }
 
@@ -389,13 +402,14 @@ void vfm_memory_section(
 	struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine, const char *heading)
 {
 	struct shown s = {0};
-	int64_t top = machine->capacity;
+	int64_t top = 0;
 
 	choose_rank_of_stages(&s, d);
 	choose_owners(&s);
 	for (int r = 0; r < s.ranks; r++)
 		if (s.rank[r]->memory.peak + machine->context > top)
 			top = s.rank[r]->memory.peak + machine->context;
+	top = 3 * top < machine->capacity ? top + top / 8 : top < machine->capacity ? machine->capacity : top;
 	if (s.ranks) {
 		vfm_buf_addf(b,
 			"<%s>Memory by owner</%s>\n<p class=\"dim\">Of each stage the simulated rank with the highest "

@@ -53,7 +53,7 @@ is "$out" "$first" "changes no figure"
 is "$(grep -c 'rank [0-9]*, stage [01], stream 0' page.html)" 4 "a lane for each simulated rank"
 is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
 is "$(grep -oE 'Rank [0-9]+, stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, stage 0 Rank 4, stage 1 " "the memory of a rank of each stage"
-is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "below the capacity"
+is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "and the capacity"
 if command -v chromium >/dev/null; then
 	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/page.html" >dom 2>/dev/null
 	ok "the lanes are drawn" test "$(grep -o 'M[0-9]* [0-9]*h[0-9]*v11' dom | wc -l)" -gt 100
