@@ -14,9 +14,9 @@
 #include "matrix_rows.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
-#include "spec/linears.h"
 #include "step_opts.h"
 #include "train/bench.h"
+#include "train/step_memory.h"
 
 static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none"};
 static const char *format = "text", *predict, *against, *html;
@@ -101,61 +101,40 @@ static int place_rows(struct matrix_rows *r, int world, bool started, struct vfm
 
 /* ---- measuring ---- */
 
-/* Returns the bytes of frozen parameters, and of the master weights, gradients, two moments and the bf16 copy of the
- * others, each divided evenly over the ranks that shard it. */
-static double state_bytes(const struct vfm_config *c, const struct vfm_parallel *p)
-{
-	const struct vfm_train_config *t = &c->train;
-	const struct vfm_param_counts n = vfm_model_count_params(&c->model, &c->tuning);
-	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
-	double frozen =
-		(double)vfm_dtype_size((enum vfm_dtype)t->dtype) * n.frozen + n.in_mxfp8 * (1 + 1.0 / VFM_MX_BLOCK);
-	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0
-		: t->moments == VFM_U8                      ? 2
-		: t->moments == VFM_BF16                    ? 6
-							    : 8;
+/* What the libraries and the rest of a process take of a device's memory, in part of it. */
+#define MEMORY_OF_OTHERS 0.05
 
-	if (p->fsdp || p->distopt) {
-		master /= (double)p->shard;
-		moments /= (double)p->shard;
-	}
-	if (p->fsdp) {
-		rest /= (double)p->shard;
-		frozen /= (double)p->shard;
-	}
-	return (n.trained * (master + rest + moments) + frozen) / (double)(p->tp * p->pp * p->ep);
-}
-
-/* Returns a lower bound of the bytes of a step on a rank's device: state_bytes, and the saved activations of the
- * blocks. */
-static double need_bytes(const struct matrix_row *w, const struct vfm_parallel *p)
-{
-	const struct vfm_config *c = &w->config;
-	const struct vfm_model_spec *m = &c->model;
-	const struct vfm_train_config *t = &c->train;
-	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
-	unsigned keep = t->recompute == VFM_RECOMPUTE_AUTO ? 0 : vfm_recompute_keeps((enum vfm_recompute)t->recompute);
-	struct vfm_saved_how how = {.keep = keep,
-		.dtype = (enum vfm_dtype)t->dtype,
-		.residual = (enum vfm_dtype)t->residual,
-		.pack = {.q = (double)w->tokens, .c = (double)vfm_model_text_rows(m, text_of(w)), .n = 1},
-		.tuning = vfm_saved_tuning(m, &c->tuning)};
-	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
-
-	how.keep = VFM_KEEP_ALL;
-	kept += (double)(m->layers - blocks) * vfm_block_saved_bytes(m, &how);
-	return state_bytes(c, p) + kept / (double)(p->tp * p->cp * p->pp);
-}
-
-/* Sets *fits to whether every rank has `need` bytes.  Collective. */
-static int check_memory(struct vfm_context *x, double need, bool *fits, struct vfm_err *err)
+/* Sets o->need and o->fits by a simulated step (train/step_memory.h).  Collective. */
+static int check_memory(struct vfm_context *x, const struct matrix_row *w, const struct vfm_bench_step *b,
+	struct matrix_outcome *o, struct vfm_err *err)
 {
 	const struct vfm_dev *d = x->device.dev;
 	double have = d->mem_total ? (double)d->mem_total : vfm_host_memory() / x->job.launch.local_size;
-	int64_t lacking = need > 0.9 * have;
+	struct vfm_synthetic sample = {{b->grid[0], b->grid[1], b->grid[2]}, (int32_t)b->text_len, 1};
+	struct vfm_step_memory m = {.config = &w->config,
+		.ranks = w->ranks,
+		.sample = &sample,
+		.n = 1,
+		.packs = b->packs / x->mesh.size[VFM_AX_DP],
+		.capacity = d->mem_total,
+		.async = d->async};
+	int64_t *peak = vfm_calloc((size_t)x->mesh.p.pp, sizeof(*peak)), most[2] = {0};
+	int rc = x->job.world->rank == 0 ? vfm_step_memory(&m, peak, err) : 0;
 
-	TRY(vfm_all_reduce(x->job.world, NULL, vfm_t1(&lacking, VFM_I64, 1), err));
-	*fits = lacking == 0;
+	for (int64_t i = 0; i < x->mesh.p.pp; i++)
+		most[0] = peak[i] > most[0] ? peak[i] : most[0];
+	free(peak);
+	if (rc == VFM_EENV) { /* the host alone has too little memory to prepare such a step */
+		vfm_warn("%s", err->msg);
+		most[0] = INT64_MAX;
+		rc = 0;
+	}
+	TRY(vfm_job_agree(&x->job, rc, err));
+	TRY(vfm_broadcast(x->job.world, NULL, vfm_t1(most, VFM_I64, 1), 0, err));
+	o->need = most[0] == INT64_MAX ? INFINITY : (double)most[0];
+	most[1] = o->need > (1 - MEMORY_OF_OTHERS) * have;
+	TRY(vfm_all_reduce(x->job.world, NULL, vfm_t1(&most[1], VFM_I64, 1), err));
+	o->fits = most[1] == 0;
 	return 0;
 }
 
@@ -171,8 +150,7 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 
 	TRY(vfm_context_open(x, &w->config, err));
 	vfm_bench_grid(w->tokens, b.grid);
-	o->need = need_bytes(w, &x->mesh.p);
-	TRY(check_memory(x, o->need, &o->fits, err));
+	TRY(check_memory(x, w, &b, o, err));
 	if (o->fits) {
 		vfm_info("%s, %lld tokens, %s", w->model, (long long)w->tokens, w->label);
 		TRY(vfm_bench_run(x, &w->config, &b, &o->r, err));

@@ -1,5 +1,6 @@
 #include "matrix_predict.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,7 @@ static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err
 	if (x->mesh.rank != 0)
 		return 0;
 	p->out->r = r;
+	p->out->beside = vfm_sim_held(x->device.dev).beside;
 	memcpy(p->out->s, predicted.s, sizeof(p->out->s));
 	p->out->peak = vfm_hw_peak(x->device.dev->name, w->config.train.dtype);
 	snprintf(p->out->device, sizeof(p->out->device), "%s", x->device.dev->name);
@@ -51,6 +53,6 @@ int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, 
 	o->fits = !how.full;
 	if (how.full && !needed)
 		return 0;
-	o->need = (double)o->r.mem_peak_bytes + (double)m->context;
-	return rc;
+	o->need = how.beyond ? INFINITY : (double)(o->r.mem_peak_bytes + o->beside);
+	return how.beyond ? 0 : rc;
 }

@@ -7,14 +7,14 @@
 #include "train/bench.h"
 
 /* The result of a row. */
-/* The result of a row. */
 struct matrix_outcome {
 	bool fits;
-	double need;             /* if not: bytes per rank; when measuring, a lower bound */
+	double need;             /* if not: bytes per rank; infinite: too many to be counted */
 	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
 	struct vfm_bench_result r;
-	double peak; /* TFLOP/s of a device; 0: unknown */
-	int threads; /* of a rank */
+	int64_t beside; /* bytes of the context and of libraries, beside those of r */
+	double peak;    /* TFLOP/s of a device; 0: unknown */
+	int threads;    /* of a rank */
 	char layout[128], device[128], descr[256];
 };
 

@@ -66,7 +66,7 @@ static void add_highest_peak(struct vfm_table *t, const struct vfm_dry_run *d)
 	struct vfm_buf b = {0};
 
 	for (int i = 1; i < d->n; i++)
-		if (d->rank[i].mem_peak > r->mem_peak)
+		if (d->rank[i].mem_peak + d->rank[i].mem_beside > r->mem_peak + r->mem_beside)
 			r = &d->rank[i];
 	add_memory_cell(t, r);
 	vfm_memory_sentence(&b, &r->memory);
@@ -101,8 +101,8 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	vfm_table_str(t, "fits", d->fits ? "yes" : "no");
 	vfm_table_note(t, "%s: %.1f GiB, with %.1f of the driver and the libraries, of %.1f of %s",
 		d->fits ? "fits" : "does not fit; times are those of a GPU with enough memory",
-		(double)(d->mem_peak + m->context) / 0x1p30, (double)m->context / 0x1p30, (double)m->capacity / 0x1p30,
-		m->name);
+		(double)(d->mem_peak + d->mem_beside) / 0x1p30, (double)d->mem_beside / 0x1p30,
+		(double)m->capacity / 0x1p30, m->name);
 	add_highest_peak(t, d);
 	vfm_table_f64(t, "step_ms", s * 1e3);
 	vfm_table_f64(t, "low_ms", d->s[VFM_LOW] * 1e3);

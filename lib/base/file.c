@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 char *vfm_dir_of(const char *path)
@@ -36,6 +38,22 @@ char *vfm_first_in(const char *folder, const char *const *names)
 		free(path);
 	}
 	return NULL;
+}
+
+/* ---- locks ---- */
+
+#define LOCK_S 10.0
+
+bool vfm_lock(int fd, const volatile sig_atomic_t *stop)
+{
+	double until = vfm_now() + LOCK_S;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+		if (vfm_now() > until || (stop && *stop))
+			return false;
+		nanosleep(&(struct timespec){0, 20000000}, NULL);
+	}
+	return true;
 }
 
 /* ---- temporary files ---- */

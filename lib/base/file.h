@@ -2,6 +2,7 @@
 #ifndef VFM_BASE_FILE_H
 #define VFM_BASE_FILE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +61,11 @@ char *vfm_dir_of(const char *path);
 /* Returns FOLDER/NAME of the first of the names, of which the last is NULL, that exists; NULL: none does.  The caller
  * frees it. */
 char *vfm_first_in(const char *folder, const char *const *names);
+
+/* Locks an open file or folder (flock).  Waits up to 10 seconds for its holder, since a killed process, or a child of
+ * one, holds its locks until the system has ended it.  Returns false if another process still holds it, or if *stop
+ * becomes other than 0 (NULL: nothing stops it).  On a file system without locks it returns true. */
+bool vfm_lock(int fd, const volatile sig_atomic_t *stop);
 
 /* Returns whether path still names the open file fd. */
 bool vfm_is_same_file(int fd, const char *path);

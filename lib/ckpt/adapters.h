@@ -1,15 +1,16 @@
 /* adapters.h - low-rank adapters in files (spec/tuning.h): added to the weights of a model as they are read, and
- *written for other programs.
+ * written for other programs.
  *
  * Adapters are read from
  *
  *	a checkpoint, or a run, of vfm-train with lora.rank
  *	a directory of PEFT: adapter_model.safetensors, adapter_config.json
  *	a .safetensors file with PEFT's names ("transformer.blocks.0.attn1.to_q.lora_A.weight", behind any prefix) or
- *those of the original release ("diffusion_model.blocks.0.self_attn.q.lora_A.weight"), also with lora_down and lora_up
+ *	those of the original release ("diffusion_model.blocks.0.self_attn.q.lora_A.weight"), also with lora_down and
+ *	lora_up
  *
  * The scale of a layer is alpha / rank.  alpha is that of adapter_config.json, of the metadata that diffusers writes,
- *or of the tensor LAYER.alpha; without any it is the rank.  All calls are local; no device.
+ * or of the tensor LAYER.alpha; without any it is the rank.  All calls are local; no device.
  */
 #ifndef VFM_CKPT_ADAPTERS_H
 #define VFM_CKPT_ADAPTERS_H

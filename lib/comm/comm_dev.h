@@ -7,9 +7,10 @@
  *   transport  uses the plugin's library (transport.h; NCCL).  A watch thread checks ten times a second what each
  *              communicator waits for, the library's errors and the state of the job.  On a failure it aborts all
  *              communicators, so that the streams finish, and poisons the device (vfm_dev_poison).  Calls and waits
- * then return the job's message. staging    copies through pinned memory and uses the host backend.  It serves ranks
- * that share a device and devices without a transport.  On the compute stream a call blocks the host; on an
- * asynchronous stream it runs there.
+ *              then return the job's message.
+ *   staging    copies through pinned memory and uses the host backend.  It serves ranks that share a device and devices
+ *              without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
+ *              there.
  *
  * The library sums f32, f64 and i64, in its own fixed order; uneven shares are padded.  For bf16 the ranks exchange
  * their parts and sum them in f32 in rank order, which moves as many bytes as a ring.  (On a stream that runs no ops,

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "comm/comm_dev.h"
 #include "comm/comm_impl.h"
+#include "sim/libraries.h"
 #include "sim/network.h"
 
 /* The ranks of a communicator, in its order. */
@@ -34,6 +35,9 @@ struct vfm_transport_comm {
 	char name[16];
 	int me;
 	uint64_t calls, *pair_calls; /* pair_calls [n_reps]: of messages with each */
+	struct vfm_sim_nccl use;
+	int64_t bytes; /* that it has of the device */
+	bool *met;     /* [n] peers of messages */
 };
 
 static struct sim_comm *sim_comm_of(struct vfm_comm *c)
@@ -409,7 +413,53 @@ void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
 
 /* ---- the transport ---- */
 
-static struct vfm_transport_comm *make_transport_comm(struct vfm_comm_sim_rank *r, struct vfm_comm *host)
+/* Thread blocks of a communicator between pipeline stages (comm_nccl.c). */
+enum { P2P_CTAS = 8 };
+
+static int node_of(const struct vfm_transport_comm *w, int i)
+{
+	return w->of.rank[i] / (int)w->r->job->machine.node_gpus;
+}
+
+/* What NCCL would use for it, without any calls yet. */
+static struct vfm_sim_nccl unused_nccl(const struct vfm_transport_comm *w, bool p2p)
+{
+	struct vfm_sim_nccl c = {.nodes = w->span.nodes, .in_switch = !w->r->deterministic};
+	int usual = (int)w->r->job->machine.collective_sms.v[VFM_MID];
+
+	for (int i = 0; i < w->of.n; i++)
+		c.per_node += node_of(w, i) == node_of(w, w->me);
+	c.channels = c.p2p_channels = p2p ? P2P_CTAS : usual;
+	while (c.p2p_channels & (c.p2p_channels - 1)) /* a power of two, at least as many */
+		c.p2p_channels += c.p2p_channels & -c.p2p_channels;
+	return c;
+}
+
+/* Takes the memory that a new use needs. */
+static int grow_nccl(struct vfm_transport_comm *w, struct vfm_stream *s, struct vfm_err *err)
+{
+	int64_t bytes = vfm_sim_nccl_bytes(&w->use);
+	int64_t more = bytes - w->bytes;
+
+	if (!more)
+		return 0;
+	w->bytes = bytes;
+	return vfm_sim_take_beside(s->dev, more, "buffers of NCCL", err);
+}
+
+static int meet_peer(struct vfm_transport_comm *w, struct vfm_stream *s, int peer, struct vfm_err *err)
+{
+	if (w->met[peer])
+		return 0;
+	w->met[peer] = true;
+	if (node_of(w, peer) == node_of(w, w->me))
+		w->use.near_peers++;
+	else
+		w->use.far_messages = true;
+	return grow_nccl(w, s, err);
+}
+
+static struct vfm_transport_comm *make_transport_comm(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p)
 {
 	struct sim_comm *g = sim_comm_of(host);
 	struct vfm_transport_comm *w = vfm_calloc(1, sizeof(*w));
@@ -420,6 +470,8 @@ static struct vfm_transport_comm *make_transport_comm(struct vfm_comm_sim_rank *
 	w->of.id ^= 0x6465766963652d2dULL; /* apart from the calls of host memory */
 	w->span = vfm_sim_span_of(&r->job->machine, w->of.rank, w->of.n);
 	w->pair_calls = vfm_calloc((size_t)r->job->n_reps, sizeof(*w->pair_calls));
+	w->met = vfm_calloc((size_t)w->of.n, sizeof(*w->met));
+	w->use = unused_nccl(w, p2p);
 	snprintf(w->name, sizeof(w->name), "%s", host->name);
 	return w;
 }
@@ -435,15 +487,15 @@ static int sim_transport_init(struct vfm_transport_comm **w, struct vfm_dev *d,
 	const unsigned char id[VFM_TRANSPORT_ID], int rank, int size, const char *name, struct vfm_err *err)
 {
 	(void)d, (void)id, (void)rank, (void)size, (void)name, (void)err;
-	*w = make_transport_comm(here, here->split);
+	*w = make_transport_comm(here, here->split, false);
 	return 0;
 }
 
 static int sim_transport_split(struct vfm_transport_comm *w, int color, int key, bool p2p, const char *name,
 	struct vfm_transport_comm **out, struct vfm_err *err)
 {
-	(void)key, (void)p2p, (void)name, (void)err;
-	*out = color < 0 ? NULL : make_transport_comm(w->r, w->r->split);
+	(void)key, (void)name, (void)err;
+	*out = color < 0 ? NULL : make_transport_comm(w->r, w->r->split, p2p);
 	return 0;
 }
 
@@ -464,6 +516,7 @@ static void sim_transport_free(struct vfm_transport_comm *w)
 		return;
 	release_members(&w->of);
 	free(w->pair_calls);
+	free(w->met);
 	free(w);
 }
 
@@ -475,6 +528,9 @@ static int enqueue(struct vfm_transport_comm *w, struct vfm_stream *s, const cha
 	struct vfm_sim_launch l = {.op = op, .bytes = bytes};
 	char text[96];
 
+	w->use.rings = true;
+	w->use.sums |= kind == VFM_SIM_ALL_REDUCE;
+	TRY(grow_nccl(w, s, err));
 	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes", w->name, w->of.n, bytes);
 	l.shape = text;
 	for (int e = 0; e < VFM_ESTIMATES; e++)
@@ -520,9 +576,7 @@ struct traffic {
 
 static void add_traffic(const struct vfm_transport_comm *w, struct traffic *t, int peer, bool send, double bytes)
 {
-	int node = (int)w->r->job->machine.node_gpus;
-
-	if (w->of.rank[peer] / node == w->of.rank[w->me] / node)
+	if (node_of(w, peer) == node_of(w, w->me))
 		t->near[send] += bytes;
 	else
 		t->far[send] += bytes;
@@ -548,6 +602,9 @@ static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_str
 	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
 	struct traffic t = {{0}, {0}};
 
+	for (int i = 0; i < w->of.n; i++)
+		if (i != w->me)
+			TRY(meet_peer(w, s, i, err));
 	for (int i = 0; i < w->of.n; i++)
 		for (int send = 0; i != w->me && send < 2; send++)
 			add_traffic(w, &t, i, send, (double)bytes_each);
@@ -600,15 +657,43 @@ static int invite_peers(
 static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
 	struct vfm_err *err)
 {
-	struct vfm_sim_invitation *v = vfm_calloc((size_t)w->r->job->n_reps, sizeof(*v));
+	struct vfm_sim_invitation *v;
 	struct traffic t = {{0}, {0}};
 
+	for (int i = 0; i < n; i++)
+		TRY(meet_peer(w, s, m[i].peer, err));
+	v = vfm_calloc((size_t)w->r->job->n_reps, sizeof(*v));
 	for (int i = 0; i < n; i++)
 		add_traffic(w, &t, m[i].peer, m[i].send, (double)m[i].bytes);
 	move_known(s, m, n);
 	enqueue_traffic(w, s, "messages", &t, v, invite_peers(w, m, n, v));
 	free(v);
 	return vfm_sim_world_check(w->r->job->world, err);
+}
+
+/* NCCL allocates such memory beside the pool; here it is of the pool, which counts as much. */
+static int sim_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+{
+	*p = s->dev->t->alloc(s, bytes, what, err);
+	return *p ? 0 : VFM_EENV;
+}
+
+static void sim_mem_free(struct vfm_stream *s, void *p, size_t bytes, const char *what)
+{
+	(void)what;
+	s->dev->t->free(s, p, bytes);
+}
+
+static int sim_register(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
+{
+	(void)p, (void)bytes, (void)err;
+	*handle = w;
+	return 0;
+}
+
+static void sim_deregister(struct vfm_transport_comm *w, void *handle)
+{
+	(void)w, (void)handle;
 }
 
 static const struct vfm_transport sim_transport = {
@@ -626,6 +711,10 @@ static const struct vfm_transport sim_transport = {
 	.all_to_all = sim_transport_all_to_all,
 	.broadcast = sim_transport_broadcast,
 	.messages = sim_messages,
+	.mem_alloc = sim_mem_alloc,
+	.mem_free = sim_mem_free,
+	.register_memory = sim_register,
+	.deregister_memory = sim_deregister,
 };
 
 int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)

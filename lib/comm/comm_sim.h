@@ -31,6 +31,7 @@ struct vfm_comm_sim_rank {
 	const struct vfm_comm_sim_job *job;
 	int rep;
 	struct vfm_dev *dev;    /* of vfm_sim_open: its host waits in calls; NULL: there is none yet */
+	bool deterministic;     /* the device */
 	uint64_t made;          /* worlds */
 	struct vfm_comm *split; /* of the last split: the transport makes the same */
 };

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -27,7 +26,6 @@
 #define TERMINAL_S 0.5
 #define SAMPLE_S   1.0
 #define SMOOTH_S   20.0 /* of the rates that are shown */
-#define LOCK_S     10.0 /* the children of a killed run end within this time */
 #define GRACE_S    10.0 /* from a stop to SIGKILL */
 
 struct child {
@@ -67,19 +65,13 @@ static void note_signal(int number)
 static int lock_run(struct pipeline_run *r, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/lock", r->dir);
-	double until = vfm_now() + LOCK_S;
 	int rc = 0;
 
 	r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (r->lock < 0)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
-	/* On a file system without locks, continues without one. */
-	while (rc == 0 && flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-		if (vfm_now() > until || signals)
-			rc = vfm_fail(err, VFM_EUSAGE, "'%s': another run works in this folder", r->dir);
-		else
-			nanosleep(&(struct timespec){0, 20000000}, NULL);
-	}
+	else if (!vfm_lock(r->lock, &signals))
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s': another run works in this folder", r->dir);
 	free(path);
 	return rc;
 }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,8 +89,7 @@ int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err)
 	d->lock = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->lock < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", d->dir);
-	/* On a file system without locks, continues without one. */
-	if (flock(d->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+	if (!vfm_lock(d->lock, NULL))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': another run is writing shards there", d->dir);
 	return 0;
 }

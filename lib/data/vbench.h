@@ -3,8 +3,9 @@
  * 45e79ec1: vbench/__init__.py, build_full_info_json).
  *
  *	DIR/videos/PROMPT-INDEX.mp4   one folder of nothing but videos; INDEX counts the videos of a prompt from 0
- *	DIR/full_info.json            [{"prompt_en":…,"dimension":[…],"video_list":[…]}, …]; auxiliary_info as in the
- *suite DIR/prompts.json              {"PROMPT-INDEX.mp4":PROMPT, …}
+ *	DIR/full_info.json            [{"prompt_en":…,"dimension":[…],"video_list":[…]}, …]; auxiliary_info as in
+ *	                              the suite
+ *	DIR/prompts.json              {"PROMPT-INDEX.mp4":PROMPT, …}
  *
  * Mode vbench_standard takes full_info.json as --full_json_dir and looks for the videos by their names; mode
  * custom_input takes prompts.json as --prompt_file, or else the prompt from the name.

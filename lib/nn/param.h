@@ -6,9 +6,9 @@
  *
  * Buckets.  The local array holds this rank's tp and ep slice of every parameter.  It consists of flat-parameter
  * buckets.  All parameters of a bucket are matrices, biases or other vectors, and all agree in three more properties:
- *dense or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders,
- *each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
- *matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
+ * dense or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders,
+ * each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
+ * matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
  *
  * Frozen parameters (spec/tuning.h) have buckets of their own behind all others.  They have neither gradients nor
  * masters nor optimizer state: the array that ops read is their only one, in the compute dtype.  With fsdp it is
@@ -38,7 +38,7 @@
  *
  * An op of the backward must therefore read p->var.v in the backward and must not keep it.  Views of a matrix are not
  * allowed.  With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the
- *end of its unit.
+ * end of its unit.
  *
  * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
  * divide the samples, pp divides the layers.  A rank therefore holds a partial sum.  The gradient of a parameter is

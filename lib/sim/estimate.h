@@ -1,15 +1,20 @@
 /* estimate.h - the kernels that a CUDA device launches for an op, and their time at the rates of a machine.
  *
- * GEMM           max(tiles in waves + exposed epilogue, bytes).  A tile of m x n results is computed by one
- *                multiprocessor; the product lasts for ceil(tiles / multiprocessors) waves.  The rate of a
- * multiprocessor follows from the measured square product, which has waves and an epilogue too.  The best of the
- *                machine's tiles, and of splits along K, counts.
- * convolution    the products of its blocks of pixels, and im2col, which is written at the bandwidth of kernels and
- * read from the L2 cache while products are computed. attention      FLOPs at the rate of head dim and length,
- * interpolated in 1 / tokens; bytes as a lower bound.  A head dim without rates is computed as the next larger one; at
- * high rates, as the next multiple of 16. all else       bytes at the bandwidth of the machine's kernels. each kernel
- * at least the machine's shortest time. operands in host memory   their bytes at the bandwidth of PCIe, if that takes
- * longer.
+ *	GEMM                      max(tiles in waves + exposed epilogue, bytes)
+ *	convolution               the products of its blocks of pixels, and their im2col
+ *	attention                 max(FLOPs at the rate of head dim and length, bytes)
+ *	all else                  bytes at the bandwidth of the machine's kernels
+ *	each kernel               at least the machine's shortest time
+ *	operands in host memory   at least their bytes at the bandwidth of PCIe
+ *
+ * A tile of m x n results of a product is computed by one multiprocessor; the product lasts for ceil(tiles /
+ * multiprocessors) waves.  The rate of a multiprocessor follows from the measured square product, which has waves and
+ * an epilogue too.  The best of the machine's tiles, and of splits along K, counts.
+ *
+ * im2col is written at the bandwidth of kernels, and read from the L2 cache while products are computed.
+ *
+ * The rate of attention is interpolated in 1 / tokens.  A head dim without rates is computed as the next larger one; at
+ * high rates, as the next multiple of 16.
  *
  * Work of two streams at a time (struct vfm_sim_room).  An op confined to some multiprocessors moves bytes at their
  * bandwidth.  Beside it products have the other multiprocessors, attention the same fraction of its rate, and all ops

@@ -289,3 +289,37 @@ int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *er
 	free(path);
 	return rc;
 }
+
+void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity)
+{
+	static const struct vfm_rate one = {{1, 1, 1}};
+
+	*m = (struct vfm_machine){.kind = kind,
+		.name = "memory alone",
+		.capacity = capacity,
+		.sms = 128,
+		.gemm_bf16 = one,
+		.gemm_f32 = one,
+		.gemm_f8 = one,
+		.gemm_size = 128,
+		.tile = {{128, 128, 1}},
+		.n_tiles = 1,
+		.epilogue = one,
+		.copy = one,
+		.kernel = one,
+		.sm_bw = one,
+		.attn = {{.head_dim = 1024, .tokens = 1, .forward = one, .backward = one}},
+		.n_attn = 1,
+		.gap = one,
+		.graph_gap = one,
+		.least = one,
+		.pcie = one,
+		.node_gpus = 8,
+		.nvlink = one,
+		.network = one,
+		.collective = one,
+		.hop = one,
+		.network_hop = one,
+		.collective_sms = one,
+		.threads = 1};
+}

@@ -77,7 +77,9 @@ struct vfm_machine {
  * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be read.
  */
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
-/* The same from a text; `what` names it in errors. */
+/* A machine of which only the memory is known: all rates are 1. */
+void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity);
+/* The same as vfm_machine_load from a text; `what` names it in errors. */
 int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const char *what, struct vfm_err *err);
 
 #endif

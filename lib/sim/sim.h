@@ -67,6 +67,15 @@ void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);
 /* Returns the device's one copy of a text. */
 const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 
+/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and beside it, with the
+ * machine's context. */
+struct vfm_sim_held {
+	int64_t scratch, beside;
+};
+struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
+/* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */
+int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
+
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "ops/cases.h"
+#include "sim/libraries.h"
 #include "sim/sim_impl.h"
 
 /* The zones and chunks of the CUDA device's pool (cuda_mem.c). */
@@ -202,6 +203,31 @@ static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 	return r;
 }
 
+/* Grows only, as vfm_cuda_ws does. */
+static int grow_scratch(struct sim_stream *s, size_t bytes, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->s.dev);
+	size_t want = bytes + bytes / 8 + 256;
+
+	if (!bytes || bytes <= s->scratch_bytes || d->machine.kind != VFM_MACHINE_GPU)
+		return 0;
+	sim_release_scratch(s);
+	s->scratch = vfm_dev_alloc(&s->s, want, "scratch of an operation", err);
+	if (!s->scratch)
+		return VFM_EENV;
+	s->scratch_bytes = want;
+	d->scratch += (int64_t)want;
+	return 0;
+}
+
+void sim_release_scratch(struct sim_stream *s)
+{
+	vfm_dev_free(&s->s, s->scratch, s->scratch_bytes);
+	sim_of(s->s.dev)->scratch -= (int64_t)s->scratch_bytes;
+	s->scratch = NULL;
+	s->scratch_bytes = 0;
+}
+
 static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *args, struct vfm_err *err)
 {
 	struct sim_stream *s = sim_stream_of(stream);
@@ -211,6 +237,7 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 	struct vfm_sim_cost cost, overlapped = {0};
 	struct vfm_sim_launch l;
 
+	TRY(grow_scratch(s, vfm_sim_scratch(op, args), err));
 	TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &cost, err));
 	if (room.taken) {
 		for (int e = 0; e < VFM_ESTIMATES; e++)
@@ -251,7 +278,7 @@ static int map_simulated(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 	struct sim *d = ctx;
 
 	(void)i, (void)err;
-	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->machine.capacity - d->machine.context))
+	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->machine.capacity - d->beside))
 		return VFM_MAPPED_FULL;
 	return 0;
 }
@@ -281,7 +308,7 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 				 .bytes = bytes,
 				 .in_use = (uint64_t)d->dev.mem_now,
 				 .total = (uint64_t)d->dev.mem_total,
-				 .others = (uint64_t)d->machine.context,
+				 .others = (uint64_t)d->beside,
 				 .holders = &d->holders,
 				 .oom_hints = &d->dev.oom_hints},
 		text, sizeof(text));
@@ -320,6 +347,25 @@ static void sim_free(struct vfm_stream *s, void *p, size_t bytes)
 	}
 	sim_memory_change(d, tag, -(int64_t)bytes);
 	forget_contents(d, p, bytes);
+}
+
+int vfm_sim_take_beside(struct vfm_dev *dev, int64_t bytes, const char *what, struct vfm_err *err)
+{
+	struct sim *d = sim_of(dev);
+
+	if ((int64_t)d->mapped.bytes + d->beside + bytes > d->machine.capacity) {
+		report_full(d, (size_t)bytes, what, err);
+		return VFM_EENV;
+	}
+	d->beside += bytes;
+	return 0;
+}
+
+struct vfm_sim_held vfm_sim_held(const struct vfm_dev *dev)
+{
+	const struct sim *d = sim_of(dev);
+
+	return (struct vfm_sim_held){d->scratch, d->beside};
 }
 
 /* Large memory gets its pages when the host writes to it. */
@@ -495,6 +541,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	d->machine = *m;
 	d->world = w;
 	d->rank = rank;
+	d->beside = m->context;
 	add_zones(d);
 	d->base = mmap(NULL, d->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (d->base == MAP_FAILED) {

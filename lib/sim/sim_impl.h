@@ -58,6 +58,8 @@ struct sim_guest {
 struct sim_stream {
 	struct vfm_stream s; /* first */
 	int number;          /* 0: the compute stream */
+	void *scratch;       /* of its ops (libraries.h); NULL: none yet */
+	size_t scratch_bytes;
 	struct sim_clock now;
 	struct sim_item *queue; /* items [head, n) */
 	size_t head, n, cap;
@@ -94,6 +96,7 @@ struct sim {
 	int rank;                    /* among the simulated ranks */
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
+	int64_t scratch, beside;         /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
 	struct vfm_holders holders;
@@ -135,6 +138,7 @@ void sim_memory_change(struct sim *d, uint32_t owner, int64_t bytes);
 void sim_memory_clear(struct sim *d); /* begins a step */
 void sim_memory_free(struct sim_memory *m);
 
+void sim_release_scratch(struct sim_stream *s);
 struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err);
 void sim_stream_free(struct vfm_stream *s);
 int sim_stream_sync(struct vfm_stream *s, struct vfm_err *err);

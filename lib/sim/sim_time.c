@@ -392,6 +392,7 @@ void sim_stream_free(struct vfm_stream *stream)
 
 	if (!s)
 		return;
+	sim_release_scratch(s);
 	for (at = &sim_of(s->s.dev)->streams; *at != s;)
 		at = &(*at)->next;
 	*at = s->next;

@@ -31,6 +31,7 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 	struct vfm_machine m;
 
 	if (o->sim) {
+		o->sim->deterministic = o->deterministic;
 		d->dev = o->sim->dev = vfm_sim_open(&o->sim->job->machine, o->sim->job->world, o->sim->rep, err);
 		d->sim = o->sim;
 		return d->dev ? 0 : VFM_EENV;

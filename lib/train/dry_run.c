@@ -192,7 +192,8 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	*rank = (struct vfm_dry_run_rank){.rank = x->mesh.rank,
 		.stage = x->mesh.coord[VFM_AX_PP],
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
-		.mem_peak = x->device.dev->mem_peak};
+		.mem_peak = x->device.dev->mem_peak,
+		.mem_beside = vfm_sim_held(x->device.dev).beside};
 	l = vfm_sim_launches(x->device.dev, &n);
 	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++)
@@ -410,8 +411,10 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
 	for (int i = 0; i < out->n; i++) {
 		out->launches += out->rank[i].launches;
-		if (out->rank[i].mem_peak > out->mem_peak)
+		if (out->rank[i].mem_peak + out->rank[i].mem_beside > out->mem_peak + out->mem_beside) {
 			out->mem_peak = out->rank[i].mem_peak;
+			out->mem_beside = out->rank[i].mem_beside;
+		}
 	}
 	if (o->trace)
 		fputs("\n]\n", o->trace);

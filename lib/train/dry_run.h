@@ -32,6 +32,7 @@ struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int64_t launches;                /* of the step */
 	int64_t mem_peak;                /* bytes that the program holds at most */
+	int64_t mem_beside;              /* bytes of the context and of libraries beside it */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
 	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
 	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
@@ -51,7 +52,7 @@ struct vfm_dry_run {
 	double total_s;          /* of all steps, in proportion to their cost */
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
-	int64_t mem_peak;                /* the largest of the ranks */
+	int64_t mem_peak, mem_beside;    /* of the rank with the largest sum */
 	int64_t launches;                /* of that step, on all simulated ranks */
 	int n;
 	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */

@@ -41,7 +41,7 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 		add_dry_card(b, "MFU", " %", tflops / peak * 100, 1);
 	add_dry_card(b, "tokens/s a GPU", "", d->tokens / s / p->o->ranks, 0);
 	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
-		(double)(d->mem_peak + p->o->machine->context) / 0x1p30, 1);
+		(double)(d->mem_peak + d->mem_beside) / 0x1p30, 1);
 	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
 	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
 	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);

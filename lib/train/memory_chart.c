@@ -199,7 +199,7 @@ static double edge_of(const struct memory_plot *p, int c, int k)
 
 	for (int i = 0; i < k && i < p->s->owners; i++)
 		above += p->id[i] >= 0 && p->column[c] ? p->column[c][p->id[i]] : 0;
-	return (double)(p->machine->context + p->used[c] - above);
+	return (double)(p->r->mem_beside + p->used[c] - above);
 }
 
 /* An area from the axis to the edge of a layer; those below are drawn over it. */
@@ -281,7 +281,7 @@ static void add_peak_mark(struct vfm_buf *b, const struct memory_plot *p)
 
 	if (p->r->memory.peak_s < 0)
 		return;
-	top = memory_y(p, (double)(p->machine->context + p->r->memory.peak));
+	top = memory_y(p, (double)(p->r->mem_beside + p->r->memory.peak));
 	vfm_buf_addf(b,
 		"<path style=\"stroke:var(--ink);stroke-dasharray:2 3;stroke-width:1\" d=\"M%.1f %dV%.1f\"/><circle "
 		"cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" style=\"fill:var(--ink)\"/>",
@@ -291,13 +291,13 @@ static void add_peak_mark(struct vfm_buf *b, const struct memory_plot *p)
 static void add_memory_heading(struct vfm_buf *b, const struct memory_plot *p)
 {
 	const struct vfm_sim_memory *m = &p->r->memory;
-	double all = gib(m->peak + p->machine->context), capacity = gib(p->machine->capacity);
+	double all = gib(m->peak + p->r->mem_beside), capacity = gib(p->machine->capacity);
 
 	vfm_buf_addf(b,
 		"<h3>Rank %d, stage %d <span class=\"dim\" style=\"font-weight:400\">peak %.2f GiB, with %.1f GiB of "
 		"the "
 		"driver and the libraries %.2f GiB",
-		p->r->rank, p->r->stage, gib(m->peak), gib(p->machine->context), all);
+		p->r->rank, p->r->stage, gib(m->peak), gib(p->r->mem_beside), all);
 	if (m->peak_s < 0)
 		vfm_buf_adds(b, ", before the simulated step");
 	else
@@ -325,7 +325,7 @@ static void add_memory_plot(
 		add_layer(b, &p, k, owner_colours[k]);
 	add_layer(b, &p, s->owners, other_colour);
 	vfm_buf_addf(b, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" style=\"fill:%s\"/>", LEFT,
-		memory_y(&p, (double)machine->context), WIDTH, BOTTOM - memory_y(&p, (double)machine->context),
+		memory_y(&p, (double)p.r->mem_beside), WIDTH, BOTTOM - memory_y(&p, (double)p.r->mem_beside),
 		context_colour);
 	add_capacity(b, &p);
 	add_peak_mark(b, &p);
@@ -407,8 +407,8 @@ void vfm_memory_section(
 	choose_rank_of_stages(&s, d);
 	choose_owners(&s);
 	for (int r = 0; r < s.ranks; r++)
-		if (s.rank[r]->memory.peak + machine->context > top)
-			top = s.rank[r]->memory.peak + machine->context;
+		if (s.rank[r]->memory.peak + s.rank[r]->mem_beside > top)
+			top = s.rank[r]->memory.peak + s.rank[r]->mem_beside;
 	top = 3 * top < machine->capacity ? top + top / 8 : top < machine->capacity ? machine->capacity : top;
 	if (s.ranks) {
 		vfm_buf_addf(b,

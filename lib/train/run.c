@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -78,7 +77,7 @@ static int make_dir(struct run *r, struct vfm_err *err)
 		r->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		if (r->lock < 0)
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
-		else if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
+		else if (!vfm_lock(r->lock, r->o->stop))
 			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
 		if (rc == 0) {
 			vfm_temp_sweep(r->o->dir);

@@ -132,7 +132,6 @@ int vfm_simulate(
 {
 	struct vfm_comm_sim_job job = {.machine = *s->machine, .n = s->ranks};
 	struct vfm_parallel p = s->config->parallel;
-	bool again;
 	int rc;
 
 	*out = (struct vfm_simulated){0};
@@ -146,7 +145,7 @@ int vfm_simulate(
 	rc = simulate_once(&job, work, ctx, &out->full, err);
 	if (rc < 0 && out->full && s->retry) {
 		job.machine.capacity *= MORE_MEMORY;
-		rc = simulate_once(&job, work, ctx, &again, err);
+		rc = simulate_once(&job, work, ctx, &out->beyond, err);
 	}
 	free(job.rep_of);
 	free(job.rank_of);

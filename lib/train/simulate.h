@@ -19,8 +19,9 @@ struct vfm_simulation {
 };
 
 struct vfm_simulated {
-	int reps;  /* simulated ranks */
-	bool full; /* the memory of one ran out, before a retry */
+	int reps;    /* simulated ranks */
+	bool full;   /* the memory of one ran out, before a retry */
+	bool beyond; /* it ran out in the retry, too, which failed */
 };
 
 /* Calls `work` on each simulated rank; x->job.world->rank is the rank in the job, x->sim->rep its number among the

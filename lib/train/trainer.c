@@ -150,8 +150,9 @@ struct vfm_trainer *vfm_trainer_new(
 	tr->ps.tuning = c->tuning;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
-	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .ps = &tr->ps};
-	s->dev->oom_hints = (struct vfm_dev_oom_hints){.savings = vfm_oom_hints_savings, .ctx = &tr->oom_hints};
+	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .dev = s->dev};
+	if (!vfm_dev_predicts(s->dev))
+		s->dev->oom_hints = (struct vfm_dev_oom_hints){.savings = vfm_oom_hints_savings, .ctx = &tr->oom_hints};
 	TRY_OUT(check_tuning(&tr->ps, (enum vfm_dtype)c->train.dtype, err));
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
@@ -179,6 +180,7 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 		return;
 	if (tr->stream->dev->oom_hints.ctx == &tr->oom_hints)
 		tr->stream->dev->oom_hints = (struct vfm_dev_oom_hints){0};
+	vfm_oom_hints_release(&tr->oom_hints);
 	vfm_pipeline_free(tr->pipe);
 	unread_free(tr);
 	vfm_stalls_free(tr->stalls);
@@ -198,7 +200,6 @@ int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct
 		return 0;
 	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
 	tr->stream->dev->oom_hints.plan = tr->plan_text;
-	tr->oom_hints.plan = &tr->plan;
 	if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
 		return 0;
 	if (tr->mesh->size[VFM_AX_PP] > 1)
@@ -282,23 +283,14 @@ static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_e
 struct seen {
 	const struct vfm_pack_source *src;
 	struct vfm_oom_hints *oom_hints;
-	const struct vfm_mesh *mesh;
 };
 
 static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
 	struct seen *s = ctx;
-	int64_t tokens; /* as if all cp ranks computed it */
 
 	TRY(s->src->next(s->src->ctx, p, err));
-	tokens = (*p)->tokens * s->mesh->size[VFM_AX_CP] / vfm_mesh_for(s->mesh, (*p)->cp)->size[VFM_AX_CP];
-	if (tokens > s->oom_hints->rows[VFM_ROWS_TOKENS]) {
-		s->oom_hints->rows[VFM_ROWS_TOKENS] = tokens;
-		s->oom_hints->rows[VFM_ROWS_TEXT] = (*p)->text_tokens;
-		s->oom_hints->rows[VFM_ROWS_SAMPLES] = (*p)->n;
-		s->oom_hints->rows[VFM_ROWS_SEGMENTS] =
-			s->oom_hints->c->diffusion.image_cond > 0 ? 2 * (*p)->n : (*p)->n;
-	}
+	vfm_oom_hints_saw(s->oom_hints, *p);
 	return 0;
 }
 
@@ -339,7 +331,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_losses losses = {.sum = vfm_t1(tr->sums.data, VFM_F64, 1)};
 	struct vfm_pipeline_sums sums;
-	struct seen seen = {src, &tr->oom_hints, tr->mesh};
+	struct seen seen = {src, &tr->oom_hints};
 	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
 	release_sample_losses(tr, u);

@@ -44,9 +44,8 @@ struct how {
 	enum vfm_dtype dtype, residual;
 	double pred, loss, grad, norm, final;
 };
-#define BF16_LIMITS                                                                                                    \
-	2e-2, 1e-3, 4e-2, 1e-2, 4e-3 /* gradients and weights by norm: there a single element says little              \
-				      */
+/* gradients and weights by norm: there a single element says little */
+#define BF16_LIMITS 2e-2, 1e-3, 4e-2, 1e-2, 4e-3
 static const struct how f32 = {VFM_F32, VFM_F32, 1e-5, 1e-5, 1e-4, 1e-5, 1e-4}, bf16 = {VFM_BF16, VFM_F32, BF16_LIMITS},
 			bf16_residual = {VFM_BF16, VFM_BF16, BF16_LIMITS};
 

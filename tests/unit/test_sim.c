@@ -10,6 +10,7 @@
 #include "ok.h"
 #include "ops/cases.h"
 #include "sim/estimate.h"
+#include "sim/libraries.h"
 #include "spec/arch.h"
 #include "train/bench.h"
 
@@ -62,9 +63,61 @@ static void test_ops(void **state)
 		if (!seen[op])
 			fail_msg("no case of %s ran", vfm_op_infos[op].name);
 	vfm_cases_release(&l);
+	assert_int_equal(d->mem_now, vfm_sim_held(d).scratch);
+	d->t->stream_free(s);
 	assert_int_equal(d->mem_now, 0);
+	d->t->dev_free(d);
+}
+
+/* 64k tokens, 32 heads of 128: cuDNN 9.19 asks for 1.08 GB. */
+static void test_scratch(void **state)
+{
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	const int32_t cu[] = {0, 65536};
+	struct vfm_seqs seqs;
+	struct vfm_tensor x = vfm_t3((void *)256, VFM_BF16, 65536, 32, 128);
+	struct vfm_attn_bwd a = {.q = x,
+		.k = x,
+		.v = x,
+		.o = x,
+		.dout = x,
+		.lse = vfm_t2((void *)256, VFM_F32, 65536, 32),
+		.dq = x,
+		.dk = x,
+		.dv = x,
+		.seqs_q = &seqs,
+		.seqs_k = &seqs,
+		.scale = 1};
+	struct vfm_sim_nccl two = {.channels = 1, .p2p_channels = 8, .nodes = 1, .per_node = 2};
+	int64_t peak;
+	(void)state;
+
+	vfm_seqs_init(&seqs, 1, cu);
+	assert_int_equal(vfm_sim_scratch(VFM_OP_attn_bwd, &a), 1082130432);
+	a.dq.stride[0] *= 3; /* within qkv */
+	assert_int_equal(vfm_sim_scratch(VFM_OP_attn_bwd, &a), 1082130432 + 65536 * 32 * 128 * 2);
+	a.dq.stride[0] /= 3;
+	/* it is kept for the next op, and grows */
+	OK(d->t->ops->attn_bwd(s, &a, &err));
+	peak = d->mem_peak;
+	assert_true(peak > 1082130432 && peak < INT64_C(1082130432) * 9 / 8 + 4096);
+	OK(d->t->ops->attn_bwd(s, &a, &err));
+	assert_int_equal(d->mem_peak, peak);
+	assert_int_equal(vfm_sim_held(d).beside, h200.context);
+	/* what a library takes beside the pool is not the pool's */
+	OK(vfm_sim_take_beside(d, h200.capacity - h200.context - (INT64_C(2) << 30), "buffers", &err));
+	assert_null(vfm_dev_alloc(s, (size_t)1 << 30, "what does not fit", &err));
+	assert_int_equal(vfm_sim_take_beside(d, (int64_t)1 << 30, "more buffers", &err), VFM_EENV);
+	assert_non_null(strstr(err.msg, "more buffers"));
 	d->t->stream_free(s);
 	d->t->dev_free(d);
+
+	assert_int_equal(vfm_sim_nccl_bytes(&two), 0);
+	two.rings = true;
+	assert_int_equal(vfm_sim_nccl_bytes(&two), 10 << 20);
+	two.near_peers = 1;
+	assert_int_equal(vfm_sim_nccl_bytes(&two), 90 << 20);
 }
 
 static const struct vfm_sim_room alone;
@@ -363,6 +416,7 @@ static int run_step(struct vfm_context *x, void *ctx, struct vfm_err *e)
 				count.ops++;
 			}
 		count.s = vfm_dev_now(x->device.dev) - step->got.s;
+		copies = vfm_sim_held(x->device.dev).scratch; /* which the CPU's ops do not take of its memory */
 	}
 	count.peak = r.mem_peak_bytes - copies;
 	step->got = count;
@@ -574,10 +628,10 @@ static void test_cpu_machine(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_gemm_time),
-		cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap),
-		cmocka_unit_test(test_side), cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines),
-		cmocka_unit_test(test_cpu_machine)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_scratch),
+		cmocka_unit_test(test_gemm_time), cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_overlap), cmocka_unit_test(test_side), cmocka_unit_test(test_conservation),
+		cmocka_unit_test(test_machines), cmocka_unit_test(test_cpu_machine)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
 }
