@@ -331,6 +331,7 @@ static void take_larger_memory(struct vfm_dry_run_rank *r, struct vfm_dry_run_ra
 	if (other->mem_peak <= r->mem_peak)
 		return;
 	r->mem_peak = other->mem_peak;
+	r->mem_beside = other->mem_beside;
 	r->memory_s = other->memory_s;
 	r->memory_step = other->memory_step;
 	r->memory = other->memory;
