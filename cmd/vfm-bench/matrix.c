@@ -11,7 +11,7 @@
 #include "base/par.h"
 #include "bench.h"
 #include "matrix_compare.h"
-#include "matrix_predict.h"
+#include "matrix_page.h"
 #include "matrix_rows.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
@@ -20,7 +20,7 @@
 #include "train/step_memory.h"
 
 static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none", .packs = "1"};
-static const char *format = "text", *predict, *against, *compare;
+static const char *format = "text", *predict, *against, *compare, *html;
 static int64_t top = 10;
 static bool search;
 static int64_t text_len = 128, repeat = 3, warmup = 1;
@@ -46,6 +46,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
 	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
+	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -55,8 +56,8 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--against FILE] [--compare "
-		    "OLD] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--against FILE] [--compare OLD] "
+		    "[--html FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
@@ -437,6 +438,21 @@ static void note_prediction(struct vfm_table *t, const struct matrix *m)
 	note_error(t, m, true);
 }
 
+static int write_rows_page(const struct matrix *m, const struct vfm_table *t, struct vfm_err *err)
+{
+	struct matrix_page_row *v = vfm_calloc(m->rows.n + 1, sizeof(*v));
+	int rc;
+
+	for (size_t i = 0; i < m->rows.n; i++) {
+		const struct matrix_row *w = &m->rows.v[i];
+
+		v[i] = (struct matrix_page_row){w, &m->out[i], predict ? machine_of(m, w) : NULL, text_of(w), w->packs};
+	}
+	rc = matrix_write_page(html, t, v, (int)m->rows.n, err);
+	free(v);
+	return rc;
+}
+
 static int print_table(const struct matrix *m, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
@@ -465,6 +481,8 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	if (m->old)
 		matrix_old_notes(m->old, t);
 	rc = vfm_table_print(t, m->format, stdout, err);
+	if (rc == 0 && html)
+		rc = write_rows_page(m, t, err);
 	vfm_table_free(t);
 	return rc;
 }

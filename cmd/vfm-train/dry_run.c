@@ -11,6 +11,7 @@
 #include "spec/straggler.h"
 #include "train/dry_run.h"
 #include "train/dry_run_page.h"
+#include "train/memory_chart.h"
 
 static const char *const class_keys[VFM_SIM_CLASSES] = {
 	"gemm_ms", "attention_ms", "memory_ms", "optimizer_ms", "transfer_ms", "comm_ms"};
@@ -39,6 +40,16 @@ static void add_dry_run_columns(struct vfm_table *t)
 	vfm_table_col(t, "steps", "steps", 0);
 	vfm_table_col(t, "hours", "hours", 2);
 	vfm_table_col(t, "goodput", "goodput", 3);
+	vfm_table_json_col(t, "memory_at_peak");
+}
+
+static void add_memory_cell(struct vfm_table *t, const struct vfm_dry_run_rank *r)
+{
+	struct vfm_buf b = {0};
+
+	vfm_memory_json(&b, &r->memory);
+	vfm_table_json(t, "memory_at_peak", b.data);
+	vfm_buf_release(&b);
 }
 
 static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r, double step_s)
@@ -52,6 +63,22 @@ static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r, 
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_table_f64(t, class_keys[c], r->class_s[c] * 1e3);
 	vfm_table_f64(t, "imbalance", r->wait_s / step_s);
+	add_memory_cell(t, r);
+}
+
+/* What the rank with the highest peak holds then. */
+static void add_highest_peak(struct vfm_table *t, const struct vfm_dry_run *d)
+{
+	const struct vfm_dry_run_rank *r = &d->rank[0];
+	struct vfm_buf b = {0};
+
+	for (int i = 1; i < d->n; i++)
+		if (d->rank[i].mem_peak + d->rank[i].mem_beside > r->mem_peak + r->mem_beside)
+			r = &d->rank[i];
+	add_memory_cell(t, r);
+	vfm_memory_sentence(&b, &r->memory);
+	vfm_table_note(t, "memory at the peak of rank %d: %s", r->rank, b.data);
+	vfm_buf_release(&b);
 }
 
 static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
@@ -97,6 +124,7 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 		d->fits ? "fits" : "does not fit; times are those of a GPU with enough memory",
 		(double)(d->mem_peak + d->mem_beside) / 0x1p30, (double)d->mem_beside / 0x1p30,
 		(double)m->capacity / 0x1p30, m->name);
+	add_highest_peak(t, d);
 	vfm_table_f64(t, "step_ms", s * 1e3);
 	vfm_table_f64(t, "low_ms", d->s[VFM_LOW] * 1e3);
 	vfm_table_f64(t, "high_ms", d->s[VFM_HIGH] * 1e3);
@@ -144,42 +172,13 @@ static int run_traced(struct vfm_dry_run_opts *opts, const char *path, struct vf
 	return rc;
 }
 
-enum { SCALED_MOST = 16, SCALED_RANKS = 10000 };
-
-/* Predicts the run on twice as many GPUs, and so on, with a step of as many packs for each. */
-static int scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
-	struct vfm_err *err)
-{
-	struct vfm_config config = *o->config;
-	struct vfm_dry_run_opts more = *o;
-
-	more.config = &config;
-	more.trace = NULL;
-	more.timeline = false;
-	config.parallel.dp = 0;
-	for (*n = 0; *n < SCALED_MOST && more.ranks <= SCALED_RANKS; more.ranks *= 2, more.packs *= 2) {
-		struct vfm_dry_run twice = {0};
-		const struct vfm_dry_run *is = *n ? &twice : d;
-
-		if (*n)
-			TRY(vfm_dry_run(&more, &twice, err));
-		v[*n].ranks = more.ranks;
-		v[*n].straggler = is->straggler;
-		for (int e = 0; e < VFM_ESTIMATES; e++)
-			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
-		++*n;
-		vfm_dry_run_release(&twice);
-	}
-	return 0;
-}
-
 static int write_dry_page(
 	const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, const char *path, struct vfm_err *err)
 {
-	struct vfm_scaled_run scaled[SCALED_MOST];
+	struct vfm_scaled_run scaled[VFM_SCALED_MOST];
 	struct vfm_dry_run_page page = {.o = o, .d = d, .title = "A predicted run", .scaled = scaled};
 	struct vfm_buf b = {0};
-	int rc = o->plan ? 0 : scale_run(o, d, scaled, &page.n_scaled, err);
+	int rc = o->plan ? 0 : vfm_scale_run(o, d, scaled, &page.n_scaled, err);
 
 	if (rc == 0) {
 		vfm_dry_run_html(&b, &page);
@@ -220,7 +219,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		.packs = o->packs,
 		.expert_skew = o->expert_skew,
 		.straggler_cv = o->straggler_cv,
-		.timeline = o->html != NULL};
+		.timeline = o->html != NULL,
+		.memory = true};
 	enum vfm_table_format format;
 	struct vfm_dry_run d;
 	struct vfm_table *t;

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum kind { EMPTY, STR, I64, F64 };
+enum kind { EMPTY, STR, I64, F64, JSON };
 
 struct cell {
 	enum kind kind;
@@ -32,6 +32,7 @@ struct vfm_table {
 	struct vfm_arena arena;
 	struct column *cols;
 	size_t n_cols, cap_cols;
+	size_t n_shown;     /* columns of text, Markdown, CSV and SQL, in front of those of JSON alone */
 	struct cell *cells; /* [n_rows][n_cols] */
 	size_t n_rows, cap_cells;
 	const char **notes;
@@ -75,6 +76,15 @@ void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, in
 	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
 	t->cols[t->n_cols++] =
 		(struct column){vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
+	t->n_shown = t->n_cols;
+}
+
+void vfm_table_json_col(struct vfm_table *t, const char *key)
+{
+	size_t shown = t->n_shown;
+
+	vfm_table_col(t, key, key, 0);
+	t->n_shown = shown;
 }
 
 void vfm_table_row(struct vfm_table *t)
@@ -112,6 +122,11 @@ void vfm_table_f64(struct vfm_table *t, const char *key, double x)
 	*cell_of(t, key) = (struct cell){.kind = F64, .u.f = x};
 }
 
+void vfm_table_json(struct vfm_table *t, const char *key, const char *text)
+{
+	*cell_of(t, key) = (struct cell){.kind = JSON, .u.s = vfm_arena_strdup(&t->arena, text)};
+}
+
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
 {
 	char *s = NULL;
@@ -147,6 +162,24 @@ static char *cell_text(const struct cell *c, int digits)
 	default:
 		return vfm_strdup("");
 	}
+}
+
+int vfm_table_rows(const struct vfm_table *t)
+{
+	return (int)t->n_rows;
+}
+
+int vfm_table_cols(const struct vfm_table *t)
+{
+	return (int)t->n_shown;
+}
+
+char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number)
+{
+	const struct cell *c = row < 0 ? NULL : &t->cells[(size_t)row * t->n_cols + (size_t)col];
+
+	*number = c && (c->kind == I64 || c->kind == F64);
+	return c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
 }
 
 /* Returns the number of code points: of bytes that do not continue one. */
@@ -208,14 +241,14 @@ static void layout_release(const struct vfm_table *t, struct layout *l)
 
 static void text_row(const struct vfm_table *t, const struct layout *l, size_t r, bool md, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_cols; i++) {
+	for (size_t i = 0; i < t->n_shown; i++) {
 		const char *s = l->text[r * t->n_cols + i];
 		int fill = l->width[i] - width_of(s);
 
 		vfm_buf_adds(b, md ? "| " : i ? "  " : "");
 		pad_text(b, l->right[i] ? fill : 0);
 		vfm_buf_adds(b, s);
-		if (md || i + 1 < t->n_cols)
+		if (md || i + 1 < t->n_shown)
 			pad_text(b, l->right[i] ? 0 : fill);
 		vfm_buf_adds(b, md ? " " : "");
 	}
@@ -231,7 +264,7 @@ static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
 	lay_out_table(t, md, &l);
 	for (size_t r = 0; r <= t->n_rows; r++) {
 		text_row(t, &l, r, md, b);
-		for (size_t i = 0; md && r == 0 && i < t->n_cols; i++)
+		for (size_t i = 0; md && r == 0 && i < t->n_shown; i++)
 			vfm_buf_adds(b, l.right[i] ? "|--:" : "|:--");
 		if (md && r == 0)
 			vfm_buf_adds(b, "|\n");
@@ -267,6 +300,8 @@ static json_t *cell_json(const struct cell *c)
 		return json_integer(c->u.i);
 	case F64:
 		return vfm_json_real(c->u.f);
+	case JSON:
+		return json_loads(c->u.s, JSON_DECODE_ANY, NULL);
 	default:
 		return json_null();
 	}
@@ -274,13 +309,13 @@ static json_t *cell_json(const struct cell *c)
 
 static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_cols; i++) {
+	for (size_t i = 0; i < t->n_shown; i++) {
 		vfm_buf_adds(b, i ? "," : "");
 		csv_str(b, t->cols[i].key);
 	}
 	vfm_buf_adds(b, "\n");
 	for (size_t r = 0; r < t->n_rows; r++) {
-		for (size_t i = 0; i < t->n_cols; i++) {
+		for (size_t i = 0; i < t->n_shown; i++) {
 			const struct cell *c = &t->cells[r * t->n_cols + i];
 
 			vfm_buf_adds(b, i ? "," : "");
@@ -395,7 +430,7 @@ static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
 {
 	vfm_buf_adds(b, "CREATE TABLE IF NOT EXISTS ");
 	sql_table_name(b);
-	for (size_t i = 0; i < t->n_cols; i++) {
+	for (size_t i = 0; i < t->n_shown; i++) {
 		vfm_buf_adds(b, i ? ",\n  " : " (\n  ");
 		sql_quoted(b, t->cols[i].key, '"');
 		vfm_buf_addf(b, " %s", sql_type(t, i));
@@ -404,11 +439,11 @@ static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
 	for (size_t r = 0; r < t->n_rows; r++) {
 		vfm_buf_adds(b, "INSERT INTO ");
 		sql_table_name(b);
-		for (size_t i = 0; i < t->n_cols; i++) {
+		for (size_t i = 0; i < t->n_shown; i++) {
 			vfm_buf_adds(b, i ? ", " : " (");
 			sql_quoted(b, t->cols[i].key, '"');
 		}
-		for (size_t i = 0; i < t->n_cols; i++) {
+		for (size_t i = 0; i < t->n_shown; i++) {
 			vfm_buf_adds(b, i ? ", " : ") VALUES (");
 			sql_value(b, &t->cells[r * t->n_cols + i]);
 		}

@@ -35,16 +35,24 @@ void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, in
 /* As `digits`: a column of strings of which a table may have none.  In SQL it is text then, other columns without cells
  * are numbers. */
 #define VFM_TABLE_STRINGS INT_MIN
+/* A column of json and jsonl alone, behind all others; its cells are JSON texts. */
+void vfm_table_json_col(struct vfm_table *t, const char *key);
 void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
 void vfm_table_f64(struct vfm_table *t, const char *key, double x);
+void vfm_table_json(struct vfm_table *t, const char *key, const char *text);
 /* Adds a line below the table ("median of 5 runs, 2 x EPYC …"): text in text and md, an entry of "notes" in json, a
  * comment in sql.  csv and jsonl omit notes. */
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns the notes [*n], which belong to the table. */
 const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n);
 
+/* The rows and columns of text; the text of a cell, of a heading for row -1.  The caller frees the text of a cell;
+ * *number: whether it is one, which is aligned right. */
+int vfm_table_rows(const struct vfm_table *t);
+int vfm_table_cols(const struct vfm_table *t);
+char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
 /* Returns the last row as an object, as -o json prints it; the caller owns it. */
 struct json_t *vfm_table_last_row(const struct vfm_table *t);
 

@@ -43,6 +43,8 @@ static const char style[] =
 	".chart h3{font-size:15px;margin:0}.chart h3 span{font-weight:400;font-size:12px}"
 	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
 	".legend span{margin-right:10px}.legend b{color:var(--ink);font-variant-numeric:tabular-nums}"
+	".rows td,.rows th{overflow-wrap:normal;padding:4px 5px;font-size:11px}"
+	".sections>h3{margin:30px 0 8px;font-size:16px}"
 	".wide{overflow-x:auto}summary{cursor:pointer;margin:12px 0}h3.run{margin:22px 0 0}p.row{margin:10px 0 "
 	"4px;font-size:12px}a{color:var(--blue)}svg "
 	"path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"

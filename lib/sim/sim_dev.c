@@ -354,7 +354,7 @@ static void *sim_alloc(struct vfm_stream *s, size_t bytes, const char *what, str
 		report_full(d, bytes, what, err);
 	if (rc != 0)
 		return NULL;
-	d->holders.v[tag].bytes += bytes;
+	sim_memory_change(d, tag, (int64_t)bytes);
 	return d->base + d->zone_at[zone] + at;
 }
 
@@ -369,7 +369,7 @@ static void sim_free(struct vfm_stream *s, void *p, size_t bytes)
 		fprintf(stderr, "simulated memory %p (%zu bytes) is freed that was not allocated\n", p, bytes);
 		abort();
 	}
-	vfm_holders_sub(&d->holders, tag, bytes);
+	sim_memory_change(d, tag, -(int64_t)bytes);
 	forget_contents(d, p, bytes);
 }
 
@@ -504,6 +504,7 @@ static void sim_dev_free(struct vfm_dev *dev)
 		return;
 	vfm_mapped_release(&d->mapped);
 	vfm_holders_release(&d->holders);
+	sim_memory_free(d->memory);
 	vfm_ranges_release(&d->pinned);
 	for (size_t i = 0; i < d->n_known; i++)
 		free(d->known[i]);

@@ -2,6 +2,7 @@
  *
  *   sim_dev.c    memory, ops, copies; opens and frees the device
  *   sim_time.c   streams, events, graphs: when work begins and ends
+ *   sim_memory.c the memory by owner over time
  *   world.c      the simulated ranks of a job
  *
  * A stream has a time, at which its work so far ends.  Work behind a collective of simulated ranks has no time until
@@ -99,6 +100,7 @@ struct sim {
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
 	struct vfm_holders holders;
+	struct sim_memory *memory; /* NULL: not recorded */
 	struct vfm_ranges pinned;
 	struct sim_known **known;
 	size_t n_known, cap_known;
@@ -131,6 +133,11 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
 /* Enqueues *l, of which begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream
  * occupies multiprocessors; NULL: it leaves none to others. */
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
+
+/* Adds bytes to an owner, or subtracts them. */
+void sim_memory_change(struct sim *d, uint32_t owner, int64_t bytes);
+void sim_memory_clear(struct sim *d); /* begins a step */
+void sim_memory_free(struct sim_memory *m);
 
 void sim_release_scratch(struct sim_stream *s);
 struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err);

@@ -377,6 +377,7 @@ void vfm_sim_clear(struct vfm_dev *dev)
 	remember_step(d);
 	d->cleared += d->n;
 	d->n = 0;
+	sim_memory_clear(d);
 }
 
 /* ---- streams ---- */

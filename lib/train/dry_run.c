@@ -10,6 +10,7 @@
 #include "spec/straggler.h"
 #include "train/bench.h"
 #include "train/dry_run_packs.h"
+#include "train/memory_chart.h"
 #include "train/plan.h"
 #include "train/simulate.h"
 
@@ -95,6 +96,13 @@ static int class_of_packs(const struct vfm_context *x, const struct dry_step *d)
 	return d->packs->class_of[vfm_parallel_place(&x->mesh.p, x->mesh.rank, VFM_GR_DATA).key];
 }
 
+static void release_rank(struct vfm_dry_run_rank *r)
+{
+	vfm_sim_memory_release(&r->memory);
+	free(r->busy);
+	*r = (struct vfm_dry_run_rank){0};
+}
+
 static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_result *r,
 	const struct vfm_bench_predicted *p)
 {
@@ -104,6 +112,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	size_t n;
 
 	out->n = x->sim->job->n_reps;
+	release_rank(rank); /* of a simulation that ran out of memory */
 	*rank = (struct vfm_dry_run_rank){.rank = x->mesh.rank,
 		.stage = x->mesh.coord[VFM_AX_PP],
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
@@ -111,11 +120,17 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.mem_peak = x->device.dev->mem_peak,
 		.mem_beside = vfm_sim_held(x->device.dev).beside};
 	l = vfm_sim_launches(x->device.dev, &n);
+	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++)
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
 	rank->wait_s = vfm_sim_uneven_wait(l, n);
 	if (d->o->timeline)
 		fill_timeline(rank, l, n, p);
+	if (d->o->memory || d->o->trace)
+		vfm_sim_memory(x->device.dev, p->begin[VFM_MID], &rank->memory);
+	if (d->o->trace)
+		vfm_memory_trace(d->o->trace, &rank->memory, rank->rank);
+	rank->memory_s = p->s[VFM_MID];
 	if (x->mesh.rank == 0) {
 		out->comm_s = r->comm_s;
 		out->bubble_s = r->bubble_s;
@@ -133,9 +148,11 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 
 	TRY(vfm_context_open(x, d->o->config, err));
 	TRY(vfm_job_agree(&x->job, vfm_mesh_add_views(&x->mesh, d->cp, err), err));
+	if (d->o->memory || d->o->trace)
+		vfm_sim_record_memory(x->device.dev);
 	own = &d->packs->class[class_of_packs(x, d)];
 	b = (struct vfm_bench_step){.packs = own->n * x->mesh.size[VFM_AX_DP]};
-	vfm_bench_predict(&b, 1, &predicted);
+	vfm_bench_predict(&b, d->o->warmup ? d->o->warmup : 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, own->v, own->n, &d->largest, &r, err));
 	if (d->o->trace)
 		trace_rank(x, d, predicted.begin[VFM_MID]);
@@ -262,6 +279,8 @@ static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm
 	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
 	TRY_OUT(simulate_packs(o, &packs, costs->cp, &costs->largest, out, err));
 	out->step = step;
+	for (int i = 0; i < out->n; i++)
+		out->rank[i].memory_step = step;
 out:
 	vfm_dry_packs_release(&packs);
 	vfm_manifest_step_release(&s);
@@ -344,9 +363,15 @@ static void take_larger_memory(const struct vfm_dry_run_opts *o, const struct vf
 			const struct vfm_dry_run_rank *from = &large->rank[k];
 			struct vfm_dry_run_rank *to = &out->rank[i];
 
-			if (model_share(o, p, from->rank) == model_share(o, p, to->rank) &&
-				from->mem_peak > to->mem_peak)
-				to->mem_peak = from->mem_peak;
+			if (model_share(o, p, from->rank) != model_share(o, p, to->rank) ||
+				from->mem_peak <= to->mem_peak)
+				continue;
+			to->mem_peak = from->mem_peak;
+			to->mem_beside = from->mem_beside;
+			to->memory_s = from->memory_s;
+			to->memory_step = from->memory_step;
+			vfm_sim_memory_release(&to->memory);
+			to->memory = vfm_sim_memory_copy(&from->memory);
 		}
 }
 
@@ -356,7 +381,7 @@ static int run_plan(
 {
 	struct vfm_manifest *m = vfm_manifest_open(o->plan, err);
 	struct plan_costs costs = {0};
-	struct vfm_dry_run_opts untraced = *o;
+	struct vfm_dry_run_opts untraced = *o, timed;
 	struct vfm_dry_run large = {0};
 	int64_t n;
 	int rc;
@@ -365,12 +390,14 @@ static int run_plan(
 		return err->code;
 	untraced.trace = NULL;
 	untraced.timeline = false;
+	timed = untraced;
+	timed.memory = false;
 	TRY_OUT(vfm_plan_check(vfm_manifest_header(m), o->plan, o->config, p, &n, err));
 	TRY_OUT(read_costs(&costs, m, o->config, n, p, err));
 	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p, &costs, true, &large, err));
 	TRY_OUT(simulate_plan_step(o, m, costs.v[costs.n / 2].step, p, &costs, false, out, err));
 	out->steps = n;
-	TRY_OUT(time_all_steps(&untraced, m, p, &costs, out, err));
+	TRY_OUT(time_all_steps(&timed, m, p, &costs, out, err));
 	take_larger_memory(o, p, out, &large);
 out:
 	free(costs.v);
@@ -411,11 +438,13 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
-	for (int i = 0; i < out->n; i++)
+	for (int i = 0; i < out->n; i++) {
+		out->launches += out->rank[i].launches;
 		if (out->rank[i].mem_peak + out->rank[i].mem_beside > out->mem_peak + out->mem_beside) {
 			out->mem_peak = out->rank[i].mem_peak;
 			out->mem_beside = out->rank[i].mem_beside;
 		}
+	}
 	out->straggler = 1 +
 		(vfm_straggler_factor(o->straggler_cv, o->ranks) - 1) *
 			(1 - (out->comm_s + out->copy_s) / out->s[VFM_MID]);
@@ -427,7 +456,7 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 void vfm_dry_run_release(struct vfm_dry_run *d)
 {
 	for (int i = 0; i < d->n; i++)
-		free(d->rank[i].busy);
+		release_rank(&d->rank[i]);
 	free(d->rank);
 	*d = (struct vfm_dry_run){0};
 }

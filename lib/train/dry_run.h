@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "sim/sim.h"
+#include "sim/sim_memory.h"
 #include "train/config.h"
 
 struct vfm_dry_run_opts {
@@ -27,7 +27,9 @@ struct vfm_dry_run_opts {
 	double slow_factor;
 	double straggler_cv; /* of the times of the GPUs (spec/straggler.h) */
 	bool all;            /* simulate all ranks, at whatever expense */
+	int64_t warmup;      /* steps before the simulated one; 0: one */
 	bool timeline;       /* fill the ranks' busy */
+	bool memory;         /* fill the ranks' memory */
 	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
@@ -38,6 +40,7 @@ struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;                       /* the number of its packs: equal for ranks with the same */
 	double wait_s;                   /* that it waits for ranks with other packs, experts or speed (sim/waits.h) */
+	int64_t launches;                /* of the step */
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	int64_t mem_beside;              /* bytes of the context and of libraries beside it */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
@@ -45,6 +48,10 @@ struct vfm_dry_run_rank {
 	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;
 	int streams;
+	/* Of the simulated step, or of that with the largest pack if it needs more; not asked for: no owners. */
+	struct vfm_sim_memory memory;
+	double memory_s;     /* seconds of that step */
+	int64_t memory_step; /* its number in the plan */
 };
 
 struct vfm_dry_run {
@@ -62,6 +69,7 @@ struct vfm_dry_run {
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
 	int64_t mem_peak, mem_beside;    /* of the rank with the largest sum */
+	int64_t launches;                /* of that step, on all simulated ranks */
 	int n;
 	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */
 };

@@ -4,6 +4,7 @@
 
 #include "curate/html.h"
 #include "spec/hw.h"
+#include "train/memory_chart.h"
 
 enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
 
@@ -18,8 +19,10 @@ static const char *kind_name(int kind)
 
 static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, double x, int digits)
 {
-	vfm_buf_addf(
-		b, "<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f%s</b></div>\n", name, digits, x, unit);
+	vfm_buf_addf(b,
+		"<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f<small "
+		"style=\"font-size:13px\">%s</small></b></div>\n",
+		name, digits, x, unit);
 }
 
 static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
@@ -60,12 +63,13 @@ static void add_kind_legend(struct vfm_buf *b)
 
 /* ---- the ranks ---- */
 
-static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d)
+static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
 {
-	vfm_buf_adds(b,
-		"<h2>Simulated ranks</h2>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
+	vfm_buf_addf(b,
+		"<%s>Simulated ranks</%s>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
 		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>stage</th>"
-		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>");
+		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>",
+		heading, heading);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_buf_addf(b, "<th class=\"num\">%s</th>", kind_name(c));
 	vfm_buf_adds(b, "</tr>\n");
@@ -98,9 +102,11 @@ static int look_at_column(const float *busy, int *quarters)
 	return *quarters ? best : -1;
 }
 
+/* A path for each kind and share. */
 static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
 {
 	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
+	struct vfm_buf path[VFM_SIM_CLASSES + 1][5] = {{{0}}};
 
 	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
 		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
@@ -111,22 +117,27 @@ static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int st
 				break;
 		}
 		if (kind >= 0)
-			vfm_buf_addf(b,
-				"<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" style=\"fill:%s;opacity:%.2f\"/>",
-				LABEL + i, y, n, LANE - 3, kind_colours[kind], 0.25 * quarters);
+			vfm_buf_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
 	}
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
+		for (int q = 1; q < 5; q++) {
+			if (path[k][q].len)
+				vfm_buf_addf(b, "<path style=\"fill:%s;stroke:none;opacity:%.2f\" d=\"%s\"/>",
+					kind_colours[k], 0.25 * q, path[k][q].data);
+			vfm_buf_release(&path[k][q]);
+		}
 }
 
-static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
+static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
 {
 	int lanes = 0, y = 0;
 
 	for (int i = 0; i < d->n; i++)
 		lanes += d->rank[i].streams;
 	vfm_buf_addf(b,
-		"<h2>Timeline of a step</h2>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
+		"<%s>Timeline of a step</%s>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
 		"simulated rank, stream 0 computes.</p>\n",
-		d->s[VFM_MID] * 1e3);
+		heading, heading, d->s[VFM_MID] * 1e3);
 	add_kind_legend(b);
 	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
 	for (int i = 0; i < d->n; i++) {
@@ -147,17 +158,17 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
 
 /* ---- scaling ---- */
 
-static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
 {
 	if (p->n_scaled < 2)
 		return;
 	vfm_buf_addf(b,
-		"<h2>More GPUs</h2>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
-		"GPU, "
-		"and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th class=\"num\">GPUs</th>"
+		"<%s>More GPUs</%s>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
+		"GPU, and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th "
+		"class=\"num\">GPUs</th>"
 		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
 		"%s</tr>\n",
-		p->o->straggler_cv > 0 ? "<th class=\"num\">with stragglers</th>" : "");
+		heading, heading, p->o->straggler_cv > 0 ? "<th class=\"num\">with stragglers</th>" : "");
 	for (int i = 0; i < p->n_scaled; i++) {
 		const struct vfm_scaled_run *s = &p->scaled[i];
 
@@ -175,17 +186,51 @@ static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 	vfm_buf_adds(b, "</table></div>\n");
 }
 
-void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+enum { SCALED_RANKS = 10000 };
+
+int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err)
 {
-	vfm_html_begin(b, p->title, 0);
+	struct vfm_config config = *o->config;
+	struct vfm_dry_run_opts more = *o;
+
+	more.config = &config;
+	more.trace = NULL;
+	more.timeline = more.memory = false;
+	config.parallel.dp = 0;
+	for (*n = 0; *n < VFM_SCALED_MOST && more.ranks <= SCALED_RANKS; more.ranks *= 2, more.packs *= 2) {
+		struct vfm_dry_run twice = {0};
+		const struct vfm_dry_run *is = *n ? &twice : d;
+
+		if (*n)
+			TRY(vfm_dry_run(&more, &twice, err));
+		v[*n].ranks = more.ranks;
+		v[*n].straggler = is->straggler;
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
+		++*n;
+		vfm_dry_run_release(&twice);
+	}
+	return 0;
+}
+
+void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+{
 	vfm_buf_adds(b, "<p class=\"dim\">Predicted for GPUs of the machine ");
 	vfm_html_text(b, p->o->machine->name);
 	vfm_buf_adds(b,
 		p->d->fits ? ", not measured.</p>\n"
 			   : ", not measured. It does not fit: times are those of a GPU with enough memory.</p>\n");
 	add_dry_cards(b, p);
-	add_timeline(b, p->d);
-	add_rank_table(b, p->d);
-	add_scaling(b, p);
+	add_timeline(b, p->d, heading);
+	vfm_memory_section(b, p->d, p->o->machine, heading);
+	add_rank_table(b, p->d, heading);
+	add_scaling(b, p, heading);
+}
+
+void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	vfm_html_begin(b, p->title, 0);
+	vfm_dry_run_sections(b, p, "h2");
 	vfm_html_end(b);
 }

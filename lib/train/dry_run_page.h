@@ -1,5 +1,5 @@
-/* dry_run_page.h - a page about a predicted run: its facts, the time of each simulated rank by kind of work, the
- * timeline of a step, and how the rate of a GPU falls with their number.
+/* dry_run_page.h - a page about a predicted run: its facts, the timeline of a step, the memory by owner, the time of
+ * each simulated rank by kind of work, and how the rate of a GPU falls with their number.
  */
 #ifndef VFM_TRAIN_DRY_RUN_PAGE_H
 #define VFM_TRAIN_DRY_RUN_PAGE_H
@@ -14,13 +14,22 @@ struct vfm_scaled_run {
 	double straggler; /* of struct vfm_dry_run */
 };
 
+/* The run *d of *o on twice as many GPUs, and so on, to 10,000, with a step of as many packs for each; not of a plan.
+ * v [VFM_SCALED_MOST]; *n: how many, the first is *d. */
+enum { VFM_SCALED_MOST = 16 };
+int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err);
+
 struct vfm_dry_run_page {
 	const struct vfm_dry_run_opts *o;
-	const struct vfm_dry_run *d; /* with timelines */
+	const struct vfm_dry_run *d; /* with timelines and memory */
 	const char *title;
 	const struct vfm_scaled_run *scaled; /* [n_scaled], by ranks */
 	int n_scaled;
 };
+/* Appends the sections with headings such as "h2", for a page that has more than this run. */
+void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading);
+/* Appends the page. */
 void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p);
 
 #endif

@@ -10,6 +10,7 @@ is "$(jq -c '[.rows[] | [.rank, .stage, .stands_for]]' <<<"$out")" '[[0,0,2],[1,
 is "$(jq -c '.rows[-1] | [.fits, .step_ms > 0, .high_ms < .step_ms, .step_ms < .low_ms, .exposed_comm > 0, .bubble > 0, .mfu > 0]' <<<"$out")" \
 	'["yes",true,true,true,true,true,true]' "the job"
 is "$(jq -c '[.rows[:-1][] | .gemm_ms > 0 and .attention_ms > 0 and .comm_ms > 0 and .mem_gib > 0] | all' <<<"$out")" true "where the time goes"
+is "$(jq -c '[.rows[] | ((.memory_at_peak | add) / 1073741824) == .mem_gib and .memory_at_peak.activations > 0] | all' <<<"$out")" true "owners of the memory at the peak"
 first=$out
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json
 is "$out" "$first" "the same each time"
@@ -18,6 +19,7 @@ like "$rc $out" "^0 .*all +2 " "as many ranks as the degrees need"
 run vfm-train -q --model dit-7b --set train.dtype=bf16 --set train.recompute=none --dry-run
 rc_is 0 "a run that does not fit"
 like "$out" "does not fit; times are those of a GPU with enough memory: [0-9.]+ GiB" "says so, and what it needs"
+like "$out" "memory at the peak of rank 0: activations [0-9.]+ GiB, .*gradients [0-9.]+ GiB, .*parameters [0-9.]+ GiB" "and what takes the memory"
 like "$(vfm-train -q --model dit-28b --set parallel.tp=4 --set parallel.pp=4 --set parallel.distopt=true --set train.dtype=bf16 -n 256 --dry-run)" \
 	"all +256 .* yes " "28 billion parameters on 256 GPUs"
 
@@ -69,6 +71,9 @@ is "$(jq '[.[] | select(.ph == "X")] | group_by([.pid, .tid]) | map(sort_by(.ts)
 is "$(jq --argjson t "$first" '([.[] | select(.ph == "X" and .pid == 0 and .cat == "gemm") | .dur] | add / 1000) / $t.rows[0].gemm_ms | . > 0.999 and . < 1.001' trace.json)" \
 	true "durations add up to the table"
 is "$(jq '[.[] | select(.ph == "X")] | (map(.ts + .dur) | max) / 1000' trace.json | cut -c-4)" "$(jq '.rows[-1].step_ms' <<<"$first" | cut -c-4)" "the last ends with the step"
+is "$(jq '[.[] | select(.ph == "C" and .pid == 4) | .args | add] | max / 1024 * 1e4 | round' trace.json)" \
+	"$(jq '.rows[] | select(.rank == 4) | .mem_gib * 1e4 | round' <<<"$first")" "counters of the memory reach the peak"
+is "$(jq '[.[] | select(.ph == "C" and .pid == 0) | .ts] | . == sort and .[0] >= 0' trace.json)" true "in their order"
 run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
 like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 
@@ -78,9 +83,12 @@ rc_is 0 "--html"
 is "$out" "$first" "changes no figure"
 is "$(grep -c 'rank [0-9]*, stage [01], stream 0' page.html)" 4 "a lane for each simulated rank"
 is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
+is "$(grep -oE 'Rank [0-9]+, stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, stage 0 Rank 4, stage 1 " "the memory of a rank of each stage"
+is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "and the capacity"
 if command -v chromium >/dev/null; then
 	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/page.html" >dom 2>/dev/null
-	ok "the lanes are drawn" test "$(grep -o '<rect' dom | wc -l)" -gt 100
+	ok "the lanes are drawn" test "$(grep -o 'M[0-9]* [0-9]*h[0-9]*v11' dom | wc -l)" -gt 100
+	is "$(grep -c '<circle' dom)" 2 "the peak of each stage"
 	is "$(grep -c 'More GPUs' dom)" 1 "to the end"
 fi
 run vfm-train "${small[@]}" --dry-run --html /nowhere/p.html
@@ -94,6 +102,7 @@ read -ra sets <sets
 run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2 --table json
 rc_is 0 "a plan"
 is "$(jq -c '.rows[-1] | [.stands_for, .steps, .hours > 0]' <<<"$out")" '[2,5,true]' "its steps"
+is "$(jq '.rows[-1] | ((.memory_at_peak | add) / 1073741824) == .mem_gib' <<<"$out")" true "owners in the step with the largest pack"
 is "$(jq -c '[.rows[] | [.packs, .imbalance]] | unique' <<<"$out")" '[[null,0],[0,0]]' "equal packs: no rank waits"
 vfm-pack -q -c 288 -b 8 --cp 4 --steps 4 data >plan-cp 2>/dev/null
 run vfm-train "${small[@]}" "${sets[@]}" --data plan-cp --dry-run -n 8 --set parallel.cp=4 --table json
@@ -130,6 +139,28 @@ is "$(jq -c '[.context, .gpus, .gbs, .mbs, .layout, .how, .tflops_low < .tflops_
 echo '{"model": "dit-s", "context": 256, "gpus": 2, "packs": 6, "text": 32, "set": {"train.dtype": "bf16", "parallel.tp": 2}}' >rows
 run vfm-bench matrix -q --predict h200 rows -o jsonl
 is "$(jq -c '[.gpus, .gbs, .layout]' <<<"$out")" '[2,6,"tp=2"]' "of a file"
+jq -c '., .gpus = 4, (.model = "dit-7b" | .gpus = 2 | .set["train.recompute"] = "none")' rows | sed '2s/"packs":6/"packs":4/' >rows3
+run vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html
+rc_is 0 "a page of rows"
+is "$(jq -sc 'map(.how)' <<<"$out")" '["predicted","predicted","predicted"]' "three rows"
+is "$(grep -oE '<h2 id="row-[0-9]">Row [0-9]: [a-z0-9-]+' matrix.html | grep -oE 'Row .*' | tr '\n' ';')" "Row 1: dit-s;Row 2: dit-s;Row 3: dit-7b;" "a section each"
+is "$(grep -oE 'href="#row-[0-9]"' matrix.html | wc -l)" 3 "with links"
+is "$(grep -c 'Memory by owner</h3>' matrix.html)" 3 "and memory"
+is "$(grep -oE '<span class="dim">step</span><b>[0-9.]+' matrix.html | grep -oE '[0-9.]+$' | tr '\n' ' ')" \
+	"$(jq -r '.step_ms * 10 | round / 10' <<<"$out" | LC_ALL=C xargs printf '%.1f ')" "the same steps as in the table"
+cp matrix.html same.html
+vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html >/dev/null
+ok "the same bytes each time" cmp -s matrix.html same.html
+ok "no reference to another file" test "$(grep -cE 'src="(http|/)|href="[^#]' matrix.html)" = 0
+if command -v chromium >/dev/null; then
+	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/matrix.html" >dom 2>/dev/null
+	is "$(grep -c 'class="memory"' dom)" 3 "the charts are there"
+fi
+run vfm-bench matrix -q --model dit-s --context 256 --dtype fp32 -r 1 --seconds 0 --warmup 0 -o jsonl --html measured.html
+rc_is 0 "a page of measured rows"
+is "$(grep -c 'Of a rank, measured' measured.html),$(grep -c 'Timeline' measured.html)" "1,0" "table and bars"
+run vfm-bench matrix -q --predict h200 rows --html /nowhere/p.html
+like "$rc $err" "^3 .*/nowhere/p.html" "no such folder for the page of rows"
 run vfm-bench matrix -q --gpus 4
 like "$rc $err" "^2 .*--gpus: only with --predict" "--gpus alone"
 run vfm-bench matrix -q --predict h200 -n 2

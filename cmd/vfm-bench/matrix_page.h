@@ -1,0 +1,25 @@
+/* matrix_page.h - the page of vfm-bench matrix: the table, the rates of the rows as bars, and of predicted rows the
+ * sections of a dry run (train/dry_run_page.h). */
+#ifndef CMD_MATRIX_PAGE_H
+#define CMD_MATRIX_PAGE_H
+
+#include "base/table.h"
+#include "matrix_predict.h"
+
+enum {
+	MATRIX_PAGE_ROWS = 20,         /* rows with sections; the others are in the table and among the bars */
+	MATRIX_PAGE_LAUNCHES = 200000, /* of a step on all simulated ranks: the most of which more GPUs are simulated */
+};
+
+struct matrix_page_row {
+	const struct matrix_row *row;
+	const struct matrix_outcome *out;
+	const char *machine; /* NULL: measured */
+	int64_t text, packs;
+};
+
+/* Writes the page about rows [n] of the table t.  Simulates the first MATRIX_PAGE_ROWS predicted rows once more. */
+int matrix_write_page(
+	const char *path, const struct vfm_table *t, const struct matrix_page_row *rows, int n, struct vfm_err *err);
+
+#endif
