@@ -187,13 +187,14 @@ static int read_cpu_rate(const json_t *row, const char *where, struct vfm_cpu_ra
 static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
 	static const char *const keys[] = {
-		"v", "kind", "name", "capacity_bytes", "threads", "copy_gb_s", "rates", NULL};
+		"v", "kind", "name", "capacity_bytes", "ranks", "threads", "copy_gb_s", "rates", NULL};
 	json_t *list, *row;
 	char where[64];
 	size_t i;
 
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	TRY(get_count(o, "capacity_bytes", 1 << 20, INT64_C(1) << 50, &m->capacity, err));
+	TRY(get_count(o, "ranks", 1, 4096, &m->node_gpus, err));
 	TRY(get_count(o, "threads", 1, 4096, &m->threads, err));
 	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
 	m->pcie = m->copy;

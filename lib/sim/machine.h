@@ -16,15 +16,15 @@ struct vfm_rate {
 	double v[VFM_ESTIMATES];
 };
 
-enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32, VFM_MACHINE_CPU_RATES = 1024 };
+enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32, VFM_MACHINE_CPU_RATES = 2048 };
 
 enum vfm_machine_kind { VFM_MACHINE_GPU, VFM_MACHINE_CPU };
 
-/* The measured rate of an op of a CPU (estimate_cpu.c). */
+/* The measured rate of an op or a collective of a CPU (estimate_cpu.c). */
 struct vfm_cpu_rate {
-	char op[24]; /* "gemm/nt", "attn", "norm" */
+	char op[24]; /* "gemm/nt", "attn", "norm"; "comm/all_reduce" */
 	enum vfm_dtype dtype;
-	double size[3]; /* m, n, k; or head dim, queries, keys; or bytes, operands, 1 */
+	double size[3]; /* m, n, k; or head dim, queries, keys; or bytes, operands (ranks of a collective), 1 */
 	double rate;    /* 10^9 FLOPs per second of products and attention, 10^9 bytes per second of all else */
 };
 
@@ -59,7 +59,7 @@ struct vfm_machine {
 	struct vfm_rate least;          /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate pcie;           /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
-	int64_t node_gpus;       /* GPUs that NVLink joins */
+	int64_t node_gpus;       /* GPUs that NVLink joins; of a CPU: the ranks that computed when it was measured */
 	struct vfm_rate nvlink;  /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */
 	struct vfm_rate network; /* GB/s between nodes that each GPU adds */
 	struct vfm_rate collective;     /* microseconds of the smallest collective of two GPUs of a node */
@@ -67,7 +67,7 @@ struct vfm_machine {
 	struct vfm_rate network_hop;    /* that each further node of a ring adds */
 	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
 	/* Of a CPU, which has of the above only name, capacity and copy. */
-	int64_t threads; /* that computed when it was measured */
+	int64_t threads; /* of each rank when it was measured */
 	struct vfm_cpu_rate cpu[VFM_MACHINE_CPU_RATES];
 	int n_cpu;
 };

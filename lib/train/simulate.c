@@ -139,8 +139,7 @@ int vfm_simulate(
 	if (s->ranks < 1 || s->ranks > RANKS_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "expected 1 to %d ranks, got %d", RANKS_MAX, s->ranks);
 	TRY(vfm_parallel_check(&p, &s->config->model, s->ranks, err));
-	if (s->ranks > 1)
-		TRY(vfm_sim_check_network(s->machine, err));
+	TRY(vfm_sim_check_ranks(s->machine, s->ranks, err));
 	choose_ranks(&job, &p, s->all);
 	out->reps = job.n_reps;
 	rc = simulate_once(&job, work, ctx, &out->full, err);

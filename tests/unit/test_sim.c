@@ -506,6 +506,7 @@ static void test_machines(void **state)
 static const char cpu_text[] =
 	"{\"v\":1,\"kind\":\"cpu\",\"name\":\"x\","
 	"\"capacity_bytes\":{\"value\":1073741824,\"source\":\"x\"},"
+	"\"ranks\":{\"value\":1,\"source\":\"x\"},"
 	"\"threads\":{\"value\":2,\"source\":\"x\"},\"copy_gb_s\":{\"value\":10,\"source\":\"x\"},"
 	"\"rates\":{\"source\":\"x\",\"value\":["
 	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[64,64,64],\"rate\":50},"
