@@ -16,6 +16,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "cpu/cpu.h"
 #include "ops/cases.h"
 #include "sim/estimate.h"
 #include "train/context.h"
@@ -421,6 +422,13 @@ static int measure_rates(struct vfm_comm *world, struct vfm_stream *s, struct ra
 	return 0;
 }
 
+static json_t *describe_copies(const struct vfm_dev *d, enum vfm_dtype t)
+{
+	struct vfm_cpu_copies c = vfm_cpu_copies_of(d, t);
+
+	return sourced(json_pack("[i,i,i,i,i]", c.few, c.rows, c.columns, c.depth, c.bytes), d->descr);
+}
+
 static void describe_machine(json_t *m, const struct vfm_context *x)
 {
 	char name[64];
@@ -435,6 +443,8 @@ static void describe_machine(json_t *m, const struct vfm_context *x)
 		m, "ranks", sourced(json_integer(x->job.world->size), "measured: the ranks of this measurement"));
 	json_object_set_new(
 		m, "threads", sourced(json_integer(vfm_par_threads()), "measured: the threads of each of them"));
+	json_object_set_new(m, "copies_f32", describe_copies(x->device.dev, VFM_F32));
+	json_object_set_new(m, "copies_bf16", describe_copies(x->device.dev, VFM_BF16));
 }
 
 /* Twice the last cache, within bounds where its size is unknown or that of many cores. */

@@ -68,6 +68,10 @@ struct vfm_machine {
 	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
 	/* Of a CPU, which has of the above only name, capacity and copy. */
 	int64_t threads; /* of each rank when it was measured */
+	/* packed copies of weights of f32 and of bf16 (cpu/cpu.h) */
+	struct vfm_cpu_copy_rule {
+		int64_t few, rows, columns, depth, bytes;
+	} copies[2];
 	struct vfm_cpu_rate cpu[VFM_MACHINE_CPU_RATES];
 	int n_cpu;
 };

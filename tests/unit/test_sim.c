@@ -507,6 +507,8 @@ static const char cpu_text[] =
 	"{\"v\":1,\"kind\":\"cpu\",\"name\":\"x\","
 	"\"capacity_bytes\":{\"value\":1073741824,\"source\":\"x\"},"
 	"\"ranks\":{\"value\":1,\"source\":\"x\"},"
+	"\"copies_f32\":{\"value\":[16,512,32,1,4],\"source\":\"x\"},"
+	"\"copies_bf16\":{\"value\":[0,512,32,2,2],\"source\":\"x\"},"
 	"\"threads\":{\"value\":2,\"source\":\"x\"},\"copy_gb_s\":{\"value\":10,\"source\":\"x\"},"
 	"\"rates\":{\"source\":\"x\",\"value\":["
 	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[64,64,64],\"rate\":50},"
