@@ -295,7 +295,8 @@ enum { COLL_CASES = sizeof(coll_cases) / sizeof(*coll_cases) };
 static int call_collective(struct vfm_comm *c, struct vfm_stream *s, const struct coll_case *k, char *a, char *b,
 	int64_t n, struct vfm_err *err)
 {
-	struct vfm_tensor x = vfm_t1(a, k->dtype, n), y = vfm_t1(b, k->dtype, n), part = vfm_t1(b, k->dtype, n / c->size);
+	struct vfm_tensor x = vfm_t1(a, k->dtype, n), y = vfm_t1(b, k->dtype, n),
+			  part = vfm_t1(b, k->dtype, n / c->size);
 	int size = c->size, rank = c->rank, peer = rank ^ 1;
 
 	if (!strcmp(k->kind, "all_reduce"))
@@ -348,8 +349,8 @@ static int measure_group(struct vfm_comm *c, struct vfm_stream *s, struct rates 
 
 	for (int k = 0; k < COLL_CASES; k++)
 		for (int64_t bytes = VFM_SIM_COLL_LEAST * c->size; rc >= 0 && bytes <= most; bytes *= 4) {
-			struct vfm_sim_cpu_work w = vfm_sim_cpu_coll_of(
-				coll_cases[k].kind, coll_cases[k].dtype, (double)bytes, c->size);
+			struct vfm_sim_cpu_work w =
+				vfm_sim_cpu_coll_of(coll_cases[k].kind, coll_cases[k].dtype, (double)bytes, c->size);
 			double seconds = 0;
 
 			rc = time_collective(c, s, &coll_cases[k], a, a + most, bytes, r, &seconds, err);
@@ -464,8 +465,8 @@ static int measure_machine(struct vfm_context *x, json_t *m, struct vfm_err *err
 
 	describe_machine(m, x);
 	snprintf(source, sizeof(source),
-		"measured: faster of %d passes, median of %d runs, operands not in caches, mean of the ranks, %s", PASSES,
-		(int)o.repeat, x->device.dev->descr);
+		"measured: faster of %d passes, median of %d runs, operands not in caches, mean of the ranks, %s",
+		PASSES, (int)o.repeat, x->device.dev->descr);
 	json_object_set_new(m, "rates", sourced(rates.list, source));
 	rates.evict = vfm_big_alloc(rates.evict_bytes, "the memory that evicts caches", err);
 	rc = vfm_job_agree(&x->job, rates.evict ? 0 : VFM_EENV, err);

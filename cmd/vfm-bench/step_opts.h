@@ -46,7 +46,8 @@ struct bench_step_opts {
 /* The synopsis of these options. */
 #define BENCH_STEP_SYNOPSIS                                                                                            \
 	"[--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] [--text-len N] [--samples N] "          \
-	"[--grid T,H,W] [--second-grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute auto|none|light|outputs|selective|full] "         \
+	"[--grid T,H,W] [--second-grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute "                           \
+	"auto|none|light|outputs|selective|full] "                                                                     \
 	"[--set KEY=VALUE ...] [--machine NAME|FILE]"
 
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */

@@ -338,8 +338,7 @@ static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 		return refuse(c, "all_to_all", err);
 	if (!send)
 		vfm_sim_moved(s->dev, out.data, in.data, vfm_nbytes(&in));
-	return enqueue_cpu_group(
-		sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
+	return enqueue_cpu_group(sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
 }
 
 static int exchange_on_cpu(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,

@@ -207,9 +207,8 @@ static int read_copies(const json_t *o, const char *key, struct vfm_cpu_copy_rul
 
 static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
-	static const char *const keys[] = {
-		"v", "kind", "name", "capacity_bytes", "ranks", "threads", "copies_f32", "copies_bf16",
-		"copy_gb_s", "rates", NULL};
+	static const char *const keys[] = {"v", "kind", "name", "capacity_bytes", "ranks", "threads", "copies_f32",
+		"copies_bf16", "copy_gb_s", "rates", NULL};
 	json_t *list, *row;
 	char where[64];
 	size_t i;

@@ -12,8 +12,8 @@ static const int32_t *grid_of_sample(const struct vfm_bench_step *b, int64_t i)
 }
 
 /* Makes a pack of samples of one or two grids. */
-static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m,
-	bool values, struct vfm_err *err)
+static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m, bool values,
+	struct vfm_err *err)
 {
 	struct vfm_synthetic *all = vfm_calloc((size_t)b->samples, sizeof(*all));
 	int rc;
@@ -21,8 +21,7 @@ static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, cons
 	for (int64_t i = 0; i < b->samples; i++) {
 		const int32_t *grid = grid_of_sample(b, i);
 
-		all[i] = (struct vfm_synthetic){
-			{grid[0], grid[1], grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
+		all[i] = (struct vfm_synthetic){{grid[0], grid[1], grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
 	}
 	rc = values ? vfm_synthetic_pack(p, all, (int)b->samples, m, 1, err)
 		    : vfm_synthetic_shapes(p, all, (int)b->samples, m, err);
