@@ -1,6 +1,12 @@
-/* vfm-bench calibrate - measures the rates of this CPU and writes them as a machine file (vfm-machine(5)). */
+/* vfm-bench calibrate - measures the rates of this CPU and writes them as a machine file (vfm-machine(5)).
+ *
+ * All ranks measure the same op at the same time, since they share the memory bandwidth in a job, too.  Operands are
+ * evicted from the caches before each run: between two uses of a weight or of an activation, a step moves more bytes
+ * than caches hold. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -10,20 +16,23 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "cpu/cpu.h"
 #include "ops/cases.h"
 #include "sim/estimate.h"
-#include "train/device.h"
+#include "train/context.h"
 
 static struct {
-	int64_t repeat, threads;
+	int64_t repeat;
 	bool tiny;
-	const char *device, *path;
-} o = {.repeat = 3, .device = "cpu"};
+	const char *path;
+} o = {.repeat = 3};
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 0, "device", "cpu", "the device to measure (cpu)", &o.device},
-	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
-	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; the fastest counts (3)", &o.repeat},
+	{VFM_OPT_STR, 0, "device", "cpu", "the device to measure (cpu)", &rank_opts.device},
+	{VFM_OPT_INT, 'n', "ranks", "N", "ranks that compute at the same time (1)", &rank_opts.ranks},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads of a rank (its share of the CPUs)", &rank_opts.threads},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; their median counts (3)", &o.repeat},
 	{VFM_OPT_FLAG, 0, "tiny", NULL, "only small sizes, which predict badly: for tests", &o.tiny},
 	{VFM_OPT_STR, 'w', "write", "FILE", "write to FILE instead of stdout", &o.path},
 	{0},
@@ -31,7 +40,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench calibrate",
-	.synopsis = "[-q] [--device cpu] [-t N] [-r N] [--tiny] [-w FILE]",
+	.synopsis = "[-q] [--device cpu] [-n N] [-t N] [-r N] [--tiny] [-w FILE]",
 	.summary = "measure this CPU and write a machine file",
 	.opts = opts,
 };
@@ -40,9 +49,28 @@ static const struct vfm_cmd cmd = {
 enum { PASSES = 2 };
 struct rates {
 	json_t *list;
+	struct vfm_comm *world;
 	int pass;
 	size_t at; /* the next rate of this pass */
+	char *evict;
+	size_t evict_bytes; /* more than the caches hold */
 };
+
+static void evict_caches(const struct rates *r)
+{
+	enum { LINE = 64 };
+
+	for (size_t i = 0; i < r->evict_bytes; i += LINE)
+		((volatile char *)r->evict)[i]++;
+}
+
+/* Replaces *x by its mean over the ranks. */
+static int mean_of_ranks(const struct rates *r, double *x, struct vfm_err *err)
+{
+	TRY(vfm_all_reduce(r->world, NULL, vfm_t1(x, VFM_F64, 1), err));
+	*x /= r->world->size;
+	return 0;
+}
 
 static void add_rate(struct rates *r, const struct vfm_sim_cpu_work *w, double rate)
 {
@@ -56,19 +84,38 @@ static void add_rate(struct rates *r, const struct vfm_sim_cpu_work *w, double r
 		json_object_set_new(old, "rate", json_real(rate));
 }
 
+/* Measures the median seconds of a call.  Collective. */
+static int time_cold_calls(
+	struct vfm_case *c, struct vfm_stream *s, const struct rates *r, double *seconds, struct vfm_err *err)
+{
+	double x[BENCH_REPEAT_MAX], start;
+
+	TRY(vfm_case_run(c, s, err)); /* first touch, threads */
+	for (int i = 0; i < o.repeat; i++) {
+		evict_caches(r);
+		TRY(vfm_barrier(r->world, NULL, err));
+		start = vfm_now();
+		TRY(vfm_case_run(c, s, err));
+		TRY(s->dev->t->stream_sync(s, err));
+		x[i] = vfm_now() - start;
+	}
+	*seconds = vfm_spread_of(x, (size_t)o.repeat).median;
+	return mean_of_ranks(r, seconds, err);
+}
+
 /* Measures an op whose tensors have no memory yet, and adds its rate. */
 static int measure_rate(struct vfm_case *c, struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
 {
 	struct vfm_sim_cpu_work w;
-	struct vfm_spread seconds;
+	double seconds = 0;
 	int rc = vfm_case_alloc(c, s, 1, err);
 
 	if (rc == 0)
-		rc = bench_time_case(c, s, (int)o.repeat, &seconds, err);
+		rc = time_cold_calls(c, s, rates, &seconds, err);
 	if (rc == 0) {
 		w = vfm_sim_cpu_work_of(c->op, &c->args);
 		if (w.work > 0)
-			add_rate(rates, &w, w.work / seconds.min / 1e9);
+			add_rate(rates, &w, w.work / seconds / 1e9);
 	}
 	vfm_case_free(c, s);
 	return rc;
@@ -232,6 +279,106 @@ static int measure_memory_ops(struct vfm_stream *s, struct rates *rates, struct 
 	return rc;
 }
 
+/* ---- collectives ---- */
+
+struct coll_case {
+	const char *kind; /* as in vfm_sim_cpu_coll_of */
+	enum vfm_dtype dtype;
+};
+/* Only sums depend on the dtype. */
+static const struct coll_case coll_cases[] = {{"all_reduce", VFM_F32}, {"all_reduce", VFM_BF16},
+	{"reduce_scatter", VFM_F32}, {"reduce_scatter", VFM_BF16}, {"all_gather", VFM_BF16}, {"all_to_all", VFM_BF16},
+	{"broadcast", VFM_BF16}, {"exchange", VFM_BF16}, {"send", VFM_BF16}};
+enum { COLL_CASES = sizeof(coll_cases) / sizeof(*coll_cases) };
+
+/* a, b [n] */
+static int call_collective(struct vfm_comm *c, struct vfm_stream *s, const struct coll_case *k, char *a, char *b,
+	int64_t n, struct vfm_err *err)
+{
+	struct vfm_tensor x = vfm_t1(a, k->dtype, n), y = vfm_t1(b, k->dtype, n),
+			  part = vfm_t1(b, k->dtype, n / c->size);
+	int size = c->size, rank = c->rank, peer = rank ^ 1;
+
+	if (!strcmp(k->kind, "all_reduce"))
+		return vfm_all_reduce(c, s, x, err);
+	if (!strcmp(k->kind, "reduce_scatter"))
+		return vfm_reduce_scatter(c, s, x, part, NULL, err);
+	if (!strcmp(k->kind, "all_gather"))
+		return vfm_all_gather(c, s, part, x, NULL, err);
+	if (!strcmp(k->kind, "all_to_all"))
+		return vfm_all_to_all(c, s, x, y, NULL, NULL, err);
+	if (!strcmp(k->kind, "broadcast"))
+		return vfm_broadcast(c, s, x, 0, err);
+	if (!strcmp(k->kind, "exchange"))
+		return vfm_exchange(c, s, x, (rank + 1) % size, y, (rank + size - 1) % size, err);
+	if (peer >= size)
+		return 0;
+	return rank < peer ? vfm_send(c, s, x, peer, err) : vfm_recv(c, s, y, peer, err);
+}
+
+/* Measures the seconds of a call: of large operands each call alone, which are not in caches; of small ones several. */
+static int time_collective(struct vfm_comm *c, struct vfm_stream *s, const struct coll_case *k, char *a, char *b,
+	int64_t bytes, const struct rates *r, double *seconds, struct vfm_err *err)
+{
+	enum { LARGE = 64 << 10, CALLS = 50 };
+	int64_t n = bytes / (int64_t)vfm_dtype_size(k->dtype) / c->size * c->size;
+	int calls = bytes < LARGE ? CALLS : 1;
+	double x[BENCH_REPEAT_MAX], start;
+
+	TRY(call_collective(c, s, k, a, b, n, err));
+	for (int i = 0; i < o.repeat; i++) {
+		if (calls == 1)
+			evict_caches(r);
+		TRY(vfm_barrier(r->world, NULL, err));
+		start = vfm_now();
+		for (int j = 0; j < calls; j++)
+			TRY(call_collective(c, s, k, a, b, n, err));
+		TRY(s->dev->t->stream_sync(s, err));
+		x[i] = (vfm_now() - start) / calls;
+	}
+	*seconds = vfm_spread_of(x, (size_t)o.repeat).median;
+	return mean_of_ranks(r, seconds, err);
+}
+
+/* The collectives of groups of c->size ranks, all of which call at the same time. */
+static int measure_group(struct vfm_comm *c, struct vfm_stream *s, struct rates *r, struct vfm_err *err)
+{
+	const int64_t most = o.tiny ? 16 << 10 : 64 << 20;
+	char *a = vfm_dev_alloc(s, 2 * (size_t)most, "the operands of collectives", err);
+	int rc = a ? s->dev->t->zero(s, a, 2 * (size_t)most, err) : VFM_EENV;
+
+	for (int k = 0; k < COLL_CASES; k++)
+		for (int64_t bytes = VFM_SIM_COLL_LEAST * c->size; rc >= 0 && bytes <= most; bytes *= 4) {
+			struct vfm_sim_cpu_work w =
+				vfm_sim_cpu_coll_of(coll_cases[k].kind, coll_cases[k].dtype, (double)bytes, c->size);
+			double seconds = 0;
+
+			rc = time_collective(c, s, &coll_cases[k], a, a + most, bytes, r, &seconds, err);
+			if (rc >= 0)
+				add_rate(r, &w, w.work / seconds / 1e9);
+		}
+	if (a)
+		vfm_dev_free(s, a, 2 * (size_t)most);
+	return rc;
+}
+
+/* The sizes of groups divide the number of ranks. */
+static int measure_collectives(struct vfm_comm *world, struct vfm_stream *s, struct rates *r, struct vfm_err *err)
+{
+	for (int size = 2; size <= world->size; size++) {
+		struct vfm_comm *c;
+		int rc;
+
+		if (world->size % size)
+			continue;
+		TRY(vfm_comm_split(world, world->rank / size, world->rank, "calibrate", &c, err));
+		rc = measure_group(c, s, r, err);
+		vfm_comm_free(c);
+		TRY(rc);
+	}
+	return 0;
+}
+
 static int measure_copy(struct vfm_stream *s, double *gb_s, struct vfm_err *err)
 {
 	size_t n = o.tiny ? (size_t)1 << 20 : (size_t)128 << 20;
@@ -258,10 +405,11 @@ static json_t *sourced(json_t *value, const char *source)
 	return json_pack("{s:o,s:s}", "value", value, "source", source);
 }
 
-static int measure_rates(struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
+static int measure_rates(struct vfm_comm *world, struct vfm_stream *s, struct rates *rates, struct vfm_err *err)
 {
 	for (; rates->pass < PASSES; rates->pass++) {
-		vfm_info("pass %d of %d", rates->pass + 1, PASSES);
+		if (world->rank == 0)
+			vfm_info("pass %d of %d", rates->pass + 1, PASSES);
 		rates->at = 0;
 		for (int t = 0; t < 2; t++) {
 			TRY(measure_products(s, t ? VFM_BF16 : VFM_F32, rates, err));
@@ -270,15 +418,21 @@ static int measure_rates(struct vfm_stream *s, struct rates *rates, struct vfm_e
 			TRY(measure_attentions(s, t ? VFM_BF16 : VFM_F32, rates, err));
 		}
 		TRY(measure_memory_ops(s, rates, err));
+		TRY(measure_collectives(world, s, rates, err));
 	}
 	return 0;
 }
 
-static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
+static json_t *describe_copies(const struct vfm_dev *d, enum vfm_dtype t)
 {
-	struct rates rates = {.list = json_array()};
-	char name[64], source[256];
-	double copy = 0;
+	struct vfm_cpu_copies c = vfm_cpu_copies_of(d, t);
+
+	return sourced(json_pack("[i,i,i,i,i]", c.few, c.rows, c.columns, c.depth, c.bytes), d->descr);
+}
+
+static void describe_machine(json_t *m, const struct vfm_context *x)
+{
+	char name[64];
 
 	bench_cpu_name(name, sizeof(name));
 	json_object_set_new(m, "v", json_integer(1));
@@ -287,13 +441,45 @@ static int measure_machine(struct vfm_device *d, json_t *m, struct vfm_err *err)
 	json_object_set_new(m, "capacity_bytes",
 		sourced(json_integer((json_int_t)vfm_host_memory()), "measured: memory of this host, or its limit"));
 	json_object_set_new(
-		m, "threads", sourced(json_integer(vfm_par_threads()), "measured: the threads of this measurement"));
-	snprintf(source, sizeof(source), "measured: fastest of %d passes of %d runs, %s", PASSES, (int)o.repeat,
-		d->dev->descr);
+		m, "ranks", sourced(json_integer(x->job.world->size), "measured: the ranks of this measurement"));
+	json_object_set_new(
+		m, "threads", sourced(json_integer(vfm_par_threads()), "measured: the threads of each of them"));
+	json_object_set_new(m, "copies_f32", describe_copies(x->device.dev, VFM_F32));
+	json_object_set_new(m, "copies_bf16", describe_copies(x->device.dev, VFM_BF16));
+}
+
+/* Twice the last cache, within bounds where its size is unknown or that of many cores. */
+static size_t choose_evicted_bytes(void)
+{
+	long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+	return o.tiny ? 1 << 20 : (size_t)fmin(fmax(2.0 * (double)last, 16 << 20), 128 << 20);
+}
+
+static int measure_machine(struct vfm_context *x, json_t *m, struct vfm_err *err)
+{
+	struct rates rates = {.list = json_array(), .world = x->job.world, .evict_bytes = choose_evicted_bytes()};
+	char source[256];
+	double copy = 0;
+	int rc;
+
+	describe_machine(m, x);
+	snprintf(source, sizeof(source),
+		"measured: faster of %d passes, median of %d runs, operands not in caches, mean of the ranks, %s",
+		PASSES, (int)o.repeat, x->device.dev->descr);
 	json_object_set_new(m, "rates", sourced(rates.list, source));
-	TRY(measure_copy(d->stream, &copy, err));
-	json_object_set_new(m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies"));
-	return measure_rates(d->stream, &rates, err);
+	rates.evict = vfm_big_alloc(rates.evict_bytes, "the memory that evicts caches", err);
+	rc = vfm_job_agree(&x->job, rates.evict ? 0 : VFM_EENV, err);
+	if (rc >= 0)
+		rc = measure_copy(x->device.stream, &copy, err);
+	if (rc >= 0)
+		rc = mean_of_ranks(&rates, &copy, err);
+	json_object_set_new(
+		m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies, mean of the ranks"));
+	if (rc >= 0)
+		rc = measure_rates(x->device.world, x->device.stream, &rates, err);
+	vfm_big_free(rates.evict, rates.evict_bytes);
+	return rc;
 }
 
 static int write_machine(const json_t *m, struct vfm_err *err)
@@ -311,28 +497,39 @@ static int write_machine(const json_t *m, struct vfm_err *err)
 	return rc;
 }
 
-int bench_calibrate(int argc, char **argv, struct vfm_err *err)
+static int calibrate_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	struct vfm_device d;
-	json_t *m;
+	json_t *m = json_object();
+	int rc;
+
+	(void)ctx;
+	rc = vfm_context_device(x, false, err);
+	if (rc >= 0)
+		rc = vfm_job_failed(&x->job, measure_machine(x, m, err), err);
+	if (rc >= 0 && x->job.world->rank == 0)
+		rc = write_machine(m, err);
+	json_decref(m);
+	return rc;
+}
+
+static int parse_calibrate(int argc, char **argv, struct vfm_err *err)
+{
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
 	if (rc != 0)
 		return rc;
 	if (n > 0)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	if (strcmp(o.device, "cpu") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu, got '%s'", o.device);
-	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", BENCH_REPEAT_MAX);
-	if (o.threads)
-		vfm_par_set_threads((int)o.threads);
-	TRY(vfm_device_open(&d, o.device, err));
-	m = json_object();
-	rc = measure_machine(&d, m, err);
-	if (rc == 0)
-		rc = write_machine(m, err);
-	json_decref(m);
-	vfm_device_close(&d);
-	return rc;
+	if (strcmp(rank_opts.device, "cpu") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu, got '%s'", rank_opts.device);
+	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d", BENCH_REPEAT_MAX);
+	return vfm_context_check(&rank_opts, err);
+}
+
+int bench_calibrate(int argc, char **argv, struct vfm_err *err)
+{
+	int rc = vfm_job_say_once(parse_calibrate(argc, argv, err), err);
+
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, calibrate_rank, NULL, err);
 }

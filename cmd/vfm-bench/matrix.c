@@ -135,8 +135,7 @@ static int check_memory(struct vfm_context *x, const struct matrix_row *w, const
 		.sample = &sample,
 		.n = 1,
 		.packs = b->packs / x->mesh.size[VFM_AX_DP],
-		.capacity = d->mem_total,
-		.async = d->async};
+		.dev = d};
 	int64_t *peak = vfm_calloc((size_t)x->mesh.p.pp, sizeof(*peak)), most[2] = {0};
 	int rc = x->job.world->rank == 0 ? vfm_step_memory(&m, peak, err) : 0;
 

@@ -4,20 +4,20 @@
 
 #include "base/num.h"
 
-static int parse_grid(const char *text, int32_t out[3], struct vfm_err *err)
+static int parse_grid(const char *option, const char *text, int32_t out[3], struct vfm_err *err)
 {
 	char buf[64], *save = NULL, *part;
 	int64_t v;
 	int n = 0;
 
 	if (strlen(text) >= sizeof(buf))
-		return vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected T,H,W, got '%s'", option, text);
 	strcpy(buf, text);
 	for (part = strtok_r(buf, ",", &save); part && n < 3; part = strtok_r(NULL, ",", &save)) {
-		TRY(vfm_parse_i64(part, 1, 4096, &v, err) < 0 ? vfm_err_context(err, "--grid") : 0);
+		TRY(vfm_parse_i64(part, 1, 4096, &v, err) < 0 ? vfm_err_context(err, "%s", option) : 0);
 		out[n++] = (int32_t)v;
 	}
-	return n == 3 && !part ? 0 : vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+	return n == 3 && !part ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: expected T,H,W, got '%s'", option, text);
 }
 
 static int read_step_config(const struct bench_step_opts *o, struct vfm_config *c, struct vfm_err *err)
@@ -53,7 +53,9 @@ int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm
 	b->samples = o->samples;
 	b->text_len = o->text_len;
 	b->packs = o->packs;
-	TRY(parse_grid(o->grid, b->grid, err));
+	TRY(parse_grid("--grid", o->grid, b->grid, err));
+	if (o->second)
+		TRY(parse_grid("--second-grid", o->second, b->second, err));
 	return vfm_bench_check(b, err);
 }
 

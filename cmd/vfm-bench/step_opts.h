@@ -8,7 +8,7 @@
 #include "train/bench.h"
 
 struct bench_step_opts {
-	const char *preset, *grid, *dtype, *recompute;
+	const char *preset, *grid, *second, *dtype, *recompute;
 	int64_t hidden, layers, heads, text_dim, samples, text_len, packs;
 	struct vfm_strlist sets;
 	const char *machine; /* of --device sim */
@@ -31,6 +31,7 @@ struct bench_step_opts {
 		{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &(o)->text_len},                       \
 		{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &(o)->samples},                              \
 		{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &(o)->grid},    \
+		{VFM_OPT_STR, 0, "second-grid", "T,H,W", "grid of every second sample (that of all)", &(o)->second},   \
 		{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &(o)->packs},                     \
 		{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &(o)->dtype},             \
 		{VFM_OPT_STR, 0, "recompute", "auto|none|light|outputs|selective|full",                                \
@@ -45,7 +46,8 @@ struct bench_step_opts {
 /* The synopsis of these options. */
 #define BENCH_STEP_SYNOPSIS                                                                                            \
 	"[--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] [--text-len N] [--samples N] "          \
-	"[--grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute auto|none|light|outputs|selective|full] "         \
+	"[--grid T,H,W] [--second-grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute "                           \
+	"auto|none|light|outputs|selective|full] "                                                                     \
 	"[--set KEY=VALUE ...] [--machine NAME|FILE]"
 
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "comm/comm_dev.h"
 #include "comm/comm_impl.h"
+#include "sim/estimate.h"
 #include "sim/libraries.h"
 #include "sim/network.h"
 
@@ -28,6 +29,7 @@ struct sim_comm {
 	struct vfm_comm_sim_rank *r;
 	struct members of;
 	uint64_t calls;
+	struct vfm_transport_comm *device; /* of calls on streams, on a CPU; NULL: a device communicator has its own */
 };
 
 struct vfm_transport_comm {
@@ -106,6 +108,35 @@ static int place_of_member(const struct sim_comm *g, int i)
 		if (g->of.rep[k] == rep)
 			return k;
 	return 0;
+}
+
+/* ---- calls on the streams of a CPU, whose device communicators are those of host memory ---- */
+
+/* A call of the whole group.  kind: as in vfm_sim_cpu_coll_of. */
+static int enqueue_cpu(struct vfm_transport_comm *w, struct vfm_stream *s, const char *kind, enum vfm_dtype dt,
+	double bytes, const struct vfm_sim_invitation *v, int n, struct vfm_err *err)
+{
+	struct vfm_sim_cpu_work work = vfm_sim_cpu_coll_of(kind, dt, bytes, w->of.n);
+	struct vfm_sim_launch l = {.op = kind, .bytes = bytes};
+	char text[96];
+	double t;
+
+	TRY(vfm_sim_cpu_coll_s(&w->r->job->machine, &work, &t, err));
+	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes", w->name, w->of.n, bytes);
+	l.shape = text;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		l.work[e] = (float)t;
+	vfm_sim_collective(s, &l, v, n);
+	return vfm_sim_world_check(w->r->job->world, err);
+}
+
+static int enqueue_cpu_group(
+	struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole, struct vfm_err *err)
+{
+	struct vfm_transport_comm *w = g->device;
+	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
+
+	return enqueue_cpu(w, s, kind, whole->dtype, (double)vfm_nbytes(whole), &v, w->of.n_reps > 1, err);
 }
 
 /* ---- host memory ---- */
@@ -188,12 +219,14 @@ static int sim_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 {
 	struct sim_comm *g = sim_comm_of(c);
 	int64_t n = vfm_numel(&x);
-	struct reduction r = {.x = x,
-		.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum)),
-		.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole))};
-	int rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
+	struct reduction r = {.x = x};
+	int rc;
 
-	(void)s;
+	if (s)
+		return enqueue_cpu_group(g, s, "all_reduce", &x, err);
+	r.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum));
+	r.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole));
+	rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
 	for (int64_t k = 0; rc >= 0 && k < n; k++) {
 		if (x.dtype == VFM_I64)
 			((int64_t *)x.data)[k] = r.whole[k];
@@ -233,15 +266,30 @@ static void concatenate(const struct sim_comm *g, const struct host_call *const 
 	}
 }
 
+/* Every rank holds what this one does, where the shares are equal. */
+static void know_gathered(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_tensor *in,
+	const struct vfm_tensor *out, const int64_t *count)
+{
+	size_t bytes = vfm_nbytes(in);
+
+	if (!count)
+		for (int i = 0; i < c->size; i++)
+			vfm_sim_moved(s->dev, (char *)out->data + (size_t)i * bytes, in->data, bytes);
+}
+
 static int sim_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
 	struct concatenation a = {out.data, count, vfm_numel(&in), vfm_dtype_size(in.dtype)};
 	size_t bytes = vfm_nbytes(&in);
-	char *mine = vfm_malloc(bytes + 1); /* in may lie in out */
+	char *mine;
 	int rc;
 
-	(void)s;
+	if (s) {
+		know_gathered(c, s, &in, &out, count);
+		return enqueue_cpu_group(sim_comm_of(c), s, "all_gather", &out, err);
+	}
+	mine = vfm_malloc(bytes + 1); /* in may lie in out */
 	if (bytes)
 		memcpy(mine, in.data, bytes);
 	rc = call_together(sim_comm_of(c), "all_gather", (struct host_call){mine, bytes}, concatenate, &a, err);
@@ -267,7 +315,8 @@ static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 {
 	struct copy_of_root a = {root, x.data};
 
-	(void)s;
+	if (s)
+		return enqueue_cpu_group(sim_comm_of(c), s, "broadcast", &x, err);
 	return call_together(
 		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
 }
@@ -291,31 +340,40 @@ static int refuse(struct vfm_comm *c, const char *what, struct vfm_err *err)
 static int sim_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	(void)s, (void)in, (void)out, (void)count;
-	return refuse(c, "reduce_scatter", err);
+	(void)out, (void)count;
+	return s ? enqueue_cpu_group(sim_comm_of(c), s, "reduce_scatter", &in, err) : refuse(c, "reduce_scatter", err);
 }
 
 static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
-	(void)s, (void)in, (void)out, (void)send, (void)recv;
-	return refuse(c, "all_to_all", err);
+	(void)recv;
+	if (!s)
+		return refuse(c, "all_to_all", err);
+	if (!send)
+		vfm_sim_moved(s->dev, out.data, in.data, vfm_nbytes(&in));
+	return enqueue_cpu_group(sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
 }
+
+static int exchange_on_cpu(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
+	const struct vfm_tensor *in, int from, struct vfm_err *err);
 
 static int sim_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err)
 {
-	(void)s, (void)out, (void)to, (void)in, (void)from;
-	return refuse(c, "exchange", err);
+	return s ? exchange_on_cpu(sim_comm_of(c), s, &out, to, &in, from, err) : refuse(c, "exchange", err);
 }
 
 static int sim_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 
+static void sim_transport_free(struct vfm_transport_comm *w);
+
 static void sim_comm_free(struct vfm_comm *c)
 {
 	struct sim_comm *g = sim_comm_of(c);
 
+	sim_transport_free(g->device);
 	release_members(&g->of);
 	free(g);
 }
@@ -341,12 +399,16 @@ static const struct vfm_comm_table sim_table = {
 	.node = sim_node,
 };
 
+static struct vfm_transport_comm *make_transport_comm(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p);
+
 static struct vfm_comm *make_comm(struct vfm_comm_sim_rank *r, const struct members *m, int me, const char *name)
 {
 	struct sim_comm *g = vfm_calloc(1, sizeof(*g));
 
 	*g = (struct sim_comm){.c = {.t = &sim_table, .rank = me, .size = m->n}, .r = r, .of = *m};
 	snprintf(g->c.name, sizeof(g->c.name), "%s", name);
+	if (r->job->machine.kind == VFM_MACHINE_CPU)
+		g->device = make_transport_comm(r, &g->c, false);
 	return &g->c;
 }
 
@@ -786,6 +848,29 @@ static int invite_peers(
 	return invited;
 }
 
+/* A message of each direction, at most. */
+static int exchange_on_cpu(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
+	const struct vfm_tensor *in, int from, struct vfm_err *err)
+{
+	struct vfm_transport_comm *w = g->device;
+	struct vfm_sim_invitation *v = vfm_calloc((size_t)w->r->job->n_reps, sizeof(*v));
+	struct vfm_transport_msg m[2] = {{0}};
+	double most = 0;
+	int n = 0, rc = 0;
+
+	if (to >= 0 && vfm_nbytes(out))
+		m[n++] = (struct vfm_transport_msg){.send = true, .peer = to, .p = out->data, .bytes = vfm_nbytes(out)};
+	if (from >= 0 && vfm_nbytes(in))
+		m[n++] = (struct vfm_transport_msg){.peer = from, .p = in->data, .bytes = vfm_nbytes(in)};
+	for (int i = 0; i < n; i++)
+		most = fmax(most, (double)m[i].bytes);
+	move_known(s, m, n);
+	if (n)
+		rc = enqueue_cpu(w, s, n == 2 ? "exchange" : "send", VFM_BF16, most, v, invite_peers(w, m, n, v), err);
+	free(v);
+	return rc;
+}
+
 static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
 	struct vfm_err *err)
 {
@@ -851,6 +936,10 @@ static const struct vfm_transport sim_transport = {
 
 int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
 {
+	if (sim_comm_of(host)->device) {
+		*out = host;
+		return 0;
+	}
 	here = sim_comm_of(host)->r;
 	here->split = host;
 	return vfm_comm_transport_new(host, &sim_transport, compute, out, err);

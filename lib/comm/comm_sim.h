@@ -14,6 +14,10 @@
  * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a
  * backend of its own, whose results are as if each rank held what the one that stands for it holds.  reduce_scatter,
  * all_to_all and exchange of host memory are refused.  Splits need vfm_comm_split_by.
+ *
+ * The memory of a CPU is host memory: the device communicator is the one of host memory, as on the CPU itself.  Its
+ * calls on a stream are recorded, and last as long as the machine's rates of collectives say (estimate.h); they take no
+ * memory of the device.
  */
 #ifndef VFM_COMM_COMM_SIM_H
 #define VFM_COMM_COMM_SIM_H
@@ -22,7 +26,7 @@
 #include "sim/sim.h"
 
 struct vfm_comm_sim_job {
-	struct vfm_machine machine; /* with the rates of several GPUs */
+	struct vfm_machine machine; /* with the rates of several GPUs, or of collectives on a CPU */
 	struct vfm_sim_world *world;
 	int n;              /* ranks of the job */
 	int n_reps;         /* simulated */
@@ -47,7 +51,8 @@ struct vfm_comm_sim_rank {
 
 /* The world for host memory.  r outlives all communicators. */
 struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r);
-/* The world for the device's memory, made from it.  Collective.  Free it with vfm_comm_free. */
+/* The world for the device's memory, made from it; host itself on a CPU.  Collective.  Free it with vfm_comm_dev_free.
+ */
 int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
 /* Lets all simulated ranks fail, if c is a communicator of this file. */
 void vfm_comm_sim_abort(struct vfm_comm *c, const char *why);

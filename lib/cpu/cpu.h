@@ -14,7 +14,17 @@
 #define VFM_CPU_CPU_H
 
 #include "dev/dev.h"
+#include "spec/dtype.h"
 
 struct vfm_dev *vfm_cpu_open(struct vfm_err *err); /* freed by dev->t->dev_free */
+
+/* The packed copies of held operands b (ops/tensor.h), which count as memory of the device.  A product with more than
+ * `few` rows, or with a transposed b, and with at most `rows` rows keeps one, of `bytes` for each element of b with its
+ * dimensions rounded up to multiples of columns (of c) and depth (of the sums). */
+struct vfm_cpu_copies {
+	int few, rows, columns, depth, bytes;
+};
+/* d: a device of vfm_cpu_open; dtype: f32 or bf16. */
+struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype dtype);
 
 #endif

@@ -12,6 +12,7 @@
  * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
  * depend neither on the number of threads nor on the other rows.
  */
+#include "cpu/cpu.h"
 #include "cpu/cpu_int.h"
 
 #include <string.h>
@@ -431,6 +432,20 @@ static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
 		g->k1 = g->k;
 		pack_pass(g);
 	}
+}
+
+struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype dtype)
+{
+	const struct vfm_cpu *c = (const struct vfm_cpu *)d;
+	const struct vfm_gemm_kern *k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
+
+	if (VFM_HAVE_DNNL && c->use_dnnl)
+		return (struct vfm_cpu_copies){.columns = 1, .depth = 1};
+	return (struct vfm_cpu_copies){.few = k->ku == 1 ? FEW_ROWS : 0,
+		.rows = k->held_rows,
+		.columns = k->nr,
+		.depth = k->ku,
+		.bytes = k->words * (int)sizeof(float) / k->ku};
 }
 
 static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)

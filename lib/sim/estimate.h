@@ -66,6 +66,13 @@ struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args)
 /* Returns 10^9 FLOPs or bytes per second, interpolated between the rates of the op and dtype, else of the op with any
  * dtype; 0 if it has none. */
 double vfm_sim_cpu_rate(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w);
+/* Returns the key of a collective of `ranks` ranks: kind is "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+ * "broadcast", "exchange" (both ranks send) or "send"; bytes, of the whole operand or a message, count as
+ * VFM_SIM_COLL_LEAST or more. */
+enum { VFM_SIM_COLL_LEAST = 64 };
+struct vfm_sim_cpu_work vfm_sim_cpu_coll_of(const char *kind, enum vfm_dtype dtype, double bytes, int ranks);
+/* Sets *s to its seconds.  Returns VFM_EUSAGE if the machine has no rates of such collectives. */
+int vfm_sim_cpu_coll_s(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w, double *s, struct vfm_err *err);
 /* Sets out->work. */
 void vfm_sim_cpu_time(const struct vfm_machine *m, enum vfm_op_id op, const void *args, struct vfm_sim_cost *out);
 

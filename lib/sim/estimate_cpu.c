@@ -111,6 +111,27 @@ double vfm_sim_cpu_rate(const struct vfm_machine *m, const struct vfm_sim_cpu_wo
 	return 0;
 }
 
+struct vfm_sim_cpu_work vfm_sim_cpu_coll_of(const char *kind, enum vfm_dtype dtype, double bytes, int ranks)
+{
+	struct vfm_sim_cpu_work w = {.dtype = dtype, .work = fmax(bytes, VFM_SIM_COLL_LEAST)};
+
+	snprintf(w.op, sizeof(w.op), "comm/%s", kind);
+	w.size[0] = w.work;
+	w.size[1] = ranks;
+	w.size[2] = 1;
+	return w;
+}
+
+int vfm_sim_cpu_coll_s(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w, double *s, struct vfm_err *err)
+{
+	double rate = vfm_sim_cpu_rate(m, w);
+
+	if (!(rate > 0))
+		return vfm_fail(err, VFM_EUSAGE, "the machine '%s' has no rate of %s", m->name, w->op);
+	*s = w->work / (rate * 1e9);
+	return 0;
+}
+
 void vfm_sim_cpu_time(const struct vfm_machine *m, enum vfm_op_id op, const void *args, struct vfm_sim_cost *out)
 {
 	struct vfm_sim_cpu_work w = vfm_sim_cpu_work_of(op, args);

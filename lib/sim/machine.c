@@ -184,17 +184,41 @@ static int read_cpu_rate(const json_t *row, const char *where, struct vfm_cpu_ra
 	return 0;
 }
 
+static int read_copies(const json_t *o, const char *key, struct vfm_cpu_copy_rule *r, struct vfm_err *err)
+{
+	int64_t *const to[] = {&r->few, &r->rows, &r->columns, &r->depth, &r->bytes};
+	enum { N = sizeof(to) / sizeof(*to) };
+	json_t *list;
+
+	TRY(get_sourced(o, key, true, &list, err));
+	if (!json_is_array(list) || json_array_size(list) != N)
+		return vfm_fail(err, VFM_EUSAGE, "%s.value: expected %d integers", key, N);
+	for (size_t i = 0; i < N; i++) {
+		const json_t *x = json_array_get(list, i);
+		int64_t least = to[i] == &r->columns || to[i] == &r->depth;
+
+		*to[i] = json_integer_value(x);
+		if (!json_is_integer(x) || *to[i] < least || *to[i] > 1 << 20)
+			return vfm_fail(err, VFM_EUSAGE, "%s.value[%zu]: expected %lld to %d", key, i, (long long)least,
+				1 << 20);
+	}
+	return 0;
+}
+
 static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
-	static const char *const keys[] = {
-		"v", "kind", "name", "capacity_bytes", "threads", "copy_gb_s", "rates", NULL};
+	static const char *const keys[] = {"v", "kind", "name", "capacity_bytes", "ranks", "threads", "copies_f32",
+		"copies_bf16", "copy_gb_s", "rates", NULL};
 	json_t *list, *row;
 	char where[64];
 	size_t i;
 
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	TRY(get_count(o, "capacity_bytes", 1 << 20, INT64_C(1) << 50, &m->capacity, err));
+	TRY(get_count(o, "ranks", 1, 4096, &m->node_gpus, err));
 	TRY(get_count(o, "threads", 1, 4096, &m->threads, err));
+	TRY(read_copies(o, "copies_f32", &m->copies[0], err));
+	TRY(read_copies(o, "copies_bf16", &m->copies[1], err));
 	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
 	m->pcie = m->copy;
 	m->sms = 1;
@@ -291,8 +315,10 @@ int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *er
 	return rc;
 }
 
-void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity)
+void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity, int ranks)
 {
+	static const char *const calls[] = {
+		"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "send"};
 	static const struct vfm_rate one = {{1, 1, 1}};
 
 	*m = (struct vfm_machine){.kind = kind,
@@ -315,12 +341,19 @@ void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, in
 		.graph_gap = one,
 		.least = one,
 		.pcie = one,
-		.node_gpus = 8,
+		.node_gpus = kind == VFM_MACHINE_CPU ? ranks : 8,
 		.nvlink = one,
 		.network = one,
 		.collective = one,
 		.hop = one,
 		.network_hop = one,
 		.collective_sms = one,
-		.threads = 1};
+		.threads = 1,
+		.copies = {{.columns = 1, .depth = 1}, {.columns = 1, .depth = 1}}};
+	for (size_t i = 0; kind == VFM_MACHINE_CPU && i < sizeof(calls) / sizeof(calls[0]); i++) {
+		struct vfm_cpu_rate *r = &m->cpu[m->n_cpu++];
+
+		*r = (struct vfm_cpu_rate){.dtype = VFM_F32, .size = {1, 1, 1}, .rate = 1};
+		snprintf(r->op, sizeof(r->op), "comm/%s", calls[i]);
+	}
 }

@@ -16,15 +16,15 @@ struct vfm_rate {
 	double v[VFM_ESTIMATES];
 };
 
-enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32, VFM_MACHINE_CPU_RATES = 1024 };
+enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32, VFM_MACHINE_CPU_RATES = 2048 };
 
 enum vfm_machine_kind { VFM_MACHINE_GPU, VFM_MACHINE_CPU };
 
-/* The measured rate of an op of a CPU (estimate_cpu.c). */
+/* The measured rate of an op or a collective of a CPU (estimate_cpu.c). */
 struct vfm_cpu_rate {
-	char op[24]; /* "gemm/nt", "attn", "norm" */
+	char op[24]; /* "gemm/nt", "attn", "norm"; "comm/all_reduce" */
 	enum vfm_dtype dtype;
-	double size[3]; /* m, n, k; or head dim, queries, keys; or bytes, operands, 1 */
+	double size[3]; /* m, n, k; or head dim, queries, keys; or bytes, operands (ranks of a collective), 1 */
 	double rate;    /* 10^9 FLOPs per second of products and attention, 10^9 bytes per second of all else */
 };
 
@@ -60,7 +60,7 @@ struct vfm_machine {
 	struct vfm_rate least;       /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate pcie;        /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
-	int64_t node_gpus;       /* GPUs that NVLink joins */
+	int64_t node_gpus;       /* GPUs that NVLink joins; of a CPU: the ranks that computed when it was measured */
 	struct vfm_rate nvlink;  /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */
 	struct vfm_rate network; /* GB/s between nodes that each GPU adds */
 	struct vfm_rate collective;     /* microseconds of the smallest collective of two GPUs of a node */
@@ -68,7 +68,11 @@ struct vfm_machine {
 	struct vfm_rate network_hop;    /* that each further node of a ring adds */
 	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
 	/* Of a CPU, which has of the above only name, capacity and copy. */
-	int64_t threads; /* that computed when it was measured */
+	int64_t threads; /* of each rank when it was measured */
+	/* packed copies of weights of f32 and of bf16 (cpu/cpu.h) */
+	struct vfm_cpu_copy_rule {
+		int64_t few, rows, columns, depth, bytes;
+	} copies[2];
 	struct vfm_cpu_rate cpu[VFM_MACHINE_CPU_RATES];
 	int n_cpu;
 };
@@ -78,8 +82,9 @@ struct vfm_machine {
  * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be read.
  */
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
-/* A machine of which only the memory is known: all rates are 1. */
-void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity);
+/* A machine of which only the memory is known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no copies of
+ * weights. */
+void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity, int ranks);
 /* The same as vfm_machine_load from a text; `what` names it in errors. */
 int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const char *what, struct vfm_err *err);
 

@@ -3,9 +3,13 @@
 #include <math.h>
 #include <stdbool.h>
 
-int vfm_sim_check_network(const struct vfm_machine *m, struct vfm_err *err)
+int vfm_sim_check_ranks(const struct vfm_machine *m, int ranks, struct vfm_err *err)
 {
-	if (m->node_gpus > 0)
+	if (m->kind == VFM_MACHINE_CPU && m->node_gpus != ranks)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the machine '%s' was measured with %lld rank%s, this job has %d (vfm-bench calibrate -n %d)",
+			m->name, (long long)m->node_gpus, m->node_gpus > 1 ? "s" : "", ranks, ranks);
+	if (m->node_gpus > 0 || ranks == 1)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "the machine '%s' has no rates of several GPUs (gpus_per_node)", m->name);
 }

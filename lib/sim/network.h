@@ -34,7 +34,7 @@ double vfm_sim_coll_s(const struct vfm_machine *m, const struct vfm_sim_span *g,
 	enum vfm_estimate e);
 /* near, far: bytes to or from ranks of this node, and of others; of the larger direction. */
 double vfm_sim_messages_s(const struct vfm_machine *m, double near, double far, enum vfm_estimate e);
-/* VFM_EUSAGE if the machine lacks the rates of several GPUs. */
-int vfm_sim_check_network(const struct vfm_machine *m, struct vfm_err *err);
+/* VFM_EUSAGE if the machine lacks the rates of several GPUs, or was measured with another number of ranks of a CPU. */
+int vfm_sim_check_ranks(const struct vfm_machine *m, int ranks, struct vfm_err *err);
 
 #endif

@@ -212,6 +212,43 @@ static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
 		know_balanced(d, &own->count, vfm_numel(&own->row));
 }
 
+/* ---- packed copies of held weights (cpu/cpu.h) ---- */
+
+static void keep_copy(struct sim *d, const struct vfm_gemm *g)
+{
+	const struct vfm_cpu_copy_rule *r = &d->machine.copies[g->a.dtype == VFM_BF16];
+	int64_t m = g->c.shape[0];
+	struct sim_copy c = {.p = g->b.data,
+		.ld = g->b.stride[0],
+		.n = g->c.shape[1],
+		.k = g->a.shape[g->trans_a ? 0 : 1],
+		.trans = g->trans_b};
+	bool few = m <= r->few && !g->trans_b && !g->accumulate && !vfm_has(&g->a_rowsum);
+
+	if (!g->b.version || m < 1 || c.n < 1 || c.k < 1 || few || m > r->rows || vfm_has(&g->scale_a))
+		return;
+	for (size_t i = 0; i < d->n_copies; i++) {
+		const struct sim_copy *x = &d->copy[i];
+
+		if (x->p == c.p && x->ld == c.ld && x->n == c.n && x->k == c.k && x->trans == c.trans)
+			return;
+	}
+	c.bytes = (c.n + r->columns - 1) / r->columns * r->columns * ((c.k + r->depth - 1) / r->depth * r->depth) *
+		r->bytes;
+	vfm_grow(&d->copy, &d->cap_copies, d->n_copies + 1, sizeof(*d->copy));
+	d->copy[d->n_copies++] = c;
+	vfm_dev_count(&d->dev, c.bytes);
+}
+
+static void sim_drop_copies(struct vfm_stream *s)
+{
+	struct sim *d = sim_of(s->dev);
+
+	for (size_t i = 0; i < d->n_copies; i++)
+		vfm_dev_count(&d->dev, -d->copy[i].bytes);
+	d->n_copies = 0;
+}
+
 /* ---- ops ---- */
 
 /* Returns what an op on s has of the device, unless another stream works beside it. */
@@ -277,6 +314,8 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)cost.work[e];
 	know_counts(d, op, args);
+	if (d->machine.kind == VFM_MACHINE_CPU && op == VFM_OP_gemm)
+		keep_copy(d, args);
 	sim_add_launch(s, &l, room.taken ? overlapped.work : NULL);
 	return 0;
 }
@@ -331,7 +370,7 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 				 .what = what,
 				 .bytes = bytes,
 				 .in_use = (uint64_t)d->dev.mem_now,
-				 .total = (uint64_t)d->dev.mem_total,
+				 .total = (uint64_t)d->machine.capacity,
 				 .others = (uint64_t)d->beside,
 				 .holders = &d->holders,
 				 .oom_hints = &d->dev.oom_hints},
@@ -509,6 +548,7 @@ static void sim_dev_free(struct vfm_dev *dev)
 	for (size_t i = 0; i < d->n_known; i++)
 		free(d->known[i]);
 	free(d->known);
+	free(d->copy);
 	for (size_t i = 0; i < d->texts.cap; i++)
 		free(d->texts.v[i]);
 	free(d->texts.v);
@@ -543,6 +583,7 @@ static const struct vfm_dev_table sim_table = {
 	.graph_begin = sim_graph_begin,
 	.graph_end = sim_graph_end,
 	.now = sim_now,
+	.drop_copies = sim_drop_copies,
 	.dev_free = sim_dev_free,
 };
 
@@ -581,7 +622,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 		d->dev.side = (struct vfm_dev_side){.units = (int)(m->sms / 4),
 			.flops_per_byte = 3 * m->gemm_bf16.v[VFM_MID] * 1e3 / (double)m->sms / m->sm_bw.v[VFM_MID]};
 	d->dev.comm_units = w ? (int)m->collective_sms.v[VFM_MID] : 0;
-	d->dev.mem_total = m->capacity;
+	d->dev.mem_total = m->kind == VFM_MACHINE_GPU ? m->capacity : 0; /* a CPU device does not know its memory */
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
 	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");
 	return &d->dev;

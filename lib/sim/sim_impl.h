@@ -89,6 +89,13 @@ struct sim_past {
 	float overlapped[VFM_ESTIMATES];
 };
 
+/* A packed copy of an operand of products that a CPU keeps. */
+struct sim_copy {
+	const void *p;
+	int64_t ld, n, k, bytes;
+	bool trans;
+};
+
 struct sim {
 	struct vfm_dev dev; /* first */
 	struct vfm_machine machine;
@@ -104,6 +111,8 @@ struct sim {
 	struct vfm_ranges pinned;
 	struct sim_known **known;
 	size_t n_known, cap_known;
+	struct sim_copy *copy; /* of a CPU */
+	size_t n_copies, cap_copies;
 	struct sim_clock host;
 	double expert_skew;
 	bool graph; /* a capture is in progress */

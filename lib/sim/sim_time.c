@@ -85,6 +85,18 @@ static double part_overlapped(const struct sim *d, const struct sim_item *x, con
 	return until > l->begin[e] ? 1 : 0;
 }
 
+/* A collective of another stream is work of the same CPU: a launch stands still meanwhile.  Of the first step that is
+ * not known. */
+static double part_interrupted(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
+{
+	const double most = 0.95;
+	size_t i = x->launch - d->cleared;
+
+	if (d->machine.kind != VFM_MACHINE_CPU || i >= d->n_past || d->past[i].what != hash_launch(l))
+		return 0;
+	return fmin(d->past[i].overlapped[e], most);
+}
+
 /* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
 static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_item *x, struct vfm_sim_launch *l)
 {
@@ -94,6 +106,7 @@ static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_i
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
 		part = x->shares ? part_overlapped(d, x, l, e) : 0;
 		l->work[e] += (float)(part * ((double)x->overlapped[e] - (double)l->work[e]));
+		l->work[e] /= (float)(1 - part_interrupted(d, x, l, e));
 	}
 }
 

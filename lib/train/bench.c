@@ -6,16 +6,23 @@
 
 #include "train/synthetic.h"
 
-/* Makes a pack of equal samples. */
-static int make_equal_samples(struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m,
-	bool values, struct vfm_err *err)
+static const int32_t *grid_of_sample(const struct vfm_bench_step *b, int64_t i)
+{
+	return i % 2 && b->second[0] ? b->second : b->grid;
+}
+
+/* Makes a pack of samples of one or two grids. */
+static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m, bool values,
+	struct vfm_err *err)
 {
 	struct vfm_synthetic *all = vfm_calloc((size_t)b->samples, sizeof(*all));
 	int rc;
 
-	for (int64_t i = 0; i < b->samples; i++)
-		all[i] = (struct vfm_synthetic){
-			{b->grid[0], b->grid[1], b->grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
+	for (int64_t i = 0; i < b->samples; i++) {
+		const int32_t *grid = grid_of_sample(b, i);
+
+		all[i] = (struct vfm_synthetic){{grid[0], grid[1], grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
+	}
 	rc = values ? vfm_synthetic_pack(p, all, (int)b->samples, m, 1, err)
 		    : vfm_synthetic_shapes(p, all, (int)b->samples, m, err);
 	p->step_tokens = p->tokens * b->packs;
@@ -193,8 +200,8 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	*out = (struct vfm_bench_result){0};
 	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
 	for (int64_t i = 0; i < b->samples; i++)
-		vfm_pack_sums_add(&sums, b->grid, vfm_model_text_rows(&c->model, b->text_len));
-	rc = make_equal_samples(&pack, b, &c->model, !vfm_dev_predicts(x->device.dev), err);
+		vfm_pack_sums_add(&sums, grid_of_sample(b, i), vfm_model_text_rows(&c->model, b->text_len));
+	rc = make_samples(&pack, b, &c->model, !vfm_dev_predicts(x->device.dev), err);
 	vfm_job_failed(&x->job, rc, err);
 	if (rc == 0)
 		rc = vfm_bench_run_packs(x, c, b, &pack, 1, &sums, out, err);

@@ -11,6 +11,7 @@
 struct vfm_bench_step {
 	int64_t samples;       /* samples per pack */
 	int32_t grid[3];       /* grid of each sample, in patches t, h, w */
+	int32_t second[3];     /* grid of every second sample; zeros: the same */
 	int64_t text_len;      /* text rows per sample */
 	int64_t packs;         /* packs per step over all ranks: a multiple of dp */
 	int64_t warmup, steps; /* warm-up steps; minimum number of measured steps */

@@ -7,6 +7,7 @@
 #include "comm/comm_dev.h"
 #include "comm/comm_sim.h"
 #include "cpu/cpu.h"
+#include "sim/network.h"
 #include "sim/sim.h"
 #include "sim/slow.h"
 
@@ -48,6 +49,7 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 	if (o->size > 1)
 		return vfm_fail(err, VFM_EUSAGE, "the device 'sim' simulates one rank, this job has more");
 	TRY(vfm_machine_load(&m, o->machine, err));
+	TRY(vfm_sim_check_ranks(&m, 1, err));
 	d->dev = vfm_sim_open(&m, NULL, 0, err);
 	return d->dev ? 0 : VFM_EENV;
 }

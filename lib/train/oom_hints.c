@@ -76,8 +76,7 @@ static int64_t bytes_of_trial(struct trial *t)
 		.n = t->packs > 0 ? t->n : 0,
 		.cp = h->cp,
 		.packs = t->packs,
-		.capacity = h->dev->mem_total,
-		.async = h->dev->async};
+		.dev = h->dev};
 
 	bytes = vfm_config_check(&t->c, NULL) < 0 || vfm_step_memory(&m, peak, NULL) < 0
 		? -1

@@ -209,8 +209,7 @@ int vfm_simulate(
 	TRY(check_expert_skew(s, err));
 	if (s->slow_factor > 0 && (s->slow_rank < 0 || s->slow_rank >= s->ranks))
 		return vfm_fail(err, VFM_EUSAGE, "the slow rank: expected 0 to %d, got %d", s->ranks - 1, s->slow_rank);
-	if (s->ranks > 1)
-		TRY(vfm_sim_check_network(s->machine, err));
+	TRY(vfm_sim_check_ranks(s->machine, s->ranks, err));
 	choose_ranks(&job, s, &p);
 	out->reps = job.n_reps;
 	rc = simulate_once(&job, work, ctx, &out->full, err);

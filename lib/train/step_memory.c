@@ -1,6 +1,9 @@
 #include "train/step_memory.h"
 
+#include <string.h>
+
 #include "base/log.h"
+#include "cpu/cpu.h"
 #include "train/bench.h"
 #include "train/simulate.h"
 
@@ -60,6 +63,19 @@ static int count_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return 0;
 }
 
+static void describe_device(struct vfm_machine *m, const struct vfm_step_memory *s)
+{
+	const struct vfm_dev *d = s->dev;
+
+	vfm_machine_of_memory(m, d->async ? VFM_MACHINE_GPU : VFM_MACHINE_CPU,
+		d->mem_total ? d->mem_total : CAPACITY_UNKNOWN, s->ranks);
+	for (int i = 0; i < 2 && !strcmp(d->t->name, "cpu"); i++) {
+		struct vfm_cpu_copies c = vfm_cpu_copies_of(d, i ? VFM_BF16 : VFM_F32);
+
+		m->copies[i] = (struct vfm_cpu_copy_rule){c.few, c.rows, c.columns, c.depth, c.bytes};
+	}
+}
+
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err)
 {
 	struct counting c = {m, peak};
@@ -68,8 +84,7 @@ int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_e
 	struct vfm_simulated how;
 	int rc;
 
-	vfm_machine_of_memory(&machine, m->async || m->ranks > 1 ? VFM_MACHINE_GPU : VFM_MACHINE_CPU,
-		m->capacity ? m->capacity : CAPACITY_UNKNOWN);
+	describe_device(&machine, m);
 	for (int64_t i = 0; i < m->config->parallel.pp; i++)
 		peak[i] = 0;
 	rc = vfm_simulate(&s, count_on_rank, &c, &how, err);

@@ -3,6 +3,7 @@
 #ifndef VFM_TRAIN_STEP_MEMORY_H
 #define VFM_TRAIN_STEP_MEMORY_H
 
+#include "dev/dev.h"
 #include "train/config.h"
 #include "train/synthetic.h"
 
@@ -13,8 +14,7 @@ struct vfm_step_memory {
 	int n;                              /* 0: parameters and optimizer alone, without a step */
 	int cp;                             /* ranks that compute a pack; 0: parallel.cp */
 	int64_t packs;                      /* of a dp rank in a step */
-	int64_t capacity;                   /* bytes of a device, for train.recompute=auto; 0: unknown */
-	bool async;                         /* the device is a GPU (struct vfm_dev); else a CPU */
+	const struct vfm_dev *dev;          /* one of the devices on which it would run */
 };
 
 /* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each stage would be, also where it is more than the

@@ -75,13 +75,42 @@ is "$(jq -c '.rows[0] | [.ranks, .layout, .how, .comm > 0, .bubble > 0]' <<<"$ou
 # ---- a machine of this CPU
 run vfm-bench calibrate -q --tiny -r 1 -t 1 -w cpu.json
 rc_is 0 "calibrate"
-is "$(jq -r '"\(.kind) \(.threads.value) \([.rates.value[].rate > 0] | all)"' cpu.json)" "cpu 1 true" "writes the rates of a CPU"
-is "$(jq '[.capacity_bytes, .threads, .copy_gb_s, .rates | .source | startswith("measured: ")] | all' cpu.json)" true "and their sources"
+is "$(jq -r '"\(.kind) \(.ranks.value) \(.threads.value) \([.rates.value[].rate > 0] | all)"' cpu.json)" "cpu 1 1 true" "writes the rates of a CPU"
+is "$(jq '[.capacity_bytes, .ranks, .threads, .copy_gb_s, .rates | .source | startswith("measured: ")] | all' cpu.json)" true "and their sources"
 run vfm-bench step -q --device sim --machine ./cpu.json "${tiny[@]}" -o jsonl
 rc_is 0 "and predicts a step"
 is "$(jq -c '[.how, .step_ms > 0, .min_ms == .max_ms]' <<<"$out")" '["predicted",true,true]' "with one estimate"
 run vfm-bench step -q --device sim --machine ./cpu.json "${tiny[@]}" -n 2
-like "$rc $err" "^2 .*has no rates of several GPUs" "of one rank"
+like "$rc $err" "^2 .*was measured with 1 rank, this job has 2 .*calibrate -n 2" "of one rank"
+
+run vfm-bench calibrate -q --tiny -n 2 -r 1 -t 1 -w two.json
+rc_is 0 "calibrate two ranks"
+is "$(jq '[.rates.value[] | select(.op | startswith("comm/")).op] | unique | length' two.json)" 7 "writes the rates of their collectives"
+run vfm-bench step -q --device sim --machine ./two.json "${tiny[@]}"
+like "$rc $err" "^2 .*was measured with 2 ranks, this job has 1 " "of two ranks"
+jq 'del(.rates.value[] | select(.op == "comm/all_gather"))' two.json >lacking.json
+run vfm-bench step -q --device sim --machine ./lacking.json "${tiny[@]}" -n 2 --set parallel.tp=2
+like "$rc $err" "^2 .*has no rate of comm/all_gather" "a collective without rates"
+
+same_memory() { # NAME MACHINE RANKS ARG...
+	local name=$1 machine=$2 ranks=$3 measured predicted
+	shift 3
+	measured=$(vfm-bench step -q "$@" -n "$ranks" --threads 1 -r 1 --seconds 0 -o jsonl | jq .mem_gib)
+	predicted=$(vfm-bench step -q "$@" -n "$ranks" --device sim --machine "./$machine" -o jsonl | jq .mem_gib)
+	ok "$name: measured $measured" test -n "$measured"
+	is "$predicted" "$measured" "$name: the predicted peak of memory"
+}
+same_memory "one rank" cpu.json 1 "${tiny[@]}"
+for layout in dp=2 tp=2 pp=2 cp=2 "cp=2 cp_mode=a2a" "dp=2 fsdp=true" "dp=2 distopt=true"; do
+	sets=()
+	for key in $layout; do
+		sets+=(--set "parallel.$key")
+	done
+	same_memory "$layout" two.json 2 "${tiny[@]}" "${sets[@]}"
+done
+same_memory "packs of two grids" two.json 2 "${tiny[@]}" --samples 3 --second-grid 1,4,4 --dtype fp32
+moe=(--model moe-1b --layers 2 --hidden 64 --heads 2 --set model.kv_heads=2 --set model.experts=4 --set model.moe_capacity=2)
+same_memory "ep=2" two.json 2 "${moe[@]}" --grid 2,4,4 --text-len 8 --packs 2 --set parallel.ep=2
 run vfm-bench calibrate --device cuda
 like "$rc $err" "^2 .*--device: expected cpu" "another device"
 done_testing

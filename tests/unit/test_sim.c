@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "ok.h"
 #include "ops/cases.h"
+#include "sim/network.h"
 #include "sim/estimate.h"
 #include "sim/libraries.h"
 #include "spec/arch.h"
@@ -560,9 +561,13 @@ static void test_machines(void **state)
 static const char cpu_text[] =
 	"{\"v\":1,\"kind\":\"cpu\",\"name\":\"x\","
 	"\"capacity_bytes\":{\"value\":1073741824,\"source\":\"x\"},"
+	"\"ranks\":{\"value\":1,\"source\":\"x\"},"
+	"\"copies_f32\":{\"value\":[16,512,32,1,4],\"source\":\"x\"},"
+	"\"copies_bf16\":{\"value\":[0,512,32,2,2],\"source\":\"x\"},"
 	"\"threads\":{\"value\":2,\"source\":\"x\"},\"copy_gb_s\":{\"value\":10,\"source\":\"x\"},"
 	"\"rates\":{\"source\":\"x\",\"value\":["
 	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[64,64,64],\"rate\":50},"
+	"{\"op\":\"comm/send\",\"dtype\":\"bf16\",\"size\":[64,2,1],\"rate\":0.064},"
 	"{\"op\":\"gemm/nt\",\"dtype\":\"f32\",\"size\":[1024,64,64],\"rate\":100}]}}";
 
 static void check_cpu_fault(const char *key, const char *value, const char *want)
@@ -572,6 +577,58 @@ static void check_cpu_fault(const char *key, const char *value, const char *want
 	json_object_set_new(m, key, json_loads(value, JSON_DECODE_ANY, NULL));
 	assert_non_null(strstr(changed(m, &err), want));
 	json_decref(m);
+}
+
+/* A message has the time of the least one at least; collectives without rates and other numbers of ranks are refused.
+ */
+static void test_cpu_ranks(void **state)
+{
+	struct vfm_sim_cpu_work w = vfm_sim_cpu_coll_of("send", VFM_BF16, 3, 2);
+	struct vfm_machine m;
+	double s = 0;
+
+	(void)state;
+	OK(vfm_machine_parse(&m, cpu_text, strlen(cpu_text), "m.json", &err));
+	OK(vfm_sim_cpu_coll_s(&m, &w, &s, &err));
+	assert_true(fabs(s - 1e-6) < 1e-12);
+	w = vfm_sim_cpu_coll_of("all_reduce", VFM_F32, 4096, 2);
+	assert_int_equal(vfm_sim_cpu_coll_s(&m, &w, &s, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "has no rate of comm/all_reduce"));
+	OK(vfm_sim_check_ranks(&m, 1, &err));
+	assert_int_equal(vfm_sim_check_ranks(&m, 2, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "was measured with 1 rank, this job has 2"));
+}
+
+/* Products of held weights keep a copy of them, rounded up to whole panels, until the copies are dropped. */
+static void test_cpu_copies(void **state)
+{
+	static char some[1];
+	struct vfm_gemm g = {.a = vfm_t2(some, VFM_F32, 64, 40),
+		.b = vfm_t2(some, VFM_F32, 50, 40),
+		.c = vfm_t2(some, VFM_F32, 64, 50),
+		.trans_b = true};
+	struct vfm_machine m;
+	struct vfm_stream *s;
+	struct vfm_dev *d;
+
+	(void)state;
+	OK(vfm_machine_parse(&m, cpu_text, strlen(cpu_text), "m.json", &err));
+	d = vfm_sim_open(&m, NULL, 0, &err);
+	s = d->t->stream_new(d, false, &err);
+	OK(d->t->ops->gemm(s, &g, &err));
+	assert_int_equal(d->mem_now, 0);
+	g.b.version = 1;
+	for (int i = 0; i < 2; i++)
+		OK(d->t->ops->gemm(s, &g, &err));
+	assert_int_equal(d->mem_now, 64 * 40 * 4);
+	g.c.shape[0] = g.a.shape[0] = 513; /* too many rows */
+	g.b.data = some + 1;
+	OK(d->t->ops->gemm(s, &g, &err));
+	assert_int_equal(d->mem_now, 64 * 40 * 4);
+	d->t->drop_copies(s);
+	assert_int_equal(d->mem_now, 0);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
 }
 
 /* Measured sizes have the measured rate; those halfway, the mean time; ops without rates move bytes. */
@@ -631,7 +688,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_scratch),
 		cmocka_unit_test(test_gemm_time), cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_overlap), cmocka_unit_test(test_side), cmocka_unit_test(test_conservation),
-		cmocka_unit_test(test_machines), cmocka_unit_test(test_cpu_machine)};
+		cmocka_unit_test(test_machines), cmocka_unit_test(test_cpu_machine), cmocka_unit_test(test_cpu_ranks),
+		cmocka_unit_test(test_cpu_copies)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
 }
