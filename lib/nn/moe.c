@@ -201,7 +201,7 @@ static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm
 {
 	int64_t E = e->experts, K = vfm_moe_pack_capacity(&in->all, E, e->capacity), T = score->v.shape[0];
 	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
-	struct vfm_moe_own own = {.own = in->own};
+	struct vfm_moe_own own = {.own = in->own, .own_rows = T};
 	struct vfm_var *x;
 
 	TRY(gather_scores(t, score->v, in, &top.score, err));

@@ -538,6 +538,7 @@ struct vfm_moe_own {
 	/* optional [tokens of the pack] i32: this rank's row of each token; negative: on another rank.  Absent: this
 	 * rank has the whole pack */
 	struct vfm_tensor own;
+	int64_t own_rows;        /* with own: of this rank, for devices that compute no data */
 	struct vfm_tensor row;   /* [E*K] i32 =: the rows, then -1 */
 	struct vfm_tensor place; /* [E*K] i32 = row E + expert: index into this rank's scores, then -1 */
 	struct vfm_tensor count; /* [E] i32 =: rows of each expert */

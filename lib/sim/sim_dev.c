@@ -209,7 +209,9 @@ static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
 	else if (op == VFM_OP_moe_sort)
 		know_balanced(d, &sort->count, sort->key.shape[0]);
 	else if (op == VFM_OP_moe_own)
-		know_balanced(d, &own->count, vfm_numel(&own->row));
+		know_balanced(d, &own->count,
+			vfm_has(&own->own) ? vfm_numel(&own->row) * own->own_rows / vfm_numel(&own->own)
+					   : vfm_numel(&own->row));
 }
 
 /* ---- packed copies of held weights (cpu/cpu.h) ---- */
