@@ -10,9 +10,9 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
-#include "matrix_compare.h"
 #include "matrix_page.h"
 #include "matrix_rows.h"
+#include "matrix_table.h"
 #include "ops/ops.h"
 #include "spec/hw.h"
 #include "step_opts.h"
@@ -313,176 +313,42 @@ static int search_matrix(struct matrix *m, struct vfm_err *err)
 
 /* ---- the table ---- */
 
-static void add_columns(struct vfm_table *t)
+static int write_rows_page(const struct matrix_report *p, const struct vfm_table *t, struct vfm_err *err)
 {
-	static const struct {
-		const char *key, *heading;
-		int digits;
-	} cols[] = {{"model", "model", 0}, {"context", "context", 0}, {"config", "config", 0}, {"gpus", "GPUs", 0},
-		{"gbs", "gbs", 0}, {"mbs", "mbs", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"tflops", "TFLOP/s", 3},
-		{"tflops_gpu", "TFLOP/s/GPU", 3}, {"mfu", "MFU", 3}, {"tok_s", "token/s", 0},
-		{"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1}, {"spread_pct", "spread %", 0},
-		{"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0}, {"how", "how", 0}};
-	static const struct {
-		const char *key, *heading;
-		int digits;
-	} more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3}, {"tflops_low", "low", 0}, {"tflops_high", "high", 0},
-		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0},
-		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1}};
-
-	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
-		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
-	for (size_t i = 0; i < (against ? 8 : predict ? 4 : 0); i++)
-		vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
-}
-
-/* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
-static double compare_row(const struct matrix_row *w, const struct matrix_outcome *o)
-{
-	return o->fits && w->tflops_gpu > 0 ? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu : 0;
-}
-
-static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
-{
-	double ratio = compare_row(w, o);
-
-	if (w->tflops_gpu > 0)
-		vfm_table_f64(t, "published_tflops", w->tflops_gpu);
-	if (w->tok_s_gpu > 0)
-		vfm_table_f64(t, "published_tok_s_gpu", w->tok_s_gpu);
-	if (w->oom || w->software)
-		vfm_table_str(t, "published", w->oom ? "OOM" : w->software);
-	if (ratio > 0)
-		vfm_table_f64(t, "error_pct", (ratio - 1) * 100);
-}
-
-static void add_matrix_row(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
-{
-	const struct vfm_bench_result *r = &o->r;
-	double tflops = r->flops / r->step_s.median / 1e12, tok_s = (double)r->tokens / r->step_s.median;
-
-	vfm_table_row(t);
-	vfm_table_str(t, "model", w->model);
-	vfm_table_i64(t, "context", w->tokens);
-	vfm_table_str(t, "config", w->label);
-	vfm_table_i64(t, "gpus", w->ranks);
-	vfm_table_str(t, "layout", *o->layout ? o->layout : NULL);
-	if (!predict)
-		vfm_table_i64(t, "threads", o->threads);
-	vfm_table_i64(t, "gbs", w->packs);
-	vfm_table_i64(t, "mbs", 1);
-	vfm_table_str(t, "how", !o->fits ? "does not fit" : predict ? "predicted" : "measured");
-	if (against)
-		add_published_cells(t, w, o);
-	vfm_table_f64(t, "mem_gib", (o->fits ? (double)r->mem_peak_bytes : o->need) / 0x1p30);
-	if (!o->fits)
-		return;
-	vfm_table_f64(t, "tflops", tflops);
-	vfm_table_f64(t, "tflops_gpu", tflops / w->ranks);
-	if (o->peak > 0)
-		vfm_table_f64(t, "mfu", tflops / w->ranks / o->peak);
-	vfm_table_f64(t, "tok_s", tok_s);
-	vfm_table_f64(t, "tok_s_gpu", tok_s / w->ranks);
-	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
-	if (predict) {
-		vfm_table_f64(t, "comm", r->comm_s / o->s[VFM_MID]);
-		vfm_table_f64(t, "bubble", r->bubble_s / o->s[VFM_MID]);
-		vfm_table_f64(t, "tflops_low", r->flops / o->s[VFM_LOW] / 1e12 / w->ranks);
-		vfm_table_f64(t, "tflops_high", r->flops / o->s[VFM_HIGH] / 1e12 / w->ranks);
-		return;
-	}
-	vfm_table_f64(t, "spread_pct", (r->step_s.max - r->step_s.min) / r->step_s.median * 100);
-	vfm_table_i64(t, "n", r->n);
-}
-
-static void note_error(struct vfm_table *t, const struct matrix *m, bool other_software)
-{
-	double sum = 0;
-	int n = 0;
-
-	for (size_t i = 0; i < m->rows.n; i++) {
-		double ratio = compare_row(&m->rows.v[i], &m->out[i]);
-
-		if (ratio > 0 && other_software == !!m->rows.v[i].software) {
-			sum += fabs(log(ratio));
-			n++;
-		}
-	}
-	if (n)
-		vfm_table_note(t, "geometric mean error of TFLOP/s/GPU over %d rows%s: %.1f %%", n,
-			other_software ? " whose software is slow for a reason of its own" : "",
-			(exp(sum / n) - 1) * 100);
-}
-
-static void note_prediction(struct vfm_table *t, const struct matrix *m)
-{
-	for (size_t i = 0; i < m->rows.n; i++) {
-		const char *name = machine_of(m, &m->rows.v[i]);
-
-		if (i == 0 || strcmp(name, machine_of(m, &m->rows.v[i - 1])))
-			bench_note_predicted(t, name);
-	}
-	for (char *line = m->found.data, *end; line && *line; line = end + 1) {
-		end = strchr(line, '\n');
-		vfm_table_note(t, "%.*s", (int)(end - line), line);
-	}
-	vfm_table_note(t, "comm, bubble: parts of the step that the ranks wait for communication, for other stages");
-	vfm_table_note(t,
-		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
-		"fit: what it needs");
-	if (!against)
-		return;
-	vfm_table_note(t, "published: %s", m->rows.source);
-	note_error(t, m, false);
-	note_error(t, m, true);
-}
-
-static int write_rows_page(const struct matrix *m, const struct vfm_table *t, struct vfm_err *err)
-{
-	struct matrix_page_row *v = vfm_calloc(m->rows.n + 1, sizeof(*v));
+	struct matrix_page_row *v = vfm_calloc(p->n + 1, sizeof(*v));
 	int rc;
 
-	for (size_t i = 0; i < m->rows.n; i++) {
-		const struct matrix_row *w = &m->rows.v[i];
+	for (size_t i = 0; i < p->n; i++) {
+		const struct matrix_row *w = &p->row[i];
 
-		v[i] = (struct matrix_page_row){w, &m->out[i], predict ? machine_of(m, w) : NULL, text_of(w), w->packs};
+		v[i] = (struct matrix_page_row){w, &p->out[i], p->machine ? p->machine[i] : NULL, text_of(w), w->packs};
 	}
-	rc = matrix_write_page(html, t, v, (int)m->rows.n, err);
+	rc = matrix_write_page(html, t, v, (int)p->n, err);
 	free(v);
 	return rc;
 }
 
 static int print_table(const struct matrix *m, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	const char **machine = vfm_calloc(m->rows.n + 1, sizeof(*machine));
+	struct matrix_report p = {.row = m->rows.v,
+		.out = m->out,
+		.n = m->rows.n,
+		.machine = predict ? machine : NULL,
+		.source = m->rows.source,
+		.found = m->found.data,
+		.old = m->old};
+	struct vfm_table *t;
 	int rc;
 
-	add_columns(t);
-	if (m->old)
-		matrix_old_columns(t);
-	for (size_t i = 0; i < m->rows.n; i++) {
-		add_matrix_row(t, &m->rows.v[i], &m->out[i]);
-		if (m->old)
-			matrix_old_cells(m->old, t);
-	}
-	for (size_t i = 0; i < m->rows.n; i++)
-		if (i == 0 || strcmp(m->out[i].descr, m->out[i - 1].descr) != 0)
-			vfm_table_note(t, "device %s: %s", m->out[i].device, m->out[i].descr);
-	if (predict)
-		note_prediction(t, m);
-	else
-		bench_note_machine(t, 0);
-	vfm_table_note(t,
-		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
-		"spread is (max - min) / median");
-	vfm_table_note(
-		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
-	if (m->old)
-		matrix_old_notes(m->old, t);
+	for (size_t i = 0; i < p.n && predict; i++)
+		machine[i] = machine_of(m, &m->rows.v[i]);
+	t = matrix_table(&p);
 	rc = vfm_table_print(t, m->format, stdout, err);
 	if (rc == 0 && html)
-		rc = write_rows_page(m, t, err);
+		rc = write_rows_page(&p, t, err);
 	vfm_table_free(t);
+	free(machine);
 	return rc;
 }
 

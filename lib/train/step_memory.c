@@ -63,7 +63,7 @@ static int count_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return 0;
 }
 
-static void describe_device(struct vfm_machine *m, const struct vfm_step_memory *s)
+static void set_memory_machine(struct vfm_machine *m, const struct vfm_step_memory *s)
 {
 	const struct vfm_dev *d = s->dev;
 
@@ -84,7 +84,7 @@ int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_e
 	struct vfm_simulated how;
 	int rc;
 
-	describe_device(&machine, m);
+	set_memory_machine(&machine, m);
 	for (int64_t i = 0; i < m->config->parallel.pp; i++)
 		peak[i] = 0;
 	rc = vfm_simulate(&s, count_on_rank, &c, &how, err);
