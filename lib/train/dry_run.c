@@ -31,12 +31,36 @@ static double start_of(const struct vfm_sim_launch *l)
 	return l->begin[VFM_MID] + (double)l->gap[VFM_MID];
 }
 
+/* Writes what a stream does: "compute", or the groups of its collectives ("shard, replica"), or "other work"; nothing
+ * if it does none. */
+static void name_stream(char name[VFM_STREAM_NAME], const struct vfm_sim_launch *l, size_t n, int stream)
+{
+	bool works = false;
+	size_t len = 0;
+
+	name[0] = 0;
+	for (size_t i = 0; stream && i < n; i++) {
+		const char *end = l[i].stream == stream && l[i].shape[0] == '\'' ? strchr(l[i].shape + 1, '\'') : NULL;
+		int size = end ? (int)(end - l[i].shape - 1) : 0;
+		char group[32];
+
+		works |= l[i].stream == stream;
+		snprintf(group, sizeof(group), "%.*s", size, l[i].shape + 1);
+		if (!end || strstr(name, group) || len + (size_t)size + 3 > VFM_STREAM_NAME)
+			continue;
+		len += (size_t)snprintf(name + len, VFM_STREAM_NAME - len, "%s%s", len ? ", " : "", group);
+	}
+	if (!len)
+		snprintf(name, VFM_STREAM_NAME, "%s", !stream ? "compute" : works ? "other work" : "");
+}
+
 /* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
 static void trace_rank(struct vfm_context *x, struct dry_step *d, double begin)
 {
 	FILE *f = d->o->trace;
 	int rank = x->mesh.rank, streams = 0;
 	const struct vfm_sim_launch *l;
+	char name[VFM_STREAM_NAME];
 	size_t n;
 
 	l = vfm_sim_launches(x->device.dev, &n);
@@ -55,11 +79,14 @@ static void trace_rank(struct vfm_context *x, struct dry_step *d, double begin)
 			(wait + (double)l[i].work[VFM_MID]) * 1e6, l[i].shape, l[i].flops / 1e9, l[i].bytes / 1e6,
 			wait * 1e6);
 	}
-	for (int s = 0; s <= streams; s++)
+	for (int s = 0; s <= streams; s++) {
+		name_stream(name, l, n, s);
+		if (!name[0])
+			continue;
 		fprintf(f,
-			",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s "
-			"%d\"}}",
-			rank, s, s ? "stream" : "compute", s);
+			",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+			rank, s, name);
+	}
 }
 
 /* Adds [from, to) in columns to one kind of a lane. */
@@ -80,6 +107,9 @@ static void fill_timeline(
 	for (size_t i = 0; i < n; i++)
 		r->streams = l[i].stream + 1 > r->streams ? l[i].stream + 1 : r->streams;
 	r->busy = vfm_calloc((size_t)r->streams * lane + 1, sizeof(*r->busy));
+	r->stream_name = vfm_calloc((size_t)r->streams + 1, sizeof(*r->stream_name));
+	for (int s = 0; s < r->streams; s++)
+		name_stream(r->stream_name[s], l, n, s);
 	for (size_t i = 0; i < n; i++) {
 		double begin = start_of(&l[i]) - p->begin[VFM_MID];
 		double work = begin + (double)l[i].wait[VFM_MID], end = work + (double)l[i].work[VFM_MID];
@@ -100,6 +130,7 @@ static void release_rank(struct vfm_dry_run_rank *r)
 {
 	vfm_sim_memory_release(&r->memory);
 	free(r->busy);
+	free(r->stream_name);
 	*r = (struct vfm_dry_run_rank){0};
 }
 

@@ -33,7 +33,7 @@ struct vfm_dry_run_opts {
 	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
 };
 
-enum { VFM_TIMELINE_COLUMNS = 1000 };
+enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
 
 /* A simulated rank, and what it stands for. */
 struct vfm_dry_run_rank {
@@ -47,6 +47,7 @@ struct vfm_dry_run_rank {
 	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
 	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;
+	char (*stream_name)[VFM_STREAM_NAME]; /* [streams] what each does, "" nothing; owned; NULL: not asked for */
 	int streams;
 	/* Of the simulated step, or of that with the largest pack if it needs more; not asked for: no owners. */
 	struct vfm_sim_memory memory;

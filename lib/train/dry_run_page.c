@@ -133,23 +133,26 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const c
 	int lanes = 0, y = 0;
 
 	for (int i = 0; i < d->n; i++)
-		lanes += d->rank[i].streams;
+		for (int s = 0; s < d->rank[i].streams; s++)
+			lanes += d->rank[i].stream_name[s][0] != 0;
 	vfm_buf_addf(b,
 		"<%s>Timeline of a step</%s>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
-		"simulated rank, stream 0 computes.</p>\n",
+		"simulated rank, named after the groups of its collectives.</p>\n",
 		heading, heading, d->s[VFM_MID] * 1e3);
 	add_kind_legend(b);
 	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
 	for (int i = 0; i < d->n; i++) {
-		for (int s = 0; s < d->rank[i].streams; s++, y += LANE) {
+		for (int s = 0; s < d->rank[i].streams; s++) {
+			if (!d->rank[i].stream_name[s][0])
+				continue;
 			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">", y + LANE - 5);
 			if (s == 0)
-				vfm_buf_addf(b, "rank %d, stage %d, stream 0", d->rank[i].rank, d->rank[i].stage);
-			else
-				vfm_buf_addf(b, "stream %d", s);
+				vfm_buf_addf(b, "rank %d, stage %d: ", d->rank[i].rank, d->rank[i].stage);
+			vfm_html_text(b, d->rank[i].stream_name[s]);
 			vfm_buf_adds(b, "</text>");
 			add_lane(b, &d->rank[i], s, y);
 			vfm_buf_adds(b, "\n");
+			y += LANE;
 		}
 		y += 6;
 	}
