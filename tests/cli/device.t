@@ -5,7 +5,7 @@
 plugin=$B/lib/libvfm_cuda.so
 # Each opens the device first of all; no data is needed for these.
 train="vfm-train --model dit-s --dump-parity parity"
-step="vfm-bench step --model dit-s --layers 1 --grid 1,2,2 --steps 1 --warmup 0"
+step="vfm-bench step --model dit-s --layers 1 --grid 1,2,2 -r 1 --warmup 0"
 
 complains() { # STATUS WORDS DESC CMD
 	local status=$1 words=$2 desc=$3

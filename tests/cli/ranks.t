@@ -150,10 +150,11 @@ run "${train[@]}" -n 2 --set model.channels=16 -o nowhere
 complaint 2 "plan.jsonl has latents of 4 channels" "other latents"
 not_ok "none of them made RUN" test -e nowhere
 start lock "${slow[@]}" -n 2
-kill -STOP "$pid"
+mapfile -t stopped < <(pgrep -P "$pid")
+kill -STOP "$pid" "${stopped[@]}"
 run "${train[@]}" -n 2 -o lock
 complaint 3 "rank 0: another vfm-train is running in 'lock'$" "two in one RUN"
-kill -CONT "$pid"
+kill -CONT "$pid" "${stopped[@]}"
 { kill -KILL $pid && wait $pid; } 2>/dev/null
 run "${train[@]}" -n 2 --resume no -o dp2
 complaint 2 ".*--resume no, but 'dp2' holds the checkpoint of step 40" "--resume no"
