@@ -1,4 +1,5 @@
-/* vfm-bench calibrate - measures the rates of this CPU and writes them as a machine file (vfm-machine(5)).
+/* vfm-bench calibrate - measures the rates of a machine and writes them as a file (vfm-machine(5)): those of GPUs as
+ * calibrate_gpu.h says, those of a CPU here.
  *
  * All ranks measure the same op at the same time, since they share the memory bandwidth in a job, too.  Operands are
  * evicted from the caches before each run: between two uses of a weight or of an activation, a step moves more bytes
@@ -16,6 +17,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "calibrate_gpu.h"
 #include "cpu/cpu.h"
 #include "ops/cases.h"
 #include "sim/estimate.h"
@@ -24,12 +26,13 @@
 static struct {
 	int64_t repeat;
 	bool tiny;
-	const char *path;
+	const char *path, *like;
 } o = {.repeat = 3};
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 0, "device", "cpu", "the device to measure (cpu)", &rank_opts.device},
+	{VFM_OPT_STR, 0, "device", "cpu|cuda", "the device to measure (cpu)", &rank_opts.device},
+	{VFM_OPT_STR, 0, "like", "NAME|FILE", "with cuda: the machine whose other figures stay (h200)", &o.like},
 	{VFM_OPT_INT, 'n', "ranks", "N", "ranks that compute at the same time (1)", &rank_opts.ranks},
 	{VFM_OPT_INT, 't', "threads", "N", "computing threads of a rank (its share of the CPUs)", &rank_opts.threads},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; their median counts (3)", &o.repeat},
@@ -40,8 +43,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench calibrate",
-	.synopsis = "[-q] [--device cpu] [-n N] [-t N] [-r N] [--tiny] [-w FILE]",
-	.summary = "measure this CPU and write a machine file",
+	.synopsis = "[-q] [--device cpu|cuda [--like NAME|FILE]] [-n N] [-t N] [-r N] [--tiny] [-w FILE]",
+	.summary = "measure this machine and write a machine file",
 	.opts = opts,
 };
 
@@ -499,13 +502,15 @@ static int write_machine(const json_t *m, struct vfm_err *err)
 
 static int calibrate_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	json_t *m = json_object();
+	bool cpu = !strcmp(rank_opts.device, "cpu");
+	struct gpu_calibration gpu = {o.like ? o.like : "h200", (int)o.repeat, o.tiny};
+	json_t *m = cpu ? json_object() : NULL;
 	int rc;
 
 	(void)ctx;
 	rc = vfm_context_device(x, false, err);
 	if (rc >= 0)
-		rc = vfm_job_failed(&x->job, measure_machine(x, m, err), err);
+		rc = vfm_job_failed(&x->job, cpu ? measure_machine(x, m, err) : calibrate_gpus(x, &gpu, &m, err), err);
 	if (rc >= 0 && x->job.world->rank == 0)
 		rc = write_machine(m, err);
 	json_decref(m);
@@ -520,8 +525,10 @@ static int parse_calibrate(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (n > 0)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	if (strcmp(rank_opts.device, "cpu") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu, got '%s'", rank_opts.device);
+	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
+	if (o.like && strcmp(rank_opts.device, "cuda") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--like: only with --device cuda");
 	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d", BENCH_REPEAT_MAX);
 	return vfm_context_check(&rank_opts, err);

@@ -111,6 +111,10 @@ done
 same_memory "packs of two grids" two.json 2 "${tiny[@]}" --samples 3 --second-grid 1,4,4 --dtype fp32
 moe=(--model moe-1b --layers 2 --hidden 64 --heads 2 --set model.kv_heads=2 --set model.experts=4 --set model.moe_capacity=2)
 same_memory "ep=2" two.json 2 "${moe[@]}" --grid 2,4,4 --text-len 8 --packs 2 --set parallel.ep=2
-run vfm-bench calibrate --device cuda
-like "$rc $err" "^2 .*--device: expected cpu" "another device"
+run vfm-bench calibrate --device tpu
+like "$rc $err" "^2 .*--device: expected cpu or cuda, got 'tpu'" "calibrate: another device"
+run vfm-bench calibrate --like h200
+like "$rc $err" "^2 .*--like: only with --device cuda" "calibrate: --like with a CPU"
+VFM_PLUGIN_DIR=$PWD/none run vfm-bench calibrate --device cuda --like h200
+like "$rc $err" "^3 .*no plugin libvfm_cuda" "calibrate: no GPU"
 done_testing

@@ -236,6 +236,55 @@ static void next_writer(void **state)
 	assert_int_equal(entries("after"), 1);
 }
 
+/* A child that holds the lock until it is killed, or for `ms`. */
+static pid_t hold_lock(int ms)
+{
+	int ready[2];
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int fd = open("locked", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+		if (fd < 0 || !vfm_lock(fd, NULL) || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		usleep((unsigned)ms * 1000);
+		_exit(0);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static void locks(void **state)
+{
+	volatile sig_atomic_t stop = 1;
+	pid_t pid = hold_lock(60000);
+	int fd = open("locked", O_RDWR | O_CREAT | O_CLOEXEC, 0666), status;
+	double start;
+	(void)state;
+
+	assert_true(fd >= 0);
+	start = vfm_now();
+	assert_false(vfm_lock(fd, &stop)); /* a signal ends the wait */
+	assert_true(vfm_now() - start < 5);
+	kill(pid, SIGKILL);
+	assert_true(vfm_lock(fd, NULL)); /* whether or not the killed one has ended */
+	waitpid(pid, &status, 0);
+	close(fd);
+
+	pid = hold_lock(300);
+	fd = open("locked", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	assert_true(vfm_lock(fd, NULL)); /* it waits for the holder */
+	waitpid(pid, &status, 0);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(fd);
+}
+
 static void long_names(void **state)
 {
 	char name[300];
@@ -611,6 +660,7 @@ int main(void)
 		cmocka_unit_test(leftovers),
 		cmocka_unit_test(concurrent_writers),
 		cmocka_unit_test(next_writer),
+		cmocka_unit_test(locks),
 		cmocka_unit_test(long_names),
 		cmocka_unit_test(full_disk),
 		cmocka_unit_test(reading),
