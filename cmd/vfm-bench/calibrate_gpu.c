@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/share.h"
 #include "bench.h"
-#include "ops/cases.h"
+#include "ops/cases_int.h"
 #include "sim/machine.h"
 
 enum { FILE_MOST = 1 << 20 };
@@ -108,62 +108,35 @@ static int measure_square_products(const struct gpus *g, struct vfm_err *err)
 	return 0;
 }
 
-/* Samples of one length, with 24 heads. */
-static struct vfm_case attention_case(const struct gpus *g, enum vfm_op_id op, int64_t head_dim, int tokens)
-{
-	enum { ROWS = 8192, MOST = 64, HEADS = 24 };
-	int n = g->c->tiny || tokens >= ROWS ? 1 : ROWS / tokens < MOST ? ROWS / tokens : MOST;
-	struct vfm_case c = {.op = op, .flags = VFM_CASE_BENCH};
-	struct vfm_tensor q = vfm_t3(NULL, VFM_BF16, (int64_t)n * tokens, g->c->tiny ? 1 : HEADS, head_dim);
-	struct vfm_tensor lse = vfm_t2(NULL, VFM_F32, q.shape[0], q.shape[1]);
-	int32_t cu[MOST + 1];
-
-	for (int i = 0; i <= n; i++)
-		cu[i] = i * tokens;
-	vfm_seqs_init(&c.seqs[0], n, cu);
-	vfm_seqs_init(&c.seqs[1], n, cu);
-	if (op == VFM_OP_attn)
-		c.args.attn = (struct vfm_attn){.q = q, .k = q, .v = q, .o = q, .lse = lse, .scale = 0.1f};
-	else
-		c.args.attn_bwd = (struct vfm_attn_bwd){.q = q,
-			.k = q,
-			.v = q,
-			.o = q,
-			.lse = lse,
-			.dout = q,
-			.dq = q,
-			.dk = q,
-			.dv = q,
-			.scale = 0.1f};
-	return c;
-}
-
-/* Measures a row {head_dim, tokens, forward, backward, source}. */
+/* Measures forward and backward of a row {head_dim, tokens, forward, backward, source}. */
 static int measure_attention_row(const struct gpus *g, json_t *row, struct vfm_err *err)
 {
-	int64_t head_dim = json_integer_value(json_object_get(row, "head_dim"));
-	int tokens = (int)json_integer_value(json_object_get(row, "tokens"));
+	enum { ROWS = 8192, MOST = 64, HEADS = 24 };
+	int head_dim = (int)json_integer_value(json_object_get(row, "head_dim"));
+	int tokens = g->c->tiny ? 16 : (int)json_integer_value(json_object_get(row, "tokens"));
+	int n = g->c->tiny || tokens >= ROWS ? 1 : ROWS / tokens < MOST ? ROWS / tokens : MOST;
+	int heads = g->c->tiny ? 1 : HEADS, length[MOST], rc = 0;
+	double forward = 4.0 * n * tokens * tokens * heads * head_dim / 1e12;
+	struct vfm_cases l = {0};
 
-	for (int back = 0; back < 2; back++) {
-		struct vfm_case c =
-			attention_case(g, back ? VFM_OP_attn_bwd : VFM_OP_attn, head_dim, g->c->tiny ? 16 : tokens);
-		const struct vfm_tensor *q = &c.args.attn.q; /* both begin with it */
-		double rows = (double)c.seqs[0].total, length = rows / c.seqs[0].n;
-		double tflop = 4 * rows * length * (double)q->shape[1] * (double)head_dim * (back ? 2.5 : 1) / 1e12;
+	for (int i = 0; i < n; i++)
+		length[i] = tokens;
+	vfm_case_attn(&l, VFM_CASE_BENCH, "samples", VFM_BF16, VFM_BF16, n, length, length, heads, heads, head_dim);
+	for (size_t i = 0; i < l.n && rc == 0; i++) {
+		bool back = l.v[i]->op == VFM_OP_attn_bwd;
+		double tflop = forward * (back ? 2.5 : 1);
 		struct vfm_spread s;
 
-		if (back)
-			c.args.attn_bwd.seqs_q = &c.seqs[0], c.args.attn_bwd.seqs_k = &c.seqs[1];
-		else
-			c.args.attn.seqs_q = &c.seqs[0], c.args.attn.seqs_k = &c.seqs[1];
-		TRY(time_op(g, &c, &s, err));
-		json_object_set_new(
-			row, back ? "backward" : "forward", rate_value(tflop / s.max, tflop / s.median, tflop / s.min));
+		rc = time_op(g, l.v[i], &s, err);
+		if (rc == 0)
+			json_object_set_new(row, back ? "backward" : "forward",
+				rate_value(tflop / s.max, tflop / s.median, tflop / s.min));
 	}
+	vfm_cases_release(&l);
 	json_object_set_new(row, "source",
 		json_string(
 			"measured: random data, 24 heads, samples of this length; slowest, median and fastest run"));
-	return 0;
+	return rc;
 }
 
 static int measure_attention_rows(const struct gpus *g, struct vfm_err *err)

@@ -32,7 +32,7 @@ struct matrix_old {
 	json_t *notes;     /* an array; NULL: -o jsonl, which has none */
 	struct figures *v; /* [n] */
 	size_t n;
-	size_t compared, judged, other_work, other_threads, other_kind;
+	size_t compared, spreads_known, other_work, other_threads, other_kind;
 	struct vfm_buf only_new; /* names of rows */
 	size_t n_only_new;
 };
@@ -263,7 +263,7 @@ static void compare_figures(
 	vfm_table_f64(t, "change_pct", (is->tflops_gpu / was->tflops_gpu - 1) * 100);
 	beyond = exceeds_spread(was, is);
 	vfm_table_str(t, "beyond_spread", beyond);
-	o->judged += beyond != NULL;
+	o->spreads_known += beyond != NULL;
 }
 
 void matrix_old_cells(struct matrix_old *o, struct vfm_table *t)
@@ -356,7 +356,7 @@ void matrix_old_notes(const struct matrix_old *o, struct vfm_table *t)
 	vfm_table_note(t,
 		"old, change: TFLOP/s/GPU of %s, and how much larger those of this table are; %zu rows compared",
 		o->path, o->compared);
-	if (o->judged)
+	if (o->spreads_known)
 		vfm_table_note(t,
 			"beyond spread: the medians of the steps differ by more than the sum of both ranges (max - "
 			"min); "

@@ -69,12 +69,9 @@ static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r, 
 /* What the rank with the highest peak holds then. */
 static void add_highest_peak(struct vfm_table *t, const struct vfm_dry_run *d)
 {
-	const struct vfm_dry_run_rank *r = &d->rank[0];
+	const struct vfm_dry_run_rank *r = &d->rank[d->fullest];
 	struct vfm_buf b = {0};
 
-	for (int i = 1; i < d->n; i++)
-		if (d->rank[i].mem_peak + d->rank[i].mem_beside > r->mem_peak + r->mem_beside)
-			r = &d->rank[i];
 	add_memory_cell(t, r);
 	vfm_memory_sentence(&b, &r->memory);
 	vfm_table_note(t, "memory at the peak of rank %d: %s", r->rank, b.data);
@@ -229,7 +226,10 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	TRY(parse_slow_rank(&opts, o->slow_rank, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
-	TRY(run_traced(&opts, o->trace, &d, err));
+	if (run_traced(&opts, o->trace, &d, err) < 0) {
+		vfm_dry_run_release(&d);
+		return err->code;
+	}
 	t = vfm_table_new();
 	add_dry_run_columns(t);
 	for (int i = 0; i < d.n; i++)

@@ -14,11 +14,10 @@
 #ifndef VFM_BASE_TABLE_H
 #define VFM_BASE_TABLE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <limits.h>
 
 #include "base/err.h"
 

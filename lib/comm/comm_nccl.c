@@ -76,9 +76,6 @@ static void drop_nccl_comm(struct vfm_transport_comm *w)
 	free(w);
 }
 
-/* Thread blocks of a p2p communicator between pipeline stages.  Two sends and one receive may wait while collectives
- * and computation run, and all of them must fit on the device at once, each block on a multiprocessor. */
-enum { P2P_CTAS = 8 };
 /* Products leave so many multiprocessors to collectives if the user does not say how many thread blocks they have. */
 enum { USUAL_CTAS = 16 };
 
@@ -99,7 +96,7 @@ static void set_nccl_config(ncclConfig_t *cfg, bool p2p, const char *name)
 	if (name)
 		cfg->commName = name;
 	if (!n && p2p)
-		n = P2P_CTAS;
+		n = VFM_P2P_CTAS;
 	if (n) {
 		cfg->minCTAs = 1;
 		cfg->maxCTAs = n;

@@ -110,31 +110,53 @@ static int place_of_member(const struct sim_comm *g, int i)
 	return 0;
 }
 
+static int node_of_member(const struct vfm_comm_sim_rank *r, const struct members *of, int i)
+{
+	return of->rank[i] / (int)r->job->machine.node_gpus;
+}
+
+/* ---- calls on streams ---- */
+
+/* The next meeting of all ranks of a communicator. */
+static struct vfm_sim_invitation invite_all(struct vfm_transport_comm *w)
+{
+	return (struct vfm_sim_invitation){w->of.id, w->calls++, w->of.n_reps, w->of.place};
+}
+
+/* Enqueues *l, which has op, bytes and work.  what: of its bytes, "" or " sent". */
+static int enqueue_sim_call(struct vfm_transport_comm *w, struct vfm_stream *s, struct vfm_sim_launch *l,
+	const char *what, const struct vfm_sim_invitation *v, int n, struct vfm_err *err)
+{
+	char text[96];
+
+	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes%s", w->name, w->of.n, l->bytes, what);
+	l->shape = text;
+	l->uneven = w->of.uneven;
+	vfm_sim_collective(s, l, v, n);
+	return vfm_sim_world_check(w->r->job->world, err);
+}
+
 /* ---- calls on the streams of a CPU, whose device communicators are those of host memory ---- */
 
-/* A call of the whole group.  kind: as in vfm_sim_cpu_coll_of. */
+/* kind: as in vfm_sim_cpu_coll_of. */
 static int enqueue_cpu(struct vfm_transport_comm *w, struct vfm_stream *s, const char *kind, enum vfm_dtype dt,
 	double bytes, const struct vfm_sim_invitation *v, int n, struct vfm_err *err)
 {
 	struct vfm_sim_cpu_work work = vfm_sim_cpu_coll_of(kind, dt, bytes, w->of.n);
 	struct vfm_sim_launch l = {.op = kind, .bytes = bytes};
-	char text[96];
 	double t;
 
 	TRY(vfm_sim_cpu_coll_s(&w->r->job->machine, &work, &t, err));
-	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes", w->name, w->of.n, bytes);
-	l.shape = text;
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)t;
-	vfm_sim_collective(s, &l, v, n);
-	return vfm_sim_world_check(w->r->job->world, err);
+	return enqueue_sim_call(w, s, &l, "", v, n, err);
 }
 
 static int enqueue_cpu_group(
 	struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole, struct vfm_err *err)
 {
 	struct vfm_transport_comm *w = g->device;
-	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
+	struct vfm_sim_invitation v = invite_all(w);
 
 	return enqueue_cpu(w, s, kind, whole->dtype, (double)vfm_nbytes(whole), &v, w->of.n_reps > 1, err);
 }
@@ -382,7 +404,7 @@ static int sim_node(const struct vfm_comm *c, int rank)
 {
 	const struct sim_comm *g = (const struct sim_comm *)c;
 
-	return g->of.rank[rank] / (int)g->r->job->machine.node_gpus;
+	return node_of_member(g->r, &g->of, rank);
 }
 
 static const struct vfm_comm_table sim_table = {
@@ -576,12 +598,9 @@ void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
 
 /* ---- the transport ---- */
 
-/* Thread blocks of a communicator between pipeline stages (comm_nccl.c). */
-enum { P2P_CTAS = 8 };
-
 static int node_of(const struct vfm_transport_comm *w, int i)
 {
-	return w->of.rank[i] / (int)w->r->job->machine.node_gpus;
+	return node_of_member(w->r, &w->of, i);
 }
 
 /* What NCCL would use for it, without any calls yet. */
@@ -592,7 +611,7 @@ static struct vfm_sim_nccl unused_nccl(const struct vfm_transport_comm *w, bool 
 
 	for (int i = 0; i < w->of.n; i++)
 		c.per_node += node_of(w, i) == node_of(w, w->me);
-	c.channels = c.p2p_channels = p2p ? P2P_CTAS : usual;
+	c.channels = c.p2p_channels = p2p ? VFM_P2P_CTAS : usual;
 	while (c.p2p_channels & (c.p2p_channels - 1)) /* a power of two, at least as many */
 		c.p2p_channels += c.p2p_channels & -c.p2p_channels;
 	return c;
@@ -687,19 +706,15 @@ static void sim_transport_free(struct vfm_transport_comm *w)
 static int enqueue(struct vfm_transport_comm *w, struct vfm_stream *s, const char *op, enum vfm_sim_coll kind,
 	double bytes, struct vfm_err *err)
 {
-	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
-	struct vfm_sim_launch l = {.op = op, .bytes = bytes, .uneven = w->of.uneven};
-	char text[96];
+	struct vfm_sim_invitation v = invite_all(w);
+	struct vfm_sim_launch l = {.op = op, .bytes = bytes};
 
 	w->use.rings = true;
 	w->use.sums |= kind == VFM_SIM_ALL_REDUCE;
 	TRY(grow_nccl(w, s, err));
-	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes", w->name, w->of.n, bytes);
-	l.shape = text;
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)vfm_sim_coll_s(&w->r->job->machine, &w->span, kind, bytes, (enum vfm_estimate)e);
-	vfm_sim_collective(s, &l, &v, w->of.n_reps > 1);
-	return vfm_sim_world_check(w->r->job->world, err);
+	return enqueue_sim_call(w, s, &l, "", &v, w->of.n_reps > 1, err);
 }
 
 static int sim_transport_all_reduce(
@@ -745,18 +760,15 @@ static void add_traffic(const struct vfm_transport_comm *w, struct traffic *t, i
 		t->far[send] += bytes;
 }
 
-static void enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, const char *op, const struct traffic *t,
-	const struct vfm_sim_invitation *v, int n)
+static int enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, const char *op, const struct traffic *t,
+	const struct vfm_sim_invitation *v, int n, struct vfm_err *err)
 {
 	double near = fmax(t->near[0], t->near[1]), far = fmax(t->far[0], t->far[1]);
-	struct vfm_sim_launch l = {.op = op, .bytes = t->near[1] + t->far[1], .uneven = w->of.uneven};
-	char text[96];
+	struct vfm_sim_launch l = {.op = op, .bytes = t->near[1] + t->far[1]};
 
-	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes sent", w->name, w->of.n, l.bytes);
-	l.shape = text;
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)vfm_sim_messages_s(&w->r->job->machine, near, far, (enum vfm_estimate)e);
-	vfm_sim_collective(s, &l, v, n);
+	return enqueue_sim_call(w, s, &l, " sent", v, n, err);
 }
 
 /* Gives the device what the other ranks know of the parts that they send to this one.  Takes no simulated time. */
@@ -790,7 +802,7 @@ static int exchange_known(
 static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
 	size_t bytes_each, struct vfm_err *err)
 {
-	struct vfm_sim_invitation v = {w->of.id, w->calls++, w->of.n_reps, w->of.place};
+	struct vfm_sim_invitation v = invite_all(w);
 	struct traffic t = {{0}, {0}};
 
 	for (int i = 0; i < w->of.n; i++)
@@ -803,8 +815,7 @@ static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_str
 		TRY(exchange_known(w, s, in, out, bytes_each, err));
 	else
 		vfm_sim_moved(s->dev, out, in, bytes_each * (size_t)w->of.n);
-	enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1);
-	return vfm_sim_world_check(w->r->job->world, err);
+	return enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1, err);
 }
 
 /* What another rank sends is as what this one sends to it. */
@@ -832,7 +843,7 @@ static int invite_peers(
 	int me = w->r->rep, invited = 0;
 
 	if (!w->of.own) {
-		v[0] = (struct vfm_sim_invitation){w->of.id, w->calls++, w->of.n_reps, w->of.place};
+		v[0] = invite_all(w);
 		return w->of.n_reps > 1;
 	}
 	for (int i = 0; i < n; i++) {
@@ -876,6 +887,7 @@ static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, cons
 {
 	struct vfm_sim_invitation *v;
 	struct traffic t = {{0}, {0}};
+	int rc;
 
 	for (int i = 0; i < n; i++)
 		TRY(meet_peer(w, s, m[i].peer, err));
@@ -883,9 +895,9 @@ static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, cons
 	for (int i = 0; i < n; i++)
 		add_traffic(w, &t, m[i].peer, m[i].send, (double)m[i].bytes);
 	move_known(s, m, n);
-	enqueue_traffic(w, s, "messages", &t, v, invite_peers(w, m, n, v));
+	rc = enqueue_traffic(w, s, "messages", &t, v, invite_peers(w, m, n, v), err);
 	free(v);
-	return vfm_sim_world_check(w->r->job->world, err);
+	return rc;
 }
 
 /* NCCL allocates such memory beside the pool; here it is of the pool, which counts as much. */

@@ -192,3 +192,11 @@ void vfm_html_end(struct vfm_buf *b)
 {
 	vfm_buf_adds(b, "</body></html>\n");
 }
+
+void vfm_html_area_swatch(struct vfm_buf *b, const char *colour)
+{
+	vfm_buf_addf(b,
+		"<svg class=\"swatch\" viewBox=\"0 0 22 10\"><rect width=\"22\" height=\"10\" "
+		"style=\"fill:%s\"/></svg> ",
+		colour);
+}

@@ -28,4 +28,7 @@ void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double 
 void vfm_html_begin(struct vfm_buf *b, const char *title, int refresh_s);
 void vfm_html_end(struct vfm_buf *b);
 
+/* Appends the swatch of an area in a legend.  colour: of CSS. */
+void vfm_html_area_swatch(struct vfm_buf *b, const char *colour);
+
 #endif

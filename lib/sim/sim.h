@@ -4,14 +4,14 @@
  * (dev/mapped.h) below the capacity of the machine, so memory runs out as it does there.  Large pinned memory is backed
  * by pages only where the host writes.  Ops check their operands and are recorded; copies move no data.  Values that
  * the host reads back are zeros, except for small arrays that it copied to the device itself and the counts of experts,
- * which are those of a balanced routing, or of one that
- * vfm_sim_set_routing asks for.  So a program that decides nothing else from device values runs as it does on
- * a GPU.
+ * which are those of a balanced routing, or of the one that vfm_sim_set_routing asks for.  So a program that decides
+ * nothing else from device values runs as it does on a GPU.
  *
  * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
  * begins when its stream and the host are there, and lasts for the gap of its kernels and the time that the rates of
- * the machine give (estimate.h).  An event is the time of its stream. The host's clock advances when the host
- * waits, and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has three readings, for the low, middle and high rates of the machine.
+ * the machine give (estimate.h).  An event is the time of its stream.  The host's clock advances when the host waits,
+ * and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has
+ * three readings, for the low, middle and high rates of the machine.
  *
  * Several ranks are threads of this process (sim/world.h), each with a device of its own.  A collective of them begins
  * when all have come to it, and lasts as comm/comm_sim.h says.

@@ -85,7 +85,7 @@ static double part_overlapped(const struct sim *d, const struct sim_item *x, con
 	return until > l->begin[e] ? 1 : 0;
 }
 
-/* A collective of another stream is work of the same CPU: a launch stands still meanwhile.  Of the first step that is
+/* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Of the first step that is
  * not known. */
 static double part_interrupted(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
 {

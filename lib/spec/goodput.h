@@ -1,8 +1,8 @@
 /* goodput.h - the part of a job's time that is work, when parts of it fail.
  *
  * Failures come at random with a mean time M between them.  A checkpoint costs c seconds, in which no step is computed;
- * a failure loses the work since the last one, and costs r seconds until the next step, in which the job may fail again.
- * With exponential times between failures, tau seconds of work take on average
+ * a failure loses the work since the last one, and costs r seconds until the next step, in which the job may fail
+ * again.  With exponential times between failures, tau seconds of work take on average
  *
  *	M exp(r / M) (exp((tau + c) / M) - 1)
  *

@@ -10,8 +10,8 @@ double vfm_straggler_factor(double cv, double n)
 	double variance = log1p(cv * cv), sigma = sqrt(variance), low = -12, high = 14, h = (high - low) / STEPS,
 	       sum = 0;
 
-	for (int i = 0; i <= STEPS;
-		i++) { /* the integrand vanishes at both ends: the trapezoidal rule converges fast */
+	/* The integrand vanishes at both ends: the trapezoidal rule converges fast. */
+	for (int i = 0; i <= STEPS; i++) {
 		double z = low + i * h;
 		double below = log1p(-0.5 * erfc(z / M_SQRT2)); /* ln Phi */
 

@@ -472,6 +472,7 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	for (int i = 0; i < out->n; i++) {
 		out->launches += out->rank[i].launches;
 		if (out->rank[i].mem_peak + out->rank[i].mem_beside > out->mem_peak + out->mem_beside) {
+			out->fullest = i;
 			out->mem_peak = out->rank[i].mem_peak;
 			out->mem_beside = out->rank[i].mem_beside;
 		}

@@ -69,12 +69,14 @@ struct vfm_dry_run {
 	double straggler;
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double flops, tokens;            /* of that step; flops without recompute */
-	int64_t mem_peak, mem_beside;    /* of the rank with the largest sum */
+	int fullest;                     /* index of the rank with the largest sum of mem_peak and mem_beside */
+	int64_t mem_peak, mem_beside;    /* of that rank */
 	int64_t launches;                /* of that step, on all simulated ranks */
 	int n;
 	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */
 };
 
+/* The caller releases *out, also after a failure. */
 int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err);
 void vfm_dry_run_release(struct vfm_dry_run *d);
 

@@ -45,8 +45,7 @@ static struct divided divide_step(const struct vfm_parallel *p, const struct vfm
 /* The pack number `at` of a rank. */
 struct share {
 	const struct vfm_manifest_pack *pack;
-	int64_t first; /* its first part, from the first one of this dp rank; negative: this rank gets no samples of it
-			*/
+	int64_t first; /* its first part, from the first of this dp rank; negative: this rank gets none of its samples */
 	int cp;        /* ranks that compute it; 0: all */
 };
 

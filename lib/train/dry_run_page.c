@@ -53,11 +53,11 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 static void add_kind_legend(struct vfm_buf *b)
 {
 	vfm_buf_adds(b, "<p class=\"legend\">");
-	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
-		vfm_buf_addf(b,
-			"<span><svg class=\"swatch\" viewBox=\"0 0 22 10\"><rect width=\"22\" height=\"10\" "
-			"style=\"fill:%s\"/></svg> %s</span>",
-			kind_colours[k], kind_name(k));
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		vfm_buf_adds(b, "<span>");
+		vfm_html_area_swatch(b, kind_colours[k]);
+		vfm_buf_addf(b, "%s</span>", kind_name(k));
+	}
 	vfm_buf_adds(b, "</p>\n");
 }
 
@@ -205,8 +205,10 @@ int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d,
 		struct vfm_dry_run twice = {0};
 		const struct vfm_dry_run *is = *n ? &twice : d;
 
-		if (*n)
-			TRY(vfm_dry_run(&more, &twice, err));
+		if (*n && vfm_dry_run(&more, &twice, err) < 0) {
+			vfm_dry_run_release(&twice);
+			return err->code;
+		}
 		v[*n].ranks = more.ranks;
 		v[*n].straggler = is->straggler;
 		for (int e = 0; e < VFM_ESTIMATES; e++)

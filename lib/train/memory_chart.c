@@ -334,20 +334,15 @@ static void add_memory_plot(
 
 /* ---- the section ---- */
 
-static void add_owner_swatch(struct vfm_buf *b, const char *colour)
-{
-	vfm_buf_addf(b,
-		"<svg class=\"swatch\" viewBox=\"0 0 22 10\"><rect width=\"22\" height=\"10\" "
-		"style=\"fill:%s\"/></svg> ",
-		colour);
-}
-
 static void add_owner_legend(struct vfm_buf *b, const struct shown *s)
 {
 	vfm_buf_adds(b, "<p class=\"legend\">");
 	for (int k = 0; k <= s->owners + 1; k++) {
 		vfm_buf_adds(b, "<span style=\"white-space:nowrap\">");
-		add_owner_swatch(b, k < s->owners ? owner_colours[k] : k == s->owners ? other_colour : context_colour);
+		vfm_html_area_swatch(b,
+			k < s->owners            ? owner_colours[k]
+				: k == s->owners ? other_colour
+						 : context_colour);
 		vfm_html_text(b, k < s->owners ? s->owner[k] : k == s->owners ? "other" : "driver and libraries");
 		vfm_buf_adds(b, "</span> ");
 	}
@@ -359,7 +354,7 @@ static void add_owner_row(
 {
 	vfm_buf_adds(b, "<tr><td>");
 	if (colour)
-		add_owner_swatch(b, colour);
+		vfm_html_area_swatch(b, colour);
 	vfm_html_text(b, name);
 	vfm_buf_adds(b, "</td>");
 	for (int r = 0; r < s->ranks; r++) {
