@@ -117,7 +117,7 @@ static void add_address(struct vfm_endpoint *self, const struct sockaddr *sa)
 	self->addr[k].family = (uint8_t)sa->sa_family;
 	if (sa->sa_family == AF_INET)
 		memcpy(self->addr[k].a, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-	else
+	else if (sa->sa_family == AF_INET6)
 		memcpy(self->addr[k].a, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
 	self->n_addr++;
 }
