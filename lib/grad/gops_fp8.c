@@ -135,8 +135,8 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c, &dx, err));
 	if (rows_t) {
 		wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-		*wgrad = (struct fp8_wgrad){dzt, c->x, c->q8, w};
-		TRY_OUT(vfm_defer(t, fp8_weights, wgrad, mem_t, c->x_held, err));
+		*wgrad = (struct fp8_wgrad){dzt, c->x->v, c->q8, w};
+		TRY_OUT(vfm_defer(t, fp8_weights, wgrad, mem_t, vfm_store_of(c->x), err));
 	}
 	rc = c->lora.a ? vfm_lora_backward(t, c, dz, cast ? cast : n->out->gs, dx.c, err) : 0;
 out:

@@ -37,7 +37,11 @@ void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p);
  * computes y and calls vfm_product_keep. */
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
-/* Makes the node hold the values that the backward reads; its ctx begins with a struct vfm_linear_ctx. */
+/* Returns the part of the context that all layers have. */
+struct vfm_linear_ctx vfm_product_ctx(const struct vfm_product *p);
+/* Returns the memory of a value; NULL: memory of the caller. */
+struct vfm_store *vfm_store_of(const struct vfm_var *x);
+/* Makes the node hold the values that the backward reads. */
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* Returns in *dz the gradient before the activation, in the dtype of the weights.  Multiplies by act'(z) unless the
  * GEMM of the reader has done so.  *cast: the memory of a copy, which the caller unrefs; NULL: no copy. */
@@ -55,12 +59,11 @@ struct vfm_product_dx {
 int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, bool lora, struct vfm_product_dx *dx, struct vfm_err *err);
 
 struct vfm_linear_ctx {
-	struct vfm_tensor x; /* vfm_product.saved */
-	bool q8;             /* it is the q8 of the input */
+	struct vfm_var *x; /* vfm_product.saved, or again */
+	bool q8;           /* it is the q8 of the input */
 	const struct vfm_fp8_past *past;
 	struct vfm_lora_args lora;
-	struct vfm_tensor lora_x;             /* vfm_product.lora_x */
-	struct vfm_store *x_held, *lora_held; /* of these tensors; NULL: not needed */
+	struct vfm_var *lora_x; /* vfm_product.lora_x, or again; NULL: no adapter */
 };
 
 /* ---- low-rank adapters (gops_lora.c) ---- */

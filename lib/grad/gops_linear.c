@@ -58,23 +58,39 @@ void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p)
 	vfm_keep(t, keep_of(p), kept_of(p), 1);
 }
 
-/* Keeps the value of x and returns its memory; NULL: memory of the caller. */
-static struct vfm_store *save_operand(struct vfm_node *n, struct vfm_var *x)
+struct vfm_store *vfm_store_of(const struct vfm_var *x)
 {
-	int before = n->n_saved;
+	while (x->parent)
+		x = x->parent;
+	return x->vs;
+}
 
-	vfm_save(n, x);
-	return n->n_saved > before ? n->saved[before] : NULL;
+/* Returns the variable in which the backward finds the value of x. */
+static struct vfm_var *read_later(const struct vfm_product *p, struct vfm_var *x)
+{
+	return x == p->x && p->again ? p->again : x;
+}
+
+bool vfm_product_reads_again(const struct vfm_product *p)
+{
+	return p->again && ((vfm_wants_grad(p->args.w) && p->saved == p->x) || p->lora_x == p->x);
+}
+
+struct vfm_linear_ctx vfm_product_ctx(const struct vfm_product *p)
+{
+	return (struct vfm_linear_ctx){.x = read_later(p, p->saved),
+		.q8 = p->saved == p->x->q8,
+		.past = p->args.past,
+		.lora = p->args.lora,
+		.lora_x = p->lora_x ? read_later(p, p->lora_x) : NULL};
 }
 
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
 {
-	struct vfm_linear_ctx *c = n->ctx;
-
 	if (vfm_wants_grad(p->args.w))
-		c->x_held = save_operand(n, p->saved);
+		vfm_save(n, read_later(p, p->saved));
 	if (p->lora_x)
-		c->lora_held = save_operand(n, p->lora_x);
+		vfm_save(n, read_later(p, p->lora_x));
 	if (!p->z)
 		return;
 	p->y->act = p->args.act;
@@ -114,15 +130,16 @@ int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, bool lora, struct vfm_
 }
 
 struct linear_wgrad {
-	struct vfm_tensor dz, x;
-	struct vfm_var *w, *b;
+	struct vfm_tensor dz;
+	struct vfm_var *x, *w, *b;
 };
 
 static int linear_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
 	struct linear_wgrad *g = ctx;
-	struct vfm_gemm a = {.trans_a = true, .a = g->dz, .b = g->x};
+	struct vfm_gemm a = {.trans_a = true, .a = g->dz, .b = g->x->v};
 
+	TRY(vfm_arrive(t, g->x, err));
 	if (vfm_wants_grad(g->b)) {
 		bool accumulate; /* biases are zeroed at the start of a step: always += */
 
@@ -145,7 +162,7 @@ static int linear_params(struct vfm_tape *t, const struct vfm_node *n, struct vf
 	if (vfm_wants_grad(w)) {
 		g = vfm_tape_alloc(t, sizeof(*g));
 		*g = (struct linear_wgrad){dz, c->x, w, b};
-		return vfm_defer(t, linear_weights, g, dz_held, c->x_held, err);
+		return vfm_defer(t, linear_weights, g, dz_held, vfm_store_of(c->x), err);
 	}
 	if (!vfm_wants_grad(b))
 		return 0;
@@ -290,10 +307,7 @@ struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
 	if (n) {
 		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_linear_ctx){
-			.x = p->saved->v, .q8 = p->saved == p->x->q8, .past = p->args.past, .lora = p->args.lora};
-		if (p->lora_x)
-			c->lora_x = p->lora_x->v;
+		*c = vfm_product_ctx(p);
 		vfm_product_save(n, p);
 	}
 	return p->y;

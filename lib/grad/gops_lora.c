@@ -137,7 +137,8 @@ int vfm_lora_backward(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct
 	struct vfm_gemm a = {.accumulate = true, .b = c->lora.a->v, .c = dx};
 	int rc;
 
-	*g = (struct lora_wgrad){.l = c->lora, .dz = dz, .x = c->lora_x};
+	*g = (struct lora_wgrad){.l = c->lora, .dz = dz, .x = c->lora_x->v};
+	TRY(vfm_arrive(t, c->lora_x, err));
 	TRY_OUT(lora_feature_grads(t, &g->l, dz, &g->du, &du, err));
 	a.a = g->du;
 	if (vfm_has(&dx))
@@ -145,7 +146,7 @@ int vfm_lora_backward(struct vfm_tape *t, const struct vfm_linear_ctx *c, struct
 	/* The deferred products read no weights, which fsdp may have dropped by then. */
 	TRY_OUT(lora_features(t, &g->l, g->x, &g->u, &u, err));
 	TRY_OUT(vfm_defer(t, lora_b_grads, g, dz_held, u, err));
-	rc = vfm_defer(t, lora_a_grads, g, du, c->lora_held, err);
+	rc = vfm_defer(t, lora_a_grads, g, du, vfm_store_of(c->lora_x), err);
 out:
 	vfm_store_unref(u);
 	vfm_store_unref(du);

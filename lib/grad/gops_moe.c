@@ -154,8 +154,8 @@ static int grouped_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	if (!vfm_wants_grad(w))
 		goto out;
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct grouped_wgrad){dz, c->base.x, w, n->in[2], c->groups};
-	rc = vfm_defer(t, grouped_weights, wgrad, cast ? cast : n->out->gs, c->base.x_held, err);
+	*wgrad = (struct grouped_wgrad){dz, c->base.x->v, w, n->in[2], c->groups};
+	rc = vfm_defer(t, grouped_weights, wgrad, cast ? cast : n->out->gs, vfm_store_of(c->base.x), err);
 out:
 	vfm_store_unref(cast);
 	return rc;
@@ -190,7 +190,7 @@ struct vfm_var *vfm_g_grouped_linear(
 	if (n) {
 		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct grouped_ctx){{.x = p.saved->v}, groups};
+		*c = (struct grouped_ctx){vfm_product_ctx(&p), groups};
 		vfm_product_save(n, &p);
 	}
 	return p.y;

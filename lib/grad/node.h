@@ -66,6 +66,8 @@ int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, stru
 int vfm_scratch(
 	struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err);
 void vfm_store_unref(struct vfm_store *s); /* no-op if s is NULL */
+/* Makes the compute stream wait until v is valid.  x may be NULL. */
+int vfm_arrive(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err);
 /* Runs fn(t, ctx), the part of a backward that only computes gradients of parameters.  Runs it immediately or, if the
  * tape defers it, in vfm_tape_run_deferred or vfm_tape_weights.  ctx is from vfm_tape_alloc.  The tape holds the stores
  * (may be NULL) until fn has run. */

@@ -21,6 +21,8 @@ struct vfm_product {
 	/* [T,out].  NULL: open makes y, and light recompute keeps it.  A caller that gives y keeps its own result
 	 * instead; such a layer has no activation. */
 	struct vfm_var *y;
+	/* A variable without memory that has the value of x when the backward runs; NULL: the backward reads x. */
+	struct vfm_var *again;
 	/* Light recompute kept the result, so no row is computed.  The caller that gives y sets it; otherwise open
 	 * does. */
 	bool known;
@@ -43,6 +45,8 @@ void vfm_product_early_rows(struct vfm_tape *t, const struct vfm_product *p, str
 void vfm_product_input(struct vfm_tape *t, struct vfm_product *p);
 /* Computes rows [first, first + n) of y.  No-op if `known`. */
 void vfm_product_rows(struct vfm_tape *t, const struct vfm_product *p, int64_t first, int64_t n);
+/* Whether the backward reads `again`, after vfm_product_input. */
+bool vfm_product_reads_again(const struct vfm_product *p);
 /* Records the adjoint and returns y, of which the caller has computed every row. */
 struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p);
 

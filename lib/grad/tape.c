@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/stall.h"
+
 /* ---- storage ---- */
 
 static struct vfm_store *store_new(struct vfm_tape *t, size_t bytes, struct vfm_err *err)
@@ -400,6 +402,16 @@ int vfm_scratch(
 	*out = like;
 	out->data = (*st)->data;
 	return 0;
+}
+
+int vfm_arrive(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err)
+{
+	struct vfm_event *e = x ? x->coming : NULL;
+
+	if (!e)
+		return 0;
+	x->coming = NULL;
+	return vfm_stall_wait(e, t->stream, VFM_STALL_COMM, err);
 }
 
 int vfm_grad_begin(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp, struct vfm_err *err)

@@ -50,6 +50,8 @@ struct vfm_var {
 	 * this sum together with g sets bias_done. */
 	struct vfm_var *bias;
 	bool bias_done;
+	/* Another stream writes v until this event; NULL: v is valid (vfm_arrive in node.h). */
+	struct vfm_event *coming;
 	/* Allocates the gradient of a parameter that has memory only temporarily.  The tape calls it before a
 	 * contribution if x->g.data is NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);

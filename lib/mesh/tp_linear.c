@@ -9,12 +9,21 @@ enum { CHUNK = 4 << 20 };
 
 /* ---- rows over tp ---- */
 
+/* The input of column layers, gathered again for the backward. */
+struct regather {
+	struct vfm_tape *t;
+	const struct tp_rows *r;
+	struct vfm_var *x;   /* this rank's rows */
+	struct vfm_var *all; /* all rows; has memory from start_regather until the gather's node is released */
+};
+
 struct tp_rows {
 	const struct vfm_mesh *mesh;
 	struct vfm_comm *c;
 	const int64_t *rows;     /* [size] */
 	int64_t *count;          /* [size] elements */
 	int64_t own, first, all; /* this rank's rows, the place of the first among all rows, all rows */
+	struct regather *again;  /* NULL: the backward reads the rows that the forward gathered */
 };
 
 static struct vfm_comm *get_tp_group(const struct vfm_attn_layout *l)
@@ -77,7 +86,12 @@ static int rows_backward(struct vfm_tape *t, struct vfm_node *n,
 
 static int tp_gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	return rows_backward(t, n, start_scatter, err);
+	const struct tp_rows *r = n->ctx;
+
+	TRY(rows_backward(t, n, start_scatter, err));
+	if (r->again)
+		r->again->all->coming = NULL; /* the wait for the scatter was one for the gather before it */
+	return 0;
 }
 
 static int tp_scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
@@ -85,25 +99,66 @@ static int tp_scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vf
 	return rows_backward(t, n, start_gather, err);
 }
 
-static void record_rows(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
-	struct tp_rows *r, struct vfm_var *x, struct vfm_var *y)
+static struct vfm_node *record_rows(struct vfm_tape *t,
+	int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *), struct tp_rows *r, struct vfm_var *x,
+	struct vfm_var *y)
 {
 	struct vfm_node *n = vfm_record(t, backward, y, &x, 1);
 
 	if (n)
 		n->ctx = r;
+	return n;
 }
 
 /* ---- column ---- */
 
-/* Returns a new variable of all rows and starts to gather x into it.  *rc, *err: its status, for join_gather. */
+static int start_regather(void *ctx, struct vfm_err *err)
+{
+	const struct regather *g = ctx;
+	const struct vfm_mesh *m = g->r->mesh;
+	struct vfm_var *all = g->all;
+	int rc;
+
+	TRY(vfm_scratch(g->t, all->v, &all->v, &all->vs, err));
+	rc = start_gather(g->t, g->r, g->x->v, all->v, err);
+	if (rc == 0 && m->comm_stream)
+		rc = m->comm_stream->dev->t->event_record(m->comm_done, m->comm_stream, err);
+	if (rc < 0)
+		return vfm_overlap_join(m, g->t, rc, err);
+	all->coming = m->comm_stream ? m->comm_done : NULL;
+	return 0;
+}
+
+static void drop_regather(struct vfm_node *n)
+{
+	struct regather *g = ((struct tp_rows *)n->ctx)->again;
+
+	vfm_arrive(g->t, g->all, &(struct vfm_err){0}); /* waits after a failure only */
+	vfm_store_unref(g->all->vs);
+	g->all->vs = NULL;
+}
+
+/* Lets the backward gather x again, so that only x is kept meanwhile.  Does nothing in a recomputed block, whose
+ * backward follows at once.  gather: the node of the first gather, or NULL. */
+static struct vfm_var *plan_regather(struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, struct vfm_node *gather)
+{
+	if (!gather || vfm_tape_recomputing(t))
+		return NULL;
+	r->again = vfm_tape_alloc(t, sizeof(*r->again));
+	*r->again = (struct regather){t, r, x, vfm_input(t, vfm_t2(NULL, x->v.dtype, r->all, x->v.shape[1]))};
+	gather->drop = drop_regather;
+	return r->again->all;
+}
+
+/* Returns a new variable of all rows and starts to gather x into it.  *n: its node, or NULL.  *rc, *err: its status,
+ * for join_gather. */
 static struct vfm_var *make_gathered(
-	struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, int *rc, struct vfm_err *err)
+	struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, struct vfm_node **n, int *rc, struct vfm_err *err)
 {
 	struct vfm_var *all = vfm_var_new(t, vfm_t2(NULL, x->v.dtype, r->all, x->v.shape[1]));
 
 	*rc = vfm_tape_failed(t) ? 0 : start_gather(t, r, vfm_read(x), all->v, err);
-	record_rows(t, tp_gather_backward, r, x, all);
+	*n = record_rows(t, tp_gather_backward, r, x, all);
 	return all;
 }
 
@@ -118,13 +173,14 @@ struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *
 {
 	struct vfm_err err = {0};
 	struct vfm_var *all;
+	struct vfm_node *node;
 	struct tp_rows *r;
 	int rc;
 
 	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1)
 		return x;
 	r = make_tp_rows(t, l, x->v.shape[1]);
-	all = make_gathered(t, r, x, &rc, &err);
+	all = make_gathered(t, r, x, &node, &rc, &err);
 	join_gather(t, r, rc, &err);
 	return all;
 }
@@ -144,9 +200,10 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 	const struct vfm_linear_args *args, int n, struct vfm_var **y)
 {
 	struct vfm_product p[VFM_TP_COLUMN_LAYERS] = {0};
-	bool early[VFM_TP_COLUMN_LAYERS];
+	bool early[VFM_TP_COLUMN_LAYERS], reads_again = false;
 	struct vfm_err err = {0};
-	struct vfm_var *all;
+	struct vfm_var *all, *again;
+	struct vfm_node *gather;
 	struct tp_rows *r;
 	int rc;
 
@@ -158,9 +215,10 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 		return;
 	}
 	r = make_tp_rows(t, l, x->v.shape[1]);
-	all = make_gathered(t, r, x, &rc, &err);
+	all = make_gathered(t, r, x, &gather, &rc, &err);
+	again = plan_regather(t, r, x, gather);
 	for (int i = 0; i < n; i++) {
-		p[i] = (struct vfm_product){.args = args[i], .x = all};
+		p[i] = (struct vfm_product){.args = args[i], .x = all, .again = again};
 		vfm_product_open(t, &p[i]);
 		early[i] = r->mesh->comm_stream && r->own > 0 && rc == 0 && vfm_product_by_rows(&p[i]);
 		if (early[i])
@@ -171,7 +229,12 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 		vfm_product_input(t, &p[i]);
 		multiply_rest(t, r, &p[i], early[i]);
 		y[i] = vfm_product_close(t, &p[i]);
+		reads_again |= vfm_product_reads_again(&p[i]);
 	}
+	if (!reads_again || vfm_tape_failed(t))
+		return;
+	vfm_save(gather, x);
+	vfm_hook(t, start_regather, r->again);
 }
 
 /* ---- row ---- */

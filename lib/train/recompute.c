@@ -7,9 +7,14 @@
 #include "base/host_memory.h"
 #include "spec/schedule.h"
 
-/* The part of a device's capacity that a plan leaves free: contexts and workspaces of libraries, other processes, and
- * fragmentation. */
-static const double margin = 0.05;
+/* What a plan leaves of a device's capacity to others: fragmentation and other processes, the context and workspaces of
+ * libraries, and NCCL's buffers, which are 1 to 5 GiB by the number of groups (sim/libraries.h). */
+static double bytes_of_others(const struct vfm_dev *d, int ranks)
+{
+	double all = (double)d->mem_total;
+
+	return 0.02 * all + fmin(0.1 * all, ranks > 1 ? 5 * 0x1p30 : 2 * 0x1p30);
+}
 
 /* ---- what a step needs besides the blocks ---- */
 
@@ -30,6 +35,16 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	token += 2 * 4 * (double)vfm_model_cond_dim(m); /* f32, and a copy behind the noisy input */
 	images = (double)m->image_len * (4 * (double)m->image_dim * (m->image_pos ? 6 : 5) + 3 * size * h);
 	return in->pack.q * token + in->pack.c * text + in->pack.g * sample + (m->image_dim ? in->pack.n * images : 0);
+}
+
+/* What all rows of tp take while a block runs, beside this rank's share of them: gathered inputs, outputs and their
+ * gradients of its layer and of those whose gradients of weights are deferred.  A number of such arrays, which
+ * tests/unit/test_recompute.c compares with simulated steps. */
+static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
+{
+	double share = in->pack.q * (double)in->model->hidden * (double)vfm_dtype_size(in->dtype);
+
+	return 6 * (m->size[VFM_AX_TP] - 1) * share;
 }
 
 static int count_blocks(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_load *load,
@@ -61,7 +76,8 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 	const struct vfm_pack_sums *all = &load->largest;
 
 	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
-	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (1 - margin) * (double)d->mem_total;
+	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30
+					      : (double)d->mem_total - bytes_of_others(d, m->world->size);
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
 		.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
@@ -73,7 +89,8 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	TRY(count_blocks(c, m, load, in, err));
 	/* An asynchronous device has the next pack, too, which is uploaded meanwhile. */
-	p->state += vfm_params_unit_bytes(ps) + (ceil(in->copies) + (d->async && load->packs > 1)) * pack_bytes(c, in);
+	p->state += gathered_bytes(m, in) + vfm_params_unit_bytes(ps) +
+		(ceil(in->copies) + (d->async && load->packs > 1)) * pack_bytes(c, in);
 	in->room = p->capacity - p->state;
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "dev/holders.h"
 #include "ok.h"
 #include "train/device.h"
+#include "train/dry_run.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
@@ -167,6 +168,52 @@ static void test_capacities(void **state)
 	}
 }
 
+/* Plans of ranks that share packs, on simulated GPUs: what is planned for is nearly used, and not exceeded. */
+static void test_parallel(void **state)
+{
+	static const char *const preset[] = {"wan-14b", "moviegen-5b"};
+	static const struct {
+		int tp, cp, pp;
+	} layout[] = {{2, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 4, 1}, {2, 4, 1}, {4, 1, 2}, {2, 2, 2}};
+	struct vfm_machine machine;
+
+	(void)state;
+	OK(vfm_machine_load(&machine, "share/machines/h200.json", &err));
+	for (size_t k = 0; k < sizeof(preset) / sizeof(preset[0]); k++)
+		for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++) {
+			struct vfm_config c;
+			struct vfm_dry_run_opts o = {.config = &c, .machine = &machine, .context = 24576};
+			struct vfm_dry_run all = {0}, least = {0}, d = {0};
+			double planned;
+
+			vfm_config_defaults(&c);
+			OK(vfm_model_preset(preset[k], &c.model, &err));
+			c.model.layers = 6;
+			c.train.dtype = VFM_BF16;
+			c.train.recompute = VFM_RECOMPUTE_NONE;
+			c.parallel.tp = layout[i].tp;
+			c.parallel.cp = layout[i].cp;
+			c.parallel.pp = layout[i].pp;
+			OK(vfm_config_check(&c, &err));
+			o.ranks = 2 * layout[i].tp * layout[i].cp * layout[i].pp;
+			o.packs = 4;
+			OK(vfm_dry_run(&o, &all, &err));
+			c.train.recompute = VFM_RECOMPUTE_FULL;
+			OK(vfm_dry_run(&o, &least, &err));
+			c.train.recompute = VFM_RECOMPUTE_AUTO;
+			planned = 0.5 * (double)(least.mem_peak + all.mem_peak);
+			c.train.memory_gib = planned / 0x1p30;
+			OK(vfm_dry_run(&o, &d, &err));
+			if ((double)d.mem_peak > 1.02 * planned || (double)d.mem_peak < 0.94 * planned)
+				fail_msg("%s, tp %d, cp %d, pp %d: a plan for %.2f GiB takes %.2f; everything, %.2f",
+					preset[k], layout[i].tp, layout[i].cp, layout[i].pp, planned / 0x1p30,
+					(double)d.mem_peak / 0x1p30, (double)all.mem_peak / 0x1p30);
+			vfm_dry_run_release(&all);
+			vfm_dry_run_release(&least);
+			vfm_dry_run_release(&d);
+		}
+}
+
 /* Without a capacity, as on a CPU, auto recomputes nothing. */
 static void test_unknown_capacity(void **state)
 {
@@ -223,6 +270,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_capacities),
+		cmocka_unit_test(test_parallel),
 		cmocka_unit_test(test_unknown_capacity),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_message),
