@@ -6,9 +6,9 @@
  * Within a group each simulated rank must make the same calls.  Where a simulated rank stands for ranks of several
  * groups of a split, these groups meet as one: each waits for the slowest of them.
  *
- * Ranks may do unequal work (work_of): they differ in their packs, in the load of their experts or in their speed.
- * Counts of rows that ranks of unequal work exchange are then those of each (all_to_all of up to VFM_SIM_KNOWN_MAX
- * bytes), while otherwise a rank receives the counts that it sends.
+ * Ranks may do unequal work (work_of): they differ in their packs, in the load of their experts or in their speed, or
+ * they wait in other groups for ranks that do.  Counts of rows that ranks of unequal work exchange are then those of
+ * each (all_to_all of up to VFM_SIM_KNOWN_MAX bytes), while otherwise a rank receives the counts that it sends.
  *
  * Two kinds of communicators, which split together: for the memory of the simulated device comm_transport.c on the
  * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a

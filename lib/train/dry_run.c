@@ -14,6 +14,10 @@
 #include "train/plan.h"
 #include "train/simulate.h"
 
+/* Simulated ranks, if possible at most so many: of each class of dp ranks each stage, up to 3 ranks of tp and, with
+ * packs of their own, all of cp; and of each of these those in different groups. */
+enum { RANKS_SIMULATED = 36 };
+
 /* ---- a simulated step ---- */
 
 struct dry_step {
@@ -204,6 +208,7 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct vfm_dry
 		.slow_rank = o->slow_rank,
 		.slow_factor = o->slow_factor,
 		.all = o->all,
+		.most = RANKS_SIMULATED,
 		.retry = true};
 	struct dry_step d = {.o = o, .packs = packs, .cp = cp, .out = out, .largest = *largest};
 	struct vfm_simulated how;
@@ -282,10 +287,6 @@ out:
 	vfm_manifest_step_release(&s);
 	return rc;
 }
-
-/* Simulated ranks, if possible at most so many: of each class of dp ranks each stage, up to 3 ranks of tp and, with
- * packs of their own, all of cp. */
-enum { RANKS_SIMULATED = 36 };
 
 static int most_dp_classes(const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, int cp)
 {

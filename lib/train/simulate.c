@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -57,63 +58,182 @@ static int tp_class_of(const struct vfm_parallel *p, const int *coord)
 	return coord[VFM_AX_TP] == 0 ? 0 : coord[VFM_AX_TP] == p->tp - 1 ? classes - 1 : 1;
 }
 
-/* Returns the class of the packs of a rank. */
-static int data_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+/* ---- classes ---- */
+
+/* Classes of the n ranks of a stage, and so of pipelines: those of one class do the same work in the same time. */
+struct classes {
+	int *of; /* [n] 0 to count - 1 */
+	int n, count;
+};
+
+struct classed_rank {
+	int class, rank;
+	uint64_t key;
+};
+
+static int compare_classed_ranks(const void *a, const void *b)
 {
-	return s->class_of ? s->class_of[vfm_parallel_place(p, rank, VFM_GR_DATA).key] : 0;
+	const struct classed_rank *x = a, *y = b;
+
+	if (x->class != y->class)
+		return x->class < y->class ? -1 : 1;
+	return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->rank < y->rank ? -1 : 1;
 }
 
-enum { NEARNESS = 4 };
-
-/* Returns how near a rank is to the slow one: 0: another dp rank, 1: another cp rank, 2: another tp rank, 3: that, or a
- * rank of its pipeline. */
-static int nearness_to_slow(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+/* Makes a class of the ranks of v [n] with the same class and key; sorts v. */
+static struct classes number_classes(struct classed_rank *v, int n)
 {
-	int own[VFM_AXES], slow[VFM_AXES];
+	struct classes c = {.of = vfm_calloc((size_t)n, sizeof(*c.of)), .n = n};
 
-	if (s->slow_factor == 0)
-		return 0;
-	vfm_parallel_coord(p, rank, own);
-	vfm_parallel_coord(p, s->slow_rank, slow);
-	return own[VFM_AX_DP] != slow[VFM_AX_DP]    ? 0
-		: own[VFM_AX_CP] != slow[VFM_AX_CP] ? 1
-		: own[VFM_AX_TP] != slow[VFM_AX_TP] ? 2
-						    : 3;
+	qsort(v, (size_t)n, sizeof(*v), compare_classed_ranks);
+	for (int i = 0; i < n; i++) {
+		c.count += i == 0 || v[i].class != v[i - 1].class || v[i].key != v[i - 1].key;
+		c.of[v[i].rank] = c.count - 1;
+	}
+	return c;
 }
 
-/* Returns the class of the work of a rank: its packs, the load of its experts, the speed of the ranks near it. */
-static int work_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int rank)
+/* Returns the classes of ranks by their own work: packs, the load of experts, speed. */
+static struct classes classes_of_own_work(const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
-	int coord[VFM_AXES], work = data_class_of(s, p, rank);
+	int n = s->ranks / (int)p->pp;
+	struct classed_rank *v = vfm_calloc((size_t)n, sizeof(*v));
+	struct classes c;
 
-	vfm_parallel_coord(p, rank, coord);
-	if (s->expert_skew > 0)
-		work = work * (int)p->ep + coord[VFM_AX_EP];
-	return s->slow_factor > 0 ? work * NEARNESS + nearness_to_slow(s, p, rank) : work;
+	for (int r = 0; r < n; r++) {
+		int packs = s->class_of ? s->class_of[vfm_parallel_place(p, r, VFM_GR_DATA).key] : 0;
+		int experts = s->expert_skew > 0 ? vfm_parallel_place(p, r, VFM_GR_EP).key : 0;
+		bool slow = s->slow_factor > 0 && r == s->slow_rank % n;
+
+		v[r] = (struct classed_rank){packs, r, (uint64_t)experts << 1 | slow};
+	}
+	c = number_classes(v, n);
+	free(v);
+	return c;
 }
 
-/* Returns the class of a rank: stage, work, place in tp. */
-static int rank_class_of(const struct vfm_simulation *s, const struct vfm_parallel *p, int n_work, int rank)
+/* Groups by whose members ranks with equal work of their own differ, those that meet most often first.  Collectives wait
+ * for the slowest class, however many ranks have it; those along ep also send rows to each other. */
+static const struct class_split {
+	enum vfm_group g;
+	bool counted; /* how many ranks have each class */
+} class_splits[] = {
+	{VFM_GR_TP, false},
+	{VFM_GR_CP, false},
+	{VFM_GR_RING, false},
+	{VFM_GR_A2A, false},
+	{VFM_GR_SEQ, false},
+	{VFM_GR_EP, true},
+	{VFM_GR_SHARD, false},
+	{VFM_GR_ESHARD, false},
+	{VFM_GR_REPLICA, false},
+	{VFM_GR_EREPLICA, false},
+};
+
+enum { CLASS_SPLITS = sizeof(class_splits) / sizeof(class_splits[0]) };
+
+static int compare_member_classes(const void *a, const void *b)
+{
+	const int *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Returns a hash of the classes of a group's members [n], which it sorts. */
+static uint64_t hash_members(int *member, int n, bool counted)
+{
+	int kept = 0;
+
+	qsort(member, (size_t)n, sizeof(*member), compare_member_classes);
+	for (int i = 0; i < n; i++)
+		if (counted || i == 0 || member[i] != member[i - 1])
+			member[kept++] = member[i];
+	return vfm_fnv64(member, (size_t)kept * sizeof(*member));
+}
+
+/* Returns the classes c, split by the classes in the groups of their ranks. */
+static struct classes split_classes(const struct classes *c, const struct vfm_parallel *p, const struct class_split *d)
+{
+	int size = vfm_parallel_place(p, 0, d->g).size, groups = c->n / size;
+	int *member = vfm_calloc((size_t)c->n, sizeof(*member)); /* [groups, size] */
+	uint64_t *hash = vfm_calloc((size_t)groups, sizeof(*hash));
+	struct classed_rank *v = vfm_calloc((size_t)c->n, sizeof(*v));
+	struct classes split;
+
+	for (int r = 0; r < c->n; r++) {
+		struct vfm_place at = vfm_parallel_place(p, r, d->g);
+
+		member[at.color * size + at.key] = c->of[r];
+	}
+	for (int i = 0; i < groups; i++)
+		hash[i] = hash_members(member + (size_t)i * (size_t)size, size, d->counted);
+	for (int r = 0; r < c->n; r++)
+		v[r] = (struct classed_rank){c->of[r], r, hash[vfm_parallel_place(p, r, d->g).color]};
+	split = number_classes(v, c->n);
+	free(v);
+	free(hash);
+	free(member);
+	return split;
+}
+
+/* Returns the number of a simulated rank and those that it stands for: by stage, class of work, place in tp. */
+static int rank_class_of(const struct classes *work, const struct vfm_parallel *p, int rank)
 {
 	int coord[VFM_AXES];
 
 	vfm_parallel_coord(p, rank, coord);
-	return (coord[VFM_AX_PP] * n_work + work_class_of(s, p, rank)) * 3 + tp_class_of(p, coord);
+	return (coord[VFM_AX_PP] * work->count + work->of[rank % work->n]) * 3 + tp_class_of(p, coord);
+}
+
+/* Returns how many ranks are simulated if one of each class is. */
+static int count_simulated(const struct classes *work, const struct vfm_parallel *p)
+{
+	bool *has = vfm_calloc((size_t)work->count * 3, sizeof(*has));
+	int count = 0;
+
+	for (int r = 0; r < work->n; r++) {
+		int class = rank_class_of(work, p, r);
+
+		count += !has[class];
+		has[class] = true;
+	}
+	free(has);
+	return count * (int)p->pp;
+}
+
+/* Splits the classes of own work until ranks of one class wait as long for the others, without those splits that would
+ * make more than s->most simulated ranks. */
+static struct classes classes_of_work(const struct vfm_simulation *s, const struct vfm_parallel *p)
+{
+	struct classes c = classes_of_own_work(s, p);
+
+	for (int i = 0; c.count > 1 && i < CLASS_SPLITS; i++) {
+		struct classes d, was = c;
+
+		if (vfm_parallel_place(p, 0, class_splits[i].g).size == 1)
+			continue;
+		d = split_classes(&c, p, &class_splits[i]);
+		if (d.count > c.count && (s->all || !s->most || count_simulated(&d, p) <= s->most)) {
+			c = d;
+			d = was;
+			i = -1; /* for the other groups of its members */
+		}
+		free(d.of);
+	}
+	return c;
 }
 
 /* Which ranks are simulated: the first of each class, or all. */
 static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
-	int n_work = 1, *rep; /* of a class, + 1 */
+	struct classes work = classes_of_work(s, p);
+	int *rep = vfm_calloc((size_t)(s->all ? job->n : 3 * (int)p->pp * work.count), sizeof(*rep)); /* + 1 */
 
-	for (int r = 0; r < job->n; r++)
-		n_work = work_class_of(s, p, r) >= n_work ? work_class_of(s, p, r) + 1 : n_work;
-	rep = vfm_calloc((size_t)(s->all ? job->n : 3 * (int)p->pp * n_work), sizeof(*rep));
 	job->rep_of = vfm_calloc((size_t)job->n, sizeof(*job->rep_of));
 	job->rank_of = vfm_calloc((size_t)job->n, sizeof(*job->rank_of));
 	job->stands_for = vfm_calloc((size_t)job->n, sizeof(*job->stands_for));
 	for (int r = 0; r < job->n; r++) {
-		int class = s->all ? r : rank_class_of(s, p, n_work, r);
+		int class = s->all ? r : rank_class_of(&work, p, r);
 
 		if (!rep[class]) {
 			job->rank_of[job->n_reps++] = r;
@@ -123,12 +243,13 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulati
 		job->stands_for[job->rep_of[r]]++;
 	}
 	free(rep);
-	if (n_work == 1)
-		return;
 	job->work_of = vfm_calloc((size_t)job->n_reps, sizeof(*job->work_of));
 	for (int i = 0; i < job->n_reps; i++)
-		job->work_of[i] = work_class_of(s, p, job->rank_of[i]);
+		job->work_of[i] = work.of[job->rank_of[i] % work.n];
+	free(work.of);
 }
+
+/* ---- the job ---- */
 
 /* Starts the threads and waits for them. */
 static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn work, void *ctx, struct vfm_err *err)

@@ -4,9 +4,13 @@
  * along dp, ep and cp do the same work on packs of equal shape.  Shares that do not divide evenly are largest on the
  * first rank.  Each simulated rank is a thread with a context of its own; one runs at a time.
  *
- * Ranks along dp and cp may have different packs: class_of names those with the same, of each of which these ranks are
- * simulated.  Groups that are smaller than dp x cp (parallel.shard, ep) wait for the slowest class even where one has
- * no rank of it; all else is as if all ranks were simulated.
+ * Ranks of a stage may do unequal work: class_of gives them different packs, expert_skew different numbers of tokens,
+ * slow_rank another speed.  Ranks are then of one class if all of these are equal and the members of their groups (tp,
+ * cp, ep, shard, replica) are of the same classes.  Of each class those ranks are simulated, and each waits as if all
+ * ranks were simulated, but for about 1 % of a step of a few milliseconds and less of longer ones: only the first
+ * replica computes the norm of gradients, and the overlap of kernels with messages is estimated.  Kinds of groups that
+ * would make more than `most` simulated ranks do not split classes: where a simulated rank then stands for members of
+ * several groups of a kind, all of these wait for the slowest member.
  */
 #ifndef VFM_TRAIN_SIMULATE_H
 #define VFM_TRAIN_SIMULATE_H
@@ -22,13 +26,12 @@ struct vfm_simulation {
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
-	/* >= 0: the exponent of Zipf's law by which tokens choose experts (sim/routing.h).  Then ranks along ep do
-	 * unequal work, and of each class all of them are simulated. */
+	/* >= 0: the exponent of Zipf's law by which tokens choose experts (sim/routing.h); > 0: unequally */
 	double expert_skew;
-	/* The kernels of one rank last slow_factor times as long (sim/slow.h); 0: of none.  It is simulated, and so are
-	 * the ranks that share packs or a pipeline with it apart from those that do not. */
+	/* The kernels of one rank last slow_factor times as long (sim/slow.h); 0: of none.  It is simulated. */
 	int slow_rank;
 	double slow_factor;
+	int most; /* simulated ranks, as far as packs, experts, stages and tp do not need more; 0: as many as it takes */
 	bool all;   /* simulate all ranks */
 	bool retry; /* if the memory of one runs out, simulate once more with 8 times the memory */
 };
