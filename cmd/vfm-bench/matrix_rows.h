@@ -37,7 +37,7 @@ struct matrix_lists {
 	struct vfm_strlist sets; /* KEY=LIST */
 };
 
-enum { MATRIX_ROWS_MAX = 4096 };
+enum { MATRIX_ROWS_MAX = 4096, MATRIX_COUNT_MAX = 1 << 20 /* packs, GPUs */ };
 
 /* A row for each combination, the last list changing first: models, contexts, dtypes, recomputes, sets in their order,
  * packs, gpus.  VFM_EUSAGE: more than MATRIX_ROWS_MAX, or an invalid value. */
