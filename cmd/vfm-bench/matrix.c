@@ -259,6 +259,20 @@ static const char *machine_of(const struct matrix *m, const struct matrix_row *w
 	return *predict ? predict : *w->machine ? w->machine : m->rows.machine;
 }
 
+/* Returns whether the figures of a row were published for another machine than *predicted, which was loaded as `name`:
+ * one with another name of its device. */
+static bool published_elsewhere(
+	const struct matrix *m, const struct matrix_row *w, const char *name, const struct vfm_machine *predicted)
+{
+	const char *published = *w->machine ? w->machine : m->rows.machine;
+	struct vfm_machine other;
+	struct vfm_err unused;
+
+	if (!w->is_published || !published || !strcmp(published, name))
+		return false;
+	return vfm_machine_load(&other, published, &unused) < 0 || strcmp(other.name, predicted->name) != 0;
+}
+
 static int load_machine_of(
 	const struct matrix *m, struct matrix_row *w, struct vfm_machine *machine, struct vfm_err *err)
 {
@@ -267,7 +281,9 @@ static int load_machine_of(
 	w->ranks = (int)w->gpus;
 	if (!name)
 		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
-	return vfm_machine_load(machine, name, err);
+	TRY(vfm_machine_load(machine, name, err));
+	w->elsewhere = published_elsewhere(m, w, name, machine);
+	return 0;
 }
 
 static struct vfm_dry_run_opts ask_row(const struct matrix *m, const struct matrix_row *w, const struct vfm_machine *on)

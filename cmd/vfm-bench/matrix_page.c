@@ -112,11 +112,17 @@ static void add_bar_name(struct vfm_buf *b, const struct matrix_page_row *r, int
 	vfm_buf_release(&name);
 }
 
+/* Returns the published rate of a row; 0: there is none for this machine. */
+static double published_of(const struct matrix_page_row *r)
+{
+	return r->row->elsewhere ? 0 : r->row->tflops_gpu;
+}
+
 /* The bar of a row; a line from the low to the high rates; a mark at the published rate. */
 static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int number, double y, double scale)
 {
 	double tflops = tflops_of(r, seconds_of(r)), low = tflops_of(r, r->out->s[VFM_LOW]),
-	       high = tflops_of(r, r->out->s[VFM_HIGH]), end = fmax(tflops, fmax(high, r->row->tflops_gpu));
+	       high = tflops_of(r, r->out->s[VFM_HIGH]), end = fmax(tflops, fmax(high, published_of(r)));
 
 	add_bar_name(b, r, number, y);
 	vfm_buf_addf(
@@ -127,9 +133,9 @@ static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int
 			"%.1fv6\"/>",
 			NAME + low * scale, y + 11, NAME + high * scale, NAME + low * scale, y + 8, NAME + high * scale,
 			y + 8);
-	if (r->row->tflops_gpu > 0)
+	if (published_of(r) > 0)
 		vfm_buf_addf(b, "<path style=\"stroke:var(--red);stroke-width:3\" d=\"M%.1f %.1fv%d\"/>",
-			NAME + r->row->tflops_gpu * scale, y + 3, BAR - 6);
+			NAME + published_of(r) * scale, y + 3, BAR - 6);
 	if (r->out->fits)
 		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", NAME + end * scale + 6, y + 14,
 			tflops < 10 ? 3 : 0, tflops);
@@ -146,8 +152,8 @@ static void add_rate_bars(struct vfm_buf *b, const struct matrix_page_row *rows,
 
 	for (int i = 0; i < n; i++) {
 		axis.hi = fmax(axis.hi, tflops_of(&rows[i], seconds_of(&rows[i])));
-		axis.hi = fmax(axis.hi, fmax(tflops_of(&rows[i], rows[i].out->s[VFM_HIGH]), rows[i].row->tflops_gpu));
-		published |= rows[i].row->tflops_gpu > 0;
+		axis.hi = fmax(axis.hi, fmax(tflops_of(&rows[i], rows[i].out->s[VFM_HIGH]), published_of(&rows[i])));
+		published |= published_of(&rows[i]) > 0;
 	}
 	axis.hi = axis.hi > 0 ? axis.hi : 1;
 	vfm_plot_axis_finish(&axis, 6, 0);

@@ -21,6 +21,7 @@ struct matrix_row {
 	char machine[64];       /* "": that of the file */
 	bool is_published, oom; /* oom: the published run ran out of memory */
 	char *software;         /* why it is not compared; NULL: it is */
+	bool elsewhere;         /* published for another machine than the predicted one: it is not compared */
 };
 
 struct matrix_rows {

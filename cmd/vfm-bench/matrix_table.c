@@ -40,7 +40,9 @@ static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 /* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
 static double compare_row(const struct matrix_row *w, const struct matrix_outcome *o)
 {
-	return o->fits && w->tflops_gpu > 0 ? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu : 0;
+	return o->fits && !w->elsewhere && w->tflops_gpu > 0
+		? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu
+		: 0;
 }
 
 static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
@@ -132,6 +134,17 @@ static void note_error(struct vfm_table *t, const struct matrix_report *p, bool 
 			(exp(sum / n) - 1) * 100);
 }
 
+static void note_elsewhere(struct vfm_table *t, const struct matrix_report *p)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += p->row[i].elsewhere;
+	if (n)
+		vfm_table_note(t, "%d of %zu rows were published for other machines than this; they have no error %%",
+			n, p->n);
+}
+
 static void note_uneven(struct vfm_table *t, const struct matrix_report *p)
 {
 	if (p->imbalance)
@@ -168,6 +181,7 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 	if (!p->source)
 		return;
 	vfm_table_note(t, "published: %s", p->source);
+	note_elsewhere(t, p);
 	note_error(t, p, false);
 	note_error(t, p, true);
 }

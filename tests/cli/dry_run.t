@@ -263,6 +263,21 @@ is "$(jq '[.rows[] | select(.layout and (.layout | test("tp="))) | .tflops_gpu /
 jq '.rows[1].machine = "h200" | .rows[1].software = "slow" | .rows |= .[1:3]' "$TOP/share/published/nemo-vfm.json" >mine.json
 run vfm-bench matrix -q --against ./mine.json
 like "$out" "1 rows whose software is slow" "a file of one's own"
+
+# figures of other machines
+run vfm-bench matrix -q --predict h200 --against nemo-vfm -o json --html other.html
+is "$rc $(jq -c '[.rows[] | [.published_tflops != null, .error_pct]] | unique' <<<"$out")" '0 [[false,null],[true,null]]' "another machine: no error"
+like "$out" "5 of 5 rows were published for other machines" "which is said"
+is "$(grep -c 'geometric mean' <<<"$out"),$(grep -c 'red marks' other.html)" "0,0" "no mean, no marks"
+run vfm-bench matrix -q --predict h100-dgx --against dfm-wan -o json
+is "$(jq -c '[.rows[] | .error_pct != null]' <<<"$out")" '[false,false,true,true]' "a row's own machine"
+like "$out" "2 of 4 rows were published for other machines" "counts them"
+like "$out" "geometric mean error of TFLOP/s/GPU over 2 rows" "a mean of the others"
+cp "$TOP/share/machines/h100-dgx.json" copy.json
+jq '.rows |= .[1:2]' "$TOP/share/published/nemo-vfm.json" >one.json
+is "$(vfm-bench matrix -q --predict ./copy.json --against ./one.json -o json | jq '.rows[0].error_pct != null')" true "a file of the same machine"
+jq '.machine = "none-such"' one.json >unknown.json
+is "$(vfm-bench matrix -q --predict h100-dgx --against ./unknown.json -o json | jq '.rows[0].error_pct')" null "a machine without a file is another"
 jq '.rows[0].x = 1' mine.json >bad.json
 run vfm-bench matrix -q --against ./bad.json
 like "$rc $err" "^2 .*bad.json: rows\[0\]: .*x: unknown key" "an unknown key"
