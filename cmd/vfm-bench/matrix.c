@@ -17,13 +17,16 @@
 #include "spec/hw.h"
 #include "step_opts.h"
 #include "train/bench.h"
+#include "train/dry_run_opts.h"
+#include "train/plan.h"
 #include "train/step_memory.h"
 
-static struct matrix_lists lists = {"dit-s,dit-b", "1024,4096", "fp32,bf16", "none", .packs = "1"};
-static const char *format = "text", *predict, *against, *compare, *html;
+static struct matrix_lists lists = {"dit-s,dit-b", .dtypes = "fp32,bf16", .recomputes = "none"};
+static const char *format = "text", *predict, *against, *compare, *html, *data;
+static struct vfm_uneven_opts uneven;
 static int64_t top = 10;
 static bool search;
-static int64_t text_len = 128, repeat = 3, warmup = 1;
+static int64_t text_len = VFM_UNSET, repeat = 3, warmup = 1;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 2;
 
@@ -43,6 +46,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
 	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
+	{VFM_OPT_STR, 0, "data", "MANIFEST", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
+		&data},
+	VFM_UNEVEN_OPTS("--predict", &uneven),
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
 	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
@@ -56,10 +62,22 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--against FILE] [--compare OLD] "
+		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data MANIFEST] " VFM_UNEVEN_SYNOPSIS
+		    " [--against FILE] [--compare OLD] "
 		    "[--html FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
+};
+
+struct matrix {
+	struct matrix_rows rows;
+	struct matrix_outcome *out;    /* [rows.n], shared with forked ranks; rank 0 writes */
+	struct vfm_buf found;          /* lines about the searches */
+	struct matrix_old *old;        /* NULL: none to compare with */
+	struct vfm_manifest *plan;     /* of --data; NULL: none */
+	struct vfm_dry_run_opts asked; /* of every prediction: the plan, and how the ranks are unequal */
+	enum vfm_table_format format;
+	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
 
 /* ---- ranks ---- */
@@ -71,10 +89,10 @@ static int64_t text_of(const struct matrix_row *w)
 
 /* Sets the number of ranks of a row.  If the ranks are `started`, `world` is their number and each row uses all of
  * them. Else `world` is -n, and a row with parallel.dp set may use fewer. */
-static int place_row(struct matrix_row *w, int world, bool started, struct vfm_err *err)
+static int place_row(const struct matrix *m, struct matrix_row *w, int world, bool started, struct vfm_err *err)
 {
 	struct vfm_parallel p = w->config.parallel;
-	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world;
+	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world, steps;
 	const char *option = predict ? "--gpus" : "-n";
 
 	if (need % model)
@@ -85,20 +103,25 @@ static int place_row(struct matrix_row *w, int world, bool started, struct vfm_e
 			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, option, (long long)need);
 	w->ranks = (int)need;
 	TRY(vfm_parallel_check(&p, &w->config.model, w->ranks, err));
-	return vfm_bench_divides(w->packs, p.dp, err);
+	if (m->asked.slow_factor > 0 && m->asked.slow_rank >= w->ranks)
+		return vfm_fail(err, VFM_EUSAGE, "--slow-rank: the row has ranks 0 to %d, not %d", w->ranks - 1,
+			m->asked.slow_rank);
+	return m->plan ? vfm_plan_check(vfm_manifest_header(m->plan), data, &w->config, &p, &steps, err)
+		       : vfm_bench_divides(w->packs, p.dp, err);
 }
 
 /* Places the rows on `world` ranks, or on w->ranks if it is 0.  Leaves out combinations of lists that do not fit, but
  * not all of them. */
-static int place_rows(struct matrix_rows *r, int world, bool started, bool says, struct vfm_err *err)
+static int place_rows(struct matrix *m, int world, bool started, bool says, struct vfm_err *err)
 {
+	struct matrix_rows *r = &m->rows;
 	struct vfm_err first = {0};
 	size_t kept = 0;
 
 	for (size_t i = 0; i < r->n; i++) {
 		struct matrix_row *w = &r->v[i];
 
-		if (place_row(w, world ? world : w->ranks, started, err) == 0) {
+		if (place_row(m, w, world ? world : w->ranks, started, err) == 0) {
 			r->v[kept++] = *w;
 			continue;
 		}
@@ -184,15 +207,6 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 	return 0;
 }
 
-struct matrix {
-	struct matrix_rows rows;
-	struct matrix_outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
-	struct vfm_buf found;       /* lines about the searches */
-	struct matrix_old *old;     /* NULL: none to compare with */
-	enum vfm_table_format format;
-	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
-};
-
 /* Measures the rows whose number of ranks equals the size of the job.  Collective. */
 static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
@@ -202,7 +216,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	m->is_rank = true;
 	m->is_first = x->job.world->rank == 0;
 	if (started)
-		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, m->is_first, err), err));
+		TRY(vfm_job_agree(&x->job, place_rows(m, x->job.world->size, true, m->is_first, err), err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		const struct matrix_row *w = &m->rows.v[i];
 		struct matrix_outcome o = {0};
@@ -223,7 +237,7 @@ static int measure_forked(struct matrix *m, struct vfm_err *err)
 {
 	int most = (int)rank_opts.ranks;
 
-	TRY(place_rows(&m->rows, most, false, true, err));
+	TRY(place_rows(m, most, false, true, err));
 	for (int n = most; n > 0 && !m->is_rank; n--) {
 		bool any = false;
 
@@ -245,6 +259,20 @@ static const char *machine_of(const struct matrix *m, const struct matrix_row *w
 	return *predict ? predict : *w->machine ? w->machine : m->rows.machine;
 }
 
+/* Returns whether the figures of a row were published for another machine than *predicted, which was loaded as `name`:
+ * one with another name of its device. */
+static bool published_elsewhere(
+	const struct matrix *m, const struct matrix_row *w, const char *name, const struct vfm_machine *predicted)
+{
+	const char *published = *w->machine ? w->machine : m->rows.machine;
+	struct vfm_machine other;
+	struct vfm_err unused;
+
+	if (!w->is_published || !published || !strcmp(published, name))
+		return false;
+	return vfm_machine_load(&other, published, &unused) < 0 || strcmp(other.name, predicted->name) != 0;
+}
+
 static int load_machine_of(
 	const struct matrix *m, struct matrix_row *w, struct vfm_machine *machine, struct vfm_err *err)
 {
@@ -253,20 +281,37 @@ static int load_machine_of(
 	w->ranks = (int)w->gpus;
 	if (!name)
 		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
-	return vfm_machine_load(machine, name, err);
+	TRY(vfm_machine_load(machine, name, err));
+	w->elsewhere = published_elsewhere(m, w, name, machine);
+	return 0;
+}
+
+static struct vfm_dry_run_opts ask_row(const struct matrix *m, const struct matrix_row *w, const struct vfm_machine *on)
+{
+	struct vfm_dry_run_opts o = m->asked;
+
+	o.machine = on;
+	o.text = text_of(w);
+	o.packs = w->packs;
+	o.timeline = o.memory = html != NULL;
+	return o;
 }
 
 static int predict_matrix(struct matrix *m, struct vfm_err *err)
 {
 	for (size_t i = 0; i < m->rows.n; i++)
 		m->rows.v[i].ranks = (int)m->rows.v[i].gpus;
-	TRY(place_rows(&m->rows, 0, true, true, err));
+	TRY(place_rows(m, 0, true, true, err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		struct matrix_row *w = &m->rows.v[i];
+		struct vfm_dry_run_opts asked;
 		struct vfm_machine machine;
 
 		TRY(load_machine_of(m, w, &machine, err));
-		if (matrix_predict_row(w, text_of(w), w->packs, &machine, true, &m->out[i], err) < 0)
+		asked = ask_row(m, w, &machine);
+		if (i >= MATRIX_PAGE_ROWS)
+			asked.timeline = asked.memory = false;
+		if (matrix_predict_row(w, &asked, &m->out[i], err) < 0)
 			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
 	}
 	return 0;
@@ -280,40 +325,53 @@ static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const
 	vfm_buf_adds(b, "\n");
 }
 
+struct best_rows {
+	struct matrix_rows rows;
+	struct matrix_outcome *out; /* [rows.n] */
+	size_t cap;
+};
+
+static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *best, struct vfm_err *err)
+{
+	int runs = best->rows.n < MATRIX_PAGE_ROWS ? MATRIX_PAGE_ROWS - (int)best->rows.n : 0;
+	struct vfm_dry_run_opts asked;
+	struct vfm_machine machine;
+	struct matrix_found f;
+
+	TRY(load_machine_of(m, w, &machine, err));
+	asked = ask_row(m, w, &machine);
+	if (matrix_search(w, &asked, (int)top, runs, &f, err) < 0)
+		return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+	describe_search(&m->found, w, &f);
+	for (int k = 0; k < f.n; k++) {
+		vfm_grow(&best->rows.v, &best->rows.cap, best->rows.n + 1, sizeof(*best->rows.v));
+		vfm_grow(&best->out, &best->cap, best->rows.n + 1, sizeof(*best->out));
+		best->rows.v[best->rows.n] = f.v[k].row;
+		best->out[best->rows.n++] = f.v[k].out;
+	}
+	free(f.v);
+	return 0;
+}
+
 /* Replaces the rows by the best layouts of each. */
 static int search_matrix(struct matrix *m, struct vfm_err *err)
 {
-	struct matrix_rows best = {0};
-	struct matrix_outcome *out = NULL;
-	size_t cap = 0;
+	struct best_rows best = {0};
+	int rc = 0;
 
-	for (size_t i = 0; i < m->rows.n; i++) {
-		struct matrix_row *w = &m->rows.v[i];
-		struct vfm_machine machine;
-		struct matrix_found f;
-
-		TRY(load_machine_of(m, w, &machine, err));
-		if (matrix_search(w, text_of(w), w->packs, &machine, (int)top, &f, err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
-		describe_search(&m->found, w, &f);
-		for (int k = 0; k < f.n; k++) {
-			vfm_grow(&best.v, &best.cap, best.n + 1, sizeof(*best.v));
-			vfm_grow(&out, &cap, best.n + 1, sizeof(*out));
-			best.v[best.n] = f.v[k].row;
-			out[best.n++] = f.v[k].out;
-		}
-		free(f.v);
-	}
+	for (size_t i = 0; i < m->rows.n && rc == 0; i++)
+		rc = search_row(m, &m->rows.v[i], &best, err);
 	free(m->rows.v);
-	m->rows.v = best.v;
-	m->rows.n = best.n;
-	m->out = out;
-	return 0;
+	m->rows.v = best.rows.v;
+	m->rows.n = best.rows.n;
+	m->out = best.out;
+	return rc;
 }
 
 /* ---- the table ---- */
 
-static int write_rows_page(const struct matrix_report *p, const struct vfm_table *t, struct vfm_err *err)
+static int write_rows_page(
+	const struct matrix *m, const struct matrix_report *p, const struct vfm_table *t, struct vfm_err *err)
 {
 	struct matrix_page_row *v = vfm_calloc(p->n + 1, sizeof(*v));
 	int rc;
@@ -321,7 +379,7 @@ static int write_rows_page(const struct matrix_report *p, const struct vfm_table
 	for (size_t i = 0; i < p->n; i++) {
 		const struct matrix_row *w = &p->row[i];
 
-		v[i] = (struct matrix_page_row){w, &p->out[i], p->machine ? p->machine[i] : NULL, text_of(w), w->packs};
+		v[i] = (struct matrix_page_row){w, &p->out[i], p->machine ? p->machine[i] : NULL, ask_row(m, w, NULL)};
 	}
 	rc = matrix_write_page(html, t, v, (int)p->n, err);
 	free(v);
@@ -337,6 +395,10 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 		.machine = predict ? machine : NULL,
 		.source = m->rows.source,
 		.found = m->found.data,
+		.plan = m->plan ? data : NULL,
+		.parts = m->plan && vfm_manifest_header(m->plan)->cp,
+		.imbalance = m->plan || vfm_uneven_given(&uneven),
+		.straggler_cv = uneven.straggler_cv,
 		.old = m->old};
 	struct vfm_table *t;
 	int rc;
@@ -346,19 +408,40 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	t = matrix_table(&p);
 	rc = vfm_table_print(t, m->format, stdout, err);
 	if (rc == 0 && html)
-		rc = write_rows_page(&p, t, err);
+		rc = write_rows_page(m, &p, t, err);
 	vfm_table_free(t);
 	free(machine);
 	return rc;
 }
 
 /* operands: files of rows. */
+static int check_plan_options(int operands, struct vfm_err *err)
+{
+	if (!data)
+		return 0;
+	if (operands || against)
+		return vfm_fail(err, VFM_EUSAGE, "--data: the rows are those of lists, not of a file");
+	if (!predict)
+		return vfm_fail(err, VFM_EUSAGE, "--data: only with --predict");
+	if (search)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--data: not with --search, which compares layouts by steps of few packs");
+	if (lists.contexts || lists.packs || text_len != VFM_UNSET)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--data: the plan has the packs: it excludes --context, --packs, --text-len");
+	return 0;
+}
+
 static int check_prediction(int operands, struct vfm_err *err)
 {
+	TRY(check_plan_options(operands, err));
 	if (against && !predict)
 		predict = ""; /* the machines of the file */
 	if (against && operands)
 		return vfm_fail(err, VFM_EUSAGE, "--against: the rows are those of the published figures");
+	if (vfm_uneven_given(&uneven) && (!predict || against))
+		return vfm_fail(err, VFM_EUSAGE,
+			"--expert-skew, --slow-rank, --straggler-cv: only with --predict, and without --against");
 	if (lists.gpus && !predict)
 		return vfm_fail(err, VFM_EUSAGE, "--gpus: only with --predict");
 	if (search && (!predict || against))
@@ -367,6 +450,24 @@ static int check_prediction(int operands, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
+	return 0;
+}
+
+/* Opens the plan; its context and its packs are those of all rows. */
+static int open_plan(struct matrix *m, struct vfm_err *err)
+{
+	static char context[24], packs[24];
+	const struct vfm_manifest_header *h;
+
+	m->plan = vfm_manifest_open(data, err);
+	if (!m->plan)
+		return err->code;
+	h = vfm_manifest_header(m->plan);
+	snprintf(context, sizeof(context), "%d", h->context);
+	snprintf(packs, sizeof(packs), "%d", h->batch);
+	lists.contexts = context;
+	lists.packs = packs;
+	m->asked.plan = data;
 	return 0;
 }
 
@@ -380,11 +481,17 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 	TRY(vfm_table_format(format, &m->format, err));
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
+	TRY(check_prediction(n, err));
+	TRY(vfm_uneven_parse(&uneven, MATRIX_COUNT_MAX, &m->asked, err));
+	if (data)
+		TRY(open_plan(m, err));
+	text_len = text_len == VFM_UNSET ? 128 : text_len;
+	lists.contexts = lists.contexts ? lists.contexts : "1024,4096";
+	lists.packs = lists.packs ? lists.packs : "1";
 	b = (struct vfm_bench_step){
 		.samples = 1, .text_len = text_len, .packs = 1, .warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(vfm_bench_check(&b, err));
 	TRY(vfm_context_check(&rank_opts, err));
-	TRY(check_prediction(n, err));
 	TRY(against         ? matrix_rows_of_published(&m->rows, against, &lists, err)
 			: n ? matrix_rows_of_file(&m->rows, argv[1], &lists, err)
 			    : matrix_rows_of_lists(&m->rows, &lists, err));
@@ -408,6 +515,8 @@ static int measure_all(struct matrix *m, struct vfm_err *err)
 					       : measure_forked(m, err);
 	if (rc == 0 && (m->is_first || !m->is_rank))
 		rc = print_table(m, err);
+	for (size_t i = 0; i < m->rows.n; i++)
+		matrix_outcome_drop_run(&m->out[i]);
 	if (m->out != shared)
 		free(m->out);
 	vfm_buf_release(&m->found);
@@ -423,6 +532,7 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0)
 		rc = measure_all(&m, err);
 	matrix_old_free(m.old);
+	vfm_manifest_close(m.plan);
 	matrix_rows_release(&m.rows);
 	vfm_strlist_release(&lists.sets);
 	return rc;

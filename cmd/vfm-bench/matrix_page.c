@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "curate/html.h"
 #include "media/plot_axis.h"
-#include "step_opts.h"
 #include "train/dry_run_page.h"
 
 /* ---- the table ---- */
@@ -37,8 +36,8 @@ static void add_matrix_cell(struct vfm_buf *b, const struct vfm_table *t, int ro
 	free(first);
 }
 
-/* linked: the first rows, which have sections. */
-static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, int linked)
+/* A row with sections is linked with them. */
+static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, const struct matrix_page_row *rows)
 {
 	int cols = vfm_table_cols(t);
 	size_t notes;
@@ -50,7 +49,7 @@ static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, int l
 	vfm_buf_adds(b, "<div class=\"wide\"><table class=\"rows\">\n");
 	for (int r = -1; r < vfm_table_rows(t); r++) {
 		vfm_buf_adds(b, r < 0 ? "<tr><th class=\"num\">row</th>" : "<tr>");
-		if (r >= 0 && r < linked)
+		if (r >= 0 && rows[r].out->run)
 			vfm_buf_addf(b, "<td class=\"num\"><a href=\"#row-%d\">%d</a></td>", r + 1, r + 1);
 		else if (r >= 0)
 			vfm_buf_addf(b, "<td class=\"num\">%d</td>", r + 1);
@@ -113,11 +112,17 @@ static void add_bar_name(struct vfm_buf *b, const struct matrix_page_row *r, int
 	vfm_buf_release(&name);
 }
 
-/* The bar of a row; a line from the low to the high rates; a mark at what was published. */
+/* Returns the published rate of a row; 0: there is none for this machine. */
+static double published_of(const struct matrix_page_row *r)
+{
+	return r->row->elsewhere ? 0 : r->row->tflops_gpu;
+}
+
+/* The bar of a row; a line from the low to the high rates; a mark at the published rate. */
 static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int number, double y, double scale)
 {
 	double tflops = tflops_of(r, seconds_of(r)), low = tflops_of(r, r->out->s[VFM_LOW]),
-	       high = tflops_of(r, r->out->s[VFM_HIGH]), end = fmax(tflops, fmax(high, r->row->tflops_gpu));
+	       high = tflops_of(r, r->out->s[VFM_HIGH]), end = fmax(tflops, fmax(high, published_of(r)));
 
 	add_bar_name(b, r, number, y);
 	vfm_buf_addf(
@@ -128,9 +133,9 @@ static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int
 			"%.1fv6\"/>",
 			NAME + low * scale, y + 11, NAME + high * scale, NAME + low * scale, y + 8, NAME + high * scale,
 			y + 8);
-	if (r->row->tflops_gpu > 0)
+	if (published_of(r) > 0)
 		vfm_buf_addf(b, "<path style=\"stroke:var(--red);stroke-width:3\" d=\"M%.1f %.1fv%d\"/>",
-			NAME + r->row->tflops_gpu * scale, y + 3, BAR - 6);
+			NAME + published_of(r) * scale, y + 3, BAR - 6);
 	if (r->out->fits)
 		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", NAME + end * scale + 6, y + 14,
 			tflops < 10 ? 3 : 0, tflops);
@@ -147,8 +152,8 @@ static void add_rate_bars(struct vfm_buf *b, const struct matrix_page_row *rows,
 
 	for (int i = 0; i < n; i++) {
 		axis.hi = fmax(axis.hi, tflops_of(&rows[i], seconds_of(&rows[i])));
-		axis.hi = fmax(axis.hi, fmax(tflops_of(&rows[i], rows[i].out->s[VFM_HIGH]), rows[i].row->tflops_gpu));
-		published |= rows[i].row->tflops_gpu > 0;
+		axis.hi = fmax(axis.hi, fmax(tflops_of(&rows[i], rows[i].out->s[VFM_HIGH]), published_of(&rows[i])));
+		published |= published_of(&rows[i]) > 0;
 	}
 	axis.hi = axis.hi > 0 ? axis.hi : 1;
 	vfm_plot_axis_finish(&axis, 6, 0);
@@ -177,62 +182,50 @@ static void add_rate_bars(struct vfm_buf *b, const struct matrix_page_row *rows,
 
 static int add_row_sections(struct vfm_buf *b, const struct matrix_page_row *r, int number, struct vfm_err *err)
 {
-	struct vfm_config config = r->row->config;
-	struct vfm_machine machine;
-	struct vfm_dry_run_opts o = {.config = &config,
-		.machine = &machine,
-		.ranks = r->row->ranks,
-		.context = r->row->tokens,
-		.packs = r->packs,
-		.warmup = BENCH_PREDICTED_WARMUP,
-		.timeline = true,
-		.memory = true};
+	struct vfm_dry_run_opts o = matrix_dry_opts(r->row, &r->asked);
+	const struct vfm_dry_run *d = r->out->run;
 	struct vfm_scaled_run scaled[VFM_SCALED_MOST];
-	struct vfm_dry_run d = {0};
-	struct vfm_dry_run_page page = {.o = &o, .d = &d, .scaled = scaled};
+	struct vfm_dry_run_page page = {.o = &o, .d = d, .scaled = scaled};
+	struct vfm_machine machine;
 	struct vfm_buf name = {0};
-	int rc;
 
-	if (!config.model.text_pad)
-		config.model.text_len = r->text;
 	TRY(vfm_machine_load(&machine, r->machine, err));
-	TRY_OUT(vfm_dry_run(&o, &d, err));
-	if (d.launches <= MATRIX_PAGE_LAUNCHES)
-		TRY_OUT(vfm_scale_run(&o, &d, scaled, &page.n_scaled, err));
+	o.machine = &machine;
+	if (d->launches <= MATRIX_PAGE_LAUNCHES && !o.plan)
+		TRY(vfm_scale_run(&o, d, scaled, &page.n_scaled, err));
 	add_row_name(&name, r, number);
 	vfm_buf_addf(b, "<h2 id=\"row-%d\">Row ", number);
 	vfm_html_text(b, name.data);
 	vfm_buf_adds(b, "</h2>\n<div class=\"sections\">\n");
 	vfm_dry_run_sections(b, &page, "h3");
-	if (!page.n_scaled)
+	if (!page.n_scaled && !o.plan)
 		vfm_buf_addf(b,
 			"<p class=\"dim\">More GPUs are simulated of rows with at most %d launches of the simulated "
 			"ranks "
 			"in a step; here are %lld.</p>\n",
-			MATRIX_PAGE_LAUNCHES, (long long)d.launches);
+			MATRIX_PAGE_LAUNCHES, (long long)d->launches);
 	vfm_buf_adds(b, "</div>\n");
-out:
 	vfm_buf_release(&name);
-	vfm_dry_run_release(&d);
-	return rc;
+	return 0;
 }
 
 int matrix_write_page(
 	const char *path, const struct vfm_table *t, const struct matrix_page_row *rows, int n, struct vfm_err *err)
 {
+	bool predicted = n > 0 && rows[0].machine;
 	int linked = 0, rc = 0;
 	struct vfm_buf b = {0};
 
-	while (linked < n && linked < MATRIX_PAGE_ROWS && rows[linked].machine)
-		linked++;
-	vfm_html_begin(&b, linked ? "Predicted training steps" : "Measured training steps", 0);
-	if (linked < n && linked)
-		vfm_buf_addf(&b, "<p class=\"dim\">The first %d of %d rows have sections of their own below.</p>\n",
-			linked, n);
-	add_matrix_table(&b, t, linked);
+	for (int i = 0; i < n; i++)
+		linked += rows[i].out->run != NULL;
+	vfm_html_begin(&b, predicted ? "Predicted training steps" : "Measured training steps", 0);
+	if (linked < n && predicted)
+		vfm_buf_addf(&b, "<p class=\"dim\">%d of %d rows have sections of their own below.</p>\n", linked, n);
+	add_matrix_table(&b, t, rows);
 	add_rate_bars(&b, rows, n);
-	for (int i = 0; i < linked && rc == 0; i++)
-		rc = add_row_sections(&b, &rows[i], i + 1, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		if (rows[i].out->run)
+			rc = add_row_sections(&b, &rows[i], i + 1, err);
 	vfm_html_end(&b);
 	if (rc == 0)
 		rc = vfm_write_file(path, b.data, b.len, err);

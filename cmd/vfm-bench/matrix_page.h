@@ -7,18 +7,18 @@
 #include "matrix_predict.h"
 
 enum {
-	MATRIX_PAGE_ROWS = 20,         /* rows with sections; the others are in the table and among the bars */
+	MATRIX_PAGE_ROWS = 20,         /* of which runs are kept for sections */
 	MATRIX_PAGE_LAUNCHES = 200000, /* of a step on all simulated ranks: the most of which more GPUs are simulated */
 };
 
 struct matrix_page_row {
 	const struct matrix_row *row;
 	const struct matrix_outcome *out;
-	const char *machine; /* NULL: measured */
-	int64_t text, packs;
+	const char *machine;           /* NULL: measured */
+	struct vfm_dry_run_opts asked; /* of the prediction, but for the machine */
 };
 
-/* Writes the page about rows [n] of the table t.  Simulates the first MATRIX_PAGE_ROWS predicted rows once more. */
+/* Writes the page about rows [n] of the table t.  Rows with a run have sections. */
 int matrix_write_page(
 	const char *path, const struct vfm_table *t, const struct matrix_page_row *rows, int n, struct vfm_err *err);
 

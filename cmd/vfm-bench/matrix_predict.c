@@ -2,57 +2,87 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "base/mem.h"
 #include "bench.h"
 #include "spec/hw.h"
 #include "step_opts.h"
-#include "train/simulate.h"
 
-struct prediction {
-	const struct matrix_row *row;
-	int64_t text, packs;
-	struct matrix_outcome *out;
-};
-
-static int predict_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+struct vfm_dry_run_opts matrix_dry_opts(const struct matrix_row *w, const struct vfm_dry_run_opts *asked)
 {
-	const struct prediction *p = ctx;
-	const struct matrix_row *w = p->row;
-	struct vfm_bench_step b = {.samples = 1, .text_len = p->text, .packs = p->packs};
-	struct vfm_bench_predicted predicted = {{0}, {0}};
-	struct vfm_bench_result r;
+	struct vfm_dry_run_opts o = *asked;
+
+	o.config = &w->config;
+	o.ranks = w->ranks;
+	o.context = w->tokens;
+	o.warmup = BENCH_PREDICTED_WARMUP;
+	return o;
+}
+
+static void describe_predicted(const struct vfm_dry_run_opts *o, struct matrix_outcome *out)
+{
+	struct vfm_parallel p = o->config->parallel;
 	struct vfm_buf layout = {0};
 
-	TRY(vfm_context_open(x, &w->config, err));
-	vfm_bench_grid(w->tokens, b.grid);
-	vfm_bench_predict(&b, BENCH_PREDICTED_WARMUP, &predicted);
-	TRY(vfm_bench_run(x, &w->config, &b, &r, err));
-	if (x->mesh.rank != 0)
-		return 0;
-	p->out->r = r;
-	p->out->beside = vfm_sim_held(x->device.dev).beside;
-	memcpy(p->out->s, predicted.s, sizeof(p->out->s));
-	p->out->peak = vfm_hw_peak(x->device.dev->name, w->config.train.dtype);
-	snprintf(p->out->device, sizeof(p->out->device), "%s", x->device.dev->name);
-	snprintf(p->out->descr, sizeof(p->out->descr), "%s", x->device.dev->descr);
-	bench_layout(&x->mesh.p, &layout);
-	snprintf(p->out->layout, sizeof(p->out->layout), "%s", layout.len ? layout.data : "");
+	vfm_parallel_check(&p, &o->config->model, o->ranks, NULL); /* sets dp; vfm_dry_run reports a failure */
+	bench_layout(&p, &layout);
+	out->peak = vfm_hw_peak(o->machine->name, o->config->train.dtype);
+	snprintf(out->device, sizeof(out->device), "%s", o->machine->name);
+	snprintf(out->descr, sizeof(out->descr), "%s", vfm_sim_descr);
+	snprintf(out->layout, sizeof(out->layout), "%s", layout.len ? layout.data : "");
 	vfm_buf_release(&layout);
+}
+
+static void take_dry_run(const struct vfm_dry_run *d, struct matrix_outcome *o)
+{
+	int64_t peak = 0;
+
+	for (int i = 0; i < d->n; i++)
+		peak = d->rank[i].mem_peak > peak ? d->rank[i].mem_peak : peak;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		o->s[e] = d->s[e];
+	o->r = (struct vfm_bench_result){.step_s = {.median = d->s[VFM_MID]},
+		.flops = d->flops,
+		.tokens = (int64_t)d->tokens,
+		.mem_peak_bytes = peak,
+		.comm_s = d->comm_s,
+		.bubble_s = d->bubble_s};
+	o->need = (double)(d->mem_peak + d->mem_beside);
+	o->straggler = d->straggler;
+	o->imbalance = d->imbalance;
+	o->step = d->step;
+	o->total_s = d->total_s * d->straggler;
+}
+
+int matrix_predict_row(
+	const struct matrix_row *w, const struct vfm_dry_run_opts *asked, struct matrix_outcome *o, struct vfm_err *err)
+{
+	struct vfm_dry_run_opts opts = matrix_dry_opts(w, asked);
+	struct vfm_dry_run d;
+	int rc = vfm_dry_run(&opts, &d, err);
+
+	*o = (struct matrix_outcome){.fits = d.fits, .need = INFINITY};
+	describe_predicted(&opts, o);
+	if (rc < 0) {
+		rc = d.beyond ? 0 : rc;
+		vfm_dry_run_release(&d);
+		return rc;
+	}
+	take_dry_run(&d, o);
+	if (opts.timeline) {
+		o->run = vfm_calloc(1, sizeof(*o->run));
+		*o->run = d;
+	} else {
+		vfm_dry_run_release(&d);
+	}
 	return 0;
 }
 
-int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m,
-	bool needed, struct matrix_outcome *o, struct vfm_err *err)
+void matrix_outcome_drop_run(struct matrix_outcome *o)
 {
-	struct prediction p = {w, text, packs, o};
-	struct vfm_simulation s = {.config = &w->config, .machine = m, .ranks = w->ranks, .retry = needed};
-	struct vfm_simulated how;
-	int rc = vfm_simulate(&s, predict_on_rank, &p, &how, err);
-
-	o->fits = !how.full;
-	if (how.full && !needed)
-		return 0;
-	o->need = how.beyond ? INFINITY : (double)(o->r.mem_peak_bytes + o->beside);
-	return how.beyond ? 0 : rc;
+	if (o->run)
+		vfm_dry_run_release(o->run);
+	free(o->run);
+	o->run = NULL;
 }

@@ -5,6 +5,7 @@
 #include "matrix_rows.h"
 #include "sim/machine.h"
 #include "train/bench.h"
+#include "train/dry_run.h"
 
 /* The result of a row. */
 struct matrix_outcome {
@@ -12,16 +13,24 @@ struct matrix_outcome {
 	double need;             /* if not: bytes per rank; infinite: too many to be counted */
 	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
 	struct vfm_bench_result r;
-	int64_t beside; /* bytes of the context and of libraries, beside those of r */
-	double peak;    /* TFLOP/s of a device; 0: unknown */
-	int threads;    /* of a rank */
+	double peak; /* TFLOP/s of a device; 0: unknown */
+	int threads; /* of a rank */
 	char layout[128], device[128], descr[256];
+	/* of struct vfm_dry_run, predicted */
+	double straggler, imbalance;
+	int64_t step;
+	double total_s;          /* with stragglers */
+	struct vfm_dry_run *run; /* with timeline and memory, owned; NULL: they were not asked for, or there is none */
 };
 
-/* text: rows of a sample; packs: of a step.  w->ranks GPUs of *m.  needed: predict a step that does not fit once more,
- * with more memory, for o->need. */
-int matrix_predict_row(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m,
-	bool needed, struct matrix_outcome *o, struct vfm_err *err);
+/* Returns *asked with the configuration, which *w keeps, the ranks and the context of the row. */
+struct vfm_dry_run_opts matrix_dry_opts(const struct matrix_row *w, const struct vfm_dry_run_opts *asked);
+/* asked: all but what matrix_dry_opts sets.  A row that does not fit is no failure; its o->need is infinite with
+ * asked->once.  asked->timeline: also sets o->run. */
+int matrix_predict_row(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, struct matrix_outcome *o,
+	struct vfm_err *err);
+/* Frees o->run. */
+void matrix_outcome_drop_run(struct matrix_outcome *o);
 
 /* What a search found. */
 struct matrix_best {
@@ -30,15 +39,16 @@ struct matrix_best {
 };
 struct matrix_found {
 	int tried, full;       /* layouts; those that do not fit */
-	struct matrix_best *v; /* [n] the best first; the caller frees it */
+	struct matrix_best *v; /* [n] the best first; the caller frees it, and drops their runs */
 	int n;
 };
 
 /* Tries the layouts of w->ranks GPUs: tp within a node, cp up to 64 by ring and by all-to-all, pp up to 16 with 1 or 2
  * virtual stages, and fsdp or distopt over the rest.  A degree that *w sets stays.  Layouts are first compared by steps
- * of fewer packs; the best `most` are then predicted in full.  Forks a process for each processor.  VFM_EUSAGE: no
- * layout fits the ranks. */
-int matrix_search(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m, int most,
+ * of fewer packs; the best `most` are then predicted in full, and the first `runs` of these have a run if
+ * asked->timeline.  The best has the shortest step, with stragglers.  Forks a process for each processor.  VFM_EUSAGE:
+ * no layout fits the ranks. */
+int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err);
 
 #endif

@@ -46,7 +46,7 @@ static int row_set(struct matrix_row *w, const char *key, const char *value, str
 
 /* ---- products of lists ---- */
 
-enum { COUNT_MAX = 1 << 20, CONTEXT_MAX = 1 << 26 };
+enum { CONTEXT_MAX = 1 << 26 };
 
 /* A list of the product. */
 struct axis {
@@ -135,8 +135,8 @@ static int row_of_product(struct matrix_rows *r, const struct product *p, const 
 		TRY(row_set(w, "train.recompute", VALUE(RECOMPUTE), err));
 	for (size_t i = SETS; i < p->n - 2; i++)
 		TRY(row_set(w, p->v[i].key, VALUE(i), err));
-	TRY(parse_size_of("--packs", VALUE(p->n - 2), COUNT_MAX, &w->packs, err));
-	return parse_size_of("--gpus", VALUE(p->n - 1), COUNT_MAX, &w->gpus, err);
+	TRY(parse_size_of("--packs", VALUE(p->n - 2), MATRIX_COUNT_MAX, &w->packs, err));
+	return parse_size_of("--gpus", VALUE(p->n - 1), MATRIX_COUNT_MAX, &w->gpus, err);
 #undef VALUE
 }
 
@@ -166,7 +166,7 @@ static int read_one_value(const char *option, const char *list, int64_t *out, st
 	struct vfm_list l = {0};
 	int rc = vfm_list_parse(&l, list, err) < 0 ? vfm_err_context(err, "%s", option)
 		: l.n > 1 ? vfm_fail(err, VFM_EUSAGE, "%s: the rows of a file take one value, got '%s'", option, list)
-			  : parse_size_of(option, l.v[0], COUNT_MAX, out, err);
+			  : parse_size_of(option, l.v[0], MATRIX_COUNT_MAX, out, err);
 
 	vfm_list_release(&l);
 	return rc;
@@ -204,8 +204,8 @@ static int row_from_json(struct matrix_rows *r, const json_t *o, const char *con
 	w = row_new(r, model, tokens, err);
 	if (!w)
 		return err->code;
-	TRY(vfm_json_i64(o, "", "gpus", false, 1, COUNT_MAX, &w->gpus, err));
-	TRY(vfm_json_i64(o, "", "packs", false, 1, COUNT_MAX, &w->packs, err));
+	TRY(vfm_json_i64(o, "", "gpus", false, 1, MATRIX_COUNT_MAX, &w->gpus, err));
+	TRY(vfm_json_i64(o, "", "packs", false, 1, MATRIX_COUNT_MAX, &w->packs, err));
 	TRY(vfm_json_i64(o, "", "text", false, 1, 65536, &w->text, err));
 	json_object_foreach(set, key, v)
 	{

@@ -21,6 +21,7 @@ struct matrix_row {
 	char machine[64];       /* "": that of the file */
 	bool is_published, oom; /* oom: the published run ran out of memory */
 	char *software;         /* why it is not compared; NULL: it is */
+	bool elsewhere;         /* published for another machine than the predicted one: it is not compared */
 };
 
 struct matrix_rows {
@@ -37,7 +38,7 @@ struct matrix_lists {
 	struct vfm_strlist sets; /* KEY=LIST */
 };
 
-enum { MATRIX_ROWS_MAX = 4096 };
+enum { MATRIX_ROWS_MAX = 4096, MATRIX_COUNT_MAX = 1 << 20 /* packs, GPUs */ };
 
 /* A row for each combination, the last list changing first: models, contexts, dtypes, recomputes, sets in their order,
  * packs, gpus.  VFM_EUSAGE: more than MATRIX_ROWS_MAX, or an invalid value. */

@@ -22,7 +22,7 @@ struct candidate {
 struct candidate_result {
 	struct matrix_outcome o;
 	double score; /* estimated FLOP/s a GPU of a step of all packs; 0: it does not fit */
-	int failed;
+	int failed;   /* the negative code; 0: it did not */
 	char why[512];
 };
 
@@ -131,6 +131,12 @@ static void add_virtual_stages(struct candidates *c, int most, int64_t packs)
 
 /* ---- predicting many ---- */
 
+/* With stragglers. */
+static double step_of(const struct matrix_outcome *o)
+{
+	return o->s[VFM_MID] * o->straggler;
+}
+
 /* The fewest packs of a rank from whose step the step of all follows. */
 static int64_t count_few_packs(const struct vfm_parallel *p, int64_t packs)
 {
@@ -140,25 +146,28 @@ static int64_t count_few_packs(const struct vfm_parallel *p, int64_t packs)
 }
 
 /* A step of m packs takes as long as the units of work of a stage: m, and the stages before it. */
-static void try_candidate(struct candidate *c, int64_t text, int64_t packs, const struct vfm_machine *m)
+static void try_candidate(struct candidate *c, const struct vfm_dry_run_opts *asked)
 {
 	struct candidate_result *r = c->result;
 	const struct vfm_parallel *p = &c->row.config.parallel;
-	int64_t all = packs / c->dp, few = count_few_packs(p, all);
+	int64_t all = asked->packs / c->dp, few = count_few_packs(p, all);
+	struct vfm_dry_run_opts less = *asked;
 	struct vfm_err err = {0};
 	double before, units;
 
-	r->failed = matrix_predict_row(&c->row, text, few * c->dp, m, false, &r->o, &err) < 0;
+	less.packs = few * c->dp;
+	less.timeline = less.memory = false;
+	r->failed = matrix_predict_row(&c->row, &less, &r->o, &err);
 	snprintf(r->why, sizeof(r->why), "%.500s", err.msg);
-	if (r->failed || !r->o.fits)
+	if (r->failed < 0 || !r->o.fits)
 		return;
 	before = (double)(p->pp - 1) / (double)p->vpp;
 	units = ((double)all + before) / ((double)few + before);
-	r->score = r->o.r.flops * (double)all / (double)few / (r->o.s[VFM_MID] * units) / c->row.ranks;
+	r->score = r->o.r.flops * (double)all / (double)few / (step_of(&r->o) * units) / c->row.ranks;
 }
 
 /* Tries the candidates from `first` on.  Each of `workers` processes takes every workers-th. */
-static int try_from(struct candidates *c, size_t first, int64_t text, int64_t packs, const struct vfm_machine *m,
+static int try_from(struct candidates *c, size_t first, const struct vfm_dry_run_opts *asked,
 	struct candidate_result *shared, struct vfm_err *err)
 {
 	long workers = sysconf(_SC_NPROCESSORS_ONLN);
@@ -177,7 +186,7 @@ static int try_from(struct candidates *c, size_t first, int64_t text, int64_t pa
 		if (pid[n] == 0) {
 			vfm_log_set_quiet(true);
 			for (size_t i = first + (size_t)n; i < c->n; i += (size_t)workers)
-				try_candidate(&c->v[i], text, packs, m);
+				try_candidate(&c->v[i], asked);
 			_exit(0);
 		}
 	}
@@ -204,11 +213,28 @@ static int compare_best(const void *a, const void *b)
 {
 	const struct matrix_best *x = a, *y = b;
 
-	return x->out.s[VFM_MID] < y->out.s[VFM_MID] ? -1 : x->out.s[VFM_MID] > y->out.s[VFM_MID];
+	return step_of(&x->out) < step_of(&y->out) ? -1 : step_of(&x->out) > step_of(&y->out);
+}
+
+/* Drops the run of the slowest layout that has one if more than `runs` have. */
+static void limit_runs(struct matrix_found *found, int runs)
+{
+	struct matrix_best *slowest = NULL;
+	int n = 0;
+
+	for (int i = 0; i < found->n; i++) {
+		struct matrix_best *b = &found->v[i];
+
+		n += b->out.run != NULL;
+		if (b->out.run && (!slowest || step_of(&b->out) >= step_of(&slowest->out)))
+			slowest = b;
+	}
+	if (n > runs)
+		matrix_outcome_drop_run(&slowest->out);
 }
 
 /* Predicts the best ones with all packs, and orders them. */
-static int predict_best(const struct candidates *c, int64_t text, int64_t packs, const struct vfm_machine *m, int most,
+static int predict_best(const struct candidates *c, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err)
 {
 	found->v = vfm_calloc((size_t)most, sizeof(*found->v));
@@ -216,8 +242,9 @@ static int predict_best(const struct candidates *c, int64_t text, int64_t packs,
 		struct matrix_best *best = &found->v[found->n];
 
 		best->row = c->v[i].row;
-		TRY(matrix_predict_row(&best->row, text, packs, m, false, &best->out, err));
+		TRY(matrix_predict_row(&best->row, asked, &best->out, err));
 		found->n += best->out.fits;
+		limit_runs(found, runs);
 	}
 	qsort(found->v, (size_t)found->n, sizeof(*found->v), compare_best);
 	return 0;
@@ -229,8 +256,8 @@ static int count_results(const struct candidates *c, struct matrix_found *found,
 	for (size_t i = 0; i < c->n; i++) {
 		const struct candidate_result *r = c->v[i].result;
 
-		if (r->failed)
-			return vfm_fail(err, VFM_EENV, "%s", r->why);
+		if (r->failed < 0)
+			return vfm_fail(err, r->failed, "%s", r->why);
 		if (r->o.fits)
 			continue;
 		found->full++;
@@ -248,8 +275,8 @@ static double best_score(const struct candidates *c)
 }
 
 /* From the least model parallelism to the most, until two levels in a row have brought nothing. */
-static int try_levels(struct candidates *c, const struct matrix_row *w, int64_t text, int64_t packs,
-	const struct vfm_machine *m, struct candidate_result *shared, struct vfm_err *err)
+static int try_levels(struct candidates *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked,
+	struct candidate_result *shared, struct vfm_err *err)
 {
 	int in_vain = 0;
 
@@ -257,51 +284,55 @@ static int try_levels(struct candidates *c, const struct matrix_row *w, int64_t 
 		size_t first = c->n;
 		double before = best_score(c);
 
-		list_level(c, w, packs, m, level);
+		list_level(c, w, asked->packs, asked->machine, level);
 		if (c->n > RESULTS_MOST)
 			return vfm_fail(err, VFM_EUSAGE, "more than %d layouts", RESULTS_MOST);
-		TRY(try_from(c, first, text, packs, m, shared, err));
+		TRY(try_from(c, first, asked, shared, err));
 		in_vain = before > 0 && best_score(c) <= before ? in_vain + 1 : 0;
 	}
 	return 0;
 }
 
-static int search_layouts(struct candidates *c, const struct matrix_row *w, int64_t text, int64_t packs,
-	const struct vfm_machine *m, int most, struct candidate_result *shared, struct matrix_found *found,
-	struct vfm_err *err)
+static int search_layouts(struct candidates *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked,
+	int most, int runs, struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
 {
 	size_t n;
 
-	TRY(try_levels(c, w, text, packs, m, shared, err));
+	TRY(try_levels(c, w, asked, shared, err));
 	if (c->n == 0)
 		return vfm_fail(err, VFM_EUSAGE, "no layout of %d GPUs divides the model and %lld packs a step",
-			w->ranks, (long long)packs);
+			w->ranks, (long long)asked->packs);
 	qsort(c->v, c->n, sizeof(*c->v), compare_scores);
 	n = c->n;
 	if (w->config.parallel.vpp == 1)
-		add_virtual_stages(c, most, packs);
-	TRY(try_from(c, n, text, packs, m, shared, err));
+		add_virtual_stages(c, most, asked->packs);
+	TRY(try_from(c, n, asked, shared, err));
 	TRY(count_results(c, found, err));
 	qsort(c->v, c->n, sizeof(*c->v), compare_scores);
-	return predict_best(c, text, packs, m, most, found, err);
+	return predict_best(c, asked, most, runs, found, err);
 }
 
-int matrix_search(const struct matrix_row *w, int64_t text, int64_t packs, const struct vfm_machine *m, int most,
+int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err)
 {
 	size_t bytes = (RESULTS_MOST + 1) * sizeof(struct candidate_result);
 	struct candidate_result *shared =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct vfm_dry_run_opts once = *asked;
 	struct candidates c = {0};
 	int rc;
 
 	*found = (struct matrix_found){0};
 	if (shared == MAP_FAILED)
 		return vfm_fail_errno(err, VFM_EENV, "cannot share memory with the processes that predict");
-	rc = search_layouts(&c, w, text, packs, m, most, shared, found, err);
+	once.once = true;
+	rc = search_layouts(&c, w, &once, most, runs, shared, found, err);
 	munmap(shared, bytes);
 	free(c.v);
-	if (rc < 0)
+	if (rc < 0) {
+		for (int i = 0; i < found->n; i++)
+			matrix_outcome_drop_run(&found->v[i].out);
 		free(found->v);
+	}
 	return rc;
 }

@@ -20,19 +20,29 @@ static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 		const char *key, *heading;
 		int digits;
 	} more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3}, {"tflops_low", "low", 0}, {"tflops_high", "high", 0},
+		/* of unequal ranks and of plans */
+		{"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1}, {"step", "step", 0},
+		{"hours", "hours", 2},
+		/* of published figures */
 		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0},
 		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
-	for (size_t i = 0; i < (p->source ? 8 : p->machine ? 4 : 0); i++)
-		vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
+	const bool has[] = {p->machine, p->machine, p->machine, p->machine, p->imbalance, p->straggler_cv > 0, p->plan,
+		p->plan, p->source, p->source, p->source, p->source};
+
+	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+		if (has[i])
+			vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
 }
 
 /* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
 static double compare_row(const struct matrix_row *w, const struct matrix_outcome *o)
 {
-	return o->fits && w->tflops_gpu > 0 ? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu : 0;
+	return o->fits && !w->elsewhere && w->tflops_gpu > 0
+		? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu
+		: 0;
 }
 
 static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
@@ -47,6 +57,18 @@ static void add_published_cells(struct vfm_table *t, const struct matrix_row *w,
 		vfm_table_str(t, "published", w->oom ? "OOM" : w->software);
 	if (ratio > 0)
 		vfm_table_f64(t, "error_pct", (ratio - 1) * 100);
+}
+
+static void add_uneven_cells(struct vfm_table *t, const struct matrix_report *p, const struct matrix_outcome *o)
+{
+	if (p->imbalance)
+		vfm_table_f64(t, "imbalance", o->imbalance);
+	if (p->straggler_cv > 0)
+		vfm_table_f64(t, "straggler_ms", o->s[VFM_MID] * o->straggler * 1e3);
+	if (!p->plan)
+		return;
+	vfm_table_i64(t, "step", o->step);
+	vfm_table_f64(t, "hours", o->total_s / 3600);
 }
 
 static void add_matrix_row(struct vfm_table *t, const struct matrix_report *p, size_t i)
@@ -64,8 +86,10 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_report *p, s
 	vfm_table_str(t, "layout", *o->layout ? o->layout : NULL);
 	if (!p->machine)
 		vfm_table_i64(t, "threads", o->threads);
-	vfm_table_i64(t, "gbs", w->packs);
-	vfm_table_i64(t, "mbs", 1);
+	if (!p->parts)
+		vfm_table_i64(t, "gbs", w->packs);
+	if (!p->plan)
+		vfm_table_i64(t, "mbs", 1);
 	vfm_table_str(t, "how", !o->fits ? "does not fit" : p->machine ? "predicted" : "measured");
 	if (p->source)
 		add_published_cells(t, w, o);
@@ -84,6 +108,7 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_report *p, s
 		vfm_table_f64(t, "bubble", r->bubble_s / o->s[VFM_MID]);
 		vfm_table_f64(t, "tflops_low", r->flops / o->s[VFM_LOW] / 1e12 / w->ranks);
 		vfm_table_f64(t, "tflops_high", r->flops / o->s[VFM_HIGH] / 1e12 / w->ranks);
+		add_uneven_cells(t, p, o);
 		return;
 	}
 	vfm_table_f64(t, "spread_pct", (r->step_s.max - r->step_s.min) / r->step_s.median * 100);
@@ -109,6 +134,35 @@ static void note_error(struct vfm_table *t, const struct matrix_report *p, bool 
 			(exp(sum / n) - 1) * 100);
 }
 
+static void note_elsewhere(struct vfm_table *t, const struct matrix_report *p)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += p->row[i].elsewhere;
+	if (n)
+		vfm_table_note(t, "%d of %zu rows were published for other machines than this; they have no error %%",
+			n, p->n);
+}
+
+static void note_uneven(struct vfm_table *t, const struct matrix_report *p)
+{
+	if (p->imbalance)
+		vfm_table_note(t,
+			"imbalance: part of the step that the ranks wait for ranks with other packs, experts or speed");
+	if (p->straggler_cv > 0)
+		vfm_table_note(t,
+			"with stragglers: the mean step where the times of GPUs are log-normal with a coefficient of "
+			"variation of %g",
+			p->straggler_cv);
+	if (p->plan)
+		vfm_table_note(t,
+			"packs of %s: the step of median cost, but GiB of that with the largest pack; context: %s; "
+			"hours: "
+			"of all steps, without checkpoints and failures",
+			p->plan, p->parts ? "most tokens of a part of a pack" : "most tokens of a pack");
+}
+
 static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 {
 	for (size_t i = 0; i < p->n; i++) {
@@ -123,9 +177,11 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 	vfm_table_note(t,
 		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
 		"fit: what it needs");
+	note_uneven(t, p);
 	if (!p->source)
 		return;
 	vfm_table_note(t, "published: %s", p->source);
+	note_elsewhere(t, p);
 	note_error(t, p, false);
 	note_error(t, p, true);
 }

@@ -14,6 +14,10 @@ struct matrix_report {
 	const char *const *machine; /* [n] of predicted rows; NULL: they are measured */
 	const char *source;         /* of published figures; NULL: there are none */
 	const char *found;          /* lines about searches; NULL: none */
+	const char *plan;           /* whose packs the steps have; NULL: none */
+	bool parts;                 /* its packs have parts, and steps unequal numbers of packs */
+	bool imbalance;             /* the ranks may be unequal */
+	double straggler_cv;        /* 0: the GPUs do not differ */
 	struct matrix_old *old;     /* to compare with; NULL: none */
 };
 

@@ -1,7 +1,6 @@
 #include "dry_run.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/file.h"
 #include "base/opt.h"
@@ -91,14 +90,8 @@ static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
 	return goodput;
 }
 
-/* The mean over the ranks. */
-static void add_mean_wait(struct vfm_table *t, const struct vfm_dry_run *d, int ranks)
+static void note_distinct_packs(struct vfm_table *t, const struct vfm_dry_run *d)
 {
-	double wait_s = 0;
-
-	for (int i = 0; i < d->n; i++)
-		wait_s += d->rank[i].wait_s * d->rank[i].stands_for / ranks;
-	vfm_table_f64(t, "imbalance", wait_s / d->s[VFM_MID]);
 	if (d->dp_distinct > 1)
 		vfm_table_note(t, "dp ranks with different packs: %d, of which %d are simulated%s", d->dp_distinct,
 			d->dp_classes,
@@ -132,14 +125,15 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	vfm_table_f64(t, "exposed_comm", d->comm_s / s);
 	vfm_table_f64(t, "bubble", d->bubble_s / s);
 	vfm_table_f64(t, "copy", d->copy_s / s);
-	add_mean_wait(t, d, ranks);
-	if (o->straggler_cv > 0) {
+	vfm_table_f64(t, "imbalance", d->imbalance);
+	note_distinct_packs(t, d);
+	if (o->uneven.straggler_cv > 0) {
 		vfm_table_f64(t, "straggler_ms", s * 1e3 * d->straggler);
 		vfm_table_note(t,
 			"with stragglers: the mean step where the times of GPUs are log-normal with a coefficient of "
 			"variation "
 			"of %g: the slowest of %d takes %.3f of the mean",
-			o->straggler_cv, ranks, vfm_straggler_factor(o->straggler_cv, ranks));
+			o->uneven.straggler_cv, ranks, vfm_straggler_factor(o->uneven.straggler_cv, ranks));
 	}
 	if (o->mtbf_h > 0)
 		goodput = add_goodput(t, o);
@@ -185,26 +179,6 @@ static int write_dry_page(
 	return rc;
 }
 
-/* "R:FACTOR" */
-static int parse_slow_rank(struct vfm_dry_run_opts *o, const char *text, struct vfm_err *err)
-{
-	char *end;
-	long rank;
-
-	if (!text)
-		return 0;
-	rank = strtol(text, &end, 10);
-	if (end != text && *end == ':' && rank >= 0 && rank < o->ranks) {
-		o->slow_rank = (int)rank;
-		o->slow_factor = strtod(end + 1, &end);
-		if (!*end && o->slow_factor >= 1 && o->slow_factor <= 1000)
-			return 0;
-	}
-	return vfm_fail(err, VFM_EUSAGE,
-		"--slow-rank: expected R:FACTOR with a rank of 0 to %d and a factor of 1 to 1000, got '%s'",
-		o->ranks - 1, text);
-}
-
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
 {
 	struct vfm_machine machine;
@@ -214,8 +188,6 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		.plan = o->plan,
 		.context = o->context,
 		.packs = o->packs,
-		.expert_skew = o->expert_skew,
-		.straggler_cv = o->straggler_cv,
 		.timeline = o->html != NULL,
 		.memory = true};
 	enum vfm_table_format format;
@@ -223,7 +195,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	struct vfm_table *t;
 	int rc;
 
-	TRY(parse_slow_rank(&opts, o->slow_rank, err));
+	TRY(vfm_uneven_parse(&o->uneven, o->ranks, &opts, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
 	if (run_traced(&opts, o->trace, &d, err) < 0) {

@@ -4,12 +4,12 @@
 
 #include "base/err.h"
 #include "train/config.h"
+#include "train/dry_run_opts.h"
 
 struct dry_run_cli {
 	const char *machine, *format, *plan, *trace, *html; /* trace, html: files; NULL: none */
 	int64_t ranks, context, packs;
-	const char *slow_rank; /* "R:FACTOR"; NULL: none */
-	double expert_skew, straggler_cv;
+	struct vfm_uneven_opts uneven;
 	double mtbf_h, save_s, restart_s; /* mtbf_h: of a GPU; 0: without failures */
 };
 

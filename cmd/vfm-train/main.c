@@ -66,12 +66,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
 		&dry.context},
 	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
-	{VFM_OPT_NUM, 0, "expert-skew", "S",
-		"with --dry-run: exponent of Zipf's law by which tokens choose experts (0)", &dry.expert_skew},
-	{VFM_OPT_STR, 0, "slow-rank", "R:FACTOR", "with --dry-run: kernels of rank R last FACTOR times as long",
-		&dry.slow_rank},
-	{VFM_OPT_NUM, 0, "straggler-cv", "C", "with --dry-run: coefficient of variation of the times of the GPUs (0)",
-		&dry.straggler_cv},
+	VFM_UNEVEN_OPTS("--dry-run", &dry.uneven),
 	{VFM_OPT_NUM, 0, "mtbf-hours", "H", "with --dry-run: hours between failures of one GPU", &dry.mtbf_h},
 	{VFM_OPT_NUM, 0, "save-s", "S", "with --mtbf-hours: seconds that a checkpoint costs (10)", &dry.save_s},
 	{VFM_OPT_NUM, 0, "restart-s", "S", "with --mtbf-hours: seconds from a failure to the next step (300)",
@@ -98,7 +93,7 @@ static const struct vfm_cmd cmd = {
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
 		"[--data "
-		"MANIFEST | --context N --packs N] [--expert-skew S] [--slow-rank R:FACTOR] [--straggler-cv C] "
+		"MANIFEST | --context N --packs N] " VFM_UNEVEN_SYNOPSIS " "
 		"[--mtbf-hours H [--save-s S] [--restart-s S]] [--html FILE] "
 		"[--trace FILE] "
 		"[--table " VFM_TABLE_FORMATS "]\n"
@@ -348,10 +343,6 @@ static int predict_run(struct vfm_err *err)
 	if (!(dry.mtbf_h >= 0 && dry.save_s >= 0 && dry.restart_s >= 0 && dry.mtbf_h <= 1e9 && dry.save_s <= 1e6 &&
 		    dry.restart_s <= 1e6))
 		return vfm_fail(err, VFM_EUSAGE, "--mtbf-hours, --save-s, --restart-s: expected 0 or more");
-	if (!(dry.expert_skew >= 0 && dry.expert_skew <= 10))
-		return vfm_fail(err, VFM_EUSAGE, "--expert-skew: expected 0 to 10, got %g", dry.expert_skew);
-	if (!(dry.straggler_cv >= 0 && dry.straggler_cv <= 1))
-		return vfm_fail(err, VFM_EUSAGE, "--straggler-cv: expected 0 to 1, got %g", dry.straggler_cv);
 	return print_dry_run(&c, &dry, err);
 }
 
@@ -380,7 +371,7 @@ int main(int argc, char **argv)
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
-	} else if (!dry_run && (dry.expert_skew != 0 || dry.straggler_cv != 0 || dry.slow_rank)) {
+	} else if (!dry_run && vfm_uneven_given(&dry.uneven)) {
 		rc = vfm_fail(&err, VFM_EUSAGE, "--expert-skew, --slow-rank, --straggler-cv: only with --dry-run");
 	} else if (dry_run) {
 		rc = vfm_job_say_once(predict_run(&err), &err);

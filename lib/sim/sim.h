@@ -85,6 +85,9 @@ struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
 /* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */
 int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
 
+/* The description of every simulated device (dev->descr). */
+extern const char vfm_sim_descr[];
+
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);

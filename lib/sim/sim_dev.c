@@ -601,6 +601,8 @@ static void add_zones(struct sim *d)
 	d->reserved = (size_t)(3 * large);
 }
 
+const char vfm_sim_descr[] = "simulated: no data, times at the rates of the machine";
+
 struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, int rank, struct vfm_err *err)
 {
 	struct sim *d = vfm_calloc(1, sizeof(*d));
@@ -626,7 +628,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	d->dev.comm_units = w ? (int)m->collective_sms.v[VFM_MID] : 0;
 	d->dev.mem_total = m->kind == VFM_MACHINE_GPU ? m->capacity : 0; /* a CPU device does not know its memory */
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
-	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");
+	snprintf(d->dev.descr, sizeof(d->dev.descr), "%s", vfm_sim_descr);
 	return &d->dev;
 }
 

@@ -186,7 +186,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	if (d->o->memory || d->o->trace)
 		vfm_sim_record_memory(x->device.dev);
 	own = &d->packs->class[class_of_packs(x, d)];
-	b = (struct vfm_bench_step){.packs = own->n * x->mesh.size[VFM_AX_DP]};
+	b = (struct vfm_bench_step){.packs = own->packs * x->mesh.size[VFM_AX_DP]};
 	vfm_bench_predict(&b, d->o->warmup ? d->o->warmup : 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, own->v, own->n, &d->largest, &r, err));
 	if (d->o->trace)
@@ -209,12 +209,15 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct vfm_dry
 		.slow_factor = o->slow_factor,
 		.all = o->all,
 		.most = RANKS_SIMULATED,
-		.retry = true};
+		.retry = !o->once};
 	struct dry_step d = {.o = o, .packs = packs, .cp = cp, .out = out, .largest = *largest};
 	struct vfm_simulated how;
+	int rc;
 
 	out->rank = vfm_calloc((size_t)o->ranks, sizeof(*out->rank));
-	TRY(vfm_simulate(&s, step_on_rank, &d, &how, err));
+	rc = vfm_simulate(&s, step_on_rank, &d, &how, err);
+	out->beyond = rc < 0 && (o->once ? how.full : how.beyond);
+	TRY(rc);
 	out->fits = !how.full;
 	out->flops = packs->flops;
 	out->tokens = packs->tokens;
@@ -279,7 +282,7 @@ static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const 
 				continue;
 			most = (double)s.packs[k].tokens / of;
 			p->largest_step = p->v[i].step;
-			p->largest = scale_sums(vfm_dry_pack_sums(c, &s.packs[k]), cp, of);
+			p->largest = scale_sums(vfm_dry_pack_sums(c, &s.packs[k], c->model.text_len), cp, of);
 		}
 	}
 	qsort(p->v, (size_t)p->n, sizeof(*p->v), compare_step_costs);
@@ -301,8 +304,10 @@ static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm
 {
 	/* One class is enough for the memory, unless experts get rows of other dp ranks. */
 	bool one = memory && !o->all && p->ep == 1;
-	struct vfm_dry_packs_opts how = {
-		.cp = costs->cp, .most = one ? 1 : most_dp_classes(o, p, costs->cp), .by_size = memory};
+	struct vfm_dry_packs_opts how = {.cp = costs->cp,
+		.most = one ? 1 : most_dp_classes(o, p, costs->cp),
+		.text = o->config->model.text_len,
+		.by_size = memory};
 	struct vfm_manifest_step s = {0};
 	struct vfm_dry_packs packs = {0};
 	int rc;
@@ -365,6 +370,7 @@ static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_man
 		if (one.n)
 			t.s[t.n] = one.s[VFM_MID];
 		t.cost[t.n++] = costs->v[at].cost;
+		out->beyond = one.beyond;
 		vfm_dry_run_release(&one);
 		TRY(rc);
 	}
@@ -432,6 +438,7 @@ static int run_plan(
 	TRY_OUT(time_all_steps(&timed, m, p, &costs, out, err));
 	take_larger_memory(o, p, out, &large);
 out:
+	out->beyond |= large.beyond;
 	free(costs.v);
 	vfm_dry_run_release(&large);
 	vfm_manifest_close(m);
@@ -444,6 +451,7 @@ static int run_equal_packs(
 {
 	struct vfm_manifest_sample sample = {.tokens = (int32_t)o->context};
 	struct vfm_manifest_step s = {.n_packs = (int32_t)o->packs};
+	struct vfm_dry_packs_opts how = {.most = 1, .text = o->text ? o->text : o->config->model.text_len};
 	struct vfm_dry_packs packs = {0};
 	struct vfm_pack_sums largest;
 	int rc;
@@ -454,8 +462,8 @@ static int run_equal_packs(
 		s.packs[i] = (struct vfm_manifest_pack){
 			.pack = i, .n_samples = 1, .tokens = o->context, .cost = 1, .samples = &sample};
 	s.tokens = o->packs * o->context;
-	largest = vfm_dry_pack_sums(o->config, &s.packs[0]);
-	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &(struct vfm_dry_packs_opts){.most = 1}, err));
+	largest = vfm_dry_pack_sums(o->config, &s.packs[0], how.text);
+	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
 	TRY_OUT(simulate_packs(o, &packs, 0, &largest, out, err));
 out:
 	vfm_dry_packs_release(&packs);
@@ -472,14 +480,16 @@ int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struc
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
 	for (int i = 0; i < out->n; i++) {
 		out->launches += out->rank[i].launches;
+		out->imbalance += out->rank[i].wait_s * out->rank[i].stands_for / o->ranks / out->s[VFM_MID];
 		if (out->rank[i].mem_peak + out->rank[i].mem_beside > out->mem_peak + out->mem_beside) {
 			out->fullest = i;
 			out->mem_peak = out->rank[i].mem_peak;
 			out->mem_beside = out->rank[i].mem_beside;
 		}
 	}
-	out->straggler = 1 +
-		(vfm_straggler_factor(o->straggler_cv, o->ranks) - 1) *
+	out->straggler = 1;
+	if (o->straggler_cv > 0)
+		out->straggler += (vfm_straggler_factor(o->straggler_cv, o->ranks) - 1) *
 			(1 - (out->comm_s + out->copy_s) / out->s[VFM_MID]);
 	if (o->trace)
 		fputs("\n]\n", o->trace);

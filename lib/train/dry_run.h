@@ -4,8 +4,8 @@
  * Of a plan the step of median cost is simulated, and the one with the largest pack for its memory.  dp ranks have the
  * packs that the plan gives them; where many differ, a few stand for all (train/dry_run_packs.h).  The time of all
  * steps follows from steps of the least, the most, and one or three costs between them, by interpolation in the cost of
- * the most expensive rank.  Samples get grids of the plan's tokens (vfm_bench_grid), and texts of model.text_len rows,
- * the most.
+ * the most expensive rank.  Samples of a plan get grids of its tokens (vfm_bench_grid), and texts of model.text_len
+ * rows, the most.
  */
 #ifndef VFM_TRAIN_DRY_RUN_H
 #define VFM_TRAIN_DRY_RUN_H
@@ -21,12 +21,14 @@ struct vfm_dry_run_opts {
 	int ranks;
 	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
+	int64_t text; /* rows of these samples; 0: model.text_len */
 	/* of struct vfm_simulation */
 	double expert_skew;
 	int slow_rank;
 	double slow_factor;
 	double straggler_cv; /* of the times of the GPUs (spec/straggler.h) */
 	bool all;            /* simulate all ranks, at whatever expense */
+	bool once;           /* a job that does not fit fails; it is not simulated again with more memory */
 	int64_t warmup;      /* steps before the simulated one; 0: one */
 	bool timeline;       /* fill the ranks' busy */
 	bool memory;         /* fill the ranks' memory */
@@ -57,6 +59,7 @@ struct vfm_dry_run_rank {
 
 struct vfm_dry_run {
 	bool fits;               /* else mem_peak is what it needs, and the seconds are those of such a machine */
+	bool beyond;             /* the call failed: the memory of a rank ran out, with 8 times of it unless `once` */
 	int64_t steps;           /* of the plan, as far as the configuration trains; 0: without a plan */
 	int64_t step;            /* that was simulated */
 	double s[VFM_ESTIMATES]; /* of that step */
@@ -68,6 +71,7 @@ struct vfm_dry_run {
 	 * but comm_s and copy_s is in proportion to its time */
 	double straggler;
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
+	double imbalance;                /* mean over the ranks of wait_s, as a part of the step */
 	double flops, tokens;            /* of that step; flops without recompute */
 	int fullest;                     /* index of the rank with the largest sum of mem_peak and mem_beside */
 	int64_t mem_peak, mem_beside;    /* of that rank */

@@ -9,7 +9,7 @@
 #include "train/bench.h"
 #include "train/synthetic.h"
 
-struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p)
+struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p, int64_t text)
 {
 	struct vfm_pack_sums sums = {0};
 
@@ -17,7 +17,7 @@ struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct 
 		int32_t grid[3];
 
 		vfm_bench_grid(p->samples[i].tokens, grid);
-		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, c->model.text_len));
+		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, text));
 	}
 	return sums;
 }
@@ -31,6 +31,7 @@ struct divided {
 	int64_t parts; /* into which ranks along cp divide what belongs to a dp rank; 1: they have the same packs */
 	int64_t each;  /* packs of a rank */
 	int plan_cp;   /* of the header; 0: all cp ranks compute every pack */
+	int64_t text;  /* rows of each sample */
 	bool by_size;
 };
 
@@ -191,14 +192,15 @@ static void classify_dp_ranks(struct vfm_dry_packs *out, struct dp_rank *v, int6
 
 /* ---- packs ---- */
 
-static int make_shapes(struct vfm_pack *out, const struct vfm_config *c, const struct share *x, struct vfm_err *err)
+static int make_shapes(
+	struct vfm_pack *out, const struct vfm_config *c, const struct share *x, int64_t text, struct vfm_err *err)
 {
 	int n = x->first < 0 ? 0 : x->pack->n_samples;
 	struct vfm_synthetic *s = vfm_calloc((size_t)n + 1, sizeof(*s));
 	int rc;
 
 	for (int i = 0; i < n; i++) {
-		s[i] = (struct vfm_synthetic){.text_len = (int32_t)c->model.text_len, .id = (uint64_t)i + 1};
+		s[i] = (struct vfm_synthetic){.text_len = (int32_t)text, .id = (uint64_t)i + 1};
 		vfm_bench_grid(x->pack->samples[i].tokens, s[i].grid);
 	}
 	rc = vfm_synthetic_shapes(out, s, n, &c->model, err);
@@ -207,17 +209,36 @@ static int make_shapes(struct vfm_pack *out, const struct vfm_config *c, const s
 	return rc;
 }
 
+/* Returns whether all packs of a rank are alike.  Host memory for one is enough then. */
+static bool has_equal_packs(const struct divided *d, int64_t dp, int64_t cp)
+{
+	struct share first = share_of_rank(d, dp, cp, 0);
+
+	for (int64_t at = 1; at < d->each; at++) {
+		struct share x = share_of_rank(d, dp, cp, at);
+
+		if (x.cp != first.cp || x.first < 0 || first.first < 0 || x.pack->n_samples != first.pack->n_samples)
+			return false;
+		for (int32_t i = 0; i < x.pack->n_samples; i++)
+			if (x.pack->samples[i].tokens != first.pack->samples[i].tokens)
+				return false;
+	}
+	return true;
+}
+
 static int make_class(struct vfm_dry_packs *out, const struct vfm_config *c, const struct divided *d, int64_t dp,
 	int64_t cp, struct vfm_err *err)
 {
 	struct vfm_dry_class *k = &out->class[out->n++];
+	int64_t n = has_equal_packs(d, dp, cp) ? 1 : d->each;
 
-	k->v = vfm_calloc((size_t)d->each, sizeof(*k->v));
-	for (int64_t at = 0; at < d->each; at++) {
+	k->packs = d->each;
+	k->v = vfm_calloc((size_t)n, sizeof(*k->v));
+	for (int64_t at = 0; at < n; at++) {
 		struct share x = share_of_rank(d, dp, cp, at);
 
 		k->n++;
-		TRY(make_shapes(&k->v[at], c, &x, err));
+		TRY(make_shapes(&k->v[at], c, &x, d->text, err));
 		k->v[at].step_tokens = d->s->tokens;
 	}
 	return 0;
@@ -242,10 +263,11 @@ static int make_classes_of(struct vfm_dry_packs *out, const struct vfm_config *c
 	return rc;
 }
 
-static void count_step(struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_manifest_step *s)
+static void count_step(
+	struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_manifest_step *s, int64_t text)
 {
 	for (int32_t i = 0; i < s->n_packs; i++) {
-		struct vfm_pack_sums sums = vfm_dry_pack_sums(c, &s->packs[i]);
+		struct vfm_pack_sums sums = vfm_dry_pack_sums(c, &s->packs[i], text);
 
 		out->flops += vfm_model_train_flops(&c->model, &c->tuning, &sums);
 	}
@@ -262,6 +284,7 @@ int vfm_dry_packs_make(struct vfm_dry_packs *out, const struct vfm_config *c, co
 
 	*out = (struct vfm_dry_packs){.class_of = vfm_calloc((size_t)(d.dp * d.cp), sizeof(*out->class_of))};
 	d.by_size = o->by_size;
+	d.text = o->text;
 	v = sort_dp_ranks(&d);
 	classify_dp_ranks(out, v, d.dp, o->most, rep);
 	out->class = vfm_calloc((size_t)(out->dp_classes * d.cp), sizeof(*out->class));
@@ -271,7 +294,7 @@ int vfm_dry_packs_make(struct vfm_dry_packs *out, const struct vfm_config *c, co
 	for (int64_t i = 0; i < d.dp; i++)
 		for (int64_t k = 0; k < d.cp; k++)
 			out->class_of[v[i].dp * d.cp + k] = of[v[i].class * d.cp + k];
-	count_step(out, c, s);
+	count_step(out, c, s, o->text);
 	free(of);
 	free(v);
 	free(rep);

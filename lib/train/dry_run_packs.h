@@ -13,8 +13,9 @@
 
 /* The packs of a rank along dp and cp, without contents. */
 struct vfm_dry_class {
-	struct vfm_pack *v; /* [n] */
+	struct vfm_pack *v; /* [n], in turn; one if all are equal */
 	int64_t n;
+	int64_t packs; /* of the rank in the step: a multiple of n */
 };
 
 struct vfm_dry_packs {
@@ -25,13 +26,14 @@ struct vfm_dry_packs {
 	double tokens, flops;        /* of the whole step; flops without recompute */
 };
 
-/* Samples count with the most rows of text. */
-struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p);
+/* text: rows of each sample, before padding. */
+struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p, int64_t text);
 /* Returns the largest cost of a rank in a step.  p has passed vfm_parallel_check; cp: of the header of the plan. */
 double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_manifest_step *s, int cp);
 struct vfm_dry_packs_opts {
 	int cp;       /* of the header of the plan */
 	int most;     /* classes of dp ranks, >= 1 */
+	int64_t text; /* rows of each sample, before padding */
 	bool by_size; /* the cost of a rank is the tokens of its largest pack */
 };
 /* Local.  The caller releases *out, also after a failure. */

@@ -114,6 +114,72 @@ sed -E 's/^\{"step":([0-9]+),"pack":1,"tokens":144,"cost":[0-9.]+,(.*),144\]\]\}
 run vfm-train "${small[@]}" "${sets[@]}" --data plan-long --dry-run -n 4 --table json
 is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for, .packs]]' <<<"$out")" '[[0,3,1],[1,1,0]]' "who has other packs"
 is "$(jq -c '.rows | [.[0].imbalance > 0.3, .[1].imbalance < 0.02, .[2].imbalance > 0.2]' <<<"$out")" '[true,true,true]' "the others wait for the longest"
+
+# ---- the same rows in the matrix
+matrix=(vfm-bench matrix -q --predict h100-dgx --dtype bf16)
+train=(vfm-train -q --set train.dtype=bf16 --set train.ema_decay=0 --dry-run --table json)
+layers4=(--model dit-s --set model.layers=4)
+listed=() # a value in brackets, of a list
+for word in "${sets[@]}"; do
+	[[ $word == *=\[* ]] && word=${word/=/=[}]
+	listed+=("$word")
+done
+near='def near($y): . == $y or (. / $y - 1 | fabs < 1e-9);'
+same() { # NAME COLUMNS: of $out and $job
+	is "$(jq -c --argjson job "$job" "$near . as \$r | [$2 | . as \$k | (\$r[\$k] | near(\$job[{comm: \"exposed_comm\"}[\$k] // \$k]))] | all" <<<"$out")" true "$1: as vfm-train"
+}
+figures='"step_ms", "tflops_gpu", "tok_s_gpu", "mem_gib", "comm", "bubble", "imbalance"'
+for plan in plan plan-long plan-cp; do
+	run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data $plan --gpus 4 -o jsonl
+	rc_is 0 "--data $plan"
+	job=$("${train[@]}" "${layers4[@]}" "${sets[@]}" --data $plan -n 4 | jq -c '.rows[-1]')
+	same "$plan" "$figures, \"hours\""
+	is "$(jq -c '[.context, .gbs, .mbs, .step]' <<<"$out")" \
+		"$(case $plan in plan) echo '[256,4,null,2]' ;; plan-long) echo '[8192,4,null,2]' ;; *) echo '[288,null,null,2]' ;; esac)" \
+		"its context and packs"
+done
+run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data plan-long --gpus 2,4,3 -o jsonl --html plan.html
+is "$rc $(jq -sc '[.[].gpus], (.[0].imbalance > 0.05 and .[1].imbalance > 0.2)' <<<"$out" | paste -sd' ' -)" "0 [2,4] true" "rows of a plan"
+like "$err" "1 of 3 rows do not fit .*plan-long has 4 packs a step, which parallel.dp = 3 does not divide" "packs that a row cannot share"
+is "$(grep -c 'Timeline of a step</h3>' plan.html),$(grep -c 'More GPUs' plan.html)" "2,0" "their page"
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --slow-rank 5:1.5 -o jsonl
+job=$("${train[@]}" "${layers4[@]}" --context 1K -n 8 --slow-rank 5:1.5 | jq -c '.rows[-1]')
+same "a slow rank" "$figures"
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --straggler-cv 0.05 -o jsonl
+job=$("${train[@]}" "${layers4[@]}" --context 1K -n 8 --straggler-cv 0.05 | jq -c '.rows[-1]')
+same "stragglers" "$figures, \"straggler_ms\""
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 -o jsonl
+is "$(jq -c '[has("imbalance", "straggler_ms", "step", "hours")]' <<<"$out")" '[false,false,false,false]' "columns that were not asked for"
+skewed=("${matrix[@]}" --model moe-1b --set model.layers=2 --set model.moe_router=token_choice --context 4K --packs 4 --gpus 4 -o jsonl)
+even=$("${skewed[@]}" --set parallel.ep=4 | jq .step_ms)
+run "${skewed[@]}" --set parallel.ep=4 --expert-skew 1
+is "$(jq -c ".step_ms > $even, .imbalance > 0" <<<"$out" | paste -sd' ' -)" "true true" "popular experts"
+run "${skewed[@]}" --set parallel.ep=4 --expert-skew 1 --search --top 2
+is "$rc $(jq -sc 'length, all(.imbalance > 0), (map(.step_ms) | . == sort)' <<<"$out" | paste -sd' ' -)" "0 2 true true" "the best layouts with them"
+unfit() { # MESSAGE OPTION ...
+	local want=$1
+	shift
+	run vfm-bench matrix -q --model dit-s --dtype bf16 "$@"
+	like "$rc $err" "^2 .*$want" "matrix: $*"
+}
+unfit "--slow-rank: the row has ranks 0 to 7, not 8" --predict h200 --gpus 8 --packs 8 --slow-rank 8:2
+unfit "--slow-rank: expected" --predict h200 --slow-rank 3
+unfit "the slow rank: expected 0 to 3" --predict h200 --gpus 4 --packs 4 --context 256 --search --slow-rank 9:2
+unfit "the model has no experts" --predict h200 --expert-skew 1
+unfit "--expert-skew: expected" --predict h200 --expert-skew -1
+unfit "--straggler-cv: expected" --predict h200 --straggler-cv 2
+unfit "only with --predict, and without --against" --slow-rank 0:2
+unfit "only with --predict, and without --against" --predict h200 --against nemo-vfm --straggler-cv 0.1
+unfit "--data: only with --predict" --data plan
+unfit "--data: the plan has the packs" --predict h200 --data plan --context 256
+unfit "--data: the plan has the packs" --predict h200 --data plan --packs 1
+unfit "--data: the plan has the packs" --predict h200 --data plan --text-len 128
+unfit "--data: not with --search" --predict h200 --data plan --search
+unfit "--data: the rows are those of lists" --predict h200 --data plan --against nemo-vfm
+unfit "--data: the rows are those of lists" --predict h200 --data plan rows
+unfit "model.channels is 5" --predict h200 --data plan --set model.channels=5
+unfit "cannot open 'nowhere'" --predict h200 --data nowhere
+
 rm -r data
 run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2
 rc_is 0 "without its datasets"
@@ -141,8 +207,10 @@ echo '{"model": "dit-s", "context": 256, "gpus": 2, "packs": 6, "text": 32, "set
 run vfm-bench matrix -q --predict h200 rows -o jsonl
 is "$(jq -c '[.gpus, .gbs, .layout]' <<<"$out")" '[2,6,"tp=2"]' "of a file"
 jq -c '., .gpus = 4, (.model = "dit-7b" | .gpus = 2 | .set["train.recompute"] = "none")' rows | sed '2s/"packs":6/"packs":4/' >rows3
+rows3=$(vfm-bench matrix -q --predict h200 rows3 -o jsonl)
 run vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html
 rc_is 0 "a page of rows"
+is "$out" "$rows3" "changes no figure"
 is "$(jq -sc 'map(.how)' <<<"$out")" '["predicted","predicted","predicted"]' "three rows"
 is "$(grep -oE '<h2 id="row-[0-9]">Row [0-9]: [a-z0-9-]+' matrix.html | grep -oE 'Row .*' | tr '\n' ';')" "Row 1: dit-s;Row 2: dit-s;Row 3: dit-7b;" "a section each"
 is "$(grep -oE 'href="#row-[0-9]"' matrix.html | wc -l)" 3 "with links"
@@ -195,6 +263,21 @@ is "$(jq '[.rows[] | select(.layout and (.layout | test("tp="))) | .tflops_gpu /
 jq '.rows[1].machine = "h200" | .rows[1].software = "slow" | .rows |= .[1:3]' "$TOP/share/published/nemo-vfm.json" >mine.json
 run vfm-bench matrix -q --against ./mine.json
 like "$out" "1 rows whose software is slow" "a file of one's own"
+
+# figures of other machines
+run vfm-bench matrix -q --predict h200 --against nemo-vfm -o json --html other.html
+is "$rc $(jq -c '[.rows[] | [.published_tflops != null, .error_pct]] | unique' <<<"$out")" '0 [[false,null],[true,null]]' "another machine: no error"
+like "$out" "5 of 5 rows were published for other machines" "which is said"
+is "$(grep -c 'geometric mean' <<<"$out"),$(grep -c 'red marks' other.html)" "0,0" "no mean, no marks"
+run vfm-bench matrix -q --predict h100-dgx --against dfm-wan -o json
+is "$(jq -c '[.rows[] | .error_pct != null]' <<<"$out")" '[false,false,true,true]' "a row's own machine"
+like "$out" "2 of 4 rows were published for other machines" "counts them"
+like "$out" "geometric mean error of TFLOP/s/GPU over 2 rows" "a mean of the others"
+cp "$TOP/share/machines/h100-dgx.json" copy.json
+jq '.rows |= .[1:2]' "$TOP/share/published/nemo-vfm.json" >one.json
+is "$(vfm-bench matrix -q --predict ./copy.json --against ./one.json -o json | jq '.rows[0].error_pct != null')" true "a file of the same machine"
+jq '.machine = "none-such"' one.json >unknown.json
+is "$(vfm-bench matrix -q --predict h100-dgx --against ./unknown.json -o json | jq '.rows[0].error_pct')" null "a machine without a file is another"
 jq '.rows[0].x = 1' mine.json >bad.json
 run vfm-bench matrix -q --against ./bad.json
 like "$rc $err" "^2 .*bad.json: rows\[0\]: .*x: unknown key" "an unknown key"

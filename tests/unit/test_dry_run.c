@@ -524,6 +524,57 @@ static void test_straggler_step(void **state)
 	vfm_dry_run_release(&slow);
 }
 
+/* A job that does not fit: is simulated again with more memory, or fails; so does one that needs even more. */
+static void test_memory_runs_out(void **state)
+{
+	static const struct {
+		double capacity; /* of what the job needs */
+		bool once, fails, fits;
+	} of[] = {{2, false, false, true}, {2, true, false, true}, {0.6, false, false, false}, {0.6, true, true, false},
+		{0.1, false, true, false}};
+	struct vfm_config c = mixed_config("dit-b", "train.recompute=none");
+	struct vfm_machine m = h200;
+	struct vfm_dry_run_opts o = {.config = &c, .machine = &m, .ranks = 1, .context = 65536, .packs = 1};
+	struct vfm_dry_run d;
+	int64_t need;
+
+	(void)state;
+	m.context = 0;
+	OK(vfm_dry_run(&o, &d, &err));
+	need = d.mem_peak + d.mem_beside;
+	vfm_dry_run_release(&d);
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		m.capacity = (int64_t)(of[i].capacity * (double)need);
+		o.once = of[i].once;
+		assert_int_equal(vfm_dry_run(&o, &d, &err) < 0, of[i].fails);
+		assert_int_equal(d.beyond, of[i].fails);
+		assert_int_equal(d.fits, of[i].fits);
+		if (!of[i].fails)
+			assert_true(d.mem_peak + d.mem_beside == need);
+		vfm_dry_run_release(&d);
+	}
+}
+
+/* Texts without padding take the memory of their rows. */
+static void test_text_rows(void **state)
+{
+	struct vfm_config c = mixed_config("dit-b", "");
+	struct vfm_dry_run_opts o = {.config = &c, .machine = &h200, .ranks = 1, .context = 1024, .packs = 2};
+	struct vfm_dry_run most, same, few;
+
+	(void)state;
+	OK(vfm_dry_run(&o, &most, &err));
+	o.text = c.model.text_len;
+	OK(vfm_dry_run(&o, &same, &err));
+	o.text = 8;
+	OK(vfm_dry_run(&o, &few, &err));
+	assert_true(same.s[VFM_MID] == most.s[VFM_MID] && same.flops == most.flops && same.mem_peak == most.mem_peak);
+	assert_true(few.s[VFM_MID] < most.s[VFM_MID] && few.flops < most.flops && few.mem_peak < most.mem_peak);
+	vfm_dry_run_release(&most);
+	vfm_dry_run_release(&same);
+	vfm_dry_run_release(&few);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -540,6 +591,8 @@ int main(void)
 		cmocka_unit_test(test_slow_rank),
 		cmocka_unit_test(test_straggler_factor),
 		cmocka_unit_test(test_straggler_step),
+		cmocka_unit_test(test_memory_runs_out),
+		cmocka_unit_test(test_text_rows),
 	};
 
 	return cmocka_run_group_tests(tests, read_machine_file, remove_plan);
