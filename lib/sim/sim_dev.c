@@ -343,7 +343,7 @@ static int map_simulated(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 	struct sim *d = ctx;
 
 	(void)i, (void)err;
-	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->machine.capacity - d->beside))
+	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->capacity - d->beside))
 		return VFM_MAPPED_FULL;
 	return 0;
 }
@@ -372,7 +372,7 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 				 .what = what,
 				 .bytes = bytes,
 				 .in_use = (uint64_t)d->dev.mem_now,
-				 .total = (uint64_t)d->machine.capacity,
+				 .total = (uint64_t)d->capacity,
 				 .others = (uint64_t)d->beside,
 				 .holders = &d->holders,
 				 .oom_hints = &d->dev.oom_hints},
@@ -418,7 +418,7 @@ int vfm_sim_take_beside(struct vfm_dev *dev, int64_t bytes, const char *what, st
 {
 	struct sim *d = sim_of(dev);
 
-	if ((int64_t)d->mapped.bytes + d->beside + bytes > d->machine.capacity) {
+	if ((int64_t)d->mapped.bytes + d->beside + bytes > d->capacity) {
 		report_full(d, (size_t)bytes, what, err);
 		return VFM_EENV;
 	}
@@ -592,7 +592,7 @@ static const struct vfm_dev_table sim_table = {
 /* The zone of large allocations has twice the addresses, as in the pool of the CUDA device. */
 static void add_zones(struct sim *d)
 {
-	uint64_t large = ((uint64_t)d->machine.capacity + LARGE_CHUNK - 1) / LARGE_CHUNK * LARGE_CHUNK;
+	uint64_t large = ((uint64_t)d->capacity + LARGE_CHUNK - 1) / LARGE_CHUNK * LARGE_CHUNK;
 
 	vfm_mapped_init(&d->mapped, &mapping, d);
 	vfm_mapped_zone(&d->mapped, large, SMALL_CHUNK, 512);
@@ -610,6 +610,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	d->machine = *m;
 	d->world = w;
 	d->rank = rank;
+	d->capacity = m->capacity * vfm_sim_world_more_memory(w);
 	d->beside = m->context;
 	add_zones(d);
 	d->base = mmap(NULL, d->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

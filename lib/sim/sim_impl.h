@@ -103,6 +103,7 @@ struct sim {
 	int rank;                    /* among the simulated ranks */
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
+	int64_t capacity;                /* of the memory, for the program and beside it */
 	int64_t scratch, beside;         /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;

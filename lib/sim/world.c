@@ -19,7 +19,8 @@ struct sim_rank {
 struct vfm_sim_world {
 	pthread_mutex_t lock;
 	struct sim_rank *rank;
-	int n, running;                /* running: -1: none */
+	int n, running; /* running: -1: none */
+	int more_memory;
 	uint64_t changes;              /* meetings that became complete */
 	struct vfm_sim_meeting **slot; /* by group and number; a table of open addresses */
 	size_t n_slots, cap;
@@ -27,11 +28,11 @@ struct vfm_sim_world {
 	char why[VFM_ERR_MAX];
 };
 
-struct vfm_sim_world *vfm_sim_world_new(int n)
+struct vfm_sim_world *vfm_sim_world_new(int n, int more_memory)
 {
 	struct vfm_sim_world *w = vfm_calloc(1, sizeof(*w));
 
-	*w = (struct vfm_sim_world){.n = n, .running = -1, .cap = 64};
+	*w = (struct vfm_sim_world){.n = n, .running = -1, .cap = 64, .more_memory = more_memory};
 	pthread_mutex_init(&w->lock, NULL);
 	w->rank = vfm_calloc((size_t)n, sizeof(*w->rank));
 	for (int i = 0; i < n; i++)
@@ -153,6 +154,11 @@ void vfm_sim_world_leave(struct vfm_sim_world *w, int rank)
 void vfm_sim_world_set_full(struct vfm_sim_world *w)
 {
 	w->full = true;
+}
+
+int vfm_sim_world_more_memory(const struct vfm_sim_world *w)
+{
+	return w ? w->more_memory : 1;
 }
 
 bool vfm_sim_world_is_full(const struct vfm_sim_world *w)

@@ -3,7 +3,7 @@
  * One thread runs at a time: a rank runs until it waits for other ranks, and then the next one runs that can.  So the
  * order in which the ranks' work becomes known does not depend on the machine, and equal programs make equal records.
  *
- *	struct vfm_sim_world *w = vfm_sim_world_new(n);
+ *	struct vfm_sim_world *w = vfm_sim_world_new(n, 1);
  *	// in the thread of rank i, of 0 to n - 1
  *	vfm_sim_world_enter(w, i);
  *	...
@@ -22,7 +22,9 @@
 
 struct vfm_sim_world;
 
-struct vfm_sim_world *vfm_sim_world_new(int n);
+/* more_memory: the devices have so many times the capacity of the machine, but say that they have it once (mem_total), by
+ * which programs plan: to count what a program needs that runs out of memory. */
+struct vfm_sim_world *vfm_sim_world_new(int n, int more_memory);
 void vfm_sim_world_free(struct vfm_sim_world *w); /* all ranks have left; accepts NULL */
 
 void vfm_sim_world_enter(struct vfm_sim_world *w, int rank); /* blocks until it is this rank's turn */
@@ -58,6 +60,7 @@ void vfm_sim_world_fail(struct vfm_sim_world *w, int rank, const char *why);
 /* Whether the memory of a rank ran out. */
 void vfm_sim_world_set_full(struct vfm_sim_world *w);
 bool vfm_sim_world_is_full(const struct vfm_sim_world *w);
+int vfm_sim_world_more_memory(const struct vfm_sim_world *w); /* 1 for NULL */
 int vfm_sim_world_check(struct vfm_sim_world *w, struct vfm_err *err);
 
 #endif

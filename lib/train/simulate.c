@@ -287,11 +287,12 @@ static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn w
 	return rc;
 }
 
-static int simulate_once(struct vfm_comm_sim_job *job, vfm_rank_fn work, void *ctx, bool *full, struct vfm_err *err)
+static int simulate_once(
+	struct vfm_comm_sim_job *job, int more_memory, vfm_rank_fn work, void *ctx, bool *full, struct vfm_err *err)
 {
 	int rc;
 
-	job->world = vfm_sim_world_new(job->n_reps);
+	job->world = vfm_sim_world_new(job->n_reps, more_memory);
 	rc = run_simulated_ranks(job, work, ctx, err);
 	*full = vfm_sim_world_is_full(job->world);
 	vfm_sim_world_free(job->world);
@@ -333,11 +334,9 @@ int vfm_simulate(
 	TRY(vfm_sim_check_ranks(s->machine, s->ranks, err));
 	choose_ranks(&job, s, &p);
 	out->reps = job.n_reps;
-	rc = simulate_once(&job, work, ctx, &out->full, err);
-	if (rc < 0 && out->full && s->retry) {
-		job.machine.capacity *= MORE_MEMORY;
-		rc = simulate_once(&job, work, ctx, &out->beyond, err);
-	}
+	rc = simulate_once(&job, 1, work, ctx, &out->full, err);
+	if (rc < 0 && out->full && s->retry)
+		rc = simulate_once(&job, MORE_MEMORY, work, ctx, &out->beyond, err);
 	free(job.rep_of);
 	free(job.rank_of);
 	free(job.stands_for);
