@@ -176,6 +176,7 @@ static int take_mapped(
 	uint64_t at;
 
 	m->stream = s;
+	vfm_mapped_set_limit(&m->mapped, m->c->dev.mem_limit);
 	rc = vfm_mapped_take(&m->mapped, zone, bytes, tag, &at, err);
 	m->c->dev.mem_reserved = (int64_t)m->mapped.bytes + m->lent;
 	m->c->dev.mem_compactions = m->mapped.compactions;

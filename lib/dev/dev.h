@@ -158,9 +158,12 @@ struct vfm_dev {
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
-	int64_t mem_reserved;               /* bytes reserved from the system by the pool; 0: unknown */
-	char name[64];                      /* "NVIDIA H200", "cpu"; the key of spec/hw.h */
-	char descr[128];                    /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
+	/* Set by the owner of a plan: bytes of mem_total that the pool reserves before it moves free memory (mapped.h);
+	 * 0: all. */
+	int64_t mem_limit;
+	int64_t mem_reserved; /* bytes reserved from the system by the pool; 0: unknown */
+	char name[64];        /* "NVIDIA H200", "cpu"; the key of spec/hw.h */
+	char descr[128];      /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
 };
 struct vfm_stream {
 	struct vfm_dev *dev;

@@ -102,6 +102,11 @@ static int map_range(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes
 
 		if (z->mapped[i])
 			continue;
+		if (again && m->limit && m->bytes + missing * z->chunk > m->limit) {
+			again = false;
+			reclaim(m, m->bytes + missing * z->chunk - m->limit);
+			m->limit = m->bytes + missing * z->chunk > m->limit ? m->bytes + missing * z->chunk : m->limit;
+		}
 		rc = m->t->map(m->ctx, zone, i, err);
 		if (rc == VFM_MAPPED_FULL && again) {
 			again = false;
@@ -150,6 +155,12 @@ static struct place cheapest_place(const struct vfm_mapped_zone *z, uint64_t byt
 	vfm_heap_stats(z->heap, &st);
 	try_space(z, st.top, z->size, bytes, &best);
 	return best;
+}
+
+void vfm_mapped_set_limit(struct vfm_mapped *m, int64_t bytes)
+{
+	if ((int64_t)m->limit < bytes)
+		m->limit = (uint64_t)bytes;
 }
 
 int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag, uint64_t *at, struct vfm_err *err)

@@ -5,6 +5,9 @@
  * holes: a compaction.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping
  * functions (lib/cuda/cuda_mem.c).  Not thread-safe.
  *
+ * With a limit the pool compacts before it maps more, so that the rest stays free for others; it exceeds the limit only
+ * for what is in use, and then compacts no more for the bytes that it has.
+ *
  * A compaction waits for the device, so it must not recur in a periodic program (a training step).  The best fit alone
  * would recur: it returns to holes whose memory it has moved.  After the first compaction the pool therefore allocates
  * where the fewest chunks lack memory, if the best fit is not completely mapped.
@@ -33,6 +36,7 @@ struct vfm_mapped {
 	const struct vfm_mapped_table *t;
 	void *ctx;
 	uint64_t bytes;      /* mapped now */
+	uint64_t limit;      /* bytes to map before a compaction; 0: as many as there are */
 	int64_t compactions; /* waits for the device in order to unmap chunks */
 	int zones;
 	struct vfm_mapped_zone {
@@ -48,6 +52,9 @@ void vfm_mapped_release(struct vfm_mapped *m); /* unmaps all */
 
 /* Adds a zone and returns its number.  size is a multiple of chunk, chunk one of grain, and grain a power of 2. */
 int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_t grain);
+
+/* Sets the limit.  No-op if bytes is 0, or if the pool has exceeded it. */
+void vfm_mapped_set_limit(struct vfm_mapped *m, int64_t bytes);
 
 /* Allocates a mapped range and returns its offset in *at.  Returns FULL if neither holes nor new memory suffice, or the
  * negative code of map. */

@@ -387,6 +387,7 @@ static void *sim_alloc(struct vfm_stream *s, size_t bytes, const char *what, str
 	uint32_t tag = vfm_holders_add(&d->holders, what, 0);
 	uint64_t at = 0;
 
+	vfm_mapped_set_limit(&d->mapped, d->dev.mem_limit);
 	if (bytes <= d->reserved)
 		rc = vfm_mapped_take(&d->mapped, zone, bytes, tag, &at, err);
 	d->dev.mem_reserved = (int64_t)d->mapped.bytes;

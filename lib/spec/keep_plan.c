@@ -299,7 +299,11 @@ static void fill_plan(const struct kinds *k, const struct choice *c, struct vfm_
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out)
 {
 	struct kinds k = {.in = in,
-		.how = {.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning}};
+		.how = {.dtype = in->dtype,
+			.residual = in->residual,
+			.pack = in->pack,
+			.tuning = in->tuning,
+			.exchanges_heads = in->exchanges_heads}};
 	struct choice best = {0};
 	bool found = false;
 

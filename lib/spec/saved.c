@@ -34,6 +34,7 @@ struct list {
 	int n;
 	struct vfm_pack_sums p;
 	struct vfm_saved_tuning t;
+	bool exchanges_heads;
 };
 
 /* Whether the backward of any of these layers reads its input. */
@@ -106,9 +107,10 @@ static struct vfm_saved *add_branch(struct list *l, const char *name, double in,
 	return s;
 }
 
-/* q or k with `heads` heads, after the projection.  source: the layer without which it has no gradient, or 0. */
+/* q or k with `heads` heads, after the projection.  source: the layer without which it has no gradient, or 0.
+ * exchanged: attention reads another copy; the norm of whole rows, which then is an op of its own, leaves its result. */
 static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads, bool rope,
-	unsigned source)
+	unsigned source, bool exchanged)
 {
 	bool turned = rope && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
 
@@ -118,7 +120,8 @@ static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_save
 			->unread = source && !reads_input(l, source);
 	if (m->qk_norm || turned)
 		add_saved(l, "normalised q or k", rows, (double)(heads * vfm_model_head_dim(m)), VFM_SAVED_COMPUTE,
-			VFM_KEEP_REST);
+			VFM_KEEP_REST)
+			->unread = exchanged && !vfm_model_arch(m)->row_qk_norm;
 }
 
 /* pairs: the sum of the numbers of keys over the queries. */
@@ -136,15 +139,20 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 	const struct vfm_arch *a = vfm_model_arch(m);
 	enum vfm_attn_span span = a->attn[i];
 	const int at = i * VFM_LAYERS_ATTN;
-	const bool fused = m->kv_heads == m->heads;
+	const bool fused = m->kv_heads == m->heads, exchanged = l->exchanges_heads && span == VFM_ATTN_FULL;
 	struct vfm_saved *qkv, *proj;
 
 	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at);
 	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, h, h + 2 * kv, VFM_KEEP_QKV);
+	qkv->unread = exchanged && !m->qk_norm;
 	add_adapter_flops(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
 	add_adapter_flops(l, qkv, VFM_LAYER_KV << at, 2, h, 2 * kv);
-	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true, 0);
-	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true, 0, exchanged);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0, exchanged);
+	if (exchanged) {
+		add_saved(l, "exchanged q, k and v", VFM_ROWS_TOKENS, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at);
+	}
 	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
 	if (span == VFM_ATTN_TEMPORAL) /* the output is permuted back to the order (t, h, w) */
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at);
@@ -186,8 +194,8 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	add_adapter_flops(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
 	s = add_product(l, "cross kv", VFM_ROWS_TEXT, h, 2 * kv, VFM_KEEP_QKV);
 	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV, 2, h, 2 * kv);
-	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0);
-	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0, false);
+	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV, false);
 	add_attention_output(l, m, l->p.X);
 	if (m->image_dim)
 		add_image_attention(l, m);
@@ -374,7 +382,7 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
-	struct list l = {out, 0, how->pack, how->tuning};
+	struct list l = {out, 0, how->pack, how->tuning, how->exchanges_heads};
 
 	add_modulation(&l, m);
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */

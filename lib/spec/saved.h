@@ -95,6 +95,7 @@ struct vfm_saved_how {
 	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
 	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
 	struct vfm_saved_tuning tuning;
+	bool exchanges_heads; /* cp by all-to-all: attention has tensors of its own with all rows of some heads */
 };
 
 enum { VFM_SAVED_MAX = 64 };

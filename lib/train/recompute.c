@@ -47,6 +47,15 @@ static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_pla
 	return 6 * (m->size[VFM_AX_TP] - 1) * share;
 }
 
+/* The rows that experts on other ranks get while a block runs, and their gradients. */
+static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *s = in->model;
+	double rows = m->size[VFM_AX_EP] > 1 && vfm_model_has_experts(s) ? in->pack.q * s->moe_capacity : 0;
+
+	return 2 * rows * (double)s->hidden * (double)vfm_dtype_size(in->dtype);
+}
+
 static int count_blocks(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_load *load,
 	struct vfm_keep_plan_in *in, struct vfm_err *err)
 {
@@ -84,12 +93,13 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
 			all->n, c->diffusion.image_cond > 0 ? 2 * all->g : all->g},
 		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
+		.exchanges_heads = m->p.cp_a2a > 1,
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	TRY(count_blocks(c, m, load, in, err));
 	/* An asynchronous device has the next pack, too, which is uploaded meanwhile. */
-	p->state += gathered_bytes(m, in) + vfm_params_unit_bytes(ps) +
+	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) +
 		(ceil(in->copies) + (d->async && load->packs > 1)) * pack_bytes(c, in);
 	in->room = p->capacity - p->state;
 	return 0;
@@ -147,6 +157,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	in.host_room = least[2];
 	vfm_keep_plan_make(&in, &p->blocks);
 	p->made = true;
+	ps->stream->dev->mem_limit = (int64_t)least[0];
 	p->peak = p->state + p->blocks.device;
 	fill_layers(c, ps->mesh, &p->blocks, in.blocks, keeps);
 	return 0;

@@ -201,11 +201,40 @@ static void test_holes(void **state)
 	assert_int_equal(d.used, 0);
 }
 
+/* With a limit free memory is moved before more is mapped; what is in use exceeds it, once. */
+static void test_limit(void **state)
+{
+	static struct device d;
+	struct vfm_err err = {0};
+	struct vfm_mapped m;
+	uint64_t at[4];
+	(void)state;
+
+	pool_init(&m, &d, 8 * LARGE_CHUNK);
+	vfm_mapped_set_limit(&m, 4 * LARGE_CHUNK);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(vfm_mapped_take(&m, 1, LARGE_CHUNK, 0, &at[i], &err), 0);
+	vfm_mapped_give(&m, 1, at[0], NULL);
+	vfm_mapped_give(&m, 1, at[2], NULL);
+	assert_int_equal(vfm_mapped_take(&m, 1, 2 * LARGE_CHUNK, 0, &at[0], &err), 0); /* in no hole */
+	assert_int_equal(m.bytes, 4 * LARGE_CHUNK);
+	assert_int_equal(m.compactions, 1);
+	assert_int_equal(vfm_mapped_take(&m, 1, LARGE_CHUNK, 0, &at[2], &err), 0);
+	assert_int_equal(m.bytes, 5 * LARGE_CHUNK);
+	vfm_mapped_give(&m, 1, at[2], NULL);
+	vfm_mapped_set_limit(&m, 4 * LARGE_CHUNK);
+	assert_int_equal(vfm_mapped_take(&m, 1, LARGE_CHUNK, 0, &at[2], &err), 0);
+	assert_int_equal(m.compactions, 2); /* not again for the five chunks that it has */
+	assert_int_equal(m.bytes, 5 * LARGE_CHUNK);
+	vfm_mapped_release(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_holes),
+		cmocka_unit_test(test_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

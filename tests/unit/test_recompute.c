@@ -174,7 +174,9 @@ static void test_parallel(void **state)
 	static const char *const preset[] = {"wan-14b", "moviegen-5b"};
 	static const struct {
 		int tp, cp, pp;
-	} layout[] = {{2, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 4, 1}, {2, 4, 1}, {4, 1, 2}, {2, 2, 2}};
+		enum vfm_cp_mode mode;
+	} layout[] = {{2, 1, 1, 0}, {8, 1, 1, 0}, {1, 4, 1, 0}, {1, 4, 1, VFM_CP_A2A}, {2, 4, 1, 0}, {4, 1, 2, 0},
+		{2, 2, 2, VFM_CP_A2A}};
 	struct vfm_machine machine;
 
 	(void)state;
@@ -194,6 +196,7 @@ static void test_parallel(void **state)
 			c.parallel.tp = layout[i].tp;
 			c.parallel.cp = layout[i].cp;
 			c.parallel.pp = layout[i].pp;
+			c.parallel.cp_mode = layout[i].mode;
 			OK(vfm_config_check(&c, &err));
 			o.ranks = 2 * layout[i].tp * layout[i].cp * layout[i].pp;
 			o.packs = 4;
