@@ -127,11 +127,15 @@ static struct vfm_sim_invitation invite_all(struct vfm_transport_comm *w)
 static int enqueue_sim_call(struct vfm_transport_comm *w, struct vfm_stream *s, struct vfm_sim_launch *l,
 	const char *what, const struct vfm_sim_invitation *v, int n, struct vfm_err *err)
 {
+	double rate[VFM_ESTIMATES];
 	char text[96];
 
 	snprintf(text, sizeof(text), "'%s' of %d, %.0f bytes%s", w->name, w->of.n, l->bytes, what);
 	l->shape = text;
 	l->uneven = w->of.uneven;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		rate[e] = l->work[e] > 0 ? l->bytes / (double)l->work[e] : 0;
+	vfm_sim_link_busy(s->dev, rate);
 	vfm_sim_collective(s, l, v, n);
 	return vfm_sim_world_check(w->r->job->world, err);
 }

@@ -42,6 +42,8 @@ void vfm_keep(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int 
 /* Returns whether a region is being recomputed.  Then an op must not add to memory outside the region (a loss) again.
  */
 bool vfm_tape_recomputing(const struct vfm_tape *t);
+/* Whether the current region has VFM_KEEP_OWN_ROWS (spec/saved.h). */
+bool vfm_tape_keeps_own_rows(const struct vfm_tape *t);
 
 /* ---- in the backward ---- */
 bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */

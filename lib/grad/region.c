@@ -18,6 +18,11 @@ bool vfm_tape_recomputing(const struct vfm_tape *t)
 	return t->recomputing;
 }
 
+bool vfm_tape_keeps_own_rows(const struct vfm_tape *t)
+{
+	return t->own_rows;
+}
+
 bool vfm_kept(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n)
 {
 	struct stash *k = t->stash;
@@ -184,7 +189,11 @@ struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	if (t->rc < 0)
 		return &t->dead;
 	if ((how.keep & VFM_KEEP_REST) || !recording) {
+		bool outer_rows = t->own_rows;
+
+		t->own_rows = how.keep & VFM_KEEP_OWN_ROWS;
 		out = fn(t, ctx);
+		t->own_rows = outer_rows;
 		vfm_scope_end(t, mark, out);
 		return out;
 	}

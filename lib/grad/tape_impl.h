@@ -72,6 +72,7 @@ struct vfm_tape {
 	struct stash *stash; /* of the current region; NULL: none */
 	bool recording;
 	bool recomputing;            /* a region is being recomputed */
+	bool own_rows;               /* vfm_tape_keeps_own_rows */
 	bool differentiates;         /* an op has read a variable with a gradient since this was false */
 	struct vfm_offload *offload; /* NULL: values stay on the device */
 	struct region *last_region;  /* the last recorded region with offloaded values */

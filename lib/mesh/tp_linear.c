@@ -138,11 +138,11 @@ static void drop_regather(struct vfm_node *n)
 	g->all->vs = NULL;
 }
 
-/* Lets the backward gather x again, so that only x is kept meanwhile.  Does nothing in a recomputed block, whose
- * backward follows at once.  gather: the node of the first gather, or NULL. */
+/* Lets the backward gather x again, so that only x is kept meanwhile, where the tape asks for that.  gather: the node of
+ * the first gather, or NULL. */
 static struct vfm_var *plan_regather(struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, struct vfm_node *gather)
 {
-	if (!gather || vfm_tape_recomputing(t))
+	if (!gather || !vfm_tape_keeps_own_rows(t))
 		return NULL;
 	r->again = vfm_tape_alloc(t, sizeof(*r->again));
 	*r->again = (struct regather){t, r, x, vfm_input(t, vfm_t2(NULL, x->v.dtype, r->all, x->v.shape[1]))};

@@ -66,7 +66,7 @@ static double bandwidth(const struct vfm_machine *m, const struct vfm_sim_room *
 
 	if (r->units)
 		return fmin((double)r->units * each, all);
-	return r->shared[e] ? fmax(all - (double)r->taken * each, all / 4) : all;
+	return r->shared[e] ? fmax(all - r->moved[e], all / 4) : all;
 }
 
 /* Seconds in which the results are written, and read back, while nothing is computed. */
@@ -235,8 +235,8 @@ static void time_attention(const struct vfm_machine *m, const struct vfm_sim_roo
 
 /* ---- all ---- */
 
-/* Our own kernel, which computes in f32. */
-static void time_attn_bias(const struct vfm_machine *m, const struct vfm_sim_room *r, struct vfm_sim_cost *c)
+/* Our own kernels, which compute in f32. */
+static void time_own_attention(const struct vfm_machine *m, const struct vfm_sim_room *r, struct vfm_sim_cost *c)
 {
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		c->work[e] =
@@ -258,6 +258,9 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 	const struct vfm_conv3d *conv = args;
 	const struct vfm_attn *attn = args;
 	const struct vfm_attn_bwd *attn_bwd = args;
+	/* cuDNN computes none in f32 and none with a bias (lib/cuda/attn.c). */
+	bool own_attention = op == VFM_OP_attn_bias || (op == VFM_OP_attn && attn->q.dtype == VFM_F32) ||
+		(op == VFM_OP_attn_bwd && attn_bwd->q.dtype == VFM_F32);
 
 	*out = (struct vfm_sim_cost){.class = vfm_sim_class_of(op),
 		.kernels = vfm_sim_kernels(op, args),
@@ -269,7 +272,7 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 	}
 	if (op == VFM_OP_gemm || op == VFM_OP_grouped_gemm)
 		TRY(check_gemm_rate(m, op == VFM_OP_gemm ? gemm->a.dtype : grouped->a.dtype, err));
-	if (op == VFM_OP_attn_bias)
+	if (own_attention)
 		TRY(check_gemm_rate(m, VFM_F32, err));
 	if (op == VFM_OP_conv3d)
 		TRY(check_gemm_rate(m, conv->x.dtype, err));
@@ -279,12 +282,12 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		time_grouped(m, r, grouped, out);
 	else if (op == VFM_OP_conv3d)
 		time_conv(m, r, conv, out);
-	else if (op == VFM_OP_attn)
+	else if (op == VFM_OP_attn && !own_attention)
 		time_attention(m, r, &attn->q, attn->seqs_q, attn->seqs_k, false, out);
-	else if (op == VFM_OP_attn_bwd)
+	else if (op == VFM_OP_attn_bwd && !own_attention)
 		time_attention(m, r, &attn_bwd->q, attn_bwd->seqs_q, attn_bwd->seqs_k, true, out);
-	else if (op == VFM_OP_attn_bias)
-		time_attn_bias(m, r, out);
+	else if (own_attention)
+		time_own_attention(m, r, out);
 	else
 		time_bytes(m, r, out);
 	for (int e = 0; e < VFM_ESTIMATES; e++) {

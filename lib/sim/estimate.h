@@ -44,9 +44,10 @@ enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
 /* What an op has of the device. */
 struct vfm_sim_room {
-	int64_t units;              /* multiprocessors that it is confined to; 0: none is set */
-	int64_t taken;              /* multiprocessors that products leave free for the other stream */
-	bool shared[VFM_ESTIMATES]; /* the other stream works, on `taken` multiprocessors */
+	int64_t units;               /* multiprocessors that it is confined to; 0: none is set */
+	int64_t taken;               /* multiprocessors that products leave free for other streams */
+	bool shared[VFM_ESTIMATES];  /* the other streams work, on `taken` multiprocessors */
+	double moved[VFM_ESTIMATES]; /* bytes per second of device memory that they then move */
 };
 
 /* pcie: bytes of operands in host memory, of the larger direction.  Returns VFM_EUSAGE if the machine lacks the rate.

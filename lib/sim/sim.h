@@ -67,6 +67,8 @@ struct vfm_sim_invitation {
  * when its stream is there. */
 void vfm_sim_collective(
 	struct vfm_stream *s, const struct vfm_sim_launch *l, const struct vfm_sim_invitation *v, int n);
+/* Collectives pass so many bytes per second over the slowest link of this device while ops run beside them. */
+void vfm_sim_link_busy(struct vfm_dev *d, const double rate[VFM_ESTIMATES]);
 enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
 /* What is known of src is known of dst from now on: a collective moved it. */
 void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);

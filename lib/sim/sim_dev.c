@@ -253,6 +253,9 @@ static void sim_drop_copies(struct vfm_stream *s)
 
 /* ---- ops ---- */
 
+/* A step of a ring reads this rank's part and the received one, and writes the sum or what it passes on. */
+enum { LINK_TRAFFIC = 3 };
+
 /* Returns what an op on s has of the device, unless another stream works beside it. */
 static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 {
@@ -263,7 +266,22 @@ static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 		return r;
 	}
 	r.taken = vfm_dev_units_taken(&d->dev);
+	if (!r.taken)
+		memset(d->link, 0, sizeof(d->link));
+	for (int e = 0; e < VFM_ESTIMATES && r.taken; e++) {
+		double side = d->dev.side.flops > 0 ? d->dev.side.taken * d->machine.sm_bw.v[e] * 1e9 : 0;
+
+		r.moved[e] = side + LINK_TRAFFIC * d->link[e];
+	}
 	return r;
+}
+
+void vfm_sim_link_busy(struct vfm_dev *dev, const double rate[VFM_ESTIMATES])
+{
+	struct sim *d = sim_of(dev);
+
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		d->link[e] = rate[e] > d->link[e] ? rate[e] : d->link[e];
 }
 
 /* Grows only, as vfm_cuda_ws does. */

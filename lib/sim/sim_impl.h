@@ -103,6 +103,7 @@ struct sim {
 	int rank;                    /* among the simulated ranks */
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
+	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */
 	int64_t capacity;                /* of the memory, for the program and beside it */
 	int64_t scratch, beside;         /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */

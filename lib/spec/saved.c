@@ -54,9 +54,12 @@ static struct vfm_saved *add_saved(struct list *l, const char *name, enum vfm_sa
 }
 
 /* The input of layers, which nothing else reads. */
-static void add_input(struct list *l, const char *name, double width, unsigned layers)
+static void add_input(struct list *l, const char *name, double width, unsigned layers, bool gathered)
 {
-	add_saved(l, name, VFM_ROWS_TOKENS, width, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->unread = !reads_input(l, layers);
+	struct vfm_saved *s = add_saved(l, name, VFM_ROWS_TOKENS, width, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+
+	s->unread = !reads_input(l, layers);
+	s->gathered = gathered;
 }
 
 static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows)
@@ -95,7 +98,7 @@ static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_
 		block_input ? VFM_KEEP_INPUT : VFM_KEEP_REST);
 	add_saved(l, "norm statistics", VFM_ROWS_TOKENS, vfm_model_arch(m)->rms_norm ? 1 : 2, VFM_SAVED_F32,
 		VFM_KEEP_REST);
-	add_input(l, "norm output", h, readers);
+	add_input(l, "norm output", h, readers, true);
 }
 
 /* A branch: its output is read for the gradient of its gate. */
@@ -151,11 +154,11 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0, exchanged);
 	if (exchanged) {
 		add_saved(l, "exchanged q, k and v", VFM_ROWS_TOKENS, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
-		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at);
+		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at, false);
 	}
 	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
 	if (span == VFM_ATTN_TEMPORAL) /* the output is permuted back to the order (t, h, w) */
-		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at);
+		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
 	proj = add_branch(l, "attention projection", h, VFM_KEEP_PROJ, h);
 	add_adapter_flops(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
 }
@@ -176,7 +179,7 @@ static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
 	if (m->qk_norm)
 		add_saved(l, "normalised q or k", VFM_ROWS_SAMPLES, rows * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
 	add_attention_output(l, m, l->p.q * rows);
-	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ);
+	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ, false);
 }
 
 /* The block adds the projection without a gate, so the backward does not read it. */
@@ -189,7 +192,7 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	if (!vfm_model_arch(m)->plain_cross)
 		add_norm(l, m, false, VFM_LAYER_CROSS_Q);
 	else
-		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q);
+		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q, true);
 	s = add_product(l, "cross q", VFM_ROWS_TOKENS, h, h, VFM_KEEP_QKV);
 	add_adapter_flops(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
 	s = add_product(l, "cross kv", VFM_ROWS_TEXT, h, 2 * kv, VFM_KEEP_QKV);
@@ -210,7 +213,7 @@ static void add_gelu(struct list *l, double hidden, double width, unsigned fc1, 
 	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
 
 	add_adapter_flops(l, s, fc1, 1, hidden, width);
-	add_input(l, "fc1 activated", width, fc2);
+	add_input(l, "fc1 activated", width, fc2, false);
 }
 
 static void add_experts(struct list *l, const struct vfm_model_spec *m)
@@ -226,7 +229,7 @@ static void add_experts(struct list *l, const struct vfm_model_spec *m)
 	/* i32 row indices and weight offsets; token choice adds the chosen experts and their weights */
 	add_saved(l, "dispatch lists", VFM_ROWS_TOKENS, (tokens_choose ? 4 : 2) * c, VFM_SAVED_F32, VFM_KEEP_REST);
 	add_saved(l, "dispatch weights", VFM_ROWS_TOKENS, c, VFM_SAVED_F32, VFM_KEEP_REST);
-	add_input(l, "dispatched tokens", c * h, VFM_LAYER_EXPERTS_FC1);
+	add_input(l, "dispatched tokens", c * h, VFM_LAYER_EXPERTS_FC1, false);
 	add_gelu(l, h, c * ffn, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
 	add_product(l, "expert outputs", VFM_ROWS_TOKENS, ffn, c * h, VFM_KEEP_MLP);
 	if (shared > 0) {
@@ -255,7 +258,7 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 	case VFM_MLP_SWIGLU:
 		s = add_product(l, "w13", VFM_ROWS_TOKENS, h, 2 * f, VFM_KEEP_FC1);
 		add_adapter_flops(l, s, VFM_LAYER_FC1, 2, h, 2 * f);
-		add_input(l, "gated", f, VFM_LAYER_FC2);
+		add_input(l, "gated", f, VFM_LAYER_FC2, false);
 		break;
 	case VFM_MLP_GELU:
 		add_gelu(l, h, f, VFM_LAYER_FC1, VFM_LAYER_FC2);
@@ -413,6 +416,17 @@ double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_sav
 
 	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
 		if ((all[i].keep & keep) && !(all[i].unread && (how->keep & VFM_KEEP_REST)))
+			bytes += bytes_of(&all[i], how);
+	return bytes;
+}
+
+double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
+{
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = 0;
+
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
+		if (all[i].gathered && !all[i].unread)
 			bytes += bytes_of(&all[i], how);
 	return bytes;
 }

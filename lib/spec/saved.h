@@ -23,6 +23,9 @@ enum vfm_keep {
 	VFM_KEEP_INPUT =
 		1 << 7, /* the residual stream before the block; always kept, so only a set to offload has it */
 	VFM_KEEP_MODULATION = 1 << 8, /* made in front of the block; always kept, on the device */
+	/* With REST: of the inputs of layers whose columns are split over tp only this rank's rows are kept, and the
+	 * backward gathers the others again (mesh/tp_linear.h). */
+	VFM_KEEP_OWN_ROWS = 1 << 9,
 
 	VFM_KEEP_PRODUCTS = VFM_KEEP_REST - 1, /* all products and attention */
 	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
@@ -57,6 +60,7 @@ struct vfm_saved {
 	double width; /* elements per row; for experts, the mean over tokens */
 	enum vfm_saved_dtype dtype;
 	enum vfm_keep keep; /* the group */
+	bool gathered;      /* over tp a rank has the rows of all, unless VFM_KEEP_OWN_ROWS is set */
 	bool unread;        /* the backward does not read it: saved only where the block recomputes */
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
@@ -107,6 +111,8 @@ int vfm_block_saved(
 
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+/* Returns the bytes that one rank's share of the gathered ones has, if it keeps everything. */
+double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of the part of it that is in the set `of`. */
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
 

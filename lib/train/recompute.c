@@ -119,14 +119,18 @@ static int agree_on_least(struct vfm_comm *world, double *x, int n, struct vfm_e
 	return rc;
 }
 
+/* Of the blocks that keep everything the first `gathered` also keep the rows of other ranks. */
 static void fill_layers(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_keep_plan *plan,
-	int64_t blocks, struct vfm_keeps *keeps)
+	int64_t blocks, int64_t gathered, struct vfm_keeps *keeps)
 {
 	struct vfm_keeps *own = vfm_calloc((size_t)blocks + 1, sizeof(*own));
 	int pp = m->size[VFM_AX_PP], vpp = (int)m->p.vpp;
 	int64_t at = 0;
 
 	vfm_keep_plan_spread(plan, own);
+	for (int64_t i = 0; i < blocks; i++)
+		if ((own[i].keep & VFM_KEEP_REST) && gathered-- <= 0)
+			own[i].keep |= VFM_KEEP_OWN_ROWS;
 	for (int k = 0; k < vpp; k++) {
 		int64_t first, end;
 
@@ -135,6 +139,21 @@ static void fill_layers(const struct vfm_config *c, const struct vfm_mesh *m, co
 			keeps[first++] = own[at++];
 	}
 	free(own);
+}
+
+/* What is left of the room keeps gathered rows.  Sets p->gathered, adds to p->peak. */
+static void use_slack_for_gathered(
+	const struct vfm_mesh *m, const struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
+{
+	struct vfm_saved_how how = {
+		.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning};
+	double each = (m->size[VFM_AX_TP] - 1) * vfm_block_gathered_bytes(in->model, &how) * in->copies;
+	double left = in->room - p->blocks.device;
+
+	for (int i = 0; i < p->blocks.n && each > 0 && left > 0; i++)
+		if (p->blocks.part[i].keeps.keep & VFM_KEEP_REST)
+			p->gathered = (int64_t)fmin((double)p->blocks.part[i].blocks, left / each);
+	p->peak += (double)p->gathered * each;
 }
 
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
@@ -159,7 +178,8 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	p->made = true;
 	ps->stream->dev->mem_limit = (int64_t)least[0];
 	p->peak = p->state + p->blocks.device;
-	fill_layers(c, ps->mesh, &p->blocks, in.blocks, keeps);
+	use_slack_for_gathered(ps->mesh, &in, p);
+	fill_layers(c, ps->mesh, &p->blocks, in.blocks, p->gathered, keeps);
 	return 0;
 }
 
@@ -181,6 +201,9 @@ void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t si
 		at += (size_t)snprintf(buf + at, size - at, "%s%lld %s%s", i ? ", " : "",
 			(long long)p->blocks.part[i].blocks, i ? "" : "of the blocks keep ", kind);
 	}
+	if (at < size && p->gathered > 0)
+		at += (size_t)snprintf(
+			buf + at, size - at, "; %lld also the rows that tp gathers", (long long)p->gathered);
 	if (at < size && p->blocks.host > 0)
 		at += (size_t)snprintf(buf + at, size - at, "; %.1f %s on the host", p->blocks.host / unit,
 			p->capacity < 0x1p30 ? "MiB" : "GiB");

@@ -25,9 +25,10 @@ struct vfm_recompute_plan {
 		    * everything
 		    */
 	struct vfm_keep_plan blocks;
-	double capacity; /* bytes of the device that the run may use */
-	double state;    /* bytes taken before the first step: parameters, gradients, moments */
-	double peak;     /* predicted bytes */
+	double capacity;  /* bytes of the device that the run may use */
+	double state;     /* bytes taken before the first step: parameters, gradients, moments */
+	double peak;      /* predicted bytes */
+	int64_t gathered; /* of the blocks that keep everything, so many also keep the rows that tp gathers */
 };
 
 /* Returns the input of the planner for this rank.  Sets the counts of *p.  Local.  room is at most 0 if the state alone
