@@ -7,13 +7,20 @@
 #include "base/host_memory.h"
 #include "spec/schedule.h"
 
-/* What a plan leaves of a device's capacity to others: fragmentation and other processes, the context and workspaces of
- * libraries, and NCCL's buffers, which are 1 to 5 GiB by the number of groups (sim/libraries.h). */
-static double bytes_of_others(const struct vfm_dev *d, int ranks)
+/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to the
+ * context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (sim/libraries.h) on nodes of
+ * 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each rank that
+ * messages go to. */
+static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
-	double all = (double)d->mem_total;
+	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
+	double gib = m->world->size > 1 ? 2.6 : 1;
 
-	return 0.02 * all + fmin(0.1 * all, ranks > 1 ? 5 * 0x1p30 : 2 * 0x1p30);
+	gib += tp > 1 ? 0.6 + 0.4 * (tp - 1) : 0;
+	gib += (fmin(m->p.cp_a2a, 8) - 1) / 3 + (cp > (double)m->p.cp_a2a ? 2.0 / 3 : 0);
+	gib += (fmin(ep, 8) - 1) / 3;
+	gib += m->size[VFM_AX_PP] > 1 ? 1.7 : 0;
+	return 0.05 * (double)d->mem_total + gib * 0x1p30;
 }
 
 /* ---- what a step needs besides the blocks ---- */
@@ -85,8 +92,8 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 	const struct vfm_pack_sums *all = &load->largest;
 
 	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
-	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30
-					      : (double)d->mem_total - bytes_of_others(d, m->world->size);
+	p->capacity =
+		c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (double)d->mem_total - bytes_of_others(m, d);
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
 		.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
