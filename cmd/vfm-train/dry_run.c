@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/table.h"
+#include "sim/network.h"
 #include "spec/goodput.h"
 #include "spec/hw.h"
 #include "spec/straggler.h"
@@ -145,6 +146,21 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 		o->mtbf_h > 0 ? ", with failures" : ", without checkpoints and failures", (long long)d->step);
 }
 
+/* The allocation of a job of several ranks. */
+static void note_nodes(struct vfm_table *t, const struct vfm_machine *m, const struct dry_run_cli *o)
+{
+	struct vfm_buf b = {0};
+
+	if (o->ranks == 1)
+		return;
+	vfm_nodes_sentence(&b, m, (int)o->ranks);
+	vfm_table_note(t, "allocation: %s, %s", b.data,
+		o->step.nodes                        ? "as in this Slurm step"
+			: m->kind == VFM_MACHINE_CPU ? "the machine"
+						     : "as many on a node as the machine has");
+	vfm_buf_release(&b);
+}
+
 /* The trace appears complete or not at all. */
 static int run_traced(struct vfm_dry_run_opts *opts, const char *path, struct vfm_dry_run *d, struct vfm_err *err)
 {
@@ -198,6 +214,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	TRY(vfm_uneven_parse(&o->uneven, o->ranks, &opts, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
+	if (o->step.nodes)
+		TRY(vfm_sim_set_node(&machine, o->step.nodes, o->step.per_node, err));
 	if (run_traced(&opts, o->trace, &d, err) < 0) {
 		vfm_dry_run_release(&d);
 		return err->code;
@@ -211,6 +229,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
 		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs, "
 		"experts or speed");
+	note_nodes(t, &machine, o);
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
 		vfm_version());
 	rc = vfm_table_print(t, format, stdout, err);

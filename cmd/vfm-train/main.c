@@ -308,33 +308,41 @@ static int run_ranks(struct vfm_err *err)
 	return vfm_context_run(&rank_opts, train_rank, &asked, err);
 }
 
-/* Returns the ranks of a dry run: -n, the tasks of srun, or as many as the degrees need. */
-static int64_t count_dry_ranks(const struct vfm_config *c)
+/* Sets the ranks of a dry run: -n, the tasks of srun with their nodes, or as many as the degrees need. */
+static int count_dry_ranks(const struct vfm_config *c, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
 	const struct vfm_parallel *p = &c->parallel;
 
-	if (rank_opts.ranks != VFM_UNSET)
-		return rank_opts.ranks;
-	if (tasks && atoi(tasks) > 1)
-		return atoi(tasks);
-	return p->tp * p->cp * p->pp * (p->dp ? p->dp : 1);
+	if (dry.step.tasks > 1 && rank_opts.ranks != VFM_UNSET)
+		return vfm_fail(err, VFM_EUSAGE,
+			"-n %lld within a step of %lld tasks, which are the ranks: leave out -n (or start one task)",
+			(long long)rank_opts.ranks, (long long)dry.step.tasks);
+	if (dry.step.tasks < 2) /* a shell, or a job that is not to be started here */
+		dry.step = (struct vfm_step_tasks){0};
+	dry.ranks = dry.step.tasks             ? dry.step.tasks
+		: rank_opts.ranks != VFM_UNSET ? rank_opts.ranks
+					       : p->tp * p->cp * p->pp * (p->dp ? p->dp : 1);
+	if (dry.ranks > VFM_RANKS_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "the job has %lld ranks, at most %d are allowed", (long long)dry.ranks,
+			VFM_RANKS_MAX);
+	return 0;
 }
 
 /* Under srun the first task predicts for all. */
 static int predict_run(struct vfm_err *err)
 {
-	const char *task = getenv("SLURM_PROCID"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	const char *task = getenv("SLURM_PROCID");
 	struct vfm_config c;
 
 	if (stages_path)
 		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --stages; name the plan of a stage with --data");
-	if (tasks && task && atoi(tasks) > 1 && atoi(task) > 0)
+	TRY(vfm_step_tasks_read(&dry.step, err));
+	if (dry.step.tasks > 1 && task && atoi(task) > 0)
 		return 0;
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
 	dry.plan = manifest;
-	dry.ranks = count_dry_ranks(&c);
+	TRY(count_dry_ranks(&c, err));
 	if (dry.packs == VFM_UNSET)
 		dry.packs = 8 * dry.ranks / (c.parallel.tp * c.parallel.cp * c.parallel.pp);
 	if (dry.context < 1 || dry.context > 1 << 24 || dry.packs < 1 || dry.packs > 1 << 20)

@@ -219,9 +219,27 @@ int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d,
 	return 0;
 }
 
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks)
+{
+	int each = (int)m->node_gpus, nodes = (ranks + each - 1) / each;
+	const char *unit = m->kind == VFM_MACHINE_CPU ? "ranks" : "GPUs";
+
+	if (ranks % each == 0)
+		vfm_buf_addf(b, "%d %s, %d node%s of %d", ranks, unit, nodes, nodes > 1 ? "s" : "", each);
+	else if (nodes == 1)
+		vfm_buf_addf(b, "%d %s on one node of %d", ranks, unit, each);
+	else
+		vfm_buf_addf(b, "%d %s, %d nodes of %d and one of %d", ranks, unit, nodes - 1, each, ranks % each);
+}
+
 void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
 {
-	vfm_buf_adds(b, "<p class=\"dim\">Predicted for GPUs of the machine ");
+	vfm_buf_adds(b, "<p class=\"dim\">Predicted for ");
+	if (p->o->ranks > 1)
+		vfm_nodes_sentence(b, p->o->machine, p->o->ranks);
+	else
+		vfm_buf_adds(b, "one GPU");
+	vfm_buf_adds(b, " of the machine ");
 	vfm_html_text(b, p->o->machine->name);
 	vfm_buf_adds(b,
 		p->d->fits ? ", not measured.</p>\n"

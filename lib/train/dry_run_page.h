@@ -20,6 +20,9 @@ enum { VFM_SCALED_MOST = 16 };
 int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
 	struct vfm_err *err);
 
+/* Appends "64 GPUs, 8 nodes of 8": the nodes of a job of several ranks. */
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks);
+
 struct vfm_dry_run_page {
 	const struct vfm_dry_run_opts *o;
 	const struct vfm_dry_run *d; /* with timelines and memory */

@@ -198,6 +198,49 @@ is "$(cat task1)" "" "under srun one task speaks"
 (export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0; vfm-train "${small[@]}" --dry-run --table json) >task0
 is "$(jq '.rows[-1].stands_for' task0)" 4 "for all"
 
+step() { # TASKS PER_NODE [OPTION ...]: the first task of a step
+	local tasks=$1 nodes=$2
+	shift 2
+	run env SLURM_STEP_NUM_TASKS="$tasks" SLURM_STEP_TASKS_PER_NODE="$nodes" SLURM_PROCID=0 vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true "$@"
+}
+step 64 "4(x16)" --table json
+rc_is 0 "a step of 16 nodes with 4 tasks"
+by4=$(jq '.rows[-1].step_ms' <<<"$out")
+step 64 "1(x64)" --table json
+is "$rc $(jq ".rows[-1].step_ms > 1.2 * $by4" <<<"$out")" "0 true" "64 nodes with one task communicate longer"
+step 64 "8(x8)" --table json
+is "$rc $(jq ".rows[-1].step_ms < $by4" <<<"$out")" "0 true" "and 8 nodes with 8 less"
+is "$(jq '.rows[-1].step_ms' <<<"$out")" "$(vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true -n 64 --table json | jq '.rows[-1].step_ms')" \
+	"as many as the machine has: as with -n"
+step 64 "4(x16)" --html alloc.html
+like "$out" "allocation: 64 GPUs, 16 nodes of 4, as in this Slurm step" "says which allocation"
+like "$(<alloc.html)" "Predicted for 64 GPUs, 16 nodes of 4 of the machine" "on the page"
+like "$(vfm-train "${small[@]}" --dry-run -n 20)" "allocation: 20 GPUs, 2 nodes of 8 and one of 4, as many on a node as the machine has" "without a step"
+step 8 "4,3(x1),1"
+like "$rc $err" "^2 .*SLURM_STEP_TASKS_PER_NODE: the nodes of this step have different numbers" "uneven nodes"
+step 32 "16(x2)"
+like "$rc $err" "^2 .*16 tasks on a node, but a node of the machine .* has 8 GPUs" "more tasks than GPUs"
+step 64 "4(x8)"
+like "$rc $err" "^2 .*'4\\(x8\\)' are 32 tasks, but SLURM_STEP_NUM_TASKS is 64" "contradiction"
+for bad in "4(x" "4(x2)x" x "" 4, 4,,4 "0(x2)" "4(x99999999999999999999)"; do
+	step 8 "$bad"
+	like "$rc $err" "^2 .*SLURM_STEP_TASKS_PER_NODE: expected" "tasks of nodes '$bad'"
+done
+for bad in abc -4 0 ""; do
+	step "$bad" "4(x2)"
+	like "$rc $err" "^2 .*SLURM_STEP_NUM_TASKS: expected 1 to [0-9]+ tasks, got '$bad'" "tasks '$bad'"
+done
+SLURM_DISTRIBUTION=cyclic step 8 "4(x2)"
+like "$rc $err" "^2 .*SLURM_DISTRIBUTION: .*-m block" "ranks dealt to nodes in turn"
+SLURM_DISTRIBUTION=block:cyclic step 8 "4(x2)"
+rc_is 0 "nodes filled in order"
+step 8 "4(x2)" -n 8
+like "$rc $err" "^2 .*-n 8 within a step of 8 tasks" "-n in a step of several tasks"
+step 1 1 -n 8
+rc_is 0 "-n in a step of one task"
+run vfm-train "${small[@]}" --dry-run -n 1000000000
+like "$rc $err" "^2 .*-n: expected 1 to 1048576, got 1000000000" "too many ranks"
+
 # ---- the matrix
 run vfm-bench matrix -q --predict h200 --gpus 4 --packs 4 --model dit-s --context 256,1024 --dtype bf16 -o jsonl
 rc_is 0 "--predict"
