@@ -465,6 +465,9 @@ static int run_equal_packs(
 	largest = vfm_dry_pack_sums(o->config, &s.packs[0], how.text);
 	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
 	TRY_OUT(simulate_packs(o, &packs, 0, &largest, out, err));
+	out->steps = o->config->train.steps;
+	out->timed_steps = 1;
+	out->total_s = out->s[VFM_MID] * (double)out->steps;
 out:
 	vfm_dry_packs_release(&packs);
 	free(s.packs);

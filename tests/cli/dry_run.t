@@ -187,8 +187,58 @@ run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 3
 like "$rc $err" "^2 .*has 4 packs a step, which parallel.dp = 3 does not divide" "packs that cannot be shared"
 run vfm-train "${small[@]}" --data plan --dry-run -n 2 --set model.channels=5
 like "$rc $err" "^2 .*model.channels is 5" "another model"
-run vfm-train "${small[@]}" --dry-run -n 2 --context 0
-like "$rc $err" "^2 .*--context, --packs: expected" "no tokens"
+refused() { # MESSAGE OPTION ...
+	local want=$1
+	shift
+	run vfm-train "${small[@]}" --dry-run "$@"
+	like "$rc $err" "^2 .*$want" "refused: $*"
+}
+refused "--context: expected 1 to 16777216 tokens, got 0" -n 2 --context 0
+refused "--context: expected 1 to 16777216 tokens, got 33554432" --context 32M
+refused "--packs: expected 1 to 1048576 packs a step, got 0" --packs 0
+refused "--packs is missing: 8 for each of 131073 dp ranks are more than 1048576" -n 131073
+refused "tp 2 x cp 1 x pp 1 does not divide the number of ranks, 1" -n 1 --set parallel.tp=2
+refused "--data: the plan has the packs" --data plan --context 1K
+refused "--data: the plan has the packs" --data plan --packs 4
+refused "--save-s: only with --mtbf-hours" --save-s 10
+refused "--restart-s: only with --mtbf-hours" --restart-s 300
+refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 0" --mtbf-hours 0
+refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 2e\\+09" --mtbf-hours 2e9
+refused "--save-s: expected 0 to 1e6 seconds, got 1e\\+30" --mtbf-hours 1 --save-s 1e30
+refused "--restart-s: expected 0 to 1e6 seconds, got 1e\\+09" --mtbf-hours 1 --restart-s 1e9
+refused "--held-out: not with --dry-run" --held-out nope
+refused "-o: not with --dry-run" -o run
+refused "--resume: not with --dry-run" --resume no
+refused "--init-part: not with --dry-run" --init-part ema
+refused "--allow-change: not with --dry-run" --allow-change model
+refused "--cache: not with --dry-run" --cache dir
+refused "--threads: not with --dry-run" --threads 2
+refused "--device: expected cpu or cuda, got 'tpu'" --device tpu
+run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
+rc_is 0 "for the device of the run"
+for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--table json" "--straggler-cv 0.1"; do
+	read -ra words <<<"$option"
+	run vfm-train "${small[@]}" --data plan -o nowhere "${words[@]}"
+	like "$rc $err" "^2 .*${words[0]}.*: only with --dry-run" "${words[0]} of a run"
+done
+
+# ---- without a plan
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --table json --html steps.html
+is "$rc $(jq -c '.rows[-1] | .steps, (.hours * 36000 / .step_ms - 1 | fabs < 1e-9)' <<<"$out" | paste -sd' ')" "0 100 true" "--steps: their hours"
+like "$out" "hours: of 100 such steps, without checkpoints and failures" "says of which"
+like "$(<steps.html)" "hours of all steps" "on the page"
+
+# ---- failures
+run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --steps 1000000 --straggler-cv 0.05 --mtbf-hours 50000 --save-s 20 --restart-s 600 --table json --html mtbf.html
+like "$(<mtbf.html)" "<p>a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s, goodput 0.98[0-9] .*</p>" "failures on the page"
+is "$(grep -oE 'goodput</span><b>[0-9.]+' mtbf.html)" "goodput</span><b>$(jq '.rows[-1].goodput * 1000 | round / 10' <<<"$out")" "the goodput"
+is "$(grep -oE 'hours of all steps</span><b>[0-9.]+' mtbf.html | grep -oE '[0-9.]+$')" "$(jq '.rows[-1].hours * 10 | round / 10' <<<"$out" | xargs printf %.1f)" \
+	"the same hours on the page, with failures and stragglers"
+run vfm-train "${small[@]}" --dry-run -n 1000 --context 1K --steps 100 --mtbf-hours 1 --table json --html never.html
+is "$rc $(jq -c '.rows[-1] | [.steps, .hours, .goodput]' <<<"$out")" "0 [100,null,null]" "no figure outside the range of the formula"
+like "$out" "a failure every 3.6 s: no goodput, because a restart \\(300 s\\) and a checkpoint \\(10 s\\) take longer" "says why"
+like "$(<never.html)" "a failure every 3.6 s: no goodput" "on the page"
+is "$(grep -c 'hours of all steps' never.html)" 0 "without hours"
 run vfm-train "${small[@]}" --dry-run -n 2 --packs 3
 like "$rc $err" "^2 .*3 packs a step cannot be divided among dp = 2" "packs and ranks"
 run vfm-train "${small[@]}" --dry-run --machine nope
