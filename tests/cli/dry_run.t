@@ -75,6 +75,14 @@ is "$(jq '[.[] | select(.ph == "X")] | (map(.ts + .dur) | max) / 1000' trace.jso
 is "$(jq '[.[] | select(.ph == "C" and .pid == 4) | .args | add] | max / 1024 * 1e4 | round' trace.json)" \
 	"$(jq '.rows[] | select(.rank == 4) | .mem_gib * 1e4 | round' <<<"$first")" "counters of the memory reach the peak"
 is "$(jq '[.[] | select(.ph == "C" and .pid == 0) | .ts] | . == sort and .[0] >= 0' trace.json)" true "in their order"
+for set in parallel.distopt=true parallel.fsdp=true "train.offload=optimizer --model dit-b --context 4K" parallel.tp=2; do
+	# shellcheck disable=SC2086 # words
+	step_ms=$(vfm-train "${small[@]}" --dry-run -n 8 --context 1K --set $set --trace after.json --table json | jq '.rows[-1].step_ms')
+	is "$(jq --argjson ms "$step_ms" '[.[] | select(.ph == "X") | (.ts + .dur > $ms * 1000 + 0.002) == (.args.beside_next_step // false)] | all' after.json)" true \
+		"events after the step are marked: $set"
+	is "$(jq -c '[.[] | select(.args.beside_next_step) | .name] | unique' after.json)" \
+		"$(case $set in parallel.tp*) echo "[]" ;; train*) echo '["adamw"]' ;; *) echo '["all_gather"]' ;; esac)" "which they are"
+done
 run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
 like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 
@@ -227,6 +235,17 @@ run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --table json
 is "$rc $(jq -c '.rows[-1] | .steps, (.hours * 36000 / .step_ms - 1 | fabs < 1e-9)' <<<"$out" | paste -sd' ')" "0 100 true" "--steps: their hours"
 like "$out" "hours: of 100 such steps, without checkpoints and failures" "says of which"
 like "$(<steps.html)" "hours of all steps" "on the page"
+
+# ---- learned positions, 256 in each axis
+learned=(--model moviegen-1b --set model.layers=2 --set train.dtype=bf16 --set parallel.fsdp=true --dry-run -n 2)
+run vfm-train -q "${learned[@]}" --context 128K --packs 2
+rc_is 0 "512 frames of 16 x 16 have no positions, 128 of 32 x 32 have"
+run vfm-bench matrix -q --predict h200 --context 128K --model moviegen-1b --set model.layers=2 --dtype bf16 --gpus 2 --packs 2 -o jsonl
+rc_is 0 "nor in a row"
+run vfm-train -q "${learned[@]}" --context 65521 --packs 2
+like "$rc $err" "^2 .*no shape of 65521 patches has positions: model.pos_max is 256, 256, 256" "a prime number of patches"
+run vfm-bench matrix -q --context 65521 --model moviegen-1b --set model.layers=1 -r 1 --seconds 0 --warmup 0
+like "$rc $err" "^2 .*no shape of 65521 patches has positions" "of a measured row"
 
 # ---- failures
 run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --steps 1000000 --straggler-cv 0.05 --mtbf-hours 50000 --save-s 20 --restart-s 600 --table json --html mtbf.html
