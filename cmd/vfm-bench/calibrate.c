@@ -4,6 +4,7 @@
  * All ranks measure the same op at the same time, since they share the memory bandwidth in a job, too.  Operands are
  * evicted from the caches before each run: between two uses of a weight or of an activation, a step moves more bytes
  * than caches hold. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -485,34 +486,49 @@ static int measure_machine(struct vfm_context *x, json_t *m, struct vfm_err *err
 	return rc;
 }
 
-static int write_machine(const json_t *m, struct vfm_err *err)
+/* Writes to the open file, or to stdout. */
+static int write_machine(const json_t *m, FILE *to, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};
 	int rc = 0;
 
 	vfm_json_text(&b, m, 1);
 	vfm_buf_adds(&b, "\n");
-	if (o.path)
-		rc = vfm_write_file(o.path, b.data, b.len, err);
-	else
-		fputs(b.data, stdout);
+	if (fputs(b.data, to) == EOF || fflush(to) != 0)
+		rc = vfm_fail_errno(
+			err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write %s", o.path ? o.path : "stdout");
 	vfm_buf_release(&b);
 	return rc;
 }
 
-static int calibrate_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+/* Makes the machine on all ranks, which the caller releases. */
+static int calibrate_machine(struct vfm_context *x, json_t **m, struct vfm_err *err)
 {
 	bool cpu = !strcmp(rank_opts.device, "cpu");
 	struct gpu_calibration gpu = {o.like ? o.like : "h200", (int)o.repeat, o.tiny};
-	json_t *m = cpu ? json_object() : NULL;
+
+	*m = cpu ? json_object() : NULL;
+	TRY(vfm_context_device(x, false, err));
+	return vfm_job_failed(&x->job, cpu ? measure_machine(x, *m, err) : calibrate_gpus(x, &gpu, m, err), err);
+}
+
+/* The first rank opens the file before the measurement, which takes minutes. */
+static int calibrate_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	bool first = x->job.world->rank == 0, to_file = first && o.path;
+	struct vfm_atomic f = {0};
+	json_t *m;
 	int rc;
 
 	(void)ctx;
-	rc = vfm_context_device(x, false, err);
-	if (rc >= 0)
-		rc = vfm_job_failed(&x->job, cpu ? measure_machine(x, m, err) : calibrate_gpus(x, &gpu, &m, err), err);
-	if (rc >= 0 && x->job.world->rank == 0)
-		rc = write_machine(m, err);
+	TRY(vfm_job_agree(&x->job, to_file ? vfm_atomic_open(&f, o.path, err) : 0, err));
+	rc = calibrate_machine(x, &m, err);
+	if (rc >= 0 && first)
+		rc = write_machine(m, to_file ? f.f : stdout, err);
+	if (to_file && rc >= 0)
+		rc = vfm_atomic_commit(&f, err);
+	else if (to_file)
+		vfm_atomic_abort(&f);
 	json_decref(m);
 	return rc;
 }

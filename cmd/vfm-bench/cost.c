@@ -61,7 +61,7 @@ static int time_pack(
 {
 	struct vfm_bench_result one, more;
 
-	vfm_bench_grid(tokens, j->step.grid);
+	TRY(vfm_bench_grid(&j->config.model, tokens, j->step.grid, err));
 	j->step.samples = samples;
 	j->step.packs = x->mesh.p.dp;
 	TRY(vfm_bench_run(x, &j->config, &j->step, &one, err));

@@ -190,7 +190,7 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 	struct vfm_buf layout = {0};
 
 	TRY(vfm_context_open(x, &w->config, err));
-	vfm_bench_grid(w->tokens, b.grid);
+	TRY(vfm_bench_grid(&w->config.model, w->tokens, b.grid, err));
 	TRY(check_memory(x, w, &b, o, err));
 	if (o->fits) {
 		vfm_info("%s, %lld tokens, %s", w->model, (long long)w->tokens, w->label);

@@ -1,13 +1,16 @@
 #include "dry_run.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/table.h"
-#include "spec/goodput.h"
+#include "sim/network.h"
 #include "spec/hw.h"
 #include "spec/straggler.h"
+#include "train/context.h"
 #include "train/dry_run.h"
 #include "train/dry_run_page.h"
 #include "train/memory_chart.h"
@@ -77,17 +80,39 @@ static void add_highest_peak(struct vfm_table *t, const struct vfm_dry_run *d)
 	vfm_buf_release(&b);
 }
 
+static struct vfm_failures failures_of(const struct dry_run_cli *o)
+{
+	return (struct vfm_failures){o->mtbf_h * 3600 / (double)o->ranks, o->save_s, o->restart_s};
+}
+
+/* Returns the goodput; 0 if there is none. */
 static double add_goodput(struct vfm_table *t, const struct dry_run_cli *o)
 {
-	struct vfm_failures f = {o->mtbf_h * 3600 / (double)o->ranks, o->save_s, o->restart_s};
-	double tau = vfm_best_interval(&f), goodput = vfm_goodput(&f, tau);
+	struct vfm_failures f = failures_of(o);
+	struct vfm_buf b = {0};
+	double goodput = vfm_goodput_sentence(&b, &f);
 
-	vfm_table_f64(t, "goodput", goodput);
-	vfm_table_note(t,
-		"a failure every %.1f hours: best a checkpoint every %.0f s, goodput %.3f (a checkpoint costs %g s, a "
-		"restart %g s)",
-		f.mtbf_s / 3600, tau, goodput, o->save_s, o->restart_s);
+	if (goodput > 0)
+		vfm_table_f64(t, "goodput", goodput);
+	vfm_table_note(t, "%s", b.data);
+	vfm_buf_release(&b);
 	return goodput;
+}
+
+static void add_hours(struct vfm_table *t, const struct vfm_dry_run *d, const struct dry_run_cli *o, double goodput)
+{
+	const char *with = o->mtbf_h > 0 ? "with failures" : "without checkpoints and failures";
+
+	vfm_table_i64(t, "steps", d->steps);
+	if (goodput > 0)
+		vfm_table_f64(t, "hours", d->total_s * d->straggler / 3600 / goodput);
+	else
+		vfm_table_note(t, "hours: unknown without goodput");
+	if (o->plan)
+		vfm_table_note(t, "hours: of all steps, from %d of different cost, %s; shown: step %lld",
+			d->timed_steps, with, (long long)d->step);
+	else if (goodput > 0)
+		vfm_table_note(t, "hours: of %lld such steps, %s", (long long)d->steps, with);
 }
 
 static void note_distinct_packs(struct vfm_table *t, const struct vfm_dry_run *d)
@@ -139,10 +164,22 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 		goodput = add_goodput(t, o);
 	if (!d->steps)
 		return;
-	vfm_table_i64(t, "steps", d->steps);
-	vfm_table_f64(t, "hours", d->total_s * d->straggler / 3600 / goodput);
-	vfm_table_note(t, "hours: of all steps, from %d of different cost%s; shown: step %lld", d->timed_steps,
-		o->mtbf_h > 0 ? ", with failures" : ", without checkpoints and failures", (long long)d->step);
+	add_hours(t, d, o, goodput);
+}
+
+/* The allocation of a job of several ranks. */
+static void note_nodes(struct vfm_table *t, const struct vfm_machine *m, const struct dry_run_cli *o)
+{
+	struct vfm_buf b = {0};
+
+	if (o->ranks == 1)
+		return;
+	vfm_nodes_sentence(&b, m, (int)o->ranks);
+	vfm_table_note(t, "allocation: %s, %s", b.data,
+		o->step.nodes                        ? "as in this Slurm step"
+			: m->kind == VFM_MACHINE_CPU ? "the machine"
+						     : "as many on a node as the machine has");
+	vfm_buf_release(&b);
 }
 
 /* The trace appears complete or not at all. */
@@ -163,20 +200,81 @@ static int run_traced(struct vfm_dry_run_opts *opts, const char *path, struct vf
 	return rc;
 }
 
-static int write_dry_page(
-	const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, const char *path, struct vfm_err *err)
+static int write_dry_page(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, const struct dry_run_cli *cli,
+	struct vfm_err *err)
 {
+	struct vfm_failures failures = failures_of(cli);
 	struct vfm_scaled_run scaled[VFM_SCALED_MOST];
-	struct vfm_dry_run_page page = {.o = o, .d = d, .title = "A predicted run", .scaled = scaled};
+	struct vfm_dry_run_page page = {.o = o,
+		.d = d,
+		.title = "A predicted run",
+		.scaled = scaled,
+		.failures = cli->mtbf_h > 0 ? &failures : NULL};
 	struct vfm_buf b = {0};
 	int rc = o->plan ? 0 : vfm_scale_run(o, d, scaled, &page.n_scaled, err);
 
 	if (rc == 0) {
 		vfm_dry_run_html(&b, &page);
-		rc = vfm_write_file(path, b.data, b.len, err);
+		rc = vfm_write_file(cli->html, b.data, b.len, err);
 	}
 	vfm_buf_release(&b);
 	return rc;
+}
+
+/* ---- the options ---- */
+
+static int check_failures(struct dry_run_cli *o, struct vfm_err *err)
+{
+	double *const seconds[] = {&o->save_s, &o->restart_s};
+	static const char *const names[] = {"--save-s", "--restart-s"};
+	static const double defaults[] = {10, 300};
+
+	for (int i = 0; i < 2; i++) {
+		if (!isnan(*seconds[i]) && isnan(o->mtbf_h))
+			return vfm_fail(err, VFM_EUSAGE, "%s: only with --mtbf-hours", names[i]);
+		if (isnan(*seconds[i]))
+			*seconds[i] = defaults[i];
+		if (!(*seconds[i] >= 0 && *seconds[i] <= 1e6))
+			return vfm_fail(
+				err, VFM_EUSAGE, "%s: expected 0 to 1e6 seconds, got %g", names[i], *seconds[i]);
+	}
+	if (isnan(o->mtbf_h))
+		o->mtbf_h = 0;
+	else if (!(o->mtbf_h > 0 && o->mtbf_h <= 1e9))
+		return vfm_fail(
+			err, VFM_EUSAGE, "--mtbf-hours: expected more than 0 hours and at most 1e9, got %g", o->mtbf_h);
+	return 0;
+}
+
+static int check_packs(struct dry_run_cli *o, const struct vfm_parallel *p, struct vfm_err *err)
+{
+	enum { CONTEXT_MAX = 1 << 24, PACKS_MAX = 1 << 20, PACKS_OF_DP = 8 };
+	int64_t of_model = p->tp * p->cp * p->pp, dp = o->ranks > of_model ? o->ranks / of_model : 1;
+
+	if (o->plan && (o->context != VFM_UNSET || o->packs != VFM_UNSET))
+		return vfm_fail(err, VFM_EUSAGE, "--data: the plan has the packs; leave out --context and --packs");
+	if (o->context == VFM_UNSET)
+		o->context = 8192;
+	if (o->packs == VFM_UNSET) {
+		o->packs = PACKS_OF_DP * dp;
+		if (o->packs > PACKS_MAX && !o->plan)
+			return vfm_fail(err, VFM_EUSAGE,
+				"--packs is missing: %d for each of %lld dp ranks are more than %d packs a step",
+				PACKS_OF_DP, (long long)dp, PACKS_MAX);
+	}
+	if (o->context < 1 || o->context > CONTEXT_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "--context: expected 1 to %d tokens, got %lld", CONTEXT_MAX,
+			(long long)o->context);
+	if (!o->plan && (o->packs < 1 || o->packs > PACKS_MAX))
+		return vfm_fail(err, VFM_EUSAGE, "--packs: expected 1 to %d packs a step, got %lld", PACKS_MAX,
+			(long long)o->packs);
+	return 0;
+}
+
+int check_dry_run(struct dry_run_cli *o, const struct vfm_parallel *p, struct vfm_err *err)
+{
+	TRY(check_packs(o, p, err));
+	return check_failures(o, err);
 }
 
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err)
@@ -198,6 +296,10 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	TRY(vfm_uneven_parse(&o->uneven, o->ranks, &opts, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
+	if (!strcmp(o->device, "cuda") && machine.kind == VFM_MACHINE_CPU)
+		return vfm_fail(err, VFM_EUSAGE, "--device: the machine '%s' has no GPUs", machine.name);
+	if (o->step.nodes)
+		TRY(vfm_sim_set_node(&machine, o->step.nodes, o->step.per_node, err));
 	if (run_traced(&opts, o->trace, &d, err) < 0) {
 		vfm_dry_run_release(&d);
 		return err->code;
@@ -211,11 +313,12 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
 		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs, "
 		"experts or speed");
+	note_nodes(t, &machine, o);
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,
 		vfm_version());
 	rc = vfm_table_print(t, format, stdout, err);
 	if (rc == 0 && o->html)
-		rc = write_dry_page(&opts, &d, o->html, err);
+		rc = write_dry_page(&opts, &d, o, err);
 	vfm_table_free(t);
 	vfm_dry_run_release(&d);
 	return rc;

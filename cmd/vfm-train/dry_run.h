@@ -3,16 +3,23 @@
 #define CMD_DRY_RUN_H
 
 #include "base/err.h"
+#include "launch/step.h"
 #include "train/config.h"
 #include "train/dry_run_opts.h"
 
 struct dry_run_cli {
-	const char *machine, *format, *plan, *trace, *html; /* trace, html: files; NULL: none */
-	int64_t ranks, context, packs;
+	const char *machine, *format, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */
+	const char *device;                                 /* --device: "cuda" asks for a machine of GPUs */
+	int64_t ranks, context, packs;                      /* context, packs: VFM_UNSET: not given */
+	struct vfm_step_tasks step;                         /* the nodes of the job; zeros: those of the machine */
 	struct vfm_uneven_opts uneven;
-	double mtbf_h, save_s, restart_s; /* mtbf_h: of a GPU; 0: without failures */
+	double mtbf_h, save_s, restart_s; /* NAN: not given; mtbf_h: of a GPU */
 };
 
+/* Checks the packs and the failures, and sets those that were not given: mtbf_h to 0, no failures.  ranks, plan: set.
+ * VFM_EUSAGE: one is out of range, or needs another option. */
+int check_dry_run(struct dry_run_cli *o, const struct vfm_parallel *p, struct vfm_err *err);
+/* Predicts and prints.  *o has passed check_dry_run. */
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* vfm-train: manifest -> training. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {
-	.machine = "h100-dgx", .format = "text", .context = 8192, .packs = VFM_UNSET, .save_s = 10, .restart_s = 300};
+	.context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
@@ -308,41 +309,86 @@ static int run_ranks(struct vfm_err *err)
 	return vfm_context_run(&rank_opts, train_rank, &asked, err);
 }
 
-/* Returns the ranks of a dry run: -n, the tasks of srun, or as many as the degrees need. */
-static int64_t count_dry_ranks(const struct vfm_config *c)
+/* Sets the ranks of a dry run: -n, the tasks of srun with their nodes, or as many as the degrees need. */
+static int count_dry_ranks(const struct vfm_config *c, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
 	const struct vfm_parallel *p = &c->parallel;
 
-	if (rank_opts.ranks != VFM_UNSET)
-		return rank_opts.ranks;
-	if (tasks && atoi(tasks) > 1)
-		return atoi(tasks);
-	return p->tp * p->cp * p->pp * (p->dp ? p->dp : 1);
+	if (dry.step.tasks > 1 && rank_opts.ranks != VFM_UNSET)
+		return vfm_fail(err, VFM_EUSAGE,
+			"-n %lld within a step of %lld tasks, which are the ranks: leave out -n (or start one task)",
+			(long long)rank_opts.ranks, (long long)dry.step.tasks);
+	if (dry.step.tasks < 2) /* a shell, or a job that is not to be started here */
+		dry.step = (struct vfm_step_tasks){0};
+	dry.ranks = dry.step.tasks             ? dry.step.tasks
+		: rank_opts.ranks != VFM_UNSET ? rank_opts.ranks
+					       : p->tp * p->cp * p->pp * (p->dp ? p->dp : 1);
+	if (dry.ranks > VFM_RANKS_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "the job has %lld ranks, at most %d are allowed", (long long)dry.ranks,
+			VFM_RANKS_MAX);
+	return 0;
+}
+
+/* An option, and whether the command line has it. */
+struct given_option {
+	const char *name;
+	bool given;
+};
+
+static int refuse_given(const struct given_option *o, size_t n, const char *why, struct vfm_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (o[i].given)
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s", o[i].name, why);
+	return 0;
+}
+
+/* Refuses options of a run, which a dry run would not use. */
+static int check_unused_options(struct vfm_err *err)
+{
+	const struct given_option run[] = {{"--held-out", held_out}, {"-o", out_dir},
+		{"--resume", strcmp(resume, "auto") != 0}, {"--init-part", strcmp(init_part, "model") != 0},
+		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
+		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
+		{"--threads", rank_opts.threads != VFM_UNSET}};
+
+	return refuse_given(run, sizeof(run) / sizeof(run[0]), "not with --dry-run", err);
+}
+
+/* Refuses options of a dry run without --dry-run. */
+static int check_dry_options(struct vfm_err *err)
+{
+	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
+		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
+		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
+		{"--trace", dry.trace}, {"--table", dry.format},
+		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
+
+	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);
 }
 
 /* Under srun the first task predicts for all. */
 static int predict_run(struct vfm_err *err)
 {
-	const char *task = getenv("SLURM_PROCID"), *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	const char *task = getenv("SLURM_PROCID");
 	struct vfm_config c;
 
 	if (stages_path)
 		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --stages; name the plan of a stage with --data");
-	if (tasks && task && atoi(tasks) > 1 && atoi(task) > 0)
+	TRY(check_unused_options(err));
+	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
+	TRY(vfm_step_tasks_read(&dry.step, err));
+	if (dry.step.tasks > 1 && task && atoi(task) > 0)
 		return 0;
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
 	dry.plan = manifest;
-	dry.ranks = count_dry_ranks(&c);
-	if (dry.packs == VFM_UNSET)
-		dry.packs = 8 * dry.ranks / (c.parallel.tp * c.parallel.cp * c.parallel.pp);
-	if (dry.context < 1 || dry.context > 1 << 24 || dry.packs < 1 || dry.packs > 1 << 20)
-		return vfm_fail(err, VFM_EUSAGE, "--context, --packs: expected 1 to %d tokens and 1 to %d packs",
-			1 << 24, 1 << 20);
-	if (!(dry.mtbf_h >= 0 && dry.save_s >= 0 && dry.restart_s >= 0 && dry.mtbf_h <= 1e9 && dry.save_s <= 1e6 &&
-		    dry.restart_s <= 1e6))
-		return vfm_fail(err, VFM_EUSAGE, "--mtbf-hours, --save-s, --restart-s: expected 0 or more");
+	dry.device = rank_opts.device;
+	dry.machine = dry.machine ? dry.machine : "h100-dgx";
+	dry.format = dry.format ? dry.format : "text";
+	TRY(count_dry_ranks(&c, err));
+	TRY(check_dry_run(&dry, &c.parallel, err));
 	return print_dry_run(&c, &dry, err);
 }
 
@@ -371,8 +417,8 @@ int main(int argc, char **argv)
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
-	} else if (!dry_run && vfm_uneven_given(&dry.uneven)) {
-		rc = vfm_fail(&err, VFM_EUSAGE, "--expert-skew, --slow-rank, --straggler-cv: only with --dry-run");
+	} else if (!dry_run && (rc = check_dry_options(&err)) < 0) {
+		vfm_job_say_once(rc, &err);
 	} else if (dry_run) {
 		rc = vfm_job_say_once(predict_run(&err), &err);
 	} else if (parity) {

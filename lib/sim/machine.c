@@ -66,6 +66,16 @@ static int get_rate(
 	return x ? read_rate(x, key, falls, out, err) : 0;
 }
 
+/* Reads a rate that is a part of another one, at most 1. */
+static int get_fraction(const json_t *o, const char *key, bool falls, struct vfm_rate *out, struct vfm_err *err)
+{
+	TRY(get_rate(o, key, true, falls, out, err));
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		if (out->v[e] > 1)
+			return vfm_fail(err, VFM_EUSAGE, "%s.value: expected at most 1, got %g", key, out->v[e]);
+	return 0;
+}
+
 static int get_count(const json_t *o, const char *key, int64_t min, int64_t max, int64_t *out, struct vfm_err *err)
 {
 	json_t *x;
@@ -252,11 +262,9 @@ static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 	TRY(get_rate(o, "gemm_f32_tflops", true, false, &m->gemm_f32, err));
 	TRY(get_rate(o, "gemm_fp8_tflops", false, false, &m->gemm_f8, err));
 	TRY(read_tiles(o, m, err));
-	TRY(get_rate(o, "gemm_epilogue", true, true, &m->epilogue, err));
-	if (m->epilogue.v[VFM_LOW] > 1)
-		return vfm_fail(err, VFM_EUSAGE, "gemm_epilogue.value: expected at most 1");
+	TRY(get_fraction(o, "gemm_epilogue", true, &m->epilogue, err));
 	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
-	TRY(get_rate(o, "kernel_of_copy", true, false, &m->kernel, err));
+	TRY(get_fraction(o, "kernel_of_copy", false, &m->kernel, err));
 	TRY(get_rate(o, "sm_gb_s", false, false, &m->sm_bw, err));
 	TRY(read_attention(o, m, err));
 	TRY(get_rate(o, "gap_us", true, true, &m->gap, err));

@@ -14,6 +14,23 @@ int vfm_sim_check_ranks(const struct vfm_machine *m, int ranks, struct vfm_err *
 	return vfm_fail(err, VFM_EUSAGE, "the machine '%s' has no rates of several GPUs (gpus_per_node)", m->name);
 }
 
+int vfm_sim_set_node(struct vfm_machine *m, int64_t nodes, int64_t per_node, struct vfm_err *err)
+{
+	if (m->kind == VFM_MACHINE_CPU && nodes > 1)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the machine '%s' is a CPU without a network, but the job has %lld nodes", m->name,
+			(long long)nodes);
+	if (m->kind == VFM_MACHINE_CPU || !m->node_gpus)
+		return 0; /* vfm_sim_check_ranks compares the ranks */
+	if (per_node > m->node_gpus)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the job has %lld tasks on a node, but a node of the machine '%s' has %lld GPU%s "
+			"(gpus_per_node)",
+			(long long)per_node, m->name, (long long)m->node_gpus, m->node_gpus > 1 ? "s" : "");
+	m->node_gpus = per_node;
+	return 0;
+}
+
 struct vfm_sim_span vfm_sim_span_of(const struct vfm_machine *m, const int *rank, int n)
 {
 	struct vfm_sim_span g = {.ranks = n};

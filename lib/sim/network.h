@@ -36,5 +36,8 @@ double vfm_sim_coll_s(const struct vfm_machine *m, const struct vfm_sim_span *g,
 double vfm_sim_messages_s(const struct vfm_machine *m, double near, double far, enum vfm_estimate e);
 /* VFM_EUSAGE if the machine lacks the rates of several GPUs, or was measured with another number of ranks of a CPU. */
 int vfm_sim_check_ranks(const struct vfm_machine *m, int ranks, struct vfm_err *err);
+/* Makes *m a machine whose nodes have per_node ranks of a job each, instead of one for each GPU.  VFM_EUSAGE if a node
+ * has fewer GPUs, or if the machine is a CPU and the job has several nodes. */
+int vfm_sim_set_node(struct vfm_machine *m, int64_t nodes, int64_t per_node, struct vfm_err *err);
 
 #endif

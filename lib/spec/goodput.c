@@ -2,6 +2,11 @@
 
 #include <math.h>
 
+bool vfm_goodput_applies(const struct vfm_failures *f)
+{
+	return f->save_s + f->restart_s < f->mtbf_s;
+}
+
 double vfm_goodput(const struct vfm_failures *f, double tau)
 {
 	double M = f->mtbf_s;

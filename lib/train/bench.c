@@ -30,14 +30,56 @@ static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, cons
 	return rc;
 }
 
-void vfm_bench_grid(int64_t tokens, int32_t grid[3])
+static bool has_positions(const struct vfm_model_spec *m, int64_t t, int64_t h, int64_t w)
+{
+	return m->pos != VFM_POS_LEARNED || (t <= m->pos_max[0] && h <= m->pos_max[1] && w <= m->pos_max[2]);
+}
+
+/* Returns whether a frame of h x w is nearer to a square than the best, or as near and smaller. */
+static bool is_better_frame(int64_t h, int64_t w, const int32_t best[3])
+{
+	int64_t low = h < w ? h : w, high = h < w ? w : h;
+	int64_t best_low = best[1] < best[2] ? best[1] : best[2], best_high = best[1] < best[2] ? best[2] : best[1];
+	int64_t ratio = high * best_low - best_high * low; /* of high / low to that of the best */
+
+	return !best[0] || ratio < 0 || (ratio == 0 && h * w < (int64_t)best[1] * best[2]);
+}
+
+/* Sets best to zeros if there is none. */
+static void find_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t best[3])
+{
+	best[0] = best[1] = best[2] = 0;
+	for (int64_t h = 1; h <= m->pos_max[1] && h <= tokens; h++)
+		for (int64_t w = 1; tokens % h == 0 && w <= m->pos_max[2] && w <= tokens / h; w++) {
+			int64_t t = tokens / h / w;
+
+			if (t * h * w != tokens || !has_positions(m, t, h, w) || !is_better_frame(h, w, best))
+				continue;
+			best[0] = (int32_t)t;
+			best[1] = (int32_t)h;
+			best[2] = (int32_t)w;
+		}
+}
+
+int vfm_bench_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t grid[3], struct vfm_err *err)
 {
 	int64_t side = 1;
+	int32_t other[3];
 
 	while (side < 16 && tokens % (4 * side * side) == 0)
 		side *= 2;
 	grid[0] = (int32_t)(tokens / (side * side));
 	grid[1] = grid[2] = (int32_t)side;
+	if (has_positions(m, grid[0], side, side))
+		return 0;
+	find_grid(m, tokens, other);
+	if (!other[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"no shape of %lld patches has positions: model.pos_max is %lld, %lld, %lld in t, h, w",
+			(long long)tokens, (long long)m->pos_max[0], (long long)m->pos_max[1],
+			(long long)m->pos_max[2]);
+	memcpy(grid, other, sizeof(other));
+	return 0;
 }
 
 /* Runs one step in isolation, after a barrier.  Reduces stats->rank over the ranks, so that all ranks decide alike when

@@ -34,8 +34,10 @@ struct vfm_bench_result {
 	double loss;            /* loss of the last step; always finite */
 };
 
-/* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches. */
-void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
+/* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches.  If model.pos_max has no
+ * positions for it, the frames that are nearest to squares, and of these the smallest, for which it has.  VFM_EUSAGE,
+ * with the grid of square frames: for no shape of so many patches. */
+int vfm_bench_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t grid[3], struct vfm_err *err);
 
 /* Sets a configuration key as vfm_config_set does.  Returns VFM_EUSAGE for keys that a step on synthetic samples does
  * not use, such as data.threads. */

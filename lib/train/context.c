@@ -4,8 +4,8 @@
 
 int vfm_context_check(const struct vfm_context_opts *o, struct vfm_err *err)
 {
-	if (o->ranks != VFM_UNSET && (o->ranks < 1 || o->ranks > 1 << 20))
-		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)o->ranks);
+	if (o->ranks != VFM_UNSET && (o->ranks < 1 || o->ranks > VFM_RANKS_MAX))
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 to %d, got %lld", VFM_RANKS_MAX, (long long)o->ranks);
 	if (o->threads != VFM_UNSET && (o->threads < 1 || o->threads > 4096))
 		return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)o->threads);
 	return 0;

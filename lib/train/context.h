@@ -22,7 +22,8 @@
 #include "train/device.h"
 #include "train/job.h"
 
-enum { VFM_UNSET = INT32_MIN }; /* a numeric option that was not given */
+enum { VFM_UNSET = INT32_MIN };   /* a numeric option that was not given */
+enum { VFM_RANKS_MAX = 1 << 20 }; /* of a job */
 
 struct vfm_context_opts {
 	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: one process, or the tasks of srun */

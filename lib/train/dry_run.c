@@ -58,9 +58,14 @@ static void name_stream(char name[VFM_STREAM_NAME], const struct vfm_sim_launch 
 		snprintf(name, VFM_STREAM_NAME, "%s", !stream ? "compute" : works ? "other work" : "");
 }
 
-/* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step. */
-static void trace_rank(struct vfm_context *x, struct dry_step *d, double begin)
+/* Of the last digit of the trace. */
+static const double CLOCK_S = 1e-9;
+
+/* A process of the trace is a rank, a thread a stream; times are microseconds from the begin of the step.  Updates of
+ * offloaded states and all-gathers of parameters may end after the step, which the next one does not wait for. */
+static void trace_rank(struct vfm_context *x, struct dry_step *d, const struct vfm_bench_predicted *p)
 {
+	double begin = p->begin[VFM_MID], step_s = p->s[VFM_MID];
 	FILE *f = d->o->trace;
 	int rank = x->mesh.rank, streams = 0;
 	const struct vfm_sim_launch *l;
@@ -73,15 +78,16 @@ static void trace_rank(struct vfm_context *x, struct dry_step *d, double begin)
 	d->traced = true;
 	for (size_t i = 0; i < n; i++) {
 		double wait = (double)l[i].wait[VFM_MID], at = start_of(&l[i]) - begin;
+		double end = at + wait + (double)l[i].work[VFM_MID];
 
 		streams = l[i].stream > streams ? l[i].stream : streams;
 		fprintf(f,
 			",\n{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%."
 			"3f,"
-			"\"args\":{\"shape\":\"%s\",\"gflop\":%.3f,\"mb\":%.3f,\"waits_us\":%.3f}}",
+			"\"args\":{\"shape\":\"%s\",\"gflop\":%.3f,\"mb\":%.3f,\"waits_us\":%.3f%s}}",
 			l[i].op, vfm_sim_class_name((enum vfm_sim_class)l[i].class), rank, l[i].stream, at * 1e6,
-			(wait + (double)l[i].work[VFM_MID]) * 1e6, l[i].shape, l[i].flops / 1e9, l[i].bytes / 1e6,
-			wait * 1e6);
+			(end - at) * 1e6, l[i].shape, l[i].flops / 1e9, l[i].bytes / 1e6, wait * 1e6,
+			end > step_s + CLOCK_S ? ",\"beside_next_step\":true" : "");
 	}
 	for (int s = 0; s <= streams; s++) {
 		name_stream(name, l, n, s);
@@ -190,7 +196,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	vfm_bench_predict(&b, d->o->warmup ? d->o->warmup : 1, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, own->v, own->n, &d->largest, &r, err));
 	if (d->o->trace)
-		trace_rank(x, d, predicted.begin[VFM_MID]);
+		trace_rank(x, d, &predicted);
 	note_rank(x, d, &r, &predicted);
 	if (x->mesh.rank == 0)
 		memcpy(d->out->s, predicted.s, sizeof(d->out->s));
@@ -465,6 +471,9 @@ static int run_equal_packs(
 	largest = vfm_dry_pack_sums(o->config, &s.packs[0], how.text);
 	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
 	TRY_OUT(simulate_packs(o, &packs, 0, &largest, out, err));
+	out->steps = o->config->train.steps;
+	out->timed_steps = 1;
+	out->total_s = out->s[VFM_MID] * (double)out->steps;
 out:
 	vfm_dry_packs_release(&packs);
 	free(s.packs);

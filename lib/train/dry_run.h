@@ -58,10 +58,10 @@ struct vfm_dry_run_rank {
 };
 
 struct vfm_dry_run {
-	bool fits;               /* else mem_peak is what it needs, and the seconds are those of such a machine */
-	bool beyond;             /* the call failed: the memory of a rank ran out, with 8 times of it unless `once` */
-	int64_t steps;           /* of the plan, as far as the configuration trains; 0: without a plan */
-	int64_t step;            /* that was simulated */
+	bool fits;     /* else mem_peak is what it needs, and the seconds are those of such a machine */
+	bool beyond;   /* the call failed: the memory of a rank ran out, with 8 times of it unless `once` */
+	int64_t steps; /* of the plan, as far as the configuration trains; without a plan its train.steps; 0: unknown */
+	int64_t step;  /* that was simulated */
 	double s[VFM_ESTIMATES]; /* of that step */
 	double total_s;          /* of all steps */
 	int timed_steps;         /* from which total_s follows */

@@ -16,7 +16,7 @@ struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct 
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		int32_t grid[3];
 
-		vfm_bench_grid(p->samples[i].tokens, grid);
+		vfm_bench_grid(&c->model, p->samples[i].tokens, grid, NULL); /* make_shapes reports the error */
 		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, text));
 	}
 	return sums;
@@ -201,10 +201,11 @@ static int make_shapes(
 
 	for (int i = 0; i < n; i++) {
 		s[i] = (struct vfm_synthetic){.text_len = (int32_t)text, .id = (uint64_t)i + 1};
-		vfm_bench_grid(x->pack->samples[i].tokens, s[i].grid);
+		TRY_OUT(vfm_bench_grid(&c->model, x->pack->samples[i].tokens, s[i].grid, err));
 	}
 	rc = vfm_synthetic_shapes(out, s, n, &c->model, err);
 	out->cp = x->cp;
+out:
 	free(s);
 	return rc;
 }

@@ -25,11 +25,36 @@ static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, 
 		name, digits, x, unit);
 }
 
+double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f)
+{
+	double tau, goodput, hours = f->mtbf_s / 3600;
+
+	if (hours >= 1)
+		vfm_buf_addf(b, "a failure every %.1f hours: ", hours);
+	else
+		vfm_buf_addf(b, "a failure every %.3g s: ", f->mtbf_s);
+	if (!vfm_goodput_applies(f)) {
+		vfm_buf_addf(b,
+			"no goodput, because a restart (%g s) and a checkpoint (%g s) take longer than that: the job "
+			"makes "
+			"hardly any progress",
+			f->restart_s, f->save_s);
+		return 0;
+	}
+	tau = vfm_best_interval(f);
+	goodput = vfm_goodput(f, tau);
+	vfm_buf_addf(b, "best a checkpoint every %.0f s, goodput %.3f (a checkpoint costs %g s, a restart %g s)", tau,
+		goodput, f->save_s, f->restart_s);
+	return goodput;
+}
+
 static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	const struct vfm_dry_run *d = p->d;
 	double s = d->s[VFM_MID], tflops = d->flops / s / 1e12 / p->o->ranks;
 	double peak = vfm_hw_peak(p->o->machine->name, p->o->config->train.dtype);
+	struct vfm_buf failures = {0};
+	double goodput = p->failures ? vfm_goodput_sentence(&failures, p->failures) : 1;
 
 	vfm_buf_adds(b, "<div class=\"cards\">\n");
 	add_dry_card(b, "GPUs", "", p->o->ranks, 0);
@@ -45,9 +70,15 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
 	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
 	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
-	if (d->steps)
-		add_dry_card(b, "hours of the plan", "", d->total_s / 3600, 1);
+	if (p->failures && goodput > 0)
+		add_dry_card(b, "goodput", " %", goodput * 100, 1);
+	if (d->steps && goodput > 0)
+		add_dry_card(b, p->o->plan ? "hours of the plan" : "hours of all steps", "",
+			d->total_s * d->straggler / goodput / 3600, 1);
 	vfm_buf_adds(b, "</div>\n");
+	if (p->failures)
+		vfm_buf_addf(b, "<p>%s.</p>\n", failures.data);
+	vfm_buf_release(&failures);
 }
 
 static void add_kind_legend(struct vfm_buf *b)
@@ -219,9 +250,27 @@ int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d,
 	return 0;
 }
 
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks)
+{
+	int each = (int)m->node_gpus, nodes = (ranks + each - 1) / each;
+	const char *unit = m->kind == VFM_MACHINE_CPU ? "ranks" : "GPUs";
+
+	if (ranks % each == 0)
+		vfm_buf_addf(b, "%d %s, %d node%s of %d", ranks, unit, nodes, nodes > 1 ? "s" : "", each);
+	else if (nodes == 1)
+		vfm_buf_addf(b, "%d %s on one node of %d", ranks, unit, each);
+	else
+		vfm_buf_addf(b, "%d %s, %d nodes of %d and one of %d", ranks, unit, nodes - 1, each, ranks % each);
+}
+
 void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
 {
-	vfm_buf_adds(b, "<p class=\"dim\">Predicted for GPUs of the machine ");
+	vfm_buf_adds(b, "<p class=\"dim\">Predicted for ");
+	if (p->o->ranks > 1)
+		vfm_nodes_sentence(b, p->o->machine, p->o->ranks);
+	else
+		vfm_buf_adds(b, "one GPU");
+	vfm_buf_adds(b, " of the machine ");
 	vfm_html_text(b, p->o->machine->name);
 	vfm_buf_adds(b,
 		p->d->fits ? ", not measured.</p>\n"

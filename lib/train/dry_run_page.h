@@ -5,6 +5,7 @@
 #define VFM_TRAIN_DRY_RUN_PAGE_H
 
 #include "base/mem.h"
+#include "spec/goodput.h"
 #include "train/dry_run.h"
 
 /* A run on more GPUs: data parallelism with as many packs for each rank. */
@@ -20,9 +21,17 @@ enum { VFM_SCALED_MOST = 16 };
 int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
 	struct vfm_err *err);
 
+/* Appends "64 GPUs, 8 nodes of 8": the nodes of a job of several ranks. */
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks);
+
+/* Appends how often the job fails, the best interval between checkpoints, and the goodput.  Returns the goodput; 0 if
+ * the formula does not apply. */
+double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f);
+
 struct vfm_dry_run_page {
 	const struct vfm_dry_run_opts *o;
-	const struct vfm_dry_run *d; /* with timelines and memory */
+	const struct vfm_dry_run *d;         /* with timelines and memory */
+	const struct vfm_failures *failures; /* of the job; NULL: none */
 	const char *title;
 	const struct vfm_scaled_run *scaled; /* [n_scaled], by ranks */
 	int n_scaled;

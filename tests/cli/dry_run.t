@@ -75,6 +75,14 @@ is "$(jq '[.[] | select(.ph == "X")] | (map(.ts + .dur) | max) / 1000' trace.jso
 is "$(jq '[.[] | select(.ph == "C" and .pid == 4) | .args | add] | max / 1024 * 1e4 | round' trace.json)" \
 	"$(jq '.rows[] | select(.rank == 4) | .mem_gib * 1e4 | round' <<<"$first")" "counters of the memory reach the peak"
 is "$(jq '[.[] | select(.ph == "C" and .pid == 0) | .ts] | . == sort and .[0] >= 0' trace.json)" true "in their order"
+for set in parallel.distopt=true parallel.fsdp=true "train.offload=optimizer --model dit-b --context 4K" parallel.tp=2; do
+	# shellcheck disable=SC2086 # words
+	step_ms=$(vfm-train "${small[@]}" --dry-run -n 8 --context 1K --set $set --trace after.json --table json | jq '.rows[-1].step_ms')
+	is "$(jq --argjson ms "$step_ms" '[.[] | select(.ph == "X") | (.ts + .dur > $ms * 1000 + 0.002) == (.args.beside_next_step // false)] | all' after.json)" true \
+		"events after the step are marked: $set"
+	is "$(jq -c '[.[] | select(.args.beside_next_step) | .name] | unique' after.json)" \
+		"$(case $set in parallel.tp*) echo "[]" ;; train*) echo '["adamw"]' ;; *) echo '["all_gather"]' ;; esac)" "which they are"
+done
 run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
 like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 
@@ -187,8 +195,69 @@ run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 3
 like "$rc $err" "^2 .*has 4 packs a step, which parallel.dp = 3 does not divide" "packs that cannot be shared"
 run vfm-train "${small[@]}" --data plan --dry-run -n 2 --set model.channels=5
 like "$rc $err" "^2 .*model.channels is 5" "another model"
-run vfm-train "${small[@]}" --dry-run -n 2 --context 0
-like "$rc $err" "^2 .*--context, --packs: expected" "no tokens"
+refused() { # MESSAGE OPTION ...
+	local want=$1
+	shift
+	run vfm-train "${small[@]}" --dry-run "$@"
+	like "$rc $err" "^2 .*$want" "refused: $*"
+}
+refused "--context: expected 1 to 16777216 tokens, got 0" -n 2 --context 0
+refused "--context: expected 1 to 16777216 tokens, got 33554432" --context 32M
+refused "--packs: expected 1 to 1048576 packs a step, got 0" --packs 0
+refused "--packs is missing: 8 for each of 131073 dp ranks are more than 1048576" -n 131073
+refused "tp 2 x cp 1 x pp 1 does not divide the number of ranks, 1" -n 1 --set parallel.tp=2
+refused "--data: the plan has the packs" --data plan --context 1K
+refused "--data: the plan has the packs" --data plan --packs 4
+refused "--save-s: only with --mtbf-hours" --save-s 10
+refused "--restart-s: only with --mtbf-hours" --restart-s 300
+refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 0" --mtbf-hours 0
+refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 2e\\+09" --mtbf-hours 2e9
+refused "--save-s: expected 0 to 1e6 seconds, got 1e\\+30" --mtbf-hours 1 --save-s 1e30
+refused "--restart-s: expected 0 to 1e6 seconds, got 1e\\+09" --mtbf-hours 1 --restart-s 1e9
+refused "--held-out: not with --dry-run" --held-out nope
+refused "-o: not with --dry-run" -o run
+refused "--resume: not with --dry-run" --resume no
+refused "--init-part: not with --dry-run" --init-part ema
+refused "--allow-change: not with --dry-run" --allow-change model
+refused "--cache: not with --dry-run" --cache dir
+refused "--threads: not with --dry-run" --threads 2
+refused "--device: expected cpu or cuda, got 'tpu'" --device tpu
+run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
+rc_is 0 "for the device of the run"
+for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--table json" "--straggler-cv 0.1"; do
+	read -ra words <<<"$option"
+	run vfm-train "${small[@]}" --data plan -o nowhere "${words[@]}"
+	like "$rc $err" "^2 .*${words[0]}.*: only with --dry-run" "${words[0]} of a run"
+done
+
+# ---- without a plan
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --table json --html steps.html
+is "$rc $(jq -c '.rows[-1] | .steps, (.hours * 36000 / .step_ms - 1 | fabs < 1e-9)' <<<"$out" | paste -sd' ')" "0 100 true" "--steps: their hours"
+like "$out" "hours: of 100 such steps, without checkpoints and failures" "says of which"
+like "$(<steps.html)" "hours of all steps" "on the page"
+
+# ---- learned positions, 256 in each axis
+learned=(--model moviegen-1b --set model.layers=2 --set train.dtype=bf16 --set parallel.fsdp=true --dry-run -n 2)
+run vfm-train -q "${learned[@]}" --context 128K --packs 2
+rc_is 0 "512 frames of 16 x 16 have no positions, 128 of 32 x 32 have"
+run vfm-bench matrix -q --predict h200 --context 128K --model moviegen-1b --set model.layers=2 --dtype bf16 --gpus 2 --packs 2 -o jsonl
+rc_is 0 "nor in a row"
+run vfm-train -q "${learned[@]}" --context 65521 --packs 2
+like "$rc $err" "^2 .*no shape of 65521 patches has positions: model.pos_max is 256, 256, 256" "a prime number of patches"
+run vfm-bench matrix -q --context 65521 --model moviegen-1b --set model.layers=1 -r 1 --seconds 0 --warmup 0
+like "$rc $err" "^2 .*no shape of 65521 patches has positions" "of a measured row"
+
+# ---- failures
+run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --steps 1000000 --straggler-cv 0.05 --mtbf-hours 50000 --save-s 20 --restart-s 600 --table json --html mtbf.html
+like "$(<mtbf.html)" "<p>a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s, goodput 0.98[0-9] .*</p>" "failures on the page"
+is "$(grep -oE 'goodput</span><b>[0-9.]+' mtbf.html)" "goodput</span><b>$(jq '.rows[-1].goodput * 1000 | round / 10' <<<"$out")" "the goodput"
+is "$(grep -oE 'hours of all steps</span><b>[0-9.]+' mtbf.html | grep -oE '[0-9.]+$')" "$(jq '.rows[-1].hours * 10 | round / 10' <<<"$out" | xargs printf %.1f)" \
+	"the same hours on the page, with failures and stragglers"
+run vfm-train "${small[@]}" --dry-run -n 1000 --context 1K --steps 100 --mtbf-hours 1 --table json --html never.html
+is "$rc $(jq -c '.rows[-1] | [.steps, .hours, .goodput]' <<<"$out")" "0 [100,null,null]" "no figure outside the range of the formula"
+like "$out" "a failure every 3.6 s: no goodput, because a restart \\(300 s\\) and a checkpoint \\(10 s\\) take longer" "says why"
+like "$(<never.html)" "a failure every 3.6 s: no goodput" "on the page"
+is "$(grep -c 'hours of all steps' never.html)" 0 "without hours"
 run vfm-train "${small[@]}" --dry-run -n 2 --packs 3
 like "$rc $err" "^2 .*3 packs a step cannot be divided among dp = 2" "packs and ranks"
 run vfm-train "${small[@]}" --dry-run --machine nope
@@ -197,6 +266,49 @@ like "$rc $err" "^2 .*no 'nope' among the machines" "an unknown machine"
 is "$(cat task1)" "" "under srun one task speaks"
 (export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0; vfm-train "${small[@]}" --dry-run --table json) >task0
 is "$(jq '.rows[-1].stands_for' task0)" 4 "for all"
+
+step() { # TASKS PER_NODE [OPTION ...]: the first task of a step
+	local tasks=$1 nodes=$2
+	shift 2
+	run env SLURM_STEP_NUM_TASKS="$tasks" SLURM_STEP_TASKS_PER_NODE="$nodes" SLURM_PROCID=0 vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true "$@"
+}
+step 64 "4(x16)" --table json
+rc_is 0 "a step of 16 nodes with 4 tasks"
+by4=$(jq '.rows[-1].step_ms' <<<"$out")
+step 64 "1(x64)" --table json
+is "$rc $(jq ".rows[-1].step_ms > 1.2 * $by4" <<<"$out")" "0 true" "64 nodes with one task communicate longer"
+step 64 "8(x8)" --table json
+is "$rc $(jq ".rows[-1].step_ms < $by4" <<<"$out")" "0 true" "and 8 nodes with 8 less"
+is "$(jq '.rows[-1].step_ms' <<<"$out")" "$(vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true -n 64 --table json | jq '.rows[-1].step_ms')" \
+	"as many as the machine has: as with -n"
+step 64 "4(x16)" --html alloc.html
+like "$out" "allocation: 64 GPUs, 16 nodes of 4, as in this Slurm step" "says which allocation"
+like "$(<alloc.html)" "Predicted for 64 GPUs, 16 nodes of 4 of the machine" "on the page"
+like "$(vfm-train "${small[@]}" --dry-run -n 20)" "allocation: 20 GPUs, 2 nodes of 8 and one of 4, as many on a node as the machine has" "without a step"
+step 8 "4,3(x1),1"
+like "$rc $err" "^2 .*SLURM_STEP_TASKS_PER_NODE: the nodes of this step have different numbers" "uneven nodes"
+step 32 "16(x2)"
+like "$rc $err" "^2 .*16 tasks on a node, but a node of the machine .* has 8 GPUs" "more tasks than GPUs"
+step 64 "4(x8)"
+like "$rc $err" "^2 .*'4\\(x8\\)' are 32 tasks, but SLURM_STEP_NUM_TASKS is 64" "contradiction"
+for bad in "4(x" "4(x2)x" x "" 4, 4,,4 "0(x2)" "4(x99999999999999999999)"; do
+	step 8 "$bad"
+	like "$rc $err" "^2 .*SLURM_STEP_TASKS_PER_NODE: expected" "tasks of nodes '$bad'"
+done
+for bad in abc -4 0 ""; do
+	step "$bad" "4(x2)"
+	like "$rc $err" "^2 .*SLURM_STEP_NUM_TASKS: expected 1 to [0-9]+ tasks, got '$bad'" "tasks '$bad'"
+done
+SLURM_DISTRIBUTION=cyclic step 8 "4(x2)"
+like "$rc $err" "^2 .*SLURM_DISTRIBUTION: .*-m block" "ranks dealt to nodes in turn"
+SLURM_DISTRIBUTION=block:cyclic step 8 "4(x2)"
+rc_is 0 "nodes filled in order"
+step 8 "4(x2)" -n 8
+like "$rc $err" "^2 .*-n 8 within a step of 8 tasks" "-n in a step of several tasks"
+step 1 1 -n 8
+rc_is 0 "-n in a step of one task"
+run vfm-train "${small[@]}" --dry-run -n 1000000000
+like "$rc $err" "^2 .*-n: expected 1 to 1048576, got 1000000000" "too many ranks"
 
 # ---- the matrix
 run vfm-bench matrix -q --predict h200 --gpus 4 --packs 4 --model dit-s --context 256,1024 --dtype bf16 -o jsonl

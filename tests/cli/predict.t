@@ -111,6 +111,13 @@ done
 same_memory "packs of two grids" two.json 2 "${tiny[@]}" --samples 3 --second-grid 1,4,4 --dtype fp32
 moe=(--model moe-1b --layers 2 --hidden 64 --heads 2 --set model.kv_heads=2 --set model.experts=4 --set model.moe_capacity=2)
 same_memory "ep=2" two.json 2 "${moe[@]}" --grid 2,4,4 --text-len 8 --packs 2 --set parallel.ep=2
+SECONDS=0
+run vfm-bench calibrate -q -r 5 -n 2 -t 1 -w /nowhere/x
+like "$rc $err" "^3 .*/nowhere/x" "calibrate: no such folder"
+ok "calibrate: which it finds before it measures" test $SECONDS -lt 5
+run bash -c 'vfm-bench calibrate -q --tiny -r 1 -t 1 >/dev/full'
+is "$rc $err" "3 vfm-bench calibrate: cannot write stdout: No space left on device" "calibrate: a full disk"
+is "$(ls -A | grep -c vfm-tmp)" 0 "calibrate: leaves no temporary file"
 run vfm-bench calibrate --device tpu
 like "$rc $err" "^2 .*--device: expected cpu or cuda, got 'tpu'" "calibrate: another device"
 run vfm-bench calibrate --like h200

@@ -100,9 +100,46 @@ static void test_unused(void **state)
 	assert_int_equal(vfm_bench_divides(8, 4, &err), 0);
 }
 
+/* Positions for 256 patches in each axis change no grid that has them. */
+static void test_grid(void **state)
+{
+	static const struct {
+		int64_t tokens;
+		int32_t pos_max[3], want[3]; /* pos_max: zeros: none are learned; want: zeros: no shape has positions */
+	} cases[] = {
+		{1, {256, 256, 256}, {1, 1, 1}},
+		{8192, {256, 256, 256}, {32, 16, 16}},
+		{65536, {256, 256, 256}, {256, 16, 16}},
+		{131072, {0}, {512, 16, 16}},
+		{131072, {256, 256, 256}, {128, 32, 32}},
+		{16777216, {256, 256, 256}, {256, 256, 256}},
+		{33554432, {256, 256, 256}, {0}},
+		{65521, {0}, {65521, 1, 1}},
+		{65521, {256, 256, 256}, {0}},
+		{257 * 3, {256, 512, 256}, {1, 257, 3}},
+		{510, {256, 256, 256}, {2, 15, 17}},
+		{1023, {32, 16, 64}, {3, 11, 31}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct vfm_model_spec m = {.pos = cases[i].pos_max[0] ? VFM_POS_LEARNED : VFM_POS_ROPE};
+		int32_t grid[3];
+		int rc;
+
+		for (int a = 0; a < 3; a++)
+			m.pos_max[a] = cases[i].pos_max[a];
+		rc = vfm_bench_grid(&m, cases[i].tokens, grid, &err);
+		assert_int_equal(rc, cases[i].want[0] ? 0 : VFM_EUSAGE);
+		for (int a = 0; a < 3 && rc == 0; a++)
+			assert_int_equal(grid[a], cases[i].want[a]);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_unused)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dense), cmocka_unit_test(test_grid), cmocka_unit_test(test_unused)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

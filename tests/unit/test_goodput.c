@@ -77,9 +77,20 @@ static void test_best(void **state)
 	assert_true(fabs(vfm_best_interval(&f[2]) / sqrt(2 * 1 * 1e7) - 1) < 1e-3);
 }
 
+/* A restart and a checkpoint are shorter than the time between failures. */
+static void test_range(void **state)
+{
+	(void)state;
+	assert_true(vfm_goodput_applies(&(struct vfm_failures){311, 10, 300}));
+	assert_false(vfm_goodput_applies(&(struct vfm_failures){310, 10, 300}));
+	assert_false(vfm_goodput_applies(&(struct vfm_failures){3.6, 10, 0}));
+	assert_true(vfm_goodput_applies(&(struct vfm_failures){3.6, 0, 0}));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_formula), cmocka_unit_test(test_best)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_formula), cmocka_unit_test(test_best), cmocka_unit_test(test_range)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

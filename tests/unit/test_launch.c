@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "launch/launch_impl.h"
+#include "launch/step.h"
 
 /* Results of the ranks, in shared memory. */
 static struct note {
@@ -374,6 +375,51 @@ static void test_no_pmi2(void **state)
 	assert_int_equal(vfm_launch_init(&l, 1025, &err), VFM_EUSAGE);
 }
 
+static void test_step_tasks(void **state)
+{
+	static const struct {
+		const char *tasks, *nodes, *distribution;
+		int64_t want[3]; /* tasks, nodes, tasks of each */
+		const char *why; /* NULL: succeeds */
+	} cases[] = {
+		{NULL, "4", NULL, {0, 0, 0}, NULL},
+		{"4", NULL, NULL, {4, 0, 0}, NULL},
+		{"64", "4(x16)", NULL, {64, 16, 4}, NULL},
+		{"12", "4,4(x2)", "block", {12, 3, 4}, NULL},
+		{"3", "1(x3)", "cyclic", {3, 3, 1}, NULL},
+		{"8", "8", "cyclic", {8, 1, 8}, NULL},
+		{"8", "4(x2)", "cyclic:block", {0}, "SLURM_DISTRIBUTION"},
+		{"10", "4,3(x2)", NULL, {0}, "different numbers of tasks"},
+		{"8", "4", NULL, {0}, "are 4 tasks"},
+		{"8", "4(x2", NULL, {0}, "SLURM_STEP_TASKS_PER_NODE: expected"},
+		{"8", "4(y2)", NULL, {0}, "SLURM_STEP_TASKS_PER_NODE: expected"},
+		{"8", "1073741824(x1073741824)", NULL, {0}, "SLURM_STEP_TASKS_PER_NODE: expected"},
+		{"x", "4", NULL, {0}, "SLURM_STEP_NUM_TASKS: expected"},
+		{"0", "4", NULL, {0}, "SLURM_STEP_NUM_TASKS: expected"},
+	};
+	static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_DISTRIBUTION"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *const values[] = {cases[i].tasks, cases[i].nodes, cases[i].distribution};
+		struct vfm_step_tasks s;
+		struct vfm_err err;
+
+		for (size_t k = 0; k < 3; k++)
+			values[k] ? setenv(names[k], values[k], 1) : unsetenv(names[k]);
+		assert_int_equal(vfm_step_tasks_read(&s, &err), cases[i].why ? VFM_EUSAGE : 0);
+		if (cases[i].why) {
+			assert_non_null(strstr(err.msg, cases[i].why));
+			continue;
+		}
+		assert_int_equal(s.tasks, cases[i].want[0]);
+		assert_int_equal(s.nodes, cases[i].want[1]);
+		assert_int_equal(s.per_node, cases[i].want[2]);
+	}
+	for (size_t k = 0; k < 3; k++)
+		unsetenv(names[k]);
+}
+
 static void test_mapping(void **state)
 {
 	static const struct {
@@ -437,6 +483,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_parent_dies),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_no_pmi2),
+		cmocka_unit_test(test_step_tasks),
 		cmocka_unit_test(test_mapping),
 		cmocka_unit_test(test_place),
 	};

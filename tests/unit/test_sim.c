@@ -550,6 +550,8 @@ static void test_machines(void **state)
 	check_fault("copy_gb_s", "{\"value\":[3,2,1],\"source\":\"x\"}", "from the slowest to the fastest");
 	check_fault("gap_us", "{\"value\":[1,2,3],\"source\":\"x\"}", "from the slowest to the fastest");
 	check_fault("gemm_epilogue", "{\"value\":2,\"source\":\"x\"}", "at most 1");
+	check_fault("kernel_of_copy", "{\"value\":5,\"source\":\"x\"}", "at most 1, got 5");
+	check_fault("kernel_of_copy", "{\"value\":[0.5,0.9,1.01],\"source\":\"x\"}", "at most 1, got 1.01");
 	check_fault("gemm_tiles", "{\"value\":[[128,256]],\"source\":\"x\"}", "gemm_tiles.value[0]");
 	check_fault("attention", "[]", "attention: expected 2");
 	check_fault("attention", "[{},{}]", "attention[0].source");
