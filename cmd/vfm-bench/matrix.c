@@ -21,20 +21,21 @@
 #include "train/plan.h"
 #include "train/step_memory.h"
 
-static struct matrix_lists lists = {"dit-s,dit-b", .dtypes = "fp32,bf16", .recomputes = "none"};
+static struct matrix_lists lists;
 static const char *format = "text", *predict, *against, *compare, *html, *data;
 static struct vfm_uneven_opts uneven;
-static int64_t top = 10;
+static int64_t top = VFM_UNSET;
 static bool search;
-static int64_t text_len = VFM_UNSET, repeat = 3, warmup = 1;
+static int64_t text_len = VFM_UNSET, repeat = VFM_UNSET, warmup = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
-static double seconds = 2;
+static double seconds = NAN; /* not given */
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &lists.models},
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &lists.contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &lists.dtypes},
-	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &lists.recomputes},
+	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none; auto with --search)",
+		&lists.recomputes},
 	{VFM_OPT_LIST, 0, "set", "KEY=LIST", "values of a key of the configuration (vfm-config(5)); may be repeated",
 		&lists.sets},
 	{VFM_OPT_STR, 0, "packs", "LIST", "packs per step (1)", &lists.packs},
@@ -446,10 +447,21 @@ static int check_prediction(int operands, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--gpus: only with --predict");
 	if (search && (!predict || against))
 		return vfm_fail(err, VFM_EUSAGE, "--search: only with --predict, and without --against");
+	if (top != VFM_UNSET && !search)
+		return vfm_fail(err, VFM_EUSAGE, "--top: only with --search");
+	if (predict && (repeat != VFM_UNSET || !isnan(seconds) || warmup != VFM_UNSET))
+		return vfm_fail(err, VFM_EUSAGE, "%s: a prediction measures no steps",
+			repeat != VFM_UNSET       ? "-r"
+				: !isnan(seconds) ? "--seconds"
+						  : "--warmup");
+	top = top == VFM_UNSET ? 10 : top;
 	if (top < 1 || top > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
+	if (predict && (rank_opts.threads != VFM_UNSET || strcmp(rank_opts.device, "cpu") != 0))
+		return vfm_fail(err, VFM_EUSAGE, "%s: a prediction runs on simulated devices",
+			rank_opts.threads != VFM_UNSET ? "--threads" : "--device");
 	return 0;
 }
 
@@ -485,9 +497,12 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 	TRY(vfm_uneven_parse(&uneven, MATRIX_COUNT_MAX, &m->asked, err));
 	if (data)
 		TRY(open_plan(m, err));
+	lists.search = search;
+	lists.text = text_len != VFM_UNSET;
 	text_len = text_len == VFM_UNSET ? 128 : text_len;
-	lists.contexts = lists.contexts ? lists.contexts : "1024,4096";
-	lists.packs = lists.packs ? lists.packs : "1";
+	repeat = repeat == VFM_UNSET ? 3 : repeat;
+	warmup = warmup == VFM_UNSET ? 1 : warmup;
+	seconds = isnan(seconds) ? 2 : seconds;
 	b = (struct vfm_bench_step){
 		.samples = 1, .text_len = text_len, .packs = 1, .warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(vfm_bench_check(&b, err));
