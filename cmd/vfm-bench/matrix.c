@@ -81,6 +81,14 @@ struct matrix {
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
 
+/* Names the row of a failure.  Returns its code. */
+static int fail_at_row(struct vfm_err *err, const struct matrix_row *w)
+{
+	vfm_err_context(err, "%s%srow '%s %lld %s'", against ? against : "", against ? ": " : "", w->model,
+		(long long)w->tokens, w->label);
+	return err->code;
+}
+
 /* ---- ranks ---- */
 
 static int64_t text_of(const struct matrix_row *w)
@@ -126,7 +134,7 @@ static int place_rows(struct matrix *m, int world, bool started, bool says, stru
 			r->v[kept++] = *w;
 			continue;
 		}
-		vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		fail_at_row(err, w);
 		if (!r->is_product)
 			return err->code;
 		if (!first.code)
@@ -225,7 +233,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		if (w->ranks != x->job.world->size)
 			continue;
 		if (measure_row(x, w, &o, err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+			return fail_at_row(err, w);
 		if (m->is_first)
 			m->out[i] = o;
 	}
@@ -280,9 +288,12 @@ static int load_machine_of(
 	const char *name = machine_of(m, w);
 
 	w->ranks = (int)w->gpus;
-	if (!name)
-		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
-	TRY(vfm_machine_load(machine, name, err));
+	if (!name) {
+		vfm_fail(err, VFM_EUSAGE, "machine: neither the row, nor the file, nor --predict names one");
+		return fail_at_row(err, w);
+	}
+	if (vfm_machine_load(machine, name, err) < 0)
+		return *predict ? err->code : fail_at_row(err, w);
 	w->elsewhere = published_elsewhere(m, w, name, machine);
 	return 0;
 }
@@ -300,20 +311,21 @@ static struct vfm_dry_run_opts ask_row(const struct matrix *m, const struct matr
 
 static int predict_matrix(struct matrix *m, struct vfm_err *err)
 {
-	for (size_t i = 0; i < m->rows.n; i++)
-		m->rows.v[i].ranks = (int)m->rows.v[i].gpus;
+	struct vfm_machine machine;
+
+	for (size_t i = 0; i < m->rows.n; i++) /* all, before the first is predicted */
+		TRY(load_machine_of(m, &m->rows.v[i], &machine, err));
 	TRY(place_rows(m, 0, true, true, err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		struct matrix_row *w = &m->rows.v[i];
 		struct vfm_dry_run_opts asked;
-		struct vfm_machine machine;
 
 		TRY(load_machine_of(m, w, &machine, err));
 		asked = ask_row(m, w, &machine);
 		if (i >= MATRIX_PAGE_ROWS)
 			asked.timeline = asked.memory = false;
 		if (matrix_predict_row(w, &asked, &m->out[i], err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+			return fail_at_row(err, w);
 	}
 	return 0;
 }
@@ -342,7 +354,7 @@ static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *
 	TRY(load_machine_of(m, w, &machine, err));
 	asked = ask_row(m, w, &machine);
 	if (matrix_search(w, &asked, (int)top, runs, &f, err) < 0)
-		return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		return fail_at_row(err, w);
 	describe_search(&m->found, w, &f);
 	for (int k = 0; k < f.n; k++) {
 		vfm_grow(&best->rows.v, &best->rows.cap, best->rows.n + 1, sizeof(*best->rows.v));

@@ -301,8 +301,8 @@ int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct ma
 static int read_figure(const json_t *o, const char *key, bool required, double *out, struct vfm_err *err)
 {
 	TRY(vfm_json_f64(o, "", key, required, out, err));
-	if (!(*out >= 0 && *out <= 1e9))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected 0 to 1e9, got %g", key, *out);
+	if (json_object_get(o, key) && !(*out > 0 && *out <= 1e9))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected more than 0, at most 1e9, got %g", key, *out);
 	return 0;
 }
 

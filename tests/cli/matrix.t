@@ -96,6 +96,26 @@ is "$(jq -c '[.gbs, .gpus]' <<<"$out")" '[6,3]' "one value is for rows that have
 echo '{"model":"dit-s","context":256,"text":8}' >text.jsonl
 replaced "--text-len: every row of the file names its own" --text-len 4 text.jsonl
 
+# ---- published figures
+published='{"v":1,"source":"s","rows":[{"model":"dit-s","context":256,"config":"a","gpus":1,"packs":1,"set":{"model.layers":1},"tflops_gpu":1}]}'
+wrong() { # FILTER MESSAGE OPTION ...
+	local filter=$1 want=$2
+	shift 2
+	jq -c "$filter" <<<"$published" >published.json
+	run vfm-bench matrix -q --against ./published.json "$@"
+	like "$rc $err" "^2 vfm-bench matrix: $want" "refused: $filter"
+}
+wrong '.rows[0].machine = "nope"' "./published.json: row 'dit-s 256 a': .*no 'nope' among the machines"
+wrong '.' "./published.json: row 'dit-s 256 a': machine: neither the row"
+wrong '.rows[0].tflops_gpu = 0' ".*published.json: rows\[0\]: tflops_gpu: expected more than 0" --predict h200
+wrong '.rows[0].tok_s_gpu = 0' ".*published.json: rows\[0\]: tok_s_gpu: expected more than 0" --predict h200
+wrong '.rows[0].tflops_gpu = -1' ".*published.json: rows\[0\]: tflops_gpu: expected more than 0" --predict h200
+jq -c '.source = "s\u202et" | .rows[0].config = "a\u202eb\u061c\u2066c\u001b[1m\u009bd\nä"' <<<"$published" >published.json
+for format in text md; do
+	run vfm-bench matrix -q --predict h200 --against ./published.json -o $format
+	like "$rc $out" "^0 .*  ?a\?b\?\?c\?\[1m\?d ä .*s\?t" "control characters in $format"
+done
+
 # ---- layouts that do not fit
 run "${predict[@]}" --context 256 --gpus 2,4 --packs 4 --set parallel.tp=1,2,4 -o jsonl
 is "$rc $(jq -r '"\(.gpus) \(.layout)"' <<<"$out" | paste -sd, -)" "0 2 dp=2,4 dp=4,2 tp=2,4 dp=2 tp=2" "combinations that fit"
@@ -187,6 +207,8 @@ bad() { # FILTER MESSAGE
 bad 'del(.rows)' "rows: expected an array"
 bad '.rows = []' "rows: expected an array"
 bad '.rows[0] = 1' "rows\[0\]: expected an object"
+bad '.v = 3' "v: expected the version 1"
+bad '.rows[1].v = 3' "rows\[1\].v: expected the version 1"
 bad 'del(.rows[1].model)' "rows\[1\].model: missing"
 bad '.rows[1].context = "x"' "rows\[1\].context: expected an integer"
 bad '.rows[1].layout = 3' "rows\[1\].layout: expected a string"
