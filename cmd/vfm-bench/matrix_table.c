@@ -24,7 +24,7 @@ static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 		{"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1}, {"step", "step", 0},
 		{"hours", "hours", 2},
 		/* of published figures */
-		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0},
+		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "published token/s/GPU", 0},
 		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)

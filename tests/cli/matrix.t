@@ -116,6 +116,25 @@ for format in text md; do
 	like "$rc $out" "^0 .*  ?a\?b\?\?c\?\[1m\?d ä .*s\?t" "control characters in $format"
 done
 
+# ---- the page of published figures
+jq -c --arg long "$(printf 'x%.0s' {1..3000})" '.rows[0].config = $long' <<<"$published" >published.json
+run vfm-bench matrix -q --predict h200 --against ./published.json --html long.html
+is "$rc $(grep -c '<td class="long">xxx' long.html)" "0 1" "a long label may break"
+jq -c '.rows = [.rows[0], (.rows[0] | .tflops_gpu = 7)] | .machine = "h200"' <<<"$published" >published.json
+run vfm-bench matrix -q --against ./published.json --html page.html
+is "$(grep -oE '[0-9.]+<tspan[^>]*>, published [0-9.]+' page.html | sed 's/<.*>//; s/^[0-9.]*//' | paste -sd';' -)" ", published 1.000;, published 7.000" \
+	"both rates are named beside the bars"
+is "$(grep -oE '<th class="num">TFLOP/<wbr>s' page.html | sort -u | wc -l)" 1 "headings are aligned with numbers, and may break"
+if command -v chromium >/dev/null; then
+	jq '.rows[1].machine = "h100-dgx"' "$TOP/share/published/nemo-vfm.json" >wide.json
+	run vfm-bench matrix -q --against ./wide.json --html wide.html
+	sed -i 's|<meta http-equiv=.Content-Security[^>]*>||; s|</body>|<script>let w=document.querySelector(".full"),d=document.documentElement;document.title=[w.scrollWidth<=w.clientWidth,d.scrollWidth<=d.clientWidth]</script></body>|' wide.html long.html
+	for page in wide long; do
+		chromium --headless --no-sandbox --disable-gpu --window-size=1300,2000 --dump-dom "file://$PWD/$page.html" >dom 2>/dev/null
+		is "$(grep -oE '<title>[^<]*' dom)" "<title>true,true" "$page.html: all columns are in sight"
+	done
+fi
+
 # ---- layouts that do not fit
 run "${predict[@]}" --context 256 --gpus 2,4 --packs 4 --set parallel.tp=1,2,4 -o jsonl
 is "$rc $(jq -r '"\(.gpus) \(.layout)"' <<<"$out" | paste -sd, -)" "0 2 dp=2,4 dp=4,2 tp=2,4 dp=2 tp=2" "combinations that fit"
