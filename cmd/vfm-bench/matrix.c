@@ -335,6 +335,10 @@ static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const
 {
 	vfm_buf_addf(b, "%s, %lld tokens, %d GPUs: %d layouts tried, %d do not fit", w->model, (long long)w->tokens,
 		w->ranks, f->tried, f->full);
+	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++)
+		if (f->degree[i].full)
+			vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i,
+				f->degree[i].full, f->degree[i].tried);
 	vfm_buf_adds(b, "\n");
 }
 
@@ -346,6 +350,7 @@ struct best_rows {
 
 static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *best, struct vfm_err *err)
 {
+	int first = (int)best->rows.n;
 	int runs = best->rows.n < MATRIX_PAGE_ROWS ? MATRIX_PAGE_ROWS - (int)best->rows.n : 0;
 	struct vfm_dry_run_opts asked;
 	struct vfm_machine machine;
@@ -360,7 +365,8 @@ static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *
 		vfm_grow(&best->rows.v, &best->rows.cap, best->rows.n + 1, sizeof(*best->rows.v));
 		vfm_grow(&best->out, &best->cap, best->rows.n + 1, sizeof(*best->out));
 		best->rows.v[best->rows.n] = f.v[k].row;
-		best->out[best->rows.n++] = f.v[k].out;
+		best->out[best->rows.n] = f.v[k].out;
+		best->out[best->rows.n++].first = k ? first : -1;
 	}
 	free(f.v);
 	return 0;
