@@ -21,20 +21,21 @@
 #include "train/plan.h"
 #include "train/step_memory.h"
 
-static struct matrix_lists lists = {"dit-s,dit-b", .dtypes = "fp32,bf16", .recomputes = "none"};
+static struct matrix_lists lists;
 static const char *format = "text", *predict, *against, *compare, *html, *data;
 static struct vfm_uneven_opts uneven;
-static int64_t top = 10;
+static int64_t top = VFM_UNSET;
 static bool search;
-static int64_t text_len = VFM_UNSET, repeat = 3, warmup = 1;
+static int64_t text_len = VFM_UNSET, repeat = VFM_UNSET, warmup = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
-static double seconds = 2;
+static double seconds = NAN; /* not given */
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &lists.models},
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &lists.contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &lists.dtypes},
-	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &lists.recomputes},
+	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none; auto with --search)",
+		&lists.recomputes},
 	{VFM_OPT_LIST, 0, "set", "KEY=LIST", "values of a key of the configuration (vfm-config(5)); may be repeated",
 		&lists.sets},
 	{VFM_OPT_STR, 0, "packs", "LIST", "packs per step (1)", &lists.packs},
@@ -79,6 +80,14 @@ struct matrix {
 	enum vfm_table_format format;
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
+
+/* Names the row of a failure.  Returns its code. */
+static int fail_at_row(struct vfm_err *err, const struct matrix_row *w)
+{
+	vfm_err_context(err, "%s%srow '%s %lld %s'", against ? against : "", against ? ": " : "", w->model,
+		(long long)w->tokens, w->label);
+	return err->code;
+}
 
 /* ---- ranks ---- */
 
@@ -125,7 +134,7 @@ static int place_rows(struct matrix *m, int world, bool started, bool says, stru
 			r->v[kept++] = *w;
 			continue;
 		}
-		vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		fail_at_row(err, w);
 		if (!r->is_product)
 			return err->code;
 		if (!first.code)
@@ -224,7 +233,7 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		if (w->ranks != x->job.world->size)
 			continue;
 		if (measure_row(x, w, &o, err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+			return fail_at_row(err, w);
 		if (m->is_first)
 			m->out[i] = o;
 	}
@@ -279,9 +288,12 @@ static int load_machine_of(
 	const char *name = machine_of(m, w);
 
 	w->ranks = (int)w->gpus;
-	if (!name)
-		return vfm_fail(err, VFM_EUSAGE, "--predict: no machine is named");
-	TRY(vfm_machine_load(machine, name, err));
+	if (!name) {
+		vfm_fail(err, VFM_EUSAGE, "machine: neither the row, nor the file, nor --predict names one");
+		return fail_at_row(err, w);
+	}
+	if (vfm_machine_load(machine, name, err) < 0)
+		return *predict ? err->code : fail_at_row(err, w);
 	w->elsewhere = published_elsewhere(m, w, name, machine);
 	return 0;
 }
@@ -299,20 +311,21 @@ static struct vfm_dry_run_opts ask_row(const struct matrix *m, const struct matr
 
 static int predict_matrix(struct matrix *m, struct vfm_err *err)
 {
-	for (size_t i = 0; i < m->rows.n; i++)
-		m->rows.v[i].ranks = (int)m->rows.v[i].gpus;
+	struct vfm_machine machine;
+
+	for (size_t i = 0; i < m->rows.n; i++) /* all, before the first is predicted */
+		TRY(load_machine_of(m, &m->rows.v[i], &machine, err));
 	TRY(place_rows(m, 0, true, true, err));
 	for (size_t i = 0; i < m->rows.n; i++) {
 		struct matrix_row *w = &m->rows.v[i];
 		struct vfm_dry_run_opts asked;
-		struct vfm_machine machine;
 
 		TRY(load_machine_of(m, w, &machine, err));
 		asked = ask_row(m, w, &machine);
 		if (i >= MATRIX_PAGE_ROWS)
 			asked.timeline = asked.memory = false;
 		if (matrix_predict_row(w, &asked, &m->out[i], err) < 0)
-			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+			return fail_at_row(err, w);
 	}
 	return 0;
 }
@@ -322,6 +335,10 @@ static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const
 {
 	vfm_buf_addf(b, "%s, %lld tokens, %d GPUs: %d layouts tried, %d do not fit", w->model, (long long)w->tokens,
 		w->ranks, f->tried, f->full);
+	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++)
+		if (f->degree[i].full)
+			vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i,
+				f->degree[i].full, f->degree[i].tried);
 	vfm_buf_adds(b, "\n");
 }
 
@@ -333,6 +350,7 @@ struct best_rows {
 
 static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *best, struct vfm_err *err)
 {
+	int first = (int)best->rows.n;
 	int runs = best->rows.n < MATRIX_PAGE_ROWS ? MATRIX_PAGE_ROWS - (int)best->rows.n : 0;
 	struct vfm_dry_run_opts asked;
 	struct vfm_machine machine;
@@ -341,13 +359,14 @@ static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *
 	TRY(load_machine_of(m, w, &machine, err));
 	asked = ask_row(m, w, &machine);
 	if (matrix_search(w, &asked, (int)top, runs, &f, err) < 0)
-		return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		return fail_at_row(err, w);
 	describe_search(&m->found, w, &f);
 	for (int k = 0; k < f.n; k++) {
 		vfm_grow(&best->rows.v, &best->rows.cap, best->rows.n + 1, sizeof(*best->rows.v));
 		vfm_grow(&best->out, &best->cap, best->rows.n + 1, sizeof(*best->out));
 		best->rows.v[best->rows.n] = f.v[k].row;
-		best->out[best->rows.n++] = f.v[k].out;
+		best->out[best->rows.n] = f.v[k].out;
+		best->out[best->rows.n++].first = k ? first : -1;
 	}
 	free(f.v);
 	return 0;
@@ -446,10 +465,21 @@ static int check_prediction(int operands, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--gpus: only with --predict");
 	if (search && (!predict || against))
 		return vfm_fail(err, VFM_EUSAGE, "--search: only with --predict, and without --against");
+	if (top != VFM_UNSET && !search)
+		return vfm_fail(err, VFM_EUSAGE, "--top: only with --search");
+	if (predict && (repeat != VFM_UNSET || !isnan(seconds) || warmup != VFM_UNSET))
+		return vfm_fail(err, VFM_EUSAGE, "%s: a prediction measures no steps",
+			repeat != VFM_UNSET       ? "-r"
+				: !isnan(seconds) ? "--seconds"
+						  : "--warmup");
+	top = top == VFM_UNSET ? 10 : top;
 	if (top < 1 || top > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
+	if (predict && (rank_opts.threads != VFM_UNSET || strcmp(rank_opts.device, "cpu") != 0))
+		return vfm_fail(err, VFM_EUSAGE, "%s: a prediction runs on simulated devices",
+			rank_opts.threads != VFM_UNSET ? "--threads" : "--device");
 	return 0;
 }
 
@@ -485,9 +515,12 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 	TRY(vfm_uneven_parse(&uneven, MATRIX_COUNT_MAX, &m->asked, err));
 	if (data)
 		TRY(open_plan(m, err));
+	lists.search = search;
+	lists.text = text_len != VFM_UNSET;
 	text_len = text_len == VFM_UNSET ? 128 : text_len;
-	lists.contexts = lists.contexts ? lists.contexts : "1024,4096";
-	lists.packs = lists.packs ? lists.packs : "1";
+	repeat = repeat == VFM_UNSET ? 3 : repeat;
+	warmup = warmup == VFM_UNSET ? 1 : warmup;
+	seconds = isnan(seconds) ? 2 : seconds;
 	b = (struct vfm_bench_step){
 		.samples = 1, .text_len = text_len, .packs = 1, .warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(vfm_bench_check(&b, err));

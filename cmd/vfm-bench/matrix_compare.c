@@ -47,6 +47,16 @@ static int read_positive(const json_t *row, const char *where, const char *key, 
 		: vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected a number of at least 0", where, *where ? "." : "", key);
 }
 
+/* A document and each line of JSON Lines name the version; rows of a document do not. */
+static int check_old_version(const json_t *o, const char *where, struct vfm_err *err)
+{
+	const json_t *v = json_object_get(o, "v");
+
+	return !v || (json_is_integer(v) && json_integer_value(v) == 1)
+		? 0
+		: vfm_fail(err, VFM_EUSAGE, "%s%sv: expected the version 1", where, *where ? "." : "");
+}
+
 /* Fills *f, which shares the ownership of `row`. */
 static int read_figures(json_t *row, const char *where, struct figures *f, struct vfm_err *err)
 {
@@ -55,6 +65,7 @@ static int read_figures(json_t *row, const char *where, struct figures *f, struc
 
 	if (!json_is_object(row))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(check_old_version(row, where, err));
 	for (size_t i = 0; i < IDENTITY; i++) {
 		const char *k = identity[i];
 		bool is_text = !strcmp(k, "model") || !strcmp(k, "config") || !strcmp(k, "layout");
@@ -141,6 +152,7 @@ static int read_old_document(struct matrix_old *o, const json_t *doc, struct vfm
 	json_t *notes = json_object_get(doc, "notes"), *note;
 	size_t i;
 
+	TRY(check_old_version(doc, "", err));
 	TRY(read_old_rows(o, json_object_get(doc, "rows"), err));
 	if (notes && !json_is_array(notes))
 		return vfm_fail(err, VFM_EUSAGE, "notes: expected an array of texts");

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -10,6 +11,8 @@
 #include "train/dry_run_page.h"
 
 /* ---- the table ---- */
+
+enum { LONG_CELL = 24 }; /* bytes of a text that may break within words */
 
 static bool is_column_empty(const struct vfm_table *t, int col)
 {
@@ -24,16 +27,45 @@ static bool is_column_empty(const struct vfm_table *t, int col)
 	return empty;
 }
 
+/* Adds a heading, which may break behind a slash: "token/s/GPU". */
+static void add_heading(struct vfm_buf *b, char *text)
+{
+	for (char *slash; (slash = strchr(text, '/')); text = slash + 1) {
+		*slash = '\0';
+		vfm_html_text(b, text);
+		vfm_buf_adds(b, "/<wbr>");
+	}
+	vfm_html_text(b, text);
+}
+
+/* Returns whether a column has numbers. */
+static bool is_number_column(const struct vfm_table *t, int col)
+{
+	bool number = false;
+
+	for (int r = 0; r < vfm_table_rows(t) && !number; r++)
+		free(vfm_table_cell(t, r, col, &number));
+	return number;
+}
+
 static void add_matrix_cell(struct vfm_buf *b, const struct vfm_table *t, int row, int col)
 {
-	bool number, right;
-	char *text = vfm_table_cell(t, row, col, &number), *first = vfm_table_cell(t, row < 0 ? 0 : row, col, &right);
+	bool number;
+	char *text = vfm_table_cell(t, row, col, &number);
 
-	vfm_buf_addf(b, "<%s%s>", row < 0 ? "th" : "td", right ? " class=\"num\"" : "");
-	vfm_html_text(b, text);
-	vfm_buf_adds(b, row < 0 ? "</th>" : "</td>");
+	if (row < 0) {
+		vfm_buf_addf(b, "<th%s>", is_number_column(t, col) ? " class=\"num\"" : "");
+		add_heading(b, text);
+		vfm_buf_adds(b, "</th>");
+	} else {
+		vfm_buf_addf(b, "<td%s>",
+			number                             ? " class=\"num\""
+				: strlen(text) > LONG_CELL ? " class=\"long\""
+							   : "");
+		vfm_html_text(b, text);
+		vfm_buf_adds(b, "</td>");
+	}
 	free(text);
-	free(first);
 }
 
 /* A row with sections is linked with them. */
@@ -46,7 +78,7 @@ static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, const
 
 	for (int c = 0; c < cols; c++)
 		shown[c] = !is_column_empty(t, c);
-	vfm_buf_adds(b, "<div class=\"wide\"><table class=\"rows\">\n");
+	vfm_buf_adds(b, "<div class=\"wide full\"><table class=\"rows\">\n");
 	for (int r = -1; r < vfm_table_rows(t); r++) {
 		vfm_buf_adds(b, r < 0 ? "<tr><th class=\"num\">row</th>" : "<tr>");
 		if (r >= 0 && rows[r].out->run)
@@ -70,7 +102,7 @@ static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, const
 
 /* ---- the bars ---- */
 
-enum { NAME = 400, BARS = 660, VALUE = 90, BAR = 22, AXIS = 20, NAME_MOST = 64 };
+enum { NAME = 400, BARS = 620, VALUE = 130, BAR = 22, AXIS = 20, NAME_MOST = 64 };
 
 static double tflops_of(const struct matrix_page_row *r, double s)
 {
@@ -118,6 +150,22 @@ static double published_of(const struct matrix_page_row *r)
 	return r->row->elsewhere ? 0 : r->row->tflops_gpu;
 }
 
+/* The rate of a row at the end of its bar, which says what it is if there is a published one, too. */
+static void add_rate_text(struct vfm_buf *b, const struct matrix_page_row *r, double x, double y)
+{
+	double tflops = tflops_of(r, seconds_of(r)), published = published_of(r);
+
+	if (r->out->fits)
+		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\">%.*f", x, y, tflops < 10 ? 3 : 0, tflops);
+	else
+		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\" style=\"fill:var(--red)\">does not fit: %.1f GiB", x, y,
+			r->out->need / 0x1p30);
+	if (published > 0)
+		vfm_buf_addf(b, "<tspan style=\"fill:var(--red)\">, published %.*f</tspan>", published < 10 ? 3 : 0,
+			published);
+	vfm_buf_adds(b, "</text>\n");
+}
+
 /* The bar of a row; a line from the low to the high rates; a mark at the published rate. */
 static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int number, double y, double scale)
 {
@@ -136,12 +184,7 @@ static void add_rate_bar(struct vfm_buf *b, const struct matrix_page_row *r, int
 	if (published_of(r) > 0)
 		vfm_buf_addf(b, "<path style=\"stroke:var(--red);stroke-width:3\" d=\"M%.1f %.1fv%d\"/>",
 			NAME + published_of(r) * scale, y + 3, BAR - 6);
-	if (r->out->fits)
-		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", NAME + end * scale + 6, y + 14,
-			tflops < 10 ? 3 : 0, tflops);
-	else
-		vfm_buf_addf(b, "<text x=\"%.1f\" y=\"%.1f\" style=\"fill:var(--red)\">does not fit: %.1f GiB</text>\n",
-			NAME + end * scale + 6, y + 14, r->out->need / 0x1p30);
+	add_rate_text(b, r, NAME + end * scale + 6, y + 14);
 }
 
 static void add_rate_bars(struct vfm_buf *b, const struct matrix_page_row *rows, int n)

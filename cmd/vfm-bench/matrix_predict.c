@@ -34,6 +34,19 @@ static void describe_predicted(const struct vfm_dry_run_opts *o, struct matrix_o
 	vfm_buf_release(&layout);
 }
 
+static void take_classes(const struct vfm_dry_run *d, struct matrix_outcome *o)
+{
+	double ranks = 0;
+
+	for (int i = 0; i < d->n; i++)
+		ranks += d->rank[i].stands_for;
+	for (int i = 0; i < d->n; i++)
+		for (int k = 0; k < VFM_SIM_CLASSES; k++) {
+			o->class_s[k] += d->rank[i].class_s[k] * d->rank[i].stands_for / ranks;
+			o->class_flops[k] += d->rank[i].class_flops[k] * d->rank[i].stands_for / ranks;
+		}
+}
+
 static void take_dry_run(const struct vfm_dry_run *d, struct matrix_outcome *o)
 {
 	int64_t peak = 0;
@@ -53,6 +66,8 @@ static void take_dry_run(const struct vfm_dry_run *d, struct matrix_outcome *o)
 	o->imbalance = d->imbalance;
 	o->step = d->step;
 	o->total_s = d->total_s * d->straggler;
+	o->copy_s = d->copy_s;
+	take_classes(d, o);
 }
 
 int matrix_predict_row(
@@ -62,7 +77,7 @@ int matrix_predict_row(
 	struct vfm_dry_run d;
 	int rc = vfm_dry_run(&opts, &d, err);
 
-	*o = (struct matrix_outcome){.fits = d.fits, .need = INFINITY};
+	*o = (struct matrix_outcome){.fits = d.fits, .need = INFINITY, .first = -1};
 	describe_predicted(&opts, o);
 	if (rc < 0) {
 		rc = d.beyond ? 0 : rc;

@@ -19,7 +19,11 @@ struct matrix_outcome {
 	/* of struct vfm_dry_run, predicted */
 	double straggler, imbalance;
 	int64_t step;
-	double total_s;          /* with stragglers */
+	double total_s; /* with stragglers */
+	double copy_s;  /* stalls for copies */
+	/* means over the ranks: seconds of the kernels and FLOPs that they execute */
+	double class_s[VFM_SIM_CLASSES], class_flops[VFM_SIM_CLASSES];
+	int first;               /* of a search: the row with its best layout; -1: none, or this one */
 	struct vfm_dry_run *run; /* with timeline and memory, owned; NULL: they were not asked for, or there is none */
 };
 
@@ -32,14 +36,19 @@ int matrix_predict_row(const struct matrix_row *w, const struct vfm_dry_run_opts
 /* Frees o->run. */
 void matrix_outcome_drop_run(struct matrix_outcome *o);
 
+enum { MATRIX_DEGREES = 21 };
+
 /* What a search found. */
 struct matrix_best {
 	struct matrix_row row;
 	struct matrix_outcome out;
 };
 struct matrix_found {
-	int tried, full;       /* layouts; those that do not fit */
-	struct matrix_best *v; /* [n] the best first; the caller frees it, and drops their runs */
+	int tried, full; /* layouts; those that do not fit */
+	struct {
+		int tried, full;
+	} degree[MATRIX_DEGREES]; /* of these, those with tp x cp x pp = 2^i */
+	struct matrix_best *v;    /* [n] the best first; the caller frees it, and drops their runs */
 	int n;
 };
 

@@ -51,48 +51,85 @@ enum { CONTEXT_MAX = 1 << 26 };
 /* A list of the product. */
 struct axis {
 	const char *option;
-	char *key; /* --set: of the configuration; NULL: another option */
+	char *key; /* of the configuration; NULL: it is none */
 	struct vfm_list list;
 };
 
-/* The lists in the order of struct matrix_lists; the sets come before packs and gpus. */
+/* Models and contexts, then keys of the configuration (--dtype, --recompute, --set), then packs and gpus. */
 struct product {
 	struct axis *v;
 	size_t n;
 };
-enum { MODEL, CONTEXT, DTYPE, RECOMPUTE, SETS }; /* the first ones */
+enum { MODEL, CONTEXT, KEYS };                                     /* the first ones */
+enum { AXES_BESIDE_SETS = KEYS + 2 /* dtypes, recomputes */ + 2 }; /* and packs, gpus */
 
-static int add_axis(struct product *p, const char *option, const char *text, struct vfm_err *err)
+static int add_axis(struct product *p, const char *option, const char *key, const char *text, struct vfm_err *err)
 {
 	struct axis *a = &p->v[p->n++];
 
 	a->option = option;
-	if (!strcmp(option, "--set")) {
-		size_t len = strcspn(text, "=");
-
-		if (!len || !text[len])
-			return vfm_fail(err, VFM_EUSAGE, "--set: expected KEY=LIST, got '%s'", text);
-		a->key = vfm_strfmt("%.*s", (int)len, text);
-		text += len + 1;
-	}
+	a->key = key ? vfm_strdup(key) : NULL;
 	if (vfm_list_parse(&a->list, text, err) < 0)
-		return vfm_err_context(err, "%s%s%s", option, a->key ? " " : "", a->key ? a->key : "");
+		return vfm_err_context(err, "%s%s%s", option, !strcmp(option, "--set") ? " " : "",
+			!strcmp(option, "--set") ? key : "");
 	return 0;
+}
+
+/* Returns the axis of a key; NULL: there is none. */
+static const struct axis *find_key_axis(const struct product *p, const char *key)
+{
+	for (size_t i = KEYS; i < p->n; i++)
+		if (!strcmp(p->v[i].key, key))
+			return &p->v[i];
+	return NULL;
+}
+
+/* text: KEY=LIST. */
+static int add_set_axis(struct product *p, const char *text, struct vfm_err *err)
+{
+	size_t len = strcspn(text, "=");
+	const struct axis *before;
+	char *key;
+	int rc;
+
+	if (!len || !text[len])
+		return vfm_fail(err, VFM_EUSAGE, "--set: expected KEY=LIST, got '%s'", text);
+	key = vfm_strfmt("%.*s", (int)len, text);
+	before = find_key_axis(p, key);
+	rc = !before ? add_axis(p, "--set", key, text + len + 1, err)
+		: !strcmp(before->option, "--set")
+		? vfm_fail(err, VFM_EUSAGE, "--set %s: given twice; a list has several values", key)
+		: vfm_fail(err, VFM_EUSAGE, "--set %s: %s gives this key", key, before->option);
+	free(key);
+	return rc;
+}
+
+/* Adds the axis of an option that stands for a key: the values that the user gives, or `otherwise`.  Adds none if --set
+ * gives the key instead. */
+static int add_key_axis(struct product *p, const struct matrix_lists *l, const char *option, const char *key,
+	const char *given, const char *otherwise, struct vfm_err *err)
+{
+	size_t len = strlen(key);
+
+	for (int i = 0; i < l->sets.n && !given; i++)
+		if (!strncmp(l->sets.v[i], key, len) && l->sets.v[i][len] == '=')
+			return 0;
+	return add_axis(p, option, key, given ? given : otherwise, err);
 }
 
 static int open_product(struct product *p, const struct matrix_lists *l, struct vfm_err *err)
 {
 	size_t rows = 1;
 
-	p->v = vfm_calloc(SETS + (size_t)l->sets.n + 2, sizeof(*p->v));
-	TRY(add_axis(p, "--model", l->models, err));
-	TRY(add_axis(p, "--context", l->contexts, err));
-	TRY(add_axis(p, "--dtype", l->dtypes, err));
-	TRY(add_axis(p, "--recompute", l->recomputes, err));
+	p->v = vfm_calloc(AXES_BESIDE_SETS + (size_t)l->sets.n, sizeof(*p->v));
+	TRY(add_axis(p, "--model", NULL, l->models ? l->models : "dit-s,dit-b", err));
+	TRY(add_axis(p, "--context", NULL, l->contexts ? l->contexts : "1024,4096", err));
+	TRY(add_key_axis(p, l, "--dtype", "train.dtype", l->dtypes, "fp32,bf16", err));
+	TRY(add_key_axis(p, l, "--recompute", "train.recompute", l->recomputes, l->search ? "auto" : "none", err));
 	for (int i = 0; i < l->sets.n; i++)
-		TRY(add_axis(p, "--set", l->sets.v[i], err));
-	TRY(add_axis(p, "--packs", l->packs, err));
-	TRY(add_axis(p, "--gpus", l->gpus ? l->gpus : "1", err));
+		TRY(add_set_axis(p, l->sets.v[i], err));
+	TRY(add_axis(p, "--packs", NULL, l->packs ? l->packs : "1", err));
+	TRY(add_axis(p, "--gpus", NULL, l->gpus ? l->gpus : "1", err));
 	for (size_t i = 0; i < p->n; i++) {
 		rows *= p->v[i].list.n;
 		if (rows > MATRIX_ROWS_MAX)
@@ -130,10 +167,7 @@ static int row_of_product(struct matrix_rows *r, const struct product *p, const 
 	w = row_new(r, VALUE(MODEL), tokens, err);
 	if (!w)
 		return vfm_err_context(err, "--model");
-	TRY(row_set(w, "train.dtype", VALUE(DTYPE), err));
-	if (strcmp(VALUE(RECOMPUTE), "none") != 0)
-		TRY(row_set(w, "train.recompute", VALUE(RECOMPUTE), err));
-	for (size_t i = SETS; i < p->n - 2; i++)
+	for (size_t i = KEYS; i < p->n - 2; i++)
 		TRY(row_set(w, p->v[i].key, VALUE(i), err));
 	TRY(parse_size_of("--packs", VALUE(p->n - 2), MATRIX_COUNT_MAX, &w->packs, err));
 	return parse_size_of("--gpus", VALUE(p->n - 1), MATRIX_COUNT_MAX, &w->gpus, err);
@@ -143,7 +177,7 @@ static int row_of_product(struct matrix_rows *r, const struct product *p, const 
 int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err)
 {
 	struct product p = {0};
-	size_t *at = vfm_calloc(SETS + (size_t)l->sets.n + 2, sizeof(*at)), i;
+	size_t *at = vfm_calloc(AXES_BESIDE_SETS + (size_t)l->sets.n, sizeof(*at)), i;
 	int rc = open_product(&p, l, err);
 
 	r->is_product = true;
@@ -172,19 +206,42 @@ static int read_one_value(const char *option, const char *list, int64_t *out, st
 	return rc;
 }
 
+/* Refuses the lists that a file replaces. */
+static int check_lists_of_file(const struct matrix_lists *l, struct vfm_err *err)
+{
+	const struct {
+		const char *option;
+		bool given;
+	} lists[] = {{"--model", l->models}, {"--context", l->contexts}, {"--dtype", l->dtypes},
+		{"--recompute", l->recomputes}, {"--set", l->sets.n > 0}};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		if (lists[i].given)
+			return vfm_fail(
+				err, VFM_EUSAGE, "%s: the rows of a file have keys of their own", lists[i].option);
+	return 0;
+}
+
 /* Sets packs and gpus of the rows that name none. */
 static int set_row_defaults(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err)
 {
+	size_t no_packs = 0, no_gpus = 0, no_text = 0;
 	int64_t packs, gpus;
 
-	if (l->sets.n)
-		return vfm_fail(err, VFM_EUSAGE, "--set: the rows of a file have keys of their own");
-	TRY(read_one_value("--packs", l->packs, &packs, err));
+	TRY(read_one_value("--packs", l->packs ? l->packs : "1", &packs, err));
 	TRY(read_one_value("--gpus", l->gpus ? l->gpus : "1", &gpus, err));
 	for (size_t i = 0; i < r->n; i++) {
+		no_packs += !r->v[i].packs;
+		no_gpus += !r->v[i].gpus;
+		no_text += !r->v[i].text;
 		r->v[i].packs = r->v[i].packs ? r->v[i].packs : packs;
 		r->v[i].gpus = r->v[i].gpus ? r->v[i].gpus : gpus;
 	}
+	if ((l->packs && !no_packs) || (l->gpus && !no_gpus) || (l->text && !no_text))
+		return vfm_fail(err, VFM_EUSAGE, "%s: every row of the file names its own",
+			l->packs && !no_packs         ? "--packs"
+				: l->gpus && !no_gpus ? "--gpus"
+						      : "--text-len");
 	return 0;
 }
 
@@ -225,6 +282,7 @@ int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct ma
 	json_t *o;
 	int rc;
 
+	TRY(check_lists_of_file(l, err));
 	TRY(vfm_jsonl_open(&in, path, err));
 	while ((rc = vfm_jsonl_next(&in, &o, err)) == 1) {
 		rc = row_from_json(r, o, keys, err);
@@ -243,8 +301,8 @@ int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct ma
 static int read_figure(const json_t *o, const char *key, bool required, double *out, struct vfm_err *err)
 {
 	TRY(vfm_json_f64(o, "", key, required, out, err));
-	if (!(*out >= 0 && *out <= 1e9))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected 0 to 1e9, got %g", key, *out);
+	if (json_object_get(o, key) && !(*out > 0 && *out <= 1e9))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected more than 0, at most 1e9, got %g", key, *out);
 	return 0;
 }
 
@@ -298,10 +356,14 @@ static int read_published_rows(struct matrix_rows *r, const json_t *o, struct vf
 
 int matrix_rows_of_published(struct matrix_rows *r, const char *name, const struct matrix_lists *l, struct vfm_err *err)
 {
-	char *path = vfm_share_find("published", name, "VFM_PUBLISHED_DIR", err);
-	json_t *o = path ? vfm_json_load(path, FILE_MAX, err) : NULL;
-	int rc = o ? read_published_rows(r, o, err) : VFM_EUSAGE;
+	char *path;
+	json_t *o;
+	int rc;
 
+	TRY(check_lists_of_file(l, err));
+	path = vfm_share_find("published", name, "VFM_PUBLISHED_DIR", err);
+	o = path ? vfm_json_load(path, FILE_MAX, err) : NULL;
+	rc = o ? read_published_rows(r, o, err) : VFM_EUSAGE;
 	if (o && rc < 0)
 		vfm_err_context(err, "%s", path);
 	json_decref(o);

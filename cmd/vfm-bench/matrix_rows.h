@@ -32,19 +32,21 @@ struct matrix_rows {
 	bool is_product; /* of lists: combinations whose layout does not fit are left out */
 };
 
-/* Lists (base/list.h). */
+/* Lists (base/list.h); NULL: not given.  Defaults: dit-s,dit-b; 1024,4096; fp32,bf16; none, of a search auto; 1; 1. */
 struct matrix_lists {
 	const char *models, *contexts, *dtypes, *recomputes, *packs, *gpus;
-	struct vfm_strlist sets; /* KEY=LIST */
+	struct vfm_strlist sets; /* KEY=LIST; the keys of dtypes and recomputes replace their defaults */
+	bool search;             /* the rows are searched for their best layouts */
+	bool text;               /* --text-len is given */
 };
 
 enum { MATRIX_ROWS_MAX = 4096, MATRIX_COUNT_MAX = 1 << 20 /* packs, GPUs */ };
 
 /* A row for each combination, the last list changing first: models, contexts, dtypes, recomputes, sets in their order,
- * packs, gpus.  VFM_EUSAGE: more than MATRIX_ROWS_MAX, or an invalid value. */
+ * packs, gpus.  VFM_EUSAGE: more than MATRIX_ROWS_MAX, an invalid value, or two lists for one key. */
 int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, struct vfm_err *err);
 /* JSON Lines: {"model": "dit-s", "context": 8192, "gpus": 8, "packs": 8, "set": {"train.dtype": "bf16"}}.  l: packs and
- * gpus of a row without these keys, one value each; l->sets must be empty. */
+ * gpus of a row without these keys, one value each.  VFM_EUSAGE: another list is given, or one that no row needs. */
 int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err);
 /* share/published: a JSON object with the keys v, source, machine and rows, which are those of a file with the keys
  * tflops_gpu, tok_s_gpu, oom, software, config, machine, text and assumed.  `name` is a path or the name of an

@@ -36,7 +36,7 @@ struct candidates {
 enum {
 	PP_MOST = 4, /* log2 of the largest degrees that are tried */
 	CP_MOST = 6,
-	LEVELS = 20,
+	LEVELS = MATRIX_DEGREES - 1,
 	RESULTS_MOST = 4096,
 };
 
@@ -250,6 +250,17 @@ static int predict_best(const struct candidates *c, const struct vfm_dry_run_opt
 	return 0;
 }
 
+/* log2 of the GPUs that share a copy of the model, rounded down: the row may set other degrees than powers of 2. */
+static int level_of(const struct candidate *c)
+{
+	const struct vfm_parallel *p = &c->row.config.parallel;
+	int level = 0;
+
+	while (level < LEVELS && degree_at(level + 1) <= p->tp * p->cp * p->pp)
+		level++;
+	return level;
+}
+
 static int count_results(const struct candidates *c, struct matrix_found *found, struct vfm_err *err)
 {
 	found->tried = (int)c->n;
@@ -258,9 +269,9 @@ static int count_results(const struct candidates *c, struct matrix_found *found,
 
 		if (r->failed < 0)
 			return vfm_fail(err, r->failed, "%s", r->why);
-		if (r->o.fits)
-			continue;
-		found->full++;
+		found->degree[level_of(&c->v[i])].tried++;
+		found->degree[level_of(&c->v[i])].full += !r->o.fits;
+		found->full += !r->o.fits;
 	}
 	return 0;
 }

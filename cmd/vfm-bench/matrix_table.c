@@ -1,6 +1,7 @@
 #include "matrix_table.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -24,13 +25,15 @@ static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 		{"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1}, {"step", "step", 0},
 		{"hours", "hours", 2},
 		/* of published figures */
-		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "token/s/GPU", 0},
-		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1}};
+		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "published token/s/GPU", 0},
+		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1},
+		/* of a search */
+		{"loses_by", "loses by", VFM_TABLE_STRINGS}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
 	const bool has[] = {p->machine, p->machine, p->machine, p->machine, p->imbalance, p->straggler_cv > 0, p->plan,
-		p->plan, p->source, p->source, p->source, p->source};
+		p->plan, p->source, p->source, p->source, p->source, p->found};
 
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
 		if (has[i])
@@ -43,6 +46,58 @@ static double compare_row(const struct matrix_row *w, const struct matrix_outcom
 	return o->fits && !w->elsewhere && w->tflops_gpu > 0
 		? o->r.flops / o->s[VFM_MID] / 1e12 / w->ranks / w->tflops_gpu
 		: 0;
+}
+
+/* ---- why a layout of a search loses ---- */
+
+struct lost {
+	const char *part;
+	double s; /* more than in the step of the best layout */
+};
+enum { LOST_PARTS = 8 };
+
+static int compare_lost(const void *a, const void *b)
+{
+	const struct lost *x = a, *y = b;
+
+	return x->s != y->s ? (x->s > y->s ? -1 : 1) : strcmp(x->part, y->part);
+}
+
+/* Fills v, the largest first.  The time of products and attention is FLOPs over a rate: more FLOPs (recompute) count at
+ * the rate of the best layout, the rest of the difference is another rate (smaller kernels). */
+static void find_lost(const struct matrix_outcome *best, const struct matrix_outcome *o, struct lost v[LOST_PARTS])
+{
+	static const char *const slower[] = {"slower products", "slower attention"};
+	const double *s = best->class_s, *flops = best->class_flops;
+	double recompute = 0;
+	int n = 0;
+
+	for (int k = VFM_SIM_GEMM; k <= VFM_SIM_ATTENTION; k++) {
+		double more = flops[k] > 0 ? s[k] * (o->class_flops[k] / flops[k] - 1) : 0;
+
+		recompute += more;
+		v[n++] = (struct lost){slower[k], o->class_s[k] - s[k] - more};
+	}
+	v[n++] = (struct lost){"more FLOPs", recompute};
+	v[n++] = (struct lost){"other kernels", o->class_s[VFM_SIM_MEMORY] - s[VFM_SIM_MEMORY]};
+	v[n++] = (struct lost){"optimizer", o->class_s[VFM_SIM_OPTIMIZER] - s[VFM_SIM_OPTIMIZER]};
+	v[n++] = (struct lost){"communication", o->r.comm_s - best->r.comm_s};
+	v[n++] = (struct lost){"bubble", o->r.bubble_s - best->r.bubble_s};
+	v[n++] = (struct lost){"copies", o->copy_s - best->copy_s};
+	qsort(v, (size_t)n, sizeof(*v), compare_lost);
+}
+
+/* "bubble 5.1 %, recompute 3.0 %": of the best step. */
+static void add_lost_cell(struct vfm_table *t, const struct matrix_outcome *best, const struct matrix_outcome *o)
+{
+	struct lost v[LOST_PARTS];
+	struct vfm_buf b = {0};
+
+	find_lost(best, o, v);
+	for (int i = 0; i < LOST_PARTS && v[i].s >= 0.0005 * best->s[VFM_MID]; i++)
+		vfm_buf_addf(&b, "%s%s %.1f %%", i ? ", " : "", v[i].part, v[i].s / best->s[VFM_MID] * 100);
+	vfm_table_str(t, "loses_by", b.len ? b.data : NULL);
+	vfm_buf_release(&b);
 }
 
 static void add_published_cells(struct vfm_table *t, const struct matrix_row *w, const struct matrix_outcome *o)
@@ -109,6 +164,8 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_report *p, s
 		vfm_table_f64(t, "tflops_low", r->flops / o->s[VFM_LOW] / 1e12 / w->ranks);
 		vfm_table_f64(t, "tflops_high", r->flops / o->s[VFM_HIGH] / 1e12 / w->ranks);
 		add_uneven_cells(t, p, o);
+		if (p->found && o->first >= 0)
+			add_lost_cell(t, &p->out[o->first], o);
 		return;
 	}
 	vfm_table_f64(t, "spread_pct", (r->step_s.max - r->step_s.min) / r->step_s.median * 100);
@@ -177,6 +234,10 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 	vfm_table_note(t,
 		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
 		"fit: what it needs");
+	if (p->found)
+		vfm_table_note(t,
+			"loses by: parts of the step that are longer than in the first layout, of its step; kernels "
+			"may overlap, shorter parts are not named; more FLOPs: recompute");
 	note_uneven(t, p);
 	if (!p->source)
 		return;

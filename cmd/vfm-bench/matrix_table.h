@@ -13,7 +13,7 @@ struct matrix_report {
 	size_t n;
 	const char *const *machine; /* [n] of predicted rows; NULL: they are measured */
 	const char *source;         /* of published figures; NULL: there are none */
-	const char *found;          /* lines about searches; NULL: none */
+	const char *found;          /* lines about searches; NULL: none, and rows do not lose */
 	const char *plan;           /* whose packs the steps have; NULL: none */
 	bool parts;                 /* its packs have parts, and steps unequal numbers of packs */
 	bool imbalance;             /* the ranks may be unequal */

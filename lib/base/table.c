@@ -182,6 +182,39 @@ char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number)
 	return c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
 }
 
+/* Returns the bytes of a control character at s: 1 of ASCII, 2 of U+0080 to U+009F and of U+061C, 3 of the other ones
+ * that change the direction of text (Unicode, UAX #9); 0: it is none. */
+static int control_bytes(const char *s)
+{
+	static const char *const bidi[] = {"\xd8\x9c",                                          /* U+061C */
+		"\xe2\x80\x8e", "\xe2\x80\x8f",                                                 /* U+200E, U+200F */
+		"\xe2\x80\xaa", "\xe2\x80\xab", "\xe2\x80\xac", "\xe2\x80\xad", "\xe2\x80\xae", /* U+202A .. */
+		"\xe2\x81\xa6", "\xe2\x81\xa7", "\xe2\x81\xa8", "\xe2\x81\xa9"};                /* U+2066 .. */
+
+	if ((unsigned char)*s < ' ' || *s == 0x7f)
+		return 1;
+	if (s[0] == '\xc2' && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0)
+		return 2;
+	for (size_t i = 0; i < sizeof(bidi) / sizeof(bidi[0]); i++)
+		if (!strncmp(s, bidi[i], strlen(bidi[i])))
+			return (int)strlen(bidi[i]);
+	return 0;
+}
+
+/* Replaces white space by a blank, other control characters by '?', and in Markdown '|' by '/', in place. */
+static void mask_cell(char *s, bool md)
+{
+	char *to = s;
+
+	while (*s) {
+		int n = control_bytes(s);
+
+		*to++ = strchr("\n\r\t", *s) ? ' ' : n ? '?' : md && *s == '|' ? '/' : *s;
+		s += n ? n : 1;
+	}
+	*to = 0;
+}
+
 /* Returns the number of code points: of bytes that do not continue one. */
 static int width_of(const char *s)
 {
@@ -219,9 +252,7 @@ static void lay_out_table(const struct vfm_table *t, bool md, struct layout *l)
 			const struct cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
 			char *s = c ? cell_text(c, t->cols[i].digits) : vfm_strdup(t->cols[i].heading);
 
-			for (char *p = s; *p; p++) /* characters that would break the row */
-				if (*p == '\n' || *p == '\r' || *p == '\t' || (md && *p == '|'))
-					*p = *p == '|' ? '/' : ' ';
+			mask_cell(s, md);
 			l->text[r * t->n_cols + i] = s;
 			if (width_of(s) > l->width[i])
 				l->width[i] = width_of(s);
@@ -269,8 +300,13 @@ static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
 		if (md && r == 0)
 			vfm_buf_adds(b, "|\n");
 	}
-	for (size_t i = 0; i < t->n_notes; i++)
-		vfm_buf_addf(b, "%s%s\n", i == 0 || md ? "\n" : "", t->notes[i]);
+	for (size_t i = 0; i < t->n_notes; i++) {
+		char *note = vfm_strdup(t->notes[i]);
+
+		mask_cell(note, false);
+		vfm_buf_addf(b, "%s%s\n", i == 0 || md ? "\n" : "", note);
+		free(note);
+	}
 	layout_release(t, &l);
 }
 

@@ -162,8 +162,10 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.mem_beside = vfm_sim_held(x->device.dev).beside};
 	l = vfm_sim_launches(x->device.dev, &n);
 	rank->launches = (int64_t)n;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		rank->class_s[l[i].class] += (double)l[i].work[VFM_MID];
+		rank->class_flops[l[i].class] += l[i].flops;
+	}
 	rank->wait_s = vfm_sim_uneven_wait(l, n);
 	if (d->o->timeline)
 		fill_timeline(rank, l, n, p);

@@ -46,6 +46,7 @@ struct vfm_dry_run_rank {
 	int64_t mem_peak;                /* bytes that the program holds at most */
 	int64_t mem_beside;              /* bytes of the context and of libraries beside it */
 	double class_s[VFM_SIM_CLASSES]; /* seconds of the kernels of a step, which may overlap */
+	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */
 	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
 	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;

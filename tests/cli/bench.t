@@ -5,7 +5,7 @@
 run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 -r 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl
 rc_is 0 "--matrix"
 is "$(jq -r '"\(.model) \(.context) \(.config) \(.how) \(.tok_s > 0) \(.tflops > 0)"' <<<"$out")" \
-	$'dit-s 64 fp32 measured true true\ndit-s 128 fp32 measured true true' "a row for each context, measured"
+	$'dit-s 64 fp32 train.recompute=none measured true true\ndit-s 128 fp32 train.recompute=none measured true true' "a row for each context, measured"
 run vfm-bench matrix -q --model dit-28b --context 16M --dtype fp32 -o jsonl
 is "$(jq -r .how <<<"$out")" "does not fit" "a model that does not fit is not tried"
 echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"train.recompute":"full"}}' >rows.jsonl

@@ -124,7 +124,7 @@ is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for, .packs]]' <<<"$out")" '[[0,3,1
 is "$(jq -c '.rows | [.[0].imbalance > 0.3, .[1].imbalance < 0.02, .[2].imbalance > 0.2]' <<<"$out")" '[true,true,true]' "the others wait for the longest"
 
 # ---- the same rows in the matrix
-matrix=(vfm-bench matrix -q --predict h100-dgx --dtype bf16)
+matrix=(vfm-bench matrix -q --predict h100-dgx --dtype bf16 --recompute auto)
 train=(vfm-train -q --set train.dtype=bf16 --set train.ema_decay=0 --dry-run --table json)
 layers4=(--model dit-s --set model.layers=4)
 listed=() # a value in brackets, of a list
@@ -167,7 +167,7 @@ is "$rc $(jq -sc 'length, all(.imbalance > 0), (map(.step_ms) | . == sort)' <<<"
 unfit() { # MESSAGE OPTION ...
 	local want=$1
 	shift
-	run vfm-bench matrix -q --model dit-s --dtype bf16 "$@"
+	run vfm-bench matrix -q "$@"
 	like "$rc $err" "^2 .*$want" "matrix: $*"
 }
 unfit "--slow-rank: the row has ranks 0 to 7, not 8" --predict h200 --gpus 8 --packs 8 --slow-rank 8:2
