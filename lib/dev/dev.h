@@ -147,6 +147,7 @@ struct vfm_dev {
 	struct vfm_stalls *stalls; /* measures stalls of the compute stream (stall.h); NULL: not measured */
 	bool graph_first;          /* a failed capture contained a first use, which works once it has run eagerly */
 	bool async;                /* the host runs ahead, and streams overlap one another */
+	bool no_data;              /* memory has no contents, so that values need not be written before a step */
 	bool host_memory;          /* ops read ordinary host memory where it is */
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
 	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */

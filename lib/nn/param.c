@@ -770,6 +770,8 @@ static int fill_runs(struct vfm_params *ps, const struct vfm_param *p, const str
 	struct vfm_runs runs = {0};
 	int rc = 0;
 
+	if (ps->stream->dev->no_data)
+		return 0;
 	vfm_runs_add_part(&runs, &p->part, o->a, o->b);
 	for (size_t r = 0; r < runs.n; r++) {
 		a->x = vfm_t1(x + runs.v[r].loc, VFM_F32, runs.v[r].n);

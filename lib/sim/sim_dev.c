@@ -642,6 +642,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	}
 	d->dev.t = &sim_table;
 	d->dev.async = m->kind == VFM_MACHINE_GPU;
+	d->dev.no_data = true;
 	if (m->sm_bw.v[VFM_MID] > 0) /* as the CUDA device */
 		d->dev.side = (struct vfm_dev_side){.units = (int)(m->sms / 4),
 			.flops_per_byte = 3 * m->gemm_bf16.v[VFM_MID] * 1e3 / (double)m->sms / m->sm_bw.v[VFM_MID]};
