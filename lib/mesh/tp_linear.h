@@ -17,6 +17,9 @@
  *             tp_linear.c) is computed at once, except with parallel.overlap "on".
  *   backward  computes deferred gradients of weights during the collective.
  *
+ * In a block with VFM_KEEP_OWN_ROWS (spec/saved.h) the backward of column layers gathers x again, for the gradients of
+ * the weights, while it computes that of x; between forward and backward only the own rows are kept.
+ *
  * Overlap does not change results on a device whose products have the same bits when computed in chunks of rows.
  */
 #ifndef VFM_MESH_TP_LINEAR_H

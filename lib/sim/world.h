@@ -22,8 +22,8 @@
 
 struct vfm_sim_world;
 
-/* more_memory: the devices have so many times the capacity of the machine, but say that they have it once (mem_total), by
- * which programs plan: to count what a program needs that runs out of memory. */
+/* more_memory: the devices have so many times the capacity of the machine, but say that they have it once (mem_total),
+ * by which programs plan: to count what a program needs that runs out of memory. */
 struct vfm_sim_world *vfm_sim_world_new(int n, int more_memory);
 void vfm_sim_world_free(struct vfm_sim_world *w); /* all ranks have left; accepts NULL */
 

@@ -111,7 +111,8 @@ static struct vfm_saved *add_branch(struct list *l, const char *name, double in,
 }
 
 /* q or k with `heads` heads, after the projection.  source: the layer without which it has no gradient, or 0.
- * exchanged: attention reads another copy; the norm of whole rows, which then is an op of its own, leaves its result. */
+ * exchanged: attention reads another copy; the norm of whole rows, which then is an op of its own, leaves its
+ * result. */
 static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads, bool rope,
 	unsigned source, bool exchanged)
 {

@@ -7,10 +7,10 @@
 #include "base/host_memory.h"
 #include "spec/schedule.h"
 
-/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to the
- * context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (sim/libraries.h) on nodes of
- * 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each rank that
- * messages go to. */
+/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to
+ * the context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (sim/libraries.h) on
+ * nodes of 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each rank
+ * that messages go to. */
 static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];

@@ -145,7 +145,7 @@ complaint 2 "parallel.dp" "another dp"
 run "${train[@]}" -n 2 --set model.layer=3 -o nowhere
 complaint 2 "--set: unknown key 'model.layer'" "an unknown key"
 run "${train[@]}" -n 0 -o nowhere
-complaint 2 "-n: expected 1 or more, got 0" "-n 0"
+complaint 2 "-n: expected 1 to 1048576, got 0" "-n 0"
 run "${train[@]}" -n 2 --set model.channels=16 -o nowhere
 complaint 2 "plan.jsonl has latents of 4 channels" "other latents"
 not_ok "none of them made RUN" test -e nowhere
