@@ -357,7 +357,7 @@ bad "a prompt that is not UTF-8" "not UTF-8" --ckpt edm -p $'\xff' -o bad.mp4
 bad "a tokenizer of another width" "has 8 channels, the model 16" --ckpt edm --tokenizer wavelet:8 -p x -o bad.mp4
 bad "an unknown part" "--part: expected ema or model, got 'optim'" --ckpt edm --part optim -p x -o bad.mp4
 bad "an unknown device" "unknown device 'tpu'" --ckpt edm --device tpu -p x -o bad.mp4
-bad "no ranks" "-n: expected 1 or more, got 0" --ckpt edm -n 0 -p x -o bad.mp4
+bad "no ranks" "-n: expected 1 to 1048576, got 0" --ckpt edm -n 0 -p x -o bad.mp4
 bad "no threads" "--threads: expected 1 to 4096, got 0" --ckpt edm --threads 0 -p x -o bad.mp4
 bad "a negative text that is not UTF-8" "--negative: not UTF-8" --ckpt edm -p x --negative $'\xff' -o bad.mp4
 echo '{"caption": "x", "negative": 5}' >five.jsonl
