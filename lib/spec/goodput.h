@@ -10,7 +10,7 @@
  * goodput is tau over this.
  *
  * Checkpoints and restarts are short against M there.  Where c + r >= M, most attempts to restart and to save one
- * checkpoint fail; the formula then says no more than that the job stands still.
+ * checkpoint fail; the formula then says no more than that the job makes no progress.
  */
 #ifndef VFM_SPEC_GOODPUT_H
 #define VFM_SPEC_GOODPUT_H

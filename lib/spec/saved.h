@@ -111,7 +111,7 @@ int vfm_block_saved(
 
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
-/* Returns the bytes that one rank's share of the gathered ones has, if it keeps everything. */
+/* Returns the bytes of one rank's rows of the gathered tensors that a block saves if it keeps everything. */
 double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of the part of it that is in the set `of`. */
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);

@@ -112,8 +112,8 @@ static struct classes classes_of_own_work(const struct vfm_simulation *s, const 
 	return c;
 }
 
-/* Groups by whose members ranks with equal work of their own differ, those that meet most often first.  Collectives wait
- * for the slowest class, however many ranks have it; those along ep also send rows to each other. */
+/* Groups by whose members ranks with equal work of their own differ, those that meet most often first.  Collectives
+ * wait for the slowest class, however many ranks have it; those along ep also send rows to each other. */
 static const struct class_split {
 	enum vfm_group g;
 	bool counted; /* how many ranks have each class */
