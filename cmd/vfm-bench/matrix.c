@@ -335,10 +335,14 @@ static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const
 {
 	vfm_buf_addf(b, "%s, %lld tokens, %d GPUs: %d layouts tried, %d do not fit", w->model, (long long)w->tokens,
 		w->ranks, f->tried, f->full);
-	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++)
-		if (f->degree[i].full)
-			vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i,
-				f->degree[i].full, f->degree[i].tried);
+	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++) {
+		if (!f->degree[i].full)
+			continue;
+		vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i, f->degree[i].full,
+			f->degree[i].tried);
+		if (isfinite(f->degree[i].least))
+			vfm_buf_addf(b, " (%.1f GiB or more)", f->degree[i].least / 0x1p30);
+	}
 	vfm_buf_adds(b, "\n");
 }
 

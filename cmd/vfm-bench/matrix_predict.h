@@ -47,6 +47,7 @@ struct matrix_found {
 	int tried, full; /* layouts; those that do not fit */
 	struct {
 		int tried, full;
+		double least; /* bytes that one of the full ones needs at least; INFINITY: not known */
 	} degree[MATRIX_DEGREES]; /* of these, those with tp x cp x pp = 2^i */
 	struct matrix_best *v;    /* [n] the best first; the caller frees it, and drops their runs */
 	int n;

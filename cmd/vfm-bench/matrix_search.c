@@ -264,14 +264,20 @@ static int level_of(const struct candidate *c)
 static int count_results(const struct candidates *c, struct matrix_found *found, struct vfm_err *err)
 {
 	found->tried = (int)c->n;
+	for (int i = 0; i < MATRIX_DEGREES; i++)
+		found->degree[i].least = INFINITY;
 	for (size_t i = 0; i < c->n; i++) {
 		const struct candidate_result *r = c->v[i].result;
+		int level = level_of(&c->v[i]);
 
 		if (r->failed < 0)
 			return vfm_fail(err, r->failed, "%s", r->why);
-		found->degree[level_of(&c->v[i])].tried++;
-		found->degree[level_of(&c->v[i])].full += !r->o.fits;
-		found->full += !r->o.fits;
+		found->degree[level].tried++;
+		if (r->o.fits)
+			continue;
+		found->full++;
+		found->degree[level].full++;
+		found->degree[level].least = fmin(found->degree[level].least, r->o.need);
 	}
 	return 0;
 }

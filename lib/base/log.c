@@ -47,9 +47,14 @@ bool vfm_log_quiet(void)
 	return quiet || silent;
 }
 
-void vfm_log_set_thread_silent(void)
+void vfm_log_set_thread_silent(bool s)
 {
-	silent = true;
+	silent = s;
+}
+
+bool vfm_log_thread_silent(void)
+{
+	return silent;
 }
 
 static void write_stderr(const char *s, size_t n)

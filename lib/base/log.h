@@ -14,7 +14,8 @@ const char *vfm_log_program(void);
 void vfm_log_set_rank(int rank);    /* prefixes messages with the rank; < 0, the default: not */
 void vfm_log_set_quiet(bool quiet); /* -q: suppresses vfm_info and progress */
 bool vfm_log_quiet(void);
-void vfm_log_set_thread_silent(void); /* the calling thread logs nothing from now on */
+void vfm_log_set_thread_silent(bool silent); /* the calling thread logs nothing from now on */
+bool vfm_log_thread_silent(void);
 
 void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* suppressed by -q */
 void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "warning: …" */

@@ -179,25 +179,23 @@ static int gather_here(struct sim_comm *g, const char *what, const struct host_c
 {
 	struct vfm_sim_world *w = g->r->job->world;
 	double now[VFM_ESTIMATES] = {0};
-	char text[64];
 
 	if (g->r->dev)
 		vfm_sim_host_now(g->r->dev, now);
 	*out = vfm_sim_meet(w, g->of.id, g->calls++, g->of.n_reps, g->of.place, now, mine);
-	snprintf(text, sizeof(text), "%s of '%s'", what, g->c.name);
 	while (!vfm_sim_met(*out))
-		TRY(vfm_sim_world_wait(w, g->r->rep, text, err));
+		TRY(vfm_sim_world_wait(w, what, g->c.name, err));
 	if (g->r->dev)
 		vfm_sim_host_until(g->r->dev, (*out)->at);
 	return 0;
 }
 
-/* Calls fn with what each place brings, then waits until all have used it. */
+/* Calls fn with what each rank brings, then waits until all have used it. */
 static int call_together(struct sim_comm *g, const char *what, struct host_call mine,
-	void (*fn)(const struct sim_comm *g, const struct host_call *const *brought, void *ctx), void *ctx,
+	void (*fn)(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx), void *ctx,
 	struct vfm_err *err)
 {
-	const struct host_call *only = &mine;
+	struct vfm_sim_comer only = {.brought = &mine};
 	struct vfm_sim_meeting *m, *end;
 
 	if (g->of.n_reps == 1) {
@@ -205,11 +203,16 @@ static int call_together(struct sim_comm *g, const char *what, struct host_call 
 		return 0;
 	}
 	TRY(gather_here(g, what, &mine, &m, err));
-	fn(g, (const struct host_call *const *)m->brought, ctx);
+	fn(g, m->comer, ctx);
 	vfm_sim_part(g->r->job->world, m);
 	TRY(gather_here(g, what, &mine, &end, err));
 	vfm_sim_part(g->r->job->world, end);
 	return 0;
+}
+
+static const struct host_call *call_of_member(const struct sim_comm *g, const struct vfm_sim_comer *comer, int i)
+{
+	return comer[place_of_member(g, i)].brought;
 }
 
 struct reduction {
@@ -225,13 +228,13 @@ static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 			       : (double)vfm_bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-static void sum_brought(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+static void sum_brought(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	struct reduction *r = ctx;
 	int64_t n = vfm_numel(&r->x);
 
 	for (int i = 0; i < g->of.n; i++) {
-		const void *x = brought[place_of_member(g, i)]->data;
+		const void *x = call_of_member(g, comer, i)->data;
 
 		for (int64_t k = 0; k < n; k++)
 			if (r->x.dtype == VFM_I64)
@@ -275,13 +278,13 @@ struct concatenation {
 	size_t size; /* of an element */
 };
 
-static void concatenate(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	struct concatenation *a = ctx;
 	char *to = a->out;
 
 	for (int i = 0; i < g->of.n; i++) {
-		const struct host_call *from = brought[place_of_member(g, i)];
+		const struct host_call *from = call_of_member(g, comer, i);
 		size_t bytes = (size_t)(a->count ? a->count[i] : a->each) * a->size;
 		size_t has = from->bytes < bytes ? from->bytes : bytes;
 
@@ -328,10 +331,10 @@ struct copy_of_root {
 	char *to;
 };
 
-static void copy_root(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+static void copy_root(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	struct copy_of_root *a = ctx;
-	const struct host_call *from = brought[place_of_member(g, a->root)];
+	const struct host_call *from = call_of_member(g, comer, a->root);
 
 	if (a->to != from->data && from->bytes)
 		memcpy(a->to, from->data, from->bytes);
@@ -347,9 +350,9 @@ static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
 }
 
-static void do_nothing(const struct sim_comm *g, const struct host_call *const *brought, void *ctx)
+static void do_nothing(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
-	(void)g, (void)brought, (void)ctx;
+	(void)g, (void)comer, (void)ctx;
 }
 
 static int sim_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
@@ -572,9 +575,6 @@ static int sim_split(
 	return 0;
 }
 
-/* The simulated rank of this thread, for the transport, which is made without an argument. */
-static _Thread_local struct vfm_comm_sim_rank *here;
-
 struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r)
 {
 	int n = r->job->n, *rank = vfm_calloc((size_t)n, sizeof(*rank));
@@ -586,7 +586,6 @@ struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r)
 	for (int i = 0; i < r->job->n_reps; i++)
 		has[i] = true;
 	r->made++;
-	here = r;
 	m = make_members(r, rank, n, has);
 	m.id = members_id(r, rank, n, "world");
 	return make_comm(r, &m, r->job->rank_of[r->rep], "world");
@@ -597,7 +596,7 @@ void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
 	struct vfm_comm *host = vfm_comm_host(c);
 
 	if (host->t == &sim_table)
-		vfm_sim_world_fail(sim_comm_of(host)->r->job->world, sim_comm_of(host)->r->rep, why);
+		vfm_sim_world_fail(sim_comm_of(host)->r->job->world, why);
 }
 
 /* ---- the transport ---- */
@@ -672,8 +671,10 @@ static int sim_unique_id(unsigned char id[VFM_TRANSPORT_ID], struct vfm_err *err
 static int sim_transport_init(struct vfm_transport_comm **w, struct vfm_dev *d,
 	const unsigned char id[VFM_TRANSPORT_ID], int rank, int size, const char *name, struct vfm_err *err)
 {
+	struct vfm_comm_sim_rank *r = vfm_sim_world_self();
+
 	(void)d, (void)id, (void)rank, (void)size, (void)name, (void)err;
-	*w = make_transport_comm(here, here->split, false);
+	*w = make_transport_comm(r, r->split, false);
 	return 0;
 }
 
@@ -782,20 +783,19 @@ static int exchange_known(
 	const struct vfm_comm_sim_job *job = w->r->job;
 	static const double at[VFM_ESTIMATES];
 	size_t bytes = each * (size_t)w->of.n;
-	char mine[VFM_SIM_KNOWN_MAX], got[VFM_SIM_KNOWN_MAX], what[64];
+	char mine[VFM_SIM_KNOWN_MAX], got[VFM_SIM_KNOWN_MAX];
 	struct vfm_sim_meeting *m;
 
 	vfm_sim_known(s->dev, mine, in, bytes);
 	for (int round = 0; round < 2; round++) { /* all have come; all have read */
 		m = vfm_sim_meet(job->world, w->of.id ^ 0x6b6e6f776e2d2d2dULL, w->known_calls++, w->of.n_reps,
 			w->of.place, at, mine);
-		snprintf(what, sizeof(what), "what ranks of '%s' know", w->name);
 		while (!vfm_sim_met(m))
-			TRY(vfm_sim_world_wait(job->world, w->r->rep, what, err));
+			TRY(vfm_sim_world_wait(job->world, "what ranks know", w->name, err));
 		for (int i = 0, k; i < w->of.n && round == 0; i++) {
 			for (k = 0; w->of.rep[k] != job->rep_of[w->of.rank[i]];)
 				k++;
-			memcpy(got + (size_t)i * each, (const char *)m->brought[k] + (size_t)w->me * each, each);
+			memcpy(got + (size_t)i * each, (const char *)m->comer[k].brought + (size_t)w->me * each, each);
 		}
 		vfm_sim_part(job->world, m);
 	}
@@ -956,7 +956,6 @@ int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struc
 		*out = host;
 		return 0;
 	}
-	here = sim_comm_of(host)->r;
-	here->split = host;
+	sim_comm_of(host)->r->split = host;
 	return vfm_comm_transport_new(host, &sim_transport, compute, out, err);
 }

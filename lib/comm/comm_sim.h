@@ -39,7 +39,7 @@ struct vfm_comm_sim_job {
 	double slow_factor;
 };
 
-/* A simulated rank of a job, in its thread. */
+/* A simulated rank of a job: what vfm_sim_world_self returns. */
 struct vfm_comm_sim_rank {
 	const struct vfm_comm_sim_job *job;
 	int rep;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "launch/launch_impl.h"
+#include "launch/step.h"
 
 double vfm_launch_timeout(void)
 {
@@ -89,24 +90,25 @@ void vfm_launch_local_job(struct vfm_launch *l)
 	snprintf(l->job, sizeof(l->job), "local-%ld-%llx", (long)getpid(), (unsigned long long)(vfm_wall_time() * 1e6));
 }
 
-/* Returns the number of tasks of the Slurm step, or of another PMI2 launcher. */
-static int64_t count_tasks(void)
+/* Sets *n to the number of tasks of the Slurm step, or of another PMI2 launcher. */
+static int count_tasks(int64_t *n, struct vfm_err *err)
 {
-	const char *step = getenv("SLURM_STEP_NUM_TASKS"), *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
-	int64_t n = 1;
+	const char *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
 
-	if (step && vfm_parse_i64(step, 1, 1 << 30, &n, NULL) == 0)
-		return n;
-	return pmi && vfm_parse_i64(pmi, 1, 1 << 30, &n, NULL) == 0 ? n : 1;
+	TRY(vfm_step_count(n, err));
+	if (*n == 0 && pmi && vfm_parse_i64(pmi, 1, 1 << 30, n, NULL) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "PMI_SIZE: expected a number of tasks, got '%s'", pmi);
+	return 0;
 }
 
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 {
-	int64_t n_tasks = count_tasks();
+	int64_t n_tasks;
 
 	*l = (struct vfm_launch){.size = 1, .local_size = 1, .nodes = 1};
 	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)
 		strcpy(l->host, "localhost");
+	TRY(count_tasks(&n_tasks, err));
 	if (n_tasks > 1 && n > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,

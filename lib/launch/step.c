@@ -55,20 +55,24 @@ static bool is_block(const char *distribution)
 	return true;
 }
 
-int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err)
+static int parse_count(const char *tasks, int64_t *n, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *nodes = getenv("SLURM_STEP_TASKS_PER_NODE");
-	const char *distribution = getenv("SLURM_DISTRIBUTION");
+	*n = 0;
+	if (tasks && vfm_parse_i64(tasks, 1, TASKS_MAX, n, NULL) < 0)
+		return vfm_fail(
+			err, VFM_EUSAGE, "SLURM_STEP_NUM_TASKS: expected 1 to %d tasks, got '%s'", TASKS_MAX, tasks);
+	return 0;
+}
+
+int vfm_step_tasks_parse(struct vfm_step_tasks *out, const char *tasks, const char *nodes, const char *distribution,
+	struct vfm_err *err)
+{
 	int64_t sum = 0;
 	bool even;
 
 	*out = (struct vfm_step_tasks){0};
-	if (!tasks)
-		return 0;
-	if (vfm_parse_i64(tasks, 1, TASKS_MAX, &out->tasks, NULL) < 0)
-		return vfm_fail(
-			err, VFM_EUSAGE, "SLURM_STEP_NUM_TASKS: expected 1 to %d tasks, got '%s'", TASKS_MAX, tasks);
-	if (!nodes)
+	TRY(parse_count(tasks, &out->tasks, err));
+	if (!tasks || !nodes)
 		return 0;
 	if (!add_nodes(nodes, out, &sum, &even))
 		return vfm_fail(err, VFM_EUSAGE,
@@ -80,8 +84,7 @@ int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err)
 	if (!even)
 		return vfm_fail(err, VFM_EUSAGE,
 			"SLURM_STEP_TASKS_PER_NODE: the nodes of this step have different numbers of tasks ('%s'); "
-			"start "
-			"as many on each (--ntasks-per-node)",
+			"start as many on each (--ntasks-per-node)",
 			nodes);
 	if (out->nodes > 1 && out->per_node > 1 && !is_block(distribution))
 		return vfm_fail(err, VFM_EUSAGE,
@@ -89,4 +92,15 @@ int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err)
 			"block",
 			distribution);
 	return 0;
+}
+
+int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err)
+{
+	return vfm_step_tasks_parse(out, getenv("SLURM_STEP_NUM_TASKS"), getenv("SLURM_STEP_TASKS_PER_NODE"),
+		getenv("SLURM_DISTRIBUTION"), err);
+}
+
+int vfm_step_count(int64_t *n, struct vfm_err *err)
+{
+	return parse_count(getenv("SLURM_STEP_NUM_TASKS"), n, err);
 }

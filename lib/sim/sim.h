@@ -13,7 +13,7 @@
  * and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has
  * three readings, for the low, middle and high rates of the machine.
  *
- * Several ranks are threads of this process (sim/world.h), each with a device of its own.  A collective of them begins
+ * Several ranks are coroutines of a thread (sim/world.h), each with a device of its own.  A collective of them begins
  * when all have come to it, and lasts as comm/comm_sim.h says.
  *
  * Equal programs make equal records.  A device belongs to one thread.
@@ -51,8 +51,8 @@ struct vfm_sim_launch {
 	float wait[VFM_ESTIMATES];   /* seconds that a collective waits for the other ranks, after the gap */
 };
 
-/* Opens a device.  Copies *m.  w: the ranks of which `rank` is one (sim/world.h); NULL: it is the only one. */
-struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, int rank, struct vfm_err *err);
+/* Opens a device.  Copies *m.  w: the ranks of which this one is (sim/world.h); NULL: it is the only one. */
+struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, struct vfm_err *err);
 
 /* How unequally tokens choose experts: the exponent of Zipf's law (sim/routing.h); 0, the default: equally.  Experts
  * that choose tokens are equal in any case. */

@@ -100,7 +100,6 @@ struct sim {
 	struct vfm_dev dev; /* first */
 	struct vfm_machine machine;
 	struct vfm_sim_world *world; /* NULL: one rank */
-	int rank;                    /* among the simulated ranks */
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
 	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */

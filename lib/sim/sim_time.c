@@ -1,6 +1,5 @@
 /* Streams, events and graphs of the simulated device: when work begins and ends. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,7 +204,6 @@ static int await(struct sim *d, const struct sim_stream *s, const struct sim_tic
 	for (;;) {
 		const struct sim_stream *first = NULL;
 		const struct vfm_sim_launch *l;
-		char what[160];
 
 		progress(d);
 		if (s ? !has_queue(s) : t->known)
@@ -216,8 +214,7 @@ static int await(struct sim *d, const struct sim_stream *s, const struct sim_tic
 		if (!d->world || !first)
 			return vfm_fail(err, VFM_EUSAGE, "internal: a stream of the simulated device waits for itself");
 		l = launch_of(d, first->queue[first->head].launch);
-		snprintf(what, sizeof(what), "%s %s", l->op, l->shape);
-		TRY(vfm_sim_world_wait(d->world, d->rank, what, err));
+		TRY(vfm_sim_world_wait(d->world, l->op, l->shape, err));
 	}
 }
 
@@ -258,7 +255,7 @@ void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const 
 	struct sim_item *x;
 
 	if (d->world && waiting && waiting % QUEUE_LONG == 0) {
-		vfm_sim_world_yield(d->world, d->rank);
+		vfm_sim_world_yield(d->world);
 		progress(d);
 	}
 	number = record_launch(s, l);

@@ -1,42 +1,48 @@
 #include "sim/world.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 
+enum { STACK = 8 << 20 };
+
 struct sim_rank {
-	pthread_cond_t turn;
-	bool entered, left, waits;
-	uint64_t seen; /* changes before it began to wait */
-	char what[160];
+	ucontext_t at; /* where it goes on */
+	void *stack;   /* behind a page that faults */
+	void *self;
+	bool silent, left, waits;
+	bool met;              /* a meeting to which it came became complete since it began to wait */
+	const char *what, *of; /* vfm_sim_world_wait */
 };
 
 struct vfm_sim_world {
-	pthread_mutex_t lock;
 	struct sim_rank *rank;
-	int n, running; /* running: -1: none */
+	int n, running;
 	int more_memory;
-	uint64_t changes;              /* meetings that became complete */
+	void (*fn)(void *self);
+	ucontext_t caller;             /* of vfm_sim_world_run */
 	struct vfm_sim_meeting **slot; /* by group and number; a table of open addresses */
 	size_t n_slots, cap;
 	bool failed, full;
 	char why[VFM_ERR_MAX];
 };
 
+static _Thread_local struct vfm_sim_world *current;
+
 struct vfm_sim_world *vfm_sim_world_new(int n, int more_memory)
 {
 	struct vfm_sim_world *w = vfm_calloc(1, sizeof(*w));
 
-	*w = (struct vfm_sim_world){.n = n, .running = -1, .cap = 64, .more_memory = more_memory};
-	pthread_mutex_init(&w->lock, NULL);
+	*w = (struct vfm_sim_world){.n = n, .cap = 64, .more_memory = more_memory};
 	w->rank = vfm_calloc((size_t)n, sizeof(*w->rank));
-	for (int i = 0; i < n; i++)
-		pthread_cond_init(&w->rank[i].turn, NULL);
 	w->slot = vfm_calloc(w->cap, sizeof(*w->slot));
 	return w;
 }
@@ -46,63 +52,42 @@ void vfm_sim_world_free(struct vfm_sim_world *w)
 	if (!w)
 		return;
 	for (size_t i = 0; i < w->cap; i++)
-		if (w->slot[i]) { /* after a failure */
-			free(w->slot[i]->brought);
-			free(w->slot[i]);
-		}
-	for (int i = 0; i < w->n; i++)
-		pthread_cond_destroy(&w->rank[i].turn);
-	pthread_mutex_destroy(&w->lock);
+		free(w->slot[i]); /* after a failure */
 	free(w->slot);
 	free(w->rank);
 	free(w);
 }
 
+void *vfm_sim_world_self(void)
+{
+	return current->rank[current->running].self;
+}
+
 /* ---- turns ---- */
 
-static bool can_run(const struct vfm_sim_world *w, int i)
+/* Returns the next rank after the running one that can run, which may be itself; -1: none. */
+static int find_next(const struct vfm_sim_world *w)
 {
-	const struct sim_rank *r = &w->rank[i];
+	for (int k = 1; k <= w->n; k++) {
+		const struct sim_rank *r = &w->rank[(w->running + k) % w->n];
 
-	return r->entered && !r->left && (!r->waits || r->seen != w->changes || w->failed);
+		if (!r->left && (!r->waits || r->met || w->failed))
+			return (w->running + k) % w->n;
+	}
+	return -1;
 }
 
-/* Gives the turn to the next rank after `rank` that can run, if any; returns it, or -1. */
-static int pass_turn(struct vfm_sim_world *w, int rank)
+/* Returns when it is this rank's turn again. */
+static void run_rank(struct vfm_sim_world *w, int next)
 {
-	w->running = -1;
-	for (int k = 1; k <= w->n && w->running < 0; k++)
-		if (can_run(w, (rank + k) % w->n))
-			w->running = (rank + k) % w->n;
-	if (w->running >= 0)
-		pthread_cond_signal(&w->rank[w->running].turn);
-	return w->running;
-}
+	struct sim_rank *from = &w->rank[w->running];
 
-static void await_turn(struct vfm_sim_world *w, int rank)
-{
-	while (w->running != rank)
-		pthread_cond_wait(&w->rank[rank].turn, &w->lock);
-}
-
-/* The ranks begin in their order, once all have entered. */
-static void note_entry(struct vfm_sim_world *w, int rank)
-{
-	bool all = true;
-
-	w->rank[rank].entered = true;
-	for (int i = 0; i < w->n; i++)
-		all = all && w->rank[i].entered;
-	if (all)
-		pass_turn(w, w->n - 1);
-}
-
-void vfm_sim_world_enter(struct vfm_sim_world *w, int rank)
-{
-	pthread_mutex_lock(&w->lock);
-	note_entry(w, rank);
-	await_turn(w, rank);
-	pthread_mutex_unlock(&w->lock);
+	if (next == w->running)
+		return;
+	from->silent = vfm_log_thread_silent();
+	w->running = next;
+	swapcontext(&from->at, &w->rank[next].at);
+	vfm_log_set_thread_silent(from->silent);
 }
 
 static void set_failed(struct vfm_sim_world *w, const char *why)
@@ -110,15 +95,6 @@ static void set_failed(struct vfm_sim_world *w, const char *why)
 	if (!w->failed)
 		snprintf(w->why, sizeof(w->why), "%s", why);
 	w->failed = true;
-}
-
-void vfm_sim_world_give_up(struct vfm_sim_world *w, int rank, const char *why)
-{
-	pthread_mutex_lock(&w->lock);
-	set_failed(w, why);
-	w->rank[rank].left = true;
-	note_entry(w, rank);
-	pthread_mutex_unlock(&w->lock);
 }
 
 /* All that are left wait for one that never comes. */
@@ -129,26 +105,80 @@ static void report_deadlock(struct vfm_sim_world *w)
 
 	for (int i = 0; i < w->n && n < (int)sizeof(why) - 1; i++)
 		if (!w->rank[i].left)
-			n += snprintf(why + n, sizeof(why) - (size_t)n, " simulated rank %d waits for %s;", i,
-				w->rank[i].what);
+			n += snprintf(why + n, sizeof(why) - (size_t)n, " simulated rank %d waits for %s %s;", i,
+				w->rank[i].what, w->rank[i].of);
 	if (n < (int)sizeof(why))
 		why[n - 1] = '\0';
 	set_failed(w, why);
 }
 
-void vfm_sim_world_leave(struct vfm_sim_world *w, int rank)
+/* The next rank that can run does.  If none can, but some are left, the job fails and they go on. */
+static void pass_turn(struct vfm_sim_world *w)
 {
-	bool others = false;
+	bool any = false;
+	int next = find_next(w);
 
-	pthread_mutex_lock(&w->lock);
-	w->rank[rank].left = true;
-	for (int i = 0; i < w->n; i++)
-		others |= !w->rank[i].left;
-	if (pass_turn(w, rank) < 0 && others) {
+	for (int i = 0; i < w->n && next < 0; i++)
+		any |= !w->rank[i].left;
+	if (any) {
 		report_deadlock(w);
-		pass_turn(w, rank);
+		next = find_next(w);
 	}
-	pthread_mutex_unlock(&w->lock);
+	if (next >= 0)
+		run_rank(w, next);
+}
+
+/* The begin of a rank, and its end, at which another goes on. */
+static void begin_rank(void)
+{
+	struct vfm_sim_world *w = current;
+
+	vfm_log_set_thread_silent(w->rank[w->running].silent);
+	w->fn(w->rank[w->running].self);
+	w->rank[w->running].left = true;
+	pass_turn(w);
+	setcontext(&w->caller); /* all have left */
+}
+
+static int map_stack(struct sim_rank *r, size_t page)
+{
+	char *p = mmap(NULL, page + STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -1;
+	r->stack = p + page;
+	return mprotect(r->stack, STACK, PROT_READ | PROT_WRITE);
+}
+
+int vfm_sim_world_run(struct vfm_sim_world *w, void (*fn)(void *self), void *const *self, struct vfm_err *err)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	bool silent = vfm_log_thread_silent();
+	int rc = 0;
+
+	for (int i = 0; i < w->n && rc == 0; i++) {
+		struct sim_rank *r = &w->rank[i];
+
+		r->self = self[i];
+		r->silent = silent;
+		if (map_stack(r, page) < 0) {
+			rc = vfm_fail_errno(err, VFM_EENV, "no memory for the stack of simulated rank %d", i);
+			break;
+		}
+		getcontext(&r->at);
+		r->at.uc_stack = (stack_t){.ss_sp = r->stack, .ss_size = STACK};
+		makecontext(&r->at, begin_rank, 0);
+	}
+	w->fn = fn;
+	current = w;
+	if (rc == 0)
+		swapcontext(&w->caller, &w->rank[0].at);
+	current = NULL;
+	vfm_log_set_thread_silent(silent);
+	for (int i = 0; i < w->n; i++)
+		if (w->rank[i].stack)
+			munmap((char *)w->rank[i].stack - page, page + STACK);
+	return rc;
 }
 
 void vfm_sim_world_set_full(struct vfm_sim_world *w)
@@ -171,41 +201,31 @@ int vfm_sim_world_check(struct vfm_sim_world *w, struct vfm_err *err)
 	return w->failed ? vfm_fail(err, VFM_EENV, "%s", w->why) : 0;
 }
 
-void vfm_sim_world_fail(struct vfm_sim_world *w, int rank, const char *why)
+void vfm_sim_world_fail(struct vfm_sim_world *w, const char *why)
 {
 	char text[VFM_ERR_MAX];
 
-	snprintf(text, sizeof(text), "simulated rank %d failed: %s", rank, why);
-	pthread_mutex_lock(&w->lock);
+	snprintf(text, sizeof(text), "simulated rank %d failed: %s", w->running, why);
 	set_failed(w, text);
-	pthread_mutex_unlock(&w->lock);
 }
 
-int vfm_sim_world_wait(struct vfm_sim_world *w, int rank, const char *what, struct vfm_err *err)
+int vfm_sim_world_wait(struct vfm_sim_world *w, const char *what, const char *of, struct vfm_err *err)
 {
-	struct sim_rank *r = &w->rank[rank];
+	struct sim_rank *r = &w->rank[w->running];
 
 	TRY(vfm_sim_world_check(w, err));
-	pthread_mutex_lock(&w->lock);
-	snprintf(r->what, sizeof(r->what), "%s", what);
+	r->what = what;
+	r->of = of;
 	r->waits = true;
-	r->seen = w->changes;
-	if (pass_turn(w, rank) < 0) {
-		report_deadlock(w);
-		pass_turn(w, rank);
-	}
-	await_turn(w, rank);
+	r->met = false;
+	pass_turn(w);
 	r->waits = false;
-	pthread_mutex_unlock(&w->lock);
 	return vfm_sim_world_check(w, err);
 }
 
-void vfm_sim_world_yield(struct vfm_sim_world *w, int rank)
+void vfm_sim_world_yield(struct vfm_sim_world *w)
 {
-	pthread_mutex_lock(&w->lock);
-	pass_turn(w, rank); /* to itself, if no other can run */
-	await_turn(w, rank);
-	pthread_mutex_unlock(&w->lock);
+	pass_turn(w); /* to itself, if no other can run */
 }
 
 /* ---- meetings ---- */
@@ -242,16 +262,18 @@ struct vfm_sim_meeting *vfm_sim_meet(struct vfm_sim_world *w, uint64_t group, ui
 	grow_meeting_slots(w);
 	m = &w->slot[find_slot(w, group, number)];
 	if (!*m) {
-		*m = vfm_calloc(1, sizeof(**m));
-		**m = (struct vfm_sim_meeting){.group = group, .number = number, .n = n};
-		(*m)->brought = vfm_calloc((size_t)n, sizeof(void *));
+		*m = vfm_calloc(1, sizeof(**m) + (size_t)n * sizeof((*m)->comer[0]));
+		(*m)->group = group;
+		(*m)->number = number;
+		(*m)->n = n;
 		w->n_slots++;
 	}
-	(*m)->brought[place] = brought;
+	(*m)->comer[place] = (struct vfm_sim_comer){w->running, brought};
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		(*m)->at[e] = fmax((*m)->at[e], at[e]);
 	if (++(*m)->came == n)
-		w->changes++;
+		for (int i = 0; i < n; i++)
+			w->rank[(*m)->comer[i].rank].met = true;
 	return *m;
 }
 
@@ -273,6 +295,5 @@ void vfm_sim_part(struct vfm_sim_world *w, struct vfm_sim_meeting *m)
 	if (++m->left < m->n)
 		return;
 	remove_slot(w, find_slot(w, m->group, m->number));
-	free(m->brought);
 	free(m);
 }

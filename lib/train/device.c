@@ -37,7 +37,7 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 		m = o->sim->job->machine;
 		if (o->sim->job->slow_factor > 0 && o->sim->job->rank_of[o->sim->rep] == o->sim->job->slow_rank)
 			vfm_sim_slow_kernels(&m, o->sim->job->slow_factor);
-		d->dev = o->sim->dev = vfm_sim_open(&m, o->sim->job->world, o->sim->rep, err);
+		d->dev = o->sim->dev = vfm_sim_open(&m, o->sim->job->world, err);
 		d->sim = o->sim;
 		if (d->dev)
 			vfm_sim_set_routing(d->dev, o->sim->job->expert_skew);
@@ -50,7 +50,7 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 		return vfm_fail(err, VFM_EUSAGE, "the device 'sim' simulates one rank, this job has more");
 	TRY(vfm_machine_load(&m, o->machine, err));
 	TRY(vfm_sim_check_ranks(&m, 1, err));
-	d->dev = vfm_sim_open(&m, NULL, 0, err);
+	d->dev = vfm_sim_open(&m, NULL, err);
 	return d->dev ? 0 : VFM_EENV;
 }
 

@@ -10,11 +10,10 @@
 #include "base/par.h"
 #include "sim/network.h"
 
-enum { RANKS_MAX = 1 << 20, STACK = 8 << 20, MORE_MEMORY = 8 };
+enum { RANKS_MAX = 1 << 20, MORE_MEMORY = 8 };
 
-struct sim_thread {
-	pthread_t thread;
-	struct vfm_comm_sim_rank rank;
+struct simulated_rank {
+	struct vfm_comm_sim_rank rank; /* first */
 	struct vfm_context x;
 	vfm_rank_fn work;
 	void *ctx;
@@ -22,16 +21,14 @@ struct sim_thread {
 	struct vfm_err err;
 };
 
-static void *run_rank(void *arg)
+static void run_rank(void *self)
 {
-	struct sim_thread *t = arg;
+	struct simulated_rank *t = self;
 	const struct vfm_comm_sim_job *job = t->rank.job;
 	int rank = job->rank_of[t->rank.rep], node = (int)job->machine.node_gpus;
 
-	vfm_par_serial();
 	if (t->rank.rep > 0)
-		vfm_log_set_thread_silent();
-	vfm_sim_world_enter(job->world, t->rank.rep);
+		vfm_log_set_thread_silent(true);
 	t->x.sim = &t->rank;
 	t->x.job = (struct vfm_job){.world = job->n > 1 ? vfm_comm_sim_new(&t->rank) : vfm_comm_self(),
 		.launch = {.rank = rank, .size = job->n, .nodes = 1, .local_size = job->n, .local_rank = rank}};
@@ -45,7 +42,21 @@ static void *run_rank(void *arg)
 	vfm_job_failed(&t->x.job, t->rc, &t->err);
 	vfm_context_close(&t->x);
 	vfm_comm_free(t->x.job.world);
-	vfm_sim_world_leave(job->world, t->rank.rep);
+}
+
+struct simulated_job {
+	struct vfm_sim_world *world;
+	void **rank; /* [n_reps] struct simulated_rank */
+	int rc;
+	struct vfm_err err;
+};
+
+static void *run_job(void *arg)
+{
+	struct simulated_job *j = arg;
+
+	vfm_par_serial();
+	j->rc = vfm_sim_world_run(j->world, run_rank, j->rank, &j->err);
 	return NULL;
 }
 
@@ -251,39 +262,35 @@ static void choose_ranks(struct vfm_comm_sim_job *job, const struct vfm_simulati
 
 /* ---- the job ---- */
 
-/* Starts the threads and waits for them. */
+/* Runs them in a thread of their own, whose loops are serial. */
 static int run_simulated_ranks(const struct vfm_comm_sim_job *job, vfm_rank_fn work, void *ctx, struct vfm_err *err)
 {
 	static const struct vfm_context_opts opts = {.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = "sim"};
-	struct sim_thread *t = vfm_calloc((size_t)job->n_reps, sizeof(*t));
-	struct vfm_err why = {0}, lacking = {0};
-	pthread_attr_t attr;
-	int n = 0, first = -1, rc;
+	struct simulated_rank *r = vfm_calloc((size_t)job->n_reps, sizeof(*r));
+	struct simulated_job j = {.world = job->world, .rank = vfm_calloc((size_t)job->n_reps, sizeof(*j.rank))};
+	struct vfm_err why = {0};
+	pthread_t thread;
+	int first = -1, rc;
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	for (; n < job->n_reps; n++) {
-		t[n] = (struct sim_thread){
-			.rank = {.job = job, .rep = n}, .x = {.opts = &opts}, .work = work, .ctx = ctx};
-		rc = pthread_create(&t[n].thread, &attr, run_rank, &t[n]);
-		if (rc)
-			break;
+	for (int i = 0; i < job->n_reps; i++) {
+		r[i] = (struct simulated_rank){
+			.rank = {.job = job, .rep = i}, .x = {.opts = &opts}, .work = work, .ctx = ctx};
+		j.rank[i] = &r[i];
 	}
-	pthread_attr_destroy(&attr);
-	if (n < job->n_reps)
-		vfm_fail(&lacking, VFM_EENV, "cannot start a thread for simulated rank %d: %s", n, strerror(rc));
-	for (int i = n; i < job->n_reps; i++)
-		vfm_sim_world_give_up(job->world, i, lacking.msg);
-	for (int i = 0; i < n; i++)
-		pthread_join(t[i].thread, NULL);
+	rc = pthread_create(&thread, NULL, run_job, &j);
+	if (rc)
+		j.rc = vfm_fail(&j.err, VFM_EENV, "cannot start a thread for simulated ranks: %s", strerror(rc));
+	else
+		pthread_join(thread, NULL);
 	vfm_sim_world_check(job->world, &why);
-	for (int i = 0; i < n; i++)
-		if (t[i].rc < 0 && (first < 0 || !strcmp(t[first].err.msg, why.msg)))
+	for (int i = 0; i < job->n_reps; i++)
+		if (r[i].rc < 0 && (first < 0 || !strcmp(r[first].err.msg, why.msg)))
 			first = i;
-	rc = lacking.code < 0 ? lacking.code : first < 0 ? 0 : t[first].rc;
+	rc = j.rc < 0 ? j.rc : first < 0 ? 0 : r[first].rc;
 	if (rc < 0 && err)
-		*err = lacking.code < 0 ? lacking : t[first].err;
-	free(t);
+		*err = j.rc < 0 ? j.err : r[first].err;
+	free(j.rank);
+	free(r);
 	return rc;
 }
 

@@ -54,7 +54,7 @@ static int count_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	const struct counting *c = ctx;
 	int64_t *peak;
 
-	vfm_log_set_thread_silent();
+	vfm_log_set_thread_silent(true);
 	TRY(vfm_context_open(x, c->m->config, err));
 	TRY(c->m->n ? run_step(x, c->m, err) : run_state(x, c->m, err));
 	peak = &c->peak[x->mesh.coord[VFM_AX_PP]]; /* one simulated rank runs at a time */

@@ -271,6 +271,8 @@ like "$err" "data2.*shard 1" "a damaged shard: which"
 
 run env SLURM_STEP_NUM_TASKS=4 "${train[@]}" -o nowhere
 complaint 2 "this step has 4 tasks, but no PMI2, .* start it with srun --mpi=pmi2$" "several tasks"
+run env SLURM_STEP_NUM_TASKS=4x "${train[@]}" -o nowhere
+complaint 2 "SLURM_STEP_NUM_TASKS: expected 1 to [0-9]+ tasks, got '4x'" "a malformed number of tasks"
 run env SLURM_STEP_NUM_TASKS=1 "${train[@]}" -o slurm --steps 1
 rc_is 0 "one task"
 

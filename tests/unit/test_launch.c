@@ -371,6 +371,9 @@ static void test_no_pmi2(void **state)
 	assert_non_null(strstr(err.msg, "-n 1 within a step of 4 tasks"));
 	setenv("SLURM_STEP_NUM_TASKS", "1", 1);
 	assert_int_equal(end_of(start(2, many_rounds)), 0); /* forks within one task */
+	setenv("SLURM_STEP_NUM_TASKS", "4x", 1);
+	assert_int_equal(vfm_launch_init(&l, 0, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "SLURM_STEP_NUM_TASKS: expected"));
 	unsetenv("SLURM_STEP_NUM_TASKS");
 	assert_int_equal(vfm_launch_init(&l, 1025, &err), VFM_EUSAGE);
 }
@@ -397,17 +400,14 @@ static void test_step_tasks(void **state)
 		{"x", "4", NULL, {0}, "SLURM_STEP_NUM_TASKS: expected"},
 		{"0", "4", NULL, {0}, "SLURM_STEP_NUM_TASKS: expected"},
 	};
-	static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_DISTRIBUTION"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		const char *const values[] = {cases[i].tasks, cases[i].nodes, cases[i].distribution};
 		struct vfm_step_tasks s;
 		struct vfm_err err;
 
-		for (size_t k = 0; k < 3; k++)
-			values[k] ? setenv(names[k], values[k], 1) : unsetenv(names[k]);
-		assert_int_equal(vfm_step_tasks_read(&s, &err), cases[i].why ? VFM_EUSAGE : 0);
+		assert_int_equal(vfm_step_tasks_parse(&s, cases[i].tasks, cases[i].nodes, cases[i].distribution, &err),
+			cases[i].why ? VFM_EUSAGE : 0);
 		if (cases[i].why) {
 			assert_non_null(strstr(err.msg, cases[i].why));
 			continue;
@@ -416,8 +416,6 @@ static void test_step_tasks(void **state)
 		assert_int_equal(s.nodes, cases[i].want[1]);
 		assert_int_equal(s.per_node, cases[i].want[2]);
 	}
-	for (size_t k = 0; k < 3; k++)
-		unsetenv(names[k]);
 }
 
 static void test_mapping(void **state)

@@ -382,51 +382,47 @@ static void layer_fails(struct vfm_comm *c)
 	did.when = 0;
 }
 
-/* The product of a row layer has memory for the time of the op alone, and none in the second run of light recompute. */
-static void row_memory(struct vfm_comm *c)
+/* Runs the forward of a layer that keeps *keeps (NULL: it is not in a region); its memory is then less than `most`. */
+static void memory_after_forward(struct vfm_comm *c, enum kind kind, const unsigned *keeps, int64_t most, const char *why)
 {
 	static const int64_t rows[] = {64, 64, 64, 64};
-	struct layer_case k = {c, rows, ROW, VFM_F32, false};
+	struct layer_case k = {c, rows, kind, VFM_F32, false};
 	struct vfm_mesh m = mesh_of(c, VFM_OVERLAP_ON);
 	struct vfm_tokens tok = {.rows_tp = (int64_t *)rows};
 	struct layer l = {.k = &k, .l = {.mesh = &m, .tok = &tok}};
-	struct vfm_tensor x = filled(VFM_F32, 256, IN, 1), w = filled(VFM_F32, WIDTH, IN, 2);
+	int64_t in_rows = kind == ROW ? 256 : 64, width = kind == ROW ? WIDTH : 4;
+	struct vfm_tensor x = filled(VFM_F32, in_rows, IN, 1), w[COLUMNS];
 	struct vfm_tape *t = vfm_tape_new(did.compute);
-	const struct vfm_dev *d = did.compute->dev;
 
 	did.text[0] = 0;
 	l.x = vfm_leaf(t, x);
-	l.w[0] = vfm_leaf(t, w);
-	layer_forward(t, &l);
+	for (int i = 0; i < COLUMNS; i++) {
+		w[i] = filled(VFM_F32, width, IN, 2 + i);
+		l.w[i] = vfm_leaf(t, w[i]);
+	}
+	if (keeps)
+		vfm_region(t, (struct vfm_keeps){*keeps, 0}, layer_forward, &l, &l.x, 1);
+	else
+		layer_forward(t, &l);
 	OK(vfm_tape_status(t, &err));
-	MUST(d->mem_now < 2 * 64 * WIDTH * 4, "%lld bytes after the forward, of which the result has %d",
-		(long long)d->mem_now, 64 * WIDTH * 4);
+	MUST(did.compute->dev->mem_now < most, "%lld bytes after the forward: %s", (long long)did.compute->dev->mem_now,
+		why);
 	vfm_tape_free(t);
-	free(x.data), free(w.data);
+	free(x.data);
+	for (int i = 0; i < COLUMNS; i++)
+		free(w[i].data);
+}
+
+/* The product of a row layer has memory for the time of the op alone. */
+static void row_memory(struct vfm_comm *c)
+{
+	memory_after_forward(c, ROW, NULL, 2 * 64 * WIDTH * 4, "the result alone has half of it");
 }
 
 /* Between forward and backward a column layer keeps the rows of its rank, not those that it gathered. */
 static void column_memory(struct vfm_comm *c)
 {
-	static const int64_t rows[] = {64, 64, 64, 64};
-	struct layer_case k = {c, rows, COLUMN, VFM_F32, false};
-	struct vfm_mesh m = mesh_of(c, VFM_OVERLAP_ON);
-	struct vfm_tokens tok = {.rows_tp = (int64_t *)rows};
-	struct layer l = {.k = &k, .l = {.mesh = &m, .tok = &tok}};
-	struct vfm_tensor x = filled(VFM_F32, 64, IN, 1), w[] = {filled(VFM_F32, 4, IN, 2), filled(VFM_F32, 4, IN, 3)};
-	struct vfm_tape *t = vfm_tape_new(did.compute);
-	const struct vfm_dev *d = did.compute->dev;
-
-	did.text[0] = 0;
-	l.x = vfm_leaf(t, x);
-	for (int i = 0; i < COLUMNS; i++)
-		l.w[i] = vfm_leaf(t, w[i]);
-	vfm_region(t, (struct vfm_keeps){OWN_ROWS, 0}, layer_forward, &l, &l.x, 1);
-	OK(vfm_tape_status(t, &err));
-	MUST(d->mem_now < 256 * IN * 4, "%lld bytes after the forward, as many as the gathered rows have",
-		(long long)d->mem_now);
-	vfm_tape_free(t);
-	free(x.data), free(w[0].data), free(w[1].data);
+	memory_after_forward(c, COLUMN, &OWN_ROWS, 256 * IN * 4, "as many as the gathered rows have");
 }
 
 /* ---- an all-to-all between layers ---- */

@@ -28,7 +28,7 @@ static int load_h200(void **state)
 /* Every op is accepted, and recorded once with the cost of ops.h. */
 static void test_ops(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	bool seen[VFM_OP_N] = {false};
 	struct vfm_cases l;
@@ -73,7 +73,7 @@ static void test_ops(void **state)
 /* 64k tokens, 32 heads of 128: cuDNN 9.19 asks for 1.08 GB. */
 static void test_scratch(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	const int32_t cu[] = {0, 65536};
 	struct vfm_seqs seqs;
@@ -185,7 +185,7 @@ static void test_conv_time(void **state)
 
 static void test_memory(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	size_t gib = (size_t)1 << 30;
 	char *big, *p, *host;
@@ -234,7 +234,7 @@ static void run_op(struct vfm_stream *s, size_t bytes)
 /* Copies on another stream overlap with computation; the slower of the two counts. */
 static void test_overlap(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
 	const struct vfm_dev_table *t = d->t;
 	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
 	size_t bytes = (size_t)1 << 28;
@@ -280,7 +280,7 @@ static struct vfm_sim_launch last_launch(const struct vfm_dev *d)
 static void test_side(void **state)
 {
 	enum { N = 1 << 26, K = 4096 };
-	struct vfm_dev *d = vfm_sim_open(&h200, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
 	const struct vfm_dev_table *t = d->t;
 	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
 	float *p = vfm_dev_alloc(s, (size_t)4 * N * 4, "x", &err);
@@ -615,7 +615,7 @@ static void test_cpu_copies(void **state)
 
 	(void)state;
 	OK(vfm_machine_parse(&m, cpu_text, strlen(cpu_text), "m.json", &err));
-	d = vfm_sim_open(&m, NULL, 0, &err);
+	d = vfm_sim_open(&m, NULL, &err);
 	s = d->t->stream_new(d, false, &err);
 	OK(d->t->ops->gemm(s, &g, &err));
 	assert_int_equal(d->mem_now, 0);
@@ -663,7 +663,7 @@ static void test_cpu_machine(void **state)
 	assert_true(again.work[VFM_MID] == cost.work[VFM_MID]);
 	OK(vfm_sim_cost_of(&m, &alone, VFM_OP_fill, &fill, 0, &cost, &err));
 	assert_true(fabs(cost.work[VFM_MID] / (cost.bytes / 10e9) - 1) < 1e-9);
-	d = vfm_sim_open(&m, NULL, 0, &err);
+	d = vfm_sim_open(&m, NULL, &err);
 	assert_false(d->async);
 	d->t->dev_free(d);
 

@@ -100,7 +100,7 @@ static void allocate_at_random(struct vfm_stream *s, size_t n, int64_t *most)
 
 static void check_random(size_t n)
 {
-	struct vfm_dev *d = vfm_sim_open(&h100, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h100, NULL, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	int64_t *most = vfm_calloc(n + 1, sizeof(*most)), highest = 0;
 	const struct vfm_sim_launch *l;
@@ -146,7 +146,7 @@ static void test_random(void **state)
 /* A step has the memory from before; a peak that no step reaches again is before it. */
 static void test_steps(void **state)
 {
-	struct vfm_dev *d = vfm_sim_open(&h100, NULL, 0, &err);
+	struct vfm_dev *d = vfm_sim_open(&h100, NULL, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	size_t mib = (size_t)1 << 20;
 	struct vfm_sim_memory m;
