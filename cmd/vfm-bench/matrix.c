@@ -331,18 +331,17 @@ static int predict_matrix(struct matrix *m, struct vfm_err *err)
 }
 
 /* A sentence on what was tried. */
-static void describe_search(struct vfm_buf *b, const struct matrix_row *w, const struct matrix_found *f)
+static void describe_search(
+	struct vfm_buf *b, const struct matrix_row *w, const struct vfm_machine *m, const struct matrix_found *f)
 {
 	vfm_buf_addf(b, "%s, %lld tokens, %d GPUs: %d layouts tried, %d do not fit", w->model, (long long)w->tokens,
 		w->ranks, f->tried, f->full);
-	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++) {
-		if (!f->degree[i].full)
-			continue;
-		vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i, f->degree[i].full,
-			f->degree[i].tried);
-		if (isfinite(f->degree[i].least))
-			vfm_buf_addf(b, " (%.1f GiB or more)", f->degree[i].least / 0x1p30);
-	}
+	for (int i = 0, n = 0; i < MATRIX_DEGREES; i++)
+		if (f->degree[i].full)
+			vfm_buf_addf(b, "%s %lld: %d of %d", n++ ? "," : "; with tp x cp x pp =", 1LL << i,
+				f->degree[i].full, f->degree[i].tried);
+	if (f->full)
+		vfm_buf_addf(b, "; a GPU has %.2f GiB", (double)m->capacity / 0x1p30);
 	vfm_buf_adds(b, "\n");
 }
 
@@ -364,7 +363,7 @@ static int search_row(struct matrix *m, struct matrix_row *w, struct best_rows *
 	asked = ask_row(m, w, &machine);
 	if (matrix_search(w, &asked, (int)top, runs, &f, err) < 0)
 		return fail_at_row(err, w);
-	describe_search(&m->found, w, &f);
+	describe_search(&m->found, w, &machine, &f);
 	for (int k = 0; k < f.n; k++) {
 		vfm_grow(&best->rows.v, &best->rows.cap, best->rows.n + 1, sizeof(*best->rows.v));
 		vfm_grow(&best->out, &best->cap, best->rows.n + 1, sizeof(*best->out));

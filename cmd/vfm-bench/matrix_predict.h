@@ -47,7 +47,6 @@ struct matrix_found {
 	int tried, full; /* layouts; those that do not fit */
 	struct {
 		int tried, full;
-		double least; /* bytes that one of the full ones needs at least; INFINITY: not known */
 	} degree[MATRIX_DEGREES]; /* of these, those with tp x cp x pp = 2^i */
 	struct matrix_best *v;    /* [n] the best first; the caller frees it, and drops their runs */
 	int n;
@@ -56,8 +55,8 @@ struct matrix_found {
 /* Tries the layouts of w->ranks GPUs: tp within a node, cp up to 64 by ring and by all-to-all, pp up to 16 with 1 or 2
  * virtual stages, and fsdp or distopt over the rest.  A degree that *w sets stays.  Layouts are first compared by steps
  * of fewer packs; the best `most` are then predicted in full, and the first `runs` of these have a run if
- * asked->timeline.  The best has the shortest step, with stragglers.  Forks a process for each processor.  VFM_EUSAGE:
- * no layout fits the ranks. */
+ * asked->timeline.  The best has the shortest step, with stragglers; where none fits the memory, they are those that
+ * need the least, without runs.  Forks a process for each processor.  VFM_EUSAGE: no layout fits the ranks. */
 int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err);
 

@@ -250,6 +250,30 @@ static int predict_best(const struct candidates *c, const struct vfm_dry_run_opt
 	return 0;
 }
 
+static int compare_needs(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->result->o.need != y->result->o.need)
+		return x->result->o.need < y->result->o.need ? -1 : 1;
+	return x->result < y->result ? -1 : 1;
+}
+
+/* Where no layout fits: those that need the least memory, from simulations with more than the GPUs have. */
+static int find_least(struct candidates *c, const struct vfm_dry_run_opts *asked, int most,
+	struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
+{
+	struct vfm_dry_run_opts again = *asked;
+
+	again.once = false;
+	TRY(try_from(c, 0, &again, shared, err));
+	qsort(c->v, c->n, sizeof(*c->v), compare_needs);
+	found->v = vfm_calloc((size_t)most, sizeof(*found->v));
+	for (size_t i = 0; i < c->n && found->n < most && isfinite(c->v[i].result->o.need); i++)
+		found->v[found->n++] = (struct matrix_best){c->v[i].row, c->v[i].result->o};
+	return 0;
+}
+
 /* log2 of the GPUs that share a copy of the model, rounded down: the row may set other degrees than powers of 2. */
 static int level_of(const struct candidate *c)
 {
@@ -264,20 +288,14 @@ static int level_of(const struct candidate *c)
 static int count_results(const struct candidates *c, struct matrix_found *found, struct vfm_err *err)
 {
 	found->tried = (int)c->n;
-	for (int i = 0; i < MATRIX_DEGREES; i++)
-		found->degree[i].least = INFINITY;
 	for (size_t i = 0; i < c->n; i++) {
 		const struct candidate_result *r = c->v[i].result;
-		int level = level_of(&c->v[i]);
 
 		if (r->failed < 0)
 			return vfm_fail(err, r->failed, "%s", r->why);
-		found->degree[level].tried++;
-		if (r->o.fits)
-			continue;
-		found->full++;
-		found->degree[level].full++;
-		found->degree[level].least = fmin(found->degree[level].least, r->o.need);
+		found->degree[level_of(&c->v[i])].tried++;
+		found->degree[level_of(&c->v[i])].full += !r->o.fits;
+		found->full += !r->o.fits;
 	}
 	return 0;
 }
@@ -325,6 +343,8 @@ static int search_layouts(struct candidates *c, const struct matrix_row *w, cons
 		add_virtual_stages(c, most, asked->packs);
 	TRY(try_from(c, n, asked, shared, err));
 	TRY(count_results(c, found, err));
+	if (best_score(c) == 0)
+		return find_least(c, asked, most, shared, found, err);
 	qsort(c->v, c->n, sizeof(*c->v), compare_scores);
 	return predict_best(c, asked, most, runs, found, err);
 }
