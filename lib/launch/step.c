@@ -64,8 +64,8 @@ static int parse_count(const char *tasks, int64_t *n, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_step_tasks_parse(struct vfm_step_tasks *out, const char *tasks, const char *nodes, const char *distribution,
-	struct vfm_err *err)
+int vfm_step_tasks_parse(
+	struct vfm_step_tasks *out, const char *tasks, const char *nodes, const char *distribution, struct vfm_err *err)
 {
 	int64_t sum = 0;
 	bool even;

@@ -383,7 +383,8 @@ static void layer_fails(struct vfm_comm *c)
 }
 
 /* Runs the forward of a layer that keeps *keeps (NULL: it is not in a region); its memory is then less than `most`. */
-static void memory_after_forward(struct vfm_comm *c, enum kind kind, const unsigned *keeps, int64_t most, const char *why)
+static void memory_after_forward(
+	struct vfm_comm *c, enum kind kind, const unsigned *keeps, int64_t most, const char *why)
 {
 	static const int64_t rows[] = {64, 64, 64, 64};
 	struct layer_case k = {c, rows, kind, VFM_F32, false};
