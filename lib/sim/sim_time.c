@@ -556,3 +556,8 @@ void vfm_sim_host_until(struct vfm_dev *dev, const double at[VFM_ESTIMATES])
 	memcpy(c.s, at, sizeof(c.s));
 	advance(&sim_of(dev)->host, &c);
 }
+
+void vfm_sim_progress(struct vfm_dev *dev)
+{
+	progress(sim_of(dev));
+}

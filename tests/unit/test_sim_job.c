@@ -266,6 +266,24 @@ static void test_conservation(void **state)
 		fail_msg("%g bytes sent, expected %g", pp.sent, 6 * rows);
 }
 
+/* Stage 0 is at the end of the step, where its host waits for stage 1, while messages of stage 1 wait for its streams.
+ */
+static void test_host_waits_for_ranks(void **state)
+{
+	static const char *const moe = "model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=4 model.experts=4 "
+				       "model.expert_ffn=32 model.moe_capacity=2 parallel.pp=2";
+	static struct vfm_machine cpu;
+	char sets[256];
+
+	(void)state;
+	vfm_machine_of_memory(&cpu, VFM_MACHINE_CPU, INT64_C(1) << 39, 4);
+	for (int ep = 0; ep < 2; ep++) {
+		snprintf(sets, sizeof(sets), "%s parallel.%s=2", moe, ep ? "ep" : "tp");
+		simulate_step(&cpu, "moe-1b", sets, 4, 4, true);
+		simulate_step(&h200, "moe-1b", sets, 4, 4, true);
+	}
+}
+
 static void test_memory_runs_out(void **state)
 {
 	struct seen seen = {.config = config_of("dit-b", "parallel.pp=2"), .packs = 2};
@@ -354,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_slow_device),
 		cmocka_unit_test(test_slow_host),
 		cmocka_unit_test(test_conservation),
+		cmocka_unit_test(test_host_waits_for_ranks),
 		cmocka_unit_test(test_memory_runs_out),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_spans),
