@@ -61,7 +61,7 @@ struct description {
 	size_t n;
 };
 
-static void add_text(struct description *x, const char *s)
+static void put_operand_text(struct description *x, const char *s)
 {
 	size_t n = strnlen(s, sizeof(x->text) - 1 - x->n);
 
@@ -69,24 +69,24 @@ static void add_text(struct description *x, const char *s)
 	x->n += n;
 }
 
-static void add_number(struct description *x, int64_t v) /* v >= 0 */
+static void put_operand_number(struct description *x, int64_t v) /* v >= 0 */
 {
 	char digits[24] = {0}, *at = digits + sizeof(digits) - 1;
 
 	do
 		*--at = (char)('0' + v % 10);
 	while (v /= 10);
-	add_text(x, at);
+	put_operand_text(x, at);
 }
 
-static void add_sizes(struct description *x, const int64_t *size, int n)
+static void put_operand_sizes(struct description *x, const int64_t *size, int n)
 {
-	add_text(x, "[");
+	put_operand_text(x, "[");
 	for (int i = 0; i < n; i++) {
-		add_text(x, i ? "," : "");
-		add_number(x, size[i]);
+		put_operand_text(x, i ? "," : "");
+		put_operand_number(x, size[i]);
 	}
-	add_text(x, "]");
+	put_operand_text(x, "]");
 }
 
 /* "[8192,4096] x:bf16 y:bf16": the shape of the first operand, and of others that it does not determine for products.
@@ -101,26 +101,26 @@ static const char *describe_operands(struct sim *d, enum vfm_op_id op, const voi
 	if (op == VFM_OP_gemm) {
 		int64_t size[] = {g->c.shape[0], g->c.shape[1], g->a.shape[g->trans_a ? 0 : 1]};
 
-		add_sizes(&x, size, 3);
-		add_text(&x, g->accumulate ? " +=" : "");
+		put_operand_sizes(&x, size, 3);
+		put_operand_text(&x, g->accumulate ? " +=" : "");
 	} else {
 		const struct vfm_tensor *first = o->name ? vfm_operand_of((void *)args, o) : NULL;
 
-		add_sizes(&x, first ? first->shape : NULL, first ? first->ndim : 0);
+		put_operand_sizes(&x, first ? first->shape : NULL, first ? first->ndim : 0);
 	}
 	if (op == VFM_OP_attn || op == VFM_OP_attn_bwd) { /* both begin with q, k */
-		add_text(&x, " keys ");
-		add_number(&x, a->k.shape[0]);
+		put_operand_text(&x, " keys ");
+		put_operand_number(&x, a->k.shape[0]);
 	}
 	for (; o->name; o++) {
 		const struct vfm_tensor *t = vfm_operand_of((void *)args, o);
 
 		if (!vfm_has(t))
 			continue;
-		add_text(&x, " ");
-		add_text(&x, o->name);
-		add_text(&x, ":");
-		add_text(&x, vfm_dtype_name(t->dtype));
+		put_operand_text(&x, " ");
+		put_operand_text(&x, o->name);
+		put_operand_text(&x, ":");
+		put_operand_text(&x, vfm_dtype_name(t->dtype));
 	}
 	return intern(&d->texts, x.text);
 }

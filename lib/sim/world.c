@@ -66,7 +66,7 @@ void *vfm_sim_world_self(void)
 /* ---- turns ---- */
 
 /* Returns the next rank after the running one that can run, which may be itself; -1: none. */
-static int find_next(const struct vfm_sim_world *w)
+static int find_next_rank(const struct vfm_sim_world *w)
 {
 	for (int k = 1; k <= w->n; k++) {
 		const struct sim_rank *r = &w->rank[(w->running + k) % w->n];
@@ -78,7 +78,7 @@ static int find_next(const struct vfm_sim_world *w)
 }
 
 /* Returns when it is this rank's turn again. */
-static void run_rank(struct vfm_sim_world *w, int next)
+static void resume_rank(struct vfm_sim_world *w, int next)
 {
 	struct sim_rank *from = &w->rank[w->running];
 
@@ -116,16 +116,16 @@ static void report_deadlock(struct vfm_sim_world *w)
 static void pass_turn(struct vfm_sim_world *w)
 {
 	bool any = false;
-	int next = find_next(w);
+	int next = find_next_rank(w);
 
 	for (int i = 0; i < w->n && next < 0; i++)
 		any |= !w->rank[i].left;
 	if (any) {
 		report_deadlock(w);
-		next = find_next(w);
+		next = find_next_rank(w);
 	}
 	if (next >= 0)
-		run_rank(w, next);
+		resume_rank(w, next);
 }
 
 /* The begin of a rank, and its end, at which another goes on. */
