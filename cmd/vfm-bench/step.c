@@ -203,8 +203,9 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 
 static int predict_step(struct measurement *m, struct vfm_err *err)
 {
-	struct vfm_simulation s = {
-		.config = &m->config, .ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks};
+	struct vfm_simulation s = {.config = &m->config,
+		.ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks,
+		.cp_apart = vfm_bench_cp_apart(&m->step, &m->config)};
 	struct vfm_machine machine;
 	struct vfm_simulated simulated;
 

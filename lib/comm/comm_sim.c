@@ -173,18 +173,29 @@ struct host_call {
 	size_t bytes;
 };
 
+/* Waits until all have come to a meeting, while the streams go on. */
+static int wait_for_meeting(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
+	const char *of, struct vfm_err *err)
+{
+	for (;;) {
+		if (r->dev)
+			vfm_sim_progress(r->dev);
+		if (vfm_sim_met(m))
+			return 0;
+		TRY(vfm_sim_world_wait(r->job->world, what, of, err));
+	}
+}
+
 /* Comes to a meeting of the group and waits for the others. */
 static int gather_here(struct sim_comm *g, const char *what, const struct host_call *mine, struct vfm_sim_meeting **out,
 	struct vfm_err *err)
 {
-	struct vfm_sim_world *w = g->r->job->world;
 	double now[VFM_ESTIMATES] = {0};
 
 	if (g->r->dev)
 		vfm_sim_host_now(g->r->dev, now);
-	*out = vfm_sim_meet(w, g->of.id, g->calls++, g->of.n_reps, g->of.place, now, mine);
-	while (!vfm_sim_met(*out))
-		TRY(vfm_sim_world_wait(w, what, g->c.name, err));
+	*out = vfm_sim_meet(g->r->job->world, g->of.id, g->calls++, g->of.n_reps, g->of.place, now, mine);
+	TRY(wait_for_meeting(g->r, *out, what, g->c.name, err));
 	if (g->r->dev)
 		vfm_sim_host_until(g->r->dev, (*out)->at);
 	return 0;
@@ -790,8 +801,7 @@ static int exchange_known(
 	for (int round = 0; round < 2; round++) { /* all have come; all have read */
 		m = vfm_sim_meet(job->world, w->of.id ^ 0x6b6e6f776e2d2d2dULL, w->known_calls++, w->of.n_reps,
 			w->of.place, at, mine);
-		while (!vfm_sim_met(m))
-			TRY(vfm_sim_world_wait(job->world, "what ranks know", w->name, err));
+		TRY(wait_for_meeting(w->r, m, "what ranks know", w->name, err));
 		for (int i = 0, k; i < w->of.n && round == 0; i++) {
 			for (k = 0; w->of.rep[k] != job->rep_of[w->of.rank[i]];)
 				k++;

@@ -268,17 +268,6 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 	return in->tok.pack_row + in->tok.first;
 }
 
-/* Returns whether the model has attention within frames or columns. */
-static bool has_units(const struct vfm_model_spec *m)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-
-	for (int i = 0; i < a->n_attn; i++)
-		if (a->attn[i] != VFM_ATTN_FULL)
-			return true;
-	return false;
-}
-
 /* Computes the boundaries of the texts in the input. */
 static int place_texts(int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
@@ -402,7 +391,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
 	if (rc == 0 && vfm_model_has_experts(m))
 		rc = vfm_moe_in_make(&in->moe, s, mesh, m, &in->tok, &in->seqs, in->host_cu, p->step_tokens, err);
-	if (rc == 0 && has_units(m)) {
+	if (rc == 0 && vfm_model_has_units(m)) {
 		TRY_OUT(vfm_units_make(&in->frames, VFM_DIV_FRAMES, s, mesh, m, p, err));
 		rc = vfm_units_make(&in->columns, VFM_DIV_COLUMNS, s, mesh, m, p, err);
 	}

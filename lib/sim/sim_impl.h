@@ -125,6 +125,7 @@ struct sim {
 	size_t n, cap, cleared;        /* cleared: launches before launch[0] */
 	struct sim_past *past;         /* [n_past] the launches before the last clear */
 	size_t n_past, cap_past;
+	int64_t past_shift; /* index of the latest launch in past, less that in launch */
 	struct sim_texts texts;
 	/* at the begin of the capture */
 	size_t graph_n;

@@ -73,39 +73,55 @@ static uint32_t hash_launch(const struct vfm_sim_launch *l)
 	return (uint32_t)((x * 0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Returns the part of a launch's time in which another stream works: in the last step, if it had this launch. */
-static double part_overlapped(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
+enum { PAST_NEAR = 32 };
+
+/* Returns a launch in the last step; NULL: it had none.  Steps differ in a few launches, such as copies of shorter
+ * texts: what follows is then nearby. */
+static const struct sim_past *find_in_past(struct sim *d, size_t number, const struct vfm_sim_launch *l)
 {
-	size_t i = x->launch - d->cleared;
+	int64_t i = (int64_t)(number - d->cleared) + d->past_shift;
+	uint32_t what = hash_launch(l);
+
+	for (int64_t k = 0; k <= PAST_NEAR; k = k > 0 ? -k : 1 - k) {
+		if (i + k < 0 || i + k >= (int64_t)d->n_past || d->past[i + k].what != what)
+			continue;
+		d->past_shift += k;
+		return &d->past[i + k];
+	}
+	return NULL;
+}
+
+/* Returns the part of a launch's time in which another stream works: in the last step, if it had this launch. */
+static double part_overlapped(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e)
+{
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
-	if (i < d->n_past && d->past[i].what == hash_launch(l))
-		return (double)d->past[i].overlapped[e];
+	if (past)
+		return (double)past->overlapped[e];
 	return until > l->begin[e] ? 1 : 0;
 }
 
 /* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Of the first step that is
  * not known. */
-static double part_interrupted(const struct sim *d, const struct sim_item *x, const struct vfm_sim_launch *l, int e)
+static double part_interrupted(const struct sim *d, const struct sim_past *past, int e)
 {
 	const double most = 0.95;
-	size_t i = x->launch - d->cleared;
 
-	if (d->machine.kind != VFM_MACHINE_CPU || i >= d->n_past || d->past[i].what != hash_launch(l))
-		return 0;
-	return fmin(d->past[i].overlapped[e], most);
+	return d->machine.kind == VFM_MACHINE_CPU && past ? fmin((double)past->overlapped[e], most) : 0;
 }
 
 /* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
 static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_item *x, struct vfm_sim_launch *l)
 {
+	const struct sim_past *past = find_in_past(d, x->launch, l);
+
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
 		double part;
 
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
-		part = x->shares ? part_overlapped(d, x, l, e) : 0;
+		part = x->shares ? part_overlapped(d, past, l, e) : 0;
 		l->work[e] += (float)(part * ((double)x->overlapped[e] - (double)l->work[e]));
-		l->work[e] /= (float)(1 - part_interrupted(d, x, l, e));
+		l->work[e] /= (float)(1 - part_interrupted(d, past, e));
 	}
 }
 
@@ -362,6 +378,7 @@ static void remember_step(struct sim *d)
 	v = vfm_calloc(n_spans + 1, sizeof(*v));
 	vfm_grow(&d->past, &d->cap_past, d->n + 1, sizeof(*d->past));
 	d->n_past = d->n;
+	d->past_shift = 0;
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
 		size_t n = merge_spans(d, v, e);
 
@@ -555,4 +572,9 @@ void vfm_sim_host_until(struct vfm_dev *dev, const double at[VFM_ESTIMATES])
 
 	memcpy(c.s, at, sizeof(c.s));
 	advance(&sim_of(dev)->host, &c);
+}
+
+void vfm_sim_progress(struct vfm_dev *dev)
+{
+	progress(sim_of(dev));
 }

@@ -281,6 +281,16 @@ bool vfm_model_has_experts(const struct vfm_model_spec *m)
 	return vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
 }
 
+bool vfm_model_has_units(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	for (int i = 0; i < a->n_attn; i++)
+		if (a->attn[i] != VFM_ATTN_FULL)
+			return true;
+	return false;
+}
+
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m)
 {
 	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;

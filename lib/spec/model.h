@@ -59,6 +59,8 @@ const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must
 bool vfm_model_has_experts(const struct vfm_model_spec *m);
 /* Whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
+/* Whether it has attention within frames or columns. */
+bool vfm_model_has_units(const struct vfm_model_spec *m);
 /* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */

@@ -30,6 +30,23 @@ static int make_samples(struct vfm_pack *p, const struct vfm_bench_step *b, cons
 	return rc;
 }
 
+bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config *c)
+{
+	bool units = vfm_model_has_units(&c->model);
+	int64_t cp = c->parallel.cp;
+
+	if (units && b->samples > 1) /* those of a pack are divided, not those of each sample */
+		return cp > 1;
+	for (int64_t i = 0; i < b->samples && i < 2; i++) {
+		const int32_t *grid = grid_of_sample(b, i);
+		int64_t area = (int64_t)grid[1] * grid[2];
+
+		if (grid[0] * area % cp || (units && (grid[0] % cp || area % cp)))
+			return true;
+	}
+	return false;
+}
+
 static bool has_positions(const struct vfm_model_spec *m, int64_t t, int64_t h, int64_t w)
 {
 	return m->pos != VFM_POS_LEARNED || (t <= m->pos_max[0] && h <= m->pos_max[1] && w <= m->pos_max[2]);

@@ -212,6 +212,7 @@ static int simulate_packs(const struct vfm_dry_run_opts *o, const struct vfm_dry
 		.machine = o->machine,
 		.ranks = o->ranks,
 		.class_of = packs->class_of,
+		.cp_apart = vfm_model_has_units(&o->config->model), /* the tokens that remain of a sample are few */
 		.expert_skew = o->expert_skew,
 		.slow_rank = o->slow_rank,
 		.slow_factor = o->slow_factor,

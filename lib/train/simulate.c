@@ -10,7 +10,7 @@
 #include "base/par.h"
 #include "sim/network.h"
 
-enum { RANKS_MAX = 1 << 20, MORE_MEMORY = 8 };
+enum { RANKS_MAX = 1 << 20, APART_MAX = 256, MORE_MEMORY = 8 };
 
 struct simulated_rank {
 	struct vfm_comm_sim_rank rank; /* first */
@@ -104,19 +104,21 @@ static struct classes number_classes(struct classed_rank *v, int n)
 	return c;
 }
 
-/* Returns the classes of ranks by their own work: packs, the load of experts, speed. */
+/* Returns the classes of ranks by their own work: packs, shares of them, the load of experts, speed. */
 static struct classes classes_of_own_work(const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
 	int n = s->ranks / (int)p->pp;
+	bool apart = s->cp_apart && p->cp * p->pp * (p->tp < 3 ? p->tp : 3) <= APART_MAX;
 	struct classed_rank *v = vfm_calloc((size_t)n, sizeof(*v));
 	struct classes c;
 
 	for (int r = 0; r < n; r++) {
 		int packs = s->class_of ? s->class_of[vfm_parallel_place(p, r, VFM_GR_DATA).key] : 0;
 		int experts = s->expert_skew > 0 ? vfm_parallel_place(p, r, VFM_GR_EP).key : 0;
+		int share = apart ? vfm_parallel_place(p, r, VFM_GR_CP).key : 0;
 		bool slow = s->slow_factor > 0 && r == s->slow_rank % n;
 
-		v[r] = (struct classed_rank){packs, r, (uint64_t)experts << 1 | slow};
+		v[r] = (struct classed_rank){packs, r, (uint64_t)share << 32 | (uint64_t)experts << 1 | slow};
 	}
 	c = number_classes(v, n);
 	free(v);

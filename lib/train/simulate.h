@@ -1,8 +1,9 @@
 /* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist (comm/comm_sim.h).
  *
  * Of each pipeline stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
- * along dp, ep and cp do the same work on packs of equal shape.  Shares that do not divide evenly are largest on the
- * first rank.  Each simulated rank is a coroutine with a context of its own; one runs at a time.
+ * along dp, ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on
+ * the first rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank is
+ * a coroutine with a context of its own; one runs at a time.
  *
  * Ranks of a stage may do unequal work: class_of gives them different packs, expert_skew different numbers of tokens,
  * slow_rank another speed.  Ranks are then of one class if all of these are equal and the members of their groups (tp,
@@ -26,6 +27,9 @@ struct vfm_simulation {
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
+	/* Ranks of different cp indices do unequal work on a pack: of each one is simulated, unless these are more than
+	 * 256, of which a process may not have the addresses. */
+	bool cp_apart;
 	/* >= 0: the exponent of Zipf's law by which tokens choose experts (sim/routing.h); > 0: unequally */
 	double expert_skew;
 	/* The kernels of one rank last slow_factor times as long (sim/slow.h); 0: of none.  It is simulated. */

@@ -167,6 +167,8 @@ static void test_mixed_plan(void **state)
 	compare_with_all("dit-b", "parallel.tp=4 parallel.dp=4 parallel.fsdp=true", 16, 12);
 	compare_with_all("dit-s", "parallel.dp=4 parallel.cp=2 parallel.fsdp=true", 8, 4);
 	compare_with_all("moe-1b", "parallel.ep=4 parallel.dp=4", 4, 4);
+	compare_with_all(
+		"stdit-xl", "model.hidden=192 model.heads=6 model.kv_heads=6 parallel.dp=2 parallel.cp=3", 6, 6);
 	write_mixed_plan(1, 1, 16, 4); /* of the four, two are equal */
 	compare_with_all("dit-s", "parallel.dp=8 parallel.fsdp=true", 8, 3);
 	compare_with_all("dit-s", "parallel.dp=8 parallel.pp=2 parallel.distopt=true", 16, 6);

@@ -321,6 +321,54 @@ static void test_side(void **state)
 	t->dev_free(d);
 }
 
+/* An update beside the second of three fills, of which the first may have two parts: a launch that only one step has
+ * does not keep the simulation from the step before. */
+static void run_beside(struct vfm_stream *s, struct vfm_stream *side, const struct vfm_adamw *adam, int parts)
+{
+	struct vfm_event *e = NULL;
+
+	for (int i = 0; i < parts; i++)
+		run_op(s, ((size_t)1 << 28) / (size_t)parts);
+	OK(vfm_stream_follow(side, s, &e, &err));
+	s->dev->t->event_free(e);
+	OK(vfm_op_adamw(side, adam, &err));
+	for (int i = 0; i < 2; i++)
+		run_op(s, (size_t)1 << (30 - i));
+}
+
+static void test_steps_differ(void **state)
+{
+	enum { N = 1 << 20 };
+	struct vfm_dev *d = vfm_sim_open(&h200, NULL, &err);
+	const struct vfm_dev_table *t = d->t;
+	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
+	float *p = vfm_dev_alloc(s, (size_t)4 * N * 4, "x", &err), work[4];
+	struct vfm_adamw adam = {.p = vfm_t1(p, VFM_F32, N),
+		.m = vfm_t1(p + N, VFM_F32, N),
+		.v = vfm_t1(p + 2 * (int64_t)N, VFM_F32, N),
+		.g = vfm_t1(p + 3 * (int64_t)N, VFM_F32, N)};
+
+	(void)state;
+	side->units = d->side.taken = d->side.units;
+	d->side.flops = 1e30;
+	for (int step = 0; step < 4; step++) {
+		size_t n;
+		const struct vfm_sim_launch *l;
+
+		run_beside(s, side, &adam, step == 2 ? 2 : 1);
+		l = vfm_sim_launches(d, &n);
+		work[step] = l[n - 2].work[VFM_MID];
+		vfm_sim_clear(d);
+	}
+	assert_true(work[1] < 0.95F * work[0]); /* beside a part of it */
+	for (int step = 2; step < 4; step++)
+		assert_true(fabsf(work[step] / work[1] - 1) < 0.05F);
+	vfm_dev_free(s, p, (size_t)4 * N * 4);
+	t->stream_free(side);
+	t->stream_free(s);
+	t->dev_free(d);
+}
+
 /* ---- training steps ---- */
 
 struct counted {
@@ -689,8 +737,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_scratch),
 		cmocka_unit_test(test_gemm_time), cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_overlap), cmocka_unit_test(test_side), cmocka_unit_test(test_conservation),
-		cmocka_unit_test(test_machines), cmocka_unit_test(test_cpu_machine), cmocka_unit_test(test_cpu_ranks),
+		cmocka_unit_test(test_overlap), cmocka_unit_test(test_side), cmocka_unit_test(test_steps_differ),
+		cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines),
+		cmocka_unit_test(test_cpu_machine), cmocka_unit_test(test_cpu_ranks),
 		cmocka_unit_test(test_cpu_copies)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);

@@ -34,11 +34,16 @@ struct seen {
 	double work[VFM_SIM_CLASSES]; /* of rank 0 */
 };
 
+static struct vfm_bench_step step_of(const struct seen *seen)
+{
+	return (struct vfm_bench_step){.samples = 1, .grid = {4, 8, 8}, .text_len = 16, .packs = seen->packs};
+}
+
 static int run_bench(struct vfm_context *x, void *ctx, struct vfm_err *e)
 {
 	struct seen *seen = ctx;
 	struct vfm_bench_predicted predicted;
-	struct vfm_bench_step b = {.samples = 1, .grid = {4, 8, 8}, .text_len = 16, .packs = seen->packs};
+	struct vfm_bench_step b = step_of(seen);
 	struct vfm_bench_result r;
 	const struct vfm_sim_launch *l;
 	size_t n;
@@ -81,9 +86,14 @@ static struct seen simulate_step(
 	const struct vfm_machine *m, const char *preset, const char *sets, int ranks, int packs, bool all)
 {
 	struct seen seen = {.config = config_of(preset, sets), .packs = packs};
+	struct vfm_bench_step b = step_of(&seen);
 	struct vfm_simulated how;
 
-	if (vfm_simulate(&(struct vfm_simulation){.config = &seen.config, .machine = m, .ranks = ranks, .all = all},
+	if (vfm_simulate(&(struct vfm_simulation){.config = &seen.config,
+				 .machine = m,
+				 .ranks = ranks,
+				 .cp_apart = vfm_bench_cp_apart(&b, &seen.config),
+				 .all = all},
 		    run_bench, &seen, &how, &err) < 0)
 		fail_msg("%s on %d ranks: %s", sets, ranks, err.msg);
 	assert_false(how.full);
@@ -131,6 +141,25 @@ static void test_classes(void **state)
 		assert_int_equal(few.r.tokens, 256 * mesh[i].packs);
 		assert_true(few.r.flops == all.r.flops);
 		assert_true(few.s[VFM_LOW] > few.s[VFM_MID] && few.s[VFM_MID] > few.s[VFM_HIGH]);
+	}
+}
+
+/* 4 frames of 8 x 8 tokens do not divide among 3 ranks, of which the second has two frames. */
+static void test_uneven_shares(void **state)
+{
+	static const char *const presets[] = {"dit-s", "stdit-xl"};
+	static const char *const sets = "model.layers=2 model.hidden=192 model.heads=6 model.kv_heads=6 parallel.cp=3 "
+					"parallel.dp=2 parallel.fsdp=true";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+		struct seen few = simulate_step(&h200, presets[i], sets, 6, 2, false),
+			    all = simulate_step(&h200, presets[i], sets, 6, 2, true);
+
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			if (fabs(few.s[e] / all.s[e] - 1) > 5e-3)
+				fail_msg("%s: %g s, with all ranks %g s", presets[i], few.s[e], all.s[e]);
+		assert_int_equal(few.r.mem_peak_bytes, all.r.mem_peak_bytes);
 	}
 }
 
@@ -266,6 +295,24 @@ static void test_conservation(void **state)
 		fail_msg("%g bytes sent, expected %g", pp.sent, 6 * rows);
 }
 
+/* Stage 0 is at the end of the step, where its host waits for stage 1, while messages of stage 1 wait for its streams.
+ */
+static void test_host_waits_for_ranks(void **state)
+{
+	static const char *const moe = "model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=4 model.experts=4 "
+				       "model.expert_ffn=32 model.moe_capacity=2 parallel.pp=2";
+	static struct vfm_machine cpu;
+	char sets[256];
+
+	(void)state;
+	vfm_machine_of_memory(&cpu, VFM_MACHINE_CPU, INT64_C(1) << 39, 4);
+	for (int ep = 0; ep < 2; ep++) {
+		snprintf(sets, sizeof(sets), "%s parallel.%s=2", moe, ep ? "ep" : "tp");
+		simulate_step(&cpu, "moe-1b", sets, 4, 4, true);
+		simulate_step(&h200, "moe-1b", sets, 4, 4, true);
+	}
+}
+
 static void test_memory_runs_out(void **state)
 {
 	struct seen seen = {.config = config_of("dit-b", "parallel.pp=2"), .packs = 2};
@@ -350,10 +397,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_classes),
+		cmocka_unit_test(test_uneven_shares),
 		cmocka_unit_test(test_slow_parts),
 		cmocka_unit_test(test_slow_device),
 		cmocka_unit_test(test_slow_host),
 		cmocka_unit_test(test_conservation),
+		cmocka_unit_test(test_host_waits_for_ranks),
 		cmocka_unit_test(test_memory_runs_out),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_spans),
