@@ -49,6 +49,7 @@ refused "--seconds: a prediction measures no steps" --seconds 0
 refused "--warmup: a prediction measures no steps" --warmup 0
 refused "--threads: a prediction runs on simulated devices" --threads 2
 refused "--device: a prediction runs on simulated devices" --device cuda
+refused "--device: a prediction runs on simulated devices" --device cpu
 refused "--top: only with --search" --top 3
 
 # ---- recompute, and keys that are also options
