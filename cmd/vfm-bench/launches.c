@@ -100,7 +100,7 @@ static int record_step(struct vfm_context *x, struct launches *l, int model, dou
 	struct vfm_bench_result r;
 
 	TRY(vfm_context_open(x, &l->config, err));
-	vfm_bench_predict(&l->step, BENCH_PREDICTED_WARMUP, &l->predicted);
+	vfm_bench_predict(&l->step, VFM_PREDICTED_WARMUP, &l->predicted);
 	TRY(vfm_bench_run(x, &l->config, &l->step, &r, err));
 	add_launches(l, x->device.dev, model, weight);
 	l->flops += weight * r.flops;

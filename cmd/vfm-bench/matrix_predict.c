@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "bench.h"
 #include "spec/hw.h"
-#include "step_opts.h"
 
 struct vfm_dry_run_opts matrix_dry_opts(const struct matrix_row *w, const struct vfm_dry_run_opts *asked)
 {
@@ -16,7 +15,6 @@ struct vfm_dry_run_opts matrix_dry_opts(const struct matrix_row *w, const struct
 	o.config = &w->config;
 	o.ranks = w->ranks;
 	o.context = w->tokens;
-	o.warmup = BENCH_PREDICTED_WARMUP;
 	return o;
 }
 

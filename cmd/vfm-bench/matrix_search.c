@@ -36,6 +36,7 @@ struct candidates {
 enum {
 	PP_MOST = 4, /* log2 of the largest degrees that are tried */
 	CP_MOST = 6,
+	WHOLE_MOST = 8, /* ranks with a whole state of the optimizer: each of them updates all of it */
 	LEVELS = MATRIX_DEGREES - 1,
 	RESULTS_MOST = 4096,
 };
@@ -68,6 +69,8 @@ static void add_sharded(struct candidates *c, const struct matrix_row *w, struct
 		add_layout(c, w, &p, packs);
 		return;
 	}
+	if (w->ranks / (p.tp * p.pp) <= WHOLE_MOST)
+		add_layout(c, w, &p, packs);
 	p.distopt = true;
 	add_layout(c, w, &p, packs);
 	p.distopt = false;

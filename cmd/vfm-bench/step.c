@@ -177,7 +177,7 @@ static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 
 	TRY(vfm_context_open(x, &m.config, err));
 	if (vfm_dev_predicts(x->device.dev))
-		vfm_bench_predict(&m.step, BENCH_PREDICTED_WARMUP, &m.predicted);
+		vfm_bench_predict(&m.step, VFM_PREDICTED_WARMUP, &m.predicted);
 	if (turns && x->mesh.rank == 0)
 		m.step.before = wait_for_turn;
 	TRY(vfm_bench_run(x, &m.config, &m.step, &r, err));

@@ -53,8 +53,6 @@ struct bench_step_opts {
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */
 int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err);
 
-/* Steps before the one that is predicted: every step takes the same time after them. */
-enum { BENCH_PREDICTED_WARMUP = 2 };
 /* Adds the note of a table of predictions. */
 void bench_note_predicted(struct vfm_table *t, const char *machine);
 

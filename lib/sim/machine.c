@@ -245,6 +245,24 @@ static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 
 /* ---- the file ---- */
 
+/* A product of gemm_size rows must take longer than the part of it in which nothing is computed (sim/estimate.c). */
+static int check_gemm_time(
+	const struct vfm_machine *m, const char *key, const struct vfm_rate *rate, struct vfm_err *err)
+{
+	double S = (double)m->gemm_size;
+
+	for (int e = 0; e < VFM_ESTIMATES && rate->v[e] > 0; e++) {
+		double product = 2 * S * S * S / (rate->v[e] * 1e12);
+
+		if (product <= m->epilogue.v[e] * 2 * S * S / (m->copy.v[e] * m->kernel.v[e] * 1e9))
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s.value: at %g a product of %lld rows (gemm_size) takes less time than its results "
+				"at copy_gb_s",
+				key, rate->v[e], (long long)m->gemm_size);
+	}
+	return 0;
+}
+
 static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "kind", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
@@ -265,6 +283,9 @@ static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 	TRY(get_fraction(o, "gemm_epilogue", true, &m->epilogue, err));
 	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
 	TRY(get_fraction(o, "kernel_of_copy", false, &m->kernel, err));
+	TRY(check_gemm_time(m, "gemm_bf16_tflops", &m->gemm_bf16, err));
+	TRY(check_gemm_time(m, "gemm_f32_tflops", &m->gemm_f32, err));
+	TRY(check_gemm_time(m, "gemm_fp8_tflops", &m->gemm_f8, err));
 	TRY(get_rate(o, "sm_gb_s", false, false, &m->sm_bw, err));
 	TRY(read_attention(o, m, err));
 	TRY(get_rate(o, "gap_us", true, true, &m->gap, err));

@@ -195,7 +195,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		vfm_sim_record_memory(x->device.dev);
 	own = &d->packs->class[class_of_packs(x, d)];
 	b = (struct vfm_bench_step){.packs = own->packs * x->mesh.size[VFM_AX_DP]};
-	vfm_bench_predict(&b, d->o->warmup ? d->o->warmup : 1, &predicted);
+	vfm_bench_predict(&b, VFM_PREDICTED_WARMUP, &predicted);
 	TRY(vfm_bench_run_packs(x, d->o->config, &b, own->v, own->n, &d->largest, &r, err));
 	if (d->o->trace)
 		trace_rank(x, d, &predicted);

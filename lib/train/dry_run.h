@@ -29,7 +29,6 @@ struct vfm_dry_run_opts {
 	double straggler_cv; /* of the times of the GPUs (spec/straggler.h) */
 	bool all;            /* simulate all ranks, at whatever expense */
 	bool once;           /* a job that does not fit fails; it is not simulated again with more memory */
-	int64_t warmup;      /* steps before the simulated one; 0: one */
 	bool timeline;       /* fill the ranks' busy */
 	bool memory;         /* fill the ranks' memory */
 	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */

@@ -137,6 +137,11 @@ same() { # NAME COLUMNS: of $out and $job
 	is "$(jq -c --argjson job "$job" "$near . as \$r | [$2 | . as \$k | (\$r[\$k] | near(\$job[{comm: \"exposed_comm\"}[\$k] // \$k]))] | all" <<<"$out")" true "$1: as vfm-train"
 }
 figures='"step_ms", "tflops_gpu", "tok_s_gpu", "mem_gib", "comm", "bubble", "imbalance"'
+# whose collectives overlap other launches in each step than in the one before
+moe4=(--model moe-1b --set model.layers=4 --set model.text_len=128 --set parallel.distopt=true --context 1K --packs 4)
+run "${matrix[@]}" "${moe4[@]}" --gpus 2 -o jsonl
+job=$("${train[@]}" "${moe4[@]}" -n 2 | jq -c '.rows[-1]')
+same "overlapping collectives" "${figures%, *}"
 for plan in plan plan-long plan-cp; do
 	run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data $plan --gpus 4 -o jsonl
 	rc_is 0 "--data $plan"

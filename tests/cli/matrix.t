@@ -49,6 +49,7 @@ refused "--seconds: a prediction measures no steps" --seconds 0
 refused "--warmup: a prediction measures no steps" --warmup 0
 refused "--threads: a prediction runs on simulated devices" --threads 2
 refused "--device: a prediction runs on simulated devices" --device cuda
+refused "--device: a prediction runs on simulated devices" --device cpu
 refused "--top: only with --search" --top 3
 
 # ---- recompute, and keys that are also options
@@ -80,6 +81,8 @@ is "$(jq -c '.rows[0] as $b | [.rows[1:][] | (.loses_by | capture("communication
 run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 8 --model dit-7b --context 16K --dtype bf16 --top 2 --recompute full,none -o json
 is "$(jq -c '[.rows[] | .loses_by == null]' <<<"$out")" '[true,false,true,false]' "the first of each search"
 like "$out" '4 GPUs: [0-9]+ layouts tried, [1-9][0-9]* do not fit; with tp x cp x pp = 1: [1-9] of [0-9]' "what does not fit"
+run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 4 --model dit-xl --context 8K --dtype bf16 --top 3 -o json
+is "$(jq -c '[.rows[].layout]' <<<"$out")" '["dp=4","dp=4 distopt","dp=4 fsdp"]' "the state of the optimizer whole, cut, all cut"
 run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 2 --model dit-28b --context 4096 --dtype bf16 --top 3 -o json
 is "$(jq -c '[.rows[] | .mem_gib] as $need | [(.rows | length), all(.rows[]; .how == "does not fit"), ($need | sort) == $need, $need[0] > 139]' <<<"$out")" \
 	'[3,true,true,true]' "nothing fits: what needs the least memory"

@@ -595,6 +595,9 @@ static void test_machines(void **state)
 	check_fault("sms", "{\"value\":0,\"source\":\"x\"}", "sms.value: ");
 	check_fault("copy_gb_s", "4300", "copy_gb_s: expected an object");
 	check_fault("copy_gb_s", "{\"value\":[1,2],\"source\":\"x\"}", "copy_gb_s: expected a number, or");
+	check_fault("gemm_size", "{\"value\":128,\"source\":\"x\"}",
+		"gemm_bf16_tflops.value: at 770 a product of 128 rows");
+	check_fault("copy_gb_s", "{\"value\":50,\"source\":\"x\"}", "takes less time than its results at copy_gb_s");
 	check_fault("copy_gb_s", "{\"value\":[3,2,1],\"source\":\"x\"}", "from the slowest to the fastest");
 	check_fault("gap_us", "{\"value\":[1,2,3],\"source\":\"x\"}", "from the slowest to the fastest");
 	check_fault("gemm_epilogue", "{\"value\":2,\"source\":\"x\"}", "at most 1");
