@@ -296,8 +296,9 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	TRY(vfm_uneven_parse(&o->uneven, o->ranks, &opts, err));
 	TRY(vfm_table_format(o->format, &format, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
-	if (!strcmp(o->device, "cuda") && machine.kind == VFM_MACHINE_CPU)
-		return vfm_fail(err, VFM_EUSAGE, "--device: the machine '%s' has no GPUs", machine.name);
+	if (o->device && !strcmp(o->device, "cuda") != (machine.kind == VFM_MACHINE_GPU))
+		return vfm_fail(err, VFM_EUSAGE, "--device %s: the machine '%s' has %s", o->device, machine.name,
+			machine.kind == VFM_MACHINE_GPU ? "GPUs" : "no GPUs");
 	if (o->step.nodes)
 		TRY(vfm_sim_set_node(&machine, o->step.nodes, o->step.per_node, err));
 	if (run_traced(&opts, o->trace, &d, err) < 0) {

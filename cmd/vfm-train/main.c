@@ -26,8 +26,10 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir,
-	*resume = "auto", *init, *init_part = "model", *allow_change = "", *parity;
+/* An option that is given has another address, even with the text of its default. */
+static const char resume_default[] = "auto", part_default[] = "model", device_default[] = "cpu";
+static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir, *resume = resume_default,
+	*init, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;
@@ -343,11 +345,27 @@ static int refuse_given(const struct given_option *o, size_t n, const char *why,
 	return 0;
 }
 
+/* Refuses two things to do. */
+static int check_actions(struct vfm_err *err)
+{
+	const struct given_option v[] = {{"--help-config", help_config}, {"--report", report},
+		{"--print-config", print_config}, {"--dry-run", dry_run}, {"--dump-parity", parity},
+		{"--print-mesh", print_mesh}};
+	const char *first = NULL;
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++) {
+		if (first && v[i].given)
+			return vfm_fail(err, VFM_EUSAGE, "give either %s or %s, not both", first, v[i].name);
+		first = v[i].given ? v[i].name : first;
+	}
+	return 0;
+}
+
 /* Refuses options of a run, which a dry run would not use. */
 static int check_unused_options(struct vfm_err *err)
 {
 	const struct given_option run[] = {{"--held-out", held_out}, {"-o", out_dir},
-		{"--resume", strcmp(resume, "auto") != 0}, {"--init-part", strcmp(init_part, "model") != 0},
+		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
 		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
 		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
 		{"--threads", rank_opts.threads != VFM_UNSET}};
@@ -384,7 +402,7 @@ static int predict_run(struct vfm_err *err)
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
 	dry.plan = manifest;
-	dry.device = rank_opts.device;
+	dry.device = rank_opts.device == device_default ? NULL : rank_opts.device;
 	dry.machine = dry.machine ? dry.machine : "h100-dgx";
 	dry.format = dry.format ? dry.format : "text";
 	TRY(count_dry_ranks(&c, err));
@@ -400,7 +418,10 @@ int main(int argc, char **argv)
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
+	rank_opts.device = device_default;
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc == 0)
+		rc = check_actions(&err);
 	if (rc == 0 && n > 0 && !report)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (rc != 0)

@@ -226,7 +226,13 @@ refused "--init-part: not with --dry-run" --init-part ema
 refused "--allow-change: not with --dry-run" --allow-change model
 refused "--cache: not with --dry-run" --cache dir
 refused "--threads: not with --dry-run" --threads 2
+refused "--resume: not with --dry-run" --resume auto
+refused "--init-part: not with --dry-run" --init-part model
 refused "--device: expected cpu or cuda, got 'tpu'" --device tpu
+refused "--device cpu: the machine 'NVIDIA H100 80GB HBM3' has GPUs" --device cpu
+refused "give either --dry-run or --print-mesh, not both" --print-mesh
+refused "give either --dry-run or --dump-parity, not both" --dump-parity dump
+refused "give either --print-config or --dry-run, not both" --print-config
 run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
 rc_is 0 "for the device of the run"
 for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--table json" "--straggler-cv 0.1"; do
