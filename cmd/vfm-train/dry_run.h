@@ -9,9 +9,9 @@
 
 struct dry_run_cli {
 	const char *machine, *format, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */
-	const char *device;                                 /* --device: "cuda" needs a machine of GPUs, "cpu" one of CPUs; NULL: either */
-	int64_t ranks, context, packs;                      /* context, packs: VFM_UNSET: not given */
-	struct vfm_step_tasks step;                         /* the nodes of the job; zeros: those of the machine */
+	const char *device;            /* --device: "cuda" needs a machine of GPUs, "cpu" one of CPUs; NULL: either */
+	int64_t ranks, context, packs; /* context, packs: VFM_UNSET: not given */
+	struct vfm_step_tasks step;    /* the nodes of the job; zeros: those of the machine */
 	struct vfm_uneven_opts uneven;
 	double mtbf_h, save_s, restart_s; /* NAN: not given; mtbf_h: of a GPU */
 };

@@ -28,8 +28,8 @@ static void on_signal(int sig)
 
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model", device_default[] = "cpu";
-static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir, *resume = resume_default,
-	*init, *init_part = part_default, *allow_change = "", *parity;
+static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir,
+	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static struct vfm_stages stages; /* n 0: one run, without stages */
 static int64_t steps = VFM_UNSET;

@@ -83,10 +83,10 @@ struct sim_texts { /* strings by contents; a table of open addresses */
 	size_t n, cap;
 };
 
-/* A launch of the last step, and the parts of its time in which other streams worked. */
+/* A launch of the last step, and the parts of its time and the seconds in which other streams worked. */
 struct sim_past {
 	uint32_t what; /* hash_launch */
-	float overlapped[VFM_ESTIMATES];
+	float part[VFM_ESTIMATES], seconds[VFM_ESTIMATES];
 };
 
 /* A packed copy of an operand of products that a CPU keeps. */

@@ -91,14 +91,21 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 	return NULL;
 }
 
-/* Returns the part of a launch's time in which another stream works: in the last step, if it had this launch. */
-static double part_overlapped(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e)
+/* Returns the time of the work of a launch that takes `alone` while no other stream works and `beside` while one does.
+ * If one works all the time of the launch in the last step, it does now, however long that is; otherwise for as many
+ * seconds, in which the part 1 / beside of a launch is done in a second.  In the first step it does or not when the
+ * launch begins. */
+static double beside_others(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
+	double alone, double beside)
 {
+	const double whole = 0.999;
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
-	if (past)
-		return (double)past->overlapped[e];
-	return until > l->begin[e] ? 1 : 0;
+	if (!past)
+		return until > l->begin[e] ? beside : alone;
+	if ((double)past->part[e] > whole || !(beside > 0))
+		return beside;
+	return fmin(alone + (double)past->seconds[e] * (1 - alone / beside), fmax(alone, beside));
 }
 
 /* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Of the first step that is
@@ -107,7 +114,7 @@ static double part_interrupted(const struct sim *d, const struct sim_past *past,
 {
 	const double most = 0.95;
 
-	return d->machine.kind == VFM_MACHINE_CPU && past ? fmin((double)past->overlapped[e], most) : 0;
+	return d->machine.kind == VFM_MACHINE_CPU && past ? fmin((double)past->part[e], most) : 0;
 }
 
 /* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
@@ -116,11 +123,9 @@ static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_i
 	const struct sim_past *past = find_in_past(d, x->launch, l);
 
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
-		double part;
-
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
-		part = x->shares ? part_overlapped(d, past, l, e) : 0;
-		l->work[e] += (float)(part * ((double)x->overlapped[e] - (double)l->work[e]));
+		if (x->shares)
+			l->work[e] = (float)beside_others(d, past, l, e, (double)l->work[e], (double)x->overlapped[e]);
 		l->work[e] /= (float)(1 - part_interrupted(d, past, e));
 	}
 }
@@ -387,8 +392,9 @@ static void remember_step(struct sim *d)
 			double begin = l->begin[e] + (double)l->gap[e];
 
 			d->past[i].what = hash_launch(l);
-			d->past[i].overlapped[e] =
+			d->past[i].part[e] =
 				takes_units(d, l) ? 0 : (float)part_in_spans(v, n, begin, begin + (double)l->work[e]);
+			d->past[i].seconds[e] = d->past[i].part[e] * l->work[e];
 		}
 	}
 	free(v);

