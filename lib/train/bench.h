@@ -48,8 +48,8 @@ int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
 /* Local.  Returns VFM_EUSAGE if dp does not divide `packs`, the number of packs per step. */
 int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err);
 
-/* Whether the ranks of a cp group do unequal work on the packs: tokens of a sample, or frames and columns, do not divide
- * among them (spec/tokens.h, spec/division.h). */
+/* Whether the ranks of a cp group do unequal work on the packs: tokens of a sample, or frames and columns, do not
+ * divide among them (spec/tokens.h, spec/division.h). */
 bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config *c);
 
 /* Collective.  Returns a trainer with dense random weights (vfm_params_fill_dense), identical in every layout; NULL on

@@ -2,8 +2,8 @@
  *
  * Of each pipeline stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
  * along dp, ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on
- * the first rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank is
- * a coroutine with a context of its own; one runs at a time.
+ * the first rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank
+ * is a coroutine with a context of its own; one runs at a time.
  *
  * Ranks of a stage may do unequal work: class_of gives them different packs, expert_skew different numbers of tokens,
  * slow_rank another speed.  Ranks are then of one class if all of these are equal and the members of their groups (tp,
