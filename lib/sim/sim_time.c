@@ -91,6 +91,8 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 	return NULL;
 }
 
+#define PART_WHOLE 0.999
+
 /* Returns the time of the work of a launch that takes `alone` while no other stream works and `beside` while one does.
  * If one works all the time of the launch in the last step, it does now, however long that is; otherwise for as many
  * seconds, in which the part 1 / beside of a launch is done in a second.  In the first step it does or not when the
@@ -98,23 +100,25 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 static double beside_others(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
 	double alone, double beside)
 {
-	const double whole = 0.999;
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
 	if (!past)
 		return until > l->begin[e] ? beside : alone;
-	if ((double)past->part[e] > whole || !(beside > 0))
+	if ((double)past->part[e] > PART_WHOLE || !(beside > 0))
 		return beside;
 	return fmin(alone + (double)past->seconds[e] * (1 - alone / beside), fmax(alone, beside));
 }
 
-/* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Of the first step that is
- * not known. */
-static double part_interrupted(const struct sim *d, const struct sim_past *past, int e)
+/* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Returns for how long: as in the
+ * last step, or, if it stalled all the time, longer than that, so that the next step shows when it ends.  Of the first
+ * step that is not known. */
+static double stalled_s(const struct sim *d, const struct sim_past *past, double work, int e)
 {
-	const double most = 0.95;
+	const double longer = 20;
 
-	return d->machine.kind == VFM_MACHINE_CPU && past ? fmin((double)past->part[e], most) : 0;
+	if (d->machine.kind != VFM_MACHINE_CPU || !past)
+		return 0;
+	return (double)past->part[e] > PART_WHOLE ? longer * work : (double)past->seconds[e];
 }
 
 /* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
@@ -126,7 +130,7 @@ static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_i
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
 		if (x->shares)
 			l->work[e] = (float)beside_others(d, past, l, e, (double)l->work[e], (double)x->overlapped[e]);
-		l->work[e] /= (float)(1 - part_interrupted(d, past, e));
+		l->work[e] += (float)stalled_s(d, past, (double)l->work[e], e);
 	}
 }
 

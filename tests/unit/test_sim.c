@@ -652,6 +652,66 @@ static void test_cpu_ranks(void **state)
 	assert_non_null(strstr(err.msg, "was measured with 1 rank, this job has 2"));
 }
 
+/* Seconds of n products, beside a collective of so many seconds that begins with them, in the third step. */
+static double products_beside(int n, double collective)
+{
+	static char some[1];
+	struct vfm_gemm g = {.a = vfm_t2(some, VFM_F32, 64, 64),
+		.b = vfm_t2(some, VFM_F32, 64, 64),
+		.c = vfm_t2(some, VFM_F32, 64, 64),
+		.trans_b = true};
+	struct vfm_sim_launch l = {.op = "all_reduce", .shape = "x", .work = {(float)collective}};
+	struct vfm_event *e = NULL, *f = NULL, *a, *b;
+	struct vfm_stream *s, *side;
+	struct vfm_machine m;
+	struct vfm_dev *d;
+	double took = 0;
+
+	l.work[1] = l.work[2] = l.work[0];
+	OK(vfm_machine_parse(&m, cpu_text, strlen(cpu_text), "m.json", &err));
+	d = vfm_sim_open(&m, NULL, &err);
+	s = d->t->stream_new(d, false, &err);
+	side = d->t->stream_new(d, true, &err);
+	a = d->t->event_new_timed(d, &err);
+	b = d->t->event_new_timed(d, &err);
+	for (int step = 0; step < 3; step++) {
+		vfm_sim_clear(d);
+		OK(vfm_stream_follow(side, s, &e, &err));
+		OK(d->t->event_record(a, s, &err));
+		vfm_sim_collective(side, &l, NULL, 0);
+		for (int i = 0; i < n; i++)
+			OK(d->t->ops->gemm(s, &g, &err));
+		OK(d->t->event_record(b, s, &err));
+		OK(d->t->event_elapsed(a, b, &took, &err));
+		OK(vfm_stream_follow(s, side, &f, &err));
+	}
+	d->t->event_free(e);
+	d->t->event_free(f);
+	d->t->event_free(a);
+	d->t->event_free(b);
+	d->t->stream_free(side);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+	return took;
+}
+
+/* A CPU stalls for as long as a collective works, be it shorter or longer than a product. */
+static void test_cpu_stalls(void **state)
+{
+	double one = products_beside(1, 0), parts[] = {0.5, 0.9, 3, 7.5};
+
+	(void)state;
+	assert_true(one > 0);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		for (int n = 1; n <= 10; n += 9) {
+			double took = products_beside(n, parts[i] * one), want = (n + parts[i]) * one;
+
+			if (fabs(took / want - 1) > 1e-3)
+				fail_msg("%d products beside %g of one: %g of one, not %g", n, parts[i], took / one,
+					want / one);
+		}
+}
+
 /* Products of held weights keep a copy of them, rounded up to whole panels, until the copies are dropped. */
 static void test_cpu_copies(void **state)
 {
@@ -742,7 +802,7 @@ int main(void)
 		cmocka_unit_test(test_gemm_time), cmocka_unit_test(test_conv_time), cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_overlap), cmocka_unit_test(test_side), cmocka_unit_test(test_steps_differ),
 		cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines),
-		cmocka_unit_test(test_cpu_machine), cmocka_unit_test(test_cpu_ranks),
+		cmocka_unit_test(test_cpu_machine), cmocka_unit_test(test_cpu_ranks), cmocka_unit_test(test_cpu_stalls),
 		cmocka_unit_test(test_cpu_copies)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
