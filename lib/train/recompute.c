@@ -29,11 +29,14 @@ struct stage {
 	const struct vfm_keep_plan_in *in;
 	struct vfm_in_flights held;
 	int vpp;
-	int64_t *blocks;    /* [vpp] of each chunk */
-	bool first, last;   /* of the pipeline */
-	double pack, slot;  /* bytes of an uploaded pack, and besides blocks of one in flight in a chunk */
-	double message;     /* of the residual stream of a pack */
-	double deferred;    /* of the deferred gradients of weights of a block; 0: the schedule defers none */
+	int64_t *blocks;   /* [vpp] of each chunk */
+	bool first, last;  /* of the pipeline */
+	double pack, slot; /* bytes of an uploaded pack, and besides blocks of one in flight in a chunk */
+	double message;    /* of the residual stream of a pack */
+	double deferred;   /* of the deferred gradients of weights of a block; 0: the schedule defers none */
+	/* Over fsdp, of the gradients of a block that are allocated for its modulation table in the backward, and reduced
+	 * with the deferred ones; 0: the schedule defers none, or blocks have no table. */
+	double unit_grad;
 	double tp_gathered; /* of the inputs of other tp ranks that a block keeps, or gathers while it runs */
 	/* results of the plan */
 	struct vfm_keeps *keeps;       /* [blocks of the stage] */
@@ -120,9 +123,10 @@ static void stage_release(struct stage *s)
 }
 
 /* Counts the blocks of the stage and what it holds when.  The caller releases *s, also after a failure. */
-static int stage_make(struct stage *s, const struct vfm_config *c, const struct vfm_mesh *m, bool async,
+static int stage_make(struct stage *s, const struct vfm_config *c, const struct vfm_params *ps,
 	const struct vfm_load *load, struct vfm_keep_plan_in *in, struct vfm_err *err)
 {
+	const struct vfm_mesh *m = ps->mesh;
 	int pp = m->size[VFM_AX_PP], at = m->coord[VFM_AX_PP], tp = m->size[VFM_AX_TP];
 	int schedule = m->p.schedule == VFM_PP_ZB && pp > 1 ? VFM_PP_ZB : VFM_PP_1F1B;
 	struct vfm_saved_how how = {
@@ -135,6 +139,9 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 		.slot = slot_bytes(c, in),
 		.message = in->pack.q * (double)c->model.hidden * (double)vfm_dtype_size(in->residual),
 		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &how, tp) : 0,
+		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
+			? vfm_params_unit_grad_bytes(ps)
+			: 0,
 		.tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &how)};
 	s->pack = pack_bytes(c, in, s->first || s->last);
 	s->blocks = vfm_calloc((size_t)s->vpp, sizeof(*s->blocks));
@@ -150,7 +157,7 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 	s->kept = vfm_calloc((size_t)in->blocks * 3 + 1, sizeof(*s->kept));
 	s->running = s->kept + in->blocks;
 	s->host = s->running + in->blocks;
-	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, async, err);
+	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, ps->stream->dev->async, err);
 }
 
 /* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
@@ -199,10 +206,14 @@ static double copies_at(const struct stage *s, const struct vfm_in_flight *f)
 static double fixed_at(const struct stage *s, const struct vfm_in_flight *f)
 {
 	double bytes = (double)f->packs * s->pack + (double)f->messages * s->message;
+	int64_t units = 0; /* with deferred gradients */
 
-	for (int k = 0; k < s->vpp; k++)
+	for (int k = 0; k < s->vpp; k++) {
 		bytes += (double)f->saved[k] * s->slot + (double)(f->deferred[k] * s->blocks[k]) * s->deferred;
-	return bytes;
+		units += f->deferred[k] ? s->blocks[k] : 0;
+	}
+	/* One is among those of p->state. */
+	return bytes + (units > 0 ? (double)(units - 1) * s->unit_grad : 0);
 }
 
 /* Counts the bytes of each block of s->keeps. */
@@ -232,16 +243,17 @@ static void count_blocks(struct stage *s)
 			s->kept[begin] += s->message;
 }
 
-/* Returns the most that the blocks of a chunk, [begin, end), add during their backward to what they keep. */
-static double running_bytes(const struct stage *s, int k, int64_t begin, int64_t end)
+/* Returns the most that the blocks of the chunk, [begin, end), add during their backward to what they keep. */
+static double running_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t end)
 {
-	bool received = k < s->vpp - 1 || !s->last;
+	bool received = f->chunk < s->vpp - 1 || !s->last;
+	double deferred = s->deferred + (f->deferred[f->chunk] ? 0 : s->unit_grad);
 	double change = 0, most = 0;
 
 	for (int64_t i = end - 1; i >= begin; i--) {
 		/* The gradient that the chunk received is that of its last block. */
 		most = fmax(most, change + s->running[i] + (received && i < end - 1 ? s->message : 0));
-		change += s->deferred - s->kept[i];
+		change += deferred - s->kept[i];
 	}
 	return most;
 }
@@ -264,7 +276,7 @@ static double peak_of_stage(const struct stage *s, const struct vfm_in_flight **
 
 			for (; i < begin + s->blocks[k]; i++)
 				bytes += (double)f->saved[k] * s->kept[i];
-			bytes += f->chunk == k ? running_bytes(s, k, begin, i) : 0;
+			bytes += f->chunk == k ? running_bytes(s, f, begin, i) : 0;
 		}
 		if (bytes > peak) {
 			peak = bytes;
@@ -401,7 +413,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	if (c->train.recompute != VFM_RECOMPUTE_AUTO)
 		return 0;
 	make_plan_input(c, ps, load, &in, p);
-	TRY_OUT(stage_make(&s, c, m, d->async, load, &in, err));
+	TRY_OUT(stage_make(&s, c, ps, load, &in, err));
 	least[0] = p->capacity;
 	least[1] = in.room;
 	least[2] = in.host_room;
