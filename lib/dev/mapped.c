@@ -17,6 +17,7 @@ int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_
 	z->chunk = chunk;
 	z->heap = vfm_heap_new(size, grain);
 	z->mapped = vfm_calloc(size / chunk, sizeof(*z->mapped));
+	z->users = vfm_calloc(size / chunk, sizeof(*z->users));
 	return m->zones++;
 }
 
@@ -40,6 +41,7 @@ void vfm_mapped_release(struct vfm_mapped *m)
 			unmap_chunk(m, k, i);
 		vfm_heap_free(z->heap);
 		free(z->mapped);
+		free(z->users);
 	}
 	*m = (struct vfm_mapped){0};
 }
@@ -122,6 +124,20 @@ static int map_range(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes
 	return 0;
 }
 
+static void count_users(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes, int change)
+{
+	struct vfm_mapped_zone *z = &m->zone[zone];
+	uint64_t end = (at + bytes + z->chunk - 1) / z->chunk;
+
+	for (uint64_t i = at / z->chunk; i < end; i++) {
+		if (change > 0)
+			m->used += z->users[i]++ ? 0 : z->chunk;
+		else
+			m->used -= --z->users[i] ? 0 : z->chunk;
+	}
+	m->used_peak = m->used > m->used_peak ? m->used : m->used_peak;
+}
+
 struct place {
 	uint64_t at, missing, hole; /* hole: bytes of the hole that it is in */
 };
@@ -182,10 +198,16 @@ int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag
 	rc = map_range(m, zone, *at, bytes, err);
 	if (rc != 0)
 		vfm_heap_give(z->heap, *at, NULL);
+	else
+		count_users(m, zone, *at, bytes, 1);
 	return rc;
 }
 
 uint64_t vfm_mapped_give(struct vfm_mapped *m, int zone, uint64_t at, uint32_t *tag)
 {
-	return vfm_heap_give(m->zone[zone].heap, at, tag);
+	uint64_t bytes = vfm_heap_give(m->zone[zone].heap, at, tag);
+
+	if (bytes)
+		count_users(m, zone, at, bytes, -1);
+	return bytes;
 }

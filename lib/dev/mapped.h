@@ -35,14 +35,17 @@ struct vfm_mapped_table {
 struct vfm_mapped {
 	const struct vfm_mapped_table *t;
 	void *ctx;
-	uint64_t bytes;      /* mapped now */
+	uint64_t bytes; /* mapped now */
+	uint64_t used;  /* of the chunks in which allocated ranges lie: the least that may be mapped */
+	uint64_t used_peak;
 	uint64_t limit;      /* bytes to map before a compaction; 0: as many as there are */
 	int64_t compactions; /* waits for the device in order to unmap chunks */
 	int zones;
 	struct vfm_mapped_zone {
 		uint64_t size, chunk; /* bytes */
 		struct vfm_heap *heap;
-		bool *mapped; /* [size / chunk] */
+		bool *mapped;    /* [size / chunk] */
+		uint32_t *users; /* [size / chunk] allocated ranges that lie in it */
 	} zone[VFM_MAPPED_ZONES];
 };
 

@@ -410,6 +410,15 @@ double vfm_params_unit_bytes(const struct vfm_params *ps)
 	return 2 * most + most_mx;
 }
 
+double vfm_params_unit_grad_bytes(const struct vfm_params *ps)
+{
+	int64_t most = 0;
+
+	for (int u = 0; u < ps->units; u++)
+		most = ps->unit[u].n_grad > most ? ps->unit[u].n_grad : most;
+	return ps->grad ? 4 * (double)most : 0;
+}
+
 /* Registers the arrays that the buckets reduce or gather over c. */
 static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_err *err)
 {

@@ -269,6 +269,9 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 /* Returns the bytes that gathered weights and gradients of units, and dequantized weights, take from the device at most
  * during a step, beyond what is allocated; 0 without fsdp and MXFP8. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
+/* Returns the bytes of the gradients of the largest unit; 0 without fsdp.  Each unit whose gradients of weights are
+ * deferred has them. */
+double vfm_params_unit_grad_bytes(const struct vfm_params *ps);
 
 /* Starts a step: drops all gradients (local). */
 int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);

@@ -79,9 +79,9 @@ void vfm_sim_know(struct vfm_dev *d, void *dst, const void *host, size_t bytes);
 const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 
 /* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and beside it, with the
- * machine's context. */
+ * machine's context.  pool_peak: bytes of the pool's chunks that were in use, completely or in part, at most. */
 struct vfm_sim_held {
-	int64_t scratch, beside;
+	int64_t scratch, beside, pool_peak;
 };
 struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
 /* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */

@@ -489,7 +489,7 @@ struct vfm_sim_held vfm_sim_held(const struct vfm_dev *dev)
 {
 	const struct sim *d = sim_of(dev);
 
-	return (struct vfm_sim_held){d->scratch, d->beside};
+	return (struct vfm_sim_held){d->scratch, d->beside, (int64_t)d->mapped.used_peak};
 }
 
 /* Large memory gets its pages when the host writes to it. */

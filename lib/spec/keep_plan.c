@@ -259,9 +259,10 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 	for (int i = 0, n = vfm_block_saved(m, how, list); i < n; i++)
 		if (list[i].rows == VFM_ROWS_TOKENS)
 			widest = fmax(widest, how->pack.q * list[i].width * size);
-	/* Gradients: of the widest tensor and of its input, of the residual stream and of what it is added to; dq in
-	 * f32, in which backwards of attention sum. */
-	return rest + widest + 2 * row * size + 2 * row * (double)vfm_dtype_size(how->residual) + 4 * row;
+	/* Gradients: of the widest tensor and of its input, and of the residual stream; dq in f32, in which backwards of
+	 * attention in other types sum. */
+	return rest + widest + row * size + row * (double)vfm_dtype_size(how->residual) +
+		(how->dtype != VFM_F32 ? 4 * row : 0);
 }
 
 static void fill_plan(const struct kinds *k, const struct choice *c, struct vfm_keep_plan *out)
@@ -303,7 +304,9 @@ void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan 
 			.residual = in->residual,
 			.pack = in->pack,
 			.tuning = in->tuning,
-			.exchanges_heads = in->exchanges_heads}};
+			.exchanges_heads = in->exchanges_heads,
+			.exchanges_units = in->exchanges_units,
+			.tp = in->tp}};
 	struct choice best = {0};
 	bool found = false;
 

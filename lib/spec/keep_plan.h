@@ -25,11 +25,12 @@ struct vfm_keep_plan_in {
 	enum vfm_dtype dtype, residual;
 	struct vfm_pack_sums pack; /* the largest pack; this rank's share of it */
 	struct vfm_saved_tuning tuning;
-	bool exchanges_heads; /* of struct vfm_saved_how */
-	int64_t blocks;       /* of this stage */
-	double copies;        /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
-	double room;          /* bytes of device memory for activations */
-	double host_room;     /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
+	bool exchanges_heads, exchanges_units; /* of struct vfm_saved_how */
+	int tp;                                /* the same */
+	int64_t blocks;                        /* of this stage */
+	double copies;    /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
+	double room;      /* bytes of device memory for activations */
+	double host_room; /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
 	struct vfm_keep_plan_rates rates;
 };
 

@@ -34,7 +34,8 @@ struct list {
 	int n;
 	struct vfm_pack_sums p;
 	struct vfm_saved_tuning t;
-	bool exchanges_heads;
+	bool exchanges_heads, exchanges_units;
+	int tp;
 };
 
 /* Whether the backward of any of these layers reads its input. */
@@ -78,6 +79,7 @@ static struct vfm_saved *add_product(
 {
 	struct vfm_saved *s = add_saved(l, name, rows, width, VFM_SAVED_COMPUTE, keep);
 
+	s->in = in;
 	s->flops = 2 * saved_rows(&l->p, rows) * in * width;
 	return s;
 }
@@ -89,8 +91,9 @@ static void add_adapter_flops(struct list *l, struct vfm_saved *s, unsigned laye
 		s->flops += 2 * saved_rows(&l->p, s->rows) * l->t.rank * (blocks * in + out);
 }
 
-/* A norm of the residual stream; its backward reads the input.  readers: the layers that read its output. */
-static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_input, unsigned readers)
+/* A norm of the residual stream; its backward reads the input.  readers: the layers that read its output.  all_rows:
+ * over tp they keep the rows of all ranks. */
+static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_input, unsigned readers, bool all_rows)
 {
 	double h = (double)m->hidden;
 
@@ -98,7 +101,7 @@ static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_
 		block_input ? VFM_KEEP_INPUT : VFM_KEEP_REST);
 	add_saved(l, "norm statistics", VFM_ROWS_TOKENS, vfm_model_arch(m)->rms_norm ? 1 : 2, VFM_SAVED_F32,
 		VFM_KEEP_REST);
-	add_input(l, "norm output", h, readers, true);
+	add_input(l, "norm output", all_rows && l->tp > 1 ? l->tp * h : h, readers, !all_rows);
 }
 
 /* A branch: its output is read for the gradient of its gate. */
@@ -146,7 +149,8 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 	const bool fused = m->kv_heads == m->heads, exchanged = l->exchanges_heads && span == VFM_ATTN_FULL;
 	struct vfm_saved *qkv, *proj;
 
-	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at);
+	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at,
+		span != VFM_ATTN_FULL);
 	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, h, h + 2 * kv, VFM_KEEP_QKV);
 	qkv->unread = exchanged && !m->qk_norm;
 	add_adapter_flops(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
@@ -158,7 +162,8 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at, false);
 	}
 	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
-	if (span == VFM_ATTN_TEMPORAL) /* the output is permuted back to the order (t, h, w) */
+	/* the output is permuted back to the order (t, h, w), or sent back to the ranks of its rows */
+	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->exchanges_units))
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
 	proj = add_branch(l, "attention projection", h, VFM_KEEP_PROJ, h);
 	add_adapter_flops(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
@@ -191,7 +196,7 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	struct vfm_saved *s;
 
 	if (!vfm_model_arch(m)->plain_cross)
-		add_norm(l, m, false, VFM_LAYER_CROSS_Q);
+		add_norm(l, m, false, VFM_LAYER_CROSS_Q, false);
 	else
 		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q, true);
 	s = add_product(l, "cross q", VFM_ROWS_TOKENS, h, h, VFM_KEEP_QKV);
@@ -208,13 +213,14 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	s->unread = true;
 }
 
-/* Input and output of the gelu of an MLP; `width` elements per token. */
-static void add_gelu(struct list *l, double hidden, double width, unsigned fc1, unsigned fc2)
+/* Input and output of the gelu of an MLP; `width` elements per token.  Returns the input. */
+static struct vfm_saved *add_gelu(struct list *l, double hidden, double width, unsigned fc1, unsigned fc2)
 {
 	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
 
 	add_adapter_flops(l, s, fc1, 1, hidden, width);
 	add_input(l, "fc1 activated", width, fc2, false);
+	return s;
 }
 
 static void add_experts(struct list *l, const struct vfm_model_spec *m)
@@ -222,17 +228,21 @@ static void add_experts(struct list *l, const struct vfm_model_spec *m)
 	double h = (double)m->hidden, e = (double)m->experts, c = m->moe_capacity, ffn = (double)m->expert_ffn,
 	       shared = (double)(m->shared_experts * m->expert_ffn);
 	bool tokens_choose = vfm_model_tokens_choose(m);
-	struct vfm_saved *router = add_product(l, "router logits", VFM_ROWS_TOKENS, h, e, VFM_KEEP_OTHER);
+	struct vfm_saved *fc1, *fc2, *router = add_product(l, "router logits", VFM_ROWS_TOKENS, h, e, VFM_KEEP_OTHER);
 
 	router->dtype = VFM_SAVED_F32;
 	router->unread = true;
+	router->local = true;
 	add_saved(l, "router scores", VFM_ROWS_TOKENS, e, VFM_SAVED_F32, VFM_KEEP_REST);
 	/* i32 row indices and weight offsets; token choice adds the chosen experts and their weights */
 	add_saved(l, "dispatch lists", VFM_ROWS_TOKENS, (tokens_choose ? 4 : 2) * c, VFM_SAVED_F32, VFM_KEEP_REST);
 	add_saved(l, "dispatch weights", VFM_ROWS_TOKENS, c, VFM_SAVED_F32, VFM_KEEP_REST);
 	add_input(l, "dispatched tokens", c * h, VFM_LAYER_EXPERTS_FC1, false);
-	add_gelu(l, h, c * ffn, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
-	add_product(l, "expert outputs", VFM_ROWS_TOKENS, ffn, c * h, VFM_KEEP_MLP);
+	fc1 = add_gelu(l, h, c * ffn, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
+	fc2 = add_product(l, "expert outputs", VFM_ROWS_TOKENS, ffn, c * h, VFM_KEEP_MLP);
+	fc1->in = c * h;
+	fc2->in = c * ffn;
+	fc1->local = fc2->local = true;
 	if (shared > 0) {
 		struct vfm_saved *s;
 
@@ -251,7 +261,8 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 	bool experts = vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
 	struct vfm_saved *s;
 
-	add_norm(l, m, false, experts ? VFM_LAYER_ROUTER | (m->shared_experts ? VFM_LAYER_FC1 : 0) : VFM_LAYER_FC1);
+	add_norm(l, m, false, experts ? VFM_LAYER_ROUTER | (m->shared_experts ? VFM_LAYER_FC1 : 0) : VFM_LAYER_FC1,
+		false);
 	switch (vfm_model_arch(m)->mlp) {
 	case VFM_MLP_EXPERTS:
 		add_experts(l, m);
@@ -386,7 +397,7 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
-	struct list l = {out, 0, how->pack, how->tuning, how->exchanges_heads};
+	struct list l = {out, 0, how->pack, how->tuning, how->exchanges_heads, how->exchanges_units, how->tp};
 
 	add_modulation(&l, m);
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
@@ -429,6 +440,25 @@ double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm
 	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
 		if (all[i].gathered && !all[i].unread)
 			bytes += bytes_of(&all[i], how);
+	return bytes;
+}
+
+double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp)
+{
+	const double size = (double)vfm_dtype_size(how->dtype);
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = 0;
+
+	/* Over tp a column layer reads the rows of all ranks, and a row layer has the gradients of all rows. */
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++) {
+		bool splits_rows = all[i].keep & (VFM_KEEP_PROJ | VFM_KEEP_MLP);
+		int all_rows = all[i].rows == VFM_ROWS_TOKENS && !all[i].local ? tp : 1;
+
+		if (all[i].in > 0)
+			bytes += saved_rows(&how->pack, all[i].rows) * size *
+				(all[i].in * (splits_rows ? 1 : all_rows) +
+					all[i].width * (splits_rows ? all_rows : 1));
+	}
 	return bytes;
 }
 

@@ -58,9 +58,11 @@ struct vfm_saved {
 	const char *name;
 	enum vfm_saved_rows rows;
 	double width; /* elements per row; for experts, the mean over tokens */
+	double in;    /* of the product that makes it: elements per row of its other factor; 0: another op makes it */
 	enum vfm_saved_dtype dtype;
 	enum vfm_keep keep; /* the group */
 	bool gathered;      /* over tp a rank has the rows of all, unless VFM_KEEP_OWN_ROWS is set */
+	bool local;         /* a product of this rank's rows also over tp */
 	bool unread;        /* the backward does not read it: saved only where the block recomputes */
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
@@ -100,6 +102,8 @@ struct vfm_saved_how {
 	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
 	struct vfm_saved_tuning tuning;
 	bool exchanges_heads; /* cp by all-to-all: attention has tensors of its own with all rows of some heads */
+	bool exchanges_units; /* over cp: spatial attention has tensors of its own with whole frames */
+	int tp;               /* spatial and temporal attention keep their inputs of all tp ranks; 0: 1 */
 };
 
 enum { VFM_SAVED_MAX = 64 };
@@ -115,6 +119,10 @@ double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_sa
 double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of the part of it that is in the set `of`. */
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
+
+/* Returns the bytes that a block holds between its backward and its deferred gradients of weights: the inputs of its
+ * linear layers and the gradients of their outputs, on a rank of `tp`. */
+double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp);
 
 /* What the backward of a block recomputes. */
 struct vfm_block_again {

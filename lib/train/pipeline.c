@@ -6,14 +6,11 @@
 #include "base/clock.h"
 #include "dev/stall.h"
 #include "grad/offload.h"
+#include "spec/in_flight.h"
 #include "spec/linears.h"
 #include "spec/schedule.h"
 #include "train/capture.h"
 #include "train/micro.h"
-
-/* Maximum number of gradients sent to the previous stage but not yet received; their slots keep the memory.  1 suffices
- * to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a stage run one action ahead. */
-enum { UNRECEIVED = 2 };
 
 enum slot_state { FREE, LIVE, SENDING };
 
@@ -153,7 +150,7 @@ static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *er
 	return 0;
 }
 
-/* Blocks until at most `most` slots have pending sends. */
+/* Blocks until at most `most` slots have pending sends.  spec/in_flight.h counts the memory of the others. */
 static int slots_drain(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
 {
 	for (;;) {
@@ -490,7 +487,7 @@ static int slot_finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *e
 		return slot_reset(p, s, err);
 	s->state = SENDING;
 	s->since = p->sent++;
-	return slots_drain(p, UNRECEIVED, err);
+	return slots_drain(p, VFM_UNRECEIVED, err);
 }
 
 /* Runs the backward from the gradient received from the next stage. */

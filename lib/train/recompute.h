@@ -2,7 +2,8 @@
  * (spec/keep_plan.h), once before the first step.
  *
  * The plan is the same on all ranks of a pipeline stage: they plan for the least free memory of the job and for the
- * same pack.  Stages differ because they hold different numbers of packs and blocks.  No call allocates device memory.
+ * same pack.  Stages differ because they hold different numbers of packs, messages (spec/in_flight.h) and blocks.  No
+ * call allocates device memory.
  */
 #ifndef VFM_TRAIN_RECOMPUTE_H
 #define VFM_TRAIN_RECOMPUTE_H
@@ -26,15 +27,11 @@ struct vfm_recompute_plan {
 		    */
 	struct vfm_keep_plan blocks;
 	double capacity;  /* bytes of the device that the run may use */
-	double state;     /* bytes taken before the first step: parameters, gradients, moments */
+	double state;     /* bytes besides activations: parameters, gradients, moments, buffers of the blocks */
 	double peak;      /* predicted bytes */
 	int64_t gathered; /* of the blocks that keep everything, so many also keep the rows that tp gathers */
 };
 
-/* Returns the input of the planner for this rank.  Sets the counts of *p.  Local.  room is at most 0 if the state alone
- * does not fit. */
-int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
-	struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p, struct vfm_err *err);
 /* Plans and fills keeps [layers of the model] for the layers of this stage.  Leaves keeps unchanged if no plan is made.
  * Collective over the world. */
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,

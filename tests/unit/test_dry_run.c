@@ -557,6 +557,39 @@ static void test_memory_runs_out(void **state)
 	}
 }
 
+/* What a job needs is more than the capacity if it does not fit, and no more than that if it does, also near the limit:
+ * the chunks of the pool that are partly in use count. */
+static void test_need_near_capacity(void **state)
+{
+	struct vfm_machine machine = h200;
+	struct vfm_config c;
+	struct vfm_dry_run_opts o = {.config = &c, .machine = &machine, .ranks = 2, .context = 8192, .packs = 4};
+	int64_t need = 0;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	OK(vfm_model_preset("dit-xl", &c.model, &err));
+	c.model.layers = 8;
+	c.train.dtype = VFM_BF16;
+	c.train.recompute = VFM_RECOMPUTE_NONE;
+	c.parallel.pp = 2;
+	OK(vfm_config_check(&c, &err));
+	for (int i = -1; i < 8; i++) {
+		struct vfm_dry_run d = {0};
+		int64_t needs;
+
+		machine.capacity = i < 0 ? h200.capacity : need + (i - 6) * (INT64_C(16) << 20);
+		OK(vfm_dry_run(&o, &d, &err));
+		needs = d.mem_peak + d.mem_beside;
+		if (d.fits != (needs <= machine.capacity))
+			fail_msg("%.3f GiB: fits %d, needs %.3f", (double)machine.capacity / 0x1p30, d.fits,
+				(double)needs / 0x1p30);
+		assert_true(i < 0 || d.fits == (i >= 6));
+		need = i < 0 ? needs : need;
+		vfm_dry_run_release(&d);
+	}
+}
+
 /* Texts without padding take the memory of their rows. */
 static void test_text_rows(void **state)
 {
@@ -594,6 +627,7 @@ int main(void)
 		cmocka_unit_test(test_straggler_factor),
 		cmocka_unit_test(test_straggler_step),
 		cmocka_unit_test(test_memory_runs_out),
+		cmocka_unit_test(test_need_near_capacity),
 		cmocka_unit_test(test_text_rows),
 	};
 

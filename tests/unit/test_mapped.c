@@ -145,7 +145,8 @@ static void test_random(void **state)
 		x->live = rc == 0;
 		assert_int_equal(d.used, m.bytes);
 		if (rc == 0) {
-			assert_true(needed(&d, r) <= d.used);
+			assert_int_equal(needed(&d, r), m.used);
+			assert_true(m.used <= d.used && m.used <= m.used_peak);
 		} else {
 			assert_int_equal(rc, VFM_MAPPED_FULL);
 			full++;

@@ -175,8 +175,13 @@ static void test_parallel(void **state)
 	static const struct {
 		int tp, cp, pp;
 		enum vfm_cp_mode mode;
-	} layout[] = {{2, 1, 1, 0}, {8, 1, 1, 0}, {1, 4, 1, 0}, {1, 4, 1, VFM_CP_A2A}, {2, 4, 1, 0}, {4, 1, 2, 0},
-		{2, 2, 2, VFM_CP_A2A}};
+		int vpp;
+		enum vfm_pp_schedule schedule;
+		int packs; /* of a dp rank */
+	} layout[] = {{2, 1, 1, 0, 1, 0, 2}, {8, 1, 1, 0, 1, 0, 2}, {1, 4, 1, 0, 1, 0, 2},
+		{1, 4, 1, VFM_CP_A2A, 1, 0, 2}, {2, 4, 1, 0, 1, 0, 2}, {4, 1, 2, 0, 1, 0, 2},
+		{2, 2, 2, VFM_CP_A2A, 1, 0, 2}, {1, 1, 2, 0, 2, 0, 5}, {2, 1, 2, 0, 3, 0, 4},
+		{1, 1, 2, 0, 1, VFM_PP_ZB, 4}};
 	struct vfm_machine machine;
 
 	(void)state;
@@ -197,9 +202,11 @@ static void test_parallel(void **state)
 			c.parallel.cp = layout[i].cp;
 			c.parallel.pp = layout[i].pp;
 			c.parallel.cp_mode = layout[i].mode;
+			c.parallel.vpp = layout[i].vpp;
+			c.parallel.schedule = layout[i].schedule;
 			OK(vfm_config_check(&c, &err));
 			o.ranks = 2 * layout[i].tp * layout[i].cp * layout[i].pp;
-			o.packs = 4;
+			o.packs = 2 * layout[i].packs;
 			OK(vfm_dry_run(&o, &all, &err));
 			c.train.recompute = VFM_RECOMPUTE_FULL;
 			OK(vfm_dry_run(&o, &least, &err));
@@ -208,9 +215,14 @@ static void test_parallel(void **state)
 			c.train.memory_gib = planned / 0x1p30;
 			OK(vfm_dry_run(&o, &d, &err));
 			if ((double)d.mem_peak > 1.02 * planned || (double)d.mem_peak < 0.94 * planned)
-				fail_msg("%s, tp %d, cp %d, pp %d: a plan for %.2f GiB takes %.2f; everything, %.2f",
-					preset[k], layout[i].tp, layout[i].cp, layout[i].pp, planned / 0x1p30,
-					(double)d.mem_peak / 0x1p30, (double)all.mem_peak / 0x1p30);
+				fail_msg("%s, tp %d, cp %d, pp %d, vpp %d: a plan for %.2f GiB takes %.2f; everything, "
+					 "%.2f",
+					preset[k], layout[i].tp, layout[i].cp, layout[i].pp, layout[i].vpp,
+					planned / 0x1p30, (double)d.mem_peak / 0x1p30, (double)all.mem_peak / 0x1p30);
+			if (getenv("VFM_TEST_VERBOSE"))
+				print_message("%s, tp %d, cp %d, pp %d, vpp %d: planned %.2f GiB, peak %.2f\n",
+					preset[k], layout[i].tp, layout[i].cp, layout[i].pp, layout[i].vpp,
+					planned / 0x1p30, (double)d.mem_peak / 0x1p30);
 			vfm_dry_run_release(&all);
 			vfm_dry_run_release(&least);
 			vfm_dry_run_release(&d);

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "ok.h"
+#include "spec/in_flight.h"
 #include "spec/schedule.h"
 
 /* All stages of a pipeline, simulated. */
@@ -358,6 +359,56 @@ static void test_errors(void **state)
 	vfm_schedule_release(&s);
 }
 
+/* The most of each chunk, and of messages and packs, over the backwards of a stage. */
+struct most {
+	int64_t saved[2], deferred[2], messages, packs;
+};
+
+static struct most most_in_flight(int schedule, int pp, int vpp, int stage, int64_t packs, bool early)
+{
+	struct vfm_in_flights f;
+	struct most m = {0};
+
+	OK(vfm_in_flight_list(&f, schedule, pp, vpp, stage, packs, early, &err));
+	for (int i = 0; i < f.n; i++) {
+		const struct vfm_in_flight *x = &f.v[i];
+
+		assert_true(x->saved[x->chunk] > 0);
+		for (int k = 0; k < vpp; k++) {
+			m.saved[k] = x->saved[k] > m.saved[k] ? x->saved[k] : m.saved[k];
+			m.deferred[k] = x->deferred[k] > m.deferred[k] ? x->deferred[k] : m.deferred[k];
+		}
+		m.messages = x->messages > m.messages ? x->messages : m.messages;
+		m.packs = x->packs > m.packs ? x->packs : m.packs;
+	}
+	vfm_in_flight_release(&f);
+	return m;
+}
+
+static void test_in_flight(void **state)
+{
+	struct most m = most_in_flight(VFM_PP_1F1B, 1, 1, 0, 8, true);
+
+	(void)state;
+	assert_int_equal(m.saved[0], 1);
+	assert_int_equal(m.messages, 0);
+	assert_int_equal(m.packs, 2); /* with the next, which is uploaded */
+	assert_int_equal(most_in_flight(VFM_PP_1F1B, 1, 1, 0, 8, false).packs, 1);
+	m = most_in_flight(VFM_PP_1F1B, 4, 1, 0, 8, false);
+	assert_int_equal(m.saved[0], 4);
+	assert_int_equal(m.messages, 4); /* outputs, which are inputs of the next stage */
+	m = most_in_flight(VFM_PP_1F1B, 4, 1, 3, 8, false);
+	assert_int_equal(m.saved[0], 1);
+	assert_int_equal(m.messages, 2 * VFM_UNRECEIVED);
+	m = most_in_flight(VFM_PP_ZB, 4, 1, 3, 8, false);
+	assert_int_equal(m.saved[0], 1);
+	assert_int_equal(m.deferred[0], 3);
+	/* interleaved: the chunks of a stage differ */
+	m = most_in_flight(VFM_PP_1F1B, 2, 2, 0, 8, false);
+	assert_int_equal(m.saved[0], 4);
+	assert_int_equal(m.saved[1], 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +417,7 @@ int main(void)
 		cmocka_unit_test(test_all),
 		cmocka_unit_test(test_bubbles),
 		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_in_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
