@@ -135,7 +135,8 @@ static void add_job_row(struct vfm_table *t, const struct vfm_dry_run *d, const 
 	vfm_table_i64(t, "stands_for", ranks);
 	vfm_table_f64(t, "mem_gib", (double)d->mem_peak / 0x1p30);
 	vfm_table_str(t, "fits", d->fits ? "yes" : "no");
-	vfm_table_note(t, "%s: %.1f GiB, with %.1f of the driver and the libraries, of %.1f of %s",
+	vfm_table_note(t,
+		"%s: %.1f GiB, with %.1f of the driver, libraries and unused parts of pool chunks, of %.1f of %s",
 		d->fits ? "fits" : "does not fit; times are those of a GPU with enough memory",
 		(double)(d->mem_peak + d->mem_beside) / 0x1p30, (double)d->mem_beside / 0x1p30,
 		(double)m->capacity / 0x1p30, m->name);

@@ -295,8 +295,7 @@ static void add_memory_heading(struct vfm_buf *b, const struct memory_plot *p)
 
 	vfm_buf_addf(b,
 		"<h3>Rank %d, stage %d <span class=\"dim\" style=\"font-weight:400\">peak %.2f GiB, with %.1f GiB of "
-		"the "
-		"driver and the libraries %.2f GiB",
+		"the driver, libraries and unused parts of pool chunks %.2f GiB",
 		p->r->rank, p->r->stage, gib(m->peak), gib(p->r->mem_beside), all);
 	if (m->peak_s < 0)
 		vfm_buf_adds(b, ", before the simulated step");
@@ -343,7 +342,10 @@ static void add_owner_legend(struct vfm_buf *b, const struct shown *s)
 			k < s->owners            ? owner_colours[k]
 				: k == s->owners ? other_colour
 						 : context_colour);
-		vfm_html_text(b, k < s->owners ? s->owner[k] : k == s->owners ? "other" : "driver and libraries");
+		vfm_html_text(b,
+			k < s->owners            ? s->owner[k]
+				: k == s->owners ? "other"
+						 : "driver, libraries, unused parts of pool chunks");
 		vfm_buf_adds(b, "</span> ");
 	}
 	vfm_buf_adds(b, "</p>\n");
