@@ -480,7 +480,7 @@ static int check_prediction(int operands, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
-	if (predict && (rank_opts.threads != VFM_UNSET || rank_opts.device))
+	if (predict && (rank_opts.threads != VFM_UNSET || rank_opts.device != vfm_device_default))
 		return vfm_fail(err, VFM_EUSAGE, "%s: a prediction runs on simulated devices",
 			rank_opts.threads != VFM_UNSET ? "--threads" : "--device");
 	return 0;
@@ -507,18 +507,14 @@ static int open_plan(struct matrix *m, struct vfm_err *err)
 static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_bench_step b;
-	const char *device = rank_opts.device;
-	int n, rc;
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
-	rank_opts.device = NULL; /* not given */
-	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 	if (rc != 0)
 		return rc;
 	TRY(vfm_table_format(format, &m->format, err));
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
 	TRY(check_prediction(n, err));
-	rank_opts.device = rank_opts.device ? rank_opts.device : device;
 	TRY(vfm_uneven_parse(&uneven, MATRIX_COUNT_MAX, &m->asked, err));
 	if (data)
 		TRY(open_plan(m, err));

@@ -27,7 +27,7 @@ static void on_signal(int sig)
 }
 
 /* An option that is given has another address, even with the text of its default. */
-static const char resume_default[] = "auto", part_default[] = "model", device_default[] = "cpu";
+static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
@@ -402,7 +402,7 @@ static int predict_run(struct vfm_err *err)
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
 	dry.plan = manifest;
-	dry.device = rank_opts.device == device_default ? NULL : rank_opts.device;
+	dry.device = rank_opts.device == vfm_device_default ? NULL : rank_opts.device;
 	dry.machine = dry.machine ? dry.machine : "h100-dgx";
 	dry.format = dry.format ? dry.format : "text";
 	TRY(count_dry_ranks(&c, err));
@@ -418,7 +418,6 @@ int main(int argc, char **argv)
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
-	rank_opts.device = device_default;
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
 	if (rc == 0)
 		rc = check_actions(&err);

@@ -93,20 +93,20 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 
 #define PART_WHOLE 0.999
 
-/* Returns the time of the work of a launch that takes `alone` while no other stream works and `beside` while one does.
- * If one works all the time of the launch in the last step, it does now, however long that is; otherwise for as many
- * seconds, in which the part 1 / beside of a launch is done in a second.  In the first step it does or not when the
- * launch begins. */
-static double beside_others(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
-	double alone, double beside)
+/* Returns the time of the work of a launch that takes `alone` seconds if it does not overlap work of other streams, and
+ * `overlapped` if it does all the time.  If all of it overlapped in the last step, all of it does now; otherwise as
+ * many seconds as then, in each of which the part 1 / overlapped of the launch is done.  In the first step all of it
+ * or nothing does, by the time at which it begins. */
+static double overlapped_s(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
+	double alone, double overlapped)
 {
 	double until = fmax(d->comm_until.s[e], d->side ? d->side->now.s[e] : 0);
 
 	if (!past)
-		return until > l->begin[e] ? beside : alone;
-	if ((double)past->part[e] > PART_WHOLE || !(beside > 0))
-		return beside;
-	return fmin(alone + (double)past->seconds[e] * (1 - alone / beside), fmax(alone, beside));
+		return until > l->begin[e] ? overlapped : alone;
+	if ((double)past->part[e] > PART_WHOLE || !(overlapped > 0))
+		return overlapped;
+	return fmin(alone + (double)past->seconds[e] * (1 - alone / overlapped), fmax(alone, overlapped));
 }
 
 /* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Returns for how long: as in the
@@ -129,7 +129,7 @@ static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_i
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
 		l->begin[e] = fmax(s->now.s[e], x->host.s[e]);
 		if (x->shares)
-			l->work[e] = (float)beside_others(d, past, l, e, (double)l->work[e], (double)x->overlapped[e]);
+			l->work[e] = (float)overlapped_s(d, past, l, e, (double)l->work[e], (double)x->overlapped[e]);
 		l->work[e] += (float)stalled_s(d, past, (double)l->work[e], e);
 	}
 }

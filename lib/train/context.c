@@ -2,6 +2,8 @@
 
 #include "base/par.h"
 
+const char vfm_device_default[] = "cpu";
+
 int vfm_context_check(const struct vfm_context_opts *o, struct vfm_err *err)
 {
 	if (o->ranks != VFM_UNSET && (o->ranks < 1 || o->ranks > VFM_RANKS_MAX))

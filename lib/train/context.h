@@ -33,9 +33,10 @@ struct vfm_context_opts {
 	const char *recorder_dir; /* directory of the flight recorder (comm/comm_host.h); NULL: default */
 };
 
+extern const char vfm_device_default[]; /* "cpu"; .device has another address if --device is given */
 #define VFM_CONTEXT_OPTS_INIT                                                                                          \
 	{                                                                                                              \
-		.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = "cpu"                                              \
+		.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = vfm_device_default                                 \
 	}
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_context_opts *. */

@@ -652,8 +652,8 @@ static void test_cpu_ranks(void **state)
 	assert_non_null(strstr(err.msg, "was measured with 1 rank, this job has 2"));
 }
 
-/* Seconds of n products, beside a collective of so many seconds that begins with them, in the third step. */
-static double products_beside(int n, double collective)
+/* Seconds of n products that overlap a collective of so many seconds, which begins with them, in the third step. */
+static double products_overlapping(int n, double collective)
 {
 	static char some[1];
 	struct vfm_gemm g = {.a = vfm_t2(some, VFM_F32, 64, 64),
@@ -698,17 +698,17 @@ static double products_beside(int n, double collective)
 /* A CPU stalls for as long as a collective works, be it shorter or longer than a product. */
 static void test_cpu_stalls(void **state)
 {
-	double one = products_beside(1, 0), parts[] = {0.5, 0.9, 3, 7.5};
+	double one = products_overlapping(1, 0), parts[] = {0.5, 0.9, 3, 7.5};
 
 	(void)state;
 	assert_true(one > 0);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		for (int n = 1; n <= 10; n += 9) {
-			double took = products_beside(n, parts[i] * one), want = (n + parts[i]) * one;
+			double took = products_overlapping(n, parts[i] * one), want = (n + parts[i]) * one;
 
 			if (fabs(took / want - 1) > 1e-3)
-				fail_msg("%d products beside %g of one: %g of one, not %g", n, parts[i], took / one,
-					want / one);
+				fail_msg("%d products that overlap %g of one: %g of one, not %g", n, parts[i],
+					took / one, want / one);
 		}
 }
 
