@@ -5,23 +5,24 @@
  *
  *	a checkpoint, or a run, of vfm-train with lora.rank
  *	a directory of PEFT: adapter_model.safetensors, adapter_config.json
- *	a .safetensors file with PEFT's names ("transformer.blocks.0.attn1.to_q.lora_A.weight", behind any prefix) or
- *	those of the original release ("diffusion_model.blocks.0.self_attn.q.lora_A.weight"), also with lora_down and
- *	lora_up
+ *	a .safetensors file with the names of a layout of the model (spec/foreign.h) behind any one prefix, also with '_'
+ *	in the place of '.' ("lora_unet_blocks_0_self_attn_q"): pairs of lora_A and lora_B, or lora_down and lora_up; a
+ *	bias .lora_B.bias; whole differences .diff, and .diff_b of a bias
  *
- * The scale of a layer is alpha / rank.  alpha is that of adapter_config.json, of the metadata that diffusers writes,
- * or of the tensor LAYER.alpha; without any it is the rank.  All calls are local; no device.
+ * The scale of a layer is alpha / rank by the rules of PEFT's LoraConfig, which adapter_config.json or the metadata that
+ * diffusers writes gives: lora_alpha, r, use_rslora, alpha_pattern, rank_pattern.  alpha may also be the tensor LAYER.alpha;
+ * without any it is the rank.  Whole differences have no alpha.  All calls are local; no device.
  */
 #ifndef VFM_CKPT_ADAPTERS_H
 #define VFM_CKPT_ADAPTERS_H
 
 #include "ckpt/ckpt.h"
 
-/* From here on reads of the weights of c return W + scale * alpha / rank * B A for the layers that have an adapter,
- * summed in f32; several files add up.  Other parameters that a run with adapters has trained replace those of c, if
- * scale is 1. part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: a layer or a
- * shape that does not fit the model, a form of adapter that is not supported (DoRA, per-layer alpha), or trained
- * parameters with another scale; the message names all of them. */
+/* From here on reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
+ * summed in f32; several files add up.  Every tensor of a file is used exactly once.  Other parameters that a run with adapters has trained replace those of c, if
+ * scale is 1. part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: a tensor that is
+ * unknown, half of a pair, of another shape, or a second one for the same weights; a scale that cannot be honoured; or
+ * trained parameters with another scale.  The message names all of them, and the file adds nothing. */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const char *path, const char *part, double scale, struct vfm_err *err);
 
 struct vfm_adapters_export {

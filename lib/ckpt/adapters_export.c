@@ -118,8 +118,11 @@ static int write_values(const struct adapters_export *j, const char *name, FILE 
 	const struct vfm_st_tensor *t = j->t;
 	const struct exported *e = j->e;
 	float alpha = (float)j->alpha;
+	const bool fold = !strcmp(j->x->layout, "diffusers") && strstr(name, ".lora_B.");
+	const double scale = fold ? j->alpha / (double)j->rank : 1;
+	float *w;
 	uint8_t *buf;
-	size_t bytes;
+	size_t n, bytes;
 	int rc = 0;
 
 	while (strcmp(e->name, name) != 0)
@@ -130,20 +133,30 @@ static int write_values(const struct adapters_export *j, const char *name, FILE 
 		return fwrite(&alpha, ALPHA_BYTES, 1, f) == 1
 			? 0
 			: vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", j->x->out);
-	bytes = (size_t)(e->b - e->a) * vfm_dtype_size(t->dtype);
+	n = (size_t)(e->b - e->a);
+	bytes = n * vfm_dtype_size(t->dtype);
 	buf = vfm_malloc(bytes + 1);
-	rc = vfm_ckpt_read_tensor(j->c, e->src, &(struct vfm_slice){.a = e->a, .b = e->b}, t->dtype, buf, err);
+	w = vfm_malloc(n * sizeof(*w) + 1);
+	if (scale == 1) {
+		rc = vfm_ckpt_read_tensor(j->c, e->src, &(struct vfm_slice){.a = e->a, .b = e->b}, t->dtype, buf, err);
+	} else {
+		rc = vfm_ckpt_read_tensor(j->c, e->src, &(struct vfm_slice){.a = e->a, .b = e->b}, VFM_F32, w, err);
+		for (size_t i = 0; i < n && rc == 0; i++)
+			w[i] = (float)(scale * w[i]);
+		vfm_dtype_convert(t->dtype, buf, VFM_F32, w, rc == 0 ? n : 0);
+	}
 	if (rc == 0 && fwrite(buf, 1, bytes, f) != bytes)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", j->x->out);
 	free(buf);
+	free(w);
 	return rc;
 }
 
 static int write_adapters(struct adapters_export *j, const char *path, struct vfm_err *err)
 {
-	/* what diffusers makes a LoraConfig of */
+	/* What diffusers makes a LoraConfig of.  Some of its calls drop the metadata, so that B holds alpha / rank. */
 	json_t *o = json_pack("{s:I, s:f, s:O, s:f, s:s, s:b}", "transformer.r", (json_int_t)j->rank,
-		"transformer.lora_alpha", j->alpha, "transformer.target_modules", j->targets,
+		"transformer.lora_alpha", (double)j->rank, "transformer.target_modules", j->targets,
 		"transformer.lora_dropout", 0.0, "transformer.bias", "none", "transformer.use_rslora", 0);
 	struct vfm_buf head = {0}, text = {0};
 	const char *meta[2][2] = {{"format", "pt"}};
@@ -152,7 +165,7 @@ static int write_adapters(struct adapters_export *j, const char *path, struct vf
 
 	vfm_json_text(&text, o, 0);
 	json_decref(o);
-	memcpy(meta[1], (const char *[]){"lora_adapter_metadata", text.data}, sizeof(meta[1]));
+	memcpy(meta[1], (const char *[]){CKPT_META_LORA, text.data}, sizeof(meta[1]));
 	vfm_st_layout(j->t, j->n, meta, strcmp(j->x->layout, "diffusers") ? 1 : 2, &head);
 	TRY_OUT(vfm_atomic_open(&a, path, err));
 	rc = fwrite(head.data, 1, head.len, a.f) == head.len ? 0

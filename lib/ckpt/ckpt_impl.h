@@ -17,6 +17,7 @@
 #define CKPT_STEM_FOREIGN "diffusion_pytorch_model"
 #define CKPT_META_STATE   "vfm.state" /* keys of the metadata of plain files */
 #define CKPT_META_MODEL   "vfm.model"
+#define CKPT_META_LORA    "lora_adapter_metadata" /* as diffusers names it */
 
 struct vfm_ckpt_file {
 	const char *name;
@@ -69,6 +70,8 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
+/* The rank and alpha of the adapters of our own checkpoint, by PEFT's names; the caller owns it. */
+json_t *ckpt_lora_config(const struct vfm_ckpt *c);
 void ckpt_adapters_free(struct ckpt_adapters *a); /* accepts NULL */
 /* Lists the elements of a slice (NULL: all) of t, and their places in the destination. */
 int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "ckpt/adapters.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/convert.h"
 
@@ -20,7 +21,8 @@ struct job {
 	size_t cut;              /* length of "PART/" */
 	struct vfm_st_tensor *t; /* the tensors to write, in the order of names */
 	size_t n;
-	struct vfm_buf state, model; /* what the metadata holds of the state and the model; empty: nothing */
+	/* what the metadata holds of the state, the model and the scale of adapters; empty: nothing */
+	struct vfm_buf state, model, lora;
 	/* with a layout of another program */
 	struct vfm_foreign_map map;          /* its copies by (theirs, b) */
 	const struct vfm_ckpt_tensor **ours; /* [map.n_ours] in c */
@@ -101,7 +103,7 @@ static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, con
 	struct vfm_atomic a = {0};
 	struct vfm_buf head = {0};
 	char step[32];
-	const char *meta[4][2] = {{"format", "pt"}};
+	const char *meta[5][2] = {{"format", "pt"}};
 	size_t n_meta = 1;
 	int rc = 0;
 
@@ -112,6 +114,8 @@ static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, con
 		memcpy(meta[n_meta++], (const char *[]){CKPT_META_STATE, j->state.data}, sizeof(meta[0]));
 	if (j->model.len)
 		memcpy(meta[n_meta++], (const char *[]){CKPT_META_MODEL, j->model.data}, sizeof(meta[0]));
+	if (j->lora.len)
+		memcpy(meta[n_meta++], (const char *[]){CKPT_META_LORA, j->lora.data}, sizeof(meta[0]));
 	vfm_st_layout(t, n, meta, n_meta, &head);
 	if (head.len - 8 > VFM_ST_MAX_HEADER) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", path);
@@ -375,11 +379,18 @@ int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct 
 	if (json_object_size(state))
 		vfm_json_text(&j.state, state, 0);
 	json_decref(state);
+	if (vfm_ckpt_is_adapters(c)) {
+		json_t *lora = ckpt_lora_config(c);
+
+		vfm_json_text(&j.lora, lora, 0);
+		json_decref(lora);
+	}
 	rc = x->layout ? list_foreign(&j, err) : list_own(&j, err);
 	if (!rc)
 		rc = x->shard_bytes > 0 ? write_directory(&j, err) : write_one(&j, j.t, j.n, x->out, err);
 	vfm_buf_release(&j.state);
 	vfm_buf_release(&j.model);
+	vfm_buf_release(&j.lora);
 	vfm_foreign_map_release(&j.map);
 	free(j.ours);
 	free(j.first);

@@ -145,31 +145,6 @@ static int count_names(const char *list)
 	return n;
 }
 
-static bool match_list(const char *list, const char *name, struct vfm_foreign_layer *l)
-{
-	const char *rest = NULL;
-	size_t len;
-
-	l->parts = count_names(list);
-	l->part = 0;
-	for (const char *p = list; p; p = rest, l->part++) {
-		rest = next_in_list(p, &len);
-		if (match_name(p, len, name, &l->block))
-			return true;
-	}
-	return false;
-}
-
-bool vfm_foreign_find_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
-{
-	for (const char *at = name; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
-		for (l->row = f->rows; l->row->ours; l->row++)
-			for (l->layout = 0; l->row->linear && l->layout < f->n_layouts; l->layout++)
-				if (!f->layout[l->layout].import_only && match_list(l->row->theirs[l->layout], at, l))
-					return true;
-	return false;
-}
-
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
 {
 	*l = (struct vfm_foreign_layer){.row = f->rows};
@@ -197,11 +172,6 @@ static char *layer_name(const char *list, int part, int64_t block)
 	copy = vfm_strdup(name);
 	vfm_arena_release(&arena);
 	return copy;
-}
-
-char *vfm_foreign_our_name(const struct vfm_foreign_layer *l)
-{
-	return layer_name(l->row->ours, 0, l->block);
 }
 
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)

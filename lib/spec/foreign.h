@@ -87,13 +87,9 @@ struct vfm_foreign_layer {
 	int layout, part, parts;
 	int64_t block; /* -1: the row has none */
 };
-/* Finds the layer of another program's name, without ".weight" and behind any prefix that ends with a dot.  Returns
- * false if no layout has it. */
-bool vfm_foreign_find_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
 /* Finds the layer of our name; layout and part are 0. */
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
-/* Return our name of the layer, and the name of part l->part in the layout; the caller frees them. */
-char *vfm_foreign_our_name(const struct vfm_foreign_layer *l);
+/* Returns the name of part l->part in the layout; the caller frees it. */
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
 
 /* ---- a model in a layout ---- */
