@@ -122,6 +122,17 @@ like "$rc $err" '^2 .*holds no adapters: lora.rank of its configuration is 0' "a
 run vfm-ckpt merge wide whole no.safetensors
 like "$rc $err" '^2 .*whole holds no adapters of wide/ckpt/step-00000008: 14 tensors of another shape: model/blocks.\{0-1\}.attn.proj.lora_A.weight \[3, 32\] in the place of' "adapters of another model are refused"
 
+# ---- adapters of other programs
+is "$(jq -Rn 'input' <<<"$(head -c 4000 diffusers.safetensors | tr -d '\\' | grep -ao '"transformer.lora_alpha":[^,]*')")" '"\"transformer.lora_alpha\":3.0"' \
+	"diffusers: alpha is the rank, and B has the scale"
+ok "export with our names" vfm-ckpt merge -s 0.5 base adapters.safetensors own-merged.safetensors
+ok "keeps the scale, too" cmp merged.safetensors own-merged.safetensors
+run vfm-ckpt merge -s 0.5 base peft/adapter_model.safetensors beside.safetensors
+ok "adapter_config.json next to the file counts" cmp merged.safetensors beside.safetensors
+ok "the base model in the original layout" vfm-ckpt export -q -l original base names.safetensors
+run python3 -B "$TOP/tests/tools/lora_campaign.py" base names.safetensors "${LORA_TRIES:-100}" "${LORA_SEED:-1}"
+like "$rc $out" '^0 .*[1-9][0-9]* passed, 0 failed$' "random files of adapters are merged as PEFT does, or refused with the name of the fault"
+
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'
 rc_is 0 "a run with frozen parameters"
