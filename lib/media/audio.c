@@ -330,3 +330,8 @@ int vfm_audio_write(struct vfm_audio *a, double until_s, AVFormatContext *muxer,
 	}
 	return 0;
 }
+
+bool vfm_audio_is_written(const struct vfm_audio *a)
+{
+	return a->last_pts != INT64_MIN;
+}
