@@ -43,8 +43,8 @@ static void move_key(json_t *from, json_t *to, const char *key)
  * those of the source. */
 static void set_origin(json_t *rec, bool copied)
 {
-	static const char *const keys[] = {
-		"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width", "height", "fps", "codec"};
+	static const char *const keys[] = {"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width",
+		"height", "fps", "codec", "bytes", "sha256"};
 	static const char *const gone[] = {"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed"};
 	static const char *const pixels[] = {"pix_fmt", "interlaced", "color_transfer", "color_primaries"};
 	json_t *origin = json_object();
@@ -61,12 +61,10 @@ static void set_origin(json_t *rec, bool copied)
 
 static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_result *r, const char *path, bool image)
 {
-	const char *codec = vfm_video_out_codec(c->cut.codec);
-
 	set_origin(rec, r->copied);
 	json_object_set_new(rec, "src", json_string(path));
-	json_object_set_new(rec, "container", json_string(image ? "png_pipe" : "mov"));
-	json_object_set_new(rec, "codec", json_string(image ? "png" : r->copied ? r->codec : codec));
+	json_object_set_new(rec, "container", json_string(image ? "png_pipe" : vfm_video_out_container(c->cut.codec)));
+	json_object_set_new(rec, "codec", json_string(r->codec));
 	if (r->copied)
 		json_object_set_new(rec, "copied", json_true());
 	json_object_set_new(rec, "width", json_integer(r->width));
@@ -355,7 +353,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct clip c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip",
-		.version = 2, /* 1: HLG sources gave other colours; 0: interlaced and HDR sources, too */
+		.version = 3, /* 2: has_audio was that of the source; 1: HLG sources gave other colours */
 		.batch = cut_records,
 		.batch_key = "src",
 		.ctx = &c,

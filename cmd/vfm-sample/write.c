@@ -89,6 +89,7 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 	size_t picture = (size_t)j->width * (size_t)j->height * 3;
 	int64_t n = !ends_with(it->path, ".png") || strchr(it->path, '%') ? j->frames : 1;
 	uint8_t *rgb = vfm_big_alloc(picture * (size_t)j->frames, "pictures", err);
+	struct vfm_video_out_facts facts;
 	struct vfm_video_out *v = NULL;
 	char rate[32];
 	int rc;
@@ -99,13 +100,15 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
 	for (int64_t f = 0; f < n; f++)
 		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));
+	facts = vfm_video_out_facts(v);
 	rc = vfm_video_out_close(v, err);
 	v = NULL;
+	TRY_OUT(rc);
 	snprintf(rate, sizeof(rate), "%d/%d", j->o->fps_num, j->o->fps_den);
 	json_object_set_new(it->rec, "src", json_string(it->path));
 	json_object_set_new(it->rec, "kind", json_string(n > 1 ? "video" : "image"));
-	json_object_set_new(it->rec, "width", json_integer(j->width));
-	json_object_set_new(it->rec, "height", json_integer(j->height));
+	json_object_set_new(it->rec, "width", json_integer(facts.width));
+	json_object_set_new(it->rec, "height", json_integer(facts.height));
 	json_object_set_new(it->rec, "frames", json_integer(n));
 	json_object_set_new(it->rec, "fps", json_string(rate));
 out:

@@ -133,6 +133,7 @@ static int load_clip(struct vfm_clip_set *s, struct body *b, struct vfm_err *err
 	struct vfm_clip_hash h;
 	uint64_t name_len, len, bits;
 	double quality;
+	int rc;
 
 	TRY(take_body(b, head, HEAD, err));
 	name_len = read_le(head, 4);
@@ -147,12 +148,14 @@ static int load_clip(struct vfm_clip_set *s, struct body *b, struct vfm_err *err
 	TRY(take_body(b, bytes, len, err));
 	if (strlen(name) != name_len)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': damaged: a name with a zero byte", b->path);
-	if (vfm_clip_hash_unpack(&h, bytes, len, err) < 0 ||
-		add_bytes(s, name, quality, bytes, len, h.slots, err) == VFM_EINPUT) {
+	rc = vfm_clip_hash_unpack(&h, bytes, len, err);
+	if (rc == 0)
+		rc = add_bytes(s, name, quality, bytes, len, h.slots, err);
+	if (rc == VFM_EINPUT) {
 		vfm_err_context(err, "'%s': damaged: clip '%.80s'", b->path, name);
 		return err->code = VFM_EUSAGE;
 	}
-	return 0;
+	return rc;
 }
 
 /* Checks the header, and the size of the file against it. */

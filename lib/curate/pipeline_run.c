@@ -147,19 +147,33 @@ static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 	return 0;
 }
 
+/* Sets aside the records of all stages from `first` on.  If this ends early, the next run does it again: it must not
+ * take records of the run before in a stage behind one that began anew. */
+static int set_aside_from(struct pipeline_run *r, int first, struct vfm_err *err)
+{
+	atomic_store(&r->board->update, (int8_t)(first + 1));
+	for (int i = first; i < r->p->n; i++)
+		TRY(set_aside(r, i, err));
+	for (int i = r->p->n; i < VFM_BOARD_STAGES; i++) /* which this pipeline lacks, and a later one may have again */
+		vfm_board_reset(&r->board->stage[i]);
+	atomic_store(&r->board->update, 0);
+	return 0;
+}
+
 static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 {
-	int changed = find_changed(r);
+	int changed = find_changed(r), first = atomic_load(&r->board->update) - 1;
 
-	if (changed >= 0 && !r->o.update)
+	if (r->o.update && (first < 0 || changed < first))
+		first = changed > 0 ? changed : 0;
+	else if (changed >= 0 && (first < 0 || changed < first))
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s: stages[%d] (%s) differs from that with which the run in '%s' began: use another folder, "
 			"or "
 			"--update, which does the records again that it concerns",
 			r->o.config, changed, r->child[changed].name, r->dir);
-	if (r->o.update)
-		for (int i = changed > 0 ? changed : 0; i < r->p->n; i++)
-			TRY(set_aside(r, i, err));
+	if (first >= 0)
+		TRY(set_aside_from(r, first, err));
 	for (int i = 0; i < r->p->n; i++) {
 		struct vfm_board_stage *s = &r->board->stage[i];
 

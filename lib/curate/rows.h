@@ -26,7 +26,7 @@ void vfm_rows_close(struct vfm_rows *r); /* accepts NULL */
 /* Returns the number of columns, and sets *names to their names; JSON has none before its rows are read: returns -1. */
 int vfm_rows_columns(const struct vfm_rows *r, const char *const **names);
 /* Reads only the columns with wanted[i]; before the first row, and not of JSON.  Without this call, rows have no
- * columns.  VFM_EINPUT: a wanted column cannot be read, or another one has its name. */
+ * columns.  VFM_EINPUT: a wanted column cannot be read, or another one has its name; *r can only be closed then. */
 int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err);
 
 /* Returns 1 with a row that the caller owns, or 0 at the end; VFM_EINPUT for a bad row, which err names: the next call

@@ -18,21 +18,30 @@ struct vfm_table_records {
 	struct vfm_take take;
 };
 
-/* Returns 1, or 0 behind the last table. */
-static int open_table(struct vfm_table_records *t, struct vfm_err *err)
+static void close_table(struct vfm_table_records *t)
 {
-	const char *name;
-	int i = t->at;
-
 	vfm_rows_close(t->rows);
 	t->rows = NULL;
 	vfm_take_release(&t->take);
+}
+
+/* Returns 1, or 0 behind the last table.  After a failure, no table is open. */
+static int open_table(struct vfm_table_records *t, struct vfm_err *err)
+{
+	const char *name;
+	int i = t->at, rc;
+
+	close_table(t);
 	if (i >= t->files.n)
 		return 0;
 	t->at++;
 	name = t->o.n_files && strcmp(t->o.files[i], "-") != 0 ? t->o.files[i] : "<stdin>";
 	TRY(vfm_rows_open(&t->rows, t->files.paths[i], name, t->o.sep, err));
-	TRY(vfm_take_init(&t->take, t->rows, &t->o.take, &t->o.numbers, NULL, true, err));
+	rc = vfm_take_init(&t->take, t->rows, &t->o.take, &t->o.numbers, NULL, true, err);
+	if (rc < 0) {
+		close_table(t);
+		return rc;
+	}
 	return 1;
 }
 
@@ -59,8 +68,7 @@ void vfm_table_records_close(struct vfm_table_records *t)
 {
 	if (!t)
 		return;
-	vfm_rows_close(t->rows);
-	vfm_take_release(&t->take);
+	close_table(t);
 	vfm_twice_close(&t->files);
 	free(t);
 }

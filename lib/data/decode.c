@@ -155,7 +155,7 @@ static int check_not_source(const struct dec *c, const char *path, struct vfm_er
 }
 
 static int write_reconstruction(const struct dec *c, const char *path, const struct vfm_video_out_opts *o,
-	const uint8_t *rgb, struct vfm_err *err)
+	const uint8_t *rgb, struct vfm_video_out_facts *facts, struct vfm_err *err)
 {
 	const size_t picture = (size_t)c->width * (size_t)c->height * 3;
 	struct vfm_video_out *v = NULL;
@@ -163,16 +163,18 @@ static int write_reconstruction(const struct dec *c, const char *path, const str
 
 	for (int64_t f = 0; f < c->frames && rc >= 0; f++)
 		rc = vfm_video_out_write(v, rgb + (size_t)f * picture, err);
-	if (rc >= 0)
+	if (rc >= 0) {
+		*facts = vfm_video_out_facts(v);
 		return vfm_video_out_close(v, err);
+	}
 	vfm_video_out_abort(v);
 	return rc;
 }
 
-static void set_reconstruction(struct dec *c, const char *path, const char *codec, double resampled)
+static void set_reconstruction(struct dec *c, const char *path, const struct vfm_video_out_facts *f, double resampled)
 {
-	json_t *o = json_pack("{s:s,s:s,s:i,s:i,s:I}", "path", path, "codec", codec, "width", c->width, "height",
-		c->height, "frames", (json_int_t)c->frames);
+	json_t *o = json_pack("{s:s,s:s,s:i,s:i,s:I}", "path", path, "codec", f->codec, "width", f->width, "height",
+		f->height, "frames", (json_int_t)c->frames);
 
 	if (resampled > 0)
 		json_object_set_new(o, "fps", json_real(resampled));
@@ -191,6 +193,7 @@ static int decode_to_file(struct dec *c, const char *id, int worker, struct vfm_
 		.threads = c->d->threads};
 	const size_t bytes = (size_t)c->frames * (size_t)c->width * (size_t)c->height * 3;
 	char *path = vfm_strfmt("%s/%s.%s", c->d->dir, id, image ? "png" : vfm_video_out_extension(c->d->video_codec));
+	struct vfm_video_out_facts facts;
 	uint8_t *rgb = NULL;
 	double resampled;
 	int rc;
@@ -200,8 +203,8 @@ static int decode_to_file(struct dec *c, const char *id, int worker, struct vfm_
 	rgb = vfm_big_alloc(bytes, "the pictures", err);
 	TRY_OUT(rgb ? 0 : VFM_EENV);
 	TRY_OUT(vfm_codec_decode(c->d->codec, worker, c->x, c->dims, c->frames, rgb, err));
-	TRY_OUT(write_reconstruction(c, path, &o, rgb, err));
-	set_reconstruction(c, path, o.codec, resampled);
+	TRY_OUT(write_reconstruction(c, path, &o, rgb, &facts, err));
+	set_reconstruction(c, path, &facts, resampled);
 out:
 	vfm_big_free(rgb, rgb ? bytes : 0);
 	free(path);

@@ -1,5 +1,6 @@
 #include "data/index.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -245,7 +246,7 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 {
 	struct vfm_index *ix = vfm_calloc(1, sizeof(*ix));
 	const char *slash;
-	struct stat st;
+	struct stat st = {0};
 	int rc;
 
 	pthread_mutex_init(&ix->lock, NULL);
@@ -260,6 +261,9 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 		ix->path = vfm_strdup(path);
 	}
 	rc = vfm_map_open(&ix->map, ix->path, err);
+	if (rc < 0 && S_ISDIR(st.st_mode) && access(ix->path, F_OK) != 0 && errno == ENOENT)
+		rc = vfm_fail(err, rc, "'%s' has no " VFM_INDEX_NAME " (vfm-curate index --write '%s' makes one)", path,
+			path);
 	if (rc < 0) {
 		if (rc == VFM_EINPUT)
 			rc = VFM_EUSAGE;

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "data/manifest_priv.h"
@@ -546,11 +547,15 @@ struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
 {
 	static atomic_uint_fast64_t opened;
 	struct vfm_manifest *m = vfm_calloc(1, sizeof(*m));
+	struct stat st;
 	int rc;
 
 	m->serial = atomic_fetch_add(&opened, 1) + 1;
 	m->path = vfm_strdup(path);
 	if (vfm_map_open(&m->map, path, err) < 0) {
+		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			vfm_fail(err, VFM_EINPUT, "'%s' is a folder, not a plan (vfm-pack '%s' makes one of a dataset)",
+				path, path);
 		if (err && err->code == VFM_EINPUT)
 			err->code = VFM_EUSAGE; /* without it nothing can be done */
 		goto fail;

@@ -65,7 +65,9 @@ struct vfm_board {
 	uint32_t bytes; /* of this struct */
 	int32_t n;      /* stages */
 	sem_t tokens;
-	_Atomic bool stop;     /* the stages finish the records in work, and end with VFM_ESIGNAL */
+	_Atomic bool stop; /* the stages finish the records in work, and end with VFM_ESIGNAL */
+	_Atomic int8_t
+		update; /* 1 + the first stage whose records an update replaces, until all are set aside; 0: none */
 	_Atomic int64_t total; /* inputs of the first stage; -1: unknown */
 	struct vfm_board_stage stage[VFM_BOARD_STAGES];
 };

@@ -18,7 +18,8 @@
  * request.
  *
  * One thread for each child moves the lines.  No child outlives the process, also if it is killed: a guardian process
- * kills the children's process groups and removes the folder when it sees the end of the parent.
+ * kills the children with their process groups and removes the folder when it sees the end of the parent.  Processes
+ * that a child started in other groups go on.
  */
 #ifndef VFM_EXEC_EXEC_H
 #define VFM_EXEC_EXEC_H

@@ -111,10 +111,11 @@ static bool can_copy(const AVOutputFormat *to, enum AVCodecID id)
 static int open_audio_decoder(struct vfm_audio *a, struct vfm_err *err)
 {
 	const AVCodec *codec = avcodec_find_decoder(a->in->codecpar->codec_id);
+	char name[64];
 
 	if (!codec)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no decoder for audio in %s", a->source.path,
-			avcodec_get_name(a->in->codecpar->codec_id));
+			vfm_av_codec_name(a->in->codecpar, name));
 	a->dec = avcodec_alloc_context3(codec);
 	if (!a->dec || avcodec_parameters_to_context(a->dec, a->in->codecpar) < 0)
 		return no_memory(err);
@@ -328,4 +329,9 @@ int vfm_audio_write(struct vfm_audio *a, double until_s, AVFormatContext *muxer,
 				"'%s': cannot write its audio: %s", a->source.path, vfm_av_strerror(rc, buf));
 	}
 	return 0;
+}
+
+bool vfm_audio_is_written(const struct vfm_audio *a)
+{
+	return a->last_pts != INT64_MIN;
 }

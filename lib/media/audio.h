@@ -8,6 +8,7 @@
 #define VFM_MEDIA_AUDIO_H
 
 #include <libavformat/avformat.h>
+#include <stdbool.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -25,5 +26,8 @@ int vfm_audio_add_stream(struct vfm_audio *a, AVFormatContext *muxer, struct vfm
 int vfm_audio_start(struct vfm_audio *a, double start_s, struct vfm_err *err);
 /* Writes the packets that begin before `until_s` of the clip. */
 int vfm_audio_write(struct vfm_audio *a, double until_s, AVFormatContext *muxer, struct vfm_err *err);
+
+/* Whether a packet was written. */
+bool vfm_audio_is_written(const struct vfm_audio *a);
 
 #endif

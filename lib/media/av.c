@@ -6,6 +6,7 @@
 #include <libavutil/mem.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,18 @@ const char *vfm_av_strerror(int rc, char buf[128])
 {
 	if (av_strerror(rc, buf, 128) < 0)
 		snprintf(buf, 128, "error %d", rc);
+	return buf;
+}
+
+const char *vfm_av_codec_name(const AVCodecParameters *par, char buf[64])
+{
+	char fourcc[AV_FOURCC_MAX_STRING_SIZE];
+
+	if (par->codec_id != AV_CODEC_ID_NONE)
+		return avcodec_get_name(par->codec_id);
+	if (!par->codec_tag)
+		return "a codec without a name";
+	snprintf(buf, 64, "fourcc '%s'", av_fourcc_make_string(fourcc, par->codec_tag));
 	return buf;
 }
 

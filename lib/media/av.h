@@ -25,6 +25,10 @@ int vfm_av_code(int rc, int otherwise);
  * then frees nothing, since its process is about to end with VFM_EENV. */
 bool vfm_av_starved(void);
 
+/* Returns the name of the codec of a stream for messages; of one that FFmpeg does not know, the fourcc of the file. */
+struct AVCodecParameters;
+const char *vfm_av_codec_name(const struct AVCodecParameters *par, char buf[64]);
+
 /* The last error line that FFmpeg logged in this thread ("" = none), and forgetting it. */
 const char *vfm_av_last_line(void);
 void vfm_av_forget_line(void);

@@ -137,6 +137,7 @@ FN(int, AVUTIL, av_dict_set, (AVDictionary * *pm, const char *key, const char *v
 FN(int, AVUTIL, av_dict_set_int, (AVDictionary * *pm, const char *key, int64_t value, int flags),
 	(pm, key, value, flags))
 FN(double, AVUTIL, av_display_rotation_get, (const int32_t matrix[9]), (matrix))
+FN(char *, AVUTIL, av_fourcc_make_string, (char *buf, uint32_t fourcc), (buf, fourcc))
 FN(AVFrame *, AVUTIL, av_frame_alloc, (void), ())
 FN(int, AVUTIL, av_frame_apply_cropping, (AVFrame * frame, int flags), (frame, flags))
 FN(AVFrame *, AVUTIL, av_frame_clone, (const AVFrame *src), (src))

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "media/audio.h"
@@ -13,6 +14,7 @@
 
 #define MAX_SIDE        16384
 #define UNEVEN          1 /* the source was said to have a constant rate, but its frames leave the grid */
+#define SILENT          2 /* the source has sound, but not in the range: the file has an empty stream */
 #define DEFAULT_LIMIT_S 3600
 #define MAX_OPEN        4 /* clips of a pass that are written at once: each has an encoder */
 
@@ -31,6 +33,7 @@ struct cutting {
 	uint8_t *rgb;
 	size_t size;
 	bool keep;            /* each frame keeps its time */
+	bool silent;          /* the range has no sound */
 	double rate, tick_s;  /* of the source */
 	double claimed_s;     /* end of the source by its header; < 0: unknown */
 	double clock, last_s; /* time in the clip, without gaps and jumps; timestamp of the last frame */
@@ -153,6 +156,20 @@ static double end_of_cut(const struct cutting *c)
 	return c->clock + period;
 }
 
+/* Returns the rate of frames that keep their times.  Few frames have wide bounds, in which a common rate may lie far
+ * from their mean. */
+static struct vfm_rate rate_of_times(const struct vfm_times *t, struct vfm_rate header)
+{
+	struct vfm_rate rate = vfm_times_rate(t, header);
+	double span = t->last_s - t->first_s, mean = span > 0 ? (double)(t->n - 1) / span : 0;
+	AVRational q;
+
+	if (mean <= 0 || fabs((double)rate.num / rate.den / mean - 1) <= 0.01 + 2 * t->tick_s / span)
+		return rate;
+	q = av_d2q(mean, 100000);
+	return (struct vfm_rate){q.num, q.den};
+}
+
 static int finish_frames(struct cutting *c, struct vfm_err *err)
 {
 	struct vfm_cut_result *r = c->r;
@@ -161,7 +178,7 @@ static int finish_frames(struct cutting *c, struct vfm_err *err)
 	if (c->o->new_fps > 0) {
 		TRY(fill_until(c, end, err));
 	} else if (c->keep) {
-		struct vfm_rate rate = vfm_times_rate(&c->times, (struct vfm_rate){r->fps_num, r->fps_den});
+		struct vfm_rate rate = rate_of_times(&c->times, (struct vfm_rate){r->fps_num, r->fps_den});
 
 		TRY(write_waiting(c, end, err));
 		r->vfr = vfm_times_vary(&c->times);
@@ -185,6 +202,15 @@ static bool is_complete(const struct cutting *c)
 	return c->n_in >= want || is_full(c);
 }
 
+/* Whether the container of a file declares a stream before its packets.  That of .mp4 leaves an empty one out. */
+static bool declares_streams(const char *out)
+{
+	const char *dot = strrchr(out, '.');
+
+	return dot && (!strcasecmp(dot, ".mkv") || !strcasecmp(dot, ".webm"));
+}
+
+/* Returns 0, or SILENT. */
 static int finish_clip(struct cutting *c, struct vfm_err *err)
 {
 	struct vfm_video_out *out = c->out;
@@ -196,7 +222,9 @@ static int finish_clip(struct cutting *c, struct vfm_err *err)
 	if (!is_full(c))
 		TRY(vfm_video_check_end(c->in, c->o->end, err));
 	c->out = NULL;
-	return vfm_video_out_close(out, err);
+	TRY(vfm_video_out_close(out, err));
+	c->r->has_audio = c->audio && vfm_audio_is_written(c->audio);
+	return c->audio && !c->r->has_audio && declares_streams(c->clip->out) ? SILENT : 0;
 }
 
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
@@ -204,6 +232,7 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	const struct vfm_video_info *info = vfm_video_info(c->in);
 	struct vfm_video_out_opts oo = {
 		.codec = c->o->codec, .crf = c->o->crf, .threads = c->o->threads, .vfr = c->keep};
+	struct vfm_video_out_facts facts;
 	AVRational fps = {c->o->fps_num ? c->o->fps_num : info->fps_num, c->o->fps_num ? c->o->fps_den : info->fps_den};
 
 	if (fps.num < 1 || fps.den < 1)
@@ -222,11 +251,13 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	c->rgb = vfm_big_alloc(c->size, "frame", err);
 	if (!c->rgb)
 		return VFM_EENV;
-	if (c->o->audio && !info->image)
+	if (c->o->audio && !info->image && !c->silent)
 		TRY(vfm_audio_open(&c->audio, c->src, &c->limit, err));
-	c->r->has_audio = c->audio != NULL;
 	oo.audio = c->audio;
-	return vfm_video_out_open(&c->out, out, &oo, err);
+	TRY(vfm_video_out_open(&c->out, out, &oo, err));
+	facts = vfm_video_out_facts(c->out);
+	snprintf(c->r->codec, sizeof(c->r->codec), "%s", facts.codec);
+	return 0;
 }
 
 static int start_clip(struct cutting *c, struct vfm_video *in, struct vfm_err *err)
@@ -239,15 +270,20 @@ static int start_clip(struct cutting *c, struct vfm_video *in, struct vfm_err *e
 	return open_output(c, c->clip->out, err);
 }
 
-/* Ends a clip with the result `rc`.  One whose frames leave the grid waits for another pass. */
+/* Ends a clip with the result `rc`.  One that is UNEVEN or SILENT waits for another pass. */
 static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
 {
 	vfm_video_out_abort(c->out);
 	vfm_audio_close(c->audio);
 	vfm_big_free(c->rgb, c->size);
-	if (rc == UNEVEN) {
-		*c = (struct cutting){
-			.clip = c->clip, .o = c->o, .r = c->r, .src = c->src, .limit = c->limit, .keep = true};
+	if (rc > 0) {
+		*c = (struct cutting){.clip = c->clip,
+			.o = c->o,
+			.r = c->r,
+			.src = c->src,
+			.limit = c->limit,
+			.keep = c->keep || rc == UNEVEN,
+			.silent = rc == SILENT};
 		return;
 	}
 	c->out = NULL;
@@ -415,10 +451,17 @@ static void copy_clip(struct cutting *c, const struct vfm_video_info *i)
 			.height = i->height,
 			.frames = copy.frames,
 			.copied = true,
-			.vfr = c->o->vfr};
+			.vfr = c->o->vfr && vfm_times_vary(&copy.times)};
 		snprintf(c->r->codec, sizeof(c->r->codec), "%s", i->codec);
 		c->r->fps_num = c->o->fps_num ? c->o->fps_num : i->fps_num;
 		c->r->fps_den = c->o->fps_num ? c->o->fps_den : i->fps_den;
+		if (c->o->vfr) {
+			struct vfm_rate rate =
+				rate_of_times(&copy.times, (struct vfm_rate){c->r->fps_num, c->r->fps_den});
+
+			c->r->fps_num = rate.num;
+			c->r->fps_den = rate.den;
+		}
 		c->r->duration_s = c->o->vfr || !c->r->fps_num ? copy.duration_s
 							       : (double)copy.frames * c->r->fps_den / c->r->fps_num;
 		rc = 0;

@@ -22,7 +22,7 @@ struct vfm_cut_opts {
 	int64_t max_frames;   /* 0 = any */
 	const char *codec;    /* as in video_out.h */
 	int crf, threads;
-	bool audio;       /* keep the sound (media/audio.h); VFM_EINPUT with bad_times */
+	bool audio;       /* keep the sound (media/audio.h), if the range has some; VFM_EINPUT with bad_times */
 	bool copy;        /* copy packets where the result is the same frames (media/remux.h), to .mp4 */
 	double timeout_s; /* > 0: for this clip, instead of video.limit */
 };
@@ -31,10 +31,10 @@ struct vfm_cut_result {
 	int width, height, fps_num, fps_den;
 	int64_t frames;
 	double duration_s;
-	bool vfr; /* fps is the mean */
-	bool has_audio;
+	bool vfr;       /* fps is the mean */
+	bool has_audio; /* the file has packets of sound */
 	bool copied;
-	char codec[32]; /* copied: of the source; else "" */
+	char codec[32]; /* copied: of the source */
 };
 
 /* Writes `out` atomically.  Without new_fps, keeps every frame: with a constant rate if the source has one, else each

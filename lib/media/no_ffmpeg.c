@@ -11,6 +11,12 @@ int vfm_video_open(struct vfm_video **v, const char *path, const struct vfm_vide
 	return vfm_fail(err, VFM_EENV, "cannot read '%s': this program was built without FFmpeg", path);
 }
 
+struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)
+{
+	(void)o;
+	return (struct vfm_video_out_facts){"", 0, 0};
+}
+
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err)
 {

@@ -165,6 +165,28 @@ static int read_range(struct remux *x, struct vfm_err *err)
 	return x->o->end < 0 ? 1 : check_rest(x, err);
 }
 
+static int compare_times(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The times of the range in the order of display. */
+static struct vfm_times range_times(const struct remux *x)
+{
+	struct vfm_times times = {.tick_s = av_q2d(x->in->time_base)};
+	int64_t *pts = vfm_calloc(x->n, sizeof(*pts));
+
+	for (size_t i = 0; i < x->n; i++)
+		pts[i] = x->packet[i]->pts - x->first_pts;
+	qsort(pts, x->n, sizeof(*pts), compare_times);
+	for (size_t i = 0; i < x->n; i++)
+		vfm_times_add(&times, (double)pts[i] * times.tick_s);
+	free(pts);
+	return times;
+}
+
 static int mux_failed(int rc, const char *path, struct vfm_err *err)
 {
 	char buf[128];
@@ -268,6 +290,7 @@ int vfm_remux(const char *src, const char *out, const struct vfm_remux_opts *o, 
 		rc = read_range(&x, err);
 	if (rc == 1) {
 		r->start_s = (double)x.first_pts * av_q2d(x.in->time_base);
+		r->times = range_times(&x);
 		rc = publish_copy(&x, out, r, err);
 	}
 	for (size_t i = 0; i < x.n; i++)

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "media/times.h"
 
 struct vfm_remux_opts {
 	int64_t start, end; /* frames, end exclusive; -1: to the end */
@@ -26,7 +27,8 @@ struct vfm_remux_opts {
 struct vfm_remux_result {
 	int64_t frames;
 	double duration_s;
-	double start_s; /* of the first frame in the source */
+	double start_s;         /* of the first frame in the source */
+	struct vfm_times times; /* of the frames */
 };
 
 /* Whether a range of a file may be copied as far as its codec tells ("h264", …). */

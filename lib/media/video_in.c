@@ -110,11 +110,12 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 {
 	AVCodecParameters *par = v->stream->codecpar;
 	const AVCodec *codec;
+	char name[64];
 	int rc;
 
 	TRY(find_video_decoder(v, &codec, err));
 	if (!codec)
-		return vfm_fail(err, VFM_EINPUT, "'%s': no decoder for %s", v->path, avcodec_get_name(par->codec_id));
+		return vfm_fail(err, VFM_EINPUT, "'%s': no decoder for %s", v->path, vfm_av_codec_name(par, name));
 	/* The size in a header may be false; the decoder finds the true one in the stream. */
 	if ((int64_t)par->width * par->height > v->opts.max_pixels)
 		par->width = par->height = 0;

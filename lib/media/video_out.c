@@ -592,6 +592,11 @@ int vfm_video_out_write_at(
 	return send_frame(o, rgb, pts, err);
 }
 
+struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)
+{
+	return (struct vfm_video_out_facts){avcodec_get_name(o->enc->codec_id), o->width, o->height};
+}
+
 /* ---- the end ---- */
 
 static void release(struct vfm_video_out *o)

@@ -33,10 +33,14 @@ struct vfm_video_out_opts {
 /* Returns the codec of an encoder in hardware ("h264" of "h264_nvenc"), and any other name as it is. */
 const char *vfm_video_out_codec(const char *name);
 
-/* Returns the end of the name of a video of a codec. */
+/* Returns the end of the name of a video of a codec, and its container as FFmpeg names it. */
 static inline const char *vfm_video_out_extension(const char *codec)
 {
 	return strcmp(codec, "ffv1") == 0 ? "mkv" : "mp4";
+}
+static inline const char *vfm_video_out_container(const char *codec)
+{
+	return strcmp(codec, "ffv1") == 0 ? "matroska" : "mov";
 }
 
 /* The extension of `path` selects the format.  A .png takes one frame, or, when its name holds
@@ -48,6 +52,11 @@ int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, 
  * keeps times to 1/60000 s (.mkv: 1 ms). */
 int vfm_video_out_write_at(
 	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err);
+/* Returns what the file has; the name of the codec is a constant. */
+struct vfm_video_out_facts {
+	const char *codec;
+	int width, height;
+} vfm_video_out_facts(const struct vfm_video_out *o);
 /* Completes the file and frees o.  Removes the file on failure. */
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err);
 void vfm_video_out_abort(struct vfm_video_out *o); /* frees o and removes the file; accepts NULL */

@@ -85,6 +85,38 @@ done
 is "$(vfm-curate clip -q -d silent < <(ranges click.mp4 45 60) | tail -1 | jq .has_audio)" false "sound: dropped by default"
 is "$(ffprobe -v error -show_entries stream=codec_type -of csv=p=0 silent/*)" video "sound: and not in the file"
 
+
+# ---- records say what was written: sound that ends early, begins late or is absent, odd sizes, varying rates, copies
+picture=(-f lavfi -i "testsrc2=s=96x64:r=25:d=4") x264=(-c:v libx264 -pix_fmt yuv420p -g 25)
+ffmpeg -v error "${picture[@]}" -f lavfi -i sine=d=1 "${x264[@]}" -c:a aac short.mp4
+ffmpeg -v error "${picture[@]}" -itsoffset 3.2 -f lavfi -i sine=d=0.8 "${x264[@]}" -c:a aac late.mp4
+ffmpeg -v error "${picture[@]}" -f lavfi -i sine=d=1 "${x264[@]}" -c:a libopus short.mkv
+ffmpeg -v error "${picture[@]}" "${x264[@]}" none.mp4
+ffmpeg -v error -f lavfi -i "testsrc2=s=97x65:r=30000/1001:d=4" -c:v libx264 -pix_fmt yuv444p odd.mp4
+ffmpeg -v error "${picture[@]}" -vf "select='lt(n,40)+not(mod(n,3))'" -fps_mode vfr -c:v libx264 -g 20 -bf 0 uneven.mp4
+vfm-curate probe -q short.mp4 late.mp4 short.mkv none.mp4 odd.mp4 uneven.mp4 | vfm-curate split -q --detector stride --min-s 0 --max-s 1.3 |
+	jq -c 'if .src == "uneven.mp4" then .bytes = 7 | .sha256 = "0" else . end' >written.jsonl
+for mode in "" "--audio keep" "--codec ffv1" "--codec ffv1 --audio keep" "--copy" "--fps 10" "--height 50 --frames 9" "--codec mpeg4"; do
+	dir=written/${mode// /_}
+	# shellcheck disable=SC2086 # words
+	run_stage vfm-curate clip -q -d "$dir" $mode written.jsonl
+	rc_is 0 "written: clip $mode"
+	keys='[.src, .kind, .container, .codec, .width, .height, .frames, .rotation, .has_audio, .sar, .bytes, .sha256, .bad_times]'
+	is "$(jq -c "$keys" <<<"$out")" "$(jq -r .src <<<"$out" | vfm-curate probe -q | records | jq -c "$keys")" "written: $mode: as probe finds it"
+	is "$(jq -r '[.src, .has_audio] | join(" ")' <<<"$out" | while read -r file has; do
+		[ "$has" = "$([ -z "$(ffprobe -v error -select_streams a -show_entries stream=index -of csv=p=0 "$file")" ] && echo false || echo true)" ] || echo "$file"
+	done)" "" "written: $mode: has_audio as ffprobe finds it"
+	is "$(jq -r '[.src, .duration_s, .fps] | join(" ")' <<<"$out" | while read -r file s fps; do
+		# with B-frames, the last packet of an .mp4 is not that of the last frame: the duration of the file
+		ends=$(ffprobe -v error -select_streams v -show_entries stream=duration:format=duration -of csv=p=0 "$file" | tr -d , | grep '^[0-9]' | jq -s .)
+		mean=$(ffprobe -v error -select_streams v -show_entries frame=pts_time -of csv=p=0 "$file" | tr -d , | sort -n | jq -s '(length - 1) / (.[-1] - .[0])')
+		jq -en "any(${ends}[]; ($s - . | fabs) < 0.04) and ($fps / $mean - 1 | fabs) < 0.03" >/dev/null || echo "$file: $s $ends, $fps $mean"
+	done)" "" "written: $mode: duration and rate as ffprobe finds them"
+done
+run_stage vfm-curate clip -q -d written/copies --copy written.jsonl
+is "$(jq -c 'select(.origin.src == "uneven.mp4") | [.copied, .vfr]' <<<"$out" | head -1)" "[true,null]" "written: a copy of frames at a constant rate is not vfr"
+is "$(jq -c 'select(.origin.src == "uneven.mp4") | [.origin.bytes, .origin.sha256]' <<<"$out" | sort -u)" '[7,"0"]' "written: bytes and sha256 are those of the source"
+
 # ---- HDR: 20 cd/m2 in PQ is 255 (20/203)^(1/2.4) = 97 in SDR
 python3 - <<'END'
 import struct

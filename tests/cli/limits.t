@@ -21,6 +21,9 @@ cannot open 'dangling.mp4': No such file or directory
 good
 cannot open 'none.mp4': No such file or directory" "probe: no operand is ignored: each says what it is, and a name of any kind is read"
 like "$err" '5 in = 1 out \+ 0 dropped \+ 4 failed' "probe: and each is counted"
+LC_ALL=C sed 's/avc1/xyz1/g' good.bin >fourcc.mp4
+run_stage vfm-curate probe -q fourcc.mp4
+is "$(jq -r .error <<<"$out")" "'fourcc.mp4': no decoder for fourcc 'xyz1'" "probe: a codec that FFmpeg does not know has its fourcc"
 if [ -S socket.mp4 ]; then
 	run_stage timeout 20 vfm-curate probe socket.mp4
 	like "$out" "'socket.mp4' is a socket, not a regular file" "probe: a socket"

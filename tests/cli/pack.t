@@ -25,6 +25,17 @@ vfm-pack -q -c $((3 * tokens)) -b 2 --seed 6 data >other.jsonl
 not_ok "another seed, another manifest" cmp -s plan.jsonl other.jsonl
 vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
 is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
+mkdir bare && cp data/*.tar bare
+for cmd in "vfm-pack -c 64 -b 2 bare" "vfm-curate verify bare" "vfm-curate index --join -d joined data bare"; do
+	run $cmd
+	is "$rc ${err##*: \'}" "2 bare' has no index.vfmi (vfm-curate index --write 'bare' makes one)" "shards without an index: ${cmd%% -*}"
+done
+for cmd in "vfm-train --steps 1 -o none --data bare" "vfm-bench loader bare" "vfm-pack stats bare"; do
+	run $cmd
+	like "$rc $err" "^2 .*'bare' is a folder, not a plan \\(vfm-pack 'bare' makes one of a dataset\\)" "a folder instead of a plan: ${cmd%% -*}"
+done
+ok "vfm-curate index --write does" vfm-curate index -q --write bare
+ok "... make what vfm-pack reads" vfm-pack -q -c $((3 * tokens)) -b 2 bare
 ok "reads through jsonl" vfm-pack --check plan.jsonl
 ok "reads through binary" vfm-pack --check plan.bin
 is "$(vfm-pack --check plan.bin 2>&1 | grep -o 'sha256 [0-9a-f]*')" "$(vfm-pack --check plan.jsonl 2>&1 |

@@ -140,6 +140,40 @@ run env -C four vfm-curate run -q -c ../p.json -d run
 rc_is 1 "stages may be appended to a finished run"
 ok "and work on its records" test -s four/data/index.vfmi
 
+# ---- an update that ends between two stages: a rename fails, and the next run is without --update
+mkdir -p half/fresh half/short
+printf '{"id":"a","x":1}\n{"id":"b","x":2}\n{"id":"c","x":3}\n' >half/in.jsonl
+stages() {
+	jq -n --arg x "$1" '{inputs: ["in.jsonl"], stages: [{stage: "filter", min: ["x=0"]}, {stage: "filter", max: [$x]}, {stage: "filter", min: ["x=1"]},
+		{stage: "filter", max: ["x=9"]}]}'
+}
+stages x=3 >half/old.json
+stages x=1 >half/new.json
+jq 'del(.stages[2, 3])' half/new.json >half/short.json
+for file in in.jsonl old.json new.json short.json; do ln -s "../$file" "half/fresh/$file"; done
+run env -C half/fresh vfm-curate run -q -c new.json -d run
+rc_is 0 "the run that the others must equal"
+for stage in 1 2 3; do
+	run env -C half vfm-curate run -q -c old.json -d "run$stage"
+	mkdir -p "half/run$stage/0$stage-filter.before.jsonl/x"
+	run env -C half vfm-curate run -q -c new.json -d "run$stage" --update
+	rc_is 3 "an update that ends before stage $stage"
+	rm -r "half/run$stage/0$stage-filter.before.jsonl"
+	if [ "$stage" = 3 ]; then
+		jq '.stages[0].min = ["x=2"]' half/new.json >half/other.json
+		run env -C half vfm-curate run -q -c other.json -d "run$stage"
+		rc_is 2 "... goes on with its own options only"
+	fi
+	run env -C half vfm-curate run -q -c new.json -d "run$stage"
+	rc_is 0 "... goes on without --update"
+	ok "... and leaves no record of the run before" cmp "half/fresh/run/03-filter.jsonl" "half/run$stage/03-filter.jsonl"
+done
+run env -C half vfm-curate run -q -c old.json -d short
+run env -C half vfm-curate run -q -c short.json -d short --update
+run env -C half vfm-curate run -q -c new.json -d short
+rc_is 0 "stages that an update removed, appended again"
+ok "... begin anew" cmp half/fresh/run/03-filter.jsonl half/short/03-filter.jsonl
+
 # ---- inputs from stdin, which a restart must give again
 ls raw/0*.mp4 >names
 echo '{"stages":[{"stage":"probe"},{"stage":"filter","min":["width=1"]}]}' >list.json

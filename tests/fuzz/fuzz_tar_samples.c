@@ -1,6 +1,6 @@
 /* Any bytes as a tar of another program: the records of its samples name members that open, within the file and with
- * the content's length; reading memory and reading the file find the same members.  An odd first byte corrects the
- * checksums of the headers. */
+ * the content's length; reading memory and reading the file find the same members; a second tar gives the same, however
+ * the first one ended.  An odd first byte corrects the checksums of the headers. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,14 +45,35 @@ static void check_record(const json_t *rec, size_t size)
 	close(in.fd);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* Returns the number of records and errors. */
+static int64_t read_samples(const char *path, size_t size, struct vfm_tar_samples_left *left)
 {
 	struct vfm_tar_samples *s;
 	struct vfm_err err = {0};
-	char path[64];
+	int64_t n = 0;
 	json_t *rec;
+	int rc;
+
+	if (vfm_tar_samples_open(&s, path, left, &err) < 0)
+		return -1;
+	for (; (rc = vfm_tar_samples_next(s, &rec, &err)) != 0; n++) {
+		if (rc == 1)
+			check_record(rec, size);
+		else if (rc != VFM_EINPUT || !err.msg[0])
+			abort();
+		json_decref(rec);
+	}
+	vfm_tar_samples_close(s);
+	return n;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct vfm_tar_samples_left left = {0}, once;
+	char path[64];
 	uint8_t *b;
-	int fd, rc;
+	int64_t n;
+	int fd;
 
 	if (size < 1)
 		return 0;
@@ -66,16 +87,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	compare_readers(b, size, fd);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (vfm_tar_samples_open(&s, path, NULL, &err) == 0) {
-		while ((rc = vfm_tar_samples_next(s, &rec, &err)) != 0) {
-			if (rc == 1)
-				check_record(rec, size);
-			else if (rc != VFM_EINPUT || !err.msg[0])
-				abort();
-			json_decref(rec);
-		}
-		vfm_tar_samples_close(s);
-	}
+	n = read_samples(path, size, &left);
+	once = left;
+	if (read_samples(path, size, &left) != n || left.members != 2 * once.members || left.links != 2 * once.links ||
+		left.samples != 2 * once.samples)
+		abort();
 	close(fd);
 	free(b);
 	return 0;
