@@ -134,6 +134,7 @@ int verb_import(int argc, char **argv, struct vfm_err *err)
 	TRY_OUT(read_given(config, &json, &cfg, &model, err));
 	how.model = model ? &cfg.model : NULL;
 	TRY_OUT(vfm_ckpt_open_as(&c, argv[1], &how, err));
+	TRY_OUT(vfm_ckpt_want_model(c, err));
 	if (json && c->config)
 		json_object_update_missing(json, (json_t *)(uintptr_t)c->config);
 	rc = vfm_ckpt_import(c, part, type, json, argv[2], step, err);
@@ -242,7 +243,9 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = base ? base : trained_part(argv[2]);
 	x.out = argv[3];
-	rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
+	rc = vfm_ckpt_want_model(c, err);
+	if (!rc)
+		rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
 	if (!rc)
 		rc = export_to(c, &x, layout, config, shard, err);
 	vfm_ckpt_close(c);
@@ -278,7 +281,9 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];
-	rc = export_to(c, &x, layout, config, shard, err);
+	rc = vfm_ckpt_want_model(c, err);
+	if (!rc)
+		rc = export_to(c, &x, layout, config, shard, err);
 	vfm_ckpt_close(c);
 	return rc;
 }

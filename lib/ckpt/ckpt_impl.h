@@ -58,6 +58,8 @@ int ckpt_open_plain(
 const char *ckpt_plain_name(const char *dir);
 /* Replaces the tensors of c, if their names are those of another program, by ours. */
 int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);
+/* Fails if the file is a text: a Git LFS pointer, a page of a web server or another one, which the message names. */
+int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 /* Reads the header of a file of tensors, of either format. */
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */

@@ -1,5 +1,6 @@
 /* Opens safetensors and .pth files as a struct vfm_ckpt: one file, or a directory with an index
  * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}). */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/regular.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/pth.h"
 
@@ -30,11 +32,36 @@ const char *ckpt_plain_name(const char *dir)
 	return NULL;
 }
 
+static bool is_text_byte(char c)
+{
+	return isprint((unsigned char)c) || isspace((unsigned char)c);
+}
+
+int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *err)
+{
+	char head[65] = {0};
+	size_t len = bytes < 64 ? (size_t)bytes : 64, n = 0, line;
+	const char *placeholder;
+
+	TRY(vfm_full_pread(fd, head, len, 0, name, err));
+	placeholder = vfm_placeholder(head, len);
+	if (placeholder)
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s", name, placeholder);
+	while (n < len && is_text_byte(head[n]))
+		n++;
+	if (!n || (n < 8 && n < len)) /* the formats of weights begin with at most 7 of them */
+		return 0;
+	line = strcspn(head, "\r\n");
+	return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file, but a text: '%.*s'", name,
+		(int)(line < n ? line : n), head);
+}
+
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err)
 {
 	uint8_t head[16] = {0};
 	size_t len = bytes < sizeof(head) ? (size_t)bytes : sizeof(head);
 
+	TRY(ckpt_refuse_text(fd, bytes, name, err));
 	TRY(vfm_full_pread(fd, head, len, 0, name, err));
 	if (vfm_pth_is(head, len))
 		return vfm_pth_open(st, fd, bytes, name, err);
@@ -200,6 +227,22 @@ out:
 	return rc;
 }
 
+int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	static const char *const signs[] = {
+		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_"};
+
+	for (int i = 0; c->plain && i < c->n; i++)
+		for (size_t k = 0; k < sizeof(signs) / sizeof(*signs); k++)
+			if (strstr(c->t[i].name, signs[k]))
+				return vfm_fail(err, VFM_EUSAGE,
+					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
+					"adds it "
+					"to its base model, and vfm-sample takes it as --lora",
+					c->path, c->t[i].name, c->path);
+	return 0;
+}
+
 /* Opens the file `name` of the directory c->path; name NULL: c->path is the file. */
 static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err)
 {
@@ -236,6 +279,8 @@ int ckpt_open_plain(
 		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
 	else
 		rc = name && strstr(name, ".index.json") ? open_index(c, name, err) : open_single(c, name, err);
+	if (!rc && !c->n)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors", path);
 	if (!rc)
 		rc = read_plain_state(c, err);
 	if (!rc && !(how && how->raw)) {

@@ -45,6 +45,9 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	if (kind)
 		json_object_set_new(json, "diffusion", json_pack("{s:O}", "kind", kind));
 	had = *c;
+	rc = vfm_ckpt_want_model(from, err);
+	if (rc < 0)
+		goto out;
 	rc = vfm_config_saved(&had, json, err);
 	if (rc == 0) {
 		c->model = had.model;
@@ -52,6 +55,7 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	} else {
 		vfm_err_context(err, "%s: configuration", from->path);
 	}
+out:
 	json_decref(json);
 	vfm_ckpt_close(from);
 	return rc;

@@ -16,6 +16,7 @@ static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt,
 {
 	char spec[32];
 
+	TRY(vfm_ckpt_want_model(ckpt, err));
 	if (!ckpt->config)
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
