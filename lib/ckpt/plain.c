@@ -134,6 +134,74 @@ static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
 	return 0;
 }
 
+/* ---- the range of t ---- */
+
+/* Sets *range to [t_min, t_max], a new reference, if the metadata of the first file have it. */
+static int read_range_meta(const struct vfm_ckpt *c, json_t **range, struct vfm_err *err)
+{
+	const struct vfm_st *st = &c->file[0].st;
+	double lo, hi;
+	char *what;
+
+	for (size_t i = 0; i < st->n_meta; i++) {
+		if (strcmp(st->meta[i].key, CKPT_META_RANGE) != 0)
+			continue;
+		what = vfm_strfmt("%s: __metadata__." CKPT_META_RANGE, c->path);
+		*range = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), what, err);
+		lo = json_number_value(json_array_get(*range, 0));
+		hi = json_number_value(json_array_get(*range, 1));
+		if (*range && (json_array_size(*range) != 2 || !(lo >= 0 && lo < hi && hi <= 1))) {
+			vfm_fail(err, VFM_EUSAGE, "%s: expected [t_min, t_max]", what);
+			json_decref(*range);
+			*range = NULL;
+		}
+		free(what);
+		return *range ? 0 : VFM_EUSAGE;
+	}
+	return 0;
+}
+
+/* A folder of diffusers: the networks of Wan 2.2 are DIR/transformer for t of at least boundary_ratio of
+ * DIR/model_index.json, and DIR/transformer_2 below. */
+static json_t *read_boundary(const char *folder)
+{
+	char *real = realpath(folder, NULL), *slash = real ? strrchr(real, '/') : NULL,
+	     *path = slash ? vfm_strfmt("%.*s/model_index.json", (int)(slash - real), real) : NULL;
+	json_t *index = path && access(path, R_OK) == 0 ? vfm_json_load_regular(path, 1 << 20, NULL) : NULL,
+	       *range = NULL;
+	double b = json_number_value(json_object_get(index, "boundary_ratio"));
+
+	if (b > 0 && b < 1 && !strcmp(slash, "/transformer"))
+		range = json_pack("[f,f]", b, 1.0);
+	else if (b > 0 && b < 1 && !strcmp(slash, "/transformer_2"))
+		range = json_pack("[f,f]", 0.0, b);
+	json_decref(index);
+	free(path);
+	free(real);
+	return range;
+}
+
+/* Adds the range of t that the files record to the configuration of c. */
+static int read_time_range(struct vfm_ckpt *c, const char *folder, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	json_t *range = NULL, *diffusion;
+
+	TRY(read_range_meta(c, &range, err));
+	if (!range)
+		range = read_boundary(folder);
+	if (!range)
+		return 0;
+	if (!pv->config)
+		pv->config = json_pack("{s:{s:s}}", "diffusion", "kind", "flow"); /* only flow has a t */
+	c->config = pv->config;
+	diffusion = json_object_get(pv->config, "diffusion");
+	json_object_set(diffusion, "t_min", json_array_get(range, 0));
+	json_object_set(diffusion, "t_max", json_array_get(range, 1));
+	json_decref(range);
+	return 0;
+}
+
 /* ---- an index ---- */
 
 static int string_cmp(const void *a, const void *b)
@@ -286,6 +354,8 @@ int ckpt_open_plain(
 	if (!rc && !(how && how->raw)) {
 		folder = dir ? vfm_strdup(c->path) : vfm_dir_of(c->path);
 		rc = ckpt_translate(c, folder, how ? how->model : NULL, err);
+		if (!rc)
+			rc = read_time_range(c, folder, err);
 		free(folder);
 	}
 	if (rc < 0) {
