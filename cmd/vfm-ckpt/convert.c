@@ -134,8 +134,14 @@ int verb_import(int argc, char **argv, struct vfm_err *err)
 	TRY_OUT(read_given(config, &json, &cfg, &model, err));
 	how.model = model ? &cfg.model : NULL;
 	TRY_OUT(vfm_ckpt_open_as(&c, argv[1], &how, err));
-	if (json && c->config)
-		json_object_update_missing(json, (json_t *)(uintptr_t)c->config);
+	TRY_OUT(vfm_ckpt_want_model(c, err));
+	if (json && c->config) {
+		json_t *both = json_deep_copy(c->config);
+
+		json_object_update_recursive(both, json);
+		json_decref(json);
+		json = both;
+	}
 	rc = vfm_ckpt_import(c, part, type, json, argv[2], step, err);
 out:
 	vfm_ckpt_close(c);
@@ -150,7 +156,7 @@ static int exported_config(const struct vfm_ckpt *c, const char *path, struct vf
 	bool model;
 	int rc;
 
-	if (!path && !json_object_size(c->config))
+	if (!path && !json_object_get(c->config, "model"))
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s has no configuration, which --layout needs; -c FILE gives one", c->path);
 	if (!path) {
@@ -188,21 +194,25 @@ static int export_to(struct vfm_ckpt *c, struct vfm_ckpt_export *x, const char *
 	return vfm_ckpt_export(c, x, err);
 }
 
-/* Returns the part of their base model that a run trained its adapters with; "model" of other adapters. */
-static const char *trained_part(const char *adapters)
+/* Opens the checkpoint of a run that trained adapters; NULL for other adapters. */
+static struct vfm_ckpt *open_trained(const char *adapters)
 {
 	const struct vfm_ckpt_how raw = {.raw = true};
 	struct vfm_ckpt *c = NULL;
 	struct vfm_err ignored = {0};
-	const char *part = NULL;
-	bool ema;
 
 	if (vfm_ckpt_open_as(&c, adapters, &raw, &ignored) < 0)
-		return "model"; /* a directory of peft, for example; merging reports faults */
-	part = json_string_value(json_object_get(json_object_get(c->state, "init"), "part"));
-	ema = part && !strcmp(part, "ema");
-	vfm_ckpt_close(c);
-	return ema ? "ema" : "model";
+		return NULL; /* a directory of peft, for example; merging reports faults */
+	return c;
+}
+
+/* Returns the part of their base model that a run trained its adapters with; "model" of other adapters. */
+static const char *trained_part(const struct vfm_ckpt *c)
+{
+	const json_t *init = c ? json_object_get(c->state, "init") : NULL;
+	const char *part = json_string_value(json_object_get(init, "part"));
+
+	return part && !strcmp(part, "ema") ? "ema" : "model";
 }
 
 int verb_merge(int argc, char **argv, struct vfm_err *err)
@@ -229,7 +239,7 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 		.summary = "add low-rank adapters to the weights of their base model",
 		.opts = opts};
 	struct vfm_ckpt_export x = {0};
-	struct vfm_ckpt *c = NULL;
+	struct vfm_ckpt *c = NULL, *adapters;
 	int n, rc = verb_parse(&cmd, argc, argv, 3, 3, &n, err);
 
 	if (rc)
@@ -240,11 +250,15 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 	if (base && strcmp(base, "model") != 0 && strcmp(base, "ema") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--base-part: expected model or ema, got '%s'", base);
 	TRY(vfm_ckpt_open(&c, argv[1], err));
-	x.part = base ? base : trained_part(argv[2]);
+	x.adapters = adapters = open_trained(argv[2]);
+	x.part = base ? base : trained_part(adapters);
 	x.out = argv[3];
-	rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
+	rc = vfm_ckpt_want_model(c, err);
+	if (!rc)
+		rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
 	if (!rc)
 		rc = export_to(c, &x, layout, config, shard, err);
+	vfm_ckpt_close(adapters);
 	vfm_ckpt_close(c);
 	return rc;
 }
@@ -278,7 +292,9 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];
-	rc = export_to(c, &x, layout, config, shard, err);
+	rc = vfm_ckpt_want_model(c, err);
+	if (!rc)
+		rc = export_to(c, &x, layout, config, shard, err);
 	vfm_ckpt_close(c);
 	return rc;
 }

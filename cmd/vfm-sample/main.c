@@ -74,7 +74,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "image", "FILE", "start every video with this picture (image to video)", &o.image},
 	{VFM_OPT_STR, 0, "last-image", "FILE", "end every video with this picture (first and last frame to video)",
 		&o.last_image},
-	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders that differ from those of the training data", &o.force},
+	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders, and ranges of t, that differ from those of the training",
+		&o.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
@@ -213,6 +214,7 @@ static int check_sample_options(struct vfm_err *err)
 	TRY(parse_pair(fps, '/', 100000, &o.fps_num, &o.fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
 	o.sampler.seed = (uint64_t)o.seed;
 	o.net.set = &o.sets;
+	o.net.force = o.force;
 	return 0;
 }
 

@@ -32,6 +32,7 @@ json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vf
 /* Parses and frees the text of a file, if reading it returned 0. */
 static json_t *parse_json_file(int rc, char *text, size_t len, const char *path, struct vfm_err *err)
 {
+	const char *placeholder;
 	json_t *v;
 
 	if (rc < 0) {
@@ -40,6 +41,9 @@ static json_t *parse_json_file(int rc, char *text, size_t len, const char *path,
 		return NULL;
 	}
 	v = vfm_json_parse(text, len, path, err);
+	placeholder = v ? NULL : vfm_placeholder(text, len);
+	if (placeholder)
+		vfm_fail(err, VFM_EUSAGE, "%s: %s", path, placeholder);
 	free(text);
 	return v;
 }

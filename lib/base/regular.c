@@ -1,6 +1,8 @@
 #include "base/regular.h"
 
+#include <ctype.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,4 +67,24 @@ int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, str
 	rc = vfm_read_all(fd, path, max, data, len, err);
 	close(fd);
 	return rc;
+}
+
+const char *vfm_placeholder(const char *head, size_t len)
+{
+	static const char pointer[] = "version https://git-lfs.github.com/spec/", bom[] = "\xef\xbb\xbf";
+	const char *end = head + len, *p = head;
+
+	if (len >= sizeof(pointer) - 1 && !memcmp(head, pointer, sizeof(pointer) - 1))
+		return "a Git LFS pointer in the place of the file: 'git lfs pull' fetches the file";
+	if (len >= 3 && !memcmp(head, bom, 3))
+		p += 3;
+	while (p < end && isspace((unsigned char)*p))
+		p++;
+	if (end - p < 8 || *p != '<')
+		return NULL;
+	for (int i = 1; i < 8; i++)
+		if (!isprint((unsigned char)p[i]) && !isspace((unsigned char)p[i]))
+			return NULL;
+	return "a page of a web server (HTML or XML) in the place of the file: download the file again, perhaps with a "
+	       "login";
 }

@@ -15,4 +15,8 @@ int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err);
 /* As vfm_read_file (base/file.h), of a regular file. */
 int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
 
+/* Returns what a file is, and what to do about it, if its first `len` bytes (64 suffice) are those of a text that a
+ * download leaves in the place of the file: a Git LFS pointer, or a page of a web server.  NULL: neither. */
+const char *vfm_placeholder(const char *head, size_t len);
+
 #endif

@@ -303,6 +303,9 @@ int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *
 		rc = 0;
 	} else if (rc < 0 && err) {
 		*err = e;
+	} else if (rc == 0 && !c->n) {
+		vfm_fail(&e, VFM_EUSAGE, "%s: no tensors", real);
+		report_damage(f, e.msg);
 	}
 	if (c && rc == 0)
 		rc = check_checkpoint_files(c, f, err);

@@ -168,9 +168,15 @@ struct vfm_ckpt_how {
 	const struct vfm_model_spec *model; /* in the place of config.json; borrowed for the call; NULL: config.json */
 };
 int vfm_ckpt_open_as(struct vfm_ckpt **out, const char *path, const struct vfm_ckpt_how *how, struct vfm_err *err);
+/* Fails with VFM_EUSAGE if the plain files of c hold low-rank adapters (LoRA) instead of a model.  The message says how
+ * to use them. */
+int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err);
 /* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
 int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
 void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */
+/* Sets t to the range of t that the network of c was trained for (diffusion.t_min, t_max), or to [0, 1] and returns
+ * false if c does not record it. */
+bool vfm_ckpt_time_range(const struct vfm_ckpt *c, double t[2]);
 /* Returns the tensor `name`, or NULL. */
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name);
 /* Whether the run that wrote c froze parameters (train.freeze).  Part "ema" then lacks them: they are those of "model".

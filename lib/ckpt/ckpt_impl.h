@@ -18,6 +18,7 @@
 #define CKPT_META_STATE   "vfm.state" /* keys of the metadata of plain files */
 #define CKPT_META_MODEL   "vfm.model"
 #define CKPT_META_LORA    "lora_adapter_metadata" /* as diffusers names it */
+#define CKPT_META_RANGE   "vfm.t_range"
 
 struct vfm_ckpt_file {
 	const char *name;
@@ -41,7 +42,7 @@ struct ckpt_slot { /* a verified chunk */
 struct ckpt_priv {
 	json_t *root;
 	json_t *state;                  /* of plain files: from their metadata; NULL: none */
-	json_t *config;                 /* of files of other programs; NULL: none */
+	json_t *config;                 /* of plain files; NULL: none */
 	struct vfm_foreign_map map;     /* likewise; owns the names of their tensors */
 	struct ckpt_adapters *adapters; /* attached to the weights; NULL: none */
 	struct vfm_arena arena;
@@ -57,8 +58,10 @@ int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
 /* Returns the name of the index or the single file of a directory of plain files, or NULL. */
 const char *ckpt_plain_name(const char *dir);
-/* Replaces the tensors of c, if their names are those of another program, by ours. */
+/* Replaces the tensors of c, if their names are those of another program, by ours, and sets the configuration. */
 int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);
+/* Fails if the file is a text: a Git LFS pointer, a page of a web server or another one, which the message names. */
+int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 /* Reads the header of a file of tensors, of either format. */
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */

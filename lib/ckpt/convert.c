@@ -97,6 +97,8 @@ int vfm_ckpt_reshard(
 
 	if (c->plain)
 		return vfm_fail(err, VFM_EUSAGE, "%s: not a checkpoint; vfm-ckpt import makes it one", c->path);
+	if (!c->n)
+		return vfm_fail(err, VFM_EUSAGE, "%s: no tensors", c->path);
 	if (writers < 1 || writers > VFM_CKPT_FILES_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%d writers: expected 1 to %d", writers, VFM_CKPT_FILES_MAX);
 	if (!cut) {

@@ -38,6 +38,8 @@ struct vfm_ckpt_export {
 	 * directory then has the names of diffusers, and config.json.  NULL: our names. */
 	const char *layout;
 	const struct vfm_model_spec *model;
+	/* The checkpoint of the adapters that are attached, which may record the range of t; NULL: none */
+	const struct vfm_ckpt *adapters;
 };
 /* VFM_EUSAGE: with a layout, the message lists every tensor that is unknown, missing or has another shape than the
  * model.  Writes nothing then. */

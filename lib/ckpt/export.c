@@ -21,8 +21,7 @@ struct job {
 	size_t cut;              /* length of "PART/" */
 	struct vfm_st_tensor *t; /* the tensors to write, in the order of names */
 	size_t n;
-	/* what the metadata holds of the state, the model and the scale of adapters; empty: nothing */
-	struct vfm_buf state, model, lora;
+	struct vfm_buf state, model, lora, range; /* what the metadata holds of them; empty: nothing */
 	/* with a layout of another program */
 	struct vfm_foreign_map map;          /* its copies by (theirs, b) */
 	const struct vfm_ckpt_tensor **ours; /* [map.n_ours] in c */
@@ -103,7 +102,7 @@ static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, con
 	struct vfm_atomic a = {0};
 	struct vfm_buf head = {0};
 	char step[32];
-	const char *meta[5][2] = {{"format", "pt"}};
+	const char *meta[6][2] = {{"format", "pt"}};
 	size_t n_meta = 1;
 	int rc = 0;
 
@@ -116,6 +115,8 @@ static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, con
 		memcpy(meta[n_meta++], (const char *[]){CKPT_META_MODEL, j->model.data}, sizeof(meta[0]));
 	if (j->lora.len)
 		memcpy(meta[n_meta++], (const char *[]){CKPT_META_LORA, j->lora.data}, sizeof(meta[0]));
+	if (j->range.len)
+		memcpy(meta[n_meta++], (const char *[]){CKPT_META_RANGE, j->range.data}, sizeof(meta[0]));
 	vfm_st_layout(t, n, meta, n_meta, &head);
 	if (head.len - 8 > VFM_ST_MAX_HEADER) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", path);
@@ -266,6 +267,22 @@ static json_t *exported_state(const struct vfm_ckpt *c)
 	return o;
 }
 
+/* Describes the range of t that the network was trained for, unless it is all. */
+static void describe_range(struct vfm_buf *b, const struct vfm_ckpt *c, const struct vfm_ckpt *adapters)
+{
+	double t[2];
+	json_t *range;
+
+	vfm_ckpt_time_range(c, t);
+	if (t[0] <= 0 && t[1] >= 1 && adapters)
+		vfm_ckpt_time_range(adapters, t);
+	if (t[0] <= 0 && t[1] >= 1)
+		return;
+	range = json_pack("[f,f]", t[0], t[1]);
+	vfm_json_text(b, range, 0);
+	json_decref(range);
+}
+
 /* Lists the tensors of the part under their own names. */
 static int list_own(struct job *j, struct vfm_err *err)
 {
@@ -385,12 +402,14 @@ int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct 
 		vfm_json_text(&j.lora, lora, 0);
 		json_decref(lora);
 	}
+	describe_range(&j.range, c, x->adapters);
 	rc = x->layout ? list_foreign(&j, err) : list_own(&j, err);
 	if (!rc)
 		rc = x->shard_bytes > 0 ? write_directory(&j, err) : write_one(&j, j.t, j.n, x->out, err);
 	vfm_buf_release(&j.state);
 	vfm_buf_release(&j.model);
 	vfm_buf_release(&j.lora);
+	vfm_buf_release(&j.range);
 	vfm_foreign_map_release(&j.map);
 	free(j.ours);
 	free(j.first);

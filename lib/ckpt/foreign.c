@@ -424,6 +424,7 @@ int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_s
 
 	if (!detect_layout(&x))
 		return 0;
+	TRY(vfm_ckpt_want_model(c, err));
 	f = x.arch->foreign;
 	TRY(find_dimensions(&x, dir, given, err));
 	if (x.m.layers > c->n) /* bounds the lists below by the size of the header */

@@ -81,6 +81,16 @@ bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c)
 	return json_string_length(freeze) > 0;
 }
 
+bool vfm_ckpt_time_range(const struct vfm_ckpt *c, double t[2])
+{
+	const json_t *d = json_object_get(c->config, "diffusion"), *lo = json_object_get(d, "t_min"),
+		     *hi = json_object_get(d, "t_max");
+
+	t[0] = json_number_value(lo);
+	t[1] = json_is_number(hi) ? json_number_value(hi) : 1;
+	return lo || hi;
+}
+
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name)
 {
 	struct vfm_ckpt_tensor key = {.name = name};

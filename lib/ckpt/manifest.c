@@ -334,13 +334,19 @@ int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err)
 	const struct vfm_ckpt_file *f = &c->file[file];
 	char *p = vfm_strfmt("%s/%s", c->path, f->name);
 	struct stat st;
-	int rc = 0;
+	int rc = 0, fd;
 
-	if (stat(p, &st) != 0)
+	if (stat(p, &st) != 0) {
 		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", p);
-	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes; the manifest lists %llu", p, (long long)st.st_size,
-			(unsigned long long)f->bytes);
+	} else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes) {
+		fd = vfm_open_regular(p, NULL, NULL);
+		rc = fd < 0 ? 0 : ckpt_refuse_text(fd, (uint64_t)st.st_size, p, err);
+		if (rc == 0)
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes; the manifest lists %llu", p,
+				(long long)st.st_size, (unsigned long long)f->bytes);
+		if (fd >= 0)
+			close(fd);
+	}
 	free(p);
 	return rc;
 }

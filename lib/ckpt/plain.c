@@ -1,5 +1,6 @@
 /* Opens safetensors and .pth files as a struct vfm_ckpt: one file, or a directory with an index
  * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}). */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/regular.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/pth.h"
 
@@ -30,11 +32,36 @@ const char *ckpt_plain_name(const char *dir)
 	return NULL;
 }
 
+static bool is_text_byte(char c)
+{
+	return isprint((unsigned char)c) || isspace((unsigned char)c);
+}
+
+int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *err)
+{
+	char head[65] = {0};
+	size_t len = bytes < 64 ? (size_t)bytes : 64, n = 0, line;
+	const char *placeholder;
+
+	TRY(vfm_full_pread(fd, head, len, 0, name, err));
+	placeholder = vfm_placeholder(head, len);
+	if (placeholder)
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s", name, placeholder);
+	while (n < len && is_text_byte(head[n]))
+		n++;
+	if (!n || (n < 8 && n < len)) /* the formats of weights begin with at most 7 of them */
+		return 0;
+	line = strcspn(head, "\r\n");
+	return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file, but a text: '%.*s'", name,
+		(int)(line < n ? line : n), head);
+}
+
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err)
 {
 	uint8_t head[16] = {0};
 	size_t len = bytes < sizeof(head) ? (size_t)bytes : sizeof(head);
 
+	TRY(ckpt_refuse_text(fd, bytes, name, err));
 	TRY(vfm_full_pread(fd, head, len, 0, name, err));
 	if (vfm_pth_is(head, len))
 		return vfm_pth_open(st, fd, bytes, name, err);
@@ -104,6 +131,74 @@ static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
 			return VFM_EUSAGE;
 	}
 	c->state = pv->state;
+	return 0;
+}
+
+/* ---- the range of t ---- */
+
+/* Sets *range to [t_min, t_max], a new reference, if the metadata of the first file have it. */
+static int read_range_meta(const struct vfm_ckpt *c, json_t **range, struct vfm_err *err)
+{
+	const struct vfm_st *st = &c->file[0].st;
+	double lo, hi;
+	char *what;
+
+	for (size_t i = 0; i < st->n_meta; i++) {
+		if (strcmp(st->meta[i].key, CKPT_META_RANGE) != 0)
+			continue;
+		what = vfm_strfmt("%s: __metadata__." CKPT_META_RANGE, c->path);
+		*range = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), what, err);
+		lo = json_number_value(json_array_get(*range, 0));
+		hi = json_number_value(json_array_get(*range, 1));
+		if (*range && (json_array_size(*range) != 2 || !(lo >= 0 && lo < hi && hi <= 1))) {
+			vfm_fail(err, VFM_EUSAGE, "%s: expected [t_min, t_max]", what);
+			json_decref(*range);
+			*range = NULL;
+		}
+		free(what);
+		return *range ? 0 : VFM_EUSAGE;
+	}
+	return 0;
+}
+
+/* A folder of diffusers: the networks of Wan 2.2 are DIR/transformer for t of at least boundary_ratio of
+ * DIR/model_index.json, and DIR/transformer_2 below. */
+static json_t *read_boundary(const char *folder)
+{
+	char *real = realpath(folder, NULL), *slash = real ? strrchr(real, '/') : NULL,
+	     *path = slash ? vfm_strfmt("%.*s/model_index.json", (int)(slash - real), real) : NULL;
+	json_t *index = path && access(path, R_OK) == 0 ? vfm_json_load_regular(path, 1 << 20, NULL) : NULL,
+	       *range = NULL;
+	double b = json_number_value(json_object_get(index, "boundary_ratio"));
+
+	if (b > 0 && b < 1 && !strcmp(slash, "/transformer"))
+		range = json_pack("[f,f]", b, 1.0);
+	else if (b > 0 && b < 1 && !strcmp(slash, "/transformer_2"))
+		range = json_pack("[f,f]", 0.0, b);
+	json_decref(index);
+	free(path);
+	free(real);
+	return range;
+}
+
+/* Adds the range of t that the files record to the configuration of c. */
+static int read_time_range(struct vfm_ckpt *c, const char *folder, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	json_t *range = NULL, *diffusion;
+
+	TRY(read_range_meta(c, &range, err));
+	if (!range)
+		range = read_boundary(folder);
+	if (!range)
+		return 0;
+	if (!pv->config)
+		pv->config = json_pack("{s:{s:s}}", "diffusion", "kind", "flow"); /* only flow has a t */
+	c->config = pv->config;
+	diffusion = json_object_get(pv->config, "diffusion");
+	json_object_set(diffusion, "t_min", json_array_get(range, 0));
+	json_object_set(diffusion, "t_max", json_array_get(range, 1));
+	json_decref(range);
 	return 0;
 }
 
@@ -200,6 +295,22 @@ out:
 	return rc;
 }
 
+int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	static const char *const signs[] = {
+		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_"};
+
+	for (int i = 0; c->plain && i < c->n; i++)
+		for (size_t k = 0; k < sizeof(signs) / sizeof(*signs); k++)
+			if (strstr(c->t[i].name, signs[k]))
+				return vfm_fail(err, VFM_EUSAGE,
+					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
+					"adds it "
+					"to its base model, and vfm-sample takes it as --lora",
+					c->path, c->t[i].name, c->path);
+	return 0;
+}
+
 /* Opens the file `name` of the directory c->path; name NULL: c->path is the file. */
 static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err)
 {
@@ -236,11 +347,15 @@ int ckpt_open_plain(
 		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
 	else
 		rc = name && strstr(name, ".index.json") ? open_index(c, name, err) : open_single(c, name, err);
+	if (!rc && !c->n)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors", path);
 	if (!rc)
 		rc = read_plain_state(c, err);
 	if (!rc && !(how && how->raw)) {
 		folder = dir ? vfm_strdup(c->path) : vfm_dir_of(c->path);
 		rc = ckpt_translate(c, folder, how ? how->model : NULL, err);
+		if (!rc)
+			rc = read_time_range(c, folder, err);
 		free(folder);
 	}
 	if (rc < 0) {

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "ckpt/zip.h"
 
-enum { PROGRAM_MAX = 8 << 20, STACK_MAX = 1 << 18, MEMO_MAX = 1 << 20, TENSORS_MAX = 1 << 20, KEY_MAX = 1024 };
+enum { PROGRAM_MAX = 8 << 20, MEMORY_PER_BYTE = 24, MEMORY_MIN = 64 << 10, TENSORS_MAX = 1 << 17, KEY_MAX = 1024 };
 
 enum value_kind {
 	VALUE_NONE,
@@ -24,22 +24,27 @@ enum value_kind {
 
 struct value {
 	enum value_kind kind;
-	int64_t i;     /* integer; index into known_names */
-	size_t n;      /* bytes of a text, values of a tuple */
-	const void *p; /* text, values, dict, storage, tensor */
+	uint32_t n; /* bytes of a text, values of a tuple */
+	union {
+		int64_t i;     /* integer; index into known_names */
+		const void *p; /* text, values, dict, storage, tensor */
+	};
 };
 struct dict {
 	struct dict *next; /* of all; the reader frees them */
 	struct value *v;   /* [2 * n] key, value */
 	size_t n, cap;
+	bool has_tensors; /* among its values */
 };
 struct storage {
 	enum vfm_dtype dtype;
-	const char *key;
+	struct value key; /* a text */
 	int64_t numel;
 };
 struct tensor {
 	const struct storage *storage;
+	const char *fault; /* why it cannot be read; NULL: it can */
+	ptrdiff_t at;      /* byte of the program behind it */
 	int64_t offset;
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
@@ -73,6 +78,7 @@ struct machine {
 	struct value *stack, *memo;
 	size_t *mark; /* heights of the stack */
 	size_t n, n_marks, n_memo, stack_cap, memo_cap, mark_cap;
+	size_t used; /* bytes of memory */
 	struct dict *dicts;
 	struct vfm_arena arena;
 };
@@ -84,11 +90,26 @@ static int bad_program(const struct machine *k, const char *why, struct vfm_err 
 	return vfm_fail(err, VFM_EUSAGE, "%s: data.pkl, byte %zd: %s", k->file, (ssize_t)(k->p - k->begin), why);
 }
 
+static void *new_value(struct machine *k, size_t size)
+{
+	k->used += (size + 15) / 16 * 16;
+	return vfm_arena_alloc(&k->arena, size);
+}
+
+/* Grows an array to a capacity of at least n. */
+static void grow_values(struct machine *k, struct value **v, size_t *cap, size_t n)
+{
+	size_t had = *cap;
+
+	vfm_grow(v, cap, n, sizeof(**v));
+	k->used += (*cap - had) * sizeof(**v);
+}
+
 static int push(struct machine *k, struct value v, struct vfm_err *err)
 {
-	if (k->n == STACK_MAX)
-		return bad_program(k, "too many values on the stack", err);
-	vfm_grow(&k->stack, &k->stack_cap, k->n + 1, sizeof(*k->stack));
+	if (k->used > MEMORY_MIN + MEMORY_PER_BYTE * (size_t)(k->end - k->begin))
+		return bad_program(k, "its values need too much memory", err);
+	grow_values(k, &k->stack, &k->stack_cap, k->n + 1);
 	k->stack[k->n++] = v;
 	return 0;
 }
@@ -147,7 +168,7 @@ static int push_text(struct machine *k, struct vfm_err *err)
 
 	TRY(take_number(k, 4, &n, err));
 	TRY(take_bytes(k, (size_t)n, &p, err));
-	return push(k, (struct value){.kind = VALUE_TEXT, .n = (size_t)n, .p = p}, err);
+	return push(k, (struct value){.kind = VALUE_TEXT, .n = (uint32_t)n, .p = p}, err);
 }
 
 /* Reads "MODULE\nNAME\n". */
@@ -180,16 +201,16 @@ static int push_tuple(struct machine *k, size_t n, struct vfm_err *err)
 
 	if (height(k) < n)
 		return bad_program(k, "the stack is empty", err);
-	v = vfm_arena_alloc(&k->arena, (n + !n) * sizeof(*v));
+	v = new_value(k, n * sizeof(*v));
 	k->n -= n;
 	if (n)
 		memcpy(v, k->stack + k->n, n * sizeof(*v));
-	return push(k, (struct value){.kind = VALUE_TUPLE, .n = n, .p = v}, err);
+	return push(k, (struct value){.kind = VALUE_TUPLE, .n = (uint32_t)n, .p = v}, err);
 }
 
 static int push_dict(struct machine *k, struct vfm_err *err)
 {
-	struct dict *d = vfm_arena_alloc(&k->arena, sizeof(*d));
+	struct dict *d = new_value(k, sizeof(*d));
 
 	d->next = k->dicts;
 	k->dicts = d;
@@ -206,9 +227,11 @@ static int set_items(struct machine *k, size_t n, struct vfm_err *err)
 	d = (struct dict *)(uintptr_t)k->stack[k->n - n - 1].p;
 	if (d->n + n / 2 > TENSORS_MAX)
 		return bad_program(k, "too many items", err);
-	vfm_grow(&d->v, &d->cap, 2 * d->n + n + 1, sizeof(*d->v));
-	if (n)
-		memcpy(d->v + 2 * d->n, k->stack + k->n - n, n * sizeof(*d->v));
+	grow_values(k, &d->v, &d->cap, 2 * d->n + n);
+	for (size_t i = 0; i < n; i++) {
+		d->v[2 * d->n + i] = k->stack[k->n - n + i];
+		d->has_tensors = d->has_tensors || (i % 2 && d->v[2 * d->n + i].kind == VALUE_TENSOR);
+	}
 	d->n += n / 2;
 	k->n -= n;
 	return 0;
@@ -216,9 +239,9 @@ static int set_items(struct machine *k, size_t n, struct vfm_err *err)
 
 static int put_memo(struct machine *k, uint64_t at, struct vfm_err *err)
 {
-	if (at >= MEMO_MAX || at > k->n_memo + 65536 || !height(k))
+	if (at >= (size_t)(k->p - k->begin) || !height(k)) /* Python counts the values that it stores */
 		return bad_program(k, "bad index of the memo", err);
-	vfm_grow(&k->memo, &k->memo_cap, (size_t)at + 1, sizeof(*k->memo));
+	grow_values(k, &k->memo, &k->memo_cap, (size_t)at + 1);
 	for (; k->n_memo <= at; k->n_memo++)
 		k->memo[k->n_memo] = (struct value){0};
 	k->memo[at] = k->stack[k->n - 1];
@@ -237,11 +260,16 @@ static bool is_text(const struct value *v, const char *text)
 	return v->kind == VALUE_TEXT && v->n == strlen(text) && !memcmp(v->p, text, v->n);
 }
 
-/* Copies a text that can be a name: short, valid UTF-8, no NUL; NULL if it is none. */
-static const char *copy_text(struct vfm_arena *arena, const struct value *v)
+/* Whether a value is a text that can be a name: short, without NUL. */
+static bool is_key(const struct value *v)
 {
-	json_t *s =
-		v->kind == VALUE_TEXT && v->n <= KEY_MAX && !memchr(v->p, 0, v->n) ? json_stringn(v->p, v->n) : NULL;
+	return v->kind == VALUE_TEXT && v->n <= KEY_MAX && !memchr(v->p, 0, v->n);
+}
+
+/* Copies a key that is valid UTF-8; NULL if it is none. */
+static const char *copy_key(struct vfm_arena *arena, const struct value *v)
+{
+	json_t *s = is_key(v) ? json_stringn(v->p, v->n) : NULL;
 	const char *copy = s ? vfm_arena_strdup(arena, json_string_value(s)) : NULL;
 
 	json_decref(s);
@@ -260,10 +288,10 @@ static int push_storage(struct machine *k, struct vfm_err *err)
 	if (id.kind != VALUE_TUPLE || id.n != 5 || !is_text(&v[0], "storage") || v[1].kind != VALUE_NAME ||
 		known_names[v[1].i].call != CALL_NONE || v[4].kind != VALUE_INT || v[4].i < 0)
 		return bad_program(k, "no storage of tensors", err);
-	s = vfm_arena_alloc(&k->arena, sizeof(*s));
-	*s = (struct storage){known_names[v[1].i].dtype, copy_text(&k->arena, &v[2]), v[4].i};
-	if (!s->key)
+	if (!is_key(&v[2]))
 		return bad_program(k, "bad key of a storage", err);
+	s = new_value(k, sizeof(*s));
+	*s = (struct storage){known_names[v[1].i].dtype, v[2], v[4].i};
 	return push(k, (struct value){.kind = VALUE_STORAGE, .p = s}, err);
 }
 
@@ -282,6 +310,27 @@ static bool is_contiguous(const struct tensor *t, const struct value *stride)
 	return true;
 }
 
+/* Takes the shape of a tensor.  The fault of one that cannot be read is reported with its name. */
+static int set_shape(struct machine *k, struct tensor *t, const struct value *size, const struct value *stride,
+	size_t n, struct vfm_err *err)
+{
+	for (size_t d = 0; d < n; d++)
+		if (size[d].kind != VALUE_INT || stride[d].kind != VALUE_INT)
+			return bad_program(k, "no tensor", err);
+	if (n > VFM_NDIM_MAX) {
+		t->fault = "of too many dimensions";
+		return 0;
+	}
+	t->ndim = (int)n;
+	for (size_t d = 0; d < n; d++)
+		t->shape[d] = size[d].i;
+	if (vfm_shape_numel(t->ndim, t->shape) < 0)
+		t->fault = "with a bad shape";
+	else if (!is_contiguous(t, stride))
+		t->fault = "that is not contiguous (save .contiguous() ones)";
+	return 0;
+}
+
 /* (STORAGE, OFFSET, SIZE, STRIDE, REQUIRES_GRAD, HOOKS) */
 static int push_tensor(struct machine *k, const struct value *v, size_t n, struct vfm_err *err)
 {
@@ -290,21 +339,9 @@ static int push_tensor(struct machine *k, const struct value *v, size_t n, struc
 	if (n < 4 || n > 7 || v[0].kind != VALUE_STORAGE || v[1].kind != VALUE_INT || v[2].kind != VALUE_TUPLE ||
 		v[3].kind != VALUE_TUPLE || v[2].n != v[3].n || v[1].i < 0 || (n == 7 && v[6].kind != VALUE_NONE))
 		return bad_program(k, "no tensor", err);
-	if (v[2].n > VFM_NDIM_MAX)
-		return bad_program(k, "a tensor of too many dimensions", err);
-	t = vfm_arena_alloc(&k->arena, sizeof(*t));
-	*t = (struct tensor){.storage = v[0].p, .offset = v[1].i, .ndim = (int)v[2].n};
-	for (int d = 0; d < t->ndim; d++) {
-		const struct value *size = (const struct value *)v[2].p + d, *stride = (const struct value *)v[3].p + d;
-
-		if (size->kind != VALUE_INT || stride->kind != VALUE_INT)
-			return bad_program(k, "no tensor", err);
-		t->shape[d] = size->i;
-	}
-	if (vfm_shape_numel(t->ndim, t->shape) < 0)
-		return bad_program(k, "a tensor with a bad shape", err);
-	if (!is_contiguous(t, v[3].p))
-		return bad_program(k, "a tensor that is not contiguous; save .contiguous() ones", err);
+	t = new_value(k, sizeof(*t));
+	*t = (struct tensor){.storage = v[0].p, .at = k->p - k->begin, .offset = v[1].i};
+	TRY(set_shape(k, t, v[2].p, v[3].p, v[2].n, err));
 	return push(k, (struct value){.kind = VALUE_TENSOR, .p = t}, err);
 }
 
@@ -344,13 +381,13 @@ static int drop_state(struct machine *k, struct vfm_err *err)
 
 /* ---- instructions ---- */
 
-static int push_mark(struct machine *k, struct vfm_err *err)
+static void push_mark(struct machine *k)
 {
-	if (k->n_marks == STACK_MAX)
-		return bad_program(k, "too many marks on the stack", err);
+	size_t had = k->mark_cap;
+
 	vfm_grow(&k->mark, &k->mark_cap, k->n_marks + 1, sizeof(*k->mark));
+	k->used += (k->mark_cap - had) * sizeof(*k->mark);
 	k->mark[k->n_marks++] = k->n;
-	return 0;
 }
 
 static int run_marked(struct machine *k, int op, struct vfm_err *err)
@@ -395,7 +432,8 @@ static int run_instruction(struct machine *k, int op, struct vfm_err *err)
 	case 'c': /* GLOBAL */
 		return push_name(k, err);
 	case '(': /* MARK */
-		return push_mark(k, err);
+		push_mark(k);
+		return 0;
 	case 't': /* TUPLE */
 	case 'u': /* SETITEMS */
 		return run_marked(k, op, err);
@@ -467,12 +505,7 @@ struct pth {
 
 static bool has_tensors(const struct value *v)
 {
-	const struct dict *d = v->p;
-
-	for (size_t i = 0; v->kind == VALUE_DICT && i < d->n; i++)
-		if (d->v[2 * i + 1].kind == VALUE_TENSOR)
-			return true;
-	return false;
+	return v->kind == VALUE_DICT && ((const struct dict *)v->p)->has_tensors;
 }
 
 /* Finds the dictionary of the tensors: the result, or the only one in it that has tensors. */
@@ -500,7 +533,7 @@ static int find_tensors(const struct value *result, const struct dict **out, con
 static int add_tensor(struct pth *x, const struct value *key, const struct value *v, struct vfm_err *err)
 {
 	struct vfm_st_tensor *t = &x->st->t[x->st->n];
-	const char *name = copy_text(&x->st->arena, key);
+	const char *name = copy_key(&x->st->arena, key);
 	const struct vfm_zip_entry *e;
 	const struct tensor *src = v->p;
 	int64_t numel;
@@ -511,7 +544,10 @@ static int add_tensor(struct pth *x, const struct value *key, const struct value
 		return vfm_fail(err, VFM_EUSAGE, "%s: a key of the dictionary is no name of a tensor", x->file);
 	if (v->kind != VALUE_TENSOR)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%.200s' is no tensor", x->file, name);
-	path = vfm_strfmt("%sdata/%s", x->prefix, src->storage->key);
+	if (src->fault)
+		return vfm_fail(err, VFM_EUSAGE, "%s: data.pkl, byte %zd: a tensor %s: '%.200s'", x->file,
+			(ssize_t)src->at, src->fault, name);
+	path = vfm_strfmt("%sdata/%.*s", x->prefix, (int)src->storage->key.n, (const char *)src->storage->key.p);
 	e = vfm_zip_find(&x->zip, path);
 	free(path);
 	if (!e)
@@ -537,13 +573,18 @@ static int pth_name_cmp(const void *a, const void *b)
 	return strcmp((*(struct vfm_st_tensor *const *)a)->name, (*(struct vfm_st_tensor *const *)b)->name);
 }
 
-static int list_tensors(struct pth *x, const struct dict *d, struct vfm_err *err)
+static int list_tensors(struct pth *x, const struct dict *d, size_t program, struct vfm_err *err)
 {
 	struct vfm_st *st = x->st;
+	size_t keys = 0;
 
 	st->t = vfm_calloc(d->n + 1, sizeof(*st->t));
-	for (size_t i = 0; i < d->n; i++)
+	for (size_t i = 0; i < d->n; i++) {
+		keys += d->v[2 * i].n;
+		if (keys > program) /* distinct keys are distinct parts of it; copies of one may be many times larger */
+			return vfm_fail(err, VFM_EUSAGE, "%s: a key of the dictionary occurs twice", x->file);
 		TRY(add_tensor(x, &d->v[2 * i], &d->v[2 * i + 1], err));
+	}
 	st->by_name = vfm_calloc(st->n + 1, sizeof(struct vfm_st_tensor *));
 	for (size_t i = 0; i < st->n; i++)
 		st->by_name[i] = &st->t[i];
@@ -610,7 +651,7 @@ static int read_program(struct pth *x, struct vfm_err *err)
 	if (!rc)
 		rc = find_tensors(&result, &d, x->file, err);
 	if (!rc)
-		rc = list_tensors(x, d, err);
+		rc = list_tensors(x, d, (size_t)program->size, err);
 	machine_release(&k);
 	free(text);
 	return rc;

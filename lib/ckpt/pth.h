@@ -3,8 +3,8 @@
  * PREFIX/data.pkl is a program of Python's pickle, protocol 2, that builds a dictionary of tensors; PREFIX/data/KEY
  * holds the values of storage KEY.  The reader runs the program on a stack of plain values.  It knows the instructions
  * that torch.save writes for a dictionary of tensors and the names in the tables of pth.c, calls nothing, and refuses
- * every other instruction or name.  It bounds the program, the stack, the memory of values and every shape, and
- * refuses tensors that are not contiguous.
+ * every other instruction or name.  It bounds the program, every shape, and the memory of values by a multiple of the
+ * program, and refuses tensors that are not contiguous.  Its time is linear in the file.
  */
 #ifndef VFM_CKPT_PTH_H
 #define VFM_CKPT_PTH_H

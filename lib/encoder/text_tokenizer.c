@@ -60,12 +60,18 @@ out:
 static int read_tokenizer(struct vfm_text_tokenizer *t, const char *path, struct vfm_err *err)
 {
 	struct vfm_sha256 *sha;
+	const char *placeholder;
 	int64_t extra_ids = -1;
 	char *data = NULL;
 	size_t len = 0;
 	int rc;
 
 	TRY_OUT(vfm_read_regular(path, FILE_MAX, &data, &len, err));
+	placeholder = vfm_placeholder(data, len);
+	if (placeholder) {
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %s", path, placeholder);
+		goto out;
+	}
 	if (len && data[0] == '{') {
 		TRY_OUT(tokenizer_read_json(t, path, data, len, err));
 	} else {

@@ -31,20 +31,29 @@ static struct vfm_ckpt *open_begun(const char *dir)
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
 {
 	struct vfm_ckpt *from = open_begun(dir);
-	const json_t *kind;
+	/* what the network is trained to do, and for which noise */
+	static const char *const keys[] = {"kind", "t_min", "t_max"};
 	struct vfm_config had;
 	json_t *json;
 	int rc;
 
 	if (!from)
 		TRY(vfm_ckpt_open(&from, path, err));
-	kind = json_object_get(json_object_get(from->config, "diffusion"), "kind");
 	json = json_object();
 	if (json_object_get(from->config, "model"))
 		json_object_set(json, "model", json_object_get(from->config, "model"));
-	if (kind)
-		json_object_set_new(json, "diffusion", json_pack("{s:O}", "kind", kind));
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		json_t *v = json_object_get(json_object_get(from->config, "diffusion"), keys[i]);
+
+		if (v && !json_object_get(json, "diffusion"))
+			json_object_set_new(json, "diffusion", json_object());
+		if (v)
+			json_object_set(json_object_get(json, "diffusion"), keys[i], v);
+	}
 	had = *c;
+	rc = vfm_ckpt_want_model(from, err);
+	if (rc < 0)
+		goto out;
 	rc = vfm_config_saved(&had, json, err);
 	if (rc == 0) {
 		c->model = had.model;
@@ -52,6 +61,7 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	} else {
 		vfm_err_context(err, "%s: configuration", from->path);
 	}
+out:
 	json_decref(json);
 	vfm_ckpt_close(from);
 	return rc;

@@ -127,6 +127,9 @@ struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_co
 		rc = vfm_fail(err, VFM_EUSAGE, "eval.samples: the model reads conditions, which no plan has");
 		goto out;
 	}
+	if ((c->diffusion.t_min > 0 || c->diffusion.t_max < 1) && mesh->rank == 0)
+		vfm_warn("eval.samples: this network is trained for t from %g to %g, but its samples use it for all t",
+			c->diffusion.t_min, c->diffusion.t_max);
 	set_sampler(p);
 	TRY_OUT(vfm_sampler_check(&p->sampler, &c->diffusion, err));
 	plan = vfm_manifest_open(held_out, err);

@@ -1,13 +1,17 @@
 #include "train/sample_net.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "ckpt/adapters.h"
 #include "data/maker.h"
 #include "train/state.h"
+
+#define TIME_EPS 1e-6
 
 /* ---- checkpoints ---- */
 
@@ -16,7 +20,8 @@ static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt,
 {
 	char spec[32];
 
-	if (!ckpt->config)
+	TRY(vfm_ckpt_want_model(ckpt, err));
+	if (!json_object_get(ckpt->config, "model"))
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
 	vfm_config_defaults(c);
@@ -60,18 +65,28 @@ static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, co
 					       (*base)->path, adapters->path, was, sha);
 }
 
+/* Splits PATH[:SCALE]; the caller frees *path. */
+static void split_scale(const char *text, char **path, double *scale)
+{
+	char *colon;
+
+	*path = vfm_strdup(text);
+	colon = strrchr(*path, ':');
+	if (colon && vfm_parse_f64(colon + 1, scale, NULL) == 0)
+		*colon = 0;
+	else
+		*scale = 1;
+}
+
 /* Adds the adapters PATH[:SCALE] to the weights of c. */
 static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, struct vfm_err *err)
 {
 	for (int i = 0; lora && i < lora->n; i++) {
-		char *path = vfm_strdup(lora->v[i]), *colon = strrchr(path, ':');
-		double scale = 1;
+		char *path;
+		double scale;
 		int rc;
 
-		if (colon && vfm_parse_f64(colon + 1, &scale, NULL) == 0)
-			*colon = 0;
-		else
-			scale = 1;
+		split_scale(lora->v[i], &path, &scale);
 		rc = vfm_ckpt_attach(c, path, part, scale, err);
 		if (rc == 0)
 			vfm_info("adapters of %s, scale %g", path, scale);
@@ -169,6 +184,138 @@ static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_
 	return 0;
 }
 
+/* ---- ranges of t ---- */
+
+/* The ranges of t that the files of a network record: its checkpoint, the base model, adapters. */
+struct trained_ranges {
+	struct trained_range {
+		char *path;
+		double t[2];
+	} * v;
+	size_t n, cap;
+};
+
+static void add_trained_range(struct trained_ranges *r, const struct vfm_ckpt *c)
+{
+	double t[2];
+
+	if (!c || !vfm_ckpt_time_range(c, t))
+		return;
+	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
+	r->v[r->n++] = (struct trained_range){vfm_strdup(c->path), {t[0], t[1]}};
+}
+
+static void list_trained_ranges(
+	struct trained_ranges *r, const struct vfm_ckpt *c, const struct vfm_ckpt *base, const struct vfm_strlist *lora)
+{
+	const struct vfm_ckpt_how raw = {.raw = true};
+
+	*r = (struct trained_ranges){0};
+	add_trained_range(r, c);
+	add_trained_range(r, base);
+	for (int i = 0; lora && i < lora->n; i++) {
+		struct vfm_ckpt *adapters = NULL;
+		char *path;
+		double scale;
+
+		split_scale(lora->v[i], &path, &scale);
+		if (vfm_ckpt_open_as(&adapters, path, &raw, NULL) == 0) /* not a folder of PEFT */
+			add_trained_range(r, adapters);
+		vfm_ckpt_close(adapters);
+		free(path);
+	}
+}
+
+static void release_ranges(struct trained_ranges *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		free(r->v[i].path);
+	free(r->v);
+}
+
+/* Whether all files were trained for t from a to b. */
+static bool ranges_cover(const struct trained_ranges *r, double a, double b)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->v[i].t[0] > a + TIME_EPS || r->v[i].t[1] < b - TIME_EPS)
+			return false;
+	return true;
+}
+
+/* The t that all files were trained for. */
+static void intersect_ranges(const struct trained_ranges *r, double t[2])
+{
+	t[0] = 0;
+	t[1] = 1;
+	for (size_t i = 0; i < r->n; i++) {
+		t[0] = fmax(t[0], r->v[i].t[0]);
+		t[1] = fmin(t[1], r->v[i].t[1]);
+	}
+}
+
+/* Appends "X was trained for t from 0.875 to 1, Y for t from 0 to 1". */
+static void describe_ranges(struct vfm_buf *b, const struct trained_ranges *r, const struct vfm_ckpt *c)
+{
+	char lo[VFM_REAL_TEXT], hi[VFM_REAL_TEXT];
+
+	if (!r->n)
+		vfm_buf_addf(b, "%s does not record its range of t", c->path);
+	for (size_t i = 0; i < r->n; i++)
+		vfm_buf_addf(b, "%s%s %sfor t from %s to %s", i ? ", " : "", r->v[i].path, i ? "" : "was trained ",
+			vfm_real_text(lo, r->v[i].t[0]), vfm_real_text(hi, r->v[i].t[1]));
+}
+
+/* The weights of each network must have been trained for the t that it computes.  Networks of which one was trained for
+ * a part of t must not overlap. */
+static int check_two_ranges(const struct vfm_sample_net *n, const struct trained_ranges *high,
+	const struct trained_ranges *low, double boundary, bool root, struct vfm_err *err)
+{
+	double h[2], l[2];
+	struct vfm_buf b = {0};
+	char at[VFM_REAL_TEXT];
+	int rc = 0;
+
+	intersect_ranges(high, h);
+	intersect_ranges(low, l);
+	if (ranges_cover(high, boundary, 1) && ranges_cover(low, 0, boundary) &&
+		(!high->n || !low->n || l[1] <= h[0] + TIME_EPS || (h[0] <= 0 && l[1] >= 1)))
+		return 0;
+	describe_ranges(&b, high, n->ckpt);
+	vfm_buf_adds(&b, "; ");
+	describe_ranges(&b, low, n->low_ckpt);
+	vfm_real_text(at, boundary);
+	if (!n->o->force)
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"the two networks do not divide t at the boundary %s: %s (--force samples with them)", at,
+			b.data);
+	else if (root)
+		vfm_warn("the two networks do not divide t at the boundary %s: %s", at, b.data);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+static int check_time_ranges(struct vfm_sample_net *n, const struct vfm_sampler *s, bool root, struct vfm_err *err)
+{
+	struct trained_ranges high, low = {0};
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	if (n->c.diffusion.kind != VFM_FLOW)
+		return 0;
+	list_trained_ranges(&high, n->ckpt, n->base, n->o->lora);
+	if (n->low_ckpt) {
+		list_trained_ranges(&low, n->low_ckpt, n->low_base, n->o->low_lora);
+		rc = check_two_ranges(n, &high, &low, s->boundary, root, err);
+	} else if (!ranges_cover(&high, 0, 1) && root) {
+		describe_ranges(&b, &high, n->ckpt);
+		vfm_warn("%s: it is one of two networks (--low-noise)", b.data);
+	}
+	vfm_buf_release(&b);
+	release_ranges(&high);
+	release_ranges(&low);
+	return rc;
+}
+
 /* ---- groups ---- */
 
 /* Sets the parallel layout from `set`.  Ignores the layout of the training. */
@@ -233,6 +380,7 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 	TRY(vfm_sampler_check(s, &n->c.diffusion, err));
 	if (o->low_noise)
 		TRY(open_low_noise(n, world, err));
+	TRY(check_time_ranges(n, s, world->rank == 0, err));
 	TRY(configure_groups(n, world, err));
 	log_network(n, n->ckpt, n->part);
 	if (n->low_ckpt)

@@ -25,6 +25,7 @@ struct vfm_sample_net_opts {
 	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
 	const struct vfm_strlist *lora, *low_lora;
 	bool split_cfg;
+	bool force; /* accepts, with a warning, two networks that do not divide t at the boundary */
 };
 
 struct vfm_sample_net {
@@ -43,7 +44,8 @@ struct vfm_sample_net {
 };
 
 /* Local.  Opens the checkpoints and sets up configuration and groups.  VFM_EUSAGE: a checkpoint does not describe its
- * model, two checkpoints differ in model, kind of diffusion or encoders, adapters do not fit the model, the sampler
+ * model, two checkpoints differ in model, kind of diffusion or encoders, or were trained for other t than those that
+ * they compute, adapters do not fit the model, the sampler
  * does not fit the diffusion, or the layout does not fit the ranks of world. */
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err);

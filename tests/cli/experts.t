@@ -1,0 +1,168 @@
+#!/bin/bash
+# Two networks for two ranges of t: what records the ranges, what keeps them, and what vfm-sample refuses.
+. "${0%/*}/lib.sh"
+
+[ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
+export OMP_NUM_THREADS=1
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 5 | vfm-curate encode -q -d latents --text bytes:32 |
+	vfm-curate shard -q -d data >records.jsonl || exit 1
+vfm-pack -q -c 64 --steps 20 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl || exit 1
+cat >tiny.json <<END
+{"model": {"arch": "wan", "layers": 1, "hidden": 24, "heads": 3, "ffn": 48, "channels": 16, "text_dim": 32, "text_len": 64, "text_pad": true},
+ "diffusion": {"kind": "flow"}, "train": {"ema_decay": 0, "lr": 0.01, "warmup_steps": 1}}
+END
+train=(vfm-train -q -c tiny.json --data plan.jsonl --steps 1)
+expert() { # NAME T_MIN T_MAX
+	"${train[@]}" --set diffusion.t_min="$2" --set diffusion.t_max="$3" -o "$1" >>log || exit 1
+}
+expert high 0.875 1
+expert low 0 0.875
+expert high9 0.9 1
+expert low8 0 0.8
+expert wide 0.8 1
+expert all 0 1
+expert all2 0 1
+expert middle 0.25 0.75
+s=(vfm-sample -q -p x --steps 2 --frames 5 --size 32x32 -o o.npy)
+refused() { # DESC REGEX ARG ...
+	local desc=$1 regex=$2
+	shift 2
+	rm -f o.npy
+	run "${s[@]}" "$@"
+	like "$rc $err" "^2 .*$regex" "$desc: refused"
+	not_ok "$desc: no video" test -e o.npy
+}
+taken() { # DESC ARG ...: without a word
+	local desc=$1
+	shift
+	run "${s[@]}" "$@"
+	is "$rc $err" "0 " "$desc"
+}
+range() { # NAME LO HI
+	echo "$1[^ ;]* was trained for t from $2 to $3"
+}
+
+# ---- two networks
+taken "two networks that divide t" --ckpt high --low-noise low --boundary 0.875
+taken "two general networks" --ckpt all --low-noise all2 --boundary 0.6
+refused "exchanged" "boundary 0.875: $(range low 0 0.875); $(range high 0.875 1)" --ckpt low --low-noise high --boundary 0.875
+refused "another boundary, below" "boundary 0.5: $(range high 0.875 1); $(range low 0 0.875)" --ckpt high --low-noise low --boundary 0.5
+refused "another boundary, above" "boundary 0.9: $(range high 0.875 1); $(range low 0 0.875)" --ckpt high --low-noise low --boundary 0.9
+refused "a gap" "boundary 0.85: $(range high9 0.9 1); $(range low8 0 0.8)" --ckpt high9 --low-noise low8 --boundary 0.85
+refused "a gap, at its end" "$(range high9 0.9 1); $(range low 0 0.875)" --ckpt high9 --low-noise low --boundary 0.9
+refused "an overlap" "$(range wide 0.8 1); $(range low 0 0.875)" --ckpt wide --low-noise low --boundary 0.85
+refused "an overlap with a general network" "$(range all 0 1); $(range low 0 0.875)" --ckpt all --low-noise low --boundary 0.875
+refused "the same network twice" "$(range high 0.875 1); $(range high 0.875 1)" --ckpt high --low-noise high --boundary 0.875
+refused "the ends are not covered" "$(range middle 0.25 0.75); $(range middle 0.25 0.75)" --ckpt middle --low-noise middle --boundary 0.5
+refused "on two ranks" "$(range low 0 0.875); $(range high 0.875 1)" -n 2 --ckpt low --low-noise high --boundary 0.875
+run "${s[@]}" --ckpt wide --low-noise low --boundary 0.85 --force
+is "$rc $(wc -l <<<"$err")" "0 1" "--force takes them"
+like "$err" "warning: .*$(range wide 0.8 1); $(range low 0 0.875)" "with a warning"
+taken "the boundary 1: the second network alone" --ckpt all --low-noise all2 --boundary 1
+
+# ---- one network
+for c in high:0.875:1 low:0:0.875 middle:0.25:0.75; do
+	IFS=: read -r name lo hi <<<"$c"
+	run "${s[@]}" --ckpt "$name"
+	is "$rc $(wc -l <<<"$err")" "0 1" "$name alone: one line"
+	like "$err" "warning: $(range "$name" "$lo" "$hi"): it is one of two networks \(--low-noise\)" "which names its range"
+done
+taken "a general network alone" --ckpt all
+run "${s[@]}" -n 2 --ckpt high
+is "$rc $(grep -c "was trained for" <<<"$err")" "0 1" "two ranks warn once"
+
+# ---- files of other programs keep the range, those without one match every boundary
+for l in diffusers original; do
+	for e in high low all; do
+		vfm-ckpt export -l $l $e $l-$e || exit 1
+	done
+	taken "$l: the right order" --ckpt $l-high --low-noise $l-low --boundary 0.875
+	refused "$l: exchanged" "$(range $l-low 0 0.875); $(range $l-high 0.875 1)" --ckpt $l-low --low-noise $l-high --boundary 0.875
+	taken "$l: a network without a range" --ckpt high --low-noise $l-all --boundary 0.875
+	refused "$l: a network without a range, at another boundary" "$(range high 0.875 1); $l-all does not record its range of t" --ckpt high --low-noise $l-all --boundary 0.7
+	vfm-ckpt import $l-high imp-$l || exit 1
+	is "$(jq '.config.diffusion | [.kind, .t_min, .t_max] == ["flow", 0.875, 1]' imp-$l/step-*/manifest.json)" true "$l: import keeps it"
+	vfm-ckpt import -c tiny.json $l-high imp-c-$l || exit 1
+	is "$(jq '.config.diffusion | [.kind, .t_min, .t_max] == ["flow", 0.875, 1]' imp-c-$l/step-*/manifest.json)" true "$l: import -c keeps it"
+done
+vfm-ckpt export --shard 4000 high shards && vfm-ckpt export high one.safetensors || exit 1
+for f in shards one.safetensors; do
+	vfm-ckpt import -c tiny.json $f imp-$f || exit 1
+	refused "$f: our names, imported" "$(range low 0 0.875); $(range imp-$f 0.875 1)" --ckpt low --low-noise imp-$f --boundary 0.875
+	run "${s[@]}" --ckpt $f
+	like "$rc $err" "^2 .*has no configuration of its model" "$f without a configuration"
+done
+vfm-ckpt reshard -n 3 high resharded || exit 1
+refused "resharded" "$(range low 0 0.875); $(range resharded 0.875 1)" --ckpt low --low-noise resharded --boundary 0.875
+for bad in '[0.5]' '[1,0]' '{}' '["a","b"]' '[0,2]' x; do
+	python3 - "$bad" <<'PY' || exit 1
+import json, struct, sys
+raw = open("diffusers-high/diffusion_pytorch_model.safetensors", "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+head = json.loads(raw[8 : 8 + n])
+head["__metadata__"]["vfm.t_range"] = sys.argv[1]
+text = json.dumps(head).encode()
+open("bad.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + raw[8 + n :])
+PY
+	run vfm-ckpt info bad.safetensors
+	like "$rc $err" "^[12] .*__metadata__.vfm.t_range" "a damaged range: $bad"
+done
+
+# ---- a folder of diffusers: model_index.json has the boundary
+mkdir wan22
+for e in transformer transformer_2; do
+	vfm-ckpt export -l diffusers all wan22/$e || exit 1
+done
+echo '{"_class_name": "WanPipeline", "boundary_ratio": 0.9, "transformer": ["diffusers", "WanTransformer3DModel"]}' >wan22/model_index.json
+taken "wan22" --ckpt wan22/transformer --low-noise wan22/transformer_2 --boundary 0.9
+taken "wan22, with a slash" --ckpt wan22/transformer/ --low-noise wan22/transformer_2/ --boundary 0.9
+refused "wan22: exchanged" "$(range wan22/transformer_2 0 0.9); $(range wan22/transformer 0.9 1)" --ckpt wan22/transformer_2 --low-noise wan22/transformer --boundary 0.9
+refused "wan22: another boundary" "$(range wan22/transformer 0.9 1); $(range wan22/transformer_2 0 0.9)" --ckpt wan22/transformer --low-noise wan22/transformer_2 --boundary 0.875
+run "${s[@]}" --ckpt wan22/transformer
+like "$rc $err" "^0 .*warning: $(range wan22/transformer 0.9 1): it is one of two networks" "wan22: one alone"
+cd wan22/transformer || exit 1
+run "${s[@]}" --ckpt . -o ../../o.npy
+like "$rc $err" "^0 .*warning: $(range . 0.9 1): it is one of two networks" "wan22: from within"
+run "${s[@]}" --ckpt diffusion_pytorch_model.safetensors -o ../../o.npy
+like "$rc $err" "^0 .*warning: $(range diffusion 0.9 1)" "wan22: the file"
+cd ../.. || exit 1
+vfm-ckpt import wan22/transformer_2 imp22 || exit 1
+is "$(jq '.config.diffusion | [.kind, .t_min, .t_max] == ["flow", 0, 0.9]' imp22/step-*/manifest.json)" true "wan22: import records it"
+run "${train[@]}" --init wan22/transformer_2 -o tuned
+is "$rc $(jq '.config.diffusion | [.t_min, .t_max] == [0, 0.9]' tuned/ckpt/step-*/manifest.json)" '0 true' "wan22: a run trains the range of its network"
+for ratio in null 0 1 '"a"'; do
+	echo "{\"boundary_ratio\": $ratio}" >wan22/model_index.json
+	taken "a boundary_ratio of $ratio is none" --ckpt wan22/transformer
+done
+echo '{' >wan22/model_index.json
+taken "nor is a damaged model_index.json" --ckpt wan22/transformer
+
+# ---- training
+run "${train[@]}" --init high -o more
+is "$rc $(jq '.config.diffusion | [.t_min, .t_max] == [0.875, 1]' more/ckpt/step-*/manifest.json)" '0 true' "--init brings the range"
+run "${train[@]}" --init high --set diffusion.t_min=0.5 -o wider
+is "$rc $(jq '.config.diffusion | [.t_min, .t_max] == [0.5, 1]' wider/ckpt/step-*/manifest.json)" '0 true' "--set changes it"
+run "${train[@]}" --init high -o more --steps 2
+rc_is 0 "the run resumes with the same command"
+run "${train[@]}" -o high --steps 2
+like "$rc $err" "^2 .*diffusion.t_min: 0.875 -> 0.0 .*--allow-change diffusion" "a run does not resume with another range"
+run "${train[@]}" --init high --held-out held.jsonl --set eval.every=1 --set eval.samples=1 --set eval.sample_steps=1 -o shown
+like "$rc $err" "^0 .*warning: eval.samples: this network is trained for t from 0.875 to 1, but its samples use it for all t" "samples of a run with a part of t: a warning"
+
+# ---- adapters
+lora=(--set lora.rank=2)
+for e in high low; do
+	"${train[@]}" --init $e "${lora[@]}" -o lora-$e >>log || exit 1
+done
+taken "runs with adapters" --ckpt lora-high --low-noise lora-low --boundary 0.875
+refused "runs with adapters, exchanged" "$(range lora-low 0 0.875), [^ ]*low[^ ]* for t from 0 to 0.875; $(range lora-high 0.875 1)" --ckpt lora-low --low-noise lora-high --boundary 0.875
+taken "adapters of the right networks" --ckpt high --low-noise low --boundary 0.875 --lora lora-high --low-noise-lora lora-low:0.5
+refused "adapters of the other networks" "$(range high 0.875 1), lora-low[^ ]* for t from 0 to 0.875; $(range low 0 0.875), lora-high" \
+	--ckpt high --low-noise low --boundary 0.875 --lora lora-low:0.5 --low-noise-lora lora-high
+run "${s[@]}" --ckpt all --lora lora-high
+like "$rc $err" "^0 .*warning: $(range all 0 1), lora-high[^ ]* for t from 0.875 to 1" "adapters of a part of t, alone: a warning"
+"${train[@]}" --init diffusers-all --set diffusion.t_max=0.875 "${lora[@]}" -o lora-low2 >>log || exit 1
+vfm-ckpt merge -l diffusers high lora-high merged-high && vfm-ckpt merge -l original diffusers-all lora-low2 merged-low || exit 1
+taken "merged" --ckpt merged-high --low-noise merged-low --boundary 0.875
+refused "merged, exchanged" "$(range merged-low 0 0.875); $(range merged-high 0.875 1)" --ckpt merged-low --low-noise merged-high --boundary 0.875
+done_testing
