@@ -8,11 +8,11 @@ set -u
 order() {
 	cat <<-'END'
 		base
+		launch
 		spec
 		dev
 		ops
 		cpu cuda sim
-		launch
 		comm
 		grad
 		mesh
@@ -29,7 +29,7 @@ order() {
 }
 
 # Modules without a device: they include only those of this list that are below them.
-deviceless="base spec media exec data curate ckpt"
+deviceless="base launch spec media exec data curate ckpt"
 
 # Headers of libraries: a pattern of the header (awk, on the text between < and >), a pattern of the
 # files that may include it, and how many files at most (0: any number).

@@ -16,6 +16,7 @@
 #include "data/extra.h"
 #include "data/patch.h"
 #include "data/stage.h"
+#include "launch/step.h"
 #include "train/encoders.h"
 
 struct encode {
@@ -125,12 +126,10 @@ static int check_condition_child(const struct encode *e, struct vfm_err *err)
 
 int curate_local_rank(int *local, struct vfm_err *err)
 {
-	const char *task = getenv("SLURM_LOCALID");
-	int64_t n = 0;
+	struct vfm_task task;
 
-	if (task && vfm_parse_i64(task, 0, 4096, &n, err) < 0)
-		return vfm_err_context(err, "SLURM_LOCALID");
-	*local = (int)n;
+	TRY(vfm_task_read(&task, err));
+	*local = (int)task.local;
 	return 0;
 }
 

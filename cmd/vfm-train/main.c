@@ -388,7 +388,7 @@ static int check_dry_options(struct vfm_err *err)
 /* Under srun the first task predicts for all. */
 static int predict_run(struct vfm_err *err)
 {
-	const char *task = getenv("SLURM_PROCID");
+	struct vfm_task task;
 	struct vfm_config c;
 
 	if (stages_path)
@@ -396,8 +396,9 @@ static int predict_run(struct vfm_err *err)
 	TRY(check_unused_options(err));
 	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
+	TRY(vfm_task_read(&task, err));
 	TRY(vfm_step_tasks_read(&dry.step, err));
-	if (dry.step.tasks > 1 && task && atoi(task) > 0)
+	if (task.number > 0)
 		return 0;
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));

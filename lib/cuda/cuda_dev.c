@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
+#include "launch/step.h"
 
 /* Some packages of CUDA lack these headers; VFM_NVTX then has no effect. */
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -319,10 +320,11 @@ static bool is_set(const char *name)
 
 static int choose_device(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err *err)
 {
+	struct vfm_task task;
 	struct vfm_plugin_choice c = {.what = "CUDA",
 		.local_rank = o->local_rank,
 		.local_size = o->local_size,
-		.bound = getenv("SLURM_PROCID") != NULL,
+		.bound = vfm_task_read(&task, NULL) == 0 && task.count > 1,
 		.share = is_set("VFM_CUDA_SHARE")};
 	int rc;
 

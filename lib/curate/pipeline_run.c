@@ -217,8 +217,8 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	memcpy(w, s->argv, (size_t)n * sizeof(*w));
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
-	if (r->part)
-		w[n++] = vfm_strfmt("--part=%s", r->part); /* no stage lacks the option: check_whole_set */
+	if (!s->reads_all) /* else there is one part: check_whole_set */
+		w[n++] = vfm_strfmt("--part=%s", r->part ? r->part : "0/1");
 	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
 	if (!s->keeps_shards && !s->reads_all && access(r->child[i].before, F_OK) == 0)

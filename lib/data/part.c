@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "launch/step.h"
 
 static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *err)
 {
@@ -41,36 +42,21 @@ static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct 
 	return 0;
 }
 
-static int part_from_step(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
-{
-	int64_t id = 0, count = 0;
-	bool has_id, has_count;
-
-	*found = false;
-	/* The body of a batch job also has SLURM_PROCID=0 and SLURM_NTASKS, but is not a task of a step. */
-	if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
-		return 0;
-	TRY(env_i64("SLURM_PROCID", &id, &has_id, err));
-	TRY(env_i64("SLURM_NTASKS", &count, &has_count, err));
-	*found = has_id && has_count && id < count;
-	if (!*found)
-		return 0;
-	*part = id;
-	*n_parts = count;
-	return 0;
-}
-
 /* The tasks of each step of a job array divide the part of their array task. */
-static int part_from_slurm(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
+static int part_from_launcher(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
 {
-	int64_t task = 0, n_tasks = 1;
-	bool in_step;
+	struct vfm_task task;
 
 	TRY(part_from_array(part, n_parts, found, err));
-	TRY(part_from_step(&task, &n_tasks, &in_step, err));
-	*found |= in_step;
-	*part = *part * n_tasks + task;
-	*n_parts *= n_tasks;
+	TRY(vfm_task_read(&task, err));
+	if (task.number < 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"this process is one of %lld tasks, but neither SLURM_PROCID nor "
+			"PMI_RANK says which",
+			(long long)task.count);
+	*found |= task.launched;
+	*part = *part * task.count + task.number;
+	*n_parts *= task.count;
 	return 0;
 }
 
@@ -83,11 +69,11 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 	*part = 0;
 	*n_parts = 1;
 	if (!text || !strcmp(text, "task")) {
-		TRY(part_from_slurm(part, n_parts, &found, err));
+		TRY(part_from_launcher(part, n_parts, &found, err));
 		if (text && !found)
 			return vfm_fail(err, VFM_EUSAGE,
-				"--part task: this process is no task of Slurm: neither SLURM_PROCID and SLURM_NTASKS "
-				"of a step nor SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are set "
+				"--part task: this process is no task of Slurm: neither SLURM_STEP_NUM_TASKS "
+				"nor SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are set "
 				"(--part I/N works anywhere)");
 		return 0;
 	}

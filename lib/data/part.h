@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 
-/* "I/N" -> part I (from 0) of N.  NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and within
- * a step SLURM_PROCID, SLURM_NTASKS; with both, the tasks of a step divide the part of their array task; with neither,
+/* "I/N" -> part I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
+ * this process is (launch/step.h); with both, the tasks of a step divide the part of their array task; with neither,
  * 0 of 1.  "task" is the same, but VFM_EUSAGE with neither. */
 int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err);
 

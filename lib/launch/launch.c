@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "launch/launch_impl.h"
-#include "launch/step.h"
 
 double vfm_launch_timeout(void)
 {
@@ -90,36 +89,25 @@ void vfm_launch_local_job(struct vfm_launch *l)
 	snprintf(l->job, sizeof(l->job), "local-%ld-%llx", (long)getpid(), (unsigned long long)(vfm_wall_time() * 1e6));
 }
 
-/* Sets *n to the number of tasks of the Slurm step, or of another PMI2 launcher. */
-static int count_tasks(int64_t *n, struct vfm_err *err)
-{
-	const char *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
-
-	TRY(vfm_step_count(n, err));
-	if (*n == 0 && pmi && vfm_parse_i64(pmi, 1, 1 << 30, n, NULL) < 0)
-		return vfm_fail(err, VFM_EUSAGE, "PMI_SIZE: expected a number of tasks, got '%s'", pmi);
-	return 0;
-}
-
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 {
-	int64_t n_tasks;
+	struct vfm_task task;
 
 	*l = (struct vfm_launch){.size = 1, .local_size = 1, .nodes = 1};
 	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)
 		strcpy(l->host, "localhost");
-	TRY(count_tasks(&n_tasks, err));
-	if (n_tasks > 1 && n > 0)
+	TRY(vfm_task_read(&task, err));
+	if (task.count > 1 && n > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,
-			(long long)n_tasks);
-	if (n_tasks > 1 && !getenv("PMI_FD"))
+			(long long)task.count);
+	if (task.count > 1 && !getenv("PMI_FD"))
 		return vfm_fail(err, VFM_EUSAGE,
 			"this step has %lld tasks, but no PMI2, and each of them would run as the only rank; "
 			"start it with srun --mpi=pmi2",
-			(long long)n_tasks);
-	if (n_tasks > 1)
-		return vfm_launch_pmi2(l, err);
+			(long long)task.count);
+	if (task.count > 1)
+		return vfm_launch_pmi2(l, &task, err);
 	if (n > 1)
 		return vfm_launch_fork(l, n, err);
 	vfm_launch_local_job(l);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "launch/launch.h"
+#include "launch/step.h"
 
 struct vfm_launch_table {
 	const char *name; /* "fork", "pmi2" */
@@ -18,7 +19,7 @@ struct vfm_launch_table {
 /* Fill *l, except for the fields of vfm_launch_place.  fork returns 0 in a rank, and 1 in the parent after all ranks
  * ended. */
 int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err);
-int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err);
+int vfm_launch_pmi2(struct vfm_launch *l, const struct vfm_task *task, struct vfm_err *err);
 
 /* Sets local_rank, local_size, node and nodes from node_of.  Renumbers node_of to 0 .. nodes-1, in the order of the
  * first rank of each node. */

@@ -282,16 +282,17 @@ out:
 	return rc;
 }
 
-int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
+int vfm_launch_pmi2(struct vfm_launch *l, const struct vfm_task *task, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *restart = getenv("SLURM_RESTART_COUNT");
+	const char *restart = getenv("SLURM_RESTART_COUNT");
 	int spawned = 0, app = 0;
 
 	TRY(open_libpmi2(err));
 	TRY(check_pmi2(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
-	if (l->size < 1 || l->rank < 0 || l->rank >= l->size || (tasks && atoi(tasks) != l->size))
-		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size,
-			tasks ? tasks : "other");
+	if (l->rank < 0 || l->rank >= l->size || l->size != task->count ||
+		(task->number >= 0 && l->rank != task->number))
+		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this is task %lld of %lld", l->rank,
+			l->size, (long long)task->number, (long long)task->count);
 	TRY(check_pmi2(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
 	/* A requeued job keeps its id. */
 	snprintf(l->job, sizeof(l->job), "%.40s%s%.10s", job_id, restart ? "r" : "", restart ? restart : "");

@@ -55,12 +55,11 @@ static bool is_block(const char *distribution)
 	return true;
 }
 
-static int parse_count(const char *tasks, int64_t *n, struct vfm_err *err)
+static int parse_count(const char *name, const char *tasks, int64_t *n, struct vfm_err *err)
 {
 	*n = 0;
 	if (tasks && vfm_parse_i64(tasks, 1, TASKS_MAX, n, NULL) < 0)
-		return vfm_fail(
-			err, VFM_EUSAGE, "SLURM_STEP_NUM_TASKS: expected 1 to %d tasks, got '%s'", TASKS_MAX, tasks);
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected 1 to %d tasks, got '%s'", name, TASKS_MAX, tasks);
 	return 0;
 }
 
@@ -71,7 +70,7 @@ int vfm_step_tasks_parse(
 	bool even;
 
 	*out = (struct vfm_step_tasks){0};
-	TRY(parse_count(tasks, &out->tasks, err));
+	TRY(parse_count("SLURM_STEP_NUM_TASKS", tasks, &out->tasks, err));
 	if (!tasks || !nodes)
 		return 0;
 	if (!add_nodes(nodes, out, &sum, &even))
@@ -100,7 +99,75 @@ int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err)
 		getenv("SLURM_DISTRIBUTION"), err);
 }
 
-int vfm_step_count(int64_t *n, struct vfm_err *err)
+/* ---- this task ---- */
+
+/* Sets *i to a number below n; leaves it if the variable is not set. */
+static int read_task_number(const char *name, int64_t n, int64_t *i, struct vfm_err *err)
 {
-	return parse_count(getenv("SLURM_STEP_NUM_TASKS"), n, err);
+	const char *s = getenv(name);
+
+	if (s && vfm_parse_i64(s, 0, n - 1, i, NULL) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected 0 to %lld of %lld tasks, got '%s'", name,
+			(long long)n - 1, (long long)n, s);
+	return 0;
+}
+
+static int refuse_launcher(const char *name, const char *value, struct vfm_err *err)
+{
+	return vfm_fail(err, VFM_EUSAGE,
+		"%s is '%s': each process of that launcher would do the same work; start ranks with srun --mpi=pmi2 "
+		"or, "
+		"on one host, with -n N, and stages of vfm-curate with srun or --part I/N (unset %s without a "
+		"launcher)",
+		name, value, name);
+}
+
+/* The processes of a launcher that runs in a step, as torchrun may and the daemons of mpirun do, inherit the variables
+ * of the step. */
+static int check_other_launchers(const struct vfm_task *t, struct vfm_err *err)
+{
+	static const struct {
+		const char *count,
+			*also; /* also: a variable that must be set, because others use the first name, too */
+	} launchers[] = {
+		{"OMPI_COMM_WORLD_SIZE", NULL}, /* Open MPI */
+		{"PMI_SIZE", NULL},             /* MPICH, Intel MPI */
+		{"MV2_COMM_WORLD_SIZE", NULL},  /* MVAPICH2 */
+		{"WORLD_SIZE", "RANK"},         /* torchrun */
+	};
+	const char *pmix = getenv("PMIX_RANK"); /* PMIx has no variable of the count */
+	int64_t n;
+
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+		const char *name = launchers[i].count, *count = getenv(name);
+
+		if (launchers[i].also && !getenv(launchers[i].also))
+			continue;
+		TRY(parse_count(name, count, &n, err));
+		if (n > 1 && n != t->count)
+			return refuse_launcher(name, count, err);
+	}
+	return read_task_number("PMIX_RANK", t->count, &n, NULL) < 0 ? refuse_launcher("PMIX_RANK", pmix, err) : 0;
+}
+
+int vfm_task_read(struct vfm_task *out, struct vfm_err *err)
+{
+	const char *step = getenv("SLURM_STEP_NUM_TASKS"), *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
+	const char *number = step ? "SLURM_PROCID" : "PMI_RANK";
+
+	*out = (struct vfm_task){.launched = step || pmi, .count = 1};
+	if (out->launched) {
+		TRY(parse_count(step ? "SLURM_STEP_NUM_TASKS" : "PMI_SIZE", step ? step : pmi, &out->count, err));
+		out->number = out->count > 1 ? -1 : 0;
+		TRY(read_task_number(number, out->count, &out->number, err));
+		TRY(read_task_number(step ? "SLURM_LOCALID" : "MPI_LOCALRANKID", out->count, &out->local, err));
+	} else {
+		/* The script of a job has the number 0. */
+		int64_t i;
+
+		if (read_task_number("SLURM_PROCID", 1, &i, NULL) < 0)
+			return vfm_fail(err, VFM_EUSAGE, "SLURM_PROCID is %s, but SLURM_STEP_NUM_TASKS is not set",
+				getenv("SLURM_PROCID"));
+	}
+	return check_other_launchers(out, err);
 }

@@ -1,4 +1,4 @@
-/* step.h - the tasks of a Slurm step, as its environment tells them. */
+/* step.h - the task that this process is, and the step of Slurm that it belongs to, as the environment tells them. */
 #ifndef VFM_LAUNCH_STEP_H
 #define VFM_LAUNCH_STEP_H
 
@@ -6,6 +6,22 @@
 #include <stdint.h>
 
 #include "base/err.h"
+
+struct vfm_task {
+	bool launched;  /* a launcher started it; else it is task 0 of 1 */
+	int64_t count;  /* tasks that do the work together */
+	int64_t number; /* of this one, from 0; -1: the launcher does not say */
+	int64_t local;  /* among those of its node; 0 if the launcher does not say */
+};
+
+/* Reads which task of how many this process is: of a step of Slurm (SLURM_STEP_NUM_TASKS, SLURM_PROCID, SLURM_LOCALID)
+ * or, without one, of a launcher with PMI2 (PMI_FD, PMI_SIZE, PMI_RANK, MPI_LOCALRANKID).  A shell or a script of a job
+ * has SLURM_NTASKS and SLURM_PROCID, too; they are those of the job, and the shell is one process.
+ *
+ * VFM_EUSAGE, naming the variable: it is malformed, contradicts another, or says that torchrun or mpirun started
+ * several processes, each of which would do the work of all.  Thread-safe as long as no thread changes the
+ * environment. */
+int vfm_task_read(struct vfm_task *out, struct vfm_err *err);
 
 /* Zeros: no step, or no figure of its nodes. */
 struct vfm_step_tasks {
@@ -19,7 +35,5 @@ struct vfm_step_tasks {
 int vfm_step_tasks_parse(struct vfm_step_tasks *out, const char *tasks, const char *nodes, const char *distribution,
 	struct vfm_err *err);
 int vfm_step_tasks_read(struct vfm_step_tasks *out, struct vfm_err *err); /* parses those of the environment */
-/* Sets *n to the tasks alone, 0: no step. */
-int vfm_step_count(int64_t *n, struct vfm_err *err);
 
 #endif

@@ -11,12 +11,13 @@
 #include "base/mem.h"
 #include "comm/comm_host.h"
 #include "comm/comm_sim.h"
+#include "launch/step.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *rank = getenv("SLURM_PROCID");
+	struct vfm_task task;
 
-	if (rc < 0 && tasks && rank && atoi(tasks) > 1 && atoi(rank) > 0)
+	if (rc < 0 && vfm_task_read(&task, NULL) == 0 && task.number > 0)
 		err->msg[0] = '\0';
 	return rc;
 }

@@ -189,7 +189,7 @@ rc_is 2 "filter: a limit that is no number is bad usage"
 run vfm-curate sheet -o sheet.png --all filter.jsonl
 rc_is 0 "sheet"
 like "$(file -b sheet.png 2>/dev/null || echo PNG)" PNG "sheet: a PNG"
-for i in 0 1; do SLURM_PROCID=$i SLURM_NTASKS=2 vfm-curate sheet -q -o sheet.%t.png --all filter.jsonl; done
+for i in 0 1; do SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=2 vfm-curate sheet -q -o sheet.%t.png --all filter.jsonl; done
 is "$(echo sheet.?.png)" "sheet.0.png sheet.1.png" "sheet: one for each part"
 run vfm-curate sheet -o none.png /dev/null
 rc_is 1 "sheet: of nothing fails"
@@ -204,16 +204,32 @@ for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw | vfm-curate split -q --p
 records split.jsonl | jq -r '.id // .src' | sort >whole
 is "$(cat parts)" "$(cat whole)" "--part: a pipe of stages; together they do everything once"
 is "$(SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a job array"
-is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a step"
-is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q --part task raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part task: the same"
+is "$(SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a step"
+is "$(SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 vfm-curate probe -q --part task raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part task: the same"
+whole=$(vfm-curate probe -q raw)
+is "$(SLURM_JOB_ID=1 SLURM_NTASKS=8 SLURM_PROCID=0 vfm-curate probe -q raw)" "$whole" "--part: the script of a job does everything"
+is "$(SLURM_JOB_ID=1 SLURM_NTASKS=8 SLURM_PROCID=0 SLURM_STEP_ID=4294967290 SLURM_STEP_NUM_TASKS=1 vfm-curate probe -q raw)" "$whole" "--part: a shell of salloc, too"
+run env SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=3 vfm-curate probe -q raw
+is "$rc $err" "2 vfm-curate probe: SLURM_PROCID: expected 0 to 2 of 3 tasks, got '3'" "--part: a number that the step does not have"
+run env SLURM_STEP_NUM_TASKS=3 vfm-curate probe -q raw
+like "$rc $err" "^2 .*one of 3 tasks, but neither SLURM_PROCID nor PMI_RANK" "--part: no number"
+run env SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q raw
+is "$rc $err" "2 vfm-curate probe: SLURM_PROCID is 1, but SLURM_STEP_NUM_TASKS is not set" "--part: a number without a step"
+for other in "RANK=0 WORLD_SIZE=2" OMPI_COMM_WORLD_SIZE=2 PMI_SIZE=2 MV2_COMM_WORLD_SIZE=2 PMIX_RANK=1; do
+	# shellcheck disable=SC2086
+	run env $other vfm-curate probe -q raw
+	like "$rc $err" "^2 .*is '[12]': each process of that launcher .*--part I/N" "--part: with $other"
+	# shellcheck disable=SC2086
+	is "$(env $other vfm-curate probe -q --part 1/3 raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part I/N: with $other"
+done
 run vfm-curate probe -q --part task raw
 is "$rc ${err%%:*}" "2 vfm-curate probe" "--part task: refused outside of Slurm"
-like "$err" "this process is no task of Slurm: neither SLURM_PROCID and SLURM_NTASKS" "--part task: says so"
+like "$err" "this process is no task of Slurm: neither SLURM_STEP_NUM_TASKS nor SLURM_ARRAY_TASK_ID" "--part task: says so"
 for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw >probed.$i; done
 # A pipe that goes on with another number of parts: records that are copied belong to the new parts.
 cat probed.? >probed
 for i in 0 1 2 3; do
-	SLURM_PROCID=$i SLURM_NTASKS=4 vfm-curate probe --done probed raw 2>>counts | SLURM_PROCID=$i SLURM_NTASKS=4 vfm-curate split -q
+	SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=4 vfm-curate probe --done probed raw 2>>counts | SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=4 vfm-curate split -q
 done | records | jq -r '.id // .src' | sort >parts
 is "$(cat parts)" "$(cat whole)" "--done with another number of parts: every record once"
 is "$(grep -o '[0-9]* were done already' counts | awk '{n += $1} END {print n}')" \

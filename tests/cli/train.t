@@ -275,6 +275,21 @@ run env SLURM_STEP_NUM_TASKS=4x "${train[@]}" -o nowhere
 complaint 2 "SLURM_STEP_NUM_TASKS: expected 1 to [0-9]+ tasks, got '4x'" "a malformed number of tasks"
 run env SLURM_STEP_NUM_TASKS=1 "${train[@]}" -o slurm --steps 1
 rc_is 0 "one task"
+for other in "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1" OMPI_COMM_WORLD_SIZE=2 PMI_SIZE=2 MV2_COMM_WORLD_SIZE=2 PMIX_RANK=1 \
+	"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=8"; do
+	for n in "" "-n 2"; do
+		# shellcheck disable=SC2086
+		run env $other "${train[@]}" $n -o nowhere
+		like "$rc $(wc -l <"$SCRATCH/io/err") $err" "^2 1 .*is '[128]': each process .*srun --mpi=pmi2 or.*-n N" "$other $n"
+	done
+	# shellcheck disable=SC2086
+	run env $other vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 -r 1 --seconds 0
+	like "$rc $err" "^2 .*is '[128]': each process" "vfm-bench step, $other"
+	# shellcheck disable=SC2086
+	run env $other vfm-sample -q --ckpt slurm --size 32x32 --frames 8 --steps 1 -p x -o nowhere.mp4
+	like "$rc $err" "^2 .*is '[128]': each process" "vfm-sample, $other"
+done
+not_ok "none of them made RUN" test -e nowhere
 
 # ---- a step for others to check (torch.t does) ----
 run vfm-train -c tiny.json --set model.adaln_lora=4 --dump-parity dump

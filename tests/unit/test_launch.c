@@ -378,6 +378,89 @@ static void test_no_pmi2(void **state)
 	assert_int_equal(vfm_launch_init(&l, 1025, &err), VFM_EUSAGE);
 }
 
+/* Sets the variables of "NAME=VALUE …", runs vfm_task_read, and clears them. */
+static int read_task(const char *vars, struct vfm_task *t, struct vfm_err *err)
+{
+	char *text = strdup(vars), *save, *names[16];
+	int n = 0, rc;
+
+	for (char *v = strtok_r(text, " ", &save); v; v = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(v, '=');
+
+		*value = '\0';
+		setenv(v, value + 1, 1);
+		names[n++] = v;
+	}
+	*err = (struct vfm_err){0};
+	rc = vfm_task_read(t, err);
+	while (n > 0)
+		unsetenv(names[--n]);
+	free(text);
+	return rc;
+}
+
+#define SHELL "SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_PROCID=0 SLURM_LOCALID=0 "
+#define TASK5 "SLURM_JOB_ID=7 SLURM_NTASKS=64 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 "
+
+static void test_task(void **state)
+{
+	static const struct {
+		const char *vars;
+		struct vfm_task want;
+		const char *why; /* NULL: succeeds */
+	} cases[] = {
+		{"", {false, 1, 0, 0}, NULL},
+		{SHELL, {false, 1, 0, 0}, NULL}, /* the script of a job */
+		{SHELL "SLURM_STEP_ID=4294967290 SLURM_STEP_NUM_TASKS=1", {true, 1, 0, 0}, NULL}, /* of salloc */
+		{TASK5, {true, 8, 5, 1}, NULL},
+		{TASK5 "PMI_FD=9 PMI_SIZE=8 PMI_RANK=5 PMIX_RANK=5", {true, 8, 5, 1}, NULL},
+		{TASK5 "OMPI_COMM_WORLD_SIZE=8 WORLD_SIZE=8 RANK=0", {true, 8, 5, 1}, NULL}, /* of the job's script */
+		{"SLURM_STEP_NUM_TASKS=4", {true, 4, -1, 0}, NULL},
+		{"PMI_FD=9 PMI_SIZE=4 PMI_RANK=3 MPI_LOCALRANKID=1", {true, 4, 3, 1}, NULL},
+		{"WORLD_SIZE=4", {false, 1, 0, 0}, NULL},
+		{"WORLD_SIZE=1 RANK=0 OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0", {false, 1, 0, 0}, NULL},
+		{"SLURM_PROCID=1 SLURM_NTASKS=8", {0}, "SLURM_PROCID is 1, but SLURM_STEP_NUM_TASKS is not set"},
+		{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=4", {0}, "SLURM_PROCID: expected 0 to 3"},
+		{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=-1", {0}, "SLURM_PROCID: expected"},
+		{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=", {0}, "SLURM_PROCID: expected"},
+		{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1x", {0}, "SLURM_PROCID: expected"},
+		{"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=3", {0}, "SLURM_PROCID: expected 0 to 0"},
+		{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1 SLURM_LOCALID=4", {0}, "SLURM_LOCALID: expected"},
+		{"SLURM_STEP_NUM_TASKS=0 SLURM_PROCID=0", {0}, "SLURM_STEP_NUM_TASKS: expected"},
+		{"PMI_FD=9 PMI_SIZE=4 PMI_RANK=4", {0}, "PMI_RANK: expected 0 to 3"},
+		{"PMI_FD=9 PMI_SIZE=0", {0}, "PMI_SIZE: expected"},
+		{"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1", {0}, "WORLD_SIZE is '2'"},
+		{"RANK=0 WORLD_SIZE=x", {0}, "WORLD_SIZE: expected"},
+		{"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", {0}, "OMPI_COMM_WORLD_SIZE is '2'"},
+		{"MV2_COMM_WORLD_SIZE=2", {0}, "MV2_COMM_WORLD_SIZE is '2'"},
+		{"PMI_SIZE=2 PMI_RANK=0", {0}, "PMI_SIZE is '2'"},
+		{"PMIX_RANK=1", {0}, "PMIX_RANK is '1'"},
+		{SHELL "OMPI_COMM_WORLD_SIZE=8", {0}, "OMPI_COMM_WORLD_SIZE is '8'"},
+		{SHELL "SLURM_STEP_NUM_TASKS=1 PMI_FD=9 PMI_SIZE=2 PMI_RANK=0", {0}, "PMI_SIZE is '2'"},
+		/* torchrun as the tasks of a step, and mpirun, whose daemons are tasks */
+		{TASK5 "RANK=40 WORLD_SIZE=64 LOCAL_RANK=0", {0}, "WORLD_SIZE is '64'"},
+		{TASK5 "OMPI_COMM_WORLD_SIZE=16", {0}, "OMPI_COMM_WORLD_SIZE is '16'"},
+		{TASK5 "PMIX_RANK=8", {0}, "PMIX_RANK is '8'"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct vfm_task *want = &cases[i].want;
+		struct vfm_task t;
+		struct vfm_err err;
+
+		assert_int_equal(read_task(cases[i].vars, &t, &err), cases[i].why ? VFM_EUSAGE : 0);
+		if (cases[i].why) {
+			assert_non_null(strstr(err.msg, cases[i].why));
+			continue;
+		}
+		assert_int_equal(t.launched, want->launched);
+		assert_int_equal(t.count, want->count);
+		assert_int_equal(t.number, want->number);
+		assert_int_equal(t.local, want->local);
+	}
+}
+
 static void test_step_tasks(void **state)
 {
 	static const struct {
@@ -481,12 +564,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_parent_dies),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_no_pmi2),
+		cmocka_unit_test(test_task),
 		cmocka_unit_test(test_step_tasks),
 		cmocka_unit_test(test_mapping),
 		cmocka_unit_test(test_place),
 	};
-	static const char *const slurm[] = {
-		"SLURM_STEP_NUM_TASKS", "PMI_FD", "PMI_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "VFM_BIND"};
+	static const char *const slurm[] = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "PMI_FD",
+		"PMI_SIZE", "PMI_RANK", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "VFM_BIND"};
 	struct sigaction sa = {.sa_handler = on_signal};
 
 	if (argc == 3 && !strcmp(argv[1], "exchange"))

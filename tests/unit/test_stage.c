@@ -377,32 +377,36 @@ static void test_part_text(void **state)
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 3);
 	assert_int_equal(n, 4);
-	setenv("SLURM_PROCID", "1", 1); /* a step of the array task: its tasks divide the part */
-	setenv("SLURM_NTASKS", "2", 1);
+	setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* a step of the array task: its tasks divide the part */
+	setenv("SLURM_PROCID", "1", 1);
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 7);
 	assert_int_equal(n, 8);
-	unsetenv("SLURM_PROCID");
-	setenv("SLURM_ARRAY_TASK_ID", "8", 1);
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
 	unsetenv("SLURM_ARRAY_TASK_ID");
-	setenv("SLURM_PROCID", "1", 1);
-	setenv("SLURM_NTASKS", "2", 1);
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
-	assert_int_equal(i, 1);
-	assert_int_equal(n, 2);
-	setenv("SLURM_JOB_ID", "5", 1); /* the body of a batch job is not a task */
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
-	assert_int_equal(n, 1);
-	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), VFM_EUSAGE);
-	setenv("SLURM_STEP_ID", "0", 1);
+	setenv("SLURM_NTASKS", "8", 1); /* of the job: not read */
+	setenv("SLURM_JOB_ID", "5", 1);
 	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), 0);
 	assert_int_equal(i, 1);
 	assert_int_equal(n, 2);
-	unsetenv("SLURM_STEP_ID");
-	unsetenv("SLURM_JOB_ID");
 	unsetenv("SLURM_PROCID");
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE); /* which task? */
+	assert_int_equal(vfm_part_parse("0/3", &i, &n, NULL), 0);
+	setenv("SLURM_PROCID", "0", 1);
+	setenv("SLURM_STEP_NUM_TASKS", "1", 1); /* a shell of salloc */
+	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), 0);
+	assert_int_equal(i, 0);
+	assert_int_equal(n, 1);
+	unsetenv("SLURM_STEP_NUM_TASKS"); /* the script of a job is not a task */
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(n, 1);
 	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), VFM_EUSAGE);
+	unsetenv("SLURM_PROCID");
+	unsetenv("SLURM_NTASKS");
+	unsetenv("SLURM_JOB_ID");
+	setenv("SLURM_ARRAY_TASK_ID", "8", 1);
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
+	unsetenv("SLURM_ARRAY_TASK_ID");
+	unsetenv("SLURM_ARRAY_TASK_COUNT");
 }
 
 static void test_part_file(void **state)
