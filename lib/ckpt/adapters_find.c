@@ -49,7 +49,7 @@ struct finding {
 	struct adapter_layers layers;
 	struct model_names *names;
 	size_t prefix;           /* bytes in front of each layer's name */
-	const char *prefix_name; /* a layer's name that begins with it; NULL: of none yet */
+	const char *prefix_name; /* a layer's name that begins with it; NULL: no layer is known */
 	struct ckpt_faults forms, unknown, halves, twice, shapes, values;
 };
 
@@ -292,6 +292,11 @@ static const char *find_target(const struct model_names *m, const char *layer, e
 	return at || form != DIFF ? at : find_name(m, layer, "", tensor);
 }
 
+static bool has_prefix(const struct finding *f, const char *layer, const char *at)
+{
+	return (size_t)(at - layer) == f->prefix && !memcmp(layer, f->prefix_name, f->prefix);
+}
+
 static size_t count_known(const struct model_names *m, const struct adapter_layers *l)
 {
 	size_t n = 0;
@@ -341,21 +346,41 @@ static int choose_names(struct finding *f, struct vfm_err *err)
 	return 0;
 }
 
+/* Sets the prefix that most layers have, by a majority vote. */
+static void choose_prefix(struct finding *f)
+{
+	size_t votes = 0;
+
+	for (size_t i = 0; i < f->layers.n; i++) {
+		const struct adapter_layer *l = &f->layers.v[i];
+		const char *at = NULL;
+		int tensor;
+
+		for (int form = 0; form < N_FORMS && !at; form++)
+			at = l->t[form] ? find_target(f->names, l->name, form, &tensor) : NULL;
+		if (!at)
+			continue;
+		if (!votes) {
+			f->prefix_name = l->name;
+			f->prefix = (size_t)(at - l->name);
+		}
+		if (has_prefix(f, l->name, at))
+			votes++;
+		else
+			votes--;
+	}
+}
+
 /* Reads the rules of the scale from the metadata of a file; they are those of the model with the prefix of the layers. */
 static int read_rules(struct finding *f, struct vfm_err *err)
 {
 	struct ckpt_attaching *x = f->x;
-	const char *at = NULL, *layer = "";
 	char *prefix;
-	int tensor, rc;
+	int rc;
 
 	if (!x->from->plain)
 		return 0;
-	for (size_t i = 0; i < f->layers.n && !at; i++) {
-		layer = f->layers.v[i].name;
-		at = find_target(f->names, layer, LORA_A, &tensor);
-	}
-	prefix = vfm_strfmt("%.*s", at ? (int)(at - layer) : 0, layer);
+	prefix = vfm_strfmt("%.*s", (int)f->prefix, f->prefix_name ? f->prefix_name : "");
 	rc = ckpt_lora_metadata(&x->rules, &x->from->file[0].st, prefix, x->path, err);
 	free(prefix);
 	return rc;
@@ -413,11 +438,7 @@ static bool find_tensor(struct finding *f, const struct adapter_layer *l, enum f
 		ckpt_fault_add(&f->unknown, l->t[form]->name, "");
 		return false;
 	}
-	if (!f->prefix_name) {
-		f->prefix_name = l->name;
-		f->prefix = (size_t)(at - l->name);
-	}
-	if ((size_t)(at - l->name) != f->prefix || memcmp(l->name, f->prefix_name, f->prefix) != 0) {
+	if (!has_prefix(f, l->name, at)) {
 		char *more = vfm_strfmt(" (the others begin with '%.*s')", (int)f->prefix, f->prefix_name);
 
 		ckpt_fault_add(&f->unknown, l->t[form]->name, more);
@@ -564,6 +585,7 @@ int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
 
 	TRY_OUT(list_layers(&f, err));
 	TRY_OUT(choose_names(&f, err));
+	choose_prefix(&f);
 	TRY_OUT(read_rules(&f, err));
 	for (size_t i = 0; i < f.layers.n; i++)
 		TRY_OUT(add_layer(&f, &f.layers.v[i], err));

@@ -184,7 +184,7 @@ class Try:
             _, s, v = self.tensors[up]
             self.put(up, s, [1] * len(v), "I32")
         elif fault == "prefix":
-            if len(self.chosen) < 2 or self.style == "kohya":
+            if len(self.chosen) < 5 or self.style == "kohya":
                 return None
             for t in (down, up):
                 self.tensors["text_encoder." + t] = self.tensors.pop(t)
