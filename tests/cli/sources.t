@@ -75,8 +75,8 @@ done
 		"$("$VFM_WEBDATASET" "$R" --webdataset "$t" | grep -E ' ([^ ]*\.)?(mp4|mkv|jpg) [0-9a-f]*$')" "index: webdataset reads $t alike"
 done
 run_stage vfm-curate index shards/gnu.tar
-like "$err" '3 members are neither' "index: what was left out is counted"
-like "$err" '1 hard or symbolic links were left out' "index: and links"
+like "$err" "3 members are neither .*: '.000004.mp4', '__note__', 'readme'" "index: what was left out is counted and named"
+like "$err" "1 hard or symbolic links were left out, as WebDataset does: '000009.mp4'" "index: and links"
 python3 - <<'END'
 import io, tarfile
 with tarfile.open("latin.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin1") as t:
@@ -142,9 +142,11 @@ printf '[1]' >list.json
 printf 'a\xff' >bad.txt
 python3 "$W" pax bad.tar 1.mp4=a.mp4 1.json=bad.json 2.mp4=a.mp4 2.txt=bad.txt 3.mp4=a.mp4 3.json=list.json 4.mp4=a.mp4 5.npy 5.txt
 run_stage vfm-curate index bad.tar
-is "$rc $(sources <<<"$out")" "1 $(grep -o 'bad.tar@[^"]*/4.mp4' <<<"$out")" "index: samples with bad metadata fail, others do not"
-like "$(errors <<<"$out")" "sample '1', '1.mp4': json:.*sample '2', '2.mp4': txt is not UTF-8.*sample '3', '3.mp4': json is no object" "index: and are named"
-like "$err" "1 samples have no video or image" "index: samples without media are counted"
+is "$rc $(jq -r 'select(.error == null) | .key' <<<"$out" | paste -sd ' ')" "1 1 3 4" "index: a txt that cannot be read is an error, a json is not"
+like "$(errors <<<"$out")" "sample '2', '2.mp4': txt is not UTF-8" "index: and is named"
+is "$(jq -r '.meta_error // empty' <<<"$out" | paste -sd '|')" "json:1:12: unexpected token near end of file|json is no object" "index: meta_error says why"
+like "$err" "2 records have a json that cannot be read and no meta: '1.json', '3.json'" "index: they are counted and named"
+like "$err" "1 samples have no video or image and were left out: '5'" "index: samples without media are counted and named"
 # shellcheck disable=SC2046
 python3 "$W" ustar many.tar $(seq -f 'k.%g.jpg' 300)
 run_stage vfm-curate index many.tar
