@@ -42,7 +42,7 @@ int curate_caption(int argc, char **argv, struct vfm_err *err)
 	char *more = NULL;
 	struct vfm_opt opts[] = {
 		EXEC_STAGE_OPTS(&c.model),
-		{VFM_OPT_STR, 0, "prompt", "TEXT", "what to ask (\"" DEFAULT_PROMPT "\")", &prompt},
+		{VFM_OPT_TEXT, 0, "prompt", "TEXT", "what to ask (\"" DEFAULT_PROMPT "\")", &prompt},
 		{VFM_OPT_STR, 0, "prompts", "FILE", "JSON {\"NAME\":\"TEXT\", ...}: a caption for each name", &file},
 		{VFM_OPT_INT, 0, "window", "N", "a caption for every N frames, joined (default: the whole clip)",
 			&c.captioner.window},

@@ -363,7 +363,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	char *options = NULL;
 	int64_t crf = 18, width = 0, height = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
 		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c.cut.codec},
 		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket", "scale to cover W x H, or its bucket, and crop the middle",

@@ -119,7 +119,7 @@ int curate_decode(int argc, char **argv, struct vfm_err *err)
 		.reads = reads,
 		.sets = made};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.mp4, ID.mkv or ID.png into DIR", &d.spec.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.mp4, ID.mkv or ID.png into DIR", &d.spec.dir},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &d.tokenizer},
 		{VFM_OPT_STR, 0, "exec", "CMD", "decode with -j N children: vfm-exec(7)", &d.exec},
 		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1, lossless (default h264)",

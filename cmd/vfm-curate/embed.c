@@ -167,7 +167,7 @@ int curate_embed(int argc, char **argv, struct vfm_err *err)
 	struct vfm_stage stage = {
 		.name = "embed", .fn = embed_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.embedding.npy, ID.text_embedding.npy into DIR", &e.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.embedding.npy, ID.text_embedding.npy into DIR", &e.dir},
 		{VFM_OPT_STR, 0, "of", "LIST", "clips (default), captions, or clips,captions", &e.of},
 		EXEC_STAGE_OPTS(&e.model),
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on reading a clip after so long (default 3600)",

@@ -267,7 +267,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.reads = reads,
 		.sets = made};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &e.tokenizer},
 		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.text},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket",

@@ -135,7 +135,7 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 		.sets = sets,
 		.outputs = outputs};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write the files into DIR", &f.o.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the files into DIR", &f.o.dir},
 		{VFM_OPT_FLAG, 0, "urls", NULL, "read URLs, one per line, instead of records", &f.urls},
 		{VFM_OPT_STR, 0, "fetch", "CMD", "run CMD URL FILE for each URL (s3 and others)", &f.o.command},
 		{VFM_OPT_FLAG, 0, "fetch-shell", NULL, "start CMD with sh -c; $1 is the URL, $2 the file", &f.o.shell},

@@ -40,13 +40,20 @@ static bool is_tar_name(const char *name)
 
 static void report_left(const struct index *x)
 {
-	if (x->left.members)
-		vfm_info("%lld members are neither a video, an image nor metadata of one, and were left out",
-			(long long)x->left.members);
-	if (x->left.links)
-		vfm_info("%lld hard or symbolic links were left out, as WebDataset does", (long long)x->left.links);
-	if (x->left.samples)
-		vfm_info("%lld samples have no video or image and were left out", (long long)x->left.samples);
+	const struct vfm_tar_samples_left *left = &x->left;
+
+	if (left->members.n)
+		vfm_info("%lld members are neither a video, an image nor metadata of one, and were left out: %s",
+			(long long)left->members.n, left->members.names);
+	if (left->links.n)
+		vfm_info("%lld hard or symbolic links were left out, as WebDataset does: %s", (long long)left->links.n,
+			left->links.names);
+	if (left->samples.n)
+		vfm_info("%lld samples have no video or image and were left out: %s", (long long)left->samples.n,
+			left->samples.names);
+	if (left->json.n)
+		vfm_info("%lld records have a json that cannot be read and no meta: %s", (long long)left->json.n,
+			left->json.names);
 }
 
 static int next_sample(void *source, json_t **rec, struct vfm_err *err)
@@ -134,7 +141,7 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 {
 	struct index x = {.inputs.is_wanted = is_tar_name};
 	struct vfm_stage stage = {.name = "index",
-		.version = 1,
+		.version = 2, /* 1: the caption of KEY.X.mp4 was that of KEY.txt alone */
 		.fn = index_record,
 		.ctx = &x,
 		.next = next_sample,

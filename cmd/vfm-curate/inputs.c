@@ -5,21 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/json.h"
 
 json_t *curate_record_for(const char *path, struct vfm_err *err)
 {
-	json_t *src = json_string(path);
-	char *shown;
+	json_t *shown;
 
-	if (src)
-		return json_pack("{s:i,s:o}", "v", 1, "src", src);
-	shown = vfm_strdup(path);
-	for (char *s = shown; *s; s++)
-		if ((unsigned char)*s >= 0x80)
-			*s = '?';
-	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", shown);
-	free(shown);
+	if (vfm_json_takes(path))
+		return json_pack("{s:i,s:s}", "v", 1, "src", path);
+	shown = vfm_json_shown(path);
+	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", json_string_value(shown));
+	json_decref(shown);
 	return NULL;
 }
 
@@ -28,13 +24,24 @@ static int compare_names(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
+/* What macOS stores beside the content of a file: "._x.mp4", and in archives also "__MACOSX/._x.mp4". */
+static bool is_of_macos(const FTSENT *e)
+{
+	if (strncmp(e->fts_name, "._", 2) == 0)
+		return true;
+	for (const FTSENT *at = e->fts_parent; at->fts_level > FTS_ROOTLEVEL; at = at->fts_parent)
+		if (strcmp(at->fts_name, "__MACOSX") == 0)
+			return true;
+	return false;
+}
+
 /* Whether a file counts: each operand, and in folders those that are wanted.  Opening it reports a dangling link, a
  * FIFO and other files that cannot be read. */
 static bool is_wanted(struct curate_inputs *in, const FTSENT *e)
 {
-	if (e->fts_level == FTS_ROOTLEVEL || in->all || in->is_wanted(e->fts_name))
+	if (e->fts_level == FTS_ROOTLEVEL || in->all || (in->is_wanted(e->fts_name) && !is_of_macos(e)))
 		return true;
-	in->left_out++;
+	vfm_named_add(&in->left_out, e->fts_path);
 	return false;
 }
 

@@ -31,9 +31,9 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 		*rec = curate_record_for(path, err);
 		return *rec ? 1 : VFM_EINPUT;
 	}
-	if (rc == 0 && p->inputs.left_out)
-		vfm_info("%lld files in folders have no name of a video or image and were left out (--all)",
-			(long long)p->inputs.left_out);
+	if (rc == 0 && p->inputs.left_out.n)
+		vfm_info("%lld files in folders have no name of a video or image and were left out (--all): %s",
+			(long long)p->inputs.left_out.n, p->inputs.left_out.names);
 	return rc;
 }
 

@@ -10,16 +10,16 @@
 
 static void print_shard_fault(const struct vfm_fault *f, void *ctx)
 {
-	json_t *rec = json_pack("{s:i,s:s}", "v", 1, "dir", f->dir);
+	json_t *rec = json_pack("{s:i,s:o}", "v", 1, "dir", vfm_json_shown(f->dir));
 
 	(void)ctx;
 	if (f->shard)
-		json_object_set_new(rec, "shard", json_string(f->shard));
+		json_object_set_new(rec, "shard", vfm_json_shown(f->shard));
 	if (f->index >= 0)
 		json_object_set_new(rec, "index", json_integer(f->index));
 	if (f->key)
-		json_object_set_new(rec, "key", json_string(f->key));
-	json_object_set_new(rec, "error", json_string(f->what));
+		json_object_set_new(rec, "key", vfm_json_shown(f->key));
+	json_object_set_new(rec, "error", vfm_json_shown(f->what));
 	vfm_jsonl_write(stdout, rec, NULL); /* main checks stdout at the end */
 	json_decref(rec);
 }

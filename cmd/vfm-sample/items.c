@@ -90,10 +90,7 @@ static int read_prompts(struct items *s, const char *file, struct vfm_err *err)
 
 static int check_utf8(const char *opt, const char *text, struct vfm_err *err)
 {
-	json_t *s = json_string(text);
-
-	json_decref(s);
-	return s ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: not UTF-8", opt);
+	return vfm_json_takes(text) ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: not UTF-8", opt);
 }
 
 int items_collect(struct items *s, const struct vfm_strlist *prompts, const char *file, struct vfm_err *err)

@@ -54,7 +54,7 @@ int print_records(struct job *j, struct vfm_err *err)
 /* An item without a video; its record says why. */
 static void add_failure(struct job *j, struct item *it, const char *why)
 {
-	json_object_set_new(it->rec, "error", json_string(why));
+	json_object_set_new(it->rec, "error", vfm_json_shown(why));
 	vfm_error("%s: %s", json_string_value(json_object_get(it->rec, "id")), why);
 	j->failed++;
 	queue_record(j, it);

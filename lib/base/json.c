@@ -18,14 +18,19 @@ void vfm_json_init(void)
 
 /* ---- whole documents --------------------------------------------------------- */
 
+static void fail_parse(const json_error_t *e, const char *what, struct vfm_err *err)
+{
+	vfm_fail(err, VFM_EUSAGE, "%s:%d:%d: %s", what, e->line > 0 ? e->line : 1, e->column > 0 ? e->column : 1,
+		e->text);
+}
+
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err)
 {
 	json_error_t e;
 	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
 
 	if (!v)
-		vfm_fail(err, VFM_EUSAGE, "%s:%d:%d: %s", what, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1,
-			e.text);
+		fail_parse(&e, what, err);
 	return v;
 }
 
@@ -64,6 +69,175 @@ json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err
 	int rc = vfm_read_regular(path, max_bytes, &text, &len, err);
 
 	return parse_json_file(rc, text, len, path, err);
+}
+
+/* ---- texts and documents of other programs ----------------------------------- */
+
+static bool has_byte_order_mark(const char *text, size_t len)
+{
+	return len >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3);
+}
+
+json_t *vfm_json_string(const char *s, size_t len, const char *what, struct vfm_err *err)
+{
+	bool has_zero = memchr(s, 0, len) != NULL;
+	json_t *v = has_zero ? NULL : json_stringn(s, len);
+
+	if (!v)
+		vfm_fail(err, VFM_EINPUT, "%s %s", what, has_zero ? "has a zero byte" : "is not UTF-8");
+	return v;
+}
+
+bool vfm_json_takes(const char *text)
+{
+	json_t *v = json_string(text);
+
+	json_decref(v);
+	return v != NULL;
+}
+
+json_t *vfm_json_shown(const char *text)
+{
+	json_t *v = json_string(text);
+	char *shown;
+
+	if (v)
+		return v;
+	shown = vfm_strdup(text);
+	for (char *s = shown; *s; s++)
+		if ((unsigned char)*s >= 0x80)
+			*s = '?';
+	v = json_string(shown);
+	free(shown);
+	return v;
+}
+
+/* Returns the length of a number of JSON's grammar at p [n]; 0: there is none. */
+static size_t number_length(const char *p, size_t n, bool *is_real)
+{
+	size_t i = p[0] == '-', from = i;
+
+	while (i < n && p[i] >= '0' && p[i] <= '9')
+		i++;
+	if (i == from || (p[from] == '0' && i > from + 1))
+		return 0;
+	*is_real = false;
+	for (int part = 0; part < 2; part++) {
+		if (i == n || !(part ? p[i] == 'e' || p[i] == 'E' : p[i] == '.'))
+			continue;
+		i++;
+		i += part && i < n && (p[i] == '+' || p[i] == '-');
+		from = i;
+		while (i < n && p[i] >= '0' && p[i] <= '9')
+			i++;
+		if (i == from)
+			return 0;
+		*is_real = true;
+	}
+	return i;
+}
+
+/* Appends the number at p [n] as jansson can hold it.  Returns its length; 0: it is none, or may stay. */
+static size_t put_foreign_number(struct vfm_buf *b, const char *p, size_t n)
+{
+	size_t start = b->len, len;
+	char real[VFM_REAL_TEXT];
+	bool is_real = false, fits;
+	double x;
+
+	len = number_length(p, n, &is_real);
+	if (len < (is_real ? sizeof("1e309") : sizeof("9223372036854775808")) - 1)
+		return 0;
+	vfm_buf_add(b, p, len);
+	vfm_buf_add(b, "", 1);
+	x = strtod(b->data + start, NULL);
+	errno = 0;
+	if (!is_real)
+		(void)strtoll(b->data + start, NULL, 10);
+	fits = is_real ? isfinite(x) : !errno;
+	b->len = start;
+	if (fits)
+		return 0;
+	vfm_buf_adds(b, isfinite(x) ? vfm_real_text(real, x) : "null");
+	return len;
+}
+
+/* Appends what JSON has instead of the token at p [n].  Returns the token's length; 0: it stays as it is. */
+static size_t put_foreign_token(struct vfm_buf *b, const char *p, size_t n)
+{
+	static const char *const names[] = {"NaN", "Infinity", "-Infinity"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (n >= strlen(names[i]) && !memcmp(p, names[i], strlen(names[i]))) {
+			vfm_buf_adds(b, "null");
+			return strlen(names[i]);
+		}
+	return *p == '-' || (*p >= '0' && *p <= '9') ? put_foreign_number(b, p, n) : 0;
+}
+
+static size_t string_length(const char *p, size_t n)
+{
+	size_t i = 1;
+
+	while (i < n && p[i] != '"')
+		i += p[i] == '\\' ? 2 : 1;
+	return i < n ? i + 1 : n;
+}
+
+/* Writes a document in JSON's grammar to b.  Returns false if it is too deep. */
+static bool rewrite_foreign(struct vfm_buf *b, const char *text, size_t len)
+{
+	static const char ends[] = " \t\r\n,:[]{}\"";
+	size_t from = 0, i = 0, n;
+	int depth = 0;
+
+	while (i < len) {
+		if (text[i] == '"') {
+			i += string_length(text + i, len - i);
+			continue;
+		}
+		depth += (text[i] == '[' || text[i] == '{') - (text[i] == ']' || text[i] == '}');
+		if (depth > VFM_JSON_DEPTH)
+			return false;
+		if (memchr(ends, text[i], sizeof(ends) - 1)) {
+			i++;
+			continue;
+		}
+		vfm_buf_add(b, text + from, i - from);
+		n = put_foreign_token(b, text + i, len - i);
+		from = i += n;
+		while (i < len && !memchr(ends, text[i], sizeof(ends) - 1))
+			i++;
+	}
+	vfm_buf_add(b, text + from, len - from);
+	return true;
+}
+
+/* Sets *e if it returns NULL. */
+static json_t *load_foreign(const char *text, size_t len, size_t flags, json_error_t *e)
+{
+	struct vfm_buf b = {0};
+	json_t *v = NULL;
+
+	*e = (json_error_t){.line = 1, .column = 1};
+	if (has_byte_order_mark(text, len))
+		text += 3, len -= 3;
+	if (rewrite_foreign(&b, text, len))
+		v = json_loadb(b.data ? b.data : "", b.len, flags, e);
+	else
+		snprintf(e->text, sizeof(e->text), "deeper than %d", VFM_JSON_DEPTH);
+	vfm_buf_release(&b);
+	return v;
+}
+
+json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, struct vfm_err *err)
+{
+	json_error_t e;
+	json_t *v = load_foreign(text, len, JSON_REJECT_DUPLICATES, &e);
+
+	if (!v)
+		fail_parse(&e, what, err);
+	return v;
 }
 
 /* ---- getters ----------------------------------------------------------------- */
@@ -335,9 +509,9 @@ int vfm_jsonl_write(FILE *f, const json_t *obj, struct vfm_err *err)
 
 int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err)
 {
-	size_t max = r->max_line ? r->max_line : (size_t)16 << 20;
+	size_t max = r->max_line ? r->max_line : VFM_JSONL_LINE;
 
-	*r = (struct vfm_jsonl){.max_line = max};
+	*r = (struct vfm_jsonl){.max_line = max, .is_foreign = r->is_foreign};
 	if (strcmp(path, "-") == 0) {
 		r->f = stdin;
 		r->name = "<stdin>";
@@ -409,7 +583,7 @@ static bool trim_jsonl_line(char **text, size_t *len, int64_t line)
 {
 	size_t i = 0;
 
-	if (line == 1 && *len >= 3 && memcmp(*text, "\xEF\xBB\xBF", 3) == 0)
+	if (line == 1 && has_byte_order_mark(*text, *len))
 		*text += 3, *len -= 3;
 	while (i < *len && ((*text)[i] == ' ' || (*text)[i] == '\t' || (*text)[i] == '\r'))
 		i++;
@@ -435,11 +609,12 @@ int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *bytes, struct
 
 int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *s, size_t len, json_t **out, struct vfm_err *err)
 {
+	const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
 	json_error_t e;
 	json_t *v;
 
 	*out = NULL;
-	v = json_loadb(s, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+	v = r->is_foreign ? load_foreign(s, len, flags, &e) : json_loadb(s, len, flags, &e);
 	if (!v)
 		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": %s", r->name, r->line, e.text);
 	if (!json_is_object(v)) {

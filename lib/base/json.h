@@ -24,6 +24,24 @@ json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err);
 
+/* ---- texts and documents of other programs ---- */
+
+/* Returns a string, which vfm_json_parse accepts in a document; NULL with VFM_EINPUT, "<what> has a zero byte" or
+ * "<what> is not UTF-8".  All texts of others enter records here. */
+json_t *vfm_json_string(const char *s, size_t len, const char *what, struct vfm_err *err);
+
+/* Returns whether vfm_json_string takes a text. */
+bool vfm_json_takes(const char *text);
+
+/* Returns a message or name for people: bytes that are no ASCII become "?" if the text is not UTF-8. */
+json_t *vfm_json_shown(const char *text);
+
+/* As vfm_json_parse, of a document that Python's json or another lenient writer made: a byte order mark is skipped;
+ * NaN, Infinity, -Infinity and numbers beyond a double are null; integers beyond 64 bits are reals.  Deeper than
+ * VFM_JSON_DEPTH is an error, so that a record can hold the result. */
+#define VFM_JSON_DEPTH 1000
+json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, struct vfm_err *err);
+
 /* `where` is the path of `obj` itself, "" for the top level.  An integer may be written as 4.0 or 1e6. */
 int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
 	int64_t *out, struct vfm_err *err);
@@ -49,13 +67,15 @@ struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
 
 /* ---- JSON Lines ---- */
+#define VFM_JSONL_LINE ((size_t)16 << 20)
 struct vfm_jsonl { /* a reader; `= {0}` before open */
 	FILE *f;
 	const char *name; /* for errors; "<stdin>" */
 	int64_t line;     /* of the last record, from 1 */
 	char *buf;
 	size_t cap;
-	size_t max_line; /* default 16 MiB; a longer line is skipped with an error */
+	size_t max_line; /* default VFM_JSONL_LINE; a longer line is skipped with an error */
+	bool is_foreign; /* lines are read as vfm_json_parse_foreign does */
 	bool owns_file;
 	size_t rest; /* private to vfm_jsonl_block_read: bytes of buf that belong to the next block */
 };

@@ -274,3 +274,18 @@ void vfm_progress_end(struct vfm_progress *p)
 	}
 	p->shown = false;
 }
+
+void vfm_named_add(struct vfm_named *c, const char *name)
+{
+	enum { SHOWN = 4, BYTES = 100 };
+	size_t at = strlen(c->names), len = strlen(name), cut = len;
+
+	if (cut > BYTES)
+		for (cut = BYTES; cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80;)
+			cut--;
+	if (c->n++ < SHOWN)
+		snprintf(c->names + at, sizeof(c->names) - at, "%s'%.*s%s'", at ? ", " : "", (int)cut, name,
+			cut < len ? "..." : "");
+	else if (c->n == SHOWN + 1)
+		snprintf(c->names + at, sizeof(c->names) - at, ", ...");
+}

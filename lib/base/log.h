@@ -21,6 +21,13 @@ void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* su
 void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "warning: …" */
 void vfm_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* What a summary counts and names: "3 files were left out: 'a', 'b', 'c'".  `= {0}` before the first. */
+struct vfm_named {
+	int64_t n;
+	char names[512]; /* the first ones, then ", ..." */
+};
+void vfm_named_add(struct vfm_named *c, const char *name); /* not thread-safe */
+
 /* Writes "program: rank 3: message" from a signal handler.  Takes no lock and allocates nothing. */
 void vfm_log_from_signal(const char *message);
 

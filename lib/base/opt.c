@@ -124,6 +124,11 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 	case VFM_OPT_NUM:
 		rc = vfm_parse_f64(value, o->dst, p->err);
 		break;
+	case VFM_OPT_TEXT:
+		if (!vfm_json_takes(value))
+			rc = vfm_fail(p->err, VFM_EUSAGE, "'%s' is not UTF-8", value);
+		*(const char **)o->dst = value;
+		break;
 	case VFM_OPT_STR:
 		*(const char **)o->dst = value;
 		break;

@@ -21,6 +21,7 @@ enum vfm_opt_type {
 	VFM_OPT_SIZE,  /* int64_t *, strict, with K M G */
 	VFM_OPT_NUM,   /* double * */
 	VFM_OPT_STR,   /* const char **: points into argv */
+	VFM_OPT_TEXT,  /* the same, of a text or path that records hold: UTF-8 */
 	VFM_OPT_LIST,  /* struct vfm_strlist *: may be repeated */
 	VFM_OPT_GROUP, /* a heading in the -h text: only .help is used */
 };

@@ -25,13 +25,20 @@ uint64_t vfm_tar_end_of(const struct vfm_tar_member *m)
 	return m->data_offset + padded_size(m->size);
 }
 
+static bool is_shard_note(const char *name)
+{
+	const char *end = strncmp(name, "__", 2) == 0 ? name + strcspn(name, "/") : NULL;
+
+	return end && end - name >= 4 && end[-1] == '_' && end[-2] == '_';
+}
+
 size_t vfm_tar_split_name(const char *name, const char **part)
 {
 	const char *base = strrchr(name, '/'), *dot;
 
 	base = base ? base + 1 : name;
 	dot = strchr(base, '.');
-	if (!dot || dot == base || strncmp(name, "__", 2) == 0)
+	if (!dot || dot == base || is_shard_note(name))
 		return 0;
 	*part = dot + 1;
 	return (size_t)(dot - name);

@@ -45,9 +45,10 @@ int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *er
 /* Returns the offset of the header after m, its data and padding. */
 uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
 
-/* Splits a member name by WebDataset's rule: key = all before the first dot of the last part, part = all behind
- * it.  Returns the key's length and the part within name; 0 if the name does not name a sample's part (no dot,
- * nothing before it, or a name that starts with "__"). */
+/* Splits a member name by WebDataset's rule: key = all before the first dot of the last part of the path, *part = all
+ * behind it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
+ * sample: its last part has no dot or begins with one, or the name begins "__NAME__", alone or as a folder
+ * (Megatron-Energon's rule). */
 size_t vfm_tar_split_name(const char *name, const char **part);
 
 /* ---- writing ---- */

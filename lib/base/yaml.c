@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #define MAX_DEPTH 32
@@ -100,9 +101,10 @@ static bool split_yaml_lines(struct yaml *y, char *text)
 
 static json_t *new_yaml_string(struct yaml *y, const char *s, size_t n)
 {
-	json_t *j = json_stringn(s, n);
+	struct vfm_err err;
+	json_t *j = vfm_json_string(s, n, "a text", &err);
 
-	return j ? j : refuse_yaml(y, "not UTF-8");
+	return j ? j : refuse_yaml(y, err.msg);
 }
 
 /* *at stands at the quote, and then behind the closing one. */

@@ -58,6 +58,8 @@ static int parse_meta(struct vfm_st *st, const json_t *meta, const char *file, s
 	const char *key;
 	const json_t *v;
 
+	if (json_is_null(meta)) /* the Rust library writes and reads it as none */
+		return 0;
 	if (!json_is_object(meta))
 		return vfm_fail(err, VFM_EUSAGE, "%s: __metadata__: expected an object", file);
 	st->meta = vfm_calloc(json_object_size(meta) + 1, sizeof(*st->meta));

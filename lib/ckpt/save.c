@@ -97,10 +97,9 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
 static int check_name(const char *name, size_t *part_len, struct vfm_err *err)
 {
 	const char *slash = strchr(name, '/');
-	json_t *utf8 = json_string(name);
-	bool ok = utf8 && slash && slash > name && slash[1] && strlen(name) < 1024 && isalnum((unsigned char)name[0]);
+	bool ok = vfm_json_takes(name) && slash && slash > name && slash[1] && strlen(name) < 1024 &&
+		isalnum((unsigned char)name[0]);
 
-	json_decref(utf8);
 	for (const char *p = name; ok && p < slash; p++)
 		ok = isalnum((unsigned char)*p) || *p == '_' || *p == '-';
 	if (!ok)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 
@@ -15,6 +16,26 @@ static void skip_mark(FILE *f)
 	rewind(f);
 	if (fread(head, 1, 3, f) != 3 || memcmp(head, "\xEF\xBB\xBF", 3) != 0)
 		rewind(f);
+}
+
+/* Skips the first line if it is "sep=;", which Excel reads and does not show.  Returns its separator; 0: there is none. */
+static char skip_sep_line(FILE *f)
+{
+	off_t start = ftello(f);
+	char head[6] = "";
+	int end;
+
+	if (fread(head, 1, 5, f) == 5 && !strncasecmp(head, "sep=", 4) && head[4] && strchr("\t,;|:^~ ", head[4])) {
+		end = getc(f);
+		if (end == '\r' && (end = getc(f)) != '\n') {
+			ungetc(end, f);
+			end = '\n';
+		}
+		if (end == '\n' || end == EOF)
+			return head[4];
+	}
+	fseeko(f, start, SEEK_SET);
+	return 0;
 }
 
 /* Returns the separator of the first line, and sets *cr_ends: the line ends with a CR alone. */
@@ -42,13 +63,17 @@ static char find_separator(FILE *f, bool *cr_ends)
 
 int vfm_csv_open(struct vfm_csv *c, FILE *f, const char *name, char sep, struct vfm_err *err)
 {
-	char found;
+	char named, found;
+	off_t start;
 
 	*c = (struct vfm_csv){.f = f, .name = name};
 	skip_mark(f);
+	named = skip_sep_line(f);
+	c->lines = named != 0;
+	start = ftello(f);
 	found = find_separator(f, &c->cr_ends);
-	c->sep = sep ? sep : found;
-	skip_mark(f);
+	c->sep = sep ? sep : named ? named : found;
+	fseeko(f, start, SEEK_SET);
 	return ferror(f) ? vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", name) : 0;
 }
 

@@ -2,7 +2,8 @@
  *
  * A cell that begins with a quote ends with one, and may have separators, line ends, and quotes (doubled) within.  A
  * quote within another cell stands for itself.  Rows end with LF or CRLF, or also with CR if the first one does;
- * otherwise a CR alone is text.  Empty lines are skipped, as is a byte order mark.  A row has at most 16 MiB.
+ * otherwise a CR alone is text.  Empty lines are skipped, as are a byte order mark and a first line "sep=C", where C is
+ * the separator.  A row has at most 16 MiB.
  */
 #ifndef VFM_CURATE_CSV_H
 #define VFM_CURATE_CSV_H
@@ -34,8 +35,8 @@ struct vfm_csv {
 	bool ended, cr_ends;
 };
 
-/* f is seekable and stays the caller's; `name` is for messages, and outlives *c.  sep 0: the first of tab, comma and
- * semicolon that stands in the first line outside of quotes, else a comma. */
+/* f is seekable and stays the caller's; `name` is for messages, and outlives *c.  sep 0: that of a line "sep=C", or the
+ * first of tab, comma and semicolon that stands in the first line outside of quotes, else a comma. */
 int vfm_csv_open(struct vfm_csv *c, FILE *f, const char *name, char sep, struct vfm_err *err);
 void vfm_csv_close(struct vfm_csv *c);
 

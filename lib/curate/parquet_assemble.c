@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "curate/parquet_impl.h"
 
 /* Of the lists and maps of a row: bytes of memory, which jansson's values need about; and values that are read at all,
@@ -74,15 +75,12 @@ static int take_leaf(struct assembly *a, struct parquet_cursor *c, struct vfm_ce
 
 static json_t *make_text(struct assembly *a, const struct vfm_cell *cell)
 {
-	bool has_zero = memchr(cell->text.s, 0, cell->text.len) != NULL;
-	json_t *text = has_zero ? NULL : json_stringn(cell->text.s, cell->text.len);
 	struct vfm_err why = {0};
+	json_t *text = vfm_json_string(cell->text.s, cell->text.len, "a text", &why);
 
-	if (text)
-		return text;
-	vfm_fail(&why, VFM_EINPUT, has_zero ? "a text has a zero byte" : "a text is not UTF-8");
-	set_row_fault(a->fault, &why);
-	return NULL;
+	if (!text)
+		set_row_fault(a->fault, &why);
+	return text;
 }
 
 /* Returns NULL for null, NaN and infinities, and in a row with a fault. */

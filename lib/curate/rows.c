@@ -64,6 +64,13 @@ static int find_format(struct vfm_rows *r, struct vfm_err *err)
 	return 0;
 }
 
+static int check_column_name(const char *text, int column, struct vfm_err *err)
+{
+	if (vfm_json_takes(text))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "the name of column %d is not UTF-8", column + 1);
+}
+
 static int open_csv(struct vfm_rows *r, char sep, struct vfm_err *err)
 {
 	int rc;
@@ -77,12 +84,8 @@ static int open_csv(struct vfm_rows *r, char sep, struct vfm_err *err)
 	r->n_columns = r->csv.n;
 	r->columns = vfm_calloc((size_t)r->n_columns, sizeof(r->columns[0]));
 	for (int i = 0; i < r->n_columns; i++) {
-		json_t *name = json_stringn(r->csv.cells[i].s, r->csv.cells[i].len);
-
-		if (!name)
-			return vfm_fail(err, VFM_EINPUT, "%s:%lld: the name of column %d is not UTF-8", r->name,
-				(long long)r->csv.line, i + 1);
-		json_decref(name);
+		if (check_column_name(r->csv.cells[i].s, i, err) < 0)
+			return vfm_err_context(err, "%s:%lld", r->name, (long long)r->csv.line);
 		r->columns[i] = vfm_strdup(r->csv.cells[i].s);
 	}
 	return 0;
@@ -94,12 +97,11 @@ static int open_parquet(struct vfm_rows *r, struct vfm_err *err)
 	r->n_columns = vfm_parquet_columns(r->parquet);
 	r->columns = vfm_calloc((size_t)r->n_columns + 1, sizeof(r->columns[0]));
 	for (int i = 0; i < r->n_columns; i++) {
-		json_t *name = json_string(vfm_parquet_name(r->parquet, i));
+		const char *text = vfm_parquet_name(r->parquet, i);
 
-		if (!name)
-			return vfm_fail(err, VFM_EINPUT, "'%s': the name of column %d is not UTF-8", r->name, i + 1);
-		json_decref(name);
-		r->columns[i] = vfm_strdup(vfm_parquet_name(r->parquet, i));
+		if (check_column_name(text, i, err) < 0)
+			return vfm_err_context(err, "'%s'", r->name);
+		r->columns[i] = vfm_strdup(text);
 	}
 	return 0;
 }
@@ -118,7 +120,7 @@ int vfm_rows_open(struct vfm_rows **out, const char *path, const char *name, cha
 	}
 	if (rc == 0)
 		rc = find_format(r, err);
-	r->lines = (struct vfm_jsonl){.f = r->f, .name = name, .max_line = MAX_OBJECT};
+	r->lines = (struct vfm_jsonl){.f = r->f, .name = name, .max_line = MAX_OBJECT, .is_foreign = true};
 	if (rc == 0 && sep && r->format != FORMAT_CSV)
 		rc = vfm_fail(err, VFM_EINPUT, "--sep: '%s' is no CSV", name);
 	if (rc == 0 && r->format == FORMAT_CSV)
@@ -187,14 +189,18 @@ int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err)
 static int set_cell_text(
 	const struct vfm_rows *r, json_t *row, int column, const char *s, size_t len, struct vfm_err *err)
 {
-	json_t *text = memchr(s, 0, len) ? NULL : json_stringn(s, len);
+	json_t *text = vfm_json_string(s, len, "column", NULL);
+	char *what;
 
-	if (!text)
-		return vfm_fail(err, VFM_EINPUT, "'%s', %s %lld: column '%s' %s", r->name, vfm_rows_unit(r),
-			(long long)r->place, r->columns[column],
-			memchr(s, 0, len) ? "has a zero byte" : "is not UTF-8");
-	json_object_set_new(row, r->columns[column], text);
-	return 0;
+	if (text) {
+		json_object_set_new(row, r->columns[column], text);
+		return 0;
+	}
+	what = vfm_strfmt(
+		"'%s', %s %lld: column '%s'", r->name, vfm_rows_unit(r), (long long)r->place, r->columns[column]);
+	vfm_json_string(s, len, what, err);
+	free(what);
+	return VFM_EINPUT;
 }
 
 static int next_of_csv(struct vfm_rows *r, json_t **row, struct vfm_err *err)
@@ -316,7 +322,6 @@ static int read_object(struct vfm_rows *r, struct vfm_err *err)
 
 static int next_of_array(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 {
-	json_error_t e;
 	int c = array_token(r);
 
 	if (c == ']' && array_token(r) == EOF) {
@@ -331,10 +336,8 @@ static int next_of_array(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 		return fail_array(r, "expected an array of objects", err);
 	r->begun = true;
 	TRY(read_object(r, err));
-	*row = json_loadb(r->object, r->object_len, JSON_REJECT_DUPLICATES, &e);
-	if (!*row)
-		return vfm_fail(err, VFM_EINPUT, "%s:%lld: %s", r->name, (long long)r->place, e.text);
-	return 1;
+	r->lines.line = r->place;
+	return vfm_jsonl_parse(&r->lines, r->object, r->object_len, row, err);
 }
 
 int vfm_rows_next(struct vfm_rows *r, json_t **row, struct vfm_err *err)

@@ -30,6 +30,8 @@ static int check_key(const struct vfm_take *t, const char *key, struct vfm_err *
 {
 	if (is_stage_key(key, t->takes_id))
 		return vfm_fail(err, VFM_EUSAGE, "the key '%s' belongs to the stages: COLUMN=KEY gives another", key);
+	if (!vfm_json_takes(key))
+		return vfm_fail(err, VFM_EUSAGE, "'%s' is no key: it is not UTF-8", key);
 	for (const char *p = key;; p++) {
 		size_t n = strcspn(p, ".");
 

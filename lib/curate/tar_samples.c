@@ -16,7 +16,7 @@
 #include "media/probe.h"
 
 #define MAX_TEXT ((uint64_t)1 << 20)
-#define MAX_JSON ((uint64_t)16 << 20)
+#define MAX_JSON ((uint64_t)8 << 20) /* a line of records has 16 MiB */
 #define MAX_TAIL ((uint64_t)1 << 20) /* bytes behind the end of a tar that are looked at */
 
 enum { TXT, CLS, JSON, N_META };
@@ -31,8 +31,14 @@ struct media {
 };
 
 struct meta {
-	uint64_t at, size;
-	bool is_there, is_twice;
+	char *name;
+	int type;          /* TXT, ... */
+	uint64_t at, size; /* of its content */
+	bool is_twice, is_used;
+	/* kept of the last one of each type that was read */
+	json_t *value; /* NULL: fault says why */
+	bool may_miss; /* the record goes on without it */
+	struct vfm_err fault;
 };
 
 struct vfm_tar_samples {
@@ -47,13 +53,13 @@ struct vfm_tar_samples {
 	struct vfm_tar_samples_left unused;
 	/* the sample */
 	char *key;
+	size_t key_len;
 	struct media *media; /* [n_media] */
-	size_t cap;
-	int n_media, next_media;
+	struct meta *meta;   /* [n_meta] */
+	size_t media_cap, meta_cap;
+	int n_media, next_media, n_meta;
 	bool too_many;
-	struct meta meta[N_META];
-	json_t *values; /* caption, cls and meta of the sample; NULL: not read */
-	struct vfm_err fault;
+	struct meta *read[N_META];
 };
 
 /* ---- opening ---- */
@@ -84,10 +90,7 @@ static int refuse_compressed(const struct vfm_tar_samples *s, struct vfm_err *er
 /* A name that a record can hold, and that names a tar only. */
 static int check_tar_name(const char *path, struct vfm_err *err)
 {
-	json_t *text = json_string(path);
-
-	json_decref(text);
-	if (!text)
+	if (!vfm_json_takes(path))
 		return vfm_fail(err, VFM_EINPUT, "the name of a tar is not UTF-8");
 	if (vfm_member_parse(NULL, path))
 		return vfm_fail(
@@ -120,18 +123,26 @@ int vfm_tar_samples_open(
 	return 0;
 }
 
+static void forget_value(struct meta *m)
+{
+	json_decref(m->value);
+	m->value = NULL;
+	m->may_miss = false;
+}
+
 static void forget_sample(struct vfm_tar_samples *s)
 {
 	for (int i = 0; i < s->n_media; i++)
 		free(s->media[i].name);
+	for (int i = 0; i < s->n_meta; i++) {
+		forget_value(&s->meta[i]);
+		free(s->meta[i].name);
+	}
 	free(s->key);
-	json_decref(s->values);
 	s->key = NULL;
-	s->values = NULL;
-	s->n_media = s->next_media = 0;
+	s->n_media = s->next_media = s->n_meta = 0;
 	s->too_many = false;
-	s->fault.code = 0;
-	memset(s->meta, 0, sizeof(s->meta));
+	memset(s->read, 0, sizeof(s->read));
 }
 
 void vfm_tar_samples_close(struct vfm_tar_samples *s)
@@ -140,6 +151,7 @@ void vfm_tar_samples_close(struct vfm_tar_samples *s)
 		return;
 	forget_sample(s);
 	free(s->media);
+	free(s->meta);
 	free(s->path);
 	close(s->fd);
 	free(s);
@@ -171,25 +183,10 @@ static void check_tail(struct vfm_tar_samples *s)
 	free(buf);
 }
 
-/* Whether a name begins "__NAME__", as those of WebDataset's own members do. */
-static bool is_shard_note(const char *name)
+/* The bytes of a name up to its type, with the dot before it. */
+static size_t prefix_end(const char *name)
 {
-	const char *end = strncmp(name, "__", 2) == 0 ? strstr(name + 2, "__") : NULL;
-
-	return end && !memchr(name, '/', (size_t)(end - name)) && (!end[2] || end[2] == '/');
-}
-
-/* The key's length, and what stands behind its dot; 0: the member belongs to no sample. */
-static size_t split_member_name(const char *name, const char **part)
-{
-	const char *base = strrchr(name, '/'), *dot;
-
-	base = base ? base + 1 : name;
-	dot = strchr(base, '.');
-	if (!dot || dot == base || !dot[1] || is_shard_note(name))
-		return 0;
-	*part = dot + 1;
-	return (size_t)(dot - name);
+	return (size_t)(strrchr(name, '.') + 1 - name);
 }
 
 /* Says which sample the damage has cut. */
@@ -214,12 +211,12 @@ static bool read_member(struct vfm_tar_samples *s)
 			check_tail(s);
 		if (rc < 0 && s->key)
 			note_sample(s);
-		if (rc == 1 && s->m.type == '0' && split_member_name(s->m.name, &part))
+		if (rc == 1 && s->m.type == '0' && vfm_tar_split_name(s->m.name, &part))
 			return true;
 		if (rc == 1 && s->m.type == '0')
-			s->left->members++;
-		if (rc == 1 && (s->m.type == '1' || s->m.type == '2') && split_member_name(s->m.name, &part))
-			s->left->links++;
+			vfm_named_add(&s->left->members, s->m.name);
+		if (rc == 1 && (s->m.type == '1' || s->m.type == '2') && vfm_tar_split_name(s->m.name, &part))
+			vfm_named_add(&s->left->links, s->m.name);
 	}
 	return false;
 }
@@ -228,11 +225,7 @@ static void add_sample_media(struct vfm_tar_samples *s)
 {
 	struct media *last;
 
-	if (s->n_media == VFM_TAR_SAMPLE_MEDIA) {
-		s->too_many = true;
-		return;
-	}
-	vfm_grow(&s->media, &s->cap, (size_t)s->n_media + 1, sizeof(*s->media));
+	vfm_grow(&s->media, &s->media_cap, (size_t)s->n_media + 1, sizeof(*s->media));
 	last = &s->media[s->n_media];
 	*last = (struct media){vfm_strdup(s->m.name), s->m.header_offset, s->m.size, false};
 	for (int i = 0; i < s->n_media; i++)
@@ -240,40 +233,98 @@ static void add_sample_media(struct vfm_tar_samples *s)
 	s->n_media++;
 }
 
-/* Adds the member that was read to the sample. */
-static void add_sample_member(struct vfm_tar_samples *s, const char *part)
+/* Extensions that differ in case alone are the same to WebDataset. */
+static void add_sample_meta(struct vfm_tar_samples *s, int type)
 {
-	for (int i = 0; i < N_META; i++)
-		if (!strcasecmp(part, meta_name[i])) {
-			s->meta[i] = (struct meta){s->m.data_offset, s->m.size, true, s->meta[i].is_there};
+	struct meta m = {.type = type, .at = s->m.data_offset, .size = s->m.size};
+
+	for (int i = 0; i < s->n_meta; i++)
+		if (!strcasecmp(s->meta[i].name + s->key_len, s->m.name + s->key_len)) {
+			s->meta[i].is_twice = true;
 			return;
 		}
-	if (vfm_media_name(s->m.name))
+	m.name = vfm_strdup(s->m.name);
+	vfm_grow(&s->meta, &s->meta_cap, (size_t)s->n_meta + 1, sizeof(*s->meta));
+	s->meta[s->n_meta++] = m;
+}
+
+/* Adds the member that was read to the sample. */
+static void add_sample_member(struct vfm_tar_samples *s)
+{
+	const char *type = s->m.name + prefix_end(s->m.name);
+	int n = vfm_media_name(s->m.name) ? s->n_media : s->n_meta;
+
+	if (n == VFM_TAR_SAMPLE_MEDIA) {
+		s->too_many = true;
+		return;
+	}
+	if (vfm_media_name(s->m.name)) {
 		add_sample_media(s);
-	else
-		s->left->members++;
+		return;
+	}
+	for (int i = 0; i < N_META; i++)
+		if (!strcasecmp(type, meta_name[i])) {
+			add_sample_meta(s, i);
+			return;
+		}
+	vfm_named_add(&s->left->members, s->m.name);
+}
+
+/* Returns the metadata of a type for a media member: with its prefix, or else without one; NULL: none. */
+static struct meta *find_meta(const struct vfm_tar_samples *s, const struct media *media, int type)
+{
+	size_t own = prefix_end(media->name), end;
+	struct meta *shared = NULL;
+
+	for (int i = 0; i < s->n_meta; i++) {
+		struct meta *m = &s->meta[i];
+
+		end = prefix_end(m->name);
+		if (m->type != type)
+			continue;
+		if (end == own && !strncasecmp(m->name + s->key_len, media->name + s->key_len, end - s->key_len))
+			return m;
+		if (end == s->key_len + 1)
+			shared = m;
+	}
+	return shared;
+}
+
+/* Counts the metadata that belongs to none of the media. */
+static void count_unused_meta(struct vfm_tar_samples *s)
+{
+	for (int k = 0; k < s->n_media * N_META; k++) {
+		struct meta *m = find_meta(s, &s->media[k / N_META], k % N_META);
+
+		if (m)
+			m->is_used = true;
+	}
+	for (int i = 0; i < s->n_meta; i++)
+		if (!s->meta[i].is_used)
+			vfm_named_add(&s->left->members, s->meta[i].name);
 }
 
 /* Gathers the next sample with media.  Returns false at the end. */
 static bool gather_sample(struct vfm_tar_samples *s)
 {
 	const char *part;
-	size_t len;
 
 	for (;;) {
 		forget_sample(s);
 		if (!s->has_member && !read_member(s))
 			return false;
-		len = split_member_name(s->m.name, &part);
-		s->key = vfm_strfmt("%.*s", (int)len, s->m.name);
+		s->key_len = vfm_tar_split_name(s->m.name, &part);
+		s->key = vfm_strfmt("%.*s", (int)s->key_len, s->m.name);
 		do {
-			add_sample_member(s, part);
+			add_sample_member(s);
 			s->has_member = read_member(s);
-		} while (
-			s->has_member && split_member_name(s->m.name, &part) == len && !memcmp(s->m.name, s->key, len));
-		if (s->n_media)
+		} while (s->has_member && vfm_tar_split_name(s->m.name, &part) == s->key_len &&
+			!memcmp(s->m.name, s->key, s->key_len));
+		if (s->n_media) {
+			count_unused_meta(s);
 			return true;
-		s->left->samples++;
+		}
+		vfm_named_add(&s->left->samples, s->key);
 	}
 }
 
@@ -281,16 +332,13 @@ static bool gather_sample(struct vfm_tar_samples *s)
 
 static json_t *text_value(const char *text, size_t len, const char *what, struct vfm_err *err)
 {
-	json_t *v;
-
+	if (len >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+		text += 3, len -= 3;
 	if (len && text[len - 1] == '\n')
 		len--;
 	if (len && text[len - 1] == '\r')
 		len--;
-	v = json_stringn(text, len);
-	if (!v)
-		vfm_fail(err, VFM_EINPUT, "%s is not UTF-8", what);
-	return v;
+	return vfm_json_string(text, len, what, err);
 }
 
 /* A class label: an integer, or else a text. */
@@ -310,87 +358,108 @@ static json_t *label_value(const char *text, size_t len, struct vfm_err *err)
 	return json_integer(n);
 }
 
-static int set_meta(struct vfm_tar_samples *s, int which, const char *text, size_t len, struct vfm_err *err)
+static json_t *json_value(const char *text, size_t len, struct vfm_err *err)
 {
-	static const char *const keys[N_META] = {"caption", "cls", "meta"};
-	json_t *v;
+	json_t *v = vfm_json_parse_foreign(text, len, "json", err);
 
-	if (which == JSON)
-		v = vfm_json_parse(text, len, "json", err);
-	else
-		v = which == TXT ? text_value(text, len, "txt", err) : label_value(text, len, err);
-	if (v && which == JSON && !json_is_object(v)) {
-		json_decref(v);
-		return vfm_fail(err, VFM_EINPUT, "json is no object");
-	}
-	if (!v)
-		return VFM_EINPUT;
-	if (which == JSON && json_is_string(json_object_get(v, "caption")) && !json_object_get(s->values, "caption"))
-		json_object_set(s->values, "caption", json_object_get(v, "caption"));
-	json_object_set_new(s->values, keys[which], v);
-	return 0;
+	if (!v || json_is_object(v))
+		return v;
+	json_decref(v);
+	vfm_fail(err, VFM_EINPUT, "json is no object");
+	return NULL;
 }
 
-static int read_meta(struct vfm_tar_samples *s, int which, struct vfm_err *err)
+/* Sets the value of metadata, or its fault. */
+static void read_meta(const struct vfm_tar_samples *s, struct meta *m)
 {
-	const struct meta *m = &s->meta[which];
+	const char *what = meta_name[m->type];
 	char *text;
-	int rc;
 
-	if (!m->is_there)
-		return 0;
-	if (m->is_twice)
-		return vfm_fail(err, VFM_EINPUT, "%s stands twice", meta_name[which]);
-	if (m->size > meta_max[which])
-		return vfm_fail(
-			err, VFM_EINPUT, "%s has more than %" PRIu64 " bytes", meta_name[which], meta_max[which]);
-	text = vfm_malloc((size_t)m->size + 1);
-	rc = vfm_full_pread(s->fd, text, (size_t)m->size, m->at, s->path, err);
-	if (rc == 0)
-		rc = set_meta(s, which, text, (size_t)m->size, err);
-	free(text);
-	return rc;
-}
-
-/* Reads the metadata of the sample; s->fault says what is wrong with it. */
-static void read_values(struct vfm_tar_samples *s)
-{
-	json_t *key = json_string(s->key);
-
-	s->values = json_object();
-	if (!key) {
-		vfm_fail(&s->fault, VFM_EINPUT, "its name is not UTF-8");
+	if (m->is_twice) {
+		vfm_fail(&m->fault, VFM_EINPUT, "%s stands twice", what);
 		return;
 	}
-	json_object_set_new(s->values, "key", key);
-	for (int i = 0; i < N_META; i++)
-		if (read_meta(s, i, &s->fault) < 0) {
-			s->fault.code = VFM_EINPUT;
-			return;
-		}
+	if (m->size > meta_max[m->type]) {
+		m->may_miss = m->type == JSON;
+		vfm_fail(&m->fault, VFM_EINPUT, "%s has more than %" PRIu64 " bytes", what, meta_max[m->type]);
+		return;
+	}
+	text = vfm_malloc((size_t)m->size + 1);
+	if (vfm_full_pread(s->fd, text, (size_t)m->size, m->at, s->path, &m->fault) == 0) {
+		m->may_miss = m->type == JSON;
+		m->value = m->type == JSON ? json_value(text, (size_t)m->size, &m->fault)
+			: m->type == TXT   ? text_value(text, (size_t)m->size, what, &m->fault)
+					   : label_value(text, (size_t)m->size, &m->fault);
+	}
+	free(text);
+}
+
+/* Reads metadata once for the media that share it. */
+static const struct meta *meta_of(struct vfm_tar_samples *s, const struct media *media, int type)
+{
+	struct meta *m = find_meta(s, media, type);
+
+	if (!m || m == s->read[type])
+		return m;
+	if (s->read[type])
+		forget_value(s->read[type]);
+	s->read[type] = m;
+	read_meta(s, m);
+	return m;
+}
+
+/* Sets the metadata of a media member.  VFM_EINPUT: err says what is wrong with it. */
+static int set_meta(struct vfm_tar_samples *s, const struct media *media, json_t *rec, struct vfm_err *err)
+{
+	static const char *const keys[N_META] = {"caption", "cls", "meta"};
+
+	for (int i = 0; i < N_META; i++) {
+		const struct meta *m = meta_of(s, media, i);
+		json_t *caption = m && i == JSON ? json_object_get(m->value, "caption") : NULL;
+
+		if (!m)
+			continue;
+		if (!m->value && !m->may_miss)
+			return vfm_fail(err, VFM_EINPUT, "%s", m->fault.msg);
+		if (json_is_string(caption) && !json_object_get(rec, "caption"))
+			json_object_set(rec, "caption", caption);
+		if (m->value)
+			json_object_set(rec, keys[i], m->value);
+		else
+			json_object_set_new(rec, "meta_error", vfm_json_shown(m->fault.msg));
+		if (!m->value)
+			vfm_named_add(&s->left->json, m->name);
+	}
+	return 0;
 }
 
 static int make_member_record(struct vfm_tar_samples *s, const struct media *m, json_t **rec, struct vfm_err *err)
 {
+	json_t *key = vfm_json_string(s->key, s->key_len, "its name", err), *name = NULL;
+	struct vfm_err why;
 	char *src;
 
-	if (!s->values)
-		read_values(s);
-	if (s->fault.code)
-		return vfm_fail(
-			err, VFM_EINPUT, "'%s': sample '%.200s', '%.200s': %s", s->path, s->key, m->name, s->fault.msg);
-	if (m->is_twice)
+	if (key && m->is_twice) {
+		json_decref(key);
 		return vfm_fail(err, VFM_EINPUT,
 			"'%s': '%.200s' stands twice in a sample; this is the later one, at "
 			"byte %" PRIu64,
 			s->path, m->name, m->offset);
+	}
 	src = vfm_member_name(s->path, m->offset, m->size, m->name);
-	*rec = json_pack("{s:i,s:s,s:s}", "v", 1, "src", src, "kind", vfm_image_name(m->name) ? "image" : "video");
+	if (key)
+		name = vfm_json_string(src, strlen(src), "its name", err);
 	free(src);
-	if (!*rec) /* the key may be UTF-8 while the rest is not */
-		return vfm_fail(err, VFM_EINPUT, "'%s': a name of sample '%.200s' is not UTF-8", s->path, s->key);
-	json_object_update(*rec, s->values);
-	return 1;
+	if (name) {
+		*rec = json_pack("{s:i,s:o,s:s,s:o}", "v", 1, "src", name, "kind",
+			vfm_image_name(m->name) ? "image" : "video", "key", key);
+		if (set_meta(s, m, *rec, err) == 0)
+			return 1;
+		json_decref(*rec);
+		*rec = NULL;
+	}
+	why = *err;
+	return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.200s', '%.200s': %s", s->path, s->key, m->name, why.msg);
 }
 
 int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err *err)
@@ -402,7 +471,7 @@ int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err
 		if (s->too_many) {
 			s->too_many = false;
 			return vfm_fail(err, VFM_EINPUT,
-				"'%s': sample '%.200s' has more than %d media members: the others are left out",
+				"'%s': sample '%.200s' has more than %d media members, or others: the rest is left out",
 				s->path, s->key, VFM_TAR_SAMPLE_MEDIA);
 		}
 		if (gather_sample(s))

@@ -332,7 +332,8 @@ static void dump_json(struct vfm_buf *b, const json_t *rec)
 
 static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 {
-	const char *src = vfm_rec_str(rec, "src", NULL), *dot = src ? strrchr(src, '.') : NULL;
+	const char *src = vfm_rec_str(rec, "src", NULL), *base = src ? strrchr(src, '/') : NULL,
+		   *dot = src ? strrchr(base ? base : src, '.') : NULL;
 	struct vfm_input in;
 	size_t n = 0;
 

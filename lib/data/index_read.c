@@ -206,7 +206,7 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 	if (rc == 0 && vfm_crc32c(0, text, r->json_bytes) != r->json_crc)
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	if (rc == 0) {
-		*json = vfm_json_parse(text, r->json_bytes, name, err);
+		*json = vfm_json_parse_foreign(text, r->json_bytes, name, err);
 		if (!json_is_object(*json)) {
 			json_decref(*json);
 			*json = NULL;

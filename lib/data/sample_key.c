@@ -1,24 +1,16 @@
 #include "data/sample_key.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 #define MAX_KEY    200 /* with ".latent.npy" and the suffix of a temporary file still a file name */
 #define MAX_MEMBER 1000
 
 /* ---- validity ---- */
-
-static bool is_utf8(const char *s)
-{
-	json_t *text = json_string(s); /* NULL if not UTF-8 */
-	bool ok = text != NULL;
-
-	json_decref(text);
-	return ok;
-}
 
 /* Quotes the first bytes of a name, without those that are not printable ASCII. */
 static int fail_name(const char *what, const char *key, const char *why, struct vfm_err *err)
@@ -59,7 +51,7 @@ int vfm_sample_key_check(const char *key, struct vfm_err *err)
 		return fail_key(key, "it has more than 200 bytes", err);
 	if (strncmp(key, "__", 2) == 0)
 		return fail_key(key, "it begins with '__'", err);
-	return is_utf8(key) ? 0 : fail_key(key, "it is not UTF-8", err);
+	return vfm_json_takes(key) ? 0 : fail_key(key, "it is not UTF-8", err);
 }
 
 static int fail_member(const char *name, const char *why, struct vfm_err *err)
@@ -87,5 +79,5 @@ int vfm_sample_member_check(const char *name, struct vfm_err *err)
 		if (n == 2 && memcmp(part, "..", 2) == 0)
 			return fail_member(name, "it holds '..'", err);
 	}
-	return is_utf8(name) ? 0 : fail_member(name, "it is not UTF-8", err);
+	return vfm_json_takes(name) ? 0 : fail_member(name, "it is not UTF-8", err);
 }

@@ -228,7 +228,7 @@ static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 
 	if (p->bytes > MAX_JSON)
 		return vfm_fail(err, VFM_EINPUT, "json: more than %u bytes", MAX_JSON);
-	j = vfm_json_parse((const char *)data + p->offset, p->bytes, "json", err);
+	j = vfm_json_parse_foreign((const char *)data + p->offset, p->bytes, "json", err);
 	if (!j)
 		return VFM_EINPUT;
 	if (!json_is_object(j)) {

@@ -15,18 +15,7 @@
 
 void vfm_stage_set_error(json_t *rec, const char *msg)
 {
-	json_t *text = json_string(msg);
-	char *shown;
-
-	if (!text) { /* the message quotes bytes that are no UTF-8 */
-		shown = vfm_strdup(msg);
-		for (char *s = shown; *s; s++)
-			if ((unsigned char)*s >= 0x80)
-				*s = '?';
-		text = json_string(shown);
-		free(shown);
-	}
-	json_object_set_new(rec, "error", text);
+	json_object_set_new(rec, "error", vfm_json_shown(msg));
 }
 
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
@@ -38,7 +27,7 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
 	va_end(ap);
-	json_object_set_new(rec, "drop", json_string(text));
+	json_object_set_new(rec, "drop", vfm_json_shown(text)); /* it may end within a character */
 }
 
 void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)

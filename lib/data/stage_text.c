@@ -80,7 +80,7 @@ static void work_on_line(
 {
 	struct vfm_record_text *t = &b->text;
 
-	if (!is_record_text(t))
+	if (!is_record_text(t) || t->len > VFM_JSONL_LINE / 2) /* what it becomes may be too long: stage_work.c */
 		return;
 	of->at = b->out.len;
 	of->failed = vfm_record_text_get(t, "error");

@@ -32,9 +32,33 @@ static void out_clear(struct vfm_stage_out *out)
 	*out = (struct vfm_stage_out){0};
 }
 
-static void add_line(struct vfm_stage_record *r, const json_t *rec)
+/* Makes a record an error, with the keys that identify it. */
+static void refuse_long_record(json_t *rec, size_t bytes)
 {
+	static const char *const keys[] = {"v", "id", "src", "key", "part", "by"};
+	json_t *brief = json_object();
+	char *why = vfm_strfmt("the record has %zu bytes, at most %zu are allowed", bytes, VFM_JSONL_LINE);
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		json_object_set(brief, keys[i], json_object_get(rec, keys[i]));
+	vfm_stage_set_error(brief, why);
+	json_object_clear(rec);
+	json_object_update(rec, brief);
+	json_decref(brief);
+	free(why);
+}
+
+/* Appends the line of a record.  The readers of records would refuse one that is too long. */
+static void add_line(struct vfm_stage_record *r, json_t *rec)
+{
+	size_t start = r->text.len;
+
 	vfm_stage_line_text(&r->text, rec);
+	if (r->text.len - start > VFM_JSONL_LINE) {
+		refuse_long_record(rec, r->text.len - start);
+		r->text.len = start;
+		vfm_stage_line_text(&r->text, rec);
+	}
 	r->counts.written++;
 }
 
@@ -178,15 +202,19 @@ static void add_outputs(
 	json_t **recs = out->n ? out->rec : &r->rec;
 	size_t n = out->n ? out->n : 1;
 	const json_t *best = recs[0];
+	bool had_error = false;
 
-	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
-		best = recs[i];
-	count_record(&r->counts, best);
 	for (size_t i = 0; i < n && !w->stage->silent; i++) {
+		had_error |= json_object_get(recs[i], "error") != NULL;
 		if (!json_object_get(recs[i], "error"))
 			set_mark(recs[i], w->stage->name, mark);
 		add_line(r, recs[i]);
 	}
+	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
+		best = recs[i];
+	count_record(&r->counts, best);
+	if (!w->stage->silent && !had_error && json_object_get(best, "error")) /* too long */
+		r->counts.failed_here++;
 }
 
 /* Ends the work on a record that the stage, or what precedes it, left with `rc` and `err`. */

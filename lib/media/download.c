@@ -1,4 +1,5 @@
 /* download.c - see download.h. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <libavformat/avformat.h>
@@ -184,7 +185,11 @@ static int open_url(struct download *d, struct vfm_err *err)
 {
 	AVIOInterruptCB stop = {must_stop, d};
 	AVDictionary *options = NULL;
+	char *url = vfm_strdup(d->url);
 	int rc;
+
+	for (char *c = url; *c != ':'; c++) /* FFmpeg knows schemes in small letters alone */
+		*c = (char)tolower((unsigned char)*c);
 
 	av_dict_set(&options, "protocol_whitelist", "http,https,httpproxy,tls,tcp", 0);
 	av_dict_set(&options, "user_agent", "vfm-curate", 0);
@@ -196,7 +201,8 @@ static int open_url(struct download *d, struct vfm_err *err)
 	if (d->o->ca_file)
 		av_dict_set(&options, "ca_file", d->o->ca_file, 0);
 	vfm_av_forget_line();
-	rc = avio_open2(&d->io, d->url, AVIO_FLAG_READ, &stop, &options);
+	rc = avio_open2(&d->io, url, AVIO_FLAG_READ, &stop, &options);
+	free(url);
 	av_dict_free(&options);
 	if (rc < 0)
 		return download_failed(d, rc, err);

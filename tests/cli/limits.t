@@ -44,6 +44,15 @@ is "$(jq -r '[.src, .error // "good"] | join(": ")' <<<"$out")" "walk/a.mp4: goo
 walk/b.mp4: cannot open 'walk/b.mp4': No such file or directory
 walk/c.mkv: 'walk/c.mkv' is a FIFO, not a regular file" "probe: a folder: special files and dangling links with the name of media are reported"
 like "$err" '3 files in folders have no name of a video or image and were left out' "probe: a folder: the others are counted"
+mkdir -p mac/__MACOSX/v mac/v
+cp good.bin mac/v/x.mp4
+cp good.bin mac/v/._x.mp4
+cp good.bin mac/__MACOSX/v/y.mp4
+run_stage vfm-curate probe mac
+is "$(jq -r '.src' <<<"$out")" mac/v/x.mp4 "probe: a folder: what macOS stores beside a file is no video"
+like "$err" "2 files in folders .* left out \(--all\): 'mac/__MACOSX/v/y.mp4', 'mac/v/._x.mp4'" "probe: and is named"
+run_stage vfm-curate probe --all mac
+is "$(jq -r '.src' <<<"$out" | wc -l)" 3 "probe --all: reads it"
 ln -s . walk/loop
 run_stage timeout 20 vfm-curate probe walk
 like "$out" "walk/loop' is a folder that contains itself" "probe: a loop of links is reported"

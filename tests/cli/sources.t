@@ -75,8 +75,8 @@ done
 		"$("$VFM_WEBDATASET" "$R" --webdataset "$t" | grep -E ' ([^ ]*\.)?(mp4|mkv|jpg) [0-9a-f]*$')" "index: webdataset reads $t alike"
 done
 run_stage vfm-curate index shards/gnu.tar
-like "$err" '3 members are neither' "index: what was left out is counted"
-like "$err" '1 hard or symbolic links were left out' "index: and links"
+like "$err" "3 members are neither .*: '.000004.mp4', '__note__', 'readme'" "index: what was left out is counted and named"
+like "$err" "1 hard or symbolic links were left out, as WebDataset does: '000009.mp4'" "index: and links"
 python3 - <<'END'
 import io, tarfile
 with tarfile.open("latin.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin1") as t:
@@ -142,9 +142,54 @@ printf '[1]' >list.json
 printf 'a\xff' >bad.txt
 python3 "$W" pax bad.tar 1.mp4=a.mp4 1.json=bad.json 2.mp4=a.mp4 2.txt=bad.txt 3.mp4=a.mp4 3.json=list.json 4.mp4=a.mp4 5.npy 5.txt
 run_stage vfm-curate index bad.tar
-is "$rc $(sources <<<"$out")" "1 $(grep -o 'bad.tar@[^"]*/4.mp4' <<<"$out")" "index: samples with bad metadata fail, others do not"
-like "$(errors <<<"$out")" "sample '1', '1.mp4': json:.*sample '2', '2.mp4': txt is not UTF-8.*sample '3', '3.mp4': json is no object" "index: and are named"
-like "$err" "1 samples have no video or image" "index: samples without media are counted"
+is "$rc $(jq -r 'select(.error == null) | .key' <<<"$out" | paste -sd ' ')" "1 1 3 4" "index: a txt that cannot be read is an error, a json is not"
+like "$(errors <<<"$out")" "sample '2', '2.mp4': txt is not UTF-8" "index: and is named"
+is "$(jq -r '.meta_error // empty' <<<"$out" | paste -sd '|')" "json:1:12: unexpected token near end of file|json is no object" "index: meta_error says why"
+like "$err" "2 records have a json that cannot be read and no meta: '1.json', '3.json'" "index: they are counted and named"
+like "$err" "1 samples have no video or image and were left out: '5'" "index: samples without media are counted and named"
+
+# ---- texts and metadata of other programs
+printf 'a cat\0' >nul.txt
+printf '\xef\xbb\xbfa \001 cat\r\n' >bom.txt
+printf '\xef\xbb\xbf{"caption":"c","a":NaN,"b":[-Infinity,Infinity],"c":"NaN","d":18446744073709551615,"e":-9223372036854775808,"f":1e999,"g":-1%s}' \
+	"$(printf '0%.0s' {1..400})" >loose.json
+{ printf '{"a":'; printf '[%.0s' {1..1001}; printf ']%.0s' {1..1001}; printf '}'; } >deep.json
+printf '{"a":1,"a":2}' >same.json
+printf '{"a":"\\u0000"}' >zero.json
+printf '{"a":"%s"}' "$(head -c $((9 << 20)) /dev/zero | tr '\0' x)" >big.json
+python3 "$W" pax foreign.tar 1.mp4=a.mp4 1.txt=nul.txt 2.mp4=a.mp4 2.txt=bom.txt 2.json=loose.json 3.mp4=a.mp4 3.cls=nul.txt \
+	4.mp4=a.mp4 4.json=deep.json 4.txt=a.txt 5.mp4=a.mp4 5.json=same.json 6.mp4=a.mp4 6.json=zero.json 7.mp4=a.mp4 7.json=big.json
+run_stage vfm-curate index foreign.tar
+rc_is 1 "index: texts with zero bytes"
+is "$(errors <<<"$out" | paste -sd '|')" "'foreign.tar': sample '1', '1.mp4': txt has a zero byte|'foreign.tar': sample '3', '3.mp4': cls has a zero byte" "index: are errors of their records"
+is "$(one 2)" '{"v":1,"kind":"video","key":"2","caption":"a \u0001 cat","meta":{"caption":"c","a":null,"b":[null,null],"c":"NaN","d":18446744073709552000,"e":-9223372036854776000,"f":null,"g":null}}' \
+	"index: byte order marks are dropped, NaN is null, and large integers are numbers"
+is "$(jq -r 'select(.meta_error) | .key' <<<"$out" | paste -sd ' ')" "4 5 6 7" "index: a json that no record can hold: the record has no meta"
+is "$(one 4 | jq -c '[.caption, .meta_error]')" '["a clip of bars","json:1:1: deeper than 1000"]' "index: and keeps its caption"
+vfm-curate index -q foreign.tar >foreign.jsonl
+run_stage vfm-curate probe --records foreign.jsonl
+is "$(jq -s 'map(select(.id)) | length' <<<"$out")" 5 "probe: reads all of these records"
+{ printf '{"v":1,"id":"x","src":"'; head -c $(((16 << 20) - 50)) /dev/zero | tr '\0' x; printf '"}\n'; } >long.jsonl
+run vfm-curate clip -q -d long long.jsonl
+like "$rc $(records <<<"$out" | jq -r '.error')" "^1 the record has 1678[0-9]* bytes, at most 16777216 are allowed" "a line that the next stage would refuse is an error"
+for stage in clip encode decode fetch embed; do
+	run vfm-curate "$stage" -q -d $'d\xff' foreign.jsonl
+	like "$rc $err" "2 .*option '-d': 'd.*' is not UTF-8" "$stage -d: a name that records cannot hold"
+done
+
+# ---- names with dots
+printf 'a dog' >dog.txt
+python3 "$W" pax dots.tar 'clip 2.0 (x).mp4=a.mp4' 'clip 2.0 (x).TXT=a.txt' 22.0/1.1.mp4=b.mkv 22.0/1.1.txt=dog.txt 22.0/1.2.mp4=a.mp4 22.0/1.2.txt=a.txt \
+	22.0/1.3.mp4=a.mp4 k.a.b.mp4=a.mp4 k.txt=a.txt k.b.txt=dog.txt __x.y.mp4=a.mp4
+run_stage vfm-curate index dots.tar
+is "$(jq -r '[.key, (.src | split("/") | last), .caption] | @tsv' <<<"$out")" "clip 2	clip 2.0 (x).mp4	a clip of bars
+22.0/1	1.1.mp4	a dog
+22.0/1	1.2.mp4	a clip of bars
+22.0/1	1.3.mp4	
+k	k.a.b.mp4	a clip of bars
+__x	__x.y.mp4	" "index: names with dots: a caption belongs to the video with its prefix, or to all"
+like "$err" "1 members are neither [^']*: 'k.b.txt'" "index: a caption without its video is named"
+
 # shellcheck disable=SC2046
 python3 "$W" ustar many.tar $(seq -f 'k.%g.jpg' 300)
 run_stage vfm-curate index many.tar

@@ -65,6 +65,21 @@ is "$(jq -s length <<<"$out")" 4 "two tables"
 printf 'videoID,url,timestamp,caption,matching_score\n"--x","https://y.be/1","[[""0:00:05.880"", ""0:00:10.760""]]","['"'a, b', 'c'"']","[0.42, 0.5]"\n' >panda.csv
 table panda.csv
 is "$(jq -r .caption <<<"$out")" "['a, b', 'c']" "a list as Panda-70M writes it stays a text"
+printf 'sep=;\r\na;b,c\r\n1,5;x\r\n' >excel.csv
+table excel.csv
+is "$(jq -c '[.a, ."b,c"]' <<<"$out")" '["1,5","x"]' "the line sep= of Excel names the separator"
+printf '\xef\xbb\xbfsep=|\na|b\n1|2\n3\n' >excel.csv
+table excel.csv
+is "$(jq -r '.a // .error' <<<"$out" | paste -sd ' ')" "1 excel.csv:4: the row has 1 cells, but there are 2 columns" "and counts as a line"
+printf 'sep=x\n1\n' >excel.csv
+table excel.csv
+is "$(jq -c '."sep=x"' <<<"$out")" '"1"' "a column may have such a name"
+printf '{"a":NaN,"b":18446744073709551615,"c":1}\n' >python.jsonl
+printf '[{"a":NaN,"b":-Infinity,"c":1}]' >python.json
+table python.jsonl python.json
+is "$(jq -c '[.a, .b, .c]' <<<"$out" | paste -sd ' ')" '[null,18446744073709552000,1] [null,null,1]' "JSON as Python writes it"
+run vfm-curate table -q --take $'c=\xff' python.jsonl
+like "$rc $err" "2 .*no key: it is not UTF-8" "a key that records cannot hold"
 
 # fault FILE MESSAGE DESC: a row that fails, and is counted.
 fault() {

@@ -232,7 +232,17 @@ static void webdataset_names(void **state)
 	assert_int_equal(vfm_tar_split_name("key", &part), 0);
 	assert_int_equal(vfm_tar_split_name("d.e/key", &part), 0);
 	assert_int_equal(vfm_tar_split_name(".hidden", &part), 0);
-	assert_int_equal(vfm_tar_split_name("__key__.txt", &part), 0);
+	assert_int_equal(vfm_tar_split_name("22.0/1.1.mp4", &part), 6);
+	assert_string_equal(part, "1.mp4");
+	assert_int_equal(vfm_tar_split_name("clip 2.0 (x).txt", &part), 6);
+	assert_string_equal(part, "0 (x).txt");
+	assert_int_equal(vfm_tar_split_name("a.", &part), 1);
+	assert_string_equal(part, "");
+	assert_int_equal(vfm_tar_split_name("__key__.txt", &part), 7); /* as webdataset and energon */
+	assert_int_equal(vfm_tar_split_name("__a.txt", &part), 3);
+	assert_int_equal(vfm_tar_split_name("__a.b__", &part), 0);
+	assert_int_equal(vfm_tar_split_name("__note__/a.txt", &part), 0);
+	assert_int_equal(vfm_tar_split_name("x/__note__/a.txt", &part), 12);
 }
 
 static void writer_keeps_its_word(void **state)
