@@ -343,7 +343,7 @@ check-slurm: all $(B)/tests/unit/test_train $(B)/tests/unit/test_launch
 
 # Random faults in every stage, for ABUSE_S seconds.
 check-abuse: all $(TOOLS)
-	B="$(abspath $(B))" ABUSE_S=$(ABUSE_S) prove --timer $(if $(V),-v,--failures --comments) tests/abuse/campaign.t
+	B="$(abspath $(B))" ABUSE_S=$(ABUSE_S) prove --timer $(if $(V),-v,--failures --comments) tests/abuse/campaign.t tests/abuse/tars.t
 ABUSE_S ?= 120
 
 # What the kernels take on the chip.
