@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 json_t *vfm_step_json(const struct vfm_step_record *r)
@@ -47,10 +48,11 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 }
 
 /* Sets *keep to the offset of the first line after step steps_done.  Also cuts a last line without newline, which a
- * killed process left. */
+ * killed process left, and warns of steps whose lines are lost. */
 static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct vfm_err *err)
 {
 	struct vfm_jsonl r = {0};
+	int64_t last_step = 0;
 	json_t *o;
 	int rc;
 
@@ -67,8 +69,12 @@ static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct 
 		if (step > steps_done || pread(fileno(r.f), &last, 1, end - 1) != 1 || last != '\n')
 			break;
 		*keep = end;
+		last_step = step;
 	}
 	vfm_jsonl_close(&r);
+	if (last_step < steps_done)
+		vfm_warn("%s: the line of step %lld is cut or missing, and those up to step %lld are lost", path,
+			(long long)last_step + 1, (long long)steps_done);
 	return rc == VFM_EENV ? rc : 0;
 }
 

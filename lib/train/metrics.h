@@ -30,7 +30,7 @@ struct vfm_metrics {
 	double t_flush;
 };
 /* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines: the run repeats
- * their steps. */
+ * their steps.  Warns if lines up to that step are missing. */
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
 /* VFM_EENV: the file cannot be written, or RUN was moved or removed. */

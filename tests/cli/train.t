@@ -117,6 +117,9 @@ run "${train[@]}" -o ref --resume no
 complaint 2 "--resume no, but 'ref' holds the checkpoint of step 120; use another RUN$" "--resume no"
 run "${train[@]}" -o fresh --resume no --steps 8
 rc_is 0 "--resume no in a new RUN"
+cp -r fresh cut && truncate -s -9 cut/metrics.jsonl
+run "${train[@]}" -o cut --steps 9 --allow-change schedule
+like "$rc $err" "^0 .*warning: cut/metrics.jsonl: the line of step 8 is cut or missing, and those up to step 8 are lost" "a line that is cut: it says so"
 run "${train[@]}" -o ref --resume ref/ckpt/step-00000116
 complaint 2 "--resume: 'ref' holds newer checkpoints, up to step 120" "--resume an older one of the same RUN"
 run "${train[@]}" -o other --resume ref/ckpt/step-00000116
