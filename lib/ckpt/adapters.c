@@ -130,7 +130,7 @@ static void add_runs(int64_t first, int64_t end, void *ctx)
 }
 
 /* w holds the slice in f32. */
-static int add_all(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+static int sum_additions(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	const struct ckpt_addition *first, float *w, struct vfm_err *err)
 {
 	struct ckpt_adapters *s = ((struct ckpt_priv *)c->priv)->adapters;
@@ -185,7 +185,7 @@ int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const
 	w = dtype == VFM_F32 ? dst : vfm_malloc((size_t)n * sizeof(*w) + 1);
 	rc = ckpt_read_stored(c, t, slice, VFM_F32, w, err);
 	if (rc == 0)
-		rc = add_all(c, t, slice, hit, w, err);
+		rc = sum_additions(c, t, slice, hit, w, err);
 	if (rc == 0 && dtype != VFM_F32)
 		vfm_dtype_convert(dtype, dst, VFM_F32, w, (size_t)n);
 	if (dtype != VFM_F32)

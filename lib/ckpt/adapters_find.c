@@ -430,7 +430,7 @@ static bool model_has(const struct finding *f, int tensor)
 }
 
 /* Finds the tensor that those of a form change, and compares the prefix of the name with that of the others. */
-static bool find_tensor(struct finding *f, const struct adapter_layer *l, enum form form, int *tensor)
+static bool find_adapted_tensor(struct finding *f, const struct adapter_layer *l, enum form form, int *tensor)
 {
 	const char *at = find_target(f->names, l->name, form, tensor);
 
@@ -449,13 +449,13 @@ static bool find_tensor(struct finding *f, const struct adapter_layer *l, enum f
 }
 
 /* Adds a tensor of the shape of the one that it changes. */
-static void add_difference(struct finding *f, const struct adapter_layer *l, enum form form, double scale)
+static void add_adapter_difference(struct finding *f, const struct adapter_layer *l, enum form form, double scale)
 {
 	const struct vfm_ckpt_tensor *t = l->t[form];
 	const struct vfm_foreign_tensor *want;
 	int tensor;
 
-	if (!t || !find_tensor(f, l, form, &tensor))
+	if (!t || !find_adapted_tensor(f, l, form, &tensor))
 		return;
 	want = &f->names->map.theirs[tensor];
 	if (t->ndim != want->ndim || memcmp(t->shape, want->shape, sizeof(*t->shape) * (size_t)t->ndim) != 0)
@@ -508,7 +508,7 @@ static int add_matrices(struct finding *f, const struct adapter_layer *l, struct
 	int tensor, rc;
 
 	TRY(read_alpha(f, l, &alpha, err));
-	if (!find_tensor(f, l, LORA_A, &tensor))
+	if (!find_adapted_tensor(f, l, LORA_A, &tensor))
 		return 0;
 	w = &f->names->map.theirs[tensor];
 	if (!match_shapes(f->names, w, a, b, &blocks, &d.rank)) {
@@ -528,11 +528,11 @@ static int add_matrices(struct finding *f, const struct adapter_layer *l, struct
 		d.from = i * n;
 		add_copies(f, tensor, &d, n);
 	}
-	add_difference(f, l, LORA_BIAS, d.scale);
+	add_adapter_difference(f, l, LORA_BIAS, d.scale);
 	return 0;
 }
 
-static int add_layer(struct finding *f, const struct adapter_layer *l, struct vfm_err *err)
+static int add_adapter_layer(struct finding *f, const struct adapter_layer *l, struct vfm_err *err)
 {
 	const struct vfm_ckpt_tensor *const *t = l->t;
 
@@ -543,8 +543,8 @@ static int add_layer(struct finding *f, const struct adapter_layer *l, struct vf
 			if (t[form])
 				ckpt_fault_add(&f->halves, t[form]->name, "");
 	}
-	add_difference(f, l, DIFF, f->x->scale);
-	add_difference(f, l, DIFF_BIAS, f->x->scale);
+	add_adapter_difference(f, l, DIFF, f->x->scale);
+	add_adapter_difference(f, l, DIFF_BIAS, f->x->scale);
 	return 0;
 }
 
@@ -588,7 +588,7 @@ int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
 	choose_prefix(&f);
 	TRY_OUT(read_rules(&f, err));
 	for (size_t i = 0; i < f.layers.n; i++)
-		TRY_OUT(add_layer(&f, &f.layers.v[i], err));
+		TRY_OUT(add_adapter_layer(&f, &f.layers.v[i], err));
 	find_overlaps(&f, begin);
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		ckpt_faults_report(&b, faults[i], what[i]);

@@ -19,7 +19,7 @@ static const char *const neutral_keys[] = {"peft_type", "task_type", "auto_mappi
 static const char *const scale_keys[] = {
 	"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", NULL};
 
-static bool is_one_of(const char *s, const char *const *list)
+static bool is_listed_key(const char *s, const char *const *list)
 {
 	while (*list && strcmp(*list, s) != 0)
 		list++;
@@ -39,7 +39,7 @@ static bool keeps_base(const json_t *init)
 	static const char *const same[] = {"gaussian", "eva", "orthogonal", NULL};
 
 	return !init || json_is_null(init) || json_is_boolean(init) ||
-		(json_is_string(init) && is_one_of(json_string_value(init), same));
+		(json_is_string(init) && is_listed_key(json_string_value(init), same));
 }
 
 static int check_keys(const struct ckpt_lora_rules *r, struct vfm_err *err)
@@ -58,7 +58,8 @@ static int check_keys(const struct ckpt_lora_rules *r, struct vfm_err *err)
 			"%s: init_lora_weights: these adapters belong to a base model whose weights the initialization "
 			"changed, which is not supported",
 			r->where);
-	json_object_foreach(r->config, key, v) if (!is_one_of(key, neutral_keys) && !is_one_of(key, scale_keys) &&
+	json_object_foreach(r->config, key, v) if (!is_listed_key(key, neutral_keys) &&
+		!is_listed_key(key, scale_keys) &&
 		!is_unset(v)) return vfm_fail(err, VFM_EUSAGE, "%s: %s is not supported", r->where, key);
 	return 0;
 }
