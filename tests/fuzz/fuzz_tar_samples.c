@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/mem.h"
 #include "base/member.h"
 #include "base/tar.h"
 #include "curate/tar_samples.h"
@@ -33,6 +35,21 @@ static void compare_readers(const uint8_t *b, size_t size, int fd)
 	} while (rc == 1);
 }
 
+/* The record is one that the readers of records take. */
+static void check_line(const json_t *rec)
+{
+	struct vfm_buf line = {0};
+	struct vfm_err err;
+	json_t *again;
+
+	vfm_json_text(&line, rec, 0);
+	again = vfm_json_parse(line.data, line.len, "line", &err);
+	if (!again || !json_equal(again, rec))
+		abort();
+	json_decref(again);
+	vfm_buf_release(&line);
+}
+
 static void check_record(const json_t *rec, size_t size)
 {
 	const char *src = json_string_value(json_object_get(rec, "src"));
@@ -43,30 +60,22 @@ static void check_record(const json_t *rec, size_t size)
 		in.size > size - in.at)
 		abort();
 	close(in.fd);
+	check_line(rec);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void read_samples(const uint8_t *b, size_t size, struct vfm_tar_samples_left *left)
 {
 	struct vfm_tar_samples *s;
 	struct vfm_err err = {0};
 	char path[64];
 	json_t *rec;
-	uint8_t *b;
-	int fd, rc;
+	int fd = memfd_create("tar", 0), rc;
 
-	if (size < 1)
-		return 0;
-	size--;
-	b = malloc(size + 1);
-	memcpy(b, data + 1, size);
-	if (data[0] & 1)
-		mend_tar(b, size);
-	fd = memfd_create("tar", 0);
 	if (fd < 0 || write(fd, b, size) != (ssize_t)size)
 		abort();
 	compare_readers(b, size, fd);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (vfm_tar_samples_open(&s, path, NULL, &err) == 0) {
+	if (vfm_tar_samples_open(&s, path, left, &err) == 0) {
 		while ((rc = vfm_tar_samples_next(s, &rec, &err)) != 0) {
 			if (rc == 1)
 				check_record(rec, size);
@@ -77,6 +86,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		vfm_tar_samples_close(s);
 	}
 	close(fd);
+}
+
+/* Two tars in a row, the halves of the bytes, and then all. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct vfm_tar_samples_left left = {0};
+	size_t half;
+	uint8_t *b;
+
+	if (size < 1)
+		return 0;
+	size--;
+	b = malloc(size + 1);
+	memcpy(b, data + 1, size);
+	if (data[0] & 1)
+		mend_tar(b, size);
+	half = size / 1024 * 512;
+	read_samples(b, half, &left);
+	read_samples(b + half, size - half, &left);
+	read_samples(b, size, &left);
 	free(b);
 	return 0;
 }
