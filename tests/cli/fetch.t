@@ -52,6 +52,9 @@ is "$(jq -r .src <<<"$out" | xargs sha256sum | cut -c 1-64)" "$(jq -r .sha256 <<
 is "$(jq -r '.src | sub("got/[0-9a-f]{32}"; "")' <<<"$out" | paste -sd ' ')" ".mp4 .mkv .jpg" "names end like the URL"
 is "$(grep -v ' -$' web.log)" "" "no request is for a range"
 cp "$SCRATCH/io/out" three.jsonl
+fetch "HTTP${u#http}/ok/a.mp4"
+is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/a.mp4)" "a scheme in capitals"
+rm "$(jq -r .src <<<"$out")"
 echo '{"v":1,"caption":"x","url":"'"$u"'/ok/a.mp4","id":"n1"}
 {"v":1,"src":"'"$u"'/ok/b.mkv"}
 {"v":1,"caption":"no url"}

@@ -323,6 +323,40 @@ static void blocks(void **state)
 		}
 }
 
+/* Documents as Python's json writes them, and texts that records take. */
+static void foreign(void **state)
+{
+	static const char *const same[][2] = {{"[NaN,-Infinity,Infinity]", "[null,null,null]"},
+		{"\xEF\xBB\xBF{\"a\":NaN}", "{\"a\":null}"},
+		{"[\"NaN\",\"\\\"Infinity\"]", "[\"NaN\",\"\\\"Infinity\"]"},
+		{"[9223372036854775807,-9223372036854775808]", "[9223372036854775807,-9223372036854775808]"},
+		{"[9223372036854775808]", "[9223372036854775808.0]"}, {"[1e999,-9e308,1e-999]", "[null,null,0.0]"}};
+	static const char *const bad[] = {"[nan]", "[-NaN]", "[NaN1]", "[01]", "[00000000000000000001]", "[1.]", "[1e]",
+		"[12345678901234567890e]", "[12345678901234567890x]", "[1e999.5]", "[-]", "[Infinity", "[\"Infinity]",
+		"{NaN:1}", "{\"a\":1,\"a\":2}", "[\"\\u0000\"]", "NaN", ""};
+	json_t *v, *w;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+		v = vfm_json_parse_foreign(same[i][0], strlen(same[i][0]), "f", &err);
+		w = vfm_json_parse(same[i][1], strlen(same[i][1]), "f", &err);
+		assert_non_null(v);
+		assert_true(json_equal(v, w));
+		json_decref(v);
+		json_decref(w);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_null(vfm_json_parse_foreign(bad[i], strlen(bad[i]), "f", &err));
+	assert_null(vfm_json_string("a\0b", 3, "the text", &err));
+	assert_string_equal(err.msg, "the text has a zero byte");
+	assert_null(vfm_json_string("\xed\xa0\x80", 3, "the text", &err));
+	assert_string_equal(err.msg, "the text is not UTF-8");
+	assert_false(vfm_json_takes("\xff"));
+	v = vfm_json_shown("a\xff");
+	assert_string_equal(json_string_value(v), "a?");
+	json_decref(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +370,7 @@ int main(void)
 		cmocka_unit_test(blocks),
 		cmocka_unit_test(open_errors),
 		cmocka_unit_test(full_disk),
+		cmocka_unit_test(foreign),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

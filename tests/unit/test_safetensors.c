@@ -47,6 +47,13 @@ static void test_good(void **state)
 	assert_int_equal(st.n_meta, 1);
 	assert_string_equal(st.meta[0].value, "v");
 	vfm_st_release(&st);
+	assert_int_equal(
+		parse(&st, "{\"__metadata__\":null,\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+			&err),
+		0);
+	assert_int_equal(st.n, 1);
+	assert_int_equal(st.n_meta, 0);
+	vfm_st_release(&st);
 	assert_int_equal(parse(&st, "{}", 0, &err), 0);
 	vfm_st_release(&st);
 }
