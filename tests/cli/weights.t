@@ -61,7 +61,7 @@ like "$rc $err" "^2 .*no dictionary of tensors" "a dictionary in many places is 
 for f in "dicts 2" "tuples 2" "stack 2" "keys 2" "memo 2" "same 2" "many 0"; do
 	run peak timeout 60 vfm-ckpt ls -r "${f% *}.pth"
 	rc_is "${f#* }" "${f% *}.pth"
-	less "${out% *}" 320 "${f% *}.pth of at most 8 MB: MB of memory"
+	less "${out% *}" 480 "${f% *}.pth of at most 8 MB: MB of memory"
 done
 run vfm-ckpt ls memo.pth
 like "$err" "data.pkl, byte [0-9]+: bad index of the memo" "a far index of the memo is refused"
