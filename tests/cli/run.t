@@ -205,6 +205,8 @@ ok "continue the run" cmp listed/01-filter.jsonl cut/01-filter.jsonl
 for i in 0 1; do run vfm-curate run -q -c list.json -d parts --part $i/2 --html "page-%t.html" <names; done
 is "$(cat parts/part-0000?/01-filter.jsonl | jq -r 'select(.src).src' | sort)" "$(cat names)" "parts: all records"
 ok "parts: a page each" test -s page-0.html -a -s page-1.html
+run env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 vfm-curate run -q -c list.json -d whole --part 0/1 <names
+is "$rc $(jq -r 'select(.src).src' whole/01-filter.jsonl | sort)" "0 $(sort names)" "--part 0/1: all records in each stage, also in a step"
 
 # ---- errors
 refused() { # JSON REGEX DESC
