@@ -58,9 +58,9 @@ done
 
 # ---- tars of samples
 mkdir -p tars/in t
-printf x >t/good.mp4 && printf 'a good one' >t/good.txt && printf y >t/b.mp4 && printf '{"x":1' >t/b.json && printf z >t/c.mp4 && printf '\xff' >t/c.txt
+printf x >t/good.mp4 && printf 'a good one' >t/good.txt && printf y >t/b.mp4 && printf 'a\0' >t/b.txt && printf z >t/c.mp4 && printf '\xff' >t/c.txt
 tar -C t -cf tars/in/good good.mp4 good.txt
-tar -C t -cf tars/in/bad b.mp4 b.json c.mp4 c.txt
+tar -C t -cf tars/in/bad b.mp4 b.txt c.mp4 c.txt
 behind "index" 2 tars vfm-curate index -q -j 1
 truncate -s 700 tars/in/bad
 behind "index: a truncated tar" 1 tars vfm-curate index -q -j 1
