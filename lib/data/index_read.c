@@ -20,7 +20,10 @@ struct payload {
 	uint8_t dtype;
 };
 
-enum { PIECE = 128 << 10 }; /* of an array: it is checked while it is in the cache */
+enum {
+	PIECE = 128 << 10, /* of an array: it is checked while it is in the cache */
+	READS = 4          /* of a payload: of a copy, of another that was there meanwhile, of the second download */
+};
 
 /* Reads a payload into head and dst, and sets *crc to its checksum, and *is_finite. */
 static int read_checked(int fd, const struct payload *p, void *head, void *dst, uint32_t *crc, bool *is_finite,
@@ -86,29 +89,45 @@ static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t of
 		offset);
 }
 
-static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
-	const uint16_t *shape, int ndim, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+/* Reads and checks a payload.  *damaged: its bytes are not those that were written. */
+static int read_once(int fd, const struct vfm_record *r, const struct payload *p, const uint16_t *shape, int ndim,
+	void *dst, bool *damaged, struct vfm_index_spent *spent, struct vfm_err *err)
 {
+	const bool unchecked = !p->crc && (r->flags & VFM_REC_UNCHECKED);
 	uint8_t head[VFM_NPY_HEADER_MAX];
-	struct vfm_index_fd *slot;
 	bool is_finite;
 	uint32_t crc;
 	char name[96];
-	int fd, rc;
 
-	if (p->header > sizeof(head))
-		return vfm_fail(err, VFM_EINPUT, "%s: npy header too long", p->what);
-	fd = vfm_index_acquire(ix, p->shard, &slot, err);
-	if (fd < 0)
-		return fd;
 	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
-	TRY_OUT(read_checked(fd, p, head, dst, &crc, &is_finite, name, spent, err));
-	if (crc != p->crc && (p->crc || !(r->flags & VFM_REC_UNCHECKED)))
-		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
-	else
-		rc = check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
-out:
-	vfm_index_release(ix, slot, fd);
+	*damaged = true;
+	TRY(read_checked(fd, p, head, dst, &crc, &is_finite, name, spent, err));
+	if (crc != p->crc && !unchecked)
+		return vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
+	*damaged = unchecked;
+	return check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
+}
+
+static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
+	const uint16_t *shape, int ndim, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+{
+	int again = 1, rc = 0;
+
+	if (p->header > VFM_NPY_HEADER_MAX)
+		return vfm_fail(err, VFM_EINPUT, "%s: npy header too long", p->what);
+	for (int i = 0; i < READS && again == 1; i++) {
+		struct vfm_index_fd *slot;
+		bool damaged;
+		int fd = vfm_index_acquire(ix, p->shard, &slot, err);
+
+		if (fd < 0)
+			return fd;
+		rc = read_once(fd, r, p, shape, ndim, dst, &damaged, spent, err);
+		again = rc < 0 && damaged ? vfm_index_renew(ix, p->shard, fd, err) : 0;
+		vfm_index_release(ix, slot, fd);
+	}
+	if (again < 0)
+		return again;
 	return rc < 0 ? shard_context(ix, p->shard, p->offset, err) : 0;
 }
 

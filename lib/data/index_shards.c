@@ -83,6 +83,12 @@ int vfm_index_check_remote(struct vfm_index *const *ix, size_t n_ix, struct vfm_
 	return rc;
 }
 
+/* The name in URLs of the folder that has a shard. */
+static const char *remote_set_of(const struct vfm_index *ix, const struct vfm_index_shard *s)
+{
+	return s->folder ? ix->parts[s->folder - 1].name : ix->set;
+}
+
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
 {
 	struct vfm_index_shard s;
@@ -95,8 +101,7 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT && ix->cache) {
 		free(path);
-		return vfm_shard_cache_get(
-			ix->cache, s.folder ? ix->parts[s.folder - 1].name : ix->set, s.name, s.bytes, err);
+		return vfm_shard_cache_get(ix->cache, remote_set_of(ix, &s), s.name, s.bytes, err);
 	}
 	rc = fd;
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -148,6 +153,23 @@ void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd)
 	pthread_mutex_lock(&ix->lock);
 	slot->users--;
 	pthread_mutex_unlock(&ix->lock);
+}
+
+int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err *err)
+{
+	struct vfm_index_fd *slot = &ix->slots[shard % VFM_INDEX_FDS];
+	struct vfm_index_shard s;
+	int rc;
+
+	if (!ix->cache)
+		return 0;
+	TRY(vfm_index_shard(ix, shard, &s, err));
+	rc = vfm_shard_cache_renew(ix->cache, remote_set_of(ix, &s), s.name, s.bytes, fd, err);
+	pthread_mutex_lock(&ix->lock);
+	if (rc == 1 && slot->fd == fd)
+		slot->shard = UINT32_MAX; /* no shard: its users go on, and then it is closed */
+	pthread_mutex_unlock(&ix->lock);
+	return rc;
 }
 
 static void read_ahead_range(struct vfm_index *ix, uint32_t shard, uint64_t offset, uint64_t bytes)

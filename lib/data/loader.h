@@ -94,7 +94,7 @@ struct vfm_loader_stats {
 	int64_t bytes;      /* of all arrays, as delivered */
 	int64_t file_bytes; /* that this rank has read from shards, read ahead included */
 	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
-	int64_t replaced;   /* damaged samples; the first 1000 are logged */
+	int64_t replaced;   /* damaged samples; the first 1000 are logged, with a cache one of a shard */
 	double wait_s;      /* total time that next() blocked for data */
 	double last_wait_s; /* of the last call */
 	/* wait_s by what the reader of the awaited pack had spent its time on */

@@ -194,19 +194,24 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 	return NULL;
 }
 
+/* With a cache, names the first of a shard: a server that has another file under its name damages all. */
 static void log_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *damaged, const struct vfm_err *why)
 {
+	struct vfm_manifest_sample named = *damaged;
 	bool is_new;
 
+	if (l->o.cache)
+		named.index = 0;
 	pthread_mutex_lock(&l->lock);
 	is_new = l->n_logged < (int)(sizeof(l->logged) / sizeof(l->logged[0]));
 	for (int i = 0; i < l->n_logged && is_new; i++)
-		is_new = !vfm_is_same_sample(&l->logged[i], damaged);
+		is_new = !vfm_is_same_sample(&l->logged[i], &named);
 	if (is_new)
-		l->logged[l->n_logged++] = *damaged;
+		l->logged[l->n_logged++] = named;
 	pthread_mutex_unlock(&l->lock);
 	if (is_new)
-		vfm_warn("damaged, and replaced by another sample: %s", why->msg);
+		vfm_warn("damaged, and replaced by another sample: %s%s", why->msg,
+			l->o.cache ? " (others of this shard are not named)" : "");
 }
 
 /* After failure rc of sample i of a pack: chooses another sample in its place, and returns 0; or the failure. */

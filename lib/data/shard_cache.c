@@ -16,15 +16,35 @@
 #include "data/fetch.h"
 
 /* Files of the folder: DIGITS, a shard; DIGITS.want, locked by the process that fetches it and as long as the shard, so
- * that the bound counts it; .lock, locked while shards are removed. */
+ * that the bound counts it; DIGITS.again, it was downloaded again because of a fault, and is empty or, if that download
+ * has a wrong length, as long as it; .lock, locked while shards are removed. */
 enum { DIGITS = 32, ATTEMPTS = 5 };
-#define WANT ".want"
+#define WANT  ".want"
+#define AGAIN ".again"
 
 struct vfm_shard_cache {
 	char *url, *dir, *command;
 	int64_t max_bytes;
 	struct vfm_fetch *fetch;
 };
+
+static size_t count_digits(const char *name)
+{
+	return strspn(name, "0123456789abcdef");
+}
+
+/* The faults of earlier runs: the server may have whole shards by now. */
+static void forget_faults(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (count_digits(e->d_name) == DIGITS && strcmp(e->d_name + DIGITS, AGAIN) == 0)
+			unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
+}
 
 int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_cache_opts *o, struct vfm_err *err)
 {
@@ -53,6 +73,7 @@ int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_ca
 		vfm_shard_cache_close(c);
 		return rc;
 	}
+	forget_faults(c->dir);
 	*out = c;
 	return 0;
 }
@@ -119,7 +140,7 @@ static bool is_left_behind(int folder, const char *name)
 
 static void list_shard(struct old_shards *s, int folder, const char *name)
 {
-	size_t digits = strspn(name, "0123456789abcdef");
+	size_t digits = count_digits(name);
 	struct stat st;
 
 	if (digits != DIGITS || fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
@@ -190,82 +211,180 @@ static int reserve_room(struct vfm_shard_cache *c, int want, uint64_t bytes, str
 
 /* ---- fetching ---- */
 
-/* Sets *fd to a descriptor of the shard if it is there; else to -1. */
-static int open_present(const char *path, const char *url, uint64_t bytes, int *fd, struct vfm_err *err)
+/* A shard of the cache, while a call works on it. */
+struct wanted {
+	char *url, *path, *want, *again;
+	uint64_t bytes;
+};
+
+static void name_files(
+	struct wanted *w, const struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes)
+{
+	char hex[VFM_SHA256_HEX];
+
+	w->url = shard_url(c, set, shard);
+	vfm_sha256_of(w->url, strlen(w->url), hex);
+	w->path = vfm_strfmt("%s/%.*s", c->dir, DIGITS, hex);
+	w->want = vfm_strfmt("%s" WANT, w->path);
+	w->again = vfm_strfmt("%s" AGAIN, w->path);
+	w->bytes = bytes;
+}
+
+static void free_names(struct wanted *w)
+{
+	free(w->url);
+	free(w->path);
+	free(w->want);
+	free(w->again);
+}
+
+/* Sets *fd to a descriptor of the shard if it is there with its length; else to -1. */
+static int open_present(const struct wanted *w, int *fd, struct vfm_err *err)
 {
 	struct stat st = {0};
 
-	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	*fd = open(w->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (*fd < 0)
-		return errno == ENOENT ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
-	if (fstat(*fd, &st) == 0 && (uint64_t)st.st_size == bytes) {
+		return errno == ENOENT ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", w->path);
+	if (fstat(*fd, &st) == 0 && (uint64_t)st.st_size == w->bytes) {
 		futimens(*fd, NULL); /* the order in which shards are removed */
 		return 0;
 	}
 	close(*fd);
 	*fd = -1;
-	unlink(path);
-	return vfm_fail(err, VFM_EINPUT, "'%s' has %" PRId64 " bytes where the index says %" PRIu64, url,
-		(int64_t)st.st_size, bytes);
+	return 0;
 }
 
-/* Fetches the shard while this process holds its lock. */
-static int fetch_shard(struct vfm_shard_cache *c, int want, const char *url, uint64_t bytes, struct vfm_err *err)
+/* Waits until this process alone may fetch the shard; *lock is closed by unlock_want. */
+static int lock_want(const struct vfm_shard_cache *c, const struct wanted *w, int *lock, struct vfm_err *err)
 {
-	struct vfm_fetched got;
-	int rc;
+	struct stat st;
 
-	TRY(reserve_room(c, want, bytes, err));
-	rc = vfm_fetch_url(c->fetch, url, &got, err);
-	if (rc == 0) {
-		free(got.path);
-	} else if (rc == VFM_EINPUT) { /* a server that is away is no damaged sample */
-		rc = VFM_EENV;
-		if (err)
-			err->code = rc;
+	for (;;) {
+		*lock = open(w->want, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (*lock < 0 || flock(*lock, LOCK_EX) != 0 || fstat(*lock, &st) != 0)
+			break;
+		if (st.st_nlink > 0)
+			return 0;
+		close(*lock); /* the one that held the lock has removed its file */
 	}
+	vfm_fail_errno(err, VFM_EENV, "cannot use the cache '%s'", c->dir);
+	if (*lock >= 0)
+		close(*lock);
+	return VFM_EENV;
+}
+
+static void unlock_want(const struct wanted *w, int lock)
+{
+	unlink(w->want);
+	close(lock);
+}
+
+/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length. */
+static int note_again(const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
+{
+	int fd = open(w->again, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), rc = 0;
+
+	if (fd < 0 || ftruncate(fd, (off_t)wrong_length) != 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->again);
+	if (fd >= 0)
+		close(fd);
 	return rc;
 }
 
-/* Fetches the shard, or waits until another process or thread has. */
-static int fetch_once(struct vfm_shard_cache *c, const char *path, const char *url, uint64_t bytes, struct vfm_err *err)
+static int fail_length(const struct wanted *w, int64_t length, struct vfm_err *err)
 {
-	char *name = vfm_strfmt("%s" WANT, path);
-	int want = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc = 0;
-	struct stat st;
+	return vfm_fail(err, VFM_EINPUT, "'%s' has %" PRId64 " bytes where the index says %" PRIu64 " (tried twice)",
+		w->url, length, w->bytes);
+}
 
-	if (want < 0 || flock(want, LOCK_EX) != 0)
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot use the cache '%s'", c->dir);
-	else if (fstat(want, &st) == 0 && st.st_nlink > 0 && access(path, F_OK) != 0)
-		rc = fetch_shard(c, want, url, bytes, err);
-	/* else: the one that held the lock before has fetched it, or failed; the caller looks */
-	if (want >= 0 && fstat(want, &st) == 0 && st.st_nlink > 0)
-		unlink(name);
-	if (want >= 0)
-		close(want);
-	free(name);
+/* Downloads the shard in place of what is there.  `again`: because of a fault.  A download of another length is a
+ * fault, too, and is tried again, once in a run. */
+static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int lock, bool again, struct vfm_err *err)
+{
+	struct vfm_fetched got;
+	struct stat st;
+	int rc;
+
+	TRY(reserve_room(c, lock, w->bytes, err));
+	for (again |= stat(w->again, &st) == 0;; again = true) {
+		rc = vfm_fetch_url(c->fetch, w->url, &got, err);
+		if (rc == VFM_EINPUT && err)
+			err->code = VFM_EENV; /* a server that is away is no damaged sample */
+		if (rc < 0)
+			return rc == VFM_EINPUT ? VFM_EENV : rc;
+		free(got.path);
+		if ((uint64_t)got.bytes == w->bytes)
+			return again ? note_again(w, 0, err) : 0;
+		unlink(w->path);
+		if (again)
+			break;
+	}
+	TRY(note_again(w, got.bytes, err));
+	return fail_length(w, got.bytes, err);
+}
+
+/* Fetches the shard, unless another process or thread has by the time that this one may. */
+static int fetch_once(struct vfm_shard_cache *c, const struct wanted *w, struct vfm_err *err)
+{
+	struct stat st;
+	int lock, rc = 0;
+
+	TRY(lock_want(c, w, &lock, err));
+	if (stat(w->again, &st) == 0 && st.st_size > 0)
+		rc = fail_length(w, st.st_size, err);
+	else if (stat(w->path, &st) != 0 || (uint64_t)st.st_size != w->bytes)
+		rc = download_shard(c, w, lock, false, err);
+	unlock_want(w, lock);
 	return rc;
 }
 
 int vfm_shard_cache_get(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, struct vfm_err *err)
 {
-	char *url = shard_url(c, set, shard), hex[VFM_SHA256_HEX], *path;
-	int fd = -1, rc = 0;
+	struct wanted w;
+	int fd, rc;
 
-	vfm_sha256_of(url, strlen(url), hex);
-	path = vfm_strfmt("%s/%.*s", c->dir, DIGITS, hex);
+	name_files(&w, c, set, shard, bytes);
+	rc = open_present(&w, &fd, err);
 	for (int i = 0; i < ATTEMPTS && fd < 0 && rc == 0; i++) { /* a full cache may remove it before it is opened */
-		rc = open_present(path, url, bytes, &fd, err);
-		if (rc == 0 && fd < 0)
-			rc = fetch_once(c, path, url, bytes, err);
+		rc = fetch_once(c, &w, err);
+		if (rc == 0)
+			rc = open_present(&w, &fd, err);
 	}
 	if (rc == 0 && fd < 0)
-		rc = open_present(path, url, bytes, &fd, err);
-	if (rc == 0 && fd < 0)
-		rc = vfm_fail(
-			err, VFM_EENV, "the cache '%s' is too small: '%s' was removed before it was read", c->dir, url);
-	free(path);
-	free(url);
+		rc = vfm_fail(err, VFM_EENV, "the cache '%s' is too small: '%s' was removed before it was read", c->dir,
+			w.url);
+	free_names(&w);
 	return rc < 0 ? rc : fd;
+}
+
+/* Returns whether fd is of the file at a path. */
+static bool is_present(int fd, const char *path)
+{
+	struct stat a, b;
+
+	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int vfm_shard_cache_renew(
+	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, int fd, struct vfm_err *err)
+{
+	struct wanted w;
+	struct stat st;
+	int lock, rc;
+
+	name_files(&w, c, set, shard, bytes);
+	rc = lock_want(c, &w, &lock, err);
+	if (rc == 0) {
+		if (!is_present(fd, w.path)) {
+			rc = fstat(fd, &st) == 0 && st.st_nlink == 0; /* else it is a file elsewhere */
+		} else if (stat(w.again, &st) != 0) {
+			rc = download_shard(c, &w, lock, true, err);
+			rc = rc < 0 ? rc : 1;
+		}
+		unlock_want(&w, lock);
+	}
+	free_names(&w);
+	return rc;
 }

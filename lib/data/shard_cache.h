@@ -8,6 +8,10 @@
  *
  * Any number of processes may use one folder.  Each shard is fetched by one of them while the others wait; a killed
  * process leaves nothing that stays.
+ *
+ * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew).  After a fault
+ * a shard is downloaded again once, by one of the processes: what the second download has, the server has.  This is
+ * forgotten when the next run opens the cache.
  */
 #ifndef VFM_DATA_SHARD_CACHE_H
 #define VFM_DATA_SHARD_CACHE_H
@@ -46,8 +50,13 @@ void vfm_shard_cache_close(struct vfm_shard_cache *c); /* NULL is fine */
 bool vfm_shard_cache_names_set(const struct vfm_shard_cache *c);
 
 /* Returns a descriptor of a shard of `bytes`, and fetches it if needed.  Thread-safe.  VFM_EENV: it cannot be fetched,
- * is larger than the cache, or the folder cannot be used; VFM_EINPUT: it has another size. */
+ * is larger than the cache, or the folder cannot be used; VFM_EINPUT: it has another size, twice. */
 int vfm_shard_cache_get(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, struct vfm_err *err);
+/* To be called if what fd of vfm_shard_cache_get has is truncated or contradicts the index.  Returns 1 if the shard was
+ * downloaded again, here or by another process, so that the caller opens and reads it anew; 0 if that has been done
+ * before, or fd is not of this cache: the fault stays.  Thread-safe.  Errors as of vfm_shard_cache_get. */
+int vfm_shard_cache_renew(
+	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, int fd, struct vfm_err *err);
 
 #endif

@@ -53,11 +53,74 @@ printf 'sleep 30\n' >slow.sh
 is "$(find near -name '*.want' | wc -l | sed 's/[1-9].*/some/')" some "a killed run leaves a mark"
 run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh get.sh' -o after
 is "$rc $(find near -name '*.want' | wc -l)" "0 0" "and the next run goes on"
-rm -r near
+
+# Copies that are damaged here and whole on the server are downloaded once more, by one of the ranks.
+damage() { # FILE: many bytes of its arrays, with the same length
+	python3 - "$1" <<-'END'
+		import sys
+		data = bytearray(open(sys.argv[1], "rb").read())
+		for i in range(1024, len(data), 211): data[i] ^= 0xff
+		open(sys.argv[1], "wb").write(data)
+	END
+}
+is_local() { # RUN DESC
+	is "$rc $err$(jq -c '[.step, .loss]' "$1/metrics.jsonl")" "0 $(jq -c '[.step, .loss]' local/metrics.jsonl)" "$2: the losses of local shards, no message"
+	is "$(jq '.replaced // 0' "$1/metrics.jsonl" | sort -u)" 0 "$2: no sample is replaced"
+}
+for ranks in 1 3; do
+	rm -f fetched.log
+	for f in near/*; do damage "$f"; done
+	run "${train[@]}" "${s3[@]}" -o damaged$ranks -n $ranks --set data.threads=2 --set data.max_damaged=1
+	[ $ranks = 3 ] || is_local damaged1 "damaged copies"
+	is "$rc $err$(wc -l <fetched.log) $(cached)" "0 $shards $shards" "damaged copies, $ranks ranks: each is downloaded once more"
+done
+rm -f fetched.log
+for f in near/*[0-9a-f]; do truncate -s -700 "$f"; done
+run "${train[@]}" "${s3[@]}" -o truncated
+is_local truncated "truncated copies"
+is "$(wc -l <fetched.log)" "$shards" "truncated copies: each is downloaded once more"
+cat >flaky.sh <<'END'
+echo "$1" >>fetched.log
+[ -e "seen.${1##*/}" ] || { echo '<html>Service Unavailable</html>' >"$2" && : >"seen.${1##*/}"; exit; }
+cp "store/${1#s3://bucket/}" "$2"
+END
+rm -rf near fetched.log
+run "${train[@]}" "${s3[@]:0:6}" --fetch 'sh flaky.sh' -o flaky --set data.max_damaged=0
+is_local flaky "a page of HTML at first"
+is "$(wc -l <fetched.log)" $((2 * shards)) "a page of HTML at first: each shard is downloaded twice"
+
+# What the server has damaged: downloaded twice, by all ranks together, and named once by each that reads it.
+cp store/data/000001.tar whole.tar
+damage store/data/000001.tar
+rm -rf near fetched.log
+run "${train[@]}" "${s3[@]}" -o server -n 1 --set data.max_damaged=1
+is "$rc $(grep -c 000001 fetched.log) $(grep -c 000000 fetched.log)" "0 2 1" "a shard that the server has damaged: two downloads"
+is "$(grep -c 'damaged, and replaced' <<<"$err")" 1 "it is named once"
+like "$err" "'far/000001.tar', byte [0-9]*: .*wrong checksum" "with the fault"
+ok "samples are replaced" test "$(jq '.replaced // 0' server/metrics.jsonl | awk '{ n += $1 } END { print n }')" -gt 1
+rm -rf near fetched.log
+run "${train[@]}" "${s3[@]}" -o server3 -n 3 --set data.max_damaged=1
+is "$rc $(grep -c 000001 fetched.log) $(grep -c 000000 fetched.log)" "0 2 1" "the same with 3 ranks"
+cp whole.tar store/data/000001.tar
+rm -f fetched.log
+run "${train[@]}" "${s3[@]}" -o repaired
+is_local repaired "repaired on the server"
+is "$(sort -u fetched.log | xargs) $(wc -l <fetched.log)" "s3://bucket/data/000001.tar 1" "repaired on the server: one download"
+
 truncate -s -512 store/data/000001.tar
+for ranks in 1 3; do
+	rm -rf near fetched.log
+	run "${train[@]}" "${s3[@]}" -o short$ranks -n $ranks --set data.max_damaged=1
+	is "$rc $(grep -c 000001 fetched.log)" "0 2" "a shard of another size, $ranks ranks: two downloads"
+	is "$(grep -c "'s3://bucket/data/000001.tar' has [0-9]* bytes where the index says [0-9]*" <<<"$err")" \
+		"$(grep -c 'damaged, and replaced' <<<"$err")" "a shard of another size, $ranks ranks: the message"
+	ok "a shard of another size, $ranks ranks: once from each" test "$(wc -l <<<"$err")" -le $ranks
+done
+rm -rf near fetched.log
 run "${train[@]}" "${s3[@]}" -o cut --set data.max_damaged=0
 rc_is 1 "a shard of another size"
 like "$err" "'s3://bucket/data/000001.tar' has [0-9]* bytes where the index says [0-9]*" "is named"
+is "$(grep -c 000001 fetched.log)" 2 "after two downloads"
 rm store/data/000001.tar
 run "${train[@]}" "${s3[@]}" -o gone --set data.max_damaged=1
 rc_is 3 "a shard that cannot be fetched is no damage"
