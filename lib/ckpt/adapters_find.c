@@ -156,7 +156,7 @@ struct model_names {
 	} * v;         /* [map.n_theirs] sorted */
 };
 
-static void free_names(struct model_names *m)
+static void free_model_names(struct model_names *m)
 {
 	if (!m)
 		return;
@@ -264,7 +264,7 @@ static int read_dims(
 
 /* Returns the position of the layer in a name behind a prefix that ends with a dot, or with '_' in a name without dots;
  * sets *tensor to the index into map.theirs.  NULL: the model has no such tensor. */
-static const char *find_name(const struct model_names *m, const char *layer, const char *suffix, int *tensor)
+static const char *find_model_name(const struct model_names *m, const char *layer, const char *suffix, int *tensor)
 {
 	const char sep = strchr(layer, '.') ? '.' : '_';
 	const char *at = layer, *next;
@@ -283,13 +283,13 @@ static const char *find_name(const struct model_names *m, const char *layer, con
 	return NULL;
 }
 
-/* As find_name, of the tensor that those of a form change. */
+/* As find_model_name, of the tensor that those of a form change. */
 static const char *find_target(const struct model_names *m, const char *layer, enum form form, int *tensor)
 {
 	bool bias = form == LORA_BIAS || form == DIFF_BIAS;
-	const char *at = find_name(m, layer, bias ? ".bias" : ".weight", tensor);
+	const char *at = find_model_name(m, layer, bias ? ".bias" : ".weight", tensor);
 
-	return at || form != DIFF ? at : find_name(m, layer, "", tensor);
+	return at || form != DIFF ? at : find_model_name(m, layer, "", tensor);
 }
 
 static bool has_prefix(const struct finding *f, const char *layer, const char *at)
@@ -336,11 +336,11 @@ static int choose_names(struct finding *f, struct vfm_err *err)
 		other = index_names(&map, false);
 		n = count_known(other, &f->layers);
 		if (n > best) {
-			free_names(f->names);
+			free_model_names(f->names);
 			f->names = other;
 			best = n;
 		} else {
-			free_names(other);
+			free_model_names(other);
 		}
 	}
 	return 0;
@@ -600,6 +600,6 @@ out:
 		ckpt_faults_release(faults[i]);
 	vfm_buf_release(&b);
 	free(f.layers.v);
-	free_names(f.names);
+	free_model_names(f.names);
 	return rc;
 }
