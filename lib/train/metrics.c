@@ -47,12 +47,26 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	return o;
 }
 
-/* Sets *keep to the offset of the first line after step steps_done.  Also cuts a last line without newline, which a
- * killed process left, and warns of steps whose lines are lost. */
-static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct vfm_err *err)
+/* Steps from 1 whose records a file should have. */
+struct found_steps {
+	int64_t next, missing, first_missing;
+};
+
+static void find_step(struct found_steps *f, int64_t step)
+{
+	if (step > f->next) {
+		f->first_missing = f->missing ? f->first_missing : f->next;
+		f->missing += step - f->next;
+	}
+	if (step >= f->next)
+		f->next = step + 1;
+}
+
+/* Sets *keep to the offset of the first line after step steps_done.  Also cuts a last line that is damaged or without
+ * newline, which a killed process or a crash left. */
+static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct found_steps *found, struct vfm_err *err)
 {
 	struct vfm_jsonl r = {0};
-	int64_t last_step = 0;
 	json_t *o;
 	int rc;
 
@@ -60,31 +74,35 @@ static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct 
 	if (access(path, F_OK) != 0)
 		return 0;
 	TRY(vfm_jsonl_open(&r, path, err));
-	while ((rc = vfm_jsonl_next(&r, &o, err)) == 1) {
+	while ((rc = vfm_jsonl_next(&r, &o, err)) == 1 || rc == VFM_EINPUT) {
 		int64_t step = json_integer_value(json_object_get(o, "step"));
 		off_t end = (off_t)ftello(r.f);
 		char last = 0;
 
 		json_decref(o);
+		if (rc == VFM_EINPUT)
+			continue;
 		if (step > steps_done || pread(fileno(r.f), &last, 1, end - 1) != 1 || last != '\n')
 			break;
+		find_step(found, step);
 		*keep = end;
-		last_step = step;
 	}
 	vfm_jsonl_close(&r);
-	if (last_step < steps_done)
-		vfm_warn("%s: the line of step %lld is cut or missing, and those up to step %lld are lost", path,
-			(long long)last_step + 1, (long long)steps_done);
 	return rc == VFM_EENV ? rc : 0;
 }
 
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err)
 {
+	struct found_steps found = {.next = 1};
 	off_t keep;
 	int rc;
 
 	*m = (struct vfm_metrics){.path = vfm_strfmt("%s/metrics.jsonl", dir), .t_flush = vfm_now()};
-	TRY_OUT(keep_until(m->path, steps_done, &keep, err));
+	TRY_OUT(keep_until(m->path, steps_done, &keep, &found, err));
+	find_step(&found, steps_done + 1);
+	if (found.missing)
+		vfm_warn("'%s' lacks the records of %lld of the %lld steps before this start, the first of step %lld",
+			m->path, (long long)found.missing, (long long)steps_done, (long long)found.first_missing);
 	m->f = fopen(m->path, "a");
 	if (!m->f || ftruncate(fileno(m->f), keep) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
@@ -119,6 +137,17 @@ static int add_held_out(struct vfm_metrics *m, const struct vfm_step_record *r, 
 	return 0;
 }
 
+/* VFM_EENV: the file cannot be written, or RUN was moved or removed. */
+static int flush_buffers(struct vfm_metrics *m, struct vfm_err *err)
+{
+	m->t_flush = vfm_now();
+	if (fflush(m->f))
+		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
+	if (!vfm_is_same_file(fileno(m->f), m->path))
+		return vfm_fail(err, VFM_EENV, "'%s' was removed or replaced during the run", m->path);
+	return vfm_tfevents_flush(&m->events, err);
+}
+
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
 	static const char *const keys[] = {"loss", "mse", "grad_norm", "lr", "tok_s", "tflops"};
@@ -130,19 +159,15 @@ int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, cons
 		if (vfm_stats[i].key)
 			TRY(add_event(m, r->step, vfm_stats[i].key, record, err));
 	TRY(add_held_out(m, r, err));
-	if (vfm_now() - m->t_flush < 1)
-		return 0;
-	return vfm_metrics_flush(m, err);
+	return vfm_now() - m->t_flush < 1 ? 0 : flush_buffers(m, err);
 }
 
 int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err)
 {
-	m->t_flush = vfm_now();
-	if (fflush(m->f))
+	TRY(flush_buffers(m, err));
+	if ((fdatasync(fileno(m->f)) != 0 || fdatasync(fileno(m->events.f)) != 0) && errno != EINVAL)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
-	if (!vfm_is_same_file(fileno(m->f), m->path))
-		return vfm_fail(err, VFM_EENV, "'%s' was removed or replaced during the run", m->path);
-	return vfm_tfevents_flush(&m->events, err);
+	return 0;
 }
 
 void vfm_metrics_close(struct vfm_metrics *m)

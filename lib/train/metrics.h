@@ -30,10 +30,10 @@ struct vfm_metrics {
 	double t_flush;
 };
 /* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines: the run repeats
- * their steps.  Warns if lines up to that step are missing. */
+ * their steps.  Warns if records of steps before it are missing. */
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
-/* VFM_EENV: the file cannot be written, or RUN was moved or removed. */
+/* Returns once all records are on disk.  VFM_EENV: a file cannot be written, or RUN was moved or removed. */
 int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err);
 void vfm_metrics_close(struct vfm_metrics *m);
 

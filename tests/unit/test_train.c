@@ -274,6 +274,9 @@ static void test_metrics_cut(void **state)
 	/* A process killed within a line, and one killed before the newline. */
 	check_cut("{\"step\":1}\n{\"step\":2", 2, "{\"step\":1}\n");
 	check_cut("{\"step\":1}\n{\"step\":2}", 2, "{\"step\":1}\n");
+	/* Damage before good lines stays with them; behind them it is cut. */
+	check_cut("{\"step\":1}\n{\"st\n{\"step\":3}\n{\"step\":4}\n", 3, "{\"step\":1}\n{\"st\n{\"step\":3}\n");
+	check_cut("{\"step\":1}\n\x01\x02\n", 2, "{\"step\":1}\n");
 }
 
 static void test_metrics_add(void **state)
