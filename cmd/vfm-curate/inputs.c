@@ -24,7 +24,7 @@ static int compare_names(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-/* What macOS stores beside the content of a file: "._x.mp4", and in archives also "__MACOSX/._x.mp4". */
+/* Files in which macOS stores attributes of other files: "._x.mp4", and in archives also "__MACOSX/._x.mp4". */
 static bool is_of_macos(const FTSENT *e)
 {
 	if (strncmp(e->fts_name, "._", 2) == 0)

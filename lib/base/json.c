@@ -73,11 +73,6 @@ json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err
 
 /* ---- texts and documents of other programs ----------------------------------- */
 
-static bool has_byte_order_mark(const char *text, size_t len)
-{
-	return len >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3);
-}
-
 json_t *vfm_json_string(const char *s, size_t len, const char *what, struct vfm_err *err)
 {
 	bool has_zero = memchr(s, 0, len) != NULL;
@@ -220,7 +215,7 @@ static json_t *load_foreign(const char *text, size_t len, size_t flags, json_err
 	json_t *v = NULL;
 
 	*e = (json_error_t){.line = 1, .column = 1};
-	if (has_byte_order_mark(text, len))
+	if (vfm_has_byte_order_mark(text, len))
 		text += 3, len -= 3;
 	if (rewrite_foreign(&b, text, len))
 		v = json_loadb(b.data ? b.data : "", b.len, flags, e);
@@ -583,7 +578,7 @@ static bool trim_jsonl_line(char **text, size_t *len, int64_t line)
 {
 	size_t i = 0;
 
-	if (line == 1 && has_byte_order_mark(*text, *len))
+	if (line == 1 && vfm_has_byte_order_mark(*text, *len))
 		*text += 3, *len -= 3;
 	while (i < *len && ((*text)[i] == ' ' || (*text)[i] == '\t' || (*text)[i] == '\r'))
 		i++;

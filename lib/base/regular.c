@@ -69,14 +69,19 @@ int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, str
 	return rc;
 }
 
+bool vfm_has_byte_order_mark(const void *head, size_t len)
+{
+	return len >= 3 && !memcmp(head, "\xEF\xBB\xBF", 3);
+}
+
 const char *vfm_placeholder(const char *head, size_t len)
 {
-	static const char pointer[] = "version https://git-lfs.github.com/spec/", bom[] = "\xef\xbb\xbf";
+	static const char pointer[] = "version https://git-lfs.github.com/spec/";
 	const char *end = head + len, *p = head;
 
 	if (len >= sizeof(pointer) - 1 && !memcmp(head, pointer, sizeof(pointer) - 1))
 		return "a Git LFS pointer in the place of the file: 'git lfs pull' fetches the file";
-	if (len >= 3 && !memcmp(head, bom, 3))
+	if (vfm_has_byte_order_mark(head, len))
 		p += 3;
 	while (p < end && isspace((unsigned char)*p))
 		p++;

@@ -3,6 +3,7 @@
 #define VFM_BASE_REGULAR_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -14,6 +15,9 @@ int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err);
 
 /* As vfm_read_file (base/file.h), of a regular file. */
 int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
+
+/* Whether a text begins with the byte order mark of UTF-8, which has 3 bytes. */
+bool vfm_has_byte_order_mark(const void *head, size_t len);
 
 /* Returns what a file is, and what to do about it, if its first `len` bytes (64 suffice) are those of a text that a
  * download leaves in the place of the file: a Git LFS pointer, or a page of a web server.  NULL: neither. */

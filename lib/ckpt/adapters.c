@@ -205,8 +205,8 @@ static void find_peft(const char *path, char **config, char **model)
 	*config = *model = NULL;
 	if (!dir && strcmp(file, name) != 0)
 		return;
-	*config = dir ? vfm_strfmt("%s/adapter_config.json", path)
-		      : vfm_strfmt("%.*sadapter_config.json", (int)(file - path), path);
+	*config = dir ? vfm_strfmt("%s/" CKPT_PEFT_CONFIG, path)
+		      : vfm_strfmt("%.*s" CKPT_PEFT_CONFIG, (int)(file - path), path);
 	*model = dir ? vfm_strfmt("%s/%s", path, name) : vfm_strdup(path);
 	if (access(*config, F_OK) == 0)
 		return;

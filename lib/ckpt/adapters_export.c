@@ -113,17 +113,36 @@ static int list_adapters(struct adapters_export *j, struct vfm_err *err)
 	return rc;
 }
 
+/* Reads elements of a tensor, multiplied by a scale. */
+static int read_scaled(const struct adapters_export *j, const struct exported *e, double scale, enum vfm_dtype dtype,
+	void *dst, struct vfm_err *err)
+{
+	const struct vfm_slice slice = {.a = e->a, .b = e->b};
+	const size_t n = (size_t)(e->b - e->a);
+	float *w;
+	int rc;
+
+	if (scale == 1)
+		return vfm_ckpt_read_tensor(j->c, e->src, &slice, dtype, dst, err);
+	w = vfm_malloc(n * sizeof(*w) + 1);
+	rc = vfm_ckpt_read_tensor(j->c, e->src, &slice, VFM_F32, w, err);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		w[i] = (float)(scale * w[i]);
+	if (rc == 0)
+		vfm_dtype_convert(dtype, dst, VFM_F32, w, n);
+	free(w);
+	return rc;
+}
+
 static int write_values(const struct adapters_export *j, const char *name, FILE *f, struct vfm_err *err)
 {
 	const struct vfm_st_tensor *t = j->t;
 	const struct exported *e = j->e;
 	float alpha = (float)j->alpha;
-	const bool fold = !strcmp(j->x->layout, "diffusers") && strstr(name, ".lora_B.");
-	const double scale = fold ? j->alpha / (double)j->rank : 1;
-	float *w;
+	const bool has_scale = !strcmp(j->x->layout, "diffusers") && strstr(name, ".lora_B.");
 	uint8_t *buf;
-	size_t n, bytes;
-	int rc = 0;
+	size_t bytes;
+	int rc;
 
 	while (strcmp(e->name, name) != 0)
 		e++;
@@ -133,22 +152,12 @@ static int write_values(const struct adapters_export *j, const char *name, FILE 
 		return fwrite(&alpha, ALPHA_BYTES, 1, f) == 1
 			? 0
 			: vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", j->x->out);
-	n = (size_t)(e->b - e->a);
-	bytes = n * vfm_dtype_size(t->dtype);
+	bytes = (size_t)(e->b - e->a) * vfm_dtype_size(t->dtype);
 	buf = vfm_malloc(bytes + 1);
-	w = vfm_malloc(n * sizeof(*w) + 1);
-	if (scale == 1) {
-		rc = vfm_ckpt_read_tensor(j->c, e->src, &(struct vfm_slice){.a = e->a, .b = e->b}, t->dtype, buf, err);
-	} else {
-		rc = vfm_ckpt_read_tensor(j->c, e->src, &(struct vfm_slice){.a = e->a, .b = e->b}, VFM_F32, w, err);
-		for (size_t i = 0; i < n && rc == 0; i++)
-			w[i] = (float)(scale * w[i]);
-		vfm_dtype_convert(t->dtype, buf, VFM_F32, w, rc == 0 ? n : 0);
-	}
+	rc = read_scaled(j, e, has_scale ? j->alpha / (double)j->rank : 1, t->dtype, buf, err);
 	if (rc == 0 && fwrite(buf, 1, bytes, f) != bytes)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", j->x->out);
 	free(buf);
-	free(w);
 	return rc;
 }
 
@@ -184,7 +193,7 @@ out:
 static int write_peft(struct adapters_export *j, struct vfm_err *err)
 {
 	char *model = vfm_strfmt("%s/adapter_model.safetensors", j->x->out),
-	     *config = vfm_strfmt("%s/adapter_config.json", j->x->out);
+	     *config = vfm_strfmt("%s/" CKPT_PEFT_CONFIG, j->x->out);
 	json_t *o = json_pack("{s:s, s:n, s:I, s:f, s:i, s:s, s:b, s:b, s:O, s:n}", "peft_type", "LORA", "task_type",
 		"r", (json_int_t)j->rank, "lora_alpha", j->alpha, "lora_dropout", 0, "bias", "none", "use_rslora", 0,
 		"inference_mode", 1, "target_modules", j->targets, "base_model_name_or_path");
@@ -211,10 +220,9 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 	} all[] = {{"peft", "diffusers", "base_model.model."}, {"diffusers", "diffusers", "transformer."},
 		{"original", "original", "diffusion_model."}};
 	const char *arch = json_string_value(json_object_get(json_object_get(j->c->config, "model"), "arch"));
+	const struct vfm_arch *a = vfm_arch_find(arch);
 
-	for (int i = 0; arch && vfm_archs[i]; i++)
-		if (!strcmp(vfm_archs[i]->name, arch))
-			j->f = vfm_archs[i]->foreign;
+	j->f = a ? a->foreign : NULL;
 	if (!j->f)
 		return vfm_fail(err, VFM_EUSAGE, "%s: no other program has models of model.arch '%s'", j->c->path,
 			arch ? arch : "?");
@@ -233,14 +241,13 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 
 int vfm_ckpt_export_adapters(struct vfm_ckpt *c, const struct vfm_adapters_export *x, struct vfm_err *err)
 {
-	const json_t *lora = json_object_get(c->config, "lora");
+	json_t *lora = ckpt_lora_config(c);
 	struct adapters_export j = {.c = c, .x = x, .targets = json_array()};
 	int rc;
 
-	j.rank = json_integer_value(json_object_get(lora, "rank"));
-	j.alpha = json_number_value(json_object_get(lora, "alpha"));
-	if (!(j.alpha > 0))
-		j.alpha = (double)j.rank;
+	j.rank = json_integer_value(json_object_get(lora, "r"));
+	j.alpha = json_number_value(json_object_get(lora, "lora_alpha"));
+	json_decref(lora);
 	TRY_OUT(find_adapter_layout(&j, err));
 	TRY_OUT(list_adapters(&j, err));
 	rc = strcmp(x->layout, "peft") ? write_adapters(&j, x->out, err) : write_peft(&j, err);

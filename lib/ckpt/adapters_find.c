@@ -137,10 +137,7 @@ static int list_layers(struct finding *f, struct vfm_err *err)
 	}
 	join_layers(f, v, n);
 	free(v);
-	if (found)
-		return 0;
-	return from->plain ? vfm_fail(err, VFM_EUSAGE, "%s holds no tensors", f->x->path)
-			   : vfm_fail(err, VFM_EUSAGE, "%s has no part '%s'", f->x->path, f->x->part);
+	return found ? 0 : vfm_fail(err, VFM_EUSAGE, "%s has no part '%s'", f->x->path, f->x->part);
 }
 
 /* ---- the names of the model ---- */
@@ -183,15 +180,6 @@ static char *model_key(const char *name, const char *suffix)
 	return key;
 }
 
-static int copy_by_theirs(const void *a, const void *b)
-{
-	const struct vfm_foreign_copy *x = a, *y = b;
-
-	if (x->theirs != y->theirs)
-		return x->theirs < y->theirs ? -1 : 1;
-	return (x->b > y->b) - (x->b < y->b);
-}
-
 /* Takes the map. */
 static struct model_names *index_names(const struct vfm_foreign_map *map, bool own)
 {
@@ -200,14 +188,10 @@ static struct model_names *index_names(const struct vfm_foreign_map *map, bool o
 
 	*m = (struct model_names){.map = *map, .own = own};
 	m->v = vfm_calloc(n + 1, sizeof(*m->v));
-	m->first = vfm_calloc(n + 1, sizeof(*m->first));
 	for (size_t i = 0; i < n; i++)
 		m->v[i] = (struct model_key){model_key(map->theirs[i].name, ""), (int)i};
 	qsort(m->v, n, sizeof(*m->v), model_key_cmp);
-	qsort(m->map.copy, map->n_copies, sizeof(*map->copy), copy_by_theirs);
-	for (size_t k = map->n_copies; k-- > 0;)
-		m->first[m->map.copy[k].theirs] = k;
-	m->first[n] = map->n_copies;
+	m->first = vfm_foreign_order_copies(&m->map);
 	return m;
 }
 
@@ -313,15 +297,12 @@ static int choose_names(struct finding *f, struct vfm_err *err)
 {
 	const struct vfm_ckpt *c = f->x->c;
 	const char *name = json_string_value(json_object_get(json_object_get(c->config, "model"), "arch"));
-	const struct vfm_arch *arch = NULL;
+	const struct vfm_arch *arch = vfm_arch_find(name);
 	struct vfm_model_spec m;
 	size_t best;
 
 	f->names = own_names(c);
 	best = count_known(f->names, &f->layers);
-	for (int i = 0; name && vfm_archs[i]; i++)
-		if (!strcmp(vfm_archs[i]->name, name))
-			arch = vfm_archs[i];
 	if (!f->x->from->plain || !arch || !arch->foreign)
 		return 0;
 	TRY(read_dims(c, arch, &m, err));
@@ -371,7 +352,7 @@ static void choose_prefix(struct finding *f)
 	}
 }
 
-/* Reads the rules of the scale from the metadata of a file; they are those of the model with the prefix of the layers. */
+/* Reads the rules of the scale from the metadata of a file: those of the model with the prefix of the layers. */
 static int read_rules(struct finding *f, struct vfm_err *err)
 {
 	struct ckpt_attaching *x = f->x;
@@ -381,7 +362,7 @@ static int read_rules(struct finding *f, struct vfm_err *err)
 	if (!x->from->plain)
 		return 0;
 	prefix = vfm_strfmt("%.*s", (int)f->prefix, f->prefix_name ? f->prefix_name : "");
-	rc = ckpt_lora_metadata(&x->rules, &x->from->file[0].st, prefix, x->path, err);
+	rc = ckpt_lora_metadata(&x->rules, x->from, prefix, err);
 	free(prefix);
 	return rc;
 }
@@ -482,8 +463,8 @@ static int read_alpha(struct finding *f, const struct adapter_layer *l, double *
 	return 0;
 }
 
-/* Whether A [blocks * rank, in ..] and B [rows, rank] fit the weight [rows, in ..]; sets *blocks and *rank.  Only our own
- * layers, of several blocks of outputs, have several. */
+/* Whether A [blocks * rank, in ..] and B [rows, rank] fit the weight [rows, in ..]; sets *blocks and *rank.  Only
+ * layers of our own names may have several blocks of outputs. */
 static bool match_shapes(const struct model_names *m, const struct vfm_foreign_tensor *w,
 	const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b, int64_t *blocks, int64_t *rank)
 {

@@ -56,11 +56,10 @@ struct ckpt_lora_rules {
 };
 /* Reads the keys of a LoraConfig.  Takes `config`.  VFM_EUSAGE: a key or value that cannot be honoured. */
 int ckpt_lora_rules_read(struct ckpt_lora_rules *r, json_t *config, const char *where, struct vfm_err *err);
-/* As ckpt_lora_rules_read, from the metadata that diffusers writes: {"transformer.r": 16, ...}.  The keys of the section
- * `prefix` count, else those of "transformer.", else those without a section.  Does nothing without any.  VFM_EUSAGE: *r
- * has rules already. */
-int ckpt_lora_metadata(
-	struct ckpt_lora_rules *r, const struct vfm_st *st, const char *prefix, const char *path, struct vfm_err *err);
+/* As ckpt_lora_rules_read, from the metadata that diffusers writes: {"transformer.r": 16, ...}.  The keys of the
+ * section `prefix` count, else those of "transformer.", else those without a section.  No-op without any.  VFM_EUSAGE:
+ * *r has rules already. */
+int ckpt_lora_metadata(struct ckpt_lora_rules *r, const struct vfm_ckpt *from, const char *prefix, struct vfm_err *err);
 /* Sets *scale to alpha / rank, or alpha / sqrt(rank), of a layer with a matrix of this rank.  alpha: that of a tensor,
  * or 0.  VFM_EUSAGE: the rules have another rank or another alpha. */
 int ckpt_lora_scale(

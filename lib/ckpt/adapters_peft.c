@@ -9,8 +9,8 @@
 
 enum { PEFT_ALPHA = 8, PATTERN_MAX = 512 }; /* PEFT's default of lora_alpha */
 
-/* Keys without effect on the sum of weights and adapters: they name modules and tensors, or concern training.  Tensors of
- * bias and modules_to_save are in the file. */
+/* Keys without effect on the sum of weights and adapters: they name modules and tensors, or concern training.  The
+ * tensors of bias and modules_to_save are in the file. */
 static const char *const neutral_keys[] = {"peft_type", "task_type", "auto_mapping", "peft_version",
 	"base_model_name_or_path", "revision", "inference_mode", "target_modules", "exclude_modules", "lora_dropout",
 	"bias", "modules_to_save", "layers_to_transform", "layers_pattern", "megatron_config", "megatron_core",
@@ -58,9 +58,11 @@ static int check_keys(const struct ckpt_lora_rules *r, struct vfm_err *err)
 			"%s: init_lora_weights: these adapters belong to a base model whose weights the initialization "
 			"changed, which is not supported",
 			r->where);
-	json_object_foreach(r->config, key, v) if (!is_listed_key(key, neutral_keys) &&
-		!is_listed_key(key, scale_keys) &&
-		!is_unset(v)) return vfm_fail(err, VFM_EUSAGE, "%s: %s is not supported", r->where, key);
+	json_object_foreach(r->config, key, v)
+	{
+		if (!is_listed_key(key, neutral_keys) && !is_listed_key(key, scale_keys) && !is_unset(v))
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s is not supported", r->where, key);
+	}
 	return 0;
 }
 
@@ -155,34 +157,27 @@ static json_t *select_section(json_t *all, const char *section)
 	json_t *out = json_object(), *v;
 	const char *key;
 
-	json_object_foreach(all, key, v) if (!strncmp(key, section, len) && !strchr(key + len, '.'))
-		json_object_set(out, key + len, v);
+	json_object_foreach(all, key, v)
+	{
+		if (!strncmp(key, section, len) && !strchr(key + len, '.'))
+			json_object_set(out, key + len, v);
+	}
 	if (json_object_size(out))
 		return out;
 	json_decref(out);
 	return NULL;
 }
 
-int ckpt_lora_metadata(
-	struct ckpt_lora_rules *r, const struct vfm_st *st, const char *prefix, const char *path, struct vfm_err *err)
+int ckpt_lora_metadata(struct ckpt_lora_rules *r, const struct vfm_ckpt *from, const char *prefix, struct vfm_err *err)
 {
 	const char *const sections[] = {prefix, "transformer.", ""};
 	json_t *all, *config = NULL;
-	size_t at = 0;
 	char *where;
-	int rc = 0;
+	int rc = ckpt_read_meta(from, CKPT_META_LORA, &all, &where, err);
 
-	while (at < st->n_meta && strcmp(st->meta[at].key, CKPT_META_LORA) != 0)
-		at++;
-	if (at == st->n_meta)
-		return 0;
-	where = vfm_strfmt("%s: __metadata__." CKPT_META_LORA, path);
-	all = vfm_json_parse(st->meta[at].value, strlen(st->meta[at].value), where, err);
-	if (!all)
-		rc = err->code;
-	else if (!json_is_object(all))
+	if (all && !json_is_object(all))
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	for (size_t i = 0; i < 3 && rc == 0 && !config; i++)
+	for (size_t i = 0; i < 3 && rc == 0 && all && !config; i++)
 		config = select_section(all, sections[i]);
 	if (config && r->where) {
 		json_decref(config);

@@ -15,6 +15,7 @@
 #define CKPT_SUMS         "SHA256SUMS"
 #define CKPT_INDEX        "model.safetensors.index.json"
 #define CKPT_STEM_FOREIGN "diffusion_pytorch_model"
+#define CKPT_PEFT_CONFIG  "adapter_config.json"
 #define CKPT_META_STATE   "vfm.state" /* keys of the metadata of plain files */
 #define CKPT_META_MODEL   "vfm.model"
 #define CKPT_META_LORA    "lora_adapter_metadata" /* as diffusers names it */
@@ -58,6 +59,9 @@ int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
 /* Returns the name of the index or the single file of a directory of plain files, or NULL. */
 const char *ckpt_plain_name(const char *dir);
+/* Parses the JSON text that the metadata of the first plain file has under a key.  *out is a new reference; NULL: there is
+ * none.  *where names it in messages; the caller frees it. */
+int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char **where, struct vfm_err *err);
 /* Replaces the tensors of c, if their names are those of another program, by ours, and sets the configuration. */
 int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);
 /* Fails if the file is a text: a Git LFS pointer, a page of a web server or another one, which the message names. */

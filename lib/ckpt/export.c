@@ -340,15 +340,6 @@ static int find_ours(struct job *j, struct vfm_err *err)
 	return rc;
 }
 
-static int their_order(const void *a, const void *b)
-{
-	const struct vfm_foreign_copy *x = a, *y = b;
-
-	if (x->theirs != y->theirs)
-		return x->theirs < y->theirs ? -1 : 1;
-	return (x->b > y->b) - (x->b < y->b);
-}
-
 /* Lists the tensors of the other program, and what they consist of. */
 static int list_foreign(struct job *j, struct vfm_err *err)
 {
@@ -360,11 +351,7 @@ static int list_foreign(struct job *j, struct vfm_err *err)
 	vfm_foreign_expand(map, j->x->model, layout);
 	j->ours = vfm_calloc((size_t)map->n_ours, sizeof(struct vfm_ckpt_tensor *));
 	TRY(find_ours(j, err));
-	qsort(map->copy, map->n_copies, sizeof(*map->copy), their_order);
-	j->first = vfm_calloc((size_t)map->n_theirs + 1, sizeof(*j->first));
-	for (size_t k = map->n_copies; k-- > 0;)
-		j->first[map->copy[k].theirs] = k;
-	j->first[map->n_theirs] = map->n_copies;
+	j->first = vfm_foreign_order_copies(map);
 	j->t = vfm_calloc((size_t)map->n_theirs, sizeof(*j->t));
 	for (int i = 0; i < map->n_theirs; i++) {
 		const struct vfm_ckpt_tensor *src = j->ours[map->copy[j->first[i]].ours];

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 
-#define PEFT           "adapter_config.json"
 #define DIFFUSERS_LORA "pytorch_lora_weights.safetensors"
 
 int ckpt_open_code(int errnum)
@@ -140,12 +139,12 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds several models; give the folder of one, such as '%s/transformer'", operand,
 				bare);
-		else if (!rc && !*path && (has_file(operand, PEFT) || has_file(operand, DIFFUSERS_LORA)))
+		else if (!rc && !*path && (has_file(operand, CKPT_PEFT_CONFIG) || has_file(operand, DIFFUSERS_LORA)))
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds LoRA adapters, not a model: vfm-ckpt merge and vfm-sample --lora take "
 				"'%s%s%s'",
-				operand, bare, has_file(operand, PEFT) ? "" : "/",
-				has_file(operand, PEFT) ? "" : DIFFUSERS_LORA);
+				operand, bare, has_file(operand, CKPT_PEFT_CONFIG) ? "" : "/",
+				has_file(operand, CKPT_PEFT_CONFIG) ? "" : DIFFUSERS_LORA);
 		else if (!rc && !*path)
 			rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", operand);
 	}

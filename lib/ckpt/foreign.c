@@ -114,21 +114,14 @@ static int read_config_file(struct translation *x, const char *dir, struct vfm_e
 /* Reads what an export wrote into the metadata of the first file. */
 static int read_model_meta(struct translation *x, struct vfm_err *err)
 {
-	const struct vfm_st *st = &x->c->file[0].st;
-	int rc = 0;
+	json_t *model;
+	char *where;
+	int rc = ckpt_read_meta(x->c, CKPT_META_MODEL, &model, &where, err);
 
-	for (size_t i = 0; i < st->n_meta && !rc; i++) {
-		char *where;
-		json_t *model;
-
-		if (strcmp(st->meta[i].key, CKPT_META_MODEL) != 0)
-			continue;
-		where = vfm_strfmt("%s: __metadata__." CKPT_META_MODEL, x->c->path);
-		model = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), where, err);
-		rc = model ? vfm_foreign_model_parse(&x->m, model, where, err) : VFM_EUSAGE;
-		json_decref(model);
-		free(where);
-	}
+	if (model)
+		rc = vfm_foreign_model_parse(&x->m, model, where, err);
+	json_decref(model);
+	free(where);
 	return rc;
 }
 

@@ -113,52 +113,49 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 	}
 }
 
+int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char **where, struct vfm_err *err)
+{
+	const struct vfm_st *st = &c->file[0].st;
+	size_t i = 0;
+
+	*out = NULL;
+	*where = vfm_strfmt("%s: __metadata__.%s", c->path, key);
+	while (i < st->n_meta && strcmp(st->meta[i].key, key) != 0)
+		i++;
+	if (i == st->n_meta)
+		return 0;
+	*out = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), *where, err);
+	return *out ? 0 : VFM_EUSAGE;
+}
+
 /* Sets c->state from the metadata of the first file, where vfm_ckpt_export wrote it; all files have the same. */
 static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
-	const struct vfm_st *st = &c->file[0].st;
+	char *where;
+	int rc = ckpt_read_meta(c, CKPT_META_STATE, &pv->state, &where, err);
 
-	for (size_t i = 0; i < st->n_meta; i++) {
-		char *what;
-
-		if (strcmp(st->meta[i].key, CKPT_META_STATE) != 0)
-			continue;
-		what = vfm_strfmt("%s: __metadata__." CKPT_META_STATE, c->path);
-		pv->state = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), what, err);
-		free(what);
-		if (!pv->state)
-			return VFM_EUSAGE;
-	}
+	free(where);
 	c->state = pv->state;
-	return 0;
+	return rc;
 }
 
 /* ---- the range of t ---- */
 
-/* Sets *range to [t_min, t_max], a new reference, if the metadata of the first file have it. */
+/* Sets *range to [t_min, t_max], a new reference, if the metadata have it. */
 static int read_range_meta(const struct vfm_ckpt *c, json_t **range, struct vfm_err *err)
 {
-	const struct vfm_st *st = &c->file[0].st;
-	double lo, hi;
-	char *what;
+	char *where;
+	int rc = ckpt_read_meta(c, CKPT_META_RANGE, range, &where, err);
+	double lo = json_number_value(json_array_get(*range, 0)), hi = json_number_value(json_array_get(*range, 1));
 
-	for (size_t i = 0; i < st->n_meta; i++) {
-		if (strcmp(st->meta[i].key, CKPT_META_RANGE) != 0)
-			continue;
-		what = vfm_strfmt("%s: __metadata__." CKPT_META_RANGE, c->path);
-		*range = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), what, err);
-		lo = json_number_value(json_array_get(*range, 0));
-		hi = json_number_value(json_array_get(*range, 1));
-		if (*range && (json_array_size(*range) != 2 || !(lo >= 0 && lo < hi && hi <= 1))) {
-			vfm_fail(err, VFM_EUSAGE, "%s: expected [t_min, t_max]", what);
-			json_decref(*range);
-			*range = NULL;
-		}
-		free(what);
-		return *range ? 0 : VFM_EUSAGE;
+	if (*range && (json_array_size(*range) != 2 || !(lo >= 0 && lo < hi && hi <= 1))) {
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: expected [t_min, t_max]", where);
+		json_decref(*range);
+		*range = NULL;
 	}
-	return 0;
+	free(where);
+	return rc;
 }
 
 /* A folder of diffusers: the networks of Wan 2.2 are DIR/transformer for t of at least boundary_ratio of
@@ -305,8 +302,7 @@ int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 			if (strstr(c->t[i].name, signs[k]))
 				return vfm_fail(err, VFM_EUSAGE,
 					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
-					"adds it "
-					"to its base model, and vfm-sample takes it as --lora",
+					"adds it to its base model, and vfm-sample takes it as --lora",
 					c->path, c->t[i].name, c->path);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/regular.h"
 
 enum { MAX_ROW = 16 << 20 };
 
@@ -14,11 +15,11 @@ static void skip_mark(FILE *f)
 	char head[3];
 
 	rewind(f);
-	if (fread(head, 1, 3, f) != 3 || memcmp(head, "\xEF\xBB\xBF", 3) != 0)
+	if (!vfm_has_byte_order_mark(head, fread(head, 1, 3, f)))
 		rewind(f);
 }
 
-/* Skips the first line if it is "sep=;", which Excel reads and does not show.  Returns its separator; 0: there is none. */
+/* Skips the first line if it is "sep=;", which Excel reads and does not show.  Returns its separator; 0: none. */
 static char skip_sep_line(FILE *f)
 {
 	off_t start = ftello(f);

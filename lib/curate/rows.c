@@ -53,7 +53,7 @@ static int find_format(struct vfm_rows *r, struct vfm_err *err)
 	if ((n > 2 && head[0] == 0x1f && head[1] == 0x8b) || (n == 4 && !memcmp(head, "\x28\xb5\x2f\xfd", 4)))
 		return vfm_fail(err, VFM_EINPUT, "'%s' is compressed: unpack it, for example by <(zcat FILE)", r->name);
 	rewind(r->f);
-	if (n > 2 && !memcmp(head, "\xEF\xBB\xBF", 3))
+	if (vfm_has_byte_order_mark(head, n))
 		fseek(r->f, 3, SEEK_SET);
 	r->line = 1;
 	while ((c = getc(r->f)) == ' ' || c == '\t' || c == '\n' || c == '\r')

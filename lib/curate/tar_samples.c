@@ -332,7 +332,7 @@ static bool gather_sample(struct vfm_tar_samples *s)
 
 static json_t *text_value(const char *text, size_t len, const char *what, struct vfm_err *err)
 {
-	if (len >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+	if (vfm_has_byte_order_mark(text, len))
 		text += 3, len -= 3;
 	if (len && text[len - 1] == '\n')
 		len--;

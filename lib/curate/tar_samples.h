@@ -1,8 +1,8 @@
 /* tar_samples.h - the samples of a tar of other programs, by WebDataset's rules.
  *
  * Consecutive regular members with the same key are a sample.  Key and extension of a name are those of
- * vfm_tar_split_name (base/tar.h); members that have none belong to no sample.  The type of a member is the last part of
- * its extension, in any case, and what precedes that is its prefix: "mp4" and "seg1" of "x/0001.seg1.mp4".  A sample
+ * vfm_tar_split_name (base/tar.h); members that have none belong to no sample.  The type of a member is the last part
+ * of its extension, in any case, and its prefix is the part before: "mp4" and "seg1" of "x/0001.seg1.mp4".  A sample
  * gives a record for each member whose type is that of a video or image (media/probe.h):
  *
  *	{"v":1,"src":"a.tar@1536+48211/x/0001.mp4","kind":"video","key":"x/0001","caption":"…","cls":3,"meta":{…}}

@@ -22,7 +22,7 @@ struct payload {
 
 enum {
 	PIECE = 128 << 10, /* of an array: it is checked while it is in the cache */
-	READS = 4          /* of a payload: of a copy, of another that was there meanwhile, of the second download */
+	READS = 4          /* of a payload at most: other processes may replace a cached shard meanwhile */
 };
 
 /* Reads a payload into head and dst, and sets *crc to its checksum, and *is_finite. */

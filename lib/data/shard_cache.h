@@ -9,9 +9,9 @@
  * Any number of processes may use one folder.  Each shard is fetched by one of them while the others wait; a killed
  * process leaves nothing that stays.
  *
- * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew).  After a fault
- * a shard is downloaded again once, by one of the processes: what the second download has, the server has.  This is
- * forgotten when the next run opens the cache.
+ * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew).  After a
+ * fault one of the processes downloads the shard again, once: a fault in the second download is the server's.  The next
+ * run that opens the cache forgets this.
  */
 #ifndef VFM_DATA_SHARD_CACHE_H
 #define VFM_DATA_SHARD_CACHE_H

@@ -116,8 +116,7 @@ static int refuse_launcher(const char *name, const char *value, struct vfm_err *
 {
 	return vfm_fail(err, VFM_EUSAGE,
 		"%s is '%s': each process of that launcher would do the same work; start ranks with srun --mpi=pmi2 "
-		"or, "
-		"on one host, with -n N, and stages of vfm-curate with srun or --part I/N (unset %s without a "
+		"or, on one host, with -n N, and stages of vfm-curate with srun or --part I/N (unset %s without a "
 		"launcher)",
 		name, value, name);
 }
@@ -126,9 +125,9 @@ static int refuse_launcher(const char *name, const char *value, struct vfm_err *
  * of the step. */
 static int check_other_launchers(const struct vfm_task *t, struct vfm_err *err)
 {
+	/* also: a variable that must be set, because other programs use the name of the count, too */
 	static const struct {
-		const char *count,
-			*also; /* also: a variable that must be set, because others use the first name, too */
+		const char *count, *also;
 	} launchers[] = {
 		{"OMPI_COMM_WORLD_SIZE", NULL}, /* Open MPI */
 		{"PMI_SIZE", NULL},             /* MPICH, Intel MPI */

@@ -1,6 +1,7 @@
 #include "spec/arch.h"
 
 #include <stddef.h>
+#include <string.h>
 
 const struct vfm_arch *const vfm_archs[] = {
 #define X(name) &vfm_arch_##name,
@@ -20,5 +21,13 @@ const struct vfm_preset *vfm_preset_at(int i)
 		for (const struct vfm_preset *p = vfm_archs[a]->presets; p->name; p++)
 			if (i-- == 0)
 				return p;
+	return NULL;
+}
+
+const struct vfm_arch *vfm_arch_find(const char *name)
+{
+	for (int i = 0; name && vfm_arch_names[i]; i++)
+		if (!strcmp(name, vfm_arch_names[i]))
+			return vfm_archs[i];
 	return NULL;
 }

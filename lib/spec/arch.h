@@ -60,8 +60,9 @@ struct vfm_arch {
 #define X(name) extern const struct vfm_arch vfm_arch_##name;
 VFM_ARCH_LIST(X)
 #undef X
-extern const struct vfm_arch *const vfm_archs[]; /* NULL-terminated */
-extern const char *const vfm_arch_names[];       /* NULL-terminated, in the order of vfm_archs */
+extern const struct vfm_arch *const vfm_archs[];        /* NULL-terminated */
+const struct vfm_arch *vfm_arch_find(const char *name); /* NULL: name is NULL, or none has it */
+extern const char *const vfm_arch_names[];              /* NULL-terminated, in the order of vfm_archs */
 
 struct vfm_preset {
 	const char *name, *arch;

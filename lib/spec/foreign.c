@@ -304,6 +304,27 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 	}
 }
 
+static int copy_order(const void *a, const void *b)
+{
+	const struct vfm_foreign_copy *x = a, *y = b;
+
+	if (x->theirs != y->theirs)
+		return x->theirs < y->theirs ? -1 : 1;
+	return (x->b > y->b) - (x->b < y->b);
+}
+
+size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map)
+{
+	size_t *first = vfm_calloc((size_t)map->n_theirs + 1, sizeof(*first));
+
+	if (map->n_copies)
+		qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_order);
+	for (size_t k = map->n_copies; k-- > 0;)
+		first[map->copy[k].theirs] = k;
+	first[map->n_theirs] = map->n_copies;
+	return first;
+}
+
 void vfm_foreign_map_release(struct vfm_foreign_map *map)
 {
 	free(map->ours);

@@ -114,6 +114,9 @@ struct vfm_foreign_map {
 /* Lists the tensors of the model m in a layout of its architecture.  m must have passed vfm_model_check. */
 void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout);
 void vfm_foreign_map_release(struct vfm_foreign_map *map);
+/* Sorts the copies by (theirs, b).  Returns the index of the first copy of each of theirs, [n_theirs + 1]; the caller
+ * frees it. */
+size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map);
 
 /* Returns the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot hold the model
  * (keys of the section "model" that the other programs lack): the message names the key. */

@@ -270,10 +270,9 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 
 const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m)
 {
-	for (int i = 0; vfm_arch_names[i]; i++)
-		if (!strcmp(m->arch, vfm_arch_names[i]))
-			return vfm_archs[i];
-	return vfm_archs[0];
+	const struct vfm_arch *a = vfm_arch_find(m->arch);
+
+	return a ? a : vfm_archs[0];
 }
 
 bool vfm_model_has_experts(const struct vfm_model_spec *m)

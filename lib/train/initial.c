@@ -33,8 +33,8 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	struct vfm_ckpt *from = open_begun(dir);
 	/* what the network is trained to do, and for which noise */
 	static const char *const keys[] = {"kind", "t_min", "t_max"};
+	json_t *json, *diffusion;
 	struct vfm_config had;
-	json_t *json;
 	int rc;
 
 	if (!from)
@@ -42,18 +42,13 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	json = json_object();
 	if (json_object_get(from->config, "model"))
 		json_object_set(json, "model", json_object_get(from->config, "model"));
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		json_t *v = json_object_get(json_object_get(from->config, "diffusion"), keys[i]);
-
-		if (v && !json_object_get(json, "diffusion"))
-			json_object_set_new(json, "diffusion", json_object());
-		if (v)
-			json_object_set(json_object_get(json, "diffusion"), keys[i], v);
-	}
+	diffusion = json_object();
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		json_object_set(
+			diffusion, keys[i], json_object_get(json_object_get(from->config, "diffusion"), keys[i]));
+	json_object_set_new(json, "diffusion", diffusion);
 	had = *c;
-	rc = vfm_ckpt_want_model(from, err);
-	if (rc < 0)
-		goto out;
+	TRY_OUT(vfm_ckpt_want_model(from, err));
 	rc = vfm_config_saved(&had, json, err);
 	if (rc == 0) {
 		c->model = had.model;

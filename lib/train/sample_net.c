@@ -265,8 +265,8 @@ static void describe_ranges(struct vfm_buf *b, const struct trained_ranges *r, c
 			vfm_real_text(lo, r->v[i].t[0]), vfm_real_text(hi, r->v[i].t[1]));
 }
 
-/* The weights of each network must have been trained for the t that it computes.  Networks of which one was trained for
- * a part of t must not overlap. */
+/* Each network must have been trained for the t that it computes.  The two ranges must not overlap, unless both are
+ * all of t. */
 static int check_two_ranges(const struct vfm_sample_net *n, const struct trained_ranges *high,
 	const struct trained_ranges *low, double boundary, bool root, struct vfm_err *err)
 {
