@@ -17,9 +17,9 @@ shares() { # NAME: among how many processes the records were divided, each once
 	find "$1" -type f | wc -l
 }
 
-# As a person types them.
+# As a person types them; salloc starts $SHELL, which not every environment has.
 shell() { # OPTION ... <COMMANDS
-	(cat && echo exit) | timeout 60 script -qec "salloc -Q $*" /dev/null >shell.log 2>&1
+	(cat && echo exit) | SHELL=/bin/bash timeout 60 script -qec "salloc -Q $*" /dev/null >shell.log 2>&1
 }
 
 run timeout 60 srun -N2 -n4 ./filter.sh step
