@@ -211,9 +211,11 @@ static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float
 
 struct fwd_block {
 	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_BQ]; /* Q^T [words of d][BQ] */
-	float ot[ATTN_D * ATTN_BQ];                     /* O^T [d][BQ], not yet divided by l */
+	float ot[ATTN_D * ATTN_BQ];                     /* O^T [d][BQ] of a run, not yet divided by l */
 	float m[ATTN_BQ];                               /* running max of scale log2(e) s */
-	float l[ATTN_BQ];                               /* running sum of 2^(scale log2(e) s - m) */
+	float l[ATTN_BQ];                               /* sum of 2^(scale log2(e) s - m) over a run */
+	/* the same of the runs before */
+	float all_ot[ATTN_D * ATTN_BQ], all_m[ATTN_BQ], all_l[ATTN_BQ];
 	int n;
 } ALIGNED;
 struct fwd_scratch {
@@ -243,6 +245,12 @@ static void add_bias(struct fwd_scratch *x, const float *at, int n, int nq, floa
 		}
 }
 
+/* Returns 2^(old - new) for a maximum that rose: exactly 1 if it did not, which bounds the errors of repeated calls. */
+static inline vf rescale(vf old, vf new)
+{
+	return v_min(v_set(1), v_exp2(old - new));
+}
+
 /* Computes P^T = 2^(scale2 S^T - m) as steps for the new maximum m, and rescales O^T and l. */
 static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
 {
@@ -250,7 +258,7 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 
 	for (int v = 0; v < nv; v++) {
 		float *s = x->s + v * VW;
-		vf old = v_load(b->m + v * VW), l = v_load(b->l + v * VW), mx = v_load(s), mx1 = mx;
+		vf old = v_load(b->m + v * VW), before = v_load(b->l + v * VW), mx = v_load(s), mx1 = mx;
 		int j = 0;
 
 		for (; j + 2 <= n; j += 2) {
@@ -263,9 +271,9 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 		if (!start) {
 			mx = v_max(mx, old);
 			if (v_any_lt(old, mx)) {
-				vf alpha = v_exp2(old - mx); /* bounds the errors of repeated rescaling */
+				vf alpha = rescale(old, mx);
 
-				l = l * alpha;
+				before = before * alpha;
 				for (int c = 0; c < d; c++)
 					v_store(b->ot + c * ATTN_BQ + v * VW,
 						v_load(b->ot + c * ATTN_BQ + v * VW) * alpha);
@@ -273,7 +281,7 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 		}
 		v_store(b->m + v * VW, mx);
 
-		vf neg = v_set(0) - mx, l1 = v_set(0);
+		vf neg = v_set(0) - mx, l = v_set(0), l1 = v_set(0);
 		for (j = 0; j < n; j += 2) {
 			vf e0 = EXP2(v_fma(v_load(s + j * ATTN_BQ), sc, neg)), e1 = v_set(0);
 
@@ -289,7 +297,31 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 				v_store(s + (j + 1) * ATTN_BQ, e1);
 #endif
 		}
-		v_store(b->l + v * VW, l + l1);
+		v_store(b->l + v * VW, before + (l + l1));
+	}
+}
+
+/* Adds a run to those before; `first`: there are none. */
+static void end_run(struct fwd_block *b, int d, bool first)
+{
+	for (int v = 0; v < vecs(b->n) * VW; v += VW) {
+		vf m = v_load(b->m + v), alpha = v_set(0), l = v_load(b->l + v);
+
+		if (!first) {
+			alpha = rescale(v_load(b->all_m + v), m);
+			l = v_fma(v_load(b->all_l + v), alpha, l);
+		}
+		for (int c = 0; c < d; c++) {
+			float *all = b->all_ot + c * ATTN_BQ + v;
+			vf o = v_load(b->ot + c * ATTN_BQ + v);
+
+			if (!first)
+				o = v_fma(v_load(all), alpha, o);
+			v_store(all, o);
+		}
+		v_store(b->all_m + v, m);
+		v_store(b->all_l + v, l);
+		v_store(b->l + v, v_set(0));
 	}
 }
 
@@ -298,10 +330,10 @@ static void fwd_finish(const struct attn_call *c, struct fwd_block *b, char *con
 	float inv[ATTN_BQ];
 
 	for (int i = 0; c->lse && i < b->n; i++)
-		*lse[i] = (b->m[i] + log2f(b->l[i])) * (float)(1 / LOG2E);
+		*lse[i] = (b->m[i] + log2f(b->all_l[i])) * (float)(1 / LOG2E);
 	for (int i = 0; i < vecs(b->n) * VW; i++)
-		inv[i] = 1 / b->l[i];
-	unpack_lanes(o_rows, c->o.bf16, b->n, c->d, b->ot, inv);
+		inv[i] = 1 / b->all_l[i];
+	unpack_lanes(o_rows, c->o.bf16, b->n, c->d, b->all_ot, inv);
 }
 
 static void fwd_no_keys(const struct attn_call *c, const struct attn_item *it)
@@ -342,6 +374,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	}
 	for (int64_t j = 0; j < nk; j += bk) {
 		int n = (int)(nk - j < bk ? nk - j : bk);
+		const int64_t run = j % (bk * ATTN_RUN);
 
 		row_ptrs(&c->k, k0, nk, it->kvh, j, n, rows);
 		pack_rows(x->k, rows, c->k.bf16, n, d);
@@ -358,7 +391,9 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			if (PAIR)
 				pad_steps(x->p, words(n), nv);
 			multiply_tile(
-				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
+				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, run > 0);
+			if (run + bk == bk * ATTN_RUN || j + n == nk)
+				end_run(b, d, j == run);
 		}
 	}
 	product_end();
@@ -375,10 +410,11 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 /* ---- backward --------------------------------------------------------------- */
 
 struct bwd_scratch {
-	float k[ATTN_KS / ATTN_BK * A_WORDS];                /* rows, by blocks of keys */
-	float v[ATTN_KS / ATTN_BK * A_WORDS];                /* rows */
-	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : LINE]; /* k as operand BY_COL */
-	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
+	float k[ATTN_KS / ATTN_BK * A_WORDS];                     /* rows, by blocks of keys */
+	float v[ATTN_KS / ATTN_BK * A_WORDS];                     /* rows */
+	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : LINE];      /* k as operand BY_COL */
+	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];         /* of a run of queries */
+	float all_dk[ATTN_KS * ATTN_D], all_dv[ATTN_KS * ATTN_D]; /* of the runs before */
 	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
 	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
 	float p_split[SPLIT ? A_WORDS : LINE], ds_split[SPLIT ? A_WORDS : LINE]; /* P^T and dS^T rows in parts */
@@ -516,6 +552,18 @@ static void store_rows(
 	}
 }
 
+/* dst = (add ? dst : 0) + src */
+static void add_floats(float *dst, const float *src, size_t n, bool add)
+{
+	for (size_t i = 0; i < n; i += VW) {
+		vf x = v_load(src + i);
+
+		if (add)
+			x += v_load(dst + i);
+		v_store(dst + i, x);
+	}
+}
+
 /* Stores the partial dk and dv of this item.  Returns false while other items are unfinished; the last item returns
  * true with the sums in x. */
 static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x, _Atomic int64_t *done)
@@ -530,12 +578,10 @@ static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x,
 	memcpy(x->dk, it->part, size * sizeof(float));
 	memcpy(x->dv, it->part + size, size * sizeof(float));
 	for (int p = 1; p < it->parts; p++) {
-		const float *dk = it->part + (size_t)p * 2 * size, *dv = dk + size;
+		const float *dk = it->part + (size_t)p * 2 * size;
 
-		for (size_t i = 0; i < size; i += VW) {
-			v_store(x->dk + i, v_load(x->dk + i) + v_load(dk + i));
-			v_store(x->dv + i, v_load(x->dv + i) + v_load(dv + i));
-		}
+		add_floats(x->dk, dk, size, true);
+		add_floats(x->dv, dk + size, size, true);
 	}
 	return true;
 }
@@ -546,6 +592,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	const int64_t k0 = c->cu_k[it->sample] + it->k_first, nk = it->k_n;
 	const int d = c->d, dvec = vecs(d), ldd = (d + 15) / 16 * 16;
 	const int bk = (int)attn_key_block(attn_nk(c, it->sample));
+	const size_t size = (size_t)nk * (size_t)ldd;
 	char *rows[ATTN_KS] = {0};
 
 	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);
@@ -570,7 +617,12 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	for (int64_t i = 0; i < it->q_n; i += ATTN_BQ) {
 		const int64_t first = it->q_first + i;
 		const int nl = (int)(it->q_n - i < ATTN_BQ ? it->q_n - i : ATTN_BQ), nv = vecs(nl);
+		const int64_t run = i % (ATTN_RUN * ATTN_BQ);
 
+		if (run == 0 && i > 0) {
+			add_floats(x->all_dk, x->dk, size, i > ATTN_RUN * ATTN_BQ);
+			add_floats(x->all_dv, x->dv, size, i > ATTN_RUN * ATTN_BQ);
+		}
 		load_queries(c, it, first, nl, x);
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
@@ -581,9 +633,9 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			multiply_tile(BY_ROW, n, nv, words(d), v, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
 			multiply_tile(BY_ROW, n, dvec, words(nv * VW), SPLIT ? x->p_split : x->s, x->dos, ATTN_LD,
-				x->dv + j * ldd, ldd, i > 0);
+				x->dv + j * ldd, ldd, run > 0);
 			multiply_tile(BY_ROW, n, dvec, words(nv * VW), SPLIT ? x->ds_split : x->ds, x->qs, ATTN_LD,
-				x->dk + j * ldd, ldd, i > 0);
+				x->dk + j * ldd, ldd, run > 0);
 			if (PAIR)
 				pad_steps(x->dss, words(n), nv);
 			if (j == 0 && it->prev >= 0)
@@ -594,6 +646,10 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 		put_dq(c, it, first / ATTN_BQ, nl, x, done);
 	}
 	product_end();
+	if (it->q_n > ATTN_RUN * ATTN_BQ) {
+		add_floats(x->dk, x->all_dk, size, true);
+		add_floats(x->dv, x->all_dv, size, true);
+	}
 	if (it->parts > 1 && !put_part(it, ldd, x, done))
 		return;
 	store_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);

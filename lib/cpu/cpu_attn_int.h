@@ -14,6 +14,7 @@ enum {
 	ATTN_BQ = 64,   /* queries of a tile, one a vector lane */
 	ATTN_BK = 128,  /* keys of a tile */
 	ATTN_NQB = 8,   /* query blocks of a forward item, which share the packed keys */
+	ATTN_RUN = 16,  /* blocks of keys, or of queries, that are summed before they are added to the total */
 	ATTN_KS = 512,  /* most keys of a backward item, which share the packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
 	ATTN_LD = 144,  /* words between rows of a packed operand: 9 cache lines, to avoid set conflicts */

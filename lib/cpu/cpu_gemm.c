@@ -1,7 +1,12 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
- * K is divided into chunks whose panel of B fits the L1 cache.  The partial sums of a block of C stay in the L2 cache,
- * and the epilogue runs on each tile while it is there.  A plain result in f32 is its own partial sum.
+ * K is divided into slices, and these into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
+ * slice stay in the L2 cache, and the epilogue runs on each tile while it is there.  Slices are added to C if that is
+ * plain f32, else to an array that is.
+ *
+ * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
+ * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|, and a
+ * quarter of it if all are equal.
  *
  * Products of many rows pack all of B first, because several blocks of rows read it.  Products whose rows are one block
  * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
@@ -20,32 +25,34 @@
 #include "base/par.h"
 
 enum {
-	TILE_MAX = 32 * 32,      /* the largest mr nr */
-	NC = 768,                /* columns of a block: a multiple of every nr */
-	B_BYTES = 12 << 20,      /* bytes of B packed at a time … */
-	B_BYTES_PLAIN = 4 << 20, /* … if C can hold the sums between passes */
-	FEW_ROWS = 16,           /* most rows of a product that reads B where it is */
-	TILES_MIN = 32,          /* least columns and elements of K for AMX tiles in f32 */
+	TILE_MAX = 32 * 32, /* the largest mr nr */
+	NC = 768,           /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20, /* bytes of B packed at a time */
+	SLICE = 4096,       /* most elements of K of a slice */
+	FEW_ROWS = 16,      /* most rows of a product that reads B where it is */
+	TILES_MIN = 32,     /* least columns and elements of K for AMX tiles in f32 */
 };
 
 struct gemm {
 	const struct vfm_gemm_kern *kern;
 	struct vfm_mat a, b;
-	struct vfm_epi epi; /* applied by the pass that completes the sums */
+	struct vfm_epi epi; /* of this slice */
 	int64_t m, n, k;
-	int64_t k0, k1; /* this pass; bounds are multiples of ku kc */
-	bool first;
+	int64_t k0, k1;   /* this slice; bounds are multiples of ku kc */
+	int64_t p0, p1;   /* panels of B of this pass */
 	int64_t kc;       /* units a chunk */
+	int64_t slice;    /* elements a slice: whole chunks */
 	float *packed;    /* B of this pass: [panel of nr][units][nr] */
 	float *a_packed;  /* one block: A, [chunk][panel of mr][a_stride] */
 	bool held;        /* packed is all of B, and stays */
 	int64_t b_groups; /* groups of panels that are packed together */
-	float *sums;      /* [m] or NULL: row sums of A of this pass */
-	float *partial;   /* [m][n] sums so far; NULL: C holds them */
-	int64_t m0;       /* row of C of row 0 of partial */
+	float *sums;      /* NULL or [2][m in whole panels]: row sums of A of this slice, and of a chunk */
+	float *total;     /* [m][n] sums of the slices before, where C cannot hold them */
+	int64_t m0;       /* row of C of row 0 of total (oneDNN) */
 	int64_t mb, nb;   /* blocks of C */
 	int64_t m_panels, n_panels;
 	bool in_c;     /* whole tiles are summed in C */
+	bool add;      /* the epilogue of this slice completes the sums: it adds total */
 	int64_t group; /* panels of B that a thread computes at a time, where it does not compute blocks */
 };
 
@@ -71,17 +78,18 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 	int64_t stride = count_b(g, g->k1 - g->k0), step = g->kc * g->kern->ku;
 
 	for (int64_t i = i0; i < i1; i++) {
-		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
+		int64_t j = g->p0 + i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
+		int64_t n = cpu_min(cpu_min(B_GROUP, g->p1 - j) * nr, g->n - j * nr);
 
-		g->kern->pack_b(g->packed + j * stride + c * count_b(g, step), nr, stride, &g->b, j * nr,
-			cpu_min(B_GROUP * nr, g->n - j * nr), k, cpu_min(k + step, g->k1), NULL);
+		g->kern->pack_b(g->packed + (j - g->p0) * stride + c * count_b(g, step), nr, stride, &g->b, j * nr, n,
+			k, cpu_min(k + step, g->k1), NULL);
 	}
 }
 
 /* Packs B of this pass. */
 static void pack_pass(struct gemm *g)
 {
-	g->b_groups = cpu_ceil_div(g->n_panels, B_GROUP);
+	g->b_groups = cpu_ceil_div(g->p1 - g->p0, B_GROUP);
 	vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku), 1, pack_b_range, g);
 }
 
@@ -98,15 +106,22 @@ static int64_t get_a_stride(const struct gemm *g)
 	return g->kc * g->kern->words * g->kern->mr + 16;
 }
 
-/* Reloads a tile of an earlier pass, so that sums are formed in the same order everywhere. */
-static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
+/* Returns the packed panel j of B from element k on; *stride: the floats to the next panel. */
+static const float *find_panel(const struct gemm *g, int64_t j, int64_t k, int64_t *stride)
 {
-	const float *src = g->partial ? g->partial : g->epi.c;
-	int64_t ld = g->partial ? g->n : g->epi.ldc;
+	*stride = count_b(g, g->held ? g->k : g->k1 - g->k0);
+	return g->packed + (j - (g->held ? 0 : g->p0)) * *stride + count_b(g, g->held ? k : k - g->k0);
+}
 
-	memset(tile, 0, (size_t)(g->kern->mr * g->kern->nr) * sizeof(*tile));
-	for (int64_t i = 0; i < mr; i++)
-		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
+/* Adds the slices before to a tile. */
+static void add_total(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
+{
+	for (int64_t i = 0; i < mr; i++) {
+		const float *src = g->total + (m0 + i) * g->n + n0;
+
+		for (int64_t j = 0; j < nr; j++)
+			tile[i * g->kern->nr + j] += src[j];
+	}
 }
 
 /* Prefetches the part of the result and of aux that the epilogue of a tile accesses. */
@@ -122,7 +137,7 @@ static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64
 		}
 }
 
-/* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this pass.
+/* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this slice.
  * scratch: [mr][nr], which keeps the sums between chunks. */
 static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, const float *a, const float *b,
 	float *scratch, bool first, bool last)
@@ -130,22 +145,21 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
 
-	if (last && !g->in_c)
-		prefetch_result(&g->epi, i * mr, j * nr, tm, tn);
 	if (g->in_c && tm == mr && tn == nr) {
-		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc, first && g->first);
+		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc,
+			first && !g->epi.accumulate);
 		return;
 	}
-	if (first && !g->first)
-		reload(g, scratch, i * mr, j * nr, tm, tn);
-	kern->tile(u, a, b, scratch, nr, first && g->first);
+	kern->tile(u, a, b, scratch, nr, first);
+	if (last && g->add)
+		add_total(g, scratch, i * mr, j * nr, tm, tn);
 	if (last)
 		kern->epilogue(&g->epi, scratch, i * mr, j * nr, tm, tn);
 }
 
-/* Prefetches the sums of the tile after that of panels i and j, if C holds them: the tile before hides their latency.
- * The panels are [i0, i1) for each j up to j1. */
-static void prefetch_sums(const struct gemm *g, int64_t i, int64_t j, int64_t i0, int64_t i1, int64_t j1)
+/* Prefetches C of the tile after that of panels i and j, if this chunk stores it: the tile before hides the latency.
+ * The panels are [i0, i1) for each j up to j1; last: the chunk is that of this slice. */
+static void prefetch_next(const struct gemm *g, int64_t i, int64_t j, int64_t i0, int64_t i1, int64_t j1, bool last)
 {
 	int64_t mr = g->kern->mr, nr = g->kern->nr;
 
@@ -153,7 +167,7 @@ static void prefetch_sums(const struct gemm *g, int64_t i, int64_t j, int64_t i0
 		i = i0;
 		j++;
 	}
-	if (g->in_c && j < j1)
+	if ((g->in_c || last) && j < j1)
 		prefetch_result(&g->epi, i * mr, j * nr, cpu_min(mr, g->m - i * mr), cpu_min(nr, g->n - j * nr));
 }
 
@@ -172,28 +186,41 @@ static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, 
 			__builtin_prefetch(p + r * g->a.ld * esize + b, 0, 2);
 }
 
+/* Packs elements [k, ke) of panels [i0, i1) of A; `sums` adds their row sums to those of the slice. */
+static void pack_chunk_a(const struct gemm *g, float *dst, int64_t i0, int64_t i1, int64_t k, int64_t ke, bool sums)
+{
+	int64_t mr = g->kern->mr, rows = (i1 - i0) * mr;
+	float *slice = sums ? g->sums + i0 * mr : NULL, *chunk = sums ? slice + g->m_panels * mr : NULL;
+
+	if (sums)
+		memset(chunk, 0, (size_t)rows * sizeof(*chunk));
+	g->kern->pack_a(dst, (int)mr, get_a_stride(g), &g->a, i0 * mr, cpu_min(rows, g->m - i0 * mr), k, ke, chunk);
+	for (int64_t r = 0; sums && r < rows; r++)
+		slice[r] += chunk[r];
+}
+
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, b_stride = count_b(g, g->k1 - g->k0);
+	int64_t mr = kern->mr, nr = kern->nr, b_stride;
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
 
 	share(g->m_panels, g->mb, bi, &i0, &i1);
-	share(g->n_panels, g->nb, bj, &j0, &j1);
+	share(g->p1 - g->p0, g->nb, bj, &j0, &j1);
+	j0 += g->p0, j1 += g->p0;
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
 
-		kern->pack_a(panels, (int)mr, a_stride, &g->a, i0 * mr, cpu_min((i1 - i0) * mr, g->m - i0 * mr), k, ke,
-			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
+		pack_chunk_a(g, panels, i0, i1, k, ke, g->sums && j0 == 0);
 		for (int64_t j = j0; j < j1; j++) {
-			const float *b = g->packed + j * b_stride + count_b(g, k - g->k0);
+			const float *b = find_panel(g, j, k, &b_stride);
 
 			for (int64_t i = i0; i < i1; i++) {
 				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
 
-				prefetch_sums(g, i, j, i0, i1, j1);
+				prefetch_next(g, i, j, i0, i1, j1, ke == g->k1);
 				add_chunk(g, i, j, u, panels + (i - i0) * a_stride, b,
 					scratch + (whole ? 0 : nth * mr * nr), k == g->k0, ke == g->k1);
 				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
@@ -216,25 +243,29 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 		g->kern->end();
 }
 
-/* Chooses the chunks of K.  Tiles are reloaded for each, so those of AMX are of nearly equal size. */
+/* Chooses the chunks of K, and slices of nearly as many of them.  Tiles are reloaded for each chunk, so the chunks of
+ * AMX are of nearly equal size. */
 static void choose_chunk(struct gemm *g)
 {
-	int64_t units = count_units(g, g->k), kc = g->kern->kc;
+	int64_t units = count_units(g, g->k), kc = g->kern->kc, chunks, most;
 
 	g->kc = units <= g->kern->kc_whole ? units : kc;
 	if (g->kern->words > 1 && units > g->kern->kc_whole)
 		g->kc = cpu_ceil_div(units, cpu_ceil_div(units, kc));
+	chunks = cpu_ceil_div(units, g->kc);
+	most = cpu_max(1, SLICE / (g->kc * g->kern->ku));
+	g->slice = cpu_ceil_div(chunks, cpu_ceil_div(chunks, most)) * g->kc * g->kern->ku;
 }
 
 /* Chooses blocks as large as the cache holds, but enough of them for all threads. */
 static void choose_blocks(struct gemm *g)
 {
-	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1;
+	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1, n_panels = g->p1 - g->p0;
 
 	g->mb = cpu_ceil_div(g->m_panels, g->kern->mc / g->kern->mr);
-	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(g->n_panels, NC / g->kern->nr);
-	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
-		if (g->n_panels / g->nb > 4 && g->n_panels / g->nb >= g->m_panels / g->mb)
+	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(n_panels, NC / g->kern->nr);
+	while (g->mb * g->nb < want && (n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
+		if (n_panels / g->nb > 4 && n_panels / g->nb >= g->m_panels / g->mb)
 			g->nb++;
 		else if (g->m_panels / g->mb > 4)
 			g->mb++;
@@ -250,12 +281,11 @@ static void choose_blocks(struct gemm *g)
 static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	int64_t mr = g->kern->mr, stride = get_a_stride(g), step = g->kc * g->kern->ku;
+	int64_t step = g->kc * g->kern->ku;
 
-	for (int64_t k = 0; k < g->k; k += step)
-		g->kern->pack_a(g->a_packed + (k / step * g->m_panels + i0) * stride, (int)mr, stride, &g->a, i0 * mr,
-			cpu_min((i1 - i0) * mr, g->m - i0 * mr), k, cpu_min(k + step, g->k),
-			g->sums ? g->sums + i0 * mr : NULL);
+	for (int64_t k = g->k0; k < g->k1; k += step)
+		pack_chunk_a(g, g->a_packed + ((k - g->k0) / step * g->m_panels + i0) * get_a_stride(g), i0, i1, k,
+			cpu_min(k + step, g->k1), g->sums);
 }
 
 /* Computes the columns of panels [j0, j1) of B. */
@@ -264,25 +294,24 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, step = g->kc * kern->ku, stride = get_a_stride(g);
 	float *panels = scratch + g->group * g->m_panels * mr * nr;
-	bool whole = g->k <= step;
+	bool whole = g->k1 - g->k0 <= step;
 
-	for (int64_t k = 0; k < g->k; k += step) {
-		int64_t ke = cpu_min(k + step, g->k), u = count_units(g, ke - k);
-		const float *a = g->a_packed + k / step * g->m_panels * stride, *b = panels;
+	for (int64_t k = g->k0; k < g->k1; k += step) {
+		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
+		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * stride, *b = panels;
 		int64_t b_stride = count_b(g, step);
 
-		if (g->held) {
-			b_stride = count_b(g, g->k);
-			b = g->packed + j0 * b_stride + count_b(g, k);
-		} else
+		if (g->held)
+			b = find_panel(g, j0, k, &b_stride);
+		else
 			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr),
 				k, ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++) {
-				prefetch_sums(g, i, j, 0, g->m_panels, j1);
+				prefetch_next(g, i, j, 0, g->m_panels, j1, ke == g->k1);
 				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
-					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == 0,
-					ke == g->k);
+					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == g->k0,
+					ke == g->k1);
 			}
 	}
 }
@@ -304,14 +333,15 @@ static void panels_range(int64_t i0, int64_t i1, void *ctx)
 
 static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
 {
-	int64_t chunks = cpu_ceil_div(g->k, g->kc * g->kern->ku), group = g->n_panels / (4 * vfm_par_threads());
+	int64_t chunks = cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku),
+		group = g->n_panels / (4 * vfm_par_threads());
 
 	g->group = group < 1 ? 1 : cpu_min(group, B_GROUP);
 	g->a_packed =
 		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
 	if (!g->a_packed)
 		return VFM_EENV;
-	vfm_par_for(g->m_panels, g->k > 4096 ? 1 : 8, pack_a_range, g);
+	vfm_par_for(g->m_panels, g->k1 - g->k0 > SLICE / 2 ? 1 : 8, pack_a_range, g);
 	vfm_par_for(cpu_ceil_div(g->n_panels, g->group), 1, panels_range, g);
 	return 0;
 }
@@ -332,7 +362,7 @@ static void few_range(int64_t i0, int64_t i1, void *ctx)
 	const struct few_job *j = ctx;
 	const struct gemm *g = j->g;
 	int64_t nr = j->kern->gemm_f32.nr, rows = g->m, width = g->group * nr;
-	float *tiles = vfm_cpu_scratch((size_t)(width * rows + 16) * sizeof(float));
+	float *tiles = vfm_cpu_scratch((size_t)(3 * width * rows + 16) * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t n0 = i * width, n1 = cpu_min(n0 + width, g->n);
@@ -364,7 +394,7 @@ static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *er
 	struct few_job j = {.g = g, .kern = vfm_cpu_of(s)->kern};
 	int64_t panels = cpu_ceil_div(g->n, j.kern->gemm_f32.nr);
 
-	j.few = (struct vfm_few){.x = g->a.p, .ldx = g->a.ld, .rows = g->m, .k = g->k, .b = g->b};
+	j.few = (struct vfm_few){.x = g->a.p, .ldx = g->a.ld, .rows = g->m, .k = g->k, .slice = g->slice, .b = g->b};
 	if (g->a.bf || g->a.kmajor) {
 		j.x = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(g->m * g->k) * sizeof(float), err);
 		if (!j.x)
@@ -386,32 +416,18 @@ static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
 
 /* ---- many rows ---------------------------------------------------------------------------- */
 
-static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, struct vfm_err *err)
+static int multiply_blocks(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
 {
-	const struct vfm_epi last = g->epi;
-	int64_t step = g->kc * g->kern->ku, width;
+	int64_t panel = count_b(g, g->k1 - g->k0) * (int64_t)sizeof(float);
+	int64_t passes = g->held ? 1 : cpu_ceil_div(g->n_panels, cpu_max(1, B_BYTES / panel));
 
-	choose_blocks(g);
-	width = g->held
-		? g->k
-		: (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * count_b(g, 1)) * g->kern->ku / step * step;
-	if (width < step)
-		width = step;
 	if (!g->held)
-		g->packed = vfm_cpu_ws(
-			s, VFM_WS_PACK, (size_t)(g->n_panels * count_b(g, cpu_min(width, g->k))) * sizeof(float), err);
+		g->packed = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(cpu_ceil_div(g->n_panels, passes) * panel), err);
 	if (!g->packed)
 		return VFM_EENV;
-	if (g->k > width && !plain) {
-		g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
-		if (!g->partial)
-			return VFM_EENV;
-	}
-	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
-		g->k1 = cpu_min(g->k0 + width, g->k);
-		g->epi = last;
-		if (g->k1 < g->k && g->partial)
-			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
+	for (int64_t i = 0; i < passes; i++) {
+		share(g->n_panels, passes, i, &g->p0, &g->p1);
+		choose_blocks(g);
 		if (!g->held)
 			pack_pass(g);
 		vfm_par_for(g->mb * g->nb, 1, block_range, g);
@@ -429,7 +445,7 @@ static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
 	g->packed = vfm_cpu_held(vfm_cpu_of(s), &key, version, bytes, &valid);
 	g->held = g->packed != NULL;
 	if (g->held && !valid) {
-		g->k1 = g->k;
+		g->k0 = g->p0 = 0, g->k1 = g->k, g->p1 = g->n_panels;
 		pack_pass(g);
 	}
 }
@@ -448,33 +464,64 @@ struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype 
 		.bytes = k->words * (int)sizeof(float) / k->ku};
 }
 
+/* Whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
+static bool is_one_run(const struct gemm *g)
+{
+	return g->kern->words == 1 && count_units(g, g->k) <= VFM_GEMM_RUN;
+}
+
+/* Sets the epilogue of a slice; `last` is that of the result, `plain` says that C can hold sums. */
+static void choose_epilogue(struct gemm *g, const struct vfm_epi *last, bool plain)
+{
+	bool more = g->k0 > 0;
+
+	g->epi = *last;
+	g->in_c = plain && !more && (!last->accumulate || is_one_run(g));
+	g->add = !plain && more && g->k1 == g->k;
+	if (plain)
+		g->epi.accumulate |= more;
+	else if (g->k1 < g->k)
+		g->epi = (struct vfm_epi){.c = g->total, .ldc = g->n, .accumulate = more};
+}
+
+static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struct vfm_err *err)
+{
+	const struct vfm_epi last = g->epi;
+	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
+	int64_t rows = g->m_panels * g->kern->mr;
+
+	if (g->k > g->slice && !plain) {
+		g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
+		if (!g->total)
+			return VFM_EENV;
+	}
+	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1) {
+		g->k1 = cpu_min(g->k0 + g->slice, g->k);
+		choose_epilogue(g, &last, plain);
+		if (rowsum)
+			memset(g->sums, 0, (size_t)rows * sizeof(float));
+		if (g->m <= g->kern->mc)
+			TRY(run_one_block(s, g, err));
+		else
+			TRY(multiply_blocks(s, g, err));
+		for (int64_t i = 0; rowsum && i < g->m; i++)
+			rowsum[i] += g->sums[i];
+	}
+	return 0;
+}
+
 static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
 {
-	bool plain = !g->epi.c_bf && !g->epi.act && !g->epi.dact && !g->epi.bias;
-
-	choose_chunk(g);
 	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
 	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
 	if (rowsum) {
-		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(g->m_panels * g->kern->mr) * sizeof(float), err);
+		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(2 * g->m_panels * g->kern->mr) * sizeof(float), err);
 		if (!g->sums)
 			return VFM_EENV;
-		memset(g->sums, 0, (size_t)(g->m_panels * g->kern->mr) * sizeof(float));
 	}
-	/* with accumulate the sums of a plain result start from C */
-	g->first = !(plain && g->epi.accumulate);
-	if (plain)
-		g->epi.accumulate = false;
-	g->in_c = plain;
 	if (a->b.version && g->m <= g->kern->held_rows)
 		get_held(s, g, a->b.version);
-	if (g->m <= g->kern->mc)
-		TRY(run_one_block(s, g, err));
-	else
-		TRY(multiply_blocks(s, g, plain, err));
-	for (int64_t i = 0; rowsum && i < g->m; i++)
-		rowsum[i] += g->sums[i];
-	return 0;
+	return run_slices(s, g, rowsum, err);
 }
 
 /* K = 0: the sums are zero, but the epilogue applies */
@@ -501,7 +548,7 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 		for (int64_t j = 0; j < g->n; j += nr) {
 			int64_t n = cpu_min(nr, g->n - j);
 
-			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
+			memcpy(tile, g->total + i * g->n + j, (size_t)n * sizeof(float));
 			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
 		}
 }
@@ -510,13 +557,17 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	enum { KC = 256 };
-	float panel[32 * KC + 64];
+	float panel[32 * KC + 64], sums[32];
 	int64_t step = (int64_t)KC / g->kern->words * g->kern->ku, mr = g->kern->mr;
 
 	for (int64_t i = i0; i < i1; i++)
-		for (int64_t k = 0; k < g->k; k += step)
+		for (int64_t k = 0; k < g->k; k += step) {
+			memset(sums, 0, sizeof(sums));
 			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, cpu_min(mr, g->m - i * mr), k,
-				cpu_min(k + step, g->k), g->sums + i * mr);
+				cpu_min(k + step, g->k), sums);
+			for (int64_t r = 0; r < mr; r++)
+				g->sums[i * mr + r] += sums[r];
+		}
 }
 
 /* Computes the row sums of A, which oneDNN does not provide. */
@@ -543,12 +594,12 @@ static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct
 {
 	enum { ROWS = 1024 };
 
-	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(cpu_min(ROWS, g->m) * g->n) * sizeof(float), err);
-	if (!g->partial)
+	g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(cpu_min(ROWS, g->m) * g->n) * sizeof(float), err);
+	if (!g->total)
 		return VFM_EENV;
 	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
 		int64_t rows = cpu_min(ROWS, g->m - g->m0);
-		struct vfm_tensor part = a->a, out = vfm_t2(g->partial, VFM_F32, rows, g->n);
+		struct vfm_tensor part = a->a, out = vfm_t2(g->total, VFM_F32, rows, g->n);
 
 		part.shape[a->trans_a ? 1 : 0] = rows;
 		part.data = (char *)part.data +
@@ -627,6 +678,7 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 	}
 	if (VFM_HAVE_DNNL && c->use_dnnl)
 		return through_dnnl(s, &g, a, err);
+	choose_chunk(&g);
 	if (suits_few_rows(&g, a))
 		return run_few_rows(s, &g, err);
 	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);

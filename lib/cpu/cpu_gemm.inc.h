@@ -12,16 +12,22 @@ enum { MR = 14, NR = 2 * VW, KC = 256, KC_WHOLE = 400 };
 enum { MR = 6, NR = 2 * VW, KC = 512, KC_WHOLE = 640 };
 #endif
 
-INLINE void tile_load(vf c[MR][2], const float *tile, int64_t ld, bool first)
+INLINE void tile_zero(vf c[MR][2])
 {
 #pragma GCC unroll 14
-	for (int i = 0; i < MR; i++) {
-		c[i][0] = first ? v_set(0) : v_load(tile + i * ld);
-		c[i][1] = first ? v_set(0) : v_load(tile + i * ld + VW);
-	}
+	for (int i = 0; i < MR; i++)
+		c[i][0] = c[i][1] = v_set(0);
 }
-INLINE void tile_store(vf c[MR][2], float *tile, int64_t ld)
+
+/* tile = (first ? 0 : tile) + c */
+INLINE void tile_add(vf c[MR][2], float *tile, int64_t ld, bool first)
 {
+	if (!first)
+#pragma GCC unroll 14
+		for (int i = 0; i < MR; i++) {
+			c[i][0] += v_load(tile + i * ld);
+			c[i][1] += v_load(tile + i * ld + VW);
+		}
 #pragma GCC unroll 14
 	for (int i = 0; i < MR; i++) {
 		v_store(tile + i * ld, c[i][0]);
@@ -29,36 +35,56 @@ INLINE void tile_store(vf c[MR][2], float *tile, int64_t ld)
 	}
 }
 
-static void tile_f32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
-{
-	vf c[MR][2];
+/* Conversions of operand elements to units: f32 unchanged, bf16 widened, bf16 in pairs (with AVX-512). */
+enum unit { UNIT_F32, UNIT_WIDEN, UNIT_PAIR };
 
-	tile_load(c, tile, ld, first);
-	/* unrolled: on a core whose other hyperthread is busy, each instruction that is not a product costs time */
+/* Returns c + a b; of pairs the sum of both products. */
+INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
+{
+#ifdef __AVX512BF16__
+	if (how == UNIT_PAIR)
+		return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+#endif
+	(void)how;
+	return v_fma(a, b, c);
+}
+
+/* Adds to the tile in runs, each a sum from zero. */
+INLINE void tile_units(
+	int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first, enum unit how)
+{
+	for (int64_t k0 = 0; k0 < units; k0 += VFM_GEMM_RUN, first = false) {
+		int64_t n = units - k0 < VFM_GEMM_RUN ? units - k0 : VFM_GEMM_RUN;
+		vf c[MR][2];
+
+		tile_zero(c);
+		/* unrolled: on a core whose other hyperthread is busy, each instruction that is not a product costs
+		 * time */
 #pragma GCC unroll 8
-	for (int64_t k = 0; k < units; k++) {
-		vf b0 = v_load(b), b1 = v_load(b + VW);
+		for (int64_t k = 0; k < n; k++, a += MR, b += NR) {
+			vf b0 = v_load(b), b1 = v_load(b + VW);
 
 #pragma GCC unroll 14
-		for (int i = 0; i < MR; i++) {
-			vf x = v_set(a[i]);
+			for (int i = 0; i < MR; i++) {
+				vf x = v_set(a[i]);
 
 #ifdef __AVX512F__
-			__asm__("" : "+v"(x)); /* one broadcast for all products */
+				__asm__("" : "+v"(x)); /* one broadcast for all products */
 #endif
-			c[i][0] = v_fma(x, b0, c[i][0]);
-			c[i][1] = v_fma(x, b1, c[i][1]);
+				c[i][0] = unit_fma(x, b0, c[i][0], how);
+				c[i][1] = unit_fma(x, b1, c[i][1], how);
+			}
 		}
-		a += MR;
-		b += NR;
+		tile_add(c, tile, ld, first);
 	}
-	tile_store(c, tile, ld);
+}
+
+static void tile_f32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
+{
+	tile_units(units, a, b, tile, ld, first, UNIT_F32);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
-
-/* Conversions of operand elements to units: f32 unchanged, bf16 widened, bf16 in pairs (with AVX-512). */
-enum unit { UNIT_F32, UNIT_WIDEN, UNIT_PAIR };
 
 /* Returns the sum over the elements of each unit. */
 INLINE vf unit_sum(vf u, enum unit how)
@@ -139,10 +165,14 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 				__builtin_prefetch((const char *)m->p + ((r0 + r + width) * m->ld + k) * esize, 0, 3);
 			}
 			v_transpose(w);
-			for (int64_t u = 0; u < units; u++) {
+			for (int64_t u = 0; u < units; u++)
 				v_store(dst + u * width + g * VW, w[u]);
-				if (sum)
-					acc[g] += unit_sum(w[u], how);
+			if (sum) {
+				vf run = v_set(0);
+
+				for (int64_t u = 0; u < units; u++)
+					run += unit_sum(w[u], how);
+				acc[g] += run;
 			}
 		}
 		dst += units * width;
@@ -225,24 +255,7 @@ static void pack_f32(float *dst, int width, int64_t stride, const struct vfm_mat
 #ifdef __AVX512BF16__
 static void tile_bf16(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
 {
-	vf c[MR][2];
-
-	tile_load(c, tile, ld, first);
-	for (int64_t k = 0; k < units; k++) {
-		__m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + VW);
-
-#pragma GCC unroll 14
-		for (int i = 0; i < MR; i++) {
-			__m512 x = _mm512_set1_ps(a[i]);
-
-			__asm__("" : "+v"(x));
-			c[i][0] = _mm512_dpbf16_ps(c[i][0], (__m512bh)x, b0);
-			c[i][1] = _mm512_dpbf16_ps(c[i][1], (__m512bh)x, b1);
-		}
-		a += MR;
-		b += NR;
-	}
-	tile_store(c, tile, ld);
+	tile_units(units, a, b, tile, ld, first, UNIT_PAIR);
 }
 
 static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
@@ -347,44 +360,36 @@ static void lines_f32(const struct vfm_pixels *x)
 		lines_widen(x, false);
 }
 
-/* Returns c + a b; of pairs the sum of both products. */
-INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
-{
-#ifdef __AVX512BF16__
-	if (how == UNIT_PAIR)
-		return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
-#endif
-	(void)how;
-	return v_fma(a, b, c);
-}
-
 INLINE void conv_tile_units(const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors,
 	bool first, enum unit how)
 {
-	vf c[MR][2];
+	for (int64_t i0 = 0; i0 < u->n; i0 += VFM_GEMM_RUN / LINE, first = false) {
+		int64_t i1 = u->n - i0 < VFM_GEMM_RUN / LINE ? u->n : i0 + VFM_GEMM_RUN / LINE;
+		vf c[MR][2];
 
-	tile_load(c, tile, NR, first);
-	for (int64_t i = 0; i < u->n; i++) {
-		const float *x = a + u->off[i];
+		tile_zero(c);
+		for (int64_t i = i0; i < i1; i++) {
+			const float *x = a + u->off[i];
 
 #pragma GCC unroll 4
-		for (int k = 0; k < LINE; k++, b += NR) {
-			vf b0 = v_load(b), b1 = v_load(b + VW);
+			for (int k = 0; k < LINE; k++, b += NR) {
+				vf b0 = v_load(b), b1 = v_load(b + VW);
 
 #pragma GCC unroll 14
-			for (int r = 0; r < MR; r++) {
-				vf v = v_set(x[r * LINE + k]);
+				for (int r = 0; r < MR; r++) {
+					vf v = v_set(x[r * LINE + k]);
 
 #ifdef __AVX512F__
-				__asm__("" : "+v"(v)); /* one broadcast for all products */
+					__asm__("" : "+v"(v)); /* one broadcast for all products */
 #endif
-				c[r][0] = unit_fma(v, b0, c[r][0], how);
-				if (vectors > 1)
-					c[r][1] = unit_fma(v, b1, c[r][1], how);
+					c[r][0] = unit_fma(v, b0, c[r][0], how);
+					if (vectors > 1)
+						c[r][1] = unit_fma(v, b1, c[r][1], how);
+				}
 			}
 		}
+		tile_add(c, tile, NR, first);
 	}
-	tile_store(c, tile, NR);
 }
 
 static void conv_f32(

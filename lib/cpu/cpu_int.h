@@ -96,6 +96,20 @@ bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+/* A sum of many rows of n columns, in runs of rows, and of the sums of these in turn, so that its error does not grow
+ * with their number.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
+enum { VFM_CPU_SUM_LEVELS = 6 };
+struct vfm_cpu_sum {
+	const struct vfm_cpu_kern *kern;
+	float *level[VFM_CPU_SUM_LEVELS];
+	int64_t n, rows;
+	int top; /* the highest level in use */
+};
+/* mem: [VFM_CPU_SUM_LEVELS][n] */
+void vfm_cpu_sum_begin(struct vfm_cpu_sum *s, const struct vfm_cpu_kern *kern, float *mem, int64_t n);
+void vfm_cpu_sum_next(struct vfm_cpu_sum *s);
+const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s); /* returns the sum, which is in mem */
+
 /* cpu_rows.c */
 int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err);
 int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err);

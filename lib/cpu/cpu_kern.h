@@ -60,7 +60,8 @@ struct vfm_gemm_kern {
 		int64_t k0, int64_t k1, float *sum);
 	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 		int64_t k0, int64_t k1, float *sum);
-	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units */
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units, in runs of
+	 * at most VFM_GEMM_RUN that are summed from zero; those of AMX are a unit or a chunk */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
@@ -73,18 +74,21 @@ struct vfm_gemm_kern {
 	void (*end)(void);
 };
 
+enum { VFM_GEMM_RUN = 128 }; /* units of a run of the sums of a product (cpu_gemm.c) */
+
 /* A product of few rows.  b is k-major. */
 struct vfm_few {
 	const float *x; /* [rows][k], rows ldx elements apart */
 	int64_t ldx, rows, k;
+	int64_t slice; /* elements of K of a slice: a multiple of VFM_GEMM_RUN, or k */
 	struct vfm_mat b;
 };
 
 /* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;
-	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1) of the result
-	 */
+	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1) of the result;
+	 * room for two more such arrays follows */
 	void (*few_rows)(const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles);
 	/* with amax: *part = the largest finite |y| of the rows */
 	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);

@@ -93,9 +93,48 @@ static int run_rows(struct vfm_stream *s, struct job *j, const struct vfm_seqs *
 	return 0;
 }
 
+/* ---- sums of rows --------------------------------------------------------------------- */
+
+enum { RUN = 64 };
+
+void vfm_cpu_sum_begin(struct vfm_cpu_sum *s, const struct vfm_cpu_kern *kern, float *mem, int64_t n)
+{
+	*s = (struct vfm_cpu_sum){.kern = kern, .n = n};
+	for (int i = 0; i < VFM_CPU_SUM_LEVELS; i++)
+		s->level[i] = mem + i * n;
+	memset(mem, 0, (size_t)n * sizeof(*mem));
+}
+
+/* Adds level i to the next. */
+static void raise_sum(struct vfm_cpu_sum *s, int i)
+{
+	if (i == s->top) {
+		memcpy(s->level[i + 1], s->level[i], (size_t)s->n * sizeof(float));
+		s->top++;
+	} else {
+		s->kern->sum_into(s->level[i + 1], s->level[i], s->n);
+	}
+}
+
+void vfm_cpu_sum_next(struct vfm_cpu_sum *s)
+{
+	s->rows++;
+	for (int64_t i = 0, k = s->rows; k % RUN == 0 && i + 1 < VFM_CPU_SUM_LEVELS; i++, k /= RUN) {
+		raise_sum(s, (int)i);
+		memset(s->level[i], 0, (size_t)s->n * sizeof(float));
+	}
+}
+
+const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s)
+{
+	for (int i = 0; i < s->top; i++)
+		raise_sum(s, i);
+	return s->level[s->top];
+}
+
 /* ---- sums of partial results -------------------------------------------------------- */
 
-/* out[s] (+)= the sum of part[chunk][offset … offset + d) over the chunks of s, in order. */
+/* out[s] (+)= the sum of part[chunk][offset … offset + d) over the chunks of s. */
 struct fold {
 	const struct job *j;
 	int64_t offset, d;
@@ -116,9 +155,10 @@ static void fold_range(int64_t i0, int64_t i1, void *ctx)
 		int64_t lo = 0, hi = j->n_chunks;
 		bool per_sample = f->out->ndim == 2;
 		float *out = (float *)f->out->data + (per_sample ? s * f->out->stride[0] : 0) + k;
+		float mem[VFM_CPU_SUM_LEVELS * FOLD_COLS];
+		struct vfm_cpu_sum sum;
 
-		if (!f->add)
-			memset(out, 0, (size_t)n * sizeof(*out));
+		vfm_cpu_sum_begin(&sum, j->kern, mem, n);
 		while (per_sample && lo < hi) { /* the first chunk of s */
 			int64_t mid = (lo + hi) / 2;
 
@@ -127,8 +167,11 @@ static void fold_range(int64_t i0, int64_t i1, void *ctx)
 			else
 				hi = mid;
 		}
-		for (c = lo; c < j->n_chunks && (!per_sample || j->chunks[c].s == s); c++)
-			j->kern->sum_into(out, j->part + c * j->part_len + f->offset + k, n);
+		for (c = lo; c < j->n_chunks && (!per_sample || j->chunks[c].s == s); c++) {
+			j->kern->sum_into(sum.level[0], j->part + c * j->part_len + f->offset + k, n);
+			vfm_cpu_sum_next(&sum);
+		}
+		j->kern->axpby(1, vfm_cpu_sum_end(&sum), false, f->add, out, false, n);
 	}
 }
 

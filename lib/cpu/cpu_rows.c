@@ -13,9 +13,7 @@
 
 enum {
 	ELEMS = 32 * 1024, /* a piece, about */
-	/* rows summed before they are added to the total, which limits rounding errors */
-	RUN = 64,
-	COLS = 512, /* columns that a thread sums */
+	COLS = 512,        /* columns that a thread sums */
 };
 
 /* A view of [n,D] or [n,H,d] as rows. */
@@ -160,35 +158,32 @@ static int group_rows(struct vfm_stream *s, struct scatter *g, const int32_t *in
 }
 
 /* Sums columns [k, k + n) of row m. */
-static void sum_row(const struct scatter *g, int64_t m, int64_t k, int64_t n, float *sum, float *run)
+static void sum_row(const struct scatter *g, int64_t m, int64_t k, int64_t n, float *mem)
 {
 	char *y = row_at(&g->y, m) + k * (g->y.bf ? 2 : 4);
 	int32_t end = g->first[m + 1];
+	struct vfm_cpu_sum sum;
 
 	if (g->first[m] == end && g->accumulate)
 		return;
-	memset(sum, 0, (size_t)n * sizeof(*sum));
-	for (int32_t i = g->first[m]; i < end;) {
-		int32_t stop = end - i > RUN ? i + RUN : end;
-
-		memset(run, 0, (size_t)n * sizeof(*run));
-		for (; i < stop; i++)
-			g->kern->axpby(g->weight ? g->weight[g->list[i]] : 1,
-				row_at(&g->x, g->list[i]) + k * (g->x.bf ? 2 : 4), g->x.bf, 1, run, false, n);
-		g->kern->sum_into(sum, run, n);
+	vfm_cpu_sum_begin(&sum, g->kern, mem, n);
+	for (int32_t i = g->first[m]; i < end; i++) {
+		g->kern->axpby(g->weight ? g->weight[g->list[i]] : 1, row_at(&g->x, g->list[i]) + k * (g->x.bf ? 2 : 4),
+			g->x.bf, 1, sum.level[0], false, n);
+		vfm_cpu_sum_next(&sum);
 	}
-	g->kern->axpby(1, sum, false, g->accumulate ? 1 : 0, y, g->y.bf, n);
+	g->kern->axpby(1, vfm_cpu_sum_end(&sum), false, g->accumulate ? 1 : 0, y, g->y.bf, n);
 }
 
 static void scatter_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct scatter *g = ctx;
-	float *sum = vfm_cpu_scratch(2 * COLS * sizeof(float));
+	float *mem = vfm_cpu_scratch(VFM_CPU_SUM_LEVELS * COLS * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t k = i % g->blocks * COLS;
 
-		sum_row(g, i / g->blocks, k, g->y.d - k < COLS ? g->y.d - k : COLS, sum, sum + COLS);
+		sum_row(g, i / g->blocks, k, g->y.d - k < COLS ? g->y.d - k : COLS, mem);
 	}
 }
 

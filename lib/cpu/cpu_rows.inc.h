@@ -435,11 +435,14 @@ static void qk_norm_rope(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t
 		qk_rows(a, t0, t1, false);
 }
 
+enum { HEADS_RUN = 64 }; /* rows of a run of the sum for dweight */
+
 INLINE void qk_bwd_rows(
 	const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *g, float *part, bool xb, bool yb)
 {
-	int64_t nh = a->dy.shape[1], d = a->dy.shape[2];
+	int64_t nh = a->dy.shape[1], d = a->dy.shape[2], run_tokens = nh < HEADS_RUN ? HEADS_RUN / (nh + 1) + 1 : 1;
 	const float *w = fdata(&a->weight), *rstd = fdata(&a->rstd);
+	float *run = g + d; /* of part: the heads of some tokens */
 	bool db = is_bf(&a->dx);
 
 	for (int64_t t = t0; t < t1; t++) {
@@ -463,7 +466,7 @@ INLINE void qk_bwd_rows(
 				if (w) {
 					vf xh = v_get(x, k, n, xb) * vr;
 
-					v_put(part, k, v_fma(v, xh, v_get(part, k, n, false)), n, false);
+					v_put(run, k, v_fma(v, xh, v_get(run, k, n, false)), n, false);
 					v *= v_get(w, k, n, false);
 					s = v_fma(v, xh, s);
 					v_put(g, k, v, n, false);
@@ -477,12 +480,20 @@ INLINE void qk_bwd_rows(
 			V_FOR(k, n, 0, d)
 			v_put(dx, k, v_fma(v_get(g, k, n, false), vr, v_get(x, k, n, xb) * s), n, db);
 		}
+		if ((t - t0 + 1) % run_tokens && t + 1 < t1)
+			continue;
+		V_FOR(k, n, 0, d)
+		{
+			v_put(part, k, v_get(part, k, n, false) + v_get(run, k, n, false), n, false);
+			v_put(run, k, v_set(0), n, false);
+		}
 	}
 }
 
 static void qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part)
 {
 	memset(part, 0, (size_t)a->dy.shape[2] * sizeof(*part));
+	memset(tmp + a->dy.shape[2], 0, (size_t)a->dy.shape[2] * sizeof(*tmp));
 	BF2(is_bf(&a->x), is_bf(&a->dy), qk_bwd_rows(a, t0, t1, tmp, part, B0, B1));
 }
 

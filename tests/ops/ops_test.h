@@ -114,5 +114,6 @@ void test_bad_indices_of_kernels(void **state);
 void test_normals(void **state);
 void test_gemm_noise(void **state);
 void test_gemm_precision(void **state);
+void test_long_sums(void **state);
 
 #endif

@@ -105,6 +105,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_normals),
 		cmocka_unit_test(test_gemm_noise),
 		cmocka_unit_test(test_gemm_precision),
+		cmocka_unit_test(test_long_sums),
 		cmocka_unit_test(test_isa_names),
 	};
 	const struct CMUnitTest of_device[] = {
