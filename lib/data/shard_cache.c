@@ -111,6 +111,16 @@ static char *shard_url(const struct vfm_shard_cache *c, const char *set, const c
 	return b.data;
 }
 
+/* Waits for the lock of a file; a signal does not end the wait. */
+static int wait_for_lock(int fd)
+{
+	int rc;
+
+	while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
+		;
+	return rc;
+}
+
 /* ---- removing ---- */
 
 struct old_shard {
@@ -187,14 +197,15 @@ static int remove_oldest(struct vfm_shard_cache *c, DIR *d, int64_t bytes, struc
 	return rc;
 }
 
-/* Makes room for a shard, and lets the bound count it: its file `want` gets its length. */
+/* Makes room for a shard, and lets the bound count it: its file `want` gets its length.  A killed process may have left
+ * it with a length. */
 static int reserve_room(struct vfm_shard_cache *c, int want, uint64_t bytes, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/.lock", c->dir);
 	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
 	DIR *d = opendir(c->dir);
 
-	if (lock < 0 || flock(lock, LOCK_EX) != 0 || !d) {
+	if (lock < 0 || wait_for_lock(lock) != 0 || !d || ftruncate(want, 0) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot use the cache '%s'", c->dir);
 	} else {
 		rc = remove_oldest(c, d, (int64_t)bytes, err);
@@ -262,7 +273,7 @@ static int lock_want(const struct vfm_shard_cache *c, const struct wanted *w, in
 
 	for (;;) {
 		*lock = open(w->want, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-		if (*lock < 0 || flock(*lock, LOCK_EX) != 0 || fstat(*lock, &st) != 0)
+		if (*lock < 0 || wait_for_lock(*lock) != 0 || fstat(*lock, &st) != 0)
 			break;
 		if (st.st_nlink > 0)
 			return 0;

@@ -53,6 +53,11 @@ printf 'sleep 30\n' >slow.sh
 is "$(find near -name '*.want' | wc -l | sed 's/[1-9].*/some/')" some "a killed run leaves a mark"
 run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh get.sh' -o after
 is "$rc $(find near -name '*.want' | wc -l)" "0 0" "and the next run goes on"
+mkdir near3
+{ timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh slow.sh' -o killed3 --set data.threads=1; } 2>/dev/null
+is "$(find near3 -name '*.want' -size +0 | wc -l)" 1 "a run with a cache for one shard, killed while it fetches"
+run "${train[@]}" --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh get.sh' -o after3 --set data.threads=1 --steps 3
+rc_is 0 "the next run has the room that the killed one had reserved"
 
 # Copies that are damaged here and whole on the server are downloaded once more, by one of the ranks.
 damage() { # FILE: many bytes of its arrays, with the same length
