@@ -18,6 +18,7 @@ echo "$1" >>fetched.log
 cp "store/${1#s3://bucket/}" "$2"
 END
 s3=(--remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch 'sh get.sh')
+is_locked() { ! flock -n "$1" true; }
 cached() { find near -type f -regex '.*/[0-9a-f]*' | wc -l; }
 
 run vfm-train -q -c tiny.json --data plan.jsonl -o local
@@ -56,8 +57,13 @@ is "$rc $(find near -name '*.want' | wc -l)" "0 0" "and the next run goes on"
 mkdir near3
 { timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh slow.sh' -o killed3 --set data.threads=1; } 2>/dev/null
 is "$(find near3 -name '*.want' -size +0 | wc -l)" 1 "a run with a cache for one shard, killed while it fetches"
+mkdir -p near3/.fetch-killed/0 near3/.fetch-living/0 # of a run that was killed with its guardian, and one that goes on
+flock near3/.fetch-living sleep 60 &
+kill_at_end $!
+wait_for 30 is_locked near3/.fetch-living
 run "${train[@]}" --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh get.sh' -o after3 --set data.threads=1 --steps 3
 rc_is 0 "the next run has the room that the killed one had reserved"
+is "$(find near3 -name '*.want' -o -name '.fetch-*' -printf '%f\n')" .fetch-living "and removes its unfinished downloads"
 
 # Copies that are damaged here and whole on the server are downloaded once more, by one of the ranks.
 damage() { # FILE: many bytes of its arrays, with the same length
