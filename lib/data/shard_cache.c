@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -16,21 +17,37 @@
 #include "data/fetch.h"
 
 /* Files of the folder: DIGITS, a shard; DIGITS.want, locked by the process that fetches it and as long as the shard, so
- * that the bound counts it; DIGITS.again, it was downloaded again because of a fault, and is empty or, if that download
- * has a wrong length, as long as it; .lock, locked while shards are removed. */
+ * that the bound counts it; DIGITS.BYTES.again, a shard of BYTES was downloaded again because of a fault, and is empty
+ * or, if that download has a wrong length, a byte longer than it; .lock, locked while shards are removed. */
 enum { DIGITS = 32, ATTEMPTS = 5 };
 #define WANT  ".want"
 #define AGAIN ".again"
+
+/* What a note (.again) says. */
+struct note {
+	char *path;
+	int64_t wrong_length; /* < 0: the length is right */
+};
 
 struct vfm_shard_cache {
 	char *url, *dir, *command;
 	int64_t max_bytes;
 	struct vfm_fetch *fetch;
+	pthread_mutex_t lock; /* guards notes */
+	struct note *notes;   /* [n_notes] that this process has read or written: a run that begins removes the files */
+	size_t n_notes, cap_notes;
 };
 
 static size_t count_digits(const char *name)
 {
 	return strspn(name, "0123456789abcdef");
+}
+
+static bool is_note(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n >= strlen(AGAIN) && strcmp(name + n - strlen(AGAIN), AGAIN) == 0 && count_digits(name) == DIGITS;
 }
 
 /* The faults of earlier runs: the server may have whole shards by now. */
@@ -40,7 +57,7 @@ static void forget_faults(const char *dir)
 	struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (count_digits(e->d_name) == DIGITS && strcmp(e->d_name + DIGITS, AGAIN) == 0)
+		if (is_note(e->d_name))
 			unlinkat(dirfd(d), e->d_name, 0);
 	if (d)
 		closedir(d);
@@ -66,6 +83,7 @@ int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_ca
 	c->dir = vfm_strdup(o->dir);
 	c->command = o->command ? vfm_strdup(o->command) : NULL;
 	c->max_bytes = (int64_t)(o->gib * 0x1p30);
+	pthread_mutex_init(&c->lock, NULL);
 	f.dir = c->dir;
 	f.command = c->command;
 	rc = vfm_fetch_open(&c->fetch, &f, err);
@@ -83,6 +101,10 @@ void vfm_shard_cache_close(struct vfm_shard_cache *c)
 	if (!c)
 		return;
 	vfm_fetch_close(c->fetch);
+	for (size_t i = 0; i < c->n_notes; i++)
+		free(c->notes[i].path);
+	free(c->notes);
+	pthread_mutex_destroy(&c->lock);
 	free(c->url);
 	free(c->dir);
 	free(c->command);
@@ -237,7 +259,7 @@ static void name_files(
 	vfm_sha256_of(w->url, strlen(w->url), hex);
 	w->path = vfm_strfmt("%s/%.*s", c->dir, DIGITS, hex);
 	w->want = vfm_strfmt("%s" WANT, w->path);
-	w->again = vfm_strfmt("%s" AGAIN, w->path);
+	w->again = vfm_strfmt("%s.%" PRIu64 AGAIN, w->path, bytes);
 	w->bytes = bytes;
 }
 
@@ -291,15 +313,60 @@ static void unlock_want(const struct wanted *w, int lock)
 	close(lock);
 }
 
-/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length. */
-static int note_again(const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
+/* The caller holds the lock. */
+static struct note *find_note(const struct vfm_shard_cache *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_notes; i++)
+		if (strcmp(c->notes[i].path, path) == 0)
+			return &c->notes[i];
+	return NULL;
+}
+
+/* Sets what this process knows of a shard. */
+static void remember(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length)
+{
+	struct note *note;
+
+	pthread_mutex_lock(&c->lock);
+	note = find_note(c, w->again);
+	if (!note) {
+		vfm_grow(&c->notes, &c->cap_notes, c->n_notes + 1, sizeof(*c->notes));
+		note = &c->notes[c->n_notes++];
+		note->path = vfm_strdup(w->again);
+	}
+	note->wrong_length = wrong_length;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Returns whether the shard was downloaded again in this run, by any process, and sets the wrong length of that
+ * download; < 0: it was right. */
+static bool was_downloaded_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t *wrong_length)
+{
+	const struct note *note;
+	struct stat st;
+
+	pthread_mutex_lock(&c->lock);
+	note = find_note(c, w->again);
+	*wrong_length = note ? note->wrong_length : -1;
+	pthread_mutex_unlock(&c->lock);
+	if (note || stat(w->again, &st) != 0)
+		return note;
+	*wrong_length = (int64_t)st.st_size - 1;
+	remember(c, w, *wrong_length);
+	return true;
+}
+
+/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length or, if
+ * that is negative, the right one. */
+static int note_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
 {
 	int fd = open(w->again, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), rc = 0;
 
-	if (fd < 0 || ftruncate(fd, (off_t)wrong_length) != 0)
+	if (fd < 0 || ftruncate(fd, (off_t)wrong_length + 1) != 0)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->again);
 	if (fd >= 0)
 		close(fd);
+	remember(c, w, wrong_length);
 	return rc;
 }
 
@@ -314,11 +381,11 @@ static int fail_length(const struct wanted *w, int64_t length, struct vfm_err *e
 static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int lock, bool again, struct vfm_err *err)
 {
 	struct vfm_fetched got;
-	struct stat st;
+	int64_t length;
 	int rc;
 
 	TRY(reserve_room(c, lock, w->bytes, err));
-	for (again |= stat(w->again, &st) == 0;; again = true) {
+	for (again |= was_downloaded_again(c, w, &length);; again = true) {
 		rc = vfm_fetch_url(c->fetch, w->url, &got, err);
 		if (rc == VFM_EINPUT && err)
 			err->code = VFM_EENV; /* a server that is away is no damaged sample */
@@ -326,12 +393,12 @@ static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int
 			return rc == VFM_EINPUT ? VFM_EENV : rc;
 		free(got.path);
 		if ((uint64_t)got.bytes == w->bytes)
-			return again ? note_again(w, 0, err) : 0;
+			return again ? note_again(c, w, -1, err) : 0;
 		unlink(w->path);
 		if (again)
 			break;
 	}
-	TRY(note_again(w, got.bytes, err));
+	TRY(note_again(c, w, got.bytes, err));
 	return fail_length(w, got.bytes, err);
 }
 
@@ -339,11 +406,12 @@ static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int
 static int fetch_once(struct vfm_shard_cache *c, const struct wanted *w, struct vfm_err *err)
 {
 	struct stat st;
+	int64_t length;
 	int lock, rc = 0;
 
 	TRY(lock_want(c, w, &lock, err));
-	if (stat(w->again, &st) == 0 && st.st_size > 0)
-		rc = fail_length(w, st.st_size, err);
+	if (was_downloaded_again(c, w, &length) && length >= 0)
+		rc = fail_length(w, length, err);
 	else if (stat(w->path, &st) != 0 || (uint64_t)st.st_size != w->bytes)
 		rc = download_shard(c, w, lock, false, err);
 	unlock_want(w, lock);
@@ -370,27 +438,20 @@ int vfm_shard_cache_get(
 	return rc < 0 ? rc : fd;
 }
 
-/* Returns whether fd is of the file at a path. */
-static bool is_present(int fd, const char *path)
-{
-	struct stat a, b;
-
-	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 int vfm_shard_cache_renew(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, int fd, struct vfm_err *err)
 {
 	struct wanted w;
 	struct stat st;
+	int64_t length;
 	int lock, rc;
 
 	name_files(&w, c, set, shard, bytes);
 	rc = lock_want(c, &w, &lock, err);
 	if (rc == 0) {
-		if (!is_present(fd, w.path)) {
+		if (!vfm_is_same_file(fd, w.path)) {
 			rc = fstat(fd, &st) == 0 && st.st_nlink == 0; /* else it is a file elsewhere */
-		} else if (stat(w.again, &st) != 0) {
+		} else if (!was_downloaded_again(c, &w, &length)) {
 			rc = download_shard(c, &w, lock, true, err);
 			rc = rc < 0 ? rc : 1;
 		}

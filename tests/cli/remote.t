@@ -141,6 +141,44 @@ is "$rc $err" "2 vfm-train: --remote: --cache DIR and --cache-gib N above 0 are 
 run "${train[@]}" --cache near -o x
 is "$rc $err" "2 vfm-train: --cache, --cache-gib, --fetch: --remote URL is missing" "--cache alone"
 
+# ---- two runs with one cache ------------------------------------------------------
+# The first shard that the plan reads is 000002.  While the run fetches a shard of $meet_at, another run reads $other.
+cp whole.tar store/data/000001.tar
+vfm-pack -q -c 48 -b 6 --steps 40 --seed 3 data >plan3.jsonl
+sed 's/"dir":"data"/"dir":"far"/' plan3.jsonl >far3.jsonl
+is "$(jq -s '.[1].samples[0][1]' plan3.jsonl)" 2 "the plan"
+meet=(vfm-train -q -c tiny.json --data far3.jsonl "${s3[@]:0:6}" --fetch 'sh meet.sh' --set data.threads=1)
+run vfm-train -q -c tiny.json --data plan3.jsonl -o local3
+cat >meet.sh <<'END'
+case " $meet_at " in
+*" ${1##*/} "*) timeout 60 vfm-bench loader -r 1 --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch 'sh get.sh' $other >other.out 2>&1 ;;
+esac
+case $1 in
+*/000002.tar) [ ! -e bad ] || { echo "$1" >>fetched.log; cat bad >"$2"; exit; } ;;
+esac
+sh get.sh "$1" "$2"
+END
+export meet_at='000000.tar 000001.tar' other=plan.jsonl
+head -c 700 store/data/000002.tar >short
+cp store/data/000002.tar damaged && damage damaged
+for kind in short damaged; do
+	cp $kind bad
+	rm -rf near fetched.log
+	run "${meet[@]}" -o meet_$kind --set data.max_damaged=1
+	is "$rc $(grep -c 000002 fetched.log)" "0 2" "a $kind shard, while other runs begin: two downloads"
+	is "$(grep -c 'damaged, and replaced' <<<"$err")" 1 "a $kind shard, while other runs begin: it is named once"
+done
+
+# The other run has an index by which the shards of the server have a wrong length.
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q --text bytes:32 -d latents | vfm-curate shard -q -d changed/data --max-samples 4 >/dev/null
+vfm-pack -q -c 64 -b 1 --steps 4 changed/data >changed.jsonl
+rm changed/data/*.tar
+meet_at=000002.tar other=changed.jsonl
+rm -rf near fetched.log bad
+run "${meet[@]}" -o meet_index --set data.max_damaged=0
+like "$(cat other.out)" "'s3://bucket/data/00000[01].tar' has [0-9]* bytes where the index says [0-9]*" "a run whose index has other lengths"
+is "$rc $err$(jq -c '[.step, .loss]' meet_index/metrics.jsonl)" "0 $(jq -c '[.step, .loss]' local3/metrics.jsonl)" "leaves the shards of another run as they are"
+
 # ---- HTTP -------------------------------------------------------------------------
 mkdir web && cp data/*.tar web/
 python3 "$TOP/tests/tools/http_faults.py" web web.port web.log 2>/dev/null &
