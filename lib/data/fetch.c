@@ -104,7 +104,7 @@ static int download(struct vfm_fetch *f, const char *url, const struct vfm_limit
 	TRY(vfm_atomic_open(&a, to->path, err));
 	rc = vfm_download(url, a.f, &o, &r, err);
 	*again = rc < 0 && r.may_retry;
-	if (rc == 0 && r.bytes == 0)
+	if (rc == 0 && r.bytes == 0 && !f->o.allow_empty)
 		rc = vfm_fail(err, VFM_EINPUT, "'%s': the file is empty", url);
 	if (rc == 0)
 		rc = vfm_atomic_commit(&a, err);
@@ -240,7 +240,7 @@ static int take_file(struct vfm_fetch *f, const char *url, const char *out, cons
 
 	if (lstat(out, &st) != 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': '%s' succeeded but wrote no file", url, f->words[0]);
-	if (!S_ISREG(st.st_mode) || st.st_size == 0)
+	if (!S_ISREG(st.st_mode) || (st.st_size == 0 && !f->o.allow_empty))
 		return vfm_fail(err, VFM_EINPUT, "'%s': '%s' wrote %s", url, f->words[0],
 			S_ISREG(st.st_mode) ? "an empty file" : "no regular file");
 	if (f->o.max_bytes && st.st_size > f->o.max_bytes)

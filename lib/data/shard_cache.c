@@ -85,6 +85,7 @@ int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_ca
 	c->max_bytes = (int64_t)(o->gib * 0x1p30);
 	pthread_mutex_init(&c->lock, NULL);
 	f.dir = c->dir;
+	f.allow_empty = true; /* a wrong length like any other */
 	f.command = c->command;
 	rc = vfm_fetch_open(&c->fetch, &f, err);
 	if (rc < 0) {

@@ -132,6 +132,11 @@ run "${train[@]}" "${s3[@]}" -o cut --set data.max_damaged=0
 rc_is 1 "a shard of another size"
 like "$err" "'s3://bucket/data/000001.tar' has [0-9]* bytes where the index says [0-9]*" "is named"
 is "$(grep -c 000001 fetched.log)" 2 "after two downloads"
+: >store/data/000001.tar
+rm -rf near fetched.log
+run "${train[@]}" "${s3[@]}" -o empty --set data.max_damaged=1
+is "$rc $(grep -c 000001 fetched.log)" "0 2" "an empty shard: two downloads"
+like "$err" "'s3://bucket/data/000001.tar' has 0 bytes where the index says [0-9]*" "an empty shard: the message"
 rm store/data/000001.tar
 run "${train[@]}" "${s3[@]}" -o gone --set data.max_damaged=1
 rc_is 3 "a shard that cannot be fetched is no damage"
@@ -189,4 +194,9 @@ rc_is 0 "over HTTP"
 run vfm-bench loader -r 1 -o jsonl plan.jsonl
 rc_is 0 "the local shards"
 is "$(cat near2/[0-9a-f]* | wc -c) $(sha256sum near2/[0-9a-f]* | cut -c 1-64 | sort)" "$(cat data/*.tar | wc -c) $(sha256sum data/*.tar | cut -c 1-64 | sort)" "the shards are those of the server"
+
+: >web/000001.tar
+run "${train[@]}" --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near4 --cache-gib 1 -o http_empty --set data.max_damaged=1
+is "$rc $(grep -c 'GET /ok/000001.tar' web.log)" "0 3" "an empty shard over HTTP: two downloads after that of the loader"
+like "$err" "000001.tar' has 0 bytes where the index says" "an empty shard over HTTP: the message"
 done_testing
