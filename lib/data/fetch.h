@@ -25,6 +25,7 @@ struct vfm_fetch_opts {
 	double wait_s;       /* before the first retry; doubles with each, up to 60 s */
 	int64_t retries;     /* after failures that may pass */
 	int64_t max_bytes;   /* of a file; 0: no limit */
+	bool allow_empty;    /* an empty file is no failure */
 	bool any_length;     /* media/download.h */
 	const char *ca_file; /* media/download.h */
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -16,21 +17,37 @@
 #include "data/fetch.h"
 
 /* Files of the folder: DIGITS, a shard; DIGITS.want, locked by the process that fetches it and as long as the shard, so
- * that the bound counts it; DIGITS.again, it was downloaded again because of a fault, and is empty or, if that download
- * has a wrong length, as long as it; .lock, locked while shards are removed. */
+ * that the bound counts it; DIGITS.BYTES.again, a shard of BYTES was downloaded again because of a fault, and is empty
+ * or, if that download has a wrong length, a byte longer than it; .lock, locked while shards are removed. */
 enum { DIGITS = 32, ATTEMPTS = 5 };
 #define WANT  ".want"
 #define AGAIN ".again"
+
+/* What a note (.again) says. */
+struct note {
+	char *path;
+	int64_t wrong_length; /* < 0: the length is right */
+};
 
 struct vfm_shard_cache {
 	char *url, *dir, *command;
 	int64_t max_bytes;
 	struct vfm_fetch *fetch;
+	pthread_mutex_t lock; /* guards notes */
+	struct note *notes;   /* [n_notes] that this process has read or written: a run that begins removes the files */
+	size_t n_notes, cap_notes;
 };
 
 static size_t count_digits(const char *name)
 {
 	return strspn(name, "0123456789abcdef");
+}
+
+static bool is_note(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n >= strlen(AGAIN) && strcmp(name + n - strlen(AGAIN), AGAIN) == 0 && count_digits(name) == DIGITS;
 }
 
 /* The faults of earlier runs: the server may have whole shards by now. */
@@ -40,7 +57,7 @@ static void forget_faults(const char *dir)
 	struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (count_digits(e->d_name) == DIGITS && strcmp(e->d_name + DIGITS, AGAIN) == 0)
+		if (is_note(e->d_name))
 			unlinkat(dirfd(d), e->d_name, 0);
 	if (d)
 		closedir(d);
@@ -66,7 +83,9 @@ int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_ca
 	c->dir = vfm_strdup(o->dir);
 	c->command = o->command ? vfm_strdup(o->command) : NULL;
 	c->max_bytes = (int64_t)(o->gib * 0x1p30);
+	pthread_mutex_init(&c->lock, NULL);
 	f.dir = c->dir;
+	f.allow_empty = true; /* a wrong length like any other */
 	f.command = c->command;
 	rc = vfm_fetch_open(&c->fetch, &f, err);
 	if (rc < 0) {
@@ -83,6 +102,10 @@ void vfm_shard_cache_close(struct vfm_shard_cache *c)
 	if (!c)
 		return;
 	vfm_fetch_close(c->fetch);
+	for (size_t i = 0; i < c->n_notes; i++)
+		free(c->notes[i].path);
+	free(c->notes);
+	pthread_mutex_destroy(&c->lock);
 	free(c->url);
 	free(c->dir);
 	free(c->command);
@@ -109,6 +132,16 @@ static char *shard_url(const struct vfm_shard_cache *c, const char *set, const c
 	else
 		vfm_buf_addf(&b, "%.*s/%s", (int)end, c->url, shard);
 	return b.data;
+}
+
+/* Waits for the lock of a file; a signal does not end the wait. */
+static int wait_for_lock(int fd)
+{
+	int rc;
+
+	while ((rc = flock(fd, LOCK_EX)) != 0 && errno == EINTR)
+		;
+	return rc;
 }
 
 /* ---- removing ---- */
@@ -187,14 +220,15 @@ static int remove_oldest(struct vfm_shard_cache *c, DIR *d, int64_t bytes, struc
 	return rc;
 }
 
-/* Makes room for a shard, and lets the bound count it: its file `want` gets its length. */
+/* Makes room for a shard, and lets the bound count it: its file `want` gets its length.  A killed process may have left
+ * it with a length. */
 static int reserve_room(struct vfm_shard_cache *c, int want, uint64_t bytes, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/.lock", c->dir);
 	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), rc;
 	DIR *d = opendir(c->dir);
 
-	if (lock < 0 || flock(lock, LOCK_EX) != 0 || !d) {
+	if (lock < 0 || wait_for_lock(lock) != 0 || !d || ftruncate(want, 0) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot use the cache '%s'", c->dir);
 	} else {
 		rc = remove_oldest(c, d, (int64_t)bytes, err);
@@ -226,7 +260,7 @@ static void name_files(
 	vfm_sha256_of(w->url, strlen(w->url), hex);
 	w->path = vfm_strfmt("%s/%.*s", c->dir, DIGITS, hex);
 	w->want = vfm_strfmt("%s" WANT, w->path);
-	w->again = vfm_strfmt("%s" AGAIN, w->path);
+	w->again = vfm_strfmt("%s.%" PRIu64 AGAIN, w->path, bytes);
 	w->bytes = bytes;
 }
 
@@ -262,7 +296,7 @@ static int lock_want(const struct vfm_shard_cache *c, const struct wanted *w, in
 
 	for (;;) {
 		*lock = open(w->want, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-		if (*lock < 0 || flock(*lock, LOCK_EX) != 0 || fstat(*lock, &st) != 0)
+		if (*lock < 0 || wait_for_lock(*lock) != 0 || fstat(*lock, &st) != 0)
 			break;
 		if (st.st_nlink > 0)
 			return 0;
@@ -280,15 +314,60 @@ static void unlock_want(const struct wanted *w, int lock)
 	close(lock);
 }
 
-/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length. */
-static int note_again(const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
+/* The caller holds the lock. */
+static struct note *find_note(const struct vfm_shard_cache *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_notes; i++)
+		if (strcmp(c->notes[i].path, path) == 0)
+			return &c->notes[i];
+	return NULL;
+}
+
+/* Sets what this process knows of a shard. */
+static void remember(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length)
+{
+	struct note *note;
+
+	pthread_mutex_lock(&c->lock);
+	note = find_note(c, w->again);
+	if (!note) {
+		vfm_grow(&c->notes, &c->cap_notes, c->n_notes + 1, sizeof(*c->notes));
+		note = &c->notes[c->n_notes++];
+		note->path = vfm_strdup(w->again);
+	}
+	note->wrong_length = wrong_length;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Returns whether the shard was downloaded again in this run, by any process, and sets the wrong length of that
+ * download; < 0: it was right. */
+static bool was_downloaded_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t *wrong_length)
+{
+	const struct note *note;
+	struct stat st;
+
+	pthread_mutex_lock(&c->lock);
+	note = find_note(c, w->again);
+	*wrong_length = note ? note->wrong_length : -1;
+	pthread_mutex_unlock(&c->lock);
+	if (note || stat(w->again, &st) != 0)
+		return note;
+	*wrong_length = (int64_t)st.st_size - 1;
+	remember(c, w, *wrong_length);
+	return true;
+}
+
+/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length or, if
+ * that is negative, the right one. */
+static int note_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
 {
 	int fd = open(w->again, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), rc = 0;
 
-	if (fd < 0 || ftruncate(fd, (off_t)wrong_length) != 0)
+	if (fd < 0 || ftruncate(fd, (off_t)wrong_length + 1) != 0)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->again);
 	if (fd >= 0)
 		close(fd);
+	remember(c, w, wrong_length);
 	return rc;
 }
 
@@ -303,11 +382,11 @@ static int fail_length(const struct wanted *w, int64_t length, struct vfm_err *e
 static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int lock, bool again, struct vfm_err *err)
 {
 	struct vfm_fetched got;
-	struct stat st;
+	int64_t length;
 	int rc;
 
 	TRY(reserve_room(c, lock, w->bytes, err));
-	for (again |= stat(w->again, &st) == 0;; again = true) {
+	for (again |= was_downloaded_again(c, w, &length);; again = true) {
 		rc = vfm_fetch_url(c->fetch, w->url, &got, err);
 		if (rc == VFM_EINPUT && err)
 			err->code = VFM_EENV; /* a server that is away is no damaged sample */
@@ -315,12 +394,12 @@ static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int
 			return rc == VFM_EINPUT ? VFM_EENV : rc;
 		free(got.path);
 		if ((uint64_t)got.bytes == w->bytes)
-			return again ? note_again(w, 0, err) : 0;
+			return again ? note_again(c, w, -1, err) : 0;
 		unlink(w->path);
 		if (again)
 			break;
 	}
-	TRY(note_again(w, got.bytes, err));
+	TRY(note_again(c, w, got.bytes, err));
 	return fail_length(w, got.bytes, err);
 }
 
@@ -328,11 +407,12 @@ static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int
 static int fetch_once(struct vfm_shard_cache *c, const struct wanted *w, struct vfm_err *err)
 {
 	struct stat st;
+	int64_t length;
 	int lock, rc = 0;
 
 	TRY(lock_want(c, w, &lock, err));
-	if (stat(w->again, &st) == 0 && st.st_size > 0)
-		rc = fail_length(w, st.st_size, err);
+	if (was_downloaded_again(c, w, &length) && length >= 0)
+		rc = fail_length(w, length, err);
 	else if (stat(w->path, &st) != 0 || (uint64_t)st.st_size != w->bytes)
 		rc = download_shard(c, w, lock, false, err);
 	unlock_want(w, lock);
@@ -359,27 +439,20 @@ int vfm_shard_cache_get(
 	return rc < 0 ? rc : fd;
 }
 
-/* Returns whether fd is of the file at a path. */
-static bool is_present(int fd, const char *path)
-{
-	struct stat a, b;
-
-	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 int vfm_shard_cache_renew(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, int fd, struct vfm_err *err)
 {
 	struct wanted w;
 	struct stat st;
+	int64_t length;
 	int lock, rc;
 
 	name_files(&w, c, set, shard, bytes);
 	rc = lock_want(c, &w, &lock, err);
 	if (rc == 0) {
-		if (!is_present(fd, w.path)) {
+		if (!vfm_is_same_file(fd, w.path)) {
 			rc = fstat(fd, &st) == 0 && st.st_nlink == 0; /* else it is a file elsewhere */
-		} else if (stat(w.again, &st) != 0) {
+		} else if (!was_downloaded_again(c, &w, &length)) {
 			rc = download_shard(c, &w, lock, true, err);
 			rc = rc < 0 ? rc : 1;
 		}

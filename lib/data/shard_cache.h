@@ -11,7 +11,8 @@
  *
  * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew).  After a
  * fault one of the processes downloads the shard again, once: a fault in the second download is the server's.  The next
- * run that opens the cache forgets this.
+ * run that opens the cache forgets this; processes that know of the fault remember it.  Runs whose indexes give a shard
+ * different lengths remember their own faults.
  */
 #ifndef VFM_DATA_SHARD_CACHE_H
 #define VFM_DATA_SHARD_CACHE_H

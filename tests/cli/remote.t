@@ -18,6 +18,7 @@ echo "$1" >>fetched.log
 cp "store/${1#s3://bucket/}" "$2"
 END
 s3=(--remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch 'sh get.sh')
+is_locked() { ! flock -n "$1" true; }
 cached() { find near -type f -regex '.*/[0-9a-f]*' | wc -l; }
 
 run vfm-train -q -c tiny.json --data plan.jsonl -o local
@@ -53,6 +54,16 @@ printf 'sleep 30\n' >slow.sh
 is "$(find near -name '*.want' | wc -l | sed 's/[1-9].*/some/')" some "a killed run leaves a mark"
 run "${train[@]}" --remote s3://bucket/data --cache near --cache-gib 1 --fetch 'sh get.sh' -o after
 is "$rc $(find near -name '*.want' | wc -l)" "0 0" "and the next run goes on"
+mkdir near3
+{ timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh slow.sh' -o killed3 --set data.threads=1; } 2>/dev/null
+is "$(find near3 -name '*.want' -size +0 | wc -l)" 1 "a run with a cache for one shard, killed while it fetches"
+mkdir -p near3/.fetch-killed/0 near3/.fetch-living/0 # of a run that was killed with its guardian, and one that goes on
+flock near3/.fetch-living sleep 60 &
+kill_at_end $!
+wait_for 30 is_locked near3/.fetch-living
+run "${train[@]}" --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh get.sh' -o after3 --set data.threads=1 --steps 3
+rc_is 0 "the next run has the room that the killed one had reserved"
+is "$(find near3 -name '*.want' -o -name '.fetch-*' -printf '%f\n')" .fetch-living "and removes its unfinished downloads"
 
 # Copies that are damaged here and whole on the server are downloaded once more, by one of the ranks.
 damage() { # FILE: many bytes of its arrays, with the same length
@@ -121,6 +132,11 @@ run "${train[@]}" "${s3[@]}" -o cut --set data.max_damaged=0
 rc_is 1 "a shard of another size"
 like "$err" "'s3://bucket/data/000001.tar' has [0-9]* bytes where the index says [0-9]*" "is named"
 is "$(grep -c 000001 fetched.log)" 2 "after two downloads"
+: >store/data/000001.tar
+rm -rf near fetched.log
+run "${train[@]}" "${s3[@]}" -o empty --set data.max_damaged=1
+is "$rc $(grep -c 000001 fetched.log)" "0 2" "an empty shard: two downloads"
+like "$err" "'s3://bucket/data/000001.tar' has 0 bytes where the index says [0-9]*" "an empty shard: the message"
 rm store/data/000001.tar
 run "${train[@]}" "${s3[@]}" -o gone --set data.max_damaged=1
 rc_is 3 "a shard that cannot be fetched is no damage"
@@ -129,6 +145,44 @@ run "${train[@]}" --remote s3://bucket -o x
 is "$rc $err" "2 vfm-train: --remote: --cache DIR and --cache-gib N above 0 are missing" "--remote alone"
 run "${train[@]}" --cache near -o x
 is "$rc $err" "2 vfm-train: --cache, --cache-gib, --fetch: --remote URL is missing" "--cache alone"
+
+# ---- two runs with one cache ------------------------------------------------------
+# The first shard that the plan reads is 000002.  While the run fetches a shard of $meet_at, another run reads $other.
+cp whole.tar store/data/000001.tar
+vfm-pack -q -c 48 -b 6 --steps 40 --seed 3 data >plan3.jsonl
+sed 's/"dir":"data"/"dir":"far"/' plan3.jsonl >far3.jsonl
+is "$(jq -s '.[1].samples[0][1]' plan3.jsonl)" 2 "the plan"
+meet=(vfm-train -q -c tiny.json --data far3.jsonl "${s3[@]:0:6}" --fetch 'sh meet.sh' --set data.threads=1)
+run vfm-train -q -c tiny.json --data plan3.jsonl -o local3
+cat >meet.sh <<'END'
+case " $meet_at " in
+*" ${1##*/} "*) timeout 60 vfm-bench loader -r 1 --remote 's3://bucket/{set}' --cache near --cache-gib 1 --fetch 'sh get.sh' $other >other.out 2>&1 ;;
+esac
+case $1 in
+*/000002.tar) [ ! -e bad ] || { echo "$1" >>fetched.log; cat bad >"$2"; exit; } ;;
+esac
+sh get.sh "$1" "$2"
+END
+export meet_at='000000.tar 000001.tar' other=plan.jsonl
+head -c 700 store/data/000002.tar >short
+cp store/data/000002.tar damaged && damage damaged
+for kind in short damaged; do
+	cp $kind bad
+	rm -rf near fetched.log
+	run "${meet[@]}" -o meet_$kind --set data.max_damaged=1
+	is "$rc $(grep -c 000002 fetched.log)" "0 2" "a $kind shard, while other runs begin: two downloads"
+	is "$(grep -c 'damaged, and replaced' <<<"$err")" 1 "a $kind shard, while other runs begin: it is named once"
+done
+
+# The other run has an index by which the shards of the server have a wrong length.
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q --text bytes:32 -d latents | vfm-curate shard -q -d changed/data --max-samples 4 >/dev/null
+vfm-pack -q -c 64 -b 1 --steps 4 changed/data >changed.jsonl
+rm changed/data/*.tar
+meet_at=000002.tar other=changed.jsonl
+rm -rf near fetched.log bad
+run "${meet[@]}" -o meet_index --set data.max_damaged=0
+like "$(cat other.out)" "'s3://bucket/data/00000[01].tar' has [0-9]* bytes where the index says [0-9]*" "a run whose index has other lengths"
+is "$rc $err$(jq -c '[.step, .loss]' meet_index/metrics.jsonl)" "0 $(jq -c '[.step, .loss]' local3/metrics.jsonl)" "leaves the shards of another run as they are"
 
 # ---- HTTP -------------------------------------------------------------------------
 mkdir web && cp data/*.tar web/
@@ -140,4 +194,9 @@ rc_is 0 "over HTTP"
 run vfm-bench loader -r 1 -o jsonl plan.jsonl
 rc_is 0 "the local shards"
 is "$(cat near2/[0-9a-f]* | wc -c) $(sha256sum near2/[0-9a-f]* | cut -c 1-64 | sort)" "$(cat data/*.tar | wc -c) $(sha256sum data/*.tar | cut -c 1-64 | sort)" "the shards are those of the server"
+
+: >web/000001.tar
+run "${train[@]}" --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near4 --cache-gib 1 -o http_empty --set data.max_damaged=1
+is "$rc $(grep -c 'GET /ok/000001.tar' web.log)" "0 3" "an empty shard over HTTP: two downloads after that of the loader"
+like "$err" "000001.tar' has 0 bytes where the index says" "an empty shard over HTTP: the message"
 done_testing
