@@ -15,7 +15,7 @@ struct few_sums {
 	bool begins, ends; /* these rows of B begin a run; they end it, so that it is added to the slice */
 };
 
-/* run [r][NR] += rows of B, of which the first `cols` columns exist; at: of the run in the sums. */
+/* run [r][NR] += x `steps` rows of B, whose first `cols` columns exist; `at` is the place of the r rows in s. */
 INLINE void few_sum_block(const struct few_sums *s, int64_t at, const float *x, int64_t ldx, const char *b, int64_t ldb,
 	int64_t steps, int64_t cols, int r, bool ahead, bool bf)
 {

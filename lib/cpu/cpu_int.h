@@ -96,6 +96,7 @@ bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+
 /* A sum of many rows of n columns, in runs of rows, and of the sums of these in turn, so that its error does not grow
  * with their number.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
 enum { VFM_CPU_SUM_LEVELS = 6 };

@@ -435,12 +435,12 @@ static void qk_norm_rope(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t
 		qk_rows(a, t0, t1, false);
 }
 
-enum { HEADS_RUN = 64 }; /* rows of a run of the sum for dweight */
+enum { HEADS_RUN = 64 }; /* rows of a run of the sum for dweight, about */
 
 INLINE void qk_bwd_rows(
 	const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *g, float *part, bool xb, bool yb)
 {
-	int64_t nh = a->dy.shape[1], d = a->dy.shape[2], run_tokens = nh < HEADS_RUN ? HEADS_RUN / (nh + 1) + 1 : 1;
+	int64_t nh = a->dy.shape[1], d = a->dy.shape[2], run_tokens = HEADS_RUN / (nh + 1) + 1;
 	const float *w = fdata(&a->weight), *rstd = fdata(&a->rstd);
 	float *run = g + d; /* of part: the heads of some tokens */
 	bool db = is_bf(&a->dx);
