@@ -141,6 +141,84 @@ void vfm_temp_sweep(const char *dir)
 		closedir(d);
 }
 
+/* ---- temporary folders ---- */
+
+/* Opens and locks PATH/lock.  Returns -1 if another process holds it, or has removed it meanwhile. */
+static int lock_dir(const char *path, int flags)
+{
+	char *name = vfm_strfmt("%s/lock", path);
+	int fd = open(name, O_RDWR | O_CLOEXEC | flags, 0600);
+	struct stat st;
+
+	free(name);
+	if (fd < 0)
+		return -1;
+	/* without locks a new folder is used, and no folder is known to be a leftover */
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 || (flags & O_CREAT && errno != EWOULDBLOCK))
+		if (fstat(fd, &st) == 0 && st.st_nlink)
+			return fd;
+	close(fd);
+	return -1;
+}
+
+/* Removes a folder that no process holds.  A process that was killed before it locked its folder left it empty. */
+static void remove_dir(const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || rmdir(path) == 0)
+		return;
+	fd = lock_dir(path, 0);
+	if (fd >= 0) {
+		vfm_rm_rf(path, NULL);
+		close(fd);
+	}
+}
+
+void vfm_temp_dir_sweep(const char *dir, const char *prefix)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		char *path;
+
+		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		path = vfm_strfmt("%s/%s", dir, e->d_name);
+		remove_dir(path);
+		free(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+int vfm_temp_dir_make(const char *dir, const char *prefix, char **path, int *lock, struct vfm_err *err)
+{
+	*path = NULL;
+	for (int attempt = 0; attempt < 10; attempt++) { /* another process may sweep a new folder */
+		char *p = vfm_strfmt("%s/%sXXXXXX", dir, prefix);
+		int why;
+
+		if (!mkdtemp(p)) {
+			free(p);
+			break;
+		}
+		*lock = lock_dir(p, O_CREAT);
+		if (*lock >= 0) {
+			*path = p;
+			return 0;
+		}
+		why = errno;
+		rmdir(p); /* needs no descriptor */
+		free(p);
+		errno = why;
+	}
+	*lock = -1;
+	return vfm_fail_errno(err, VFM_EENV, "cannot make a folder in '%s'", dir);
+}
+
 /* ---- atomic writes ---- */
 
 int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)

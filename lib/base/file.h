@@ -22,6 +22,13 @@ int vfm_temp_create(const char *path, char **tmp);
 /* Removes the temporary files that killed processes left in a folder. */
 void vfm_temp_sweep(const char *dir);
 
+/* Makes a folder of this process, DIR/PREFIX with six characters, for this user alone.  *path is for the caller to
+ * free; *lock is a descriptor that holds the lock of PATH/lock: the caller removes the folder, then closes it.  On a
+ * file system without locks it holds none.  VFM_EENV. */
+int vfm_temp_dir_make(const char *dir, const char *prefix, char **path, int *lock, struct vfm_err *err);
+/* Removes this user's folders of that prefix whose processes were killed. */
+void vfm_temp_dir_sweep(const char *dir, const char *prefix);
+
 /* An atomic write.  The data go to a temporary file in the same folder; commit flushes, syncs and renames it and syncs
  * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  A path that is no
  * regular file (/dev/stdout, a pipe) is written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort.

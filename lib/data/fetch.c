@@ -1,14 +1,12 @@
 #include "data/fetch.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +32,7 @@ struct vfm_fetch {
 	char **words;
 	int n_words;
 	char *work; /* DIR/.fetch-XXXXXX, with a folder for each URL in work */
-	int lock;   /* of `work`, as long as this process lives; -1: none */
+	int lock;   /* of `work`; -1: none */
 	struct vfm_guardian guardian;
 	atomic_llong n_started;
 };
@@ -324,66 +322,6 @@ int vfm_fetch_url(struct vfm_fetch *f, const char *url, struct vfm_fetched *to, 
 			 : vfm_fail(err, rc, "%s", why.msg);
 }
 
-/* ---- the folder of a command ---- */
-
-/* Locks a folder and returns its descriptor.  -1: *is_taken, because another process has locked or removed it; else the
- * file system has no locks. */
-static int lock_work(const char *path, bool *is_taken)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
-
-	*is_taken = locked ? !vfm_is_same_file(fd, path) : errno == (fd < 0 ? ENOENT : EWOULDBLOCK);
-	if (locked && !*is_taken)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-/* Removes the folders of processes that were killed together with their guardians, as Slurm kills a step. */
-static void sweep_work(const char *dir)
-{
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d))) {
-		bool is_taken;
-		char *path;
-		int fd;
-
-		if (strncmp(e->d_name, WORK, strlen(WORK)) != 0)
-			continue;
-		path = vfm_strfmt("%s/%s", dir, e->d_name);
-		fd = lock_work(path, &is_taken);
-		if (fd >= 0) {
-			vfm_rm_rf(path, NULL);
-			close(fd);
-		}
-		free(path);
-	}
-	if (d)
-		closedir(d);
-}
-
-/* Makes and locks f->work.  Another process may take the folder for a leftover before it is locked. */
-static int make_work(struct vfm_fetch *f, struct vfm_err *err)
-{
-	bool is_taken;
-
-	do {
-		free(f->work);
-		f->work = vfm_strfmt("%s/" WORK "XXXXXX", f->o.dir);
-		if (!mkdtemp(f->work)) {
-			free(f->work);
-			f->work = NULL;
-			return vfm_fail_errno(err, VFM_EENV, "cannot make a folder in '%s'", f->o.dir);
-		}
-		f->lock = lock_work(f->work, &is_taken);
-	} while (is_taken);
-	return 0;
-}
-
 /* ---- */
 
 static int check_fetch_opts(const struct vfm_fetch_opts *o, struct vfm_err *err)
@@ -416,7 +354,7 @@ static int set_command(struct vfm_fetch *f, struct vfm_err *err)
 	}
 	while (f->words[f->n_words])
 		f->n_words++;
-	TRY(make_work(f, err));
+	TRY(vfm_temp_dir_make(f->o.dir, WORK, &f->work, &f->lock, err));
 	return vfm_guardian_start(&f->guardian, f->work, err);
 }
 
@@ -429,7 +367,7 @@ int vfm_fetch_open(struct vfm_fetch **out, const struct vfm_fetch_opts *o, struc
 	TRY(check_fetch_opts(o, err));
 	TRY(vfm_mkdir_p(o->dir, err));
 	vfm_temp_sweep(o->dir);
-	sweep_work(o->dir);
+	vfm_temp_dir_sweep(o->dir, WORK);
 	f = vfm_calloc(1, sizeof(*f));
 	f->o = *o;
 	f->guardian.fd = f->lock = -1;

@@ -1,10 +1,8 @@
 /* payload.c - the files of requests and answers: DIR/<slot>.in and DIR/<slot>.out. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,49 +29,6 @@ size_t vfm_exec_dtype_size(enum vfm_exec_dtype t)
 
 /* ---- the folder ---- */
 
-/* Opens and locks DIR/lock.  Returns -1 if another process holds it, or has removed it meanwhile. */
-static int lock_payloads(const char *dir, int flags)
-{
-	char *path = vfm_strfmt("%s/lock", dir);
-	int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
-	struct stat st;
-
-	free(path);
-	if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &st) != 0 || !st.st_nlink)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
-/* Removes the folders of this user whose process was killed together with its guardian.  A process that was killed
- * before it locked its folder left it empty. */
-static void sweep_payloads(const char *base)
-{
-	DIR *d = opendir(base);
-	struct dirent *e;
-	struct stat st;
-
-	while (d && (e = readdir(d))) {
-		char *path;
-		int fd;
-
-		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
-			continue;
-		path = vfm_strfmt("%s/%s", base, e->d_name);
-		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid() && rmdir(path) != 0) {
-			fd = lock_payloads(path, 0);
-			if (fd >= 0) {
-				vfm_rm_rf(path, NULL);
-				close(fd);
-			}
-		}
-		free(path);
-	}
-	if (d)
-		closedir(d);
-}
-
 /* VFM_EXEC_TMP, else /dev/shm, else TMPDIR, else /tmp. */
 static const char *choose_base(void)
 {
@@ -88,37 +43,15 @@ static const char *choose_base(void)
 
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
 {
-	char *base = realpath(choose_base(), NULL), *path = NULL; /* absolute: a child may change its folder */
-	int rc = VFM_EENV, why = 0;
+	char *base = realpath(choose_base(), NULL); /* absolute: a child may change its folder */
+	int rc;
 
 	*dir = NULL;
 	*lock_fd = -1;
 	if (!base)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", choose_base());
-	sweep_payloads(base);
-	for (int attempts = 0; attempts < 10 && *lock_fd < 0; attempts++) { /* another process may sweep a new folder */
-		free(path);
-		path = vfm_strfmt("%s/" PREFIX "XXXXXX", base);
-		if (!mkdtemp(path)) {
-			vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", base);
-			goto out;
-		}
-		*lock_fd = lock_payloads(path, O_CREAT);
-		if (*lock_fd < 0) {
-			why = errno;
-			rmdir(path); /* needs no descriptor */
-		}
-	}
-	errno = why;
-	if (*lock_fd < 0) {
-		vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
-		goto out;
-	}
-	*dir = path;
-	path = NULL;
-	rc = 0;
-out:
-	free(path);
+	vfm_temp_dir_sweep(base, PREFIX);
+	rc = vfm_temp_dir_make(base, PREFIX, dir, lock_fd, err);
 	free(base);
 	return rc;
 }

@@ -58,9 +58,10 @@ mkdir near3
 { timeout -s KILL 1 vfm-train -q -c tiny.json --data far.jsonl --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh slow.sh' -o killed3 --set data.threads=1; } 2>/dev/null
 is "$(find near3 -name '*.want' -size +0 | wc -l)" 1 "a run with a cache for one shard, killed while it fetches"
 mkdir -p near3/.fetch-killed/0 near3/.fetch-living/0 # of a run that was killed with its guardian, and one that goes on
-flock near3/.fetch-living sleep 60 &
+touch near3/.fetch-{killed,living}/lock
+flock near3/.fetch-living/lock sleep 60 &
 kill_at_end $!
-wait_for 30 is_locked near3/.fetch-living
+wait_for 30 is_locked near3/.fetch-living/lock
 run "${train[@]}" --remote s3://bucket/data --cache near3 --cache-gib "$gib" --fetch 'sh get.sh' -o after3 --set data.threads=1 --steps 3
 rc_is 0 "the next run has the room that the killed one had reserved"
 is "$(find near3 -name '*.want' -o -name '.fetch-*' -printf '%f\n')" .fetch-living "and removes its unfinished downloads"
