@@ -34,11 +34,21 @@ cd "$SCRATCH/work" || exit 1
 
 n_tests=0 n_failed=0 planned='' rc=0 out='' err='' helpers=()
 
+# A signal that reaches a subshell before bash has reset its traps is lost: it is repeated until the helpers have ended.
+end_helpers() {
+	[ ${#helpers[@]} != 0 ] || return 0
+	for _ in {1..500}; do
+		kill "${helpers[@]}" 2>/dev/null || return 0
+		sleep 0.01
+	done
+	kill -KILL "${helpers[@]}" 2>/dev/null
+}
+
 finish() {
 	local status=$?
 	# A subshell that receives a signal before bash has reset its traps runs this function, too.
 	[ "$BASHPID" = "$$" ] || return "$status"
-	[ ${#helpers[@]} = 0 ] || kill "${helpers[@]}" 2>/dev/null
+	end_helpers
 	cd / || exit 1
 	if [ -n "${KEEP:-}" ]; then echo "# kept: $SCRATCH"; else chmod -R u+rwX "$SCRATCH"; rm -rf "$SCRATCH"; fi
 	if [ "$status" = 0 ] && [ -z "$planned" ]; then
