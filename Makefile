@@ -329,7 +329,7 @@ check-unit-quick: $(QUICK)
 	$(RUN_TESTS) $(QUICK)
 
 check-ops: $(OPTESTS)
-	$(RUN_TESTS) $(OPTESTS)
+	$(RUN_TESTS) $(filter-out %/test_ops,$(OPTESTS)) $(addprefix $(B)/tests/ops/test_ops=,test_parity -test_parity)
 
 # T=tests/cli/one.t runs one.  version.t measures time and therefore runs alone.
 T ?= $(sort $(wildcard tests/cli/*.t))

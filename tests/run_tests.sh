@@ -1,12 +1,14 @@
 #!/bin/bash
-# run_tests.sh BINARY... - runs test programs of cmocka, two at a time, and prints one line for each.
+# run_tests.sh BINARY[=ONLY] ... - runs test programs of cmocka, two at a time, and prints one line for each.
 #
+# ONLY is VFM_TEST_ONLY for this program, which divides a long one in two.
 # The output of a program is printed when it fails, or with V=1; skips are always printed.  TEST_TIMEOUT: seconds for each.
 set -u
 
 run_test() {
-	local log=$1.log name=${1##*/} t0=${EPOCHREALTIME/./} rc word passed failed time
-	OMP_WAIT_POLICY=passive timeout "${TEST_TIMEOUT:-600}" "$1" >"$log" 2>&1
+	local program=${1%%=*} log=$1.log name=${1##*/} t0=${EPOCHREALTIME/./} rc word passed failed time
+	[ "$program" = "$1" ] || export VFM_TEST_ONLY=${1#*=}
+	OMP_WAIT_POLICY=passive timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
 	rc=$?
 	time=$(((${EPOCHREALTIME/./} - t0) / 100000))
 	passed=$(grep -ac '^\[       OK \]' "$log")

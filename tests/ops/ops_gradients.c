@@ -183,7 +183,7 @@ static char *bits_after(struct op_level *l, struct vfm_case *c, const struct ima
 	return all;
 }
 
-/* The CUDA kernels give the same bits in a second run, and with the last block, warp and lane first. */
+/* The CUDA kernels give the same bits in a second run that has the last block, warp and lane first. */
 static void same_bits_emulated(struct vfm_case *c, const struct image *m)
 {
 	struct op_level *l = &levels[n_isa];
@@ -193,14 +193,12 @@ static void same_bits_emulated(struct vfm_case *c, const struct image *m)
 	if (device || !has_op(n_isa, c->op))
 		return;
 	first = bits_after(l, c, m, &len);
-	for (int back = 0; back < 2; back++) {
-		vfm_emu_backwards(back);
-		again = bits_after(l, c, m, &len2);
-		if (len != len2 || memcmp(first, again, len) != 0)
-			case_bad(l->name, c, "other bits %s", back ? "in another order of threads" : "the second time");
-		free(again);
-	}
+	vfm_emu_backwards(true);
+	again = bits_after(l, c, m, &len2);
 	vfm_emu_backwards(false);
+	if (len != len2 || memcmp(first, again, len) != 0)
+		case_bad(l->name, c, "other bits in a second run, with another order of threads");
+	free(again);
 	free(first);
 }
 

@@ -1,6 +1,6 @@
 /* test_ops - every case of the list on every instruction set of this CPU and on the emulated CUDA kernels: parity with
  * float64, gradients by finite differences, equal bits from run to run and for any number of threads, and the checks.
- * The tests are in ops_*.c.  VFM_TEST_ONLY=test_parity runs one of them. */
+ * The tests are in ops_*.c.  VFM_TEST_ONLY=test_parity runs one of them, and -test_parity the others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,11 +136,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_normals),
 	};
 
+	const char *only = getenv("VFM_TEST_ONLY");
+
 	(void)argc;
 	device = getenv("VFM_TEST_DEVICE");
 	case_words = getenv("VFM_TEST_CASES");
-	if (getenv("VFM_TEST_ONLY"))
-		cmocka_set_test_filter(getenv("VFM_TEST_ONLY"));
+	if (only && *only == '-')
+		cmocka_set_skip_filter(only + 1);
+	else if (only)
+		cmocka_set_test_filter(only);
 	/* The threads of oneDNN would spin between loops, which wastes a busy machine. */
 	if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
 		execv("/proc/self/exe", argv); /* it is read at load time; if exec fails, the test is slower */
