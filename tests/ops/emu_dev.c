@@ -14,7 +14,7 @@ static struct vfm_dev_table table;
 static struct vfm_ops ops;
 
 /* The scratch of the current op, followed by a guard. */
-enum { WS_GUARD = 256 };
+enum { WS_GUARD = 256, WS_FILLED = 1 << 20 };
 static unsigned char *ws;
 static size_t ws_room, ws_bytes;
 static bool ws_taken;
@@ -27,7 +27,7 @@ static void ws_die(const char *op, const char *why)
 
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 {
-	size_t room = (bytes + 255) / 256 * 256 + WS_GUARD;
+	size_t room = (bytes + 255) / 256 * 256 + WS_GUARD, ends = bytes < WS_FILLED ? bytes : WS_FILLED;
 
 	(void)s, (void)err;
 	if (ws_taken)
@@ -38,10 +38,13 @@ void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 		ws = aligned_alloc(256, ws_room);
 		if (!ws)
 			abort();
+		memset(ws, 0xa5, ws_room);
 	}
 	ws_taken = true;
 	ws_bytes = bytes;
-	memset(ws, 0xa5, bytes + WS_GUARD); /* contents are undefined */
+	/* The contents are undefined: filled at both ends; in between is what a library may use, 64 MiB. */
+	memset(ws, 0xa5, ends);
+	memset(ws + bytes - ends, 0xa5, ends + WS_GUARD);
 	return ws;
 }
 
