@@ -319,7 +319,7 @@ static json_t *answer(const json_t *r)
 	return a;
 }
 
-static void say_hello(void)
+static void say_hello(json_t *in)
 {
 	json_t *o, *list = json_array();
 	char sha[65] = "", text[64];
@@ -334,9 +334,9 @@ static void say_hello(void)
 	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i},s:{s:i,s:i},s:{s:"
 		      "i,s:i,s:i,s:i}}",
 		"vfm_exec", 1, "name", name, "version", version, "sha256", sha, "capabilities", list, "batch", batch,
-		"input", json_loads(input, 0, NULL), "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames",
-		1, ST, "scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows, "image", "dim",
-		IMAGE_DIM, "rows", IMAGE_ROWS, "shots", "width", 16, "height", 12, "frames", 20, "margin", 4);
+		"input", in, "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames", 1, ST, "scaling",
+		"unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows, "image", "dim", IMAGE_DIM, "rows",
+		IMAGE_ROWS, "shots", "width", 16, "height", 12, "frames", 20, "margin", 4);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	json_decref(o);
 	putchar('\n');
@@ -347,6 +347,7 @@ int main(int argc, char **argv)
 {
 	char *line = NULL;
 	size_t cap = 0;
+	json_t *in;
 	int opt;
 
 	while ((opt = getopt(argc, argv, "c:n:v:w:t:b:m:i:f:l:")) > 0) {
@@ -389,11 +390,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "-m: 1 to 64 rows\n");
 		return 2;
 	}
-	if (!json_loads(input, 0, NULL)) {
+	in = json_loads(input, 0, NULL);
+	if (!in) {
 		fprintf(stderr, "-i: no JSON\n");
 		return 2;
 	}
-	say_hello();
+	say_hello(in);
 	while (getline(&line, &cap, stdin) > 0) {
 		json_t *r = json_loads(line, 0, NULL), *a = answer(r);
 		bool more = json_is_true(json_object_get(r, "more"));
