@@ -87,6 +87,7 @@ int vfm_shard_cache_open(struct vfm_shard_cache **out, const struct vfm_shard_ca
 	f.dir = c->dir;
 	f.allow_empty = true; /* a wrong length like any other */
 	f.command = c->command;
+	f.any_length = !f.command; /* the index has the length */
 	rc = vfm_fetch_open(&c->fetch, &f, err);
 	if (rc < 0) {
 		vfm_shard_cache_close(c);

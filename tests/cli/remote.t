@@ -195,6 +195,11 @@ rc_is 0 "over HTTP"
 run vfm-bench loader -r 1 -o jsonl plan.jsonl
 rc_is 0 "the local shards"
 is "$(cat near2/[0-9a-f]* | wc -c) $(sha256sum near2/[0-9a-f]* | cut -c 1-64 | sort)" "$(cat data/*.tar | wc -c) $(sha256sum data/*.tar | cut -c 1-64 | sort)" "the shards are those of the server"
+for way in chunked nolength; do
+	run vfm-bench loader -r 1 -o jsonl --remote "http://127.0.0.1:$(cat web.port)/$way" --cache near5 --cache-gib 1 far.jsonl
+	rc_is 0 "$way: a server that names no length"
+done
+is "$(sha256sum near5/[0-9a-f]* | cut -c 1-64 | sort | uniq -c | sed 's/^ *//')" "$(sha256sum data/*.tar | cut -c 1-64 | sort | sed 's/^/2 /')" "no length: the shards are those of the server"
 
 : >web/000001.tar
 run "${train[@]}" --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near4 --cache-gib 1 -o http_empty --set data.max_damaged=1
