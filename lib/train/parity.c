@@ -217,7 +217,18 @@ static json_t *int3_json(const int64_t v[3])
 	return json_pack("[III]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
 }
 
-static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
+static json_t *frozen_json(const struct vfm_params *ps)
+{
+	json_t *names = json_array();
+
+	for (size_t i = 0; i < ps->n; i++)
+		if (ps->p[i]->frozen)
+			json_array_append_new(names, json_string(ps->p[i]->name));
+	return names;
+}
+
+static int write_info(
+	const struct vfm_config *c, const struct vfm_params *ps, double loss, const char *dir, struct vfm_err *err)
 {
 	static const char *const pos[] = {"rope", "sincos", "both", "learned"},
 				 *const router[] = {"expert_choice", "token_choice"};
@@ -247,8 +258,8 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 		m->cross_attention, "pooled_text", m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "pos_max",
 		(json_int_t)m->pos_max[0], (json_int_t)m->pos_max[1], (json_int_t)m->pos_max[2], "moe_router",
 		router[m->moe_router], "moe_capacity", m->moe_capacity, "moe_aux", m->moe_aux);
-	json_t *o = json_pack(
-		"{s:o, s:I, s:i, s:f}", "config", k, "seed", (json_int_t)c->train.seed, "step", STEP, "loss", loss);
+	json_t *o = json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "config", k, "seed", (json_int_t)c->train.seed, "step",
+		STEP, "loss", loss, "lora_scale", vfm_tuning_scale(&c->tuning), "frozen", frozen_json(ps));
 	struct vfm_buf b = {0};
 	int rc;
 
@@ -377,7 +388,7 @@ static int step(
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, true, dir, "grads.safetensors", err));
 	TRY(write_step(tr, p, c, dir, err));
-	return write_info(c, stats.loss, dir, err);
+	return write_info(c, ps, stats.loss, dir, err);
 }
 
 /* Makes the packs.  With model.text_pad all texts have the padded length, so that the dump holds the rows that the

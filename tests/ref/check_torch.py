@@ -66,7 +66,8 @@ def main(folder):
     cfg = ref.Config.of(info["config"])
     init, step, ours = (tensors.load(f"{folder}/{n}.safetensors") for n in ("init", "step", "grads"))
     shapes = ref.parameter_shapes(cfg)
-    wrong = [k for k in shapes.keys() | init.keys() if k not in init or shapes.get(k) != init[k].shape]
+    base = {k: x for k, x in init.items() if ".lora_" not in k}
+    wrong = [k for k in shapes.keys() | base.keys() if k not in base or shapes.get(k) != base[k].shape]
     if wrong:
         print("init.safetensors does not fit the config:", *sorted(wrong)[:8])
         return 2
@@ -75,8 +76,9 @@ def main(folder):
     for k, pack in enumerate(packs):
         if "noise" in pack:
             report.line("noise", error(pack["noise"], noises[k]), NOISE, f"pack {k}")
-    loss, preds, grads = ref.gradients(cfg, ref.parameters(init, torch.float64), packs, noises, torch.float64)
-    grads = {k: g.numpy() for k, g in grads.items()}
+    loss, preds, grads = ref.gradients(cfg, ref.parameters(init, torch.float64), packs, noises, torch.float64,
+                                       info.get("lora_scale", 1.0))
+    grads = {k: g.numpy() for k, g in grads.items() if k not in info.get("frozen", [])}
     floor = 1e-6 * max(np.abs(g).max() for g in grads.values())
     report.line("loss", abs(info["loss"] - loss) / abs(loss), LOSS, f"{info['loss']:.9g}, reference {loss:.9g}")
     for k, pack in enumerate(packs):

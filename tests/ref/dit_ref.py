@@ -507,13 +507,24 @@ def parameters(arrays, dtype):
     return {k: torch.from_numpy(np.array(v)).to(dtype).requires_grad_() for k, v in arrays.items()}
 
 
-def gradients(cfg, p, packs, noises, dtype):
+def with_adapters(p, scale):
+    """The weights W + scale B A (arXiv 2106.09685).  A fused layer of n equal parts has n adapters: A [n rank, in]."""
+    p = dict(p)
+    for name in [k[:-len(".lora_A.weight")] for k in p if k.endswith(".lora_A.weight")]:
+        a, b = p.pop(name + ".lora_A.weight"), p.pop(name + ".lora_B.weight")
+        parts = a.shape[0] // b.shape[1]
+        product = torch.cat([y @ x for x, y in zip(a.chunk(parts), b.chunk(parts))])
+        p[name + ".weight"] = p[name + ".weight"] + scale * product
+    return p
+
+
+def gradients(cfg, p, packs, noises, dtype, lora_scale=1.0):
     """-> loss of the step, predictions of the packs, name -> gradient, summed over the packs."""
     for v in p.values():
         v.grad = None
     total, preds = 0.0, []
     for pack, noise in zip(packs, noises):
-        loss, pred = pack_loss(cfg, p, pack, noise, dtype)
+        loss, pred = pack_loss(cfg, with_adapters(p, lora_scale), pack, noise, dtype)
         loss.backward()
         total += loss.item()
         preds.append(pred.detach())
