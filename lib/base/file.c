@@ -123,22 +123,29 @@ int vfm_temp_create(const char *path, char **tmp)
 	return fd;
 }
 
-void vfm_temp_sweep(const char *dir)
+/* Calls `remove_path` for the paths in a folder whose names contain `word`, or with `prefix` begin with it. */
+static void remove_named(const char *dir, const char *word, bool prefix, bool (*remove_path)(const char *path))
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
 
 	while (d && (e = readdir(d))) {
+		const char *at = strstr(e->d_name, word);
 		char *path;
 
-		if (!strstr(e->d_name, VFM_TEMP_SUFFIX))
+		if (!at || (prefix && at != e->d_name))
 			continue;
 		path = vfm_strfmt("%s/%s", dir, e->d_name);
-		remove_leftover(path);
+		remove_path(path);
 		free(path);
 	}
 	if (d)
 		closedir(d);
+}
+
+void vfm_temp_sweep(const char *dir)
+{
+	remove_named(dir, VFM_TEMP_SUFFIX, false, remove_leftover);
 }
 
 /* ---- temporary folders ---- */
@@ -153,7 +160,7 @@ static int lock_dir(const char *path, int flags)
 	free(name);
 	if (fd < 0)
 		return -1;
-	/* without locks a new folder is used, and no folder is known to be a leftover */
+	/* on a file system without locks a new folder is used unlocked, and no old one is removed */
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0 || (flags & O_CREAT && errno != EWOULDBLOCK))
 		if (fstat(fd, &st) == 0 && st.st_nlink)
 			return fd;
@@ -162,36 +169,26 @@ static int lock_dir(const char *path, int flags)
 }
 
 /* Removes a folder that no process holds.  A process that was killed before it locked its folder left it empty. */
-static void remove_dir(const char *path)
+static bool remove_dir(const char *path)
 {
 	struct stat st;
 	int fd;
 
-	if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || rmdir(path) == 0)
-		return;
+	if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid())
+		return false;
+	if (rmdir(path) == 0)
+		return true;
 	fd = lock_dir(path, 0);
-	if (fd >= 0) {
-		vfm_rm_rf(path, NULL);
-		close(fd);
-	}
+	if (fd < 0)
+		return false;
+	vfm_rm_rf(path, NULL);
+	close(fd);
+	return true;
 }
 
 void vfm_temp_dir_sweep(const char *dir, const char *prefix)
 {
-	DIR *d = opendir(dir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d))) {
-		char *path;
-
-		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
-			continue;
-		path = vfm_strfmt("%s/%s", dir, e->d_name);
-		remove_dir(path);
-		free(path);
-	}
-	if (d)
-		closedir(d);
+	remove_named(dir, prefix, true, remove_dir);
 }
 
 int vfm_temp_dir_make(const char *dir, const char *prefix, char **path, int *lock, struct vfm_err *err)
