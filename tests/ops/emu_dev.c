@@ -8,13 +8,14 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda_int.h"
 #include "cuda/fault.h"
+#include "cuda/gemm_lt.h"
 
 static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;
 static struct vfm_ops ops;
 
 /* The scratch of the current op, followed by a guard. */
-enum { WS_GUARD = 256, WS_FILLED = 1 << 20 };
+enum { WS_GUARD = 256 };
 static unsigned char *ws;
 static size_t ws_room, ws_bytes;
 static bool ws_taken;
@@ -27,7 +28,7 @@ static void ws_die(const char *op, const char *why)
 
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 {
-	size_t room = (bytes + 255) / 256 * 256 + WS_GUARD, ends = bytes < WS_FILLED ? bytes : WS_FILLED;
+	size_t room = (bytes + 255) / 256 * 256 + WS_GUARD, lt = bytes >= VFM_LT_WS ? VFM_LT_WS : 0;
 
 	(void)s, (void)err;
 	if (ws_taken)
@@ -42,9 +43,9 @@ void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 	}
 	ws_taken = true;
 	ws_bytes = bytes;
-	/* The contents are undefined: filled at both ends; in between is what a library may use, 64 MiB. */
-	memset(ws, 0xa5, ends);
-	memset(ws + bytes - ends, 0xa5, ends + WS_GUARD);
+	/* The contents are undefined.  The first VFM_LT_WS bytes of large scratch are for a library that is not
+	 * here; to fill them at each product would take half of the time. */
+	memset(ws + lt, 0xa5, bytes - lt + WS_GUARD);
 	return ws;
 }
 
