@@ -6,8 +6,10 @@
 set -u
 
 run_test() {
-	local program=${1%%=*} log=$1.log name=${1##*/} t0=${EPOCHREALTIME/./} rc word passed failed time
-	[ "$program" = "$1" ] || export VFM_TEST_ONLY=${1#*=}
+	local program=$1 log=$1.log name=${1##*/} t0=${EPOCHREALTIME/./} rc word passed failed time
+	case $name in
+	*=*) export VFM_TEST_ONLY=${name#*=} && program=${1%"=$VFM_TEST_ONLY"} ;;
+	esac
 	OMP_WAIT_POLICY=passive timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
 	rc=$?
 	time=$(((${EPOCHREALTIME/./} - t0) / 100000))

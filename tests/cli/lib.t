@@ -33,7 +33,8 @@ for how in 'ok good true; plan 1' 'ok bad false; plan 1' 'exit 3' 'kill -TERM $$
 	ok "'$how': its helper is killed" wait_for 10 ended
 done
 
-inner '(trap "" TERM; echo; sleep 0.3; trap - TERM; exec sleep 60) >text & kill_at_end $!; echo $!; wait_for 10 test -s text; plan 1'
+deaf='(trap "" TERM; echo; sleep 0.3; trap - TERM; exec sleep 60) >text &'
+inner "$deaf"' kill_at_end $!; echo $!; wait_for 10 test -s text; plan 1'
 lines[1]=${lines[2]}
 ok "a helper that misses the first signal is killed" wait_for 10 ended
 
