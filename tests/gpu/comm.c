@@ -1,9 +1,9 @@
 /* comm [-n RANKS] [--fault] DEVICE - tests the collectives of several ranks on device memory against values computed on
  * the host.
  *
- * VFM_COMM selects the transport (vfm-parallel(7)).  On one GPU "VFM_COMM=nccl comm -n 1 cuda" runs NCCL with one rank,
- * "VFM_CUDA_SHARE=1 VFM_COMM=nccl comm -n 2 cuda" two ranks over sockets, and "comm -n 2 cuda" two ranks with host
- * staging.  --fault: the last rank does not enter a collective; all others must report it alike and exit.
+ * VFM_COMM selects the transport (vfm-parallel(7)).  On one GPU "VFM_COMM=nccl comm -n 1 cuda" runs NCCL with one rank;
+ * two ranks need VFM_CUDA_SHARE=1, and run "comm -n 2 cuda" over VFM_COMM=nccl (sockets) or staging (host memory).
+ * --fault: the last rank does not enter a collective; all others must report it alike and exit.
  * Prints a JSON line per test; status 0, 1 if a test failed, or 3 if there is no device. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""record.py NAME SIDE STATUS FOLDER - prints the record of a row of tests/gpu/run: one line of JSON.
+"""record.py PIECE STATUS SECONDS CUT FOLDER - prints the result of a piece of tests/gpu/run: one line of JSON.
 
-FOLDER has what the command left: row.out (the last line that is an object), row.err (messages), row.smi (samples of
-nvidia-smi, see FIELDS) and row.stacks (of a command that hung).  A row that failed has the reason in `error`: the
-library's own words.
+FOLDER has what its command left: piece.out (records, one JSON object a line), piece.err (messages), piece.smi (samples of
+nvidia-smi) and piece.stacks (of a command that hung).  CUT: 1 if the end of the call stopped it.  A failure that no
+record explains has the reason in `error`: the library's own words.
+
+record.py --fields prints what nvidia-smi is asked for.
 """
 import json
 import os
 import statistics
 import sys
+import time
 
 # The query of nvidia-smi, in this order.
 FIELDS = ["clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_throttle_reasons.active"]
@@ -58,7 +61,7 @@ def gpu_state(lines):
 
 def reason(folder, status):
     """The last message of the library, else the last line."""
-    said = [line.strip() for line in text(folder, "row.err").splitlines() if line.strip()]
+    said = [line.strip() for line in text(folder, "piece.err").splitlines() if line.strip()]
     errors = [line for line in said if (line.startswith("vfm-") and "warning: " not in line) or "Error: " in line]
     hung = "no end within the time limit" if status in (124, 137, 143) else f"status {status}"
     return ": ".join([hung] + (errors or said)[-1:])
@@ -67,34 +70,42 @@ def reason(folder, status):
 def hang(folder):
     """Names of the innermost functions of the first threads."""
     out = []
-    for line in text(folder, "row.stacks").splitlines():
+    for line in text(folder, "piece.stacks").splitlines():
         if line.startswith("#") and len(out) < 16:
             words = line.split()
             out.append(words[words.index("in") + 1] if "in" in words[:4] else words[1])
     return out
 
 
+def records(folder):
+    found = []
+    for line in text(folder, "piece.out").splitlines():
+        try:
+            found.append(json.loads(line) if line.startswith("{") else None)
+        except ValueError:
+            found.append({"error": "not JSON: " + line[:200]})
+    return [r for r in found if r is not None]
+
+
 def main():
-    name, side, status, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    record = {"row": name, "side": side}
-    for line in text(folder, "row.out").splitlines():
-        if line.startswith("{"):
-            try:
-                record.update(json.loads(line))
-            except ValueError:
-                pass
-    if status or len(record) == 2:
-        record["error"] = reason(folder, status)
-        if os.path.exists(os.path.join(folder, "row.stacks")):
-            record["hang"] = hang(folder) or text(folder, "row.stacks")[:400]
-    said = [line.strip() for line in text(folder, "row.err").splitlines()]
-    warned = [line for line in said if "warning: " in line]
+    if sys.argv[1] == "--fields":
+        print(",".join(FIELDS))
+        return
+    name, status, seconds, cut, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", sys.argv[5]
+    piece = {"piece": name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "rc": status, "s": seconds, "records": records(folder)}
+    if cut:
+        piece["cut"] = 1
+    if status and not any(r.get("ok") is False or r.get("error") for r in piece["records"]) or not piece["records"]:
+        piece["error"] = reason(folder, status)
+        if os.path.exists(os.path.join(folder, "piece.stacks")):
+            piece["hang"] = hang(folder) or text(folder, "piece.stacks")[:400]
+    warned = [line.strip() for line in text(folder, "piece.err").splitlines() if "warning: " in line]
     if warned:
-        record["warnings"] = warned[:8]
-    gpu = gpu_state(text(folder, "row.smi").splitlines())
+        piece["warnings"] = warned[:8]
+    gpu = gpu_state(text(folder, "piece.smi").splitlines())
     if gpu:
-        record["gpu"] = gpu
-    print(json.dumps(record))
+        piece["gpu"] = gpu
+    print(json.dumps(piece))
 
 
 main()

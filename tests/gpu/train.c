@@ -1,10 +1,11 @@
 /* train - compares training on a device with the CPU, and with repeated runs on the device.
  *
  *	train [--quick] DEVICE [WORDS]    models whose name contains WORDS; prints a JSON line per test
+ *	train --list                      prints the names; the first four are one of each architecture
  *
  * Compares losses and gradient norms over ten steps of dit-s and of every architecture.  Then checks on the device that
  * a repeated run, recompute, and a run resumed from a checkpoint give the same bits.  Status 0, 1 if a test failed, or
- *3 if there is no device.
+ * 3 if there is no device.
  */
 #include <math.h>
 #include <stdio.h>
@@ -62,24 +63,24 @@ static const struct model {
 	const char *name, **keys, *dtype;
 	double loss_tol, norm_tol;
 } models[] = {
-	{"dit-s", dit_s, "fp32", 1e-5, 1e-4},
 	{"dit-s", dit_s, "bf16", 1e-3, 1e-2},
-	{"dit-pooled", pooled, "fp32", 1e-5, 1e-4},
-	{"dit-pooled", pooled, "bf16", 1e-3, 1e-2},
-	{"dit-lora", lora, "fp32", 1e-5, 1e-4},
-	{"dit-lora", lora, "bf16", 1e-3, 1e-2},
-	{"moviegen", moviegen, "fp32", 1e-5, 1e-4},
 	{"moviegen", moviegen, "bf16", 1e-3, 1e-2},
-	{"stdit", stdit, "fp32", 1e-5, 1e-4},
 	{"stdit", stdit, "bf16", 1e-3, 1e-2},
+	{"moe-all", all, "bf16", 1e-3, 1e-2},
+	{"dit-s", dit_s, "fp32", 1e-5, 1e-4},
+	{"moviegen", moviegen, "fp32", 1e-5, 1e-4},
+	{"stdit", stdit, "fp32", 1e-5, 1e-4},
 	{"moe-expert", expert, "fp32", 1e-5, 1e-3},
 	{"moe-token", token, "fp32", 1e-5, 1e-3},
 	{"dit-small-state", small, "bf16", 1e-3, 1e-2},
-	{"moe-all", all, "bf16", 1e-3, 1e-2},
-	{"dit-fp8-current", fp8_current, "bf16", 5e-3, 5e-2},
-	{"dit-fp8-delayed", fp8_delayed, "bf16", 5e-3, 5e-2},
 	{"dit-half", half, "bf16", 1e-3, 1e-2},
 	{"moviegen-half", half_moviegen, "bf16", 1e-3, 1e-2},
+	{"dit-lora", lora, "bf16", 1e-3, 1e-2},
+	{"dit-lora", lora, "fp32", 1e-5, 1e-4},
+	{"dit-pooled", pooled, "bf16", 1e-3, 1e-2},
+	{"dit-pooled", pooled, "fp32", 1e-5, 1e-4},
+	{"dit-fp8-current", fp8_current, "bf16", 5e-3, 5e-2},
+	{"dit-fp8-delayed", fp8_delayed, "bf16", 5e-3, 5e-2},
 };
 
 static const struct vfm_synthetic samples[PACKS][3] = {
@@ -388,8 +389,13 @@ int main(int argc, char **argv)
 		argv++, argc--;
 	}
 	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: train [--quick] DEVICE [WORDS]\n");
+		fprintf(stderr, "usage: train [--quick] DEVICE [WORDS], or train --list\n");
 		return 2;
+	}
+	if (!strcmp(argv[1], "--list")) {
+		for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+			printf("%s %s\n", models[i].name, models[i].dtype);
+		return 0;
 	}
 	device = argv[1];
 	words = argc > 2 ? argv[2] : "";
