@@ -154,6 +154,17 @@ is "$(jq -c '[.parts.train[].piece]' "$SCRATCH/killed/gpu.json")" '["dit-s bf16"
 pkill -KILL -f "$SCRATCH/stub/tests/gpu/train"
 rm "$SCRATCH/act"
 
+# A slow part leaves what cannot end in time to the next call.
+echo '[ "$name" != device ] || sleep 6' >"$SCRATCH/act"
+export OUT=$SCRATCH/out-slow VFM_GPU_WORK=$SCRATCH/work-slow
+VFM_GPU_LIMIT_S=13 gpu check
+like "$out" "left to the next call: attention \([1-9]\), ceilings \(1\)" "a slow part leaves the others to the next call"
+gpu check
+is "$(json '[.parts | to_entries[] | [.key, (.value | length)]]')" '[["start",1],["device",1],["attention",9],["ceilings",1]]' "which does them"
+unlike "$err" "== (start|device):" "and only them"
+rm "$SCRATCH/act"
+export OUT=$SCRATCH/out VFM_GPU_WORK=$SCRATCH/work-h200
+
 # Another card begins anew, with the algorithms of an earlier call beside its file, and rows of its size.
 echo "81559 NVIDIA H100 80GB HBM3" >"$SCRATCH/card"
 : >"$SCRATCH/calls"
@@ -178,7 +189,7 @@ rows_fit() {
 	. "$TOP/tests/gpu/rows.sh"
 	while read -r name seconds opts; do
 		[ "$seconds" -gt 0 ] || return
-		opts=${opts//HOST_GIB/42}
+		opts=${opts//HOST_GIB/49}
 		case $opts in *"recompute auto"*) room="--set train.memory_gib=73" ;; *) room= ;; esac
 		# shellcheck disable=SC2086 # words
 		said=$("$B/bin/vfm-bench" step --device sim ${opts/ -- / } $room -o jsonl 2>&1)
