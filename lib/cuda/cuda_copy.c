@@ -24,8 +24,10 @@ void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, str
 			(double)bytes / (1 << 30));
 		return NULL;
 	}
-	if (vfm_cuda_check(e, what, err) < 0)
+	if (vfm_cuda_check(e, what, err) < 0) {
+		vfm_err_context(err, "%.2f GiB of pinned host memory", (double)bytes / (1 << 30));
 		return NULL;
+	}
 	pthread_mutex_lock(&y->lock);
 	vfm_ranges_add(&y->host, p, bytes);
 	pthread_mutex_unlock(&y->lock);

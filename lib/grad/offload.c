@@ -37,6 +37,23 @@ struct vfm_offload {
 	int n_free;
 };
 
+static void block_free(struct vfm_offload *o, struct block *b)
+{
+	struct vfm_dev *d = o->compute->dev;
+
+	o->bytes -= (int64_t)b->bytes;
+	d->t->free_host(d, b->p, b->bytes);
+	free(b);
+}
+
+static struct block *take(struct block **p)
+{
+	struct block *b = *p;
+
+	*p = b->next;
+	return b;
+}
+
 struct vfm_offload *vfm_offload_new(struct vfm_stream *compute, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = compute->dev->t;
@@ -66,13 +83,8 @@ void vfm_offload_free(struct vfm_offload *o)
 		t->event_free(o->free_list[i]->copied);
 		free(o->free_list[i]);
 	}
-	while (o->idle) {
-		struct block *b = o->idle;
-
-		o->idle = b->next;
-		t->free_host(o->compute->dev, b->p, b->bytes);
-		free(b);
-	}
+	while (o->idle)
+		block_free(o, take(&o->idle));
 	if (o->fork)
 		t->event_free(o->fork);
 	t->stream_free(o->out);
@@ -86,27 +98,52 @@ int64_t vfm_offload_bytes(const struct vfm_offload *o)
 	return o->bytes;
 }
 
-/* Returns a block of exactly this size: regions keep values of the same sizes in every pack. */
-static struct block *block_get(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+/* Returns the place in the list of the smallest idle block of at least `least` and less than `end` bytes; NULL if there
+ * is none. */
+static struct block **idle_block(struct vfm_offload *o, size_t least, size_t end)
 {
-	struct vfm_dev *d = o->compute->dev;
-	struct block *b;
+	struct block **best = NULL;
 
 	for (struct block **p = &o->idle; *p; p = &(*p)->next)
-		if ((*p)->bytes == bytes) {
-			b = *p;
-			*p = b->next;
-			return b;
-		}
-	b = vfm_calloc(1, sizeof(*b));
+		if ((*p)->bytes >= least && (*p)->bytes < end && (!best || (*p)->bytes < (*best)->bytes))
+			best = p;
+	return best;
+}
+
+static struct block *block_new(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+{
+	struct vfm_dev *d = o->compute->dev;
+	struct block *b = vfm_calloc(1, sizeof(*b));
+
 	b->p = d->t->alloc_host(d, bytes, "offloaded activations", err);
 	if (!b->p) {
 		free(b);
+		vfm_err_context(err,
+			"train.offload=activations, with %.2f GiB on the host (train.host_gib limits them)",
+			(double)o->bytes / (1 << 30));
 		return NULL;
 	}
 	b->bytes = bytes;
 	o->bytes += (int64_t)bytes;
 	return b;
+}
+
+/* Returns a block of at least this size.  Packs differ, so a block serves values down to half its size, and a value
+ * that is too large for an idle block replaces it. */
+static struct block *block_get(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = o->compute->dev->t;
+	struct block **p = idle_block(o, bytes, 2 * bytes + 1);
+
+	if (p)
+		return take(p);
+	p = idle_block(o, bytes / 2, bytes);
+	if (p) {
+		if (t->stream_sync(o->out, err) < 0 || t->stream_sync(o->in, err) < 0)
+			return NULL;
+		block_free(o, take(p));
+	}
+	return block_new(o, bytes, err);
 }
 
 static struct vfm_offloaded *offloaded_new(struct vfm_offload *o, struct vfm_err *err)

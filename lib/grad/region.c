@@ -124,6 +124,11 @@ static int region_fetch(struct vfm_tape *t, const struct region *r, struct vfm_e
 	return 0;
 }
 
+int vfm_region_prefetch(struct vfm_tape *t, struct vfm_err *err)
+{
+	return t->last_region ? region_fetch(t, t->last_region, err) : 0;
+}
+
 /* Waits for the values of this region and starts to prefetch those of the next. */
 static int region_restore(struct vfm_tape *t, struct region *r, struct vfm_err *err)
 {
@@ -136,7 +141,7 @@ static int region_restore(struct vfm_tape *t, struct region *r, struct vfm_err *
 		TRY(vfm_store_arrive(t->offload, r->stash.v[i].store, err));
 	r->offloaded = false;
 	t->last_region = r->previous;
-	return r->previous ? region_fetch(t, r->previous, err) : 0;
+	return vfm_region_prefetch(t, err);
 }
 
 /* Runs the region again with recording, because its output was made without nodes, and then the backward of the nodes.

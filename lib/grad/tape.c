@@ -479,6 +479,7 @@ int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err)
 int vfm_tape_backward(struct vfm_tape *t, struct vfm_err *err)
 {
 	TRY(vfm_tape_status(t, err));
+	TRY(vfm_region_prefetch(t, err));
 	TRY(vfm_backward_to(t, 0, err));
 	return t->defer ? 0 : vfm_tape_weights(t, err);
 }

@@ -84,6 +84,8 @@ struct vfm_tape {
 /* Runs the backward of the nodes after the first `mark` in reverse order and releases them.  After a failure, only
  * releases the remaining nodes. */
 int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
+/* Starts to fetch what the last recorded region has on the host. */
+int vfm_region_prefetch(struct vfm_tape *t, struct vfm_err *err);
 void vfm_node_release(struct vfm_node *n);
 void vfm_deferred_drop(struct vfm_tape *t); /* drops all deferred gradients */
 

@@ -7,24 +7,31 @@ const struct vfm_keep_plan_rates vfm_keep_plan_h200 = {.flops = 720e12, .mem = 4
 
 static const double hidden_share = 0.9; /* of the forward of a block that a copy to the host may take */
 
-enum { GROUPS = 6, MOST_KINDS = 1 << 11 };
+enum { MOST_KINDS = VFM_KEEP_REST + 1, MOST_PARTS = 1 << 6, MIX = 4 };
 
-/* ---- kinds ---- */
+/* ---- kinds and parts ---- */
 
+/* What is kept of a block; what of that is offloaded is decided later. */
 struct kind {
-	struct vfm_keeps keeps;
-	double device, host; /* bytes of one block */
-	double running;      /* vfm_keep_plan_running */
-	double cost;         /* seconds that its backward recomputes, and a little for the copies */
+	unsigned keep;
+	double saved, running; /* bytes of one block; vfm_keep_plan_running */
+	double cost;           /* seconds that its backward recomputes */
+};
+
+/* A set of groups that blocks may offload. */
+struct part {
+	unsigned groups;
+	double bytes; /* of one block */
 };
 
 struct kinds {
 	const struct vfm_keep_plan_in *in;
 	struct vfm_saved_how how;
-	double forward_s;  /* of a block */
-	double host_limit; /* bytes of one block that may be offloaded */
+	double forward_s; /* of a block */
 	struct kind v[MOST_KINDS];
 	int n;
+	struct part part[MOST_PARTS]; /* in ascending order of bytes */
+	int n_parts;
 };
 
 static double again_seconds(const struct vfm_keep_plan_in *in, struct vfm_block_again a)
@@ -32,217 +39,253 @@ static double again_seconds(const struct vfm_keep_plan_in *in, struct vfm_block_
 	return a.flops / in->rates.flops + a.traffic / in->rates.mem;
 }
 
-static void add_kind(struct kinds *k, unsigned keep, unsigned offload)
+static void add_kind(struct kinds *k, unsigned keep)
 {
-	const struct vfm_model_spec *m = k->in->model;
 	struct vfm_saved_how how = k->how;
-	struct kind *x = &k->v[k->n];
-	double all;
 
 	how.keep = keep;
-	all = vfm_block_saved_bytes(m, &how);
-	*x = (struct kind){.keeps = {keep, offload}};
-	x->host = vfm_block_saved_part(m, &how, offload);
-	if (x->host > k->host_limit || k->n == MOST_KINDS)
-		return;
-	x->device = all - x->host;
-	x->running = vfm_keep_plan_running(m, &how);
-	x->cost = again_seconds(k->in, vfm_block_again(m, &how)) + 1e-3 * x->host / k->in->rates.host;
-	k->n++;
+	k->v[k->n++] = (struct kind){.keep = keep,
+		.saved = vfm_block_saved_bytes(k->in->model, &how),
+		.running = vfm_keep_plan_running(k->in->model, &how),
+		.cost = again_seconds(k->in, vfm_block_again(k->in->model, &how))};
 }
 
-/* Lists the kinds: everything, and every set of groups with every part of it that may be offloaded. */
+static void add_offloadable(struct kinds *k, unsigned groups)
+{
+	struct vfm_saved_how how = k->how;
+	struct part x = {.groups = groups};
+	int at = k->n_parts;
+
+	how.keep = groups & VFM_KEEP_PRODUCTS;
+	x.bytes = vfm_block_saved_part(k->in->model, &how, groups);
+	if (x.bytes <= 0 || x.bytes > hidden_share * k->in->rates.host * k->forward_s)
+		return;
+	for (; at > 0 && k->part[at - 1].bytes > x.bytes; at--)
+		k->part[at] = k->part[at - 1];
+	k->part[at] = x;
+	k->n_parts++;
+}
+
+/* Lists the kinds, which are everything and every set of groups, and the parts.  Small tensors of samples and routers
+ * stay on the device. */
 static void list_kinds(struct kinds *k)
 {
-	unsigned present = 0, most = k->host_limit > 0 ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0;
+	unsigned present = 0, may;
 	struct vfm_saved all[VFM_SAVED_MAX];
 
 	for (int i = 0, n = vfm_block_saved(k->in->model, &k->how, all); i < n; i++)
 		present |= all[i].keep & VFM_KEEP_PRODUCTS;
-	add_kind(k, VFM_KEEP_ALL, 0);
-	for (unsigned keep = 0; keep < VFM_KEEP_REST; keep++) {
-		unsigned may = (keep | VFM_KEEP_INPUT) & most;
+	add_kind(k, VFM_KEEP_ALL);
+	for (unsigned keep = 0; keep < VFM_KEEP_REST; keep++)
+		if (!(keep & ~present))
+			add_kind(k, keep);
+	may = k->in->host_room > 0 ? (present | VFM_KEEP_INPUT) & ~(unsigned)VFM_KEEP_OTHER : 0;
+	for (unsigned groups = may; groups; groups = (groups - 1) & may)
+		add_offloadable(k, groups);
+}
 
-		if (keep & ~present)
-			continue;
-		/* The subsets of `may`.  Small tensors of samples and routers stay on the device. */
-		may &= ~(unsigned)VFM_KEEP_OTHER;
-		for (unsigned offload = may;; offload = (offload - 1) & may) {
-			add_kind(k, keep, offload);
-			if (offload == 0)
-				break;
-		}
-	}
+static bool may_offload(const struct kind *x, const struct part *p)
+{
+	return !(x->keep & VFM_KEEP_REST) && !(p->groups & ~(x->keep | VFM_KEEP_INPUT));
 }
 
 /* ---- the choice ---- */
 
-/* Kinds that no other kind of the list beats in memory and in time, in descending order of memory. */
-struct front {
-	const struct kind *v[MOST_KINDS];
-	int n;
-};
-
-static void make_front(const struct kinds *k, double host, double running, struct front *f)
-{
-	f->n = 0;
-	for (int i = 0; i < k->n; i++) {
-		const struct kind *x = &k->v[i];
-		bool beaten = x->host > host || x->running > running;
-		int at = 0, n = 0;
-
-		for (int j = 0; j < f->n && !beaten; j++)
-			beaten = f->v[j]->device <= x->device && f->v[j]->cost <= x->cost;
-		if (beaten)
-			continue;
-		for (int j = 0; j < f->n; j++)
-			if (f->v[j]->device < x->device || f->v[j]->cost < x->cost)
-				f->v[n++] = f->v[j];
-		for (at = n; at > 0 && f->v[at - 1]->device < x->device; at--)
-			f->v[at] = f->v[at - 1];
-		f->v[at] = x;
-		f->n = n + 1;
-	}
-}
-
 struct choice {
-	const struct kind *v[VFM_KEEP_PARTS];
-	int64_t blocks[VFM_KEEP_PARTS];
+	const struct kind *v[MIX];
+	int64_t blocks[MIX];
 	int n;
-	double device, cost;
+	int level; /* the parts of lower index may be offloaded */
+	double cost;
 };
 
-static void add_blocks(struct choice *c, const struct kind *x, int64_t blocks)
+/* Adds blocks, or removes them if `blocks` is negative.  Returns false if the choice has too many kinds. */
+static bool add_blocks(struct choice *c, const struct kind *x, int64_t blocks)
 {
 	int i = 0;
 
-	if (blocks == 0)
-		return;
 	while (i < c->n && c->v[i] != x)
 		i++;
+	if (i == MIX)
+		return false;
 	if (i == c->n) {
-		c->v[c->n] = x;
-		c->blocks[c->n++] = 0;
+		c->v[i] = x;
+		c->blocks[i] = 0;
+		c->n++;
 	}
 	c->blocks[i] += blocks;
-	c->device += (double)blocks * x->device;
 	c->cost += (double)blocks * x->cost;
-}
-
-/* Moves single blocks to the kind that saves most time, as long as one fits. */
-static void use_slack(struct choice *c, const struct front *f, double room)
-{
-	for (;;) {
-		const struct kind *best = NULL;
-		double gain = 0;
-		int from = 0;
-
-		for (int i = 0; i < c->n; i++)
-			for (int j = 0; j < f->n; j++) {
-				const struct kind *x = f->v[j];
-				bool known = c->blocks[i] == 1;
-
-				for (int k = 0; k < c->n; k++)
-					known |= c->v[k] == x;
-				if (c->v[i]->cost - x->cost > gain && (known || c->n < VFM_KEEP_PARTS) &&
-					c->device - c->v[i]->device + x->device <= room) {
-					gain = c->v[i]->cost - x->cost;
-					best = x;
-					from = i;
-				}
-			}
-		if (!best)
-			return;
-		c->device -= c->v[from]->device;
-		c->cost -= c->v[from]->cost;
-		if (--c->blocks[from] == 0) {
-			c->n--;
-			c->v[from] = c->v[c->n];
-			c->blocks[from] = c->blocks[c->n];
-		}
-		add_blocks(c, best, 1);
+	if (c->blocks[i] == 0) {
+		c->n--;
+		c->v[i] = c->v[c->n];
+		c->blocks[i] = c->blocks[c->n];
 	}
-}
-
-/* As many blocks as possible of kind a, one of the best kind that then fits, and the others of kind b, which needs at
- * most the memory of a.  Returns false if the blocks do not fit as kind b. */
-static bool mix_kinds(const struct front *f, const struct kind *a, const struct kind *b, int64_t blocks, double room,
-	struct choice *c)
-{
-	double slack = room - (double)blocks * b->device, step = a->device - b->device;
-	int64_t n = step > 0 && slack < (double)blocks * step ? (int64_t)(slack / step) : blocks, third = 0;
-
-	*c = (struct choice){0};
-	if (slack < 0)
-		return false;
-	add_blocks(c, a, n);
-	slack -= (double)n * step;
-	for (int i = 0; i < f->n && n < blocks && !third; i++)
-		if (f->v[i]->device - b->device <= slack) {
-			add_blocks(c, f->v[i], 1);
-			third = 1;
-		}
-	add_blocks(c, b, blocks - n - third);
 	return true;
 }
 
-/* Returns false if nothing fits. */
-static bool choose_parts(const struct front *f, int64_t blocks, double room, struct choice *best)
+/* Returns the least part that covers `need`, else the largest; NULL if none has at most `left` bytes. */
+static const struct part *part_for(const struct kinds *k, const struct kind *x, int level, double need, double left)
 {
-	bool found = false;
+	const struct part *best = NULL;
 
-	for (int i = 0; i < f->n; i++)
-		for (int j = i; j < f->n; j++) {
-			struct choice c;
-
-			if (!mix_kinds(f, f->v[i], f->v[j], blocks, room, &c) || (found && c.cost >= best->cost))
-				continue;
-			*best = c;
-			found = true;
-		}
-	if (found)
-		use_slack(best, f, room);
-	return found;
+	for (int i = 0; i < level && k->part[i].bytes <= left && (!best || best->bytes < need); i++)
+		if (may_offload(x, &k->part[i]))
+			best = &k->part[i];
+	return best;
 }
 
-/* Returns the peak of a choice on the device.  Of offloaded tensors, two blocks have theirs on the device. */
-static double peak_of(const struct kinds *k, const struct choice *c)
+/* Returns false if the plan has too many parts. */
+static bool list_part(struct vfm_keep_plan *p, unsigned keep, unsigned offload, int64_t blocks)
 {
-	double running = 0, host = 0;
+	struct vfm_keep_plan_part *last = p->n > 0 ? &p->part[p->n - 1] : NULL;
+
+	if (last && last->keeps.keep == keep && last->keeps.offload == offload) {
+		last->blocks += blocks;
+		return true;
+	}
+	if (p->n == VFM_KEEP_PARTS)
+		return false;
+	p->part[p->n++] = (struct vfm_keep_plan_part){{keep, offload}, blocks};
+	return true;
+}
+
+/* Returns the bytes of blocks that must leave the device. */
+static double bytes_over(const struct kinds *k, const struct choice *c)
+{
+	double saved = 0, running = 0, staged = c->level > 0 ? k->in->staged * k->part[c->level - 1].bytes : 0;
 
 	for (int i = 0; i < c->n; i++) {
+		saved += (double)c->blocks[i] * c->v[i]->saved;
 		running = fmax(running, c->v[i]->running);
-		host = fmax(host, c->v[i]->host);
 	}
-	return c->device * k->in->copies + running + 2 * host;
+	return saved * k->in->copies + running + staged - k->in->room;
 }
 
-static void search(const struct kinds *k, struct choice *best, bool *found)
+/* Offloads as few bytes as make the choice fit.  Lists the parts of the plan; returns whether it fits in both rooms. */
+static bool place(const struct kinds *k, const struct choice *c, double over, struct vfm_keep_plan *p)
 {
-	struct front f;
+	double need = over / k->in->copies, left = k->in->host_room / k->in->copies;
+	int64_t may = k->in->offloading;
 
-	*found = false;
-	/* All kinds that are used share a limit of the offloaded bytes and of the bytes of the running block. */
-	for (int h = 0; h <= 4; h++) {
-		double host = k->host_limit * h / 4;
+	p->n = 0;
+	for (int i = 0; i < c->n; i++) {
+		int64_t blocks = c->blocks[i], n;
 
-		if (h > 0 && k->host_limit <= 0)
-			break;
-		for (unsigned keep = 0; keep <= VFM_KEEP_REST; keep++) {
-			struct vfm_saved_how how = k->how;
-			struct choice c;
-			double running;
+		for (; blocks > 0 && may > 0 && need > 0; blocks -= n, may -= n) {
+			const struct part *x = part_for(k, c->v[i], c->level, need, left);
 
-			how.keep = keep == VFM_KEEP_REST ? VFM_KEEP_ALL : keep;
-			running = vfm_keep_plan_running(k->in->model, &how);
-			make_front(k, host, running, &f);
-			if (choose_parts(&f, k->in->blocks, (k->in->room - running - 2 * host) / k->in->copies, &c) &&
-				(!*found || c.cost < best->cost)) {
-				*best = c;
-				*found = true;
-			}
+			if (!x)
+				break;
+			n = blocks < may ? blocks : may;
+			n = (int64_t)fmax(1, fmin((double)n, floor(fmin(need, left) / x->bytes)));
+			need -= (double)n * x->bytes;
+			left -= (double)n * x->bytes;
+			if (!list_part(p, c->v[i]->keep, x->groups, n))
+				return false;
 		}
+		if (blocks > 0 && !list_part(p, c->v[i]->keep, 0, blocks))
+			return false;
 	}
+	return need <= 0;
+}
+
+static bool choice_fits(const struct kinds *k, const struct choice *c)
+{
+	struct vfm_keep_plan p;
+
+	return place(k, c, bytes_over(k, c), &p);
+}
+
+/* Moves single blocks to the kind that saves most time, as long as one fits. */
+static void use_slack(const struct kinds *k, struct choice *best)
+{
+	struct choice from;
+
+	do {
+		from = *best;
+		for (int i = 0; i < from.n; i++)
+			for (int j = 0; j < k->n; j++) {
+				struct choice c = from;
+
+				if (from.cost + k->v[j].cost - from.v[i]->cost >= best->cost)
+					continue;
+				add_blocks(&c, from.v[i], -1);
+				if (add_blocks(&c, &k->v[j], 1) && choice_fits(k, &c))
+					*best = c;
+			}
+	} while (best->cost < from.cost);
+}
+
+/* The largest part that blocks of this kind may offload. */
+static double most_offloaded(const struct kinds *k, const struct kind *x, int level)
+{
+	const struct part *p = part_for(k, x, level, INFINITY, k->in->host_room / k->in->copies);
+
+	return p ? p->bytes : 0;
+}
+
+/* Returns the most blocks of kind a beside which the others, of kind b, may fit: a bound by the bytes that they keep,
+ * and by those that they cannot offload. */
+static int64_t most_blocks(const struct kinds *k, const struct kind *a, const struct kind *b, int level)
+{
+	struct choice none = {.v = {a, b}, .n = 2, .level = level};
+	double blocks = (double)k->in->blocks, room = -bytes_over(k, &none) / k->in->copies;
+	double kept_a = a->saved - most_offloaded(k, a, level), kept_b = b->saved - most_offloaded(k, b, level);
+	double n = blocks - 1;
+
+	if (kept_a > kept_b)
+		n = fmin(n, (room - blocks * kept_b) / (kept_a - kept_b));
+	if (a->saved > b->saved)
+		n = fmin(n, (room + k->in->host_room / k->in->copies - blocks * b->saved) / (a->saved - b->saved));
+	return n >= 1 ? (int64_t)(n * (1 + 1e-12)) : 0;
+}
+
+static void keep_better(const struct kinds *k, const struct choice *c, struct choice *best)
+{
+	if ((best->n == 0 || c->cost < best->cost) && choice_fits(k, c))
+		*best = *c;
+}
+
+/* As many blocks as possible of kind a, one of the best kind that then fits, and the others of kind b. */
+static void mix_kinds(const struct kinds *k, const struct kind *a, const struct kind *b, int level, struct choice *best)
+{
+	for (int64_t n = most_blocks(k, a, b, level); n > 0; n--) {
+		struct choice c = {.level = level}, third;
+
+		add_blocks(&c, a, n);
+		add_blocks(&c, b, k->in->blocks - n);
+		if (best->n > 0 && c.cost >= best->cost + b->cost)
+			return;
+		if (!choice_fits(k, &c))
+			continue;
+		keep_better(k, &c, best);
+		for (int i = 0; i < k->n; i++) {
+			third = c;
+			add_blocks(&third, b, -1);
+			add_blocks(&third, &k->v[i], 1);
+			keep_better(k, &third, best);
+		}
+		return;
+	}
+}
+
+/* Leaves best->n 0 if nothing fits. */
+static void search(const struct kinds *k, struct choice *best)
+{
+	for (int level = 0; level <= k->n_parts; level++) {
+		for (int i = 0; i < k->n; i++) {
+			struct choice c = {.level = level};
+
+			add_blocks(&c, &k->v[i], k->in->blocks);
+			keep_better(k, &c, best);
+		}
+		for (int i = 0; i < k->n; i++)
+			for (int j = 0; j < k->n; j++)
+				if (k->v[i].cost < k->v[j].cost)
+					mix_kinds(k, &k->v[i], &k->v[j], level, best);
+	}
+	if (best->n > 0)
+		use_slack(k, best);
 }
 
 /* ---- interface ---- */
@@ -265,36 +308,70 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 		(how->dtype != VFM_F32 ? 4 * row : 0);
 }
 
-static void fill_plan(const struct kinds *k, const struct choice *c, struct vfm_keep_plan *out)
+/* The bytes of a block on the device, and on the host. */
+static double device_bytes(const struct kinds *k, struct vfm_keeps x, double *host)
 {
 	struct vfm_saved_how how = k->how;
 
-	out->n = c->n;
-	out->device = peak_of(k, c);
-	out->forward_s = k->forward_s;
-	for (int i = 0; i < c->n; i++) {
-		const struct kind *x = c->v[i];
-		struct vfm_block_again again;
+	how.keep = x.keep;
+	*host = vfm_block_saved_part(k->in->model, &how, x.offload);
+	return vfm_block_saved_bytes(k->in->model, &how) - *host;
+}
+
+static void sort_parts(const struct kinds *k, struct vfm_keep_plan *p)
+{
+	for (int i = 1; i < p->n; i++) {
+		struct vfm_keep_plan_part x = p->part[i];
+		double host, bytes = device_bytes(k, x.keeps, &host);
 		int at = i;
 
-		for (; at > 0 && c->v[i]->device > 0 && out->part[at - 1].blocks > 0; at--) {
-			how.keep = out->part[at - 1].keeps.keep;
-			if (vfm_block_saved_bytes(k->in->model, &how) -
-					vfm_block_saved_part(k->in->model, &how, out->part[at - 1].keeps.offload) >=
-				x->device)
-				break;
-			out->part[at] = out->part[at - 1];
-		}
-		out->part[at] = (struct vfm_keep_plan_part){x->keeps, c->blocks[i]};
-		how.keep = x->keeps.keep;
-		again = vfm_block_again(k->in->model, &how);
-		out->again += (double)c->blocks[i] * again.flops;
-		out->again_s += (double)c->blocks[i] * again_seconds(k->in, again);
-		out->host += (double)c->blocks[i] * x->host * k->in->copies;
-		out->offload_s = fmax(out->offload_s, x->host / k->in->rates.host);
+		for (; at > 0 && device_bytes(k, p->part[at - 1].keeps, &host) < bytes; at--)
+			p->part[at] = p->part[at - 1];
+		p->part[at] = x;
 	}
+}
+
+/* Fills what follows from the parts. */
+static void count_plan(const struct kinds *k, struct vfm_keep_plan *p)
+{
+	struct vfm_saved_how how = k->how;
+	double running = 0, most = 0;
+
+	p->device = p->host = p->again = p->again_s = 0;
+	for (int i = 0; i < p->n; i++) {
+		double blocks = (double)p->part[i].blocks, host;
+		struct vfm_block_again again;
+
+		p->device += blocks * device_bytes(k, p->part[i].keeps, &host) * k->in->copies;
+		p->host += blocks * host * k->in->copies;
+		most = fmax(most, host);
+		how.keep = p->part[i].keeps.keep;
+		running = fmax(running, vfm_keep_plan_running(k->in->model, &how));
+		again = vfm_block_again(k->in->model, &how);
+		p->again += blocks * again.flops;
+		p->again_s += blocks * again_seconds(k->in, again);
+	}
+	p->device += running + k->in->staged * most;
+	p->forward_s = k->forward_s;
+	p->offload_s = most / k->in->rates.host;
 	how.keep = 0;
-	out->flops = (double)k->in->blocks * vfm_block_again(k->in->model, &how).flops;
+	p->flops = (double)k->in->blocks * vfm_block_again(k->in->model, &how).flops;
+}
+
+/* Blocks of one kind that offload as much as they may. */
+static void least_memory(const struct kinds *k, struct vfm_keep_plan *best)
+{
+	for (int level = 0; level <= k->n_parts; level++)
+		for (int i = 0; i < k->n; i++) {
+			struct choice c = {.level = level};
+			struct vfm_keep_plan p = {0};
+
+			add_blocks(&c, &k->v[i], k->in->blocks);
+			place(k, &c, level > 0 ? INFINITY : 0, &p);
+			count_plan(k, &p);
+			if (best->n == 0 || p.device < best->device)
+				*best = p;
+		}
 }
 
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out)
@@ -308,25 +385,20 @@ void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan 
 			.exchanges_units = in->exchanges_units,
 			.tp = in->tp}};
 	struct choice best = {0};
-	bool found = false;
 
 	*out = (struct vfm_keep_plan){0};
 	if (in->blocks < 1)
 		return;
 	k.forward_s = again_seconds(in, vfm_block_again(in->model, &k.how));
-	k.host_limit =
-		fmin(hidden_share * in->rates.host * k.forward_s, in->host_room / ((double)in->blocks * in->copies));
 	list_kinds(&k);
-	search(&k, &best, &found);
-	out->fits = found;
-	for (int i = 0; i < k.n && !found; i++) { /* the least memory */
-		struct choice c = {0};
-
-		add_blocks(&c, &k.v[i], in->blocks);
-		if (best.n == 0 || peak_of(&k, &c) < peak_of(&k, &best))
-			best = c;
-	}
-	fill_plan(&k, &best, out);
+	search(&k, &best);
+	if (best.n > 0)
+		place(&k, &best, bytes_over(&k, &best), out);
+	else
+		least_memory(&k, out);
+	out->fits = best.n > 0;
+	sort_parts(&k, out);
+	count_plan(&k, out);
 }
 
 void vfm_keep_plan_spread(const struct vfm_keep_plan *p, struct vfm_keeps *how)

@@ -3,8 +3,8 @@
  *
  * The blocks of a stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept groups
  * (spec/saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of what the
- * backward recomputes, under two limits: the bytes on the device, and the copies to the host, which the forward of the
- * following block must hide.
+ * backward recomputes, under three limits: the bytes on the device, those on the host, and the copies to the host, which
+ * the forward of the following block must hide.  It offloads no more than the device's room demands.
  */
 #ifndef VFM_SPEC_KEEP_PLAN_H
 #define VFM_SPEC_KEEP_PLAN_H
@@ -28,13 +28,15 @@ struct vfm_keep_plan_in {
 	bool exchanges_heads, exchanges_units; /* of struct vfm_saved_how */
 	int tp;                                /* the same */
 	int64_t blocks;                        /* of this stage */
-	double copies;    /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
-	double room;      /* bytes of device memory for activations */
-	double host_room; /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
+	double copies;      /* how often the tensors of a block are saved: packs in flight (spec/schedule.h) */
+	double room;        /* bytes of device memory for activations */
+	double host_room;   /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
+	int64_t offloading; /* so many blocks may offload */
+	double staged;      /* of so many blocks what they offload is on the device at the peak */
 	struct vfm_keep_plan_rates rates;
 };
 
-enum { VFM_KEEP_PARTS = 4 };
+enum { VFM_KEEP_PARTS = 8 };
 struct vfm_keep_plan {
 	int n;
 	struct vfm_keep_plan_part {

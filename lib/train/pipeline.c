@@ -95,6 +95,7 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	p->keeps = vfm_calloc((size_t)c->model.layers, sizeof(*p->keeps));
 	vfm_keeps_fill(p->keeps, c->model.layers, (enum vfm_recompute)c->train.recompute, c->train.recompute_blocks,
 		c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0);
+	p->keeps[c->model.layers - 1].offload = 0; /* its backward comes next */
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* On a common stream a gradient could be queued after an activation whose receiver waits for the gradient. */

@@ -157,6 +157,9 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 	s->kept = vfm_calloc((size_t)in->blocks * 3 + 1, sizeof(*s->kept));
 	s->running = s->kept + in->blocks;
 	s->host = s->running + in->blocks;
+	/* The backward of the model's last block follows its forward: a copy to the host would only delay it. */
+	in->offloading = s->last ? in->blocks - 1 : in->blocks;
+	in->staged = s->last && s->vpp == 1 ? 1 : 3;
 	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, ps->stream->dev->async, err);
 }
 
@@ -243,6 +246,23 @@ static void count_blocks(struct stage *s)
 			s->kept[begin] += s->message;
 }
 
+/* Returns what is on the device during the backward of block i, in the chunk that begins at `begin`, of what blocks
+ * offload (grad/offload.h): of this block and of the one before it that offloads.  The last copy of a forward of
+ * another pack may still be there, except where each forward is followed by its own backward. */
+static double staged_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
+{
+	double bytes = s->host[i], most = 0;
+	int64_t before = i - 1;
+
+	while (before > begin && s->host[before] == 0)
+		before--;
+	if (before >= begin)
+		bytes += s->host[before];
+	for (int64_t k = 0; k < s->in->blocks && !(s->last && f->chunk == s->vpp - 1); k++)
+		most = fmax(most, s->host[k]);
+	return bytes + most;
+}
+
 /* Returns the most that the blocks of the chunk, [begin, end), add during their backward to what they keep. */
 static double running_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t end)
 {
@@ -252,7 +272,9 @@ static double running_bytes(const struct stage *s, const struct vfm_in_flight *f
 
 	for (int64_t i = end - 1; i >= begin; i--) {
 		/* The gradient that the chunk received is that of its last block. */
-		most = fmax(most, change + s->running[i] + (received && i < end - 1 ? s->message : 0));
+		most = fmax(most,
+			change + s->running[i] + staged_bytes(s, f, begin, i) +
+				(received && i < end - 1 ? s->message : 0));
 		change += deferred - s->kept[i];
 	}
 	return most;
@@ -261,14 +283,12 @@ static double running_bytes(const struct stage *s, const struct vfm_in_flight *f
 /* Returns the peak of packs and activations; *at: the backward that has it. */
 static double peak_of_stage(const struct stage *s, const struct vfm_in_flight **at)
 {
-	double peak = 0, host = 0;
+	double peak = 0;
 
-	for (int64_t i = 0; i < s->in->blocks; i++)
-		host = fmax(host, s->host[i]);
 	*at = s->held.v;
 	for (int j = 0; j < s->held.n; j++) {
 		const struct vfm_in_flight *f = &s->held.v[j];
-		double bytes = fixed_at(s, f) + 2 * host;
+		double bytes = fixed_at(s, f);
 		int64_t i = 0;
 
 		for (int k = 0; k < s->vpp; k++) {
@@ -300,10 +320,27 @@ static int agree_on_least(struct vfm_comm *world, double *x, int n, struct vfm_e
 	return rc;
 }
 
+/* Makes the last block one of those that offload nothing, of the kind that keeps most. */
+static void fill_last_block(const struct vfm_keep_plan *plan, struct vfm_keeps *keeps, int64_t blocks)
+{
+	int i = 0;
+
+	while (i < plan->n && plan->part[i].keeps.offload)
+		i++;
+	for (int64_t at = blocks - 1; at >= 0 && i < plan->n; at--)
+		if (keeps[at].keep == plan->part[i].keeps.keep && !keeps[at].offload) {
+			keeps[at] = keeps[blocks - 1];
+			keeps[blocks - 1] = plan->part[i].keeps;
+			return;
+		}
+}
+
 /* Fills s->keeps.  Of the blocks that keep everything the first `gathered` also keep the rows of other ranks. */
 static void fill_blocks(struct stage *s, const struct vfm_keep_plan *plan, int64_t gathered)
 {
 	vfm_keep_plan_spread(plan, s->keeps);
+	if (s->last && plan->host > 0)
+		fill_last_block(plan, s->keeps, s->in->blocks);
 	for (int64_t i = 0; i < s->in->blocks; i++)
 		if ((s->keeps[i].keep & VFM_KEEP_REST) && gathered-- <= 0)
 			s->keeps[i].keep |= VFM_KEEP_OWN_ROWS;
@@ -357,27 +394,25 @@ static const struct vfm_in_flight *try_plan(struct stage *s, struct vfm_keep_pla
 	return worst;
 }
 
-/* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Chunks
- * differ in what they keep and in how often, so the peak may be more than that of a mean block; the plan then has to
- * leave room, of which a bisection finds the least. */
+/* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Blocks and
+ * chunks differ in what they keep and in how often, so the peak may be more or less than that of a mean block; a
+ * search finds the least bytes that the plan has to leave, or the most that it may exceed the room by. */
 static void plan_stage(struct stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
 {
-	enum { TRIES = 8 };
-	const double room = in->room;
+	enum { TRIES = 10 };
+	const double room = in->room, close = 1e-3 * fabs(room);
 	const struct vfm_in_flight *at = s->held.v, *worst;
 	struct trial t = {0}, best = {0};
-	double lacking = 0, over = 0, enough = 0; /* over: the most that did not suffice */
-	bool found = false;
+	double lacking = 0, over = -INFINITY, enough = INFINITY; /* the most that did not suffice, the least that did */
 
 	for (int j = 1; j < s->held.n; j++)
 		if (copies_at(s, &s->held.v[j]) > copies_at(s, at))
 			at = &s->held.v[j];
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < TRIES && enough - over > close; i++) {
 		worst = try_plan(s, in, room, lacking, at, &t);
 		if (t.peak <= room) {
-			if (!found || t.blocks.again_s < best.blocks.again_s)
+			if (isinf(enough) || t.blocks.again_s < best.blocks.again_s)
 				best = t;
-			found = true;
 			enough = lacking;
 		} else if (worst != at && lacking == 0 && i < 2) {
 			at = worst;
@@ -385,17 +420,22 @@ static void plan_stage(struct stage *s, struct vfm_keep_plan_in *in, struct vfm_
 		} else {
 			over = lacking;
 		}
-		if (!found && !t.blocks.fits)
+		if (isinf(enough) ? !t.blocks.fits : best.blocks.again_s == 0)
 			break;
-		if (found && enough == 0)
+		if (isinf(enough))
+			lacking = 2 * over + t.peak - room;
+		else if (isinf(over) && room - t.peak <= close)
 			break;
-		lacking = found ? (over + enough) / 2 : 2 * over + t.peak - room;
+		else
+			lacking = isinf(over) ? lacking + t.peak - room : (over + enough) / 2;
 	}
-	best = found ? best : t;
+	if (isinf(enough))
+		best = t;
 	fill_blocks(s, &best.blocks, best.gathered);
 	p->blocks = best.blocks;
-	p->blocks.fits = found;
+	p->blocks.fits = !isinf(enough);
 	p->gathered = best.gathered;
+	p->host = in->host_room;
 	p->peak = p->state + best.peak;
 }
 
@@ -452,9 +492,9 @@ void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t si
 	if (at < size && p->gathered > 0)
 		at += (size_t)snprintf(
 			buf + at, size - at, "; %lld also the rows that tp gathers", (long long)p->gathered);
-	if (at < size && p->blocks.host > 0)
-		at += (size_t)snprintf(buf + at, size - at, "; %.1f %s on the host", p->blocks.host / unit,
-			p->capacity < 0x1p30 ? "MiB" : "GiB");
+	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
+		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
+			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
 	if (at < size)
 		snprintf(buf + at, size - at, "; predicted peak %.1f of %.1f %s%s", p->peak / unit, p->capacity / unit,
 			p->capacity < 0x1p30 ? "MiB" : "GiB", p->blocks.fits ? "" : ", which is more than there is");

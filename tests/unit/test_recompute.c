@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,58 @@ static void test_parallel(void **state)
 		}
 }
 
+/* Simulates a step of dit-7b with 65,536 tokens on H200s, which may offload host_gib. */
+static double step_with_host(const struct vfm_machine *machine, int pp, int vpp, double host_gib, double *peak)
+{
+	struct vfm_config c;
+	struct vfm_dry_run_opts o = {.config = &c, .machine = machine, .context = 65536, .ranks = pp, .packs = 2 * pp};
+	struct vfm_dry_run d = {0};
+	double s;
+
+	vfm_config_defaults(&c);
+	OK(vfm_model_preset("dit-7b", &c.model, &err));
+	c.train.dtype = c.train.residual = VFM_BF16;
+	c.train.offload = VFM_OFFLOAD_ACTIVATIONS;
+	c.train.host_gib = host_gib;
+	c.train.ema_decay = 0;
+	c.parallel.pp = pp;
+	c.parallel.vpp = vpp;
+	c.model.layers = 12 * pp;
+	c.train.memory_gib = pp > 1 ? 100 : 79;
+	OK(vfm_config_check(&c, &err));
+	OK(vfm_dry_run(&o, &d, &err));
+	*peak = (double)d.mem_peak / 0x1p30 - c.train.memory_gib;
+	s = d.s[VFM_MID];
+	vfm_dry_run_release(&d);
+	return s;
+}
+
+/* Little memory of the host is used as well as much, and more of it makes no step slower. */
+static void test_host_room(void **state)
+{
+	static const double host[] = {0.4, 1.2, 2.2, 4, 8, 12, 24, 64};
+	double first[2] = {0}, last[2] = {INFINITY, INFINITY};
+	struct vfm_machine machine;
+
+	(void)state;
+	OK(vfm_machine_load(&machine, "share/machines/h200.json", &err));
+	for (size_t i = 0; i < sizeof(host) / sizeof(host[0]); i++)
+		for (int k = 0; k < 2; k++) {
+			double peak, s = step_with_host(&machine, 1 + k, 1 + k, host[i], &peak);
+
+			if (getenv("VFM_TEST_VERBOSE"))
+				print_message("pp %d, %.1f GiB of the host: %.0f ms, %.2f GiB beyond the room\n", 1 + k,
+					host[i], 1e3 * s, peak);
+			/* One GPU lacks 1 GiB, which the inputs of three or four blocks are. */
+			if ((peak <= 0) != (k > 0 || host[i] > 2))
+				fail_msg("pp %d, %.1f GiB of the host: %.2f GiB beyond the room", 1 + k, host[i], peak);
+			assert_true(s <= 1.0005 * last[k]);
+			last[k] = s;
+			first[k] = i > 0 ? first[k] : s;
+		}
+	assert_true(last[0] < 0.87 * first[0] && last[1] < 0.93 * first[1]);
+}
+
 /* Without a capacity, as on a CPU, auto recomputes nothing. */
 static void test_unknown_capacity(void **state)
 {
@@ -286,6 +339,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_capacities),
 		cmocka_unit_test(test_parallel),
+		cmocka_unit_test(test_host_room),
 		cmocka_unit_test(test_unknown_capacity),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_message),

@@ -299,6 +299,13 @@ static void net_open(struct net *n)
 	OK(vfm_attn_layout_make(&n->layout, vfm_mesh_one(), &n->tok, dev.stream, &err));
 }
 
+static void net_close(struct net *n)
+{
+	vfm_attn_layout_release(&n->layout);
+	vfm_tokens_release(&n->tok);
+	vfm_params_release(&n->ps);
+}
+
 static int hook_one(void *ctx, struct vfm_err *e)
 {
 	int *seen = ctx;
@@ -366,6 +373,84 @@ static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float
 	return peak;
 }
 
+static struct vfm_var *again_forward(struct vfm_tape *tape, void *ctx)
+{
+	struct block_ctx *k = ctx;
+
+	return vfm_linear(tape, &k->n->in, k->x, VFM_ACT_NONE, VFM_F32);
+}
+
+enum { REGIONS = 3 };
+
+/* Records regions that offload their inputs.  Returns the status of the tape. */
+static int offload_rows(struct net *n, struct vfm_offload *off, int64_t rows)
+{
+	struct vfm_var *x;
+	int rc;
+
+	vfm_tape_set_offload(t, off);
+	x = vfm_linear(t, &n->in, vfm_input(t, vfm_t2(n->x, VFM_F32, rows, D)), VFM_ACT_NONE, VFM_F32);
+	for (int i = 0; i < REGIONS; i++) {
+		struct block_ctx *k = vfm_tape_alloc(t, sizeof(*k));
+
+		*k = (struct block_ctx){n, NULL, x, NULL};
+		x = vfm_region(t, (struct vfm_keeps){0, VFM_KEEP_INPUT}, again_forward, k, (struct vfm_var *[]){x}, 1);
+	}
+	rc = vfm_tape_status(t, &err);
+	vfm_tape_reset(t);
+	vfm_tape_set_offload(t, NULL);
+	return rc;
+}
+
+/* Packs of other sizes use the same host memory. */
+static void test_offloaded_sizes(void **state)
+{
+	static struct net n;
+	struct vfm_offload *off = vfm_offload_new(dev.stream, &err);
+	int64_t row = REGIONS * D * 4;
+
+	(void)state;
+	net_open(&n);
+	assert_non_null(off);
+	for (int64_t rows = T / 2 + 1; rows <= T; rows++) {
+		OK(offload_rows(&n, off, rows));
+		assert_int_equal(vfm_offload_bytes(off), rows * row);
+		OK(offload_rows(&n, off, T / 2 + 1));
+		assert_int_equal(vfm_offload_bytes(off), rows * row);
+	}
+	vfm_offload_free(off);
+	net_close(&n);
+}
+
+static void *no_host_memory(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *e)
+{
+	(void)d;
+	vfm_fail(e, VFM_EENV, "no %zu bytes for %s", bytes, what);
+	return NULL;
+}
+
+/* The message says what the memory is for, how much there is, and which key limits it. */
+static void test_no_host_memory(void **state)
+{
+	static struct net n;
+	struct vfm_offload *off = vfm_offload_new(dev.stream, &err);
+	const struct vfm_dev_table *table = dev.dev->t;
+	struct vfm_dev_table full = *table;
+
+	(void)state;
+	net_open(&n);
+	full.alloc_host = no_host_memory;
+	dev.dev->t = &full;
+	assert_int_equal(offload_rows(&n, off, T), VFM_EENV);
+	dev.dev->t = table;
+	assert_non_null(strstr(err.msg, "bytes for offloaded activations"));
+	assert_non_null(strstr(err.msg, "0.00 GiB"));
+	assert_non_null(strstr(err.msg, "train.host_gib"));
+	assert_int_equal(vfm_offload_bytes(off), 0);
+	vfm_offload_free(off);
+	net_close(&n);
+}
+
 enum { RUNS = 12 }; /* 3 modes of recompute x deferred weights or not x offload or not */
 
 static void test_regions(void **state)
@@ -421,9 +506,7 @@ static void test_regions(void **state)
 	vfm_offload_free(off);
 	for (int i = 0; i < RUNS; i++)
 		free(grad[i]);
-	vfm_attn_layout_release(&n.layout);
-	vfm_tokens_release(&n.tok);
-	vfm_params_release(&n.ps);
+	net_close(&n);
 }
 
 /* Reset between the backward and the deferred gradients of weights. */
@@ -664,6 +747,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sticky_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_scopes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_regions, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_offloaded_sizes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_host_memory, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_region_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_result_not_recomputed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_weights_dropped, setup, teardown),
