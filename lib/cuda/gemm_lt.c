@@ -327,22 +327,13 @@ static size_t place_operands(struct vfm_gemm_op *op, char *base)
 	return (at + 255) / 256 * 256;
 }
 
-/* Halves the rows of data of an op: those of C, or for the gradient of weights the terms of its sums. */
 static bool halve_rows(struct vfm_gemm_op *op)
 {
-	struct vfm_gemm *g = &op->g;
-	bool wgrad = g->trans_a;
-	int64_t n = (wgrad ? g->a.shape[0] : g->c.shape[0]) / 2 / 256 * 256;
+	int64_t n = vfm_gemm_rows(&op->g) / 2 / 256 * 256;
 
 	if (n < 4096 || op->batch.count > 1)
 		return false;
-	g->a.shape[0] = n;
-	if (wgrad)
-		g->b.shape[g->trans_b ? 1 : 0] = n;
-	else
-		g->c.shape[0] = n;
-	if (vfm_has(&g->aux))
-		g->aux.shape[0] = g->c.shape[0];
+	vfm_gemm_set_rows(&op->g, n);
 	return true;
 }
 
@@ -510,8 +501,7 @@ int vfm_lt_choose(
 	return rc;
 }
 
-/* ---- side by side ---------------------------------------------------------------------------------------------------
- */
+/* ---- side by side ---------------------------------------------------------------------------------------------- */
 
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err)
 {
@@ -522,7 +512,8 @@ int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct v
 	for (int i = 0; i < SIDES; i++) {
 		if (!g->side[i] && !(g->side[i] = s->dev->t->stream_new(s->dev, true, err)))
 			return VFM_EENV;
-		TRY(vfm_stream_follow(g->side[i], s, &g->forked, err));
+		TRY(i == 0 ? vfm_stream_follow(g->side[i], s, &g->forked, err)
+			   : s->dev->t->event_wait(g->forked, g->side[i], err));
 	}
 	*sides = g->side;
 	return SIDES;
