@@ -224,11 +224,13 @@ $(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/cuda/c
 $(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/comm_nccl.o) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
-# Our kernels as nvcc registers them, with a mock of two functions of the runtime.
+# The plugin with a mock of some functions of CUDA.
+FIRST_USE_MOCKS := cudaFuncGetAttributes cudaStreamQuery cudaDeviceGetAttribute cudaEventCreate cudaEventDestroy cudaEventRecord cudaEventSynchronize \
+	cudaEventElapsedTime cudaGetLastError __cudaPushCallConfiguration cublasLtCreate cublasLtDestroy cublasLtMatmul cublasLtMatmulAlgoCheck \
+	cublasLtMatmulAlgoGetHeuristic vfm_now
 $(B)/tests/cuda/test_first_use: $(B)/tests/cuda/test_first_use.o $(CUDA_OBJ) $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) -Wl,--wrap=cudaFuncGetAttributes \
-		-Wl,--wrap=cudaStreamQuery -lcmocka $(CUDA_LIBS) $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) $(FIRST_USE_MOCKS:%=-Wl,--wrap=%) -lcmocka $(CUDA_LIBS) $(LIBS)
 $(B)/tests/cuda/cudnn_plans: $(B)/tests/cuda/cudnn_plans.o $(filter-out %/attn.o,$(CUDA_OBJ)) $(LIB) | $(B)/tests/cuda/libcuda.so.1
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) -lcmocka $(CUDA_LIBS) $(LIBS)
