@@ -150,7 +150,7 @@ CUDA_INC    ?= $(CUDA_HOME)/include
 CUDA_LIBDIR ?= $(CUDA_HOME)/lib64
 cuda_lib   = $(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/lib$(1).so) $(CUDA_LIBDIR:%=%/lib$(1).so.*))),-l$(1))
 CUDA_LIBS  = $(call cuda_lib,cublasLt) $(call cuda_lib,cudnn_graph) $(call cuda_lib,nccl) \
-	$(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/libcudart_static.a))),$(call cuda_lib,cudart)) -ldl -lrt -lpthread -lm
+	$(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/libcudart_static.a))),$(call cuda_lib,cudart)) -Wl,--wrap=__cudaRegisterFunction -ldl -lrt -lpthread -lm
 CUDA_SO   := $(B)/lib/libvfm_cuda.so
 $(B)/lib/cuda/%.cu.o: lib/cuda/%.cu $(B)/cuda_archs Makefile
 	@mkdir -p $(@D)
@@ -207,7 +207,7 @@ $(B)/tests/ops/test_ops: $(OPS_PARTS)
 $(B)/tests/ops/test_launches: $(B)/lib/cuda/attn_pack.o
 
 # Attention and convolutions through cuDNN: graphs computed on the host, and plans built for devices that are not there.
-CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/cudnn_plans))
+CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
 $(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
 $(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/cudnn_attn.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
@@ -224,6 +224,13 @@ $(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/cuda/c
 $(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/comm_nccl.o) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
+# The plugin with a mock of some functions of CUDA.
+FIRST_USE_MOCKS := cudaFuncGetAttributes cudaStreamQuery cudaDeviceGetAttribute cudaEventCreate cudaEventDestroy cudaEventRecord cudaEventSynchronize \
+	cudaEventElapsedTime cudaGetLastError __cudaPushCallConfiguration cublasLtCreate cublasLtDestroy cublasLtMatmul cublasLtMatmulAlgoCheck \
+	cublasLtMatmulAlgoGetHeuristic vfm_now
+$(B)/tests/cuda/test_first_use: $(B)/tests/cuda/test_first_use.o $(CUDA_OBJ) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) $(FIRST_USE_MOCKS:%=-Wl,--wrap=%) -lcmocka $(CUDA_LIBS) $(LIBS)
 $(B)/tests/cuda/cudnn_plans: $(B)/tests/cuda/cudnn_plans.o $(filter-out %/attn.o,$(CUDA_OBJ)) $(LIB) | $(B)/tests/cuda/libcuda.so.1
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) -lcmocka $(CUDA_LIBS) $(LIBS)

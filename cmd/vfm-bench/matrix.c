@@ -42,7 +42,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
 	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps per row (3)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds per row (2)", &seconds},
-	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (1)", &warmup},
+	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (1)", &warmup},
 	{VFM_OPT_STR, 0, "predict", "MACHINE", "predict each row for this machine instead (vfm-machine(5))", &predict},
 	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},

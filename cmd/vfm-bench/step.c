@@ -19,7 +19,7 @@ static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
 	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps (5)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
-	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
+	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
 	VFM_CONTEXT_OPTS_SIM(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},

@@ -422,6 +422,7 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	TRY_OUT(describe_device(c, err));
 	TRY_OUT(driver_init(&y->drv, err));
 	TRY_OUT(faults_new(y, err));
+	vfm_cuda_load_kernels();
 	y->mem = vfm_cuda_mem_new(c, err);
 	rc = y->mem ? 0 : VFM_EENV;
 out:

@@ -1,6 +1,6 @@
 /* cuda_int.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
  * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
- * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (dev/heap.h) on mapped memory.  gemm_*.c: cuBLASLt and the
+ * cuda_graph.c: captured graphs.  first_use.c: loading kernels, idle devices.  cuda_mem.c: the pool (dev/heap.h) on mapped memory.  gemm_*.c: cuBLASLt and the
  * choice of its algorithms.  attn*.c, conv_dnn.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.  plugin.c: the exported
  * symbol.
  *

@@ -119,6 +119,9 @@ bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p);
 /* ops.c: the op table; `ranges` adds an NVTX range around each op. */
 const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
 
+/* first_use.c: loads all our kernels, before the first collective. */
+void vfm_cuda_load_kernels(void);
+
 /* plugin.c: see plugin.h */
 void vfm_cuda_versions(char *buf, size_t len);
 

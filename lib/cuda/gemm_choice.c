@@ -10,7 +10,7 @@
 enum {
 	N_ID = 34,
 	N_BUCKETS = 4096,
-	MOST_CHOICES = 32768, /* groups of experts always have new sizes */
+	MOST_CHOICES = 32768, /* of a table: groups of experts always have new sizes */
 	ALGOS = 16,           /* of a path */
 	MOST_US = 1000000,    /* time for the candidates of one op */
 	RUNS = 3,             /* estimated number of runs of a candidate, of which many stop early */
@@ -22,15 +22,20 @@ struct known_choice {
 	struct known_choice *next;
 };
 
+struct choice_table {
+	struct known_choice *bucket[N_BUCKETS];
+	size_t n;
+};
+
 struct vfm_gemm_chooser {
 	const struct vfm_gemm_lib *lib;
 	void *ctx;
 	enum vfm_gemm_mode mode;
 	bool alone;
 	struct vfm_lt_cache cache;
-	struct known_choice *bucket[N_BUCKETS];
-	size_t n;
-	char **warned; /* kinds with a warning */
+	struct choice_table exact;   /* by op */
+	struct choice_table rounded; /* by op with rounded rows: the choice without timing */
+	char **warned;               /* kinds with a warning */
 	size_t n_warned, cap_warned;
 };
 
@@ -67,22 +72,22 @@ struct vfm_gemm_chooser *vfm_gemm_chooser_new(
 	return c;
 }
 
-static void forget_choices(struct vfm_gemm_chooser *c)
+static void forget_choices(struct choice_table *t)
 {
 	for (size_t i = 0; i < N_BUCKETS; i++)
-		for (struct known_choice *e = c->bucket[i], *next; e; e = next) {
+		for (struct known_choice *e = t->bucket[i], *next; e; e = next) {
 			next = e->next;
 			free(e);
 		}
-	memset(c->bucket, 0, sizeof(c->bucket));
-	c->n = 0;
+	memset(t, 0, sizeof(*t));
 }
 
 void vfm_gemm_chooser_free(struct vfm_gemm_chooser *c)
 {
 	if (!c)
 		return;
-	forget_choices(c);
+	forget_choices(&c->exact);
+	forget_choices(&c->rounded);
 	vfm_lt_cache_close(&c->cache);
 	for (size_t i = 0; i < c->n_warned; i++)
 		free(c->warned[i]);
@@ -131,26 +136,26 @@ static void identify_op(const struct vfm_gemm_op *op, int64_t id[N_ID])
 	memcpy(id, all, sizeof(all));
 }
 
-static struct known_choice **choice_slot(struct vfm_gemm_chooser *c, const int64_t id[N_ID])
+static struct known_choice **choice_slot(struct choice_table *t, const int64_t id[N_ID])
 {
-	struct known_choice **at = &c->bucket[vfm_fnv64(id, N_ID * sizeof(*id)) % N_BUCKETS];
+	struct known_choice **at = &t->bucket[vfm_fnv64(id, N_ID * sizeof(*id)) % N_BUCKETS];
 
 	while (*at && memcmp((*at)->id, id, N_ID * sizeof(*id)) != 0)
 		at = &(*at)->next;
 	return at;
 }
 
-static void remember_choice(struct vfm_gemm_chooser *c, const int64_t id[N_ID], const struct vfm_gemm_choice *choice)
+static void remember_choice(struct choice_table *t, const int64_t id[N_ID], const struct vfm_gemm_choice *choice)
 {
 	struct known_choice **at;
 
-	if (c->n >= MOST_CHOICES)
-		forget_choices(c);
-	at = choice_slot(c, id);
+	if (t->n >= MOST_CHOICES)
+		forget_choices(t);
+	at = choice_slot(t, id);
 	*at = vfm_calloc(1, sizeof(**at));
 	memcpy((*at)->id, id, N_ID * sizeof(*id));
 	(*at)->c = *choice;
-	c->n++;
+	t->n++;
 }
 
 /* ---- candidates ----------------------------------------------------------------------------------------------- */
@@ -165,7 +170,7 @@ static bool excluded(enum vfm_gemm_mode mode, const struct vfm_gemm_path *all, i
 }
 
 /* Lists the algorithms of every path of the library but f32.  Returns the number of supported paths, in their order. */
-static int list_candidates(
+static int list_paths(
 	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, bool forced, struct candidates out[VFM_GEMM_PATHS])
 {
 	struct vfm_gemm_path path[VFM_GEMM_PATHS];
@@ -186,15 +191,59 @@ static int list_candidates(
 	return got;
 }
 
-/* The candidate without timing: the first path, but our row sums, which work for any C. */
-static struct vfm_gemm_choice recommended(const struct candidates *k, int n)
+/* The same for the paths of the mode, or for all if the forced kind does not exist. */
+static int list_candidates(
+	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct candidates out[VFM_GEMM_PATHS])
 {
-	const struct candidates *first = &k[n > 1 && k[0].c.path.epi == VFM_LT_BGRADB ? 1 : 0];
-	struct vfm_gemm_choice c = first->c;
+	int n = list_paths(c, op, true, out);
 
-	c.algo = first->algo[0];
-	c.untimed = true;
-	return c;
+	return n == 0 && c->mode != VFM_GEMM_AUTO ? list_paths(c, op, false, out) : n;
+}
+
+/* The choice without timing: the first path, but our row sums, which work for any C, with the first algorithm. */
+static struct vfm_gemm_choice recommended(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op)
+{
+	struct candidates *k = vfm_calloc(VFM_GEMM_PATHS, sizeof(*k));
+	struct vfm_gemm_choice out = {
+		.path = {.own_epi = true, .f32 = true, .own_rowsum = vfm_has(&op->g.a_rowsum)}, .us = -1};
+	int n = list_candidates(c, op, k), first = n > 1 && k[0].c.path.epi == VFM_LT_BGRADB;
+	const char *unfit;
+	unsigned whole = vfm_gemm_whole_epilogue(op, &unfit);
+	bool has_whole = whole == 0 || c->mode == VFM_GEMM_PLAIN;
+
+	for (int i = 0; i < n; i++)
+		has_whole |= k[i].c.path.epi == whole && !k[i].c.path.own_epi;
+	if (n > 0) {
+		out = k[first].c;
+		out.algo = k[first].algo[0];
+		out.untimed = true;
+	}
+	out.refused = n == 0 || !has_whole || (unfit && c->mode != VFM_GEMM_PLAIN);
+	free(k);
+	return out;
+}
+
+/* The same, asked once for all numbers of rows that are rounded to the same: a function of the op alone, so that a
+ * resumed run has the same bits.  A number that the algorithm does not support is asked for by itself. */
+static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op)
+{
+	struct vfm_gemm_op r = *op;
+	int64_t id[N_ID];
+	const struct known_choice *k;
+	struct vfm_gemm_choice x;
+	bool same;
+
+	r.tune = false;
+	same = !vfm_gemm_round_rows(&r);
+	identify_op(&r, id);
+	k = *choice_slot(&c->rounded, id);
+	x = k ? k->c : recommended(c, &r);
+	if (!k)
+		remember_choice(&c->rounded, id, &x);
+	if (same || x.path.f32)
+		return x;
+	x.p = vfm_lt_problem_of(op, &x.path);
+	return c->lib->supports(c->ctx, &x.p, op->ws, &x.algo) ? x : recommended(c, op);
 }
 
 /* Finds the fastest candidate.  The first algorithm of every path comes first, so that each path has a turn before the
@@ -254,21 +303,32 @@ static void key_of(const struct vfm_gemm_chooser *c, const struct vfm_gemm_op *o
 	snprintf(key + n, VFM_LT_KEY - n, "%s", mode[c->mode]);
 }
 
-/* Times the candidates and writes the result to the file.  1: *out is set; 0: no timing, *why says so unless the user
- * does not want it. */
-static int time_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, const char *key,
-	const struct candidates *k, int n, struct vfm_gemm_choice *out, const char **why, struct vfm_err *err)
+/* Finds the fastest of all candidates.  1: *best is set; 0: no timing, *why says so unless the user does not want it. */
+static int time_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *best,
+	const char **why, struct vfm_err *err)
 {
-	struct vfm_lt_entry found = {.us = -1};
-	const struct vfm_lt_entry *e;
-	struct vfm_gemm_choice best;
+	struct candidates *k;
 	int rc = c->lib->time_begin(c->ctx, op, why, err);
 
 	if (rc <= 0)
 		return rc;
-	rc = fastest(c, k, n, &best, err);
+	k = vfm_calloc(VFM_GEMM_PATHS, sizeof(*k));
+	rc = fastest(c, k, list_candidates(c, op, k), best, err);
 	c->lib->time_end(c->ctx);
+	free(k);
 	*why = "the library refused every algorithm at the call";
+	return rc;
+}
+
+/* Times the candidates and writes the result to the file; returns as time_candidates. */
+static int choose_by_time(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, const char *key,
+	struct vfm_gemm_choice *out, const char **why, struct vfm_err *err)
+{
+	struct vfm_lt_entry found = {.us = -1};
+	const struct vfm_lt_entry *e;
+	struct vfm_gemm_choice best;
+	int rc = time_candidates(c, op, &best, why, err);
+
 	if (rc <= 0)
 		return rc;
 	memcpy(found.key, key, strlen(key) + 1);
@@ -284,56 +344,43 @@ static int time_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op 
 	return take_entry(c, op, e, out);
 }
 
+static void warn_of_refusal(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *x)
+{
+	const char *unfit;
+
+	vfm_gemm_whole_epilogue(op, &unfit);
+	if (!x->path.f32)
+		warn_once(c, op, "our own kernels compute the epilogue",
+			unfit ? unfit : "the library refuses the epilogue");
+	else if (op->batch.count == 1)
+		warn_once(c, op, "our own kernels compute it, which is slow", "the library refuses the product");
+}
+
 static int choose_fresh(
 	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *out, struct vfm_err *err)
 {
-	const char *unfit = NULL, *why = NULL;
-	unsigned whole = vfm_gemm_whole_epilogue(op, &unfit);
-	struct candidates *k = NULL;
-	char key[VFM_LT_KEY];
+	struct vfm_gemm_choice untimed = untimed_choice(c, op);
 	const struct vfm_lt_entry *e;
-	bool has_whole = false, timed = false;
-	int n, rc = 0;
+	const char *why = NULL;
+	char key[VFM_LT_KEY];
+	int timed = 0;
 
-	key_of(c, op, key);
-	e = vfm_lt_cache_find(&c->cache, key);
-	k = vfm_calloc(VFM_GEMM_PATHS, sizeof(*k));
-	n = list_candidates(c, op, true, k);
-	if (n == 0 && c->mode != VFM_GEMM_AUTO) /* the forced kind does not exist */
-		n = list_candidates(c, op, false, k);
-	for (int i = 0; i < n; i++)
-		has_whole |= k[i].c.path.epi == whole && !k[i].c.path.own_epi;
-	if (n == 0) {
-		*out = (struct vfm_gemm_choice){
-			.path = {.own_epi = true, .f32 = true, .own_rowsum = vfm_has(&op->g.a_rowsum)}, .us = -1};
-		out->refused = true;
-		if (op->batch.count == 1)
-			warn_once(
-				c, op, "our own kernels compute it, which is slow", "the library refuses the product");
-		goto out;
+	*out = untimed;
+	if (op->tune && !untimed.path.f32) {
+		key_of(c, op, key);
+		e = vfm_lt_cache_find(&c->cache, key);
+		timed = e ? take_entry(c, op, e, out) : choose_by_time(c, op, key, out, &why, err);
+		if (e)
+			why = "the algorithm of another size of this key does not support this one";
 	}
-	if (e)
-		timed = take_entry(c, op, e, out);
-	if (e && !timed)
-		why = "the algorithm of another size of this key does not support this one";
-	if (!e && op->tune) {
-		rc = time_candidates(c, op, key, k, n, out, &why, err);
-		if (rc < 0)
-			goto out;
-		timed = rc > 0;
-	}
-	if (!timed)
-		*out = recommended(k, n);
+	if (timed < 0)
+		return timed;
+	out->refused = untimed.refused;
 	if (!timed && why)
 		warn_once(c, op, "the library's heuristic chooses the algorithm", why);
-	if (c->mode != VFM_GEMM_PLAIN && (unfit || (whole && !has_whole))) {
-		out->refused = true;
-		warn_once(c, op, "our own kernels compute the epilogue",
-			unfit ? unfit : "the library refuses the epilogue");
-	}
-out:
-	free(k);
-	return rc < 0 ? rc : n > 0;
+	if (out->refused)
+		warn_of_refusal(c, op, out);
+	return !out->path.f32;
 }
 
 int vfm_gemm_choose(
@@ -344,13 +391,13 @@ int vfm_gemm_choose(
 	int rc;
 
 	identify_op(op, id);
-	k = *choice_slot(c, id);
+	k = *choice_slot(&c->exact, id);
 	if (k) {
 		*out = k->c;
 		return !out->path.f32;
 	}
 	rc = choose_fresh(c, op, out, err);
 	if (rc >= 0)
-		remember_choice(c, id, out);
+		remember_choice(&c->exact, id, out);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cuda/cuda_dev.h"
 
@@ -15,6 +16,8 @@ enum {
 	SETS = 32, /* most copies of the operands */
 	SEQUENCE_US = 200,
 	MOST_TIMES = 16,
+	IDLE_S = 2,      /* longest wait for an idle device */
+	PATIENCE_S = 10, /* all waits that were in vain */
 };
 static const int64_t MOST_SCRATCH = INT64_C(6) << 30; /* bytes of operands for timing */
 
@@ -34,8 +37,9 @@ struct vfm_cuda_gemm {
 	struct vfm_gemm_chooser *chooser;
 	struct vfm_stream *asked_by; /* within vfm_lt_choose */
 	struct trial trial;
-	bool tune, tf32;
-	size_t l2; /* bytes */
+	bool tune, tf32, disturbed;
+	double patience_s; /* left for waits until the device is idle */
+	size_t l2;         /* bytes */
 	cudaEvent_t from, to;
 	struct vfm_stream *side[SIDES];
 	struct vfm_event *forked, *joined[SIDES];
@@ -69,13 +73,14 @@ static int open_gemm(struct vfm_cuda_gemm *g, struct vfm_err *err)
 	TRY(vfm_gemm_mode_of_env(&mode, err));
 	g->tune = asked("VFM_CUDA_TUNE", true);
 	g->tf32 = asked("VFM_CUDA_TF32", false);
+	g->patience_s = PATIENCE_S;
 	TRY(lt_check(cublasLtCreate(&g->lt), "cublasLtCreate", err));
 	TRY(vfm_cuda_check(cudaEventCreate(&g->from), "cudaEventCreate", err));
 	TRY(vfm_cuda_check(cudaEventCreate(&g->to), "cudaEventCreate", err));
 	TRY(vfm_cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, g->c->ordinal), "gemm", err));
 	g->l2 = (size_t)l2;
 	vfm_lt_cache_name(g->c->dev.name, cublasLtGetVersion(), name, sizeof(name));
-	path = vfm_cuda_cache_path(name);
+	path = g->c->deterministic ? NULL : vfm_cuda_cache_path(name); /* other runs write it */
 	g->lib = library;
 	g->lib.warn = g->c->warn;
 	g->chooser = vfm_gemm_chooser_new(&g->lib, g, mode, path, g->c->local_size == 1);
@@ -327,22 +332,13 @@ static size_t place_operands(struct vfm_gemm_op *op, char *base)
 	return (at + 255) / 256 * 256;
 }
 
-/* Halves the rows of data of an op: those of C, or for the gradient of weights the terms of its sums. */
 static bool halve_rows(struct vfm_gemm_op *op)
 {
-	struct vfm_gemm *g = &op->g;
-	bool wgrad = g->trans_a;
-	int64_t n = (wgrad ? g->a.shape[0] : g->c.shape[0]) / 2 / 256 * 256;
+	int64_t n = vfm_gemm_rows(&op->g) / 2 / 256 * 256;
 
 	if (n < 4096 || op->batch.count > 1)
 		return false;
-	g->a.shape[0] = n;
-	if (wgrad)
-		g->b.shape[g->trans_b ? 1 : 0] = n;
-	else
-		g->c.shape[0] = n;
-	if (vfm_has(&g->aux))
-		g->aux.shape[0] = g->c.shape[0];
+	vfm_gemm_set_rows(&op->g, n);
 	return true;
 }
 
@@ -373,6 +369,20 @@ static int fill_operands(struct trial *t, struct vfm_err *err)
 	return 0;
 }
 
+/* Waits until nothing else runs: the update of the step before, a collective or a copy would change the times.  A
+ * collective may wait for a rank that waits for this one, so it gives up after a while. */
+static void wait_for_idle_device(struct vfm_cuda_gemm *g)
+{
+	double t0 = vfm_now();
+
+	if (vfm_cuda_idle(g->c, fmin(IDLE_S, fmax(g->patience_s, 0))))
+		return;
+	g->patience_s -= vfm_now() - t0;
+	if (!g->disturbed && g->c->warn)
+		g->c->warn("gemm: implementations are timed while other work runs, which makes the choice worse");
+	g->disturbed = true;
+}
+
 /* A capture refuses sizes that were never timed, so that the choice does not depend on where they occur first. */
 static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **why, struct vfm_err *err)
 {
@@ -387,6 +397,7 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 	if (!g->tune || g->c->deterministic)
 		return 0;
 	TRY(vfm_cuda_refuse(g->c, vfm_cuda_stream(s), "gemm: timing a size for the first time", true, err));
+	wait_for_idle_device(g);
 	*t = (struct trial){.op = *op, .s = s};
 	/* that of the library, and vectors of our kernels, whose number is that of the rows or columns */
 	t->ws_bytes = op->ws + (size_t)op->batch.count * (size_t)(op->g.c.shape[0] + op->g.c.shape[1]) * 4 * 64 + 4096;
@@ -416,6 +427,7 @@ static void end_timing(void *ctx)
 {
 	struct trial *t = &((struct vfm_cuda_gemm *)ctx)->trial;
 
+	t->s->dev->tuned++;
 	vfm_dev_free(t->s, t->mem, t->bytes);
 	*t = (struct trial){0};
 }
@@ -510,8 +522,7 @@ int vfm_lt_choose(
 	return rc;
 }
 
-/* ---- side by side ---------------------------------------------------------------------------------------------------
- */
+/* ---- side by side ---------------------------------------------------------------------------------------------- */
 
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err)
 {
@@ -522,7 +533,8 @@ int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct v
 	for (int i = 0; i < SIDES; i++) {
 		if (!g->side[i] && !(g->side[i] = s->dev->t->stream_new(s->dev, true, err)))
 			return VFM_EENV;
-		TRY(vfm_stream_follow(g->side[i], s, &g->forked, err));
+		TRY(i == 0 ? vfm_stream_follow(g->side[i], s, &g->forked, err)
+			   : s->dev->t->event_wait(g->forked, g->side[i], err));
 	}
 	*sides = g->side;
 	return SIDES;

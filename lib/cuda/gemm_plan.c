@@ -175,6 +175,34 @@ int64_t vfm_lt_round(int64_t dim)
 	return (dim + step - 1) / step * step;
 }
 
+int64_t vfm_gemm_rows(const struct vfm_gemm *g)
+{
+	return g->trans_a ? g->a.shape[0] : g->c.shape[0];
+}
+
+void vfm_gemm_set_rows(struct vfm_gemm *g, int64_t n)
+{
+	g->a.shape[0] = n;
+	if (g->trans_a) {
+		g->b.shape[g->trans_b ? 1 : 0] = n;
+		return;
+	}
+	g->c.shape[0] = n;
+	if (vfm_has(&g->aux))
+		g->aux.shape[0] = n;
+}
+
+bool vfm_gemm_round_rows(struct vfm_gemm_op *op)
+{
+	int64_t rows = vfm_gemm_rows(&op->g), n = vfm_lt_round(rows);
+
+	/* a transposed B of the gradient of weights has its terms within its rows */
+	if (n == rows || op->batch.count > 1 || (op->g.trans_a && op->g.trans_b))
+		return false;
+	vfm_gemm_set_rows(&op->g, n);
+	return true;
+}
+
 void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY])
 {
 	size_t sa = vfm_dtype_size(p->a), sb = vfm_dtype_size(p->b), sc = vfm_dtype_size(p->c);

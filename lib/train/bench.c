@@ -105,6 +105,7 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 	const struct vfm_pack_source *source, struct vfm_step_stats *stats, struct vfm_err *err)
 {
 	struct vfm_comm *world = x->mesh.world;
+	int64_t tuned = x->device.dev->tuned;
 	double t0, enqueued, done;
 	int n;
 
@@ -117,6 +118,7 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 	stats->rank.step_s = done - t0;
 	stats->rank.ahead_s = done - enqueued;
 	stats->rank.mem_peak_bytes = (double)x->device.dev->mem_peak;
+	stats->rank.tuned = (double)(x->device.dev->tuned - tuned);
 	n = vfm_rank_stats_reduce(world, &stats->rank, 1, 1, err);
 	return n < 0 ? n : 0;
 }
@@ -133,17 +135,19 @@ struct timing {
 static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b,
 	const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
 {
-	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP];
+	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP], warmup = b->warmup;
 
-	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
-		if (i == b->warmup)
+	for (int64_t i = 0; i < warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
+		if (i == warmup)
 			t->compactions = x->device.dev->mem_compactions;
 		if (b->before)
 			b->before(b->ctx, x->device.dev);
 		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
 		if (b->after)
 			b->after(b->ctx, x->device.dev);
-		if (i < b->warmup)
+		if (i + 1 == warmup && t->last.rank.tuned > 0 && warmup < b->warmup + VFM_BENCH_MORE_WARMUP)
+			warmup++;
+		if (i < warmup)
 			continue;
 		vfm_grow(&t->step_s, &t->cap, t->n + 1, sizeof(*t->step_s));
 		t->step_s[t->n++] = t->last.rank.step_s;

@@ -14,7 +14,7 @@ struct vfm_bench_step {
 	int32_t second[3];     /* grid of every second sample; zeros: the same */
 	int64_t text_len;      /* text rows per sample */
 	int64_t packs;         /* packs per step over all ranks: a multiple of dp */
-	int64_t warmup, steps; /* warm-up steps; minimum number of measured steps */
+	int64_t warmup, steps; /* minimum numbers of steps: of warm-up, 0: none; measured */
 	double min_s;          /* minimum total time of the measured steps */
 	/* optional: called before each step and after it, when the compute stream has passed all earlier work */
 	void (*before)(void *ctx, struct vfm_dev *dev);
@@ -56,6 +56,11 @@ bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config 
  * failure.  The zero-initialized gates and modulations of training would distort the timing: the speed of a matrix
  * product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
+
+/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed: with
+ * train.overlap_update the products under the update of the step before leave it multiprocessors, so that they have
+ * other implementations.  Warm-up ends with a step in which no rank timed any (vfm_dev.tuned). */
+enum { VFM_BENCH_MORE_WARMUP = 10 };
 
 /* Collective over the ranks of x.  Every rank receives the result.  Requires vfm_context_open(x, c). */
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,

@@ -17,6 +17,7 @@ const struct vfm_stat vfm_stats[VFM_STATS] = {
 	{"mem_gib", AT(mem_peak_bytes), VFM_STAT_MAX, 0x1p-30},
 	{"read_mib", AT(read_bytes), VFM_STAT_SUM, 0x1p-20},
 	{"replaced", AT(replaced), VFM_STAT_SUM, 1},
+	{NULL, AT(tuned), VFM_STAT_SUM, 1},
 };
 _Static_assert(sizeof(struct vfm_rank_stats) == VFM_STATS * sizeof(double), "a row for each field");
 

@@ -22,6 +22,7 @@ struct vfm_rank_stats {
 	double mem_peak_bytes; /* peak device memory */
 	double read_bytes;     /* read from shards, for this step or ahead */
 	double replaced;       /* damaged samples, divided by the ranks that use the same pack */
+	double tuned;          /* ops that were timed or checked at their first use; set by benchmarks */
 };
 
 enum vfm_stat_reduce { VFM_STAT_MEAN, VFM_STAT_MAX, VFM_STAT_SUM };
@@ -32,7 +33,7 @@ struct vfm_stat {
 	enum vfm_stat_reduce reduce;
 	double scale; /* factor from the statistic to its unit in records */
 };
-enum { VFM_STATS = 10 };
+enum { VFM_STATS = 11 };
 extern const struct vfm_stat vfm_stats[VFM_STATS];
 
 double *vfm_stat_at(struct vfm_rank_stats *s, int i); /* returns statistic i of the table */

@@ -3,7 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -136,10 +139,110 @@ static void test_grid(void **state)
 	}
 }
 
+/* ---- warm-up ---- */
+
+/* The steps of a rank in which an op is timed for the first time, and the counts of a run. */
+static struct {
+	const struct vfm_ops *ops;
+	int rank, step; /* of this rank; from 1 */
+	int until;      /* rank 1 times something in every step up to this one, others nothing */
+	bool fresh;     /* nothing of this step has run */
+} warm;
+
+static int tuned_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *e)
+{
+	if (warm.fresh && warm.rank == 1 && warm.step <= warm.until)
+		s->dev->tuned++;
+	warm.fresh = false;
+	return warm.ops->gemm(s, a, e);
+}
+
+static void count_step(void *ctx, struct vfm_dev *dev)
+{
+	(void)ctx, (void)dev;
+	warm.step++;
+	warm.fresh = true;
+}
+
+struct warm_case {
+	int warmup, until, want; /* want: steps of warm-up and one that is measured */
+};
+
+static int run_warm(struct vfm_context *x, void *ctx, struct vfm_err *e)
+{
+	const struct warm_case *w = ctx;
+	struct vfm_bench_step b = {.samples = 1,
+		.grid = {1, 2, 2},
+		.text_len = 3,
+		.packs = 2,
+		.warmup = w->warmup,
+		.steps = 1,
+		.before = count_step};
+	const struct vfm_dev_table *t;
+	struct vfm_bench_result r;
+	struct vfm_dev_table table;
+	struct vfm_config c;
+	struct vfm_ops ops;
+	int rc;
+
+	configure(&c, "dit-s", settings[0]);
+	TRY(vfm_context_open(x, &c, e));
+	warm.rank = x->mesh.rank;
+	warm.until = w->until;
+	warm.step = 0;
+	t = x->device.dev->t;
+	warm.ops = t->ops;
+	ops = *t->ops;
+	ops.gemm = tuned_gemm;
+	table = *t;
+	table.ops = &ops;
+	x->device.dev->t = &table;
+	rc = vfm_bench_run(x, &c, &b, &r, e);
+	x->device.dev->t = t;
+	if (rc == 0 && (warm.step != w->want || r.n != 1))
+		return vfm_fail(e, VFM_EENV, "rank %d: %d steps, %d measured", warm.rank, warm.step, (int)r.n);
+	return rc;
+}
+
+/* Warm-up goes on until a step in which no rank timed an op; every rank runs the same number of steps. */
+static void test_warmup(void **state)
+{
+	static const struct warm_case cases[] = {
+		{2, 0, 3},
+		{2, 1, 3},
+		{2, 2, 4},
+		{2, 3, 5},
+		{0, 3, 1},
+		{1, 99, 1 + VFM_BENCH_MORE_WARMUP + 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT;
+		struct warm_case w = cases[i];
+		int status;
+		pid_t pid;
+
+		o.ranks = 2;
+		fflush(NULL);
+		pid = fork(); /* the ranks return here, too */
+		if (pid == 0) {
+			int rc = vfm_context_run(&o, run_warm, &w, &err);
+
+			if (rc < 0)
+				fprintf(stderr, "%s\n", err.msg);
+			_exit(rc < 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (status)
+			fail_msg("warm-up of %d, timed up to step %d", w.warmup, w.until);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dense), cmocka_unit_test(test_grid), cmocka_unit_test(test_unused)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_grid),
+		cmocka_unit_test(test_unused), cmocka_unit_test(test_warmup)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

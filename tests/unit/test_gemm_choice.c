@@ -20,8 +20,9 @@ struct plan {
 	double us[2][4];       /* [own_epi or own_rowsum][algorithm]; negative: refused at the call */
 	bool no_memory, fails; /* the device */
 	bool unwanted;         /* the user does not want timing */
-	bool misfit;           /* algorithms of the file support nothing */
-	int begun, ended, timed, lists;
+	bool misfit;           /* algorithms of the file, or of other sizes, support nothing */
+	bool by_size;          /* the first byte of an algorithm depends on the size for which it was listed */
+	int begun, ended, timed, lists, checks;
 };
 
 static int warnings;
@@ -48,7 +49,7 @@ static int list(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm
 	assert_true(x->algos <= most);
 	for (int i = 0; i < x->algos; i++) {
 		out[i].ws = ws / 2;
-		memset(out[i].opaque, i + 1, sizeof(out[i].opaque));
+		memset(out[i].opaque, x->by_size ? (int)((p->n + p->k) % 251) : i + 1, sizeof(out[i].opaque));
 	}
 	return x->algos;
 }
@@ -58,6 +59,7 @@ static bool supports(void *ctx, const struct vfm_lt_problem *p, size_t ws, struc
 	struct plan *x = ctx;
 
 	(void)p;
+	x->checks++;
 	a->ws = ws / 2;
 	return !x->misfit;
 }
@@ -301,6 +303,98 @@ static void test_failed_device(void **state)
 	vfm_gemm_chooser_free(c);
 }
 
+/* ---- groups of experts ---- */
+
+/* An op of a group of n rows: not to be timed. */
+static struct vfm_gemm_op group_of(bool of_weights, int64_t n)
+{
+	struct vfm_gemm_op op = of_weights ? wgrad() : fc1();
+
+	op.tune = false;
+	op.g.a.shape[0] = n;
+	*(of_weights ? &op.g.b.shape[0] : &op.g.c.shape[0]) = n;
+	if (!of_weights)
+		op.g.aux.shape[0] = n;
+	return op;
+}
+
+/* The library lists algorithms once for each path and rounded size, and checks one for each exact size. */
+static void test_groups(void **state)
+{
+	enum { N = 1000, ROWS = 5000 };
+
+	(void)state;
+	for (int of_weights = 0; of_weights < 2; of_weights++) {
+		struct plan x = {.algos = 2, .by_size = true};
+		struct vfm_gemm_chooser *c = vfm_gemm_chooser_new(&lib, &x, VFM_GEMM_AUTO, NULL, true);
+		bool rounded[ROWS * 2] = {false}, exact[ROWS * 2] = {false};
+		int n_rounded = 0, n_checked = 0;
+		uint32_t u = 1;
+
+		for (int i = 0; i < N; i++) {
+			int64_t n = 1 + (u = u * 1664525 + 1013904223) / 65536 % ROWS, r = vfm_lt_round(n);
+			struct vfm_gemm_op op = group_of(of_weights, n), again = group_of(of_weights, r);
+			struct vfm_gemm_choice a = choose(c, &op, 1);
+
+			n_rounded += !rounded[r];
+			n_checked += !exact[n] && n != r;
+			rounded[r] = exact[n] = true;
+			assert_true(a.untimed && !a.refused);
+			assert_int_equal(of_weights ? a.p.k : a.p.n, n);
+			/* whichever size of a key came first */
+			assert_int_equal(a.algo.opaque[0], choose(c, &again, 1).algo.opaque[0]);
+		}
+		assert_int_equal(x.lists, n_rounded * (of_weights ? 2 : 3));
+		assert_true(n_rounded < 100);
+		assert_int_equal(x.checks, n_checked);
+		assert_true(x.begun == 0 && warnings == 0);
+		vfm_gemm_chooser_free(c);
+	}
+}
+
+/* A size that the algorithm of its key does not support is listed by itself; a refusal counts for every size. */
+static void test_group_fallbacks(void **state)
+{
+	struct plan x = {.algos = 1, .by_size = true, .misfit = true, .refused = {WHOLE}, .n_refused = 1};
+	struct vfm_gemm_chooser *c = vfm_gemm_chooser_new(&lib, &x, VFM_GEMM_AUTO, NULL, true);
+	struct vfm_gemm_op op = group_of(false, 511);
+	struct vfm_gemm_choice a = choose(c, &op, 1);
+
+	(void)state;
+	assert_int_equal(a.algo.opaque[0], (511 + 128) % 251);
+	assert_true(a.refused && a.untimed && x.checks == 1 && x.lists == 6 && warnings == 1);
+	x.misfit = false;
+	op = group_of(false, 510);
+	a = choose(c, &op, 1);
+	assert_int_equal(a.algo.opaque[0], (512 + 128) % 251);
+	assert_true(a.refused && a.untimed && x.checks == 2 && x.lists == 6 && warnings == 1);
+	vfm_gemm_chooser_free(c);
+}
+
+/* Exact sizes of an op that was timed, or that the user does not want timed, list nothing again. */
+static void test_sizes_of_a_key(void **state)
+{
+	(void)state;
+	for (int unwanted = 0; unwanted < 2; unwanted++) {
+		struct plan x = {.algos = 1, .us = {{9}, {7}}, .unwanted = unwanted};
+		struct vfm_gemm_chooser *c = vfm_gemm_chooser_new(&lib, &x, VFM_GEMM_AUTO, NULL, true);
+		struct vfm_gemm_op op = fc1();
+		int lists;
+
+		choose(c, &op, 1);
+		lists = x.lists;
+		for (int64_t n = 500; n < 512; n++) {
+			struct vfm_gemm_choice a;
+
+			op.g.a.shape[0] = op.g.c.shape[0] = op.g.aux.shape[0] = n;
+			a = choose(c, &op, 1);
+			assert_true(a.untimed == (bool)unwanted && !a.refused && a.path.own_epi == !unwanted);
+		}
+		assert_true(x.lists == lists && x.begun == !unwanted && warnings == 0);
+		vfm_gemm_chooser_free(c);
+	}
+}
+
 /* ---- forced, and the file ---- */
 
 static void test_modes(void **state)
@@ -392,6 +486,9 @@ int main(void)
 		cmocka_unit_test_setup(test_refused_product, forget_warnings),
 		cmocka_unit_test_setup(test_untimed, forget_warnings),
 		cmocka_unit_test_setup(test_failed_device, forget_warnings),
+		cmocka_unit_test_setup(test_groups, forget_warnings),
+		cmocka_unit_test_setup(test_group_fallbacks, forget_warnings),
+		cmocka_unit_test_setup(test_sizes_of_a_key, forget_warnings),
 		cmocka_unit_test_setup(test_modes, forget_warnings),
 		cmocka_unit_test_setup(test_file, forget_warnings),
 	};
