@@ -189,7 +189,7 @@ rows_fit() {
 	. "$TOP/tests/gpu/rows.sh"
 	while read -r name seconds opts; do
 		[ "$seconds" -gt 0 ] || return
-		opts=${opts//HOST_GIB/49}
+		opts=${opts//HOST_GIB/42}
 		case $opts in *"recompute auto"*) room="--set train.memory_gib=73" ;; *) room= ;; esac
 		# shellcheck disable=SC2086 # words
 		said=$("$B/bin/vfm-bench" step --device sim ${opts/ -- / } $room -o jsonl 2>&1)
