@@ -48,9 +48,14 @@ int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st);
 int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err);
 
+/* Blocks the host until the streams of this device are idle, for a timing, but at most 0.1 s: one of them may wait for
+ * other ranks, which may wait for this host. */
+void vfm_cuda_wait_idle(struct vfm_stream *s);
+
 /* Called after all work and all other streams are gone, while memory still exists. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
-void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
+/* Keeps the plans for the next opening of the same device in this process. */
+void vfm_cuda_attn_close(struct vfm_cuda_attn *a) __attribute__((weak));
 void vfm_cuda_conv_free(struct vfm_cuda_conv *c) __attribute__((weak));
 
 /* cuda_dev.c: the path of "cache/gemm-….jsonl" of this user, and NVTX ranges (VFM_NVTX=1).  The folder is

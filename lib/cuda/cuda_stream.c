@@ -231,6 +231,22 @@ int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 	return stream_failure(s, err);
 }
 
+void vfm_cuda_wait_idle(struct vfm_stream *stream)
+{
+	struct vfm_cuda_sys *y = sys_of(vfm_cuda_stream_of(stream));
+	double until = vfm_now() + 0.1;
+	bool busy = true;
+
+	while (busy && vfm_now() < until) {
+		busy = false;
+		pthread_mutex_lock(&y->lock);
+		for (int i = 0; i < VFM_CUDA_STREAMS; i++)
+			busy = busy || (y->stream[i] && cudaStreamQuery(y->stream[i]->st) == cudaErrorNotReady);
+		pthread_mutex_unlock(&y->lock);
+	}
+	cudaGetLastError(); /* cudaErrorNotReady is none */
+}
+
 /* ---- calls on the host ---- */
 
 /* Blocks until the stream has reached call n.  Polls at first, because most calls are communication. */

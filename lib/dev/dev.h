@@ -152,6 +152,7 @@ struct vfm_dev {
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
 	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
+	int64_t tuned;             /* ops whose implementation was chosen by timing, or checked, at their first use */
 	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */
 	int comm_units;            /* compute units that they may occupy, which a backend leaves free then; 0: none */
 	uint64_t routing; /* names the layer that routes tokens to experts; a device without data routes by it */
