@@ -30,7 +30,7 @@ struct check {
 	struct vfm_seqs seqs_q, seqs_k;
 	char *mem;
 	size_t bytes;
-	bool silent; /* no sample so far has a dout that is not zero */
+	bool silent; /* nothing has been compared so far */
 };
 
 /* ---- comparison ---- */
@@ -154,6 +154,7 @@ static int compare_attn_rows(struct check *c, const struct result *r, struct vfm
 		return VFM_EENV;
 	if (d.n == 0)
 		return VFM_ATTN_AGREES;
+	c->silent = false;
 	is = sqrt(d.diff / (double)d.n);
 	most = sqrt(d.norm / (double)d.n);
 	most = r->relative * most + r->noise;
@@ -262,7 +263,6 @@ static int check_sample(struct check *c, struct vfm_err *why, struct vfm_err *er
 
 	if (zero)
 		return zero < 0 ? zero : 0;
-	c->silent = false;
 	for (int place = 0; place < 3; place++) {
 		int64_t q = place_check_rows(c->nq, place), k = place_check_rows(c->nk, place);
 		int rc = check_attn_queries(c, c->q + q, c->nq < ROWS ? c->nq : ROWS, why, err);
@@ -300,8 +300,8 @@ static void pick_samples(const struct check *c, int pick[3])
 	}
 }
 
-/* Allocates the results of our own kernels and the list of rows. */
-static int alloc_check(struct check *c, struct vfm_err *err)
+/* Allocates the results of our own kernels and the list of rows; false: there is no memory. */
+static bool alloc_check(struct check *c)
 {
 	int64_t cols = c->a->q.shape[1] * c->a->q.shape[2], peak = c->s->dev->mem_peak;
 	struct vfm_suballoc count = {.align = 256}, give = {.align = 256};
@@ -312,14 +312,14 @@ static int alloc_check(struct check *c, struct vfm_err *err)
 		c->dev_cu = vfm_suballoc(m, 4, sizeof(*c->dev_cu));
 		if (m == &count) {
 			c->bytes = count.used;
-			c->mem = vfm_dev_alloc(c->s, c->bytes, "rows to check attention", err);
+			c->mem = vfm_dev_alloc(c->s, c->bytes, "rows to check attention", NULL);
 			c->s->dev->mem_peak = peak; /* it is no memory of the run */
 			if (!c->mem)
-				return VFM_EENV;
+				return false;
 			give.base = c->mem;
 		}
 	}
-	return 0;
+	return true;
 }
 
 int vfm_attn_check(struct vfm_stream *s, const struct vfm_attn_bwd *a, const struct vfm_attn_piece *p,
@@ -329,7 +329,8 @@ int vfm_attn_check(struct vfm_stream *s, const struct vfm_attn_bwd *a, const str
 	int pick[3], rc = 0;
 
 	pick_samples(&c, pick);
-	TRY(alloc_check(&c, err));
+	if (!alloc_check(&c))
+		return VFM_ATTN_SILENT;
 	for (int i = 0; i < 3 && rc == 0; i++) {
 		if (pick[i] < 0 || (i > 0 && pick[i] == pick[i - 1]))
 			continue;

@@ -11,7 +11,7 @@
 enum vfm_attn_verdict {
 	VFM_ATTN_AGREES,
 	VFM_ATTN_DIFFERS,
-	VFM_ATTN_SILENT, /* dout is zero, as behind a gate of zero: nothing is proven */
+	VFM_ATTN_SILENT, /* nothing is proven: dout is zero, as behind a gate of zero, or there is no memory */
 };
 
 /* Compares the operands of an op that has been enqueued on s, in the samples and heads of a piece.  Without dout the op

@@ -51,9 +51,15 @@ struct vfm_event {
 	double at;
 };
 
+static bool no_memory; /* set by tests */
+
 static void *stub_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
-	(void)s, (void)what, (void)err;
+	(void)s;
+	if (no_memory) {
+		vfm_fail(err, VFM_EENV, "no memory for %s", what);
+		return NULL;
+	}
 	return memset(vfm_malloc(bytes), 0xa5, bytes);
 }
 
