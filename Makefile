@@ -209,7 +209,8 @@ $(B)/tests/ops/test_launches: $(B)/lib/cuda/attn_pack.o
 # Attention and convolutions through cuDNN: graphs computed on the host, and plans built for devices that are not there.
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
 $(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
-$(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/cudnn_attn.o) \
+$(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/attn_check.o \
+		lib/cuda/cudnn_attn.o lib/cuda/cudnn_tune.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)

@@ -1,5 +1,9 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
+ * The first run of a plan times cuDNN's engines if the op is large (cudnn_tune.h), and compares its result with our own
+ * kernels (attn_check.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
+ * process: a device that is opened again finds those of the last one.
+ *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
  * length; cudnn-apart: cuDNN with lse in its own layout.
  *
@@ -13,14 +17,16 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/attn_pack.h"
+#include "cuda/attn_check.h"
 #include "cuda/cuda_dev.h"
 #include "cuda/cudnn_attn.h"
+#include "cuda/cudnn_tune.h"
 
 enum mode { AUTO, OWN, CUDNN };
 
@@ -30,11 +36,18 @@ enum { PAIRS = 1 << 30, MOST_GIB = 24 };
 /* Limit of rows of scratch that is not packed, in a piece: with many short samples most of it is padding. */
 enum { APART_ROWS = 1 << 17 };
 
+/* FLOPs of ops whose engines are timed: at least some 50 us on an H100.  Building one more plan takes 0.4 s. */
+static const double TUNE_FLOPS = 3e10;
+/* Runs that prove nothing (VFM_ATTN_SILENT) before a plan counts as checked. */
+enum { MOST_SILENT = 1000 };
+
 struct plan {
 	struct vfm_dnn_attn_key key;
 	struct vfm_dnn_attn *a; /* NULL: cuDNN has none */
-	bool refused;           /* cuDNN has none, or refused to run it */
-	struct vfm_err err;     /* why */
+	bool refused;           /* cuDNN has none, refused to run it, or its result was wrong */
+	bool checked;           /* its result agrees with our own kernels */
+	int silent;             /* runs of which nothing could be compared */
+	struct vfm_err err;     /* why it is refused */
 };
 
 /* Graphs with the same result, in the order of preference: what cuDNN refuses falls to the next form, at last to our
@@ -60,12 +73,22 @@ struct refused {
 	bool bwd;
 };
 
-struct vfm_cuda_attn {
-	struct vfm_dnn_on on;
+/* What plans depend on besides their keys.  Compared as bytes: zero it first. */
+struct setting {
+	int ordinal; /* of the CUDA runtime */
 	enum mode mode;
 	bool only_packed, only_apart;
+	bool tune; /* time the engines */
+};
+
+/* Of an open device, and so of its thread; after that on the list `idle`. */
+struct vfm_cuda_attn {
+	struct setting set;
+	struct vfm_cuda_attn *next; /* on the list */
+	struct vfm_dnn_on on;
 	int sm;
 	int64_t pairs; /* deterministic: limit of pairs in a piece (attn_pack.h) */
+	double tune_flops;
 	struct plan **plan;
 	size_t n, cap;
 	struct refused *refused; /* classes with a warning */
@@ -74,21 +97,43 @@ struct vfm_cuda_attn {
 
 /* ---- plans ---- */
 
-static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
-{
-	const char *e = getenv("VFM_CUDA_ATTN");
+/* Contexts that no device uses.  They live as long as the process, as does the primary context of a device. */
+static struct vfm_cuda_attn *idle;
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static int setting_of(const struct vfm_cuda *dev, struct setting *set, struct vfm_err *err)
+{
+	const char *e = getenv("VFM_CUDA_ATTN"), *tune = getenv("VFM_CUDA_TUNE");
+
+	memset(set, 0, sizeof(*set));
+	set->ordinal = dev->ordinal;
+	set->tune = !dev->deterministic && !(tune && strcmp(tune, "0") == 0);
 	if (!e || !*e)
 		return 0;
-	c->only_packed = strcmp(e, "cudnn-packed") == 0;
-	c->only_apart = strcmp(e, "cudnn-apart") == 0;
-	c->mode = strcmp(e, "own") == 0                                      ? OWN
-		: strcmp(e, "cudnn") == 0 || c->only_packed || c->only_apart ? CUDNN
-									     : AUTO;
-	if (c->mode == AUTO)
+	set->only_packed = strcmp(e, "cudnn-packed") == 0;
+	set->only_apart = strcmp(e, "cudnn-apart") == 0;
+	set->mode = strcmp(e, "own") == 0                                        ? OWN
+		: strcmp(e, "cudnn") == 0 || set->only_packed || set->only_apart ? CUDNN
+										 : AUTO;
+	if (set->mode == AUTO)
 		return vfm_fail(err, VFM_EUSAGE,
 			"VFM_CUDA_ATTN: expected own, cudnn, cudnn-packed or cudnn-apart, got '%s'", e);
 	return 0;
+}
+
+/* Takes an idle context with these settings; NULL if there is none. */
+static struct vfm_cuda_attn *take_idle(const struct setting *set)
+{
+	struct vfm_cuda_attn **at = &idle, *c;
+
+	pthread_mutex_lock(&idle_lock);
+	while (*at && memcmp(&(*at)->set, set, sizeof(*set)) != 0)
+		at = &(*at)->next;
+	c = *at;
+	if (c)
+		*at = c->next;
+	pthread_mutex_unlock(&idle_lock);
+	return c;
 }
 
 /* Returns NULL with err set on errors. */
@@ -96,75 +141,85 @@ static struct vfm_cuda_attn *attn_context(struct vfm_stream *s, struct vfm_err *
 {
 	struct vfm_cuda *dev = vfm_cuda_of(s);
 	struct vfm_cuda_attn *c = dev->attn;
-	int rc;
+	struct setting set;
 
 	if (c)
 		return c;
-	c = vfm_calloc(1, sizeof(*c));
-	c->sm = dev->sm;
-	c->pairs = PAIRS;
-	TRY_OUT(mode_of_env(c, err));
-	if (c->mode != OWN)
-		TRY_OUT(vfm_dnn_check(cudnnCreate(&c->on.handle), "opening it", err));
+	if (setting_of(dev, &set, err) < 0)
+		return NULL;
+	c = take_idle(&set);
+	if (!c) {
+		c = vfm_calloc(1, sizeof(*c));
+		memcpy(&c->set, &set, sizeof(set));
+		c->sm = dev->sm;
+		c->pairs = PAIRS;
+		c->tune_flops = TUNE_FLOPS;
+		if (set.mode != OWN && vfm_dnn_check(cudnnCreate(&c->on.handle), "opening it", err) < 0) {
+			free(c);
+			return NULL;
+		}
+	}
 	dev->attn = c;
 	return c;
-out:
-	vfm_cuda_attn_free(c);
-	return NULL;
 }
 
-void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
+void vfm_cuda_attn_close(struct vfm_cuda_attn *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->n; i++) {
-		vfm_dnn_attn_free(c->plan[i]->a);
-		free(c->plan[i]);
-	}
-	free(c->plan);
-	free(c->refused);
+	c->n_refused = 0; /* the next device warns again */
 	if (c->on.handle)
-		cudnnDestroy(c->on.handle);
-	free(c);
+		cudnnSetStream(c->on.handle, NULL); /* its stream is gone */
+	pthread_mutex_lock(&idle_lock);
+	c->next = idle;
+	idle = c;
+	pthread_mutex_unlock(&idle_lock);
+}
+
+/* Returns how many plans to build, so that the fastest is chosen. */
+static int plans_to_time(const struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *k)
+{
+	double flops = (k->bwd ? 10.0 : 4.0) * (double)(k->b * k->h * k->sq) * (double)(k->sk * k->d);
+
+	return c->set.tune && flops >= c->tune_flops ? VFM_DNN_PLANS : 1;
+}
+
+static struct plan *add_plan(struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key)
+{
+	struct plan *p = vfm_calloc(1, sizeof(*p));
+
+	memcpy(&p->key, key, sizeof(*key));
+	p->a = vfm_dnn_attn_new(&c->on, key, plans_to_time(c, key), &p->err);
+	p->refused = !p->a;
+	vfm_grow(&c->plan, &c->cap, c->n + 1, sizeof(*c->plan));
+	return c->plan[c->n++] = p;
 }
 
 /* Returns the plan of this shape, or NULL.  Shapes without a plan are cached, too. */
-static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key,
+static struct plan *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key,
 	bool *refused, struct vfm_err *err)
 {
-	struct plan *p;
+	struct plan *p = NULL;
 
-	for (size_t i = 0; i < c->n; i++) {
-		p = c->plan[i];
-		if (memcmp(&p->key, key, sizeof(*key)) == 0) {
-			if (p->refused)
-				vfm_fail(err, VFM_EENV, "%s", p->err.msg);
-			return p->refused ? NULL : p->a;
-		}
-	}
-	/* building a plan loads kernels */
-	*refused = vfm_cuda_refuse(vfm_cuda_of(s), vfm_cuda_stream(s), "attention of a new shape", true, err) < 0;
+	for (size_t i = 0; i < c->n && !p; i++)
+		p = memcmp(&c->plan[i]->key, key, sizeof(*key)) == 0 ? c->plan[i] : NULL;
+	/* building a plan loads kernels, and its first run waits for the device */
+	*refused = !(p && (p->checked || p->refused)) &&
+		vfm_cuda_refuse(vfm_cuda_of(s), vfm_cuda_stream(s), "attention of a new shape", true, err) < 0;
 	if (*refused)
 		return NULL;
-	p = vfm_calloc(1, sizeof(*p));
-	memcpy(&p->key, key, sizeof(*key));
-	p->a = vfm_dnn_attn_new(&c->on, key, &p->err);
-	p->refused = !p->a;
-	vfm_grow(&c->plan, &c->cap, c->n + 1, sizeof(*c->plan));
-	c->plan[c->n++] = p;
-	if (!p->a)
+	if (!p)
+		p = add_plan(c, key);
+	if (p->refused)
 		vfm_fail(err, VFM_EENV, "%s", p->err.msg);
-	return p->a;
+	return p->refused ? NULL : p;
 }
 
-/* Marks a plan that cuDNN refused to run. */
-static void refuse_plan(struct vfm_cuda_attn *c, const struct vfm_dnn_attn *a, const struct vfm_err *why)
+/* Marks a plan that cuDNN refused to run, or whose result was wrong. */
+static void refuse_plan(struct plan *p, const struct vfm_err *why)
 {
-	for (size_t i = 0; i < c->n; i++)
-		if (c->plan[i]->a == a) {
-			c->plan[i]->refused = true;
-			c->plan[i]->err = *why;
-		}
+	p->refused = true;
+	p->err = *why;
 }
 
 /* ---- one op ---- */
@@ -182,7 +237,7 @@ struct job {
 	bool refused; /* a capture refused to build a plan */
 	int kind;     /* of the first piece; -1: none */
 	struct vfm_attn_piece *piece;
-	struct vfm_dnn_attn **plan; /* of each piece */
+	struct plan **plan; /* of each piece */
 	int n;
 };
 
@@ -191,6 +246,11 @@ static bool is_aligned(const struct vfm_tensor *t)
 	return (uintptr_t)t->data % 16 == 0 && t->stride[1] == t->shape[2] && t->stride[0] % 8 == 0;
 }
 
+/* Heads of 72 (dit-xl) are not padded.  On sm_90 the kernels of cuDNN 9 have tiles of 64 or 128 columns: 64x128x128 in
+ * the forward and 64x64x128 in the backward for 72, 80, 96 and 128 alike, so padding would change no tile.  It would
+ * move 128/72 = 1.8 times the bytes.  65,536 rows in samples of 256, 16 heads: 137 GFLOP in such tiles take 0.17 ms at
+ * 800 TFLOP/s, and 0.6 GB of q, k, v and o 0.17 ms at 3.6 TB/s; tiles of 80 would take 0.11 ms, but no engine has them.
+ * Two heads in one row of 144 would add their scores. */
 static bool is_supported(const struct job *j)
 {
 	for (int i = VFM_DNN_Q; i <= VFM_DNN_DOUT; i++)
@@ -342,8 +402,8 @@ static struct scratch lay_out_piece(const struct job *j, const struct vfm_dnn_at
 	return w;
 }
 
-/* Allocates the redirected gradients, then the largest scratch of a piece. */
-static int alloc_attn_scratch(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
+/* Returns the bytes of the redirected gradients and of the largest scratch of a piece. */
+static size_t count_attn_scratch(const struct job *j)
 {
 	struct vfm_suballoc count = {.align = SCRATCH_ALIGN};
 	size_t most = 0;
@@ -354,18 +414,20 @@ static int alloc_attn_scratch(struct job *j, struct vfm_suballoc *m, struct vfm_
 	for (int i = 0; i < j->n; i++) {
 		struct vfm_suballoc piece = {.align = SCRATCH_ALIGN};
 
-		lay_out_piece(j, j->plan[i], &piece);
+		lay_out_piece(j, j->plan[i]->a, &piece);
 		if (piece.used > most)
 			most = piece.used;
 	}
-	*m = (struct vfm_suballoc){
-		.base = vfm_cuda_ws(j->s, count.used + most + SCRATCH_ALIGN, err), .align = SCRATCH_ALIGN};
-	if (!m->base)
-		return VFM_EENV;
+	return count.used + most + SCRATCH_ALIGN;
+}
+
+/* Places the redirected gradients; *m has the rest for the pieces. */
+static void use_attn_scratch(struct job *j, void *base, struct vfm_suballoc *m)
+{
+	*m = (struct vfm_suballoc){.base = base, .align = SCRATCH_ALIGN};
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (vfm_has(&j->to[i]))
 			j->x[i].data = take_scratch(m, vfm_nbytes(&j->x[i]));
-	return 0;
 }
 
 /* ---- running ---- */
@@ -376,10 +438,11 @@ static void *at_head(const struct vfm_tensor *x, int64_t h)
 	return (char *)x->data + (size_t)(h * x->shape[2]) * vfm_dtype_size(x->dtype);
 }
 
-static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err *err)
+/* tune: only chooses among the plans of the piece. */
+static int run_piece(struct job *j, int n, struct vfm_suballoc m, bool tune, struct vfm_err *err)
 {
 	const struct vfm_attn_piece *p = &j->piece[n];
-	const struct vfm_dnn_attn *a = j->plan[n];
+	const struct vfm_dnn_attn *a = j->plan[n]->a;
 	struct scratch w = lay_out_piece(j, a, &m);
 	int64_t head = p->head * (a->key.h / a->key.hkv); /* of queries */
 	struct vfm_dnn_bind b[2 * VFM_DNN_ROWS + 16];
@@ -410,7 +473,9 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 	b[k++] = (struct vfm_dnn_bind){a->dq_sum, w.dq_sum};
 	b[k++] = (struct vfm_dnn_bind){a->dk_all, w.dk_all};
 	b[k++] = (struct vfm_dnn_bind){a->dv_all, w.dv_all};
-	TRY(vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err));
+	if (tune)
+		return vfm_dnn_tune(j->s, a->g, b, k, w.workspace, err);
+	TRY(vfm_dnn_run(a->g, 0, vfm_cuda_stream(j->s), b, k, w.workspace, err));
 	if (w.lse_padded && !j->bwd)
 		vfm_cuda_attn_unspread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
 	return 0;
@@ -468,24 +533,101 @@ static void report_fallback(const struct job *j, const char *op, const char *why
 	warn_refused(j, op, FORMS, why);
 }
 
-/* Runs all pieces.  Returns 1 if cuDNN refused to run one, with the reason in *why. */
+/* Compares the results of plans that ran for the first time.  Returns 1 if one is wrong, with the reason in *why. */
+static int check_first_runs(struct job *j, struct vfm_err *why, struct vfm_err *err)
+{
+	const struct vfm_tensor *x = j->x;
+	struct vfm_attn_bwd a = {.q = x[VFM_DNN_Q],
+		.k = x[VFM_DNN_K],
+		.v = x[VFM_DNN_V],
+		.o = x[VFM_DNN_O],
+		.lse = j->lse,
+		.dout = x[VFM_DNN_DOUT],
+		.dq = x[VFM_DNN_DQ],
+		.dk = x[VFM_DNN_DK],
+		.dv = x[VFM_DNN_DV],
+		.seqs_q = j->q,
+		.seqs_k = j->k,
+		.scale = j->scale};
+
+	for (int i = 0; i < j->n; i++) {
+		struct plan *p = j->plan[i];
+		int rc;
+
+		if (p->checked)
+			continue;
+		rc = vfm_attn_check(j->s, &a, &j->piece[i], why, err);
+		if (rc < 0)
+			return rc;
+		vfm_cuda_of(j->s)->dev.tuned++;
+		if (rc == VFM_ATTN_DIFFERS) {
+			refuse_plan(p, why);
+			return 1;
+		}
+		p->checked = rc == VFM_ATTN_AGREES || ++p->silent >= MOST_SILENT;
+	}
+	return 0;
+}
+
+static bool is_untuned(const struct plan *p)
+{
+	return vfm_dnn_facts(p->a->g).plans > 1;
+}
+
+/* Chooses among the plans of pieces that have several.  The scratch is not that of the op, which would stay as large as
+ * the largest workspace; without memory for it the first plans are used. */
+static int tune_pieces(struct job *j, struct vfm_err *err)
+{
+	size_t bytes = count_attn_scratch(j);
+	int64_t peak = j->s->dev->mem_peak;
+	bool any = false;
+	struct vfm_suballoc m;
+	char *mem;
+	int rc = 0;
+
+	for (int i = 0; i < j->n; i++)
+		any = any || is_untuned(j->plan[i]);
+	if (!any)
+		return 0;
+	mem = vfm_dev_alloc(j->s, bytes, "scratch to time attention", NULL);
+	j->s->dev->mem_peak = peak; /* it is no memory of the run */
+	if (mem)
+		use_attn_scratch(j, mem, &m);
+	for (int i = 0; i < j->n && rc == 0; i++) {
+		if (is_untuned(j->plan[i]) && mem)
+			rc = run_piece(j, i, m, true, err);
+		else if (is_untuned(j->plan[i]))
+			vfm_dnn_use(j->plan[i]->a->g, 0);
+	}
+	if (mem)
+		vfm_dev_free(j->s, mem, bytes);
+	return rc;
+}
+
+/* Runs all pieces.  Returns 1 if cuDNN refused to run one, or computed it wrong, with the reason in *why. */
 static int run_pieces(struct job *j, const char *op, struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_suballoc m;
+	void *base;
 
-	TRY(alloc_attn_scratch(j, &m, err));
+	TRY(tune_pieces(j, err));
+	base = vfm_cuda_ws(j->s, count_attn_scratch(j), err);
+	if (!base)
+		return VFM_EENV;
+	use_attn_scratch(j, base, &m);
 	for (int i = 0; i < j->n; i++) {
-		if (run_piece(j, i, m, why) == 0)
+		if (run_piece(j, i, m, false, why) == 0)
 			continue;
 		/* a failure of the device or of a capture is no refusal */
 		TRY(vfm_cuda_launched(j->s, op, err));
 		if (vfm_cuda_captured(vfm_cuda_of(j->s), vfm_cuda_stream(j->s)))
 			return vfm_fail(err, VFM_EENV, "%s", why->msg);
-		refuse_plan(j->c, j->plan[i], why);
+		refuse_plan(j->plan[i], why);
 		return 1;
 	}
 	finish_attn(j);
-	return vfm_cuda_launched(j->s, op, err);
+	TRY(vfm_cuda_launched(j->s, op, err));
+	return check_first_runs(j, why, err);
 }
 
 /* Tries one form, with a copy of the job.  Returns 1 if cuDNN refuses it, with the reason in *why. */
@@ -509,7 +651,7 @@ static int try_form(struct job *whole, int form, const char *op, struct vfm_err 
 /* Whether the form is one of those that VFM_CUDA_ATTN allows. */
 static bool allows_form(const struct job *j, const struct form *f)
 {
-	return (f->packed || !j->c->only_packed) && (f->apart || !j->c->only_apart) && !(j->bwd && f->unified);
+	return (f->packed || !j->c->set.only_packed) && (f->apart || !j->c->set.only_apart) && !(j->bwd && f->unified);
 }
 
 /* Appends "form: reason" unless the last reason was the same. */
@@ -521,7 +663,7 @@ static void add_reason(struct vfm_buf *b, const char *form, const char *why, cha
 	snprintf(last, VFM_ERR_MAX, "%s", why);
 }
 
-/* *done: cuDNN computes it; else nothing has been enqueued. */
+/* *done: cuDNN computes it; else nothing has been enqueued, or what has been is to be overwritten. */
 static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
 	struct vfm_buf reasons = {0};
@@ -529,10 +671,10 @@ static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *
 	int rc = 1, form;
 
 	*done = false;
-	if (j->c->mode == OWN)
+	if (j->c->set.mode == OWN)
 		return 0;
 	if (!is_supported(j)) {
-		if (j->c->mode != AUTO)
+		if (j->c->set.mode != AUTO)
 			return vfm_fail(err, VFM_EUSAGE,
 				"%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not support these operands", op);
 		report_fallback(j, op, "rows are not aligned to 16 bytes");
@@ -551,7 +693,7 @@ static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *
 	*done = rc == 0;
 	if (rc == 0 && reasons.len)
 		warn_refused(j, op, form, reasons.data);
-	else if (rc > 0 && j->c->mode == AUTO)
+	else if (rc > 0 && j->c->set.mode == AUTO)
 		report_fallback(j, op, reasons.data);
 	else if (rc > 0)
 		rc = vfm_fail(err, VFM_EENV, "%s", reasons.data);

@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* Our own kernels (attn_own.cu): they accept all operands that the ops allow, compute in f32, and are deterministic. */
+/* Our own kernels (attn_own.cu): they accept all operands that the ops allow, compute in f32, and are deterministic.
+ * The backward may lack dq, or dk and dv. */
 int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
 int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 

@@ -500,8 +500,10 @@ static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a,
 	if (blocks)
 		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows,
 			mat_of<const T>(&a->o), mat_of<const T>(&a->dout), delta);
-	VFM_ACT_TYPE(a->dq.dtype, G, (launch_q<T, G, DT, B>(st, a, b, smem)));
-	VFM_ACT_TYPE(a->dk.dtype, G, (launch_k<T, G, DT, B>(st, a, b, smem)));
+	if (vfm_has(&a->dq))
+		VFM_ACT_TYPE(a->dq.dtype, G, (launch_q<T, G, DT, B>(st, a, b, smem)));
+	if (vfm_has(&a->dk))
+		VFM_ACT_TYPE(a->dk.dtype, G, (launch_k<T, G, DT, B>(st, a, b, smem)));
 }
 
 extern "C" int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)

@@ -242,7 +242,7 @@ static int convolve_frame(struct vfm_stream *s, const struct vfm_conv3d *a, cons
 	b[2] = (struct vfm_dnn_bind){c->bias, a->bias.data};
 	b[3] = (struct vfm_dnn_bind){c->add, add};
 	b[4] = (struct vfm_dnn_bind){c->y, w->sum ? w->sum : y};
-	if (vfm_dnn_run(c->g, vfm_cuda_stream(s), b, 5, w->workspace, why) < 0)
+	if (vfm_dnn_run(c->g, 0, vfm_cuda_stream(s), b, 5, w->workspace, why) < 0)
 		return 1;
 	return w->sum ? add_frame(s, y, add, w->sum, a->y.stride[0], err) : 0;
 }

@@ -244,7 +244,7 @@ static void dev_free(struct vfm_dev *d)
 	if (c->gemm)
 		vfm_cuda_gemm_free(c->gemm);
 	if (c->attn)
-		vfm_cuda_attn_free(c->attn);
+		vfm_cuda_attn_close(c->attn);
 	if (c->conv)
 		vfm_cuda_conv_free(c->conv);
 	if (c->sys) {

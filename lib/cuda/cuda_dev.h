@@ -54,7 +54,8 @@ bool vfm_cuda_idle(struct vfm_cuda *c, double most_s);
 
 /* Called after all work and all other streams are gone, while memory still exists. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
-void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
+/* Keeps the plans for the next opening of the same device in this process. */
+void vfm_cuda_attn_close(struct vfm_cuda_attn *a) __attribute__((weak));
 void vfm_cuda_conv_free(struct vfm_cuda_conv *c) __attribute__((weak));
 
 /* cuda_dev.c: the path of "cache/gemm-….jsonl" of this user, and NVTX ranges (VFM_NVTX=1).  The folder is

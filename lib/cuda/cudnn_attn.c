@@ -178,7 +178,7 @@ static void build_backward(struct vfm_dnn_attn *a)
 }
 
 struct vfm_dnn_attn *vfm_dnn_attn_new(
-	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err)
+	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, int most, struct vfm_err *err)
 {
 	struct vfm_dnn_attn *a = vfm_calloc(1, sizeof(*a));
 
@@ -193,7 +193,7 @@ struct vfm_dnn_attn *vfm_dnn_attn_new(
 				a->lse, a->scale, a->len_q, a->len_k});
 	else
 		build_forward(a);
-	if (vfm_dnn_build(a->g, key->bwd && key->deterministic ? VFM_DNN_DETERMINISTIC : 0, err) < 0) {
+	if (vfm_dnn_build(a->g, key->bwd && key->deterministic ? VFM_DNN_DETERMINISTIC : 0, most, err) < 0) {
 		vfm_dnn_attn_free(a);
 		return NULL;
 	}

@@ -46,9 +46,10 @@ struct vfm_dnn_attn {
 	vfm_dnn_t dk_all, dv_all;   /* scratch: dk and dv of each query head, if several share one of keys */
 };
 
-/* Returns NULL and VFM_EENV if cuDNN has no plan, for instance for the head dimension. */
+/* most: of the plans that vfm_dnn_build builds.  Returns NULL and VFM_EENV if cuDNN has no plan, for instance for the
+ * head dimension. */
 struct vfm_dnn_attn *vfm_dnn_attn_new(
-	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err);
+	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, int most, struct vfm_err *err);
 void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* NULL is fine */
 
 /* Bytes of scratch for tq and tk rows in all; the contents are undefined. */

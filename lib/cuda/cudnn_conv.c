@@ -63,7 +63,7 @@ struct vfm_dnn_conv *vfm_dnn_conv_new(
 	memcpy(&c->key, key, sizeof(*key));
 	c->g = vfm_dnn_new(on);
 	build_conv(c);
-	if (vfm_dnn_build(c->g, VFM_DNN_DETERMINISTIC | (key->dtype == VFM_F32 ? VFM_DNN_F32 : VFM_DNN_FULL), err) <
+	if (vfm_dnn_build(c->g, VFM_DNN_DETERMINISTIC | (key->dtype == VFM_F32 ? VFM_DNN_F32 : VFM_DNN_FULL), 1, err) <
 		0) {
 		vfm_dnn_conv_free(c);
 		return NULL;

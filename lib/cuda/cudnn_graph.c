@@ -11,6 +11,9 @@
 
 typedef cudnnBackendDescriptor_t desc;
 
+/* Limit of the workspace of a plan that another one with less could replace. */
+enum { MOST_WORKSPACE = 256 << 20 };
+
 struct tensor {
 	desc d;
 	cudnnDataType_t dt;
@@ -25,7 +28,11 @@ struct vfm_dnn_graph {
 	size_t n_t, cap_t;
 	desc *op;
 	size_t n_op, cap_op;
-	desc graph, plan;
+	desc graph;
+	struct {
+		desc d;
+		int64_t workspace, engine;
+	} plan[VFM_DNN_PLANS]; /* the first one runs */
 	struct vfm_dnn_facts facts;
 	int rc; /* the first error */
 	struct vfm_err err;
@@ -416,23 +423,23 @@ static const char *engine_excluded_by(desc engine, unsigned limits)
 	return why;
 }
 
-/* Finalizes g->plan.  Returns 0, or an error that states why this configuration fails. */
+/* Appends the plan of a configuration to g->plan.  Returns 0, or an error that states why this one fails. */
 static int try_config(struct vfm_dnn_graph *g, desc config, unsigned limits, struct vfm_err *err)
 {
 	desc engine = make_descriptor(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
 	     plan = make_descriptor(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
+	int64_t one, index = 0, workspace = 0;
 	const char *why;
-	int64_t one;
 
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
 	TRY(vfm_dnn_check(cudnnBackendGetAttribute(
 				  config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one, &engine),
 		"an engine", err));
-	cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &one, &g->facts.engine);
+	cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &one, &index);
 	why = engine_excluded_by(engine, limits);
 	if (why)
-		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d %s", (int)g->facts.engine, why);
+		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d %s", (int)index, why);
 	if (g->on.handle)
 		TRY(vfm_dnn_check(cudnnBackendSetAttribute(
 					  plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle),
@@ -446,14 +453,23 @@ static int try_config(struct vfm_dnn_graph *g, desc config, unsigned limits, str
 		"a plan", err));
 	TRY(vfm_dnn_check(cudnnBackendFinalize(plan), "a plan", err));
 	TRY(vfm_dnn_check(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-				  &one, &g->facts.workspace),
+				  &one, &workspace),
 		"a plan", err));
-	g->plan = plan;
+	if (g->facts.plans && workspace > g->facts.workspace && workspace > MOST_WORKSPACE)
+		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d needs too large a workspace", (int)index);
+	if (g->facts.plans == 0)
+		g->facts.engine = index;
+	if (workspace > g->facts.workspace)
+		g->facts.workspace = workspace;
+	g->plan[g->facts.plans].d = plan;
+	g->plan[g->facts.plans].engine = index;
+	g->plan[g->facts.plans++].workspace = workspace;
 	return 0;
 }
 
-/* Lists all configurations of the heuristics in this mode, in their order. */
-static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, unsigned limits, struct vfm_err *err)
+/* Tries the configurations of the heuristics in this mode, in their order, until g has `most` plans. */
+static int try_mode(
+	struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, unsigned limits, int most, struct vfm_err *err)
 {
 	static const char what[] = "heuristics";
 	desc heur = make_descriptor(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what), config[16];
@@ -476,15 +492,14 @@ static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, unsign
 	if (n > 16)
 		n = 16;
 	g->facts.configs += (int)n;
-	for (int64_t i = 0; i < n; i++) {
+	for (int64_t i = 0; i < n && g->facts.plans < most; i++) {
 		g->facts.tried++;
-		if (try_config(g, config[i], limits, err) == 0)
-			return 0;
+		try_config(g, config[i], limits, err);
 	}
-	return VFM_EENV;
+	return g->facts.plans ? 0 : VFM_EENV;
 }
 
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err)
+int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err)
 {
 	static const char what[] = "the graph of operations";
 	static pthread_once_t loaded = PTHREAD_ONCE_INIT;
@@ -500,11 +515,22 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err)
 	g->facts.ops = (int)g->n_op;
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
-	if (try_mode(g, CUDNN_HEUR_MODE_A, limits, &first) == 0)
+	if (most > VFM_DNN_PLANS)
+		most = VFM_DNN_PLANS;
+	if (try_mode(g, CUDNN_HEUR_MODE_A, limits, most, &first) == 0)
 		return 0;
-	if (try_mode(g, CUDNN_HEUR_MODE_B, limits, err) == 0 || try_mode(g, CUDNN_HEUR_MODE_FALLBACK, limits, err) == 0)
+	if (try_mode(g, CUDNN_HEUR_MODE_B, limits, most, err) == 0 ||
+		try_mode(g, CUDNN_HEUR_MODE_FALLBACK, limits, most, err) == 0)
 		return 0;
 	return vfm_fail(err, VFM_EENV, "%s", first.msg); /* with the more accurate mode */
+}
+
+void vfm_dnn_use(struct vfm_dnn_graph *g, int i)
+{
+	g->plan[0] = g->plan[i];
+	g->facts.plans = 1;
+	g->facts.engine = g->plan[0].engine;
+	g->facts.workspace = g->plan[0].workspace;
 }
 
 struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g)
@@ -512,7 +538,7 @@ struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g)
 	return g->facts;
 }
 
-int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+int vfm_dnn_run(struct vfm_dnn_graph *g, int plan, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
 	struct vfm_err *err)
 {
 	enum { MOST = 32 };
@@ -540,7 +566,7 @@ int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bi
 	if (!st)
 		st = cudnnBackendFinalize(vp);
 	if (!st)
-		st = cudnnBackendExecute(g->on.handle, g->plan, vp);
+		st = cudnnBackendExecute(g->on.handle, g->plan[plan].d, vp);
 	vfm_dnn_check(st, "execution", err); /* must precede other calls, which overwrite it */
 	cudnnBackendDestroyDescriptor(vp);
 	return st ? VFM_EENV : 0;

@@ -4,8 +4,8 @@
  *	vfm_dnn_t x = vfm_dnn_tensor(g, CUDNN_DATA_FLOAT, dim, stride, VFM_DNN_DEVICE, 0);
  *	vfm_dnn_t y = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, x, 0, 0);	an intermediate result
  *	vfm_dnn_pw(g, CUDNN_POINTWISE_LOG, y, 0, z);			into a tensor that there is
- *	rc = vfm_dnn_build(g, deterministic, &err);			also says what went wrong above
- *	rc = vfm_dnn_run(g, stream, bind, n, workspace, &err);
+ *	rc = vfm_dnn_build(g, VFM_DNN_DETERMINISTIC, 1, &err);		also says what went wrong above
+ *	rc = vfm_dnn_run(g, 0, stream, bind, n, workspace, &err);
  *
  * While a graph is built the first failure is kept, what follows does nothing, and vfm_dnn_build returns it.  Tensors
  * have four dimensions, besides images; sums are in f32.  A graph belongs to the thread of its device.  Local.
@@ -93,13 +93,18 @@ enum {
 	VFM_DNN_FULL = 2,    /* transforms (FFT, Winograd), sums or operands of less precision than the types say */
 	VFM_DNN_F32 = 4 | 2, /* also tensor cores, which multiply f32 as TF32 */
 };
-/* Builds the first plan of cuDNN's heuristics that can be finalized and whose engine keeps the limits, a set of the
- * above. */
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err);
+enum { VFM_DNN_PLANS = 8 };
+/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized and whose engines keep the
+ * limits, a set of the above.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
+ * same engines and knobs. */
+int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err);
+/* Makes plan i of several the only one; cudnn_tune.h chooses it by time. */
+void vfm_dnn_use(struct vfm_dnn_graph *g, int i);
 
 struct vfm_dnn_facts {     /* of a built graph */
-	int64_t workspace; /* bytes */
-	int64_t engine;
+	int64_t workspace; /* bytes, for the largest plan */
+	int64_t engine;    /* of the first plan */
+	int plans;
 	int configs, tried; /* configurations offered by the heuristics, and tried */
 	int ops;
 };
@@ -109,7 +114,8 @@ struct vfm_dnn_bind {
 	vfm_dnn_t t; /* 0: left out */
 	void *p;
 };
-int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+/* Enqueues a plan; 0: the first. */
+int vfm_dnn_run(struct vfm_dnn_graph *g, int plan, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
 	struct vfm_err *err);
 
 #endif

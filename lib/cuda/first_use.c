@@ -39,17 +39,28 @@ void vfm_cuda_load_kernels(void)
 	cudaGetLastError(); /* a launch reports it */
 }
 
+/* Whether stream i has work.  The lock keeps it from being freed meanwhile. */
+static bool has_work(struct vfm_cuda_sys *y, int i)
+{
+	bool busy;
+
+	pthread_mutex_lock(&y->lock);
+	busy = y->stream[i] && cudaStreamQuery(y->stream[i]->st) == cudaErrorNotReady;
+	pthread_mutex_unlock(&y->lock);
+	if (busy)
+		cudaGetLastError(); /* cudaErrorNotReady is none */
+	return busy;
+}
+
 bool vfm_cuda_idle(struct vfm_cuda *c, double most_s)
 {
-	struct vfm_cuda_sys *y = c->sys;
 	const struct timespec nap = {0, 20000};
 	double t0 = vfm_now();
 
-	if (y->capturing)
+	if (c->sys->capturing)
 		return false;
 	for (int i = 0; i < VFM_CUDA_STREAMS; i++)
-		while (y->stream[i] && cudaStreamQuery(y->stream[i]->st) == cudaErrorNotReady) {
-			cudaGetLastError(); /* not an error: clear it */
+		while (has_work(c->sys, i)) {
 			if (vfm_now() - t0 >= most_s)
 				return false;
 			nanosleep(&nap, NULL);

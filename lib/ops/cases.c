@@ -459,11 +459,13 @@ static void large_cases(struct vfm_cases *l)
 	enum { L = VFM_CASE_LARGE };
 	const enum vfm_dtype BF = VFM_BF16;
 	static const int s8k[] = {8192}, s64k[] = {65536}, text[] = {512}, clips[] = {4096, 2048, 1024, 1024};
-	int images[32], texts[32];
+	int images[256], texts[32];
 	struct vfm_case *c;
 
+	for (int i = 0; i < 256; i++)
+		images[i] = 256;
 	for (int i = 0; i < 32; i++)
-		images[i] = 256, texts[i] = 128;
+		texts[i] = 128;
 	bench_linear(l, L, "7b-qkv", BF, 8192, 4096, 12288, VFM_ACT_NONE, VFM_ACT_NONE);
 	bench_linear(l, L, "7b-proj", BF, 8192, 4096, 4096, VFM_ACT_NONE, VFM_ACT_NONE);
 	bench_linear(l, L, "7b-fc1", BF, 8192, 4096, 16384, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
@@ -477,6 +479,7 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
 	vfm_case_attn(l, L, "7b-packed", BF, BF, 4, clips, clips, 32, 32, 128);
 	vfm_case_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
+	vfm_case_attn(l, L, "xl-self", BF, BF, 256, images, images, 16, 16, 72);
 	vfm_case_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);

@@ -69,6 +69,8 @@ enum {
 	VFM_CASE_LARGE = 4, /* sizes of training on a GPU: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
 	/* a backward whose saved operands (o, lse) keep their random contents: ring attention's, of other keys, too */
 	VFM_CASE_AS_FILLED = 8,
+	/* a test whose sizes need many tiles of a GPU's kernels: too slow for the CPU and the emulation */
+	VFM_CASE_TEST_GPU = 16,
 };
 
 struct vfm_case {

@@ -80,6 +80,18 @@ static void attn_odd(struct vfm_cases *l, enum vfm_dtype t)
 	}
 }
 
+/* Many tiles of queries and keys, and the heads of dit-7b; only in bf16. */
+static void attn_long(struct vfm_cases *l)
+{
+	static const int one[] = {1024}, two[] = {1024, 1024}, ragged[] = {1111, 64, 0, 385, 1};
+	const enum vfm_dtype t = VFM_BF16;
+
+	vfm_case_attn(l, VFM_CASE_TEST_GPU, "fixed-long", t, t, 1, one, one, 32, 32, 128);
+	vfm_case_attn(l, VFM_CASE_TEST_GPU, "fixed-long", t, t, 2, two, two, 32, 8, 72);
+	vfm_case_attn(l, VFM_CASE_TEST_GPU, "packed-long", t, t, 5, ragged, ragged, 32, 32, 128);
+	vfm_case_attn(l, VFM_CASE_TEST_GPU, "packed-long", t, VFM_F32, 5, ragged, ragged, 32, 8, 72);
+}
+
 void vfm_cases_attn(struct vfm_cases *l)
 {
 	static const int lq[] = {65, 1, 0, 130, 17}, lk[] = {3, 9, 4, 0, 64};
@@ -104,4 +116,5 @@ void vfm_cases_attn(struct vfm_cases *l)
 		vfm_case_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 1, s2, s2, 12, 12, 64);
 		vfm_case_attn(l, VFM_CASE_BENCH, "self-short", types[t], types[t], 8, s8, s8, 12, 12, 64);
 	}
+	attn_long(l);
 }

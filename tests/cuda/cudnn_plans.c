@@ -130,14 +130,14 @@ static int build(
 	if (rc < 0)
 		print_message("%s\n", err.msg);
 	for (int i = 0; rc == 0 && i < j.n; i++) {
-		struct vfm_dnn_facts f = vfm_dnn_facts(j.plan[i]->g);
+		struct vfm_dnn_facts f = vfm_dnn_facts(j.plan[i]->a->g);
 		struct vfm_suballoc m = {.align = SCRATCH_ALIGN};
 
 		assert_true(f.configs > 0 && f.workspace >= 0);
-		lay_out_piece(&j, j.plan[i], &m);
-		print_message("%s%dx%dx%d%s engine %d of %d, %d operations, scratch %.1f MiB", i ? "; " : "",
+		lay_out_piece(&j, j.plan[i]->a, &m);
+		print_message("%s%dx%dx%d%s engine %d of %d, %d plans, %d operations, scratch %.1f MiB", i ? "; " : "",
 			(int)j.piece[i].b, (int)j.piece[i].sq, (int)j.piece[i].sk,
-			j.piece[i].kind == VFM_ATTN_PACKED ? " packed" : "", (int)f.engine, f.configs, f.ops,
+			j.piece[i].kind == VFM_ATTN_PACKED ? " packed" : "", (int)f.engine, f.configs, f.plans, f.ops,
 			(double)m.used * 0x1p-20);
 	}
 	if (rc == 0)
@@ -214,6 +214,8 @@ static void device(const char *name, int sm, int brief)
 		fail_msg("%s", err.msg);
 	c->sm = sm;
 	c->pairs = PAIRS;
+	c->set.tune = true; /* all engines of the largest problems */
+	c->tune_flops = 3e13;
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		for (int bwd = 0; bwd < 2 && problems[i].brief >= brief; bwd++)
 			bad += build(c, &problems[i], &forms[0], bwd, false) < 0;
@@ -229,7 +231,7 @@ static void device(const char *name, int sm, int brief)
 	bad += build_convs(&c->on);
 	free(json);
 	vfm_dnn_on_release(&c->on);
-	vfm_cuda_attn_free(c);
+	vfm_cuda_attn_close(c);
 	assert_int_equal(bad, 0);
 }
 

@@ -9,12 +9,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "spec/dtype.h"
 
 bool dnn_ref_no_plans;
-int dnn_ref_refuse_build, dnn_ref_refuse_run, dnn_ref_ran;
+int dnn_ref_refuse_build, dnn_ref_refuse_run, dnn_ref_ran, dnn_ref_built, dnn_ref_wrong, dnn_ref_used;
+int dnn_ref_plans = 1, dnn_ref_us[DNN_REF_PLANS];
+enum dnn_ref_error dnn_ref_error;
 
 enum { MOST = 96 };
 enum op_kind { PW, INDEX, LOGIC, SELECT, REDUCE, RESHAPE, MATMUL, CONV };
@@ -45,7 +48,9 @@ struct vfm_dnn_graph {
 	struct tensor t[MOST];
 	struct op op[MOST];
 	int n_t, n_op;
-	struct vfm_dnn_sdpa sdpa; /* instead of operations, if q is set */
+	int plans, plan[DNN_REF_PLANS]; /* numbers of the plans */
+	enum dnn_ref_error error;       /* of this run */
+	struct vfm_dnn_sdpa sdpa;       /* instead of operations, if q is set */
 };
 
 int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err)
@@ -192,8 +197,12 @@ static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turne
 }
 
 /* Propagates the lengths of rows: products state them, elementwise operations pass them on. */
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err)
+int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err)
 {
+	dnn_ref_built++;
+	g->plans = most < dnn_ref_plans ? most : dnn_ref_plans;
+	for (int i = 0; i < g->plans; i++)
+		g->plan[i] = i;
 	if (form_of(g) == DNN_REF_CONV && !(limits & VFM_DNN_DETERMINISTIC && limits & VFM_DNN_FULL))
 		return vfm_fail(err, VFM_EENV, "a convolution without limits");
 	if (dnn_ref_no_plans)
@@ -240,7 +249,13 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, struct vfm_err *err)
 
 struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g)
 {
-	return (struct vfm_dnn_facts){.workspace = 1000, .ops = g->n_op};
+	return (struct vfm_dnn_facts){.workspace = 1000 * g->plans, .plans = g->plans, .ops = g->n_op};
+}
+
+void vfm_dnn_use(struct vfm_dnn_graph *g, int i)
+{
+	g->plan[0] = g->plan[i];
+	g->plans = 1;
 }
 
 /* ---- elements ---- */
@@ -291,10 +306,39 @@ static float get(const struct vfm_dnn_graph *g, vfm_dnn_t t, const int64_t at[4]
 	return (float)number(g, t, k);
 }
 
+/* Whether the forward writes lse here. */
+static bool is_lse(const struct tensor *x)
+{
+	return x->kind == VFM_DNN_DEVICE && x->dt == CUDNN_DATA_FLOAT && x->dim[3] == 1 && x->dim[2] > 1;
+}
+
+/* Whether an element belongs to the last row of a sample. */
+static bool is_last(const struct vfm_dnn_graph *g, const struct tensor *x, const int64_t i[4])
+{
+	return x->kind == VFM_DNN_DEVICE && x->dim[3] > 1 &&
+		i[2] == (x->rows ? number(g, x->rows, i[0]) : x->dim[2]) - 1;
+}
+
+/* The place of lse of a query that is stored behind that of the query before. */
+static int64_t swapped_place(const struct vfm_dnn_graph *g, const struct tensor *x, const int64_t i[4])
+{
+	int64_t n = x->rows ? number(g, x->rows, i[0]) : x->dim[2];
+
+	return place(g, x, (int64_t[4]){i[0], 0, 0, 0}) + i[1] * n + i[2];
+}
+
 static void put(const struct vfm_dnn_graph *g, vfm_dnn_t t, const int64_t i[4], float v)
 {
 	const struct tensor *x = &g->t[t];
 
+	if (g->error == DNN_REF_BASE2 && is_lse(x))
+		v *= 1.442695f;
+	if (g->error == DNN_REF_LAST_ROW && is_last(g, x, i))
+		v = 0;
+	if (g->error == DNN_REF_SWAPPED && is_lse(x) && inside(g, x, i)) {
+		((float *)(void *)x->p)[swapped_place(g, x, i)] = v;
+		return;
+	}
 	if (x->kind != VFM_DNN_VIRTUAL && !inside(g, x, i))
 		v = NAN;
 	if (x->dt == CUDNN_DATA_BFLOAT16 && x->kind == VFM_DNN_VIRTUAL)
@@ -453,14 +497,17 @@ static void run_op(const struct vfm_dnn_graph *g, const struct op *o)
 {
 	const int64_t *n = g->t[o->y].dim;
 	struct factors f = {0};
+	bool twice = false; /* a product with a transposed matrix: dk or dv */
 
+	for (int i = 0; i < g->n_op && g->error == DNN_REF_TWICE && o->kind == MATMUL; i++)
+		twice = twice || (g->op[i].kind == RESHAPE && g->op[i].y == o->a);
 	if (o->kind == MATMUL)
 		f = factors(g, o);
 	for (int64_t r = 0; r < n[0] * n[1] * n[2]; r++) {
 		int64_t i[4] = {r / n[2] / n[1], r / n[2] % n[1], r % n[2], 0};
 
 		for (; i[3] < n[3]; i[3]++)
-			put(g, o->y, i, value(g, o, &f, i));
+			put(g, o->y, i, (twice ? 2 : 1) * value(g, o, &f, i));
 	}
 	free(f.a);
 	free(f.b);
@@ -502,15 +549,23 @@ static void run_sdpa(const struct vfm_dnn_graph *g)
 		attend_row(g, (int64_t[4]){r / n[2] / n[1], r / n[2] % n[1], r % n[2], 0}, scale);
 }
 
-int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+int vfm_dnn_run(struct vfm_dnn_graph *g, int plan, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
 	struct vfm_err *err)
 {
+	int us = dnn_ref_us[g->plan[plan]];
+
 	(void)s;
 	if (!workspace)
 		return vfm_fail(err, VFM_EENV, "no workspace");
 	if (dnn_ref_refuse_run & form_of(g))
 		return vfm_fail(err, VFM_EENV, "no run of form %d", form_of(g));
+	if (us < 0)
+		return vfm_fail(err, VFM_EENV, "no run of plan %d", g->plan[plan]);
 	dnn_ref_ran |= form_of(g);
+	dnn_ref_used = g->plan[plan];
+	g->error = dnn_ref_wrong & form_of(g) ? dnn_ref_error : (enum dnn_ref_error)0;
+	if (us)
+		usleep((unsigned)us);
 	memset(workspace, 0x5a, (size_t)vfm_dnn_facts(g).workspace);
 	for (int i = 0; i < n; i++)
 		if (b[i].t)

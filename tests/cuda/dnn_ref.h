@@ -18,6 +18,22 @@ enum {
 	DNN_REF_CONV = 32, /* no attention, but a convolution */
 };
 extern int dnn_ref_refuse_build, dnn_ref_refuse_run;
-extern int dnn_ref_ran; /* the set of forms that have run */
+extern int dnn_ref_ran;   /* the set of forms that have run */
+extern int dnn_ref_built; /* graphs that have been built */
+
+/* Errors of a set of forms, which run all the same. */
+enum dnn_ref_error {
+	DNN_REF_BASE2 = 1, /* lse is a logarithm in base 2 */
+	DNN_REF_SWAPPED,   /* lse has the rows of a head one after another, in each sample */
+	DNN_REF_LAST_ROW,  /* the last row of each sample of o, or of each gradient, is zero */
+	DNN_REF_TWICE,     /* dk and dv are twice as large; not with shared heads of keys */
+};
+extern enum dnn_ref_error dnn_ref_error;
+extern int dnn_ref_wrong; /* the set of forms */
+
+/* Plans of a graph for which several are requested, and the microseconds that each takes; negative: it is refused. */
+enum { DNN_REF_PLANS = 4 };
+extern int dnn_ref_plans, dnn_ref_us[DNN_REF_PLANS];
+extern int dnn_ref_used; /* the last plan that ran */
 
 #endif

@@ -12,6 +12,7 @@
 #include "cuda/attn.c" /* for its limits */
 
 #include "dev_stub.h"
+#include "ops/cases_int.h"
 #include "dnn_ref.h"
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *h)
@@ -26,6 +27,20 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
 {
 	(void)h;
 	return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s)
+{
+	(void)h, (void)s;
+	return CUDNN_STATUS_SUCCESS;
+}
+
+/* A device without plans; each has an ordinal of its own. */
+static struct vfm_cuda device_of(int sm)
+{
+	static int ordinal;
+
+	return (struct vfm_cuda){.sm = sm, .ordinal = ++ordinal, .dev.t = &stub_table};
 }
 
 static double at(const char *mem, enum vfm_dtype t, int64_t i)
@@ -103,11 +118,12 @@ static const char *among = ""; /* only cases with this in their name */
 /* Runs every bf16 case on a device of this kind. */
 static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 {
-	struct vfm_cuda dev = {.sm = sm, .deterministic = deterministic};
+	struct vfm_cuda dev = device_of(sm);
 	struct vfm_err err = {0};
 	struct vfm_stream s = {.dev = &dev.dev};
 	int n = 0;
 
+	dev.deterministic = deterministic;
 	setenv("VFM_CUDA_ATTN", mode, 1);
 	assert_non_null(attn_context(&s, &err));
 	if (pairs)
@@ -126,7 +142,7 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 	}
 	print_message("%d cases with %zu plans\n", n, dev.attn->n);
 	assert_true(n > 10);
-	vfm_cuda_attn_free(dev.attn);
+	vfm_cuda_attn_close(dev.attn);
 }
 
 static void test_hopper(void **state)
@@ -188,12 +204,14 @@ static void warn(const char *fmt, ...)
 /* Without a plan our own kernels compute bf16, with one warning for similar shapes; forcing cuDNN is an error. */
 static void test_no_plan(void **state)
 {
-	struct vfm_cuda dev = {.sm = 90, .warn = warn};
+	struct vfm_cuda dev = device_of(90);
 	struct vfm_stream s = {.dev = &dev.dev};
 	struct vfm_err err = {0};
 	int64_t n = 0;
 
 	(void)state;
+	dev.warn = warn;
+	n_warned = 0;
 	setenv("VFM_CUDA_ATTN", "", 1);
 	dnn_ref_no_plans = true;
 	for (int again = 0; again < 2; again++)
@@ -207,7 +225,7 @@ static void test_no_plan(void **state)
 	if (!strstr(warned, "attn_bwd of bf16, 5 samples, packed, 213 queries x 2 heads, 80 keys x 2 heads, of 40: ") ||
 		!strstr(warned, "no engine takes it"))
 		fail_msg("%s", warned);
-	vfm_cuda_attn_free(dev.attn);
+	vfm_cuda_attn_close(dev.attn);
 	dev.attn = NULL;
 	setenv("VFM_CUDA_ATTN", "cudnn", 1);
 	for (size_t i = 0; i < cases.n; i++)
@@ -217,7 +235,7 @@ static void test_no_plan(void **state)
 			assert_non_null(strstr(err.msg, "no engine takes it"));
 			vfm_case_free(cases.v[i], cpu_s);
 		}
-	vfm_cuda_attn_free(dev.attn);
+	vfm_cuda_attn_close(dev.attn);
 	dnn_ref_no_plans = false;
 }
 
@@ -225,9 +243,10 @@ static void test_no_plan(void **state)
  * own kernels come last. */
 static void check_ladder(const char *name, int refuse, bool run, int ran, const char *says)
 {
-	struct vfm_cuda dev = {.sm = 90, .warn = warn};
+	struct vfm_cuda dev = device_of(90);
 	int n = 0;
 
+	dev.warn = warn;
 	*(run ? &dnn_ref_refuse_run : &dnn_ref_refuse_build) = refuse;
 	setenv("VFM_CUDA_ATTN", "", 1);
 	for (int again = 0; again < 2; again++) {
@@ -246,7 +265,7 @@ static void check_ladder(const char *name, int refuse, bool run, int ran, const 
 	}
 	assert_int_equal(n, 2);
 	assert_int_equal(dev.dev.slow_attn, ran ? 0 : 2);
-	vfm_cuda_attn_free(dev.attn);
+	vfm_cuda_attn_close(dev.attn);
 	dnn_ref_refuse_build = dnn_ref_refuse_run = 0;
 }
 
@@ -280,6 +299,267 @@ static void test_ladder(void **state)
 		snprintf(name, sizeof(name), "attn/%s", fixed);
 		check_ladder(name, DNN_REF_FORMS, run, 0, "by our own kernels, which are slow (plain: ");
 	}
+}
+
+/* ---- the first run of a plan ---- */
+
+/* Returns the first bf16 case whose name begins with `name` and contains `with`. */
+static struct vfm_case *case_of(const char *name, const char *with)
+{
+	for (size_t i = 0; i < cases.n; i++)
+		if (strncmp(cases.v[i]->name, name, strlen(name)) == 0 && strstr(cases.v[i]->name, with))
+			return cases.v[i];
+	fail_msg("no case %s", name);
+	return NULL;
+}
+
+/* Forms with this error run, are found out once, and are replaced by `ran`, 0: our own kernels. */
+static void check_error(struct vfm_case *c, enum dnn_ref_error error, int forms_wrong, int ran, const char *says)
+{
+	struct vfm_cuda dev = device_of(90);
+	int before = 0;
+
+	dev.warn = warn;
+	dnn_ref_error = error, dnn_ref_wrong = forms_wrong;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	for (int again = 0; again < 2; again++) {
+		dnn_ref_ran = n_warned = 0;
+		check(c, &dev);
+		if (again ? dnn_ref_ran != ran || n_warned
+			  : !(dnn_ref_ran & forms_wrong) || n_warned != 1 || !strstr(warned, says))
+			fail_msg("%s, error %d, run %d: ran %d, %d warnings: %s", c->name, error, again, dnn_ref_ran,
+				n_warned, warned);
+		if (again == 0)
+			before = (int)dev.dev.tuned;
+	}
+	assert_true(before > 0);
+	assert_int_equal(dev.dev.tuned, before);
+	assert_int_equal(dev.dev.slow_attn, ran ? 0 : 2);
+	vfm_cuda_attn_close(dev.attn);
+	dnn_ref_error = dnn_ref_wrong = 0;
+}
+
+static void test_wrong_results(void **state)
+{
+	const int rows = DNN_REF_PLAIN | DNN_REF_PACKED, packed = DNN_REF_PACKED | DNN_REF_PACKED_APART;
+	static const struct {
+		const char *name, *with;
+		int apart;
+	} fwd[] = {
+		{"attn/fixed/bf16", "h2-2", DNN_REF_APART},
+		{"attn/fixed/bf16", "h2-1", DNN_REF_APART},
+		{"attn/packed-mixed/bf16", "", DNN_REF_PACKED_APART},
+		{"attn/packed-gqa/bf16", "", DNN_REF_PACKED_APART},
+		{"attn/packed-cross/bf16", "", DNN_REF_PACKED_APART}, /* with a sample that has no keys */
+		{"attn/packed/bf16", "h4-2", DNN_REF_PACKED_APART},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fwd) / sizeof(fwd[0]); i++) {
+		struct vfm_case *c = case_of(fwd[i].name, fwd[i].with);
+
+		check_error(c, DNN_REF_BASE2, rows, fwd[i].apart, "plain: lse differs from that of our own kernels");
+		check_error(c, DNN_REF_SWAPPED, rows, fwd[i].apart, "plain: lse differs");
+		check_error(c, DNN_REF_LAST_ROW, rows, fwd[i].apart, "plain: o differs");
+		check_error(c, DNN_REF_LAST_ROW, DNN_REF_FORMS, 0, "our own kernels, which are slow (plain: o differs");
+	}
+	check_error(case_of("attn_bwd/fixed/bf16", "h2-2"), DNN_REF_LAST_ROW, rows, DNN_REF_APART, "plain: dq differs");
+	check_error(case_of("attn_bwd/fixed/bf16", "h2-2"), DNN_REF_TWICE, rows, DNN_REF_APART, "plain: dk differs");
+	check_error(case_of("attn_bwd/packed-mixed/bf16", ""), DNN_REF_TWICE, DNN_REF_PACKED, DNN_REF_PACKED_APART,
+		"plain: dk differs");
+	check_error(
+		case_of("attn_bwd/packed/bf16", "h4-2"), DNN_REF_LAST_ROW, packed, 0, "own kernels, which are slow");
+	check_error(case_of("attn_bwd/packed-cross/bf16", ""), DNN_REF_LAST_ROW, packed, 0, "plain: dk differs");
+	check_error(case_of("attn_bwd/packed-ring/bf16", ""), DNN_REF_LAST_ROW, packed, 0, "plain: ");
+}
+
+/* Runs a case on a device, whose result is not compared. */
+static int run_case(struct vfm_case *c, struct vfm_cuda *dev, bool zero_dout, struct vfm_err *err)
+{
+	struct vfm_stream s = {.dev = &dev->dev};
+	int rc;
+
+	assert_int_equal(vfm_case_alloc(c, cpu_s, 1, err), 0);
+	if (zero_dout)
+		memset(c->args.attn_bwd.dout.data, 0, vfm_tensor_extent(&c->args.attn_bwd.dout));
+	rc = c->op == VFM_OP_attn ? vfm_cuda_attn(&s, &c->args.attn, err)
+				  : vfm_cuda_attn_bwd(&s, &c->args.attn_bwd, err);
+	vfm_case_free(c, cpu_s);
+	return rc;
+}
+
+/* If cuDNN is forced, a wrong result is an error. */
+static void test_wrong_forced(void **state)
+{
+	struct vfm_cuda dev = device_of(90);
+	struct vfm_err err = {0};
+
+	(void)state;
+	setenv("VFM_CUDA_ATTN", "cudnn", 1);
+	dnn_ref_error = DNN_REF_BASE2, dnn_ref_wrong = DNN_REF_FORMS;
+	for (int again = 0; again < 2; again++) {
+		assert_int_equal(run_case(case_of("attn/fixed/bf16", ""), &dev, false, &err), VFM_EENV);
+		assert_non_null(strstr(err.msg, "attn: plain: lse differs"));
+	}
+	vfm_cuda_attn_close(dev.attn);
+	dnn_ref_error = dnn_ref_wrong = 0;
+}
+
+/* Gradients of zero prove nothing: the plan is compared at a later run, and until then no capture may contain it. */
+static void test_zero_gradients(void **state)
+{
+	struct vfm_case *c = case_of("attn_bwd/fixed/bf16", "h2-2");
+	struct vfm_cuda dev = device_of(90);
+	struct vfm_err err = {0};
+
+	(void)state;
+	dev.warn = warn;
+	n_warned = 0;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	dnn_ref_error = DNN_REF_LAST_ROW, dnn_ref_wrong = DNN_REF_PLAIN;
+	assert_int_equal(run_case(c, &dev, true, &err), 0);
+	assert_true(n_warned == 0 && dev.dev.tuned == 1);
+	capturing = true;
+	assert_int_equal(run_case(c, &dev, true, &err), VFM_EENV);
+	assert_true(dev.dev.graph_first);
+	capturing = false;
+	check(c, &dev);
+	assert_true(n_warned == 1 && dev.dev.tuned == 3); /* two forms were compared */
+	dnn_ref_ran = 0;
+	capturing = true;
+	assert_int_equal(run_case(c, &dev, false, &err), 0);
+	capturing = false;
+	assert_int_equal(dnn_ref_ran, DNN_REF_APART);
+	vfm_cuda_attn_close(dev.attn);
+	dnn_ref_error = dnn_ref_wrong = 0;
+}
+
+/* With one key for each sample, dq and dk are nothing but rounding: they are not compared, but dv is. */
+static void test_one_key(void **state)
+{
+	static const int len_q[] = {64, 70}, one[] = {1, 1};
+	struct vfm_cuda dev = device_of(90);
+	struct vfm_stream s = {.dev = &dev.dev};
+	struct vfm_err err = {0};
+	struct vfm_cases l = {0};
+	struct vfm_attn_bwd *a;
+	struct vfm_attn f;
+
+	(void)state;
+	dev.warn = warn;
+	n_warned = 0;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	vfm_case_attn(&l, VFM_CASE_TEST, "one-key", VFM_BF16, VFM_F32, 2, len_q, one, 2, 2, 64);
+	assert_int_equal(vfm_case_alloc(l.v[1], cpu_s, 1, &err), 0);
+	a = &l.v[1]->args.attn_bwd;
+	f = (struct vfm_attn){.q = a->q,
+		.k = a->k,
+		.v = a->v,
+		.o = a->o,
+		.lse = a->lse,
+		.seqs_q = a->seqs_q,
+		.seqs_k = a->seqs_k,
+		.scale = a->scale};
+	assert_int_equal(vfm_op_attn(cpu_s, &f, &err), 0);
+	assert_int_equal(vfm_cuda_attn_bwd(&s, a, &err), 0);
+	if (n_warned)
+		fail_msg("%s", warned);
+	assert_int_equal(dev.dev.tuned, 1);
+	capturing = true; /* the plan is checked */
+	assert_int_equal(vfm_cuda_attn_bwd(&s, a, &err), 0);
+	capturing = false;
+	vfm_case_free(l.v[1], cpu_s);
+	vfm_cuda_attn_close(dev.attn);
+	vfm_cases_release(&l);
+}
+
+/* A device that is opened again finds its plans; another one, or with other settings, does not. */
+static void test_opened_again(void **state)
+{
+	struct vfm_case *c = case_of("attn/fixed/bf16", ""), *b = case_of("attn_bwd/packed-mixed/bf16", "");
+	struct vfm_cuda first = device_of(90), dev, two[2];
+	struct vfm_err err = {0};
+	int built = dnn_ref_built;
+
+	(void)state;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	for (int open = 0; open < 3; open++) {
+		dev = first;
+		check(c, &dev);
+		check(b, &dev);
+		vfm_cuda_attn_close(dev.attn);
+		assert_int_equal(dnn_ref_built, built + 2);
+		assert_int_equal(dev.dev.tuned, open == 0 ? 2 : 0);
+	}
+	dev = first;
+	dev.deterministic = true;
+	check(c, &dev);
+	vfm_cuda_attn_close(dev.attn);
+	assert_int_equal(dnn_ref_built, built + 3);
+	setenv("VFM_CUDA_ATTN", "cudnn-apart", 1);
+	dev = first;
+	check(c, &dev);
+	vfm_cuda_attn_close(dev.attn);
+	assert_int_equal(dnn_ref_built, built + 4);
+	setenv("VFM_CUDA_ATTN", "", 1);
+	for (int i = 0; i < 2; i++) { /* two ranks that share a device do not share a handle */
+		two[i] = first;
+		assert_int_equal(run_case(c, &two[i], false, &err), 0);
+	}
+	assert_ptr_not_equal(two[0].attn, two[1].attn);
+	assert_int_equal(dnn_ref_built, built + 5);
+	vfm_cuda_attn_close(two[0].attn);
+	vfm_cuda_attn_close(two[1].attn);
+	dev = device_of(90);
+	check(c, &dev);
+	vfm_cuda_attn_close(dev.attn);
+	assert_int_equal(dnn_ref_built, built + 6);
+}
+
+/* Runs a case on a new device where plan i takes us[i]; returns the plan that the second call uses. */
+static int plan_used(const char *name, const int us[DNN_REF_PLANS], double tune_flops, bool deterministic)
+{
+	struct vfm_cuda dev = device_of(90);
+	struct vfm_stream s = {.dev = &dev.dev};
+	struct vfm_err err = {0};
+
+	dev.deterministic = deterministic;
+	assert_non_null(attn_context(&s, &err));
+	dev.attn->tune_flops = tune_flops;
+	dnn_ref_plans = DNN_REF_PLANS;
+	memcpy(dnn_ref_us, us, sizeof(dnn_ref_us));
+	check(case_of(name, ""), &dev);
+	check(case_of(name, ""), &dev);
+	assert_int_equal(dev.dev.tuned, no_memory ? 2 : 1); /* again at the second call */
+	vfm_cuda_attn_close(dev.attn);
+	dnn_ref_plans = 1;
+	memset(dnn_ref_us, 0, sizeof(dnn_ref_us));
+	return dnn_ref_used;
+}
+
+static void test_fastest_plan(void **state)
+{
+	static const int second[] = {60000, 2000, 90000, 60000}, first[] = {2000, 60000, 60000, 60000},
+			 refused[] = {-1, 60000, 2000, -1};
+	static const char *const names[] = {"attn/fixed/bf16", "attn_bwd/packed-equal/bf16"};
+
+	(void)state;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	for (int i = 0; i < 2; i++) {
+		const char *name = names[i];
+
+		assert_int_equal(plan_used(name, second, 0, false), 1);
+		assert_int_equal(plan_used(name, first, 0, false), 0);
+		assert_int_equal(plan_used(name, refused, 0, false), 2);
+		assert_int_equal(plan_used(name, second, 1e30, false), 0); /* too small an op */
+		assert_int_equal(plan_used(name, second, 0, true), 0);
+	}
+	no_memory = true; /* nothing can be timed or compared */
+	assert_int_equal(plan_used(names[0], second, 0, false), 0);
+	no_memory = false;
+	setenv("VFM_CUDA_TUNE", "0", 1);
+	assert_int_equal(plan_used(names[0], second, 0, false), 0);
+	unsetenv("VFM_CUDA_TUNE");
 }
 
 /* ---- pieces ---- */
@@ -444,6 +724,12 @@ int main(void)
 		cmocka_unit_test(test_deterministic),
 		cmocka_unit_test(test_no_plan),
 		cmocka_unit_test(test_ladder),
+		cmocka_unit_test(test_wrong_results),
+		cmocka_unit_test(test_wrong_forced),
+		cmocka_unit_test(test_zero_gradients),
+		cmocka_unit_test(test_one_key),
+		cmocka_unit_test(test_opened_again),
+		cmocka_unit_test(test_fastest_plan),
 	};
 
 	if (getenv("VFM_TEST_ONLY"))

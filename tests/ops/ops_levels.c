@@ -37,7 +37,7 @@ bool case_wanted(const struct vfm_case *c)
 	bool any = false, yes = false;
 	char pattern[128];
 
-	if (!(c->flags & VFM_CASE_TEST))
+	if (!(c->flags & (device ? VFM_CASE_TEST | VFM_CASE_TEST_GPU : VFM_CASE_TEST)))
 		return false;
 	for (const char *w = case_words; w && *w;) {
 		size_t n = strcspn(w, ","), minus = *w == '-';

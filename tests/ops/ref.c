@@ -501,10 +501,13 @@ static void ref_attn(struct ref *r)
 {
 	const struct vfm_attn *a = r->args;
 	const double *q = V(attn, q), *k = V(attn, k), *v = V(attn, v);
-	double *o = V(attn, o), *lse = V(attn, lse), *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
+	double *o = V(attn, o), *lse = V(attn, lse);
 	int64_t nh = a->q.shape[1], hkv = a->k.shape[1], d = a->q.shape[2];
 
-	for (int64_t t = 0; t < a->q.shape[0]; t++)
+#pragma omp parallel for
+	for (int64_t t = 0; t < a->q.shape[0]; t++) {
+		double *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
+
 		for (int64_t h = 0; h < nh; h++) {
 			int s = sample_of(a->seqs_q, t);
 			int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = h / (nh / hkv) * d;
@@ -512,49 +515,65 @@ static void ref_attn(struct ref *r)
 
 			lse[t * nh + h] = l;
 			memset(o + (t * nh + h) * d, 0, (size_t)d * sizeof(*o));
-			for (int64_t j = k0; j < k1; j++)
+			for (int64_t j = k0; j < k1; j++) {
+				double pj = exp(p[j - k0] - l);
+
 				for (int64_t i = 0; i < d; i++)
-					o[(t * nh + h) * d + i] += exp(p[j - k0] - l) * v[j * hkv * d + off + i];
+					o[(t * nh + h) * d + i] += pj * v[j * hkv * d + off + i];
+			}
 		}
-	free(p);
+		free(p);
+	}
+}
+
+/* The gradients of one query and head: sets its dq, and adds to dk and dv.  p: for all keys. */
+static void attn_bwd_row(const struct ref *r, int64_t t, int64_t h, double *p)
+{
+	const struct vfm_attn_bwd *a = r->args;
+	int64_t nh = a->q.shape[1], hkv = a->k.shape[1], d = a->q.shape[2], row = (t * nh + h) * d;
+	int64_t off = h / (nh / hkv) * d;
+	const double *q = V(attn_bwd, q) + row, *o = V(attn_bwd, o) + row, *dout = V(attn_bwd, dout) + row;
+	const double *k = V(attn_bwd, k) + off, *v = V(attn_bwd, v) + off, *lse = V(attn_bwd, lse);
+	double *dq = V(attn_bwd, dq) + row, *dk = V(attn_bwd, dk) + off, *dv = V(attn_bwd, dv) + off, delta = 0;
+	int s = sample_of(a->seqs_q, t);
+	int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1];
+
+	scores(q, k, k0, k1, hkv, d, (double)a->scale, p);
+	for (int64_t i = 0; i < d; i++)
+		delta += o[i] * dout[i];
+	for (int64_t j = k0; j < k1; j++) {
+		double pj = exp(p[j - k0] - lse[t * nh + h]), dp = 0, ds;
+		int64_t kj = j * hkv * d;
+
+		for (int64_t i = 0; i < d; i++) {
+			dp += dout[i] * v[kj + i];
+			dv[kj + i] += pj * dout[i];
+		}
+		ds = pj * (dp - delta) * (double)a->scale;
+		for (int64_t i = 0; i < d; i++) {
+			dq[i] += ds * k[kj + i];
+			dk[kj + i] += ds * q[i];
+		}
+	}
 }
 
 static void ref_attn_bwd(struct ref *r)
 {
 	const struct vfm_attn_bwd *a = r->args;
-	const double *q = V(attn_bwd, q), *k = V(attn_bwd, k), *v = V(attn_bwd, v), *o = V(attn_bwd, o);
-	const double *lse = V(attn_bwd, lse), *dout = V(attn_bwd, dout);
-	double *dq = V(attn_bwd, dq), *dk = V(attn_bwd, dk), *dv = V(attn_bwd, dv);
-	double *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
-	int64_t nh = a->q.shape[1], hkv = a->k.shape[1], d = a->q.shape[2];
+	int64_t nh = a->q.shape[1], hkv = a->k.shape[1];
 
-	memset(dq, 0, (size_t)vfm_numel(&a->q) * sizeof(*dq));
-	memset(dk, 0, (size_t)vfm_numel(&a->k) * sizeof(*dk));
-	memset(dv, 0, (size_t)vfm_numel(&a->v) * sizeof(*dv));
-	for (int64_t th = 0; th < a->q.shape[0] * nh; th++) {
-		int s = sample_of(a->seqs_q, th / nh);
-		int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = th % nh / (nh / hkv) * d, row = th * d;
-		double delta = 0;
+	memset(V(attn_bwd, dq), 0, (size_t)vfm_numel(&a->q) * sizeof(double));
+	memset(V(attn_bwd, dk), 0, (size_t)vfm_numel(&a->k) * sizeof(double));
+	memset(V(attn_bwd, dv), 0, (size_t)vfm_numel(&a->v) * sizeof(double));
+#pragma omp parallel for
+	for (int64_t hk = 0; hk < hkv; hk++) { /* a thread has all that is added to the keys of a head */
+		double *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
 
-		scores(q + row, k + off, k0, k1, hkv, d, (double)a->scale, p);
-		for (int64_t i = 0; i < d; i++)
-			delta += o[row + i] * dout[row + i];
-		for (int64_t j = k0; j < k1; j++) {
-			double pj = exp(p[j - k0] - lse[th]), dp = 0, ds;
-			int64_t kj = j * hkv * d + off;
-
-			for (int64_t i = 0; i < d; i++) {
-				dp += dout[row + i] * v[kj + i];
-				dv[kj + i] += pj * dout[row + i];
-			}
-			ds = pj * (dp - delta) * (double)a->scale;
-			for (int64_t i = 0; i < d; i++) {
-				dq[row + i] += ds * k[kj + i];
-				dk[kj + i] += ds * q[row + i];
-			}
-		}
+		for (int64_t t = 0; t < a->q.shape[0]; t++)
+			for (int64_t h = hk * (nh / hkv); h < (hk + 1) * (nh / hkv); h++)
+				attn_bwd_row(r, t, h, p);
+		free(p);
 	}
-	free(p);
 }
 
 static void ref_attn_bias(struct ref *r)
