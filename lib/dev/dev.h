@@ -160,6 +160,7 @@ struct vfm_dev {
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
+	double host_rate;                   /* bytes/s of copies to and from pinned memory (host_rate.h); 0: unknown */
 	/* Set by the owner of a plan: bytes of mem_total that the pool reserves before it moves free memory (mapped.h);
 	 * 0: all. */
 	int64_t mem_limit;

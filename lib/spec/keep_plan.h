@@ -17,7 +17,7 @@ struct vfm_keep_plan_rates {
 	double mem;   /* bytes/s of device memory, read + written */
 	double host;  /* bytes/s of a copy to or from pinned host memory */
 };
-/* Rates measured on an H200. */
+/* Rates measured on an H200 of a virtual machine, whose link to the host is slow. */
 extern const struct vfm_keep_plan_rates vfm_keep_plan_h200;
 
 struct vfm_keep_plan_in {

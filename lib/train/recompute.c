@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/host_memory.h"
+#include "dev/host_rate.h"
 #include "spec/in_flight.h"
 
 /* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to
@@ -163,6 +164,18 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, ps->stream->dev->async, err);
 }
 
+/* Bytes/s of copies to the host: measured, because hosts differ by ten times.  A deterministic run must not depend on a
+ * measurement. */
+static double host_rate(
+	const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_keep_plan_rates *other)
+{
+	double rate = 0;
+
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS && !c->train.deterministic && !ps->stream->dev->host_memory)
+		rate = vfm_dev_host_rate(ps->stream);
+	return rate > 0 ? rate : other->host;
+}
+
 /* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
  * most 0 if the state alone does not fit. */
 static void make_plan_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
@@ -186,6 +199,8 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 		.exchanges_units = m->size[VFM_AX_CP] > 1,
 		.tp = m->size[VFM_AX_TP],
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
+	if (!load->rates)
+		in->rates.host = host_rate(c, ps, &vfm_keep_plan_h200);
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
@@ -446,7 +461,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	struct vfm_dev *d = ps->stream->dev;
 	struct vfm_keep_plan_in in;
 	struct stage s = {0};
-	double least[3];
+	double least[4];
 	int rc = 0;
 
 	*p = (struct vfm_recompute_plan){0};
@@ -457,11 +472,13 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	least[0] = p->capacity;
 	least[1] = in.room;
 	least[2] = in.host_room;
-	TRY_OUT(agree_on_least(m->world, least, 3, err));
+	least[3] = in.rates.host;
+	TRY_OUT(agree_on_least(m->world, least, 4, err));
 	if (least[0] <= 0)
 		goto out;
 	in.room = least[1];
 	in.host_room = least[2];
+	in.rates.host = least[3];
 	plan_stage(&s, &in, p);
 	p->made = true;
 	d->mem_limit = (int64_t)least[0];

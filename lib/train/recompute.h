@@ -18,7 +18,7 @@ struct vfm_load {
 	struct vfm_pack_sums largest; /* the pack with the most tokens, over all ranks that share it */
 	int64_t packs;                /* packs of a rank in a step */
 	double host_bytes;            /* host memory of a rank for offloaded activations; may differ between ranks */
-	const struct vfm_keep_plan_rates *rates; /* NULL: those of an H200 */
+	const struct vfm_keep_plan_rates *rates; /* NULL: those of an H200, and the host link of this machine */
 };
 
 struct vfm_recompute_plan {

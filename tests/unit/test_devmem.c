@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "dev/holders.h"
+#include "dev/host_rate.h"
 #include "dev/staging.h"
 
 /* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when
@@ -169,6 +170,103 @@ static void test_oom(void **state)
 	assert_int_equal(strlen(cut), sizeof(cut) - 1);
 }
 
+/* ---- the rate of copies: a device that only keeps time ---- */
+
+static struct {
+	struct vfm_dev dev;
+	struct vfm_stream s;
+	double now, up, down; /* seconds; bytes/s */
+	int copies, held;
+	bool full; /* it has no pinned memory */
+} slow;
+
+static void *give(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+{
+	(void)s, (void)what, (void)err;
+	slow.held++;
+	return calloc(1, bytes);
+}
+
+static void take(struct vfm_stream *s, void *p, size_t bytes)
+{
+	(void)s, (void)bytes;
+	slow.held--;
+	free(p);
+}
+
+static void *give_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err)
+{
+	(void)d;
+	return slow.full ? NULL : give(NULL, bytes, what, err);
+}
+
+static void take_host(struct vfm_dev *d, void *p, size_t bytes)
+{
+	(void)d;
+	take(NULL, p, bytes);
+}
+
+static int copy_up(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
+{
+	(void)s, (void)dst, (void)src, (void)err;
+	slow.now += (double)bytes / slow.up * (slow.copies++ ? 1 : 100); /* the first is slow */
+	return 0;
+}
+
+static int copy_down(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
+{
+	(void)s, (void)dst, (void)src, (void)err;
+	slow.now += (double)bytes / slow.down;
+	return 0;
+}
+
+static int synced(struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)s, (void)err;
+	return 0;
+}
+
+static double time_of(struct vfm_dev *d)
+{
+	(void)d;
+	return slow.now;
+}
+
+static double rate_of_link(double up, double down, bool full)
+{
+	static const struct vfm_dev_table table = {.alloc = give,
+		.free = take,
+		.alloc_host = give_host,
+		.free_host = take_host,
+		.to_device = copy_up,
+		.to_host = copy_down,
+		.stream_sync = synced,
+		.now = time_of};
+	double rate;
+
+	memset(&slow, 0, sizeof(slow));
+	slow.dev.t = &table;
+	slow.s.dev = &slow.dev;
+	slow.up = up, slow.down = down, slow.full = full;
+	rate = vfm_dev_host_rate(&slow.s);
+	assert_int_equal(slow.held, 0);
+	assert_int_equal(slow.dev.mem_peak, 0);
+	return rate;
+}
+
+static void test_host_rate(void **state)
+{
+	double rate = rate_of_link(60e9, 52e9, false);
+	int copies = slow.copies;
+
+	(void)state;
+	assert_true(rate <= 52e9 && rate > 52e9 / 1.2);         /* the slower direction, rounded down */
+	assert_true(rate == rate_of_link(51.8e9, 60e9, false)); /* most runs find the same */
+	assert_true(rate == vfm_dev_host_rate(&slow.s) && slow.copies == copies);
+	assert_true(rate_of_link(15e9, 15e9, false) < 15e9);
+	assert_true(rate_of_link(15e9, 15e9, true) == 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +274,7 @@ int main(void)
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_holders),
 		cmocka_unit_test(test_oom),
+		cmocka_unit_test(test_host_rate),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

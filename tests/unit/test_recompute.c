@@ -282,6 +282,24 @@ static void test_host_room(void **state)
 	assert_true(last[0] < 0.87 * first[0] && last[1] < 0.93 * first[1]);
 }
 
+/* A faster link to the host offloads more, and saves more time. */
+static void test_host_link(void **state)
+{
+	struct vfm_machine machine;
+	double peak, slow, fast;
+
+	(void)state;
+	OK(vfm_machine_load(&machine, "share/machines/h200.json", &err));
+	slow = step_with_host(&machine, 1, 1, 64, &peak);
+	for (int i = 0; i < VFM_ESTIMATES; i++)
+		machine.pcie.v[i] = 51;
+	fast = step_with_host(&machine, 1, 1, 64, &peak);
+	if (getenv("VFM_TEST_VERBOSE"))
+		print_message("51 GB/s: %.0f ms, 14 GB/s: %.0f\n", 1e3 * fast, 1e3 * slow);
+	assert_true(peak <= 0);
+	assert_true(fast < 0.98 * slow);
+}
+
 /* Without a capacity, as on a CPU, auto recomputes nothing. */
 static void test_unknown_capacity(void **state)
 {
@@ -340,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_capacities),
 		cmocka_unit_test(test_parallel),
 		cmocka_unit_test(test_host_room),
+		cmocka_unit_test(test_host_link),
 		cmocka_unit_test(test_unknown_capacity),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_message),
