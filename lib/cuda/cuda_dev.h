@@ -48,8 +48,8 @@ int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st);
 int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err);
 
-/* first_use.c: waits until no stream of the device has work, for at most so many seconds.  Returns whether none has.  No
- * wait for ever: a stream may wait for another rank that waits for this host thread. */
+/* first_use.c: waits until no stream of the device has work, for at most so many seconds, and returns whether none has.
+ * It does not wait for ever, because a stream may wait for another rank, and that for this host thread. */
 bool vfm_cuda_idle(struct vfm_cuda *c, double most_s);
 
 /* Called after all work and all other streams are gone, while memory still exists. */

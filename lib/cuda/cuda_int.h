@@ -1,8 +1,8 @@
 /* cuda_int.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
  * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
- * cuda_graph.c: captured graphs.  first_use.c: loading kernels, idle devices.  cuda_mem.c: the pool (dev/heap.h) on mapped memory.  gemm_*.c: cuBLASLt and the
- * choice of its algorithms.  attn*.c, conv_dnn.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.  plugin.c: the exported
- * symbol.
+ * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (dev/heap.h) on mapped memory.  first_use.c: loads our kernels;
+ * whether the device is idle.  gemm_*.c: cuBLASLt and the choice of its algorithms.  attn*.c, conv_dnn.c, cudnn_*.c:
+ * cuDNN.  *.cu: our own kernels.  plugin.c: the exported symbol.
  *
  * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
  * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this

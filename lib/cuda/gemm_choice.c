@@ -303,7 +303,7 @@ static void key_of(const struct vfm_gemm_chooser *c, const struct vfm_gemm_op *o
 	snprintf(key + n, VFM_LT_KEY - n, "%s", mode[c->mode]);
 }
 
-/* Finds the fastest of all candidates.  1: *best is set; 0: no timing, *why says so unless the user does not want it. */
+/* Finds the fastest of all candidates.  1: *best is set; 0: no timing, and *why says why unless the user forbids it. */
 static int time_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *best,
 	const char **why, struct vfm_err *err)
 {

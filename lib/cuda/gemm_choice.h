@@ -6,7 +6,8 @@
  *
  * A choice is kept in memory for exactly these operands (dimensions, strides, alignment, dtypes), and in a file by the
  * key of the op (gemm_plan.h).  Without timing the library is asked for rounded numbers of rows, once for each, because
- * the groups of experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of implementation.
+ * the groups of experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of
+ * implementation.
  */
 #ifndef VFM_CUDA_GEMM_CHOICE_H
 #define VFM_CUDA_GEMM_CHOICE_H

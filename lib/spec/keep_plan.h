@@ -3,8 +3,8 @@
  *
  * The blocks of a stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept groups
  * (spec/saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of what the
- * backward recomputes, under three limits: the bytes on the device, those on the host, and the copies to the host, which
- * the forward of the following block must hide.  It offloads no more than the device's room demands.
+ * backward recomputes, under three limits: the bytes on the device, those on the host, and the copies to the host,
+ * which the forward of the following block must hide.  It offloads no more than the device's room demands.
  */
 #ifndef VFM_SPEC_KEEP_PLAN_H
 #define VFM_SPEC_KEEP_PLAN_H

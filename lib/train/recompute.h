@@ -40,8 +40,8 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 /* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
  * of the host. */
 double vfm_recompute_host_bytes(int local_ranks);
-/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host; predicted
- * peak 121.3 of 139.8 GiB". */
+/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host;
+ * predicted peak 121.3 of 139.8 GiB". */
 void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size);
 
 #endif
