@@ -36,17 +36,16 @@ enum { PAIRS = 1 << 30, MOST_GIB = 24 };
 /* Limit of rows of scratch that is not packed, in a piece: with many short samples most of it is padding. */
 enum { APART_ROWS = 1 << 17 };
 
-/* FLOPs of ops whose engines are timed: at least some 50 us on an H100.  Building one more plan takes 0.4 s. */
-static const double TUNE_FLOPS = 3e10;
-/* Runs that prove nothing (VFM_ATTN_SILENT) before a plan counts as checked. */
-enum { MOST_SILENT = 1000 };
+/* FLOPs of ops whose engines are timed: at least some 500 us on an H100.  Building one more plan takes 0.4 s. */
+static const double TUNE_FLOPS = 3e11;
 
 struct plan {
 	struct vfm_dnn_attn_key key;
 	struct vfm_dnn_attn *a; /* NULL: cuDNN has none */
 	bool refused;           /* cuDNN has none, refused to run it, or its result was wrong */
 	bool checked;           /* its result agrees with our own kernels */
-	int silent;             /* runs of which nothing could be compared */
+	bool timed;             /* the fastest of several, perhaps not the first that cuDNN recommends */
+	unsigned silent;        /* runs of which nothing could be compared (VFM_ATTN_SILENT) */
 	struct vfm_err err;     /* why it is refused */
 };
 
@@ -204,7 +203,7 @@ static struct plan *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const
 	for (size_t i = 0; i < c->n && !p; i++)
 		p = memcmp(&c->plan[i]->key, key, sizeof(*key)) == 0 ? c->plan[i] : NULL;
 	/* building a plan loads kernels, and its first run waits for the device */
-	*refused = !(p && (p->checked || p->refused)) &&
+	*refused = !(p && (p->checked || p->refused || p->silent)) &&
 		vfm_cuda_refuse(vfm_cuda_of(s), vfm_cuda_stream(s), "attention of a new shape", true, err) < 0;
 	if (*refused)
 		return NULL;
@@ -213,13 +212,6 @@ static struct plan *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const
 	if (p->refused)
 		vfm_fail(err, VFM_EENV, "%s", p->err.msg);
 	return p->refused ? NULL : p;
-}
-
-/* Marks a plan that cuDNN refused to run, or whose result was wrong. */
-static void refuse_plan(struct plan *p, const struct vfm_err *why)
-{
-	p->refused = true;
-	p->err = *why;
 }
 
 /* ---- one op ---- */
@@ -235,6 +227,7 @@ struct job {
 	const struct form *form;
 	bool bwd, deterministic;
 	bool refused; /* a capture refused to build a plan */
+	bool again;   /* a plan has been replaced */
 	int kind;     /* of the first piece; -1: none */
 	struct vfm_attn_piece *piece;
 	struct plan **plan; /* of each piece */
@@ -533,6 +526,35 @@ static void report_fallback(const struct job *j, const char *op, const char *why
 	warn_refused(j, op, FORMS, why);
 }
 
+/* Gives up a plan that cuDNN refused to run, or whose result was wrong.  In place of the fastest one comes the first
+ * that cuDNN recommends.  Returns 1, or a failure. */
+static int refuse_plan(struct job *j, struct plan *p, const struct vfm_err *why, struct vfm_err *err)
+{
+	struct vfm_cuda *dev = vfm_cuda_of(j->s);
+
+	if (!p->timed) {
+		p->refused = true;
+		p->err = *why;
+		return 1;
+	}
+	if (dev->warn)
+		dev->warn("%s: the fastest plan of cuDNN, by engine %d, is not used: %s", j->bwd ? "attn_bwd" : "attn",
+			(int)vfm_dnn_facts(p->a->g).engine, why->msg);
+	TRY(dev->dev.t->stream_sync(j->s, err)); /* it may still run */
+	vfm_dnn_attn_free(p->a);
+	p->a = vfm_dnn_attn_new(&j->c->on, &p->key, 1, &p->err);
+	p->timed = false;
+	p->refused = !p->a;
+	j->again = !p->refused;
+	return 1;
+}
+
+/* Runs that prove nothing are compared at the 1st, 2nd, 4th, 8th … time. */
+static bool is_check_due(const struct plan *p)
+{
+	return !p->checked && (p->silent & (p->silent - 1)) == 0;
+}
+
 /* Compares the results of plans that ran for the first time.  Returns 1 if one is wrong, with the reason in *why. */
 static int check_first_runs(struct job *j, struct vfm_err *why, struct vfm_err *err)
 {
@@ -554,17 +576,16 @@ static int check_first_runs(struct job *j, struct vfm_err *why, struct vfm_err *
 		struct plan *p = j->plan[i];
 		int rc;
 
-		if (p->checked)
-			continue;
-		rc = vfm_attn_check(j->s, &a, &j->piece[i], why, err);
+		rc = is_check_due(p) ? vfm_attn_check(j->s, &a, &j->piece[i], why, err) : VFM_ATTN_SILENT;
 		if (rc < 0)
 			return rc;
-		vfm_cuda_of(j->s)->dev.tuned++;
-		if (rc == VFM_ATTN_DIFFERS) {
-			refuse_plan(p, why);
-			return 1;
-		}
-		p->checked = rc == VFM_ATTN_AGREES || ++p->silent >= MOST_SILENT;
+		if (rc == VFM_ATTN_DIFFERS)
+			return refuse_plan(j, p, why, err);
+		if (p->checked)
+			continue;
+		p->checked = rc == VFM_ATTN_AGREES;
+		p->silent += !p->checked;
+		vfm_cuda_of(j->s)->dev.tuned += p->checked;
 	}
 	return 0;
 }
@@ -575,28 +596,34 @@ static bool is_untuned(const struct plan *p)
 }
 
 /* Chooses among the plans of pieces that have several.  The scratch is not that of the op, which would stay as large as
- * the largest workspace; without memory for it the first plans are used. */
+ * the largest workspace.  Without memory for it, within the plan of the run, the first plans are used. */
 static int tune_pieces(struct job *j, struct vfm_err *err)
 {
 	size_t bytes = count_attn_scratch(j);
-	int64_t peak = j->s->dev->mem_peak;
+	struct vfm_dev *d = j->s->dev;
+	int64_t peak = d->mem_peak;
 	bool any = false;
 	struct vfm_suballoc m;
-	char *mem;
+	char *mem = NULL;
 	int rc = 0;
 
 	for (int i = 0; i < j->n; i++)
 		any = any || is_untuned(j->plan[i]);
 	if (!any)
 		return 0;
-	mem = vfm_dev_alloc(j->s, bytes, "scratch to time attention", NULL);
-	j->s->dev->mem_peak = peak; /* it is no memory of the run */
+	if (d->mem_limit == 0 || d->mem_now + (int64_t)bytes <= d->mem_limit)
+		mem = vfm_dev_alloc(j->s, bytes, "scratch to time attention", NULL);
+	d->mem_peak = peak; /* it is no memory of the run */
 	if (mem)
 		use_attn_scratch(j, mem, &m);
 	for (int i = 0; i < j->n && rc == 0; i++) {
-		if (is_untuned(j->plan[i]) && mem)
+		if (!is_untuned(j->plan[i]))
+			continue;
+		j->plan[i]->timed = mem != NULL;
+		d->tuned += mem != NULL;
+		if (mem)
 			rc = run_piece(j, i, m, true, err);
-		else if (is_untuned(j->plan[i]))
+		else
 			vfm_dnn_use(j->plan[i]->a->g, 0);
 	}
 	if (mem)
@@ -622,30 +649,32 @@ static int run_pieces(struct job *j, const char *op, struct vfm_err *why, struct
 		TRY(vfm_cuda_launched(j->s, op, err));
 		if (vfm_cuda_captured(vfm_cuda_of(j->s), vfm_cuda_stream(j->s)))
 			return vfm_fail(err, VFM_EENV, "%s", why->msg);
-		refuse_plan(j->plan[i], why);
-		return 1;
+		return refuse_plan(j, j->plan[i], why, err);
 	}
 	finish_attn(j);
 	TRY(vfm_cuda_launched(j->s, op, err));
-	return check_first_runs(j, why, err);
+	return vfm_cuda_captured(vfm_cuda_of(j->s), vfm_cuda_stream(j->s)) ? 0 : check_first_runs(j, why, err);
 }
 
 /* Tries one form, with a copy of the job.  Returns 1 if cuDNN refuses it, with the reason in *why. */
 static int try_form(struct job *whole, int form, const char *op, struct vfm_err *why, struct vfm_err *err)
 {
-	struct job j = *whole;
+	struct job j;
 	int rc;
 
-	j.form = &forms[form];
-	rc = plan_pieces(&j, why) < 0 ? 1 : run_pieces(&j, op, why, err);
-	if (j.refused && err)
-		*err = *why;
-	if (j.refused)
-		rc = VFM_EENV;
+	do {
+		j = *whole;
+		j.form = &forms[form];
+		rc = plan_pieces(&j, why) < 0 ? 1 : run_pieces(&j, op, why, err);
+		free(j.piece);
+		free(j.plan);
+	} while (rc == 1 && j.again);
 	whole->kind = j.kind;
-	free(j.piece);
-	free(j.plan);
-	return rc;
+	if (!j.refused)
+		return rc;
+	if (err)
+		*err = *why;
+	return VFM_EENV;
 }
 
 /* Whether the form is one of those that VFM_CUDA_ATTN allows. */

@@ -97,19 +97,30 @@ static char *read_attn_rows(struct check *c, const struct vfm_tensor *x, struct 
 	return NULL;
 }
 
-/* *rms: the root mean square of the first rows of n. */
+/* The first of ROWS rows at the beginning, in the middle (not at the beginning of a tile), or at the end of n rows. */
+static int64_t place_check_rows(int64_t n, int place)
+{
+	int64_t last = n > ROWS ? n - ROWS : 0;
+
+	return place == 0 ? 0 : place == 1 ? last / 2 : last;
+}
+
+/* *rms: the largest root mean square of the rows that are compared, of the n from `first` on. */
 static int rms_of(
 	struct check *c, const struct vfm_tensor *x, int64_t first, int64_t n, double *rms, struct vfm_err *err)
 {
-	struct vfm_tensor rows = slice_attn_rows(x, first, n < ROWS ? n : ROWS);
-	char *host = read_attn_rows(c, &rows, err);
-	struct distance d;
+	*rms = 0;
+	for (int place = 0; place < 3; place++) {
+		struct vfm_tensor rows = slice_attn_rows(x, first + place_check_rows(n, place), n < ROWS ? n : ROWS);
+		char *host = read_attn_rows(c, &rows, err);
+		struct distance d;
 
-	if (!host)
-		return VFM_EENV;
-	d = distance_of(&rows, host, &rows, host, 0, rows.shape[1]);
-	*rms = d.n ? sqrt(d.norm / (double)d.n) : 0;
-	free(host);
+		if (!host)
+			return VFM_EENV;
+		d = distance_of(&rows, host, &rows, host, 0, rows.shape[1]);
+		*rms = d.n ? fmax(*rms, sqrt(d.norm / (double)d.n)) : *rms;
+		free(host);
+	}
 	return 0;
 }
 
@@ -246,14 +257,6 @@ static int check_attn_keys(struct check *c, int64_t first, int64_t n, struct vfm
 	TRY(vfm_cuda_attn_bwd_own(c->s, &own, err));
 	rc = compare_attn_rows(c, &dk, why, err);
 	return rc ? rc : compare_attn_rows(c, &dv, why, err);
-}
-
-/* The first of ROWS rows at the beginning, in the middle (not at the beginning of a tile), or at the end of n rows. */
-static int64_t place_check_rows(int64_t n, int place)
-{
-	int64_t last = n > ROWS ? n - ROWS : 0;
-
-	return place == 0 ? 0 : place == 1 ? last / 2 : last;
 }
 
 static int check_sample(struct check *c, struct vfm_err *why, struct vfm_err *err)

@@ -12,7 +12,7 @@
 typedef cudnnBackendDescriptor_t desc;
 
 /* Limit of the workspace of a plan that another one with less could replace. */
-enum { MOST_WORKSPACE = 256 << 20 };
+enum { MOST_WORKSPACE = 64 << 20 };
 
 struct tensor {
 	desc d;

@@ -93,7 +93,7 @@ enum {
 	VFM_DNN_FULL = 2,    /* transforms (FFT, Winograd), sums or operands of less precision than the types say */
 	VFM_DNN_F32 = 4 | 2, /* also tensor cores, which multiply f32 as TF32 */
 };
-enum { VFM_DNN_PLANS = 8 };
+enum { VFM_DNN_PLANS = 4 };
 /* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized and whose engines keep the
  * limits, a set of the above.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
  * same engines and knobs. */

@@ -240,8 +240,10 @@ static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const s
 	x = k ? k->c : recommended(c, &r);
 	if (!k)
 		remember_choice(&c->rounded, id, &x);
-	if (same || x.path.f32)
+	if (same)
 		return x;
+	if (x.path.f32) /* the library refuses the rounded rows, but perhaps not these */
+		return recommended(c, op);
 	x.p = vfm_lt_problem_of(op, &x.path);
 	return c->lib->supports(c->ctx, &x.p, op->ws, &x.algo) ? x : recommended(c, op);
 }

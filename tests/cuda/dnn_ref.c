@@ -16,6 +16,7 @@
 
 bool dnn_ref_no_plans;
 int dnn_ref_refuse_build, dnn_ref_refuse_run, dnn_ref_ran, dnn_ref_built, dnn_ref_wrong, dnn_ref_used;
+int dnn_ref_wrong_plan = -1;
 int dnn_ref_plans = 1, dnn_ref_us[DNN_REF_PLANS];
 enum dnn_ref_error dnn_ref_error;
 
@@ -563,7 +564,9 @@ int vfm_dnn_run(struct vfm_dnn_graph *g, int plan, cudaStream_t s, const struct 
 		return vfm_fail(err, VFM_EENV, "no run of plan %d", g->plan[plan]);
 	dnn_ref_ran |= form_of(g);
 	dnn_ref_used = g->plan[plan];
-	g->error = dnn_ref_wrong & form_of(g) ? dnn_ref_error : (enum dnn_ref_error)0;
+	g->error = dnn_ref_wrong & form_of(g) && (dnn_ref_wrong_plan < 0 || dnn_ref_wrong_plan == g->plan[plan])
+		? dnn_ref_error
+		: (enum dnn_ref_error)0;
 	if (us)
 		usleep((unsigned)us);
 	memset(workspace, 0x5a, (size_t)vfm_dnn_facts(g).workspace);

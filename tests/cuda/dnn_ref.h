@@ -29,7 +29,8 @@ enum dnn_ref_error {
 	DNN_REF_TWICE,     /* dk and dv are twice as large; not with shared heads of keys */
 };
 extern enum dnn_ref_error dnn_ref_error;
-extern int dnn_ref_wrong; /* the set of forms */
+extern int dnn_ref_wrong;      /* the set of forms */
+extern int dnn_ref_wrong_plan; /* only this plan of theirs; -1: all */
 
 /* Plans of a graph for which several are requested, and the microseconds that each takes; negative: it is refused. */
 enum { DNN_REF_PLANS = 4 };
