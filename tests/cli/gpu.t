@@ -30,7 +30,7 @@ gpu nonsense
 rc_is 2 "an unknown part"
 
 # ---- stubs of the programs of a build, of nvidia-smi, a debugger and PyTorch ----
-mkdir -p "$SCRATCH"/stub/{bin,lib,tests/{gpu,ops,mesh}} "$SCRATCH/bin" "$SCRATCH/no-torch"
+mkdir -p "$SCRATCH"/stub/{bin,lib,tests/{gpu,ops,mesh}} "$SCRATCH/bin"
 cat >"$SCRATCH/program" <<'END'
 #!/bin/sh
 name=${0##*/}
@@ -56,10 +56,10 @@ done
 cp -L "$(ldd /bin/bash | sed -n 's|.* => \(/[^ ]*libc\.so[^ ]*\).*|\1|p')" "$SCRATCH/stub/lib/libvfm_cuda.so"
 cat >"$SCRATCH/bin/nvidia-smi" <<'END'
 #!/bin/sh
-read -r mib name <"$SCRATCH/card"
+read -r mib name <"$SCRATCH/card" || exit 9
 case "$*" in
+-L) echo "GPU 0: $name" ;;
 *name*) echo "$name, 580.159.04, $mib MiB, 1980 MHz" ;;
-*memory.total*) echo "$mib" ;;
 *)
 	echo "1980, 3201, 690.50, 61, 99, 0x0000000000000004"
 	echo "1755, 3201, 700.50, 63, 99, 0x0000000000000000"
@@ -68,12 +68,18 @@ case "$*" in
 	;;
 esac
 END
+# A python without PyTorch, one with a PyTorch that says where it looks for libraries, and one that touches 8 GiB at once.
+printf '#!/bin/sh\nexec "%s" -S "$@"\n' "$(command -v python3)" >"$SCRATCH/bin/without"
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$(command -v python3)" >"$SCRATCH/bin/with"
+printf '#!/bin/sh\ncase "$*" in *touch.py*) seq 1 8 ;; *) exec "%s" -S "$@" ;; esac\n' "$(command -v python3)" >"$SCRATCH/bin/touching"
+mkdir -p "$SCRATCH/torch/torch-9.dist-info"
+printf 'Metadata-Version: 2.1\nName: torch\nVersion: 9\n' >"$SCRATCH/torch/torch-9.dist-info/METADATA"
+echo 'import os; open(os.environ["SCRATCH"] + "/path-of-torch", "w").write(os.environ["LD_LIBRARY_PATH"]); raise ImportError("not here")' \
+	>"$SCRATCH/torch/torch.py"
 printf '#!/bin/sh\necho "#0  0x1 in stuck_kernel () from libx.so"\necho "#1  vfm_op_gemm (s=0x0) at gemm.c:1"\n' >"$SCRATCH/bin/gdb"
 chmod +x "$SCRATCH"/bin/*
-echo 'import os; open(os.environ["SCRATCH"] + "/path-of-torch", "w").write(os.environ["LD_LIBRARY_PATH"]); raise ImportError("not here")' \
-	>"$SCRATCH/no-torch/torch.py"
 export VFM_GPU_DEVICE=cuda VFM_GPU_BUILD=$SCRATCH/stub VFM_GPU_WORK=$SCRATCH/work-h200 OUT=$SCRATCH/out PATH=$SCRATCH/bin:$PATH VFM_GDB=$SCRATCH/bin/gdb
-export PYTHONPATH=$SCRATCH/no-torch LD_LIBRARY_PATH=/of/the/driver
+export VFM_PYTHON=$SCRATCH/bin/without LD_LIBRARY_PATH=/of/the/driver
 echo "143771 NVIDIA H200" >"$SCRATCH/card"
 
 # The plan: what the first calls to a bare machine answer, and when.
@@ -106,8 +112,7 @@ VFM_GPU_LIMIT_S=150 gpu first
 is "$(json '[.parts.device[0].rc, [.parts.step[].piece]]')" '[1,["dit-7b-8k","dit-xl-images"]]' "the second call reaches the steps, as far as its time goes"
 like "$(head -1 "$SCRATCH/calls")" "^vfm-bench: step --device cuda --model dit-7b .*--layers 28 --grid 32,16,16" "with the most important row first"
 like "$out" "left to the next call: step \(1\)" "and says what is left"
-like "$err" "torch: no PyTorch: ImportError: not here" "without PyTorch it goes on"
-is "$(cat "$SCRATCH/path-of-torch")" "/of/the/driver" "PyTorch gets the library path that was there"
+like "$err" "torch: no PyTorch: .*PackageNotFoundError" "without PyTorch it goes on"
 like "$(cat "$SCRATCH/path-of-stub")" "^$SCRATCH/stub/lib:.*/of/the/driver$" "programs of the build find theirs first"
 is "$(grep -c '^comm.*, shared: -n 2' "$SCRATCH/calls"),$(grep -c '^meshes over staging, shared:' "$SCRATCH/calls"),$(grep -c '^meshes over nccl, shared:' "$SCRATCH/calls")" \
 	"4,4,2" "two ranks may share the GPU, over NCCL and over host memory"
@@ -119,8 +124,6 @@ is "$(cat "$OUT/cache/gemm-stub.jsonl")" "chosen" "algorithms chosen by timing c
 
 # The row that is left needs host memory, and hangs: the end of the call cuts it, so it gets a second turn, but no third.
 echo 'case "$*" in *64,32,32*) exec sleep 60 ;; esac' >"$SCRATCH/act"
-printf '#!/bin/sh\ncase "$*" in *touch.py*) seq 1 8 ;; *) exec "%s" "$@" ;; esac\n' "$(command -v python3)" >"$SCRATCH/bin/touching"
-chmod +x "$SCRATCH/bin/touching"
 export VFM_PYTHON=$SCRATCH/bin/touching
 for turn in 1 2; do
 	VFM_GPU_LIMIT_S=4 gpu first
@@ -142,16 +145,40 @@ is "$(json '.parts.step[] | select(.piece == "dit-xl-images") | [.error, .warnin
 	'["status 3: vfm-bench step: attn: cuDNN: no engine",["vfm-bench step: warning: no plan"]]' "a failure has the reason"
 rm "$SCRATCH/act"
 
+# PyTorch finds the libraries that it had.
+VFM_GPU_ROWS=dit-xl-images VFM_PYTHON=$SCRATCH/bin/with PYTHONPATH=$SCRATCH/torch gpu torch
+is "$(cat "$SCRATCH/path-of-torch")" "/of/the/driver" "PyTorch gets the library path that was there"
+is "$(json '.parts.torch[0] | [.piece, .error]')" '["dit-xl-images, torch","status 1: ImportError: not here"]' "a row of PyTorch that fails says why"
+
+# A GPU that is lost ends the call, and its piece runs again.  A table that fails loses no result.
+cat >"$SCRATCH/act" <<'END'
+case "$name" in ceilings) echo '{"copy_gb_s":null,"gemm_tflops":null}'; mv "$SCRATCH/card" "$SCRATCH/no-card"; exit 3 ;; esac
+END
+export OUT=$SCRATCH/out-lost VFM_GPU_WORK=$SCRATCH/work-lost
+gpu ceilings nccl
+is "$(json '[.parts.ceilings[0].lost, .parts.nccl]')" '[1,null]' "a GPU that is lost ends the call"
+mv "$SCRATCH/no-card" "$SCRATCH/card"
+echo 'case "$name" in ceilings) echo "{\"copy_gb_s\":null,\"gemm_tflops\":[]}" ;; *) echo "{\"ms\":\"x\",\"case\":7}" ;; esac; exit' >"$SCRATCH/act"
+gpu ceilings kernels
+is "$(json '[(.parts.ceilings | length), (.parts.kernels | length > 20)]')" '[1,true]' "what a table cannot show is kept"
+gpu plan
+like "$out" "call 1 .*device" "and the plan goes on"
+unlike "$out" "ceilings" "behind what has run"
+rm "$SCRATCH/act"
+VFM_GPU_EARLIER=/nowhere gpu plan
+rc_is 2 "an earlier file that is not there"
+export OUT=$SCRATCH/out VFM_GPU_WORK=$SCRATCH/work-h200
+
 # A killed call keeps what it has.
 cat >"$SCRATCH/act" <<'END'
-case "$name $*" in "train cuda moviegen bf16") exec sleep 60 ;; esac
+case "$name $*" in "train cuda moviegen bf16") exec sleep 61 ;; esac
 END
 OUT=$SCRATCH/killed VFM_GPU_WORK=$SCRATCH/work-killed setsid "$TOP/tests/gpu/run" train >/dev/null 2>&1 &
 wait_for 40 grep -q moe-all\\\|moviegen "$SCRATCH/calls" && wait_for 40 jq -e '.parts.train | length > 0' "$SCRATCH/killed/gpu.json"
 kill -KILL -- -$!
 wait 2>/dev/null
 is "$(jq -c '[.parts.train[].piece]' "$SCRATCH/killed/gpu.json")" '["dit-s bf16"]' "a killed call keeps what it has"
-pkill -KILL -f "$SCRATCH/stub/tests/gpu/train"
+not_ok "and leaves no program on the GPU" pgrep -f "$SCRATCH/stub/tests/gpu/train|^sleep 61"
 rm "$SCRATCH/act"
 
 # A slow part leaves what cannot end in time to the next call.
@@ -181,7 +208,7 @@ like "$out" "GPU of 79 GiB.*call 1 +tests/gpu/run check" "and the plan starts fr
 unset VFM_GPU_EARLIER
 
 # The rows of a card of 78 GiB fit it, by the library's own plan.
-unset LD_LIBRARY_PATH PYTHONPATH VFM_PYTHON
+unset LD_LIBRARY_PATH VFM_PYTHON
 rows_fit() {
 	local gib=78 name seconds opts room said
 	cpu() { false; }

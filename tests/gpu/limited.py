@@ -5,6 +5,7 @@ After the limit, or if this program is terminated, it writes the stacks of all t
 then ends the command.  A debugger (cuda-gdb or gdb; VFM_GDB names another) gives frames; without one only what the kernel
 knows of each thread is written.  Exit status: that of the command; 124 after the limit.
 """
+import ctypes
 import glob
 import os
 import shutil
@@ -43,6 +44,11 @@ def kernel_view(pid):
     return out
 
 
+def die_with_parent():
+    """Linux ends the command with this program, also if that is killed: nothing may run beside the next call's measurements."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def frames(pid, seconds):
     for tool in [os.environ["VFM_GDB"]] if os.environ.get("VFM_GDB") else ["gdb", "cuda-gdb", "/usr/local/cuda/bin/cuda-gdb"]:
         if not shutil.which(tool):
@@ -57,10 +63,14 @@ def frames(pid, seconds):
 
 
 def write_stacks(path, session, seconds):
+    """Writes stacks for so many seconds in all: what the kernel knows of each process, and frames of the first ones."""
+    until = time.monotonic() + seconds
     with open(path, "w") as f:
-        for pid in members(session):
+        for pid in members(session)[:20]:
             print(f"process {pid}:", *kernel_view(pid), sep="\n", file=f, flush=True)
-            print(*frames(pid, seconds), sep="\n", file=f, flush=True)
+        for pid in members(session)[:3]:
+            if time.monotonic() < until:
+                print(f"process {pid}:", *frames(pid, until - time.monotonic()), sep="\n", file=f, flush=True)
 
 
 def end(session):
@@ -79,7 +89,7 @@ def main():
     limit, path = float(sys.argv[1]), sys.argv[2]
     if os.path.exists(path):
         os.unlink(path)
-    child = subprocess.Popen(sys.argv[3:], start_new_session=True)
+    child = subprocess.Popen(sys.argv[3:], start_new_session=True, preexec_fn=die_with_parent)
 
     def terminated(_sig, _frame):
         write_stacks(path, child.pid, 8)
@@ -89,7 +99,7 @@ def main():
     try:
         rc = child.wait(limit)
     except subprocess.TimeoutExpired:
-        write_stacks(path, child.pid, 30)
+        write_stacks(path, child.pid, 25)
         rc = 124
     end(child.pid)
     return rc if rc >= 0 else 128 - rc

@@ -39,7 +39,7 @@ def main():
             of = [p for p in call if p[0] == part]
             names = ", ".join(p[1].replace(", ", " ") for p in of)
             print(f"  {sum(p[2] for p in of):4} s  {part:10}  " + (question[part] if part not in asked else "(the rest)"))
-            for line in wrapped(names, 78):
+            for line in wrapped(names, 76):
                 print(f"                      {line}")
             asked.add(part)
         print()

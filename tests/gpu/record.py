@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""record.py PIECE STATUS SECONDS CUT FOLDER - prints the result of a piece of tests/gpu/run: one line of JSON.
+"""record.py PIECE STATUS SECONDS STATE FOLDER - prints the result of a piece of tests/gpu/run: one line of JSON.
 
 FOLDER has what its command left: piece.out (records, one JSON object a line), piece.err (messages), piece.smi (samples of
-nvidia-smi) and piece.stacks (of a command that hung).  CUT: 1 if the end of the call stopped it.  A failure that no
+nvidia-smi) and piece.stacks (of a command that hung).  STATE: ran; cut, by the end of the call; lost, with the GPU.  A failure that no
 record explains has the reason in `error`: the library's own words.
 
 record.py --fields prints what nvidia-smi is asked for.
 """
 import json
+import math
 import os
 import statistics
 import sys
 import time
+
+MOST_RECORDS, MOST_BYTES = 2000, 2 << 20
 
 # The query of nvidia-smi, in this order.
 FIELDS = ["clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_throttle_reasons.active"]
@@ -29,7 +32,7 @@ def text(folder, name):
 
 def number(word):
     try:
-        return float(word)
+        return float(word) if math.isfinite(float(word)) else None
     except ValueError:
         return None
 
@@ -63,7 +66,7 @@ def reason(folder, status):
     """The last message of the library, else the last line."""
     said = [line.strip() for line in text(folder, "piece.err").splitlines() if line.strip()]
     errors = [line for line in said if (line.startswith("vfm-") and "warning: " not in line) or "Error: " in line]
-    hung = "no end within the time limit" if status in (124, 137, 143) else f"status {status}"
+    hung = "no end within the time limit" if status in (124, 143) else "killed, perhaps for memory" if status == 137 else f"status {status}"
     return ": ".join([hung] + (errors or said)[-1:])
 
 
@@ -72,29 +75,44 @@ def hang(folder):
     out = []
     for line in text(folder, "piece.stacks").splitlines():
         if line.startswith("#") and len(out) < 16:
-            words = line.split()
+            words = line.split() + ["?", "?"]
             out.append(words[words.index("in") + 1] if "in" in words[:4] else words[1])
     return out
 
 
 def records(folder):
-    found = []
+    """The records of a piece, of which a program that goes wild prints too many."""
+    found, size = [], 0
     for line in text(folder, "piece.out").splitlines():
+        if not line.startswith("{"):
+            continue
+        size += len(line)
+        if len(found) == MOST_RECORDS or size > MOST_BYTES:
+            return found + [{"error": "more records than can be kept"}]
         try:
-            found.append(json.loads(line) if line.startswith("{") else None)
-        except ValueError:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError):
             found.append({"error": "not JSON: " + line[:200]})
-    return [r for r in found if r is not None]
+    return found
 
 
 def main():
     if sys.argv[1] == "--fields":
         print(",".join(FIELDS))
         return
-    name, status, seconds, cut, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", sys.argv[5]
-    piece = {"piece": name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "rc": status, "s": seconds, "records": records(folder)}
-    if cut:
-        piece["cut"] = 1
+    name, status, seconds, state, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+    piece = {"piece": name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "rc": status, "s": seconds, "records": []}
+    if state != "ran":
+        piece[state] = 1
+    try:
+        describe(piece, status, folder)
+    except Exception as e:  # what is known of the piece must not be lost
+        piece["error"] = f"record.py: {e!r}"
+    print(json.dumps(piece))
+
+
+def describe(piece, status, folder):
+    piece["records"] = records(folder)
     if status and not any(r.get("ok") is False or r.get("error") for r in piece["records"]) or not piece["records"]:
         piece["error"] = reason(folder, status)
         if os.path.exists(os.path.join(folder, "piece.stacks")):
@@ -105,7 +123,6 @@ def main():
     gpu = gpu_state(text(folder, "piece.smi").splitlines())
     if gpu:
         piece["gpu"] = gpu
-    print(json.dumps(piece))
 
 
 main()

@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
 
@@ -42,14 +41,6 @@ def lines(path):
     return out
 
 
-def output_of(command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        return done.stdout.strip().splitlines() if done.returncode == 0 else []
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-
-
 def first_line(path, pattern):
     try:
         with open(path, errors="replace") as f:
@@ -63,8 +54,7 @@ def first_line(path, pattern):
 
 
 def machine(folder, device):
-    smi = output_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"])
-    part = [x.strip() for x in smi[0].split(",")] if smi else []
+    part = [x.strip() for x in (first_line(os.path.join(folder, "smi"), r"(.+)") or "").split(",") if x.strip()]
     found = first_line(os.path.join(folder, "device.log"), r"^(\S.*?: .*GiB.*)$")
     return {
         "device": part[0] if part else found.split(":")[0] if found else device,
@@ -73,7 +63,7 @@ def machine(folder, device):
         "described": found,
         "torch": first_line(os.path.join(folder, "torch.version"), r"^torch (\S+)$"),
         "cpus": os.cpu_count(), "kernel": platform.release(),
-        "commit": os.environ.get("VFM_GPU_COMMIT") or (output_of(["git", "rev-parse", "HEAD"]) or [None])[0],
+        "commit": os.environ.get("VFM_GPU_COMMIT"),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -81,28 +71,25 @@ def machine(folder, device):
 # ---- results: {part: [piece, ...]} ----
 
 def read_earlier(paths, device):
-    """The pieces of older files of the same GPU, the newest of each."""
+    """The pieces of older files of the same GPU; those of a later path replace others."""
     parts = {}
-    for path in paths:
+    for path in filter(None, paths):
         try:
             with open(path) as f:
                 old = json.load(f)
-        except (OSError, ValueError):
-            continue
-        if old.get("v") != VERSION or old.get("machine", {}).get("device") != device:
-            continue
-        for name, pieces in old["parts"].items():
-            add(parts, name, pieces)
+            if old["v"] == VERSION and old["machine"]["device"] == device:
+                for name, pieces in old["parts"].items():
+                    add(parts, name, pieces)
+        except OSError:
+            pass
+        except (ValueError, LookupError, TypeError, AttributeError) as e:
+            print(f"report: {path} is not a file of these results: {e!r}", file=sys.stderr)
     return parts
 
 
 def add(parts, name, pieces):
-    have = {p["piece"]: p for p in parts.get(name, [])}
-    for p in pieces:
-        old = have.get(p["piece"])
-        if not old or p["date"] >= old["date"]:
-            have[p["piece"]] = p
-    parts[name] = list(have.values())
+    """Adds pieces, which replace others of their names."""
+    parts[name] = list({p["piece"]: p for p in parts.get(name, []) + pieces}.values())
 
 
 def collect(folder, info, parts):
@@ -150,6 +137,8 @@ def tell_ceilings(parts, tell):
     if not piece:
         return {}
     top = next(r for r in piece["records"] if "copy_gb_s" in r)
+    if not top["copy_gb_s"] or not top.get("gemm_tflops"):
+        return {}
     tell(f"\nceilings: copy {top['copy_gb_s']:.0f} GB/s, best bf16 product {top['gemm_tflops']:.0f} TFLOP/s"
          + (f", over 20 s {top['sustained_tflops']:.0f} ({top['sustained_tflops'] / top['gemm_tflops']:.0%})" if top.get("sustained_tflops") else "")
          + "".join(f", {what} {top[key]:.0f}" for key, what in (("gemm_7b_fc1_tflops", "fc1 of dit-7b"), ("gemm_xl_fc1_tflops", "of dit-xl")) if top.get(key))
@@ -163,6 +152,7 @@ def tell_kernels(cases, top, tell):
         tell(f"\n{'case':66} {'ms':>9} {'TFLOP/s':>8} {'GB/s':>7} {'share':>6}")
     for r in cases:
         rate = (r.get("gflop_s") or 0) / 1e3
+        r["gb_s"] = r.get("gb_s") or 0
         share = None
         if top:
             r["of_copy"] = r["gb_s"] / top["copy_gb_s"]
@@ -260,6 +250,30 @@ def tell_parts(parts, ran):
             tell_piece(p)
 
 
+def attempt(what, f, otherwise=None):
+    """A table that fails must not lose results."""
+    try:
+        return f()
+    except Exception as e:
+        print(f"report: {what}: {e!r}", file=sys.stderr)
+        return otherwise
+
+
+def write(path, results):
+    own = f"{path}.{os.getpid()}"
+    with open(own, "w") as f:
+        json.dump(results, f, indent=1)
+        f.write("\n")
+    os.replace(own, path)
+
+
+def print_had(parts, commit):
+    for name, pieces in parts.items():
+        for p in pieces:
+            if commit and p.get("commit") == commit and p.get("cut") != 1 and not p.get("lost") and not (name == "start" and failed(p)):
+                print(name, p["piece"], sep="\t")
+
+
 def main():
     args = sys.argv[1:]
     how = args.pop(0) if args[0] in ("--had", "--quiet") else ""
@@ -269,27 +283,25 @@ def main():
     here = os.path.join(folder, "gpu.json")
     published = f"bench/results/gpu-{slug}.json" if device != "cpu" else here
     path = path or published
-    parts = read_earlier([published, os.environ.get("VFM_GPU_EARLIER", ""), here, path], info["device"])
     if how == "--had":
-        for name, pieces in parts.items():
-            for p in pieces:
-                if p["commit"] == info["commit"] and p.get("cut") != 1:
-                    print(name, p["piece"], sep="\t")
+        # not those of bench/results, which are no results of this machine
+        print_had(read_earlier([os.environ.get("VFM_GPU_EARLIER"), path if path != published else None, here], info["device"]), info["commit"])
+        if os.path.exists(here) and not read_earlier([here], info["device"]):
+            os.replace(here, here + ".other")  # of another GPU
         return 0
+    parts = read_earlier([published, os.environ.get("VFM_GPU_EARLIER"), path, here], info["device"])
     ran = collect(folder, info, parts)
     tell = (lambda *_: None) if how else print
     if not how:
-        tell_parts(parts, ran)
-    top = tell_ceilings(parts, tell)
-    steps = tell_steps(parts, top, tell)
-    tell_profile(records(parts, "profile"), tell)
-    tell_kernels([r for r in records(parts, "kernels") if "ms" in r], top, tell)
+        attempt("parts", lambda: tell_parts(parts, ran))
+    top = attempt("ceilings", lambda: tell_ceilings(parts, tell), {})
+    steps = attempt("steps", lambda: tell_steps(parts, top, tell), [])
+    attempt("profile", lambda: tell_profile(records(parts, "profile"), tell))
+    attempt("kernels", lambda: tell_kernels([r for r in records(parts, "kernels") if r.get("ms") and r.get("case")], top, tell))
     bad = [n for n in PARTS if any(failed(p) for p in parts.get(n, []))]
-    for out in {here, path}:
-        with open(out + ".tmp", "w") as f:
-            json.dump({"v": VERSION, "kind": "measured", "machine": info, "failed": bad, "goals": steps, "parts": parts}, f, indent=1)
-            f.write("\n")
-        os.replace(out + ".tmp", out)
+    results = {"v": VERSION, "kind": "measured", "machine": info, "failed": bad, "goals": steps, "parts": parts}
+    for out in dict.fromkeys((here, path)):
+        attempt(out, lambda out=out: write(out, results))
     if not how:
         print(f"\n{info['described'] or info['device']}; driver {info['driver']}; {path}")
     return 3 if any(p["rc"] == 3 for p in parts.get("device", [])) else 1 if bad else 0

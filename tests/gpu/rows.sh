@@ -46,9 +46,3 @@ other_rows() {
 }
 tiny="--hidden 96 --heads 2 --text-len 16 --packs 1 --dtype bf16 -r 1 --warmup 1"
 small="--set train.master=split --set train.moments=bf16" half="--set train.residual=bf16"
-
-# Touches $1 GiB of host memory and prints how many GiB there were: the memory of some virtual machines grows as it is
-# used, and pinned memory must not wait for that.
-touch_memory() {
-	limit=60 limited "$python" tests/gpu/touch.py "$1" | tail -1
-}

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""touch.py GIB - touches so much host memory, all at the same time, and prints a growing count of the GiB that there are."""
+"""touch.py GIB - touches so much host memory, all at the same time, and prints a growing count of the GiB that there are.
+
+The memory of some virtual machines grows as it is used, and pinned memory must not wait for that.
+"""
+import contextlib
 import mmap
 import os
 import sys
@@ -7,11 +11,12 @@ import sys
 
 def touch(mine, said, end):
     held = []
-    with open("/proc/self/oom_score_adj", "w") as f:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
         f.write("1000")  # it is the first to be killed where there is no more
     for _ in mine:
         held.append(mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-        held[-1].madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):
+            held[-1].madvise(mmap.MADV_HUGEPAGE)
         for at in range(0, 1 << 30, mmap.PAGESIZE):
             held[-1][at] = 1
         os.write(said, b".")
