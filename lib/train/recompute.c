@@ -164,16 +164,18 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, ps->stream->dev->async, err);
 }
 
-/* Bytes/s of copies to the host: measured, because hosts differ by ten times.  A deterministic run must not depend on a
- * measurement. */
-static double host_rate(
-	const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_keep_plan_rates *other)
+/* Measures the rate of copies to the host, because hosts differ by ten times; all ranks at the same time, because they
+ * may share a link.  A deterministic run must not depend on a measurement. */
+static int find_host_rate(const struct vfm_config *c, const struct vfm_params *ps, struct vfm_err *err)
 {
-	double rate = 0;
+	const struct vfm_dev *d = ps->stream->dev;
 
-	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS && !c->train.deterministic && !ps->stream->dev->host_memory)
-		rate = vfm_dev_host_rate(ps->stream);
-	return rate > 0 ? rate : other->host;
+	if (!(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) || c->train.deterministic || d->host_memory ||
+		d->host_rate > 0)
+		return 0;
+	TRY(vfm_barrier(ps->mesh->world, NULL, err));
+	vfm_dev_host_rate(ps->stream);
+	return 0;
 }
 
 /* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
@@ -199,8 +201,8 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 		.exchanges_units = m->size[VFM_AX_CP] > 1,
 		.tp = m->size[VFM_AX_TP],
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
-	if (!load->rates)
-		in->rates.host = host_rate(c, ps, &vfm_keep_plan_h200);
+	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
+		in->rates.host = d->host_rate;
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
@@ -467,6 +469,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	*p = (struct vfm_recompute_plan){0};
 	if (c->train.recompute != VFM_RECOMPUTE_AUTO)
 		return 0;
+	TRY(find_host_rate(c, ps, err));
 	make_plan_input(c, ps, load, &in, p);
 	TRY_OUT(stage_make(&s, c, ps, load, &in, err));
 	least[0] = p->capacity;
