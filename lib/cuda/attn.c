@@ -45,7 +45,7 @@ struct plan {
 	bool refused;           /* cuDNN has none, refused to run it, or its result was wrong */
 	bool checked;           /* its result agrees with our own kernels */
 	bool timed;             /* the fastest of several, perhaps not the first that cuDNN recommends */
-	unsigned silent;        /* runs of which nothing could be compared (VFM_ATTN_SILENT) */
+	unsigned silent;        /* runs whose result could not be compared (VFM_ATTN_SILENT) */
 	struct vfm_err err;     /* why it is refused */
 };
 
@@ -102,11 +102,11 @@ static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int setting_of(const struct vfm_cuda *dev, struct setting *set, struct vfm_err *err)
 {
-	const char *e = getenv("VFM_CUDA_ATTN"), *tune = getenv("VFM_CUDA_TUNE");
+	const char *e = getenv("VFM_CUDA_ATTN");
 
 	memset(set, 0, sizeof(*set));
 	set->ordinal = dev->ordinal;
-	set->tune = !dev->deterministic && !(tune && strcmp(tune, "0") == 0);
+	set->tune = !dev->deterministic && vfm_cuda_asked("VFM_CUDA_TUNE", true);
 	if (!e || !*e)
 		return 0;
 	set->only_packed = strcmp(e, "cudnn-packed") == 0;
@@ -601,7 +601,6 @@ static int tune_pieces(struct job *j, struct vfm_err *err)
 {
 	size_t bytes = count_attn_scratch(j);
 	struct vfm_dev *d = j->s->dev;
-	int64_t peak = d->mem_peak;
 	bool any = false;
 	struct vfm_suballoc m;
 	char *mem = NULL;
@@ -612,8 +611,7 @@ static int tune_pieces(struct job *j, struct vfm_err *err)
 	if (!any)
 		return 0;
 	if (d->mem_limit == 0 || d->mem_now + (int64_t)bytes <= d->mem_limit)
-		mem = vfm_dev_alloc(j->s, bytes, "scratch to time attention", NULL);
-	d->mem_peak = peak; /* it is no memory of the run */
+		mem = vfm_dev_borrow(j->s, bytes, "scratch to time attention");
 	if (mem)
 		use_attn_scratch(j, mem, &m);
 	for (int i = 0; i < j->n && rc == 0; i++) {

@@ -306,7 +306,7 @@ static void pick_samples(const struct check *c, int pick[3])
 /* Allocates the results of our own kernels and the list of rows; false: there is no memory. */
 static bool alloc_check(struct check *c)
 {
-	int64_t cols = c->a->q.shape[1] * c->a->q.shape[2], peak = c->s->dev->mem_peak;
+	int64_t cols = c->a->q.shape[1] * c->a->q.shape[2];
 	struct vfm_suballoc count = {.align = 256}, give = {.align = 256};
 
 	for (struct vfm_suballoc *m = &count; m; m = m == &count ? &give : NULL) {
@@ -315,8 +315,7 @@ static bool alloc_check(struct check *c)
 		c->dev_cu = vfm_suballoc(m, 4, sizeof(*c->dev_cu));
 		if (m == &count) {
 			c->bytes = count.used;
-			c->mem = vfm_dev_alloc(c->s, c->bytes, "rows to check attention", NULL);
-			c->s->dev->mem_peak = peak; /* it is no memory of the run */
+			c->mem = vfm_dev_borrow(c->s, c->bytes, "rows to check attention");
 			if (!c->mem)
 				return false;
 			give.base = c->mem;

@@ -3,6 +3,8 @@
 #define VFM_CUDA_CUDA_DEV_H
 
 #include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cuda/cuda_int.h"
 
@@ -38,6 +40,14 @@ const struct vfm_cuda *vfm_cuda_device(const struct vfm_dev *d);
 /* Accounts for memory that a library allocated (bytes > 0) or freed for `what`, so that out-of-memory errors list it.
  */
 void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes);
+
+/* Whether a variable of the environment asks for something: it is set and not 0; unset or empty: def. */
+static inline bool vfm_cuda_asked(const char *env, bool def)
+{
+	const char *v = getenv(env);
+
+	return v && *v ? strcmp(v, "0") != 0 : def;
+}
 
 cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 /* Returns 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */

@@ -55,13 +55,6 @@ static int lt_check(cublasStatus_t st, const char *what, struct vfm_err *err)
 					   : vfm_fail(err, VFM_EENV, "gemm: %s: %s", what, cublasLtGetStatusString(st));
 }
 
-static bool asked(const char *env, bool def)
-{
-	const char *v = getenv(env);
-
-	return v && *v ? strcmp(v, "0") != 0 : def;
-}
-
 static const struct vfm_gemm_lib library;
 
 static int open_gemm(struct vfm_cuda_gemm *g, struct vfm_err *err)
@@ -71,8 +64,8 @@ static int open_gemm(struct vfm_cuda_gemm *g, struct vfm_err *err)
 	int l2 = 0;
 
 	TRY(vfm_gemm_mode_of_env(&mode, err));
-	g->tune = asked("VFM_CUDA_TUNE", true);
-	g->tf32 = asked("VFM_CUDA_TF32", false);
+	g->tune = vfm_cuda_asked("VFM_CUDA_TUNE", true);
+	g->tf32 = vfm_cuda_asked("VFM_CUDA_TF32", false);
 	g->patience_s = PATIENCE_S;
 	TRY(lt_check(cublasLtCreate(&g->lt), "cublasLtCreate", err));
 	TRY(vfm_cuda_check(cudaEventCreate(&g->from), "cudaEventCreate", err));
@@ -388,9 +381,7 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 {
 	struct vfm_cuda_gemm *g = ctx;
 	struct vfm_stream *s = g->asked_by;
-	struct vfm_dev *d = s->dev;
 	struct trial *t = &g->trial;
-	int64_t peak = d->mem_peak;
 	int rc;
 
 	*why = NULL;
@@ -409,8 +400,7 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 		t->sets = t->sets < SETS ? t->sets : SETS;
 		t->bytes = t->ws_bytes + (size_t)t->sets * t->set_bytes;
 		if ((int64_t)t->bytes <= MOST_SCRATCH)
-			t->mem = vfm_dev_alloc(s, t->bytes, "operands to time a matrix product", NULL);
-		d->mem_peak = peak; /* they are no memory of the run */
+			t->mem = vfm_dev_borrow(s, t->bytes, "operands to time a matrix product");
 		if (t->mem || !halve_rows(&t->op))
 			break;
 	}

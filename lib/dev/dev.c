@@ -15,6 +15,15 @@ void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct
 	return p;
 }
 
+void *vfm_dev_borrow(struct vfm_stream *s, size_t bytes, const char *what)
+{
+	int64_t peak = s->dev->mem_peak;
+	void *p = vfm_dev_alloc(s, bytes, what, NULL);
+
+	s->dev->mem_peak = peak;
+	return p;
+}
+
 int64_t vfm_dev_version(struct vfm_dev *d)
 {
 	return ++d->versions;

@@ -179,6 +179,8 @@ struct vfm_stream {
 /* Allocate and free device memory, and count it.  Only these may call t->alloc and t->free. */
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
+/* The same for a measurement, whose memory does not count in mem_peak.  NULL: there is none, which is no error. */
+void *vfm_dev_borrow(struct vfm_stream *s, size_t bytes, const char *what);
 /* Makes work enqueued on s from now on run after the work that is on `leader` now; does not block the host.  No-op if
  * both are the same stream.  *e is NULL at first, then an event that the caller owns (event_free) and passes again.
  * Earlier waits for it are unaffected. */
