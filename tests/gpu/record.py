@@ -81,7 +81,7 @@ def hang(folder):
 
 
 def records(folder):
-    """The records of a piece, of which a program that goes wild prints too many."""
+    """The records of a piece, at most MOST_RECORDS with MOST_BYTES: gpu.json must stay small enough to come back."""
     found, size = [], 0
     for line in text(folder, "piece.out").splitlines():
         if not line.startswith("{"):
