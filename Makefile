@@ -64,7 +64,7 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
 CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/gemm_choice.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
-LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/no_ffmpeg.c,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
+LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/no_ffmpeg.c lib/media/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)) \
 	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)

@@ -11,6 +11,7 @@
 #include "data/index.h"
 #include "data/split.h"
 #include "data/stage.h"
+#include "data/sample_key.h"
 
 struct limit {
 	char *path;

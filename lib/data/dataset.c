@@ -19,7 +19,6 @@
 #include "base/regular.h"
 #include "data/binding.h"
 #include "data/caption.h"
-#include "data/encode.h"
 #include "data/npy.h"
 #include "data/provenance.h"
 #include "data/sample_key.h"

@@ -11,6 +11,7 @@
 #include "base/par.h"
 #include "data/dataset_impl.h"
 #include "data/scan.h"
+#include "data/sample_key.h"
 
 int64_t vfm_dataset_pack_place(struct vfm_dataset_place p)
 {

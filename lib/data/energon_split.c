@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/yaml.h"
 #include "data/index.h"
+#include "data/sample_key.h"
 
 #define MAX_SPLIT   ((size_t)16 << 20)
 #define MAX_NAMES   1000000

@@ -116,8 +116,6 @@ int vfm_sample_shape_check(const struct vfm_npy *n, int ndim, const char *what, 
 int vfm_sample_array_check(
 	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err);
 
-/* First 16 hex digits of sha256(key), as a number. */
-uint64_t vfm_sample_id(const char *key);
 
 /* ---- reading ---- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json.h"
 
 #define MAX_KEY    200 /* with ".latent.npy" and the suffix of a temporary file still a file name */
@@ -80,4 +81,24 @@ int vfm_sample_member_check(const char *name, struct vfm_err *err)
 			return fail_member(name, "it holds '..'", err);
 	}
 	return vfm_json_takes(name) ? 0 : fail_member(name, "it is not UTF-8", err);
+}
+
+void vfm_sample_hash(const char *key, uint64_t hash[2])
+{
+	unsigned char digest[VFM_SHA256_BYTES];
+
+	vfm_sha256_raw(key, strlen(key), digest);
+	for (int i = 0; i < 2; i++) {
+		hash[i] = 0;
+		for (int k = 0; k < 8; k++)
+			hash[i] = hash[i] << 8 | digest[8 * i + k];
+	}
+}
+
+uint64_t vfm_sample_id(const char *key)
+{
+	uint64_t hash[2];
+
+	vfm_sample_hash(key, hash);
+	return hash[0];
 }

@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "data/index.h"
 
 #define MAX_SLOTS  ((size_t)1 << 21)
 #define FAN_IN     16
@@ -28,26 +26,6 @@ struct vfm_sample_run {
 	size_t in_page, at;
 	uint64_t n_read;
 };
-
-void vfm_sample_hash(const char *key, uint64_t hash[2])
-{
-	unsigned char digest[VFM_SHA256_BYTES];
-
-	vfm_sha256_raw(key, strlen(key), digest);
-	for (int i = 0; i < 2; i++) {
-		hash[i] = 0;
-		for (int k = 0; k < 8; k++)
-			hash[i] = hash[i] << 8 | digest[8 * i + k];
-	}
-}
-
-uint64_t vfm_sample_id(const char *key)
-{
-	uint64_t hash[2];
-
-	vfm_sample_hash(key, hash);
-	return hash[0];
-}
 
 static bool is_same_hash(const uint64_t a[2], const uint64_t b[2])
 {

@@ -22,7 +22,7 @@
 #include "base/err.h"
 
 struct vfm_sample_seen {
-	uint64_t hash[2]; /* vfm_sample_hash; 0, 0 in a free slot, and stored as 0, 1 */
+	uint64_t hash[2]; /* vfm_sample_hash (data/sample_key.h); 0, 0 in a free slot, and stored as 0, 1 */
 	int64_t place;
 	uint64_t content;
 };
@@ -37,9 +37,6 @@ struct vfm_sample_set {   /* `= {0}` is empty */
 	struct vfm_sample_run *runs; /* from old and large to new and small */
 	size_t n_runs, cap_runs;
 };
-
-/* The first 16 bytes of the SHA-256 of the key as two numbers, of which the first is vfm_sample_id (data/index.h). */
-void vfm_sample_hash(const char *key, uint64_t hash[2]);
 
 /* Returns 1 and the entry of this hash, or 0 if there is none.  VFM_EENV: a file cannot be read. */
 int vfm_sample_set_find(

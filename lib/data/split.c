@@ -6,6 +6,7 @@
 
 #include "base/par.h"
 #include "data/record.h"
+#include "data/sample_key.h"
 
 enum { SPLIT_GRAIN = 256 };
 

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "data/done.h"
-#include "data/index.h"
+#include "data/sample_key.h"
 #include "data/provenance.h"
 #include "data/stage_text.h"
 

@@ -5,6 +5,7 @@
 
 #include "data/done.h"
 #include "data/sample_set.h"
+#include "data/sample_key.h"
 
 const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
 const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};

@@ -13,6 +13,7 @@
 #include "data/index_join.h"
 #include "data/provenance.h"
 #include "data/scan.h"
+#include "data/sample_key.h"
 
 struct verify {
 	const char *dir;

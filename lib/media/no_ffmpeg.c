@@ -1,6 +1,5 @@
 /* no_ffmpeg.c - the functions of a build without FFmpeg (make WITHOUT=ffmpeg): no video can be opened. */
 #include "media/download.h"
-#include "media/motion_int.h"
 #include "media/times.h"
 #include "media/video_in.h"
 #include "media/video_out.h"
@@ -123,11 +122,6 @@ void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)
 {
 	(void)v;
 	*width = *height = 0;
-}
-
-void vfm_codec_field_add(struct codec_field *c, int rows, const struct vfm_video *v, const struct vfm_frame *f)
-{
-	(void)c, (void)rows, (void)v, (void)f;
 }
 
 int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *dst, struct vfm_err *err)

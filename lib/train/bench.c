@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/oom_hints.h"
 #include "train/synthetic.h"
 
 static const int32_t *grid_of_sample(const struct vfm_bench_step *b, int64_t i)
@@ -133,16 +134,17 @@ struct timing {
 };
 
 static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b,
-	const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
+	struct vfm_oom_hints *hints, const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
 {
 	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP], warmup = b->warmup;
+	struct vfm_pack_source seen = vfm_oom_hints_source(hints, source, packs);
 
 	for (int64_t i = 0; i < warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
 		if (i == warmup)
 			t->compactions = x->device.dev->mem_compactions;
 		if (b->before)
 			b->before(b->ctx, x->device.dev);
-		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
+		TRY(timed_step(tr, x, i, packs, &seen, &t->last, err));
 		if (b->after)
 			b->after(b->ctx, x->device.dev);
 		if (i + 1 == warmup && t->last.rank.tuned > 0 && warmup < b->warmup + VFM_BENCH_MORE_WARMUP)
@@ -235,20 +237,22 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	struct vfm_load load = {.largest = *largest,
 		.packs = b->packs / x->mesh.size[VFM_AX_DP],
 		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
+	struct vfm_oom_hints hints;
 	struct vfm_trainer *tr;
 	struct timing t = {0};
 	int rc;
 
 	*out = (struct vfm_bench_result){0};
 	vfm_dev_peak_reset(x->device.dev);
+	vfm_oom_hints_install(&hints, c, &x->mesh, x->device.dev);
 	tr = vfm_bench_trainer(x, c, err);
-	if (!tr)
-		return err->code;
+	TRY_OUT(tr ? 0 : err->code);
 	TRY_OUT(vfm_job_failed(&x->job, vfm_trainer_plan(tr, &load, err), err));
-	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
+	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &hints, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
 out:
 	vfm_trainer_free(tr);
+	vfm_oom_hints_remove(&hints);
 	free(t.step_s);
 	return rc;
 }

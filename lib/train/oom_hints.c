@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "train/step_memory.h"
 
-void vfm_oom_hints_saw(struct vfm_oom_hints *h, const struct vfm_pack *p)
+static void keep_longest(struct vfm_oom_hints *h, const struct vfm_pack *p)
 {
 	int64_t tokens = p->tokens * h->mesh->size[VFM_AX_CP] / vfm_mesh_for(h->mesh, p->cp)->size[VFM_AX_CP];
 
@@ -23,8 +23,50 @@ void vfm_oom_hints_saw(struct vfm_oom_hints *h, const struct vfm_pack *p)
 			.id = (uint64_t)i + 1};
 }
 
-void vfm_oom_hints_release(struct vfm_oom_hints *h)
+static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
+	struct vfm_oom_hints *h = ctx;
+
+	TRY(h->src->next(h->src->ctx, p, err));
+	keep_longest(h, *p);
+	return 0;
+}
+
+static void release_seen(void *ctx, struct vfm_pack *p)
+{
+	struct vfm_oom_hints *h = ctx;
+
+	h->src->release(h->src->ctx, p);
+}
+
+struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struct vfm_pack_source *src, int64_t packs)
+{
+	h->src = src;
+	h->packs = packs;
+	return (struct vfm_pack_source){next_seen, release_seen, h};
+}
+
+/* ---- the device ---- */
+
+static int answer_device(void *ctx, struct vfm_dev_saving *v, int n)
+{
+	return vfm_oom_hints_savings(ctx, v, n);
+}
+
+void vfm_oom_hints_install(
+	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev)
+{
+	*h = (struct vfm_oom_hints){.c = c, .mesh = mesh, .dev = dev};
+	if (vfm_dev_predicts(dev))
+		return;
+	dev->oom_hints.savings = answer_device;
+	dev->oom_hints.ctx = h;
+}
+
+void vfm_oom_hints_remove(struct vfm_oom_hints *h)
+{
+	if (h->dev && h->dev->oom_hints.ctx == h)
+		h->dev->oom_hints = (struct vfm_dev_oom_hints){0};
 	free(h->sample);
 	*h = (struct vfm_oom_hints){0};
 }
@@ -143,13 +185,12 @@ static void add_ranks(struct saving_list *l, const char *key, int64_t value)
 	free(t.sample);
 }
 
-int vfm_oom_hints_savings(void *ctx, struct vfm_dev_saving *v, int n)
+int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *v, int n)
 {
 	static const char *const settings[] = {"train.recompute=light", "train.recompute=outputs",
 		"train.recompute=selective", "train.recompute=full", "train.recompute_blocks=0", "train.dtype=bf16",
 		"train.residual=bf16", "train.frozen_dtype=fp8", "train.master=split", "train.moments=bf16",
 		"parallel.fsdp=true", "parallel.distopt=true", "parallel.shard=0"};
-	struct vfm_oom_hints *h = ctx;
 	const struct vfm_parallel *p = &h->mesh->p;
 	struct saving_list l = {.h = h, .v = v, .cap = n};
 	struct trial now = trial_of(h), half = trial_of(h);

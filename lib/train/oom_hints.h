@@ -11,13 +11,15 @@
 #include "mesh/mesh.h"
 #include "spec/pack.h"
 #include "train/config.h"
+#include "train/pipeline.h"
 #include "train/synthetic.h"
 
-struct vfm_oom_hints {
+struct vfm_oom_hints { /* `= {0}` may be removed */
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
-	const struct vfm_dev *dev;
+	struct vfm_dev *dev;
 	int64_t packs; /* of a dp rank in a step */
+	const struct vfm_pack_source *src;
 	/* The longest pack so far, counted as if all cp ranks computed it. */
 	int64_t tokens;
 	struct vfm_synthetic *sample; /* [n], owned */
@@ -25,10 +27,15 @@ struct vfm_oom_hints {
 	size_t cap;
 };
 
-/* Keeps the sizes of a pack if it is the longest so far. */
-void vfm_oom_hints_saw(struct vfm_oom_hints *h, const struct vfm_pack *p);
-/* The `savings` callback of struct vfm_dev_oom_hints; ctx is a struct vfm_oom_hints. */
-int vfm_oom_hints_savings(void *ctx, struct vfm_dev_saving *v, int n);
-void vfm_oom_hints_release(struct vfm_oom_hints *h);
+/* Makes the device ask h when memory runs out, from now on until it is removed; no-op on a device that predicts.  h, c
+ * and mesh stay where they are meanwhile.  Install before the trainer is made. */
+void vfm_oom_hints_install(
+	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev);
+void vfm_oom_hints_remove(struct vfm_oom_hints *h);
+/* A source of the same packs, `packs` in a step, which keeps the sizes of the longest. */
+struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struct vfm_pack_source *src, int64_t packs);
+
+/* Writes at most n savings; returns their number. */
+int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *v, int n);
 
 #endif

@@ -14,6 +14,7 @@
 #include "spec/hw.h"
 #include "train/held_out.h"
 #include "train/metrics.h"
+#include "train/oom_hints.h"
 #include "train/origin.h"
 #include "train/plan.h"
 #include "train/preview.h"
@@ -40,6 +41,7 @@ struct run {
 	struct vfm_loader *loader;
 	struct vfm_shard_cache *cache;
 	int64_t read_bytes; /* by the loader, until the last step */
+	struct vfm_oom_hints oom_hints;
 	struct vfm_trainer *tr;
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
@@ -216,6 +218,7 @@ static int open_held_out(struct run *r, struct vfm_err *err)
 
 static int open_trainer(struct run *r, struct vfm_err *err)
 {
+	vfm_oom_hints_install(&r->oom_hints, r->c, r->mesh, r->stream->dev);
 	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
 	return r->tr ? 0 : err->code;
 }
@@ -420,7 +423,9 @@ static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
-	struct vfm_pack_source packs = {next_pack, pack_done, r};
+	const int64_t n = vfm_loader_packs_per_step(r->loader);
+	struct vfm_pack_source loaded = {next_pack, pack_done, r};
+	struct vfm_pack_source packs = vfm_oom_hints_source(&r->oom_hints, &loaded, n);
 	struct step_slot *t = &r->slot[r->n_slots];
 
 	*t = (struct step_slot){.t0 = vfm_now(),
@@ -428,7 +433,7 @@ static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 			.ranks = r->mesh->world_size,
 			.lr = vfm_lr_at(&r->c->train, step, r->last),
 			.weighted = vfm_diffusion_has_mse(&r->c->diffusion)}};
-	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, t->rec.lr, err));
+	TRY(vfm_trainer_step(r->tr, step, n, &packs, t->rec.lr, err));
 	after = vfm_loader_stats(r->loader);
 	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;
 	t->rec.s.rank.read_bytes = (double)(after.file_bytes - r->read_bytes);
@@ -670,6 +675,7 @@ static void tear_down(struct run *r)
 	vfm_shard_cache_close(r->cache);
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);
+	vfm_oom_hints_remove(&r->oom_hints);
 	json_decref(r->config);
 	vfm_origin_release(&r->origin);
 	free(r->ckpt_dir);

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "dev/stall.h"
 #include "nn/scales.h"
-#include "train/oom_hints.h"
 
 /* Values summed over the world at the end of a step; see reduce_sums for the contributing ranks. */
 enum { SUM_LOSS, SUM_PLAIN, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
@@ -37,7 +36,6 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
-	struct vfm_oom_hints oom_hints; /* for out-of-memory messages */
 	struct vfm_recompute_plan plan;
 	char plan_text[512];
 	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
@@ -150,9 +148,6 @@ struct vfm_trainer *vfm_trainer_new(
 	tr->ps.tuning = c->tuning;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
-	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .dev = s->dev};
-	if (!vfm_dev_predicts(s->dev))
-		s->dev->oom_hints = (struct vfm_dev_oom_hints){.savings = vfm_oom_hints_savings, .ctx = &tr->oom_hints};
 	TRY_OUT(check_tuning(&tr->ps, (enum vfm_dtype)c->train.dtype, err));
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
@@ -178,9 +173,8 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 {
 	if (!tr)
 		return;
-	if (tr->stream->dev->oom_hints.ctx == &tr->oom_hints)
-		tr->stream->dev->oom_hints = (struct vfm_dev_oom_hints){0};
-	vfm_oom_hints_release(&tr->oom_hints);
+	if (tr->stream->dev->oom_hints.plan == tr->plan_text)
+		tr->stream->dev->oom_hints.plan = NULL;
 	vfm_pipeline_free(tr->pipe);
 	unread_free(tr);
 	vfm_stalls_free(tr->stalls);
@@ -279,28 +273,6 @@ static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_e
 	return t->event_record(u->done, tr->stream, err);
 }
 
-/* A pack source that forwards to src and records the longest pack for the OOM hints. */
-struct seen {
-	const struct vfm_pack_source *src;
-	struct vfm_oom_hints *oom_hints;
-};
-
-static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
-{
-	struct seen *s = ctx;
-
-	TRY(s->src->next(s->src->ctx, p, err));
-	vfm_oom_hints_saw(s->oom_hints, *p);
-	return 0;
-}
-
-static void release_seen(void *ctx, struct vfm_pack *p)
-{
-	struct seen *s = ctx;
-
-	s->src->release(s->src->ctx, p);
-}
-
 /* Whether most of the update should overlap the next forward.
  *
  * Beside products, a quarter of the device (vfm_dev_side) moves half of its bandwidth: the forward loses a quarter of
@@ -331,8 +303,6 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_losses losses = {.sum = vfm_t1(tr->sums.data, VFM_F64, 1)};
 	struct vfm_pipeline_sums sums;
-	struct seen seen = {src, &tr->oom_hints};
-	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
 	release_sample_losses(tr, u);
 	u->step = step;
@@ -342,13 +312,12 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	losses.each = u->each = vfm_calloc((size_t)n_packs + 1, sizeof(*u->each));
 	losses.sample = u->sample = vfm_calloc((size_t)n_packs + 1, sizeof(*u->sample));
 	u->from = vfm_stalls_mark(tr->stalls);
-	tr->oom_hints.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_set_packs(&tr->ps, n_packs);
 	if (n_packs > 1 && !tr->plan.made) /* a plan fills the memory that copies would take */
 		vfm_params_hold(&tr->ps);
-	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, &losses, &sums, err));
+	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, src, &losses, &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(reduce_sums(tr, &sums, err));
 	if (tr->hold)

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "data/index.h"
 #include "data/sample_set.h"
+#include "data/sample_key.h"
 
 struct clocks {
 	double wall, cpu;

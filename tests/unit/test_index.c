@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/index.h"
+#include "data/sample_key.h"
 #include "spec/dtype.h"
 
 /* Three "tars" that hold nothing but payloads: the index does not read tar headers. */

@@ -13,6 +13,7 @@
 #include "data/index.h"
 #include "data/index_join.h"
 #include "data/index_match.h"
+#include "data/sample_key.h"
 
 /* Datasets of the samples "s0", "s1", ...; the arrays of a sample are at places that tell it. */
 enum { HEADER = 128, SHARD = 100 };

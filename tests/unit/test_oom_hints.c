@@ -70,6 +70,8 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 	struct vfm_pack b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_oom_hints hints;
+	struct vfm_pack_source seen;
 	struct vfm_step_stats stats;
 	struct vfm_trainer *tr;
 	struct vfm_device d;
@@ -78,10 +80,13 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 	err = (struct vfm_err){0};
 	device(&d, bytes);
 	assert_int_equal(vfm_synthetic_pack(&b, &sample, 1, &c->model, 5, &err), 0);
+	vfm_oom_hints_install(&hints, c, vfm_mesh_one(), d.dev);
+	seen = vfm_oom_hints_source(&hints, &source, 1);
 	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, &err);
-	if (tr && vfm_trainer_step(tr, 0, 1, &source, 1e-3, &err) == 0 && vfm_trainer_stats(tr, &stats, &err) == 0)
+	if (tr && vfm_trainer_step(tr, 0, 1, &seen, 1e-3, &err) == 0 && vfm_trainer_stats(tr, &stats, &err) == 0)
 		peak = d.dev->mem_peak;
 	vfm_trainer_free(tr);
+	vfm_oom_hints_remove(&hints);
 	assert_null(d.dev->oom_hints.savings);
 	vfm_pack_release(&b);
 	vfm_device_close(&d);

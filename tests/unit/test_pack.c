@@ -14,6 +14,7 @@
 #include "data/pack.h"
 #include "data/pack_bound.h"
 #include "data/split.h"
+#include "data/sample_key.h"
 
 static uint64_t rnd_state;
 

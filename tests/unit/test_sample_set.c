@@ -10,6 +10,7 @@
 
 #include "data/index.h"
 #include "data/sample_set.h"
+#include "data/sample_key.h"
 
 /* A mixing function instead of SHA-256 (splitmix64, Steele, Lea and Flood, 2014), for speed. */
 static uint64_t mix(uint64_t x)
