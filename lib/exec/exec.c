@@ -130,6 +130,8 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 
 /* ---- opening ---- */
 
+_Static_assert(VFM_GUARDIAN_GROUPS >= 2 * VFM_EXEC_MAX, "the guardian knows all children");
+
 static const char *last_component(const char *path)
 {
 	const char *slash = strrchr(path, '/');

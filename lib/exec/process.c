@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/wait_status.h"
-#include "exec/exec.h"
 
 #define PIPE_BYTES (1 << 20) /* fewer wake-ups than with 64 KiB */
 
@@ -26,12 +25,12 @@ struct note { /* below PIPE_BUF: written at once */
 /* Runs after a fork of a process that may have threads: only async-signal-safe calls. */
 static void guard(int fd, const char *dir)
 {
-	pid_t groups[2 * VFM_EXEC_MAX];
+	pid_t groups[VFM_GUARDIAN_GROUPS];
 	struct note note;
 	int n = 0;
 
 	while (read(fd, &note, sizeof(note)) == (ssize_t)sizeof(note)) {
-		if (note.add && n < 2 * VFM_EXEC_MAX)
+		if (note.add && n < VFM_GUARDIAN_GROUPS)
 			groups[n++] = note.group;
 		for (int i = 0; !note.add && i < n; i++)
 			if (groups[i] == note.group)

@@ -11,6 +11,7 @@
 /* A process of its own that outlives its parent by an instant.  When its parent ends, also by SIGKILL, it kills the
  * children that it knows with their process groups, and removes the folder.  vfm_guardian_start forks: call it early,
  * with few threads. */
+enum { VFM_GUARDIAN_GROUPS = 512 }; /* that it can know at a time */
 struct vfm_guardian {
 	pid_t pid;
 	int fd; /* < 0: none */
