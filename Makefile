@@ -53,7 +53,7 @@ export ASAN_OPTIONS  ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
 
 # A source file named *_avx2.c, *_avx512.c, … is compiled for that instruction set and
-# called only where the CPU has it (lib/cpu/cpu_isa.h).
+# called only where the CPU has it (lib/device/cpu/cpu_isa.h).
 ISA_avx2       := -mavx2 -mfma -mf16c
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
@@ -63,15 +63,17 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
-CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/gemm_choice.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
-LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/no_ffmpeg.c lib/media/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
-	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)) \
-	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' lib/*/*.c)),$(wildcard lib/*/*.c))
+CUDA_KERN := $(wildcard lib/device/cuda/kern/*.cu)
+CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/coll/comm_nccl.c
+ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
+LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c lib/media/score/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
+	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' $(ALL_SRC))) \
+	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' $(ALL_SRC))),$(ALL_SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
 CMDS    := $(filter-out $(if $(WITHOUT),vfm-curate vfm-sample),$(notdir $(wildcard cmd/vfm-*)))
 BINS    := $(CMDS:%=$(B)/bin/%)
-CMD_SRC := $(wildcard cmd/*/*.c)
+CMD_SRC := $(wildcard cmd/*/*.c cmd/*/*/*.c)
 UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/*.c))
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
@@ -111,13 +113,15 @@ say  = $(if $(V),,@printf '  %-3s %s\n' $(1) $(2))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter $(CUDA_SRC),$<),$(CUDA_INC:%=-isystem %) -fvisibility=hidden) $(call isa_flags,$<) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/device/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter $(CUDA_SRC),$<),$(CUDA_INC:%=-isystem %) -fvisibility=hidden) $(call isa_flags,$<) -c -o $@ $<
 
-$(B)/lib/base/version.o: ALL_CFLAGS += -DVFM_VERSION='"$(VERSION)"' -DVFM_COMMIT='"$(COMMIT)"'
+# A folder of a command names its files as the command does: "predict/matrix_rows.h".
+$(B)/cmd/vfm-bench/%.o: ALL_CFLAGS += -Icmd/vfm-bench
+$(B)/lib/io/version.o: ALL_CFLAGS += -DVFM_VERSION='"$(VERSION)"' -DVFM_COMMIT='"$(COMMIT)"'
 COMMIT := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
 # Rebuilt when the commit changes, and only then.
 $(shell mkdir -p $(B) && (echo '$(COMMIT)' | cmp -s - $(B)/commit || echo '$(COMMIT)' > $(B)/commit))
-$(B)/lib/base/version.o: $(B)/commit
+$(B)/lib/io/version.o: $(B)/commit
 
 $(LIB): $(LIB_OBJ)
 	@mkdir -p $(@D)
@@ -144,7 +148,7 @@ endif
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a:-virtual=),code=$(if $(filter %-virtual,$(a)),compute,sm)_$(a:-virtual=))
 NVCC_FLAGS = -std=c++17 -Ilib -O3 -lineinfo $(gencode) -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
              $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror) --expt-relaxed-constexpr -Xptxas -v --compress-mode=size -MMD -MP
-CUDA_OBJ  := $(patsubst %.cu,$(B)/%.cu.o,$(wildcard lib/cuda/*.cu)) $(patsubst %.c,$(B)/%.o,$(wildcard $(CUDA_SRC)))
+CUDA_OBJ  := $(patsubst %.cu,$(B)/%.cu.o,$(CUDA_KERN)) $(patsubst %.c,$(B)/%.o,$(wildcard $(CUDA_SRC)))
 # Headers and libraries lie in folders of their own where they came as Python packages; the libraries there have no name without a number.
 CUDA_INC    ?= $(CUDA_HOME)/include
 CUDA_LIBDIR ?= $(CUDA_HOME)/lib64
@@ -152,30 +156,30 @@ cuda_lib   = $(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/lib$(1).so) $(CUDA_LI
 CUDA_LIBS  = $(call cuda_lib,cublasLt) $(call cuda_lib,cudnn_graph) $(call cuda_lib,nccl) \
 	$(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/libcudart_static.a))),$(call cuda_lib,cudart)) -Wl,--wrap=__cudaRegisterFunction -ldl -lrt -lpthread -lm
 CUDA_SO   := $(B)/lib/libvfm_cuda.so
-$(B)/lib/cuda/%.cu.o: lib/cuda/%.cu $(B)/cuda_archs Makefile
+$(B)/lib/%.cu.o: lib/%.cu $(B)/cuda_archs Makefile
 	@mkdir -p $(@D)
 	$(call say,NV,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); exit 1; }
 # What of the library the plugin uses is copied into it, and nothing but vfm_plugin is seen from outside.
-$(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/cuda/plugin.map
+$(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/device/cuda/plugin.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/cuda/plugin.map \
+	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/device/cuda/plugin.map \
 		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(subst $(space),:,$(strip $(CUDA_LIBDIR)))' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
 # Not under a sanitizer, which cannot look into CUDA.
 PLUGIN := $(if $(SAN),,$(if $(CUDA_HOME),$(CUDA_SO)))
 all: $(PLUGIN)
 
 .SECONDEXPANSION:
-cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c))
+cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c cmd/$(1)/*/*.c))
 $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
-# Our CUDA kernels a second time, as C++ for the host (lib/cuda/emu.h).
+# Our CUDA kernels a second time, as C++ for the host (lib/device/cuda/kern/emu.h).
 EMU_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -DVFM_EMU -Ilib -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
                -fno-strict-aliasing -ffp-contract=off -MMD -MP $(OPT) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu tests/ops/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o $(B)/tests/ops/emu_lt.o
+EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(CUDA_KERN) $(wildcard tests/ops/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o $(B)/tests/ops/emu_lt.o
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
@@ -204,25 +208,25 @@ $(B)/tests/ops/%.o $(B)/tests/cuda/%.o $(B)/tests/fuzz/%.o: ALL_CFLAGS += -Itest
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 OPS_PARTS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/ops/ops_*.c))
 $(B)/tests/ops/test_ops: $(OPS_PARTS)
-$(B)/tests/ops/test_launches: $(B)/lib/cuda/attn_pack.o
+$(B)/tests/ops/test_launches: $(B)/lib/device/cuda/attn_pack.o
 
 # Attention and convolutions through cuDNN: graphs computed on the host, and plans built for devices that are not there.
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
 $(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
-$(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/attn_check.o \
-		lib/cuda/cudnn_attn.o lib/cuda/cudnn_tune.o) \
+$(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/device/cuda/attn_pack.o lib/device/cuda/attn_check.o \
+		lib/device/cuda/cudnn_attn.o lib/device/cuda/cudnn_tune.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 $(B)/tests/cuda/test_conv: $(addprefix $(B)/,tests/cuda/test_conv.o tests/cuda/dnn_ref.o \
-		lib/cuda/conv_dnn.o lib/cuda/cudnn_conv.o) $(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
+		lib/device/cuda/conv_dnn.o lib/device/cuda/cudnn_conv.o) $(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
-$(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/cuda/cuda_graph.o) $(LIB)
+$(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/device/cuda/cuda_graph.o) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 # NCCL's transport on a mock of NCCL.
-$(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/comm_nccl.o) $(LIB)
+$(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/coll/comm_nccl.o) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 # The plugin with a mock of some functions of CUDA.
@@ -357,7 +361,7 @@ ABUSE_S ?= 120
 # What the kernels take on the chip.
 check-cuda: export LD_LIBRARY_PATH := $(abspath $(B)/tests/cuda):$(LD_LIBRARY_PATH)
 check-cuda: $(PLUGIN) $(if $(PLUGIN),$(GPU_CU)) $(CUDA_TESTS)
-	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(wildcard lib/cuda/*.cu)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
+	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(CUDA_KERN)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
 	$(RUN_TESTS) $(CUDA_TESTS)
 
 # Every layout against a single process, then the faults that must be seen.
@@ -399,7 +403,7 @@ tidy/%: FORCE
 FORCE:
 
 # Sources are as clang-format leaves them; `make check` asks for that.
-FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*.cu cmd/*/*.[ch] tests/*/*.[ch] tests/*/*.cu tests/*/*.cpp bench/*.c share/*/*.c)
+FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*/*.[ch] lib/device/cuda/kern/*.h $(CUDA_KERN) cmd/*/*.[ch] cmd/*/*/*.[ch] tests/*/*.[ch] tests/*/*.cu tests/*/*.cpp bench/*.c share/*/*.c)
 format:
 	clang-format -i $(FORMAT_SRC)
 check-format:

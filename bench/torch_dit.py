@@ -22,7 +22,7 @@ import sys
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PRESETS = {  # lib/spec/arch.c; what is not named: dit, as many key heads as heads, ffn 4 hidden
+PRESETS = {  # lib/spec/model/arch.c; what is not named: dit, as many key heads as heads, ffn 4 hidden
     "dit-s": {"layers": 12, "hidden": 384, "heads": 6}, "dit-b": {"layers": 12, "hidden": 768, "heads": 12},
     "dit-l": {"layers": 24, "hidden": 1024, "heads": 16}, "dit-xl": {"layers": 28, "hidden": 1152, "heads": 16},
     "dit-7b": {"layers": 28, "hidden": 4096, "heads": 32, "adaln_lora": 256},
@@ -296,7 +296,7 @@ def choose_attention(a, torch, tokens, dtype):
 
 
 def step_flops(a, tokens):
-    """Matrix products of a step, 3 x forward, as lib/spec counts them."""
+    """Matrix products of a step, 3 x forward, as lib/spec/model counts them."""
     n, s, c, h = tokens * a.samples, a.samples, a.samples * a.text_len, a.hidden
     kv, frames = a.kv_heads * (h // a.heads), int(a.grid.split(",")[0])
     mods = (12 if a.arch == "stdit" else 6) * h

@@ -3,11 +3,11 @@
 #define CMD_BENCH_H
 
 #include "base/err.h"
-#include "base/spread.h"
 #include "base/mem.h"
-#include "base/table.h"
-#include "ops/cases.h"
-#include "spec/parallel.h"
+#include "base/spread.h"
+#include "device/ops/cases.h"
+#include "io/table.h"
+#include "spec/layout/parallel.h"
 
 int bench_matrix(int argc, char **argv, struct vfm_err *err);
 int bench_step(int argc, char **argv, struct vfm_err *err);
@@ -30,7 +30,7 @@ void bench_note_machine(struct vfm_table *t, int threads);
 /* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
 void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
 
-/* Fallbacks of the vendor libraries (dev/dev.h), counted since the device was opened. */
+/* Fallbacks of the vendor libraries (device/dev/dev.h), counted since the device was opened. */
 enum { BENCH_FALLBACKS = 3 };
 struct bench_fallbacks {
 	int64_t n[BENCH_FALLBACKS];

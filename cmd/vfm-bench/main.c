@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/opt.h"
 #include "bench.h"
-#include "train/device.h"
+#include "train/job/device.h"
 
 static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},

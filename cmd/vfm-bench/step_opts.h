@@ -2,10 +2,10 @@
 #ifndef CMD_STEP_OPTS_H
 #define CMD_STEP_OPTS_H
 
-#include "base/opt.h"
-#include "base/table.h"
-#include "sim/sim.h"
-#include "train/bench.h"
+#include "device/sim/sim.h"
+#include "io/opt.h"
+#include "io/table.h"
+#include "train/predict/bench.h"
 
 struct bench_step_opts {
 	const char *preset, *grid, *second, *dtype, *recompute;

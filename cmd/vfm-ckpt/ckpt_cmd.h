@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/opt.h"
-#include "base/table.h"
 #include "ckpt/ckpt.h"
+#include "io/opt.h"
+#include "io/table.h"
 
 #define OPT_FORMAT(dst)                                                                                                \
 	{                                                                                                              \

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "base/json.h"
 #include "ckpt/adapters.h"
+#include "io/json.h"
 #include "ckpt_cmd.h"
-#include "spec/dtype.h"
-#include "train/layout.h"
+#include "spec/model/dtype.h"
+#include "train/step/layout.h"
 
 /* Reads the configuration of a checkpoint. */
 static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vfm_err *err)

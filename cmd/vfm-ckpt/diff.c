@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
-#include "data/maker.h"
+#include "data/record/maker.h"
 
 struct diff {
 	struct view v[2];

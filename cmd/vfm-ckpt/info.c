@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
+#include "io/json.h"
 #include "ckpt_cmd.h"
-#include "data/maker.h"
+#include "data/record/maker.h"
 
 /* Appends "dit 12 layers, hidden 384, 6 heads"; omits keys that the config lacks. */
 static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)

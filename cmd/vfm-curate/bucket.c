@@ -2,14 +2,14 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/bucket.h"
-#include "data/patch.h"
-#include "data/stage.h"
-#include "data/wavelet.h"
-#include "encoder/vae.h"
-#include "exec/exec.h"
+#include "data/dataset/patch.h"
+#include "data/record/bucket.h"
+#include "data/record/stage.h"
+#include "encoder/exec/exec.h"
+#include "encoder/vae/vae.h"
+#include "encoder/vae/wavelet.h"
 
 struct bucket {
 	struct vfm_bucket_opts o;

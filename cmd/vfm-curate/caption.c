@@ -1,9 +1,9 @@
 /* caption - captions of clips from an outside model. */
 #include <stdlib.h>
 
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/captioner.h"
+#include "encoder/exec/captioner.h"
 #include "exec_stage.h"
 
 #define DEFAULT_PROMPT "Describe this video in one paragraph."

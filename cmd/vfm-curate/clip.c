@@ -4,18 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "base/member.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/member.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/bucket.h"
-#include "data/sample_key.h"
-#include "data/stage.h"
-#include "media/cut.h"
-#include "media/video_out.h"
+#include "data/record/bucket.h"
+#include "data/record/sample_key.h"
+#include "data/record/stage.h"
+#include "media/av/video_out.h"
+#include "media/shots/cut.h"
 
 /* Clips of a source that are cut in one pass: with several jobs fewer, so that these share a long film. */
 enum { BATCH_ALONE = 64, BATCH_PER_JOB = 8 };
@@ -24,7 +24,8 @@ struct clip {
 	const char *dir;
 	struct vfm_cut_opts cut;
 	double timeout_s;
-	/* instead of cut's: the size, and the number of frames and their rate, of the record's bucket (data/bucket.h)
+	/* instead of cut's: the size, and the number of frames and their rate, of the record's bucket
+	 * (data/record/bucket.h)
 	 */
 	bool bucket_size, bucket_frames;
 };
@@ -333,7 +334,7 @@ static int check_clip_opts(
 	return vfm_mkdir_p(c->dir, err);
 }
 
-/* The options that change the clips (data/stage.h). */
+/* The options that change the clips (data/record/stage.h). */
 static char *clip_options(const struct clip *c)
 {
 	const struct vfm_cut_opts *o = &c->cut;

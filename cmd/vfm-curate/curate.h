@@ -1,6 +1,6 @@
 /* curate.h - the stages of vfm-curate.  Each has its own file and one line in the table of main.c.
  *
- * A stage is a verb (base/opt.h): argv[0] is its name, it parses its own options and returns 0, VFM_OPT_DONE or a
+ * A stage is a verb (io/opt.h): argv[0] is its name, it parses its own options and returns 0, VFM_OPT_DONE or a
  * negative code.  VFM_EINPUT with an empty message: some records failed; each contains its error.
  */
 #ifndef VFM_CURATE_H
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/opt.h"
-#include "media/probe.h"
+#include "io/opt.h"
+#include "media/av/probe.h"
 
 int curate_fetch(int argc, char **argv, struct vfm_err *err);
 int curate_index(int argc, char **argv, struct vfm_err *err);

@@ -2,16 +2,16 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/decode.h"
-#include "data/stage.h"
-#include "train/encoders.h"
+#include "data/record/stage.h"
+#include "encoder/encode/decode.h"
+#include "encoder/encode/encoders.h"
 
 struct decode {
 	struct vfm_decode spec;

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/dedup.h"
-#include "curate/twice.h"
-#include "data/stage.h"
-#include "data/stage_link.h"
+#include "curate/dedup/dedup.h"
+#include "curate/table/twice.h"
+#include "data/record/stage.h"
+#include "data/record/stage_link.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/file.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/binding.h"
-#include "data/caption.h"
-#include "data/sample_key.h"
+#include "data/dataset/binding.h"
+#include "data/record/caption.h"
+#include "data/record/sample_key.h"
 #include "exec_stage.h"
 
 struct embed {

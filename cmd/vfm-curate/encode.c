@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/encode.h"
-#include "data/extra.h"
-#include "data/patch.h"
-#include "data/stage.h"
-#include "launch/step.h"
-#include "train/encoders.h"
+#include "comm/launch/step.h"
+#include "data/dataset/extra.h"
+#include "data/dataset/patch.h"
+#include "data/record/stage.h"
+#include "encoder/encode/encode.h"
+#include "encoder/encode/encoders.h"
 
 struct encode {
 	struct vfm_encode spec;
@@ -201,7 +201,7 @@ static void close_encoders(struct encode *e, const struct vfm_stage *stage)
 	vfm_encoders_close(e->native);
 }
 
-/* The options that change latents and texts besides the makers (data/stage.h). */
+/* The options that change latents and texts besides the makers (data/record/stage.h). */
 static char *encode_options(const struct vfm_encode *e)
 {
 	char fps[VFM_REAL_TEXT];

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "io/json.h"
 
 static int check_view(struct exec_stage *s, struct vfm_err *err)
 {

@@ -2,9 +2,9 @@
 #ifndef VFM_CURATE_EXEC_STAGE_H
 #define VFM_CURATE_EXEC_STAGE_H
 
-#include "data/outside.h"
-#include "data/stage.h"
-#include "exec/exec.h"
+#include "data/record/stage.h"
+#include "encoder/exec/exec.h"
+#include "encoder/exec/outside.h"
 
 struct exec_stage {
 	const char *command; /* --exec */

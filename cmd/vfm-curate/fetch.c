@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/fetch.h"
-#include "data/stage.h"
+#include "data/dataset/fetch.h"
+#include "data/record/stage.h"
 
 struct fetch {
 	struct vfm_fetch_opts o;

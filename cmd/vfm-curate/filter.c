@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/opt.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/index.h"
-#include "data/split.h"
-#include "data/stage.h"
-#include "data/sample_key.h"
+#include "data/dataset/index.h"
+#include "data/plan/split.h"
+#include "data/record/sample_key.h"
+#include "data/record/stage.h"
 
 struct limit {
 	char *path;
@@ -86,7 +86,7 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return f->held_out > 0 ? filter_side(rec, f, err) : 0;
 }
 
-/* The limits and the side as text: what changes the records (data/stage.h). */
+/* The limits and the side as text: what changes the records (data/record/stage.h). */
 static char *filter_options(const struct filter *f)
 {
 	struct vfm_buf b = {0};

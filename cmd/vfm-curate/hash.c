@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/stage.h"
-#include "media/clip_hash.h"
+#include "data/record/stage.h"
+#include "media/match/clip_hash.h"
 
 struct hash {
 	struct vfm_video_opts video;

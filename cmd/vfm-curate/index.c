@@ -4,14 +4,14 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/hash.h"
 #include "base/log.h"
-#include "base/opt.h"
+#include "io/hash.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/tar_samples.h"
-#include "data/dataset.h"
-#include "data/index_join.h"
-#include "data/stage.h"
+#include "curate/table/tar_samples.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/index_join.h"
+#include "data/record/stage.h"
 #include "inputs.h"
 
 struct index {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "io/json.h"
 
 json_t *curate_record_for(const char *path, struct vfm_err *err)
 {

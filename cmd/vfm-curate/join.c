@@ -2,14 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
-#include "base/opt.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/join.h"
-#include "data/record.h"
-#include "data/stage.h"
-#include "data/stage_link.h"
+#include "curate/table/join.h"
+#include "data/record/record.h"
+#include "data/record/stage.h"
+#include "data/record/stage_link.h"
 
 static int join_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

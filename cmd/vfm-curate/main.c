@@ -1,5 +1,5 @@
 /* vfm-curate - raw video and images -> clips, scores, latents and shards; JSON Lines between the stages. */
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
 
 /* In the order of a pipeline. */

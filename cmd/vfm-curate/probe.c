@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/hash.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/stage.h"
+#include "data/record/stage.h"
 #include "inputs.h"
-#include "media/probe.h"
+#include "media/av/probe.h"
 
 struct probe {
 	bool fast, records;

@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "base/opt.h"
-#include "base/table.h"
+#include "io/opt.h"
+#include "io/table.h"
 #include "curate.h"
-#include "data/provenance.h"
-#include "data/record.h"
+#include "data/record/provenance.h"
+#include "data/record/record.h"
 
 static int read_chain(json_t *chain, const char *path, struct vfm_err *err)
 {

@@ -1,11 +1,11 @@
 /* report - one HTML page about a dataset of records. */
 #include <stdlib.h>
 
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/report.h"
-#include "data/part.h"
-#include "data/stage.h"
+#include "curate/pipeline/report.h"
+#include "data/record/part.h"
+#include "data/record/stage.h"
 
 static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

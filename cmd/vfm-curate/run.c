@@ -1,9 +1,9 @@
 /* run - the stages of a pipeline as one program. */
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/pipeline.h"
-#include "curate/pipeline_run.h"
+#include "curate/pipeline/pipeline.h"
+#include "curate/pipeline/pipeline_run.h"
 
 int curate_run(int argc, char **argv, struct vfm_err *err)
 {

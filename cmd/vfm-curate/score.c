@@ -3,13 +3,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/stage.h"
+#include "data/record/stage.h"
 #include "exec_stage.h"
-#include "media/score.h"
+#include "media/score/score.h"
 
 /* the scores that are no numbers */
 #define LETTERBOX "letterbox"

@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/search.h"
-#include "curate/twice.h"
+#include "curate/dedup/search.h"
+#include "curate/table/twice.h"
 #include "exec_stage.h"
 
 struct query {

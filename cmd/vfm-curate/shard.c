@@ -4,11 +4,11 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/dataset.h"
-#include "data/part.h"
-#include "data/stage.h"
+#include "data/dataset/dataset.h"
+#include "data/record/part.h"
+#include "data/record/stage.h"
 
 static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

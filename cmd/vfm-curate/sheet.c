@@ -2,16 +2,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/caption.h"
-#include "data/part.h"
-#include "data/stage.h"
-#include "media/sheet.h"
+#include "data/record/caption.h"
+#include "data/record/part.h"
+#include "data/record/stage.h"
+#include "media/draw/sheet.h"
 
 struct sheet {
 	struct vfm_sheet *sheet;

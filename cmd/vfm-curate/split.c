@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "base/opt.h"
 #include "base/par.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/shot_model.h"
-#include "data/stage.h"
+#include "data/record/stage.h"
+#include "encoder/exec/shot_model.h"
 #include "exec_stage.h"
-#include "media/shots.h"
+#include "media/shots/shots.h"
 
 struct split {
 	struct vfm_shots_opts shots;
@@ -99,7 +99,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
-/* The options that change the clips (data/stage.h). */
+/* The options that change the clips (data/record/stage.h). */
 static char *split_options(const char *detector, const struct vfm_shots_opts *o)
 {
 	char min_s[VFM_REAL_TEXT], max_s[VFM_REAL_TEXT], threshold[VFM_REAL_TEXT];

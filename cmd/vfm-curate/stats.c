@@ -1,11 +1,11 @@
 /* stats - histograms of the numbers in records. */
 #include <string.h>
 
-#include "base/json.h"
-#include "base/opt.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/stage.h"
-#include "data/histogram.h"
+#include "data/record/histogram.h"
+#include "data/record/stage.h"
 
 static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "base/opt.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/stage.h"
-#include "data/synth.h"
-#include "media/probe.h"
-#include "media/video_out.h"
+#include "data/record/stage.h"
+#include "media/av/probe.h"
+#include "media/av/video_out.h"
+#include "media/draw/synth.h"
 
 struct synth {
 	const char *dir;

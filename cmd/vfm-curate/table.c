@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/opt.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "curate/table_records.h"
-#include "data/stage.h"
+#include "curate/table/table_records.h"
+#include "data/record/stage.h"
 
 /* The source has done all. */
 static int table_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)

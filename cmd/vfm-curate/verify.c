@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/json.h"
 #include "base/log.h"
-#include "base/opt.h"
+#include "io/json.h"
+#include "io/opt.h"
 #include "curate.h"
-#include "data/verify.h"
+#include "data/dataset/verify.h"
 
 static void print_shard_fault(const struct vfm_fault *f, void *ctx)
 {

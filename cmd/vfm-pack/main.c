@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/manifest.h"
+#include "data/plan/manifest.h"
 
 static const struct pack_opts defaults = {.context = 8192,
 	.batch = 1,

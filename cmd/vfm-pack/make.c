@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "data/metadataset.h"
-#include "data/pack.h"
-#include "data/patch.h"
+#include "data/dataset/patch.h"
+#include "data/plan/metadataset.h"
+#include "data/plan/pack.h"
+#include "io/file.h"
 
 struct packing {
 	const struct pack_opts *o;

@@ -2,7 +2,7 @@
 #ifndef VFM_PACK_CMD_H
 #define VFM_PACK_CMD_H
 
-#include "base/opt.h"
+#include "io/opt.h"
 
 /* The options of one plan. */
 struct pack_opts {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/table.h"
-#include "data/manifest.h"
+#include "data/plan/manifest.h"
+#include "io/table.h"
 #include "pack_cmd.h"
 
 int plan_open(struct vfm_manifest **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err)

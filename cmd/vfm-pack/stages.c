@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/manifest.h"
-#include "data/stages.h"
+#include "data/plan/manifest.h"
+#include "data/plan/stages.h"
+#include "io/file.h"
 #include "pack_cmd.h"
 
 struct part { /* of argv: a stage, or the common words */

@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "base/table.h"
-#include "data/manifest.h"
-#include "data/plan_stats.h"
+#include "data/plan/manifest.h"
+#include "data/plan/plan_stats.h"
+#include "io/json.h"
+#include "io/table.h"
 #include "pack_cmd.h"
 
 struct report {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/patch.h"
+#include "data/dataset/patch.h"
 #include "given.h"
 #include "sample.h"
 

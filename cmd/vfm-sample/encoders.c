@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "io/json.h"
 #include "sample.h"
 
 enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };

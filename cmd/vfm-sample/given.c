@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/regular.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "train/job.h"
-#include "data/index.h"
-#include "data/npy.h"
-#include "data/patch.h"
-#include "data/record.h"
+#include "data/dataset/index.h"
+#include "data/dataset/patch.h"
+#include "data/record/record.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/npy.h"
+#include "io/regular.h"
+#include "train/job/job.h"
 
 #define MAX_FILE ((size_t)1 << 32)
 

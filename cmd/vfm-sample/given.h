@@ -6,9 +6,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "comm/comm.h"
-#include "data/maker.h"
-#include "model/sampler.h"
+#include "comm/coll/comm.h"
+#include "data/record/maker.h"
+#include "net/diffusion/sampler.h"
 #include "sample.h"
 
 /* Checks that each prompt names what the model reads and --image does not give.  Local.  VFM_EUSAGE names the prompt,

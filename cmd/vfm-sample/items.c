@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "data/caption.h"
-#include "data/provenance.h"
+#include "data/record/caption.h"
+#include "data/record/provenance.h"
+#include "io/json.h"
 
 /* Returns the record of the next item. */
 static json_t *new_item_record(const struct items *s, const char *caption)

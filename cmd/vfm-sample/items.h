@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-#include "base/opt.h"
-#include "train/job.h"
+#include "io/opt.h"
+#include "train/job/job.h"
 
 struct item {
 	json_t *rec;

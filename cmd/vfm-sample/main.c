@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "io/file.h"
 #include "given.h"
 #include "picture.h"
 

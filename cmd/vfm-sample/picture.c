@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/clip_reader.h"
-#include "data/condition.h"
+#include "data/record/clip_reader.h"
+#include "encoder/vae/condition.h"
 
 /* Reads the first picture of a file at the size of the videos. */
 static int read_picture(const struct job *j, const char *file, uint8_t *rgb, struct vfm_err *err)

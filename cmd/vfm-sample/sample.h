@@ -1,17 +1,17 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
  * main.c parses and calls; encoders.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
- * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/sample_net.h.
+ * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/run/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
 #define VFM_SAMPLE_SAMPLE_H
 
 #include "base/log.h"
-#include "base/opt.h"
-#include "data/codec.h"
+#include "encoder/encode/codec.h"
+#include "io/opt.h"
 #include "items.h"
-#include "train/encoders.h"
-#include "train/sample_net.h"
+#include "encoder/encode/encoders.h"
+#include "train/run/sample_net.h"
 
 enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given */
 
@@ -51,7 +51,7 @@ struct job {
 	struct vfm_encoders *native; /* of a leader; NULL: none */
 	struct vfm_buf records;      /* lines of this rank that are not printed yet */
 	bool logged_cut;             /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;              /* differences of encoders that were accepted (data/maker.h); NULL: none */
+	json_t *forced;              /* differences of encoders that were accepted (data/record/maker.h); NULL: none */
 	struct vfm_progress progress;
 	int64_t evals;   /* of the network for a batch */
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation, and in all */

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "data/encode.h"
-#include "data/npy.h"
-#include "media/video_out.h"
+#include "encoder/encode/encode.h"
+#include "io/json.h"
+#include "io/npy.h"
+#include "media/av/video_out.h"
 #include "sample.h"
 
 bool ends_with(const char *s, const char *ending)

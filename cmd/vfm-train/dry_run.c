@@ -4,16 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/opt.h"
-#include "base/table.h"
-#include "sim/network.h"
-#include "spec/hw.h"
-#include "spec/straggler.h"
-#include "train/context.h"
-#include "train/dry_run.h"
-#include "train/dry_run_page.h"
-#include "train/memory_chart.h"
+#include "device/sim/network.h"
+#include "io/file.h"
+#include "io/opt.h"
+#include "io/table.h"
+#include "spec/cost/hw.h"
+#include "spec/cost/straggler.h"
+#include "train/job/context.h"
+#include "train/predict/dry_run.h"
+#include "train/predict/dry_run_page.h"
+#include "train/predict/memory_chart.h"
 
 static const char *const class_keys[VFM_SIM_CLASSES] = {
 	"gemm_ms", "attention_ms", "memory_ms", "optimizer_ms", "transfer_ms", "comm_ms"};

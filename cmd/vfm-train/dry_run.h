@@ -3,9 +3,9 @@
 #define CMD_DRY_RUN_H
 
 #include "base/err.h"
-#include "launch/step.h"
-#include "train/config.h"
-#include "train/dry_run_opts.h"
+#include "comm/launch/step.h"
+#include "train/job/config.h"
+#include "train/predict/dry_run_opts.h"
 
 struct dry_run_cli {
 	const char *machine, *format, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */

@@ -8,15 +8,15 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/opt.h"
-#include "base/table.h"
+#include "io/opt.h"
+#include "io/table.h"
 #include "dry_run.h"
 #include "report.h"
-#include "train/context.h"
-#include "train/initial.h"
-#include "train/parity.h"
-#include "train/run.h"
-#include "train/staged.h"
+#include "train/job/context.h"
+#include "train/predict/parity.h"
+#include "train/run/initial.h"
+#include "train/run/run.h"
+#include "train/run/staged.h"
 
 static volatile sig_atomic_t stop;
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "train/run_report.h"
+#include "io/file.h"
+#include "train/run/run_report.h"
 
 static int print_page(const struct vfm_buf *b, struct vfm_err *err)
 {

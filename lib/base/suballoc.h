@@ -18,7 +18,7 @@
  *	place(&x, &give);
  *
  * The module computes addresses and never touches the memory, so the block may be of the host or of a device.  The
- * caller owns it; arrays are not freed one by one.  ops/tensor.h returns the arrays as tensors.
+ * caller owns it; arrays are not freed one by one.  device/ops/tensor.h returns the arrays as tensors.
  */
 #ifndef VFM_BASE_SUBALLOC_H
 #define VFM_BASE_SUBALLOC_H

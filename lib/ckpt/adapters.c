@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/par.h"
 #include "ckpt/adapters_impl.h"
+#include "io/json.h"
 
 void ckpt_adapters_free(struct ckpt_adapters *s)
 {

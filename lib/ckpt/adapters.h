@@ -1,11 +1,11 @@
-/* adapters.h - low-rank adapters in files (spec/tuning.h): added to the weights of a model as they are read, and
+/* adapters.h - low-rank adapters in files (spec/model/tuning.h): added to the weights of a model as they are read, and
  * written for other programs.
  *
  * Adapters are read from
  *
  *	a checkpoint, or a run, of vfm-train with lora.rank
  *	a directory of PEFT: adapter_model.safetensors, adapter_config.json
- *	a .safetensors file with the names of a layout of the model (spec/foreign.h) behind any one prefix, also with
+ *	a .safetensors file with the names of a layout of the model (spec/model/foreign.h) behind one prefix, also with
  *	'_' in the place of '.' ("lora_unet_blocks_0_self_attn_q"): pairs of lora_A and lora_B, or lora_down and
  *	lora_up; a bias .lora_B.bias; whole differences .diff, and .diff_b of a bias
  *
@@ -20,10 +20,10 @@
 
 /* From here on reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
  * summed in f32; several files add up.  Every tensor of a file is used exactly once.  Other parameters that a run with
- * adapters has trained replace those of c, if scale is 1.  part: "model" or "ema" of a checkpoint; without averages both
- * are "model".  VFM_EUSAGE: a tensor that is unknown, half of a pair, of another shape, or a second one for the same
- * weights; a scale that cannot be honoured; or trained parameters with another scale.  The message names all of them,
- * and the file adds nothing. */
+ * adapters has trained replace those of c, if scale is 1.  part: "model" or "ema" of a checkpoint; without averages
+ * both are "model".  VFM_EUSAGE: a tensor that is unknown, half of a pair, of another shape, or a second one for the
+ * same weights; a scale that cannot be honoured; or trained parameters with another scale.  The message names all of
+ * them, and the file adds nothing. */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const char *path, const char *part, double scale, struct vfm_err *err);
 
 struct vfm_adapters_export {

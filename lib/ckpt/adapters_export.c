@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "ckpt/adapters.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 
 enum { ALPHA_BYTES = 4 };
 

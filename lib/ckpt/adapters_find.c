@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "ckpt/adapters_impl.h"
+#include "io/json.h"
 
 /* ---- names ---- */
 

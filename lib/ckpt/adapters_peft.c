@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "ckpt/adapters_impl.h"
+#include "io/json.h"
 
 enum { PEFT_ALPHA = 8, PATTERN_MAX = 512 }; /* PEFT's default of lora_alpha */
 

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/par.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 
 /* The data of one tensor in a file. */
 struct range {

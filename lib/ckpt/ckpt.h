@@ -7,7 +7,7 @@
  * complete; readers ignore names that end in .tmp.
  *
  * The reader's layout is independent of the writers' layout.  Each rank states its share of a tensor as a struct
- * vfm_slice; the library intersects the slices (spec/shard.h).
+ * vfm_slice; the library intersects the slices (spec/model/shard.h).
  */
 #ifndef VFM_CKPT_CKPT_H
 #define VFM_CKPT_CKPT_H
@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "spec/dtype.h"
-#include "spec/model.h"
-#include "spec/shard.h"
+#include "spec/model/dtype.h"
+#include "spec/model/model.h"
+#include "spec/model/shard.h"
 
 /* The elements of a global tensor that a caller's buffer holds: elements [a, b) of the local tensor `part`.
  * part NULL: elements [a, b) of the flattened global tensor, or all of it if b == 0. */
@@ -160,9 +160,10 @@ struct vfm_ckpt { /* read-only for the caller */
  * than this program. */
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
 
-/* Plain files with the tensor names of another program (spec/foreign.h) open as a checkpoint with our names, shapes and
- * configuration; c->layout names their layout.  A config.json in their directory gives the dimensions, else the shapes
- * of the tensors do.  VFM_EUSAGE: the message lists every tensor that is unknown, missing or has another shape. */
+/* Plain files with the tensor names of another program (spec/model/foreign.h) open as a checkpoint with our names,
+ * shapes and configuration; c->layout names their layout.  A config.json in their directory gives the dimensions, else
+ * the shapes of the tensors do.  VFM_EUSAGE: the message lists every tensor that is unknown, missing or has another
+ * shape. */
 struct vfm_ckpt_how {
 	bool raw;                           /* plain files: names and shapes as in the files */
 	const struct vfm_model_spec *model; /* in the place of config.json; borrowed for the call; NULL: config.json */

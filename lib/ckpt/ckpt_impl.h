@@ -2,11 +2,11 @@
 #ifndef VFM_CKPT_CKPT_IMPL_H
 #define VFM_CKPT_CKPT_IMPL_H
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/safetensors.h"
-#include "spec/foreign.h"
+#include "io/hash.h"
+#include "spec/model/foreign.h"
 
 #define CKPT_CHUNK        (4 << 20) /* bytes hashed together */
 #define CKPT_MAX_CHUNK    (64 << 20)
@@ -59,8 +59,8 @@ int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
 /* Returns the name of the index or the single file of a directory of plain files, or NULL. */
 const char *ckpt_plain_name(const char *dir);
-/* Parses the JSON text that the metadata of the first plain file has under a key.  *out is a new reference; NULL: there is
- * none.  *where names it in messages; the caller frees it. */
+/* Parses the JSON text that the metadata of the first plain file has under a key.  *out is a new reference; NULL: there
+ * is none.  *where names it in messages; the caller frees it. */
 int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char **where, struct vfm_err *err);
 /* Replaces the tensors of c, if their names are those of another program, by ours, and sets the configuration. */
 int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 
 /* ---- reshard ---- */
 

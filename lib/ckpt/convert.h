@@ -34,8 +34,8 @@ struct vfm_ckpt_export {
 	 * data each, and model.safetensors.index.json.  It appears when all of it is written. */
 	int64_t shard_bytes;
 	const char *out;
-	/* The layout of another program (spec/foreign.h), and the model, which must have passed vfm_model_check.  A
-	 * directory then has the names of diffusers, and config.json.  NULL: our names. */
+	/* The layout of another program (spec/model/foreign.h), and the model, which must have passed vfm_model_check.
+	 * A directory then has the names of diffusers, and config.json.  NULL: our names. */
 	const char *layout;
 	const struct vfm_model_spec *model;
 	/* The checkpoint of the adapters that are attached, which may record the range of t; NULL: none */

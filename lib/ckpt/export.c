@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "ckpt/adapters.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/convert.h"
+#include "io/file.h"
+#include "io/json.h"
 
 enum { BLOCK = 1 << 18 }; /* elements */
 

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
 
 #define DIFFUSERS_LORA "pytorch_lora_weights.safetensors"
 

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/json.h"
 
 struct translation {
 	struct vfm_ckpt *c;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/hash.h"
 #include "ckpt/ckpt.h"
+#include "io/hash.h"
 
 /* min, max, mean, std (population) and norm cover the finite elements; without any, the first four are NaN. */
 struct vfm_tensor_stat {

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 
 enum { CONVERT_ELEMS = 32768 };
 

@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "base/regular.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/regular.h"
 
 /* ---- getters; error messages begin with `what`, the path of the value ---- */
 

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "base/err.h"
-#include "base/hash.h"
+#include "io/hash.h"
 
 struct ckpt_out;
 

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "base/regular.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/pth.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/regular.h"
 
 enum { MAX_FILES = 10000 };
 

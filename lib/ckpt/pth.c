@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "ckpt/zip.h"
+#include "io/file.h"
+#include "io/json.h"
 
 enum { PROGRAM_MAX = 8 << 20, MEMORY_PER_BYTE = 24, MEMORY_MIN = 64 << 10, TENSORS_MAX = 1 << 17, KEY_MAX = 1024 };
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
+#include "io/file.h"
+#include "io/json.h"
 
 static uint64_t get_u64(const uint8_t *p)
 {

@@ -15,8 +15,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "spec/dtype.h"
-#include "spec/shard.h"
+#include "spec/model/dtype.h"
+#include "spec/model/shard.h"
 
 #define VFM_ST_MAX_HEADER 100000000
 

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/out.h"
+#include "io/file.h"
+#include "io/json.h"
 
 struct entry;
 struct piece {

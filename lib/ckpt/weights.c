@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/map.h"
 #include "ckpt/ckpt_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 
 #define MAX_CONFIG ((size_t)1 << 20)
 

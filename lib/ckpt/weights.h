@@ -19,9 +19,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/hash.h"
-#include "spec/dtype.h"
-#include "spec/shard.h"
+#include "io/hash.h"
+#include "spec/model/dtype.h"
+#include "spec/model/shard.h"
 
 struct vfm_weights;
 struct vfm_weight {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "io/file.h"
 
 enum {
 	LOCAL_HEAD = 30,

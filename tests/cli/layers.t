@@ -1,18 +1,35 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 22
+plan 31
 
 layers=$TOP/tests/layers.sh
 
-# tree FILE LINE ...: a fresh tree of every module with one empty header each, and the given files.
+# tree FILE LINE ...: a fresh tree of some rooms with one empty header each, and the given files.
 tree() {
 	rm -rf t
-	for m in base spec dev ops cpu cuda sim launch comm grad mesh nn model media data ckpt train; do
-		mkdir -p "t/lib/$m"
-		echo "#include \"$m/self.h\"" >"t/lib/$m/x.c"
-		: >"t/lib/$m/self.h"
-	done
+	while read -r room calls; do
+		mkdir -p "t/lib/$room"
+		printf '/* %s - a room.\n *\n * Calls: %s\n * Read first: self.h\n */\n' "$room" "${calls:-nothing}" >"t/lib/$room/room.h"
+		: >"t/lib/$room/self.h"
+		for word in ${calls//,/}; do
+			[ "$word" = spec ] && word=spec/model
+			echo "#include \"$word/self.h\"" >>"t/lib/$room/x.c"
+		done
+	done <<-END
+		base
+		io base
+		spec/model base
+		spec/layout base, spec
+		device/dev base
+		device/cpu base, device/dev
+		device/cuda base, device/dev
+		media/av base, io
+		data/plan base, spec
+		comm/coll device/dev
+		ckpt io
+		train/run device/dev, data/plan
+	END
 	mkdir -p t/cmd/vfm-x t/tests/unit
 	while [ $# -gt 0 ]; do
 		mkdir -p "t/$(dirname "$1")"
@@ -25,48 +42,71 @@ tree() {
 run "$layers" "$TOP"
 is "$out" "" "the tree itself has no fault"
 rc_is 0 "and its status is 0"
+missing=$("$layers" -p "$TOP" | while read -r room _; do
+	grep -qE "^ +$room( |\$)" "$TOP/ARCHITECTURE.md" || echo "$room"
+done)
+is "$missing" "" "ARCHITECTURE.md has a line for each room"
 
 tree
-rc_is 0 "a good tree passes"
-tree cmd/vfm-x/main.c '#include "train/self.h"' lib/train/x.c '#include "cpu/self.h"' lib/nn/x.c '#include <math.h>' \
-	cmd/vfm-x/main.c '#include "local.h"' lib/media/a.c '#include <libavutil/frame.h>' \
-	lib/cpu/gemm.c '#include <dnnl.h>' lib/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/comm_nccl.c '#include <nccl.h>'
+is "$out" "" "a good tree passes"
+rc_is 0 "and its status is 0"
+tree cmd/vfm-x/main.c '#include "train/run/self.h"' spec/x.c '#include <math.h>' \
+	cmd/vfm-x/main.c '#include "local.h"' lib/media/av/a.c '#include <libavutil/frame.h>' lib/device/cuda/kern/a.cu '#include "device/cuda/self.h"' \
+	lib/device/cpu/gemm.c '#include <dnnl.h>' lib/device/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/coll/comm_nccl.c '#include <nccl.h>'
 is "$out" "" "what is allowed passes"
 
-tree lib/spec/x.c '#include "dev/self.h"'
+tree lib/spec/model/x.c '#include "device/dev/self.h"'
 rc_is 1 "upwards: status 1"
-is "$out" 'lib/spec/x.c:2: spec stands below dev and must not include "dev/self.h"' "upwards: names file, line and rule"
-tree lib/cpu/x.c '  #  include   "cuda/self.h"'
-like "$out" 'cpu stands beside cuda' "devices do not include each other, however it is written"
-tree lib/ckpt/x.c '#include "ops/self.h"'
-like "$out" 'ckpt never needs a device' "deviceless modules stay so"
-tree lib/data/h.h '#include "spec/self.h"'
-rc_is 0 "but may use each other"
-tree lib/nn/x.c '#include "self.h"'
-like "$out" 'write "module/file.h"' "a header without its module"
-tree lib/nn/x.c '#include "../base/self.h"'
-like "$out" 'write "module/file.h"' "a relative path"
+is "$out" 'lib/spec/model/x.c:2: spec/model may not include "device/dev/self.h" (Calls: of lib/spec/model/room.h)' "upwards: names file, line and rule"
+tree lib/device/cpu/x.c '  #  include   "device/cuda/self.h"'
+like "$out" 'device/cpu may not include' "devices do not include each other, however it is written"
+tree lib/ckpt/x.c '#include "device/dev/self.h"'
+like "$out" 'ckpt may not include' "a room without a device"
+tree
+sed -i 's/Calls: io/Calls: io, comm/' t/lib/ckpt/room.h
+echo '#include "comm/coll/self.h"' >>t/lib/ckpt/x.c
+run "$layers" t
+is "$out" "lib/ckpt/room.h:3: ckpt never needs a device, but what it calls does" "stays so also by way of others"
+tree lib/spec/model/x.c '#include "spec/layout/self.h"'
+sed -i 's/Calls: base/Calls: base, spec/' t/lib/spec/model/room.h
+run "$layers" t
+like "$out" 'a circle of rooms:.* spec/(layout spec/model spec/layout|model spec/layout spec/model)$' "a circle"
+tree
+sed -i 's/Calls: io/Calls: io, base, nowhere/' t/lib/ckpt/room.h
+run "$layers" t
+like "$out" 'room.h:3: there is no room nowhere' "a room that is not there"
+like "$out" 'room.h:3: no file of it includes base' "a permission that nobody uses"
+tree lib/data/plan/h.h '#include "spec/layout/self.h"'
+is "$out" "" "a group stands for its rooms"
+tree lib/ckpt/x.c '#include "self.h"'
+like "$out" 'write "room/file.h"' "a header without its room"
+tree lib/ckpt/x.c '#include "../base/self.h"'
+like "$out" 'write "room/file.h"' "a relative path"
 tree lib/extra/x.c '#include "base/self.h"'
-like "$out" 'module extra is not in the list' "a module that is not listed"
-tree lib/train/x.c '#include <cuda_runtime_api.h>'
+like "$out" 'lib/extra/x.c:1: no folder above it has a room.h' "a room without a name"
+tree lib/train/run/x.c '#include <cuda_runtime_api.h>'
 like "$out" '<cuda_runtime_api.h> may be included only' "CUDA outside its folders"
 tree cmd/vfm-x/main.c '#include <libavformat/avformat.h>'
 like "$out" '<libavformat/avformat.h> may be included only' "FFmpeg in a command"
-tree lib/cpu/a.c '#include <dnnl.h>' lib/cpu/b.c '#include <oneapi/dnnl/dnnl.h>'
-like "$out" 'lib/cpu/b.c.*already included by lib/cpu/a.c' "oneDNN in a second file"
-tree lib/model/x.c '#include "cmd/self.h"'
-like "$out" 'no such layer' "the library does not include commands"
+tree lib/device/cpu/a.c '#include <dnnl.h>' lib/device/cpu/b.c '#include <oneapi/dnnl/dnnl.h>'
+like "$out" 'lib/device/cpu/b.c.*already included by lib/device/cpu/a.c' "oneDNN in a second file"
+tree lib/ckpt/x.c '#include "cmd/self.h"'
+like "$out" 'no such room' "the library does not include commands"
+tree
+for ((i = 0; i < 45; i++)); do echo "int x$i;" >"t/lib/ckpt/x$i.c"; done
+run "$layers" t
+is "$out" "lib/ckpt: 46 sources with 46 lines are several rooms (45, 9000)" "a room that is several"
 
 names=$TOP/tests/names.sh
 run "$names" "$TOP"
 is "$out" "" "no two files define a static function of one name"
 rc_is 0 "and the status is 0"
-tree lib/nn/x.c 'static int put(int x);' lib/nn/x.c 'static int put(int x)' lib/nn/y.c 'static int put_y(int x)' \
-	cmd/vfm-x/main.c 'static struct put *own(struct put *(*put)(void))' lib/cpu/a.inc.h 'static void put(void)'
+tree lib/ckpt/x.c 'static int put(int x);' lib/ckpt/x.c 'static int put(int x)' lib/ckpt/y.c 'static int put_y(int x)' \
+	cmd/vfm-x/main.c 'static struct put *own(struct put *(*put)(void))' lib/device/cpu/a.inc.h 'static void put(void)'
 run "$names" t
 is "$out" "" "a prototype, a longer name, a parameter and a header are no duplicates"
-tree lib/nn/x.c 'static inline int put(int x)' cmd/vfm-x/main.c 'static const char *put(' lib/cuda/a.cu 'static __global__ void put(int x)'
+tree lib/ckpt/x.c 'static inline int put(int x)' cmd/vfm-x/main.c 'static const char *put(' lib/device/cuda/a.cu 'static __global__ void put(int x)'
 run "$names" t
 rc_is 1 "a name in three files: status 1"
-like "$out" 'lib/cuda/a.cu:1: put is also defined in' "a duplicate in a .cu file"
+like "$out" 'lib/device/cuda/a.cu:1: put is also defined in' "a duplicate in a .cu file"
 is "$(wc -l <<<"$out")" 2 "one line for each further file"

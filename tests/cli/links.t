@@ -13,21 +13,23 @@ for c in "$B"/bin/vfm-*; do
 	is "$(ldd "$c" | grep -oE 'libcuda|libcublas|libcudnn|libnccl|libnvidia|lib(av|sw)[a-z]+')" "" "${c##*/} loads no CUDA and no FFmpeg at its start"
 done
 # Only lib/media includes FFmpeg, and `make gpu` builds without the files that know it.
-is "$(cd "$TOP" && make -s -n WITHOUT='ffmpeg sqlite dnnl text' B="$SCRATCH/none" 2>&1 | grep -oE '(lib/media/(av|video_in)[a-z_]*|energon|cpu_gemm_dnnl|encoder/(clean_html|charsmap)|vfm-curate)\.c')" \
+is "$(cd "$TOP" && make -s -n WITHOUT='ffmpeg sqlite dnnl text' B="$SCRATCH/none" 2>&1 | grep -oE '(lib/media/av/(av|video_in)[a-z_]*|energon|cpu_gemm_dnnl|encoder/text/(clean_html|charsmap)|vfm-curate)\.c')" \
 	"" "a build without FFmpeg, sqlite, oneDNN and text compiles nothing that includes their headers"
 # The same build links: the objects of this one without those files, and with what stands for FFmpeg.
 if nm "$B/bin/vfm-pack" 2>/dev/null | grep -qE '__(asan|ubsan|tsan)'; then
-	skip 4 "a sanitizer changes the objects"
+	skip 5 "a sanitizer changes the objects"
 else
 	mkdir objects
-	(cd "$TOP" && grep -LE '<lib(av|sw)|media/av\.h|<sqlite3|<(utf8proc|gumbo)|<(cuda|cublas|cudnn|nccl)' lib/*/*.c) | while read -r f; do
+	(cd "$TOP" && grep -LE '<lib(av|sw)|media/av/av\.h|<sqlite3|<(utf8proc|gumbo)|<(cuda|cublas|cudnn|nccl)' lib/*/*.c lib/*/*/*.c) | while read -r f; do
 		o=$B/${f%.c}.o
-		[ "$f" = lib/media/no_ffmpeg.c ] || [ ! -f "$o" ] || cp "$o" "objects/$(tr / - <<<"${o#"$B"/}")"
+		[[ $f = */no_* ]] || [ ! -f "$o" ] || cp "$o" "objects/$(tr / - <<<"${o#"$B"/}")"
 	done
-	ok "no_ffmpeg.c compiles" gcc -std=c11 -D_GNU_SOURCE -I"$TOP/lib" -c -o objects/no_ffmpeg.o "$TOP/lib/media/no_ffmpeg.c"
+	for f in av/no_ffmpeg score/no_motion_codec; do
+		ok "${f#*/}.c compiles" gcc -std=c11 -D_GNU_SOURCE -I"$TOP/lib" -c -o "objects/${f#*/}.o" "$TOP/lib/media/$f.c"
+	done
 	ar rcs rest.a objects/*.o
 	for c in vfm-train vfm-bench vfm-pack; do
-		ok "$c links without FFmpeg, sqlite and text" gcc -fopenmp -o linked "$B/cmd/$c"/*.o rest.a -ljansson -lz -lcrypto -lpthread -lm -ldl
+		ok "$c links without FFmpeg, sqlite and text" gcc -fopenmp -o linked $(find "$B/cmd/$c" -name "*.o") rest.a -ljansson -lz -lcrypto -lpthread -lm -ldl
 	done
 fi
 done_testing

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "cuda/attn.c"
+#include "device/cuda/attn.c"
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "cuda/cuda_sys.h"
-#include "cuda/cudnn_conv.h"
+#include "device/cuda/cuda_sys.h"
+#include "device/cuda/cudnn_conv.h"
+#include "io/file.h"
 
 /* Samples of a pack: n of `len` rows, each shorter by `less` than the one before. */
 struct pack {

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "cpu/cpu.h"
-#include "cuda/cuda_dev.h"
-#include "ops/cases.h"
 #include "../ops/emu_dev.h"
+#include "base/clock.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/cuda_dev.h"
+#include "device/ops/cases.h"
 
 static struct vfm_dev *cpu, *emu;
 static struct vfm_stream *cpu_s;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "spec/dtype.h"
+#include "spec/model/dtype.h"
 
 bool dnn_ref_no_plans;
 int dnn_ref_refuse_build, dnn_ref_refuse_run, dnn_ref_ran, dnn_ref_built, dnn_ref_wrong, dnn_ref_used;

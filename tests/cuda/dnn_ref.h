@@ -2,7 +2,7 @@
 #ifndef TESTS_CUDA_DNN_REF_H
 #define TESTS_CUDA_DNN_REF_H
 
-#include "cuda/cudnn_graph.h"
+#include "device/cuda/cudnn_graph.h"
 
 extern bool dnn_ref_no_plans; /* building any graph fails */
 

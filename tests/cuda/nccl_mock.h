@@ -1,4 +1,4 @@
-/* nccl_mock.h - a mock of NCCL and of the few CUDA functions that lib/comm/comm_nccl.c calls, over shared memory
+/* nccl_mock.h - a mock of NCCL and of the few CUDA functions that lib/comm/coll/comm_nccl.c calls, over shared memory
  * (shm_transport.h) and CPU devices.  It has the properties of NCCL that can deadlock or corrupt a job:
  *
  *   - Communicators must be blocking.  Init, split and finalize block until all ranks come, and nothing interrupts
@@ -17,7 +17,7 @@
 #include <nccl.h>
 
 #include "base/clock.h"
-#include "cuda/cuda_dev.h"
+#include "device/cuda/cuda_dev.h"
 #include "shm_transport.h"
 
 enum { MOCK_MAGIC = 0x4e43434c, MOCK_GROUP = 64 };

@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "cuda/attn.c" /* for its limits */
+#include "device/cuda/attn.c" /* for its limits */
 
 #include "dev_stub.h"
-#include "ops/cases_int.h"
+#include "device/ops/cases_impl.h"
 #include "dnn_ref.h"
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *h)

@@ -12,10 +12,10 @@
 #include <cublasLt.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
-#include "cuda/cuda_sys.h"
-#include "cuda/gemm_lt.h"
+#include "device/cuda/cuda_sys.h"
+#include "device/cuda/gemm_lt.h"
+#include "io/file.h"
 
 static struct {
 	const void *at[4096];

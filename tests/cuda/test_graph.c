@@ -1,5 +1,5 @@
-/* The cache of executable graphs (lib/cuda/cuda_graph.c) on a mock runtime that counts: a capture has as many nodes as
- * the test sets. */
+/* The cache of executable graphs (lib/device/cuda/cuda_graph.c) on a mock runtime that counts: a capture has as many
+ * nodes as the test sets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/cuda_sys.h"
+#include "device/cuda/cuda_sys.h"
 
 static struct {
 	size_t nodes; /* of the next graph */

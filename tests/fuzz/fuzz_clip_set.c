@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "curate/clip_set.h"
+#include "curate/dedup/clip_set.h"
+#include "io/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "train/config.h"
+#include "io/json.h"
+#include "train/job/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

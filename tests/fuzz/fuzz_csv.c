@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "curate/csv.h"
+#include "curate/table/csv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

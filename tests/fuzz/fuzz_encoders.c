@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/weights.h"
-#include "cpu/cpu.h"
-#include "encoder/t5.h"
-#include "encoder/vae.h"
+#include "device/cpu/cpu.h"
+#include "encoder/text/t5.h"
+#include "encoder/vae/vae.h"
+#include "io/file.h"
+#include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

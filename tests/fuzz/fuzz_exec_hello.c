@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "exec/hello.h"
-#include "exec/words.h"
+#include "encoder/exec/hello.h"
+#include "io/json.h"
+#include "io/words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

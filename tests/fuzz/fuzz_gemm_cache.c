@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/gemm_plan.h"
+#include "device/cuda/gemm_plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* Any bytes as a "meta" box: the orientation is one of the eight of quarter turns and mirrorings. */
 #include <stdlib.h>
 
-#include "media/heif.h"
+#include "media/av/heif.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash.h"
-#include "data/index.h"
-#include "data/index_tree.h"
+#include "data/dataset/index.h"
+#include "data/dataset/index_tree.h"
+#include "io/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,12 +1,12 @@
-/* JSON Lines: any bytes; every record that is read is equal after writing and reading.  Lines of other programs: the same,
- * and the strict reader's records are among theirs. */
+/* JSON Lines: any bytes; every record that is read is equal after writing and reading.  Lines of other programs: the
+ * same, and the strict reader's records are among theirs. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
+#include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "ops/cases.h"
-#include "sim/estimate.h"
+#include "device/ops/cases.h"
+#include "device/sim/estimate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

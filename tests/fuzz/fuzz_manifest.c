@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "data/manifest.h"
+#include "data/plan/manifest.h"
+#include "io/file.h"
+#include "io/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

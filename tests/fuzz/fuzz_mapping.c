@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "launch/launch_impl.h"
+#include "comm/launch/launch_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

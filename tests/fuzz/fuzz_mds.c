@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "data/index_impl.h"
-#include "data/sample_key.h"
-#include "data/scan.h"
+#include "data/dataset/index_impl.h"
+#include "data/dataset/scan.h"
+#include "data/record/sample_key.h"
+#include "io/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

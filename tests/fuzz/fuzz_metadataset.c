@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "data/energon_split.h"
-#include "data/metadataset.h"
-#include "data/mix.h"
+#include "data/dataset/energon_split.h"
+#include "data/plan/metadataset.h"
+#include "data/plan/mix.h"
+#include "io/file.h"
 #include "dataset.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,11 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/hash.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "curate/parquet.h"
-#include "curate/unpack.h"
+#include "curate/table/parquet.h"
+#include "curate/table/unpack.h"
+#include "io/hash.h"
+#include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

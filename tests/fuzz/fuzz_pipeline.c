@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "curate/pipeline.h"
+#include "curate/pipeline/pipeline.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "data/provenance.h"
+#include "data/record/provenance.h"
+#include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/index_impl.h"
-#include "data/sample_key.h"
-#include "data/scan.h"
+#include "data/dataset/index_impl.h"
+#include "data/dataset/scan.h"
+#include "data/record/sample_key.h"
 #include "mend_tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

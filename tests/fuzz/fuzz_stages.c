@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/stages.h"
+#include "data/plan/stages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

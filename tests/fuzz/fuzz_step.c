@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "launch/step.h"
+#include "comm/launch/step.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "curate/table_records.h"
+#include "curate/table/table_records.h"
+#include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

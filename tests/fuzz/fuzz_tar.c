@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/tar.h"
+#include "io/tar.h"
 #include "mend_tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,9 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/member.h"
-#include "base/tar.h"
-#include "curate/tar_samples.h"
+#include "curate/table/tar_samples.h"
+#include "io/member.h"
+#include "io/tar.h"
 #include "mend_tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

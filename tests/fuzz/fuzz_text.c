@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "encoder/clean.h"
-#include "encoder/text_tokenizer.h"
+#include "encoder/text/clean.h"
+#include "encoder/text/text_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/tar.h"
+#include "io/tar.h"
 
 static inline void mend_tar(uint8_t *b, size_t size)
 {

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "base/opt.h"
-#include "spec/dtype.h"
-#include "train/device.h"
+#include "io/hash.h"
+#include "io/opt.h"
+#include "spec/model/dtype.h"
+#include "train/job/device.h"
 
 enum { MOST = 1 << 20, MAX_RANKS = 8 };
 

@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "dev/stall.h"
-#include "ops/ops.h"
-#include "train/device.h"
+#include "device/dev/stall.h"
+#include "device/ops/ops.h"
+#include "train/job/device.h"
 
 enum { MIB = 1 << 20, N = 64 * MIB };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gaps.py FILE [--warmup N] [--top N] - evaluates the records of gaps.so for a run of `vfm-bench step`: prints one JSON object, and a table on standard error.
 
-A step ends with the copy of the gradient's norm to the host, 4 bytes (lib/train/trainer.c); the first --warmup steps are left out.  Of a step:
+A step ends with the copy of the gradient's norm to the host, 4 bytes (lib/train/step/trainer.c); the first --warmup steps are left out.  Of a step:
   wall_ms    from the end of the step before to its end
   start_ms   of that, until the device had anything to do: the host had waited for the step before (a run does not)
   busy_ms    something ran (kernels, copies, memsets, of all streams; what overlaps counts once)

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "train/device.h"
-#include "train/synthetic.h"
-#include "train/state.h"
+#include "train/job/device.h"
+#include "train/step/state.h"
+#include "train/step/synthetic.h"
 
 enum { STEPS = 10, PACKS = 2, MAX_KEYS = 20 };
 

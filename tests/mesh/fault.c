@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "meshes.h"
-#include "nn/param.h"
+#include "net/nn/param.h"
 
 static struct {
 	const struct fault *f;

@@ -23,11 +23,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "base/opt.h"
-#include "base/table.h"
+#include "io/file.h"
+#include "io/opt.h"
+#include "io/table.h"
 #include "meshes.h"
 
 enum { MAX_MODELS = 32, MAX_GROUPS = 8, MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };

@@ -7,8 +7,8 @@
 #ifndef MESHES_H
 #define MESHES_H
 
-#include "mesh/mesh.h"
-#include "train/trainer.h"
+#include "net/mesh/mesh.h"
+#include "train/step/trainer.h"
 
 enum { STEPS = 5, MAX_RANKS = 16, MAX_TENSORS = 1024, MAX_KEYS = 24, MAX_FLOATS = 24 << 20 };
 

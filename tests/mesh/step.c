@@ -7,11 +7,11 @@
 #include "../unit/shm_transport.h"
 #include "base/clock.h"
 #include "base/par.h"
-#include "comm/comm_dev.h"
-#include "comm/comm_host.h"
+#include "comm/coll/comm_dev.h"
+#include "comm/coll/comm_host.h"
 #include "meshes.h"
-#include "train/device.h"
-#include "train/synthetic.h"
+#include "train/job/device.h"
+#include "train/step/synthetic.h"
 
 enum { PACKS = 8, SAMPLES = 5 };
 

@@ -1,10 +1,10 @@
-/* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one host thread.
+/* emu.cpp - the scheduler of device/cuda/kern/emu.h: the threads of a block are fibers on one host thread.
  *
  * A fiber runs the threads of the block one after another until one of them has to wait; another fiber then continues
  * with the rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as possible before
  * the next one starts.
  */
-#include "cuda/emu.h"
+#include "device/cuda/kern/emu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
-#include "cuda/cuda_int.h"
-#include "cuda/fault.h"
-#include "cuda/gemm_lt.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/cuda_impl.h"
+#include "device/cuda/fault.h"
+#include "device/cuda/gemm_lt.h"
 
 static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;

@@ -1,8 +1,8 @@
-/* emu_dev.h - a device whose ops are our CUDA kernels, run on the host (lib/cuda/emu.h). */
+/* emu_dev.h - a device whose ops are our CUDA kernels, run on the host (lib/device/cuda/kern/emu.h). */
 #ifndef TESTS_OPS_EMU_DEV_H
 #define TESTS_OPS_EMU_DEV_H
 
-#include "ops/cases.h"
+#include "device/ops/cases.h"
 
 /* Opens the CPU device with the ops replaced that have a CUDA kernel; others (GEMM, attention by cuDNN) are those of
  * the CPU. */

@@ -1,5 +1,5 @@
 /* emu_philox.cu - the generator of the CUDA kernels, word by word, for ops_values.c. */
-#include "cuda/random.h"
+#include "device/cuda/kern/random.h"
 
 __global__ static void words(struct vfm_rng r, uint64_t first, uint32_t *out, float *normal)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cases.h"
+#include "device/ops/cases.h"
 
 enum { MAX_REGIONS = VFM_MAX_OPERANDS + 6 };
 

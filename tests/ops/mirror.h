@@ -7,7 +7,7 @@
 #ifndef VFM_TESTS_OPS_MIRROR_H
 #define VFM_TESTS_OPS_MIRROR_H
 
-#include "dev/dev.h"
+#include "device/dev/dev.h"
 
 /* Owns `real` and its stream `rs`, also on errors; dev->t->dev_free frees it. */
 struct vfm_dev *vfm_mirror_open(struct vfm_dev *real, struct vfm_stream *rs, struct vfm_err *err);

@@ -10,13 +10,13 @@
 
 #include <cmocka.h>
 
-#include "cpu/cpu.h"
-#include "cpu/cpu_int.h"
-#include "cpu/cpu_isa.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_impl.h"
+#include "device/cpu/cpu_isa.h"
 #include "emu_dev.h"
 #include "mirror.h"
 #include "ops_test.h"
-#include "train/device.h"
+#include "train/job/device.h"
 
 struct op_level levels[VFM_ISA_N + 5];
 int n_levels, n_isa, n_full;

@@ -11,7 +11,7 @@
 
 #include "emu_dev.h"
 #include "ops_test.h"
-#include "sim/estimate.h"
+#include "device/sim/estimate.h"
 
 /* Split master weights: p_lo is compared as a part of w. */
 static bool split_master(const struct vfm_case *c)
@@ -145,8 +145,8 @@ static bool counts_launches(const struct op_level *l, const struct vfm_case *c)
 	return !device && l == &levels[c->op == VFM_OP_conv3d ? n_levels - 2 : n_isa];
 }
 
-/* The emulated kernels are those that a prediction counts (lib/sim/kernels.c), except around products of NVIDIA's
- * libraries. */
+/* The emulated kernels are those that a prediction counts (lib/device/sim/kernels.c), except around products of
+ * NVIDIA's libraries. */
 static void check_launches(const struct op_level *l, const struct vfm_case *c)
 {
 	int want = vfm_sim_kernels(c->op, &c->args);
@@ -154,7 +154,7 @@ static void check_launches(const struct op_level *l, const struct vfm_case *c)
 	if (c->op == VFM_OP_gemm || c->op == VFM_OP_grouped_gemm || c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd)
 		return;
 	if (n_launched != want)
-		case_bad(l->name, c, "%d launches, lib/sim/kernels.c counts %d", n_launched, want);
+		case_bad(l->name, c, "%d launches, lib/device/sim/kernels.c counts %d", n_launched, want);
 }
 
 static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "cpu/cpu_isa.h"
+#include "device/cpu/cpu_isa.h"
 #include "ops_test.h"
 
 enum values { NORMAL, SCALED_ROWS, MIXED, CANCELLING, TINY, HUGE, NOT_FINITE, N_VALUES };

@@ -2,7 +2,7 @@
 #ifndef VFM_TESTS_OPS_OPS_TEST_H
 #define VFM_TESTS_OPS_OPS_TEST_H
 
-#include "ops/cases.h"
+#include "device/ops/cases.h"
 #include "ref.h"
 
 struct op_level {

@@ -1,10 +1,10 @@
 /* ops_tiles.c - the GEMMs and convolutions of AMX, bf16 and f32, on the model of the tile instructions. */
 #define TILES_MODEL
-#include "cpu/cpu_gemm_bf16x3.h"
-#include "cpu/cpu_gemm_tile.h"
+#include "device/cpu/cpu_gemm_bf16x3.h"
+#include "device/cpu/cpu_gemm_tile.h"
 
-#include "cpu/cpu.h"
-#include "cpu/cpu_int.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_impl.h"
 #include "ops_test.h"
 
 static const struct vfm_gemm_kern *below; /* of the CPU at hand */

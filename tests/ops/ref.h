@@ -2,7 +2,7 @@
 #ifndef VFM_TESTS_OPS_REF_H
 #define VFM_TESTS_OPS_REF_H
 
-#include "ops/cases.h"
+#include "device/ops/cases.h"
 
 /* The operands as contiguous doubles, in the order of vfm_op_infos; absent ones are NULL. */
 struct ref {

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/cpu.h"
+#include "device/cpu/cpu.h"
 #include "emu_dev.h"
 #include "ok.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { STEPS = 3, PACKS = 2, SAMPLES = 3 };
 

@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
-#include "cuda/attn_pack.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/attn_pack.h"
 #include "emu_dev.h"
 #include "ok.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { FEW = 2, MANY = 3, SAMPLES = 1, KINDS = 256, MOST = 60 };
 
@@ -55,8 +55,8 @@ static struct vfm_dev *cpu; /* computes what the libraries would */
 static struct vfm_dev_table table;
 static struct vfm_ops ops;
 
-/* What lib/cuda/attn.c launches: the library's product of each piece, and for a packed piece the kernels that make the
- * inputs of its plan. */
+/* What lib/device/cuda/attn.c launches: the library's product of each piece, and for a packed piece the kernels that
+ * make the inputs of its plan. */
 static void count_attention(
 	const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_tensor *kt, int64_t group, bool bwd)
 {

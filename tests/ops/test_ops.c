@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/cpu.h"
-#include "cpu/cpu_isa.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_isa.h"
 #include "ops_test.h"
 
 static void test_pool(void **state)

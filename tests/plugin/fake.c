@@ -1,9 +1,9 @@
 /* A plugin for tests/unit/test_plugin.c; the macros FAKE_… select its fault. */
-#include "dev/plugin.h"
+#include "device/dev/plugin.h"
 
 #include <stdio.h>
 
-#include "base/opt.h"
+#include "io/opt.h"
 
 static struct vfm_dev *open_none(const struct vfm_plugin_opts *o, struct vfm_err *err)
 {

@@ -184,7 +184,7 @@ def dirty_texts(n):
 
 def check_clean():
     names = ["&" + n for n in html.entities.html5] + ["&" + n.upper() for n in html.entities.html5]
-    # Random mixtures are sometimes taken for mojibake of encodings that are not implemented (encoder/clean.h).
+    # Random mixtures are sometimes taken for mojibake of encodings that are not implemented (encoder/text/clean.h).
     for what, texts, limit in (("list", DIRTY, 0), ("entities", names, 0), ("mixtures", dirty_texts(5000), 60)):
         ours = [r.get("text") for r in tool(["clean"], texts)]
         theirs = [clean(t) for t in texts]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares lib/encoder/vae.h with AutoencoderKLWan and AutoencoderKLCosmos: check_vae.py [--run PATH] [-k WORD]
+"""Compares lib/encoder/vae/vae.h with AutoencoderKLWan and AutoencoderKLCosmos: check_vae.py [--run PATH] [-k WORD]
 
 Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of Wan also as a .pth file with the
 names of its releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.

@@ -3,7 +3,7 @@
 
 The construction of the values and the update follow the published algorithm (Dettmers et al., arXiv 2110.02861): blocks
 of 256, the largest magnitude of a block as its scale, the nearest value of all, moments dequantized before the step and
-quantized after it.  `ours` adds the two rules of lib/ops/dynamic8.h: a scale with a sign, and no zero for v > 0.
+quantized after it.  `ours` adds the two rules of lib/device/ops/dynamic8.h: a scale with a sign, and no zero for v > 0.
 
   make_block8.py > tests/unit/block8_values.h
 """

@@ -12,8 +12,8 @@
  * a fifth belong to scenes of 50 clips that share a background (a fixed camera) but move differently, and 0.5 % to one
  * such scene, as of one camera: their hashes resemble each other without being duplicates.  A tenth begin with one of
  * 20 title cards (1.5 s), a twentieth with black frames (1 s).  Backgrounds have the falling spectrum of pictures, and
- * are brighter above than below.  Those before a fixed camera have changes (media/clip_change.h) of normal shapes at
- * uniform places, and so have their copies, with noise.
+ * are brighter above than below.  Those before a fixed camera have changes (media/match/clip_change.h) of normal shapes
+ * at uniform places, and so have their copies, with noise.
  *
  * images: 32 x 32 pixels of noise with a falling spectrum; a tenth share one of 1000 layouts, with other detail. Copies
  * have another light and noise, every fourth is mirrored, and every third a crop of 93 % of a side.
@@ -32,9 +32,9 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "base/philox.h"
-#include "curate/clip_groups.h"
-#include "curate/nearest.h"
-#include "curate/semantic.h"
+#include "curate/dedup/clip_groups.h"
+#include "curate/dedup/nearest.h"
+#include "curate/dedup/semantic.h"
 
 #define SLOTS   6
 #define SCENE   50

@@ -14,9 +14,9 @@
 #include <time.h>
 
 #include "base/err.h"
-#include "data/index.h"
-#include "data/sample_set.h"
-#include "data/sample_key.h"
+#include "data/dataset/index.h"
+#include "data/record/sample_key.h"
+#include "data/record/sample_set.h"
 
 struct clocks {
 	double wall, cpu;

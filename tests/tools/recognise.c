@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "media/video_in.h"
+#include "io/json.h"
+#include "media/av/video_in.h"
 
 struct seen {
 	double rgb[3]; /* sum over coloured pixels */

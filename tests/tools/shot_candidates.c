@@ -1,9 +1,9 @@
-/* shot_candidates VIDEO - the candidates for cuts of a video with the numbers of their models (media/scene.h), one JSON
- * object a line: {"kind":0,"from":12,"frame":12,"f":[...]}.  For bench/shots-calibrate. */
+/* shot_candidates VIDEO - the candidates for cuts of a video with the numbers of their models (media/shots/scene.h),
+ * one JSON object a line: {"kind":0,"from":12,"frame":12,"f":[...]}.  For bench/shots-calibrate. */
 #include <stdio.h>
 
-#include "media/scene.h"
-#include "media/video_in.h"
+#include "media/av/video_in.h"
+#include "media/shots/scene.h"
 
 static int read_video(struct vfm_scene **s, const char *path, struct vfm_err *err)
 {

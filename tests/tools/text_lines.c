@@ -1,13 +1,13 @@
-/* text_lines VIDEO PLAIN - the lines of VIDEO that the model of lib/media/text.h is applied to, one JSON object a line:
- * {"overlay":0.2,"f":[...]}.  `overlay` is the share of the pixels in the box of the line that differ from PLAIN, the
- * same frames without an overlay.  For bench/text-calibrate. */
+/* text_lines VIDEO PLAIN - the lines of VIDEO that the model of lib/media/score/text.h is applied to, one JSON object a
+ * line: {"overlay":0.2,"f":[...]}.  `overlay` is the share of the pixels in the box of the line that differ from PLAIN,
+ * the same frames without an overlay.  For bench/text-calibrate. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "media/score.h"
-#include "media/text.h"
-#include "media/video_in.h"
+#include "media/av/video_in.h"
+#include "media/score/score.h"
+#include "media/score/text.h"
 
 enum { WIDTH = VFM_SCORE_WIDTH, GROUP = 8, DIFFERENT = 10 /* levels, of the mean of a group */ };
 

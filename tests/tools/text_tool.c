@@ -10,12 +10,12 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "cpu/cpu.h"
-#include "encoder/clean.h"
-#include "encoder/t5.h"
-#include "encoder/text_tokenizer.h"
+#include "device/cpu/cpu.h"
+#include "encoder/text/clean.h"
+#include "encoder/text/t5.h"
+#include "encoder/text/text_tokenizer.h"
+#include "io/json.h"
 
 static json_t *answer_ids(const struct vfm_text_tokenizer *t, const char *text, int64_t max_len, struct vfm_err *err)
 {

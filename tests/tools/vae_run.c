@@ -1,4 +1,5 @@
-/* vae_run - encodes or decodes a file through lib/encoder/vae.h, for comparisons, measurements of time and of memory.
+/* vae_run - encodes or decodes a file through lib/encoder/vae/vae.h, for comparisons, measurements of time and of
+ * memory.
  *
  *	vae_run encode DIR f32|bf16 FRAMESxHEIGHTxWIDTH IN.u8 OUT.f32 [CHUNKS] [TILE,STRIDE]
  *	vae_run given DIR f32|bf16 FRAMESxHEIGHTxWIDTH IN.u8 OUT.f32 PICTURES
@@ -15,8 +16,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "cpu/cpu.h"
-#include "encoder/vae.h"
+#include "device/cpu/cpu.h"
+#include "encoder/vae/vae.h"
 
 static struct vfm_err err;
 

@@ -31,10 +31,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
-#include "cpu/cpu.h"
-#include "ops/ops.h"
+#include "device/cpu/cpu.h"
+#include "device/ops/ops.h"
+#include "io/hash.h"
 
 enum { MOCK_POLLS = 3, MOCK_BLOCKS = 1 << 16, MOCK_PINNED = 4096, MOCK_STREAMS = 16 };
 #define MOCK_ARENA ((size_t)2 << 30)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "media/clip_hash.h"
+#include "media/match/clip_hash.h"
 
 static inline double clip_distance(
 	const struct vfm_clip_hash *a, const struct vfm_clip_hash *b, struct vfm_clip_match *m)

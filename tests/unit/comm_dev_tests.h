@@ -8,9 +8,9 @@
 #ifndef TESTS_UNIT_COMM_DEV_TESTS_H
 #define TESTS_UNIT_COMM_DEV_TESTS_H
 
-#include "comm/comm_dev.h"
+#include "comm/coll/comm_dev.h"
 #include "comm_ranks.h"
-#include "ops/ops.h"
+#include "device/ops/ops.h"
 
 static struct vfm_dev *dev;
 static struct vfm_stream *compute, *beside;

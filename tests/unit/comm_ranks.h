@@ -22,14 +22,14 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "comm/comm_host.h"
-#include "comm/comm_impl.h"
-#include "cpu/cpu.h"
-#include "launch/launch_impl.h"
-#include "spec/dtype.h"
+#include "comm/coll/comm_host.h"
+#include "comm/coll/comm_impl.h"
+#include "comm/launch/launch_impl.h"
+#include "device/cpu/cpu.h"
+#include "io/file.h"
+#include "spec/model/dtype.h"
 
 enum { RANKS = 64 };
 

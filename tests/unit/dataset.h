@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "data/index.h"
-#include "data/pack.h"
-#include "spec/dtype.h"
+#include "data/dataset/index.h"
+#include "data/plan/pack.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "spec/model/dtype.h"
 
 #define DATASET_C        4
 #define DATASET_TEXT_DIM 8

@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#include "base/hash.h"
-#include "comm/comm_host.h"
-#include "ops/tensor.h"
-#include "spec/parallel.h"
+#include "comm/coll/comm_host.h"
+#include "device/ops/tensor.h"
+#include "io/hash.h"
+#include "spec/layout/parallel.h"
 
 struct layout {
 	const char *name;

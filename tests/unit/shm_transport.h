@@ -1,6 +1,6 @@
-/* shm_transport.h - a transport (comm/transport.h) for the memory of a CPU device, through shared memory that is made
- * before the ranks fork.  It shares no code with the host backend.  A missing rank blocks the others until they abort,
- * as with NCCL. */
+/* shm_transport.h - a transport (comm/coll/transport.h) for the memory of a CPU device, through shared memory that is
+ * made before the ranks fork.  It shares no code with the host backend.  A missing rank blocks the others until they
+ * abort, as with NCCL. */
 #ifndef TESTS_UNIT_SHMWIRE_H
 #define TESTS_UNIT_SHMWIRE_H
 
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "comm/comm_impl.h"
-#include "comm/transport.h"
+#include "comm/coll/comm_impl.h"
+#include "comm/coll/transport.h"
 
 enum { SHMT_RANKS = 16, SHMT_CHUNK = 8192, SHMT_COMMS = 512, SHMT_SPLITS = 2048 };
 

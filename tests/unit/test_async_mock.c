@@ -3,19 +3,19 @@
  * communication stream; the run on the mock may have one. */
 #include <signal.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/par.h"
 #include "ckpt/ckpt.h"
-#include "data/pack.h"
+#include "data/plan/pack.h"
+#include "io/json.h"
 #include "dataset.h"
-#include "dev/upload.h"
+#include "device/dev/upload.h"
 #include "async_mock.h"
 #include "ranks.h"
-#include "model/sampler.h"
-#include "train/synthetic.h"
-#include "train/run.h"
-#include "train/trainer.h"
+#include "net/diffusion/sampler.h"
+#include "train/run/run.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { PACKS = 4, SAMPLES = 3, STEPS = 3 };
 

@@ -13,9 +13,9 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "base/philox.h"
-#include "cpu/cpu.h"
-#include "cpu/cpu_attn.h"
-#include "cpu/cpu_attn_int.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_attn.h"
+#include "device/cpu/cpu_attn_impl.h"
 
 enum { MAX_S = 64 };
 

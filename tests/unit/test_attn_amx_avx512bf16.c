@@ -5,9 +5,9 @@
 #define ATTN_AMX
 #define ATTN_ISA   attn_amx_model
 #define ATTN_LEVEL VFM_ISA_AVX512_BF16
-#include "cpu/cpu_attn_int.h"
+#include "device/cpu/cpu_attn_impl.h"
 extern const struct attn_isa attn_amx_model;
-#include "cpu/cpu_attn_core.h"
+#include "device/cpu/cpu_attn_core.h"
 
 #define ATTN_KERNELS &attn_amx_model
 #include "test_attn.c"

@@ -22,12 +22,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/hash.h"
-#include "base/host_memory.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "io/host_memory.h"
 
 static struct vfm_err err;
 static char dir[] = "/tmp/vfm-file.XXXXXX";

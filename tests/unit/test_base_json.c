@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
+#include "io/file.h"
+#include "io/json.h"
 
 static struct vfm_err err;
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/opt.h"
+#include "io/opt.h"
 
 static struct {
 	bool force, all;

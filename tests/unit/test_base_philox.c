@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "base/hash.h"
 #include "base/philox.h"
+#include "io/hash.h"
 
 static void known_answers(void **state)
 {

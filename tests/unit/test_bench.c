@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "train/bench.h"
+#include "train/predict/bench.h"
 
 static struct vfm_err err;
 

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "data/binding.h"
-#include "data/record.h"
+#include "data/dataset/binding.h"
+#include "data/record/record.h"
+#include "io/json.h"
 
 #define ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" /* of "abc" */
 

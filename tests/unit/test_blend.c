@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/pack.h"
+#include "data/plan/pack.h"
 
 /* ---- weights ---- */
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "data/bucket.h"
+#include "data/record/bucket.h"
+#include "io/json.h"
 
 /* clang-format off */
 static const struct vfm_geometry wan = {.stride = {4, 8, 8}, .channels = 16, .first = 1, .step = 4},

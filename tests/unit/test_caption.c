@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/caption.h"
-#include "train/config.h"
+#include "data/record/caption.h"
+#include "train/job/config.h"
 
 /* chi^2 of the choices of n samples in `steps` steps; p[k] is the probability of name k. */
 static double chi2(

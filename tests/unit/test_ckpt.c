@@ -19,10 +19,10 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "io/file.h"
+#include "io/json.h"
 
 static char root[256];
 

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "media/clip_hash.h"
+#include "media/match/clip_hash.h"
 #include "clip_distance.h"
 #include "ok.h"
 

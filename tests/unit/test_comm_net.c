@@ -12,8 +12,8 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-#include "base/hash.h"
-#include "comm/monitor.h"
+#include "comm/monitor/monitor.h"
+#include "io/hash.h"
 
 static struct vfm_hjob *job_of(struct vfm_comm *w)
 {

@@ -1,6 +1,7 @@
 /* What a rank needs as jobs grow, from 16 to 4,096 ranks of 8 on a node: connections, addresses fetched, messages after
- * one another.  The tree of monitors is that of comm/tree.c, the partners in collectives are those of comm/net_coll.c,
- * whose messages are recorded instead of sent.  test_comm_net measures the same on up to 64 processes. */
+ * one another.  The tree of monitors is that of comm/monitor/tree.c, the partners in collectives are those of
+ * comm/coll/net_coll.c, whose messages are recorded instead of sent.  test_comm_net measures the same on up to 64
+ * processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "comm/comm_impl.h"
-#include "comm/tree.h"
+#include "comm/coll/comm_impl.h"
+#include "comm/monitor/tree.h"
 
 enum { PER_NODE = 8, MOST = 4096 };
 
@@ -40,7 +41,7 @@ static int record_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, i
 int recorded_coll(const struct vfm_coll *c, struct vfm_err *err);
 #define vfm_net_exchange record_exchange
 #define vfm_net_coll     recorded_coll
-#include "comm/net_coll.c"
+#include "comm/coll/net_coll.c"
 
 /* ---- counts ---- */
 

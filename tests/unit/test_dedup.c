@@ -11,15 +11,15 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "curate/clip_groups.h"
-#include "curate/dots.h"
-#include "curate/nearest.h"
-#include "curate/semantic.h"
+#include "curate/dedup/clip_groups.h"
+#include "curate/dedup/dots.h"
+#include "curate/dedup/nearest.h"
+#include "curate/dedup/semantic.h"
+#include "io/file.h"
 #include "clip_distance.h"
-#include "media/clip_hash.h"
+#include "media/match/clip_hash.h"
 #include "ok.h"
 
 #define SIZE     64

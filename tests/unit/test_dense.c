@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "ok.h"
-#include "ops/ops.h"
-#include "spec/arch.h"
-#include "train/bench.h"
+#include "device/ops/ops.h"
+#include "spec/model/arch.h"
+#include "train/predict/bench.h"
 
 static struct {
 	const struct vfm_ops *ops;

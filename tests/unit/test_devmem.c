@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "dev/holders.h"
-#include "dev/host_rate.h"
-#include "dev/staging.h"
+#include "device/dev/holders.h"
+#include "device/dev/host_rate.h"
+#include "device/dev/staging.h"
 
 /* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when
  * somebody waits for an event behind them. */

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "diffusion_values.h"
-#include "model/diffusion.h"
+#include "net/diffusion/diffusion.h"
 #include "ok.h"
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))

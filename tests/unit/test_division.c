@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "spec/division.h"
-#include "spec/tokens.h"
+#include "spec/layout/division.h"
+#include "spec/layout/tokens.h"
 
 enum { SAMPLES = 5, RANKS = 7 };
 

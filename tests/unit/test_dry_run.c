@@ -8,11 +8,11 @@
 
 #include "base/log.h"
 #include "ok.h"
-#include "sim/machine.h"
-#include "sim/routing.h"
-#include "spec/straggler.h"
-#include "train/bench.h"
-#include "train/dry_run.h"
+#include "device/sim/machine.h"
+#include "device/sim/routing.h"
+#include "spec/cost/straggler.h"
+#include "train/predict/bench.h"
+#include "train/predict/dry_run.h"
 
 static struct vfm_machine h200;
 static struct vfm_err err;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spec/dtype.h"
+#include "spec/model/dtype.h"
 
 static void test_names(void **st)
 {

@@ -15,11 +15,11 @@
 #include "ok.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/exec.h"
-#include "exec/words.h"
+#include "encoder/exec/exec.h"
+#include "io/json.h"
+#include "io/words.h"
 
 /* ---- the child ---- */
 

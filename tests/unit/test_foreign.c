@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "ok.h"
-#include "spec/foreign.h"
+#include "spec/model/foreign.h"
 
 static struct vfm_err err;
 

@@ -1,5 +1,5 @@
 /* Feature sets, their moments, and the Frechet distance, on sets whose distance is known in closed form. */
-#include "data/frechet.h"
+#include "data/eval/frechet.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/par.h"
 #include "base/philox.h"
-#include "data/dense.h"
-#include "data/lapack.h"
+#include "data/eval/dense.h"
+#include "data/eval/lapack.h"
+#include "io/file.h"
 #include "ok.h"
 
 static char dir[] = "/tmp/vfm-frechet.XXXXXX";

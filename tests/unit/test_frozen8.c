@@ -8,10 +8,10 @@
 
 #include "base/log.h"
 #include "ok.h"
-#include "spec/tuning.h"
-#include "train/device.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "spec/model/tuning.h"
+#include "train/job/device.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { STEPS = 2, SAMPLES = 3 };
 

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "cuda/gemm_choice.h"
+#include "device/cuda/gemm_choice.h"
+#include "io/file.h"
 
 /* What the library supports, and how long an op takes. */
 struct plan {

@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "cuda/gemm_plan.h"
+#include "device/cuda/gemm_plan.h"
+#include "io/file.h"
 
 static struct vfm_gemm_op op_of(const struct vfm_gemm *g)
 {

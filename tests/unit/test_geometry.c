@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "spec/geometry.h"
+#include "io/json.h"
+#include "spec/model/geometry.h"
 
 /* clang-format off */
 static const struct vfm_geometry causal = {.stride = {4, 8, 8}, .channels = 16, .first = 1, .step = 4},

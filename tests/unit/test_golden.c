@@ -10,15 +10,15 @@
 #include <cmocka.h>
 #include <glob.h>
 
-#include "base/hash.h"
-#include "base/json.h"
 #include "base/par.h"
 #include "ckpt/ckpt.h"
-#include "model/diffusion.h"
-#include "model/model.h"
+#include "io/hash.h"
+#include "io/json.h"
+#include "net/diffusion/diffusion.h"
+#include "net/diffusion/model.h"
 #include "ok.h"
-#include "train/device.h"
-#include "train/optim.h"
+#include "train/job/device.h"
+#include "train/step/optim.h"
 
 enum { PACKS = 2, STEPS = 20, MAX_GOLDENS = 64, MAX_SEGS = 16 };
 

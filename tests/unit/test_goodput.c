@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "spec/goodput.h"
+#include "spec/cost/goodput.h"
 
 struct dice {
 	struct vfm_rng rng;

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "grad/node.h"
-#include "grad/gops.h"
+#include "net/tape/gops.h"
+#include "net/tape/node.h"
 #include "taped.h"
 
 /* ---- the harness ---- */

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "dev/heap.h"
+#include "device/dev/heap.h"
 
 enum { GRAIN = 512 };
 

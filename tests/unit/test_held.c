@@ -1,11 +1,12 @@
-/* Products on the CPU.  Held operands (ops/tensor.h): packed once for each version, used by every call, and freed.  A
- * row has the same bits in products of few and many rows, on which packs of several samples and overlap by chunks rely.
+/* Products on the CPU.  Held operands (device/ops/tensor.h): packed once for each version, used by every call, and
+ * freed. A row has the same bits in products of few and many rows, on which packs of several samples and overlap by
+ * chunks rely.
  */
 #include <string.h>
 
-#include "cpu/cpu.h"
+#include "device/cpu/cpu.h"
 #include "ok.h"
-#include "ops/ops.h"
+#include "device/ops/ops.h"
 
 enum { IN = 200, OUT = 331, ROWS = 300, LONG = 1000 };
 

@@ -1,5 +1,5 @@
 /* Curves in bounded memory: their extremes, sums and gaps survive whatever the range of x grows to. */
-#include "curate/html_chart.h"
+#include "media/draw/html_chart.h"
 
 #include <math.h>
 #include <setjmp.h>

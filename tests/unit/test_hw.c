@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "spec/hw.h"
+#include "spec/cost/hw.h"
 
 static void test_names(void **state)
 {

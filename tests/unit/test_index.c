@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "data/index.h"
-#include "data/sample_key.h"
-#include "spec/dtype.h"
+#include "data/dataset/index.h"
+#include "data/record/sample_key.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "spec/model/dtype.h"
 
 /* Three "tars" that hold nothing but payloads: the index does not read tar headers. */
 #define N_SHARDS 3

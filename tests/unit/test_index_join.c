@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/permute.h"
-#include "data/index.h"
-#include "data/index_join.h"
-#include "data/index_match.h"
-#include "data/sample_key.h"
+#include "data/dataset/index.h"
+#include "data/dataset/index_join.h"
+#include "data/dataset/index_match.h"
+#include "data/record/sample_key.h"
+#include "io/file.h"
 
 /* Datasets of the samples "s0", "s1", ...; the arrays of a sample are at places that tell it. */
 enum { HEADER = 128, SHARD = 100 };

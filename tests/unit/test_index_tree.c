@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "data/index.h"
-#include "data/index_tree.h"
+#include "data/dataset/index.h"
+#include "data/dataset/index_tree.h"
+#include "io/file.h"
+#include "io/hash.h"
 
 enum { N = 20000, PER = 500 }; /* 640 blocks of records: two levels of hashes */
 

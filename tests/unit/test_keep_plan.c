@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "ok.h"
-#include "spec/keep_plan.h"
+#include "spec/cost/keep_plan.h"
 
 enum { MOST = 1500 };
 

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/par.h"
-#include "launch/launch_impl.h"
-#include "launch/step.h"
+#include "comm/launch/launch_impl.h"
+#include "comm/launch/step.h"
 
 /* Results of the ranks, in shared memory. */
 static struct note {

@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/caption.h"
-#include "data/loader.h"
-#include "data/pack.h"
-#include "data/patch.h"
+#include "data/dataset/patch.h"
+#include "data/loader/loader.h"
+#include "data/plan/pack.h"
+#include "data/record/caption.h"
 #include "dataset.h"
 
 #define N_A   61

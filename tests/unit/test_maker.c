@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "data/maker.h"
+#include "data/record/maker.h"
+#include "io/json.h"
 
 #define SHA_A "1a2b3c4d5e6f00000000000000000000000000000000000000000000000000aa"
 #define SHA_B "1a2b3c4d5e6f00000000000000000000000000000000000000000000000000bb"

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "data/manifest.h"
+#include "data/plan/manifest.h"
+#include "io/file.h"
 
 #define STEPS 37
 #define BATCH 3

@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "io/file.h"
 
 static struct vfm_err err;
 static char dir[] = "/tmp/vfm-map.XXXXXX";

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "dev/mapped.h"
+#include "device/dev/mapped.h"
 
 enum {
 	GRAIN = 512,

@@ -15,22 +15,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "media/av.h"
-#include "media/cut.h"
-#include "media/font.h"
-#include "media/image.h"
-#include "media/palette.h"
-#include "media/probe.h"
-#include "media/scene.h"
-#include "media/score.h"
-#include "media/text.h"
-#include "media/thumb.h"
-#include "media/video_in.h"
-#include "media/video_out.h"
+#include "io/file.h"
+#include "media/av/av.h"
+#include "media/av/palette.h"
+#include "media/av/probe.h"
+#include "media/av/thumb.h"
+#include "media/av/video_in.h"
+#include "media/av/video_out.h"
+#include "media/draw/font.h"
+#include "media/draw/image.h"
+#include "media/score/score.h"
+#include "media/score/text.h"
+#include "media/shots/cut.h"
+#include "media/shots/scene.h"
 
 #define W 128
 #define H 96

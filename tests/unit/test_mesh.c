@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/par.h"
-#include "comm/comm_host.h"
-#include "grad/node.h"
-#include "launch/launch_impl.h"
-#include "mesh/tp_linear.h"
-#include "train/device.h"
+#include "comm/coll/comm_host.h"
+#include "comm/launch/launch_impl.h"
+#include "net/mesh/tp_linear.h"
+#include "net/tape/node.h"
+#include "train/job/device.h"
 
 /* ---- ranks ---- */
 

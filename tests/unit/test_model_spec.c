@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "ok.h"
-#include "spec/model.h"
+#include "spec/model/model.h"
 
 static struct vfm_model_spec preset(const char *name)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/npy.h"
+#include "io/npy.h"
 
 static void header_is_what_numpy_writes(void **state)
 {

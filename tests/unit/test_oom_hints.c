@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "dev/holders.h"
-#include "train/oom_hints.h"
-#include "train/device.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "device/dev/holders.h"
+#include "train/job/device.h"
+#include "train/predict/oom_hints.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 static struct vfm_err err;
 

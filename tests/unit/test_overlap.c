@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
-#include "grad/node.h"
-#include "mesh/tp_linear.h"
+#include "device/cpu/cpu.h"
+#include "net/mesh/tp_linear.h"
+#include "net/tape/node.h"
 #include "ranks.h"
 
 enum { IN = 16, WIDTH = 32, RANKS = 4 };

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "data/pack.h"
-#include "data/pack_bound.h"
-#include "data/split.h"
-#include "data/sample_key.h"
+#include "data/plan/pack.h"
+#include "data/plan/pack_bound.h"
+#include "data/plan/split.h"
+#include "data/record/sample_key.h"
+#include "io/file.h"
 
 static uint64_t rnd_state;
 

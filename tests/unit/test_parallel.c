@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "mesh/mesh.h"
+#include "net/mesh/mesh.h"
 
 static struct vfm_model_spec model(void)
 {

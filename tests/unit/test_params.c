@@ -10,11 +10,11 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "grad/node.h"
-#include "nn/param.h"
+#include "net/nn/param.h"
+#include "net/tape/node.h"
 #include "ranks.h"
-#include "train/device.h"
-#include "train/optim.h"
+#include "train/job/device.h"
+#include "train/step/optim.h"
 
 enum { LAYERS = 8, PACKS = 2, STEPS = 3, MAX_PARAMS = 128, SEED = 5 };
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS, UNIT_HEAD = UNIT_BLOCKS + LAYERS };

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/permute.h"
-#include "data/lengths.h"
+#include "data/plan/lengths.h"
 
 static struct vfm_permutation permutation(uint64_t n, uint64_t pass)
 {

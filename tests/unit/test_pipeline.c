@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 #include "base/par.h"
-#include "comm/comm_host.h"
-#include "train/device.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "comm/coll/comm_host.h"
+#include "train/job/device.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { PACKS = 8, LAYERS = 8, STEPS = 2 };
 

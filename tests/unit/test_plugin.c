@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/opt.h"
-#include "dev/plugin.h"
+#include "device/dev/plugin.h"
+#include "io/file.h"
+#include "io/opt.h"
 
 static char *dir; /* of tests/plugin */
 

@@ -8,12 +8,12 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "cpu/cpu.h"
-#include "dev/mapped.h"
+#include "device/cpu/cpu.h"
+#include "device/dev/mapped.h"
 #include "ok.h"
-#include "ops/ops.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "device/ops/ops.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 /* ---- the device ---- */
 

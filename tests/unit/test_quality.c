@@ -1,5 +1,5 @@
-/* Squared error, PSNR and SSIM of media/quality.h against direct sums over the window. */
-#include "media/quality.h"
+/* Squared error, PSNR and SSIM of media/score/quality.h against direct sums over the window. */
+#include "media/score/quality.h"
 
 #include <math.h>
 #include <stdlib.h>

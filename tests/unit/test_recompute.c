@@ -12,12 +12,12 @@
 
 #include "base/log.h"
 #include "base/par.h"
-#include "dev/holders.h"
+#include "device/dev/holders.h"
 #include "ok.h"
-#include "train/device.h"
-#include "train/dry_run.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "train/job/device.h"
+#include "train/predict/dry_run.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 enum { PACKS = 2, STEPS = 2, SAMPLES = 2 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/sample_key.h"
+#include "data/record/sample_key.h"
 
 /* Text of n bytes. */
 static char *repeat(char c, size_t n)

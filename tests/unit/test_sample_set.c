@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "data/index.h"
-#include "data/sample_set.h"
-#include "data/sample_key.h"
+#include "data/dataset/index.h"
+#include "data/record/sample_key.h"
+#include "data/record/sample_set.h"
 
 /* A mixing function instead of SHA-256 (splitmix64, Steele, Lea and Flood, 2014), for speed. */
 static uint64_t mix(uint64_t x)

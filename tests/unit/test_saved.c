@@ -1,4 +1,4 @@
-/* What a block saves for its backward: the list of spec/saved.h against the bytes that the device counts after a
+/* What a block saves for its backward: the list of spec/cost/saved.h against the bytes that the device counts after a
  * forward, and the products that it recomputes, for every architecture and every group of kept tensors. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,12 +10,12 @@
 #include <cmocka.h>
 
 #include "base/par.h"
-#include "grad/node.h"
+#include "net/tape/node.h"
 #include "ok.h"
-#include "spec/saved.h"
-#include "train/device.h"
-#include "train/synthetic.h"
-#include "train/micro.h"
+#include "spec/cost/saved.h"
+#include "train/job/device.h"
+#include "train/step/micro.h"
+#include "train/step/synthetic.h"
 
 enum { FEW = 2, MANY = 5, SAMPLES = 3 };
 

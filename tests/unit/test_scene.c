@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "media/scene.h"
+#include "media/shots/scene.h"
 
 #define W VFM_SIG_W
 #define H VFM_SIG_H

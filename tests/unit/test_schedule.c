@@ -11,8 +11,8 @@
 
 #include "base/mem.h"
 #include "ok.h"
-#include "spec/in_flight.h"
-#include "spec/schedule.h"
+#include "spec/layout/in_flight.h"
+#include "spec/layout/schedule.h"
 
 /* All stages of a pipeline, simulated. */
 struct pipeline {

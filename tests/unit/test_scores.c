@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "media/image.h"
-#include "media/score.h"
-#include "media/video_out.h"
+#include "io/file.h"
+#include "media/av/video_out.h"
+#include "media/draw/image.h"
+#include "media/score/score.h"
 
 enum { W = 256, H = 144, FPS = 20, N = 60 };
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "spec/shard.h"
+#include "spec/model/shard.h"
 
 static uint64_t rnd_state = 12345;
 static int64_t rnd(int64_t n)

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
+#include "io/json.h"
 #include "ok.h"
-#include "ops/cases.h"
-#include "sim/network.h"
-#include "sim/estimate.h"
-#include "sim/libraries.h"
-#include "spec/arch.h"
-#include "train/bench.h"
+#include "device/ops/cases.h"
+#include "device/sim/estimate.h"
+#include "device/sim/libraries.h"
+#include "device/sim/network.h"
+#include "spec/model/arch.h"
+#include "train/predict/bench.h"
 
 static struct vfm_machine h200;
 

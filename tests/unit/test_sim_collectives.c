@@ -4,10 +4,10 @@
 #include "async_mock.h"
 #include "base/log.h"
 #include "base/par.h"
-#include "comm/comm_dev.h"
+#include "comm/coll/comm_dev.h"
 #include "shm_transport.h"
-#include "train/bench.h"
-#include "train/simulate.h"
+#include "train/predict/bench.h"
+#include "train/predict/simulate.h"
 
 #include "ranks.h"
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "sim/network.h"
-#include "sim/sim.h"
+#include "device/sim/network.h"
+#include "device/sim/sim.h"
 #include "ok.h"
-#include "train/bench.h"
-#include "train/simulate.h"
+#include "train/predict/bench.h"
+#include "train/predict/simulate.h"
 
 static struct vfm_machine h200;
 static struct vfm_err err;

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
+#include "io/json.h"
 #include "ok.h"
-#include "sim/sim_memory.h"
-#include "train/dry_run.h"
-#include "train/dry_run_page.h"
-#include "train/memory_chart.h"
+#include "device/sim/sim_memory.h"
+#include "train/predict/dry_run.h"
+#include "train/predict/dry_run_page.h"
+#include "train/predict/memory_chart.h"
 
 static struct vfm_machine h100;
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "base/json.h"
-#include "model/solver.h"
+#include "io/json.h"
+#include "net/diffusion/solver.h"
 #include "ok.h"
 
 enum { DIMS = 3, MAX_EVALS = 400 };

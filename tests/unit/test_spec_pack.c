@@ -1,6 +1,6 @@
 /* Packs in host memory: what vfm_pack_set derives from grids, blocks that are used again, and the boundaries as struct
  * vfm_seqs. */
-#include "spec/pack.h"
+#include "spec/layout/pack.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "ops/ops.h"
+#include "device/ops/ops.h"
 
 static struct vfm_err err;
 

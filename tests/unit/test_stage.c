@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/part.h"
-#include "data/stage.h"
+#include "data/record/part.h"
+#include "data/record/stage.h"
+#include "io/file.h"
+#include "io/json.h"
 
 static char dir[64];
 

@@ -1,6 +1,6 @@
 /* Tests the causes of stalls of the compute stream.  The CPU counts host waits; an asynchronous device (async_mock.h)
  * measures the time between two events. */
-#include "dev/stall.h"
+#include "device/dev/stall.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "nn/scales.h"
+#include "io/file.h"
+#include "net/nn/scales.h"
 #include "ranks.h"
-#include "train/device.h"
-#include "train/state.h"
+#include "train/job/device.h"
+#include "train/step/state.h"
 
 static char dir[] = "/tmp/test_state-XXXXXX";
 static bool no_dir, big;

@@ -1,10 +1,10 @@
-/* The table of train/stats.h: its rows against the struct and vfm-train(1), and the reduction over ranks. */
-#include "train/stats.h"
+/* The table of train/step/stats.h: its rows against the struct and vfm-train(1), and the reduction over ranks. */
+#include "train/step/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/file.h"
+#include "io/file.h"
 #include "ranks.h"
 
 static double scratch_of(int rank, int step, int i)

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/par.h"
-#include "cpu/cpu.h"
+#include "device/cpu/cpu.h"
 
 static struct vfm_dev *dev;
 static const struct vfm_dev_table *t;

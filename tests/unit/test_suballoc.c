@@ -1,4 +1,4 @@
-/* The two passes of base/suballoc.h, and the tensors that ops/tensor.h makes of them. */
+/* The two passes of base/suballoc.h, and the tensors that device/ops/tensor.h makes of them. */
 #include "base/suballoc.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "ops/tensor.h"
+#include "device/ops/tensor.h"
 
 struct arrays {
 	char *a;

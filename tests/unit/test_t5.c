@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "async_mock.h"
-#include "base/file.h"
 #include "ckpt/safetensors.h"
-#include "cpu/cpu_isa.h"
-#include "encoder/t5.h"
+#include "device/cpu/cpu_isa.h"
+#include "encoder/text/t5.h"
+#include "io/file.h"
 
 static char folder[] = "/tmp/vfm-test-t5-XXXXXX";
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/table.h"
+#include "io/table.h"
 
 static char *printed(enum vfm_table_format format)
 {

@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "grad/node.h"
-#include "grad/offload.h"
-#include "nn/layers.h"
+#include "net/nn/layers.h"
+#include "net/tape/node.h"
+#include "net/tape/offload.h"
 #include "taped.h"
-#include "train/synthetic.h"
-#include "train/trainer.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 /* Returns a leaf that needs a gradient, like a parameter.  The caller owns the arrays of its value and gradient. */
 static struct vfm_var *leaf(float *value, float *grad, int64_t rows, int64_t cols)

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/map.h"
-#include "base/member.h"
-#include "base/tar.h"
+#include "io/file.h"
+#include "io/member.h"
+#include "io/tar.h"
 
 static char *names[6];
 

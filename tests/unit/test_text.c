@@ -9,10 +9,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "encoder/clean.h"
-#include "encoder/text_tokenizer.h"
+#include "encoder/text/clean.h"
+#include "encoder/text/text_tokenizer.h"
+#include "io/file.h"
 
 static char folder[] = "/tmp/vfm-test-text-XXXXXX";
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/philox.h"
-#include "data/textbytes.h"
+#include "encoder/text/textbytes.h"
+#include "io/hash.h"
 
 static struct vfm_textbytes *make(const char *spec)
 {

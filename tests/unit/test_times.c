@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "media/times.h"
+#include "media/av/times.h"
 
 /* Adds n timestamps, rounded to the clock of the file. */
 static struct vfm_times times_of(int n, double tick_s, double (*time_of)(int i))

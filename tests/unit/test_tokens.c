@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "spec/tokens.h"
+#include "spec/layout/tokens.h"
 
 enum { N_LENS = 5 };
 

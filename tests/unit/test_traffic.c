@@ -12,10 +12,10 @@
 
 #include "base/par.h"
 #include "ok.h"
-#include "model/model.h"
-#include "nn/scales.h"
-#include "train/micro.h"
-#include "train/synthetic.h"
+#include "net/diffusion/model.h"
+#include "net/nn/scales.h"
+#include "train/step/micro.h"
+#include "train/step/synthetic.h"
 
 /* ---- the device ---- */
 

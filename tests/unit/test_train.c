@@ -14,12 +14,12 @@
 #define DATASET_SCALE 0x1p-10f /* values 0 to 2, which a training run can learn */
 #include "dataset.h"
 #include "ok.h"
-#include "train/config.h"
-#include "train/device.h"
-#include "train/micro.h"
-#include "train/synthetic.h"
-#include "train/metrics.h"
-#include "train/trainer.h"
+#include "train/job/config.h"
+#include "train/job/device.h"
+#include "train/run/metrics.h"
+#include "train/step/micro.h"
+#include "train/step/synthetic.h"
+#include "train/step/trainer.h"
 
 static char *dir;
 

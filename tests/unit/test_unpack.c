@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "curate/unpack.h"
+#include "curate/table/unpack.h"
 
 /* Unpacks to exactly `len` bytes, behind which nothing is written. */
 static bool unpacks(int64_t codec, const void *src, size_t n, const void *want, size_t len)

@@ -8,12 +8,12 @@
 
 #include "ok.h"
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/philox.h"
-#include "cpu/cpu.h"
-#include "encoder/vae.h"
-#include "encoder/vae_impl.h"
+#include "device/cpu/cpu.h"
+#include "encoder/vae/vae.h"
+#include "encoder/vae/vae_impl.h"
+#include "io/file.h"
 #include "vae_values.h"
 
 enum { T = 9, H = 3, W = 2, C = 3, KEPT = 7 };

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "data/npy.h"
-#include "data/synth.h"
-#include "data/wavelet.h"
+#include "encoder/vae/wavelet.h"
+#include "io/npy.h"
+#include "media/draw/synth.h"
 
 static void noise(uint8_t *p, size_t n)
 {

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/weights.h"
+#include "io/file.h"
 
 static char folder[] = "/tmp/vfm-test-weights-XXXXXX";
 

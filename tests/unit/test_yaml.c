@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "base/yaml.h"
+#include "io/yaml.h"
 
 static void values(void **state)
 {

@@ -1,0 +1,416 @@
+/* vfm-bench comm - times the collectives of several ranks, reports their bandwidths and verifies their results.
+ *
+ * Definitions of nccl-tests: the size S is that of the vector of all_reduce, the output of all_gather, the input of
+ * reduce_scatter and all_to_all.  The algorithm bandwidth is S / t.  The bus bandwidth is that times 2 (n-1)/n for
+ * all_reduce, 1 for broadcast and exchange, (n-1)/n for the others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/par.h"
+#include "io/opt.h"
+#include "bench.h"
+#include "train/job/context.h"
+
+static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32",
+		  *format = "text";
+static int64_t repeat = 10;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
+static bool registered;
+static double seconds = 0.02;
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_STR, 0, "ops", "LIST",
+		"all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)",
+		&ops},
+	{VFM_OPT_STR, 0, "sizes", "LIST", "total bytes S of an operation (64K,1M,16M,64M)", &sizes},
+	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
+	{VFM_OPT_FLAG, 0, "register", NULL, "register the operands with the communication library, if it supports that",
+		&registered},
+	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)",
+		&repeat},
+	{VFM_OPT_NUM, 0, "seconds", "S", "approximate duration of a measurement (0.02)", &seconds},
+	VFM_CONTEXT_OPTS(&rank_opts),
+	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench comm",
+	.synopsis = "[-q] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--register] [-r N] [--seconds "
+		    "S] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "]",
+	.summary = "measure the collectives of several ranks",
+	.opts = opts,
+};
+
+enum { MAX_REPEAT = 256 };
+
+struct work {
+	struct vfm_comm *c;   /* device communicator */
+	struct vfm_stream *s; /* compute stream */
+	enum vfm_dtype dt;
+	int64_t n;   /* elements of the vector, a multiple of the ranks */
+	char *a, *b; /* [n] each, device */
+	char *host;  /* [n] */
+};
+
+static struct vfm_tensor whole(const struct work *w, char *p)
+{
+	return vfm_t1(p, w->dt, w->n);
+}
+
+static struct vfm_tensor part(const struct work *w, char *p)
+{
+	return vfm_t1(p, w->dt, w->n / w->c->size);
+}
+
+static int all_reduce(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_reduce(w->c, w->s, whole(w, w->a), err);
+}
+
+static int all_gather(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_gather(w->c, w->s, part(w, w->a), whole(w, w->b), NULL, err);
+}
+
+static int reduce_scatter(struct work *w, struct vfm_err *err)
+{
+	return vfm_reduce_scatter(w->c, w->s, whole(w, w->a), part(w, w->b), NULL, err);
+}
+
+static int all_to_all(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_to_all(w->c, w->s, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
+}
+
+static int broadcast(struct work *w, struct vfm_err *err)
+{
+	return vfm_broadcast(w->c, w->s, whole(w, w->a), 0, err);
+}
+
+static int run_exchange(struct work *w, struct vfm_err *err)
+{
+	int n = w->c->size, r = w->c->rank;
+
+	return vfm_exchange(w->c, w->s, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
+}
+
+static int barrier(struct work *w, struct vfm_err *err)
+{
+	return vfm_barrier(w->c, w->s, err);
+}
+
+/* Returns element i of the operand of rank r.  The want_* functions return element i of the correct result.  Values are
+ * small integers, so that sums are exact. */
+static int64_t value(int r, int64_t i)
+{
+	return (r * 5 + i * 3 + i / 7) % 13 - 6;
+}
+
+static int64_t sum(const struct work *w, int64_t i)
+{
+	int64_t s = 0;
+
+	for (int r = 0; r < w->c->size; r++)
+		s += value(r, i);
+	return s;
+}
+
+static int64_t want_reduce(const struct work *w, int64_t i)
+{
+	return sum(w, i);
+}
+
+static int64_t want_gather(const struct work *w, int64_t i)
+{
+	int64_t each = w->n / w->c->size;
+
+	return value((int)(i / each), i % each);
+}
+
+static int64_t want_scatter(const struct work *w, int64_t i)
+{
+	return sum(w, w->n / w->c->size * w->c->rank + i);
+}
+
+static int64_t want_a2a(const struct work *w, int64_t i)
+{
+	int64_t each = w->n / w->c->size;
+
+	return value((int)(i / each), each * w->c->rank + i % each);
+}
+
+static int64_t want_root(const struct work *w, int64_t i)
+{
+	(void)w;
+	return value(0, i);
+}
+
+static int64_t want_prev(const struct work *w, int64_t i)
+{
+	return value((w->c->rank + w->c->size - 1) % w->c->size, i);
+}
+
+static const struct op {
+	const char *name;
+	int (*run)(struct work *w, struct vfm_err *err);
+	int64_t (*want)(const struct work *w, int64_t i);
+	bool in_a, shares;    /* the result is in a; has n / ranks elements */
+	double bus, per_rank; /* bus bandwidth: factor; 1: times (n-1)/n */
+} table[] = {
+	{"all_reduce", all_reduce, want_reduce, true, false, 2, 1},
+	{"all_gather", all_gather, want_gather, false, false, 1, 1},
+	{"reduce_scatter", reduce_scatter, want_scatter, false, true, 1, 1},
+	{"all_to_all", all_to_all, want_a2a, false, false, 1, 1},
+	{"broadcast", broadcast, want_root, true, false, 1, 0},
+	{"exchange", run_exchange, want_prev, false, false, 1, 0},
+	{"barrier", barrier, NULL, false, false, 0, 0},
+};
+
+static int fill_input(const struct work *w, struct vfm_err *err)
+{
+	size_t es = vfm_dtype_size(w->dt);
+
+	for (int64_t i = 0; i < w->n; i++) {
+		int64_t v = value(w->c->rank, i);
+
+		vfm_dtype_convert(w->dt, w->host + (size_t)i * es, VFM_I64, &v, 1);
+	}
+	return w->s->dev->t->to_device(w->s, w->a, w->host, (size_t)w->n * es, err);
+}
+
+static int sync(const struct work *w, struct vfm_err *err)
+{
+	return w->s->dev->t->stream_sync(w->s, err);
+}
+
+static int check(struct work *w, const struct op *op, struct vfm_err *err)
+{
+	int64_t n = op->shares ? w->n / w->c->size : w->n, wrong = 0;
+	size_t es = vfm_dtype_size(w->dt);
+	const char *p = w->host;
+
+	TRY(fill_input(w, err));
+	TRY(op->run(w, err));
+	TRY(w->s->dev->t->to_host(w->s, w->host, op->in_a ? w->a : w->b, (size_t)n * es, err));
+	TRY(sync(w, err));
+	for (int64_t i = 0; op->want && i < n; i++) {
+		double x;
+
+		vfm_dtype_to_f64(&x, w->dt, p + (size_t)i * es, 1);
+		wrong += x != (double)op->want(w, i);
+	}
+	TRY(vfm_all_reduce(w->c, NULL, vfm_t1(&wrong, VFM_I64, 1), err));
+	if (wrong)
+		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong", op->name, (long long)w->n,
+			vfm_dtype_name(w->dt), (long long)wrong);
+	return 0;
+}
+
+/* Measures the seconds per call.  Collective: all ranks make the same number of calls. */
+static int measure(struct work *w, const struct op *op, int64_t calls, double *t, struct vfm_err *err)
+{
+	double start;
+
+	TRY(vfm_barrier(w->c, NULL, err));
+	start = vfm_now();
+	for (int64_t i = 0; i < calls; i++)
+		TRY(op->run(w, err));
+	TRY(sync(w, err));
+	TRY(vfm_barrier(w->c, NULL, err));
+	*t = (vfm_now() - start) / (double)calls;
+	return 0;
+}
+
+static int run_op(struct work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+{
+	double x[MAX_REPEAT], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
+			      bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
+	struct vfm_spread s;
+	int64_t calls;
+
+	TRY(check(w, op, err));
+	TRY(w->s->dev->t->zero(w->s, w->a, (size_t)bytes, err));
+	TRY(sync(w, err));
+	TRY(measure(w, op, 2, &x[0], err));
+	calls = (int64_t)(seconds / x[0]) + 1;
+	calls = calls > 10000 ? 10000 : calls;
+	TRY(vfm_broadcast(w->c, NULL, vfm_t1(&calls, VFM_I64, 1), 0, err));
+	for (int64_t i = 0; i < repeat; i++)
+		TRY(measure(w, op, calls, &x[i], err));
+	if (w->c->rank != 0)
+		return 0;
+	s = vfm_spread_of(x, (size_t)repeat);
+	vfm_table_row(t);
+	vfm_table_str(t, "op", op->name);
+	vfm_table_i64(t, "ranks", w->c->size);
+	vfm_table_str(t, "dtype", vfm_dtype_name(w->dt));
+	vfm_table_i64(t, "bytes", op->want ? (int64_t)bytes : 0);
+	vfm_table_i64(t, "calls", calls * repeat);
+	vfm_table_f64(t, "median_us", s.median * 1e6);
+	vfm_table_f64(t, "min_us", s.min * 1e6);
+	if (op->want) {
+		vfm_table_f64(t, "alg_gb_s", bytes / s.median / 1e9);
+		vfm_table_f64(t, "bus_gb_s", bus * bytes / s.median / 1e9);
+	}
+	vfm_table_str(t, "result", op->want ? "right" : NULL);
+	vfm_table_str(t, "kind", "measured");
+	return 0;
+}
+
+static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+{
+	struct work w = {.c = x->device.world, .s = x->device.stream};
+	struct vfm_comm_mem a = {0}, b = {0};
+	struct vfm_comm *kind = registered ? w.c : vfm_comm_self();
+	size_t es, room;
+	int rc = 0;
+
+	TRY(vfm_dtype_parse(dtype, &w.dt, err));
+	es = vfm_dtype_size(w.dt);
+	w.n = bytes / (int64_t)es / w.c->size * w.c->size;
+	room = (size_t)w.n * es;
+	w.host = vfm_big_alloc(room + 64, "a copy of the operand", err);
+	rc = w.host ? vfm_comm_mem_new(&a, kind, w.s, room + 64, "the operand", err) : VFM_EENV;
+	if (rc >= 0)
+		rc = vfm_comm_mem_new(&b, kind, w.s, room + 64, "the result", err);
+	w.a = a.p;
+	w.b = b.p;
+	rc = vfm_job_agree(&x->job, rc >= 0 ? w.s->dev->t->zero(w.s, w.b, room, err) : rc, err);
+	if (rc >= 0 && registered)
+		rc = vfm_comm_mem_register(&a, w.c, err);
+	if (rc >= 0 && registered)
+		rc = vfm_comm_mem_register(&b, w.c, err);
+	if (rc >= 0)
+		rc = run_op(&w, op, t, err);
+	vfm_job_failed(&x->job, rc, err);
+	vfm_big_free(w.host, room + 64);
+	vfm_comm_mem_release(&b);
+	vfm_comm_mem_release(&a);
+	return rc;
+}
+
+static const struct op *op_named(const char *name)
+{
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (!strcmp(table[i].name, name))
+			return &table[i];
+	return NULL;
+}
+
+enum { LIST_MAX = 64 };
+
+/* The parsed options. */
+struct request {
+	const struct op *op[LIST_MAX];
+	int64_t size[LIST_MAX];
+	int n_op, n_size;
+	enum vfm_table_format format;
+};
+
+static int parse_ops(struct request *r, const struct vfm_list *l, struct vfm_err *err)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		r->op[r->n_op] = op_named(l->v[i]);
+		if (!r->op[r->n_op++])
+			return vfm_fail(err, VFM_EUSAGE, "unknown operation '%s'", l->v[i]);
+	}
+	return 0;
+}
+
+static int parse_sizes(struct request *r, const struct vfm_list *l, struct vfm_err *err)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		int64_t *bytes = &r->size[r->n_size++];
+
+		TRY(vfm_parse_size(l->v[i], bytes, err));
+		if (*bytes < 1024 || *bytes > (int64_t)1 << 36)
+			return vfm_fail(err, VFM_EUSAGE, "expected 1K to 64G, got '%s'", l->v[i]);
+	}
+	return 0;
+}
+
+/* Parses the list of an option. */
+static int parse_comm_list(struct request *r, const char *option, const char *text,
+	int (*parse)(struct request *r, const struct vfm_list *l, struct vfm_err *err), struct vfm_err *err)
+{
+	struct vfm_list l = {0};
+	int rc = vfm_list_parse(&l, text, err);
+
+	if (rc == 0 && l.n > LIST_MAX)
+		rc = vfm_fail(err, VFM_EUSAGE, "expected 1 to %d values, got '%s'", LIST_MAX, text);
+	if (rc == 0)
+		rc = parse(r, &l, err);
+	vfm_list_release(&l);
+	return rc < 0 ? vfm_err_context(err, "%s", option) : 0;
+}
+
+static struct vfm_table *new_table(void)
+{
+	static const struct {
+		const char *key, *heading;
+		int digits;
+	} cols[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0}, {"bytes", "bytes", 0},
+		{"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
+		{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0},
+		{"kind", "kind", 0}};
+	struct vfm_table *t = vfm_table_new();
+
+	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
+	return t;
+}
+
+static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	const struct request *r = ctx;
+	struct vfm_table *t = new_table();
+	const struct vfm_device *d = &x->device;
+	int rc = vfm_context_device(x, false, err);
+
+	for (int i = 0; rc >= 0 && i < r->n_op; i++)
+		for (int k = 0; rc >= 0 && k < (r->op[i]->want ? r->n_size : 1); k++)
+			rc = run_size(x, r->op[i]->want ? r->size[k] : 1024, r->op[i], t, err);
+	if (rc >= 0 && x->job.world->rank == 0) {
+		vfm_table_note(t,
+			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
+			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "");
+		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_backend(d->world));
+		bench_note_machine(t, vfm_par_threads());
+		rc = vfm_table_print(t, r->format, stdout, err);
+	}
+	vfm_table_free(t);
+	return rc;
+}
+
+static int parse_comm(struct request *r, int argc, char **argv, struct vfm_err *err)
+{
+	enum vfm_dtype dt;
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+
+	if (rc != 0)
+		return rc;
+	if (n)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	if (vfm_table_format(format, &r->format, err) < 0)
+		return vfm_err_context(err, "--output");
+	if (vfm_dtype_parse(dtype, &dt, err) < 0 || (dt != VFM_F32 && dt != VFM_BF16))
+		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected f32 or bf16, got '%s'", dtype);
+	if (repeat < 1 || repeat > MAX_REPEAT)
+		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d, got %lld", MAX_REPEAT, (long long)repeat);
+	TRY(parse_comm_list(r, "--ops", ops, parse_ops, err));
+	TRY(parse_comm_list(r, "--sizes", sizes, parse_sizes, err));
+	return vfm_context_check(&rank_opts, err);
+}
+
+int bench_comm(int argc, char **argv, struct vfm_err *err)
+{
+	struct request r = {.n_op = 0};
+	int rc = vfm_job_say_once(parse_comm(&r, argc, argv, err), err);
+
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_comm, &r, err);
+}

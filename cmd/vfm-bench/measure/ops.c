@@ -1,0 +1,180 @@
+/* vfm-bench ops - times each op of the list of cases on a device. */
+#include <fnmatch.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/par.h"
+#include "io/opt.h"
+#include "bench.h"
+#include "device/ops/cases.h"
+
+static struct {
+	int64_t repeat, threads;
+	bool all, large, list;
+	const char *format, *device;
+} o = {.repeat = 11, .format = "text", .device = "cpu"};
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
+	{VFM_OPT_FLAG, 'a', "all", NULL, "also the small cases of the tests", &o.all},
+	{VFM_OPT_FLAG, 'L', "large", NULL, "the cases of training on a GPU instead", &o.large},
+	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
+	{VFM_OPT_FLAG, 'l', "list", NULL, "only print the names of the cases", &o.list},
+	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench ops",
+	.synopsis = "[OPTION ...] [PATTERN ...]",
+	.summary = "time each operation of the device: GFLOP/s and GB/s",
+	.opts = opts,
+};
+
+/* A pattern matches a part of a name; * and ? match as in a shell. */
+static bool chosen(const struct vfm_case *c, char **patterns, int n)
+{
+	if (o.large ? !(c->flags & VFM_CASE_LARGE)
+		    : !(c->flags & VFM_CASE_BENCH) && !(o.all && c->flags & VFM_CASE_TEST))
+		return false;
+	for (int i = 0; i < n; i++) {
+		char any[256];
+
+		snprintf(any, sizeof(any), "*%s*", patterns[i]);
+		if (fnmatch(any, c->name, 0) == 0)
+			return true;
+	}
+	return n == 0;
+}
+
+/* Measures a copy within device memory in bytes per second, read and written: the reference for memory-bound ops. */
+static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
+{
+	const struct vfm_dev *d = s->dev;
+	/* Much larger than any cache, and a small part of the memory. */
+	size_t n = d->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
+	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
+	double seconds[7], start;
+	int rc = p ? d->t->zero(s, p, 2 * n, err) : VFM_EENV;
+
+	for (int i = -1; i < 7 && rc == 0; i++) { /* run -1 is the warmup */
+		rc = d->t->stream_sync(s, err);
+		start = vfm_now();
+		if (rc == 0)
+			rc = d->t->to_device(s, p + n, p, n, err);
+		if (rc == 0)
+			rc = d->t->stream_sync(s, err);
+		seconds[i < 0 ? 0 : i] = vfm_now() - start;
+	}
+	if (p)
+		vfm_dev_free(s, p, 2 * n);
+	if (rc == 0)
+		*bytes_s = 2 * (double)n / vfm_spread_of(seconds, 7).median;
+	return rc;
+}
+
+static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy,
+	const struct vfm_dev *d, const struct bench_fallbacks *before)
+{
+	struct vfm_cost cost = vfm_case_cost(c);
+	double s = seconds.median;
+
+	vfm_table_row(t);
+	vfm_table_str(t, "case", c->name);
+	vfm_table_f64(t, "ms", s * 1e3);
+	vfm_table_f64(t, "ms_min", seconds.min * 1e3);
+	vfm_table_f64(t, "ms_max", seconds.max * 1e3);
+	if (cost.flops > 0)
+		vfm_table_f64(t, "gflop_s", cost.flops / s / 1e9);
+	vfm_table_f64(t, "gb_s", cost.bytes / s / 1e9);
+	if (cost.flops <= 0)
+		vfm_table_f64(t, "of_copy", cost.bytes / s / copy);
+	bench_fallback_cells(t, d, before);
+	vfm_table_str(t, "kind", "measured");
+}
+
+static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
+	double copy, struct vfm_err *err)
+{
+	struct vfm_spread seconds;
+	int rows = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		struct vfm_case *c = l->v[i];
+		struct bench_fallbacks before = bench_fallbacks_of(s->dev);
+		int rc;
+
+		if (!chosen(c, patterns, n))
+			continue;
+		rc = vfm_case_alloc(c, s, 1, err);
+		if (rc == 0)
+			rc = bench_time_case(c, s, (int)o.repeat, &seconds, err);
+		vfm_case_free(c, s);
+		if (rc < 0)
+			return vfm_err_context(err, "%s", c->name);
+		add_case_row(t, c, seconds, copy, s->dev, &before);
+		rows++;
+	}
+	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case matches (--list prints their names)");
+}
+
+static void add_case_columns(struct vfm_table *t)
+{
+	vfm_table_col(t, "case", "case", 0);
+	vfm_table_col(t, "ms", "median ms", 3);
+	vfm_table_col(t, "ms_min", "min ms", 3);
+	vfm_table_col(t, "ms_max", "max ms", 3);
+	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
+	vfm_table_col(t, "gb_s", "GB/s", 1);
+	vfm_table_col(t, "of_copy", "of copy", 2);
+	bench_fallback_columns(t);
+	vfm_table_col(t, "kind", "kind", 0);
+}
+
+struct asked {
+	const struct vfm_cases *l;
+	char **patterns;
+	int n;
+};
+
+static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
+{
+	const struct asked *a = ctx;
+	double copy = 0;
+
+	add_case_columns(t);
+	TRY(copy_speed(s, &copy, err));
+	TRY(time_cases(a->l, s, t, a->patterns, a->n, copy, err));
+	vfm_table_note(t, "a copy within device memory: %.1f GB/s, read and written; of copy: GB/s relative to it",
+		copy / 1e9);
+	vfm_table_note(t, "FLOP: of matrix products, 2 per multiply-add; bytes: one access per operand element");
+	return 0;
+}
+
+int bench_ops(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_cases l;
+	enum vfm_table_format f;
+	int n = 0, rc = 0;
+
+	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
+	if (rc == VFM_OPT_DONE)
+		return rc;
+	if (vfm_table_format(o.format, &f, err) < 0)
+		return vfm_err_context(err, "--output");
+	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096)
+		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", BENCH_REPEAT_MAX);
+	if (o.threads)
+		vfm_par_set_threads((int)o.threads);
+	vfm_cases_init(&l);
+	if (o.list)
+		for (size_t i = 0; i < l.n; i++) {
+			if (chosen(l.v[i], argv + 1, n))
+				puts(l.v[i]->name);
+		}
+	else
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill_ops, &(struct asked){&l, argv + 1, n}, err);
+	vfm_cases_release(&l);
+	return rc;
+}

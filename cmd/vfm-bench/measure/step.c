@@ -1,0 +1,226 @@
+/* vfm-bench step - times a training step of one model on synthetic samples. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/par.h"
+#include "bench.h"
+#include "spec/cost/hw.h"
+#include "step_opts.h"
+#include "train/predict/simulate.h"
+
+static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
+static const char *format = "text";
+static int64_t repeat = 5, warmup = 2;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
+static double seconds = 3;
+static bool turns;
+
+static const struct vfm_opt opts[] = {
+	BENCH_STEP_OPTS(&step_opts),
+	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps (5)", &repeat},
+	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
+	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
+	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
+	VFM_CONTEXT_OPTS_SIM(&rank_opts),
+	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench step",
+	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [-r N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
+		    " [-o " VFM_TABLE_FORMATS "]",
+	.summary = "measure one training step, or predict it",
+	.opts = opts,
+};
+
+struct measurement {
+	struct vfm_config config;
+	struct vfm_bench_step step;
+	enum vfm_table_format format;
+	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
+};
+
+static void add_step_columns(struct vfm_table *t)
+{
+	vfm_table_col(t, "model", "model", 0);
+	vfm_table_col(t, "hidden", "hidden", 0);
+	vfm_table_col(t, "layers", "layers", 0);
+	vfm_table_col(t, "dtype", "dtype", 0);
+	vfm_table_col(t, "residual", "residual", 0);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	vfm_table_col(t, "samples", "samples", 0);
+	vfm_table_col(t, "step_ms", "step ms", 1);
+	vfm_table_col(t, "min_ms", "min", 1);
+	vfm_table_col(t, "max_ms", "max", 1);
+	vfm_table_col(t, "n", "n", 0);
+	vfm_table_col(t, "gflops", "GFLOP/s", 0);
+	vfm_table_col(t, "mfu", "MFU", 3);
+	vfm_table_col(t, "tok_s", "token/s", 0);
+	vfm_table_col(t, "mem_gib", "GiB", 2);
+	vfm_table_col(t, "ranks", "ranks", 0);
+	vfm_table_col(t, "threads", "threads", 0);
+	vfm_table_col(t, "layout", "layout", VFM_TABLE_STRINGS);
+	vfm_table_col(t, "comm", "comm", 3);
+	vfm_table_col(t, "bubble", "bubble", 3);
+	vfm_table_col(t, "copy", "copy", 3);
+	vfm_table_col(t, "host_ms", "host ms", 1);
+	vfm_table_col(t, "ahead_ms", "ahead", 1);
+	bench_fallback_columns(t);
+	vfm_table_col(t, "compactions", "compactions", 0);
+	vfm_table_col(t, "how", "how", 0);
+}
+
+static void add_step_row(
+	struct vfm_table *t, const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x)
+{
+	const struct vfm_config *c = &m->config;
+	const struct vfm_bench_step *b = &m->step;
+	const struct vfm_dev *dev = x->device.dev;
+	int world = x->mesh.world_size;
+	double peak = vfm_hw_peak(dev->name, c->train.dtype);
+	struct vfm_buf layout = {0};
+
+	vfm_table_row(t);
+	vfm_table_str(t, "model", step_opts.preset);
+	vfm_table_i64(t, "hidden", c->model.hidden);
+	vfm_table_i64(t, "layers", c->model.layers);
+	vfm_table_str(t, "dtype", c->train.dtype == VFM_BF16 ? "bf16" : "fp32");
+	vfm_table_str(t, "residual", c->train.residual == VFM_BF16 ? "bf16" : "fp32");
+	vfm_table_i64(t, "tokens", r->tokens);
+	vfm_table_i64(t, "samples", b->samples * b->packs);
+	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
+	vfm_table_i64(t, "n", r->n);
+	vfm_table_f64(t, "gflops", r->flops / r->step_s.median / 1e9);
+	if (peak > 0)
+		vfm_table_f64(t, "mfu", r->flops / r->step_s.median / 1e12 / peak / world);
+	vfm_table_f64(t, "tok_s", (double)r->tokens / r->step_s.median);
+	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
+	vfm_table_i64(t, "ranks", world);
+	bench_layout(&x->mesh.p, &layout);
+	vfm_table_str(t, "layout", layout.data);
+	vfm_table_f64(t, "copy", r->copy_s / r->step_s.median);
+	vfm_buf_release(&layout);
+}
+
+static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, const struct vfm_dev *dev, int world)
+{
+	vfm_table_f64(t, "min_ms", r->step_s.min * 1e3);
+	vfm_table_f64(t, "max_ms", r->step_s.max * 1e3);
+	vfm_table_i64(t, "threads", vfm_par_threads());
+	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
+	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
+	vfm_table_f64(t, "host_ms", r->host_s * 1e3);
+	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
+	bench_fallback_cells(t, dev, &(struct bench_fallbacks){0});
+	vfm_table_i64(t, "compactions", r->compactions);
+	vfm_table_str(t, "how", "measured");
+	bench_fallback_notes(t, dev);
+	bench_note_machine(t, vfm_par_threads());
+	vfm_table_note(
+		t, "median of n steps: forward, backward, AdamW; FLOPs of forward and backward, without recompute");
+	if (world > 1)
+		vfm_table_note(t,
+			"sums over all ranks; threads: per rank; GiB: maximum over the ranks; comm, bubble: fractions "
+			"of "
+			"the step that a rank waited for communication, for other stages");
+}
+
+static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted *p, const struct vfm_bench_result *r)
+{
+	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
+	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
+	vfm_table_f64(t, "min_ms", p->s[VFM_HIGH] * 1e3);
+	vfm_table_f64(t, "max_ms", p->s[VFM_LOW] * 1e3);
+	vfm_table_str(t, "how", "predicted");
+	bench_note_predicted(t, step_opts.machine);
+	vfm_table_note(t,
+		"step, min, max: at the middle, high and low rates of the machine; forward, backward, AdamW; FLOPs of "
+		"forward and backward, without recompute");
+}
+
+static int print(
+	const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x, struct vfm_err *err)
+{
+	struct vfm_table *t = vfm_table_new();
+	int rc;
+
+	add_step_columns(t);
+	add_step_row(t, m, r, x);
+	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
+	if (vfm_dev_predicts(x->device.dev))
+		add_predicted(t, &m->predicted, r);
+	else
+		add_measured(t, r, x->device.dev, x->mesh.world_size);
+	rc = vfm_table_print(t, m->format, stdout, err);
+	vfm_table_free(t);
+	return rc;
+}
+
+/* Lets another program run between the steps. */
+static void wait_for_turn(void *ctx, struct vfm_dev *dev)
+{
+	int c;
+
+	(void)ctx, (void)dev;
+	puts("ready");
+	fflush(stdout);
+	do
+		c = getchar();
+	while (c != '\n' && c != EOF);
+}
+
+static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	struct measurement m = *(struct measurement *)ctx; /* simulated ranks share ctx */
+	struct vfm_bench_result r;
+
+	TRY(vfm_context_open(x, &m.config, err));
+	if (vfm_dev_predicts(x->device.dev))
+		vfm_bench_predict(&m.step, VFM_PREDICTED_WARMUP, &m.predicted);
+	if (turns && x->mesh.rank == 0)
+		m.step.before = wait_for_turn;
+	TRY(vfm_bench_run(x, &m.config, &m.step, &r, err));
+	return x->mesh.rank == 0 ? print(&m, &r, x, err) : 0;
+}
+
+static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_err *err)
+{
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+
+	if (rc != 0)
+		return rc;
+	if (n > 0)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	TRY(vfm_table_format(format, &m->format, err));
+	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
+	TRY(bench_step_parse(&step_opts, &m->config, &m->step, err));
+	rank_opts.machine = step_opts.machine;
+	if (turns && !strcmp(rank_opts.device, "sim"))
+		return vfm_fail(err, VFM_EUSAGE, "--turns: a simulated device measures no step");
+	return vfm_context_check(&rank_opts, err);
+}
+
+static int predict_step(struct measurement *m, struct vfm_err *err)
+{
+	struct vfm_simulation s = {.config = &m->config,
+		.ranks = rank_opts.ranks == VFM_UNSET ? 1 : (int)rank_opts.ranks,
+		.cp_apart = vfm_bench_cp_apart(&m->step, &m->config)};
+	struct vfm_machine machine;
+	struct vfm_simulated simulated;
+
+	TRY(vfm_machine_load(&machine, step_opts.machine, err));
+	s.machine = &machine;
+	return vfm_simulate(&s, measure_step, m, &simulated, err);
+}
+
+int bench_step(int argc, char **argv, struct vfm_err *err)
+{
+	struct measurement m = {.predicted = {{0}, {0}}};
+	int rc = vfm_job_say_once(parse_step(&m, argc, argv, err), err);
+
+	if (rc != 0)
+		return rc;
+	return strcmp(rank_opts.device, "sim") ? vfm_context_run(&rank_opts, measure_step, &m, err)
+					       : predict_step(&m, err);
+}

@@ -1,0 +1,9 @@
+/* base - what every file may use.
+ *
+ * Errors as values, the log, memory, numbers, threads, Philox and permutations, lists with ranges, hash tables of
+ * names, statistics of samples.  Knows no format and no device.
+ *
+ * Used by: everyone
+ * Calls: nothing
+ * Read first: err.h, mem.h, log.h
+ */

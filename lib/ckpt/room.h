@@ -1,0 +1,9 @@
+/* ckpt - checkpoints.
+ *
+ * safetensors, manifests, saving in the background; files of other programs read and written in place; adapters;
+ * weights mapped into memory.
+ *
+ * Used by: vfm-ckpt, train, encoder
+ * Calls: base, io, spec/model
+ * Read first: ckpt.h, weights.h
+ */

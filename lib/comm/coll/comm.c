@@ -1,0 +1,367 @@
+#include "comm/coll/comm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/coll/comm_impl.h"
+#include "device/dev/stall.h"
+
+/* ---- the communicator of one rank ---- */
+
+static int copy_to_self(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+{
+	if (in.data == out.data || vfm_numel(&in) == 0)
+		return 0;
+	if (!s) {
+		memmove(out.data, in.data, vfm_nbytes(&in));
+		return 0;
+	}
+	/* A copy handles any dtype and keeps the order of an asynchronous stream; an op does not. */
+	return s->dev->t->to_device(s, out.data, in.data, vfm_nbytes(&in), err);
+}
+
+static int self_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+{
+	(void)c, (void)s, (void)x, (void)err;
+	return 0;
+}
+
+static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
+{
+	(void)c, (void)count;
+	return copy_to_self(s, in, out, err);
+}
+
+static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
+{
+	(void)c, (void)send, (void)recv;
+	return copy_to_self(s, in, out, err);
+}
+
+static int self_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+{
+	(void)root;
+	return self_all_reduce(c, s, x, err);
+}
+
+static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
+{
+	(void)c, (void)to, (void)from;
+	return copy_to_self(s, out, in, err);
+}
+
+static int self_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)c, (void)s, (void)err;
+	return 0;
+}
+
+static int self_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	(void)key, (void)name, (void)err;
+	*out = color < 0 ? NULL : c;
+	return 0;
+}
+
+static void self_free(struct vfm_comm *c)
+{
+	(void)c;
+}
+
+static const struct vfm_comm_table self_table = {
+	.name = "self",
+	.all_reduce = self_all_reduce,
+	.all_gather = self_gather,
+	.reduce_scatter = self_gather,
+	.all_to_all = self_all_to_all,
+	.broadcast = self_broadcast,
+	.exchange = self_exchange,
+	.barrier = self_barrier,
+	.split = self_split,
+	.free = self_free,
+};
+
+struct vfm_comm *vfm_comm_self(void)
+{
+	static struct vfm_comm self = {.t = &self_table, .size = 1, .name = "self"};
+
+	return &self;
+}
+
+/* ---- calls: check the operands, then dispatch to the backend ---- */
+
+static struct vfm_comm *select_group(struct vfm_comm *c, const struct vfm_stream *s)
+{
+	return s ? c : vfm_comm_host(c);
+}
+
+static int64_t sum_counts(const struct vfm_comm *c, const int64_t *count, int64_t equal)
+{
+	int64_t n = 0;
+
+	if (!count)
+		return equal * c->size;
+	for (int i = 0; i < c->size; i++)
+		n += count[i];
+	return n;
+}
+
+/* small: this rank's share; big: the whole. */
+static int check_shares(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
+	const int64_t *count, struct vfm_err *err)
+{
+	int64_t mine = count ? count[c->rank] : vfm_numel(&small);
+
+	if (small.dtype == big.dtype && vfm_numel(&small) == mine && sum_counts(c, count, mine) == vfm_numel(&big) &&
+		vfm_contiguous(&small) && vfm_contiguous(&big))
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE,
+		"internal: %s over %d ranks of '%s': %lld elements of %s do not match %lld of %s", what, c->size,
+		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big),
+		vfm_dtype_name(big.dtype));
+}
+
+/* A call on the compute stream is not overlapped: the stream stalls until it is done. */
+static void begin_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s)
+{
+	if (s && c->size > 1)
+		vfm_stall_begin(s, VFM_STALL_COMM);
+}
+
+static int end_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s, int rc)
+{
+	if (s && c->size > 1)
+		vfm_stall_end(s);
+	return rc;
+}
+
+int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+{
+	if (!vfm_contiguous(&x) ||
+		(x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
+		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_reduce(c, s, x, err));
+}
+
+int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
+{
+	TRY(check_shares(c, "all_gather", in, out, count, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_gather(c, s, in, out, count, err));
+}
+
+int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
+{
+	TRY(check_shares(c, "reduce_scatter", out, in, count, err));
+	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
+}
+
+int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
+{
+	int64_t n_in = vfm_numel(&in), n_out = vfm_numel(&out);
+
+	if (in.dtype != out.dtype || !vfm_contiguous(&in) || !vfm_contiguous(&out) || !send != !recv ||
+		(send ? sum_counts(c, send, 0) != n_in || sum_counts(c, recv, 0) != n_out
+		      : n_in != n_out || n_in % c->size))
+		return vfm_fail(err, VFM_EUSAGE,
+			"internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
+			(long long)n_in, (long long)n_out);
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_to_all(c, s, in, out, send, recv, err));
+}
+
+int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+{
+	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->broadcast(c, s, x, root, err));
+}
+
+int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
+{
+	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
+		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to,
+			from, c->size);
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->exchange(c, s, out, to, in, from, err));
+}
+
+int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err)
+{
+	return vfm_exchange(c, s, x, to, (struct vfm_tensor){0}, -1, err);
+}
+
+int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err)
+{
+	return vfm_exchange(c, s, (struct vfm_tensor){0}, -1, x, from, err);
+}
+
+int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->barrier(c, s, err));
+}
+
+int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	return c->t->split(c, color, key, name, out, err);
+}
+
+int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
+	struct vfm_err *err)
+{
+	struct vfm_comm_place own = p.of(p.ctx, c->rank);
+	int rc;
+
+	if (c == vfm_comm_self()) /* it is shared */
+		return vfm_comm_split(c, own.color, own.key, name, out, err);
+	c->places = &p;
+	rc = p2p ? vfm_comm_split_p2p(c, own.color, own.key, name, out, err)
+		 : vfm_comm_split(c, own.color, own.key, name, out, err);
+	c->places = NULL;
+	return rc;
+}
+
+int vfm_comm_split_p2p(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	int rc;
+
+	if (c == vfm_comm_self())
+		return vfm_comm_split(c, color, key, name, out, err); /* it is shared and sends no messages */
+	c->p2p = true;
+	rc = vfm_comm_split(c, color, key, name, out, err);
+	c->p2p = false;
+	return rc;
+}
+
+void vfm_comm_free(struct vfm_comm *c)
+{
+	if (c)
+		c->t->free(c);
+}
+
+const char *vfm_comm_backend(const struct vfm_comm *c)
+{
+	return c->t->transport_name ? c->t->transport_name(c) : c->t->name;
+}
+
+int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
+	struct vfm_err *err)
+{
+	*m = (struct vfm_comm_mem){.s = s, .bytes = bytes, .what = what};
+	if (c->t->mem_alloc && bytes)
+		TRY(c->t->mem_alloc(c, s, bytes, what, &m->p, err));
+	if (m->p) {
+		m->of = c;
+		vfm_dev_count(s->dev, (int64_t)bytes);
+	} else {
+		m->p = vfm_dev_alloc(s, bytes, what, err);
+	}
+	return m->p ? 0 : VFM_EENV;
+}
+
+int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err)
+{
+	struct vfm_comm_registration *k = &m->registered[m->n_registered];
+
+	if (!c->t->register_memory)
+		return 0;
+	if (m->n_registered == VFM_COMM_REGISTRATIONS)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a buffer is registered with more than %d communicators",
+			VFM_COMM_REGISTRATIONS);
+	*k = (struct vfm_comm_registration){.c = c};
+	TRY(c->t->register_memory(c, m->of ? m->p : NULL, m->bytes, &k->handle, err));
+	m->n_registered += k->handle != NULL;
+	return 0;
+}
+
+void vfm_comm_mem_release(struct vfm_comm_mem *m)
+{
+	if (m->p && m->of) {
+		/* The library frees at once, not in stream order.  The caller has seen a failure already. */
+		m->s->dev->t->stream_sync(m->s, &(struct vfm_err){0});
+		while (m->n_registered-- > 0)
+			m->registered[m->n_registered].c->t->deregister_memory(
+				m->registered[m->n_registered].c, m->registered[m->n_registered].handle);
+		m->of->t->mem_free(m->of, m->s, m->p, m->bytes, m->what);
+		vfm_dev_count(m->s->dev, -(int64_t)m->bytes);
+	} else if (m->p) {
+		vfm_dev_free(m->s, m->p, m->bytes);
+	}
+	*m = (struct vfm_comm_mem){0};
+}
+
+int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err)
+{
+	int64_t len = (int64_t)n, *count = vfm_calloc((size_t)c->size, sizeof(*count));
+	size_t *o = vfm_calloc((size_t)c->size + 1, sizeof(*o));
+	char *blob = NULL;
+	int rc;
+
+	TRY_OUT(vfm_all_gather(c, NULL, vfm_t1(&len, VFM_I64, 1), vfm_t1(count, VFM_I64, c->size), NULL, err));
+	for (int i = 0; i < c->size; i++)
+		o[i + 1] = o[i] + (size_t)count[i];
+	blob = vfm_malloc(o[c->size] + 1);
+	rc = vfm_all_gather(
+		c, NULL, vfm_t1((void *)mine, VFM_U8, len), vfm_t1(blob, VFM_U8, (int64_t)o[c->size]), count, err);
+out:
+	free(count);
+	if (rc < 0) {
+		free(blob);
+		free(o);
+		return rc;
+	}
+	blob[o[c->size]] = '\0';
+	*all = blob;
+	*off = o;
+	return 0;
+}
+
+/* ---- costs of calls, counted by the backends ---- */
+
+static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vfm_comm_stats stats;
+
+void vfm_comm_count(int64_t bytes, double busy_s, double wait_s)
+{
+	pthread_mutex_lock(&stats_lock);
+	stats.bytes += bytes;
+	stats.calls++;
+	stats.busy_s += busy_s;
+	stats.wait_s += wait_s;
+	pthread_mutex_unlock(&stats_lock);
+}
+
+struct vfm_comm_stats vfm_comm_stats(void)
+{
+	struct vfm_comm_stats s;
+
+	pthread_mutex_lock(&stats_lock);
+	s = stats;
+	pthread_mutex_unlock(&stats_lock);
+	return s;
+}

@@ -1,0 +1,172 @@
+/* comm.h - communicators: groups of ranks and their collectives.
+ *
+ * Every call is *collective* unless it is marked (local): all ranks of the group make it in the same order with
+ * matching operands.  A call enqueues its work on a stream of the device and returns; its result is valid once the
+ * stream has passed.  On the compute stream of a CPU that is when the call returns.  A communicator is used on one
+ * stream at a time.  With a NULL stream the operands are host memory and the call blocks, also for device
+ * communicators.
+ *
+ * Sums of bf16 are accumulated in f32.  The order of a sum is fixed for a given group, and all ranks get the same bits.
+ * Tensors are contiguous.  Counts are in elements; NULL counts mean equal shares.  A share may be empty.
+ *
+ * Every wait has a time-out.  If a rank died, hangs, is stopped or made another call than the others, all ranks of the
+ * job fail with VFM_EENV and the same message: "rank 3 (node2) died (last heard in all_reduce number 811 of 'tp'); rank
+ * 0 (node0) has waited for it in all_reduce number 812 of 'tp' for 4.1 s".  After that, every call on the job's
+ * communicators fails.
+ *
+ * A backend is a table of functions.  There are five: "self" (one rank), "host" (comm_host.h), for the memory of other
+ * devices "transport" (NCCL) and "staging" (comm_dev.h), and "sim" (comm_sim.h).
+ */
+#ifndef VFM_COMM_COLL_COMM_H
+#define VFM_COMM_COLL_COMM_H
+
+#include "device/dev/dev.h"
+#include "device/ops/tensor.h"
+
+struct vfm_comm;
+
+struct vfm_comm_table {
+	const char *name; /* "self", "host", "transport", "staging", "sim" */
+	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
+	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+		const int64_t *count, struct vfm_err *err);
+	int (*reduce_scatter)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+		const int64_t *count, struct vfm_err *err);
+	int (*all_to_all)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+		const int64_t *send, const int64_t *recv, struct vfm_err *err);
+	int (*broadcast)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
+	int (*exchange)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+		int from, struct vfm_err *err);
+	int (*barrier)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
+	int (*split)(
+		struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+	void (*free)(struct vfm_comm *c);
+	/* For struct vfm_comm_mem; NULL in backends without registered buffers.  mem_alloc may leave *p NULL: the
+	 * caller then allocates from the device. */
+	int (*mem_alloc)(struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p,
+		struct vfm_err *err);
+	void (*mem_free)(struct vfm_comm *c, struct vfm_stream *s, void *p, size_t bytes, const char *what);
+	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
+	void (*deregister_memory)(struct vfm_comm *c, void *handle);
+	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
+	int (*node)(const struct vfm_comm *c, int rank);         /* NULL: comm_nodes.c knows */
+};
+
+/* The place of each rank of a communicator in a split of it. */
+struct vfm_comm_place {
+	int color, key;
+};
+struct vfm_comm_places {
+	struct vfm_comm_place (*of)(const void *ctx, int rank);
+	const void *ctx;
+};
+
+/* Backends embed this as their first member. */
+struct vfm_comm {
+	const struct vfm_comm_table *t;
+	int rank, size;
+	char name[16];                        /* "world", "tp": for messages */
+	bool p2p;                             /* the next split makes p2p communicators (vfm_comm_split_p2p) */
+	const struct vfm_comm_places *places; /* of the next split (vfm_comm_split_by); NULL: unknown */
+	struct vfm_comm *host; /* of a device communicator: its host communicator (comm_dev.h); else NULL */
+};
+
+/* Returns the communicator of the same ranks for host memory: c itself unless c is a device communicator (local). */
+static inline struct vfm_comm *vfm_comm_host(struct vfm_comm *c)
+{
+	return c->host ? c->host : c;
+}
+
+/* Returns the communicator of this rank alone (local).  It is static; vfm_comm_free ignores it. */
+struct vfm_comm *vfm_comm_self(void);
+
+/* Makes a communicator of the ranks of c with the same color, ordered by key, then by rank in c.  One rank gets
+ * vfm_comm_self().  A rank with color < 0 takes part in the call and gets *out = NULL.  The caller owns *out. */
+int vfm_comm_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+/* As vfm_comm_split, for point-to-point messages that overlap computation: the communicator uses little of the device.
+ */
+int vfm_comm_split_p2p(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+/* As vfm_comm_split, where every rank knows the places of all: a simulated rank stands for many (comm_sim.h). */
+int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
+	struct vfm_err *err);
+/* (local) No-op for NULL.  Free a communicator before the one that it was split from. */
+void vfm_comm_free(struct vfm_comm *c);
+
+/* x [n] = the sum of x over the ranks.  f32, bf16, f64 or i64. */
+int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
+/* out = the ranks' in, concatenated in rank order; any dtype.  in may lie at its place in out.  count [size]: elements
+ * of each rank. */
+int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err);
+/* out = this rank's share of the sum of in over the ranks; f32 or bf16.  out may lie at its place in in; the rest of in
+ * is then undefined.  count [size]: elements of each share. */
+int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err);
+/* in holds a block for each rank, out receives a block from each rank, both in rank order; any dtype.  send, recv
+ * [size]: elements of the blocks. */
+int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err);
+/* x of all ranks = x of root; any dtype. */
+int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
+/* Sends `out` to rank `to` and receives `in` from rank `from` at the same time; -1 omits that side.  Only the two ranks
+ * of a message take part in it.  Both give the same size; an empty message is not sent. */
+int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err);
+int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err);
+int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
+int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
+
+/* Returns "self", "host", "staging" or the name of the transport ("nccl"), for reports (local). */
+const char *vfm_comm_backend(const struct vfm_comm *c);
+
+/* A registered buffer: long-lived device memory that is often an operand.  It comes from the transport, which moves it
+ * without copies once communicators have registered it, or else from vfm_dev_alloc.  `= {0}` holds no memory.  It must
+ * be released before the communicators. */
+enum { VFM_COMM_REGISTRATIONS = 8 };
+struct vfm_comm_mem {
+	void *p; /* 64-byte aligned; NULL: none */
+	size_t bytes;
+	/* private to comm.c */
+	struct vfm_stream *s;
+	struct vfm_comm *of; /* whose transport allocated p; NULL: vfm_dev_alloc did */
+	const char *what;
+	int n_registered;
+	struct vfm_comm_registration {
+		struct vfm_comm *c;
+		void *handle;
+	} registered[VFM_COMM_REGISTRATIONS];
+};
+/* Allocates bytes on the device of the compute stream s (local).  `what` names them in errors and must stay valid, as
+ * for vfm_dev_alloc. */
+int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
+	struct vfm_err *err);
+/* Returns whether the transport allocated it, so that it can be registered (local). */
+static inline bool vfm_comm_mem_from_transport(const struct vfm_comm_mem *m)
+{
+	return m->of != NULL;
+}
+/* Registers the buffer with c; blocks.  Calls of c may then move it without copies.  Operands should lie at the same
+ * offset in it on all ranks, except for shares.  If a rank cannot register its buffer, no rank does, since NCCL forbids
+ * a mixture; the call still succeeds.  m may hold no memory. */
+int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err);
+/* Deregisters and frees it in the order of the compute stream (local).  Blocks until that stream has passed if the
+ * transport allocated it. */
+void vfm_comm_mem_release(struct vfm_comm_mem *m);
+
+/* Gathers n bytes of host memory from each rank, where n may differ; blocks.  *all holds them in rank order, rank r at
+ * [off[r], off[r + 1]), off [size + 1].  The caller frees *all and *off. */
+int vfm_comm_gather_bytes(
+	struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
+
+/* What this rank's blocking calls cost since the start of the process. */
+struct vfm_comm_stats {
+	double wait_s;        /* seconds in calls from the thread of the compute stream: exposed */
+	double busy_s;        /* seconds in calls from all threads */
+	int64_t bytes, calls; /* sent; made */
+};
+/* Returns a snapshot (local). */
+struct vfm_comm_stats vfm_comm_stats(void);
+
+#endif

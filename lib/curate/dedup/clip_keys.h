@@ -1,0 +1,36 @@
+/* clip_keys.h - keys of hashed clips, of which copies of a clip share some: locality-sensitive hashing.
+ *
+ * Each of VFM_CLIP_TABLES tables has a key for each slot: of several random groups of coefficients, which one is the
+ * largest, and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  So the
+ * key depends on coefficients that stand out, whose order and signs changes of light and coding leave alone.
+ * Magnitudes are scaled by their frequency, since pictures have a falling spectrum.  Mirroring changes no key.
+ *
+ * Of the keys of all slots, a clip has the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007).  Which
+ * keys these are depends on the pictures alone, so clips that share a part share keys of it, wherever they begin.  A
+ * clip with one key in a table, as a still clip, has there those of three of its crops, too (vfm_clip_hash_crop).
+ *
+ * An image with detail has VFM_IMAGE_TABLES tables, and in each its key and those of three others of its parts: those
+ * of its boxes (media/match/image_detail.h) first, then of its crops.
+ */
+#ifndef VFM_CURATE_DEDUP_CLIP_KEYS_H
+#define VFM_CURATE_DEDUP_CLIP_KEYS_H
+
+#include <stdint.h>
+
+#include "media/match/clip_hash.h"
+
+#define VFM_CLIP_TABLES  16
+#define VFM_IMAGE_TABLES 32 /* those of clips among them */
+#define VFM_CLIP_KEYS    4  /* of a clip in each table, at most */
+#define VFM_CLIP_GROUPS  8  /* of a key, at most */
+
+/* Sets the keys of a clip, ascending and different; 0: no more.  Returns the number of tables that have some, which are
+ * the first.  groups: of a key, 1 to VFM_CLIP_GROUPS; with fewer, copies share more keys, and so do other clips.  x of
+ * the rows must be set.  Thread-safe. */
+int vfm_clip_keys_of(uint32_t keys[VFM_IMAGE_TABLES][VFM_CLIP_KEYS], const struct vfm_clip_rows *r, int groups);
+
+/* Returns a key of the motion of a clip, of the differences of its slots: it divides clips before one background.
+ * 0: they are still, or one slot.  Thread-safe. */
+uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table);
+
+#endif

@@ -1,0 +1,66 @@
+/* clip_set.h - a set of hashed clips with names and qualities, and its file, the index of `vfm-curate dedup`.
+ *
+ * The hashes lie in an unlinked temporary file in TMPDIR; of a clip, memory has 48 bytes and its name.
+ *
+ * File, little endian: a header of 64 bytes
+ *   0 "VFMDEDUP"   8 u32 version (1)   12 u32 coefficients of a slot (48)   16 u64 clips   24 u64 bytes of the body
+ *   32 u32 CRC-32C of the body   36 zeros   60 u32 CRC-32C of the 60 bytes before
+ * and a body, for each clip
+ *   u32 bytes of the name (1 to VFM_CLIP_NAME_MAX)   u32 bytes of the hash   f64 quality   the name   the hash
+ *   (vfm_clip_hash_pack in media/match/clip_hash.h)
+ *
+ * A set belongs to one thread; vfm_clip_set_read alone is thread-safe.
+ */
+#ifndef VFM_CURATE_DEDUP_CLIP_SET_H
+#define VFM_CURATE_DEDUP_CLIP_SET_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "io/names.h"
+#include "media/match/clip_hash.h"
+
+#define VFM_CLIP_NAME_MAX 4096
+
+struct vfm_clip_entry {
+	uint64_t offset; /* in the temporary file */
+	double quality;
+	int32_t slots, bytes; /* of the hash */
+};
+
+struct vfm_clip_set { /* `= {0}` before open; close in any case */
+	int64_t n;
+	struct vfm_clip_entry *entries; /* [n] */
+	struct vfm_names names;         /* of the entries */
+	uint32_t loaded_crc;            /* of the body of the index that was loaded; 0: none */
+	/* private */
+	FILE *spool;
+	uint64_t spool_bytes;
+	size_t cap;
+};
+
+/* Makes an empty set.  VFM_EENV: no temporary file. */
+int vfm_clip_set_open(struct vfm_clip_set *s, struct vfm_err *err);
+void vfm_clip_set_close(struct vfm_clip_set *s);
+
+/* Adds a clip.  VFM_EINPUT: the name is empty, too long, or in the set; the quality is not finite.  VFM_EENV: the
+ * temporary file cannot be written. */
+int vfm_clip_set_add(
+	struct vfm_clip_set *s, const char *name, double quality, const struct vfm_clip_hash *h, struct vfm_err *err);
+/* The same with the bytes [len] of a hash of `slots` slots, as vfm_clip_hash_pack writes them. */
+int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
+	int slots, struct vfm_err *err);
+/* After the last addition: makes all hashes readable. */
+int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err);
+int vfm_clip_set_read(const struct vfm_clip_set *s, int64_t i, struct vfm_clip_hash *h, struct vfm_err *err);
+
+/* Adds the clips of an index.  VFM_EUSAGE: the file is missing, no index, of another version, truncated or damaged. */
+int vfm_clip_set_load(struct vfm_clip_set *s, const char *path, struct vfm_err *err);
+/* The same from an open file of `bytes` bytes; path is for messages. */
+int vfm_clip_set_load_file(struct vfm_clip_set *s, FILE *f, uint64_t bytes, const char *path, struct vfm_err *err);
+/* Writes an index of the clips i with keep[i] atomically; NULL: of all. */
+int vfm_clip_set_save(const struct vfm_clip_set *s, const uint8_t *keep, const char *path, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,8 @@
+/* curate/dedup - duplicates among millions of clips.
+ *
+ * Groups by perceptual hash and by features, their index, search by vectors.
+ *
+ * Used by: vfm-curate dedup and search
+ * Calls: base, data/record, io, media/match
+ * Read first: dedup.h, clip_groups.h, semantic.h, search.h
+ */

@@ -1,0 +1,57 @@
+/* semantic.h - groups of vectors with a high cosine similarity: SemDeDup (Abbas et al., arXiv:2303.09540).
+ *
+ * Spherical k-means divides the vectors into clusters: centroids of random vectors, Lloyd's iterations on a sample of
+ * at most 256 vectors for each cluster.  Vectors are compared with those of the same cluster alone.  As near vectors
+ * may lie on both sides of a boundary, each one belongs to the `probe` clusters of nearest centroid, and pairs that
+ * share one of them are compared; probe 1 is the algorithm of the paper.  Groups follow groups.h.
+ *
+ * Time: rows x clusters x dim for the assignment, and rows^2 x probe^2 / clusters x dim at most for the comparison.
+ * Memory: 8 + 4 probe + 24 bytes a row, the centroids, and for each thread the representatives of a cluster.  The
+ * result does not depend on the number of threads.
+ */
+#ifndef VFM_CURATE_DEDUP_SEMANTIC_H
+#define VFM_CURATE_DEDUP_SEMANTIC_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "curate/dedup/groups.h"
+#include "data/record/features.h"
+
+#define VFM_SEMANTIC_THRESHOLD 0.07 /* 1 - cosine */
+#define VFM_SEMANTIC_PROBE_MAX 16
+
+enum vfm_semantic_keep {
+	VFM_SEMANTIC_BY_QUALITY, /* the order of `quality`, the highest first */
+	VFM_SEMANTIC_FAR,        /* from the centroid: the paper's rule */
+	VFM_SEMANTIC_NEAR,
+};
+
+struct vfm_semantic_opts {
+	double threshold;   /* 1 - cosine of duplicates */
+	int64_t clusters;   /* 0: the square root of the rows */
+	int64_t probe;      /* 1 to VFM_SEMANTIC_PROBE_MAX; 0: 2 */
+	int64_t iterations; /* 0: 10 */
+	int64_t seed;
+	enum vfm_semantic_keep keep;
+};
+
+struct vfm_semantic_stats {
+	int64_t clusters, largest; /* rows of the largest */
+	double seconds[3];         /* of k-means, of the assignment, of the comparison */
+};
+
+struct vfm_semantic {
+	struct vfm_groups groups; /* by rank; distances are 1 - cosine */
+	uint32_t *row;            /* [n] the row of a rank */
+	uint32_t *rank;           /* [n] the rank of a row */
+	struct vfm_semantic_stats stats;
+};
+
+/* quality [rows]: NULL unless o->keep needs it.  Rows of equal quality are ranked in their order.  VFM_EINPUT: a vector
+ * is 0.  Release g in any case. */
+int vfm_semantic_find(struct vfm_semantic *g, const struct vfm_features *f, const double *quality,
+	const struct vfm_semantic_opts *o, struct vfm_err *err);
+void vfm_semantic_release(struct vfm_semantic *g);
+
+#endif

@@ -1,0 +1,46 @@
+/* pipeline.h - the stages of a run, read from JSON (vfm-pipeline(5)).
+ *
+ *     {"inputs": ["raw"],
+ *      "stages": [{"stage": "probe", "fast": true}, {"stage": "filter", "min": ["width=256"]}, ...]}
+ *
+ * The keys of a stage are the long options of its verb.  A value has the type of the option: true or false, a number, a
+ * text, or a list of texts.
+ */
+#ifndef VFM_CURATE_PIPELINE_PIPELINE_H
+#define VFM_CURATE_PIPELINE_PIPELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "data/record/stage_link.h"
+#include "io/hash.h"
+#include "io/opt.h"
+
+struct vfm_curation_stage {
+	const struct vfm_verb *verb;
+	char *argv[130]; /* [argc] verb and options "--NAME=VALUE"; owned */
+	int argc;
+	char identity[VFM_SHA256_HEX]; /* of verb and options, without "jobs" */
+	bool has_jobs;                 /* "jobs" is given: threads of its own */
+	bool has_model;                /* it computes with a model of this process: it chooses its threads itself */
+	bool keeps_shards;             /* it has --resume instead of --done */
+	bool reads_all;                /* it reads all records before it writes one: it has neither --done nor --part */
+};
+
+struct vfm_curation {
+	int n;
+	struct vfm_curation_stage stage[VFM_BOARD_STAGES];
+	char **inputs; /* [n_inputs] operands of the first stage; owned */
+	int n_inputs;
+};
+
+/* Reads a file.  `verbs` ends in a NULL name.  VFM_EUSAGE names the file and the key: bad JSON, an unknown stage or
+ * option, a value of another type, no stage.  The caller releases *p in any case. */
+int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm_verb *verbs, struct vfm_err *err);
+/* The same from a text; `what` is its name for messages. */
+int vfm_curation_parse(struct vfm_curation *p, const char *text, size_t len, const char *what,
+	const struct vfm_verb *verbs, struct vfm_err *err);
+void vfm_curation_release(struct vfm_curation *p);
+
+#endif

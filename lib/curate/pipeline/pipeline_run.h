@@ -1,0 +1,43 @@
+/* pipeline_run.h - runs the stages of a pipeline as one program.
+ *
+ * Each stage is a child process that calls the function of its verb.  DIR/NN-STAGE.jsonl gets its records and is the
+ * queue of the stage behind (data/record/stage_link.h).  Processes, because a stage that crashes, or that an outside
+ * model makes grow, must not end the others; and because the verbs already are programs over streams of records.  Files
+ * instead of pipes, because a queue that survives kill -9 needs no protocol to start again: the run has no state beside
+ * the files and the board.  The result equals that of the verbs in a shell pipeline, byte for byte.
+ *
+ *     DIR/board            progress of all stages; a checkpoint each
+ *     DIR/NN-STAGE.jsonl   records, NN from 00
+ *     DIR/NN-STAGE.log     messages
+ *     DIR/NN-STAGE.before.jsonl   during an update: the records of the run before
+ *
+ * The kernel kills the children when the run ends, also by SIGKILL.  A lock, which they inherit, keeps a second run out
+ * until all are gone.
+ */
+#ifndef VFM_CURATE_PIPELINE_PIPELINE_RUN_H
+#define VFM_CURATE_PIPELINE_PIPELINE_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "curate/pipeline/pipeline.h"
+
+struct vfm_curation_run_opts {
+	const char *config; /* the name of the pipeline's file, for messages */
+	const char *dir;    /* of the run; a part of several has DIR/part-NNNNN */
+	const char *part;   /* data/record/part.h; NULL: all, or that of Slurm's task */
+	const char *html;   /* NULL, or a page that is written every two seconds; may have %t (vfm_part_file) */
+	int64_t jobs;       /* records in work at once, in all stages without threads of their own */
+	int64_t queue;      /* records that wait before a stage, about */
+	double every_s;     /* seconds between lines of progress, if stderr is no terminal */
+	bool update;        /* inputs or options may differ: the stages copy the records that are done (--done) */
+};
+
+/* Runs to the end.  Returns 0, or VFM_EINPUT with an empty message if records failed.  VFM_EUSAGE: options or stages
+ * differ from those with which DIR began; a stage refused its options.  VFM_EENV: a stage or the machine failed; the
+ * message names the stage and its last message.  VFM_ESIGNAL: SIGINT, SIGTERM or SIGHUP stopped it.  After these, the
+ * same call continues.  The caller has started no threads; handlers of the three signals are replaced. */
+int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run_opts *o, struct vfm_err *err);
+
+#endif

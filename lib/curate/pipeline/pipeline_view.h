@@ -1,0 +1,44 @@
+/* pipeline_view.h - the state of a run as text and as a page. */
+#ifndef VFM_CURATE_PIPELINE_PIPELINE_VIEW_H
+#define VFM_CURATE_PIPELINE_PIPELINE_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "data/record/stage_link.h"
+
+enum vfm_view_state { VFM_VIEW_RUNS, VFM_VIEW_DONE, VFM_VIEW_STOPPED, VFM_VIEW_FAILED };
+
+struct vfm_view_stage {
+	const char *name;
+	enum vfm_view_state state;
+	struct vfm_checkpoint c;
+	int64_t at_start; /* records in, when this process began */
+	int64_t waiting;  /* records in front of it; -1: unknown */
+	int busy;         /* records in work */
+	double rate;      /* records a second, of the last half minute or so */
+};
+
+struct vfm_view {
+	const char *config, *dir;
+	enum vfm_view_state state;
+	const char *message; /* NULL, or why it ended */
+	double elapsed_s;
+	int64_t jobs, total; /* total: inputs of the first stage; -1: unknown */
+	int n;
+	struct vfm_view_stage stage[VFM_BOARD_STAGES];
+};
+
+/* Seconds until the end at the rates of this process; < 0: unknown.  Stage k gets as many records from those to come as
+ * it got from those done: total(k) = total(k-1) * lines(k-1) / in(k-1); the slowest stage determines the time. */
+double vfm_view_left_s(const struct vfm_view *v);
+
+/* Appends one line: "probe 120 (35/s), score 98 (30/s); 3 dropped, 0 failed; 0:12 left". */
+void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v);
+/* Appends a table of at most `columns` characters a line.  Returns the number of lines. */
+int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns);
+/* Appends a page without references to others; while the run goes on, a browser reads it again every two seconds. */
+void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v);
+
+#endif

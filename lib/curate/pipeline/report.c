@@ -1,0 +1,657 @@
+#include "curate/pipeline/report.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/philox.h"
+#include "curate/pipeline/frequent.h"
+#include "data/record/caption.h"
+#include "data/record/histogram.h"
+#include "data/record/provenance.h"
+#include "data/record/record.h"
+#include "data/record/thumbnail.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/member.h"
+#include "media/draw/html.h"
+
+#define BINS          48
+#define SAMPLE        2048 /* records of which the pictures are chosen */
+#define WORDS         4096
+#define SHOWN_WORDS   48
+#define SHOWN_SOURCES 32
+#define CAPTION_BYTES 4000 /* of a sample that is shown */
+#define PICTURE_W     240
+#define PICTURE_H     180
+
+static const char duplicate_of[] = "dedup: duplicate of ";
+
+/* A uniform sample of the records that were offered. */
+struct reservoir {
+	json_t **rec; /* [n] */
+	int n, most;
+	int64_t offered;
+	struct vfm_rng rng;
+};
+
+struct pair {
+	const json_t *copy; /* belongs to the reservoir */
+	const char *of;     /* id of the original, in the record */
+	json_t *original;   /* NULL: not found */
+};
+
+struct vfm_report {
+	struct vfm_report_opts o;
+	struct vfm_histogram *numbers;
+	struct vfm_frequent *words, *sources;
+	struct reservoir good, copies, captions;
+	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
+	struct pair *pairs; /* [copies.n] after vfm_report_find_originals */
+	json_t *chain;
+};
+
+/* ---- collecting ---- */
+
+static void init_reservoir(struct reservoir *s, int64_t most, uint64_t id)
+{
+	s->most = (int)most;
+	s->rec = vfm_calloc((size_t)most + 1, sizeof(s->rec[0]));
+	s->rng = vfm_rng_stream(0, 0, id, VFM_RNG_SAMPLE);
+}
+
+static void release_reservoir(struct reservoir *s)
+{
+	for (int i = 0; i < s->n; i++)
+		json_decref(s->rec[i]);
+	free(s->rec);
+}
+
+/* Returns the place of the next record, or -1 if it is left out. */
+static int draw_place(struct reservoir *s)
+{
+	uint64_t at;
+
+	s->offered++;
+	if (s->n < s->most)
+		return s->n++;
+	if (s->most == 0)
+		return -1;
+	at = vfm_rng_below(&s->rng, (uint64_t)s->offered, (uint64_t)s->offered);
+	return at < (uint64_t)s->most ? (int)at : -1;
+}
+
+static void offer_record(struct reservoir *s, json_t *rec)
+{
+	int at = draw_place(s);
+
+	if (at < 0)
+		return;
+	json_decref(s->rec[at]);
+	s->rec[at] = json_incref(rec);
+}
+
+int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, struct vfm_err *err)
+{
+	struct vfm_report *r;
+
+	if (o->pictures < 0 || o->pictures > 200 || o->pairs < 0 || o->pairs > 100 || o->captions < 0 ||
+		o->captions > 1000)
+		return vfm_fail(
+			err, VFM_EUSAGE, "expected up to 200 pictures, 100 pairs of duplicates and 1000 captions");
+	r = vfm_calloc(1, sizeof(*r));
+	r->o = *o;
+	r->numbers = vfm_histogram_new();
+	r->words = vfm_frequent_new(WORDS);
+	r->sources = vfm_frequent_new(WORDS);
+	init_reservoir(&r->good, o->pictures ? SAMPLE : 0, 1);
+	init_reservoir(&r->copies, o->pairs, 2);
+	init_reservoir(&r->captions, o->captions, 3);
+	*out = r;
+	return 0;
+}
+
+void vfm_report_free(struct vfm_report *r)
+{
+	if (!r)
+		return;
+	vfm_histogram_free(r->numbers);
+	vfm_frequent_free(r->words);
+	vfm_frequent_free(r->sources);
+	for (int i = 0; r->pairs && i < r->copies.n; i++)
+		json_decref(r->pairs[i].original);
+	free(r->pairs);
+	release_reservoir(&r->good);
+	release_reservoir(&r->copies);
+	release_reservoir(&r->captions);
+	json_decref(r->chain);
+	free(r);
+}
+
+/* Words of 4 letters or more, in lower case; bytes of other alphabets count as letters. */
+static void add_caption_words(struct vfm_report *r, const char *text)
+{
+	char word[64];
+	size_t n = 0;
+	int64_t count = 0;
+	bool in_word = false;
+
+	for (const char *s = text;; s++) {
+		bool letter = isalpha((unsigned char)*s) || (unsigned char)*s >= 0x80;
+
+		count += letter && !in_word;
+		in_word = letter;
+		if (letter && n < sizeof(word))
+			word[n++] = (char)tolower((unsigned char)*s);
+		if (!letter) {
+			if (n >= 4)
+				vfm_frequent_add(r->words, word, n);
+			n = 0;
+		}
+		if (!*s)
+			break;
+	}
+	r->length_sum += count;
+	r->length_max = count > r->length_max ? count : r->length_max;
+	r->lengths[count / 8 < BINS - 1 ? count / 8 : BINS - 1]++;
+}
+
+static void add_captions(struct vfm_report *r, const json_t *rec)
+{
+	struct vfm_captions c;
+	bool any = false;
+	int at;
+
+	if (!json_object_get(rec, "caption") || vfm_captions_of(&c, rec, NULL) < 0)
+		return;
+	for (int i = 0; i < c.n; i++) {
+		const char *text = c.list[i].value ? json_string_value(c.list[i].value) : NULL;
+
+		if (!text)
+			continue;
+		any = true;
+		r->n_captions++;
+		add_caption_words(r, text);
+	}
+	r->captioned += any;
+	at = any ? draw_place(&r->captions) : -1;
+	if (at < 0)
+		return;
+	json_decref(r->captions.rec[at]);
+	r->captions.rec[at] = json_object();
+	json_object_set(r->captions.rec[at], "id", json_object_get(rec, "id"));
+	json_object_set(r->captions.rec[at], "caption", json_object_get(rec, "caption"));
+}
+
+/* The key "source" of the record, or else the folder of its original file, or of the tar that has it. */
+static void add_source(struct vfm_report *r, const json_t *rec)
+{
+	const char *source = vfm_rec_str(rec, "source", NULL), *src;
+	struct vfm_member_name member;
+	char *dir, *file;
+
+	if (source) {
+		vfm_frequent_add(r->sources, source, strlen(source));
+		return;
+	}
+	src = vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
+	if (!src)
+		return;
+	file = vfm_member_parse(&member, src) ? vfm_strfmt("%.*s", (int)member.tar_len, src) : vfm_strdup(src);
+	dir = vfm_dir_of(file);
+	vfm_frequent_add(r->sources, dir, strlen(dir));
+	free(dir);
+	free(file);
+}
+
+void vfm_report_add(struct vfm_report *r, const json_t *rec)
+{
+	const char *drop = vfm_rec_str(rec, "drop", "");
+
+	vfm_histogram_add(r->numbers, rec);
+	add_source(r, rec);
+	if (!strncmp(drop, duplicate_of, sizeof(duplicate_of) - 1))
+		offer_record(&r->copies, (json_t *)(uintptr_t)rec);
+	if (vfm_rec_is_out(rec))
+		return;
+	add_captions(r, rec);
+	offer_record(&r->good, (json_t *)(uintptr_t)rec);
+}
+
+void vfm_report_set_chain(struct vfm_report *r, const json_t *chain)
+{
+	json_decref(r->chain);
+	r->chain = json_copy((json_t *)(uintptr_t)chain);
+}
+
+/* ---- originals of duplicates ---- */
+
+static void match_original(struct vfm_report *r, json_t *rec)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+
+	for (int i = 0; id && i < r->copies.n; i++)
+		if (!r->pairs[i].original && r->pairs[i].copy != rec && !strcmp(r->pairs[i].of, id) &&
+			strncmp(vfm_rec_str(rec, "drop", ""), duplicate_of, sizeof(duplicate_of) - 1) != 0)
+			r->pairs[i].original = json_incref(rec);
+}
+
+int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err)
+{
+	r->pairs = vfm_calloc((size_t)r->copies.n + 1, sizeof(r->pairs[0]));
+	for (int i = 0; i < r->copies.n; i++)
+		r->pairs[i] = (struct pair){.copy = r->copies.rec[i],
+			.of = vfm_rec_str(r->copies.rec[i], "drop", "") + sizeof(duplicate_of) - 1};
+	for (int i = 0; r->copies.n && i < n_files; i++) {
+		struct vfm_jsonl in = {0};
+		json_t *rec;
+		int rc;
+
+		if (!strcmp(files[i], "-"))
+			continue;
+		TRY(vfm_jsonl_open(&in, files[i], err));
+		while ((rc = vfm_jsonl_next(&in, &rec, err)) != 0) {
+			if (rc == VFM_EINPUT) /* the first reading has counted it */
+				continue;
+			if (rc < 0)
+				break;
+			match_original(r, rec);
+			json_decref(rec);
+		}
+		vfm_jsonl_close(&in);
+		TRY(rc);
+	}
+	return 0;
+}
+
+/* ---- pictures ---- */
+
+static void add_fact(struct vfm_buf *b, const json_t *rec, const char *path, const char *unit)
+{
+	double x;
+
+	if (vfm_rec_num(rec, path, &x) && x > 0) /* images last 0 s */
+		vfm_buf_addf(b, " &middot; <span>%.4g%s</span>", x, unit);
+}
+
+/* How a duplicate differs from its original. */
+static void add_difference(struct vfm_buf *b, const json_t *rec)
+{
+	double x;
+
+	if (!vfm_rec_num(rec, "dedup.distance", &x))
+		return;
+	vfm_buf_addf(b, "<br>distance %.3g", x);
+	if (vfm_rec_num(rec, "dedup.offset_s", &x) && x != 0)
+		vfm_buf_addf(b, " &middot; <span>begins %.4g s %s</span>", fabs(x), x > 0 ? "later" : "earlier");
+	if (json_is_true(vfm_rec_at(rec, "dedup.mirrored")))
+		vfm_buf_adds(b, " &middot; <span>mirrored</span>");
+}
+
+static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_t *rec, const char *by,
+	const char *note, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?"));
+	struct vfm_err why = {0};
+	double x, w0, h0;
+	uint8_t *rgb;
+	int w, h, rc;
+
+	vfm_buf_adds(b, by ? "<figure class=\"box\">" : "<figure>");
+	rc = vfm_thumbnail(rec, PICTURE_W, PICTURE_H, r->o.timeout_s, &rgb, &w, &h, &why);
+	if (rc == 0) {
+		rc = vfm_html_picture(b, rgb, w, h, id, err);
+	} else {
+		vfm_buf_adds(b, "<p class=\"failed\">");
+		vfm_html_text(b, why.msg);
+		vfm_buf_adds(b, "</p>");
+		rc = rc == VFM_EINPUT || rc == VFM_EUSAGE ? 0 : vfm_fail(err, rc, "%s", why.msg);
+	}
+	free(rgb);
+	vfm_buf_adds(b, "<figcaption>");
+	if (note) {
+		vfm_buf_adds(b, "<b>");
+		vfm_html_text(b, note);
+		vfm_buf_adds(b, "</b> ");
+	}
+	if (by && vfm_rec_num(rec, by, &x)) {
+		vfm_html_text(b, by);
+		vfm_buf_addf(b, " <b>%.4g</b><br>", x);
+	}
+	vfm_html_text(b, id);
+	if (vfm_rec_num(rec, "width", &w0) && vfm_rec_num(rec, "height", &h0))
+		vfm_buf_addf(b, " &middot; <span>%.0f&times;%.0f</span>", w0, h0);
+	add_fact(b, rec, "duration_s", " s");
+	add_difference(b, rec);
+	vfm_buf_adds(b, "</figcaption></figure>\n");
+	return rc;
+}
+
+struct ranked {
+	const json_t *rec;
+	double x;
+	int at;
+};
+
+static int compare_ranked(const void *a, const void *b)
+{
+	const struct ranked *p = a, *q = b;
+
+	return p->x != q->x ? (p->x < q->x ? -1 : 1) : p->at - q->at;
+}
+
+/* The number by which the pictures are chosen; NULL: the records have none. */
+static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
+{
+	const char *key;
+	json_t *v;
+
+	if (r->o.by)
+		return r->o.by;
+	json_object_foreach((json_t *)(uintptr_t)numbers, key, v)
+	{
+		if (!strncmp(key, "score.", 6))
+			return key;
+	}
+	if (json_object_get(numbers, "duration_s"))
+		return "duration_s";
+	return json_object_get(numbers, "width") ? "width" : NULL;
+}
+
+static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const json_t *numbers, struct vfm_err *err)
+{
+	const char *by = choose_key(r, numbers);
+	struct ranked *list = vfm_calloc((size_t)r->good.n + 1, sizeof(*list));
+	int n = 0, shown, rc = 0;
+
+	for (int i = 0; by && i < r->good.n; i++)
+		if (vfm_rec_num(r->good.rec[i], by, &list[n].x)) {
+			list[n].rec = r->good.rec[i];
+			list[n].at = i;
+			n++;
+		}
+	qsort(list, (size_t)n, sizeof(*list), compare_ranked);
+	shown = n < r->o.pictures ? n : (int)r->o.pictures;
+	if (r->o.pictures) {
+		vfm_buf_adds(b, "<h2>Pictures by ");
+		vfm_html_text(b, by ? by : "a number");
+		vfm_buf_adds(b, "</h2>\n");
+		if (!shown)
+			vfm_buf_adds(b, "<p class=\"dim\">No record that was kept has this number.</p>\n");
+	}
+	if (shown)
+		vfm_buf_adds(b,
+			"<p class=\"dim\">The middle frame of records that were kept, from the lowest value (0 %) to "
+			"the "
+			"highest (100 %), at equal steps of the number of records.</p>\n<div class=\"shots\">\n");
+	for (int k = 0; k < shown && rc >= 0; k++) {
+		double q = shown > 1 ? (double)k / (shown - 1) : 0.5;
+		char note[32];
+
+		snprintf(note, sizeof(note), "%.0f %%", 100 * q);
+		rc = add_figure(r, b, list[lrint(q * (n - 1))].rec, by, note, err);
+	}
+	vfm_buf_adds(b, shown ? "</div>\n" : "");
+	free(list);
+	return rc;
+}
+
+static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_err *err)
+{
+	if (!r->copies.offered || !r->copies.n)
+		return 0;
+	vfm_buf_adds(b, "<h2>Duplicates</h2>\n<p class=\"dim\">");
+	vfm_html_count(b, r->copies.offered);
+	vfm_buf_addf(b,
+		" records were dropped as duplicates; %d of them are shown, each beside the record that was "
+		"kept.</p>\n",
+		r->copies.n);
+	vfm_buf_adds(b, "<div class=\"grid\">\n");
+	for (int i = 0; i < r->copies.n && r->pairs; i++) {
+		vfm_buf_adds(b, "<div class=\"box pair\">");
+		if (r->pairs[i].original) {
+			TRY(add_figure(r, b, r->pairs[i].original, NULL, "kept", err));
+		} else {
+			vfm_buf_adds(b, "<figure><p class=\"none dim\">not in these files</p><figcaption><b>kept</b> ");
+			vfm_html_text(b, r->pairs[i].of);
+			vfm_buf_adds(b, "</figcaption></figure>");
+		}
+		TRY(add_figure(r, b, r->pairs[i].copy, NULL, "duplicate", err));
+		vfm_buf_adds(b, "</div>\n");
+	}
+	vfm_buf_adds(b, "</div>\n");
+	return 0;
+}
+
+/* ---- tables ---- */
+
+static void add_report_card(struct vfm_buf *b, const char *name, int64_t n)
+{
+	vfm_buf_addf(b, "<div class=\"card\"><span class=\"dim\">%s</span><b>", name);
+	vfm_html_count(b, n);
+	vfm_buf_adds(b, "</b></div>\n");
+}
+
+static void add_table_row(struct vfm_buf *b, const char *name, int64_t n, int64_t most, const char *kind)
+{
+	vfm_buf_adds(b, "<tr><td>");
+	vfm_html_text(b, name);
+	vfm_buf_adds(b, "</td><td class=\"num\">");
+	vfm_html_count(b, n);
+	vfm_buf_adds(b, "</td><td style=\"width:30%\">");
+	vfm_html_bar(b, most ? (double)n / (double)most : 0, kind);
+	vfm_buf_adds(b, "</td></tr>\n");
+}
+
+static int compare_counts(const void *a, const void *b)
+{
+	const struct vfm_frequent_word *x = a, *y = b;
+
+	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->word, y->word);
+}
+
+/* A table of {name: count}, the largest first. */
+static void add_count_table(struct vfm_buf *b, const char *title, const json_t *counts, const char *kind)
+{
+	size_t n = 0;
+	struct vfm_frequent_word *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)(uintptr_t)counts, key, v)
+	{
+		list[n++] = (struct vfm_frequent_word){key, json_integer_value(v), 0};
+	}
+	qsort(list, n, sizeof(*list), compare_counts);
+	if (n) {
+		vfm_buf_addf(b, "<div class=\"box\"><h3>%s</h3><table>\n", title);
+		for (size_t i = 0; i < n; i++)
+			add_table_row(b, list[i].word, list[i].n, list[0].n, kind);
+		vfm_buf_adds(b, "</table></div>\n");
+	}
+	free(list);
+}
+
+static void add_number_box(struct vfm_buf *b, const char *key, const json_t *o)
+{
+	static const char *const facts[] = {"min", "p5", "p50", "mean", "p95", "max"};
+	int64_t counts[BINS] = {0};
+	const json_t *bins = json_object_get(o, "bins");
+
+	for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
+		counts[i] = json_integer_value(json_array_get(bins, i));
+	vfm_buf_adds(b, "<div class=\"box\"><h3>");
+	vfm_html_text(b, key);
+	vfm_buf_adds(b, " <span class=\"dim\">");
+	vfm_html_count(b, json_integer_value(json_object_get(o, "count")));
+	vfm_buf_adds(b, "</span></h3>");
+	vfm_html_histogram(b, counts, BINS, json_number_value(json_object_get(o, "min")),
+		json_number_value(json_object_get(o, "max")));
+	vfm_buf_adds(b, "<p class=\"dim\" style=\"margin:4px 0 0;font-size:12px\">");
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		vfm_buf_addf(b, "%s%s %.4g", i ? " &middot; " : "", strcmp(facts[i], "p50") ? facts[i] : "median",
+			json_number_value(json_object_get(o, facts[i])));
+	vfm_buf_adds(b, "</p></div>\n");
+}
+
+static void add_frequent_table(struct vfm_buf *b, const char *title, const struct vfm_frequent *f, int most)
+{
+	struct vfm_frequent_word *top = vfm_calloc((size_t)most, sizeof(*top));
+	int n = vfm_frequent_top(f, top, most);
+
+	vfm_buf_addf(b, "<div class=\"box\"><h3>%s</h3><table>\n", title);
+	for (int i = 0; i < n; i++)
+		add_table_row(b, top[i].word, top[i].n, top[0].n, "");
+	vfm_buf_adds(b, "</table></div>\n");
+	free(top);
+}
+
+/* Adds the beginning of a caption, which ends with a whole character. */
+static void add_caption_text(struct vfm_buf *b, const char *text)
+{
+	size_t n = strnlen(text, CAPTION_BYTES);
+	char *cut;
+
+	while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+		n--;
+	cut = vfm_strfmt("%.*s", (int)n, text);
+	vfm_html_text(b, cut);
+	free(cut);
+	if (text[n])
+		vfm_buf_addf(b, "&hellip; <span class=\"dim\">(%zu bytes)</span>", strlen(text));
+}
+
+static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
+{
+	struct vfm_captions c;
+
+	for (int i = 0; i < r->captions.n; i++) {
+		const json_t *rec = r->captions.rec[i];
+
+		vfm_buf_adds(b, "<figure style=\"margin:0 0 12px\">");
+		for (int k = 0; vfm_captions_of(&c, rec, NULL) >= 0 && k < c.n; k++) {
+			const char *text = c.list[k].value ? json_string_value(c.list[k].value) : "";
+
+			vfm_buf_adds(b, "<blockquote dir=\"auto\">");
+			add_caption_text(b, text);
+			vfm_buf_adds(b, "</blockquote>");
+		}
+		vfm_buf_adds(b, "<figcaption>");
+		vfm_html_text(b, vfm_rec_str(rec, "id", "?"));
+		vfm_buf_adds(b, "</figcaption></figure>\n");
+	}
+}
+
+static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
+{
+	int bins = r->length_max / 8 < BINS - 1 ? (int)(r->length_max / 8) + 1 : BINS;
+
+	if (!r->n_captions)
+		return;
+	vfm_buf_adds(b, "<h2>Captions</h2>\n<div class=\"cards\">\n");
+	add_report_card(b, "records with captions", r->captioned);
+	add_report_card(b, "captions", r->n_captions);
+	add_report_card(b, "words per caption, mean", r->length_sum / r->n_captions);
+	add_report_card(b, "words of the longest", r->length_max);
+	vfm_buf_adds(b, "</div>\n<div class=\"grid\"><div class=\"box\"><h3>words per caption");
+	vfm_buf_adds(b, r->length_max >= 8 * BINS ? " (the last bin has all longer captions)</h3>" : "</h3>");
+	vfm_html_histogram(b, r->lengths, bins, 0, 8.0 * bins);
+	vfm_buf_adds(b, "</div>\n");
+	add_frequent_table(b, "most frequent words of 4 letters and more", r->words, SHOWN_WORDS);
+	vfm_buf_adds(b, "</div>\n<h2>Samples of captions</h2>\n");
+	add_caption_samples(r, b);
+}
+
+static void add_provenance(const struct vfm_report *r, struct vfm_buf *b)
+{
+	static const char *const keys[] = {"tool", "version", "options"};
+	size_t i;
+	json_t *e;
+
+	vfm_buf_adds(b, "<h2>Sources and stages</h2>\n<div class=\"grid\">\n");
+	add_frequent_table(b, "records by source", r->sources, SHOWN_SOURCES);
+	vfm_buf_adds(b, "</div>\n");
+	if (!json_array_size(r->chain))
+		return;
+	vfm_buf_adds(b, "<p></p><table><tr><th>stage</th><th>version</th><th>options</th><th>models</th></tr>\n");
+	json_array_foreach(r->chain, i, e)
+	{
+		char *maker = vfm_provenance_maker_text(json_object_get(e, "maker"));
+
+		vfm_buf_adds(b, "<tr>");
+		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+			vfm_buf_adds(b, "<td>");
+			vfm_html_text(b, vfm_rec_str(e, keys[k], ""));
+			vfm_buf_adds(b, "</td>");
+		}
+		vfm_buf_adds(b, "<td>");
+		vfm_html_text(b, maker ? maker : "");
+		vfm_buf_adds(b, "</td></tr>\n");
+		free(maker);
+	}
+	vfm_buf_adds(b, "</table>\n");
+}
+
+/* ---- the page ---- */
+
+static int64_t number_at(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+static void add_distributions(struct vfm_buf *b, const json_t *o)
+{
+	const json_t *words = json_object_get(o, "words");
+	const char *key;
+	json_t *v;
+
+	if (json_object_size(json_object_get(o, "reasons"))) {
+		vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
+		add_count_table(b, "reasons", json_object_get(o, "reasons"), "amber");
+	}
+	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n<div class=\"grid\">\n");
+	json_object_foreach(json_object_get(o, "numbers"), key, v)
+	{
+		add_number_box(b, key, v);
+	}
+	json_object_foreach((json_t *)(uintptr_t)words, key, v)
+	{
+		add_count_table(b, key, v, "");
+	}
+	vfm_buf_adds(b, "</div>\n");
+}
+
+static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, struct vfm_err *err)
+{
+	int64_t records = number_at(o, "records"), dropped = number_at(o, "dropped"), failed = number_at(o, "failed");
+
+	vfm_html_begin(b, r->o.title ? r->o.title : "Dataset", 0);
+	vfm_buf_adds(b, "<div class=\"cards\">\n");
+	add_report_card(b, "records", records);
+	add_report_card(b, "kept", records - dropped - failed);
+	add_report_card(b, "dropped", dropped);
+	add_report_card(b, "failed", failed);
+	vfm_buf_adds(b, "</div>\n");
+	TRY(add_pictures(r, b, json_object_get(o, "numbers"), err));
+	add_distributions(b, o);
+	TRY(add_pairs(r, b, err));
+	add_caption_section(r, b);
+	add_provenance(r, b);
+	vfm_html_end(b);
+	return 0;
+}
+
+int vfm_report_write(struct vfm_report *r, const char *path, struct vfm_err *err)
+{
+	json_t *o = vfm_histogram_object(r->numbers, BINS);
+	struct vfm_buf b = {0};
+	int rc = build_page(r, &b, o, err);
+
+	if (rc >= 0)
+		rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	json_decref(o);
+	return rc;
+}

@@ -1,0 +1,44 @@
+/* report.h - one page about a dataset of records: distributions, drops, pictures, duplicates, captions and sources.
+ *
+ * Memory does not grow with the records: histograms (data/record/histogram.h), reservoirs of records (Vitter, "Random
+ * sampling with a reservoir", 1985) with counter-based random numbers, and counts of the most frequent words by
+ * Space-Saving (Metwally et al., "Efficient computation of frequent and top-k elements in data streams", 2005): a count
+ * is too high by at most n/4096 of n words.  The same records in the same order give the same page, byte for byte.
+ *
+ * The page refers to no other file; pictures are PNGs within it.  One thread at a time.
+ */
+#ifndef VFM_CURATE_PIPELINE_REPORT_H
+#define VFM_CURATE_PIPELINE_REPORT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct vfm_report_opts {
+	const char *title; /* NULL: "Dataset" */
+	const char *by;    /* the number by which pictures are chosen, "score.motion"; NULL: the first score there is,
+			      else duration_s, else width */
+	int64_t pictures;  /* 0 to 200 */
+	int64_t pairs;     /* of duplicates, 0 to 100 */
+	int64_t captions;  /* samples, 0 to 1000 */
+	double timeout_s;  /* for a picture */
+};
+
+struct vfm_report;
+/* VFM_EUSAGE: an option is out of range. */
+int vfm_report_new(struct vfm_report **r, const struct vfm_report_opts *o, struct vfm_err *err);
+void vfm_report_free(struct vfm_report *r); /* accepts NULL */
+
+void vfm_report_add(struct vfm_report *r, const json_t *rec);
+/* The stages that made the records (data/record/provenance.h); the last call counts. */
+void vfm_report_set_chain(struct vfm_report *r, const json_t *chain);
+
+/* Reads records again to find the originals of the duplicates that the page shows; to be called after all have been
+ * added, with the same files ("-" is left out).  An original that is not found is shown by its id. */
+int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err);
+
+/* Decodes the pictures and writes the page atomically.  A picture that cannot be decoded is replaced by the reason. */
+int vfm_report_write(struct vfm_report *r, const char *path, struct vfm_err *err);
+
+#endif

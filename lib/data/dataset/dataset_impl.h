@@ -1,0 +1,66 @@
+/* dataset_impl.h - what the files dataset*.c share: adding samples (dataset.c), and complete shards (dataset_shards.c).
+ */
+#ifndef VFM_DATA_DATASET_DATASET_IMPL_H
+#define VFM_DATA_DATASET_DATASET_IMPL_H
+
+#include "data/dataset/dataset.h"
+#include "data/dataset/energon.h"
+#include "data/dataset/index.h"
+#include "data/record/maker.h"
+#include "data/record/sample_set.h"
+#include "io/file.h"
+#include "io/tar.h"
+
+struct vfm_dataset {
+	struct vfm_dataset_opts o;
+	char *dir, *index_path;
+	int lock;                    /* of the folder: one run at a time */
+	struct vfm_sample_set known; /* the samples of all shards; content: vfm_binding_number of their records */
+	/* the open shard */
+	struct vfm_atomic file;
+	struct vfm_tar_writer tar;
+	bool open;
+	uint32_t n_shards, n_in_shard;
+	struct vfm_dataset_stats stats;
+	/* contents of the indexes, in the order of shards */
+	struct vfm_index_writer *index;
+	struct vfm_energon *energon;
+	/* what all samples have in common */
+	struct vfm_makers makers;
+	int64_t n_latents, n_texts, n_images;
+	int64_t channels, text_dim;
+	/* where the samples come from (data/record/provenance.h) */
+	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
+	bool has_chain, chain_changed; /* since provenance.json was written */
+};
+
+/* A place, in 63 bits: shard, index, and whether an earlier run wrote it and this one has not added it again yet. */
+struct vfm_dataset_place {
+	uint32_t shard, index;
+	bool before;
+};
+
+int64_t vfm_dataset_pack_place(struct vfm_dataset_place p);
+struct vfm_dataset_place vfm_dataset_place_of(int64_t packed);
+
+struct vfm_dataset *vfm_dataset_new(const struct vfm_dataset_opts *o);
+/* VFM_EUSAGE: another process has the lock of the folder. */
+int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err);
+int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err);
+
+/* What a sample shares with all others of a dataset. */
+struct vfm_dataset_common {
+	struct vfm_makers makers;
+	int64_t channels, text_dim; /* text_dim 0: no text */
+	bool has_image;             /* image rows */
+};
+
+/* VFM_EINPUT: the sample has other encoders, or arrays of another width, than those before. */
+int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_dataset_common *c, struct vfm_err *err);
+void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c);
+
+/* Reads a complete shard and adds it to the indexes; before: it is of an earlier run.  VFM_EINPUT: it is damaged, or a
+ * key stands twice. */
+int vfm_dataset_register(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,24 @@
+/* extra.h - the arrays of a sample besides latents and texts, for image to video.
+ *
+ * cond   the condition [C, T, h, w], T, h and w as the latents': for Wan the mask, then the latents of the given frames
+ * image  rows of an image encoder [rows, features]
+ *
+ * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has; a shard has the member
+ * KEY.cond.npy or KEY.image.npy; the index has an entry behind the texts of the sample.
+ */
+#ifndef VFM_DATA_DATASET_EXTRA_H
+#define VFM_DATA_DATASET_EXTRA_H
+
+enum vfm_extra { VFM_EXTRA_COND, VFM_EXTRA_IMAGE, VFM_EXTRAS };
+
+struct vfm_extra_kind {
+	const char *key;  /* in a record */
+	const char *part; /* of the member's name */
+	const char *name; /* in messages */
+	int ndim;
+	unsigned flag; /* of a record of the index */
+};
+
+extern const struct vfm_extra_kind vfm_extra_kinds[VFM_EXTRAS];
+
+#endif

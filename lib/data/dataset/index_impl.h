@@ -1,0 +1,91 @@
+/* index_impl.h - what lib/data/dataset/index*.c share. */
+#ifndef VFM_DATA_DATASET_INDEX_IMPL_H
+#define VFM_DATA_DATASET_INDEX_IMPL_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "data/dataset/index.h"
+#include "data/dataset/index_tree.h"
+#include "data/record/caption.h"
+
+#define VFM_INDEX_MAGIC "VFMINDEX"
+
+struct vfm_index_header {
+	char magic[8] __attribute__((nonstring));
+	uint32_t version, header_bytes, record_bytes, shard_bytes;
+	uint64_t n_records;
+	uint32_t n_shards, text_bytes; /* text_bytes: of an entry of the texts */
+	uint64_t records_offset, shards_offset, file_bytes;
+	union {
+		struct {
+			uint64_t n_texts, texts_offset, meta_offset;
+			uint32_t meta_bytes, meta_crc;
+			uint64_t tree_offset; /* version 2: 0 */
+			uint64_t reserved;
+		};
+		char labels[2][24]; /* version 1: "NAME[@VERSION]" of the tokenizer and of the text encoder */
+	};
+	uint32_t reserved1[3];
+	uint32_t crc; /* crc32c of the 124 bytes before it */
+};
+_Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
+
+/* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
+#define VFM_INDEX_META_MAX (1u << 20)
+enum {
+	VFM_INDEX_PARTS = 64, /* datasets of a join */
+	VFM_INDEX_FDS = 64    /* descriptors of tars that stay open: for a shuffled read of many shards at once */
+};
+
+struct vfm_index_fd {
+	uint32_t shard;
+	int fd, users; /* fd < 0: free */
+};
+
+struct vfm_index {
+	struct vfm_map map;
+	struct vfm_index_header h;
+	struct vfm_tree tree;        /* of version 3 */
+	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
+	struct vfm_makers makers;
+	const struct vfm_record *records;
+	const struct vfm_index_shard *shards;
+	const struct vfm_index_text *texts;
+	uint32_t n_names;
+	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
+	char *dir, *path;
+	struct vfm_shard_cache *cache; /* NULL: none */
+	const char *set;
+	pthread_mutex_t lock; /* guards slots */
+	struct vfm_index_fd slots[VFM_INDEX_FDS];
+	char *columns; /* of MosaicML Streaming; NULL: tars */
+	struct vfm_index_part {
+		char *dir, *name; /* name: of its folder, with a cache */
+		char sha256[VFM_SHA256_HEX];
+	} * parts; /* [n_parts] of a join */
+	uint32_t n_parts;
+};
+
+/* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
+int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err);
+void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
+/* To be called before the release if the bytes of an acquired shard are not those of the index.  Returns 1 if they may
+ * be whole when the shard is acquired anew (vfm_shard_cache_renew), 0 if they are damaged; negative with err. */
+int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err *err);
+
+/* NULL, or why this record cannot be one of shard s. */
+const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s);
+/* NULL, or why this text cannot be one of record r. */
+const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r);
+
+/* The same of an extra array. */
+const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e);
+
+/* Of a record r as version 1 has it: its text.  Offset and size are where later versions have first_text and n_texts.
+ */
+void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_record *r);
+/* Makes record n of later versions of it. */
+void vfm_index_upgrade_v1(struct vfm_record *r, uint64_t n);
+
+#endif

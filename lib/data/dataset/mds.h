@@ -1,0 +1,96 @@
+/* mds.h - datasets of MosaicML Streaming (MDS): a folder with index.json and shards, read in place.
+ *
+ * index.json lists the shards and their columns.  A shard is a table of offsets and, for each sample, the sizes of the
+ * columns of variable size and the values of all columns (streaming 0.13, format "mds", version 2).  An array is a
+ * column of encoding "ndarray", whose elements follow a header of a few bytes, of encoding "bytes" with a .npy file, or
+ * one with plain elements, whose type and shape the user names.
+ *
+ * Columns get the names of the members of a shard of ours: latent, text, text.NAME, cond, image and json; "key" names
+ * the sample.  A column that has such a name already is taken as it is, if its encoding fits; others are ignored.
+ *
+ * Reading is local and thread-safe.
+ */
+#ifndef VFM_DATA_DATASET_MDS_H
+#define VFM_DATA_DATASET_MDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "io/npy.h"
+
+enum { VFM_MDS_COLUMNS = 64 }; /* of a dataset */
+
+enum vfm_mds_kind {
+	VFM_MDS_OTHER, /* an encoding that nothing here reads */
+	VFM_MDS_NDARRAY,
+	VFM_MDS_BYTES,
+	VFM_MDS_STR, /* str, str_int */
+	VFM_MDS_JSON,
+	VFM_MDS_INT, /* int, int8 to int64, uint8 to uint64: little endian */
+};
+
+struct vfm_mds_column {
+	const char *name, *encoding; /* of the dataset */
+	const char *part;            /* "latent.npy", …, "json", "key"; NULL: ignored */
+	const char *unfit;           /* the part whose name it has, but not the encoding; else NULL */
+	uint32_t bytes;              /* of a value; 0: they differ */
+	enum vfm_mds_kind kind;
+	bool is_signed;           /* of INT */
+	bool is_chosen;           /* by the user; false: it has the name of its part */
+	bool is_bf16;             /* the user says that uint16 elements are bfloat16 */
+	bool is_raw;              /* the user gave type and shape */
+	bool has_type, has_shape; /* of NDARRAY: fixed, not in the values */
+	enum vfm_npy_type type;
+	int ndim;
+	int64_t shape[VFM_NPY_DIMS]; /* 0: as large as the bytes of the value say */
+};
+
+struct vfm_mds_hash {
+	const char *algorithm, *hex;
+};
+
+struct vfm_mds_shard {
+	const char *file; /* in the folder or, if index.json merges several, below */
+	uint64_t bytes;
+	uint32_t samples;
+	int n_columns;
+	struct vfm_mds_column *columns; /* in the order of the values */
+	int n_hashes;
+	struct vfm_mds_hash *hashes;
+};
+
+struct vfm_mds { /* `= {0}` before; release in any case */
+	struct vfm_mds_shard *shards;
+	size_t n, cap;
+	struct vfm_arena arena;
+};
+
+/* Whether the folder has an index.json. */
+bool vfm_mds_exists(const char *dir);
+/* Reads index.json.  columns: "PART=COLUMN[:bf16|:TYPE:DxDxDxD],…", where TYPE is float16, bfloat16 or float32, one D
+ * may be "?", and no COLUMN means that there is no such part; NULL: none.  needs_latent: a shard without such a column
+ * is an error.  VFM_EUSAGE: index.json is damaged, or of another format or version; a shard exists only compressed; a
+ * name of `columns` is wrong, no column of a shard, or of one whose encoding does not fit. */
+int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err);
+void vfm_mds_release(struct vfm_mds *m);
+
+/* Finds the values of sample i in a shard of `size` bytes, which has the samples that index.json says: their offsets
+ * and bytes, at[n_columns] and bytes[n_columns], and those of the whole sample.  VFM_EINPUT: they lie outside. */
+int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, uint32_t i, uint64_t *at,
+	uint64_t *bytes, uint64_t whole[2], struct vfm_err *err);
+/* Checks that a shard of `size` bytes has room for the table of its samples.  VFM_EINPUT. */
+int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, struct vfm_err *err);
+
+/* Compares a shard with its hashes in index.json.  *unchecked: the first algorithm that OpenSSL lacks, which is not
+ * compared; NULL: none.  VFM_EINPUT: a hash differs. */
+int vfm_mds_check_hashes(
+	const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, const char **unchecked, struct vfm_err *err);
+
+/* Reads the header of an array, as vfm_npy_parse. */
+int vfm_mds_array(struct vfm_npy *n, const struct vfm_mds_column *c, const uint8_t *value, uint64_t bytes,
+	const char *what, struct vfm_err *err);
+
+#endif

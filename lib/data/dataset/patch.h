@@ -1,0 +1,32 @@
+/* patch.h - latents to tokens and back: a pure permutation.
+ *
+ *   tokens[((it*Gh + ih)*Gw + iw), ((c*pt + jt)*ph + jh)*pw + jw] = latent[c, it*pt + jt, ih*ph + jh, iw*pw + jw]
+ *
+ * with G = (T/pt, H/ph, W/pw): token order (t, h, w), feature order (c, pt, ph, pw).
+ * T, H, W must be divisible by the patch (vfm_patch_grid checks it).
+ */
+#ifndef VFM_DATA_DATASET_PATCH_H
+#define VFM_DATA_DATASET_PATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/npy.h"
+#include "spec/model/dtype.h"
+
+/* s: "1x2x2", each 1 to 64.  VFM_EUSAGE otherwise. */
+int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
+
+/* dims = {t, h, w}; fills grid = dims / patch.  Returns the number of tokens (> 0), VFM_EINPUT if a dimension
+ * is not positive, not divisible, or the product does not fit 2^31. */
+int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
+
+/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw].  dtype: f32, or that of the latent. */
+void vfm_patchify(const void *latent, enum vfm_npy_type type, int32_t channels, const int32_t dims[3],
+	const int32_t patch[3], void *tokens, enum vfm_dtype dtype);
+/* the inverse, for f32 */
+void vfm_unpatchify(
+	const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
+
+#endif

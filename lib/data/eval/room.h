@@ -1,0 +1,8 @@
+/* data/eval - how good generated clips are.
+ *
+ * Pairs of clips, the Frechet distance of feature sets, VBench's folders.
+ *
+ * Used by: vfm-bench eval
+ * Calls: base, data/record, io, media/av, media/score
+ * Read first: frechet.h, pairs.h, vbench.h
+ */

@@ -1,0 +1,83 @@
+/* loader_impl.h - what the parts of the loader share; for lib/data/loader/loader*.c alone. */
+#ifndef VFM_DATA_LOADER_LOADER_IMPL_H
+#define VFM_DATA_LOADER_LOADER_IMPL_H
+
+#include <pthread.h>
+
+#include "base/par.h"
+#include "data/dataset/index.h"
+#include "data/loader/loader.h"
+#include "data/loader/loader_ring.h"
+
+struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
+	struct vfm_manifest_sample from;
+	struct vfm_record rec;
+	struct vfm_index_text text, extra[VFM_EXTRAS];
+	bool unlisted; /* none of its captions has a weight */
+	bool replaced; /* `from` stands for a damaged sample */
+	int64_t tried; /* samples after the damaged one that were considered */
+};
+
+struct vfm_load_slot {
+	struct vfm_loader *l;
+	int64_t seq;
+	bool held; /* by the consumer */
+	struct vfm_pack p;
+	struct vfm_load_facts facts; /* of p */
+	/* of the thread that reads: */
+	struct vfm_loaded *sample; /* [cap_sample] */
+	size_t cap_sample;
+	float *scratch; /* a latent before patchify, or a text before truncation */
+	size_t scratch_size;
+	struct vfm_index_spent spent;
+	double arrange_s;
+	struct vfm_manifest_step search; /* where a sample in place of a damaged one is looked for */
+};
+
+struct vfm_cached_step {
+	int64_t step; /* -1: none */
+	int refs;
+	bool ready;
+	uint64_t used;
+	int rc;
+	struct vfm_err err;
+	struct vfm_manifest_step s;
+};
+
+struct vfm_loader {
+	struct vfm_manifest *m;
+	const struct vfm_manifest_header *h;
+	struct vfm_loader_opts o;
+	struct vfm_index **ix; /* [n_sets] */
+	struct vfm_name_weights captions;
+	int32_t patch_dim, per_step;
+	int64_t n_packs, next; /* of all parts of the rank */
+	bool has_pack;         /* this cp rank has got its pack of the current parts */
+	struct vfm_ring ring;
+	struct vfm_load_slot *slots; /* [ring.n_slots] */
+	struct vfm_cached_step *cache;
+	int32_t n_cache;
+	uint64_t clock;
+	bool logged_cut, logged_unlisted;
+	int n_logged; /* replaced samples */
+	struct vfm_manifest_sample logged[1000];
+	struct vfm_manifest_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
+	int n_damaged;
+	int64_t file_bytes;
+	atomic_bool is_cold; /* the last pack was not in the page cache */
+	struct vfm_pool *pool;
+	pthread_mutex_t lock; /* guards the cache, what was logged and file_bytes */
+	pthread_cond_t changed;
+	struct vfm_loader_stats stats;
+};
+
+/* Reads pack `pack` of a step into the slot: its sl->p, whose step fields are set, and the facts. */
+int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
+	struct vfm_load_facts *facts, struct vfm_err *err);
+
+static inline bool vfm_is_same_sample(const struct vfm_manifest_sample *a, const struct vfm_manifest_sample *b)
+{
+	return a->set == b->set && a->shard == b->shard && a->index == b->index;
+}
+
+#endif

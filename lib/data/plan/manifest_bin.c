@@ -1,0 +1,117 @@
+/* manifest_bin.c - the reader of the binary encoding, with O(1) access to a step. */
+#include <endian.h>
+#include <string.h>
+
+#include "data/plan/manifest_impl.h"
+
+static uint32_t rd32(const uint8_t *p)
+{
+	uint32_t x;
+
+	memcpy(&x, p, 4);
+	return le32toh(x);
+}
+
+static uint64_t rd64(const uint8_t *p)
+{
+	uint64_t x;
+
+	memcpy(&x, p, 8);
+	return le64toh(x);
+}
+
+int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err)
+{
+	const uint8_t *d = m->map.data;
+	uint64_t size = m->map.size, samples_off, packs_off;
+	uint32_t len;
+
+	if (size < BIN_FIXED)
+		return vfm_fail(err, VFM_EUSAGE, "truncated in the header");
+	if (vfm_crc32c(0, d, BIN_FIXED - 4) != rd32(d + BIN_FIXED - 4))
+		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum of the first %d bytes", BIN_FIXED);
+	len = rd32(d + 8);
+	m->n_packs = rd64(d + 16);
+	m->n_samples = rd64(d + 24);
+	samples_off = rd64(d + 32);
+	packs_off = rd64(d + 40);
+	if (rd64(d + 48) != size)
+		return vfm_fail(err, VFM_EUSAGE, "truncated: %llu bytes, expected %llu", (unsigned long long)size,
+			(unsigned long long)rd64(d + 48));
+	if (len > MANIFEST_MAX_HEADER || len > size - BIN_FIXED)
+		return vfm_fail(err, VFM_EUSAGE, "damaged: a header of %u bytes", len);
+	if (vfm_crc32c(0, d + BIN_FIXED, len) != rd32(d + 12))
+		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum of the header");
+	/* Divisions, so that hostile counts cannot overflow. */
+	if (samples_off > size || m->n_samples > (size - samples_off) / BIN_SAMPLE || packs_off > size ||
+		m->n_packs > (size - packs_off) / BIN_PACK)
+		return vfm_fail(err, VFM_EUSAGE, "damaged: tables beyond the end of the file");
+	TRY(vfm_manifest_parse_header(m, (const char *)d + BIN_FIXED, len, err));
+	if (m->n_packs != (uint64_t)m->h.steps * (uint64_t)m->h.batch)
+		return vfm_fail(err, VFM_EUSAGE, "damaged: %llu packs for %lld steps of %d",
+			(unsigned long long)m->n_packs, (long long)m->h.steps, m->h.batch);
+	m->samples = d + samples_off;
+	m->packs = d + packs_off;
+	return 0;
+}
+
+static void decode_sample(const uint8_t *r, struct vfm_manifest_sample *s)
+{
+	uint32_t head = rd32(r), shard = rd32(r + 4), tokens = rd32(r + 12);
+
+	s->set = head > INT32_MAX ? -1 : (int32_t)head; /* the upper half must be 0: a larger number is no set */
+	s->shard = shard > INT32_MAX ? -1 : (int32_t)shard;
+	s->index = rd32(r + 8);
+	s->tokens = tokens > INT32_MAX ? -1 : (int32_t)tokens;
+}
+
+/* is_covered: the part belongs to the pack before. */
+static int read_pack(const struct vfm_manifest *m, uint64_t k, bool is_covered, struct vfm_manifest_step *out,
+	size_t *used, struct vfm_manifest_pack *p, struct vfm_err *err)
+{
+	const uint8_t *r = m->packs + k * BIN_PACK, *s;
+	uint64_t first = rd64(r), n = rd32(r + 8), bits = rd64(r + 24);
+	uint8_t head[BIN_PACK];
+
+	if (first > m->n_samples || n > m->n_samples - first || n > VFM_MANIFEST_MAX_CONTEXT)
+		return vfm_fail(err, VFM_EUSAGE, "damaged: %llu samples from %llu of %llu", (unsigned long long)n,
+			(unsigned long long)first, (unsigned long long)m->n_samples);
+	s = m->samples + first * BIN_SAMPLE;
+	memcpy(head, r, BIN_PACK);
+	memset(head + 12, 0, 4);
+	if (vfm_crc32c(vfm_crc32c(0, head, BIN_PACK), s, n * BIN_SAMPLE) != rd32(r + 12))
+		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum");
+	vfm_grow(&out->samples, &out->cap_samples, *used + n, sizeof(*out->samples));
+	for (uint64_t i = 0; i < n; i++)
+		decode_sample(s + i * BIN_SAMPLE, &out->samples[*used + i]);
+	p->n_samples = (int32_t)n;
+	p->tokens = rd32(r + 16);
+	memcpy(&p->cost, &bits, 8);
+	if (is_covered)
+		return n || p->tokens || rd32(r + 20) || bits
+			? vfm_fail(err, VFM_EUSAGE, "a part of the pack before is not empty")
+			: 0;
+	TRY(vfm_manifest_check_cp(m, p->pack, m->h.cp ? rd32(r + 20) : rd32(r + 20) + 1, err));
+	p->cp = m->h.cp ? (int32_t)rd32(r + 20) : 1;
+	TRY(vfm_manifest_check_pack(m, p, out->samples + *used, err));
+	*used += n;
+	return 0;
+}
+
+int vfm_manifest_bin_step(
+	const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
+{
+	size_t used = 0;
+
+	vfm_grow(&out->packs, &out->cap_packs, (size_t)m->h.batch, sizeof(*out->packs));
+	for (int32_t i = 0, end = 0; i < m->h.batch; i++) {
+		uint64_t k = (uint64_t)step * (uint64_t)m->h.batch + (uint64_t)i;
+		struct vfm_manifest_pack *p = &out->packs[i];
+
+		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
+		if (read_pack(m, k, i < end, out, &used, p, err) < 0)
+			return vfm_err_context(err, "step %lld, pack %d", (long long)step, i);
+		end = i < end ? end : i + p->cp;
+	}
+	return 0;
+}

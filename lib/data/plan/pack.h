@@ -1,0 +1,118 @@
+/* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
+ *
+ * vfm_bins packs one set of lengths.  vfm_plan is the order of a whole run: it draws samples from a blend, packs them
+ * one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
+ * steps.  It is a stream: memory holds one window of samples.  A plan depends only on its inputs and the seed.
+ *
+ * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, as many as its longest
+ * sample needs, each for a rank.  The parts of a step are divided into groups of opts.cp, and packs of fewer parts that
+ * share a group have similar cost.
+ */
+#ifndef VFM_DATA_PLAN_PACK_H
+#define VFM_DATA_PLAN_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/plan/blend.h"
+#include "data/plan/manifest.h"
+
+enum vfm_pack_algo {
+	VFM_PACK_NONE, /* one sample a pack */
+	VFM_PACK_FFD,  /* first fit decreasing, O(n log n): at most 11/9 OPT + 6/9 packs (Dosa 2007) */
+	/* longest pack first histogram packing (Krell et al., arXiv 2107.02027): best fit decreasing on the histogram
+	   of lengths; O(distinct lengths x shapes of packs), nearly independent of n */
+	VFM_PACK_LPFHP,
+	/* minimum bin slack (Gupta and Ho 1999) on the histogram of lengths: each pack is filled exactly, where the
+	   samples allow it, by a bounded search */
+	VFM_PACK_MBS,
+};
+
+/* VFM_EUSAGE: "expected mbs|ffd|lpfhp|none, got 'x'" */
+int vfm_pack_algo(const char *name, enum vfm_pack_algo *out, struct vfm_err *err);
+
+/* Which items share a bin.  Items of equal length are taken in the order in which they stand in `tokens`. */
+struct vfm_bins {
+	int64_t n_bins;
+	int64_t *first; /* [n_bins + 1] into item */
+	uint32_t *item; /* [n] */
+	int64_t n;
+	size_t cap_first, cap_item; /* private */
+};
+
+/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
+ * the item fits. */
+int32_t vfm_pack_parts(int32_t tokens, int32_t context);
+/* 1 <= tokens[i] <= context x max_parts for all i (VFM_EUSAGE otherwise).  A bin has as many parts as its longest item
+ * needs; max_parts: a power of two. */
+int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *tokens, int64_t n, int32_t context,
+	int32_t max_parts, struct vfm_err *err);
+void vfm_bins_release(struct vfm_bins *b);
+
+/* cost of a pack = c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default counts
+ * tokens' worth of work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs a layer. */
+struct vfm_pack_cost {
+	double a, b, c;
+	int32_t n_points; /* > 0: the table determines the cost of a sample */
+	struct vfm_cost_point {
+		double tokens, cost;
+	} * points; /* [n_points] ascending */
+};
+struct vfm_pack_cost vfm_pack_cost_default(void);
+/* {"v":1,"type":"vfm-cost","a":…,"b":…,"c":…}, or {…,"table":[[tokens, cost], …],"c":…}; c may be missing. */
+int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_err *err);
+void vfm_pack_cost_release(struct vfm_pack_cost *cost);
+/* Returns the cost of one sample, without c.  A table is linear between its points and from 0 to the first; beyond the
+ * last point the cost is a s + b s^2 through the last two. */
+double vfm_pack_cost_of(const struct vfm_pack_cost *cost, int32_t tokens);
+
+struct vfm_plan_opts {
+	int32_t context, batch; /* with cp: tokens of a part, parts of a step */
+	int32_t cp;        /* the most parts of a pack, a power of two that divides batch; 0: packs have no parts */
+	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
+	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
+	bool drop_last;    /* drop an incomplete last step; else fill it with samples of the next pass */
+	bool balance_cost; /* a step's packs are of similar cost */
+	enum vfm_pack_algo algo;
+	uint64_t seed;
+	int64_t window; /* samples packed together; 0: 262144 */
+	struct vfm_pack_cost cost;
+};
+
+struct vfm_plan_pack {
+	int64_t step;
+	int32_t pack; /* within the step; with cp: its first part */
+	int32_t parts;
+	int32_t n, tokens;
+	double cost;
+	const struct vfm_blend_sample *samples; /* [n]; valid during the call that passes the pack */
+};
+
+/* What a plan consists of. */
+struct vfm_plan {
+	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
+	int64_t n_samples;                      /* in the packs of the plan */
+	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; packs: parts, with cp */
+	int64_t filled_packs;                   /* packs, or parts, of the last step that came from the next pass */
+	double fill;                            /* tokens / (steps x batch x context) */
+	double fill_bound;                      /* no packing of these samples has a larger fill (pack_bound.h) */
+	/* mean over steps of the largest pack / the mean pack; 1 is best.  With cp both are by part */
+	double imbalance_tokens, imbalance_cost;
+	int64_t *set_samples, *set_tokens; /* [n_sets] of the blend */
+};
+
+/* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none), whose negative result ends
+ * the call.  Memory does not depend on the number of packs.  The caller releases the plan, also after an error.
+ * VFM_EUSAGE: no complete step (drop_last), or a plan of more than 2^40 packs. */
+int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err), void *ctx, struct vfm_err *err);
+void vfm_plan_release(struct vfm_plan *p);
+
+/* Makes the plan and writes it as a manifest.  The sets are those of the blend, with their indexes open; h->steps is
+ * ignored. */
+int vfm_plan_write(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
+	const struct vfm_blend_set *sets, const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f,
+	struct vfm_err *err);
+
+#endif

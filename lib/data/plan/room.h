@@ -1,0 +1,9 @@
+/* data/plan - the order of the training data as a file.
+ *
+ * Blending with weights over steps, the split into training and held-out data, packing, the file of vfm-pack, and
+ * its statistics.
+ *
+ * Used by: vfm-pack; data/loader and train read plans
+ * Calls: base, data/dataset, data/record, io
+ * Read first: manifest.h, pack.h, blend.h
+ */

@@ -1,0 +1,28 @@
+/* split.h - the division of samples into training data and held-out data.
+ *
+ * A sample is held out if the hash of its source is below a fraction of the range of hashes.  The source is the
+ * "parent" of its record, the video that it was cut from, or without one the sample itself (vfm_sample_id of either).
+ * The side of a sample therefore depends on its key alone: not on other samples, their order, the seed or the set; and
+ * clips of one video are on one side.  What a fraction holds out, a larger one holds out, too.
+ */
+#ifndef VFM_DATA_PLAN_SPLIT_H
+#define VFM_DATA_PLAN_SPLIT_H
+
+#include "data/dataset/index.h"
+#include "data/plan/manifest.h"
+
+/* Returns the hash of a record's source: of `parent`, or, if it is NULL, `id`. */
+uint64_t vfm_split_source(uint64_t id, const char *parent);
+/* 0 <= fraction <= 1. */
+bool vfm_split_is_held_out(uint64_t source, double fraction);
+
+/* Sets held[i] for each of the samples of a dataset, [vfm_index_n_records].  Reads the JSON of each sample, with all
+ * compute threads.  VFM_EINPUT: a sample is damaged; VFM_EENV: cannot read. */
+int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm_err *err);
+
+/* Fails with VFM_EUSAGE unless the headers tell that the plans share no sample: each of their sets belongs to one of
+ * them only (index_sha256), or `train` was packed without the part that `held` consists of. */
+int vfm_split_check_disjoint(const struct vfm_manifest_header *train, const char *train_path,
+	const struct vfm_manifest_header *held, const char *held_path, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* stages.h - training stages: plans that one vfm-train runs in turn (vfm-manifest(5), section STAGES).
+ *
+ *	{"v":1,"type":"vfm-stages","stages":[{"name":"images","plan":"images.jsonl","sha256":"…","held_out":"…"}, …]}
+ */
+#ifndef VFM_DATA_PLAN_STAGES_H
+#define VFM_DATA_PLAN_STAGES_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "io/hash.h"
+
+enum { VFM_STAGES_MAX = 256, VFM_STAGE_NAME_MAX = 64 };
+
+struct vfm_stage {
+	const char *name; /* of its folder in RUN, too */
+	const char *plan; /* path of its manifest: in a file relative to its folder; after vfm_stages_load, usable */
+	const char *held_out;        /* the same of the manifest of its held-out data; NULL: none */
+	char sha256[VFM_SHA256_HEX]; /* of the plan (vfm_manifest_sha256) */
+};
+
+struct vfm_stages { /* `= {0}` before load or add */
+	struct vfm_stage *v;
+	int n;
+	struct vfm_arena mem; /* of the texts */
+};
+
+/* VFM_EUSAGE unless `name` has 1 to 64 letters, digits, '-', '_' and '.', and does not begin with '-' or '.'. */
+int vfm_stage_check_name(const char *name, struct vfm_err *err);
+/* Appends a copy of *s.  VFM_EUSAGE: its name is not valid or taken, or there are too many. */
+int vfm_stages_add(struct vfm_stages *l, const struct vfm_stage *s, struct vfm_err *err);
+/* Returns the index of a stage, or -1. */
+int vfm_stages_find(const struct vfm_stages *l, const char *name, size_t len);
+
+/* Reads a file; VFM_EUSAGE names its first fault.  On failure too, the caller releases *l. */
+int vfm_stages_load(struct vfm_stages *l, const char *path, struct vfm_err *err);
+/* As vfm_stages_load, from a text.  dir: what relative paths in it are relative to. */
+int vfm_stages_parse(struct vfm_stages *l, const char *text, size_t len, const char *dir, struct vfm_err *err);
+int vfm_stages_save(const struct vfm_stages *l, const char *path, struct vfm_err *err); /* atomic */
+void vfm_stages_release(struct vfm_stages *l);
+
+#endif

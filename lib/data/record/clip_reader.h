@@ -1,0 +1,69 @@
+/* clip_reader.h - the pictures of a record (src, start_frame, end_frame), scaled, one after another.
+ *
+ * A reader gives every frame, or pictures at a rate (each is the first frame at or after its time, so a picture may
+ * repeat), or a number of evenly spaced frames.  An image gives one picture.  A reader belongs to one thread.
+ */
+#ifndef VFM_DATA_RECORD_CLIP_READER_H
+#define VFM_DATA_RECORD_CLIP_READER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "media/av/video_in.h"
+#include "spec/model/geometry.h"
+
+enum vfm_clip_fit {
+	VFM_CLIP_COVER,   /* scale until it covers width x height, crop the middle */
+	VFM_CLIP_CONTAIN, /* the largest size of the same shape within width x height */
+	VFM_CLIP_STRETCH,
+};
+
+struct vfm_clip_opts {
+	int width, height; /* 0, 0: the source's, rounded down to the multiple */
+	enum vfm_clip_fit fit;
+	int32_t multiple[2];         /* of height and width without a size; 0 means 1 */
+	int64_t start_frame, frames; /* a window within the record's range; frames 0: to its end */
+	double fps;                  /* pictures a second; 0: every frame */
+	int64_t most;                /* pictures at most; 0: no limit */
+	int64_t even;     /* > 0: so many evenly spaced frames, all if there are fewer; instead of fps, most */
+	double timeout_s; /* of the whole clip; 0: 3600 */
+	int threads;      /* of the decoder */
+};
+
+struct vfm_clip_reader {
+	struct vfm_video *video;
+	char *src;
+	bool is_image;
+	int width, height; /* of the pictures */
+	double fps;        /* of the pictures: opts.fps, or the record's rate; 0: unknown, or an image */
+	int64_t pictures;  /* given so far */
+
+	/* private */
+	struct vfm_clip_opts o;
+	struct vfm_limit limit;
+	int64_t start, end; /* of the range in frames of the file; end -1: to the end */
+	int64_t total;      /* frames of the range; for `even` */
+	double period;      /* of the record's rate, if the timestamps are bad; 0: they tell the times of frames */
+	double first_s, frame_s;
+	bool have_frame, at_end;
+};
+
+/* VFM_EINPUT: the record or its file is bad, or smaller than a multiple.  Close in any case. */
+int vfm_clip_open(struct vfm_clip_reader *r, const json_t *rec, const struct vfm_clip_opts *o, struct vfm_err *err);
+/* Writes the next picture to rgb [height, width, 3].  Returns 1, or 0 at the end.  VFM_EINPUT: the file ends before the
+ * range, or has no frame in it, or the time limit is over. */
+int vfm_clip_next(struct vfm_clip_reader *r, uint8_t *rgb, struct vfm_err *err);
+/* Excludes `seconds` for which the caller worked on the pictures from the time limit. */
+void vfm_clip_extend_limit(struct vfm_clip_reader *r, double seconds);
+void vfm_clip_close(struct vfm_clip_reader *r); /* accepts `{0}` */
+/* After the last picture: sets *frames to how many of them a tokenizer takes, so that patch_t divides its latent
+ * frames. VFM_EINPUT: they are too few. */
+int vfm_clip_whole_patches(const struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
+	int64_t *frames, struct vfm_err *err);
+
+/* Returns the frames of a record's range: from the record, or else counted by decoding. */
+int vfm_clip_count(const json_t *rec, double timeout_s, int threads, int64_t *frames, struct vfm_err *err);
+
+#endif

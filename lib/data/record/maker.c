@@ -1,0 +1,388 @@
+#include "data/record/maker.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/json.h"
+
+#define TEXT_DIM_MAX  (1 << 20)
+#define TEXT_ROWS_MAX UINT16_MAX
+
+/* ---- one encoder ---- */
+
+static bool has_same_name(const struct vfm_maker *a, const struct vfm_maker *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->version, b->version);
+}
+
+/* Compares geometries and sizes of texts; one that is not recorded matches. */
+static bool has_same_sizes(const struct vfm_maker *a, const struct vfm_maker *b)
+{
+	const struct vfm_geometry *g = &a->geometry, *h = &b->geometry;
+
+	if (vfm_geometry_is_known(g) && vfm_geometry_is_known(h) && !vfm_geometry_equal(g, h))
+		return false;
+	if (a->max_rows && b->max_rows && a->max_rows != b->max_rows)
+		return false;
+	return !a->dim || !b->dim || (a->dim == b->dim && a->rows == b->rows);
+}
+
+enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b)
+{
+	if (!a->name[0] || !b->name[0])
+		return VFM_MAKER_UNKNOWN;
+	return has_same_name(a, b) && !strcmp(a->sha256, b->sha256) && has_same_sizes(a, b) ? VFM_MAKER_SAME
+											    : VFM_MAKER_DIFFERENT;
+}
+
+/* digits: of the sha256. */
+static void write_label(const struct vfm_maker *m, int digits, bool sizes, char label[VFM_MAKER_LABEL])
+{
+	char geometry[VFM_GEOMETRY_TEXT], rows[32] = "";
+	size_t n;
+
+	snprintf(label, VFM_MAKER_LABEL, "%s%s%s", m->name[0] ? m->name : "unknown", m->version[0] ? " " : "",
+		m->version);
+	n = strlen(label);
+	if (m->sha256[0])
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (sha256 %.*s)", digits, m->sha256);
+	n = strlen(label);
+	if (m->rows)
+		snprintf(rows, sizeof(rows), " in %d rows", m->rows);
+	else if (m->max_rows)
+		snprintf(rows, sizeof(rows), " in at most %d rows", m->max_rows);
+	if (sizes && vfm_geometry_is_known(&m->geometry))
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (%s)", vfm_geometry_text(&m->geometry, geometry));
+	else if (sizes && m->dim)
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (width %d%s)", m->dim, rows);
+}
+
+void vfm_maker_label(const struct vfm_maker *m, char label[VFM_MAKER_LABEL])
+{
+	write_label(m, 12, false, label);
+}
+
+void vfm_maker_label_pair(
+	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL])
+{
+	bool named = has_same_name(a, b), equal = named && !strcmp(a->sha256, b->sha256);
+	int digits = named && !equal && !strncmp(a->sha256, b->sha256, 12) ? VFM_SHA256_HEX : 12;
+
+	write_label(a, digits, equal, x);
+	write_label(b, digits, equal, y);
+}
+
+json_t *vfm_maker_json(const struct vfm_maker *m)
+{
+	json_t *o;
+
+	if (!m->name[0])
+		return json_null();
+	o = json_pack("{s:s,s:s}", "name", m->name, "version", m->version);
+	if (m->sha256[0])
+		json_object_set_new(o, "sha256", json_string(m->sha256));
+	if (vfm_geometry_is_known(&m->geometry))
+		json_object_set_new(o, "geometry", vfm_geometry_json(&m->geometry));
+	if (m->dim)
+		json_object_set_new(o, "dim", json_integer(m->dim));
+	if (m->rows)
+		json_object_set_new(o, "rows", json_integer(m->rows));
+	else if (m->max_rows)
+		json_object_set_new(o, "max_rows", json_integer(m->max_rows));
+	return o;
+}
+
+static int read_name(const json_t *o, const char *where, const char *key, char *out, size_t size, struct vfm_err *err)
+{
+	const char *s = "";
+
+	TRY(vfm_json_str(o, where, key, true, &s, err));
+	if (!vfm_is_plain_name(s, size))
+		return vfm_fail(err, VFM_EUSAGE, "%s.%s: expected 1 to %zu characters of A-Z a-z 0-9 . _ : / + -",
+			where, key, size - 1);
+	strcpy(out, s);
+	return 0;
+}
+
+/* Plans and checkpoints of earlier versions have integers. */
+static int read_version(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	int64_t number = 0;
+
+	if (!json_is_integer(json_object_get(o, "version")))
+		return read_name(o, where, "version", m->version, sizeof(m->version), err);
+	TRY(vfm_json_i64(o, where, "version", true, 1, INT32_MAX, &number, err));
+	snprintf(m->version, sizeof(m->version), "%lld", (long long)number);
+	return 0;
+}
+
+static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	const json_t *geometry = json_object_get(o, "geometry");
+	const char *sha256 = "";
+	int64_t dim = 0, rows = 0, max_rows = 0;
+	char path[96];
+
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(read_name(o, where, "name", m->name, sizeof(m->name), err));
+	TRY(read_version(m, o, where, err));
+	TRY(vfm_json_str(o, where, "sha256", false, &sha256, err));
+	if (*sha256 && (strlen(sha256) != VFM_SHA256_HEX - 1 || strspn(sha256, "0123456789abcdef") != strlen(sha256)))
+		return vfm_fail(err, VFM_EUSAGE, "%s.sha256: expected 64 lower-case hex digits", where);
+	strcpy(m->sha256, sha256);
+	snprintf(path, sizeof(path), "%s.geometry", where);
+	if (geometry && !json_is_null(geometry))
+		TRY(vfm_geometry_from_json(&m->geometry, geometry, path, err));
+	TRY(vfm_json_i64(o, where, "dim", false, 1, TEXT_DIM_MAX, &dim, err));
+	TRY(vfm_json_i64(o, where, "rows", false, 0, TEXT_ROWS_MAX, &rows, err));
+	TRY(vfm_json_i64(o, where, "max_rows", false, 0, TEXT_ROWS_MAX, &max_rows, err));
+	m->dim = (int32_t)dim;
+	m->rows = (int32_t)rows;
+	m->max_rows = rows ? 0 : (int32_t)max_rows;
+	return 0;
+}
+
+int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	*m = (struct vfm_maker){0};
+	if (read_maker(m, o, where, err) < 0) {
+		*m = (struct vfm_maker){0};
+		return VFM_EUSAGE;
+	}
+	return 0;
+}
+
+/* ---- all encoders ---- */
+
+static const struct {
+	const char *key, *name;
+	size_t off; /* in struct vfm_makers */
+} encoders[VFM_ENCODERS] = {
+	[VFM_ENCODER_TOKENIZER] = {"tokenizer", "tokenizer", offsetof(struct vfm_makers, tokenizer)},
+	[VFM_ENCODER_TEXT] = {"text", "text encoder", offsetof(struct vfm_makers, text)},
+	[VFM_ENCODER_IMAGE] = {"image", "image encoder", offsetof(struct vfm_makers, image)},
+};
+
+const char *vfm_encoder_key(enum vfm_encoder e)
+{
+	return encoders[e].key;
+}
+
+const char *vfm_encoder_name(enum vfm_encoder e)
+{
+	return encoders[e].name;
+}
+
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e)
+{
+	return (struct vfm_maker *)((char *)m + encoders[e].off);
+}
+
+static const struct vfm_maker *maker_at(const struct vfm_makers *m, int e)
+{
+	return (const struct vfm_maker *)((const char *)m + encoders[e].off);
+}
+
+int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+	const char *b_owner, struct vfm_err *err)
+{
+	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+
+	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
+		return 0;
+	vfm_maker_label_pair(a, b, x, y);
+	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_encoder_name(e), x, b_owner, y);
+}
+
+int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
+	struct vfm_err *err)
+{
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		TRY(vfm_maker_check((enum vfm_encoder)e, maker_at(a, e), a_owner, maker_at(b, e), b_owner, err));
+	return 0;
+}
+
+int vfm_maker_check_named(
+	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
+{
+	const char *kind = vfm_encoder_name(e);
+	char label[VFM_MAKER_LABEL];
+
+	if (!sample->name[0] == !dataset->name[0])
+		return 0;
+	vfm_maker_label(sample->name[0] ? sample : dataset, label);
+	return sample->name[0]
+		? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, label)
+		: vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, label);
+}
+
+int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err)
+{
+	char label[VFM_MAKER_LABEL];
+
+	if (!vfm_geometry_is_known(&m->geometry) || m->geometry.channels == channels)
+		return 0;
+	vfm_maker_label(m, label);
+	return vfm_fail(err, VFM_EINPUT, "the latent has %lld channels, its tokenizer '%s' makes %d",
+		(long long)channels, label, m->geometry.channels);
+}
+
+/* what: "text" or "image", which `made` names. */
+static int check_rows(
+	const struct vfm_maker *m, const char *what, const char *made, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	char label[VFM_MAKER_LABEL];
+
+	vfm_maker_label(m, label);
+	if (m->dim && m->dim != dim)
+		return vfm_fail(err, VFM_EINPUT, "the %s has width %lld, its %s '%s' makes %d", what, (long long)dim,
+			made, label, m->dim);
+	if (m->rows && m->rows != rows)
+		return vfm_fail(err, VFM_EINPUT, "the %s has %lld rows, its %s '%s' makes %d", what, (long long)rows,
+			made, label, m->rows);
+	if (m->max_rows && rows > m->max_rows)
+		return vfm_fail(err, VFM_EINPUT, "the %s has %lld rows, its %s '%s' makes at most %d", what,
+			(long long)rows, made, label, m->max_rows);
+	return 0;
+}
+
+int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	return check_rows(m, "text", vfm_encoder_name(VFM_ENCODER_TEXT), rows, dim, err);
+}
+
+int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	return check_rows(m, "image", vfm_encoder_name(VFM_ENCODER_IMAGE), rows, dim, err);
+}
+
+static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
+{
+	enum vfm_maker_relation rel = vfm_maker_compare(all, one);
+
+	if (!all->name[0])
+		*all = *one;
+	if (rel != VFM_MAKER_SAME)
+		return;
+	if (!vfm_geometry_is_known(&all->geometry))
+		all->geometry = one->geometry;
+	if (!all->dim) {
+		all->dim = one->dim;
+		all->rows = one->rows;
+	}
+	if (!all->max_rows)
+		all->max_rows = one->max_rows;
+}
+
+void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
+{
+	fill_maker(&all->tokenizer, &one->tokenizer);
+	fill_maker(&all->text, &one->text);
+	fill_maker(&all->image, &one->image);
+}
+
+/* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old` (NULL: none); to ignore it would
+ * let the record match every maker. */
+static int maker_of_section(
+	struct vfm_maker *m, const json_t *rec, const char *section, const char *old, struct vfm_err *err)
+{
+	const json_t *part = json_object_get(rec, section), *o = json_object_get(part, "maker");
+	char where[32];
+
+	*m = (struct vfm_maker){0};
+	if (old && !o && json_is_string(json_object_get(part, old)))
+		return vfm_fail(err, VFM_EINPUT,
+			"%s.%s is a label of an earlier version, and %s.maker is missing: run encode again", section,
+			old, section);
+	if (!o || json_is_null(o))
+		return 0;
+	snprintf(where, sizeof(where), "%s.maker", section);
+	if (vfm_maker_from_json(m, o, where, err) < 0) {
+		if (err)
+			err->code = VFM_EINPUT;
+		return VFM_EINPUT;
+	}
+	return 0;
+}
+
+int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
+{
+	struct vfm_maker cond;
+
+	*m = (struct vfm_makers){0};
+	TRY(maker_of_section(&m->tokenizer, rec, "latent", "tokenizer", err));
+	TRY(maker_of_section(&m->text, rec, "text", "embedder", err));
+	TRY(maker_of_section(&m->image, rec, "image", NULL, err));
+	TRY(maker_of_section(&cond, rec, "cond", NULL, err));
+	if (vfm_maker_check(VFM_ENCODER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
+		if (err)
+			err->code = VFM_EINPUT;
+		return VFM_EINPUT;
+	}
+	return 0;
+}
+
+json_t *vfm_makers_json(const struct vfm_makers *m)
+{
+	json_t *o = json_object();
+
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		if (maker_at(m, e)->name[0])
+			json_object_set_new(o, encoders[e].key, vfm_maker_json(maker_at(m, e)));
+	return o;
+}
+
+static int read_one(struct vfm_maker *m, const json_t *all, const char *where, const char *key, struct vfm_err *err)
+{
+	const json_t *o = json_object_get(all, key);
+	char path[80];
+
+	snprintf(path, sizeof(path), "%s.%s", where, key);
+	return o ? vfm_maker_from_json(m, o, path, err) : 0;
+}
+
+int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	*m = (struct vfm_makers){0};
+	if (!o)
+		return 0;
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	for (int e = 0; e < VFM_ENCODERS; e++)
+		TRY(read_one(vfm_makers_of(m, (enum vfm_encoder)e), o, where, encoders[e].key, err));
+	return 0;
+}
+
+/* ---- differences that a user accepted ---- */
+
+json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+	const struct vfm_maker *used)
+{
+	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_encoder_key(e), "file", file, "expected",
+		vfm_maker_json(expected), "used", vfm_maker_json(used));
+}
+
+static bool has_entry(const json_t *all, const json_t *entry)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(all, i, e) if (json_equal(e, entry)) return true;
+	return false;
+}
+
+void vfm_forced_add(json_t **all, const json_t *more)
+{
+	json_t *e;
+	size_t i;
+
+	json_array_foreach(more, i, e)
+	{
+		if (!*all)
+			*all = json_array();
+		if (!has_entry(*all, e))
+			json_array_append_new(*all, json_deep_copy(e));
+	}
+}

@@ -1,0 +1,103 @@
+/* maker.h - the encoders that made a dataset: its tokenizer, its text encoder, and its image encoder if it has one.
+ *
+ * Latents of different tokenizers are incompatible even with equal shapes, and so are embeddings of different text
+ * encoders; only their makers distinguish them.  A maker therefore accompanies the data: record -> index.vfmi -> plan
+ * -> checkpoint -> vfm-sample.  Each step compares makers with vfm_maker_compare and refuses a difference.  An unknown
+ * maker matches every maker.
+ *
+ * JSON: {"name":"wan-vae","version":"2.1","sha256":"<64 hex digits>","geometry":{…}} for a tokenizer
+ * (spec/model/geometry.h), {…,"dim":4096,"rows":512} for a text encoder, with "max_rows" instead of "rows" if they
+ * vary. The sha256 is that of the weights; a built-in encoder has none.  Everything but the name and the version is
+ * optional, and other keys are ignored.
+ */
+#ifndef VFM_DATA_RECORD_MAKER_H
+#define VFM_DATA_RECORD_MAKER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/hash.h"
+#include "spec/model/geometry.h"
+
+#define VFM_MAKER_LABEL 320 /* bytes of a buffer for a label */
+
+struct vfm_maker {                    /* plain data; `= {0}`: unknown */
+	char name[64];                /* with the parameters of a built-in one, "wavelet:16"; "" if unknown */
+	char version[32];             /* "" if unknown */
+	char sha256[VFM_SHA256_HEX];  /* of the weights; "": it has none */
+	struct vfm_geometry geometry; /* of a tokenizer */
+	/* of a text or image encoder: width; rows of every text or image, 0 if they vary.  dim 0: unknown */
+	int32_t dim, rows;
+	int32_t max_rows; /* where a text encoder cuts texts whose rows vary; 0: not recorded */
+};
+
+struct vfm_makers {
+	struct vfm_maker tokenizer, text, image;
+};
+
+enum vfm_encoder { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODER_IMAGE, VFM_ENCODERS };
+const char *vfm_encoder_key(enum vfm_encoder e);  /* "tokenizer", "text", "image": in JSON */
+const char *vfm_encoder_name(enum vfm_encoder e); /* "tokenizer", "text encoder", "image encoder": in messages */
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e);
+
+enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
+/* Compares names, versions and sha256, and, if both record them, geometries and sizes of texts.  Returns
+ * VFM_MAKER_UNKNOWN if one of them is unknown. */
+enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b);
+
+/* Writes "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wavelet:16 1" or "unknown". */
+void vfm_maker_label(const struct vfm_maker *m, char label[VFM_MAKER_LABEL]);
+/* Writes the labels of two different makers.  They contain the whole sha256 and the geometry if only these differ. */
+void vfm_maker_label_pair(
+	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL]);
+
+json_t *vfm_maker_json(const struct vfm_maker *m); /* the caller owns it; JSON null if unknown */
+/* Reads and checks one maker from outside.  A version that is an integer is read as text.  VFM_EUSAGE names the key;
+ * `where` is the path of o. */
+int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err);
+
+/* VFM_EUSAGE names two makers that differ, and their owners: "set 'a' has tokenizer 'wavelet:16 1', set 'b' has
+ * 'wavelet:8 1'". */
+int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+	const char *b_owner, struct vfm_err *err);
+/* The same for all encoders of a and b. */
+int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
+	struct vfm_err *err);
+/* Either all samples of a dataset name a maker or none: a dataset without one matches every other.  VFM_EINPUT. */
+int vfm_maker_check_named(
+	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err);
+
+/* Compares arrays with their maker: the channels of a latent; rows and width of a text, or of image rows.  VFM_EINPUT
+ * names both. */
+int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err);
+int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
+int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
+
+/* Copies those that `all` does not know from `one`, and of equal makers the geometry and the sizes of texts. */
+void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);
+
+/* Reads latent.maker, text.maker and image.maker of a record; a missing one is unknown.  A condition is made by the
+ * tokenizer: cond.maker must not differ.  VFM_EINPUT names the key. */
+int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err);
+
+/* {"tokenizer":…,"text":…,"image":…} without the unknown ones; the caller owns it. */
+json_t *vfm_makers_json(const struct vfm_makers *m);
+/* o NULL: all are unknown.  VFM_EUSAGE names the key; `where` is the path of o. */
+int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err);
+
+/* ---- differences that a user accepted ----
+ *
+ * `forced` in a plan, a checkpoint's state and records of vfm-sample is an array of
+ * {"tool":"vfm-pack","encoder":"tokenizer","file":"data/b","expected":{…},"used":{…}}, where `file` is what the makers
+ * were compared with.  Each step passes on the entries that it read. */
+
+/* The caller owns the entry. */
+json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+	const struct vfm_maker *used);
+/* Appends the entries of the array `more` (NULL: none) that *all lacks.  *all may be NULL: it becomes a new array if
+ * there are entries. */
+void vfm_forced_add(json_t **all, const json_t *more);
+
+#endif

@@ -1,0 +1,64 @@
+/* provenance.h - the history of records: the stages that made them, in header lines between the records.
+ *
+ * A header is the line {"v":1,"provenance":[ENTRY, ...]}.  Its list is the chain: an entry for each stage, oldest
+ * first.
+ *
+ *   tool     "vfm-curate score"
+ *   version  of the tool, "0.1.0 (abc1234)"; absent: the stage is known from marks of records alone
+ *   options  those that change the output, as text (stage.h); absent: none
+ *   by       16 hexadecimal digits: two entries with equal `by` compute equal outputs from equal inputs
+ *   maker    absent, or the models that the stage used: one (vfm_maker_json), or one for each role (vfm_makers_json)
+ *
+ * A file may have several headers, anywhere: concatenated and sorted files have.  Its chain is their union.  A dataset
+ * has its chain in DIR/provenance.json, one header line.  In memory a chain is a JSON array, which the caller owns.
+ */
+#ifndef VFM_DATA_RECORD_PROVENANCE_H
+#define VFM_DATA_RECORD_PROVENANCE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+
+#define VFM_PROVENANCE_NAME    "provenance.json"
+#define VFM_PROVENANCE_ENTRIES 1000      /* of a chain, at most */
+#define VFM_PROVENANCE_BYTES   (4 << 20) /* of its text, at most: a header fits on a line of JSON Lines */
+
+/* Returns whether a record is a header: its key "provenance" is a list of entries, or it has this key and neither "id"
+ * nor "src" (vfm_provenance_read may then refuse it). */
+bool vfm_provenance_is_header(const json_t *rec);
+json_t *vfm_provenance_header(const json_t *chain); /* the caller owns it */
+
+/* Returns the text that stands for options and models in marks and in `by`; both may be NULL.  The caller frees it. */
+char *vfm_provenance_settings(const char *options, const json_t *maker);
+/* Makes the entry of a stage; `version` is that of its algorithm, options and maker may be NULL.  The caller owns it.
+ */
+json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *maker);
+/* Appends an entry unless it is the last one.  Takes no reference. */
+void vfm_provenance_append(json_t *chain, const json_t *entry);
+
+/* Adds the entries of `more` that `chain` lacks.  Keeps the order of both as far as they agree.  Returns 1 if it added
+ * any, else 0.  VFM_EINPUT: the chain would exceed the limits; it is unchanged. */
+int vfm_provenance_merge(json_t *chain, const json_t *more, struct vfm_err *err);
+/* Checks a header and merges its chain.  VFM_EINPUT names the key that is wrong. */
+int vfm_provenance_read(json_t *chain, const json_t *header, struct vfm_err *err);
+/* Adds an entry with `tool` alone for each stage that marks of the record (by.STAGE) name and `chain` lacks.  Returns
+ * whether it added any; a chain that is full stays as it is. */
+bool vfm_provenance_note(json_t *chain, const json_t *rec);
+/* The same for the stages that vfm_provenance_note has collected in `noted`.  A header may follow the records: only at
+ * the end is it known which stages have no entry of their own. */
+void vfm_provenance_note_all(json_t *chain, const json_t *noted);
+
+/* Merges the chain of DIR/provenance.json.  Returns 1, or 0 if there is no such file.  VFM_EUSAGE: it is damaged. */
+int vfm_provenance_load(json_t *chain, const char *dir, struct vfm_err *err);
+int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *err); /* writes it atomically */
+
+/* Merges the chain of the headers and marks of a file of records ("-": stdin).  VFM_EINPUT names file and line of a
+ * damaged header or a line that is no record. */
+int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *err);
+
+/* Writes the models of an entry's `maker` as "NAME VERSION SHA256[:12]", with roles "tokenizer NAME ..., text NAME
+ * ...". The caller frees it; NULL without maker. */
+char *vfm_provenance_maker_text(const json_t *maker);
+
+#endif

@@ -1,0 +1,64 @@
+/* record_text.h - reads a record in the text of its line, without building values: for stages of many records.
+ *
+ * It accepts only text as vfm_json_text writes it: without blanks between tokens, numbers as they would be written
+ * again, no escapes but those of two characters.  Such text can be copied as it is.  All other lines, among them
+ * all that are no JSON, are refused, and belong to vfm_jsonl_next.
+ *
+ * Not thread-safe: one thread for each struct.
+ */
+#ifndef VFM_DATA_RECORD_RECORD_TEXT_H
+#define VFM_DATA_RECORD_RECORD_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "io/hash.h"
+
+enum vfm_text_type { VFM_TEXT_OBJECT, VFM_TEXT_ARRAY, VFM_TEXT_STRING, VFM_TEXT_INTEGER, VFM_TEXT_REAL, VFM_TEXT_WORD };
+
+struct vfm_text_value {
+	uint32_t key, key_len; /* place in the text, without the quotes; 0, 0: of the record, or of an array */
+	uint32_t at, len;      /* with the quotes of a string */
+	uint32_t next;         /* number of the value after this one and all that it contains */
+	uint8_t type;          /* enum vfm_text_type; a word is true, false or null */
+	bool escaped;          /* a string with escapes */
+};
+
+struct vfm_record_text {  /* `= {0}` before; release in any case */
+	const char *text; /* belongs to the caller, and must stay as it is */
+	size_t len;
+	struct vfm_text_value *v; /* [n]: the record, then what it contains, in order */
+	uint32_t n;
+	/* private */
+	size_t cap;
+	struct vfm_buf sorted; /* the members of the record, as vfm_rec_digest has them */
+	struct sorted_member {
+		uint32_t value; /* in v */
+		size_t at, len; /* in sorted */
+	} * members;
+	size_t n_members, cap_members;
+	bool is_sorted;
+};
+
+/* Reads the object of a line without its newline, behind which a zero byte stands.  Returns whether the text is
+ * accepted. */
+bool vfm_record_text_read(struct vfm_record_text *t, const char *text, size_t len);
+void vfm_record_text_release(struct vfm_record_text *t);
+
+/* Return a value by key, or by dotted path as vfm_rec_at; NULL: none. */
+const struct vfm_text_value *vfm_record_text_get(const struct vfm_record_text *t, const char *key);
+const struct vfm_text_value *vfm_record_text_in(
+	const struct vfm_record_text *t, const struct vfm_text_value *object, const char *key);
+const struct vfm_text_value *vfm_record_text_at(const struct vfm_record_text *t, const char *path);
+/* As vfm_rec_num. */
+bool vfm_record_text_num(const struct vfm_record_text *t, const char *path, double *out);
+/* Returns the bytes of a string without escapes, and sets *len; NULL: it is no such string.  No zero follows. */
+const char *vfm_record_text_str(const struct vfm_record_text *t, const struct vfm_text_value *v, size_t *len);
+
+/* As vfm_rec_digest. */
+void vfm_record_text_digest(
+	struct vfm_record_text *t, const char *head, const char *const *without, char hex[VFM_SHA256_HEX]);
+
+#endif

@@ -1,0 +1,52 @@
+/* sample_set.h - a set of sample keys that may be larger than memory.
+ *
+ * An entry is the first 128 bits of the SHA-256 of a key, the place where it stands, and a hash of what stands there.
+ * Two keys are taken for the same if these 128 bits are: with a billion keys, the probability that any two different
+ * ones are is 1.5e-21.
+ *
+ * The newest entries are in a hash table.  When it holds 1.5 million (by default), they are sorted and become a run in
+ * an unlinked file; 16 runs of about one size are merged into one, as in a log-structured merge tree (O'Neil et al.,
+ * 1996).  Of each run the memory holds a Bloom filter in blocks of a cache line (Putze, Sanders and Singler, 2007) and
+ * the first hash of each 4096 bytes; a key that is new is therefore rarely looked up in a file.
+ *
+ * Memory: at most 64 MiB for the table and 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
+ * twice that during a merge.  Files: 32 bytes a key, twice that during a merge.  One thread at a time.
+ */
+#ifndef VFM_DATA_RECORD_SAMPLE_SET_H
+#define VFM_DATA_RECORD_SAMPLE_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct vfm_sample_seen {
+	uint64_t hash[2]; /* vfm_sample_hash (sample_key.h); 0, 0 in a free slot, and stored as 0, 1 */
+	int64_t place;
+	uint64_t content;
+};
+
+struct vfm_sample_set {   /* `= {0}` is empty */
+	const char *dir;  /* of the files, borrowed; NULL: TMPDIR, else /tmp */
+	size_t max_slots; /* of the table, a power of two from 1024; 0: 2^21 */
+	uint64_t n;       /* keys */
+	/* private */
+	struct vfm_sample_seen *slots;
+	size_t used, cap;
+	struct vfm_sample_run *runs; /* from old and large to new and small */
+	size_t n_runs, cap_runs;
+};
+
+/* Returns 1 and the entry of this hash, or 0 if there is none.  VFM_EENV: a file cannot be read. */
+int vfm_sample_set_find(
+	struct vfm_sample_set *set, const uint64_t hash[2], struct vfm_sample_seen *out, struct vfm_err *err);
+/* Stores an entry; that of the same hash, which `is_known` announces, is replaced.  VFM_EENV: a file cannot be written.
+ */
+int vfm_sample_set_put(struct vfm_sample_set *set, const struct vfm_sample_seen *s, bool is_known, struct vfm_err *err);
+/* Returns 0 and stores s, or returns 1 and the entry that the set has of the same hash.  VFM_EENV as above. */
+int vfm_sample_set_add(struct vfm_sample_set *set, const struct vfm_sample_seen *s, struct vfm_sample_seen *first,
+	struct vfm_err *err);
+void vfm_sample_set_release(struct vfm_sample_set *s);
+
+#endif

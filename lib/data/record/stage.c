@@ -1,0 +1,525 @@
+/* stage.c - the loop of a stage.  One thread reads (stage_input.h), `jobs` threads work (stage_work.h), one writes; a
+ * ring of slots between them keeps the order and bounds the memory.  With one job (or a serial stage) all three are the
+ * calling thread. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/par.h"
+#include "data/record/done.h"
+#include "data/record/part.h"
+#include "data/record/provenance.h"
+#include "data/record/record.h"
+#include "data/record/stage.h"
+#include "data/record/stage_input.h"
+#include "data/record/stage_link.h"
+#include "data/record/stage_text.h"
+#include "data/record/stage_work.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#define MAX_JOBS      256
+#define SLOTS_PER_JOB 4
+
+enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
+
+struct slot {
+	enum slot_state state;
+	struct vfm_stage_record r;
+};
+
+struct loop {
+	const struct vfm_stage *s;
+	FILE *out;
+	struct vfm_stage_input in;
+	struct vfm_stage_work work;
+	struct vfm_stage_counts counts; /* of the writing thread */
+	struct vfm_progress progress;
+
+	pthread_mutex_t lock;
+	pthread_cond_t readable, writable, room; /* a record to work on; a slot that is done; a free slot */
+	struct slot *slots;
+	int n_slots;
+	int64_t n_read, n_taken, n_written;
+	bool at_end, stop, taking; /* taking: a worker gathers its records */
+	int rc;
+	struct vfm_err err;
+};
+
+int vfm_timeout_check(double seconds, struct vfm_err *err)
+{
+	if (seconds > 0 && seconds < 1e9)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
+}
+
+/* ---- reading ---- */
+
+/* Fills a free slot: 1 = with a record or a header, 0 = end. */
+static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
+{
+	struct vfm_stage_line line;
+	int rc = vfm_stage_input_next(&l->in, &line, err);
+
+	if (rc == 1)
+		slot->r = (struct vfm_stage_record){.is_header = line.is_header,
+			.rec = line.rec,
+			.text = line.text,
+			.place = line.place,
+			.hash = line.hash};
+	return rc;
+}
+
+/* ---- writing ---- */
+
+static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts *b)
+{
+	a->in += b->in;
+	a->out += b->out;
+	a->dropped += b->dropped;
+	a->failed += b->failed;
+	a->failed_here += b->failed_here;
+	a->copied += b->copied;
+	a->stale += b->stale;
+	a->written += b->written;
+}
+
+static int write_failed(struct loop *l)
+{
+	return vfm_fail_errno(&l->err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the records");
+}
+
+/* Tells the run what became of the input of a slot.  Returns whether the output must be flushed. */
+static bool note_written(struct loop *l, const struct slot *slot)
+{
+	const struct vfm_stage_written w = {.inputs = slot->r.place,
+		.hash = slot->r.hash,
+		.text = slot->r.text.data,
+		.len = slot->r.text.len,
+		.lines = slot->r.is_header ? 1 : slot->r.counts.written,
+		.stage = slot->r.is_header || slot->r.is_passed ? NULL : l->s->name};
+
+	return vfm_stage_link_wrote(l->work.link, &w);
+}
+
+static int write_slot(struct loop *l, struct slot *slot, bool flush)
+{
+	int rc = slot->r.rc;
+
+	if (rc < 0)
+		l->err = slot->r.err;
+	else if (slot->r.text.len && fwrite(slot->r.text.data, 1, slot->r.text.len, l->out) != slot->r.text.len)
+		rc = write_failed(l);
+	if (rc >= 0) {
+		counts_add(&l->counts, &slot->r.counts);
+		vfm_progress_step(&l->progress, slot->r.is_header ? 0 : 1);
+		flush |= l->work.link && note_written(l, slot);
+	}
+	if (rc >= 0 && flush) {
+		if (fflush(l->out) != 0)
+			rc = write_failed(l);
+		else if (l->work.link)
+			vfm_stage_link_publish(l->work.link, &l->counts);
+	}
+	json_decref(slot->r.rec);
+	vfm_buf_release(&slot->r.text);
+	*slot = (struct slot){0};
+	return rc;
+}
+
+static int run_serial(struct loop *l)
+{
+	struct slot slot = {0};
+	struct vfm_stage_record *record = &slot.r;
+	int rc;
+
+	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
+		vfm_stage_work_on(&l->work, &record, 1, 0);
+		rc = write_slot(l, &slot, true);
+		if (rc < 0)
+			return rc;
+	}
+	return rc;
+}
+
+struct worker {
+	struct loop *l;
+	int index;
+	pthread_t thread;
+};
+
+/* Whether the record of `slot` may join a batch that begins with `first`. */
+static bool joins_batch(const struct loop *l, const struct slot *first, const struct slot *slot)
+{
+	const char *a = first->r.is_header ? NULL : vfm_rec_str(first->r.rec, l->s->batch_key, NULL);
+	const char *b = slot->r.is_header ? NULL : vfm_rec_str(slot->r.rec, l->s->batch_key, NULL);
+
+	return a && b && !strcmp(a, b);
+}
+
+static int most_taken(const struct loop *l)
+{
+	return l->s->batch ? l->s->max_batch : 1;
+}
+
+/* Takes the next record, and those after it that join its batch; waits for these unless the ring is full.  Returns how
+ * many, with the number of the first; 0 at the end.  One thread at a time takes records. */
+static int take_slots(struct loop *l, int64_t *first)
+{
+	int most = most_taken(l), n = 0;
+
+	while (l->taking && !l->stop)
+		pthread_cond_wait(&l->readable, &l->lock);
+	l->taking = true;
+	*first = l->n_taken;
+	while (!l->stop && n < most) {
+		if (l->n_taken == l->n_read) {
+			if (l->at_end || (n > 0 && l->n_read - l->n_written >= l->n_slots))
+				break;
+			pthread_cond_wait(&l->readable, &l->lock);
+			continue;
+		}
+		if (n > 0 && !joins_batch(l, &l->slots[*first % l->n_slots], &l->slots[l->n_taken % l->n_slots]))
+			break;
+		l->slots[l->n_taken++ % l->n_slots].state = SLOT_TAKEN;
+		n++;
+	}
+	l->taking = false;
+	pthread_cond_broadcast(&l->readable);
+	return l->stop ? 0 : n;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct loop *l = w->l;
+	struct vfm_stage_record **records = vfm_calloc((size_t)most_taken(l), sizeof(records[0]));
+	int64_t first;
+	int n;
+
+	pthread_mutex_lock(&l->lock);
+	while ((n = take_slots(l, &first)) > 0) {
+		pthread_mutex_unlock(&l->lock);
+		for (int i = 0; i < n; i++)
+			records[i] = &l->slots[(first + i) % l->n_slots].r;
+		vfm_stage_work_on(&l->work, records, n, w->index);
+		pthread_mutex_lock(&l->lock);
+		for (int i = 0; i < n; i++)
+			l->slots[(first + i) % l->n_slots].state = SLOT_DONE;
+		if (first == l->n_written)
+			pthread_cond_signal(&l->writable);
+	}
+	pthread_mutex_unlock(&l->lock);
+	free(records);
+	return NULL;
+}
+
+static void *writer_main(void *arg)
+{
+	struct loop *l = arg;
+	struct slot *slot;
+	bool flush;
+	int rc;
+
+	pthread_mutex_lock(&l->lock);
+	for (;;) {
+		slot = &l->slots[l->n_written % l->n_slots];
+		while (slot->state != SLOT_DONE && !l->stop && !(l->at_end && l->n_written == l->n_read))
+			pthread_cond_wait(&l->writable, &l->lock);
+		if (slot->state != SLOT_DONE)
+			break;
+		flush = l->slots[(l->n_written + 1) % l->n_slots].state != SLOT_DONE;
+		pthread_mutex_unlock(&l->lock);
+		rc = write_slot(l, slot, flush);
+		pthread_mutex_lock(&l->lock);
+		l->n_written++;
+		if (rc < 0) {
+			l->rc = rc;
+			l->stop = true;
+			pthread_cond_broadcast(&l->readable);
+		}
+		pthread_cond_signal(&l->room);
+		if (rc < 0)
+			break;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* The calling thread reads. */
+static void feed(struct loop *l)
+{
+	struct slot *slot, filled;
+	struct vfm_err err = {0};
+	bool stop;
+	int rc = 0;
+
+	for (;;) {
+		pthread_mutex_lock(&l->lock);
+		while (!l->stop && l->n_read - l->n_written >= l->n_slots)
+			pthread_cond_wait(&l->room, &l->lock);
+		stop = l->stop;
+		pthread_mutex_unlock(&l->lock);
+		if (stop)
+			break;
+		filled = (struct slot){0};
+		rc = read_slot(l, &filled, &err);
+		if (rc <= 0)
+			break;
+		pthread_mutex_lock(&l->lock);
+		slot = &l->slots[l->n_read++ % l->n_slots];
+		*slot = filled;
+		slot->state = SLOT_READ;
+		pthread_cond_broadcast(&l->readable);
+		pthread_mutex_unlock(&l->lock);
+	}
+	pthread_mutex_lock(&l->lock);
+	l->at_end = true;
+	pthread_cond_broadcast(&l->readable);
+	pthread_cond_signal(&l->writable);
+	pthread_mutex_unlock(&l->lock);
+	if (rc < 0) { /* the records read before are still processed and written */
+		pthread_mutex_lock(&l->lock);
+		while (!l->stop && l->n_written < l->n_read)
+			pthread_cond_wait(&l->room, &l->lock);
+		if (!l->rc) {
+			l->rc = rc;
+			l->err = err;
+		}
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
+static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
+{
+	struct worker *workers = vfm_calloc((size_t)jobs, sizeof(*workers));
+	int started = 0, batch = most_taken(l);
+	pthread_t writer;
+
+	l->n_slots = jobs * (batch > SLOTS_PER_JOB ? batch : SLOTS_PER_JOB) + 1;
+	l->slots = vfm_calloc((size_t)l->n_slots, sizeof(l->slots[0]));
+	if (pthread_create(&writer, NULL, writer_main, l) != 0) {
+		free(workers);
+		return vfm_fail(err, VFM_EENV, "cannot start a thread");
+	}
+	for (; started < jobs; started++) {
+		workers[started].l = l;
+		workers[started].index = started;
+		if (pthread_create(&workers[started].thread, NULL, worker_main, &workers[started]) != 0)
+			break;
+	}
+	if (started) {
+		feed(l);
+	} else {
+		pthread_mutex_lock(&l->lock);
+		l->at_end = true;
+		l->rc = vfm_fail(&l->err, VFM_EENV, "cannot start a thread");
+		pthread_cond_signal(&l->writable);
+		pthread_mutex_unlock(&l->lock);
+	}
+	for (int i = 0; i < started; i++)
+		pthread_join(workers[i].thread, NULL);
+	pthread_join(writer, NULL);
+	for (int i = 0; i < l->n_slots; i++) {
+		json_decref(l->slots[i].r.rec);
+		vfm_buf_release(&l->slots[i].r.text);
+	}
+	free(l->slots);
+	free(workers);
+	return l->rc;
+}
+
+/* ---- records as text ---- */
+
+static int read_text_block(void *ctx, void *item, struct vfm_err *err)
+{
+	return vfm_stage_input_block(&((struct loop *)ctx)->in, &((struct vfm_stage_block *)item)->lines, err);
+}
+
+static void work_on_text_block(void *ctx, void *item)
+{
+	const struct loop *l = ctx;
+
+	vfm_stage_text_work(l->s, l->work.settings, item);
+}
+
+/* Writes the outputs of lines that are ready, up to the next that is not. */
+static int write_ready(struct loop *l, struct vfm_stage_block *b)
+{
+	const struct vfm_stage_text *t;
+	size_t from = 0, to = 0;
+	int64_t n = 0;
+
+	for (; (t = vfm_stage_input_ready(&l->in)); n++) {
+		from = n ? from : t->at;
+		to = t->at + t->len;
+		*(t->failed ? &l->counts.failed : t->dropped ? &l->counts.dropped : &l->counts.out) += 1;
+	}
+	l->counts.in += n;
+	l->counts.written += n;
+	vfm_progress_step(&l->progress, n);
+	return to > from && fwrite(b->out.data + from, 1, to - from, l->out) != to - from ? write_failed(l) : 0;
+}
+
+/* Does the lines of a block, or without one the header that is due at the end. */
+static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
+{
+	struct slot slot;
+	struct vfm_stage_record *record = &slot.r;
+	int rc;
+
+	vfm_stage_input_give(&l->in, b);
+	do {
+		if (b)
+			TRY(write_ready(l, b));
+		slot = (struct slot){0};
+		rc = read_slot(l, &slot, &l->err);
+		if (rc == 1) {
+			vfm_stage_work_on(&l->work, &record, 1, 0);
+			TRY(write_slot(l, &slot, false));
+		}
+	} while (rc == 1);
+	return rc;
+}
+
+static int take_text_block(void *ctx, void *item, struct vfm_err *err)
+{
+	struct loop *l = ctx;
+	int rc = take_block_lines(l, item);
+
+	if (rc < 0)
+		*err = l->err;
+	return rc;
+}
+
+/* The compute threads work on blocks of records. */
+static int run_text(struct loop *l)
+{
+	const int threads = vfm_par_threads();
+	struct vfm_stage_block *items = vfm_calloc((size_t)threads, sizeof(*items));
+	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, l, items, sizeof(*items)};
+	int rc = vfm_par_ordered(&o, &l->err);
+
+	if (rc == 0)
+		rc = take_block_lines(l, NULL);
+	for (int i = 0; i < threads; i++)
+		vfm_stage_block_release(&items[i]);
+	free(items);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static void report_counts(const struct loop *l)
+{
+	const struct vfm_stage_counts *c = &l->counts;
+	struct vfm_buf b = {0};
+
+	vfm_buf_addf(&b, "%lld in = %lld out + %lld dropped + %lld failed", (long long)c->in, (long long)c->out,
+		(long long)c->dropped, (long long)c->failed);
+	if (l->s->one_to_many)
+		vfm_buf_addf(&b, "; %lld records written", (long long)c->written);
+	if (c->failed != c->failed_here)
+		vfm_buf_addf(&b, "; %lld failed in an earlier stage", (long long)(c->failed - c->failed_here));
+	if (c->copied)
+		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
+	if (c->stale)
+		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
+	if (l->in.n_parts > 1)
+		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
+	vfm_info("%s", b.data);
+	vfm_buf_release(&b);
+}
+
+/* Opens the file of --done, whose name may have the number of the part. */
+static int open_done(struct loop *l, struct vfm_err *err)
+{
+	const struct vfm_stage *s = l->s;
+	const struct vfm_done_opts o = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
+	char *path;
+	int rc;
+
+	if (vfm_part_file(&path, s->opts.done, l->in.part, err) < 0)
+		return vfm_err_context(err, "--done");
+	rc = vfm_done_open(&l->work.done, path, &o, err);
+	free(path);
+	return rc;
+}
+
+/* Opens the first input, and in a run the output. */
+static int open_sources(struct loop *l, struct vfm_err *err)
+{
+	if (l->work.link && l->work.link->index > 0 && l->s->next)
+		return vfm_fail(err, VFM_EUSAGE, "%s reads no records: it can only be the first stage", l->s->name);
+	if (l->work.link && l->s->silent)
+		return vfm_fail(err, VFM_EUSAGE, "%s writes no records: it cannot be a stage of a run", l->s->name);
+	if (l->work.link) {
+		TRY(vfm_stage_link_begin(l->work.link, &l->in.linked, &l->counts, err));
+		l->out = l->work.link->out;
+	}
+	return vfm_stage_input_open(&l->in, err);
+}
+
+int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
+{
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .work = {.stage = s, .link = vfm_stage_link()}};
+	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
+	int rc;
+
+	l.in.s = s;
+	l.in.link = l.work.link;
+	if (jobs < 1 || jobs > MAX_JOBS)
+		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
+	TRY(vfm_part_parse(s->opts.part, &l.in.part, &l.in.n_parts, err));
+	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.part, (long long)l.in.n_parts);
+	l.work.part = l.in.n_parts > 1 ? l.in.mark : NULL;
+	if (s->opts.done && s->silent)
+		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
+	if (s->opts.done)
+		TRY(open_done(&l, err));
+	l.in.in_blocks = s->text_fn && s->n_files && !l.work.link && l.in.n_parts == 1 && !s->opts.done &&
+		vfm_stage_text_suits(s->files[0]);
+	l.work.settings = vfm_provenance_settings(s->options, s->maker);
+	l.in.own = vfm_stage_own_entries(s, l.work.done);
+	pthread_mutex_init(&l.lock, NULL);
+	pthread_cond_init(&l.readable, NULL);
+	pthread_cond_init(&l.writable, NULL);
+	pthread_cond_init(&l.room, NULL);
+	vfm_progress_start(&l.progress, "records", 0);
+
+	rc = open_sources(&l, &l.err);
+	if (s->threads)
+		jobs = s->threads;
+	if (rc >= 0)
+		rc = l.in.in_blocks                             ? run_text(&l)
+			: s->serial || (jobs == 1 && !s->batch) ? run_serial(&l)
+								: run_threads(&l, (int)jobs, &l.err);
+	if (l.work.link) {
+		int end = vfm_stage_link_close(l.work.link, rc == 0, rc == 0 ? &l.err : NULL);
+
+		rc = rc < 0 ? rc : end;
+	}
+
+	vfm_progress_end(&l.progress);
+	l.counts.failed_here += l.in.n_refused;
+	l.counts.other_parts = l.in.other_parts;
+	vfm_stage_input_close(&l.in);
+	free(l.work.settings);
+	vfm_done_close(l.work.done);
+	pthread_mutex_destroy(&l.lock);
+	pthread_cond_destroy(&l.readable);
+	pthread_cond_destroy(&l.writable);
+	pthread_cond_destroy(&l.room);
+	if (counts)
+		*counts = l.counts;
+	if (rc < 0) {
+		if (err)
+			*err = l.err;
+		return rc;
+	}
+	report_counts(&l);
+	return l.counts.failed_here ? VFM_EINPUT : 0;
+}

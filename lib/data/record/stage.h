@@ -1,0 +1,172 @@
+/* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.
+ *
+ * A stage gives one function that works on one record.  The loop does the rest:
+ *
+ *   reading     the files named, or stdin; a line that is no record becomes a record
+ *               with "error" (no input is lost silently)
+ *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept;
+ *               "v":1 comes first
+ *   --part I/N  keeps the records whose id hashes to I.  The loop marks them
+ *               "part":"I/N"; a later stage with the same N uses the mark instead of the
+ *               hash, so that the stages of a pipe under an array job process the same
+ *               N-th of the records
+ *   marks       an output record gets by.STAGE, a hash of the stage, its version, options and
+ *               models, and of the input record without "v", "part" and "by", except by.clip, which
+ *               stands for the contents of the clip's file
+ *   headers     the first output line is the header: the chain of the inputs and this stage's entry
+ *               (provenance.h).  Headers may stand anywhere in the inputs; one that adds to the chain makes
+ *               another header.  They are no records: no part selects them, no count includes them, and fn never
+ *               gets one.  A damaged header becomes a record with "error"
+ *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
+ *               from it; its mark "part" becomes that of this run
+ *   -j N        N threads; the output keeps the order of the input; at most a few
+ *               records a thread are in memory
+ *   batches     a stage may work on several consecutive records at once that have an equal key, as clip does on the
+ *               clips of a source; all of the above holds for each record
+ *   failures    the record gets "error":"…"; processing continues
+ *   counting    in = out + dropped + failed, on stderr when all is done
+ */
+#ifndef VFM_DATA_RECORD_STAGE_H
+#define VFM_DATA_RECORD_STAGE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "data/record/record.h"
+#include "data/record/record_text.h"
+#include "io/opt.h"
+
+/* ---- options that every stage takes ---- */
+
+struct vfm_stage_opts {
+	int64_t jobs;     /* -j; 0 = 1 */
+	const char *part; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (part.h) */
+	const char *done; /* may have %t, the number of the part (vfm_part_file); NULL: none */
+};
+
+/* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
+#define VFM_STAGE_OPTS(o)                                                                                              \
+	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
+		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",   \
+			&(o)->part},                                                                                   \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the part)",    \
+			&(o)->done                                                                                     \
+	}
+
+/* The words that stand for them in a synopsis. */
+#define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
+
+/* ---- a stage ---- */
+
+/* Collects what becomes of one record. */
+struct vfm_stage_out;
+
+/* Emits `rec` as an output of the current input record; takes ownership of the reference.  If a stage emits at least
+ * one record, the loop does not write the input record. */
+void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec);
+
+/* Sets "drop":"<stage>: <reason>" on a record. */
+void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Works on one record.  `rec` may be changed in place; it belongs to the loop.
+ * `worker` is in [0, jobs): use it to pick scratch memory.  Returns
+ *   0           the record (or what was emitted) is written
+ *   VFM_EINPUT  this record failed: err->msg becomes its "error", its emitted records
+ *               are discarded, and processing continues
+ *   VFM_EUSAGE, VFM_EENV  the stage cannot go on: the loop stops with this code.
+ * Called from several threads at once unless the stage is `serial`. */
+typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
+
+/* Works on `n` consecutive records with an equal `batch_key`, of which none was done before, and stores for each in
+ * `rc` and `err` what a vfm_stage_fn returns.  The outputs must not depend on how records are divided into batches. */
+struct vfm_stage_item {
+	json_t *rec;
+	int rc;
+	struct vfm_err err;
+};
+typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ctx, int worker);
+
+/* Where records come from when it is not JSON Lines: as vfm_jsonl_next (1 = a record
+ * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
+typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
+
+struct vfm_stage {
+	const char *name; /* "score" */
+	vfm_stage_fn fn;
+	/* or, without fn: for at most `max_batch` records with the same string under `batch_key`.  Not with sees_all or
+	 * serial. */
+	vfm_stage_batch_fn batch;
+	const char *batch_key;
+	int max_batch;
+	/* NULL, or for a stage of many records whose fn only sets keys that the record lacks: the same with a record of
+	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
+	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
+	 * due, on the compute threads (base/par.h), which work on blocks of records; it does the others on one thread,
+	 * and does not flush after each record.  For named regular files, not stdin, of which the first begins with
+	 * such a record.  Not with sees_all, silent, reads, sets, --done or in a run. */
+	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
+	void *ctx;
+	struct vfm_stage_opts opts;
+
+	/* What the mark covers besides name and input.  `options`: all that change an output record or file, as text
+	 * (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm changes.  `outputs`:
+	 * NULL, or paths of names of files as in vfm_done_opts ("latent", "src"): --done copies a record only if they
+	 * exist. */
+	const char *options;
+	int version;
+	const char *const *outputs;
+	/* The models that the stage uses (`maker` in provenance.h), also covered by the mark; NULL: none. */
+	const json_t *maker;
+	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
+	 * alone, and leaves all others: the mark covers `reads` instead of the whole input, and --done copies `sets`
+	 * into the input record. */
+	const char *const *reads, *const *sets;
+
+	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
+	char **files;
+	vfm_stage_next_fn next; /* or: another source */
+	void *source;
+
+	int threads; /* that call fn, if their number is not -j (with children -j is the number of these); 0: -j */
+	/* the key that identifies a record for --part and --done; NULL = "id", or "src" without id */
+	const char *key;
+	bool one_to_many; /* outputs have "parent" (their input) and "siblings" (their number):
+			     --done copies them only if it has all of them */
+	bool unique_ids;  /* outputs are files named by id: a second record with an id is dropped if it is equal but
+			     for its source, or else gets an error */
+	bool serial;      /* fn is called by one thread, in input order */
+	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
+	bool silent;      /* writes no records: the stage prints something else (stats) */
+	FILE *out;        /* NULL = stdout */
+	/* NULL, or gets the chain with this stage's entry: before the first record, and before the first record after
+	 * each header that adds to it.  Returns 0, or VFM_EUSAGE or VFM_EENV, with which the loop stops.  Called by
+	 * the thread that reads. */
+	int (*on_chain)(const json_t *chain, void *ctx, struct vfm_err *err);
+};
+
+struct vfm_stage_counts {
+	int64_t in;      /* records of this part */
+	int64_t out;     /* of them: neither dropped nor failed */
+	int64_t dropped; /* carry "drop", from here or from before */
+	int64_t failed;  /* carry "error", from here or from before */
+	int64_t failed_here;
+	int64_t copied;  /* taken from --done; counted in one of the above too */
+	int64_t stale;   /* in --done, but with another mark or without its files: done again */
+	int64_t written; /* lines */
+	int64_t other_parts;
+};
+
+/* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.
+ * Returns 0 when all went well, VFM_EINPUT when some records failed here (err is left
+ * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
+int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
+
+/* Fails with VFM_EUSAGE unless the argument of --timeout is a positive number of seconds. */
+int vfm_timeout_check(double seconds, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,382 @@
+#include "data/record/stage_input.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/record/done.h"
+#include "data/record/provenance.h"
+#include "data/record/sample_key.h"
+#include "data/record/stage_text.h"
+#include "io/hash.h"
+
+/* ---- records ---- */
+
+void vfm_stage_set_error(json_t *rec, const char *msg)
+{
+	json_object_set_new(rec, "error", vfm_json_shown(msg));
+}
+
+void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n = snprintf(text, sizeof(text), "%s: ", stage);
+
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	json_object_set_new(rec, "drop", vfm_json_shown(text)); /* it may end within a character */
+}
+
+void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
+{
+	void *first = json_object_iter((json_t *)rec);
+	json_t *ordered = NULL;
+
+	if (!first || strcmp(json_object_iter_key(first), "v")) {
+		ordered = json_object();
+		json_object_set_new(ordered, "v", json_integer(1));
+		json_object_update(ordered, (json_t *)rec);
+		rec = ordered;
+	}
+	vfm_json_text(text, rec, 0);
+	vfm_buf_add(text, "\n", 1);
+	json_decref(ordered);
+}
+
+const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec)
+{
+	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
+
+	if (!key)
+		key = vfm_rec_str(rec, "id", NULL);
+	return key ? key : vfm_rec_str(rec, "src", NULL);
+}
+
+json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
+{
+	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
+	size_t i;
+
+	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)
+	{
+		if (json_equal(json_object_get(was, "tool"), json_object_get(entry, "tool")) &&
+			json_equal(json_object_get(was, "by"), json_object_get(entry, "by")))
+			vfm_provenance_append(own, was);
+	}
+	vfm_provenance_append(own, entry);
+	json_decref(entry);
+	return own;
+}
+
+/* ---- parts ---- */
+
+/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
+static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
+{
+	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
+	uint64_t h;
+	char *text;
+
+	if (in->n_parts == 1)
+		return true;
+	if (slash && !strcmp(slash, strchr(in->mark, '/')))
+		return !strcmp(mark, in->mark);
+	key = vfm_stage_key(in->s, rec);
+	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
+	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
+	free(text);
+	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
+	if ((int64_t)(h % (uint64_t)in->n_parts) != in->part)
+		return false;
+	json_object_set_new(rec, "part", json_string(in->mark));
+	return true;
+}
+
+/* ---- reading ---- */
+
+static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
+{
+	const struct vfm_stage *s = in->s;
+
+	vfm_jsonl_close(&in->lines);
+	in->lines = (struct vfm_jsonl){0};
+	if (in->file >= (s->n_files ? s->n_files : 1))
+		return 0;
+	TRY(vfm_jsonl_open(&in->lines, s->n_files ? s->files[in->file] : "-", err));
+	if (in->linked) /* in the place of stdin */
+		in->lines.f = in->linked;
+	in->file++;
+	return 1;
+}
+
+/* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
+ * differ in nothing but the name of their source; or else they get an error. */
+static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_sample_seen s = {.place = in->n_lines}, first;
+	char hex[VFM_SHA256_HEX];
+	struct vfm_err why;
+	int rc;
+
+	if (!in->s->unique_ids || !id || vfm_rec_is_out(rec))
+		return 0;
+	vfm_rec_digest("", rec, vfm_stage_source_keys, hex);
+	hex[16] = 0;
+	s.content = strtoull(hex, NULL, 16);
+	vfm_sample_hash(id, s.hash);
+	rc = vfm_sample_set_add(&in->ids, &s, &first, err);
+	if (rc <= 0)
+		return rc;
+	if (first.content == s.content) {
+		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first.place);
+		return 0;
+	}
+	vfm_fail(&why, VFM_EINPUT,
+		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; several "
+		"captions of a clip stand in one record, by name",
+		(long long)first.place, id);
+	vfm_stage_set_error(rec, why.msg);
+	in->n_refused++;
+	return 0;
+}
+
+/* Turns an unreadable line into a record with the error. */
+static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
+{
+	json_t *rec = json_pack("{s:i}", "v", 1);
+
+	vfm_stage_set_error(rec, err->msg);
+	*err = (struct vfm_err){0};
+	in->n_refused++;
+	return rec;
+}
+
+/* Reads a line of the block. */
+static int read_block_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+{
+	const struct vfm_jsonl_line *line;
+
+	if (!in->block || in->block_at == in->block->lines.n)
+		return 0;
+	line = &in->block->lines.lines[in->block_at++];
+	in->at_hand = (struct vfm_jsonl){
+		.name = in->block->lines.name, .line = line->line, .max_line = in->block->lines.max_line};
+	if (line->too_long)
+		return vfm_jsonl_too_long(&in->at_hand, line->line, line->len, err);
+	return vfm_jsonl_parse(&in->at_hand, line->text, line->len, rec, err);
+}
+
+static int read_record(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+{
+	if (in->in_blocks)
+		return read_block_line(in, rec, err);
+	return in->lines.f ? vfm_jsonl_next(&in->lines, rec, err) : 0;
+}
+
+static const struct vfm_jsonl *lines_of(const struct vfm_stage_input *in)
+{
+	return in->in_blocks ? &in->at_hand : &in->lines;
+}
+
+/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one, or of the block. */
+static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+{
+	const struct vfm_stage *s = in->s;
+	int rc = 0;
+
+	*rec = NULL;
+	while (rc == 0 && !in->at_last_end) {
+		if (s->next)
+			rc = s->next(s->source, rec, err);
+		else
+			rc = read_record(in, rec, err);
+		if (rc == 1 && !json_is_object(*rec)) {
+			json_decref(*rec);
+			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
+				s->next ? "input" : lines_of(in)->name, (long long)lines_of(in)->line);
+		}
+		if (rc == VFM_EINPUT) {
+			*rec = refuse_line(in, err);
+			rc = 1;
+		}
+		if (rc == 0 && in->in_blocks)
+			return 0;
+		if (rc == 0) {
+			int opened = s->next ? 0 : open_next_file(in, err);
+
+			if (opened < 0)
+				return opened;
+			in->at_last_end = opened == 0;
+		}
+	}
+	return rc;
+}
+
+/* Merges the chain of a header.  One that is damaged becomes a record with the error, as an unreadable line does. */
+static json_t *take_header(struct vfm_stage_input *in, json_t *rec)
+{
+	struct vfm_err err = {0};
+	int rc = vfm_provenance_read(in->chain, rec, &err);
+
+	json_decref(rec);
+	if (rc < 0) {
+		vfm_err_context(&err, "%s:%lld", lines_of(in)->name ? lines_of(in)->name : "input",
+			(long long)lines_of(in)->line);
+		return refuse_line(in, &err);
+	}
+	in->header_due |= rc == 1;
+	return NULL;
+}
+
+/* Makes the line the header of the chain so far, unless the stage is silent. */
+static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+{
+	json_t *chain = json_copy(in->chain), *entry, *header;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(in->own, i, entry) vfm_provenance_append(chain, entry);
+	if (in->s->on_chain)
+		rc = in->s->on_chain(chain, in->s->ctx, err);
+	line->is_header = rc == 0 && !in->s->silent;
+	if (line->is_header) {
+		header = vfm_provenance_header(chain);
+		vfm_stage_line_text(&line->text, header);
+		json_decref(header);
+	}
+	json_decref(chain);
+	in->header_due = false;
+	return rc;
+}
+
+/* Reads a record of this part, past headers. */
+static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+{
+	int rc;
+
+	for (;;) {
+		rc = read_line(in, rec, err);
+		if (rc <= 0)
+			return rc;
+		if (vfm_provenance_is_header(*rec)) {
+			*rec = take_header(in, *rec);
+			if (!*rec)
+				continue;
+		}
+		in->n_lines++;
+		if (is_my_part(in, *rec)) {
+			rc = check_duplicate(in, *rec, err);
+			return rc < 0 ? rc : 1;
+		}
+		in->other_parts++;
+		json_decref(*rec);
+		*rec = NULL;
+	}
+}
+
+/* Fills a line: 1 = with a record, or with the header that must precede it; 0 = end. */
+static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+{
+	int rc = 1;
+
+	line->rec = in->held;
+	in->held = NULL;
+	if (!line->rec)
+		rc = read_part(in, &line->rec, err);
+	if (rc < 0 || !in->header_due || (rc == 0 && in->block)) /* another header may follow the block */
+		return rc;
+	in->held = line->rec;
+	line->rec = NULL;
+	TRY(make_header(in, line, err));
+	return line->is_header ? 1 : fill_line(in, line, err); /* silent: the record that is held */
+}
+
+int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+{
+	int rc;
+
+	for (;;) {
+		*line = (struct vfm_stage_line){0};
+		rc = fill_line(in, line, err);
+		if (rc == 0 && in->link)
+			return vfm_stage_link_end(in->link, err);
+		if (rc <= 0 || !in->link)
+			return rc;
+		rc = vfm_stage_link_read(in->link, line->rec, in->lines.line, err);
+		line->place = in->link->n_read;
+		line->hash = in->link->hash;
+		if (rc == 1)
+			return 1;
+		json_decref(line->rec);
+		vfm_buf_release(&line->text);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+/* ---- blocks ---- */
+
+int vfm_stage_input_block(struct vfm_stage_input *in, struct vfm_jsonl_block *b, struct vfm_err *err)
+{
+	int rc = 0, opened = 1;
+
+	while (rc == 0 && opened == 1) {
+		if (in->lines.f)
+			rc = vfm_jsonl_block_read(&in->lines, b, VFM_STAGE_BLOCK, err);
+		if (rc == 0)
+			opened = open_next_file(in, err);
+	}
+	b->name = in->file ? in->s->files[in->file - 1] : NULL; /* stays when the next file is opened */
+	return opened < 0 ? opened : rc;
+}
+
+void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_block *b)
+{
+	in->block = b;
+	in->block_at = 0;
+}
+
+const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in)
+{
+	const struct vfm_stage_text *t;
+	struct vfm_sample_seen s, first;
+
+	if (in->header_due || in->held || in->block_at == in->block->lines.n)
+		return NULL;
+	t = &in->block->of[in->block_at];
+	if (!t->is_ready)
+		return NULL;
+	in->n_lines++; /* the place of this record */
+	s = (struct vfm_sample_seen){{t->hash[0], t->hash[1]}, in->n_lines, t->content};
+	/* a failure occurs again where it can be reported */
+	if (in->s->unique_ids && !t->is_passed && vfm_sample_set_add(&in->ids, &s, &first, NULL) != 0) {
+		in->n_lines--;
+		return NULL;
+	}
+	in->block_at++;
+	return t;
+}
+
+/* ---- open and close ---- */
+
+int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err)
+{
+	in->chain = json_array();
+	in->header_due = true;
+	return in->s->next || in->in_blocks ? 0 : open_next_file(in, err);
+}
+
+void vfm_stage_input_close(struct vfm_stage_input *in)
+{
+	vfm_jsonl_close(&in->lines);
+	if (in->linked)
+		fclose(in->linked);
+	json_decref(in->chain);
+	json_decref(in->own);
+	json_decref(in->held);
+	vfm_sample_set_release(&in->ids);
+}

@@ -1,0 +1,88 @@
+/* stage_input.h - the inputs of a stage as records of its part, and the headers that must precede them.
+ *
+ * Internal to the loop of a stage (stage.h), which says what headers, parts and damaged lines become.  One thread
+ * reads.
+ */
+#ifndef VFM_DATA_RECORD_STAGE_INPUT_H
+#define VFM_DATA_RECORD_STAGE_INPUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/record/sample_set.h"
+#include "data/record/stage.h"
+#include "data/record/stage_link.h"
+#include "data/record/stage_text.h"
+#include "io/json.h"
+
+struct vfm_stage_input {
+	/* set by the caller before vfm_stage_input_open */
+	const struct vfm_stage *s;
+	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
+	FILE *linked;                /* its input, in the place of stdin; NULL: none */
+	int64_t part, n_parts;
+	char mark[48];  /* "I/N" */
+	bool in_blocks; /* the caller gives blocks of lines instead (vfm_stage_input_give) */
+	json_t *own;    /* the entry of this stage; before it those of --done that differ in nothing but the version */
+
+	/* results */
+	int64_t n_refused, other_parts; /* records that got an error here; records of other parts */
+
+	/* private */
+	struct vfm_jsonl lines; /* unless s->next */
+	int file;
+	bool at_last_end;
+	int64_t n_lines;
+	json_t *chain;   /* of the headers read so far */
+	bool header_due; /* the chain is not written yet */
+	json_t *held;    /* a record that waits until the header is written */
+	struct vfm_sample_set ids;
+	const struct vfm_stage_block *block; /* NULL: none, or the end */
+	size_t block_at;
+	struct vfm_jsonl at_hand; /* name and place of the line at hand in the block */
+};
+
+/* One input of the part, or the header in front of it. */
+struct vfm_stage_line {
+	bool is_header;
+	json_t *rec;         /* NULL: a header */
+	struct vfm_buf text; /* of a header: its line */
+	int64_t place;       /* in a run: among the inputs, from 1, with headers */
+	uint64_t hash;       /* in a run: of the inputs up to it (stage_link.h) */
+};
+
+/* Opens the first input.  VFM_EUSAGE, VFM_EENV: it cannot be opened.  Close in any case. */
+int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err);
+/* Reads the next line that a run has not done before.  Returns 1, and the caller owns `line`; 0 at the end. */
+int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err);
+
+/* ---- blocks, with in_blocks ---- */
+
+/* Reads lines of the inputs, in order: 1, or 0 at the end.  One thread at a time, also while another uses the block
+ * before it. */
+int vfm_stage_input_block(struct vfm_stage_input *in, struct vfm_jsonl_block *b, struct vfm_err *err);
+/* vfm_stage_input_next reads the lines of this block from now on; NULL: at the end. */
+void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_block *b);
+/* Takes the next line of the block if its output is complete and can be written now; NULL: vfm_stage_input_next has it.
+ */
+const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in);
+
+/* Also releases `own` and closes `linked`. */
+void vfm_stage_input_close(struct vfm_stage_input *in);
+
+/* Returns the entries that this run adds to the chain.  Copied records may come from another version of the program.
+ * done: NULL, or that of --done. */
+struct vfm_done;
+json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
+/* Returns the key that selects a record for a part and identifies it in --done, or NULL. */
+const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
+/* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
+void vfm_stage_set_error(json_t *rec, const char *msg);
+/* Appends one line of JSON; "v":1 is moved or put to the front. */
+void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec);
+
+#endif

@@ -1,0 +1,694 @@
+/* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
+ *
+ * K is divided into slices, and these into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
+ * slice stay in the L2 cache, and the epilogue runs on each tile while it is there.  Slices are added to C if that is
+ * plain f32, else to an array that is.
+ *
+ * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
+ * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|, and a
+ * quarter of it if all are equal.
+ *
+ * Products of many rows pack all of B first, because several blocks of rows read it.  Products whose rows are one block
+ * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
+ * B where it is (cpu_few.inc.h), so they cost little more than to read B; those with AMX tiles pack B.
+ *
+ * Held operands (device/ops/tensor.h) are packed whole at the first call, and later calls read the packed copy.
+ *
+ * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
+ * depend neither on the number of threads nor on the other rows.
+ */
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_impl.h"
+
+#include <string.h>
+
+#include "base/par.h"
+
+enum {
+	TILE_MAX = 32 * 32, /* the largest mr nr */
+	NC = 768,           /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20, /* bytes of B packed at a time */
+	SLICE = 4096,       /* most elements of K of a slice */
+	FEW_ROWS = 16,      /* most rows of a product that reads B where it is */
+	TILES_MIN = 32,     /* least columns and elements of K for AMX tiles in f32 */
+};
+
+struct gemm {
+	const struct vfm_gemm_kern *kern;
+	struct vfm_mat a, b;
+	struct vfm_epi epi; /* of this slice */
+	int64_t m, n, k;
+	int64_t k0, k1;   /* this slice; bounds are multiples of ku kc */
+	int64_t p0, p1;   /* panels of B of this pass */
+	int64_t kc;       /* units a chunk */
+	int64_t slice;    /* elements a slice: whole chunks */
+	float *packed;    /* B of this pass: [panel of nr][units][nr] */
+	float *a_packed;  /* one block: A, [chunk][panel of mr][a_stride] */
+	bool held;        /* packed is all of B, and stays */
+	int64_t b_groups; /* groups of panels that are packed together */
+	float *sums;      /* NULL or [2][m in whole panels]: row sums of A of this slice, and of a chunk */
+	float *total;     /* [m][n] sums of the slices before, where C cannot hold them */
+	int64_t m0;       /* row of C of row 0 of total (oneDNN) */
+	int64_t mb, nb;   /* blocks of C */
+	int64_t m_panels, n_panels;
+	bool in_c;     /* whole tiles are summed in C */
+	bool add;      /* the epilogue of this slice completes the sums: it adds total */
+	int64_t group; /* panels of B that a thread computes at a time, where it does not compute blocks */
+};
+
+/* Returns the packed units of k elements. */
+static int64_t count_units(const struct gemm *g, int64_t k)
+{
+	return cpu_ceil_div(k, g->kern->ku);
+}
+
+/* Returns the floats of a packed panel of B of k elements. */
+static int64_t count_b(const struct gemm *g, int64_t k)
+{
+	return count_units(g, k) * g->kern->words * g->kern->nr;
+}
+
+enum { B_GROUP = 8 };
+
+/* Packs piece i: a chunk of a group of panels. */
+static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int nr = g->kern->nr;
+	int64_t stride = count_b(g, g->k1 - g->k0), step = g->kc * g->kern->ku;
+
+	for (int64_t i = i0; i < i1; i++) {
+		int64_t j = g->p0 + i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
+		int64_t n = cpu_min(cpu_min(B_GROUP, g->p1 - j) * nr, g->n - j * nr);
+
+		g->kern->pack_b(g->packed + (j - g->p0) * stride + c * count_b(g, step), nr, stride, &g->b, j * nr, n,
+			k, cpu_min(k + step, g->k1), NULL);
+	}
+}
+
+/* Packs B of this pass. */
+static void pack_pass(struct gemm *g)
+{
+	g->b_groups = cpu_ceil_div(g->p1 - g->p0, B_GROUP);
+	vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku), 1, pack_b_range, g);
+}
+
+/* Returns panels [*p0, *p1) of block i of `blocks`, divided as evenly as whole panels allow. */
+static void share(int64_t panels, int64_t blocks, int64_t i, int64_t *p0, int64_t *p1)
+{
+	*p0 = panels * i / blocks;
+	*p1 = panels * (i + 1) / blocks;
+}
+
+/* Returns the floats from one packed panel of A to the next: packing writes past the end of a panel. */
+static int64_t get_a_stride(const struct gemm *g)
+{
+	return g->kc * g->kern->words * g->kern->mr + 16;
+}
+
+/* Returns the packed panel j of B from element k on; *stride: the floats to the next panel. */
+static const float *find_panel(const struct gemm *g, int64_t j, int64_t k, int64_t *stride)
+{
+	*stride = count_b(g, g->held ? g->k : g->k1 - g->k0);
+	return g->packed + (j - (g->held ? 0 : g->p0)) * *stride + count_b(g, g->held ? k : k - g->k0);
+}
+
+/* Adds the slices before to a tile. */
+static void add_total(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
+{
+	for (int64_t i = 0; i < mr; i++) {
+		const float *src = g->total + (m0 + i) * g->n + n0;
+
+		for (int64_t j = 0; j < nr; j++)
+			tile[i * g->kern->nr + j] += src[j];
+	}
+}
+
+/* Prefetches the part of the result and of aux that the epilogue of a tile accesses. */
+static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64_t mr, int64_t nr)
+{
+	int64_t esize = e->c_bf ? 2 : 4;
+
+	for (int64_t i = m; i < m + mr; i++)
+		for (int64_t b = n * esize; b < (n + nr) * esize; b += 64) {
+			__builtin_prefetch((char *)e->c + i * e->ldc * esize + b, 1, 3);
+			if (e->aux)
+				__builtin_prefetch((char *)e->aux + i * e->ld_aux * esize + b, 0, 3);
+		}
+}
+
+/* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this slice.
+ * scratch: [mr][nr], which keeps the sums between chunks. */
+static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, const float *a, const float *b,
+	float *scratch, bool first, bool last)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
+
+	if (g->in_c && tm == mr && tn == nr) {
+		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc,
+			first && !g->epi.accumulate);
+		return;
+	}
+	kern->tile(u, a, b, scratch, nr, first);
+	if (last && g->add)
+		add_total(g, scratch, i * mr, j * nr, tm, tn);
+	if (last)
+		kern->epilogue(&g->epi, scratch, i * mr, j * nr, tm, tn);
+}
+
+/* Prefetches C of the tile after that of panels i and j, if this chunk stores it: the tile before hides the latency.
+ * The panels are [i0, i1) for each j up to j1; last: the chunk is that of this slice. */
+static void prefetch_next(const struct gemm *g, int64_t i, int64_t j, int64_t i0, int64_t i1, int64_t j1, bool last)
+{
+	int64_t mr = g->kern->mr, nr = g->kern->nr;
+
+	if (++i == i1) {
+		i = i0;
+		j++;
+	}
+	if ((g->in_c || last) && j < j1)
+		prefetch_result(&g->epi, i * mr, j * nr, cpu_min(mr, g->m - i * mr), cpu_min(nr, g->n - j * nr));
+}
+
+/* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
+static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
+{
+	int64_t esize = g->a.bf ? 2 : 4, ks = cpu_min(g->kc * g->kern->ku, g->k1 - k);
+	int64_t m0 = i0 * g->kern->mr, ms = cpu_min(i1 * g->kern->mr, g->m) - m0;
+	int64_t rows = g->a.kmajor ? ks : ms, bytes = (g->a.kmajor ? ms : ks) * esize;
+	const char *p = (const char *)g->a.p + (g->a.kmajor ? k * g->a.ld + m0 : m0 * g->a.ld + k) * esize;
+
+	if (ks <= 0)
+		return;
+	for (int64_t r = rows * i / n; r < rows * (i + 1) / n; r++)
+		for (int64_t b = 0; b < bytes; b += 64)
+			__builtin_prefetch(p + r * g->a.ld * esize + b, 0, 2);
+}
+
+/* Packs elements [k, ke) of panels [i0, i1) of A; `sums` adds their row sums to those of the slice. */
+static void pack_chunk_a(const struct gemm *g, float *dst, int64_t i0, int64_t i1, int64_t k, int64_t ke, bool sums)
+{
+	int64_t mr = g->kern->mr, rows = (i1 - i0) * mr;
+	float *slice = sums ? g->sums + i0 * mr : NULL, *chunk = sums ? slice + g->m_panels * mr : NULL;
+
+	if (sums)
+		memset(chunk, 0, (size_t)rows * sizeof(*chunk));
+	g->kern->pack_a(dst, (int)mr, get_a_stride(g), &g->a, i0 * mr, cpu_min(rows, g->m - i0 * mr), k, ke, chunk);
+	for (int64_t r = 0; sums && r < rows; r++)
+		slice[r] += chunk[r];
+}
+
+static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, b_stride;
+	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
+	float *panels = scratch + (int64_t)kern->mc * NC;
+	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
+
+	share(g->m_panels, g->mb, bi, &i0, &i1);
+	share(g->p1 - g->p0, g->nb, bj, &j0, &j1);
+	j0 += g->p0, j1 += g->p0;
+	for (int64_t k = g->k0; k < g->k1; k += step) {
+		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
+
+		pack_chunk_a(g, panels, i0, i1, k, ke, g->sums && j0 == 0);
+		for (int64_t j = j0; j < j1; j++) {
+			const float *b = find_panel(g, j, k, &b_stride);
+
+			for (int64_t i = i0; i < i1; i++) {
+				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
+
+				prefetch_next(g, i, j, i0, i1, j1, ke == g->k1);
+				add_chunk(g, i, j, u, panels + (i - i0) * a_stride, b,
+					scratch + (whole ? 0 : nth * mr * nr), k == g->k0, ke == g->k1);
+				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
+			}
+		}
+	}
+}
+
+static void block_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t mc = g->kern->mc;
+	float *scratch = vfm_cpu_scratch((size_t)(mc * NC + mc * (g->kc * g->kern->words + 16) + 64) * sizeof(float));
+
+	if (g->kern->begin)
+		g->kern->begin();
+	for (int64_t i = i0; i < i1; i++)
+		block(g, i % g->mb, i / g->mb, scratch);
+	if (g->kern->end)
+		g->kern->end();
+}
+
+/* Chooses the chunks of K, and slices of nearly as many of them.  Tiles are reloaded for each chunk, so the chunks of
+ * AMX are of nearly equal size. */
+static void choose_chunk(struct gemm *g)
+{
+	int64_t units = count_units(g, g->k), kc = g->kern->kc, chunks, most;
+
+	g->kc = units <= g->kern->kc_whole ? units : kc;
+	if (g->kern->words > 1 && units > g->kern->kc_whole)
+		g->kc = cpu_ceil_div(units, cpu_ceil_div(units, kc));
+	chunks = cpu_ceil_div(units, g->kc);
+	most = cpu_max(1, SLICE / (g->kc * g->kern->ku));
+	g->slice = cpu_ceil_div(chunks, cpu_ceil_div(chunks, most)) * g->kc * g->kern->ku;
+}
+
+/* Chooses blocks as large as the cache holds, but enough of them for all threads. */
+static void choose_blocks(struct gemm *g)
+{
+	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1, n_panels = g->p1 - g->p0;
+
+	g->mb = cpu_ceil_div(g->m_panels, g->kern->mc / g->kern->mr);
+	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(n_panels, NC / g->kern->nr);
+	while (g->mb * g->nb < want && (n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
+		if (n_panels / g->nb > 4 && n_panels / g->nb >= g->m_panels / g->mb)
+			g->nb++;
+		else if (g->m_panels / g->mb > 4)
+			g->mb++;
+		else
+			g->nb++;
+	}
+	while (g->mb * g->nb % threads && g->mb * g->nb < 8 * threads * 4 && g->m_panels / g->mb > 4)
+		g->mb++;
+}
+
+/* ---- rows of one block -------------------------------------------------------------------- */
+
+static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t step = g->kc * g->kern->ku;
+
+	for (int64_t k = g->k0; k < g->k1; k += step)
+		pack_chunk_a(g, g->a_packed + ((k - g->k0) / step * g->m_panels + i0) * get_a_stride(g), i0, i1, k,
+			cpu_min(k + step, g->k1), g->sums);
+}
+
+/* Computes the columns of panels [j0, j1) of B. */
+static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float *scratch)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, step = g->kc * kern->ku, stride = get_a_stride(g);
+	float *panels = scratch + g->group * g->m_panels * mr * nr;
+	bool whole = g->k1 - g->k0 <= step;
+
+	for (int64_t k = g->k0; k < g->k1; k += step) {
+		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
+		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * stride, *b = panels;
+		int64_t b_stride = count_b(g, step);
+
+		if (g->held)
+			b = find_panel(g, j0, k, &b_stride);
+		else
+			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr),
+				k, ke, NULL);
+		for (int64_t j = j0; j < j1; j++)
+			for (int64_t i = 0; i < g->m_panels; i++) {
+				prefetch_next(g, i, j, 0, g->m_panels, j1, ke == g->k1);
+				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
+					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == g->k0,
+					ke == g->k1);
+			}
+	}
+}
+
+static void panels_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t tiles = g->group * g->m_panels * g->kern->mr * g->kern->nr;
+	int64_t panels = g->group * count_b(g, g->kc * g->kern->ku);
+	float *scratch = vfm_cpu_scratch((size_t)(tiles + panels + 64) * sizeof(float));
+
+	if (g->kern->begin)
+		g->kern->begin();
+	for (int64_t i = i0; i < i1; i++)
+		multiply_panels(g, i * g->group, cpu_min((i + 1) * g->group, g->n_panels), scratch);
+	if (g->kern->end)
+		g->kern->end();
+}
+
+static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
+{
+	int64_t chunks = cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku),
+		group = g->n_panels / (4 * vfm_par_threads());
+
+	g->group = group < 1 ? 1 : cpu_min(group, B_GROUP);
+	g->a_packed =
+		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
+	if (!g->a_packed)
+		return VFM_EENV;
+	vfm_par_for(g->m_panels, g->k1 - g->k0 > SLICE / 2 ? 1 : 8, pack_a_range, g);
+	vfm_par_for(cpu_ceil_div(g->n_panels, g->group), 1, panels_range, g);
+	return 0;
+}
+
+/* ---- few rows ----------------------------------------------------------------------------- */
+
+struct few_job {
+	const struct gemm *g;
+	const struct vfm_cpu_kern *kern;
+	struct vfm_few few;
+	float *x; /* the rows of A in f32 and contiguous along K, where A has another form */
+};
+
+enum { FEW_GROUP = 32 }; /* a thread reads long pieces of the rows of B */
+
+static void few_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct few_job *j = ctx;
+	const struct gemm *g = j->g;
+	int64_t nr = j->kern->gemm_f32.nr, rows = g->m, width = g->group * nr;
+	float *tiles = vfm_cpu_scratch((size_t)(3 * width * rows + 16) * sizeof(float));
+
+	for (int64_t i = i0; i < i1; i++) {
+		int64_t n0 = i * width, n1 = cpu_min(n0 + width, g->n);
+
+		j->kern->few_rows(&j->few, n0, n1, tiles);
+		for (int64_t n = n0; n < n1; n += nr)
+			j->kern->gemm_f32.epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, cpu_min(nr, n1 - n));
+	}
+}
+
+static void widen_rows_range(int64_t k0, int64_t k1, void *ctx)
+{
+	const struct few_job *j = ctx;
+	const struct gemm *g = j->g;
+	const uint16_t *half = g->a.p;
+	const float *whole = g->a.p;
+
+	for (int64_t m = 0; m < g->m; m++)
+		if (g->a.kmajor)
+			for (int64_t k = k0; k < k1; k++)
+				j->x[m * g->k + k] =
+					g->a.bf ? vfm_bf16_to_f32(half[k * g->a.ld + m]) : whole[k * g->a.ld + m];
+		else
+			j->kern->axpby(1, half + m * g->a.ld + k0, true, 0, j->x + m * g->k + k0, false, k1 - k0);
+}
+
+static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
+{
+	struct few_job j = {.g = g, .kern = vfm_cpu_of(s)->kern};
+	int64_t panels = cpu_ceil_div(g->n, j.kern->gemm_f32.nr);
+
+	j.few = (struct vfm_few){.x = g->a.p, .ldx = g->a.ld, .rows = g->m, .k = g->k, .slice = g->slice, .b = g->b};
+	if (g->a.bf || g->a.kmajor) {
+		j.x = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(g->m * g->k) * sizeof(float), err);
+		if (!j.x)
+			return VFM_EENV;
+		vfm_par_for(g->k, 4096, widen_rows_range, &j);
+		j.few.x = j.x;
+		j.few.ldx = g->k;
+	}
+	g->group = cpu_min(FEW_GROUP, cpu_ceil_div(panels, vfm_par_threads()));
+	vfm_par_for(cpu_ceil_div(panels, g->group), 1, few_range, &j);
+	return 0;
+}
+
+/* Whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
+static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
+{
+	return g->m <= FEW_ROWS && g->b.kmajor && g->kern->ku == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
+}
+
+/* ---- many rows ---------------------------------------------------------------------------- */
+
+static int multiply_blocks(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
+{
+	int64_t panel = count_b(g, g->k1 - g->k0) * (int64_t)sizeof(float);
+	int64_t passes = g->held ? 1 : cpu_ceil_div(g->n_panels, cpu_max(1, B_BYTES / panel));
+
+	if (!g->held)
+		g->packed = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(cpu_ceil_div(g->n_panels, passes) * panel), err);
+	if (!g->packed)
+		return VFM_EENV;
+	for (int64_t i = 0; i < passes; i++) {
+		share(g->n_panels, passes, i, &g->p0, &g->p1);
+		choose_blocks(g);
+		if (!g->held)
+			pack_pass(g);
+		vfm_par_for(g->mb * g->nb, 1, block_range, g);
+	}
+	return 0;
+}
+
+/* Packs a held B, unless a copy of this version exists.  Without memory for it each call packs B. */
+static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
+{
+	struct vfm_held_key key = {.b = g->b, .n = g->n, .k = g->k, .kc = g->kc};
+	size_t bytes = (size_t)(g->n_panels * count_b(g, g->k)) * sizeof(float);
+	bool valid;
+
+	g->packed = vfm_cpu_held(vfm_cpu_of(s), &key, version, bytes, &valid);
+	g->held = g->packed != NULL;
+	if (g->held && !valid) {
+		g->k0 = g->p0 = 0, g->k1 = g->k, g->p1 = g->n_panels;
+		pack_pass(g);
+	}
+}
+
+struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype dtype)
+{
+	const struct vfm_cpu *c = (const struct vfm_cpu *)d;
+	const struct vfm_gemm_kern *k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
+
+	if (VFM_HAVE_DNNL && c->use_dnnl)
+		return (struct vfm_cpu_copies){.columns = 1, .depth = 1};
+	return (struct vfm_cpu_copies){.few = k->ku == 1 ? FEW_ROWS : 0,
+		.rows = k->held_rows,
+		.columns = k->nr,
+		.depth = k->ku,
+		.bytes = k->words * (int)sizeof(float) / k->ku};
+}
+
+/* Whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
+static bool is_one_run(const struct gemm *g)
+{
+	return g->kern->words == 1 && count_units(g, g->k) <= VFM_GEMM_RUN;
+}
+
+/* Sets the epilogue of a slice; `last` is that of the result, `plain` says that C can hold sums. */
+static void choose_epilogue(struct gemm *g, const struct vfm_epi *last, bool plain)
+{
+	bool more = g->k0 > 0;
+
+	g->epi = *last;
+	g->in_c = plain && !more && (!last->accumulate || is_one_run(g));
+	g->add = !plain && more && g->k1 == g->k;
+	if (plain)
+		g->epi.accumulate |= more;
+	else if (g->k1 < g->k)
+		g->epi = (struct vfm_epi){.c = g->total, .ldc = g->n, .accumulate = more};
+}
+
+static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struct vfm_err *err)
+{
+	const struct vfm_epi last = g->epi;
+	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
+	int64_t rows = g->m_panels * g->kern->mr;
+
+	if (g->k > g->slice && !plain) {
+		g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
+		if (!g->total)
+			return VFM_EENV;
+	}
+	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1) {
+		g->k1 = cpu_min(g->k0 + g->slice, g->k);
+		choose_epilogue(g, &last, plain);
+		if (rowsum)
+			memset(g->sums, 0, (size_t)rows * sizeof(float));
+		if (g->m <= g->kern->mc)
+			TRY(run_one_block(s, g, err));
+		else
+			TRY(multiply_blocks(s, g, err));
+		for (int64_t i = 0; rowsum && i < g->m; i++)
+			rowsum[i] += g->sums[i];
+	}
+	return 0;
+}
+
+static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
+{
+	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
+	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
+	if (rowsum) {
+		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(2 * g->m_panels * g->kern->mr) * sizeof(float), err);
+		if (!g->sums)
+			return VFM_EENV;
+	}
+	if (a->b.version && g->m <= g->kern->held_rows)
+		get_held(s, g, a->b.version);
+	return run_slices(s, g, rowsum, err);
+}
+
+/* K = 0: the sums are zero, but the epilogue applies */
+static void empty_sums(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	float tile[TILE_MAX] = {0};
+	int64_t mr = g->kern->mr, nr = g->kern->nr;
+
+	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
+		for (int64_t j = 0; j < g->n; j += nr)
+			g->kern->epilogue(&g->epi, tile, i, j, cpu_min(mr, g->m - i), cpu_min(nr, g->n - j));
+}
+
+/* ---- through oneDNN ------------------------------------------------------------------- */
+
+static void epi_pass(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t nr = g->kern->nr;
+	float tile[TILE_MAX];
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t j = 0; j < g->n; j += nr) {
+			int64_t n = cpu_min(nr, g->n - j);
+
+			memcpy(tile, g->total + i * g->n + j, (size_t)n * sizeof(float));
+			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
+		}
+}
+
+static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	enum { KC = 256 };
+	float panel[32 * KC + 64], sums[32];
+	int64_t step = (int64_t)KC / g->kern->words * g->kern->ku, mr = g->kern->mr;
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t k = 0; k < g->k; k += step) {
+			memset(sums, 0, sizeof(sums));
+			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, cpu_min(mr, g->m - i * mr), k,
+				cpu_min(k + step, g->k), sums);
+			for (int64_t r = 0; r < mr; r++)
+				g->sums[i * mr + r] += sums[r];
+		}
+}
+
+/* Computes the row sums of A, which oneDNN does not provide. */
+static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	int64_t panels = cpu_ceil_div(g->m, g->kern->mr);
+	float *rowsum = a->a_rowsum.data;
+
+	if (!vfm_has(&a->a_rowsum) || !g->k)
+		return 0;
+	g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(panels * g->kern->mr) * sizeof(float), err);
+	if (!g->sums)
+		return VFM_EENV;
+	memset(g->sums, 0, (size_t)(panels * g->kern->mr) * sizeof(float));
+	vfm_par_for(panels, 1, rowsum_range, g);
+	for (int64_t i = 0; i < g->m; i++)
+		rowsum[i] += g->sums[i];
+	return 0;
+}
+
+/* Multiplies with oneDNN.  Epilogues that its post-ops lack are a pass of ours over an f32 result, a few rows at a
+ * time, so that it is read from the cache. */
+static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	enum { ROWS = 1024 };
+
+	g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(cpu_min(ROWS, g->m) * g->n) * sizeof(float), err);
+	if (!g->total)
+		return VFM_EENV;
+	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
+		int64_t rows = cpu_min(ROWS, g->m - g->m0);
+		struct vfm_tensor part = a->a, out = vfm_t2(g->total, VFM_F32, rows, g->n);
+
+		part.shape[a->trans_a ? 1 : 0] = rows;
+		part.data = (char *)part.data +
+			(size_t)(g->m0 * (a->trans_a ? 1 : part.stride[0])) * vfm_dtype_size(part.dtype);
+		TRY(vfm_dnnl_matmul(s, &part, a->trans_a, &a->b, a->trans_b, &out, NULL, false, err));
+		vfm_par_for(rows, 16, epi_pass, g);
+	}
+	return 0;
+}
+
+static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	/* it does not convert f32 to bf16 */
+	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf);
+
+	if (direct)
+		TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &a->c, &a->bias, a->accumulate, err));
+	else
+		TRY(dnnl_with_epilogue(s, g, a, err));
+	return add_rowsums(s, g, a, err);
+}
+
+/* The kernels add biases in f32. */
+static int widen_bias(struct vfm_stream *s, struct vfm_tensor *bias, struct vfm_err *err)
+{
+	float *x = vfm_cpu_ws(s, VFM_WS_BIAS, (size_t)bias->shape[0] * sizeof(float) + 1, err);
+
+	if (!x)
+		return VFM_EENV;
+	vfm_dtype_convert(VFM_F32, x, bias->dtype, bias->data, (size_t)bias->shape[0]);
+	*bias = vfm_t1(x, VFM_F32, bias->shape[0]);
+	return 0;
+}
+
+/* Few columns or a short K do not pay for splitting the elements of A.  The number of rows has no part in it, so that a
+ * row has the same bits in any product. */
+static const struct vfm_gemm_kern *choose_f32(const struct vfm_cpu *c, const struct vfm_gemm *a)
+{
+	int64_t n = a->c.shape[1], k = a->a.shape[a->trans_a ? 0 : 1];
+
+	return n < TILES_MIN || k < TILES_MIN ? &c->kern->gemm_f32 : &c->gemm_f32;
+}
+
+static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_cpu *c = vfm_cpu_of(s);
+	bool bf = a->a.dtype == VFM_BF16;
+	struct gemm g = {
+		.kern = bf ? &c->gemm_bf16 : choose_f32(c, a),
+		.a = {a->a.data, a->a.stride[0], bf, a->trans_a},
+		.b = {a->b.data, a->b.stride[0], bf, !a->trans_b},
+		.epi = {.c = a->c.data,
+			.ldc = a->c.stride[0],
+			.c_bf = a->c.dtype == VFM_BF16,
+			.accumulate = a->accumulate,
+			.bias = vfm_has(&a->bias) ? a->bias.data : NULL,
+			.act = a->act,
+			.dact = a->dact,
+			.aux = vfm_has(&a->aux) ? a->aux.data : NULL,
+			.ld_aux = vfm_has(&a->aux) ? a->aux.stride[0] : 0},
+		.m = a->c.shape[0],
+		.n = a->c.shape[1],
+		.k = a->a.shape[a->trans_a ? 0 : 1],
+	};
+
+	if (vfm_has(&a->scale_a))
+		return vfm_cpu_gemm8(s, a, err);
+	if (!g.m)
+		return 0;
+	if (!g.n)
+		return add_rowsums(s, &g, a, err);
+	if (!g.k) {
+		if (!a->accumulate || g.epi.bias)
+			vfm_par_for(cpu_ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
+		return 0;
+	}
+	if (VFM_HAVE_DNNL && c->use_dnnl)
+		return through_dnnl(s, &g, a, err);
+	choose_chunk(&g);
+	if (suits_few_rows(&g, a))
+		return run_few_rows(s, &g, err);
+	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+}
+
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_gemm g = *a;
+
+	if (vfm_has(&g.bias) && g.bias.dtype != VFM_F32)
+		TRY(widen_bias(s, &g.bias, err));
+	return multiply(s, &g, err);
+}

@@ -1,0 +1,166 @@
+/* cpu_impl.h - declarations shared by the files of the CPU device. */
+#ifndef VFM_DEVICE_CPU_CPU_IMPL_H
+#define VFM_DEVICE_CPU_CPU_IMPL_H
+
+#include "device/cpu/cpu_isa.h"
+#include "device/cpu/cpu_kern.h"
+#include "device/dev/dev.h"
+#include "device/ops/ops.h"
+
+/* Workspaces belong to the device and grow as needed. */
+enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_BIAS, VFM_WS_N };
+
+struct vfm_cpu_pool;
+struct vfm_dnnl;     /* cpu_gemm_dnnl.c */
+struct vfm_cpu_held; /* cpu_held.c */
+
+struct vfm_cpu {
+	struct vfm_dev dev; /* first */
+	enum vfm_isa isa;
+	const struct vfm_cpu_kern *kern;
+	struct vfm_cpu_pool *pool;
+	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or with AMX tiles */
+	struct vfm_dnnl *dnnl;                    /* NULL until the first use */
+	struct vfm_cpu_held *held;                /* NULL: no copies */
+	bool use_dnnl;                            /* VFM_CPU_GEMM=dnnl: for every GEMM */
+	struct {
+		void *p;
+		size_t size;
+	} ws[VFM_WS_N];
+};
+
+static inline int64_t cpu_ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static inline int64_t cpu_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t cpu_max(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
+{
+	return (struct vfm_cpu *)s->dev;
+}
+
+/* Selects the kernels of GEMM; those without an epilogue get that of c->kern, whose nr must agree.  For vfm_cpu_open
+ * and tests. */
+void vfm_cpu_set_gemm(struct vfm_cpu *c, const struct vfm_gemm_kern *f32, const struct vfm_gemm_kern *bf16);
+
+/* Returns at least `bytes` of 64-byte aligned memory, or NULL with err.  A call that needs more memory discards the
+ * contents. */
+void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vfm_err *err);
+/* Returns memory of the calling thread; aborts if there is none.  A caller must not call another kernel driver while it
+ * uses the memory. */
+void *vfm_cpu_scratch(size_t bytes);
+
+/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units. */
+struct vfm_held_key {
+	struct vfm_mat b;
+	int64_t n, k, kc;
+};
+/* Returns the memory of the packed operand, or NULL if there is none for it; the device owns it.  *valid: it holds the
+ * contents of `version`.  If not, the caller fills it now. */
+float *vfm_cpu_held(struct vfm_cpu *c, const struct vfm_held_key *key, int64_t version, size_t bytes, bool *valid);
+void vfm_cpu_drop_held(struct vfm_cpu *c); /* frees all */
+
+/* A range of at most `grain` tokens within one sample; without samples s = -1. */
+struct vfm_chunk {
+	int64_t t0, t1, s;
+};
+int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t total, int64_t grain,
+	struct vfm_chunk **out, struct vfm_err *err); /* returns their number; *out is in VFM_WS_CHUNKS */
+
+/* cpu_stream.c: streams, events and copies as dev.h says. */
+struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
+void vfm_cpu_stream_free(struct vfm_stream *s);
+int vfm_cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err);
+int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err);
+int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
+struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err);
+void vfm_cpu_event_free(struct vfm_event *e);
+int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err);
+int vfm_cpu_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
+struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err);
+bool vfm_cpu_event_passed(struct vfm_event *e);
+
+extern const struct vfm_ops vfm_cpu_ops;
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+
+/* A sum of many rows of n columns, in runs of rows, and of the sums of these in turn, so that its error does not grow
+ * with their number.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
+enum { VFM_CPU_SUM_LEVELS = 6 };
+struct vfm_cpu_sum {
+	const struct vfm_cpu_kern *kern;
+	float *level[VFM_CPU_SUM_LEVELS];
+	int64_t n, rows;
+	int top; /* the highest level in use */
+};
+/* mem: [VFM_CPU_SUM_LEVELS][n] */
+void vfm_cpu_sum_begin(struct vfm_cpu_sum *s, const struct vfm_cpu_kern *kern, float *mem, int64_t n);
+void vfm_cpu_sum_next(struct vfm_cpu_sum *s);
+const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s); /* returns the sum, which is in mem */
+
+/* cpu_rows.c */
+int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err);
+int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err);
+int vfm_cpu_index_dot(struct vfm_stream *s, const struct vfm_index_dot *a, struct vfm_err *err);
+int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, struct vfm_err *err);
+int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err);
+int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);
+int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err);
+int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, struct vfm_err *err);
+/* cpu_encoder.c */
+int vfm_cpu_geglu(struct vfm_stream *s, const struct vfm_geglu *a, struct vfm_err *err);
+int vfm_cpu_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *a, struct vfm_err *err);
+int vfm_cpu_upsample(struct vfm_stream *s, const struct vfm_upsample *a, struct vfm_err *err);
+/* cpu_moe.c */
+int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err);
+int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expert *a, struct vfm_err *err);
+int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_token(struct vfm_stream *s, const struct vfm_moe_topk_token *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err);
+int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct vfm_err *err);
+int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struct vfm_err *err);
+int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
+int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
+
+/* cpu_block8.c */
+int vfm_cpu_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_err *err);
+int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err);
+
+/* cpu_conv.c */
+int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
+size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
+int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
+
+/* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
+int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
+int vfm_cpu_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err);
+int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err);
+int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+
+/* make WITHOUT=dnnl builds without oneDNN; our own kernels then compute all GEMMs. */
+#ifndef VFM_HAVE_DNNL
+#define VFM_HAVE_DNNL 1
+#endif
+/* Loads oneDNN; to be called before any other of these.  VFM_EENV: it is not installed. */
+int vfm_dnnl_open(struct vfm_err *err);
+/* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
+int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,
+	bool trans_b, const struct vfm_tensor *c, const struct vfm_tensor *bias, bool accumulate, struct vfm_err *err);
+void vfm_dnnl_free(struct vfm_dnnl *d);
+const char *vfm_dnnl_version(void); /* "2.6.3" */
+
+#endif

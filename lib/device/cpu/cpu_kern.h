@@ -1,0 +1,143 @@
+/* cpu_kern.h - the table of kernels of one instruction set; each kernel runs on one thread.
+ *
+ * cpu_kern_<isa>.c compile the table from one source (cpu_*.inc.h).  The drivers in cpu_ops.c and cpu_gemm.c divide the
+ * work into ranges whose bounds depend on shapes only, so that results do not depend on the number of threads.
+ */
+#ifndef VFM_DEVICE_CPU_CPU_KERN_H
+#define VFM_DEVICE_CPU_CPU_KERN_H
+
+#include "device/ops/ops.h"
+
+/* A GEMM operand seen as rows of K: element (r, k) at p[r ld + k], or at p[k ld + r] if kmajor. */
+struct vfm_mat {
+	const void *p;
+	int64_t ld;
+	bool bf, kmajor;
+};
+
+/* The epilogue of a tile whose sum over K is complete. */
+struct vfm_epi {
+	void *c;
+	int64_t ldc;
+	bool c_bf, accumulate;
+	const float *bias; /* may be NULL */
+	enum vfm_act act, dact;
+	void *aux; /* dtype of c; may be NULL */
+	int64_t ld_aux;
+	const void *add; /* added last; dtype and ldc of c, may be c; may be NULL */
+};
+
+/* The part of K that a convolution sums at a time (cpu_conv.c): unit u multiplies the lines from a + off[u] on, of mr
+ * neighbouring pixels, by unit u of b.  A line is a unit of a pixel, 16 words; part p of it stands p * part floats
+ * further. */
+struct vfm_conv_units {
+	int64_t n, part;
+	const int32_t *off;
+};
+
+/* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i step, its parts
+ * `part` floats apart.  The last line is filled with zeros. */
+struct vfm_pixels {
+	const void *p;
+	bool bf;
+	int64_t pitch, n, c;
+	float *dst;
+	int64_t step, line, part;
+};
+
+/* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats in each row: a
+ * float, two neighbouring bf16, or the depth of an AMX tile (cpu_gemm_tile.h, cpu_gemm_bf16x3.h, which say how those
+ * are packed).  Incomplete panels and units are padded with zeros. */
+struct vfm_gemm_kern {
+	int mr, nr, ku, words;
+	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
+	int mc;           /* most rows of a block of C */
+	int held_rows;    /* most rows for which packing a held B is a notable part of the work */
+	/* Pack rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows (mr or nr), `stride` floats
+	 * apart; write up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
+	 * the sums over k. */
+	void (*pack_a)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+		int64_t k0, int64_t k1, float *sum);
+	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+		int64_t k0, int64_t k1, float *sum);
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units, in runs of
+	 * at most VFM_GEMM_RUN that are summed from zero; those of AMX are a unit or a chunk */
+	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
+	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
+	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	void (*lines)(const struct vfm_pixels *x);
+	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns count */
+	void (*conv)(
+		const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first);
+	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
+	void (*begin)(void);
+	void (*end)(void);
+};
+
+enum { VFM_GEMM_RUN = 128 }; /* units of a run of the sums of a product (cpu_gemm.c) */
+
+/* A product of few rows.  b is k-major. */
+struct vfm_few {
+	const float *x; /* [rows][k], rows ldx elements apart */
+	int64_t ldx, rows, k;
+	int64_t slice; /* elements of K of a slice: a multiple of VFM_GEMM_RUN, or k */
+	struct vfm_mat b;
+};
+
+/* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
+struct vfm_cpu_kern {
+	struct vfm_gemm_kern gemm_f32, gemm_bf16;
+	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1) of the result;
+	 * room for two more such arrays follows */
+	void (*few_rows)(const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles);
+	/* with amax: *part = the largest finite |y| of the rows */
+	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */
+	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* part: [D] = the sum of h dy; with dh_sum [2][D]: also of dh */
+	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	void (*add_row)(const struct vfm_add_row *a, int64_t t0, int64_t t1);
+	/* part: [D] = the sum of dy */
+	void (*add_row_bwd)(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part);
+	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
+	/* part: [d] = the sum of dweight */
+	void (*qk_norm_rope_bwd)(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
+	void (*row_dot)(const struct vfm_row_dot *a, int64_t t0, int64_t t1);
+	void (*row_norm_rope)(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1);
+	/* part: [H*d] = the sum of dweight */
+	void (*row_norm_rope_bwd)(const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part);
+	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
+	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
+	void (*sum_parts)(const struct vfm_sum_parts *a, int64_t i0, int64_t i1);
+	void (*adamw)(const struct vfm_adamw *a, int64_t i0, int64_t i1);
+	double (*sumsq)(const void *x, bool bf, int64_t n);
+	/* returns the sum over tokens of mean_f (pred - target)^2 */
+	double (*mse)(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s);
+	void (*diffuse)(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* out[i] = normal(rng, first + i) */
+	void (*normals)(const struct vfm_rng *rng, int64_t first, int64_t n, float *out);
+	void (*sum_into)(float *dst, const float *src, int64_t n); /* dst += src */
+	float (*dot)(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n);
+	void (*swiglu)(const struct vfm_swiglu *a, int64_t t0, int64_t t1);
+	void (*swiglu_bwd)(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1);
+	void (*geglu)(const struct vfm_geglu *a, int64_t t0, int64_t t1);
+	/* pixels [i0, i1), counted over all frames; stats (GROUP): mean and 1 / sqrt(var + eps) of each group of the
+	 * frame of these pixels, [2][groups]; tmp: 3 C floats */
+	void (*channel_norm)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp);
+	/* part [2][groups]: the means of the pixels [i0, i1) of a frame, and the sums of (x - mean)^2; tmp as above */
+	void (*channel_stats)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp);
+	void (*softmax)(const float *x, float *y, int64_t n); /* n > 0; y may be x */
+	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
+};
+
+/* For the kernels of norms (cpu_fp8.c): the exponent of the scale of y; and row t as 8-bit floats of its bf16 y, if a
+ * has a history, and the larger of `most` and its largest finite |y|.  y NULL: the row is in a->y, in f32. */
+int vfm_cpu_norm_exponent(const struct vfm_norm *a);
+float vfm_cpu_norm_row8(const struct vfm_norm *a, int64_t t, const uint16_t *y, float most);
+
+extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
+/* With AMX; their epilogues are those of vfm_cpu_kern_avx512bf16, which has the same nr; absent here. */
+extern const struct vfm_gemm_kern vfm_gemm_amx_f32, vfm_gemm_amx;
+
+#endif

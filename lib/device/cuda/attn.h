@@ -1,0 +1,19 @@
+/* attn.h - attention without cuDNN.  C and C++. */
+#ifndef VFM_DEVICE_CUDA_ATTN_H
+#define VFM_DEVICE_CUDA_ATTN_H
+
+#include "device/cuda/cuda_impl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Our own kernels (attn_own.cu): they accept all operands that the ops allow, compute in f32, and are deterministic.
+ * The backward may lack dq, or dk and dv. */
+int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
+int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

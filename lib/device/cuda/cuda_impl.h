@@ -1,0 +1,49 @@
+/* cuda_impl.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
+ * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
+ * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (device/dev/heap.h) on mapped memory.  first_use.c: loads our
+ * kernels; whether the device is idle.  gemm_*.c: cuBLASLt and the choice of its algorithms.  attn*.c, conv_dnn.c,
+ * cudnn_*.c: cuDNN.  *.cu: our own kernels.  plugin.c: the exported symbol.
+ *
+ * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
+ * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
+ * header, which the emulation implements too.
+ */
+#ifndef VFM_DEVICE_CUDA_CUDA_IMPL_H
+#define VFM_DEVICE_CUDA_CUDA_IMPL_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "device/dev/dev.h"
+#include "device/ops/ops.h"
+
+/* ---- for .cu files ---- */
+
+/* Returns scratch memory of the device for one op, at a 256-byte boundary, with undefined contents.  It is valid for
+ * the work that the op enqueues on this stream; the next op may get the same memory.  One call an op.  NULL: err is
+ * set. */
+void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err);
+/* Returns the number of multiprocessors, to size grids and partial sums.  The emulation has few, so that grid-stride
+ * loops iterate. */
+int vfm_cuda_sms(struct vfm_stream *s);
+/* Returns vfm_stream.units of a stream. */
+int vfm_cuda_units(struct vfm_stream *s);
+/* Returns the most bytes of shared memory that a block may request: a block with them has its multiprocessor alone. */
+int vfm_cuda_most_shared(struct vfm_stream *s);
+/* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
+uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
+/* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
+int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
+
+/* NULL in the table if no file defines it; vfm_op_X then returns an error. */
+#define X(name)                                                                                                        \
+	int vfm_cuda_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                     \
+		__attribute__((weak));
+VFM_OP_LIST(X)
+#undef X
+
+#ifdef __cplusplus
+}
+#endif
+#endif

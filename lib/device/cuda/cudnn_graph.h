@@ -1,0 +1,121 @@
+/* cudnn_graph.h - a graph of operations, made into an execution plan by cuDNN's backend API.
+ *
+ *	struct vfm_dnn_graph *g = vfm_dnn_new(&on);
+ *	vfm_dnn_t x = vfm_dnn_tensor(g, CUDNN_DATA_FLOAT, dim, stride, VFM_DNN_DEVICE, 0);
+ *	vfm_dnn_t y = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, x, 0, 0);	an intermediate result
+ *	vfm_dnn_pw(g, CUDNN_POINTWISE_LOG, y, 0, z);			into a tensor that there is
+ *	rc = vfm_dnn_build(g, VFM_DNN_DETERMINISTIC, 1, &err);		also says what went wrong above
+ *	rc = vfm_dnn_run(g, 0, stream, bind, n, workspace, &err);
+ *
+ * While a graph is built the first failure is kept, what follows does nothing, and vfm_dnn_build returns it.  Tensors
+ * have four dimensions, besides images; sums are in f32.  A graph belongs to the thread of its device.  Local.
+ */
+#ifndef VFM_DEVICE_CUDA_CUDNN_GRAPH_H
+#define VFM_DEVICE_CUDA_CUDNN_GRAPH_H
+
+#include <cudnn_graph.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* The target of plans: a handle of a device, or a description of a device that is absent (its plans can be built, but
+ * not run). */
+struct vfm_dnn_on {
+	cudnnHandle_t handle;
+	cudnnBackendDescriptor_t devprop;
+};
+/* Loads a description from the JSON that cuDNN writes of device properties. */
+int vfm_dnn_on_devprop(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err);
+void vfm_dnn_on_release(struct vfm_dnn_on *on); /* frees the description; the caller owns the handle */
+
+/* Returns 0, or VFM_EENV with the name of the status and the last message of cuDNN. */
+int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err);
+
+struct vfm_dnn_graph;
+typedef int vfm_dnn_t; /* a tensor of a graph; 0: none */
+
+struct vfm_dnn_graph *vfm_dnn_new(const struct vfm_dnn_on *on);
+void vfm_dnn_free(struct vfm_dnn_graph *g); /* NULL is fine; no stream may use the graph any more */
+
+enum vfm_dnn_kind {
+	VFM_DNN_DEVICE,  /* device memory, bound at each run */
+	VFM_DNN_HOST,    /* one value in host memory, read at each run */
+	VFM_DNN_VIRTUAL, /* an intermediate result */
+};
+/* ragged: a tensor [b+1] of i64 with the first element of each batch entry, which replaces the batch stride. */
+vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
+	enum vfm_dnn_kind kind, vfm_dnn_t ragged);
+/* Contiguous. */
+vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d,
+	enum vfm_dnn_kind kind);
+
+/* n 4 or 5 dimensions: batch, channels, (frames,) height, width; its address is aligned to 16 bytes.  What operations
+ * by element make of an image needs a y. */
+vfm_dnn_t vfm_dnn_image(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim, const int64_t *stride,
+	enum vfm_dnn_kind kind);
+
+/* Operations.  They return y; 0 creates a virtual f32 tensor with the dimensions of x (of the product; of x with the
+ * last one 1). */
+vfm_dnn_t vfm_dnn_pw(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t x, vfm_dnn_t b, vfm_dnn_t y);
+/* y [i32] = the index along `axis` of each element of x; y = a < b, y = a and b [bool]; y = x where `keep`, else b. */
+vfm_dnn_t vfm_dnn_index(struct vfm_dnn_graph *g, vfm_dnn_t x, int axis);
+vfm_dnn_t vfm_dnn_logic(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t a, vfm_dnn_t b);
+vfm_dnn_t vfm_dnn_select(struct vfm_dnn_graph *g, vfm_dnn_t keep, vfm_dnn_t x, vfm_dnn_t b);
+vfm_dnn_t vfm_dnn_reduce(struct vfm_dnn_graph *g, cudnnReduceTensorOp_t mode, vfm_dnn_t x, vfm_dnn_t y);
+vfm_dnn_t vfm_dnn_reshape(struct vfm_dnn_graph *g, vfm_dnn_t x, vfm_dnn_t y);
+/* y = a b for each pair of the first two dimensions (the second of b may divide that of a).  m, n, k: valid size of
+ * these dimensions for each batch entry, or 0. */
+struct vfm_dnn_mnk {
+	vfm_dnn_t m, n, k;
+	bool zero_rest; /* elements beyond read as 0 */
+};
+vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, struct vfm_dnn_mnk len, vfm_dnn_t y);
+
+/* y = the cross-correlation of the images x [b, c, …] and w [o, c, …], over the last n dimensions; pre, post: zeros
+ * before and behind each. */
+struct vfm_dnn_convolve {
+	vfm_dnn_t x, w, y;
+	int n;
+	int64_t pre[3], post[3], stride[3];
+};
+void vfm_dnn_convolve(struct vfm_dnn_graph *g, const struct vfm_dnn_convolve *v);
+
+/* O = softmax(scale Q K^T) V and its lse, as one operation; q, k, v, o are [b, h, s, d].  cuDNN has it since 9.15. */
+struct vfm_dnn_sdpa {
+	vfm_dnn_t q, k, v, o, lse, scale;
+	vfm_dnn_t len_q, len_k; /* or 0 */
+};
+void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x);
+
+/* What engines must not do. */
+enum {
+	VFM_DNN_DETERMINISTIC = 1, /* sums in an order that varies */
+	VFM_DNN_FULL = 2,    /* transforms (FFT, Winograd), sums or operands of less precision than the types say */
+	VFM_DNN_F32 = 4 | 2, /* also tensor cores, which multiply f32 as TF32 */
+};
+enum { VFM_DNN_PLANS = 4 };
+/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized and whose engines keep the
+ * limits, a set of the above.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
+ * same engines and knobs. */
+int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err);
+/* Makes plan i of several the only one; cudnn_tune.h chooses it by time. */
+void vfm_dnn_use(struct vfm_dnn_graph *g, int i);
+
+struct vfm_dnn_facts {     /* of a built graph */
+	int64_t workspace; /* bytes, for the largest plan */
+	int64_t engine;    /* of the first plan */
+	int plans;
+	int configs, tried; /* configurations offered by the heuristics, and tried */
+	int ops;
+};
+struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g);
+
+struct vfm_dnn_bind {
+	vfm_dnn_t t; /* 0: left out */
+	void *p;
+};
+/* Enqueues a plan; 0: the first. */
+int vfm_dnn_run(struct vfm_dnn_graph *g, int plan, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+	struct vfm_err *err);
+
+#endif

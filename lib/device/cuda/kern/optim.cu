@@ -1,0 +1,256 @@
+/* optim.cu - ops of the optimizer: sum of squares of the gradient, clipping, AdamW. */
+#include "device/cuda/kern/master.h"
+
+/* ---- sum of squares ----------------------------------------------------------------------- */
+
+enum {
+	SQ_THREADS = 256,
+	SQ_VEC = 8,
+	SQ_UNROLL = 2,
+	SQ_BLOCKS = 1056
+}; /* eight blocks on each of 132 multiprocessors, on any device, so that sums have one order */
+
+/* Squares of a vector in f32, in pairs, then f64: an error of a few 2^-24 of the sum at any length. */
+template <int N> __device__ static inline float squares(const vec<N> &x)
+{
+	float s[N];
+
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		s[i] = x.v[i] * x.v[i];
+#pragma unroll
+	for (int d = N / 2; d > 0; d /= 2)
+#pragma unroll
+		for (int i = 0; i < d; i++)
+			s[i] += s[i + d];
+	return s[0];
+}
+
+/* part[block] = the sum over its vectors; block 0 adds the elements after the last whole vector. */
+template <int N, class T>
+__global__ __launch_bounds__(SQ_THREADS) static void sumsq_part(const T *x, int64_t n, double *part)
+{
+	int64_t nv = n / N, step = (int64_t)gridDim.x * SQ_THREADS, i = (int64_t)blockIdx.x * SQ_THREADS + threadIdx.x;
+	double sum = 0;
+
+	for (; i + (SQ_UNROLL - 1) * step < nv; i += SQ_UNROLL * step) {
+		vec<N> v[SQ_UNROLL];
+
+#pragma unroll
+		for (int k = 0; k < SQ_UNROLL; k++)
+			v[k] = ld_vec<N>(x + (i + k * step) * N);
+#pragma unroll
+		for (int k = 0; k < SQ_UNROLL; k++)
+			sum += (double)squares(v[k]);
+	}
+	for (; i < nv; i += step)
+		sum += (double)squares(ld_vec<N>(x + i * N));
+	if (blockIdx.x == 0 && threadIdx.x < n - nv * N) {
+		float v = ld(x + nv * N + threadIdx.x);
+
+		sum += (double)(v * v);
+	}
+	sum = block_sum<SQ_THREADS / 32>(sum);
+	if (threadIdx.x == 0)
+		part[blockIdx.x] = sum;
+}
+
+__global__ static void sumsq_add(const double *part, int parts, double *sum)
+{
+	double s = 0;
+
+	for (int i = threadIdx.x; i < parts; i += SQ_THREADS)
+		s += part[i];
+	s = block_sum<SQ_THREADS / 32>(s);
+	if (threadIdx.x == 0)
+		*sum += s;
+}
+
+extern "C" int vfm_cuda_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)
+{
+	int64_t n = a->x.shape[0], blocks = ceil_div(n, (int64_t)SQ_THREADS * SQ_VEC * SQ_UNROLL);
+	bool wide = (uintptr_t)a->x.data % 16 == 0;
+	double *part;
+
+	if (n == 0)
+		return 0;
+	if (blocks > SQ_BLOCKS)
+		blocks = SQ_BLOCKS;
+	part = (double *)vfm_cuda_ws(s, (size_t)blocks * sizeof(*part), err);
+	if (!part)
+		return VFM_EENV;
+	if (wide)
+		VFM_ACT_TYPE(a->x.dtype, T,
+			VFM_LAUNCH(s, (sumsq_part<SQ_VEC, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
+	else
+		VFM_ACT_TYPE(a->x.dtype, T,
+			VFM_LAUNCH(s, (sumsq_part<1, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
+	VFM_LAUNCH(s, (sumsq_add), 1, SQ_THREADS, 0, part, (int)blocks, (double *)a->sum.data);
+	return vfm_cuda_launched(s, "sumsq", err);
+}
+
+/* ---- clipping --------------------------------------------------------------------------------- */
+
+/* loss may be NULL */
+__global__ static void clip(const double *sum, const double *loss, float max_norm, float *norm, float *scale)
+{
+	double r = sqrt(*sum);
+
+	*norm = (float)r;
+	if (!isfinite((float)r) || (loss && !isfinite(*loss)))
+		*scale = NAN;
+	else
+		*scale = max_norm > 0 && r > (double)max_norm ? (float)((double)max_norm / r) : 1.0f;
+}
+
+extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
+{
+	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data,
+		vfm_has(&a->loss) ? (const double *)a->loss.data : (const double *)NULL, a->max_norm,
+		(float *)a->norm.data, (float *)a->scale.data);
+	return vfm_cuda_launched(s, "clip", err);
+}
+
+/* ---- AdamW -------------------------------------------------------------------------------------- */
+
+struct adam {
+	float b1, b2, d1, d2, eps, decay, lr, rc2, keep, take;
+	const float *gs;    /* may be NULL */
+	float *p, *v, *ema; /* p NULL: split master weights; ema may be NULL */
+	void *m;
+	const void *g;
+	bf16 *w; /* may be NULL */
+	int16_t *lo;
+};
+
+/* Loads and stores the master weights of N neighbours; w is their bf16 copy. */
+template <bool SPLIT, int N> __device__ static inline vec<N> master(const adam &a, int64_t i)
+{
+	if constexpr (SPLIT) {
+		raw_vec<bf16, N> hi = *reinterpret_cast<const raw_vec<bf16, N> *>(a.w + i);
+		raw_vec<int16_t, N> lo = *reinterpret_cast<const raw_vec<int16_t, N> *>(a.lo + i);
+		vec<N> p;
+
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			p.v[k] = master_join(hi.e[k].u, lo.e[k]);
+		return p;
+	} else {
+		return ld_vec<N>(a.p + i);
+	}
+}
+template <bool SPLIT, int N> __device__ static inline void put_master(const adam &a, int64_t i, const vec<N> &p)
+{
+	if constexpr (SPLIT) {
+		raw_vec<uint16_t, N> hi, lo;
+
+#pragma unroll
+		for (int k = 0; k < N; k++) {
+			uint32_t u = master_split(p.v[k]);
+
+			hi.e[k] = (uint16_t)(u >> 16);
+			lo.e[k] = (uint16_t)u;
+		}
+		*reinterpret_cast<raw_vec<uint16_t, N> *>(a.w + i) = hi;
+		*reinterpret_cast<raw_vec<uint16_t, N> *>(a.lo + i) = lo;
+	} else {
+		st_vec<N>(a.p + i, p);
+		if (a.w)
+			st_vec<N>(a.w + i, p);
+	}
+}
+
+/* Updates N neighbours. */
+template <int N, bool SPLIT, class M, class G>
+__device__ static inline void adam_step(const adam &a, float gs, int64_t i)
+{
+	vec<N> g = ld_vec<N>((const G *)a.g + i), m = ld_vec<N>((const M *)a.m + i), v = ld_vec<N>(a.v + i),
+	       p = master<SPLIT, N>(a, i), e = {};
+
+	if (a.ema)
+		e = ld_vec<N>(a.ema + i);
+#pragma unroll
+	for (int k = 0; k < N; k++) {
+		float x = g.v[k] * gs;
+
+		m.v[k] = fmaf(a.b1, m.v[k], a.d1 * x);
+		v.v[k] = fmaf(a.b2, v.v[k], a.d2 * x * x);
+		p.v[k] = p.v[k] * a.decay - a.lr * m.v[k] / fmaf(sqrtf(v.v[k]), a.rc2, a.eps);
+		e.v[k] = fmaf(a.keep, e.v[k], a.take * p.v[k]);
+	}
+	st_vec<N>((M *)a.m + i, m);
+	st_vec<N>(a.v + i, v);
+	put_master<SPLIT, N>(a, i, p);
+	if (a.ema)
+		st_vec<N>(a.ema + i, e);
+}
+
+/* 512 threads have 57 kB of loads in flight, which the bandwidth of one multiprocessor needs. */
+enum { ADAM_THREADS = 512 };
+
+/* Processes VEC neighbours at a time, and the elements after the last vector one by one.  Unaligned: all one by one. */
+template <int N, bool SPLIT, class M, class G>
+__global__ __launch_bounds__(ADAM_THREADS) static void adamw(const adam a, int64_t n)
+{
+	int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x, nv = n / N;
+	float gs = a.gs ? *a.gs : 1.0f;
+
+	if (!isfinite(gs))
+		return; /* the step is skipped */
+	for (int64_t i = t; i < nv; i += step)
+		adam_step<N, SPLIT, M, G>(a, gs, i * N);
+	if (N > 1 && nv * N + t < n)
+		adam_step<1, SPLIT, M, G>(a, gs, nv * N + t);
+}
+
+/* On a stream with units, a block a unit, which shares its multiprocessor with no other kernel. */
+template <int N, bool SPLIT, class M, class G> static void launch_adamw(struct vfm_stream *s, const adam &a, int64_t n)
+{
+	int units = vfm_cuda_units(s), smem = units ? vfm_cuda_most_shared(s) : 0;
+	int64_t blocks = ceil_div(ceil_div(n, N), ADAM_THREADS), most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
+
+	if (blocks > most)
+		blocks = most;
+	if (smem)
+		VFM_ALLOW_SHARED((adamw<N, SPLIT, M, G>), smem);
+	VFM_LAUNCH(s, (adamw<N, SPLIT, M, G>), blocks, ADAM_THREADS, smem, a, n);
+}
+
+template <int N, class M, class G> static void choose_master(struct vfm_stream *s, const adam &a, int64_t n)
+{
+	if (a.p)
+		launch_adamw<N, false, M, G>(s, a, n);
+	else
+		launch_adamw<N, true, M, G>(s, a, n);
+}
+
+template <int N> static void adamw_types(struct vfm_stream *s, const struct vfm_adamw *o, const adam &a)
+{
+	VFM_ACT_TYPE(o->m.dtype, M, VFM_ACT_TYPE(o->g.dtype, G, (choose_master<N, M, G>(s, a, o->v.shape[0]))));
+}
+
+extern "C" int vfm_cuda_adamw(struct vfm_stream *s, const struct vfm_adamw *o, struct vfm_err *err)
+{
+	adam a = {o->beta1, o->beta2, 1 - o->beta1, 1 - o->beta2, o->eps, 1 - o->lr * o->wd, o->lr / o->c1,
+		1 / sqrtf(o->c2), o->ema_decay, 1 - o->ema_decay, (const float *)o->grad_scale.data, (float *)o->p.data,
+		(float *)o->v.data, (float *)o->ema.data, o->m.data, o->g.data, (bf16 *)o->w.data,
+		(int16_t *)o->p_lo.data};
+	uintptr_t all = (uintptr_t)a.p | (uintptr_t)a.v | (uintptr_t)a.ema | (uintptr_t)a.m | (uintptr_t)a.g |
+		(uintptr_t)a.w | (uintptr_t)a.lo;
+
+	if (o->v.shape[0] == 0)
+		return 0;
+	if (!vfm_has(&o->grad_scale))
+		a.gs = NULL;
+	if (!vfm_has(&o->p))
+		a.p = NULL;
+	if (!vfm_has(&o->ema))
+		a.ema = NULL;
+	if (!vfm_has(&o->w))
+		a.w = NULL;
+	if (all % 16 == 0)
+		adamw_types<8>(s, o, a);
+	else
+		adamw_types<1>(s, o, a);
+	return vfm_cuda_launched(s, "adamw", err);
+}

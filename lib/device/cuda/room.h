@@ -1,0 +1,10 @@
+/* device/cuda - the CUDA device, a plugin (libvfm_cuda.so).
+ *
+ * Its pool, streams, copies and graphs, cuBLASLt and cuDNN; our kernels are in kern/, which the emulation
+ * (kern/emu.h) also compiles for the host.  gemm_plan, gemm_choice and fault need no header of CUDA and are in the
+ * library.
+ *
+ * Used by: opened by name (device/dev/plugin.h)
+ * Calls: base, comm/launch, device/dev, device/ops, io, spec/model
+ * Read first: plugin.c, cuda_impl.h, kern/kern.h
+ */

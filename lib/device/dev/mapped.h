@@ -1,0 +1,68 @@
+/* mapped.h - a memory pool over virtual addresses, with physical memory mapped on demand.
+ *
+ * A zone is a range of virtual addresses that a heap (heap.h) manages, divided into chunks.  The pool maps physical
+ * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool unmaps chunks that lie in
+ * holes: a compaction.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping
+ * functions (lib/device/cuda/cuda_mem.c).  Not thread-safe.
+ *
+ * With a limit the pool compacts before it maps more, so that the rest stays free for others; it exceeds the limit only
+ * for what is in use, and then compacts no more for the bytes that it has.
+ *
+ * A compaction waits for the device, so it must not recur in a periodic program (a training step).  The best fit alone
+ * would recur: it returns to holes whose memory it has moved.  After the first compaction the pool therefore allocates
+ * where the fewest chunks lack memory, if the best fit is not completely mapped.
+ */
+#ifndef VFM_DEVICE_DEV_MAPPED_H
+#define VFM_DEVICE_DEV_MAPPED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "device/dev/heap.h"
+
+enum { VFM_MAPPED_ZONES = 4, VFM_MAPPED_FULL = 1 };
+
+struct vfm_mapped_table {
+	/* Maps memory to a chunk.  Returns 0, FULL if there is no more memory, or a negative code with err set. */
+	int (*map)(void *ctx, int zone, uint64_t chunk, struct vfm_err *err);
+	/* A negative result leaves the chunk mapped. */
+	int (*unmap)(void *ctx, int zone, uint64_t chunk);
+	/* Blocks until the device has passed the last use of all freed ranges; negative: it cannot wait here. */
+	int (*drain)(void *ctx);
+};
+
+struct vfm_mapped {
+	const struct vfm_mapped_table *t;
+	void *ctx;
+	uint64_t bytes; /* mapped now */
+	uint64_t used;  /* of the chunks in which allocated ranges lie: the least that may be mapped */
+	uint64_t used_peak;
+	uint64_t limit;      /* bytes to map before a compaction; 0: as many as there are */
+	int64_t compactions; /* waits for the device in order to unmap chunks */
+	int zones;
+	struct vfm_mapped_zone {
+		uint64_t size, chunk; /* bytes */
+		struct vfm_heap *heap;
+		bool *mapped;    /* [size / chunk] */
+		uint32_t *users; /* [size / chunk] allocated ranges that lie in it */
+	} zone[VFM_MAPPED_ZONES];
+};
+
+/* Passes ctx to the functions of the table. */
+void vfm_mapped_init(struct vfm_mapped *m, const struct vfm_mapped_table *t, void *ctx);
+void vfm_mapped_release(struct vfm_mapped *m); /* unmaps all */
+
+/* Adds a zone and returns its number.  size is a multiple of chunk, chunk one of grain, and grain a power of 2. */
+int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_t grain);
+
+/* Sets the limit.  No-op if bytes is 0, or if the pool has exceeded it. */
+void vfm_mapped_set_limit(struct vfm_mapped *m, int64_t bytes);
+
+/* Allocates a mapped range and returns its offset in *at.  Returns FULL if neither holes nor new memory suffice, or the
+ * negative code of map. */
+int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag, uint64_t *at, struct vfm_err *err);
+/* Frees a range, as vfm_heap_give. */
+uint64_t vfm_mapped_give(struct vfm_mapped *m, int zone, uint64_t at, uint32_t *tag);
+
+#endif

@@ -1,0 +1,41 @@
+/* stall.h - measures stalls of the compute stream: exposed communication, pipeline bubbles, and copies between host and
+ * device.
+ *
+ * On an asynchronous device each stall lies between two timed events of a ring, which are read when the step has
+ * passed. A stall costs two records on the stream.  The ring grows to the stalls of a few steps; of more than 262,144
+ * unread stalls the later ones are not measured.  On a synchronous device the host's waits for asynchronous streams
+ * count.
+ *
+ * A device has at most one measurement, on its compute stream.  Marking a stall is a no-op without one.  Only the
+ * thread of the compute stream may call these functions.
+ */
+#ifndef VFM_DEVICE_DEV_STALL_H
+#define VFM_DEVICE_DEV_STALL_H
+
+#include "device/dev/dev.h"
+
+enum vfm_stall {
+	VFM_STALL_COMM,   /* exposed communication */
+	VFM_STALL_BUBBLE, /* waiting for other pipeline stages */
+	VFM_STALL_COPY,   /* copies between host and device */
+	VFM_STALLS
+};
+
+/* Mark the begin and the end of a stall of s.  Nested stalls count for the outermost reason.  No-op on a stream that is
+ * not measured. */
+void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why);
+void vfm_stall_end(struct vfm_stream *s);
+/* vfm_stall_begin, event_wait, vfm_stall_end. */
+int vfm_stall_wait(struct vfm_event *e, struct vfm_stream *s, enum vfm_stall why, struct vfm_err *err);
+
+/* Starts a measurement on the compute stream s. */
+struct vfm_stalls *vfm_stalls_new(struct vfm_stream *s);
+void vfm_stalls_free(struct vfm_stalls *st); /* the stream must have passed; no-op for NULL */
+
+/* Returns the position after all stalls that were enqueued so far. */
+int64_t vfm_stalls_mark(const struct vfm_stalls *st);
+/* Returns the seconds of each reason between positions a and b in s; the stream must have passed b.  Forgets all stalls
+ * before b. */
+void vfm_stalls_between(struct vfm_stalls *st, int64_t a, int64_t b, double s[VFM_STALLS]);
+
+#endif

@@ -1,0 +1,179 @@
+/* cases_optim.c - the optimizer: AdamW, split master weights, norm and clipping; random fills; frozen weights. */
+#include "device/ops/cases_impl.h"
+
+/* Steps whose gradient is NaN or infinite: clip says so, adamw changes nothing. */
+static void nonfinite_cases(struct vfm_cases *l)
+{
+	for (int i = 0; i < 8; i++) {
+		int64_t n = i & 4 ? 1000 : 4003;
+		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
+		bool split = i & 2;
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_adamw, VFM_CASE_TEST, "%s-%s/%d", i & 1 ? "inf" : "nan",
+			split ? "split" : "w-ema", (int)n);
+
+		c->bound[0] = 1 + (i & 1);
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+			.beta1 = 0.9f,
+			.beta2 = 0.95f,
+			.eps = 1e-8f,
+			.wd = 0.1f,
+			.c1 = 0.4f,
+			.c2 = 0.2f,
+			.ema_decay = 0.99f,
+			.p = split ? none : x,
+			.m = i & 4 ? h : x,
+			.v = x,
+			.g = i & 4 ? h : x,
+			.grad_scale = vec(VFM_F32, 1),
+			.w = h,
+			.p_lo = split ? vec(VFM_I16, n) : none,
+			.ema = split ? none : x};
+		if (i >= 4)
+			continue;
+		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "%s-max%d", i & 1 ? "inf" : "nan", i / 2);
+		c->bound[0] = 1 + (i & 1);
+		c->args.clip = (struct vfm_clip){.sum = vec(VFM_F64, 1),
+			.norm = vec(VFM_F32, 1),
+			.scale = vec(VFM_F32, 1),
+			.max_norm = (float)(i / 2)};
+	}
+}
+
+static void block8_cases(struct vfm_cases *l)
+{
+	static const int sizes[] = {1, 1000, 70003, 16 << 20};
+
+	for (int i = 0; i < 16; i++) {
+		bool back = i & 1, is_signed = i & 2;
+		int64_t n = sizes[i / 4], first = back && n == 1000 ? 37 : 0;
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_block8, i / 4 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST,
+			"%s-%s/%d", back ? "back" : "to", is_signed ? "signed" : "unsigned", (int)n);
+
+		c->bound[0] = c->bound[1] = c->bound[2] = 256;
+		c->args.block8 = (struct vfm_block8){.back = back,
+			.is_signed = is_signed,
+			.first = first,
+			.x = vec(VFM_F32, n),
+			.code = vec(VFM_U8, n),
+			.scale = vec(VFM_F32, (first + n + 255) / 256)};
+	}
+}
+
+/* Shards of a weight, one after another with their scales behind them. */
+static void add_mxfp8(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t rows, int64_t n, int64_t pad)
+{
+	for (int back = 0; back < 2; back++) {
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_mxfp8, flags, "%s/%s/%dx%d", back ? "back" : "to",
+			vfm_dtype_name(t), (int)rows, (int)n);
+
+		c->bound[0] = 120, c->bound[1] = 127, c->bound[2] = 130;
+		c->args.mxfp8 = (struct vfm_mxfp8){.back = back,
+			.x = mat(t, rows, n, 0),
+			.code = mat(VFM_F8E4M3, rows, n, pad),
+			.scale = mat(VFM_U8, rows, n / VFM_MX_BLOCK, pad ? pad + n - n / VFM_MX_BLOCK : 0)};
+	}
+}
+
+static void mxfp8_cases(struct vfm_cases *l)
+{
+	for (int i = 0; i < 2; i++) {
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 1, 32, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 3, 1056, 48);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 1, 70016, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 0, 64, 0);
+		add_mxfp8(l, VFM_CASE_TEST, types[i], 2, 0, 0);
+		add_mxfp8(l, VFM_CASE_BENCH, types[i], 1, 16 << 20, 0);
+		add_mxfp8(l, VFM_CASE_LARGE, types[i], 4, 64 << 20, 2 << 20);
+	}
+}
+
+void vfm_cases_optim(struct vfm_cases *l)
+{
+	static const int sizes[] = {1, 1000, 70003};
+	struct vfm_case *c;
+
+	for (int i = 0; i < 4; i++)
+		for (int bench = 0; bench < 2; bench++) {
+			int64_t n = bench ? 8 << 20 : sizes[i % 3];
+			struct vfm_tensor x = vec(VFM_F32, n);
+
+			c = vfm_case_add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
+				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
+			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+				.beta1 = 0.9f,
+				.beta2 = 0.95f,
+				.eps = 1e-8f,
+				.wd = 0.1f,
+				.c1 = 0.4f,
+				.c2 = 0.2f,
+				.ema_decay = 0.99f,
+				.p = x,
+				.m = x,
+				.v = x,
+				.g = x,
+				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
+				.w = i & 1 ? vec(VFM_BF16, n) : none,
+				.ema = i & 2 ? x : none};
+		}
+	for (int i = 0; i < 8; i++) {
+		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
+
+		c = vfm_case_add(l, VFM_OP_split_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+			i & 1 ? "join" : "split", (int)n);
+		c->args.split_master = (struct vfm_split_master){
+			.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
+		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
+	}
+	for (int i = 0; i < 6; i++) { /* bf16 moments and gradients, split master */
+		int64_t n = i == 5 ? 8 << 20 : i & 1 ? 1000 : 4003;
+		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
+		bool split = i >= 2, m16 = i != 1 && i != 2, g16 = i != 0 && i != 2;
+
+		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d",
+			split ? "split" : "w", vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+			.beta1 = 0.9f,
+			.beta2 = 0.95f,
+			.eps = 1e-8f,
+			.wd = 0.1f,
+			.c1 = 0.4f,
+			.c2 = 0.2f,
+			.ema_decay = 0.99f,
+			.p = split ? none : x,
+			.m = m16 ? h : x,
+			.v = x,
+			.g = g16 ? h : x,
+			.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
+			.w = h,
+			.p_lo = split ? vec(VFM_I16, n) : none,
+			.ema = i == 3 ? x : none};
+	}
+	for (int i = 0; i < 5; i++) {
+		int64_t n = i == 3 ? 16 << 20 : sizes[i % 3] * 3;
+
+		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+			vfm_dtype_name(types[i == 4]), (int)n);
+		c->args.sumsq = (struct vfm_sumsq){vec(types[i == 4], n), vec(VFM_F64, 1)};
+		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
+		c->args.clip = (struct vfm_clip){.sum = vec(VFM_F64, 1),
+			.loss = i & 1 ? vec(VFM_F64, 1) : none,
+			.norm = vec(VFM_F32, 1),
+			.scale = vec(VFM_F32, 1),
+			.max_norm = 0.4f * (float)i};
+	}
+	for (int t = 0; t < 2; t++)
+		for (int i = 0; i < 4; i++) {
+			int64_t n = i == 3 ? 16 << 20 : sizes[i];
+
+			c = vfm_case_add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+				vfm_dtype_name(types[t]), (int)n);
+			c->args.fill = (struct vfm_fill){.x = vec(types[t], n),
+				.rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
+				.first = i == 3 ? 0 : 3 + 4 * i,
+				.mean = 0.5f,
+				.std = i == 1 ? 0 : 0.02f};
+		}
+	nonfinite_cases(l);
+	block8_cases(l);
+	mxfp8_cases(l);
+}

@@ -1,0 +1,9 @@
+/* device/ops - the op table.
+ *
+ * The contract of each kernel: shapes, checks, cost; and the one list of cases, which is parity test, gradient
+ * test and benchmark.
+ *
+ * Used by: the devices, which implement it, and net/tape, which calls it
+ * Calls: base, device/dev, spec/model
+ * Read first: ops.h, cases.h
+ */

@@ -1,0 +1,71 @@
+/* tensor.h - a view of device memory: address, dtype, shape, strides.  Owns nothing.
+ *
+ * The last dimension is always contiguous; outer strides may exceed the shape (a slice of a fused qkv, a column block
+ * of the modulation).  ndim == 0 marks an absent optional operand.
+ */
+#ifndef VFM_DEVICE_OPS_TENSOR_H
+#define VFM_DEVICE_OPS_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/suballoc.h"
+#include "spec/model/dtype.h"
+
+enum { VFM_MAX_DIM = 4 };
+
+/* Held contents.  Ops that read a tensor whose `version` is not 0 may keep a copy of it in a layout of their own, and
+ * read that copy when they meet the same address and version again (vfm_dev_version, vfm_dev_drop_copies).  The caller
+ * ensures that they find the same contents each time.  Tensors that an op writes have version 0. */
+struct vfm_tensor {
+	void *data;
+	enum vfm_dtype dtype;
+	int ndim;
+	int64_t shape[VFM_MAX_DIM];
+	int64_t stride[VFM_MAX_DIM]; /* in elements; stride[ndim-1] == 1 */
+	int64_t version;             /* 0: the contents may change at any time */
+};
+
+static inline bool vfm_has(const struct vfm_tensor *t)
+{
+	return t->ndim > 0;
+}
+
+static inline int64_t vfm_numel(const struct vfm_tensor *t)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t->ndim; i++)
+		n *= t->shape[i];
+	return t->ndim ? n : 0;
+}
+
+static inline size_t vfm_nbytes(const struct vfm_tensor *t)
+{
+	return (size_t)vfm_numel(t) * vfm_dtype_size(t->dtype);
+}
+
+bool vfm_contiguous(const struct vfm_tensor *t);
+
+/* Contiguous views of `data`. */
+struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n);
+struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols);
+struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c);
+struct vfm_tensor vfm_t4(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c, int64_t d);
+/* The same in the next place of a block; without memory while its bytes are counted (base/suballoc.h). */
+struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n);
+struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols);
+struct vfm_tensor vfm_sub_t3(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n, int64_t rows, int64_t cols);
+
+/* [rows, cols] -> columns [first, first + n): the same rows, the old row stride. */
+struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n);
+/* Rows [first, first + n): a slice along the first dimension. */
+struct vfm_tensor vfm_row_slice(const struct vfm_tensor *t, int64_t first, int64_t n);
+/* [T, n * heads * hd] -> [T, heads, hd], part i of n (q, k or v of a fused projection). */
+struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd);
+
+/* "bf16 [512, 3, 64]" into buf, for errors. */
+const char *vfm_tensor_str(const struct vfm_tensor *t, char *buf, size_t len);
+
+#endif

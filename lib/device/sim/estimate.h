@@ -1,0 +1,89 @@
+/* estimate.h - the kernels that a CUDA device launches for an op, and their time at the rates of a machine.
+ *
+ *	GEMM                      max(tiles in waves + exposed epilogue, bytes)
+ *	convolution               the products of its blocks of pixels, and their im2col
+ *	attention                 max(FLOPs at the rate of head dim and length, bytes)
+ *	all else                  bytes at the bandwidth of the machine's kernels
+ *	each kernel               at least the machine's shortest time
+ *	operands in host memory   at least their bytes at the bandwidth of PCIe
+ *
+ * A tile of m x n results of a product is computed by one multiprocessor; the product lasts for ceil(tiles /
+ * multiprocessors) waves.  The rate of a multiprocessor follows from the measured square product, which has waves and
+ * an epilogue too.  The best of the machine's tiles, and of splits along K, counts.
+ *
+ * im2col is written at the bandwidth of kernels, and read from the L2 cache while products are computed.
+ *
+ * The rate of attention is interpolated in 1 / tokens.  A head dim without rates is computed as the next larger one; at
+ * high rates, as the next multiple of 16.
+ *
+ * Work of two streams at a time (struct vfm_sim_room).  An op confined to some multiprocessors moves bytes at their
+ * bandwidth.  Beside it products have the other multiprocessors, attention the same fraction of its rate, and all ops
+ * what is left of the bandwidth.  Neither the gaps in one stream nor units that the other leaves idle help.
+ */
+#ifndef VFM_DEVICE_SIM_ESTIMATE_H
+#define VFM_DEVICE_SIM_ESTIMATE_H
+
+#include "device/ops/ops.h"
+#include "device/sim/sim.h"
+
+struct vfm_sim_cost {
+	enum vfm_sim_class class;
+	int kernels;
+	double flops, bytes; /* of vfm_cost_X */
+	double work[VFM_ESTIMATES];
+};
+
+/* Returns the number of kernels.  The own kernels of lib/cuda are counted for operands at their alignment of 16 bytes
+ * (tests/ops/test_ops compares with the emulated kernels); GEMM and attention count the library's kernel, and ours
+ * around it. */
+int vfm_sim_kernels(enum vfm_op_id op, const void *args);
+/* Returns the pixels of a block of conv3d, for each of which CUDA makes an im2col (unless `direct`) and a product. */
+int64_t vfm_sim_conv_rows(const struct vfm_conv3d *a);
+bool vfm_sim_conv_direct(const struct vfm_conv3d *a);
+enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
+
+/* What an op has of the device. */
+struct vfm_sim_room {
+	int64_t units;               /* multiprocessors that it is confined to; 0: none is set */
+	int64_t taken;               /* multiprocessors that products leave free for other streams */
+	bool shared[VFM_ESTIMATES];  /* the other streams work, on `taken` multiprocessors */
+	double moved[VFM_ESTIMATES]; /* bytes per second of device memory that they then move */
+};
+
+/* pcie: bytes of operands in host memory, of the larger direction.  Returns VFM_EUSAGE if the machine lacks the rate.
+ */
+int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *room, enum vfm_op_id op, const void *args,
+	double pcie, struct vfm_sim_cost *out, struct vfm_err *err);
+
+/* The op of a CPU, at the measured rates of the nearest sizes (estimate_cpu.c). */
+struct vfm_sim_cpu_work {
+	char op[24]; /* as in struct vfm_cpu_rate */
+	enum vfm_dtype dtype;
+	double size[3];
+	double work; /* FLOPs or bytes */
+};
+/* Returns the key of an op in the rates of a CPU, with its work; of attention, that of sample 0. */
+struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args);
+/* Returns 10^9 FLOPs or bytes per second, interpolated between the rates of the op and dtype, else of the op with any
+ * dtype; 0 if it has none. */
+double vfm_sim_cpu_rate(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w);
+/* Returns the key of a collective of `ranks` ranks: kind is "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+ * "broadcast", "exchange" (both ranks send) or "send"; bytes, of the whole operand or a message, count as
+ * VFM_SIM_COLL_LEAST or more. */
+enum { VFM_SIM_COLL_LEAST = 64 };
+struct vfm_sim_cpu_work vfm_sim_cpu_coll_of(const char *kind, enum vfm_dtype dtype, double bytes, int ranks);
+/* Sets *s to its seconds.  Returns VFM_EUSAGE if the machine has no rates of such collectives. */
+int vfm_sim_cpu_coll_s(const struct vfm_machine *m, const struct vfm_sim_cpu_work *w, double *s, struct vfm_err *err);
+/* Sets out->work. */
+void vfm_sim_cpu_time(const struct vfm_machine *m, enum vfm_op_id op, const void *args, struct vfm_sim_cost *out);
+
+/* A product [m,k] x [k,n]. */
+struct vfm_sim_product {
+	double m, n, k;
+	double bytes;   /* of all operands */
+	double results; /* bytes of results, of each once written and once read where it is added to */
+};
+double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *room, const struct vfm_rate *rate,
+	const struct vfm_sim_product *p, enum vfm_estimate e);
+
+#endif

@@ -1,0 +1,9 @@
+/* device/sim - the simulated device.
+ *
+ * It records launches and computes no data: the rates of a machine, the time that they give to kernels and
+ * collectives, the memory of libraries, simulated ranks.
+ *
+ * Used by: train/predict
+ * Calls: base, device/dev, device/ops, io, spec/model
+ * Read first: sim.h, machine.h, estimate.h, world.h
+ */

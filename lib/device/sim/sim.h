@@ -1,0 +1,107 @@
+/* sim.h - a device that computes no data: it records every launch with its FLOPs and bytes, and estimates its time.
+ *
+ * Device memory is a range of addresses that no process may read.  The allocator is the pool of a CUDA device
+ * (device/dev/mapped.h) below the capacity of the machine, so memory runs out as it does there.  Large pinned memory is
+ * backed by pages only where the host writes.  Ops check their operands and are recorded; copies move no data.  Values
+ * that the host reads back are zeros, except for small arrays that it copied to the device itself and the counts of
+ * experts, which are those of a balanced routing, or of the one that vfm_sim_set_routing asks for.  So a program that
+ * decides nothing else from device values runs as it does on a GPU.
+ *
+ * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
+ * begins when its stream and the host are there, and lasts for the gap of its kernels and the time that the rates of
+ * the machine give (estimate.h).  An event is the time of its stream.  The host's clock advances when the host waits,
+ * and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has
+ * three readings, for the low, middle and high rates of the machine.
+ *
+ * Several ranks are coroutines of a thread (world.h), each with a device of its own.  A collective of them begins
+ * when all have come to it, and lasts as comm/coll/comm_sim.h says.
+ *
+ * Equal programs make equal records.  A device belongs to one thread.
+ */
+#ifndef VFM_DEVICE_SIM_SIM_H
+#define VFM_DEVICE_SIM_SIM_H
+
+#include "device/dev/dev.h"
+#include "device/sim/machine.h"
+#include "device/sim/world.h"
+
+enum vfm_sim_class {
+	VFM_SIM_GEMM,      /* matrix products */
+	VFM_SIM_ATTENTION, /* attention, forward and backward */
+	VFM_SIM_MEMORY,    /* everything else that runs on the device */
+	VFM_SIM_OPTIMIZER, /* norm of the gradient, clipping, update of the weights */
+	VFM_SIM_TRANSFER,  /* copies between host and device */
+	VFM_SIM_COMM,      /* collectives */
+	VFM_SIM_CLASSES
+};
+const char *vfm_sim_class_name(enum vfm_sim_class c); /* "gemm" */
+
+struct vfm_sim_launch {
+	uint8_t class;       /* enum vfm_sim_class */
+	bool graph;          /* within a captured graph */
+	bool uneven;         /* a collective of ranks that do unequal work (comm/coll/comm_sim.h) */
+	int16_t stream;      /* 0: the compute stream */
+	int32_t kernels;     /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
+	const char *op;      /* "gemm"; "zero", "copy", "to_host", "to_device" */
+	const char *shape;   /* "[8192,4096] x:bf16 y:bf16": first operand, dtypes of all; equal texts, equal address */
+	double flops, bytes; /* as ops.h counts them */
+	double begin[VFM_ESTIMATES]; /* seconds on the clock of the stream */
+	float work[VFM_ESTIMATES];   /* seconds of its kernels */
+	float gap[VFM_ESTIMATES];    /* seconds before its kernels */
+	float wait[VFM_ESTIMATES];   /* seconds that a collective waits for the other ranks, after the gap */
+};
+
+/* Opens a device.  Copies *m.  w: the ranks of which this one is (world.h); NULL: it is the only one. */
+struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, struct vfm_err *err);
+
+/* How unequally tokens choose experts: the exponent of Zipf's law (routing.h); 0, the default: equally.  Experts
+ * that choose tokens are equal in any case. */
+void vfm_sim_set_routing(struct vfm_dev *d, double skew);
+
+/* A meeting of simulated ranks (world.h) at which a collective begins. */
+struct vfm_sim_invitation {
+	uint64_t group, number;
+	int n, place;
+};
+/* Enqueues a collective: *l has op, shape, bytes and work.  It begins when the others have come to all n meetings; 0:
+ * when its stream is there. */
+void vfm_sim_collective(
+	struct vfm_stream *s, const struct vfm_sim_launch *l, const struct vfm_sim_invitation *v, int n);
+/* Collectives pass so many bytes per second over the slowest link of this device while ops run beside them. */
+void vfm_sim_link_busy(struct vfm_dev *d, const double rate[VFM_ESTIMATES]);
+enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
+/* What is known of src is known of dst from now on: a collective moved it. */
+void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);
+/* Copies what is known of device memory to the host, zeros of the rest; makes contents known. */
+void vfm_sim_known(const struct vfm_dev *d, void *host, const void *src, size_t bytes);
+void vfm_sim_know(struct vfm_dev *d, void *dst, const void *host, size_t bytes);
+/* Returns the device's one copy of a text. */
+const char *vfm_sim_text(struct vfm_dev *d, const char *text);
+
+/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and beside it, with the
+ * machine's context.  pool_peak: bytes of the pool's chunks that were in use, completely or in part, at most. */
+struct vfm_sim_held {
+	int64_t scratch, beside, pool_peak;
+};
+struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
+/* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */
+int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
+
+/* The description of every simulated device (dev->descr). */
+extern const char vfm_sim_descr[];
+
+/* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
+ * call of the device. */
+const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);
+/* Ends a step, and waits for its work on all streams.  How much of its time other streams work beside a launch is what
+ * it was in the step before, since it is known only when the step has passed; in the first step, whether one does when
+ * the launch begins. */
+void vfm_sim_clear(struct vfm_dev *d);
+/* The time of the host, in seconds since open. */
+void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
+void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
+/* The streams come as far as the other ranks let them: before the host waits for these (vfm_sim_world_wait), which may
+ * wait for a collective that is behind others in a stream of this device. */
+void vfm_sim_progress(struct vfm_dev *d);
+
+#endif

@@ -1,0 +1,30 @@
+/* decode.h - decodes the latents of a record to a video or an image, to measure a tokenizer or to look at samples.
+ *
+ * Thread-safe, with one worker a thread.
+ */
+#ifndef VFM_ENCODER_ENCODE_DECODE_H
+#define VFM_ENCODER_ENCODE_DECODE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "encoder/encode/codec.h"
+
+struct vfm_decode {                    /* a specification */
+	const struct vfm_codec *codec; /* with a decoder; children with a slot for each worker */
+	struct vfm_maker maker;        /* of the decoder */
+	const char *dir;               /* output folder */
+	const char *video_codec;       /* as in media/av/video_out.h; "ffv1" is lossless */
+	int crf;
+	int threads; /* of the video encoder */
+	bool force;  /* also decode latents of another maker */
+};
+
+/* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or, of an image, DIR/ID.png, and sets rec["reconstruction"] =
+ * {path, codec, width, height, frames}, what `vfm-bench eval --reconstruction` compares with the clip.  Pictures that
+ * encode took at another rate have `fps`, too; `forced` lists a maker that `force` accepted.  VFM_EINPUT: this record's
+ * fault, also if its maker is not that of the decoder; VFM_EENV: cannot write. */
+int vfm_decode_media(json_t *rec, const struct vfm_decode *d, int worker, struct vfm_err *err);
+
+#endif

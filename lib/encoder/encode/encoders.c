@@ -1,0 +1,525 @@
+#include "encoder/encode/encoders.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "encoder/text/t5.h"
+#include "encoder/vae/vae.h"
+#include "train/job/device.h"
+
+enum { BATCH = 64 /* texts that are embedded together at most */ };
+
+/* A call that waits for the thread. */
+struct call {
+	struct call *next;
+	int (*work)(struct vfm_encoders *e, void *arg, struct vfm_err *err); /* NULL: a text */
+	void *arg;
+	struct vfm_err *err; /* may be NULL */
+	int rc;
+	bool done;
+};
+struct queue { /* in the order of arrival */
+	struct call *first, **last;
+	int n;
+};
+
+struct vfm_encoders {
+	struct vfm_encoders_opts o;
+	enum vfm_dtype vae_dtype, text_dtype;
+	struct vfm_vae_tile tile;
+
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t work, done, clip_ended;
+	struct queue clips, texts;
+	bool stop;
+	bool in_clip;          /* begin has returned, end has not been called */
+	int64_t clips_waiting; /* callers of begin */
+
+	/* of the thread */
+	struct vfm_device device;
+	struct vfm_vae *vae;
+	struct vfm_vae_session *session; /* of the clip; NULL with tiles */
+	int height, width;               /* of its pictures */
+	struct vfm_t5 *t5;
+
+	struct vfm_video_coder video;
+	struct vfm_text_coder text;
+};
+
+/* ---- calls ---- */
+
+static void enqueue_call(struct queue *q, struct call *c)
+{
+	*q->last = c;
+	q->last = &c->next;
+	q->n++;
+}
+
+static struct call *dequeue_call(struct queue *q)
+{
+	struct call *c = q->first;
+
+	q->first = c->next;
+	if (!q->first)
+		q->last = &q->first;
+	q->n--;
+	c->next = NULL;
+	return c;
+}
+
+/* Has the thread do the work, or with work NULL embed the text, and waits for it. */
+static int call_thread(struct vfm_encoders *e, int (*work)(struct vfm_encoders *, void *, struct vfm_err *), void *arg,
+	struct vfm_err *err)
+{
+	struct call c = {.work = work, .arg = arg, .err = err};
+
+	pthread_mutex_lock(&e->lock);
+	enqueue_call(work ? &e->clips : &e->texts, &c);
+	pthread_cond_signal(&e->work);
+	while (!c.done)
+		pthread_cond_wait(&e->done, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	return c.rc;
+}
+
+/* ---- video ---- */
+
+struct push {
+	const uint8_t *rgb;
+	int64_t n;
+	float *latent;
+	int64_t made;
+};
+struct given {
+	const struct vfm_pictures *p;
+	int64_t frames;
+	float *latent;
+};
+struct decode {
+	const float *latent;
+	const int32_t *dims;
+	int64_t frames;
+	uint8_t *rgb;
+};
+
+static int begin_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+{
+	(void)arg;
+	return vfm_vae_encode_begin(&e->session, e->vae, e->height, e->width, err);
+}
+
+static int push_pictures(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+{
+	struct push *p = arg;
+
+	if (!e->session) {
+		TRY(vfm_vae_encode(e->vae, p->rgb, p->n, e->height, e->width, p->latent, err));
+		p->made = vfm_geometry_latent_frames(&e->video.maker.geometry, p->n);
+		return 0;
+	}
+	p->made = vfm_vae_encode_push(e->session, p->rgb, p->n, p->latent, err);
+	return p->made < 0 ? (int)p->made : 0;
+}
+
+static int end_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+{
+	(void)arg;
+	(void)err;
+	vfm_vae_end(e->session);
+	e->session = NULL;
+	return 0;
+}
+
+static int encode_given_pictures(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+{
+	const struct given *g = arg;
+
+	return vfm_vae_encode_given(e->vae, g->p, g->frames, g->latent, err);
+}
+
+static int decode_latent(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+{
+	const struct decode *d = arg;
+	const struct vfm_geometry *g = &e->video.maker.geometry;
+	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
+		     bytes = area * t * (size_t)g->channels * sizeof(float);
+	float *x;
+	int rc;
+
+	if (d->frames != vfm_geometry_pictures(g, d->dims[0]))
+		return vfm_fail(err, VFM_EUSAGE, "internal: %d latent frames are no %lld pictures", d->dims[0],
+			(long long)d->frames);
+	x = vfm_big_alloc(bytes, "the latents of a video", err);
+	if (!x)
+		return VFM_EENV;
+	vfm_swap_planes(d->latent, (size_t)g->channels, t, area, x);
+	rc = vfm_vae_decode(e->vae, x, d->dims[0], d->dims[1], d->dims[2], d->rgb, NULL, err);
+	vfm_big_free(x, bytes);
+	return rc;
+}
+
+/* Waits until no clip is in work and reserves the autoencoder. */
+static void reserve_video(struct vfm_encoders *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->clips_waiting++;
+	while (e->in_clip)
+		pthread_cond_wait(&e->clip_ended, &e->lock);
+	e->clips_waiting--;
+	e->in_clip = true;
+	pthread_mutex_unlock(&e->lock);
+}
+
+static void release_video(struct vfm_encoders *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->in_clip = false;
+	pthread_cond_signal(&e->clip_ended);
+	pthread_cond_signal(&e->work); /* texts may have waited for the clip */
+	pthread_mutex_unlock(&e->lock);
+}
+
+static int video_begin(void *ctx, int height, int width, struct vfm_err *err)
+{
+	struct vfm_encoders *e = ctx;
+	int rc = 0;
+
+	reserve_video(e);
+	e->height = height;
+	e->width = width;
+	if (!e->video.whole)
+		rc = call_thread(e, begin_session, NULL, err);
+	if (rc < 0)
+		release_video(e);
+	return rc;
+}
+
+static int64_t video_push(void *ctx, const uint8_t *rgb, int64_t n, float *latent, struct vfm_err *err)
+{
+	struct push p = {.rgb = rgb, .n = n, .latent = latent};
+	int rc = call_thread(ctx, push_pictures, &p, err);
+
+	return rc < 0 ? rc : p.made;
+}
+
+static void video_end(void *ctx)
+{
+	call_thread(ctx, end_session, NULL, NULL);
+	release_video(ctx);
+}
+
+static int video_encode_given(
+	void *ctx, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
+{
+	struct given g = {p, frames, latent};
+	int rc;
+
+	reserve_video(ctx);
+	rc = call_thread(ctx, encode_given_pictures, &g, err);
+	release_video(ctx);
+	return rc;
+}
+
+static int video_decode(
+	void *ctx, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb, struct vfm_err *err)
+{
+	struct decode d = {latent, dims, frames, rgb};
+	int rc;
+
+	reserve_video(ctx);
+	rc = call_thread(ctx, decode_latent, &d, err);
+	release_video(ctx);
+	return rc;
+}
+
+/* ---- texts ---- */
+
+struct text {
+	const char *words;
+	float *rows;
+	int64_t n;
+};
+
+static int64_t text_embed(void *ctx, const char *words, float **rows, struct vfm_err *err)
+{
+	struct text t = {.words = words};
+	int rc = call_thread(ctx, NULL, &t, err);
+
+	*rows = t.rows;
+	return rc < 0 ? rc : t.n;
+}
+
+/* Counts the tokens of each text before it computes, so that a bad one fails alone. */
+static int keep_good_texts(struct vfm_encoders *e, struct call **c, int n)
+{
+	int good = 0;
+
+	for (int i = 0; i < n; i++) {
+		int64_t rows = vfm_t5_count(e->t5, ((struct text *)c[i]->arg)->words, c[i]->err);
+
+		c[i]->rc = rows < 0 ? (int)rows : 0;
+		if (rows >= 0)
+			c[good++] = c[i];
+	}
+	return good;
+}
+
+/* Embeds the texts of n calls together. */
+static void embed_batch(struct vfm_encoders *e, struct call *const *calls, int n)
+{
+	struct call *c[BATCH];
+	const char *words[BATCH];
+	void *rows[BATCH] = {0};
+	int64_t n_rows[BATCH];
+	struct vfm_err err = {0};
+	int rc;
+
+	memcpy(c, calls, (size_t)n * sizeof(*c));
+	n = keep_good_texts(e, c, n);
+	for (int i = 0; i < n; i++)
+		words[i] = ((struct text *)c[i]->arg)->words;
+	rc = n ? vfm_t5_encode(e->t5, words, n, VFM_F32, rows, n_rows, &err) : 0;
+	for (int i = 0; i < n; i++) {
+		struct text *t = c[i]->arg;
+
+		c[i]->rc = rc;
+		t->rows = rc < 0 ? NULL : rows[i];
+		t->n = rc < 0 ? 0 : n_rows[i];
+		if (rc < 0 && c[i]->err)
+			*c[i]->err = err;
+	}
+}
+
+/* ---- the thread ---- */
+
+/* Whether texts should be embedded now: no clip waits for the device, or there is a full batch. */
+static bool is_time_for_texts(const struct vfm_encoders *e)
+{
+	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || e->texts.n >= BATCH || e->stop);
+}
+
+static void serve_calls(struct vfm_encoders *e)
+{
+	struct call *batch[BATCH];
+	int n;
+
+	pthread_mutex_lock(&e->lock);
+	for (;;) {
+		while (!e->clips.n && !is_time_for_texts(e) && !e->stop)
+			pthread_cond_wait(&e->work, &e->lock);
+		if (!e->clips.n && !e->texts.n)
+			break;
+		if (e->clips.n)
+			batch[0] = dequeue_call(&e->clips), n = 1;
+		else
+			for (n = 0; n < BATCH && e->texts.n; n++)
+				batch[n] = dequeue_call(&e->texts);
+		pthread_mutex_unlock(&e->lock);
+		if (batch[0]->work)
+			batch[0]->rc = batch[0]->work(e, batch[0]->arg, batch[0]->err);
+		else
+			embed_batch(e, batch, n);
+		pthread_mutex_lock(&e->lock);
+		for (int i = 0; i < n; i++)
+			batch[i]->done = true;
+		pthread_cond_broadcast(&e->done);
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+static int open_models(struct vfm_encoders *e, struct vfm_err *err)
+{
+	const struct vfm_device_opts where = {
+		.local_rank = e->o.local_rank, .local_size = e->o.local_rank + 1, .size = 1};
+
+	TRY(vfm_device_open_rank(&e->device, e->o.device, &where, err));
+	if (e->o.vae) {
+		TRY(vfm_vae_open(&e->vae, e->device.stream,
+			&(struct vfm_vae_opts){.path = e->o.vae,
+				.dtype = e->vae_dtype,
+				.tile = e->tile,
+				.no_encoder = e->o.decode_only,
+				.no_decoder = e->o.encode_only},
+			err));
+		e->video.maker = *vfm_vae_maker(e->vae);
+	}
+	if (e->o.text) {
+		TRY(vfm_t5_open(&e->t5, e->device.stream,
+			&(struct vfm_t5_opts){.path = e->o.text,
+				.dtype = e->text_dtype,
+				.max_len = e->o.text_rows,
+				.clean = !e->o.text_clean_off,
+				.stream = e->o.stream},
+			err));
+		TRY(vfm_t5_maker(e->t5, &e->text.maker, err));
+	}
+	return 0;
+}
+
+/* Opens the models, tells the opener, and serves calls until vfm_encoders_close. */
+static void *run_encoders(void *arg)
+{
+	struct call *open = arg;
+	struct vfm_encoders *e = open->arg;
+	int rc = open_models(e, open->err);
+
+	pthread_mutex_lock(&e->lock);
+	open->rc = rc;
+	open->done = true;
+	pthread_cond_broadcast(&e->done);
+	pthread_mutex_unlock(&e->lock);
+	if (rc >= 0)
+		serve_calls(e);
+	vfm_vae_end(e->session);
+	vfm_t5_close(e->t5);
+	vfm_vae_close(e->vae);
+	vfm_device_close(&e->device);
+	return NULL;
+}
+
+/* ---- open and close ---- */
+
+int vfm_encoders_refuse_opts(const struct vfm_encoders_opts *o, struct vfm_err *err)
+{
+	if (!o->vae && (o->vae_dtype || o->tile))
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --vae", o->tile ? "--vae-tile" : "--vae-dtype");
+	if (!o->text && (o->text_dtype || o->text_rows != INT64_MIN || o->text_clean_off || o->stream))
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --text-encoder",
+			o->text_dtype               ? "--text-dtype"
+				: o->text_clean_off ? "--text-raw"
+				: o->stream         ? "--text-stream"
+						    : "--text-rows");
+	return 0;
+}
+
+enum { TILE_MIN = 64, TILE_STEP = 32, TILE_MAX = 65536 };
+
+/* Reads a size of a tile, digits alone.  Returns the first character after it, or NULL. */
+static const char *parse_tile_size(const char *s, int *size)
+{
+	for (*size = 0; *s >= '0' && *s <= '9'; s++) {
+		*size = *size * 10 + (*s - '0');
+		if (*size > TILE_MAX)
+			return NULL;
+	}
+	return *size >= TILE_MIN && *size % TILE_STEP == 0 ? s : NULL;
+}
+
+static bool parse_tile(const char *s, int *width, int *height)
+{
+	s = parse_tile_size(s, width);
+	if (!s || *s != 'x')
+		return false;
+	s = parse_tile_size(s + 1, height);
+	return s && !*s;
+}
+
+static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
+{
+	struct vfm_vae_tile *t = &e->tile;
+
+	if (vfm_dtype_parse(e->o.vae_dtype, &e->vae_dtype, err) < 0)
+		return vfm_err_context(err, "--vae-dtype");
+	if (vfm_dtype_parse(e->o.text_dtype, &e->text_dtype, err) < 0)
+		return vfm_err_context(err, "--text-dtype");
+	if ((e->vae_dtype != VFM_F32 && e->vae_dtype != VFM_BF16) ||
+		(e->text_dtype != VFM_F32 && e->text_dtype != VFM_BF16))
+		return vfm_fail(err, VFM_EUSAGE, "--vae-dtype, --text-dtype: expected fp32 or bf16");
+	if (e->o.text_rows < 1 || e->o.text_rows > 65535)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--text-rows: expected 1 to 65535, got %lld", (long long)e->o.text_rows);
+	if (!e->o.tile)
+		return 0;
+	if (!parse_tile(e->o.tile, &t->width, &t->height))
+		return vfm_fail(err, VFM_EUSAGE,
+			"--vae-tile: expected WIDTHxHEIGHT of at least 64, multiples of 32 up to %d, got '%s'",
+			TILE_MAX, e->o.tile);
+	t->stride_width = t->width / 4 * 3;
+	t->stride_height = t->height / 4 * 3;
+	return 0;
+}
+
+static void init_coders(struct vfm_encoders *e)
+{
+	e->clips.last = &e->clips.first;
+	e->texts.last = &e->texts.first;
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->work, NULL);
+	pthread_cond_init(&e->done, NULL);
+	pthread_cond_init(&e->clip_ended, NULL);
+	e->video = (struct vfm_video_coder){.ctx = e,
+		.whole = e->tile.width,
+		.begin = video_begin,
+		.push = video_push,
+		.end = video_end,
+		.encode_given = video_encode_given,
+		.decode = video_decode};
+	e->text = (struct vfm_text_coder){.ctx = e, .embed = text_embed, .bf16 = e->text_dtype == VFM_BF16};
+}
+
+static void free_encoders(struct vfm_encoders *e)
+{
+	pthread_mutex_destroy(&e->lock);
+	pthread_cond_destroy(&e->work);
+	pthread_cond_destroy(&e->done);
+	pthread_cond_destroy(&e->clip_ended);
+	free(e);
+}
+
+int vfm_encoders_open(struct vfm_encoders **out, const struct vfm_encoders_opts *o, struct vfm_err *err)
+{
+	struct vfm_encoders *e = vfm_calloc(1, sizeof(*e));
+	struct call open = {.arg = e, .err = err};
+	int rc;
+
+	e->o = *o;
+	e->o.device = o->device ? o->device : "cpu";
+	e->o.vae_dtype = o->vae_dtype ? o->vae_dtype : "fp32";
+	e->o.text_dtype = o->text_dtype ? o->text_dtype : "bf16";
+	e->o.text_rows = o->text_rows == INT64_MIN ? 512 : o->text_rows;
+	rc = parse_encoder_opts(e, err);
+	init_coders(e);
+	if (rc >= 0 && pthread_create(&e->thread, NULL, run_encoders, &open) != 0)
+		rc = vfm_fail(err, VFM_EENV, "cannot start a thread for the encoders");
+	if (rc < 0) {
+		free_encoders(e);
+		return rc;
+	}
+	pthread_mutex_lock(&e->lock);
+	while (!open.done)
+		pthread_cond_wait(&e->done, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	if (open.rc < 0) {
+		pthread_join(e->thread, NULL);
+		free_encoders(e);
+		return open.rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void vfm_encoders_close(struct vfm_encoders *e)
+{
+	if (!e)
+		return;
+	pthread_mutex_lock(&e->lock);
+	e->stop = true;
+	pthread_cond_signal(&e->work);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->thread, NULL);
+	free_encoders(e);
+}
+
+const struct vfm_video_coder *vfm_encoders_video(const struct vfm_encoders *e)
+{
+	return e && e->vae ? &e->video : NULL;
+}
+
+const struct vfm_text_coder *vfm_encoders_texts(const struct vfm_encoders *e)
+{
+	return e && e->t5 ? &e->text : NULL;
+}

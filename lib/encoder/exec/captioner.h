@@ -1,0 +1,43 @@
+/* captioner.h - captions of clips from an outside model: which are missing, of which windows, and how they combine. */
+#ifndef VFM_ENCODER_EXEC_CAPTIONER_H
+#define VFM_ENCODER_EXEC_CAPTIONER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/record/caption.h"
+#include "encoder/exec/outside.h"
+
+#define VFM_CAPTION_ORIGINAL "original" /* name of a caption that was there before named ones were added */
+
+struct vfm_captioner { /* a specification; read by many threads */
+	int n_prompts; /* 0 < n <= VFM_CAPTIONS_MAX */
+	struct {
+		char name[VFM_CAPTION_NAME]; /* "" if it is the only one: the caption is a string */
+		char *prompt;
+	} prompts[VFM_CAPTIONS_MAX];
+	int64_t window; /* frames of a window; 0: the whole clip */
+	bool overwrite; /* captions that are there; otherwise they are kept and only missing names are asked for */
+};
+
+/* One prompt without a name. */
+void vfm_captioner_prompt(struct vfm_captioner *c, const char *prompt);
+/* Reads {"NAME":"PROMPT",…}.  VFM_EUSAGE names file and key. */
+int vfm_captioner_prompts(struct vfm_captioner *c, const char *path, struct vfm_err *err);
+void vfm_captioner_release(struct vfm_captioner *c);
+/* Everything that changes the captions, as text; the caller frees it. */
+char *vfm_captioner_text(const struct vfm_captioner *c);
+
+/* Asks the children for the missing captions of rec and sets "caption" and "caption_maker"; with windows also
+ * "windows": [{start_frame, end_frame, caption}], counted from the first frame of the clip, and "caption" joins theirs
+ * with blanks.  A string that was there before named captions gets the name "original".
+ *
+ * "caption_maker" of a string is its maker, that of captions by name an object of makers by name, without those that
+ * are not known.  Captions that stay keep their makers and windows; those of replaced captions are deleted.
+ * VFM_EINPUT: an answer has no caption, or the record has too many. */
+int vfm_captioner_run(const struct vfm_captioner *c, struct vfm_exec_slot *slot, const struct vfm_hello *h,
+	const struct vfm_outside_view *view, json_t *rec, struct vfm_err *err);
+
+#endif

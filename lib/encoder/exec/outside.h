@@ -1,0 +1,83 @@
+/* outside.h - the requests to outside models (exec.h, vfm-exec(7)) and the checks of their answers.
+ *
+ * All functions belong to the thread of their slot and block until a child has answered.  Arrays point into the slot
+ * and are valid until its next request.  Each array is checked: its shape against the geometry or the hello, its dtype,
+ * and its elements for NaN, infinities and the range of the hello.  VFM_EINPUT: the record failed.
+ */
+#ifndef VFM_ENCODER_EXEC_OUTSIDE_H
+#define VFM_ENCODER_EXEC_OUTSIDE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/record/clip_reader.h"
+#include "data/record/maker.h"
+#include "encoder/exec/exec.h"
+#include "io/npy.h"
+
+/* The makers that a hello describes: of latents, of text embeddings, of image rows, of anything else. */
+struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h, int pictures); /* of a video */
+struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
+
+struct vfm_outside_frames { /* in the slot's input file */
+	int64_t shape[4];   /* [frames, height, width, 3], uint8 */
+	double fps;         /* 0: unknown, or an image */
+};
+
+/* Reads all pictures of r into the slot's input.  With a geometry it keeps as many as the tokenizer takes for latent
+ * frames that patch_t divides: the last ones are left out.  VFM_EINPUT: it takes none of so few, or they exceed
+ * 16 GiB. */
+int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
+	struct vfm_outside_frames *f, struct vfm_err *err);
+
+/* Encodes the frames of the slot; id of the record; given > 0: all but the first are grey (the hello has
+ * VFM_EXEC_ENCODE_GIVEN); 2: all but the first and the last (VFM_EXEC_ENCODE_GIVEN_LAST).  *npy and *data: latents [C,
+ * T, h, w] as float16, bfloat16 or float32. */
+int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
+	const char *id, int given, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+/* Decodes latents [C, T, h, w] (dims: T, h, w) to *rgb [frames, height, width, 3], frames of the geometry. */
+int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],
+	int64_t frames, const uint8_t **rgb, struct vfm_err *err);
+
+/* Embeds a text.  *npy and *data: rows [R, dim]; R = text_rows of the hello if that is set, else up to text_max_rows.
+ */
+int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
+	const void **data, struct vfm_err *err);
+
+/* Encodes the pictures in the slot's input to image rows, those of each picture in turn.  *npy and *data: rows
+ * [pictures * image_rows, image_dim] of the hello. */
+int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
+	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+/* Asks for the vector of a text.  *npy and *data: [dim], floating-point numbers. */
+int vfm_outside_text_vector(
+	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+/* Asks for the probabilities of the window of frames in the slot's input, [shots.frames, shots.height, shots.width, 3]
+ * of the hello.  p [shots.frames]: that a shot ends with the frame, or that the frame belongs to a transition. */
+int vfm_outside_shots(
+	struct vfm_exec_slot *s, const struct vfm_hello *h, const char *id, float *p, struct vfm_err *err);
+
+/* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
+ * frames 0: to the end. */
+struct vfm_outside_view {
+	struct vfm_exec_input input;
+	int64_t start_frame, frames;
+	double timeout_s;
+	int threads;
+};
+
+/* Returns a request with "record" and "frames" or "clip", NULL on failure; the caller adds its keys. */
+json_t *vfm_outside_show(
+	struct vfm_exec_slot *s, const struct vfm_outside_view *v, const json_t *rec, struct vfm_err *err);
+
+/* Reads and checks the array `key` of an answer: ndim dimensions, of which those of `want` that are not 0 must agree.
+ */
+int vfm_outside_array(struct vfm_exec_slot *s, const json_t *answer, const char *key, int ndim, const int64_t *want,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* t5.h - text encoders: the encoders of T5 v1.1 and UMT5 (Raffel et al., arXiv 1910.10683; Chung et al., arXiv
+ * 2304.09151), from folders of transformers and the release of Wan.
+ *
+ *	t5 = vfm_t5_open(&t5, stream, &(struct vfm_t5_opts){.path = dir, .dtype = VFM_BF16, .clean = true}, err);
+ *	vfm_t5_encode(t5, texts, n, VFM_F32, rows, n_rows, err);
+ *
+ * Texts are packed by their tokens, without padding, into packs of at most max_rows tokens.  The rows of a text have
+ * the same bits whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
+ *
+ * The weights stay in the mapping of their files.  A device whose ops read host memory uses them there if they have
+ * `dtype`, and gives the pages of a block back after its use: the process holds one block, the system's cache the file.
+ * Otherwise they are converted and copied to the device when it opens, or, with `stream`, block by block for each pack,
+ * through two buffers on a stream of their own, while the device computes the block before.  The token embeddings are
+ * read from the mapping in all cases.
+ *
+ * Calls are local and belong to the thread of the device.
+ */
+#ifndef VFM_ENCODER_TEXT_T5_H
+#define VFM_ENCODER_TEXT_T5_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/record/maker.h"
+#include "device/dev/dev.h"
+#include "spec/model/dtype.h"
+
+struct vfm_t5;
+struct vfm_t5_opts {
+	/* A folder of transformers, of a pipeline (text_encoder/, tokenizer/) or of a release of Wan, or a file of
+	 * weights */
+	const char *path;
+	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or beside it, or in google/umt5-xxl beside
+	 * it */
+	const char *tokenizer;
+	enum vfm_dtype dtype; /* VFM_F32 or VFM_BF16 */
+	int64_t max_len;      /* tokens of a text with its end, beyond which it is cut; 0: 512 */
+	int64_t max_rows;     /* tokens of a pack, at least max_len; 0: 8192 */
+	bool stream;
+	bool clean; /* vfm_clean_text before tokenization, as Wan does */
+};
+
+/* VFM_EUSAGE names the file and the key or tensors that do not fit, before anything is computed. */
+int vfm_t5_open(struct vfm_t5 **t, struct vfm_stream *s, const struct vfm_t5_opts *opts, struct vfm_err *err);
+void vfm_t5_close(struct vfm_t5 *t); /* NULL ok */
+
+int64_t vfm_t5_dim(const struct vfm_t5 *t);
+/* Sets name, version, sha256, dim and max_rows.  The sha256 covers the weights, the tokenizer, the clean-up, dtype and
+ * max_len; the first call reads the files of the weights in full. */
+int vfm_t5_maker(struct vfm_t5 *t, struct vfm_maker *m, struct vfm_err *err);
+
+/* Returns the rows of a text, 1 to max_len.  VFM_EINPUT: no valid UTF-8, or longer than VFM_TEXT_TOKENIZER_TEXT_MAX. */
+int64_t vfm_t5_count(const struct vfm_t5 *t, const char *text, struct vfm_err *err);
+/* Encodes n texts.  rows[i] becomes [n_rows[i], dim] in `out`, f32 or bf16, which the caller frees with free().  After
+ * an error no rows are returned; VFM_EINPUT names the number of the text. */
+int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, enum vfm_dtype out, void **rows, int64_t *n_rows,
+	struct vfm_err *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* text_tokenizer.h - from text to the token ids of T5 and UMT5.
+ *
+ * A tokenizer is read from tokenizer.json, or without it from spiece.model, and gives the ids that the `tokenizers`
+ * library (transformers' T5TokenizerFast, which the pipelines of Wan use) gives for that file.  tokenizer.json is
+ * honoured or refused key by key: its normalizer, pre-tokenizer, unknown id, byte fallback and added tokens.
+ * spiece.model is read as T5Tokenizer of transformers 5 reads it: words between white space, "extra_ids" of
+ * tokenizer_config.json (or 100) tokens <extra_id_N> behind the pieces, control and user-defined pieces recognized in
+ * the text, no byte fallback.  One difference is intended: the unknown id is that of the model, where transformers 5
+ * takes 2.
+ *
+ * The end of sequence is appended, and truncation keeps it.  Added tokens (</s>, <pad>, <unk>, <extra_id_7>) that
+ * stand in a text become their ids.  A tokenizer is immutable; threads may share it.
+ */
+#ifndef VFM_ENCODER_TEXT_TEXT_TOKENIZER_H
+#define VFM_ENCODER_TEXT_TEXT_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/hash.h"
+
+struct vfm_text_tokenizer;
+
+/* The longest text, in bytes; encoding one takes up to 40 times its bytes of memory. */
+enum { VFM_TEXT_TOKENIZER_TEXT_MAX = 16 << 20 };
+
+/* Opens a file, or the tokenizer of a folder: tokenizer.json, else spiece.model.  VFM_EUSAGE names file and key. */
+int vfm_text_tokenizer_open(struct vfm_text_tokenizer **t, const char *path, struct vfm_err *err);
+void vfm_text_tokenizer_close(struct vfm_text_tokenizer *t); /* NULL ok */
+
+/* Returns the number of ids of a text, at least 1 and at most max_len, and writes them.  VFM_EINPUT: the text is no
+ * valid UTF-8 (the message names the byte) or too long. */
+int64_t vfm_text_tokenizer_encode(const struct vfm_text_tokenizer *t, const char *text, int64_t max_len,
+	int32_t *ids /* [max_len] */, struct vfm_err *err);
+
+/* Returns the largest id that encode may return. */
+int32_t vfm_text_tokenizer_max_id(const struct vfm_text_tokenizer *t);
+/* SHA-256 of the file and of the settings read beside it. */
+const char *vfm_text_tokenizer_sha256(const struct vfm_text_tokenizer *t);
+
+#endif

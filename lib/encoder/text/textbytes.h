@@ -1,0 +1,44 @@
+/* textbytes.h - a text embedder without learned weights: hashed byte n-grams.
+ *
+ * A caption is cut into words: maximal runs of letters, digits and bytes >= 0x80 (so UTF-8 stays whole); every
+ * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per
+ * word, at most VFM_TEXT_ROWS (longer captions are truncated); an empty caption has one row, that of the empty word.
+ *
+ * The row of word w at position p, with G(s) = a vector of D standard normals from the Philox stream
+ * (seed 0, step 0, id fnv64(s), purpose VFM_RNG_TEXT):
+ *
+ *     a = sum of G(g) over the n-grams g of "<w>", n = 3, 4, 5      b = G("=" w)
+ *         (of a word of more than 64 bytes only the first 64 give n-grams)
+ *     u = a / rms(a) + b / rms(b)       (u = b when there is no n-gram)
+ *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i))
+ *     r_i    = 10000^(2*floor(i/2)/D)
+ *
+ * Words with common n-grams get similar rows, other words almost orthogonal ones.  Each component has a variance of
+ * about 1, and the rows encode the order of the words.
+ */
+#ifndef VFM_ENCODER_TEXT_TEXTBYTES_H
+#define VFM_ENCODER_TEXT_TEXTBYTES_H
+
+#include "base/err.h"
+#include "data/record/maker.h"
+
+#define VFM_TEXT_ROWS    512
+#define VFM_TEXT_DIM     1024 /* default */
+#define VFM_TEXT_DIM_MAX 8192
+#define VFM_TEXT_VERSION "1" /* change it if the rows of a caption change */
+
+struct vfm_textbytes; /* opaque; caches the rows of words.  One thread at a time. */
+
+/* spec: "bytes" or "bytes:DIM", DIM in 1..VFM_TEXT_DIM_MAX.  VFM_EUSAGE for anything else. */
+int vfm_textbytes_new(struct vfm_textbytes **t, const char *spec, struct vfm_err *err);
+void vfm_textbytes_free(struct vfm_textbytes *t); /* NULL is fine */
+
+int vfm_textbytes_dim(const struct vfm_textbytes *t);
+struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024", rows vary */
+
+/* Rows that embed() will write for this caption: 1..VFM_TEXT_ROWS. */
+int vfm_textbytes_rows(const char *caption);
+/* Writes rows [L, D] and returns L = vfm_textbytes_rows(caption).  Cannot fail. */
+int vfm_textbytes_embed(struct vfm_textbytes *t, const char *caption, float *rows);
+
+#endif

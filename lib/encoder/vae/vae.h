@@ -1,0 +1,103 @@
+/* vae.h - causal video autoencoders: video to latents and back.
+ *
+ * Wan (arXiv 2503.20314, section 4.1; AutoencoderKLWan of diffusers): Wan 2.1 (16 channels, stride 4 x 8 x 8) and Wan
+ * 2.2 (48 channels, stride 4 x 16 x 16, residual down- and upsampling).  Weights come from a folder of diffusers
+ * (config.json and safetensors) or from a release of Wan (Wan2.1_VAE.pth, Wan2.2_VAE.pth), whose dimensions follow from
+ * the shapes.
+ *
+ * Cosmos (arXiv 2501.03575, section 3; AutoencoderKLCosmos of diffusers): CV8x8x8, CV4x8x8 and other continuous
+ * tokenizers.  Weights come from a folder of diffusers.
+ *
+ * The network is causal in time.  It encodes the first frame alone, to one latent frame, and each further group of
+ * frames, geometry.step of them, to more; an image is one frame.  The step is 4 for Wan, the stride of time for Cosmos.
+ * A session keeps, for each convolution over time, the two frames before the current one.  Every layer computes one
+ * frame at a time, and the layers behind it consume this frame before the next is computed.  Results therefore do not
+ * depend on how the clip is cut into pushes.  Memory does not depend on the length of the clip, except that attention
+ * over time, in Cosmos, keeps the keys and values of all latent frames: 2 C h w numbers of each.
+ *
+ *	vfm_vae_open(&v, stream, &(struct vfm_vae_opts){.path = "Wan2.1_VAE.pth", .dtype = VFM_BF16}, err);
+ *	vfm_vae_encode_begin(&s, v, 480, 832, err);
+ *	k = vfm_vae_encode_push(s, rgb, 1 + 4 * n, latents, err);
+ *	vfm_vae_end(s);
+ *	vfm_vae_close(v);
+ *
+ * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
+ * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.
+ * Calls are local and belong to the host thread of the stream.
+ */
+#ifndef VFM_ENCODER_VAE_VAE_H
+#define VFM_ENCODER_VAE_VAE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/record/maker.h"
+#include "device/dev/dev.h"
+#include "encoder/vae/condition.h"
+#include "spec/model/dtype.h"
+#include "spec/model/geometry.h"
+
+/* Tiles in space, which overlap and are blended linearly, as by enable_tiling of diffusers: less memory, other results.
+ * In pixels; of a VAE with patches the encoder's tiles have these sizes in patches, as there.  Wan only. */
+struct vfm_vae_tile {
+	int height, width;               /* of a tile; both 0: no tiles */
+	int stride_height, stride_width; /* from tile to tile, at most the size */
+};
+struct vfm_vae_opts {                /* a specification */
+	const char *path;            /* a folder or file of weights, or the folder of a whole release */
+	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
+	bool no_encoder, no_decoder; /* do not load this half */
+	struct vfm_vae_tile tile;
+};
+struct vfm_vae;
+
+/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists what
+ * is missing, has another shape or is unknown, or names the key of the configuration; VFM_EENV: no memory.  The stream
+ * must outlive *v. */
+int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
+/* Sessions must have ended.  Accepts NULL. */
+void vfm_vae_close(struct vfm_vae *v);
+
+/* Reads the geometry of a VAE from its configuration or the shapes of its tensors, without loading weights; `path` as
+ * in vfm_vae_opts.  VFM_EUSAGE: the files are not those of a VAE. */
+int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
+const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v);
+/* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
+ * sha256 of weights, configuration and options. */
+const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v);
+
+/* ---- whole clips, also in tiles ---- */
+
+/* rgb [frames, height, width, 3] -> latents [T, C, h, w] (sizes: vfm_geometry_latent).  VFM_EUSAGE: the sizes do not
+ * fit. */
+int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latents,
+	struct vfm_err *err);
+/* The condition of image to video: a clip of `frames` frames that are 0 (grey) except for the given pictures, the first
+ * frame and, of two, the last one.  Every grey frame is computed.  Each causal convolution with a kernel of 3 frames
+ * reads 2 past ones, those of the encoder of Wan 2.1 together 28 latent frames: equal results would begin behind
+ * picture 113, and most clips end before. */
+int vfm_vae_encode_given(
+	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);
+/* latents [T, C, h, w] -> pictures [vfm_geometry_pictures, height, width, 3], rounded to u8 in `rgb` and as numbers of
+ * [-1, 1] in `exact`; either may be NULL. */
+int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
+	struct vfm_err *err);
+
+/* ---- clips as they come, without tiles ---- */
+
+struct vfm_vae_session;
+/* VFM_EUSAGE: the sizes do not fit, or v works in tiles. */
+int vfm_vae_encode_begin(
+	struct vfm_vae_session **s, struct vfm_vae *v, int64_t height, int64_t width, struct vfm_err *err);
+int vfm_vae_decode_begin(struct vfm_vae_session **s, struct vfm_vae *v, int64_t h, int64_t w, struct vfm_err *err);
+/* Encodes the next frames: rgb [n, height, width, 3], n = 1 + k step at first, then k step.  Returns the number of
+ * latent frames that it wrote to latents [., C, h, w].  After an error the session can only be ended. */
+int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err);
+/* Decodes the next latent frames [n, C, h, w].  Returns the number of pictures that it wrote: the stride of time for
+ * each latent frame, but 1 for the first. */
+int vfm_vae_decode_push(
+	struct vfm_vae_session *s, const float *latents, int64_t n, uint8_t *rgb, float *exact, struct vfm_err *err);
+void vfm_vae_end(struct vfm_vae_session *s); /* accepts NULL */
+
+#endif

@@ -1,0 +1,493 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "encoder/vae/vae_impl.h"
+
+enum {
+	STRIP = 32 << 20,
+	ROOM_SLACK = 1 << 12, /* frames are aligned */
+};
+
+#define RMS_EPS   1e-12f /* of torch.nn.functional.normalize */
+#define GROUP_EPS 1e-6f  /* of CosmosCausalGroupNorm in diffusers */
+
+/* size [H,W,C]: the inputs of layer l -> its results */
+static void size_behind(const struct vae_layer *l, int64_t size[3])
+{
+	const struct vae_conv *v = &l->conv[0];
+
+	switch (l->kind) {
+	case VAE_LAYER_CONV:
+	case VAE_LAYER_HEAD:
+	case VAE_LAYER_DOWN:
+	case VAE_LAYER_UP:
+		for (int i = 0; i < 2; i++)
+			size[i] = (size[i] << v->up) / v->stride[1 + i];
+		size[2] = v->out;
+		break;
+	case VAE_LAYER_RES:
+		size[2] = v->out;
+		break;
+	case VAE_LAYER_NEAREST:
+		size[0] *= 2, size[1] *= 2;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Returns the most bytes that the frames of a layer take: those of RES, or the input and the results. */
+static size_t count_room(const struct vae_run *r, int64_t h, int64_t w)
+{
+	int64_t size[3] = {h, w, r->net->layer[0].in};
+	size_t most = 0;
+
+	for (int i = 0; i < r->net->n; i++) {
+		const struct vae_layer *l = &r->net->layer[i];
+		const int64_t in = size[0] * size[1] * size[2];
+		size_t room;
+
+		size_behind(l, size);
+		room = (size_t)(in + size[0] * size[1] * size[2]) * vfm_dtype_size(r->dtype);
+		if (l->kind == VAE_LAYER_RES)
+			room = vae_res_room(r, l, size[0], size[1]);
+		most = room > most ? room : most;
+	}
+	return most + ROOM_SLACK;
+}
+
+void vae_run_init(
+	struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net, int64_t h, int64_t w)
+{
+	*r = (struct vae_run){.s = s, .dtype = dtype, .net = net, .strip = STRIP};
+	r->room = count_room(r, h, w);
+	r->state = vfm_calloc((size_t)net->n, sizeof(*r->state));
+}
+
+void vae_run_release(struct vae_run *r)
+{
+	for (int i = 0; r->state && i < r->net->n; i++) {
+		struct vae_layer_state *st = &r->state[i];
+
+		for (int j = 0; j < 2; j++)
+			vae_past_release(r, &st->past[j]);
+		vae_frame_drop(r, st->spare);
+		for (int k = 0; k < st->n_saved; k++)
+			vae_frame_drop(r, st->saved[k]);
+		for (size_t k = 0; k < st->n_kv; k++)
+			vae_frame_drop(r, st->kv[k]);
+		free(st->kv);
+		if (st->index)
+			vfm_dev_free(r->s, st->index, st->index_bytes);
+	}
+	vae_frame_release(r);
+	free(r->state);
+	r->state = NULL;
+}
+
+/* ---- ops ---- */
+
+/* [1, N, C] */
+static struct vfm_tensor as_pixels(const struct vae_frame *f)
+{
+	return vfm_t3(f->t.data, f->t.dtype, 1, f->t.shape[1] * f->t.shape[2], f->t.shape[3]);
+}
+
+int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
+	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
+{
+	struct vfm_conv3d a = {.x = x->t, .weight = v->w, .bias = v->b, .up = v->up, .packed = v->packed};
+
+	if (past)
+		a.past = vae_past_tensor(past);
+	a.zeros = v->kernel[0] - 1 - (past ? past->n : 0);
+	memcpy(a.kernel, v->kernel, sizeof(a.kernel));
+	memcpy(a.stride, v->stride, sizeof(a.stride));
+	memcpy(a.pad, v->pad, sizeof(a.pad));
+	if (!*y)
+		TRY(vae_frame_new(r, vfm_conv3d_size(&a, 1), vfm_conv3d_size(&a, 2), v->out, y, err));
+	a.y = (*y)->t;
+	if (add)
+		a.add = add->t;
+	return vfm_op_conv3d(r->s, &a, err);
+}
+
+/* The same over 3 frames; x becomes the newest of `past`. */
+static int run_causal(struct vae_run *r, const struct vae_conv *v, struct vae_past *past, struct vae_frame *x,
+	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err)
+{
+	TRY(vae_run_conv(r, v, v->kernel[0] > 1 ? past : NULL, x, add, y, err));
+	return v->kernel[0] > 1 ? vae_past_add(r, past, x, err) : 0;
+}
+
+int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err)
+{
+	const bool group = vfm_has(&n->b);
+
+	return vfm_op_channel_norm(r->s,
+		&(struct vfm_channel_norm){.kind = group ? VFM_CHANNEL_NORM_GROUP : VFM_CHANNEL_NORM_RMS,
+			.groups = group,
+			.eps = group ? GROUP_EPS : RMS_EPS,
+			.act = act,
+			.x = as_pixels(x),
+			.weight = n->w,
+			.bias = n->b,
+			.y = as_pixels(y)},
+		err);
+}
+
+/* ---- layers: each takes the reference of x, and *y becomes its result ---- */
+
+static int layer_head(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	struct vae_frame *a = NULL;
+	int rc;
+
+	if (x->refs == 1)
+		a = vae_frame_keep(x);
+	else
+		TRY_OUT(vae_frame_new(r, x->t.shape[1], x->t.shape[2], l->in, &a, err));
+	TRY_OUT(vae_run_norm(r, &l->norm[0], VFM_ACT_SILU, x, a, err));
+	TRY_OUT(run_causal(r, &l->conv[0], &st->past[0], a, NULL, y, err));
+out:
+	vae_frame_drop(r, a);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* ---- resampling ---- */
+
+/* The layer that saved the inputs of the level that ends at layer i. */
+static struct vae_layer_state *saved_of(struct vae_run *r, int i)
+{
+	while (r->net->layer[i].kind != VAE_LAYER_SAVE)
+		i--;
+	return &r->state[i];
+}
+
+static struct vae_frame *take_saved(struct vae_layer_state *st)
+{
+	struct vae_frame *f = st->saved[0];
+
+	st->saved[0] = st->saved[1];
+	st->n_saved--;
+	return f;
+}
+
+/* y += AvgDown3D of the saved frames: one; with `temporal` two, of which the one before the first frame is 0. */
+static int add_avg_down(struct vae_run *r, const struct vae_layer *l, int i, struct vae_frame *y, struct vfm_err *err)
+{
+	struct vae_layer_state *st = saved_of(r, i);
+	struct vae_past past = {0};
+	struct vae_frame *x = take_saved(st);
+	int rc;
+
+	if (st->n_saved) {
+		past = (struct vae_past){.f = {x}, .n = 1};
+		x = take_saved(st);
+	}
+	rc = vae_run_conv(r, &l->shortcut[0], &past, x, y, &y, err);
+	vae_frame_drop(r, x);
+	vae_frame_drop(r, past.f[0]);
+	return rc;
+}
+
+/* *plus: the frame that layer i adds to its convolution of x; NULL: none. */
+static int find_addend(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **plus, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	const struct vae_past *past = &r->state[i].past[0];
+	struct vae_past newest = {0};
+	struct vae_frame *whole;
+	int rc;
+
+	if (l->add == VAE_ADD_NONE)
+		return 0;
+	whole = l->add == VAE_ADD_SAVED ? take_saved(saved_of(r, i)) : vae_frame_keep(x);
+	if (!l->has_shortcut) {
+		*plus = whole;
+		return 0;
+	}
+	if (l->shortcut[0].kernel[0] == 2)
+		newest = (struct vae_past){.f = {past->f[past->n - 1]}, .n = 1};
+	rc = vae_run_conv(r, &l->shortcut[0], &newest, whole, NULL, plus, err);
+	vae_frame_drop(r, whole);
+	return rc;
+}
+
+/* Without a result (*y NULL) on every second frame if the stride of time is 2. */
+static int layer_conv(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	const struct vae_conv *v = &l->conv[0];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *plus = NULL;
+	int rc = 0;
+
+	if (r->net->repeat_first && v->kernel[0] > 1 && !st->past[0].n) {
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+	}
+	if (st->frames++ % v->stride[0]) {
+		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+		goto out;
+	}
+	TRY_OUT(find_addend(r, i, x, &plus, err));
+	if (plus && plus->refs == 1)
+		*y = vae_frame_keep(plus);
+	TRY_OUT(run_causal(r, v, &st->past[0], x, plus, y, err));
+out:
+	vae_frame_drop(r, plus);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* Without a result (*y NULL) on every second frame of a temporal layer. */
+static int layer_down(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *half = NULL;
+	const int64_t at = st->frames++;
+	int rc = vae_run_conv(r, &l->conv[0], NULL, x, NULL, &half, err);
+
+	vae_frame_drop(r, x);
+	TRY_OUT(rc);
+	if (!l->temporal || at == 0)
+		*y = vae_frame_keep(half);
+	else if (at % 2 == 0)
+		TRY_OUT(vae_run_conv(r, &l->conv[1], &st->past[0], half, NULL, y, err));
+	if (l->temporal)
+		TRY_OUT(vae_past_add(r, &st->past[0], half, err));
+	if (*y && l->has_shortcut) {
+		TRY_OUT(vae_frame_own(r, y, err));
+		TRY_OUT(add_avg_down(r, l, i, *y, err));
+	}
+out:
+	vae_frame_drop(r, half);
+	return rc;
+}
+
+/* The rows of DupUp3D's convolution, (h, w, row of 2, column of 2), in the order of the pixels. */
+static int make_dup_index(struct vae_run *r, struct vae_layer_state *st, int64_t h, int64_t w, struct vfm_err *err)
+{
+	int32_t *index;
+	int rc;
+
+	st->index_bytes = (size_t)(4 * h * w) * sizeof(*index);
+	st->index = vfm_dev_alloc(r->s, st->index_bytes, "an index of the VAE", err);
+	if (!st->index)
+		return VFM_EENV;
+	index = vfm_malloc(st->index_bytes);
+	for (int64_t y = 0; y < 2 * h; y++)
+		for (int64_t x = 0; x < 2 * w; x++)
+			index[y * 2 * w + x] = (int32_t)(((y / 2 * w + x / 2) * 2 + y % 2) * 2 + x % 2);
+	rc = r->s->dev->t->to_device(r->s, st->index, index, st->index_bytes, err);
+	free(index);
+	return rc;
+}
+
+/* y = frame t (of 2 if the layer is temporal) of DupUp3D of x. */
+static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, int t,
+	const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err)
+{
+	const int64_t h = x->t.shape[1], w = x->t.shape[2], c = y->t.shape[3];
+	struct vae_frame *four = NULL;
+	int rc;
+
+	if (!l->shortcut[0].out) /* as many channels */
+		return vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = y->t}, err);
+	if (!st->index)
+		TRY(make_dup_index(r, st, h, w, err));
+	rc = vae_run_conv(r, &l->shortcut[l->temporal ? t : 0], NULL, x, NULL, &four, err);
+	if (rc >= 0)
+		rc = vfm_op_index_select(r->s,
+			&(struct vfm_index_select){.x = vfm_t2(four->t.data, r->dtype, 4 * h * w, c),
+				.index = vfm_t1(st->index, VFM_I32, 4 * h * w),
+				.y = vae_frame_rows(y)},
+			err);
+	vae_frame_drop(r, four);
+	return rc;
+}
+
+/* Frame t of those that the layer makes of *x; of the last one *x is dropped as early as possible. */
+static int up_frame(struct vae_run *r, int i, int t, bool last, struct vae_frame **x, const struct vae_frame *saved,
+	struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	const int64_t h = (*x)->t.shape[1], w = (*x)->t.shape[2];
+	struct vae_frame *now = NULL;
+	int rc = 0;
+
+	if (l->temporal && st->frames > 0)
+		TRY_OUT(vae_run_conv(r, &l->conv[1 + t], &st->past[0], *x, NULL, &now, err));
+	else
+		now = vae_frame_keep(*x);
+	if (last) {
+		vae_frame_drop(r, *x);
+		*x = NULL;
+	}
+	r->from_end = !r->from_end;
+	if (saved) {
+		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
+		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
+	}
+	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, now, saved ? *y : NULL, y, err));
+out:
+	vae_frame_drop(r, now);
+	return rc;
+}
+
+/* Moves *x to memory of its own, to be the newest frame of `past` after the layer.  It replaces *spare. */
+static int move_to_spare(struct vae_run *r, struct vae_layer_state *st, struct vae_frame **x, struct vfm_err *err)
+{
+	const int64_t *size = (*x)->t.shape + 1;
+
+	if (!st->spare)
+		TRY(vae_frame_lasting(r, size[0], size[1], size[2], &st->spare, err));
+	TRY(vae_frame_copy(r, *x, st->spare, err));
+	vae_frame_drop(r, *x);
+	*x = vae_frame_keep(st->spare);
+	return 0;
+}
+
+static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err);
+
+/* The first frame stays one and is no past of the second; every other one becomes two (conv[1], conv[2]). */
+static int push_up(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	struct vae_frame *saved = l->has_shortcut ? take_saved(saved_of(r, i)) : NULL, *y;
+	const bool two = l->temporal && st->frames > 0, from_end = r->from_end;
+	int rc = 0;
+
+	if (two)
+		TRY_OUT(move_to_spare(r, st, &x, err));
+	for (int t = 0; t < (two ? 2 : 1) && rc >= 0; t++) {
+		y = NULL;
+		rc = up_frame(r, i, t, t == two, &x, saved, &y, err);
+		if (rc < 0)
+			vae_frame_drop(r, y);
+		else
+			rc = push_from(r, i + 1, y, err);
+		r->from_end = from_end;
+	}
+	if (two && rc >= 0)
+		vae_past_swap(&st->past[0], &st->spare);
+	st->frames++;
+out:
+	vae_frame_drop(r, saved);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* The first frame stays one; every other one passes through the next layers two times. */
+static int push_twice(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (r->state[i].frames++ > 0)
+		rc = push_from(r, i + 1, vae_frame_keep(x), err);
+	if (rc >= 0)
+		return push_from(r, i + 1, x, err);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+static int layer_nearest(struct vae_run *r, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	int rc = vae_frame_new(r, 2 * x->t.shape[1], 2 * x->t.shape[2], x->t.shape[3], y, err);
+
+	if (rc >= 0)
+		rc = vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = (*y)->t}, err);
+	vae_frame_drop(r, x);
+	return rc;
+}
+
+/* x + the saved frame, or a mean of its channels. */
+static int layer_add(struct vae_run *r, int i, struct vae_frame **x, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_frame *saved;
+	int rc;
+
+	TRY(vae_frame_own(r, x, err));
+	if (l->has_shortcut)
+		return add_avg_down(r, l, i, *x, err);
+	saved = take_saved(saved_of(r, i));
+	rc = vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .beta = 1, .x = saved->t, .y = (*x)->t}, err);
+	vae_frame_drop(r, saved);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
+{
+	const struct vae_layer *l = &r->net->layer[i];
+	struct vae_layer_state *st = &r->state[i];
+	int rc;
+
+	switch (l->kind) {
+	case VAE_LAYER_RES:
+		return vae_layer_res(r, l, st, x, y, err);
+	case VAE_LAYER_ATTN:
+		return vae_layer_attn(r, l, x, y, err);
+	case VAE_LAYER_ATTN_TIME:
+		return vae_layer_attn_time(r, l, st, x, y, err);
+	case VAE_LAYER_NEAREST:
+		return layer_nearest(r, x, y, err);
+	case VAE_LAYER_HEAD:
+		return layer_head(r, l, st, x, y, err);
+	case VAE_LAYER_DOWN:
+		return layer_down(r, i, x, y, err);
+	case VAE_LAYER_SAVE:
+		st->saved[st->n_saved++] = vae_frame_keep(x);
+		*y = x;
+		return 0;
+	case VAE_LAYER_ADD:
+		rc = layer_add(r, i, &x, err);
+		*y = x;
+		return rc;
+	default:
+		return layer_conv(r, i, x, y, err);
+	}
+}
+
+/* Runs x through the layers from i on.  Where a layer makes two frames, the first passes through all others before the
+ * second is computed. */
+static int push_from(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
+{
+	for (; i < r->net->n && x; i++) {
+		struct vae_frame *y = NULL;
+		int rc;
+
+		if (r->net->layer[i].kind == VAE_LAYER_UP)
+			return push_up(r, i, x, err);
+		if (r->net->layer[i].kind == VAE_LAYER_TWICE)
+			return push_twice(r, i, x, err);
+		rc = run_layer(r, i, x, &y, err);
+		if (rc < 0) {
+			vae_frame_drop(r, y);
+			return rc;
+		}
+		x = y;
+	}
+	if (x) {
+		int rc = r->emit(r->ctx, x, err);
+
+		vae_frame_drop(r, x);
+		return rc;
+	}
+	return 0;
+}
+
+int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err)
+{
+	return push_from(r, 0, x, err);
+}

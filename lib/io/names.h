@@ -1,0 +1,29 @@
+/* names.h - numbers names in the order of their addition, and finds them: a hash table.  Not thread-safe; lookups alone
+ * are. */
+#ifndef VFM_IO_NAMES_H
+#define VFM_IO_NAMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct vfm_names { /* `= {0}` is empty */
+	int64_t n; /* below 2^31 */
+	/* private */
+	char *text;
+	size_t len, cap, cap_at;
+	uint64_t *at;   /* [n] in text */
+	int32_t *table; /* number + 1, 0 is free; [size], a power of two */
+	size_t size;
+};
+
+/* Returns the number of a new name, or -1 if it is there already or there are 2^31 - 1. */
+int64_t vfm_names_add(struct vfm_names *v, const char *name);
+/* Returns the number of a name, or -1. */
+int64_t vfm_names_find(const struct vfm_names *v, const char *name);
+static inline const char *vfm_names_at(const struct vfm_names *v, int64_t i)
+{
+	return v->text + v->at[i];
+}
+void vfm_names_release(struct vfm_names *v);
+
+#endif

@@ -1,0 +1,500 @@
+#include "io/npy.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/file.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats of arrays are mapped as they are");
+
+static const struct {
+	const char *descr, *name;
+	size_t size;
+} types[] = {
+	[VFM_NPY_F16] = {"<f2", "float16", 2},
+	[VFM_NPY_F32] = {"<f4", "float32", 4},
+	[VFM_NPY_F64] = {"<f8", "float64", 8},
+	[VFM_NPY_U8] = {"|u1", "uint8", 1},
+	[VFM_NPY_I32] = {"<i4", "int32", 4},
+	[VFM_NPY_I64] = {"<i8", "int64", 8},
+	[VFM_NPY_BF16] = {"<V2", "bfloat16", 2},
+};
+#define N_TYPES ((int)(sizeof(types) / sizeof(types[0])))
+
+size_t vfm_npy_type_size(enum vfm_npy_type t)
+{
+	return (int)t > 0 && (int)t < N_TYPES ? types[t].size : 0;
+}
+
+const char *vfm_npy_type_name(enum vfm_npy_type t)
+{
+	return types[t].name;
+}
+
+uint64_t vfm_npy_count(const struct vfm_npy *n)
+{
+	uint64_t c = 1;
+
+	for (int i = 0; i < n->ndim; i++)
+		c *= (uint64_t)n->shape[i];
+	return c;
+}
+
+/* ---- the header: a Python dictionary literal of three known keys ---- */
+
+struct scan {
+	const char *p, *end;
+};
+
+static void skip_space(struct scan *s)
+{
+	while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n'))
+		s->p++;
+}
+
+static bool accept_char(struct scan *s, char c)
+{
+	skip_space(s);
+	if (s->p >= s->end || *s->p != c)
+		return false;
+	s->p++;
+	return true;
+}
+
+/* A quoted string without escapes, of fewer than cap bytes. */
+static bool take_string(struct scan *s, char *out, size_t cap)
+{
+	size_t n = 0;
+	char quote;
+
+	skip_space(s);
+	if (s->p >= s->end || (*s->p != '\'' && *s->p != '"'))
+		return false;
+	quote = *s->p++;
+	while (s->p < s->end && *s->p != quote) {
+		if (*s->p == '\\' || (unsigned char)*s->p < ' ' || n + 1 >= cap)
+			return false;
+		out[n++] = *s->p++;
+	}
+	out[n] = 0;
+	return accept_char(s, quote);
+}
+
+static bool take_word(struct scan *s, const char *word)
+{
+	size_t n = strlen(word);
+
+	skip_space(s);
+	if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n) != 0)
+		return false;
+	s->p += n;
+	return true;
+}
+
+static bool take_int(struct scan *s, int64_t *out)
+{
+	int64_t v = 0;
+	int digits = 0;
+
+	skip_space(s);
+	for (; s->p < s->end && *s->p >= '0' && *s->p <= '9'; s->p++, digits++) {
+		if (v > (INT64_MAX - 9) / 10)
+			return false;
+		v = v * 10 + (*s->p - '0');
+	}
+	*out = v;
+	return digits > 0;
+}
+
+static const char *take_shape(struct scan *s, struct vfm_npy *n)
+{
+	bool comma = true;
+
+	if (!accept_char(s, '('))
+		return "shape is not a tuple";
+	for (n->ndim = 0; !accept_char(s, ')'); n->ndim++) {
+		if (n->ndim == VFM_NPY_DIMS)
+			return "too many dimensions";
+		if (!comma || !take_int(s, &n->shape[n->ndim]))
+			return "a bad dimension";
+		comma = accept_char(s, ',');
+	}
+	if (n->ndim == 1 && !comma)
+		return "shape is not a tuple";
+	return NULL;
+}
+
+/* Bytes have no byte order, and NumPy writes opaque elements with "<" or "|". */
+static bool is_descr_of(int t, const char *descr)
+{
+	if (!*descr || strcmp(descr + 1, types[t].descr + 1) != 0)
+		return false;
+	return *descr == *types[t].descr || types[t].size == 1 || (t == VFM_NPY_BF16 && *descr == '|');
+}
+
+static const char *take_descr(struct scan *s, struct vfm_npy *n, char *descr, size_t cap)
+{
+	if (!take_string(s, descr, cap))
+		return "descr is not a plain type";
+	for (int t = 1; t < N_TYPES; t++)
+		if (is_descr_of(t, descr))
+			n->type = (enum vfm_npy_type)t;
+	if (n->type == VFM_NPY_NONE)
+		return descr[0] == '>' ? "big-endian numbers are not supported" : "an unsupported element type";
+	return NULL;
+}
+
+static const char *parse_dict(struct scan *s, struct vfm_npy *n)
+{
+	char key[16], descr[16] = "";
+	unsigned seen = 0, bit;
+	const char *why = NULL;
+	bool comma = true;
+
+	if (!accept_char(s, '{'))
+		return "the header is not a dictionary";
+	while (!accept_char(s, '}')) {
+		if (!comma || !take_string(s, key, sizeof(key)) || !accept_char(s, ':'))
+			return "the header is not a dictionary";
+		if (strcmp(key, "descr") == 0) {
+			bit = 1;
+			why = take_descr(s, n, descr, sizeof(descr));
+		} else if (strcmp(key, "fortran_order") == 0) {
+			bit = 2;
+			if (take_word(s, "True"))
+				why = "Fortran order is not supported";
+			else if (!take_word(s, "False"))
+				why = "fortran_order is not a boolean";
+		} else if (strcmp(key, "shape") == 0) {
+			bit = 4;
+			why = take_shape(s, n);
+		} else {
+			return "an unknown header key";
+		}
+		if (why)
+			return why;
+		if (seen & bit)
+			return "a header key stands twice";
+		seen |= bit;
+		comma = accept_char(s, ',');
+	}
+	skip_space(s);
+	if (s->p != s->end)
+		return "text after the header";
+	return seen == 7 ? NULL : "a header key is missing";
+}
+
+static const char *size_of(struct vfm_npy *n, uint64_t total)
+{
+	uint64_t bytes = types[n->type].size;
+	bool zero = false;
+
+	for (int i = 0; i < n->ndim; i++)
+		zero |= n->shape[i] == 0;
+	for (int i = 0; i < n->ndim && !zero; i++)
+		if (__builtin_mul_overflow(bytes, (uint64_t)n->shape[i], &bytes))
+			return "the shape overflows";
+	n->data_bytes = zero ? 0 : bytes;
+	if (total < n->header_bytes || total - n->header_bytes < n->data_bytes)
+		return "truncated: the shape asks for more bytes than there are";
+	return total - n->header_bytes > n->data_bytes ? "more bytes than the shape asks for" : NULL;
+}
+
+static const char *parse_npy_header(struct vfm_npy *n, const uint8_t *b, size_t len, uint64_t total)
+{
+	struct scan s;
+	size_t text, at;
+	const char *why;
+
+	if (len < 10 || memcmp(b, "\x93NUMPY", 6) != 0)
+		return "not an npy file";
+	if (b[6] < 1 || b[6] > 3 || b[7] != 0)
+		return "an unknown npy version";
+	at = b[6] == 1 ? 10 : 12;
+	if (len < at)
+		return "truncated header";
+	text = b[8] | (size_t)b[9] << 8;
+	if (b[6] > 1)
+		text |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
+	if (text > VFM_NPY_HEADER_MAX - at)
+		return "the header is too long";
+	if (len - at < text)
+		return "truncated header";
+	n->header_bytes = at + text;
+	s = (struct scan){(const char *)b + at, (const char *)b + at + text};
+	why = parse_dict(&s, n);
+	return why ? why : size_of(n, total);
+}
+
+int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err)
+{
+	struct vfm_npy r = {0};
+	const char *why = parse_npy_header(&r, buf, len, total);
+
+	if (why)
+		return vfm_fail(err, VFM_EINPUT, "%s: %s", what, why);
+	*n = r;
+	return 0;
+}
+
+/* ---- NaN and infinities ---- */
+
+#define FINITE_BLOCK 4096 /* bytes */
+
+/* The exponents of the elements in 8 bytes, and 1 in the last place of each exponent.  Their sum sets a sign bit only
+ * where all bits of an exponent are set, and never carries further. */
+static const struct {
+	uint64_t exponent, one;
+} float_masks[] = {
+	[VFM_NPY_F16] = {0x7c007c007c007c00, 0x0400040004000400},
+	[VFM_NPY_F32] = {0x7f8000007f800000, 0x0080000000800000},
+	[VFM_NPY_F64] = {0x7ff0000000000000, 0x0010000000000000},
+	[VFM_NPY_BF16] = {0x7f807f807f807f80, 0x0080008000800080},
+};
+#define N_FLOATS (sizeof(float_masks) / sizeof(float_masks[0]))
+
+static bool block_is_finite(const uint8_t *block, uint64_t exponent, uint64_t one)
+{
+	typedef uint64_t words __attribute__((vector_size(16)));
+	const words exponents = {exponent, exponent}, ones = {one, one};
+	words sums = {0}, w;
+
+	for (size_t i = 0; i < FINITE_BLOCK; i += sizeof(w)) {
+		memcpy(&w, block + i, sizeof(w));
+		sums |= (w & exponents) + ones;
+	}
+	return !((sums[0] | sums[1]) & (exponent + one));
+}
+
+/* Returns whether the element of `size` bytes at p is finite; sets *is_nan if it is not. */
+static bool element_is_finite(const uint8_t *p, size_t size, uint64_t exponent, bool *is_nan)
+{
+	uint64_t bits = 0, mask = exponent & (size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1);
+
+	memcpy(&bits, p, size);
+	*is_nan = bits & ((mask & -mask) - 1); /* the fraction: the bits below the exponent */
+	return (bits & mask) != mask;
+}
+
+static int fail_not_finite(
+	const struct vfm_npy *n, uint64_t element, bool is_nan, const char *what, struct vfm_err *err)
+{
+	struct vfm_buf at = {0};
+	uint64_t stride = vfm_npy_count(n);
+	int rc;
+
+	for (int i = 0; i < n->ndim; i++) {
+		stride /= (uint64_t)n->shape[i];
+		vfm_buf_addf(&at, "%s%" PRIu64, i ? "," : "", element / stride % (uint64_t)n->shape[i]);
+	}
+	rc = vfm_fail(
+		err, VFM_EINPUT, "%s: element [%s] is %s", what, at.data ? at.data : "", is_nan ? "NaN" : "infinite");
+	vfm_buf_release(&at);
+	return rc;
+}
+
+/* Returns the first element of data that is not finite, in bytes; `bytes` if there is none. */
+static size_t find_not_finite(enum vfm_npy_type type, const uint8_t *data, size_t bytes, bool *is_nan)
+{
+	const size_t size = vfm_npy_type_size(type);
+	const uint64_t exponent = (size_t)type < N_FLOATS ? float_masks[type].exponent : 0;
+	size_t at = 0;
+
+	if (!exponent)
+		return bytes;
+	while (bytes - at >= FINITE_BLOCK && block_is_finite(data + at, exponent, float_masks[type].one))
+		at += FINITE_BLOCK;
+	while (at < bytes &&
+		element_is_finite(data + at, size, exponent, is_nan)) /* the last block, or that of the fault */
+		at += size;
+	return at;
+}
+
+bool vfm_npy_is_finite(enum vfm_npy_type type, const void *data, size_t bytes)
+{
+	bool is_nan;
+
+	return find_not_finite(type, data, bytes, &is_nan) >= bytes;
+}
+
+int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err)
+{
+	bool is_nan;
+	size_t at = find_not_finite(n->type, data, n->data_bytes, &is_nan);
+
+	return at >= n->data_bytes ? 0 : fail_not_finite(n, at / vfm_npy_type_size(n->type), is_nan, what, err);
+}
+
+size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape)
+{
+	const size_t cap = VFM_NPY_HEADER_MAX;
+	size_t n = 10;
+
+	n += (size_t)snprintf(
+		buf + n, cap - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", types[type].descr);
+	for (int i = 0; i < ndim; i++)
+		n += (size_t)snprintf(buf + n, cap - n, "%s%" PRId64, i ? ", " : "", shape[i]);
+	n += (size_t)snprintf(buf + n, cap - n, "%s), }", ndim == 1 ? "," : "");
+	while ((n + 1) % 64 != 0)
+		buf[n++] = ' ';
+	buf[n++] = '\n';
+	memcpy(buf, "\x93NUMPY\x01\x00", 8);
+	buf[8] = (char)((n - 10) & 0xff);
+	buf[9] = (char)((n - 10) >> 8);
+	return n;
+}
+
+int vfm_npy_save(
+	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	char header[VFM_NPY_HEADER_MAX];
+	size_t hlen = vfm_npy_header(header, n->type, n->ndim, n->shape);
+	size_t bytes = vfm_npy_count(n) * types[n->type].size;
+	struct vfm_sha256 *digest;
+	struct vfm_atomic a;
+
+	TRY(vfm_atomic_open(&a, path, err));
+	if (fwrite(header, 1, hlen, a.f) != hlen || (bytes && fwrite(data, 1, bytes, a.f) != bytes)) {
+		int rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+
+		vfm_atomic_abort(&a);
+		return rc;
+	}
+	if (sha256) {
+		digest = vfm_sha256_new();
+		vfm_sha256_add(digest, header, hlen);
+		vfm_sha256_add(digest, data, bytes);
+		vfm_sha256_end(digest, sha256);
+	}
+	return vfm_atomic_commit(&a, err);
+}
+
+/* ---- binary16 ---- */
+
+static uint16_t half_of(float f)
+{
+	uint32_t x, mant, shift, half;
+	uint16_t sign;
+
+	memcpy(&x, &f, 4);
+	sign = (uint16_t)(x >> 16 & 0x8000);
+	x &= 0x7fffffff;
+	if (x >= 0x47800000) /* 65536 and more, infinities, NaN */
+		return sign | (x > 0x7f800000 ? 0x7e00 : 0x7c00);
+	if (x >= 0x38800000) /* normal: rebias, then round to even; a carry moves into the exponent as it should */
+		return sign | (uint16_t)((x - 0x38000000 + 0xfff + (x >> 13 & 1)) >> 13);
+	if (x < 0x33000000) /* below half of the smallest subnormal */
+		return sign;
+	mant = (x & 0x7fffff) | 0x800000;
+	shift = 126 - (x >> 23);
+	half = mant >> shift;
+	mant &= (1u << shift) - 1;
+	half += mant > 1u << (shift - 1) || (mant == 1u << (shift - 1) && (half & 1));
+	return sign | (uint16_t)half;
+}
+
+static float float_of(uint16_t h)
+{
+	uint32_t e = h >> 10 & 31, m = h & 0x3ff, x;
+	float f;
+
+	if (e == 0) {
+		f = (float)m * 0x1p-24f;
+		return h & 0x8000 ? -f : f;
+	}
+	x = (uint32_t)(h & 0x8000) << 16 | (e == 31 ? 0x7f800000 : (e + 112) << 23) | m << 13;
+	memcpy(&f, &x, 4);
+	return f;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+__attribute__((target("avx,f16c"))) static void from_f32_f16c(uint16_t *dst, const float *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), 0));
+	for (; i < n; i++)
+		dst[i] = half_of(src[i]);
+}
+
+__attribute__((target("avx,f16c"))) static void to_f32_f16c(float *dst, const uint16_t *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+	for (; i < n; i++)
+		dst[i] = float_of(src[i]);
+}
+
+static bool has_f16c(void)
+{
+	return __builtin_cpu_supports("avx2"); /* has F16C too, which clang 14 cannot be asked about */
+}
+#else
+static bool has_f16c(void)
+{
+	return false;
+}
+#define from_f32_f16c(d, s, n) ((void)0)
+#define to_f32_f16c(d, s, n)   ((void)0)
+#endif
+
+void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n)
+{
+	if (has_f16c()) {
+		from_f32_f16c(dst, src, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		dst[i] = half_of(src[i]);
+}
+
+void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n)
+{
+	if (has_f16c()) {
+		to_f32_f16c(dst, src, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		dst[i] = float_of(src[i]);
+}
+
+void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n)
+{
+	typedef uint16_t halves __attribute__((vector_size(16)));
+	typedef uint32_t words __attribute__((vector_size(32)));
+	size_t i = 0;
+	uint32_t bits;
+	halves h;
+	words w;
+
+	for (; i + 8 <= n; i += 8) {
+		memcpy(&h, src + i, sizeof(h));
+		w = __builtin_convertvector(h, words) << 16;
+		memcpy(dst + i, &w, sizeof(w));
+	}
+	for (; i < n; i++) {
+		bits = (uint32_t)src[i] << 16;
+		memcpy(dst + i, &bits, sizeof(bits));
+	}
+}
+
+void vfm_npy_to_f32(const struct vfm_npy *n, const void *data, float *out)
+{
+	const size_t count = vfm_npy_count(n);
+
+	if (n->type == VFM_NPY_F32)
+		memcpy(out, data, count * sizeof(float));
+	else if (n->type == VFM_NPY_F16)
+		vfm_f16s_to_f32(out, data, count);
+	else
+		vfm_bf16s_to_f32(out, data, count);
+}

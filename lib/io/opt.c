@@ -1,0 +1,413 @@
+#include "io/opt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/near.h"
+#include "base/num.h"
+#include "io/json.h"
+
+void vfm_strlist_add(struct vfm_strlist *l, const char *s)
+{
+	l->v = vfm_realloc(l->v, (size_t)l->n + 1, sizeof(*l->v));
+	l->v[l->n++] = s;
+}
+
+void vfm_strlist_release(struct vfm_strlist *l)
+{
+	free(l->v);
+	*l = (struct vfm_strlist){0};
+}
+
+/* The options of every command.  Their dst is NULL; the parser identifies them by letter. */
+static const struct vfm_opt common[] = {
+	{VFM_OPT_FLAG, 'q', "quiet", NULL, "no progress and no notes on stderr", NULL},
+	{VFM_OPT_FLAG, 'h', "help", NULL, "print this and exit", NULL},
+	{VFM_OPT_FLAG, 'V', "version", NULL, "print the version and exit", NULL},
+	{0},
+};
+
+/* ---- parsing ----------------------------------------------------------------- */
+
+struct parse {
+	const struct vfm_cmd *cmd;
+	int argc, at, n_operands;
+	char **argv;
+	bool done;
+	struct vfm_err *err;
+};
+
+static const struct vfm_opt *find_option(const struct vfm_cmd *cmd, char letter, const char *name, size_t len)
+{
+	const struct vfm_opt *tables[2] = {cmd->opts, common};
+
+	for (int t = 0; t < 2; t++)
+		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++) {
+			if (o->type == VFM_OPT_GROUP)
+				continue;
+			if (letter ? o->letter == letter
+				   : o->name && strlen(o->name) == len && !memcmp(o->name, name, len))
+				return o;
+		}
+	return NULL;
+}
+
+static int unknown_long(const struct vfm_cmd *cmd, const char *name, size_t len, struct vfm_err *err)
+{
+	const struct vfm_opt *tables[2] = {cmd->opts, common};
+	struct vfm_strlist names = {0};
+	char *word = vfm_strfmt("%.*s", (int)(len > 200 ? 200 : len), name);
+	const char *near;
+
+	for (int t = 0; t < 2; t++)
+		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++)
+			if (o->type != VFM_OPT_GROUP && o->name)
+				vfm_strlist_add(&names, o->name);
+	vfm_strlist_add(&names, NULL);
+	near = vfm_near(word, names.v);
+	if (near)
+		vfm_fail(err, VFM_EUSAGE, "unknown option '--%s' (did you mean '--%s'?)", word, near);
+	else
+		vfm_fail(err, VFM_EUSAGE, "unknown option '--%s' (%s -h lists them)", word, cmd->name);
+	vfm_strlist_release(&names);
+	free(word);
+	return VFM_EUSAGE;
+}
+
+static void spell_option(const struct vfm_opt *o, bool as_letter, char *s, size_t size)
+{
+	if (as_letter)
+		snprintf(s, size, "-%c", o->letter);
+	else
+		snprintf(s, size, "--%s", o->name);
+}
+
+static void print_version(const char *name)
+{
+	printf("%.*s %s%s\n", (int)strcspn(name, " "), name, vfm_version(), vfm_version_more ? vfm_version_more() : "");
+}
+
+static int set_flag(struct parse *p, const struct vfm_opt *o)
+{
+	if (o->dst) {
+		*(bool *)o->dst = true;
+	} else if (o->letter == 'q') {
+		vfm_log_set_quiet(true);
+	} else {
+		if (o->letter == 'h')
+			vfm_opt_help(p->cmd, stdout);
+		else
+			print_version(p->cmd->name);
+		p->done = true;
+	}
+	return 0;
+}
+
+static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, const char *value)
+{
+	int rc = 0;
+
+	switch (o->type) {
+	case VFM_OPT_INT:
+		rc = vfm_parse_i64(value, INT64_MIN, INT64_MAX, o->dst, p->err);
+		break;
+	case VFM_OPT_SIZE:
+		rc = vfm_parse_size(value, o->dst, p->err);
+		break;
+	case VFM_OPT_NUM:
+		rc = vfm_parse_f64(value, o->dst, p->err);
+		break;
+	case VFM_OPT_TEXT:
+		if (!vfm_json_takes(value))
+			rc = vfm_fail(p->err, VFM_EUSAGE, "'%s' is not UTF-8", value);
+		*(const char **)o->dst = value;
+		break;
+	case VFM_OPT_STR:
+		*(const char **)o->dst = value;
+		break;
+	case VFM_OPT_LIST:
+		vfm_strlist_add(o->dst, value);
+		break;
+	case VFM_OPT_END:
+	case VFM_OPT_FLAG:
+	case VFM_OPT_GROUP:
+		break;
+	}
+	return rc < 0 ? vfm_err_context(p->err, "option '%s'", opt), VFM_EUSAGE : 0;
+}
+
+/* `value`: the rest of the same word, or NULL. */
+static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter, const char *value)
+{
+	char opt[128];
+	const char *arg = o->arg ? o->arg : "an argument";
+
+	spell_option(o, as_letter, opt, sizeof(opt));
+	if (!value) {
+		if (p->at + 1 >= p->argc)
+			return vfm_fail(p->err, VFM_EUSAGE, "option '%s' needs %s", opt, arg);
+		value = p->argv[++p->at];
+		/* In "--out --seed 1" the argument of --out is probably missing. */
+		if (value[0] == '-' && value[1] == '-')
+			return vfm_fail(p->err, VFM_EUSAGE,
+				"option '%s' needs %s, got '%s' (write %s%s%s if that is meant)", opt, arg, value, opt,
+				as_letter ? "" : "=", value);
+	}
+	return set_value(p, o, opt, value);
+}
+
+static int parse_long_option(struct parse *p, const char *word)
+{
+	const char *name = word + 2, *eq = strchr(name, '=');
+	size_t len = eq ? (size_t)(eq - name) : strlen(name);
+	const struct vfm_opt *o = find_option(p->cmd, 0, name, len);
+
+	if (!o)
+		return unknown_long(p->cmd, name, len, p->err);
+	if (o->type != VFM_OPT_FLAG)
+		return apply_option(p, o, false, eq ? eq + 1 : NULL);
+	if (eq)
+		return vfm_fail(p->err, VFM_EUSAGE, "option '--%s' takes no argument", o->name);
+	return set_flag(p, o);
+}
+
+static int parse_letters(struct parse *p, const char *word)
+{
+	for (const char *s = word + 1; *s && !p->done; s++) {
+		const struct vfm_opt *o = find_option(p->cmd, *s, NULL, 0);
+
+		if (!o)
+			return vfm_fail(
+				p->err, VFM_EUSAGE, "unknown option '-%c' (%s -h lists them)", *s, p->cmd->name);
+		if (o->type != VFM_OPT_FLAG)
+			return apply_option(p, o, true, s[1] ? s + 1 : NULL);
+		TRY(set_flag(p, o));
+	}
+	return 0;
+}
+
+/* Set while a verb describes itself. */
+static struct {
+	void (*see)(const struct vfm_cmd *cmd, void *ctx);
+	void *ctx;
+} describing;
+
+int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_operands, struct vfm_err *err)
+{
+	struct parse p = {.cmd = cmd, .argc = argc, .at = 1, .argv = argv, .err = err};
+	bool only_operands = false;
+
+	if (describing.see) {
+		describing.see(cmd, describing.ctx);
+		return VFM_OPT_DONE;
+	}
+	for (; p.at < argc; p.at++) {
+		char *word = argv[p.at];
+
+		if (only_operands || word[0] != '-' || !word[1])
+			argv[++p.n_operands] = word;
+		else if (strcmp(word, "--") == 0)
+			only_operands = true;
+		else
+			TRY(word[1] == '-' ? parse_long_option(&p, word) : parse_letters(&p, word));
+		if (p.done)
+			return VFM_OPT_DONE;
+	}
+	*n_operands = p.n_operands;
+	return 0;
+}
+
+/* ---- help -------------------------------------------------------------------- */
+
+static int left_column(const struct vfm_opt *o, char *s, size_t size)
+{
+	const char *arg = o->arg ? o->arg : "", *sep = o->arg ? " " : "";
+
+	if (o->letter && o->name)
+		return snprintf(s, size, "  -%c, --%s%s%s", o->letter, o->name, sep, arg);
+	if (o->name)
+		return snprintf(s, size, "      --%s%s%s", o->name, sep, arg);
+	return snprintf(s, size, "  -%c%s%s", o->letter, sep, arg);
+}
+
+static bool is_shadowed(const struct vfm_cmd *cmd, const struct vfm_opt *o)
+{
+	return find_option(cmd, 0, o->name, strlen(o->name)) != o;
+}
+
+void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
+{
+	const struct vfm_opt *tables[2] = {cmd->opts, common};
+	const char *s = cmd->synopsis;
+	char left[160];
+	int width = 0;
+
+	for (const char *lead = "usage: "; s && *s; lead = "       ") {
+		size_t n = strcspn(s, "\n");
+
+		fprintf(out, "%s%s%s%.*s\n", lead, cmd->name, n ? " " : "", (int)n, s);
+		s += n + (s[n] == '\n');
+	}
+	if (!cmd->synopsis || !*cmd->synopsis)
+		fprintf(out, "usage: %s\n", cmd->name);
+	fprintf(out, "%s\n", cmd->summary);
+	for (int t = 0; t < 2; t++)
+		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++) {
+			int n = o->type == VFM_OPT_GROUP ? 0 : left_column(o, left, sizeof(left));
+
+			if (n > width)
+				width = n;
+		}
+	if (width > 34)
+		width = 34;
+	for (int t = 0; t < 2; t++) {
+		if (!tables[t] || tables[t]->type != VFM_OPT_GROUP)
+			fputc('\n', out);
+		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++) {
+			if (o->type == VFM_OPT_GROUP) {
+				fprintf(out, "\n%s\n", o->help);
+				continue;
+			}
+			if (t == 1 && is_shadowed(cmd, o))
+				continue;
+			if (left_column(o, left, sizeof(left)) > width)
+				fprintf(out, "%s\n%*s  %s\n", left, width, "", o->help);
+			else
+				fprintf(out, "%-*s  %s\n", width, left, o->help);
+		}
+	}
+}
+
+/* ---- verbs ------------------------------------------------------------------- */
+
+void vfm_verbs_help(const struct vfm_verbs *v, FILE *out)
+{
+	int width = 0;
+
+	fprintf(out, "usage: %s %s [OPTION ...] [OPERAND ...]\n%s\n\n", v->name, v->word, v->summary);
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		if ((int)strlen(o->name) > width)
+			width = (int)strlen(o->name);
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		fprintf(out, "  %-*s  %s\n", width, o->name, o->summary);
+	fprintf(out, "\n  -h, --help     print this and exit; after %s: its options\n", v->word);
+	fprintf(out, "  -V, --version  print the version and exit\n");
+}
+
+int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc;
+
+	for (*out = 0; names[*out]; (*out)++)
+		if (!strcmp(value, names[*out]))
+			return 0;
+	for (int i = 0; names[i]; i++)
+		vfm_buf_addf(&b, "%s%s", i ? ", " : "", names[i]);
+	rc = vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s; got '%s'", option, b.data, value);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)
+{
+	char *argv[2] = {(char *)(uintptr_t)v->name, NULL};
+	struct vfm_err err;
+
+	describing.see = see;
+	describing.ctx = ctx;
+	v->run(1, argv, &err);
+	describing.see = NULL;
+}
+
+static int unknown_verb(const struct vfm_verbs *v, const char *word, struct vfm_err *err)
+{
+	struct vfm_strlist names = {0};
+	const char *near;
+
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		vfm_strlist_add(&names, o->name);
+	vfm_strlist_add(&names, NULL);
+	near = vfm_near(word, names.v);
+	if (near)
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (did you mean '%s'?)", v->word, word, near);
+	else
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (%s -h lists them)", v->word, word, v->name);
+	vfm_strlist_release(&names);
+	return VFM_EUSAGE;
+}
+
+int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err)
+{
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word)
+		return vfm_fail(err, VFM_EUSAGE, "%s is missing (%s -h lists them)", v->word, v->name);
+	if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
+		vfm_verbs_help(v, stdout);
+		return VFM_OPT_DONE;
+	}
+	if (!strcmp(word, "-V") || !strcmp(word, "--version")) {
+		print_version(v->name);
+		return VFM_OPT_DONE;
+	}
+	for (const struct vfm_verb *o = v->list; o->name; o++) {
+		if (strcmp(o->name, word) != 0)
+			continue;
+		vfm_log_init(vfm_strfmt("%s %s", v->name, word)); /* kept for the life of the process */
+		return o->run(argc - 1, argv + 1, err);
+	}
+	return unknown_verb(v, word, err);
+}
+
+/* ---- the frame of main ------------------------------------------------------- */
+
+/* A file that is opened while one of the first three descriptors is closed would get its number, and messages or output
+ * would be written into that file.  Each is opened in the direction that is not its own, so that its use fails. */
+static void open_standard_descriptors(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			_exit(-VFM_EENV); /* there is no descriptor for a message */
+}
+
+void vfm_cmd_init(const char *argv0)
+{
+	open_standard_descriptors();
+	vfm_log_init(argv0);
+	vfm_map_catch_faults();
+	vfm_json_init();
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+}
+
+int vfm_cmd_exit(int rc, const struct vfm_err *err)
+{
+	bool failed;
+	int why;
+
+	if (rc < 0 && rc != VFM_EPIPE && err && err->msg[0])
+		vfm_error("%s", err->msg);
+	errno = 0;
+	failed = ferror(stdout);
+	if (fflush(stdout) != 0)
+		failed = true;
+	why = errno;
+	if (fclose(stdout) != 0 && !failed) {
+		failed = true;
+		why = errno;
+	}
+	if (failed && why != EPIPE && rc != VFM_EPIPE && rc != VFM_EENV) {
+		vfm_error("cannot write stdout: %s", strerror(why ? why : EIO));
+		if (rc >= VFM_EINPUT)
+			rc = VFM_EENV;
+	}
+	return rc >= 0 || rc == VFM_EPIPE ? 0 : -rc;
+}

@@ -1,0 +1,103 @@
+/* opt.h - command lines: one table of options drives the parser and the -h text.
+ *
+ * The tests compare that text with the manual page and the shell completion.  The parser itself adds -h/--help,
+ * -q/--quiet and -V/--version to every command.  "--" ends the options; options and operands may be mixed.  "--x=1" and
+ * "--x 1" are equal, as are "-n4" and "-n 4".  An unknown option is VFM_EUSAGE, as is an option in
+ * the place of an argument.
+ */
+#ifndef VFM_IO_OPT_H
+#define VFM_IO_OPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+enum vfm_opt_type {
+	VFM_OPT_END = 0,
+	VFM_OPT_FLAG,  /* bool *: set to true */
+	VFM_OPT_INT,   /* int64_t *, strict */
+	VFM_OPT_SIZE,  /* int64_t *, strict, with K M G */
+	VFM_OPT_NUM,   /* double * */
+	VFM_OPT_STR,   /* const char **: points into argv */
+	VFM_OPT_TEXT,  /* the same, of a text or path that records hold: UTF-8 */
+	VFM_OPT_LIST,  /* struct vfm_strlist *: may be repeated */
+	VFM_OPT_GROUP, /* a heading in the -h text: only .help is used */
+};
+
+struct vfm_strlist {
+	const char **v;
+	int n;
+};
+void vfm_strlist_add(struct vfm_strlist *l, const char *s);
+void vfm_strlist_release(struct vfm_strlist *l);
+
+struct vfm_opt {
+	enum vfm_opt_type type;
+	char letter;      /* 0: none */
+	const char *name; /* long name without "--"; NULL: none */
+	const char *arg;  /* "FILE", as printed; NULL for flags */
+	const char *help; /* one line */
+	void *dst;
+};
+
+struct vfm_cmd {
+	const char *name;     /* "vfm-pack" or "vfm-curate split" */
+	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
+	const char *summary;  /* one sentence: the .Nd of the manual page */
+	const struct vfm_opt *opts;
+};
+
+enum { VFM_OPT_DONE = 1 }; /* -h or --version was printed to stdout: exit 0 */
+
+/* Parses argv[1..] and moves the operands to argv[1..*n_operands] in their order.  Returns 0, VFM_OPT_DONE or
+ * VFM_EUSAGE.
+ */
+int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_operands, struct vfm_err *err);
+void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out);
+
+/* ---- commands with verbs: "vfm-curate split", "vfm-ckpt ls" ---- */
+struct vfm_verb {
+	const char *name;                                       /* "split" */
+	const char *summary;                                    /* one short sentence for the list of verbs in -h */
+	int (*run)(int argc, char **argv, struct vfm_err *err); /* argv[0] is the verb; it parses its options */
+};
+
+struct vfm_verbs {
+	const char *name;            /* "vfm-curate" */
+	const char *word;            /* the word for a verb of this command: "STAGE", "VERB" */
+	const char *summary;         /* the .Nd of the manual page */
+	const struct vfm_verb *list; /* the last entry has a NULL name */
+};
+
+/* Runs the verb that argv[1] names; its log lines begin with "vfm-curate split: ".  Handles -h, --version and unknown
+ * verbs.  Returns the verb's result, VFM_OPT_DONE or VFM_EUSAGE. */
+int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
+void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
+
+/* Sets *out to the index of `value` in `names`, which ends in NULL.  VFM_EUSAGE: it is none of them. */
+int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err);
+
+/* Calls see(cmd, ctx) with the description of a verb, as its -h prints it; the verb does nothing else.  `cmd` is valid
+ * during the call.  Not thread-safe. */
+void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx);
+
+/* Returns the version as `--version` prints it: "0.1.0 (abc1234) cpu media". */
+const char *vfm_version(void);
+/* Returns words for --version to append, "" or " cuda"; NULL: none.  To be set first in main. */
+extern const char *(*vfm_version_more)(void);
+/* The commit, "abc1234".  An array, so that its address is a constant. */
+extern const char vfm_commit[];
+
+/* Ends a command: `return vfm_cmd_exit(rc, &err);` in main.  Prints the message of err, if any, when rc < 0.  Closes
+ * stdout and reports an error of that, except for a broken pipe.  Returns the exit status: 0 for rc >= 0 and VFM_EPIPE,
+ * else -rc. */
+int vfm_cmd_exit(int rc, const struct vfm_err *err);
+
+/* To be called first in main.  Sets the name in messages.  A closed stdin, stdout or stderr becomes /dev/null, and its
+ * use fails with EBADF.  SIGPIPE and SIGXFSZ are ignored, so that writes fail with EPIPE and EFBIG; SIGBUS in a mapped
+ * file ends the process with a message (base/map.h).  The locale stays "C", since numbers are data. */
+void vfm_cmd_init(const char *argv0);
+
+#endif

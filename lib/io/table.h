@@ -1,0 +1,65 @@
+/* table.h - reports: rows of typed cells, printed as text, Markdown, CSV, JSON, JSON Lines or SQL.
+ *
+ *	struct vfm_table *t = vfm_table_new();
+ *	vfm_table_col(t, "tok_s", "token/s", 0);    // key in JSON and CSV, heading in text and md
+ *	vfm_table_row(t);                           // begins a row
+ *	vfm_table_f64(t, "tok_s", 10052.0);         // cells in any order, by key; a missing cell is empty / null
+ *	vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
+ *	vfm_table_free(t);
+ *
+ * Strings are copied.  Numbers keep their full precision in csv, json, jsonl and sql.  `digits` applies to text and md:
+ * the digits after the point, or if negative the number of significant digits (%g).  NaN and infinities are null in
+ * JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An unknown key is a programming error and aborts.
+ */
+#ifndef VFM_IO_TABLE_H
+#define VFM_IO_TABLE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+enum vfm_table_format { VFM_TABLE_TEXT, VFM_TABLE_MD, VFM_TABLE_CSV, VFM_TABLE_JSON, VFM_TABLE_JSONL, VFM_TABLE_SQL };
+#define VFM_TABLE_FORMATS "text|md|csv|json|jsonl|sql"
+
+/* VFM_EUSAGE: "expected text|md|csv|json|jsonl|sql, got 'x'" */
+int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err);
+
+struct vfm_table;
+struct vfm_table *vfm_table_new(void);
+void vfm_table_free(struct vfm_table *t);
+void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits);
+/* As `digits`: a column of strings of which a table may have none.  In SQL it is text then, other columns without cells
+ * are numbers. */
+#define VFM_TABLE_STRINGS INT_MIN
+/* A column of json and jsonl alone, behind all others; its cells are JSON texts. */
+void vfm_table_json_col(struct vfm_table *t, const char *key);
+void vfm_table_row(struct vfm_table *t);
+void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
+void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
+void vfm_table_f64(struct vfm_table *t, const char *key, double x);
+void vfm_table_json(struct vfm_table *t, const char *key, const char *text);
+/* Adds a line below the table ("median of 5 runs, 2 x EPYC …"): text in text and md, an entry of "notes" in json, a
+ * comment in sql.  csv and jsonl omit notes. */
+void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Returns the notes [*n], which belong to the table. */
+const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n);
+
+/* The rows and columns of text; the text of a cell, of a heading for row -1.  The caller frees the text of a cell;
+ * *number: whether it is one, which is aligned right. */
+int vfm_table_rows(const struct vfm_table *t);
+int vfm_table_cols(const struct vfm_table *t);
+char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
+/* Returns the last row as an object, as -o json prints it; the caller owns it. */
+struct json_t *vfm_table_last_row(const struct vfm_table *t);
+
+/* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  sql, for SQLite and
+ * PostgreSQL: CREATE TABLE IF NOT EXISTS, named like the program with '_' for other characters than letters and digits
+ * (vfm_bench_matrix), and an INSERT for each row; columns are BIGINT, DOUBLE PRECISION or TEXT.  Empty columns are
+ * printed.  Text aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths
+ * are in code points. */
+int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* tar.h - tar archives, the format of WebDataset shards.
+ *
+ * Written: POSIX ustar with mode 0644, owner 0 and time 0 (the same members give the same bytes),
+ * and a pax header only for a name or size that ustar cannot hold.  Read: ustar, pax (path and size),
+ * GNU (long names, base-256 sizes) and v7.  Sparse members, unknown pax syntax, bad checksums, sizes beyond
+ * the file and a missing end are errors.
+ *
+ * Local calls; a reader or writer belongs to one thread.
+ */
+#ifndef VFM_IO_TAR_H
+#define VFM_IO_TAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+#define VFM_TAR_BLOCK    512
+#define VFM_TAR_NAME_MAX 4096
+
+/* ---- reading: over memory, usually a vfm_map, or over an open file, of which only the headers are read ---- */
+
+struct vfm_tar {             /* plain data; borrows data, fd and what */
+	const uint8_t *data; /* NULL: fd is read */
+	int fd;
+	uint64_t size, pos; /* pos may be set to the header_offset of a member: the next one read */
+	const char *what;   /* the archive's name, for errors */
+};
+
+struct vfm_tar_member {
+	char name[VFM_TAR_NAME_MAX + 1];
+	uint64_t header_offset; /* of its first header, a pax or GNU long-name one included */
+	uint64_t data_offset, size;
+	char type; /* '0': a regular file */
+};
+
+void vfm_tar_init(struct vfm_tar *t, const void *data, uint64_t size, const char *what);
+void vfm_tar_init_fd(struct vfm_tar *t, int fd, uint64_t size, const char *what); /* a regular file of `size` bytes */
+/* 1 = *m is the next member, 0 = the end (t->pos: offset of the first zero block), VFM_EINPUT = damaged or, of a file,
+ * unreadable (nothing more can be read).  Memory is bounded by *m and, of a file, an extended header of 1 MiB. */
+int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err);
+
+/* Returns the offset of the header after m, its data and padding. */
+uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
+
+/* Splits a member name by WebDataset's rule: key = all before the first dot of the last part of the path, *part = all
+ * behind it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
+ * sample: its last part has no dot or begins with one, or the name begins "__NAME__", alone or as a folder
+ * (Megatron-Energon's rule). */
+size_t vfm_tar_split_name(const char *name, const char **part);
+
+/* ---- writing ---- */
+
+struct vfm_tar_writer { /* plain data; borrows f and what */
+	FILE *f;
+	uint64_t pos;  /* bytes written */
+	uint64_t left; /* payload bytes that the current member still expects */
+	const char *what;
+};
+
+void vfm_tar_writer_init(struct vfm_tar_writer *w, FILE *f, const char *what);
+/* begin, write … until size bytes are there, end.  VFM_EINPUT: a name that no tar can hold;
+ * VFM_EENV: cannot write.  *data_offset may be NULL. */
+int vfm_tar_begin(
+	struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset, struct vfm_err *err);
+int vfm_tar_write(struct vfm_tar_writer *w, const void *data, size_t len, struct vfm_err *err);
+int vfm_tar_end(struct vfm_tar_writer *w, struct vfm_err *err);
+int vfm_tar_add(struct vfm_tar_writer *w, const char *name, const void *data, size_t len, uint64_t *data_offset,
+	struct vfm_err *err);                                      /* the three in one */
+int vfm_tar_finish(struct vfm_tar_writer *w, struct vfm_err *err); /* the two zero blocks */
+
+#endif

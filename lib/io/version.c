@@ -1,0 +1,13 @@
+#include "io/opt.h"
+
+#ifndef VFM_FEATURES
+#define VFM_FEATURES "cpu media"
+#endif
+
+const char *vfm_version(void)
+{
+	return VFM_VERSION " (" VFM_COMMIT ") " VFM_FEATURES;
+}
+
+const char *(*vfm_version_more)(void);
+const char vfm_commit[] = VFM_COMMIT;

@@ -1,0 +1,33 @@
+/* audio.h - internal to lib/media: the sound of a range of a video, for the muxer of a clip.
+ *
+ * Packets are copied where the container takes their codec (.mp4: AAC, MP3, AC-3, E-AC-3, ALAC; .mkv: all), else the
+ * sound is encoded as AAC.  A packet keeps its time relative to the first frame of the clip: copied sound begins with
+ * the first packet in the range and ends with the last, encoded sound begins exactly.  One thread at a time.
+ */
+#ifndef VFM_MEDIA_AV_AUDIO_H
+#define VFM_MEDIA_AV_AUDIO_H
+
+#include <libavformat/avformat.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+struct vfm_audio;
+
+/* Opens the sound of `src`: its default stream of audio, or else the first.  *a is NULL if it has none.  `limit`
+ * belongs to the caller as long as *a lives. */
+int vfm_audio_open(struct vfm_audio **a, const char *src, const struct vfm_limit *limit, struct vfm_err *err);
+void vfm_audio_close(struct vfm_audio *a); /* NULL is fine */
+
+/* Adds the stream of audio to a muxer, before its header. */
+int vfm_audio_add_stream(struct vfm_audio *a, AVFormatContext *muxer, struct vfm_err *err);
+/* The first frame of the clip is at `start_s` on the time axis of the source. */
+int vfm_audio_start(struct vfm_audio *a, double start_s, struct vfm_err *err);
+/* Writes the packets that begin before `until_s` of the clip. */
+int vfm_audio_write(struct vfm_audio *a, double until_s, AVFormatContext *muxer, struct vfm_err *err);
+
+/* Whether a packet was written. */
+bool vfm_audio_is_written(const struct vfm_audio *a);
+
+#endif

@@ -1,0 +1,150 @@
+/* probe.c - see probe.h. */
+#include <string.h>
+#include <strings.h>
+
+#include "media/av/probe.h"
+#include "media/av/times.h"
+#include "media/av/ts.h"
+
+static void judge_times(struct vfm_probe *p, const struct vfm_times *t)
+{
+	struct vfm_rate rate = vfm_times_rate(t, (struct vfm_rate){p->info.fps_num, p->info.fps_den});
+
+	p->fps_num = rate.num;
+	p->fps_den = rate.den;
+	p->bad_times = vfm_times_bad(t);
+	p->vfr = vfm_times_vary(t);
+	p->duration_s = vfm_times_duration(t, rate, p->info.stream_s);
+}
+
+static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err *err)
+{
+	struct vfm_times t = {.tick_s = p->info.tick_s};
+	struct vfm_frame f;
+	int rc;
+
+	while ((rc = vfm_video_next(v, &f, err)) == 1) {
+		vfm_times_add(&t, f.time_s);
+		if (f.width != p->info.width || f.height != p->info.height)
+			p->resized = true;
+		p->interlaced |= f.interlaced;
+	}
+	if (rc < 0)
+		return rc;
+	p->frames = t.n;
+	if (p->info.image)
+		p->duration_s = 0;
+	else
+		judge_times(p, &t);
+	return 0;
+}
+
+int vfm_probe_file(
+	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err)
+{
+	struct vfm_video_opts draft = opts ? *opts : (struct vfm_video_opts){0};
+	int64_t faults = 0;
+	struct vfm_video *v;
+	int rc = 0;
+
+	draft.draft = true;
+	TRY(vfm_video_open(&v, path, &draft, err));
+	*p = (struct vfm_probe){.info = *vfm_video_info(v)};
+	p->interlaced = p->info.interlaced;
+	p->fps_num = p->info.fps_num;
+	p->fps_den = p->info.fps_den;
+	p->frames = p->info.frames;
+	p->duration_s = p->info.image ? 0 : p->info.duration_s;
+	if (!fast)
+		rc = count_frames(p, v, err);
+	if (rc == 0 && !fast && !strcmp(p->info.container, "mpegts"))
+		rc = vfm_ts_faults(path, p->info.stream_id, &draft.limit, &faults, err);
+	p->decode_errors = vfm_video_errors(v) + faults;
+	/* An animation format with one frame is an image. */
+	if (!fast && p->frames == 1 && (!strcmp(p->info.container, "gif") || !strcmp(p->info.container, "apng"))) {
+		p->info.image = true;
+		p->duration_s = 0;
+	}
+	vfm_video_close(v);
+	return rc;
+}
+
+static bool has_ending(const char *name, const char *const *endings, size_t n)
+{
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < n; i++)
+		if (!strcasecmp(dot + 1, endings[i]))
+			return true;
+	return false;
+}
+
+bool vfm_media_name(const char *name)
+{
+	static const char *const endings[] = {
+		"mp4",
+		"m4v",
+		"mov",
+		"mkv",
+		"webm",
+		"avi",
+		"ts",
+		"m2ts",
+		"mts",
+		"mpg",
+		"mpeg",
+		"m1v",
+		"m2v",
+		"mjpeg",
+		"mjpg",
+		"vob",
+		"ogv",
+		"ogg",
+		"flv",
+		"wmv",
+		"asf",
+		"mxf",
+		"3gp",
+		"3g2",
+		"h264",
+		"264",
+		"h265",
+		"265",
+		"hevc",
+		"ivf",
+		"obu",
+		"y4m",
+		"gif",
+		"rm",
+		"rmvb",
+		"dv",
+		"nut",
+		"jpg",
+		"jpeg",
+		"jpe",
+		"png",
+		"apng",
+		"webp",
+		"bmp",
+		"tif",
+		"tiff",
+		"avif",
+		"heic",
+		"ppm",
+		"pgm",
+		"pam",
+		"jxl",
+		"jp2",
+		"m4a",
+	};
+
+	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
+}
+
+bool vfm_image_name(const char *name)
+{
+	static const char *const endings[] = {"jpg", "jpeg", "jpe", "png", "webp", "bmp", "tif", "tiff", "avif", "heic",
+		"ppm", "pgm", "pam", "jxl", "jp2"};
+
+	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
+}

@@ -1,0 +1,9 @@
+/* media/av - FFmpeg.
+ *
+ * Probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  The only room that
+ * includes its headers, and loads it at the first call (av_lazy.c).
+ *
+ * Used by: the rest of media, data/record, vfm-curate, vfm-sample
+ * Calls: base, io
+ * Read first: video_in.h, video_out.h, probe.h
+ */

@@ -1,0 +1,47 @@
+/* source.h - internal to lib/media: a media file behind FFmpeg's demuxer, under the rules of video_in.h (regular
+ * files and members of tars alone, no names of other files, known formats, a time limit).
+ *
+ * The caller zeroes the struct and owns it.  It must not move while it is open: FFmpeg keeps its address.
+ */
+#ifndef VFM_MEDIA_AV_SOURCE_H
+#define VFM_MEDIA_AV_SOURCE_H
+
+#include <libavformat/avformat.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "media/av/av.h"
+
+struct vfm_source_opts {
+	const struct vfm_limit *limit; /* read again at each read; of the caller */
+	int64_t max_pixels;            /* of a frame, for the decoders that look at the streams */
+	struct vfm_av_errors *errors;  /* of the caller; NULL: not counted */
+};
+
+struct vfm_source {
+	const char *path; /* of the caller: a file, or the member of a tar (io/member.h) */
+	const struct vfm_limit *limit;
+	struct vfm_av_errors *errors;
+	AVFormatContext *fmt;
+	AVIOContext *io;
+	int fd, read_errno;    /* read_errno: of a read that failed; 0: none */
+	int64_t at, size, pos; /* the content is [at, at + size) of the file; pos counts from at */
+	bool is_member;        /* else it ends where the file ends */
+	bool is_cut;           /* the tar ended within the member */
+	bool is_open;
+	bool abandoned; /* FFmpeg has no memory: it may abort when it frees a decoder, so the caller frees nothing */
+};
+
+/* Opens the file and finds its streams.  The caller closes it after an error, too. */
+int vfm_source_open(struct vfm_source *s, const char *path, const struct vfm_source_opts *opts, struct vfm_err *err);
+void vfm_source_close(struct vfm_source *s); /* no-op if it is not open */
+
+/* Fails if the limit is over or a read has failed, of which FFmpeg reports only the end of the data. */
+int vfm_source_check(struct vfm_source *s, struct vfm_err *err);
+
+/* Returns VFM_EINPUT or VFM_EENV with the message of FFmpeg's code `rc`: "'PATH': WHAT: …". */
+int vfm_source_failed(struct vfm_source *s, int rc, const char *what, struct vfm_err *err);
+
+#endif

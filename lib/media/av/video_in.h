@@ -1,0 +1,142 @@
+/* video_in.h - decode a video or an image, frame by frame, in order.
+ *
+ * A frame's number is its place in the decoder's output (0, 1, 2, … for all that decodes), not a time: numbers have no
+ * gaps and no duplicates even if the frame rate varies, timestamps jump or frames are lost.  Rotation and mirroring
+ * stored in the file are applied, pixels are scaled to be square, and transparent pixels are blended with white.
+ * Interlaced frames are deinterlaced, one frame for each, and colours of high dynamic range or wide gamut become
+ * BT.709, unless the options say otherwise: models train on progressive SDR.
+ *
+ * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
+ * names, opens regular files and members of tars (io/member.h) alone, and checks its time limit before each frame
+ * and each read.
+ *
+ * Errors are VFM_EINPUT if the file is to blame or the limit is over, and VFM_EENV if the machine failed: no
+ * descriptors, no memory, an I/O error.
+ *
+ * A reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors.
+ */
+#ifndef VFM_MEDIA_AV_VIDEO_IN_H
+#define VFM_MEDIA_AV_VIDEO_IN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+struct vfm_video;
+
+enum vfm_deinterlace {
+	VFM_DEINTERLACE_AUTO, /* the frames that are flagged as interlaced; none with `draft` */
+	VFM_DEINTERLACE_OFF,
+	VFM_DEINTERLACE_ALL,
+};
+
+enum vfm_hwaccel { VFM_HWACCEL_NONE, VFM_HWACCEL_AUTO, VFM_HWACCEL_CUDA, VFM_HWACCEL_VAAPI };
+
+struct vfm_video_opts {
+	int threads;        /* of the decoder; 0 = 1 */
+	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
+	bool draft;         /* no loop filter, no film grain: less exact pixels in less time */
+	bool vectors;       /* keep the codec's motion vectors, for vfm_video_vectors */
+	bool keep_hdr;      /* do not convert HDR and BT.2020 to BT.709 */
+	enum vfm_deinterlace deinterlace;
+	enum vfm_hwaccel hwaccel; /* decode on a device, if there is one (auto: the first); else in software */
+	struct vfm_limit limit;   /* of the caller's work on this file; until 0: 3600 s from the opening */
+};
+
+struct vfm_video_info {
+	bool image; /* a still image; else a video, even of one frame */
+	char container[64], codec[32], pix_fmt[32];
+	int stream_id;     /* in the container's own terms; MPEG-TS: the PID */
+	int width, height; /* as shown: upright, square pixels */
+	int coded_width, coded_height;
+	int rotation;         /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
+	bool mirrored;        /* … after a mirroring left to right */
+	int sar_num, sar_den; /* shape of a pixel; 1/1 = square */
+	int fps_num, fps_den; /* as the container claims (times.h measures); 0/1 for an image */
+	int64_t frames;       /* as the container claims; -1 unknown */
+	double duration_s;    /* as the container claims; < 0 unknown */
+	double stream_s;      /* end of the last frame, as the video stream claims; < 0 unknown */
+	double tick_s;        /* unit of the timestamps */
+	bool has_audio, has_alpha;
+	/* "smpte2084", "bt709", …; "" = the file does not say */
+	char color_transfer[24], color_primaries[24];
+	bool wide;       /* HDR or BT.2020: pixels are converted, unless keep_hdr */
+	bool interlaced; /* the stream or its first frame, before deinterlacing */
+};
+
+struct vfm_frame {
+	int64_t index;     /* from 0 */
+	int64_t pts;       /* in units of the stream's time base; INT64_MIN when there is none */
+	double time_s;     /* since the first frame; without pts, a period of the claimed rate after the frame before */
+	int width, height; /* as shown; may change in mid-stream */
+	bool damaged;      /* the decoder says so */
+	bool interlaced;   /* … as the decoder gave it, after deinterlacing false */
+	char type;         /* how it was coded: 'I', 'P', 'B', or '?' for another type */
+};
+
+/* Opens `path` (any regular file, or the member of a tar).  VFM_EINPUT: not a video or an
+ * image, no video stream, only a cover picture, encrypted, too big. */
+int vfm_video_open(struct vfm_video **v, const char *path, const struct vfm_video_opts *opts, struct vfm_err *err);
+/* The limit of the work ends `seconds` later: the caller waited so long for something else. */
+void vfm_video_extend_limit(struct vfm_video *v, double seconds);
+/* Replaces the limit: the work on another part of the file begins. */
+void vfm_video_set_limit(struct vfm_video *v, struct vfm_limit limit);
+void vfm_video_close(struct vfm_video *v); /* NULL is fine */
+
+const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
+
+/* Decodes the next frame.  Returns 1, or 0 at the end.  Skips and counts data that does not decode; VFM_EINPUT only if
+ * no frame can follow (deadline, limits). */
+int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
+
+/* After the last frame: fails with VFM_EINPUT if the file ended before frame `end`, which is the exclusive end of a
+ * range of frames (-1: the range ends with the file).  All that read a range call it, so that no range is cut short
+ * silently. */
+int vfm_video_check_end(const struct vfm_video *v, int64_t end, struct vfm_err *err);
+
+/* Makes frame `index` the next one.  `pts` is the timestamp of that frame from an earlier pass (INT64_MIN: not known).
+ * With a pts it seeks to the key frame before it; if that does not lead to exactly this frame, it decodes from the
+ * start. */
+int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_err *err);
+
+/* Returns the number of the frame that vfm_video_next returns next. */
+int64_t vfm_video_at(const struct vfm_video *v);
+/* Whether the reader has decoded all up to the end of the file. */
+bool vfm_video_ended(const struct vfm_video *v);
+
+/* Returns the errors so far: of demuxer and decoder, and frames marked as damaged. */
+int64_t vfm_video_errors(const struct vfm_video *v);
+
+enum vfm_fit {
+	VFM_FIT_STRETCH, /* stretch to w x h */
+	VFM_FIT_COVER,   /* scale until it covers w x h, crop the middle */
+};
+
+/* Converts the frame that was decoded last.
+ *   rgb  [height, width, 3] uint8, sRGB-like values as the file has them, no stride
+ *   luma [height, width] uint8, full range (0 black, 255 white) */
+int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err);
+int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
+
+/* Scales the frame that was decoded last, upright, to the size of thumb.h.  Most planar Y'CbCr is scaled as it
+ * is, in less time than vfm_video_rgb needs; HDR, RGB, transparent and very small frames are converted first. */
+struct vfm_thumb;
+int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *err);
+
+/* Returns the size of the frame that was decoded last, as coded: neither rotated nor with square pixels. */
+void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height);
+
+/* Copies rows[0 … n - 1] of the luma of the frame that was decoded last, as coded: neither scaled nor rotated, in the
+ * range of the file, rounded down to 8 bits.  A frame without a plane of luma (RGB, palette) is converted first.
+ *   dst  [n, coded width] uint8 */
+int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *dst, struct vfm_err *err);
+
+/* Returns the motion vectors of the frame that was decoded last (<libavutil/motion_vector.h>), and their number.  NULL:
+ * the frame or its codec has none, or opts.vectors was not set.  Valid until the next frame. */
+struct AVMotionVector;
+const struct AVMotionVector *vfm_video_vectors(const struct vfm_video *v, size_t *n);
+
+#endif

@@ -1,0 +1,8 @@
+/* media/draw - pictures that we draw.
+ *
+ * RGB pictures, text in them, PNG; plots, contact sheets, synthetic clips; HTML pages with charts.
+ *
+ * Used by: reports of all commands
+ * Calls: base, io, media/av
+ * Read first: image.h, plot.h, html.h
+ */

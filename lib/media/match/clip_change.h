@@ -1,0 +1,72 @@
+/* clip_change.h - what changes from moment to moment in a clip that is still almost everywhere: a signature of the
+ * temporal differences of its pictures, which the few coefficients of a slot (clip_hash.h) do not resolve.
+ *
+ * The pictures are means of a quarter second.  Step k is the difference of luma d, of pictures k + 2 and k + 3 minus
+ * pictures k and k + 1, halved, and shrunk towards 0 by VFM_CHANGE_NOISE levels, since coding changes still pictures.
+ * A step has
+ *   its place: the mean position of |d|, within the part of the picture that black bars leave;
+ *   its shape: d within 2.2 standard deviations of |d| around this place, in each direction, as 16 x 16 cells, of which
+ *   the DCT-II coefficients u, v < 4 are kept, as for an area of 128 x 128 pixels.
+ * So cropping and scaling move all places alike and leave the shapes as they are, and a step depends on a second of
+ * the clip alone, wherever the clip begins.
+ *
+ * Two clips are compared at a shift in steps, upright or mirrored, by the steps that are common to both:
+ *   the correlation of shapes, sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to
+ *   each of the three sums of n steps: two still clips correlate by 1, a still and a moving one by about 0;
+ *   the correlation of places, with weights sqrt(|a| |b|), by the mean square of their differences around the mean
+ *   difference, relative to their variances plus 0.02^2.
+ * The distance is the larger one of 1 - correlation, divided by 1.6.
+ *
+ * A clip has no signature if |d| is 3 levels or more in the mean of all pixels, in half of its steps or more: then its
+ * slots tell its motion.  And none if it changes by few levels only, such as the noise of a camera: if the mean of |d|,
+ * weighted by |d|, is less than 5 levels and not 0.
+ *
+ * Plain data; thread-safe.
+ */
+#ifndef VFM_MEDIA_MATCH_CLIP_CHANGE_H
+#define VFM_MEDIA_MATCH_CLIP_CHANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VFM_CHANGE_NOISE 6
+#define VFM_CHANGE_SIDE  4 /* coefficients of a direction */
+#define VFM_CHANGE_COEFS (VFM_CHANGE_SIDE * VFM_CHANGE_SIDE)
+#define VFM_CHANGE_STEPS 253 /* at most */
+
+struct vfm_change {
+	uint8_t size;                  /* 0: nothing changes; else 1 + 8 log2 of the norm of the coefficients */
+	uint8_t x, y;                  /* place, in 1/255 of the picture without bars */
+	int8_t coef[VFM_CHANGE_COEFS]; /* by u, then v; 127 is their norm */
+};
+
+struct vfm_clip_changes {
+	int n; /* steps; 0: no signature */
+	struct vfm_change steps[VFM_CHANGE_STEPS];
+};
+
+/* Sets the signature from means of a quarter second each: quarters [n, size, size] in 1/256 of luma; box: top, bottom,
+ * left and right of what bars leave, in pixels.  None of less than 5 quarters.  Returns whether there is one, and |d|
+ * is below 3 levels in all of its steps: the clip shows one picture throughout. */
+bool vfm_clip_changes_of(struct vfm_clip_changes *c, const uint16_t *quarters, int n, int size, const int box[4]);
+
+/* Returns the distance, 0 to 1.25 or more, of two signatures that have steps, if step k of b is at step k + shift of a.
+ * 0 if they have less than two common steps. */
+double vfm_clip_changes_compare(
+	const struct vfm_clip_changes *a, const struct vfm_clip_changes *b, int shift, bool mirrored);
+
+/* ---- bytes: u8 steps, u8 first, u8 end; the steps first to end - 1, VFM_CHANGE_BYTES each.  All others are zero. */
+
+#define VFM_CHANGE_HEAD      3
+#define VFM_CHANGE_BYTES     (3 + VFM_CHANGE_COEFS)
+#define VFM_CHANGE_BYTES_MAX (VFM_CHANGE_HEAD + VFM_CHANGE_STEPS * VFM_CHANGE_BYTES)
+
+/* Returns the bytes of a signature that has steps. */
+size_t vfm_clip_changes_size(const struct vfm_clip_changes *c);
+/* Writes them to out and returns their number. */
+size_t vfm_clip_changes_pack(const struct vfm_clip_changes *c, uint8_t *out);
+/* Reads a signature at the beginning of `len` bytes.  Returns its bytes, or 0 if there is none. */
+size_t vfm_clip_changes_unpack(struct vfm_clip_changes *c, const uint8_t *in, size_t len);
+
+#endif

@@ -1,0 +1,67 @@
+/* image_detail.h - a finer signature of a picture than clip_hash.h has of the slots of clips, and the comparison of
+ * two.
+ *
+ * The signature has the coefficients u, v of the DCT-II (picture_dct.h) of luma with 0 < u^2 + v^2 <
+ * VFM_IMAGE_CUTOFF, ascending by u, then v, of the part of the picture that black bars leave, its mean, and its place.
+ * A coefficient c is stored as sign(c) sqrt(4 |c|), at most 127 in magnitude.
+ *
+ * Two pictures are compared after one is moved and scaled to fit the other, horizontally and vertically for itself, by
+ * the method of Lucas and Kanade ("An iterative image registration technique", 1981) with a factor and an offset of
+ * light, from coarse to fine.  It begins with the parts that bars leave, with the whole pictures, and with those whose
+ * dark borders are cut off.  Both are then compared in the part that they have in common, 70 % of each or more.
+ *
+ * Plain data; thread-safe.
+ */
+#ifndef VFM_MEDIA_MATCH_IMAGE_DETAIL_H
+#define VFM_MEDIA_MATCH_IMAGE_DETAIL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "media/match/picture_dct.h"
+
+#define VFM_IMAGE_CUTOFF 306
+#define VFM_IMAGE_COEFS  258
+#define VFM_IMAGE_BYTES  (5 + VFM_IMAGE_COEFS) /* of the signature in a hash */
+#define VFM_IMAGE_UNIT   128                   /* of a box */
+#define VFM_IMAGE_COARSE 16
+#define VFM_IMAGE_BOXES  3
+
+struct vfm_image_detail {
+	uint8_t box[4]; /* top, bottom, left, right of what bars leave, in 1/128 of the picture */
+	uint8_t mean;
+	int8_t coef[VFM_IMAGE_COEFS];
+};
+
+/* Sets the signature of a picture [size, size] of luma 0..255, size at most VFM_PICTURE_MAX; box: in pixels. */
+void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int size, const int box[4]);
+/* Returns a coefficient as it is stored. */
+int8_t vfm_image_detail_quantize(float c);
+/* Returns whether the box of a signature is one. */
+bool vfm_image_detail_is_valid(const struct vfm_image_detail *d);
+
+struct vfm_image_box {
+	float top, bottom, left, right; /* 0 to 1 is the part of the signature; bars lie outside */
+};
+
+struct vfm_image_view { /* a signature prepared for comparisons; plain data */
+	float fine[VFM_PICTURE_SIDE * VFM_PICTURE_SIDE], coarse[VFM_IMAGE_COARSE * VFM_IMAGE_COARSE]; /* luma */
+	struct vfm_image_box boxes[VFM_IMAGE_BOXES]; /* that may be the picture; the first is that without bars */
+	int n_boxes;
+};
+
+void vfm_image_view_of(struct vfm_image_view *v, const struct vfm_image_detail *d);
+
+struct vfm_image_match {
+	double shape;  /* correlation of luma in the common part */
+	double detail; /* that of luma without its local mean, divided by its local deviation plus 4 levels, both of 5 x
+			  5 cells of 32 x 32: the outline of a logo does not hide what differs within it */
+	double distance; /* the larger one of 1 - shape and (1 - detail) / 1.6 */
+	bool mirrored;
+};
+
+/* Finds only distances below `most`: otherwise m->distance is most. */
+void vfm_image_compare(
+	const struct vfm_image_view *a, const struct vfm_image_view *b, double most, struct vfm_image_match *m);
+
+#endif

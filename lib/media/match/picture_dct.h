@@ -1,0 +1,18 @@
+/* picture_dct.h - the low coefficients of the orthonormal DCT-II of pictures that are stretched to 32 x 32.
+ * Thread-safe. */
+#ifndef VFM_MEDIA_MATCH_PICTURE_DCT_H
+#define VFM_MEDIA_MATCH_PICTURE_DCT_H
+
+#define VFM_PICTURE_SIDE 32  /* of the picture that is transformed */
+#define VFM_PICTURE_MAX  256 /* pixels of a side before it is stretched, at most */
+
+/* Sets w [n, from] to the weights with which `from` pixels, of which [a, b) count, become the first n coefficients: the
+ * means of VFM_PICTURE_SIDE equal parts, and the DCT of these.  a and b may lie within pixels, and beyond the
+ * first and the last one, where the picture is black. */
+void vfm_picture_weights(float *w, int n, int from, double a, double b);
+
+/* Sets c [n, n] to the coefficients, by vertical and horizontal frequency, of a picture [size, size] by the weights of
+ * its rows and columns [n, size].  n at most VFM_PICTURE_SIDE. */
+void vfm_picture_transform(float *c, int n, const float *picture, int size, const float *rows, const float *cols);
+
+#endif

@@ -1,0 +1,379 @@
+/* motion.c - block matching and the fit of the camera's motion; see motion.h. */
+#include "media/score/motion.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "base/mem.h"
+#include "media/score/motion_impl.h"
+
+enum {
+	W = VFM_MOTION_W,
+	BLOCK = MOTION_BLOCK,
+	AREA = BLOCK * BLOCK,
+	REACH = 12,
+	FIT_ROUNDS = 8,
+	FIT_MIN = 6, /* least number of blocks with texture for a fit */
+};
+
+#define FLAT      3.0  /* mean absolute deviation below which a block has no texture */
+#define NOISE     1.5  /* mean absolute difference of a block caused by noise and coding */
+#define STILL     0.1  /* … in units of the texture: less than a fraction of a pixel of motion */
+#define ERROR     0.35 /* of a displacement, in pixels of the grid */
+#define SCALE_MIN 0.15 /* of the residuals of the fit, in percent of the longer side */
+#define AGREE_MIN 0.25 /* share of blocks that must agree with the camera's motion */
+
+/* Displacements of the blocks of a pair, in percent of the longer side. */
+struct field {
+	float dx[MOTION_CELLS], dy[MOTION_CELLS];
+	float weight[MOTION_CELLS]; /* of the fit */
+	bool measured[MOTION_CELLS];
+};
+
+struct camera {
+	double a, b, zoom, turn; /* u = a + zoom x - turn y, v = b + turn x + zoom y; x, y from the centre */
+};
+
+struct vfm_motion {
+	enum vfm_motion_source source;
+	int h, rows;
+	double unit_x, unit_y; /* a pixel of the grid in percent of the longer side */
+	uint8_t plane[2][W * VFM_MOTION_MAX_H];
+	int now;
+	bool has_frame;
+	struct codec_field codec;
+	struct field field;
+	struct vfm_motion_result sum;
+	double t[3][2]; /* translations of the camera in the last pairs, newest first */
+	int n_t;
+	int64_t n_shake;
+};
+
+/* ---- a block ---- */
+
+#ifdef __SSE2__
+static int sad_of_blocks(const uint8_t *a, const uint8_t *b)
+{
+	__m128i sum = _mm_setzero_si128();
+
+	for (int j = 0; j < BLOCK; j++, a += W, b += W)
+		sum = _mm_add_epi64(sum,
+			_mm_sad_epu8(_mm_loadl_epi64((const __m128i *)(const void *)a),
+				_mm_loadl_epi64((const __m128i *)(const void *)b)));
+	return _mm_cvtsi128_si32(sum);
+}
+#else
+static int sad_of_blocks(const uint8_t *a, const uint8_t *b)
+{
+	int sum = 0;
+
+	for (int j = 0; j < BLOCK; j++, a += W, b += W)
+		for (int i = 0; i < BLOCK; i++)
+			sum += abs(a[i] - b[i]);
+	return sum;
+}
+#endif
+
+/* Returns the sum of the absolute deviations from the mean of the block. */
+static int block_texture(const uint8_t *p)
+{
+	int sum = 0, dev = 0;
+
+	for (int j = 0; j < BLOCK; j++)
+		for (int i = 0; i < BLOCK; i++)
+			sum += p[j * W + i];
+	for (int j = 0; j < BLOCK; j++)
+		for (int i = 0; i < BLOCK; i++)
+			dev += abs(p[j * W + i] - sum / AREA);
+	return dev;
+}
+
+/* Returns the minimum of the parabola through three equally spaced values. */
+static double vertex(int before, int at, int after)
+{
+	int bend = before - 2 * at + after;
+
+	return bend > 0 ? fmin(0.5, fmax(-0.5, 0.5 * (before - after) / bend)) : 0;
+}
+
+/* Finds the displacement of the block at (x, y) since the frame before, in pixels of the grid.  Returns false if no
+ * place matches (light, water, noise). */
+static bool search_motion_of_block(const struct vfm_motion *m, int x, int y, int still, double *dx, double *dy)
+{
+	const uint8_t *then = m->plane[!m->now], *b = m->plane[m->now] + y * W + x;
+	int x0 = x < REACH ? -x : -REACH, x1 = W - BLOCK - x < REACH ? W - BLOCK - x : REACH;
+	int y0 = y < REACH ? -y : -REACH, y1 = m->h - BLOCK - y < REACH ? m->h - BLOCK - y : REACH;
+	int best = still, bx = 0, by = 0;
+	const uint8_t *at;
+
+	for (int j = y0; j <= y1; j++)
+		for (int i = x0; i <= x1; i++) {
+			/* Penalises long motion, since similar blocks are frequent. */
+			int d = sad_of_blocks(then + (y + j) * W + x + i, b) + 2 * (abs(i) + abs(j));
+
+			if (d < best) {
+				best = d;
+				bx = i;
+				by = j;
+			}
+		}
+	if (best > 0.8 * still && best > 4 * NOISE * AREA)
+		return false;
+	at = then + (y + by) * W + x + bx;
+	best = sad_of_blocks(at, b);
+	*dx = -bx;
+	*dy = -by;
+	if (bx > x0 && bx < x1)
+		*dx -= vertex(sad_of_blocks(at - 1, b), best, sad_of_blocks(at + 1, b));
+	if (by > y0 && by < y1)
+		*dy -= vertex(sad_of_blocks(at - W, b), best, sad_of_blocks(at + W, b));
+	return true;
+}
+
+/* ---- a pair ---- */
+
+static bool use_codec(const struct vfm_motion *m)
+{
+	return m->source != VFM_MOTION_BLOCKS && m->codec.with_vectors > 0;
+}
+
+/* Fills the field of the pair. */
+static void measure_blocks(struct vfm_motion *m)
+{
+	const struct codec_field *c = &m->codec;
+	bool codec = use_codec(m);
+
+	for (int i = 0; i < m->rows * MOTION_COLS; i++) {
+		int x = i % MOTION_COLS * BLOCK, y = i / MOTION_COLS * BLOCK;
+		const uint8_t *b = m->plane[m->now] + y * W + x;
+		int still = sad_of_blocks(m->plane[!m->now] + y * W + x, b);
+		int texture = block_texture(b);
+		double dx = 0, dy = 0;
+
+		m->field.dx[i] = m->field.dy[i] = 0;
+		m->field.measured[i] = texture >= FLAT * AREA;
+		if (!m->field.measured[i] || still < fmin(NOISE * AREA, STILL * texture))
+			continue;
+		if (codec && c->area[i] > 0) {
+			dx = c->dx[i] / c->area[i] * c->frames * W;
+			dy = c->dy[i] / c->area[i] * c->frames * m->h;
+		} else {
+			m->field.measured[i] = !codec && search_motion_of_block(m, x, y, still, &dx, &dy);
+		}
+		m->field.dx[i] = (float)(dx * m->unit_x);
+		m->field.dy[i] = (float)(dy * m->unit_y);
+	}
+}
+
+static int compare_displacements(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Returns the median of v[i] over the measured blocks; n > 0 of them. */
+static double median_motion(const struct vfm_motion *m, const float *v, int n)
+{
+	float sorted[MOTION_CELLS];
+	int k = 0;
+
+	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+		if (m->field.measured[i])
+			sorted[k++] = v[i];
+	qsort(sorted, (size_t)n, sizeof(float), compare_displacements);
+	return sorted[n / 2];
+}
+
+/* The position of block i from the centre, in percent of the longer side. */
+static void block_place(const struct vfm_motion *m, int i, double *x, double *y)
+{
+	*x = ((i % MOTION_COLS + 0.5) * BLOCK - W / 2.0) * m->unit_x;
+	*y = ((i / MOTION_COLS + 0.5) * BLOCK - m->h / 2.0) * m->unit_y;
+}
+
+/* Stores the distance of each block from the camera's motion in weight[], and their median in *median. */
+static void find_residuals(struct vfm_motion *m, const struct camera *c, int n, double *median)
+{
+	struct field *f = &m->field;
+
+	for (int i = 0; i < m->rows * MOTION_COLS; i++) {
+		double x, y;
+
+		block_place(m, i, &x, &y);
+		f->weight[i] = (float)hypot(
+			f->dx[i] - c->a - c->zoom * x + c->turn * y, f->dy[i] - c->b - c->turn * x - c->zoom * y);
+	}
+	*median = median_motion(m, f->weight, n);
+}
+
+/* One step: the weighted least squares of the similarity.  Weights: Tukey's biweight of the residuals. */
+static void refit(struct vfm_motion *m, struct camera *c, double scale)
+{
+	const struct field *f = &m->field;
+	double w1 = 0, mx = 0, my = 0, mu = 0, mv = 0, xx = 0, zoom = 0, turn = 0;
+
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < m->rows * MOTION_COLS; i++) {
+			double r = f->weight[i] / scale, w = r < 1 ? (1 - r * r) * (1 - r * r) : 0, x, y;
+
+			if (!f->measured[i] || w == 0)
+				continue;
+			block_place(m, i, &x, &y);
+			if (pass == 0) {
+				w1 += w, mx += w * x, my += w * y, mu += w * f->dx[i], mv += w * f->dy[i];
+				continue;
+			}
+			x -= mx / w1, y -= my / w1;
+			xx += w * (x * x + y * y);
+			zoom += w * (x * (f->dx[i] - mu / w1) + y * (f->dy[i] - mv / w1));
+			turn += w * (x * (f->dy[i] - mv / w1) - y * (f->dx[i] - mu / w1));
+		}
+	if (w1 <= 0)
+		return;
+	c->zoom = xx > 0 ? zoom / xx : 0;
+	c->turn = xx > 0 ? turn / xx : 0;
+	c->a = mu / w1 - c->zoom * mx / w1 + c->turn * my / w1;
+	c->b = mv / w1 - c->turn * mx / w1 - c->zoom * my / w1;
+}
+
+static struct camera fit_camera(struct vfm_motion *m)
+{
+	struct camera c = {0};
+	double median, scale = SCALE_MIN;
+	int n = 0, agree = 0;
+
+	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+		n += m->field.measured[i];
+	if (n < FIT_MIN)
+		return c;
+	c.a = median_motion(m, m->field.dx, n);
+	c.b = median_motion(m, m->field.dy, n);
+	for (int k = 0; k < FIT_ROUNDS; k++) {
+		find_residuals(m, &c, n, &median);
+		/* 4.685 sigma, of which the median of |residual| estimates 0.6745 */
+		scale = fmax(SCALE_MIN, median * 4.685 / 0.6745 / (k < 2 ? 1 : 2));
+		refit(m, &c, scale);
+	}
+	find_residuals(m, &c, n, &median);
+	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+		agree += m->field.measured[i] && m->field.weight[i] < fmin(scale, 1.0);
+	return agree < AGREE_MIN * n ? (struct camera){0} : c;
+}
+
+static void add_shake(struct vfm_motion *m, const struct camera *c, double seconds)
+{
+	memmove(m->t[1], m->t[0], sizeof(m->t[0]) * 2);
+	m->t[0][0] = c->a * 0.1 / seconds;
+	m->t[0][1] = c->b * 0.1 / seconds;
+	if (++m->n_t < 3)
+		return;
+	m->sum.shake += 0.5 * hypot(m->t[0][0] - 2 * m->t[1][0] + m->t[2][0], m->t[0][1] - 2 * m->t[1][1] + m->t[2][1]);
+	m->n_shake++;
+}
+
+static void add_motion_pair(struct vfm_motion *m, double seconds)
+{
+	int n = m->rows * MOTION_COLS;
+	double motion = 0, camera = 0, object = 0;
+	struct camera c;
+
+	measure_blocks(m);
+	c = fit_camera(m);
+	for (int i = 0; i < n; i++) {
+		double x, y, u, v;
+
+		block_place(m, i, &x, &y);
+		u = c.a + c.zoom * x - c.turn * y;
+		v = c.b + c.turn * x + c.zoom * y;
+		motion += hypot(m->field.dx[i], m->field.dy[i]);
+		camera += hypot(u, v);
+		u = hypot(m->field.dx[i] - u, m->field.dy[i] - v);
+		/* The error of block matching is no motion. */
+		object += m->field.measured[i] && u > ERROR * m->unit_x ? u : 0;
+	}
+	m->sum.motion += motion / n / seconds;
+	m->sum.camera += camera / n / seconds;
+	m->sum.object += object / n / seconds;
+	m->sum.pairs++;
+	m->sum.codec_pairs += use_codec(m);
+	add_shake(m, &c, seconds);
+}
+
+/* ---- frames ---- */
+
+/* Scales luma [h, w] to the grid: the mean of the pixels that a pixel of the grid covers. */
+static void scale_to_grid(const uint8_t *luma, int w, int h, uint8_t *out, int out_h)
+{
+	for (int y = 0; y < out_h; y++) {
+		int y0 = y * h / out_h, y1 = (y + 1) * h / out_h, rows = y1 > y0 ? y1 - y0 : 1;
+
+		for (int x = 0; x < W; x++) {
+			int x0 = x * w / W, x1 = (x + 1) * w / W, cols = x1 > x0 ? x1 - x0 : 1, sum = 0;
+
+			for (int j = 0; j < rows; j++)
+				for (int i = 0; i < cols; i++)
+					sum += luma[(size_t)(y0 + j) * (size_t)w + (size_t)(x0 + i)];
+			out[y * W + x] = (uint8_t)((sum + rows * cols / 2) / (rows * cols));
+		}
+	}
+}
+
+struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info, enum vfm_motion_source source)
+{
+	struct vfm_motion *m = vfm_calloc(1, sizeof(*m));
+	double w = info->width, h = info->height, side = fmax(w, h);
+
+	m->source = source;
+	m->h = (int)fmin(VFM_MOTION_MAX_H, fmax(BLOCK, lrint(W * h / w / BLOCK) * BLOCK));
+	m->rows = m->h / BLOCK;
+	m->unit_x = 100 * w / W / side;
+	m->unit_y = 100 * h / m->h / side;
+	m->codec.rotation = info->rotation;
+	m->codec.mirrored = info->mirrored;
+	return m;
+}
+
+void vfm_motion_free(struct vfm_motion *m)
+{
+	free(m);
+}
+
+void vfm_motion_vectors(struct vfm_motion *m, const struct vfm_video *v, const struct vfm_frame *f)
+{
+	if (m->source != VFM_MOTION_BLOCKS)
+		vfm_codec_field_add(&m->codec, m->rows, v, f);
+}
+
+void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, double seconds)
+{
+	struct codec_field *c = &m->codec;
+
+	m->now = !m->now;
+	scale_to_grid(luma, w, h, m->plane[m->now], m->h);
+	if (seconds <= 0)
+		m->n_t = 0;
+	else if (m->has_frame && (m->source != VFM_MOTION_CODEC || use_codec(m)))
+		add_motion_pair(m, seconds);
+	m->has_frame = true;
+	memset(c->dx, 0, sizeof(c->dx));
+	memset(c->dy, 0, sizeof(c->dy));
+	memset(c->area, 0, sizeof(c->area));
+	c->frames = c->with_vectors = 0;
+}
+
+struct vfm_motion_result vfm_motion_result(const struct vfm_motion *m)
+{
+	struct vfm_motion_result r = m->sum;
+	double n = r.pairs ? (double)r.pairs : 1;
+
+	r.motion /= n;
+	r.camera /= n;
+	r.object /= n;
+	r.shake = m->n_shake ? r.shake / (double)m->n_shake : 0;
+	return r;
+}

@@ -1,0 +1,36 @@
+/* quality.h - how close a picture is to its original: squared error, PSNR and structural similarity.
+ *
+ * All functions are local.  Their results depend neither on the number of threads nor on the CPU.
+ */
+#ifndef VFM_MEDIA_SCORE_QUALITY_H
+#define VFM_MEDIA_SCORE_QUALITY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Returns the sum of (a - b)^2 over n bytes. */
+uint64_t vfm_squared_error(const uint8_t *a, const uint8_t *b, size_t n);
+
+/* Returns the peak signal-to-noise ratio in dB of a mean squared error of 8-bit values, 10 log10(255^2 / mse); infinite
+ * for 0. */
+double vfm_psnr(double mse);
+
+/* The structural similarity of two pictures (Wang, Bovik, Sheikh, Simoncelli, "Image Quality Assessment: From Error
+ * Visibility to Structural Similarity", IEEE Trans. Image Processing 13(4), 2004, eq. 13) of their luma,
+ *	SSIM = (2 ma mb + C1) (2 sab + C2) / ((ma^2 + mb^2 + C1) (saa + sbb + C2)),
+ * with the means m, variances and covariance s of a Gaussian window of 11 x 11 pixels, sigma 1.5, whose weights sum to
+ * 1 (no division by n - 1), C1 = (0.01 * 255)^2, C2 = (0.03 * 255)^2, averaged over all positions where the window lies
+ * within the picture.  The pictures are not scaled down first.  The luma is 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601),
+ * in [0, 255], not rounded. */
+enum { VFM_SSIM_WINDOW = 11 };
+
+struct vfm_ssim; /* memory for pictures of one size; one thread at a time */
+/* VFM_EINPUT: the pictures are smaller than the window. */
+int vfm_ssim_new(struct vfm_ssim **s, int width, int height, struct vfm_err *err);
+void vfm_ssim_free(struct vfm_ssim *s); /* NULL: no-op */
+/* a, b [height, width, 3].  Runs on the compute threads. */
+double vfm_ssim_rgb(struct vfm_ssim *s, const uint8_t *a, const uint8_t *b);
+
+#endif

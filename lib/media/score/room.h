@@ -1,0 +1,8 @@
+/* media/score - scores of a clip.
+ *
+ * Motion, text, artifacts, changes over time; PSNR and SSIM of two clips.
+ *
+ * Used by: vfm-curate score, data/eval
+ * Calls: base, media/av
+ * Read first: score.h, quality.h
+ */

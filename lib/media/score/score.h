@@ -1,0 +1,43 @@
+/* score.h - scores of a clip, computed without a model, from one decode.
+ *
+ * man/vfm-scores.7 defines each score with its formula, range, unit and source.  motion.h, temporal.h, artifacts.h and
+ * text.h compute those that need more than a pass over the pixels.  Memory does not depend on the length of the clip.
+ * Thread-safe.
+ */
+#ifndef VFM_MEDIA_SCORE_SCORE_H
+#define VFM_MEDIA_SCORE_SCORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "media/av/video_in.h"
+#include "media/score/motion.h"
+
+struct vfm_score {
+	double motion, camera_motion, object_motion, shake;
+	double luma, contrast, overexposed, underexposed, colorfulness, oversaturated;
+	double sharpness, blur, blockiness, interlace;
+	double static_ratio, duplicate_ratio, black_ratio, flicker;
+	double letterbox[4], bar_ratio, text_ratio;
+	bool codec_motion; /* the codec's vectors gave most of motion */
+	int64_t frames;    /* examined */
+};
+
+struct vfm_score_opts {
+	struct vfm_video_opts video; /* .vectors is set here */
+	enum vfm_motion_source motion;
+	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
+	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
+	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */
+};
+
+/* Text, sharpness and motion are measured in luma that is stretched to VFM_SCORE_WIDTH x the height below, in frames so
+ * many apart, or a multiple of that. */
+#define VFM_SCORE_WIDTH 512
+int vfm_score_height(const struct vfm_video_info *info);
+int64_t vfm_score_step(const struct vfm_video_info *info);
+
+int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *opts, struct vfm_err *err);
+
+#endif

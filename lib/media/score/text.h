@@ -1,0 +1,48 @@
+/* text.h - text that stays in place (subtitles, captions, logos, watermarks), found without a neural network.
+ *
+ * Text is looked for in the mean of 8 frames that were added in a row.  What moves is blurred there, and what stays
+ * keeps its edges (cf. Dekel, Rubinstein, Liu, Freeman, "On the effectiveness of visible watermarks", 2017), so that
+ * translucent text is found in front of motion.
+ *
+ * A stroke is at most 12 pixels thick along rows or columns, and brighter, or darker, than both sides (the difference
+ * of the picture and its morphological opening).  A letter is a connected set of stroke pixels whose contrast is at
+ * least 20, 40 or 80 levels, with the height (6 to 64 pixels), density and stroke width of letters.  Letters of similar
+ * height, stroke width and brightness on one baseline form a line (the letters and chains of Epshtein, Ofek, Wexler,
+ * "Detecting text in natural scenes with stroke width transform", 2010).  A logistic model tells lines of text from
+ * texture by the features below (bench/text-calibrate).
+ *
+ * Local; one thread at a time.  Memory does not depend on the number of frames.
+ */
+#ifndef VFM_MEDIA_SCORE_TEXT_H
+#define VFM_MEDIA_SCORE_TEXT_H
+
+#include <stdint.h>
+
+struct vfm_text;
+
+/* For frames of luma [h, w].  A picture higher than wide is halved first, to be examined at about the same size. */
+struct vfm_text *vfm_text_new(int w, int h);
+void vfm_text_free(struct vfm_text *t); /* NULL is fine */
+
+void vfm_text_add(struct vfm_text *t, const uint8_t *luma);
+
+/* Returns the share of the picture that the bounding boxes of lines cover, 0 to 1: the mean over the groups of 8
+ * frames.  A last group counts if it has at least 4, or is the only one.  0 without frames.  After the last frame. */
+double vfm_text_end(struct vfm_text *t);
+
+/* The features of a line: logs of the number of sets, of letters (a set wider than high counts as several) and of their
+ * mean height in pixels; stroke width in heights; standard deviation of the stroke width over its mean; fragments
+ * beside the letters for each letter; standard deviation of the tops, or of the bottoms if less, in heights; log2 of
+ * the contrast over 20. */
+#define VFM_TEXT_FEATURES 8
+
+struct vfm_text_line {
+	int left, right, top, bottom; /* inclusive, of the picture as examined */
+	double f[VFM_TEXT_FEATURES];
+};
+
+/* Is called with each line that the model is applied to, text or not, before vfm_text_add or vfm_text_end returns. */
+typedef void vfm_text_watcher(void *ctx, const struct vfm_text_line *line);
+void vfm_text_watch(struct vfm_text *t, vfm_text_watcher *watch, void *ctx);
+
+#endif

@@ -1,0 +1,62 @@
+/* cut.h - extracts frames of a file into a new file.  Thread-safe: no shared state. */
+#ifndef VFM_MEDIA_SHOTS_CUT_H
+#define VFM_MEDIA_SHOTS_CUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "media/av/video_in.h"
+
+struct vfm_cut_opts {
+	struct vfm_video_opts video;
+	int64_t start, end;   /* frames, end exclusive; -1 = to the end */
+	int64_t start_pts;    /* of the first, for seeking; INT64_MIN unknown */
+	int width, height;    /* 0, 0: unchanged; one of them: keeps the aspect ratio; both: cover and crop */
+	bool even;            /* derived sizes are rounded to even numbers */
+	int fps_num, fps_den; /* rate of the source, the mean if it varies; 0: that of the file's header */
+	bool vfr;             /* the rate varies (the cut finds it out if it is not said) */
+	bool bad_times;       /* the timestamps of the source are bad: frames follow each other at its rate */
+	double length_s;      /* of the range, with the last frame; 0: unknown */
+	double new_fps;       /* > 0: frames per second of the file's timestamps */
+	int64_t max_frames;   /* 0 = any */
+	const char *codec;    /* as in video_out.h */
+	int crf, threads;
+	bool audio;       /* keep the sound (media/av/audio.h), if the range has some; VFM_EINPUT with bad_times */
+	bool copy;        /* copy packets where the result is the same frames (media/av/remux.h), to .mp4 */
+	double timeout_s; /* > 0: for this clip, instead of video.limit */
+};
+
+struct vfm_cut_result {
+	int width, height, fps_num, fps_den;
+	int64_t frames;
+	double duration_s;
+	bool vfr;       /* fps is the mean */
+	bool has_audio; /* the file has packets of sound */
+	bool copied;
+	char codec[32]; /* copied: of the source */
+};
+
+/* Writes `out` atomically.  Without new_fps, keeps every frame: with a constant rate if the source has one, else each
+ * frame with its time, so that both files last equally long.  VFM_EINPUT if fewer frames decode than the range has; an
+ * image, or a name that ends in .png, gives one picture. */
+int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *opts, struct vfm_cut_result *result,
+	struct vfm_err *err);
+
+struct vfm_cut_clip {
+	const char *out;
+	struct vfm_cut_opts o; /* `video` is that of the first clip for all */
+	struct vfm_cut_result result;
+	int rc; /* 0, or the error of this clip, with err */
+	struct vfm_err err;
+};
+
+/* Does vfm_cut_file for each of `n` clips of one source, and decodes the source once if at most four of them overlap at
+ * any frame.  The order of the clips is free, and each has the same frames as alone.  An error of a clip leaves the
+ * others; after VFM_EENV, all that are not finished have this error. */
+void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n);
+
+/* Returns the output size of a frame of w x h under these options. */
+void vfm_cut_size(const struct vfm_cut_opts *opts, int w, int h, int *width, int *height);
+
+#endif

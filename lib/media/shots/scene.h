@@ -1,0 +1,85 @@
+/* scene.h - detects the boundaries of shots.
+ *
+ * Hard cuts: the frames before and after differ in colour, and their blocks cannot be matched, although the frames of
+ * each side match among themselves.  No pair of frames across the cut may match (after a flash the old picture
+ * returns).  A difference no larger than within a side (fast motion) is no cut; a side ends where another change is
+ * nearly as large, so that shots of a few frames count.  Blocks are compared after division by the local contrast, so
+ * that dark pictures count like bright ones.
+ * One frame at the cut may be a mixture of both shots, as conversion of the frame rate leaves it; the more similar of
+ * its neighbours stands for it. Dissolves: the frames between two different pictures are mixtures of the two, with a
+ * steadily growing share; while one picture grows the other vanishes, also after division by the local contrast, which
+ * changing light does not do. The shots on either side change less over as many frames. Fades: frames of one colour,
+ * apart from a logo or black bars, between different pictures, or long black, with the frames before and after whose
+ * contrast is reduced.  They are no fade if frames of both sides match; a single one, with no fade beside it, is a
+ * hard cut and belongs to the shot before.  A title on black is a shot of its own.
+ *
+ * Each candidate has numbers that say how strongly these hold; a sum of small trees makes a confidence of them.
+ *
+ * Works on frames of 64 x 48; keeps 144 of them, 24 bytes a frame and some more for each candidate.  One thread at a
+ * time.
+ */
+#ifndef VFM_MEDIA_SHOTS_SCENE_H
+#define VFM_MEDIA_SHOTS_SCENE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "media/shots/sig.h"
+
+#define VFM_SCENE_THRESHOLD 0.5
+#define VFM_SCENE_FEATURES  40
+
+enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
+
+struct vfm_cut {
+	int64_t from;  /* first frame that is no longer the old shot alone; == frame for a hard cut */
+	int64_t frame; /* first frame of the new shot alone */
+	enum vfm_cut_kind kind;
+	double confidence; /* 0..1: of so many candidates like this one, this share are cuts */
+};
+
+struct vfm_candidate {
+	int64_t from, frame;
+	enum vfm_cut_kind kind;
+	bool abrupt; /* of a fade: a side of the plain frames is a cut */
+	double confidence;
+	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */
+};
+
+struct vfm_scene;
+/* fps: frames a second, for how long a flash may last; 0: unknown. */
+struct vfm_scene *vfm_scene_new(double fps);
+void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the next frame */);
+
+/* After the last frame: the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at least
+ * (1 + threshold) / 2, in order and not overlapping; they belong to `s`.
+ * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames of which a side
+ * is a cut.  May be called again with other options. */
+const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
+/* After the last frame: all candidates, for the calibration; they belong to `s`. */
+const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
+void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
+
+/* ---- clips ---- */
+
+struct vfm_span {
+	int64_t start, end; /* frames, end exclusive */
+	bool is_short;      /* shorter than the minimum; reported, but not to be used */
+	/* of the cuts at start and end; < 0: the file begins or ends there, or the shot was divided */
+	double start_confidence, end_confidence;
+};
+
+/* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */
+struct vfm_clip_rule {
+	double min, max;  /* longer shots are cut into equal parts, which are not shorter than min if possible; max 0 =
+			     any */
+	double stride;    /* > 0: no cuts, a clip for every stride (the last may be shorter) */
+	const double *at; /* [frames + 1], not decreasing: times of frames whose rate varies; NULL: frame numbers */
+};
+
+/* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.  A single frame that is
+ * longer than the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
+int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
+	struct vfm_span **spans);
+
+#endif

@@ -1,0 +1,75 @@
+/* scene_impl.h - shared by scene.c, scene_mix.c and scene_plain.c. */
+#ifndef VFM_MEDIA_SHOTS_SCENE_IMPL_H
+#define VFM_MEDIA_SHOTS_SCENE_IMPL_H
+
+#include "media/shots/scene.h"
+
+enum {
+	SCENE_RING = 144,
+	SCENE_QUEUE = 5, /* a frame with two on either side */
+	SCENE_PIX = VFM_SIG_W * VFM_SIG_H,
+	SCENE_BESIDE = 16, /* frames beside plain ones among which the clearest stands for the shot */
+	SCENE_COMPARED = 5,
+};
+
+struct scene_point {
+	float change; /* difference of pixels to the frame before */
+	float mean, std;
+	float mixture; /* how well the frames around are a mixture (scene_mix.c); 0: not at all */
+	int8_t half;   /* frames from the middle of that mixture to its ends */
+	bool plain;    /* of one colour */
+};
+
+struct plain_run {
+	int64_t first, end;
+	bool black;
+	float f[VFM_SCENE_FEATURES];
+};
+
+struct vfm_scene {
+	struct vfm_thumb queue[SCENE_QUEUE]; /* the last frames that were pushed; number i at i % SCENE_QUEUE */
+	int64_t pushed;
+	struct vfm_sig ring[SCENE_RING];
+	struct vfm_sig before;               /* the clearest frame before the run of plain frames */
+	struct vfm_sig past[SCENE_COMPARED]; /* some frames before it, from the last one on */
+	int n_past;
+	int flash; /* frames that a flash may last */
+	struct scene_point *p;
+	size_t cap;
+	int64_t n, evaluated, mixed; /* frames; the next one to evaluate for a cut, for a mixture */
+	int64_t run_first, run_end;  /* of the run that is not yet stored; run_first -1: none, run_end -1: goes on */
+	struct vfm_candidate *candidates, *dissolves;
+	struct plain_run *runs;
+	size_t candidates_cap, dissolves_cap, runs_cap;
+	int64_t n_candidates, n_dissolves, n_runs;
+	int64_t n_hard; /* of the candidates, which come first, in order */
+	struct vfm_cut *cuts;
+	size_t cuts_cap;
+	int64_t n_cuts;
+};
+
+static inline const struct vfm_sig *scene_sig(const struct vfm_scene *s, int64_t frame)
+{
+	return &s->ring[frame % SCENE_RING];
+}
+
+/* How much two frames differ, in numbers of 0..1: moved, blocks, hist, pixel. */
+void vfm_scene_differ(const struct vfm_sig *a, const struct vfm_sig *b, float f[4]);
+void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_candidate *c);
+/* Whether the candidates for hard cuts have a likely one at t.  After the last frame. */
+bool vfm_scene_is_hard_cut(const struct vfm_scene *s, int64_t t);
+
+/* ---- scene_mix.c: dissolves ---- */
+
+/* After each frame; `ended`: after the last one. */
+void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended);
+
+/* ---- scene_plain.c: frames of one colour and fades ---- */
+
+/* The change of frame n to the one before is known. */
+bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n);
+void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended);
+/* After the last frame and all hard cuts: stores the candidates. */
+void vfm_scene_gather_fades(struct vfm_scene *s);
+
+#endif

@@ -1,0 +1,248 @@
+/* scene_plain.c - frames of one colour, and the fades beside them; see scene.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "media/shots/dark_lines.h"
+#include "media/shots/scene_impl.h"
+
+#define PLAIN_RANGE   14.0f /* range of luma below which a frame is of one colour */
+#define BLACK_MEAN    24.0f
+#define BARS_LEAVE    0.5f             /* of the picture, at least */
+#define BARS_CONTRAST 2.0f             /* the colour between bars is brighter than black by this factor */
+#define LOGO_MOST     (SCENE_PIX / 64) /* pixels */
+#define LOGO_STD      20.0f
+#define LOGO_AGE      16 /* frames that it was there before */
+#define LOGO_CHANGE   12 /* levels */
+#define LOGO_STAYS    0.8f
+#define REST_CHANGE   4.0f
+#define LONG_PLAIN    12   /* frames; so much black separates two shots, even similar ones */
+#define FADE_LIMIT    96   /* frames of a fade, on either side */
+#define FADE_STEP     4    /* frames over which contrast grows */
+#define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
+#define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
+
+/* Frames beside a run of plain ones that are compared: numbers from the nearest on. */
+static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
+
+static int median_luma(const struct vfm_sig *sig)
+{
+	int count[256] = {0}, n = 0, y = -1;
+
+	for (int i = 0; i < SCENE_PIX; i++)
+		count[sig->thumb.y[i]]++;
+	while (n <= SCENE_PIX / 2)
+		n += count[++y];
+	return y;
+}
+
+/* Whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
+static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
+{
+	const struct vfm_sig *now = scene_sig(s, n), *old;
+	int middle, out = 0, stay = 0;
+
+	if (n < LOGO_AGE || now->std > LOGO_STD)
+		return false;
+	old = scene_sig(s, n - LOGO_AGE);
+	middle = median_luma(now);
+	for (int i = 0; i < SCENE_PIX; i++)
+		if (abs(now->thumb.y[i] - middle) > (int)PLAIN_RANGE / 2) {
+			out++;
+			stay += abs(now->thumb.y[i] - old->thumb.y[i]) < LOGO_CHANGE;
+		}
+	if (out > LOGO_MOST || stay < LOGO_STAYS * (float)out)
+		return false;
+	return vfm_sig_pixel(old, now) > REST_CHANGE || (s->p[n - 1].plain && s->p[n].change < LOGO_CHANGE / 8.0f);
+}
+
+/* Whether a frame has one colour, and not black, apart from black bars at the top and the bottom, or at the left and
+ * the right. */
+static bool is_plain_but_bars(const struct vfm_sig *sig)
+{
+	const uint8_t *y = sig->thumb.y;
+	const int w = VFM_SIG_W, h = VFM_SIG_H;
+	const int black = (int)BLACK_MEAN;
+	int top = vfm_dark_lines(y, w, h, 1, w, black), bottom = vfm_dark_lines(y + (h - 1) * w, -w, h, 1, w, black);
+	int left = vfm_dark_lines(y, 1, w, w, h, black), right = vfm_dark_lines(y + w - 1, -1, w, w, h, black);
+	int low = 255, high = 0;
+
+	if ((top == 0 || bottom == 0) && (left == 0 || right == 0))
+		return false;
+	/* The picture's outermost lines may be mixed with the bars. */
+	top += top > 0, bottom += bottom > 0, left += left > 0, right += right > 0;
+	if (top + bottom >= h || left + right >= w ||
+		(float)((w - left - right) * (h - top - bottom)) < BARS_LEAVE * SCENE_PIX)
+		return false;
+	for (int j = top; j < h - bottom; j++)
+		for (int i = left; i < w - right; i++) {
+			low = y[j * w + i] < low ? y[j * w + i] : low;
+			high = y[j * w + i] > high ? y[j * w + i] : high;
+		}
+	return low > BARS_CONTRAST * BLACK_MEAN && (float)(high - low) < PLAIN_RANGE;
+}
+
+bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n)
+{
+	const struct vfm_sig *now = scene_sig(s, n);
+
+	return now->range < PLAIN_RANGE || is_plain_but_bars(now) || is_plain_but_logo(s, n);
+}
+
+/* Returns the frame of [from, to] with the most contrast. */
+static const struct vfm_sig *clearest(const struct vfm_scene *s, int64_t from, int64_t to)
+{
+	int64_t best = to;
+
+	for (int64_t t = from < 0 ? 0 : from; t <= to; t++)
+		if (s->p[t].std > s->p[best].std)
+			best = t;
+	return scene_sig(s, best);
+}
+
+/* After a flash of one colour the old picture returns at once and with full contrast; after a fade, neither does.
+ * f[0..3] */
+static void return_features(
+	const struct vfm_scene *s, const struct plain_run *r, const struct vfm_sig *after, float f[4])
+{
+	const struct vfm_sig *next = scene_sig(s, r->end);
+	float x[4], sharp = fminf(s->past[0].std / (s->before.std + 1), next->std / (after->std + 1));
+
+	vfm_scene_differ(&s->past[0], next, x);
+	for (int i = 0; i < 3; i++)
+		f[i] = sharp * (1 - x[i]);
+	f[3] = sharp;
+}
+
+/* The shot goes on behind the plain frames if some frames of both sides match, by the measure of how much the sides
+ * change by themselves over as many frames.
+ *   f[0..3] least difference of a frame before and one after, f[4] the same of whole pictures that are shifted,
+ *   f[5..8], f[9..12] most and least difference of two frames of one side, as far apart as the plain ones are long */
+static void same_shot_features(const struct vfm_scene *s, const struct plain_run *r, float f[13])
+{
+	int64_t gap = r->end - r->first + 1, i = 0;
+	float side[2][4] = {{0}}, x[4];
+
+	for (int k = 0; k < 4; k++)
+		f[k] = 1;
+	for (int a = 0; a < s->n_past; a++)
+		for (int b = 0; b < SCENE_COMPARED && r->end + beside[b] < s->n; b++) {
+			const struct vfm_sig *after = scene_sig(s, r->end + beside[b]);
+
+			if (beside[a] + beside[b] > beside[SCENE_COMPARED - 1] || s->p[r->end + beside[b]].plain)
+				continue;
+			vfm_scene_differ(&s->past[a], after, x);
+			for (int k = 0; k < 4; k++)
+				f[k] = fminf(f[k], x[k]);
+		}
+	f[4] = vfm_sig_shifted(&s->past[0], scene_sig(s, r->end));
+	while (i + 1 < SCENE_COMPARED && beside[i] < gap)
+		i++;
+	if (s->n_past > 1)
+		vfm_scene_differ(&s->past[i < s->n_past ? i : s->n_past - 1], &s->past[0], side[0]);
+	while (i > 0 && (r->end + beside[i] >= s->n || s->p[r->end + beside[i]].plain))
+		i--;
+	if (i)
+		vfm_scene_differ(scene_sig(s, r->end), scene_sig(s, r->end + beside[i]), side[1]);
+	for (int k = 0; k < 4; k++) {
+		f[5 + k] = fmaxf(side[0][k], side[1][k]);
+		f[9 + k] = fminf(side[0][k], side[1][k]);
+	}
+}
+
+static void store_run(struct vfm_scene *s)
+{
+	struct plain_run r = {.first = s->run_first, .end = s->run_end, .black = true};
+	float contrast = 0;
+
+	for (int64_t t = r.first; t < r.end; t++) {
+		r.black &= s->p[t].mean < BLACK_MEAN;
+		contrast = fmaxf(contrast, s->p[t].std);
+	}
+	if (r.first > 0 && r.end < s->n) {
+		const struct vfm_sig *after = clearest(s, r.end, s->n - 1);
+
+		vfm_scene_differ(&s->before, after, r.f);
+		r.f[4] = fminf(1, (float)(r.end - r.first) / LONG_PLAIN);
+		r.f[5] = r.black;
+		return_features(s, &r, after, r.f + 6);
+		r.f[10] = logf((contrast + 1) / (fminf(s->before.std, after->std) + 1));
+		same_shot_features(s, &r, r.f + 11);
+	}
+	vfm_grow(&s->runs, &s->runs_cap, (size_t)s->n_runs + 1, sizeof(s->runs[0]));
+	s->runs[s->n_runs++] = r;
+	s->run_first = s->run_end = -1;
+}
+
+/* Keeps frames before the run that begins at n: a long one outlasts the ring. */
+static void keep_past(struct vfm_scene *s, int64_t n)
+{
+	s->before = *clearest(s, n - SCENE_BESIDE, n - 1);
+	s->n_past = 0;
+	for (int i = 0; i < SCENE_COMPARED && n - 1 - beside[i] >= 0 && !s->p[n - 1 - beside[i]].plain; i++)
+		s->past[s->n_past++] = *scene_sig(s, n - 1 - beside[i]);
+}
+
+void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
+{
+	bool plain = !ended && s->p[n].plain;
+
+	if (s->run_first >= 0 && s->run_end < 0 && !plain)
+		s->run_end = n;
+	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_BESIDE))
+		store_run(s);
+	if (plain && s->run_first < 0) {
+		s->run_first = n;
+		if (n)
+			keep_past(s, n);
+	}
+}
+
+/* Contrast beyond that of a plain frame, which may show a logo. */
+static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
+{
+	return fmaxf(0, s->p[t].std - s->p[plain].std);
+}
+
+/* Goes from frame t, the first beside a plain one, outward to the first frame of full contrast: while contrast grows as
+ * fast as it did from the plain frame on, at most to the next hard cut. */
+static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
+{
+	int64_t u = t, plain = t - step;
+	float full;
+
+	for (int k = 2; k < FADE_LIMIT; k++) {
+		int64_t v = u + step, back = k > FADE_STEP ? FADE_STEP : k;
+		float now, before;
+
+		if (v < 0 || v >= s->n || s->p[v].plain || vfm_scene_is_hard_cut(s, step > 0 ? v : u))
+			break;
+		now = contrast_over(s, v, plain);
+		before = back == k ? 0 : contrast_over(s, v - step * back, plain);
+		if ((now - before) / (float)back < FADE_SLOWER * now / (float)k)
+			break;
+		u = v;
+	}
+	full = FADE_FULL * contrast_over(s, u, plain);
+	while (t != u && contrast_over(s, t, plain) < full)
+		t += step;
+	return t;
+}
+
+void vfm_scene_gather_fades(struct vfm_scene *s)
+{
+	for (int64_t i = 0; i < s->n_runs; i++) {
+		const struct plain_run *r = &s->runs[i];
+		struct vfm_candidate c = {.kind = VFM_CUT_FADE};
+
+		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
+		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
+		c.abrupt = c.from == r->first || c.frame == r->end;
+		/* A single frame between two shots, with no fade beside it, is a flash at a cut. */
+		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
+			c.from = c.frame;
+		memcpy(c.f, r->f, sizeof(c.f));
+		vfm_scene_add_candidate(s, &c);
+	}
+}

@@ -1,0 +1,149 @@
+/* shots.c - see shots.h. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "media/av/times.h"
+#include "media/shots/shots.h"
+
+struct reading {
+	struct vfm_shots *s;
+	size_t cap_t, cap_p, cap_e;
+	bool bad_pts;
+	struct vfm_times times;
+	struct vfm_rate claimed; /* by the header */
+	double claimed_s;        /* end of the last frame, by the header */
+	struct vfm_scene *scene;
+	struct vfm_thumb thumb;
+	const struct vfm_shot_detector *detector; /* NULL: scene */
+	uint8_t *shown;                           /* a frame for it */
+};
+
+static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+{
+	struct vfm_shots *s = r->s;
+	int64_t n = s->frames++;
+
+	vfm_grow(&s->time_s, &r->cap_t, (size_t)n + 2, sizeof(s->time_s[0]));
+	vfm_grow(&s->pts, &r->cap_p, (size_t)n + 1, sizeof(s->pts[0]));
+	vfm_grow(&s->damaged, &r->cap_e, (size_t)n + 2, sizeof(s->damaged[0]));
+	s->time_s[n] = f->time_s;
+	s->pts[n] = f->pts;
+	s->damaged[n + 1] = (n ? s->damaged[n] : 0) + f->damaged;
+	if (f->pts == INT64_MIN || (n && f->pts <= s->pts[n - 1]))
+		r->bad_pts = true;
+	vfm_times_add(&r->times, f->time_s);
+	if (r->detector) {
+		TRY(vfm_video_rgb(v, r->detector->width, r->detector->height, VFM_FIT_STRETCH, r->shown, err));
+		return r->detector->push(r->detector->ctx, r->shown, err);
+	}
+	if (!r->scene)
+		return 0;
+	TRY(vfm_video_thumb(v, &r->thumb, err));
+	vfm_scene_push(r->scene, &r->thumb);
+	return 0;
+}
+
+/* Lengths are counted in frames, so that clips of a constant rate have equal numbers of frames, and in seconds if the
+ * rate varies. */
+static struct vfm_clip_rule clip_rule(const struct reading *r, const struct vfm_shots_opts *o, double fps)
+{
+	struct vfm_clip_rule rule = {.min = o->min_s, .max = o->max_s, .at = r->s->time_s};
+
+	if (!vfm_times_vary(&r->times)) {
+		rule.min = fmax(1, ceil(o->min_s * fps - 1e-6));
+		rule.max = o->max_s > 0 ? fmax(1, floor(o->max_s * fps + 1e-6)) : 0;
+		rule.at = NULL;
+	}
+	if (o->stride)
+		rule.stride = rule.max > 0 ? rule.max : (double)r->s->frames;
+	return rule;
+}
+
+static void set_times(struct reading *r, struct vfm_rate rate)
+{
+	struct vfm_shots *s = r->s;
+
+	for (int64_t i = 0; vfm_times_bad(&r->times) && i < s->frames; i++)
+		s->time_s[i] = (double)i * rate.den / rate.num;
+	s->time_s[s->frames] = s->time_s[0] + vfm_times_duration(&r->times, rate, r->claimed_s);
+}
+
+static int find_shots(struct reading *r, const struct vfm_shots_opts *o, struct vfm_err *err)
+{
+	struct vfm_shots *s = r->s;
+	struct vfm_rate rate = vfm_times_rate(&r->times, r->claimed);
+	const struct vfm_cut *cuts = NULL;
+	struct vfm_clip_rule rule;
+	int64_t n_cuts = 0;
+
+	if (rate.num < 1 || rate.den < 1)
+		rate = (struct vfm_rate){25, 1};
+	s->damaged[0] = 0;
+	set_times(r, rate);
+	if (r->bad_pts) {
+		free(s->pts);
+		s->pts = NULL;
+	}
+	if (r->detector)
+		TRY(r->detector->cuts(r->detector->ctx, &cuts, &n_cuts, err));
+	else if (r->scene)
+		cuts = vfm_scene_cuts(r->scene, o->threshold, !o->hard_only, &n_cuts);
+	rule = clip_rule(r, o, (double)rate.num / rate.den);
+	s->n = vfm_clips_of(s->frames, cuts, n_cuts, &rule, &s->spans);
+	/* A clock of milliseconds may round 24 frames down to less than a second. */
+	for (int64_t i = 0; i < s->n; i++)
+		s->spans[i].is_short = vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s;
+	return 0;
+}
+
+double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span)
+{
+	return round((s->time_s[span->end] - s->time_s[span->start]) * 1e6) / 1e6;
+}
+
+int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *o, struct vfm_err *err)
+{
+	struct reading r = {.s = s};
+	struct vfm_video_opts video = o->video;
+	const struct vfm_video_info *info;
+	struct vfm_video *v;
+	struct vfm_frame f;
+	int rc;
+
+	*s = (struct vfm_shots){0};
+	video.draft = true;
+	TRY(vfm_video_open(&v, path, &video, err));
+	info = vfm_video_info(v);
+	r.times.tick_s = info->tick_s;
+	r.claimed = (struct vfm_rate){info->fps_num, info->fps_den};
+	r.claimed_s = info->stream_s;
+	r.detector = o->stride ? NULL : o->detector;
+	if (r.detector)
+		r.shown = vfm_malloc((size_t)r.detector->width * (size_t)r.detector->height * 3);
+	r.scene = o->stride || r.detector ? NULL : vfm_scene_new((double)info->fps_num / info->fps_den);
+	while ((rc = vfm_video_next(v, &f, err)) == 1) {
+		rc = score_frame(&r, v, &f, err);
+		if (rc < 0)
+			break;
+	}
+	if (rc == 0 && s->frames == 0)
+		rc = vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", path);
+	if (rc == 0)
+		rc = find_shots(&r, o, err);
+	if (rc < 0)
+		vfm_shots_release(s);
+	free(r.shown);
+	vfm_scene_free(r.scene);
+	vfm_video_close(v);
+	return rc;
+}
+
+void vfm_shots_release(struct vfm_shots *s)
+{
+	free(s->spans);
+	free(s->time_s);
+	free(s->pts);
+	free(s->damaged);
+	*s = (struct vfm_shots){0};
+}

@@ -1,0 +1,44 @@
+/* shots.h - decode a file once and cut it into shots.  Thread-safe: no shared state. */
+#ifndef VFM_MEDIA_SHOTS_SHOTS_H
+#define VFM_MEDIA_SHOTS_SHOTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "media/av/video_in.h"
+#include "media/shots/scene.h"
+
+/* Another detector than scene.h.  It gets each frame scaled to rgb [height, width, 3], in order, and after the
+ * last one says where the cuts are; they belong to it. */
+struct vfm_shot_detector {
+	int width, height;
+	int (*push)(void *ctx, const uint8_t *rgb, struct vfm_err *err);
+	int (*cuts)(void *ctx, const struct vfm_cut **cuts, int64_t *n_cuts, struct vfm_err *err);
+	void *ctx;
+};
+
+struct vfm_shots_opts {
+	struct vfm_video_opts video;
+	bool stride;                              /* fixed clips of max_s, without detection */
+	double min_s, max_s;                      /* by the timestamps; max_s 0 = any length */
+	double threshold;                         /* 0 = VFM_SCENE_THRESHOLD */
+	bool hard_only;                           /* no dissolves and fades */
+	const struct vfm_shot_detector *detector; /* NULL: scene.h */
+};
+
+struct vfm_shots {
+	struct vfm_span *spans; /* [n] */
+	int64_t n, frames;
+	/* [frames + 1], the last is the end; computed from the rate if the file's timestamps are bad */
+	double *time_s;   /* media/av/times.h */
+	int64_t *pts;     /* [frames]; NULL if they do not identify frames (missing, repeated, decreasing) */
+	int32_t *damaged; /* [frames + 1], number of damaged frames before each */
+};
+
+int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *opts, struct vfm_err *err);
+/* Returns the duration of a clip, rounded to microseconds: the number that records state and min_s is compared with. */
+double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span);
+void vfm_shots_release(struct vfm_shots *s);
+
+#endif

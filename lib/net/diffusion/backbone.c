@@ -1,0 +1,369 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/diffusion/block.h"
+#include "net/diffusion/model.h"
+#include "net/diffusion/modulation.h"
+#include "spec/layout/schedule.h"
+
+enum { TIME_FEATURES = 256 };
+static const float IMAGE_EPS = 1e-5f;        /* of the norms of the image embedder */
+enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
+
+struct chunk {
+	int64_t first, end; /* layers */
+	bool is_first, is_last;
+};
+
+struct vfm_model {
+	struct vfm_model_spec m;
+	const struct vfm_arch *arch;
+	struct vfm_params *ps;
+	enum vfm_dtype residual;
+	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada, out; /* text[1]: with text_mlp */
+	/* with image rows: weights and biases of the norms in front of image[0] and behind image[1] */
+	struct vfm_param *image_w[2], *image_b[2];
+	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
+	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
+	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
+	struct vfm_block *block;                   /* [layers]; only the layers of this stage are declared */
+	struct vfm_modulation *mod;                /* [layers] of the group that begins with the layer */
+	struct chunk *chunk;
+	int chunks;
+};
+
+static int unit_of(int64_t layer)
+{
+	return UNIT_BLOCKS + (int)layer;
+}
+
+static void declare_text_embedder(struct vfm_model *d)
+{
+	const struct vfm_linear_desc first = {.in = d->m.text_dim, .out = d->m.hidden},
+				     second = {.in = d->m.hidden, .out = d->m.hidden};
+
+	vfm_linear_declare(&d->text[0], d->ps, &first, d->arch->text_mlp ? "ctx_mlp.0" : "ctx_proj");
+	if (d->arch->text_mlp)
+		vfm_linear_declare(&d->text[1], d->ps, &second, "ctx_mlp.2");
+}
+
+/* Norm, two layers with a GELU between them, norm: the numbers of the names are those of Wan 2.1. */
+static void declare_image_embedder(struct vfm_model *d)
+{
+	const int64_t in = d->m.image_dim, out = d->m.hidden;
+	const struct vfm_pdesc table = {.ndim = 2, .shape = {d->m.image_pos, in}};
+
+	if (d->m.image_pos)
+		d->image_pos = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_ZERO, 0, "img_mlp.pos");
+	for (int i = 0; i < 2; i++) {
+		const struct vfm_linear_desc layer = {.in = in, .out = i ? out : in};
+		int norm = i ? 4 : 0;
+
+		d->image_w[i] =
+			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ONE, "img_mlp.%d.weight", norm);
+		d->image_b[i] =
+			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ZERO, "img_mlp.%d.bias", norm);
+		vfm_linear_declare(&d->image[i], d->ps, &layer, "img_mlp.%d", i ? 3 : 1);
+	}
+}
+
+static void declare_conditioning(struct vfm_model *d)
+{
+	const struct vfm_model_spec *m = &d->m;
+	int64_t h = m->hidden;
+
+	vfm_params_all_stages(d->ps, true);
+	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
+	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
+	if (m->cross_attention || m->pooled_text)
+		declare_text_embedder(d);
+	if (m->image_dim)
+		declare_image_embedder(d);
+	if (vfm_model_has_shared_mod(m)) {
+		struct vfm_linear_desc ada = {
+			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
+
+		vfm_linear_declare(&d->ada_shared, d->ps, &ada, "ada_shared");
+	}
+	for (int i = 0; d->arch->pos == VFM_POS_LEARNED && i < 3; i++) {
+		struct vfm_pdesc table = {.ndim = 2, .shape = {m->pos_max[i], h}};
+
+		d->pos[i] = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_NORMAL, 0.02f, "pos.%c", "thw"[i]);
+	}
+	vfm_params_all_stages(d->ps, false);
+}
+
+static void declare_head(struct vfm_model *d, int unit)
+{
+	const int64_t h = d->m.hidden;
+	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
+	const float std = 1 / sqrtf((float)h);
+
+	if (d->arch->head_table) {
+		d->head_shift = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_shift");
+		d->head_scale = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_scale");
+	} else {
+		vfm_linear_declare(&d->ada, d->ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = 2 * h, .zero = true}, "ada");
+	}
+	vfm_linear_declare(&d->out, d->ps,
+		&(struct vfm_linear_desc){.unit = unit, .in = h, .out = vfm_model_patch_dim(&d->m), .zero = true},
+		"out");
+}
+
+struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps)
+{
+	const struct vfm_mesh *mesh = ps->mesh;
+	struct vfm_model *d = vfm_calloc(1, sizeof(*d));
+	int64_t h = m->hidden, f = vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
+	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP];
+
+	d->m = *m;
+	d->arch = vfm_model_arch(m);
+	d->ps = ps;
+	d->residual = VFM_F32;
+	d->chunks = (int)mesh->p.vpp;
+	d->chunk = vfm_calloc((size_t)d->chunks, sizeof(*d->chunk));
+	d->block = vfm_calloc((size_t)m->layers, sizeof(*d->block));
+	d->mod = vfm_calloc((size_t)m->layers, sizeof(*d->mod));
+	for (int c = 0; c < d->chunks; c++) {
+		struct chunk *k = &d->chunk[c];
+
+		vfm_stage_layers(m, pp * d->chunks, c * pp + stage, &k->first, &k->end);
+		k->is_first = c == 0 && stage == 0;
+		k->is_last = c == d->chunks - 1 && stage == pp - 1;
+	}
+	declare_conditioning(d);
+	if (d->chunk[0].is_first)
+		vfm_linear_declare(
+			&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
+	for (int c = 0; c < d->chunks; c++)
+		for (int64_t i = d->chunk[c].first, group = i; i < d->chunk[c].end; i++) {
+			if (i == group) {
+				vfm_modulation_declare(&d->mod[i], m, ps, unit_of(i), i, d->chunk[c].end);
+				group += d->mod[i].layers;
+			}
+			vfm_block_declare(&d->block[i], m, ps, unit_of(i), i);
+		}
+	if (d->chunk[d->chunks - 1].is_last)
+		declare_head(d, unit_of(m->layers));
+	return d;
+}
+
+void vfm_model_free(struct vfm_model *d)
+{
+	if (!d)
+		return;
+	for (int64_t i = 0; i < d->m.layers; i++)
+		vfm_modulation_release(&d->mod[i]);
+	free(d->mod);
+	free(d->block);
+	free(d->chunk);
+	free(d);
+}
+
+void vfm_model_set_residual(struct vfm_model *d, enum vfm_dtype dtype)
+{
+	d->residual = dtype;
+}
+
+enum vfm_dtype vfm_model_residual(const struct vfm_model *d)
+{
+	return d->residual;
+}
+
+int vfm_model_chunks(const struct vfm_model *d)
+{
+	return d->chunks;
+}
+
+bool vfm_model_is_first(const struct vfm_model *d, int chunk)
+{
+	return d->chunk[chunk].is_first;
+}
+
+bool vfm_model_is_last(const struct vfm_model *d, int chunk)
+{
+	return d->chunk[chunk].is_last;
+}
+
+/* ---- forward ---- */
+
+/* Arguments of a block run; allocated on the tape until the backward of the block. */
+struct block_run {
+	const struct vfm_model *d;
+	int64_t layer;
+	struct vfm_block_in in;
+};
+
+static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
+{
+	const struct block_run *r = arg;
+
+	return vfm_block(t, &r->d->block[r->layer], &r->in);
+}
+
+/* Embeds rows of text [rows, text_dim] -> [rows, D]. */
+static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor text, enum vfm_dtype out)
+{
+	struct vfm_var *x = vfm_input(t, text);
+
+	if (d->text[1].w)
+		x = vfm_linear(t, &d->text[0], x, VFM_ACT_GELU_TANH, out);
+	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
+}
+
+/* Adds the table to the image rows of each sample, as rows of image_len * image_dim elements. */
+static struct vfm_var *add_image_positions(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
+{
+	const int64_t len = d->m.image_len, dim = d->m.image_dim;
+	struct vfm_var *x = vfm_input(t, vfm_t2(image.data, VFM_F32, image.shape[0] / len, len * dim));
+
+	x = vfm_g_add_row(t, x, &d->image_pos->var);
+	return vfm_view(t, x, vfm_t2(x->v.data, VFM_F32, image.shape[0], dim));
+}
+
+/* Embeds the image rows [rows, image_dim] f32 -> [rows, D] in the compute dtype. */
+static struct vfm_var *embed_image(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
+{
+	struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = IMAGE_EPS, .out = VFM_F32};
+	struct vfm_var *x = d->image_pos ? add_image_positions(d, t, image) : vfm_input(t, image);
+
+	for (int i = 0; i < 2; i++) {
+		norm.weight = &d->image_w[i]->var;
+		norm.bias = &d->image_b[i]->var;
+		if (i == 0)
+			x = vfm_g_norm(t, x, &norm);
+		x = vfm_linear(t, &d->image[i], x, VFM_ACT_NONE, VFM_F32);
+		if (i == 0)
+			x = vfm_g_act(t, x, VFM_ACT_GELU);
+	}
+	norm.out = d->ps->dtype;
+	return vfm_g_norm(t, x, &norm);
+}
+
+/* Returns the conditioning, [G,D]. */
+static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
+{
+	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
+
+	c = vfm_linear(t, &d->t0, c, VFM_ACT_SILU, VFM_F32);
+	c = vfm_linear(t, &d->t2, c, VFM_ACT_NONE, VFM_F32);
+	if (d->m.pooled_text)
+		c = vfm_g_add(t, c, embed_text(d, t, in->text_mean, VFM_F32));
+	return c;
+}
+
+static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
+{
+	struct vfm_var *h;
+
+	vfm_unit_begin(t, d->ps, UNIT_PATCH);
+	h = vfm_has(&in->cond) ? vfm_g_join_inputs(t, &in->x, &in->cond, in->x.dtype) : vfm_input(t, in->x);
+	h = vfm_linear(t, &d->patch, h, VFM_ACT_NONE, d->residual);
+	vfm_unit_end(t, d->ps, UNIT_PATCH);
+	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
+}
+
+/* c: the conditioning; sc: silu(c). */
+static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h,
+	struct vfm_var *c, struct vfm_var *sc)
+{
+	struct vfm_norm_args norm = {.kind = d->arch->head_layer_norm ? VFM_NORM_LAYER : vfm_block_norm(d->arch),
+		.eps = (float)d->m.norm_eps,
+		.seqs = &in->segs,
+		.out = d->ps->dtype};
+	struct vfm_var *m, *y;
+
+	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
+	if (d->arch->head_table) {
+		norm.shift = vfm_g_add_row(t, c, &d->head_shift->var);
+		norm.scale = vfm_g_add_row(t, c, &d->head_scale->var);
+	} else {
+		m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
+		norm.shift = vfm_view_cols(t, m, 0, d->m.hidden);
+		norm.scale = vfm_view_cols(t, m, 1, d->m.hidden);
+	}
+	y = vfm_g_norm(t, h, &norm);
+	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
+	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
+	return y;
+}
+
+/* Ends the scope of the residual stream, except its newest value and the modulation of the next n blocks. */
+static void end_block_scope(
+	struct vfm_model *d, struct vfm_tape *t, int stream, struct vfm_var *h, struct vfm_var **mod, int64_t n)
+{
+	struct vfm_var **keep = vfm_calloc((size_t)n + 1, sizeof(*keep));
+	int k = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		struct vfm_var *x = vfm_modulation_source(mod + i * d->arch->n_mod);
+
+		if (!k || keep[k - 1] != x)
+			keep[k++] = x;
+	}
+	keep[k++] = h;
+	vfm_scope_end_keep(t, stream, keep, k);
+	free(keep);
+}
+
+/* Runs the blocks of a chunk; in->h is the residual stream. */
+static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const struct vfm_block_in *in,
+	const struct vfm_modulation_in *cond, const struct chunk *k, int stream, const struct vfm_keeps *keeps)
+{
+	static const struct vfm_keeps all_kept = {VFM_KEEP_ALL, 0};
+	struct vfm_var *h = in->h, **mod = NULL;
+	int64_t left = 0; /* blocks of the group */
+
+	for (int64_t i = k->first; i < k->end; i++, mod += d->arch->n_mod) {
+		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
+
+		vfm_unit_begin(t, d->ps, unit_of(i));
+		if (d->mod[i].layers) {
+			left = d->mod[i].layers;
+			mod = vfm_modulation(t, &d->mod[i], cond);
+		}
+		*r = (struct block_run){d, i, *in};
+		r->in.h = h;
+		r->in.mod = mod;
+		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r,
+			(struct vfm_var *[]){h, vfm_modulation_source(mod), in->ctx, in->pos, in->img}, 5);
+		vfm_unit_end(t, d->ps, unit_of(i));
+		end_block_scope(d, t, stream, h, mod + d->arch->n_mod, --left);
+	}
+	return h;
+}
+
+struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
+	struct vfm_var *h, const struct vfm_keeps *keeps)
+{
+	const struct chunk *k = &d->chunk[chunk];
+	int all = vfm_scope_begin(t), stream;
+	struct vfm_var *c, *sc, *ctx = NULL, *img = NULL, *shared = NULL, *pos = NULL;
+
+	vfm_unit_begin(t, d->ps, UNIT_COND);
+	c = conditioning(d, t, in);
+	sc = vfm_g_act(t, c, VFM_ACT_SILU);
+	if (d->m.cross_attention)
+		ctx = embed_text(d, t, in->text, d->ps->dtype);
+	if (d->m.image_dim)
+		img = embed_image(d, t, in->image);
+	if (vfm_model_has_shared_mod(&d->m))
+		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
+	if (d->arch->pos == VFM_POS_LEARNED)
+		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
+	vfm_unit_end(t, d->ps, UNIT_COND);
+
+	stream = vfm_scope_begin(t); /* scope of the residual stream: keeps only its newest value */
+	if (k->is_first)
+		h = patches(d, t, in);
+	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .img = img, .pos = pos},
+		&(struct vfm_modulation_in){sc, shared}, k, stream, keeps);
+	if (k->is_last)
+		h = head(d, t, in, h, c, sc);
+	vfm_scope_end(t, all, h);
+	return h;
+}

@@ -1,0 +1,49 @@
+/* block.h - a transformer block.  The row of the architecture (spec/model/arch.h) says what it consists of:
+ *
+ *   h += pos                                                        with learned positions
+ *   h += gate_i * attn_i(norm(h) * (1 + scale_i) + shift_i)         for each self-attention
+ *   h += cross(norm_affine(h), text)                                with cross_attention; plain_cross: no norm;
+ *                                                                   with image_dim also attends to the image rows
+ *   h += gate_m * mlp(norm(h) * (1 + scale_m) + shift_m)
+ *
+ * Attention within frames or columns redistributes rows over cp by an all-to-all, so that each frame, then each column,
+ * is on one rank; full attention uses the original distribution.  All self-attentions apply the same 3-D RoPE.  Only
+ * differences of positions count, so it acts within a frame as a RoPE of (h, w), and along time as a RoPE of t.
+ */
+#ifndef VFM_NET_DIFFUSION_BLOCK_H
+#define VFM_NET_DIFFUSION_BLOCK_H
+
+#include "net/diffusion/input.h"
+#include "net/nn/layers.h"
+
+struct vfm_block {
+	const struct vfm_arch *arch;
+	struct vfm_self_attn attn[VFM_ARCH_ATTNS];
+	bool has_text, has_mlp, has_moe;
+	struct vfm_param *ln_w, *ln_b; /* before the cross-attention; ln_w NULL: no norm; ln_b NULL: an RMS norm */
+	struct vfm_cross_attn cross;
+	struct vfm_mlp mlp; /* with experts: the shared ones, if any */
+	struct vfm_moe moe;
+	float eps;
+};
+
+/* Inputs of a block; allocated on the tape. */
+struct vfm_block_in {
+	const struct vfm_model_in *in;
+	struct vfm_var *h;   /* [T,D] f32 or bf16: the residual stream */
+	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
+	struct vfm_var *img; /* [image rows, D] in the compute dtype; NULL without image rows */
+	struct vfm_var *pos; /* [T,D] f32: learned positions, added in every block; NULL without */
+	/* [n_mod of the architecture] shifts, scales and gates of this block, [G,D] f32 (modulation.h) */
+	struct vfm_var *const *mod;
+};
+
+/* Declares the parameters "blocks.LAYER.…" in `unit`. */
+void vfm_block_declare(
+	struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t layer);
+/* Returns the new residual stream.  Has no side effects: recompute runs it again. */
+struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in);
+/* The kind of the norms of an architecture. */
+enum vfm_norm_kind vfm_block_norm(const struct vfm_arch *a);
+
+#endif

@@ -1,0 +1,95 @@
+/* diffusion.h - noise, network input and training target of a sample.
+ *
+ * edm   (Karras et al. 2022, "Elucidating the Design Space", table 1): ln sigma ~ N(p_mean, p_std^2),
+ *       x = x0 + sigma n, the network input is c_in x and c_noise = ln(sigma)/4.  The loss of
+ *       D(x) = c_skip x + c_out F against x0 has the weight (sigma^2 + sd^2)/(sigma sd)^2, which equals
+ *       |F - (x0 - c_skip x)/c_out|^2 with weight 1.
+ * flow  (Lipman et al. 2023): x = (1 - t) x0 + t n, the network input is x and t, the target n - x0.  The time t is
+ *       drawn from a distribution of Esser et al. 2024 (arXiv 2403.03206), with u uniform in (0, 1):
+ *         logit_normal  t = sigmoid(z), z ~ N(t_mean, t_std^2)                       (eq. 19)
+ *         uniform       t = u
+ *         mode          t = 1 - u - mode_scale (cos^2(pi u / 2) - 1 + u)             (eq. 20)
+ *       then shifted: t <- a t / (1 + (a - 1) t).  a = shift, or with shift_tokens, for a sample of n tokens,
+ *       a = shift sqrt(n / shift_tokens)                                             (eq. 23)
+ *
+ * Weightings w of a sample's squared error of the network's output (the target above):
+ *   min_snr     (Hang et al. 2023, arXiv 2303.09556) weighs the squared error of x0 with min(SNR, snr_gamma).  For flow
+ *               SNR = ((1 - t)/t)^2, and x0 = x - t F, so an error e of F is an error t e of x0: w = t^2 min(SNR,
+ * gamma). For edm SNR = (sd/sigma)^2, and an error e of F is an error c_out e of x0, in units of sd: w = (c_out/sd)^2
+ * min(SNR, gamma) = min(SNR, gamma) / (SNR + 1). cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024,
+ * section 3.1) sigma_sqrt  1 / t^2, flow (as diffusers name it) bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z,
+ * flow: what FlowMatchScheduler of DiffSynth-Studio trains Wan with. Z makes the mean over uniform t 1: Z = sqrt(pi/2)
+ * erf(sqrt(1/2)) - exp(-1/2).
+ *
+ * t_min and t_max restrict t after the shift.  The draw of u is then the inverse of its distribution function at a
+ * uniform number between the values of that function at the two ends: no draw is rejected.
+ *
+ * Input and target are linear in (x0, n); a draw is a row of four coefficients (struct vfm_diffuse of ops.h).
+ */
+#ifndef VFM_NET_DIFFUSION_DIFFUSION_H
+#define VFM_NET_DIFFUSION_DIFFUSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum vfm_diffusion_kind { VFM_EDM, VFM_FLOW };
+#define VFM_TIME_SCALE 1000.0 /* factor of the network's time input before its embedding */
+
+enum vfm_time_dist { VFM_TIME_LOGIT_NORMAL, VFM_TIME_UNIFORM, VFM_TIME_MODE };
+enum vfm_weighting { VFM_WEIGHT_NONE, VFM_WEIGHT_MIN_SNR, VFM_WEIGHT_COSMAP, VFM_WEIGHT_SIGMA_SQRT, VFM_WEIGHT_BELL };
+#define VFM_MODE_SCALE_MAX 1.7519383938841725 /* 2 / (pi - 2): t is monotonic in u for -1 <= mode_scale <= this */
+
+struct vfm_diffusion {
+	int kind; /* enum vfm_diffusion_kind */
+	double p_mean, p_std, sigma_data;
+	int t_dist; /* enum vfm_time_dist; flow */
+	double t_mean, t_std, mode_scale;
+	double shift;
+	int64_t shift_tokens; /* flow: tokens of a sample for which `shift` holds; 0: for all */
+	double t_min, t_max;  /* flow: the range of t after the shift; 0, 1: all */
+	int weighting;        /* enum vfm_weighting */
+	double snr_gamma;     /* min_snr */
+	double text_drop;     /* probability that a sample's text is dropped (classifier-free guidance) */
+	double image_cond;    /* flow: probability that the first latent frame of a video is given (image to video) */
+	double image_drop;    /* probability that a sample's image condition is dropped */
+};
+
+struct vfm_draw {
+	double noise;    /* sigma or t */
+	float t_cond;    /* time input of the network, multiplied by VFM_TIME_SCALE */
+	float coef[4];   /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
+	double weight;   /* of the squared error of the output */
+	bool drop_text;  /* replace the text by the null text */
+	bool drop_image; /* replace condition and image rows by zeros, and give no frame */
+	bool given;      /* give the first latent frame, if the sample has more than one and keeps its image */
+};
+
+void vfm_diffusion_defaults(struct vfm_diffusion *d);
+/* Returns VFM_EUSAGE if a setting has no effect with the others, such as cosmap with edm, or if almost no t falls into
+ * the range. */
+int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err);
+/* Whether the loss is weighted, and its mean without weights is recorded, too.  Not with given frames, since only the
+ * weights tell which tokens have no loss. */
+bool vfm_diffusion_has_mse(const struct vfm_diffusion *d);
+/* Returns the shift of a sample of `tokens` tokens. */
+double vfm_diffusion_shift(const struct vfm_diffusion *d, int64_t tokens);
+/* Returns the draw of a sample of `tokens` tokens in a step; depends on (seed, step, id) and, with shift_tokens, on
+ * tokens only. */
+struct vfm_draw vfm_diffusion_draw(
+	const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id, int64_t tokens);
+/* Returns sigma or t at the quantile 0 < u < 1 of the distribution that draws of `tokens` tokens have, in ascending
+ * order of noise. */
+double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens);
+/* Returns the draw of a given latent frame: clean, at time 0, with target 0, which has no weight. */
+struct vfm_draw vfm_diffusion_given(void);
+/* Returns the draw for a given sigma or t, for sampling and tests. */
+struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise);
+
+/* Sets the coefficients of the denoised sample x0 = a x + b F, where F is the network's output. */
+void vfm_diffusion_denoise(const struct vfm_diffusion *d, double noise, double *a, double *b);
+/* Returns the factor of the network's input (1 for flow). */
+double vfm_diffusion_c_in(const struct vfm_diffusion *d, double noise);
+
+#endif

@@ -1,0 +1,44 @@
+/* modulation.h - the shifts, scales and gates of the blocks, [G,D] each, from the conditioning.
+ *
+ * The products of consecutive blocks with one input are one product: a group of blocks.  A group's parameters belong to
+ * the unit of its first block, in whose unit the group is computed, in front of its region.  So the backward has their
+ * gradients when it leaves that unit, and recompute does not repeat the products.  The value [G, n_mod * D] f32 of each
+ * block lives until its backward.
+ *
+ * On one rank a group has all blocks of a chunk.  With other ranks a group is about as large as a bucket
+ * (parallel.bucket_mib), because its gradients are reduced together while the backward goes on.  With fsdp each block
+ * is a group, because the weights of a unit are gathered together.  Blocks of a group are all frozen or all trained.
+ */
+#ifndef VFM_NET_DIFFUSION_MODULATION_H
+#define VFM_NET_DIFFUSION_MODULATION_H
+
+#include "net/nn/layers.h"
+#include "spec/model/model.h"
+
+/* Of each block: a full matrix; or an addend to the modulation that all blocks share, either two rank-r matrices
+ * (adaln_lora) or a table. */
+struct vfm_modulation {
+	int layers, n_mod; /* layers 0: no group */
+	int64_t hidden, rank;
+	struct vfm_linear *ada, *a, *b; /* [layers]; NULL: another form */
+	struct vfm_param **table;       /* [layers] [n_mod, D] */
+	struct vfm_linear_stack ada_all, a_all;
+};
+
+/* Declares the parameters "blocks.I.…" of the group that begins with layer `first` of a chunk which ends at `end`;
+ * mod->layers is its size. */
+void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
+	int64_t first, int64_t end);
+void vfm_modulation_release(struct vfm_modulation *mod);
+
+struct vfm_modulation_in {
+	struct vfm_var *sc;     /* [G,D] f32, silu of the conditioning */
+	struct vfm_var *shared; /* [G, n_mod * D] f32: modulation shared by all blocks; NULL without */
+};
+/* Returns [layers][n_mod] views [G,D] f32, in memory of the tape. */
+struct vfm_var **vfm_modulation(
+	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_modulation_in *in);
+/* Returns the variable that holds the values of a block; mod: its n_mod views. */
+struct vfm_var *vfm_modulation_source(struct vfm_var *const *mod);
+
+#endif

@@ -1,0 +1,8 @@
+/* net/diffusion - the diffusion transformers.
+ *
+ * A backbone and a block for all architectures; EDM and flow matching; solvers, guidance, samplers.
+ *
+ * Used by: train
+ * Calls: base, device/dev, net/mesh, net/nn, spec/layout, spec/model
+ * Read first: model.h, block.h, diffusion.h, sampler.h
+ */

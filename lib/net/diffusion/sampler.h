@@ -1,0 +1,86 @@
+/* sampler.h - samples latents by integrating the probability-flow ODE with a solver (solver.h).
+ *
+ * Classifier-free guidance: F = F(negative) + cfg (F(text) - F(negative)).  The negative text defaults to the null
+ * text.  The null text is the dropped text of training: rows of zeros.  A sample whose text and negative text are both
+ * null is not guided: F = F(null).  All predictions of an evaluation are computed in one pack, or, with
+ * vfm_sample_job.cfg_pair, those of the texts and of the negative texts by two groups of ranks.
+ *
+ * The scale may depend on the noise level (Kynkaanniemi et al. 2024, arXiv 2404.07724: guidance in an interval).  An
+ * evaluation with scale 1 computes no negative texts and takes half the time.
+ *
+ * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`,
+ * `low_noise` those below, each with its own scale.  As in diffusers, the time input is compared with 1000 boundary.
+ *
+ * The noise of a sample depends on (seed, sample id) only, so a sample does not depend on the other samples of its
+ * pack.
+ *
+ * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
+ *
+ * On a mesh (one pipeline stage) the ranks that share a pack each compute their tokens.  The noise is the same in every
+ * layout, and all of these ranks obtain the same latents.
+ */
+#ifndef VFM_NET_DIFFUSION_SAMPLER_H
+#define VFM_NET_DIFFUSION_SAMPLER_H
+
+#include "net/diffusion/diffusion.h"
+#include "net/diffusion/model.h"
+#include "net/diffusion/solver.h"
+
+struct vfm_sampler {
+	struct vfm_solver solver;
+	uint64_t seed;
+	double cfg;             /* 1: no guidance */
+	double cfg_end;         /* the scale runs linearly over the levels from cfg to this; NaN: it stays */
+	double cfg_interval[2]; /* noise levels, both included; 1 is the scale of others */
+	double boundary;        /* t from which `net` computes; 0: always */
+	double low_noise_cfg;   /* the scale of low_noise; NaN: cfg */
+	/* Called before each evaluation of the network is enqueued; may be NULL.  The device then lags by at most one
+	 * evaluation. */
+	void (*progress)(void *ctx, int64_t done, int64_t total);
+	void *ctx;
+};
+void vfm_sampler_defaults(struct vfm_sampler *s);
+/* Returns VFM_EUSAGE for invalid settings. */
+int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d, struct vfm_err *err);
+/* Returns whether any scale is not 1. */
+bool vfm_sampler_is_guided(const struct vfm_sampler *s);
+/* Returns the guidance scale of an evaluation. */
+double vfm_sampler_cfg(
+	const struct vfm_sampler *s, const struct vfm_solver_plan *plan, const struct vfm_solver_eval *e);
+
+struct vfm_sample_job {
+	const struct vfm_model_spec *model;
+	const struct vfm_diffusion *diffusion;
+	struct vfm_model *net;
+	const struct vfm_mesh *mesh;
+	struct vfm_stream *stream;
+	enum vfm_dtype dtype; /* compute dtype of the parameters */
+	/* The network below the boundary, with the same model; NULL: net for all levels. */
+	struct vfm_model *low_noise;
+	/* Guidance over two groups of ranks: a communicator of the two ranks with the same place in both meshes.  Its
+	 * rank 0 computes the texts, rank 1 the negative texts; both obtain the latents.  NULL: in one pack. */
+	struct vfm_comm *cfg_pair;
+};
+
+/* n samples to generate.  The text rows of sample i are cu_text[i] .. cu_text[i+1] - 1, likewise for `negative`; a
+ * sample without rows has the null text. */
+struct vfm_sample_request {
+	int n;
+	const uint64_t *id;         /* [n] */
+	const int32_t (*grid)[3];   /* [n]: t, h, w in patches */
+	const float *text;          /* [cu_text[n], text_dim] */
+	const int32_t *cu_text;     /* [n + 1] */
+	const float *negative;      /* [cu_negative[n], text_dim] */
+	const int32_t *cu_negative; /* [n + 1]; NULL: the null text for all samples */
+	/* Image to video; the copies of guidance have the same. */
+	const float *cond;               /* [sum of grids, cond_dim], patchified; NULL: none */
+	const float *image;              /* [n * image_len, image_dim]; NULL: none */
+	const float *const *first_frame; /* [n]: patchified first latent frame [h * w, F], or NULL; NULL: none given */
+};
+/* Collective over job->mesh->seq, cfg_pair (and ep) with the same request.  Writes the latents to tokens [sum of grids,
+ * F] f32, host, in the order of the samples.  VFM_EUSAGE: the request lacks the condition or the image rows that the
+ * model reads, or gives a first frame with edm or to a sample of one frame. */
+int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
+	float *tokens, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,44 @@
+/* tp_linear.h - tensor-parallel linear layers with sequence parallelism (Shoeybi et al., arXiv 1909.08053; Korthikanti
+ * et al., arXiv 2205.05198).
+ *
+ *     h [own rows, D] -> column -> [all rows, F / tp] -> row -> [own rows, D]
+ *
+ * "All rows" are the rows of this rank's cp coordinate.  l->tok->rows_tp gives the share of each tp rank; shares may
+ * differ and be empty.  l must stay until the backward has passed.  All calls are collective over tp.  Over one rank a
+ * column or row layer is vfm_g_linear.
+ *
+ * On a mesh with a communication stream (mesh->comm_stream) each op overlaps its collective with its products:
+ *
+ *   column    multiplies the rows of this rank during the gather.  In fp8 only the weights are quantized meanwhile,
+ *             because the scales depend on all rows.
+ *   row       computes the product in chunks, the rows of other ranks first, and sends each chunk while it computes the
+ *             next.  Then it adds the partial sums of its own rows in f32 in the order of the ranks: the bits of
+ *             vfm_reduce_scatter, unless NCCL sums f32 itself.  A product that is too small for two chunks (CHUNK in
+ *             tp_linear.c) is computed at once, except with parallel.overlap "on".
+ *   backward  computes deferred gradients of weights during the collective.
+ *
+ * In a block with VFM_KEEP_OWN_ROWS (spec/cost/saved.h) the backward of column layers gathers x again, for the
+ * gradients of the weights, while it computes that of x; between forward and backward only the own rows are kept.
+ *
+ * Overlap does not change results on a device whose products have the same bits when computed in chunks of rows.
+ */
+#ifndef VFM_NET_MESH_TP_LINEAR_H
+#define VFM_NET_MESH_TP_LINEAR_H
+
+#include "net/mesh/mops.h"
+#include "net/tape/gops.h"
+
+enum { VFM_TP_COLUMN_LAYERS = 3 }; /* at most, behind one gather */
+
+/* x [own rows, D] -> all rows [rows, D].  Backward: reduce-scatter. */
+struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x);
+/* x [own rows, D] -> y[i] = act(gather(x) w^T + b), [rows, out], with args[i], i < n.  The layers share one gather, and
+ * one reduce-scatter in the backward. */
+void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x,
+	const struct vfm_linear_args *args, int n, struct vfm_var **y);
+/* x [rows, in] -> y [own rows, out], this rank's share of the sum over tp of x w^T + b.  args: one rank has the bias,
+ * and no rank an activation.  Backward: all-gather. */
+struct vfm_var *vfm_tp_row(
+	struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x, const struct vfm_linear_args *args);
+
+#endif

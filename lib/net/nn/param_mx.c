@@ -1,0 +1,105 @@
+/* Frozen weights that are stored as MXFP8 (param.h).
+ *
+ * The copy that ops read is made anew in each pass over a unit, on the compute stream: a read of a byte and a write of
+ * two for each element, next to products that multiply it by every token.
+ */
+#include "device/ops/ops.h"
+#include "net/nn/param_impl.h"
+
+void vfm_param_allow_mxfp8(struct vfm_param *p)
+{
+	p->may_be_mxfp8 = p->frozen;
+	p->mxfp8 = p->frozen && p->ps->tuning.frozen_dtype == VFM_FROZEN_FP8;
+}
+
+int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n)
+{
+	return s->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(vfm_bucket_dtype(ps, s));
+}
+
+int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt)
+{
+	int64_t n = vfm_shape_numel(p->d.ndim, p->d.shape);
+
+	return p->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(p->d.ndim > 1 || p->bias ? dt : VFM_F32);
+}
+
+int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err)
+{
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i];
+		int64_t row = p->part.shape[p->part.ndim - 1];
+
+		if (p->mxfp8 && row % VFM_MX_BLOCK)
+			return vfm_fail(err, VFM_EUSAGE,
+				"train.frozen_dtype: fp8 needs rows of a multiple of %d elements on each rank, and %s "
+				"has %lld of %lld",
+				VFM_MX_BLOCK, p->name, (long long)row, (long long)p->d.shape[p->d.ndim - 1]);
+	}
+	return 0;
+}
+
+/* Returns the conversion of `shards` shards of n elements, which lie one after another at w, each with its scales
+ * behind its codes.  x is contiguous. */
+static struct vfm_mxfp8 convert_shards(bool back, char *w, void *x, enum vfm_dtype dt, int64_t shards, int64_t n)
+{
+	struct vfm_mxfp8 a = {.back = back,
+		.x = vfm_t2(x, dt, shards, n),
+		.code = vfm_t2(w, VFM_F8E4M3, shards, n),
+		.scale = vfm_t2(w + n, VFM_U8, shards, n / VFM_MX_BLOCK)};
+
+	a.code.stride[0] = a.scale.stride[0] = n + n / VFM_MX_BLOCK;
+	return a;
+}
+
+int vfm_unit_dequantize(struct vfm_unit *x, struct vfm_err *err)
+{
+	struct vfm_params *ps = x->ps;
+	size_t es = vfm_dtype_size(ps->dtype);
+
+	if (!x->n_mx)
+		return 0;
+	if (!x->mx)
+		x->mx = vfm_dev_alloc(ps->stream, (size_t)x->n_mx * es, "dequantized weights", err);
+	if (!x->mx)
+		return VFM_EENV;
+	for (int i = ps->n_trained; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
+		bool gathered = s->sharding == VFM_SHARDING_FULL;
+		struct vfm_mxfp8 a;
+
+		if (!s->mxfp8 || s->first_unit != x->id)
+			continue;
+		a = convert_shards(true, gathered ? x->w + s->w_off : s->w, x->mx + (size_t)s->mx_off * es, ps->dtype,
+			s->shard->size, s->own_n);
+		TRY(vfm_op_mxfp8(ps->stream, &a, err));
+		vfm_bucket_set_weights(ps, s, a.x.data);
+	}
+	return 0;
+}
+
+void vfm_unit_drop_dequantized(struct vfm_unit *x)
+{
+	struct vfm_params *ps = x->ps;
+
+	if (!x->mx)
+		return;
+	for (int i = ps->n_trained; i < ps->n_buckets; i++)
+		if (ps->bucket[i].mxfp8 && ps->bucket[i].first_unit == x->id)
+			vfm_bucket_set_weights(ps, &ps->bucket[i], NULL);
+	vfm_dev_free(ps->stream, x->mx, (size_t)x->n_mx * vfm_dtype_size(ps->dtype));
+	x->mx = NULL;
+}
+
+int vfm_param_convert_mx(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
+	bool back, struct vfm_err *err)
+{
+	const struct vfm_bucket *s = &ps->bucket[p->bucket];
+	int64_t n = o->b - o->a, at = o->at - s->own_off;
+	struct vfm_mxfp8 a = {.back = back,
+		.x = vfm_t2(x, VFM_F32, 1, n),
+		.code = vfm_t2((char *)s->w + at, VFM_F8E4M3, 1, n),
+		.scale = vfm_t2((char *)s->w + s->own_n + at / VFM_MX_BLOCK, VFM_U8, 1, n / VFM_MX_BLOCK)};
+
+	return vfm_op_mxfp8(ps->stream, &a, err);
+}

@@ -1,0 +1,9 @@
+/* net/nn - parameters and layers.
+ *
+ * A parameter is described once; sharding of weights, gradients and state follows.  Linear layers, attention,
+ * experts, fp8 scales, frozen weights in fp8.
+ *
+ * Used by: net/diffusion, train, ckpt
+ * Calls: base, device/dev, device/ops, io, net/mesh, net/tape, spec/model
+ * Read first: param.h, layers.h
+ */

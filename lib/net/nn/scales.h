@@ -1,0 +1,47 @@
+/* scales.h - delayed scaling of fp8 (Micikevicius et al., arXiv 2209.05433, section 3.2; the window of maxima as in
+ * NVIDIA's Transformer Engine): the scale of a tensor follows from its largest |x| in the previous steps, so that the
+ * tensor needs no extra pass.
+ *
+ * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps.  Histories are
+ * constant within a step: all packs and recomputed regions use the same scales.  Meanwhile the ops collect the maxima
+ * of the step.  At the end of the step the ranks that hold the layer take the maximum of theirs, so that a history does
+ * not depend on the division of tensors and packs.  Exception: the gradient of the keys and values of the text is a sum
+ * over cp, of which each rank sees its own term.  An empty history (all 0: the first step) selects current scaling.
+ * From the second step on, or with histories of a checkpoint, norms quantize for the layer that reads them; an empty
+ * history then selects the scale 1: all steps before were skipped.
+ *
+ * struct vfm_params owns the scales and releases them.
+ */
+#ifndef VFM_NET_NN_SCALES_H
+#define VFM_NET_NN_SCALES_H
+
+#include "net/nn/param.h"
+#include "net/tape/gops.h"
+
+struct vfm_scales {
+	int64_t window;
+	struct vfm_param **p; /* [n]: the weights of the layers, in the order of their declaration */
+	int64_t n;
+	float *past; /* device [n, VFM_FP8_TENSORS, window] = [n_past], the oldest step first */
+	int64_t n_past;
+	bool writes; /* this rank writes the histories to checkpoints; one of the ranks that hold them does */
+	struct vfm_fp8_past *of; /* [n] */
+	/* private */
+	/* device [ranks, room]: the maxima of the step.  The ops of this rank write its row. */
+	float *all;
+	int64_t ranks, room;
+};
+
+/* Creates empty histories for all fp8 layers.  The caller has called vfm_params_alloc; window >= 1.  Collective over
+ * the world. */
+int vfm_scales_new(struct vfm_params *ps, int64_t window, struct vfm_err *err);
+void vfm_scales_free(struct vfm_params *ps); /* no-op without scales */
+
+/* Discards the maxima that forwards have collected since the last vfm_scales_step: those of an evaluation.  Local.
+ * No-op without scales. */
+int vfm_scales_discard(struct vfm_params *ps, struct vfm_err *err);
+/* Ends a step, after its last backward: appends the maxima to the histories, unless grad_scale [1] f32 (absent: 1) is
+ * not finite, which skips the step.  Collective over the world.  No-op without scales. */
+int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* goodput.h - the part of a job's time that is work, when parts of it fail.
+ *
+ * Failures come at random with a mean time M between them.  A checkpoint costs c seconds, in which no step is computed;
+ * a failure loses the work since the last one, and costs r seconds until the next step, in which the job may fail
+ * again.  With exponential times between failures, tau seconds of work take on average
+ *
+ *	M exp(r / M) (exp((tau + c) / M) - 1)
+ *
+ * (Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, 2006, equation 18), so that the
+ * goodput is tau over this.
+ *
+ * Checkpoints and restarts are short against M there.  Where c + r >= M, most attempts to restart and to save one
+ * checkpoint fail; the formula then says no more than that the job makes no progress.
+ */
+#ifndef VFM_SPEC_COST_GOODPUT_H
+#define VFM_SPEC_COST_GOODPUT_H
+
+#include <stdbool.h>
+
+struct vfm_failures {
+	double mtbf_s;    /* > 0: M, of the whole job */
+	double save_s;    /* >= 0: c */
+	double restart_s; /* >= 0: r */
+};
+
+/* Returns whether a restart and a checkpoint are shorter than the time between failures. */
+bool vfm_goodput_applies(const struct vfm_failures *f);
+/* Returns the goodput, 0 to 1, with a checkpoint after every tau > 0 seconds of work. */
+double vfm_goodput(const struct vfm_failures *f, double tau);
+/* Returns the tau with the most goodput; with save_s 0, 1e-3 M. */
+double vfm_best_interval(const struct vfm_failures *f);
+
+#endif

@@ -1,0 +1,483 @@
+#include "spec/cost/saved.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "spec/model/linears.h"
+
+unsigned vfm_recompute_keeps(enum vfm_recompute mode)
+{
+	static const unsigned keeps[VFM_RECOMPUTE_MODES + 1] = {
+		[VFM_RECOMPUTE_NONE] = VFM_KEEP_ALL,
+		[VFM_RECOMPUTE_AUTO] = VFM_KEEP_ALL,
+		[VFM_RECOMPUTE_LIGHT] = VFM_KEEP_PRODUCTS,
+		[VFM_RECOMPUTE_OUTPUTS] = VFM_KEEP_ATTN | VFM_KEEP_MLP,
+		[VFM_RECOMPUTE_SELECTIVE] = VFM_KEEP_ATTN,
+	};
+
+	return keeps[mode];
+}
+
+void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mode, int64_t blocks, unsigned offload)
+{
+	for (int64_t i = 0; i < layers; i++) {
+		bool again = blocks == 0 || blocks >= layers || (i + 1) * blocks / layers > i * blocks / layers;
+
+		how[i] = again && !(vfm_recompute_keeps(mode) & VFM_KEEP_REST)
+			? (struct vfm_keeps){vfm_recompute_keeps(mode), offload}
+			: (struct vfm_keeps){VFM_KEEP_ALL, 0};
+	}
+}
+
+struct list {
+	struct vfm_saved *v;
+	int n;
+	struct vfm_pack_sums p;
+	struct vfm_saved_tuning t;
+	bool exchanges_heads, exchanges_units;
+	int tp;
+};
+
+/* Whether the backward of any of these layers reads its input. */
+static bool reads_input(const struct list *l, unsigned layers)
+{
+	return (l->t.fixed & layers) != layers;
+}
+
+static struct vfm_saved *add_saved(struct list *l, const char *name, enum vfm_saved_rows rows, double width,
+	enum vfm_saved_dtype dtype, enum vfm_keep keep)
+{
+	static struct vfm_saved none;
+	struct vfm_saved *s = width > 0 && l->n < VFM_SAVED_MAX ? &l->v[l->n++] : &none;
+
+	*s = (struct vfm_saved){.name = name, .rows = rows, .width = width, .dtype = dtype, .keep = keep};
+	return s;
+}
+
+/* The input of layers, which nothing else reads. */
+static void add_input(struct list *l, const char *name, double width, unsigned layers, bool gathered)
+{
+	struct vfm_saved *s = add_saved(l, name, VFM_ROWS_TOKENS, width, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+
+	s->unread = !reads_input(l, layers);
+	s->gathered = gathered;
+}
+
+static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows)
+{
+	const double n[VFM_ROW_KINDS] = {[VFM_ROWS_TOKENS] = p->q,
+		[VFM_ROWS_TEXT] = p->c,
+		[VFM_ROWS_SAMPLES] = p->n,
+		[VFM_ROWS_SEGMENTS] = p->g};
+
+	return n[rows];
+}
+
+/* The output of a product with matrices [width, in]. */
+static struct vfm_saved *add_product(
+	struct list *l, const char *name, enum vfm_saved_rows rows, double in, double width, enum vfm_keep keep)
+{
+	struct vfm_saved *s = add_saved(l, name, rows, width, VFM_SAVED_COMPUTE, keep);
+
+	s->in = in;
+	s->flops = 2 * saved_rows(&l->p, rows) * in * width;
+	return s;
+}
+
+/* Adds the adapter of a layer of `blocks` blocks of outputs to its product. */
+static void add_adapter_flops(struct list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
+{
+	if (l->t.adapted & layer)
+		s->flops += 2 * saved_rows(&l->p, s->rows) * l->t.rank * (blocks * in + out);
+}
+
+/* A norm of the residual stream; its backward reads the input.  readers: the layers that read its output.  all_rows:
+ * over tp they keep the rows of all ranks. */
+static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_input, unsigned readers, bool all_rows)
+{
+	double h = (double)m->hidden;
+
+	add_saved(l, "residual stream", VFM_ROWS_TOKENS, h, VFM_SAVED_RESIDUAL,
+		block_input ? VFM_KEEP_INPUT : VFM_KEEP_REST);
+	add_saved(l, "norm statistics", VFM_ROWS_TOKENS, vfm_model_arch(m)->rms_norm ? 1 : 2, VFM_SAVED_F32,
+		VFM_KEEP_REST);
+	add_input(l, "norm output", all_rows && l->tp > 1 ? l->tp * h : h, readers, !all_rows);
+}
+
+/* A branch: its output is read for the gradient of its gate. */
+static struct vfm_saved *add_branch(struct list *l, const char *name, double in, enum vfm_keep keep, double width)
+{
+	struct vfm_saved *s = add_product(l, name, VFM_ROWS_TOKENS, in, width, keep);
+
+	s->unread = !reads_input(l, VFM_LAYER_MODULATION);
+	return s;
+}
+
+/* q or k with `heads` heads, after the projection.  source: the layer without which it has no gradient, or 0.
+ * exchanged: attention reads another copy; the norm of whole rows, which then is an op of its own, leaves its
+ * result. */
+static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads, bool rope,
+	unsigned source, bool exchanged)
+{
+	bool turned = rope && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
+
+	if (m->qk_norm)
+		add_saved(l, "qk-norm statistics", rows, vfm_model_arch(m)->row_qk_norm ? 1 : (double)heads,
+			VFM_SAVED_F32, VFM_KEEP_REST)
+			->unread = source && !reads_input(l, source);
+	if (m->qk_norm || turned)
+		add_saved(l, "normalised q or k", rows, (double)(heads * vfm_model_head_dim(m)), VFM_SAVED_COMPUTE,
+			VFM_KEEP_REST)
+			->unread = exchanged && !vfm_model_arch(m)->row_qk_norm;
+}
+
+/* pairs: the sum of the numbers of keys over the queries. */
+static void add_attention_output(struct list *l, const struct vfm_model_spec *m, double pairs)
+{
+	double h = (double)m->hidden;
+
+	add_saved(l, "attention output", VFM_ROWS_TOKENS, h, VFM_SAVED_COMPUTE, VFM_KEEP_ATTN)->flops = 4 * pairs * h;
+	add_saved(l, "attention lse", VFM_ROWS_TOKENS, (double)m->heads, VFM_SAVED_F32, VFM_KEEP_ATTN);
+}
+
+static void add_self_attention(struct list *l, const struct vfm_model_spec *m, int i)
+{
+	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
+	const struct vfm_arch *a = vfm_model_arch(m);
+	enum vfm_attn_span span = a->attn[i];
+	const int at = i * VFM_LAYERS_ATTN;
+	const bool fused = m->kv_heads == m->heads, exchanged = l->exchanges_heads && span == VFM_ATTN_FULL;
+	struct vfm_saved *qkv, *proj;
+
+	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at,
+		span != VFM_ATTN_FULL);
+	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, h, h + 2 * kv, VFM_KEEP_QKV);
+	qkv->unread = exchanged && !m->qk_norm;
+	add_adapter_flops(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
+	add_adapter_flops(l, qkv, VFM_LAYER_KV << at, 2, h, 2 * kv);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true, 0, exchanged);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0, exchanged);
+	if (exchanged) {
+		add_saved(l, "exchanged q, k and v", VFM_ROWS_TOKENS, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at, false);
+	}
+	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
+	/* the output is permuted back to the order (t, h, w), or sent back to the ranks of its rows */
+	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->exchanges_units))
+		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
+	proj = add_branch(l, "attention projection", h, VFM_KEEP_PROJ, h);
+	add_adapter_flops(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
+}
+
+/* Attention to the image rows, and its sum with that to the text.  A sample has image_len rows. */
+static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m)), rows = (double)m->image_len;
+	bool row = vfm_model_arch(m)->row_qk_norm;
+
+	struct vfm_saved *s = add_product(l, "cross image kv", VFM_ROWS_SAMPLES, h, rows * 2 * kv, VFM_KEEP_QKV);
+
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV_IMG, 2 * rows, h, rows * 2 * kv);
+	if (m->qk_norm)
+		add_saved(l, "qk-norm statistics", VFM_ROWS_SAMPLES, rows * (row ? 1 : (double)m->kv_heads),
+			VFM_SAVED_F32, VFM_KEEP_REST)
+			->unread = !reads_input(l, VFM_LAYER_CROSS_KV_IMG);
+	if (m->qk_norm)
+		add_saved(l, "normalised q or k", VFM_ROWS_SAMPLES, rows * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+	add_attention_output(l, m, l->p.q * rows);
+	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ, false);
+}
+
+/* The block adds the projection without a gate, so the backward does not read it. */
+static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
+
+	struct vfm_saved *s;
+
+	if (!vfm_model_arch(m)->plain_cross)
+		add_norm(l, m, false, VFM_LAYER_CROSS_Q, false);
+	else
+		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q, true);
+	s = add_product(l, "cross q", VFM_ROWS_TOKENS, h, h, VFM_KEEP_QKV);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
+	s = add_product(l, "cross kv", VFM_ROWS_TEXT, h, 2 * kv, VFM_KEEP_QKV);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV, 2, h, 2 * kv);
+	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0, false);
+	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV, false);
+	add_attention_output(l, m, l->p.X);
+	if (m->image_dim)
+		add_image_attention(l, m);
+	s = add_product(l, "cross projection", VFM_ROWS_TOKENS, h, h, VFM_KEEP_PROJ);
+	add_adapter_flops(l, s, VFM_LAYER_CROSS_PROJ, 1, h, h);
+	s->unread = true;
+}
+
+/* Input and output of the gelu of an MLP; `width` elements per token.  Returns the input. */
+static struct vfm_saved *add_gelu(struct list *l, double hidden, double width, unsigned fc1, unsigned fc2)
+{
+	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
+
+	add_adapter_flops(l, s, fc1, 1, hidden, width);
+	add_input(l, "fc1 activated", width, fc2, false);
+	return s;
+}
+
+static void add_experts(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden, e = (double)m->experts, c = m->moe_capacity, ffn = (double)m->expert_ffn,
+	       shared = (double)(m->shared_experts * m->expert_ffn);
+	bool tokens_choose = vfm_model_tokens_choose(m);
+	struct vfm_saved *fc1, *fc2, *router = add_product(l, "router logits", VFM_ROWS_TOKENS, h, e, VFM_KEEP_OTHER);
+
+	router->dtype = VFM_SAVED_F32;
+	router->unread = true;
+	router->local = true;
+	add_saved(l, "router scores", VFM_ROWS_TOKENS, e, VFM_SAVED_F32, VFM_KEEP_REST);
+	/* i32 row indices and weight offsets; token choice adds the chosen experts and their weights */
+	add_saved(l, "dispatch lists", VFM_ROWS_TOKENS, (tokens_choose ? 4 : 2) * c, VFM_SAVED_F32, VFM_KEEP_REST);
+	add_saved(l, "dispatch weights", VFM_ROWS_TOKENS, c, VFM_SAVED_F32, VFM_KEEP_REST);
+	add_input(l, "dispatched tokens", c * h, VFM_LAYER_EXPERTS_FC1, false);
+	fc1 = add_gelu(l, h, c * ffn, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
+	fc2 = add_product(l, "expert outputs", VFM_ROWS_TOKENS, ffn, c * h, VFM_KEEP_MLP);
+	fc1->in = c * h;
+	fc2->in = c * ffn;
+	fc1->local = fc2->local = true;
+	if (shared > 0) {
+		struct vfm_saved *s;
+
+		add_gelu(l, h, shared, VFM_LAYER_FC1, VFM_LAYER_FC2);
+		s = add_product(l, "shared experts' output", VFM_ROWS_TOKENS, shared, h, VFM_KEEP_MLP);
+		add_adapter_flops(l, s, VFM_LAYER_FC2, 1, shared, h);
+		s->unread = true;
+	}
+	add_saved(l, "MLP output", VFM_ROWS_TOKENS, h, VFM_SAVED_RESIDUAL, VFM_KEEP_REST)->unread =
+		!reads_input(l, VFM_LAYER_MODULATION);
+}
+
+static void add_mlp(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden, f = (double)m->ffn;
+	bool experts = vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
+	struct vfm_saved *s;
+
+	add_norm(l, m, false, experts ? VFM_LAYER_ROUTER | (m->shared_experts ? VFM_LAYER_FC1 : 0) : VFM_LAYER_FC1,
+		false);
+	switch (vfm_model_arch(m)->mlp) {
+	case VFM_MLP_EXPERTS:
+		add_experts(l, m);
+		return;
+	case VFM_MLP_SWIGLU:
+		s = add_product(l, "w13", VFM_ROWS_TOKENS, h, 2 * f, VFM_KEEP_FC1);
+		add_adapter_flops(l, s, VFM_LAYER_FC1, 2, h, 2 * f);
+		add_input(l, "gated", f, VFM_LAYER_FC2, false);
+		break;
+	case VFM_MLP_GELU:
+		add_gelu(l, h, f, VFM_LAYER_FC1, VFM_LAYER_FC2);
+		break;
+	}
+	s = add_branch(l, "MLP output", f, VFM_KEEP_MLP, h);
+	add_adapter_flops(l, s, VFM_LAYER_FC2, 1, f, h);
+}
+
+/* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
+static void add_modulation(struct list *l, const struct vfm_model_spec *m)
+{
+	double h = (double)m->hidden;
+
+	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX && reads_input(l, VFM_LAYER_ADA_B))
+		add_saved(l, "low-rank modulation", VFM_ROWS_SEGMENTS, (double)m->adaln_lora, VFM_SAVED_COMPUTE,
+			VFM_KEEP_MODULATION);
+	add_saved(l, "modulation", VFM_ROWS_SEGMENTS, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
+}
+
+/* ---- what a run trains ---- */
+
+struct gradients {
+	const struct vfm_model_spec *m;
+	const struct vfm_tuning *t;
+	struct vfm_saved_tuning out;
+};
+
+static bool trains(const struct gradients *g, const char *layer, const char *part)
+{
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s%s", layer, part);
+	return !vfm_tuning_freezes(g->t, name);
+}
+
+/* The layer of a block with this name, as attn_t.proj or fc1; 0 for those of the modulation. */
+static unsigned find_layer(const struct vfm_arch *a, const char *name)
+{
+	static const char *const attn[] = {
+		[VFM_ATTN_FULL] = "attn.", [VFM_ATTN_SPATIAL] = "attn_s.", [VFM_ATTN_TEMPORAL] = "attn_t."};
+	static const struct {
+		const char *name;
+		unsigned layer;
+	} in_attn[] = {{"qkv", VFM_LAYER_Q}, {"q", VFM_LAYER_Q}, {"kv", VFM_LAYER_KV}, {"proj", VFM_LAYER_PROJ}},
+	  others[] = {{"cross.q", VFM_LAYER_CROSS_Q}, {"cross.kv", VFM_LAYER_CROSS_KV},
+		  {"cross.kv_img", VFM_LAYER_CROSS_KV_IMG}, {"cross.proj", VFM_LAYER_CROSS_PROJ},
+		  {"w13", VFM_LAYER_FC1}, {"w2", VFM_LAYER_FC2}, {"fc1", VFM_LAYER_FC1}, {"fc2", VFM_LAYER_FC2},
+		  {"shared.fc1", VFM_LAYER_FC1}, {"shared.fc2", VFM_LAYER_FC2}, {"moe.router", VFM_LAYER_ROUTER},
+		  {"moe.fc1", VFM_LAYER_EXPERTS_FC1}, {"moe.fc2", VFM_LAYER_EXPERTS_FC2}};
+
+	for (int i = 0; i < a->n_attn; i++) {
+		const char *part = name + strlen(attn[a->attn[i]]);
+
+		if (strncmp(name, attn[a->attn[i]], strlen(attn[a->attn[i]])) != 0)
+			continue;
+		for (size_t k = 0; k < sizeof(in_attn) / sizeof(in_attn[0]); k++)
+			if (!strcmp(part, in_attn[k].name))
+				return in_attn[k].layer << (i * VFM_LAYERS_ATTN);
+	}
+	for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
+		if (!strcmp(name, others[k].name))
+			return others[k].layer;
+	return 0;
+}
+
+/* The layers of blocks that have gradients if a layer outside of the blocks has. */
+static unsigned find_readers(const struct vfm_model_spec *m, const char *name)
+{
+	if (!strncmp(name, "t_mlp.", 6) || !strcmp(name, "ada_shared"))
+		return VFM_LAYER_MODULATION;
+	if (!strncmp(name, "ctx_", 4))
+		return VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
+	return !strncmp(name, "img_mlp.", 8) ? VFM_LAYER_CROSS_KV_IMG : 0;
+}
+
+static void note_layer(void *ctx, const struct vfm_linear_shape *s)
+{
+	struct gradients *g = ctx;
+	const char *name = strncmp(s->name, "blocks.", 7) ? NULL : strchr(s->name + 7, '.') + 1;
+	bool adapted = s->blocks > 0 && vfm_tuning_adapts(g->t, s->name),
+	     weight = trains(g, s->name, ".weight") || adapted, any = weight || trains(g, s->name, ".bias");
+	unsigned layer = name ? find_layer(vfm_model_arch(g->m), name) : 0;
+
+	if (!name) {
+		g->out.fixed &= ~(any ? find_readers(g->m, s->name) : 0);
+		return;
+	}
+	if (layer & (VFM_LAYER_CROSS_KV | VFM_LAYER_CROSS_KV_IMG))
+		weight = any;
+	g->out.fixed &= ~(weight ? layer : 0);
+	g->out.adapted |= adapted ? layer : 0;
+	if (layer)
+		return;
+	g->out.fixed &= ~(any ? VFM_LAYER_MODULATION : 0);
+	g->out.fixed &= ~(weight && !strcmp(name, "ada_b") ? VFM_LAYER_ADA_B : 0);
+}
+
+struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t)
+{
+	struct gradients g = {m, t, {.fixed = VFM_LAYERS_ALL, .rank = (double)t->rank}};
+	char block[32];
+
+	if (!t->rank && !t->freeze.text[0])
+		return (struct vfm_saved_tuning){0};
+	vfm_model_linears(m, &(struct vfm_pack_sums){.n = 1, .c = 1}, 0, m->layers, note_layer, &g);
+	if (trains(&g, "img_mlp", ".pos") || trains(&g, "img_mlp.0", ".weight") || trains(&g, "img_mlp.0", ".bias") ||
+		trains(&g, "img_mlp.4", ".weight") || trains(&g, "img_mlp.4", ".bias"))
+		g.out.fixed &= ~VFM_LAYER_CROSS_KV_IMG;
+	for (int64_t i = 0; i < m->layers; i++) {
+		snprintf(block, sizeof(block), "blocks.%d.", (int)i);
+		if (vfm_model_arch(m)->mod == VFM_MOD_TABLE && trains(&g, block, "scale_shift_table"))
+			g.out.fixed &= ~VFM_LAYER_MODULATION;
+		if (m->qk_norm && trains(&g, block, "cross.kn.weight"))
+			g.out.fixed &= ~VFM_LAYER_CROSS_KV;
+		if (m->qk_norm && trains(&g, block, "cross.kn_img.weight"))
+			g.out.fixed &= ~VFM_LAYER_CROSS_KV_IMG;
+	}
+	return g.out;
+}
+
+/* ---- interface ---- */
+
+int vfm_block_saved(
+	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
+{
+	struct list l = {out, 0, how->pack, how->tuning, how->exchanges_heads, how->exchanges_units, how->tp};
+
+	add_modulation(&l, m);
+	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
+		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)
+			->unread = true;
+	for (int i = 0; i < vfm_model_arch(m)->n_attn; i++)
+		add_self_attention(&l, m, i);
+	if (m->cross_attention)
+		add_cross_attention(&l, m);
+	add_mlp(&l, m);
+	return l.n;
+}
+
+static double bytes_of(const struct vfm_saved *s, const struct vfm_saved_how *how)
+{
+	const double size[] = {[VFM_SAVED_COMPUTE] = (double)vfm_dtype_size(how->dtype),
+		[VFM_SAVED_RESIDUAL] = (double)vfm_dtype_size(how->residual),
+		[VFM_SAVED_F32] = 4};
+
+	return saved_rows(&how->pack, s->rows) * s->width * size[s->dtype];
+}
+
+double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of)
+{
+	unsigned keep = (how->keep | VFM_KEEP_INPUT | VFM_KEEP_MODULATION) & of;
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = 0;
+
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
+		if ((all[i].keep & keep) && !(all[i].unread && (how->keep & VFM_KEEP_REST)))
+			bytes += bytes_of(&all[i], how);
+	return bytes;
+}
+
+double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
+{
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = 0;
+
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
+		if (all[i].gathered && !all[i].unread)
+			bytes += bytes_of(&all[i], how);
+	return bytes;
+}
+
+double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp)
+{
+	const double size = (double)vfm_dtype_size(how->dtype);
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = 0;
+
+	/* Over tp a column layer reads the rows of all ranks, and a row layer has the gradients of all rows. */
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++) {
+		bool splits_rows = all[i].keep & (VFM_KEEP_PROJ | VFM_KEEP_MLP);
+		int all_rows = all[i].rows == VFM_ROWS_TOKENS && !all[i].local ? tp : 1;
+
+		if (all[i].in > 0)
+			bytes += saved_rows(&how->pack, all[i].rows) * size *
+				(all[i].in * (splits_rows ? 1 : all_rows) +
+					all[i].width * (splits_rows ? all_rows : 1));
+	}
+	return bytes;
+}
+
+double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
+{
+	return vfm_block_saved_part(m, how, VFM_KEEP_ALL | VFM_KEEP_INPUT | VFM_KEEP_MODULATION);
+}
+
+struct vfm_block_again vfm_block_again(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
+{
+	struct vfm_block_again again = {0};
+	struct vfm_saved all[VFM_SAVED_MAX];
+
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++) {
+		if (all[i].keep & (how->keep | VFM_KEEP_INPUT | VFM_KEEP_MODULATION))
+			continue;
+		again.flops += all[i].flops;
+		if (all[i].keep == VFM_KEEP_REST)
+			again.traffic += 2 * bytes_of(&all[i], how);
+	}
+	return again;
+}

@@ -1,0 +1,135 @@
+/* saved.h - the tensors that a transformer block saves in its forward for its backward, for each architecture, with the
+ * FLOPs of the products that make them.  The list follows from the row of the architecture (spec/model/arch.h); the
+ * modes of recompute, the planner (keep_plan.h), OOM hints and memory estimates use it.  tests/unit/test_saved.c
+ * compares it with the bytes that a device allocates and with the products that a backward computes again.
+ */
+#ifndef VFM_SPEC_COST_SAVED_H
+#define VFM_SPEC_COST_SAVED_H
+
+#include "spec/model/dtype.h"
+#include "spec/model/model.h"
+#include "spec/model/tuning.h"
+
+/* The tensors of a block, in groups.  A set of groups tells which tensors a block keeps for its backward; the backward
+ * recomputes the others. */
+enum vfm_keep {
+	VFM_KEEP_ATTN = 1 << 0,  /* output and lse of attention */
+	VFM_KEEP_MLP = 1 << 1,   /* outputs of the last products of the MLP: fc2, w2, experts */
+	VFM_KEEP_PROJ = 1 << 2,  /* outputs of the projections that follow attention */
+	VFM_KEEP_QKV = 1 << 3,   /* outputs of the projections that precede attention */
+	VFM_KEEP_FC1 = 1 << 4,   /* outputs of the first products of the MLP: fc1, w13, experts */
+	VFM_KEEP_OTHER = 1 << 5, /* outputs of the other products: router */
+	VFM_KEEP_REST = 1 << 6,  /* all other tensors that the backward reads; only together with all groups above */
+	VFM_KEEP_INPUT =
+		1 << 7, /* the residual stream before the block; always kept, so only a set to offload has it */
+	VFM_KEEP_MODULATION = 1 << 8, /* made in front of the block; always kept, on the device */
+	/* With REST: of the inputs of layers whose columns are split over tp only this rank's rows are kept, and the
+	 * backward gathers the others again (net/mesh/tp_linear.h). */
+	VFM_KEEP_OWN_ROWS = 1 << 9,
+
+	VFM_KEEP_PRODUCTS = VFM_KEEP_REST - 1, /* all products and attention */
+	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
+};
+
+/* What a block keeps, and which of that it offloads to host memory until its backward. */
+struct vfm_keeps {
+	unsigned keep, offload; /* sets of enum vfm_keep */
+};
+
+enum vfm_recompute {
+	VFM_RECOMPUTE_NONE,      /* saves all tensors that the backward reads */
+	VFM_RECOMPUTE_SELECTIVE, /* recomputes blocks; saves output and lse of attention */
+	VFM_RECOMPUTE_FULL,      /* recomputes blocks; saves only their inputs */
+	VFM_RECOMPUTE_LIGHT,     /* recomputes blocks; saves the outputs of matrix products and attention */
+	VFM_RECOMPUTE_OUTPUTS,   /* recomputes blocks; saves the outputs of attention and of the MLP */
+	VFM_RECOMPUTE_MODES,
+	VFM_RECOMPUTE_AUTO = VFM_RECOMPUTE_MODES, /* a plan decides (keep_plan.h); without one, as NONE */
+};
+unsigned vfm_recompute_keeps(enum vfm_recompute mode); /* returns a set of enum vfm_keep */
+
+/* Fills how [layers]: `blocks` evenly spaced blocks recompute in this mode and offload the set `offload`; the others
+ * keep all.  blocks 0: all blocks recompute. */
+void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mode, int64_t blocks, unsigned offload);
+
+enum vfm_saved_rows { VFM_ROWS_TOKENS, VFM_ROWS_TEXT, VFM_ROWS_SAMPLES, VFM_ROWS_SEGMENTS, VFM_ROW_KINDS };
+enum vfm_saved_dtype { VFM_SAVED_COMPUTE, VFM_SAVED_RESIDUAL, VFM_SAVED_F32 };
+
+struct vfm_saved {
+	const char *name;
+	enum vfm_saved_rows rows;
+	double width; /* elements per row; for experts, the mean over tokens */
+	double in;    /* of the product that makes it: elements per row of its other factor; 0: another op makes it */
+	enum vfm_saved_dtype dtype;
+	enum vfm_keep keep; /* the group */
+	bool gathered;      /* over tp a rank has the rows of all, unless VFM_KEEP_OWN_ROWS is set */
+	bool local;         /* a product of this rank's rows also over tp */
+	bool unread;        /* the backward does not read it: saved only where the block recomputes */
+	double flops;       /* of the product or the attention that makes it; 0: another op does */
+};
+
+/* The linear layers of a block, whose backward reads their input for gradients of weights and adapters only.  Those of
+ * self-attention i are shifted by i * VFM_LAYERS_ATTN. */
+enum vfm_block_layer {
+	VFM_LAYER_Q = 1 << 0, /* or qkv */
+	VFM_LAYER_KV = 1 << 1,
+	VFM_LAYER_PROJ = 1 << 2,
+	VFM_LAYERS_ATTN = 3,
+	VFM_LAYER_CROSS_Q = 1 << 9,
+	VFM_LAYER_CROSS_KV = 1 << 10,     /* or its input, the text, or its norm */
+	VFM_LAYER_CROSS_KV_IMG = 1 << 11, /* the same of the image rows */
+	VFM_LAYER_CROSS_PROJ = 1 << 12,
+	VFM_LAYER_FC1 = 1 << 13, /* or w13; of shared experts */
+	VFM_LAYER_FC2 = 1 << 14,
+	VFM_LAYER_ROUTER = 1 << 15,
+	VFM_LAYER_EXPERTS_FC1 = 1 << 16,
+	VFM_LAYER_EXPERTS_FC2 = 1 << 17,
+	VFM_LAYER_ADA_B = 1 << 18,
+	VFM_LAYER_MODULATION = 1 << 19, /* all that computes the modulation */
+	VFM_LAYERS_ALL = (1 << 20) - 1,
+};
+
+/* What a run trains, as far as it determines what blocks save.  Zero-initialised: everything, without adapters. */
+struct vfm_saved_tuning {
+	unsigned fixed;   /* a set of enum vfm_block_layer: without gradients of weight and adapter in all blocks */
+	unsigned adapted; /* a set of them: with an adapter in any block */
+	double rank;      /* of the adapters */
+};
+struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t);
+
+struct vfm_saved_how {
+	unsigned keep;                  /* a set of enum vfm_keep */
+	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
+	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
+	struct vfm_saved_tuning tuning;
+	bool exchanges_heads; /* cp by all-to-all: attention has tensors of its own with all rows of some heads */
+	bool exchanges_units; /* over cp: spatial attention has tensors of its own with whole frames */
+	int tp;               /* spatial and temporal attention keep their inputs of all tp ranks; 0: 1 */
+};
+
+enum { VFM_SAVED_MAX = 64 };
+/* Fills `out` with the tensors of one block for a pack and returns their number; reads how->pack and how->tuning.  m
+ * must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of
+ * them.  Ignores fp8.  A block in front of which nothing is trained saves less. */
+int vfm_block_saved(
+	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);
+
+/* Returns the bytes that one block saves. */
+double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+/* Returns the bytes of one rank's rows of the gathered tensors that a block saves if it keeps everything. */
+double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+/* Returns the bytes of the part of it that is in the set `of`. */
+double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
+
+/* Returns the bytes that a block holds between its backward and its deferred gradients of weights: the inputs of its
+ * linear layers and the gradients of their outputs, on a rank of `tp`. */
+double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp);
+
+/* What the backward of a block recomputes. */
+struct vfm_block_again {
+	double flops;   /* of products and attention */
+	double traffic; /* bytes of the other ops, estimated: each tensor is written once and something as large is read
+			 */
+};
+struct vfm_block_again vfm_block_again(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+
+#endif

@@ -1,0 +1,40 @@
+/* in_flight.h - the packs and messages that a pipeline stage holds while it runs the backwards of its schedule
+ * (schedule.h).  Counts only, no device; train/step/pipeline.c allocates and frees in this order.
+ */
+#ifndef VFM_SPEC_LAYOUT_IN_FLIGHT_H
+#define VFM_SPEC_LAYOUT_IN_FLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "spec/layout/schedule.h"
+
+/* Maximum number of gradients sent to the previous stage but not yet received; a stage keeps what it sent until then.
+ * 1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a stage run one action ahead. */
+enum { VFM_UNRECEIVED = 2 };
+
+/* What a stage holds during a backward. */
+struct vfm_in_flight {
+	int chunk;         /* of the backward */
+	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including this one */
+	int64_t *deferred; /* [vpp] backwards of each chunk whose weight gradients have not been computed */
+	int64_t packs;     /* uploaded, and not done in all chunks */
+	/* Residual streams and gradients of residual streams, each of the rows of a pack: outputs of chunks, messages
+	 * that are received or sent.  Excludes the inputs of chunks in `saved` and the gradient that this backward
+	 * received. */
+	int64_t messages;
+};
+
+struct vfm_in_flights {
+	struct vfm_in_flight *v; /* [n] no two are equal */
+	int n;
+	size_t cap;
+};
+
+/* Fills *out from the schedule of a stage.  early: the stage posts receives and uploads one action or pack ahead.  The
+ * caller releases *out. */
+int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int stage, int64_t packs, bool early,
+	struct vfm_err *err);
+void vfm_in_flight_release(struct vfm_in_flights *f);
+
+#endif

@@ -1,0 +1,9 @@
+/* spec/layout - how a job is divided.
+ *
+ * Parallel degrees, pipeline schedules and the packs in flight, rows of tokens of each rank, packs of samples in
+ * host memory.
+ *
+ * Used by: net, train, data/loader
+ * Calls: base, spec/model
+ * Read first: parallel.h, schedule.h, tokens.h, pack.h
+ */

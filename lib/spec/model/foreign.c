@@ -1,0 +1,714 @@
+#include "spec/model/foreign.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/json.h"
+
+enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
+
+/* ---- shapes ---- */
+
+/* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X. */
+static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
+{
+	switch (letter) {
+	case 'D':
+		return &m->hidden;
+	case 'M':
+		return &m->ffn;
+	case 'E':
+		return &m->text_dim;
+	case 'C':
+		return &m->channels;
+	case 'X':
+		return &m->cond_channels;
+	case 'I':
+		return &m->image_dim;
+	case 'L':
+		return &m->image_pos;
+	case 't':
+		return &m->patch[0];
+	case 'h':
+		return &m->patch[1];
+	case 'w':
+		return &m->patch[2];
+	default:
+		return NULL;
+	}
+}
+
+/* Reads one dimension "3D" of a shape; sets the factor and the letter (0: none).  Returns the rest of the text. */
+static const char *next_dim(const char *p, int64_t *factor, char *letter)
+{
+	*factor = isdigit((unsigned char)*p) ? 0 : 1;
+	for (; isdigit((unsigned char)*p); p++)
+		*factor = *factor * 10 + (*p - '0');
+	*letter = isalpha((unsigned char)*p) ? *p++ : 0;
+	return *p == ',' ? p + 1 : p;
+}
+
+static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t *shape)
+{
+	struct vfm_model_spec copy = *m;
+	int ndim = 0;
+
+	while (*text) {
+		int64_t factor;
+		char letter;
+
+		text = next_dim(text, &factor, &letter);
+		if (letter == 'F')
+			factor *= vfm_model_patch_dim(m);
+		else if (letter == 'P')
+			factor *= vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
+		else if (letter == 'X')
+			factor *= m->channels + m->cond_channels;
+		else if (letter == 'T')
+			factor *= TIME_FEATURES;
+		else if (letter)
+			factor *= *dim_of_letter(&copy, letter);
+		shape[ndim++] = factor;
+	}
+	return ndim;
+}
+
+/* ---- names ---- */
+
+/* Sets *len to the length of the first name of a list; returns the rest, or NULL after the last. */
+static const char *next_in_list(const char *list, size_t *len)
+{
+	*len = strcspn(list, "|");
+	return list[*len] ? list + *len + 1 : NULL;
+}
+
+static char *expand_name(struct vfm_arena *arena, const char *pattern, size_t len, int block, const char *suffix)
+{
+	struct vfm_buf b = {0};
+	char *name;
+
+	for (size_t i = 0; i < len; i++) {
+		if (pattern[i] == '%') {
+			vfm_buf_addf(&b, "%d", block);
+			i++; /* the d */
+		} else {
+			vfm_buf_add(&b, pattern + i, 1);
+		}
+	}
+	vfm_buf_adds(&b, suffix);
+	name = vfm_arena_strdup(arena, b.data);
+	vfm_buf_release(&b);
+	return name;
+}
+
+/* If `name` is the pattern with a number for "%d", returns the number, else -1. */
+static int64_t block_of(const char *pattern, const char *name)
+{
+	size_t len = strcspn(pattern, "%");
+	int64_t v = 0;
+
+	if (!pattern[len] || strncmp(pattern, name, len) != 0 || !isdigit((unsigned char)name[len]))
+		return -1;
+	for (name += len; isdigit((unsigned char)*name); name++)
+		if ((v = v * 10 + (*name - '0')) >= BLOCKS_MAX)
+			return -1;
+	return strcmp(name, pattern + len + 2) == 0 ? v : -1;
+}
+
+/* ---- single layers ---- */
+
+/* Whether name[0, len) is the pattern[0, n), with a number for "%d" in *block. */
+static bool match_name(const char *pattern, size_t n, const char *name, int64_t *block)
+{
+	char text[160];
+
+	*block = -1;
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, pattern, n);
+	text[n] = 0;
+	if (strcmp(text, name) == 0)
+		return !strchr(text, '%');
+	*block = block_of(text, name);
+	return *block >= 0;
+}
+
+static int count_names(const char *list)
+{
+	int n = 1;
+
+	for (; (list = strchr(list, '|')) != NULL; list++)
+		n++;
+	return n;
+}
+
+bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
+{
+	*l = (struct vfm_foreign_layer){.row = f->rows};
+	for (; l->row->ours; l->row++)
+		if (l->row->linear && match_name(l->row->ours, strlen(l->row->ours), name, &l->block)) {
+			l->parts = count_names(l->row->theirs[0]);
+			return true;
+		}
+	return false;
+}
+
+static char *layer_name(const char *list, int part, int64_t block)
+{
+	struct vfm_arena arena = {0};
+	const char *p = list, *rest;
+	char *name, *copy;
+	size_t len;
+
+	rest = next_in_list(p, &len);
+	for (int i = 0; i < part; i++) {
+		p = rest;
+		rest = next_in_list(p, &len);
+	}
+	name = expand_name(&arena, p, len, (int)block, "");
+	copy = vfm_strdup(name);
+	vfm_arena_release(&arena);
+	return copy;
+}
+
+char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)
+{
+	return layer_name(l->row->theirs[l->layout], l->part, l->block);
+}
+
+/* ---- the map ---- */
+
+struct expansion {
+	struct vfm_foreign_map *map;
+	const struct vfm_model_spec *m;
+	int layout;
+	size_t ours_cap, theirs_cap, copies_cap;
+};
+
+/* Appends a tensor to a list; returns its index. */
+static int add_foreign_tensor(
+	struct vfm_foreign_tensor **v, int *n, size_t *cap, char *name, int ndim, const int64_t *shape)
+{
+	struct vfm_foreign_tensor *t;
+
+	vfm_grow(v, cap, (size_t)*n + 1, sizeof(**v));
+	t = &(*v)[*n];
+	*t = (struct vfm_foreign_tensor){.name = name, .ndim = ndim, .numel = vfm_shape_numel(ndim, shape)};
+	memcpy(t->shape, shape, sizeof(*shape) * (size_t)ndim);
+	return (*n)++;
+}
+
+/* Maps elements [a, a + n) of our tensors from `ours` on to those from b on of their tensors from `theirs` on. */
+static void map_elements(struct expansion *e, int ours, int theirs, int64_t a, int64_t b, int64_t n)
+{
+	struct vfm_foreign_map *map = e->map;
+
+	while (n > 0) {
+		int o = ours, t = theirs;
+		int64_t i = a, k = b, len;
+
+		for (; i >= map->ours[o].numel; o++)
+			i -= map->ours[o].numel;
+		for (; k >= map->theirs[t].numel; t++)
+			k -= map->theirs[t].numel;
+		len = map->ours[o].numel - i < map->theirs[t].numel - k ? map->ours[o].numel - i
+									: map->theirs[t].numel - k;
+		if (len > n)
+			len = n;
+		vfm_grow(&map->copy, &e->copies_cap, map->n_copies + 1, sizeof(*map->copy));
+		map->copy[map->n_copies++] = (struct vfm_foreign_copy){o, t, i, k, len};
+		a += len;
+		b += len;
+		n -= len;
+	}
+}
+
+/* Maps the tensors of a row, from the indices ours and theirs on; numel: of all ours. */
+static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ours, int theirs, int64_t numel)
+{
+	const struct vfm_model_spec *m = e->m;
+	int64_t features = vfm_model_patch_dim(m), row = numel / features, volume = features / m->channels;
+
+	if (r->channels_last) {
+		for (int64_t c = 0; c < m->channels; c++)
+			for (int64_t i = 0; i < volume; i++)
+				map_elements(e, ours, theirs, (c * volume + i) * row, (i * m->channels + c) * row, row);
+		return;
+	}
+	if (r->per_head && vfm_model_arch(m)->foreign->layout[e->layout].by_head) {
+		row = numel / r->per_head / m->heads;
+		for (int64_t p = 0; p < r->per_head; p++)
+			for (int64_t h = 0; h < m->heads; h++)
+				map_elements(
+					e, ours, theirs, (p * m->heads + h) * row, (h * r->per_head + p) * row, row);
+		return;
+	}
+	map_elements(e, ours, theirs, 0, 0, numel);
+}
+
+/* Adds the tensors of a row, with ".weight", ".bias" or "" behind their names. */
+static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int block, const char *suffix)
+{
+	struct vfm_foreign_map *map = e->map;
+	bool bias = !strcmp(suffix, ".bias");
+	int64_t shape[VFM_NDIM_MAX] = {0}, form[VFM_NDIM_MAX], numel = 0;
+	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs, n = 1;
+	const char *rest = r->ours, *list = r->theirs[e->layout];
+	size_t len;
+
+	ndim = bias ? 1 : ndim;
+	for (const char *p = rest; p; p = rest) {
+		int at;
+
+		rest = next_in_list(p, &len);
+		at = add_foreign_tensor(&map->ours, &map->n_ours, &e->ours_cap,
+			expand_name(&map->arena, p, len, block, suffix), ndim, shape);
+		numel += map->ours[at].numel;
+	}
+	for (const char *p = list; (p = strchr(p, '|')) != NULL; p++)
+		n++;
+	if (r->form && !bias) {
+		n_form = read_shape(r->form, e->m, form);
+	} else {
+		n_form = ndim;
+		memcpy(form, shape, sizeof(form));
+		form[0] = shape[0] * (map->n_ours - ours) / n;
+	}
+	for (const char *p = list; p; p = rest) {
+		rest = next_in_list(p, &len);
+		add_foreign_tensor(&map->theirs, &map->n_theirs, &e->theirs_cap,
+			expand_name(&map->arena, p, len, block, suffix), n_form, form);
+	}
+	map_row(e, r, ours, theirs, numel);
+}
+
+void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout)
+{
+	struct vfm_model_spec copy = *m;
+	struct expansion e = {.map = map, .m = m, .layout = layout};
+
+	*map = (struct vfm_foreign_map){0};
+	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
+		int64_t n = strchr(r->ours, '%') ? m->layers : 1;
+
+		if (!r->theirs[layout] || (r->needs && !*dim_of_letter(&copy, r->needs)))
+			continue;
+		for (int i = 0; i < n; i++) {
+			expand_row(&e, r, i, r->linear ? ".weight" : "");
+			if (r->linear)
+				expand_row(&e, r, i, ".bias");
+		}
+	}
+}
+
+static int copy_order(const void *a, const void *b)
+{
+	const struct vfm_foreign_copy *x = a, *y = b;
+
+	if (x->theirs != y->theirs)
+		return x->theirs < y->theirs ? -1 : 1;
+	return (x->b > y->b) - (x->b < y->b);
+}
+
+size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map)
+{
+	size_t *first = vfm_calloc((size_t)map->n_theirs + 1, sizeof(*first));
+
+	if (map->n_copies)
+		qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_order);
+	for (size_t k = map->n_copies; k-- > 0;)
+		first[map->copy[k].theirs] = k;
+	first[map->n_theirs] = map->n_copies;
+	return first;
+}
+
+void vfm_foreign_map_release(struct vfm_foreign_map *map)
+{
+	free(map->ours);
+	free(map->theirs);
+	free(map->copy);
+	vfm_arena_release(&map->arena);
+	*map = (struct vfm_foreign_map){0};
+}
+
+/* ---- dimensions ---- */
+
+void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
+{
+	vfm_model_defaults(m);
+	snprintf(m->arch, sizeof(m->arch), "%s", a->name);
+	m->pos = a->pos;
+	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
+	memset(m->patch, 0, sizeof(m->patch));
+	if (a->foreign->fixed_patch)
+		memcpy(m->patch, a->foreign->patch, sizeof(m->patch));
+	m->text_pad = a->foreign->text_pad;
+}
+
+static int assume_heads(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
+{
+	const int64_t known = f->heads ? f->heads : f->head_dim;
+
+	if (m->hidden % known)
+		return vfm_fail(err, VFM_EUSAGE,
+			"without config.json %s%lld%s are assumed, which do not divide model.hidden %lld; -c FILE "
+			"gives model.heads",
+			f->heads ? "" : "heads of ", (long long)known, f->heads ? " heads" : " features",
+			(long long)m->hidden);
+	m->heads = f->heads ? known : m->hidden / known;
+	return 0;
+}
+
+int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
+{
+	static const char *const names[] = {"layers", "hidden", "channels", "ffn", "text_dim"};
+	const int64_t dims[] = {m->layers, m->hidden, m->channels, m->ffn, m->text_dim};
+
+	for (int i = 0; i < 3; i++)
+		m->patch[i] = m->patch[i] ? m->patch[i] : f->patch[i];
+	for (int i = 0; i < 5; i++)
+		if (!dims[i])
+			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
+	if (m->cond_channels < m->channels)
+		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels, the output %lld",
+			(long long)m->cond_channels, (long long)m->channels);
+	m->cond_channels -= m->channels;
+	if (!m->text_len)
+		m->text_len = f->text_len;
+	if (m->image_pos)
+		m->image_len = m->image_pos;
+	if (!m->heads)
+		TRY(assume_heads(m, f, err));
+	return vfm_model_check(m, err);
+}
+
+static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, int ndim, const int64_t *shape)
+{
+	for (int d = 0; *form && d < ndim; d++) {
+		int64_t factor, *dim;
+		char letter;
+
+		form = next_dim(form, &factor, &letter);
+		if ((letter == 'F' || letter == 'P') && m->patch[0] && m->patch[1] && m->patch[2]) {
+			letter = letter == 'F' ? 'C' : 'X';
+			factor *= m->patch[0] * m->patch[1] * m->patch[2];
+		}
+		dim = letter ? dim_of_letter(m, letter) : NULL;
+		if (d == 0 && factor % parts == 0)
+			factor /= parts;
+		else if (d == 0 && parts > 1)
+			continue;
+		if (dim && *dim == 0 && factor > 0 && shape[d] > 0 && shape[d] % factor == 0)
+			*dim = shape[d] / factor;
+	}
+}
+
+void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r, int layout, const char *name,
+	int ndim, const int64_t *shape)
+{
+	const char *rest = NULL;
+	int parts = 1;
+	size_t len;
+
+	if (!r->theirs[layout])
+		return;
+	for (const char *p = r->theirs[layout]; (p = strchr(p, '|')) != NULL; p++)
+		parts++;
+	for (const char *p = r->theirs[layout]; p; p = rest) {
+		char pattern[160];
+		int64_t block;
+
+		rest = next_in_list(p, &len);
+		snprintf(pattern, sizeof(pattern), "%.*s%s", (int)len, p, r->linear ? ".weight" : "");
+		block = block_of(pattern, name);
+		if (block < 0 && strcmp(pattern, name) != 0)
+			continue;
+		if (m->layers <= block)
+			m->layers = block + 1;
+		infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
+	}
+}
+
+/* ---- config.json ---- */
+
+static int bad_value(const json_t *v, const char *where, const char *key, const char *want, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, v, 0);
+	rc = vfm_fail(err, VFM_EUSAGE, "%s: %s: %.200s is not supported; expected %s", where, key, b.data, want);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+static int read_one_of(const struct vfm_foreign_key *k, const json_t *v, const char *where, struct vfm_err *err)
+{
+	json_t *all = json_loads(k->values, JSON_DECODE_ANY, NULL), *x;
+	bool found = false;
+	char *want;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(all, i, x) found = found || json_equal(x, v);
+	json_decref(all);
+	if (!found) {
+		want = vfm_strfmt("one of %s", k->values);
+		rc = bad_value(v, where, k->key, want, err);
+		free(want);
+	}
+	return rc;
+}
+
+/* Sets a dimension, or fails if another key has given another value. */
+static int set_dim(int64_t *dim, int64_t v, const char *where, const char *key, struct vfm_err *err)
+{
+	if (*dim && *dim != v)
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s: %lld contradicts another key, which gives %lld", where, key,
+			(long long)v, (long long)*dim);
+	*dim = v;
+	return 0;
+}
+
+static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
+	const char *where, int64_t *head_dim, struct vfm_err *err)
+{
+	int64_t *dim = (int64_t *)(void *)((char *)m + k->off);
+
+	switch (k->type) {
+	case VFM_FOREIGN_INT:
+	case VFM_FOREIGN_HEAD_DIM:
+	case VFM_FOREIGN_INPUTS:
+	case VFM_FOREIGN_IMAGE:
+		if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
+			return 0;
+		if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
+			return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
+		if (k->type == VFM_FOREIGN_IMAGE)
+			return 0;
+		dim = k->type == VFM_FOREIGN_HEAD_DIM   ? head_dim
+			: k->type == VFM_FOREIGN_INPUTS ? dim_of_letter(m, 'X')
+							: dim;
+		return set_dim(dim, json_integer_value(v), where, k->key, err);
+	case VFM_FOREIGN_INT3:
+		if (json_array_size(v) != 3)
+			return bad_value(v, where, k->key, "an array of three integers", err);
+		for (size_t i = 0; i < 3; i++) {
+			const json_t *x = json_array_get(v, i);
+
+			if (!json_is_integer(x) || json_integer_value(x) < 1 || json_integer_value(x) > 1 << 10)
+				return bad_value(v, where, k->key, "an array of three integers", err);
+			dim[i] = json_integer_value(x);
+		}
+		return 0;
+	case VFM_FOREIGN_NUM:
+		if (!json_is_number(v) || !(json_number_value(v) > 0 && json_number_value(v) < 1e9))
+			return bad_value(v, where, k->key, "a number above 0", err);
+		*(double *)(void *)((char *)m + k->off) = json_number_value(v);
+		return 0;
+	case VFM_FOREIGN_ONE_OF:
+		return read_one_of(k, v, where, err);
+	case VFM_FOREIGN_ANY:
+		break;
+	}
+	return 0;
+}
+
+int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
+	const char *where, struct vfm_err *err)
+{
+	int64_t head_dim = 0;
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(config))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	json_object_foreach((json_t *)(uintptr_t)config, key, v)
+	{
+		const struct vfm_foreign_key *k = f->layout[layout].keys;
+
+		while (k && k->key && strcmp(k->key, key) != 0)
+			k++;
+		if (k && k->key)
+			TRY(read_foreign_key(m, k, v, where, &head_dim, err));
+		else if (key[0] != '_' && !json_is_null(v))
+			return vfm_fail(err, VFM_EUSAGE, "%s: unknown key '%.80s' of the layout %s of %s", where, key,
+				f->layout[layout].name, m->arch);
+	}
+	if (head_dim && m->heads)
+		return set_dim(&m->hidden, head_dim * m->heads, where, "attention_head_dim", err);
+	return 0;
+}
+
+static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k)
+{
+	const int64_t *dim = (const int64_t *)(const void *)((const char *)m + k->off);
+	json_t *all, *first;
+
+	switch (k->type) {
+	case VFM_FOREIGN_INT:
+		return *dim ? json_integer(*dim) : json_null();
+	case VFM_FOREIGN_INT3:
+		return json_pack("[III]", (json_int_t)dim[0], (json_int_t)dim[1], (json_int_t)dim[2]);
+	case VFM_FOREIGN_NUM:
+		return json_real(*(const double *)(const void *)((const char *)m + k->off));
+	case VFM_FOREIGN_HEAD_DIM:
+		return json_integer(vfm_model_head_dim(m));
+	case VFM_FOREIGN_INPUTS:
+		return json_integer(m->channels + m->cond_channels);
+	case VFM_FOREIGN_IMAGE:
+		return m->image_dim ? json_integer(m->hidden) : json_null();
+	case VFM_FOREIGN_ONE_OF:
+		all = json_loads(k->values, JSON_DECODE_ANY, NULL);
+		first = json_incref(json_array_get(all, 0));
+		json_decref(all);
+		return first;
+	case VFM_FOREIGN_ANY:
+		break;
+	}
+	return json_loads(k->values, JSON_DECODE_ANY, NULL);
+}
+
+json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout)
+{
+	const struct vfm_foreign_layout *l = &vfm_model_arch(m)->foreign->layout[layout];
+	struct vfm_model_spec copy = *m;
+	json_t *o = json_object();
+
+	json_object_set_new(o, "_class_name", json_string(l->class_name));
+	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
+		if (!k->needs || *dim_of_letter(&copy, k->needs))
+			json_object_set_new(o, k->key, foreign_value(m, k));
+	return o;
+}
+
+/* ---- our section "model" ---- */
+
+json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
+{
+	json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:[III]}", "arch", m->arch, "layers",
+		(json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "ffn",
+		(json_int_t)m->ffn, "channels", (json_int_t)m->channels, "patch", (json_int_t)m->patch[0],
+		(json_int_t)m->patch[1], (json_int_t)m->patch[2]);
+
+	if (m->cond_channels)
+		json_object_set_new(o, "cond_channels", json_integer(m->cond_channels));
+	if (m->image_dim) {
+		json_object_set_new(o, "image_dim", json_integer(m->image_dim));
+		json_object_set_new(o, "image_len", json_integer(m->image_len));
+		json_object_set_new(o, "image_pos", json_integer(m->image_pos));
+	}
+	json_object_set_new(o, "text_dim", json_integer(m->text_dim));
+	json_object_set_new(o, "text_len", json_integer(m->text_len));
+	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
+	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
+	if (vfm_model_has_row_rope(m)) {
+		json_object_set_new(o, "rope_fps", json_real(m->rope_fps));
+		json_object_set_new(o, "rope_stride",
+			json_pack("[III]", (json_int_t)m->rope_stride[0], (json_int_t)m->rope_stride[1],
+				(json_int_t)m->rope_stride[2]));
+	}
+	return o;
+}
+
+static int parse_rope_stride(struct vfm_model_spec *m, const json_t *v, const char *where, struct vfm_err *err)
+{
+	if (json_array_size(v) != 3)
+		return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride: expected an array of three integers", where);
+	for (size_t i = 0; i < 3; i++) {
+		if (!json_is_integer(json_array_get(v, i)))
+			return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride[%zu]: expected an integer", where, i);
+		m->rope_stride[i] = json_integer_value(json_array_get(v, i));
+	}
+	return 0;
+}
+
+int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
+{
+	const json_t *pad = json_object_get(model, "text_pad");
+
+	if (!json_is_object(model))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(vfm_json_i64(model, where, "heads", false, 1, 1024, &m->heads, err));
+	TRY(vfm_json_i64(model, where, "text_len", false, 1, 65536, &m->text_len, err));
+	TRY(vfm_json_f64(model, where, "norm_eps", false, &m->norm_eps, err));
+	TRY(vfm_json_f64(model, where, "rope_fps", false, &m->rope_fps, err));
+	if (json_object_get(model, "rope_stride"))
+		TRY(parse_rope_stride(m, json_object_get(model, "rope_stride"), where, err));
+	if (json_is_boolean(pad))
+		m->text_pad = json_is_true(pad);
+	return 0;
+}
+
+/* ---- what a layout can hold ---- */
+
+/* Whether a key of config.json sets the field at `off`. */
+static bool has_foreign_key(const struct vfm_foreign_layout *l, enum vfm_foreign_type type, size_t off)
+{
+	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
+		if (k->type == type && k->off == off)
+			return true;
+	return false;
+}
+
+/* Returns the key of the section "model" whose value the layout cannot express; NULL: none. */
+static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
+{
+	const struct vfm_foreign *f = vfm_model_arch(m)->foreign;
+	const struct vfm_foreign_layout *l = &f->layout[layout];
+	struct vfm_model_spec common;
+
+	vfm_foreign_begin(&common, vfm_model_arch(m));
+	if (m->kv_heads && m->kv_heads != m->heads)
+		return "kv_heads";
+	if (m->cross_attention != common.cross_attention)
+		return "cross_attention";
+	if (m->pooled_text != common.pooled_text)
+		return "pooled_text";
+	if (m->qk_norm != common.qk_norm)
+		return "qk_norm";
+	if (m->adaln_lora != common.adaln_lora)
+		return "adaln_lora";
+	if (m->pos != common.pos)
+		return "pos";
+	if (m->rope_theta != common.rope_theta)
+		return "rope_theta";
+	if (f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0)
+		return "patch";
+	if (m->norm_eps != common.norm_eps &&
+		!has_foreign_key(l, VFM_FOREIGN_NUM, offsetof(struct vfm_model_spec, norm_eps)))
+		return "norm_eps";
+	if (m->ffn && m->ffn != 4 * m->hidden &&
+		!has_foreign_key(l, VFM_FOREIGN_INT, offsetof(struct vfm_model_spec, ffn)))
+		return "ffn";
+	return NULL;
+}
+
+int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err)
+{
+	const struct vfm_foreign *f = vfm_model_arch(m)->foreign;
+	struct vfm_buf all = {0};
+	const char *key;
+
+	if (!f)
+		return vfm_fail(err, VFM_EUSAGE, "no other layout of model.arch '%s' is known", m->arch);
+	for (*layout = 0; *layout < f->n_layouts; ++*layout) {
+		if (!strcmp(f->layout[*layout].name, name) && !f->layout[*layout].import_only)
+			break;
+		if (!f->layout[*layout].import_only)
+			vfm_buf_addf(&all, "%s%s", all.len ? ", " : "", f->layout[*layout].name);
+	}
+	if (*layout == f->n_layouts)
+		vfm_fail(err, VFM_EUSAGE, "model.arch '%s' can be written in the layouts %s, not '%s'", m->arch,
+			all.data, name);
+	vfm_buf_release(&all);
+	if (*layout == f->n_layouts)
+		return VFM_EUSAGE;
+	key = inexpressible_key(m, *layout);
+	if (key)
+		return vfm_fail(err, VFM_EUSAGE, "model.%s: the layout %s cannot express its value", key, name);
+	return 0;
+}

@@ -1,0 +1,144 @@
+/* foreign.h - how other programs store the weights of an architecture: names, shapes and order of their tensors, and
+ * their config.json.  The tables are data; arch_NAME.c holds those of NAME.  No files and no devices; local calls.
+ *
+ * A row says that tensors of ours, one after another, are tensors of theirs, one after another:
+ *
+ *	{"blocks.%d.attn.qkv", "3D,D", .linear = true, .theirs = {"attn1.to_q|attn1.to_k|attn1.to_v", ...}}
+ *
+ * A shape is a list of dimensions; each is a number, a letter, or a number times a letter:
+ *
+ *	D model.hidden   F features of a token   M model.ffn   E model.text_dim   T features of the time, 256
+ *	C model.channels   X channels of the input, model.channels + model.cond_channels   P features of an input token
+ *	I model.image_dim   L model.image_pos   t h w model.patch
+ */
+#ifndef VFM_SPEC_MODEL_FOREIGN_H
+#define VFM_SPEC_MODEL_FOREIGN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "spec/model/model.h"
+#include "spec/model/shard.h"
+
+enum { VFM_FOREIGN_LAYOUTS = 3 };
+
+struct vfm_foreign_row {
+	const char *ours;  /* names, separated by '|'; "blocks.%d." makes it a row for each block */
+	const char *shape; /* of each of ours */
+	bool linear;       /* a layer: the names get ".weight" with the shape, and ".bias" with its first dimension */
+	/* The names in each layout; "%d" is the block; NULL: no model with the row is known in it. */
+	const char *theirs[VFM_FOREIGN_LAYOUTS];
+	const char *form; /* shape of each of theirs; NULL: that of ours, divided equally along dimension 0 */
+	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
+	bool channels_last;
+	char needs;   /* the row is of models whose dimension of this letter is not 0; 0: of all */
+	int per_head; /* in layouts with .by_head: theirs has the rows of n projections for head 0, for head 1, ... */
+};
+
+enum vfm_foreign_type {
+	VFM_FOREIGN_INT,      /* an integer at `off` of struct vfm_model_spec; null is 0 */
+	VFM_FOREIGN_INT3,     /* an array of three */
+	VFM_FOREIGN_NUM,      /* a number */
+	VFM_FOREIGN_HEAD_DIM, /* model.hidden / model.heads */
+	VFM_FOREIGN_INPUTS,   /* model.channels + model.cond_channels */
+	VFM_FOREIGN_IMAGE,    /* model.hidden, or null without image rows; the shapes tell */
+	VFM_FOREIGN_ONE_OF,   /* a JSON array of the values that the architecture honours; the first is written */
+	VFM_FOREIGN_ANY,      /* no effect on the weights; the JSON text `values` is written */
+};
+
+struct vfm_foreign_key { /* of config.json */
+	const char *key;
+	enum vfm_foreign_type type;
+	size_t off;
+	const char *values; /* JSON text */
+	/* Read as the first key of the name; written in place of those before if the dimension of this letter is not
+	 * 0. */
+	char needs;
+};
+
+struct vfm_foreign_layout {
+	const char *name;       /* "diffusers" */
+	const char *signs;      /* tensors that only this layout has, separated by '|' */
+	const char *class_name; /* NULL: its files have no config.json */
+	/* Names with this beginning are of another model in the same file, and are not read; NULL: none. */
+	const char *ignored;
+	bool by_head;
+	bool import_only;
+	const struct vfm_foreign_key *keys; /* the last has key NULL */
+};
+
+struct vfm_foreign {
+	int n_layouts;
+	struct vfm_foreign_layout layout[VFM_FOREIGN_LAYOUTS];
+	const struct vfm_foreign_row *rows; /* the last has ours NULL */
+	/* Of every published model, where no file gives them.  One of head_dim and heads is 0. */
+	int64_t head_dim, heads, text_len, patch[3];
+	bool text_pad;         /* texts are padded to text_len */
+	bool fixed_patch;      /* the layouts can express no other patch */
+	const char *objective; /* diffusion.kind of the published weights */
+};
+
+/* Part `part` of the `parts` equal parts, along dimension 0, of the linear layer of a row. */
+struct vfm_foreign_layer {
+	const struct vfm_foreign_row *row;
+	int layout, part, parts;
+	int64_t block; /* -1: the row has none */
+};
+/* Finds the layer of our name; layout and part are 0. */
+bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
+/* Returns the name of part l->part in the layout; the caller frees it. */
+char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
+
+/* ---- a model in a layout ---- */
+
+struct vfm_foreign_tensor {
+	const char *name;
+	int ndim;
+	int64_t shape[VFM_NDIM_MAX], numel;
+};
+struct vfm_foreign_copy { /* elements [a, a + n) of ours, flattened, are elements [b, b + n) of theirs */
+	int ours, theirs; /* indices */
+	int64_t a, b, n;
+};
+struct vfm_foreign_map {
+	struct vfm_foreign_tensor *ours, *theirs;
+	int n_ours, n_theirs;
+	struct vfm_foreign_copy *copy; /* every element of both occurs once */
+	size_t n_copies;
+	struct vfm_arena arena;
+};
+
+/* Lists the tensors of the model m in a layout of its architecture.  m must have passed vfm_model_check. */
+void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout);
+void vfm_foreign_map_release(struct vfm_foreign_map *map);
+/* Sorts the copies by (theirs, b).  Returns the index of the first copy of each of theirs, [n_theirs + 1]; the caller
+ * frees it. */
+size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map);
+
+/* Returns the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot hold the model
+ * (keys of the section "model" that the other programs lack): the message names the key. */
+int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err);
+
+/* Sets the dimensions that config.json gives; the others of *m stay.  VFM_EUSAGE: a key is unknown, or has a value that
+ * the architecture cannot honour; the message names it after `where`. */
+int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
+	const char *where, struct vfm_err *err);
+json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout); /* the caller owns it */
+
+/* Starts *m for an architecture: no dimensions (0), and what all its published models have in common. */
+void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a);
+/* Sets the dimensions of *m that are 0 and that the shape of a tensor determines, if it is one of row r in the layout;
+ * m->layers becomes at least the number of its block + 1. */
+void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r, int layout, const char *name,
+	int ndim, const int64_t *shape);
+/* Completes *m from what all published models have in common, and checks it.  VFM_EUSAGE: a dimension is not known. */
+int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err);
+
+/* The keys of the section "model" that a foreign file determines, or metadata that an export wrote. */
+json_t *vfm_foreign_model_json(const struct vfm_model_spec *m); /* the caller owns it */
+int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,53 @@
+#include "spec/model/key.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+bool vfm_patterns_match(const struct vfm_patterns *p, const char *name)
+{
+	char one[sizeof(p->text)];
+	bool in = false;
+
+	for (const char *at = p->text; *at;) {
+		size_t n = strcspn(at, ",");
+		const bool out = *at == '!';
+
+		memcpy(one, at + out, n - out);
+		one[n - out] = '\0';
+		if (fnmatch(one, name, 0) == 0)
+			in = !out;
+		at += n + (at[n] == ',');
+	}
+	return in;
+}
+
+int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err)
+{
+	if (v >= lo && v <= hi)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", path, (long long)lo, (long long)hi,
+		(long long)v);
+}
+
+int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err)
+{
+	const void *p = (const char *)base + k->off;
+	int64_t lo = (int64_t)k->min, hi = (int64_t)k->max;
+	double x;
+
+	switch (k->type) {
+	case VFM_KEY_INT:
+		return vfm_key_check_int(k->path, *(const int64_t *)p, lo, hi, err);
+	case VFM_KEY_INT3:
+		for (int i = 0; i < 3; i++)
+			TRY(vfm_key_check_int(k->path, ((const int64_t *)p)[i], lo, hi, err));
+		return 0;
+	case VFM_KEY_NUM:
+		x = *(const double *)p;
+		if (!(x >= k->min && x <= k->max))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, x);
+		return 0;
+	default:
+		return 0;
+	}
+}

@@ -1,0 +1,58 @@
+/* key.h - the description of a configuration key: type, range, and offset of its value in a struct.
+ * The same row serves to parse it from JSON (train/job/config.h), to print it, and to check it in the struct.
+ */
+#ifndef VFM_SPEC_MODEL_KEY_H
+#define VFM_SPEC_MODEL_KEY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum vfm_key_type {
+	VFM_KEY_INT,      /* int64_t */
+	VFM_KEY_SEED,     /* uint64_t */
+	VFM_KEY_NUM,      /* double */
+	VFM_KEY_BOOL,     /* bool */
+	VFM_KEY_ENUM,     /* int */
+	VFM_KEY_INT3,     /* int64_t [3] */
+	VFM_KEY_NAME,     /* char [16] */
+	VFM_KEY_WEIGHTS,  /* struct vfm_name_weights */
+	VFM_KEY_PATTERNS, /* struct vfm_patterns */
+};
+
+#define VFM_WEIGHTS_MAX 16
+
+struct vfm_name_weights { /* names with weights, in ascending order of the names */
+	int n;
+	struct {
+		char name[32];
+		double weight; /* >= 0, finite */
+	} list[VFM_WEIGHTS_MAX];
+};
+
+struct vfm_patterns { /* comma-separated; "" matches nothing */
+	char text[512];
+};
+/* Matches a name against the patterns, with the wildcards * ? [] of fnmatch(3).  The last pattern that matches decides;
+ * one that begins with '!' takes names out. */
+bool vfm_patterns_match(const struct vfm_patterns *p, const char *name);
+
+struct vfm_key {
+	const char *path; /* "model.heads" */
+	enum vfm_key_type type;
+	size_t off; /* of the value in its struct */
+	double min, max;
+	const char *const *names; /* of an enum or a name, NULL-terminated */
+	const int *values;        /* of an enum; NULL: 0, 1, 2 ... */
+	const char *help;
+};
+
+/* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and value.
+ */
+int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err);
+/* The same for one value: lo <= v <= hi. */
+int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,501 @@
+#include "spec/model/model.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
+static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
+
+#define OFF(f) offsetof(struct vfm_model_spec, f)
+
+const struct vfm_key vfm_model_keys[] = {
+	{"model.arch", VFM_KEY_NAME, OFF(arch), 0, 0, vfm_arch_names, NULL, "architecture"},
+	{"model.layers", VFM_KEY_INT, OFF(layers), 1, 1024, NULL, NULL, "transformer blocks"},
+	{"model.hidden", VFM_KEY_INT, OFF(hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
+	{"model.heads", VFM_KEY_INT, OFF(heads), 1, 1024, NULL, NULL, "attention heads"},
+	{"model.kv_heads", VFM_KEY_INT, OFF(kv_heads), 0, 1024, NULL, NULL,
+		"key and value heads (grouped-query attention); 0: as many as heads"},
+	{"model.ffn", VFM_KEY_INT, OFF(ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
+	{"model.cross_attention", VFM_KEY_BOOL, OFF(cross_attention), 0, 0, NULL, NULL,
+		"cross-attention to the text in every block"},
+	{"model.pooled_text", VFM_KEY_BOOL, OFF(pooled_text), 0, 0, NULL, NULL,
+		"mean of the text added to the conditioning"},
+	{"model.qk_norm", VFM_KEY_BOOL, OFF(qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
+	{"model.adaln_lora", VFM_KEY_INT, OFF(adaln_lora), 0, 65536, NULL, NULL,
+		"rank of a block's modulation; 0: a full matrix"},
+	{"model.pos", VFM_KEY_ENUM, OFF(pos), 0, 0, pos_names, NULL,
+		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
+	{"model.pos_max", VFM_KEY_INT3, OFF(pos_max), 1, 32767, NULL, NULL,
+		"learned positions: maximum patches of a sample in t, h, w"},
+	{"model.experts", VFM_KEY_INT, OFF(experts), 1, 4096, NULL, NULL, "moe: experts per block"},
+	{"model.expert_ffn", VFM_KEY_INT, OFF(expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
+	{"model.shared_experts", VFM_KEY_INT, OFF(shared_experts), 0, 1024, NULL, NULL,
+		"moe: experts that compute every token"},
+	{"model.moe_router", VFM_KEY_ENUM, OFF(moe_router), 0, 0, router_names, NULL,
+		"moe: whether experts choose tokens or tokens choose experts"},
+	{"model.moe_capacity", VFM_KEY_NUM, OFF(moe_capacity), 0, 4096, NULL, NULL,
+		"moe: experts per token, on average (expert choice) or exactly"},
+	{"model.moe_aux", VFM_KEY_NUM, OFF(moe_aux), 0, 1e6, NULL, NULL,
+		"moe: weight of the load-balance loss of token choice"},
+	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
+	{"model.cond_channels", VFM_KEY_INT, OFF(cond_channels), 0, 1024, NULL, NULL,
+		"channels of a condition behind the latents in the input (image to video); 0: none"},
+	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
+	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
+	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
+		"maximum text rows of a sample; longer texts are truncated"},
+	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
+		"rows of zeros behind shorter texts, up to model.text_len"},
+	{"model.image_dim", VFM_KEY_INT, OFF(image_dim), 0, 65536, NULL, NULL,
+		"features of an image row, which the blocks read by cross-attention; 0: no image rows"},
+	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
+	{"model.image_pos", VFM_KEY_INT, OFF(image_pos), 0, 65536, NULL, NULL,
+		"learned positions that are added to the image rows: model.image_len, or 0: none"},
+	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
+	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
+	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 1e-3, 1e4, NULL, NULL,
+		"ltx: frames per second of the videos, for positions in seconds"},
+	{"model.rope_stride", VFM_KEY_INT3, OFF(rope_stride), 1, 256, NULL, NULL,
+		"ltx: frames and pixels t, h, w of a latent element, for positions in seconds and pixels"},
+};
+
+const int vfm_model_n_keys = sizeof(vfm_model_keys) / sizeof(vfm_model_keys[0]);
+
+void vfm_model_defaults(struct vfm_model_spec *m)
+{
+	*m = (struct vfm_model_spec){.arch = "dit",
+		.layers = 12,
+		.hidden = 384,
+		.heads = 6,
+		.cross_attention = true,
+		.qk_norm = true,
+		.pos = VFM_POS_ROPE,
+		.pos_max = {256, 256, 256},
+		.experts = 64,
+		.expert_ffn = 1024,
+		.shared_experts = 1,
+		.moe_capacity = 8,
+		.moe_aux = 0.01,
+		.channels = 16,
+		.patch = {1, 2, 2},
+		.text_dim = 1024,
+		.text_len = 512,
+		.image_len = 257,
+		.norm_eps = 1e-6,
+		.rope_theta = 10000,
+		.rope_fps = 25,
+		.rope_stride = {8, 32, 32}};
+}
+
+static int unknown_preset(const char *name, struct vfm_err *err)
+{
+	struct vfm_buf all = {0};
+
+	for (int i = 0; vfm_preset_at(i); i++)
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_preset_at(i)->name);
+	vfm_fail(err, VFM_EUSAGE, "unknown model '%s' (expected one of %s)", name, all.data);
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
+}
+
+int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_preset *p;
+	int i = 0;
+
+	while ((p = vfm_preset_at(i)) && strcmp(p->name, name) != 0)
+		i++;
+	if (!p)
+		return unknown_preset(name, err);
+	vfm_model_defaults(m);
+	strcpy(m->arch, p->arch);
+	m->layers = p->layers;
+	m->hidden = p->hidden;
+	m->heads = p->heads;
+	m->kv_heads = p->kv_heads;
+	m->ffn = p->ffn;
+	m->adaln_lora = p->adaln_lora;
+	m->pos = vfm_model_arch(m)->pos;
+	m->qk_norm = !p->no_qk_norm;
+	m->text_pad = p->text_pad;
+	if (p->channels)
+		m->channels = p->channels;
+	if (p->text_dim)
+		m->text_dim = p->text_dim;
+	if (p->patch[0])
+		memcpy(m->patch, p->patch, sizeof(m->patch));
+	m->cond_channels = p->cond_channels;
+	m->image_dim = p->image_dim;
+	m->image_pos = p->image_pos;
+	if (p->image_pos)
+		m->image_len = p->image_pos;
+	if (p->experts) {
+		m->experts = p->experts;
+		m->expert_ffn = p->expert_ffn;
+		m->shared_experts = p->shared_experts;
+	}
+	return 0;
+}
+
+/* ---- checks ---- */
+
+/* Whether the architecture reads the key: the key is in its row, or in no row. */
+static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
+{
+	bool special = false;
+
+	for (int i = 0; vfm_arch_names[i]; i++)
+		for (const char *const *k = vfm_archs[i]->keys; k && *k; k++) {
+			if (strcmp(*k, key->path) != 0)
+				continue;
+			if (vfm_archs[i] == a)
+				return true;
+			special = true;
+		}
+	return !special;
+}
+
+static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	int64_t d;
+
+	if (m->hidden % m->heads)
+		return vfm_fail(err, VFM_EUSAGE, "model.heads: %lld does not divide model.hidden %lld",
+			(long long)m->heads, (long long)m->hidden);
+	d = m->hidden / m->heads;
+	if (d % 8 || d > 128)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.heads: head dim %lld (hidden / heads) must be a multiple of 8, at most 128",
+			(long long)d);
+	TRY(vfm_key_check_int("model.kv_heads", m->kv_heads, 0, m->heads, err));
+	if (m->kv_heads == 0)
+		m->kv_heads = m->heads;
+	if (m->heads % m->kv_heads)
+		return vfm_fail(err, VFM_EUSAGE, "model.kv_heads: %lld does not divide model.heads %lld",
+			(long long)m->kv_heads, (long long)m->heads);
+	return 0;
+}
+
+static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	bool sincos = m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH,
+	     learned = vfm_model_arch(m)->pos == VFM_POS_LEARNED;
+
+	if (sincos && m->hidden % 16)
+		return vfm_fail(err, VFM_EUSAGE, "model.hidden: %lld must be a multiple of 16 for sincos positions",
+			(long long)m->hidden);
+	if (learned != (m->pos == VFM_POS_LEARNED))
+		return vfm_fail(err, VFM_EUSAGE, "model.pos: model.arch '%s' %s 'learned'", m->arch,
+			learned ? "has only" : "does not have");
+	if (!vfm_model_has_row_rope(m))
+		return 0;
+	if (!m->qk_norm)
+		return vfm_fail(
+			err, VFM_EUSAGE, "model.qk_norm: the rotary positions of model.arch '%s' need it", m->arch);
+	if (m->kv_heads != m->heads)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.kv_heads: the rotary positions of model.arch '%s' are over all heads, so %lld key heads "
+			"do not fit model.heads %lld",
+			m->arch, (long long)m->kv_heads, (long long)m->heads);
+	return 0;
+}
+
+static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	if (!(m->moe_capacity > 0 && m->moe_capacity <= (double)m->experts))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.moe_capacity: expected more than 0, at most model.experts %lld, got %g",
+			(long long)m->experts, m->moe_capacity);
+	if (m->moe_router == VFM_MOE_TOKEN_CHOICE && m->moe_capacity != (double)(int64_t)m->moe_capacity)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.moe_capacity: token choice needs an integer, the experts per token; got %g",
+			m->moe_capacity);
+	return 0;
+}
+
+static int check_arch(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	struct vfm_buf all = {0};
+
+	for (int i = 0; vfm_arch_names[i]; i++) {
+		if (!strcmp(m->arch, vfm_arch_names[i])) {
+			vfm_buf_release(&all);
+			return 0;
+		}
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_arch_names[i]);
+	}
+	vfm_fail(err, VFM_EUSAGE, "model.arch: expected one of %s, got '%s'", all.data, m->arch);
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
+}
+
+int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_arch *a;
+
+	TRY(check_arch(m, err));
+	a = vfm_model_arch(m);
+	for (int i = 0; i < vfm_model_n_keys; i++)
+		if (has_key(a, &vfm_model_keys[i]))
+			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
+	TRY(vfm_key_check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
+	if (m->adaln_lora && a->mod != VFM_MOD_MATRIX)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",
+			m->arch);
+	if (m->image_dim && !m->cross_attention)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
+	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_pos: %lld positions of the image rows, of which model.image_len and "
+			"model.image_dim "
+			"give [%lld, %lld]",
+			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
+	TRY(check_heads(m, err));
+	TRY(check_positions(m, err));
+	if (m->ffn == 0)
+		m->ffn = 4 * m->hidden;
+	if (m->ffn < 8)
+		return vfm_fail(err, VFM_EUSAGE, "model.ffn: expected 0 (4 * hidden) or at least 8, got %lld",
+			(long long)m->ffn);
+	if (a->mlp == VFM_MLP_EXPERTS)
+		TRY(check_moe(m, err));
+	if (!(m->rope_theta > 1))
+		return vfm_fail(err, VFM_EUSAGE, "model.rope_theta: expected more than 1, got %g", m->rope_theta);
+	return 0;
+}
+
+const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_arch_find(m->arch);
+
+	return a ? a : vfm_archs[0];
+}
+
+bool vfm_model_has_experts(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
+}
+
+bool vfm_model_has_units(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	for (int i = 0; i < a->n_attn; i++)
+		if (a->attn[i] != VFM_ATTN_FULL)
+			return true;
+	return false;
+}
+
+bool vfm_model_has_shared_mod(const struct vfm_model_spec *m)
+{
+	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+}
+
+bool vfm_model_has_row_rope(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->rope_extent[0] > 0 && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
+}
+
+void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
+{
+	for (int i = 0; i < 3; i++)
+		scale[i] = (double)(m->rope_stride[i] * m->patch[i]) / vfm_model_arch(m)->rope_extent[i];
+	scale[0] /= m->rope_fps;
+}
+
+bool vfm_model_tokens_choose(const struct vfm_model_spec *m)
+{
+	return vfm_model_has_experts(m) && m->moe_router == VFM_MOE_TOKEN_CHOICE;
+}
+
+void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3])
+{
+	for (int a = 0; a < 3; a++)
+		patch[a] = (int32_t)m->patch[a];
+}
+
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m)
+{
+	return m->channels * m->patch[0] * m->patch[1] * m->patch[2];
+}
+
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m)
+{
+	return m->cond_channels * m->patch[0] * m->patch[1] * m->patch[2];
+}
+
+int64_t vfm_model_head_dim(const struct vfm_model_spec *m)
+{
+	return m->hidden / m->heads;
+}
+
+/* Output width of the projection of k; v has the same. */
+static int64_t kv_dim(const struct vfm_model_spec *m)
+{
+	return m->kv_heads * vfm_model_head_dim(m);
+}
+
+/* ---- parameters ---- */
+
+static int64_t lin(int64_t in, int64_t out, bool bias)
+{
+	return in * out + (bias ? out : 0);
+}
+
+static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
+{
+	int64_t h = m->hidden, norms = vfm_model_arch(m)->row_qk_norm ? h + kv_dim(m) : 2 * vfm_model_head_dim(m);
+
+	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) + (m->qk_norm ? norms : 0);
+}
+
+/* Parameters of the projection of image rows in a cross-attention. */
+static int64_t image_attn_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t norm = a->row_qk_norm ? kv_dim(m) : vfm_model_head_dim(m);
+
+	return m->image_dim ? lin(m->hidden, 2 * kv_dim(m), !a->no_bias) + (m->qk_norm ? norm : 0) : 0;
+}
+
+/* Parameters of one expert, without biases. */
+static int64_t expert_params(const struct vfm_model_spec *m)
+{
+	return 2 * m->hidden * m->expert_ffn;
+}
+
+static int64_t mlp_params(const struct vfm_model_spec *m)
+{
+	int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
+	bool bias = !vfm_model_arch(m)->no_bias;
+
+	switch (vfm_model_arch(m)->mlp) {
+	case VFM_MLP_SWIGLU:
+		return lin(h, 2 * m->ffn, bias) + lin(m->ffn, h, bias);
+	case VFM_MLP_EXPERTS:
+		return m->experts * h + m->experts * expert_params(m) +
+			(shared ? lin(h, shared, bias) + lin(shared, h, bias) : 0);
+	default:
+		return lin(h, m->ffn, bias) + lin(m->ffn, h, bias);
+	}
+}
+
+/* Parameters of the modulation of one block, without the shared matrix. */
+static int64_t mod_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, mods = a->n_mod * h, r = m->adaln_lora;
+
+	if (a->mod == VFM_MOD_TABLE)
+		return mods;
+	return r ? h * r + lin(r, mods, true) : lin(h, mods, true);
+}
+
+int64_t vfm_model_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, n = 0, block = 0;
+
+	n += lin(vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
+	if (m->cross_attention || m->pooled_text)
+		n += lin(m->text_dim, h, true) + (a->text_mlp ? lin(h, h, true) : 0);
+	if (m->image_dim)
+		n += 2 * m->image_dim + lin(m->image_dim, m->image_dim, true) + lin(m->image_dim, h, true) + 2 * h +
+			m->image_pos * m->image_dim;
+	if (vfm_model_has_shared_mod(m))
+		n += lin(h, a->n_mod * h, true);
+	if (a->pos == VFM_POS_LEARNED)
+		n += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
+	n += (a->head_table ? 2 * h : lin(h, 2 * h, true)) + lin(h, vfm_model_patch_dim(m), true);
+
+	block += mod_params(m) + a->n_attn * attn_params(m, !a->no_bias) + mlp_params(m);
+	if (m->cross_attention)
+		block += (a->plain_cross               ? 0
+					 : a->rms_norm ? 1
+						       : 2) *
+				h +
+			attn_params(m, !a->no_bias) + image_attn_params(m);
+	return n + m->layers * block;
+}
+
+int64_t vfm_model_active_params(const struct vfm_model_spec *m)
+{
+	double idle = vfm_model_has_experts(m) ? (double)m->experts - m->moe_capacity : 0;
+
+	return vfm_model_params(m) - (int64_t)(idle * (double)(m->layers * expert_params(m)));
+}
+
+int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
+{
+	return m->text_pad ? m->text_len : rows;
+}
+
+/* ---- FLOPs ---- */
+
+void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
+{
+	double t = grid[0], area = (double)grid[1] * grid[2], s = t * area, c = (double)text_tokens;
+
+	p->q += s;
+	p->Q += s * s;
+	p->Qs += s * area;
+	p->Qt += s * t;
+	p->c += c;
+	p->X += s * c;
+	p->n += 1;
+	p->g += 1;
+}
+
+static double mlp_flops(const struct vfm_model_spec *m, double q)
+{
+	double h = (double)m->hidden, f = (double)m->ffn;
+
+	switch (vfm_model_arch(m)->mlp) {
+	case VFM_MLP_SWIGLU:
+		return 6 * q * h * f;
+	case VFM_MLP_EXPERTS:
+		return 2 * q * h * (double)m->experts +
+			4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
+	default:
+		return 4 * q * h * f;
+	}
+}
+
+/* FLOPs of Q K^T and P V of one self-attention. */
+static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
+{
+	return 4 * h * (span == VFM_ATTN_SPATIAL ? p->Qs : span == VFM_ATTN_TEMPORAL ? p->Qt : p->Q);
+}
+
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
+	       mods = a->n_mod * h, layer = mlp_flops(m, p->q);
+	double once = 2 * p->q * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
+		p->n * 2 * (256 * h + h * h),
+	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0), /* of a row */
+		id = (double)m->image_dim, images = id > 0 ? p->n * (double)m->image_len : 0;
+
+	for (int i = 0; i < a->n_attn; i++)
+		layer += 4 * p->q * h * h + 4 * p->q * h * kv + attn_flops(a->attn[i], p, h);
+	if (m->cross_attention) {
+		layer += 4 * p->q * h * h + 4 * p->c * h * kv + 4 * p->X * h;
+		once += p->c * text;
+		layer += 4 * images * h * kv + (id > 0 ? 4 * p->q * (double)m->image_len * h : 0);
+		once += 2 * images * id * (id + h);
+	}
+	if (m->pooled_text)
+		once += p->n * text;
+	if (!a->head_table)
+		once += p->n * 4 * h * h;
+	if (vfm_model_has_shared_mod(m))
+		once += p->n * 2 * h * mods;
+	if (a->mod == VFM_MOD_MATRIX)
+		layer += p->n * 2 * (r > 0 ? h * r + r * mods : h * mods);
+	return (double)m->layers * layer + once;
+}

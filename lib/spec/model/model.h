@@ -1,0 +1,98 @@
+/* model.h - the specification of a model: dimensions, presets, and the parameters and FLOPs that follow from them.
+ * All calls are local; no device.
+ */
+#ifndef VFM_SPEC_MODEL_MODEL_H
+#define VFM_SPEC_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "spec/model/arch.h"
+#include "spec/model/key.h"
+
+enum vfm_moe_router { VFM_MOE_EXPERT_CHOICE, VFM_MOE_TOKEN_CHOICE };
+
+struct vfm_model_spec {
+	char arch[16]; /* a name in vfm_arch_names */
+	int64_t layers, hidden, heads;
+	int64_t kv_heads;     /* grouped-query attention; 0: heads */
+	int64_t ffn;          /* 0: 4 * hidden; ignored by architectures with experts */
+	bool cross_attention; /* the blocks read the text by cross-attention; false: the original DiT */
+	bool pooled_text;     /* the mean of the text is added to the conditioning */
+	bool qk_norm;         /* RMS norm per head on q and k */
+	int64_t adaln_lora;   /* rank of a block's modulation; 0: a full matrix per block */
+	int pos;              /* enum vfm_pos */
+	int64_t pos_max[3]; /* learned positions: rows of the tables of t, h, w, which limit the patches of a sample */
+	/* mixture of experts */
+	int64_t experts, expert_ffn, shared_experts;
+	int moe_router; /* enum vfm_moe_router */
+	/* expert choice: mean number of experts per token; token choice: experts per token */
+	double moe_capacity;
+	double moe_aux;             /* weight of the load-balance loss (token choice) */
+	int64_t channels;           /* of the latents */
+	int64_t cond_channels;      /* of the condition that follows the latents in a token of the input; 0: none */
+	int64_t patch[3];           /* t, h, w */
+	int64_t text_dim, text_len; /* features of a text row; maximum rows of a sample, longer texts are truncated */
+	/* features of an image row, of which every sample has image_len; 0: no image rows */
+	int64_t image_dim, image_len;
+	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
+	bool text_pad;     /* every text has text_len rows; the rows behind a shorter one are zeros */
+	double norm_eps, rope_theta;
+	/* RoPE over all heads: frames per second of the videos; frames and pixels of a latent element (t, h, w) */
+	double rope_fps;
+	int64_t rope_stride[3];
+};
+
+/* Sets *m to the preset `name`.  VFM_EUSAGE: unknown name; the message lists the presets. */
+int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err);
+void vfm_model_defaults(struct vfm_model_spec *m); /* dit-s */
+/* Checks m and sets ffn if it is 0.  The error message names the key: "model.heads: 7 does not divide model.hidden
+ * 384". */
+int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
+
+/* The keys of the section "model", with their ranges; offsets are those in struct vfm_model_spec. */
+extern const struct vfm_key vfm_model_keys[];
+extern const int vfm_model_n_keys;
+
+const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must have passed the check */
+bool vfm_model_has_experts(const struct vfm_model_spec *m);
+/* Whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
+bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
+/* Whether it has attention within frames or columns. */
+bool vfm_model_has_units(const struct vfm_model_spec *m);
+/* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
+bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
+void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* the same of the condition; 0: none */
+/* Returns the text rows that the model reads of a sample with `rows`, at most text_len: as many, or text_len with
+ * text_pad. */
+int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
+int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
+/* Whether RoPE is over all heads.  scale [3]: the part of rope_extent (arch.h) that a patch has in t, h, w. */
+bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
+void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
+int64_t vfm_model_params(const struct vfm_model_spec *m);
+
+/* Returns the parameters that compute one token on average: of the experts, it counts moe_capacity. */
+int64_t vfm_model_active_params(const struct vfm_model_spec *m);
+
+/* Sums over the samples of a pack with s_i tokens and c_i text rows: q = sum s_i, Q = sum s_i^2, c = sum c_i,
+ * X = sum s_i c_i.
+ *
+ * Model FLOPs of a forward over the pack: 8 q h^2 + 4 Q h per self-attention, 4 q h^2 + 4 c h^2 + 4 X h for the
+ * cross-attention, 4 q h f for the MLP (6 q h f if gated), and patchify, head, modulation, embedders.  Grouped queries
+ * shrink the projections of k and v.  With image rows, cross-attention has n * image_len further keys.  Training is 3
+ * times the forward; recompute does not count. */
+struct vfm_pack_sums {
+	double q, Q, c, X;
+	double Qs, Qt; /* as Q, with s_i split into frames (Qs) or into columns along time (Qt) */
+	double n;      /* samples */
+	double g;      /* segments (net/diffusion/input.h): samples, and of each sample with a given frame this frame */
+};
+/* Adds a sample of grid[0] x grid[1] x grid[2] patches. */
+void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens);
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p);
+
+#endif

@@ -1,0 +1,9 @@
+/* spec/model - a network as numbers.
+ *
+ * The table of architectures, how other programs store them, dimensions and presets, parameters and FLOPs, dtypes,
+ * slices of tensors, sizes of video tokenizers.
+ *
+ * Used by: everyone above
+ * Calls: base, io
+ * Read first: model.h, arch.h, foreign.h, geometry.h
+ */

@@ -1,0 +1,692 @@
+#include "train/job/config.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "base/num.h"
+#include "data/record/caption.h"
+
+static const char *const kind_names[] = {"edm", "flow", NULL};
+static const char *const dist_names[] = {"logit_normal", "uniform", "mode", NULL}; /* enum vfm_time_dist */
+static const char *const weighting_names[] = {
+	"none", "min_snr", "cosmap", "sigma_sqrt", "bell", NULL}; /* in the order of enum vfm_weighting */
+static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
+static const char *const recompute_names[] = {
+	"none", "selective", "full", "light", "outputs", "auto", NULL}; /* in the order of enum vfm_recompute */
+static const char *const dtype_names[] = {"fp32", "bf16", NULL};
+static const int dtype_values[] = {VFM_F32, VFM_BF16};
+static const char *const moments_names[] = {"fp32", "bf16", "int8", NULL};
+static const int moments_values[] = {VFM_F32, VFM_BF16, VFM_U8};
+static const char *const residual_names[] = {"auto", "fp32", "bf16", NULL};
+static const int residual_values[] = {VFM_RESIDUAL_AUTO, VFM_F32, VFM_BF16};
+static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
+static const char *const frozen_names[] = {"same", "fp8", NULL}; /* in the order of enum vfm_frozen_dtype */
+static const char *const master_names[] = {"fp32", "split", NULL};
+static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
+
+static const char *const graphs_names[] = {"off", "on", "auto", NULL};
+static const char *const overlap_names[] = {"auto", "on", "off", NULL};
+
+#define OFF(f) offsetof(struct vfm_config, f)
+#define BIG    9e15
+
+/* Sections "diffusion" and "data". */
+static const struct vfm_key data_keys[] = {
+	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
+	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
+	{"diffusion.p_std", VFM_KEY_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL,
+		"edm: standard deviation of ln sigma"},
+	{"diffusion.sigma_data", VFM_KEY_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
+		"edm: standard deviation of the latents"},
+	{"diffusion.t_dist", VFM_KEY_ENUM, OFF(diffusion.t_dist), 0, 0, dist_names, NULL, "flow: distribution of t"},
+	{"diffusion.t_mean", VFM_KEY_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
+	{"diffusion.t_std", VFM_KEY_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL,
+		"flow: standard deviation of logit(t)"},
+	{"diffusion.mode_scale", VFM_KEY_NUM, OFF(diffusion.mode_scale), -1, VFM_MODE_SCALE_MAX, NULL, NULL,
+		"scale of t_dist=mode"},
+	{"diffusion.shift", VFM_KEY_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
+	{"diffusion.shift_tokens", VFM_KEY_INT, OFF(diffusion.shift_tokens), 0, 1e9, NULL, NULL,
+		"flow: tokens of a sample that diffusion.shift is for; 0: any"},
+	{"diffusion.t_min", VFM_KEY_NUM, OFF(diffusion.t_min), 0, 1, NULL, NULL, "flow: smallest t after the shift"},
+	{"diffusion.t_max", VFM_KEY_NUM, OFF(diffusion.t_max), 0, 1, NULL, NULL, "flow: largest t after the shift"},
+	{"diffusion.weighting", VFM_KEY_ENUM, OFF(diffusion.weighting), 0, 0, weighting_names, NULL,
+		"weight of a sample's loss as a function of its noise"},
+	{"diffusion.snr_gamma", VFM_KEY_NUM, OFF(diffusion.snr_gamma), 1e-6, 1e6, NULL, NULL,
+		"weighting=min_snr: the largest weight of an error of x0"},
+	{"diffusion.text_drop", VFM_KEY_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
+		"probability that a sample's text is dropped"},
+	{"diffusion.image_cond", VFM_KEY_NUM, OFF(diffusion.image_cond), 0, 1, NULL, NULL,
+		"flow: probability that the first latent frame of a video is given (image to video)"},
+	{"diffusion.image_drop", VFM_KEY_NUM, OFF(diffusion.image_drop), 0, 1, NULL, NULL,
+		"probability that a sample's image condition is dropped"},
+	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
+	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
+	{"data.max_damaged", VFM_KEY_NUM, OFF(data.max_damaged), 0, 1, NULL, NULL,
+		"share of damaged samples that other samples may replace; 0: none"},
+	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
+		"weights of a sample's captions, as short:1,long:3; none: all are equally likely"},
+};
+static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
+
+/* Sections "lora", "train", "eval" and "ckpt". */
+static const struct vfm_key train_keys[] = {
+	{"lora.rank", VFM_KEY_INT, OFF(tuning.rank), 0, 4096, NULL, NULL,
+		"rank of the low-rank adapters that are trained instead of the model; 0: none"},
+	{"lora.alpha", VFM_KEY_NUM, OFF(tuning.alpha), 0, 1e6, NULL, NULL,
+		"adapters are multiplied by alpha / rank; 0: by 1"},
+	{"lora.targets", VFM_KEY_PATTERNS, OFF(tuning.targets), 0, 0, NULL, NULL,
+		"patterns of the linear layers that have adapters"},
+	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
+		"optimizer steps; 0: as many as the manifest has"},
+	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
+	{"train.min_lr", VFM_KEY_NUM, OFF(train.min_lr), 0, 10, NULL, NULL,
+		"learning rate at the end of cosine and linear"},
+	{"train.warmup_steps", VFM_KEY_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
+	{"train.schedule", VFM_KEY_ENUM, OFF(train.schedule), 0, 0, schedule_names, NULL,
+		"learning rate after the warm-up"},
+	{"train.beta1", VFM_KEY_NUM, OFF(train.beta1), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.beta2", VFM_KEY_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.eps", VFM_KEY_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
+	{"train.weight_decay", VFM_KEY_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
+	{"train.clip_norm", VFM_KEY_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL,
+		"largest norm of the gradient; 0: no clipping"},
+	{"train.ema_decay", VFM_KEY_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
+		"moving average of the weights; 0: none"},
+	{"train.freeze", VFM_KEY_PATTERNS, OFF(tuning.freeze), 0, 0, NULL, NULL,
+		"patterns of parameters that are not trained; none: all are trained or, with lora.rank, no one"},
+	{"train.frozen_dtype", VFM_KEY_ENUM, OFF(tuning.frozen_dtype), 0, 0, frozen_names, NULL,
+		"dtype in which frozen matrices of blocks are stored; same: train.dtype"},
+	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
+		"dtype of matrices and activations; masters are fp32"},
+	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, residual_names, residual_values,
+		"dtype of the residual stream and its gradient; auto: that of train.dtype"},
+	{"train.fp8", VFM_KEY_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
+		"fp8 products in the linear layers of blocks: none, or how tensors are scaled"},
+	{"train.fp8_history", VFM_KEY_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
+		"steps that determine the scales of train.fp8=delayed"},
+	{"train.master", VFM_KEY_ENUM, OFF(train.master), 0, 0, master_names, NULL, "format of master weights"},
+	{"train.moments", VFM_KEY_ENUM, OFF(train.moments), 0, 0, moments_names, moments_values,
+		"AdamW's moments: fp32, the first ones bf16, or both as 8-bit floats in blocks"},
+	{"train.offload", VFM_KEY_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
+		"state in pinned host memory instead of device memory"},
+	{"train.recompute", VFM_KEY_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,
+		"operations that the backward recomputes"},
+	{"train.recompute_blocks", VFM_KEY_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
+		"blocks of the model that this goes for, spread evenly; 0: all"},
+	{"train.memory_gib", VFM_KEY_NUM, OFF(train.memory_gib), 0, 1e6, NULL, NULL,
+		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"},
+	{"train.host_gib", VFM_KEY_NUM, OFF(train.host_gib), 0, 1e6, NULL, NULL,
+		"host memory of a rank that train.recompute=auto may offload activations to; 0: most of its share"},
+	{"train.skip_nonfinite", VFM_KEY_INT, OFF(train.skip_nonfinite), 0, 1e12, NULL, NULL,
+		"steps that the run may skip because loss or gradient is not finite"},
+	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
+		"the same bits from every run, whatever is faster"},
+	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
+		"forward and backward of a pack launched as one graph, where the device can"},
+	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
+		"updates of weights that overlap the next forward, where the device can"},
+	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
+		"of weights, noise, times, dropping of texts and images, and captions"},
+	{"eval.every", VFM_KEY_INT, OFF(eval.every), 0, 1e12, NULL, NULL,
+		"steps between evaluations of --held-out; 0: only at the end"},
+	{"eval.times", VFM_KEY_INT, OFF(eval.times), 1, VFM_EVAL_TIMES_MAX, NULL, NULL,
+		"noise levels of an evaluation"},
+	{"eval.samples", VFM_KEY_INT, OFF(eval.samples), 0, 99, NULL, NULL,
+		"samples that each evaluation generates, with texts and sizes of --held-out; 0: none"},
+	{"eval.sample_steps", VFM_KEY_INT, OFF(eval.sample_steps), 1, 1000, NULL, NULL, "steps of the sampler"},
+	{"eval.sample_cfg", VFM_KEY_NUM, OFF(eval.sample_cfg), 0, 100, NULL, NULL,
+		"guidance scale of these samples; 1: none"},
+	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
+		"steps between checkpoints; 0: only at the end"},
+	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
+	{"ckpt.keep_every", VFM_KEY_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
+		"checkpoints at multiples of this stay for good; 0: none"},
+};
+static const int n_train_keys = sizeof(train_keys) / sizeof(train_keys[0]);
+
+/* All keys, in the order of vfm-config(5). */
+static const struct {
+	const struct vfm_key *key;
+	const int *n;
+	size_t off; /* of the struct that the offsets of these keys refer to */
+} key_tables[] = {
+	{vfm_model_keys, &vfm_model_n_keys, OFF(model)},
+	{data_keys, &n_data_keys, 0},
+	{vfm_parallel_keys, &vfm_parallel_n_keys, OFF(parallel)},
+	{train_keys, &n_train_keys, 0},
+};
+
+static int count_keys(void)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof(key_tables) / sizeof(key_tables[0]); i++)
+		n += *key_tables[i].n;
+	return n;
+}
+
+static const struct vfm_key *key_at(int i)
+{
+	size_t t = 0;
+
+	for (; i >= *key_tables[t].n; t++)
+		i -= *key_tables[t].n;
+	return &key_tables[t].key[i];
+}
+
+/* Returns the address of a key's value in the configuration. */
+static void *key_value(struct vfm_config *c, const struct vfm_key *k)
+{
+	for (size_t t = 0;; t++)
+		for (int i = 0; i < *key_tables[t].n; i++)
+			if (k == &key_tables[t].key[i])
+				return (char *)c + key_tables[t].off + k->off;
+}
+
+void vfm_config_defaults(struct vfm_config *c)
+{
+	*c = (struct vfm_config){0};
+	vfm_model_defaults(&c->model);
+	vfm_diffusion_defaults(&c->diffusion);
+	vfm_parallel_defaults(&c->parallel);
+	vfm_tuning_defaults(&c->tuning);
+	c->train = (struct vfm_train_config){.lr = 1e-4,
+		.min_lr = 0,
+		.warmup_steps = 100,
+		.schedule = VFM_SCHEDULE_CONSTANT,
+		.beta1 = 0.9,
+		.beta2 = 0.95,
+		.eps = 1e-8,
+		.weight_decay = 0.01,
+		.clip_norm = 1.0,
+		.ema_decay = 0.9999,
+		.dtype = VFM_F32,
+		.recompute = VFM_RECOMPUTE_AUTO,
+		.residual = VFM_RESIDUAL_AUTO,
+		.fp8_history = 16,
+		.graphs = VFM_GRAPHS_AUTO};
+	c->data.threads = 1;
+	c->data.prefetch = 4;
+	c->data.max_damaged = 0.01;
+	c->eval.every = 1000;
+	c->eval.times = 4;
+	c->eval.sample_steps = 20;
+	c->eval.sample_cfg = 4;
+	c->ckpt.every = 1000;
+	c->ckpt.keep = 2;
+}
+
+/* ---- one value ---- */
+
+static int read_number(const struct vfm_key *k, const json_t *v, double *out, struct vfm_err *err)
+{
+	static const char *const names[] = {
+		"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
+	bool integer = k->type != VFM_KEY_NUM;
+
+	*out = json_number_value(v);
+	/* 1e6 is a valid integer.  The limits of all keys are below 2^53, so a double holds it exactly. */
+	if (!json_is_number(v) || (integer && *out != floor(*out)))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path,
+			integer ? "an integer" : "a number", names[json_typeof(v)]);
+	if (*out >= k->min && *out <= k->max)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
+}
+
+static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct vfm_err *err)
+{
+	const char *s = json_string_value(v);
+	struct vfm_buf all = {0};
+
+	for (int i = 0; k->names[i]; i++) {
+		if (s && !strcmp(s, k->names[i])) {
+			*out = k->values ? k->values[i] : i;
+			vfm_buf_release(&all);
+			return 0;
+		}
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", k->names[i]);
+	}
+	vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", k->path, all.data, s ? "'" : "",
+		s ? s : "another type", s ? "'" : "");
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
+}
+
+static int add_weight(
+	const struct vfm_key *k, struct vfm_name_weights *w, const char *name, double weight, struct vfm_err *err)
+{
+	int at = w->n;
+
+	if (!vfm_caption_name_ok(name))
+		return vfm_fail(err, VFM_EUSAGE, "%s: '%.80s' is no name of a caption", k->path, name);
+	if (!(weight >= k->min && weight <= k->max))
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: %s: expected a weight of %g to %g", k->path, name, k->min, k->max);
+	if (w->n == VFM_WEIGHTS_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "%s: more than %d names", k->path, VFM_WEIGHTS_MAX);
+	for (int i = 0; i < w->n; i++)
+		if (!strcmp(w->list[i].name, name))
+			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' stands twice", k->path, name);
+	for (; at > 0 && strcmp(w->list[at - 1].name, name) > 0; at--)
+		w->list[at] = w->list[at - 1];
+	strcpy(w->list[at].name, name);
+	w->list[at].weight = weight;
+	w->n++;
+	return 0;
+}
+
+/* "short:1,long:3" */
+static int parse_weights(const struct vfm_key *k, const char *text, struct vfm_name_weights *w, struct vfm_err *err)
+{
+	char *copy = vfm_strdup(text), *save = NULL;
+	int rc = 0;
+
+	for (char *p = strtok_r(copy, ",", &save); p && rc == 0; p = strtok_r(NULL, ",", &save)) {
+		char *colon = strchr(p, ':'), *end = NULL;
+		double weight = colon ? strtod(colon + 1, &end) : 0;
+
+		if (!colon || end == colon + 1 || *end) {
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: expected NAME:WEIGHT, got '%s'", k->path, p);
+			break;
+		}
+		*colon = 0;
+		rc = add_weight(k, w, p, weight, err);
+	}
+	free(copy);
+	return rc;
+}
+
+/* Sets *out from "short:1,long:3" or {"short":1,"long":3}. */
+static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_name_weights *out, struct vfm_err *err)
+{
+	struct vfm_name_weights w = {0};
+	double sum = 0;
+	const char *name;
+	json_t *weight;
+
+	if (json_is_string(v)) {
+		TRY(parse_weights(k, json_string_value(v), &w, err));
+	} else if (json_is_object(v)) {
+		json_object_foreach((json_t *)v, name, weight)
+			TRY(add_weight(k, &w, name, json_is_number(weight) ? json_number_value(weight) : NAN, err));
+	} else {
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object of weights, or NAME:WEIGHT,...", k->path);
+	}
+	for (int i = 0; i < w.n; i++)
+		sum += w.list[i].weight;
+	if (w.n && sum == 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s: all weights are 0", k->path);
+	*out = w;
+	return 0;
+}
+
+/* Sets *out from "a,b" or ["a","b"]. */
+static int set_key_patterns(const struct vfm_key *k, const json_t *v, struct vfm_patterns *out, struct vfm_err *err)
+{
+	struct vfm_patterns p = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
+		const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
+
+		if (!json_is_string(one))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected patterns, as a,b or [\"a\",\"b\"]", k->path);
+		if (n + json_string_length(one) + 2 > sizeof(p.text))
+			return vfm_fail(err, VFM_EUSAGE, "%s: longer than %zu bytes", k->path, sizeof(p.text) - 1);
+		n += (size_t)sprintf(p.text + n, "%s%s", n ? "," : "", json_string_value(one));
+	}
+	*out = p;
+	return 0;
+}
+
+static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
+{
+	void *dst = key_value(c, k);
+	double x;
+
+	switch (k->type) {
+	case VFM_KEY_INT:
+		TRY(read_number(k, v, &x, err));
+		*(int64_t *)dst = (int64_t)x;
+		return 0;
+	case VFM_KEY_SEED:
+		TRY(read_number(k, v, &x, err));
+		*(uint64_t *)dst = (uint64_t)x;
+		return 0;
+	case VFM_KEY_NUM:
+		TRY(read_number(k, v, &x, err));
+		*(double *)dst = x;
+		return 0;
+	case VFM_KEY_BOOL:
+		if (!json_is_boolean(v))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected true or false", k->path);
+		*(bool *)dst = json_is_true(v);
+		return 0;
+	case VFM_KEY_ENUM:
+		return set_enum(k, v, dst, err);
+	case VFM_KEY_INT3:
+		if (!json_is_array(v) || json_array_size(v) != 3)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
+		for (size_t i = 0; i < 3; i++) {
+			TRY(read_number(
+				&(struct vfm_key){.path = k->path, .type = VFM_KEY_INT, .min = k->min, .max = k->max},
+				json_array_get(v, i), &x, err));
+			((int64_t *)dst)[i] = (int64_t)x;
+		}
+		return 0;
+	case VFM_KEY_NAME:
+		if (!json_is_string(v) || json_string_length(v) >= sizeof(c->model.arch))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
+		memcpy(dst, json_string_value(v), json_string_length(v) + 1);
+		return 0;
+	case VFM_KEY_WEIGHTS:
+		return set_key_weights(k, v, dst, err);
+	case VFM_KEY_PATTERNS:
+		return set_key_patterns(k, v, dst, err);
+	}
+	return 0;
+}
+
+/* ---- documents ---- */
+
+/* Returns the current name of a key: `path` itself unless the key was renamed. */
+static const char *find_current_key(const char *path)
+{
+	static const char *const renamed[][2] = {{"parallel.aside", "parallel.overlap"}};
+
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (!strcmp(path, renamed[i][0]))
+			return renamed[i][1];
+	return path;
+}
+
+static int unknown_key(const char *path, struct vfm_err *err)
+{
+	const char **all, *near, *now = find_current_key(path);
+
+	if (now != path)
+		return vfm_fail(err, VFM_EUSAGE, "%s: this key is now %s", path, now);
+	all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all));
+	for (int i = 0; i < count_keys(); i++)
+		all[i] = key_at(i)->path;
+	near = vfm_near(path, all);
+	free(all);
+	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "",
+		near ? near : "", near ? "'?)" : "");
+}
+
+static int set_path(struct vfm_config *c, const char *path, const json_t *v, struct vfm_err *err)
+{
+	if (!strcmp(path, "model.preset")) {
+		if (!json_is_string(v))
+			return vfm_fail(err, VFM_EUSAGE, "model.preset: expected a string");
+		return vfm_model_preset(json_string_value(v), &c->model, err) < 0 ? vfm_err_context(err, "model.preset")
+										  : 0;
+	}
+	for (int i = 0; i < count_keys(); i++)
+		if (!strcmp(key_at(i)->path, path))
+			return set_key(c, key_at(i), v, err);
+	return unknown_key(path, err);
+}
+
+static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struct vfm_err *err)
+{
+	const char *section, *name;
+	json_t *sub, *v;
+	char path[128];
+
+	if (!json_is_object(obj))
+		return vfm_fail(err, VFM_EUSAGE, "expected a JSON object");
+	/* Apply the preset first: the other keys override it. */
+	v = json_object_get(json_object_get(obj, "model"), "preset");
+	if (v)
+		TRY(set_path(c, "model.preset", v, err));
+	json_object_foreach((json_t *)obj, section, sub)
+	{
+		if (!json_is_object(sub))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object (a section)", section);
+		json_object_foreach(sub, name, v)
+		{
+			snprintf(path, sizeof(path), "%s.%s", section, name);
+			if (strcmp(path, "model.preset") != 0)
+				TRY(set_path(c, saved ? find_current_key(path) : path, v, err));
+		}
+	}
+	return 0;
+}
+
+int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+{
+	return set_object(c, obj, false, err);
+}
+
+int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+{
+	c->train.residual = VFM_F32; /* of checkpoints that were written before this key existed */
+	return set_object(c, obj, true, err);
+}
+
+/* Sets a document without its "stages", and then that of stage k.  l NULL: no stages. */
+static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_stages *l, int k, struct vfm_err *err)
+{
+	json_t *stages = json_incref(json_object_get(obj, "stages")), *v;
+	const char *name;
+	int rc = 0;
+
+	if (stages && !l)
+		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --stages");
+	else if (stages && !json_is_object(stages))
+		rc = vfm_fail(err, VFM_EUSAGE, "stages: expected an object of configurations by name");
+	TRY_OUT(rc);
+	json_object_del(obj, "stages");
+	TRY_OUT(vfm_config_json(c, obj, err));
+	json_object_foreach(stages, name, v)
+	{
+		int at = vfm_stages_find(l, name, strlen(name));
+
+		if (at < 0)
+			rc = vfm_fail(err, VFM_EUSAGE, "stages: there is no stage '%s'", name);
+		else if (at == k && vfm_config_json(c, v, err) < 0)
+			rc = vfm_err_context(err, "stages: %s", name);
+		TRY_OUT(rc);
+	}
+out:
+	json_decref(stages);
+	return rc;
+}
+
+static int set_file(struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
+{
+	json_t *obj = vfm_json_load(path, 1 << 20, err);
+	int rc;
+
+	if (!obj)
+		return err ? err->code : VFM_EUSAGE;
+	rc = set_document(c, obj, l, k, err);
+	json_decref(obj);
+	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;
+}
+
+int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
+{
+	return set_file(c, path, NULL, 0, err);
+}
+
+int vfm_config_stage_file(
+	struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
+{
+	return set_file(c, path, l, k, err);
+}
+
+int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)
+{
+	const char *eq = strchr(assignment, '=');
+	json_t *v;
+	char path[128];
+	int rc;
+
+	if (!eq || eq == assignment || (size_t)(eq - assignment) >= sizeof(path))
+		return vfm_fail(err, VFM_EUSAGE, "--set '%s': expected key=value", assignment);
+	memcpy(path, assignment, (size_t)(eq - assignment));
+	path[eq - assignment] = '\0';
+	v = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
+	if (!v)
+		v = json_string(eq + 1); /* a bare word */
+	if (!v)
+		return vfm_fail(err, VFM_EUSAGE, "--set %s: the value is not UTF-8", path);
+	rc = set_path(c, path, v, err);
+	json_decref(v);
+	return rc < 0 ? vfm_err_context(err, "--set") : 0;
+}
+
+int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
+{
+	TRY(vfm_model_check(&c->model, err));
+	TRY(vfm_diffusion_check(&c->diffusion, err));
+	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
+		c->diffusion.text_drop = 0; /* the model has no text input */
+	if (c->diffusion.image_drop > 0 && !c->model.cond_channels && !c->model.image_dim &&
+		c->diffusion.image_cond == 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.image_drop: the model has no image condition (model.cond_channels, model.image_dim, "
+			"diffusion.image_cond)");
+	if (c->tuning.frozen_dtype == VFM_FROZEN_FP8 && !c->tuning.rank && !c->tuning.freeze.text[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.frozen_dtype: fp8 is for frozen weights, and without lora.rank or train.freeze all are "
+			"trained");
+	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
+	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.master: split needs train.dtype=bf16");
+	if (c->train.residual == VFM_RESIDUAL_AUTO)
+		c->train.residual = c->train.dtype;
+	if (c->train.residual == VFM_BF16 && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.residual: bf16 needs train.dtype=bf16");
+	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
+	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.offload: activations are what train.recompute=auto, light, outputs, selective or full "
+			"keeps "
+			"of a "
+			"block; it is none");
+	if (c->train.recompute == VFM_RECOMPUTE_AUTO && c->train.recompute_blocks)
+		return vfm_fail(
+			err, VFM_EUSAGE, "train.recompute_blocks: train.recompute=auto chooses the blocks itself");
+	if (c->train.recompute != VFM_RECOMPUTE_AUTO && c->train.memory_gib > 0)
+		return vfm_fail(err, VFM_EUSAGE, "train.memory_gib: only train.recompute=auto uses it");
+	if ((c->train.recompute != VFM_RECOMPUTE_AUTO || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)) &&
+		c->train.host_gib > 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.host_gib: only train.recompute=auto with train.offload=activations or both uses it");
+	if (c->train.overlap_update == VFM_OVERLAP_ON && c->train.deterministic)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.overlap_update: on changes how products are computed, which train.deterministic "
+			"forbids");
+	if (c->train.min_lr > c->train.lr)
+		return vfm_fail(
+			err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
+	return 0;
+}
+
+static json_t *weights_json(const struct vfm_name_weights *w)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < w->n; i++)
+		json_object_set_new(o, w->list[i].name, vfm_json_real(w->list[i].weight));
+	return o;
+}
+
+static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
+{
+	const void *p = key_value((struct vfm_config *)c, k);
+
+	switch (k->type) {
+	case VFM_KEY_INT:
+		return json_integer(*(const int64_t *)p);
+	case VFM_KEY_SEED:
+		return json_integer((json_int_t) * (const uint64_t *)p);
+	case VFM_KEY_NUM:
+		return vfm_json_real(*(const double *)p);
+	case VFM_KEY_BOOL:
+		return json_boolean(*(const bool *)p);
+	case VFM_KEY_ENUM:
+		for (int i = 0; k->names[i]; i++)
+			if ((k->values ? k->values[i] : i) == *(const int *)p)
+				return json_string(k->names[i]);
+		return json_null();
+	case VFM_KEY_INT3:
+		return json_pack("[III]", (json_int_t)((const int64_t *)p)[0], (json_int_t)((const int64_t *)p)[1],
+			(json_int_t)((const int64_t *)p)[2]);
+	case VFM_KEY_NAME:
+		return json_string(p);
+	case VFM_KEY_WEIGHTS:
+		return weights_json(p);
+	case VFM_KEY_PATTERNS:
+		return json_string(((const struct vfm_patterns *)p)->text);
+	}
+	return json_null();
+}
+
+json_t *vfm_config_to_json(const struct vfm_config *c)
+{
+	json_t *root = json_object();
+
+	for (int i = 0; i < count_keys(); i++) {
+		const struct vfm_key *k = key_at(i);
+		const char *dot = strchr(k->path, '.');
+		char section[32];
+		json_t *sub;
+
+		snprintf(section, sizeof(section), "%.*s", (int)(dot - k->path), k->path);
+		sub = json_object_get(root, section);
+		if (!sub) {
+			sub = json_object();
+			json_object_set_new(root, section, sub);
+		}
+		json_object_set_new(sub, dot + 1, value_json(c, k));
+	}
+	return root;
+}
+
+void vfm_config_describe(struct vfm_buf *out)
+{
+	struct vfm_config c;
+
+	vfm_config_defaults(&c);
+	for (int i = 0; i < count_keys(); i++) {
+		const struct vfm_key *k = key_at(i);
+		json_t *v = value_json(&c, k);
+		char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+
+		vfm_buf_addf(out, "%-22s %-10s %s", k->path, text ? text : "", k->help);
+		for (int j = 0; k->names && k->names[j]; j++)
+			vfm_buf_addf(out, "%s%s", j ? "|" : " (", k->names[j]);
+		vfm_buf_adds(out, k->names ? ")\n" : "\n");
+		free(text);
+		json_decref(v);
+	}
+}
+
+double vfm_lr_at(const struct vfm_train_config *t, int64_t step, int64_t steps)
+{
+	double x;
+
+	if (step < t->warmup_steps)
+		return t->lr * (double)(step + 1) / (double)t->warmup_steps;
+	if (t->schedule == VFM_SCHEDULE_CONSTANT || steps <= t->warmup_steps)
+		return t->lr;
+	x = (double)(step - t->warmup_steps) / (double)(steps - t->warmup_steps);
+	if (x > 1)
+		x = 1;
+	if (t->schedule == VFM_SCHEDULE_LINEAR)
+		return t->lr + (t->min_lr - t->lr) * x;
+	return t->min_lr + 0.5 * (t->lr - t->min_lr) * (1 + cos(M_PI * x));
+}

@@ -1,0 +1,97 @@
+/* config.h - the configuration of a run.  One table of keys drives the parser, the printed defaults and the list in
+ * vfm-config(5).
+ */
+#ifndef VFM_TRAIN_JOB_CONFIG_H
+#define VFM_TRAIN_JOB_CONFIG_H
+
+#include "data/plan/stages.h"
+#include "io/json.h"
+#include "net/diffusion/diffusion.h"
+#include "net/tape/tape.h"
+#include "spec/layout/parallel.h"
+#include "spec/model/model.h"
+#include "spec/model/tuning.h"
+
+enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
+
+enum vfm_fp8_kind { VFM_FP8_NONE, VFM_FP8_CURRENT, VFM_FP8_DELAYED };
+enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
+enum { VFM_RESIDUAL_AUTO = -1 }; /* vfm_config_check replaces it by train.dtype */
+enum vfm_graphs { VFM_GRAPHS_OFF, VFM_GRAPHS_ON, VFM_GRAPHS_AUTO /* packs whose shape recurs */ };
+enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
+
+struct vfm_train_config {
+	int64_t steps;     /* 0: all steps of the manifest */
+	double lr, min_lr; /* min_lr: final value of cosine and linear */
+	int64_t warmup_steps;
+	int schedule; /* enum vfm_lr_schedule */
+	double beta1, beta2, eps, weight_decay;
+	double clip_norm;         /* 0: no clipping */
+	double ema_decay;         /* 0: no EMA */
+	int dtype;                /* enum vfm_dtype: f32 or bf16 */
+	int fp8;                  /* enum vfm_fp8_kind */
+	int64_t fp8_history;      /* amax history length of delayed scaling, in steps */
+	int master;               /* enum vfm_master_kind */
+	int moments;              /* enum vfm_dtype: f32; bf16 (the first ones); u8 (both, device/ops/dynamic8.h) */
+	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16; or VFM_RESIDUAL_AUTO */
+	int recompute;            /* enum vfm_recompute */
+	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */
+	double memory_gib;        /* of the device that recompute=auto may fill; 0: most of its capacity */
+	double host_gib;          /* of the host that recompute=auto may offload activations to; 0: most of a share */
+	int64_t skip_nonfinite;   /* steps that the run may skip (train/run/skipped.h) */
+	bool deterministic;       /* disables selection by timing: see vfm_plugin_opts */
+	int offload;              /* enum vfm_offload_kind */
+	int graphs;               /* enum vfm_graphs: launch packs as device graphs */
+	int overlap_update;       /* enum vfm_overlap: updates that overlap the next forward */
+	uint64_t seed;
+};
+
+enum { VFM_EVAL_TIMES_MAX = 64 };
+
+struct vfm_config {
+	struct vfm_model_spec model;
+	struct vfm_diffusion diffusion;
+	struct vfm_parallel parallel;
+	struct vfm_tuning tuning;
+	struct vfm_train_config train;
+	struct {
+		int64_t threads, prefetch;
+		double max_damaged;
+		struct vfm_name_weights captions; /* of a sample; empty: all are equally likely */
+	} data;
+	struct {
+		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */
+		int64_t times;        /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
+		int64_t samples;      /* generated at each evaluation (preview.h); 0: none */
+		int64_t sample_steps; /* of the sampler */
+		double sample_cfg;    /* 1: no guidance */
+	} eval;
+	struct {
+		int64_t every;      /* steps between checkpoints; 0: only at the end */
+		int64_t keep;       /* number of newest checkpoints kept; 0: all */
+		int64_t keep_every; /* checkpoints at multiples of this step count are never deleted; 0: none */
+	} ckpt;
+};
+
+void vfm_config_defaults(struct vfm_config *c);
+/* Later calls override earlier ones; each call validates the keys it sets.  "model.preset" in a file is applied first
+ * and sets the whole section. */
+int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
+/* As vfm_config_json, for the configuration in a checkpoint: also accepts former names of renamed keys. */
+int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
+int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err);
+/* As vfm_config_file for stage k of the list: the file may also have "stages", an object of configurations by name, of
+ * which that of the stage is set last.  Every name must be that of a stage. */
+int vfm_config_stage_file(
+	struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err);
+int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
+int vfm_config_check(struct vfm_config *c, struct vfm_err *err);
+json_t *vfm_config_to_json(const struct vfm_config *c); /* all keys, resolved; the caller owns the result */
+
+/* Appends one line per key (name, default, help) for vfm-train --help-config and the manual page. */
+void vfm_config_describe(struct vfm_buf *out);
+
+/* Returns the learning rate of step `step` (0 .. steps - 1). */
+double vfm_lr_at(const struct vfm_train_config *t, int64_t step, int64_t steps);
+
+#endif

@@ -1,0 +1,88 @@
+/* dry_run.h - predicts a training run on a machine that need not be there: does it fit, how long does a step take, and
+ * on what is the time spent.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
+ *
+ * Of a plan the step of median cost is simulated, and the one with the largest pack for its memory.  dp ranks have the
+ * packs that the plan gives them; where many differ, a few stand for all (dry_run_packs.h).  The time of all
+ * steps follows from steps of the least, the most, and one or three costs between them, by interpolation in the cost of
+ * the most expensive rank.  Samples of a plan get grids of its tokens (vfm_bench_grid), and texts of model.text_len
+ * rows, the most.
+ */
+#ifndef VFM_TRAIN_PREDICT_DRY_RUN_H
+#define VFM_TRAIN_PREDICT_DRY_RUN_H
+
+#include <stdio.h>
+
+#include "device/sim/sim_memory.h"
+#include "train/job/config.h"
+
+struct vfm_dry_run_opts {
+	const struct vfm_config *config;
+	const struct vfm_machine *machine;
+	int ranks;
+	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
+	int64_t context, packs;
+	int64_t text; /* rows of these samples; 0: model.text_len */
+	/* of struct vfm_simulation */
+	double expert_skew;
+	int slow_rank;
+	double slow_factor;
+	double straggler_cv; /* of the times of the GPUs (spec/cost/straggler.h) */
+	bool all;            /* simulate all ranks, at whatever expense */
+	bool once;           /* a job that does not fit fails; it is not simulated again with more memory */
+	bool timeline;       /* fill the ranks' busy */
+	bool memory;         /* fill the ranks' memory */
+	FILE *trace; /* gets the launches of the simulated step in the Trace Event Format of Chrome; NULL: none */
+};
+
+enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
+
+/* A simulated rank, and what it stands for. */
+struct vfm_dry_run_rank {
+	int rank, stage, stands_for;
+	int packs;        /* the number of its packs: equal for ranks with the same */
+	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/waits.h) */
+	int64_t launches; /* of the step */
+	int64_t mem_peak; /* bytes that the program holds at most */
+	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
+	int64_t mem_beside;
+	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
+	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */
+	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
+	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
+	float *busy;
+	char (*stream_name)[VFM_STREAM_NAME]; /* [streams] what each does, "" nothing; owned; NULL: not asked for */
+	int streams;
+	/* Of the simulated step, or of that with the largest pack if it needs more; not asked for: no owners. */
+	struct vfm_sim_memory memory;
+	double memory_s;     /* seconds of that step */
+	int64_t memory_step; /* its number in the plan */
+};
+
+struct vfm_dry_run {
+	bool fits;     /* else mem_peak is what it needs, and the seconds are those of such a machine */
+	bool beyond;   /* the call failed: the memory of a rank ran out, with 8 times of it unless `once` */
+	int64_t steps; /* of the plan, as far as the configuration trains; without a plan its train.steps; 0: unknown */
+	int64_t step;  /* that was simulated */
+	double s[VFM_ESTIMATES]; /* of that step */
+	double total_s;          /* of all steps */
+	int timed_steps;         /* from which total_s follows */
+	/* dp ranks with different packs in that step: of the job, and simulated; without a plan 1 */
+	int dp_distinct, dp_classes;
+	/* >= 1: the expected time of a step over s, where GPUs differ by straggler_cv and all wait for the slowest: all
+	 * but comm_s and copy_s is in proportion to its time */
+	double straggler;
+	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
+	double imbalance;                /* mean over the ranks of wait_s, as a part of the step */
+	double flops, tokens;            /* of that step; flops without recompute */
+	int fullest;                     /* index of the rank with the largest sum of mem_peak and mem_beside */
+	int64_t mem_peak, mem_beside;    /* of that rank */
+	int64_t launches;                /* of that step, on all simulated ranks */
+	int n;
+	struct vfm_dry_run_rank *rank; /* [n] in the order of the ranks, owned */
+};
+
+/* The caller releases *out, also after a failure. */
+int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err);
+void vfm_dry_run_release(struct vfm_dry_run *d);
+
+#endif

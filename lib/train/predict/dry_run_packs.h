@@ -1,0 +1,44 @@
+/* dry_run_packs.h - which packs of a step the ranks of a simulated job have, as the loader divides them
+ * (data/loader/loader.h), and which ranks have the same.
+ *
+ * dp ranks with packs of equal shapes in the same order are one class.  Where there are more than `most` classes, a few
+ * dp ranks stand for all: the most expensive for itself, and of the others, in the order of their cost, the middle one
+ * of each of most - 1 equal parts.  In packs with a cp of their own, ranks along cp differ, too; they stay apart.
+ */
+#ifndef VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H
+#define VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H
+
+#include "data/plan/manifest.h"
+#include "train/job/config.h"
+
+/* The packs of a rank along dp and cp, without contents. */
+struct vfm_dry_class {
+	struct vfm_pack *v; /* [n], in turn; one if all are equal */
+	int64_t n;
+	int64_t packs; /* of the rank in the step: a multiple of n */
+};
+
+struct vfm_dry_packs {
+	int *class_of;               /* [dp x cp] of each rank, as in struct vfm_simulation */
+	struct vfm_dry_class *class; /* [n] */
+	int n;
+	int dp_classes, dp_distinct; /* of dp ranks: simulated; with different packs */
+	double tokens, flops;        /* of the whole step; flops without recompute */
+};
+
+/* text: rows of each sample, before padding. */
+struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p, int64_t text);
+/* Returns the largest cost of a rank in a step.  p has passed vfm_parallel_check; cp: of the header of the plan. */
+double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_manifest_step *s, int cp);
+struct vfm_dry_packs_opts {
+	int cp;       /* of the header of the plan */
+	int most;     /* classes of dp ranks, >= 1 */
+	int64_t text; /* rows of each sample, before padding */
+	bool by_size; /* the cost of a rank is the tokens of its largest pack */
+};
+/* Local.  The caller releases *out, also after a failure. */
+int vfm_dry_packs_make(struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_parallel *p,
+	const struct vfm_manifest_step *s, const struct vfm_dry_packs_opts *o, struct vfm_err *err);
+void vfm_dry_packs_release(struct vfm_dry_packs *p);
+
+#endif

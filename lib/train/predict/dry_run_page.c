@@ -1,0 +1,290 @@
+#include "train/predict/dry_run_page.h"
+
+#include <math.h>
+
+#include "media/draw/html.h"
+#include "spec/cost/hw.h"
+#include "train/predict/memory_chart.h"
+
+enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
+
+/* By kind of work, then waiting. */
+static const char *const kind_colours[VFM_SIM_CLASSES + 1] = {
+	"#2f6fde", "#2b9a5b", "#a3811d", "#a24fd0", "#7b8794", "#e0662b", "#f3c6ae"};
+
+static const char *kind_name(int kind)
+{
+	return kind == VFM_SIM_CLASSES ? "wait in a collective" : vfm_sim_class_name((enum vfm_sim_class)kind);
+}
+
+static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, double x, int digits)
+{
+	vfm_buf_addf(b,
+		"<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f<small "
+		"style=\"font-size:13px\">%s</small></b></div>\n",
+		name, digits, x, unit);
+}
+
+double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f)
+{
+	double tau, goodput, hours = f->mtbf_s / 3600;
+
+	if (hours >= 1)
+		vfm_buf_addf(b, "a failure every %.1f hours: ", hours);
+	else
+		vfm_buf_addf(b, "a failure every %.3g s: ", f->mtbf_s);
+	if (!vfm_goodput_applies(f)) {
+		vfm_buf_addf(b,
+			"no goodput, because a restart (%g s) and a checkpoint (%g s) take longer than that: the job "
+			"makes "
+			"hardly any progress",
+			f->restart_s, f->save_s);
+		return 0;
+	}
+	tau = vfm_best_interval(f);
+	goodput = vfm_goodput(f, tau);
+	vfm_buf_addf(b, "best a checkpoint every %.0f s, goodput %.3f (a checkpoint costs %g s, a restart %g s)", tau,
+		goodput, f->save_s, f->restart_s);
+	return goodput;
+}
+
+static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	const struct vfm_dry_run *d = p->d;
+	double s = d->s[VFM_MID], tflops = d->flops / s / 1e12 / p->o->ranks;
+	double peak = vfm_hw_peak(p->o->machine->name, p->o->config->train.dtype);
+	struct vfm_buf failures = {0};
+	double goodput = p->failures ? vfm_goodput_sentence(&failures, p->failures) : 1;
+
+	vfm_buf_adds(b, "<div class=\"cards\">\n");
+	add_dry_card(b, "GPUs", "", p->o->ranks, 0);
+	add_dry_card(b, "step", " ms", s * 1e3, 1);
+	add_dry_card(b, "at low rates", " ms", d->s[VFM_LOW] * 1e3, 1);
+	add_dry_card(b, "at high rates", " ms", d->s[VFM_HIGH] * 1e3, 1);
+	add_dry_card(b, "TFLOP/s a GPU", "", tflops, 0);
+	if (peak > 0)
+		add_dry_card(b, "MFU", " %", tflops / peak * 100, 1);
+	add_dry_card(b, "tokens/s a GPU", "", d->tokens / s / p->o->ranks, 0);
+	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
+		(double)(d->mem_peak + d->mem_beside) / 0x1p30, 1);
+	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
+	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
+	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
+	if (p->failures && goodput > 0)
+		add_dry_card(b, "goodput", " %", goodput * 100, 1);
+	if (d->steps && goodput > 0)
+		add_dry_card(b, p->o->plan ? "hours of the plan" : "hours of all steps", "",
+			d->total_s * d->straggler / goodput / 3600, 1);
+	vfm_buf_adds(b, "</div>\n");
+	if (p->failures)
+		vfm_buf_addf(b, "<p>%s.</p>\n", failures.data);
+	vfm_buf_release(&failures);
+}
+
+static void add_kind_legend(struct vfm_buf *b)
+{
+	vfm_buf_adds(b, "<p class=\"legend\">");
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		vfm_buf_adds(b, "<span>");
+		vfm_html_area_swatch(b, kind_colours[k]);
+		vfm_buf_addf(b, "%s</span>", kind_name(k));
+	}
+	vfm_buf_adds(b, "</p>\n");
+}
+
+/* ---- the ranks ---- */
+
+static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
+{
+	vfm_buf_addf(b,
+		"<%s>Simulated ranks</%s>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
+		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>stage</th>"
+		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>",
+		heading, heading);
+	for (int c = 0; c < VFM_SIM_CLASSES; c++)
+		vfm_buf_addf(b, "<th class=\"num\">%s</th>", kind_name(c));
+	vfm_buf_adds(b, "</tr>\n");
+	for (int i = 0; i < d->n; i++) {
+		const struct vfm_dry_run_rank *r = &d->rank[i];
+
+		vfm_buf_addf(b, "<tr><td>%d</td><td>%d</td><td class=\"num\">%d</td><td class=\"num\">%.2f</td>",
+			r->rank, r->stage, r->stands_for, (double)r->mem_peak / 0x1p30);
+		for (int c = 0; c < VFM_SIM_CLASSES; c++)
+			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", r->class_s[c] * 1e3);
+		vfm_buf_adds(b, "</tr>\n");
+	}
+	vfm_buf_adds(b, "</table></div>\n");
+}
+
+/* ---- the timeline ---- */
+
+/* Returns the kind that fills most of a column, with the share that all kinds fill in quarters; -1: none. */
+static int look_at_column(const float *busy, int *quarters)
+{
+	float sum = 0;
+	int best = -1;
+
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		sum += busy[k];
+		if (busy[k] > 0 && (best < 0 || busy[k] > busy[best]))
+			best = k;
+	}
+	*quarters = (int)lrintf(fminf(sum, 1) * 4);
+	return *quarters ? best : -1;
+}
+
+/* A path for each kind and share. */
+static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
+{
+	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
+	struct vfm_buf path[VFM_SIM_CLASSES + 1][5] = {{{0}}};
+
+	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
+		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
+
+		for (n = 1; i + n < VFM_TIMELINE_COLUMNS; n++) {
+			k = look_at_column(lane + (size_t)(i + n) * (VFM_SIM_CLASSES + 1), &q);
+			if (k != kind || q != quarters)
+				break;
+		}
+		if (kind >= 0)
+			vfm_buf_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
+	}
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
+		for (int q = 1; q < 5; q++) {
+			if (path[k][q].len)
+				vfm_buf_addf(b, "<path style=\"fill:%s;stroke:none;opacity:%.2f\" d=\"%s\"/>",
+					kind_colours[k], 0.25 * q, path[k][q].data);
+			vfm_buf_release(&path[k][q]);
+		}
+}
+
+static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
+{
+	int lanes = 0, y = 0;
+
+	for (int i = 0; i < d->n; i++)
+		for (int s = 0; s < d->rank[i].streams; s++)
+			lanes += d->rank[i].stream_name[s][0] != 0;
+	vfm_buf_addf(b,
+		"<%s>Timeline of a step</%s>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
+		"simulated rank, named after the groups of its collectives.</p>\n",
+		heading, heading, d->s[VFM_MID] * 1e3);
+	add_kind_legend(b);
+	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
+	for (int i = 0; i < d->n; i++) {
+		for (int s = 0; s < d->rank[i].streams; s++) {
+			if (!d->rank[i].stream_name[s][0])
+				continue;
+			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">", y + LANE - 5);
+			if (s == 0)
+				vfm_buf_addf(b, "rank %d, stage %d: ", d->rank[i].rank, d->rank[i].stage);
+			vfm_html_text(b, d->rank[i].stream_name[s]);
+			vfm_buf_adds(b, "</text>");
+			add_lane(b, &d->rank[i], s, y);
+			vfm_buf_adds(b, "\n");
+			y += LANE;
+		}
+		y += 6;
+	}
+	vfm_buf_adds(b, "</svg></div>\n");
+}
+
+/* ---- scaling ---- */
+
+static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+{
+	if (p->n_scaled < 2)
+		return;
+	vfm_buf_addf(b,
+		"<%s>More GPUs</%s>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
+		"GPU, and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th "
+		"class=\"num\">GPUs</th>"
+		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
+		"%s</tr>\n",
+		heading, heading, p->o->straggler_cv > 0 ? "<th class=\"num\">with stragglers</th>" : "");
+	for (int i = 0; i < p->n_scaled; i++) {
+		const struct vfm_scaled_run *s = &p->scaled[i];
+
+		vfm_buf_addf(b,
+			"<tr><td class=\"num\">%d</td><td class=\"num\">%.1f</td><td class=\"num\">%.1f</td>"
+			"<td class=\"num\">%.1f</td><td>%.1f %%",
+			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH],
+			100 * s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]);
+		vfm_html_bar(b, fmin(1, s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]), "");
+		vfm_buf_adds(b, "</td>");
+		if (p->o->straggler_cv > 0)
+			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", s->tflops_gpu[VFM_MID] / s->straggler);
+		vfm_buf_adds(b, "</tr>\n");
+	}
+	vfm_buf_adds(b, "</table></div>\n");
+}
+
+enum { SCALED_RANKS = 10000 };
+
+int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err)
+{
+	struct vfm_config config = *o->config;
+	struct vfm_dry_run_opts more = *o;
+
+	more.config = &config;
+	more.trace = NULL;
+	more.timeline = more.memory = false;
+	config.parallel.dp = 0;
+	for (*n = 0; *n < VFM_SCALED_MOST && more.ranks <= SCALED_RANKS; more.ranks *= 2, more.packs *= 2) {
+		struct vfm_dry_run twice = {0};
+		const struct vfm_dry_run *is = *n ? &twice : d;
+
+		if (*n && vfm_dry_run(&more, &twice, err) < 0) {
+			vfm_dry_run_release(&twice);
+			return err->code;
+		}
+		v[*n].ranks = more.ranks;
+		v[*n].straggler = is->straggler;
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			v[*n].tflops_gpu[e] = is->flops / is->s[e] / 1e12 / more.ranks;
+		++*n;
+		vfm_dry_run_release(&twice);
+	}
+	return 0;
+}
+
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks)
+{
+	int each = (int)m->node_gpus, nodes = (ranks + each - 1) / each;
+	const char *unit = m->kind == VFM_MACHINE_CPU ? "ranks" : "GPUs";
+
+	if (ranks % each == 0)
+		vfm_buf_addf(b, "%d %s, %d node%s of %d", ranks, unit, nodes, nodes > 1 ? "s" : "", each);
+	else if (nodes == 1)
+		vfm_buf_addf(b, "%d %s on one node of %d", ranks, unit, each);
+	else
+		vfm_buf_addf(b, "%d %s, %d nodes of %d and one of %d", ranks, unit, nodes - 1, each, ranks % each);
+}
+
+void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+{
+	vfm_buf_adds(b, "<p class=\"dim\">Predicted for ");
+	if (p->o->ranks > 1)
+		vfm_nodes_sentence(b, p->o->machine, p->o->ranks);
+	else
+		vfm_buf_adds(b, "one GPU");
+	vfm_buf_adds(b, " of the machine ");
+	vfm_html_text(b, p->o->machine->name);
+	vfm_buf_adds(b,
+		p->d->fits ? ", not measured.</p>\n"
+			   : ", not measured. It does not fit: times are those of a GPU with enough memory.</p>\n");
+	add_dry_cards(b, p);
+	add_timeline(b, p->d, heading);
+	vfm_memory_section(b, p->d, p->o->machine, heading);
+	add_rank_table(b, p->d, heading);
+	add_scaling(b, p, heading);
+}
+
+void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
+{
+	vfm_html_begin(b, p->title, 0);
+	vfm_dry_run_sections(b, p, "h2");
+	vfm_html_end(b);
+}

@@ -1,0 +1,44 @@
+/* dry_run_page.h - a page about a predicted run: its facts, the timeline of a step, the memory by owner, the time of
+ * each simulated rank by kind of work, and how the rate of a GPU falls with their number.
+ */
+#ifndef VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
+#define VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
+
+#include "base/mem.h"
+#include "spec/cost/goodput.h"
+#include "train/predict/dry_run.h"
+
+/* A run on more GPUs: data parallelism with as many packs for each rank. */
+struct vfm_scaled_run {
+	int ranks;
+	double tflops_gpu[VFM_ESTIMATES];
+	double straggler; /* of struct vfm_dry_run */
+};
+
+/* The run *d of *o on twice as many GPUs, and so on, to 10,000, with a step of as many packs for each; not of a plan.
+ * v [VFM_SCALED_MOST]; *n: how many, the first is *d. */
+enum { VFM_SCALED_MOST = 16 };
+int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d, struct vfm_scaled_run *v, int *n,
+	struct vfm_err *err);
+
+/* Appends "64 GPUs, 8 nodes of 8": the nodes of a job of several ranks. */
+void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks);
+
+/* Appends how often the job fails, the best interval between checkpoints, and the goodput.  Returns the goodput; 0 if
+ * the formula does not apply. */
+double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f);
+
+struct vfm_dry_run_page {
+	const struct vfm_dry_run_opts *o;
+	const struct vfm_dry_run *d;         /* with timelines and memory */
+	const struct vfm_failures *failures; /* of the job; NULL: none */
+	const char *title;
+	const struct vfm_scaled_run *scaled; /* [n_scaled], by ranks */
+	int n_scaled;
+};
+/* Appends the sections with headings such as "h2", for a page that has more than this run. */
+void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading);
+/* Appends the page. */
+void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p);
+
+#endif

@@ -1,0 +1,211 @@
+#include "train/predict/oom_hints.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/predict/step_memory.h"
+
+static void keep_longest(struct vfm_oom_hints *h, const struct vfm_pack *p)
+{
+	int64_t tokens = p->tokens * h->mesh->size[VFM_AX_CP] / vfm_mesh_for(h->mesh, p->cp)->size[VFM_AX_CP];
+
+	if (tokens <= h->tokens)
+		return;
+	h->tokens = tokens;
+	h->n = p->n;
+	h->cp = p->cp;
+	vfm_grow(&h->sample, &h->cap, (size_t)p->n, sizeof(*h->sample));
+	for (int i = 0; i < p->n; i++)
+		h->sample[i] = (struct vfm_synthetic){.grid = {p->grid[i][0], p->grid[i][1], p->grid[i][2]},
+			.text_len = p->cu_text[i + 1] - p->cu_text[i],
+			.id = (uint64_t)i + 1};
+}
+
+static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
+{
+	struct vfm_oom_hints *h = ctx;
+
+	TRY(h->src->next(h->src->ctx, p, err));
+	keep_longest(h, *p);
+	return 0;
+}
+
+static void release_seen(void *ctx, struct vfm_pack *p)
+{
+	struct vfm_oom_hints *h = ctx;
+
+	h->src->release(h->src->ctx, p);
+}
+
+struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struct vfm_pack_source *src, int64_t packs)
+{
+	h->src = src;
+	h->packs = packs;
+	return (struct vfm_pack_source){next_seen, release_seen, h};
+}
+
+/* ---- the device ---- */
+
+static int answer_device(void *ctx, struct vfm_dev_saving *v, int n)
+{
+	return vfm_oom_hints_savings(ctx, v, n);
+}
+
+void vfm_oom_hints_install(
+	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev)
+{
+	*h = (struct vfm_oom_hints){.c = c, .mesh = mesh, .dev = dev};
+	if (vfm_dev_predicts(dev))
+		return;
+	dev->oom_hints.savings = answer_device;
+	dev->oom_hints.ctx = h;
+}
+
+void vfm_oom_hints_remove(struct vfm_oom_hints *h)
+{
+	if (h->dev && h->dev->oom_hints.ctx == h)
+		h->dev->oom_hints = (struct vfm_dev_oom_hints){0};
+	free(h->sample);
+	*h = (struct vfm_oom_hints){0};
+}
+
+/* ---- one setting ---- */
+
+struct trial {
+	const struct vfm_oom_hints *h;
+	struct vfm_config c;
+	int ranks, n;
+	struct vfm_synthetic *sample; /* [n] */
+	int64_t packs;
+};
+
+static struct trial trial_of(const struct vfm_oom_hints *h)
+{
+	struct trial t = {.h = h, .c = *h->c, .ranks = h->mesh->world_size, .n = h->n, .packs = h->packs};
+
+	t.c.parallel.dp = 0; /* follows from the ranks */
+	t.sample = vfm_calloc((size_t)h->n + 1, sizeof(*t.sample));
+	if (h->n)
+		memcpy(t.sample, h->sample, (size_t)h->n * sizeof(*t.sample));
+	return t;
+}
+
+/* Halves the samples, or the frames, rows or columns of a single one. */
+static bool halve_pack(struct trial *t)
+{
+	if (t->n > 1) {
+		t->n /= 2;
+		return true;
+	}
+	for (int i = 0; t->n == 1 && i < 3; i++)
+		if (t->sample[0].grid[i] > 1) {
+			t->sample[0].grid[i] /= 2;
+			return true;
+		}
+	return false;
+}
+
+/* Returns the bytes of this stage; -1: such a run is refused. */
+static int64_t bytes_of_trial(struct trial *t)
+{
+	const struct vfm_oom_hints *h = t->h;
+	int64_t *peak = vfm_calloc((size_t)t->c.parallel.pp, sizeof(*peak)), bytes;
+	struct vfm_step_memory m = {.config = &t->c,
+		.ranks = t->ranks,
+		.sample = t->sample,
+		.n = t->packs > 0 ? t->n : 0,
+		.cp = h->cp,
+		.packs = t->packs,
+		.dev = h->dev};
+
+	bytes = vfm_config_check(&t->c, NULL) < 0 || vfm_step_memory(&m, peak, NULL) < 0
+		? -1
+		: peak[h->mesh->coord[VFM_AX_PP]];
+	free(peak);
+	return bytes;
+}
+
+/* ---- the list ---- */
+
+struct saving_list {
+	const struct vfm_oom_hints *h;
+	int64_t bytes; /* of the run as it is */
+	struct vfm_dev_saving *v;
+	int n, cap;
+};
+
+/* Adds what the trial saves. */
+static void add_trial(struct saving_list *l, struct trial *t, const char *how)
+{
+	int64_t bytes = l->n < l->cap ? bytes_of_trial(t) : -1;
+
+	if (bytes >= 0 && bytes < l->bytes) {
+		struct vfm_dev_saving *s = &l->v[l->n++];
+
+		*s = (struct vfm_dev_saving){
+			.bytes = l->bytes - bytes, .more_ranks = t->ranks > l->h->mesh->world_size};
+		snprintf(s->how, sizeof(s->how), "%s", how);
+	}
+}
+
+static void add_setting(struct saving_list *l, const char *how)
+{
+	struct trial t = trial_of(l->h);
+
+	if (vfm_config_set(&t.c, how, NULL) == 0) {
+		if (t.c.train.dtype != l->h->c->train.dtype) /* which the residual follows, as by default */
+			t.c.train.residual = VFM_RESIDUAL_AUTO;
+		add_trial(l, &t, how);
+	}
+	free(t.sample);
+}
+
+static void add_offload(struct saving_list *l, unsigned more)
+{
+	unsigned both = VFM_OFFLOAD_ACTIVATIONS | VFM_OFFLOAD_OPTIMIZER, is = (unsigned)l->h->c->train.offload | more;
+
+	add_setting(l,
+		is == both                              ? "train.offload=both"
+			: more == VFM_OFFLOAD_OPTIMIZER ? "train.offload=optimizer"
+							: "train.offload=activations");
+}
+
+/* With twice the ranks. */
+static void add_ranks(struct saving_list *l, const char *key, int64_t value)
+{
+	struct trial t = trial_of(l->h);
+	char how[64];
+
+	snprintf(how, sizeof(how), value ? "%s=%lld" : "%s=true", key, (long long)value);
+	t.ranks *= 2;
+	if (vfm_config_set(&t.c, how, NULL) == 0)
+		add_trial(l, &t, how);
+	free(t.sample);
+}
+
+int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *v, int n)
+{
+	static const char *const settings[] = {"train.recompute=light", "train.recompute=outputs",
+		"train.recompute=selective", "train.recompute=full", "train.recompute_blocks=0", "train.dtype=bf16",
+		"train.residual=bf16", "train.frozen_dtype=fp8", "train.master=split", "train.moments=bf16",
+		"parallel.fsdp=true", "parallel.distopt=true", "parallel.shard=0"};
+	const struct vfm_parallel *p = &h->mesh->p;
+	struct saving_list l = {.h = h, .v = v, .cap = n};
+	struct trial now = trial_of(h), half = trial_of(h);
+
+	l.bytes = bytes_of_trial(&now);
+	free(now.sample);
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		add_setting(&l, settings[i]);
+	add_offload(&l, VFM_OFFLOAD_ACTIVATIONS);
+	add_offload(&l, VFM_OFFLOAD_OPTIMIZER);
+	if (halve_pack(&half))
+		add_trial(&l, &half, "packs of half as many tokens");
+	free(half.sample);
+	add_ranks(&l, p->distopt ? "parallel.distopt" : "parallel.fsdp", 0);
+	add_ranks(&l, "parallel.cp", 2 * p->cp);
+	add_ranks(&l, "parallel.tp", 2 * p->tp);
+	return l.n;
+}

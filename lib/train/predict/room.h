@@ -1,0 +1,10 @@
+/* train/predict - a step that does not run.
+ *
+ * Simulated jobs, the dry run and its page, memory of a step, OOM hints; measured steps on synthetic packs; dumps
+ * for comparisons.
+ *
+ * Used by: vfm-bench, vfm-train --dry-run
+ * Calls: base, ckpt, comm/coll, data/plan, device/cpu, device/dev, device/sim, io, media/draw, net/mesh, spec,
+ *   train/job, train/step
+ * Read first: simulate.h, dry_run.h, bench.h
+ */

@@ -1,0 +1,24 @@
+/* step_memory.h - counts the device memory of a training step that has not run, on simulated ranks (simulate.h).
+ */
+#ifndef VFM_TRAIN_PREDICT_STEP_MEMORY_H
+#define VFM_TRAIN_PREDICT_STEP_MEMORY_H
+
+#include "device/dev/dev.h"
+#include "train/job/config.h"
+#include "train/step/synthetic.h"
+
+struct vfm_step_memory {
+	const struct vfm_config *config;
+	int ranks;
+	const struct vfm_synthetic *sample; /* [n] of a pack */
+	int n;                              /* 0: parameters and optimizer alone, without a step */
+	int cp;                             /* ranks that compute a pack; 0: parallel.cp */
+	int64_t packs;                      /* of a dp rank in a step */
+	const struct vfm_dev *dev;          /* one of the devices on which it would run */
+};
+
+/* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each stage would be, also where it is more than the
+ * capacity; INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks. */
+int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err);
+
+#endif

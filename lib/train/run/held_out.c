@@ -1,0 +1,263 @@
+#include "train/run/held_out.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "data/loader/loader.h"
+#include "data/plan/split.h"
+#include "net/nn/scales.h"
+#include "train/job/plan.h"
+#include "train/run/readers.h"
+#include "train/step/micro.h"
+
+struct vfm_held_out {
+	const struct vfm_config *c;
+	struct vfm_shard_cache *cache; /* of its shards */
+	struct vfm_manifest *plan;
+	char sha256[VFM_SHA256_HEX];
+	int64_t tokens; /* of the plan */
+	bool opened;    /* the indexes were compared with the plan */
+};
+
+/* ---- the plan ---- */
+
+static int count_tokens(struct vfm_held_out *h, struct vfm_err *err)
+{
+	struct vfm_manifest_step s = {0};
+	int rc = 0;
+
+	for (int64_t i = 0; i < vfm_manifest_header(h->plan)->steps && rc == 0; i++) {
+		rc = vfm_manifest_step(h->plan, i, &s, err);
+		h->tokens += rc == 0 ? s.tokens : 0;
+	}
+	vfm_manifest_step_release(&s);
+	return rc;
+}
+
+static int check_plan(const struct vfm_held_out *h, const struct vfm_manifest *train, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *held = vfm_manifest_header(h->plan), *t = vfm_manifest_header(train);
+	const char *path = vfm_manifest_path(h->plan);
+	struct vfm_makers mine = held->makers, expected = t->makers;
+
+	TRY(vfm_plan_check_model(held, path, &h->c->model, err));
+	if (held->cp)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s was packed with --cp; held-out data is computed by all cp ranks (vfm-pack --held-out-plan)",
+			path);
+	TRY(vfm_makers_check(&mine, path, &expected, vfm_manifest_path(train), err));
+	return vfm_split_check_disjoint(t, vfm_manifest_path(train), held, path, err);
+}
+
+struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_manifest *train, const struct vfm_config *c,
+	struct vfm_shard_cache *cache, struct vfm_err *err)
+{
+	struct vfm_held_out *h = vfm_calloc(1, sizeof(*h));
+	int rc;
+
+	h->c = c;
+	h->cache = cache;
+	h->plan = vfm_manifest_open(path, err);
+	rc = h->plan ? check_plan(h, train, err) : err->code;
+	TRY_OUT(rc);
+	TRY_OUT(vfm_manifest_sha256(h->plan, h->sha256, NULL, NULL, err));
+	rc = count_tokens(h, err);
+out:
+	if (rc == 0)
+		return h;
+	vfm_held_out_close(h);
+	return NULL;
+}
+
+void vfm_held_out_close(struct vfm_held_out *h)
+{
+	if (!h)
+		return;
+	vfm_manifest_close(h->plan);
+	free(h);
+}
+
+const char *vfm_held_out_sha256(const struct vfm_held_out *h)
+{
+	return h->sha256;
+}
+
+/* ---- an evaluation ---- */
+
+struct held_out_run {
+	struct vfm_held_out *h;
+	struct vfm_model *model;
+	struct vfm_params *ps;
+	struct vfm_stream *stream;
+	const struct vfm_mesh *mesh;
+	struct vfm_tape *tape;
+	struct vfm_event *ready, *sent; /* order a send after the compute stream, and the reverse */
+	struct vfm_tensor sums;         /* [levels] f64, device: squared errors */
+};
+
+/* Sends a stage's output to the next stage.  The compute stream waits, because the memory is freed next. */
+static int send_output(struct held_out_run *r, struct vfm_tensor x, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = r->stream->dev->t;
+
+	if (vfm_numel(&x) == 0)
+		return 0;
+	TRY(vfm_stream_follow(r->mesh->send_stream, r->stream, &r->ready, err));
+	TRY(vfm_send(r->mesh->fwd_out, r->mesh->send_stream, x, 1, err));
+	TRY(t->event_record(r->sent, r->mesh->send_stream, err));
+	return t->event_wait(r->sent, r->stream, err);
+}
+
+static int add_errors(
+	struct held_out_run *r, const struct vfm_micro *u, const struct vfm_var *pred, int level, struct vfm_err *err)
+{
+	struct vfm_mse mse = {.pred = pred->v, .target = u->target, .w = u->w, .seqs = &u->in.segs};
+
+	mse.loss = vfm_t1((double *)r->sums.data + level, VFM_F64, 1);
+	return vfm_op_mse(r->stream, &mse, err);
+}
+
+/* Runs one chunk of the model. */
+static int run_chunk(struct held_out_run *r, struct vfm_micro *u, int chunk, int level, struct vfm_err *err)
+{
+	struct vfm_tensor x = vfm_t2(NULL, vfm_model_residual(r->model), u->in.tok.rows, r->h->c->model.hidden);
+	bool first = vfm_model_is_first(r->model, chunk), last = vfm_model_is_last(r->model, chunk);
+	size_t bytes = vfm_nbytes(&x) ? vfm_nbytes(&x) : 64;
+	struct vfm_var *out;
+	int rc = 0;
+
+	if (!first) {
+		x.data = vfm_dev_alloc(r->stream, bytes, "the input of a pipeline stage", err);
+		rc = x.data ? 0 : VFM_EENV;
+		if (rc == 0 && vfm_numel(&x))
+			rc = vfm_recv(r->mesh->fwd_in, r->stream, x, 0, err);
+		TRY_OUT(rc);
+	}
+	out = vfm_model_forward(r->model, r->tape, &u->in, chunk, first ? NULL : vfm_input(r->tape, x), NULL);
+	TRY_OUT(vfm_tape_status(r->tape, err));
+	rc = last ? add_errors(r, u, out, level, err) : send_output(r, out->v, err);
+out:
+	vfm_tape_reset(r->tape);
+	vfm_dev_free(r->stream, x.data, bytes);
+	return rc;
+}
+
+/* weight 0: the pack is another rank's, and this one takes part in collectives only. */
+static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level, float weight, struct vfm_err *err)
+{
+	int chunks = vfm_model_chunks(r->model), rc;
+	struct vfm_fixed_noise fixed = {.level = level, .levels = (int)r->h->c->eval.times, .weight = weight};
+	struct vfm_micro_opts o = {.config = r->h->c,
+		.mesh = r->mesh,
+		.ends = vfm_model_is_first(r->model, 0) || vfm_model_is_last(r->model, chunks - 1),
+		.fixed = &fixed};
+	struct vfm_micro u;
+
+	rc = vfm_micro_make(&u, r->stream, &o, p, err);
+	for (int c = 0; c < chunks && rc == 0; c++)
+		rc = run_chunk(r, &u, c, level, err);
+	vfm_micro_release(&u);
+	return rc;
+}
+
+static int evaluate_packs(struct held_out_run *r, struct vfm_loader *l, struct vfm_err *err)
+{
+	int64_t steps = vfm_manifest_header(r->h->plan)->steps, dp = r->mesh->p.dp, at = r->mesh->coord[VFM_AX_DP];
+	int32_t per_step = vfm_loader_packs_per_step(l);
+	struct vfm_pack *p;
+	int rc = 1;
+
+	for (int64_t i = 0; rc > 0; i++) {
+		float weight = at + i / per_step * dp < steps ? 1 : 0;
+
+		rc = vfm_loader_next(l, &p, err);
+		if (rc <= 0)
+			break;
+		for (int level = 0; level < r->h->c->eval.times && rc > 0; level++) {
+			int failed = run_level(r, p, level, weight, err);
+
+			rc = failed < 0 ? failed : rc;
+		}
+		vfm_loader_release(l, p);
+	}
+	return rc;
+}
+
+/* Only the ranks of the last stage have summed something, each over its tokens. */
+static int read_losses(struct held_out_run *r, struct vfm_held_out_loss *out, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = r->stream->dev->t;
+
+	out->levels = (int)r->h->c->eval.times;
+	out->mean = 0;
+	TRY(vfm_all_reduce(r->mesh->world, r->stream, r->sums, err));
+	TRY(t->to_host(r->stream, out->level, r->sums.data, vfm_nbytes(&r->sums), err));
+	TRY(t->stream_sync(r->stream, err));
+	for (int i = 0; i < out->levels; i++) {
+		out->level[i] /= (double)r->h->tokens;
+		out->mean += out->level[i] / out->levels;
+	}
+	return 0;
+}
+
+static struct vfm_loader *open_held_out_loader(struct vfm_held_out *h, const struct vfm_mesh *mesh, struct vfm_err *err)
+{
+	struct vfm_loader_group group;
+	struct vfm_loader_opts lo = {.prefetch = (int32_t)h->c->data.prefetch,
+		.group = &group,
+		.threads = (int32_t)h->c->data.threads,
+		.captions = &h->c->data.captions,
+		.text_len = (int32_t)h->c->model.text_len,
+		.cache = h->cache,
+		.plan_sha256 = h->sha256,
+		.skip_hash = h->opened,
+		.by_step = true,
+		.rank = (int32_t)mesh->coord[VFM_AX_DP],
+		.world = (int32_t)mesh->p.dp};
+
+	if (vfm_readers_group(mesh, &group, err) < 0)
+		return NULL;
+	return vfm_loader_open(h->plan, &lo, err);
+}
+
+static int set_up_run(struct held_out_run *r, struct vfm_err *err)
+{
+	struct vfm_dev *d = r->stream->dev;
+	int64_t n = r->h->c->eval.times;
+
+	r->tape = vfm_tape_new(r->stream);
+	vfm_tape_set_recording(r->tape, false);
+	r->sums = vfm_t1(NULL, VFM_F64, n);
+	r->sums.data = vfm_dev_alloc(r->stream, vfm_nbytes(&r->sums), "the held-out loss", err);
+	r->sent = d->t->event_new(d, err);
+	return r->sums.data && r->sent ? d->t->zero(r->stream, r->sums.data, vfm_nbytes(&r->sums), err) : VFM_EENV;
+}
+
+int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_held_out_loss *out, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct held_out_run r = {
+		.h = h, .model = vfm_trainer_model(tr), .ps = ps, .stream = ps->stream, .mesh = ps->mesh};
+	const struct vfm_dev_table *t = r.stream->dev->t;
+	struct vfm_loader *l = NULL;
+	int rc = set_up_run(&r, err);
+
+	*out = (struct vfm_held_out_loss){0};
+	if (rc == 0) {
+		l = open_held_out_loader(h, r.mesh, err);
+		rc = l ? evaluate_packs(&r, l, err) : err->code;
+	}
+	if (rc == 0)
+		rc = vfm_scales_discard(ps, err);
+	if (rc == 0)
+		rc = read_losses(&r, out, err);
+	h->opened = h->opened || rc == 0;
+	vfm_loader_close(l);
+	vfm_tape_free(r.tape);
+	vfm_dev_free(r.stream, r.sums.data, vfm_nbytes(&r.sums));
+	if (r.sent)
+		t->event_free(r.sent);
+	if (r.ready)
+		t->event_free(r.ready);
+	return rc;
+}

@@ -1,0 +1,40 @@
+/* metrics.h - the record of a step, and its output to metrics.jsonl and TensorBoard. */
+#ifndef VFM_TRAIN_RUN_METRICS_H
+#define VFM_TRAIN_RUN_METRICS_H
+
+#include "io/json.h"
+#include "train/run/held_out.h"
+#include "train/run/tfevents.h"
+#include "train/step/trainer.h"
+
+struct vfm_step_record {
+	int64_t step;            /* completed steps, from 1 */
+	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
+	int ranks;
+	double lr;
+	bool weighted;                     /* s.mse is valid */
+	double peak_tflops;                /* device peak (spec/cost/hw.h); 0: unknown */
+	struct vfm_held_out_loss held_out; /* after this step; levels 0: none */
+	char previews[64];                 /* folder of the samples of this step, within RUN; "": none */
+	int64_t skipped;                   /* the number of skipped steps, this one included; 0: this one was applied */
+};
+/* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
+ * weighted, held_out_loss and held_out_levels (an array) if evaluated, `previews` if samples were generated, and
+ * `skipped` unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
+json_t *vfm_step_json(const struct vfm_step_record *r);
+
+struct vfm_metrics {
+	FILE *f;
+	char *path;
+	struct vfm_tfevents events;
+	double t_flush;
+};
+/* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines: the run repeats
+ * their steps.  Warns if records of steps before it are missing. */
+int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
+int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
+/* Returns once all records are on disk.  VFM_EENV: a file cannot be written, or RUN was moved or removed. */
+int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err);
+void vfm_metrics_close(struct vfm_metrics *m);
+
+#endif

@@ -1,0 +1,265 @@
+#include "train/run/origin.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "ckpt/adapters.h"
+#include "train/run/candidates.h"
+#include "train/step/state.h"
+
+static bool origin_is_root(const struct vfm_origin *o)
+{
+	return o->job->world->rank == 0;
+}
+
+/* ---- weights ---- */
+
+/* c: the checkpoint that the weights are from; NULL: the seed. */
+static int take_encoders(struct vfm_origin *o, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	TRY(vfm_identity_forced(&o->forced, o->id, c, o->plan_forced, err));
+	return c ? vfm_identity_keep_encoders(o->id, c, err) : 0;
+}
+
+/* Collective: opens a file or checkpoint of weights, and checks that it fits.  adapters: they may be those of adapters.
+ * *sha: its sha256, of *c, which the caller frees and closes. */
+static int open_weights(
+	struct vfm_origin *o, const char *path, bool adapters, struct vfm_ckpt **c, char **sha, struct vfm_err *err)
+{
+	int rc = vfm_ckpt_open(c, path, err);
+
+	if (rc == 0 && !adapters && vfm_ckpt_is_adapters(*c))
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds adapters, not a model (vfm-ckpt merge makes one)", path);
+	if (rc == 0)
+		rc = vfm_identity_init(o->id, *c, o->allow_change, err);
+	if (rc == 0 && origin_is_root(o)) {
+		*sha = vfm_calloc(1, VFM_SHA256_HEX);
+		rc = vfm_ckpt_sha256(*c, *sha, err);
+	}
+	TRY(vfm_job_agree(o->job, rc, err));
+	return vfm_job_broadcast(o->job, sha, err);
+}
+
+/* Collective: loads the base model of the adapters of a checkpoint, which its state names.  now: where the model is
+ * today; NULL: there. */
+static int load_base(struct vfm_origin *o, const struct vfm_ckpt *adapters, const char *now, struct vfm_err *err)
+{
+	const json_t *init = json_object_get(adapters->state, "init");
+	const char *was = json_string_value(json_object_get(init, "sha256")),
+		   *part = json_string_value(json_object_get(init, "part")),
+		   *path = now ? now : json_string_value(json_object_get(init, "path"));
+	struct vfm_ckpt *c = NULL;
+	char *sha = NULL;
+	int rc = 0;
+
+	if (!path || !was)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
+	TRY_OUT(vfm_job_agree(o->job, rc, err));
+	rc = open_weights(o, path, false, &c, &sha, err);
+	if (rc < 0) {
+		vfm_err_context(err, "the base model of %s (--init tells where it is)", adapters->path);
+		goto out;
+	}
+	if (strcmp(sha, was) != 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s is not the base model of %s: sha256 %s -> %s", c->path,
+			adapters->path, was, sha);
+	TRY_OUT(vfm_job_agree(o->job, rc, err));
+	rc = vfm_state_load_weights(vfm_trainer_params(o->tr), c, part ? part : "model", err);
+	rc = vfm_job_agree(o->job, rc, err);
+out:
+	free(sha);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* Returns what a run records of the weights of c. */
+static json_t *describe(const struct vfm_ckpt *c, const char *part, const char *sha)
+{
+	json_t *o = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
+
+	if (c->layout)
+		json_object_set_new(o, "layout", json_string(c->layout));
+	if (!c->plain) {
+		json_object_set_new(o, "part", json_string(part));
+		json_object_set_new(o, "step", json_integer(c->step));
+	}
+	return o;
+}
+
+/* Collective.  As the weights of a run that trains adapters: those of other adapters, and their base model. */
+static int init_adapters(struct vfm_origin *o, struct vfm_ckpt *c, const char *sha, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(o->tr);
+
+	TRY(load_base(o, c, NULL, err));
+	TRY(vfm_job_agree(o->job, vfm_state_load_adapters(ps, c, o->init_part, err), err));
+	o->of_init = json_deep_copy(json_object_get(c->state, "init"));
+	json_object_set_new(o->of_init, "adapters", describe(c, o->init_part, sha));
+	return 0;
+}
+
+/* Collective: loads the weights of another run or of a file, and initializes the optimizer. */
+static int init_weights(struct vfm_origin *o, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(o->tr);
+	struct vfm_ckpt *c = NULL;
+	char *sha = NULL;
+	int rc = open_weights(o, o->init, o->config->tuning.rank > 0, &c, &sha, err);
+
+	if (rc < 0)
+		goto out;
+	if (vfm_ckpt_is_adapters(c)) {
+		TRY_OUT(init_adapters(o, c, sha, err));
+	} else {
+		TRY_OUT(vfm_job_agree(o->job, vfm_state_load_weights(ps, c, o->init_part, err), err));
+		o->of_init = describe(c, o->init_part, sha);
+	}
+	TRY_OUT(vfm_job_agree(o->job, vfm_optim_start(vfm_trainer_optim(o->tr), err), err));
+	rc = vfm_job_agree(o->job, take_encoders(o, c, err), err);
+	if (rc == 0)
+		vfm_info("the weights are those of %s", c->path);
+out:
+	free(sha);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* ---- checkpoints of the run ---- */
+
+/* Compares the run with a checkpoint that it resumes from. */
+static int check_identity(struct vfm_origin *o, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	char *hint = vfm_path_is_inside(c->path, o->ckpt_dir)
+		? vfm_strfmt("; another -o RUN starts from step 0")
+		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
+	int rc = vfm_identity_resume(o->id, c, o->allow_change, hint, err);
+
+	free(hint);
+	return rc;
+}
+
+/* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
+ * worst failure is damage of the checkpoint. */
+static int agree_damage(struct vfm_origin *o, int rc, bool damaged, struct vfm_err *err)
+{
+	int64_t any = damaged;
+
+	rc = vfm_job_agree(o->job, rc, err);
+	if (rc != VFM_EUSAGE)
+		return rc;
+	TRY(vfm_all_reduce(o->job->world, NULL, vfm_t1(&any, VFM_I64, 1), err));
+	return any ? 1 : rc;
+}
+
+/* Of a run that began with adapters, --init names those; else it may tell where the base model is today. */
+static const char *base_now(const struct vfm_origin *o, const struct vfm_ckpt *c)
+{
+	return json_object_get(json_object_get(c->state, "init"), "adapters") ? NULL : o->init;
+}
+
+/* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
+static int load_checkpoint(struct vfm_origin *o, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	int rc = vfm_ckpt_open(&c, path, err);
+
+	if (rc == 0 && c->plain)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
+	rc = agree_damage(o, rc, rc == VFM_EUSAGE, err);
+	if (rc != 0)
+		goto out;
+	TRY_OUT(vfm_job_agree(o->job, check_identity(o, c, err), err));
+	if (o->config->tuning.rank > 0)
+		TRY_OUT(load_base(o, c, base_now(o, c), err));
+	rc = vfm_state_load(o->tr, c, err);
+	rc = agree_damage(o, rc, c->damaged, err);
+	if (rc != 0)
+		goto out;
+	TRY_OUT(vfm_job_agree(o->job, take_encoders(o, c, err), err));
+	o->first = c->step;
+	o->of_init = json_deep_copy(json_object_get(c->state, "init"));
+	o->skipped = json_integer_value(json_object_get(c->state, "skipped"));
+out:
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* ---- what there is ---- */
+
+/* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
+static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/run.json", o->dir);
+	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
+	const char *init = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
+	int rc = 0;
+
+	if (init && !o->init)
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove '%s' "
+			"to begin with the weights of the seed",
+			o->dir, init, path);
+	json_decref(was);
+	free(path);
+	return rc;
+}
+
+/* Collective.  Loads the first candidate that is not damaged.  *from: its path; NULL: there is none. */
+static int load_candidate(struct vfm_origin *o, struct vfm_candidates *k, char **from, struct vfm_err *err)
+{
+	int rc = 1;
+
+	while (rc == 1) {
+		const char *next = origin_is_root(o) ? vfm_candidates_next(k) : NULL;
+
+		free(*from);
+		*from = next ? vfm_strdup(next) : NULL;
+		TRY(vfm_job_broadcast(o->job, from, err));
+		rc = *from ? load_checkpoint(o, *from, err) : 0;
+		if (rc == 1 && origin_is_root(o))
+			vfm_candidates_reject(k, err->msg);
+	}
+	TRY(rc);
+	return vfm_job_agree(o->job, origin_is_root(o) ? vfm_candidates_accept(k, err) : 0, err);
+}
+
+int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err)
+{
+	struct vfm_candidates k = {0};
+	char *from = NULL;
+	int rc;
+
+	o->saved = -1;
+	rc = origin_is_root(o) ? vfm_candidates_list(&k, o->dir, o->ckpt_dir, o->resume, err) : 0;
+
+	TRY_OUT(vfm_job_agree(o->job, rc, err));
+	TRY_OUT(load_candidate(o, &k, &from, err));
+	if (from) {
+		vfm_info("resuming after step %lld from %s", (long long)o->first, from);
+		if (o->init && !o->config->tuning.rank)
+			vfm_info("--init %s is not read: the run has begun", o->init);
+		if (vfm_path_is_inside(from, o->ckpt_dir))
+			o->saved = o->first;
+	} else {
+		TRY_OUT(vfm_job_agree(o->job, origin_is_root(o) ? check_begun(o, err) : 0, err));
+		if (o->config->tuning.rank > 0 && !o->init)
+			rc = vfm_fail(err, VFM_EUSAGE, "lora.rank: adapters need a base model (--init)");
+		TRY_OUT(rc);
+		rc = o->init ? init_weights(o, err) : take_encoders(o, NULL, err);
+	}
+	o->id->init = o->of_init;
+	o->id->forced = o->forced;
+out:
+	vfm_candidates_release(&k);
+	free(from);
+	return rc;
+}
+
+void vfm_origin_release(struct vfm_origin *o)
+{
+	json_decref(o->of_init);
+	json_decref(o->forced);
+	o->of_init = o->forced = NULL;
+}

@@ -1,0 +1,35 @@
+/* origin.h - what a run begins from: a checkpoint, initial weights, or the seed.
+ *
+ * Adapters (spec/model/tuning.h) begin on a base model, which their checkpoints name by path and sha256.
+ */
+#ifndef VFM_TRAIN_RUN_ORIGIN_H
+#define VFM_TRAIN_RUN_ORIGIN_H
+
+#include "ckpt/ckpt.h"
+#include "train/job/job.h"
+#include "train/run/identity.h"
+#include "train/step/trainer.h"
+
+struct vfm_origin {
+	/* set by the caller, borrowed */
+	struct vfm_job *job;
+	struct vfm_trainer *tr;
+	const struct vfm_config *config;
+	const char *dir, *ckpt_dir;            /* RUN, and its directory of checkpoints */
+	const char *resume, *init, *init_part; /* as in struct vfm_run_opts */
+	unsigned allow_change;                 /* bits of enum vfm_change */
+	const json_t *plan_forced;             /* of the plan's header; NULL: none */
+	struct vfm_identity *id;               /* begin adds encoders, init and forced */
+	/* set by vfm_origin_begin */
+	int64_t first;            /* completed steps */
+	int64_t saved;            /* step of the newest checkpoint of the run itself; -1: none */
+	int64_t skipped;          /* steps that were skipped before */
+	json_t *of_init, *forced; /* owned: id->init and id->forced */
+};
+
+/* Collective over the job.  Loads the newest good checkpoint of the run, or else the initial weights, or keeps those of
+ * the seed, and compares the identities.  All ranks return the same result.  In any case the caller releases *o. */
+int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err);
+void vfm_origin_release(struct vfm_origin *o);
+
+#endif

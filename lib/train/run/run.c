@@ -1,0 +1,708 @@
+#include "train/run/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/loader/loader.h"
+#include "io/file.h"
+#include "spec/cost/hw.h"
+#include "train/job/plan.h"
+#include "train/predict/oom_hints.h"
+#include "train/run/held_out.h"
+#include "train/run/metrics.h"
+#include "train/run/origin.h"
+#include "train/run/preview.h"
+#include "train/run/readers.h"
+#include "train/run/skipped.h"
+#include "train/step/state.h"
+
+/* A step that the host has enqueued but not reported. */
+struct step_slot {
+	struct vfm_step_record rec;
+	double t0; /* start of the step on the host */
+	bool read;
+};
+
+enum { STEP_SLOTS = VFM_TRAINER_UNREAD };
+
+struct run {
+	const struct vfm_config *c;
+	const struct vfm_run_opts *o;
+	struct vfm_job *job;
+	struct vfm_mesh *mesh;
+	struct vfm_stream *stream;
+	struct vfm_manifest *manifest;
+	struct vfm_loader *loader;
+	struct vfm_shard_cache *cache;
+	int64_t read_bytes; /* by the loader, until the last step */
+	struct vfm_oom_hints oom_hints;
+	struct vfm_trainer *tr;
+	struct vfm_held_out *held_out; /* NULL: none */
+	struct vfm_previews *previews; /* NULL: none */
+	struct vfm_metrics metrics;
+	struct vfm_saver saver;
+	char *ckpt_dir;
+	json_t *config;
+	struct vfm_identity id;
+	struct vfm_origin origin;
+	int lock;
+	int64_t first, last;               /* steps completed before this run; total steps */
+	int64_t saved;                     /* step of the newest checkpoint, -1: none */
+	struct step_slot slot[STEP_SLOTS]; /* oldest step first; the same steps on all ranks */
+	int n_slots;
+	double t_done;        /* when the host observed the end of the previous step */
+	bool closed;          /* on_step has returned VFM_EPIPE; on rank 0 */
+	bool stopping, piped; /* after a signal; after EPIPE on stdout */
+	struct vfm_skipped skipped;
+	struct vfm_progress progress;
+};
+
+static bool is_root(const struct run *r)
+{
+	return r->mesh->rank == 0;
+}
+
+/* ---- setting up ---- */
+
+static int make_dir(struct run *r, struct vfm_err *err)
+{
+	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+	int rc = vfm_mkdir_p(r->o->dir, err);
+
+	if (rc == 0) {
+		r->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (r->lock < 0)
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
+		else if (!vfm_lock(r->lock, r->o->stop))
+			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
+		if (rc == 0) {
+			vfm_temp_sweep(r->o->dir);
+			vfm_ckpt_sweep(r->ckpt_dir);
+		}
+	}
+	free(lock);
+	return rc;
+}
+
+static int check_manifest(struct run *r, struct vfm_err *err)
+{
+	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, &r->mesh->p, &r->last, err));
+	if (is_root(r))
+		vfm_plan_check_average(r->c, r->last);
+	return 0;
+}
+
+static int save_json(struct run *r, const char *name, const json_t *o, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", r->o->dir, name);
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, o, 2);
+	vfm_buf_adds(&b, "\n");
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	free(path);
+	return rc;
+}
+
+static int open_manifest(struct run *r, struct vfm_err *err)
+{
+	r->manifest = vfm_manifest_open(r->o->manifest, err);
+	r->skipped.plan = r->manifest;
+	return r->manifest ? check_manifest(r, err) : err->code;
+}
+
+/* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
+static int tell_hashing(struct run *r, bool more, struct vfm_err *err)
+{
+	int64_t flag = more;
+
+	TRY(vfm_broadcast(r->job->world, NULL, vfm_t1(&flag, VFM_I64, 1), 0, err));
+	return (int)flag;
+}
+
+static int tick_hashing(void *ctx, struct vfm_err *err)
+{
+	int rc = tell_hashing(ctx, true, err);
+
+	return rc < 0 ? rc : 0;
+}
+
+/* Collective: rank 0 hashes the plan into sha, which takes minutes for a large plan.  After each block it broadcasts
+ * that it is at work, so that the failure detector of the other ranks does not declare it failed. */
+static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
+{
+	int rc = 1, end;
+
+	if (is_root(r)) {
+		rc = vfm_manifest_sha256(r->manifest, sha, tick_hashing, r, err);
+		end = tell_hashing(r, false, rc < 0 ? NULL : err);
+		return rc < 0 ? rc : end;
+	}
+	while (rc > 0)
+		rc = tell_hashing(r, false, err);
+	return rc;
+}
+
+/* Collective.  On another node, the same path may be another file.  own: a digest of the file. */
+static int compare_plans(struct run *r, const char *own, const char *path, struct vfm_err *err)
+{
+	char *root = NULL;
+	int rc;
+
+	if (is_root(r))
+		root = vfm_strdup(own);
+	TRY_OUT(vfm_job_broadcast(r->job, &root, err));
+	if (strcmp(own, root) != 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' is not the file that rank 0 has under this name", path);
+	rc = vfm_job_agree(r->job, rc, err);
+out:
+	free(root);
+	return rc;
+}
+
+/* Collective: rank 0 reads the whole plan while the others wait. */
+static int identify(struct run *r, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL, digest[VFM_SHA256_HEX];
+	int rc;
+
+	r->id = (struct vfm_identity){.config = r->c,
+		.config_json = r->config,
+		.plan_path = r->o->manifest,
+		.plan_steps = h->steps,
+		.last = r->last,
+		.encoders = h->makers};
+	vfm_manifest_digest(r->manifest, digest);
+	TRY_OUT(compare_plans(r, digest, r->o->manifest, err));
+	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
+	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
+	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
+	if (r->o->plan_sha256 && strcmp(sha, r->o->plan_sha256) != 0)
+		rc = vfm_job_agree(r->job,
+			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of stages says: %s, not %s",
+				r->o->manifest, sha, r->o->plan_sha256),
+			err);
+out:
+	free(sha);
+	return rc;
+}
+
+/* Collective. */
+static int open_held_out(struct run *r, struct vfm_err *err)
+{
+	if (!r->o->held_out)
+		return r->c->eval.samples ? vfm_job_agree(r->job,
+						    vfm_fail(err, VFM_EUSAGE,
+							    "eval.samples: their texts are those of --held-out, "
+							    "which is missing"),
+						    err)
+					  : 0;
+	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, r->cache, err);
+	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
+	r->id.held_out_path = r->o->held_out;
+	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
+	TRY(compare_plans(r, r->id.held_out_sha256, r->o->held_out, err));
+	if (r->c->eval.samples)
+		r->previews = vfm_previews_open(r->o->held_out, r->c, r->mesh, r->cache, err);
+	return vfm_job_agree(r->job, r->c->eval.samples && !r->previews ? err->code : 0, err);
+}
+
+static int open_trainer(struct run *r, struct vfm_err *err)
+{
+	vfm_oom_hints_install(&r->oom_hints, r->c, r->mesh, r->stream->dev);
+	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
+	return r->tr ? 0 : err->code;
+}
+
+/* Collective. */
+static int begin(struct run *r, struct vfm_err *err)
+{
+	r->origin = (struct vfm_origin){.job = r->job,
+		.tr = r->tr,
+		.config = r->c,
+		.dir = r->o->dir,
+		.ckpt_dir = r->ckpt_dir,
+		.resume = r->o->resume,
+		.init = r->o->init,
+		.init_part = r->o->init_part,
+		.allow_change = r->o->allow_change,
+		.plan_forced = vfm_manifest_header(r->manifest)->forced,
+		.id = &r->id};
+	TRY(vfm_origin_begin(&r->origin, err));
+	r->first = r->origin.first;
+	r->saved = r->origin.saved;
+	r->skipped.n = r->origin.skipped;
+	return 0;
+}
+
+static int open_loader(struct run *r, struct vfm_err *err)
+{
+	struct vfm_loader_group group;
+	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
+		.group = &group,
+		.max_damaged = r->c->data.max_damaged,
+		.cache = r->cache,
+		.threads = (int32_t)r->c->data.threads,
+		.captions = &r->c->data.captions,
+		.seed = r->c->train.seed,
+		.text_len = (int32_t)r->c->model.text_len,
+		.cond = r->c->model.cond_channels > 0,
+		.image = r->c->model.image_dim > 0,
+		.first_step = r->first,
+		.plan_sha256 = r->id.plan_sha256,
+		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
+		.world = (int32_t)r->mesh->p.dp,
+		.n_parts = (int32_t)r->mesh->p.cp,
+		.part = (int32_t)r->mesh->coord[VFM_AX_CP]};
+
+	if (r->first >= r->last)
+		return 0;
+	TRY(vfm_readers_group(r->mesh, &group, err));
+	r->loader = vfm_loader_open(r->manifest, &lo, err);
+	return r->loader ? 0 : err->code;
+}
+
+enum { PLANNED_STEPS = 64 };
+
+/* Counts the longest pack that the plan allows, as if all cp ranks computed it: its tokens are those of the header, as
+ * one sample; its samples and their text the most of the first steps.  The plan does not tell the shapes of samples:
+ * frames have about 256 patches.
+ */
+static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	/* With parts, the largest share of a rank is that of a sample in a pack of the most parts. */
+	double cp = (double)r->mesh->p.cp, of = h->cp && h->cp < cp ? h->cp : cp;
+	double n = h->context * (double)(h->cp ? h->cp : 1), frame = n < 256 ? n : 256;
+	struct vfm_manifest_step s = {0};
+	int32_t samples = 1;
+	int rc = 0;
+
+	for (int64_t i = r->first; i < r->last && i < r->first + PLANNED_STEPS && rc == 0; i++) {
+		rc = vfm_manifest_step(r->manifest, i, &s, err);
+		for (int32_t k = 0; k < s.n_packs && rc == 0; k++)
+			if (s.packs[k].n_samples > samples)
+				samples = s.packs[k].n_samples;
+	}
+	vfm_manifest_step_release(&s);
+	*p = (struct vfm_pack_sums){.q = n * cp / of,
+		.Q = n * n * cp / of,
+		.Qs = n * frame * cp / of,
+		.Qt = n * n / frame * cp / of,
+		.n = samples,
+		.g = samples};
+	p->c = samples * (double)r->c->model.text_len;
+	p->X = p->q * (double)r->c->model.text_len;
+	return rc;
+}
+
+/* Collective. */
+static int plan_recompute(struct run *r, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	struct vfm_load load = {.packs = h->batch / r->mesh->p.dp / (h->cp ? r->mesh->p.cp : 1),
+		.host_bytes = vfm_recompute_host_bytes(r->job->launch.local_size)};
+
+	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
+		return 0;
+	TRY(vfm_job_agree(r->job, find_largest_pack(r, &load.largest, err), err));
+	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
+}
+
+static int open_records(struct run *r, struct vfm_err *err)
+{
+	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
+	json_t *id = vfm_identity_json(&r->id);
+	int rc = save_json(r, "config.json", r->config, err);
+	char text[512];
+
+	if (plan->made) {
+		vfm_recompute_text(plan, text, sizeof(text));
+		json_object_set_new(id, "recompute", json_string(text));
+	}
+
+	if (rc == 0)
+		rc = save_json(r, "run.json", id, err);
+	json_decref(id);
+	TRY(rc);
+	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
+}
+
+static int set_up(struct run *r, struct vfm_err *err)
+{
+	/* Check what is possible before writing to RUN. */
+	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
+	TRY(identify(r, err));
+	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_manifest_header(r->manifest)->cp, err), err));
+	TRY(vfm_job_agree(r->job, vfm_shard_cache_open(&r->cache, &r->o->cache, err), err));
+	TRY(open_held_out(r, err));
+	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
+	TRY(vfm_job_mark(r->job, r->o->dir, err));
+	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
+	TRY(begin(r, err));
+	TRY(vfm_job_agree(r->job, open_loader(r, err), err));
+	TRY(plan_recompute(r, err));
+	return vfm_job_agree(r->job, is_root(r) ? open_records(r, err) : 0, err);
+}
+
+/* ---- running ---- */
+
+/* Starts a save; writing the files overlaps with the following steps. */
+static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
+{
+	json_t *state = vfm_identity_json(&r->id);
+	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
+		.step = steps_done,
+		.config = r->config,
+		.state = state,
+		.keep_last = (int)r->c->ckpt.keep,
+		.keep_every = r->c->ckpt.keep_every};
+	int rc;
+
+	if (r->skipped.n)
+		json_object_set_new(state, "skipped", json_integer(r->skipped.n));
+	/* The records on disk must match the checkpoint: no missing steps after a resume. */
+	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
+	if (rc == 0)
+		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
+	r->saved = steps_done;
+	if (rc == 0)
+		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, blocked training for %.1f ms",
+			(long long)steps_done, (double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
+	json_decref(state);
+	return rc;
+}
+
+static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
+{
+	struct run *r = ctx;
+	int rc = vfm_loader_next(r->loader, p, err);
+
+	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last)
+		       : rc;
+}
+
+static void pack_done(void *ctx, struct vfm_pack *p)
+{
+	struct run *r = ctx;
+
+	vfm_loader_release(r->loader, p);
+}
+
+/* Reads the oldest unread step; blocks until it is done.  The device runs steps in sequence.  A step lasts from the end
+ * of the previous step, or from its start on the host if later, until the host observes its end. */
+static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
+{
+	struct vfm_rank_stats own = t->rec.s.rank;
+	double now;
+
+	if (t->read)
+		return 0;
+	TRY(vfm_trainer_stats(r->tr, &t->rec.s, err));
+	now = vfm_now();
+	t->rec.s.rank.data_wait_s = own.data_wait_s;
+	t->rec.s.rank.mem_peak_bytes = own.mem_peak_bytes;
+	t->rec.s.rank.read_bytes = own.read_bytes;
+	t->rec.s.rank.replaced = own.replaced;
+	t->rec.s.rank.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
+	r->t_done = now;
+	t->read = true;
+	return 0;
+}
+
+/* Enqueues a step in the next slot. */
+static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
+{
+	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
+	const int64_t n = vfm_loader_packs_per_step(r->loader);
+	struct vfm_pack_source loaded = {next_pack, pack_done, r};
+	struct vfm_pack_source packs = vfm_oom_hints_source(&r->oom_hints, &loaded, n);
+	struct step_slot *t = &r->slot[r->n_slots];
+
+	*t = (struct step_slot){.t0 = vfm_now(),
+		.rec = {.step = step + 1,
+			.ranks = r->mesh->world_size,
+			.lr = vfm_lr_at(&r->c->train, step, r->last),
+			.weighted = vfm_diffusion_has_mse(&r->c->diffusion)}};
+	TRY(vfm_trainer_step(r->tr, step, n, &packs, t->rec.lr, err));
+	after = vfm_loader_stats(r->loader);
+	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;
+	t->rec.s.rank.read_bytes = (double)(after.file_bytes - r->read_bytes);
+	t->rec.s.rank.replaced =
+		(double)(after.replaced - before.replaced) * (double)r->mesh->p.dp / r->mesh->world_size;
+	r->read_bytes = after.file_bytes;
+	t->rec.s.rank.mem_peak_bytes = (double)r->stream->dev->mem_peak;
+	t->rec.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype);
+	r->n_slots++;
+	return 0;
+}
+
+/* Each rank counts a replaced sample as its share of the ranks that use the pack.  A fraction means that some of these,
+ * on another node, read the sample undamaged. */
+static int check_replaced(double replaced, int64_t step, struct vfm_err *err)
+{
+	if (fabs(replaced - round(replaced)) < 1e-6)
+		return 0;
+	return vfm_fail(err, VFM_EENV,
+		"step %lld: a sample is damaged on one node and whole on another, so that ranks of one pack used "
+		"different "
+		"samples",
+		(long long)step);
+}
+
+/* Collective.  Reduces the statistics of the steps in slots over the ranks.  *n: number of steps that all ranks have
+ * read. */
+static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
+{
+	struct vfm_rank_stats s[STEP_SLOTS] = {0};
+	int known = 0;
+
+	while (known < r->n_slots && r->slot[known].read) {
+		s[known] = r->slot[known].rec.s.rank;
+		known++;
+	}
+	*n = vfm_rank_stats_reduce(r->job->world, s, r->n_slots, known, err);
+	for (int k = 0; k < *n; k++) {
+		r->slot[k].rec.s.rank = s[k];
+		TRY(check_replaced(s[k].replaced, r->slot[k].rec.step, err));
+	}
+	return *n < 0 ? *n : 0;
+}
+
+/* After the reader of stdout has exited, steps are still written to metrics.jsonl. */
+static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
+{
+	json_t *o = vfm_step_json(rec);
+	int rc;
+
+	if (r->o->stage)
+		json_object_set_new(o, "stage", json_string(r->o->stage));
+	rc = vfm_metrics_add(&r->metrics, rec, o, err);
+
+	if (rc == 0 && r->o->on_step && !r->closed)
+		rc = r->o->on_step(r->o->ctx, o, err);
+	json_decref(o);
+	r->closed = r->closed || rc == VFM_EPIPE;
+	return rc == VFM_EPIPE ? 0 : rc;
+}
+
+/* Collective.  Counts the steps among the first n that were not applied.  On failure *n steps remain to be reported: up
+ * to the one that ends the run. */
+static int count_skipped(struct run *r, int *n, struct vfm_err *err)
+{
+	for (int k = 0; k < *n; k++) {
+		struct vfm_step_record *rec = &r->slot[k].rec;
+		int rc;
+
+		if (vfm_step_is_finite(&rec->s))
+			continue;
+		rc = vfm_skipped_add(&r->skipped, r->tr, rec->step - 1, &rec->s, err);
+		rec->skipped = r->skipped.n;
+		if (rc < 0) {
+			*n = k + 1;
+			return rc;
+		}
+	}
+	return 0;
+}
+
+/* Collective.  Rank 0 reports the first n steps; all ranks then agree on stopping and failures. */
+static int report_all(struct run *r, int n, struct vfm_err *err)
+{
+	int64_t flags[3] = {0}; /* stop, piped, failed */
+	struct vfm_err why = {0};
+	int rc = 0, ends = count_skipped(r, &n, &why);
+
+	for (int k = 0; k < n && rc == 0 && is_root(r); k++)
+		rc = report(r, &r->slot[k].rec, err);
+	r->n_slots -= n;
+	memmove(r->slot, r->slot + n, (size_t)r->n_slots * sizeof(r->slot[0]));
+	flags[1] = r->closed; /* stop without a message */
+	if (rc == 0)
+		rc = vfm_saver_poll(&r->saver, err);
+	flags[0] = flags[1] || (r->o->stop && *r->o->stop);
+	flags[2] = rc < 0;
+	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(flags, VFM_I64, 3), err));
+	r->stopping = r->stopping || flags[0] > 0;
+	r->piped = r->piped || flags[1] > 0;
+	vfm_progress_step(&r->progress, n);
+	if (flags[2])
+		return vfm_job_agree(r->job, rc, err);
+	if (ends == 0)
+		return 0;
+	*err = why;
+	r->n_slots = 0; /* the steps after it do not count */
+	return vfm_job_agree(r->job, ends, err);
+}
+
+/* Collective.  Reads and reports the completed steps.  Blocks for the newest step if `all`; otherwise that step stays
+ * in its slot while it runs on any rank. */
+static int drain_steps(struct run *r, bool all, struct vfm_err *err)
+{
+	int n;
+
+	for (int k = 0; k < r->n_slots; k++)
+		if (all || k < r->n_slots - 1 || vfm_trainer_done(r->tr))
+			TRY(read_step(r, &r->slot[k], err));
+	TRY(reduce_stats(r, &n, err));
+	return report_all(r, n, err);
+}
+
+/* Local, after a failed step: reports the completed steps before it, with the statistics of this rank. */
+static void report_rest(struct run *r)
+{
+	for (int k = 0; k < r->n_slots && is_root(r) && (r->slot[k].read || vfm_trainer_done(r->tr)); k++)
+		if (read_step(r, &r->slot[k], NULL) < 0 || report(r, &r->slot[k].rec, NULL) < 0)
+			return;
+}
+
+/* Collective.  Generates samples after a step. */
+static int generate_previews(struct run *r, struct vfm_step_record *rec, struct vfm_err *err)
+{
+	struct vfm_preview_image image;
+	char *dir;
+	int rc;
+
+	snprintf(rec->previews, sizeof(rec->previews), "samples/step-%08lld", (long long)rec->step);
+	dir = vfm_strfmt("%s/%s", r->o->dir, rec->previews);
+	rc = vfm_previews_run(r->previews, r->tr, dir, &image, err);
+	if (rc == 0 && image.png.len)
+		rc = vfm_tfevents_image(
+			&r->metrics.events, rec->step, "sample", &image.png, image.width, image.height, err);
+	vfm_buf_release(&image.png);
+	free(dir);
+	return rc;
+}
+
+/* Collective.  Evaluates the held-out data after the newest step, whose record gets the losses. */
+static int evaluate_held_out(struct run *r, struct vfm_err *err)
+{
+	struct vfm_step_record *rec = &r->slot[r->n_slots - 1].rec;
+
+	for (int k = 0; k < r->n_slots; k++)
+		TRY(read_step(r, &r->slot[k], err));
+	TRY(vfm_held_out_run(r->held_out, r->tr, &rec->held_out, err));
+	if (r->previews)
+		TRY(generate_previews(r, rec, err));
+	r->t_done = vfm_now();
+	return 0;
+}
+
+/* Runs the remaining steps.  *step: number of completed steps. */
+static int run_steps(struct run *r, int64_t *step, struct vfm_err *err)
+{
+	while (*step < r->last && !r->stopping) {
+		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
+
+		bool evaluates = r->held_out &&
+			(*step + 1 == r->last || (r->c->eval.every && (*step + 1) % r->c->eval.every == 0));
+
+		TRY(enqueue_step(r, *step, err));
+		++*step;
+		if (evaluates)
+			TRY(evaluate_held_out(r, err));
+		TRY(drain_steps(r, due || evaluates, err));
+		if (r->stopping && r->n_slots)
+			TRY(drain_steps(r, true, err));
+		if (due || r->stopping)
+			TRY(start_save(r, *step, err));
+	}
+	return 0;
+}
+
+static int loop(struct run *r, struct vfm_err *err)
+{
+	int64_t step = r->first;
+	int rc;
+
+	vfm_progress_start(&r->progress, "steps", r->last);
+	vfm_progress_step(&r->progress, r->first);
+	rc = run_steps(r, &step, err);
+	if (rc < 0)
+		report_rest(r);
+	vfm_progress_end(&r->progress);
+	TRY(rc);
+	if (step == r->first && r->saved < step)
+		TRY(start_save(r, step, err)); /* a run of no steps still saves its weights */
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	if (step >= r->last)
+		return 0;
+	r->job->agreed = true;
+	if (r->piped)
+		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
+	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command resumes there",
+		(long long)step, (long long)r->last);
+}
+
+/* Says how many samples of this rank had none of the captions that data.captions asks for, how many were replaced, and
+ * what the rank waited for. */
+static void report_data(const struct run *r)
+{
+	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};
+	struct vfm_buf causes = {0};
+
+	for (int i = 0; i < VFM_LOAD_CAUSES; i++)
+		vfm_buf_addf(&causes, "%s %s %.0f %%", i ? "," : "", vfm_load_causes[i],
+			100 * s.wait_by_s[i] / (s.wait_s > 0 ? s.wait_s : 1));
+	if (s.wait_s > 0.1)
+		vfm_info("waited %.1f s for data:%s", s.wait_s, causes.data);
+	vfm_buf_release(&causes);
+	if (s.replaced)
+		vfm_info("%lld of the %lld samples that this rank read stood for damaged ones (data.max_damaged)",
+			(long long)s.replaced, (long long)s.samples);
+	if (s.unlisted)
+		vfm_info("%lld of the %lld samples that this rank read had no caption with a weight (data.captions)",
+			(long long)s.unlisted, (long long)s.samples);
+}
+
+static void tear_down(struct run *r)
+{
+	report_data(r);
+	vfm_saver_release(&r->saver);
+	vfm_metrics_close(&r->metrics);
+	vfm_loader_close(r->loader);
+	vfm_previews_free(r->previews);
+	vfm_held_out_close(r->held_out);
+	vfm_shard_cache_close(r->cache);
+	vfm_manifest_close(r->manifest);
+	vfm_trainer_free(r->tr);
+	vfm_oom_hints_remove(&r->oom_hints);
+	json_decref(r->config);
+	vfm_origin_release(&r->origin);
+	free(r->ckpt_dir);
+	if (r->lock >= 0)
+		close(r->lock);
+}
+
+int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err)
+{
+	struct run r = {.c = c,
+		.o = o,
+		.job = &x->job,
+		.mesh = &x->mesh,
+		.stream = x->device.stream,
+		.lock = -1,
+		.saved = -1,
+		.skipped = {.job = &x->job, .mesh = &x->mesh, .most = c->train.skip_nonfinite},
+		.config = vfm_config_to_json(c),
+		.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir)};
+	int rc;
+
+	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
+		(long long)vfm_model_params(&c->model));
+	rc = set_up(&r, err);
+	if (rc == 0)
+		rc = loop(&r, err);
+	vfm_job_failed(r.job, rc, err);
+	tear_down(&r);
+	return rc;
+}

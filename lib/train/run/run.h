@@ -1,0 +1,47 @@
+/* run.h - a training run from manifest to weights, with checkpoints, resume, signals and metrics.
+ *
+ * RUN/config.json       the resolved configuration
+ * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
+ * RUN/metrics.jsonl     exactly one line per step, also after a resume
+ * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
+ * RUN/samples/step-…/   samples (preview.h)
+ * RUN/events.out…       the same scalars for TensorBoard
+ */
+#ifndef VFM_TRAIN_RUN_RUN_H
+#define VFM_TRAIN_RUN_RUN_H
+
+#include <signal.h>
+
+#include "data/dataset/shard_cache.h"
+#include "io/json.h"
+#include "train/job/context.h"
+#include "train/run/identity.h"
+
+struct vfm_run_opts {
+	const char *manifest;
+	const char *plan_sha256; /* that the manifest must have; NULL: any */
+	const char *stage;       /* name of the training stage, for the records of the steps; NULL: none */
+	const char *dir;         /* RUN */
+	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
+	 * used until RUN has a later one. */
+	const char *resume;
+	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
+	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
+	const char *init, *init_part;
+	struct vfm_shard_cache_opts cache; /* for shards that are elsewhere; url NULL: none */
+	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
+	unsigned allow_change;             /* bits of enum vfm_change, for resume and init */
+	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
+	volatile sig_atomic_t *stop;
+	/* Called once per step with its record.  A negative result ends the run; VFM_EPIPE ends it like a signal, but
+	 * without a message. */
+	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);
+	void *ctx;
+};
+
+/* Collective over the ranks of the job.  Requires vfm_context_open(x, c).  All ranks write checkpoints; only rank 0
+ * writes the other files of RUN and reports.  Returns 0 if all steps are done and saved, VFM_ESIGNAL if the run stopped
+ * early and saved, else an error (see vfm_job_end).  Complete checkpoints remain complete after an error. */
+int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err);
+
+#endif

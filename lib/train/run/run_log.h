@@ -1,0 +1,69 @@
+/* run_log.h - the records of a run as curves, its starts, its configuration and identity, for a report.
+ *
+ * Memory does not grow with the steps (media/draw/html_chart.h).  Reading is local and writes nothing; the run may be
+ * at work.
+ */
+#ifndef VFM_TRAIN_RUN_RUN_LOG_H
+#define VFM_TRAIN_RUN_RUN_LOG_H
+
+#include "io/json.h"
+#include "media/draw/html_chart.h"
+
+enum vfm_run_curve_flag {
+	VFM_CURVE_LOG = 1,     /* logarithmic, if the range is large */
+	VFM_CURVE_ZERO = 2,    /* the axis begins at 0 */
+	VFM_CURVE_SMOOTH = 4,  /* with a moving average */
+	VFM_CURVE_PERCENT = 8, /* 1 is 100 % */
+	VFM_CURVE_IF_ANY = 16, /* not shown if all values are 0 */
+};
+
+/* A curve: a key of the records (vfm-train(1)), or its share of another one. */
+struct vfm_run_curve {
+	const char *key, *of; /* of NULL: the value itself */
+	unsigned flags;       /* enum vfm_run_curve_flag */
+	const char *title, *note;
+};
+enum { VFM_RUN_CURVES = 17, VFM_RUN_JUMPS = 64, VFM_RUN_STARTS = 256 };
+extern const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES];
+/* Returns the number of the curve of a key. */
+int vfm_run_curve_of(const char *key);
+
+/* Two lines of metrics.jsonl whose steps do not follow each other. */
+struct vfm_run_jump {
+	int64_t line, from, to; /* line of step `to`, from 1 */
+};
+
+/* A start of the program, as its event file tells (tfevents.h). */
+struct vfm_run_start {
+	double time;  /* seconds since 1970 */
+	int64_t step; /* the first one */
+	char host[64];
+};
+
+struct vfm_run_log {
+	char *dir;     /* the folder of the run */
+	char *metrics; /* its metrics.jsonl */
+	char *name;    /* of the folder */
+	char *stage;   /* the training stage; NULL: none */
+	struct vfm_trace trace[VFM_RUN_CURVES];
+	double sum[VFM_RUN_CURVES];  /* of the values; of shares: of the numerators */
+	struct vfm_trace levels;     /* losses of the last evaluation of held-out data over the noise levels, from 1 */
+	int64_t steps, first, last;  /* records; smallest and largest step; first > last: none */
+	int64_t not_finite, skipped; /* steps */
+	double tokens, samples, replaced, tflop; /* of all steps; tflop: per rank */
+	bool cut;                                /* the last line has no end: the run is at work, or was killed */
+	struct vfm_run_jump jump[VFM_RUN_JUMPS];
+	int64_t n_jumps; /* all of them; the first ones are in jump */
+	struct vfm_run_start start[VFM_RUN_STARTS];
+	int n_starts;              /* the newest ones, in the order of time */
+	json_t *config, *identity; /* config.json and run.json; NULL: none */
+	char *failure;             /* failure.txt: the error that ended the run; NULL: none */
+	int64_t checkpoint;        /* step of the newest one; -1: none */
+};
+
+/* Reads a run: a folder, or a metrics.jsonl, whose folder is that of the run.  VFM_EUSAGE: there are no records, or a
+ * line or a file is damaged; the message names file and line.  Release in any case. */
+int vfm_run_log_read(struct vfm_run_log *l, const char *run, struct vfm_err *err);
+void vfm_run_log_release(struct vfm_run_log *l);
+
+#endif

@@ -1,0 +1,461 @@
+#include "train/run/sample_net.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/num.h"
+#include "ckpt/adapters.h"
+#include "data/record/maker.h"
+#include "io/json.h"
+#include "train/step/state.h"
+
+#define TIME_EPS 1e-6
+
+/* ---- checkpoints ---- */
+
+/* Reads the configuration of a checkpoint. */
+static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt, const char *dtype, struct vfm_err *err)
+{
+	char spec[32];
+
+	TRY(vfm_ckpt_want_model(ckpt, err));
+	if (!json_object_get(ckpt->config, "model"))
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
+	vfm_config_defaults(c);
+	TRY(vfm_config_saved(c, ckpt->config, err));
+	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
+	TRY(vfm_config_set(c, spec, err));
+	/* Of the training precision, only the dtype of the residual stream applies, and only with --dtype bf16. */
+	c->train.fp8 = VFM_FP8_NONE;
+	c->train.master = VFM_MASTER_F32;
+	if (c->train.dtype != VFM_BF16)
+		c->train.residual = VFM_F32;
+	return vfm_config_check(c, err);
+}
+
+/* Returns the part that exists in a checkpoint with this configuration. */
+static const char *available_part(const char *part, const struct vfm_config *c)
+{
+	return !strcmp(part, "ema") && c->train.ema_decay == 0 ? "model" : part;
+}
+
+/* Opens the model that the adapters of a checkpoint were trained for.  Rank 0 compares its hash. */
+static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, const char **part,
+	const struct vfm_comm *world, struct vfm_err *err)
+{
+	const json_t *init = json_object_get(adapters->state, "init");
+	const char *path = json_string_value(json_object_get(init, "path")),
+		   *was = json_string_value(json_object_get(init, "sha256")),
+		   *trained = json_string_value(json_object_get(init, "part"));
+	char sha[VFM_SHA256_HEX];
+
+	if (!path || !was)
+		return vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
+	if (vfm_ckpt_open(base, path, err) < 0)
+		return vfm_err_context(err, "the base model of %s", adapters->path);
+	*part = trained ? trained : "model";
+	if (world->rank > 0)
+		return 0;
+	TRY(vfm_ckpt_sha256(*base, sha, err));
+	return strcmp(sha, was) == 0 ? 0
+				     : vfm_fail(err, VFM_EUSAGE, "%s is not the base model of %s: sha256 %s -> %s",
+					       (*base)->path, adapters->path, was, sha);
+}
+
+/* Splits PATH[:SCALE]; the caller frees *path. */
+static void split_scale(const char *text, char **path, double *scale)
+{
+	char *colon;
+
+	*path = vfm_strdup(text);
+	colon = strrchr(*path, ':');
+	if (colon && vfm_parse_f64(colon + 1, scale, NULL) == 0)
+		*colon = 0;
+	else
+		*scale = 1;
+}
+
+/* Adds the adapters PATH[:SCALE] to the weights of c. */
+static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, struct vfm_err *err)
+{
+	for (int i = 0; lora && i < lora->n; i++) {
+		char *path;
+		double scale;
+		int rc;
+
+		split_scale(lora->v[i], &path, &scale);
+		rc = vfm_ckpt_attach(c, path, part, scale, err);
+		if (rc == 0)
+			vfm_info("adapters of %s, scale %g", path, scale);
+		free(path);
+		TRY(rc);
+	}
+	return 0;
+}
+
+/* Prepares the weights of a network: the base model, if c holds adapters, and the adapters.  *part: that of c, which
+ * becomes that of the base model. */
+static int prepare_weights(struct vfm_ckpt *c, struct vfm_ckpt **base, const char **part,
+	const struct vfm_strlist *lora, const struct vfm_comm *world, struct vfm_err *err)
+{
+	const char *own = *part;
+
+	if (vfm_ckpt_is_adapters(c)) {
+		TRY(open_base(base, c, part, world, err));
+		TRY(vfm_ckpt_attach(*base, c->path, own, 1, err));
+	}
+	return attach_adapters(*base ? *base : c, lora, own, err);
+}
+
+/* Compares the keys of a section of two configurations; `only` NULL: all keys. */
+static int compare_section(const json_t *a, const json_t *b, const char *section, const char *only,
+	const struct vfm_sample_net *n, struct vfm_err *err)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach(json_object_get(a, section), key, v)
+	{
+		json_t *w = json_object_get(json_object_get(b, section), key);
+		struct vfm_buf x = {0}, y = {0};
+
+		if (json_equal(v, w) || (only && strcmp(key, only) != 0))
+			continue;
+		vfm_json_text(&x, v, 0);
+		vfm_json_text(&y, w, 0);
+		vfm_fail(err, VFM_EUSAGE, "the two networks differ: %s.%s is %s in %s and %s in %s", section, key,
+			x.data, n->ckpt->path, y.data, n->low_ckpt->path);
+		vfm_buf_release(&x);
+		vfm_buf_release(&y);
+		return VFM_EUSAGE;
+	}
+	return 0;
+}
+
+static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err *err)
+{
+	struct vfm_makers a, b;
+
+	TRY(vfm_makers_from_json(&a, json_object_get(n->ckpt->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", n->ckpt->path)
+			: 0);
+	TRY(vfm_makers_from_json(&b, json_object_get(n->low_ckpt->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", n->low_ckpt->path)
+			: 0);
+	for (int e = 0; e < VFM_ENCODERS; e++) {
+		const struct vfm_maker *p = vfm_makers_of(&a, e), *q = vfm_makers_of(&b, e);
+
+		if (vfm_maker_compare(p, q) == VFM_MAKER_DIFFERENT)
+			return vfm_maker_check(e, p, n->ckpt->path, q, n->low_ckpt->path, err);
+	}
+	return 0;
+}
+
+/* Opens the checkpoint of the second network, which must have the model of the first. */
+static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
+{
+	struct vfm_config low;
+	json_t *a, *b;
+	int rc;
+
+	TRY(vfm_ckpt_open(&n->low_ckpt, n->o->low_noise, err));
+	TRY(read_sample_config(&low, n->low_ckpt, n->o->dtype, err));
+	n->low_part = available_part(n->o->part, &low);
+	TRY(prepare_weights(n->low_ckpt, &n->low_base, &n->low_part, n->o->low_lora, world, err));
+	a = vfm_config_to_json(&n->c);
+	b = vfm_config_to_json(&low);
+	rc = compare_section(a, b, "model", NULL, n, err);
+	if (rc == 0)
+		rc = compare_section(a, b, "diffusion", "kind", n, err);
+	json_decref(a);
+	json_decref(b);
+	return rc < 0 ? rc : compare_network_makers(n, err);
+}
+
+static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_sampler *s, struct vfm_err *err)
+{
+	if (!o->low_noise && s->boundary > 0)
+		return vfm_fail(err, VFM_EUSAGE, "boundary: it needs a second checkpoint, for low noise");
+	if (o->low_noise && !(s->boundary > 0))
+		return vfm_fail(err, VFM_EUSAGE, "two networks need a boundary above 0");
+	return 0;
+}
+
+/* ---- ranges of t ---- */
+
+/* The ranges of t that the files of a network record: its checkpoint, the base model, adapters. */
+struct trained_ranges {
+	struct trained_range {
+		char *path;
+		double t[2];
+	} * v;
+	size_t n, cap;
+};
+
+static void add_trained_range(struct trained_ranges *r, const struct vfm_ckpt *c)
+{
+	double t[2];
+
+	if (!c || !vfm_ckpt_time_range(c, t))
+		return;
+	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
+	r->v[r->n++] = (struct trained_range){vfm_strdup(c->path), {t[0], t[1]}};
+}
+
+static void list_trained_ranges(
+	struct trained_ranges *r, const struct vfm_ckpt *c, const struct vfm_ckpt *base, const struct vfm_strlist *lora)
+{
+	const struct vfm_ckpt_how raw = {.raw = true};
+
+	*r = (struct trained_ranges){0};
+	add_trained_range(r, c);
+	add_trained_range(r, base);
+	for (int i = 0; lora && i < lora->n; i++) {
+		struct vfm_ckpt *adapters = NULL;
+		char *path;
+		double scale;
+
+		split_scale(lora->v[i], &path, &scale);
+		if (vfm_ckpt_open_as(&adapters, path, &raw, NULL) == 0) /* not a folder of PEFT */
+			add_trained_range(r, adapters);
+		vfm_ckpt_close(adapters);
+		free(path);
+	}
+}
+
+static void release_ranges(struct trained_ranges *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		free(r->v[i].path);
+	free(r->v);
+}
+
+/* Whether all files were trained for t from a to b. */
+static bool ranges_cover(const struct trained_ranges *r, double a, double b)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->v[i].t[0] > a + TIME_EPS || r->v[i].t[1] < b - TIME_EPS)
+			return false;
+	return true;
+}
+
+/* The t that all files were trained for. */
+static void intersect_ranges(const struct trained_ranges *r, double t[2])
+{
+	t[0] = 0;
+	t[1] = 1;
+	for (size_t i = 0; i < r->n; i++) {
+		t[0] = fmax(t[0], r->v[i].t[0]);
+		t[1] = fmin(t[1], r->v[i].t[1]);
+	}
+}
+
+/* Appends "X was trained for t from 0.875 to 1, Y for t from 0 to 1". */
+static void describe_ranges(struct vfm_buf *b, const struct trained_ranges *r, const struct vfm_ckpt *c)
+{
+	char lo[VFM_REAL_TEXT], hi[VFM_REAL_TEXT];
+
+	if (!r->n)
+		vfm_buf_addf(b, "%s does not record its range of t", c->path);
+	for (size_t i = 0; i < r->n; i++)
+		vfm_buf_addf(b, "%s%s %sfor t from %s to %s", i ? ", " : "", r->v[i].path, i ? "" : "was trained ",
+			vfm_real_text(lo, r->v[i].t[0]), vfm_real_text(hi, r->v[i].t[1]));
+}
+
+/* Each network must have been trained for the t that it computes.  The two ranges must not overlap, unless both are
+ * all of t. */
+static int check_two_ranges(const struct vfm_sample_net *n, const struct trained_ranges *high,
+	const struct trained_ranges *low, double boundary, bool root, struct vfm_err *err)
+{
+	double h[2], l[2];
+	struct vfm_buf b = {0};
+	char at[VFM_REAL_TEXT];
+	int rc = 0;
+
+	intersect_ranges(high, h);
+	intersect_ranges(low, l);
+	if (ranges_cover(high, boundary, 1) && ranges_cover(low, 0, boundary) &&
+		(!high->n || !low->n || l[1] <= h[0] + TIME_EPS || (h[0] <= 0 && l[1] >= 1)))
+		return 0;
+	describe_ranges(&b, high, n->ckpt);
+	vfm_buf_adds(&b, "; ");
+	describe_ranges(&b, low, n->low_ckpt);
+	vfm_real_text(at, boundary);
+	if (!n->o->force)
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"the two networks do not divide t at the boundary %s: %s (--force samples with them)", at,
+			b.data);
+	else if (root)
+		vfm_warn("the two networks do not divide t at the boundary %s: %s", at, b.data);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+static int check_time_ranges(struct vfm_sample_net *n, const struct vfm_sampler *s, bool root, struct vfm_err *err)
+{
+	struct trained_ranges high, low = {0};
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	if (n->c.diffusion.kind != VFM_FLOW)
+		return 0;
+	list_trained_ranges(&high, n->ckpt, n->base, n->o->lora);
+	if (n->low_ckpt) {
+		list_trained_ranges(&low, n->low_ckpt, n->low_base, n->o->low_lora);
+		rc = check_two_ranges(n, &high, &low, s->boundary, root, err);
+	} else if (!ranges_cover(&high, 0, 1) && root) {
+		describe_ranges(&b, &high, n->ckpt);
+		vfm_warn("%s: it is one of two networks (--low-noise)", b.data);
+	}
+	vfm_buf_release(&b);
+	release_ranges(&high);
+	release_ranges(&low);
+	return rc;
+}
+
+/* ---- groups ---- */
+
+/* Sets the parallel layout from `set`.  Ignores the layout of the training. */
+static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
+{
+	const int64_t halves = n->o->split_cfg ? 2 : 1;
+	struct vfm_parallel *p = &n->c.parallel;
+
+	vfm_parallel_defaults(p);
+	p->cp = p->dp = 0;
+	for (int i = 0; i < n->o->set->n; i++) {
+		const char *assignment = n->o->set->v[i];
+
+		if (strncmp(assignment, "parallel.", 9) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
+				assignment);
+		TRY(vfm_config_set(&n->c, assignment, err));
+	}
+	if (!p->dp && halves == 2)
+		p->dp = 2;
+	if (!p->cp) {
+		int64_t others = p->tp * (p->dp ? p->dp : 1);
+
+		p->cp = world->size % others ? 1 : world->size / others;
+	}
+	TRY(vfm_parallel_check(p, &n->c.model, world->size, err));
+	if (p->pp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: sampling uses tp, cp and dp; expected 1");
+	if (p->dp > 1 && p->ep > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: experts over ep need dp = 1 in sampling");
+	if (p->dp % halves)
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.dp: guidance over two groups of ranks needs an even number, got %lld",
+			(long long)p->dp);
+	n->groups = p->dp / halves;
+	n->group = world->rank / (p->tp * p->cp * halves);
+	n->leader = world->rank % (p->tp * p->cp * halves) == 0;
+	return 0;
+}
+
+static void log_network(const struct vfm_sample_net *n, const struct vfm_ckpt *c, const char *part)
+{
+	long long params = (long long)vfm_model_params(&n->c.model);
+
+	if (c->step < 0) /* weights of another program */
+		vfm_info("weights of %s, %lld parameters", c->path, params);
+	else
+		vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, params);
+}
+
+int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
+	const struct vfm_comm *world, struct vfm_err *err)
+{
+	*n = (struct vfm_sample_net){.o = o};
+	TRY(check_boundary(o, s, err));
+	if (o->split_cfg && !vfm_sampler_is_guided(s))
+		return vfm_fail(err, VFM_EUSAGE, "two groups of ranks need guidance, but its scale is 1");
+	TRY(vfm_ckpt_open(&n->ckpt, o->ckpt, err));
+	TRY(read_sample_config(&n->c, n->ckpt, o->dtype, err));
+	n->part = available_part(o->part, &n->c);
+	TRY(prepare_weights(n->ckpt, &n->base, &n->part, o->lora, world, err));
+	TRY(vfm_sampler_check(s, &n->c.diffusion, err));
+	if (o->low_noise)
+		TRY(open_low_noise(n, world, err));
+	TRY(check_time_ranges(n, s, world->rank == 0, err));
+	TRY(configure_groups(n, world, err));
+	log_network(n, n->ckpt, n->part);
+	if (n->low_ckpt)
+		log_network(n, n->low_ckpt, n->low_part);
+	return 0;
+}
+
+/* ---- weights ---- */
+
+/* Collective. */
+static int load_network(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_params *ps, struct vfm_model **net,
+	struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+{
+	vfm_params_init(ps, x->device.stream, &x->mesh);
+	*net = vfm_model_new(&n->c.model, ps);
+	vfm_model_set_residual(*net, (enum vfm_dtype)n->c.train.residual);
+	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)n->c.train.dtype, false, err), err));
+	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, c, part, err), err));
+	vfm_params_hold(ps);
+	return 0;
+}
+
+/* Makes the communicators of a group whose two halves compute text and negative text.  Collective. */
+static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
+{
+	const struct vfm_comm *seq = x->mesh.seq;
+	int half = x->job.world->rank / seq->size % 2;
+
+	TRY(vfm_comm_split(vfm_comm_host(x->mesh.world), (int)n->group, x->mesh.rank, "group", &n->own_together, err));
+	n->together = n->own_together;
+	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
+}
+
+static void close_checkpoints(struct vfm_sample_net *n)
+{
+	vfm_ckpt_close(n->ckpt);
+	vfm_ckpt_close(n->base);
+	vfm_ckpt_close(n->low_ckpt);
+	vfm_ckpt_close(n->low_base);
+	n->ckpt = n->base = n->low_ckpt = n->low_base = NULL;
+}
+
+int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
+{
+	TRY(vfm_context_open(x, &n->c, err));
+	n->together = vfm_comm_host(x->mesh.seq);
+	if (n->o->split_cfg)
+		TRY(split_guidance(n, x, err));
+	TRY(load_network(n, x, &n->ps, &n->net, n->base ? n->base : n->ckpt, n->part, err));
+	if (n->low_ckpt)
+		TRY(load_network(
+			n, x, &n->low_ps, &n->low_net, n->low_base ? n->low_base : n->low_ckpt, n->low_part, err));
+	close_checkpoints(n);
+	return 0;
+}
+
+struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x)
+{
+	return (struct vfm_sample_job){.model = &n->c.model,
+		.diffusion = &n->c.diffusion,
+		.net = n->net,
+		.mesh = &x->mesh,
+		.stream = x->device.stream,
+		.dtype = n->ps.dtype,
+		.low_noise = n->low_net,
+		.cfg_pair = n->cfg_pair};
+}
+
+void vfm_sample_net_release(struct vfm_sample_net *n)
+{
+	vfm_model_free(n->net);
+	vfm_model_free(n->low_net);
+	vfm_params_release(&n->ps);
+	vfm_params_release(&n->low_ps);
+	vfm_comm_free(n->cfg_pair);
+	vfm_comm_free(n->own_together);
+	close_checkpoints(n);
+}

@@ -1,0 +1,58 @@
+/* sample_net.h - the networks of vfm-sample: checkpoints, weights, and how the ranks share the work.
+ *
+ *	TRY(vfm_job_agree(&x->job, vfm_sample_net_open(&n, &opts, &sampler, x->job.world, err), err)); // local
+ *	TRY(vfm_sample_net_load(&n, x, err));                                                          // collective
+ *	vfm_sample_net_release(&n);                                                // before the context is closed
+ *
+ * The ranks form groups, which sample different prompts.  A group has tp x cp ranks; with split_cfg it has twice as
+ * many, of which the first half computes the texts and the second half the negative texts.  So the number of groups is
+ * dp, or dp / 2.
+ */
+#ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
+#define VFM_TRAIN_RUN_SAMPLE_NET_H
+
+#include "ckpt/ckpt.h"
+#include "io/opt.h"
+#include "net/diffusion/sampler.h"
+#include "train/job/context.h"
+
+struct vfm_sample_net_opts {
+	const char *ckpt;              /* a checkpoint, or a run: its newest */
+	const char *low_noise;         /* the checkpoint for noise levels below sampler.boundary; NULL: none */
+	const char *part;              /* "ema" or "model"; a checkpoint without averages has only the latter */
+	const char *dtype;             /* "fp32" or "bf16" */
+	const struct vfm_strlist *set; /* parallel.KEY=VALUE */
+	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
+	const struct vfm_strlist *lora, *low_lora;
+	bool split_cfg;
+	bool force; /* accepts, with a warning, two networks that do not divide t at the boundary */
+};
+
+struct vfm_sample_net {
+	const struct vfm_sample_net_opts *o;
+	struct vfm_config c;              /* of the checkpoint; parallel: of this run */
+	struct vfm_ckpt *ckpt, *low_ckpt; /* open until the weights are loaded */
+	struct vfm_ckpt *base, *low_base; /* the base model, if the checkpoint holds adapters; else NULL */
+	const char *part, *low_part;
+	struct vfm_params ps, low_ps;
+	struct vfm_model *net, *low_net; /* low_net NULL: none */
+	int64_t groups, group;           /* number of groups, and the group of this rank */
+	bool leader;                     /* the first rank of its group */
+	struct vfm_comm *together;       /* the ranks of the group, host memory */
+	struct vfm_comm *cfg_pair;       /* of struct vfm_sample_job; NULL without split_cfg */
+	struct vfm_comm *own_together;   /* NULL: together belongs to the mesh */
+};
+
+/* Local.  Opens the checkpoints and sets up configuration and groups.  VFM_EUSAGE: a checkpoint does not describe its
+ * model, two checkpoints differ in model, kind of diffusion or encoders, or were trained for other t than those that
+ * they compute, adapters do not fit the model, the sampler does not fit the diffusion, or the layout does not fit the
+ * ranks of world. */
+int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
+	const struct vfm_comm *world, struct vfm_err *err);
+/* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints. */
+int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err);
+/* The job of these networks; its pointers are valid as long as n and x. */
+struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x);
+void vfm_sample_net_release(struct vfm_sample_net *n);
+
+#endif

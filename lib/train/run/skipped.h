@@ -1,0 +1,25 @@
+/* skipped.h - steps whose loss or gradient norm is not finite.  The device does not apply them (vfm_optim_step); the
+ * host learns of them when it reads their statistics, counts them, names their samples, and ends the run after too
+ * many.
+ */
+#ifndef VFM_TRAIN_RUN_SKIPPED_H
+#define VFM_TRAIN_RUN_SKIPPED_H
+
+#include "data/plan/manifest.h"
+#include "train/job/job.h"
+#include "train/step/trainer.h"
+
+struct vfm_skipped {
+	struct vfm_job *job;
+	const struct vfm_mesh *mesh;
+	const struct vfm_manifest *plan;
+	int64_t n, most; /* steps skipped so far, over all resumes; the number that the run may skip */
+};
+
+/* Collective over the job.  Counts step `step` = 0, 1, … of the plan, which the trainer has not applied and whose
+ * statistics were the last or the one before that the caller read.  Within the limit rank 0 logs the step with its
+ * samples.  Beyond it returns VFM_EENV on every rank, with this text as the message. */
+int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, const struct vfm_step_stats *s,
+	struct vfm_err *err);
+
+#endif

@@ -1,0 +1,56 @@
+/* capture.h - captures the forward and backward of a pack and launches them as one device graph (train.graphs;
+ * graph_begin in device/dev/dev.h).
+ *
+ * The caller enqueues a pack's work in a callback, after uploading the pack's input.  Each pack is captured
+ * separately, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients
+ * as they were; the caller then runs the pack eagerly.
+ *
+ * Why the arguments are right.  Every pack is captured again, so the graph has its addresses, sizes and scalars; only
+ * the executable graph is reused, and updated first (device/cuda/cuda_graph.c).  Memory that the capture allocates and
+ * frees belongs to the pool in stream order: the graph runs between the work enqueued before and after it, as the same
+ * work would eagerly.  A replay without a capture would save the host's time, but it would need inputs and temporaries
+ * at fixed addresses, a second pool; the host enqueues ahead of the device, so that only the gaps on the device count.
+ *
+ * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
+ * train.graphs=auto, the first pack of each shape does, and shapes that do not recur are never captured: it remembers
+ * the shapes of the last packs, with sizes rounded to four significant bits as the choice of a GEMM is.  If a capture
+ * fails because of a first use, the next pack is captured again, up to 8 failures in a row.  After any other failure
+ * all later packs run eagerly, and the log gives the reason once.
+ *
+ * All calls are local and belong to the thread of the compute stream.
+ */
+#ifndef VFM_TRAIN_STEP_CAPTURE_H
+#define VFM_TRAIN_STEP_CAPTURE_H
+
+#include "net/nn/param.h"
+#include "train/job/config.h"
+
+struct vfm_capture;
+
+/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs, in which case rank
+ * 0 logs the reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
+struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
+	struct vfm_params *ps, int chunks);
+void vfm_capture_free(struct vfm_capture *c);
+
+/* What the kernels of a pack depend on. */
+struct vfm_capture_shape {
+	/* rows of this rank, segments, text rows; rows of the longest segment and text */
+	int64_t tokens, segments, text, longest, longest_text;
+};
+
+/* Returns whether the caller should capture the next pack.  Must be called once per pack: it counts the eager packs. */
+bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *shape);
+
+struct vfm_capture_work {
+	int (*enqueue)(void *ctx, struct vfm_err *err);
+	void (*reset)(void *ctx); /* after a failed capture: undoes changes of enqueue to host structures */
+	void *ctx;
+};
+/* Returns true if the captured work was launched, false if the capture failed. */
+bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w);
+
+/* Returns the number of packs launched as a graph. */
+int64_t vfm_capture_launched(const struct vfm_capture *c);
+
+#endif

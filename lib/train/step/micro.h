@@ -1,0 +1,57 @@
+/* micro.h - a microbatch: a pack on the device with its noisy input and target. */
+#ifndef VFM_TRAIN_STEP_MICRO_H
+#define VFM_TRAIN_STEP_MICRO_H
+
+#include "device/dev/upload.h"
+#include "net/diffusion/model.h"
+#include "spec/layout/pack.h"
+#include "train/job/config.h"
+
+struct vfm_micro {
+	struct vfm_model_in in;
+	struct vfm_stream *stream;
+	void *mem; /* one allocation for the tensors below */
+	size_t bytes;
+	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
+	struct vfm_tensor coef;       /* [G,4] f32: by segments (net/diffusion/input.h) */
+	/* [G] f32: weight of a token's loss: that of its draw / tokens of the global step.  A given frame has weight 0,
+	 * and the other tokens of its sample share its weight: without a weighting the weights of a global step always
+	 * sum to 1, and those of a sample are in proportion to its tokens. */
+	struct vfm_tensor w;
+	/* private */
+	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */
+	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
+};
+
+/* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, and noise and given frames of (seed
+ * 0, step `level`); no dropped text or image. */
+struct vfm_fixed_noise {
+	int level, levels;
+	float weight; /* of a token's loss */
+};
+
+struct vfm_micro_opts {
+	const struct vfm_config *config;
+	const struct vfm_mesh *mesh;
+	int64_t step;
+	bool ends; /* this stage holds the patches or the head: make the noisy input and the target */
+	const struct vfm_fixed_noise *fixed; /* NULL: the draws of the step */
+	struct vfm_upload
+		*upload; /* uploads under the work of the compute stream (device/dev/upload.h); NULL: in its order */
+};
+
+/* Random draws depend on (seed, step, sample id) only.  The caller may release the pack on return, and must release u
+ * also after a failure. */
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
+	struct vfm_err *err);
+/* Makes the compute stream wait for the upload, and makes the noisy input and the target.  The caller calls it before
+ * other ops read u; no-op the second time. */
+int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
+void vfm_micro_release(struct vfm_micro *u);
+/* Whether a draw gives the first frame of sample i. */
+bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r);
+/* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is.  weight: that of
+ * a token of a sample without given frame. */
+float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);
+
+#endif

@@ -1,0 +1,521 @@
+#include "train/step/recompute.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "device/dev/host_rate.h"
+#include "io/host_memory.h"
+#include "spec/layout/in_flight.h"
+
+/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to
+ * the context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (device/sim/libraries.h)
+ * on nodes of 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each
+ * rank that messages go to. */
+static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
+{
+	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
+	double gib = m->world->size > 1 ? 2.6 : 1;
+
+	gib += tp > 1 ? 0.6 + 0.4 * (tp - 1) : 0;
+	gib += (fmin(m->p.cp_a2a, 8) - 1) / 3 + (cp > (double)m->p.cp_a2a ? 2.0 / 3 : 0);
+	gib += (fmin(ep, 8) - 1) / 3;
+	gib += m->size[VFM_AX_PP] > 1 ? 1.7 : 0;
+	return 0.05 * (double)d->mem_total + gib * 0x1p30;
+}
+
+/* ---- what a step needs besides the blocks ---- */
+
+struct stage {
+	const struct vfm_keep_plan_in *in;
+	struct vfm_in_flights held;
+	int vpp;
+	int64_t *blocks;   /* [vpp] of each chunk */
+	bool first, last;  /* of the pipeline */
+	double pack, slot; /* bytes of an uploaded pack, and besides blocks of one in flight in a chunk */
+	double message;    /* of the residual stream of a pack */
+	double deferred;   /* of the deferred gradients of weights of a block; 0: the schedule defers none */
+	/* Over fsdp, of the gradients of a block that are allocated for its modulation table in the backward, and
+	 * reduced with the deferred ones; 0: the schedule defers none, or blocks have no table. */
+	double unit_grad;
+	double tp_gathered; /* of the inputs of other tp ranks that a block keeps, or gathers while it runs */
+	/* results of the plan */
+	struct vfm_keeps *keeps;       /* [blocks of the stage] */
+	double *kept, *running, *host; /* [blocks of the stage] bytes */
+};
+
+/* Inputs, targets and positions of a pack.  `in->pack` is this rank's share. */
+static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in, bool ends)
+{
+	const struct vfm_model_spec *m = &c->model;
+	const struct vfm_arch *a = vfm_model_arch(m);
+	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m);
+	double rope = vfm_model_has_row_rope(m) ? h : (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1);
+	double token = (double)vfm_dtype_size(in->dtype) * f + 4 * rope + 32 + 4 * (double)vfm_model_cond_dim(m);
+
+	if (ends)
+		token += 2 * 4 * f;
+	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
+		token += 4 * h;
+	return in->pack.q * token + in->pack.c * 4 * (double)m->text_dim + in->pack.g * 4 * (double)m->text_dim +
+		in->pack.n * (double)m->image_len * 4 * (double)m->image_dim;
+}
+
+/* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five
+ * with positions. */
+static double slot_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *m = &c->model;
+	double h = (double)m->hidden, size = (double)vfm_dtype_size(in->dtype);
+	double image = 4 * (double)m->image_dim * (m->image_pos ? 5 : 4) + 3 * size * h;
+	double token = 4 * (double)vfm_model_cond_dim(m) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
+
+	return in->pack.q * token + in->pack.c * 3 * size * h +
+		in->pack.g * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
+		(m->image_dim ? in->pack.n * (double)m->image_len * image : 0);
+}
+
+/* Prediction, target and a gradient; the head is smaller than a running block.  Positions that are added to tokens, or
+ * their gradient. */
+static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *m = &c->model;
+
+	return in->pack.q *
+		(3 * 4 * (double)vfm_model_patch_dim(m) + (m->pos != VFM_POS_ROPE ? 4 * (double)m->hidden : 0));
+}
+
+/* What the rows of other tp ranks take while a block runs, beside its inputs: outputs and gradients of its layer and of
+ * those whose gradients of weights are deferred.  A number of such arrays, which tests/unit/test_recompute.c compares
+ * with simulated steps. */
+static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
+{
+	double share = in->pack.q * (double)in->model->hidden * (double)vfm_dtype_size(in->dtype);
+
+	return 4 * (m->size[VFM_AX_TP] - 1) * share;
+}
+
+/* The rows that experts on other ranks get while a block runs, and their gradients.  On one rank, the gradient of the
+ * experts' output once more, where collectives overlap with deferred gradients of weights. */
+static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *s = in->model;
+	double rows = vfm_model_has_experts(s) ? in->pack.q * s->moe_capacity : 0;
+	int arrays = m->size[VFM_AX_EP] > 1 ? 2 : m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1;
+
+	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->dtype);
+}
+
+/* The scratch memory of a GPU's stream, of which it takes an eighth more than it needs: cuBLASLt's workspace of 32 MiB,
+ * or more for dq, which a running block counts (spec/cost/keep_plan.c). */
+static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_in *in)
+{
+	double dq = in->dtype != VFM_F32 ? 4 * in->pack.q * (double)in->model->hidden : 0;
+
+	return d->async ? fmax(0, 36 * 0x1p20 - dq) : 0;
+}
+
+static void stage_release(struct stage *s)
+{
+	vfm_in_flight_release(&s->held);
+	free(s->blocks);
+	free(s->keeps);
+	free(s->kept);
+}
+
+/* Counts the blocks of the stage and what it holds when.  The caller releases *s, also after a failure. */
+static int stage_make(struct stage *s, const struct vfm_config *c, const struct vfm_params *ps,
+	const struct vfm_load *load, struct vfm_keep_plan_in *in, struct vfm_err *err)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	int pp = m->size[VFM_AX_PP], at = m->coord[VFM_AX_PP], tp = m->size[VFM_AX_TP];
+	int schedule = m->p.schedule == VFM_PP_ZB && pp > 1 ? VFM_PP_ZB : VFM_PP_1F1B;
+	struct vfm_saved_how how = {
+		.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning};
+
+	*s = (struct stage){.in = in,
+		.vpp = (int)m->p.vpp,
+		.first = at == 0,
+		.last = at == pp - 1,
+		.slot = slot_bytes(c, in),
+		.message = in->pack.q * (double)c->model.hidden * (double)vfm_dtype_size(in->residual),
+		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &how, tp) : 0,
+		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
+			? vfm_params_unit_grad_bytes(ps)
+			: 0,
+		.tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &how)};
+	s->pack = pack_bytes(c, in, s->first || s->last);
+	s->blocks = vfm_calloc((size_t)s->vpp, sizeof(*s->blocks));
+	in->blocks = 0;
+	for (int k = 0; k < s->vpp; k++) {
+		int64_t first, end;
+
+		vfm_stage_layers(&c->model, pp * s->vpp, k * pp + at, &first, &end);
+		s->blocks[k] = end - first;
+		in->blocks += end - first;
+	}
+	s->keeps = vfm_calloc((size_t)in->blocks + 1, sizeof(*s->keeps));
+	s->kept = vfm_calloc((size_t)in->blocks * 3 + 1, sizeof(*s->kept));
+	s->running = s->kept + in->blocks;
+	s->host = s->running + in->blocks;
+	/* The backward of the model's last block follows its forward: a copy to the host would only delay it. */
+	in->offloading = s->last ? in->blocks - 1 : in->blocks;
+	in->staged = s->last && s->vpp == 1 ? 1 : 3;
+	return vfm_in_flight_list(&s->held, schedule, pp, s->vpp, at, load->packs, ps->stream->dev->async, err);
+}
+
+/* Measures the rate of copies to the host, because hosts differ by ten times; all ranks at the same time, because they
+ * may share a link.  A deterministic run must not depend on a measurement. */
+static int find_host_rate(const struct vfm_config *c, const struct vfm_params *ps, struct vfm_err *err)
+{
+	const struct vfm_dev *d = ps->stream->dev;
+
+	if (!(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) || c->train.deterministic || d->host_memory ||
+		d->host_rate > 0)
+		return 0;
+	TRY(vfm_barrier(ps->mesh->world, NULL, err));
+	vfm_dev_host_rate(ps->stream);
+	return 0;
+}
+
+/* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
+ * most 0 if the state alone does not fit. */
+static void make_plan_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	const struct vfm_dev *d = ps->stream->dev;
+	double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
+	const struct vfm_pack_sums *all = &load->largest;
+
+	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
+	p->capacity =
+		c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (double)d->mem_total - bytes_of_others(m, d);
+	*in = (struct vfm_keep_plan_in){.model = &c->model,
+		.dtype = (enum vfm_dtype)c->train.dtype,
+		.residual = (enum vfm_dtype)c->train.residual,
+		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
+			all->n, c->diffusion.image_cond > 0 ? 2 * all->g : all->g},
+		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
+		.exchanges_heads = m->p.cp_a2a > 1,
+		.exchanges_units = m->size[VFM_AX_CP] > 1,
+		.tp = m->size[VFM_AX_TP],
+		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
+	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
+		in->rates.host = d->host_rate;
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
+	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
+		scratch_bytes(d, in);
+	in->room = p->capacity - p->state;
+}
+
+/* ---- the peak of a plan ---- */
+
+/* How often blocks are saved during a backward: the mean over the blocks of the stage. */
+static double copies_at(const struct stage *s, const struct vfm_in_flight *f)
+{
+	double n = 0;
+
+	for (int k = 0; k < s->vpp; k++)
+		n += (double)(f->saved[k] * s->blocks[k]);
+	return s->in->blocks > 0 ? n / (double)s->in->blocks : 1;
+}
+
+/* What is held during a backward besides what blocks keep. */
+static double fixed_at(const struct stage *s, const struct vfm_in_flight *f)
+{
+	double bytes = (double)f->packs * s->pack + (double)f->messages * s->message;
+	int64_t units = 0; /* with deferred gradients */
+
+	for (int k = 0; k < s->vpp; k++) {
+		bytes += (double)f->saved[k] * s->slot + (double)(f->deferred[k] * s->blocks[k]) * s->deferred;
+		units += f->deferred[k] ? s->blocks[k] : 0;
+	}
+	/* One is among those of p->state. */
+	return bytes + (units > 0 ? (double)(units - 1) * s->unit_grad : 0);
+}
+
+/* Counts the bytes of each block of s->keeps. */
+static void count_blocks(struct stage *s)
+{
+	struct vfm_saved_how how = {.dtype = s->in->dtype,
+		.residual = s->in->residual,
+		.pack = s->in->pack,
+		.tuning = s->in->tuning,
+		.exchanges_heads = s->in->exchanges_heads,
+		.exchanges_units = s->in->exchanges_units,
+		.tp = s->in->tp};
+	int64_t begin = 0;
+
+	for (int64_t i = 0; i < s->in->blocks; i++) {
+		bool rest = s->keeps[i].keep & VFM_KEEP_REST;
+
+		how.keep = s->keeps[i].keep;
+		s->host[i] = vfm_block_saved_part(s->in->model, &how, s->keeps[i].offload);
+		s->kept[i] = vfm_block_saved_bytes(s->in->model, &how) - s->host[i];
+		s->running[i] = vfm_keep_plan_running(s->in->model, &how);
+		*(rest && !(how.keep & VFM_KEEP_OWN_ROWS) ? &s->kept[i] : &s->running[i]) += s->tp_gathered;
+	}
+	/* A received input stays on the device. */
+	for (int k = 0; k < s->vpp; begin += s->blocks[k++])
+		if ((k > 0 || !s->first) && s->blocks[k] > 0 && (s->keeps[begin].offload & VFM_KEEP_INPUT))
+			s->kept[begin] += s->message;
+}
+
+/* Returns what is on the device during the backward of block i, in the chunk that begins at `begin`, of what blocks
+ * offload (net/tape/offload.h): of this block and of the one before it that offloads.  The last copy of a forward of
+ * another pack may still be there, except where each forward is followed by its own backward. */
+static double staged_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
+{
+	double bytes = s->host[i], most = 0;
+	int64_t before = i - 1;
+
+	while (before > begin && s->host[before] == 0)
+		before--;
+	if (before >= begin)
+		bytes += s->host[before];
+	for (int64_t k = 0; k < s->in->blocks && !(s->last && f->chunk == s->vpp - 1); k++)
+		most = fmax(most, s->host[k]);
+	return bytes + most;
+}
+
+/* Returns the most that the blocks of the chunk, [begin, end), add during their backward to what they keep. */
+static double running_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t end)
+{
+	bool received = f->chunk < s->vpp - 1 || !s->last;
+	double deferred = s->deferred + (f->deferred[f->chunk] ? 0 : s->unit_grad);
+	double change = 0, most = 0;
+
+	for (int64_t i = end - 1; i >= begin; i--) {
+		/* The gradient that the chunk received is that of its last block. */
+		most = fmax(most,
+			change + s->running[i] + staged_bytes(s, f, begin, i) +
+				(received && i < end - 1 ? s->message : 0));
+		change += deferred - s->kept[i];
+	}
+	return most;
+}
+
+/* Returns the peak of packs and activations; *at: the backward that has it. */
+static double peak_of_stage(const struct stage *s, const struct vfm_in_flight **at)
+{
+	double peak = 0;
+
+	*at = s->held.v;
+	for (int j = 0; j < s->held.n; j++) {
+		const struct vfm_in_flight *f = &s->held.v[j];
+		double bytes = fixed_at(s, f);
+		int64_t i = 0;
+
+		for (int k = 0; k < s->vpp; k++) {
+			int64_t begin = i;
+
+			for (; i < begin + s->blocks[k]; i++)
+				bytes += (double)f->saved[k] * s->kept[i];
+			bytes += f->chunk == k ? running_bytes(s, f, begin, i) : 0;
+		}
+		if (bytes > peak) {
+			peak = bytes;
+			*at = f;
+		}
+	}
+	return peak;
+}
+
+/* ---- the plan ---- */
+
+/* Sets x [n] to the minima over the world. */
+static int agree_on_least(struct vfm_comm *world, double *x, int n, struct vfm_err *err)
+{
+	double *all = vfm_calloc((size_t)world->size * (size_t)n, sizeof(*all));
+	int rc = vfm_all_gather(world, NULL, vfm_t1(x, VFM_F64, n), vfm_t1(all, VFM_F64, world->size * n), NULL, err);
+
+	for (int i = 0; i < world->size * n && rc == 0; i++)
+		x[i % n] = fmin(x[i % n], all[i]);
+	free(all);
+	return rc;
+}
+
+/* Makes the last block one of those that offload nothing, of the kind that keeps most. */
+static void fill_last_block(const struct vfm_keep_plan *plan, struct vfm_keeps *keeps, int64_t blocks)
+{
+	int i = 0;
+
+	while (i < plan->n && plan->part[i].keeps.offload)
+		i++;
+	for (int64_t at = blocks - 1; at >= 0 && i < plan->n; at--)
+		if (keeps[at].keep == plan->part[i].keeps.keep && !keeps[at].offload) {
+			keeps[at] = keeps[blocks - 1];
+			keeps[blocks - 1] = plan->part[i].keeps;
+			return;
+		}
+}
+
+/* Fills s->keeps.  Of the blocks that keep everything the first `gathered` also keep the rows of other ranks. */
+static void fill_blocks(struct stage *s, const struct vfm_keep_plan *plan, int64_t gathered)
+{
+	vfm_keep_plan_spread(plan, s->keeps);
+	if (s->last && plan->host > 0)
+		fill_last_block(plan, s->keeps, s->in->blocks);
+	for (int64_t i = 0; i < s->in->blocks; i++)
+		if ((s->keeps[i].keep & VFM_KEEP_REST) && gathered-- <= 0)
+			s->keeps[i].keep |= VFM_KEEP_OWN_ROWS;
+}
+
+static void fill_layers(
+	const struct vfm_config *c, const struct vfm_mesh *m, const struct stage *s, struct vfm_keeps *keeps)
+{
+	int pp = m->size[VFM_AX_PP];
+	int64_t at = 0;
+
+	for (int k = 0; k < s->vpp; k++) {
+		int64_t first, end;
+
+		vfm_stage_layers(&c->model, pp * s->vpp, k * pp + m->coord[VFM_AX_PP], &first, &end);
+		while (first < end)
+			keeps[first++] = s->keeps[at++];
+	}
+}
+
+/* Returns how many blocks of a plan keep gathered rows, in what is left of the room. */
+static int64_t use_slack_for_gathered(const struct stage *s, const struct vfm_keep_plan *plan)
+{
+	double each = s->tp_gathered * s->in->copies, left = s->in->room - plan->device;
+
+	for (int i = 0; i < plan->n && each > 0 && left > 0; i++)
+		if (plan->part[i].keeps.keep & VFM_KEEP_REST)
+			return (int64_t)fmin((double)plan->part[i].blocks, left / each);
+	return 0;
+}
+
+struct trial {
+	struct vfm_keep_plan blocks;
+	int64_t gathered;
+	double peak; /* bytes of packs and activations */
+};
+
+/* Plans for one backward with `lacking` bytes less than the room.  Returns the backward that has the peak. */
+static const struct vfm_in_flight *try_plan(struct stage *s, struct vfm_keep_plan_in *in, double room, double lacking,
+	const struct vfm_in_flight *at, struct trial *t)
+{
+	const struct vfm_in_flight *worst;
+
+	in->copies = fmax(copies_at(s, at), 1);
+	in->room = room - fixed_at(s, at) - s->tp_gathered - lacking;
+	vfm_keep_plan_make(in, &t->blocks);
+	t->gathered = use_slack_for_gathered(s, &t->blocks);
+	fill_blocks(s, &t->blocks, t->gathered);
+	count_blocks(s);
+	t->peak = peak_of_stage(s, &worst);
+	return worst;
+}
+
+/* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Blocks and
+ * chunks differ in what they keep and in how often, so the peak may be more or less than that of a mean block; a
+ * search finds the least bytes that the plan has to leave, or the most that it may exceed the room by. */
+static void plan_stage(struct stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
+{
+	enum { TRIES = 10 };
+	const double room = in->room, close = 1e-3 * fabs(room);
+	const struct vfm_in_flight *at = s->held.v, *worst;
+	struct trial t = {0}, best = {0};
+	double lacking = 0, over = -INFINITY, enough = INFINITY; /* the most that did not suffice, the least that did */
+
+	for (int j = 1; j < s->held.n; j++)
+		if (copies_at(s, &s->held.v[j]) > copies_at(s, at))
+			at = &s->held.v[j];
+	for (int i = 0; i < TRIES && enough - over > close; i++) {
+		worst = try_plan(s, in, room, lacking, at, &t);
+		if (t.peak <= room) {
+			if (isinf(enough) || t.blocks.again_s < best.blocks.again_s)
+				best = t;
+			enough = lacking;
+		} else if (worst != at && lacking == 0 && i < 2) {
+			at = worst;
+			continue;
+		} else {
+			over = lacking;
+		}
+		if (isinf(enough) ? !t.blocks.fits : best.blocks.again_s == 0)
+			break;
+		if (isinf(enough))
+			lacking = 2 * over + t.peak - room;
+		else if (isinf(over) && room - t.peak <= close)
+			break;
+		else
+			lacking = isinf(over) ? lacking + t.peak - room : (over + enough) / 2;
+	}
+	if (isinf(enough))
+		best = t;
+	fill_blocks(s, &best.blocks, best.gathered);
+	p->blocks = best.blocks;
+	p->blocks.fits = !isinf(enough);
+	p->gathered = best.gathered;
+	p->host = in->host_room;
+	p->peak = p->state + best.peak;
+}
+
+int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	struct vfm_dev *d = ps->stream->dev;
+	struct vfm_keep_plan_in in;
+	struct stage s = {0};
+	double least[4];
+	int rc = 0;
+
+	*p = (struct vfm_recompute_plan){0};
+	if (c->train.recompute != VFM_RECOMPUTE_AUTO)
+		return 0;
+	TRY(find_host_rate(c, ps, err));
+	make_plan_input(c, ps, load, &in, p);
+	TRY_OUT(stage_make(&s, c, ps, load, &in, err));
+	least[0] = p->capacity;
+	least[1] = in.room;
+	least[2] = in.host_room;
+	least[3] = in.rates.host;
+	TRY_OUT(agree_on_least(m->world, least, 4, err));
+	if (least[0] <= 0)
+		goto out;
+	in.room = least[1];
+	in.host_room = least[2];
+	in.rates.host = least[3];
+	plan_stage(&s, &in, p);
+	p->made = true;
+	d->mem_limit = (int64_t)least[0];
+	fill_layers(c, m, &s, keeps);
+out:
+	stage_release(&s);
+	return rc;
+}
+
+double vfm_recompute_host_bytes(int local_ranks)
+{
+	return 0.7 * vfm_host_memory() / local_ranks;
+}
+
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < p->blocks.n && at < size; i++) {
+		char kind[128];
+
+		vfm_keeps_text(p->blocks.part[i].keeps, kind, sizeof(kind));
+		at += (size_t)snprintf(buf + at, size - at, "%s%lld %s%s", i ? ", " : "",
+			(long long)p->blocks.part[i].blocks, i ? "" : "of the blocks keep ", kind);
+	}
+	if (at < size && p->gathered > 0)
+		at += (size_t)snprintf(
+			buf + at, size - at, "; %lld also the rows that tp gathers", (long long)p->gathered);
+	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
+		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
+			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
+	if (at < size)
+		snprintf(buf + at, size - at, "; predicted peak %.1f of %.1f %s%s", p->peak / unit, p->capacity / unit,
+			p->capacity < 0x1p30 ? "MiB" : "GiB", p->blocks.fits ? "" : ", which is more than there is");
+}

@@ -1,0 +1,47 @@
+/* recompute.h - train.recompute=auto: counts the memory of a step and plans what the blocks of this rank keep
+ * (spec/cost/keep_plan.h), once before the first step.
+ *
+ * The plan is the same on all ranks of a pipeline stage: they plan for the least free memory of the job and for the
+ * same pack.  Stages differ because they hold different numbers of packs, messages (spec/layout/in_flight.h) and
+ * blocks. No call allocates device memory.
+ */
+#ifndef VFM_TRAIN_STEP_RECOMPUTE_H
+#define VFM_TRAIN_STEP_RECOMPUTE_H
+
+#include "net/mesh/mesh.h"
+#include "net/nn/param.h"
+#include "spec/cost/keep_plan.h"
+#include "train/job/config.h"
+
+/* What the steps of a run bring to a rank; equal on all ranks. */
+struct vfm_load {
+	struct vfm_pack_sums largest; /* the pack with the most tokens, over all ranks that share it */
+	int64_t packs;                /* packs of a rank in a step */
+	double host_bytes;            /* host memory of a rank for offloaded activations; may differ between ranks */
+	const struct vfm_keep_plan_rates *rates; /* NULL: those of an H200, and the host link of this machine */
+};
+
+struct vfm_recompute_plan {
+	bool made; /* false: the device's capacity is unknown, or train.recompute is not auto; all blocks keep
+		    * everything
+		    */
+	struct vfm_keep_plan blocks;
+	double capacity;  /* bytes of the device that the run may use */
+	double host;      /* bytes of the host that it may offload activations to; 0: it offloads none */
+	double state;     /* bytes besides activations: parameters, gradients, moments, buffers of the blocks */
+	double peak;      /* predicted bytes */
+	int64_t gathered; /* of the blocks that keep everything, so many also keep the rows that tp gathers */
+};
+
+/* Plans and fills keeps [layers of the model] for the layers of this stage.  Leaves keeps unchanged if no plan is made.
+ * Collective over the world. */
+int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
+/* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
+ * of the host. */
+double vfm_recompute_host_bytes(int local_ranks);
+/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host;
+ * predicted peak 121.3 of 139.8 GiB". */
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size);
+
+#endif

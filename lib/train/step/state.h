@@ -1,0 +1,57 @@
+/* state.h - a trainer's state in checkpoints: "model/NAME" (f32 master weights), "optim/m/NAME", "optim/v/NAME",
+ * "ema/NAME".  Frozen parameters are in "model/" only, and with adapters (spec/model/tuning.h) nowhere: they are those
+ * of the base model.  With train.fp8=delayed also "fp8/NAME" [3, steps] f32 for each layer, named after its weight
+ * (net/nn/scales.h).
+ *
+ * Each rank writes and reads the elements that it owns (net/nn/param.h); replicas share the writing.  The layouts of
+ * writer and reader may differ.  All calls except poll are collective over the job, and a failure of one rank fails all
+ * ranks. They use mesh->save exclusively, one call at a time.
+ */
+#ifndef VFM_TRAIN_STEP_STATE_H
+#define VFM_TRAIN_STEP_STATE_H
+
+#include "ckpt/ckpt.h"
+#include "train/step/trainer.h"
+
+/* Asynchronous saves.  start enqueues a copy of the state to pinned memory on a copy stream and returns.  The copy
+ * overlaps with the next step up to its weight update.  Once poll or wait finds the copy complete, a thread writes the
+ * files.  At most one save is in progress; the pinned memory is reused.  Initialize with {0}. */
+struct vfm_saver {
+	struct vfm_dev *dev;
+	struct vfm_trainer *tr;
+	struct vfm_comm *c;
+	struct vfm_stream *stream;
+	struct vfm_event *ready; /* for vfm_stream_follow: orders the copies after the compute stream */
+	struct vfm_event *copied;
+	struct vfm_ckpt_writer *w; /* not NULL while the copy is in progress */
+	struct vfm_ckpt_job *job;  /* not NULL while the files are being written */
+	struct vfm_ckpt_comm comm;
+	float *host;
+	size_t bytes;
+	int rc; /* result of the copy */
+	struct vfm_err err;
+	double t_start;
+	double stall_s, copy_s; /* of the last save: duration of start; time until the copy completed */
+};
+/* Blocks until the previous save completes and returns its failure, if any.  Fills in rank, size and comm of the spec.
+ * During a save the trainer may run steps, but must not be freed or loaded. */
+int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vfm_ckpt_spec *spec, struct vfm_err *err);
+/* Returns the result of a completed save; 0 if a save is in progress or none was started. */
+int vfm_saver_poll(struct vfm_saver *s, struct vfm_err *err);
+int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err);
+void vfm_saver_release(struct vfm_saver *s); /* also waits; call before freeing trainer and device */
+
+/* Loads the trainer from a checkpoint.  Every tensor must be present with the expected shape, except the fp8 amax
+ * histories: missing histories start empty, longer ones are cut to their newest steps, and unused ones are ignored. The
+ * log reports missing and unused histories.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or not
+ * finite; the trainer may load another checkpoint. */
+int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
+/* Collective.  Loads only the weights, without adapters, from part "model" or "ema"; a plain .safetensors file has no
+ * parts.  On VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has
+ * values that are not finite. */
+int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
+/* The same for the parameters that are not frozen, from the checkpoint of a run that trains adapters.  The caller has
+ * loaded the base model. */
+int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* synthetic.h - synthetic packs: normally distributed latents, texts, conditions and image rows of given sizes, for
+ * benchmarks and tests without a data set.
+ */
+#ifndef VFM_TRAIN_STEP_SYNTHETIC_H
+#define VFM_TRAIN_STEP_SYNTHETIC_H
+
+#include "spec/layout/pack.h"
+#include "spec/model/model.h"
+
+struct vfm_synthetic {
+	int32_t grid[3];  /* in patches t, h, w */
+	int32_t text_len; /* rows; may be 0 */
+	uint64_t id;
+};
+
+/* Makes a pack of n samples; the caller releases it.  step_tokens counts this pack only.  Values depend on (seed,
+ * sample id) only.  Returns VFM_EENV if memory is exhausted. */
+int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
+	uint64_t seed, struct vfm_err *err);
+
+/* As vfm_synthetic_pack, for devices that compute no data: latents, texts, conditions and image rows are undefined. */
+int vfm_synthetic_shapes(
+	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,88 @@
+/* trainer.h - one rank's part of a training step, from packs to updated weights.
+ *
+ *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
+ *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
+ *
+ * A step does not wait for the device, except for experts that need message sizes (net/nn/moe.h).  The caller may
+ * therefore enqueue the next step before it reads the statistics of the last.  On a synchronous device the step is
+ * complete when the call returns.
+ *
+ * The loss is the mean over the tokens of the global step.  Its denominator comes from the manifest, so the loss does
+ * not depend on packing, ranks or accumulation.
+ */
+#ifndef VFM_TRAIN_STEP_TRAINER_H
+#define VFM_TRAIN_STEP_TRAINER_H
+
+#include "net/diffusion/model.h"
+#include "net/mesh/mesh.h"
+#include "train/job/config.h"
+#include "train/step/optim.h"
+#include "train/step/pipeline.h"
+#include "train/step/recompute.h"
+#include "train/step/stats.h"
+
+struct vfm_trainer;
+
+struct vfm_step_stats {
+	/* of the global step, identical on every rank */
+	double loss, grad_norm;
+	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
+	double flops; /* of forward and backward (spec/model/linears.h) */
+	int64_t tokens, samples;
+	/* of this rank; the trainer measures comm_s, bubble_s, copy_s and host_s */
+	struct vfm_rank_stats rank;
+};
+
+/* Collective.  Builds the model on the device and fills its weights from the seed.  Returns NULL on failure.  The mesh
+ * must outlive the trainer. */
+struct vfm_trainer *vfm_trainer_new(
+	const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err);
+/* Accepts NULL.  After a failed step it blocks until sends to other ranks complete.  If these ranks may no longer
+ * receive, call vfm_comm_host_abort first. */
+void vfm_trainer_free(struct vfm_trainer *tr);
+
+/* Collective.  Plans what blocks keep for their backward if train.recompute is auto, and prints the plan on the log;
+ * else a no-op.  To be called once, before the first step; without it, auto recomputes nothing. */
+int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err);
+/* The plan; `made` is false without one. */
+const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
+
+/* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all stages, must get
+ * the same packs; for a pack with fewer cp ranks, those of the group in this view of the mesh (vfm_mesh_for), which
+ * must exist.  After a failure the caller may only free the trainer. */
+int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
+	double lr, struct vfm_err *err);
+/* Local.  Blocks until the oldest unread step completes and reads its statistics.  Only the last VFM_TRAINER_UNREAD
+ * steps are kept. */
+enum { VFM_TRAINER_UNREAD = 2 };
+int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
+/* Returns whether the oldest unread step is complete, so that vfm_trainer_stats would not block.  Also returns true if
+ * the device has failed. */
+bool vfm_trainer_done(const struct vfm_trainer *tr);
+
+/* Returns whether the step was applied: the device skips the update of a step whose loss or gradient norm is not finite
+ * (vfm_optim_step). */
+bool vfm_step_is_finite(const struct vfm_step_stats *s);
+/* Local; blocks.  Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank,
+ * to *loss, which the caller frees.  Returns their number; 0 if this rank computes no loss or has fewer packs.  The
+ * step is one of the last VFM_TRAINER_UNREAD. */
+int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err);
+
+/* Makes the next update of weights and moments wait for the event, which follows a copy that reads them.  NULL: none.
+ */
+void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
+
+/* A source that cycles through packs in memory; the position persists across steps. */
+struct vfm_pack_array {
+	struct vfm_pack *p;
+	int64_t n, at;
+};
+struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
+
+/* Returns the number of packs launched as a graph (capture.h). */
+int64_t vfm_trainer_graphs(const struct vfm_trainer *tr);
+struct vfm_model *vfm_trainer_model(struct vfm_trainer *tr);
+struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
+struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr);
+
+#endif
