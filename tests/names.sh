@@ -1,12 +1,14 @@
 #!/bin/bash
-# names.sh [TREE] - checks that no two files of lib and cmd define a static function of the same name, so that a backtrace
-# and grep name one function.  Prints a line for each fault; status 1 if there is one.
+# names.sh [TREE] - checks that no two files of lib and cmd define a static function, or a struct, enum or union, of the
+# same name, so that a backtrace and grep name one thing.  Prints a line for each fault; status 1 if there is one.
 #
-# Headers are not read: lib/cpu/*.inc.h are compiled once for each instruction set.
+# Functions of headers are not read: lib/device/cpu/*.inc.h are compiled once for each instruction set.  A tag that a
+# header declares without members (struct vfm_event;) belongs to the devices and transports, which each define it.
 set -u
 
 tree=${1:-$(dirname "$0")/..}
 cd "$tree" || exit 2
+rc=0
 find lib cmd -name '*.c' -o -name '*.cu' 2>/dev/null | LC_ALL=C sort | xargs -r awk '
 	# A definition or a prototype starts in the first column: static int *name(
 	/^static / && match($0, /[A-Za-z_][A-Za-z_0-9]*\(/) {
@@ -23,4 +25,29 @@ find lib cmd -name '*.c' -o -name '*.cu' 2>/dev/null | LC_ALL=C sort | xargs -r 
 		}
 		seen[name, FILENAME] = 1
 	}
-	END { exit bad }' || exit 1
+	END { exit bad }' || rc=1
+find lib cmd -name '*.[ch]' -o -name '*.cu' 2>/dev/null | LC_ALL=C sort | xargs -r awk '
+	FILENAME ~ /\.h$/ && /^(struct|enum|union) [a-z_0-9]+;/ {
+		name = $2
+		sub(/;.*/, "", name)
+		opaque[name] = 1
+	}
+	/^(struct|enum|union) [a-z_0-9]+ \{/ {
+		if ($2 in first) {
+			late[++n] = sprintf("%s:%d: %s %s is also defined in %s:%d; name one of them after its object",
+				FILENAME, FNR, $1, $2, first[$2], line[$2])
+			tag[n] = $2
+		} else {
+			first[$2] = FILENAME
+			line[$2] = FNR
+		}
+	}
+	END {
+		for (i = 1; i <= n; i++)
+			if (!(tag[i] in opaque)) {
+				print late[i]
+				bad = 1
+			}
+		exit bad
+	}' || rc=1
+exit $rc

@@ -20,7 +20,7 @@
 /* Clips of a source that are cut in one pass: with several jobs fewer, so that these share a long film. */
 enum { BATCH_ALONE = 64, BATCH_PER_JOB = 8 };
 
-struct clip {
+struct clip_work {
 	const char *dir;
 	struct vfm_cut_opts cut;
 	double timeout_s;
@@ -60,7 +60,8 @@ static void set_origin(json_t *rec, bool copied)
 	json_object_set_new(rec, "origin", origin);
 }
 
-static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_result *r, const char *path, bool image)
+static void set_result(
+	json_t *rec, const struct clip_work *c, const struct vfm_cut_result *r, const char *path, bool image)
 {
 	set_origin(rec, r->copied);
 	json_object_set_new(rec, "src", json_string(path));
@@ -105,7 +106,7 @@ static int copy_image_bytes(const struct vfm_input *in, struct vfm_atomic *out, 
 
 /* Copies an image without decoding it. */
 static int copy_image(
-	json_t *rec, const struct clip *c, const char *id, const struct vfm_limit *limit, struct vfm_err *err)
+	json_t *rec, const struct clip_work *c, const char *id, const struct vfm_limit *limit, struct vfm_err *err)
 {
 	const char *src = vfm_rec_str(rec, "src", ""), *dot = strrchr(src, '.');
 	struct vfm_atomic out;
@@ -148,7 +149,7 @@ static void set_cut_times(struct vfm_cut_opts *cut, const json_t *rec)
 
 /* Takes size and frames from the record's bucket, as far as they are asked for. */
 static int apply_clip_bucket(
-	struct vfm_cut_opts *cut, const json_t *rec, const struct clip *c, bool image, struct vfm_err *err)
+	struct vfm_cut_opts *cut, const json_t *rec, const struct clip_work *c, bool image, struct vfm_err *err)
 {
 	struct vfm_bucket b;
 	char name[VFM_BUCKET_NAME];
@@ -183,13 +184,13 @@ static int check_bucket_frames(const json_t *rec, const struct vfm_cut_clip *cli
 	return rc;
 }
 
-static char *clip_path(const struct clip *c, const char *id, bool image)
+static char *clip_path(const struct clip_work *c, const char *id, bool image)
 {
 	return vfm_strfmt("%s/%s.%s", c->dir, id, image ? "png" : vfm_video_out_extension(c->cut.codec));
 }
 
 /* Prepares a clip.  Returns 1, or 0 if the record is finished. */
-static int prepare_clip(json_t *rec, const struct clip *c, struct vfm_cut_clip *clip, struct vfm_err *err)
+static int prepare_clip(json_t *rec, const struct clip_work *c, struct vfm_cut_clip *clip, struct vfm_err *err)
 {
 	struct vfm_limit limit = vfm_limit_start(c->timeout_s);
 	const char *id = vfm_rec_str(rec, "id", NULL);
@@ -223,7 +224,7 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 {
 	struct vfm_cut_clip *clips = vfm_calloc((size_t)n, sizeof(*clips));
 	int *item_of = vfm_calloc((size_t)n, sizeof(*item_of)), n_clips = 0;
-	const struct clip *c = ctx;
+	const struct clip_work *c = ctx;
 
 	(void)worker;
 	for (int i = 0; i < n; i++) {
@@ -306,7 +307,7 @@ int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err)
 }
 
 static int check_clip_opts(
-	struct clip *c, const struct clip_names *names, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+	struct clip_work *c, const struct clip_names *names, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
 {
 	const char *size = names->size;
 
@@ -335,7 +336,7 @@ static int check_clip_opts(
 }
 
 /* The options that change the clips (data/record/stage.h). */
-static char *clip_options(const struct clip *c)
+static char *clip_options(const struct clip_work *c)
 {
 	const struct vfm_cut_opts *o = &c->cut;
 	char fps[VFM_REAL_TEXT];
@@ -351,7 +352,7 @@ static char *clip_options(const struct clip *c)
 
 int curate_clip(int argc, char **argv, struct vfm_err *err)
 {
-	struct clip c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
+	struct clip_work c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip",
 		.version = 3, /* 2: has_audio was that of the source; 1: HLG sources gave other colours */

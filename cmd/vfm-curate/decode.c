@@ -13,7 +13,7 @@
 #include "encoder/encode/decode.h"
 #include "encoder/encode/encoders.h"
 
-struct decode {
+struct decode_work {
 	struct vfm_decode spec;
 	struct vfm_codec codec;
 	const char *tokenizer, *exec; /* as given; NULL: not */
@@ -26,7 +26,7 @@ struct decode {
 
 static int decode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
-	struct decode *d = ctx;
+	struct decode_work *d = ctx;
 
 	(void)out;
 	TRY(vfm_decode_media(rec, &d->spec, worker, err));
@@ -35,7 +35,7 @@ static int decode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return 0;
 }
 
-static int check_decode_opts(struct decode *d, struct vfm_err *err)
+static int check_decode_opts(struct decode_work *d, struct vfm_err *err)
 {
 	if (!d->spec.dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the videos go");
@@ -52,7 +52,7 @@ static int check_decode_opts(struct decode *d, struct vfm_err *err)
 }
 
 /* Opens the decoder and sets the number of workers. */
-static int open_latent_decoder(struct decode *d, struct vfm_stage *stage, struct vfm_err *err)
+static int open_latent_decoder(struct decode_work *d, struct vfm_stage *stage, struct vfm_err *err)
 {
 	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
 	const int cpus = vfm_par_threads();
@@ -81,7 +81,7 @@ static int open_latent_decoder(struct decode *d, struct vfm_stage *stage, struct
 	return 0;
 }
 
-static int run_decode(struct decode *d, struct vfm_stage *stage, struct vfm_err *err)
+static int run_decode(struct decode_work *d, struct vfm_stage *stage, struct vfm_err *err)
 {
 	char *options = NULL;
 	json_t *maker = NULL;
@@ -105,7 +105,7 @@ out:
 
 int curate_decode(int argc, char **argv, struct vfm_err *err)
 {
-	struct decode d = {.spec = {.video_codec = "h264"},
+	struct decode_work d = {.spec = {.video_codec = "h264"},
 		.crf = 10,
 		.exec_opts = VFM_EXEC_DEFAULTS,
 		.native_opts = VFM_ENCODERS_DEFAULTS};

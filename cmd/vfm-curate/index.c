@@ -103,7 +103,7 @@ static int write_join_index(const struct index *x, struct vfm_err *err)
 		[VFM_NONMATCH_ERROR] = "error", [VFM_NONMATCH_SKIP] = "skip", [VFM_NONMATCH_NONE] = "none", NULL};
 	struct vfm_join_how how = {
 		.dir = x->dir, .parts = (const char *const *)x->inputs.operands, .n = x->inputs.n_operands};
-	struct vfm_join_stats stats;
+	struct vfm_index_join_stats stats;
 	int code = VFM_NONMATCH_ERROR;
 
 	if (how.n < 2 || !how.dir)

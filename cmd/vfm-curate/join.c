@@ -33,7 +33,7 @@ static void report_rows(const struct vfm_join *j, const struct vfm_stage_counts 
 {
 	const struct vfm_stage_link *link = vfm_stage_link();
 	bool is_all = !c->copied && !c->other_parts && (!link || !link->skip);
-	struct vfm_join_stats s;
+	struct vfm_table_join_stats s;
 
 	vfm_join_get_stats(j, &s);
 	vfm_info("table: %lld rows = %lld joined + %lld not joined%s; %lld records had no row", (long long)s.rows,

@@ -295,7 +295,7 @@ static int check_mix(const struct packing *p, struct vfm_err *err)
 	int passes = 0, changing = 0;
 
 	for (int i = 0; i < p->n; i++) {
-		const struct vfm_weights *w = &p->sets[i].weights;
+		const struct vfm_mix_weights *w = &p->sets[i].weights;
 
 		passes += p->sets[i].passes > 0;
 		changing += w->n > 0;
@@ -470,7 +470,7 @@ static const char *stored_dir_beside(const char *dir, const char *file, struct v
 /* Copies the weights of a set of a plan whose weights change. */
 static void copy_weights(struct vfm_manifest_set *to, const struct vfm_blend_set *from, struct vfm_arena *mem)
 {
-	struct vfm_weights *w = &to->schedule;
+	struct vfm_mix_weights *w = &to->schedule;
 
 	if (from->passes > 0)
 		return;

@@ -12,11 +12,11 @@
 #include "io/file.h"
 #include "pack_cmd.h"
 
-struct part { /* of argv: a stage, or the common words */
+struct phase_part { /* of argv: a stage, or the common words */
 	int first, n;
 };
 
-struct stage {
+struct phase_work {
 	struct pack_opts o;
 	char **words; /* words[1..n_dirs]: its folders */
 	int n_dirs;
@@ -41,7 +41,7 @@ bool pack_has_stages(int argc, char **argv)
 
 /* ---- options ---- */
 
-static int check_stage_options(const struct stage *s, const char *out, struct vfm_err *err)
+static int check_stage_options(const struct phase_work *s, const char *out, struct vfm_err *err)
 {
 	TRY(vfm_stage_check_name(s->o.stage, err));
 	if (!out)
@@ -59,8 +59,8 @@ static int check_stage_options(const struct stage *s, const char *out, struct vf
 }
 
 /* Parses the stage of the words argv[own.first ..] after the common ones. */
-static int parse_stage(
-	struct stage *s, char **argv, const struct part *common, const struct part *own, struct vfm_err *err)
+static int parse_stage(struct phase_work *s, char **argv, const struct phase_part *common, const struct phase_part *own,
+	struct vfm_err *err)
 {
 	int n = 1, rc;
 
@@ -87,13 +87,13 @@ static int hash_stage(const char *path, char sha[VFM_SHA256_HEX], struct vfm_err
 }
 
 /* Writes the plan of a stage and adds it to the list. */
-static int make_stage(struct vfm_stages *list, const struct stage *s, struct vfm_err *err)
+static int make_stage(struct vfm_stages *list, const struct phase_work *s, struct vfm_err *err)
 {
 	const char *end = strcmp(s->o.format, "bin") == 0 ? "bin" : "jsonl";
 	char *name = vfm_strfmt("%s.%s", s->o.stage, end), *path = vfm_strfmt("%s/%s", s->o.out, name),
 	     *held_name = vfm_strfmt("%s.held-out.%s", s->o.stage, end),
 	     *held = vfm_strfmt("%s/%s", s->o.out, held_name);
-	struct vfm_stage stage = {.name = s->o.stage, .plan = name};
+	struct vfm_phase stage = {.name = s->o.stage, .plan = name};
 	struct vfm_atomic file = {0};
 	int64_t n_held;
 	int rc;
@@ -116,7 +116,7 @@ out:
 	return rc < 0 ? vfm_err_context(err, "stage '%s'", s->o.stage) : 0;
 }
 
-static int make_stages(const struct stage *s, int n, struct vfm_err *err)
+static int make_stages(const struct phase_work *s, int n, struct vfm_err *err)
 {
 	struct vfm_stages list = {0};
 	char *path = vfm_strfmt("%s/stages.json", s->o.out);
@@ -134,7 +134,7 @@ static int make_stages(const struct stage *s, int n, struct vfm_err *err)
 }
 
 /* Fails if two stages have one name, before anything is written. */
-static int check_names(const struct stage *s, int n, struct vfm_err *err)
+static int check_names(const struct phase_work *s, int n, struct vfm_err *err)
 {
 	for (int i = 0; i < n; i++)
 		for (int k = 0; k < i; k++)
@@ -145,12 +145,12 @@ static int check_names(const struct stage *s, int n, struct vfm_err *err)
 
 int pack_stages(int argc, char **argv, struct vfm_err *err)
 {
-	const struct part common = {.first = 1, .n = next_stage(argc, argv, 1) - 1};
-	struct stage *s = vfm_calloc((size_t)argc, sizeof(*s));
+	const struct phase_part common = {.first = 1, .n = next_stage(argc, argv, 1) - 1};
+	struct phase_work *s = vfm_calloc((size_t)argc, sizeof(*s));
 	int n = 0, rc = 0;
 
 	for (int at = common.first + common.n; at < argc && rc == 0; n++) {
-		struct part own = {.first = at, .n = next_stage(argc, argv, at + 1) - at};
+		struct phase_part own = {.first = at, .n = next_stage(argc, argv, at + 1) - at};
 
 		rc = parse_stage(&s[n], argv, &common, &own, err);
 		if (rc == 0)

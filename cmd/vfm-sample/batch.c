@@ -11,7 +11,7 @@ enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 
 /* Embeds a caption and appends the rows that the model reads to *rows.  Returns their number; -1: it failed. */
 static int32_t embed_caption(
-	struct job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
+	struct sample_job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
 {
 	const int64_t most = j->net.c.model.text_len;
 	const float *embedded;
@@ -41,7 +41,8 @@ struct texts {
 };
 
 /* The leader embeds.  Collective over the ranks that sample together. */
-static int embed_texts(struct texts *t, struct job *j, struct item *it, int n, bool negatives, struct vfm_err *err)
+static int embed_texts(
+	struct texts *t, struct sample_job *j, struct item *it, int n, bool negatives, struct vfm_err *err)
 {
 	const size_t row = (size_t)j->net.c.model.text_dim * sizeof(float);
 	const bool reads_text = j->net.c.model.cross_attention || j->net.c.model.pooled_text;
@@ -80,7 +81,7 @@ static void release_texts(struct texts *t)
 }
 
 /* The diffusion of videos of so many tokens. */
-static struct vfm_diffusion diffusion_of(const struct job *j, int64_t tokens)
+static struct vfm_diffusion diffusion_of(const struct sample_job *j, int64_t tokens)
 {
 	struct vfm_diffusion d = j->net.c.diffusion;
 
@@ -90,7 +91,7 @@ static struct vfm_diffusion diffusion_of(const struct job *j, int64_t tokens)
 }
 
 /* Samples a batch of prompts.  The leader writes the files.  Collective over the ranks that sample together. */
-static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
+static int sample_batch(struct sample_job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
 	struct vfm_sample_job sj = vfm_sample_net_job(&j->net, j->x);
@@ -100,7 +101,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
 	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
 	struct texts text = {0}, against = {0};
-	struct given given = {0};
+	struct given_pictures given = {0};
 	float *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
 	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
 	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids};
@@ -146,7 +147,7 @@ out:
 }
 
 /* Collective. */
-static int report_failures(struct job *j, struct vfm_err *err)
+static int report_failures(struct sample_job *j, struct vfm_err *err)
 {
 	int64_t failed = j->net.leader ? j->failed : 0;
 	int rc = 0;
@@ -161,7 +162,7 @@ static int report_failures(struct job *j, struct vfm_err *err)
 /* Shows the progress of a batch, of which `done` evaluations are complete. */
 static void show_evaluations(void *ctx, int64_t done, int64_t total)
 {
-	struct job *j = ctx;
+	struct sample_job *j = ctx;
 
 	(void)total;
 	vfm_progress_step(&j->progress, j->passes[done] - j->shown);
@@ -170,7 +171,7 @@ static void show_evaluations(void *ctx, int64_t done, int64_t total)
 
 /* Sets j->evals and j->passes.  A guided evaluation takes two passes of the network, unless two groups of ranks compute
  * them. */
-static int count_passes(struct job *j, int64_t tokens, struct vfm_err *err)
+static int count_passes(struct sample_job *j, int64_t tokens, struct vfm_err *err)
 {
 	const struct vfm_diffusion d = diffusion_of(j, tokens);
 	const struct vfm_sampler *s = &j->o->sampler;
@@ -189,7 +190,7 @@ static int count_passes(struct job *j, int64_t tokens, struct vfm_err *err)
 }
 
 /* Returns the number of prompts of a batch: as many as fit in --context, at least one. */
-static int64_t batch_size(const struct job *j, int64_t tokens)
+static int64_t batch_size(const struct sample_job *j, int64_t tokens)
 {
 	bool both = vfm_sampler_is_guided(&j->o->sampler) && !j->o->net.split_cfg;
 	int64_t n = j->o->context / (tokens * (both ? 2 : 1));
@@ -198,7 +199,7 @@ static int64_t batch_size(const struct job *j, int64_t tokens)
 }
 
 /* Samples the batches of all groups of ranks, one batch of each group at a time. */
-static int sample_batches(struct job *j, int64_t batch, const int32_t grid[3], struct vfm_err *err)
+static int sample_batches(struct sample_job *j, int64_t batch, const int32_t grid[3], struct vfm_err *err)
 {
 	struct vfm_err why;
 	int rc, printed;
@@ -221,7 +222,7 @@ static int sample_batches(struct job *j, int64_t batch, const int32_t grid[3], s
 	return 0;
 }
 
-int sample_all(struct job *j, struct vfm_err *err)
+int sample_all(struct sample_job *j, struct vfm_err *err)
 {
 	int64_t tokens, batch, rounds;
 	int32_t patch[3], grid[3];

@@ -8,7 +8,7 @@
 enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };
 
 /* Compares an encoder with the encoder of the training data. */
-static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encoder e, struct vfm_makers *trained,
+static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_encoder e, struct vfm_makers *trained,
 	const struct vfm_maker *used, struct vfm_err *err)
 {
 	const struct vfm_maker *expected = vfm_makers_of(trained, e);
@@ -35,7 +35,7 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encod
 }
 
 /* Opens a decoder; with command NULL the built-in one. */
-static int open_sample_decoder(struct job *j, const char *command, struct vfm_err *err)
+static int open_sample_decoder(struct sample_job *j, const char *command, struct vfm_err *err)
 {
 	char spec[32];
 
@@ -45,7 +45,7 @@ static int open_sample_decoder(struct job *j, const char *command, struct vfm_er
 
 /* Which encoders this request uses: .npy output needs no decoder unless it encodes a picture, the null text needs no
  * text encoder. */
-static void find_needs(const struct job *j, bool *decodes, bool *encodes)
+static void find_needs(const struct sample_job *j, bool *decodes, bool *encodes)
 {
 	*decodes = j->o->image;
 	*encodes = false;
@@ -58,7 +58,7 @@ static void find_needs(const struct job *j, bool *decodes, bool *encodes)
 }
 
 /* Compares the rows of the image encoder with those that the model reads. */
-static int check_image_rows(const struct job *j, struct vfm_err *err)
+static int check_image_rows(const struct sample_job *j, struct vfm_err *err)
 {
 	const struct vfm_maker maker = vfm_codec_image_maker(&j->codec);
 	const struct vfm_model_spec *m = &j->net.c.model;
@@ -73,7 +73,7 @@ static int check_image_rows(const struct job *j, struct vfm_err *err)
 }
 
 /* Opens the encoders of this process on a leader.  With a GPU the text encoder leaves the memory to the network. */
-static int open_native(struct job *j, bool encodes, struct vfm_err *err)
+static int open_native(struct sample_job *j, bool encodes, struct vfm_err *err)
 {
 	struct vfm_encoders_opts o = j->o->native;
 
@@ -90,7 +90,7 @@ static int open_native(struct job *j, bool encodes, struct vfm_err *err)
 	return 0;
 }
 
-int open_sample_codec(struct job *j, struct vfm_err *err)
+int open_sample_codec(struct sample_job *j, struct vfm_err *err)
 {
 	bool decodes, encodes;
 
@@ -109,7 +109,7 @@ int open_sample_codec(struct job *j, struct vfm_err *err)
 }
 
 /* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
-static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
+static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vfm_err *err)
 {
 	const struct vfm_makers own = {.tokenizer = vfm_codec_tokenizer(&j->codec),
 		.text = vfm_codec_text_maker(&j->codec),
@@ -133,7 +133,7 @@ static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *
 }
 
 /* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
-static int choose_geometry(struct job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
+static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
 	const struct vfm_maker *used, struct vfm_err *err)
 {
 	struct vfm_maker own;
@@ -160,7 +160,8 @@ static int choose_geometry(struct job *j, const struct vfm_ckpt *c, const struct
 }
 
 /* Compares the encoders that this request uses with those of the training data.  Local. */
-static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct vfm_makers *used, struct vfm_err *err)
+static int choose_encoders(
+	struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_makers *used, struct vfm_err *err)
 {
 	bool decodes, encodes;
 	struct vfm_makers m;
@@ -201,7 +202,7 @@ static int choose_side(int unit)
 }
 
 /* Sets the sizes of video and latent.  Tokenizer and patch decide which are possible. */
-static int choose_video(struct job *j, struct vfm_err *err)
+static int choose_video(struct sample_job *j, struct vfm_err *err)
 {
 	int32_t patch[3], unit[2];
 
@@ -220,7 +221,7 @@ static int choose_video(struct job *j, struct vfm_err *err)
 		: 0;
 }
 
-int choose_sample_encoders(struct job *j, struct vfm_err *err)
+int choose_sample_encoders(struct sample_job *j, struct vfm_err *err)
 {
 	struct vfm_makers used;
 	int rc;

@@ -21,7 +21,7 @@ static const json_t *prompt_line(const struct item *it)
 	return json_object_get(it->rec, "prompt");
 }
 
-int check_given(const struct job *j, struct vfm_err *err)
+int check_given(const struct sample_job *j, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
 	const struct {
@@ -194,7 +194,7 @@ struct sizes {
 };
 
 static int read_prompt(
-	struct given *g, const struct given_from *from, const struct sizes *z, int i, struct vfm_err *err)
+	struct given_pictures *g, const struct given_from *from, const struct sizes *z, int i, struct vfm_err *err)
 {
 	const json_t *line = prompt_line(&from->items[i]);
 	int rc = 0;
@@ -208,7 +208,8 @@ static int read_prompt(
 	return rc < 0 ? vfm_err_context(err, "prompt %d of the batch", i) : 0;
 }
 
-int given_load(struct given *g, struct vfm_sample_request *r, const struct given_from *from, int n, struct vfm_err *err)
+int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct given_from *from, int n,
+	struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = from->model;
 	const size_t tokens = (size_t)(from->dims[0] / m->patch[0]) * (size_t)(from->dims[1] / m->patch[1]) *
@@ -243,11 +244,11 @@ int given_load(struct given *g, struct vfm_sample_request *r, const struct given
 	return 0;
 }
 
-void given_release(struct given *g)
+void given_release(struct given_pictures *g)
 {
 	vfm_big_free(g->cond, g->bytes[0]);
 	vfm_big_free(g->image, g->bytes[1]);
 	vfm_big_free(g->first, g->bytes[2]);
 	free(g->frames);
-	*g = (struct given){0};
+	*g = (struct given_pictures){0};
 }

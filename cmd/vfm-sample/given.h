@@ -13,7 +13,7 @@
 
 /* Checks that each prompt names what the model reads and --image does not give.  Local.  VFM_EUSAGE names the prompt,
  * the key and the option. */
-int check_given(const struct job *j, struct vfm_err *err);
+int check_given(const struct sample_job *j, struct vfm_err *err);
 
 struct given_from {
 	const struct vfm_model_spec *model;
@@ -25,7 +25,7 @@ struct given_from {
 	const struct item *items;             /* the prompts */
 };
 
-struct given {
+struct given_pictures {
 	float *cond, *image, *first;
 	const float **frames;
 	size_t bytes[3];
@@ -33,8 +33,8 @@ struct given {
 
 /* Reads what the model needs for n prompts and sets it in r.  Collective over from->together.  VFM_EUSAGE: a prompt
  * lacks it; VFM_EINPUT: a file is bad or has another size. */
-int given_load(
-	struct given *g, struct vfm_sample_request *r, const struct given_from *from, int n, struct vfm_err *err);
-void given_release(struct given *g); /* accepts `{0}` */
+int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct given_from *from, int n,
+	struct vfm_err *err);
+void given_release(struct given_pictures *g); /* accepts `{0}` */
 
 #endif

@@ -220,7 +220,7 @@ static int check_sample_options(struct vfm_err *err)
 
 /* ---- the run ---- */
 
-static int read_request(struct job *j, struct vfm_err *err)
+static int read_request(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(check_sample_options(err));
 	j->items.out_dir = o.out_dir;
@@ -236,7 +236,7 @@ static int read_request(struct job *j, struct vfm_err *err)
 }
 
 /* Local. */
-static int open_request(struct job *j, struct vfm_err *err)
+static int open_request(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(vfm_sample_net_open(&j->net, &o.net, &o.sampler, j->x->job.world, err));
 	if (!isnan(sigma_max) && j->net.c.diffusion.kind != VFM_EDM)
@@ -249,7 +249,7 @@ static int open_request(struct job *j, struct vfm_err *err)
 	return open_sample_codec(j, err);
 }
 
-static int run(struct job *j, struct vfm_err *err)
+static int run(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(vfm_job_agree(&j->x->job, read_request(j, err), err));
 	TRY(items_share(&j->items, &j->x->job, err));
@@ -262,7 +262,7 @@ static int run(struct job *j, struct vfm_err *err)
 
 static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	struct job *j = ctx;
+	struct sample_job *j = ctx;
 	int rc;
 
 	j->x = x;
@@ -281,7 +281,7 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
-	struct job j = {.o = &o};
+	struct sample_job j = {.o = &o};
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);

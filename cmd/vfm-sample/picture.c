@@ -8,7 +8,7 @@
 #include "encoder/vae/condition.h"
 
 /* Reads the first picture of a file at the size of the videos. */
-static int read_picture(const struct job *j, const char *file, uint8_t *rgb, struct vfm_err *err)
+static int read_picture(const struct sample_job *j, const char *file, uint8_t *rgb, struct vfm_err *err)
 {
 	const struct vfm_clip_opts o = {.width = j->width, .height = j->height, .most = 1, .threads = 1};
 	json_t *rec = json_pack("{s:s}", "src", file);
@@ -28,7 +28,7 @@ static int read_picture(const struct job *j, const char *file, uint8_t *rgb, str
 }
 
 /* Sets the number of pictures and of latent frames that the model is given. */
-static int choose_given(const struct job *j, int64_t *frames, int32_t dims[3], struct vfm_err *err)
+static int choose_given(const struct sample_job *j, int64_t *frames, int32_t dims[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
 	const int64_t makes = j->geometry.stride[0] + m->channels;
@@ -49,7 +49,7 @@ static int choose_given(const struct job *j, int64_t *frames, int32_t dims[3], s
 }
 
 /* Encodes the pictures to p->x. */
-static int encode_latents(struct job *j, const struct vfm_pictures *pictures, struct vfm_err *err)
+static int encode_latents(struct sample_job *j, const struct vfm_pictures *pictures, struct vfm_err *err)
 {
 	const int64_t channels = j->net.c.model.channels;
 	const int64_t mask = j->net.c.model.cond_channels ? j->geometry.stride[0] : 0;
@@ -70,7 +70,7 @@ static int encode_latents(struct job *j, const struct vfm_pictures *pictures, st
 }
 
 /* Encodes the pictures to p->rows. */
-static int encode_rows(struct job *j, const struct vfm_pictures *pictures, struct vfm_err *err)
+static int encode_rows(struct sample_job *j, const struct vfm_pictures *pictures, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
 	struct sample_picture *p = &j->picture;
@@ -80,7 +80,7 @@ static int encode_rows(struct job *j, const struct vfm_pictures *pictures, struc
 	return p->rows ? vfm_codec_encode_image(&j->codec, pictures, p->rows, err) : VFM_EENV;
 }
 
-static int load_pictures(struct job *j, struct vfm_err *err)
+static int load_pictures(struct sample_job *j, struct vfm_err *err)
 {
 	const int n = j->o->last_image ? 2 : 1;
 	const size_t size = (size_t)j->height * (size_t)j->width * 3, bytes = (size_t)n * size;
@@ -101,7 +101,7 @@ static int load_pictures(struct job *j, struct vfm_err *err)
 	return rc;
 }
 
-int picture_load(struct job *j, struct vfm_err *err)
+int picture_load(struct sample_job *j, struct vfm_err *err)
 {
 	int rc = j->o->image && j->net.leader ? load_pictures(j, err) : 0;
 

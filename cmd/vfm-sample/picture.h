@@ -8,7 +8,7 @@
 /* Reads the pictures and encodes them to j->picture on leaders: to latents, with grey pictures in the places of the
  * others for a model with conditions, else alone; with --image-exec also to image rows.  Does nothing without the
  * option. Collective.  VFM_EUSAGE: the model or the tokenizer takes no picture; VFM_EINPUT: the file is bad. */
-int picture_load(struct job *j, struct vfm_err *err);
+int picture_load(struct sample_job *j, struct vfm_err *err);
 void picture_release(struct sample_picture *p); /* accepts `{0}` */
 
 #endif

@@ -36,7 +36,7 @@ struct sample_picture {
 	size_t rows_bytes;
 };
 
-struct job {
+struct sample_job {
 	struct sample_opts *o;
 	struct items items;
 	int width, height;
@@ -62,18 +62,18 @@ struct job {
 bool ends_with(const char *s, const char *ending);
 
 /* Opens what the request uses; children only on leaders.  Local. */
-int open_sample_codec(struct job *j, struct vfm_err *err);
+int open_sample_codec(struct sample_job *j, struct vfm_err *err);
 /* Chooses tokenizer, text encoder and the sizes of the videos, and compares them with those of the checkpoint.
  * Collective. */
-int choose_sample_encoders(struct job *j, struct vfm_err *err);
+int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
 
 /* Samples all prompts, writes their files and prints their records.  Collective. */
-int sample_all(struct job *j, struct vfm_err *err);
+int sample_all(struct sample_job *j, struct vfm_err *err);
 
 /* Writes the files of an item from its latent of n elements and queues its record.  An item that failed has a record
  * that says why, and the result is 0. */
-int finish_item(struct job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err);
+int finish_item(struct sample_job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err);
 /* Rank 0 prints the queued records of all ranks in the order of the prompts.  Collective. */
-int print_records(struct job *j, struct vfm_err *err);
+int print_records(struct sample_job *j, struct vfm_err *err);
 
 #endif

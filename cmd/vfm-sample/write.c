@@ -19,7 +19,7 @@ bool ends_with(const char *s, const char *ending)
 }
 
 /* Adds the record of an item to those that print_records prints. */
-static void queue_record(struct job *j, struct item *it)
+static void queue_record(struct sample_job *j, struct item *it)
 {
 	json_object_set_new(it->rec, "seed", json_integer(j->o->seed));
 	if (j->o->image)
@@ -33,7 +33,7 @@ static void queue_record(struct job *j, struct item *it)
 	vfm_buf_add(&j->records, "\n", 1);
 }
 
-int print_records(struct job *j, struct vfm_err *err)
+int print_records(struct sample_job *j, struct vfm_err *err)
 {
 	char *all = NULL;
 	size_t *off = NULL, n;
@@ -52,7 +52,7 @@ int print_records(struct job *j, struct vfm_err *err)
 }
 
 /* An item without a video; its record says why. */
-static void add_failure(struct job *j, struct item *it, const char *why)
+static void add_failure(struct sample_job *j, struct item *it, const char *why)
 {
 	json_object_set_new(it->rec, "error", vfm_json_shown(why));
 	vfm_error("%s: %s", json_string_value(json_object_get(it->rec, "id")), why);
@@ -61,7 +61,8 @@ static void add_failure(struct job *j, struct item *it, const char *why)
 }
 
 /* Writes the latents of an item to `path` and describes them in its record as `vfm-curate encode` does. */
-static int write_latent(struct job *j, struct item *it, const char *path, const float *latent, struct vfm_err *err)
+static int write_latent(
+	struct sample_job *j, struct item *it, const char *path, const float *latent, struct vfm_err *err)
 {
 	const struct vfm_npy n = {
 		.type = VFM_NPY_F32, .ndim = 4, .shape = {j->net.c.model.channels, j->dims[0], j->dims[1], j->dims[2]}};
@@ -82,7 +83,7 @@ static char *latent_path(const char *video)
 	return vfm_strfmt("%.*s.latent.npy", (int)(dot - video), video);
 }
 
-static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
+static int write_video(struct sample_job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
 	struct vfm_video_out_opts o = {
 		.width = j->width, .height = j->height, .fps_num = j->o->fps_num, .fps_den = j->o->fps_den, .crf = 10};
@@ -118,7 +119,7 @@ out:
 }
 
 /* Writes the files of an item.  VFM_EINPUT: this item failed. */
-static int write_item(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
+static int write_item(struct sample_job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
 	char *path;
 	int rc;
@@ -134,7 +135,7 @@ static int write_item(struct job *j, struct item *it, const float *latent, struc
 	return write_video(j, it, latent, err);
 }
 
-int finish_item(struct job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err)
+int finish_item(struct sample_job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err)
 {
 	int64_t bad = vfm_dtype_count_nonfinite(VFM_F32, latent, n);
 	struct vfm_err why = {0};

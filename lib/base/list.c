@@ -28,17 +28,17 @@ static bool is_range(const char *item)
 	return digits && item[digits + unit] == '-';
 }
 
-struct range {
+struct number_range {
 	int64_t first, last, step;
 	bool geometric;
 };
 
 /* Parses `text`, which it changes. */
-static int parse_list_range(char *text, struct range *r, struct vfm_err *err)
+static int parse_list_range(char *text, struct number_range *r, struct vfm_err *err)
 {
 	char *last = strchr(text, '-') + 1, *sign = last + strcspn(last, "+*");
 
-	*r = (struct range){.step = 1, .geometric = *sign == '*'};
+	*r = (struct number_range){.step = 1, .geometric = *sign == '*'};
 	last[-1] = 0;
 	if (*sign) {
 		*sign = 0;
@@ -58,7 +58,7 @@ static int parse_list_range(char *text, struct range *r, struct vfm_err *err)
 static int list_add_range(struct vfm_list *l, const char *item, struct vfm_err *err)
 {
 	char *text = vfm_strdup(item);
-	struct range r;
+	struct number_range r;
 	int rc = parse_list_range(text, &r, err);
 	bool over = false;
 

@@ -12,27 +12,27 @@
 #include "io/json.h"
 
 /* The data of one tensor in a file. */
-struct range {
+struct tensor_range {
 	uint64_t begin, end; /* bytes of the file */
 	enum vfm_dtype dtype;
 	int tensor; /* index into c->t */
 };
 
-struct file_piece {
+struct check_piece {
 	int file, tensor;
 	const char *name; /* of its tensor in the file */
 };
 
-struct check {
+struct ckpt_check {
 	struct vfm_ckpt *c;
 	struct vfm_ckpt_faults *faults;
-	struct file_piece *piece; /* the pieces of all tensors, by file */
-	size_t n_pieces, at;      /* at: the first piece of the current file */
-	int64_t *nonfinite;       /* [c->n] elements seen that are NaN or infinite */
+	struct check_piece *piece; /* the pieces of all tensors, by file */
+	size_t n_pieces, at;       /* at: the first piece of the current file */
+	int64_t *nonfinite;        /* [c->n] elements seen that are NaN or infinite */
 	/* of the current file */
 	char *path;
 	int fd;
-	struct range *range; /* [n], room for [n_pieces]; by begin; without those that its header lacks */
+	struct tensor_range *range; /* [n], room for [n_pieces]; by begin; without those that its header lacks */
 	size_t n;
 	uint64_t data; /* end of the header; 0: the header cannot be read */
 };
@@ -46,13 +46,13 @@ static void report_damage(struct vfm_ckpt_faults *f, const char *what)
 
 static int range_cmp(const void *a, const void *b)
 {
-	const struct range *x = a, *y = b;
+	const struct tensor_range *x = a, *y = b;
 
 	return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* Reads the header without verifying it: where it is damaged, the data of tensors may be intact, and vice versa. */
-static void find_ranges(struct check *k, int file)
+static void find_ranges(struct ckpt_check *k, int file)
 {
 	const struct vfm_ckpt_file *f = &k->c->file[file];
 	struct vfm_st st = {0};
@@ -68,8 +68,8 @@ static void find_ranges(struct check *k, int file)
 		const struct vfm_st_tensor *s = vfm_st_find(&st, k->piece[i].name);
 
 		if (s)
-			k->range[k->n++] =
-				(struct range){st.data + s->begin, st.data + s->end, s->dtype, k->piece[i].tensor};
+			k->range[k->n++] = (struct tensor_range){
+				st.data + s->begin, st.data + s->end, s->dtype, k->piece[i].tensor};
 	}
 	if (k->n)
 		qsort(k->range, k->n, sizeof(*k->range), range_cmp);
@@ -77,12 +77,12 @@ static void find_ranges(struct check *k, int file)
 }
 
 /* Appends " (tensor 'a', 'b' and 3 more)": the tensors with data in bytes [lo, hi) of the file. */
-static void name_tensors(const struct check *k, uint64_t lo, uint64_t hi, struct vfm_buf *out)
+static void name_tensors(const struct ckpt_check *k, uint64_t lo, uint64_t hi, struct vfm_buf *out)
 {
 	int named = 0, more = 0;
 
 	for (size_t i = 0; i < k->n; i++) {
-		const struct range *r = &k->range[i];
+		const struct tensor_range *r = &k->range[i];
 
 		if (r->end <= lo || r->begin >= hi)
 			continue;
@@ -101,10 +101,10 @@ static void name_tensors(const struct check *k, uint64_t lo, uint64_t hi, struct
 
 /* Counts the elements that end in bytes [lo, hi) of the file.  buf holds the bytes from lo - CARRY. */
 enum { CARRY = 8 };
-static void count_nonfinite(struct check *k, const uint8_t *buf, uint64_t lo, uint64_t hi)
+static void count_nonfinite(struct ckpt_check *k, const uint8_t *buf, uint64_t lo, uint64_t hi)
 {
 	for (size_t i = 0; i < k->n && k->range[i].begin < hi; i++) {
-		const struct range *r = &k->range[i];
+		const struct tensor_range *r = &k->range[i];
 		uint64_t es = vfm_dtype_size(r->dtype), end = r->end < hi ? r->end : hi;
 		uint64_t a = lo > r->begin ? (lo - r->begin) / es : 0, b = (end - r->begin) / es;
 
@@ -115,7 +115,7 @@ static void count_nonfinite(struct check *k, const uint8_t *buf, uint64_t lo, ui
 }
 
 /* Reads the open file.  Returns the number of its faults. */
-static int check_chunks(struct check *k, int file, struct vfm_err *err)
+static int check_chunks(struct ckpt_check *k, int file, struct vfm_err *err)
 {
 	const struct vfm_ckpt_file *f = &k->c->file[file];
 	struct vfm_sha256 *all = vfm_sha256_new();
@@ -158,7 +158,7 @@ static int check_chunks(struct check *k, int file, struct vfm_err *err)
 }
 
 /* Returns the number of faults of a file. */
-static int check_file(struct check *k, int file, struct vfm_err *err)
+static int check_file(struct ckpt_check *k, int file, struct vfm_err *err)
 {
 	const struct vfm_ckpt *c = k->c;
 	struct vfm_err e = {0};
@@ -223,7 +223,7 @@ static int check_places(struct vfm_ckpt *c, const bool *file_bad, struct vfm_ckp
 	return 0;
 }
 
-static void report_nonfinite(const struct check *k)
+static void report_nonfinite(const struct ckpt_check *k)
 {
 	for (int i = 0; i < k->c->n; i++) {
 		char *text;
@@ -241,10 +241,10 @@ static void report_nonfinite(const struct check *k)
 
 static int file_piece_cmp(const void *a, const void *b)
 {
-	return ((const struct file_piece *)a)->file - ((const struct file_piece *)b)->file;
+	return ((const struct check_piece *)a)->file - ((const struct check_piece *)b)->file;
 }
 
-static void sort_pieces(struct check *k)
+static void sort_pieces(struct ckpt_check *k)
 {
 	const struct vfm_ckpt *c = k->c;
 	size_t n = 0;
@@ -255,14 +255,14 @@ static void sort_pieces(struct check *k)
 	k->range = vfm_calloc(k->n_pieces + 1, sizeof(*k->range));
 	for (int i = 0; i < c->n; i++)
 		for (int p = 0; p < c->t[i].n_pieces; p++)
-			k->piece[n++] = (struct file_piece){c->t[i].piece[p].file, i, c->t[i].piece[p].tensor};
+			k->piece[n++] = (struct check_piece){c->t[i].piece[p].file, i, c->t[i].piece[p].tensor};
 	if (n)
 		qsort(k->piece, n, sizeof(*k->piece), file_piece_cmp);
 }
 
 static int check_checkpoint_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm_err *err)
 {
-	struct check k = {.c = c, .faults = f, .nonfinite = vfm_calloc((size_t)c->n + 1, sizeof(int64_t))};
+	struct ckpt_check k = {.c = c, .faults = f, .nonfinite = vfm_calloc((size_t)c->n + 1, sizeof(int64_t))};
 	bool *bad = vfm_calloc((size_t)c->n_files + 1, sizeof(*bad));
 	int rc = 0;
 

@@ -15,7 +15,7 @@
 
 enum { BLOCK = 1 << 18 }; /* elements */
 
-struct job {
+struct export_job {
 	struct vfm_ckpt *c;
 	const struct vfm_ckpt_export *x;
 	size_t cut;              /* length of "PART/" */
@@ -29,7 +29,7 @@ struct job {
 };
 
 /* Whether a tensor "model/NAME" stands for an average that is missing. */
-static bool is_frozen_average(const struct job *j, const char *name)
+static bool is_frozen_average(const struct export_job *j, const char *name)
 {
 	char *ema = vfm_strfmt("ema/%s", name);
 	bool yes = j->cut && !strcmp(j->x->part, "ema") && vfm_ckpt_has_frozen(j->c) && !vfm_ckpt_find(j->c, ema);
@@ -39,7 +39,7 @@ static bool is_frozen_average(const struct job *j, const char *name)
 }
 
 /* Our tensor `name`, without its part. */
-static const struct vfm_ckpt_tensor *find_source(const struct job *j, const char *name)
+static const struct vfm_ckpt_tensor *find_source(const struct export_job *j, const char *name)
 {
 	const char *part = is_frozen_average(j, name) ? "model" : j->x->part;
 	char *full = j->cut ? vfm_strfmt("%s/%s", part, name) : vfm_strdup(name);
@@ -50,7 +50,7 @@ static const struct vfm_ckpt_tensor *find_source(const struct job *j, const char
 }
 
 /* Writes elements [a, end) of a tensor. */
-static int write_range(const struct job *j, const struct vfm_ckpt_tensor *src, int64_t a, int64_t end,
+static int write_range(const struct export_job *j, const struct vfm_ckpt_tensor *src, int64_t a, int64_t end,
 	enum vfm_dtype dtype, uint8_t *buf, FILE *f, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(dtype);
@@ -67,7 +67,7 @@ static int write_range(const struct job *j, const struct vfm_ckpt_tensor *src, i
 
 /* Writes a tensor of the other program. */
 static int write_foreign(
-	const struct job *j, const char *name, enum vfm_dtype dtype, uint8_t *buf, FILE *f, struct vfm_err *err)
+	const struct export_job *j, const char *name, enum vfm_dtype dtype, uint8_t *buf, FILE *f, struct vfm_err *err)
 {
 	int i = 0;
 
@@ -81,7 +81,8 @@ static int write_foreign(
 	return 0;
 }
 
-static int write_tensors(const struct job *j, const struct vfm_st_tensor *t, size_t n, FILE *f, struct vfm_err *err)
+static int write_tensors(
+	const struct export_job *j, const struct vfm_st_tensor *t, size_t n, FILE *f, struct vfm_err *err)
 {
 	uint8_t *buf = vfm_malloc((size_t)BLOCK * 8);
 	int rc = 0;
@@ -97,7 +98,8 @@ static int write_tensors(const struct job *j, const struct vfm_st_tensor *t, siz
 }
 
 /* Writes one file.  Sorts t into the order of the format. */
-static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, const char *path, struct vfm_err *err)
+static int write_one(
+	const struct export_job *j, struct vfm_st_tensor *t, size_t n, const char *path, struct vfm_err *err)
 {
 	struct vfm_atomic a = {0};
 	struct vfm_buf head = {0};
@@ -141,7 +143,7 @@ static int64_t st_bytes(const struct vfm_st_tensor *t)
 }
 
 /* Returns the end of [i, end), the tensors of the next file. */
-static size_t shard_end(const struct job *j, size_t i)
+static size_t shard_end(const struct export_job *j, size_t i)
 {
 	int64_t sum = st_bytes(&j->t[i++]);
 
@@ -172,7 +174,7 @@ static char *export_name(const char *stem, int k, int n, bool indexed)
 }
 
 /* Writes the files of a directory, and the index.  As diffusers, a single file with its names has no index. */
-static int write_shards(const struct job *j, const char *dir, struct vfm_err *err)
+static int write_shards(const struct export_job *j, const char *dir, struct vfm_err *err)
 {
 	const char *stem = j->x->layout ? CKPT_STEM_FOREIGN : "model";
 	json_t *map = json_object();
@@ -222,7 +224,7 @@ static int check_empty(const char *dir, struct vfm_err *err)
 }
 
 /* Writes into a directory with a temporary name, which appears under its own when it is complete. */
-static int write_directory(const struct job *j, struct vfm_err *err)
+static int write_directory(const struct export_job *j, struct vfm_err *err)
 {
 	char *out = vfm_strdup(j->x->out), *tmp;
 	int layout = 0, rc;
@@ -284,7 +286,7 @@ static void describe_range(struct vfm_buf *b, const struct vfm_ckpt *c, const st
 }
 
 /* Lists the tensors of the part under their own names. */
-static int list_own(struct job *j, struct vfm_err *err)
+static int list_own(struct export_job *j, struct vfm_err *err)
 {
 	const struct vfm_ckpt *c = j->c;
 
@@ -304,7 +306,7 @@ static int list_own(struct job *j, struct vfm_err *err)
 }
 
 /* Finds our tensors of the model; lists those that are missing, unknown or have another shape in one error. */
-static int find_ours(struct job *j, struct vfm_err *err)
+static int find_ours(struct export_job *j, struct vfm_err *err)
 {
 	struct ckpt_faults missing = {0}, unknown = {0}, shapes = {0};
 	bool *known = vfm_calloc((size_t)j->c->n + 1, sizeof(*known));
@@ -341,7 +343,7 @@ static int find_ours(struct job *j, struct vfm_err *err)
 }
 
 /* Lists the tensors of the other program, and what they consist of. */
-static int list_foreign(struct job *j, struct vfm_err *err)
+static int list_foreign(struct export_job *j, struct vfm_err *err)
 {
 	struct vfm_foreign_map *map = &j->map;
 	json_t *model;
@@ -376,7 +378,7 @@ static int list_foreign(struct job *j, struct vfm_err *err)
 
 int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct vfm_err *err)
 {
-	struct job j = {.c = c, .x = x, .cut = c->plain ? 0 : strlen(x->part) + 1};
+	struct export_job j = {.c = c, .x = x, .cut = c->plain ? 0 : strlen(x->part) + 1};
 	json_t *state = exported_state(c);
 	int rc;
 

@@ -13,7 +13,7 @@
 /* One chunk is filled, one waits in the queue of the thread, and one is being written. */
 enum { CHUNKS = 3, QUEUE = 1 };
 
-struct chunk {
+struct out_chunk {
 	struct ckpt_out *o;
 	uint8_t *data; /* [CKPT_CHUNK] */
 	size_t len;
@@ -21,7 +21,7 @@ struct chunk {
 
 struct ckpt_out {
 	const char *what;
-	struct chunk chunk[CHUNKS];
+	struct out_chunk chunk[CHUNKS];
 	int at; /* the chunk that is filled */
 	struct ckpt_out_sums sums;
 	struct vfm_pool *pool; /* one thread */
@@ -80,7 +80,7 @@ struct ckpt_out *ckpt_out_open(const char *path, const char *what, struct vfm_er
 	o->what = what;
 	o->fd = fd;
 	for (int i = 0; i < CHUNKS; i++)
-		o->chunk[i] = (struct chunk){.o = o, .data = vfm_malloc(CKPT_CHUNK)};
+		o->chunk[i] = (struct out_chunk){.o = o, .data = vfm_malloc(CKPT_CHUNK)};
 	o->sums.chunks = json_array();
 	o->all = vfm_sha256_new();
 	o->pool = vfm_pool_new(1, QUEUE);
@@ -90,7 +90,7 @@ struct ckpt_out *ckpt_out_open(const char *path, const char *what, struct vfm_er
 /* In the thread. */
 static void write_chunk(void *arg)
 {
-	struct chunk *k = arg;
+	struct out_chunk *k = arg;
 	struct ckpt_out *o = k->o;
 
 	if (atomic_load(&o->failed))
@@ -108,7 +108,7 @@ static void write_chunk(void *arg)
 /* Passes the chunk to the thread.  After push, at most this chunk and the one before are not yet written. */
 static void flush_chunk(struct ckpt_out *o)
 {
-	struct chunk *k = &o->chunk[o->at];
+	struct out_chunk *k = &o->chunk[o->at];
 	char hex[VFM_SHA256_HEX];
 
 	if (!k->len)
@@ -132,7 +132,7 @@ int ckpt_out_add(struct ckpt_out *o, const void *data, size_t len, struct vfm_er
 	const uint8_t *p = data;
 
 	while (len) {
-		struct chunk *k = &o->chunk[o->at];
+		struct out_chunk *k = &o->chunk[o->at];
 		size_t n = CKPT_CHUNK - k->len < len ? CKPT_CHUNK - k->len : len;
 
 		if (atomic_load(&o->failed))

@@ -41,7 +41,7 @@ struct storage {
 	struct value key; /* a text */
 	int64_t numel;
 };
-struct tensor {
+struct pth_tensor {
 	const struct storage *storage;
 	const char *fault; /* why it cannot be read; NULL: it can */
 	ptrdiff_t at;      /* byte of the program behind it */
@@ -295,7 +295,7 @@ static int push_storage(struct machine *k, struct vfm_err *err)
 	return push(k, (struct value){.kind = VALUE_STORAGE, .p = s}, err);
 }
 
-static bool is_contiguous(const struct tensor *t, const struct value *stride)
+static bool is_contiguous(const struct pth_tensor *t, const struct value *stride)
 {
 	int64_t want = 1;
 
@@ -311,7 +311,7 @@ static bool is_contiguous(const struct tensor *t, const struct value *stride)
 }
 
 /* Takes the shape of a tensor.  The fault of one that cannot be read is reported with its name. */
-static int set_shape(struct machine *k, struct tensor *t, const struct value *size, const struct value *stride,
+static int set_shape(struct machine *k, struct pth_tensor *t, const struct value *size, const struct value *stride,
 	size_t n, struct vfm_err *err)
 {
 	for (size_t d = 0; d < n; d++)
@@ -334,13 +334,13 @@ static int set_shape(struct machine *k, struct tensor *t, const struct value *si
 /* (STORAGE, OFFSET, SIZE, STRIDE, REQUIRES_GRAD, HOOKS) */
 static int push_tensor(struct machine *k, const struct value *v, size_t n, struct vfm_err *err)
 {
-	struct tensor *t;
+	struct pth_tensor *t;
 
 	if (n < 4 || n > 7 || v[0].kind != VALUE_STORAGE || v[1].kind != VALUE_INT || v[2].kind != VALUE_TUPLE ||
 		v[3].kind != VALUE_TUPLE || v[2].n != v[3].n || v[1].i < 0 || (n == 7 && v[6].kind != VALUE_NONE))
 		return bad_program(k, "no tensor", err);
 	t = new_value(k, sizeof(*t));
-	*t = (struct tensor){.storage = v[0].p, .at = k->p - k->begin, .offset = v[1].i};
+	*t = (struct pth_tensor){.storage = v[0].p, .at = k->p - k->begin, .offset = v[1].i};
 	TRY(set_shape(k, t, v[2].p, v[3].p, v[2].n, err));
 	return push(k, (struct value){.kind = VALUE_TENSOR, .p = t}, err);
 }
@@ -535,7 +535,7 @@ static int add_tensor(struct pth *x, const struct value *key, const struct value
 	struct vfm_st_tensor *t = &x->st->t[x->st->n];
 	const char *name = copy_key(&x->st->arena, key);
 	const struct vfm_zip_entry *e;
-	const struct tensor *src = v->p;
+	const struct pth_tensor *src = v->p;
 	int64_t numel;
 	uint64_t off, es;
 	char *path;

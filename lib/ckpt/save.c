@@ -18,9 +18,9 @@
 #include "io/file.h"
 #include "io/json.h"
 
-struct entry;
-struct piece {
-	struct entry *e;
+struct saved_entry;
+struct file_piece {
+	struct saved_entry *e;
 	char *file_name; /* name of its tensor in the file */
 	bool is_range;
 	struct vfm_box box;
@@ -28,13 +28,13 @@ struct piece {
 	struct vfm_runs src; /* glob: element of data; loc: element of the piece */
 	int64_t numel;
 };
-struct entry {
+struct saved_entry {
 	char *name; /* "PART/NAME" */
 	size_t part_len;
 	enum vfm_dtype dtype;
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
-	struct piece *p;
+	struct file_piece *p;
 	int n;
 	int64_t nonfinite; /* elements written that are NaN or infinite */
 	const void *data;
@@ -47,7 +47,7 @@ struct vfm_ckpt_writer {
 	struct vfm_ckpt_spec spec;
 	char *dir, *final, *tmp;
 	json_t *config, *state;
-	struct entry *e;
+	struct saved_entry *e;
 	size_t n, cap;
 };
 
@@ -72,7 +72,7 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
 	if (!w)
 		return;
 	for (size_t i = 0; i < w->n; i++) {
-		struct entry *e = &w->e[i];
+		struct saved_entry *e = &w->e[i];
 
 		for (int k = 0; k < e->n; k++) {
 			free(e->p[k].file_name);
@@ -108,18 +108,18 @@ static int check_name(const char *name, size_t *part_len, struct vfm_err *err)
 	return 0;
 }
 
-static struct piece *new_piece(struct entry *e)
+static struct file_piece *new_piece(struct saved_entry *e)
 {
 	e->p = vfm_realloc(e->p, (size_t)e->n + 1, sizeof(*e->p));
-	e->p[e->n] = (struct piece){0};
+	e->p[e->n] = (struct file_piece){0};
 	return &e->p[e->n++];
 }
 
-static void add_range(struct entry *e, int64_t a, int64_t b)
+static void add_range(struct saved_entry *e, int64_t a, int64_t b)
 {
 	struct vfm_box box[2 * VFM_NDIM_MAX];
 	int n = vfm_range_boxes(e->ndim, e->shape, a, b, box);
-	struct piece *p = new_piece(e);
+	struct file_piece *p = new_piece(e);
 
 	p->numel = b - a;
 	p->a = a;
@@ -134,14 +134,14 @@ static void add_range(struct entry *e, int64_t a, int64_t b)
 	vfm_runs_add_range(&p->src, 0, b - a, 0);
 }
 
-static void add_pieces(struct entry *e, const struct vfm_part *part, int64_t a, int64_t b)
+static void add_pieces(struct saved_entry *e, const struct vfm_part *part, int64_t a, int64_t b)
 {
 	struct vfm_box *box, *loc;
 	int n;
 
 	vfm_part_range_boxes(part, a, b, &box, &loc, &n);
 	for (int i = 0; i < n; i++) {
-		struct piece *p = new_piece(e);
+		struct file_piece *p = new_piece(e);
 
 		p->box = box[i];
 		p->numel = vfm_box_numel(&box[i]);
@@ -153,7 +153,8 @@ static void add_pieces(struct entry *e, const struct vfm_part *part, int64_t a, 
 	free(loc);
 }
 
-static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t *a, int64_t *b, struct vfm_err *err)
+static int check_slice(
+	const struct saved_entry *e, const struct vfm_slice *s, int64_t *a, int64_t *b, struct vfm_err *err)
 {
 	int64_t n = s && s->part ? vfm_part_numel(s->part) : vfm_shape_numel(e->ndim, e->shape);
 	bool ok = n >= 0;
@@ -169,9 +170,9 @@ static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t
 }
 
 static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim,
-	const int64_t *shape, const struct vfm_slice *slice, struct entry **out, int64_t *n, struct vfm_err *err)
+	const int64_t *shape, const struct vfm_slice *slice, struct saved_entry **out, int64_t *n, struct vfm_err *err)
 {
-	struct entry *e;
+	struct saved_entry *e;
 	size_t part_len;
 	int64_t a, b;
 
@@ -181,7 +182,7 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 			VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
 	e = &w->e[w->n++];
-	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
+	*e = (struct saved_entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
 	for (int d = 0; d < ndim; d++)
 		e->shape[d] = shape[d];
 	TRY(check_slice(e, slice, &a, &b, err));
@@ -197,7 +198,7 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
 {
-	struct entry *e;
+	struct saved_entry *e;
 	int64_t n;
 
 	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
@@ -216,7 +217,7 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
 	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err)
 {
-	struct entry *e;
+	struct saved_entry *e;
 	int64_t n;
 
 	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
@@ -235,12 +236,12 @@ static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 struct file_plan { /* one file with the pieces of one part */
 	char *name;
 	struct vfm_st_tensor *t;
-	struct piece **p;
+	struct file_piece **p;
 	size_t n;
 };
 
 /* Plans the file with the pieces of the part whose first entry is e0. */
-static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct file_plan *f)
+static void plan_file(struct vfm_ckpt_writer *w, const struct saved_entry *e0, struct file_plan *f)
 {
 	size_t n = 0;
 
@@ -248,14 +249,14 @@ static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct 
 		n += (size_t)w->e[i].n;
 	*f = (struct file_plan){.name = vfm_strfmt("%.*s-%05d.safetensors", (int)e0->part_len, e0->name, w->spec.rank)};
 	f->t = vfm_calloc(n, sizeof(*f->t));
-	f->p = vfm_calloc(n, sizeof(struct piece *));
+	f->p = vfm_calloc(n, sizeof(struct file_piece *));
 	for (size_t i = 0; i < w->n; i++) {
-		struct entry *e = &w->e[i];
+		struct saved_entry *e = &w->e[i];
 
 		if (e->part_len != e0->part_len || memcmp(e->name, e0->name, e0->part_len) != 0)
 			continue;
 		for (int k = 0; k < e->n; k++) {
-			struct piece *p = &e->p[k];
+			struct file_piece *p = &e->p[k];
 			struct vfm_st_tensor *t = &f->t[f->n];
 
 			*t = (struct vfm_st_tensor){
@@ -269,7 +270,7 @@ static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct 
 
 static int file_name_cmp(const void *a, const void *b)
 {
-	return strcmp((*(struct piece *const *)a)->file_name, (*(struct piece *const *)b)->file_name);
+	return strcmp((*(struct file_piece *const *)a)->file_name, (*(struct file_piece *const *)b)->file_name);
 }
 
 /* Names the pieces in the file: a whole tensor keeps its name; slices are numbered in the order of vfm_ckpt_add. */
@@ -278,7 +279,7 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 	size_t serial = 0;
 
 	for (size_t i = 0; i < w->n; i++) {
-		struct entry *e = &w->e[i];
+		struct saved_entry *e = &w->e[i];
 		const char *base = e->name + e->part_len + 1;
 
 		for (int k = 0; k < e->n; k++) {
@@ -292,10 +293,10 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 }
 
 /* Copies a piece from another checkpoint, block by block. */
-static int copy_piece(struct ckpt_out *o, const struct piece *p, struct vfm_err *err)
+static int copy_piece(struct ckpt_out *o, const struct file_piece *p, struct vfm_err *err)
 {
 	enum { BLOCK = 1 << 18 }; /* elements */
-	struct entry *e = p->e;
+	struct saved_entry *e = p->e;
 	size_t es = vfm_dtype_size(e->dtype);
 	struct vfm_box box = p->box, loc = p->box;
 	struct vfm_part part = {.ndim = e->ndim, .n = 1, .box = &box, .loc = &loc};
@@ -321,7 +322,7 @@ static int copy_piece(struct ckpt_out *o, const struct piece *p, struct vfm_err 
 	return rc;
 }
 
-static int write_piece(struct ckpt_out *o, const struct piece *p, struct vfm_err *err)
+static int write_piece(struct ckpt_out *o, const struct file_piece *p, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(p->e->dtype);
 
@@ -340,7 +341,7 @@ static int write_pieces(
 	const struct vfm_ckpt_writer *w, struct ckpt_out *o, const struct file_plan *f, struct vfm_err *err)
 {
 	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
-	struct piece **by_name = vfm_calloc(f->n, sizeof(struct piece *));
+	struct file_piece **by_name = vfm_calloc(f->n, sizeof(struct file_piece *));
 	char step[32], rank[32];
 	const char *meta[3][2] = {{"format", "pt"}, {"vfm.rank", rank}, {"vfm.step", step}};
 	struct vfm_buf head = {0};
@@ -349,8 +350,8 @@ static int write_pieces(
 	snprintf(step, sizeof(step), "%lld", (long long)w->spec.step);
 	snprintf(rank, sizeof(rank), "%d/%d", w->spec.rank, w->spec.size);
 	memcpy(sorted, f->t, f->n * sizeof(*sorted));
-	memcpy(by_name, f->p, f->n * sizeof(struct piece *));
-	qsort(by_name, f->n, sizeof(struct piece *), file_name_cmp);
+	memcpy(by_name, f->p, f->n * sizeof(struct file_piece *));
+	qsort(by_name, f->n, sizeof(struct file_piece *), file_name_cmp);
 	for (size_t i = 1; i < f->n && !rc; i++)
 		if (!file_name_cmp(&by_name[i - 1], &by_name[i]))
 			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
@@ -360,10 +361,11 @@ static int write_pieces(
 	vfm_st_layout(sorted, f->n, meta, 3, &head);
 	TRY_OUT(ckpt_out_add(o, head.data, head.len, err));
 	for (size_t i = 0; i < f->n; i++) {
-		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
+		struct file_piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
 
-		TRY_OUT(write_piece(
-			o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), file_name_cmp), err));
+		TRY_OUT(write_piece(o,
+			*(struct file_piece **)bsearch(&kp, by_name, f->n, sizeof(struct file_piece *), file_name_cmp),
+			err));
 	}
 out:
 	vfm_buf_release(&head);
@@ -403,7 +405,7 @@ static json_t *int_array(const int64_t *v, int n)
 	return a;
 }
 
-static json_t *piece_json(const struct entry *e, const struct piece *p, const char *file)
+static json_t *piece_json(const struct saved_entry *e, const struct file_piece *p, const char *file)
 {
 	json_t *j = json_pack("{s:s, s:s}", "file", file, "tensor", p->file_name);
 
@@ -424,7 +426,7 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 
 	name_pieces(w);
 	for (size_t i = 0; i < w->n && !rc; i++) {
-		struct entry *e = &w->e[i];
+		struct saved_entry *e = &w->e[i];
 		struct file_plan f;
 		bool seen = false;
 
@@ -440,7 +442,7 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 		free(f.p);
 	}
 	for (size_t i = 0; i < w->n; i++) {
-		const struct entry *e = &w->e[i];
+		const struct saved_entry *e = &w->e[i];
 		char *file = vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
 		json_t *pieces = json_array();
 

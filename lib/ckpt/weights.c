@@ -13,7 +13,7 @@
 
 #define MAX_CONFIG ((size_t)1 << 20)
 
-struct entry {
+struct weight_entry {
 	struct vfm_weight t;
 	bool known;
 };
@@ -21,8 +21,8 @@ struct vfm_weights {
 	char *path;
 	struct vfm_ckpt *c;
 	json_t *config;
-	struct entry *e;     /* [c->n], sorted by name */
-	struct vfm_map *map; /* [c->n_files] */
+	struct weight_entry *e; /* [c->n], sorted by name */
+	struct vfm_map *map;    /* [c->n_files] */
 	struct ckpt_faults missing, shapes, types;
 };
 
@@ -162,7 +162,7 @@ int vfm_weights_count(const struct vfm_weights *w)
 	return w->c->n;
 }
 
-static struct entry *find_weight_entry(const struct vfm_weights *w, const char *name)
+static struct weight_entry *find_weight_entry(const struct vfm_weights *w, const char *name)
 {
 	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(w->c, name);
 
@@ -171,7 +171,7 @@ static struct entry *find_weight_entry(const struct vfm_weights *w, const char *
 
 const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name)
 {
-	const struct entry *e = find_weight_entry(w, name);
+	const struct weight_entry *e = find_weight_entry(w, name);
 
 	return e ? &e->t : NULL;
 }
@@ -179,7 +179,7 @@ const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const cha
 const struct vfm_weight *vfm_weights_want(
 	struct vfm_weights *w, int ndim, const int64_t *shape, const char *format, ...)
 {
-	struct entry *e;
+	struct weight_entry *e;
 	char name[512];
 	bool fits;
 	va_list ap;

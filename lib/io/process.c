@@ -17,7 +17,7 @@
 
 /* ---- the guardian ---- */
 
-struct note { /* below PIPE_BUF: written at once */
+struct guardian_note { /* below PIPE_BUF: written at once */
 	pid_t group;
 	int add;
 };
@@ -26,7 +26,7 @@ struct note { /* below PIPE_BUF: written at once */
 static void guard(int fd, const char *dir)
 {
 	pid_t groups[VFM_GUARDIAN_GROUPS];
-	struct note note;
+	struct guardian_note note;
 	int n = 0;
 
 	while (read(fd, &note, sizeof(note)) == (ssize_t)sizeof(note)) {
@@ -76,7 +76,7 @@ int vfm_guardian_start(struct vfm_guardian *g, const char *dir, struct vfm_err *
 	return 0;
 }
 
-static void tell_guardian(const struct vfm_guardian *g, struct note note)
+static void tell_guardian(const struct vfm_guardian *g, struct guardian_note note)
 {
 	while (g->fd >= 0 && write(g->fd, &note, sizeof(note)) < 0 && errno == EINTR)
 		;
@@ -84,12 +84,12 @@ static void tell_guardian(const struct vfm_guardian *g, struct note note)
 
 void vfm_guardian_add(const struct vfm_guardian *g, pid_t group)
 {
-	tell_guardian(g, (struct note){group, 1});
+	tell_guardian(g, (struct guardian_note){group, 1});
 }
 
 void vfm_guardian_remove(const struct vfm_guardian *g, pid_t group)
 {
-	tell_guardian(g, (struct note){group, 0});
+	tell_guardian(g, (struct guardian_note){group, 0});
 }
 
 void vfm_guardian_end(struct vfm_guardian *g)

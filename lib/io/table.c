@@ -12,10 +12,10 @@
 #include "base/mem.h"
 #include "io/json.h"
 
-enum kind { EMPTY, STR, I64, F64, JSON };
+enum cell_kind { EMPTY, STR, I64, F64, JSON };
 
-struct cell {
-	enum kind kind;
+struct table_cell {
+	enum cell_kind kind;
 	union {
 		const char *s;
 		int64_t i;
@@ -32,8 +32,8 @@ struct vfm_table {
 	struct vfm_arena arena;
 	struct column *cols;
 	size_t n_cols, cap_cols;
-	size_t n_shown;     /* columns of text, Markdown, CSV and SQL, in front of those of JSON alone */
-	struct cell *cells; /* [n_rows][n_cols] */
+	size_t n_shown;           /* columns of text, Markdown, CSV and SQL, in front of those of JSON alone */
+	struct table_cell *cells; /* [n_rows][n_cols] */
 	size_t n_rows, cap_cells;
 	const char **notes;
 	size_t n_notes, cap_notes;
@@ -91,11 +91,11 @@ void vfm_table_row(struct vfm_table *t)
 {
 	vfm_grow(&t->cells, &t->cap_cells, (t->n_rows + 1) * t->n_cols, sizeof(*t->cells));
 	for (size_t i = 0; i < t->n_cols; i++)
-		t->cells[t->n_rows * t->n_cols + i] = (struct cell){.kind = EMPTY};
+		t->cells[t->n_rows * t->n_cols + i] = (struct table_cell){.kind = EMPTY};
 	t->n_rows++;
 }
 
-static struct cell *cell_of(struct vfm_table *t, const char *key)
+static struct table_cell *cell_of(struct vfm_table *t, const char *key)
 {
 	for (size_t i = 0; t->n_rows && i < t->n_cols; i++)
 		if (!strcmp(t->cols[i].key, key))
@@ -106,25 +106,25 @@ static struct cell *cell_of(struct vfm_table *t, const char *key)
 
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s)
 {
-	struct cell *c = cell_of(t, key);
+	struct table_cell *c = cell_of(t, key);
 
-	*c = (struct cell){.kind = s ? STR : EMPTY};
+	*c = (struct table_cell){.kind = s ? STR : EMPTY};
 	c->u.s = s ? vfm_arena_strdup(&t->arena, s) : NULL;
 }
 
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x)
 {
-	*cell_of(t, key) = (struct cell){.kind = I64, .u.i = x};
+	*cell_of(t, key) = (struct table_cell){.kind = I64, .u.i = x};
 }
 
 void vfm_table_f64(struct vfm_table *t, const char *key, double x)
 {
-	*cell_of(t, key) = (struct cell){.kind = F64, .u.f = x};
+	*cell_of(t, key) = (struct table_cell){.kind = F64, .u.f = x};
 }
 
 void vfm_table_json(struct vfm_table *t, const char *key, const char *text)
 {
-	*cell_of(t, key) = (struct cell){.kind = JSON, .u.s = vfm_arena_strdup(&t->arena, text)};
+	*cell_of(t, key) = (struct table_cell){.kind = JSON, .u.s = vfm_arena_strdup(&t->arena, text)};
 }
 
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
@@ -149,7 +149,7 @@ const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n)
 
 /* ---- text and Markdown ---- */
 
-static char *cell_text(const struct cell *c, int digits)
+static char *cell_text(const struct table_cell *c, int digits)
 {
 	switch (c->kind) {
 	case STR:
@@ -176,7 +176,7 @@ int vfm_table_cols(const struct vfm_table *t)
 
 char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number)
 {
-	const struct cell *c = row < 0 ? NULL : &t->cells[(size_t)row * t->n_cols + (size_t)col];
+	const struct table_cell *c = row < 0 ? NULL : &t->cells[(size_t)row * t->n_cols + (size_t)col];
 
 	*number = c && (c->kind == I64 || c->kind == F64);
 	return c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
@@ -231,7 +231,7 @@ static void pad_text(struct vfm_buf *b, int n)
 		vfm_buf_adds(b, " ");
 }
 
-static bool is_number(enum kind k)
+static bool is_number(enum cell_kind k)
 {
 	return k == I64 || k == F64;
 }
@@ -249,7 +249,7 @@ static void lay_out_table(const struct vfm_table *t, bool md, struct layout *l)
 	l->right = vfm_calloc(t->n_cols + 1, sizeof(bool));
 	for (size_t r = 0; r <= t->n_rows; r++)
 		for (size_t i = 0; i < t->n_cols; i++) {
-			const struct cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
+			const struct table_cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
 			char *s = c ? cell_text(c, t->cols[i].digits) : vfm_strdup(t->cols[i].heading);
 
 			mask_cell(s, md);
@@ -324,7 +324,7 @@ static void csv_str(struct vfm_buf *b, const char *s)
 	vfm_buf_adds(b, "\"");
 }
 
-static json_t *cell_json(const struct cell *c)
+static json_t *cell_json(const struct table_cell *c)
 {
 	switch (c->kind) {
 	case STR: {
@@ -352,7 +352,7 @@ static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
 	vfm_buf_adds(b, "\n");
 	for (size_t r = 0; r < t->n_rows; r++) {
 		for (size_t i = 0; i < t->n_shown; i++) {
-			const struct cell *c = &t->cells[r * t->n_cols + i];
+			const struct table_cell *c = &t->cells[r * t->n_cols + i];
 
 			vfm_buf_adds(b, i ? "," : "");
 			if (c->kind == STR) {
@@ -449,7 +449,7 @@ static const char *sql_type(const struct vfm_table *t, size_t col)
 	return has[I64] && !has[F64] ? "BIGINT" : "DOUBLE PRECISION";
 }
 
-static void sql_value(struct vfm_buf *b, const struct cell *c)
+static void sql_value(struct vfm_buf *b, const struct table_cell *c)
 {
 	json_t *v = cell_json(c);
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 31
+plan 33
 
 layers=$TOP/tests/layers.sh
 
@@ -110,3 +110,7 @@ run "$names" t
 rc_is 1 "a name in three files: status 1"
 like "$out" 'lib/device/cuda/a.cu:1: put is also defined in' "a duplicate in a .cu file"
 is "$(wc -l <<<"$out")" 2 "one line for each further file"
+tree lib/ckpt/x.c 'struct job {' cmd/vfm-x/main.c 'enum job {' lib/base/h.h 'struct event;' lib/device/cpu/a.c 'struct event {' lib/device/cuda/a.c 'struct event {'
+run "$names" t
+rc_is 1 "a tag of two things: status 1"
+like "$out" '^lib/ckpt/x.c:2: struct job is also defined in cmd/vfm-x/main.c:1; name' "names both; what several devices define is one thing"

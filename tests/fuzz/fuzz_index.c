@@ -112,7 +112,7 @@ static void walk(struct vfm_index *ix)
 {
 	struct vfm_index_shard sh;
 	struct vfm_index_text t;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_err err;
 	static float buf[1 << 16];
 

@@ -63,7 +63,7 @@ static void check_selection(const struct vfm_selection *s, bool is_part)
 
 static void check_texts(const char *text)
 {
-	struct vfm_weights w = {0};
+	struct vfm_mix_weights w = {0};
 	struct vfm_subset s;
 	struct vfm_err err;
 

@@ -61,7 +61,7 @@ static int copy_sample(struct vfm_index *ix, uint64_t n, struct vfm_index_writer
 {
 	struct vfm_index_text texts[VFM_TEXTS_MAX + VFM_EXTRAS];
 	const char *names[VFM_TEXTS_MAX];
-	struct vfm_record r;
+	struct vfm_index_record r;
 	uint32_t k;
 
 	TRY(vfm_index_at(ix, n, &r, err));
@@ -113,7 +113,7 @@ static int open_and_read(const char *path, uint64_t n, struct vfm_err *err)
 	struct clocks since = read_clocks();
 	char sha256[VFM_SHA256_HEX];
 	struct vfm_index *ix;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_index_text t;
 	uint64_t state = 88172645463325252u;
 	int rc;

@@ -30,7 +30,7 @@ static int read_video(struct vfm_scene **s, const char *path, struct vfm_err *er
 int main(int argc, char **argv)
 {
 	struct vfm_scene *s = NULL;
-	const struct vfm_candidate *c;
+	const struct vfm_cut_candidate *c;
 	struct vfm_err err = {0};
 	int64_t n = 0;
 

@@ -77,12 +77,12 @@ static inline uint32_t dataset_array(struct vfm_buf *b, enum vfm_npy_type type, 
 	return (uint32_t)(b->len - start);
 }
 
-static inline void dataset_sample(
-	struct vfm_buf *b, struct vfm_record *r, struct vfm_index_text *t, const struct dataset_dims *d, uint64_t n)
+static inline void dataset_sample(struct vfm_buf *b, struct vfm_index_record *r, struct vfm_index_text *t,
+	const struct dataset_dims *d, uint64_t n)
 {
 	int64_t ls[4] = {DATASET_C, d->t, d->h, d->w}, ts[2] = {d->text_len, DATASET_TEXT_DIM};
 
-	*r = (struct vfm_record){.id = 1000 + n,
+	*r = (struct vfm_index_record){.id = 1000 + n,
 		.sample_offset = b->len,
 		.latent_offset = b->len,
 		.c = DATASET_C,
@@ -140,7 +140,7 @@ static inline int dataset_make(
 	TRY_OUT(vfm_index_writer_open(&w, path, err));
 	for (int64_t s = 0; s * per < n; s++) {
 		int64_t count = n - s * per < per ? n - s * per : per;
-		struct vfm_record *r = vfm_calloc((size_t)count, sizeof(*r));
+		struct vfm_index_record *r = vfm_calloc((size_t)count, sizeof(*r));
 		struct vfm_index_text *t = vfm_calloc((size_t)count * DATASET_ENTRIES, sizeof(*t));
 		char name[32], *tar;
 		struct vfm_buf b = {0};

@@ -13,9 +13,9 @@
 
 /* ---- weights ---- */
 
-static struct vfm_weights weights_of(const char *text)
+static struct vfm_mix_weights weights_of(const char *text)
 {
-	struct vfm_weights w = {0};
+	struct vfm_mix_weights w = {0};
 	struct vfm_err err = {0};
 
 	assert_int_equal(vfm_weights_parse(text, &w, &err), 0);
@@ -26,7 +26,7 @@ static void weights_are_read(void **state)
 {
 	static const char *const bad[] = {"", "x", "-1", "nan", "1@", "1@x", "1@-1", "1@2,1@1", "1,2", "1@0,2",
 		"1@0,2@0,3@0", "1@0,", "1@1G", "1@1.5", "1@9223372036854775807"};
-	struct vfm_weights w = weights_of("0.7@0,0.3@20K,0.3@1M,0.1@1M");
+	struct vfm_mix_weights w = weights_of("0.7@0,0.3@20K,0.3@1M,0.1@1M");
 
 	(void)state;
 	assert_int_equal(w.n, 4);
@@ -46,7 +46,7 @@ static void weights_are_read(void **state)
 
 static void shares_follow_the_points(void **state)
 {
-	struct vfm_weights w[2] = {weights_of("1@100,0@300,2@300"), weights_of("1")};
+	struct vfm_mix_weights w[2] = {weights_of("1@100,0@300,2@300"), weights_of("1")};
 	double share[2];
 
 	(void)state;
@@ -271,7 +271,7 @@ static void schedules_are_followed(void **state)
 	for (int round = 0; round < 6; round++) {
 		struct mix m = {0};
 		struct vfm_plan_opts o = steps_of(2000, 16);
-		struct vfm_weights w[2];
+		struct vfm_mix_weights w[2];
 		struct outcome c;
 
 		w[0] = mix_set(&m, 3000, 512, "0.7@0,0.3@1K,0.3@2K", 0)->weights;

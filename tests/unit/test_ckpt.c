@@ -292,7 +292,7 @@ static void test_layouts(void **st)
 	struct vfm_err err = {0};
 
 	(void)st;
-	d.cut[VFM_AX_TP] = (struct vfm_cut){3, 0};
+	d.cut[VFM_AX_TP] = (struct vfm_axis_cut){3, 0};
 	for (size_t g = 0; g < 7; g++) {
 		struct vfm_ckpt *c;
 
@@ -724,7 +724,7 @@ static void make_samples(const char *dir)
 	     *whole = vfm_strfmt("%s/whole", dir);
 	struct vfm_err err;
 
-	d.cut[VFM_AX_TP] = (struct vfm_cut){3, 0};
+	d.cut[VFM_AX_TP] = (struct vfm_axis_cut){3, 0};
 	save_small(run, 1);
 	save_small(run, 2);
 	OK(team_save(cut, &d, 4, 2, -1, &err));

@@ -102,7 +102,7 @@ static void recorded(const char *path, const char *why, bool open)
 static bool is_orphan(const struct setup *s, int victim, int r)
 {
 	int node_of[RANKS], nodes;
-	struct vfm_tree t;
+	struct vfm_rank_tree t;
 	bool below;
 
 	for (int k = 0; k < s->n; k++)
@@ -575,7 +575,7 @@ static void malformed(void **state)
 static void any_header(void **state)
 {
 	int node_of[20], passed = 0;
-	struct vfm_tree t;
+	struct vfm_rank_tree t;
 
 	(void)state;
 	for (int r = 0; r < 20; r++)

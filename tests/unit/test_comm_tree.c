@@ -24,8 +24,8 @@ static struct {
 	int messages;    /* one after another */
 } did;
 
-static int record_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
-	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
+static int record_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out,
+	size_t n_out, const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
 {
 	(void)g, (void)sig_out, (void)out, (void)n_out, (void)sig_in, (void)err;
 	if (to >= 0)
@@ -106,7 +106,7 @@ static void count_rank(int rank, const int *node_of, int n, char *buf, struct co
 {
 	struct vfm_hcomm g = {.c = {.rank = rank, .size = n}};
 	int connections, gets, hops = 0;
-	struct vfm_tree t;
+	struct vfm_rank_tree t;
 
 	vfm_tree_init(&t, node_of, n, rank);
 	small_collectives(&g, buf, k);
@@ -206,7 +206,7 @@ static void large_reductions(void **state)
 static void check_tree(const int *node_of, int n)
 {
 	int *children = vfm_calloc((size_t)n, sizeof(*children)), edges = 0;
-	struct vfm_tree t;
+	struct vfm_rank_tree t;
 
 	for (int r = 0; r < n; r++) {
 		vfm_tree_init(&t, node_of, n, r);

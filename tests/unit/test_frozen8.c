@@ -98,7 +98,7 @@ static int64_t saved_bytes(const struct vfm_params *ps, int64_t *running)
 
 	*running = 0;
 	for (int i = 0; i < ps->n_buckets; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
+		const struct vfm_param_bucket *s = &ps->bucket[i];
 		int64_t size = (int64_t)vfm_dtype_size(ps->dtype), *u = &unit[s->first_unit];
 
 		if (!s->mxfp8)

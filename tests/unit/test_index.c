@@ -74,7 +74,7 @@ static int setup(void **state)
 	assert_int_equal(vfm_index_writer_open(&w, path, &err), 0);
 	for (int s = 0; s < N_SHARDS; s++) {
 		char *tar = calloc(1, 65536), name[16], file[96];
-		struct vfm_record r[PER];
+		struct vfm_index_record r[PER];
 		struct vfm_index_text t[PER][2] = {0};
 		uint32_t at = 0;
 
@@ -82,7 +82,7 @@ static int setup(void **state)
 			int64_t ls[4] = {4, 1 + i % 2, 6, 4}, ts[2] = {3, 7};
 			int n = (int)(4 * ls[1] * 24);
 
-			r[i] = (struct vfm_record){.id = (uint64_t)s * 77 + (uint64_t)i,
+			r[i] = (struct vfm_index_record){.id = (uint64_t)s * 77 + (uint64_t)i,
 				.sample_offset = at,
 				.latent_offset = at,
 				.c = 4,
@@ -138,7 +138,7 @@ static void reads_back(void **state)
 	struct vfm_err err = {0};
 	struct vfm_index_text t;
 	struct vfm_index *ix;
-	struct vfm_record r, q;
+	struct vfm_index_record r, q;
 	float f[512];
 
 	(void)state;
@@ -204,7 +204,7 @@ static int noticed(const char *file, const char *sha256)
 {
 	struct vfm_index *ix;
 	char hex[VFM_SHA256_HEX];
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_index_shard sh;
 	struct vfm_index_text t;
 	int bad = 0;
@@ -277,7 +277,7 @@ static void hostile_records(void **state)
 		int bytes;
 		uint64_t value;
 	} lies[] = {
-#define F(field, v) {offsetof(struct vfm_record, field), sizeof(((struct vfm_record *)0)->field), v}
+#define F(field, v) {offsetof(struct vfm_index_record, field), sizeof(((struct vfm_index_record *)0)->field), v}
 		F(shard, 1),
 		F(index, 3),
 		F(sample_offset, UINT64_MAX),
@@ -308,15 +308,15 @@ static void hostile_records(void **state)
 	(void)state;
 	snprintf(file, sizeof(file), "%s/lie.vfmi", dir);
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
-		struct vfm_record *r;
+		struct vfm_index_record *r;
 
 		assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
-		r = (struct vfm_record *)(void *)(data + 128);
+		r = (struct vfm_index_record *)(void *)(data + 128);
 		memcpy((char *)r + lies[i].off, &lies[i].value, (size_t)lies[i].bytes);
 		r->crc = vfm_crc32c(0, r, 124);
 		seal_tree(data, &len);
 		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-		if (noticed(file, NULL) != (lies[i].off != offsetof(struct vfm_record, flags)))
+		if (noticed(file, NULL) != (lies[i].off != offsetof(struct vfm_index_record, flags)))
 			fail_msg("lie %zu passed", i);
 		free(data);
 	}
@@ -392,7 +392,7 @@ static void version_1_is_read(void **state)
 	struct vfm_index_text t;
 	struct vfm_err err;
 	struct vfm_index *ix;
-	struct vfm_record rec;
+	struct vfm_index_record rec;
 	float f[6];
 
 	(void)state;
@@ -451,7 +451,7 @@ static void damaged_payload(void **state)
 	struct vfm_err err = {0};
 	struct vfm_index_text t;
 	struct vfm_index *ix;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	size_t len;
 	float f[512];
 
@@ -481,7 +481,7 @@ static void damaged_payload(void **state)
 static void *read_many(void *arg)
 {
 	struct vfm_index *ix = arg;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	float f[512];
 	long bad = 0;
 

@@ -25,10 +25,10 @@ static char *in_dir(const char *name)
 	return vfm_strfmt("%s/%s", dir, name);
 }
 
-static struct vfm_record record_of(uint64_t sample, bool has_latent)
+static struct vfm_index_record record_of(uint64_t sample, bool has_latent)
 {
 	char key[32];
-	struct vfm_record r = {.sample_bytes = 100000};
+	struct vfm_index_record r = {.sample_bytes = 100000};
 
 	snprintf(key, sizeof(key), "s%llu", (unsigned long long)sample);
 	r.id = vfm_sample_id(key);
@@ -56,7 +56,7 @@ static void write_dataset(const char *name, const uint64_t *samples, size_t n, b
 	assert_int_equal(vfm_mkdir_p(folder, &err), 0);
 	assert_int_equal(vfm_index_writer_open(&w, path, &err), 0);
 	for (size_t i = 0; i < n; i++) {
-		struct vfm_record r = record_of(samples[i], !has_text);
+		struct vfm_index_record r = record_of(samples[i], !has_text);
 		const struct vfm_index_text t = {
 			.offset = samples[i], .bytes = HEADER + 4, .header = HEADER, .rows = 1, .dtype = VFM_NPY_F32};
 
@@ -86,7 +86,7 @@ static void shuffle_samples(uint64_t *samples, size_t n, uint32_t seed)
 }
 
 /* Joins "a" and "b" into "ab". */
-static int join_ab(enum vfm_nonmatch nonmatch, size_t table, struct vfm_join_stats *stats, struct vfm_err *err)
+static int join_ab(enum vfm_nonmatch nonmatch, size_t table, struct vfm_index_join_stats *stats, struct vfm_err *err)
 {
 	char *a = in_dir("a"), *b = in_dir("b"), *ab = in_dir("ab");
 	const char *parts[] = {a, b};
@@ -111,7 +111,7 @@ static void check_join(int64_t want, int64_t want_texts)
 	assert_int_equal(vfm_index_n_records(ix), want);
 	for (uint64_t i = 0; i < vfm_index_n_records(ix); i++) {
 		struct vfm_index_text t;
-		struct vfm_record r;
+		struct vfm_index_record r;
 
 		assert_int_equal(vfm_index_at(ix, i, &r, &err), 0);
 		texts += r.n_texts;
@@ -131,7 +131,7 @@ static void check_join(int64_t want, int64_t want_texts)
 static void check_order(size_t n, size_t same, size_t table)
 {
 	uint64_t *a = vfm_malloc((n + 1) * sizeof(*a)), *b = vfm_malloc((2 * n + 1) * sizeof(*b));
-	struct vfm_join_stats stats;
+	struct vfm_index_join_stats stats;
 	struct vfm_err err;
 	size_t n_b = 0, common = same;
 
@@ -177,7 +177,7 @@ static void test_orders(void **state)
 static void test_twice(void **state)
 {
 	const uint64_t a[] = {1, 2, 3, 4}, b[] = {1, 4, 3, 2, 4};
-	struct vfm_join_stats stats;
+	struct vfm_index_join_stats stats;
 	struct vfm_err err;
 
 	(void)state;
@@ -193,7 +193,7 @@ static void test_twice(void **state)
 static void test_repeated_in_a(void **state)
 {
 	const uint64_t a[] = {1, 2, 2, 3, 1}, b[] = {3, 2, 1};
-	struct vfm_join_stats stats;
+	struct vfm_index_join_stats stats;
 	struct vfm_err err;
 
 	(void)state;

@@ -35,7 +35,7 @@ static int write_index(void **state)
 	for (int i = 0; i < N; i++) {
 		struct vfm_index_text t = {
 			.offset = 1024, .bytes = 128 + 16, .header = 128, .rows = 2, .dtype = VFM_NPY_F16};
-		struct vfm_record r = {.id = (uint64_t)i + 1,
+		struct vfm_index_record r = {.id = (uint64_t)i + 1,
 			.sample_bytes = 4096,
 			.latent_offset = 512,
 			.latent_bytes = 128 + 48,
@@ -135,7 +135,7 @@ static void shapes(void **state)
 static void replaced_record(void **state)
 {
 	struct vfm_index *ix = open_copy();
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_err err;
 	char hex[VFM_SHA256_HEX], now[VFM_SHA256_HEX];
 
@@ -145,7 +145,7 @@ static void replaced_record(void **state)
 	assert_int_equal(vfm_index_at(ix, 1000, &r, &err), 0);
 	vfm_index_close(ix);
 	r.id = 77;
-	r.crc = vfm_crc32c(0, &r, offsetof(struct vfm_record, crc));
+	r.crc = vfm_crc32c(0, &r, offsetof(struct vfm_index_record, crc));
 	put(&r, sizeof(r), 128 + 1000 * 128);
 	assert_int_equal(vfm_index_open(&ix, work, &err), 0);
 	assert_int_equal(vfm_index_sha256(ix, now, &err), 0);
@@ -165,7 +165,7 @@ static void damaged_tree(void **state)
 {
 	struct vfm_tree_shape s = vfm_tree_shape_of(header_u64(96));
 	struct vfm_index *ix = open_copy();
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_err err;
 	int bad = 0;
 
@@ -195,7 +195,7 @@ static void changes_in_use(void **state)
 {
 	const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
 	struct vfm_index *ix = open_copy();
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_err err;
 
 	(void)state;
@@ -221,7 +221,7 @@ static void every_table(void **state)
 	struct vfm_index *ix = open_copy();
 	struct vfm_index_shard sh;
 	struct vfm_index_text t;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	struct vfm_err err;
 
 	(void)state;

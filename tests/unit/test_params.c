@@ -59,9 +59,9 @@ static void declare(struct vfm_params *ps, int unit, const char *prefix, const s
 		d.shape[w[i].ndim - 1] *=
 			w[i].ndim > 1 ? scale : 1; /* as in real models, most parameters are in matrices */
 		if (w[i].tp_groups)
-			d.cut[VFM_AX_TP] = (struct vfm_cut){w[i].tp_groups, w[i].tp_dim};
+			d.cut[VFM_AX_TP] = (struct vfm_axis_cut){w[i].tp_groups, w[i].tp_dim};
 		if (w[i].ep)
-			d.cut[VFM_AX_EP] = (struct vfm_cut){1, 0};
+			d.cut[VFM_AX_EP] = (struct vfm_axis_cut){1, 0};
 		vfm_param_add(ps, unit, &d, w[i].init, 0.5f, "%s%s", prefix, w[i].name);
 	}
 }
@@ -480,7 +480,7 @@ static void check_early(struct rank *r)
 	OK(r->d.dev->t->stream_sync(r->mesh.param_stream, &err));
 	for (size_t i = 0; i < r->ps.n; i++) {
 		const struct vfm_param *p = r->ps.p[i];
-		const struct vfm_bucket *s = &r->ps.bucket[p->bucket];
+		const struct vfm_param_bucket *s = &r->ps.bucket[p->bucket];
 		struct vfm_owned o = vfm_param_owned(&r->ps, p);
 
 		if (s->sharding != VFM_SHARDING_FULL)

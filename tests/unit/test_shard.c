@@ -89,7 +89,7 @@ static struct layout random_layout(void)
 	for (int a = 0; a < VFM_AXES; a++) {
 		l.size[a] = 1 + (int)rnd(3);
 		if (rnd(2)) {
-			l.d.cut[a] = (struct vfm_cut){.groups = 1 + (int)rnd(3), .dim = (int)rnd(l.d.ndim)};
+			l.d.cut[a] = (struct vfm_axis_cut){.groups = 1 + (int)rnd(3), .dim = (int)rnd(l.d.ndim)};
 			if (l.d.shape[l.d.cut[a].dim] < 20)
 				l.d.shape[l.d.cut[a].dim] *= l.d.cut[a].groups * l.size[a];
 		}
@@ -224,8 +224,8 @@ static void test_reshard(void **st)
 		int tp[2] = {1 << rnd(3), 1 << rnd(3)}, fs[2] = {1 + (int)rnd(5), 1 + (int)rnd(5)};
 		int64_t got = 0;
 
-		d.cut[VFM_AX_TP] = (struct vfm_cut){3, 0};
-		e.cut[VFM_AX_TP] = (struct vfm_cut){1, rnd(2) ? 1 : 0};
+		d.cut[VFM_AX_TP] = (struct vfm_axis_cut){3, 0};
+		e.cut[VFM_AX_TP] = (struct vfm_axis_cut){1, rnd(2) ? 1 : 0};
 		for (int t = 0; t < tp[1] * fs[1]; t++) {
 			int c1[VFM_AXES] = {[VFM_AX_TP] = t % tp[1]}, s1[VFM_AXES] = {[VFM_AX_TP] = tp[1]};
 			struct vfm_part pd;
@@ -381,7 +381,7 @@ static void test_errors(void **st)
 	struct vfm_part p;
 
 	(void)st;
-	d.cut[VFM_AX_TP] = (struct vfm_cut){1, 0};
+	d.cut[VFM_AX_TP] = (struct vfm_axis_cut){1, 0};
 	assert_int_equal(vfm_part_of(&d, coord, size, &p, &err), VFM_EUSAGE);
 	assert_string_equal(err.msg, "blocks.0.fc1.weight: dimension 0 (4097, in 1 group) cannot be cut over tp = 2");
 	vfm_part_release(&p);

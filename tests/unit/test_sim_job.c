@@ -213,7 +213,7 @@ static void test_slow_parts(void **state)
 static struct vfm_machine with_rate(size_t offset, double factor)
 {
 	struct vfm_machine m = h200;
-	struct vfm_rate *r = (struct vfm_rate *)((char *)&m + offset);
+	struct vfm_rate_range *r = (struct vfm_rate_range *)((char *)&m + offset);
 
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		r->v[e] *= factor;

@@ -96,9 +96,9 @@ static double wrapping(int i)
 	return i * 0.04 + (i >= 40 ? 95443 : 0);
 }
 
-static void check_rate(const struct vfm_times *t, struct vfm_rate header, int num, int den)
+static void check_rate(const struct vfm_times *t, struct vfm_frame_rate header, int num, int den)
 {
-	struct vfm_rate r = vfm_times_rate(t, header);
+	struct vfm_frame_rate r = vfm_times_rate(t, header);
 
 	assert_false(vfm_times_vary(t) || vfm_times_bad(t));
 	assert_int_equal(r.num, num);
@@ -113,25 +113,26 @@ static void test_constant(void **state)
 		int num, den;
 	} cases[] = {{ntsc, 30000, 1001}, {ntsc_film, 24000, 1001}, {thirty, 30, 1}, {telecine, 24000, 1001}};
 	static const double ticks[] = {1e-3, 1 / 90000.0, 1e-6};
-	static const struct vfm_rate wrong[] = {{0, 1}, {60, 1}, {30300, 1000}, {12, 1}, {1000, 1}};
+	static const struct vfm_frame_rate wrong[] = {{0, 1}, {60, 1}, {30300, 1000}, {12, 1}, {1000, 1}};
 
 	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
 		for (size_t k = 0; k < 3; k++) {
 			struct vfm_times t = times_of(600, ticks[k], cases[c].time_of);
 
-			check_rate(&t, (struct vfm_rate){cases[c].num, cases[c].den}, cases[c].num, cases[c].den);
+			check_rate(&t, (struct vfm_frame_rate){cases[c].num, cases[c].den}, cases[c].num, cases[c].den);
 			for (size_t w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++)
 				check_rate(&t, wrong[w], cases[c].num, cases[c].den);
-			assert_true(fabs(vfm_times_duration(&t, (struct vfm_rate){cases[c].num, cases[c].den}, -1) -
-					    600.0 * cases[c].den / cases[c].num) < 0.012);
+			assert_true(
+				fabs(vfm_times_duration(&t, (struct vfm_frame_rate){cases[c].num, cases[c].den}, -1) -
+					600.0 * cases[c].den / cases[c].num) < 0.012);
 		}
 	/* A clock of milliseconds at 480 frames per second: gaps of 2 and 3 ms. */
-	check_rate(&(struct vfm_times){0}, (struct vfm_rate){25, 1}, 25, 1);
+	check_rate(&(struct vfm_times){0}, (struct vfm_frame_rate){25, 1}, 25, 1);
 	{
 		struct vfm_times t = times_of(2000, 1e-3, fast);
 
-		check_rate(&t, (struct vfm_rate){480, 1}, 480, 1);
+		check_rate(&t, (struct vfm_frame_rate){480, 1}, 480, 1);
 	}
 }
 
@@ -146,7 +147,7 @@ static void test_variable(void **state)
 	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		struct vfm_times t = times_of(100, 1e-3, cases[c].time_of);
-		struct vfm_rate r = vfm_times_rate(&t, (struct vfm_rate){30, 1});
+		struct vfm_frame_rate r = vfm_times_rate(&t, (struct vfm_frame_rate){30, 1});
 		double last = cases[c].time_of(99), mean = 99 / last;
 
 		assert_true(vfm_times_vary(&t) && !vfm_times_bad(&t));
@@ -171,10 +172,10 @@ static void test_bad(void **state)
 
 	(void)state;
 	for (size_t c = 0; c < 4; c++) {
-		struct vfm_rate r;
+		struct vfm_frame_rate r;
 
 		t = times_of(100, 1e-3, cases[c]);
-		r = vfm_times_rate(&t, (struct vfm_rate){25, 1});
+		r = vfm_times_rate(&t, (struct vfm_frame_rate){25, 1});
 		assert_true(vfm_times_bad(&t) && !vfm_times_vary(&t));
 		assert_true(r.num == 25 && r.den == 1);
 		assert_true(fabs(vfm_times_duration(&t, r, 77) - 4) < 1e-9);
@@ -190,11 +191,11 @@ static void test_few(void **state)
 
 	(void)state;
 	vfm_times_add(&t, 0);
-	check_rate(&t, (struct vfm_rate){25, 1}, 25, 1);
-	assert_true(fabs(vfm_times_duration(&t, (struct vfm_rate){25, 1}, -1) - 0.04) < 1e-9);
+	check_rate(&t, (struct vfm_frame_rate){25, 1}, 25, 1);
+	assert_true(fabs(vfm_times_duration(&t, (struct vfm_frame_rate){25, 1}, -1) - 0.04) < 1e-9);
 	vfm_times_add(&t, 0.5);
-	check_rate(&t, (struct vfm_rate){25, 1}, 2, 1);
-	assert_true(fabs(vfm_times_duration(&t, (struct vfm_rate){2, 1}, -1) - 1) < 1e-9);
+	check_rate(&t, (struct vfm_frame_rate){25, 1}, 2, 1);
+	assert_true(fabs(vfm_times_duration(&t, (struct vfm_frame_rate){2, 1}, -1) - 1) < 1e-9);
 }
 
 int main(void)

@@ -166,14 +166,14 @@ static void add_attn_columns(struct vfm_table *t)
 	vfm_table_col(t, "kind", "kind", 0);
 }
 
-struct asked {
+struct attn_asked {
 	const struct mix *m;
 	enum vfm_dtype dt;
 };
 
 static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
 {
-	const struct asked *a = ctx;
+	const struct attn_asked *a = ctx;
 	const struct mix *m = a->m;
 
 	add_attn_columns(t);
@@ -215,8 +215,8 @@ int bench_attn(int argc, char **argv, struct vfm_err *err)
 		vfm_par_set_threads((int)o.threads);
 	rc = lengths(&m, argv + 1, n, err);
 	if (rc == 0)
-		rc = bench_on_device(
-			o.device, (int)o.repeat, f, fill_attn, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill_attn,
+			&(struct attn_asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
 	free(m.len);
 	free(m.at);
 	return rc;

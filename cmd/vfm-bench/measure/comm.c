@@ -48,7 +48,7 @@ static const struct vfm_cmd cmd = {
 
 enum { MAX_REPEAT = 256 };
 
-struct work {
+struct comm_work {
 	struct vfm_comm *c;   /* device communicator */
 	struct vfm_stream *s; /* compute stream */
 	enum vfm_dtype dt;
@@ -57,49 +57,49 @@ struct work {
 	char *host;  /* [n] */
 };
 
-static struct vfm_tensor whole(const struct work *w, char *p)
+static struct vfm_tensor whole(const struct comm_work *w, char *p)
 {
 	return vfm_t1(p, w->dt, w->n);
 }
 
-static struct vfm_tensor part(const struct work *w, char *p)
+static struct vfm_tensor part(const struct comm_work *w, char *p)
 {
 	return vfm_t1(p, w->dt, w->n / w->c->size);
 }
 
-static int all_reduce(struct work *w, struct vfm_err *err)
+static int all_reduce(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_all_reduce(w->c, w->s, whole(w, w->a), err);
 }
 
-static int all_gather(struct work *w, struct vfm_err *err)
+static int all_gather(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_all_gather(w->c, w->s, part(w, w->a), whole(w, w->b), NULL, err);
 }
 
-static int reduce_scatter(struct work *w, struct vfm_err *err)
+static int reduce_scatter(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_reduce_scatter(w->c, w->s, whole(w, w->a), part(w, w->b), NULL, err);
 }
 
-static int all_to_all(struct work *w, struct vfm_err *err)
+static int all_to_all(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_all_to_all(w->c, w->s, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
 }
 
-static int broadcast(struct work *w, struct vfm_err *err)
+static int broadcast(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_broadcast(w->c, w->s, whole(w, w->a), 0, err);
 }
 
-static int run_exchange(struct work *w, struct vfm_err *err)
+static int run_exchange(struct comm_work *w, struct vfm_err *err)
 {
 	int n = w->c->size, r = w->c->rank;
 
 	return vfm_exchange(w->c, w->s, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
 }
 
-static int barrier(struct work *w, struct vfm_err *err)
+static int barrier(struct comm_work *w, struct vfm_err *err)
 {
 	return vfm_barrier(w->c, w->s, err);
 }
@@ -111,7 +111,7 @@ static int64_t value(int r, int64_t i)
 	return (r * 5 + i * 3 + i / 7) % 13 - 6;
 }
 
-static int64_t sum(const struct work *w, int64_t i)
+static int64_t sum(const struct comm_work *w, int64_t i)
 {
 	int64_t s = 0;
 
@@ -120,45 +120,45 @@ static int64_t sum(const struct work *w, int64_t i)
 	return s;
 }
 
-static int64_t want_reduce(const struct work *w, int64_t i)
+static int64_t want_reduce(const struct comm_work *w, int64_t i)
 {
 	return sum(w, i);
 }
 
-static int64_t want_gather(const struct work *w, int64_t i)
+static int64_t want_gather(const struct comm_work *w, int64_t i)
 {
 	int64_t each = w->n / w->c->size;
 
 	return value((int)(i / each), i % each);
 }
 
-static int64_t want_scatter(const struct work *w, int64_t i)
+static int64_t want_scatter(const struct comm_work *w, int64_t i)
 {
 	return sum(w, w->n / w->c->size * w->c->rank + i);
 }
 
-static int64_t want_a2a(const struct work *w, int64_t i)
+static int64_t want_a2a(const struct comm_work *w, int64_t i)
 {
 	int64_t each = w->n / w->c->size;
 
 	return value((int)(i / each), each * w->c->rank + i % each);
 }
 
-static int64_t want_root(const struct work *w, int64_t i)
+static int64_t want_root(const struct comm_work *w, int64_t i)
 {
 	(void)w;
 	return value(0, i);
 }
 
-static int64_t want_prev(const struct work *w, int64_t i)
+static int64_t want_prev(const struct comm_work *w, int64_t i)
 {
 	return value((w->c->rank + w->c->size - 1) % w->c->size, i);
 }
 
 static const struct op {
 	const char *name;
-	int (*run)(struct work *w, struct vfm_err *err);
-	int64_t (*want)(const struct work *w, int64_t i);
+	int (*run)(struct comm_work *w, struct vfm_err *err);
+	int64_t (*want)(const struct comm_work *w, int64_t i);
 	bool in_a, shares;    /* the result is in a; has n / ranks elements */
 	double bus, per_rank; /* bus bandwidth: factor; 1: times (n-1)/n */
 } table[] = {
@@ -171,7 +171,7 @@ static const struct op {
 	{"barrier", barrier, NULL, false, false, 0, 0},
 };
 
-static int fill_input(const struct work *w, struct vfm_err *err)
+static int fill_input(const struct comm_work *w, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(w->dt);
 
@@ -183,12 +183,12 @@ static int fill_input(const struct work *w, struct vfm_err *err)
 	return w->s->dev->t->to_device(w->s, w->a, w->host, (size_t)w->n * es, err);
 }
 
-static int sync(const struct work *w, struct vfm_err *err)
+static int sync(const struct comm_work *w, struct vfm_err *err)
 {
 	return w->s->dev->t->stream_sync(w->s, err);
 }
 
-static int check(struct work *w, const struct op *op, struct vfm_err *err)
+static int check(struct comm_work *w, const struct op *op, struct vfm_err *err)
 {
 	int64_t n = op->shares ? w->n / w->c->size : w->n, wrong = 0;
 	size_t es = vfm_dtype_size(w->dt);
@@ -212,7 +212,7 @@ static int check(struct work *w, const struct op *op, struct vfm_err *err)
 }
 
 /* Measures the seconds per call.  Collective: all ranks make the same number of calls. */
-static int measure(struct work *w, const struct op *op, int64_t calls, double *t, struct vfm_err *err)
+static int measure(struct comm_work *w, const struct op *op, int64_t calls, double *t, struct vfm_err *err)
 {
 	double start;
 
@@ -226,7 +226,7 @@ static int measure(struct work *w, const struct op *op, int64_t calls, double *t
 	return 0;
 }
 
-static int run_op(struct work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+static int run_op(struct comm_work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
 	double x[MAX_REPEAT], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
 			      bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
@@ -264,7 +264,7 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 
 static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	struct work w = {.c = x->device.world, .s = x->device.stream};
+	struct comm_work w = {.c = x->device.world, .s = x->device.stream};
 	struct vfm_comm_mem a = {0}, b = {0};
 	struct vfm_comm *kind = registered ? w.c : vfm_comm_self();
 	size_t es, room;

@@ -31,13 +31,13 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-struct run {
+struct loader_run {
 	struct vfm_loader_stats s;
 	double seconds, first_s;
 };
 
-static int run_once(
-	struct vfm_manifest *m, struct vfm_shard_cache *cache, bool skip_hash, struct run *r, struct vfm_err *err)
+static int run_once(struct vfm_manifest *m, struct vfm_shard_cache *cache, bool skip_hash, struct loader_run *r,
+	struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {
 		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .cache = cache, .skip_hash = skip_hash};
@@ -68,7 +68,7 @@ static int run_once(
 static const char *const wait_keys[VFM_LOAD_CAUSES] = {
 	"wait_files_s", "wait_check_s", "wait_arrange_s", "wait_lookup_s", "wait_peers_s"};
 
-static void print_rows(struct vfm_table *t, const struct run *runs, int n)
+static void print_rows(struct vfm_table *t, const struct loader_run *runs, int n)
 {
 	double s[256], first[256], wait[256], by[256], sec;
 	struct vfm_spread seconds;
@@ -101,7 +101,7 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 	vfm_table_str(t, "kind", "measured");
 }
 
-static int print_runs(const struct run *runs, int n, struct vfm_err *err)
+static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 {
 	static const struct {
 		const char *key, *heading;
@@ -131,7 +131,7 @@ static int print_runs(const struct run *runs, int n, struct vfm_err *err)
 
 int bench_loader(int argc, char **argv, struct vfm_err *err)
 {
-	struct run runs[256] = {0};
+	struct loader_run runs[256] = {0};
 	struct vfm_shard_cache *cache = NULL;
 	struct vfm_manifest *m;
 	enum vfm_table_format f;

@@ -132,7 +132,7 @@ static void add_case_columns(struct vfm_table *t)
 	vfm_table_col(t, "kind", "kind", 0);
 }
 
-struct asked {
+struct ops_asked {
 	const struct vfm_cases *l;
 	char **patterns;
 	int n;
@@ -140,7 +140,7 @@ struct asked {
 
 static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
 {
-	const struct asked *a = ctx;
+	const struct ops_asked *a = ctx;
 	double copy = 0;
 
 	add_case_columns(t);
@@ -174,7 +174,7 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 				puts(l.v[i]->name);
 		}
 	else
-		rc = bench_on_device(o.device, (int)o.repeat, f, fill_ops, &(struct asked){&l, argv + 1, n}, err);
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill_ops, &(struct ops_asked){&l, argv + 1, n}, err);
 	vfm_cases_release(&l);
 	return rc;
 }

@@ -26,14 +26,14 @@ static const struct vfm_cmd cmd = {
 };
 
 /* Launches of one op and shape, or a total. */
-struct group {
+struct launch_group {
 	enum vfm_sim_class class;
 	const char *op, *shape;
 	double n[2], kernels, flops, bytes, work[VFM_ESTIMATES], gap[VFM_ESTIMATES]; /* n: of each model */
 };
 
-struct groups {
-	struct group *v;
+struct launch_groups {
+	struct launch_group *v;
 	size_t n, cap;
 };
 
@@ -42,26 +42,26 @@ struct launches {
 	struct vfm_bench_step step;
 	enum vfm_table_format format;
 	struct vfm_arena arena;
-	struct groups groups;
+	struct launch_groups groups;
 	struct vfm_bench_predicted predicted;
 	double flops; /* of the model */
 	double mem_peak;
 };
 
-static struct group *find_group(struct launches *l, enum vfm_sim_class class, const char *op, const char *shape)
+static struct launch_group *find_group(struct launches *l, enum vfm_sim_class class, const char *op, const char *shape)
 {
-	struct groups *g = &l->groups;
+	struct launch_groups *g = &l->groups;
 
 	for (size_t i = 0; i < g->n; i++)
 		if (g->v[i].class == class && !strcmp(g->v[i].op, op) && !strcmp(g->v[i].shape, shape))
 			return &g->v[i];
 	vfm_grow(&g->v, &g->cap, g->n + 1, sizeof(*g->v));
-	g->v[g->n] = (struct group){
+	g->v[g->n] = (struct launch_group){
 		.class = class, .op = vfm_arena_strdup(&l->arena, op), .shape = vfm_arena_strdup(&l->arena, shape)};
 	return &g->v[g->n++];
 }
 
-static void add_to_group(struct group *to, const struct group *x)
+static void add_to_group(struct launch_group *to, const struct launch_group *x)
 {
 	to->n[0] += x->n[0];
 	to->n[1] += x->n[1];
@@ -81,7 +81,7 @@ static void add_launches(struct launches *l, const struct vfm_dev *dev, int mode
 	const struct vfm_sim_launch *v = vfm_sim_launches(dev, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		struct group x = {
+		struct launch_group x = {
 			.kernels = weight * v[i].kernels, .flops = weight * v[i].flops, .bytes = weight * v[i].bytes};
 
 		if (block && v[i].class == VFM_SIM_OPTIMIZER)
@@ -127,11 +127,11 @@ static int record_block(struct vfm_context *x, struct launches *l, struct vfm_er
 /* Groups whose shape only one of the two models has are the launches for all blocks: their difference is one group. */
 static void merge_unmatched(struct launches *l)
 {
-	struct groups old = l->groups;
+	struct launch_groups old = l->groups;
 
-	l->groups = (struct groups){0};
+	l->groups = (struct launch_groups){0};
 	for (size_t i = 0; i < old.n; i++) {
-		const struct group *g = &old.v[i];
+		const struct launch_group *g = &old.v[i];
 		bool matched = g->n[0] != 0 && g->n[1] != 0;
 		bool equal = fabs(g->n[0] + g->n[1]) < 1e-9;
 
@@ -146,7 +146,7 @@ static void merge_unmatched(struct launches *l)
 
 static int compare_groups(const void *a, const void *b)
 {
-	const struct group *x = a, *y = b;
+	const struct launch_group *x = a, *y = b;
 	double wx = x->work[VFM_MID] + x->gap[VFM_MID], wy = y->work[VFM_MID] + y->gap[VFM_MID];
 	int op = strcmp(x->op, y->op);
 
@@ -182,7 +182,7 @@ static void add_times(struct vfm_table *t, const double s[VFM_ESTIMATES])
 	vfm_table_str(t, "how", "predicted");
 }
 
-static void add_group_row(struct vfm_table *t, const char *class, const char *op, const struct group *g)
+static void add_group_row(struct vfm_table *t, const char *class, const char *op, const struct launch_group *g)
 {
 	vfm_table_row(t);
 	vfm_table_str(t, "class", class);
@@ -201,7 +201,7 @@ static void add_group_row(struct vfm_table *t, const char *class, const char *op
 
 static void add_totals(struct vfm_table *t, const struct launches *l)
 {
-	struct group total[VFM_SIM_CLASSES] = {0}, all = {0};
+	struct launch_group total[VFM_SIM_CLASSES] = {0}, all = {0};
 
 	for (size_t i = 0; i < l->groups.n; i++) {
 		add_to_group(&total[l->groups.v[i].class], &l->groups.v[i]);

@@ -26,7 +26,7 @@ struct candidate_result {
 	char why[512];
 };
 
-struct candidates {
+struct layouts {
 	struct candidate *v;
 	size_t n, cap;
 };
@@ -47,7 +47,7 @@ static int64_t degree_at(int i)
 }
 
 /* Adds a layout if its degrees fit the model, the ranks and the packs. */
-static void add_layout(struct candidates *c, const struct matrix_row *w, const struct vfm_parallel *p, int64_t packs)
+static void add_layout(struct layouts *c, const struct matrix_row *w, const struct vfm_parallel *p, int64_t packs)
 {
 	struct vfm_parallel check = *p;
 	struct candidate *new;
@@ -61,7 +61,7 @@ static void add_layout(struct candidates *c, const struct matrix_row *w, const s
 }
 
 /* With the state of the optimizer whole, cut, or all cut. */
-static void add_sharded(struct candidates *c, const struct matrix_row *w, struct vfm_parallel p, int64_t packs)
+static void add_sharded(struct layouts *c, const struct matrix_row *w, struct vfm_parallel p, int64_t packs)
 {
 	bool asked = w->config.parallel.fsdp || w->config.parallel.distopt;
 
@@ -79,7 +79,7 @@ static void add_sharded(struct candidates *c, const struct matrix_row *w, struct
 		add_layout(c, w, &p, packs);
 }
 
-static void add_cp_modes(struct candidates *c, const struct matrix_row *w, struct vfm_parallel p, int64_t packs)
+static void add_cp_modes(struct layouts *c, const struct matrix_row *w, struct vfm_parallel p, int64_t packs)
 {
 	add_sharded(c, w, p, packs);
 	if (p.cp > 1 && p.cp_mode == VFM_CP_RING && w->config.model.heads % (p.cp * p.tp) == 0) {
@@ -96,7 +96,7 @@ static bool may_be(int64_t asked, int64_t degree)
 
 /* Adds the layouts with tp x cp x pp = 2^level. */
 static void list_level(
-	struct candidates *c, const struct matrix_row *w, int64_t packs, const struct vfm_machine *m, int level)
+	struct layouts *c, const struct matrix_row *w, int64_t packs, const struct vfm_machine *m, int level)
 {
 	const struct vfm_parallel *asked = &w->config.parallel;
 
@@ -116,7 +116,7 @@ static void list_level(
 }
 
 /* Adds the best layouts with stages once more, with two virtual stages each. */
-static void add_virtual_stages(struct candidates *c, int most, int64_t packs)
+static void add_virtual_stages(struct layouts *c, int most, int64_t packs)
 {
 	size_t n = c->n;
 	int added = 0;
@@ -170,7 +170,7 @@ static void try_candidate(struct candidate *c, const struct vfm_dry_run_opts *as
 }
 
 /* Tries the candidates from `first` on.  Each of `workers` processes takes every workers-th. */
-static int try_from(struct candidates *c, size_t first, const struct vfm_dry_run_opts *asked,
+static int try_from(struct layouts *c, size_t first, const struct vfm_dry_run_opts *asked,
 	struct candidate_result *shared, struct vfm_err *err)
 {
 	long workers = sysconf(_SC_NPROCESSORS_ONLN);
@@ -237,7 +237,7 @@ static void limit_runs(struct matrix_found *found, int runs)
 }
 
 /* Predicts the best ones with all packs, and orders them. */
-static int predict_best(const struct candidates *c, const struct vfm_dry_run_opts *asked, int most, int runs,
+static int predict_best(const struct layouts *c, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err)
 {
 	found->v = vfm_calloc((size_t)most, sizeof(*found->v));
@@ -263,7 +263,7 @@ static int compare_needs(const void *a, const void *b)
 }
 
 /* Where no layout fits: those that need the least memory, from simulations with more than the GPUs have. */
-static int find_least(struct candidates *c, const struct vfm_dry_run_opts *asked, int most,
+static int find_least(struct layouts *c, const struct vfm_dry_run_opts *asked, int most,
 	struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
 {
 	struct vfm_dry_run_opts again = *asked;
@@ -288,7 +288,7 @@ static int level_of(const struct candidate *c)
 	return level;
 }
 
-static int count_results(const struct candidates *c, struct matrix_found *found, struct vfm_err *err)
+static int count_results(const struct layouts *c, struct matrix_found *found, struct vfm_err *err)
 {
 	found->tried = (int)c->n;
 	for (size_t i = 0; i < c->n; i++) {
@@ -303,7 +303,7 @@ static int count_results(const struct candidates *c, struct matrix_found *found,
 	return 0;
 }
 
-static double best_score(const struct candidates *c)
+static double best_score(const struct layouts *c)
 {
 	double best = 0;
 
@@ -313,7 +313,7 @@ static double best_score(const struct candidates *c)
 }
 
 /* From the least model parallelism to the most, until two levels in a row have brought nothing. */
-static int try_levels(struct candidates *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked,
+static int try_levels(struct layouts *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked,
 	struct candidate_result *shared, struct vfm_err *err)
 {
 	int in_vain = 0;
@@ -331,8 +331,8 @@ static int try_levels(struct candidates *c, const struct matrix_row *w, const st
 	return 0;
 }
 
-static int search_layouts(struct candidates *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked,
-	int most, int runs, struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
+static int search_layouts(struct layouts *c, const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most,
+	int runs, struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
 {
 	size_t n;
 
@@ -359,7 +359,7 @@ int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *ask
 	struct candidate_result *shared =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct vfm_dry_run_opts once = *asked;
-	struct candidates c = {0};
+	struct layouts c = {0};
 	int rc;
 
 	*found = (struct matrix_found){0};

@@ -38,9 +38,9 @@ size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i)
 	return at;
 }
 
-struct vfm_sig vfm_coll_sig(const struct vfm_coll *c)
+struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c)
 {
-	struct vfm_sig s = {.number = c->number, .kind = c->kind, .dtype = c->dtype};
+	struct vfm_call_sig s = {.number = c->number, .kind = c->kind, .dtype = c->dtype};
 	size_t es = vfm_dtype_size(c->dtype);
 
 	switch (c->kind) {

@@ -68,13 +68,13 @@ struct vfm_coll {
 };
 
 /* The signature of a call: it must be equal on all ranks of the communicator. */
-struct vfm_sig {
+struct vfm_call_sig {
 	uint64_t number;
 	uint32_t kind, dtype;
 	uint64_t bytes; /* of the whole operand; 0 if ranks may differ */
 	uint64_t hash;  /* of the counts that all ranks have */
 };
-struct vfm_sig vfm_coll_sig(const struct vfm_coll *c);
+struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c);
 
 /* Return the bytes of rank i's share, and the offset of that share. */
 size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i);
@@ -136,7 +136,7 @@ struct vfm_endpoint {
 	} addr[VFM_HC_ADDRS];
 };
 
-struct vfm_record {
+struct vfm_flight_record {
 	char name[16];
 	uint64_t number, bytes;
 	int kind, peer;
@@ -189,7 +189,7 @@ struct vfm_hjob {
 	char why[VFM_WHY_MAX];
 
 	pthread_mutex_t rec_lock;
-	struct vfm_record rec[VFM_RECORDS];
+	struct vfm_flight_record rec[VFM_RECORDS];
 	uint64_t n_rec;
 };
 
@@ -201,8 +201,8 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 /* Fails the job because of a broken connection or message of a peer, after the monitor had time to find the cause. */
 int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err);
 /* Fails the job because two ranks are in different calls. */
-int vfm_hjob_mismatch(
-	struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err);
+int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_call_sig *mine, const struct vfm_call_sig *theirs,
+	struct vfm_err *err);
 void vfm_wait_begin(struct vfm_hcomm *g, int peer); /* peer: rank in the communicator */
 void vfm_wait_end(struct vfm_hcomm *g);
 /* To be called regularly in a wait.  Fails if the job has failed, or if the wait exceeds the limit without a failure
@@ -235,7 +235,7 @@ void vfm_shm_unmap(struct vfm_hcomm *g);
 /* An epoch ends with a barrier: each rank writes to its slot, passes the barrier, and reads the slots of the others.  A
  * slot keeps its contents until the barrier after the next one. */
 struct shm_meta {
-	struct vfm_sig sig;
+	struct vfm_call_sig sig;
 	uint64_t addr; /* of an operand in the rank that owns the slot */
 	int32_t pid, pad;
 	uint64_t max;
@@ -273,12 +273,12 @@ int vfm_net_recv_fd(int sock, int *fd);
 int vfm_net_send_fd(int sock, int fd);
 
 struct vfm_msg {
-	struct vfm_sig sig;
+	struct vfm_call_sig sig;
 	uint64_t bytes;
 };
 /* Sends and receives at the same time; -1 omits that side.  Both ranks of a message give the same size. */
-int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
-	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
+int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out, size_t n_out,
+	const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
 int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err);
 
 static inline size_t vfm_min_size(size_t a, size_t b)

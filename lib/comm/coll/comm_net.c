@@ -524,7 +524,8 @@ static int send_some(struct vfm_hcomm *g, struct socket_transfer *x, struct vfm_
 	return k > 0;
 }
 
-static int receive_some(struct vfm_hcomm *g, struct socket_transfer *x, const struct vfm_sig *want, struct vfm_err *err)
+static int receive_some(
+	struct vfm_hcomm *g, struct socket_transfer *x, const struct vfm_call_sig *want, struct vfm_err *err)
 {
 	bool head = x->head < sizeof(x->m);
 	void *to = head ? (char *)&x->m + x->head : x->p + x->done;
@@ -540,7 +541,7 @@ static int receive_some(struct vfm_hcomm *g, struct socket_transfer *x, const st
 	}
 	x->head += (size_t)k;
 	if (x->head == sizeof(x->m) && (memcmp(&x->m.sig, want, sizeof(*want)) != 0 || x->m.bytes != x->n)) {
-		struct vfm_sig mine = *want, theirs = x->m.sig;
+		struct vfm_call_sig mine = *want, theirs = x->m.sig;
 
 		if (memcmp(&mine, &theirs, sizeof(mine)) == 0)
 			mine.bytes = x->n, theirs.bytes = x->m.bytes;
@@ -565,8 +566,8 @@ static int wait_for_sockets(
 	return vfm_wait_check(g, err);
 }
 
-int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
-	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
+int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out, size_t n_out,
+	const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
 {
 	struct socket_transfer x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out},
 			       y = {.fd = -1, .peer = from, .p = in, .n = n_in};

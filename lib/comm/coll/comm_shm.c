@@ -197,7 +197,7 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 /* ---- mailboxes: messages between two ranks ---- */
 
 struct message_header { /* precedes each message; 64 bytes */
-	_Alignas(64) struct vfm_sig sig;
+	_Alignas(64) struct vfm_call_sig sig;
 	uint64_t bytes;
 };
 
@@ -207,7 +207,7 @@ struct mailbox_transfer { /* one direction of an exchange */
 	char *p;
 	size_t n, done;
 	bool begun;
-	struct vfm_sig sig;
+	struct vfm_call_sig sig;
 };
 
 static bool mailbox_transfer_done(const struct mailbox_transfer *x)
@@ -268,7 +268,7 @@ static int drain_mailbox(struct vfm_hcomm *g, struct mailbox_transfer *x, bool *
 		struct message_header l = *(struct message_header *)(x->box->data + tail % MAIL);
 
 		if (memcmp(&l.sig, &x->sig, sizeof(l.sig)) != 0 || l.bytes != x->n) {
-			struct vfm_sig mine = x->sig, theirs = l.sig;
+			struct vfm_call_sig mine = x->sig, theirs = l.sig;
 
 			mine.bytes = x->n;
 			theirs.bytes = l.bytes;
@@ -341,11 +341,11 @@ int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
 
 	if (c->to >= 0 && out.n) {
 		out.box = mailbox_at(s, s->me, c->to);
-		out.sig = (struct vfm_sig){.number = ++g->sent[c->to], .kind = VFM_C_EXCHANGE};
+		out.sig = (struct vfm_call_sig){.number = ++g->sent[c->to], .kind = VFM_C_EXCHANGE};
 	}
 	if (c->from >= 0 && in.n) {
 		in.box = mailbox_at(s, c->from, s->me);
-		in.sig = (struct vfm_sig){.number = ++g->got[c->from], .kind = VFM_C_EXCHANGE};
+		in.sig = (struct vfm_call_sig){.number = ++g->got[c->from], .kind = VFM_C_EXCHANGE};
 	}
 	while (rc >= 0 && (!mailbox_transfer_done(&out) || !mailbox_transfer_done(&in))) {
 		uint32_t doorbell = atomic_load(&s->head->cell[s->me].doorbell);

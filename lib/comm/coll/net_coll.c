@@ -37,7 +37,7 @@ static void copy_unless_same(void *to, const void *from, size_t n)
 static int exchange_bytes(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in,
 	size_t n_in, struct vfm_err *err)
 {
-	struct vfm_sig sig = vfm_coll_sig(c);
+	struct vfm_call_sig sig = vfm_coll_sig(c);
 
 	return vfm_net_exchange(c->g, &sig, to, out, n_out, &sig, from, in, n_in, err);
 }
@@ -271,7 +271,7 @@ static int net_exchange(const struct vfm_coll *c, struct vfm_err *err)
 	struct vfm_hcomm *g = c->g;
 	size_t es = vfm_dtype_size(c->dtype), n_out = (size_t)c->n_in * es, n_in = (size_t)c->n_out * es;
 	int to = n_out ? c->to : -1, from = n_in ? c->from : -1;
-	struct vfm_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
+	struct vfm_call_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
 
 	if (to == g->c.rank && from == to) { /* a message to this rank itself */
 		copy_unless_same(c->out, c->in, n_in);

@@ -10,7 +10,8 @@
 
 uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer)
 {
-	struct vfm_record r = {.number = number, .bytes = bytes, .kind = kind, .peer = peer, .start = vfm_wall_time()};
+	struct vfm_flight_record r = {
+		.number = number, .bytes = bytes, .kind = kind, .peer = peer, .start = vfm_wall_time()};
 	uint64_t which;
 
 	memcpy(r.name, name, sizeof(r.name));
@@ -31,7 +32,7 @@ void vfm_record_end(struct vfm_hjob *j, uint64_t which)
 	pthread_mutex_unlock(&j->rec_lock);
 }
 
-static json_t *record_to_json(const struct vfm_record *r)
+static json_t *record_to_json(const struct vfm_flight_record *r)
 {
 	json_t *o = json_object();
 
@@ -50,7 +51,7 @@ static json_t *record_to_json(const struct vfm_record *r)
 /* Errors are ignored: the job already ends with another error. */
 void vfm_record_dump(struct vfm_hjob *j, const char *why)
 {
-	struct vfm_record *rec;
+	struct vfm_flight_record *rec;
 	struct vfm_atomic a;
 	uint64_t n, first;
 	json_t *o;

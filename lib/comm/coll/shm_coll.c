@@ -53,7 +53,7 @@ static const struct shm_meta *peer_meta(const struct vfm_coll *c, int rank)
 static int first_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
-	struct vfm_sig mine = vfm_coll_sig(c);
+	struct vfm_call_sig mine = vfm_coll_sig(c);
 
 	TRY(vfm_shm_barrier(c->g, err));
 	for (int i = 0; i < s->n; i++)
@@ -235,7 +235,7 @@ static int check_a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_e
 		uint64_t want = vfm_share(c, c->recv, i);
 
 		if (m->table[s->me] != want) {
-			struct vfm_sig mine = vfm_coll_sig(c), theirs = mine;
+			struct vfm_call_sig mine = vfm_coll_sig(c), theirs = mine;
 
 			mine.bytes = want;
 			theirs.bytes = m->table[s->me];

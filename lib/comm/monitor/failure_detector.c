@@ -110,7 +110,7 @@ static void watch_child(struct vfm_hjob *j, int r)
 
 void vfm_watch_neighbours(struct vfm_hjob *j)
 {
-	const struct vfm_tree *t = &j->mon->tree;
+	const struct vfm_rank_tree *t = &j->mon->tree;
 	char reason[128];
 	double s;
 

@@ -56,7 +56,7 @@ void vfm_watch_joins_end(struct vfm_hjob *j)
 
 static void begin_probes(struct vfm_hjob *j)
 {
-	const struct vfm_tree *t = &j->mon->tree;
+	const struct vfm_rank_tree *t = &j->mon->tree;
 	struct join_watch *w = &j->mon->joins;
 	struct vfm_err err;
 

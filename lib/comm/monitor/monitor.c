@@ -75,7 +75,7 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 	return vfm_hjob_check(j, err);
 }
 
-static void format_signature(const struct vfm_sig *s, char *buf, size_t len)
+static void format_signature(const struct vfm_call_sig *s, char *buf, size_t len)
 {
 	const char *kind = s->kind < VFM_C_KINDS ? vfm_coll_name[s->kind] : "an unknown call";
 
@@ -90,8 +90,8 @@ static void format_signature(const struct vfm_sig *s, char *buf, size_t len)
 			s->dtype < VFM_DTYPE_N ? vfm_dtype_name((enum vfm_dtype)s->dtype) : "?");
 }
 
-int vfm_hjob_mismatch(
-	struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err)
+int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_call_sig *mine, const struct vfm_call_sig *theirs,
+	struct vfm_err *err)
 {
 	char a[96], b[96], sa[128], sb[128];
 	const char *more = "";
@@ -201,7 +201,7 @@ static struct mon_peer *parent_of(const struct vfm_hjob *j)
 /* The wake descriptor, the connections of neighbours with their ranks in who, then those of the acceptor. */
 static int fill_poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 {
-	const struct vfm_tree *t = &j->mon->tree;
+	const struct vfm_rank_tree *t = &j->mon->tree;
 	int n = 0;
 
 	p[n++] = (struct pollfd){.fd = j->wake, .events = POLLIN};

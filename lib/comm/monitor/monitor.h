@@ -95,7 +95,7 @@ struct mon_peer {
 };
 
 struct vfm_mon {
-	struct vfm_tree tree;
+	struct vfm_rank_tree tree;
 	struct mon_peer *peer; /* [size] */
 	struct vfm_acceptor acceptor;
 	struct join_watch joins;
@@ -123,7 +123,7 @@ void vfm_report_failure(struct vfm_hjob *j, const char *why);
 
 /* ---- relay.c ---- */
 /* Returns whether a header that comes from a neighbour may stand before a message. */
-bool vfm_mon_head_ok(const struct vfm_tree *t, int from, const struct mon_head *h);
+bool vfm_mon_head_ok(const struct vfm_rank_tree *t, int from, const struct mon_head *h);
 struct mon_msg vfm_mon_msg(enum mon_type type, int rank, const char *text); /* text: or NULL */
 struct mon_msg vfm_mon_calls(struct vfm_hjob *j, enum mon_type type);       /* of this rank: BEAT or STATE */
 void vfm_mon_post(struct mon_conn *c, const struct mon_msg *m);             /* c: or NULL, then no-op */

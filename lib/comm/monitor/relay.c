@@ -127,7 +127,7 @@ void vfm_mon_adopt(struct vfm_hjob *j, int r, int fd)
 
 /* ---- messages that arrive ---- */
 
-bool vfm_mon_head_ok(const struct vfm_tree *t, int from, const struct mon_head *h)
+bool vfm_mon_head_ok(const struct vfm_rank_tree *t, int from, const struct mon_head *h)
 {
 	size_t act = sizeof(struct mon_act);
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-int vfm_tree_parent(const struct vfm_tree *t, int rank)
+int vfm_tree_parent(const struct vfm_rank_tree *t, int rank)
 {
 	int node = t->node_of[rank];
 
@@ -13,18 +13,18 @@ int vfm_tree_parent(const struct vfm_tree *t, int rank)
 	return node == 0 ? -1 : t->first[(node - 1) / VFM_TREE_FANOUT];
 }
 
-bool vfm_tree_is_above(const struct vfm_tree *t, int above, int rank)
+bool vfm_tree_is_above(const struct vfm_rank_tree *t, int above, int rank)
 {
 	while (rank >= 0 && rank != above)
 		rank = vfm_tree_parent(t, rank);
 	return rank == above;
 }
 
-void vfm_tree_init(struct vfm_tree *t, const int *node_of, int size, int self)
+void vfm_tree_init(struct vfm_rank_tree *t, const int *node_of, int size, int self)
 {
 	int node = node_of[self];
 
-	*t = (struct vfm_tree){.node_of = node_of, .size = size};
+	*t = (struct vfm_rank_tree){.node_of = node_of, .size = size};
 	t->first = vfm_calloc((size_t)size, sizeof(*t->first));
 	t->child = vfm_calloc((size_t)size, sizeof(*t->child));
 	for (int r = 0; r < size; r++)
@@ -40,9 +40,9 @@ void vfm_tree_init(struct vfm_tree *t, const int *node_of, int size, int self)
 			t->child[t->n++] = r;
 }
 
-void vfm_tree_release(struct vfm_tree *t)
+void vfm_tree_release(struct vfm_rank_tree *t)
 {
 	free(t->first);
 	free(t->child);
-	*t = (struct vfm_tree){0};
+	*t = (struct vfm_rank_tree){0};
 }

@@ -12,7 +12,7 @@
 
 enum { VFM_TREE_FANOUT = 8 };
 
-struct vfm_tree {
+struct vfm_rank_tree {
 	const int *node_of; /* [size] numbered in the order of their first ranks (launch.h) */
 	int size, nodes;
 	int *first; /* [nodes] the first rank of each node */
@@ -22,11 +22,11 @@ struct vfm_tree {
 };
 
 /* Fills the tree as rank `self` sees it.  node_of must outlive it. */
-void vfm_tree_init(struct vfm_tree *t, const int *node_of, int size, int self);
-void vfm_tree_release(struct vfm_tree *t);
+void vfm_tree_init(struct vfm_rank_tree *t, const int *node_of, int size, int self);
+void vfm_tree_release(struct vfm_rank_tree *t);
 
-int vfm_tree_parent(const struct vfm_tree *t, int rank); /* -1: the root */
+int vfm_tree_parent(const struct vfm_rank_tree *t, int rank); /* -1: the root */
 /* Returns whether `above` is an ancestor of the rank, or the rank itself. */
-bool vfm_tree_is_above(const struct vfm_tree *t, int above, int rank);
+bool vfm_tree_is_above(const struct vfm_rank_tree *t, int above, int rank);
 
 #endif

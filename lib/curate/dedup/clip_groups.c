@@ -26,7 +26,7 @@
 #define SLACK_ONE 0.55 /* agreement that an image may gain when it is fit to another */
 #define AHEAD     64   /* keys whose clips are fetched into the cache before they are needed */
 
-struct search {
+struct group_search {
 	const struct vfm_clip_set *set;
 	const struct vfm_clip_groups_opts *o;
 	struct vfm_clip_groups *g;
@@ -46,8 +46,8 @@ struct search {
 	 * meet in all tables */
 	_Atomic(uint64_t) *vain; /* [memo], a power of two */
 	uint64_t memo;
-	struct scratch *scratch; /* of groups.h */
-	struct matches *idle;    /* a list */
+	struct group_scratch *scratch; /* of groups.h */
+	struct matches *idle;          /* a list */
 	pthread_mutex_t lock;
 	struct vfm_duplicate *found;
 	size_t n_found, cap_found;
@@ -56,24 +56,24 @@ struct search {
 
 /* ---- comparison ---- */
 
-struct held {         /* a clip that a thread holds for comparisons */
+struct held_clips {   /* a clip that a thread holds for comparisons */
 	int64_t rank; /* -1: none */
 	bool is_read; /* rows.x is set, too */
 	struct vfm_clip_rows rows;
 	uint8_t pad[104]; /* so that the first lines of many of these do not all have one place in the cache */
 };
 
-struct scratch {
+struct group_scratch {
 	struct vfm_clip_hash hash;
 	struct vfm_clip_rows half; /* of the clip half_of, a rank; -1: none */
 	int64_t half_of;
 	int64_t compared;
-	struct held of, member; /* for compare_for_groups */
+	struct held_clips of, member; /* for compare_for_groups */
 };
 
-static struct scratch *new_scratch(void)
+static struct group_scratch *new_scratch(void)
 {
-	struct scratch *w = vfm_malloc(sizeof(*w));
+	struct group_scratch *w = vfm_malloc(sizeof(*w));
 
 	w->half_of = w->of.rank = w->member.rank = -1;
 	w->compared = 0;
@@ -81,7 +81,7 @@ static struct scratch *new_scratch(void)
 }
 
 /* Holds the signs of a clip. */
-static void hold_clip(const struct search *s, struct held *h, uint32_t rank)
+static void hold_clip(const struct group_search *s, struct held_clips *h, uint32_t rank)
 {
 	h->rank = rank;
 	h->is_read = false;
@@ -89,7 +89,7 @@ static void hold_clip(const struct search *s, struct held *h, uint32_t rank)
 }
 
 /* Reads the rows of a clip that is held. */
-static int read_held(const struct search *s, struct held *h, struct scratch *w, struct vfm_err *err)
+static int read_held(const struct group_search *s, struct held_clips *h, struct group_scratch *w, struct vfm_err *err)
 {
 	if (h->is_read)
 		return 0;
@@ -99,8 +99,8 @@ static int read_held(const struct search *s, struct held *h, struct scratch *w, 
 	return 0;
 }
 
-static int compare_held(const struct search *s, struct scratch *w, struct held *member, struct held *of,
-	struct vfm_duplicate *d, struct vfm_err *err)
+static int compare_held(const struct group_search *s, struct group_scratch *w, struct held_clips *member,
+	struct held_clips *of, struct vfm_duplicate *d, struct vfm_err *err)
 {
 	struct vfm_clip_match m;
 
@@ -120,8 +120,8 @@ static int compare_held(const struct search *s, struct scratch *w, struct held *
 
 static int compare_for_groups(void *ctx, uint32_t member, uint32_t of, struct vfm_duplicate *d, struct vfm_err *err)
 {
-	struct search *s = ctx;
-	struct scratch *w = s->scratch;
+	struct group_search *s = ctx;
+	struct group_scratch *w = s->scratch;
 
 	if (w->member.rank != member)
 		hold_clip(s, &w->member, member);
@@ -132,7 +132,7 @@ static int compare_for_groups(void *ctx, uint32_t member, uint32_t of, struct vf
 
 /* ---- signs and keys ---- */
 
-static void keep_error(struct search *s, const struct vfm_err *err)
+static void keep_error(struct group_search *s, const struct vfm_err *err)
 {
 	pthread_mutex_lock(&s->lock);
 	if (!s->err.code)
@@ -152,7 +152,7 @@ static int groups_of_key(int64_t clips)
 }
 
 /* Writes those of the tables of the chunk; of the others the file has a hole. */
-static int write_keys(const struct search *s, int64_t chunk, const uint32_t *keys, struct vfm_err *err)
+static int write_keys(const struct group_search *s, int64_t chunk, const uint32_t *keys, struct vfm_err *err)
 {
 	const char *p = (const char *)keys;
 	size_t left = (size_t)s->tables[chunk] * CHUNK * KEYS * sizeof(*keys);
@@ -173,7 +173,8 @@ static int write_keys(const struct search *s, int64_t chunk, const uint32_t *key
 }
 
 /* Reads the clips of a chunk, in the order of the set; stores their signs, and their keys in the file. */
-static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32_t *keys, struct vfm_err *err)
+static int load_chunk(
+	struct group_search *s, int64_t chunk, struct group_scratch *w, uint32_t *keys, struct vfm_err *err)
 {
 	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
 	const int groups = groups_of_key(s->n);
@@ -208,8 +209,8 @@ static int load_chunk(struct search *s, int64_t chunk, struct scratch *w, uint32
 
 static void load_chunks(int64_t i0, int64_t i1, void *ctx)
 {
-	struct search *s = ctx;
-	struct scratch *w = new_scratch();
+	struct group_search *s = ctx;
+	struct group_scratch *w = new_scratch();
 	uint32_t *keys = vfm_malloc((size_t)TABLES * CHUNK * KEYS * sizeof(*keys));
 	struct vfm_err err = {0};
 
@@ -222,7 +223,7 @@ static void load_chunks(int64_t i0, int64_t i1, void *ctx)
 	free(w);
 }
 
-static int load_clips(struct search *s, struct vfm_err *err)
+static int load_clips(struct group_search *s, struct vfm_err *err)
 {
 	s->first = vfm_calloc((size_t)s->n + 1, sizeof(*s->first));
 	for (int64_t i = 0; i < s->n; i++) {
@@ -246,7 +247,7 @@ static int load_clips(struct search *s, struct vfm_err *err)
 /* ---- keys of a pass ---- */
 
 /* Counts the keys of a pass in a chunk, or places them. */
-static void take_keys(struct search *s, int64_t chunk, bool place)
+static void take_keys(struct group_search *s, int64_t chunk, bool place)
 {
 	const int64_t i0 = chunk * CHUNK, i1 = i0 + CHUNK < s->n ? i0 + CHUNK : s->n;
 	uint32_t *keys;
@@ -298,25 +299,25 @@ static void place_table_keys(int64_t i0, int64_t i1, void *ctx)
 
 struct matches { /* of a thread that works on a part */
 	struct matches *next_idle;
-	struct search *s;
-	struct scratch *w;
+	struct group_search *s;
+	struct group_scratch *w;
 	struct vfm_duplicate *found;
 	size_t n, cap;
 	/* The representatives under a key with which a clip is compared: that number i is at i % COMPARED.  The one
 	 * that `next` points to is at hand. */
-	struct held *held, *kept[COMPARED], *next;
+	struct held_clips *held, *kept[COMPARED], *next;
 	const struct vfm_clip_rows *rows[COMPARED]; /* of kept */
 	int64_t cut_off;
 	struct vfm_err err;
 };
 
 /* Returns the place of a pair in the memo. */
-static uint64_t memo_place(const struct search *s, uint64_t pair)
+static uint64_t memo_place(const struct group_search *s, uint64_t pair)
 {
 	return (pair * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (s->memo - 1);
 }
 
-static int compare_once(struct matches *m, struct held *member, struct held *of, struct vfm_duplicate *d)
+static int compare_once(struct matches *m, struct held_clips *member, struct held_clips *of, struct vfm_duplicate *d)
 {
 	const uint64_t pair = (uint64_t)member->rank << 32 | (uint64_t)of->rank;
 	_Atomic(uint64_t) *vain = &m->s->vain[memo_place(m->s, pair)];
@@ -334,7 +335,7 @@ static int compare_once(struct matches *m, struct held *member, struct held *of,
  * duplicate. */
 static int match_clip(struct matches *m, size_t n)
 {
-	struct held *member = m->next;
+	struct held_clips *member = m->next;
 	const int newest = (int)((n + COMPARED - 1) % COMPARED);
 	const double slack = member->rows.slots == 1 ? SLACK_ONE : SLACK;
 	uint64_t which = vfm_clip_signs_resemble(
@@ -363,7 +364,7 @@ static int match_clip(struct matches *m, size_t n)
 /* The clip at hand becomes a representative, in the place of the one COMPARED before it. */
 static void keep_clip(struct matches *m, size_t n_kept)
 {
-	struct held *old = m->kept[n_kept % COMPARED];
+	struct held_clips *old = m->kept[n_kept % COMPARED];
 
 	m->kept[n_kept % COMPARED] = m->next;
 	m->rows[n_kept % COMPARED] = &m->next->rows;
@@ -373,7 +374,7 @@ static void keep_clip(struct matches *m, size_t n_kept)
 /* Clips [n], ascending by rank, have one key. */
 static int match_clips(struct matches *m, const uint64_t *keys, size_t n)
 {
-	struct search *s = m->s;
+	struct group_search *s = m->s;
 	size_t n_kept = 0;
 
 	for (size_t j = 0; j < n; j++) {
@@ -464,7 +465,7 @@ static void sort_keys(uint64_t *v, uint64_t *spare, size_t n)
 }
 
 /* Fetches the clip of key i if another has its key, in two steps: where its signs are, then its signs. */
-static void fetch_clips(const struct search *s, const uint64_t *v, size_t i, size_t n)
+static void fetch_clips(const struct group_search *s, const uint64_t *v, size_t i, size_t n)
 {
 	if (i + AHEAD < n)
 		__builtin_prefetch(&s->first[(uint32_t)v[i + AHEAD]]);
@@ -495,7 +496,7 @@ static int match_sorted(struct matches *m, uint64_t *v, size_t n)
 	return rc;
 }
 
-static struct matches *take_matches(struct search *s)
+static struct matches *take_matches(struct group_search *s)
 {
 	struct matches *m;
 
@@ -517,7 +518,7 @@ static struct matches *take_matches(struct search *s)
 }
 
 /* Adds what was found to that of the pass. */
-static void give_matches(struct search *s, struct matches *m)
+static void give_matches(struct group_search *s, struct matches *m)
 {
 	pthread_mutex_lock(&s->lock);
 	vfm_grow(&s->found, &s->cap_found, s->n_found + m->n, sizeof(*s->found));
@@ -544,7 +545,7 @@ static void free_matches(struct matches *m)
 	}
 }
 
-static void match_part(struct search *s, int part)
+static void match_part(struct group_search *s, int part)
 {
 	struct matches *m = take_matches(s);
 	uint64_t *v = s->keys + s->part_at[part], *spare;
@@ -567,7 +568,7 @@ static void match_parts(int64_t i0, int64_t i1, void *ctx)
 /* ---- a pass ---- */
 
 /* Turns the counts into places: parts in order, within a part the chunks in order.  Returns the number of keys. */
-static int64_t place_parts(struct search *s)
+static int64_t place_parts(struct group_search *s)
 {
 	int64_t at = 0;
 
@@ -583,7 +584,7 @@ static int64_t place_parts(struct search *s)
 	return s->part_at[PARTS] = at;
 }
 
-static int run_pass(struct search *s, struct vfm_err *err)
+static int run_pass(struct group_search *s, struct vfm_err *err)
 {
 	size_t bytes;
 	int rc;
@@ -611,7 +612,7 @@ static int run_pass(struct search *s, struct vfm_err *err)
 	return rc;
 }
 
-static int search_tables(struct search *s, struct vfm_err *err)
+static int search_tables(struct group_search *s, struct vfm_err *err)
 {
 	int tables = 0;
 
@@ -634,7 +635,7 @@ static int search_tables(struct search *s, struct vfm_err *err)
 int vfm_clip_groups_find(struct vfm_clip_groups *g, const struct vfm_clip_set *set,
 	const struct vfm_clip_groups_opts *o, struct vfm_err *err)
 {
-	struct search s = {.set = set, .o = o, .g = g, .n = set->n, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct group_search s = {.set = set, .o = o, .g = g, .n = set->n, .lock = PTHREAD_MUTEX_INITIALIZER};
 	int rc;
 
 	*g = (struct vfm_clip_groups){0};

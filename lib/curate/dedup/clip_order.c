@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/par.h"
 
-struct ranked {
+struct ranked_clip {
 	const struct vfm_clip_set *s;
 	uint64_t name; /* 8 bytes of it, behind those that all have in common */
 	double quality;
@@ -16,7 +16,7 @@ struct ranked {
 
 static int compare_ranked_members(const void *a, const void *b)
 {
-	const struct ranked *p = a, *q = b;
+	const struct ranked_clip *p = a, *q = b;
 
 	if (p->quality != q->quality)
 		return p->quality > q->quality ? -1 : 1;
@@ -55,7 +55,7 @@ static uint64_t order_of(const char *s)
 }
 
 struct ranking {
-	struct ranked *r, *spare; /* [n] */
+	struct ranked_clip *r, *spare; /* [n] */
 	int64_t n, part;
 };
 
@@ -88,13 +88,13 @@ static void merge_ranked(int64_t i0, int64_t i1, void *ctx)
 }
 
 /* Sorts r [n] on the compute threads; spare [n] gets the result or not. */
-static struct ranked *sort_on_threads(struct ranked *r, struct ranked *spare, int64_t n)
+static struct ranked_clip *sort_on_threads(struct ranked_clip *r, struct ranked_clip *spare, int64_t n)
 {
 	struct ranking k = {r, spare, n, n / vfm_par_threads() + 1};
 
 	vfm_par_for((n + k.part - 1) / k.part, 1, sort_ranked, &k);
 	for (; k.part < n; k.part *= 2) {
-		struct ranked *to = k.spare;
+		struct ranked_clip *to = k.spare;
 
 		vfm_par_for((n + 2 * k.part - 1) / (2 * k.part), 1, merge_ranked, &k);
 		k.spare = k.r;
@@ -109,13 +109,13 @@ int vfm_clip_order_find(
 	const int64_t others = s->n - fixed;
 	const struct vfm_names *names = &s->names;
 	const size_t prefix = common_prefix(names, fixed, s->n);
-	size_t bytes = 2 * (size_t)others * sizeof(struct ranked);
-	struct ranked *r = vfm_big_alloc(bytes + 1, "the order of clips", err), *sorted;
+	size_t bytes = 2 * (size_t)others * sizeof(struct ranked_clip);
+	struct ranked_clip *r = vfm_big_alloc(bytes + 1, "the order of clips", err), *sorted;
 
 	if (!r)
 		return err->code;
 	for (int64_t i = 0; i < others; i++)
-		r[i] = (struct ranked){s, order_of(vfm_names_at(names, fixed + i) + prefix),
+		r[i] = (struct ranked_clip){s, order_of(vfm_names_at(names, fixed + i) + prefix),
 			s->entries[fixed + i].quality, (uint32_t)(fixed + i)};
 	sorted = sort_on_threads(r, r + others, others);
 	for (int64_t i = 0; i < s->n; i++) {

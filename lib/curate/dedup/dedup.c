@@ -221,7 +221,7 @@ struct collecting { /* a block of records */
 	struct vfm_buf bytes; /* ids, each with a zero, and packed hashes */
 };
 
-struct reading {
+struct dedup_reading {
 	struct vfm_dedup *d;
 	struct vfm_jsonl in;
 };
@@ -230,7 +230,7 @@ static int read_collecting(void *ctx, void *item, struct vfm_err *err)
 {
 	struct collecting *c = item;
 
-	return vfm_jsonl_block_read(&((struct reading *)ctx)->in, &c->block, BLOCK, err);
+	return vfm_jsonl_block_read(&((struct dedup_reading *)ctx)->in, &c->block, BLOCK, err);
 }
 
 static size_t keep_bytes(struct vfm_buf *b, const void *data, size_t len)
@@ -289,7 +289,7 @@ static void collect_text(const struct vfm_dedup *d, struct collecting *c, struct
 
 static void collect_block(void *ctx, void *item)
 {
-	const struct vfm_dedup *d = ((struct reading *)ctx)->d;
+	const struct vfm_dedup *d = ((struct dedup_reading *)ctx)->d;
 	struct collecting *c = item;
 
 	vfm_jsonl_block_split(&c->block);
@@ -321,7 +321,7 @@ static int collect_parsed(struct vfm_dedup *d, const char *name, const struct vf
 
 static int take_collected(void *ctx, void *item, struct vfm_err *err)
 {
-	const struct reading *r = ctx;
+	const struct dedup_reading *r = ctx;
 	struct collecting *c = item;
 
 	for (size_t i = 0; i < c->block.n; i++) {
@@ -346,7 +346,7 @@ static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *e
 {
 	const int threads = vfm_par_threads();
 	struct collecting *items = vfm_calloc((size_t)threads, sizeof(*items));
-	struct reading r = {.d = d};
+	struct dedup_reading r = {.d = d};
 	const struct vfm_ordered o = {
 		read_collecting, collect_block, take_collected, &r, items, sizeof(struct collecting)};
 	int rc;

@@ -244,7 +244,7 @@ static void list_members(struct clustering *c)
 
 /* ---- comparison within a cluster ---- */
 
-struct comparison {
+struct vector_comparison {
 	const struct clustering *c;
 	float *x, *packed_tile, *dots; /* [TILE, dim], [dim, TILE], [TILE, STRIP] */
 	float best[TILE];              /* cosine with … */
@@ -257,7 +257,7 @@ struct comparison {
 	size_t n_found, cap_found;
 };
 
-static void compare_with_kept(struct comparison *w, int64_t n)
+static void compare_with_kept(struct vector_comparison *w, int64_t n)
 {
 	const int64_t dim = w->c->dim;
 
@@ -274,7 +274,7 @@ static void compare_with_kept(struct comparison *w, int64_t n)
 	}
 }
 
-static void keep_row(struct comparison *w, const float *x, uint32_t rank)
+static void keep_row(struct vector_comparison *w, const float *x, uint32_t rank)
 {
 	const int64_t dim = w->c->dim;
 	size_t old = w->cap_kept;
@@ -288,7 +288,7 @@ static void keep_row(struct comparison *w, const float *x, uint32_t rank)
 }
 
 /* Compares the members of a tile with representatives before it, and with each other. */
-static void compare_tile(struct comparison *w, const uint32_t *ranks, int64_t n)
+static void compare_tile(struct vector_comparison *w, const uint32_t *ranks, int64_t n)
 {
 	const struct clustering *c = w->c;
 	const float least = (float)(1 - c->o->threshold);
@@ -322,7 +322,7 @@ static void compare_tile(struct comparison *w, const uint32_t *ranks, int64_t n)
 static void compare_clusters(int64_t i0, int64_t i1, void *ctx)
 {
 	struct clustering *c = ctx;
-	struct comparison w = {.c = c};
+	struct vector_comparison w = {.c = c};
 
 	w.x = vfm_malloc((size_t)(TILE * c->dim) * sizeof(*w.x));
 	w.packed_tile = vfm_malloc(vfm_dots_packed(TILE, c->dim) * sizeof(*w.packed_tile));

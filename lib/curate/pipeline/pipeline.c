@@ -10,7 +10,7 @@
 #define MAX_BYTES ((size_t)4 << 20)
 #define MAX_WORDS 120 /* of a stage; argv has room for those that the run adds */
 
-struct reading {
+struct pipeline_reading {
 	const json_t *obj; /* of the stage */
 	const char *where; /* "stages[2] (score)" */
 	struct vfm_curation_stage *s;
@@ -35,7 +35,7 @@ static bool is_any_of(const char *key, const char *a, const char *b, const char 
 	return !strcmp(key, a) || !strcmp(key, b) || !strcmp(key, c);
 }
 
-static int add_option_word(struct reading *r, const char *name, const char *value)
+static int add_option_word(struct pipeline_reading *r, const char *name, const char *value)
 {
 	if (r->s->argc >= MAX_WORDS)
 		return vfm_fail(r->err, VFM_EUSAGE, "%s: more than %d options", r->where, MAX_WORDS);
@@ -43,12 +43,12 @@ static int add_option_word(struct reading *r, const char *name, const char *valu
 	return 0;
 }
 
-static int wrong_type(struct reading *r, const char *name, const char *want)
+static int wrong_type(struct pipeline_reading *r, const char *name, const char *want)
 {
 	return vfm_fail(r->err, VFM_EUSAGE, "%s: '%s': expected %s", r->where, name, want);
 }
 
-static int add_list_option(struct reading *r, const char *name, const json_t *v)
+static int add_list_option(struct pipeline_reading *r, const char *name, const json_t *v)
 {
 	size_t i;
 	json_t *one;
@@ -66,7 +66,7 @@ static int add_list_option(struct reading *r, const char *name, const json_t *v)
 	return 0;
 }
 
-static int add_number_option(struct reading *r, const char *name, const json_t *v)
+static int add_number_option(struct pipeline_reading *r, const char *name, const json_t *v)
 {
 	char text[VFM_REAL_TEXT];
 
@@ -77,7 +77,7 @@ static int add_number_option(struct reading *r, const char *name, const json_t *
 	return add_option_word(r, name, text);
 }
 
-static int add_option(struct reading *r, const struct vfm_opt *o, const json_t *v)
+static int add_option(struct pipeline_reading *r, const struct vfm_opt *o, const json_t *v)
 {
 	switch (o->type) {
 	case VFM_OPT_FLAG:
@@ -108,7 +108,7 @@ static int add_option(struct reading *r, const struct vfm_opt *o, const json_t *
 	return 0;
 }
 
-static int unknown_option(struct reading *r, const struct vfm_cmd *cmd, const char *key)
+static int unknown_option(struct pipeline_reading *r, const struct vfm_cmd *cmd, const char *key)
 {
 	struct vfm_strlist names = {0};
 	const char *near;
@@ -130,7 +130,7 @@ static int unknown_option(struct reading *r, const struct vfm_cmd *cmd, const ch
 /* Turns the keys of a stage into its command line. */
 static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 {
-	struct reading *r = ctx;
+	struct pipeline_reading *r = ctx;
 	const struct vfm_opt *o;
 	const char *key;
 	json_t *v;
@@ -210,7 +210,7 @@ static int read_stage_object(
 	struct vfm_curation *p, const json_t *obj, const struct vfm_verb *verbs, struct vfm_err *err)
 {
 	struct vfm_curation_stage *s = &p->stage[p->n++];
-	struct reading r = {.obj = obj, .s = s, .err = err};
+	struct pipeline_reading r = {.obj = obj, .s = s, .err = err};
 	char where[160];
 	const char *name;
 

@@ -37,7 +37,7 @@ struct reservoir {
 	struct vfm_rng rng;
 };
 
-struct pair {
+struct word_pair {
 	const json_t *copy; /* belongs to the reservoir */
 	const char *of;     /* id of the original, in the record */
 	json_t *original;   /* NULL: not found */
@@ -49,7 +49,7 @@ struct vfm_report {
 	struct vfm_frequent *words, *sources;
 	struct reservoir good, copies, captions;
 	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
-	struct pair *pairs; /* [copies.n] after vfm_report_find_originals */
+	struct word_pair *pairs; /* [copies.n] after vfm_report_find_originals */
 	json_t *chain;
 };
 
@@ -242,7 +242,7 @@ int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, s
 {
 	r->pairs = vfm_calloc((size_t)r->copies.n + 1, sizeof(r->pairs[0]));
 	for (int i = 0; i < r->copies.n; i++)
-		r->pairs[i] = (struct pair){.copy = r->copies.rec[i],
+		r->pairs[i] = (struct word_pair){.copy = r->copies.rec[i],
 			.of = vfm_rec_str(r->copies.rec[i], "drop", "") + sizeof(duplicate_of) - 1};
 	for (int i = 0; r->copies.n && i < n_files; i++) {
 		struct vfm_jsonl in = {0};
@@ -329,7 +329,7 @@ static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_
 	return rc;
 }
 
-struct ranked {
+struct ranked_record {
 	const json_t *rec;
 	double x;
 	int at;
@@ -337,7 +337,7 @@ struct ranked {
 
 static int compare_ranked(const void *a, const void *b)
 {
-	const struct ranked *p = a, *q = b;
+	const struct ranked_record *p = a, *q = b;
 
 	return p->x != q->x ? (p->x < q->x ? -1 : 1) : p->at - q->at;
 }
@@ -363,7 +363,7 @@ static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
 static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const json_t *numbers, struct vfm_err *err)
 {
 	const char *by = choose_key(r, numbers);
-	struct ranked *list = vfm_calloc((size_t)r->good.n + 1, sizeof(*list));
+	struct ranked_record *list = vfm_calloc((size_t)r->good.n + 1, sizeof(*list));
 	int n = 0, shown, rc = 0;
 
 	for (int i = 0; by && i < r->good.n; i++)

@@ -25,7 +25,7 @@ struct stored {
 	uint32_t key_len, values_len;
 };
 
-struct slot {
+struct join_slot {
 	uint64_t hash;
 	_Atomic uint64_t at; /* offset of the row in the temporary file + 1; 0: free; the highest bit: it is used */
 };
@@ -41,9 +41,9 @@ struct vfm_join {
 	FILE *store;
 	uint64_t store_len;
 	bool is_loaded; /* all of it is in the file */
-	struct slot *slots;
+	struct join_slot *slots;
 	size_t n, cap;
-	struct vfm_join_stats stats;
+	struct vfm_table_join_stats stats;
 	_Atomic int64_t used, without_row;
 	const char *bad_type; /* of the first value of the column that cannot be a key; NULL: there is none */
 	int64_t bad_place;    /* its row */
@@ -180,7 +180,7 @@ static int read_row_at(
 static int grow_slots(struct vfm_join *j, struct vfm_err *err)
 {
 	size_t cap = j->cap ? 2 * j->cap : 1024;
-	struct slot *slots = vfm_big_alloc(cap * sizeof(*slots), "hash table of the rows", err);
+	struct join_slot *slots = vfm_big_alloc(cap * sizeof(*slots), "hash table of the rows", err);
 
 	if (!slots)
 		return VFM_EENV;
@@ -466,10 +466,10 @@ int vfm_join_record(struct vfm_join *j, json_t *rec, struct vfm_err *err)
 	return rc;
 }
 
-void vfm_join_get_stats(const struct vfm_join *j, struct vfm_join_stats *s)
+void vfm_join_get_stats(const struct vfm_join *j, struct vfm_table_join_stats *s)
 {
 	*s = j->stats;
 	s->used = j->used;
 	s->without_row = j->without_row;
-	s->bytes = (int64_t)(j->cap * sizeof(struct slot));
+	s->bytes = (int64_t)(j->cap * sizeof(struct join_slot));
 }

@@ -30,7 +30,7 @@ struct vfm_join_opts {
 	bool overwrite;
 };
 
-struct vfm_join_stats {
+struct vfm_table_join_stats {
 	int64_t rows;        /* of the table, with the following two */
 	int64_t without_key; /* whose column is missing or no text or number */
 	int64_t same;        /* left out: another row has this key */
@@ -54,6 +54,6 @@ const char *vfm_join_settings(const struct vfm_join *j);
 int vfm_join_record(struct vfm_join *j, json_t *rec, struct vfm_err *err);
 
 /* While no record is being joined. */
-void vfm_join_get_stats(const struct vfm_join *j, struct vfm_join_stats *s);
+void vfm_join_get_stats(const struct vfm_join *j, struct vfm_table_join_stats *s);
 
 #endif

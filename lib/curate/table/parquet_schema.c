@@ -175,17 +175,17 @@ struct schema {
 };
 
 /* What an element inherits from the groups around it. */
-struct place {
+struct schema_place {
 	const char *prefix; /* "meta." */
 	int def, rep, nesting;
 	bool in_column;
 };
 
-static int add_field(struct schema *s, const struct place *at, struct vfm_err *err);
-static int add_content(struct schema *s, const struct element *e, const struct place *at, struct vfm_err *err);
+static int add_field(struct schema *s, const struct schema_place *at, struct vfm_err *err);
+static int add_content(struct schema *s, const struct element *e, const struct schema_place *at, struct vfm_err *err);
 
-static int join_name(struct schema *s, const struct place *at, const struct element *e, const char *end, char **name,
-	struct vfm_err *err)
+static int join_name(struct schema *s, const struct schema_place *at, const struct element *e, const char *end,
+	char **name, struct vfm_err *err)
 {
 	size_t prefix = strlen(at->prefix), tail = strlen(end);
 	char *text;
@@ -200,11 +200,11 @@ static int join_name(struct schema *s, const struct place *at, const struct elem
 }
 
 /* Adds a node, and a column for the outermost.  The caller sets `end` behind its descendants. */
-static int begin_node(struct schema *s, const struct element *e, const struct place *at, enum parquet_kind kind,
+static int begin_node(struct schema *s, const struct element *e, const struct schema_place *at, enum parquet_kind kind,
 	int *index, struct vfm_err *err)
 {
 	struct parquet_meta *m = s->m;
-	const struct place bare = {.prefix = ""};
+	const struct schema_place bare = {.prefix = ""};
 	struct parquet_node node = {.kind = kind, .def = at->def, .rep = at->rep, .first_leaf = m->n_leaves};
 	struct parquet_column column = {.node = m->n_nodes};
 
@@ -226,7 +226,7 @@ static void end_node(struct schema *s, int index)
 	s->m->nodes[index].n_leaves = s->m->n_leaves - s->m->nodes[index].first_leaf;
 }
 
-static int add_leaf(struct schema *s, const struct element *e, const struct place *at, struct vfm_err *err)
+static int add_leaf(struct schema *s, const struct element *e, const struct schema_place *at, struct vfm_err *err)
 {
 	struct parquet_meta *m = s->m;
 	struct parquet_leaf leaf = {.type = (enum parquet_type)e->type,
@@ -252,8 +252,8 @@ static int add_leaf(struct schema *s, const struct element *e, const struct plac
 	return 0;
 }
 
-static int enter_group(
-	struct schema *s, const struct element *e, const struct place *at, struct place *inner, struct vfm_err *err)
+static int enter_group(struct schema *s, const struct element *e, const struct schema_place *at,
+	struct schema_place *inner, struct vfm_err *err)
 {
 	char *prefix;
 
@@ -266,9 +266,9 @@ static int enter_group(
 }
 
 /* A struct is a node only within a list or map: outside, its fields are columns. */
-static int add_struct(struct schema *s, const struct element *e, const struct place *at, struct vfm_err *err)
+static int add_struct(struct schema *s, const struct element *e, const struct schema_place *at, struct vfm_err *err)
 {
-	struct place inner;
+	struct schema_place inner;
 	int node = -1;
 
 	TRY(enter_group(s, e, at, &inner, err));
@@ -304,12 +304,12 @@ static bool is_two_level(const struct schema *s, const struct element *list, con
 }
 
 /* Adds a list, or a map, whose repeated element is the next one. */
-static int add_repeated(
-	struct schema *s, const struct element *e, const struct place *at, enum parquet_kind kind, struct vfm_err *err)
+static int add_repeated(struct schema *s, const struct element *e, const struct schema_place *at,
+	enum parquet_kind kind, struct vfm_err *err)
 {
 	const struct element *repeated = &s->elements[s->at];
 	bool two_level = kind == PK_LIST && is_two_level(s, e, repeated);
-	struct place inner, content;
+	struct schema_place inner, content;
 	int node, rc;
 
 	TRY(enter_group(s, e, at, &inner, err));
@@ -340,7 +340,7 @@ static bool is_map_key(const struct element *e)
 		(e->type == PT_BYTE_ARRAY || e->type == PT_INT32 || e->type == PT_INT64);
 }
 
-static int add_content(struct schema *s, const struct element *e, const struct place *at, struct vfm_err *err)
+static int add_content(struct schema *s, const struct element *e, const struct schema_place *at, struct vfm_err *err)
 {
 	bool is_map = e->converted == C_MAP || e->converted == C_MAP_KEY_VALUE || e->logical == L_MAP;
 	bool is_list = e->converted == C_LIST || e->logical == L_LIST;
@@ -364,10 +364,10 @@ static int add_content(struct schema *s, const struct element *e, const struct p
 
 /* Adds the next element and its children, which follow it.  One that is repeated without a group LIST around it is a
  * list of itself. */
-static int add_field(struct schema *s, const struct place *at, struct vfm_err *err)
+static int add_field(struct schema *s, const struct schema_place *at, struct vfm_err *err)
 {
 	const struct element *e;
-	struct place inner = *at;
+	struct schema_place inner = *at;
 	int node, rc;
 
 	if (s->at >= s->n)
@@ -390,7 +390,7 @@ static int add_field(struct schema *s, const struct place *at, struct vfm_err *e
 int parquet_schema_read(
 	struct parquet_meta *m, struct vfm_thrift *t, const struct vfm_thrift_field *f, struct vfm_err *err)
 {
-	const struct place top = {.prefix = ""};
+	const struct schema_place top = {.prefix = ""};
 	struct schema s = {.m = m};
 	struct vfm_thrift_field element;
 	int rc = 0;

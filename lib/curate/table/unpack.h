@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 /* As in parquet.thrift, CompressionCodec. */
-enum vfm_codec {
+enum vfm_compression {
 	VFM_CODEC_NONE = 0,
 	VFM_CODEC_SNAPPY = 1,
 	VFM_CODEC_GZIP = 2,

@@ -182,7 +182,7 @@ static int find_excluded(struct vfm_index *ix, const struct excluded_sample *e, 
 	size_t *n_records, size_t *cap, struct vfm_err *err)
 {
 	struct vfm_index_shard s;
-	struct vfm_record r;
+	struct vfm_index_record r;
 
 	TRY(vfm_index_shard(ix, e->shard, &s, err));
 	for (uint32_t i = 0; i < s.count; i++) {

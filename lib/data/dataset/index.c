@@ -53,7 +53,7 @@ int vfm_sample_array_check(
 	return vfm_npy_check_finite(n, elements, what, err);
 }
 
-uint64_t vfm_record_latent_count(const struct vfm_record *r)
+uint64_t vfm_record_latent_count(const struct vfm_index_record *r)
 {
 	return (uint64_t)r->c * r->t * r->h * r->w;
 }
@@ -155,7 +155,8 @@ static bool sizes_agree(const struct vfm_index_header *h)
 	const bool v1 = h->version == 1;
 	uint64_t records, texts = 0, end;
 
-	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) || records > (uint64_t)1 << 62)
+	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_index_record), &records) ||
+		records > (uint64_t)1 << 62)
 		return false;
 	end = h->records_offset + records;
 	if (h->records_offset != sizeof(*h) || h->shards_offset != end)
@@ -182,7 +183,8 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a sample index", ix->path);
 	memcpy(h, ix->map.data, sizeof(*h));
 	if (h->version < 1 || h->version > VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
-		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard) ||
+		h->record_bytes != sizeof(struct vfm_index_record) ||
+		h->shard_bytes != sizeof(struct vfm_index_shard) ||
 		(h->version > 1 && h->text_bytes != sizeof(struct vfm_index_text)))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 to %d",
 			ix->path, h->version, VFM_INDEX_VERSION);
@@ -414,7 +416,7 @@ static bool within(uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
 	return off >= lo && off <= hi && len <= hi - off;
 }
 
-static bool array_ok(const struct vfm_record *r, uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
+static bool array_ok(const struct vfm_index_record *r, uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
 {
 	uint16_t least = r->flags & VFM_REC_MDS ? 0 : 10;
 	uint64_t size = is_array_type(dtype) ? vfm_npy_type_size(dtype) : 0;
@@ -424,7 +426,7 @@ static bool array_ok(const struct vfm_record *r, uint64_t count, uint8_t dtype, 
 		count * size + header == bytes;
 }
 
-const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s)
+const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_index_shard *s)
 {
 	uint64_t lo = r->sample_offset, hi;
 
@@ -449,7 +451,7 @@ const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_
 }
 
 /* What is in another shard is compared with that (check_place). */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r)
+const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r)
 {
 	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "a text lies outside its sample";
@@ -458,10 +460,11 @@ const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vf
 	return NULL;
 }
 
-int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err)
+int vfm_index_get(
+	const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_index_record *out, struct vfm_err *err)
 {
 	struct vfm_index_shard s;
-	struct vfm_record r;
+	struct vfm_index_record r;
 	const char *why;
 
 	TRY(vfm_index_shard(ix, shard, &s, err));
@@ -469,7 +472,7 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 		return vfm_fail(err, VFM_EUSAGE, "'%s': shard %u has no sample %u, only %u samples", ix->path, shard, i,
 			s.count);
 	memcpy(&r, &ix->records[s.first + i], sizeof(r));
-	if (vfm_crc32c(0, &r, offsetof(struct vfm_record, crc)) != r.crc)
+	if (vfm_crc32c(0, &r, offsetof(struct vfm_index_record, crc)) != r.crc)
 		why = "wrong checksum";
 	else if (r.shard != shard || r.index != i)
 		why = "the record names another sample";
@@ -485,10 +488,10 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 	return 0;
 }
 
-int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err)
+int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_index_record *out, struct vfm_err *err)
 {
 	struct vfm_index_shard s;
-	struct vfm_record r;
+	struct vfm_index_record r;
 
 	if (n >= ix->h.n_records)
 		return vfm_fail(
@@ -549,7 +552,7 @@ static int check_place(const struct vfm_index *ix, const struct vfm_index_text *
 		: vfm_fail(err, VFM_EINPUT, "'%s': an array lies outside shard %u", ix->path, t->shard - 1);
 }
 
-int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err)
 {
 	const uint64_t n = r->first_text + i;
@@ -582,12 +585,12 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 
 /* ---- extra arrays ---- */
 
-bool vfm_record_has_extra(const struct vfm_record *r, enum vfm_extra e)
+bool vfm_record_has_extra(const struct vfm_index_record *r, enum vfm_extra e)
 {
 	return r->flags & vfm_extra_kinds[e].flag;
 }
 
-int vfm_record_n_extras(const struct vfm_record *r)
+int vfm_record_n_extras(const struct vfm_index_record *r)
 {
 	int n = 0;
 
@@ -596,12 +599,12 @@ int vfm_record_n_extras(const struct vfm_record *r)
 	return n;
 }
 
-uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const struct vfm_index_text *t)
+uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, const struct vfm_index_text *t)
 {
 	return (uint64_t)t->rows * (e == VFM_EXTRA_COND ? (uint64_t)r->t * r->h * r->w : t->width);
 }
 
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e)
+const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e)
 {
 	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
 		return "it lies outside its sample";
@@ -610,7 +613,7 @@ const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct v
 	return NULL;
 }
 
-int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	struct vfm_index_text *out, struct vfm_err *err)
 {
 	uint64_t n = r->first_text + r->n_texts;

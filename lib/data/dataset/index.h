@@ -50,7 +50,7 @@ enum {
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
  * a payload is the content of a tar member (for .npy: with its npy header). */
-struct vfm_record {
+struct vfm_index_record {
 	uint64_t id;            /* vfm_sample_id(key), the key of its random numbers */
 	uint32_t shard;         /* number in the shard table */
 	uint32_t index;         /* number in the shard, from 0 */
@@ -103,7 +103,7 @@ struct vfm_index_shard {   /* 64 bytes, in the format of the file */
 	uint32_t crc;      /* crc32c of the 60 bytes before it */
 };
 
-_Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
+_Static_assert(sizeof(struct vfm_index_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_text) == 32, "on-disk layout");
 
@@ -160,12 +160,14 @@ bool vfm_shard_name_ok(const char *name, bool in_folders);
 /* Each checks one entry and copies it to *out.  VFM_EINPUT: the entry is damaged, inconsistent, or contradicts the
  * hash tree, the shard table or its number; VFM_EUSAGE: the number is out of range. */
 int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err);
-int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
-int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
+int vfm_index_get(
+	const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_index_record *out, struct vfm_err *err);
+int vfm_index_at(
+	const struct vfm_index *ix, uint64_t n, struct vfm_index_record *out, struct vfm_err *err); /* n-th of all */
 
 /* Checks text i (< n_texts) of a record that the functions above returned, and copies it to *out.  VFM_EINPUT: the
  * entry is damaged or contradicts the record. */
-int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
 /* A join of datasets: their number, 0 of other indexes; folder and index_sha256 of each as they were joined.  Borrowed.
  */
@@ -186,35 +188,35 @@ struct vfm_index_spent {
 
 /* Asks the kernel to read the sample into the page cache, and returns at once.  Says nothing of failures: reading will.
  * Does nothing for an index with a cache of remote shards. */
-void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r);
+void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_index_record *r);
 
 /* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of
  * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_index_spent *spent,
-	struct vfm_err *err);
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst,
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
 	struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *r, float *dst,
+	struct vfm_index_spent *spent, struct vfm_err *err);
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* Reads KEY.json and checks its crc32c; the caller owns *json, an object.  VFM_EINPUT: damaged, or no JSON object;
  * VFM_EENV: cannot read. */
-int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t **json, struct vfm_err *err);
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_index_record *r, json_t **json, struct vfm_err *err);
 
-uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
+uint64_t vfm_record_latent_count(const struct vfm_index_record *r); /* c*t*h*w */
 
 /* Extra arrays.  A record has each or not. */
-bool vfm_record_has_extra(const struct vfm_record *r, enum vfm_extra e);
-int vfm_record_n_extras(const struct vfm_record *r);
+bool vfm_record_has_extra(const struct vfm_index_record *r, enum vfm_extra e);
+int vfm_record_n_extras(const struct vfm_index_record *r);
 /* As vfm_index_text; VFM_EUSAGE: the record lacks it. */
-int vfm_index_extra(const struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	struct vfm_index_text *out, struct vfm_err *err);
 /* Elements of an array: channels * t * h * w, or rows * features. */
-uint64_t vfm_extra_count(const struct vfm_record *r, enum vfm_extra e, const struct vfm_index_text *t);
+uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, const struct vfm_index_text *t);
 /* As vfm_index_read_latent and _f32, with vfm_extra_count elements. */
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* ---- writing: atomic; commit renames the file into place.  Texts and hashes wait in unlinked files in the folder of
@@ -232,8 +234,8 @@ int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_
  * in it. */
 int vfm_index_writer_part(
 	struct vfm_index_writer *w, const char *dir, const char sha256[VFM_SHA256_HEX], struct vfm_err *err);
-int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
-	const char *const *names, struct vfm_err *err);
+int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_index_record *r,
+	const struct vfm_index_text *texts, const char *const *names, struct vfm_err *err);
 /* The shards are those of MosaicML Streaming.  columns: borrowed until commit; NULL: they are tars. */
 void vfm_index_writer_set_columns(struct vfm_index_writer *w, const char *columns);
 /* Frees w on success and on failure. */

@@ -46,10 +46,10 @@ struct vfm_index_fd {
 struct vfm_index {
 	struct vfm_map map;
 	struct vfm_index_header h;
-	struct vfm_tree tree;        /* of version 3 */
+	struct vfm_index_tree tree;  /* of version 3 */
 	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
 	struct vfm_makers makers;
-	const struct vfm_record *records;
+	const struct vfm_index_record *records;
 	const struct vfm_index_shard *shards;
 	const struct vfm_index_text *texts;
 	uint32_t n_names;
@@ -75,17 +75,17 @@ void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
 int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err *err);
 
 /* NULL, or why this record cannot be one of shard s. */
-const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s);
+const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_index_shard *s);
 /* NULL, or why this text cannot be one of record r. */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r);
+const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r);
 
 /* The same of an extra array. */
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_record *r, enum vfm_extra e);
+const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e);
 
 /* Of a record r as version 1 has it: its text.  Offset and size are where later versions have first_text and n_texts.
  */
-void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_record *r);
+void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_index_record *r);
 /* Makes record n of later versions of it. */
-void vfm_index_upgrade_v1(struct vfm_record *r, uint64_t n);
+void vfm_index_upgrade_v1(struct vfm_index_record *r, uint64_t n);
 
 #endif

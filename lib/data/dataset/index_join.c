@@ -22,14 +22,14 @@ struct join_part {
 	uint64_t next;                 /* the record behind the last one that was found */
 	struct vfm_index_match *match; /* NULL: it has had the order of the first part so far */
 	bool has_sample;
-	struct vfm_record found; /* its record of the current sample, if it has that */
+	struct vfm_index_record found; /* its record of the current sample, if it has that */
 };
 
 struct joining {
 	const struct vfm_join_how *how;
 	struct join_part *parts; /* [how->n] */
 	int from[JOIN_KINDS];    /* the part with such arrays */
-	struct vfm_join_stats *stats;
+	struct vfm_index_join_stats *stats;
 	struct vfm_index_writer *w;
 };
 
@@ -38,7 +38,7 @@ struct joining {
 /* Sets has[kind] of the arrays in a dataset.  Of extra arrays, any sample may be the first that has them. */
 static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct vfm_err *err)
 {
-	struct vfm_record r;
+	struct vfm_index_record r;
 
 	memset(has, 0, JOIN_KINDS * sizeof(*has));
 	has[JOIN_TEXT] = vfm_index_n_names(ix) > 0;
@@ -124,7 +124,7 @@ static struct vfm_index_text place_array(const struct join_part *p, const struct
 }
 
 /* Sets the texts of *r and their arrays. */
-static int take_texts(const struct join_part *p, struct vfm_record *r, struct vfm_index_text *arrays,
+static int take_texts(const struct join_part *p, struct vfm_index_record *r, struct vfm_index_text *arrays,
 	const char **names, struct vfm_err *err)
 {
 	struct vfm_index_text t;
@@ -140,7 +140,7 @@ static int take_texts(const struct join_part *p, struct vfm_record *r, struct vf
 }
 
 /* Returns 1 and the extra array, or 0 if the sample has none. */
-static int take_joined_extra(const struct joining *j, enum vfm_extra e, struct vfm_record *r,
+static int take_joined_extra(const struct joining *j, enum vfm_extra e, struct vfm_index_record *r,
 	struct vfm_index_text *array, struct vfm_err *err)
 {
 	const struct join_part *p = &j->parts[j->from[JOIN_EXTRA + e]];
@@ -165,7 +165,7 @@ static int add_joined(struct joining *j, struct vfm_err *err)
 {
 	struct vfm_index_text arrays[VFM_TEXTS_MAX + VFM_EXTRAS];
 	const char *names[VFM_TEXTS_MAX];
-	struct vfm_record r = j->parts[0].found;
+	struct vfm_index_record r = j->parts[0].found;
 	uint32_t n;
 
 	TRY(take_texts(&j->parts[j->from[JOIN_TEXT]], &r, arrays, names, err));
@@ -185,7 +185,7 @@ static int add_joined(struct joining *j, struct vfm_err *err)
 /* Finds parts[0].found, which is record n, in the other parts.  Returns 0 if the sample is left out, else 1. */
 static int find_in_all(struct joining *j, uint64_t n, struct vfm_err *err)
 {
-	const struct vfm_record *r = &j->parts[0].found;
+	const struct vfm_index_record *r = &j->parts[0].found;
 	bool is_partial = false;
 
 	if (r->flags & VFM_REC_NO_LATENT)
@@ -330,13 +330,13 @@ static int check_join_dir(const char *dir, const char *path, struct vfm_err *err
 		 : vfm_fail(err, VFM_EUSAGE, "'%s' is the index of shards there: a join needs another folder", path);
 }
 
-int vfm_index_join(const struct vfm_join_how *how, struct vfm_join_stats *stats, struct vfm_err *err)
+int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *stats, struct vfm_err *err)
 {
 	struct joining j = {.how = how, .parts = vfm_calloc((size_t)how->n, sizeof(*j.parts)), .stats = stats};
 	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, how->dir);
 	int rc;
 
-	*stats = (struct vfm_join_stats){0};
+	*stats = (struct vfm_index_join_stats){0};
 	TRY_OUT(check_join_dir(how->dir, path, err));
 	for (int i = 0; i < how->n; i++)
 		TRY_OUT(open_join_part(&j.parts[i], how->parts[i], err));

@@ -30,7 +30,7 @@ struct vfm_join_how {
 	size_t table; /* ids of a partition: 0 for the default, less in tests */
 };
 
-struct vfm_join_stats {
+struct vfm_index_join_stats {
 	int64_t samples; /* of the join */
 	int64_t left;    /* of the first dataset, that another one lacks */
 	int64_t partial; /* of the join, without the arrays of a dataset */
@@ -39,7 +39,7 @@ struct vfm_join_stats {
 /* Writes DIR/index.vfmi.  VFM_EUSAGE: a part without an index, a sample that a part lacks, two parts behind the first
  * with the same kind of arrays, conditions of another tokenizer than the latents, two samples of one id, a part that is
  * no folder or whose path is not UTF-8, or DIR has an index that is no join; VFM_EENV: cannot write. */
-int vfm_index_join(const struct vfm_join_how *how, struct vfm_join_stats *stats, struct vfm_err *err);
+int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *stats, struct vfm_err *err);
 
 /* Compares the index of part i with what it was when it was joined.  Returns 1 if it is the same, 0 if it is not there
  * (its shards may be elsewhere), VFM_EUSAGE if it is another. */

@@ -71,7 +71,7 @@ static int divide_ids(
 	for (uint64_t i = from; i < vfm_index_n_records(ix); i++) {
 		struct partition *p;
 		struct id_entry e;
-		struct vfm_record r;
+		struct vfm_index_record r;
 
 		TRY(vfm_index_at(ix, i, &r, err));
 		p = partition_of(m, r.id);

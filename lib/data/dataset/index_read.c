@@ -90,7 +90,7 @@ static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t of
 }
 
 /* Reads and checks a payload.  *damaged: its bytes are not those that were written. */
-static int read_once(int fd, const struct vfm_record *r, const struct payload *p, const uint16_t *shape, int ndim,
+static int read_once(int fd, const struct vfm_index_record *r, const struct payload *p, const uint16_t *shape, int ndim,
 	void *dst, bool *damaged, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const bool unchecked = !p->crc && (r->flags & VFM_REC_UNCHECKED);
@@ -108,7 +108,7 @@ static int read_once(int fd, const struct vfm_record *r, const struct payload *p
 	return check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
 }
 
-static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
+static int read_payload(struct vfm_index *ix, const struct vfm_index_record *r, const struct payload *p,
 	const uint16_t *shape, int ndim, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	int again = 1, rc = 0;
@@ -132,13 +132,13 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 }
 
 /* The shard of an array of a record. */
-static uint32_t shard_of_array(const struct vfm_record *r, const struct vfm_index_text *t)
+static uint32_t shard_of_array(const struct vfm_index_record *r, const struct vfm_index_text *t)
 {
 	return t->shard ? t->shard - 1 : r->shard;
 }
 
-int vfm_index_read_latent(
-	struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
+	struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
 	struct payload p = {r->shard, "latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
@@ -147,8 +147,8 @@ int vfm_index_read_latent(
 	return read_payload(ix, r, &p, shape, 4, dst, spent, err);
 }
 
-static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t, void *dst,
-	struct vfm_index_spent *spent, struct vfm_err *err)
+static int read_text_at(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const uint16_t shape[2] = {t->rows, r->text_dim};
 	const char *name = vfm_index_name(ix, t->name);
@@ -179,7 +179,7 @@ static void widen_halves(float *dst, uint64_t n, enum vfm_npy_type type)
 	}
 }
 
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst,
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *r, float *dst,
 	struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	uint64_t n = vfm_record_latent_count(r);
@@ -191,7 +191,7 @@ int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, 
 	return 0;
 }
 
-int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	uint64_t n = (uint64_t)t->rows * r->text_dim;
@@ -203,7 +203,7 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, co
 	return 0;
 }
 
-int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t **json, struct vfm_err *err)
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_index_record *r, json_t **json, struct vfm_err *err)
 {
 	char *text = vfm_big_alloc((size_t)r->json_bytes + 1, "the JSON of a sample", err), name[64];
 	struct vfm_index_fd *slot;
@@ -236,7 +236,7 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, json_t
 	return rc < 0 ? shard_context(ix, r->shard, r->json_offset, err) : 0;
 }
 
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
@@ -248,7 +248,7 @@ int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_record *r, enum 
 	return read_payload(ix, r, &p, rows, 2, dst, spent, err);
 }
 
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_record *r, enum vfm_extra e,
+int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	uint64_t n = vfm_extra_count(r, e, t);

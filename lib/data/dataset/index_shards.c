@@ -190,7 +190,7 @@ static void read_ahead_array(struct vfm_index *ix, const struct vfm_index_text *
 		read_ahead_range(ix, t->shard - 1, t->offset, t->bytes);
 }
 
-void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_record *r)
+void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_index_record *r)
 {
 	struct vfm_index_text t;
 

@@ -34,7 +34,7 @@ static uint64_t words_of(uint64_t blocks)
 }
 
 /* No other block has a hash of the top block, and what follows its hashes is not compared with any block. */
-static bool is_padded_with_zeros(const struct vfm_tree *t)
+static bool is_padded_with_zeros(const struct vfm_index_tree *t)
 {
 	const uint8_t *top = t->file + t->shape.offset[t->shape.top];
 
@@ -44,7 +44,7 @@ static bool is_padded_with_zeros(const struct vfm_tree *t)
 	return true;
 }
 
-int vfm_tree_open(struct vfm_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err)
+int vfm_tree_open(struct vfm_index_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err)
 {
 	t->shape = vfm_tree_shape_of(bytes);
 	t->file = file;
@@ -58,15 +58,15 @@ int vfm_tree_open(struct vfm_tree *t, const uint8_t *file, uint64_t bytes, struc
 	return 0;
 }
 
-void vfm_tree_close(struct vfm_tree *t)
+void vfm_tree_close(struct vfm_index_tree *t)
 {
 	for (int k = 0; k < VFM_TREE_LEVELS; k++)
 		free(t->trusted[k]);
-	*t = (struct vfm_tree){0};
+	*t = (struct vfm_index_tree){0};
 }
 
 /* Returns whether block n of a level has the hash that its parent says. */
-static bool has_parents_hash(const struct vfm_tree *t, int level, uint64_t n)
+static bool has_parents_hash(const struct vfm_index_tree *t, int level, uint64_t n)
 {
 	const struct vfm_tree_shape *s = &t->shape;
 	uint8_t hash[VFM_SHA256_BYTES];
@@ -75,7 +75,7 @@ static bool has_parents_hash(const struct vfm_tree *t, int level, uint64_t n)
 	return memcmp(hash, t->file + s->offset[level + 1] + n * sizeof(hash), sizeof(hash)) == 0;
 }
 
-static int fail_block(const struct vfm_tree *t, int level, uint64_t n, struct vfm_err *err)
+static int fail_block(const struct vfm_index_tree *t, int level, uint64_t n, struct vfm_err *err)
 {
 	return vfm_fail(err, VFM_EINPUT,
 		"damaged: the %d bytes from %" PRIu64 " on do not have the SHA-256 in the hash tree", VFM_TREE_BLOCK,
@@ -83,7 +83,7 @@ static int fail_block(const struct vfm_tree *t, int level, uint64_t n, struct vf
 }
 
 /* Trusts block n of a level, and so its parents, or fails.  Threads that check one block at once agree. */
-static int trust_block(const struct vfm_tree *t, int level, uint64_t n, struct vfm_err *err)
+static int trust_block(const struct vfm_index_tree *t, int level, uint64_t n, struct vfm_err *err)
 {
 	const uint64_t bit = (uint64_t)1 << n % 64;
 
@@ -96,14 +96,14 @@ static int trust_block(const struct vfm_tree *t, int level, uint64_t n, struct v
 	return 0;
 }
 
-int vfm_tree_check(const struct vfm_tree *t, uint64_t offset, uint64_t bytes, struct vfm_err *err)
+int vfm_tree_check(const struct vfm_index_tree *t, uint64_t offset, uint64_t bytes, struct vfm_err *err)
 {
 	for (uint64_t n = offset / VFM_TREE_BLOCK; n * VFM_TREE_BLOCK < offset + bytes; n++)
 		TRY(trust_block(t, 0, n, err));
 	return 0;
 }
 
-int vfm_tree_recheck(const struct vfm_tree *t, struct vfm_err *err)
+int vfm_tree_recheck(const struct vfm_index_tree *t, struct vfm_err *err)
 {
 	for (int level = t->shape.top - 1; level >= 0; level--)
 		for (uint64_t w = 0; w < words_of(t->shape.blocks[level]); w++) {

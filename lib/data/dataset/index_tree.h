@@ -33,7 +33,7 @@ struct vfm_tree_shape vfm_tree_shape_of(uint64_t bytes);
 
 /* ---- reading ---- */
 
-struct vfm_tree { /* `= {0}` before open */
+struct vfm_index_tree { /* `= {0}` before open */
 	struct vfm_tree_shape shape;
 	/* private */
 	const uint8_t *file;
@@ -43,15 +43,15 @@ struct vfm_tree { /* `= {0}` before open */
 /* file: mapped, and at least shape.end bytes long, of which the tree covers the first `bytes`.  Reads the top block
  * alone.  VFM_EUSAGE: its padding is damaged.  The
  * memory is a bit a block, of which the kernel provides only the pages that are used. */
-int vfm_tree_open(struct vfm_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err);
-void vfm_tree_close(struct vfm_tree *t);
+int vfm_tree_open(struct vfm_index_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err);
+void vfm_tree_close(struct vfm_index_tree *t);
 
 /* Checks the blocks of [offset, offset + bytes) that were not checked before.  VFM_EINPUT names the first bad block.
  * Threads may call it at once. */
-int vfm_tree_check(const struct vfm_tree *t, uint64_t offset, uint64_t bytes, struct vfm_err *err);
+int vfm_tree_check(const struct vfm_index_tree *t, uint64_t offset, uint64_t bytes, struct vfm_err *err);
 
 /* Hashes again all blocks that are trusted, below the top.  VFM_EINPUT names one that has changed. */
-int vfm_tree_recheck(const struct vfm_tree *t, struct vfm_err *err);
+int vfm_tree_recheck(const struct vfm_index_tree *t, struct vfm_err *err);
 
 /* ---- writing ---- */
 

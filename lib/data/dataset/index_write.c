@@ -120,7 +120,7 @@ static int number_name(struct vfm_index_writer *w, const char *name, struct vfm_
 }
 
 /* Copies the texts of a record to out, complete. */
-static int make_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+static int make_texts(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_index_text *out, struct vfm_err *err)
 {
 	const char *why = NULL;
@@ -142,7 +142,7 @@ static int make_texts(struct vfm_index_writer *w, const struct vfm_record *r, co
 }
 
 /* The same of the extra arrays, of which `extra` has those of the record. */
-static int make_extras(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *extra,
+static int make_extras(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *extra,
 	struct vfm_index_text *out, struct vfm_err *err)
 {
 	for (int e = 0; e < VFM_EXTRAS; e++) {
@@ -163,7 +163,7 @@ static int make_extras(struct vfm_index_writer *w, const struct vfm_record *r, c
 	return 0;
 }
 
-static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+static int add_texts(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_err *err)
 {
 	struct vfm_index_text out[VFM_TEXTS_MAX + VFM_EXTRAS];
@@ -177,11 +177,11 @@ static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, con
 	return 0;
 }
 
-int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
-	const char *const *names, struct vfm_err *err)
+int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_index_record *r,
+	const struct vfm_index_text *texts, const char *const *names, struct vfm_err *err)
 {
 	struct vfm_index_shard *s = w->n_shards ? &w->shards[w->n_shards - 1] : NULL;
-	struct vfm_record rec = *r;
+	struct vfm_index_record rec = *r;
 	const char *why;
 
 	if (!s || s->count == UINT32_MAX)
@@ -193,7 +193,7 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
 	rec.first_text = rec.n_texts || vfm_record_n_extras(&rec) ? w->n_texts : 0;
 	TRY(add_texts(w, &rec, texts, names, err));
-	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_record, crc));
+	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_index_record, crc));
 	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;
 	w->n_records++;
@@ -257,14 +257,14 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 		.magic = VFM_INDEX_MAGIC,
 		.version = w->parts ? VFM_INDEX_VERSION : VFM_INDEX_VERSION - 1,
 		.header_bytes = sizeof(h),
-		.record_bytes = sizeof(struct vfm_record),
+		.record_bytes = sizeof(struct vfm_index_record),
 		.shard_bytes = sizeof(struct vfm_index_shard),
 		.text_bytes = sizeof(struct vfm_index_text),
 		.n_records = w->n_records,
 		.n_shards = (uint32_t)w->n_shards,
 		.n_texts = w->n_texts,
 		.records_offset = sizeof(h),
-		.shards_offset = sizeof(h) + w->n_records * sizeof(struct vfm_record),
+		.shards_offset = sizeof(h) + w->n_records * sizeof(struct vfm_index_record),
 	};
 	struct vfm_buf meta = {0};
 	int rc;

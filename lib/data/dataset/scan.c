@@ -70,7 +70,7 @@ static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *
 	return vfm_npy_check_finite(n, data + p->offset + n->header_bytes, p->name, err);
 }
 
-static int take_latent(const struct vfm_scan *s, struct vfm_record *r, const uint8_t *data,
+static int take_latent(const struct vfm_scan *s, struct vfm_index_record *r, const uint8_t *data,
 	const struct vfm_scan_part *p, struct vfm_err *err)
 {
 	struct vfm_npy n;
@@ -91,7 +91,7 @@ static int take_latent(const struct vfm_scan *s, struct vfm_record *r, const uin
 static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
 	const char *name, struct vfm_err *err)
 {
-	struct vfm_record *r = &m->rec;
+	struct vfm_index_record *r = &m->rec;
 	struct vfm_npy n;
 	uint32_t at, crc;
 
@@ -163,7 +163,7 @@ static void place_extras(struct vfm_scan *s, struct vfm_scan_sample *m, const st
 static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 	const struct vfm_index_text extra[VFM_EXTRAS], const struct vfm_binding *b, struct vfm_err *err)
 {
-	const struct vfm_record *r = &m->rec;
+	const struct vfm_index_record *r = &m->rec;
 
 	for (int e = 0; e < VFM_EXTRAS; e++) {
 		const struct vfm_extra_kind *k = &vfm_extra_kinds[e];
@@ -221,7 +221,7 @@ static int take_makers(struct vfm_scan *s, struct vfm_scan_sample *m, const json
 static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
 	struct vfm_binding *binding, struct vfm_err *err)
 {
-	struct vfm_record *r = &m->rec;
+	struct vfm_index_record *r = &m->rec;
 	double frames = 0, fps = 0;
 	json_t *j;
 	int rc;
@@ -257,7 +257,7 @@ static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 static int check_binding(
 	struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_binding *b, struct vfm_err *err)
 {
-	const struct vfm_record *r = &m->rec;
+	const struct vfm_index_record *r = &m->rec;
 	char part[VFM_TEXT_PART];
 
 	if (!(r->flags & VFM_REC_NO_LATENT))

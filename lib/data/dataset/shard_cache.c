@@ -24,7 +24,7 @@ enum { DIGITS = 32, ATTEMPTS = 5 };
 #define AGAIN ".again"
 
 /* What a note (.again) says. */
-struct note {
+struct shard_note {
 	char *path;
 	int64_t wrong_length; /* < 0: the length is right */
 };
@@ -34,7 +34,8 @@ struct vfm_shard_cache {
 	int64_t max_bytes;
 	struct vfm_fetch *fetch;
 	pthread_mutex_t lock; /* guards notes */
-	struct note *notes;   /* [n_notes] that this process has read or written: a run that begins removes the files */
+	struct shard_note
+		*notes; /* [n_notes] that this process has read or written: a run that begins removes the files */
 	size_t n_notes, cap_notes;
 };
 
@@ -316,7 +317,7 @@ static void unlock_want(const struct wanted *w, int lock)
 }
 
 /* The caller holds the lock. */
-static struct note *find_note(const struct vfm_shard_cache *c, const char *path)
+static struct shard_note *find_note(const struct vfm_shard_cache *c, const char *path)
 {
 	for (size_t i = 0; i < c->n_notes; i++)
 		if (strcmp(c->notes[i].path, path) == 0)
@@ -327,7 +328,7 @@ static struct note *find_note(const struct vfm_shard_cache *c, const char *path)
 /* Sets what this process knows of a shard. */
 static void remember(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length)
 {
-	struct note *note;
+	struct shard_note *note;
 
 	pthread_mutex_lock(&c->lock);
 	note = find_note(c, w->again);
@@ -344,7 +345,7 @@ static void remember(struct vfm_shard_cache *c, const struct wanted *w, int64_t 
  * download; < 0: it was right. */
 static bool was_downloaded_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t *wrong_length)
 {
-	const struct note *note;
+	const struct shard_note *note;
 	struct stat st;
 
 	pthread_mutex_lock(&c->lock);

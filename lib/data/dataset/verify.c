@@ -34,9 +34,9 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 }
 
 /* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
-static const char *difference(const struct vfm_record *r, const struct vfm_record *m)
+static const char *difference(const struct vfm_index_record *r, const struct vfm_index_record *m)
 {
-	struct vfm_record own;
+	struct vfm_index_record own;
 
 	if (r->id != m->id)
 		return "another sample than the index says";
@@ -53,7 +53,7 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 	/* shard, index, crc, and whether checksums are known, are the index's own */
 	own = *r;
 	own.flags &= (uint16_t)~VFM_REC_UNCHECKED;
-	if (memcmp(&own.c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
+	if (memcmp(&own.c, &m->c, offsetof(struct vfm_index_record, crc) - offsetof(struct vfm_index_record, c)) != 0)
 		return "another shape than the index says";
 	return NULL;
 }
@@ -84,7 +84,7 @@ static const char *conflict(
 
 /* Compares the texts of the index with those of the file: NULL, or the fault in err. */
 static const char *text_difference(
-	const struct verify *v, const struct vfm_record *r, const struct vfm_scan_sample *m, struct vfm_err *err)
+	const struct verify *v, const struct vfm_index_record *r, const struct vfm_scan_sample *m, struct vfm_err *err)
 {
 	struct vfm_index_text t;
 
@@ -111,7 +111,7 @@ static const char *text_difference(
 
 /* The same of the extra arrays, which follow the texts. */
 static const char *extra_difference(
-	const struct verify *v, const struct vfm_record *r, const struct vfm_scan_sample *m, struct vfm_err *err)
+	const struct verify *v, const struct vfm_index_record *r, const struct vfm_scan_sample *m, struct vfm_err *err)
 {
 	const struct vfm_index_text *f = m->texts + m->rec.n_texts;
 	struct vfm_index_text t;
@@ -135,7 +135,7 @@ static const char *extra_difference(
 static void check_samples(struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, const struct vfm_scan *s)
 {
 	struct vfm_err err = {0};
-	struct vfm_record r;
+	struct vfm_index_record r;
 
 	for (uint32_t i = 0; i < sh->count && i < s->n; i++) {
 		const struct vfm_scan_sample *m = &s->samples[i];
@@ -193,7 +193,7 @@ static int check_files(
 {
 	char *path = vfm_strfmt("%s/%s", v->dir, sh->name);
 	struct vfm_err e = {0};
-	struct vfm_record first;
+	struct vfm_index_record first;
 	int scanned;
 
 	s->for_join = vfm_index_get(v->ix, shard, 0, &first, NULL) == 0 && first.flags & VFM_REC_NO_LATENT;

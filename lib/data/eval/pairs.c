@@ -16,14 +16,14 @@
 
 /* ---- sources ---- */
 
-struct clip {
+struct pair_clip {
 	char *name;
 	json_t *rec;
 	size_t order; /* place in the source */
 };
 
 struct clips {
-	struct clip *v;
+	struct pair_clip *v;
 	size_t n, cap;
 	const char *source;
 	bool single; /* one file, which is not a list */
@@ -43,7 +43,7 @@ static void clips_release(struct clips *c)
 static void append_clip(struct clips *c, char *name, json_t *rec)
 {
 	vfm_grow(&c->v, &c->cap, c->n + 1, sizeof(*c->v));
-	c->v[c->n] = (struct clip){name, rec, c->n};
+	c->v[c->n] = (struct pair_clip){name, rec, c->n};
 	c->n++;
 }
 
@@ -150,12 +150,12 @@ static int read_clips(struct clips *c, const char *source, struct vfm_err *err)
 
 static int compare_clips(const void *a, const void *b)
 {
-	return strcmp(((const struct clip *)a)->name, ((const struct clip *)b)->name);
+	return strcmp(((const struct pair_clip *)a)->name, ((const struct pair_clip *)b)->name);
 }
 
 static int compare_order(const void *a, const void *b)
 {
-	size_t x = ((const struct clip *)a)->order, y = ((const struct clip *)b)->order;
+	size_t x = ((const struct pair_clip *)a)->order, y = ((const struct pair_clip *)b)->order;
 
 	return (x > y) - (x < y);
 }
@@ -253,7 +253,8 @@ static bool is_lossy(const json_t *o)
 }
 
 /* Pairs a clip with its value v of `key`. */
-static int pair_record(struct vfm_pairs *p, const struct clip *c, const json_t *v, const char *key, struct vfm_err *err)
+static int pair_record(
+	struct vfm_pairs *p, const struct pair_clip *c, const json_t *v, const char *key, struct vfm_err *err)
 {
 	const char *file = json_is_object(v) ? vfm_rec_str(v, "path", NULL) : json_string_value(v);
 	json_t *rec;
@@ -300,7 +301,7 @@ void vfm_pairs_release(struct vfm_pairs *p)
 
 /* ---- quality ---- */
 
-struct comparison {
+struct pair_comparison {
 	struct vfm_clip_reader original, reconstruction;
 	struct vfm_ssim *ssim;
 	uint8_t *rgb[2];
@@ -311,7 +312,7 @@ struct comparison {
 };
 
 static int open_comparison(
-	struct comparison *c, const struct vfm_pair *p, const struct vfm_pair_opts *o, struct vfm_err *err)
+	struct pair_comparison *c, const struct vfm_pair *p, const struct vfm_pair_opts *o, struct vfm_err *err)
 {
 	const struct vfm_pair_view *w = &p->view;
 	struct vfm_clip_opts scaled = {.width = o->width ? o->width : w->width,
@@ -339,7 +340,7 @@ static int open_comparison(
 }
 
 /* Returns 1 if there was a frame, 0 at the end of both. */
-static int compare_frame(struct comparison *c, struct vfm_err *err)
+static int compare_frame(struct pair_comparison *c, struct vfm_err *err)
 {
 	int a = vfm_clip_next(&c->original, c->rgb[0], err), b;
 
@@ -361,7 +362,7 @@ static int compare_frame(struct comparison *c, struct vfm_err *err)
 int vfm_pair_compare(
 	struct vfm_pair_quality *q, const struct vfm_pair *p, const struct vfm_pair_opts *o, struct vfm_err *err)
 {
-	struct comparison c = {0};
+	struct pair_comparison c = {0};
 	int rc = open_comparison(&c, p, o, err);
 
 	while (rc >= 0 && (rc = compare_frame(&c, err)) == 1)

@@ -25,7 +25,7 @@
 static const char *const custom_dimensions[] = {"subject_consistency", "background_consistency", "motion_smoothness",
 	"dynamic_degree", "aesthetic_quality", "imaging_quality"};
 
-struct state {
+struct vbench_state {
 	const struct vfm_vbench_opts *o;
 	struct vfm_vbench *v;
 	char *videos;      /* absolute path of DIR/videos */
@@ -38,7 +38,7 @@ struct state {
 
 /* ---- the suite ---- */
 
-static int add_suite_prompt(struct state *s, json_t *entry, size_t i, struct vfm_err *err)
+static int add_suite_prompt(struct vbench_state *s, json_t *entry, size_t i, struct vfm_err *err)
 {
 	const char *prompt = json_string_value(json_object_get(entry, "prompt_en"));
 	json_t *list;
@@ -55,7 +55,7 @@ static int add_suite_prompt(struct state *s, json_t *entry, size_t i, struct vfm
 	return 0;
 }
 
-static int read_suite(struct state *s, struct vfm_err *err)
+static int read_suite(struct vbench_state *s, struct vfm_err *err)
 {
 	json_t *entry;
 	size_t i;
@@ -71,7 +71,7 @@ static int read_suite(struct state *s, struct vfm_err *err)
 	return 0;
 }
 
-static json_t *new_prompt(struct state *s, const char *prompt)
+static json_t *new_prompt(struct vbench_state *s, const char *prompt)
 {
 	json_t *dimensions = json_array(), *list = json_array();
 
@@ -103,7 +103,7 @@ static char *stem_of(const char *prompt)
 }
 
 /* VBench takes the extension of all videos from one of them. */
-static int check_extension(struct state *s, const char *src, struct vfm_err *err)
+static int check_extension(struct vbench_state *s, const char *src, struct vfm_err *err)
 {
 	const char *dot = strrchr(src, '.');
 
@@ -170,7 +170,7 @@ static int link_video(const char *src, const char *dst, struct vfm_err *err)
 	return rc;
 }
 
-static int add_video(struct state *s, const char *prompt, const char *src, struct vfm_err *err)
+static int add_video(struct vbench_state *s, const char *prompt, const char *src, struct vfm_err *err)
 {
 	json_t *list = json_object_get(s->lists, prompt);
 	char *stem = stem_of(prompt), *name, *path;
@@ -195,7 +195,7 @@ static int add_video(struct state *s, const char *prompt, const char *src, struc
 
 /* ---- records ---- */
 
-static int lay_out_record(struct state *s, const json_t *rec, struct vfm_err *err)
+static int lay_out_record(struct vbench_state *s, const json_t *rec, struct vfm_err *err)
 {
 	const char *prompt = vfm_rec_str(rec, "caption", NULL), *src = vfm_rec_str(rec, "src", NULL);
 
@@ -213,7 +213,7 @@ static int lay_out_record(struct state *s, const json_t *rec, struct vfm_err *er
 	return add_video(s, prompt, src, err);
 }
 
-static int lay_out_records(struct state *s, const char *file, struct vfm_err *err)
+static int lay_out_records(struct vbench_state *s, const char *file, struct vfm_err *err)
 {
 	struct vfm_jsonl in = {0};
 	json_t *rec;
@@ -250,7 +250,7 @@ static int is_empty_folder(const char *path, struct vfm_err *err)
 	return rc;
 }
 
-static int make_videos_folder(struct state *s, struct vfm_err *err)
+static int make_videos_folder(struct vbench_state *s, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/videos", s->o->dir);
 	int rc = vfm_mkdir_p(path, err);
@@ -279,7 +279,7 @@ static int write_vbench_json(const char *dir, const char *name, const json_t *v,
 }
 
 /* After a failure: removes the videos of this call, so that the next one finds the folder empty. */
-static void remove_videos(struct state *s)
+static void remove_videos(struct vbench_state *s)
 {
 	const char *name;
 	json_t *prompt;
@@ -293,7 +293,7 @@ static void remove_videos(struct state *s)
 	}
 }
 
-static void count_videos(struct state *s)
+static void count_videos(struct vbench_state *s)
 {
 	const char *prompt;
 	json_t *list;
@@ -313,7 +313,8 @@ static void count_videos(struct state *s)
 
 int vfm_vbench_write(struct vfm_vbench *v, const struct vfm_vbench_opts *o, char **files, int n, struct vfm_err *err)
 {
-	struct state s = {.o = o, .v = v, .lists = json_object(), .stems = json_object(), .names = json_object()};
+	struct vbench_state s = {
+		.o = o, .v = v, .lists = json_object(), .stems = json_object(), .names = json_object()};
 	int rc;
 
 	*v = (struct vfm_vbench){0};

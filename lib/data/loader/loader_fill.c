@@ -9,8 +9,8 @@
 #include "data/loader/loader_impl.h"
 #include "data/record/caption.h"
 
-static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sample *s, const struct vfm_record *r,
-	struct vfm_err *err)
+static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sample *s,
+	const struct vfm_index_record *r, struct vfm_err *err)
 {
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 	int64_t tokens = vfm_patch_grid(dims, l->h->patch, grid, err);
@@ -324,7 +324,7 @@ static int load_text(struct vfm_loader *l, struct vfm_load_slot *sl, struct vfm_
 static void arrange(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i, enum vfm_npy_type type, int32_t channels,
 	void *tokens, int32_t width)
 {
-	const struct vfm_record *r = &sl->sample[i].rec;
+	const struct vfm_index_record *r = &sl->sample[i].rec;
 	const int32_t dims[3] = {r->t, r->h, r->w};
 	const size_t at = (size_t)sl->p.cu_seqlens[i] * (size_t)width * vfm_dtype_size(sl->p.x0_dtype);
 	double start = vfm_now();
@@ -356,7 +356,7 @@ static int fill_sample(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 	struct vfm_pack *p = &sl->p;
 	const struct vfm_loaded *s = &sl->sample[i];
 	struct vfm_index *ix = l->ix[s->from.set];
-	const struct vfm_record *r = &s->rec;
+	const struct vfm_index_record *r = &s->rec;
 	const int32_t dims[3] = {r->t, r->h, r->w};
 	int32_t grid[3];
 

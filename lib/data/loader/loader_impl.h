@@ -11,7 +11,7 @@
 
 struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_manifest_sample from;
-	struct vfm_record rec;
+	struct vfm_index_record rec;
 	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
 	bool replaced; /* `from` stands for a damaged sample */

@@ -13,7 +13,7 @@
 
 /* ---- the sets ---- */
 
-static int same_width(struct vfm_blend_set *set, const struct vfm_record *r, uint64_t n, struct vfm_err *err)
+static int same_width(struct vfm_blend_set *set, const struct vfm_index_record *r, uint64_t n, struct vfm_err *err)
 {
 	if (!set->channels)
 		set->channels = r->c;
@@ -29,7 +29,7 @@ static int same_width(struct vfm_blend_set *set, const struct vfm_record *r, uin
 }
 
 /* The loader would find a damaged text only in the step that reads it. */
-static int check_texts(const struct vfm_blend_set *set, const struct vfm_record *r, struct vfm_err *err)
+static int check_texts(const struct vfm_blend_set *set, const struct vfm_index_record *r, struct vfm_err *err)
 {
 	struct vfm_index_text t;
 
@@ -39,7 +39,7 @@ static int check_texts(const struct vfm_blend_set *set, const struct vfm_record 
 }
 
 /* All samples have the same extra arrays, or none: a model reads them of every sample. */
-static int check_extras_of(struct vfm_blend_set *set, const struct vfm_record *r, uint64_t n, struct vfm_err *err)
+static int check_extras_of(struct vfm_blend_set *set, const struct vfm_index_record *r, uint64_t n, struct vfm_err *err)
 {
 	struct vfm_index_text cond = {0}, image = {0};
 
@@ -62,7 +62,7 @@ static int check_extras_of(struct vfm_blend_set *set, const struct vfm_record *r
 	return 0;
 }
 
-static int scan_record(struct vfm_blend_set *set, const struct vfm_record *r, int64_t i, const int32_t patch[3],
+static int scan_record(struct vfm_blend_set *set, const struct vfm_index_record *r, int64_t i, const int32_t patch[3],
 	int32_t context, bool held, struct vfm_err *err)
 {
 	const int32_t dims[3] = {r->t, r->h, r->w};
@@ -86,7 +86,7 @@ static int scan_record(struct vfm_blend_set *set, const struct vfm_record *r, in
 	return vfm_lengths_put(&set->lengths, i, (int32_t)(held ? -tokens : tokens), err);
 }
 
-static int check_has_latents(const struct vfm_blend_set *set, const struct vfm_record *r, struct vfm_err *err)
+static int check_has_latents(const struct vfm_blend_set *set, const struct vfm_index_record *r, struct vfm_err *err)
 {
 	if (!(r->flags & VFM_REC_NO_LATENT))
 		return 0;
@@ -119,7 +119,7 @@ static int scan_records(
 
 	for (uint32_t k = 0; k < set->n_shards; k++) {
 		struct vfm_index_shard shard;
-		struct vfm_record r;
+		struct vfm_index_record r;
 
 		TRY(vfm_index_shard(set->ix, k, &shard, err));
 		if (shard.first != (uint64_t)at)
@@ -229,7 +229,7 @@ struct vfm_blend_set vfm_blend_held_out(const struct vfm_blend_set *set)
 	struct vfm_blend_set held = *set;
 
 	held.weight = held.passes = held.max_passes = 0;
-	held.weights = (struct vfm_weights){0};
+	held.weights = (struct vfm_mix_weights){0};
 	held.n = set->n_held;
 	held.total_tokens = set->held_tokens;
 	held.is_held_out = true;
@@ -253,7 +253,7 @@ void vfm_blend_set_release(struct vfm_blend_set *set)
 
 enum { STREAM_AHEAD = 128 }; /* positions of a permutation that are looked up together */
 
-struct stream {          /* the samples of a set or of all, again and again, each pass in another order */
+struct sample_stream {   /* the samples of a set or of all, again and again, each pass in another order */
 	int32_t set;     /* of the samples; -1: of several sets */
 	int64_t range;   /* selected records, also of samples that are left out */
 	int64_t at;      /* of this pass, in the permutation */
@@ -278,12 +278,13 @@ struct vfm_blend {
 	int32_t n_sets, n_streams;
 	int64_t *base;   /* [n_sets + 1] records of the sets before */
 	int64_t *chosen; /* [n_sets + 1] selected ones of these */
-	struct stream *streams;
+	struct sample_stream *streams;
 	int32_t *heap; /* [n_streams] streams; the first is the one whose turn it is */
 	uint64_t seed;
 	enum blend_mode mode;
-	int64_t epoch;               /* BLEND_REPEATED: passes over all sets that are complete */
-	struct vfm_weights *weights; /* [n_sets] BLEND_STEERED; without points of sets with passes; borrowed points */
+	int64_t epoch; /* BLEND_REPEATED: passes over all sets that are complete */
+	struct vfm_mix_weights
+		*weights; /* [n_sets] BLEND_STEERED; without points of sets with passes; borrowed points */
 	struct vfm_weight_point *constant; /* [n_sets] points of constant weights */
 	double *share;                     /* [n_sets] scratch */
 };
@@ -387,7 +388,7 @@ static void collect_weights(struct vfm_blend *b)
 		if (b->sets[i].weights.n)
 			b->weights[i] = b->sets[i].weights;
 		else if (b->sets[i].passes == 0)
-			b->weights[i] = (struct vfm_weights){&b->constant[i], 1};
+			b->weights[i] = (struct vfm_mix_weights){&b->constant[i], 1};
 	}
 }
 
@@ -402,7 +403,7 @@ static void init_streams(struct vfm_blend *b)
 		const struct vfm_blend_set *set = &b->sets[i];
 
 		b->heap[i] = i;
-		b->streams[i] = (struct stream){.set = one && b->n_sets > 1 ? -1 : i,
+		b->streams[i] = (struct sample_stream){.set = one && b->n_sets > 1 ? -1 : i,
 			.range = one ? b->chosen[b->n_sets] : vfm_blend_selected(set),
 			.n = one ? vfm_blend_n(b) : set->n,
 			.id = (uint64_t)i,
@@ -491,7 +492,7 @@ static int32_t find_set(const int64_t *first, int32_t n_sets, int64_t x)
 }
 
 /* Looks up the next positions of the permutation together: the loads of their lengths overlap. */
-static void look_ahead(const struct vfm_blend *b, struct stream *s)
+static void look_ahead(const struct vfm_blend *b, struct sample_stream *s)
 {
 	const struct vfm_lengths *lengths[STREAM_AHEAD];
 	int64_t n, record[STREAM_AHEAD];
@@ -530,7 +531,7 @@ static void look_ahead(const struct vfm_blend *b, struct stream *s)
 	}
 }
 
-static struct vfm_blend_sample stream_next(const struct vfm_blend *b, struct stream *s)
+static struct vfm_blend_sample stream_next(const struct vfm_blend *b, struct sample_stream *s)
 {
 	while (s->next == s->n_ahead)
 		look_ahead(b, s);
@@ -570,7 +571,7 @@ static void begin_epoch(struct vfm_blend *b)
 	double e = (double)b->epoch;
 
 	for (int32_t i = 0; i < b->n_streams; i++) {
-		struct stream *s = &b->streams[i];
+		struct sample_stream *s = &b->streams[i];
 		double passes = b->sets[i].passes;
 
 		s->more = samples_of_passes(s->n, passes * (e + 1)) - samples_of_passes(s->n, passes * e);
@@ -583,7 +584,7 @@ static void begin_epoch(struct vfm_blend *b)
 /* Returns the next sample of a stream, and postpones its turn; at: its place in the heap. */
 static struct vfm_blend_sample take_turn(struct vfm_blend *b, int32_t at)
 {
-	struct stream *s = &b->streams[b->heap[at]];
+	struct sample_stream *s = &b->streams[b->heap[at]];
 	struct vfm_blend_sample x = stream_next(b, s);
 
 	s->tokens += x.tokens;
@@ -684,7 +685,7 @@ void vfm_blend_steer(struct vfm_blend *b, double step, double tokens_left)
 		of_passes += tokens_to_come(b, i);
 	scale = fmax(tokens_left, of_passes / MOST_PASSES_SHARE);
 	for (int32_t i = 0; i < b->n_streams; i++) {
-		struct stream *s = &b->streams[i];
+		struct sample_stream *s = &b->streams[i];
 
 		if (!isinf(s->due)) /* the tokens by which it is ahead of its share, of up to one sample */
 			s->tokens = (s->due - now) * s->weight;
@@ -741,7 +742,7 @@ double vfm_blend_steady(const struct vfm_blend *b, double step, double to, doubl
 
 void vfm_blend_requested(const struct vfm_blend_set *sets, int32_t n, int64_t steps, double tokens, double *share)
 {
-	struct vfm_weights *w = vfm_calloc((size_t)n, sizeof(*w));
+	struct vfm_mix_weights *w = vfm_calloc((size_t)n, sizeof(*w));
 	struct vfm_weight_point *constant = vfm_calloc((size_t)n, sizeof(*constant));
 	double of_passes = 0, all = 0;
 	bool weighted = false;
@@ -751,7 +752,7 @@ void vfm_blend_requested(const struct vfm_blend_set *sets, int32_t n, int64_t st
 		all += (double)sets[i].total_tokens;
 		weighted |= has_weight(&sets[i]);
 		constant[i].weight = sets[i].weight;
-		w[i] = sets[i].weights.n ? sets[i].weights : (struct vfm_weights){&constant[i], 1};
+		w[i] = sets[i].weights.n ? sets[i].weights : (struct vfm_mix_weights){&constant[i], 1};
 	}
 	tokens = weighted ? fmax(tokens, of_passes) : of_passes;
 	vfm_mix_mean(w, n, 0, steps > 0 ? (double)steps : 1, share);

@@ -30,7 +30,7 @@
 struct vfm_blend_set {
 	const char *name, *dir;          /* borrowed */
 	double weight;                   /* requested share, if it is constant; 0 in all sets: no weights */
-	struct vfm_weights weights;      /* with points: instead of weight; owned */
+	struct vfm_mix_weights weights;  /* with points: instead of weight; owned */
 	double passes;                   /* > 0: over its samples, instead of a weight */
 	double max_passes;               /* with weights: then the other sets share its place; 0: any number */
 	const struct vfm_subset *subset; /* before the scan: of all records; NULL: all of them */

@@ -11,7 +11,7 @@
 
 /* ---- header ---- */
 
-static int parse_schedule(const json_t *o, const char *where, struct vfm_weights *w, struct vfm_err *err)
+static int parse_schedule(const json_t *o, const char *where, struct vfm_mix_weights *w, struct vfm_err *err)
 {
 	const json_t *list = json_object_get(o, "schedule"), *point;
 	size_t i;
@@ -284,12 +284,12 @@ int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manif
 
 /* ---- a line of the jsonl encoding ---- */
 
-struct line {
+struct plan_line {
 	size_t off, end; /* of the text, without the newline */
 };
 
 /* The line that contains byte `at`, which does not begin before `lo`. */
-static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struct line *l, struct vfm_err *err)
+static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struct plan_line *l, struct vfm_err *err)
 {
 	const char *d = (const char *)m->map.data, *nl = memrchr(d + lo, '\n', at - lo), *end;
 
@@ -303,7 +303,7 @@ static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struc
 	return 0;
 }
 
-static json_t *parse_plan_line(const struct vfm_manifest *m, const struct line *l, struct vfm_err *err)
+static json_t *parse_plan_line(const struct vfm_manifest *m, const struct plan_line *l, struct vfm_err *err)
 {
 	json_t *o = vfm_json_parse((const char *)m->map.data + l->off, l->end - l->off, "a pack", err);
 
@@ -336,7 +336,7 @@ static int read_line_key(const struct vfm_manifest *m, const json_t *o, struct l
 }
 
 static int read_line_key_at(
-	const struct vfm_manifest *m, const struct line *l, struct line_key *key, struct vfm_err *err)
+	const struct vfm_manifest *m, const struct plan_line *l, struct line_key *key, struct vfm_err *err)
 {
 	json_t *o = parse_plan_line(m, l, err);
 	int rc = o ? read_line_key(m, o, key, err) : VFM_EUSAGE;
@@ -396,7 +396,7 @@ static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 
 	while (lo < hi) {
 		struct line_key key = {0};
-		struct line l;
+		struct plan_line l;
 
 		TRY(line_around(m, lo, lo + (hi - lo) / 2, &l, err));
 		TRY(read_line_key_at(m, &l, &key, err));
@@ -418,7 +418,7 @@ static int read_plan_line(const struct vfm_manifest *m, int64_t want, size_t *of
 	size_t *n_used, struct vfm_manifest_pack *p, struct vfm_err *err)
 {
 	struct line_key key = {0};
-	struct line l;
+	struct plan_line l;
 	json_t *o;
 	int rc;
 
@@ -522,7 +522,7 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 	const char *d = (const char *)m->map.data, *nl;
 	size_t max = m->map.size < MANIFEST_MAX_HEADER ? m->map.size : MANIFEST_MAX_HEADER;
 	struct line_key key = {0};
-	struct line l;
+	struct plan_line l;
 
 	nl = memchr(d, '\n', max);
 	if (!nl)

@@ -44,7 +44,7 @@ struct vfm_manifest_set {
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
 	double weight;                     /* requested share of the tokens of the plan */
 	double passes;                     /* requested number of passes; 0: the weight determines it */
-	struct vfm_weights schedule;       /* of a plan whose weights change: the weight by steps; else no points */
+	struct vfm_mix_weights schedule;   /* of a plan whose weights change: the weight by steps; else no points */
 	struct vfm_makers forced;          /* its makers where --force accepted others than the header's; or unknown */
 };
 

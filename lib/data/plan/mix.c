@@ -14,7 +14,7 @@ enum {
 
 /* ---- one set ---- */
 
-int vfm_weights_add(struct vfm_weights *w, int64_t step, double weight, struct vfm_err *err)
+int vfm_weights_add(struct vfm_mix_weights *w, int64_t step, double weight, struct vfm_err *err)
 {
 	const struct vfm_weight_point *last = w->n ? &w->v[w->n - 1] : NULL;
 
@@ -46,7 +46,7 @@ static int parse_named_step(char *text, int64_t *step, struct vfm_err *err)
 	return 0;
 }
 
-static int parse_point(char *item, bool first, bool last, struct vfm_weights *w, struct vfm_err *err)
+static int parse_point(char *item, bool first, bool last, struct vfm_mix_weights *w, struct vfm_err *err)
 {
 	char *at = strchr(item, '@');
 	int64_t step = 0;
@@ -62,7 +62,7 @@ static int parse_point(char *item, bool first, bool last, struct vfm_weights *w,
 	return vfm_weights_add(w, step, weight, err);
 }
 
-int vfm_weights_parse(const char *text, struct vfm_weights *w, struct vfm_err *err)
+int vfm_weights_parse(const char *text, struct vfm_mix_weights *w, struct vfm_err *err)
 {
 	char *copy = vfm_strdup(text), *item = copy, *comma;
 	int rc = 0;
@@ -78,13 +78,13 @@ int vfm_weights_parse(const char *text, struct vfm_weights *w, struct vfm_err *e
 	return rc;
 }
 
-void vfm_weights_release(struct vfm_weights *w)
+void vfm_weights_release(struct vfm_mix_weights *w)
 {
 	free(w->v);
-	*w = (struct vfm_weights){0};
+	*w = (struct vfm_mix_weights){0};
 }
 
-double vfm_weights_at(const struct vfm_weights *w, double step)
+double vfm_weights_at(const struct vfm_mix_weights *w, double step)
 {
 	int32_t lo = 0, hi = w->n; /* points before lo are at or before the step, those from hi on behind it */
 	const struct vfm_weight_point *a, *b;
@@ -108,7 +108,7 @@ double vfm_weights_at(const struct vfm_weights *w, double step)
 
 /* ---- all sets ---- */
 
-bool vfm_mix_changes(const struct vfm_weights *w, int32_t n)
+bool vfm_mix_changes(const struct vfm_mix_weights *w, int32_t n)
 {
 	for (int32_t i = 0; i < n; i++)
 		for (int32_t k = 1; k < w[i].n; k++)
@@ -117,7 +117,7 @@ bool vfm_mix_changes(const struct vfm_weights *w, int32_t n)
 	return false;
 }
 
-double vfm_mix_next_point(const struct vfm_weights *w, int32_t n, double step)
+double vfm_mix_next_point(const struct vfm_mix_weights *w, int32_t n, double step)
 {
 	double next = INFINITY;
 
@@ -130,7 +130,7 @@ double vfm_mix_next_point(const struct vfm_weights *w, int32_t n, double step)
 	return next;
 }
 
-void vfm_mix_shares(const struct vfm_weights *w, int32_t n, double step, double *share)
+void vfm_mix_shares(const struct vfm_mix_weights *w, int32_t n, double step, double *share)
 {
 	double sum = 0;
 
@@ -140,7 +140,7 @@ void vfm_mix_shares(const struct vfm_weights *w, int32_t n, double step, double 
 		share[i] /= sum;
 }
 
-void vfm_mix_mean(const struct vfm_weights *w, int32_t n, double from, double to, double *mean)
+void vfm_mix_mean(const struct vfm_mix_weights *w, int32_t n, double from, double to, double *mean)
 {
 	double *share = vfm_calloc((size_t)n + 1, sizeof(*share)), at = from;
 
@@ -162,7 +162,7 @@ void vfm_mix_mean(const struct vfm_weights *w, int32_t n, double from, double to
 	free(share);
 }
 
-double vfm_mix_steady(const struct vfm_weights *w, int32_t n, double step, double to, double change)
+double vfm_mix_steady(const struct vfm_mix_weights *w, int32_t n, double step, double to, double change)
 {
 	double *first = vfm_calloc(2 * (size_t)n + 1, sizeof(*first)), *now = first + n, lo = step, hi = to;
 

@@ -13,7 +13,7 @@
 #define VFM_WEIGHTS_MAX_POINTS 4096
 
 /* Linear between the points, and constant before the first and after the last.  Two points of one step are a jump. */
-struct vfm_weights { /* `= {0}` before; without points the weight is 0; release in any case */
+struct vfm_mix_weights { /* `= {0}` before; without points the weight is 0; release in any case */
 	struct vfm_weight_point {
 		int64_t step;
 		double weight; /* >= 0 */
@@ -23,23 +23,23 @@ struct vfm_weights { /* `= {0}` before; without points the weight is 0; release 
 
 /* Reads "W", or "W@STEP,W@STEP,..." with ascending steps, at most two of them equal, and suffixes K (1000) and M of
  * steps.  VFM_EUSAGE. */
-int vfm_weights_parse(const char *text, struct vfm_weights *w, struct vfm_err *err);
+int vfm_weights_parse(const char *text, struct vfm_mix_weights *w, struct vfm_err *err);
 /* Appends a point.  VFM_EUSAGE: a weight that is no number >= 0, a step out of order, or too many points. */
-int vfm_weights_add(struct vfm_weights *w, int64_t step, double weight, struct vfm_err *err);
-void vfm_weights_release(struct vfm_weights *w);
+int vfm_weights_add(struct vfm_mix_weights *w, int64_t step, double weight, struct vfm_err *err);
+void vfm_weights_release(struct vfm_mix_weights *w);
 
 /* Returns the weight at a step; at a jump, that behind it. */
-double vfm_weights_at(const struct vfm_weights *w, double step);
+double vfm_weights_at(const struct vfm_mix_weights *w, double step);
 /* Whether the weights of any set change. */
-bool vfm_mix_changes(const struct vfm_weights *w, int32_t n);
+bool vfm_mix_changes(const struct vfm_mix_weights *w, int32_t n);
 /* Returns the first step after `step` that a point of these sets names; INFINITY: none. */
-double vfm_mix_next_point(const struct vfm_weights *w, int32_t n, double step);
+double vfm_mix_next_point(const struct vfm_mix_weights *w, int32_t n, double step);
 /* Fills share [n] at a step; 0 of all sets if all weights are 0. */
-void vfm_mix_shares(const struct vfm_weights *w, int32_t n, double step, double *share);
+void vfm_mix_shares(const struct vfm_mix_weights *w, int32_t n, double step, double *share);
 /* Fills mean [n] with the shares averaged over the steps from..to, from < to. */
-void vfm_mix_mean(const struct vfm_weights *w, int32_t n, double from, double to, double *mean);
+void vfm_mix_mean(const struct vfm_mix_weights *w, int32_t n, double from, double to, double *mean);
 /* Returns the largest step from `step` to `to` until which no share changes by more than `change`.  There is no point
  * in between. */
-double vfm_mix_steady(const struct vfm_weights *w, int32_t n, double step, double to, double change);
+double vfm_mix_steady(const struct vfm_mix_weights *w, int32_t n, double step, double to, double change);
 
 #endif

@@ -27,7 +27,7 @@ enum {
 
 /* ---- planning ---- */
 
-struct drawn { /* a sample that is to be packed */
+struct drawn_sample { /* a sample that is to be packed */
 	struct vfm_blend_sample s;
 	int32_t rounds; /* for which it was carried */
 };
@@ -39,7 +39,7 @@ struct planner {
 	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err);
 	void *ctx;
 	int64_t window;
-	struct drawn *heap, *kept; /* samples to be packed: those carried, then new ones */
+	struct drawn_sample *heap, *kept; /* samples to be packed: those carried, then new ones */
 	size_t n_heap, n_carried, cap_heap, cap_kept;
 	int32_t *tokens; /* [n_heap] */
 	size_t cap_tokens;
@@ -66,7 +66,7 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 		struct vfm_blend_sample s = vfm_blend_next(pl->blend, &ends);
 
 		vfm_grow(&pl->heap, &pl->cap_heap, pl->n_heap + 1, sizeof(*pl->heap));
-		pl->heap[pl->n_heap++] = (struct drawn){.s = s};
+		pl->heap[pl->n_heap++] = (struct drawn_sample){.s = s};
 		*budget -= in_tokens ? s.tokens : 1;
 	}
 	return ends;
@@ -300,7 +300,7 @@ static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, in
 static void take_bins(struct planner *pl, const struct vfm_bins *b, double tokens, bool flush)
 {
 	double carried = flush || pl->o->algo == VFM_PACK_NONE ? 0 : tokens / CARRIED, left = tokens;
-	struct drawn *swap = pl->heap;
+	struct drawn_sample *swap = pl->heap;
 	size_t n_kept = 0, cap = pl->cap_heap;
 
 	for (int64_t i = 0; i < b->n_bins; i++) {
@@ -407,7 +407,7 @@ static void draw_left(struct planner *pl)
 
 	while (vfm_blend_left(pl->blend, &tokens) > 0) {
 		vfm_grow(&pl->heap, &pl->cap_heap, pl->n_heap + 1, sizeof(*pl->heap));
-		pl->heap[pl->n_heap++] = (struct drawn){.s = vfm_blend_next_left(pl->blend)};
+		pl->heap[pl->n_heap++] = (struct drawn_sample){.s = vfm_blend_next_left(pl->blend)};
 	}
 }
 

@@ -113,14 +113,14 @@ static void ffd(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t co
  * A group is a number of bins of the same content: that of `parent`, and `rep` items of one length.  Groups of
  * equal room form a list. */
 
-struct group {
+struct bin_group {
 	int64_t parent, next; /* -1: none */
 	int64_t count;        /* bins that still have this content; those that got more moved to a child */
 	int32_t room, len, rep;
 };
 
 struct shapes {
-	struct group *g;
+	struct bin_group *g;
 	size_t n, cap;
 	int64_t *head;            /* [longest + 1] first group with that room, plus 1; 0: none */
 	struct vfm_numbers rooms; /* that some group has */
@@ -129,7 +129,7 @@ struct shapes {
 static void add_group(struct shapes *s, int64_t parent, int64_t count, int32_t room, int32_t len, int32_t rep)
 {
 	vfm_grow(&s->g, &s->cap, s->n + 1, sizeof(*s->g));
-	s->g[s->n] = (struct group){parent, s->head[room] - 1, count, room, len, rep};
+	s->g[s->n] = (struct bin_group){parent, s->head[room] - 1, count, room, len, rep};
 	s->head[room] = (int64_t)++s->n;
 	vfm_numbers_set(&s->rooms, room, true);
 }

@@ -98,7 +98,7 @@ int32_t vfm_numbers_down_from(const struct vfm_numbers *s, int32_t at)
 
 /* ---- the search for one bin ---- */
 
-struct search {
+struct bin_search {
 	struct vfm_mbs *m;
 	int32_t size;           /* of the bin */
 	int32_t shortest, full; /* the shortest length of all items; room at which a bin is full */
@@ -113,12 +113,12 @@ static int32_t min32(int32_t a, int32_t b)
 }
 
 /* Whether items of at most `longest` tokens can leave less of `room` than the best content does. */
-static bool may_improve(const struct search *s, int32_t room, int32_t longest)
+static bool may_improve(const struct bin_search *s, int32_t room, int32_t longest)
 {
 	return room - (int64_t)(room / s->shortest) * longest < s->room;
 }
 
-static void keep_best(struct search *s, int depth, int32_t room)
+static void keep_best(struct bin_search *s, int depth, int32_t room)
 {
 	if (room >= s->room)
 		return;
@@ -129,7 +129,7 @@ static void keep_best(struct search *s, int depth, int32_t room)
 
 /* Fills m->best with the content of the next bin, which has at least one item of length `first`.  m->now is the path of
  * the search; each level takes as many items of its length as fit, and one less each time the search returns to it. */
-static void search_bin(struct search *s, int32_t first)
+static void search_bin(struct bin_search *s, int32_t first)
 {
 	struct vfm_mbs *m = s->m;
 	int32_t room = s->size, len = first;
@@ -274,7 +274,7 @@ static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 /* Searches for one bin after another, as long as an item of more than `least` tokens is left. */
 static void search_bins(struct vfm_mbs *m, struct vfm_bins *b, int32_t gcd, int32_t least)
 {
-	struct search s = {.m = m};
+	struct bin_search s = {.m = m};
 	int64_t nodes = 0, done = b->first[b->n_bins];
 	int32_t len;
 

@@ -59,7 +59,7 @@ static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_manifest_s
 /* Fills share [n_sets] with the mean shares that are requested of these steps. */
 static void find_requested(const struct vfm_manifest_header *h, int64_t from, int64_t end, double *share)
 {
-	struct vfm_weights *w = vfm_calloc((size_t)h->n_sets, sizeof(*w));
+	struct vfm_mix_weights *w = vfm_calloc((size_t)h->n_sets, sizeof(*w));
 	double of_passes = 0;
 
 	for (int32_t i = 0; i < h->n_sets; i++) {

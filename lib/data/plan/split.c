@@ -31,7 +31,7 @@ struct split_job {
 
 static int split_sample(const struct split_job *j, int64_t i, struct vfm_err *err)
 {
-	struct vfm_record r;
+	struct vfm_index_record r;
 	json_t *rec;
 
 	TRY(vfm_index_at(j->ix, (uint64_t)i, &r, err));

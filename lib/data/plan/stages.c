@@ -27,9 +27,9 @@ int vfm_stages_find(const struct vfm_stages *l, const char *name, size_t len)
 	return -1;
 }
 
-int vfm_stages_add(struct vfm_stages *l, const struct vfm_stage *s, struct vfm_err *err)
+int vfm_stages_add(struct vfm_stages *l, const struct vfm_phase *s, struct vfm_err *err)
 {
-	struct vfm_stage copy = *s;
+	struct vfm_phase copy = *s;
 
 	TRY(vfm_stage_check_name(s->name, err));
 	if (vfm_stages_find(l, s->name, strlen(s->name)) >= 0)
@@ -55,7 +55,7 @@ static int read_stage(struct vfm_stages *l, const json_t *o, int i, const char *
 {
 	static const char *const keys[] = {"name", "plan", "sha256", "held_out", NULL};
 	const char *sha = NULL, *plan = NULL, *held_out = NULL;
-	struct vfm_stage s = {0};
+	struct vfm_phase s = {0};
 	char where[32], *paths[2];
 	int rc;
 

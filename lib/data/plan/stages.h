@@ -13,7 +13,7 @@
 
 enum { VFM_STAGES_MAX = 256, VFM_STAGE_NAME_MAX = 64 };
 
-struct vfm_stage {
+struct vfm_phase {
 	const char *name; /* of its folder in RUN, too */
 	const char *plan; /* path of its manifest: in a file relative to its folder; after vfm_stages_load, usable */
 	const char *held_out;        /* the same of the manifest of its held-out data; NULL: none */
@@ -21,7 +21,7 @@ struct vfm_stage {
 };
 
 struct vfm_stages { /* `= {0}` before load or add */
-	struct vfm_stage *v;
+	struct vfm_phase *v;
 	int n;
 	struct vfm_arena mem; /* of the texts */
 };
@@ -29,7 +29,7 @@ struct vfm_stages { /* `= {0}` before load or add */
 /* VFM_EUSAGE unless `name` has 1 to 64 letters, digits, '-', '_' and '.', and does not begin with '-' or '.'. */
 int vfm_stage_check_name(const char *name, struct vfm_err *err);
 /* Appends a copy of *s.  VFM_EUSAGE: its name is not valid or taken, or there are too many. */
-int vfm_stages_add(struct vfm_stages *l, const struct vfm_stage *s, struct vfm_err *err);
+int vfm_stages_add(struct vfm_stages *l, const struct vfm_phase *s, struct vfm_err *err);
 /* Returns the index of a stage, or -1. */
 int vfm_stages_find(const struct vfm_stages *l, const char *name, size_t len);
 

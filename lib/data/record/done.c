@@ -15,7 +15,7 @@
 
 #define MAX_GROUP_BYTES ((uint64_t)1 << 30)
 
-struct entry {
+struct done_entry {
 	uint64_t hash; /* 0 = empty */
 	uint64_t mark;
 	uint64_t offset, bytes;
@@ -26,7 +26,7 @@ struct vfm_done {
 	struct vfm_done_opts o;
 	char *path;
 	int fd;
-	struct entry *table;
+	struct done_entry *table;
 	size_t n, cap; /* cap is a power of two */
 	json_t *chain;
 };
@@ -38,7 +38,7 @@ static uint64_t hash_of(const char *key)
 	return h ? h : 1;
 }
 
-static struct entry *find_entry(const struct vfm_done *d, uint64_t hash)
+static struct done_entry *find_entry(const struct vfm_done *d, uint64_t hash)
 {
 	size_t i = (size_t)(hash ^ hash >> 29) & (d->cap - 1);
 
@@ -49,7 +49,7 @@ static struct entry *find_entry(const struct vfm_done *d, uint64_t hash)
 
 static void grow_entries(struct vfm_done *d)
 {
-	struct entry *old = d->table;
+	struct done_entry *old = d->table;
 	size_t n = d->cap;
 
 	if (d->cap && d->n * 4 < d->cap * 3)
@@ -91,7 +91,7 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 	bool group = d->o.key && !strcmp(d->o.key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
 	uint64_t mark = mark_of(vfm_done_mark(rec, d->o.stage));
-	struct entry *e;
+	struct done_entry *e;
 
 	if (!key || json_object_get(rec, "error") || vfm_rec_check_version(rec, NULL) < 0)
 		return;
@@ -105,7 +105,7 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 	if (e->hash && !mark) /* a duplicate that was dropped does not replace the first */
 		return;
 	d->n += !e->hash;
-	*e = (struct entry){.hash = hash_of(key), .mark = mark, .offset = start, .bytes = end - start, .lines = 1};
+	*e = (struct done_entry){.hash = hash_of(key), .mark = mark, .offset = start, .bytes = end - start, .lines = 1};
 	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;
 }
 
@@ -226,7 +226,7 @@ static bool all_dropped(const char *lines, size_t bytes)
 int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct vfm_buf *text,
 	struct vfm_done_found *found, struct vfm_err *err)
 {
-	struct entry e = *find_entry(d, hash_of(key));
+	struct done_entry e = *find_entry(d, hash_of(key));
 	const char *newline;
 	json_t *rec;
 	char *data;

@@ -24,10 +24,10 @@
 #define MAX_JOBS      256
 #define SLOTS_PER_JOB 4
 
-enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
+enum stage_slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 
-struct slot {
-	enum slot_state state;
+struct stage_slot {
+	enum stage_slot_state state;
 	struct vfm_stage_record r;
 };
 
@@ -41,7 +41,7 @@ struct loop {
 
 	pthread_mutex_t lock;
 	pthread_cond_t readable, writable, room; /* a record to work on; a slot that is done; a free slot */
-	struct slot *slots;
+	struct stage_slot *slots;
 	int n_slots;
 	int64_t n_read, n_taken, n_written;
 	bool at_end, stop, taking; /* taking: a worker gathers its records */
@@ -59,7 +59,7 @@ int vfm_timeout_check(double seconds, struct vfm_err *err)
 /* ---- reading ---- */
 
 /* Fills a free slot: 1 = with a record or a header, 0 = end. */
-static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
+static int read_slot(struct loop *l, struct stage_slot *slot, struct vfm_err *err)
 {
 	struct vfm_stage_line line;
 	int rc = vfm_stage_input_next(&l->in, &line, err);
@@ -93,7 +93,7 @@ static int write_failed(struct loop *l)
 }
 
 /* Tells the run what became of the input of a slot.  Returns whether the output must be flushed. */
-static bool note_written(struct loop *l, const struct slot *slot)
+static bool note_written(struct loop *l, const struct stage_slot *slot)
 {
 	const struct vfm_stage_written w = {.inputs = slot->r.place,
 		.hash = slot->r.hash,
@@ -105,7 +105,7 @@ static bool note_written(struct loop *l, const struct slot *slot)
 	return vfm_stage_link_wrote(l->work.link, &w);
 }
 
-static int write_slot(struct loop *l, struct slot *slot, bool flush)
+static int write_slot(struct loop *l, struct stage_slot *slot, bool flush)
 {
 	int rc = slot->r.rc;
 
@@ -126,13 +126,13 @@ static int write_slot(struct loop *l, struct slot *slot, bool flush)
 	}
 	json_decref(slot->r.rec);
 	vfm_buf_release(&slot->r.text);
-	*slot = (struct slot){0};
+	*slot = (struct stage_slot){0};
 	return rc;
 }
 
 static int run_serial(struct loop *l)
 {
-	struct slot slot = {0};
+	struct stage_slot slot = {0};
 	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
@@ -152,7 +152,7 @@ struct worker {
 };
 
 /* Whether the record of `slot` may join a batch that begins with `first`. */
-static bool joins_batch(const struct loop *l, const struct slot *first, const struct slot *slot)
+static bool joins_batch(const struct loop *l, const struct stage_slot *first, const struct stage_slot *slot)
 {
 	const char *a = first->r.is_header ? NULL : vfm_rec_str(first->r.rec, l->s->batch_key, NULL);
 	const char *b = slot->r.is_header ? NULL : vfm_rec_str(slot->r.rec, l->s->batch_key, NULL);
@@ -220,7 +220,7 @@ static void *worker_main(void *arg)
 static void *writer_main(void *arg)
 {
 	struct loop *l = arg;
-	struct slot *slot;
+	struct stage_slot *slot;
 	bool flush;
 	int rc;
 
@@ -252,7 +252,7 @@ static void *writer_main(void *arg)
 /* The calling thread reads. */
 static void feed(struct loop *l)
 {
-	struct slot *slot, filled;
+	struct stage_slot *slot, filled;
 	struct vfm_err err = {0};
 	bool stop;
 	int rc = 0;
@@ -265,7 +265,7 @@ static void feed(struct loop *l)
 		pthread_mutex_unlock(&l->lock);
 		if (stop)
 			break;
-		filled = (struct slot){0};
+		filled = (struct stage_slot){0};
 		rc = read_slot(l, &filled, &err);
 		if (rc <= 0)
 			break;
@@ -367,7 +367,7 @@ static int write_ready(struct loop *l, struct vfm_stage_block *b)
 /* Does the lines of a block, or without one the header that is due at the end. */
 static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
 {
-	struct slot slot;
+	struct stage_slot slot;
 	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
@@ -375,7 +375,7 @@ static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
 	do {
 		if (b)
 			TRY(write_ready(l, b));
-		slot = (struct slot){0};
+		slot = (struct stage_slot){0};
 		rc = read_slot(l, &slot, &l->err);
 		if (rc == 1) {
 			vfm_stage_work_on(&l->work, &record, 1, 0);

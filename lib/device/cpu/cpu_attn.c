@@ -11,7 +11,7 @@
 
 /* ---- work ------------------------------------------------------------------ */
 
-struct work {
+struct attn_work {
 	const struct attn_isa *isa;
 	const struct attn_call *call;
 	struct attn_item *items;
@@ -25,7 +25,7 @@ struct work {
  * one that is running or done. */
 static void work_slot(int64_t i0, int64_t i1, void *arg)
 {
-	struct work *w = arg;
+	struct attn_work *w = arg;
 	void *scratch = w->scratch + (size_t)i0 * w->isa->scratch;
 
 	(void)i1;
@@ -42,7 +42,7 @@ static void work_slot(int64_t i0, int64_t i1, void *arg)
 	}
 }
 
-static int work_run(struct work *w, struct vfm_stream *s, struct vfm_err *err)
+static int work_run(struct attn_work *w, struct vfm_stream *s, struct vfm_err *err)
 {
 	int64_t slots = vfm_par_threads();
 
@@ -57,7 +57,7 @@ static int work_run(struct work *w, struct vfm_stream *s, struct vfm_err *err)
 	return 0;
 }
 
-static struct attn_item *work_add(struct work *w)
+static struct attn_item *work_add(struct attn_work *w)
 {
 	if (w->n == w->cap) {
 		w->cap = w->cap ? 2 * w->cap : 64;
@@ -94,7 +94,7 @@ static struct by_cost *samples_by_cost(const struct attn_call *c, int n)
 	return o;
 }
 
-static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
+static void plan_fwd(struct attn_work *w, const struct attn_call *c, int samples)
 {
 	struct by_cost *order = samples_by_cost(c, samples);
 	int64_t blocks = 0, per_item;
@@ -122,7 +122,8 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 }
 
 /* Plans the backward of a sample with few keys and many queries: items of `step` queries each. */
-static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
+static int64_t plan_by_queries(
+	struct attn_work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
 {
 	int64_t parts = cpu_ceil_div(nq, ATTN_QS), step = cpu_ceil_div(cpu_ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
 	int64_t size = 2 * nk * ((c->d + 15) / 16 * 16);
@@ -151,7 +152,7 @@ static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_
 /* Plans the backward of any other sample: items of `step` keys each.  Blocks of keys are added to dq in their order, so
  * the result does not depend on step. */
 static int64_t plan_by_keys(
-	struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
+	struct attn_work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
 	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
 
@@ -173,7 +174,7 @@ static int64_t plan_by_keys(
 }
 
 /* Plans all items.  mem holds the partial sums; NULL: only count.  Returns the number of floats. */
-static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, int64_t blocks, float *mem)
+static int64_t plan_bwd(struct attn_work *w, const struct attn_call *c, int samples, int64_t blocks, float *mem)
 {
 	struct by_cost *order = samples_by_cost(c, samples);
 	int64_t used = 0;
@@ -206,7 +207,7 @@ static struct attn_view view(const struct vfm_tensor *t)
 static int run_fwd(
 	const struct attn_isa *isa, struct vfm_stream *s, const struct attn_call *c, int samples, struct vfm_err *err)
 {
-	struct work w = {.isa = isa, .call = c};
+	struct attn_work w = {.isa = isa, .call = c};
 	int rc;
 
 	plan_fwd(&w, c, samples);
@@ -277,7 +278,7 @@ int vfm_attn_bwd_isa(
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
 	};
-	struct work w = {.isa = isa, .call = &c};
+	struct attn_work w = {.isa = isa, .call = &c};
 	int64_t blocks = ATTN_KS / ATTN_BK;
 	float *mem = NULL;
 	size_t bytes;

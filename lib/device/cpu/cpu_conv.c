@@ -32,7 +32,7 @@ enum {
 	TILE_MAX = 32 * 32
 };
 
-struct conv {
+struct cpu_conv {
 	const struct vfm_conv3d *a;
 	const struct vfm_gemm_kern *kern;
 	struct vfm_epi epi;
@@ -55,14 +55,14 @@ struct conv {
 };
 
 /* A block of pixels of frame t of y, and the memory of its thread. */
-struct block {
+struct conv_block {
 	int64_t t, h0, w0, nh, nw;
 	float *lines, *sums;
 	char *row; /* of x, with zeros where it is padded */
 };
 
 /* Returns the first line of group g. */
-static int64_t group_start(const struct conv *v, int64_t g)
+static int64_t group_start(const struct cpu_conv *v, int64_t g)
 {
 	return v->cbs * g / v->groups;
 }
@@ -70,7 +70,7 @@ static int64_t group_start(const struct conv *v, int64_t g)
 /* ---- weights ---- */
 
 /* Packs panel j: units in the order [frame][group][kh][line][kw]. */
-static void pack_panel(const struct conv *v, int64_t j)
+static void pack_panel(const struct cpu_conv *v, int64_t j)
 {
 	const struct vfm_tensor *w = &v->a->weight;
 	const struct vfm_mat m = {w->data, w->shape[1] * w->shape[2], v->bf, false};
@@ -97,13 +97,13 @@ static void pack_range(int64_t j0, int64_t j1, void *ctx)
 		pack_panel(ctx, j);
 }
 
-static size_t packed_bytes(const struct conv *v)
+static size_t packed_bytes(const struct cpu_conv *v)
 {
 	return (size_t)(v->n_panels * v->units * v->b_unit) * sizeof(float);
 }
 
 /* The weights in panels: those of the caller, or packed for this call. */
-static int get_weights(struct vfm_stream *s, struct conv *v, struct vfm_err *err)
+static int get_weights(struct vfm_stream *s, struct cpu_conv *v, struct vfm_err *err)
 {
 	v->packed = v->a->packed ? v->a->weight.data : vfm_cpu_ws(s, VFM_WS_PACK, packed_bytes(v), err);
 	if (!v->packed)
@@ -116,7 +116,7 @@ static int get_weights(struct vfm_stream *s, struct conv *v, struct vfm_err *err
 /* ---- geometry ---- */
 
 /* Chooses the elements of a line, the units of K and their chunks: by kernel and weight alone. */
-static void choose_lines(struct vfm_stream *s, struct conv *v)
+static void choose_lines(struct vfm_stream *s, struct cpu_conv *v)
 {
 	const struct vfm_conv3d *a = v->a;
 	const struct vfm_cpu *cpu = vfm_cpu_of(s);
@@ -142,7 +142,7 @@ static void choose_lines(struct vfm_stream *s, struct conv *v)
 }
 
 /* Divides frames into blocks whose lines fit the cache, at least four for each thread. */
-static void choose_pixels(struct conv *v)
+static void choose_pixels(struct cpu_conv *v)
 {
 	int64_t want = 4 * (int64_t)vfm_par_threads(), row;
 
@@ -168,7 +168,7 @@ static void choose_pixels(struct conv *v)
 		v->by_row ? (size_t)(((v->bw - 1) * v->a->stride[2] + v->a->kernel[2]) * v->a->x.shape[3]) + LINE : 0;
 }
 
-static int choose_offsets(struct vfm_stream *s, struct conv *v, struct vfm_err *err)
+static int choose_offsets(struct vfm_stream *s, struct cpu_conv *v, struct vfm_err *err)
 {
 	int32_t *off = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(v->units + 1) * sizeof(*off), err);
 
@@ -193,7 +193,7 @@ static int choose_offsets(struct vfm_stream *s, struct conv *v, struct vfm_err *
 /* ---- lines ---- */
 
 /* Returns frame i of those before and in x; NULL: zeros. */
-static const char *get_frame(const struct conv *v, int64_t i)
+static const char *get_frame(const struct cpu_conv *v, int64_t i)
 {
 	const struct vfm_tensor *x = &v->a->x, *past = &v->a->past;
 	int64_t size = x->shape[1] * x->shape[2] * x->shape[3] * v->esize, p = vfm_has(past) ? past->shape[0] : 0;
@@ -206,7 +206,7 @@ static const char *get_frame(const struct conv *v, int64_t i)
 }
 
 /* Zeros n pixels of `count` lines. */
-static void zero_lines(const struct conv *v, float *dst, int64_t n, int64_t count)
+static void zero_lines(const struct cpu_conv *v, float *dst, int64_t n, int64_t count)
 {
 	for (int64_t p = 0; p < v->parts * count && n > 0; p++)
 		memset(dst + p * v->part, 0, (size_t)(n * LINE) * sizeof(*dst));
@@ -214,13 +214,13 @@ static void zero_lines(const struct conv *v, float *dst, int64_t n, int64_t coun
 
 /* Copies lines [b0, b1) of the columns of one phase of a row of x, from column `first` on, which may be outside.  With
  * `up` column i is that of pixel i / 2, and every second column of the phase lies `sw` pixels further. */
-static void copy_columns(const struct conv *v, float *dst, const char *src, int64_t first, int64_t b0, int64_t b1)
+static void copy_columns(const struct cpu_conv *v, float *dst, const char *src, int64_t first, int64_t b0, int64_t b1)
 {
 	int up = v->a->up;
 	int64_t w = v->a->x.shape[2] << up, c = v->a->x.shape[3];
 	int64_t j0 = first < 0 ? cpu_min(v->qw, cpu_ceil_div(-first, v->sw)) : 0;
 	int64_t j1 = first < w ? cpu_max(j0, cpu_min(v->qw, cpu_ceil_div(w - first, v->sw))) : j0;
-	struct vfm_pixels x = {
+	struct vfm_patch_lines x = {
 		.bf = v->bf,
 		.pitch = c * v->sw,
 		.c = cpu_min(b1 * v->lanes, c) - b0 * v->lanes,
@@ -240,9 +240,9 @@ static void copy_columns(const struct conv *v, float *dst, const char *src, int6
 }
 
 /* The same from the taps of a row, for pixels of the block; others are zero. */
-static void copy_windows(const struct conv *v, const struct block *k, float *dst, int64_t b0, int64_t b1)
+static void copy_windows(const struct cpu_conv *v, const struct conv_block *k, float *dst, int64_t b0, int64_t b1)
 {
-	struct vfm_pixels x = {
+	struct vfm_patch_lines x = {
 		.p = k->row + b0 * v->lanes * v->esize,
 		.bf = v->bf,
 		.pitch = v->a->x.shape[3] * v->a->stride[2],
@@ -259,7 +259,7 @@ static void copy_windows(const struct conv *v, const struct block *k, float *dst
 }
 
 /* k->row = what the block reads of a row of x. */
-static void pad_row(const struct conv *v, const struct block *k, const char *src)
+static void pad_row(const struct cpu_conv *v, const struct conv_block *k, const char *src)
 {
 	int up = v->a->up;
 	int64_t w = v->a->x.shape[2] << up, pixel = v->a->x.shape[3] * v->esize, step = v->a->stride[2];
@@ -276,7 +276,7 @@ static void pad_row(const struct conv *v, const struct block *k, const char *src
 
 /* Fills the lines [b0, b1) of the pixels of a frame that the block reads; `lines`: of line b0. */
 static void copy_lines(
-	const struct conv *v, const struct block *k, float *lines, const char *frame, int64_t b0, int64_t b1)
+	const struct cpu_conv *v, const struct conv_block *k, float *lines, const char *frame, int64_t b0, int64_t b1)
 {
 	const struct vfm_conv3d *a = v->a;
 	int64_t h = a->x.shape[1] << a->up, pitch = a->x.shape[2] * a->x.shape[3] * v->esize;
@@ -304,7 +304,7 @@ static void copy_lines(
 /* ---- sums ---- */
 
 /* Stores the pixels of tile i of the block that exist, for panel j. */
-static void store_tile(const struct conv *v, const struct block *k, int64_t i, int64_t j, const float *tile)
+static void store_tile(const struct cpu_conv *v, const struct conv_block *k, int64_t i, int64_t j, const float *tile)
 {
 	int64_t mr = v->kern->mr, nr = v->kern->nr, n;
 
@@ -320,8 +320,8 @@ static void store_tile(const struct conv *v, const struct block *k, int64_t i, i
 
 /* Adds the products of group g of frames [i0, i1) of the kernel to the sums; `last` stores the results.  The lines of
  * the frames begin with those of frame i0 - skip. */
-static void conv_chunk(const struct conv *v, const struct block *k, const int64_t frames[2], int64_t skip, int64_t g,
-	bool first, bool last)
+static void conv_chunk(const struct cpu_conv *v, const struct conv_block *k, const int64_t frames[2], int64_t skip,
+	int64_t g, bool first, bool last)
 {
 	int64_t mr = v->kern->mr, nr = v->kern->nr, taps = (int64_t)v->kh * v->kw, b0 = group_start(v, g);
 	int64_t tiles = cpu_ceil_div((k->nh - 1) * v->qw + k->nw, mr), unit0 = (frames[0] * v->cbs + b0) * taps;
@@ -343,7 +343,7 @@ static void conv_chunk(const struct conv *v, const struct block *k, const int64_
 }
 
 /* No frame contributes: the sums are zero. */
-static void store_zeros(const struct conv *v, const struct block *k)
+static void store_zeros(const struct cpu_conv *v, const struct conv_block *k)
 {
 	static const float zeros[TILE_MAX];
 
@@ -352,7 +352,7 @@ static void store_zeros(const struct conv *v, const struct block *k)
 			store_tile(v, k, m, j, zeros);
 }
 
-static void compute_block(const struct conv *v, const struct block *k)
+static void compute_block(const struct cpu_conv *v, const struct conv_block *k)
 {
 	int64_t frame0 = k->t * v->a->stride[0], i0 = 0, stride = v->most / v->frames * v->parts * v->part;
 
@@ -377,10 +377,10 @@ static void compute_block(const struct conv *v, const struct block *k)
 
 static void conv_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct conv *v = ctx;
+	const struct cpu_conv *v = ctx;
 	float *mem = vfm_cpu_scratch((v->sums_size + v->lines_size + v->row_size) * sizeof(float));
 	float *end = mem + v->sums_size + v->lines_size;
-	struct block k = {.sums = mem, .lines = mem + v->sums_size, .row = (char *)end};
+	struct conv_block k = {.sums = mem, .lines = mem + v->sums_size, .row = (char *)end};
 
 	memset(end - v->kern->mr * LINE, 0, (size_t)(v->kern->mr * LINE) * sizeof(float));
 	if (v->kern->begin)
@@ -399,7 +399,7 @@ static void conv_range(int64_t i0, int64_t i1, void *ctx)
 
 int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
 {
-	struct conv v = {
+	struct cpu_conv v = {
 		.a = a,
 		.epi = {.c = a->y.data,
 			.ldc = a->y.shape[3],
@@ -424,7 +424,7 @@ int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_
 
 size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a)
 {
-	struct conv v = {.a = a};
+	struct cpu_conv v = {.a = a};
 
 	choose_lines(s, &v);
 	/* three bf16 of each f32 would take 1.5 times the memory; each call packs them in little of its time */
@@ -433,7 +433,7 @@ size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d 
 
 int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err)
 {
-	struct conv v = {.a = a, .packed = packed};
+	struct cpu_conv v = {.a = a, .packed = packed};
 
 	(void)err;
 	choose_lines(s, &v);

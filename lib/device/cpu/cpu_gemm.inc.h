@@ -335,7 +335,7 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 
 enum { LINE = 16 }; /* words of a line */
 
-INLINE void lines_widen(const struct vfm_pixels *x, bool bf)
+INLINE void lines_widen(const struct vfm_patch_lines *x, bool bf)
 {
 	const char *p = x->p;
 	float *dst = x->dst;
@@ -352,7 +352,7 @@ INLINE void lines_widen(const struct vfm_pixels *x, bool bf)
 	}
 }
 
-static void lines_f32(const struct vfm_pixels *x)
+static void lines_f32(const struct vfm_patch_lines *x)
 {
 	if (x->bf)
 		lines_widen(x, true);
@@ -402,7 +402,7 @@ static void conv_f32(
 }
 
 #ifdef __AVX512BF16__
-static void lines_bf16(const struct vfm_pixels *x)
+static void lines_bf16(const struct vfm_patch_lines *x)
 {
 	const uint16_t *p = x->p;
 	float *dst = x->dst;

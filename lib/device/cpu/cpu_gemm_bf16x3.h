@@ -142,7 +142,7 @@ TSTATIC void split_line(float *dst, int64_t part, const float *p, size_t bytes)
 		memcpy(dst + k * part, &to[k], 64);
 }
 
-static void lines_split(const struct vfm_pixels *x)
+static void lines_split(const struct vfm_patch_lines *x)
 {
 	const float *p = x->p;
 	float *dst = x->dst;

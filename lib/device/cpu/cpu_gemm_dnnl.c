@@ -89,11 +89,11 @@ struct key {
 	uint8_t unused[4];
 };
 
-struct entry {
+struct dnnl_entry {
 	struct key key;
 	dnnl_primitive_t prim;
 	dnnl_memory_t a, b, c, bias;
-	struct entry *next;
+	struct dnnl_entry *next;
 };
 
 enum { BUCKETS = 256 };
@@ -101,7 +101,7 @@ enum { BUCKETS = 256 };
 struct vfm_dnnl {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
-	struct entry *table[BUCKETS];
+	struct dnnl_entry *table[BUCKETS];
 };
 
 const char *vfm_dnnl_version(void)
@@ -194,7 +194,7 @@ static dnnl_status_t add_sum(dnnl_primitive_attr_t attr)
 	return st;
 }
 
-static void entry_free(struct entry *e)
+static void entry_free(struct dnnl_entry *e)
 {
 	dnnl_memory_t mem[] = {e->a, e->b, e->c, e->bias};
 
@@ -206,9 +206,9 @@ static void entry_free(struct entry *e)
 	free(e);
 }
 
-static struct entry *entry_new(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
+static struct dnnl_entry *entry_new(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
 {
-	struct entry *e = vfm_calloc(1, sizeof(*e));
+	struct dnnl_entry *e = vfm_calloc(1, sizeof(*e));
 	dnnl_primitive_attr_t attr = NULL;
 	prim_desc pd = NULL;
 	desc a = {0}, b = {0}, c = {0}, bias = {0};
@@ -244,11 +244,11 @@ out:
 	return e;
 }
 
-static struct entry *find_primitive(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
+static struct dnnl_entry *find_primitive(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
 {
 	const unsigned char *p = (const unsigned char *)k;
 	uint32_t h = 2166136261u;
-	struct entry *e;
+	struct dnnl_entry *e;
 
 	for (size_t i = 0; i < sizeof(*k); i++)
 		h = (h ^ p[i]) * 16777619u; // NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult): has no padding
@@ -297,7 +297,7 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 		.accumulate = accumulate,
 	};
 	dnnl_exec_arg_t args[4];
-	struct entry *e;
+	struct dnnl_entry *e;
 	int rc = 0;
 
 	if (!cpu->dnnl)
@@ -323,7 +323,7 @@ out:
 
 void vfm_dnnl_free(struct vfm_dnnl *d)
 {
-	struct entry *e, *next;
+	struct dnnl_entry *e, *next;
 
 	if (!d)
 		return;

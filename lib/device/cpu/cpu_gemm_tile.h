@@ -227,7 +227,7 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 	TILE_STORE(3, low + 16, row);
 }
 
-static void lines_tile(const struct vfm_pixels *x)
+static void lines_tile(const struct vfm_patch_lines *x)
 {
 	const uint16_t *p = x->p;
 	float *dst = x->dst;

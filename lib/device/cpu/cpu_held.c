@@ -7,8 +7,8 @@
 
 enum { HELD_BUCKETS = 256 };
 
-struct held {
-	struct held *next;
+struct held_copy {
+	struct held_copy *next;
 	struct vfm_held_key key;
 	int64_t version; /* of the contents of packed; 0: none */
 	float *packed;
@@ -16,7 +16,7 @@ struct held {
 };
 
 struct vfm_cpu_held {
-	struct held *bucket[HELD_BUCKETS];
+	struct held_copy *bucket[HELD_BUCKETS];
 };
 
 static bool same_key(const struct vfm_held_key *a, const struct vfm_held_key *b)
@@ -25,9 +25,9 @@ static bool same_key(const struct vfm_held_key *a, const struct vfm_held_key *b)
 		a->n == b->n && a->k == b->k && a->kc == b->kc;
 }
 
-static struct held *find_held(struct vfm_cpu *c, const struct vfm_held_key *key)
+static struct held_copy *find_held(struct vfm_cpu *c, const struct vfm_held_key *key)
 {
-	struct held **at, *h;
+	struct held_copy **at, *h;
 
 	if (!c->held)
 		c->held = vfm_calloc(1, sizeof(*c->held));
@@ -44,7 +44,7 @@ static struct held *find_held(struct vfm_cpu *c, const struct vfm_held_key *key)
 
 float *vfm_cpu_held(struct vfm_cpu *c, const struct vfm_held_key *key, int64_t version, size_t bytes, bool *valid)
 {
-	struct held *h = find_held(c, key);
+	struct held_copy *h = find_held(c, key);
 	struct vfm_err err;
 
 	if (!h->packed) {
@@ -63,7 +63,7 @@ void vfm_cpu_drop_held(struct vfm_cpu *c)
 {
 	for (int i = 0; c->held && i < HELD_BUCKETS; i++)
 		while (c->held->bucket[i]) {
-			struct held *h = c->held->bucket[i];
+			struct held_copy *h = c->held->bucket[i];
 
 			c->held->bucket[i] = h->next;
 			if (h->packed)

@@ -37,7 +37,7 @@ struct vfm_conv_units {
 
 /* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i step, its parts
  * `part` floats apart.  The last line is filled with zeros. */
-struct vfm_pixels {
+struct vfm_patch_lines {
 	const void *p;
 	bool bf;
 	int64_t pitch, n, c;
@@ -65,7 +65,7 @@ struct vfm_gemm_kern {
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
-	void (*lines)(const struct vfm_pixels *x);
+	void (*lines)(const struct vfm_patch_lines *x);
 	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns count */
 	void (*conv)(
 		const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first);

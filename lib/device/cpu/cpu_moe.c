@@ -11,14 +11,14 @@ enum { ROWS = 256 }; /* a piece */
 
 /* ---- softmax ---------------------------------------------------------------------------- */
 
-struct rows_job {
+struct expert_rows_job {
 	const struct vfm_cpu_kern *kern;
 	const void *args;
 };
 
 static void softmax_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct rows_job *j = ctx;
+	const struct expert_rows_job *j = ctx;
 	const struct vfm_softmax *a = j->args;
 	int64_t e = a->x.shape[1];
 
@@ -28,7 +28,7 @@ static void softmax_range(int64_t t0, int64_t t1, void *ctx)
 
 int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err)
 {
-	struct rows_job j = {vfm_cpu_of(s)->kern, a};
+	struct expert_rows_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
 	if (a->x.shape[1])
@@ -38,7 +38,7 @@ int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vf
 
 static void softmax_bwd_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct rows_job *j = ctx;
+	const struct expert_rows_job *j = ctx;
 	const struct vfm_softmax_bwd *a = j->args;
 	int64_t e = a->y.shape[1];
 
@@ -53,7 +53,7 @@ static void softmax_bwd_range(int64_t t0, int64_t t1, void *ctx)
 
 int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err)
 {
-	struct rows_job j = {vfm_cpu_of(s)->kern, a};
+	struct expert_rows_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
 	vfm_par_for(a->y.shape[0], ROWS, softmax_bwd_range, &j);

@@ -32,7 +32,7 @@ int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t 
 }
 
 /* The context of a parallel loop over chunks. */
-struct job {
+struct ops_job {
 	const struct vfm_cpu_kern *kern;
 	const void *args;
 	const struct vfm_chunk *chunks;
@@ -46,7 +46,7 @@ struct job {
 #define ROW_RANGE(name, call)                                                                                          \
 	static void name##_range(int64_t c0, int64_t c1, void *ctx)                                                    \
 	{                                                                                                              \
-		const struct job *j = ctx;                                                                             \
+		const struct ops_job *j = ctx;                                                                         \
 		const struct vfm_##name *a = j->args;                                                                  \
 		float *tmp = vfm_cpu_scratch((size_t)j->d * 5 * sizeof(float) + 64);                                   \
                                                                                                                        \
@@ -74,7 +74,7 @@ ROW_RANGE(mse, j->dpart[i] = j->kern->mse(a, c->t0, c->t1, c->s))
 
 /* Calls `range` for the chunks of q (or of `total` tokens).  With part_len each chunk has a partial result of that many
  * floats. */
-static int run_rows(struct vfm_stream *s, struct job *j, const struct vfm_seqs *q, int64_t total, int64_t grain,
+static int run_rows(struct vfm_stream *s, struct ops_job *j, const struct vfm_seqs *q, int64_t total, int64_t grain,
 	void (*range)(int64_t, int64_t, void *), struct vfm_err *err)
 {
 	struct vfm_chunk *c;
@@ -136,7 +136,7 @@ const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s)
 
 /* out[s] (+)= the sum of part[chunk][offset … offset + d) over the chunks of s. */
 struct fold {
-	const struct job *j;
+	const struct ops_job *j;
 	int64_t offset, d;
 	const struct vfm_tensor *out; /* [S,d], or [d] for all chunks together */
 	bool add;
@@ -147,7 +147,7 @@ enum { FOLD_COLS = 256 };
 static void fold_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct fold *f = ctx;
-	const struct job *j = f->j;
+	const struct ops_job *j = f->j;
 	int64_t blocks = (f->d + FOLD_COLS - 1) / FOLD_COLS;
 
 	for (int64_t i = i0; i < i1; i++) {
@@ -175,7 +175,7 @@ static void fold_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-static void fold_chunks(const struct job *j, int64_t offset, int64_t d, const struct vfm_tensor *out, bool add)
+static void fold_chunks(const struct ops_job *j, int64_t offset, int64_t d, const struct vfm_tensor *out, bool add)
 {
 	struct fold f = {j, offset, d, out, add};
 	int64_t rows = out->ndim == 2 ? out->shape[0] : 1;
@@ -188,7 +188,7 @@ static void fold_chunks(const struct job *j, int64_t offset, int64_t d, const st
 
 static int op_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
 {
-	struct job j = {.args = a, .d = a->x.shape[1], .part_len = vfm_has(&a->amax)};
+	struct ops_job j = {.args = a, .d = a->x.shape[1], .part_len = vfm_has(&a->amax)};
 	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
 	float *amax = a->amax.data;
 
@@ -206,7 +206,7 @@ static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struc
 	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
 	bool sums = vfm_has(&a->dscale) || vfm_has(&a->dshift) || vfm_has(&a->dweight) || vfm_has(&a->dbias) ||
 		vfm_has(&a->dgate) || vfm_has(&a->dh_sum);
-	struct job j = {.args = a, .d = d, .part_len = sums ? (vfm_has(&a->dh) ? 4 : 2) * d : 0};
+	struct ops_job j = {.args = a, .d = d, .part_len = sums ? (vfm_has(&a->dh) ? 4 : 2) * d : 0};
 
 	TRY(run_rows(s, &j, q, a->x.shape[0], ROW_GRAIN, norm_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dscale, false);
@@ -220,7 +220,7 @@ static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struc
 
 static int op_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_err *err)
 {
-	struct job j = {.args = a, .d = a->x.shape[1]};
+	struct ops_job j = {.args = a, .d = a->x.shape[1]};
 
 	return run_rows(s, &j, vfm_has(&a->gate) ? a->seqs : NULL, a->x.shape[0], ROW_GRAIN, gate_range, err);
 }
@@ -228,7 +228,7 @@ static int op_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_er
 static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
-	struct job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : vfm_has(&a->dgate)) * d};
+	struct ops_job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : vfm_has(&a->dgate)) * d};
 
 	TRY(run_rows(s, &j, a->seqs, a->dy.shape[0], ROW_GRAIN, gate_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dgate, false);
@@ -238,7 +238,7 @@ static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struc
 
 static int op_add_row(struct vfm_stream *s, const struct vfm_add_row *a, struct vfm_err *err)
 {
-	struct job j = {.args = a};
+	struct ops_job j = {.args = a};
 
 	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, add_row_range, err);
 }
@@ -246,7 +246,7 @@ static int op_add_row(struct vfm_stream *s, const struct vfm_add_row *a, struct 
 static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
-	struct job j = {.args = a, .part_len = d};
+	struct ops_job j = {.args = a, .part_len = d};
 
 	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, add_row_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->drow, true);
@@ -255,7 +255,7 @@ static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a,
 
 static int op_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *a, struct vfm_err *err)
 {
-	struct job j = {.args = a, .d = a->x.shape[2]};
+	struct ops_job j = {.args = a, .d = a->x.shape[2]};
 	struct vfm_qk_norm_rope second = vfm_qk_second(a);
 
 	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, qk_norm_rope_range, err));
@@ -265,7 +265,7 @@ static int op_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *
 static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[2];
-	struct job j = {.args = a, .d = d, .part_len = d};
+	struct ops_job j = {.args = a, .d = d, .part_len = d};
 
 	struct vfm_qk_norm_rope_bwd second = vfm_qk_second_bwd(a);
 
@@ -276,14 +276,14 @@ static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_ro
 
 static int op_row_dot(struct vfm_stream *s, const struct vfm_row_dot *a, struct vfm_err *err)
 {
-	struct job j = {.args = a};
+	struct ops_job j = {.args = a};
 
 	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_dot_range, err);
 }
 
 static int op_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *a, struct vfm_err *err)
 {
-	struct job j = {.args = a};
+	struct ops_job j = {.args = a};
 
 	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_range, err);
 }
@@ -291,7 +291,7 @@ static int op_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope
 static int op_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
 {
 	int64_t width = a->x.shape[1] * a->x.shape[2];
-	struct job j = {.args = a, .part_len = width};
+	struct ops_job j = {.args = a, .part_len = width};
 
 	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_bwd_range, err));
 	fold_chunks(&j, 0, width, &a->dweight, true);
@@ -300,14 +300,14 @@ static int op_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_
 
 static int op_diffuse(struct vfm_stream *s, const struct vfm_diffuse *a, struct vfm_err *err)
 {
-	struct job j = {.args = a, .d = a->x0.shape[1]};
+	struct ops_job j = {.args = a, .d = a->x0.shape[1]};
 
 	return run_rows(s, &j, a->seqs, a->x0.shape[0], ROW_GRAIN, diffuse_range, err);
 }
 
 static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err *err)
 {
-	struct job j = {.args = a};
+	struct ops_job j = {.args = a};
 	double *loss = a->loss.data;
 	const float *w = a->w.data;
 	int64_t c = 0;
@@ -335,14 +335,14 @@ static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err 
 
 static void unary_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct ops_job *j = ctx;
 
 	j->kern->unary(j->args, i0, i1);
 }
 
 static int op_unary(struct vfm_stream *s, const struct vfm_unary *a, struct vfm_err *err)
 {
-	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
 	vfm_par_for(vfm_numel(&a->x), ELEM_GRAIN, unary_range, &j);
@@ -402,14 +402,14 @@ static int op_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_
 
 static void sum_parts_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct ops_job *j = ctx;
 
 	j->kern->sum_parts(j->args, i0, i1);
 }
 
 static int op_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *a, struct vfm_err *err)
 {
-	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
 	vfm_par_for(a->y.shape[0], ELEM_GRAIN, sum_parts_range, &j);
@@ -444,14 +444,14 @@ static int op_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struc
 
 static void adamw_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct ops_job *j = ctx;
 
 	j->kern->adamw(j->args, i0, i1);
 }
 
 static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_err *err)
 {
-	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
 	if (vfm_has(&a->grad_scale) && !isfinite(*(const float *)a->grad_scale.data))
@@ -486,7 +486,7 @@ static int op_split_master(struct vfm_stream *s, const struct vfm_split_master *
 
 static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct ops_job *j = ctx;
 	const struct vfm_sumsq *a = j->args;
 	int64_t n = a->x.shape[0];
 
@@ -499,7 +499,7 @@ static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 static int op_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)
 {
 	int64_t n = (a->x.shape[0] + SUM_GRAIN - 1) / SUM_GRAIN;
-	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 	double sum = 0;
 
 	j.dpart = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(n + 1) * sizeof(*j.dpart), err);
@@ -529,7 +529,7 @@ static int op_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_er
 static void fill_range(int64_t i0, int64_t i1, void *ctx)
 {
 	enum { BUF = 1024 };
-	const struct job *j = ctx;
+	const struct ops_job *j = ctx;
 	const struct vfm_fill *a = j->args;
 	float buf[BUF];
 
@@ -550,7 +550,7 @@ static void fill_range(int64_t i0, int64_t i1, void *ctx)
 
 static int op_fill(struct vfm_stream *s, const struct vfm_fill *a, struct vfm_err *err)
 {
-	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
 	vfm_par_for(a->x.shape[0], ELEM_GRAIN, fill_range, &j);

@@ -263,21 +263,21 @@ int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, str
 
 /* ---- SwiGLU, embeddings ------------------------------------------------------------------------ */
 
-struct job {
+struct rows_job {
 	const struct vfm_cpu_kern *kern;
 	const void *args;
 };
 
 static void swiglu_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct rows_job *j = ctx;
 
 	j->kern->swiglu(j->args, t0, t1);
 }
 
 int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err)
 {
-	struct job j = {vfm_cpu_of(s)->kern, a};
+	struct rows_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
 	vfm_par_for(a->y.shape[0], grain(a->y.shape[1]), swiglu_range, &j);
@@ -286,14 +286,14 @@ int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_
 
 static void swiglu_bwd_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct rows_job *j = ctx;
 
 	j->kern->swiglu_bwd(j->args, t0, t1);
 }
 
 int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err)
 {
-	struct job j = {vfm_cpu_of(s)->kern, a};
+	struct rows_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
 	vfm_par_for(a->dy.shape[0], grain(a->dy.shape[1]), swiglu_bwd_range, &j);
@@ -302,7 +302,7 @@ int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, str
 
 static void embed3_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct job *j = ctx;
+	const struct rows_job *j = ctx;
 
 	j->kern->embed3(j->args, t0, t1);
 }
@@ -310,7 +310,7 @@ static void embed3_range(int64_t t0, int64_t t1, void *ctx)
 int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err)
 {
 	const struct vfm_tensor *table[] = {&a->table_t, &a->table_h, &a->table_w};
-	struct job j = {vfm_cpu_of(s)->kern, a};
+	struct rows_job j = {vfm_cpu_of(s)->kern, a};
 
 	for (int i = 0; i < 3; i++)
 		TRY(index_ok(

@@ -13,12 +13,12 @@
 
 enum { ARG_MAX_BYTES = 256 };
 
-struct piece {
+struct heap_piece {
 	int (*fn)(void *arg, struct vfm_err *err);
 	_Alignas(16) char arg[ARG_MAX_BYTES];
 };
 
-struct stream {
+struct cpu_stream {
 	struct vfm_stream s; /* first */
 	bool async;
 	bool started; /* the thread runs; only the host thread reads this */
@@ -30,27 +30,27 @@ struct stream {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, passed;
-	struct piece *ring; /* [cap], a power of 2; piece i at i % cap */
+	struct heap_piece *ring; /* [cap], a power of 2; piece i at i % cap */
 	uint64_t cap, put, done;
 	int rc; /* error of the first failed task; later tasks are skipped */
 	struct vfm_err err;
 };
 
 struct vfm_event {
-	struct stream *s; /* NULL: never recorded */
-	uint64_t at;      /* passed when s->done >= at */
+	struct cpu_stream *s; /* NULL: never recorded */
+	uint64_t at;          /* passed when s->done >= at */
 	bool timed;
 	double t; /* timed events: the time at which it passed */
 };
 
-static struct stream *stream_of(struct vfm_stream *s)
+static struct cpu_stream *stream_of(struct vfm_stream *s)
 {
-	return (struct stream *)s;
+	return (struct cpu_stream *)s;
 }
 
 struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
 {
-	struct stream *s = vfm_calloc(1, sizeof(*s));
+	struct cpu_stream *s = vfm_calloc(1, sizeof(*s));
 
 	(void)err;
 	s->s.dev = d;
@@ -67,9 +67,9 @@ struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_
 
 static void *run_tasks(void *arg)
 {
-	struct stream *s = arg;
+	struct cpu_stream *s = arg;
 	struct vfm_err err = {0};
-	struct piece p;
+	struct heap_piece p;
 
 	vfm_par_serial();
 	pthread_mutex_lock(&s->lock);
@@ -97,10 +97,10 @@ static void *run_tasks(void *arg)
 }
 
 /* Under the lock. */
-static void grow_queue(struct stream *s)
+static void grow_queue(struct cpu_stream *s)
 {
 	uint64_t cap = 2 * s->cap;
-	struct piece *ring;
+	struct heap_piece *ring;
 
 	if (s->put - s->done < s->cap)
 		return;
@@ -112,10 +112,10 @@ static void grow_queue(struct stream *s)
 	s->cap = cap;
 }
 
-static int enqueue_task(
-	struct stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+static int enqueue_task(struct cpu_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err)
 {
-	struct piece *p;
+	struct heap_piece *p;
 
 	if (bytes > ARG_MAX_BYTES)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
@@ -137,7 +137,7 @@ static int enqueue_task(
 }
 
 /* Blocks until s has passed `at`; returns the error of s. */
-static int wait_until(struct stream *s, uint64_t at, struct vfm_err *err)
+static int wait_until(struct cpu_stream *s, uint64_t at, struct vfm_err *err)
 {
 	int rc;
 
@@ -151,7 +151,7 @@ static int wait_until(struct stream *s, uint64_t at, struct vfm_err *err)
 	return rc;
 }
 
-static int host_wait(struct stream *s, uint64_t at, struct vfm_err *err)
+static int host_wait(struct cpu_stream *s, uint64_t at, struct vfm_err *err)
 {
 	double t0 = vfm_now();
 	int rc = wait_until(s, at, err);
@@ -160,7 +160,7 @@ static int host_wait(struct stream *s, uint64_t at, struct vfm_err *err)
 	return rc;
 }
 
-static void stream_gone(struct stream *s)
+static void stream_gone(struct cpu_stream *s)
 {
 	if (!s->freed || s->events > 0)
 		return;
@@ -184,7 +184,7 @@ static void leave_stream(struct vfm_event *e)
 
 void vfm_cpu_stream_free(struct vfm_stream *stream)
 {
-	struct stream *s = stream_of(stream);
+	struct cpu_stream *s = stream_of(stream);
 
 	if (!s)
 		return;
@@ -202,7 +202,7 @@ void vfm_cpu_stream_free(struct vfm_stream *stream)
 
 int vfm_cpu_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 {
-	struct stream *s = stream_of(stream);
+	struct cpu_stream *s = stream_of(stream);
 
 	TRY(s->async ? host_wait(s, s->put, err) : 0);
 	return vfm_dev_check(s->s.dev, err);
@@ -296,7 +296,7 @@ static int stamp(void *arg, struct vfm_err *err)
 
 int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
 {
-	struct stream *s = stream_of(stream);
+	struct cpu_stream *s = stream_of(stream);
 
 	leave_stream(e);
 	*e = (struct vfm_event){.timed = e->timed};
@@ -321,7 +321,7 @@ static int wait_piece(void *arg, struct vfm_err *err)
 
 int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
 {
-	struct stream *s = stream_of(stream);
+	struct cpu_stream *s = stream_of(stream);
 
 	if (!e->s || e->s == s)
 		return 0;

@@ -217,7 +217,7 @@ static struct plan *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const
 /* ---- one op ---- */
 
 /* The forward or the backward; tensors by enum vfm_dnn_rows, unused ones absent. */
-struct job {
+struct attn_job {
 	struct vfm_cuda_attn *c;
 	struct vfm_stream *s;
 	struct vfm_tensor x[VFM_DNN_ROWS], lse; /* operands of cuDNN: gradients may be in scratch */
@@ -244,7 +244,7 @@ static bool is_aligned(const struct vfm_tensor *t)
  * move 128/72 = 1.8 times the bytes.  65,536 rows in samples of 256, 16 heads: 137 GFLOP in such tiles take 0.17 ms at
  * 800 TFLOP/s, and 0.6 GB of q, k, v and o 0.17 ms at 3.6 TB/s; tiles of 80 would take 0.11 ms, but no engine has them.
  * Two heads in one row of 144 would add their scores. */
-static bool is_supported(const struct job *j)
+static bool is_supported(const struct attn_job *j)
 {
 	for (int i = VFM_DNN_Q; i <= VFM_DNN_DOUT; i++)
 		if (vfm_has(&j->x[i]) && (j->x[i].dtype != VFM_BF16 || !is_aligned(&j->x[i])))
@@ -255,7 +255,7 @@ static bool is_supported(const struct job *j)
 /* Whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed backwards
  * go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the lengths,
  * because -inf would give NaN. */
-static bool is_apart(const struct job *j)
+static bool is_apart(const struct attn_job *j)
 {
 	if (j->form->apart)
 		return true;
@@ -263,7 +263,7 @@ static bool is_apart(const struct job *j)
 }
 
 /* Redirects gradients that no plan can write in place to contiguous scratch; it has no memory yet. */
-static void redirect_gradients(struct job *j, bool ragged)
+static void redirect_gradients(struct attn_job *j, bool ragged)
 {
 	bool shared = j->x[VFM_DNN_Q].shape[1] != j->x[VFM_DNN_K].shape[1];
 
@@ -289,7 +289,7 @@ static void redirect_gradients(struct job *j, bool ragged)
 		}
 }
 
-static void fill_plan_key(const struct job *j, const struct vfm_attn_piece *p, struct vfm_dnn_attn_key *key)
+static void fill_plan_key(const struct attn_job *j, const struct vfm_attn_piece *p, struct vfm_dnn_attn_key *key)
 {
 	int64_t group = j->x[VFM_DNN_Q].shape[1] / j->x[VFM_DNN_K].shape[1];
 
@@ -310,7 +310,7 @@ static void fill_plan_key(const struct job *j, const struct vfm_attn_piece *p, s
 }
 
 /* Computes the pieces and their plans.  VFM_EENV: cuDNN does not support them. */
-static int plan_pieces(struct job *j, struct vfm_err *err)
+static int plan_pieces(struct attn_job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
 	struct vfm_attn_limits lim = {.hkv = hkv,
@@ -349,7 +349,7 @@ static void *take_scratch(struct vfm_suballoc *m, size_t bytes)
 	return bytes ? vfm_suballoc(m, (int64_t)bytes, 1) : NULL;
 }
 
-struct scratch {
+struct attn_scratch {
 	struct vfm_attn_lists lists;
 	int64_t *first; /* with lse_padded: first row of each sample */
 	float *lse_padded, *dsum, *dq_sum;
@@ -370,11 +370,11 @@ static bool is_key_operand(int i)
 
 /* Lays out the scratch of a piece.  Pieces run one after another and share it.  lists.offset: those of the tensors of
  * the plan in the order of enum vfm_dnn_rows, then that of lse or `first`. */
-static struct scratch lay_out_piece(const struct job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
+static struct attn_scratch lay_out_piece(const struct attn_job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
-	struct scratch w = {0};
+	struct attn_scratch w = {0};
 
 	if (k->ragged) {
 		w.lists.len_q = take_scratch(m, (size_t)k->b * sizeof(int32_t));
@@ -396,7 +396,7 @@ static struct scratch lay_out_piece(const struct job *j, const struct vfm_dnn_at
 }
 
 /* Returns the bytes of the redirected gradients and of the largest scratch of a piece. */
-static size_t count_attn_scratch(const struct job *j)
+static size_t count_attn_scratch(const struct attn_job *j)
 {
 	struct vfm_suballoc count = {.align = SCRATCH_ALIGN};
 	size_t most = 0;
@@ -415,7 +415,7 @@ static size_t count_attn_scratch(const struct job *j)
 }
 
 /* Places the redirected gradients; *m has the rest for the pieces. */
-static void use_attn_scratch(struct job *j, void *base, struct vfm_suballoc *m)
+static void use_attn_scratch(struct attn_job *j, void *base, struct vfm_suballoc *m)
 {
 	*m = (struct vfm_suballoc){.base = base, .align = SCRATCH_ALIGN};
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
@@ -432,11 +432,11 @@ static void *at_head(const struct vfm_tensor *x, int64_t h)
 }
 
 /* tune: only chooses among the plans of the piece. */
-static int run_piece(struct job *j, int n, struct vfm_suballoc m, bool tune, struct vfm_err *err)
+static int run_piece(struct attn_job *j, int n, struct vfm_suballoc m, bool tune, struct vfm_err *err)
 {
 	const struct vfm_attn_piece *p = &j->piece[n];
 	const struct vfm_dnn_attn *a = j->plan[n]->a;
-	struct scratch w = lay_out_piece(j, a, &m);
+	struct attn_scratch w = lay_out_piece(j, a, &m);
 	int64_t head = p->head * (a->key.h / a->key.hkv); /* of queries */
 	struct vfm_dnn_bind b[2 * VFM_DNN_ROWS + 16];
 	float none = -INFINITY, one = 1, scale = j->scale;
@@ -475,7 +475,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, bool tune, str
 }
 
 /* Copies redirected gradients to their destination, and sets the rows of excluded samples. */
-static void finish_attn(struct job *j)
+static void finish_attn(struct attn_job *j)
 {
 	bool queries, keys;
 
@@ -493,7 +493,7 @@ static void finish_attn(struct job *j)
 }
 
 /* Warns once for each class of shapes that a form was refused, and what runs instead. */
-static void warn_refused(const struct job *j, const char *op, int used, const char *why)
+static void warn_refused(const struct attn_job *j, const char *op, int used, const char *why)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
 	struct vfm_cuda_attn *c = j->c;
@@ -518,7 +518,7 @@ static void warn_refused(const struct job *j, const char *op, int used, const ch
 }
 
 /* Counts a fallback to our own kernels and warns about it. */
-static void report_fallback(const struct job *j, const char *op, const char *why)
+static void report_fallback(const struct attn_job *j, const char *op, const char *why)
 {
 	if (j->x[VFM_DNN_Q].dtype != VFM_BF16)
 		return; /* as documented */
@@ -528,7 +528,7 @@ static void report_fallback(const struct job *j, const char *op, const char *why
 
 /* Gives up a plan that cuDNN refused to run, or whose result was wrong.  In place of the fastest one comes the first
  * that cuDNN recommends.  Returns 1, or a failure. */
-static int refuse_plan(struct job *j, struct plan *p, const struct vfm_err *why, struct vfm_err *err)
+static int refuse_plan(struct attn_job *j, struct plan *p, const struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
 
@@ -556,7 +556,7 @@ static bool is_check_due(const struct plan *p)
 }
 
 /* Compares the results of plans that ran for the first time.  Returns 1 if one is wrong, with the reason in *why. */
-static int check_first_runs(struct job *j, struct vfm_err *why, struct vfm_err *err)
+static int check_first_runs(struct attn_job *j, struct vfm_err *why, struct vfm_err *err)
 {
 	const struct vfm_tensor *x = j->x;
 	struct vfm_attn_bwd a = {.q = x[VFM_DNN_Q],
@@ -597,7 +597,7 @@ static bool is_untuned(const struct plan *p)
 
 /* Chooses among the plans of pieces that have several.  The scratch is not that of the op, which would stay as large as
  * the largest workspace.  Without memory for it, within the plan of the run, the first plans are used. */
-static int tune_pieces(struct job *j, struct vfm_err *err)
+static int tune_pieces(struct attn_job *j, struct vfm_err *err)
 {
 	size_t bytes = count_attn_scratch(j);
 	struct vfm_dev *d = j->s->dev;
@@ -630,7 +630,7 @@ static int tune_pieces(struct job *j, struct vfm_err *err)
 }
 
 /* Runs all pieces.  Returns 1 if cuDNN refused to run one, or computed it wrong, with the reason in *why. */
-static int run_pieces(struct job *j, const char *op, struct vfm_err *why, struct vfm_err *err)
+static int run_pieces(struct attn_job *j, const char *op, struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_suballoc m;
 	void *base;
@@ -655,9 +655,9 @@ static int run_pieces(struct job *j, const char *op, struct vfm_err *why, struct
 }
 
 /* Tries one form, with a copy of the job.  Returns 1 if cuDNN refuses it, with the reason in *why. */
-static int try_form(struct job *whole, int form, const char *op, struct vfm_err *why, struct vfm_err *err)
+static int try_form(struct attn_job *whole, int form, const char *op, struct vfm_err *why, struct vfm_err *err)
 {
-	struct job j;
+	struct attn_job j;
 	int rc;
 
 	do {
@@ -676,7 +676,7 @@ static int try_form(struct job *whole, int form, const char *op, struct vfm_err 
 }
 
 /* Whether the form is one of those that VFM_CUDA_ATTN allows. */
-static bool allows_form(const struct job *j, const struct form *f)
+static bool allows_form(const struct attn_job *j, const struct form *f)
 {
 	return (f->packed || !j->c->set.only_packed) && (f->apart || !j->c->set.only_apart) && !(j->bwd && f->unified);
 }
@@ -691,7 +691,7 @@ static void add_reason(struct vfm_buf *b, const char *form, const char *why, cha
 }
 
 /* *done: cuDNN computes it; else nothing has been enqueued, or what has been is to be overwritten. */
-static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
+static int run_cudnn(struct attn_job *j, const char *op, bool *done, struct vfm_err *err)
 {
 	struct vfm_buf reasons = {0};
 	char last[VFM_ERR_MAX] = "";
@@ -730,7 +730,7 @@ static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *
 
 int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
-	struct job j = {
+	struct attn_job j = {
 		.c = attn_context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale};
 	bool done;
 
@@ -745,7 +745,7 @@ int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err
 
 int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	struct job j = {.c = attn_context(s, err),
+	struct attn_job j = {.c = attn_context(s, err),
 		.s = s,
 		.lse = a->lse,
 		.q = a->seqs_q,

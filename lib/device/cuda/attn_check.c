@@ -18,7 +18,7 @@ static const double MOST_RELATIVE = 0.1, MOST_LSE = 0.003, MOST_LSE_RELATIVE = 2
 static const double NOISE = 5e-6;
 
 /* A run of rows of one sample that our own kernels compute again. */
-struct check {
+struct attn_check {
 	struct vfm_stream *s;
 	const struct vfm_attn_bwd *a;
 	const struct vfm_attn_piece *p;
@@ -86,7 +86,7 @@ static struct distance distance_of(const struct vfm_tensor *got, const char *g, 
 }
 
 /* Copies rows to the host; the caller frees them.  NULL: a failure. */
-static char *read_attn_rows(struct check *c, const struct vfm_tensor *x, struct vfm_err *err)
+static char *read_attn_rows(struct attn_check *c, const struct vfm_tensor *x, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = c->s->dev->t;
 	char *host = vfm_malloc(extent_of(x));
@@ -107,7 +107,7 @@ static int64_t place_check_rows(int64_t n, int place)
 
 /* *rms: the largest root mean square of the rows that are compared, of the n from `first` on. */
 static int rms_of(
-	struct check *c, const struct vfm_tensor *x, int64_t first, int64_t n, double *rms, struct vfm_err *err)
+	struct attn_check *c, const struct vfm_tensor *x, int64_t first, int64_t n, double *rms, struct vfm_err *err)
 {
 	*rms = 0;
 	for (int place = 0; place < 3; place++) {
@@ -125,7 +125,7 @@ static int rms_of(
 }
 
 /* Sets the noise of a sample in the backward.  Returns 1 if its dout is zero. */
-static int measure_noise(struct check *c, struct vfm_err *err)
+static int measure_noise(struct attn_check *c, struct vfm_err *err)
 {
 	const struct vfm_attn_bwd *a = c->a;
 	double dout, v, q, k;
@@ -150,7 +150,7 @@ struct result {
 	double noise, relative;
 };
 
-static int compare_attn_rows(struct check *c, const struct result *r, struct vfm_err *why, struct vfm_err *err)
+static int compare_attn_rows(struct attn_check *c, const struct result *r, struct vfm_err *why, struct vfm_err *err)
 {
 	int64_t group = r->of_keys ? 1 : c->a->q.shape[1] / c->a->k.shape[1], lo = c->p->head * group;
 	char *got = read_attn_rows(c, &r->rows, err), *want = got ? read_attn_rows(c, &c->own[r->i], err) : NULL;
@@ -182,7 +182,7 @@ static int compare_attn_rows(struct check *c, const struct result *r, struct vfm
 
 /* ---- one run of rows ---- */
 
-static void set_seqs(struct check *c, int64_t nq, int64_t nk)
+static void set_seqs(struct attn_check *c, int64_t nq, int64_t nk)
 {
 	c->cu[1] = (int32_t)nq;
 	c->cu[3] = (int32_t)nk;
@@ -193,7 +193,7 @@ static void set_seqs(struct check *c, int64_t nq, int64_t nk)
 }
 
 /* The operands of our own kernels: n queries from `first` on and all keys of the sample; of_keys: the reverse. */
-static struct vfm_attn_bwd own_operands(struct check *c, int64_t first, int64_t n, bool of_keys)
+static struct vfm_attn_bwd own_operands(struct attn_check *c, int64_t first, int64_t n, bool of_keys)
 {
 	const struct vfm_attn_bwd *a = c->a;
 	int64_t q = of_keys ? c->q : first, nq = of_keys ? c->nq : n, k = of_keys ? first : c->k,
@@ -212,7 +212,7 @@ static struct vfm_attn_bwd own_operands(struct check *c, int64_t first, int64_t 
 }
 
 /* Result i of our own kernels: contiguous, with the shape of x. */
-static struct vfm_tensor own_result(const struct check *c, int i, enum vfm_dtype t, const struct vfm_tensor *x)
+static struct vfm_tensor own_result(const struct attn_check *c, int i, enum vfm_dtype t, const struct vfm_tensor *x)
 {
 	void *at = c->own[i].data;
 
@@ -220,7 +220,7 @@ static struct vfm_tensor own_result(const struct check *c, int i, enum vfm_dtype
 			    : vfm_t2(at, t, x->shape[0], x->shape[1]);
 }
 
-static int check_attn_queries(struct check *c, int64_t first, int64_t n, struct vfm_err *why, struct vfm_err *err)
+static int check_attn_queries(struct attn_check *c, int64_t first, int64_t n, struct vfm_err *why, struct vfm_err *err)
 {
 	const struct vfm_attn_bwd *a = c->a;
 	struct vfm_attn_bwd own = own_operands(c, first, n, false);
@@ -244,7 +244,7 @@ static int check_attn_queries(struct check *c, int64_t first, int64_t n, struct 
 	return rc ? rc : compare_attn_rows(c, &o, why, err);
 }
 
-static int check_attn_keys(struct check *c, int64_t first, int64_t n, struct vfm_err *why, struct vfm_err *err)
+static int check_attn_keys(struct attn_check *c, int64_t first, int64_t n, struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_attn_bwd own = own_operands(c, first, n, true);
 	struct result dk = {"dk", slice_attn_rows(&c->a->dk, first, n), 0, true, c->noise_k, MOST_RELATIVE},
@@ -259,7 +259,7 @@ static int check_attn_keys(struct check *c, int64_t first, int64_t n, struct vfm
 	return rc ? rc : compare_attn_rows(c, &dv, why, err);
 }
 
-static int check_sample(struct check *c, struct vfm_err *why, struct vfm_err *err)
+static int check_sample(struct attn_check *c, struct vfm_err *why, struct vfm_err *err)
 {
 	bool bwd = vfm_has(&c->a->dout);
 	int zero = bwd ? measure_noise(c, err) : 0;
@@ -281,7 +281,7 @@ static int check_sample(struct check *c, struct vfm_err *why, struct vfm_err *er
 /* ---- samples ---- */
 
 /* Picks the first sample of the piece, the one with the most pairs of a query and a key, and the last. */
-static void pick_samples(const struct check *c, int pick[3])
+static void pick_samples(const struct attn_check *c, int pick[3])
 {
 	const struct vfm_attn_piece *p = c->p;
 	int64_t most = 0;
@@ -304,7 +304,7 @@ static void pick_samples(const struct check *c, int pick[3])
 }
 
 /* Allocates the results of our own kernels and the list of rows; false: there is no memory. */
-static bool alloc_check(struct check *c)
+static bool alloc_check(struct attn_check *c)
 {
 	int64_t cols = c->a->q.shape[1] * c->a->q.shape[2];
 	struct vfm_suballoc count = {.align = 256}, give = {.align = 256};
@@ -327,7 +327,7 @@ static bool alloc_check(struct check *c)
 int vfm_attn_check(struct vfm_stream *s, const struct vfm_attn_bwd *a, const struct vfm_attn_piece *p,
 	struct vfm_err *why, struct vfm_err *err)
 {
-	struct check c = {.s = s, .a = a, .p = p, .silent = true};
+	struct attn_check c = {.s = s, .a = a, .p = p, .silent = true};
 	int pick[3], rc = 0;
 
 	pick_samples(&c, pick);

@@ -85,7 +85,7 @@ static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim
 	return is_step(b) && vfm_attn_round_len(sq) == sq && vfm_attn_round_len(sk) == sk;
 }
 
-struct list {
+struct piece_list {
 	struct vfm_attn_piece *v;
 	size_t cap;
 	int n;
@@ -105,7 +105,7 @@ static int64_t round_class_len(const struct class *c, int64_t n)
 }
 
 /* Appends the pieces of a class, each with as many samples, then as many heads, as the limits allow. */
-static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
+static void cut(struct piece_list *l, const struct class *c, const struct vfm_attn_limits *lim)
 {
 	int64_t sq = round_class_len(c, c->max_q), sk = round_class_len(c, c->max_k), b = vfm_attn_round_batch(c->n),
 		heads = lim->hkv;
@@ -138,7 +138,7 @@ int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const st
 {
 	struct class all = survey(q, k, 0, INT32_MAX);
 	int64_t shape = vfm_attn_round_batch(all.n) * vfm_attn_round_len(all.max_q);
-	struct list l = {0};
+	struct piece_list l = {0};
 
 	*v = NULL;
 	if (all.n == 0)

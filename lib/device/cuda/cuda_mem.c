@@ -17,7 +17,7 @@ static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;
 /* Left to the driver and to libraries, which load kernels and allocate workspaces at their first use. */
 static const size_t HEADROOM = 512 << 20;
 
-struct piece {
+struct pool_piece {
 	char *base;
 	uint64_t size;
 	struct vfm_heap *heap;
@@ -29,7 +29,7 @@ struct vfm_cuda_mem {
 	CUmemAllocationProp prop;
 	struct vfm_mapped mapped;
 	CUdeviceptr base[ZONES]; /* granularity of mappings; 0: mapping is not supported */
-	struct piece piece[MAX_PIECES];
+	struct pool_piece piece[MAX_PIECES];
 	int pieces;
 	struct vfm_holders holders;
 	uint64_t used;
@@ -140,7 +140,7 @@ static int piece_new(struct vfm_cuda_mem *m, uint64_t bytes, struct vfm_err *err
 		return VFM_MAPPED_FULL;
 	}
 	TRY(vfm_cuda_check(e, "device memory", err));
-	m->piece[m->pieces++] = (struct piece){p, size, vfm_heap_new(size, 512)};
+	m->piece[m->pieces++] = (struct pool_piece){p, size, vfm_heap_new(size, 512)};
 	m->c->dev.mem_reserved += (int64_t)size;
 	return 0;
 }

@@ -15,7 +15,7 @@
 
 enum { ARG_MAX_BYTES = 256 };
 
-struct call {
+struct late_call {
 	int (*fn)(void *arg, struct vfm_err *err);
 	_Alignas(16) char arg[ARG_MAX_BYTES];
 };
@@ -31,7 +31,7 @@ struct vfm_cuda_calls {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct call *ring; /* [cap], a power of 2; call i at i % cap */
+	struct late_call *ring; /* [cap], a power of 2; call i at i % cap */
 	uint64_t cap, put, done;
 	bool stop;
 	atomic_bool abandon; /* the device failed: the stream will not arrive */
@@ -255,7 +255,7 @@ static void *run_calls(void *arg)
 {
 	struct vfm_cuda_calls *k = arg;
 	struct vfm_err err = {0};
-	struct call p;
+	struct late_call p;
 
 	if (sys_of(k->s)->thread_start)
 		sys_of(k->s)->thread_start();
@@ -321,7 +321,7 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 static void grow_calls(struct vfm_cuda_calls *k)
 {
 	uint64_t cap = 2 * k->cap;
-	struct call *ring;
+	struct late_call *ring;
 
 	if (k->put - k->done < k->cap)
 		return;
@@ -355,7 +355,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 	_Alignas(16) char copy[ARG_MAX_BYTES];
 	struct vfm_cuda_calls *k;
-	struct call *p;
+	struct late_call *p;
 	uint32_t n;
 	int rc;
 

@@ -14,7 +14,7 @@ typedef cudnnBackendDescriptor_t desc;
 /* Limit of the workspace of a plan that another one with less could replace. */
 enum { MOST_WORKSPACE = 64 << 20 };
 
-struct tensor {
+struct graph_tensor {
 	desc d;
 	cudnnDataType_t dt;
 	int64_t dim[5];
@@ -24,7 +24,7 @@ struct vfm_dnn_graph {
 	struct vfm_dnn_on on;
 	desc *own; /* all descriptors in the order of creation */
 	size_t n_own, cap_own;
-	struct tensor *t; /* t[i - 1] is vfm_dnn_t i, and i its unique id */
+	struct graph_tensor *t; /* t[i - 1] is vfm_dnn_t i, and i its unique id */
 	size_t n_t, cap_t;
 	desc *op;
 	size_t n_op, cap_op;
@@ -141,9 +141,9 @@ static void add_op(struct vfm_dnn_graph *g, desc op, const char *what)
 
 /* ---- tensors ---- */
 
-static const struct tensor *tensor(const struct vfm_dnn_graph *g, vfm_dnn_t t)
+static const struct graph_tensor *tensor(const struct vfm_dnn_graph *g, vfm_dnn_t t)
 {
-	static const struct tensor nothing;
+	static const struct graph_tensor nothing;
 
 	return t > 0 && (size_t)t <= g->n_t ? &g->t[t - 1] : &nothing;
 }
@@ -159,7 +159,7 @@ static vfm_dnn_t add_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, int
 {
 	static const char what[] = "tensor";
 	int64_t uid = (int64_t)g->n_t + 1;
-	struct tensor t = {.dt = dt};
+	struct graph_tensor t = {.dt = dt};
 	bool yes = true;
 
 	memcpy(t.dim, dim, (size_t)n * sizeof(*dim));

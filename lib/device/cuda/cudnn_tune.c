@@ -11,7 +11,7 @@ enum {
 }; /* runs that are timed, whose median counts; calls in each, so that none waits for the host */
 
 /* The plans of a graph with the operands of a call. */
-struct timing {
+struct plan_timing {
 	struct vfm_stream *s;
 	struct vfm_dnn_graph *g;
 	const struct vfm_dnn_bind *b;
@@ -28,7 +28,7 @@ static int by_seconds(const void *a, const void *b)
 }
 
 /* Calls plan i some times.  *seconds: of one call; infinity if cuDNN refuses it. */
-static int time_run(const struct timing *m, int i, double *seconds, struct vfm_err *err)
+static int time_run(const struct plan_timing *m, int i, double *seconds, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = m->s->dev->t;
 	struct vfm_err why = {0};
@@ -48,7 +48,7 @@ static int time_run(const struct timing *m, int i, double *seconds, struct vfm_e
 }
 
 /* Sets *seconds to the median of the runs of plan i; stops early if it takes far more than `best`. */
-static int time_plan(const struct timing *m, int i, double best, double *seconds, struct vfm_err *err)
+static int time_plan(const struct plan_timing *m, int i, double best, double *seconds, struct vfm_err *err)
 {
 	double x[RUNS];
 	int n = 0;
@@ -66,7 +66,7 @@ static int time_plan(const struct timing *m, int i, double best, double *seconds
 }
 
 /* Chooses a plan, with the events at hand. */
-static int choose_plan(const struct timing *m, struct vfm_err *err)
+static int choose_plan(const struct plan_timing *m, struct vfm_err *err)
 {
 	int plans = vfm_dnn_facts(m->g).plans, keep = 0;
 	double best = INFINITY, seconds;
@@ -88,7 +88,7 @@ int vfm_dnn_tune(struct vfm_stream *s, struct vfm_dnn_graph *g, const struct vfm
 	struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = s->dev->t;
-	struct timing m = {s, g, b, n, workspace, t->event_new_timed(s->dev, err), NULL};
+	struct plan_timing m = {s, g, b, n, workspace, t->event_new_timed(s->dev, err), NULL};
 	int rc;
 
 	m.to = m.from ? t->event_new_timed(s->dev, err) : NULL;

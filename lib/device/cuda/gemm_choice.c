@@ -40,7 +40,7 @@ struct vfm_gemm_chooser {
 };
 
 /* A path with its problem and its algorithms. */
-struct candidates {
+struct algos {
 	struct vfm_gemm_choice c;
 	struct vfm_lt_algo algo[ALGOS];
 	int n;
@@ -171,17 +171,17 @@ static bool excluded(enum vfm_gemm_mode mode, const struct vfm_gemm_path *all, i
 
 /* Lists the algorithms of every path of the library but f32.  Returns the number of supported paths, in their order. */
 static int list_paths(
-	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, bool forced, struct candidates out[VFM_GEMM_PATHS])
+	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, bool forced, struct algos out[VFM_GEMM_PATHS])
 {
 	struct vfm_gemm_path path[VFM_GEMM_PATHS];
 	int n = vfm_gemm_paths(op, path), got = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct candidates *k = &out[got];
+		struct algos *k = &out[got];
 
 		if (path[i].f32 || (forced && excluded(c->mode, path, n, i)))
 			continue;
-		*k = (struct candidates){.c = {.path = path[i], .us = -1}};
+		*k = (struct algos){.c = {.path = path[i], .us = -1}};
 		k->c.p = vfm_lt_problem_of(op, &path[i]);
 		if (k->c.p.m > INT32_MAX || k->c.p.n > INT32_MAX || k->c.p.k > INT32_MAX)
 			continue;
@@ -192,8 +192,7 @@ static int list_paths(
 }
 
 /* The same for the paths of the mode, or for all if the forced kind does not exist. */
-static int list_candidates(
-	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct candidates out[VFM_GEMM_PATHS])
+static int list_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct algos out[VFM_GEMM_PATHS])
 {
 	int n = list_paths(c, op, true, out);
 
@@ -203,7 +202,7 @@ static int list_candidates(
 /* The choice without timing: the first path, but our row sums, which work for any C, with the first algorithm. */
 static struct vfm_gemm_choice recommended(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op)
 {
-	struct candidates *k = vfm_calloc(VFM_GEMM_PATHS, sizeof(*k));
+	struct algos *k = vfm_calloc(VFM_GEMM_PATHS, sizeof(*k));
 	struct vfm_gemm_choice out = {
 		.path = {.own_epi = true, .f32 = true, .own_rowsum = vfm_has(&op->g.a_rowsum)}, .us = -1};
 	int n = list_candidates(c, op, k), first = n > 1 && k[0].c.path.epi == VFM_LT_BGRADB;
@@ -250,8 +249,8 @@ static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const s
 
 /* Finds the fastest candidate.  The first algorithm of every path comes first, so that each path has a turn before the
  * time is up.  1: *best is set; 0: none could be timed. */
-static int fastest(struct vfm_gemm_chooser *c, const struct candidates *k, int n, struct vfm_gemm_choice *best,
-	struct vfm_err *err)
+static int fastest(
+	struct vfm_gemm_chooser *c, const struct algos *k, int n, struct vfm_gemm_choice *best, struct vfm_err *err)
 {
 	double spent = 0;
 
@@ -309,7 +308,7 @@ static void key_of(const struct vfm_gemm_chooser *c, const struct vfm_gemm_op *o
 static int time_candidates(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *best,
 	const char **why, struct vfm_err *err)
 {
-	struct candidates *k;
+	struct algos *k;
 	int rc = c->lib->time_begin(c->ctx, op, why, err);
 
 	if (rc <= 0)

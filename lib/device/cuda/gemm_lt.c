@@ -22,7 +22,7 @@ static const double IDLE_S = 0.2, PATIENCE_S = 1;
 static const int64_t MOST_SCRATCH = INT64_C(6) << 30; /* bytes of operands for timing */
 
 /* Operands for timing.  Each run takes the next set, so that small operands are not in the L2 cache, as in training. */
-struct trial {
+struct gemm_trial {
 	struct vfm_gemm_op op; /* without addresses; perhaps with fewer rows than the op of the caller */
 	struct vfm_stream *s;
 	char *mem;
@@ -36,7 +36,7 @@ struct vfm_cuda_gemm {
 	struct vfm_gemm_lib lib;
 	struct vfm_gemm_chooser *chooser;
 	struct vfm_stream *asked_by; /* within vfm_lt_choose */
-	struct trial trial;
+	struct gemm_trial trial;
 	bool tune, tf32, disturbed;
 	double patience_s; /* left for waits until the device is idle */
 	size_t l2;         /* bytes */
@@ -335,7 +335,7 @@ static bool halve_rows(struct vfm_gemm_op *op)
 	return true;
 }
 
-static int fill_operands(struct trial *t, struct vfm_err *err)
+static int fill_operands(struct gemm_trial *t, struct vfm_err *err)
 {
 	uint64_t seed = 0;
 
@@ -381,7 +381,7 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 {
 	struct vfm_cuda_gemm *g = ctx;
 	struct vfm_stream *s = g->asked_by;
-	struct trial *t = &g->trial;
+	struct gemm_trial *t = &g->trial;
 	int rc;
 
 	*why = NULL;
@@ -389,7 +389,7 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 		return 0;
 	TRY(vfm_cuda_refuse(g->c, vfm_cuda_stream(s), "gemm: timing a size for the first time", true, err));
 	wait_for_idle_device(g);
-	*t = (struct trial){.op = *op, .s = s};
+	*t = (struct gemm_trial){.op = *op, .s = s};
 	/* that of the library, and vectors of our kernels, whose number is that of the rows or columns */
 	t->ws_bytes = op->ws + (size_t)op->batch.count * (size_t)(op->g.c.shape[0] + op->g.c.shape[1]) * 4 * 64 + 4096;
 	for (;;) {
@@ -415,15 +415,15 @@ static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **wh
 
 static void end_timing(void *ctx)
 {
-	struct trial *t = &((struct vfm_cuda_gemm *)ctx)->trial;
+	struct gemm_trial *t = &((struct vfm_cuda_gemm *)ctx)->trial;
 
 	t->s->dev->tuned++;
 	vfm_dev_free(t->s, t->mem, t->bytes);
-	*t = (struct trial){0};
+	*t = (struct gemm_trial){0};
 }
 
 /* Enqueues the op once, with the next operands. */
-static int run_trial(struct trial *t, struct vfm_gemm_choice *c, struct vfm_err *err)
+static int run_trial(struct gemm_trial *t, struct vfm_gemm_choice *c, struct vfm_err *err)
 {
 	struct vfm_gemm_op op = t->op;
 

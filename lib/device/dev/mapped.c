@@ -138,13 +138,14 @@ static void count_users(struct vfm_mapped *m, int zone, uint64_t at, uint64_t by
 	m->used_peak = m->used > m->used_peak ? m->used : m->used_peak;
 }
 
-struct place {
+struct mapped_place {
 	uint64_t at, missing, hole; /* hole: bytes of the hole that it is in */
 };
 
 /* Compares the placements in the free space [from, to) with the best: at its begin, and where each run of mapped
  * chunks in it begins. */
-static void try_space(const struct vfm_mapped_zone *z, uint64_t from, uint64_t to, uint64_t bytes, struct place *best)
+static void try_space(
+	const struct vfm_mapped_zone *z, uint64_t from, uint64_t to, uint64_t bytes, struct mapped_place *best)
 {
 	uint64_t at = from, i;
 
@@ -152,7 +153,7 @@ static void try_space(const struct vfm_mapped_zone *z, uint64_t from, uint64_t t
 		uint64_t n = count_missing(z, at, bytes);
 
 		if (n < best->missing || (n == best->missing && to - from < best->hole))
-			*best = (struct place){at, n, to - from};
+			*best = (struct mapped_place){at, n, to - from};
 		for (i = at / z->chunk + 1; i * z->chunk < to && (!z->mapped[i] || z->mapped[i - 1]); i++)
 			;
 		at = i * z->chunk;
@@ -160,9 +161,9 @@ static void try_space(const struct vfm_mapped_zone *z, uint64_t from, uint64_t t
 }
 
 /* Returns the placement that needs the fewest new chunks; of these the one in the smallest hole, then the lowest. */
-static struct place cheapest_place(const struct vfm_mapped_zone *z, uint64_t bytes)
+static struct mapped_place cheapest_place(const struct vfm_mapped_zone *z, uint64_t bytes)
 {
-	struct place best = {.missing = UINT64_MAX, .hole = UINT64_MAX};
+	struct mapped_place best = {.missing = UINT64_MAX, .hole = UINT64_MAX};
 	struct vfm_heap_stats st;
 	uint64_t at, size;
 

@@ -4,17 +4,17 @@
 enum { BIAS = 1, ADD = 2, UP = 4 };
 
 /* Geometry of a case. */
-struct conv {
+struct conv_shape {
 	int kernel[3], stride[3], zeros, past, pad[4];
 };
 
 /* "same" convolutions of kt x kh x kw, with kt - 1 frames before x, of which `past` are given. */
-static struct conv same_size(int kt, int kh, int kw, int past)
+static struct conv_shape same_size(int kt, int kh, int kw, int past)
 {
-	return (struct conv){{kt, kh, kw}, {1, 1, 1}, kt - 1 - past, past, {kh / 2, kh / 2, kw / 2, kw / 2}};
+	return (struct conv_shape){{kt, kh, kw}, {1, 1, 1}, kt - 1 - past, past, {kh / 2, kh / 2, kw / 2, kw / 2}};
 }
 
-static struct vfm_case *add_conv(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, const struct conv *g,
+static struct vfm_case *add_conv(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, const struct conv_shape *g,
 	const int size[3], int64_t c, int64_t o, unsigned with)
 {
 	struct vfm_case *k = vfm_case_add(l, VFM_OP_conv3d, flags,
@@ -49,7 +49,7 @@ static void channel_cases(struct vfm_cases *l, enum vfm_dtype t)
 	static const int size[3] = {2, 5, 7};
 
 	for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
-		struct conv g = same_size(3, 3, 3, (int)i % 3);
+		struct conv_shape g = same_size(3, 3, 3, (int)i % 3);
 
 		add_conv(l, VFM_CASE_TEST, t, &g, size, n[i][0], n[i][1], (unsigned)i % 4);
 		g = same_size(1, 1, 1, 0);
@@ -59,7 +59,7 @@ static void channel_cases(struct vfm_cases *l, enum vfm_dtype t)
 
 static void shape_cases(struct vfm_cases *l, enum vfm_dtype t)
 {
-	static const struct conv of[] = {
+	static const struct conv_shape of[] = {
 		{{1, 3, 3}, {1, 1, 1}, 0, 0, {1, 1, 1, 1}},
 		{{3, 1, 1}, {1, 1, 1}, 2, 0, {0}},
 		{{3, 1, 1}, {2, 1, 1}, 0, 0, {0}}, /* downsampling in time: of Wan */
@@ -82,7 +82,7 @@ static void shape_cases(struct vfm_cases *l, enum vfm_dtype t)
 /* Upsampled frames: odd and even corners, strides that read some pixels once, rows of taps, several blocks. */
 static void up_cases(struct vfm_cases *l, enum vfm_dtype t)
 {
-	static const struct conv of[] = {
+	static const struct conv_shape of[] = {
 		{{1, 3, 3}, {1, 1, 1}, 0, 0, {1, 1, 1, 1}},
 		{{1, 1, 1}, {1, 1, 1}, 0, 0, {0}},
 		{{3, 3, 3}, {1, 1, 1}, 1, 1, {1, 1, 1, 1}},
@@ -106,12 +106,12 @@ static void up_cases(struct vfm_cases *l, enum vfm_dtype t)
 /* No frames, with and without those before them; frames of nothing but zeros; nothing to sum; no channel. */
 static void empty_cases(struct vfm_cases *l, enum vfm_dtype t)
 {
-	static const struct conv only_past = {{2, 3, 3}, {1, 1, 1}, 0, 3, {1, 1, 1, 1}},
-				 only_zeros = {{2, 3, 3}, {1, 1, 1}, 3, 0, {1, 1, 1, 1}},
-				 first_zeros = {{2, 3, 3}, {1, 1, 1}, 4, 0, {1, 1, 1, 1}},
-				 small = {{1, 5, 5}, {1, 1, 1}, 0, 0, {1, 1, 1, 1}};
+	static const struct conv_shape only_past = {{2, 3, 3}, {1, 1, 1}, 0, 3, {1, 1, 1, 1}},
+				       only_zeros = {{2, 3, 3}, {1, 1, 1}, 3, 0, {1, 1, 1, 1}},
+				       first_zeros = {{2, 3, 3}, {1, 1, 1}, 4, 0, {1, 1, 1, 1}},
+				       small = {{1, 5, 5}, {1, 1, 1}, 0, 0, {1, 1, 1, 1}};
 	static const int none_of[3] = {0, 6, 5}, some[3] = {2, 6, 5}, low[3] = {2, 0, 5}, tiny[3] = {1, 2, 2};
-	const struct conv usual = same_size(3, 3, 3, 0);
+	const struct conv_shape usual = same_size(3, 3, 3, 0);
 
 	add_conv(l, VFM_CASE_TEST, t, &usual, none_of, 12, 9, BIAS);
 	add_conv(l, VFM_CASE_TEST, t, &only_past, none_of, 40, 9, BIAS | ADD);
@@ -127,7 +127,7 @@ static void empty_cases(struct vfm_cases *l, enum vfm_dtype t)
 static void several_blocks(struct vfm_cases *l)
 {
 	static const int size[3] = {1, 65, 63};
-	const struct conv g = same_size(1, 3, 3, 0);
+	const struct conv_shape g = same_size(1, 3, 3, 0);
 
 	add_conv(l, VFM_CASE_TEST, VFM_F32, &g, size, 256, 3, BIAS | ADD);
 }
@@ -146,12 +146,12 @@ static void model_cases(struct vfm_cases *l, unsigned flags, enum vfm_dtype t)
 		{3, 3, 480, 832, 96, 3},
 		{3, 3, 60, 104, 16, 384},
 	};
-	static const struct conv down = {{1, 3, 3}, {1, 2, 2}, 0, 0, {0, 1, 0, 1}};
+	static const struct conv_shape down = {{1, 3, 3}, {1, 2, 2}, 0, 0, {0, 1, 0, 1}};
 	static const int full[3] = {1, 480, 832}, half[3] = {1, 240, 416};
-	const struct conv up = same_size(1, 3, 3, 0);
+	const struct conv_shape up = same_size(1, 3, 3, 0);
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-		struct conv g = same_size(of[i].kt, of[i].k, of[i].k, of[i].kt - 1);
+		struct conv_shape g = same_size(of[i].kt, of[i].k, of[i].k, of[i].kt - 1);
 
 		add_conv(l, flags, t, &g, (int[]){1, of[i].h, of[i].w}, of[i].c, of[i].o, BIAS);
 	}
@@ -163,7 +163,7 @@ void vfm_cases_conv(struct vfm_cases *l)
 {
 	for (int t = 0; t < 2; t++) {
 		static const int wide[3] = {1, 20, 150}, tall[3] = {1, 70, 10};
-		struct conv g = same_size(1, 3, 3, 0);
+		struct conv_shape g = same_size(1, 3, 3, 0);
 
 		channel_cases(l, types[t]);
 		shape_cases(l, types[t]);

@@ -75,7 +75,7 @@ static double epilogue_s(const struct vfm_machine *m, const struct vfm_sim_room 
 	return m->epilogue.v[e] * bytes / bandwidth(m, r, e);
 }
 
-double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_rate *rate,
+double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_rate_range *rate,
 	const struct vfm_sim_product *p, enum vfm_estimate e)
 {
 	static const struct vfm_sim_room alone;
@@ -94,7 +94,7 @@ double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *r,
 	return fmax(best + epilogue_s(m, r, p->results, e), p->bytes / bandwidth(m, r, e));
 }
 
-static const struct vfm_rate *gemm_rate(const struct vfm_machine *m, enum vfm_dtype t)
+static const struct vfm_rate_range *gemm_rate(const struct vfm_machine *m, enum vfm_dtype t)
 {
 	return is_f8(t) ? &m->gemm_f8 : t == VFM_F32 ? &m->gemm_f32 : &m->gemm_bf16;
 }

@@ -83,7 +83,7 @@ struct vfm_sim_product {
 	double bytes;   /* of all operands */
 	double results; /* bytes of results, of each once written and once read where it is added to */
 };
-double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *room, const struct vfm_rate *rate,
+double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *room, const struct vfm_rate_range *rate,
 	const struct vfm_sim_product *p, enum vfm_estimate e);
 
 #endif

@@ -34,7 +34,7 @@ static int get_sourced(const json_t *o, const char *key, bool required, json_t *
 }
 
 /* Reads a number above 0, or three of them from the slower to the faster machine. */
-static int read_rate(const json_t *x, const char *where, bool falls, struct vfm_rate *out, struct vfm_err *err)
+static int read_rate(const json_t *x, const char *where, bool falls, struct vfm_rate_range *out, struct vfm_err *err)
 {
 	bool list = json_is_array(x);
 
@@ -58,7 +58,7 @@ static int read_rate(const json_t *x, const char *where, bool falls, struct vfm_
 }
 
 static int get_rate(
-	const json_t *o, const char *key, bool required, bool falls, struct vfm_rate *out, struct vfm_err *err)
+	const json_t *o, const char *key, bool required, bool falls, struct vfm_rate_range *out, struct vfm_err *err)
 {
 	json_t *x;
 
@@ -67,7 +67,7 @@ static int get_rate(
 }
 
 /* Reads a rate that is a part of another one, at most 1. */
-static int get_fraction(const json_t *o, const char *key, bool falls, struct vfm_rate *out, struct vfm_err *err)
+static int get_fraction(const json_t *o, const char *key, bool falls, struct vfm_rate_range *out, struct vfm_err *err)
 {
 	TRY(get_rate(o, key, true, falls, out, err));
 	for (int e = 0; e < VFM_ESTIMATES; e++)
@@ -247,7 +247,7 @@ static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 
 /* A product of gemm_size rows must take longer than the part of it in which nothing is computed (estimate.c). */
 static int check_gemm_time(
-	const struct vfm_machine *m, const char *key, const struct vfm_rate *rate, struct vfm_err *err)
+	const struct vfm_machine *m, const char *key, const struct vfm_rate_range *rate, struct vfm_err *err)
 {
 	double S = (double)m->gemm_size;
 
@@ -348,7 +348,7 @@ void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, in
 {
 	static const char *const calls[] = {
 		"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "send"};
-	static const struct vfm_rate one = {{1, 1, 1}};
+	static const struct vfm_rate_range one = {{1, 1, 1}};
 
 	*m = (struct vfm_machine){.kind = kind,
 		.name = "memory alone",

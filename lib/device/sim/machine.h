@@ -12,7 +12,7 @@
 
 enum vfm_estimate { VFM_LOW, VFM_MID, VFM_HIGH, VFM_ESTIMATES };
 
-struct vfm_rate {
+struct vfm_rate_range {
 	double v[VFM_ESTIMATES];
 };
 
@@ -30,13 +30,13 @@ struct vfm_cpu_rate {
 
 struct vfm_machine {
 	enum vfm_machine_kind kind;
-	char name[64];             /* of the device, as its driver reports it */
-	int64_t capacity;          /* bytes of device memory */
-	int64_t context;           /* bytes of it that the driver and the libraries hold */
-	int64_t sms;               /* multiprocessors */
-	struct vfm_rate gemm_bf16; /* TFLOP/s of the product of two square matrices of gemm_size */
-	struct vfm_rate gemm_f32;  /* the same in f32 */
-	struct vfm_rate gemm_f8;   /* the same in fp8; zeros: unknown */
+	char name[64];                   /* of the device, as its driver reports it */
+	int64_t capacity;                /* bytes of device memory */
+	int64_t context;                 /* bytes of it that the driver and the libraries hold */
+	int64_t sms;                     /* multiprocessors */
+	struct vfm_rate_range gemm_bf16; /* TFLOP/s of the product of two square matrices of gemm_size */
+	struct vfm_rate_range gemm_f32;  /* the same in f32 */
+	struct vfm_rate_range gemm_f8;   /* the same in fp8; zeros: unknown */
 	int64_t gemm_size;
 	struct vfm_gemm_tile {
 		int64_t m, n;
@@ -45,28 +45,30 @@ struct vfm_machine {
 	int n_tiles;
 	/* the part of a product's results, written and read back, that no other work overlaps: 0 to 1; low is 1 or near
 	 */
-	struct vfm_rate epilogue;
-	struct vfm_rate copy;   /* GB/s of device memory, bytes read + written */
-	struct vfm_rate kernel; /* bandwidth of a memory-bound kernel as a fraction of copy */
-	struct vfm_rate sm_bw;  /* GB/s of such a kernel on few multiprocessors, of each; zeros: unknown */
+	struct vfm_rate_range epilogue;
+	struct vfm_rate_range copy;   /* GB/s of device memory, bytes read + written */
+	struct vfm_rate_range kernel; /* bandwidth of a memory-bound kernel as a fraction of copy */
+	struct vfm_rate_range sm_bw;  /* GB/s of such a kernel on few multiprocessors, of each; zeros: unknown */
 	/* ascending head_dim, then ascending tokens */
 	struct vfm_attn_rate {
 		int64_t head_dim, tokens;
-		struct vfm_rate forward, backward; /* TFLOP/s; a backward counts 2.5 forwards */
+		struct vfm_rate_range forward, backward; /* TFLOP/s; a backward counts 2.5 forwards */
 	} attn[VFM_MACHINE_ATTN];
 	int n_attn;
-	struct vfm_rate gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
-	struct vfm_rate launch_host; /* microseconds in which the host enqueues a launch, or a graph; zeros: unknown */
-	struct vfm_rate least;       /* microseconds that the shortest kernel takes; zeros: unknown */
-	struct vfm_rate pcie;        /* GB/s between device and pinned host memory, each direction */
+	struct vfm_rate_range gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
+	struct vfm_rate_range
+		launch_host;         /* microseconds in which the host enqueues a launch, or a graph; zeros: unknown */
+	struct vfm_rate_range least; /* microseconds that the shortest kernel takes; zeros: unknown */
+	struct vfm_rate_range pcie;  /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
-	int64_t node_gpus;       /* GPUs that NVLink joins; of a CPU: the ranks that computed when it was measured */
-	struct vfm_rate nvlink;  /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */
-	struct vfm_rate network; /* GB/s between nodes that each GPU adds */
-	struct vfm_rate collective;     /* microseconds of the smallest collective of two GPUs of a node */
-	struct vfm_rate hop;            /* that each further GPU of a ring within a node adds */
-	struct vfm_rate network_hop;    /* that each further node of a ring adds */
-	struct vfm_rate collective_sms; /* multiprocessors that a collective occupies */
+	int64_t node_gpus; /* GPUs that NVLink joins; of a CPU: the ranks that computed when it was measured */
+	struct vfm_rate_range
+		nvlink; /* GB/s of a GPU in large collectives within a node: the bus bandwidth of nccl-tests */
+	struct vfm_rate_range network;        /* GB/s between nodes that each GPU adds */
+	struct vfm_rate_range collective;     /* microseconds of the smallest collective of two GPUs of a node */
+	struct vfm_rate_range hop;            /* that each further GPU of a ring within a node adds */
+	struct vfm_rate_range network_hop;    /* that each further node of a ring adds */
+	struct vfm_rate_range collective_sms; /* multiprocessors that a collective occupies */
 	/* Of a CPU, which has of the above only name, capacity and copy. */
 	int64_t threads; /* of each rank when it was measured */
 	/* packed copies of weights of f32 and of bf16 (device/cpu/cpu.h) */

@@ -255,7 +255,7 @@ static void spend_host_time(struct sim *d, int n)
 static size_t record_launch(struct sim_stream *s, const struct vfm_sim_launch *x)
 {
 	struct sim *d = sim_of(s->s.dev);
-	const struct vfm_rate *gap = d->graph ? &d->machine.graph_gap : &d->machine.gap;
+	const struct vfm_rate_range *gap = d->graph ? &d->machine.graph_gap : &d->machine.gap;
 	struct vfm_sim_launch *l;
 
 	if (d->n == d->cap) { /* by less than vfm_grow: a job has many such arrays */
@@ -318,13 +318,13 @@ void vfm_sim_collective(
 
 /* ---- what overlapped a launch ---- */
 
-struct span {
+struct time_span {
 	double begin, end;
 };
 
 static int compare_spans(const void *a, const void *b)
 {
-	const struct span *x = a, *y = b;
+	const struct time_span *x = a, *y = b;
 
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
@@ -336,7 +336,7 @@ static bool takes_units(const struct sim *d, const struct vfm_sim_launch *l)
 }
 
 /* Fills v with the times in which such launches work, ascending and disjoint; returns their number. */
-static size_t merge_spans(const struct sim *d, struct span *v, int e)
+static size_t merge_spans(const struct sim *d, struct time_span *v, int e)
 {
 	size_t n = 0, kept = 0;
 
@@ -345,7 +345,7 @@ static size_t merge_spans(const struct sim *d, struct span *v, int e)
 		double begin = l->begin[e] + (double)l->gap[e] + (double)l->wait[e];
 
 		if (takes_units(d, l))
-			v[n++] = (struct span){begin, begin + (double)l->work[e]};
+			v[n++] = (struct time_span){begin, begin + (double)l->work[e]};
 	}
 	if (n)
 		qsort(v, n, sizeof(*v), compare_spans);
@@ -359,7 +359,7 @@ static size_t merge_spans(const struct sim *d, struct span *v, int e)
 }
 
 /* Returns the part of [begin, end) that lies in the spans. */
-static double part_in_spans(const struct span *v, size_t n, double begin, double end)
+static double part_in_spans(const struct time_span *v, size_t n, double begin, double end)
 {
 	size_t lo = 0, hi = n;
 	double sum = 0;
@@ -380,7 +380,7 @@ static double part_in_spans(const struct span *v, size_t n, double begin, double
 static void remember_step(struct sim *d)
 {
 	size_t n_spans = 0;
-	struct span *v;
+	struct time_span *v;
 
 	for (size_t i = 0; i < d->n; i++)
 		n_spans += takes_units(d, &d->launch[i]);

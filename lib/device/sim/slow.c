@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-static void scale_rate(struct vfm_rate *r, double by)
+static void scale_rate(struct vfm_rate_range *r, double by)
 {
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		r->v[e] *= by;
@@ -10,7 +10,7 @@ static void scale_rate(struct vfm_rate *r, double by)
 
 void vfm_sim_slow_kernels(struct vfm_machine *m, double factor)
 {
-	struct vfm_rate *rate[] = {&m->gemm_bf16, &m->gemm_f32, &m->gemm_f8, &m->copy, &m->sm_bw};
+	struct vfm_rate_range *rate[] = {&m->gemm_bf16, &m->gemm_f32, &m->gemm_f8, &m->copy, &m->sm_bw};
 
 	for (size_t i = 0; i < sizeof(rate) / sizeof(rate[0]); i++)
 		scale_rate(rate[i], 1 / factor);

@@ -6,30 +6,30 @@
 #include "base/mem.h"
 
 /* A stream begins or ends to work, or to wait. */
-struct change {
+struct wait_change {
 	double at;
 	int works, waits; /* +1, -1 */
 };
 
 static int compare_changes(const void *a, const void *b)
 {
-	const struct change *x = a, *y = b;
+	const struct wait_change *x = a, *y = b;
 
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static size_t add_interval(struct change *v, size_t n, double begin, double end, bool waits)
+static size_t add_interval(struct wait_change *v, size_t n, double begin, double end, bool waits)
 {
 	if (end <= begin)
 		return n;
-	v[n] = (struct change){begin, !waits, waits};
-	v[n + 1] = (struct change){end, -!waits, -(int)waits};
+	v[n] = (struct wait_change){begin, !waits, waits};
+	v[n + 1] = (struct wait_change){end, -!waits, -(int)waits};
 	return n + 2;
 }
 
 double vfm_sim_uneven_wait(const struct vfm_sim_launch *l, size_t n)
 {
-	struct change *v = vfm_calloc(6 * n + 1, sizeof(*v));
+	struct wait_change *v = vfm_calloc(6 * n + 1, sizeof(*v));
 	int works = 0, waits = 0;
 	size_t changes = 0;
 	double sum = 0;

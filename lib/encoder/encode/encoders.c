@@ -13,8 +13,8 @@
 enum { BATCH = 64 /* texts that are embedded together at most */ };
 
 /* A call that waits for the thread. */
-struct call {
-	struct call *next;
+struct encoder_call {
+	struct encoder_call *next;
 	int (*work)(struct vfm_encoders *e, void *arg, struct vfm_err *err); /* NULL: a text */
 	void *arg;
 	struct vfm_err *err; /* may be NULL */
@@ -22,7 +22,7 @@ struct call {
 	bool done;
 };
 struct queue { /* in the order of arrival */
-	struct call *first, **last;
+	struct encoder_call *first, **last;
 	int n;
 };
 
@@ -52,16 +52,16 @@ struct vfm_encoders {
 
 /* ---- calls ---- */
 
-static void enqueue_call(struct queue *q, struct call *c)
+static void enqueue_call(struct queue *q, struct encoder_call *c)
 {
 	*q->last = c;
 	q->last = &c->next;
 	q->n++;
 }
 
-static struct call *dequeue_call(struct queue *q)
+static struct encoder_call *dequeue_call(struct queue *q)
 {
-	struct call *c = q->first;
+	struct encoder_call *c = q->first;
 
 	q->first = c->next;
 	if (!q->first)
@@ -75,7 +75,7 @@ static struct call *dequeue_call(struct queue *q)
 static int call_thread(struct vfm_encoders *e, int (*work)(struct vfm_encoders *, void *, struct vfm_err *), void *arg,
 	struct vfm_err *err)
 {
-	struct call c = {.work = work, .arg = arg, .err = err};
+	struct encoder_call c = {.work = work, .arg = arg, .err = err};
 
 	pthread_mutex_lock(&e->lock);
 	enqueue_call(work ? &e->clips : &e->texts, &c);
@@ -94,12 +94,12 @@ struct push {
 	float *latent;
 	int64_t made;
 };
-struct given {
+struct given_call {
 	const struct vfm_pictures *p;
 	int64_t frames;
 	float *latent;
 };
-struct decode {
+struct decode_call {
 	const float *latent;
 	const int32_t *dims;
 	int64_t frames;
@@ -136,14 +136,14 @@ static int end_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 
 static int encode_given_pictures(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 {
-	const struct given *g = arg;
+	const struct given_call *g = arg;
 
 	return vfm_vae_encode_given(e->vae, g->p, g->frames, g->latent, err);
 }
 
 static int decode_latent(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 {
-	const struct decode *d = arg;
+	const struct decode_call *d = arg;
 	const struct vfm_geometry *g = &e->video.maker.geometry;
 	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
 		     bytes = area * t * (size_t)g->channels * sizeof(float);
@@ -215,7 +215,7 @@ static void video_end(void *ctx)
 static int video_encode_given(
 	void *ctx, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
 {
-	struct given g = {p, frames, latent};
+	struct given_call g = {p, frames, latent};
 	int rc;
 
 	reserve_video(ctx);
@@ -227,7 +227,7 @@ static int video_encode_given(
 static int video_decode(
 	void *ctx, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb, struct vfm_err *err)
 {
-	struct decode d = {latent, dims, frames, rgb};
+	struct decode_call d = {latent, dims, frames, rgb};
 	int rc;
 
 	reserve_video(ctx);
@@ -254,7 +254,7 @@ static int64_t text_embed(void *ctx, const char *words, float **rows, struct vfm
 }
 
 /* Counts the tokens of each text before it computes, so that a bad one fails alone. */
-static int keep_good_texts(struct vfm_encoders *e, struct call **c, int n)
+static int keep_good_texts(struct vfm_encoders *e, struct encoder_call **c, int n)
 {
 	int good = 0;
 
@@ -269,9 +269,9 @@ static int keep_good_texts(struct vfm_encoders *e, struct call **c, int n)
 }
 
 /* Embeds the texts of n calls together. */
-static void embed_batch(struct vfm_encoders *e, struct call *const *calls, int n)
+static void embed_batch(struct vfm_encoders *e, struct encoder_call *const *calls, int n)
 {
-	struct call *c[BATCH];
+	struct encoder_call *c[BATCH];
 	const char *words[BATCH];
 	void *rows[BATCH] = {0};
 	int64_t n_rows[BATCH];
@@ -304,7 +304,7 @@ static bool is_time_for_texts(const struct vfm_encoders *e)
 
 static void serve_calls(struct vfm_encoders *e)
 {
-	struct call *batch[BATCH];
+	struct encoder_call *batch[BATCH];
 	int n;
 
 	pthread_mutex_lock(&e->lock);
@@ -363,7 +363,7 @@ static int open_models(struct vfm_encoders *e, struct vfm_err *err)
 /* Opens the models, tells the opener, and serves calls until vfm_encoders_close. */
 static void *run_encoders(void *arg)
 {
-	struct call *open = arg;
+	struct encoder_call *open = arg;
 	struct vfm_encoders *e = open->arg;
 	int rc = open_models(e, open->err);
 
@@ -473,7 +473,7 @@ static void free_encoders(struct vfm_encoders *e)
 int vfm_encoders_open(struct vfm_encoders **out, const struct vfm_encoders_opts *o, struct vfm_err *err)
 {
 	struct vfm_encoders *e = vfm_calloc(1, sizeof(*e));
-	struct call open = {.arg = e, .err = err};
+	struct encoder_call open = {.arg = e, .err = err};
 	int rc;
 
 	e->o = *o;

@@ -120,7 +120,7 @@ int64_t vfm_t5_count(const struct vfm_t5 *t, const char *text, struct vfm_err *e
 /* ---- a pack ---- */
 
 /* Consecutive texts of a pack that a block computes together. */
-struct chunk {
+struct t5_chunk {
 	int64_t row, rows; /* of the pack */
 	struct vfm_seqs seqs;
 };
@@ -130,7 +130,7 @@ struct t5_pack {
 	struct vfm_t5 *t;
 	int n, n_chunks;
 	int32_t *cu; /* [n + n_chunks]: the boundaries of each chunk, from 0 */
-	struct chunk *chunk;
+	struct t5_chunk *chunk;
 	int64_t rows, chunk_rows; /* of all; of the largest chunk */
 	enum vfm_dtype out;
 	struct vfm_tensor x;                /* [rows, dim] f32: the residual stream */
@@ -150,7 +150,7 @@ static void divide_pack(struct t5_pack *p, const int64_t *n_rows)
 	p->cu = cu = vfm_calloc(2 * (size_t)p->n + 1, sizeof(*p->cu));
 	p->chunk = vfm_calloc((size_t)p->n, sizeof(*p->chunk));
 	for (int i = 0; i < p->n; i++) {
-		struct chunk *c = p->n_chunks ? &p->chunk[p->n_chunks - 1] : NULL;
+		struct t5_chunk *c = p->n_chunks ? &p->chunk[p->n_chunks - 1] : NULL;
 
 		if (!c || c->rows + n_rows[i] > CHUNK_ROWS) {
 			c = &p->chunk[p->n_chunks++];
@@ -224,7 +224,7 @@ static int open_pack(struct t5_pack *p, const int64_t *n_rows, const int32_t *id
 	give = (struct vfm_suballoc){.base = p->mem};
 	place_pack(p, &give);
 	for (int i = 0; i < p->n_chunks; i++) {
-		struct chunk *c = &p->chunk[i];
+		struct t5_chunk *c = &p->chunk[i];
 		const int32_t *cu = c->seqs.cu;
 
 		vfm_seqs_init(&c->seqs, c->seqs.n, cu);
@@ -260,7 +260,7 @@ static int norm_rows(const struct t5_pack *p, const struct vfm_tensor *x, const 
 }
 
 /* x += attention(norm(x)); x += down(gelu(gate(norm(x))) * up(norm(x))) */
-static int run_t5_block(const struct t5_pack *p, const struct chunk *c, const struct t5_block *b,
+static int run_t5_block(const struct t5_pack *p, const struct t5_chunk *c, const struct t5_block *b,
 	const struct vfm_tensor w[T5_MATRICES], struct vfm_err *err)
 {
 	const struct t5_dims *d = &p->t->d;
@@ -312,7 +312,7 @@ static int read_rows(const struct t5_pack *p, void **rows, const int64_t *n_rows
 	const size_t row = (size_t)t->d.dim * vfm_dtype_size(p->out);
 
 	for (int k = 0, i = 0; k < p->n_chunks; k++) {
-		const struct chunk *c = &p->chunk[k];
+		const struct t5_chunk *c = &p->chunk[k];
 		const struct vfm_tensor x = vfm_row_slice(&p->x, c->row, c->rows), y = vfm_row_slice(&p->y, 0, c->rows);
 		int last = i + c->seqs.n;
 

@@ -15,7 +15,7 @@
 #define WORD_KEPT   64   /* longer words are computed each time */
 #define GRAM_BYTES  64   /* bounds the work for a hostile word */
 
-struct slot {
+struct word_slot {
 	char *word; /* NULL: free */
 	float *row; /* [dim] */
 };
@@ -23,7 +23,7 @@ struct slot {
 struct vfm_textbytes {
 	int dim;
 	float *tmp; /* [dim], the n-gram sum */
-	struct slot cache[CACHE_SLOTS];
+	struct word_slot cache[CACHE_SLOTS];
 };
 
 int vfm_textbytes_new(struct vfm_textbytes **out, const char *spec, struct vfm_err *err)
@@ -153,7 +153,7 @@ static void cached_row(struct vfm_textbytes *t, const char *text, size_t n, floa
 {
 	size_t bytes = (size_t)t->dim * sizeof(float);
 	char *word = vfm_malloc(n + 1);
-	struct slot *s;
+	struct word_slot *s;
 
 	for (size_t i = 0; i < n; i++)
 		word[i] = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];

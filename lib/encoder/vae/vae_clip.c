@@ -5,7 +5,7 @@
 #include "encoder/vae/vae_impl.h"
 
 /* A clip to encode or to decode. */
-struct clip {
+struct vae_clip {
 	enum vae_part part;
 	const uint8_t *rgb; /* encoder: [first + last, height, width, 3]; the frames between them are grey */
 	const float *z;     /* decoder: [frames, C, h, w] */
@@ -15,8 +15,8 @@ struct clip {
 
 /* Runs a window of the clip through a session of its own; tile NULL: the window is the whole, and `out` gets the
  * results. */
-static int run_window(struct vfm_vae *v, const struct clip *c, const struct vae_window *at, const struct vae_out *out,
-	float *tile, struct vfm_err *err)
+static int run_window(struct vfm_vae *v, const struct vae_clip *c, const struct vae_window *at,
+	const struct vae_out *out, float *tile, struct vfm_err *err)
 {
 	const int64_t p = v->c.patch, width = c->w * p, size = c->h * p * width * 3, area = c->h * c->w;
 	struct vfm_vae_session *s;
@@ -46,7 +46,7 @@ out:
 
 /* ---- tiles: tiled_encode and tiled_decode of AutoencoderKLWan ---- */
 
-struct tiles {
+struct vae_tiles {
 	int64_t size[2], step[2];         /* height, width: of the inputs */
 	int64_t out_step[2], out_size[2]; /* of the outputs */
 	int64_t frames, channels;         /* of the outputs */
@@ -64,7 +64,7 @@ static int64_t to_output(const struct vfm_vae *v, enum vae_part part, int64_t n)
 }
 
 /* Returns whether the clip is cut into tiles.  The encoder compares pixels, but its tiles are of patches. */
-static bool choose_tiles(struct tiles *t, const struct vfm_vae *v, const struct clip *c, int64_t frames)
+static bool choose_tiles(struct vae_tiles *t, const struct vfm_vae *v, const struct vae_clip *c, int64_t frames)
 {
 	const struct vfm_vae_tile *o = &v->tile;
 	const int64_t scale = c->part == VAE_ENCODER ? 1 : v->geometry.stride[1];
@@ -72,7 +72,7 @@ static bool choose_tiles(struct tiles *t, const struct vfm_vae *v, const struct 
 
 	if (!o->height)
 		return false;
-	*t = (struct tiles){.size = {o->height / scale, o->width / scale},
+	*t = (struct vae_tiles){.size = {o->height / scale, o->width / scale},
 		.step = {o->stride_height / scale, o->stride_width / scale},
 		.frames = frames,
 		.channels = v->net[c->part].out};
@@ -85,7 +85,7 @@ static bool choose_tiles(struct tiles *t, const struct vfm_vae *v, const struct 
 
 /* b = its own values, coming from 0 at the edge, plus those of a, which go to 0: the first rows (dim 0) or columns (dim
  * 1) of b lie on the last ones of a. */
-static void blend_tiles(const struct tiles *t, int dim, const struct tile *a, struct tile *b)
+static void blend_tiles(const struct vae_tiles *t, int dim, const struct tile *a, struct tile *b)
 {
 	const int64_t an = dim ? a->w : a->h, bn = dim ? b->w : b->h, h = dim ? b->h : 0, w = dim ? 0 : b->w;
 	int64_t n = t->out_size[dim] - t->out_step[dim], c = t->channels;
@@ -106,7 +106,7 @@ static void blend_tiles(const struct tiles *t, int dim, const struct tile *a, st
 			}
 }
 
-static int make_tile(struct vfm_vae *v, const struct clip *c, const struct tiles *t, int64_t y, int64_t x,
+static int make_tile(struct vfm_vae *v, const struct vae_clip *c, const struct vae_tiles *t, int64_t y, int64_t x,
 	struct tile *tile, struct vfm_err *err)
 {
 	tile->in = (struct vae_window){
@@ -119,7 +119,7 @@ static int make_tile(struct vfm_vae *v, const struct clip *c, const struct tiles
 }
 
 /* Stores the rows and columns of a tile up to the next tiles. */
-static void store_tile_frames(const struct vfm_vae *v, const struct clip *c, const struct tiles *t,
+static void store_tile_frames(const struct vfm_vae *v, const struct vae_clip *c, const struct vae_tiles *t,
 	const struct tile *tile, const struct vae_out *o)
 {
 	const struct vae_window at = {to_output(v, c->part, tile->in.y), to_output(v, c->part, tile->in.x),
@@ -137,8 +137,8 @@ static void free_row(struct tile *row, int64_t n)
 	memset(row, 0, (size_t)n * sizeof(*row));
 }
 
-static int run_tiles(
-	struct vfm_vae *v, const struct clip *c, const struct tiles *t, const struct vae_out *out, struct vfm_err *err)
+static int run_tiles(struct vfm_vae *v, const struct vae_clip *c, const struct vae_tiles *t, const struct vae_out *out,
+	struct vfm_err *err)
 {
 	const int64_t n = (c->w + t->step[1] - 1) / t->step[1];
 	struct tile *above = vfm_calloc((size_t)n, sizeof(*above)), *row = vfm_calloc((size_t)n, sizeof(*row)), *other;
@@ -167,9 +167,9 @@ static int run_tiles(
 /* ---- whole clips ---- */
 
 static int run_clip(
-	struct vfm_vae *v, const struct clip *c, int64_t frames, const struct vae_out *out, struct vfm_err *err)
+	struct vfm_vae *v, const struct vae_clip *c, int64_t frames, const struct vae_out *out, struct vfm_err *err)
 {
-	struct tiles t;
+	struct vae_tiles t;
 
 	if (choose_tiles(&t, v, c, frames))
 		return run_tiles(v, c, &t, out, err);
@@ -177,7 +177,7 @@ static int run_clip(
 }
 
 static int encode_clip(
-	struct vfm_vae *v, struct clip *c, int64_t height, int64_t width, float *latents, struct vfm_err *err)
+	struct vfm_vae *v, struct vae_clip *c, int64_t height, int64_t width, float *latents, struct vfm_err *err)
 {
 	int32_t dims[3];
 
@@ -191,7 +191,7 @@ int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_
 	struct vfm_err *err)
 {
 	return encode_clip(
-		v, &(struct clip){.rgb = rgb, .frames = frames, .first = frames}, height, width, latents, err);
+		v, &(struct vae_clip){.rgb = rgb, .frames = frames, .first = frames}, height, width, latents, err);
 }
 
 int vfm_vae_encode_given(
@@ -199,14 +199,14 @@ int vfm_vae_encode_given(
 {
 	if (p->n < 1 || p->n > 2 || frames < p->n)
 		return vfm_fail(err, VFM_EUSAGE, "a condition of %d pictures in %lld frames", p->n, (long long)frames);
-	return encode_clip(v, &(struct clip){.rgb = p->rgb, .frames = frames, .first = 1, .last = p->n - 1}, p->height,
-		p->width, latents, err);
+	return encode_clip(v, &(struct vae_clip){.rgb = p->rgb, .frames = frames, .first = 1, .last = p->n - 1},
+		p->height, p->width, latents, err);
 }
 
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err)
 {
-	const struct clip c = {.part = VAE_DECODER, .z = latents, .frames = t, .h = h, .w = w};
+	const struct vae_clip c = {.part = VAE_DECODER, .z = latents, .frames = t, .h = h, .w = w};
 	const struct vae_out out = {.rgb = rgb, .f32 = exact, .h = h * v->c.ratio, .w = w * v->c.ratio};
 
 	if (t < 1)

@@ -164,13 +164,13 @@ bool vfm_times_vary(const struct vfm_times *t)
 	return false;
 }
 
-struct vfm_rate vfm_times_rate(const struct vfm_times *t, struct vfm_rate header)
+struct vfm_frame_rate vfm_times_rate(const struct vfm_times *t, struct vfm_frame_rate header)
 {
 	(void)t;
 	return header;
 }
 
-double vfm_times_duration(const struct vfm_times *t, struct vfm_rate rate, double claimed_s)
+double vfm_times_duration(const struct vfm_times *t, struct vfm_frame_rate rate, double claimed_s)
 {
 	(void)t, (void)rate;
 	return claimed_s;

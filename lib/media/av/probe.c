@@ -8,7 +8,7 @@
 
 static void judge_times(struct vfm_probe *p, const struct vfm_times *t)
 {
-	struct vfm_rate rate = vfm_times_rate(t, (struct vfm_rate){p->info.fps_num, p->info.fps_den});
+	struct vfm_frame_rate rate = vfm_times_rate(t, (struct vfm_frame_rate){p->info.fps_num, p->info.fps_den});
 
 	p->fps_num = rate.num;
 	p->fps_den = rate.den;

@@ -47,7 +47,7 @@ static bool fits_rate(const struct vfm_times *t, double rate)
 }
 
 /* The common rate next to the mean that the timestamps allow, or the mean. */
-static struct vfm_rate measured_rate(const struct vfm_times *t)
+static struct vfm_frame_rate measured_rate(const struct vfm_times *t)
 {
 	double mean = (double)(t->n - 1) / (t->last_s - t->first_s), nearest = INFINITY;
 	AVRational found = {0, 1};
@@ -63,17 +63,17 @@ static struct vfm_rate measured_rate(const struct vfm_times *t)
 	}
 	if (!found.num)
 		found = av_d2q(mean, 100000);
-	return (struct vfm_rate){found.num, found.den};
+	return (struct vfm_frame_rate){found.num, found.den};
 }
 
-struct vfm_rate vfm_times_rate(const struct vfm_times *t, struct vfm_rate header)
+struct vfm_frame_rate vfm_times_rate(const struct vfm_times *t, struct vfm_frame_rate header)
 {
 	if (vfm_times_bad(t) || t->n < 2 || (header.num > 0 && fits_rate(t, (double)header.num / header.den)))
 		return header;
 	return measured_rate(t);
 }
 
-double vfm_times_duration(const struct vfm_times *t, struct vfm_rate rate, double claimed_s)
+double vfm_times_duration(const struct vfm_times *t, struct vfm_frame_rate rate, double claimed_s)
 {
 	double period = rate.num > 0 ? (double)rate.den / rate.num : 0, last = t->last_s - t->first_s;
 

@@ -24,7 +24,7 @@ struct vfm_times {     /* `= {.tick_s = …}` before the first frame */
 	bool jumps;         /* a timestamp goes back, or by more than VFM_TIMES_MAX_GAP_S */
 };
 
-struct vfm_rate {
+struct vfm_frame_rate {
 	int num, den; /* frames per second; 0/1: unknown */
 };
 
@@ -36,11 +36,11 @@ bool vfm_times_vary(const struct vfm_times *t); /* false if the timestamps are b
 
 /* Returns `header` if the timestamps agree with it, are bad or fewer than two.  Otherwise returns the measured rate: a
  * common one (k or k * 1000/1001 frames per second) within the bounds, or the mean. */
-struct vfm_rate vfm_times_rate(const struct vfm_times *t, struct vfm_rate header);
+struct vfm_frame_rate vfm_times_rate(const struct vfm_times *t, struct vfm_frame_rate header);
 
 /* Returns seconds from the first frame to the end of the last.  A constant rate determines the duration of the last
  * frame.  Else, the frame lasts until `claimed_s`, the end in the file's header, if that is plausible (< 0: unknown),
  * or a mean gap.  rate: as vfm_times_rate returned it. */
-double vfm_times_duration(const struct vfm_times *t, struct vfm_rate rate, double claimed_s);
+double vfm_times_duration(const struct vfm_times *t, struct vfm_frame_rate rate, double claimed_s);
 
 #endif

@@ -18,7 +18,7 @@
 #define RED       0xC8321E
 #define EMPTY     0x2B2B2B
 
-struct cell {
+struct sheet_cell {
 	uint8_t *frames; /* [n, height, width, 3] */
 	char *text;
 	bool marked;
@@ -26,7 +26,7 @@ struct cell {
 
 struct vfm_sheet {
 	struct vfm_sheet_opts o;
-	struct cell *cells;
+	struct sheet_cell *cells;
 	size_t cap;
 	int64_t n;
 };
@@ -140,7 +140,7 @@ int vfm_sheet_add(struct vfm_sheet *s, const struct vfm_sheet_clip *clip, struct
 		return rc;
 	}
 	vfm_grow(&s->cells, &s->cap, (size_t)s->n + 1, sizeof(s->cells[0]));
-	s->cells[s->n++] = (struct cell){frames, clip->text ? vfm_strdup(clip->text) : NULL, clip->marked};
+	s->cells[s->n++] = (struct sheet_cell){frames, clip->text ? vfm_strdup(clip->text) : NULL, clip->marked};
 	return 0;
 }
 
@@ -189,7 +189,7 @@ int vfm_sheet_write(struct vfm_sheet *s, const char *path, const char *title, st
 	if (title)
 		vfm_image_text(&im, PAD + PAD / 2, PAD + 2, 2, INK, title);
 	for (int64_t i = 0; i < s->n; i++) {
-		const struct cell *c = &s->cells[i];
+		const struct sheet_cell *c = &s->cells[i];
 		int x = PAD + PAD / 2 + (int)(i % columns) * (cell_w + 2 * PAD),
 		    y = head + PAD + PAD / 2 + (int)(i / columns) * (cell_h + 2 * PAD);
 

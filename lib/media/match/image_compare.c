@@ -32,20 +32,20 @@ struct overlay { /* b at the cells of a */
 	float b[PIXELS];
 };
 
-struct pair {
+struct image_pair {
 	const struct vfm_image_view *a, *b;
 	const struct vfm_image_box *of_a, *of_b; /* parts that are compared */
 };
 
 /* Where b is sampled for the cells of a in one direction. */
-struct line {
+struct image_line {
 	int at[N], next[N];
 	float share[N];  /* of the next one */
 	int first, last; /* cells that count: first to last - 1 */
 };
 
 /* b is at s x + t; [a0, a1) and [b0, b1) count. */
-static void place_line(struct line *l, int side, float s, float t, float a0, float a1, float b0, float b1)
+static void place_line(struct image_line *l, int side, float s, float t, float a0, float a1, float b0, float b1)
 {
 	l->first = side;
 	l->last = 0;
@@ -63,11 +63,11 @@ static void place_line(struct line *l, int side, float s, float t, float a0, flo
 	}
 }
 
-static void lay_over(struct overlay *o, const struct pair *p, const struct warp *w, int side)
+static void lay_over(struct overlay *o, const struct image_pair *p, const struct warp *w, int side)
 {
 	const float *grid = side == N ? p->b->fine : p->b->coarse;
 	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
-	struct line x, y;
+	struct image_line x, y;
 
 	place_line(&x, side, w->sx, w->tx, a->left, a->right, b->left, b->right);
 	place_line(&y, side, w->sy, w->ty, a->top, a->bottom, b->top, b->bottom);
@@ -206,7 +206,7 @@ static bool improve_warp(struct warp *w, const float *a, const struct overlay *o
 
 /* Improves a warp by up to `steps` steps, as long as the correlation rises, and as it is not below `least` after the
  * first two.  Returns it; o is of the warp. */
-static double fit_warp(struct overlay *o, struct warp *w, const struct pair *p, int side, int steps, double least)
+static double fit_warp(struct overlay *o, struct warp *w, const struct image_pair *p, int side, int steps, double least)
 {
 	const float *a = side == N ? p->a->fine : p->a->coarse;
 	double c, better;
@@ -275,7 +275,7 @@ static float share_range(float a0, float a1, float b0, float b1, float s, float 
 }
 
 /* Returns the least share of the two parts that is common to both. */
-static float share_parts(const struct pair *p, const struct warp *w)
+static float share_parts(const struct image_pair *p, const struct warp *w)
 {
 	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
 	float x = share_range(a->left, a->right, b->left, b->right, w->sx, w->tx),
@@ -285,7 +285,7 @@ static float share_parts(const struct pair *p, const struct warp *w)
 }
 
 /* The warp that lays one part over the other. */
-static struct warp warp_of(const struct pair *p)
+static struct warp warp_of(const struct image_pair *p)
 {
 	const struct vfm_image_box *a = p->of_a, *b = p->of_b;
 	const float sx = (b->right - b->left) / (a->right - a->left), sy = (b->bottom - b->top) / (a->bottom - a->top);
@@ -299,7 +299,7 @@ static bool is_scaled(float s, float first)
 }
 
 /* Compares a pair of parts; m is set if they are better than m. */
-static void compare_parts(const struct pair *p, bool mirrored, struct vfm_image_match *m)
+static void compare_parts(const struct image_pair *p, bool mirrored, struct vfm_image_match *m)
 {
 	const struct warp first = warp_of(p);
 	struct warp w = first;
@@ -347,6 +347,6 @@ void vfm_image_compare(
 
 		for (int i = 0; i < of->n_boxes; i++)
 			for (int j = 0; j < b->n_boxes; j++)
-				compare_parts(&(struct pair){of, b, &of->boxes[i], &b->boxes[j]}, mirrored, m);
+				compare_parts(&(struct image_pair){of, b, &of->boxes[i], &b->boxes[j]}, mirrored, m);
 	}
 }

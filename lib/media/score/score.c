@@ -27,7 +27,7 @@
 #define BAR_MAX   48 /* subtitles and logos are brighter */
 #define BAR_STEP  12
 
-struct work {
+struct score_work {
 	struct vfm_score *s;
 	struct vfm_motion *motion;
 	struct vfm_temporal *temporal;
@@ -45,7 +45,7 @@ struct work {
 };
 
 /* Returns the time between the frames of a pair: that of the rate, unless the timestamps tell of another one. */
-static double pair_length(const struct work *w, double s)
+static double pair_length(const struct score_work *w, double s)
 {
 	return s > 0 && s <= VFM_TIMES_MAX_GAP_S && fabs(s - w->pair_s) > 0.25 * w->pair_s + 2 * w->tick_s ? s
 													   : w->pair_s;
@@ -76,7 +76,7 @@ static bool is_clipped_colour(const uint8_t *p)
 	return (p[2] < low ? p[2] : low) == 0 && (p[2] > high ? p[2] : high) >= CHROMA;
 }
 
-static void look_at_colour(struct work *w)
+static void look_at_colour(struct score_work *w)
 {
 	double n = (double)CW * w->ch, y1 = 0, y2 = 0, rg1 = 0, rg2 = 0, yb1 = 0, yb2 = 0, black = 0, dark = 0,
 	       bright = 0, clipped = 0;
@@ -107,7 +107,7 @@ static void look_at_colour(struct work *w)
 	s->overexposed += bright / n;
 }
 
-static void look_for_bars(struct work *w)
+static void look_for_bars(struct score_work *w)
 {
 	float col_sum[CW] = {0};
 
@@ -130,7 +130,7 @@ static void look_for_bars(struct work *w)
 		w->col_mean[x] = fmaxf(w->col_mean[x], col_sum[x] / (float)w->ch);
 }
 
-static void look_at_edges(struct work *w)
+static void look_at_edges(struct score_work *w)
 {
 	double sum = 0, sum2 = 0, n = (double)(SW - 2) * (w->sh - 2);
 
@@ -152,7 +152,7 @@ static void look_at_edges(struct work *w)
 		w->s->sharpness += fmax(0, sum2 / n - sum / n * (sum / n));
 }
 
-static int look_at(struct work *w, struct vfm_video *v, struct vfm_err *err)
+static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *err)
 {
 	TRY(vfm_video_rgb(v, CW, w->ch, VFM_FIT_STRETCH, w->rgb, err));
 	TRY(vfm_artifacts_add(w->artifacts, v, err));
@@ -180,7 +180,7 @@ static int bar(const float *mean, const uint8_t *max, int n, int step)
 	return mean[from + step * beside] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
 }
 
-static void compute_bars(struct work *w)
+static void compute_bars(struct score_work *w)
 {
 	struct vfm_score *s = w->s;
 	double bars;
@@ -196,7 +196,7 @@ static void compute_bars(struct work *w)
 	s->overexposed = fmin(1, s->overexposed / (1 - bars));
 }
 
-static void compute_means(struct work *w, bool image)
+static void compute_means(struct score_work *w, bool image)
 {
 	struct vfm_score *s = w->s;
 	struct vfm_motion_result m = vfm_motion_result(w->motion);
@@ -251,7 +251,7 @@ int64_t vfm_score_step(const struct vfm_video_info *info)
 	return (int64_t)fmax(1, lrint(PAIR_S * rate_of(info)));
 }
 
-static void prepare_score(struct work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
+static void prepare_score(struct score_work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
 {
 	int64_t n = o->end >= 0 ? o->end - o->start : o->about > 0 ? o->about : info->frames;
 
@@ -277,7 +277,8 @@ static void prepare_score(struct work *w, const struct vfm_video_info *info, con
 
 /* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined and compared with the
  * one behind it, and motion takes up to MOTION_FRAMES, pair_step apart. */
-static int take_frame(struct work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
+static int take_frame(
+	struct score_work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
 {
 	int64_t k = i % w->every;
 
@@ -295,7 +296,7 @@ static int take_frame(struct work *w, struct vfm_video *v, const struct vfm_fram
 	return k == 0 ? look_at(w, v, err) : 0;
 }
 
-static int score_frames(struct work *w, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
+static int score_frames(struct score_work *w, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
 {
 	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
 	struct vfm_frame f;
@@ -314,7 +315,7 @@ static int score_frames(struct work *w, struct vfm_video *v, const struct vfm_sc
 
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *o, struct vfm_err *err)
 {
-	struct work *w = vfm_calloc(1, sizeof(*w));
+	struct score_work *w = vfm_calloc(1, sizeof(*w));
 	struct vfm_video_opts video = o->video;
 	struct vfm_video *v = NULL;
 	int rc;

@@ -25,7 +25,7 @@ enum {
 #define FROZEN_S     0.25
 #define FLICKER_MAX  32
 
-struct change {
+struct luma_change {
 	double mean, time_s;
 	bool equal;
 };
@@ -37,7 +37,7 @@ struct vfm_temporal {
 	int64_t compared; /* those with a frame of the same size before */
 	int64_t in_row;   /* since the size changed */
 
-	struct change ring[RING]; /* newest at (n_changes - 1) % RING */
+	struct luma_change ring[RING]; /* newest at (n_changes - 1) % RING */
 	int64_t n_changes, classified;
 	int64_t run; /* repeated frames up to the one classified last */
 	double run_from_s, last_s;
@@ -74,7 +74,7 @@ static int segment_difference(const uint8_t *a, const uint8_t *b, int n)
 	return sum;
 }
 
-static struct change compare_rows(const struct vfm_temporal *t, double time_s)
+static struct luma_change compare_rows(const struct vfm_temporal *t, double time_s)
 {
 	int64_t sum = 0;
 	int peak = 0;
@@ -91,7 +91,7 @@ static struct change compare_rows(const struct vfm_temporal *t, double time_s)
 			peak = d > peak * n ? d / n : peak;
 		}
 	}
-	return (struct change){
+	return (struct luma_change){
 		.mean = (double)sum / ROWS / t->w,
 		.time_s = time_s,
 		.equal = (double)sum / ROWS / t->w < EQUAL_MEAN && peak < EQUAL_PEAK,
@@ -131,7 +131,7 @@ static void end_run(struct vfm_temporal *t, double until_s)
 
 static void judge_next(struct vfm_temporal *t)
 {
-	const struct change *c = &t->ring[t->classified++ % RING];
+	const struct luma_change *c = &t->ring[t->classified++ % RING];
 	double around = motion_around(t);
 
 	if (c->equal || (around > REPEAT_MIN && c->mean < REPEAT_SHARE * around)) {

@@ -32,7 +32,7 @@ static const uint8_t contrast_min[LEVELS] = {20, 40, 80};
 static const double weights[VFM_TEXT_FEATURES + 1] = {2.21, 0.91, 1.98, -6.25, -3.66, -0.63, -6.97, 1.03, -6.84};
 
 /* A connected set of stroke pixels. */
-struct piece {
+struct text_piece {
 	int left, right, top, bottom; /* inclusive */
 	int area, border;             /* pixels, and their sides without a neighbour in the set */
 	double level, thickness;      /* mean brightness; mean width of strokes */
@@ -57,7 +57,7 @@ struct vfm_text {
 	uint8_t *scratch; /* [2 (w + 2 RADIUS)] */
 	bool *seen, *is_text;
 	int *stack;
-	struct piece *pieces;
+	struct text_piece *pieces;
 	vfm_text_watcher *watch;
 	void *watch_ctx;
 };
@@ -193,9 +193,9 @@ static void find_strokes(struct vfm_text *t)
 /* ---- letters ---- */
 
 /* Returns the connected set that contains pixel `first`. */
-static struct piece trace_piece(struct vfm_text *t, int first, int least)
+static struct text_piece trace_piece(struct vfm_text *t, int first, int least)
 {
-	struct piece p = {.left = t->w, .right = -1, .top = t->h, .bottom = -1};
+	struct text_piece p = {.left = t->w, .right = -1, .top = t->h, .bottom = -1};
 	int n = 1;
 
 	t->stack[0] = first;
@@ -225,7 +225,7 @@ static struct piece trace_piece(struct vfm_text *t, int first, int least)
 	return p;
 }
 
-static void judge_piece(struct piece *p)
+static void judge_piece(struct text_piece *p)
 {
 	int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
 	double fill = (double)p->area / w / h;
@@ -239,7 +239,7 @@ static void judge_piece(struct piece *p)
 
 static int compare_strokes(const void *a, const void *b)
 {
-	const struct piece *p = a, *q = b;
+	const struct text_piece *p = a, *q = b;
 
 	return p->left != q->left ? p->left - q->left : p->top - q->top;
 }
@@ -293,7 +293,7 @@ static int find_pieces(struct vfm_text *t, int least)
 
 /* ---- lines ---- */
 
-static int line_of(struct piece *v, int i)
+static int line_of(struct text_piece *v, int i)
 {
 	while (v[i].line != i)
 		i = v[i].line = v[v[i].line].line;
@@ -301,7 +301,7 @@ static int line_of(struct piece *v, int i)
 }
 
 /* Whether q, which begins right of p, continues its line. */
-static bool continues(const struct piece *p, const struct piece *q)
+static bool continues(const struct text_piece *p, const struct text_piece *q)
 {
 	int hp = p->bottom - p->top + 1, hq = q->bottom - q->top + 1, high = hp > hq ? hp : hq, low = hp + hq - high;
 	double thick = fmax(p->thickness, q->thickness), thin = p->thickness + q->thickness - thick;
@@ -311,7 +311,7 @@ static bool continues(const struct piece *p, const struct piece *q)
 		(abs(p->bottom - q->bottom) <= fmax(1, 0.2 * high) || abs(p->top - q->top) <= fmax(1, 0.2 * high));
 }
 
-static void join_letters(struct piece *v, int n)
+static void join_letters(struct text_piece *v, int n)
 {
 	for (int i = 0; i < n; i++)
 		for (int k = i + 1; v[i].is_letter && k < n && v[k].left <= v[i].right + HEIGHT_MAX; k++)
@@ -319,12 +319,12 @@ static void join_letters(struct piece *v, int n)
 				v[line_of(v, k)].line = line_of(v, i);
 }
 
-static struct text_line measure_line(struct piece *v, int n, int root)
+static struct text_line measure_line(struct text_piece *v, int n, int root)
 {
 	struct text_line l = {.left = INT32_MAX, .top = INT32_MAX, .right = -1, .bottom = -1};
 
 	for (int i = root; i < n; i++) {
-		const struct piece *p = &v[i];
+		const struct text_piece *p = &v[i];
 		int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
 
 		if (!p->is_letter || line_of(v, i) != root)
@@ -346,7 +346,7 @@ static struct text_line measure_line(struct piece *v, int n, int root)
 }
 
 /* Returns the number of sets beside the letters of a line, in its box and half its height above and below. */
-static int count_fragments(struct piece *v, int n, const struct text_line *l, int root)
+static int count_fragments(struct text_piece *v, int n, const struct text_line *l, int root)
 {
 	int count = 0, margin = (l->bottom - l->top + 1) / 2;
 
@@ -417,7 +417,7 @@ static bool is_line(struct vfm_text *t, int n, const struct text_line *l, int ro
 /* Marks the lines among the n sets found at a contrast of `least`. */
 static void mark_lines(struct vfm_text *t, int n, int least)
 {
-	struct piece *v = t->pieces;
+	struct text_piece *v = t->pieces;
 
 	join_letters(v, n);
 	for (int i = 0; i < n; i++) {

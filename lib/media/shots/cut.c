@@ -158,16 +158,16 @@ static double end_of_cut(const struct cutting *c)
 
 /* Returns the rate of frames that keep their times.  Few frames have wide bounds, in which a common rate may lie far
  * from their mean. */
-static struct vfm_rate rate_of_times(const struct vfm_times *t, struct vfm_rate header)
+static struct vfm_frame_rate rate_of_times(const struct vfm_times *t, struct vfm_frame_rate header)
 {
-	struct vfm_rate rate = vfm_times_rate(t, header);
+	struct vfm_frame_rate rate = vfm_times_rate(t, header);
 	double span = t->last_s - t->first_s, mean = span > 0 ? (double)(t->n - 1) / span : 0;
 	AVRational q;
 
 	if (mean <= 0 || fabs((double)rate.num / rate.den / mean - 1) <= 0.01 + 2 * t->tick_s / span)
 		return rate;
 	q = av_d2q(mean, 100000);
-	return (struct vfm_rate){q.num, q.den};
+	return (struct vfm_frame_rate){q.num, q.den};
 }
 
 static int finish_frames(struct cutting *c, struct vfm_err *err)
@@ -178,7 +178,7 @@ static int finish_frames(struct cutting *c, struct vfm_err *err)
 	if (c->o->new_fps > 0) {
 		TRY(fill_until(c, end, err));
 	} else if (c->keep) {
-		struct vfm_rate rate = rate_of_times(&c->times, (struct vfm_rate){r->fps_num, r->fps_den});
+		struct vfm_frame_rate rate = rate_of_times(&c->times, (struct vfm_frame_rate){r->fps_num, r->fps_den});
 
 		TRY(write_waiting(c, end, err));
 		r->vfr = vfm_times_vary(&c->times);
@@ -456,8 +456,8 @@ static void copy_clip(struct cutting *c, const struct vfm_video_info *i)
 		c->r->fps_num = c->o->fps_num ? c->o->fps_num : i->fps_num;
 		c->r->fps_den = c->o->fps_num ? c->o->fps_den : i->fps_den;
 		if (c->o->vfr) {
-			struct vfm_rate rate =
-				rate_of_times(&copy.times, (struct vfm_rate){c->r->fps_num, c->r->fps_den});
+			struct vfm_frame_rate rate =
+				rate_of_times(&copy.times, (struct vfm_frame_rate){c->r->fps_num, c->r->fps_den});
 
 			c->r->fps_num = rate.num;
 			c->r->fps_den = rate.den;

@@ -67,7 +67,7 @@ struct model {
 
 #include "media/shots/scene_trees.h"
 
-static double confidence_of(const struct vfm_candidate *c)
+static double confidence_of(const struct vfm_cut_candidate *c)
 {
 	const struct model *m = &models[c->kind];
 	double x = (double)m->bias;
@@ -83,7 +83,7 @@ static double confidence_of(const struct vfm_candidate *c)
 	return 1 / (1 + exp(-x));
 }
 
-void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_candidate *c)
+void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_cut_candidate *c)
 {
 	vfm_grow(&s->candidates, &s->candidates_cap, (size_t)s->n_candidates + 1, sizeof(s->candidates[0]));
 	s->candidates[s->n_candidates] = *c;
@@ -225,7 +225,7 @@ static bool may_be_cut(const struct vfm_scene *s, int64_t t)
 static void evaluate_change(struct vfm_scene *s, int64_t t)
 {
 	float across[4];
-	struct vfm_candidate c = {.from = t, .frame = t, .kind = VFM_CUT_HARD};
+	struct vfm_cut_candidate c = {.from = t, .frame = t, .kind = VFM_CUT_HARD};
 
 	/* Frames of one colour are candidates of their own, with both of their ends. */
 	if (!may_be_cut(s, t) || s->p[t - 1].plain || s->p[t].plain || !differs_across(s, t, across))
@@ -321,7 +321,7 @@ bool vfm_scene_is_hard_cut(const struct vfm_scene *s, int64_t t)
 
 static int by_confidence(const void *a, const void *b)
 {
-	const struct vfm_candidate *x = a, *y = b;
+	const struct vfm_cut_candidate *x = a, *y = b;
 
 	if (x->confidence != y->confidence)
 		return x->confidence > y->confidence ? -1 : 1;
@@ -338,7 +338,7 @@ static void gather_dissolves(struct vfm_scene *s)
 		qsort(s->candidates + first, (size_t)s->n_dissolves, sizeof(s->candidates[0]), by_confidence);
 }
 
-const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n)
+const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n)
 {
 	while (s->n < s->pushed)
 		take_frame_of(s, unmixed(s, s->n));
@@ -357,7 +357,7 @@ const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n
 }
 
 /* A fade without frames, which is a flash at a cut, counts as a hard cut. */
-static void add_cut(struct vfm_scene *s, const struct vfm_candidate *c, double confidence)
+static void add_cut(struct vfm_scene *s, const struct vfm_cut_candidate *c, double confidence)
 {
 	struct vfm_cut cut = {.from = c->from < 0 ? 0 : c->from,
 		.frame = c->frame > s->n ? s->n : c->frame,
@@ -374,7 +374,7 @@ static void add_cut(struct vfm_scene *s, const struct vfm_candidate *c, double c
 static void choose_hard(struct vfm_scene *s, double threshold)
 {
 	for (int64_t i = 0; i < s->n_hard; i++) {
-		const struct vfm_candidate *c = &s->candidates[i];
+		const struct vfm_cut_candidate *c = &s->candidates[i];
 		struct vfm_cut *last = s->n_cuts ? &s->cuts[s->n_cuts - 1] : NULL;
 
 		if (c->confidence < threshold)
@@ -400,7 +400,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 {
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {
-		const struct vfm_candidate *c = &s->candidates[i];
+		const struct vfm_cut_candidate *c = &s->candidates[i];
 		/* The video begins or ends plain. */
 		bool outer = c->from <= 0 || c->frame >= s->n;
 
@@ -417,7 +417,7 @@ static void choose_dissolves(struct vfm_scene *s, double threshold)
 	int64_t n_hard = s->n_cuts;
 
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {
-		const struct vfm_candidate *c = &s->candidates[i];
+		const struct vfm_cut_candidate *c = &s->candidates[i];
 		size_t length = (size_t)(c->frame - c->from + 1);
 
 		if (c->kind != VFM_CUT_DISSOLVE || c->confidence < threshold ||

@@ -38,7 +38,7 @@ struct vfm_cut {
 	double confidence; /* 0..1: of so many candidates like this one, this share are cuts */
 };
 
-struct vfm_candidate {
+struct vfm_cut_candidate {
 	int64_t from, frame;
 	enum vfm_cut_kind kind;
 	bool abrupt; /* of a fade: a side of the plain frames is a cut */
@@ -57,7 +57,7 @@ void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the ne
  * is a cut.  May be called again with other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
 /* After the last frame: all candidates, for the calibration; they belong to `s`. */
-const struct vfm_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
+const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
 void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 
 /* ---- clips ---- */

@@ -38,7 +38,7 @@ struct vfm_scene {
 	size_t cap;
 	int64_t n, evaluated, mixed; /* frames; the next one to evaluate for a cut, for a mixture */
 	int64_t run_first, run_end;  /* of the run that is not yet stored; run_first -1: none, run_end -1: goes on */
-	struct vfm_candidate *candidates, *dissolves;
+	struct vfm_cut_candidate *candidates, *dissolves;
 	struct plain_run *runs;
 	size_t candidates_cap, dissolves_cap, runs_cap;
 	int64_t n_candidates, n_dissolves, n_runs;
@@ -55,7 +55,7 @@ static inline const struct vfm_sig *scene_sig(const struct vfm_scene *s, int64_t
 
 /* How much two frames differ, in numbers of 0..1: moved, blocks, hist, pixel. */
 void vfm_scene_differ(const struct vfm_sig *a, const struct vfm_sig *b, float f[4]);
-void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_candidate *c);
+void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_cut_candidate *c);
 /* Whether the candidates for hard cuts have a likely one at t.  After the last frame. */
 bool vfm_scene_is_hard_cut(const struct vfm_scene *s, int64_t t);
 

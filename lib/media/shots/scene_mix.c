@@ -320,7 +320,7 @@ static void mixture_features(const struct vfm_scene *s, const struct mixture *m,
 /* Stores the mixture at t as a candidate if its ends are two pictures, neither one moved nor one of a fade. */
 static void add_dissolve(struct vfm_scene *s, int64_t t)
 {
-	struct vfm_candidate c = {.kind = VFM_CUT_DISSOLVE};
+	struct vfm_cut_candidate c = {.kind = VFM_CUT_DISSOLVE};
 	const struct vfm_sig *a, *b;
 	struct mixture m;
 	int before, after;

@@ -234,7 +234,7 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 {
 	for (int64_t i = 0; i < s->n_runs; i++) {
 		const struct plain_run *r = &s->runs[i];
-		struct vfm_candidate c = {.kind = VFM_CUT_FADE};
+		struct vfm_cut_candidate c = {.kind = VFM_CUT_FADE};
 
 		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
 		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;

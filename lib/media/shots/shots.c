@@ -6,20 +6,20 @@
 #include "media/av/times.h"
 #include "media/shots/shots.h"
 
-struct reading {
+struct shot_reading {
 	struct vfm_shots *s;
 	size_t cap_t, cap_p, cap_e;
 	bool bad_pts;
 	struct vfm_times times;
-	struct vfm_rate claimed; /* by the header */
-	double claimed_s;        /* end of the last frame, by the header */
+	struct vfm_frame_rate claimed; /* by the header */
+	double claimed_s;              /* end of the last frame, by the header */
 	struct vfm_scene *scene;
 	struct vfm_thumb thumb;
 	const struct vfm_shot_detector *detector; /* NULL: scene */
 	uint8_t *shown;                           /* a frame for it */
 };
 
-static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+static int score_frame(struct shot_reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
 	struct vfm_shots *s = r->s;
 	int64_t n = s->frames++;
@@ -46,7 +46,7 @@ static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_
 
 /* Lengths are counted in frames, so that clips of a constant rate have equal numbers of frames, and in seconds if the
  * rate varies. */
-static struct vfm_clip_rule clip_rule(const struct reading *r, const struct vfm_shots_opts *o, double fps)
+static struct vfm_clip_rule clip_rule(const struct shot_reading *r, const struct vfm_shots_opts *o, double fps)
 {
 	struct vfm_clip_rule rule = {.min = o->min_s, .max = o->max_s, .at = r->s->time_s};
 
@@ -60,7 +60,7 @@ static struct vfm_clip_rule clip_rule(const struct reading *r, const struct vfm_
 	return rule;
 }
 
-static void set_times(struct reading *r, struct vfm_rate rate)
+static void set_times(struct shot_reading *r, struct vfm_frame_rate rate)
 {
 	struct vfm_shots *s = r->s;
 
@@ -69,16 +69,16 @@ static void set_times(struct reading *r, struct vfm_rate rate)
 	s->time_s[s->frames] = s->time_s[0] + vfm_times_duration(&r->times, rate, r->claimed_s);
 }
 
-static int find_shots(struct reading *r, const struct vfm_shots_opts *o, struct vfm_err *err)
+static int find_shots(struct shot_reading *r, const struct vfm_shots_opts *o, struct vfm_err *err)
 {
 	struct vfm_shots *s = r->s;
-	struct vfm_rate rate = vfm_times_rate(&r->times, r->claimed);
+	struct vfm_frame_rate rate = vfm_times_rate(&r->times, r->claimed);
 	const struct vfm_cut *cuts = NULL;
 	struct vfm_clip_rule rule;
 	int64_t n_cuts = 0;
 
 	if (rate.num < 1 || rate.den < 1)
-		rate = (struct vfm_rate){25, 1};
+		rate = (struct vfm_frame_rate){25, 1};
 	s->damaged[0] = 0;
 	set_times(r, rate);
 	if (r->bad_pts) {
@@ -104,7 +104,7 @@ double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *o, struct vfm_err *err)
 {
-	struct reading r = {.s = s};
+	struct shot_reading r = {.s = s};
 	struct vfm_video_opts video = o->video;
 	const struct vfm_video_info *info;
 	struct vfm_video *v;
@@ -116,7 +116,7 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	TRY(vfm_video_open(&v, path, &video, err));
 	info = vfm_video_info(v);
 	r.times.tick_s = info->tick_s;
-	r.claimed = (struct vfm_rate){info->fps_num, info->fps_den};
+	r.claimed = (struct vfm_frame_rate){info->fps_num, info->fps_den};
 	r.claimed_s = info->stream_s;
 	r.detector = o->stride ? NULL : o->detector;
 	if (r.detector)

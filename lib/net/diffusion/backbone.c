@@ -12,7 +12,7 @@ enum { TIME_FEATURES = 256 };
 static const float IMAGE_EPS = 1e-5f;        /* of the norms of the image embedder */
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
-struct chunk {
+struct head_chunk {
 	int64_t first, end; /* layers */
 	bool is_first, is_last;
 };
@@ -30,7 +30,7 @@ struct vfm_model {
 	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
 	struct vfm_block *block;                   /* [layers]; only the layers of this stage are declared */
 	struct vfm_modulation *mod;                /* [layers] of the group that begins with the layer */
-	struct chunk *chunk;
+	struct head_chunk *chunk;
 	int chunks;
 };
 
@@ -129,7 +129,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	d->block = vfm_calloc((size_t)m->layers, sizeof(*d->block));
 	d->mod = vfm_calloc((size_t)m->layers, sizeof(*d->mod));
 	for (int c = 0; c < d->chunks; c++) {
-		struct chunk *k = &d->chunk[c];
+		struct head_chunk *k = &d->chunk[c];
 
 		vfm_stage_layers(m, pp * d->chunks, c * pp + stage, &k->first, &k->end);
 		k->is_first = c == 0 && stage == 0;
@@ -312,7 +312,7 @@ static void end_block_scope(
 
 /* Runs the blocks of a chunk; in->h is the residual stream. */
 static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const struct vfm_block_in *in,
-	const struct vfm_modulation_in *cond, const struct chunk *k, int stream, const struct vfm_keeps *keeps)
+	const struct vfm_modulation_in *cond, const struct head_chunk *k, int stream, const struct vfm_keeps *keeps)
 {
 	static const struct vfm_keeps all_kept = {VFM_KEEP_ALL, 0};
 	struct vfm_var *h = in->h, **mod = NULL;
@@ -340,7 +340,7 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
 	struct vfm_var *h, const struct vfm_keeps *keeps)
 {
-	const struct chunk *k = &d->chunk[chunk];
+	const struct head_chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
 	struct vfm_var *c, *sc, *ctx = NULL, *img = NULL, *shared = NULL, *pos = NULL;
 

@@ -53,7 +53,7 @@ double vfm_sampler_cfg(const struct vfm_sampler *s, const struct vfm_solver_plan
 }
 
 /* A run of consecutive samples that are all guided, or all unguided. */
-struct span {
+struct block_span {
 	int64_t row, rows; /* rows in the state, and in the pack */
 	int64_t negative;  /* first pack row of their copies with the negative text; -1: unguided */
 };
@@ -69,7 +69,7 @@ struct request_pack {
 	int64_t first; /* row of the whole pack */
 	bool *dropped; /* [p.n] samples with the null text */
 	bool *given;   /* [p.n] samples whose first frame is given */
-	struct span *span;
+	struct block_span *span;
 	int n_spans;
 };
 
@@ -116,7 +116,7 @@ static void add_span(struct request_pack *q, int64_t row, int64_t rows, int64_t 
 	if (last >= 0 && (q->span[last].negative < 0) == (negative < 0))
 		q->span[last].rows += rows;
 	else
-		q->span[q->n_spans++] = (struct span){row, rows, negative};
+		q->span[q->n_spans++] = (struct block_span){row, rows, negative};
 }
 
 static int64_t grid_rows(const struct vfm_sample_request *r, int s)
@@ -311,7 +311,7 @@ static int spread_alloc(
 static int32_t state_row(const struct request_pack *q, int64_t T, int64_t row)
 {
 	for (int k = 0; row >= T && k < q->n_spans; k++) {
-		const struct span *s = &q->span[k];
+		const struct block_span *s = &q->span[k];
 
 		if (s->negative >= 0 && row >= s->negative && row < s->negative + s->rows)
 			return (int32_t)(row - s->negative + s->row);
@@ -392,7 +392,7 @@ static int write_input(struct sampling *g, struct pass *a, double c_in, const st
 	if (q->parts & TEXTS)
 		TRY(axpby(g, c_in, x, 0, &part, err));
 	for (int k = 0; k < q->n_spans && (q->parts & NEGATIVES); k++) {
-		const struct span *s = &q->span[k];
+		const struct block_span *s = &q->span[k];
 		struct vfm_tensor rows = rows_of(x, s->row, s->rows);
 
 		if (s->negative < 0)
@@ -440,7 +440,7 @@ static int apply_guidance(
 	struct sampling *g, const struct pass *a, double cfg, const struct vfm_tensor *pred, struct vfm_err *err)
 {
 	for (int k = 0; k < a->pack.n_spans; k++) {
-		const struct span *s = &a->pack.span[k];
+		const struct block_span *s = &a->pack.span[k];
 		struct vfm_tensor text = rows_of(pred, s->row, s->rows), f = rows_of(&g->f, s->row, s->rows), negative;
 
 		TRY(axpby(g, s->negative >= 0 ? cfg : 1, &text, 0, &f, err));

@@ -91,20 +91,20 @@ void vfm_attn_layout_release(struct vfm_attn_layout *l)
 
 enum { SCRATCH = 8 };
 
-struct scratch {
+struct ring_scratch {
 	struct vfm_tape *t;
 	struct vfm_store *st[SCRATCH];
 	int n;
 };
 
-static int scratch_alloc(struct scratch *m, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_err *err)
+static int scratch_alloc(struct ring_scratch *m, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_err *err)
 {
 	TRY(vfm_scratch(m->t, like, out, &m->st[m->n], err));
 	m->n++;
 	return 0;
 }
 
-static void scratch_release(struct scratch *m)
+static void scratch_release(struct ring_scratch *m)
 {
 	while (m->n)
 		vfm_store_unref(m->st[--m->n]);
@@ -201,7 +201,7 @@ static int heads_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_te
 	bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
-	struct scratch m = {.t = t};
+	struct ring_scratch m = {.t = t};
 	struct vfm_tensor send, recv = all;
 	int rc;
 
@@ -222,7 +222,7 @@ static int heads_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_t
 	const float *beta, bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
-	struct scratch m = {.t = t};
+	struct ring_scratch m = {.t = t};
 	struct vfm_tensor send = all, recv;
 	int rc;
 
@@ -332,7 +332,7 @@ struct ring {
 	struct vfm_event *ready;      /* of vfm_stream_follow: the ring stream waits for the compute stream */
 	struct vfm_event *arrived[2]; /* on the ring stream: the next block has arrived; its gradients have arrived */
 	struct vfm_tensor kv[2];      /* double buffer of blocks: keys, then values */
-	struct scratch m;
+	struct ring_scratch m;
 };
 
 enum { ARRIVED_BLOCK, ARRIVED_GRAD };

@@ -9,15 +9,15 @@
 #include "base/par.h"
 #include "net/mesh/tp_linear.h"
 
-static struct vfm_cut tp_cut(enum vfm_split split, int groups)
+static struct vfm_axis_cut tp_cut(enum vfm_split split, int groups)
 {
 	switch (split) {
 	case VFM_SPLIT_COLUMN:
-		return (struct vfm_cut){.groups = groups ? groups : 1, .dim = 0};
+		return (struct vfm_axis_cut){.groups = groups ? groups : 1, .dim = 0};
 	case VFM_SPLIT_ROW:
-		return (struct vfm_cut){.groups = 1, .dim = 1};
+		return (struct vfm_axis_cut){.groups = 1, .dim = 1};
 	default:
-		return (struct vfm_cut){0};
+		return (struct vfm_axis_cut){0};
 	}
 }
 

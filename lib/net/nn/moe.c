@@ -20,7 +20,7 @@ void vfm_moe_declare(
 		.capacity = m->moe_capacity,
 		.kind = m->moe_router,
 		.id = vfm_fnv64(prefix, strlen(prefix))};
-	fc1.cut[VFM_AX_EP] = fc2.cut[VFM_AX_EP] = (struct vfm_cut){.groups = 1};
+	fc1.cut[VFM_AX_EP] = fc2.cut[VFM_AX_EP] = (struct vfm_axis_cut){.groups = 1};
 	vfm_linear_declare(&e->router, ps, &router, "%s.router", prefix);
 	e->fc1 = vfm_param_add(ps, unit, &fc1, VFM_INIT_NORMAL, std, "%s.fc1.weight", prefix);
 	e->fc2 = vfm_param_add(ps, unit, &fc2, VFM_INIT_NORMAL, std, "%s.fc2.weight", prefix);

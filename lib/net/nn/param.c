@@ -116,12 +116,13 @@ static bool is_matrix(const struct vfm_param *p)
 	return p->d.ndim > 1;
 }
 
-enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bucket *s)
+enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
 	return s->matrix || s->bias ? ps->dtype : VFM_F32;
 }
 
-struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt)
+struct vfm_tensor vfm_param_tensor(
+	const struct vfm_param *p, const struct vfm_param_bucket *s, void *base, enum vfm_dtype dt)
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
 
@@ -159,10 +160,10 @@ static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 		(p->mxfp8 ? KEY_MXFP8 : 0) | (p->frozen ? KEY_FROZEN : 0);
 }
 
-static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
+static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int key)
 {
 	const struct vfm_mesh *m = ps->mesh;
-	struct vfm_bucket s = {.matrix = !(key & KEY_VECTOR),
+	struct vfm_param_bucket s = {.matrix = !(key & KEY_VECTOR),
 		.bias = (key & KEY_BIAS) != 0,
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
@@ -186,7 +187,7 @@ static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 	return s;
 }
 
-static bool is_split(const struct vfm_params *ps, const struct vfm_bucket *s)
+static bool is_split(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
 	return ps->split && s->matrix && !s->frozen;
 }
@@ -200,7 +201,7 @@ static bool joins_stack(const struct vfm_param *p, const struct vfm_param *befor
 /* Adds a bucket for the parameters with this key in units [first, last].  No-op if none has the key. */
 static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 {
-	struct vfm_bucket s = bucket_of_key(ps, key);
+	struct vfm_param_bucket s = bucket_of_key(ps, key);
 	const struct vfm_param *before = NULL;
 	const int align = s.mxfp8 ? VFM_MX_BLOCK : ALIGN, shard_align = s.mxfp8 ? VFM_MX_SHARD : SHARD_ALIGN;
 	int unit = -1;
@@ -270,7 +271,7 @@ static void lay_out_unit_range(struct vfm_params *ps, int first, int last, bool 
 	const int key0 = frozen ? KEY_FROZEN : 0;
 
 	for (int key = key0; key < key0 + KEYS; key++) {
-		struct vfm_bucket s = bucket_of_key(ps, key);
+		struct vfm_param_bucket s = bucket_of_key(ps, key);
 		bool by_unit = s.sharding == VFM_SHARDING_FULL || s.mxfp8;
 
 		if (!by_unit)
@@ -307,7 +308,7 @@ static void make_units(struct vfm_params *ps)
 			x->passes = ps->mesh->p.vpp > 1 ? ps->mesh->p.vpp : 1;
 	}
 	for (int i = 0; i < ps->n_buckets; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 		struct vfm_unit *x = &ps->unit[s->first_unit];
 
 		if (s->shard->size > 1 || (!s->frozen && (s->replica->size > 1 || s->tp_sum)))
@@ -353,7 +354,7 @@ static void *alloc_zeroed(struct vfm_params *ps, size_t bytes, const char *what,
 static struct vfm_comm *allocating_comm(const struct vfm_params *ps)
 {
 	for (int i = 0; i < ps->n_buckets; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
+		const struct vfm_param_bucket *s = &ps->bucket[i];
 
 		if (s->shard->size > 1 || s->replica->size > 1)
 			return s->shard->size > 1 ? s->shard : s->replica;
@@ -427,7 +428,7 @@ static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_e
 	struct vfm_comm *sum = nodes ? nodes->node : c; /* that has gradients as operands */
 
 	for (int i = 0; i < ps->n_buckets; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
+		const struct vfm_param_bucket *s = &ps->bucket[i];
 		bool full = s->sharding == VFM_SHARDING_FULL;
 
 		sums |= !s->frozen && (s->shard == c || s->replica == c || (s->tp_sum && c == ps->mesh->tp_param));
@@ -476,7 +477,7 @@ int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err)
 static void place_bucket_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 {
 	for (int i = 0; i < ps->n_buckets; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
 		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : s->frozen || dt != VFM_F32 ? s->own_n : 0;
 		char *mem = n ? vfm_suballoc(a, vfm_bucket_bytes(ps, s, n), 1) : NULL;
@@ -525,7 +526,7 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 	if (!ps->grad)
 		return VFM_EENV;
 	for (int i = 0; i < ps->n_trained; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 
 		if (s->sharding == VFM_SHARDING_FULL) {
 			s->g = ps->grad + at;
@@ -545,7 +546,7 @@ static int alloc_node_scratch(struct vfm_params *ps, struct vfm_err *err)
 	size_t most = 0;
 
 	for (int i = 0; i < ps->n_trained; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
+		const struct vfm_param_bucket *s = &ps->bucket[i];
 
 		for (int k = 0; k < 2; k++) {
 			const struct vfm_comm_nodes *n = vfm_mesh_nodes(ps->mesh, k ? s->replica : s->shard);
@@ -607,7 +608,7 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 		TRY(alloc_unit_bufs(ps, true, err));
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
-		const struct vfm_bucket *s = &ps->bucket[p->bucket];
+		const struct vfm_param_bucket *s = &ps->bucket[p->bucket];
 
 		p->var.v = vfm_param_tensor(p, s, s->full, vfm_bucket_dtype(ps, s));
 		p->var.needs_grad = with_grad && !p->frozen;
@@ -625,7 +626,7 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p)
 {
-	const struct vfm_bucket *s = &ps->bucket[p->bucket];
+	const struct vfm_param_bucket *s = &ps->bucket[p->bucket];
 	int64_t lo = s->off + s->own, a = lo - p->off,
 		b = a + s->own_n; /* the shard, relative to the first element of the parameter */
 	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n};
@@ -654,7 +655,7 @@ struct owned_location {
 static struct owned_location locate_master(
 	const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o)
 {
-	const struct vfm_bucket *s = &ps->bucket[p->bucket];
+	const struct vfm_param_bucket *s = &ps->bucket[p->bucket];
 	int64_t at = o->at - s->own_off;
 
 	if (s->mxfp8)

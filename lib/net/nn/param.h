@@ -120,7 +120,7 @@ enum vfm_sharding {
 	VFM_SHARDING_FULL,  /* shards weights and gradients as well; they are full only while their unit runs */
 };
 
-struct vfm_bucket {
+struct vfm_param_bucket {
 	bool matrix, bias, expert, tp_sum, all_stages; /* bias: of linear layers, in a compute dtype other than f32 */
 	bool frozen, mxfp8;
 	enum vfm_sharding sharding;
@@ -173,7 +173,7 @@ struct vfm_params {
 	int64_t n_frozen;         /* elements of the frozen shards */
 	int64_t n_values;         /* parameters in the local array, without padding */
 	enum vfm_dtype dtype;     /* compute dtype of matrices */
-	struct vfm_bucket *bucket;
+	struct vfm_param_bucket *bucket;
 	int n_buckets, n_trained;  /* buckets [0, n_trained) are trained, the others frozen */
 	bool fp8;                  /* linear layers of blocks multiply in fp8; may change between steps */
 	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: current scaling */

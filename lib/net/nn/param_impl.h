@@ -24,14 +24,14 @@ struct vfm_unit {
 };
 
 /* Returns the dtype that ops read. */
-enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bucket *s);
+enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_param_bucket *s);
 /* Returns the bytes of n elements of the bucket as they are stored: whole shards of MXFP8. */
-int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n);
+int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_param_bucket *s, int64_t n);
 /* Sets the address where ops read the weights of a bucket that has memory within its unit only; w NULL: none. */
-void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char *w);
+void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w);
 /* Returns the local tensor of p in an array of the bucket s that starts at base. */
 struct vfm_tensor vfm_param_tensor(
-	const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt);
+	const struct vfm_param *p, const struct vfm_param_bucket *s, void *base, enum vfm_dtype dt);
 /* Registers the arrays with the groups that use them.  No-op after the first call.  Collective. */
 int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_var.want_grad of matrices in VFM_SHARDING_FULL buckets. */

@@ -12,7 +12,7 @@ void vfm_param_allow_mxfp8(struct vfm_param *p)
 	p->mxfp8 = p->frozen && p->ps->tuning.frozen_dtype == VFM_FROZEN_FP8;
 }
 
-int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_bucket *s, int64_t n)
+int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_param_bucket *s, int64_t n)
 {
 	return s->mxfp8 ? n + n / VFM_MX_BLOCK : n * (int64_t)vfm_dtype_size(vfm_bucket_dtype(ps, s));
 }
@@ -64,7 +64,7 @@ int vfm_unit_dequantize(struct vfm_unit *x, struct vfm_err *err)
 	if (!x->mx)
 		return VFM_EENV;
 	for (int i = ps->n_trained; i < ps->n_buckets; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 		bool gathered = s->sharding == VFM_SHARDING_FULL;
 		struct vfm_mxfp8 a;
 
@@ -94,7 +94,7 @@ void vfm_unit_drop_dequantized(struct vfm_unit *x)
 int vfm_param_convert_mx(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
 	bool back, struct vfm_err *err)
 {
-	const struct vfm_bucket *s = &ps->bucket[p->bucket];
+	const struct vfm_param_bucket *s = &ps->bucket[p->bucket];
 	int64_t n = o->b - o->a, at = o->at - s->own_off;
 	struct vfm_mxfp8 a = {.back = back,
 		.x = vfm_t2(x, VFM_F32, 1, n),

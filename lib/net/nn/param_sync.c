@@ -124,16 +124,16 @@ void vfm_params_sync_release(struct vfm_params *ps)
 
 /* ---- helpers ---- */
 
-static bool in_unit(const struct vfm_bucket *s, int unit)
+static bool in_unit(const struct vfm_param_bucket *s, int unit)
 {
 	return s->first_unit <= unit && unit <= s->last_unit;
 }
 
 /* Returns the next VFM_SHARDING_FULL bucket of a unit after index *i and before `end`, or NULL. */
-static struct vfm_bucket *next_full_before(const struct vfm_unit *x, int *i, int end)
+static struct vfm_param_bucket *next_full_before(const struct vfm_unit *x, int *i, int end)
 {
 	while (++*i < end) {
-		struct vfm_bucket *s = &x->ps->bucket[*i];
+		struct vfm_param_bucket *s = &x->ps->bucket[*i];
 
 		if (s->sharding == VFM_SHARDING_FULL && in_unit(s, x->id))
 			return s;
@@ -141,18 +141,18 @@ static struct vfm_bucket *next_full_before(const struct vfm_unit *x, int *i, int
 	return NULL;
 }
 
-static struct vfm_bucket *next_full_bucket(const struct vfm_unit *x, int *i)
+static struct vfm_param_bucket *next_full_bucket(const struct vfm_unit *x, int *i)
 {
 	return next_full_before(x, i, x->ps->n_buckets);
 }
 
 /* The same among the trained buckets. */
-static struct vfm_bucket *next_full_trained(const struct vfm_unit *x, int *i)
+static struct vfm_param_bucket *next_full_trained(const struct vfm_unit *x, int *i)
 {
 	return next_full_before(x, i, x->ps->n_trained);
 }
 
-static struct vfm_tensor shard_grad(const struct vfm_bucket *s)
+static struct vfm_tensor shard_grad(const struct vfm_param_bucket *s)
 {
 	return vfm_t1(s->g, VFM_F32, s->own_n);
 }
@@ -163,7 +163,7 @@ static int zero_f32(struct vfm_params *ps, float *p, int64_t n, struct vfm_err *
 }
 
 /* Zeroes the padding of a bucket's gradients at base, because reductions and the gradient norm include it. */
-static int zero_padding(struct vfm_params *ps, const struct vfm_bucket *s, float *base, struct vfm_err *err)
+static int zero_padding(struct vfm_params *ps, const struct vfm_param_bucket *s, float *base, struct vfm_err *err)
 {
 	int64_t at = 0;
 
@@ -177,7 +177,7 @@ static int zero_padding(struct vfm_params *ps, const struct vfm_bucket *s, float
 }
 
 /* Zeroes the gradients without contributions. */
-static int zero_missing_grads(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_err *err)
+static int zero_missing_grads(struct vfm_params *ps, const struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	for (int i = 0; i < s->n_p; i++) {
 		struct vfm_var *x = &s->p[i]->var;
@@ -191,7 +191,7 @@ static int zero_missing_grads(struct vfm_params *ps, const struct vfm_bucket *s,
 
 /* ---- weights ---- */
 
-void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char *w)
+void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w)
 {
 	for (int i = 0; i < s->n_p; i++)
 		s->p[i]->var.v = vfm_param_tensor(s->p[i], s, w, ps->dtype);
@@ -212,7 +212,7 @@ static int join_unit(struct vfm_unit *x, struct vfm_err *err)
 static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_bucket *s;
+	struct vfm_param_bucket *s;
 
 	if (!x->w)
 		return 0;
@@ -227,7 +227,7 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_bucket *s;
+	struct vfm_param_bucket *s;
 
 	x->w = take_unit_buf(ps, ps->w_buf, (size_t)x->w_bytes, "unit weights", err);
 	if (!x->w)
@@ -257,7 +257,7 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 }
 
 /* Makes the compute stream wait for the last update of a bucket and its all-gather. */
-static int wait_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
+static int wait_bucket(struct vfm_params *ps, struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	if (s->gathering)
 		TRY(wait_for_event(ps, s->ready, err));
@@ -325,7 +325,7 @@ static void release_weights(struct vfm_unit *x)
 }
 
 static int cast_bucket(
-	struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_stream *on, bool cast, struct vfm_err *err)
+	struct vfm_params *ps, const struct vfm_param_bucket *s, struct vfm_stream *on, bool cast, struct vfm_err *err)
 {
 	struct vfm_axpby a = {.alpha = 1};
 
@@ -342,7 +342,7 @@ static int cast_bucket(
 }
 
 /* Whether ops find the matrices of a bucket at the same address in every pass. */
-static bool has_held_weights(const struct vfm_bucket *s)
+static bool has_held_weights(const struct vfm_param_bucket *s)
 {
 	return s->matrix && s->sharding != VFM_SHARDING_FULL && !s->mxfp8;
 }
@@ -375,7 +375,7 @@ int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err)
 }
 
 /* Counts an all-gather of weights, which may end long before the forward waits for it. */
-static void count_gather(const struct vfm_params *ps, const struct vfm_bucket *b)
+static void count_gather(const struct vfm_params *ps, const struct vfm_param_bucket *b)
 {
 	/* Side units move 2 TB/s (cuda_dev.c); a GPU about 300 GB/s within a node, 50 GB/s between nodes. */
 	enum { WITHIN_NODE = 7, BETWEEN_NODES = 40 };
@@ -390,7 +390,7 @@ static void count_gather(const struct vfm_params *ps, const struct vfm_bucket *b
 /* With fsdp the weights are gathered when their unit comes next (gather_unit). */
 int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err)
 {
-	struct vfm_bucket *b = &ps->bucket[i];
+	struct vfm_param_bucket *b = &ps->bucket[i];
 	enum vfm_dtype dt = vfm_bucket_dtype(ps, b);
 
 	TRY(cast_bucket(ps, b, s, cast, err));
@@ -437,7 +437,7 @@ int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
 static int alloc_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_bucket *s;
+	struct vfm_param_bucket *s;
 
 	x->g = take_unit_buf(ps, ps->g_buf, (size_t)x->n_grad * 4, "unit gradients", err);
 	if (!x->g)
@@ -460,7 +460,7 @@ int vfm_param_want_grad(struct vfm_var *v, struct vfm_err *err)
 }
 
 /* Sums the gradients of a bucket over its shard group: this rank's share of `full` becomes the sum. */
-static int sum_shards(struct vfm_params *ps, const struct vfm_bucket *s, float *full, struct vfm_err *err)
+static int sum_shards(struct vfm_params *ps, const struct vfm_param_bucket *s, float *full, struct vfm_err *err)
 {
 	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, s->shard);
 	struct vfm_tensor x = vfm_t1(full, VFM_F32, s->n), own = vfm_t1(full + s->own, VFM_F32, s->own_n);
@@ -469,7 +469,7 @@ static int sum_shards(struct vfm_params *ps, const struct vfm_bucket *s, float *
 		     : vfm_reduce_scatter(s->shard, param_stream(ps), x, own, NULL, err);
 }
 
-static int sum_replicas(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_err *err)
+static int sum_replicas(struct vfm_params *ps, const struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, s->replica);
 
@@ -478,7 +478,8 @@ static int sum_replicas(struct vfm_params *ps, const struct vfm_bucket *s, struc
 }
 
 /* Adds the squares of a shard's gradient, if no other rank counts them. */
-static int add_squares(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_stream *on, struct vfm_err *err)
+static int add_squares(
+	struct vfm_params *ps, const struct vfm_param_bucket *s, struct vfm_stream *on, struct vfm_err *err)
 {
 	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
 }
@@ -487,7 +488,7 @@ static int add_squares(struct vfm_params *ps, const struct vfm_bucket *s, struct
  * are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end on the
  * compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
  * captured packs could not use it. */
-static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_bucket *s)
+static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
 	return !param_stream(ps)->host_only && !s->all_stages;
 }
@@ -497,7 +498,7 @@ static int add_late_squares(struct vfm_params *ps, struct vfm_err *err)
 {
 	for (int all_stages = 0; all_stages < 2; all_stages++)
 		for (int k = 0; k < ps->n_reduced; k++) {
-			const struct vfm_bucket *s = &ps->bucket[ps->reduced[k]];
+			const struct vfm_param_bucket *s = &ps->bucket[ps->reduced[k]];
 
 			if (s->all_stages == all_stages && !adds_squares_early(ps, s))
 				TRY(add_squares(ps, s, ps->stream, err));
@@ -506,7 +507,7 @@ static int add_late_squares(struct vfm_params *ps, struct vfm_err *err)
 }
 
 /* Sums a shard's gradient over the other ranks that hold it, after the sum over its shard group. */
-static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
+static int reduce_shard(struct vfm_params *ps, struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	s->reducing = true;
 	ps->reduced[ps->n_reduced++] = (int)(s - ps->bucket);
@@ -520,7 +521,7 @@ static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_
 	return record_stream(ps, &s->reduced, param_stream(ps), err);
 }
 
-static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
+static int reduce_bucket(struct vfm_params *ps, struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	TRY(wait_bucket(ps, s, err)); /* the last update reads them; a unit that did not run has not waited */
 	if (s->matrix && s->sharding == VFM_SHARDING_STATE)
@@ -536,7 +537,7 @@ static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm
 static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_unit *x;
-	struct vfm_bucket *s;
+	struct vfm_param_bucket *s;
 	bool last;
 
 	if (ps->pending < 0)
@@ -567,7 +568,7 @@ static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_bucket *s;
+	struct vfm_param_bucket *s;
 
 	if (!x->n_grad)
 		return 0;
@@ -592,7 +593,7 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 	return 0;
 }
 
-static bool has_unit(const struct vfm_bucket *s, int unit)
+static bool has_unit(const struct vfm_param_bucket *s, int unit)
 {
 	for (int i = 0; i < s->n_p; i++)
 		if (s->p[i]->unit == unit)
@@ -612,7 +613,7 @@ static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"internal: unit %d has more backwards in this step than were announced", x->id);
 	for (int i = 0; i < ps->n_trained; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 
 		if (s->sharding == VFM_SHARDING_FULL || !has_unit(s, x->id) || --s->units_left > 0)
 			continue;
@@ -635,7 +636,7 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 	for (size_t i = 0; i < ps->n_stack; i++)
 		ps->stack[i]->var.g_ready = false;
 	for (int i = 0; i < ps->n_trained; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
+		struct vfm_param_bucket *s = &ps->bucket[i];
 
 		s->units_left = s->units;
 		s->g_begun = s->reducing = false;
@@ -665,7 +666,7 @@ void vfm_params_restore_grad_flags(struct vfm_params *ps, const bool *has_grad)
 }
 
 /* Reduces a bucket whose reduction did not overlap with the backward. */
-static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
+static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_param_bucket *s, struct vfm_err *err)
 {
 	if (s->sharding != VFM_SHARDING_FULL)
 		return reduce_bucket(ps, s, err);

@@ -11,18 +11,18 @@
  * stream waits for it before the value is used.  `out` overwrites a host block only after the compute stream has waited
  * for the copy of `in` from that block. */
 
-struct block { /* of pinned host memory */
-	struct block *next;
+struct host_block { /* of pinned host memory */
+	struct host_block *next;
 	void *p;
 	size_t bytes;
 };
 
-enum state { COPYING_OUT, ON_HOST, COPYING_IN };
+enum offload_state { COPYING_OUT, ON_HOST, COPYING_IN };
 
 struct vfm_offloaded {
 	struct vfm_offload *o;
-	enum state state;
-	struct block *host;
+	enum offload_state state;
+	struct host_block *host;
 	struct vfm_event *copied; /* the last copy, out or in */
 };
 
@@ -31,13 +31,13 @@ struct vfm_offload {
 	struct vfm_event *fork;
 	struct vfm_store **evicting; /* [n_evicting] values of the last region, still on the device */
 	size_t n_evicting, cap_evicting;
-	struct block *idle;
+	struct host_block *idle;
 	int64_t bytes;
 	struct vfm_offloaded *free_list[64]; /* free structs, with their events */
 	int n_free;
 };
 
-static void block_free(struct vfm_offload *o, struct block *b)
+static void block_free(struct vfm_offload *o, struct host_block *b)
 {
 	struct vfm_dev *d = o->compute->dev;
 
@@ -46,9 +46,9 @@ static void block_free(struct vfm_offload *o, struct block *b)
 	free(b);
 }
 
-static struct block *take(struct block **p)
+static struct host_block *take(struct host_block **p)
 {
-	struct block *b = *p;
+	struct host_block *b = *p;
 
 	*p = b->next;
 	return b;
@@ -100,20 +100,20 @@ int64_t vfm_offload_bytes(const struct vfm_offload *o)
 
 /* Returns the place in the list of the smallest idle block of at least `least` and less than `end` bytes; NULL if there
  * is none. */
-static struct block **idle_block(struct vfm_offload *o, size_t least, size_t end)
+static struct host_block **idle_block(struct vfm_offload *o, size_t least, size_t end)
 {
-	struct block **best = NULL;
+	struct host_block **best = NULL;
 
-	for (struct block **p = &o->idle; *p; p = &(*p)->next)
+	for (struct host_block **p = &o->idle; *p; p = &(*p)->next)
 		if ((*p)->bytes >= least && (*p)->bytes < end && (!best || (*p)->bytes < (*best)->bytes))
 			best = p;
 	return best;
 }
 
-static struct block *block_new(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+static struct host_block *block_new(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
 {
 	struct vfm_dev *d = o->compute->dev;
-	struct block *b = vfm_calloc(1, sizeof(*b));
+	struct host_block *b = vfm_calloc(1, sizeof(*b));
 
 	b->p = d->t->alloc_host(d, bytes, "offloaded activations", err);
 	if (!b->p) {
@@ -130,10 +130,10 @@ static struct block *block_new(struct vfm_offload *o, size_t bytes, struct vfm_e
 
 /* Returns a block of at least this size.  Packs differ, so a block serves values down to half its size, and a value
  * that is too large for an idle block replaces it. */
-static struct block *block_get(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+static struct host_block *block_get(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = o->compute->dev->t;
-	struct block **p = idle_block(o, bytes, 2 * bytes + 1);
+	struct host_block **p = idle_block(o, bytes, 2 * bytes + 1);
 
 	if (p)
 		return take(p);

@@ -12,14 +12,14 @@ enum { MOST_KINDS = VFM_KEEP_REST + 1, MOST_PARTS = 1 << 6, MIX = 4 };
 /* ---- kinds and parts ---- */
 
 /* What is kept of a block; what of that is offloaded is decided later. */
-struct kind {
+struct block_kind {
 	unsigned keep;
 	double saved, running; /* bytes of one block; vfm_keep_plan_running */
 	double cost;           /* seconds that its backward recomputes */
 };
 
 /* A set of groups that blocks may offload. */
-struct part {
+struct keep_part {
 	unsigned groups;
 	double bytes; /* of one block */
 };
@@ -28,9 +28,9 @@ struct kinds {
 	const struct vfm_keep_plan_in *in;
 	struct vfm_saved_how how;
 	double forward_s; /* of a block */
-	struct kind v[MOST_KINDS];
+	struct block_kind v[MOST_KINDS];
 	int n;
-	struct part part[MOST_PARTS]; /* in ascending order of bytes */
+	struct keep_part part[MOST_PARTS]; /* in ascending order of bytes */
 	int n_parts;
 };
 
@@ -44,7 +44,7 @@ static void add_kind(struct kinds *k, unsigned keep)
 	struct vfm_saved_how how = k->how;
 
 	how.keep = keep;
-	k->v[k->n++] = (struct kind){.keep = keep,
+	k->v[k->n++] = (struct block_kind){.keep = keep,
 		.saved = vfm_block_saved_bytes(k->in->model, &how),
 		.running = vfm_keep_plan_running(k->in->model, &how),
 		.cost = again_seconds(k->in, vfm_block_again(k->in->model, &how))};
@@ -53,7 +53,7 @@ static void add_kind(struct kinds *k, unsigned keep)
 static void add_offloadable(struct kinds *k, unsigned groups)
 {
 	struct vfm_saved_how how = k->how;
-	struct part x = {.groups = groups};
+	struct keep_part x = {.groups = groups};
 	int at = k->n_parts;
 
 	how.keep = groups & VFM_KEEP_PRODUCTS;
@@ -84,15 +84,15 @@ static void list_kinds(struct kinds *k)
 		add_offloadable(k, groups);
 }
 
-static bool may_offload(const struct kind *x, const struct part *p)
+static bool may_offload(const struct block_kind *x, const struct keep_part *p)
 {
 	return !(x->keep & VFM_KEEP_REST) && !(p->groups & ~(x->keep | VFM_KEEP_INPUT));
 }
 
 /* ---- the choice ---- */
 
-struct choice {
-	const struct kind *v[MIX];
+struct keep_choice {
+	const struct block_kind *v[MIX];
 	int64_t blocks[MIX];
 	int n;
 	int level; /* the parts of lower index may be offloaded */
@@ -100,7 +100,7 @@ struct choice {
 };
 
 /* Adds blocks, or removes them if `blocks` is negative.  Returns false if the choice has too many kinds. */
-static bool add_blocks(struct choice *c, const struct kind *x, int64_t blocks)
+static bool add_blocks(struct keep_choice *c, const struct block_kind *x, int64_t blocks)
 {
 	int i = 0;
 
@@ -124,9 +124,10 @@ static bool add_blocks(struct choice *c, const struct kind *x, int64_t blocks)
 }
 
 /* Returns the least part that covers `need`, else the largest; NULL if none has at most `left` bytes. */
-static const struct part *part_for(const struct kinds *k, const struct kind *x, int level, double need, double left)
+static const struct keep_part *part_for(
+	const struct kinds *k, const struct block_kind *x, int level, double need, double left)
 {
-	const struct part *best = NULL;
+	const struct keep_part *best = NULL;
 
 	for (int i = 0; i < level && k->part[i].bytes <= left && (!best || best->bytes < need); i++)
 		if (may_offload(x, &k->part[i]))
@@ -150,7 +151,7 @@ static bool list_part(struct vfm_keep_plan *p, unsigned keep, unsigned offload, 
 }
 
 /* Returns the bytes of blocks that must leave the device. */
-static double bytes_over(const struct kinds *k, const struct choice *c)
+static double bytes_over(const struct kinds *k, const struct keep_choice *c)
 {
 	double saved = 0, running = 0, staged = c->level > 0 ? k->in->staged * k->part[c->level - 1].bytes : 0;
 
@@ -162,7 +163,7 @@ static double bytes_over(const struct kinds *k, const struct choice *c)
 }
 
 /* Offloads as few bytes as make the choice fit.  Lists the parts of the plan; returns whether it fits in both rooms. */
-static bool place(const struct kinds *k, const struct choice *c, double over, struct vfm_keep_plan *p)
+static bool place(const struct kinds *k, const struct keep_choice *c, double over, struct vfm_keep_plan *p)
 {
 	double need = over / k->in->copies, left = k->in->host_room / k->in->copies;
 	int64_t may = k->in->offloading;
@@ -172,7 +173,7 @@ static bool place(const struct kinds *k, const struct choice *c, double over, st
 		int64_t blocks = c->blocks[i], n;
 
 		for (; blocks > 0 && may > 0 && need > 0; blocks -= n, may -= n) {
-			const struct part *x = part_for(k, c->v[i], c->level, need, left);
+			const struct keep_part *x = part_for(k, c->v[i], c->level, need, left);
 
 			if (!x)
 				break;
@@ -189,7 +190,7 @@ static bool place(const struct kinds *k, const struct choice *c, double over, st
 	return need <= 0;
 }
 
-static bool choice_fits(const struct kinds *k, const struct choice *c)
+static bool choice_fits(const struct kinds *k, const struct keep_choice *c)
 {
 	struct vfm_keep_plan p;
 
@@ -197,15 +198,15 @@ static bool choice_fits(const struct kinds *k, const struct choice *c)
 }
 
 /* Moves single blocks to the kind that saves most time, as long as one fits. */
-static void use_slack(const struct kinds *k, struct choice *best)
+static void use_slack(const struct kinds *k, struct keep_choice *best)
 {
-	struct choice from;
+	struct keep_choice from;
 
 	do {
 		from = *best;
 		for (int i = 0; i < from.n; i++)
 			for (int j = 0; j < k->n; j++) {
-				struct choice c = from;
+				struct keep_choice c = from;
 
 				if (from.cost + k->v[j].cost - from.v[i]->cost >= best->cost)
 					continue;
@@ -217,18 +218,18 @@ static void use_slack(const struct kinds *k, struct choice *best)
 }
 
 /* The largest part that blocks of this kind may offload. */
-static double most_offloaded(const struct kinds *k, const struct kind *x, int level)
+static double most_offloaded(const struct kinds *k, const struct block_kind *x, int level)
 {
-	const struct part *p = part_for(k, x, level, INFINITY, k->in->host_room / k->in->copies);
+	const struct keep_part *p = part_for(k, x, level, INFINITY, k->in->host_room / k->in->copies);
 
 	return p ? p->bytes : 0;
 }
 
 /* Returns the most blocks of kind a beside which the others, of kind b, may fit: a bound by the bytes that they keep,
  * and by those that they cannot offload. */
-static int64_t most_blocks(const struct kinds *k, const struct kind *a, const struct kind *b, int level)
+static int64_t most_blocks(const struct kinds *k, const struct block_kind *a, const struct block_kind *b, int level)
 {
-	struct choice none = {.v = {a, b}, .n = 2, .level = level};
+	struct keep_choice none = {.v = {a, b}, .n = 2, .level = level};
 	double blocks = (double)k->in->blocks, room = -bytes_over(k, &none) / k->in->copies;
 	double kept_a = a->saved - most_offloaded(k, a, level), kept_b = b->saved - most_offloaded(k, b, level);
 	double n = blocks - 1;
@@ -240,17 +241,18 @@ static int64_t most_blocks(const struct kinds *k, const struct kind *a, const st
 	return n >= 1 ? (int64_t)(n * (1 + 1e-12)) : 0;
 }
 
-static void keep_better(const struct kinds *k, const struct choice *c, struct choice *best)
+static void keep_better(const struct kinds *k, const struct keep_choice *c, struct keep_choice *best)
 {
 	if ((best->n == 0 || c->cost < best->cost) && choice_fits(k, c))
 		*best = *c;
 }
 
 /* As many blocks as possible of kind a, one of the best kind that then fits, and the others of kind b. */
-static void mix_kinds(const struct kinds *k, const struct kind *a, const struct kind *b, int level, struct choice *best)
+static void mix_kinds(const struct kinds *k, const struct block_kind *a, const struct block_kind *b, int level,
+	struct keep_choice *best)
 {
 	for (int64_t n = most_blocks(k, a, b, level); n > 0; n--) {
-		struct choice c = {.level = level}, third;
+		struct keep_choice c = {.level = level}, third;
 
 		add_blocks(&c, a, n);
 		add_blocks(&c, b, k->in->blocks - n);
@@ -270,11 +272,11 @@ static void mix_kinds(const struct kinds *k, const struct kind *a, const struct 
 }
 
 /* Leaves best->n 0 if nothing fits. */
-static void search(const struct kinds *k, struct choice *best)
+static void search(const struct kinds *k, struct keep_choice *best)
 {
 	for (int level = 0; level <= k->n_parts; level++) {
 		for (int i = 0; i < k->n; i++) {
-			struct choice c = {.level = level};
+			struct keep_choice c = {.level = level};
 
 			add_blocks(&c, &k->v[i], k->in->blocks);
 			keep_better(k, &c, best);
@@ -363,7 +365,7 @@ static void least_memory(const struct kinds *k, struct vfm_keep_plan *best)
 {
 	for (int level = 0; level <= k->n_parts; level++)
 		for (int i = 0; i < k->n; i++) {
-			struct choice c = {.level = level};
+			struct keep_choice c = {.level = level};
 			struct vfm_keep_plan p = {0};
 
 			add_blocks(&c, &k->v[i], k->in->blocks);
@@ -384,7 +386,7 @@ void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan 
 			.exchanges_heads = in->exchanges_heads,
 			.exchanges_units = in->exchanges_units,
 			.tp = in->tp}};
-	struct choice best = {0};
+	struct keep_choice best = {0};
 
 	*out = (struct vfm_keep_plan){0};
 	if (in->blocks < 1)

@@ -29,7 +29,7 @@ void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mo
 	}
 }
 
-struct list {
+struct saved_list {
 	struct vfm_saved *v;
 	int n;
 	struct vfm_pack_sums p;
@@ -39,12 +39,12 @@ struct list {
 };
 
 /* Whether the backward of any of these layers reads its input. */
-static bool reads_input(const struct list *l, unsigned layers)
+static bool reads_input(const struct saved_list *l, unsigned layers)
 {
 	return (l->t.fixed & layers) != layers;
 }
 
-static struct vfm_saved *add_saved(struct list *l, const char *name, enum vfm_saved_rows rows, double width,
+static struct vfm_saved *add_saved(struct saved_list *l, const char *name, enum vfm_saved_rows rows, double width,
 	enum vfm_saved_dtype dtype, enum vfm_keep keep)
 {
 	static struct vfm_saved none;
@@ -55,7 +55,7 @@ static struct vfm_saved *add_saved(struct list *l, const char *name, enum vfm_sa
 }
 
 /* The input of layers, which nothing else reads. */
-static void add_input(struct list *l, const char *name, double width, unsigned layers, bool gathered)
+static void add_input(struct saved_list *l, const char *name, double width, unsigned layers, bool gathered)
 {
 	struct vfm_saved *s = add_saved(l, name, VFM_ROWS_TOKENS, width, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
 
@@ -75,7 +75,7 @@ static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows
 
 /* The output of a product with matrices [width, in]. */
 static struct vfm_saved *add_product(
-	struct list *l, const char *name, enum vfm_saved_rows rows, double in, double width, enum vfm_keep keep)
+	struct saved_list *l, const char *name, enum vfm_saved_rows rows, double in, double width, enum vfm_keep keep)
 {
 	struct vfm_saved *s = add_saved(l, name, rows, width, VFM_SAVED_COMPUTE, keep);
 
@@ -85,7 +85,8 @@ static struct vfm_saved *add_product(
 }
 
 /* Adds the adapter of a layer of `blocks` blocks of outputs to its product. */
-static void add_adapter_flops(struct list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
+static void add_adapter_flops(
+	struct saved_list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
 {
 	if (l->t.adapted & layer)
 		s->flops += 2 * saved_rows(&l->p, s->rows) * l->t.rank * (blocks * in + out);
@@ -93,7 +94,8 @@ static void add_adapter_flops(struct list *l, struct vfm_saved *s, unsigned laye
 
 /* A norm of the residual stream; its backward reads the input.  readers: the layers that read its output.  all_rows:
  * over tp they keep the rows of all ranks. */
-static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_input, unsigned readers, bool all_rows)
+static void add_norm(
+	struct saved_list *l, const struct vfm_model_spec *m, bool block_input, unsigned readers, bool all_rows)
 {
 	double h = (double)m->hidden;
 
@@ -105,7 +107,7 @@ static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_
 }
 
 /* A branch: its output is read for the gradient of its gate. */
-static struct vfm_saved *add_branch(struct list *l, const char *name, double in, enum vfm_keep keep, double width)
+static struct vfm_saved *add_branch(struct saved_list *l, const char *name, double in, enum vfm_keep keep, double width)
 {
 	struct vfm_saved *s = add_product(l, name, VFM_ROWS_TOKENS, in, width, keep);
 
@@ -116,8 +118,8 @@ static struct vfm_saved *add_branch(struct list *l, const char *name, double in,
 /* q or k with `heads` heads, after the projection.  source: the layer without which it has no gradient, or 0.
  * exchanged: attention reads another copy; the norm of whole rows, which then is an op of its own, leaves its
  * result. */
-static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads, bool rope,
-	unsigned source, bool exchanged)
+static void add_qk(struct saved_list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads,
+	bool rope, unsigned source, bool exchanged)
 {
 	bool turned = rope && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
 
@@ -132,7 +134,7 @@ static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_save
 }
 
 /* pairs: the sum of the numbers of keys over the queries. */
-static void add_attention_output(struct list *l, const struct vfm_model_spec *m, double pairs)
+static void add_attention_output(struct saved_list *l, const struct vfm_model_spec *m, double pairs)
 {
 	double h = (double)m->hidden;
 
@@ -140,7 +142,7 @@ static void add_attention_output(struct list *l, const struct vfm_model_spec *m,
 	add_saved(l, "attention lse", VFM_ROWS_TOKENS, (double)m->heads, VFM_SAVED_F32, VFM_KEEP_ATTN);
 }
 
-static void add_self_attention(struct list *l, const struct vfm_model_spec *m, int i)
+static void add_self_attention(struct saved_list *l, const struct vfm_model_spec *m, int i)
 {
 	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
 	const struct vfm_arch *a = vfm_model_arch(m);
@@ -170,7 +172,7 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 }
 
 /* Attention to the image rows, and its sum with that to the text.  A sample has image_len rows. */
-static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
+static void add_image_attention(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m)), rows = (double)m->image_len;
 	bool row = vfm_model_arch(m)->row_qk_norm;
@@ -189,7 +191,7 @@ static void add_image_attention(struct list *l, const struct vfm_model_spec *m)
 }
 
 /* The block adds the projection without a gate, so the backward does not read it. */
-static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
+static void add_cross_attention(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
 
@@ -214,7 +216,7 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 }
 
 /* Input and output of the gelu of an MLP; `width` elements per token.  Returns the input. */
-static struct vfm_saved *add_gelu(struct list *l, double hidden, double width, unsigned fc1, unsigned fc2)
+static struct vfm_saved *add_gelu(struct saved_list *l, double hidden, double width, unsigned fc1, unsigned fc2)
 {
 	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
 
@@ -223,7 +225,7 @@ static struct vfm_saved *add_gelu(struct list *l, double hidden, double width, u
 	return s;
 }
 
-static void add_experts(struct list *l, const struct vfm_model_spec *m)
+static void add_experts(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, e = (double)m->experts, c = m->moe_capacity, ffn = (double)m->expert_ffn,
 	       shared = (double)(m->shared_experts * m->expert_ffn);
@@ -255,7 +257,7 @@ static void add_experts(struct list *l, const struct vfm_model_spec *m)
 		!reads_input(l, VFM_LAYER_MODULATION);
 }
 
-static void add_mlp(struct list *l, const struct vfm_model_spec *m)
+static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, f = (double)m->ffn;
 	bool experts = vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
@@ -281,7 +283,7 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 }
 
 /* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
-static void add_modulation(struct list *l, const struct vfm_model_spec *m)
+static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden;
 
@@ -397,7 +399,7 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
-	struct list l = {out, 0, how->pack, how->tuning, how->exchanges_heads, how->exchanges_units, how->tp};
+	struct saved_list l = {out, 0, how->pack, how->tuning, how->exchanges_heads, how->exchanges_units, how->tp};
 
 	add_modulation(&l, m);
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */

@@ -56,14 +56,14 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 
 /* Interleaving processes microbatches in groups of at least pp (or all, if there are fewer).  A group passes chunk 0,
  * then chunk 1, and so on; by then its first microbatch has returned from the last stage. */
-struct groups {
+struct pack_groups {
 	int64_t n, size, larger; /* the first `larger` groups have size + 1 */
 	int vpp;
 };
 
-static struct groups groups_of(int pp, int vpp, int64_t mb)
+static struct pack_groups groups_of(int pp, int vpp, int64_t mb)
 {
-	struct groups g = {.n = mb / pp > 0 && vpp > 1 ? mb / pp : 1, .vpp = vpp};
+	struct pack_groups g = {.n = mb / pp > 0 && vpp > 1 ? mb / pp : 1, .vpp = vpp};
 
 	g.size = mb / g.n;
 	g.larger = mb % g.n;
@@ -71,7 +71,7 @@ static struct groups groups_of(int pp, int vpp, int64_t mb)
 }
 
 /* The chunk and microbatch of the k-th forward or backward of a stage. */
-static struct vfm_action nth(const struct groups *g, enum vfm_action_kind kind, int64_t k)
+static struct vfm_action nth(const struct pack_groups *g, enum vfm_action_kind kind, int64_t k)
 {
 	int64_t big = g->larger * (g->size + 1), size = g->size + 1, first = 0, i;
 	struct vfm_action a = {.kind = kind};
@@ -107,7 +107,7 @@ static int check_schedule_args(int pp, int vpp, int stage, int64_t mb, struct vf
 
 int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
 {
-	struct groups g;
+	struct pack_groups g;
 	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
 	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first stage and of this
 	 * stage.  These W fill the drain phase. */

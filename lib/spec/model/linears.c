@@ -173,7 +173,7 @@ double vfm_model_train_flops(const struct vfm_model_spec *m, const struct vfm_tu
 
 /* ---- parameters ---- */
 
-struct counting {
+struct flops_count {
 	const struct vfm_tuning *t;
 	double experts;
 	struct vfm_param_counts n;
@@ -187,7 +187,7 @@ static bool may_be_mxfp8(const char *layer)
 
 static void count_params(void *ctx, const struct vfm_linear_shape *l)
 {
-	struct counting *c = ctx;
+	struct flops_count *c = ctx;
 	double n = (double)l->in * (double)l->out * (l->blocks > 0 ? 1 : c->experts);
 	char weight[80];
 
@@ -205,7 +205,8 @@ static void count_params(void *ctx, const struct vfm_linear_shape *l)
 struct vfm_param_counts vfm_model_count_params(const struct vfm_model_spec *m, const struct vfm_tuning *t)
 {
 	static const struct vfm_tuning none;
-	struct counting all = {.t = &none, .experts = (double)m->experts}, c = {.t = t, .experts = (double)m->experts};
+	struct flops_count all = {.t = &none, .experts = (double)m->experts},
+			   c = {.t = t, .experts = (double)m->experts};
 	const struct vfm_pack_sums texts = {.c = 1};
 
 	vfm_model_linears(m, &texts, 0, m->layers, count_params, &all);

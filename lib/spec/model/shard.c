@@ -183,7 +183,7 @@ static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size
 	struct vfm_err *err)
 {
 	for (int a = 0; a < VFM_AXES; a++) {
-		const struct vfm_cut *c = &d->cut[a];
+		const struct vfm_axis_cut *c = &d->cut[a];
 		int n = size[a] > 1 ? size[a] : 1;
 
 		if (!c->groups || n == 1)

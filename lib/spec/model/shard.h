@@ -24,7 +24,7 @@
 enum vfm_axis { VFM_AX_PP, VFM_AX_DP, VFM_AX_EP, VFM_AX_CP, VFM_AX_TP, VFM_AXES };
 
 /* Zero-initialised = replicated. */
-struct vfm_cut {
+struct vfm_axis_cut {
 	int groups; /* 0: replicated; >= 1: sharded along `dim`, each of `groups` equal groups by itself */
 	int dim;
 };
@@ -34,7 +34,7 @@ struct vfm_pdesc {
 	const char *name;
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
-	struct vfm_cut cut[VFM_AXES];
+	struct vfm_axis_cut cut[VFM_AXES];
 };
 
 /* An n-dimensional box of a global tensor. */

@@ -125,7 +125,7 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 }
 
 /* Accumulates the measured steps. */
-struct timing {
+struct step_timing {
 	double *step_s; /* [n] */
 	size_t n, cap;
 	struct vfm_rank_stats total;
@@ -134,7 +134,7 @@ struct timing {
 };
 
 static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b,
-	struct vfm_oom_hints *hints, const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
+	struct vfm_oom_hints *hints, const struct vfm_pack_source *source, struct step_timing *t, struct vfm_err *err)
 {
 	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP], warmup = b->warmup;
 	struct vfm_pack_source seen = vfm_oom_hints_source(hints, source, packs);
@@ -160,7 +160,7 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 }
 
 /* A simulated job sums no values of its ranks, which have packs of equal shape. */
-static struct vfm_bench_result result_of(const struct timing *t, const struct vfm_dev *d, int dp)
+static struct vfm_bench_result result_of(const struct step_timing *t, const struct vfm_dev *d, int dp)
 {
 	double n = (double)t->n, parts = vfm_dev_predicts(d) ? dp : 1;
 
@@ -239,7 +239,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
 	struct vfm_oom_hints hints;
 	struct vfm_trainer *tr;
-	struct timing t = {0};
+	struct step_timing t = {0};
 	int rc;
 
 	*out = (struct vfm_bench_result){0};

@@ -73,7 +73,7 @@ void vfm_oom_hints_remove(struct vfm_oom_hints *h)
 
 /* ---- one setting ---- */
 
-struct trial {
+struct setting_trial {
 	const struct vfm_oom_hints *h;
 	struct vfm_config c;
 	int ranks, n;
@@ -81,9 +81,9 @@ struct trial {
 	int64_t packs;
 };
 
-static struct trial trial_of(const struct vfm_oom_hints *h)
+static struct setting_trial trial_of(const struct vfm_oom_hints *h)
 {
-	struct trial t = {.h = h, .c = *h->c, .ranks = h->mesh->world_size, .n = h->n, .packs = h->packs};
+	struct setting_trial t = {.h = h, .c = *h->c, .ranks = h->mesh->world_size, .n = h->n, .packs = h->packs};
 
 	t.c.parallel.dp = 0; /* follows from the ranks */
 	t.sample = vfm_calloc((size_t)h->n + 1, sizeof(*t.sample));
@@ -93,7 +93,7 @@ static struct trial trial_of(const struct vfm_oom_hints *h)
 }
 
 /* Halves the samples, or the frames, rows or columns of a single one. */
-static bool halve_pack(struct trial *t)
+static bool halve_pack(struct setting_trial *t)
 {
 	if (t->n > 1) {
 		t->n /= 2;
@@ -108,7 +108,7 @@ static bool halve_pack(struct trial *t)
 }
 
 /* Returns the bytes of this stage; -1: such a run is refused. */
-static int64_t bytes_of_trial(struct trial *t)
+static int64_t bytes_of_trial(struct setting_trial *t)
 {
 	const struct vfm_oom_hints *h = t->h;
 	int64_t *peak = vfm_calloc((size_t)t->c.parallel.pp, sizeof(*peak)), bytes;
@@ -137,7 +137,7 @@ struct saving_list {
 };
 
 /* Adds what the trial saves. */
-static void add_trial(struct saving_list *l, struct trial *t, const char *how)
+static void add_trial(struct saving_list *l, struct setting_trial *t, const char *how)
 {
 	int64_t bytes = l->n < l->cap ? bytes_of_trial(t) : -1;
 
@@ -152,7 +152,7 @@ static void add_trial(struct saving_list *l, struct trial *t, const char *how)
 
 static void add_setting(struct saving_list *l, const char *how)
 {
-	struct trial t = trial_of(l->h);
+	struct setting_trial t = trial_of(l->h);
 
 	if (vfm_config_set(&t.c, how, NULL) == 0) {
 		if (t.c.train.dtype != l->h->c->train.dtype) /* which the residual follows, as by default */
@@ -175,7 +175,7 @@ static void add_offload(struct saving_list *l, unsigned more)
 /* With twice the ranks. */
 static void add_ranks(struct saving_list *l, const char *key, int64_t value)
 {
-	struct trial t = trial_of(l->h);
+	struct setting_trial t = trial_of(l->h);
 	char how[64];
 
 	snprintf(how, sizeof(how), value ? "%s=%lld" : "%s=true", key, (long long)value);
@@ -193,7 +193,7 @@ int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *
 		"parallel.fsdp=true", "parallel.distopt=true", "parallel.shard=0"};
 	const struct vfm_parallel *p = &h->mesh->p;
 	struct saving_list l = {.h = h, .v = v, .cap = n};
-	struct trial now = trial_of(h), half = trial_of(h);
+	struct setting_trial now = trial_of(h), half = trial_of(h);
 
 	l.bytes = bytes_of_trial(&now);
 	free(now.sample);

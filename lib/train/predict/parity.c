@@ -102,13 +102,13 @@ out:
 }
 
 /* Random draws of the step for the samples of a pack, identical to those of the trainer. */
-struct drawn {
+struct drawn_noise {
 	float coef[SAMPLES][4], w[SAMPLES];
 	int32_t given[SAMPLES]; /* whether the first frame is given */
 	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by VFM_TIME_SCALE */
 };
 
-static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c, int64_t step)
+static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_config *c, int64_t step)
 {
 	for (int i = 0; i < p->n; i++) {
 		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, (uint64_t)step, p->id[i],
@@ -157,7 +157,7 @@ out:
 	return rc;
 }
 
-static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const struct drawn *r, const float *pred)
+static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const struct drawn_noise *r, const float *pred)
 {
 	int64_t n = p->n;
 	const struct {
@@ -195,7 +195,7 @@ static int write_step(
 	struct vfm_trainer *tr, struct vfm_pack *p, const struct vfm_config *c, const char *dir, struct vfm_err *err)
 {
 	float *pred[PACKS] = {0};
-	struct drawn r[PACKS];
+	struct drawn_noise r[PACKS];
 	struct dump d = {0};
 	int rc = 0;
 
@@ -286,7 +286,7 @@ static json_t *draws_json(struct vfm_pack *p, const struct vfm_config *c, int64_
 
 	for (int k = 0; k < PACKS; k++) {
 		json_t *pack = json_array();
-		struct drawn d;
+		struct drawn_noise d;
 
 		draw(&d, &p[k], c, step);
 		for (int i = 0; i < p[k].n; i++)

@@ -10,7 +10,7 @@
 /* Of which a process has addresses for many ranks. */
 #define CAPACITY_UNKNOWN (INT64_C(1) << 39)
 
-struct counting {
+struct peak_count {
 	const struct vfm_step_memory *m;
 	int64_t *peak;
 };
@@ -51,7 +51,7 @@ static int run_step(struct vfm_context *x, const struct vfm_step_memory *m, stru
 
 static int count_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	const struct counting *c = ctx;
+	const struct peak_count *c = ctx;
 	int64_t *peak;
 
 	vfm_log_set_thread_silent(true);
@@ -78,7 +78,7 @@ static void set_memory_machine(struct vfm_machine *m, const struct vfm_step_memo
 
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err)
 {
-	struct counting c = {m, peak};
+	struct peak_count c = {m, peak};
 	struct vfm_machine machine;
 	struct vfm_simulation s = {.config = m->config, .machine = &machine, .ranks = m->ranks, .retry = true};
 	struct vfm_simulated how;

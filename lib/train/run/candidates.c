@@ -19,10 +19,10 @@ bool vfm_path_is_inside(const char *path, const char *dir)
 static void add_candidate(struct vfm_candidates *k, char *path, int64_t step, bool own)
 {
 	vfm_grow(&k->c, &k->cap, k->n + 1, sizeof(*k->c));
-	k->c[k->n++] = (struct vfm_candidate){.path = path, .step = step, .own = own};
+	k->c[k->n++] = (struct vfm_ckpt_candidate){.path = path, .step = step, .own = own};
 }
 
-static void note_reason(struct vfm_candidates *k, struct vfm_candidate *c, const char *why)
+static void note_reason(struct vfm_candidates *k, struct vfm_ckpt_candidate *c, const char *why)
 {
 	c->rejected = true;
 	vfm_buf_addf(&k->why, "%s%s", k->why.len ? "; " : "", why);
@@ -46,7 +46,7 @@ static int add_own(struct vfm_candidates *k, int64_t step, struct vfm_err *err)
 static int reject_newer(struct vfm_candidates *k, struct vfm_err *err)
 {
 	for (; k->at < k->n; k->at++) {
-		struct vfm_candidate *newer = &k->c[k->at];
+		struct vfm_ckpt_candidate *newer = &k->c[k->at];
 		struct vfm_ckpt *c = NULL;
 		struct vfm_err why = {0};
 		int rc = vfm_ckpt_open(&c, newer->path, &why);

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
 
-struct vfm_candidate {
+struct vfm_ckpt_candidate {
 	char *path;
 	int64_t step;
 	bool own, rejected; /* own: in the run's directory of checkpoints */
@@ -24,7 +24,7 @@ struct vfm_candidate {
 
 struct vfm_candidates {        /* `= {0}` before list */
 	const char *run, *dir; /* borrowed */
-	struct vfm_candidate *c;
+	struct vfm_ckpt_candidate *c;
 	size_t n, cap, at;  /* at: the current one */
 	struct vfm_buf why; /* the reasons of the rejected ones */
 };

@@ -9,7 +9,7 @@
 
 static const struct {
 	const char *name;
-	enum vfm_change change;
+	enum vfm_run_difference change;
 } change_names[] = {
 	{"model", VFM_CHANGE_MODEL},
 	{"diffusion", VFM_CHANGE_DIFFUSION},
@@ -57,13 +57,13 @@ json_t *vfm_identity_json(const struct vfm_identity *id)
 
 /* ---- comparing ---- */
 
-struct comparison {
-	unsigned allowed, refused; /* bits of enum vfm_change */
+struct run_comparison {
+	unsigned allowed, refused; /* bits of enum vfm_run_difference */
 	struct vfm_buf refusals;   /* their texts, separated by "; " */
 };
 
 /* Records a change and frees its text.  change: its kind, 0 if always allowed. */
-static void note_change(struct comparison *k, unsigned change, char *text)
+static void note_change(struct run_comparison *k, unsigned change, char *text)
 {
 	if (change & ~k->allowed) {
 		vfm_buf_addf(&k->refusals, "%s%s", k->refused ? "; " : "", text);
@@ -75,7 +75,7 @@ static void note_change(struct comparison *k, unsigned change, char *text)
 }
 
 static int end_comparison(
-	struct comparison *k, const char *verb, const struct vfm_ckpt *c, const char *hint, struct vfm_err *err)
+	struct run_comparison *k, const char *verb, const struct vfm_ckpt *c, const char *hint, struct vfm_err *err)
 {
 	struct vfm_buf names = {0};
 	int rc = 0;
@@ -124,8 +124,8 @@ static unsigned change_of_key(const char *section, const char *key, const struct
 	return ch->other_lr && is_schedule_key(section, key) && !(end && ch->constant) ? VFM_CHANGE_SCHEDULE : 0;
 }
 
-static void compare_key(struct comparison *k, unsigned change, const char *section, const char *key, const json_t *was,
-	const json_t *is, bool recorded)
+static void compare_key(struct run_comparison *k, unsigned change, const char *section, const char *key,
+	const json_t *was, const json_t *is, bool recorded)
 {
 	struct vfm_buf a = {0}, b = {0};
 
@@ -151,7 +151,7 @@ static json_t *read_recorded_config(const struct vfm_ckpt *c)
 }
 
 /* `only` NULL: all sections.  Sections that c lacks are not compared. */
-static void compare_config(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c,
+static void compare_config(struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c,
 	const char *only, const struct schedule_change *ch)
 {
 	json_t *recorded = read_recorded_config(c), *keys, *is;
@@ -213,7 +213,7 @@ static int compare_schedule(
 	return 0;
 }
 
-static void compare_plan(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
+static void compare_plan(struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
 {
 	const json_t *plan = json_object_get(c->state, "plan");
 	const char *path = json_string_value(json_object_get(plan, "path")),
@@ -230,7 +230,7 @@ static void compare_plan(struct comparison *k, const struct vfm_identity *id, co
 }
 
 /* Held-out data does not affect the weights, but its losses can only be compared if it is the same. */
-static void compare_held_out(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
+static void compare_held_out(struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
 {
 	const json_t *had = json_object_get(c->state, "held_out");
 	const char *sha = json_string_value(json_object_get(had, "sha256"));
@@ -249,7 +249,7 @@ static int read_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct 
 }
 
 static int compare_encoders(
-	struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
+	struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_makers had, have = id->encoders;
 	struct vfm_err why;
@@ -306,7 +306,7 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
 	struct vfm_err *err)
 {
-	struct comparison k = {.allowed = allowed};
+	struct run_comparison k = {.allowed = allowed};
 	struct schedule_change schedule;
 
 	TRY(compare_schedule(id, c, &schedule, err));
@@ -339,7 +339,7 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err)
 {
-	struct comparison k = {.allowed = allowed};
+	struct run_comparison k = {.allowed = allowed};
 
 	TRY(compare_encoders(&k, id, c, err));
 	TRY(log_unnamed_encoders(id, c, err));

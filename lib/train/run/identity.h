@@ -13,7 +13,7 @@
 #include "io/hash.h"
 #include "train/job/config.h"
 
-enum vfm_change {                 /* bits: changes that the user may allow */
+enum vfm_run_difference {         /* bits: changes that the user may allow */
 	VFM_CHANGE_MODEL = 1,     /* keys in sections model and lora, and train.freeze */
 	VFM_CHANGE_DIFFUSION = 2, /* keys in section diffusion */
 	VFM_CHANGE_SCHEDULE = 4,  /* learning rate of a completed step */

@@ -17,7 +17,7 @@ struct vfm_origin {
 	const struct vfm_config *config;
 	const char *dir, *ckpt_dir;            /* RUN, and its directory of checkpoints */
 	const char *resume, *init, *init_part; /* as in struct vfm_run_opts */
-	unsigned allow_change;                 /* bits of enum vfm_change */
+	unsigned allow_change;                 /* bits of enum vfm_run_difference */
 	const json_t *plan_forced;             /* of the plan's header; NULL: none */
 	struct vfm_identity *id;               /* begin adds encoders, init and forced */
 	/* set by vfm_origin_begin */

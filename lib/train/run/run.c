@@ -31,7 +31,7 @@ struct step_slot {
 
 enum { STEP_SLOTS = VFM_TRAINER_UNREAD };
 
-struct run {
+struct train_run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
 	struct vfm_job *job;
@@ -63,14 +63,14 @@ struct run {
 	struct vfm_progress progress;
 };
 
-static bool is_root(const struct run *r)
+static bool is_root(const struct train_run *r)
 {
 	return r->mesh->rank == 0;
 }
 
 /* ---- setting up ---- */
 
-static int make_dir(struct run *r, struct vfm_err *err)
+static int make_dir(struct train_run *r, struct vfm_err *err)
 {
 	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
 	int rc = vfm_mkdir_p(r->o->dir, err);
@@ -90,7 +90,7 @@ static int make_dir(struct run *r, struct vfm_err *err)
 	return rc;
 }
 
-static int check_manifest(struct run *r, struct vfm_err *err)
+static int check_manifest(struct train_run *r, struct vfm_err *err)
 {
 	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, &r->mesh->p, &r->last, err));
 	if (is_root(r))
@@ -98,7 +98,7 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 	return 0;
 }
 
-static int save_json(struct run *r, const char *name, const json_t *o, struct vfm_err *err)
+static int save_json(struct train_run *r, const char *name, const json_t *o, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", r->o->dir, name);
 	struct vfm_buf b = {0};
@@ -112,7 +112,7 @@ static int save_json(struct run *r, const char *name, const json_t *o, struct vf
 	return rc;
 }
 
-static int open_manifest(struct run *r, struct vfm_err *err)
+static int open_manifest(struct train_run *r, struct vfm_err *err)
 {
 	r->manifest = vfm_manifest_open(r->o->manifest, err);
 	r->skipped.plan = r->manifest;
@@ -120,7 +120,7 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 }
 
 /* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
-static int tell_hashing(struct run *r, bool more, struct vfm_err *err)
+static int tell_hashing(struct train_run *r, bool more, struct vfm_err *err)
 {
 	int64_t flag = more;
 
@@ -137,7 +137,7 @@ static int tick_hashing(void *ctx, struct vfm_err *err)
 
 /* Collective: rank 0 hashes the plan into sha, which takes minutes for a large plan.  After each block it broadcasts
  * that it is at work, so that the failure detector of the other ranks does not declare it failed. */
-static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
+static int hash_plan(struct train_run *r, char *sha, struct vfm_err *err)
 {
 	int rc = 1, end;
 
@@ -152,7 +152,7 @@ static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
 }
 
 /* Collective.  On another node, the same path may be another file.  own: a digest of the file. */
-static int compare_plans(struct run *r, const char *own, const char *path, struct vfm_err *err)
+static int compare_plans(struct train_run *r, const char *own, const char *path, struct vfm_err *err)
 {
 	char *root = NULL;
 	int rc;
@@ -169,7 +169,7 @@ out:
 }
 
 /* Collective: rank 0 reads the whole plan while the others wait. */
-static int identify(struct run *r, struct vfm_err *err)
+static int identify(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
 	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL, digest[VFM_SHA256_HEX];
@@ -197,7 +197,7 @@ out:
 }
 
 /* Collective. */
-static int open_held_out(struct run *r, struct vfm_err *err)
+static int open_held_out(struct train_run *r, struct vfm_err *err)
 {
 	if (!r->o->held_out)
 		return r->c->eval.samples ? vfm_job_agree(r->job,
@@ -216,7 +216,7 @@ static int open_held_out(struct run *r, struct vfm_err *err)
 	return vfm_job_agree(r->job, r->c->eval.samples && !r->previews ? err->code : 0, err);
 }
 
-static int open_trainer(struct run *r, struct vfm_err *err)
+static int open_trainer(struct train_run *r, struct vfm_err *err)
 {
 	vfm_oom_hints_install(&r->oom_hints, r->c, r->mesh, r->stream->dev);
 	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
@@ -224,7 +224,7 @@ static int open_trainer(struct run *r, struct vfm_err *err)
 }
 
 /* Collective. */
-static int begin(struct run *r, struct vfm_err *err)
+static int begin(struct train_run *r, struct vfm_err *err)
 {
 	r->origin = (struct vfm_origin){.job = r->job,
 		.tr = r->tr,
@@ -244,7 +244,7 @@ static int begin(struct run *r, struct vfm_err *err)
 	return 0;
 }
 
-static int open_loader(struct run *r, struct vfm_err *err)
+static int open_loader(struct train_run *r, struct vfm_err *err)
 {
 	struct vfm_loader_group group;
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
@@ -277,7 +277,7 @@ enum { PLANNED_STEPS = 64 };
  * one sample; its samples and their text the most of the first steps.  The plan does not tell the shapes of samples:
  * frames have about 256 patches.
  */
-static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struct vfm_err *err)
+static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
 	/* With parts, the largest share of a rank is that of a sample in a pack of the most parts. */
@@ -306,7 +306,7 @@ static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struc
 }
 
 /* Collective. */
-static int plan_recompute(struct run *r, struct vfm_err *err)
+static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
 	struct vfm_load load = {.packs = h->batch / r->mesh->p.dp / (h->cp ? r->mesh->p.cp : 1),
@@ -318,7 +318,7 @@ static int plan_recompute(struct run *r, struct vfm_err *err)
 	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
 }
 
-static int open_records(struct run *r, struct vfm_err *err)
+static int open_records(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
@@ -337,7 +337,7 @@ static int open_records(struct run *r, struct vfm_err *err)
 	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
 }
 
-static int set_up(struct run *r, struct vfm_err *err)
+static int set_up(struct train_run *r, struct vfm_err *err)
 {
 	/* Check what is possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
@@ -357,7 +357,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 /* ---- running ---- */
 
 /* Starts a save; writing the files overlaps with the following steps. */
-static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
+static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *err)
 {
 	json_t *state = vfm_identity_json(&r->id);
 	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
@@ -384,7 +384,7 @@ static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
 
 static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
-	struct run *r = ctx;
+	struct train_run *r = ctx;
 	int rc = vfm_loader_next(r->loader, p, err);
 
 	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last)
@@ -393,14 +393,14 @@ static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 
 static void pack_done(void *ctx, struct vfm_pack *p)
 {
-	struct run *r = ctx;
+	struct train_run *r = ctx;
 
 	vfm_loader_release(r->loader, p);
 }
 
 /* Reads the oldest unread step; blocks until it is done.  The device runs steps in sequence.  A step lasts from the end
  * of the previous step, or from its start on the host if later, until the host observes its end. */
-static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
+static int read_step(struct train_run *r, struct step_slot *t, struct vfm_err *err)
 {
 	struct vfm_rank_stats own = t->rec.s.rank;
 	double now;
@@ -420,7 +420,7 @@ static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 }
 
 /* Enqueues a step in the next slot. */
-static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
+static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
 	const int64_t n = vfm_loader_packs_per_step(r->loader);
@@ -461,7 +461,7 @@ static int check_replaced(double replaced, int64_t step, struct vfm_err *err)
 
 /* Collective.  Reduces the statistics of the steps in slots over the ranks.  *n: number of steps that all ranks have
  * read. */
-static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
+static int reduce_stats(struct train_run *r, int *n, struct vfm_err *err)
 {
 	struct vfm_rank_stats s[STEP_SLOTS] = {0};
 	int known = 0;
@@ -479,7 +479,7 @@ static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 }
 
 /* After the reader of stdout has exited, steps are still written to metrics.jsonl. */
-static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
+static int report(struct train_run *r, const struct vfm_step_record *rec, struct vfm_err *err)
 {
 	json_t *o = vfm_step_json(rec);
 	int rc;
@@ -497,7 +497,7 @@ static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_e
 
 /* Collective.  Counts the steps among the first n that were not applied.  On failure *n steps remain to be reported: up
  * to the one that ends the run. */
-static int count_skipped(struct run *r, int *n, struct vfm_err *err)
+static int count_skipped(struct train_run *r, int *n, struct vfm_err *err)
 {
 	for (int k = 0; k < *n; k++) {
 		struct vfm_step_record *rec = &r->slot[k].rec;
@@ -516,7 +516,7 @@ static int count_skipped(struct run *r, int *n, struct vfm_err *err)
 }
 
 /* Collective.  Rank 0 reports the first n steps; all ranks then agree on stopping and failures. */
-static int report_all(struct run *r, int n, struct vfm_err *err)
+static int report_all(struct train_run *r, int n, struct vfm_err *err)
 {
 	int64_t flags[3] = {0}; /* stop, piped, failed */
 	struct vfm_err why = {0};
@@ -546,7 +546,7 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 
 /* Collective.  Reads and reports the completed steps.  Blocks for the newest step if `all`; otherwise that step stays
  * in its slot while it runs on any rank. */
-static int drain_steps(struct run *r, bool all, struct vfm_err *err)
+static int drain_steps(struct train_run *r, bool all, struct vfm_err *err)
 {
 	int n;
 
@@ -558,7 +558,7 @@ static int drain_steps(struct run *r, bool all, struct vfm_err *err)
 }
 
 /* Local, after a failed step: reports the completed steps before it, with the statistics of this rank. */
-static void report_rest(struct run *r)
+static void report_rest(struct train_run *r)
 {
 	for (int k = 0; k < r->n_slots && is_root(r) && (r->slot[k].read || vfm_trainer_done(r->tr)); k++)
 		if (read_step(r, &r->slot[k], NULL) < 0 || report(r, &r->slot[k].rec, NULL) < 0)
@@ -566,7 +566,7 @@ static void report_rest(struct run *r)
 }
 
 /* Collective.  Generates samples after a step. */
-static int generate_previews(struct run *r, struct vfm_step_record *rec, struct vfm_err *err)
+static int generate_previews(struct train_run *r, struct vfm_step_record *rec, struct vfm_err *err)
 {
 	struct vfm_preview_image image;
 	char *dir;
@@ -584,7 +584,7 @@ static int generate_previews(struct run *r, struct vfm_step_record *rec, struct 
 }
 
 /* Collective.  Evaluates the held-out data after the newest step, whose record gets the losses. */
-static int evaluate_held_out(struct run *r, struct vfm_err *err)
+static int evaluate_held_out(struct train_run *r, struct vfm_err *err)
 {
 	struct vfm_step_record *rec = &r->slot[r->n_slots - 1].rec;
 
@@ -598,7 +598,7 @@ static int evaluate_held_out(struct run *r, struct vfm_err *err)
 }
 
 /* Runs the remaining steps.  *step: number of completed steps. */
-static int run_steps(struct run *r, int64_t *step, struct vfm_err *err)
+static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
 		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
@@ -619,7 +619,7 @@ static int run_steps(struct run *r, int64_t *step, struct vfm_err *err)
 	return 0;
 }
 
-static int loop(struct run *r, struct vfm_err *err)
+static int loop(struct train_run *r, struct vfm_err *err)
 {
 	int64_t step = r->first;
 	int rc;
@@ -645,7 +645,7 @@ static int loop(struct run *r, struct vfm_err *err)
 
 /* Says how many samples of this rank had none of the captions that data.captions asks for, how many were replaced, and
  * what the rank waited for. */
-static void report_data(const struct run *r)
+static void report_data(const struct train_run *r)
 {
 	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};
 	struct vfm_buf causes = {0};
@@ -664,7 +664,7 @@ static void report_data(const struct run *r)
 			(long long)s.unlisted, (long long)s.samples);
 }
 
-static void tear_down(struct run *r)
+static void tear_down(struct train_run *r)
 {
 	report_data(r);
 	vfm_saver_release(&r->saver);
@@ -685,7 +685,7 @@ static void tear_down(struct run *r)
 
 int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err)
 {
-	struct run r = {.c = c,
+	struct train_run r = {.c = c,
 		.o = o,
 		.job = &x->job,
 		.mesh = &x->mesh,

@@ -30,7 +30,7 @@ struct vfm_run_opts {
 	const char *init, *init_part;
 	struct vfm_shard_cache_opts cache; /* for shards that are elsewhere; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
-	unsigned allow_change;             /* bits of enum vfm_change, for resume and init */
+	unsigned allow_change;             /* bits of enum vfm_run_difference, for resume and init */
 	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;
 	/* Called once per step with its record.  A negative result ends the run; VFM_EPIPE ends it like a signal, but

@@ -42,7 +42,7 @@ char *vfm_staged_begun(const char *run, const struct vfm_stages *l, int k)
 /* ---- plans ---- */
 
 /* The weights of a stage go on in the next, so their encoders must be the same. */
-static int check_encoders(const struct vfm_stage *s, struct vfm_makers own, const struct vfm_stage *first,
+static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, const struct vfm_phase *first,
 	struct vfm_makers *all, unsigned allowed, struct vfm_err *err)
 {
 	for (enum vfm_encoder e = 0; e < VFM_ENCODERS && !(allowed & VFM_CHANGE_ENCODERS); e++)
@@ -57,7 +57,7 @@ static int check_plans(const struct vfm_context *x, const struct vfm_staged *s, 
 	struct vfm_makers all = {0};
 
 	for (int k = 0; k < s->list->n; k++) {
-		const struct vfm_stage *stage = &s->list->v[k];
+		const struct vfm_phase *stage = &s->list->v[k];
 		struct vfm_parallel p = s->config[k].parallel;
 		struct vfm_manifest *m = NULL;
 		int rc = vfm_parallel_check(&p, &s->config[k].model, x->job.world->size, err);
@@ -83,7 +83,7 @@ static int check_plans(const struct vfm_context *x, const struct vfm_staged *s, 
 /* Compares a stage whose steps are done with its newest checkpoint. */
 static int check_done(const struct vfm_staged *s, int k, int64_t last, struct vfm_err *err)
 {
-	const struct vfm_stage *stage = &s->list->v[k];
+	const struct vfm_phase *stage = &s->list->v[k];
 	char *dir = vfm_staged_dir(s->run.dir, s->list, k);
 	json_t *config = vfm_config_to_json(&s->config[k]);
 	struct vfm_identity id = {
@@ -142,7 +142,7 @@ static int agree_next(struct vfm_context *x, const struct vfm_staged *s, const i
 
 static int run_stage(struct vfm_context *x, const struct vfm_staged *s, int k, struct vfm_err *err)
 {
-	const struct vfm_stage *stage = &s->list->v[k];
+	const struct vfm_phase *stage = &s->list->v[k];
 	char *dir = vfm_staged_dir(s->run.dir, s->list, k),
 	     *before = k > 0 ? vfm_staged_dir(s->run.dir, s->list, k - 1) : NULL;
 	struct vfm_run_opts o = s->run;

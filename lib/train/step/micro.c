@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 /* Random draws of the step, on the host. */
-struct drawn {
+struct drawn_pack {
 	struct vfm_draw *draw;                /* [n] of the samples */
 	bool *drop_text, *drop_image, *given; /* [n] */
 	float *t_cond, *coef, *w;             /* [G], [G,4], [G] of the segments */
@@ -28,11 +28,11 @@ static struct vfm_draw draw_sample(const struct vfm_micro_opts *o, const struct 
 	return r;
 }
 
-static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
+static void draw_samples(struct drawn_pack *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
 {
 	size_t n = (size_t)p->n;
 
-	*d = (struct drawn){
+	*d = (struct drawn_pack){
 		.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop_text = vfm_calloc(3 * n + 1, sizeof(bool))};
 	d->drop_image = d->drop_text + n;
 	d->given = d->drop_image + n;
@@ -44,7 +44,7 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 	}
 }
 
-static void release_drawn(struct drawn *d)
+static void release_drawn(struct drawn_pack *d)
 {
 	free(d->draw);
 	free(d->drop_text);
@@ -52,7 +52,7 @@ static void release_drawn(struct drawn *d)
 }
 
 /* Computes times, coefficients and weights of the segments. */
-static void divide_draws(struct drawn *d, const struct vfm_model_in *in, const struct vfm_pack *p)
+static void divide_draws(struct drawn_pack *d, const struct vfm_model_in *in, const struct vfm_pack *p)
 {
 	const size_t n = (size_t)in->segs.n;
 
@@ -91,7 +91,7 @@ static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm
 	u->w = vfm_sub_t1(a, VFM_F32, u->in.segs.n);
 }
 
-static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
+static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn_pack *d, struct vfm_err *err)
 {
 	struct vfm_suballoc count = {0};
 
@@ -106,8 +106,8 @@ static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const stru
 	return vfm_dev_upload(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
 }
 
-static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p, struct drawn *d,
-	struct vfm_err *err)
+static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p,
+	struct drawn_pack *d, struct vfm_err *err)
 {
 	const struct vfm_model_conds conds = {d->drop_text, d->drop_image, d->given};
 
@@ -133,7 +133,7 @@ static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, con
 int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err)
 {
-	struct drawn d;
+	struct drawn_pack d;
 	int rc, ended;
 
 	*u = (struct vfm_micro){.stream = s};

@@ -224,7 +224,7 @@ static int convert_moments(struct vfm_optim *o, const struct vfm_array *a, int i
 int vfm_optim_quantize(struct vfm_optim *o, const struct vfm_array *a, const float *x, struct vfm_err *err)
 {
 	for (int i = 0; i < o->ps->n_trained; i++) {
-		const struct vfm_bucket *b = &o->ps->bucket[i];
+		const struct vfm_param_bucket *b = &o->ps->bucket[i];
 
 		if (b->own_n)
 			TRY(convert_moments(o, a, i, 0, vfm_t1((float *)x + b->own_off, VFM_F32, b->own_n), false,
@@ -266,7 +266,7 @@ static int update_chunks(
 }
 
 /* Updates the owned elements of a bucket on s. */
-static int update_bucket(struct vfm_optim *o, const struct vfm_bucket *b, const struct vfm_adam *a, double lr,
+static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, const struct vfm_adam *a, double lr,
 	int64_t t, struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_params *ps = o->ps;

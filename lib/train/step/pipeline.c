@@ -12,7 +12,7 @@
 #include "train/step/capture.h"
 #include "train/step/micro.h"
 
-enum slot_state { FREE, LIVE, SENDING };
+enum pack_slot_state { FREE, LIVE, SENDING };
 
 /* A posted receive: the residual stream or its gradient, from another stage. */
 struct incoming {
@@ -23,8 +23,8 @@ struct incoming {
 };
 
 /* The state of a pack in a chunk, from its forward to the completion of its sends. */
-struct slot {
-	enum slot_state state;
+struct pack_slot {
+	enum pack_slot_state state;
 	int64_t mb;
 	int chunk;
 	int64_t since; /* sequence number of the transition to SENDING */
@@ -46,7 +46,7 @@ struct vfm_pipeline {
 	struct vfm_event *ready;     /* for vfm_stream_follow: orders sends and receives after the compute stream */
 	struct vfm_offload *offload; /* NULL: activations stay on the device */
 	struct vfm_upload *upload;   /* of the next pack; NULL: a pack is uploaded when it is needed */
-	struct slot **slot;
+	struct pack_slot **slot;
 	size_t n_slot, cap_slot;
 	int64_t sent;            /* number of transitions to SENDING */
 	double bubble_s, pack_s; /* host waits for other stages, and for packs */
@@ -137,7 +137,7 @@ double vfm_pipeline_pack_wait(const struct vfm_pipeline *p)
 
 /* ---- slots ---- */
 
-static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+static int slot_reset(struct vfm_pipeline *p, struct pack_slot *s, struct vfm_err *err)
 {
 	if (p->fwd_side) {
 		TRY(vfm_stall_wait(s->fwd, p->stream, VFM_STALL_COMM, err));
@@ -155,11 +155,11 @@ static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *er
 static int slots_drain(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
 {
 	for (;;) {
-		struct slot *oldest = NULL;
+		struct pack_slot *oldest = NULL;
 		size_t n = 0;
 
 		for (size_t i = 0; i < p->n_slot; i++) {
-			struct slot *s = p->slot[i];
+			struct pack_slot *s = p->slot[i];
 
 			if (s->state != SENDING)
 				continue;
@@ -173,24 +173,24 @@ static int slots_drain(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
 	}
 }
 
-static struct slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
+static struct pack_slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
-	struct slot *s = vfm_calloc(1, sizeof(*s));
+	struct pack_slot *s = vfm_calloc(1, sizeof(*s));
 
 	s->tape = vfm_tape_new(p->stream);
 	vfm_tape_defer_weights(s->tape, p->split);
 	vfm_tape_set_offload(s->tape, p->offload);
 	s->fwd = t->event_new(p->stream->dev, err);
 	s->bwd = t->event_new(p->stream->dev, err);
-	vfm_grow(&p->slot, &p->cap_slot, p->n_slot + 1, sizeof(struct slot *));
+	vfm_grow(&p->slot, &p->cap_slot, p->n_slot + 1, sizeof(struct pack_slot *));
 	p->slot[p->n_slot++] = s;
 	return s->fwd && s->bwd ? s : NULL;
 }
 
-static struct slot *slot_acquire(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+static struct pack_slot *slot_acquire(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
-	struct slot *s = NULL;
+	struct pack_slot *s = NULL;
 
 	for (size_t i = 0; i < p->n_slot && !s; i++)
 		if (p->slot[i]->state == FREE)
@@ -205,7 +205,8 @@ static struct slot *slot_acquire(struct vfm_pipeline *p, const struct vfm_action
 	return s;
 }
 
-static int slot_find(const struct vfm_pipeline *p, const struct vfm_action *a, struct slot **s, struct vfm_err *err)
+static int slot_find(
+	const struct vfm_pipeline *p, const struct vfm_action *a, struct pack_slot **s, struct vfm_err *err)
 {
 	for (size_t i = 0; i < p->n_slot; i++) {
 		*s = p->slot[i];
@@ -241,7 +242,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 			t->event_free(p->in[i].here);
 	}
 	for (size_t i = 0; i < p->n_slot; i++) {
-		struct slot *s = p->slot[i];
+		struct pack_slot *s = p->slot[i];
 
 		vfm_tape_free(s->tape);
 		vfm_dev_free(p->stream, s->h, s->h_bytes);
@@ -450,7 +451,7 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 	bool first = vfm_model_is_first(p->model, a->chunk), last = vfm_model_is_last(p->model, a->chunk);
 	struct vfm_micro *u;
 	struct vfm_tensor h;
-	struct slot *s;
+	struct pack_slot *s;
 	int rc;
 
 	TRY(micro_get(p, a->mb, err));
@@ -480,7 +481,7 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 }
 
 /* Ends the work of a chunk on a pack, except for pending sends. */
-static int slot_finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+static int slot_finish(struct vfm_pipeline *p, struct pack_slot *s, struct vfm_err *err)
 {
 	if (--p->left[s->mb] == 0)
 		micro_drop(p, s->mb);
@@ -492,7 +493,8 @@ static int slot_finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *e
 }
 
 /* Runs the backward from the gradient received from the next stage. */
-static int backward_from_next(struct vfm_pipeline *p, const struct vfm_action *a, struct slot *s, struct vfm_err *err)
+static int backward_from_next(
+	struct vfm_pipeline *p, const struct vfm_action *a, struct pack_slot *s, struct vfm_err *err)
 {
 	struct vfm_tensor g = {0};
 	size_t bytes;
@@ -507,9 +509,9 @@ out:
 }
 
 /* Sets *out to the slot; the caller must finish it. */
-static int run_backward(struct vfm_pipeline *p, const struct vfm_action *a, struct slot **out, struct vfm_err *err)
+static int run_backward(struct vfm_pipeline *p, const struct vfm_action *a, struct pack_slot **out, struct vfm_err *err)
 {
-	struct slot *s;
+	struct pack_slot *s;
 
 	TRY(slot_find(p, a, &s, err));
 	*out = s;
@@ -529,7 +531,7 @@ static int run_backward(struct vfm_pipeline *p, const struct vfm_action *a, stru
 
 static int run_action(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
-	struct slot *s;
+	struct pack_slot *s;
 
 	switch (a->kind) {
 	case VFM_DO_F:
@@ -550,7 +552,7 @@ static int run_action(struct vfm_pipeline *p, const struct vfm_action *a, struct
 struct captured {
 	struct vfm_pipeline *p;
 	const struct vfm_action *f, *b;
-	struct slot *slot; /* out: the caller must finish it */
+	struct pack_slot *slot; /* out: the caller must finish it */
 };
 
 static int enqueue_both(void *ctx, struct vfm_err *err)
@@ -564,7 +566,7 @@ static int enqueue_both(void *ctx, struct vfm_err *err)
 static void reset_both(void *ctx)
 {
 	struct captured *x = ctx;
-	struct slot *s;
+	struct pack_slot *s;
 
 	if (slot_find(x->p, x->f, &s, NULL) < 0)
 		return;

@@ -26,7 +26,7 @@ static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 
 /* ---- what a step needs besides the blocks ---- */
 
-struct stage {
+struct pp_stage {
 	const struct vfm_keep_plan_in *in;
 	struct vfm_in_flights held;
 	int vpp;
@@ -115,7 +115,7 @@ static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_
 	return d->async ? fmax(0, 36 * 0x1p20 - dq) : 0;
 }
 
-static void stage_release(struct stage *s)
+static void stage_release(struct pp_stage *s)
 {
 	vfm_in_flight_release(&s->held);
 	free(s->blocks);
@@ -124,7 +124,7 @@ static void stage_release(struct stage *s)
 }
 
 /* Counts the blocks of the stage and what it holds when.  The caller releases *s, also after a failure. */
-static int stage_make(struct stage *s, const struct vfm_config *c, const struct vfm_params *ps,
+static int stage_make(struct pp_stage *s, const struct vfm_config *c, const struct vfm_params *ps,
 	const struct vfm_load *load, struct vfm_keep_plan_in *in, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = ps->mesh;
@@ -133,7 +133,7 @@ static int stage_make(struct stage *s, const struct vfm_config *c, const struct 
 	struct vfm_saved_how how = {
 		.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning};
 
-	*s = (struct stage){.in = in,
+	*s = (struct pp_stage){.in = in,
 		.vpp = (int)m->p.vpp,
 		.first = at == 0,
 		.last = at == pp - 1,
@@ -213,7 +213,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 /* ---- the peak of a plan ---- */
 
 /* How often blocks are saved during a backward: the mean over the blocks of the stage. */
-static double copies_at(const struct stage *s, const struct vfm_in_flight *f)
+static double copies_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 {
 	double n = 0;
 
@@ -223,7 +223,7 @@ static double copies_at(const struct stage *s, const struct vfm_in_flight *f)
 }
 
 /* What is held during a backward besides what blocks keep. */
-static double fixed_at(const struct stage *s, const struct vfm_in_flight *f)
+static double fixed_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 {
 	double bytes = (double)f->packs * s->pack + (double)f->messages * s->message;
 	int64_t units = 0; /* with deferred gradients */
@@ -237,7 +237,7 @@ static double fixed_at(const struct stage *s, const struct vfm_in_flight *f)
 }
 
 /* Counts the bytes of each block of s->keeps. */
-static void count_blocks(struct stage *s)
+static void count_blocks(struct pp_stage *s)
 {
 	struct vfm_saved_how how = {.dtype = s->in->dtype,
 		.residual = s->in->residual,
@@ -266,7 +266,7 @@ static void count_blocks(struct stage *s)
 /* Returns what is on the device during the backward of block i, in the chunk that begins at `begin`, of what blocks
  * offload (net/tape/offload.h): of this block and of the one before it that offloads.  The last copy of a forward of
  * another pack may still be there, except where each forward is followed by its own backward. */
-static double staged_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
+static double staged_bytes(const struct pp_stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
 {
 	double bytes = s->host[i], most = 0;
 	int64_t before = i - 1;
@@ -281,7 +281,7 @@ static double staged_bytes(const struct stage *s, const struct vfm_in_flight *f,
 }
 
 /* Returns the most that the blocks of the chunk, [begin, end), add during their backward to what they keep. */
-static double running_bytes(const struct stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t end)
+static double running_bytes(const struct pp_stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t end)
 {
 	bool received = f->chunk < s->vpp - 1 || !s->last;
 	double deferred = s->deferred + (f->deferred[f->chunk] ? 0 : s->unit_grad);
@@ -298,7 +298,7 @@ static double running_bytes(const struct stage *s, const struct vfm_in_flight *f
 }
 
 /* Returns the peak of packs and activations; *at: the backward that has it. */
-static double peak_of_stage(const struct stage *s, const struct vfm_in_flight **at)
+static double peak_of_stage(const struct pp_stage *s, const struct vfm_in_flight **at)
 {
 	double peak = 0;
 
@@ -353,7 +353,7 @@ static void fill_last_block(const struct vfm_keep_plan *plan, struct vfm_keeps *
 }
 
 /* Fills s->keeps.  Of the blocks that keep everything the first `gathered` also keep the rows of other ranks. */
-static void fill_blocks(struct stage *s, const struct vfm_keep_plan *plan, int64_t gathered)
+static void fill_blocks(struct pp_stage *s, const struct vfm_keep_plan *plan, int64_t gathered)
 {
 	vfm_keep_plan_spread(plan, s->keeps);
 	if (s->last && plan->host > 0)
@@ -364,7 +364,7 @@ static void fill_blocks(struct stage *s, const struct vfm_keep_plan *plan, int64
 }
 
 static void fill_layers(
-	const struct vfm_config *c, const struct vfm_mesh *m, const struct stage *s, struct vfm_keeps *keeps)
+	const struct vfm_config *c, const struct vfm_mesh *m, const struct pp_stage *s, struct vfm_keeps *keeps)
 {
 	int pp = m->size[VFM_AX_PP];
 	int64_t at = 0;
@@ -379,7 +379,7 @@ static void fill_layers(
 }
 
 /* Returns how many blocks of a plan keep gathered rows, in what is left of the room. */
-static int64_t use_slack_for_gathered(const struct stage *s, const struct vfm_keep_plan *plan)
+static int64_t use_slack_for_gathered(const struct pp_stage *s, const struct vfm_keep_plan *plan)
 {
 	double each = s->tp_gathered * s->in->copies, left = s->in->room - plan->device;
 
@@ -389,15 +389,15 @@ static int64_t use_slack_for_gathered(const struct stage *s, const struct vfm_ke
 	return 0;
 }
 
-struct trial {
+struct keep_trial {
 	struct vfm_keep_plan blocks;
 	int64_t gathered;
 	double peak; /* bytes of packs and activations */
 };
 
 /* Plans for one backward with `lacking` bytes less than the room.  Returns the backward that has the peak. */
-static const struct vfm_in_flight *try_plan(struct stage *s, struct vfm_keep_plan_in *in, double room, double lacking,
-	const struct vfm_in_flight *at, struct trial *t)
+static const struct vfm_in_flight *try_plan(struct pp_stage *s, struct vfm_keep_plan_in *in, double room,
+	double lacking, const struct vfm_in_flight *at, struct keep_trial *t)
 {
 	const struct vfm_in_flight *worst;
 
@@ -414,12 +414,12 @@ static const struct vfm_in_flight *try_plan(struct stage *s, struct vfm_keep_pla
 /* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Blocks and
  * chunks differ in what they keep and in how often, so the peak may be more or less than that of a mean block; a
  * search finds the least bytes that the plan has to leave, or the most that it may exceed the room by. */
-static void plan_stage(struct stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
+static void plan_stage(struct pp_stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
 {
 	enum { TRIES = 10 };
 	const double room = in->room, close = 1e-3 * fabs(room);
 	const struct vfm_in_flight *at = s->held.v, *worst;
-	struct trial t = {0}, best = {0};
+	struct keep_trial t = {0}, best = {0};
 	double lacking = 0, over = -INFINITY, enough = INFINITY; /* the most that did not suffice, the least that did */
 
 	for (int j = 1; j < s->held.n; j++)
@@ -462,7 +462,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	const struct vfm_mesh *m = ps->mesh;
 	struct vfm_dev *d = ps->stream->dev;
 	struct vfm_keep_plan_in in;
-	struct stage s = {0};
+	struct pp_stage s = {0};
 	double least[4];
 	int rc = 0;
 

@@ -16,7 +16,7 @@ enum source { NONE, MASTERS, ARRAY };
 /* The parameters that a part holds. */
 enum scope { WHOLE_MODEL, BASE_MODEL /* without adapters */, TRAINED /* without frozen parameters */ };
 
-struct part {
+struct state_part {
 	const char *name;
 	enum source from;
 	const struct vfm_array *own; /* for ARRAY */
@@ -25,20 +25,20 @@ struct part {
 
 enum { N_PARTS = 4 };
 
-static bool in_part(const struct part *part, const struct vfm_param *p)
+static bool in_part(const struct state_part *part, const struct vfm_param *p)
 {
 	return part->scope == BASE_MODEL ? !p->adapter : part->scope == WHOLE_MODEL || !p->frozen;
 }
 
-static void parts_of(struct vfm_trainer *tr, struct part p[N_PARTS])
+static void parts_of(struct vfm_trainer *tr, struct state_part p[N_PARTS])
 {
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
 	/* The base model of adapters is not saved again. */
-	p[0] = (struct part){"model", MASTERS, NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
-	p[1] = (struct part){"optim/m", ARRAY, &o->m, TRAINED};
-	p[2] = (struct part){"optim/v", ARRAY, &o->v, TRAINED};
-	p[3] = (struct part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
+	p[0] = (struct state_part){"model", MASTERS, NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
+	p[1] = (struct state_part){"optim/m", ARRAY, &o->m, TRAINED};
+	p[2] = (struct state_part){"optim/v", ARRAY, &o->v, TRAINED};
+	p[3] = (struct state_part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
 }
 
 /* ---- callbacks for ckpt.h ---- */
@@ -86,7 +86,7 @@ static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err
 }
 
 /* Returns the number of elements of a part that this rank writes. */
-static int64_t count_part(const struct vfm_params *ps, const struct part *part)
+static int64_t count_part(const struct vfm_params *ps, const struct state_part *part)
 {
 	int64_t n = 0;
 
@@ -101,7 +101,7 @@ static int64_t count_part(const struct vfm_params *ps, const struct part *part)
 /* Adds the elements of a part that this rank writes, staged in pinned memory `host`.  Enqueues the copies of f32 arrays
  * on `copies`; the compute stream converts the others. */
 static int add_part(struct vfm_ckpt_writer *w, struct vfm_params *ps, struct vfm_stream *copies,
-	const struct part *part, float *host, struct vfm_err *err)
+	const struct state_part *part, float *host, struct vfm_err *err)
 {
 	char name[160];
 
@@ -165,7 +165,7 @@ static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ck
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = 0;
 	const struct vfm_scales *scales = ps->scales && ps->scales->writes && ps->scales->n ? ps->scales : NULL;
-	struct part part[N_PARTS];
+	struct state_part part[N_PARTS];
 	float *host;
 
 	parts_of(tr, part);
@@ -377,7 +377,7 @@ static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct 
 
 /* Collective: checks that the part of c holds exactly its parameters of the model, over all stages. */
 static int check_tensors(
-	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct part *part, struct vfm_err *err)
+	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
 	size_t len = c->plain ? 0 : strlen(part->name);
@@ -429,8 +429,8 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 	return vfm_param_put(g->ps, own, p, host, err);
 }
 
-static int load_part(
-	struct upload *g, struct vfm_ckpt *c, const struct part *part, const struct vfm_array *own, struct vfm_err *err)
+static int load_part(struct upload *g, struct vfm_ckpt *c, const struct state_part *part, const struct vfm_array *own,
+	struct vfm_err *err)
 {
 	for (size_t i = 0; i < g->ps->n; i++)
 		if (in_part(part, g->ps->p[i]))
@@ -439,8 +439,8 @@ static int load_part(
 }
 
 /* Loads 8-bit moments.  Blocks span parameters, so all values are read before the first block is quantized. */
-static int load_packed(
-	struct upload *g, struct vfm_ckpt *c, const struct part *part, struct vfm_optim *optim, struct vfm_err *err)
+static int load_packed(struct upload *g, struct vfm_ckpt *c, const struct state_part *part, struct vfm_optim *optim,
+	struct vfm_err *err)
 {
 	struct vfm_dev *d = g->ps->stream->dev;
 	size_t bytes = (size_t)g->ps->n_own * sizeof(float) + 64;
@@ -461,7 +461,7 @@ static int load_packed(
 }
 
 /* optim: that of 8-bit parts; NULL: there are none. */
-static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, int n,
+static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct state_part *part, int n,
 	struct vfm_optim *optim, struct vfm_err *err)
 {
 	struct upload g;
@@ -539,7 +539,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 	return rc;
 }
 
-static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, struct vfm_err *err)
+static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	TRY(check_tensors(ps, c, part, err));
 	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
@@ -548,18 +548,18 @@ static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct 
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct part){part, MASTERS, NULL, BASE_MODEL}, err);
+	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, BASE_MODEL}, err);
 }
 
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct part){part, MASTERS, NULL, TRAINED}, err);
+	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, TRAINED}, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	struct part part[N_PARTS];
+	struct state_part part[N_PARTS];
 	int rc;
 
 	parts_of(tr, part);

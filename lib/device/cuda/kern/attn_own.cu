@@ -159,14 +159,14 @@ template <int R, int DT> struct sum {
 };
 
 /* The tile of this block: its sample, and its first row. */
-struct place {
+struct attn_place {
 	int64_t q, nq, k, nk; /* first query and key of the sample, and their numbers */
 	int64_t first;        /* first row of the tile within the sample */
 };
-template <int B> __device__ static inline place tile_place(const shape &s)
+template <int B> __device__ static inline attn_place tile_place(const shape &s)
 {
 	int64_t sample = blockIdx.x / s.tiles;
-	place p;
+	attn_place p;
 
 	p.q = s.cu_q[sample], p.nq = s.cu_q[sample + 1] - p.q;
 	p.k = s.cu_k[sample], p.nk = s.cu_k[sample + 1] - p.k;
@@ -211,7 +211,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
 	VFM_DYN_SHARED(float, tq);
 	float *tk = tq + B * LD, *w = tk + B * LD, *alpha = w + B * (B + 4); /* keys, then values; scores; [B] */
 	const int h = blockIdx.y, kh = h / s.group, ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
-	const place p = tile_place<B>(s);
+	const attn_place p = tile_place<B>(s);
 	float max = -INFINITY, l = 0, acc[R][R];
 	sum<R, DT> out;
 
@@ -283,7 +283,7 @@ __global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<con
 /* Computes P = exp(scale q k - lse) and dS = P (dP - delta), dP = dout v, times scale, for rows of queries and columns
  * of keys; zeros outside of the sample. */
 template <int R>
-__device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R], const shape &s, const place &at,
+__device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R], const shape &s, const attn_place &at,
 	int64_t q0, int64_t k0, int h, const float *lse, const float *delta)
 {
 	const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
@@ -327,7 +327,7 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_backward_q(bwd_args<T>
 	VFM_DYN_SHARED(float, tq);
 	float *tdo = tq + B * LD, *tk = tdo + B * LD, *tv = tk + B * LD, *w = tv + B * LD;
 	const int h = blockIdx.y, kh = h / a.s.group;
-	const place p = tile_place<B>(a.s);
+	const attn_place p = tile_place<B>(a.s);
 	float x[R][R], ds[R][R];
 	sum<R, DT> out;
 
@@ -358,7 +358,7 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T>
 	VFM_DYN_SHARED(float, tq);
 	float *tdo = tq + B * LD, *tk = tdo + B * LD, *tv = tk + B * LD, *w = tv + B * LD;
 	const int kh = blockIdx.y;
-	const place p = tile_place<B>(a.s);
+	const attn_place p = tile_place<B>(a.s);
 	float x[R][R], ds[R][R];
 	sum<R, DT> outk, outv;
 

@@ -8,7 +8,7 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 /* ---- lists ---- */
 
 /* The samples of a piece. */
-struct choice {
+struct side_choice {
 	const int32_t *cu_q, *cu_k; /* [samples + 1] */
 	int samples;
 	int32_t lo, hi;
@@ -16,7 +16,7 @@ struct choice {
 };
 
 /* One block writes the entries of the piece in the order of the samples. */
-__global__ static void attn_lists(choice c, vfm_attn_lists l)
+__global__ static void attn_lists(side_choice c, vfm_attn_lists l)
 {
 	__shared__ int count[WARPS];
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -61,7 +61,7 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k,
 	const struct vfm_attn_piece *p, const struct vfm_attn_lists *l)
 {
-	choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first,
+	side_choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first,
 		p->n, p->b};
 
 	VFM_LAUNCH(s, (attn_lists), 1, THREADS, 0, c, *l);

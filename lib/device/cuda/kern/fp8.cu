@@ -80,7 +80,7 @@ __global__ static void __launch_bounds__(256)
 	}
 }
 
-struct tiles {
+struct fp8_tiles {
 	int64_t ld_x, rows, cols, width; /* width: columns of yt; 0: no yt */
 	uint8_t *y, *yt;
 	const float *inv;
@@ -96,7 +96,7 @@ __device__ static inline int tile_slot(int c, int i)
 
 /* v = x at rows r to r + 7 and columns c to c + 7; zeros outside of x.  WIDE: rows of v are vectors. */
 template <bool WIDE, class X>
-__device__ static inline void load_patch(vec<8> (&v)[8], const X *x, const struct tiles &a, int64_t r, int64_t c)
+__device__ static inline void load_patch(vec<8> (&v)[8], const X *x, const struct fp8_tiles &a, int64_t r, int64_t c)
 {
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
@@ -141,7 +141,7 @@ __device__ static inline void quantize_row(
 
 /* Writes row r of y from column c on. */
 template <bool WIDE>
-__device__ static inline void store_row(const struct tiles &a, const uint32_t (&code)[4], int64_t r, int64_t c)
+__device__ static inline void store_row(const struct fp8_tiles &a, const uint32_t (&code)[4], int64_t r, int64_t c)
 {
 	if (WIDE) {
 		if (c < a.cols)
@@ -177,7 +177,7 @@ __device__ static inline void raise_amax(float *amax, const float (&most)[8], fl
 }
 
 /* Writes the column sums of the tile, warp by warp in their order. */
-__device__ static inline void store_sums(const struct tiles &a, const float (*sums)[TILE], int64_t c0)
+__device__ static inline void store_sums(const struct fp8_tiles &a, const float (*sums)[TILE], int64_t c0)
 {
 	float t = 0;
 
@@ -189,7 +189,7 @@ __device__ static inline void store_sums(const struct tiles &a, const float (*su
 
 /* Writes the tile's columns as rows of yt, 16 bytes a thread and step. */
 template <bool WIDE>
-__device__ static inline void store_transpose(const struct tiles &a, const uint64_t *piece, int64_t r0, int64_t c0)
+__device__ static inline void store_transpose(const struct fp8_tiles &a, const uint64_t *piece, int64_t r0, int64_t c0)
 {
 	for (int i = threadIdx.x; i < TILE * 8; i += 256) {
 		int col = i / 8, q = i % 8;
@@ -212,7 +212,7 @@ __device__ static inline void store_transpose(const struct tiles &a, const uint6
 /* One tile of y and yt, its column sums and its largest element.  A thread has a patch of 8 x 8 elements.
  * WIDE: 8 columns, and 16 columns of yt, are vectors.  Grid: tiles across, tiles down. */
 template <class F, bool WIDE, class X>
-__global__ static void __launch_bounds__(256) quantize_transpose(const X *x, struct tiles a)
+__global__ static void __launch_bounds__(256) quantize_transpose(const X *x, struct fp8_tiles a)
 {
 	__shared__ uint64_t piece[TILE * 16];
 	__shared__ float sums[8][TILE];
@@ -275,7 +275,7 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 	int64_t n_history = history ? a->history.shape[0] : 0;
 	float *amax = (float *)a->amax.data, *inv = (float *)a->inv.data;
 	float *part = (float *)vfm_cuda_ws(s, (size_t)(parts + (vfm_has(&a->colsum) ? down * cols : 0) + 1) * 4, err);
-	struct tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
+	struct fp8_tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
 		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? amax : NULL,
 		vfm_has(&a->colsum) ? part + parts : NULL};
 	bool wide = vec_ok(&a->x, 8) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
@@ -313,7 +313,7 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 /* ---- transpose8 ---- */
 
 /* One tile; a thread has a patch of 8 x 8 bytes.  Grid: tiles across, tiles down. */
-template <bool WIDE> __global__ static void __launch_bounds__(256) transpose_bytes(const uint8_t *x, struct tiles a)
+template <bool WIDE> __global__ static void __launch_bounds__(256) transpose_bytes(const uint8_t *x, struct fp8_tiles a)
 {
 	__shared__ uint64_t piece[TILE * 16];
 	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -346,8 +346,8 @@ template <bool WIDE> __global__ static void __launch_bounds__(256) transpose_byt
 extern "C" int vfm_cuda_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err)
 {
 	const uint8_t *x = (const uint8_t *)a->x.data;
-	struct tiles t = {a->x.shape[1], a->x.shape[0], a->x.shape[1], a->y.shape[1], NULL, (uint8_t *)a->y.data, NULL,
-		NULL, NULL};
+	struct fp8_tiles t = {a->x.shape[1], a->x.shape[0], a->x.shape[1], a->y.shape[1], NULL, (uint8_t *)a->y.data,
+		NULL, NULL, NULL};
 	dim3 grid(ceil_div(t.cols, TILE), ceil_div(t.width, TILE));
 
 	if (!t.cols || !t.width)

@@ -20,7 +20,7 @@ __device__ static inline float of_rank(uint32_t r)
 
 /* ---- expert choice ------------------------------------------------------------------------------ */
 
-struct choice {
+struct expert_choice {
 	const float *score;
 	const int32_t *cu;
 	uint32_t *key;  /* [E,T] */
@@ -40,7 +40,7 @@ __device__ static inline int32_t expert_capacity(int32_t n, int64_t experts, dou
 	return want >= (double)n ? n : (int32_t)want;
 }
 
-__global__ __launch_bounds__(256) static void choice_bounds(const choice a)
+__global__ __launch_bounds__(256) static void choice_bounds(const expert_choice a)
 {
 	int32_t base = 0, all;
 
@@ -56,7 +56,7 @@ __global__ __launch_bounds__(256) static void choice_bounds(const choice a)
 }
 
 /* score [T,E] -> key [E,T], 32 x 32 at a time. */
-__global__ __launch_bounds__(256) static void choice_keys(const choice a)
+__global__ __launch_bounds__(256) static void choice_keys(const expert_choice a)
 {
 	__shared__ uint32_t tile[32][33];
 	int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -113,7 +113,7 @@ __device__ static inline uint32_t kth_largest(const uint32_t *key, int32_t n, in
 }
 
 /* Block: one expert and one sample. */
-template <int WARPS> __global__ __launch_bounds__(WARPS * 32) static void choose(const choice a)
+template <int WARPS> __global__ __launch_bounds__(WARPS * 32) static void choose(const expert_choice a)
 {
 	int64_t e = blockIdx.x % a.experts, s = blockIdx.x / a.experts, t0 = a.cu[s], to = e * a.taken + a.at[s];
 	int32_t n = a.cu[s + 1] - a.cu[s], k = a.at[s + 1] - a.at[s], higher = 0, same = 0, equal;
@@ -146,7 +146,7 @@ extern "C" int vfm_cuda_moe_topk_expert(struct vfm_stream *s, const struct vfm_m
 {
 	int64_t tokens = o->score.shape[0], experts = o->score.shape[1];
 	size_t keys = sort_pad((size_t)(tokens * experts) * 4);
-	choice a = {(const float *)o->score.data, (const int32_t *)o->seqs->dev_cu.data, NULL, NULL,
+	expert_choice a = {(const float *)o->score.data, (const int32_t *)o->seqs->dev_cu.data, NULL, NULL,
 		(int32_t *)o->index.data, vfm_has(&o->weight) ? (float *)o->weight.data : NULL, o->capacity, tokens,
 		experts, o->index.shape[1], o->seqs->n};
 	char *ws;
