@@ -18,7 +18,7 @@ like "$out" 'tests/unit/test_tape' "but the unit tests"
 
 # ---- CUDA_ARCHS ------------------------------------------------------------------
 archs() { # ARG ...: "arch/code ..." for one kernel
-	mk "$PWD/b/lib/cuda/elem.cu.o" CUDA_HOME=/opt/cuda "$@"
+	mk "$PWD/b/lib/device/cuda/kern/elem.cu.o" CUDA_HOME=/opt/cuda "$@"
 	grep -o 'arch=compute_[^ ]*' <<<"$out" | sed 's/arch=compute_//; s/,code=/:/' | sort | paste -sd' '
 }
 mkdir gpu

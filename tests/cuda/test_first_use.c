@@ -130,7 +130,7 @@ cublasStatus_t __wrap_cublasLtMatmul(void)
 static int kernels_of_reports(void)
 {
 	static const char list[] =
-		"grep -o \"Compiling entry function '[^']*'\" \"$B\"/lib/cuda/*.cu.ptxas | sort -u | wc -l";
+		"grep -o \"Compiling entry function '[^']*'\" \"$B\"/lib/device/cuda/kern/*.cu.ptxas | sort -u | wc -l";
 	FILE *f = popen(list, "r");
 	int n = 0;
 
