@@ -64,7 +64,7 @@ static void check_linear(void *ctx, const struct vfm_linear_shape *l)
 	const struct vfm_param *p;
 	char name[96];
 
-	snprintf(name, sizeof(name), "%s.weight", l->name);
+	vfm_linear_name(l, ".weight", name, sizeof(name));
 	p = vfm_param_find(d->ps, name);
 	if (!p)
 		fail_msg("%s is not declared", name);

@@ -34,6 +34,8 @@ struct saved_list {
 	int n;
 	struct vfm_pack_sums p;
 	struct vfm_saved_tuning t;
+	struct vfm_linear_shape linear[32]; /* of a block */
+	int n_linear;
 	bool exchanges_heads, exchanges_units;
 	int tp;
 };
@@ -73,23 +75,27 @@ static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows
 	return n[rows];
 }
 
-/* The output of a product with matrices [width, in]. */
-static struct vfm_saved *add_product(
-	struct saved_list *l, const char *name, enum vfm_saved_rows rows, double in, double width, enum vfm_keep keep)
+/* The output of linear layers with one input, `per` of their rows to each row; with the FLOPs of their adapters. */
+static struct vfm_saved *add_product(struct saved_list *l, const char *name, enum vfm_saved_rows rows, unsigned layers,
+	double per, enum vfm_keep keep)
 {
-	struct vfm_saved *s = add_saved(l, name, rows, width, VFM_SAVED_COMPUTE, keep);
+	double in = 0, out = 0, added = 0;
+	struct vfm_saved *s;
 
-	s->in = in;
-	s->flops = 2 * saved_rows(&l->p, rows) * in * width;
+	for (int i = 0; i < l->n_linear; i++) {
+		const struct vfm_linear_shape *x = &l->linear[i];
+
+		if (!(x->layer & layers))
+			continue;
+		in = (double)x->in;
+		out += (double)x->out;
+		if (l->t.adapted & x->layer)
+			added += l->t.rank * (double)(x->blocks * x->in + x->out);
+	}
+	s = add_saved(l, name, rows, per * out, VFM_SAVED_COMPUTE, keep);
+	s->in = per * in;
+	s->flops = 2 * saved_rows(&l->p, rows) * per * (in * out + added);
 	return s;
-}
-
-/* Adds the adapter of a layer of `blocks` blocks of outputs to its product. */
-static void add_adapter_flops(
-	struct saved_list *l, struct vfm_saved *s, unsigned layer, double blocks, double in, double out)
-{
-	if (l->t.adapted & layer)
-		s->flops += 2 * saved_rows(&l->p, s->rows) * l->t.rank * (blocks * in + out);
 }
 
 /* A norm of the residual stream; its backward reads the input.  readers: the layers that read its output.  all_rows:
@@ -107,9 +113,9 @@ static void add_norm(
 }
 
 /* A branch: its output is read for the gradient of its gate. */
-static struct vfm_saved *add_branch(struct saved_list *l, const char *name, double in, enum vfm_keep keep, double width)
+static struct vfm_saved *add_branch(struct saved_list *l, const char *name, unsigned layer, enum vfm_keep keep)
 {
-	struct vfm_saved *s = add_product(l, name, VFM_ROWS_TOKENS, in, width, keep);
+	struct vfm_saved *s = add_product(l, name, VFM_ROWS_TOKENS, layer, 1, keep);
 
 	s->unread = !reads_input(l, VFM_LAYER_MODULATION);
 	return s;
@@ -149,14 +155,12 @@ static void add_self_attention(struct saved_list *l, const struct vfm_model_spec
 	enum vfm_attn_span span = a->attn[i];
 	const int at = i * VFM_LAYERS_ATTN;
 	const bool fused = m->kv_heads == m->heads, exchanged = l->exchanges_heads && span == VFM_ATTN_FULL;
-	struct vfm_saved *qkv, *proj;
+	struct vfm_saved *qkv;
 
 	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at,
 		span != VFM_ATTN_FULL);
-	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, h, h + 2 * kv, VFM_KEEP_QKV);
+	qkv = add_product(l, "qkv", VFM_ROWS_TOKENS, (VFM_LAYER_Q | VFM_LAYER_KV) << at, 1, VFM_KEEP_QKV);
 	qkv->unread = exchanged && !m->qk_norm;
-	add_adapter_flops(l, qkv, VFM_LAYER_Q << at, fused ? 3 : 1, h, fused ? 3 * h : h);
-	add_adapter_flops(l, qkv, VFM_LAYER_KV << at, 2, h, 2 * kv);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true, 0, exchanged);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true, 0, exchanged);
 	if (exchanged) {
@@ -167,8 +171,7 @@ static void add_self_attention(struct saved_list *l, const struct vfm_model_spec
 	/* the output is permuted back to the order (t, h, w), or sent back to the ranks of its rows */
 	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->exchanges_units))
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
-	proj = add_branch(l, "attention projection", h, VFM_KEEP_PROJ, h);
-	add_adapter_flops(l, proj, VFM_LAYER_PROJ << at, 1, h, h);
+	add_branch(l, "attention projection", VFM_LAYER_PROJ << at, VFM_KEEP_PROJ);
 }
 
 /* Attention to the image rows, and its sum with that to the text.  A sample has image_len rows. */
@@ -177,9 +180,7 @@ static void add_image_attention(struct saved_list *l, const struct vfm_model_spe
 	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m)), rows = (double)m->image_len;
 	bool row = vfm_model_arch(m)->row_qk_norm;
 
-	struct vfm_saved *s = add_product(l, "cross image kv", VFM_ROWS_SAMPLES, h, rows * 2 * kv, VFM_KEEP_QKV);
-
-	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV_IMG, 2 * rows, h, rows * 2 * kv);
+	add_product(l, "cross image kv", VFM_ROWS_SAMPLES, VFM_LAYER_CROSS_KV_IMG, rows, VFM_KEEP_QKV);
 	if (m->qk_norm)
 		add_saved(l, "qk-norm statistics", VFM_ROWS_SAMPLES, rows * (row ? 1 : (double)m->kv_heads),
 			VFM_SAVED_F32, VFM_KEEP_REST)
@@ -193,45 +194,38 @@ static void add_image_attention(struct saved_list *l, const struct vfm_model_spe
 /* The block adds the projection without a gate, so the backward does not read it. */
 static void add_cross_attention(struct saved_list *l, const struct vfm_model_spec *m)
 {
-	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
-
-	struct vfm_saved *s;
+	double h = (double)m->hidden;
 
 	if (!vfm_model_arch(m)->plain_cross)
 		add_norm(l, m, false, VFM_LAYER_CROSS_Q, false);
 	else
 		add_input(l, "cast residual stream", h, VFM_LAYER_CROSS_Q, true);
-	s = add_product(l, "cross q", VFM_ROWS_TOKENS, h, h, VFM_KEEP_QKV);
-	add_adapter_flops(l, s, VFM_LAYER_CROSS_Q, 1, h, h);
-	s = add_product(l, "cross kv", VFM_ROWS_TEXT, h, 2 * kv, VFM_KEEP_QKV);
-	add_adapter_flops(l, s, VFM_LAYER_CROSS_KV, 2, h, 2 * kv);
+	add_product(l, "cross q", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_Q, 1, VFM_KEEP_QKV);
+	add_product(l, "cross kv", VFM_ROWS_TEXT, VFM_LAYER_CROSS_KV, 1, VFM_KEEP_QKV);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0, false);
 	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV, false);
 	add_attention_output(l, m, l->p.X);
 	if (m->image_dim)
 		add_image_attention(l, m);
-	s = add_product(l, "cross projection", VFM_ROWS_TOKENS, h, h, VFM_KEEP_PROJ);
-	add_adapter_flops(l, s, VFM_LAYER_CROSS_PROJ, 1, h, h);
-	s->unread = true;
+	add_product(l, "cross projection", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_PROJ, 1, VFM_KEEP_PROJ)->unread = true;
 }
 
-/* Input and output of the gelu of an MLP; `width` elements per token.  Returns the input. */
-static struct vfm_saved *add_gelu(struct saved_list *l, double hidden, double width, unsigned fc1, unsigned fc2)
+/* Input and output of the gelu of an MLP, `per` rows for each token.  Returns the input. */
+static struct vfm_saved *add_gelu(struct saved_list *l, double per, unsigned fc1, unsigned fc2)
 {
-	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, hidden, width, VFM_KEEP_FC1);
+	struct vfm_saved *s = add_product(l, "fc1", VFM_ROWS_TOKENS, fc1, per, VFM_KEEP_FC1);
 
-	add_adapter_flops(l, s, fc1, 1, hidden, width);
-	add_input(l, "fc1 activated", width, fc2, false);
+	add_input(l, "fc1 activated", s->width, fc2, false);
 	return s;
 }
 
 static void add_experts(struct saved_list *l, const struct vfm_model_spec *m)
 {
-	double h = (double)m->hidden, e = (double)m->experts, c = m->moe_capacity, ffn = (double)m->expert_ffn,
-	       shared = (double)(m->shared_experts * m->expert_ffn);
+	double h = (double)m->hidden, e = (double)m->experts, c = m->moe_capacity;
 	bool tokens_choose = vfm_model_tokens_choose(m);
-	struct vfm_saved *fc1, *fc2, *router = add_product(l, "router logits", VFM_ROWS_TOKENS, h, e, VFM_KEEP_OTHER);
+	struct vfm_saved *fc1, *fc2, *router;
 
+	router = add_product(l, "router logits", VFM_ROWS_TOKENS, VFM_LAYER_ROUTER, 1, VFM_KEEP_OTHER);
 	router->dtype = VFM_SAVED_F32;
 	router->unread = true;
 	router->local = true;
@@ -240,18 +234,13 @@ static void add_experts(struct saved_list *l, const struct vfm_model_spec *m)
 	add_saved(l, "dispatch lists", VFM_ROWS_TOKENS, (tokens_choose ? 4 : 2) * c, VFM_SAVED_F32, VFM_KEEP_REST);
 	add_saved(l, "dispatch weights", VFM_ROWS_TOKENS, c, VFM_SAVED_F32, VFM_KEEP_REST);
 	add_input(l, "dispatched tokens", c * h, VFM_LAYER_EXPERTS_FC1, false);
-	fc1 = add_gelu(l, h, c * ffn, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
-	fc2 = add_product(l, "expert outputs", VFM_ROWS_TOKENS, ffn, c * h, VFM_KEEP_MLP);
-	fc1->in = c * h;
-	fc2->in = c * ffn;
+	fc1 = add_gelu(l, c, VFM_LAYER_EXPERTS_FC1, VFM_LAYER_EXPERTS_FC2);
+	fc2 = add_product(l, "expert outputs", VFM_ROWS_TOKENS, VFM_LAYER_EXPERTS_FC2, c, VFM_KEEP_MLP);
 	fc1->local = fc2->local = true;
-	if (shared > 0) {
-		struct vfm_saved *s;
-
-		add_gelu(l, h, shared, VFM_LAYER_FC1, VFM_LAYER_FC2);
-		s = add_product(l, "shared experts' output", VFM_ROWS_TOKENS, shared, h, VFM_KEEP_MLP);
-		add_adapter_flops(l, s, VFM_LAYER_FC2, 1, shared, h);
-		s->unread = true;
+	if (m->shared_experts) {
+		add_gelu(l, 1, VFM_LAYER_FC1, VFM_LAYER_FC2);
+		add_product(l, "shared experts' output", VFM_ROWS_TOKENS, VFM_LAYER_FC2, 1, VFM_KEEP_MLP)->unread =
+			true;
 	}
 	add_saved(l, "MLP output", VFM_ROWS_TOKENS, h, VFM_SAVED_RESIDUAL, VFM_KEEP_REST)->unread =
 		!reads_input(l, VFM_LAYER_MODULATION);
@@ -259,9 +248,7 @@ static void add_experts(struct saved_list *l, const struct vfm_model_spec *m)
 
 static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 {
-	double h = (double)m->hidden, f = (double)m->ffn;
 	bool experts = vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
-	struct vfm_saved *s;
 
 	add_norm(l, m, false, experts ? VFM_LAYER_ROUTER | (m->shared_experts ? VFM_LAYER_FC1 : 0) : VFM_LAYER_FC1,
 		false);
@@ -270,16 +257,14 @@ static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 		add_experts(l, m);
 		return;
 	case VFM_MLP_SWIGLU:
-		s = add_product(l, "w13", VFM_ROWS_TOKENS, h, 2 * f, VFM_KEEP_FC1);
-		add_adapter_flops(l, s, VFM_LAYER_FC1, 2, h, 2 * f);
-		add_input(l, "gated", f, VFM_LAYER_FC2, false);
+		add_product(l, "w13", VFM_ROWS_TOKENS, VFM_LAYER_FC1, 1, VFM_KEEP_FC1);
+		add_input(l, "gated", (double)m->ffn, VFM_LAYER_FC2, false);
 		break;
 	case VFM_MLP_GELU:
-		add_gelu(l, h, f, VFM_LAYER_FC1, VFM_LAYER_FC2);
+		add_gelu(l, 1, VFM_LAYER_FC1, VFM_LAYER_FC2);
 		break;
 	}
-	s = add_branch(l, "MLP output", f, VFM_KEEP_MLP, h);
-	add_adapter_flops(l, s, VFM_LAYER_FC2, 1, f, h);
+	add_branch(l, "MLP output", VFM_LAYER_FC2, VFM_KEEP_MLP);
 }
 
 /* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
@@ -309,66 +294,27 @@ static bool trains(const struct gradients *g, const char *layer, const char *par
 	return !vfm_tuning_freezes(g->t, name);
 }
 
-/* The layer of a block with this name, as attn_t.proj or fc1; 0 for those of the modulation. */
-static unsigned find_layer(const struct vfm_arch *a, const char *name)
-{
-	static const char *const attn[] = {
-		[VFM_ATTN_FULL] = "attn.", [VFM_ATTN_SPATIAL] = "attn_s.", [VFM_ATTN_TEMPORAL] = "attn_t."};
-	static const struct {
-		const char *name;
-		unsigned layer;
-	} in_attn[] = {{"qkv", VFM_LAYER_Q}, {"q", VFM_LAYER_Q}, {"kv", VFM_LAYER_KV}, {"proj", VFM_LAYER_PROJ}},
-	  others[] = {{"cross.q", VFM_LAYER_CROSS_Q}, {"cross.kv", VFM_LAYER_CROSS_KV},
-		  {"cross.kv_img", VFM_LAYER_CROSS_KV_IMG}, {"cross.proj", VFM_LAYER_CROSS_PROJ},
-		  {"w13", VFM_LAYER_FC1}, {"w2", VFM_LAYER_FC2}, {"fc1", VFM_LAYER_FC1}, {"fc2", VFM_LAYER_FC2},
-		  {"shared.fc1", VFM_LAYER_FC1}, {"shared.fc2", VFM_LAYER_FC2}, {"moe.router", VFM_LAYER_ROUTER},
-		  {"moe.fc1", VFM_LAYER_EXPERTS_FC1}, {"moe.fc2", VFM_LAYER_EXPERTS_FC2}};
-
-	for (int i = 0; i < a->n_attn; i++) {
-		const char *part = name + strlen(attn[a->attn[i]]);
-
-		if (strncmp(name, attn[a->attn[i]], strlen(attn[a->attn[i]])) != 0)
-			continue;
-		for (size_t k = 0; k < sizeof(in_attn) / sizeof(in_attn[0]); k++)
-			if (!strcmp(part, in_attn[k].name))
-				return in_attn[k].layer << (i * VFM_LAYERS_ATTN);
-	}
-	for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
-		if (!strcmp(name, others[k].name))
-			return others[k].layer;
-	return 0;
-}
-
-/* The layers of blocks that have gradients if a layer outside of the blocks has. */
-static unsigned find_readers(const struct vfm_model_spec *m, const char *name)
-{
-	if (!strncmp(name, "t_mlp.", 6) || !strcmp(name, "ada_shared"))
-		return VFM_LAYER_MODULATION;
-	if (!strncmp(name, "ctx_", 4))
-		return VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
-	return !strncmp(name, "img_mlp.", 8) ? VFM_LAYER_CROSS_KV_IMG : 0;
-}
-
 static void note_layer(void *ctx, const struct vfm_linear_shape *s)
 {
+	const unsigned by_bias = VFM_LAYER_CROSS_KV | VFM_LAYER_CROSS_KV_IMG | VFM_LAYER_MODULATION;
 	struct gradients *g = ctx;
-	const char *name = strncmp(s->name, "blocks.", 7) ? NULL : strchr(s->name + 7, '.') + 1;
-	bool adapted = s->blocks > 0 && vfm_tuning_adapts(g->t, s->name),
-	     weight = trains(g, s->name, ".weight") || adapted, any = weight || trains(g, s->name, ".bias");
-	unsigned layer = name ? find_layer(vfm_model_arch(g->m), name) : 0;
+	char weight[80], bias[80], name[80];
+	bool adapted, has_gradient;
 
-	if (!name) {
-		g->out.fixed &= ~(any ? find_readers(g->m, s->name) : 0);
-		return;
-	}
-	if (layer & (VFM_LAYER_CROSS_KV | VFM_LAYER_CROSS_KV_IMG))
-		weight = any;
-	g->out.fixed &= ~(weight ? layer : 0);
-	g->out.adapted |= adapted ? layer : 0;
-	if (layer)
-		return;
-	g->out.fixed &= ~(any ? VFM_LAYER_MODULATION : 0);
-	g->out.fixed &= ~(weight && !strcmp(name, "ada_b") ? VFM_LAYER_ADA_B : 0);
+	vfm_linear_name(s, "", name, sizeof(name));
+	vfm_linear_name(s, ".weight", weight, sizeof(weight));
+	vfm_linear_name(s, ".bias", bias, sizeof(bias));
+	adapted = s->blocks > 0 && vfm_tuning_adapts(g->t, name);
+	has_gradient = adapted || !vfm_tuning_freezes(g->t, weight);
+	if (has_gradient)
+		g->out.fixed &= ~s->layer;
+	/* Of these a trained bias alone makes the backward read what precedes the layer. */
+	if (has_gradient || !vfm_tuning_freezes(g->t, bias))
+		g->out.fixed &= ~(s->block < 0               ? s->layer
+				: s->layer & VFM_LAYER_ADA_B ? (unsigned)VFM_LAYER_MODULATION
+							     : s->layer & by_bias);
+	if (adapted && s->block >= 0)
+		g->out.adapted |= s->layer;
 }
 
 struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t)
@@ -396,11 +342,25 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 
 /* ---- interface ---- */
 
+static void keep_linear(void *ctx, const struct vfm_linear_shape *s)
+{
+	struct saved_list *l = ctx;
+
+	if (s->block >= 0)
+		l->linear[l->n_linear++] = *s;
+}
+
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
-	struct saved_list l = {out, 0, how->pack, how->tuning, how->exchanges_heads, how->exchanges_units, how->tp};
+	struct saved_list l = {.v = out,
+		.p = how->pack,
+		.t = how->tuning,
+		.exchanges_heads = how->exchanges_heads,
+		.exchanges_units = how->exchanges_units,
+		.tp = how->tp};
 
+	vfm_model_linears(m, &l.p, 0, 1, keep_linear, &l);
 	add_modulation(&l, m);
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
 		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)

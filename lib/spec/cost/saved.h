@@ -7,6 +7,7 @@
 #define VFM_SPEC_COST_SAVED_H
 
 #include "spec/model/dtype.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "spec/model/tuning.h"
 
@@ -65,27 +66,6 @@ struct vfm_saved {
 	bool local;         /* a product of this rank's rows also over tp */
 	bool unread;        /* the backward does not read it: saved only where the block recomputes */
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
-};
-
-/* The linear layers of a block, whose backward reads their input for gradients of weights and adapters only.  Those of
- * self-attention i are shifted by i * VFM_LAYERS_ATTN. */
-enum vfm_block_layer {
-	VFM_LAYER_Q = 1 << 0, /* or qkv */
-	VFM_LAYER_KV = 1 << 1,
-	VFM_LAYER_PROJ = 1 << 2,
-	VFM_LAYERS_ATTN = 3,
-	VFM_LAYER_CROSS_Q = 1 << 9,
-	VFM_LAYER_CROSS_KV = 1 << 10,     /* or its input, the text, or its norm */
-	VFM_LAYER_CROSS_KV_IMG = 1 << 11, /* the same of the image rows */
-	VFM_LAYER_CROSS_PROJ = 1 << 12,
-	VFM_LAYER_FC1 = 1 << 13, /* or w13; of shared experts */
-	VFM_LAYER_FC2 = 1 << 14,
-	VFM_LAYER_ROUTER = 1 << 15,
-	VFM_LAYER_EXPERTS_FC1 = 1 << 16,
-	VFM_LAYER_EXPERTS_FC2 = 1 << 17,
-	VFM_LAYER_ADA_B = 1 << 18,
-	VFM_LAYER_MODULATION = 1 << 19, /* all that computes the modulation */
-	VFM_LAYERS_ALL = (1 << 20) - 1,
 };
 
 /* What a run trains, as far as it determines what blocks save.  Zero-initialised: everything, without adapters. */

@@ -1,7 +1,6 @@
 #include "spec/model/linears.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { TIME_FEATURES = 256 };
 
@@ -10,16 +9,30 @@ struct listing {
 	const struct vfm_pack_sums *p;
 	void (*fn)(void *ctx, const struct vfm_linear_shape *l);
 	void *ctx;
-	char prefix[32]; /* "blocks.3." */
+	int64_t block;
 };
 
-static void list_linear(
-	const struct listing *l, const char *name, double rows, bool tokens, int64_t in, int64_t out, int blocks)
+static void list_linear(const struct listing *l, const char *name, unsigned layer, double rows, bool tokens, int64_t in,
+	int64_t out, int blocks)
 {
-	struct vfm_linear_shape s = {.in = in, .out = out, .blocks = blocks, .rows = rows, .tokens = tokens};
+	const struct vfm_linear_shape s = {.name = name,
+		.block = l->block,
+		.layer = layer,
+		.in = in,
+		.out = out,
+		.blocks = blocks,
+		.rows = rows,
+		.tokens = tokens};
 
-	snprintf(s.name, sizeof(s.name), "%s%s", l->prefix, name);
 	l->fn(l->ctx, &s);
+}
+
+void vfm_linear_name(const struct vfm_linear_shape *l, const char *suffix, char *name, size_t size)
+{
+	if (l->block < 0)
+		snprintf(name, size, "%s%s", l->name, suffix);
+	else
+		snprintf(name, size, "blocks.%lld.%s%s", (long long)l->block, l->name, suffix);
 }
 
 static void list_conditioning(const struct listing *l)
@@ -27,20 +40,23 @@ static void list_conditioning(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	const double n = l->p->n, texts = (m->cross_attention ? l->p->c : 0) + (m->pooled_text ? n : 0);
+	const unsigned text = VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
 	const int64_t h = m->hidden;
 
-	list_linear(l, "t_mlp.0", n, false, TIME_FEATURES, h, 1);
-	list_linear(l, "t_mlp.2", n, false, h, h, 1);
+	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, TIME_FEATURES, h, 1);
+	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, h, 1);
 	if (texts > 0)
-		list_linear(l, a->text_mlp ? "ctx_mlp.0" : "ctx_proj", texts, false, m->text_dim, h, 1);
+		list_linear(l, a->text_mlp ? "ctx_mlp.0" : "ctx_proj", text, texts, false, m->text_dim, h, 1);
 	if (texts > 0 && a->text_mlp)
-		list_linear(l, "ctx_mlp.2", texts, false, h, h, 1);
+		list_linear(l, "ctx_mlp.2", text, texts, false, h, h, 1);
 	if (m->image_dim) {
-		list_linear(l, "img_mlp.1", n * (double)m->image_len, false, m->image_dim, m->image_dim, 1);
-		list_linear(l, "img_mlp.3", n * (double)m->image_len, false, m->image_dim, h, 1);
+		list_linear(l, "img_mlp.1", VFM_LAYER_CROSS_KV_IMG, n * (double)m->image_len, false, m->image_dim,
+			m->image_dim, 1);
+		list_linear(
+			l, "img_mlp.3", VFM_LAYER_CROSS_KV_IMG, n * (double)m->image_len, false, m->image_dim, h, 1);
 	}
 	if (vfm_model_has_shared_mod(m))
-		list_linear(l, "ada_shared", n, false, h, a->n_mod * h, 1);
+		list_linear(l, "ada_shared", VFM_LAYER_MODULATION, n, false, h, a->n_mod * h, 1);
 }
 
 static void list_ends(const struct listing *l)
@@ -48,10 +64,10 @@ static void list_ends(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "patch", l->p->q, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
+	list_linear(l, "patch", 0, l->p->q, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
 	if (!vfm_model_arch(m)->head_table)
-		list_linear(l, "ada", l->p->n, false, h, 2 * h, 1);
-	list_linear(l, "out", l->p->q, true, h, vfm_model_patch_dim(m), 1);
+		list_linear(l, "ada", 0, l->p->n, false, h, 2 * h, 1);
+	list_linear(l, "out", 0, l->p->q, true, h, vfm_model_patch_dim(m), 1);
 }
 
 static void list_attentions(const struct listing *l)
@@ -66,22 +82,24 @@ static void list_attentions(const struct listing *l)
 
 	for (int i = 0; i < a->n_attn; i++) {
 		const char *const *name = names[a->attn[i]];
+		const int at = i * VFM_LAYERS_ATTN;
 
 		if (m->kv_heads == m->heads) {
-			list_linear(l, name[0], q, true, h, 3 * h, 3);
+			list_linear(l, name[0], VFM_LAYER_Q << at, q, true, h, 3 * h, 3);
 		} else {
-			list_linear(l, name[1], q, true, h, h, 1);
-			list_linear(l, name[2], q, true, h, 2 * kv, 2);
+			list_linear(l, name[1], VFM_LAYER_Q << at, q, true, h, h, 1);
+			list_linear(l, name[2], VFM_LAYER_KV << at, q, true, h, 2 * kv, 2);
 		}
-		list_linear(l, name[3], q, true, h, h, 1);
+		list_linear(l, name[3], VFM_LAYER_PROJ << at, q, true, h, h, 1);
 	}
 	if (!m->cross_attention)
 		return;
-	list_linear(l, "cross.q", q, true, h, h, 1);
-	list_linear(l, "cross.kv", l->p->c, false, h, 2 * kv, 2);
+	list_linear(l, "cross.q", VFM_LAYER_CROSS_Q, q, true, h, h, 1);
+	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->c, false, h, 2 * kv, 2);
 	if (m->image_dim)
-		list_linear(l, "cross.kv_img", l->p->n * (double)m->image_len, false, h, 2 * kv, 2);
-	list_linear(l, "cross.proj", q, true, h, h, 1);
+		list_linear(
+			l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->n * (double)m->image_len, false, h, 2 * kv, 2);
+	list_linear(l, "cross.proj", VFM_LAYER_CROSS_PROJ, q, true, h, h, 1);
 }
 
 static void list_mlp(const struct listing *l)
@@ -92,21 +110,21 @@ static void list_mlp(const struct listing *l)
 
 	switch (vfm_model_arch(m)->mlp) {
 	case VFM_MLP_SWIGLU:
-		list_linear(l, "w13", q, true, h, 2 * m->ffn, 2);
-		list_linear(l, "w2", q, true, m->ffn, h, 1);
+		list_linear(l, "w13", VFM_LAYER_FC1, q, true, h, 2 * m->ffn, 2);
+		list_linear(l, "w2", VFM_LAYER_FC2, q, true, m->ffn, h, 1);
 		return;
 	case VFM_MLP_EXPERTS:
-		list_linear(l, "moe.router", q, true, h, m->experts, 1);
-		list_linear(l, "moe.fc1", q * m->moe_capacity, true, h, m->expert_ffn, 0);
-		list_linear(l, "moe.fc2", q * m->moe_capacity, true, m->expert_ffn, h, 0);
+		list_linear(l, "moe.router", VFM_LAYER_ROUTER, q, true, h, m->experts, 1);
+		list_linear(l, "moe.fc1", VFM_LAYER_EXPERTS_FC1, q * m->moe_capacity, true, h, m->expert_ffn, 0);
+		list_linear(l, "moe.fc2", VFM_LAYER_EXPERTS_FC2, q * m->moe_capacity, true, m->expert_ffn, h, 0);
 		if (!shared)
 			return;
-		list_linear(l, "shared.fc1", q, true, h, shared, 1);
-		list_linear(l, "shared.fc2", q, true, shared, h, 1);
+		list_linear(l, "shared.fc1", VFM_LAYER_FC1, q, true, h, shared, 1);
+		list_linear(l, "shared.fc2", VFM_LAYER_FC2, q, true, shared, h, 1);
 		return;
 	default:
-		list_linear(l, "fc1", q, true, h, m->ffn, 1);
-		list_linear(l, "fc2", q, true, m->ffn, h, 1);
+		list_linear(l, "fc1", VFM_LAYER_FC1, q, true, h, m->ffn, 1);
+		list_linear(l, "fc2", VFM_LAYER_FC2, q, true, m->ffn, h, 1);
 	}
 }
 
@@ -118,24 +136,24 @@ static void list_modulation(const struct listing *l)
 	if (vfm_model_arch(m)->mod != VFM_MOD_MATRIX)
 		return;
 	if (m->adaln_lora) {
-		list_linear(l, "ada_a", l->p->n, false, h, m->adaln_lora, 1);
-		list_linear(l, "ada_b", l->p->n, false, m->adaln_lora, mods, 1);
+		list_linear(l, "ada_a", VFM_LAYER_MODULATION, l->p->n, false, h, m->adaln_lora, 1);
+		list_linear(l, "ada_b", VFM_LAYER_ADA_B, l->p->n, false, m->adaln_lora, mods, 1);
 	} else {
-		list_linear(l, "ada", l->p->n, false, h, mods, 1);
+		list_linear(l, "ada", VFM_LAYER_MODULATION, l->p->n, false, h, mods, 1);
 	}
 }
 
 void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sums *p, int64_t first, int64_t end,
 	void (*fn)(void *ctx, const struct vfm_linear_shape *l), void *ctx)
 {
-	struct listing l = {.m = m, .p = p, .fn = fn, .ctx = ctx};
+	struct listing l = {.m = m, .p = p, .fn = fn, .ctx = ctx, .block = -1};
 
 	if (first == 0) {
 		list_conditioning(&l);
 		list_ends(&l);
 	}
 	for (int64_t i = first; i < end; i++) {
-		snprintf(l.prefix, sizeof(l.prefix), "blocks.%d.", (int)i);
+		l.block = i;
 		list_attentions(&l);
 		list_mlp(&l);
 		list_modulation(&l);
@@ -153,12 +171,13 @@ static void count_linear(void *ctx, const struct vfm_linear_shape *l)
 {
 	struct savings *s = ctx;
 	double product = 2 * l->rows * (double)l->in * (double)l->out, r = (double)s->t->rank;
-	char weight[80];
+	char weight[80], name[80];
 
-	snprintf(weight, sizeof(weight), "%s.weight", l->name);
+	vfm_linear_name(l, ".weight", weight, sizeof(weight));
+	vfm_linear_name(l, "", name, sizeof(name));
 	if (vfm_tuning_freezes(s->t, weight))
-		s->saved += l->tokens && !strncmp(l->name, "blocks.", 7) ? product : 2 * product;
-	if (l->blocks > 0 && vfm_tuning_adapts(s->t, l->name))
+		s->saved += l->tokens && l->block >= 0 ? product : 2 * product;
+	if (l->blocks > 0 && vfm_tuning_adapts(s->t, name))
 		s->added += 3 * 2 * l->rows * r * (double)(l->blocks * l->in + l->out);
 }
 
@@ -180,25 +199,26 @@ struct flops_count {
 };
 
 /* A layer of a block, without its modulation and router. */
-static bool may_be_mxfp8(const char *layer)
+static bool may_be_mxfp8(const struct vfm_linear_shape *l)
 {
-	return !strncmp(layer, "blocks.", 7) && !strstr(layer, ".ada") && !strstr(layer, ".router");
+	return l->block >= 0 && !(l->layer & (VFM_LAYER_MODULATION | VFM_LAYER_ADA_B | VFM_LAYER_ROUTER));
 }
 
 static void count_params(void *ctx, const struct vfm_linear_shape *l)
 {
 	struct flops_count *c = ctx;
 	double n = (double)l->in * (double)l->out * (l->blocks > 0 ? 1 : c->experts);
-	char weight[80];
+	char weight[80], name[80];
 
-	snprintf(weight, sizeof(weight), "%s.weight", l->name);
+	vfm_linear_name(l, ".weight", weight, sizeof(weight));
+	vfm_linear_name(l, "", name, sizeof(name));
 	if (!vfm_tuning_freezes(c->t, weight))
 		c->n.trained += n;
-	else if (c->t->frozen_dtype == VFM_FROZEN_FP8 && may_be_mxfp8(l->name))
+	else if (c->t->frozen_dtype == VFM_FROZEN_FP8 && may_be_mxfp8(l))
 		c->n.in_mxfp8 += n;
 	else
 		c->n.frozen += n;
-	if (l->blocks > 0 && vfm_tuning_adapts(c->t, l->name))
+	if (l->blocks > 0 && vfm_tuning_adapts(c->t, name))
 		c->n.trained += (double)c->t->rank * (double)(l->blocks * l->in + l->out);
 }
 

@@ -7,13 +7,39 @@
 #include "spec/model/model.h"
 #include "spec/model/tuning.h"
 
+/* The linear layers of a block.  Those of self-attention i are shifted by i * VFM_LAYERS_ATTN. */
+enum vfm_block_layer {
+	VFM_LAYER_Q = 1 << 0, /* or qkv */
+	VFM_LAYER_KV = 1 << 1,
+	VFM_LAYER_PROJ = 1 << 2,
+	VFM_LAYERS_ATTN = 3,
+	VFM_LAYER_CROSS_Q = 1 << 9,
+	VFM_LAYER_CROSS_KV = 1 << 10,     /* or its input, the text, or its norm */
+	VFM_LAYER_CROSS_KV_IMG = 1 << 11, /* the same of the image rows */
+	VFM_LAYER_CROSS_PROJ = 1 << 12,
+	VFM_LAYER_FC1 = 1 << 13, /* or w13; of shared experts */
+	VFM_LAYER_FC2 = 1 << 14, /* or w2 */
+	VFM_LAYER_ROUTER = 1 << 15,
+	VFM_LAYER_EXPERTS_FC1 = 1 << 16,
+	VFM_LAYER_EXPERTS_FC2 = 1 << 17,
+	VFM_LAYER_ADA_B = 1 << 18,
+	VFM_LAYER_MODULATION = 1 << 19, /* all that computes the modulation */
+	VFM_LAYERS_ALL = (1 << 20) - 1,
+};
+
 struct vfm_linear_shape {
-	char name[64]; /* of the parameter, without ".weight" */
+	const char *name; /* of the parameter, without ".weight" and, in a block, without "blocks.N." */
+	int64_t block;    /* -1: outside the blocks */
+	/* enum vfm_block_layer: in a block its own; outside, those of blocks that read its output */
+	unsigned layer;
 	int64_t in, out;
 	int blocks;  /* of outputs, as 3 of a fused qkv; 0: of experts, which have no adapters */
 	double rows; /* that it multiplies of a pack; of experts those of all */
 	bool tokens; /* the rows are tokens; else text or image rows, or samples */
 };
+
+/* Writes the name of the parameter with "blocks.N." and the suffix, as ".weight". */
+void vfm_linear_name(const struct vfm_linear_shape *l, const char *suffix, char *name, size_t size);
 
 /* Calls fn for each linear layer of layers [first, end) of the model and, if first is 0, of those outside the blocks.
  */

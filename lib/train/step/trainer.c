@@ -120,7 +120,8 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 		return vfm_fail(err, VFM_EUSAGE,
 			"train.frozen_dtype: fp8 is for linear layers of blocks, and train.freeze '%s' freezes none",
 			t->freeze.text);
-	if (n[FROZEN] && ps->mesh->rank == 0)
+	/* A simulated rank stands for several, whose sum this is not. */
+	if (n[FROZEN] && ps->mesh->rank == 0 && !vfm_dev_predicts(ps->stream->dev))
 		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen (%lld in fp8) "
 			 "and take %.1f MiB",
 			(long long)n[TRAINED], (long long)n[ADAPTERS], (long long)t->rank, (long long)n[FROZEN],
