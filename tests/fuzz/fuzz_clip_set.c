@@ -6,6 +6,7 @@
 
 #include "curate/dedup/clip_set.h"
 #include "io/hash.h"
+#include "media/match/clip_compare.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

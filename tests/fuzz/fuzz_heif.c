@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "media/av/heif.h"
+#include "media/av/pixels.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

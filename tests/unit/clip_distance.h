@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
 
 static inline double clip_distance(

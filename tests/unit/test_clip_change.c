@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
 #include "clip_distance.h"
 #include "ok.h"

@@ -19,7 +19,9 @@
 #include "curate/dedup/semantic.h"
 #include "io/file.h"
 #include "clip_distance.h"
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
+#include "media/match/clip_signs.h"
 #include "ok.h"
 
 #define SIZE     64

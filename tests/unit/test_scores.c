@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "media/av/video_out.h"
 #include "media/draw/image.h"
+#include "media/draw/png.h"
 #include "media/score/score.h"
 
 enum { W = 256, H = 144, FPS = 20, N = 60 };

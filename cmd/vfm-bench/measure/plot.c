@@ -9,6 +9,7 @@
 #include "io/opt.h"
 #include "bench.h"
 #include "media/draw/image.h"
+#include "media/draw/plot.h"
 
 static const char *out = "loss.png", *key = "loss", *title;
 static bool log_y;

@@ -12,6 +12,8 @@
 #include "curate/dedup/clip_keys.h"
 #include "curate/dedup/clip_order.h"
 #include "io/file.h"
+#include "media/match/clip_compare.h"
+#include "media/match/clip_signs.h"
 
 #define TABLES    VFM_IMAGE_TABLES
 #define KEYS      VFM_CLIP_KEYS

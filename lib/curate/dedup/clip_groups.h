@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "curate/dedup/clip_set.h"
 #include "curate/dedup/groups.h"
+#include "media/match/clip_compare.h"
 
 #define VFM_CLIP_THRESHOLD 0.25
 

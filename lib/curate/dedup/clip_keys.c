@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "media/match/clip_compare.h"
+#include "media/match/clip_crop.h"
 
 #define TABLES VFM_CLIP_TABLES
 #define MOST   VFM_IMAGE_TABLES

@@ -17,6 +17,8 @@
 
 #include <stdint.h>
 
+#include "media/match/clip_compare.h"
+#include "media/match/clip_crop.h"
 #include "media/match/clip_hash.h"
 
 #define VFM_CLIP_TABLES  16

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "media/av/heif.h"
+#include "media/av/pixels.h"
 
 #define MAX_META  ((uint64_t)1 << 20)
 #define MAX_BOXES 1024 /* of a file, before "meta" */

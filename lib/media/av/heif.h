@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "media/av/av.h"
+#include "media/av/pixels.h"
 
 /* Reads the orientation from the bytes of a "meta" box, without its header.  Damaged bytes give what was read. */
 struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size);

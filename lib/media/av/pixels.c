@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "media/av/av.h"
+#include "media/av/pixels.h"
 #include "media/av/sdr.h"
 #include "media/av/thumb.h"
 

@@ -16,6 +16,7 @@
 #include "media/av/heif.h"
 #include "media/av/hw.h"
 #include "media/av/jpeg.h"
+#include "media/av/pixels.h"
 #include "media/av/sdr.h"
 #include "media/av/source.h"
 #include "media/av/video_in.h"

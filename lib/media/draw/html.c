@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "media/draw/image.h"
+#include "media/draw/png.h"
 
 static const char style[] =
 	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--pale:#cfe0fb;--red:#c8372d;"

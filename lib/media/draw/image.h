@@ -37,30 +37,4 @@ int vfm_text_width(const char *text, int scale);
 /* The same, turned by 90 degrees anticlockwise; (x, y) is the lower left corner. */
 void vfm_image_text_up(struct vfm_image *im, int x, int y, int scale, uint32_t colour, const char *text);
 
-/* Appends a picture, rgb [height, width, 3], to out as PNG. */
-int vfm_png_encode(struct vfm_buf *out, const uint8_t *rgb, int width, int height, struct vfm_err *err);
-/* The same as a file (atomic). */
-int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err);
-
-/* ---- line charts ---- */
-
-struct vfm_series {
-	const char *name;    /* for the legend; NULL: none */
-	const double *x, *y; /* [n]; NaN breaks the line */
-	int64_t n;
-	uint32_t colour; /* 0 = from the palette, by its place */
-	bool faint;      /* thin and pale: raw values behind a smoothed line */
-};
-
-struct vfm_plot {
-	int width, height; /* 0 = 900 x 500 */
-	const char *title, *x_label, *y_label;
-	bool log_y;
-	const struct vfm_series *series;
-	int n_series;
-};
-
-/* Draws a chart as PNG (atomic). */
-int vfm_plot_png(const struct vfm_plot *p, const char *path, struct vfm_err *err);
-
 #endif

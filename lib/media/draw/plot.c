@@ -6,7 +6,9 @@
 
 #include "base/mem.h"
 #include "media/draw/image.h"
+#include "media/draw/plot.h"
 #include "media/draw/plot_axis.h"
+#include "media/draw/png.h"
 
 #define SS    2 /* supersampling */
 #define TEXT  3 /* font scale before shrinking: letters of 7.5 x 10.5 pixels */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "media/av/video_out.h"
 #include "media/draw/image.h"
+#include "media/draw/png.h"
 #include "media/draw/sheet.h"
 
 #define MAX_LINES 8

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
 
 /* Functions that are compiled for each instruction set. */

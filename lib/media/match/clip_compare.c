@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "media/match/clip_agreement.h"
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
 
 #define COEFS VFM_CLIP_HASH_COEFS

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "media/match/clip_compare.h"
+#include "media/match/clip_crop.h"
 #include "media/match/clip_hash.h"
 
 #define U    8 /* frequencies of a direction */

@@ -103,31 +103,7 @@ int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_er
 /* The same of a text of n bytes. */
 int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err);
 
-/* ---- comparison ---- */
-
-struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and strong, and bits 32 to 47 of both */
-	uint32_t sign, strong, high;
-};
-
-struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
-	int slots;
-	uint64_t sign[VFM_CLIP_HASH_SLOTS],
-		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
-	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
-	bool has_view; /* of an image with detail */
-	struct vfm_image_view view;
-	struct vfm_clip_changes changes;
-	bool has_detail; /* of a clip */
-	struct vfm_image_detail detail;
-};
-
-void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The same in two steps, if vfm_clip_signs_of made `signs` [slots] of these rows before.  The first step leaves x, the
- * view and the changes as they are; the second sets them. */
-void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots);
-void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The rows half a slot later, one less; none of a single slot. */
-void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
+/* ---- coefficients ---- */
 
 #define VFM_CLIP_HASH_STILL 6.0F /* root of the mean square of differences below which a clip counts as still */
 
@@ -136,51 +112,7 @@ void vfm_clip_hash_place(int i, int *u, int *v);
 /* Returns u^2 + v^2 of coefficient i. */
 int vfm_clip_hash_frequency(int i);
 
-/* Sets out to the coefficients of a part of a picture, 94 % of its width and height: of the nine whose corners or
- * middles are those of the picture, crop 0 is the upper left and crop 8 the lower right.  Frequencies that the hash
- * lacks count as 0. */
-#define VFM_CLIP_CROPS 9
-void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);
-
-/* Sets parts [VFM_IMAGE_PARTS] to the coefficients of the parts that an image with detail may have in common with its
- * copies: its boxes after the first (image_detail.h), then its crops as above.  Returns their number. */
-#define VFM_IMAGE_PARTS (VFM_IMAGE_BOXES - 1 + VFM_CLIP_CROPS)
-int vfm_clip_image_parts(float parts[VFM_IMAGE_PARTS][VFM_CLIP_HASH_COEFS], const struct vfm_clip_rows *r);
-
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)
-
-struct vfm_clip_match {
-	double distance;
-	double offset_s; /* b begins so much later than a; negative: earlier */
-	int common;      /* slots */
-	bool mirrored;
-};
-
-/* The comparison above; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is most. */
-void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
-	double most, struct vfm_clip_match *m);
-
-static inline struct vfm_clip_signs vfm_clip_signs_of(const struct vfm_clip_rows *r, int k)
-{
-	return (struct vfm_clip_signs){
-		(uint32_t)r->sign[k], (uint32_t)r->strong[k], (uint32_t)(r->sign[k] >> 32 | r->strong[k] >> 32 << 16)};
-}
-
-static inline uint64_t vfm_clip_sign_of(const struct vfm_clip_signs *s)
-{
-	return s->sign | (uint64_t)(s->high & 0xffff) << 32;
-}
-
-static inline uint64_t vfm_clip_strong_of(const struct vfm_clip_signs *s)
-{
-	return s->strong | (uint64_t)(s->high >> 16) << 32;
-}
-
-/* A cheap filter before vfm_clip_compare, of up to 64 clips: bit i of the result is set if 1 - agreement of a[i] and b
- * is at most `most` at some shift of whole slots.  Does not read x of the rows. */
-#define VFM_CLIP_RESEMBLE_MAX 64
-uint64_t vfm_clip_signs_resemble(
-	const struct vfm_clip_rows *const *a, int n, const struct vfm_clip_rows *b, double most);
 
 #endif

@@ -1,6 +1,8 @@
 /* clip_signs.c - which clips resemble one by their signs; see clip_hash.h. */
 #include "media/match/clip_agreement.h"
+#include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
+#include "media/match/clip_signs.h"
 
 /* ---- one pair of clips at one shift ---- */
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "media/shots/clips.h"
 #include "media/shots/scene.h"
 
 struct span_list {

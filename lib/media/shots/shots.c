@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "media/av/times.h"
+#include "media/shots/clips.h"
 #include "media/shots/shots.h"
 
 struct shot_reading {

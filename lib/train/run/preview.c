@@ -11,6 +11,7 @@
 #include "io/npy.h"
 #include "media/av/video_out.h"
 #include "media/draw/image.h"
+#include "media/draw/png.h"
 #include "net/diffusion/sampler.h"
 #include "net/nn/scales.h"
 
