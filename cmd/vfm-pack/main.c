@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 
 static const struct pack_opts defaults = {.context = 8192,
 	.batch = 1,
@@ -76,26 +76,26 @@ int pack_parse(struct pack_opts *to, int n, char **words, int *n_operands, struc
 
 static int check_plan_file(const char *path, struct vfm_err *err)
 {
-	struct vfm_manifest *m = vfm_manifest_open(path, err);
-	struct vfm_manifest_step step = {0};
+	struct vfm_plan *m = vfm_plan_open(path, err);
+	struct vfm_plan_step step = {0};
 	int64_t tokens = 0, steps;
 	char hex[VFM_SHA256_HEX];
 	int rc = 0;
 
 	if (!m)
 		return err->code;
-	steps = vfm_manifest_header(m)->steps;
+	steps = vfm_plan_header(m)->steps;
 	for (int64_t s = 0; rc >= 0 && s < steps; s++) {
-		rc = vfm_manifest_step(m, s, &step, err);
+		rc = vfm_plan_step(m, s, &step, err);
 		tokens += rc >= 0 ? step.tokens : 0;
 	}
 	if (rc >= 0)
-		rc = vfm_manifest_sha256(m, hex, NULL, NULL, err);
+		rc = vfm_plan_sha256(m, hex, NULL, NULL, err);
 	if (rc >= 0)
 		vfm_info("'%s': %lld steps, %lld tokens, sha256 %s, all well", path, (long long)steps,
 			(long long)tokens, hex);
-	vfm_manifest_step_release(&step);
-	vfm_manifest_close(m);
+	vfm_plan_step_release(&step);
+	vfm_plan_close(m);
 	return rc;
 }
 

@@ -35,10 +35,10 @@ bool pack_has_stages(int argc, char **argv);
 /* vfm-pack -o DIR [OPTION ...] --stage NAME [OPTION ...] [DIR ...] --stage ... */
 int pack_stages(int argc, char **argv, struct vfm_err *err);
 
-struct vfm_manifest;
+struct vfm_plan;
 /* Parses the command line of a verb, which has one operand, and opens that manifest.  Returns 0, VFM_OPT_DONE or a
  * negative code. */
-int plan_open(struct vfm_manifest **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err);
+int plan_open(struct vfm_plan **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err);
 /* The verbs: argv[0] is the verb. */
 int pack_show(int argc, char **argv, struct vfm_err *err);
 int pack_stats(int argc, char **argv, struct vfm_err *err);

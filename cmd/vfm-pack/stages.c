@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "data/plan/stages.h"
 #include "io/file.h"
 #include "pack_cmd.h"
@@ -79,10 +79,10 @@ static int parse_stage(struct phase_work *s, char **argv, const struct phase_par
 /* Hashes the plan that was just written, and so checks it. */
 static int hash_stage(const char *path, char sha[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	struct vfm_manifest *m = vfm_manifest_open(path, err);
-	int rc = m ? vfm_manifest_sha256(m, sha, NULL, NULL, err) : err->code;
+	struct vfm_plan *m = vfm_plan_open(path, err);
+	int rc = m ? vfm_plan_sha256(m, sha, NULL, NULL, err) : err->code;
 
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc;
 }
 

@@ -28,7 +28,7 @@ static void on_signal(int sig)
 
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model";
-static const char *config_path, *preset, *manifest, *stages_path, *held_out, *out_dir,
+static const char *config_path, *preset, *plan, *stages_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static struct vfm_stages stages; /* n 0: one run, without stages */
@@ -44,7 +44,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"override one key of the configuration; STAGE:KEY=VALUE for one stage; may be repeated", &sets},
-	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &manifest},
+	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &plan},
 	{VFM_OPT_STR, 0, "stages", "FILE", "stages.json of vfm-pack(1): train its stages in turn, each in RUN/NAME",
 		&stages_path},
 	{VFM_OPT_STR, 0, "held-out", "MANIFEST", "manifest of held-out data, whose loss is recorded (eval.every)",
@@ -208,7 +208,7 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
-	struct vfm_run_opts o = {.manifest = manifest,
+	struct vfm_run_opts o = {.plan = plan,
 		.held_out = held_out,
 		.cache = cache,
 		.dir = out_dir,
@@ -244,7 +244,7 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 
 static int check_stages_options(struct vfm_err *err)
 {
-	if (stages_path && (manifest || held_out))
+	if (stages_path && (plan || held_out))
 		return vfm_fail(err, VFM_EUSAGE, "--stages names the plans: it excludes --data and --held-out");
 	if (stages_path && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--resume CKPT: not with --stages (auto or no)");
@@ -255,9 +255,9 @@ static int check_train_options(struct vfm_err *err)
 {
 	unsigned changes;
 
-	if (!print_mesh && (!(manifest || stages_path) || !out_dir))
+	if (!print_mesh && (!(plan || stages_path) || !out_dir))
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
-			manifest || stages_path ? "-o RUN" : "--data MANIFEST");
+			plan || stages_path ? "-o RUN" : "--data MANIFEST");
 	TRY(check_stages_options(err));
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
@@ -402,7 +402,7 @@ static int predict_run(struct vfm_err *err)
 		return 0;
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
-	dry.plan = manifest;
+	dry.plan = plan;
 	dry.device = rank_opts.device == vfm_device_default ? NULL : rank_opts.device;
 	dry.machine = dry.machine ? dry.machine : "h100-dgx";
 	dry.format = dry.format ? dry.format : "text";

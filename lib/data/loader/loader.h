@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "base/shared.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "spec/layout/pack.h"
 #include "spec/model/key.h"
 
@@ -70,7 +70,7 @@ struct vfm_loader_opts {
 	double max_damaged;
 	struct vfm_shard_cache
 		*cache; /* for shards that are not beside their index (data/dataset/shard_cache.h); NULL: none */
-	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
+	/* of the manifest (vfm_plan_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
 	/* do not compare the sha256 of the indexes with the manifest at open (those of versions 1 and 2 are read whole)
@@ -107,7 +107,7 @@ struct vfm_loader;
 /* Opens the indexes of all sets and compares them with the header: records, encoders, channels,
  * text_dim, sha256.  VFM_EUSAGE also if no set has a caption that opts->captions names.
  * The manifest must outlive the loader.  NULL on failure. */
-struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
+struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until

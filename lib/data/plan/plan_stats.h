@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 
 #define VFM_PLAN_RANGES 10
 
@@ -36,7 +36,7 @@ struct vfm_plan_stats {
 };
 
 /* Reads all steps of the manifest, one at a time.  The caller releases the statistics, also after an error. */
-int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, struct vfm_err *err);
+int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_plan *m, struct vfm_err *err);
 void vfm_plan_stats_release(struct vfm_plan_stats *s);
 
 #endif

@@ -17,7 +17,7 @@ struct vfm_phase {
 	const char *name; /* of its folder in RUN, too */
 	const char *plan; /* path of its manifest: in a file relative to its folder; after vfm_stages_load, usable */
 	const char *held_out;        /* the same of the manifest of its held-out data; NULL: none */
-	char sha256[VFM_SHA256_HEX]; /* of the plan (vfm_manifest_sha256) */
+	char sha256[VFM_SHA256_HEX]; /* of the plan (vfm_plan_sha256) */
 };
 
 struct vfm_stages { /* `= {0}` before load or add */

@@ -18,7 +18,7 @@
 #include "train/run/identity.h"
 
 struct vfm_run_opts {
-	const char *manifest;
+	const char *plan;
 	const char *plan_sha256; /* that the manifest must have; NULL: any */
 	const char *stage;       /* name of the training stage, for the records of the steps; NULL: none */
 	const char *dir;         /* RUN */

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
-#include "data/plan/manifest.h"
-#include "train/job/plan.h"
+#include "data/plan/plan.h"
+#include "train/job/plan_check.h"
 
 char *vfm_staged_dir(const char *run, const struct vfm_stages *l, int k)
 {
@@ -59,19 +59,19 @@ static int check_plans(const struct vfm_context *x, const struct vfm_staged *s, 
 	for (int k = 0; k < s->list->n; k++) {
 		const struct vfm_phase *stage = &s->list->v[k];
 		struct vfm_parallel p = s->config[k].parallel;
-		struct vfm_manifest *m = NULL;
+		struct vfm_plan *m = NULL;
 		int rc = vfm_parallel_check(&p, &s->config[k].model, x->job.world->size, err);
 
 		if (rc == 0) {
-			m = vfm_manifest_open(stage->plan, err);
+			m = vfm_plan_open(stage->plan, err);
 			rc = m ? 0 : err->code;
 		}
 		if (rc == 0)
-			rc = vfm_plan_check(vfm_manifest_header(m), stage->plan, &s->config[k], &p, &last[k], err);
+			rc = vfm_plan_check(vfm_plan_header(m), stage->plan, &s->config[k], &p, &last[k], err);
 		if (rc == 0)
 			rc = check_encoders(
-				stage, vfm_manifest_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);
-		vfm_manifest_close(m);
+				stage, vfm_plan_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);
+		vfm_plan_close(m);
 		if (rc < 0)
 			return vfm_err_context(err, "stage '%s'", stage->name);
 	}
@@ -88,18 +88,18 @@ static int check_done(const struct vfm_staged *s, int k, int64_t last, struct vf
 	json_t *config = vfm_config_to_json(&s->config[k]);
 	struct vfm_identity id = {
 		.config = &s->config[k], .config_json = config, .plan_path = stage->plan, .last = last};
-	struct vfm_manifest *m = vfm_manifest_open(stage->plan, err);
+	struct vfm_plan *m = vfm_plan_open(stage->plan, err);
 	struct vfm_ckpt *c = NULL;
 	int rc = m ? vfm_ckpt_open(&c, dir, err) : err->code;
 
 	memcpy(id.plan_sha256, stage->sha256, VFM_SHA256_HEX);
 	if (rc == 0) {
-		id.plan_steps = vfm_manifest_header(m)->steps;
-		id.encoders = vfm_manifest_header(m)->makers;
+		id.plan_steps = vfm_plan_header(m)->steps;
+		id.encoders = vfm_plan_header(m)->makers;
 		rc = vfm_identity_resume(&id, c, s->run.allow_change, "; another -o RUN starts anew", err);
 	}
 	vfm_ckpt_close(c);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	json_decref(config);
 	free(dir);
 	return rc;
@@ -148,7 +148,7 @@ static int run_stage(struct vfm_context *x, const struct vfm_staged *s, int k, s
 	struct vfm_run_opts o = s->run;
 	int rc;
 
-	o.manifest = stage->plan;
+	o.plan = stage->plan;
 	o.plan_sha256 = stage->sha256;
 	o.stage = stage->name;
 	o.held_out = stage->held_out;
