@@ -1,4 +1,4 @@
-/* vfm-pack - shard indexes -> a sequence-packing manifest. */
+/* vfm-pack - shard indexes -> a sequence-packing plan. */
 #include "pack_cmd.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static const struct vfm_opt opts[] = {
 		&o.last},
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
 		&o.held_out},
-	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the manifest of what --held-out leaves out", &o.held_out_plan},
+	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the plan of what --held-out leaves out", &o.held_out_plan},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "stage", "NAME", "begin a training stage: the options and folders up to the next are its own",
@@ -51,7 +51,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "out", "DIR", "with --stage: write DIR/NAME.jsonl of each stage, and DIR/stages.json",
 		&o.out},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
-	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a manifest; write nothing", &o.check},
+	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a plan; write nothing", &o.check},
 	{0},
 };
 

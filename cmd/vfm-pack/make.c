@@ -439,7 +439,7 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	return match_encoders(o, sets, n, h, forced, err);
 }
 
-/* Returns the path of a set to store: readers resolve relative paths against the manifest's folder.  If stdout is a
+/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If stdout is a
  * file outside the current folder, makes the path absolute. */
 static const char *stored_dir(const char *dir, struct vfm_arena *mem)
 {
@@ -501,7 +501,7 @@ static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const s
 	return tokens + (parts > 0 && per_token > 0 ? parts / per_token : 0);
 }
 
-/* file: where the manifest goes; NULL: stdout. */
+/* file: where the plan goes; NULL: stdout. */
 static void fill_header(struct vfm_plan_header *h, const struct vfm_blend_set *sets, int n,
 	const struct vfm_packing_opts *po, const char *file, struct vfm_arena *mem)
 {

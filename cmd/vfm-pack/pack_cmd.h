@@ -18,7 +18,7 @@ struct pack_opts {
 struct pack_out {
 	FILE *f;
 	const char *path;     /* of f; NULL: stdout */
-	const char *held_out; /* file of the held-out manifest; NULL: none */
+	const char *held_out; /* file of the held-out plan; NULL: none */
 };
 
 /* Checks the options of a plan; reads no set. */
@@ -36,7 +36,7 @@ bool pack_has_stages(int argc, char **argv);
 int pack_stages(int argc, char **argv, struct vfm_err *err);
 
 struct vfm_plan;
-/* Parses the command line of a verb, which has one operand, and opens that manifest.  Returns 0, VFM_OPT_DONE or a
+/* Parses the command line of a verb, which has one operand, and opens that plan.  Returns 0, VFM_OPT_DONE or a
  * negative code. */
 int plan_open(struct vfm_plan **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err);
 /* The verbs: argv[0] is the verb. */

@@ -14,7 +14,7 @@ int plan_open(struct vfm_plan **m, const struct vfm_cmd *cmd, int argc, char **a
 	if (rc)
 		return rc;
 	if (n == 0)
-		return vfm_fail(err, VFM_EUSAGE, "a manifest is missing (%s -h)", cmd->name);
+		return vfm_fail(err, VFM_EUSAGE, "a plan is missing (%s -h)", cmd->name);
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "too many operands: '%s' (%s -h)", argv[2], cmd->name);
 	*m = vfm_plan_open(argv[1], err);

@@ -1,4 +1,4 @@
-/* vfm-train: manifest -> training. */
+/* vfm-train: plan -> training. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -44,11 +44,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"override one key of the configuration; STAGE:KEY=VALUE for one stage; may be repeated", &sets},
-	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &plan},
+	{VFM_OPT_STR, 0, "data", "PLAN", "plan of vfm-pack(1) to train on", &plan},
 	{VFM_OPT_STR, 0, "stages", "FILE", "stages.json of vfm-pack(1): train its stages in turn, each in RUN/NAME",
 		&stages_path},
-	{VFM_OPT_STR, 0, "held-out", "MANIFEST", "manifest of held-out data, whose loss is recorded (eval.every)",
-		&held_out},
+	{VFM_OPT_STR, 0, "held-out", "PLAN", "plan of held-out data, whose loss is recorded (eval.every)", &held_out},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
@@ -91,12 +90,12 @@ static const struct vfm_cmd cmd = {
 	.synopsis =
 		"[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
 		"auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
-		"MANIFEST] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data MANIFEST|--stages FILE -o RUN\n"
+		"PLAN] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data PLAN|--stages FILE -o RUN\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
 		"[--data "
-		"MANIFEST | --context N --packs N] " VFM_UNEVEN_SYNOPSIS " "
+		"PLAN | --context N --packs N] " VFM_UNEVEN_SYNOPSIS " "
 		"[--mtbf-hours H [--save-s S] [--restart-s S]] [--html FILE] "
 		"[--trace FILE] "
 		"[--table " VFM_TABLE_FORMATS "]\n"
@@ -257,7 +256,7 @@ static int check_train_options(struct vfm_err *err)
 
 	if (!print_mesh && (!(plan || stages_path) || !out_dir))
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
-			plan || stages_path ? "-o RUN" : "--data MANIFEST");
+			plan || stages_path ? "-o RUN" : "--data PLAN");
 	TRY(check_stages_options(err));
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");

@@ -166,6 +166,6 @@ not_ok "a refused command writes nothing" test -e new
 refused "stages\[1\].name: is missing|missing" "a list without a name" -c c.json -o new --stages <(jq 'del(.stages[1].name)' plans/stages.json)
 refused "sha256: expected 64" "a list with a short hash" -c c.json -o new --stages <(jq '.stages[0].sha256 = "abc"' plans/stages.json)
 refused "two stages" "a list with one name twice" -c c.json -o new --stages <(jq '.stages[1].name = "images"' plans/stages.json)
-refused "vfm-stages" "a manifest for a list" -c c.json -o new --stages <(head -1 plans/images.jsonl)
+refused "vfm-stages" "a plan for a list" -c c.json -o new --stages <(head -1 plans/images.jsonl)
 
 done_testing

@@ -1,4 +1,4 @@
-/* Manifests of both encodings: any bytes; what is read conforms to plan.h.  In inputs that
+/* Plans of both encodings: any bytes; what is read conforms to plan.h.  In inputs that
  * begin like the binary encoding the checksums are corrected, so that the fuzzer gets past them. */
 #include <stdint.h>
 #include <stdio.h>
@@ -83,7 +83,7 @@ static void check(const struct vfm_plan_header *h, const struct vfm_plan_step *s
 		abort();
 }
 
-/* A manifest that can be read whole has a hash, and only then. */
+/* A plan that can be read whole has a hash, and only then. */
 static void check_hash(const struct vfm_plan *m)
 {
 	const struct vfm_plan_header *h = vfm_plan_header(m);
@@ -102,7 +102,7 @@ static void check_hash(const struct vfm_plan *m)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	int fd = memfd_create("manifest", 0);
+	int fd = memfd_create("plan", 0);
 	char path[64];
 	struct vfm_plan_step s = {0};
 	struct vfm_err err = {0};

@@ -171,7 +171,7 @@ out:
 	return rc;
 }
 
-/* A manifest over the data in `dir`, patches of 1 x 2 x 2, packed as o says. */
+/* A plan over the data in `dir`, patches of 1 x 2 x 2, packed as o says. */
 static inline int dataset_plan(const char *path, const char *dir, const struct vfm_packing_opts *o, struct vfm_err *err)
 {
 	struct vfm_blend_set set = {.name = "a", .dir = dir};

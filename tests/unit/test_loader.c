@@ -548,9 +548,9 @@ static void other_encoders_are_refused(void **state)
 		const char *is, *says;
 	} plans[] = {
 		{"\"tokenizer\":{\"name\":\"wavelet:5\"",
-			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"},
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the plan has 'wavelet:5 1'"},
 		{"\"ignored\":{\"name\":\"wavelet:4\"",
-			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest names none (encoders): pack "
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the plan names none (encoders): pack "
 			"again"},
 	};
 	char *text, *at, *edited;

@@ -1,4 +1,4 @@
-/* Manifests: written and read back in both encodings, and every way of being wrong. */
+/* Plans: written and read back in both encodings, and every way of being wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -195,9 +195,9 @@ static void hostile_lines(void **state)
 		const char *text, *says;
 	} bad[] = {
 		{"", "empty"},
-		{"\n", "not a manifest"},
-		{"garbage", "not a manifest"},
-		{"[1,2]\n", "not a manifest"},
+		{"\n", "not a plan"},
+		{"garbage", "not a plan"},
+		{"[1,2]\n", "not a plan"},
 		{"{\"v\":1}\n", "type"},
 		{HEAD(SET), "truncated"},
 		{HEAD(SET) GOOD0, "truncated"},
@@ -258,7 +258,7 @@ static void hostile_lines(void **state)
 	}
 }
 
-/* Every truncation, and every flipped byte, of a binary manifest is noticed: all of it stands under checksums but
+/* Every truncation, and every flipped byte, of a binary plan is noticed: all of it stands under checksums but
  * the padding. */
 static void damaged_binary(void **state)
 {

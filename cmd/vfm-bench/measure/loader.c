@@ -26,8 +26,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench loader",
-	.synopsis = "[OPTION ...] MANIFEST",
-	.summary = "read the packs of a manifest as training would",
+	.synopsis = "[OPTION ...] PLAN",
+	.summary = "read the packs of a plan as training would",
 	.opts = opts,
 };
 
@@ -141,7 +141,7 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (n != 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one manifest");
+		return vfm_fail(err, VFM_EUSAGE, "expected one plan");
 	if (vfm_table_format(o.format, &f, err) < 0)
 		return vfm_err_context(err, "--output");
 	if (o.repeat < 1 || o.repeat > 256 || o.threads < 1 || o.threads > 1024 || o.prefetch < 1 || o.prefetch > 4096)

@@ -47,7 +47,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
 	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
-	{VFM_OPT_STR, 0, "data", "MANIFEST", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
+	{VFM_OPT_STR, 0, "data", "PLAN", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
 		&data},
 	VFM_UNEVEN_OPTS("--predict", &uneven),
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
@@ -63,7 +63,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data MANIFEST] " VFM_UNEVEN_SYNOPSIS
+		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data PLAN] " VFM_UNEVEN_SYNOPSIS
 		    " [--against FILE] [--compare OLD] "
 		    "[--html FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",

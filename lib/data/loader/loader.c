@@ -147,7 +147,7 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 
 /* ---- open, next, release ---- */
 
-/* A manifest that is silent about a maker would match every other set, and the run would not know its encoders. */
+/* A plan that is silent about a maker would match every other set, and the run would not know its encoders. */
 static int check_named_encoders(
 	struct vfm_makers *makers, const char *index, struct vfm_makers *want, struct vfm_err *err)
 {
@@ -157,8 +157,8 @@ static int check_named_encoders(
 		if (!vfm_makers_of(makers, e)->name[0] || vfm_makers_of(want, e)->name[0])
 			continue;
 		vfm_maker_label(vfm_makers_of(makers, e), label);
-		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the manifest names none (encoders): pack again",
-			index, vfm_encoder_name(e), label);
+		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the plan names none (encoders): pack again", index,
+			vfm_encoder_name(e), label);
 	}
 	return 0;
 }
@@ -176,20 +176,18 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
-	rc = vfm_makers_check(&makers, index, &want, "the manifest", err);
+	rc = vfm_makers_check(&makers, index, &want, "the plan", err);
 	if (rc == 0)
 		rc = check_named_encoders(&makers, index, &want, err);
 	free(index);
 	TRY(rc);
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
-		return vfm_fail(err, VFM_EUSAGE,
-			"the index has %llu records, the manifest was made for %lld: pack again",
+		return vfm_fail(err, VFM_EUSAGE, "the index has %llu records, the plan was made for %lld: pack again",
 			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
 	if (!l->o.skip_hash) {
 		TRY(vfm_index_sha256(l->ix[i], sha, err));
 		if (strcmp(sha, s->index_sha256))
-			return vfm_fail(
-				err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
+			return vfm_fail(err, VFM_EUSAGE, "the index has changed since the plan was made: pack again");
 		TRY(vfm_join_check_parts(l->ix[i], err));
 	}
 	return 0;
@@ -208,7 +206,7 @@ static int check_captions(const struct vfm_loader *l, struct vfm_err *err)
 {
 	for (int i = 0; i < l->captions.n; i++)
 		if (!has_caption(l, l->captions.list[i].name))
-			return vfm_fail(err, VFM_EUSAGE, "data.captions: no set of manifest '%s' has the caption '%s'",
+			return vfm_fail(err, VFM_EUSAGE, "data.captions: no set of plan '%s' has the caption '%s'",
 				vfm_plan_path(l->m), l->captions.list[i].name);
 	return 0;
 }
@@ -234,12 +232,11 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 	if (o->group && (o->group->lead < 0 || o->group->lead > VFM_LOADER_LEAD_MAX))
 		return vfm_fail(err, VFM_EUSAGE, "a lead of %d packs", o->group->lead);
 	if (o->cond && !l->h->cond_channels)
-		return vfm_fail(err, VFM_EUSAGE, "the samples of manifest '%s' have no condition", vfm_plan_path(l->m));
+		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no condition", vfm_plan_path(l->m));
 	if (o->image && !l->h->image_len)
-		return vfm_fail(
-			err, VFM_EUSAGE, "the samples of manifest '%s' have no image rows", vfm_plan_path(l->m));
+		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no image rows", vfm_plan_path(l->m));
 	if (o->first_step < 0 || o->first_step > l->h->steps)
-		return vfm_fail(err, VFM_EUSAGE, "step %lld: manifest '%s' has %lld", (long long)o->first_step,
+		return vfm_fail(err, VFM_EUSAGE, "step %lld: plan '%s' has %lld", (long long)o->first_step,
 			vfm_plan_path(l->m), (long long)l->h->steps);
 	return 0;
 }
@@ -301,11 +298,11 @@ struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_o
 	l->ix = vfm_calloc((size_t)l->h->n_sets, sizeof(*l->ix));
 	for (int32_t i = 0; i < l->h->n_sets; i++)
 		if (open_set(l, i, err) < 0) {
-			vfm_err_context(err, "manifest '%s', set '%s'", vfm_plan_path(m), l->h->sets[i].name);
+			vfm_err_context(err, "plan '%s', set '%s'", vfm_plan_path(m), l->h->sets[i].name);
 			goto fail;
 		}
 	if (vfm_index_check_remote(l->ix, (size_t)l->h->n_sets, err) < 0) {
-		vfm_err_context(err, "manifest '%s'", vfm_plan_path(m));
+		vfm_err_context(err, "plan '%s'", vfm_plan_path(m));
 		goto fail;
 	}
 	if (check_captions(l, err) < 0)

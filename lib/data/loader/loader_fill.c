@@ -18,15 +18,13 @@ static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample
 	TRY(tokens);
 	if (tokens != s->tokens)
 		return vfm_fail(
-			err, VFM_EUSAGE, "the manifest says %d tokens, the index %lld", s->tokens, (long long)tokens);
+			err, VFM_EUSAGE, "the plan says %d tokens, the index %lld", s->tokens, (long long)tokens);
 	if (grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX)
 		return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is too large", dims[0], dims[1], dims[2]);
 	if (r->c != l->h->latent_channels)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%d latent channels, the manifest says %d", r->c, l->h->latent_channels);
+		return vfm_fail(err, VFM_EUSAGE, "%d latent channels, the plan says %d", r->c, l->h->latent_channels);
 	if (r->n_texts && r->text_dim != l->h->text_dim)
-		return vfm_fail(
-			err, VFM_EUSAGE, "texts of width %d, the manifest says %d", r->text_dim, l->h->text_dim);
+		return vfm_fail(err, VFM_EUSAGE, "texts of width %d, the plan says %d", r->text_dim, l->h->text_dim);
 	return 0;
 }
 
@@ -44,10 +42,10 @@ static int look_up_extras(struct vfm_loader *l, struct vfm_index *ix, struct vfm
 		if (is_delivered(l, e))
 			TRY(vfm_index_extra(ix, &s->rec, (enum vfm_extra)e, &s->extra[e], err));
 	if (l->o.cond && cond->rows != l->h->cond_channels)
-		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the manifest says %d", cond->rows,
+		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the plan says %d", cond->rows,
 			l->h->cond_channels);
 	if (l->o.image && (image->rows != l->h->image_len || image->width != l->h->image_dim))
-		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the manifest says [%d, %d]", image->rows,
+		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the plan says [%d, %d]", image->rows,
 			image->width, l->h->image_len, l->h->image_dim);
 	return 0;
 }

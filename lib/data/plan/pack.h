@@ -110,7 +110,7 @@ int vfm_packing_make(struct vfm_packing *p, struct vfm_blend *blend, const struc
 	struct vfm_err *err);
 void vfm_packing_release(struct vfm_packing *p);
 
-/* Makes the plan and writes it as a manifest.  The sets are those of the blend, with their indexes open; h->steps is
+/* Makes the plan and writes it to `f`.  The sets are those of the blend, with their indexes open; h->steps is
  * ignored. */
 int vfm_packing_write(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
 	const struct vfm_blend_set *sets, const struct vfm_plan_header *h, enum vfm_plan_format format, FILE *f,

@@ -224,9 +224,9 @@ int vfm_plan_parse_header(struct vfm_plan *m, const char *text, size_t len, stru
 	int rc;
 
 	if (!root)
-		return vfm_fail(err, VFM_EUSAGE, "not a manifest: the header is not a JSON object");
+		return vfm_fail(err, VFM_EUSAGE, "not a plan: the header is not a JSON object");
 	rc = json_is_object(root) ? parse_fields(m, root, err)
-				  : vfm_fail(err, VFM_EUSAGE, "not a manifest: the header is not a JSON object");
+				  : vfm_fail(err, VFM_EUSAGE, "not a plan: the header is not a JSON object");
 	json_decref(root);
 	return rc;
 }
@@ -477,12 +477,12 @@ int vfm_plan_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *
 	int rc;
 
 	if (step < 0 || step >= m->h.steps)
-		return vfm_fail(err, VFM_EUSAGE, "manifest '%s': step %lld: there are %lld steps", m->path,
-			(long long)step, (long long)m->h.steps);
+		return vfm_fail(err, VFM_EUSAGE, "plan '%s': step %lld: there are %lld steps", m->path, (long long)step,
+			(long long)m->h.steps);
 	rc = m->bin ? vfm_plan_bin_step(m, step, out, err) : jsonl_step(m, step, out, err);
 	if (rc < 0) {
 		out->n_packs = 0;
-		vfm_err_context(err, "manifest '%s'", m->path);
+		vfm_err_context(err, "plan '%s'", m->path);
 		return rc;
 	}
 	out->step = step;
@@ -526,7 +526,7 @@ static int jsonl_open(struct vfm_plan *m, struct vfm_err *err)
 
 	nl = memchr(d, '\n', max);
 	if (!nl)
-		return vfm_fail(err, VFM_EUSAGE, "not a manifest: no header line");
+		return vfm_fail(err, VFM_EUSAGE, "not a plan: no header line");
 	TRY(vfm_plan_parse_header(m, d, (size_t)(nl - d), err));
 	m->body = (size_t)(nl - d) + 1;
 	if (m->body == m->map.size)
@@ -567,7 +567,7 @@ struct vfm_plan *vfm_plan_open(const char *path, struct vfm_err *err)
 		rc = m->bin ? vfm_plan_bin_open(m, err) : jsonl_open(m, err);
 	if (rc == 0)
 		return m;
-	vfm_err_context(err, "manifest '%s'", path);
+	vfm_err_context(err, "plan '%s'", path);
 fail:
 	vfm_plan_close(m);
 	return NULL;

@@ -1,6 +1,6 @@
-/* plan.h - the packing manifest: the samples of each sequence and the order of sequences (vfm-manifest(5)).
+/* plan.h - a plan: the samples of each sequence and the order of sequences (vfm-plan(5)).
  *
- * A manifest holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
+ * A plan holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
  * not depend on ranks: the trainer assigns the packs of a step to ranks.
  *
  * A plan may also say by how many ranks of context parallelism each pack is computed (header.cp).  A step then has
@@ -12,8 +12,8 @@
  *   bin    the same header, then fixed-size tables; access to a step takes O(1)
  *
  * The reader maps the file and stores nothing per pack.  Opening reads the header and the last record; the reader finds
- * a step of a jsonl manifest by binary search over byte offsets.  Every record is checked when it is read: a damaged,
- * truncated or contradictory manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
+ * a step of a jsonl plan by binary search over byte offsets.  Every record is checked when it is read: a damaged,
+ * truncated or contradictory plan gives VFM_EUSAGE and one sentence that names file and line (or pack).
  *
  * All reading functions are thread-safe and local. If another process may change the file, see vfm_plan_check_file.
  */
@@ -38,7 +38,7 @@
 struct vfm_plan_set {
 	const char *name;
 	const char *dir_given;             /* as it stands in the file */
-	const char *dir;                   /* resolved: relative to the manifest's folder unless absolute */
+	const char *dir;                   /* resolved: relative to the plan's folder unless absolute */
 	int64_t records;                   /* samples in the set's index */
 	int64_t selected;                  /* of them, those that belong to the set; in a reader never 0; 0: all */
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
@@ -98,7 +98,7 @@ struct vfm_plan_step {
 	/* private */
 	struct vfm_plan_sample *samples;
 	size_t cap_packs, cap_samples;
-	/* where the following step begins, in the manifest opened as number `serial`, so that reading on needs no
+	/* where the following step begins, in the plan opened as number `serial`, so that reading on needs no
 	 * search */
 	uint64_t next_off;
 	uint64_t serial;
@@ -109,7 +109,7 @@ struct vfm_plan;
 /* Opens and checks the header and the last record (a truncated file is found here). NULL on failure. */
 struct vfm_plan *vfm_plan_open(const char *path, struct vfm_err *err);
 /* Returns VFM_EENV if the file has changed since it was opened (vfm_map_check).  A reader calls it after it has read.
- * sha256: of the opened manifest; NULL: unknown, and another modification time is an error. */
+ * sha256: of the opened plan; NULL: unknown, and another modification time is an error. */
 int vfm_plan_check_file(struct vfm_plan *m, const char *sha256, struct vfm_err *err);
 void vfm_plan_close(struct vfm_plan *m);                                 /* NULL is fine */
 const struct vfm_plan_header *vfm_plan_header(const struct vfm_plan *m); /* owned by m */
@@ -122,7 +122,7 @@ void vfm_plan_step_release(struct vfm_plan_step *s);
 /* Returns the pack that has this part of the step; part < n_packs. */
 const struct vfm_plan_pack *vfm_plan_pack_of(const struct vfm_plan_step *s, int64_t part);
 
-/* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
+/* Reads the whole plan, checks it, and computes the sha256 of its content (vfm-plan(5)): context, batch, patch,
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
  * names, weights and costs do not affect it.  The compute threads share the work (base/par.h). */
 /* tick (may be NULL) is called after each block of steps; a negative result ends the call. */

@@ -1,4 +1,4 @@
-/* plan_hash.c - the sha256 of a plan's content, which both encodings share (vfm-manifest(5)).
+/* plan_hash.c - the sha256 of a plan's content, which both encodings share (vfm-plan(5)).
  *
  * Steps are hashed by all compute threads, a block of steps at a time: memory does not depend on the plan.  For jsonl,
  * parsing JSON takes more time than sha256.

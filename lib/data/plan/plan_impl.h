@@ -1,4 +1,4 @@
-/* plan_impl.h - shared by the two encodings of a manifest; not for others. */
+/* plan_impl.h - shared by the two encodings of a plan; not for others. */
 #ifndef VFM_DATA_PLAN_PLAN_IMPL_H
 #define VFM_DATA_PLAN_PLAN_IMPL_H
 
@@ -10,7 +10,7 @@
 #define PLAN_MAX_HEADER ((size_t)16 << 20)
 #define PLAN_MAX_LINE   ((size_t)1 << 28)
 
-/* The binary file (vfm-manifest(5)); all numbers little endian. */
+/* The binary file (vfm-plan(5)); all numbers little endian. */
 #define BIN_MAGIC "VFMMANI1"
 #define BIN_FIXED                                                                                                      \
 	64 /* magic, header_len u32, header_crc u32, n_packs, n_samples, samples_off, packs_off, size u64, 0 u32, crc  \

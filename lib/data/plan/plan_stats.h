@@ -1,4 +1,4 @@
-/* plan_stats.h - what a manifest consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
+/* plan_stats.h - what a plan consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
  * per pack. */
 #ifndef VFM_DATA_PLAN_PLAN_STATS_H
 #define VFM_DATA_PLAN_PLAN_STATS_H
@@ -35,7 +35,7 @@ struct vfm_plan_stats {
 	} ranges[VFM_PLAN_RANGES];
 };
 
-/* Reads all steps of the manifest, one at a time.  The caller releases the statistics, also after an error. */
+/* Reads all steps of the plan, one at a time.  The caller releases the statistics, also after an error. */
 int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_plan *m, struct vfm_err *err);
 void vfm_plan_stats_release(struct vfm_plan_stats *s);
 

@@ -43,7 +43,7 @@ static void put64(uint8_t *p, uint64_t x)
 
 static int fail_writing(struct vfm_err *err)
 {
-	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the manifest");
+	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the plan");
 }
 
 static int out(FILE *f, const void *data, size_t len, struct vfm_err *err)
@@ -288,7 +288,7 @@ static int pack_bin(struct vfm_plan_writer *w, const struct vfm_plan_pack *p, st
 
 		if (s->index > UINT32_MAX)
 			return vfm_fail(
-				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary manifest", s->index);
+				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary plan", s->index);
 		put32(rec, (uint32_t)s->set);
 		put32(rec + 4, (uint32_t)s->shard);
 		put32(rec + 8, (uint32_t)s->index);

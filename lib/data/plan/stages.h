@@ -1,4 +1,4 @@
-/* stages.h - training stages: plans that one vfm-train runs in turn (vfm-manifest(5), section STAGES).
+/* stages.h - training stages: plans that one vfm-train runs in turn (vfm-plan(5), section STAGES).
  *
  *	{"v":1,"type":"vfm-stages","stages":[{"name":"images","plan":"images.jsonl","sha256":"…","held_out":"…"}, …]}
  */
@@ -14,9 +14,9 @@
 enum { VFM_STAGES_MAX = 256, VFM_STAGE_NAME_MAX = 64 };
 
 struct vfm_phase {
-	const char *name; /* of its folder in RUN, too */
-	const char *plan; /* path of its manifest: in a file relative to its folder; after vfm_stages_load, usable */
-	const char *held_out;        /* the same of the manifest of its held-out data; NULL: none */
+	const char *name;     /* of its folder in RUN, too */
+	const char *plan;     /* path of its plan: in a file relative to its folder; after vfm_stages_load, usable */
+	const char *held_out; /* the same of the plan of its held-out data; NULL: none */
 	char sha256[VFM_SHA256_HEX]; /* of the plan (vfm_plan_sha256) */
 };
 

@@ -81,7 +81,7 @@ static const struct vfm_key train_keys[] = {
 	{"lora.targets", VFM_KEY_PATTERNS, OFF(tuning.targets), 0, 0, NULL, NULL,
 		"patterns of the linear layers that have adapters"},
 	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
-		"optimizer steps; 0: as many as the manifest has"},
+		"optimizer steps; 0: as many as the plan has"},
 	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
 	{"train.min_lr", VFM_KEY_NUM, OFF(train.min_lr), 0, 10, NULL, NULL,
 		"learning rate at the end of cosine and linear"},

@@ -21,7 +21,7 @@ enum vfm_graphs { VFM_GRAPHS_OFF, VFM_GRAPHS_ON, VFM_GRAPHS_AUTO /* packs whose 
 enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
 
 struct vfm_train_config {
-	int64_t steps;     /* 0: all steps of the manifest */
+	int64_t steps;     /* 0: all steps of the plan */
 	double lr, min_lr; /* min_lr: final value of cosine and linear */
 	int64_t warmup_steps;
 	int schedule; /* enum vfm_lr_schedule */

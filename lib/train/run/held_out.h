@@ -24,7 +24,7 @@ struct vfm_held_out;
 struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_plan *train, const struct vfm_config *c,
 	struct vfm_shard_cache *cache, struct vfm_err *err);
 void vfm_held_out_close(struct vfm_held_out *h); /* accepts NULL */
-/* The identity of the plan (vfm-manifest(5)). */
+/* The identity of the plan (vfm-plan(5)). */
 const char *vfm_held_out_sha256(const struct vfm_held_out *h);
 
 struct vfm_held_out_loss {

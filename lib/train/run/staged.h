@@ -10,7 +10,7 @@
 struct vfm_staged {
 	const struct vfm_stages *list;
 	const struct vfm_config *config; /* [list->n], checked */
-	/* Of the stages: init and init_part are those of the first; manifest, plan_sha256, stage and held_out are set
+	/* Of the stages: init and init_part are those of the first; plan, plan_sha256, stage and held_out are set
 	 * for each.  dir is RUN. */
 	struct vfm_run_opts run;
 };
