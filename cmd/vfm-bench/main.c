@@ -19,7 +19,7 @@ static const struct vfm_verb benches[] = {
 	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
 	{"exec", "measure the protocol of outside models", bench_exec},
-	{"loader", "read the packs of a manifest as training would", bench_loader},
+	{"loader", "read the packs of a plan as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},
 	{"eval", "evaluate reconstructions and samples", bench_eval},
 	{"plot", "draw the curves of one or more runs", bench_plot},

@@ -21,8 +21,8 @@ struct packing {
 	const struct pack_opts *o;
 	struct vfm_blend_set *sets; /* [n] */
 	int n;
-	struct vfm_manifest_header h;
-	struct vfm_plan_opts po;
+	struct vfm_plan_header h;
+	struct vfm_packing_opts po;
 	bool bin, by_samples; /* by_samples: the weights are shares of the samples until the sets are read */
 	json_t *forced;
 	struct vfm_arena mem;
@@ -153,8 +153,8 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 	if (!!n == !!o->blend.n)
 		return vfm_fail(
 			err, VFM_EUSAGE, n ? "give either folders or --blend, not both" : "a folder is missing");
-	if (n > VFM_MANIFEST_MAX_SETS || o->blend.n > VFM_MANIFEST_MAX_SETS)
-		return vfm_fail(err, VFM_EUSAGE, "more than %d sets", VFM_MANIFEST_MAX_SETS);
+	if (n > VFM_PLAN_MAX_SETS || o->blend.n > VFM_PLAN_MAX_SETS)
+		return vfm_fail(err, VFM_EUSAGE, "more than %d sets", VFM_PLAN_MAX_SETS);
 	for (int i = 0; i < n; i++) {
 		sets[i].dir = dirs[i];
 		sets[i].name = name_of(dirs[i], mem);
@@ -243,21 +243,21 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 {
 	if (o->cp == 0)
 		return 0;
-	TRY(range("--cp", o->cp, 2, VFM_MANIFEST_MAX_CP, err));
+	TRY(range("--cp", o->cp, 2, VFM_PLAN_MAX_CP, err));
 	if (o->cp & (o->cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "--cp: expected a power of two, got %lld", (long long)o->cp);
 	if (o->batch % o->cp)
 		return vfm_fail(err, VFM_EUSAGE, "--batch %lld: expected a multiple of --cp %lld", (long long)o->batch,
 			(long long)o->cp);
-	return range("--context x --cp", o->context * o->cp, 1, VFM_MANIFEST_MAX_CONTEXT, err);
+	return range("--context x --cp", o->context * o->cp, 1, VFM_PLAN_MAX_CONTEXT, err);
 }
 
-static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct vfm_err *err)
+static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
 	bool drop_last, cost;
 
-	TRY(range("--context", o->context, 1, VFM_MANIFEST_MAX_CONTEXT, err));
-	TRY(range("--batch", o->batch, 1, VFM_MANIFEST_MAX_BATCH, err));
+	TRY(range("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
+	TRY(range("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
 	TRY(check_parts(o, err));
 	TRY(range("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
 	TRY(range("--seed", o->seed, 0, INT64_MAX, err));
@@ -272,7 +272,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_plan_opts *p, struct
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
 	TRY(parse_choice("last", o->last, "fill", "drop", &drop_last, err));
 	TRY(parse_choice("balance", o->balance, "tokens", "cost", &cost, err));
-	*p = (struct vfm_plan_opts){.context = (int32_t)o->context,
+	*p = (struct vfm_packing_opts){.context = (int32_t)o->context,
 		.batch = (int32_t)o->batch,
 		.cp = (int32_t)o->cp,
 		.steps = o->steps,
@@ -337,7 +337,7 @@ static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set 
 	return 0;
 }
 
-static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_plan_header *h, struct vfm_err *err)
 {
 	for (int i = 0; i < n; i++) {
 		const struct vfm_blend_set *s = &sets[i], *a = &sets[0];
@@ -371,7 +371,7 @@ static const char *set_text(const struct vfm_blend_set *s, char *text, size_t si
 
 /* Compares an encoder of set i with that of set `first`, whose maker is in the header.  With --force it records a
  * difference instead. */
-static int match_encoder(const struct pack_opts *o, struct vfm_manifest_header *h, json_t **forced, enum vfm_encoder e,
+static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_encoder e,
 	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
 {
 	const struct vfm_maker *expected = vfm_makers_of(&h->makers, e);
@@ -394,8 +394,8 @@ static int match_encoder(const struct pack_opts *o, struct vfm_manifest_header *
 }
 
 /* Fails if the encoders of two sets differ.  A set without encoder names matches every set. */
-static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set *sets, int n,
-	struct vfm_manifest_header *h, json_t **forced, struct vfm_err *err)
+static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, struct vfm_plan_header *h,
+	json_t **forced, struct vfm_err *err)
 {
 	int first[VFM_ENCODERS] = {0}; /* the set that the header's maker is from */
 
@@ -424,7 +424,7 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 	return 0;
 }
 
-static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h,
+static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int n, struct vfm_plan_header *h,
 	json_t **forced, struct vfm_err *err)
 {
 	int32_t longest = h->context * (h->cp ? h->cp : 1);
@@ -439,7 +439,7 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	return match_encoders(o, sets, n, h, forced, err);
 }
 
-/* Returns the path of a set to store: readers resolve relative paths against the manifest's folder.  If stdout is a
+/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If stdout is a
  * file outside the current folder, makes the path absolute. */
 static const char *stored_dir(const char *dir, struct vfm_arena *mem)
 {
@@ -468,7 +468,7 @@ static const char *stored_dir_beside(const char *dir, const char *file, struct v
 }
 
 /* Copies the weights of a set of a plan whose weights change. */
-static void copy_weights(struct vfm_manifest_set *to, const struct vfm_blend_set *from, struct vfm_arena *mem)
+static void copy_weights(struct vfm_plan_set *to, const struct vfm_blend_set *from, struct vfm_arena *mem)
 {
 	struct vfm_mix_weights *w = &to->schedule;
 
@@ -483,7 +483,7 @@ static void copy_weights(struct vfm_manifest_set *to, const struct vfm_blend_set
 }
 
 /* About how many tokens a plan of so many steps has.  Without packing, a part is a sample. */
-static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const struct vfm_plan_opts *po)
+static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const struct vfm_packing_opts *po)
 {
 	double parts = (double)po->steps * po->batch, tokens = 0, *share, per_token = 0;
 
@@ -501,9 +501,9 @@ static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const s
 	return tokens + (parts > 0 && per_token > 0 ? parts / per_token : 0);
 }
 
-/* file: where the manifest goes; NULL: stdout. */
-static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n,
-	const struct vfm_plan_opts *po, const char *file, struct vfm_arena *mem)
+/* file: where the plan goes; NULL: stdout. */
+static void fill_header(struct vfm_plan_header *h, const struct vfm_blend_set *sets, int n,
+	const struct vfm_packing_opts *po, const char *file, struct vfm_arena *mem)
 {
 	double *share = vfm_calloc((size_t)n, sizeof(*share)), tokens = count_plan_tokens(sets, n, po);
 	bool changes = false;
@@ -514,7 +514,7 @@ static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_se
 	for (int i = 0; i < n; i++)
 		changes |= sets[i].weights.n > 0;
 	for (int i = 0; i < n; i++) {
-		struct vfm_manifest_set *s = &h->sets[i];
+		struct vfm_plan_set *s = &h->sets[i];
 
 		s->name = sets[i].name;
 		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
@@ -531,7 +531,7 @@ static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_se
 
 /* ---- report ---- */
 
-static void report_sets(const struct vfm_plan *p, const struct vfm_blend_set *sets, const struct vfm_manifest_header *h)
+static void report_sets(const struct vfm_packing *p, const struct vfm_blend_set *sets, const struct vfm_plan_header *h)
 {
 	int64_t all = 0;
 
@@ -551,7 +551,7 @@ static void report_sets(const struct vfm_plan *p, const struct vfm_blend_set *se
 	}
 }
 
-static void report_plan(const struct vfm_plan *p, double seconds)
+static void report_plan(const struct vfm_packing *p, double seconds)
 {
 	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%% (at most %.2f%% is possible); largest pack of a "
 		 "step over the mean: tokens %.3f, cost %.3f; %.2f s",
@@ -581,14 +581,14 @@ static int64_t report_held_out(const struct vfm_blend_set *sets, int n)
 }
 
 /* Writes the plan of the held-out samples: each once, a pack a step, which all cp ranks compute. */
-static int write_held_out(const struct vfm_blend_set *sets, int n, const struct vfm_manifest_header *train,
-	const struct vfm_plan_opts *po, bool bin, const char *path, struct vfm_arena *mem, struct vfm_err *err)
+static int write_held_out(const struct vfm_blend_set *sets, int n, const struct vfm_plan_header *train,
+	const struct vfm_packing_opts *po, bool bin, const char *path, struct vfm_arena *mem, struct vfm_err *err)
 {
 	struct vfm_blend_set *held = vfm_calloc((size_t)n + 1, sizeof(*held));
-	struct vfm_plan_opts once = *po;
-	struct vfm_manifest_header h = *train;
+	struct vfm_packing_opts once = *po;
+	struct vfm_plan_header h = *train;
 	struct vfm_blend *blend = NULL;
-	struct vfm_plan plan = {0};
+	struct vfm_packing plan = {0};
 	struct vfm_atomic file = {0};
 	int rc;
 
@@ -607,12 +607,11 @@ static int write_held_out(const struct vfm_blend_set *sets, int n, const struct 
 	TRY_OUT(blend ? 0 : err->code);
 	fill_header(&h, held, n, &once, path, mem);
 	TRY_OUT(vfm_atomic_open(&file, path, err));
-	TRY_OUT(vfm_plan_write(
-		&plan, blend, &once, held, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, file.f, err));
+	TRY_OUT(vfm_packing_write(&plan, blend, &once, held, &h, bin ? VFM_PLAN_BIN : VFM_PLAN_JSONL, file.f, err));
 	rc = vfm_atomic_commit(&file, err);
 out:
 	vfm_atomic_abort(&file);
-	vfm_plan_release(&plan);
+	vfm_packing_release(&plan);
 	vfm_blend_free(blend);
 	free(held);
 	return rc < 0 ? vfm_err_context(err, "'%s'", path) : 0;
@@ -675,7 +674,7 @@ static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vf
 static int64_t make_plan(struct packing *p, const struct pack_out *out, struct vfm_err *err)
 {
 	double start = vfm_now();
-	struct vfm_plan plan = {0};
+	struct vfm_packing plan = {0};
 	struct vfm_blend *blend = vfm_blend_new(p->sets, p->n, p->po.seed, err);
 	int64_t held = 0;
 	int rc;
@@ -684,12 +683,12 @@ static int64_t make_plan(struct packing *p, const struct pack_out *out, struct v
 	held = hold_out(p, out, err);
 	TRY_OUT(held < 0 ? (int)held : 0);
 	fill_header(&p->h, p->sets, p->n, &p->po, out->path, &p->mem);
-	TRY_OUT(vfm_plan_write(
-		&plan, blend, &p->po, p->sets, &p->h, p->bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, out->f, err));
+	TRY_OUT(vfm_packing_write(
+		&plan, blend, &p->po, p->sets, &p->h, p->bin ? VFM_PLAN_BIN : VFM_PLAN_JSONL, out->f, err));
 	report_sets(&plan, p->sets, &p->h);
 	report_plan(&plan, vfm_now() - start);
 out:
-	vfm_plan_release(&plan);
+	vfm_packing_release(&plan);
 	vfm_blend_free(blend);
 	return rc < 0 ? rc : held;
 }

@@ -3,32 +3,32 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "io/table.h"
 #include "pack_cmd.h"
 
-int plan_open(struct vfm_manifest **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err)
+int plan_open(struct vfm_plan **m, const struct vfm_cmd *cmd, int argc, char **argv, struct vfm_err *err)
 {
 	int n, rc = vfm_opt_parse(cmd, argc, argv, &n, err);
 
 	if (rc)
 		return rc;
 	if (n == 0)
-		return vfm_fail(err, VFM_EUSAGE, "a manifest is missing (%s -h)", cmd->name);
+		return vfm_fail(err, VFM_EUSAGE, "a plan is missing (%s -h)", cmd->name);
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "too many operands: '%s' (%s -h)", argv[2], cmd->name);
-	*m = vfm_manifest_open(argv[1], err);
+	*m = vfm_plan_open(argv[1], err);
 	return *m ? 0 : err->code;
 }
 
 /* "images 2x256 video 7680": the lengths of the samples by set, equal neighbours together. */
-static void add_contents(struct vfm_buf *b, const struct vfm_manifest_header *h, const struct vfm_manifest_pack *p)
+static void add_contents(struct vfm_buf *b, const struct vfm_plan_header *h, const struct vfm_plan_pack *p)
 {
 	int32_t set = -1;
 
 	vfm_buf_clear(b);
 	for (int32_t i = 0, n; i < p->n_samples; i += n) {
-		const struct vfm_manifest_sample *s = &p->samples[i];
+		const struct vfm_plan_sample *s = &p->samples[i];
 
 		for (n = 1; i + n < p->n_samples && s[n].set == s->set && s[n].tokens == s->tokens; n++)
 			;
@@ -42,7 +42,7 @@ static void add_contents(struct vfm_buf *b, const struct vfm_manifest_header *h,
 	}
 }
 
-static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, const struct vfm_manifest_step *step)
+static void pack_rows(struct vfm_table *t, const struct vfm_plan_header *h, const struct vfm_plan_step *step)
 {
 	double cost = 0;
 	struct vfm_buf b = {0};
@@ -60,7 +60,7 @@ static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, 
 	for (int32_t i = 0; i < step->n_packs; i++)
 		cost += step->packs[i].cost / step->n_packs;
 	for (int32_t i = 0; i < step->n_packs; i++) {
-		const struct vfm_manifest_pack *p = &step->packs[i];
+		const struct vfm_plan_pack *p = &step->packs[i];
 
 		if (p->cp == 0)
 			continue;
@@ -80,7 +80,7 @@ static void pack_rows(struct vfm_table *t, const struct vfm_manifest_header *h, 
 	vfm_buf_release(&b);
 }
 
-static void sample_rows(struct vfm_table *t, const struct vfm_manifest_header *h, const struct vfm_manifest_step *step)
+static void sample_rows(struct vfm_table *t, const struct vfm_plan_header *h, const struct vfm_plan_step *step)
 {
 	vfm_table_col(t, "step", "step", 0);
 	vfm_table_col(t, "pack", "pack", 0);
@@ -89,7 +89,7 @@ static void sample_rows(struct vfm_table *t, const struct vfm_manifest_header *h
 	vfm_table_col(t, "sample", "sample", 0);
 	vfm_table_col(t, "tokens", "tokens", 0);
 	for (int32_t i = 0; i < step->n_packs; i++) {
-		const struct vfm_manifest_pack *p = &step->packs[i];
+		const struct vfm_plan_pack *p = &step->packs[i];
 
 		for (int32_t k = 0; k < p->n_samples; k++) {
 			vfm_table_row(t);
@@ -104,12 +104,12 @@ static void sample_rows(struct vfm_table *t, const struct vfm_manifest_header *h
 }
 
 static int print_step(
-	const struct vfm_manifest *m, int64_t number, bool samples, enum vfm_table_format format, struct vfm_err *err)
+	const struct vfm_plan *m, int64_t number, bool samples, enum vfm_table_format format, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(m);
-	struct vfm_manifest_step step = {0};
+	const struct vfm_plan_header *h = vfm_plan_header(m);
+	struct vfm_plan_step step = {0};
 	struct vfm_table *t = vfm_table_new();
-	int rc = vfm_manifest_step(m, number, &step, err);
+	int rc = vfm_plan_step(m, number, &step, err);
 
 	if (rc == 0) {
 		(samples ? sample_rows : pack_rows)(t, h, &step);
@@ -117,7 +117,7 @@ static int print_step(
 			(long long)h->steps, h->batch, h->cp ? "parts" : "packs", h->context, (long long)step.tokens);
 		rc = vfm_table_print(t, format, stdout, err);
 	}
-	vfm_manifest_step_release(&step);
+	vfm_plan_step_release(&step);
 	vfm_table_free(t);
 	return rc;
 }
@@ -135,13 +135,13 @@ int pack_show(int argc, char **argv, struct vfm_err *err)
 		.summary = "the packs of a step",
 		.opts = opts};
 	enum vfm_table_format format;
-	struct vfm_manifest *m = NULL;
+	struct vfm_plan *m = NULL;
 	int rc = plan_open(&m, &cmd, argc, argv, err);
 
 	if (rc == 0) {
 		rc = vfm_table_format(name, &format, err);
 		rc = rc < 0 ? vfm_err_context(err, "-o") : print_step(m, step, samples, format, err);
 	}
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc;
 }

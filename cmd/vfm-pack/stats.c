@@ -3,14 +3,14 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "data/plan/plan_stats.h"
 #include "io/json.h"
 #include "io/table.h"
 #include "pack_cmd.h"
 
 struct report {
-	const struct vfm_manifest_header *h;
+	const struct vfm_plan_header *h;
 	struct vfm_plan_stats s;
 };
 
@@ -241,19 +241,19 @@ int pack_stats(int argc, char **argv, struct vfm_err *err)
 		.summary = "the mix, fill and balance of a plan",
 		.opts = opts};
 	struct report r = {0};
-	struct vfm_manifest *m = NULL;
+	struct vfm_plan *m = NULL;
 	int rc = plan_open(&m, &cmd, argc, argv, err), format = 0;
 
 	if (rc == 0)
 		rc = vfm_opt_name("-o", name, names, &format, err);
 	if (rc == 0) {
-		r.h = vfm_manifest_header(m);
+		r.h = vfm_plan_header(m);
 		rc = vfm_plan_stats_read(&r.s, m, err);
 	}
 	if (rc == 0)
 		rc = format == 2 ? print_stats_json(&r, err)
 				 : print_tables(&r, format ? VFM_TABLE_MD : VFM_TABLE_TEXT, err);
 	vfm_plan_stats_release(&r.s);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc;
 }

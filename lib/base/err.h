@@ -13,7 +13,7 @@
 
 enum {
 	VFM_EINPUT = -1,   /* this record or file is bad; others may be good */
-	VFM_EUSAGE = -2,   /* bad options, config, manifest or checkpoint; nothing was done */
+	VFM_EUSAGE = -2,   /* bad options, config, plan or checkpoint; nothing was done */
 	VFM_EENV = -3,     /* the environment failed: no space, no device, a peer died */
 	VFM_EPIPE = -32,   /* the reader of stdout closed it: the command ends silently with status 0 */
 	VFM_ESIGNAL = -75, /* a signal stopped the command early; everything is saved */

@@ -157,7 +157,7 @@ a, b = ([json.loads(x)["loss"] for x in open(d + "/metrics.jsonl")] for d in ("w
 assert len(a) == len(b) > 3 and all(abs(x - y) < 1e-4 * x for x, y in zip(a, b)), (a, b)
 END
 run "${train[@]}" -o typo --set data.captions=shrt:1
-is "$rc $err" "2 vfm-train: data.captions: no set of manifest 'data.plan' has the caption 'shrt'" "a name that no set has"
+is "$rc $err" "2 vfm-train: data.captions: no set of plan 'data.plan' has the caption 'shrt'" "a name that no set has"
 
 # ---- padded texts
 run "${train[@]}" -o pad --steps 4 --set model.text_len=16 --set model.text_pad=true

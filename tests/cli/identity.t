@@ -29,7 +29,7 @@ refused() {
 # ---- the plan ---------------------------------------------------------------
 sha=$(vfm-pack --check plan.jsonl 2>&1 | grep -oE '[0-9a-f]{64}')
 like "$(vfm-pack --check plan.bin 2>&1)" "sha256 $sha, all well" "both encodings of a plan have one sha256"
-# The definition of vfm-manifest(5), once more.
+# The definition of vfm-plan(5), once more.
 is "$(python3 - <<'PY'
 import hashlib, json, struct
 lines = [json.loads(l) for l in open("plan.jsonl")]
@@ -42,7 +42,7 @@ for step in range(h["steps"]):
     sha.update(hashlib.sha256(b).hexdigest().encode())
 print(sha.hexdigest())
 PY
-)" "$sha" "it is the one that vfm-manifest(5) defines"
+)" "$sha" "it is the one that vfm-plan(5) defines"
 
 run "${train[@]}" --data plan.jsonl -o run --steps 4
 rc_is 0 "a run"

@@ -157,7 +157,7 @@ vfm-curate index -qw old
 ok "--write upgrades it" cmp old/index.vfmi data/index.vfmi
 run vfm-bench loader -q -r 1 old.plan
 rc_is 2 "a plan of the old index"
-like "$err" "the index has changed since the manifest was made: pack again" "is refused"
+like "$err" "the index has changed since the plan was made: pack again" "is refused"
 
 # ---- errors
 run vfm-curate index -w

@@ -88,7 +88,7 @@ edit vae '"2.1"' '"2.2"'
 vfm-pack -q -c 64 -b 2 --steps 4 vae >stale.jsonl
 sed -i '1s|"dir":"vae"|"dir":"edited"|' stale.jsonl
 run vfm-train -q -c tiny.json --data stale.jsonl -o stale
-is "$rc $err" "2 vfm-train: manifest 'stale.jsonl', set 'vae': 'edited/index.vfmi' has tokenizer 'vae 2.2', the manifest has 'vae 2.1'" "the loader compares plan and index"
+is "$rc $err" "2 vfm-train: plan 'stale.jsonl', set 'vae': 'edited/index.vfmi' has tokenizer 'vae 2.2', the plan has 'vae 2.1'" "the loader compares plan and index"
 
 # ---- sizes of samples -----------------------------------------------------------
 # latents ARG ...: status, messages and the shape of the latent
@@ -134,10 +134,10 @@ tampered() {
 	run vfm-train -q -c tiny.json --data bad.jsonl -o bad
 	like "$rc $err" "^2 vfm-train: .*$2" "$3"
 }
-tampered 'del(.forced, .encoders)' "set 'data': '.*/data/index.vfmi' has tokenizer 'wavelet:16 1', the manifest names none \(encoders\): pack again" "nor is one without makers"
-tampered 'del(.forced)' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'wavelet:16 1'" "a plan that does not record it is refused"
-tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.2'" "the recorded maker counts"
-tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
+tampered 'del(.forced, .encoders)' "set 'data': '.*/data/index.vfmi' has tokenizer 'wavelet:16 1', the plan names none \(encoders\): pack again" "nor is one without makers"
+tampered 'del(.forced)' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "a plan that does not record it is refused"
+tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'vae 2.2'" "the recorded maker counts"
+tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
 tampered '.forced[0].set = 3' "forced\[0\].set: expected an integer from 0 to 2, got 3" "a set that is none"
 tampered '.forced += .forced' "forced\[1\]: set 1 has two makers" "two entries of a set"
 tampered '.forced[0].encoder = "audio"' "forced\[0\].encoder: expected tokenizer or text" "an unknown encoder"

@@ -20,9 +20,9 @@ like "$err" 'fill 100.00%' "the fill is reported"
 is "$(head -1 plan.jsonl | jq -r .sets[0].index_sha256)" "$({ head -c 128 data/index.vfmi && tail -c 4096 data/index.vfmi; } | sha256sum | cut -d' ' -f1)" "sha256 of the index"
 
 vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data >again.jsonl
-ok "the same seed, the same manifest" cmp plan.jsonl again.jsonl
+ok "the same seed, the same plan" cmp plan.jsonl again.jsonl
 vfm-pack -q -c $((3 * tokens)) -b 2 --seed 6 data >other.jsonl
-not_ok "another seed, another manifest" cmp -s plan.jsonl other.jsonl
+not_ok "another seed, another plan" cmp -s plan.jsonl other.jsonl
 vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
 is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
 mkdir bare && cp data/*.tar bare
@@ -48,7 +48,7 @@ run vfm-bench loader -r 1 -o csv plan.bin
 rc_is 0 "and the binary one"
 mkdir plans
 vfm-pack -q data >plans/p.jsonl
-ok "a manifest in another folder finds its data" vfm-bench loader -q -r 1 plans/p.jsonl
+ok "a plan in another folder finds its data" vfm-bench loader -q -r 1 plans/p.jsonl
 
 vfm-pack -q --steps 9 -b 2 --blend a=3:data --blend b=1:data >blend.jsonl
 is "$(head -1 blend.jsonl | jq -c '[.steps, .sets[].weight]')" '[9,0.75,0.25]' "weights are shares"
@@ -79,9 +79,9 @@ for verb in show stats; do
 	run vfm-pack $verb -h
 	rc_is 0 "$verb -h"
 	run vfm-pack $verb
-	rc_is 2 "$verb: a manifest is missing"
+	rc_is 2 "$verb: a plan is missing"
 	run vfm-pack $verb plan.jsonl plan.bin
-	rc_is 2 "$verb: one manifest at a time"
+	rc_is 2 "$verb: one plan at a time"
 	run vfm-pack $verb -o xml plan.jsonl
 	rc_is 2 "$verb: an unknown format"
 	run bash -c "vfm-pack $verb plan.jsonl >/dev/full"
@@ -146,7 +146,7 @@ bad --algo best data "expected mbs\|ffd\|lpfhp\|none"
 bad --epochs 1 --steps 1 data "not both"
 bad --last drop -b 1000 data "less than one step"
 printf garbage >garbage
-bad --check garbage "not a manifest"
+bad --check garbage "not a plan"
 head -c -9 plan.jsonl >short
 bad --check short "truncated"
 mkdir broken && head -c 200 data/index.vfmi >broken/index.vfmi

@@ -260,11 +260,11 @@ for option in "--steps -1" "--steps x" "--threads 0" "--device tpu" "--model dit
 	complaint 2 ".*${option#* }" "$option"
 done
 run vfm-train -c tiny.json -o nowhere
-complaint 2 "--data MANIFEST is missing" "no manifest"
+complaint 2 "--data PLAN is missing" "no plan"
 run vfm-train -c tiny.json --data plan.jsonl
 complaint 2 "-o RUN is missing" "no RUN"
 
-# ---- manifest and model ---------------------------------------------------------------
+# ---- plan and model ---------------------------------------------------------------
 run "${train[@]}" -o nowhere --set model.channels=16
 complaint 2 "plan.jsonl has latents of 4 channels, but model.channels is 16$" "other latents"
 run "${train[@]}" -o nowhere --set model.patch='[1,1,1]'
@@ -272,10 +272,10 @@ complaint 2 "plan.jsonl was packed with --patch 1x2x2, but model.patch is \[1, 1
 run "${train[@]}" -o nowhere --set model.text_dim=16
 complaint 2 "plan.jsonl has text of 8 features, but model.text_dim is 16$" "other text"
 run vfm-train -q -c tiny.json --data nowhere.jsonl -o nowhere
-complaint 2 "cannot open 'nowhere.jsonl'" "no such manifest"
+complaint 2 "cannot open 'nowhere.jsonl'" "no such plan"
 head -c 20000 plan.jsonl >cut.jsonl
 run vfm-train -q -c tiny.json --data cut.jsonl -o nowhere
-complaint 2 ".*cut.jsonl" "a truncated manifest"
+complaint 2 ".*cut.jsonl" "a truncated plan"
 not_ok "none of them made RUN" test -e nowhere
 cp -r data data2 && sed 's/"dir":"data"/"dir":"data2"/' plan.jsonl >plan2.jsonl
 printf x | dd of=data2/000001.tar bs=1 seek=700 conv=notrunc 2>/dev/null

@@ -171,14 +171,14 @@ out:
 	return rc;
 }
 
-/* A manifest over the data in `dir`, patches of 1 x 2 x 2, packed as o says. */
-static inline int dataset_plan(const char *path, const char *dir, const struct vfm_plan_opts *o, struct vfm_err *err)
+/* A plan over the data in `dir`, patches of 1 x 2 x 2, packed as o says. */
+static inline int dataset_plan(const char *path, const char *dir, const struct vfm_packing_opts *o, struct vfm_err *err)
 {
 	struct vfm_blend_set set = {.name = "a", .dir = dir};
-	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
-	struct vfm_manifest_header h = {
+	struct vfm_plan_set ms = {.name = "a", .dir_given = "data", .weight = 1};
+	struct vfm_plan_header h = {
 		.context = o->context, .batch = o->batch, .cp = o->cp, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
-	struct vfm_plan p = {0};
+	struct vfm_packing p = {0};
 	struct vfm_blend *b;
 	FILE *f;
 	int rc;
@@ -196,11 +196,11 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");
-	rc = f ? vfm_plan_write(&p, b, o, &set, &h, VFM_MANIFEST_JSONL, f, err)
+	rc = f ? vfm_packing_write(&p, b, o, &set, &h, VFM_PLAN_JSONL, f, err)
 	       : vfm_fail_errno(err, VFM_EENV, "%s", path);
 	if (f && fclose(f) != 0)
 		rc = VFM_EENV;
-	vfm_plan_release(&p);
+	vfm_packing_release(&p);
 	vfm_blend_free(b);
 	vfm_blend_set_release(&set);
 	return rc;

@@ -367,7 +367,7 @@ static int setup(void **state)
 {
 	static const struct dataset_dims dims[] = {
 		{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
-	struct vfm_plan_opts o = {.context = 48,
+	struct vfm_packing_opts o = {.context = 48,
 		.batch = 2,
 		.epochs = 6,
 		.algo = VFM_PACK_FFD,
@@ -426,7 +426,7 @@ static int run_in(const char *name, struct vfm_dev *d, struct record_log *log, i
 	volatile sig_atomic_t stop = 0;
 	struct vfm_context x = {.job = {.world = vfm_comm_self()}, .device = {.dev = d, .stream = s}};
 	struct vfm_run_opts o = {
-		.manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = log};
+		.plan = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = log};
 	struct vfm_config c;
 	int rc;
 

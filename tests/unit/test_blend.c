@@ -189,14 +189,14 @@ static void mix_release(struct mix *m)
 
 /* What a plan has: of each set the samples [records], and the tokens by steps [steps]. */
 struct outcome {
-	struct vfm_plan p;
+	struct vfm_packing p;
 	const struct vfm_blend *b;
 	int32_t *count[SETS];
 	double *tokens[SETS];
 	int64_t first[SETS], last[SETS]; /* steps with samples of the set */
 };
 
-static int add_pack(void *ctx, const struct vfm_plan_pack *p, struct vfm_err *err)
+static int add_pack(void *ctx, const struct vfm_packing_pack *p, struct vfm_err *err)
 {
 	struct outcome *c = ctx;
 
@@ -213,7 +213,7 @@ static int add_pack(void *ctx, const struct vfm_plan_pack *p, struct vfm_err *er
 	return 0;
 }
 
-static int run_mix(struct outcome *c, const struct mix *m, const struct vfm_plan_opts *o, struct vfm_err *err)
+static int run_mix(struct outcome *c, const struct mix *m, const struct vfm_packing_opts *o, struct vfm_err *err)
 {
 	struct vfm_blend *b = vfm_blend_new(m->sets, m->n, o->seed, err);
 	int rc;
@@ -225,14 +225,14 @@ static int run_mix(struct outcome *c, const struct mix *m, const struct vfm_plan
 		c->tokens[i] = vfm_calloc(100000, sizeof(*c->tokens[i]));
 		c->first[i] = -1;
 	}
-	rc = vfm_plan_make(&c->p, b, o, add_pack, c, err);
+	rc = vfm_packing_make(&c->p, b, o, add_pack, c, err);
 	vfm_blend_free(b);
 	return rc;
 }
 
 static void outcome_release(struct outcome *c)
 {
-	vfm_plan_release(&c->p);
+	vfm_packing_release(&c->p);
 	for (int32_t i = 0; i < SETS; i++) {
 		free(c->count[i]);
 		free(c->tokens[i]);
@@ -252,9 +252,9 @@ static double share_of(const struct outcome *c, int32_t set, int64_t from, int64
 	return sum / all;
 }
 
-static struct vfm_plan_opts steps_of(int64_t steps, int32_t batch)
+static struct vfm_packing_opts steps_of(int64_t steps, int32_t batch)
 {
-	return (struct vfm_plan_opts){.context = 2048,
+	return (struct vfm_packing_opts){.context = 2048,
 		.batch = batch,
 		.steps = steps,
 		.algo = VFM_PACK_MBS,
@@ -270,7 +270,7 @@ static void schedules_are_followed(void **state)
 	(void)state;
 	for (int round = 0; round < 6; round++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(2000, 16);
+		struct vfm_packing_opts o = steps_of(2000, 16);
 		struct vfm_mix_weights w[2];
 		struct outcome c;
 
@@ -304,7 +304,7 @@ static void schedules_are_followed(void **state)
 /* A change that is short for the plan. */
 static void ramps_may_be_short(void **state)
 {
-	struct vfm_plan_opts o = steps_of(12800, 16);
+	struct vfm_packing_opts o = steps_of(12800, 16);
 	struct vfm_err err = {0};
 	struct mix m = {0};
 	struct outcome c;
@@ -328,7 +328,7 @@ static void jumps_are_met(void **state)
 	(void)state;
 	for (int round = 0; round < 4; round++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(900, 16);
+		struct vfm_packing_opts o = steps_of(900, 16);
 		struct outcome c;
 
 		mix_set(&m, 3000, 512, "1@300,0@300", 0);
@@ -366,7 +366,7 @@ static void passes_are_exact(void **state)
 	(void)state;
 	for (int round = 0; round < 16; round++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(round % 3 ? 2000 : 1200, round % 3 ? 8 : 16);
+		struct vfm_packing_opts o = steps_of(round % 3 ? 2000 : 1200, round % 3 ? 8 : 16);
 		double f = passes[round % 4];
 		struct outcome c;
 		int64_t n = 0;
@@ -409,7 +409,7 @@ static void short_plans_have_all(void **state)
 	(void)state;
 	for (int steps = 1; steps < 40; steps++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(steps, 1 + steps % 3);
+		struct vfm_packing_opts o = steps_of(steps, 1 + steps % 3);
 		struct outcome c;
 		int rc;
 
@@ -437,7 +437,7 @@ static void repetitions_add_up(void **state)
 	(void)state;
 	for (int epochs = 1; epochs <= 4; epochs++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(0, 1);
+		struct vfm_packing_opts o = steps_of(0, 1);
 		struct outcome c;
 
 		o.epochs = epochs;
@@ -466,7 +466,7 @@ static void parts_of_sets(void **state)
 	(void)state;
 	for (int round = 0; round < 2; round++) {
 		struct mix m = {0};
-		struct vfm_plan_opts o = steps_of(0, 1);
+		struct vfm_packing_opts o = steps_of(0, 1);
 		struct vfm_blend_set *s = mix_set(&m, 1000, 1024, NULL, 0);
 		struct outcome c;
 
@@ -504,7 +504,7 @@ static void passes_are_whole(void **state)
 
 	(void)state;
 	for (uint64_t seed = 0; seed < 60; seed++) {
-		struct vfm_plan_opts o = steps_of(40 + 60 * (int64_t)(seed % 4), 1 + (int32_t)(seed % 3) * 4);
+		struct vfm_packing_opts o = steps_of(40 + 60 * (int64_t)(seed % 4), 1 + (int32_t)(seed % 3) * 4);
 		struct mix m = {0};
 		struct outcome c;
 
@@ -521,7 +521,7 @@ static void passes_are_whole(void **state)
 
 static void mixes_are_checked(void **state)
 {
-	struct vfm_plan_opts o = steps_of(0, 1);
+	struct vfm_packing_opts o = steps_of(0, 1);
 	struct vfm_err err = {0};
 	struct mix m = {0};
 	struct outcome c;

@@ -25,9 +25,9 @@
 static char dir[] = "/tmp/vfm_loader_XXXXXX", plan_path[64], data_dir[64];
 static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {3, 6, 4, 5}, {2, 2, 8, 0}, {5, 8, 8, 2}};
 
-static void make_manifest(void)
+static void make_plan(void)
 {
-	struct vfm_plan_opts o = {.context = 100,
+	struct vfm_packing_opts o = {.context = 100,
 		.batch = BATCH,
 		.epochs = 2,
 		.algo = VFM_PACK_FFD,
@@ -47,7 +47,7 @@ static int setup(void **state)
 	snprintf(plan_path, sizeof(plan_path), "%s/plan.jsonl", dir);
 	snprintf(data_dir, sizeof(data_dir), "%s/data", dir);
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 	return 0;
 }
 
@@ -177,7 +177,7 @@ static void check_pack(const struct vfm_pack *b, int text_len)
 static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool check)
 {
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, o, &err);
 	struct vfm_pack *b;
 	int n = 0, rc;
@@ -193,7 +193,7 @@ static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool che
 	if (check) /* a cp rank counts those of the others, too */
 		assert_int_equal(vfm_loader_stats(l).packs, n);
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return n;
 }
 
@@ -232,12 +232,12 @@ static void bf16_latents(void **state)
 	for (int i = 0; i < 2; i++) {
 		dataset_bf16_every = every[i];
 		assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-		make_manifest();
+		make_plan();
 		assert_true(read_all(&o, d, true) >= 30);
 	}
 	dataset_bf16_every = 0;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 }
 
 /* Conditions and image rows: delivered in the order of the samples, or not; and refused where there are none. */
@@ -245,24 +245,24 @@ static void extra_arrays(void **state)
 {
 	struct vfm_loader_opts o = {.prefetch = 1}, wanted = {.cond = true, .image = true};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	struct vfm_loader *l;
 	struct vfm_pack *b;
 	uint64_t plain[512], d[512];
 	int n = read_all(&o, plain, true), packs = 0;
 
 	(void)state;
-	m = vfm_manifest_open(plan_path, &err);
+	m = vfm_plan_open(plan_path, &err);
 	assert_null(vfm_loader_open(m, &wanted, &err));
 	assert_non_null(strstr(err.msg, "have no condition"));
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	dataset_extras = true;
 	dataset_bf16_every = 2;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 	assert_int_equal(read_all(&o, d, true), n); /* not delivered */
-	m = vfm_manifest_open(plan_path, &err);
-	assert_int_equal(vfm_manifest_header(m)->cond_channels, DATASET_C);
+	m = vfm_plan_open(plan_path, &err);
+	assert_int_equal(vfm_plan_header(m)->cond_channels, DATASET_C);
 	l = vfm_loader_open(m, &wanted, &err);
 	assert_non_null(l);
 	while (vfm_loader_next(l, &b, &err) == 1) {
@@ -280,11 +280,11 @@ static void extra_arrays(void **state)
 	}
 	assert_int_equal(packs, n);
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	dataset_extras = false;
 	dataset_bf16_every = 0;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 }
 
 static void order_is_fixed(void **state)
@@ -348,7 +348,7 @@ static void holding_packs(void **state)
 {
 	struct vfm_loader_opts o = {.prefetch = 2};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, &o, &err);
 	struct vfm_pack *b[4];
 
@@ -361,7 +361,7 @@ static void holding_packs(void **state)
 	check_pack(b[1], INT32_MAX);
 	check_pack(b[3], INT32_MAX);
 	vfm_loader_close(l); /* with packs held, and work under way */
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 }
 
 static void flip(const char *path, long at)
@@ -380,7 +380,7 @@ static void flip(const char *path, long at)
 /* Reads until something is wrong. */
 static int first_failure(const struct vfm_loader_opts *o, struct vfm_err *err)
 {
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, err);
 	struct vfm_loader *l = m ? vfm_loader_open(m, o, err) : NULL;
 	struct vfm_pack *b;
 	struct vfm_err again = {0};
@@ -393,7 +393,7 @@ static int first_failure(const struct vfm_loader_opts *o, struct vfm_err *err)
 		assert_string_equal(again.msg, err->msg);
 	}
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc;
 }
 
@@ -424,7 +424,7 @@ static void damage_is_named(void **state)
 	assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "shard 9"));
 	free(text);
-	make_manifest();
+	make_plan();
 	err.code = 0;
 	assert_int_equal(first_failure(&o, &err), 0);
 }
@@ -435,7 +435,7 @@ static int count_texts(const struct vfm_loader_opts *o, uint64_t *digests, int c
 {
 	static const char *const names[] = {"a", "b", "c"};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, o, &err);
 	struct vfm_pack *b;
 	int n = 0, rc;
@@ -461,7 +461,7 @@ static int count_texts(const struct vfm_loader_opts *o, uint64_t *digests, int c
 		fail_msg("%s", err.msg);
 	*unlisted = vfm_loader_stats(l).unlisted;
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return n;
 }
 
@@ -472,20 +472,20 @@ static void captions_are_chosen(void **state)
 	struct vfm_loader_opts o = {.captions = &w, .seed = 5};
 	uint64_t one[512], half[512], other[512];
 	int count[3] = {0}, again[3] = {0}, n, per, k;
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	struct vfm_err err = {0};
 	int64_t unlisted;
 
 	(void)state;
 	dataset_texts = 3;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 	n = count_texts(&o, one, count, &unlisted);
 	assert_int_equal(unlisted, 0);
 	assert_int_equal(count[2], 0);
 	assert_in_range(count[1], 2 * count[0], 5 * count[0]);
-	m = vfm_manifest_open(plan_path, &err);
-	per = vfm_manifest_header(m)->batch;
+	m = vfm_plan_open(plan_path, &err);
+	per = vfm_plan_header(m)->batch;
 	for (o.world = 2; o.rank < 2; o.rank++) {
 		k = count_texts(&o, half, again, &unlisted);
 		for (int i = 0, at = 0; i < n; i++)
@@ -503,11 +503,11 @@ static void captions_are_chosen(void **state)
 	o.captions = &typo;
 	assert_null(vfm_loader_open(m, &o, &err));
 	assert_non_null(strstr(err.msg, "has the caption 'bb'"));
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 
 	dataset_texts = 1;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
-	make_manifest();
+	make_plan();
 }
 
 static void make_data_with_nan(uint64_t n)
@@ -517,7 +517,7 @@ static void make_data_with_nan(uint64_t n)
 	dataset_nan = n;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
 	dataset_nan = UINT64_MAX;
-	make_manifest();
+	make_plan();
 }
 
 static void nan_is_damage(void **state)
@@ -548,9 +548,9 @@ static void other_encoders_are_refused(void **state)
 		const char *is, *says;
 	} plans[] = {
 		{"\"tokenizer\":{\"name\":\"wavelet:5\"",
-			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"},
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the plan has 'wavelet:5 1'"},
 		{"\"ignored\":{\"name\":\"wavelet:4\"",
-			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest names none (encoders): pack "
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the plan names none (encoders): pack "
 			"again"},
 	};
 	char *text, *at, *edited;
@@ -568,7 +568,7 @@ static void other_encoders_are_refused(void **state)
 		free(edited);
 	}
 	free(text);
-	make_manifest();
+	make_plan();
 }
 
 /* ---- damaged samples ---- */
@@ -579,19 +579,19 @@ struct place {
 
 /* Returns the id of the sample that must stand for the damaged one at a place: the next with as many tokens, from the
  * place to the end of its step, then the beginning of the step, then the following steps. */
-static uint64_t expect_other(struct vfm_manifest *m, struct place at, int32_t shard, int64_t index)
+static uint64_t expect_other(struct vfm_plan *m, struct place at, int32_t shard, int64_t index)
 {
-	int64_t steps = vfm_manifest_header(m)->steps;
-	struct vfm_manifest_step s = {0};
+	int64_t steps = vfm_plan_header(m)->steps;
+	struct vfm_plan_step s = {0};
 	struct vfm_err err;
 	int32_t tokens = 0;
 	uint64_t id = 0;
 
 	for (int64_t k = 0; k <= steps && !id; k++) {
-		struct vfm_manifest_sample list[4096] = {0}, *c;
+		struct vfm_plan_sample list[4096] = {0}, *c;
 		int n = 0, first = 0;
 
-		assert_int_equal(vfm_manifest_step(m, (at.step + k) % steps, &s, &err), 0);
+		assert_int_equal(vfm_plan_step(m, (at.step + k) % steps, &s, &err), 0);
 		for (int32_t p = 0; p < s.n_packs; p++)
 			for (int32_t i = 0; i < s.packs[p].n_samples; i++) {
 				if (k == 0 && p == at.pack && i == at.slot)
@@ -605,7 +605,7 @@ static uint64_t expect_other(struct vfm_manifest *m, struct place at, int32_t sh
 				id = 1000 + (uint64_t)c->shard * 16 + (uint64_t)c->index;
 		}
 	}
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	return id;
 }
 
@@ -613,19 +613,19 @@ static uint64_t expect_other(struct vfm_manifest *m, struct place at, int32_t sh
 static int64_t check_replaced(const struct vfm_loader_opts *o, int32_t shard, int64_t index)
 {
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, o, &err);
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	struct vfm_pack *b;
 	int64_t replaced = 0;
 	int rc;
 
 	assert_non_null(l);
 	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
-		const struct vfm_manifest_pack *p;
+		const struct vfm_plan_pack *p;
 
 		check_pack(b, INT32_MAX);
-		assert_int_equal(vfm_manifest_step(m, b->step, &s, &err), 0);
+		assert_int_equal(vfm_plan_step(m, b->step, &s, &err), 0);
 		p = &s.packs[b->index];
 		assert_int_equal(b->tokens, p->tokens);
 		for (int i = 0; i < b->n; i++) {
@@ -641,9 +641,9 @@ static int64_t check_replaced(const struct vfm_loader_opts *o, int32_t shard, in
 	}
 	assert_int_equal(rc, 0);
 	assert_int_equal(vfm_loader_stats(l).replaced, replaced);
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return replaced;
 }
 
@@ -711,7 +711,7 @@ static void read_as_rank(
 {
 	struct vfm_loader_opts o = *opts;
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 	struct vfm_loader *l;
 	struct vfm_pack *b;
 
@@ -729,7 +729,7 @@ static void read_as_rank(
 		r->file_bytes = vfm_loader_stats(l).file_bytes;
 	snprintf(r->why, sizeof(r->why), "%s", err.msg);
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 }
 
 static struct report *read_as_group(const struct vfm_loader_opts *o, int slow)
@@ -775,7 +775,7 @@ static void a_group_reads_once(void **state)
 	(void)state;
 	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
 	for (int damaged = 0; damaged < 2; damaged++) {
-		struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+		struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 		struct vfm_loader *l = vfm_loader_open(m, &o, &err);
 		struct vfm_pack *b;
 		int64_t bytes = 0, read = 0;
@@ -784,7 +784,7 @@ static void a_group_reads_once(void **state)
 			vfm_loader_release(l, b);
 		read = vfm_loader_stats(l).file_bytes;
 		vfm_loader_close(l);
-		vfm_manifest_close(m);
+		vfm_plan_close(m);
 		n = read_all(&o, alone, true);
 		r = read_as_group(&o, damaged);
 		for (int i = 0; i < GROUP; i++) {
@@ -813,10 +813,10 @@ static void a_group_reads_once(void **state)
 /* The packs that a cp rank gets are those that have its parts, or none where it is not among the ranks of the pack. */
 static void check_parts(const struct vfm_loader_opts *o)
 {
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
-	int32_t batch = vfm_manifest_header(m)->batch, every = o->world * o->n_parts;
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
+	int32_t batch = vfm_plan_header(m)->batch, every = o->world * o->n_parts;
 	struct vfm_loader *l = vfm_loader_open(m, o, &err);
 	struct vfm_pack *b;
 	int64_t k = 0;
@@ -826,10 +826,10 @@ static void check_parts(const struct vfm_loader_opts *o)
 	while (vfm_loader_next(l, &b, &err) == 1) {
 		int64_t step = o->first_step + k * every / batch;
 		int64_t part = k++ * every % batch + o->rank * o->n_parts + o->part;
-		const struct vfm_manifest_pack *p;
+		const struct vfm_plan_pack *p;
 
-		assert_int_equal(vfm_manifest_step(m, step, &s, &err), 0);
-		p = vfm_manifest_pack_of(&s, part);
+		assert_int_equal(vfm_plan_step(m, step, &s, &err), 0);
+		p = vfm_plan_pack_of(&s, part);
 		assert_int_equal(b->step, step);
 		assert_int_equal(b->step_tokens, s.tokens);
 		if (part - p->pack < o->n_parts) {
@@ -841,15 +841,15 @@ static void check_parts(const struct vfm_loader_opts *o)
 		}
 		vfm_loader_release(l, b);
 	}
-	assert_int_equal(k, (vfm_manifest_header(m)->steps - o->first_step) * batch / every);
+	assert_int_equal(k, (vfm_plan_header(m)->steps - o->first_step) * batch / every);
 	vfm_loader_close(l);
-	vfm_manifest_close(m);
-	vfm_manifest_step_release(&s);
+	vfm_plan_close(m);
+	vfm_plan_step_release(&s);
 }
 
 static void cp_ranks_get_their_packs(void **state)
 {
-	struct vfm_plan_opts po = {.context = 20,
+	struct vfm_packing_opts po = {.context = 20,
 		.cp = 4,
 		.batch = 8,
 		.epochs = 2,
@@ -859,7 +859,7 @@ static void cp_ranks_get_their_packs(void **state)
 	struct vfm_loader_opts o = {.n_parts = 2, .world = 2, .rank = 1, .prefetch = 2};
 	uint64_t alone[2][512];
 	struct vfm_err err = {0};
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	struct report *r;
 
 	(void)state;
@@ -891,10 +891,10 @@ static void cp_ranks_get_their_packs(void **state)
 	o.n_parts = 3;
 	o.world = 1;
 	o.rank = 0;
-	m = vfm_manifest_open(plan_path, &err);
+	m = vfm_plan_open(plan_path, &err);
 	assert_null(vfm_loader_open(m, &o, &err));
-	vfm_manifest_close(m);
-	make_manifest();
+	vfm_plan_close(m);
+	make_plan();
 }
 
 static void options_are_checked(void **state)
@@ -902,12 +902,12 @@ static void options_are_checked(void **state)
 	static const struct vfm_loader_opts bad[] = {{.rank = 1}, {.rank = -1}, {.world = -1}, {.first_step = -1},
 		{.first_step = 1000}, {.threads = -1}, {.prefetch = 100000}};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_null(vfm_loader_open(m, &bad[i], &err));
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 }
 
 int main(void)

@@ -265,15 +265,15 @@ static void world_release(struct world *w)
 
 /* A plan and its packs. */
 struct whole {
-	struct vfm_plan p;
-	struct vfm_plan_pack *packs; /* [n_packs]; samples: not valid */
-	int64_t *first;              /* [n_packs] of a pack's samples */
+	struct vfm_packing p;
+	struct vfm_packing_pack *packs; /* [n_packs]; samples: not valid */
+	int64_t *first;                 /* [n_packs] of a pack's samples */
 	struct vfm_blend_sample *samples;
 	int64_t n_packs, n_samples;
 	size_t cap_packs, cap_first, cap_samples;
 };
 
-static int keep_pack(void *ctx, const struct vfm_plan_pack *p, struct vfm_err *err)
+static int keep_pack(void *ctx, const struct vfm_packing_pack *p, struct vfm_err *err)
 {
 	struct whole *w = ctx;
 
@@ -290,22 +290,23 @@ static int keep_pack(void *ctx, const struct vfm_plan_pack *p, struct vfm_err *e
 
 static void whole_release(struct whole *w)
 {
-	vfm_plan_release(&w->p);
+	vfm_packing_release(&w->p);
 	free(w->packs);
 	free(w->first);
 	free(w->samples);
 }
 
-static int make_whole(struct whole *w, struct vfm_blend *b, const struct vfm_plan_opts *o, struct vfm_err *err)
+static int make_whole(struct whole *w, struct vfm_blend *b, const struct vfm_packing_opts *o, struct vfm_err *err)
 {
 	*w = (struct whole){0};
-	return vfm_plan_make(&w->p, b, o, keep_pack, w, err);
+	return vfm_packing_make(&w->p, b, o, keep_pack, w, err);
 }
 
 /* What must hold of every plan; fills count[sample]. */
-static void check_plan(const struct whole *w, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
+static void check_plan(
+	const struct whole *w, const struct vfm_blend *b, const struct vfm_packing_opts *o, int32_t *count)
 {
-	const struct vfm_plan *p = &w->p;
+	const struct vfm_packing *p = &w->p;
 	double tokens = 0;
 	int64_t part = 0;
 
@@ -313,7 +314,7 @@ static void check_plan(const struct whole *w, const struct vfm_blend *b, const s
 	assert_int_equal(p->n_samples, w->n_samples);
 	assert_true(p->steps > 0);
 	for (int64_t k = 0; k < p->n_packs; k++) {
-		const struct vfm_plan_pack *pk = &w->packs[k];
+		const struct vfm_packing_pack *pk = &w->packs[k];
 		int64_t sum = 0;
 		double cost = o->cost.c;
 
@@ -343,9 +344,9 @@ static void check_plan(const struct whole *w, const struct vfm_blend *b, const s
 	assert_true(p->fill <= p->fill_bound + 1e-12 && p->fill_bound <= 1);
 }
 
-static struct vfm_plan_opts plain_opts(void)
+static struct vfm_packing_opts plain_opts(void)
 {
-	return (struct vfm_plan_opts){.context = 1024,
+	return (struct vfm_packing_opts){.context = 1024,
 		.batch = 1,
 		.epochs = 1,
 		.algo = VFM_PACK_MBS,
@@ -361,7 +362,7 @@ static void each_sample_once_an_epoch(void **state)
 	(void)state;
 	for (int round = 0; round < 60; round++) {
 		struct world w = {0};
-		struct vfm_plan_opts o = plain_opts();
+		struct vfm_packing_opts o = plain_opts();
 		struct whole p;
 		struct vfm_blend *b;
 		int32_t *count, epochs = 1 + (int32_t)rnd(3);
@@ -399,7 +400,7 @@ static void parts_follow_the_lengths(void **state)
 	(void)state;
 	for (int round = 0; round < 80; round++) {
 		struct world w = {0};
-		struct vfm_plan_opts o = plain_opts();
+		struct vfm_packing_opts o = plain_opts();
 		int64_t needless = 0;
 		struct vfm_blend *b;
 		struct whole p;
@@ -446,7 +447,7 @@ static void parts_follow_the_lengths(void **state)
 static void parts_are_balanced(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct vfm_err err = {0};
 	struct whole by_cost, by_tokens;
 	struct vfm_blend *b;
@@ -477,7 +478,7 @@ static void parts_are_balanced(void **state)
 static void passes_do_not_mix(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct vfm_err err = {0};
 	struct whole p;
 	struct vfm_blend *b;
@@ -512,7 +513,7 @@ static bool same_plan(const struct whole *a, const struct whole *b)
 		!memcmp(a->samples, b->samples, (size_t)a->n_samples * sizeof(*a->samples));
 }
 
-static void make(struct whole *p, const struct world *w, const struct vfm_plan_opts *o)
+static void make(struct whole *p, const struct world *w, const struct vfm_packing_opts *o)
 {
 	struct vfm_err err = {0};
 	struct vfm_blend *b = vfm_blend_new(w->sets, w->n_sets, o->seed, &err);
@@ -525,7 +526,7 @@ static void make(struct whole *p, const struct world *w, const struct vfm_plan_o
 static void seed_decides(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct whole a, b, c;
 
 	(void)state;
@@ -552,7 +553,7 @@ static void shares_are_reached(void **state)
 	(void)state;
 	for (int round = 0; round < 4; round++) {
 		struct world w = {0};
-		struct vfm_plan_opts o = plain_opts();
+		struct vfm_packing_opts o = plain_opts();
 		struct whole p;
 		struct vfm_blend *b;
 		double tokens[3] = {0}, all = 0;
@@ -625,7 +626,7 @@ static void passes_are_limited(void **state)
 static void steps_and_last(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct vfm_err err = {0};
 	struct whole p;
 	struct vfm_blend *b;
@@ -661,7 +662,7 @@ static void steps_and_last(void **state)
 static void mixed_lengths_fill(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct whole p, q;
 
 	(void)state;
@@ -690,7 +691,7 @@ static void mixed_lengths_fill(void **state)
 static void costs_are_balanced(void **state)
 {
 	struct world w = {0};
-	struct vfm_plan_opts o = plain_opts();
+	struct vfm_packing_opts o = plain_opts();
 	struct vfm_err err = {0};
 	struct whole tokens, cost;
 	struct vfm_blend *b;
@@ -819,13 +820,13 @@ static void disjoint_plans(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct vfm_manifest_set sets[2] = {
+		struct vfm_plan_set sets[2] = {
 			{.name = "a", .index_sha256 = "11"}, {.name = "b", .index_sha256 = "22"}};
-		struct vfm_manifest_header h[2];
+		struct vfm_plan_header h[2];
 		struct vfm_err err = {0};
 
 		for (int k = 0; k < 2; k++)
-			h[k] = (struct vfm_manifest_header){.n_sets = 1,
+			h[k] = (struct vfm_plan_header){.n_sets = 1,
 				.sets = &sets[cases[i].same ? 0 : k],
 				.side = cases[i].side[k],
 				.held_out = cases[i].fraction[k]};

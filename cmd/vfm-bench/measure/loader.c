@@ -26,8 +26,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench loader",
-	.synopsis = "[OPTION ...] MANIFEST",
-	.summary = "read the packs of a manifest as training would",
+	.synopsis = "[OPTION ...] PLAN",
+	.summary = "read the packs of a plan as training would",
 	.opts = opts,
 };
 
@@ -36,8 +36,8 @@ struct loader_run {
 	double seconds, first_s;
 };
 
-static int run_once(struct vfm_manifest *m, struct vfm_shard_cache *cache, bool skip_hash, struct loader_run *r,
-	struct vfm_err *err)
+static int run_once(
+	struct vfm_plan *m, struct vfm_shard_cache *cache, bool skip_hash, struct loader_run *r, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {
 		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .cache = cache, .skip_hash = skip_hash};
@@ -133,7 +133,7 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 {
 	struct loader_run runs[256] = {0};
 	struct vfm_shard_cache *cache = NULL;
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	enum vfm_table_format f;
 	int n = 0, rc = 0;
 
@@ -141,19 +141,19 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (n != 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one manifest");
+		return vfm_fail(err, VFM_EUSAGE, "expected one plan");
 	if (vfm_table_format(o.format, &f, err) < 0)
 		return vfm_err_context(err, "--output");
 	if (o.repeat < 1 || o.repeat > 256 || o.threads < 1 || o.threads > 1024 || o.prefetch < 1 || o.prefetch > 4096)
 		return vfm_fail(
 			err, VFM_EUSAGE, "expected --repeat 1 to 256, --threads 1 to 1024, --prefetch 1 to 4096");
-	m = vfm_manifest_open(argv[1], err);
+	m = vfm_plan_open(argv[1], err);
 	if (!m)
 		return err->code;
 	rc = vfm_shard_cache_open(&cache, &o.cache, err);
 	for (int i = 0; rc >= 0 && i < o.repeat; i++)
 		rc = run_once(m, cache, i > 0, &runs[i], err);
 	vfm_shard_cache_close(cache);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc < 0 ? rc : print_runs(runs, (int)o.repeat, err);
 }

@@ -16,7 +16,7 @@
 #include "predict/matrix_table.h"
 #include "spec/cost/hw.h"
 #include "step_opts.h"
-#include "train/job/plan.h"
+#include "train/job/plan_check.h"
 #include "train/predict/bench.h"
 #include "train/predict/dry_run_opts.h"
 #include "train/predict/step_memory.h"
@@ -47,7 +47,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
 	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
-	{VFM_OPT_STR, 0, "data", "MANIFEST", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
+	{VFM_OPT_STR, 0, "data", "PLAN", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
 		&data},
 	VFM_UNEVEN_OPTS("--predict", &uneven),
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
@@ -63,7 +63,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data MANIFEST] " VFM_UNEVEN_SYNOPSIS
+		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data PLAN] " VFM_UNEVEN_SYNOPSIS
 		    " [--against FILE] [--compare OLD] "
 		    "[--html FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
@@ -75,7 +75,7 @@ struct matrix {
 	struct matrix_outcome *out;    /* [rows.n], shared with forked ranks; rank 0 writes */
 	struct vfm_buf found;          /* lines about the searches */
 	struct matrix_old *old;        /* NULL: none to compare with */
-	struct vfm_manifest *plan;     /* of --data; NULL: none */
+	struct vfm_plan *plan;         /* of --data; NULL: none */
 	struct vfm_dry_run_opts asked; /* of every prediction: the plan, and how the ranks are unequal */
 	enum vfm_table_format format;
 	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
@@ -115,7 +115,7 @@ static int place_row(const struct matrix *m, struct matrix_row *w, int world, bo
 	if (m->asked.slow_factor > 0 && m->asked.slow_rank >= w->ranks)
 		return vfm_fail(err, VFM_EUSAGE, "--slow-rank: the row has ranks 0 to %d, not %d", w->ranks - 1,
 			m->asked.slow_rank);
-	return m->plan ? vfm_plan_check(vfm_manifest_header(m->plan), data, &w->config, &p, &steps, err)
+	return m->plan ? vfm_plan_check(vfm_plan_header(m->plan), data, &w->config, &p, &steps, err)
 		       : vfm_bench_divides(w->packs, p.dp, err);
 }
 
@@ -418,7 +418,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 		.source = m->rows.source,
 		.found = m->found.data,
 		.plan = m->plan ? data : NULL,
-		.parts = m->plan && vfm_manifest_header(m->plan)->cp,
+		.parts = m->plan && vfm_plan_header(m->plan)->cp,
 		.imbalance = m->plan || vfm_uneven_given(&uneven),
 		.straggler_cv = uneven.straggler_cv,
 		.old = m->old};
@@ -490,12 +490,12 @@ static int check_prediction(int operands, struct vfm_err *err)
 static int open_plan(struct matrix *m, struct vfm_err *err)
 {
 	static char context[24], packs[24];
-	const struct vfm_manifest_header *h;
+	const struct vfm_plan_header *h;
 
-	m->plan = vfm_manifest_open(data, err);
+	m->plan = vfm_plan_open(data, err);
 	if (!m->plan)
 		return err->code;
-	h = vfm_manifest_header(m->plan);
+	h = vfm_plan_header(m->plan);
 	snprintf(context, sizeof(context), "%d", h->context);
 	snprintf(packs, sizeof(packs), "%d", h->batch);
 	lists.contexts = context;
@@ -568,7 +568,7 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0)
 		rc = measure_all(&m, err);
 	matrix_old_free(m.old);
-	vfm_manifest_close(m.plan);
+	vfm_plan_close(m.plan);
 	matrix_rows_release(&m.rows);
 	vfm_strlist_release(&lists.sets);
 	return rc;

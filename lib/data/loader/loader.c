@@ -57,8 +57,8 @@ static struct vfm_cached_step *cache_get(struct vfm_loader *l, int64_t step)
 	e->used = ++l->clock;
 	if (mine) {
 		pthread_mutex_unlock(&l->lock);
-		e->rc = vfm_manifest_step(l->m, step, &e->s, &e->err);
-		if (vfm_manifest_check(l->m, l->o.plan_sha256, &why) < 0) { /* an error of the step follows from it */
+		e->rc = vfm_plan_step(l->m, step, &e->s, &e->err);
+		if (vfm_plan_check_file(l->m, l->o.plan_sha256, &why) < 0) { /* an error of the step follows from it */
 			e->err = why;
 			e->rc = why.code;
 		}
@@ -82,7 +82,7 @@ static void cache_put(struct vfm_loader *l, struct vfm_cached_step *e)
 /* ---- jobs ---- */
 
 /* Returns the cp ranks that compute a pack; 0: all. */
-static int32_t cp_of(const struct vfm_loader *l, const struct vfm_manifest_pack *m)
+static int32_t cp_of(const struct vfm_loader *l, const struct vfm_plan_pack *m)
 {
 	if (!l->h->cp)
 		return 0;
@@ -147,7 +147,7 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 
 /* ---- open, next, release ---- */
 
-/* A manifest that is silent about a maker would match every other set, and the run would not know its encoders. */
+/* A plan that is silent about a maker would match every other set, and the run would not know its encoders. */
 static int check_named_encoders(
 	struct vfm_makers *makers, const char *index, struct vfm_makers *want, struct vfm_err *err)
 {
@@ -157,15 +157,15 @@ static int check_named_encoders(
 		if (!vfm_makers_of(makers, e)->name[0] || vfm_makers_of(want, e)->name[0])
 			continue;
 		vfm_maker_label(vfm_makers_of(makers, e), label);
-		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the manifest names none (encoders): pack again",
-			index, vfm_encoder_name(e), label);
+		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the plan names none (encoders): pack again", index,
+			vfm_encoder_name(e), label);
 	}
 	return 0;
 }
 
 static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
-	const struct vfm_manifest_set *s = &l->h->sets[i];
+	const struct vfm_plan_set *s = &l->h->sets[i];
 	struct vfm_makers makers, want = s->forced;
 	char sha[VFM_SHA256_HEX], *index;
 	int rc;
@@ -176,20 +176,18 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
-	rc = vfm_makers_check(&makers, index, &want, "the manifest", err);
+	rc = vfm_makers_check(&makers, index, &want, "the plan", err);
 	if (rc == 0)
 		rc = check_named_encoders(&makers, index, &want, err);
 	free(index);
 	TRY(rc);
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
-		return vfm_fail(err, VFM_EUSAGE,
-			"the index has %llu records, the manifest was made for %lld: pack again",
+		return vfm_fail(err, VFM_EUSAGE, "the index has %llu records, the plan was made for %lld: pack again",
 			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
 	if (!l->o.skip_hash) {
 		TRY(vfm_index_sha256(l->ix[i], sha, err));
 		if (strcmp(sha, s->index_sha256))
-			return vfm_fail(
-				err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
+			return vfm_fail(err, VFM_EUSAGE, "the index has changed since the plan was made: pack again");
 		TRY(vfm_join_check_parts(l->ix[i], err));
 	}
 	return 0;
@@ -208,8 +206,8 @@ static int check_captions(const struct vfm_loader *l, struct vfm_err *err)
 {
 	for (int i = 0; i < l->captions.n; i++)
 		if (!has_caption(l, l->captions.list[i].name))
-			return vfm_fail(err, VFM_EUSAGE, "data.captions: no set of manifest '%s' has the caption '%s'",
-				vfm_manifest_path(l->m), l->captions.list[i].name);
+			return vfm_fail(err, VFM_EUSAGE, "data.captions: no set of plan '%s' has the caption '%s'",
+				vfm_plan_path(l->m), l->captions.list[i].name);
 	return 0;
 }
 
@@ -234,14 +232,12 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 	if (o->group && (o->group->lead < 0 || o->group->lead > VFM_LOADER_LEAD_MAX))
 		return vfm_fail(err, VFM_EUSAGE, "a lead of %d packs", o->group->lead);
 	if (o->cond && !l->h->cond_channels)
-		return vfm_fail(
-			err, VFM_EUSAGE, "the samples of manifest '%s' have no condition", vfm_manifest_path(l->m));
+		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no condition", vfm_plan_path(l->m));
 	if (o->image && !l->h->image_len)
-		return vfm_fail(
-			err, VFM_EUSAGE, "the samples of manifest '%s' have no image rows", vfm_manifest_path(l->m));
+		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no image rows", vfm_plan_path(l->m));
 	if (o->first_step < 0 || o->first_step > l->h->steps)
-		return vfm_fail(err, VFM_EUSAGE, "step %lld: manifest '%s' has %lld", (long long)o->first_step,
-			vfm_manifest_path(l->m), (long long)l->h->steps);
+		return vfm_fail(err, VFM_EUSAGE, "step %lld: plan '%s' has %lld", (long long)o->first_step,
+			vfm_plan_path(l->m), (long long)l->h->steps);
 	return 0;
 }
 
@@ -288,11 +284,11 @@ static int32_t count_ring_slots(const struct vfm_loader *l)
 	return n < VFM_LOADER_SLOTS_MAX ? (int32_t)n : VFM_LOADER_SLOTS_MAX / l->o.n_parts * l->o.n_parts;
 }
 
-struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
+struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
 {
 	struct vfm_loader *l = vfm_calloc(1, sizeof(*l));
 
-	*l = (struct vfm_loader){.m = m, .h = vfm_manifest_header(m), .o = *opts};
+	*l = (struct vfm_loader){.m = m, .h = vfm_plan_header(m), .o = *opts};
 	if (opts->captions)
 		l->captions = *opts->captions;
 	pthread_mutex_init(&l->lock, NULL);
@@ -302,11 +298,11 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 	l->ix = vfm_calloc((size_t)l->h->n_sets, sizeof(*l->ix));
 	for (int32_t i = 0; i < l->h->n_sets; i++)
 		if (open_set(l, i, err) < 0) {
-			vfm_err_context(err, "manifest '%s', set '%s'", vfm_manifest_path(m), l->h->sets[i].name);
+			vfm_err_context(err, "plan '%s', set '%s'", vfm_plan_path(m), l->h->sets[i].name);
 			goto fail;
 		}
 	if (vfm_index_check_remote(l->ix, (size_t)l->h->n_sets, err) < 0) {
-		vfm_err_context(err, "manifest '%s'", vfm_manifest_path(m));
+		vfm_err_context(err, "plan '%s'", vfm_plan_path(m));
 		goto fail;
 	}
 	if (check_captions(l, err) < 0)
@@ -333,12 +329,12 @@ void vfm_loader_close(struct vfm_loader *l)
 	vfm_pool_free(l->pool);
 	for (int32_t i = 0; l->slots && i < l->ring.n_slots; i++) {
 		vfm_big_free(l->slots[i].scratch, l->slots[i].scratch_size);
-		vfm_manifest_step_release(&l->slots[i].search);
+		vfm_plan_step_release(&l->slots[i].search);
 		free(l->slots[i].sample);
 	}
 	vfm_ring_close(&l->ring);
 	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
-		vfm_manifest_step_release(&l->cache[i].s);
+		vfm_plan_step_release(&l->cache[i].s);
 	for (int32_t i = 0; l->ix && i < l->h->n_sets; i++)
 		vfm_index_close(l->ix[i]);
 	free(l->slots);
@@ -363,7 +359,7 @@ static void count_wait(struct vfm_loader *l, double wait_s, const struct vfm_loa
 }
 
 /* Keeps the last different ones. */
-static void name_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *s)
+static void name_damaged(struct vfm_loader *l, const struct vfm_plan_sample *s)
 {
 	for (int i = 0; i < l->n_damaged && i < VFM_LOAD_NAMED; i++)
 		if (vfm_is_same_sample(&l->damaged[i], s))
@@ -396,7 +392,7 @@ static int check_share_replaced(struct vfm_loader *l, struct vfm_err *err)
 	if ((double)s->replaced <= l->o.max_damaged * (double)(s->samples > 1000 ? s->samples : 1000))
 		return 0;
 	for (int i = 0; i < l->n_damaged && i < VFM_LOAD_NAMED; i++) {
-		const struct vfm_manifest_sample *d = &l->damaged[i];
+		const struct vfm_plan_sample *d = &l->damaged[i];
 
 		vfm_buf_addf(&list, "%s set '%s' shard %d index %lld", i ? "," : "", l->h->sets[d->set].name, d->shard,
 			(long long)d->index);

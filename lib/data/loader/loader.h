@@ -1,6 +1,6 @@
-/* loader.h - the packs of a manifest as host memory, read ahead in the background.
+/* loader.h - the packs of a plan as host memory, read ahead in the background.
  *
- * The order of the packs is that of the manifest (step, then pack), restricted to the packs that `rank` of `world`
+ * The order of the packs is that of the plan (step, then pack), restricted to the packs that `rank` of `world`
  * owns; it does not depend on threads or prefetch.  Latents are bf16 or f16 if all latents of the pack are stored so,
  * else f32; with conditions, bf16 or f32.  A loader has one consumer: next and release are called from one thread.
  * All calls are local.
@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "base/shared.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "spec/layout/pack.h"
 #include "spec/model/key.h"
 
@@ -65,15 +65,15 @@ struct vfm_loader_opts {
 	const struct vfm_name_weights *captions;
 	uint64_t seed;    /* of the choice of captions */
 	int32_t text_len; /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
-	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the manifest has none */
+	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the plan has none */
 	/* The share of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
 	struct vfm_shard_cache
 		*cache; /* for shards that are not beside their index (data/dataset/shard_cache.h); NULL: none */
-	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
+	/* of the plan (vfm_plan_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
-	/* do not compare the sha256 of the indexes with the manifest at open (those of versions 1 and 2 are read whole)
+	/* do not compare the sha256 of the indexes with the plan at open (those of versions 1 and 2 are read whole)
 	 */
 	bool skip_hash;
 };
@@ -106,13 +106,13 @@ struct vfm_loader;
 
 /* Opens the indexes of all sets and compares them with the header: records, encoders, channels,
  * text_dim, sha256.  VFM_EUSAGE also if no set has a caption that opts->captions names.
- * The manifest must outlive the loader.  NULL on failure. */
-struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
+ * The plan must outlive the loader.  NULL on failure. */
+struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until
- * vfm_loader_release.  Returns 0 at the end of the manifest.  Returns a negative code if the pack cannot be read: a
- * sample is not in the index or its tokens differ from the manifest, manifest or index changed while they were in use,
+ * vfm_loader_release.  Returns 0 at the end of the plan.  Returns a negative code if the pack cannot be read: a
+ * sample is not in the index or its tokens differ from the plan, plan or index changed while they were in use,
  * more samples are damaged than opts->max_damaged allows, or none has as many tokens as a damaged one.  The message
  * names pack, set, shard and index; all further calls return the same error. At most prefetch + 1 packs may be held;
  * VFM_EUSAGE if the oldest of them is still held. */

@@ -9,8 +9,8 @@
 #include "data/loader/loader_impl.h"
 #include "data/record/caption.h"
 
-static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sample *s,
-	const struct vfm_index_record *r, struct vfm_err *err)
+static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample *s, const struct vfm_index_record *r,
+	struct vfm_err *err)
 {
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 	int64_t tokens = vfm_patch_grid(dims, l->h->patch, grid, err);
@@ -18,15 +18,13 @@ static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sa
 	TRY(tokens);
 	if (tokens != s->tokens)
 		return vfm_fail(
-			err, VFM_EUSAGE, "the manifest says %d tokens, the index %lld", s->tokens, (long long)tokens);
+			err, VFM_EUSAGE, "the plan says %d tokens, the index %lld", s->tokens, (long long)tokens);
 	if (grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX)
 		return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is too large", dims[0], dims[1], dims[2]);
 	if (r->c != l->h->latent_channels)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%d latent channels, the manifest says %d", r->c, l->h->latent_channels);
+		return vfm_fail(err, VFM_EUSAGE, "%d latent channels, the plan says %d", r->c, l->h->latent_channels);
 	if (r->n_texts && r->text_dim != l->h->text_dim)
-		return vfm_fail(
-			err, VFM_EUSAGE, "texts of width %d, the manifest says %d", r->text_dim, l->h->text_dim);
+		return vfm_fail(err, VFM_EUSAGE, "texts of width %d, the plan says %d", r->text_dim, l->h->text_dim);
 	return 0;
 }
 
@@ -44,15 +42,15 @@ static int look_up_extras(struct vfm_loader *l, struct vfm_index *ix, struct vfm
 		if (is_delivered(l, e))
 			TRY(vfm_index_extra(ix, &s->rec, (enum vfm_extra)e, &s->extra[e], err));
 	if (l->o.cond && cond->rows != l->h->cond_channels)
-		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the manifest says %d", cond->rows,
+		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the plan says %d", cond->rows,
 			l->h->cond_channels);
 	if (l->o.image && (image->rows != l->h->image_len || image->width != l->h->image_dim))
-		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the manifest says [%d, %d]", image->rows,
+		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the plan says [%d, %d]", image->rows,
 			image->width, l->h->image_len, l->h->image_dim);
 	return 0;
 }
 
-static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_sample *s, struct vfm_err *err)
+static int sample_context(const struct vfm_loader *l, const struct vfm_plan_sample *s, struct vfm_err *err)
 {
 	return vfm_err_context(
 		err, "set '%s', shard %d, index %lld", l->h->sets[s->set].name, s->shard, (long long)s->index);
@@ -132,7 +130,7 @@ static int check_index(struct vfm_loader *l, int32_t set, int rc, struct vfm_err
 /* Looks up the record of sample s->from and its text in a step. */
 static int look_up_sample(struct vfm_loader *l, int64_t step, struct vfm_loaded *s, struct vfm_err *err)
 {
-	const struct vfm_manifest_sample *from = &s->from;
+	const struct vfm_plan_sample *from = &s->from;
 	struct vfm_index *ix = l->ix[from->set];
 
 	if (from->index > UINT32_MAX)
@@ -145,7 +143,7 @@ static int look_up_sample(struct vfm_loader *l, int64_t step, struct vfm_loaded 
 
 /* ---- damaged samples ---- */
 
-static int64_t count_samples(const struct vfm_manifest_step *s)
+static int64_t count_samples(const struct vfm_plan_step *s)
 {
 	int64_t n = 0;
 
@@ -155,33 +153,33 @@ static int64_t count_samples(const struct vfm_manifest_step *s)
 }
 
 /* The samples of a step are one array in the order of its packs. */
-static const struct vfm_manifest_sample *step_samples(const struct vfm_manifest_step *s)
+static const struct vfm_plan_sample *step_samples(const struct vfm_plan_step *s)
 {
 	return s->packs[0].samples;
 }
 
 /* Returns the first sample after the s->tried that were considered that has as many tokens as `damaged`, which is at
  * place `at` of its step; NULL with err. */
-static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
-	const struct vfm_manifest_step *own, int64_t at, struct vfm_loaded *s, const struct vfm_err *why,
+static const struct vfm_plan_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
+	const struct vfm_plan_step *own, int64_t at, struct vfm_loaded *s, const struct vfm_err *why,
 	struct vfm_err *err)
 {
-	const struct vfm_manifest_sample damaged = step_samples(own)[at];
+	const struct vfm_plan_sample damaged = step_samples(own)[at];
 	int64_t before = 0; /* candidates of the steps before `step` */
 	int64_t steps = l->h->steps < VFM_LOADER_STEPS_SEARCHED ? l->h->steps : VFM_LOADER_STEPS_SEARCHED;
 
 	for (int64_t k = 0; k < steps; k++) {
-		const struct vfm_manifest_step *step = own;
+		const struct vfm_plan_step *step = own;
 		int64_t n;
 
 		if (k > 0) {
 			step = &sl->search;
-			if (vfm_manifest_step(l->m, (own->step + k) % l->h->steps, &sl->search, err) < 0)
+			if (vfm_plan_step(l->m, (own->step + k) % l->h->steps, &sl->search, err) < 0)
 				return NULL;
 		}
 		n = count_samples(step);
 		for (int64_t i = s->tried > before ? s->tried - before : 0; i < n; i++) {
-			const struct vfm_manifest_sample *c = &step_samples(step)[k > 0 ? i : (at + 1 + i) % n];
+			const struct vfm_plan_sample *c = &step_samples(step)[k > 0 ? i : (at + 1 + i) % n];
 
 			s->tried = before + i + 1;
 			if (c->tokens == damaged.tokens && !vfm_is_same_sample(c, &damaged))
@@ -195,9 +193,9 @@ static const struct vfm_manifest_sample *find_other(struct vfm_loader *l, struct
 }
 
 /* With a cache, names the first of a shard: a server that has another file under its name damages all. */
-static void log_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *damaged, const struct vfm_err *why)
+static void log_damaged(struct vfm_loader *l, const struct vfm_plan_sample *damaged, const struct vfm_err *why)
 {
-	struct vfm_manifest_sample named = *damaged;
+	struct vfm_plan_sample named = *damaged;
 	bool is_new;
 
 	if (l->o.cache)
@@ -215,10 +213,10 @@ static void log_damaged(struct vfm_loader *l, const struct vfm_manifest_sample *
 }
 
 /* After failure rc of sample i of a pack: chooses another sample in its place, and returns 0; or the failure. */
-static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step,
+static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
 	int64_t pack, int32_t i, struct vfm_err *err)
 {
-	const struct vfm_manifest_sample *m = step->packs[pack].samples, *other;
+	const struct vfm_plan_sample *m = step->packs[pack].samples, *other;
 	struct vfm_loaded *s = &sl->sample[i];
 	struct vfm_err why;
 
@@ -265,10 +263,10 @@ static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_load
 }
 
 /* Looks the samples up, and sets the sizes of the pack. */
-static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
+static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
 	size_t *scratch, struct vfm_err *err)
 {
-	const struct vfm_manifest_pack *m = &step->packs[pack];
+	const struct vfm_plan_pack *m = &step->packs[pack];
 	struct vfm_pack *p = &sl->p;
 
 	p->tokens = m->tokens;
@@ -386,7 +384,7 @@ static int fill_samples(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t 
 	return 0;
 }
 
-static void list_replaced(const struct vfm_load_slot *sl, const struct vfm_manifest_pack *m, struct vfm_load_facts *f)
+static void list_replaced(const struct vfm_load_slot *sl, const struct vfm_plan_pack *m, struct vfm_load_facts *f)
 {
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		f->unlisted += sl->sample[i].unlisted;
@@ -400,7 +398,7 @@ static void list_replaced(const struct vfm_load_slot *sl, const struct vfm_manif
 
 /* Reads until all samples are whole: another sample in place of a damaged one may have another text, and so change the
  * places of all. */
-static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
+static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
 	struct vfm_err *err)
 {
 	for (;;) {
@@ -418,10 +416,10 @@ static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struc
 	}
 }
 
-int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
+int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
 	struct vfm_load_facts *facts, struct vfm_err *err)
 {
-	const struct vfm_manifest_pack *m = &step->packs[pack];
+	const struct vfm_plan_pack *m = &step->packs[pack];
 	double start = vfm_now(), all;
 	int rc;
 

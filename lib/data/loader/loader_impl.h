@@ -10,7 +10,7 @@
 #include "data/loader/loader_ring.h"
 
 struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
-	struct vfm_manifest_sample from;
+	struct vfm_plan_sample from;
 	struct vfm_index_record rec;
 	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
@@ -31,7 +31,7 @@ struct vfm_load_slot {
 	size_t scratch_size;
 	struct vfm_index_spent spent;
 	double arrange_s;
-	struct vfm_manifest_step search; /* where a sample in place of a damaged one is looked for */
+	struct vfm_plan_step search; /* where a sample in place of a damaged one is looked for */
 };
 
 struct vfm_cached_step {
@@ -41,12 +41,12 @@ struct vfm_cached_step {
 	uint64_t used;
 	int rc;
 	struct vfm_err err;
-	struct vfm_manifest_step s;
+	struct vfm_plan_step s;
 };
 
 struct vfm_loader {
-	struct vfm_manifest *m;
-	const struct vfm_manifest_header *h;
+	struct vfm_plan *m;
+	const struct vfm_plan_header *h;
 	struct vfm_loader_opts o;
 	struct vfm_index **ix; /* [n_sets] */
 	struct vfm_name_weights captions;
@@ -60,8 +60,8 @@ struct vfm_loader {
 	uint64_t clock;
 	bool logged_cut, logged_unlisted;
 	int n_logged; /* replaced samples */
-	struct vfm_manifest_sample logged[1000];
-	struct vfm_manifest_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
+	struct vfm_plan_sample logged[1000];
+	struct vfm_plan_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
 	int n_damaged;
 	int64_t file_bytes;
 	atomic_bool is_cold; /* the last pack was not in the page cache */
@@ -72,10 +72,10 @@ struct vfm_loader {
 };
 
 /* Reads pack `pack` of a step into the slot: its sl->p, whose step fields are set, and the facts. */
-int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_manifest_step *step, int64_t pack,
+int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
 	struct vfm_load_facts *facts, struct vfm_err *err);
 
-static inline bool vfm_is_same_sample(const struct vfm_manifest_sample *a, const struct vfm_manifest_sample *b)
+static inline bool vfm_is_same_sample(const struct vfm_plan_sample *a, const struct vfm_plan_sample *b)
 {
 	return a->set == b->set && a->shard == b->shard && a->index == b->index;
 }

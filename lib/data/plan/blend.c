@@ -432,7 +432,7 @@ struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets
 		repeated += sets[i].passes > 0 ? last_sample(&sets[i]) > 0 : 1;
 	}
 	if (b->base[n_sets] > (int64_t)UINT32_MAX) {
-		rc = vfm_fail(err, VFM_EUSAGE, "more than %u samples; make several manifests", UINT32_MAX);
+		rc = vfm_fail(err, VFM_EUSAGE, "more than %u samples; make several plans", UINT32_MAX);
 		goto out;
 	}
 	if (vfm_blend_n(b) == 0 || !repeated) {

@@ -1,4 +1,4 @@
-/* blend.h - the sets of a manifest and the order of their samples.
+/* blend.h - the sets of a plan and the order of their samples.
  *
  * Without weights, a pass covers the samples of all sets once, in a permutation that (seed, pass) determines.  With
  * weights, each set has its own passes, as many as its share needs.  The next sample comes from the set with the fewest

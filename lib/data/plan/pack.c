@@ -33,10 +33,10 @@ struct drawn_sample { /* a sample that is to be packed */
 };
 
 struct planner {
-	struct vfm_plan *p;
+	struct vfm_packing *p;
 	struct vfm_blend *blend;
-	const struct vfm_plan_opts *o;
-	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err);
+	const struct vfm_packing_opts *o;
+	int (*take)(void *ctx, const struct vfm_packing_pack *pack, struct vfm_err *err);
 	void *ctx;
 	int64_t window;
 	struct drawn_sample *heap, *kept; /* samples to be packed: those carried, then new ones */
@@ -77,8 +77,8 @@ static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 static int take_pack(struct planner *pl, const struct vfm_ready_pack *k, const struct vfm_blend_sample *samples,
 	int32_t at, struct vfm_err *err)
 {
-	struct vfm_plan *p = pl->p;
-	struct vfm_plan_pack out = {.step = p->steps,
+	struct vfm_packing *p = pl->p;
+	struct vfm_packing_pack out = {.step = p->steps,
 		.pack = at,
 		.parts = k->parts,
 		.n = k->n,
@@ -459,8 +459,8 @@ static int plan_steered(struct planner *pl, int64_t steps, struct vfm_err *err)
 static int finish_last_step(struct planner *pl, struct vfm_err *err)
 {
 	int64_t left = vfm_pack_groups_parts(&pl->g);
-	const struct vfm_plan_opts *o = pl->o;
-	struct vfm_plan_opts one_more = *o;
+	const struct vfm_packing_opts *o = pl->o;
+	struct vfm_packing_opts one_more = *o;
 	int rc;
 
 	if (pl->o->drop_last || left == 0) {
@@ -480,8 +480,8 @@ static int finish_last_step(struct planner *pl, struct vfm_err *err)
 
 static void measure_plan(struct planner *pl)
 {
-	struct vfm_plan *p = pl->p;
-	const struct vfm_plan_opts *o = pl->o;
+	struct vfm_packing *p = pl->p;
+	const struct vfm_packing_opts *o = pl->o;
 	double tokens = pl->tokens_taken, context = o->context;
 	int64_t least =
 		o->cp ? vfm_parts_bound(pl->lengths, o->context, o->cp) : vfm_bins_bound(pl->lengths, o->context);
@@ -504,8 +504,9 @@ static void release_planner(struct planner *pl)
 	vfm_bins_release(&pl->bins);
 }
 
-int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
-	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err), void *ctx, struct vfm_err *err)
+int vfm_packing_make(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
+	int (*take)(void *ctx, const struct vfm_packing_pack *pack, struct vfm_err *err), void *ctx,
+	struct vfm_err *err)
 {
 	struct planner pl = {.p = p,
 		.blend = blend,
@@ -517,7 +518,7 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 	size_t n_sets = (size_t)vfm_blend_n_sets(blend);
 	int rc;
 
-	*p = (struct vfm_plan){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
+	*p = (struct vfm_packing){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
 		.set_tokens = vfm_calloc(n_sets, sizeof(*p->set_tokens))};
 	pl.per_step = (size_t)(o->batch / pl.g.parts);
 	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.g.parts + 1, sizeof(*pl.lengths));
@@ -544,27 +545,27 @@ out:
 	return rc;
 }
 
-void vfm_plan_release(struct vfm_plan *p)
+void vfm_packing_release(struct vfm_packing *p)
 {
 	free(p->set_samples);
 	free(p->set_tokens);
-	*p = (struct vfm_plan){0};
+	*p = (struct vfm_packing){0};
 }
 
 /* ---- writing ---- */
 
 struct plan_writer {
-	struct vfm_manifest_writer *w;
+	struct vfm_plan_writer *w;
 	const struct vfm_blend *blend;
 	const struct vfm_blend_set *sets;
-	struct vfm_manifest_sample *samples;
+	struct vfm_plan_sample *samples;
 	size_t cap;
 };
 
-static int write_pack(void *ctx, const struct vfm_plan_pack *in, struct vfm_err *err)
+static int write_pack(void *ctx, const struct vfm_packing_pack *in, struct vfm_err *err)
 {
 	struct plan_writer *pw = ctx;
-	struct vfm_manifest_pack out = {.step = in->step,
+	struct vfm_plan_pack out = {.step = in->step,
 		.pack = in->pack,
 		.cp = in->parts,
 		.n_samples = in->n,
@@ -577,28 +578,28 @@ static int write_pack(void *ctx, const struct vfm_plan_pack *in, struct vfm_err 
 		int32_t set = vfm_blend_find(pw->blend, in->samples[i].sample, &record);
 		uint32_t shard = vfm_blend_shard(&pw->sets[set], (uint32_t)record);
 
-		pw->samples[i] = (struct vfm_manifest_sample){
+		pw->samples[i] = (struct vfm_plan_sample){
 			set, (int32_t)shard, record - pw->sets[set].shard_first[shard], in->samples[i].tokens};
 	}
 	out.samples = pw->samples;
-	return vfm_manifest_writer_pack(pw->w, &out, err);
+	return vfm_plan_writer_pack(pw->w, &out, err);
 }
 
-int vfm_plan_write(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
-	const struct vfm_blend_set *sets, const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f,
+int vfm_packing_write(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
+	const struct vfm_blend_set *sets, const struct vfm_plan_header *h, enum vfm_plan_format format, FILE *f,
 	struct vfm_err *err)
 {
-	struct plan_writer pw = {.w = vfm_manifest_writer_new(f, format, h, err), .blend = blend, .sets = sets};
+	struct plan_writer pw = {.w = vfm_plan_writer_new(f, format, h, err), .blend = blend, .sets = sets};
 	int rc;
 
-	*p = (struct vfm_plan){0};
+	*p = (struct vfm_packing){0};
 	if (!pw.w)
 		return err ? err->code : VFM_EENV;
-	rc = vfm_plan_make(p, blend, o, write_pack, &pw, err);
+	rc = vfm_packing_make(p, blend, o, write_pack, &pw, err);
 	free(pw.samples);
 	if (rc < 0)
-		vfm_manifest_writer_abort(pw.w);
+		vfm_plan_writer_abort(pw.w);
 	else
-		rc = vfm_manifest_writer_end(pw.w, p->steps, err);
+		rc = vfm_plan_writer_end(pw.w, p->steps, err);
 	return rc;
 }

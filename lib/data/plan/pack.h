@@ -1,6 +1,6 @@
 /* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
  *
- * vfm_bins packs one set of lengths.  vfm_plan is the order of a whole run: it draws samples from a blend, packs them
+ * vfm_bins packs one set of lengths.  vfm_packing is the order of a whole run: it draws samples from a blend, packs them
  * one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
  * steps.  It is a stream: memory holds one window of samples.  A plan depends only on its inputs and the seed.
  *
@@ -16,7 +16,7 @@
 
 #include "base/err.h"
 #include "data/plan/blend.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 
 enum vfm_pack_algo {
 	VFM_PACK_NONE, /* one sample a pack */
@@ -67,7 +67,7 @@ void vfm_pack_cost_release(struct vfm_pack_cost *cost);
  * last point the cost is a s + b s^2 through the last two. */
 double vfm_pack_cost_of(const struct vfm_pack_cost *cost, int32_t tokens);
 
-struct vfm_plan_opts {
+struct vfm_packing_opts {
 	int32_t context, batch; /* with cp: tokens of a part, parts of a step */
 	int32_t cp;        /* the most parts of a pack, a power of two that divides batch; 0: packs have no parts */
 	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
@@ -80,7 +80,7 @@ struct vfm_plan_opts {
 	struct vfm_pack_cost cost;
 };
 
-struct vfm_plan_pack {
+struct vfm_packing_pack {
 	int64_t step;
 	int32_t pack; /* within the step; with cp: its first part */
 	int32_t parts;
@@ -90,7 +90,7 @@ struct vfm_plan_pack {
 };
 
 /* What a plan consists of. */
-struct vfm_plan {
+struct vfm_packing {
 	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
 	int64_t n_samples;                      /* in the packs of the plan */
 	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; packs: parts, with cp */
@@ -105,14 +105,15 @@ struct vfm_plan {
 /* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none), whose negative result ends
  * the call.  Memory does not depend on the number of packs.  The caller releases the plan, also after an error.
  * VFM_EUSAGE: no complete step (drop_last), or a plan of more than 2^40 packs. */
-int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
-	int (*take)(void *ctx, const struct vfm_plan_pack *pack, struct vfm_err *err), void *ctx, struct vfm_err *err);
-void vfm_plan_release(struct vfm_plan *p);
+int vfm_packing_make(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
+	int (*take)(void *ctx, const struct vfm_packing_pack *pack, struct vfm_err *err), void *ctx,
+	struct vfm_err *err);
+void vfm_packing_release(struct vfm_packing *p);
 
-/* Makes the plan and writes it as a manifest.  The sets are those of the blend, with their indexes open; h->steps is
+/* Makes the plan and writes it to `f`.  The sets are those of the blend, with their indexes open; h->steps is
  * ignored. */
-int vfm_plan_write(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_plan_opts *o,
-	const struct vfm_blend_set *sets, const struct vfm_manifest_header *h, enum vfm_manifest_format format, FILE *f,
+int vfm_packing_write(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
+	const struct vfm_blend_set *sets, const struct vfm_plan_header *h, enum vfm_plan_format format, FILE *f,
 	struct vfm_err *err);
 
 #endif

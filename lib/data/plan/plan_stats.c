@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-static void add_pack_stats(struct vfm_plan_stats *s, const struct vfm_manifest_pack *p, int32_t context)
+static void add_pack_stats(struct vfm_plan_stats *s, const struct vfm_plan_pack *p, int32_t context)
 {
 	double fill = (double)p->tokens / ((double)p->cp * context);
 
@@ -37,12 +37,12 @@ static void add_imbalance(struct vfm_plan_imbalance *x, double most, double sum,
 	x->most = ratio > x->most ? ratio : x->most;
 }
 
-static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_manifest_step *step, int32_t context)
+static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_plan_step *step, int32_t context)
 {
 	double tokens = 0, cost = 0, most_tokens = 0, most_cost = 0;
 
 	for (int32_t i = 0; i < step->n_packs; i++) {
-		const struct vfm_manifest_pack *p = &step->packs[i];
+		const struct vfm_plan_pack *p = &step->packs[i];
 
 		if (p->cp == 0)
 			continue;
@@ -57,7 +57,7 @@ static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_manifest_s
 }
 
 /* Fills share [n_sets] with the mean shares that are requested of these steps. */
-static void find_requested(const struct vfm_manifest_header *h, int64_t from, int64_t end, double *share)
+static void find_requested(const struct vfm_plan_header *h, int64_t from, int64_t end, double *share)
 {
 	struct vfm_mix_weights *w = vfm_calloc((size_t)h->n_sets, sizeof(*w));
 	double of_passes = 0;
@@ -72,7 +72,7 @@ static void find_requested(const struct vfm_manifest_header *h, int64_t from, in
 	free(w);
 }
 
-static void init_ranges(struct vfm_plan_stats *s, const struct vfm_manifest_header *h)
+static void init_ranges(struct vfm_plan_stats *s, const struct vfm_plan_header *h)
 {
 	for (int32_t i = 0; i < h->n_sets; i++)
 		if (h->sets[i].schedule.n)
@@ -88,7 +88,7 @@ static void init_ranges(struct vfm_plan_stats *s, const struct vfm_manifest_head
 	}
 }
 
-static void add_to_range(struct vfm_plan_range *r, const struct vfm_manifest_step *step)
+static void add_to_range(struct vfm_plan_range *r, const struct vfm_plan_step *step)
 {
 	r->tokens += step->tokens;
 	for (int32_t i = 0; i < step->n_packs; i++)
@@ -96,17 +96,17 @@ static void add_to_range(struct vfm_plan_range *r, const struct vfm_manifest_ste
 			r->set_tokens[step->packs[i].samples[k].set] += step->packs[i].samples[k].tokens;
 }
 
-int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, struct vfm_err *err)
+int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_plan *m, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(m);
-	struct vfm_manifest_step step = {0};
+	const struct vfm_plan_header *h = vfm_plan_header(m);
+	struct vfm_plan_step step = {0};
 	int32_t range = 0;
 	int rc = 0;
 
 	*s = (struct vfm_plan_stats){.sets = vfm_calloc((size_t)h->n_sets, sizeof(*s->sets))};
 	init_ranges(s, h);
 	for (int64_t k = 0; k < h->steps && rc == 0; k++) {
-		rc = vfm_manifest_step(m, k, &step, err);
+		rc = vfm_plan_step(m, k, &step, err);
 		if (rc < 0)
 			break;
 		add_step_stats(s, &step, h->context);
@@ -115,7 +115,7 @@ int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, 
 		if (range < s->n_ranges)
 			add_to_range(&s->ranges[range], &step);
 	}
-	vfm_manifest_step_release(&step);
+	vfm_plan_step_release(&step);
 	s->by_tokens.mean /= (double)h->steps;
 	s->by_cost.mean /= (double)h->steps;
 	s->fill = (double)s->tokens / ((double)h->steps * h->batch * h->context);

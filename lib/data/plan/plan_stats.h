@@ -1,11 +1,11 @@
-/* plan_stats.h - what a manifest consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
+/* plan_stats.h - what a plan consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
  * per pack. */
 #ifndef VFM_DATA_PLAN_PLAN_STATS_H
 #define VFM_DATA_PLAN_PLAN_STATS_H
 
 #include <stdint.h>
 
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 
 #define VFM_PLAN_RANGES 10
 
@@ -35,8 +35,8 @@ struct vfm_plan_stats {
 	} ranges[VFM_PLAN_RANGES];
 };
 
-/* Reads all steps of the manifest, one at a time.  The caller releases the statistics, also after an error. */
-int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_manifest *m, struct vfm_err *err);
+/* Reads all steps of the plan, one at a time.  The caller releases the statistics, also after an error. */
+int vfm_plan_stats_read(struct vfm_plan_stats *s, const struct vfm_plan *m, struct vfm_err *err);
 void vfm_plan_stats_release(struct vfm_plan_stats *s);
 
 #endif

@@ -5,5 +5,5 @@
  *
  * Used by: vfm-pack; data/loader and train read plans
  * Calls: base, data/dataset, data/record, io
- * Read first: manifest.h, pack.h, blend.h
+ * Read first: plan.h, pack.h, blend.h
  */

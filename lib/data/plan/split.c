@@ -70,7 +70,7 @@ int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm
 }
 
 /* Returns whether both plans have a set of the same index, and its name. */
-static bool share_index(const struct vfm_manifest_header *a, const struct vfm_manifest_header *b, const char **name)
+static bool share_index(const struct vfm_plan_header *a, const struct vfm_plan_header *b, const char **name)
 {
 	for (int32_t i = 0; i < a->n_sets; i++)
 		for (int32_t k = 0; k < b->n_sets; k++)
@@ -81,8 +81,8 @@ static bool share_index(const struct vfm_manifest_header *a, const struct vfm_ma
 	return false;
 }
 
-int vfm_split_check_disjoint(const struct vfm_manifest_header *train, const char *train_path,
-	const struct vfm_manifest_header *held, const char *held_path, struct vfm_err *err)
+int vfm_split_check_disjoint(const struct vfm_plan_header *train, const char *train_path,
+	const struct vfm_plan_header *held, const char *held_path, struct vfm_err *err)
 {
 	const char *name;
 

@@ -9,7 +9,7 @@
 #define VFM_DATA_PLAN_SPLIT_H
 
 #include "data/dataset/index.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 
 /* Returns the hash of a record's source: of `parent`, or, if it is NULL, `id`. */
 uint64_t vfm_split_source(uint64_t id, const char *parent);
@@ -22,7 +22,7 @@ int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm
 
 /* Fails with VFM_EUSAGE unless the headers tell that the plans share no sample: each of their sets belongs to one of
  * them only (index_sha256), or `train` was packed without the part that `held` consists of. */
-int vfm_split_check_disjoint(const struct vfm_manifest_header *train, const char *train_path,
-	const struct vfm_manifest_header *held, const char *held_path, struct vfm_err *err);
+int vfm_split_check_disjoint(const struct vfm_plan_header *train, const char *train_path,
+	const struct vfm_plan_header *held, const char *held_path, struct vfm_err *err);
 
 #endif

@@ -40,7 +40,7 @@ struct vfm_pack {
 
 	int32_t cp; /* the ranks of context parallelism that compute it (net/mesh/mesh.h); 0: all */
 
-	int64_t step, index; /* of a manifest: the global step, the pack within it; else 0 */
+	int64_t step, index; /* of a plan: the global step, the pack within it; else 0 */
 	int64_t step_tokens; /* tokens of the global step over all ranks, the denominator of losses; 0: no loss
 				(sampling) */
 

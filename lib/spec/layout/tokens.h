@@ -1,5 +1,5 @@
 /* tokens.h - the tokens of a pack that each rank holds.  Plain arithmetic on the sample boundaries, which every rank
- * knows from the manifest, so ranks exchange no lengths.
+ * knows from the plan, so ranks exchange no lengths.
  *
  * cp: each sample of n tokens is cut into cp contiguous chunks of n/cp tokens.  The remaining n % cp tokens go to the
  *     ranks from (sample % cp) on, so that many small samples do not load the first ranks only.  The rows of a rank are

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "device/sim/waits.h"
 #include "spec/cost/straggler.h"
-#include "train/job/plan.h"
+#include "train/job/plan_check.h"
 #include "train/predict/bench.h"
 #include "train/predict/dry_run_packs.h"
 #include "train/predict/memory_chart.h"
@@ -73,7 +73,7 @@ static void trace_rank(struct vfm_context *x, struct dry_step *d, const struct v
 	size_t n;
 
 	l = vfm_sim_launches(x->device.dev, &n);
-	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, stage %d\"}}",
+	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, pp stage %d\"}}",
 		d->traced ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
 	d->traced = true;
 	for (size_t i = 0; i < n; i++) {
@@ -278,19 +278,19 @@ static struct vfm_pack_sums scale_sums(struct vfm_pack_sums s, double cp, double
 enum { STEPS_SAMPLED = 1000 };
 
 /* Reads at most STEPS_SAMPLED steps of the first n, at equal distances. */
-static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const struct vfm_config *c, int64_t n,
+static int read_costs(struct plan_costs *p, const struct vfm_plan *m, const struct vfm_config *c, int64_t n,
 	const struct vfm_parallel *layout, struct vfm_err *err)
 {
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	double most = -1;
 	int rc = 0;
 
 	p->n = n < STEPS_SAMPLED ? n : STEPS_SAMPLED;
 	p->v = vfm_calloc((size_t)p->n, sizeof(*p->v));
-	p->cp = vfm_manifest_header(m)->cp;
+	p->cp = vfm_plan_header(m)->cp;
 	for (int64_t i = 0; i < p->n; i++) {
 		p->v[i].step = i * n / p->n;
-		TRY_OUT(vfm_manifest_step(m, p->v[i].step, &s, err));
+		TRY_OUT(vfm_plan_step(m, p->v[i].step, &s, err));
 		p->v[i].cost = vfm_dry_packs_cost(layout, &s, p->cp);
 		for (int32_t k = 0; k < s.n_packs; k++) {
 			double cp = (double)layout->cp, of = p->cp && s.packs[k].cp < cp ? s.packs[k].cp : cp;
@@ -304,7 +304,7 @@ static int read_costs(struct plan_costs *p, const struct vfm_manifest *m, const 
 	}
 	qsort(p->v, (size_t)p->n, sizeof(*p->v), compare_step_costs);
 out:
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	return rc;
 }
 
@@ -315,7 +315,7 @@ static int most_dp_classes(const struct vfm_dry_run_opts *o, const struct vfm_pa
 	return o->all ? (int)p->dp : each < RANKS_SIMULATED ? (int)(RANKS_SIMULATED / each) : 1;
 }
 
-static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, int64_t step,
+static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm_plan *m, int64_t step,
 	const struct vfm_parallel *p, const struct plan_costs *costs, bool memory, struct vfm_dry_run *out,
 	struct vfm_err *err)
 {
@@ -325,11 +325,11 @@ static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm
 		.most = one ? 1 : most_dp_classes(o, p, costs->cp),
 		.text = o->config->model.text_len,
 		.by_size = memory};
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	struct vfm_dry_packs packs = {0};
 	int rc;
 
-	TRY_OUT(vfm_manifest_step(m, step, &s, err));
+	TRY_OUT(vfm_plan_step(m, step, &s, err));
 	TRY_OUT(vfm_dry_packs_make(&packs, o->config, p, &s, &how, err));
 	TRY_OUT(simulate_packs(o, &packs, costs->cp, &costs->largest, out, err));
 	out->step = step;
@@ -337,7 +337,7 @@ static int simulate_plan_step(const struct vfm_dry_run_opts *o, const struct vfm
 		out->rank[i].memory_step = step;
 out:
 	vfm_dry_packs_release(&packs);
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	return rc;
 }
 
@@ -365,7 +365,7 @@ static double interpolate_step(const struct timed_steps *t, double cost)
 
 /* Simulates steps at equal distances in the order of their cost, of which *out is the middle one.  With many ranks,
  * which take long, only the least and the most beside it. */
-static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_manifest *m, const struct vfm_parallel *p,
+static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_plan *m, const struct vfm_parallel *p,
 	const struct plan_costs *costs, struct vfm_dry_run *out, struct vfm_err *err)
 {
 	struct timed_steps t = {.n = 0};
@@ -434,7 +434,7 @@ static void take_larger_memory(const struct vfm_dry_run_opts *o, const struct vf
 static int run_plan(
 	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
 {
-	struct vfm_manifest *m = vfm_manifest_open(o->plan, err);
+	struct vfm_plan *m = vfm_plan_open(o->plan, err);
 	struct plan_costs costs = {0};
 	struct vfm_dry_run_opts untraced = *o, timed;
 	struct vfm_dry_run large = {0};
@@ -447,7 +447,7 @@ static int run_plan(
 	untraced.timeline = false;
 	timed = untraced;
 	timed.memory = false;
-	TRY_OUT(vfm_plan_check(vfm_manifest_header(m), o->plan, o->config, p, &n, err));
+	TRY_OUT(vfm_plan_check(vfm_plan_header(m), o->plan, o->config, p, &n, err));
 	TRY_OUT(read_costs(&costs, m, o->config, n, p, err));
 	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p, &costs, true, &large, err));
 	TRY_OUT(simulate_plan_step(o, m, costs.v[costs.n / 2].step, p, &costs, false, out, err));
@@ -458,7 +458,7 @@ out:
 	out->beyond |= large.beyond;
 	free(costs.v);
 	vfm_dry_run_release(&large);
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return rc;
 }
 
@@ -466,8 +466,8 @@ out:
 static int run_equal_packs(
 	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
 {
-	struct vfm_manifest_sample sample = {.tokens = (int32_t)o->context};
-	struct vfm_manifest_step s = {.n_packs = (int32_t)o->packs};
+	struct vfm_plan_sample sample = {.tokens = (int32_t)o->context};
+	struct vfm_plan_step s = {.n_packs = (int32_t)o->packs};
 	struct vfm_dry_packs_opts how = {.most = 1, .text = o->text ? o->text : o->config->model.text_len};
 	struct vfm_dry_packs packs = {0};
 	struct vfm_pack_sums largest;
@@ -476,7 +476,7 @@ static int run_equal_packs(
 	TRY(vfm_bench_divides(o->packs, p->dp, err));
 	s.packs = vfm_calloc((size_t)o->packs, sizeof(*s.packs));
 	for (int32_t i = 0; i < s.n_packs; i++)
-		s.packs[i] = (struct vfm_manifest_pack){
+		s.packs[i] = (struct vfm_plan_pack){
 			.pack = i, .n_samples = 1, .tokens = o->context, .cost = 1, .samples = &sample};
 	s.tokens = o->packs * o->context;
 	largest = vfm_dry_pack_sums(o->config, &s.packs[0], how.text);

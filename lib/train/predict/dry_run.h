@@ -19,7 +19,7 @@ struct vfm_dry_run_opts {
 	const struct vfm_config *config;
 	const struct vfm_machine *machine;
 	int ranks;
-	const char *plan; /* a manifest; NULL: `packs` packs a step of one sample of `context` tokens */
+	const char *plan; /* path of a plan; NULL: `packs` packs a step of one sample of `context` tokens */
 	int64_t context, packs;
 	int64_t text; /* rows of these samples; 0: model.text_len */
 	/* of struct vfm_simulation */

@@ -9,7 +9,7 @@
 #include "train/predict/bench.h"
 #include "train/step/synthetic.h"
 
-struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p, int64_t text)
+struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_plan_pack *p, int64_t text)
 {
 	struct vfm_pack_sums sums = {0};
 
@@ -26,7 +26,7 @@ struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct 
 
 /* A step, as the loader divides it. */
 struct divided {
-	const struct vfm_manifest_step *s;
+	const struct vfm_plan_step *s;
 	int64_t dp, cp;
 	int64_t parts; /* into which ranks along cp divide what belongs to a dp rank; 1: they have the same packs */
 	int64_t each;  /* packs of a rank */
@@ -35,7 +35,7 @@ struct divided {
 	bool by_size;
 };
 
-static struct divided divide_step(const struct vfm_parallel *p, const struct vfm_manifest_step *s, int cp)
+static struct divided divide_step(const struct vfm_parallel *p, const struct vfm_plan_step *s, int cp)
 {
 	struct divided d = {.s = s, .dp = p->dp, .cp = p->cp, .parts = cp ? p->cp : 1, .plan_cp = cp};
 
@@ -45,7 +45,7 @@ static struct divided divide_step(const struct vfm_parallel *p, const struct vfm
 
 /* The pack number `at` of a rank. */
 struct share {
-	const struct vfm_manifest_pack *pack;
+	const struct vfm_plan_pack *pack;
 	int64_t first; /* its first part, from the first of this dp rank; negative: this rank gets none of its samples */
 	int cp;        /* ranks that compute it; 0: all */
 };
@@ -56,7 +56,7 @@ static struct share share_of_rank(const struct divided *d, int64_t dp, int64_t c
 	struct share x = {.pack = &d->s->packs[part]};
 
 	if (d->plan_cp) {
-		x.pack = vfm_manifest_pack_of(d->s, part);
+		x.pack = vfm_plan_pack_of(d->s, part);
 		x.cp = x.pack->cp < d->parts ? x.pack->cp : (int)d->parts;
 	}
 	x.first = x.pack->pack - block;
@@ -92,7 +92,7 @@ static double cost_of_dp_rank(const struct divided *d, int64_t dp)
 	return most;
 }
 
-double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_manifest_step *s, int cp)
+double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_plan_step *s, int cp)
 {
 	struct divided d = divide_step(p, s, cp);
 	double most = 0;
@@ -265,7 +265,7 @@ static int make_classes_of(struct vfm_dry_packs *out, const struct vfm_config *c
 }
 
 static void count_step(
-	struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_manifest_step *s, int64_t text)
+	struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_plan_step *s, int64_t text)
 {
 	for (int32_t i = 0; i < s->n_packs; i++) {
 		struct vfm_pack_sums sums = vfm_dry_pack_sums(c, &s->packs[i], text);
@@ -276,7 +276,7 @@ static void count_step(
 }
 
 int vfm_dry_packs_make(struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_parallel *p,
-	const struct vfm_manifest_step *s, const struct vfm_dry_packs_opts *o, struct vfm_err *err)
+	const struct vfm_plan_step *s, const struct vfm_dry_packs_opts *o, struct vfm_err *err)
 {
 	struct divided d = divide_step(p, s, o->cp);
 	int64_t *rep = vfm_calloc((size_t)(o->most < d.dp ? d.dp : o->most), sizeof(*rep));

@@ -8,7 +8,7 @@
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H
 
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "train/job/config.h"
 
 /* The packs of a rank along dp and cp, without contents. */
@@ -27,9 +27,9 @@ struct vfm_dry_packs {
 };
 
 /* text: rows of each sample, before padding. */
-struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_manifest_pack *p, int64_t text);
+struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct vfm_plan_pack *p, int64_t text);
 /* Returns the largest cost of a rank in a step.  p has passed vfm_parallel_check; cp: of the header of the plan. */
-double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_manifest_step *s, int cp);
+double vfm_dry_packs_cost(const struct vfm_parallel *p, const struct vfm_plan_step *s, int cp);
 struct vfm_dry_packs_opts {
 	int cp;       /* of the header of the plan */
 	int most;     /* classes of dp ranks, >= 1 */
@@ -38,7 +38,7 @@ struct vfm_dry_packs_opts {
 };
 /* Local.  The caller releases *out, also after a failure. */
 int vfm_dry_packs_make(struct vfm_dry_packs *out, const struct vfm_config *c, const struct vfm_parallel *p,
-	const struct vfm_manifest_step *s, const struct vfm_dry_packs_opts *o, struct vfm_err *err);
+	const struct vfm_plan_step *s, const struct vfm_dry_packs_opts *o, struct vfm_err *err);
 void vfm_dry_packs_release(struct vfm_dry_packs *p);
 
 #endif

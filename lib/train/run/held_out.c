@@ -6,14 +6,14 @@
 #include "data/loader/loader.h"
 #include "data/plan/split.h"
 #include "net/nn/scales.h"
-#include "train/job/plan.h"
+#include "train/job/plan_check.h"
 #include "train/run/readers.h"
 #include "train/step/micro.h"
 
 struct vfm_held_out {
 	const struct vfm_config *c;
 	struct vfm_shard_cache *cache; /* of its shards */
-	struct vfm_manifest *plan;
+	struct vfm_plan *plan;
 	char sha256[VFM_SHA256_HEX];
 	int64_t tokens; /* of the plan */
 	bool opened;    /* the indexes were compared with the plan */
@@ -23,21 +23,21 @@ struct vfm_held_out {
 
 static int count_tokens(struct vfm_held_out *h, struct vfm_err *err)
 {
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	int rc = 0;
 
-	for (int64_t i = 0; i < vfm_manifest_header(h->plan)->steps && rc == 0; i++) {
-		rc = vfm_manifest_step(h->plan, i, &s, err);
+	for (int64_t i = 0; i < vfm_plan_header(h->plan)->steps && rc == 0; i++) {
+		rc = vfm_plan_step(h->plan, i, &s, err);
 		h->tokens += rc == 0 ? s.tokens : 0;
 	}
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	return rc;
 }
 
-static int check_plan(const struct vfm_held_out *h, const struct vfm_manifest *train, struct vfm_err *err)
+static int check_plan(const struct vfm_held_out *h, const struct vfm_plan *train, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *held = vfm_manifest_header(h->plan), *t = vfm_manifest_header(train);
-	const char *path = vfm_manifest_path(h->plan);
+	const struct vfm_plan_header *held = vfm_plan_header(h->plan), *t = vfm_plan_header(train);
+	const char *path = vfm_plan_path(h->plan);
 	struct vfm_makers mine = held->makers, expected = t->makers;
 
 	TRY(vfm_plan_check_model(held, path, &h->c->model, err));
@@ -45,11 +45,11 @@ static int check_plan(const struct vfm_held_out *h, const struct vfm_manifest *t
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was packed with --cp; held-out data is computed by all cp ranks (vfm-pack --held-out-plan)",
 			path);
-	TRY(vfm_makers_check(&mine, path, &expected, vfm_manifest_path(train), err));
-	return vfm_split_check_disjoint(t, vfm_manifest_path(train), held, path, err);
+	TRY(vfm_makers_check(&mine, path, &expected, vfm_plan_path(train), err));
+	return vfm_split_check_disjoint(t, vfm_plan_path(train), held, path, err);
 }
 
-struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_manifest *train, const struct vfm_config *c,
+struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_plan *train, const struct vfm_config *c,
 	struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_held_out *h = vfm_calloc(1, sizeof(*h));
@@ -57,10 +57,10 @@ struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_manife
 
 	h->c = c;
 	h->cache = cache;
-	h->plan = vfm_manifest_open(path, err);
+	h->plan = vfm_plan_open(path, err);
 	rc = h->plan ? check_plan(h, train, err) : err->code;
 	TRY_OUT(rc);
-	TRY_OUT(vfm_manifest_sha256(h->plan, h->sha256, NULL, NULL, err));
+	TRY_OUT(vfm_plan_sha256(h->plan, h->sha256, NULL, NULL, err));
 	rc = count_tokens(h, err);
 out:
 	if (rc == 0)
@@ -73,7 +73,7 @@ void vfm_held_out_close(struct vfm_held_out *h)
 {
 	if (!h)
 		return;
-	vfm_manifest_close(h->plan);
+	vfm_plan_close(h->plan);
 	free(h);
 }
 
@@ -162,7 +162,7 @@ static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level
 
 static int evaluate_packs(struct held_out_run *r, struct vfm_loader *l, struct vfm_err *err)
 {
-	int64_t steps = vfm_manifest_header(r->h->plan)->steps, dp = r->mesh->p.dp, at = r->mesh->coord[VFM_AX_DP];
+	int64_t steps = vfm_plan_header(r->h->plan)->steps, dp = r->mesh->p.dp, at = r->mesh->coord[VFM_AX_DP];
 	int32_t per_step = vfm_loader_packs_per_step(l);
 	struct vfm_pack *p;
 	int rc = 1;

@@ -14,17 +14,17 @@
 #define VFM_TRAIN_RUN_HELD_OUT_H
 
 #include "data/dataset/shard_cache.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "train/step/trainer.h"
 
 struct vfm_held_out;
 
 /* Local.  Opens and reads the whole plan.  VFM_EUSAGE: the plan does not fit the model or the encoders of the training
  * plan, or shares samples with it (data/plan/split.h).  NULL on failure.  All arguments must outlive the result. */
-struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_manifest *train, const struct vfm_config *c,
+struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_plan *train, const struct vfm_config *c,
 	struct vfm_shard_cache *cache, struct vfm_err *err);
 void vfm_held_out_close(struct vfm_held_out *h); /* accepts NULL */
-/* The identity of the plan (vfm-manifest(5)). */
+/* The identity of the plan (vfm-plan(5)). */
 const char *vfm_held_out_sha256(const struct vfm_held_out *h);
 
 struct vfm_held_out_loss {

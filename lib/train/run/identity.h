@@ -28,7 +28,7 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 	const struct vfm_config *config;
 	const json_t *config_json; /* from vfm_config_to_json */
 	const char *plan_path;
-	char plan_sha256[VFM_SHA256_HEX]; /* from vfm_manifest_sha256 */
+	char plan_sha256[VFM_SHA256_HEX]; /* from vfm_plan_sha256 */
 	int64_t plan_steps;
 	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
 	struct vfm_makers encoders;

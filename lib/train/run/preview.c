@@ -67,8 +67,7 @@ static void add_preview_item(struct vfm_previews *p, const struct vfm_pack *pack
 		it->first_frame = copy_first_frame(pack, i);
 }
 
-static int read_items(
-	struct vfm_previews *p, struct vfm_manifest *plan, struct vfm_shard_cache *cache, struct vfm_err *err)
+static int read_items(struct vfm_previews *p, struct vfm_plan *plan, struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {.captions = &p->c->data.captions,
 		.text_len = (int32_t)p->c->model.text_len,
@@ -92,9 +91,9 @@ static int read_items(
 }
 
 /* Whether the latents are those of the built-in tokenizer. */
-static bool find_decoder(struct vfm_previews *p, const struct vfm_manifest *plan)
+static bool find_decoder(struct vfm_previews *p, const struct vfm_plan *plan)
 {
-	struct vfm_maker used = vfm_manifest_header(plan)->makers.tokenizer, own;
+	struct vfm_maker used = vfm_plan_header(plan)->makers.tokenizer, own;
 	struct vfm_err ignore;
 
 	if (!used.name[0] || vfm_tokenizer_parse(&p->tokenizer, used.name, &ignore) < 0)
@@ -114,7 +113,7 @@ struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_co
 	struct vfm_shard_cache *cache, struct vfm_err *err)
 {
 	struct vfm_previews *p = vfm_calloc(1, sizeof(*p));
-	struct vfm_manifest *plan = NULL;
+	struct vfm_plan *plan = NULL;
 	int rc = 0;
 
 	p->c = c;
@@ -133,12 +132,12 @@ struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_co
 			c->diffusion.t_min, c->diffusion.t_max);
 	set_sampler(p);
 	TRY_OUT(vfm_sampler_check(&p->sampler, &c->diffusion, err));
-	plan = vfm_manifest_open(held_out, err);
+	plan = vfm_plan_open(held_out, err);
 	rc = plan ? read_items(p, plan, cache, err) : err->code;
 	if (rc == 0)
 		p->decodes = find_decoder(p, plan);
 out:
-	vfm_manifest_close(plan);
+	vfm_plan_close(plan);
 	if (rc == 0)
 		return p;
 	vfm_previews_free(p);

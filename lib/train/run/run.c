@@ -12,7 +12,7 @@
 #include "data/loader/loader.h"
 #include "io/file.h"
 #include "spec/cost/hw.h"
-#include "train/job/plan.h"
+#include "train/job/plan_check.h"
 #include "train/predict/oom_hints.h"
 #include "train/run/held_out.h"
 #include "train/run/metrics.h"
@@ -37,7 +37,7 @@ struct train_run {
 	struct vfm_job *job;
 	struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
-	struct vfm_manifest *manifest;
+	struct vfm_plan *plan;
 	struct vfm_loader *loader;
 	struct vfm_shard_cache *cache;
 	int64_t read_bytes; /* by the loader, until the last step */
@@ -90,9 +90,9 @@ static int make_dir(struct train_run *r, struct vfm_err *err)
 	return rc;
 }
 
-static int check_manifest(struct train_run *r, struct vfm_err *err)
+static int check_run_plan(struct train_run *r, struct vfm_err *err)
 {
-	TRY(vfm_plan_check(vfm_manifest_header(r->manifest), r->o->manifest, r->c, &r->mesh->p, &r->last, err));
+	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
 	if (is_root(r))
 		vfm_plan_check_average(r->c, r->last);
 	return 0;
@@ -112,11 +112,11 @@ static int save_json(struct train_run *r, const char *name, const json_t *o, str
 	return rc;
 }
 
-static int open_manifest(struct train_run *r, struct vfm_err *err)
+static int open_run_plan(struct train_run *r, struct vfm_err *err)
 {
-	r->manifest = vfm_manifest_open(r->o->manifest, err);
-	r->skipped.plan = r->manifest;
-	return r->manifest ? check_manifest(r, err) : err->code;
+	r->plan = vfm_plan_open(r->o->plan, err);
+	r->skipped.plan = r->plan;
+	return r->plan ? check_run_plan(r, err) : err->code;
 }
 
 /* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
@@ -142,7 +142,7 @@ static int hash_plan(struct train_run *r, char *sha, struct vfm_err *err)
 	int rc = 1, end;
 
 	if (is_root(r)) {
-		rc = vfm_manifest_sha256(r->manifest, sha, tick_hashing, r, err);
+		rc = vfm_plan_sha256(r->plan, sha, tick_hashing, r, err);
 		end = tell_hashing(r, false, rc < 0 ? NULL : err);
 		return rc < 0 ? rc : end;
 	}
@@ -171,25 +171,25 @@ out:
 /* Collective: rank 0 reads the whole plan while the others wait. */
 static int identify(struct train_run *r, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	const struct vfm_plan_header *h = vfm_plan_header(r->plan);
 	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL, digest[VFM_SHA256_HEX];
 	int rc;
 
 	r->id = (struct vfm_identity){.config = r->c,
 		.config_json = r->config,
-		.plan_path = r->o->manifest,
+		.plan_path = r->o->plan,
 		.plan_steps = h->steps,
 		.last = r->last,
 		.encoders = h->makers};
-	vfm_manifest_digest(r->manifest, digest);
-	TRY_OUT(compare_plans(r, digest, r->o->manifest, err));
+	vfm_plan_digest(r->plan, digest);
+	TRY_OUT(compare_plans(r, digest, r->o->plan, err));
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
 	if (r->o->plan_sha256 && strcmp(sha, r->o->plan_sha256) != 0)
 		rc = vfm_job_agree(r->job,
-			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of stages says: %s, not %s",
-				r->o->manifest, sha, r->o->plan_sha256),
+			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of phases says: %s, not %s",
+				r->o->plan, sha, r->o->plan_sha256),
 			err);
 out:
 	free(sha);
@@ -206,7 +206,7 @@ static int open_held_out(struct train_run *r, struct vfm_err *err)
 							    "which is missing"),
 						    err)
 					  : 0;
-	r->held_out = vfm_held_out_open(r->o->held_out, r->manifest, r->c, r->cache, err);
+	r->held_out = vfm_held_out_open(r->o->held_out, r->plan, r->c, r->cache, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
 	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
@@ -235,7 +235,7 @@ static int begin(struct train_run *r, struct vfm_err *err)
 		.init = r->o->init,
 		.init_part = r->o->init_part,
 		.allow_change = r->o->allow_change,
-		.plan_forced = vfm_manifest_header(r->manifest)->forced,
+		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
 	TRY(vfm_origin_begin(&r->origin, err));
 	r->first = r->origin.first;
@@ -267,7 +267,7 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 	if (r->first >= r->last)
 		return 0;
 	TRY(vfm_readers_group(r->mesh, &group, err));
-	r->loader = vfm_loader_open(r->manifest, &lo, err);
+	r->loader = vfm_loader_open(r->plan, &lo, err);
 	return r->loader ? 0 : err->code;
 }
 
@@ -279,21 +279,21 @@ enum { PLANNED_STEPS = 64 };
  */
 static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	const struct vfm_plan_header *h = vfm_plan_header(r->plan);
 	/* With parts, the largest share of a rank is that of a sample in a pack of the most parts. */
 	double cp = (double)r->mesh->p.cp, of = h->cp && h->cp < cp ? h->cp : cp;
 	double n = h->context * (double)(h->cp ? h->cp : 1), frame = n < 256 ? n : 256;
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	int32_t samples = 1;
 	int rc = 0;
 
 	for (int64_t i = r->first; i < r->last && i < r->first + PLANNED_STEPS && rc == 0; i++) {
-		rc = vfm_manifest_step(r->manifest, i, &s, err);
+		rc = vfm_plan_step(r->plan, i, &s, err);
 		for (int32_t k = 0; k < s.n_packs && rc == 0; k++)
 			if (s.packs[k].n_samples > samples)
 				samples = s.packs[k].n_samples;
 	}
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 	*p = (struct vfm_pack_sums){.q = n * cp / of,
 		.Q = n * n * cp / of,
 		.Qs = n * frame * cp / of,
@@ -308,7 +308,7 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 /* Collective. */
 static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	const struct vfm_plan_header *h = vfm_plan_header(r->plan);
 	struct vfm_load load = {.packs = h->batch / r->mesh->p.dp / (h->cp ? r->mesh->p.cp : 1),
 		.host_bytes = vfm_recompute_host_bytes(r->job->launch.local_size)};
 
@@ -340,9 +340,9 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
 	/* Check what is possible before writing to RUN. */
-	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
+	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
-	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_manifest_header(r->manifest)->cp, err), err));
+	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
 	TRY(vfm_job_agree(r->job, vfm_shard_cache_open(&r->cache, &r->o->cache, err), err));
 	TRY(open_held_out(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
@@ -387,8 +387,7 @@ static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 	struct train_run *r = ctx;
 	int rc = vfm_loader_next(r->loader, p, err);
 
-	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last)
-		       : rc;
+	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->plan, (long long)r->last) : rc;
 }
 
 static void pack_done(void *ctx, struct vfm_pack *p)
@@ -484,8 +483,8 @@ static int report(struct train_run *r, const struct vfm_step_record *rec, struct
 	json_t *o = vfm_step_json(rec);
 	int rc;
 
-	if (r->o->stage)
-		json_object_set_new(o, "stage", json_string(r->o->stage));
+	if (r->o->phase)
+		json_object_set_new(o, "stage", json_string(r->o->phase));
 	rc = vfm_metrics_add(&r->metrics, rec, o, err);
 
 	if (rc == 0 && r->o->on_step && !r->closed)
@@ -673,7 +672,7 @@ static void tear_down(struct train_run *r)
 	vfm_previews_free(r->previews);
 	vfm_held_out_close(r->held_out);
 	vfm_shard_cache_close(r->cache);
-	vfm_manifest_close(r->manifest);
+	vfm_plan_close(r->plan);
 	vfm_trainer_free(r->tr);
 	vfm_oom_hints_remove(&r->oom_hints);
 	json_decref(r->config);

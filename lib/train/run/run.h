@@ -1,4 +1,4 @@
-/* run.h - a training run from manifest to weights, with checkpoints, resume, signals and metrics.
+/* run.h - a training run from plan to weights, with checkpoints, resume, signals and metrics.
  *
  * RUN/config.json       the resolved configuration
  * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
@@ -18,9 +18,9 @@
 #include "train/run/identity.h"
 
 struct vfm_run_opts {
-	const char *manifest;
-	const char *plan_sha256; /* that the manifest must have; NULL: any */
-	const char *stage;       /* name of the training stage, for the records of the steps; NULL: none */
+	const char *plan;        /* path */
+	const char *plan_sha256; /* that the plan must have; NULL: any */
+	const char *phase;       /* name of the training phase, for the records of the steps; NULL: none */
 	const char *dir;         /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
 	 * used until RUN has a later one. */

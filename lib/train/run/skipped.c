@@ -10,13 +10,13 @@
 enum { NAMED = 8 }; /* samples that a message names */
 
 /* Appends a line for each sample of a pack whose loss is not finite. */
-static void list_samples(const struct vfm_skipped *k, const struct vfm_manifest_pack *pack, const float *loss, int n,
-	struct vfm_buf *out)
+static void list_samples(
+	const struct vfm_skipped *k, const struct vfm_plan_pack *pack, const float *loss, int n, struct vfm_buf *out)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(k->plan);
+	const struct vfm_plan_header *h = vfm_plan_header(k->plan);
 
 	for (int i = 0; i < n && i < pack->n_samples; i++) {
-		const struct vfm_manifest_sample *s = &pack->samples[i];
+		const struct vfm_plan_sample *s = &pack->samples[i];
 
 		if (!isfinite(loss[i]))
 			vfm_buf_addf(out, "set '%s', shard %d, index %lld\n", h->sets[s->set].name, s->shard,
@@ -28,21 +28,21 @@ static void list_samples(const struct vfm_skipped *k, const struct vfm_manifest_
 static int list_own_samples(
 	const struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, struct vfm_buf *out, struct vfm_err *err)
 {
-	bool has_parts = vfm_manifest_header(k->plan)->cp > 0;
+	bool has_parts = vfm_plan_header(k->plan)->cp > 0;
 	int64_t cp = has_parts ? k->mesh->p.cp : 1, every = k->mesh->p.dp * cp;
 	int64_t first = k->mesh->coord[VFM_AX_DP] * cp + (has_parts ? k->mesh->coord[VFM_AX_CP] : 0);
-	struct vfm_manifest_step plan = {0};
+	struct vfm_plan_step plan = {0};
 	float *loss = NULL;
-	int rc = vfm_manifest_step(k->plan, step, &plan, err);
+	int rc = vfm_plan_step(k->plan, step, &plan, err);
 
 	for (int64_t i = 0; rc >= 0 && first + i * every < plan.n_packs; i++) {
 		rc = vfm_trainer_sample_losses(tr, step, i, &loss, err);
 		if (rc > 0)
-			list_samples(k, vfm_manifest_pack_of(&plan, first + i * every), loss, rc, out);
+			list_samples(k, vfm_plan_pack_of(&plan, first + i * every), loss, rc, out);
 		free(loss);
 		loss = NULL;
 	}
-	vfm_manifest_step_release(&plan);
+	vfm_plan_step_release(&plan);
 	return rc < 0 ? rc : 0;
 }
 

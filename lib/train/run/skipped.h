@@ -5,14 +5,14 @@
 #ifndef VFM_TRAIN_RUN_SKIPPED_H
 #define VFM_TRAIN_RUN_SKIPPED_H
 
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "train/job/job.h"
 #include "train/step/trainer.h"
 
 struct vfm_skipped {
 	struct vfm_job *job;
 	const struct vfm_mesh *mesh;
-	const struct vfm_manifest *plan;
+	const struct vfm_plan *plan;
 	int64_t n, most; /* steps skipped so far, over all resumes; the number that the run may skip */
 };
 

@@ -7,7 +7,7 @@
  * therefore enqueue the next step before it reads the statistics of the last.  On a synchronous device the step is
  * complete when the call returns.
  *
- * The loss is the mean over the tokens of the global step.  Its denominator comes from the manifest, so the loss does
+ * The loss is the mean over the tokens of the global step.  Its denominator comes from the plan, so the loss does
  * not depend on packing, ranks or accumulation.
  */
 #ifndef VFM_TRAIN_STEP_TRAINER_H

@@ -1,16 +1,16 @@
-/* plan.h - checks of a plan (data/plan/manifest.h) against the configuration of a run.  Local. */
-#ifndef VFM_TRAIN_JOB_PLAN_H
-#define VFM_TRAIN_JOB_PLAN_H
+/* plan_check.h - checks of a plan (data/plan/plan.h) against the configuration of a run.  Local. */
+#ifndef VFM_TRAIN_JOB_PLAN_CHECK_H
+#define VFM_TRAIN_JOB_PLAN_CHECK_H
 
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "train/job/config.h"
 
 /* VFM_EUSAGE: patch, channels or text width of the plan are not those of the model. */
 int vfm_plan_check_model(
-	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err);
+	const struct vfm_plan_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err);
 /* As vfm_plan_check_model; VFM_EUSAGE also if the plan has fewer steps than c->train.steps, or the dp ranks of p, with
  * the cp ranks where the plan divides packs into parts, cannot share a step.  *last: the number of steps to train. */
-int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c,
+int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const struct vfm_config *c,
 	const struct vfm_parallel *p, int64_t *last, struct vfm_err *err);
 /* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
 void vfm_plan_check_average(const struct vfm_config *c, int64_t steps);

@@ -1,4 +1,4 @@
-/* manifest_write.c - both encodings, as a stream: the header, which has the number of steps, is written last. */
+/* plan_write.c - both encodings, as a stream: the header, which has the number of steps, is written last. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,17 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/plan/manifest_impl.h"
+#include "data/plan/plan_impl.h"
 #include "io/file.h"
 #include "io/json.h"
 
-#define MAX_STEPS (INT64_MAX / VFM_MANIFEST_MAX_BATCH)
+#define MAX_STEPS (INT64_MAX / VFM_PLAN_MAX_BATCH)
 
-struct vfm_manifest_writer {
+struct vfm_plan_writer {
 	FILE *f;     /* of the caller */
 	FILE *body;  /* f, or a temporary file if f is no regular file */
 	FILE *table; /* bin: the records of the packs, which follow the samples */
-	enum vfm_manifest_format format;
+	enum vfm_plan_format format;
 	int32_t batch, cp; /* of the header */
 	json_t *header;    /* without steps */
 	off_t start;       /* where the plan begins in body */
@@ -43,7 +43,7 @@ static void put64(uint8_t *p, uint64_t x)
 
 static int fail_writing(struct vfm_err *err)
 {
-	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the manifest");
+	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the plan");
 }
 
 static int out(FILE *f, const void *data, size_t len, struct vfm_err *err)
@@ -69,7 +69,7 @@ static int append_file(FILE *to, FILE *from, struct vfm_err *err)
 	return rc;
 }
 
-static json_t *set_json(const struct vfm_manifest_set *s)
+static json_t *set_json(const struct vfm_plan_set *s)
 {
 	json_t *o = json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
 		       (json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight),
@@ -88,11 +88,11 @@ static json_t *set_json(const struct vfm_manifest_set *s)
 	return o;
 }
 
-static json_t *header_json(const struct vfm_manifest_header *h)
+static json_t *header_json(const struct vfm_plan_header *h)
 {
 	json_t *sets = json_array(),
-	       *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_MANIFEST_VERSION, "type",
-		       MANIFEST_TYPE, "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed, "steps",
+	       *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_PLAN_VERSION, "type", PLAN_TYPE,
+		       "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed, "steps",
 		       (json_int_t)MAX_STEPS, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
 		       h->latent_channels, "text_dim", h->text_dim);
 
@@ -119,7 +119,7 @@ static json_t *header_json(const struct vfm_manifest_header *h)
 }
 
 /* Returns the length. */
-static size_t header_text(struct vfm_manifest_writer *w, int64_t steps)
+static size_t header_text(struct vfm_plan_writer *w, int64_t steps)
 {
 	json_object_set_new(w->header, "steps", json_integer(steps));
 	vfm_buf_clear(&w->text);
@@ -142,9 +142,9 @@ static bool can_rewrite(FILE *f)
 }
 
 /* Leaves room for the header, which no reader takes for one. */
-static int reserve_front(struct vfm_manifest_writer *w, struct vfm_err *err)
+static int reserve_front(struct vfm_plan_writer *w, struct vfm_err *err)
 {
-	const bool bin = w->format == VFM_MANIFEST_BIN;
+	const bool bin = w->format == VFM_PLAN_BIN;
 	size_t len = header_text(w, MAX_STEPS);
 	char *blank;
 	int rc;
@@ -159,7 +159,7 @@ static int reserve_front(struct vfm_manifest_writer *w, struct vfm_err *err)
 	return rc;
 }
 
-static void writer_free(struct vfm_manifest_writer *w)
+static void writer_free(struct vfm_plan_writer *w)
 {
 	if (w->body && w->body != w->f)
 		fclose(w->body);
@@ -171,7 +171,7 @@ static void writer_free(struct vfm_manifest_writer *w)
 	free(w);
 }
 
-void vfm_manifest_writer_abort(struct vfm_manifest_writer *w)
+void vfm_plan_writer_abort(struct vfm_plan_writer *w)
 {
 	if (!w)
 		return;
@@ -183,19 +183,19 @@ void vfm_manifest_writer_abort(struct vfm_manifest_writer *w)
 	writer_free(w);
 }
 
-struct vfm_manifest_writer *vfm_manifest_writer_new(
-	FILE *f, enum vfm_manifest_format format, const struct vfm_manifest_header *h, struct vfm_err *err)
+struct vfm_plan_writer *vfm_plan_writer_new(
+	FILE *f, enum vfm_plan_format format, const struct vfm_plan_header *h, struct vfm_err *err)
 {
-	struct vfm_manifest_writer *w = vfm_calloc(1, sizeof(*w));
+	struct vfm_plan_writer *w = vfm_calloc(1, sizeof(*w));
 	int rc = 0;
 
-	*w = (struct vfm_manifest_writer){
+	*w = (struct vfm_plan_writer){
 		.f = f, .format = format, .batch = h->batch, .cp = h->cp, .header = header_json(h)};
 	if (can_rewrite(f))
 		w->body = f;
 	else
 		rc = vfm_unlinked_temp(&w->body, err);
-	if (rc == 0 && format == VFM_MANIFEST_BIN)
+	if (rc == 0 && format == VFM_PLAN_BIN)
 		rc = vfm_unlinked_temp(&w->table, err);
 	if (rc == 0)
 		rc = reserve_front(w, err);
@@ -251,7 +251,7 @@ static char *put_text(char *p, const char *text)
 
 enum { PACK_TEXT = 256, SAMPLE_TEXT = 4 * 20 + 8 }; /* more than the characters of a pack, and of each sample */
 
-static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p)
+static void pack_text(struct vfm_plan_writer *w, const struct vfm_plan_pack *p)
 {
 	char *at;
 
@@ -263,7 +263,7 @@ static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_p
 	at = put_decimal(put_text(at, ",\"tokens\":"), (uint64_t)p->tokens);
 	at = put_text(put_cost(put_text(at, ",\"cost\":"), p->cost), ",\"samples\":[");
 	for (int32_t i = 0; i < p->n_samples; i++) {
-		const struct vfm_manifest_sample *s = &p->samples[i];
+		const struct vfm_plan_sample *s = &p->samples[i];
 
 		at = put_decimal(put_text(at, i ? ",[" : "["), (uint64_t)s->set);
 		*at++ = ',';
@@ -278,17 +278,17 @@ static void pack_text(struct vfm_manifest_writer *w, const struct vfm_manifest_p
 	w->len_line = (size_t)(at - w->line);
 }
 
-static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
+static int pack_bin(struct vfm_plan_writer *w, const struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	uint8_t r[BIN_PACK] = {0}, rec[BIN_SAMPLE];
 	uint64_t bits;
 
 	for (int32_t i = 0; i < p->n_samples; i++) {
-		const struct vfm_manifest_sample *s = &p->samples[i];
+		const struct vfm_plan_sample *s = &p->samples[i];
 
 		if (s->index > UINT32_MAX)
 			return vfm_fail(
-				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary manifest", s->index);
+				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary plan", s->index);
 		put32(rec, (uint32_t)s->set);
 		put32(rec + 4, (uint32_t)s->shard);
 		put32(rec + 8, (uint32_t)s->index);
@@ -312,25 +312,25 @@ static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pac
 	return 0;
 }
 
-int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
+int vfm_plan_writer_pack(struct vfm_plan_writer *w, const struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	if (p->step * w->batch + p->pack != w->next || p->pack >= w->batch || p->n_samples < 1 || p->cp < 1 ||
 		p->cp > (w->cp ? w->cp : 1) || p->pack % p->cp)
 		return vfm_fail(
 			err, VFM_EUSAGE, "step %" PRId64 ", pack %d is out of order or empty", p->step, p->pack);
 	vfm_buf_clear(&w->text);
-	if (w->format == VFM_MANIFEST_BIN)
+	if (w->format == VFM_PLAN_BIN)
 		TRY(pack_bin(w, p, err));
 	else
 		pack_text(w, p);
 	w->next += p->cp;
 	w->samples_done += p->n_samples;
-	return w->format == VFM_MANIFEST_BIN ? out(w->body, w->text.data, w->text.len, err)
-					     : out(w->body, w->line, w->len_line, err);
+	return w->format == VFM_PLAN_BIN ? out(w->body, w->text.data, w->text.len, err)
+					 : out(w->body, w->line, w->len_line, err);
 }
 
 /* The header of a binary plan and its text, up to the table of samples. */
-static int write_bin_front(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+static int write_bin_front(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err)
 {
 	uint64_t n_packs = (uint64_t)w->next, packs_off = w->front + (uint64_t)w->samples_done * BIN_SAMPLE;
 	uint8_t fixed[BIN_FIXED] = {0};
@@ -350,14 +350,14 @@ static int write_bin_front(struct vfm_manifest_writer *w, int64_t steps, struct 
 }
 
 /* The header line.  Blanks at its end fill what was reserved. */
-static int write_header_line(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+static int write_header_line(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err)
 {
 	for (size_t len = header_text(w, steps); len + 1 < w->front; len++)
 		vfm_buf_adds(&w->text, " ");
 	return out(w->body, w->text.data, w->text.len, err);
 }
 
-static int write_end(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+static int write_end(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err)
 {
 	if (steps < 1 || steps > MAX_STEPS || w->next != steps * w->batch)
 		return vfm_fail(err, VFM_EUSAGE, "%" PRId64 " packs were written, %" PRId64 " promised", w->next,
@@ -367,18 +367,18 @@ static int write_end(struct vfm_manifest_writer *w, int64_t steps, struct vfm_er
 	/* All packs first: a full disk must not leave a file that opens. */
 	if (fflush(w->body) || fseeko(w->body, w->start, SEEK_SET))
 		return fail_writing(err);
-	TRY(w->format == VFM_MANIFEST_BIN ? write_bin_front(w, steps, err) : write_header_line(w, steps, err));
+	TRY(w->format == VFM_PLAN_BIN ? write_bin_front(w, steps, err) : write_header_line(w, steps, err));
 	if (w->body != w->f)
 		TRY(append_file(w->f, w->body, err));
 	return fflush(w->f) || (w->body == w->f && fseeko(w->f, 0, SEEK_END)) ? fail_writing(err) : 0;
 }
 
-int vfm_manifest_writer_end(struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err)
+int vfm_plan_writer_end(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err)
 {
 	int rc = write_end(w, steps, err);
 
 	if (rc < 0)
-		vfm_manifest_writer_abort(w);
+		vfm_plan_writer_abort(w);
 	else
 		writer_free(w);
 	return rc;

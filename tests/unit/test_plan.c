@@ -1,4 +1,4 @@
-/* Manifests: written and read back in both encodings, and every way of being wrong. */
+/* Plans: written and read back in both encodings, and every way of being wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "io/file.h"
 
 #define STEPS 37
 #define BATCH 3
 
-static char dir[] = "/tmp/vfm_manifest_XXXXXX", file[64];
+static char dir[] = "/tmp/vfm_plan_XXXXXX", file[64];
 
 static int setup(void **state)
 {
@@ -31,16 +31,16 @@ static int teardown(void **state)
 	return vfm_rm_rf(dir, NULL);
 }
 
-static struct vfm_manifest_set sets[2] = {
+static struct vfm_plan_set sets[2] = {
 	{.name = "a", .dir_given = "sub/a", .records = 1000, .weight = 0.25},
 	{.name = "b", .dir_given = "/abs/b", .records = 500, .weight = 0.75},
 };
 
-static struct vfm_manifest_header header(void)
+static struct vfm_plan_header header(void)
 {
 	for (int i = 0; i < 2; i++)
 		memset(sets[i].index_sha256, "0f"[i], 64);
-	return (struct vfm_manifest_header){.context = 100,
+	return (struct vfm_plan_header){.context = 100,
 		.batch = BATCH,
 		.steps = STEPS,
 		.seed = 42,
@@ -53,9 +53,9 @@ static struct vfm_manifest_header header(void)
 }
 
 /* Sample i of pack k. */
-static struct vfm_manifest_sample sample(int64_t k, int i)
+static struct vfm_plan_sample sample(int64_t k, int i)
 {
-	return (struct vfm_manifest_sample){
+	return (struct vfm_plan_sample){
 		(int32_t)(k + i) % 2, (int32_t)(k % 5), (k * 7 + i) % 500, (int32_t)(1 + (k + i) % 20)};
 }
 
@@ -64,18 +64,18 @@ static int count(int64_t k)
 	return 1 + (int)(k % 4);
 }
 
-static void write_it(enum vfm_manifest_format format)
+static void write_it(enum vfm_plan_format format)
 {
-	struct vfm_manifest_header h = header();
+	struct vfm_plan_header h = header();
 	struct vfm_err err = {0};
 	FILE *f = fopen(file, "w");
-	struct vfm_manifest_writer *w;
+	struct vfm_plan_writer *w;
 
-	w = vfm_manifest_writer_new(f, format, &h, &err);
+	w = vfm_plan_writer_new(f, format, &h, &err);
 	assert_non_null(w);
 	for (int64_t k = 0; k < STEPS * BATCH; k++) {
-		struct vfm_manifest_sample s[4];
-		struct vfm_manifest_pack p = {.cp = 1,
+		struct vfm_plan_sample s[4];
+		struct vfm_plan_pack p = {.cp = 1,
 			.step = k / BATCH,
 			.pack = (int32_t)(k % BATCH),
 			.n_samples = count(k),
@@ -86,30 +86,30 @@ static void write_it(enum vfm_manifest_format format)
 			s[i] = sample(k, i);
 			p.tokens += s[i].tokens;
 		}
-		assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
+		assert_int_equal(vfm_plan_writer_pack(w, &p, &err), 0);
 	}
-	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), 0);
+	assert_int_equal(vfm_plan_writer_end(w, STEPS, &err), 0);
 	fclose(f);
 }
 
-static void check_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *s)
+static void check_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *s)
 {
 	struct vfm_err err = {0};
 	int64_t tokens = 0;
 
-	assert_int_equal(vfm_manifest_step(m, step, s, &err), 0);
+	assert_int_equal(vfm_plan_step(m, step, s, &err), 0);
 	assert_int_equal(s->step, step);
 	assert_int_equal(s->n_packs, BATCH);
 	for (int i = 0; i < BATCH; i++) {
 		int64_t k = step * BATCH + i, sum = 0;
-		const struct vfm_manifest_pack *p = &s->packs[i];
+		const struct vfm_plan_pack *p = &s->packs[i];
 
 		assert_int_equal(p->step, step);
 		assert_int_equal(p->pack, i);
 		assert_int_equal(p->n_samples, count(k));
 		assert_true(p->cost == 0.5 + (double)k);
 		for (int j = 0; j < p->n_samples; j++) {
-			struct vfm_manifest_sample want = sample(k, j);
+			struct vfm_plan_sample want = sample(k, j);
 
 			assert_int_equal(p->samples[j].set, want.set);
 			assert_int_equal(p->samples[j].shard, want.shard);
@@ -127,16 +127,16 @@ static void round_trip(void **state)
 {
 	(void)state;
 	for (int format = 0; format < 2; format++) {
-		struct vfm_manifest_step s = {0};
+		struct vfm_plan_step s = {0};
 		struct vfm_err err = {0};
-		struct vfm_manifest *m;
-		const struct vfm_manifest_header *h;
+		struct vfm_plan *m;
+		const struct vfm_plan_header *h;
 		char want[96];
 
-		write_it(format ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL);
-		m = vfm_manifest_open(file, &err);
+		write_it(format ? VFM_PLAN_BIN : VFM_PLAN_JSONL);
+		m = vfm_plan_open(file, &err);
 		assert_non_null(m);
-		h = vfm_manifest_header(m);
+		h = vfm_plan_header(m);
 		assert_int_equal(h->context, 100);
 		assert_int_equal(h->seed, 42);
 		assert_int_equal(h->patch[2], 2);
@@ -153,26 +153,26 @@ static void round_trip(void **state)
 			check_step(m, i * 17 % STEPS, &s);
 		for (int64_t i = STEPS - 1; i >= 0; i--)
 			check_step(m, i, &s);
-		assert_int_equal(vfm_manifest_step(m, STEPS, &s, &err), VFM_EUSAGE);
-		assert_int_equal(vfm_manifest_step(m, -1, &s, &err), VFM_EUSAGE);
-		vfm_manifest_step_release(&s);
-		vfm_manifest_close(m);
+		assert_int_equal(vfm_plan_step(m, STEPS, &s, &err), VFM_EUSAGE);
+		assert_int_equal(vfm_plan_step(m, -1, &s, &err), VFM_EUSAGE);
+		vfm_plan_step_release(&s);
+		vfm_plan_close(m);
 	}
 }
 
 /* Opens and reads all; 0 or the code, with the message in err. */
 static int read_all(struct vfm_err *err)
 {
-	struct vfm_manifest *m = vfm_manifest_open(file, err);
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan *m = vfm_plan_open(file, err);
+	struct vfm_plan_step s = {0};
 	int rc = 0;
 
 	if (!m)
 		return err->code;
-	for (int64_t i = 0; rc == 0 && i < vfm_manifest_header(m)->steps; i++)
-		rc = vfm_manifest_step(m, i, &s, err);
-	vfm_manifest_step_release(&s);
-	vfm_manifest_close(m);
+	for (int64_t i = 0; rc == 0 && i < vfm_plan_header(m)->steps; i++)
+		rc = vfm_plan_step(m, i, &s, err);
+	vfm_plan_step_release(&s);
+	vfm_plan_close(m);
 	return rc;
 }
 
@@ -195,9 +195,9 @@ static void hostile_lines(void **state)
 		const char *text, *says;
 	} bad[] = {
 		{"", "empty"},
-		{"\n", "not a manifest"},
-		{"garbage", "not a manifest"},
-		{"[1,2]\n", "not a manifest"},
+		{"\n", "not a plan"},
+		{"garbage", "not a plan"},
+		{"[1,2]\n", "not a plan"},
 		{"{\"v\":1}\n", "type"},
 		{HEAD(SET), "truncated"},
 		{HEAD(SET) GOOD0, "truncated"},
@@ -258,7 +258,7 @@ static void hostile_lines(void **state)
 	}
 }
 
-/* Every truncation, and every flipped byte, of a binary manifest is noticed: all of it stands under checksums but
+/* Every truncation, and every flipped byte, of a binary plan is noticed: all of it stands under checksums but
  * the padding. */
 static void damaged_binary(void **state)
 {
@@ -267,7 +267,7 @@ static void damaged_binary(void **state)
 	size_t len, unnoticed = 0;
 
 	(void)state;
-	write_it(VFM_MANIFEST_BIN);
+	write_it(VFM_PLAN_BIN);
 	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, &err), 0);
 	for (size_t n = 0; n < len; n += n < 700 ? 1 : 97) {
 		assert_int_equal(vfm_write_file(file, data, n, &err), 0);
@@ -285,29 +285,29 @@ static void damaged_binary(void **state)
 
 static void writer_refuses(void **state)
 {
-	struct vfm_manifest_header h = header();
-	struct vfm_manifest_sample s = sample(0, 0);
-	struct vfm_manifest_pack p = {.cp = 1, .n_samples = 1, .samples = &s, .tokens = s.tokens};
+	struct vfm_plan_header h = header();
+	struct vfm_plan_sample s = sample(0, 0);
+	struct vfm_plan_pack p = {.cp = 1, .n_samples = 1, .samples = &s, .tokens = s.tokens};
 	struct vfm_err err = {0};
 	FILE *f = fopen("/dev/null", "w"), *full = fopen("/dev/full", "w");
-	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, VFM_MANIFEST_JSONL, &h, &err);
+	struct vfm_plan_writer *w = vfm_plan_writer_new(f, VFM_PLAN_JSONL, &h, &err);
 	int rc;
 
 	(void)state;
 	p.pack = 1;
-	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* out of order */
+	assert_int_equal(vfm_plan_writer_pack(w, &p, &err), VFM_EUSAGE); /* out of order */
 	p.pack = 0;
 	p.cp = 2;
-	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* of a plan without parts */
+	assert_int_equal(vfm_plan_writer_pack(w, &p, &err), VFM_EUSAGE); /* of a plan without parts */
 	p.cp = 1;
-	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
-	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), VFM_EUSAGE); /* too few */
+	assert_int_equal(vfm_plan_writer_pack(w, &p, &err), 0);
+	assert_int_equal(vfm_plan_writer_end(w, STEPS, &err), VFM_EUSAGE); /* too few */
 	h.steps = 1;
 	h.batch = 1;
-	w = vfm_manifest_writer_new(full, VFM_MANIFEST_JSONL, &h, &err);
-	rc = vfm_manifest_writer_pack(w, &p, &err);
+	w = vfm_plan_writer_new(full, VFM_PLAN_JSONL, &h, &err);
+	rc = vfm_plan_writer_pack(w, &p, &err);
 	if (rc == 0)
-		rc = vfm_manifest_writer_end(w, 1, &err);
+		rc = vfm_plan_writer_end(w, 1, &err);
 	assert_int_equal(rc, VFM_EENV);
 	fclose(f);
 	fclose(full);
@@ -316,39 +316,39 @@ static void writer_refuses(void **state)
 /* Plans of packs of several parts: a step has 8. */
 static const int32_t parts_of[][8] = {{4, 2, 1, 1}, {2, 1, 1, 4}, {1, 1, 1, 1, 1, 1, 2}, {4, 4}};
 
-static void write_parts(enum vfm_manifest_format format)
+static void write_parts(enum vfm_plan_format format)
 {
-	struct vfm_manifest_header h = header();
+	struct vfm_plan_header h = header();
 	struct vfm_err err = {0};
 	FILE *f = fopen(file, "w");
-	struct vfm_manifest_writer *w;
+	struct vfm_plan_writer *w;
 
 	h.cp = 4;
 	h.batch = 8;
-	w = vfm_manifest_writer_new(f, format, &h, &err);
+	w = vfm_plan_writer_new(f, format, &h, &err);
 	assert_non_null(w);
 	for (int64_t step = 0; step < STEPS; step++)
 		for (int32_t at = 0, i = 0; at < 8; i++) {
-			struct vfm_manifest_sample s = sample(step, i);
-			struct vfm_manifest_pack p = {
+			struct vfm_plan_sample s = sample(step, i);
+			struct vfm_plan_pack p = {
 				.step = step, .pack = at, .cp = parts_of[step % 4][i], .n_samples = 1, .samples = &s};
 
 			s.tokens = p.cp * 100 - i;
 			p.tokens = s.tokens;
-			assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
+			assert_int_equal(vfm_plan_writer_pack(w, &p, &err), 0);
 			at += p.cp;
 		}
-	assert_int_equal(vfm_manifest_writer_end(w, STEPS, &err), 0);
+	assert_int_equal(vfm_plan_writer_end(w, STEPS, &err), 0);
 	fclose(f);
 }
 
-static void check_parts(const struct vfm_manifest *m, int64_t step)
+static void check_parts(const struct vfm_plan *m, int64_t step)
 {
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	struct vfm_err err = {0};
 	int32_t at = 0;
 
-	assert_int_equal(vfm_manifest_step(m, step, &s, &err), 0);
+	assert_int_equal(vfm_plan_step(m, step, &s, &err), 0);
 	assert_int_equal(s.n_packs, 8);
 	for (int i = 0; at < 8; i++) {
 		int32_t cp = parts_of[step % 4][i];
@@ -358,12 +358,12 @@ static void check_parts(const struct vfm_manifest *m, int64_t step)
 		assert_int_equal(s.packs[at].tokens, cp * 100 - i);
 		assert_int_equal(s.packs[at].samples[0].index, sample(step, i).index);
 		for (int32_t k = 0; k < cp; k++) {
-			assert_ptr_equal(vfm_manifest_pack_of(&s, at + k), &s.packs[at]);
+			assert_ptr_equal(vfm_plan_pack_of(&s, at + k), &s.packs[at]);
 			assert_int_equal(s.packs[at + k].n_samples, k == 0);
 		}
 		at += cp;
 	}
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 }
 
 static void packs_of_several_parts(void **state)
@@ -373,16 +373,16 @@ static void packs_of_several_parts(void **state)
 
 	(void)state;
 	for (int format = 0; format < 2; format++) {
-		struct vfm_manifest *m;
+		struct vfm_plan *m;
 
-		write_parts(format ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL);
-		m = vfm_manifest_open(file, &err);
+		write_parts(format ? VFM_PLAN_BIN : VFM_PLAN_JSONL);
+		m = vfm_plan_open(file, &err);
 		assert_non_null(m);
-		assert_int_equal(vfm_manifest_header(m)->cp, 4);
+		assert_int_equal(vfm_plan_header(m)->cp, 4);
 		for (int64_t i = 0; i < STEPS; i++)
 			check_parts(m, i * 17 % STEPS);
-		assert_int_equal(vfm_manifest_sha256(m, hex[format], NULL, NULL, &err), 0);
-		vfm_manifest_close(m);
+		assert_int_equal(vfm_plan_sha256(m, hex[format], NULL, NULL, &err), 0);
+		vfm_plan_close(m);
 	}
 	assert_string_equal(hex[0], hex[1]);
 }
@@ -436,14 +436,14 @@ static void parts_are_checked(void **state)
 static void hash_of(const char *text, char hex[VFM_SHA256_HEX])
 {
 	struct vfm_err err = {0};
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 
 	if (text)
 		assert_int_equal(vfm_write_file(file, text, strlen(text), &err), 0);
-	m = vfm_manifest_open(file, &err);
+	m = vfm_plan_open(file, &err);
 	assert_non_null(m);
-	assert_int_equal(vfm_manifest_sha256(m, hex, NULL, NULL, &err), 0);
-	vfm_manifest_close(m);
+	assert_int_equal(vfm_plan_sha256(m, hex, NULL, NULL, &err), 0);
+	vfm_plan_close(m);
 }
 
 /* The hash is that of the content: both encodings have the same, and every sample counts. */
@@ -464,13 +464,13 @@ static void hashes(void **state)
 			GOOD0 GOOD1,
 	};
 	char a[VFM_SHA256_HEX], b[VFM_SHA256_HEX];
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	struct vfm_err err = {0};
 
 	(void)state;
-	write_it(VFM_MANIFEST_JSONL);
+	write_it(VFM_PLAN_JSONL);
 	hash_of(NULL, a);
-	write_it(VFM_MANIFEST_BIN);
+	write_it(VFM_PLAN_BIN);
 	hash_of(NULL, b);
 	assert_string_equal(a, b);
 	hash_of(HEAD(SET) GOOD0 GOOD1, a);
@@ -483,11 +483,11 @@ static void hashes(void **state)
 		assert_string_not_equal(a, b);
 	}
 	assert_int_equal(vfm_write_file(file, BAD_LINE, strlen(BAD_LINE), &err), 0);
-	m = vfm_manifest_open(file, &err);
+	m = vfm_plan_open(file, &err);
 	assert_non_null(m);
-	assert_int_equal(vfm_manifest_sha256(m, a, NULL, NULL, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_plan_sha256(m, a, NULL, NULL, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "line 2: tokens 6"));
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* manifest_hash.c - the sha256 of a plan's content, which both encodings share (vfm-manifest(5)).
+/* plan_hash.c - the sha256 of a plan's content, which both encodings share (vfm-plan(5)).
  *
  * Steps are hashed by all compute threads, a block of steps at a time: memory does not depend on the plan.  For jsonl,
  * parsing JSON takes more time than sha256.
@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "base/par.h"
-#include "data/plan/manifest_impl.h"
+#include "data/plan/plan_impl.h"
 
 enum { BLOCK = 1024, GRAIN = 64 }; /* steps between two checks for errors; steps per task */
 enum { DIGEST_BYTES = 64 << 10 };  /* at each end of the file */
 
 struct hash_block {
-	const struct vfm_manifest *m;
+	const struct vfm_plan *m;
 	int64_t first;               /* step */
 	char (*hex)[VFM_SHA256_HEX]; /* [BLOCK] */
 	int64_t bad;                 /* the first step that cannot be read; -1: none */
@@ -35,12 +35,12 @@ static void add64(struct vfm_sha256 *s, uint64_t x)
 	vfm_sha256_add(s, &x, sizeof(x));
 }
 
-static void hash_step(const struct vfm_manifest_step *step, bool with_cp, char hex[VFM_SHA256_HEX])
+static void hash_step(const struct vfm_plan_step *step, bool with_cp, char hex[VFM_SHA256_HEX])
 {
 	struct vfm_sha256 *s = vfm_sha256_new();
 
 	for (int32_t i = 0; i < step->n_packs; i++) {
-		const struct vfm_manifest_pack *p = &step->packs[i];
+		const struct vfm_plan_pack *p = &step->packs[i];
 
 		if (with_cp && p->cp == 0)
 			continue;
@@ -60,11 +60,11 @@ static void hash_step(const struct vfm_manifest_step *step, bool with_cp, char h
 static void hash_steps(int64_t i0, int64_t i1, void *ctx)
 {
 	struct hash_block *b = ctx;
-	struct vfm_manifest_step step = {0};
+	struct vfm_plan_step step = {0};
 	struct vfm_err err = {0};
 
 	for (int64_t i = i0; i < i1; i++) {
-		if (vfm_manifest_step(b->m, b->first + i, &step, &err) < 0) {
+		if (vfm_plan_step(b->m, b->first + i, &step, &err) < 0) {
 			pthread_mutex_lock(&b->lock);
 			if (b->bad < 0 || i < b->bad) {
 				b->bad = i;
@@ -75,10 +75,10 @@ static void hash_steps(int64_t i0, int64_t i1, void *ctx)
 		}
 		hash_step(&step, b->m->h.cp > 0, b->hex[i]);
 	}
-	vfm_manifest_step_release(&step);
+	vfm_plan_step_release(&step);
 }
 
-static void hash_header(struct vfm_sha256 *s, const struct vfm_manifest_header *h)
+static void hash_header(struct vfm_sha256 *s, const struct vfm_plan_header *h)
 {
 	vfm_sha256_add(s, "vfm-plan", 8);
 	add32(s, h->cp ? 2 : 1);
@@ -96,8 +96,8 @@ static void hash_header(struct vfm_sha256 *s, const struct vfm_manifest_header *
 		vfm_sha256_add(s, h->sets[i].index_sha256, VFM_SHA256_HEX - 1);
 }
 
-static int hash_content(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
-	int (*tick)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err)
+static int hash_content(const struct vfm_plan *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
+	void *ctx, struct vfm_err *err)
 {
 	struct hash_block b = {.m = m, .bad = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct vfm_sha256 *s = vfm_sha256_new();
@@ -121,7 +121,7 @@ static int hash_content(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
 }
 
 struct expected_plan {
-	const struct vfm_manifest *m;
+	const struct vfm_plan *m;
 	const char *sha256;
 };
 
@@ -135,21 +135,21 @@ static int verify_plan(void *ctx, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->m->path);
 }
 
-int vfm_manifest_check(struct vfm_manifest *m, const char *sha256, struct vfm_err *err)
+int vfm_plan_check_file(struct vfm_plan *m, const char *sha256, struct vfm_err *err)
 {
 	return vfm_map_check(&m->map, verify_plan, &(struct expected_plan){m, sha256}, err);
 }
 
-int vfm_manifest_sha256(struct vfm_manifest *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
+int vfm_plan_sha256(struct vfm_plan *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
 	void *ctx, struct vfm_err *err)
 {
 	int rc = hash_content(m, hex, tick, ctx, err);
 
-	TRY(vfm_manifest_check(m, rc < 0 ? NULL : hex, err)); /* an error of a step may follow from it */
+	TRY(vfm_plan_check_file(m, rc < 0 ? NULL : hex, err)); /* an error of a step may follow from it */
 	return rc;
 }
 
-void vfm_manifest_digest(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX])
+void vfm_plan_digest(const struct vfm_plan *m, char hex[VFM_SHA256_HEX])
 {
 	struct vfm_sha256 *s = vfm_sha256_new();
 	size_t n = m->map.size < DIGEST_BYTES ? m->map.size : DIGEST_BYTES;

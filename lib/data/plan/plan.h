@@ -1,6 +1,6 @@
-/* manifest.h - the packing manifest: the samples of each sequence and the order of sequences (vfm-manifest(5)).
+/* plan.h - a plan: the samples of each sequence and the order of sequences (vfm-plan(5)).
  *
- * A manifest holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
+ * A plan holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
  * not depend on ranks: the trainer assigns the packs of a step to ranks.
  *
  * A plan may also say by how many ranks of context parallelism each pack is computed (header.cp).  A step then has
@@ -12,13 +12,13 @@
  *   bin    the same header, then fixed-size tables; access to a step takes O(1)
  *
  * The reader maps the file and stores nothing per pack.  Opening reads the header and the last record; the reader finds
- * a step of a jsonl manifest by binary search over byte offsets.  Every record is checked when it is read: a damaged,
- * truncated or contradictory manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
+ * a step of a jsonl plan by binary search over byte offsets.  Every record is checked when it is read: a damaged,
+ * truncated or contradictory plan gives VFM_EUSAGE and one sentence that names file and line (or pack).
  *
- * All reading functions are thread-safe and local. If another process may change the file, see vfm_manifest_check.
+ * All reading functions are thread-safe and local. If another process may change the file, see vfm_plan_check_file.
  */
-#ifndef VFM_DATA_PLAN_MANIFEST_H
-#define VFM_DATA_PLAN_MANIFEST_H
+#ifndef VFM_DATA_PLAN_PLAN_H
+#define VFM_DATA_PLAN_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,16 +29,16 @@
 #include "data/record/maker.h"
 #include "io/hash.h"
 
-#define VFM_MANIFEST_VERSION     1
-#define VFM_MANIFEST_MAX_SETS    4096
-#define VFM_MANIFEST_MAX_CONTEXT (1 << 24) /* tokens a pack */
-#define VFM_MANIFEST_MAX_BATCH   (1 << 22) /* packs a step */
-#define VFM_MANIFEST_MAX_CP      64        /* ranks of a pack */
+#define VFM_PLAN_VERSION     1
+#define VFM_PLAN_MAX_SETS    4096
+#define VFM_PLAN_MAX_CONTEXT (1 << 24) /* tokens a pack */
+#define VFM_PLAN_MAX_BATCH   (1 << 22) /* packs a step */
+#define VFM_PLAN_MAX_CP      64        /* ranks of a pack */
 
-struct vfm_manifest_set {
+struct vfm_plan_set {
 	const char *name;
 	const char *dir_given;             /* as it stands in the file */
-	const char *dir;                   /* resolved: relative to the manifest's folder unless absolute */
+	const char *dir;                   /* resolved: relative to the plan's folder unless absolute */
 	int64_t records;                   /* samples in the set's index */
 	int64_t selected;                  /* of them, those that belong to the set; in a reader never 0; 0: all */
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
@@ -50,7 +50,7 @@ struct vfm_manifest_set {
 
 enum vfm_plan_side { VFM_SIDE_ALL, VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT };
 
-struct vfm_manifest_header {
+struct vfm_plan_header {
 	int32_t context; /* maximum tokens of a pack; with cp: of a part */
 	int32_t batch;   /* packs a step; with cp: parts, a multiple of cp */
 	/* 0: every pack is computed by all cp ranks of the run.  Else the largest cp of a pack, a power of two. */
@@ -63,75 +63,75 @@ struct vfm_manifest_header {
 	/* the extra arrays of every sample (data/dataset/extra.h); 0: the samples have none */
 	int32_t cond_channels, image_len, image_dim;
 	int32_t n_sets;
-	struct vfm_manifest_set *sets; /* [n_sets] */
-	struct vfm_makers makers;      /* of all sets; unknown if no set knows */
-	enum vfm_plan_side side;       /* the side of the samples (split.h); ALL: any sample may be in the plan */
-	double held_out;               /* the fraction that is held out; 0 with ALL */
-	const json_t *forced;          /* an array (data/record/maker.h), whose entries also have "set"; or NULL */
+	struct vfm_plan_set *sets; /* [n_sets] */
+	struct vfm_makers makers;  /* of all sets; unknown if no set knows */
+	enum vfm_plan_side side;   /* the side of the samples (split.h); ALL: any sample may be in the plan */
+	double held_out;           /* the fraction that is held out; 0 with ALL */
+	const json_t *forced;      /* an array (data/record/maker.h), whose entries also have "set"; or NULL */
 };
 
-struct vfm_manifest_sample {
+struct vfm_plan_sample {
 	int32_t set; /* index into header.sets */
 	int32_t shard;
 	int64_t index; /* within the shard */
 	int32_t tokens;
 };
 
-struct vfm_manifest_pack {
+struct vfm_plan_pack {
 	int64_t step;
 	int32_t pack; /* within the step: 0 .. batch-1; with header.cp: its first part, a multiple of its cp */
 	/* parts: a power of two <= header.cp; 1 without header.cp; 0: the part is one of the pack before, and has no
 	 * samples */
 	int32_t cp;
 	int32_t n_samples;
-	int64_t tokens; /* the sum over the samples, <= cp x context */
-	double cost;    /* the value by which the packer balanced, in units of the cost file */
-	const struct vfm_manifest_sample *samples; /* [n_samples] */
+	int64_t tokens;                        /* the sum over the samples, <= cp x context */
+	double cost;                           /* the value by which the packer balanced, in units of the cost file */
+	const struct vfm_plan_sample *samples; /* [n_samples] */
 };
 
 /* The packs of one step.  Reused from call to call; `= {0}` before the first. */
-struct vfm_manifest_step {
+struct vfm_plan_step {
 	int64_t step;
-	int64_t tokens;                  /* the sum over all packs of the step: the denominator of the loss */
-	int32_t n_packs;                 /* == batch, parts without samples included */
-	struct vfm_manifest_pack *packs; /* [n_packs], owned; valid until the next read or release */
+	int64_t tokens;              /* the sum over all packs of the step: the denominator of the loss */
+	int32_t n_packs;             /* == batch, parts without samples included */
+	struct vfm_plan_pack *packs; /* [n_packs], owned; valid until the next read or release */
 	/* private */
-	struct vfm_manifest_sample *samples;
+	struct vfm_plan_sample *samples;
 	size_t cap_packs, cap_samples;
-	/* where the following step begins, in the manifest opened as number `serial`, so that reading on needs no
+	/* where the following step begins, in the plan opened as number `serial`, so that reading on needs no
 	 * search */
 	uint64_t next_off;
 	uint64_t serial;
 };
 
-struct vfm_manifest;
+struct vfm_plan;
 
 /* Opens and checks the header and the last record (a truncated file is found here). NULL on failure. */
-struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err);
+struct vfm_plan *vfm_plan_open(const char *path, struct vfm_err *err);
 /* Returns VFM_EENV if the file has changed since it was opened (vfm_map_check).  A reader calls it after it has read.
- * sha256: of the opened manifest; NULL: unknown, and another modification time is an error. */
-int vfm_manifest_check(struct vfm_manifest *m, const char *sha256, struct vfm_err *err);
-void vfm_manifest_close(struct vfm_manifest *m);                                     /* NULL is fine */
-const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
-const char *vfm_manifest_path(const struct vfm_manifest *m);
+ * sha256: of the opened plan; NULL: unknown, and another modification time is an error. */
+int vfm_plan_check_file(struct vfm_plan *m, const char *sha256, struct vfm_err *err);
+void vfm_plan_close(struct vfm_plan *m);                                 /* NULL is fine */
+const struct vfm_plan_header *vfm_plan_header(const struct vfm_plan *m); /* owned by m */
+const char *vfm_plan_path(const struct vfm_plan *m);
 
 /* Reads step 0 <= step < steps into *out.  Checks that numbers are in range, packs complete and in
  * order, and sums correct.  The loader compares the samples with the indexes (loader.h). */
-int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err);
-void vfm_manifest_step_release(struct vfm_manifest_step *s);
+int vfm_plan_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *out, struct vfm_err *err);
+void vfm_plan_step_release(struct vfm_plan_step *s);
 /* Returns the pack that has this part of the step; part < n_packs. */
-const struct vfm_manifest_pack *vfm_manifest_pack_of(const struct vfm_manifest_step *s, int64_t part);
+const struct vfm_plan_pack *vfm_plan_pack_of(const struct vfm_plan_step *s, int64_t part);
 
-/* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
+/* Reads the whole plan, checks it, and computes the sha256 of its content (vfm-plan(5)): context, batch, patch,
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
  * names, weights and costs do not affect it.  The compute threads share the work (base/par.h). */
 /* tick (may be NULL) is called after each block of steps; a negative result ends the call. */
-int vfm_manifest_sha256(struct vfm_manifest *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
+int vfm_plan_sha256(struct vfm_plan *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
 	void *ctx, struct vfm_err *err);
 
 /* Computes a digest of the file's size, first 64 KiB and last 64 KiB, in constant time.  Ranks compare it to find out
  * whether they opened the same file. */
-void vfm_manifest_digest(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX]);
+void vfm_plan_digest(const struct vfm_plan *m, char hex[VFM_SHA256_HEX]);
 
 /* ---- writing ---- */
 
@@ -142,13 +142,12 @@ void vfm_manifest_digest(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX])
  * end writes the header, in front of the packs; a file without it does not open, so neither does one of a writer that
  * was killed or had no space.  An `f` that is no regular file, or that appends, gets all of it in end: until then the
  * plan is in an unlinked temporary file (TMPDIR).  So are the records of packs of a binary plan, 32 bytes each. */
-enum vfm_manifest_format { VFM_MANIFEST_JSONL, VFM_MANIFEST_BIN };
-struct vfm_manifest_writer;
-struct vfm_manifest_writer *vfm_manifest_writer_new(
-	FILE *f, enum vfm_manifest_format format, const struct vfm_manifest_header *h, struct vfm_err *err);
-int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err);
-int vfm_manifest_writer_end(
-	struct vfm_manifest_writer *w, int64_t steps, struct vfm_err *err); /* frees w in any case */
-void vfm_manifest_writer_abort(struct vfm_manifest_writer *w);              /* NULL is fine */
+enum vfm_plan_format { VFM_PLAN_JSONL, VFM_PLAN_BIN };
+struct vfm_plan_writer;
+struct vfm_plan_writer *vfm_plan_writer_new(
+	FILE *f, enum vfm_plan_format format, const struct vfm_plan_header *h, struct vfm_err *err);
+int vfm_plan_writer_pack(struct vfm_plan_writer *w, const struct vfm_plan_pack *p, struct vfm_err *err);
+int vfm_plan_writer_end(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err); /* frees w in any case */
+void vfm_plan_writer_abort(struct vfm_plan_writer *w);                                  /* NULL is fine */
 
 #endif

@@ -1,4 +1,4 @@
-#include "train/job/plan.h"
+#include "train/job/plan_check.h"
 
 #include <math.h>
 
@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 int vfm_plan_check_model(
-	const struct vfm_manifest_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err)
+	const struct vfm_plan_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	for (int i = 0; i < 3; i++)
 		if (h->patch[i] != m->patch[i])
@@ -46,7 +46,7 @@ static int refuse_division(
 
 /* Checks that every rank gets the same number of packs per step. */
 static int check_division(
-	const struct vfm_manifest_header *h, const char *path, const struct vfm_parallel *p, struct vfm_err *err)
+	const struct vfm_plan_header *h, const char *path, const struct vfm_parallel *p, struct vfm_err *err)
 {
 	if (!h->cp)
 		return h->batch % p->dp == 0 ? 0 : refuse_division(h->batch, path, "packs", "parallel.dp", p->dp, err);
@@ -61,7 +61,7 @@ static int check_division(
 		: refuse_division(h->batch, path, "parts", "parallel.dp x cp", p->dp * p->cp, err);
 }
 
-int vfm_plan_check(const struct vfm_manifest_header *h, const char *path, const struct vfm_config *c,
+int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const struct vfm_config *c,
 	const struct vfm_parallel *p, int64_t *last, struct vfm_err *err)
 {
 	TRY(vfm_plan_check_model(h, path, &c->model, err));

@@ -1,4 +1,4 @@
-/* Manifests of both encodings: any bytes; what is read conforms to manifest.h.  In inputs that
+/* Plans of both encodings: any bytes; what is read conforms to plan.h.  In inputs that
  * begin like the binary encoding the checksums are corrected, so that the fuzzer gets past them. */
 #include <stdint.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/plan/manifest.h"
+#include "data/plan/plan.h"
 #include "io/file.h"
 #include "io/hash.h"
 
@@ -53,19 +53,19 @@ static void mend(uint8_t *d, size_t size)
 	}
 }
 
-static void check(const struct vfm_manifest_header *h, const struct vfm_manifest_step *s, int64_t step)
+static void check(const struct vfm_plan_header *h, const struct vfm_plan_step *s, int64_t step)
 {
 	int64_t tokens = 0;
 
 	if (s->step != step || s->n_packs != h->batch)
 		abort();
 	for (int32_t i = 0; i < s->n_packs; i++) {
-		const struct vfm_manifest_pack *p = &s->packs[i];
+		const struct vfm_plan_pack *p = &s->packs[i];
 		int64_t sum = 0;
 
 		if (p->step != step || p->pack != i || p->cp > (h->cp ? h->cp : 1))
 			abort();
-		if (p->cp == 0 ? p->n_samples || p->tokens || vfm_manifest_pack_of(s, i)->cp < 2
+		if (p->cp == 0 ? p->n_samples || p->tokens || vfm_plan_pack_of(s, i)->cp < 2
 			       : p->n_samples < 1 || p->tokens > (int64_t)p->cp * h->context || i % p->cp)
 			abort();
 		for (int32_t k = 0; k < p->n_samples; k++) {
@@ -83,30 +83,30 @@ static void check(const struct vfm_manifest_header *h, const struct vfm_manifest
 		abort();
 }
 
-/* A manifest that can be read whole has a hash, and only then. */
-static void check_hash(const struct vfm_manifest *m)
+/* A plan that can be read whole has a hash, and only then. */
+static void check_hash(const struct vfm_plan *m)
 {
-	const struct vfm_manifest_header *h = vfm_manifest_header(m);
-	struct vfm_manifest_step s = {0};
+	const struct vfm_plan_header *h = vfm_plan_header(m);
+	struct vfm_plan_step s = {0};
 	struct vfm_err err = {0};
 	char hex[VFM_SHA256_HEX];
 	int64_t good = 0;
-	int rc = vfm_manifest_sha256(m, hex, NULL, NULL, &err);
+	int rc = vfm_plan_sha256(m, hex, NULL, NULL, &err);
 
-	while (good < h->steps && vfm_manifest_step(m, good, &s, NULL) == 0)
+	while (good < h->steps && vfm_plan_step(m, good, &s, NULL) == 0)
 		good++;
 	if ((rc == 0) != (good == h->steps) || (rc == 0 && strlen(hex) != 64))
 		abort();
-	vfm_manifest_step_release(&s);
+	vfm_plan_step_release(&s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	int fd = memfd_create("manifest", 0);
+	int fd = memfd_create("plan", 0);
 	char path[64];
-	struct vfm_manifest_step s = {0};
+	struct vfm_plan_step s = {0};
 	struct vfm_err err = {0};
-	struct vfm_manifest *m;
+	struct vfm_plan *m;
 	uint8_t *copy = vfm_malloc(size + 1);
 
 	memcpy(copy, data, size);
@@ -114,18 +114,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (fd < 0 || write(fd, copy, size) != (ssize_t)size)
 		abort();
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	m = vfm_manifest_open(path, &err);
+	m = vfm_plan_open(path, &err);
 	if (m) {
-		const struct vfm_manifest_header *h = vfm_manifest_header(m);
+		const struct vfm_plan_header *h = vfm_plan_header(m);
 
 		for (int64_t i = 0; i < h->steps && i < 40; i++)
-			if (vfm_manifest_step(m, i, &s, &err) == 0)
+			if (vfm_plan_step(m, i, &s, &err) == 0)
 				check(h, &s, i);
-		if (vfm_manifest_step(m, h->steps - 1, &s, &err) == 0)
+		if (vfm_plan_step(m, h->steps - 1, &s, &err) == 0)
 			check(h, &s, h->steps - 1);
-		vfm_manifest_step_release(&s);
+		vfm_plan_step_release(&s);
 		check_hash(m);
-		vfm_manifest_close(m);
+		vfm_plan_close(m);
 	} else if (err.code >= 0 || !err.msg[0]) {
 		abort();
 	}

@@ -1,4 +1,4 @@
-/* manifest.c - the reader: header, and packs of the jsonl encoding. */
+/* plan.c - the reader: header, and packs of the jsonl encoding. */
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/plan/manifest_impl.h"
+#include "data/plan/plan_impl.h"
 #include "io/json.h"
 
 /* ---- header ---- */
@@ -31,7 +31,7 @@ static int parse_schedule(const json_t *o, const char *where, struct vfm_mix_wei
 }
 
 static int parse_set(
-	struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_manifest_set *s, struct vfm_err *err)
+	struct vfm_plan *m, const json_t *o, const char *where, struct vfm_plan_set *s, struct vfm_err *err)
 {
 	const char *name, *dir, *sha, *slash = strrchr(m->path, '/');
 
@@ -65,13 +65,13 @@ static int parse_set(
 	return 0;
 }
 
-static int parse_header_sets(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
+static int parse_header_sets(struct vfm_plan *m, const json_t *root, struct vfm_err *err)
 {
 	const json_t *sets = json_object_get(root, "sets");
 	size_t n = json_array_size(sets);
 
-	if (!json_is_array(sets) || n < 1 || n > VFM_MANIFEST_MAX_SETS)
-		return vfm_fail(err, VFM_EUSAGE, "sets: expected an array of 1 to %d sets", VFM_MANIFEST_MAX_SETS);
+	if (!json_is_array(sets) || n < 1 || n > VFM_PLAN_MAX_SETS)
+		return vfm_fail(err, VFM_EUSAGE, "sets: expected an array of 1 to %d sets", VFM_PLAN_MAX_SETS);
 	m->h.sets = vfm_arena_alloc(&m->arena, n * sizeof(*m->h.sets));
 	m->h.n_sets = (int32_t)n;
 	for (size_t i = 0; i < n; i++) {
@@ -83,7 +83,7 @@ static int parse_header_sets(struct vfm_manifest *m, const json_t *root, struct 
 	return 0;
 }
 
-static int parse_forced_entry(struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_err *err)
+static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *where, struct vfm_err *err)
 {
 	const char *encoder = "", *text;
 	struct vfm_maker expected, *used;
@@ -108,7 +108,7 @@ static int parse_forced_entry(struct vfm_manifest *m, const json_t *o, const cha
 	return vfm_maker_from_json(used, json_object_get(o, "used"), path, err);
 }
 
-static int parse_forced(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
+static int parse_forced(struct vfm_plan *m, const json_t *root, struct vfm_err *err)
 {
 	const json_t *forced = json_object_get(root, "forced");
 
@@ -125,7 +125,7 @@ static int parse_forced(struct vfm_manifest *m, const json_t *root, struct vfm_e
 	return 0;
 }
 
-static int parse_split(struct vfm_manifest_header *h, const json_t *root, struct vfm_err *err)
+static int parse_split(struct vfm_plan_header *h, const json_t *root, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(root, "held_out");
 	const char *part = "";
@@ -162,37 +162,37 @@ static int optional_field(const json_t *o, const char *key, int32_t *out, struct
 	return 0;
 }
 
-static int parse_cp(struct vfm_manifest_header *h, const json_t *root, struct vfm_err *err)
+static int parse_cp(struct vfm_plan_header *h, const json_t *root, struct vfm_err *err)
 {
 	int64_t cp = 0;
 
-	TRY(vfm_json_i64(root, "", "cp", false, 2, VFM_MANIFEST_MAX_CP, &cp, err));
+	TRY(vfm_json_i64(root, "", "cp", false, 2, VFM_PLAN_MAX_CP, &cp, err));
 	if (cp & (cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "cp: expected a power of two");
-	if (cp && (h->batch % cp || cp * h->context > VFM_MANIFEST_MAX_CONTEXT))
+	if (cp && (h->batch % cp || cp * h->context > VFM_PLAN_MAX_CONTEXT))
 		return vfm_fail(err, VFM_EUSAGE, "cp: expected a divisor of batch, and at most 2^24 tokens a pack");
 	h->cp = (int32_t)cp;
 	return 0;
 }
 
-static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
+static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *err)
 {
-	struct vfm_manifest_header *h = &m->h;
+	struct vfm_plan_header *h = &m->h;
 	const json_t *patch = json_object_get(root, "patch");
 	const char *type = "";
 	int64_t v = 0, seed = 0, text_dim = 0;
 
 	TRY(vfm_json_str(root, "", "type", true, &type, err));
-	if (strcmp(type, MANIFEST_TYPE))
-		return vfm_fail(err, VFM_EUSAGE, "type: expected '%s', got '%.40s'", MANIFEST_TYPE, type);
+	if (strcmp(type, PLAN_TYPE))
+		return vfm_fail(err, VFM_EUSAGE, "type: expected '%s', got '%.40s'", PLAN_TYPE, type);
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT_MAX, &v, err));
-	if (v != VFM_MANIFEST_VERSION)
+	if (v != VFM_PLAN_VERSION)
 		return vfm_fail(err, VFM_EUSAGE, "version %lld is not supported (this program reads %d)", (long long)v,
-			VFM_MANIFEST_VERSION);
-	TRY(int_field(root, "context", VFM_MANIFEST_MAX_CONTEXT, &h->context, err));
-	TRY(int_field(root, "batch", VFM_MANIFEST_MAX_BATCH, &h->batch, err));
+			VFM_PLAN_VERSION);
+	TRY(int_field(root, "context", VFM_PLAN_MAX_CONTEXT, &h->context, err));
+	TRY(int_field(root, "batch", VFM_PLAN_MAX_BATCH, &h->batch, err));
 	TRY(parse_cp(h, root, err));
-	TRY(vfm_json_i64(root, "", "steps", true, 1, INT64_MAX / VFM_MANIFEST_MAX_BATCH, &h->steps, err));
+	TRY(vfm_json_i64(root, "", "steps", true, 1, INT64_MAX / VFM_PLAN_MAX_BATCH, &h->steps, err));
 	TRY(vfm_json_i64(root, "", "seed", true, 0, INT64_MAX, &seed, err));
 	h->seed = (uint64_t)seed;
 	TRY(int_field(root, "latent_channels", 4096, &h->latent_channels, err));
@@ -218,22 +218,22 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 	return parse_forced(m, root, err);
 }
 
-int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t len, struct vfm_err *err)
+int vfm_plan_parse_header(struct vfm_plan *m, const char *text, size_t len, struct vfm_err *err)
 {
 	json_t *root = vfm_json_parse(text, len, "header", err);
 	int rc;
 
 	if (!root)
-		return vfm_fail(err, VFM_EUSAGE, "not a manifest: the header is not a JSON object");
+		return vfm_fail(err, VFM_EUSAGE, "not a plan: the header is not a JSON object");
 	rc = json_is_object(root) ? parse_fields(m, root, err)
-				  : vfm_fail(err, VFM_EUSAGE, "not a manifest: the header is not a JSON object");
+				  : vfm_fail(err, VFM_EUSAGE, "not a plan: the header is not a JSON object");
 	json_decref(root);
 	return rc;
 }
 
 /* ---- checks that both encodings share ---- */
 
-static int check_manifest_sample(const struct vfm_manifest *m, const struct vfm_manifest_sample *s, struct vfm_err *err)
+static int check_plan_sample(const struct vfm_plan *m, const struct vfm_plan_sample *s, struct vfm_err *err)
 {
 	int32_t most = m->h.context * (m->h.cp ? m->h.cp : 1);
 
@@ -249,7 +249,7 @@ static int check_manifest_sample(const struct vfm_manifest *m, const struct vfm_
 	return 0;
 }
 
-int vfm_manifest_check_cp(const struct vfm_manifest *m, int32_t pack, int64_t cp, struct vfm_err *err)
+int vfm_plan_check_cp(const struct vfm_plan *m, int32_t pack, int64_t cp, struct vfm_err *err)
 {
 	int32_t most = m->h.cp ? m->h.cp : 1;
 
@@ -260,8 +260,8 @@ int vfm_manifest_check_cp(const struct vfm_manifest *m, int32_t pack, int64_t cp
 	return 0;
 }
 
-int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manifest_pack *p,
-	const struct vfm_manifest_sample *samples, struct vfm_err *err)
+int vfm_plan_check_pack(const struct vfm_plan *m, const struct vfm_plan_pack *p, const struct vfm_plan_sample *samples,
+	struct vfm_err *err)
 {
 	const int32_t most = m->h.context * p->cp;
 	int64_t sum = 0;
@@ -269,7 +269,7 @@ int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manif
 	if (p->n_samples < 1)
 		return vfm_fail(err, VFM_EUSAGE, "the pack is empty");
 	for (int32_t i = 0; i < p->n_samples; i++) {
-		TRY(check_manifest_sample(m, &samples[i], err));
+		TRY(check_plan_sample(m, &samples[i], err));
 		sum += samples[i].tokens;
 		if (sum > most)
 			return vfm_fail(err, VFM_EUSAGE, "the samples exceed the context of %d tokens", most);
@@ -289,7 +289,7 @@ struct plan_line {
 };
 
 /* The line that contains byte `at`, which does not begin before `lo`. */
-static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struct plan_line *l, struct vfm_err *err)
+static int line_around(const struct vfm_plan *m, size_t lo, size_t at, struct plan_line *l, struct vfm_err *err)
 {
 	const char *d = (const char *)m->map.data, *nl = memrchr(d + lo, '\n', at - lo), *end;
 
@@ -298,12 +298,12 @@ static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struc
 	l->end = end ? (size_t)(end - d) : m->map.size;
 	if (!end)
 		return vfm_fail(err, VFM_EUSAGE, "truncated: the last line has no end");
-	if (l->end - l->off > MANIFEST_MAX_LINE)
+	if (l->end - l->off > PLAN_MAX_LINE)
 		return vfm_fail(err, VFM_EUSAGE, "a line of %zu bytes is too long", l->end - l->off);
 	return 0;
 }
 
-static json_t *parse_plan_line(const struct vfm_manifest *m, const struct plan_line *l, struct vfm_err *err)
+static json_t *parse_plan_line(const struct vfm_plan *m, const struct plan_line *l, struct vfm_err *err)
 {
 	json_t *o = vfm_json_parse((const char *)m->map.data + l->off, l->end - l->off, "a pack", err);
 
@@ -322,7 +322,7 @@ struct line_key {
 	int32_t cp;
 };
 
-static int read_line_key(const struct vfm_manifest *m, const json_t *o, struct line_key *key, struct vfm_err *err)
+static int read_line_key(const struct vfm_plan *m, const json_t *o, struct line_key *key, struct vfm_err *err)
 {
 	int64_t step = 0, pack = 0, cp = 1;
 
@@ -330,13 +330,13 @@ static int read_line_key(const struct vfm_manifest *m, const json_t *o, struct l
 	TRY(vfm_json_i64(o, "", "pack", true, 0, m->h.batch - 1, &pack, err));
 	if (m->h.cp)
 		TRY(vfm_json_i64(o, "", "cp", true, 1, m->h.cp, &cp, err));
-	TRY(vfm_manifest_check_cp(m, (int32_t)pack, cp, err));
+	TRY(vfm_plan_check_cp(m, (int32_t)pack, cp, err));
 	*key = (struct line_key){step * m->h.batch + pack, (int32_t)cp};
 	return 0;
 }
 
 static int read_line_key_at(
-	const struct vfm_manifest *m, const struct plan_line *l, struct line_key *key, struct vfm_err *err)
+	const struct vfm_plan *m, const struct plan_line *l, struct line_key *key, struct vfm_err *err)
 {
 	json_t *o = parse_plan_line(m, l, err);
 	int rc = o ? read_line_key(m, o, key, err) : VFM_EUSAGE;
@@ -347,7 +347,7 @@ static int read_line_key_at(
 	return 0;
 }
 
-static int parse_sample(const json_t *a, struct vfm_manifest_sample *s)
+static int parse_sample(const json_t *a, struct vfm_plan_sample *s)
 {
 	json_int_t v[4];
 
@@ -368,8 +368,8 @@ static int parse_sample(const json_t *a, struct vfm_manifest_sample *s)
 }
 
 /* Appends one pack to out->samples, at *n_used. */
-static int parse_pack(const struct vfm_manifest *m, const json_t *o, struct vfm_manifest_step *out, size_t *n_used,
-	struct vfm_manifest_pack *p, struct vfm_err *err)
+static int parse_pack(const struct vfm_plan *m, const json_t *o, struct vfm_plan_step *out, size_t *n_used,
+	struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	const json_t *list = json_object_get(o, "samples");
 	size_t n = json_array_size(list), most = (size_t)m->h.context * (size_t)p->cp;
@@ -383,14 +383,14 @@ static int parse_pack(const struct vfm_manifest *m, const json_t *o, struct vfm_
 		if (parse_sample(json_array_get(list, i), &out->samples[*n_used + i]) < 0)
 			return vfm_fail(err, VFM_EUSAGE, "samples[%zu]: expected [set, shard, index, tokens]", i);
 	p->n_samples = (int32_t)n;
-	TRY(vfm_manifest_check_pack(m, p, out->samples + *n_used, err));
+	TRY(vfm_plan_check_pack(m, p, out->samples + *n_used, err));
 	*n_used += n;
 	return 0;
 }
 
 /* ---- finding and reading a step ---- */
 
-static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, struct vfm_err *err)
+static int find_line(const struct vfm_plan *m, int64_t want, size_t *off, struct vfm_err *err)
 {
 	size_t lo = m->body, hi = m->map.size;
 
@@ -414,8 +414,8 @@ static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 }
 
 /* Reads the pack whose line begins at *off, and moves *off on. */
-static int read_plan_line(const struct vfm_manifest *m, int64_t want, size_t *off, struct vfm_manifest_step *out,
-	size_t *n_used, struct vfm_manifest_pack *p, struct vfm_err *err)
+static int read_plan_line(const struct vfm_plan *m, int64_t want, size_t *off, struct vfm_plan_step *out,
+	size_t *n_used, struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	struct line_key key = {0};
 	struct plan_line l;
@@ -443,7 +443,7 @@ out:
 	return rc;
 }
 
-static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
+static int jsonl_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *out, struct vfm_err *err)
 {
 	int64_t first = step * m->h.batch;
 	size_t off = step == 0 ? m->body : 0, used = 0;
@@ -454,11 +454,11 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 		TRY(find_line(m, first, &off, err));
 	out->n_packs = 0;
 	for (int32_t i = 0, end = 0; i < m->h.batch; i++) {
-		struct vfm_manifest_pack *p;
+		struct vfm_plan_pack *p;
 
 		vfm_grow(&out->packs, &out->cap_packs, (size_t)i + 1, sizeof(*out->packs));
 		p = &out->packs[i];
-		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
+		*p = (struct vfm_plan_pack){.step = step, .pack = i};
 		if (i < end)
 			continue;
 		if (read_plan_line(m, first + i, &off, out, &used, p, err) < 0)
@@ -471,18 +471,18 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 	return 0;
 }
 
-int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
+int vfm_plan_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *out, struct vfm_err *err)
 {
-	const struct vfm_manifest_sample *s;
+	const struct vfm_plan_sample *s;
 	int rc;
 
 	if (step < 0 || step >= m->h.steps)
-		return vfm_fail(err, VFM_EUSAGE, "manifest '%s': step %lld: there are %lld steps", m->path,
-			(long long)step, (long long)m->h.steps);
-	rc = m->bin ? vfm_manifest_bin_step(m, step, out, err) : jsonl_step(m, step, out, err);
+		return vfm_fail(err, VFM_EUSAGE, "plan '%s': step %lld: there are %lld steps", m->path, (long long)step,
+			(long long)m->h.steps);
+	rc = m->bin ? vfm_plan_bin_step(m, step, out, err) : jsonl_step(m, step, out, err);
 	if (rc < 0) {
 		out->n_packs = 0;
-		vfm_err_context(err, "manifest '%s'", m->path);
+		vfm_err_context(err, "plan '%s'", m->path);
 		return rc;
 	}
 	out->step = step;
@@ -497,37 +497,37 @@ int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 	return 0;
 }
 
-const struct vfm_manifest_pack *vfm_manifest_pack_of(const struct vfm_manifest_step *s, int64_t part)
+const struct vfm_plan_pack *vfm_plan_pack_of(const struct vfm_plan_step *s, int64_t part)
 {
-	const struct vfm_manifest_pack *p = &s->packs[part];
+	const struct vfm_plan_pack *p = &s->packs[part];
 
 	while (p->cp == 0)
 		p--;
 	return p;
 }
 
-void vfm_manifest_step_release(struct vfm_manifest_step *s)
+void vfm_plan_step_release(struct vfm_plan_step *s)
 {
 	if (!s)
 		return;
 	free(s->packs);
 	free(s->samples);
-	*s = (struct vfm_manifest_step){0};
+	*s = (struct vfm_plan_step){0};
 }
 
 /* ---- open ---- */
 
-static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
+static int jsonl_open(struct vfm_plan *m, struct vfm_err *err)
 {
 	const char *d = (const char *)m->map.data, *nl;
-	size_t max = m->map.size < MANIFEST_MAX_HEADER ? m->map.size : MANIFEST_MAX_HEADER;
+	size_t max = m->map.size < PLAN_MAX_HEADER ? m->map.size : PLAN_MAX_HEADER;
 	struct line_key key = {0};
 	struct plan_line l;
 
 	nl = memchr(d, '\n', max);
 	if (!nl)
-		return vfm_fail(err, VFM_EUSAGE, "not a manifest: no header line");
-	TRY(vfm_manifest_parse_header(m, d, (size_t)(nl - d), err));
+		return vfm_fail(err, VFM_EUSAGE, "not a plan: no header line");
+	TRY(vfm_plan_parse_header(m, d, (size_t)(nl - d), err));
 	m->body = (size_t)(nl - d) + 1;
 	if (m->body == m->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "truncated: there is nothing after the header");
@@ -543,10 +543,10 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
+struct vfm_plan *vfm_plan_open(const char *path, struct vfm_err *err)
 {
 	static atomic_uint_fast64_t opened;
-	struct vfm_manifest *m = vfm_calloc(1, sizeof(*m));
+	struct vfm_plan *m = vfm_calloc(1, sizeof(*m));
 	struct stat st;
 	int rc;
 
@@ -564,16 +564,16 @@ struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
 	if (m->map.size == 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "the file is empty");
 	else
-		rc = m->bin ? vfm_manifest_bin_open(m, err) : jsonl_open(m, err);
+		rc = m->bin ? vfm_plan_bin_open(m, err) : jsonl_open(m, err);
 	if (rc == 0)
 		return m;
-	vfm_err_context(err, "manifest '%s'", path);
+	vfm_err_context(err, "plan '%s'", path);
 fail:
-	vfm_manifest_close(m);
+	vfm_plan_close(m);
 	return NULL;
 }
 
-void vfm_manifest_close(struct vfm_manifest *m)
+void vfm_plan_close(struct vfm_plan *m)
 {
 	if (!m)
 		return;
@@ -586,12 +586,12 @@ void vfm_manifest_close(struct vfm_manifest *m)
 	free(m);
 }
 
-const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m)
+const struct vfm_plan_header *vfm_plan_header(const struct vfm_plan *m)
 {
 	return &m->h;
 }
 
-const char *vfm_manifest_path(const struct vfm_manifest *m)
+const char *vfm_plan_path(const struct vfm_plan *m)
 {
 	return m->path;
 }

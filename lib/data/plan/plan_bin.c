@@ -1,8 +1,8 @@
-/* manifest_bin.c - the reader of the binary encoding, with O(1) access to a step. */
+/* plan_bin.c - the reader of the binary encoding, with O(1) access to a step. */
 #include <endian.h>
 #include <string.h>
 
-#include "data/plan/manifest_impl.h"
+#include "data/plan/plan_impl.h"
 
 static uint32_t rd32(const uint8_t *p)
 {
@@ -20,7 +20,7 @@ static uint64_t rd64(const uint8_t *p)
 	return le64toh(x);
 }
 
-int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err)
+int vfm_plan_bin_open(struct vfm_plan *m, struct vfm_err *err)
 {
 	const uint8_t *d = m->map.data;
 	uint64_t size = m->map.size, samples_off, packs_off;
@@ -38,7 +38,7 @@ int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err)
 	if (rd64(d + 48) != size)
 		return vfm_fail(err, VFM_EUSAGE, "truncated: %llu bytes, expected %llu", (unsigned long long)size,
 			(unsigned long long)rd64(d + 48));
-	if (len > MANIFEST_MAX_HEADER || len > size - BIN_FIXED)
+	if (len > PLAN_MAX_HEADER || len > size - BIN_FIXED)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: a header of %u bytes", len);
 	if (vfm_crc32c(0, d + BIN_FIXED, len) != rd32(d + 12))
 		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum of the header");
@@ -46,7 +46,7 @@ int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err)
 	if (samples_off > size || m->n_samples > (size - samples_off) / BIN_SAMPLE || packs_off > size ||
 		m->n_packs > (size - packs_off) / BIN_PACK)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: tables beyond the end of the file");
-	TRY(vfm_manifest_parse_header(m, (const char *)d + BIN_FIXED, len, err));
+	TRY(vfm_plan_parse_header(m, (const char *)d + BIN_FIXED, len, err));
 	if (m->n_packs != (uint64_t)m->h.steps * (uint64_t)m->h.batch)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: %llu packs for %lld steps of %d",
 			(unsigned long long)m->n_packs, (long long)m->h.steps, m->h.batch);
@@ -55,7 +55,7 @@ int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err)
 	return 0;
 }
 
-static void decode_sample(const uint8_t *r, struct vfm_manifest_sample *s)
+static void decode_sample(const uint8_t *r, struct vfm_plan_sample *s)
 {
 	uint32_t head = rd32(r), shard = rd32(r + 4), tokens = rd32(r + 12);
 
@@ -66,14 +66,14 @@ static void decode_sample(const uint8_t *r, struct vfm_manifest_sample *s)
 }
 
 /* is_covered: the part belongs to the pack before. */
-static int read_pack(const struct vfm_manifest *m, uint64_t k, bool is_covered, struct vfm_manifest_step *out,
-	size_t *used, struct vfm_manifest_pack *p, struct vfm_err *err)
+static int read_pack(const struct vfm_plan *m, uint64_t k, bool is_covered, struct vfm_plan_step *out, size_t *used,
+	struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	const uint8_t *r = m->packs + k * BIN_PACK, *s;
 	uint64_t first = rd64(r), n = rd32(r + 8), bits = rd64(r + 24);
 	uint8_t head[BIN_PACK];
 
-	if (first > m->n_samples || n > m->n_samples - first || n > VFM_MANIFEST_MAX_CONTEXT)
+	if (first > m->n_samples || n > m->n_samples - first || n > VFM_PLAN_MAX_CONTEXT)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: %llu samples from %llu of %llu", (unsigned long long)n,
 			(unsigned long long)first, (unsigned long long)m->n_samples);
 	s = m->samples + first * BIN_SAMPLE;
@@ -91,24 +91,23 @@ static int read_pack(const struct vfm_manifest *m, uint64_t k, bool is_covered, 
 		return n || p->tokens || rd32(r + 20) || bits
 			? vfm_fail(err, VFM_EUSAGE, "a part of the pack before is not empty")
 			: 0;
-	TRY(vfm_manifest_check_cp(m, p->pack, m->h.cp ? rd32(r + 20) : rd32(r + 20) + 1, err));
+	TRY(vfm_plan_check_cp(m, p->pack, m->h.cp ? rd32(r + 20) : rd32(r + 20) + 1, err));
 	p->cp = m->h.cp ? (int32_t)rd32(r + 20) : 1;
-	TRY(vfm_manifest_check_pack(m, p, out->samples + *used, err));
+	TRY(vfm_plan_check_pack(m, p, out->samples + *used, err));
 	*used += n;
 	return 0;
 }
 
-int vfm_manifest_bin_step(
-	const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
+int vfm_plan_bin_step(const struct vfm_plan *m, int64_t step, struct vfm_plan_step *out, struct vfm_err *err)
 {
 	size_t used = 0;
 
 	vfm_grow(&out->packs, &out->cap_packs, (size_t)m->h.batch, sizeof(*out->packs));
 	for (int32_t i = 0, end = 0; i < m->h.batch; i++) {
 		uint64_t k = (uint64_t)step * (uint64_t)m->h.batch + (uint64_t)i;
-		struct vfm_manifest_pack *p = &out->packs[i];
+		struct vfm_plan_pack *p = &out->packs[i];
 
-		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
+		*p = (struct vfm_plan_pack){.step = step, .pack = i};
 		if (read_pack(m, k, i < end, out, &used, p, err) < 0)
 			return vfm_err_context(err, "step %lld, pack %d", (long long)step, i);
 		end = i < end ? end : i + p->cp;
