@@ -16,6 +16,16 @@ bool vfm_path_is_inside(const char *path, const char *dir)
 	return yes;
 }
 
+int vfm_candidate_open(struct vfm_ckpt **c, const char *path, struct vfm_err *err)
+{
+	TRY(vfm_ckpt_open(c, path, err));
+	if (!(*c)->plain)
+		return 0;
+	vfm_ckpt_close(*c);
+	*c = NULL;
+	return vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
+}
+
 static void add_candidate(struct vfm_candidates *k, char *path, int64_t step, bool own)
 {
 	vfm_grow(&k->c, &k->cap, k->n + 1, sizeof(*k->c));
