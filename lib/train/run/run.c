@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "ckpt/prune.h"
 #include "data/loader/loader.h"
 #include "io/file.h"
 #include "spec/cost/hw.h"
