@@ -14,6 +14,12 @@ struct pack_opts {
 	bool force;
 };
 
+/* ---- options.c ---- */
+/* Sets *o from words[0..n-1] and the defaults, and moves the operands to words[1..*n_operands] (vfm_opt_parse). */
+int pack_parse(struct pack_opts *o, int n, char **words, int *n_operands, struct vfm_err *err);
+void pack_opts_release(struct pack_opts *o); /* also after a failed parse */
+
+/* ---- make.c ---- */
 /* Where a plan goes. */
 struct pack_out {
 	FILE *f;
@@ -27,14 +33,13 @@ int pack_check(const struct pack_opts *o, int n_dirs, char **dirs, struct vfm_er
  * negative code. */
 int64_t pack_make(const struct pack_opts *o, int n_dirs, char **dirs, const struct pack_out *out, struct vfm_err *err);
 
-/* Sets *o from words[0..n-1] and the defaults, and moves the operands to words[1..*n_operands] (vfm_opt_parse). */
-int pack_parse(struct pack_opts *o, int n, char **words, int *n_operands, struct vfm_err *err);
-
+/* ---- phases.c ---- */
 /* Whether argv has --phase. */
 bool pack_has_phases(int argc, char **argv);
 /* vfm-pack -o DIR [OPTION ...] --phase NAME [OPTION ...] [DIR ...] --phase ... */
 int pack_phases(int argc, char **argv, struct vfm_err *err);
 
+/* ---- show.c, stats.c ---- */
 struct vfm_plan;
 /* Parses the command line of a verb, which has one operand, and opens that plan.  Returns 0, VFM_OPT_DONE or a
  * negative code. */

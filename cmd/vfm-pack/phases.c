@@ -162,9 +162,7 @@ int pack_phases(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0)
 		rc = make_phases(s, n, err);
 	for (int i = 0; i < n; i++) {
-		vfm_strlist_release(&s[i].o.blend);
-		vfm_strlist_release(&s[i].o.max_passes);
-		vfm_strlist_release(&s[i].o.subset);
+		pack_opts_release(&s[i].o);
 		free(s[i].words);
 	}
 	free(s);

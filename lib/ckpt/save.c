@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/out.h"
+#include "ckpt/prune.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-#include "comm/monitor/monitor.h"
+#include "comm/monitor/monitor_impl.h"
 
 static char folder[] = "/tmp/vfm-comm-XXXXXX";
 

@@ -3,7 +3,7 @@
  * Operands are memory that the host can access: a CPU device's, or staging buffers.  A call blocks with a NULL stream
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
- * A monitor thread in each rank keeps connections to a few others, which form a tree (monitor.h).  All ranks learn
+ * A monitor thread in each rank keeps connections to a few others, which form a tree (monitor/tree.h).  All ranks learn
  * which rank died (within a second), is stopped or unreachable (30 s or the time-out, whichever is less; at least 2.6
  * s), or hangs (a wait for it exceeds the time-out).  The flight recorder holds the last collectives of the rank and is
  * written to `recorder_dir`/flight-RANK.jsonl when the job fails.

@@ -11,8 +11,7 @@
  *   comm_net.c          addresses, connections, messages over sockets
  *   net_coll.c          collectives of ranks on several nodes
  *   comm_sum.c          sums
- *   monitor.c           the monitor thread; failure messages.  monitor.h lists its other parts
- *   tree.c              the tree of the monitors
+ *   comm_job.c          the state of the job: failure, waits, calls
  *   recorder.c          the flight recorder
  *
  * Device communicators (comm_dev.h) are built on these: comm_dev.c, comm_transport.c, transport_watch.c,
@@ -193,11 +192,13 @@ struct vfm_hjob {
 	uint64_t n_rec;
 };
 
-/* ---- failure (monitor.c) ---- */
+/* ---- comm_job.c ---- */
 /* Returns 0, or VFM_EENV with the job's message once the job has failed. */
 int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err);
 /* Fails the job on all ranks.  Returns VFM_EENV with the job's message, which is the first one reported. */
 int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Fails the job in this rank, unless it has failed, and writes the flight recorder. */
+void vfm_hjob_set_failed(struct vfm_hjob *j, const char *why);
 /* Fails the job because of a broken connection or message of a peer, after the monitor had time to find the cause. */
 int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err);
 /* Fails the job because two ranks are in different calls. */
@@ -216,10 +217,13 @@ void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 /* Fails because a rank no longer listens: with the cause that the monitor finds within 2 s, or else that it ended. */
 int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err);
 
-int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);                /* accepts connections from then on */
-int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to the parent */
-void vfm_monitor_stop(struct vfm_hjob *j);                                     /* sends a goodbye first */
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
+
+/* ---- comm/monitor/monitor.c ---- */
+int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err); /* accepts connections from then on */
+int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);  /* connects to the parent */
+void vfm_monitor_report(struct vfm_hjob *j, const char *why);   /* a failure of this rank; does not wait for it */
+void vfm_monitor_stop(struct vfm_hjob *j);                      /* sends a goodbye first */
 
 /* ---- recorder.c ---- */
 /* Starts a record and returns its number.  peer: world rank, or -1. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/monitor/monitor.h"
+#include "comm/monitor/monitor_impl.h"
 
 enum {
 	STRANGERS = 256, /* half-open connections beyond two for each child */

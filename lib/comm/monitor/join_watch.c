@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/monitor/monitor.h"
+#include "comm/monitor/monitor_impl.h"
 
 static const double FIRST_ROUND_S = 0.3, ROUND_S = 0.5, DIAL_S = 3;
 

@@ -1,10 +1,9 @@
-/* The monitor thread of a rank (monitor.h), and the state of the job. */
-#include "comm/monitor/monitor.h"
+/* The monitor thread of a rank (monitor_impl.h). */
+#include "comm/monitor/monitor_impl.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,185 +12,7 @@
 
 #include "base/clock.h"
 
-static const double CAUSE_S = 3.5;   /* how long a rank that lost a connection waits for the monitors to find out why */
 static const double VERDICT_S = 2.5; /* how long a rank that reports a failure waits for rank 0 to announce it */
-
-/* ---- the state of the job ---- */
-
-const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len)
-{
-	const struct vfm_endpoint *e = vfm_endpoint_of(j, rank, NULL);
-
-	snprintf(buf, len, "rank %d (%s)", rank, e ? e->host : "?");
-	return buf;
-}
-
-int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err)
-{
-	if (!atomic_load_explicit(&j->failed, memory_order_acquire))
-		return 0;
-	return vfm_fail(err, VFM_EENV, "%s", j->why);
-}
-
-static void set_job_failed(struct vfm_hjob *j, const char *why)
-{
-	pthread_mutex_lock(&j->fail_lock);
-	if (!atomic_load(&j->failed)) {
-		snprintf(j->why, sizeof(j->why), "%s", why);
-		vfm_record_dump(j, j->why); /* first: a thread that sees the flag may end the process */
-		atomic_store(&j->failed, true);
-	}
-	pthread_mutex_unlock(&j->fail_lock);
-}
-
-static void wake_monitor(struct vfm_hjob *j)
-{
-	uint64_t one = 1;
-
-	if (write(j->wake, &one, sizeof(one)) < 0)
-		return; /* the counter is full: the thread is awake */
-}
-
-int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
-{
-	char why[VFM_WHY_MAX];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, sizeof(why), fmt, ap);
-	va_end(ap);
-	if (!j->monitor_runs) {
-		set_job_failed(j, why);
-		return vfm_hjob_check(j, err);
-	}
-	pthread_mutex_lock(&j->mon->lock);
-	if (!j->mon->report[0])
-		snprintf(j->mon->report, sizeof(j->mon->report), "%s", why);
-	pthread_mutex_unlock(&j->mon->lock);
-	wake_monitor(j);
-	for (double until = vfm_now() + 3; !atomic_load(&j->failed) && vfm_now() < until;)
-		poll(NULL, 0, 5);
-	set_job_failed(j, why);
-	return vfm_hjob_check(j, err);
-}
-
-static void format_signature(const struct vfm_call_sig *s, char *buf, size_t len)
-{
-	const char *kind = s->kind < VFM_C_KINDS ? vfm_coll_name[s->kind] : "an unknown call";
-
-	if (s->kind == VFM_C_BARRIER)
-		snprintf(buf, len, "%s number %llu", kind, (unsigned long long)s->number);
-	else if (s->kind == VFM_C_EXCHANGE)
-		snprintf(buf, len, "message number %llu of %llu bytes", (unsigned long long)s->number,
-			(unsigned long long)s->bytes);
-	else
-		snprintf(buf, len, "%s number %llu (%llu bytes of %s)", kind, (unsigned long long)s->number,
-			(unsigned long long)s->bytes,
-			s->dtype < VFM_DTYPE_N ? vfm_dtype_name((enum vfm_dtype)s->dtype) : "?");
-}
-
-int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_call_sig *mine, const struct vfm_call_sig *theirs,
-	struct vfm_err *err)
-{
-	char a[96], b[96], sa[128], sb[128];
-	const char *more = "";
-
-	format_signature(mine, sa, sizeof(sa));
-	format_signature(theirs, sb, sizeof(sb));
-	if (!strcmp(sa, sb))
-		more = ", with different counts";
-	return vfm_hjob_fail(g->job, err, "the ranks of '%s' are in different calls: %s is in %s, %s in %s%s",
-		g->c.name, vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa,
-		vfm_rank_str(g->job, g->world[peer], b, sizeof(b)), sb, more);
-}
-
-int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err)
-{
-	struct vfm_hjob *j = g->job;
-	char a[96];
-
-	vfm_wait_begin(g, peer); /* the monitors look for the cause of long waits, too */
-	for (double until = vfm_now() + CAUSE_S; !atomic_load(&j->failed) && vfm_now() < until;)
-		poll(NULL, 0, 10);
-	TRY(vfm_hjob_check(j, err));
-	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s",
-		vfm_rank_str(j, g->world[peer], a, sizeof(a)), vfm_coll_name[atomic_load(&g->act.kind)],
-		(unsigned long long)atomic_load(&g->act.number), g->c.name, what);
-}
-
-int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err)
-{
-	char a[96], b[96];
-
-	for (double until = vfm_now() + 2; atomic_load(&j->joined) && vfm_now() < until; poll(NULL, 0, 10))
-		TRY(vfm_hjob_check(j, err));
-	return vfm_hjob_fail(j, err, "%s ended before %s could connect to it", vfm_rank_str(j, rank, a, sizeof(a)),
-		vfm_rank_str(j, j->rank, b, sizeof(b)));
-}
-
-void vfm_wait_begin(struct vfm_hcomm *g, int peer)
-{
-	atomic_store(&g->act.peer, g->world[peer]);
-	if (!atomic_load(&g->act.waits)) {
-		atomic_store(&g->act.wait_since, vfm_now());
-		atomic_store(&g->act.waits, true);
-	}
-}
-
-void vfm_wait_end(struct vfm_hcomm *g)
-{
-	if (atomic_load_explicit(&g->act.waits, memory_order_relaxed))
-		atomic_store(&g->act.waits, false);
-}
-
-int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
-{
-	struct vfm_hjob *j = g->job;
-	double t = vfm_now() - atomic_load(&g->act.wait_since);
-	char a[96], b[96];
-
-	TRY(vfm_hjob_check(j, err));
-	if (!atomic_load(&g->act.waits) || t < 1.5 * j->timeout + 5)
-		return 0;
-	return vfm_hjob_fail(j, err, "%s has waited for %s in %s number %llu of '%s' for %.1f s",
-		vfm_rank_str(j, j->rank, a, sizeof(a)), vfm_rank_str(j, atomic_load(&g->act.peer), b, sizeof(b)),
-		vfm_coll_name[atomic_load(&g->act.kind)], (unsigned long long)atomic_load(&g->act.number), g->c.name,
-		t);
-}
-
-/* ---- the calls of this rank ---- */
-
-void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id)
-{
-	a->name = name;
-	a->id = id;
-	pthread_mutex_lock(&j->lock);
-	a->next = j->activities;
-	j->activities = a;
-	pthread_mutex_unlock(&j->lock);
-}
-
-void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a)
-{
-	pthread_mutex_lock(&j->lock);
-	for (struct vfm_activity **p = &j->activities; *p; p = &(*p)->next)
-		if (*p == a) {
-			*p = a->next;
-			break;
-		}
-	pthread_mutex_unlock(&j->lock);
-}
-
-/* ---- the thread ---- */
-
-void vfm_announce_failure(struct vfm_hjob *j, const char *why)
-{
-	struct mon_msg m = vfm_mon_msg(FAIL, j->rank, why);
-
-	if (!atomic_load(&j->failed))
-		vfm_mon_post_down(j, &m);
-	set_job_failed(j, why);
-}
 
 static struct mon_peer *parent_of(const struct vfm_hjob *j)
 {
@@ -226,19 +47,6 @@ static void serve_monitors(struct vfm_hjob *j, const struct pollfd *p, const int
 	for (int i = 1; i < n; i++)
 		if (p[i].revents)
 			vfm_mon_serve(j, who[i], p[i].revents & POLLOUT);
-}
-
-void vfm_report_failure(struct vfm_hjob *j, const char *why)
-{
-	struct vfm_mon *m = j->mon;
-
-	if (j->rank == 0 || !parent_of(j)->joined) {
-		vfm_announce_failure(j, why);
-		return;
-	}
-	vfm_mon_report(j, FAIL, j->rank, why);
-	m->reported = vfm_now();
-	snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
 /* Serves requests of other threads of this rank. */
@@ -397,6 +205,14 @@ static void *run_monitor(void *arg)
 	return NULL;
 }
 
+static void wake_monitor(struct vfm_hjob *j)
+{
+	uint64_t one = 1;
+
+	if (write(j->wake, &one, sizeof(one)) < 0)
+		return; /* the counter is full: the thread is awake */
+}
+
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 {
 	struct vfm_mon *m = vfm_calloc(1, sizeof(*m));
@@ -442,6 +258,17 @@ int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err)
 	}
 	atomic_store(&j->joined, true);
 	return 0;
+}
+
+void vfm_monitor_report(struct vfm_hjob *j, const char *why)
+{
+	struct vfm_mon *m = j->mon;
+
+	pthread_mutex_lock(&m->lock);
+	if (!m->report[0])
+		snprintf(m->report, sizeof(m->report), "%s", why);
+	pthread_mutex_unlock(&m->lock);
+	wake_monitor(j);
 }
 
 void vfm_monitor_stop(struct vfm_hjob *j)

@@ -1,131 +1,10 @@
-/* Messages between the monitors, and their way through the tree (monitor.h). */
-#include "comm/monitor/monitor.h"
-
+/* The way of messages through the tree: to rank 0, and to all ranks (monitor_impl.h). */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-
-enum { QUEUE_MAX = 1 << 20 }; /* bytes that wait for a neighbour; beyond, the calls of ranks are not sent */
-
-/* ---- making messages ---- */
-
-struct mon_msg vfm_mon_msg(enum mon_type type, int rank, const char *text)
-{
-	struct mon_msg m = {.h = {.magic = MSG_MAGIC, .type = type, .rank = rank}};
-
-	if (text) {
-		snprintf(m.text, sizeof(m.text), "%s", text);
-		m.h.bytes = (uint32_t)strlen(m.text) + 1;
-	}
-	return m;
-}
-
-static void store_acts(struct mon_peer *p, const struct mon_msg *m)
-{
-	p->n = (int)(m->h.bytes / sizeof(m->act[0]));
-	p->act = vfm_realloc(p->act, (size_t)p->n + 1, sizeof(*p->act));
-	memcpy(p->act, m->act, m->h.bytes);
-}
-
-struct mon_msg vfm_mon_calls(struct vfm_hjob *j, enum mon_type type)
-{
-	struct mon_msg m = vfm_mon_msg(type, j->rank, NULL);
-	double now = vfm_now();
-	int n = 0;
-
-	pthread_mutex_lock(&j->lock);
-	for (struct vfm_activity *d = j->activities; d && n < ACTS; d = d->next) {
-		struct mon_act *a = &m.act[n];
-
-		if (!atomic_load(&d->busy))
-			continue;
-		snprintf(a->name, sizeof(a->name), "%s", d->name);
-		a->group = d->id;
-		a->number = atomic_load(&d->number);
-		a->bytes = atomic_load(&d->bytes);
-		a->kind = atomic_load(&d->kind);
-		a->age = now - atomic_load(&d->since);
-		a->waits = atomic_load(&d->waits) ? now - atomic_load(&d->wait_since) : -1;
-		a->peer = atomic_load(&d->peer);
-		if (a->peer < 0) /* the next call has begun meanwhile */
-			a->waits = -1;
-		n++;
-	}
-	pthread_mutex_unlock(&j->lock);
-	m.h.bytes = (uint32_t)((size_t)n * sizeof(m.act[0]));
-	store_acts(&j->mon->peer[j->rank], &m);
-	return m;
-}
-
-/* ---- connections ---- */
-
-void vfm_mon_close(struct mon_peer *p)
-{
-	if (!p->conn)
-		return;
-	if (p->conn->fd >= 0)
-		close(p->conn->fd);
-	vfm_buf_release(&p->conn->out);
-	free(p->conn);
-	p->conn = NULL;
-}
-
-/* Returns false if the connection is closed. */
-static bool flush_conn(struct mon_conn *c)
-{
-	while (c->fd >= 0 && c->out.len) {
-		ssize_t k = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (k < 0)
-			return errno == EAGAIN || errno == EINTR;
-		memmove(c->out.data, c->out.data + k, c->out.len - (size_t)k);
-		c->out.len -= (size_t)k;
-	}
-	return true;
-}
-
-void vfm_mon_post(struct mon_conn *c, const struct mon_msg *m)
-{
-	if (!c || (c->out.len > QUEUE_MAX && (m->h.type == BEAT || m->h.type == STATE)))
-		return;
-	vfm_buf_add(&c->out, m, sizeof(m->h) + m->h.bytes);
-	flush_conn(c);
-}
-
-void vfm_mon_post_down(struct vfm_hjob *j, const struct mon_msg *m)
-{
-	const struct vfm_mon *mon = j->mon;
-
-	for (int i = 0; i < mon->tree.n; i++)
-		vfm_mon_post(mon->peer[mon->tree.child[i]].conn, m);
-}
-
-void vfm_mon_adopt(struct vfm_hjob *j, int r, int fd)
-{
-	struct mon_peer *p = &j->mon->peer[r];
-	struct mon_msg m = vfm_mon_calls(j, BEAT);
-
-	if (!p->conn)
-		p->conn = vfm_calloc(1, sizeof(*p->conn));
-	p->conn->fd = fd;
-	p->joined = true;
-	p->heard = vfm_now();
-	vfm_mon_post(p->conn, &m);
-	if (r == j->mon->tree.parent)
-		return;
-	j->mon->n_joined++;
-	vfm_mon_report(j, JOINED, r, NULL);
-	if (atomic_load(&j->failed)) {
-		m = vfm_mon_msg(FAIL, j->rank, j->why);
-		vfm_mon_post(p->conn, &m);
-	}
-}
-
-/* ---- messages that arrive ---- */
+#include "comm/monitor/monitor_impl.h"
 
 bool vfm_mon_head_ok(const struct vfm_rank_tree *t, int from, const struct mon_head *h)
 {
@@ -182,7 +61,7 @@ void vfm_mon_tell(struct vfm_hjob *j, const struct mon_msg *m)
 	struct mon_peer *p = &mon->peer[m->h.rank];
 
 	if (m->h.type == STATE) {
-		store_acts(p, m);
+		vfm_mon_store_calls(p, m);
 		p->told = vfm_now();
 	} else if (m->h.type == JOINED) {
 		p->joined = true;
@@ -217,6 +96,40 @@ void vfm_mon_report(struct vfm_hjob *j, enum mon_type type, int rank, const char
 	vfm_mon_tell(j, &m);
 }
 
+void vfm_report_failure(struct vfm_hjob *j, const char *why)
+{
+	struct vfm_mon *m = j->mon;
+
+	if (j->rank == 0 || !m->peer[m->tree.parent].joined) {
+		vfm_announce_failure(j, why);
+		return;
+	}
+	vfm_mon_report(j, FAIL, j->rank, why);
+	m->reported = vfm_now();
+	snprintf(m->why, sizeof(m->why), "%s", why);
+}
+
+void vfm_mon_adopt(struct vfm_hjob *j, int r, int fd)
+{
+	struct mon_peer *p = &j->mon->peer[r];
+	struct mon_msg m = vfm_mon_calls(j, BEAT);
+
+	if (!p->conn)
+		p->conn = vfm_calloc(1, sizeof(*p->conn));
+	p->conn->fd = fd;
+	p->joined = true;
+	p->heard = vfm_now();
+	vfm_mon_post(p->conn, &m);
+	if (r == j->mon->tree.parent)
+		return;
+	j->mon->n_joined++;
+	vfm_mon_report(j, JOINED, r, NULL);
+	if (atomic_load(&j->failed)) {
+		m = vfm_mon_msg(FAIL, j->rank, j->why);
+		vfm_mon_post(p->conn, &m);
+	}
+}
+
 static void handle_msg(struct vfm_hjob *j, int from, const struct mon_msg *m)
 {
 	struct vfm_mon *mon = j->mon;
@@ -225,7 +138,7 @@ static void handle_msg(struct vfm_hjob *j, int from, const struct mon_msg *m)
 	mon->peer[from].heard = vfm_now();
 	mon->peer[from].suspect = false;
 	if (m->h.type == BEAT) {
-		store_acts(&mon->peer[from], m);
+		vfm_mon_store_calls(&mon->peer[from], m);
 	} else if (m->h.type == PROBE) {
 		vfm_mon_post_down(j, m);
 		mine = vfm_mon_calls(j, STATE);
@@ -285,7 +198,7 @@ static void read_conn(struct vfm_hjob *j, int r)
 void vfm_mon_serve(struct vfm_hjob *j, int r, bool writable)
 {
 	struct mon_peer *p = &j->mon->peer[r];
-	const bool open = !p->conn || !writable || flush_conn(p->conn);
+	const bool open = !p->conn || !writable || vfm_mon_flush(p->conn);
 
 	read_conn(j, r); /* a neighbour says why it ends before it closes */
 	if (!open && p->conn)

@@ -1,8 +1,8 @@
-/* comm/monitor - who finds failed ranks.
+/* comm/monitor - finds failed ranks.
  *
  * A tree of threads, one in each process, that notices a rank that ended or hangs, and tells all others.
  *
- * Used by: comm/coll starts it through the table of monitor.h
+ * Used by: comm/coll starts it; comm_impl.h there declares the calls
  * Calls: base, comm/coll
- * Read first: monitor.h
+ * Read first: monitor_impl.h
  */

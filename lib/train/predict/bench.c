@@ -118,7 +118,6 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 	done = vfm_dev_now(x->device.dev);
 	stats->rank.step_s = done - t0;
 	stats->rank.ahead_s = done - enqueued;
-	stats->rank.mem_peak_bytes = (double)x->device.dev->mem_peak;
 	stats->rank.tuned = (double)(x->device.dev->tuned - tuned);
 	n = vfm_rank_stats_reduce(world, &stats->rank, 1, 1, err);
 	return n < 0 ? n : 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/prune.h"
 
 bool vfm_path_is_inside(const char *path, const char *dir)
 {
@@ -14,6 +15,16 @@ bool vfm_path_is_inside(const char *path, const char *dir)
 	free(p);
 	free(d);
 	return yes;
+}
+
+int vfm_candidate_open(struct vfm_ckpt **c, const char *path, struct vfm_err *err)
+{
+	TRY(vfm_ckpt_open(c, path, err));
+	if (!(*c)->plain)
+		return 0;
+	vfm_ckpt_close(*c);
+	*c = NULL;
+	return vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
 }
 
 static void add_candidate(struct vfm_candidates *k, char *path, int64_t step, bool own)

@@ -1,5 +1,5 @@
 /* candidates.h - the checkpoints that a run may begin from, in the order in which it tries them: the newest first, the
- * next if one is damaged.
+ * next if one is damaged.  A checkpoint of the run is any directory with the name of one (vfm_ckpt_steps, all).
  *
  *	TRY(vfm_candidates_list(&k, run, dir, "auto", err));
  *	while ((path = vfm_candidates_next(&k)))
@@ -40,6 +40,9 @@ void vfm_candidates_reject(struct vfm_candidates *k, const char *why);
  * run (vfm_ckpt_set_aside) and warns.  VFM_EUSAGE: there were candidates, and all were rejected. */
 int vfm_candidates_accept(struct vfm_candidates *k, struct vfm_err *err);
 void vfm_candidates_release(struct vfm_candidates *k);
+
+/* Opens a candidate as vfm_ckpt_open does.  VFM_EUSAGE: also for files of weights. */
+int vfm_candidate_open(struct vfm_ckpt **c, const char *path, struct vfm_err *err);
 
 /* Returns whether path is in dir or below, after resolving links.  Both exist. */
 bool vfm_path_is_inside(const char *path, const char *dir);

@@ -4,26 +4,23 @@
 
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "train/run/candidates.h"
 
-/* Opens the newest checkpoint of the run that can be opened; returns NULL if it has none. */
+/* Opens the newest checkpoint that the run in dir can resume from; returns NULL if there is none.  The run says later
+ * why it rejects others. */
 static struct vfm_ckpt *open_begun(const char *dir)
 {
 	char *ckpts = dir ? vfm_strfmt("%s/ckpt", dir) : NULL;
+	struct vfm_candidates k = {0};
 	struct vfm_ckpt *c = NULL;
-	int64_t *steps = NULL;
-	struct vfm_err ignore;
-	size_t n = 0;
+	struct vfm_err why;
+	const char *path;
 
-	if (ckpts && vfm_ckpt_steps(ckpts, false, &steps, &n, &ignore) < 0)
-		n = 0;
-	while (!c && n > 0) {
-		char *path = vfm_ckpt_path(ckpts, steps[--n]);
-
-		if (vfm_ckpt_open(&c, path, &ignore) < 0)
-			c = NULL;
-		free(path);
-	}
-	free(steps);
+	if (ckpts && vfm_candidates_list(&k, dir, ckpts, "auto", &why) == 0)
+		while (!c && (path = vfm_candidates_next(&k)))
+			if (vfm_candidate_open(&c, path, &why) < 0)
+				vfm_candidates_reject(&k, why.msg);
+	vfm_candidates_release(&k);
 	free(ckpts);
 	return c;
 }

@@ -163,10 +163,8 @@ static const char *base_now(const struct vfm_origin *o, const struct vfm_ckpt *c
 static int load_checkpoint(struct vfm_origin *o, const char *path, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
-	int rc = vfm_ckpt_open(&c, path, err);
+	int rc = vfm_candidate_open(&c, path, err);
 
-	if (rc == 0 && c->plain)
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
 	rc = agree_damage(o, rc, rc == VFM_EUSAGE, err);
 	if (rc != 0)
 		goto out;

@@ -18,12 +18,8 @@ char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k)
 static int find_newest(const char *run, const struct vfm_phases *l, int k, int64_t *step, struct vfm_err *err)
 {
 	char *dir = vfm_strfmt("%s/%s/ckpt", run, l->v[k].name);
-	int64_t *steps = NULL;
-	size_t n = 0;
-	int rc = vfm_ckpt_steps(dir, false, &steps, &n, err);
+	int rc = vfm_ckpt_latest(dir, step, err);
 
-	*step = rc == 0 && n > 0 ? steps[n - 1] : -1;
-	free(steps);
 	free(dir);
 	return rc;
 }

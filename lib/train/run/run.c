@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "ckpt/prune.h"
 #include "data/loader/loader.h"
 #include "io/file.h"
 #include "spec/cost/hw.h"
@@ -22,14 +22,12 @@
 #include "train/run/skipped.h"
 #include "train/step/state.h"
 
-/* A step that the host has enqueued but not reported. */
-struct step_slot {
-	struct vfm_step_record rec;
-	double t0; /* start of the step on the host */
-	bool read;
+/* What a run does between two steps, for the record of the first of them. */
+struct evaluation {
+	int64_t step; /* completed steps; 0: none has been evaluated */
+	struct vfm_held_out_loss held_out;
+	char previews[64]; /* as in struct vfm_step_record */
 };
-
-enum { STEP_SLOTS = VFM_TRAINER_UNREAD };
 
 struct train_run {
 	const struct vfm_config *c;
@@ -52,13 +50,11 @@ struct train_run {
 	struct vfm_identity id;
 	struct vfm_origin origin;
 	int lock;
-	int64_t first, last;               /* steps completed before this run; total steps */
-	int64_t saved;                     /* step of the newest checkpoint, -1: none */
-	struct step_slot slot[STEP_SLOTS]; /* oldest step first; the same steps on all ranks */
-	int n_slots;
-	double t_done;        /* when the host observed the end of the previous step */
-	bool closed;          /* on_step has returned VFM_EPIPE; on rank 0 */
-	bool stopping, piped; /* after a signal; after EPIPE on stdout */
+	int64_t first, last;         /* steps completed before this run; total steps */
+	int64_t saved;               /* step of the newest checkpoint, -1: none */
+	struct evaluation evaluated; /* the last one */
+	bool closed;                 /* on_step has returned VFM_EPIPE; on rank 0 */
+	bool stopping, piped;        /* after a signal; after EPIPE on stdout */
 	struct vfm_skipped skipped;
 	struct vfm_progress progress;
 };
@@ -397,52 +393,41 @@ static void pack_done(void *ctx, struct vfm_pack *p)
 	vfm_loader_release(r->loader, p);
 }
 
-/* Reads the oldest unread step; blocks until it is done.  The device runs steps in sequence.  A step lasts from the end
- * of the previous step, or from its start on the host if later, until the host observes its end. */
-static int read_step(struct train_run *r, struct step_slot *t, struct vfm_err *err)
-{
-	struct vfm_rank_stats own = t->rec.s.rank;
-	double now;
-
-	if (t->read)
-		return 0;
-	TRY(vfm_trainer_stats(r->tr, &t->rec.s, err));
-	now = vfm_now();
-	t->rec.s.rank.data_wait_s = own.data_wait_s;
-	t->rec.s.rank.mem_peak_bytes = own.mem_peak_bytes;
-	t->rec.s.rank.read_bytes = own.read_bytes;
-	t->rec.s.rank.replaced = own.replaced;
-	t->rec.s.rank.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
-	r->t_done = now;
-	t->read = true;
-	return 0;
-}
-
-/* Enqueues a step in the next slot. */
+/* Enqueues a step.  The steps in flight of the trainer are those that have not been reported, the same on all ranks. */
 static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
 	const int64_t n = vfm_loader_packs_per_step(r->loader);
 	struct vfm_pack_source loaded = {next_pack, pack_done, r};
 	struct vfm_pack_source packs = vfm_oom_hints_source(&r->oom_hints, &loaded, n);
-	struct step_slot *t = &r->slot[r->n_slots];
+	struct vfm_rank_stats *own;
 
-	*t = (struct step_slot){.t0 = vfm_now(),
-		.rec = {.step = step + 1,
-			.ranks = r->mesh->world_size,
-			.lr = vfm_lr_at(&r->c->train, step, r->last),
-			.weighted = vfm_diffusion_has_mse(&r->c->diffusion)}};
-	TRY(vfm_trainer_step(r->tr, step, n, &packs, t->rec.lr, err));
+	TRY(vfm_trainer_step(r->tr, step, n, &packs, vfm_lr_at(&r->c->train, step, r->last), err));
+	own = &vfm_trainer_stats_of(r->tr, vfm_trainer_in_flight(r->tr) - 1)->rank;
 	after = vfm_loader_stats(r->loader);
-	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;
-	t->rec.s.rank.read_bytes = (double)(after.file_bytes - r->read_bytes);
-	t->rec.s.rank.replaced =
-		(double)(after.replaced - before.replaced) * (double)r->mesh->p.dp / r->mesh->world_size;
+	own->data_wait_s = after.wait_s - before.wait_s;
+	own->read_bytes = (double)(after.file_bytes - r->read_bytes);
+	own->replaced = (double)(after.replaced - before.replaced) * (double)r->mesh->p.dp / r->mesh->world_size;
 	r->read_bytes = after.file_bytes;
-	t->rec.s.rank.mem_peak_bytes = (double)r->stream->dev->mem_peak;
-	t->rec.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype);
-	r->n_slots++;
 	return 0;
+}
+
+/* Makes the record of step k in flight. */
+static struct vfm_step_record record_of(const struct train_run *r, int k)
+{
+	const struct vfm_step_stats *s = vfm_trainer_stats_of(r->tr, k);
+	struct vfm_step_record rec = {.step = s->step + 1,
+		.s = *s,
+		.ranks = r->mesh->world_size,
+		.lr = vfm_lr_at(&r->c->train, s->step, r->last),
+		.weighted = vfm_diffusion_has_mse(&r->c->diffusion),
+		.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype)};
+
+	if (rec.step == r->evaluated.step) {
+		rec.held_out = r->evaluated.held_out;
+		memcpy(rec.previews, r->evaluated.previews, sizeof(rec.previews));
+	}
+	return rec;
 }
 
 /* Each rank counts a replaced sample as its share of the ranks that use the pack.  A fraction means that some of these,
@@ -458,21 +443,21 @@ static int check_replaced(double replaced, int64_t step, struct vfm_err *err)
 		(long long)step);
 }
 
-/* Collective.  Reduces the statistics of the steps in slots over the ranks.  *n: number of steps that all ranks have
+/* Collective.  Reduces the statistics of the steps in flight over the ranks.  *n: number of steps that all ranks have
  * read. */
 static int reduce_stats(struct train_run *r, int *n, struct vfm_err *err)
 {
-	struct vfm_rank_stats s[STEP_SLOTS] = {0};
-	int known = 0;
+	struct vfm_rank_stats s[VFM_STEPS_IN_FLIGHT] = {0};
+	int known = vfm_trainer_have_read(r->tr);
 
-	while (known < r->n_slots && r->slot[known].read) {
-		s[known] = r->slot[known].rec.s.rank;
-		known++;
-	}
-	*n = vfm_rank_stats_reduce(r->job->world, s, r->n_slots, known, err);
+	for (int k = 0; k < known; k++)
+		s[k] = vfm_trainer_stats_of(r->tr, k)->rank;
+	*n = vfm_rank_stats_reduce(r->job->world, s, vfm_trainer_in_flight(r->tr), known, err);
 	for (int k = 0; k < *n; k++) {
-		r->slot[k].rec.s.rank = s[k];
-		TRY(check_replaced(s[k].replaced, r->slot[k].rec.step, err));
+		struct vfm_step_stats *step = vfm_trainer_stats_of(r->tr, k);
+
+		step->rank = s[k];
+		TRY(check_replaced(s[k].replaced, step->step + 1, err));
 	}
 	return *n < 0 ? *n : 0;
 }
@@ -494,37 +479,33 @@ static int report(struct train_run *r, const struct vfm_step_record *rec, struct
 	return rc == VFM_EPIPE ? 0 : rc;
 }
 
-/* Collective.  Counts the steps among the first n that were not applied.  On failure *n steps remain to be reported: up
- * to the one that ends the run. */
-static int count_skipped(struct train_run *r, int *n, struct vfm_err *err)
+/* Collective.  Counts a step that was not applied.  A failure ends the run after this step. */
+static int count_skipped(struct train_run *r, struct vfm_step_record *rec, struct vfm_err *err)
 {
-	for (int k = 0; k < *n; k++) {
-		struct vfm_step_record *rec = &r->slot[k].rec;
-		int rc;
+	int rc;
 
-		if (vfm_step_is_finite(&rec->s))
-			continue;
-		rc = vfm_skipped_add(&r->skipped, r->tr, rec->step - 1, &rec->s, err);
-		rec->skipped = r->skipped.n;
-		if (rc < 0) {
-			*n = k + 1;
-			return rc;
-		}
-	}
-	return 0;
+	if (vfm_step_is_finite(&rec->s))
+		return 0;
+	rc = vfm_skipped_add(&r->skipped, r->tr, &rec->s, err);
+	rec->skipped = r->skipped.n;
+	return rc;
 }
 
-/* Collective.  Rank 0 reports the first n steps; all ranks then agree on stopping and failures. */
+/* Collective.  Rank 0 reports the first n steps in flight; all ranks then agree on stopping and failures. */
 static int report_all(struct train_run *r, int n, struct vfm_err *err)
 {
 	int64_t flags[3] = {0}; /* stop, piped, failed */
 	struct vfm_err why = {0};
-	int rc = 0, ends = count_skipped(r, &n, &why);
+	int rc = 0, ends = 0, done;
 
-	for (int k = 0; k < n && rc == 0 && is_root(r); k++)
-		rc = report(r, &r->slot[k].rec, err);
-	r->n_slots -= n;
-	memmove(r->slot, r->slot + n, (size_t)r->n_slots * sizeof(r->slot[0]));
+	for (done = 0; done < n && ends == 0; done++) {
+		struct vfm_step_record rec = record_of(r, done);
+
+		ends = count_skipped(r, &rec, &why);
+		if (rc == 0 && is_root(r))
+			rc = report(r, &rec, err);
+	}
+	vfm_trainer_drop(r->tr, done);
 	flags[1] = r->closed; /* stop without a message */
 	if (rc == 0)
 		rc = vfm_saver_poll(&r->saver, err);
@@ -533,25 +514,35 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(flags, VFM_I64, 3), err));
 	r->stopping = r->stopping || flags[0] > 0;
 	r->piped = r->piped || flags[1] > 0;
-	vfm_progress_step(&r->progress, n);
+	vfm_progress_step(&r->progress, done);
 	if (flags[2])
 		return vfm_job_agree(r->job, rc, err);
 	if (ends == 0)
 		return 0;
 	*err = why;
-	r->n_slots = 0; /* the steps after it do not count */
+	vfm_trainer_drop(r->tr, vfm_trainer_in_flight(r->tr)); /* the steps after it do not count */
 	return vfm_job_agree(r->job, ends, err);
 }
 
+/* Reads the steps in flight, in their order; blocks for all but the newest, and for that too if `all`. */
+static int read_steps(struct train_run *r, bool all, struct vfm_err *err)
+{
+	for (;;) {
+		int unread = vfm_trainer_in_flight(r->tr) - vfm_trainer_have_read(r->tr);
+
+		if (unread == 0 || (unread == 1 && !all && !vfm_trainer_done(r->tr)))
+			return 0;
+		TRY(vfm_trainer_read(r->tr, err));
+	}
+}
+
 /* Collective.  Reads and reports the completed steps.  Blocks for the newest step if `all`; otherwise that step stays
- * in its slot while it runs on any rank. */
+ * in flight while it runs on any rank. */
 static int drain_steps(struct train_run *r, bool all, struct vfm_err *err)
 {
 	int n;
 
-	for (int k = 0; k < r->n_slots; k++)
-		if (all || k < r->n_slots - 1 || vfm_trainer_done(r->tr))
-			TRY(read_step(r, &r->slot[k], err));
+	TRY(read_steps(r, all, err));
 	TRY(reduce_stats(r, &n, err));
 	return report_all(r, n, err);
 }
@@ -559,41 +550,43 @@ static int drain_steps(struct train_run *r, bool all, struct vfm_err *err)
 /* Local, after a failed step: reports the completed steps before it, with the statistics of this rank. */
 static void report_rest(struct train_run *r)
 {
-	for (int k = 0; k < r->n_slots && is_root(r) && (r->slot[k].read || vfm_trainer_done(r->tr)); k++)
-		if (read_step(r, &r->slot[k], NULL) < 0 || report(r, &r->slot[k].rec, NULL) < 0)
+	for (int k = 0; k < vfm_trainer_in_flight(r->tr) && is_root(r); k++) {
+		struct vfm_step_record rec;
+
+		if (k == vfm_trainer_have_read(r->tr) &&
+			(!vfm_trainer_done(r->tr) || vfm_trainer_read(r->tr, NULL) < 0))
 			return;
+		rec = record_of(r, k);
+		if (report(r, &rec, NULL) < 0)
+			return;
+	}
 }
 
 /* Collective.  Generates samples after a step. */
-static int generate_previews(struct train_run *r, struct vfm_step_record *rec, struct vfm_err *err)
+static int generate_previews(struct train_run *r, struct evaluation *e, struct vfm_err *err)
 {
 	struct vfm_preview_image image;
 	char *dir;
 	int rc;
 
-	snprintf(rec->previews, sizeof(rec->previews), "samples/step-%08lld", (long long)rec->step);
-	dir = vfm_strfmt("%s/%s", r->o->dir, rec->previews);
+	snprintf(e->previews, sizeof(e->previews), "samples/step-%08lld", (long long)e->step);
+	dir = vfm_strfmt("%s/%s", r->o->dir, e->previews);
 	rc = vfm_previews_run(r->previews, r->tr, dir, &image, err);
 	if (rc == 0 && image.png.len)
 		rc = vfm_tfevents_image(
-			&r->metrics.events, rec->step, "sample", &image.png, image.width, image.height, err);
+			&r->metrics.events, e->step, "sample", &image.png, image.width, image.height, err);
 	vfm_buf_release(&image.png);
 	free(dir);
 	return rc;
 }
 
-/* Collective.  Evaluates the held-out data after the newest step, whose record gets the losses. */
-static int evaluate_held_out(struct train_run *r, struct vfm_err *err)
+/* Collective.  Evaluates the held-out data after the newest step. */
+static int evaluate_held_out(struct train_run *r, int64_t steps_done, struct vfm_err *err)
 {
-	struct vfm_step_record *rec = &r->slot[r->n_slots - 1].rec;
-
-	for (int k = 0; k < r->n_slots; k++)
-		TRY(read_step(r, &r->slot[k], err));
-	TRY(vfm_held_out_run(r->held_out, r->tr, &rec->held_out, err));
-	if (r->previews)
-		TRY(generate_previews(r, rec, err));
-	r->t_done = vfm_now();
-	return 0;
+	r->evaluated = (struct evaluation){.step = steps_done};
+	TRY(read_steps(r, true, err));
+	TRY(vfm_held_out_run(r->held_out, r->tr, &r->evaluated.held_out, err));
+	return r->previews ? generate_previews(r, &r->evaluated, err) : 0;
 }
 
 /* Runs the remaining steps.  *step: number of completed steps. */
@@ -608,9 +601,9 @@ static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 		TRY(enqueue_step(r, *step, err));
 		++*step;
 		if (evaluates)
-			TRY(evaluate_held_out(r, err));
+			TRY(evaluate_held_out(r, *step, err));
 		TRY(drain_steps(r, due || evaluates, err));
-		if (r->stopping && r->n_slots)
+		if (r->stopping && vfm_trainer_in_flight(r->tr))
 			TRY(drain_steps(r, true, err));
 		if (due || r->stopping)
 			TRY(start_save(r, *step, err));

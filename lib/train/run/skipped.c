@@ -85,18 +85,18 @@ static double drop_nan_sign(double x)
 }
 
 /* Collective. */
-static int describe_step(const struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step,
-	const struct vfm_step_stats *s, struct vfm_buf *out, struct vfm_err *err)
+static int describe_step(const struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s,
+	struct vfm_buf *out, struct vfm_err *err)
 {
 	struct vfm_buf mine = {0};
 	char *all = NULL;
 	size_t *off = NULL;
 	int rc;
 
-	TRY_OUT(vfm_job_agree(k->job, list_own_samples(k, tr, step, &mine, err), err));
+	TRY_OUT(vfm_job_agree(k->job, list_own_samples(k, tr, s->step, &mine, err), err));
 	TRY_OUT(vfm_comm_gather_bytes(k->job->world, mine.data ? mine.data : "", mine.len, &all, &off, err));
 	vfm_buf_addf(out, "step %lld: the loss is %g and the norm of the gradient %g, so the weights were not updated",
-		(long long)step + 1, drop_nan_sign(s->loss), drop_nan_sign(s->grad_norm));
+		(long long)s->step + 1, drop_nan_sign(s->loss), drop_nan_sign(s->grad_norm));
 	all = vfm_realloc(all, off[k->job->world->size] + 1, 1);
 	all[off[k->job->world->size]] = '\0';
 	describe_samples(all, s->samples, out);
@@ -107,11 +107,10 @@ out:
 	return rc;
 }
 
-int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, const struct vfm_step_stats *s,
-	struct vfm_err *err)
+int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
-	int rc = describe_step(k, tr, step, s, &text, err);
+	int rc = describe_step(k, tr, s, &text, err);
 
 	k->n++;
 	if (rc == 0 && k->n > k->most)

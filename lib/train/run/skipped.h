@@ -16,10 +16,9 @@ struct vfm_skipped {
 	int64_t n, most; /* steps skipped so far, over all resumes; the number that the run may skip */
 };
 
-/* Collective over the job.  Counts step `step` = 0, 1, … of the plan, which the trainer has not applied and whose
- * statistics were the last or the one before that the caller read.  Within the limit rank 0 logs the step with its
+/* Collective over the job.  Counts a step of the plan that the trainer has not applied; s: the statistics of that step,
+ * which is in flight.  Within the limit rank 0 logs the step with its
  * samples.  Beyond it returns VFM_EENV on every rank, with this text as the message. */
-int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, const struct vfm_step_stats *s,
-	struct vfm_err *err);
+int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s, struct vfm_err *err);
 
 #endif

@@ -17,13 +17,14 @@ struct readback {
 	float norm;
 };
 
-/* A step that the host has enqueued. */
-struct unread {
+/* A step in flight. */
+struct flight {
 	struct vfm_event *done;
 	struct readback *read;
-	double bubble_s, comm_s, host_s; /* measured on the host */
-	int64_t from, to;                /* range of its stalls (device/dev/stall.h) */
-	int64_t step, n_packs;
+	struct vfm_step_stats stats; /* rank.bubble_s and comm_s: as the host measures them, until the step is read */
+	double t0;                   /* start of the step on the host */
+	int64_t from, to;            /* range of its stalls (device/dev/stall.h) */
+	int64_t n_packs;
 	struct vfm_tensor *each; /* [n_packs] device: losses of the segments; without data on other stages */
 	int32_t **sample;        /* [n_packs] their samples (pipeline.h) */
 };
@@ -38,19 +39,20 @@ struct vfm_trainer {
 	struct vfm_pipeline *pipe;
 	struct vfm_recompute_plan plan;
 	char plan_text[512];
-	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
-	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
-	int64_t put, read;                        /* number of steps enqueued, read */
-	struct vfm_event *hold;                   /* the next update waits for it */
+	struct vfm_tensor sums;                    /* [N_SUMS] f64, device */
+	struct flight flight[VFM_STEPS_IN_FLIGHT]; /* step i at i % VFM_STEPS_IN_FLIGHT */
+	int64_t put, read, dropped;                /* number of steps enqueued, read, dropped */
+	double t_read;                             /* when the host observed the end of the last step that it read */
+	struct vfm_event *hold;                    /* the next update waits for it */
 	struct vfm_stalls *stalls;
 };
 
-static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
+static int flight_new(struct vfm_trainer *tr, struct vfm_err *err)
 {
 	struct vfm_dev *d = tr->stream->dev;
 
-	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
-		struct unread *u = &tr->unread[i];
+	for (int i = 0; i < VFM_STEPS_IN_FLIGHT; i++) {
+		struct flight *u = &tr->flight[i];
 
 		u->done = d->t->event_new(d, err);
 		u->read = u->done ? d->t->alloc_host(d, sizeof(*u->read), "the loss of a step", err) : NULL;
@@ -60,7 +62,7 @@ static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
 	return 0;
 }
 
-static void release_sample_losses(struct vfm_trainer *tr, struct unread *u)
+static void release_sample_losses(struct vfm_trainer *tr, struct flight *u)
 {
 	for (int64_t i = 0; i < u->n_packs; i++) {
 		vfm_dev_free(tr->stream, u->each[i].data, vfm_nbytes(&u->each[i]));
@@ -73,12 +75,12 @@ static void release_sample_losses(struct vfm_trainer *tr, struct unread *u)
 	u->n_packs = 0;
 }
 
-static void unread_free(struct vfm_trainer *tr)
+static void flight_free(struct vfm_trainer *tr)
 {
 	struct vfm_dev *d = tr->stream->dev;
 
-	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
-		struct unread *u = &tr->unread[i];
+	for (int i = 0; i < VFM_STEPS_IN_FLIGHT; i++) {
+		struct flight *u = &tr->flight[i];
 
 		release_sample_losses(tr, u);
 		if (u->read) {
@@ -161,7 +163,7 @@ struct vfm_trainer *vfm_trainer_new(
 	rc = sums ? 0 : VFM_EENV;
 	tr->sums = vfm_t1(sums, VFM_F64, N_SUMS);
 	TRY_OUT(rc);
-	TRY_OUT(unread_new(tr, err));
+	TRY_OUT(flight_new(tr, err));
 	tr->stalls = vfm_stalls_new(s);
 out:
 	if (rc == 0)
@@ -177,7 +179,7 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 	if (tr->stream->dev->oom_hints.plan == tr->plan_text)
 		tr->stream->dev->oom_hints.plan = NULL;
 	vfm_pipeline_free(tr->pipe);
-	unread_free(tr);
+	flight_free(tr);
 	vfm_stalls_free(tr->stalls);
 	vfm_optim_release(&tr->optim);
 	vfm_model_free(tr->model);
@@ -265,7 +267,7 @@ static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *m
 }
 
 /* Enqueues the copies of the results to the host. */
-static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
+static int stage_readback(struct vfm_trainer *tr, struct flight *u, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
 
@@ -300,13 +302,17 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 {
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
-	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
+	struct flight *u = &tr->flight[tr->put % VFM_STEPS_IN_FLIGHT];
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
+	struct vfm_rank_stats *own = &u->stats.rank;
 	struct vfm_pipeline_losses losses = {.sum = vfm_t1(tr->sums.data, VFM_F64, 1)};
 	struct vfm_pipeline_sums sums;
 
+	if (vfm_trainer_in_flight(tr) == VFM_STEPS_IN_FLIGHT)
+		vfm_trainer_drop(tr, 1);
 	release_sample_losses(tr, u);
-	u->step = step;
+	u->stats = (struct vfm_step_stats){.step = step};
+	u->t0 = t0;
 	u->n_packs = n_packs;
 	if (vfm_diffusion_has_mse(&tr->c.diffusion))
 		losses.plain = vfm_t1((double *)tr->sums.data + SUM_PLAIN, VFM_F64, 1);
@@ -327,52 +333,89 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.own_flops);
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
-	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
-	u->comm_s = waited(tr) - wait0 - u->bubble_s;
-	u->host_s = vfm_now() - t0 - (waited_in_all(tr) - all0);
+	own->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
+	own->comm_s = waited(tr) - wait0 - own->bubble_s;
+	own->host_s = vfm_now() - t0 - (waited_in_all(tr) - all0);
+	own->mem_peak_bytes = (double)tr->stream->dev->mem_peak;
 	u->to = vfm_stalls_mark(tr->stalls);
 	tr->put++;
-	if (tr->put - tr->read > VFM_TRAINER_UNREAD)
-		tr->read++;
 	return 0;
+}
+
+int vfm_trainer_in_flight(const struct vfm_trainer *tr)
+{
+	return (int)(tr->put - tr->dropped);
+}
+
+int vfm_trainer_have_read(const struct vfm_trainer *tr)
+{
+	return (int)(tr->read - tr->dropped);
+}
+
+struct vfm_step_stats *vfm_trainer_stats_of(struct vfm_trainer *tr, int k)
+{
+	return &tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT].stats;
 }
 
 bool vfm_trainer_done(const struct vfm_trainer *tr)
 {
-	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
+	const struct flight *u = &tr->flight[tr->read % VFM_STEPS_IN_FLIGHT];
 
 	return tr->read < tr->put && tr->stream->dev->t->event_passed(u->done);
 }
 
 /* On a synchronous device all host waits are stalls, including copies. */
-static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_rank_stats *out)
+static void read_stalls(const struct vfm_trainer *tr, struct flight *u)
 {
-	bool async = tr->stream->dev->async;
+	struct vfm_rank_stats *own = &u->stats.rank;
 	double s[VFM_STALLS];
 
 	vfm_stalls_between(tr->stalls, u->from, u->to, s);
-	out->bubble_s = async ? s[VFM_STALL_BUBBLE] : u->bubble_s;
-	out->comm_s = async ? s[VFM_STALL_COMM] : u->comm_s - s[VFM_STALL_COPY];
-	out->copy_s = s[VFM_STALL_COPY];
-	out->host_s = u->host_s;
+	own->copy_s = s[VFM_STALL_COPY];
+	if (tr->stream->dev->async) {
+		own->bubble_s = s[VFM_STALL_BUBBLE];
+		own->comm_s = s[VFM_STALL_COMM];
+	} else {
+		own->comm_s -= own->copy_s;
+	}
 }
 
-int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err)
+int vfm_trainer_read(struct vfm_trainer *tr, struct vfm_err *err)
 {
-	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
+	struct flight *u = &tr->flight[tr->read % VFM_STEPS_IN_FLIGHT];
+	struct vfm_step_stats *s = &u->stats;
 	const double *x = u->read->sums;
+	double now;
 
 	if (tr->read == tr->put)
 		return vfm_fail(err, VFM_EUSAGE, "internal: all steps have been read");
 	TRY(tr->stream->dev->t->event_sync(u->done, err));
-	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS],
-		.grad_norm = u->read->norm,
-		.mse = x[SUM_TOKENS] > 0 ? x[SUM_PLAIN] / x[SUM_TOKENS] : 0,
-		.flops = x[SUM_FLOPS],
-		.tokens = (int64_t)x[SUM_TOKENS],
-		.samples = (int64_t)x[SUM_SAMPLES]};
-	add_stalls(tr, u, &out->rank);
+	s->loss = x[SUM_LOSS];
+	s->grad_norm = u->read->norm;
+	s->mse = x[SUM_TOKENS] > 0 ? x[SUM_PLAIN] / x[SUM_TOKENS] : 0;
+	s->flops = x[SUM_FLOPS];
+	s->tokens = (int64_t)x[SUM_TOKENS];
+	s->samples = (int64_t)x[SUM_SAMPLES];
+	read_stalls(tr, u);
+	now = vfm_now();
+	s->rank.step_s = now - (u->t0 > tr->t_read ? u->t0 : tr->t_read);
+	tr->t_read = now;
 	tr->read++;
+	return 0;
+}
+
+void vfm_trainer_drop(struct vfm_trainer *tr, int n)
+{
+	tr->dropped += n;
+	if (tr->read < tr->dropped)
+		tr->read = tr->dropped;
+}
+
+int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err)
+{
+	TRY(vfm_trainer_read(tr, err));
+	*out = *vfm_trainer_stats_of(tr, vfm_trainer_have_read(tr) - 1);
+	vfm_trainer_drop(tr, vfm_trainer_have_read(tr));
 	return 0;
 }
 
@@ -400,13 +443,13 @@ static int sum_segments(float *loss, const int32_t *sample, int64_t n)
 int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
-	const struct unread *u = NULL;
+	const struct flight *u = NULL;
 	const struct vfm_tensor *x;
 
 	*loss = NULL;
-	for (int i = 0; i < VFM_TRAINER_UNREAD; i++)
-		if (tr->unread[i].step == step && pack < tr->unread[i].n_packs)
-			u = &tr->unread[i];
+	for (int i = 0; i < VFM_STEPS_IN_FLIGHT; i++)
+		if (tr->flight[i].stats.step == step && pack < tr->flight[i].n_packs)
+			u = &tr->flight[i];
 	x = u ? &u->each[pack] : NULL;
 	if (!x || !vfm_has(x))
 		return 0;

@@ -25,11 +25,14 @@ struct vfm_trainer;
 
 struct vfm_step_stats {
 	/* of the global step, identical on every rank */
+	int64_t step; /* as in vfm_trainer_step */
 	double loss, grad_norm;
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
 	double flops; /* of forward and backward (spec/model/linears.h) */
 	int64_t tokens, samples;
-	/* of this rank; the trainer measures comm_s, bubble_s, copy_s and host_s */
+	/* Of this rank.  The trainer measures comm_s, bubble_s, copy_s, host_s, step_s and mem_peak_bytes, and the caller
+	 * sets the others.  A step lasts from the end of the previous one, or from its start on the host if later, until
+	 * the host observes its end. */
 	struct vfm_rank_stats rank;
 };
 
@@ -49,23 +52,34 @@ const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer 
 
 /* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all stages, must get
  * the same packs; for a pack with fewer cp ranks, those of the group in this view of the mesh (vfm_mesh_for), which
- * must exist.  After a failure the caller may only free the trainer. */
+ * must exist.  After a failure the caller may only read the steps in flight and free the trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
-/* Local.  Blocks until the oldest unread step completes and reads its statistics.  Only the last VFM_TRAINER_UNREAD
- * steps are kept. */
-enum { VFM_TRAINER_UNREAD = 2 };
-int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
-/* Returns whether the oldest unread step is complete, so that vfm_trainer_stats would not block.  Also returns true if
+
+/* A step is in flight from vfm_trainer_step until the caller drops it.  The calls are local. */
+enum { VFM_STEPS_IN_FLIGHT = 2 }; /* the most; one more drops the oldest */
+int vfm_trainer_in_flight(const struct vfm_trainer *tr);
+/* Returns how many steps in flight have been read; they are the oldest. */
+int vfm_trainer_have_read(const struct vfm_trainer *tr);
+/* Returns the statistics of step k in flight; 0 is the oldest.  Until the step is read, only `step` and what the caller
+ * has set are valid.  The pointer is valid until the step is dropped. */
+struct vfm_step_stats *vfm_trainer_stats_of(struct vfm_trainer *tr, int k);
+/* Blocks until the oldest unread step completes, and adds what the trainer measures to its statistics. */
+int vfm_trainer_read(struct vfm_trainer *tr, struct vfm_err *err);
+/* Returns whether the oldest unread step is complete, so that vfm_trainer_read would not block.  Also returns true if
  * the device has failed. */
 bool vfm_trainer_done(const struct vfm_trainer *tr);
+/* Drops the n oldest steps in flight, which have been read or do not count. */
+void vfm_trainer_drop(struct vfm_trainer *tr, int n);
+/* Reads the oldest unread step, copies its statistics to *out and drops it. */
+int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
 
 /* Returns whether the step was applied: the device skips the update of a step whose loss or gradient norm is not finite
  * (vfm_optim_step). */
 bool vfm_step_is_finite(const struct vfm_step_stats *s);
 /* Local; blocks.  Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank,
  * to *loss, which the caller frees.  Returns their number; 0 if this rank computes no loss or has fewer packs.  The
- * step is one of the last VFM_TRAINER_UNREAD. */
+ * step is in flight. */
 int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err);
 
 /* Makes the next update of weights and moments wait for the event, which follows a copy that reads them.  NULL: none.

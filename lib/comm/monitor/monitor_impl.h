@@ -1,11 +1,15 @@
-/* monitor.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
- * parts; not for others.  Only the monitor thread calls these functions.
+/* monitor_impl.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
+ * parts; not for others: comm/coll/comm_impl.h declares what other threads call.  Only the monitor thread calls these
+ * functions.  A file calls those above it in this list:
  *
- *   monitor.c           the thread, its start and end; the state of the job
- *   relay.c             messages between monitors
+ *   tree.c              the tree of the monitors
+ *   message.c           makes messages and sends them to neighbours
+ *   failure.c           fails the job, and describes which rank failed
+ *   relay.c             passes messages to rank 0 and to all ranks; connections of neighbours
  *   acceptor.c          accepts connections
  *   join_watch.c        finds children that end before they connect
  *   failure_detector.c  finds children and parents that do not answer; in rank 0, decides what failed
+ *   monitor.c           the thread, its start and end
  *
  * The monitors form a tree (tree.h), whose root is rank 0.  Each one connects to its parent at the start.  A monitor
  * watches its parent and its children: whether they connect, whether the connection stays open, and whether a message
@@ -29,8 +33,8 @@
  * waits for long, rank 0 receives one BEAT each second from its own children: 15 of them at 4,096 ranks on nodes of 8,
  * 3 KB/s.  While all wait, for example for a checkpoint, it receives a STATE of each rank: 0.6 MB/s.
  */
-#ifndef VFM_COMM_MONITOR_MONITOR_H
-#define VFM_COMM_MONITOR_MONITOR_H
+#ifndef VFM_COMM_MONITOR_MONITOR_IMPL_H
+#define VFM_COMM_MONITOR_MONITOR_IMPL_H
 
 #include "base/mem.h"
 #include "comm/coll/comm_impl.h"
@@ -114,29 +118,36 @@ struct vfm_mon {
 	int joining;                     /* a connection to the parent for the thread to adopt; -1: none */
 };
 
-/* ---- monitor.c ---- */
+/* ---- message.c ---- */
+struct mon_msg vfm_mon_msg(enum mon_type type, int rank, const char *text); /* text: or NULL */
+struct mon_msg vfm_mon_calls(struct vfm_hjob *j, enum mon_type type);       /* of this rank: BEAT or STATE */
+void vfm_mon_store_calls(struct mon_peer *p, const struct mon_msg *m);      /* those of a BEAT or STATE */
+void vfm_mon_post(struct mon_conn *c, const struct mon_msg *m);             /* c: or NULL, then no-op */
+void vfm_mon_post_down(struct vfm_hjob *j, const struct mon_msg *m);
+/* Sends what waits.  Returns false if the connection is closed. */
+bool vfm_mon_flush(struct mon_conn *c);
+void vfm_mon_close(struct mon_peer *p);
+
+/* ---- failure.c ---- */
 /* Fails the job in this rank and below it.  Sends the message down first, since this process may end as soon as its
  * threads see it. */
 void vfm_announce_failure(struct vfm_hjob *j, const char *why);
-/* Reports a failure of this rank to rank 0.  Announces it instead if this rank has not connected to its parent. */
-void vfm_report_failure(struct vfm_hjob *j, const char *why);
+/* Fails the job with "rank R (host) REASON (last heard in ...)" and the rank that has waited longest for R. */
+void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
 
 /* ---- relay.c ---- */
 /* Returns whether a header that comes from a neighbour may stand before a message. */
 bool vfm_mon_head_ok(const struct vfm_rank_tree *t, int from, const struct mon_head *h);
-struct mon_msg vfm_mon_msg(enum mon_type type, int rank, const char *text); /* text: or NULL */
-struct mon_msg vfm_mon_calls(struct vfm_hjob *j, enum mon_type type);       /* of this rank: BEAT or STATE */
-void vfm_mon_post(struct mon_conn *c, const struct mon_msg *m);             /* c: or NULL, then no-op */
-void vfm_mon_post_down(struct vfm_hjob *j, const struct mon_msg *m);
 /* Records what a message says and passes it to rank 0, which acts on it. */
 void vfm_mon_tell(struct vfm_hjob *j, const struct mon_msg *m);
 /* Makes a message and tells it; before DIED and SUSPECT also a STATE with the calls of the rank. */
 void vfm_mon_report(struct vfm_hjob *j, enum mon_type type, int rank, const char *text);
+/* Reports a failure of this rank to rank 0.  Announces it instead if this rank has not connected to its parent. */
+void vfm_report_failure(struct vfm_hjob *j, const char *why);
 /* Takes ownership of fd, a connection to the monitor of a neighbour. */
 void vfm_mon_adopt(struct vfm_hjob *j, int rank, int fd);
 /* Reads and writes what poll found for a neighbour. */
 void vfm_mon_serve(struct vfm_hjob *j, int rank, bool writable);
-void vfm_mon_close(struct mon_peer *p);
 
 /* ---- acceptor.c ---- */
 struct pollfd;
@@ -158,7 +169,5 @@ void vfm_watch_neighbours(struct vfm_hjob *j); /* reports children that do not a
 void vfm_detect_failures(struct vfm_hjob *j);  /* in rank 0: fails the job if a rank died or hangs */
 double vfm_shortest_wait_limit(const struct vfm_hjob *j);                 /* no shorter wait is a failure */
 const struct mon_act *vfm_longest_wait(const struct mon_act *act, int n); /* NULL: none waits */
-/* Fails the job with "rank R (host) REASON (last heard in ...)" and the rank that has waited longest for R. */
-void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
 
 #endif
