@@ -8,6 +8,7 @@
 #include "base/par.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
+#include "data/record/stage_text.h"
 #include "io/hash.h"
 #include "io/json.h"
 
@@ -500,7 +501,8 @@ int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
 	return 0;
 }
 
-bool vfm_dedup_mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped, void *ctx)
+/* As vfm_stage_text_fn. */
+static bool mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped, const void *ctx)
 {
 	const struct vfm_dedup *d = ctx;
 	char id[VFM_CLIP_NAME_MAX + 1];
@@ -523,6 +525,11 @@ bool vfm_dedup_mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, 
 	*dropped = json_object_get(set, "drop") != NULL;
 	json_decref(set);
 	return true;
+}
+
+int vfm_dedup_mark_lines(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err)
+{
+	return vfm_stage_text_lines(l, s, mark_text, err);
 }
 
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err)

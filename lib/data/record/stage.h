@@ -36,7 +36,6 @@
 
 #include "base/err.h"
 #include "data/record/record.h"
-#include "data/record/record_text.h"
 #include "io/opt.h"
 
 /* ---- options that every stage takes ---- */
@@ -95,6 +94,8 @@ typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ct
  * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
+struct vfm_stage_loop;
+
 struct vfm_stage {
 	const char *name; /* "score" */
 	vfm_stage_fn fn;
@@ -103,13 +104,8 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or for a stage of many records whose fn only sets keys that the record lacks: the same with a record of
-	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
-	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
-	 * due, on the compute threads (base/par.h), which work on blocks of records; it does the others on one thread,
-	 * and does not flush after each record.  For named regular files, not stdin, of which the first begins with
-	 * such a record.  Not with sees_all, silent, reads, sets, --done or in a run. */
-	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
+	/* NULL, or reads the inputs in the place of the loop, and gives it their lines (stage_lines.h).  Unused in a run. */
+	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;
 

@@ -3,17 +3,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/par.h"
 #include "data/record/done.h"
+#include "data/record/provenance.h"
 #include "data/record/sample_key.h"
-#include "data/record/sample_set.h"
+#include "data/record/stage_lines.h"
+#include "io/json.h"
 
-const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
-const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
+#define BLOCK_BYTES (1 << 20) /* of records, about, on which a thread works */
 
-char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip)
-{
-	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
-}
+struct text_block {
+	struct vfm_jsonl_block lines;
+	struct vfm_stage_output *output; /* [lines.n]; of length 0: the loop does the line */
+	size_t cap;
+	struct vfm_buf out;
+	struct vfm_record_text text;
+	struct vfm_buf keys;
+};
+
+struct text_lines {
+	const struct vfm_stage *s;
+	vfm_stage_text_fn fn;
+	char *settings;
+	struct vfm_stage_loop *loop;
+	struct vfm_jsonl in;
+	int n_opened;
+};
 
 static bool is_first(const struct vfm_record_text *t, const char *key)
 {
@@ -27,9 +42,9 @@ static bool is_record_text(const struct vfm_record_text *t)
 		!vfm_record_text_get(t, "provenance");
 }
 
-/* Sets the id and the contents of a record that the stage works on.  Returns false if they cannot be told from the
- * text, or if the stage has worked on it before. */
-static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, struct vfm_stage_text *of)
+/* Sets the hashes of a record that the stage works on.  Returns false if they cannot be told from the text, or if the
+ * stage has worked on it before. */
+static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, struct vfm_stage_output *o)
 {
 	const struct vfm_text_value *by = vfm_record_text_get(t, "by"),
 				    *clip = by ? vfm_record_text_in(t, by, "clip") : NULL;
@@ -43,17 +58,15 @@ static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, 
 		return false;
 	memcpy(id, name, n);
 	id[n] = 0;
-	if (!s->unique_ids)
-		return true;
 	vfm_record_text_digest(t, "", vfm_stage_source_keys, hex);
 	hex[16] = 0;
-	vfm_sample_hash(id, of->hash);
-	of->content = strtoull(hex, NULL, 16);
+	vfm_sample_hash(id, o->hash);
+	o->content = strtoull(hex, NULL, 16);
 	return true;
 }
 
 /* Writes a record with `keys` and its mark, before the last bracket, or the mark in the "by" that it has. */
-static void write_marked(const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b)
+static void write_marked(const struct vfm_stage *s, const char *settings, struct text_block *b)
 {
 	struct vfm_record_text *t = &b->text;
 	const struct vfm_text_value *by = vfm_record_text_get(t, "by"),
@@ -76,28 +89,26 @@ static void write_marked(const struct vfm_stage *s, const char *settings, struct
 	free(head);
 }
 
-static void work_on_line(
-	const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b, struct vfm_stage_text *of)
+/* Appends the output of a line to the block.  Returns false if the loop has to do it. */
+static bool write_line_text(const struct text_lines *l, struct text_block *b, struct vfm_stage_output *o)
 {
 	struct vfm_record_text *t = &b->text;
 
 	if (!is_record_text(t) || t->len > VFM_JSONL_LINE / 2) /* what it becomes may be too long: stage_work.c */
-		return;
-	of->at = b->out.len;
-	of->failed = vfm_record_text_get(t, "error");
-	of->dropped = vfm_record_text_get(t, "drop");
-	of->is_passed = of->failed || of->dropped;
-	vfm_buf_clear(&b->keys);
-	if (of->is_passed) {
+		return false;
+	o->failed = vfm_record_text_get(t, "error");
+	o->dropped = vfm_record_text_get(t, "drop");
+	o->is_passed = o->failed || o->dropped;
+	if (o->is_passed) {
 		vfm_buf_add(&b->out, t->text, t->len);
 		vfm_buf_add(&b->out, "\n", 1);
-	} else if (identify_text(s, t, of) && s->text_fn(t, &b->keys, &of->dropped, s->ctx)) {
-		write_marked(s, settings, b);
-	} else {
-		return;
+		return true;
 	}
-	of->len = b->out.len - of->at;
-	of->is_ready = true;
+	vfm_buf_clear(&b->keys);
+	if (!identify_text(l->s, t, o) || !l->fn(t, &b->keys, &o->dropped, l->s->ctx))
+		return false;
+	write_marked(l->s, l->settings, b);
+	return true;
 }
 
 bool vfm_stage_text_suits(const char *path)
@@ -119,26 +130,75 @@ bool vfm_stage_text_suits(const char *path)
 	return suits;
 }
 
-void vfm_stage_text_work(const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b)
+static int read_text_block(void *ctx, void *item, struct vfm_err *err)
 {
+	struct text_lines *l = ctx;
+	struct text_block *b = item;
+	int rc = 0;
+
+	for (;;) {
+		if (l->in.f)
+			rc = vfm_jsonl_block_read(&l->in, &b->lines, BLOCK_BYTES, err);
+		if (rc != 0 || l->n_opened == l->s->n_files)
+			break;
+		vfm_jsonl_close(&l->in);
+		TRY(vfm_jsonl_open(&l->in, l->s->files[l->n_opened++], err));
+	}
+	b->lines.name = l->s->files[l->n_opened - 1]; /* stays when the next file is opened */
+	return rc;
+}
+
+static void work_on_text_block(void *ctx, void *item)
+{
+	const struct text_lines *l = ctx;
+	struct text_block *b = item;
+
 	vfm_jsonl_block_split(&b->lines);
-	vfm_grow(&b->of, &b->cap, b->lines.n, sizeof(*b->of));
+	vfm_grow(&b->output, &b->cap, b->lines.n, sizeof(*b->output));
 	vfm_buf_clear(&b->out);
 	for (size_t i = 0; i < b->lines.n; i++) {
 		const struct vfm_jsonl_line *line = &b->lines.lines[i];
+		struct vfm_stage_output *o = &b->output[i];
+		size_t at = b->out.len;
 
-		b->of[i] = (struct vfm_stage_text){0};
-		if (!line->too_long && vfm_record_text_read(&b->text, line->text, line->len))
-			work_on_line(s, settings, b, &b->of[i]);
+		*o = (struct vfm_stage_output){0};
+		if (!line->too_long && vfm_record_text_read(&b->text, line->text, line->len) &&
+			write_line_text(l, b, o))
+			o->len = b->out.len - at;
 	}
+	for (size_t i = 0, at = 0; i < b->lines.n; at += b->output[i++].len)
+		b->output[i].text = b->output[i].len ? b->out.data + at : NULL;
 }
 
-void vfm_stage_block_release(struct vfm_stage_block *b)
+static int take_text_block(void *ctx, void *item, struct vfm_err *err)
 {
-	vfm_jsonl_block_release(&b->lines);
-	vfm_record_text_release(&b->text);
-	vfm_buf_release(&b->out);
-	vfm_buf_release(&b->keys);
-	free(b->of);
-	*b = (struct vfm_stage_block){0};
+	const struct text_lines *l = ctx;
+	const struct text_block *b = item;
+
+	for (size_t i = 0; i < b->lines.n; i++)
+		TRY(vfm_stage_take(l->loop, &b->lines, i, b->output[i].len ? &b->output[i] : NULL, err));
+	return 0;
+}
+
+int vfm_stage_text_lines(
+	struct vfm_stage_loop *loop, const struct vfm_stage *s, vfm_stage_text_fn fn, struct vfm_err *err)
+{
+	const int threads = vfm_par_threads();
+	struct text_block *items = vfm_calloc((size_t)threads, sizeof(*items));
+	struct text_lines l = {
+		.s = s, .fn = fn, .settings = vfm_provenance_settings(s->options, s->maker), .loop = loop};
+	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, &l, items, sizeof(*items)};
+	int rc = vfm_par_ordered(&o, err);
+
+	for (int i = 0; i < threads; i++) {
+		vfm_jsonl_block_release(&items[i].lines);
+		vfm_record_text_release(&items[i].text);
+		vfm_buf_release(&items[i].out);
+		vfm_buf_release(&items[i].keys);
+		free(items[i].output);
+	}
+	free(items);
+	free(l.settings);
+	vfm_jsonl_close(&l.in);
+	return rc;
 }

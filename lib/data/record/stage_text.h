@@ -1,50 +1,29 @@
-/* stage_text.h - blocks of records that a stage works on as text (vfm_stage.text_fn).
+/* stage_text.h - the records of a stage as text: for a stage of many records whose function only sets keys that the
+ * record lacks.
  *
- * Internal to the loop of a stage (stage.h).  Threads do all the work on the records of a block that can be read
- * as text and that nothing is to be said against; the loop then takes the lines in order, and does the others itself.
+ * Threads work on blocks of lines: on the records that can be read as text (record_text.h), are well-formed, and have
+ * not been in the stage before.  The loop of the stage does the others on one thread.
  */
 #ifndef VFM_DATA_RECORD_STAGE_TEXT_H
 #define VFM_DATA_RECORD_STAGE_TEXT_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "data/record/record_text.h"
 #include "data/record/stage.h"
-#include "io/json.h"
 
-#define VFM_STAGE_BLOCK (1 << 20) /* bytes of records, about */
+/* Appends to `keys` what the stage sets in a record, each as ,"KEY":VALUE; *dropped: "drop" is among them.  Returns
+ * false for a record that only vfm_stage.fn can do.  Called from several threads at once. */
+typedef bool (*vfm_stage_text_fn)(
+	const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, const void *ctx);
 
-struct vfm_stage_text { /* what became of a line */
-	bool is_ready;  /* the output is complete, unless a record before it has the id */
-	bool is_passed; /* unchanged: with "error" or "drop"; without id */
-	bool failed, dropped;
-	uint64_t hash[2], content; /* of vfm_sample_seen */
-	size_t at, len;            /* of the output, in `out` of the block */
-};
-
-struct vfm_stage_block { /* `= {0}` before; release in any case */
-	struct vfm_jsonl_block lines;
-	struct vfm_stage_text *of; /* [lines.n] */
-	struct vfm_buf out;
-	/* private */
-	size_t cap;
-	struct vfm_record_text text;
-	struct vfm_buf keys;
-};
-
-/* Whether the first record of a file can be read as text.  If not, most others cannot either, and the threads of -j are
- * faster. */
+/* Returns whether the first record of a file can be read as text.  If not, most others cannot either, and the threads
+ * of -j are faster. */
 bool vfm_stage_text_suits(const char *path);
-/* Splits the lines that were read, and works on those that can be read as text.  settings: of the marks.  Thread-safe.
- */
-void vfm_stage_text_work(const struct vfm_stage *s, const char *settings, struct vfm_stage_block *b);
-void vfm_stage_block_release(struct vfm_stage_block *b);
-
-/* The keys of a record that its mark does not cover, and those in which records of one id may differ. */
-extern const char *const vfm_stage_unmarked[], *const vfm_stage_source_keys[];
-/* Returns the text that a digest puts before the record in a mark; the caller frees it.  clip: by.clip, or NULL. */
-char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip);
+/* For vfm_stage.lines, with unique_ids: reads the files of the stage, which are regular ones. */
+int vfm_stage_text_lines(
+	struct vfm_stage_loop *l, const struct vfm_stage *s, vfm_stage_text_fn fn, struct vfm_err *err);
 
 #endif
