@@ -9,7 +9,7 @@
 #include "curate/table/twice.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
-#include "data/record/stage_text.h"
+#include "curate/dedup/dedup_text.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

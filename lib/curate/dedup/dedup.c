@@ -8,7 +8,7 @@
 #include "base/par.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
-#include "data/record/stage_text.h"
+#include "curate/dedup/dedup_text.h"
 #include "io/hash.h"
 #include "io/json.h"
 

@@ -1,17 +1,17 @@
-/* stage_text.h - the records of a stage as text: for a stage of many records whose function only sets keys that the
+/* dedup_text.h - the records of a stage as text: for a stage of many records whose function only sets keys that the
  * record lacks.
  *
  * Threads work on blocks of lines: on the records that can be read as text (record_text.h), are well-formed, and have
  * not been in the stage before.  The loop of the stage does the others on one thread.
  */
-#ifndef VFM_DATA_RECORD_STAGE_TEXT_H
-#define VFM_DATA_RECORD_STAGE_TEXT_H
+#ifndef VFM_CURATE_DEDUP_DEDUP_TEXT_H
+#define VFM_CURATE_DEDUP_DEDUP_TEXT_H
 
 #include <stdbool.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "data/record/record_text.h"
+#include "curate/dedup/record_text.h"
 #include "data/record/stage.h"
 
 /* Appends to `keys` what the stage sets in a record, each as ,"KEY":VALUE; *dropped: "drop" is among them.  Returns

@@ -6,8 +6,8 @@
  *
  * Not thread-safe: one thread for each struct.
  */
-#ifndef VFM_DATA_RECORD_RECORD_TEXT_H
-#define VFM_DATA_RECORD_RECORD_TEXT_H
+#ifndef VFM_CURATE_DEDUP_RECORD_TEXT_H
+#define VFM_CURATE_DEDUP_RECORD_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

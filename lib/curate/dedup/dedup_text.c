@@ -1,4 +1,4 @@
-#include "data/record/stage_text.h"
+#include "curate/dedup/dedup_text.h"
 
 #include <stdlib.h>
 #include <string.h>
