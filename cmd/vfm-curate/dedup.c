@@ -71,7 +71,7 @@ static int run_dedup(struct vfm_dedup_opts *o, struct vfm_stage *stage, const ch
 		TRY_OUT(vfm_dedup_save(d, index, err));
 	stage->ctx = d;
 	stage->options = vfm_dedup_settings(d);
-	if (vfm_stage_text_suits(inputs.paths[0]))
+	if (vfm_dedup_suits_text(inputs.paths[0]))
 		stage->lines = vfm_dedup_mark_lines;
 	rc = vfm_stage_run(stage, NULL, err);
 out:

@@ -19,8 +19,8 @@
 #include "curate/dedup/clip_set.h"
 #include "curate/dedup/groups.h"
 #include "curate/dedup/semantic.h"
+#include "curate/dedup/record_text.h"
 #include "data/record/features.h"
-#include "data/record/stage.h"
 
 #define VFM_DEDUP_QUALITY "width*height"
 
@@ -57,8 +57,10 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
-/* For vfm_stage.lines, with d as ctx: marks the records of the stage's files. */
-int vfm_dedup_mark_lines(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
+/* The same for a record of which there is only the text: appends the keys, each as ,"KEY":VALUE.  Returns false for a
+ * record that only vfm_dedup_mark can do. */
+bool vfm_dedup_mark_text(
+	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped);
 /* Writes the index of the representatives, those of `against` too.  Only by hashes. */
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err);
 /* Returns the options that change records, as text; valid as long as d. */

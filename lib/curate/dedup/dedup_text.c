@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "curate/dedup/dedup.h"
+#include "curate/dedup/record_text.h"
 #include "data/record/done.h"
 #include "data/record/provenance.h"
 #include "data/record/sample_key.h"
@@ -23,12 +25,35 @@ struct text_block {
 
 struct text_lines {
 	const struct vfm_stage *s;
-	vfm_stage_text_fn fn;
 	char *settings;
 	struct vfm_stage_loop *loop;
-	struct vfm_jsonl in;
-	int n_opened;
+	struct vfm_dedup_files files;
 };
+
+/* ---- files ---- */
+
+int vfm_dedup_files_read(struct vfm_dedup_files *f, struct vfm_jsonl_block *b, struct vfm_err *err)
+{
+	int rc = 0;
+
+	for (;;) {
+		if (f->in.f)
+			rc = vfm_jsonl_block_read(&f->in, b, BLOCK_BYTES, err);
+		if (rc != 0 || f->n_opened == f->n)
+			break;
+		vfm_jsonl_close(&f->in);
+		TRY(vfm_jsonl_open(&f->in, f->paths[f->n_opened++], err));
+	}
+	b->name = f->paths[f->n_opened - 1]; /* stays when the next file is opened */
+	return rc;
+}
+
+void vfm_dedup_files_close(struct vfm_dedup_files *f)
+{
+	vfm_jsonl_close(&f->in);
+}
+
+/* ---- records ---- */
 
 static bool is_first(const struct vfm_record_text *t, const char *key)
 {
@@ -105,13 +130,13 @@ static bool write_line_text(const struct text_lines *l, struct text_block *b, st
 		return true;
 	}
 	vfm_buf_clear(&b->keys);
-	if (!identify_text(l->s, t, o) || !l->fn(t, &b->keys, &o->dropped, l->s->ctx))
+	if (!identify_text(l->s, t, o) || !vfm_dedup_mark_text(l->s->ctx, t, &b->keys, &o->dropped))
 		return false;
 	write_marked(l->s, l->settings, b);
 	return true;
 }
 
-bool vfm_stage_text_suits(const char *path)
+bool vfm_dedup_suits_text(const char *path)
 {
 	struct vfm_record_text t = {0};
 	struct vfm_jsonl in = {0};
@@ -132,20 +157,7 @@ bool vfm_stage_text_suits(const char *path)
 
 static int read_text_block(void *ctx, void *item, struct vfm_err *err)
 {
-	struct text_lines *l = ctx;
-	struct text_block *b = item;
-	int rc = 0;
-
-	for (;;) {
-		if (l->in.f)
-			rc = vfm_jsonl_block_read(&l->in, &b->lines, BLOCK_BYTES, err);
-		if (rc != 0 || l->n_opened == l->s->n_files)
-			break;
-		vfm_jsonl_close(&l->in);
-		TRY(vfm_jsonl_open(&l->in, l->s->files[l->n_opened++], err));
-	}
-	b->lines.name = l->s->files[l->n_opened - 1]; /* stays when the next file is opened */
-	return rc;
+	return vfm_dedup_files_read(&((struct text_lines *)ctx)->files, &((struct text_block *)item)->lines, err);
 }
 
 static void work_on_text_block(void *ctx, void *item)
@@ -180,13 +192,14 @@ static int take_text_block(void *ctx, void *item, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_stage_text_lines(
-	struct vfm_stage_loop *loop, const struct vfm_stage *s, vfm_stage_text_fn fn, struct vfm_err *err)
+int vfm_dedup_mark_lines(struct vfm_stage_loop *loop, const struct vfm_stage *s, struct vfm_err *err)
 {
 	const int threads = vfm_par_threads();
 	struct text_block *items = vfm_calloc((size_t)threads, sizeof(*items));
-	struct text_lines l = {
-		.s = s, .fn = fn, .settings = vfm_provenance_settings(s->options, s->maker), .loop = loop};
+	struct text_lines l = {.s = s,
+		.settings = vfm_provenance_settings(s->options, s->maker),
+		.loop = loop,
+		.files = {.paths = s->files, .n = s->n_files}};
 	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, &l, items, sizeof(*items)};
 	int rc = vfm_par_ordered(&o, err);
 
@@ -199,6 +212,6 @@ int vfm_stage_text_lines(
 	}
 	free(items);
 	free(l.settings);
-	vfm_jsonl_close(&l.in);
+	vfm_dedup_files_close(&l.files);
 	return rc;
 }

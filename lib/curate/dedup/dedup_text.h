@@ -1,8 +1,7 @@
-/* dedup_text.h - the records of a stage as text: for a stage of many records whose function only sets keys that the
- * record lacks.
+/* dedup_text.h - the two readings of dedup.h as blocks of lines on several threads.
  *
- * Threads work on blocks of lines: on the records that can be read as text (record_text.h), are well-formed, and have
- * not been in the stage before.  The loop of the stage does the others on one thread.
+ * Threads work on the records that can be read as text (record_text.h), are well-formed, and have not been in the stage
+ * before.  Those that are left are parsed, one after the other.
  */
 #ifndef VFM_CURATE_DEDUP_DEDUP_TEXT_H
 #define VFM_CURATE_DEDUP_DEDUP_TEXT_H
@@ -10,20 +9,24 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/mem.h"
-#include "curate/dedup/record_text.h"
 #include "data/record/stage.h"
+#include "io/json.h"
 
-/* Appends to `keys` what the stage sets in a record, each as ,"KEY":VALUE; *dropped: "drop" is among them.  Returns
- * false for a record that only vfm_stage.fn can do.  Called from several threads at once. */
-typedef bool (*vfm_stage_text_fn)(
-	const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, const void *ctx);
+struct vfm_dedup_files {    /* close in any case */
+	char *const *paths; /* [n] regular files; they must outlive the blocks */
+	int n;
+	/* private */
+	struct vfm_jsonl in;
+	int n_opened;
+};
+/* Reads the next lines of the files: 1; 0 at the end.  One thread at a time. */
+int vfm_dedup_files_read(struct vfm_dedup_files *f, struct vfm_jsonl_block *b, struct vfm_err *err);
+void vfm_dedup_files_close(struct vfm_dedup_files *f);
 
 /* Returns whether the first record of a file can be read as text.  If not, most others cannot either, and the threads
  * of -j are faster. */
-bool vfm_stage_text_suits(const char *path);
-/* For vfm_stage.lines, with unique_ids: reads the files of the stage, which are regular ones. */
-int vfm_stage_text_lines(
-	struct vfm_stage_loop *l, const struct vfm_stage *s, vfm_stage_text_fn fn, struct vfm_err *err);
+bool vfm_dedup_suits_text(const char *path);
+/* For vfm_stage.lines, with a struct vfm_dedup as ctx and unique_ids: marks the records of the stage's files. */
+int vfm_dedup_mark_lines(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* record_text.h - reads a record in the text of its line, without building values: for stages of many records.
+/* record_text.h - reads a record in the text of its line, without building values.
  *
  * It accepts only text as vfm_json_text writes it: without blanks between tokens, numbers as they would be written
  * again, no escapes but those of two characters.  Such text can be copied as it is.  All other lines, among them
