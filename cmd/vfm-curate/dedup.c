@@ -116,6 +116,7 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 			    "[--clusters K] [--probe M] [--seed N] [FILE ...]",
 		.summary = "drop near-duplicates of clips, and keep the best of each group",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.reads_all = true},
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -89,6 +89,7 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 			    " [FILE ...]",
 		.summary = "write samples as WebDataset shards with an index",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.has_resume = true},
 	};
 	char *dir = NULL;
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);

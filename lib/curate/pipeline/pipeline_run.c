@@ -119,7 +119,7 @@ static bool has_begun(const struct pipeline_run *r, int i)
 	struct vfm_checkpoint c;
 
 	vfm_board_read(s, &c);
-	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].keeps_shards && atomic_load(&s->started));
+	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].has_resume && atomic_load(&s->started));
 }
 
 /* Returns the first stage that began with other options, or -1. */
@@ -219,9 +219,9 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
 	if (!s->reads_all) /* else there is one part: check_whole_set */
 		w[n++] = vfm_strfmt("--part=%s", r->part ? r->part : "0/1");
-	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
+	if (s->has_resume && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
-	if (!s->keeps_shards && !s->reads_all && access(r->child[i].before, F_OK) == 0)
+	if (!s->has_resume && !s->reads_all && access(r->child[i].before, F_OK) == 0)
 		w[n++] = done_option(r->child[i].before);
 	if (i == 0) {
 		w[n++] = vfm_strdup("--");
@@ -262,7 +262,7 @@ static void run_child_stage(struct pipeline_run *r, int i, bool only_counts)
 		.out_path = r->child[i].out,
 		.queue = r->o.queue,
 		.takes_tokens = !s->has_jobs && !s->has_model,
-		.begins_again = s->keeps_shards,
+		.begins_again = s->has_resume,
 		.only_counts = only_counts};
 	struct vfm_err err = {0};
 	char **argv;
@@ -529,7 +529,7 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 
 		vfm_board_read(&r->board->stage[i], &c);
 		r->child[i].at_start = r->child[i].last_in = c.counts.in;
-		if (r->p->stage[i].keeps_shards) /* it counts from the beginning */
+		if (r->p->stage[i].has_resume) /* it counts from the beginning */
 			r->child[i].at_start = r->child[i].last_in = 0;
 		if (!atomic_load(&r->board->stage[i].finished))
 			TRY(fork_stage(r, i, false, &r->child[i].pid, err));

@@ -60,6 +60,15 @@ struct vfm_stage_opts {
 /* The words that stand for them in a synopsis. */
 #define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
 
+/* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
+ * end in NULL. */
+struct vfm_stage_traits {
+	const char *const *children; /* NULL, or options that start -j children */
+	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
+	bool has_resume;             /* a run continues it with --resume, not with --done */
+	bool reads_all;              /* it reads all records before it writes one: it has neither --done nor --part */
+};
+
 /* ---- a stage ---- */
 
 /* Collects what becomes of one record. */
