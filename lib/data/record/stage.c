@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/record/done.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "data/record/stage.h"
@@ -391,13 +391,13 @@ static void report_counts(const struct vfm_stage_loop *l)
 		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
-	if (l->in.n_parts > 1)
-		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
+	if (l->in.n_shares > 1)
+		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_shares);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
 
-/* Opens the file of --done, whose name may have the number of the part. */
+/* Opens the file of --done, whose name may have the number of the share. */
 static int open_done(struct vfm_stage_loop *l, struct vfm_err *err)
 {
 	const struct vfm_stage *s = l->s;
@@ -405,7 +405,7 @@ static int open_done(struct vfm_stage_loop *l, struct vfm_err *err)
 	char *path;
 	int rc;
 
-	if (vfm_part_file(&path, s->opts.done, l->in.part, err) < 0)
+	if (vfm_share_file(&path, s->opts.done, l->in.share, err) < 0)
 		return vfm_err_context(err, "--done");
 	rc = vfm_done_open(&l->work.done, path, &o, err);
 	free(path);
@@ -437,9 +437,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.in.link = l.work.link;
 	if (jobs < 1 || jobs > MAX_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
-	TRY(vfm_part_parse(s->opts.part, &l.in.part, &l.in.n_parts, err));
-	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.part, (long long)l.in.n_parts);
-	l.work.part = l.in.n_parts > 1 ? l.in.mark : NULL;
+	TRY(vfm_share_parse(s->opts.share, &l.in.share, &l.in.n_shares, err));
+	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.share, (long long)l.in.n_shares);
+	l.work.share = l.in.n_shares > 1 ? l.in.mark : NULL;
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
@@ -468,7 +468,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 	vfm_progress_end(&l.progress);
 	l.counts.failed_here += l.in.n_refused;
-	l.counts.other_parts = l.in.other_parts;
+	l.counts.other_shares = l.in.other_shares;
 	vfm_stage_input_close(&l.in);
 	free(l.work.settings);
 	vfm_done_close(l.work.done);

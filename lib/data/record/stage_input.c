@@ -70,16 +70,16 @@ json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *
 	return own;
 }
 
-/* ---- parts ---- */
+/* ---- shares ---- */
 
-/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
-static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
+/* A mark "I/N" with the same N determines the share; otherwise the hash of the key does. */
+static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 {
 	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
 	uint64_t h;
 	char *text;
 
-	if (in->n_parts == 1)
+	if (in->n_shares == 1)
 		return true;
 	if (slash && !strcmp(slash, strchr(in->mark, '/')))
 		return !strcmp(mark, in->mark);
@@ -88,7 +88,7 @@ static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
 	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
 	free(text);
 	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
-	if ((int64_t)(h % (uint64_t)in->n_parts) != in->part)
+	if ((int64_t)(h % (uint64_t)in->n_shares) != in->share)
 		return false;
 	json_object_set_new(rec, "part", json_string(in->mark));
 	return true;
@@ -240,8 +240,8 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 	return rc;
 }
 
-/* Reads a record of this part, past headers. */
-static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+/* Reads a record of this share, past headers. */
+static int read_share(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	int rc;
 
@@ -255,11 +255,11 @@ static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *e
 				continue;
 		}
 		in->n_lines++;
-		if (is_my_part(in, *rec)) {
+		if (is_my_share(in, *rec)) {
 			rc = check_duplicate(in, *rec, err);
 			return rc < 0 ? rc : 1;
 		}
-		in->other_parts++;
+		in->other_shares++;
 		json_decref(*rec);
 		*rec = NULL;
 	}
@@ -273,7 +273,7 @@ static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, st
 	line->rec = in->held;
 	in->held = NULL;
 	if (!line->rec)
-		rc = read_part(in, &line->rec, err);
+		rc = read_share(in, &line->rec, err);
 	if (rc < 0 || !in->header_due || (rc == 0 && !in->at_last_end)) /* another header may follow */
 		return rc;
 	in->held = line->rec;

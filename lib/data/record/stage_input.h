@@ -1,6 +1,6 @@
-/* stage_input.h - the inputs of a stage as records of its part, and the headers that must precede them.
+/* stage_input.h - the inputs of a stage as records of its share, and the headers that must precede them.
  *
- * Internal to the loop of a stage (stage.h), which says what headers, parts and damaged lines become.  One thread
+ * Internal to the loop of a stage (stage.h), which says what headers, shares and damaged lines become.  One thread
  * reads.
  */
 #ifndef VFM_DATA_RECORD_STAGE_INPUT_H
@@ -24,13 +24,13 @@ struct vfm_stage_input {
 	const struct vfm_stage *s;
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
 	FILE *linked;                /* its input, in the place of stdin; NULL: none */
-	int64_t part, n_parts;
+	int64_t share, n_shares;
 	char mark[48]; /* "I/N" */
 	bool is_given; /* the caller gives the lines (vfm_stage_input_give) */
 	json_t *own;   /* the entry of this stage; before it those of --done that differ in nothing but the version */
 
 	/* results */
-	int64_t n_refused, other_parts; /* records that got an error here; records of other parts */
+	int64_t n_refused, other_shares; /* records that got an error here; records of other shares */
 
 	/* private */
 	struct vfm_jsonl lines; /* unless s->next; given: name and place of the line at hand */
@@ -44,7 +44,7 @@ struct vfm_stage_input {
 	const struct vfm_jsonl_line *given; /* NULL: it is read */
 };
 
-/* One input of the part, or the header in front of it. */
+/* One input of the share, or the header in front of it. */
 struct vfm_stage_line {
 	bool is_header;
 	json_t *rec;         /* NULL: a header */
@@ -71,7 +71,7 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
  * done: NULL, or that of --done. */
 struct vfm_done;
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
-/* Returns the key that selects a record for a part and identifies it in --done, or NULL. */
+/* Returns the key that selects a record for a share and identifies it in --done, or NULL. */
 const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
 /* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);

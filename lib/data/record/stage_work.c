@@ -130,14 +130,14 @@ static void add_finished(const struct vfm_stage *s, struct vfm_stage_record *r, 
 	json_decref(was);
 }
 
-/* Adds finished lines as they are, but for their part: they may come from a run with another number of parts. */
+/* Adds finished lines as they are, but for their share: they may come from a run with another number of shares. */
 static void add_finished_lines(
 	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *lines, size_t bytes)
 {
 	const char *end = lines + bytes, *next;
 	json_t *rec;
 
-	if (!w->part) {
+	if (!w->share) {
 		vfm_buf_add(&r->text, lines, bytes);
 		return;
 	}
@@ -145,10 +145,10 @@ static void add_finished_lines(
 		next = memchr(lines, '\n', (size_t)(end - lines));
 		next = next ? next + 1 : end;
 		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), w->part)) {
+		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), w->share)) {
 			vfm_buf_add(&r->text, lines, (size_t)(next - lines));
 		} else {
-			json_object_set_new(rec, "part", json_string(w->part));
+			json_object_set_new(rec, "part", json_string(w->share));
 			vfm_stage_line_text(&r->text, rec);
 		}
 		json_decref(rec);
