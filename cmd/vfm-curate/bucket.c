@@ -109,6 +109,8 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "choose the size and number of frames of each record",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},
+			.models = (const char *const[]){"vae", NULL}},
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -60,6 +60,7 @@ int curate_caption(int argc, char **argv, struct vfm_err *err)
 		" " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "caption clips with an outside model",
 		.opts = opts,
+		.stage = &exec_stage_traits,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

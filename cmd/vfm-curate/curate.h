@@ -1,4 +1,4 @@
-/* curate.h - the stages of vfm-curate.  Each has its own file and one line in the table of main.c.
+/* curate.h - the stages of vfm-curate.  Each has its own file and one line in CURATE_STAGE_LIST.
  *
  * A stage is a verb (io/opt.h): argv[0] is its name, it parses its own options and returns 0, VFM_OPT_DONE or a
  * negative code.  VFM_EINPUT with an empty message: some records failed; each contains its error.
@@ -14,31 +14,37 @@
 #include "io/opt.h"
 #include "media/av/probe.h"
 
-int curate_fetch(int argc, char **argv, struct vfm_err *err);
-int curate_index(int argc, char **argv, struct vfm_err *err);
-int curate_probe(int argc, char **argv, struct vfm_err *err);
-int curate_table(int argc, char **argv, struct vfm_err *err);
-int curate_join(int argc, char **argv, struct vfm_err *err);
-int curate_split(int argc, char **argv, struct vfm_err *err);
-int curate_clip(int argc, char **argv, struct vfm_err *err);
-int curate_score(int argc, char **argv, struct vfm_err *err);
-int curate_hash(int argc, char **argv, struct vfm_err *err);
-int curate_dedup(int argc, char **argv, struct vfm_err *err);
-int curate_search(int argc, char **argv, struct vfm_err *err);
-int curate_filter(int argc, char **argv, struct vfm_err *err);
-int curate_sheet(int argc, char **argv, struct vfm_err *err);
-int curate_stats(int argc, char **argv, struct vfm_err *err);
-int curate_bucket(int argc, char **argv, struct vfm_err *err);
-int curate_caption(int argc, char **argv, struct vfm_err *err);
-int curate_embed(int argc, char **argv, struct vfm_err *err);
-int curate_encode(int argc, char **argv, struct vfm_err *err);
-int curate_decode(int argc, char **argv, struct vfm_err *err);
-int curate_shard(int argc, char **argv, struct vfm_err *err);
-int curate_verify(int argc, char **argv, struct vfm_err *err);
-int curate_provenance(int argc, char **argv, struct vfm_err *err);
-int curate_report(int argc, char **argv, struct vfm_err *err);
-int curate_run(int argc, char **argv, struct vfm_err *err);
-int curate_synth(int argc, char **argv, struct vfm_err *err);
+/* X(NAME, summary for -h), in the order of a pipeline; curate_NAME is the function of the stage. */
+#define CURATE_STAGE_LIST(X)                                                                                           \
+	X(fetch, "URLs -> files: http, https, or a command of yours")                                                  \
+	X(index, "WebDataset tars -> records: a video or image each, with its caption")                                \
+	X(probe, "files -> records: size, rate, frames, rotation")                                                     \
+	X(table, "rows of CSV, JSON and Parquet -> records")                                                           \
+	X(join, "add columns of a table to the records")                                                               \
+	X(split, "a record a clip: scene cuts, fades, or a stride")                                                    \
+	X(clip, "cut each clip out to its own file")                                                                   \
+	X(score, "motion, luma, sharpness, black and more")                                                            \
+	X(filter, "drop records outside of limits")                                                                    \
+	X(hash, "perceptual hashes of clips and images, for dedup")                                                    \
+	X(dedup, "drop near-duplicates, keep the best of each group")                                                  \
+	X(bucket, "the size and number of frames of each record")                                                      \
+	X(caption, "captions of clips from an outside model")                                                          \
+	X(embed, "vectors of clips and captions from an outside model")                                                \
+	X(search, "the clips nearest to a text, a clip or a vector")                                                   \
+	X(encode, "clips and captions -> latents and text embeddings")                                                 \
+	X(decode, "latents -> videos, to compare them with the clips")                                                 \
+	X(shard, "latents and texts -> WebDataset tars with an index")                                                 \
+	X(verify, "check shards against their indexes and checksums")                                                  \
+	X(provenance, "print the stages, options and models that made a dataset")                                      \
+	X(sheet, "a contact sheet PNG of clips, for a person to look at")                                              \
+	X(stats, "histograms of the numbers in records")                                                               \
+	X(report, "a page about records: distributions, pictures, duplicates")                                         \
+	X(run, "the stages of a pipeline as one program")                                                              \
+	X(synth, "make small captioned videos of moving shapes")
+
+#define STAGE_FUNCTION(name, summary) int curate_##name(int argc, char **argv, struct vfm_err *err);
+CURATE_STAGE_LIST(STAGE_FUNCTION)
+#undef STAGE_FUNCTION
 
 extern const struct vfm_verb curate_stages[]; /* ends in a NULL name */
 

@@ -139,6 +139,8 @@ int curate_decode(int argc, char **argv, struct vfm_err *err)
 			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn latents into videos, to compare them with the clips",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},
+			.models = (const char *const[]){"vae", NULL}},
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -9,6 +9,7 @@
 #include "curate/table/twice.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
+#include "curate/dedup/dedup_text.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -70,6 +71,8 @@ static int run_dedup(struct vfm_dedup_opts *o, struct vfm_stage *stage, const ch
 		TRY_OUT(vfm_dedup_save(d, index, err));
 	stage->ctx = d;
 	stage->options = vfm_dedup_settings(d);
+	if (vfm_dedup_suits_text(inputs.paths[0]))
+		stage->lines = vfm_dedup_mark_lines;
 	rc = vfm_stage_run(stage, NULL, err);
 out:
 	vfm_twice_close(&inputs);
@@ -84,7 +87,6 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 				 images were compared with longer clips; 0: other limits of motion, and fewer keys of
 				 crops */
 		.fn = dedup_record,
-		.text_fn = vfm_dedup_mark_text,
 		.unique_ids = true};
 	struct vfm_dedup_opts o = {0};
 	const char *index = NULL, *by = "hash";
@@ -114,6 +116,7 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 			    "[--clusters K] [--probe M] [--seed N] [FILE ...]",
 		.summary = "drop near-duplicates of clips, and keep the best of each group",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.reads_all = true},
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
@@ -125,6 +128,6 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 	if (!o.vectors && (o.semantic.clusters || o.semantic.probe || o.semantic.seed))
 		return vfm_fail(err, VFM_EUSAGE, "--clusters, --probe, --seed: only with --by embedding");
 	stage.files = argv + 1;
-	stage.opts.part = "0/1"; /* duplicates may be in any part, also in an array job */
+	stage.opts.share = "0/1"; /* duplicates may be in any share, also in an array job */
 	return run_dedup(&o, &stage, index, err);
 }

@@ -182,6 +182,7 @@ int curate_embed(int argc, char **argv, struct vfm_err *err)
 			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "compute vectors of clips and captions with an outside model",
 		.opts = opts,
+		.stage = &exec_stage_traits,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -304,6 +304,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			    " [--text-stream] [--device NAME] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", "text-exec", "image-exec",
+							    NULL},
+			.models = (const char *const[]){"vae", "text-encoder", NULL}},
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -7,6 +7,8 @@
 #include "base/par.h"
 #include "io/json.h"
 
+const struct vfm_stage_traits exec_stage_traits = {.children = (const char *const[]){"exec", NULL}};
+
 static int check_view(struct exec_stage *s, struct vfm_err *err)
 {
 	struct vfm_exec_input *in = &s->view.input;

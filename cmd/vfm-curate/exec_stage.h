@@ -19,7 +19,8 @@ struct exec_stage {
 	struct vfm_outside_view view; /* what each request shows */
 };
 
-/* Options of these stages; `s` is a struct exec_stage *. */
+/* Traits and options of these stages; `s` is a struct exec_stage *. */
+extern const struct vfm_stage_traits exec_stage_traits;
 #define EXEC_STAGE_OPTS(s)                                                                                             \
 	{VFM_OPT_STR, 0, "exec", "CMD", "the model: -j N children that speak vfm-exec(7)", &(s)->command},             \
 		{VFM_OPT_INT, 0, "frames", "N", "show N evenly spaced frames (default: as the child wants)",           \

@@ -32,7 +32,7 @@ int curate_parse_sep(const char *text, char *sep, struct vfm_err *err)
 static void report_rows(const struct vfm_join *j, const struct vfm_stage_counts *c)
 {
 	const struct vfm_stage_link *link = vfm_stage_link();
-	bool is_all = !c->copied && !c->other_parts && (!link || !link->skip);
+	bool is_all = !c->copied && !c->other_shares && (!link || !link->skip);
 	struct vfm_table_join_stats s;
 
 	vfm_join_get_stats(j, &s);

@@ -4,7 +4,7 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "curate/pipeline/report.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/stage.h"
 
 static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -31,12 +31,12 @@ static int run_report(
 {
 	struct vfm_report *report = NULL;
 	char *path = NULL;
-	int64_t part, n_parts;
+	int64_t share, n_shares;
 	int rc, end;
 
 	TRY(vfm_timeout_check(o->timeout_s, err));
-	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
-	if (vfm_part_file(&path, pattern, part, err) < 0)
+	TRY(vfm_share_parse(stage->opts.share, &share, &n_shares, err));
+	if (vfm_share_file(&path, pattern, share, err) < 0)
 		return vfm_err_context(err, "-o");
 	TRY_OUT(vfm_report_new(&report, o, err));
 	stage->ctx = report;

@@ -16,7 +16,7 @@ int curate_run(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once, over all stages (default: CPUs)", &o.jobs},
 		{VFM_OPT_INT, 0, "queue", "N", "records that may wait before a stage (default 1000)", &o.queue},
 		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",
-			&o.part},
+			&o.share},
 		{VFM_OPT_FLAG, 0, "update", NULL, "stages or inputs have changed: do again what that concerns",
 			&o.update},
 		{VFM_OPT_STR, 0, "html", "FILE", "write the state as a page every two seconds (%t: the part)", &o.html},

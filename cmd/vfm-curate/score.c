@@ -172,6 +172,7 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 			" [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "score clips: motion, shake, light, colour, blur, blocking, repeated frames, bars, text",
 		.opts = opts,
+		.stage = &exec_stage_traits,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

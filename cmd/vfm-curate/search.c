@@ -67,7 +67,7 @@ static int embed_query(struct query *q, struct vfm_err *err)
 	struct vfm_stage stage = {
 		.name = "search", .fn = ask_model, .ctx = q, .silent = true, .next = next_query, .source = q};
 
-	stage.opts.part = "0/1";
+	stage.opts.share = "0/1";
 	q->model.shows_nothing = q->text;
 	return exec_stage_run(&q->model, &stage, q->text ? "embed-text" : "embed", NULL, err);
 }

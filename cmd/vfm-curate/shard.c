@@ -7,7 +7,7 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "data/dataset/dataset.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/stage.h"
 
 static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -21,10 +21,10 @@ static int set_shard_chain(const json_t *chain, void *ctx, struct vfm_err *err)
 	return vfm_dataset_set_chain(ctx, chain, err);
 }
 
-/* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each part of an array job writes its own dataset. */
+/* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each share of an array job writes its own dataset. */
 static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct vfm_stage *stage, struct vfm_err *err)
 {
-	int64_t part, n_parts;
+	int64_t share, n_shares;
 
 	if (!o->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the shards go");
@@ -33,8 +33,8 @@ static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct v
 			err, VFM_EUSAGE, "--done: skipped samples would be missing from the shards; use --resume");
 	if (o->max_bytes < 1 || o->max_samples < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--max-bytes, --max-samples: expected a number from 1");
-	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
-	*dir = n_parts == 1 ? vfm_strdup(o->dir) : vfm_strfmt("%s/part-%05" PRId64, o->dir, part);
+	TRY(vfm_share_parse(stage->opts.share, &share, &n_shares, err));
+	*dir = n_shares == 1 ? vfm_strdup(o->dir) : vfm_strfmt("%s/part-%05" PRId64, o->dir, share);
 	return 0;
 }
 
@@ -89,6 +89,7 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 			    " [FILE ...]",
 		.summary = "write samples as WebDataset shards with an index",
 		.opts = opts,
+		.stage = &(struct vfm_stage_traits){.has_resume = true},
 	};
 	char *dir = NULL;
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);

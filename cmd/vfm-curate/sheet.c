@@ -9,7 +9,7 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "data/record/caption.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/stage.h"
 #include "media/draw/sheet.h"
 
@@ -89,13 +89,13 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return rc;
 }
 
-/* Each part of the records may have a sheet of its own. */
+/* Each share of the records may have a sheet of its own. */
 static int sheet_path(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
 {
-	int64_t part, n_parts;
+	int64_t share, n_shares;
 
-	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
-	return vfm_part_file(path, pattern, part, err) < 0 ? vfm_err_context(err, "-o") : 0;
+	TRY(vfm_share_parse(stage->opts.share, &share, &n_shares, err));
+	return vfm_share_file(path, pattern, share, err) < 0 ? vfm_err_context(err, "-o") : 0;
 }
 
 int curate_sheet(int argc, char **argv, struct vfm_err *err)

@@ -166,6 +166,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "find the shots of videos, a record a clip",
 		.opts = opts,
+		.stage = &exec_stage_traits,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 

@@ -42,11 +42,14 @@ struct vfm_opt {
 	void *dst;
 };
 
+struct vfm_stage_traits;
+
 struct vfm_cmd {
 	const char *name;     /* "vfm-pack" or "vfm-curate split" */
 	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
 	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
+	const struct vfm_stage_traits *stage; /* NULL, or of a stage of records: data/record/stage.h */
 };
 
 enum { VFM_OPT_DONE = 1 }; /* -h or --version was printed to stdout: exit 0 */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "curate/pipeline/pipeline.h"
+#include "data/record/stage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,7 +28,8 @@ static int fuzz_verb(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 0, "done", "FILE", "as all stages", &done},
 		{0},
 	};
-	const struct vfm_cmd cmd = {.name = "fuzz", .synopsis = "", .summary = "", .opts = opts};
+	const struct vfm_stage_traits traits = {.children = (const char *const[]){"exec", NULL}};
+	const struct vfm_cmd cmd = {.name = "fuzz", .synopsis = "", .summary = "", .opts = opts, .stage = &traits};
 	int n_operands, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, err);
 
 	vfm_strlist_release(&list);

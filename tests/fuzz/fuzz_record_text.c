@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "data/record/record.h"
-#include "data/record/record_text.h"
+#include "curate/dedup/record_text.h"
 #include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -36,7 +36,8 @@ static const struct vfm_opt table[] = {
 	{0},
 };
 
-static const struct vfm_cmd cmd = {"vfm-x", "[-fa] [-n N] FILE ...\n--other", "do something", table};
+static const struct vfm_cmd cmd = {
+	.name = "vfm-x", .synopsis = "[-fa] [-n N] FILE ...\n--other", .summary = "do something", .opts = table};
 static struct vfm_err err;
 static char *args[32];
 static int n_args, n_operands;

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "data/record/record.h"
-#include "data/record/record_text.h"
+#include "curate/dedup/record_text.h"
 
 static bool accepts(const char *line)
 {

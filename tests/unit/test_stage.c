@@ -1,4 +1,4 @@
-/* The loop of a stage: order, counts, failures, parts, what was done before. */
+/* The loop of a stage: order, counts, failures, shares, what was done before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/stage.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -160,16 +160,16 @@ static int keep(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, s
 	return 0;
 }
 
-/* Two stages in a row under the same part do one N-th, and all parts together do everything once. */
-static void test_parts(void **state)
+/* Two stages in a row under the same share do one N-th, and all shares together do everything once. */
+static void test_shares(void **state)
 {
 	char *input = numbers(60), seen[60] = {0};
 	int total = 0;
 
 	(void)state;
-	for (int part = 0; part < 3; part++) {
-		char *opt = vfm_strfmt("%d/3", part), *first, *second, *middle;
-		struct vfm_stage s = {.name = "keep", .fn = keep, .opts = {.part = opt}};
+	for (int share = 0; share < 3; share++) {
+		char *opt = vfm_strfmt("%d/3", share), *first, *second, *middle;
+		struct vfm_stage s = {.name = "keep", .fn = keep, .opts = {.share = opt}};
 		struct vfm_stage_counts a, b;
 
 		first = run(s, input, 0, &a);
@@ -177,8 +177,8 @@ static void test_parts(void **state)
 		second = run(s, middle, 0, &b);
 		assert_string_equal(first, second);
 		assert_int_equal(a.in, b.in);
-		assert_int_equal(a.in + a.other_parts, 60);
-		assert_int_equal(b.other_parts, 0);
+		assert_int_equal(a.in + a.other_shares, 60);
+		assert_int_equal(b.other_shares, 0);
 		assert_in_range(a.in, 8, 34); /* even, roughly */
 		for (const char *p = first; (p = strstr(p, "\"n\":")); p++)
 			seen[atoi(p + 4)]++;
@@ -359,69 +359,69 @@ static void test_environment_stops(void **state)
 	free(input);
 }
 
-static void test_part_text(void **state)
+static void test_share_text(void **state)
 {
 	static const char *const bad[] = {"", "1", "3/3", "-1/3", "1/0", "a/b", "1/2/3", "1 /2", "1/2 "};
 	int64_t i, n;
 
 	(void)state;
-	assert_int_equal(vfm_part_parse("2/5", &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse("2/5", &i, &n, NULL), 0);
 	assert_int_equal(i, 2);
 	assert_int_equal(n, 5);
 	for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
-		assert_int_equal(vfm_part_parse(bad[k], &i, &n, NULL), VFM_EUSAGE);
+		assert_int_equal(vfm_share_parse(bad[k], &i, &n, NULL), VFM_EUSAGE);
 	setenv("SLURM_ARRAY_TASK_ID", "7", 1);
 	setenv("SLURM_ARRAY_TASK_COUNT", "4", 1);
 	setenv("SLURM_ARRAY_TASK_MIN", "1", 1);
 	setenv("SLURM_ARRAY_TASK_STEP", "2", 1);
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 3);
 	assert_int_equal(n, 4);
-	setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* a step of the array task: its tasks divide the part */
+	setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* a step of the array task: its tasks divide the share */
 	setenv("SLURM_PROCID", "1", 1);
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 7);
 	assert_int_equal(n, 8);
 	unsetenv("SLURM_ARRAY_TASK_ID");
 	setenv("SLURM_NTASKS", "8", 1); /* of the job: not read */
 	setenv("SLURM_JOB_ID", "5", 1);
-	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse("task", &i, &n, NULL), 0);
 	assert_int_equal(i, 1);
 	assert_int_equal(n, 2);
 	unsetenv("SLURM_PROCID");
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE); /* which task? */
-	assert_int_equal(vfm_part_parse("0/3", &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse(NULL, &i, &n, NULL), VFM_EUSAGE); /* which task? */
+	assert_int_equal(vfm_share_parse("0/3", &i, &n, NULL), 0);
 	setenv("SLURM_PROCID", "0", 1);
 	setenv("SLURM_STEP_NUM_TASKS", "1", 1); /* a shell of salloc */
-	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse("task", &i, &n, NULL), 0);
 	assert_int_equal(i, 0);
 	assert_int_equal(n, 1);
 	unsetenv("SLURM_STEP_NUM_TASKS"); /* the script of a job is not a task */
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(vfm_share_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(n, 1);
-	assert_int_equal(vfm_part_parse("task", &i, &n, NULL), VFM_EUSAGE);
+	assert_int_equal(vfm_share_parse("task", &i, &n, NULL), VFM_EUSAGE);
 	unsetenv("SLURM_PROCID");
 	unsetenv("SLURM_NTASKS");
 	unsetenv("SLURM_JOB_ID");
 	setenv("SLURM_ARRAY_TASK_ID", "8", 1);
-	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
+	assert_int_equal(vfm_share_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
 	unsetenv("SLURM_ARRAY_TASK_ID");
 	unsetenv("SLURM_ARRAY_TASK_COUNT");
 }
 
-static void test_part_file(void **state)
+static void test_share_file(void **state)
 {
 	char *name;
 
 	(void)state;
-	assert_int_equal(vfm_part_file(&name, "a.%t.b%%%t", 12, NULL), 0);
+	assert_int_equal(vfm_share_file(&name, "a.%t.b%%%t", 12, NULL), 0);
 	assert_string_equal(name, "a.12.b%12");
 	free(name);
-	assert_int_equal(vfm_part_file(&name, "", 0, NULL), 0);
+	assert_int_equal(vfm_share_file(&name, "", 0, NULL), 0);
 	assert_string_equal(name, "");
 	free(name);
-	assert_int_equal(vfm_part_file(&name, "a%d", 0, NULL), VFM_EUSAGE);
-	assert_int_equal(vfm_part_file(&name, "a%", 0, NULL), VFM_EUSAGE);
+	assert_int_equal(vfm_share_file(&name, "a%d", 0, NULL), VFM_EUSAGE);
+	assert_int_equal(vfm_share_file(&name, "a%", 0, NULL), VFM_EUSAGE);
 }
 
 static void test_numbers_of_records(void **state)
@@ -524,10 +524,10 @@ static void test_header(void **state)
 		assert_int_equal(c.written, 60);
 		free(text);
 	}
-	/* A part has all headers; a silent stage writes none; the own output adds nothing. */
-	s = (struct vfm_stage){.name = "keep", .fn = keep, .opts = {.part = "1/3"}};
+	/* A share has all headers; a silent stage writes none; the own output adds nothing. */
+	s = (struct vfm_stage){.name = "keep", .fn = keep, .opts = {.share = "1/3"}};
 	text = run(s, input, 0, &c);
-	assert_int_equal(c.in + c.other_parts, 60);
+	assert_int_equal(c.in + c.other_shares, 60);
 	check_chains(text,
 		"a: b:1 b:2 vfm-curate keep:\na: b:1 c: b:2 vfm-curate keep:\na: b:1 c: b:2 d: vfm-curate keep:\n",
 		(int)c.in);
@@ -655,7 +655,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_order_and_counts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_out_passes, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_done_needs_outputs_and_version, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_duplicate_ids, setup, teardown),
@@ -665,8 +665,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_records_like_headers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_header_of_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_huge_chain, setup, teardown),
-		cmocka_unit_test(test_part_text),
-		cmocka_unit_test(test_part_file),
+		cmocka_unit_test(test_share_text),
+		cmocka_unit_test(test_share_file),
 		cmocka_unit_test(test_numbers_of_records),
 	};
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/share.h"
+#include "base/installed.h"
 #include "bench.h"
 #include "device/ops/cases_impl.h"
 #include "device/sim/machine.h"
@@ -397,7 +397,7 @@ static int read_like(struct gpus *g, struct vfm_err *err)
 	TRY(vfm_machine_load(&g->like, g->c->like, err));
 	if (g->like.kind != VFM_MACHINE_GPU)
 		return vfm_fail(err, VFM_EUSAGE, "--like: '%s' is not a machine of GPUs", g->c->like);
-	path = vfm_share_find("machines", g->c->like, "VFM_MACHINE_DIR", err);
+	path = vfm_installed_find("machines", g->c->like, "VFM_MACHINE_DIR", err);
 	g->file = path ? vfm_json_load(path, FILE_MOST, err) : NULL;
 	free(path);
 	return g->file ? 0 : VFM_EUSAGE;

@@ -8,6 +8,7 @@
 #include "base/par.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
+#include "curate/dedup/dedup_text.h"
 #include "io/hash.h"
 #include "io/json.h"
 
@@ -204,8 +205,6 @@ static bool copy_record_string(const struct vfm_record_text *t, const struct vfm
 	return true;
 }
 
-#define BLOCK (1 << 20) /* bytes of records, about, on which a thread works */
-
 struct collected { /* of a line */
 	enum { COLLECT_NOTHING, COLLECT_PARSE, COLLECT_CLIP, COLLECT_VECTOR } what;
 	int slots;
@@ -223,14 +222,12 @@ struct collecting { /* a block of records */
 
 struct dedup_reading {
 	struct vfm_dedup *d;
-	struct vfm_jsonl in;
+	struct vfm_dedup_files files;
 };
 
 static int read_collecting(void *ctx, void *item, struct vfm_err *err)
 {
-	struct collecting *c = item;
-
-	return vfm_jsonl_block_read(&((struct dedup_reading *)ctx)->in, &c->block, BLOCK, err);
+	return vfm_dedup_files_read(&((struct dedup_reading *)ctx)->files, &((struct collecting *)item)->block, err);
 }
 
 static size_t keep_bytes(struct vfm_buf *b, const void *data, size_t len)
@@ -342,19 +339,16 @@ static int take_collected(void *ctx, void *item, struct vfm_err *err)
 	return 0;
 }
 
-static int read_records(struct vfm_dedup *d, const char *path, struct vfm_err *err)
+static int read_records(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err)
 {
 	const int threads = vfm_par_threads();
 	struct collecting *items = vfm_calloc((size_t)threads, sizeof(*items));
-	struct dedup_reading r = {.d = d};
+	struct dedup_reading r = {.d = d, .files = {.paths = paths, .n = n}};
 	const struct vfm_ordered o = {
 		read_collecting, collect_block, take_collected, &r, items, sizeof(struct collecting)};
-	int rc;
+	int rc = vfm_par_ordered(&o, err);
 
-	rc = vfm_jsonl_open(&r.in, path, err);
-	if (rc >= 0)
-		rc = vfm_par_ordered(&o, err);
-	vfm_jsonl_close(&r.in);
+	vfm_dedup_files_close(&r.files);
 	for (int i = 0; i < threads; i++) {
 		vfm_jsonl_block_release(&items[i].block);
 		vfm_record_text_release(&items[i].text);
@@ -377,8 +371,7 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 {
 	if (d->o.vectors)
 		TRY(d->o.matrix ? open_vector_rows(d, err) : vfm_features_begin(&d->vectors, err));
-	for (int i = 0; i < n; i++)
-		TRY(read_records(d, paths[i], err));
+	TRY(read_records(d, paths, n, err));
 	if (d->o.matrix && d->vectors.rows != d->names.n)
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has %lld rows, but %lld records have a vector: it is of other records", d->o.matrix,
@@ -500,9 +493,9 @@ int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
 	return 0;
 }
 
-bool vfm_dedup_mark_text(const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped, void *ctx)
+bool vfm_dedup_mark_text(
+	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped)
 {
-	const struct vfm_dedup *d = ctx;
 	char id[VFM_CLIP_NAME_MAX + 1];
 	const char *key;
 	int64_t item;

@@ -19,8 +19,8 @@
 #include "curate/dedup/clip_set.h"
 #include "curate/dedup/groups.h"
 #include "curate/dedup/semantic.h"
+#include "curate/dedup/record_text.h"
 #include "data/record/features.h"
-#include "data/record/record_text.h"
 
 #define VFM_DEDUP_QUALITY "width*height"
 
@@ -57,8 +57,10 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
-/* The same for vfm_stage.text_fn; ctx: d.  Returns false for a record that only vfm_dedup_mark can do. */
-bool vfm_dedup_mark_text(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
+/* The same for a record of which there is only the text: appends the keys, each as ,"KEY":VALUE.  Returns false for a
+ * record that only vfm_dedup_mark can do. */
+bool vfm_dedup_mark_text(
+	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped);
 /* Writes the index of the representatives, those of `against` too.  Only by hashes. */
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err);
 /* Returns the options that change records, as text; valid as long as d. */

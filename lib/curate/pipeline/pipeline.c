@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/near.h"
+#include "data/record/stage.h"
 #include "io/json.h"
 
 #define MAX_BYTES ((size_t)4 << 20)
@@ -30,9 +31,11 @@ static bool is_reserved(const char *key)
 	return false;
 }
 
-static bool is_any_of(const char *key, const char *a, const char *b, const char *c)
+static bool is_in_list(const char *key, const char *const *list)
 {
-	return !strcmp(key, a) || !strcmp(key, b) || !strcmp(key, c);
+	while (list && *list && strcmp(key, *list) != 0)
+		list++;
+	return list && *list;
 }
 
 static int add_option_word(struct pipeline_reading *r, const char *name, const char *value)
@@ -130,16 +133,17 @@ static int unknown_option(struct pipeline_reading *r, const struct vfm_cmd *cmd,
 /* Turns the keys of a stage into its command line. */
 static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 {
+	static const struct vfm_stage_traits none = {0};
+	const struct vfm_stage_traits *traits = cmd->stage ? cmd->stage : &none;
 	struct pipeline_reading *r = ctx;
 	const struct vfm_opt *o;
 	const char *key;
 	json_t *v;
 
+	r->s->has_resume = traits->has_resume;
+	r->s->reads_all = traits->reads_all;
 	for (o = cmd->opts; o->type != VFM_OPT_END; o++)
-		if (o->name) {
-			r->has_done |= !strcmp(o->name, "done");
-			r->s->keeps_shards |= !strcmp(o->name, "resume");
-		}
+		r->has_done |= o->name && !strcmp(o->name, "done");
 	json_object_foreach((json_t *)(uintptr_t)r->obj, key, v)
 	{
 		if (!strcmp(key, "stage") || r->rc < 0)
@@ -152,8 +156,8 @@ static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 			continue;
 		}
 		r->s->has_jobs |= !strcmp(key, "jobs");
-		r->s->has_model |= is_any_of(key, "vae", "text-encoder", "");
-		r->needs_jobs |= is_any_of(key, "exec", "text-exec", "image-exec");
+		r->s->has_model |= is_in_list(key, traits->models);
+		r->needs_jobs |= is_in_list(key, traits->children);
 		r->rc = add_option(r, o, v);
 	}
 }
@@ -178,12 +182,6 @@ static int unknown_stage(const char *where, const char *name, const struct vfm_v
 	if (near)
 		return vfm_fail(err, VFM_EUSAGE, "%s: unknown stage '%s' (did you mean '%s'?)", where, name, near);
 	return vfm_fail(err, VFM_EUSAGE, "%s: unknown stage '%s'", where, name);
-}
-
-/* A stage of records that has no --done, since each result depends on all records. */
-static bool compares_records(const char *name)
-{
-	return !strcmp(name, "dedup");
 }
 
 /* The options in a fixed order: that of the keys in the file does not matter. */
@@ -226,7 +224,6 @@ static int read_stage_object(
 	s->argv[s->argc++] = vfm_strdup(name);
 	vfm_verb_describe(s->verb, read_stage_options, &r);
 	TRY(r.rc);
-	s->reads_all = compares_records(name);
 	if (!r.has_done && !s->reads_all)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is no stage that reads and writes records", where, name);
 	if (r.needs_jobs && !s->has_jobs)

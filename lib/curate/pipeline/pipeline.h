@@ -24,8 +24,7 @@ struct vfm_curation_stage {
 	char identity[VFM_SHA256_HEX]; /* of verb and options, without "jobs" */
 	bool has_jobs;                 /* "jobs" is given: threads of its own */
 	bool has_model;                /* it computes with a model of this process: it chooses its threads itself */
-	bool keeps_shards;             /* it has --resume instead of --done */
-	bool reads_all;                /* it reads all records before it writes one: it has neither --done nor --part */
+	bool has_resume, reads_all;    /* of its traits (data/record/stage.h) */
 };
 
 struct vfm_curation {

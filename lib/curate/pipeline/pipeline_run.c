@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/wait_status.h"
 #include "curate/pipeline/pipeline_view.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/stage_link.h"
 #include "io/file.h"
 
@@ -40,7 +40,7 @@ struct child {
 struct pipeline_run {
 	const struct vfm_curation *p;
 	struct vfm_curation_run_opts o;
-	char *dir, *html, *part; /* part "I/N", NULL: of one */
+	char *dir, *html, *share; /* share "I/N", NULL: of one */
 	int lock;
 	struct vfm_board *board;
 	struct child child[VFM_BOARD_STAGES];
@@ -78,14 +78,14 @@ static int lock_run(struct pipeline_run *r, struct vfm_err *err)
 
 static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 {
-	int64_t part, n_parts;
+	int64_t share, n_shares;
 	char *path;
 	int rc;
 
-	TRY(vfm_part_parse(r->o.part, &part, &n_parts, err));
-	r->dir = n_parts == 1 ? vfm_strdup(r->o.dir) : vfm_strfmt("%s/part-%05lld", r->o.dir, (long long)part);
-	r->part = n_parts == 1 ? NULL : vfm_strfmt("%lld/%lld", (long long)part, (long long)n_parts);
-	if (r->o.html && vfm_part_file(&r->html, r->o.html, part, err) < 0)
+	TRY(vfm_share_parse(r->o.share, &share, &n_shares, err));
+	r->dir = n_shares == 1 ? vfm_strdup(r->o.dir) : vfm_strfmt("%s/part-%05lld", r->o.dir, (long long)share);
+	r->share = n_shares == 1 ? NULL : vfm_strfmt("%lld/%lld", (long long)share, (long long)n_shares);
+	if (r->o.html && vfm_share_file(&r->html, r->o.html, share, err) < 0)
 		return vfm_err_context(err, "--html");
 	TRY(vfm_mkdir_p(r->dir, err));
 	TRY(lock_run(r, err));
@@ -103,10 +103,10 @@ static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* The part belongs to the identity: the records of another one are others. */
+/* The share belongs to the identity: the records of another one are others. */
 static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA256_HEX])
 {
-	char *text = vfm_strfmt("%s %s", r->p->stage[i].identity, r->part ? r->part : "0/1");
+	char *text = vfm_strfmt("%s %s", r->p->stage[i].identity, r->share ? r->share : "0/1");
 
 	vfm_sha256_of(text, strlen(text), hex);
 	free(text);
@@ -119,7 +119,7 @@ static bool has_begun(const struct pipeline_run *r, int i)
 	struct vfm_checkpoint c;
 
 	vfm_board_read(s, &c);
-	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].keeps_shards && atomic_load(&s->started));
+	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].has_resume && atomic_load(&s->started));
 }
 
 /* Returns the first stage that began with other options, or -1. */
@@ -217,11 +217,11 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	memcpy(w, s->argv, (size_t)n * sizeof(*w));
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
-	if (!s->reads_all) /* else there is one part: check_whole_set */
-		w[n++] = vfm_strfmt("--part=%s", r->part ? r->part : "0/1");
-	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
+	if (!s->reads_all) /* else there is one share: check_whole_set */
+		w[n++] = vfm_strfmt("--part=%s", r->share ? r->share : "0/1");
+	if (s->has_resume && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
-	if (!s->keeps_shards && !s->reads_all && access(r->child[i].before, F_OK) == 0)
+	if (!s->has_resume && !s->reads_all && access(r->child[i].before, F_OK) == 0)
 		w[n++] = done_option(r->child[i].before);
 	if (i == 0) {
 		w[n++] = vfm_strdup("--");
@@ -262,7 +262,7 @@ static void run_child_stage(struct pipeline_run *r, int i, bool only_counts)
 		.out_path = r->child[i].out,
 		.queue = r->o.queue,
 		.takes_tokens = !s->has_jobs && !s->has_model,
-		.begins_again = s->keeps_shards,
+		.begins_again = s->has_resume,
 		.only_counts = only_counts};
 	struct vfm_err err = {0};
 	char **argv;
@@ -529,7 +529,7 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 
 		vfm_board_read(&r->board->stage[i], &c);
 		r->child[i].at_start = r->child[i].last_in = c.counts.in;
-		if (r->p->stage[i].keeps_shards) /* it counts from the beginning */
+		if (r->p->stage[i].has_resume) /* it counts from the beginning */
 			r->child[i].at_start = r->child[i].last_in = 0;
 		if (!atomic_load(&r->board->stage[i].finished))
 			TRY(fork_stage(r, i, false, &r->child[i].pid, err));
@@ -607,7 +607,7 @@ static void release_run(struct pipeline_run *r)
 		close(r->lock);
 	free(r->dir);
 	free(r->html);
-	free(r->part);
+	free(r->share);
 }
 
 static int check_run_opts(const struct vfm_curation_run_opts *o, struct vfm_err *err)
@@ -625,7 +625,7 @@ static int check_run_opts(const struct vfm_curation_run_opts *o, struct vfm_err 
 
 static int check_whole_set(const struct pipeline_run *r, struct vfm_err *err)
 {
-	for (int i = 0; r->part && i < r->p->n; i++)
+	for (int i = 0; r->share && i < r->p->n; i++)
 		if (r->p->stage[i].reads_all)
 			return vfm_fail(err, VFM_EUSAGE,
 				"%s: stages[%d] (%s) compares all records, and a part has only some: run the stages "

@@ -25,9 +25,9 @@
 
 struct vfm_curation_run_opts {
 	const char *config; /* the name of the pipeline's file, for messages */
-	const char *dir;    /* of the run; a part of several has DIR/part-NNNNN */
-	const char *part;   /* data/record/part.h; NULL: all, or that of Slurm's task */
-	const char *html;   /* NULL, or a page that is written every two seconds; may have %t (vfm_part_file) */
+	const char *dir;    /* of the run; a share of several has DIR/part-NNNNN */
+	const char *share;  /* data/record/share.h; NULL: all, or that of Slurm's task */
+	const char *html;   /* NULL, or a page that is written every two seconds; may have %t (vfm_share_file) */
 	int64_t jobs;       /* records in work at once, in all stages without threads of their own */
 	int64_t queue;      /* records that wait before a stage, about */
 	double every_s;     /* seconds between lines of progress, if stderr is no terminal */

@@ -8,15 +8,14 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/par.h"
 #include "data/record/done.h"
-#include "data/record/part.h"
+#include "data/record/share.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "data/record/stage.h"
 #include "data/record/stage_input.h"
+#include "data/record/stage_lines.h"
 #include "data/record/stage_link.h"
-#include "data/record/stage_text.h"
 #include "data/record/stage_work.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -31,7 +30,7 @@ struct stage_slot {
 	struct vfm_stage_record r;
 };
 
-struct loop {
+struct vfm_stage_loop {
 	const struct vfm_stage *s;
 	FILE *out;
 	struct vfm_stage_input in;
@@ -59,7 +58,7 @@ int vfm_timeout_check(double seconds, struct vfm_err *err)
 /* ---- reading ---- */
 
 /* Fills a free slot: 1 = with a record or a header, 0 = end. */
-static int read_slot(struct loop *l, struct stage_slot *slot, struct vfm_err *err)
+static int read_slot(struct vfm_stage_loop *l, struct stage_slot *slot, struct vfm_err *err)
 {
 	struct vfm_stage_line line;
 	int rc = vfm_stage_input_next(&l->in, &line, err);
@@ -87,13 +86,13 @@ static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts
 	a->written += b->written;
 }
 
-static int write_failed(struct loop *l)
+static int write_failed(struct vfm_stage_loop *l)
 {
 	return vfm_fail_errno(&l->err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the records");
 }
 
 /* Tells the run what became of the input of a slot.  Returns whether the output must be flushed. */
-static bool note_written(struct loop *l, const struct stage_slot *slot)
+static bool note_written(struct vfm_stage_loop *l, const struct stage_slot *slot)
 {
 	const struct vfm_stage_written w = {.inputs = slot->r.place,
 		.hash = slot->r.hash,
@@ -105,7 +104,7 @@ static bool note_written(struct loop *l, const struct stage_slot *slot)
 	return vfm_stage_link_wrote(l->work.link, &w);
 }
 
-static int write_slot(struct loop *l, struct stage_slot *slot, bool flush)
+static int write_slot(struct vfm_stage_loop *l, struct stage_slot *slot, bool flush)
 {
 	int rc = slot->r.rc;
 
@@ -130,7 +129,8 @@ static int write_slot(struct loop *l, struct stage_slot *slot, bool flush)
 	return rc;
 }
 
-static int run_serial(struct loop *l)
+/* Does the inputs, or the line that was given. */
+static int run_serial(struct vfm_stage_loop *l, bool flush)
 {
 	struct stage_slot slot = {0};
 	struct vfm_stage_record *record = &slot.r;
@@ -138,7 +138,7 @@ static int run_serial(struct loop *l)
 
 	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
 		vfm_stage_work_on(&l->work, &record, 1, 0);
-		rc = write_slot(l, &slot, true);
+		rc = write_slot(l, &slot, flush);
 		if (rc < 0)
 			return rc;
 	}
@@ -146,13 +146,13 @@ static int run_serial(struct loop *l)
 }
 
 struct worker {
-	struct loop *l;
+	struct vfm_stage_loop *l;
 	int index;
 	pthread_t thread;
 };
 
 /* Whether the record of `slot` may join a batch that begins with `first`. */
-static bool joins_batch(const struct loop *l, const struct stage_slot *first, const struct stage_slot *slot)
+static bool joins_batch(const struct vfm_stage_loop *l, const struct stage_slot *first, const struct stage_slot *slot)
 {
 	const char *a = first->r.is_header ? NULL : vfm_rec_str(first->r.rec, l->s->batch_key, NULL);
 	const char *b = slot->r.is_header ? NULL : vfm_rec_str(slot->r.rec, l->s->batch_key, NULL);
@@ -160,14 +160,14 @@ static bool joins_batch(const struct loop *l, const struct stage_slot *first, co
 	return a && b && !strcmp(a, b);
 }
 
-static int most_taken(const struct loop *l)
+static int most_taken(const struct vfm_stage_loop *l)
 {
 	return l->s->batch ? l->s->max_batch : 1;
 }
 
 /* Takes the next record, and those after it that join its batch; waits for these unless the ring is full.  Returns how
  * many, with the number of the first; 0 at the end.  One thread at a time takes records. */
-static int take_slots(struct loop *l, int64_t *first)
+static int take_slots(struct vfm_stage_loop *l, int64_t *first)
 {
 	int most = most_taken(l), n = 0;
 
@@ -195,7 +195,7 @@ static int take_slots(struct loop *l, int64_t *first)
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
-	struct loop *l = w->l;
+	struct vfm_stage_loop *l = w->l;
 	struct vfm_stage_record **records = vfm_calloc((size_t)most_taken(l), sizeof(records[0]));
 	int64_t first;
 	int n;
@@ -219,7 +219,7 @@ static void *worker_main(void *arg)
 
 static void *writer_main(void *arg)
 {
-	struct loop *l = arg;
+	struct vfm_stage_loop *l = arg;
 	struct stage_slot *slot;
 	bool flush;
 	int rc;
@@ -250,7 +250,7 @@ static void *writer_main(void *arg)
 }
 
 /* The calling thread reads. */
-static void feed(struct loop *l)
+static void feed(struct vfm_stage_loop *l)
 {
 	struct stage_slot *slot, filled;
 	struct vfm_err err = {0};
@@ -293,7 +293,7 @@ static void feed(struct loop *l)
 	}
 }
 
-static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
+static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 {
 	struct worker *workers = vfm_calloc((size_t)jobs, sizeof(*workers));
 	int started = 0, batch = most_taken(l);
@@ -332,88 +332,51 @@ static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 	return l->rc;
 }
 
-/* ---- records as text ---- */
+/* ---- lines that the stage reads ---- */
 
-static int read_text_block(void *ctx, void *item, struct vfm_err *err)
+static int write_output(struct vfm_stage_loop *l, const struct vfm_stage_output *o)
 {
-	return vfm_stage_input_block(&((struct loop *)ctx)->in, &((struct vfm_stage_block *)item)->lines, err);
+	struct vfm_stage_counts *c = &l->counts;
+
+	c->in++;
+	c->written++;
+	*(o->failed ? &c->failed : o->dropped ? &c->dropped : &c->out) += 1;
+	vfm_progress_step(&l->progress, 1);
+	return fwrite(o->text, 1, o->len, l->out) != o->len ? write_failed(l) : 0;
 }
 
-static void work_on_text_block(void *ctx, void *item)
+int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, size_t i,
+	const struct vfm_stage_output *o, struct vfm_err *err)
 {
-	const struct loop *l = ctx;
-
-	vfm_stage_text_work(l->s, l->work.settings, item);
-}
-
-/* Writes the outputs of lines that are ready, up to the next that is not. */
-static int write_ready(struct loop *l, struct vfm_stage_block *b)
-{
-	const struct vfm_stage_text *t;
-	size_t from = 0, to = 0;
-	int64_t n = 0;
-
-	for (; (t = vfm_stage_input_ready(&l->in)); n++) {
-		from = n ? from : t->at;
-		to = t->at + t->len;
-		*(t->failed ? &l->counts.failed : t->dropped ? &l->counts.dropped : &l->counts.out) += 1;
-	}
-	l->counts.in += n;
-	l->counts.written += n;
-	vfm_progress_step(&l->progress, n);
-	return to > from && fwrite(b->out.data + from, 1, to - from, l->out) != to - from ? write_failed(l) : 0;
-}
-
-/* Does the lines of a block, or without one the header that is due at the end. */
-static int take_block_lines(struct loop *l, struct vfm_stage_block *b)
-{
-	struct stage_slot slot;
-	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
-	vfm_stage_input_give(&l->in, b);
-	do {
-		if (b)
-			TRY(write_ready(l, b));
-		slot = (struct stage_slot){0};
-		rc = read_slot(l, &slot, &l->err);
-		if (rc == 1) {
-			vfm_stage_work_on(&l->work, &record, 1, 0);
-			TRY(write_slot(l, &slot, false));
-		}
-	} while (rc == 1);
-	return rc;
-}
-
-static int take_text_block(void *ctx, void *item, struct vfm_err *err)
-{
-	struct loop *l = ctx;
-	int rc = take_block_lines(l, item);
-
+	if (o && vfm_stage_input_accept(&l->in, o)) {
+		rc = write_output(l, o);
+	} else {
+		vfm_stage_input_give(&l->in, b, i);
+		rc = run_serial(l, false);
+	}
 	if (rc < 0)
 		*err = l->err;
 	return rc;
 }
 
-/* The compute threads work on blocks of records. */
-static int run_text(struct loop *l)
+static int run_lines(struct vfm_stage_loop *l)
 {
-	const int threads = vfm_par_threads();
-	struct vfm_stage_block *items = vfm_calloc((size_t)threads, sizeof(*items));
-	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, l, items, sizeof(*items)};
-	int rc = vfm_par_ordered(&o, &l->err);
+	struct vfm_err err = {0};
+	int rc = l->s->lines(l, l->s, &err);
 
-	if (rc == 0)
-		rc = take_block_lines(l, NULL);
-	for (int i = 0; i < threads; i++)
-		vfm_stage_block_release(&items[i]);
-	free(items);
-	return rc;
+	if (rc < 0) {
+		l->err = err;
+		return rc;
+	}
+	vfm_stage_input_give(&l->in, NULL, 0); /* a header may be due */
+	return run_serial(l, false);
 }
 
 /* ---- the whole ---- */
 
-static void report_counts(const struct loop *l)
+static void report_counts(const struct vfm_stage_loop *l)
 {
 	const struct vfm_stage_counts *c = &l->counts;
 	struct vfm_buf b = {0};
@@ -428,21 +391,21 @@ static void report_counts(const struct loop *l)
 		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
-	if (l->in.n_parts > 1)
-		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
+	if (l->in.n_shares > 1)
+		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_shares);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
 
-/* Opens the file of --done, whose name may have the number of the part. */
-static int open_done(struct loop *l, struct vfm_err *err)
+/* Opens the file of --done, whose name may have the number of the share. */
+static int open_done(struct vfm_stage_loop *l, struct vfm_err *err)
 {
 	const struct vfm_stage *s = l->s;
 	const struct vfm_done_opts o = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
 	char *path;
 	int rc;
 
-	if (vfm_part_file(&path, s->opts.done, l->in.part, err) < 0)
+	if (vfm_share_file(&path, s->opts.done, l->in.share, err) < 0)
 		return vfm_err_context(err, "--done");
 	rc = vfm_done_open(&l->work.done, path, &o, err);
 	free(path);
@@ -450,7 +413,7 @@ static int open_done(struct loop *l, struct vfm_err *err)
 }
 
 /* Opens the first input, and in a run the output. */
-static int open_sources(struct loop *l, struct vfm_err *err)
+static int open_sources(struct vfm_stage_loop *l, struct vfm_err *err)
 {
 	if (l->work.link && l->work.link->index > 0 && l->s->next)
 		return vfm_fail(err, VFM_EUSAGE, "%s reads no records: it can only be the first stage", l->s->name);
@@ -465,7 +428,8 @@ static int open_sources(struct loop *l, struct vfm_err *err)
 
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .work = {.stage = s, .link = vfm_stage_link()}};
+	struct vfm_stage_loop l = {
+		.s = s, .out = s->out ? s->out : stdout, .work = {.stage = s, .link = vfm_stage_link()}};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 
@@ -473,15 +437,14 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.in.link = l.work.link;
 	if (jobs < 1 || jobs > MAX_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
-	TRY(vfm_part_parse(s->opts.part, &l.in.part, &l.in.n_parts, err));
-	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.part, (long long)l.in.n_parts);
-	l.work.part = l.in.n_parts > 1 ? l.in.mark : NULL;
+	TRY(vfm_share_parse(s->opts.share, &l.in.share, &l.in.n_shares, err));
+	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.share, (long long)l.in.n_shares);
+	l.work.share = l.in.n_shares > 1 ? l.in.mark : NULL;
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
-	l.in.in_blocks = s->text_fn && s->n_files && !l.work.link && l.in.n_parts == 1 && !s->opts.done &&
-		vfm_stage_text_suits(s->files[0]);
+	l.in.is_given = s->lines && !l.work.link;
 	l.work.settings = vfm_provenance_settings(s->options, s->maker);
 	l.in.own = vfm_stage_own_entries(s, l.work.done);
 	pthread_mutex_init(&l.lock, NULL);
@@ -494,8 +457,8 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	if (s->threads)
 		jobs = s->threads;
 	if (rc >= 0)
-		rc = l.in.in_blocks                             ? run_text(&l)
-			: s->serial || (jobs == 1 && !s->batch) ? run_serial(&l)
+		rc = l.in.is_given                              ? run_lines(&l)
+			: s->serial || (jobs == 1 && !s->batch) ? run_serial(&l, true)
 								: run_threads(&l, (int)jobs, &l.err);
 	if (l.work.link) {
 		int end = vfm_stage_link_close(l.work.link, rc == 0, rc == 0 ? &l.err : NULL);
@@ -505,7 +468,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 	vfm_progress_end(&l.progress);
 	l.counts.failed_here += l.in.n_refused;
-	l.counts.other_parts = l.in.other_parts;
+	l.counts.other_shares = l.in.other_shares;
 	vfm_stage_input_close(&l.in);
 	free(l.work.settings);
 	vfm_done_close(l.work.done);

@@ -15,7 +15,7 @@
  *               stands for the contents of the clip's file
  *   headers     the first output line is the header: the chain of the inputs and this stage's entry
  *               (provenance.h).  Headers may stand anywhere in the inputs; one that adds to the chain makes
- *               another header.  They are no records: no part selects them, no count includes them, and fn never
+ *               another header.  They are no records: no share selects them, no count includes them, and fn never
  *               gets one.  A damaged header becomes a record with "error"
  *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
  *               from it; its mark "part" becomes that of this run
@@ -36,15 +36,14 @@
 
 #include "base/err.h"
 #include "data/record/record.h"
-#include "data/record/record_text.h"
 #include "io/opt.h"
 
 /* ---- options that every stage takes ---- */
 
 struct vfm_stage_opts {
-	int64_t jobs;     /* -j; 0 = 1 */
-	const char *part; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (part.h) */
-	const char *done; /* may have %t, the number of the part (vfm_part_file); NULL: none */
+	int64_t jobs;      /* -j; 0 = 1 */
+	const char *share; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (share.h) */
+	const char *done;  /* may have %t, the number of the share (vfm_share_file); NULL: none */
 };
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
@@ -52,7 +51,7 @@ struct vfm_stage_opts {
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
 		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",   \
-			&(o)->part},                                                                                   \
+			&(o)->share},                                                                                  \
 	{                                                                                                              \
 		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the part)",    \
 			&(o)->done                                                                                     \
@@ -60,6 +59,15 @@ struct vfm_stage_opts {
 
 /* The words that stand for them in a synopsis. */
 #define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
+
+/* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
+ * end in NULL. */
+struct vfm_stage_traits {
+	const char *const *children; /* NULL, or options that start -j children */
+	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
+	bool has_resume;             /* a run continues it with --resume, not with --done */
+	bool reads_all;              /* it reads all records before it writes one: it has neither --done nor --part */
+};
 
 /* ---- a stage ---- */
 
@@ -95,6 +103,8 @@ typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ct
  * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
+struct vfm_stage_loop;
+
 struct vfm_stage {
 	const char *name; /* "score" */
 	vfm_stage_fn fn;
@@ -103,13 +113,8 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or for a stage of many records whose fn only sets keys that the record lacks: the same with a record of
-	 * which there is only the text.  Appends to `keys` what fn sets, each as ,"KEY":VALUE; *dropped: "drop" is
-	 * among them.  Returns false if fn has to do it.  The loop calls it for records that are well-formed and are
-	 * due, on the compute threads (base/par.h), which work on blocks of records; it does the others on one thread,
-	 * and does not flush after each record.  For named regular files, not stdin, of which the first begins with
-	 * such a record.  Not with sees_all, silent, reads, sets, --done or in a run. */
-	bool (*text_fn)(const struct vfm_record_text *rec, struct vfm_buf *keys, bool *dropped, void *ctx);
+	/* NULL, or reads the inputs in the place of the loop, and gives it their lines (stage_lines.h).  Unused in a run. */
+	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;
 
@@ -150,7 +155,7 @@ struct vfm_stage {
 };
 
 struct vfm_stage_counts {
-	int64_t in;      /* records of this part */
+	int64_t in;      /* records of this share */
 	int64_t out;     /* of them: neither dropped nor failed */
 	int64_t dropped; /* carry "drop", from here or from before */
 	int64_t failed;  /* carry "error", from here or from before */
@@ -158,7 +163,7 @@ struct vfm_stage_counts {
 	int64_t copied;  /* taken from --done; counted in one of the above too */
 	int64_t stale;   /* in --done, but with another mark or without its files: done again */
 	int64_t written; /* lines */
-	int64_t other_parts;
+	int64_t other_shares;
 };
 
 /* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.

@@ -8,7 +8,6 @@
 #include "data/record/done.h"
 #include "data/record/provenance.h"
 #include "data/record/sample_key.h"
-#include "data/record/stage_text.h"
 #include "io/hash.h"
 
 /* ---- records ---- */
@@ -71,16 +70,16 @@ json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *
 	return own;
 }
 
-/* ---- parts ---- */
+/* ---- shares ---- */
 
-/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
-static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
+/* A mark "I/N" with the same N determines the share; otherwise the hash of the key does. */
+static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 {
 	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
 	uint64_t h;
 	char *text;
 
-	if (in->n_parts == 1)
+	if (in->n_shares == 1)
 		return true;
 	if (slash && !strcmp(slash, strchr(in->mark, '/')))
 		return !strcmp(mark, in->mark);
@@ -89,7 +88,7 @@ static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
 	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
 	free(text);
 	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
-	if ((int64_t)(h % (uint64_t)in->n_parts) != in->part)
+	if ((int64_t)(h % (uint64_t)in->n_shares) != in->share)
 		return false;
 	json_object_set_new(rec, "part", json_string(in->mark));
 	return true;
@@ -111,6 +110,8 @@ static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
 	in->file++;
 	return 1;
 }
+
+const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
 
 /* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
  * differ in nothing but the name of their source; or else they get an error. */
@@ -155,34 +156,21 @@ static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
 	return rec;
 }
 
-/* Reads a line of the block. */
-static int read_block_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
-{
-	const struct vfm_jsonl_line *line;
-
-	if (!in->block || in->block_at == in->block->lines.n)
-		return 0;
-	line = &in->block->lines.lines[in->block_at++];
-	in->at_hand = (struct vfm_jsonl){
-		.name = in->block->lines.name, .line = line->line, .max_line = in->block->lines.max_line};
-	if (line->too_long)
-		return vfm_jsonl_too_long(&in->at_hand, line->line, line->len, err);
-	return vfm_jsonl_parse(&in->at_hand, line->text, line->len, rec, err);
-}
-
 static int read_record(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
-	if (in->in_blocks)
-		return read_block_line(in, rec, err);
-	return in->lines.f ? vfm_jsonl_next(&in->lines, rec, err) : 0;
+	const struct vfm_jsonl_line *line = in->given;
+
+	if (!in->is_given)
+		return in->lines.f ? vfm_jsonl_next(&in->lines, rec, err) : 0;
+	in->given = NULL;
+	if (!line)
+		return 0;
+	if (line->too_long)
+		return vfm_jsonl_too_long(&in->lines, line->line, line->len, err);
+	return vfm_jsonl_parse(&in->lines, line->text, line->len, rec, err);
 }
 
-static const struct vfm_jsonl *lines_of(const struct vfm_stage_input *in)
-{
-	return in->in_blocks ? &in->at_hand : &in->lines;
-}
-
-/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one, or of the block. */
+/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one, or of the line that was given. */
 static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	const struct vfm_stage *s = in->s;
@@ -197,13 +185,13 @@ static int read_line(struct vfm_stage_input *in, json_t **rec, struct vfm_err *e
 		if (rc == 1 && !json_is_object(*rec)) {
 			json_decref(*rec);
 			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
-				s->next ? "input" : lines_of(in)->name, (long long)lines_of(in)->line);
+				s->next ? "input" : in->lines.name, (long long)in->lines.line);
 		}
 		if (rc == VFM_EINPUT) {
 			*rec = refuse_line(in, err);
 			rc = 1;
 		}
-		if (rc == 0 && in->in_blocks)
+		if (rc == 0 && in->is_given)
 			return 0;
 		if (rc == 0) {
 			int opened = s->next ? 0 : open_next_file(in, err);
@@ -224,8 +212,7 @@ static json_t *take_header(struct vfm_stage_input *in, json_t *rec)
 
 	json_decref(rec);
 	if (rc < 0) {
-		vfm_err_context(&err, "%s:%lld", lines_of(in)->name ? lines_of(in)->name : "input",
-			(long long)lines_of(in)->line);
+		vfm_err_context(&err, "%s:%lld", in->lines.name ? in->lines.name : "input", (long long)in->lines.line);
 		return refuse_line(in, &err);
 	}
 	in->header_due |= rc == 1;
@@ -253,8 +240,8 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 	return rc;
 }
 
-/* Reads a record of this part, past headers. */
-static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
+/* Reads a record of this share, past headers. */
+static int read_share(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	int rc;
 
@@ -268,11 +255,11 @@ static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *e
 				continue;
 		}
 		in->n_lines++;
-		if (is_my_part(in, *rec)) {
+		if (is_my_share(in, *rec)) {
 			rc = check_duplicate(in, *rec, err);
 			return rc < 0 ? rc : 1;
 		}
-		in->other_parts++;
+		in->other_shares++;
 		json_decref(*rec);
 		*rec = NULL;
 	}
@@ -286,8 +273,8 @@ static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, st
 	line->rec = in->held;
 	in->held = NULL;
 	if (!line->rec)
-		rc = read_part(in, &line->rec, err);
-	if (rc < 0 || !in->header_due || (rc == 0 && in->block)) /* another header may follow the block */
+		rc = read_share(in, &line->rec, err);
+	if (rc < 0 || !in->header_due || (rc == 0 && !in->at_last_end)) /* another header may follow */
 		return rc;
 	in->held = line->rec;
 	line->rec = NULL;
@@ -318,47 +305,27 @@ int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line
 	}
 }
 
-/* ---- blocks ---- */
+/* ---- lines of the caller ---- */
 
-int vfm_stage_input_block(struct vfm_stage_input *in, struct vfm_jsonl_block *b, struct vfm_err *err)
+void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_jsonl_block *b, size_t i)
 {
-	int rc = 0, opened = 1;
-
-	while (rc == 0 && opened == 1) {
-		if (in->lines.f)
-			rc = vfm_jsonl_block_read(&in->lines, b, VFM_STAGE_BLOCK, err);
-		if (rc == 0)
-			opened = open_next_file(in, err);
-	}
-	b->name = in->file ? in->s->files[in->file - 1] : NULL; /* stays when the next file is opened */
-	return opened < 0 ? opened : rc;
+	in->given = b ? &b->lines[i] : NULL;
+	in->at_last_end = !b;
+	if (b)
+		in->lines = (struct vfm_jsonl){.name = b->name, .line = b->lines[i].line, .max_line = b->max_line};
 }
 
-void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_block *b)
+bool vfm_stage_input_accept(struct vfm_stage_input *in, const struct vfm_stage_output *o)
 {
-	in->block = b;
-	in->block_at = 0;
-}
+	struct vfm_sample_seen s = {{o->hash[0], o->hash[1]}, in->n_lines + 1, o->content}, first;
 
-const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in)
-{
-	const struct vfm_stage_text *t;
-	struct vfm_sample_seen s, first;
-
-	if (in->header_due || in->held || in->block_at == in->block->lines.n)
-		return NULL;
-	t = &in->block->of[in->block_at];
-	if (!t->is_ready)
-		return NULL;
-	in->n_lines++; /* the place of this record */
-	s = (struct vfm_sample_seen){{t->hash[0], t->hash[1]}, in->n_lines, t->content};
+	if (in->header_due)
+		return false;
 	/* a failure occurs again where it can be reported */
-	if (in->s->unique_ids && !t->is_passed && vfm_sample_set_add(&in->ids, &s, &first, NULL) != 0) {
-		in->n_lines--;
-		return NULL;
-	}
-	in->block_at++;
-	return t;
+	if (in->s->unique_ids && !o->is_passed && vfm_sample_set_add(&in->ids, &s, &first, NULL) != 0)
+		return false;
+	in->n_lines++;
+	return true;
 }
 
 /* ---- open and close ---- */
@@ -367,7 +334,7 @@ int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err)
 {
 	in->chain = json_array();
 	in->header_due = true;
-	return in->s->next || in->in_blocks ? 0 : open_next_file(in, err);
+	return in->s->next || in->is_given ? 0 : open_next_file(in, err);
 }
 
 void vfm_stage_input_close(struct vfm_stage_input *in)

@@ -1,6 +1,6 @@
-/* stage_input.h - the inputs of a stage as records of its part, and the headers that must precede them.
+/* stage_input.h - the inputs of a stage as records of its share, and the headers that must precede them.
  *
- * Internal to the loop of a stage (stage.h), which says what headers, parts and damaged lines become.  One thread
+ * Internal to the loop of a stage (stage.h), which says what headers, shares and damaged lines become.  One thread
  * reads.
  */
 #ifndef VFM_DATA_RECORD_STAGE_INPUT_H
@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "data/record/sample_set.h"
 #include "data/record/stage.h"
+#include "data/record/stage_lines.h"
 #include "data/record/stage_link.h"
-#include "data/record/stage_text.h"
 #include "io/json.h"
 
 struct vfm_stage_input {
@@ -24,16 +24,16 @@ struct vfm_stage_input {
 	const struct vfm_stage *s;
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
 	FILE *linked;                /* its input, in the place of stdin; NULL: none */
-	int64_t part, n_parts;
-	char mark[48];  /* "I/N" */
-	bool in_blocks; /* the caller gives blocks of lines instead (vfm_stage_input_give) */
-	json_t *own;    /* the entry of this stage; before it those of --done that differ in nothing but the version */
+	int64_t share, n_shares;
+	char mark[48]; /* "I/N" */
+	bool is_given; /* the caller gives the lines (vfm_stage_input_give) */
+	json_t *own;   /* the entry of this stage; before it those of --done that differ in nothing but the version */
 
 	/* results */
-	int64_t n_refused, other_parts; /* records that got an error here; records of other parts */
+	int64_t n_refused, other_shares; /* records that got an error here; records of other shares */
 
 	/* private */
-	struct vfm_jsonl lines; /* unless s->next */
+	struct vfm_jsonl lines; /* unless s->next; given: name and place of the line at hand */
 	int file;
 	bool at_last_end;
 	int64_t n_lines;
@@ -41,12 +41,10 @@ struct vfm_stage_input {
 	bool header_due; /* the chain is not written yet */
 	json_t *held;    /* a record that waits until the header is written */
 	struct vfm_sample_set ids;
-	const struct vfm_stage_block *block; /* NULL: none, or the end */
-	size_t block_at;
-	struct vfm_jsonl at_hand; /* name and place of the line at hand in the block */
+	const struct vfm_jsonl_line *given; /* NULL: it is read */
 };
 
-/* One input of the part, or the header in front of it. */
+/* One input of the share, or the header in front of it. */
 struct vfm_stage_line {
 	bool is_header;
 	json_t *rec;         /* NULL: a header */
@@ -57,19 +55,14 @@ struct vfm_stage_line {
 
 /* Opens the first input.  VFM_EUSAGE, VFM_EENV: it cannot be opened.  Close in any case. */
 int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err);
-/* Reads the next line that a run has not done before.  Returns 1, and the caller owns `line`; 0 at the end. */
+/* Reads the next line that a run has not done before.  Returns 1, and the caller owns `line`; 0 at the end, or of the
+ * line that was given. */
 int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err);
 
-/* ---- blocks, with in_blocks ---- */
-
-/* Reads lines of the inputs, in order: 1, or 0 at the end.  One thread at a time, also while another uses the block
- * before it. */
-int vfm_stage_input_block(struct vfm_stage_input *in, struct vfm_jsonl_block *b, struct vfm_err *err);
-/* vfm_stage_input_next reads the lines of this block from now on; NULL: at the end. */
-void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_stage_block *b);
-/* Takes the next line of the block if its output is complete and can be written now; NULL: vfm_stage_input_next has it.
- */
-const struct vfm_stage_text *vfm_stage_input_ready(struct vfm_stage_input *in);
+/* Makes line i of a block the next line; a NULL block is the end of the inputs. */
+void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_jsonl_block *b, size_t i);
+/* Counts the record of an output as read, and returns true if the output can be written now. */
+bool vfm_stage_input_accept(struct vfm_stage_input *in, const struct vfm_stage_output *o);
 
 /* Also releases `own` and closes `linked`. */
 void vfm_stage_input_close(struct vfm_stage_input *in);
@@ -78,7 +71,7 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
  * done: NULL, or that of --done. */
 struct vfm_done;
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
-/* Returns the key that selects a record for a part and identifies it in --done, or NULL. */
+/* Returns the key that selects a record for a share and identifies it in --done, or NULL. */
 const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
 /* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);

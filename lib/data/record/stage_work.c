@@ -6,7 +6,7 @@
 #include "data/record/done.h"
 #include "data/record/record.h"
 #include "data/record/stage_input.h"
-#include "data/record/stage_text.h"
+#include "data/record/stage_lines.h"
 #include "data/record/stage_work.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -63,6 +63,13 @@ static void add_line(struct vfm_stage_record *r, json_t *rec)
 }
 
 /* ---- marks ---- */
+
+const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
+
+char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip)
+{
+	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
+}
 
 /* The mark of the outputs for an input record; see stage.h. */
 static void compute_mark(const struct vfm_stage_work *w, const json_t *rec, char mark[VFM_DONE_MARK])
@@ -123,14 +130,14 @@ static void add_finished(const struct vfm_stage *s, struct vfm_stage_record *r, 
 	json_decref(was);
 }
 
-/* Adds finished lines as they are, but for their part: they may come from a run with another number of parts. */
+/* Adds finished lines as they are, but for their share: they may come from a run with another number of shares. */
 static void add_finished_lines(
 	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *lines, size_t bytes)
 {
 	const char *end = lines + bytes, *next;
 	json_t *rec;
 
-	if (!w->part) {
+	if (!w->share) {
 		vfm_buf_add(&r->text, lines, bytes);
 		return;
 	}
@@ -138,10 +145,10 @@ static void add_finished_lines(
 		next = memchr(lines, '\n', (size_t)(end - lines));
 		next = next ? next + 1 : end;
 		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), w->part)) {
+		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), w->share)) {
 			vfm_buf_add(&r->text, lines, (size_t)(next - lines));
 		} else {
-			json_object_set_new(rec, "part", json_string(w->part));
+			json_object_set_new(rec, "part", json_string(w->share));
 			vfm_stage_line_text(&r->text, rec);
 		}
 		json_decref(rec);

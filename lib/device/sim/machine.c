@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/share.h"
+#include "base/installed.h"
 #include "io/json.h"
 
 enum { FILE_MAX = 1 << 20 };
@@ -334,7 +334,7 @@ int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const
 
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err)
 {
-	char *path = vfm_share_find("machines", name, "VFM_MACHINE_DIR", err);
+	char *path = vfm_installed_find("machines", name, "VFM_MACHINE_DIR", err);
 	int rc;
 
 	if (!path)

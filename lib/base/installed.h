@@ -1,12 +1,12 @@
-/* share.h - finds the JSON files that the program is installed with. */
-#ifndef VFM_BASE_SHARE_H
-#define VFM_BASE_SHARE_H
+/* installed.h - finds the JSON files that the program is installed with. */
+#ifndef VFM_BASE_INSTALLED_H
+#define VFM_BASE_INSTALLED_H
 
 #include "base/err.h"
 
 /* Returns the path of the file `name` of a folder such as "machines", which the caller frees.  A name with a slash or a
  * dot is a path; others are NAME.json in the folder that the environment variable `env` names, else in this
  * installation: share/vfm/FOLDER or share/FOLDER beside the folder of the command.  NULL: there is none; VFM_EUSAGE. */
-char *vfm_share_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
+char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
 
 #endif

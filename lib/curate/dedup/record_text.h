@@ -1,4 +1,4 @@
-/* record_text.h - reads a record in the text of its line, without building values: for stages of many records.
+/* record_text.h - reads a record in the text of its line, without building values.
  *
  * It accepts only text as vfm_json_text writes it: without blanks between tokens, numbers as they would be written
  * again, no escapes but those of two characters.  Such text can be copied as it is.  All other lines, among them
@@ -6,8 +6,8 @@
  *
  * Not thread-safe: one thread for each struct.
  */
-#ifndef VFM_DATA_RECORD_RECORD_TEXT_H
-#define VFM_DATA_RECORD_RECORD_TEXT_H
+#ifndef VFM_CURATE_DEDUP_RECORD_TEXT_H
+#define VFM_CURATE_DEDUP_RECORD_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

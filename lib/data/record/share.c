@@ -1,4 +1,4 @@
-#include "data/record/part.h"
+#include "data/record/share.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *er
 	return 0;
 }
 
-static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
+static int share_from_array(int64_t *share, int64_t *n_shares, bool *found, struct vfm_err *err)
 {
 	int64_t id = 0, count = 0, min = 0, step = 1;
 	bool has_id, has_count, has;
@@ -37,17 +37,17 @@ static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct 
 			"the tasks of this job array are not evenly spaced (task %lld, first %lld, %lld of them): "
 			"say --part I/N",
 			(long long)id, (long long)min, (long long)count);
-	*part = (id - min) / step;
-	*n_parts = count;
+	*share = (id - min) / step;
+	*n_shares = count;
 	return 0;
 }
 
-/* The tasks of each step of a job array divide the part of their array task. */
-static int part_from_launcher(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
+/* The tasks of each step of a job array divide the share of their array task. */
+static int share_from_launcher(int64_t *share, int64_t *n_shares, bool *found, struct vfm_err *err)
 {
 	struct vfm_task task;
 
-	TRY(part_from_array(part, n_parts, found, err));
+	TRY(share_from_array(share, n_shares, found, err));
 	TRY(vfm_task_read(&task, err));
 	if (task.number < 0)
 		return vfm_fail(err, VFM_EUSAGE,
@@ -55,21 +55,21 @@ static int part_from_launcher(int64_t *part, int64_t *n_parts, bool *found, stru
 			"PMI_RANK says which",
 			(long long)task.count);
 	*found |= task.launched;
-	*part = *part * task.count + task.number;
-	*n_parts *= task.count;
+	*share = *share * task.count + task.number;
+	*n_shares *= task.count;
 	return 0;
 }
 
-int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err)
+int vfm_share_parse(const char *text, int64_t *share, int64_t *n_shares, struct vfm_err *err)
 {
 	char left[32];
 	const char *slash;
 	bool found;
 
-	*part = 0;
-	*n_parts = 1;
+	*share = 0;
+	*n_shares = 1;
 	if (!text || !strcmp(text, "task")) {
-		TRY(part_from_launcher(part, n_parts, &found, err));
+		TRY(share_from_launcher(share, n_shares, &found, err));
 		if (text && !found)
 			return vfm_fail(err, VFM_EUSAGE,
 				"--part task: this process is no task of Slurm: neither SLURM_STEP_NUM_TASKS "
@@ -82,13 +82,13 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, or task, got '%s'", text);
 	memcpy(left, text, (size_t)(slash - text));
 	left[slash - text] = 0;
-	if (vfm_parse_i64(slash + 1, 1, INT64_MAX, n_parts, err) < 0 ||
-		vfm_parse_i64(left, 0, *n_parts - 1, part, err) < 0)
+	if (vfm_parse_i64(slash + 1, 1, INT64_MAX, n_shares, err) < 0 ||
+		vfm_parse_i64(left, 0, *n_shares - 1, share, err) < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, or task, got '%s'", text);
 	return 0;
 }
 
-int vfm_part_file(char **name, const char *pattern, int64_t part, struct vfm_err *err)
+int vfm_share_file(char **name, const char *pattern, int64_t share, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};
 
@@ -96,7 +96,7 @@ int vfm_part_file(char **name, const char *pattern, int64_t part, struct vfm_err
 		if (*p != '%') {
 			vfm_buf_add(&b, p, 1);
 		} else if (p[1] == 't') {
-			vfm_buf_addf(&b, "%lld", (long long)part);
+			vfm_buf_addf(&b, "%lld", (long long)share);
 			p++;
 		} else if (p[1] == '%') {
 			vfm_buf_add(&b, "%", 1);

@@ -1,4 +1,4 @@
-#include "data/record/record_text.h"
+#include "curate/dedup/record_text.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "base/share.h"
+#include "base/installed.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-char *vfm_share_find(const char *folder, const char *name, const char *env, struct vfm_err *err)
+char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err)
 {
 	static const char *const below[] = {"../share/vfm", "../../share"};
 	const char *given = getenv(env);

@@ -1,0 +1,18 @@
+/* share.h - the share of the records that a process works on. */
+#ifndef VFM_DATA_RECORD_SHARE_H
+#define VFM_DATA_RECORD_SHARE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* "I/N" -> share I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
+ * this process is (comm/launch/step.h); with both, the tasks of a step divide the share of their array task; with
+ * neither, 0 of 1.  "task" is the same, but VFM_EUSAGE with neither. */
+int vfm_share_parse(const char *text, int64_t *share, int64_t *n_shares, struct vfm_err *err);
+
+/* Sets *name, which the caller frees, to the pattern with %t replaced by the number of the share, and %% by %.
+ * VFM_EUSAGE: another character follows a %. */
+int vfm_share_file(char **name, const char *pattern, int64_t share, struct vfm_err *err);
+
+#endif
