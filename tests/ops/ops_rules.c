@@ -152,7 +152,7 @@ static void remove_branch(const struct ref *bwd, struct ref *f)
 
 void forward_operands(const struct op_rule *rule, const struct ref *bwd, union vfm_op_args *args, struct ref *f)
 {
-	const struct vfm_operand *o = vfm_op_infos[rule->fwd].operands, *ob = vfm_op_infos[rule->bwd].operands;
+	const struct vfm_operand *o = vfm_op_info(rule->fwd)->operands, *ob = vfm_op_info(rule->bwd)->operands;
 
 	*f = (struct ref){.op = rule->fwd, .args = args};
 	for (int i = 0; o[i].name; i++) {
