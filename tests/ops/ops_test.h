@@ -73,7 +73,7 @@ struct op_rule {
 	size_t dy2, y2; /* of a second output, which adds to L; 0: none */
 };
 
-/* Whether the op is the backward of another, X_bwd; sets *fwd to X. */
+/* Whether the op is the backward of another, X_bwd, whose gradients the reference of X gives; sets *fwd to X. */
 bool op_forward_of(enum vfm_op_id bwd, enum vfm_op_id *fwd);
 /* Returns the rule of a case; NULL if its op is no backward.  That of X_bwd follows from the names of operands: dNAME is
  * the gradient of NAME, dy and dout those of the first result. */

@@ -55,24 +55,21 @@ double vfm_op_bytes(enum vfm_op_id op, const void *args);
 /* OP(op, seqs, operands…) is the row of an op.  It defines vfm_op_X, which calls check_X and then the device's
  * implementation, and the description of the op.
  *
- * An operand is IN(name, contents), OUT(name) or IO(name, contents).  IO: the op adds to it or updates it; the roles are
- * those of the general case.  Contents (enum vfm_content) are those in the cases, where outputs have some, too, because
- * accumulating and in-place variants read them.  seqs: the members that are a struct vfm_seqs. */
-#define IN(f, c)                                                                                                       \
+ * An operand is IN(name, contents), OUT(name), OUT_OVER(name, other), which may have the memory of the other, or
+ * IO(name, contents), which the op adds to or updates.  These are the roles of the general case.  Contents (enum
+ * vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
+ * seqs: the members that are a struct vfm_seqs. */
+#define OPERAND(f, role, c, over)                                                                                      \
 	{                                                                                                              \
-#f, offsetof(op_args, f), VFM_IN, VFM_C_##c                                                            \
+#f, offsetof(op_args, f), role, VFM_C_##c, over                                                        \
 	}
-#define OUT(f)                                                                                                         \
-	{                                                                                                              \
-#f, offsetof(op_args, f), VFM_OUT, VFM_C_NORMAL                                                        \
-	}
-#define IO(f, c)                                                                                                       \
-	{                                                                                                              \
-#f, offsetof(op_args, f), VFM_INOUT, VFM_C_##c                                                         \
-	}
-#define NO_SEQS     0
-#define SEQS(f)     offsetof(op_args, f)
-#define SEQS2(f, g) offsetof(op_args, f), offsetof(op_args, g)
+#define IN(f, c)       OPERAND(f, VFM_IN, c, NULL)
+#define OUT(f)         OPERAND(f, VFM_OUT, NORMAL, NULL)
+#define OUT_OVER(f, x) OPERAND(f, VFM_OUT, NORMAL, #x)
+#define IO(f, c)       OPERAND(f, VFM_INOUT, c, NULL)
+#define NO_SEQS        0
+#define SEQS(f)        offsetof(op_args, f)
+#define SEQS2(f, g)    offsetof(op_args, f), offsetof(op_args, g)
 #define OP(op, seqs, ...)                                                                                              \
 	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
 	{                                                                                                              \

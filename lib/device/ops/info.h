@@ -33,6 +33,7 @@ struct vfm_operand {
 	size_t offset; /* of the struct vfm_tensor within the op's arguments */
 	enum vfm_role role;
 	enum vfm_content content;
+	const char *over; /* the operand whose memory it may have; NULL: none */
 };
 
 struct vfm_op_info {

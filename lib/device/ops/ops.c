@@ -332,7 +332,7 @@ static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
 }
 
 COST_OF_BYTES(gate)
-OP(gate, SEQS(seqs), IN(x, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT(y))
+OP(gate, SEQS(seqs), IN(x, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT_OVER(y, x))
 
 static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
@@ -367,7 +367,7 @@ static int check_add_row(const struct vfm_add_row *a, struct vfm_err *err)
 }
 
 COST_OF_BYTES(add_row)
-OP(add_row, NO_SEQS, IN(x, NORMAL), IN(row, NORMAL), OUT(y))
+OP(add_row, NO_SEQS, IN(x, NORMAL), IN(row, NORMAL), OUT_OVER(y, x))
 
 static int check_add_row_bwd(const struct vfm_add_row_bwd *a, struct vfm_err *err)
 {

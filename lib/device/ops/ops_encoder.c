@@ -28,7 +28,7 @@ struct vfm_cost vfm_cost_channel_norm(const struct vfm_channel_norm *a)
 		0, reads * op_bytes(&a->x) + op_bytes(&a->y) + op_bytes(&a->weight) + op_bytes(&a->bias)};
 }
 
-OP(channel_norm, NO_SEQS, IN(x, NORMAL), IN(weight, POSITIVE), IN(bias, NORMAL), OUT(y))
+OP(channel_norm, NO_SEQS, IN(x, NORMAL), IN(weight, POSITIVE), IN(bias, NORMAL), OUT_OVER(y, x))
 
 static int check_upsample(const struct vfm_upsample *a, struct vfm_err *err)
 {
