@@ -273,7 +273,7 @@ $(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu $(B)/cuda_archs Makefile
 	$(Q)$(NVCC) -std=c++17 -O3 $(gencode) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
 		$(CUDA_LIBDIR:%=-Xlinker -rpath=%)
 
--include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(TOOLS:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(OPS_PARTS:.o=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(TOOLS:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/ops/*.c tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -67,13 +67,13 @@ static void compare(const struct vfm_case *c, int o, const struct vfm_tensor *t,
 
 		if (memcmp(want + i * size, got + i * size, size) != 0 && !(fabs(x - y) <= 0.05 * rms + 0.01 * fabs(x)))
 			fail_msg("%s: %s: element %zu is %g, not %g (rms %g)", c->name,
-				vfm_op_infos[c->op].operands[o].name, i, y, x, rms);
+				vfm_op_info(c->op)->operands[o].name, i, y, x, rms);
 	}
 }
 
 static void check(struct vfm_case *c, struct vfm_cuda *dev)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 	char *want[VFM_MAX_OPERANDS] = {0};
 	struct vfm_stream s = {.dev = &dev->dev};
 	struct vfm_err err = {0};

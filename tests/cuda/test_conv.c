@@ -73,7 +73,7 @@ static void compare_y(const struct vfm_case *c, const char *want, const char *go
 /* Runs a case on the device and on the CPU. */
 static void check(struct vfm_case *c, struct vfm_cuda *dev)
 {
-	const struct vfm_operand *o = vfm_op_infos[VFM_OP_conv3d].operands;
+	const struct vfm_operand *o = vfm_op_info(VFM_OP_conv3d)->operands;
 	struct vfm_stream s = {.dev = &dev->dev};
 	struct vfm_err err = {0};
 	char *want;

@@ -23,8 +23,8 @@ PARTS = ["build", "start", "device", "attention", "ceilings", "step", "torch", "
 GOALS = {"dit-7b-8k": 0.79, "dit-7b-64k": 0.66, "dit-xl-images": 0.45, "dit-xl-8k": 0.45}
 VERSION = 2  # of the file
 COPY_SHARE, TORCH_RATIO = 0.85, 1.15
-# Memory-bound ops; their goal is a share of the copy bandwidth.
-BY_MEMORY = re.compile(r"^(norm|gate|add_row|qk_norm_rope|row_dot|row_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|block8|mxfp8|index_select|index_add|index_dot|swiglu|geglu|channel_norm|upsample|embed3|attn_merge|unary|quant|transpose8)(_bwd)?/")
+# Ops without matrix products are memory-bound: their goal is a share of the copy bandwidth.  These are short, or sort.
+BY_LATENCY = re.compile(r"^(moe_|softmax)")
 
 
 def lines(path):
@@ -157,8 +157,9 @@ def tell_kernels(cases, top, tell):
         if top:
             r["of_copy"] = r["gb_s"] / top["copy_gb_s"]
             r["of_gemm"] = rate / top["gemm_tflops"] if rate else None
-            share = r["of_copy"] if BY_MEMORY.match(r["case"]) else r["of_gemm"]
-            if BY_MEMORY.match(r["case"]) and r["of_copy"] < COPY_SHARE:
+            by_memory = not rate and not BY_LATENCY.match(r["case"])
+            share = r["of_copy"] if by_memory else r["of_gemm"]
+            if by_memory and r["of_copy"] < COPY_SHARE:
                 low.append(r["case"])
         tell(f"{r['case'][:66]:66} {r['ms']:9.3f} {rate or float('nan'):8.1f} {r['gb_s']:7.0f} " + (f"{share:6.2f}" if share is not None else "     -"))
     if low:

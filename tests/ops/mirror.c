@@ -141,7 +141,7 @@ static void complete(struct vfm_seqs *q, int32_t **made)
 
 static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, struct vfm_err *err)
 {
-	const struct vfm_op_info *info = &vfm_op_infos[op];
+	const struct vfm_op_info *info = vfm_op_info(op);
 	const struct vfm_operand *o = info->operands;
 	struct mirror *m = mirror_of(s);
 	struct vfm_seqs seqs[2];

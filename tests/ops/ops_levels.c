@@ -199,7 +199,7 @@ void operand_put(struct vfm_tensor *t, double *v)
 
 void ref_of_case(struct ref *r, struct vfm_case *c)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 
 	*r = (struct ref){.op = c->op, .args = &c->args};
 	for (int i = 0; o[i].name; i++) {
@@ -218,7 +218,7 @@ void ref_release(struct ref *r)
 
 void image_take(struct image *m, struct vfm_case *c, bool saved)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 	struct vfm_err err = {0};
 
 	*m = (struct image){0};
@@ -236,7 +236,7 @@ void image_put(const struct image *m, struct vfm_case *c)
 {
 	for (int i = 0; i < VFM_MAX_OPERANDS; i++)
 		if (m->bytes[i])
-			memcpy(vfm_operand_of(&c->args, &vfm_op_infos[c->op].operands[i])->data, m->bytes[i],
+			memcpy(vfm_operand_of(&c->args, &vfm_op_info(c->op)->operands[i])->data, m->bytes[i],
 				c->bytes[i]);
 }
 

@@ -159,7 +159,7 @@ static void check_launches(const struct op_level *l, const struct vfm_case *c)
 
 static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 	bool emulated = counts_launches(l, c);
 	struct vfm_err err = {0};
 	int rc;

@@ -12,50 +12,91 @@
 #include "ops_test.h"
 
 #define B(op, f) offsetof(struct vfm_##op, f)
-static const struct op_rule rules[] = {
-	{VFM_OP_norm_bwd, VFM_OP_norm, B(norm_bwd, dy), B(norm, y),
-		{{B(norm_bwd, dx), B(norm, x)}, {B(norm_bwd, dweight), B(norm, weight)},
-			{B(norm_bwd, dbias), B(norm, bias)}, {B(norm_bwd, dshift), B(norm, shift)},
-			{B(norm_bwd, dscale), B(norm, scale)}, {B(norm_bwd, dh), B(norm, h)},
-			{B(norm_bwd, dgate), B(norm, gate)}},
-		7, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2, 0, B(norm, sum)},
-	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
-		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0, 0, 0},
-	{VFM_OP_add_row_bwd, VFM_OP_add_row, B(add_row_bwd, dy), B(add_row, y),
-		{{B(add_row_bwd, drow), B(add_row, row)}}, 1, {{0}}, 0, 0, 0},
-	{VFM_OP_qk_norm_rope_bwd, VFM_OP_qk_norm_rope, B(qk_norm_rope_bwd, dy), B(qk_norm_rope, y),
-		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)}, {B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)},
-			{B(qk_norm_rope_bwd, dx2), B(qk_norm_rope, x2)},
-			{B(qk_norm_rope_bwd, dweight2), B(qk_norm_rope, weight2)}},
-		4,
-		{{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)},
-			{B(qk_norm_rope_bwd, rstd2), B(qk_norm_rope, rstd2)}},
-		2, B(qk_norm_rope_bwd, dy2), B(qk_norm_rope, y2)},
-	{VFM_OP_attn_bwd, VFM_OP_attn, B(attn_bwd, dout), B(attn, o),
-		{{B(attn_bwd, dq), B(attn, q)}, {B(attn_bwd, dk), B(attn, k)}, {B(attn_bwd, dv), B(attn, v)}}, 3,
-		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2, 0, 0},
+
+/* Ops that are their own forward. */
+static const struct op_rule own_rules[] = {
 	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0, 0, 0},
-	{VFM_OP_swiglu_bwd, VFM_OP_swiglu, B(swiglu_bwd, dy), B(swiglu, y), {{B(swiglu_bwd, dx), B(swiglu, x)}}, 1,
-		{{0}}, 0, 0, 0},
-	{VFM_OP_embed3_bwd, VFM_OP_embed3, B(embed3_bwd, dy), B(embed3, out),
-		{{B(embed3_bwd, dtable_t), B(embed3, table_t)}, {B(embed3_bwd, dtable_h), B(embed3, table_h)},
-			{B(embed3_bwd, dtable_w), B(embed3, table_w)}},
-		3, {{0}}, 0, 0, 0},
-	{VFM_OP_softmax_bwd, VFM_OP_softmax, B(softmax_bwd, dy), B(softmax, y), {{B(softmax_bwd, dx), B(softmax, x)}},
-		1, {{B(softmax_bwd, y), B(softmax, y)}}, 1, 0, 0},
 	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0, 0, 0},
 };
 
+static const struct vfm_operand *find_operand(enum vfm_op_id op, const char *name)
+{
+	const struct vfm_operand *o = vfm_op_info(op)->operands;
+
+	while (o->name && strcmp(o->name, name) != 0)
+		o++;
+	return o->name ? o : NULL;
+}
+
+/* Returns the operand of the forward that this operand of the backward is the gradient of, by its name; NULL: none. */
+static const struct vfm_operand *primal_of(enum vfm_op_id fwd, const struct vfm_operand *grad)
+{
+	const struct vfm_operand *o = grad->name[0] == 'd' ? find_operand(fwd, grad->name + 1) : NULL;
+
+	if (o || grad->role != VFM_IN || (strcmp(grad->name, "dy") != 0 && strcmp(grad->name, "dout") != 0))
+		return o;
+	for (o = vfm_op_info(fwd)->operands; o->role == VFM_IN;)
+		o++;
+	return o; /* the first result */
+}
+
+/* Derives the rule of X_bwd from the names of its operands: those that it reads as X does, or that X computed; the
+ * gradients of results; and the gradients of what X reads. */
+static struct op_rule derive_rule(enum vfm_op_id bwd, enum vfm_op_id fwd)
+{
+	struct op_rule r = {.bwd = bwd, .fwd = fwd};
+
+	for (const struct vfm_operand *o = vfm_op_info(bwd)->operands; o->name; o++) {
+		const struct vfm_operand *same = find_operand(fwd, o->name), *primal = primal_of(fwd, o);
+
+		if (o->role == VFM_IN && same && same->role != VFM_IN) {
+			assert_true(r.n_saved < (int)(sizeof(r.saved) / sizeof(r.saved[0])));
+			r.saved[r.n_saved].bwd = o->offset, r.saved[r.n_saved++].fwd = same->offset;
+		} else if (o->role == VFM_IN && primal && primal->role != VFM_IN) {
+			*(r.y ? &r.dy2 : &r.dy) = o->offset;
+			*(r.y ? &r.y2 : &r.y) = primal->offset;
+		} else if (o->role != VFM_IN && primal && primal->role == VFM_IN) {
+			assert_true(r.n_grads < (int)(sizeof(r.grads) / sizeof(r.grads[0])));
+			r.grads[r.n_grads].grad = o->offset, r.grads[r.n_grads++].in = primal->offset;
+		}
+	}
+	if (fwd == VFM_OP_norm) /* whose gradient a backward finds in dx (residual_gradient) */
+		r.y2 = B(norm, sum);
+	return r;
+}
+
+bool op_forward_of(enum vfm_op_id bwd, enum vfm_op_id *fwd)
+{
+	const char *name = vfm_op_info(bwd)->name;
+	size_t n = strlen(name);
+
+	if (bwd == VFM_OP_row_norm_rope_bwd) /* a part of its gradient goes through sumsq, which it reads (test_gops) */
+		return false;
+	for (int op = 0; op < VFM_OP_N; op++) {
+		const char *of = vfm_op_info(op)->name;
+
+		*fwd = (enum vfm_op_id)op;
+		if (strlen(of) + 4 == n && strncmp(name, of, n - 4) == 0 && strcmp(name + n - 4, "_bwd") == 0)
+			return true;
+	}
+	return false;
+}
+
 const struct op_rule *op_rule_of(const struct vfm_case *c)
 {
-	if (c->op == VFM_OP_unary && !vfm_has(&c->args.unary.dy))
+	static struct op_rule derived[VFM_OP_N];
+	struct op_rule *r = &derived[c->op];
+	enum vfm_op_id fwd;
+
+	if (c->op == VFM_OP_unary)
+		return vfm_has(&c->args.unary.dy) ? &own_rules[0] : NULL;
+	if (c->op == VFM_OP_mse)
+		return vfm_has(&c->args.mse.dpred) ? &own_rules[1] : NULL;
+	if (!op_forward_of(c->op, &fwd))
 		return NULL;
-	if (c->op == VFM_OP_mse && !vfm_has(&c->args.mse.dpred))
-		return NULL;
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-		if (rules[i].bwd == c->op)
-			return &rules[i];
-	return NULL;
+	if (!r->n_grads)
+		*r = derive_rule(c->op, fwd);
+	return r;
 }
 
 struct vfm_tensor *operand_at(void *args, size_t offset)
@@ -63,76 +104,62 @@ struct vfm_tensor *operand_at(void *args, size_t offset)
 	return (struct vfm_tensor *)((char *)args + offset);
 }
 
+/* Gives each operand of the forward the shape of the backward's operand of this name, else that of its gradient. */
+static void shape_operands(const struct vfm_case *c, const struct op_rule *rule, union vfm_op_args *f)
+{
+	const struct vfm_op_info *fwd = vfm_op_info(rule->fwd), *bwd = vfm_op_info(rule->bwd);
+	const struct vfm_tensor *dy = operand_at((void *)&c->args, rule->dy);
+
+	for (const struct vfm_operand *o = fwd->operands; o->name; o++) {
+		const struct vfm_operand *b = find_operand(rule->bwd, o->name);
+		struct vfm_tensor *t = vfm_operand_of(f, o);
+
+		if (b)
+			*t = *vfm_operand_of((void *)&c->args, b);
+		for (b = bwd->operands; b->name && !vfm_has(t); b++)
+			if (primal_of(rule->fwd, b) == o)
+				*t = *vfm_operand_of((void *)&c->args, b);
+		if (!vfm_has(t) && strcmp(o->name, "x") == 0) /* dx is dy itself */
+			*t = *dy;
+	}
+	for (int i = 0; i < 2; i++)
+		if (fwd->seqs[i])
+			memcpy((char *)f + fwd->seqs[i], (const char *)&c->args + bwd->seqs[i], sizeof(void *));
+}
+
 void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 {
+	const struct op_rule *rule = op_rule_of(c);
+	const struct vfm_norm_bwd *norm = &c->args.norm_bwd;
+
 	memset(f, 0, sizeof(*f));
-	if (c->op == VFM_OP_norm_bwd) {
-		const struct vfm_norm_bwd *a = &c->args.norm_bwd;
-
-		f->norm = (struct vfm_norm){.kind = a->kind,
-			.eps = 1e-6f,
-			.x = a->x,
-			.y = a->dy,
-			.weight = a->weight,
-			.bias = a->dbias,
-			.shift = a->scale,
-			.scale = a->scale,
-			.h = a->dh,
-			.gate = a->gate,
-			.sum = vfm_has(&a->dh) ? a->x : a->dh,
-			.seqs = a->seqs,
-			.mean = a->rstd,
-			.rstd = a->rstd};
-	} else if (c->op == VFM_OP_gate_bwd) {
-		const struct vfm_gate_bwd *a = &c->args.gate_bwd;
-
-		f->gate = (struct vfm_gate){.x = a->dy, .y = a->dy, .h = a->dh, .gate = a->gate, .seqs = a->seqs};
-	} else if (c->op == VFM_OP_add_row_bwd) {
-		const struct vfm_add_row_bwd *a = &c->args.add_row_bwd;
-
-		f->add_row = (struct vfm_add_row){.x = a->dy, .row = a->drow, .y = a->dy};
-	} else if (c->op == VFM_OP_qk_norm_rope_bwd) {
-		const struct vfm_qk_norm_rope_bwd *a = &c->args.qk_norm_rope_bwd;
-
-		f->qk_norm_rope = (struct vfm_qk_norm_rope){.x = a->dy,
-			.y = a->dy,
-			.weight = a->weight,
-			.rope = a->rope,
-			.rstd = a->rstd,
-			.eps = 1e-6f,
-			.x2 = a->dy2,
-			.y2 = a->dy2,
-			.weight2 = a->weight2,
-			.rope2 = a->rope2,
-			.rstd2 = a->rstd2};
-	} else if (c->op == VFM_OP_attn_bwd) {
-		const struct vfm_attn_bwd *a = &c->args.attn_bwd;
-
-		f->attn = (struct vfm_attn){.q = a->q,
-			.k = a->k,
-			.v = a->v,
-			.o = a->o,
-			.lse = a->lse,
-			.seqs_q = a->seqs_q,
-			.seqs_k = a->seqs_k,
-			.scale = a->scale};
-	} else if (c->op == VFM_OP_softmax_bwd) {
-		f->softmax = (struct vfm_softmax){.x = c->args.softmax_bwd.dx, .y = c->args.softmax_bwd.y};
-	} else if (c->op == VFM_OP_swiglu_bwd) {
-		f->swiglu = (struct vfm_swiglu){.x = c->args.swiglu_bwd.x, .y = c->args.swiglu_bwd.dy};
-	} else if (c->op == VFM_OP_embed3_bwd) {
-		const struct vfm_embed3_bwd *a = &c->args.embed3_bwd;
-
-		f->embed3 = (struct vfm_embed3){.table_t = a->dtable_t,
-			.table_h = a->dtable_h,
-			.table_w = vfm_has(&a->dtable_w) ? a->dtable_w
-							 : vfm_t2(NULL, VFM_F32, c->bound[2], a->dy.shape[1]),
-			.pos = a->pos,
-			.out = a->dy};
-	} else {
+	if (rule->fwd == rule->bwd) {
 		*f = c->args;
 		if (c->op == VFM_OP_unary)
 			f->unary.dy = (struct vfm_tensor){0};
+		return;
+	}
+	shape_operands(c, rule, f);
+	switch (c->op) { /* members that are no operands, and operands that the backward may lack */
+	case VFM_OP_norm_bwd:
+		f->norm.kind = norm->kind;
+		f->norm.eps = 1e-6f;
+		f->norm.shift = norm->scale;
+		f->norm.sum = vfm_has(&norm->dh) ? norm->x : norm->dh;
+		f->norm.mean = norm->rstd;
+		break;
+	case VFM_OP_qk_norm_rope_bwd:
+		f->qk_norm_rope.eps = 1e-6f;
+		break;
+	case VFM_OP_attn_bwd:
+		f->attn.scale = c->args.attn_bwd.scale;
+		break;
+	case VFM_OP_embed3_bwd:
+		if (!vfm_has(&f->embed3.table_w))
+			f->embed3.table_w = vfm_t2(NULL, VFM_F32, c->bound[2], f->embed3.out.shape[1]);
+		break;
+	default:
+		break;
 	}
 }
 
@@ -152,7 +179,7 @@ static void remove_branch(const struct ref *bwd, struct ref *f)
 
 void forward_operands(const struct op_rule *rule, const struct ref *bwd, union vfm_op_args *args, struct ref *f)
 {
-	const struct vfm_operand *o = vfm_op_infos[rule->fwd].operands, *ob = vfm_op_infos[rule->bwd].operands;
+	const struct vfm_operand *o = vfm_op_info(rule->fwd)->operands, *ob = vfm_op_info(rule->bwd)->operands;
 
 	*f = (struct ref){.op = rule->fwd, .args = args};
 	for (int i = 0; o[i].name; i++) {

@@ -68,12 +68,15 @@ struct op_rule {
 	int n_grads;
 	struct {
 		size_t bwd, fwd; /* inputs of the backward that the forward computes */
-	} saved[2];
+	} saved[4];
 	int n_saved;
 	size_t dy2, y2; /* of a second output, which adds to L; 0: none */
 };
 
-/* Returns the rule of a case; NULL if its op is no backward. */
+/* Whether the op is the backward of another, X_bwd, whose gradients the reference of X gives; sets *fwd to X. */
+bool op_forward_of(enum vfm_op_id bwd, enum vfm_op_id *fwd);
+/* Returns the rule of a case; NULL if its op is no backward.  That of X_bwd follows from the names of operands: dNAME is
+ * the gradient of NAME, dy and dout those of the first result. */
 const struct op_rule *op_rule_of(const struct vfm_case *c);
 /* The arguments of the forward: only shapes and flags matter. */
 void forward_args(const struct vfm_case *c, union vfm_op_args *f);

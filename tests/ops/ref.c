@@ -6,7 +6,7 @@
 
 double *ref_at(const struct ref *r, size_t offset)
 {
-	const struct vfm_operand *o = vfm_op_infos[r->op].operands;
+	const struct vfm_operand *o = vfm_op_info(r->op)->operands;
 
 	for (int i = 0; o[i].name; i++)
 		if (o[i].offset == offset)

@@ -4,7 +4,7 @@
 
 #include "device/ops/cases.h"
 
-/* The operands as contiguous doubles, in the order of vfm_op_infos; absent ones are NULL. */
+/* The operands as contiguous doubles, in the order of vfm_op_info; absent ones are NULL. */
 struct ref {
 	enum vfm_op_id op;
 	const void *args; /* shapes and flags; data pointers are unused */

@@ -48,7 +48,7 @@ static void test_ops(void **state)
 		OK(vfm_case_run(c, s, &err));
 		x = vfm_sim_launches(d, &n);
 		assert_int_equal(n, 1);
-		assert_string_equal(x->op, vfm_op_infos[c->op].name);
+		assert_string_equal(x->op, vfm_op_info(c->op)->name);
 		assert_true(x->flops == cost.flops && x->bytes == cost.bytes);
 		for (int e = 0; e < VFM_ESTIMATES; e++)
 			if (!(x->work[e] >= 0 && isfinite(x->work[e])) || (x->kernels == 0 && x->work[e] > 0))
@@ -62,7 +62,7 @@ static void test_ops(void **state)
 	}
 	for (int op = 0; op < VFM_OP_N; op++)
 		if (!seen[op])
-			fail_msg("no case of %s ran", vfm_op_infos[op].name);
+			fail_msg("no case of %s ran", vfm_op_info(op)->name);
 	vfm_cases_release(&l);
 	assert_int_equal(d->mem_now, vfm_sim_held(d).scratch);
 	d->t->stream_free(s);

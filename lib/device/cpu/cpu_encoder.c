@@ -1,4 +1,4 @@
-/* cpu_encoder.c - drivers of ops of encoders: norms over channels, upsampling, gated GELU. */
+/* cpu_encoder.c - drivers of ops of encoders: norms over channels, upsampling. */
 #include <math.h>
 #include <string.h>
 
@@ -142,23 +142,5 @@ int vfm_cpu_upsample(struct vfm_stream *s, const struct vfm_upsample *a, struct 
 	if (vfm_numel(&a->x))
 		vfm_par_for(a->x.shape[0] * a->x.shape[1], rows_of_piece(a->x.shape[2] * a->x.shape[3]), upsample_range,
 			&p);
-	return 0;
-}
-
-/* ---- gated GELU -------------------------------------------------------------------------- */
-
-static void geglu_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct pieces *p = ctx;
-
-	p->kern->geglu(p->args, t0, t1);
-}
-
-int vfm_cpu_geglu(struct vfm_stream *s, const struct vfm_geglu *a, struct vfm_err *err)
-{
-	struct pieces p = {.kern = vfm_cpu_of(s)->kern, .args = a};
-
-	(void)err;
-	vfm_par_for(a->y.shape[0], rows_of_piece(2 * a->y.shape[1]), geglu_range, &p);
 	return 0;
 }

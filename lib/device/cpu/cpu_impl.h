@@ -95,7 +95,10 @@ struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err
 bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;
-int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+/* The drivers of all ops. */
+#define X(op) int vfm_cpu_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err);
+VFM_OP_LIST(X)
+#undef X
 
 /* A sum of many rows of n columns, in runs of rows, and of the sums of these in turn, so that its error does not grow
  * with their number.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
@@ -111,44 +114,11 @@ void vfm_cpu_sum_begin(struct vfm_cpu_sum *s, const struct vfm_cpu_kern *kern, f
 void vfm_cpu_sum_next(struct vfm_cpu_sum *s);
 const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s); /* returns the sum, which is in mem */
 
-/* cpu_rows.c */
-int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err);
-int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err);
-int vfm_cpu_index_dot(struct vfm_stream *s, const struct vfm_index_dot *a, struct vfm_err *err);
-int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, struct vfm_err *err);
-int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err);
-int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);
-int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err);
-int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, struct vfm_err *err);
-/* cpu_encoder.c */
-int vfm_cpu_geglu(struct vfm_stream *s, const struct vfm_geglu *a, struct vfm_err *err);
-int vfm_cpu_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *a, struct vfm_err *err);
-int vfm_cpu_upsample(struct vfm_stream *s, const struct vfm_upsample *a, struct vfm_err *err);
-/* cpu_moe.c */
-int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err);
-int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err);
-int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expert *a, struct vfm_err *err);
-int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vfm_err *err);
-int vfm_cpu_moe_topk_token(struct vfm_stream *s, const struct vfm_moe_topk_token *a, struct vfm_err *err);
-int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err);
-int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct vfm_err *err);
-int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struct vfm_err *err);
-int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
-int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
-
-/* cpu_block8.c */
-int vfm_cpu_block8(struct vfm_stream *s, const struct vfm_block8 *a, struct vfm_err *err);
-int vfm_cpu_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, struct vfm_err *err);
-
 /* cpu_conv.c */
-int vfm_cpu_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
 size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
 int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 
-/* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
-int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
-int vfm_cpu_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err);
-int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err);
+/* cpu_fp8.c: vfm_cpu_gemm calls it for fp8 */
 int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 
 /* make WITHOUT=dnnl builds without oneDNN; our own kernels then compute all GEMMs. */

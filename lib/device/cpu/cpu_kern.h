@@ -84,51 +84,63 @@ struct vfm_few {
 	struct vfm_mat b;
 };
 
-/* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
+/* Ops of independent rows, each with an operand that has these rows.  The kernel of op X computes rows [t0, t1):
+ * X(const struct vfm_X *a, int64_t t0, int64_t t1).  Its member here, its entries in the tables of kernels and its
+ * driver (cpu_rows.c) follow from its entry. */
+#define VFM_CPU_ROW_OPS(X) X(add_row, x) X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x)
+/* The same for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
+#define VFM_CPU_ELEMENT_OPS(X) X(unary, x) X(sum_parts, y)
+
+/* All other kernels.  Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
+#define VFM_CPU_KERNELS(K)                                                                                             \
+	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1); */          \
+	/* room for two more such arrays follows */                                                                    \
+	K(void, few_rows, (const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles))                             \
+	/* with amax: *part = the largest finite |y| of the rows */                                                    \
+	K(void, norm, (const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part))          \
+	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */                        \
+	K(void, norm_bwd, (const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part))  \
+	K(void, gate, (const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp))                       \
+	/* part: [D] = the sum of h dy; with dh_sum [2][D]: also of dh */                                              \
+	K(void, gate_bwd, (const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part))  \
+	/* part: [D] = the sum of dy */                                                                                \
+	K(void, add_row_bwd, (const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part))                   \
+	K(void, qk_norm_rope, (const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp))                  \
+	/* part: [d] = the sum of dweight */                                                                           \
+	K(void, qk_norm_rope_bwd,                                                                                      \
+		(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part))               \
+	/* part: [H*d] = the sum of dweight */                                                                         \
+	K(void, row_norm_rope_bwd, (const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part))       \
+	K(void, axpby, (float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n))             \
+	K(void, adamw, (const struct vfm_adamw *a, int64_t i0, int64_t i1))                                            \
+	K(double, sumsq, (const void *x, bool bf, int64_t n))                                                          \
+	/* returns the sum over tokens of mean_f (pred - target)^2 */                                                  \
+	K(double, mse, (const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s))                                   \
+	K(void, diffuse, (const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp))                 \
+	/* out[i] = normal(rng, first + i) */                                                                          \
+	K(void, normals, (const struct vfm_rng *rng, int64_t first, int64_t n, float *out))                            \
+	/* dst += src */                                                                                               \
+	K(void, sum_into, (float *dst, const float *src, int64_t n))                                                   \
+	K(float, dot, (const void *x, bool x_bf, const void *y, bool y_bf, int64_t n))                                 \
+	/* pixels [i0, i1), counted over all frames; tmp: 3 C floats */                                                \
+	/* stats (GROUP): mean and 1 / sqrt(var + eps) of each group of the frame of these pixels, [2][groups] */      \
+	K(void, channel_norm,                                                                                          \
+		(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp))            \
+	/* part [2][groups]: means of the pixels [i0, i1) of a frame, sums of (x - mean)^2; tmp as above */            \
+	K(void, channel_stats, (const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp))    \
+	/* n > 0; y may be x */                                                                                        \
+	K(void, softmax, (const float *x, float *y, int64_t n))                                                        \
+	K(void, embed3, (const struct vfm_embed3 *a, int64_t t0, int64_t t1))
+
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;
-	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1) of the result;
-	 * room for two more such arrays follows */
-	void (*few_rows)(const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles);
-	/* with amax: *part = the largest finite |y| of the rows */
-	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
-	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */
-	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
-	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
-	/* part: [D] = the sum of h dy; with dh_sum [2][D]: also of dh */
-	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
-	void (*add_row)(const struct vfm_add_row *a, int64_t t0, int64_t t1);
-	/* part: [D] = the sum of dy */
-	void (*add_row_bwd)(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part);
-	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
-	/* part: [d] = the sum of dweight */
-	void (*qk_norm_rope_bwd)(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
-	void (*row_dot)(const struct vfm_row_dot *a, int64_t t0, int64_t t1);
-	void (*row_norm_rope)(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1);
-	/* part: [H*d] = the sum of dweight */
-	void (*row_norm_rope_bwd)(const struct vfm_row_norm_rope_bwd *a, int64_t t0, int64_t t1, float *part);
-	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
-	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
-	void (*sum_parts)(const struct vfm_sum_parts *a, int64_t i0, int64_t i1);
-	void (*adamw)(const struct vfm_adamw *a, int64_t i0, int64_t i1);
-	double (*sumsq)(const void *x, bool bf, int64_t n);
-	/* returns the sum over tokens of mean_f (pred - target)^2 */
-	double (*mse)(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s);
-	void (*diffuse)(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
-	/* out[i] = normal(rng, first + i) */
-	void (*normals)(const struct vfm_rng *rng, int64_t first, int64_t n, float *out);
-	void (*sum_into)(float *dst, const float *src, int64_t n); /* dst += src */
-	float (*dot)(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n);
-	void (*swiglu)(const struct vfm_swiglu *a, int64_t t0, int64_t t1);
-	void (*swiglu_bwd)(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1);
-	void (*geglu)(const struct vfm_geglu *a, int64_t t0, int64_t t1);
-	/* pixels [i0, i1), counted over all frames; stats (GROUP): mean and 1 / sqrt(var + eps) of each group of the
-	 * frame of these pixels, [2][groups]; tmp: 3 C floats */
-	void (*channel_norm)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp);
-	/* part [2][groups]: the means of the pixels [i0, i1) of a frame, and the sums of (x - mean)^2; tmp as above */
-	void (*channel_stats)(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp);
-	void (*softmax)(const float *x, float *y, int64_t n); /* n > 0; y may be x */
-	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
+#define K(result, name, args) result(*name) args;
+	VFM_CPU_KERNELS(K)
+#undef K
+#define X(op, operand) void (*op)(const struct vfm_##op *a, int64_t i0, int64_t i1);
+	VFM_CPU_ROW_OPS(X)
+	VFM_CPU_ELEMENT_OPS(X)
+#undef X
 };
 
 /* For the kernels of norms (cpu_fp8.c): the exponent of the scale of y; and row t as 8-bit floats of its bf16 y, if a

@@ -1,5 +1,4 @@
 /* cpu_ops.c - drivers: they divide each op into ranges, and reduce partial results in a fixed order. */
-#include "device/cpu/cpu_attn.h"
 #include "device/cpu/cpu_impl.h"
 
 #include <math.h>
@@ -62,12 +61,9 @@ ROW_RANGE(norm, j->kern->norm(a, c->t0, c->t1, c->s, tmp, part))
 ROW_RANGE(norm_bwd, j->kern->norm_bwd(a, c->t0, c->t1, c->s, tmp, part))
 ROW_RANGE(gate, j->kern->gate(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(gate_bwd, j->kern->gate_bwd(a, c->t0, c->t1, c->s, tmp, part))
-ROW_RANGE(add_row, j->kern->add_row(a, c->t0, c->t1))
 ROW_RANGE(add_row_bwd, j->kern->add_row_bwd(a, c->t0, c->t1, part))
 ROW_RANGE(qk_norm_rope, j->kern->qk_norm_rope(a, c->t0, c->t1, tmp))
 ROW_RANGE(qk_norm_rope_bwd, j->kern->qk_norm_rope_bwd(a, c->t0, c->t1, tmp, part))
-ROW_RANGE(row_dot, j->kern->row_dot(a, c->t0, c->t1))
-ROW_RANGE(row_norm_rope, j->kern->row_norm_rope(a, c->t0, c->t1))
 ROW_RANGE(row_norm_rope_bwd, j->kern->row_norm_rope_bwd(a, c->t0, c->t1, part))
 ROW_RANGE(diffuse, j->kern->diffuse(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(mse, j->dpart[i] = j->kern->mse(a, c->t0, c->t1, c->s))
@@ -186,7 +182,7 @@ static void fold_chunks(const struct ops_job *j, int64_t offset, int64_t d, cons
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-static int op_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
+int vfm_cpu_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
 {
 	struct ops_job j = {.args = a, .d = a->x.shape[1], .part_len = vfm_has(&a->amax)};
 	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
@@ -200,7 +196,7 @@ static int op_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_er
 	return 0;
 }
 
-static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
+int vfm_cpu_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->x.shape[1];
 	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
@@ -218,14 +214,14 @@ static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struc
 	return 0;
 }
 
-static int op_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_err *err)
+int vfm_cpu_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_err *err)
 {
 	struct ops_job j = {.args = a, .d = a->x.shape[1]};
 
 	return run_rows(s, &j, vfm_has(&a->gate) ? a->seqs : NULL, a->x.shape[0], ROW_GRAIN, gate_range, err);
 }
 
-static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struct vfm_err *err)
+int vfm_cpu_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
 	struct ops_job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : vfm_has(&a->dgate)) * d};
@@ -236,14 +232,7 @@ static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struc
 	return 0;
 }
 
-static int op_add_row(struct vfm_stream *s, const struct vfm_add_row *a, struct vfm_err *err)
-{
-	struct ops_job j = {.args = a};
-
-	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, add_row_range, err);
-}
-
-static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a, struct vfm_err *err)
+int vfm_cpu_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
 	struct ops_job j = {.args = a, .part_len = d};
@@ -253,16 +242,16 @@ static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a,
 	return 0;
 }
 
-static int op_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *a, struct vfm_err *err)
+int vfm_cpu_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *a, struct vfm_err *err)
 {
 	struct ops_job j = {.args = a, .d = a->x.shape[2]};
 	struct vfm_qk_norm_rope second = vfm_qk_second(a);
 
 	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, qk_norm_rope_range, err));
-	return vfm_has(&second.x) ? op_qk_norm_rope(s, &second, err) : 0;
+	return vfm_has(&second.x) ? vfm_cpu_qk_norm_rope(s, &second, err) : 0;
 }
 
-static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
+int vfm_cpu_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[2];
 	struct ops_job j = {.args = a, .d = d, .part_len = d};
@@ -271,24 +260,10 @@ static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_ro
 
 	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, qk_norm_rope_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dweight, true);
-	return vfm_has(&second.dy) ? op_qk_norm_rope_bwd(s, &second, err) : 0;
+	return vfm_has(&second.dy) ? vfm_cpu_qk_norm_rope_bwd(s, &second, err) : 0;
 }
 
-static int op_row_dot(struct vfm_stream *s, const struct vfm_row_dot *a, struct vfm_err *err)
-{
-	struct ops_job j = {.args = a};
-
-	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_dot_range, err);
-}
-
-static int op_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *a, struct vfm_err *err)
-{
-	struct ops_job j = {.args = a};
-
-	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_range, err);
-}
-
-static int op_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
+int vfm_cpu_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
 {
 	int64_t width = a->x.shape[1] * a->x.shape[2];
 	struct ops_job j = {.args = a, .part_len = width};
@@ -298,14 +273,14 @@ static int op_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_
 	return 0;
 }
 
-static int op_diffuse(struct vfm_stream *s, const struct vfm_diffuse *a, struct vfm_err *err)
+int vfm_cpu_diffuse(struct vfm_stream *s, const struct vfm_diffuse *a, struct vfm_err *err)
 {
 	struct ops_job j = {.args = a, .d = a->x0.shape[1]};
 
 	return run_rows(s, &j, a->seqs, a->x0.shape[0], ROW_GRAIN, diffuse_range, err);
 }
 
-static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err *err)
+int vfm_cpu_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err *err)
 {
 	struct ops_job j = {.args = a};
 	double *loss = a->loss.data;
@@ -333,21 +308,23 @@ static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err 
 
 /* ---- elements ---------------------------------------------------------------------------- */
 
-static void unary_range(int64_t i0, int64_t i1, void *ctx)
-{
-	const struct ops_job *j = ctx;
-
-	j->kern->unary(j->args, i0, i1);
-}
-
-static int op_unary(struct vfm_stream *s, const struct vfm_unary *a, struct vfm_err *err)
-{
-	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
-
-	(void)err;
-	vfm_par_for(vfm_numel(&a->x), ELEM_GRAIN, unary_range, &j);
-	return 0;
-}
+#define X(op, operand)                                                                                                 \
+	static void op##_elements(int64_t i0, int64_t i1, void *ctx)                                                   \
+	{                                                                                                              \
+		const struct ops_job *j = ctx;                                                                         \
+                                                                                                                       \
+		j->kern->op(j->args, i0, i1);                                                                          \
+	}                                                                                                              \
+	int vfm_cpu_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                          \
+	{                                                                                                              \
+		struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};                                           \
+                                                                                                                       \
+		(void)err;                                                                                             \
+		vfm_par_for(vfm_numel(&a->operand), ELEM_GRAIN, op##_elements, &j);                                    \
+		return 0;                                                                                              \
+	}
+VFM_CPU_ELEMENT_OPS(X)
+#undef X
 
 /* Iterates over rows of the last dimension, or over ranges of one long row. */
 struct axpby_job {
@@ -383,7 +360,7 @@ static void axpby_range(int64_t i0, int64_t i1, void *ctx)
 			j->a->alpha, tensor_row(x, r), xb, j->a->beta, tensor_row(y, r), yb, x->shape[x->ndim - 1]);
 }
 
-static int op_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_err *err)
+int vfm_cpu_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_err *err)
 {
 	struct axpby_job j = {.kern = vfm_cpu_of(s)->kern, .a = a};
 	int64_t n = vfm_numel(&a->x), cols = n ? a->x.shape[a->x.ndim - 1] : 0;
@@ -400,23 +377,7 @@ static int op_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_
 	return 0;
 }
 
-static void sum_parts_range(int64_t i0, int64_t i1, void *ctx)
-{
-	const struct ops_job *j = ctx;
-
-	j->kern->sum_parts(j->args, i0, i1);
-}
-
-static int op_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *a, struct vfm_err *err)
-{
-	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
-
-	(void)err;
-	vfm_par_for(a->y.shape[0], ELEM_GRAIN, sum_parts_range, &j);
-	return 0;
-}
-
-static int op_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struct vfm_err *err)
+int vfm_cpu_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struct vfm_err *err)
 {
 	int64_t half = a->out.shape[1] / 2;
 	const float *t = a->t.data;
@@ -449,7 +410,7 @@ static void adamw_range(int64_t i0, int64_t i1, void *ctx)
 	j->kern->adamw(j->args, i0, i1);
 }
 
-static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_err *err)
+int vfm_cpu_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_err *err)
 {
 	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
@@ -475,7 +436,7 @@ static void master_range(int64_t i0, int64_t i1, void *ctx)
 			vfm_master_split(x[i], &hi[i], &lo[i]);
 }
 
-static int op_split_master(struct vfm_stream *s, const struct vfm_split_master *a, struct vfm_err *err)
+int vfm_cpu_split_master(struct vfm_stream *s, const struct vfm_split_master *a, struct vfm_err *err)
 {
 	struct vfm_split_master job = *a;
 
@@ -496,7 +457,7 @@ static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 				a->x.dtype == VFM_BF16, n - i * SUM_GRAIN < SUM_GRAIN ? n - i * SUM_GRAIN : SUM_GRAIN);
 }
 
-static int op_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)
+int vfm_cpu_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)
 {
 	int64_t n = (a->x.shape[0] + SUM_GRAIN - 1) / SUM_GRAIN;
 	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
@@ -512,7 +473,7 @@ static int op_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_
 	return 0;
 }
 
-static int op_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
+int vfm_cpu_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
 {
 	double norm = sqrt(*(const double *)a->sum.data);
 	bool finite = isfinite((float)norm) && (!vfm_has(&a->loss) || isfinite(*(const double *)a->loss.data));
@@ -548,7 +509,7 @@ static void fill_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-static int op_fill(struct vfm_stream *s, const struct vfm_fill *a, struct vfm_err *err)
+int vfm_cpu_fill(struct vfm_stream *s, const struct vfm_fill *a, struct vfm_err *err)
 {
 	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
@@ -558,59 +519,9 @@ static int op_fill(struct vfm_stream *s, const struct vfm_fill *a, struct vfm_er
 }
 
 const struct vfm_ops vfm_cpu_ops = {
-	.gemm = vfm_cpu_gemm,
-	.norm = op_norm,
-	.norm_bwd = op_norm_bwd,
-	.gate = op_gate,
-	.gate_bwd = op_gate_bwd,
-	.add_row = op_add_row,
-	.add_row_bwd = op_add_row_bwd,
-	.qk_norm_rope = op_qk_norm_rope,
-	.qk_norm_rope_bwd = op_qk_norm_rope_bwd,
-	.row_dot = op_row_dot,
-	.row_norm_rope = op_row_norm_rope,
-	.row_norm_rope_bwd = op_row_norm_rope_bwd,
-	.attn = vfm_cpu_attn,
-	.attn_bwd = vfm_cpu_attn_bwd,
-	.unary = op_unary,
-	.axpby = op_axpby,
-	.sum_parts = op_sum_parts,
-	.timestep = op_timestep,
-	.diffuse = op_diffuse,
-	.mse = op_mse,
-	.adamw = op_adamw,
-	.split_master = op_split_master,
-	.block8 = vfm_cpu_block8,
-	.mxfp8 = vfm_cpu_mxfp8,
-	.sumsq = op_sumsq,
-	.clip = op_clip,
-	.fill = op_fill,
-	.index_select = vfm_cpu_index_select,
-	.index_add = vfm_cpu_index_add,
-	.index_dot = vfm_cpu_index_dot,
-	.attn_merge = vfm_cpu_attn_merge,
-	.swiglu = vfm_cpu_swiglu,
-	.swiglu_bwd = vfm_cpu_swiglu_bwd,
-	.geglu = vfm_cpu_geglu,
-	.embed3 = vfm_cpu_embed3,
-	.embed3_bwd = vfm_cpu_embed3_bwd,
-	.channel_norm = vfm_cpu_channel_norm,
-	.upsample = vfm_cpu_upsample,
-	.attn_bias = vfm_cpu_attn_bias,
-	.softmax = vfm_cpu_softmax,
-	.softmax_bwd = vfm_cpu_softmax_bwd,
-	.moe_topk_expert = vfm_cpu_moe_topk_expert,
-	.moe_topk_token = vfm_cpu_moe_topk_token,
-	.moe_topk_token_bwd = vfm_cpu_moe_topk_token_bwd,
-	.moe_own = vfm_cpu_moe_own,
-	.moe_sort = vfm_cpu_moe_sort,
-	.moe_count = vfm_cpu_moe_count,
-	.moe_balance = vfm_cpu_moe_balance,
-	.grouped_gemm = vfm_cpu_grouped_gemm,
-	.quant = vfm_cpu_quant,
-	.transpose8 = vfm_cpu_transpose8,
-	.amax_push = vfm_cpu_amax_push,
-	.conv3d = vfm_cpu_conv3d,
-	.conv3d_packed_size = vfm_cpu_conv3d_packed_size,
+#define X(op) .op = vfm_cpu_##op,
+	VFM_OP_LIST(X)
+#undef X
+		.conv3d_packed_size = vfm_cpu_conv3d_packed_size,
 	.conv3d_pack = vfm_cpu_conv3d_pack,
 };

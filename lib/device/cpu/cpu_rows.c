@@ -261,44 +261,30 @@ int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, str
 	return 0;
 }
 
-/* ---- SwiGLU, embeddings ------------------------------------------------------------------------ */
+/* ---- independent rows, embeddings --------------------------------------------------------------- */
 
 struct rows_job {
 	const struct vfm_cpu_kern *kern;
 	const void *args;
 };
 
-static void swiglu_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct rows_job *j = ctx;
-
-	j->kern->swiglu(j->args, t0, t1);
-}
-
-int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err)
-{
-	struct rows_job j = {vfm_cpu_of(s)->kern, a};
-
-	(void)err;
-	vfm_par_for(a->y.shape[0], grain(a->y.shape[1]), swiglu_range, &j);
-	return 0;
-}
-
-static void swiglu_bwd_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct rows_job *j = ctx;
-
-	j->kern->swiglu_bwd(j->args, t0, t1);
-}
-
-int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err)
-{
-	struct rows_job j = {vfm_cpu_of(s)->kern, a};
-
-	(void)err;
-	vfm_par_for(a->dy.shape[0], grain(a->dy.shape[1]), swiglu_bwd_range, &j);
-	return 0;
-}
+#define X(op, operand)                                                                                                 \
+	static void op##_rows(int64_t t0, int64_t t1, void *ctx)                                                       \
+	{                                                                                                              \
+		const struct rows_job *j = ctx;                                                                        \
+                                                                                                                       \
+		j->kern->op(j->args, t0, t1);                                                                          \
+	}                                                                                                              \
+	int vfm_cpu_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                          \
+	{                                                                                                              \
+		struct rows_job j = {vfm_cpu_of(s)->kern, a};                                                          \
+                                                                                                                       \
+		(void)err;                                                                                             \
+		vfm_par_for(a->operand.shape[0], grain(view_rows(&a->operand).d), op##_rows, &j);                      \
+		return 0;                                                                                              \
+	}
+VFM_CPU_ROW_OPS(X)
+#undef X
 
 static void embed3_range(int64_t t0, int64_t t1, void *ctx)
 {

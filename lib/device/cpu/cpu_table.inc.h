@@ -1,35 +1,7 @@
-/* cpu_table.inc.h - defines the kernel table of one instruction set: KERN_TABLE(name). */
+/* cpu_table.inc.h - defines the kernel table of one instruction set, KERN_TABLE(name), from the lists of cpu_kern.h. */
+#define KERN_ENTRY(result, name, args) .name = name,
+#define ROW_ENTRY(op, operand)         .op = op,
 #define KERN_TABLE(name)                                                                                               \
-	const struct vfm_cpu_kern name = {                                                                             \
-		.gemm_f32 = GEMM_F32,                                                                                  \
+	const struct vfm_cpu_kern name = {.gemm_f32 = GEMM_F32,                                                        \
 		.gemm_bf16 = GEMM_BF16,                                                                                \
-		.few_rows = few_rows,                                                                                  \
-		.norm = norm,                                                                                          \
-		.norm_bwd = norm_bwd,                                                                                  \
-		.gate = gate,                                                                                          \
-		.gate_bwd = gate_bwd,                                                                                  \
-		.add_row = add_row,                                                                                    \
-		.add_row_bwd = add_row_bwd,                                                                            \
-		.qk_norm_rope = qk_norm_rope,                                                                          \
-		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                  \
-		.row_dot = row_dot,                                                                                    \
-		.row_norm_rope = row_norm_rope,                                                                        \
-		.row_norm_rope_bwd = row_norm_rope_bwd,                                                                \
-		.unary = unary,                                                                                        \
-		.axpby = axpby,                                                                                        \
-		.sum_parts = sum_parts,                                                                                \
-		.adamw = adamw,                                                                                        \
-		.sumsq = sumsq,                                                                                        \
-		.mse = mse,                                                                                            \
-		.diffuse = diffuse,                                                                                    \
-		.normals = normals,                                                                                    \
-		.sum_into = sum_into,                                                                                  \
-		.dot = dot,                                                                                            \
-		.swiglu = swiglu,                                                                                      \
-		.swiglu_bwd = swiglu_bwd,                                                                              \
-		.geglu = geglu,                                                                                        \
-		.channel_norm = channel_norm,                                                                          \
-		.channel_stats = channel_stats,                                                                        \
-		.softmax = softmax,                                                                                    \
-		.embed3 = embed3,                                                                                      \
-	}
+		VFM_CPU_KERNELS(KERN_ENTRY) VFM_CPU_ROW_OPS(ROW_ENTRY) VFM_CPU_ELEMENT_OPS(ROW_ENTRY)}

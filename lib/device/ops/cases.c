@@ -11,7 +11,7 @@
 struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
 {
 	struct vfm_case *c = vfm_arena_alloc(&l->arena, sizeof(*c));
-	int n = snprintf(c->name, sizeof(c->name), "%s/", vfm_op_infos[op].name);
+	int n = snprintf(c->name, sizeof(c->name), "%s/", vfm_op_info(op)->name);
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -29,7 +29,7 @@ void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, co
 {
 	struct vfm_seqs *q = &c->seqs[which];
 	int32_t *cu = vfm_arena_alloc(&l->arena, (size_t)(n + 1) * sizeof(*cu));
-	const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&c->args + vfm_op_infos[c->op].seqs[which]);
+	const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&c->args + vfm_op_info(c->op)->seqs[which]);
 
 	for (int i = 0; i < n; i++)
 		cu[i + 1] = cu[i] + len[i];
@@ -733,7 +733,7 @@ static int seqs_alloc(struct vfm_seqs *q, struct vfm_stream *s, struct vfm_err *
 
 int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 
 	for (int i = 0; o[i].name; i++) {
 		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
@@ -757,7 +757,7 @@ int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, stru
 
 void vfm_case_free(struct vfm_case *c, struct vfm_stream *s)
 {
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	const struct vfm_operand *o = vfm_op_info(c->op)->operands;
 
 	for (int i = 0; o[i].name; i++) {
 		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
@@ -776,10 +776,10 @@ void vfm_case_free(struct vfm_case *c, struct vfm_stream *s)
 
 int vfm_case_run(struct vfm_case *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	return vfm_op_infos[c->op].call(s, &c->args, err);
+	return vfm_op_info(c->op)->call(s, &c->args, err);
 }
 
 struct vfm_cost vfm_case_cost(const struct vfm_case *c)
 {
-	return vfm_op_infos[c->op].cost(&c->args);
+	return vfm_op_info(c->op)->cost(&c->args);
 }

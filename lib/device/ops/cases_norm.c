@@ -65,7 +65,7 @@ void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind k
 	vfm_case_norm(l, flags, kind, mode, xt, ht, st, n, len, d);
 	for (size_t i = l->n - 3; i < l->n; i++) {
 		c = l->v[i];
-		snprintf(c->name, sizeof(c->name), "%s/%s-%s-%s/%s-%s-%s/%dx%d%s", vfm_op_infos[c->op].name,
+		snprintf(c->name, sizeof(c->name), "%s/%s-%s-%s/%s-%s-%s/%dx%d%s", vfm_op_info(c->op)->name,
 			gated ? "gate" : "add", kind ? "rms" : "layer", modes[mode], vfm_dtype_name(xt),
 			vfm_dtype_name(ht), vfm_dtype_name(st), (int)t, (int)d,
 			c->op == VFM_OP_norm_bwd && c->args.norm_bwd.dx_accumulate ? "/accumulate" : "");

@@ -1,8 +1,8 @@
-/* check.h - macros for the operand checks in ops*.c. */
+/* check.h - macros of ops*.c: the checks of operands, and the row of an op. */
 #ifndef VFM_DEVICE_OPS_CHECK_H
 #define VFM_DEVICE_OPS_CHECK_H
 
-#include "device/ops/ops.h"
+#include "device/ops/info.h"
 
 /* Properties that an operand may have: dtypes, as bits of their enum, and flags. */
 enum {
@@ -47,12 +47,33 @@ static inline double op_bytes(const struct vfm_tensor *t)
 			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                      \
 	} while (0)
 
-/* Defines vfm_op_X: calls check_X, then the device's implementation. */
-#define DISPATCH(op)                                                                                                   \
+#define X(op) const struct vfm_op_info *vfm_op_info_##op(void);
+VFM_OP_LIST(X)
+#undef X
+double vfm_op_bytes(enum vfm_op_id op, const void *args);
+
+/* OP(op, seqs, operands…) is the row of an op.  It defines vfm_op_X, which calls check_X and then the device's
+ * implementation, and the description of the op.
+ *
+ * An operand is IN(name, contents), OUT(name), OUT_OVER(name, other), which may have the memory of the other, or
+ * IO(name, contents), which the op adds to or updates.  These are the roles of the general case.  Contents (enum
+ * vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
+ * seqs: the members that are a struct vfm_seqs. */
+#define OPERAND(f, role, c, over)                                                                                      \
+	{                                                                                                              \
+#f, offsetof(op_args, f), role, VFM_C_##c, over                                                        \
+	}
+#define IN(f, c)       OPERAND(f, VFM_IN, c, NULL)
+#define OUT(f)         OPERAND(f, VFM_OUT, NORMAL, NULL)
+#define OUT_OVER(f, x) OPERAND(f, VFM_OUT, NORMAL, #x)
+#define IO(f, c)       OPERAND(f, VFM_INOUT, c, NULL)
+#define NO_SEQS        0
+#define SEQS(f)        offsetof(op_args, f)
+#define SEQS2(f, g)    offsetof(op_args, f), offsetof(op_args, g)
+#define OP(op, seqs, ...)                                                                                              \
 	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
 	{                                                                                                              \
 		const struct vfm_dev_table *t = s->dev->t;                                                             \
-                                                                                                                       \
 		TRY(check_##op(a, err));                                                                               \
 		if (s->host_only)                                                                                      \
 			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' on a stream without ops");               \
@@ -62,6 +83,28 @@ static inline double op_bytes(const struct vfm_tensor *t)
 		if (vfm_dev_side_counts(s->dev) && !s->units)                                                          \
 			vfm_dev_side_pass(s->dev, vfm_cost_##op(a).flops);                                             \
 		return 0;                                                                                              \
+	}                                                                                                              \
+	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                                 \
+	{                                                                                                              \
+		return vfm_op_##op(s, a, err);                                                                         \
+	}                                                                                                              \
+	static struct vfm_cost cost_##op(const void *a)                                                                \
+	{                                                                                                              \
+		return vfm_cost_##op(a);                                                                               \
+	}                                                                                                              \
+	const struct vfm_op_info *vfm_op_info_##op(void)                                                               \
+	{                                                                                                              \
+		typedef struct vfm_##op op_args;                                                                       \
+		static const struct vfm_operand operands[] = {__VA_ARGS__, {0}};                                       \
+		static const struct vfm_op_info info = {#op, sizeof(op_args), operands, {seqs}, call_##op, cost_##op}; \
+                                                                                                                       \
+		return &info;                                                                                          \
+	}
+/* Defines vfm_cost_X of an op that multiplies no matrices: each operand is read or written once, and IO both. */
+#define COST_OF_BYTES(op)                                                                                              \
+	struct vfm_cost vfm_cost_##op(const struct vfm_##op *a)                                                        \
+	{                                                                                                              \
+		return (struct vfm_cost){0, vfm_op_bytes(VFM_OP_##op, a)};                                             \
 	}
 
 #endif

@@ -3,6 +3,28 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+const struct vfm_op_info *vfm_op_info(enum vfm_op_id op)
+{
+	static const struct vfm_op_info *(*const of[VFM_OP_N])(void) = {
+#define X(name) vfm_op_info_##name,
+		VFM_OP_LIST(X)
+#undef X
+	};
+
+	return of[op]();
+}
+
+double vfm_op_bytes(enum vfm_op_id op, const void *args)
+{
+	double n = 0;
+
+	for (const struct vfm_operand *o = vfm_op_info(op)->operands; o->name; o++)
+		n += op_bytes(vfm_operand_of((void *)args, o)) * (o->role == VFM_INOUT ? 2 : 1);
+	return n;
+}
+
+/* ---- checks ---------------------------------------------------------------------- */
+
 static void dims_str(char *buf, size_t len, int ndim, const int64_t *dims)
 {
 	size_t n = 0;
@@ -126,6 +148,9 @@ struct vfm_cost vfm_cost_gemm(const struct vfm_gemm *a)
 	};
 }
 
+OP(gemm, NO_SEQS, IN(a, NORMAL), IN(b, SMALL), IO(c, NORMAL), IN(bias, NORMAL), IO(aux, NORMAL), IO(a_rowsum, NORMAL),
+	IN(scale_a, POWER), IN(scale_b, POWER))
+
 static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
 {
 	int64_t t, d;
@@ -150,6 +175,8 @@ struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
 			2 * vfm_nbytes(&a->colsum))};
 }
 
+OP(quant, NO_SEQS, IN(x, NORMAL), OUT(y), OUT(yt), IN(history, PAST), IO(amax, POSITIVE), OUT(inv), IO(colsum, NORMAL))
+
 static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
 {
 	CHECK("transpose8", x, F8, -1, -1);
@@ -157,10 +184,8 @@ static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_transpose8(const struct vfm_transpose8 *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y))};
-}
+COST_OF_BYTES(transpose8)
+OP(transpose8, NO_SEQS, IN(x, NORMAL), OUT(y))
 
 static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
 {
@@ -178,6 +203,8 @@ struct vfm_cost vfm_cost_amax_push(const struct vfm_amax_push *a)
 {
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->parts) + 2 * vfm_nbytes(&a->past))};
 }
+
+OP(amax_push, NO_SEQS, IN(parts, POSITIVE), IO(past, POSITIVE), IN(grad_scale, SCALE))
 
 /* ---- norm ---------------------------------------------------------------------- */
 
@@ -225,14 +252,10 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	return check_norm_samples("norm", &a->scale, &a->gate, a->seqs, t, err);
 }
 
-struct vfm_cost vfm_cost_norm(const struct vfm_norm *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->bias) +
-			vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) +
-			vfm_nbytes(&a->sum) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd) + vfm_nbytes(&a->history) +
-			vfm_nbytes(&a->inv) + 2 * vfm_nbytes(&a->amax))};
-}
+COST_OF_BYTES(norm)
+OP(norm, SEQS(seqs), IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(bias, NORMAL), IN(shift, NORMAL), IN(scale, SMALL),
+	IN(h, NORMAL), IN(gate, NORMAL), OUT(sum), OUT(mean), OUT(rstd), IN(history, PAST), OUT(inv),
+	IO(amax, POSITIVE))
 
 /* The operands of the residual sum in front of the norm. */
 static int check_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, int64_t d, struct vfm_err *err)
@@ -288,6 +311,10 @@ struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
 			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
 }
 
+OP(norm_bwd, SEQS(seqs), IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(scale, SMALL), IN(mean, SMALL),
+	IN(rstd, POSITIVE), IO(dx, NORMAL), IO(dweight, NORMAL), IO(dbias, NORMAL), OUT(dshift), OUT(dscale),
+	IN(h, NORMAL), IN(gate, NORMAL), OUT(dh), OUT(dgate), IO(dh_sum, NORMAL))
+
 /* ---- gate ---------------------------------------------------------------------- */
 
 static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
@@ -304,11 +331,8 @@ static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_gate(const struct vfm_gate *a)
-{
-	return (struct vfm_cost){
-		0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate))};
-}
+COST_OF_BYTES(gate)
+OP(gate, SEQS(seqs), IN(x, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT_OVER(y, x))
 
 static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
@@ -326,12 +350,8 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 	return vfm_op_check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
 }
 
-struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->dy) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) + vfm_nbytes(&a->dh) +
-			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
-}
+COST_OF_BYTES(gate_bwd)
+OP(gate_bwd, SEQS(seqs), IN(dy, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT(dh), OUT(dgate), IO(dh_sum, NORMAL))
 
 /* ---- add_row ------------------------------------------------------------------- */
 
@@ -346,10 +366,8 @@ static int check_add_row(const struct vfm_add_row *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_add_row(const struct vfm_add_row *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->row) + vfm_nbytes(&a->y))};
-}
+COST_OF_BYTES(add_row)
+OP(add_row, NO_SEQS, IN(x, NORMAL), IN(row, NORMAL), OUT_OVER(y, x))
 
 static int check_add_row_bwd(const struct vfm_add_row_bwd *a, struct vfm_err *err)
 {
@@ -358,10 +376,8 @@ static int check_add_row_bwd(const struct vfm_add_row_bwd *a, struct vfm_err *er
 	return 0;
 }
 
-struct vfm_cost vfm_cost_add_row_bwd(const struct vfm_add_row_bwd *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->dy) + 2 * vfm_nbytes(&a->drow))};
-}
+COST_OF_BYTES(add_row_bwd)
+OP(add_row_bwd, NO_SEQS, IN(dy, NORMAL), IO(drow, NORMAL))
 
 /* ---- qk_norm_rope ---------------------------------------------------------------- */
 
@@ -394,13 +410,9 @@ static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *
 	return 0;
 }
 
-struct vfm_cost vfm_cost_qk_norm_rope(const struct vfm_qk_norm_rope *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) +
-			vfm_nbytes(&a->rstd) + vfm_nbytes(&a->x2) + vfm_nbytes(&a->y2) + vfm_nbytes(&a->weight2) +
-			vfm_nbytes(&a->rope2) + vfm_nbytes(&a->rstd2))};
-}
+COST_OF_BYTES(qk_norm_rope)
+OP(qk_norm_rope, NO_SEQS, IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(rope, NORMAL), OUT(rstd), IN(x2, NORMAL),
+	OUT(y2), IN(weight2, POSITIVE), IN(rope2, NORMAL), OUT(rstd2))
 
 static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
 {
@@ -448,6 +460,10 @@ struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 	return (struct vfm_cost){0, bytes + (vfm_has(&b.dy) ? vfm_cost_qk_norm_rope_bwd(&b).bytes : 0)};
 }
 
+OP(qk_norm_rope_bwd, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(rope, NORMAL), IN(rstd, POSITIVE),
+	OUT(dx), IO(dweight, NORMAL), IN(x2, NORMAL), IN(dy2, NORMAL), IN(weight2, POSITIVE), IN(rope2, NORMAL),
+	IN(rstd2, POSITIVE), OUT(dx2), IO(dweight2, NORMAL))
+
 /* ---- norms of whole rows ------------------------------------------------------------ */
 
 static int check_row_dot(const struct vfm_row_dot *a, struct vfm_err *err)
@@ -458,10 +474,8 @@ static int check_row_dot(const struct vfm_row_dot *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_row_dot(const struct vfm_row_dot *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->out))};
-}
+COST_OF_BYTES(row_dot)
+OP(row_dot, NO_SEQS, IN(x, NORMAL), IN(y, NORMAL), OUT(out))
 
 static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err *err)
 {
@@ -481,12 +495,8 @@ static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err
 	return 0;
 }
 
-struct vfm_cost vfm_cost_row_norm_rope(const struct vfm_row_norm_rope *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) +
-			vfm_nbytes(&a->sumsq))};
-}
+COST_OF_BYTES(row_norm_rope)
+OP(row_norm_rope, NO_SEQS, IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(rope, NORMAL), IN(sumsq, POSITIVE))
 
 static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
 {
@@ -509,13 +519,9 @@ static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct
 	return 0;
 }
 
-struct vfm_cost vfm_cost_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) + vfm_nbytes(&a->weight) +
-			vfm_nbytes(&a->rope) + vfm_nbytes(&a->sumsq) + vfm_nbytes(&a->dot) +
-			2 * vfm_nbytes(&a->dweight))};
-}
+COST_OF_BYTES(row_norm_rope_bwd)
+OP(row_norm_rope_bwd, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(rope, NORMAL),
+	IN(sumsq, POSITIVE), IN(dot, NORMAL), OUT(dx), IO(dweight, NORMAL))
 
 /* ---- attention -------------------------------------------------------------------- */
 
@@ -574,6 +580,8 @@ struct vfm_cost vfm_cost_attn(const struct vfm_attn *a)
 	};
 }
 
+OP(attn, SEQS2(seqs_q, seqs_k), IN(q, NORMAL), IN(k, NORMAL), IN(v, NORMAL), OUT(o), OUT(lse))
+
 static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
 	unsigned dt = 1u << a->q.dtype;
@@ -605,6 +613,9 @@ struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
 	};
 }
 
+OP(attn_bwd, SEQS2(seqs_q, seqs_k), IN(q, NORMAL), IN(k, NORMAL), IN(v, NORMAL), IN(o, NORMAL), IN(lse, LSE),
+	IN(dout, NORMAL), OUT(dq), OUT(dk), OUT(dv))
+
 /* ---- element by element ------------------------------------------------------------ */
 
 static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
@@ -618,10 +629,8 @@ static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
 	return vfm_op_check("unary", "y", &a->y, ACT, n, s, err);
 }
 
-struct vfm_cost vfm_cost_unary(const struct vfm_unary *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->y))};
-}
+COST_OF_BYTES(unary)
+OP(unary, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), OUT(y))
 
 static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
 {
@@ -635,6 +644,8 @@ struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) * (a->beta != 0 ? 2 : 1))};
 }
 
+OP(axpby, NO_SEQS, IN(x, NORMAL), IO(y, NORMAL))
+
 static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 {
 	CHECK("sum_parts", x, ACT | STRIDED, -1, -1);
@@ -645,10 +656,8 @@ static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_sum_parts(const struct vfm_sum_parts *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->own) + vfm_nbytes(&a->y))};
-}
+COST_OF_BYTES(sum_parts)
+OP(sum_parts, NO_SEQS, IN(x, NORMAL), IN(own, NORMAL), OUT(y))
 
 static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
 {
@@ -658,10 +667,8 @@ static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_timestep(const struct vfm_timestep *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->t) + vfm_nbytes(&a->out))};
-}
+COST_OF_BYTES(timestep)
+OP(timestep, NO_SEQS, IN(t, TIME), OUT(out))
 
 static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
 {
@@ -684,6 +691,8 @@ struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
 		0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) + vfm_nbytes(&a->target))};
 }
 
+OP(diffuse, SEQS(seqs), IN(x0, NORMAL), IN(id, ID), IN(idx, IDX), IN(coef, NORMAL), OUT(input), OUT(target))
+
 static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 {
 	int64_t t, f, s;
@@ -705,6 +714,9 @@ struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
 {
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->pred) + vfm_nbytes(&a->target) + vfm_nbytes(&a->dpred))};
 }
+
+OP(mse, SEQS(seqs), IN(pred, NORMAL), IN(target, NORMAL), IN(w, POSITIVE), IO(loss, POSITIVE), IO(unweighted, POSITIVE),
+	OUT(sample_loss), OUT(dpred))
 
 static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 {
@@ -734,6 +746,9 @@ struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 			(vfm_has(&a->p_lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
 }
 
+OP(adamw, NO_SEQS, IO(p, NORMAL), IO(m, SMALL), IO(v, POSITIVE), IN(g, NORMAL), IN(grad_scale, SCALE), IO(w, NORMAL),
+	IO(p_lo, LOW), IO(ema, NORMAL))
+
 static int check_split_master(const struct vfm_split_master *a, struct vfm_err *err)
 {
 	CHECK("split_master", x, F32, -1);
@@ -747,6 +762,8 @@ struct vfm_cost vfm_cost_split_master(const struct vfm_split_master *a)
 	return (struct vfm_cost){0, (double)(2 * vfm_nbytes(&a->x))};
 }
 
+OP(split_master, NO_SEQS, IO(x, NORMAL), IO(hi, NORMAL), IO(lo, INDEX))
+
 static int check_sumsq(const struct vfm_sumsq *a, struct vfm_err *err)
 {
 	CHECK("sumsq", x, ACT, -1);
@@ -758,6 +775,8 @@ struct vfm_cost vfm_cost_sumsq(const struct vfm_sumsq *a)
 {
 	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
 }
+
+OP(sumsq, NO_SEQS, IN(x, NORMAL), IO(sum, POSITIVE))
 
 static int check_clip(const struct vfm_clip *a, struct vfm_err *err)
 {
@@ -774,6 +793,8 @@ struct vfm_cost vfm_cost_clip(const struct vfm_clip *a)
 	return (struct vfm_cost){0, 16};
 }
 
+OP(clip, NO_SEQS, IN(sum, SCALE), IN(loss, POSITIVE), OUT(norm), OUT(scale))
+
 static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
 {
 	CHECK("fill", x, ACT, -1);
@@ -781,38 +802,7 @@ static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_fill(const struct vfm_fill *a)
-{
-	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
-}
+COST_OF_BYTES(fill)
+OP(fill, NO_SEQS, OUT(x))
 
 /* ---- dispatch ---------------------------------------------------------------------- */
-
-DISPATCH(gemm)
-DISPATCH(norm)
-DISPATCH(norm_bwd)
-DISPATCH(gate)
-DISPATCH(gate_bwd)
-DISPATCH(add_row)
-DISPATCH(add_row_bwd)
-DISPATCH(qk_norm_rope)
-DISPATCH(qk_norm_rope_bwd)
-DISPATCH(row_dot)
-DISPATCH(row_norm_rope)
-DISPATCH(row_norm_rope_bwd)
-DISPATCH(attn)
-DISPATCH(attn_bwd)
-DISPATCH(unary)
-DISPATCH(axpby)
-DISPATCH(sum_parts)
-DISPATCH(timestep)
-DISPATCH(diffuse)
-DISPATCH(mse)
-DISPATCH(adamw)
-DISPATCH(split_master)
-DISPATCH(sumsq)
-DISPATCH(clip)
-DISPATCH(fill)
-DISPATCH(quant)
-DISPATCH(transpose8)
-DISPATCH(amax_push)

@@ -39,7 +39,7 @@ struct vfm_cost vfm_cost_block8(const struct vfm_block8 *a)
 	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
 }
 
-DISPATCH(block8)
+OP(block8, NO_SEQS, IO(x, NORMAL), IO(code, INDEX), IO(scale, POSITIVE))
 
 static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
 {
@@ -60,4 +60,4 @@ struct vfm_cost vfm_cost_mxfp8(const struct vfm_mxfp8 *a)
 	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
 }
 
-DISPATCH(mxfp8)
+OP(mxfp8, NO_SEQS, IO(x, NORMAL), IO(code, NORMAL), IO(scale, INDEX))

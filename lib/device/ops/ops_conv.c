@@ -47,7 +47,7 @@ struct vfm_cost vfm_cost_conv3d(const struct vfm_conv3d *a)
 			op_bytes(&a->y)};
 }
 
-DISPATCH(conv3d)
+OP(conv3d, NO_SEQS, IN(x, NORMAL), IN(past, NORMAL), IN(weight, SMALL), IN(bias, NORMAL), IN(add, NORMAL), OUT(y))
 
 size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a)
 {

@@ -28,6 +28,8 @@ struct vfm_cost vfm_cost_channel_norm(const struct vfm_channel_norm *a)
 		0, reads * op_bytes(&a->x) + op_bytes(&a->y) + op_bytes(&a->weight) + op_bytes(&a->bias)};
 }
 
+OP(channel_norm, NO_SEQS, IN(x, NORMAL), IN(weight, POSITIVE), IN(bias, NORMAL), OUT_OVER(y, x))
+
 static int check_upsample(const struct vfm_upsample *a, struct vfm_err *err)
 {
 	const int64_t *s = a->x.shape;
@@ -37,10 +39,8 @@ static int check_upsample(const struct vfm_upsample *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_upsample(const struct vfm_upsample *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
-}
+COST_OF_BYTES(upsample)
+OP(upsample, NO_SEQS, IN(x, NORMAL), OUT(y))
 
 static int check_attn_bias(const struct vfm_attn_bias *a, struct vfm_err *err)
 {
@@ -76,6 +76,4 @@ struct vfm_cost vfm_cost_attn_bias(const struct vfm_attn_bias *a)
 	};
 }
 
-DISPATCH(channel_norm)
-DISPATCH(upsample)
-DISPATCH(attn_bias)
+OP(attn_bias, SEQS(seqs), IN(q, NORMAL), IN(k, NORMAL), IN(v, NORMAL), IN(bias, NORMAL), OUT(o))

@@ -10,10 +10,8 @@ static int check_softmax(const struct vfm_softmax *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_softmax(const struct vfm_softmax *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
-}
+COST_OF_BYTES(softmax)
+OP(softmax, NO_SEQS, IN(x, NORMAL), OUT(y))
 
 static int check_softmax_bwd(const struct vfm_softmax_bwd *a, struct vfm_err *err)
 {
@@ -23,10 +21,8 @@ static int check_softmax_bwd(const struct vfm_softmax_bwd *a, struct vfm_err *er
 	return 0;
 }
 
-struct vfm_cost vfm_cost_softmax_bwd(const struct vfm_softmax_bwd *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->y) + op_bytes(&a->dy) + op_bytes(&a->dx)};
-}
+COST_OF_BYTES(softmax_bwd)
+OP(softmax_bwd, NO_SEQS, IN(y, POSITIVE), IN(dy, NORMAL), OUT(dx))
 
 /* ---- choices -------------------------------------------------------------------------- */
 
@@ -62,10 +58,8 @@ static int check_moe_topk_expert(const struct vfm_moe_topk_expert *a, struct vfm
 	return 0;
 }
 
-struct vfm_cost vfm_cost_moe_topk_expert(const struct vfm_moe_topk_expert *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->score) + op_bytes(&a->index) + op_bytes(&a->weight)};
-}
+COST_OF_BYTES(moe_topk_expert)
+OP(moe_topk_expert, SEQS(seqs), IN(score, COARSE), OUT(index), OUT(weight))
 
 static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
 {
@@ -88,6 +82,8 @@ struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
 			op_bytes(&a->count)};
 }
 
+OP(moe_own, NO_SEQS, IN(index, INDEX), IN(own, INDEX_OR_NONE), OUT(row), OUT(place), OUT(count))
+
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
 {
 	int64_t t;
@@ -101,10 +97,8 @@ static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_e
 	return 0;
 }
 
-struct vfm_cost vfm_cost_moe_topk_token(const struct vfm_moe_topk_token *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->score) + op_bytes(&a->expert) + op_bytes(&a->weight)};
-}
+COST_OF_BYTES(moe_topk_token)
+OP(moe_topk_token, NO_SEQS, IN(score, COARSE), OUT(expert), OUT(weight))
 
 static int check_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err)
 {
@@ -118,11 +112,8 @@ static int check_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a, stru
 	return 0;
 }
 
-struct vfm_cost vfm_cost_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a)
-{
-	return (struct vfm_cost){
-		0, op_bytes(&a->score) + op_bytes(&a->expert) + op_bytes(&a->dweight) + op_bytes(&a->dscore)};
-}
+COST_OF_BYTES(moe_topk_token_bwd)
+OP(moe_topk_token_bwd, NO_SEQS, IN(score, POSITIVE), IN(expert, DISTINCT), IN(dweight, NORMAL), OUT(dscore))
 
 static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
 {
@@ -146,6 +137,8 @@ struct vfm_cost vfm_cost_moe_sort(const struct vfm_moe_sort *a)
 			op_bytes(&a->count)};
 }
 
+OP(moe_sort, NO_SEQS, IN(key, INDEX_OR_NONE), OUT(order), OUT(source), OUT(inverse), OUT(count))
+
 /* ---- balance ---------------------------------------------------------------------------- */
 
 static int check_moe_count(const struct vfm_moe_count *a, struct vfm_err *err)
@@ -155,10 +148,8 @@ static int check_moe_count(const struct vfm_moe_count *a, struct vfm_err *err)
 	return vfm_op_check_seqs("moe_count", "seqs", a->seqs, a->expert.shape[0], a->count.shape[0], err);
 }
 
-struct vfm_cost vfm_cost_moe_count(const struct vfm_moe_count *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->expert) + op_bytes(&a->count)};
-}
+COST_OF_BYTES(moe_count)
+OP(moe_count, SEQS(seqs), IN(expert, INDEX_OR_NONE), OUT(count))
 
 static int check_moe_balance(const struct vfm_moe_balance *a, struct vfm_err *err)
 {
@@ -179,6 +170,9 @@ struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
 		(vfm_has(&a->loss) ? op_bytes(&a->score) : 0) + op_bytes(&a->count) + op_bytes(&a->coef) +
 			op_bytes(&a->dscore) * (a->accumulate ? 2 : 1)};
 }
+
+OP(moe_balance, SEQS(seqs), IN(score, POSITIVE), IN(count, POSITIVE), IN(coef, POSITIVE), IO(loss, POSITIVE),
+	IO(dscore, NORMAL))
 
 /* ---- grouped products ---------------------------------------------------------------------- */
 
@@ -222,13 +216,5 @@ struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
 			op_bytes(&a->aux) + 2 * op_bytes(&a->a_colsum)};
 }
 
-DISPATCH(softmax)
-DISPATCH(softmax_bwd)
-DISPATCH(moe_topk_expert)
-DISPATCH(moe_own)
-DISPATCH(moe_topk_token)
-DISPATCH(moe_topk_token_bwd)
-DISPATCH(moe_sort)
-DISPATCH(moe_count)
-DISPATCH(moe_balance)
-DISPATCH(grouped_gemm)
+OP(grouped_gemm, SEQS(groups), IN(a, NORMAL), IN(b, SMALL), IO(c, NORMAL), IN(bias, NORMAL), IO(aux, NORMAL),
+	IO(a_colsum, NORMAL))

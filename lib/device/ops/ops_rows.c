@@ -46,6 +46,8 @@ struct vfm_cost vfm_cost_index_select(const struct vfm_index_select *a)
 	return (struct vfm_cost){0, row + op_bytes(&a->y) + op_bytes(&a->index) + op_bytes(&a->weight)};
 }
 
+OP(index_select, NO_SEQS, IN(x, NORMAL), IN(index, INDEX_OR_NONE), IN(weight, NORMAL), OUT(y))
+
 static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 {
 	int64_t n = lead(&a->index), d = row_len("index_add", "x", &a->x, n, -1, 0, err);
@@ -64,6 +66,8 @@ struct vfm_cost vfm_cost_index_add(const struct vfm_index_add *a)
 			op_bytes(&a->weight)};
 }
 
+OP(index_add, NO_SEQS, IN(x, NORMAL), IN(index, INDEX_OR_NONE), IN(weight, NORMAL), IO(y, NORMAL))
+
 static int check_index_dot(const struct vfm_index_dot *a, struct vfm_err *err)
 {
 	int64_t n = lead(&a->index);
@@ -79,6 +83,8 @@ struct vfm_cost vfm_cost_index_dot(const struct vfm_index_dot *a)
 {
 	return (struct vfm_cost){0, 2 * op_bytes(&a->x) + op_bytes(&a->index) + op_bytes(&a->dot)};
 }
+
+OP(index_dot, NO_SEQS, IN(x, NORMAL), IN(y, NORMAL), IN(index, INDEX_OR_NONE), OUT(dot))
 
 static int check_attn_merge(const struct vfm_attn_merge *a, struct vfm_err *err)
 {
@@ -100,6 +106,8 @@ struct vfm_cost vfm_cost_attn_merge(const struct vfm_attn_merge *a)
 		0, times * (op_bytes(&a->o) + op_bytes(&a->lse)) + op_bytes(&a->o_b) + op_bytes(&a->lse_b)};
 }
 
+OP(attn_merge, NO_SEQS, IO(o, NORMAL), IO(lse, LSE_OR_NONE), IN(o_b, NORMAL), IN(lse_b, LSE_OR_NONE))
+
 static int check_swiglu(const struct vfm_swiglu *a, struct vfm_err *err)
 {
 	CHECK("swiglu", y, ACT | STRIDED, -1, -1);
@@ -107,10 +115,8 @@ static int check_swiglu(const struct vfm_swiglu *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_swiglu(const struct vfm_swiglu *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
-}
+COST_OF_BYTES(swiglu)
+OP(swiglu, NO_SEQS, IN(x, NORMAL), OUT(y))
 
 static int check_swiglu_bwd(const struct vfm_swiglu_bwd *a, struct vfm_err *err)
 {
@@ -123,10 +129,8 @@ static int check_swiglu_bwd(const struct vfm_swiglu_bwd *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_swiglu_bwd(const struct vfm_swiglu_bwd *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->dy) + op_bytes(&a->dx)};
-}
+COST_OF_BYTES(swiglu_bwd)
+OP(swiglu_bwd, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), OUT(dx))
 
 static int check_geglu(const struct vfm_geglu *a, struct vfm_err *err)
 {
@@ -135,10 +139,8 @@ static int check_geglu(const struct vfm_geglu *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_geglu(const struct vfm_geglu *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
-}
+COST_OF_BYTES(geglu)
+OP(geglu, NO_SEQS, IN(x, NORMAL), OUT(y))
 
 static int check_embed3(const struct vfm_embed3 *a, struct vfm_err *err)
 {
@@ -155,12 +157,8 @@ static int check_embed3(const struct vfm_embed3 *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_embed3(const struct vfm_embed3 *a)
-{
-	return (struct vfm_cost){0,
-		op_bytes(&a->out) + op_bytes(&a->pos) + op_bytes(&a->table_t) + op_bytes(&a->table_h) +
-			op_bytes(&a->table_w)};
-}
+COST_OF_BYTES(embed3)
+OP(embed3, NO_SEQS, IN(table_t, NORMAL), IN(table_h, NORMAL), IN(table_w, NORMAL), IN(pos, INDEX), OUT(out))
 
 static int check_embed3_bwd(const struct vfm_embed3_bwd *a, struct vfm_err *err)
 {
@@ -182,12 +180,5 @@ struct vfm_cost vfm_cost_embed3_bwd(const struct vfm_embed3_bwd *a)
 			2 * (op_bytes(&a->dtable_t) + op_bytes(&a->dtable_h) + op_bytes(&a->dtable_w))};
 }
 
-DISPATCH(index_select)
-DISPATCH(index_add)
-DISPATCH(index_dot)
-DISPATCH(attn_merge)
-DISPATCH(swiglu)
-DISPATCH(swiglu_bwd)
-DISPATCH(geglu)
-DISPATCH(embed3)
-DISPATCH(embed3_bwd)
+OP(embed3_bwd, NO_SEQS, IN(dy, NORMAL), IN(pos, INDEX), IO(dtable_t, NORMAL), IO(dtable_h, NORMAL),
+	IO(dtable_w, NORMAL))

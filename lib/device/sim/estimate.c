@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "device/ops/cases.h"
+#include "device/ops/info.h"
 
 /* ---- classes ---- */
 
@@ -252,7 +252,7 @@ static void time_bytes(const struct vfm_machine *m, const struct vfm_sim_room *r
 int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, enum vfm_op_id op, const void *args,
 	double pcie, struct vfm_sim_cost *out, struct vfm_err *err)
 {
-	struct vfm_cost cost = vfm_op_infos[op].cost(args);
+	struct vfm_cost cost = vfm_op_info(op)->cost(args);
 	const struct vfm_gemm *gemm = args;
 	const struct vfm_grouped_gemm *grouped = args;
 	const struct vfm_conv3d *conv = args;

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/ops/cases.h"
+#include "device/ops/info.h"
 #include "device/sim/estimate.h"
 
 /* Returns f32 or bf16, in which the op computes. */
 static enum vfm_dtype compute_dtype(enum vfm_op_id op, const void *args)
 {
-	for (const struct vfm_operand *o = vfm_op_infos[op].operands; o->name; o++) {
+	for (const struct vfm_operand *o = vfm_op_info(op)->operands; o->name; o++) {
 		const struct vfm_tensor *t = vfm_operand_of((void *)args, o);
 
 		if (vfm_has(t) && t->dtype == VFM_BF16)
@@ -25,7 +25,7 @@ static int count_operands(enum vfm_op_id op, const void *args)
 {
 	int n = 0;
 
-	for (const struct vfm_operand *o = vfm_op_infos[op].operands; o->name; o++)
+	for (const struct vfm_operand *o = vfm_op_info(op)->operands; o->name; o++)
 		n += vfm_has(vfm_operand_of((void *)args, o));
 	return n;
 }
@@ -54,7 +54,7 @@ static void set_grouped(struct vfm_sim_cpu_work *w, const struct vfm_grouped_gem
 
 struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args)
 {
-	struct vfm_cost cost = vfm_op_infos[op].cost(args);
+	struct vfm_cost cost = vfm_op_info(op)->cost(args);
 	struct vfm_sim_cpu_work w = {.dtype = compute_dtype(op, args), .work = cost.flops};
 	const struct vfm_gemm *g = args;
 	const struct vfm_attn *attn = args;
@@ -70,12 +70,12 @@ struct vfm_sim_cpu_work vfm_sim_cpu_work_of(enum vfm_op_id op, const void *args)
 		const struct vfm_seqs *q = op == VFM_OP_attn ? attn->seqs_q : bwd->seqs_q,
 				      *k = op == VFM_OP_attn ? attn->seqs_k : bwd->seqs_k;
 
-		snprintf(w.op, sizeof(w.op), "%s", vfm_op_infos[op].name);
+		snprintf(w.op, sizeof(w.op), "%s", vfm_op_info(op)->name);
 		w.size[0] = (double)attn->q.shape[2]; /* both begin with q, k */
 		w.size[1] = (double)q->total / fmax(q->n, 1);
 		w.size[2] = (double)k->total / fmax(k->n, 1);
 	} else {
-		snprintf(w.op, sizeof(w.op), "%s", vfm_op_infos[op].name);
+		snprintf(w.op, sizeof(w.op), "%s", vfm_op_info(op)->name);
 		w.work = cost.bytes;
 		w.size[0] = cost.bytes;
 		w.size[1] = count_operands(op, args);

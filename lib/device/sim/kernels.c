@@ -1,6 +1,8 @@
-/* kernels.c - the kernels that lib/cuda launches for each op.  A change of a launch there changes this file;
- * tests/ops/test_ops compares the two. */
+/* kernels.c - the kernels that device/cuda launches for each op.  A change of a launch there changes this file;
+ * tests/ops/test_launches compares the two. */
 #include "device/sim/estimate.h"
+
+#include "device/ops/info.h"
 
 /* ---- GEMM: the product of the library, and our kernels around it (gemm.cu) ---- */
 
@@ -245,7 +247,7 @@ static int count_conv(const struct vfm_conv3d *a)
 	return before + (int)(a->y.shape[0] * ((pixels + rows - 1) / rows)) * (vfm_sim_conv_direct(a) ? 1 : 2);
 }
 
-/* Ops whose kernels depend on more than the size of one operand. */
+/* Returns the kernels of ops that launch others than one if they have results; -1: any other op. */
 static int count_special(enum vfm_op_id op, const void *args)
 {
 	const struct vfm_attn *attn = args;
@@ -256,6 +258,11 @@ static int count_special(enum vfm_op_id op, const void *args)
 	const struct vfm_index_add *add = args;
 	const struct vfm_row_norm_rope_bwd *row_bwd = args;
 	const struct vfm_channel_norm *channel = args;
+	const struct vfm_add_row_bwd *add_row_bwd = args;
+	const struct vfm_sumsq *sumsq = args;
+	const struct vfm_attn_merge *merge = args;
+	const struct vfm_moe_topk_expert *topk = args;
+	const struct vfm_moe_own *own = args;
 
 	switch (op) {
 	case VFM_OP_gemm:
@@ -296,57 +303,34 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_moe_count(args);
 	case VFM_OP_moe_sort:
 		return count_moe_sort(args);
+	case VFM_OP_moe_topk_expert:
+		return one_for(&topk->index) * 3;
+	case VFM_OP_moe_own:
+		return one_for(&own->count) * 2;
+	case VFM_OP_add_row_bwd:
+		return one_for(&add_row_bwd->dy) * 2;
+	case VFM_OP_sumsq:
+		return one_for(&sumsq->x) * 2;
+	case VFM_OP_attn_merge: /* o may have no columns */
+		return one_for(&merge->lse);
 	default:
 		return -1;
 	}
+}
+
+/* Returns whether the first operand that the op writes has elements: most ops then launch one kernel. */
+static bool has_results(enum vfm_op_id op, const void *args)
+{
+	const struct vfm_operand *o = vfm_op_info(op)->operands;
+
+	while (o->name && (o->role == VFM_IN || !vfm_has(vfm_operand_of((void *)args, o))))
+		o++;
+	return o->name && vfm_numel(vfm_operand_of((void *)args, o)) > 0;
 }
 
 int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 {
 	int n = count_special(op, args);
 
-	if (n >= 0)
-		return n;
-	switch (op) {
-#define ONE(name, field, k)                                                                                            \
-	case VFM_OP_##name:                                                                                            \
-		return one_for(&((const struct vfm_##name *)args)->field) * (k);
-		ONE(transpose8, y, 1)
-		ONE(gate, x, 1)
-		ONE(add_row, x, 1)
-		ONE(add_row_bwd, dy, 2)
-		ONE(row_dot, out, 1)
-		ONE(row_norm_rope, x, 1)
-		ONE(unary, x, 1)
-		ONE(axpby, x, 1)
-		ONE(sum_parts, y, 1)
-		ONE(timestep, out, 1)
-		ONE(diffuse, input, 1)
-		ONE(adamw, v, 1)
-		ONE(split_master, x, 1)
-		ONE(block8, x, 1)
-		ONE(mxfp8, x, 1)
-		ONE(sumsq, x, 2)
-		ONE(clip, sum, 1)
-		ONE(fill, x, 1)
-		ONE(index_select, y, 1)
-		ONE(index_dot, dot, 1)
-		ONE(attn_merge, lse, 1)
-		ONE(swiglu, y, 1)
-		ONE(swiglu_bwd, dx, 1)
-		ONE(geglu, y, 1)
-		ONE(embed3, out, 1)
-		ONE(upsample, x, 1)
-		ONE(attn_bias, o, 1)
-		ONE(softmax, y, 1)
-		ONE(softmax_bwd, dx, 1)
-		ONE(moe_topk_expert, index, 3)
-		ONE(moe_own, count, 2)
-		ONE(moe_topk_token, expert, 1)
-		ONE(moe_topk_token_bwd, dscore, 1)
-		ONE(amax_push, past, 1)
-#undef ONE
-	default:
-		return 1;
-	}
+	return n >= 0 ? n : has_results(op, args);
 }

@@ -1,6 +1,6 @@
 #include "device/sim/libraries.h"
 
-#include "device/ops/cases.h"
+#include "device/ops/info.h"
 #include "device/sim/estimate.h"
 
 enum {

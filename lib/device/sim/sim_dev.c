@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
-#include "device/ops/cases.h"
+#include "device/ops/info.h"
 #include "device/sim/libraries.h"
 #include "device/sim/routing.h"
 #include "device/sim/sim_impl.h"
@@ -93,7 +93,7 @@ static void describe_sizes(struct description *x, const int64_t *size, int n)
  */
 static const char *describe_operands(struct sim *d, enum vfm_op_id op, const void *args)
 {
-	const struct vfm_operand *o = vfm_op_infos[op].operands;
+	const struct vfm_operand *o = vfm_op_info(op)->operands;
 	const struct vfm_gemm *g = args;
 	const struct vfm_attn *a = args;
 	struct description x = {0};
@@ -130,7 +130,7 @@ static double count_pcie(const struct sim *d, enum vfm_op_id op, const void *arg
 {
 	double in = 0, out = 0;
 
-	for (const struct vfm_operand *o = vfm_op_infos[op].operands; d->pinned.n > 0 && o->name; o++) {
+	for (const struct vfm_operand *o = vfm_op_info(op)->operands; d->pinned.n > 0 && o->name; o++) {
 		const struct vfm_tensor *t = vfm_operand_of((void *)args, o);
 
 		if (!vfm_has(t) || !vfm_ranges_hold(&d->pinned, t->data, vfm_nbytes(t)))
@@ -366,7 +366,7 @@ static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *a
 		TRY(vfm_sim_cost_of(&d->machine, &room, op, args, pcie, &overlapped, err));
 	}
 	l = (struct vfm_sim_launch){.class = (uint8_t)cost.class,
-		.op = vfm_op_infos[op].name,
+		.op = vfm_op_info(op)->name,
 		.shape = describe_operands(d, op, args),
 		.kernels = cost.kernels,
 		.flops = cost.flops,
