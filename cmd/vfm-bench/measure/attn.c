@@ -9,7 +9,7 @@
 #include "base/par.h"
 #include "io/opt.h"
 #include "bench.h"
-#include "device/ops/cases_impl.h"
+#include "device/ops/cases.h"
 
 enum { MAX_SAMPLES = 65536, MAX_ROWS = 1 << 22 };
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/installed.h"
 #include "bench.h"
-#include "device/ops/cases_impl.h"
+#include "device/ops/cases.h"
 #include "device/sim/machine.h"
 
 enum { FILE_MOST = 1 << 20 };

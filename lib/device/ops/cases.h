@@ -57,4 +57,9 @@ size_t vfm_tensor_extent(const struct vfm_tensor *t); /* bytes from the first el
 int vfm_case_run(struct vfm_case *c, struct vfm_stream *s, struct vfm_err *err);
 struct vfm_cost vfm_case_cost(const struct vfm_case *c);
 
+/* attn and attn_bwd of n samples of lq queries and lk keys; gt: the dtype of the gradients.  With VFM_CASE_AS_FILLED
+ * only attn_bwd.  Returns the case of attn_bwd. */
+struct vfm_case *vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t,
+	enum vfm_dtype gt, int n, const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d);
+
 #endif

@@ -34,11 +34,6 @@ void vfm_case_qk(
 void vfm_case_qk_pair(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t n2, int64_t h2);
 
-/* attn and attn_bwd of n samples of lq queries and lk keys; gt: the dtype of the gradients.  With VFM_CASE_AS_FILLED
- * only attn_bwd.  Returns the case of attn_bwd. */
-struct vfm_case *vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t,
-	enum vfm_dtype gt, int n, const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d);
-
 void vfm_cases_norm(struct vfm_cases *l);
 void vfm_cases_attn(struct vfm_cases *l);
 void vfm_cases_optim(struct vfm_cases *l);
