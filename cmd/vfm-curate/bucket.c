@@ -7,14 +7,12 @@
 #include "data/dataset/patch.h"
 #include "data/record/bucket.h"
 #include "data/record/stage.h"
-#include "encoder/exec/exec.h"
-#include "encoder/vae/vae.h"
-#include "encoder/vae/wavelet.h"
+#include "encoder/encode/encoder.h"
 
 struct bucket {
 	struct vfm_bucket_opts o;
-	const char *tokenizer, *vae, *patch; /* as given; NULL: not */
-	struct vfm_exec_opts exec;
+	const char *patch; /* as given */
+	struct vfm_encoder_opts encoder;
 	struct vfm_buckets buckets;
 };
 
@@ -26,37 +24,17 @@ static int bucket_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return vfm_bucket_assign(&b->buckets, rec, err);
 }
 
-/* Starts a child for its hello alone. */
-static int ask_geometry(struct vfm_geometry *g, struct vfm_exec_opts *o, struct vfm_err *err)
-{
-	struct vfm_exec *x = NULL;
-
-	o->capability = "encode";
-	o->children = 1;
-	TRY(vfm_exec_open(&x, o, err));
-	*g = vfm_exec_hello(x)->geometry;
-	vfm_exec_close(x);
-	return 0;
-}
-
 /* Finds the sizes of the tokenizer that will encode. */
 static int find_geometry(struct bucket *b, struct vfm_err *err)
 {
-	struct vfm_tokenizer t;
+	struct vfm_encoder_opts *e = &b->encoder;
 
-	if (!!b->exec.command + !!b->tokenizer + !!b->vae > 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
-	if (!b->exec.command)
-		TRY(vfm_exec_refuse_opts(&b->exec, "--exec CMD", err));
+	TRY(vfm_encoder_check_opts(e, err));
 	if (vfm_patch_parse(b->patch, b->o.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
-	if (b->vae)
-		return vfm_vae_read_geometry(&b->o.geometry, b->vae, err);
-	if (b->exec.command)
-		return ask_geometry(&b->o.geometry, &b->exec, err);
-	TRY(vfm_tokenizer_parse(&t, b->tokenizer ? b->tokenizer : "wavelet", err));
-	b->o.geometry = vfm_tokenizer_maker(&t).geometry;
-	return 0;
+	if (!e->exec && !e->vae && !e->tokenizer)
+		e->tokenizer = "wavelet";
+	return vfm_encoder_read_geometry(&b->o.geometry, e, err);
 }
 
 static int run_bucket(struct bucket *b, struct vfm_stage *stage, struct vfm_err *err)
@@ -77,7 +55,8 @@ static int run_bucket(struct bucket *b, struct vfm_stage *stage, struct vfm_err 
 
 int curate_bucket(int argc, char **argv, struct vfm_err *err)
 {
-	struct bucket b = {.o = {.max_upscale = 1, .max_crop = 0.5}, .patch = "1x2x2", .exec = VFM_EXEC_DEFAULTS};
+	struct bucket b = {
+		.o = {.max_upscale = 1, .max_crop = 0.5}, .patch = "1x2x2", .encoder = {VFM_ENCODER_DEFAULTS}};
 	struct vfm_stage stage = {.name = "bucket", .fn = bucket_record, .ctx = &b};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 0, "sizes", "LIST", "these sizes: 832x480,480x832,624x624", &b.o.sizes},
@@ -92,12 +71,12 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "max-upscale", "X", "enlarge up to X times (default 1: never)", &b.o.max_upscale},
 		{VFM_OPT_NUM, 0, "max-crop", "X", "crop at most this share of the area (default 0.5)", &b.o.max_crop},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "as of encode: wavelet or wavelet:CHANNELS (default)",
-			&b.tokenizer},
-		{VFM_OPT_STR, 0, "vae", "PATH", "as of encode: only its sizes are read", &b.vae},
-		{VFM_OPT_STR, 0, "exec", "CMD", "as of encode: a child is asked for its sizes", &b.exec.command},
+			&b.encoder.tokenizer},
+		{VFM_OPT_STR, 0, "vae", "PATH", "as of encode: only its sizes are read", &b.encoder.vae},
+		{VFM_OPT_STR, 0, "exec", "CMD", "as of encode: a child is asked for its sizes", &b.encoder.exec},
 		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
 			&b.patch},
-		VFM_EXEC_OPTS(&b.exec),
+		VFM_EXEC_OPTS(&b.encoder.children),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};

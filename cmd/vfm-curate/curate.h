@@ -58,10 +58,5 @@ int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, stru
 int curate_parse_sep(const char *text, char *sep, struct vfm_err *err);
 /* Checks --codec and --crf of written videos. */
 int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err);
-/* Sets *local to the number of this task on its node, which chooses its GPU; 0 outside of Slurm. */
-int curate_local_rank(int *local, struct vfm_err *err);
-
-/* With encoders of this process: some of so many records are read or written while another is computed. */
-enum { CURATE_NATIVE_JOBS = 4 };
 
 #endif

@@ -12,21 +12,16 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "comm/launch/step.h"
 #include "data/dataset/extra.h"
 #include "data/dataset/patch.h"
 #include "data/record/stage.h"
 #include "encoder/encode/encode.h"
-#include "encoder/encode/encoders.h"
 
 struct encode {
 	struct vfm_encode spec;
-	const char *size, *frames, *patch, *tokenizer, *text; /* as given; NULL: not */
-	const char *exec, *text_exec;                         /* commands; NULL: the built-in encoders */
-	const char *image_exec;                               /* command; NULL: no image rows */
-	struct vfm_exec_opts exec_opts;
-	struct vfm_encoders_opts native_opts; /* vae, text: NULL, or in the place of the built-in encoders */
-	struct vfm_encoders *native;
+	const char *size, *frames, *patch; /* as given; NULL: not */
+	struct vfm_encoder_opts opts;
+	struct vfm_encoder_set encoders;
 	atomic_llong uncaptioned;
 };
 
@@ -70,17 +65,9 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 	TRY(curate_parse_frames(e->frames, &e->spec.frames, &e->spec.bucket_frames, err));
 	if (e->spec.fps < 0 || e->spec.fps > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate up to 1000");
-	if (!!e->exec + !!e->tokenizer + !!e->native_opts.vae > 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
-	if (!!e->text_exec + !!e->text + !!e->native_opts.text > 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --text, --text-encoder and --text-exec");
-	TRY(vfm_encoders_refuse_opts(&e->native_opts, err));
-	if (e->native_opts.device && !e->native_opts.vae && !e->native_opts.text)
-		return vfm_fail(err, VFM_EUSAGE, "--device: it needs --vae or --text-encoder");
-	if (e->spec.last_frame && !e->spec.condition && !e->image_exec)
+	TRY(vfm_encoder_check_opts(&e->opts, err));
+	if (e->spec.last_frame && !e->spec.condition && !e->opts.image_exec)
 		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition or --image-exec");
-	if (!e->exec && !e->text_exec && !e->image_exec)
-		TRY(vfm_exec_refuse_opts(&e->exec_opts, "--exec CMD, --text-exec CMD or --image-exec CMD", err));
 	TRY(vfm_timeout_check(e->spec.timeout_s, err));
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
@@ -89,116 +76,44 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 
 /* ---- the encoders ---- */
 
-/* Starts children of a command; NULL: none. */
-static int start_encoder(struct vfm_exec **x, const struct encode *e, const char *command, const char *capability,
-	int64_t children, struct vfm_err *err)
-{
-	struct vfm_exec_opts o = e->exec_opts;
-
-	o.command = command;
-	o.capability = capability;
-	o.children = children;
-	return command ? vfm_exec_start(x, &o, err) : 0;
-}
-
 static int choose_encode_size(struct encode *e, struct vfm_err *err)
 {
-	const struct vfm_geometry geometry = vfm_encode_tokenizer(&e->spec).geometry;
 	int32_t unit[2];
 
-	vfm_geometry_multiple(&geometry, e->spec.patch, unit);
+	vfm_geometry_multiple(&e->encoders.video.maker.geometry, e->spec.patch, unit);
 	return e->size && !e->spec.bucket_size
 		? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err)
 		: 0;
 }
 
-/* The child that encodes must be able to encode conditions. */
-static int check_condition_child(const struct encode *e, struct vfm_err *err)
+/* The encoder must be able to encode conditions. */
+static int check_condition(const struct encode *e, struct vfm_err *err)
 {
-	const enum vfm_exec_op needs[] = {VFM_EXEC_ENCODE_GIVEN, VFM_EXEC_ENCODE_GIVEN_LAST};
+	const struct vfm_encoder_handle *v = &e->encoders.video;
+	const char *lacks = v->ops->lacks ? v->ops->lacks(v->ctx, e->spec.last_frame ? 2 : 1) : NULL;
 
-	for (int i = 0; i <= e->spec.last_frame; i++)
-		if (!(vfm_exec_hello(e->spec.exec)->ops & needs[i]))
-			return vfm_fail(
-				err, VFM_EUSAGE, "--condition: '%s' lacks '%s'", e->exec, vfm_exec_op_name(needs[i]));
-	return 0;
-}
-
-int curate_local_rank(int *local, struct vfm_err *err)
-{
-	struct vfm_task task;
-
-	TRY(vfm_task_read(&task, err));
-	*local = (int)task.local;
-	return 0;
-}
-
-/* Opens the encoders of this process.  The tasks of a node have a GPU each. */
-static int open_native_encoders(struct encode *e, struct vfm_err *err)
-{
-	if (!e->native_opts.vae && !e->native_opts.text)
-		return 0;
-	TRY(curate_local_rank(&e->native_opts.local_rank, err));
-	e->native_opts.encode_only = true;
-	TRY(vfm_encoders_open(&e->native, &e->native_opts, err));
-	e->spec.video = vfm_encoders_video(e->native);
-	e->spec.texts = vfm_encoders_texts(e->native);
-	return 0;
-}
-
-/* Starts all encoders, which load their weights at once, and waits for them. */
-static int start_encoders(struct encode *e, int64_t jobs, struct vfm_err *err)
-{
-	struct vfm_exec **const pools[] = {&e->spec.exec, &e->spec.text_exec, &e->spec.image_exec};
-
-	TRY(start_encoder(&e->spec.text_exec, e, e->text_exec, "text-encode", jobs, err));
-	TRY(start_encoder(&e->spec.image_exec, e, e->image_exec, "image-encode", jobs, err));
-	TRY(start_encoder(&e->spec.exec, e, e->exec, "encode", jobs, err));
-	TRY(open_native_encoders(e, err));
-	if (!e->exec && !e->spec.video)
-		TRY(vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
-	for (int i = 0; i < 3; i++)
-		TRY(*pools[i] ? vfm_exec_wait(*pools[i], err) : 0);
-	return e->spec.condition && e->spec.exec ? check_condition_child(e, err) : 0;
+	return lacks ? vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks '%s'", e->opts.exec, lacks) : 0;
 }
 
 /* Opens the encoders for stage->threads workers. */
 static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
-	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
-	const int cpus = vfm_par_threads();
-	struct vfm_exec **const pools[] = {&e->spec.exec, &e->spec.text_exec, &e->spec.image_exec};
-	int busy = 0;
+	struct vfm_encoder_opts *o = &e->opts;
 
-	TRY(start_encoders(e, jobs, err));
+	if (!o->exec && !o->vae && !o->tokenizer)
+		o->tokenizer = "wavelet";
+	if (!o->text_exec && !o->text_encoder && !o->text)
+		o->text = "bytes";
+	o->pictures = e->spec.last_frame ? 2 : 1;
+	o->children.children = stage->opts.jobs;
+	TRY(vfm_encoder_open(&e->encoders, o, err));
+	if (e->spec.condition)
+		TRY(check_condition(e, err));
 	TRY(choose_encode_size(e, err));
-	for (int i = 0; i < 3; i++)
-		if (*pools[i] && vfm_exec_threads(*pools[i], cpus) > busy)
-			busy = vfm_exec_threads(*pools[i], cpus);
-	if (e->native && !stage->opts.jobs && busy < CURATE_NATIVE_JOBS)
-		busy = CURATE_NATIVE_JOBS;
-	stage->threads = busy ? busy : (int)jobs;
-	for (int i = 0; i < 3; i++)
-		if (*pools[i])
-			vfm_exec_make_slots(*pools[i], stage->threads);
-	e->spec.threads = stage->threads > 1 ? 1 : cpus;
-	if (e->spec.text_exec || e->spec.texts)
-		return 0;
-	e->spec.embedders = vfm_calloc((size_t)stage->threads, sizeof(e->spec.embedders[0]));
-	for (int i = 0; i < stage->threads; i++)
-		TRY(vfm_textbytes_new(&e->spec.embedders[i], e->text ? e->text : "bytes", err));
-	return 0;
-}
-
-static void close_encoders(struct encode *e, const struct vfm_stage *stage)
-{
-	for (int i = 0; e->spec.embedders && i < stage->threads; i++)
-		vfm_textbytes_free(e->spec.embedders[i]);
-	free(e->spec.embedders);
-	vfm_exec_close(e->spec.exec);
-	vfm_exec_close(e->spec.text_exec);
-	vfm_exec_close(e->spec.image_exec);
-	vfm_encoders_close(e->native);
+	stage->threads = vfm_encoder_threads(&e->encoders, stage->opts.jobs);
+	e->spec.threads = stage->threads > 1 ? 1 : vfm_par_threads();
+	e->spec.encoders = &e->encoders;
+	return vfm_encoder_make_workers(&e->encoders, stage->threads, err);
 }
 
 /* The options that change latents and texts besides the makers (data/record/stage.h). */
@@ -214,15 +129,13 @@ static char *encode_options(const struct vfm_encode *e)
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
-	struct vfm_makers makers = {0};
+	struct vfm_makers makers;
 	char *options = NULL;
 	json_t *maker = NULL;
 	int rc = open_encoders(e, stage, err);
 
 	if (rc >= 0) {
-		makers.tokenizer = vfm_encode_tokenizer(&e->spec);
-		makers.text = vfm_encode_text_maker(&e->spec);
-		makers.image = vfm_encode_image_maker(&e->spec);
+		makers = vfm_encoder_makers(&e->encoders);
 		stage->options = options = encode_options(&e->spec);
 		stage->maker = maker = vfm_makers_json(&makers);
 		rc = vfm_stage_run(stage, NULL, err);
@@ -230,7 +143,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 	if (atomic_load(&e->uncaptioned))
 		vfm_info("%lld records have no caption and get the embedding of an empty caption",
 			(long long)atomic_load(&e->uncaptioned));
-	close_encoders(e, stage);
+	vfm_encoder_close(&e->encoders);
 	free(options);
 	json_decref(maker);
 	return rc;
@@ -243,7 +156,7 @@ static void list_made(const struct encode *e, const char *made[5])
 	*made++ = "text";
 	if (e->spec.condition)
 		*made++ = vfm_extra_kinds[VFM_EXTRA_COND].key;
-	if (e->image_exec)
+	if (e->opts.image_exec)
 		*made++ = vfm_extra_kinds[VFM_EXTRA_IMAGE].key;
 	*made = NULL;
 }
@@ -252,8 +165,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.spec = {.timeout_s = 3600},
 		.patch = "1x2x2",
-		.exec_opts = VFM_EXEC_DEFAULTS,
-		.native_opts = VFM_ENCODERS_DEFAULTS};
+		.opts = {.encodes = true,
+			.text_options = "--text, --text-encoder and --text-exec",
+			VFM_ENCODER_DEFAULTS}};
 	/* the last one: with --size bucket or --frames bucket */
 	const char *reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times",
 		"caption", NULL, NULL};
@@ -268,8 +182,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.sets = made};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
-		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &e.tokenizer},
-		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.text},
+		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)",
+			&e.opts.tokenizer},
+		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.opts.text},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket",
 			"scale to cover W x H and crop the middle; multiples of stride x patch", &e.size},
 		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
@@ -283,15 +198,15 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			&e.spec.last_frame},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&e.spec.timeout_s},
-		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.exec},
-		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.text_exec},
+		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.opts.exec},
+		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.opts.text_exec},
 		{VFM_OPT_STR, 0, "image-exec", "CMD",
-			"also write ID.image.npy, rows of the first picture, with -j N children", &e.image_exec},
-		VFM_ENCODERS_OPTS(&e.native_opts),
+			"also write ID.image.npy, rows of the first picture, with -j N children", &e.opts.image_exec},
+		VFM_ENCODER_OPTS(&e.opts),
 		{VFM_OPT_FLAG, 0, "text-stream", NULL, "upload the text encoder's blocks for each batch: little memory",
-			&e.native_opts.stream},
-		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae and --text-encoder compute", &e.native_opts.device},
-		VFM_EXEC_OPTS(&e.exec_opts),
+			&e.opts.text_stream},
+		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae and --text-encoder compute", &e.opts.device},
+		VFM_EXEC_OPTS(&e.opts.children),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -300,7 +215,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] "
 			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH|bucket] [--patch TxHxW] "
 			    "[--frames N|bucket] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
-			    "[--timeout SECONDS] " VFM_ENCODERS_SYNOPSIS
+			    "[--timeout SECONDS] " VFM_ENCODER_SYNOPSIS
 			    " [--text-stream] [--device NAME] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,

@@ -14,11 +14,13 @@ static int32_t embed_caption(
 	struct sample_job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
 {
 	const int64_t most = j->net.c.model.text_len;
-	const float *embedded;
-	int64_t n = vfm_codec_embed(&j->codec, caption, &embedded, err);
+	const struct vfm_encoder_handle *text = &j->encoders.text;
+	struct vfm_encoded x = {0};
+	int embedded = text->ops->embed(text->ctx, 0, caption, &x, err);
+	int64_t n = x.npy.shape[0];
 
-	if (n < 0) {
-		*rc = n == VFM_EINPUT ? 0 : (int)n;
+	if (embedded < 0) {
+		*rc = embedded == VFM_EINPUT ? 0 : embedded;
 		free(it->why);
 		it->why = vfm_strdup(err->msg);
 		return -1;
@@ -29,7 +31,8 @@ static int32_t embed_caption(
 		j->logged_cut = true;
 	}
 	n = n < most ? n : most;
-	vfm_buf_add(rows, embedded, (size_t)n * (size_t)j->net.c.model.text_dim * sizeof(float));
+	vfm_buf_add(rows, x.data, (size_t)n * (size_t)j->net.c.model.text_dim * sizeof(float));
+	vfm_encoded_release(&x);
 	return (int32_t)n;
 }
 

@@ -30,7 +30,7 @@ int check_given(const struct sample_job *j, struct vfm_err *err)
 	} needs[] = {
 		{m->cond_channels && !j->o->image, "cond", "the model reads a condition (model.cond_channels)",
 			"--image FILE"},
-		{m->image_dim && !j->o->image_command, "image", "the model reads image rows (model.image_dim)",
+		{m->image_dim && !j->o->encoder.image_exec, "image", "the model reads image rows (model.image_dim)",
 			j->o->image ? "--image-exec CMD" : "--image FILE with --image-exec CMD"},
 		{j->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
@@ -38,7 +38,7 @@ int check_given(const struct sample_job *j, struct vfm_err *err)
 	if (j->o->last_image && !m->cond_channels)
 		return vfm_fail(
 			err, VFM_EUSAGE, "--last-image: the model reads no condition (model.cond_channels is 0)");
-	if (j->o->image_command && !m->image_dim)
+	if (j->o->encoder.image_exec && !m->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "--image-exec: the model reads no image rows (model.image_dim is 0)");
 	for (size_t i = 0; i < j->items.n; i++)
 		for (int k = 0; k < 3; k++) {

@@ -12,8 +12,10 @@
 static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
 	.net = {.part = "ema", .dtype = "fp32", .lora = &lora, .low_lora = &low_lora},
-	.exec = VFM_EXEC_DEFAULTS,
-	.native = VFM_ENCODERS_DEFAULTS,
+	.encoder = {.decodes = true,
+		.f32 = true,
+		.text_options = "--text-encoder and --text-exec",
+		VFM_ENCODER_DEFAULTS},
 	.format = "mp4",
 	.negative = "",
 	.frames = SAMPLE_NOT_GIVEN,
@@ -62,11 +64,11 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &o.seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)",
-		&o.tokenizer},
-	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.exec_command},
-	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.text_command},
+		&o.encoder.tokenizer},
+	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.encoder.exec},
+	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.encoder.text_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
-		&o.image_command},
+		&o.encoder.image_exec},
 	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy beside each video", &o.keep_latents},
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
@@ -80,8 +82,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"layout of the ranks: parallel.cp (all ranks), tp, dp, ep, cp_mode, cp_a2a; may be repeated", &o.sets},
-	VFM_ENCODERS_OPTS(&o.native),
-	VFM_EXEC_OPTS(&o.exec),
+	VFM_ENCODER_OPTS(&o.encoder),
+	VFM_EXEC_OPTS(&o.encoder.children),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
 };
@@ -192,21 +194,15 @@ static int check_sample_options(struct vfm_err *err)
 	if (!o.net.ckpt)
 		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	TRY(check_output_options(err));
-	if (!!o.exec_command + !!o.tokenizer + !!o.native.vae > 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
-	if (o.text_command && o.native.text)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --text-encoder and --text-exec");
-	TRY(vfm_encoders_refuse_opts(&o.native, err));
+	TRY(vfm_encoder_check_opts(&o.encoder, err));
 	if (o.image && o.first_frame)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --image and --first-frame");
 	if (o.caption && !o.prompt_file)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
 	if (o.last_image && !o.image)
 		return vfm_fail(err, VFM_EUSAGE, "--last-image: it needs --image");
-	if (o.image_command && !o.image)
+	if (o.encoder.image_exec && !o.image)
 		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
-	if (!o.exec_command && !o.text_command && !o.image_command)
-		TRY(vfm_exec_refuse_opts(&o.exec, "--exec CMD, --text-exec CMD or --image-exec CMD", err));
 	if (o.frames != SAMPLE_NOT_GIVEN && (o.frames < 1 || o.frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)o.frames);
 	if (size && parse_pair(size, 'x', 16384, &o.width, &o.height, 0, err) < 0)
@@ -246,7 +242,7 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 		vfm_warn("%s does not say that it was trained with given first frames (diffusion.image_cond)",
 			o.net.ckpt);
 	TRY(check_given(j, err));
-	return open_sample_codec(j, err);
+	return open_sample_encoders(j, err);
 }
 
 static int run(struct sample_job *j, struct vfm_err *err)
@@ -269,8 +265,7 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	rc = run(j, err);
 	vfm_job_failed(&x->job, rc, err);
 	json_decref(j->forced);
-	vfm_codec_release(&j->codec);
-	vfm_encoders_close(j->native);
+	vfm_encoder_close(&j->encoders);
 	picture_release(&j->picture);
 	vfm_buf_release(&j->records);
 	free(j->passes);

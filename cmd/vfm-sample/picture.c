@@ -53,11 +53,13 @@ static int encode_latents(struct sample_job *j, const struct vfm_pictures *pictu
 {
 	const int64_t channels = j->net.c.model.channels;
 	const int64_t mask = j->net.c.model.cond_channels ? j->geometry.stride[0] : 0;
+	const struct vfm_encoder_handle *video = &j->encoders.video;
+	struct vfm_encode_given given = {.id = "picture", .p = *pictures};
 	struct sample_picture *p = &j->picture;
+	struct vfm_encoded x = {0};
 	size_t area, frame;
-	int64_t frames;
 
-	TRY(choose_given(j, &frames, p->dims, err));
+	TRY(choose_given(j, &given.frames, p->dims, err));
 	area = (size_t)p->dims[1] * (size_t)p->dims[2];
 	frame = (size_t)p->dims[0] * area;
 	p->bytes = (size_t)(mask + channels) * frame * sizeof(float);
@@ -65,19 +67,29 @@ static int encode_latents(struct sample_job *j, const struct vfm_pictures *pictu
 	if (!p->x)
 		return VFM_EENV;
 	if (mask)
-		vfm_condition_mask(&j->geometry, pictures->n, frames, p->dims[0], area, p->x);
-	return vfm_codec_encode_pictures(&j->codec, pictures, frames, p->x + (size_t)mask * frame, err);
+		vfm_condition_mask(&j->geometry, pictures->n, given.frames, p->dims[0], area, p->x);
+	TRY(video->ops->encode_given(video->ctx, &given, &x, err));
+	memcpy(p->x + (size_t)mask * frame, x.data, x.npy.data_bytes);
+	vfm_encoded_release(&x);
+	return 0;
 }
 
 /* Encodes the pictures to p->rows. */
 static int encode_rows(struct sample_job *j, const struct vfm_pictures *pictures, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->net.c.model;
+	const struct vfm_encoder_handle *image = &j->encoders.image;
 	struct sample_picture *p = &j->picture;
+	struct vfm_encoded x = {0};
 
 	p->rows_bytes = (size_t)m->image_len * (size_t)m->image_dim * sizeof(float);
 	p->rows = vfm_big_alloc(p->rows_bytes, "the image rows", err);
-	return p->rows ? vfm_codec_encode_image(&j->codec, pictures, p->rows, err) : VFM_EENV;
+	if (!p->rows)
+		return VFM_EENV;
+	TRY(image->ops->encode_image(image->ctx, 0, "picture", pictures, &x, err));
+	memcpy(p->rows, x.data, x.npy.data_bytes);
+	vfm_encoded_release(&x);
+	return 0;
 }
 
 static int load_pictures(struct sample_job *j, struct vfm_err *err)
@@ -95,7 +107,7 @@ static int load_pictures(struct sample_job *j, struct vfm_err *err)
 		rc = read_picture(j, j->o->last_image, rgb + size, err);
 	if (rc >= 0)
 		rc = encode_latents(j, &p, err);
-	if (rc >= 0 && j->o->image_command)
+	if (rc >= 0 && j->o->encoder.image_exec)
 		rc = encode_rows(j, &p, err);
 	vfm_big_free(rgb, bytes);
 	return rc;

@@ -1,16 +1,15 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
- * main.c parses and calls; encoders.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
+ * main.c parses and calls; encoder.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
  * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/run/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
 #define VFM_SAMPLE_SAMPLE_H
 
 #include "base/log.h"
-#include "encoder/encode/codec.h"
+#include "encoder/encode/encoder.h"
 #include "io/opt.h"
 #include "items.h"
-#include "encoder/encode/encoders.h"
 #include "train/run/sample_net.h"
 
 enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given */
@@ -18,10 +17,8 @@ enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given *
 struct sample_opts {
 	struct vfm_sample_net_opts net;
 	struct vfm_sampler sampler;
-	struct vfm_exec_opts exec;
-	struct vfm_encoders_opts native;
+	struct vfm_encoder_opts encoder;
 	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image, *last_image;
-	const char *tokenizer, *exec_command, *text_command, *image_command;
 	struct vfm_strlist prompts, sets;
 	int width, height, fps_num, fps_den; /* width 0: not given */
 	int64_t frames, context, seed;
@@ -47,11 +44,10 @@ struct sample_job {
 	struct sample_picture picture; /* of a leader */
 	struct vfm_sample_net net;
 	struct vfm_context *x;
-	struct vfm_codec codec;      /* of a leader, who writes files */
-	struct vfm_encoders *native; /* of a leader; NULL: none */
-	struct vfm_buf records;      /* lines of this rank that are not printed yet */
-	bool logged_cut;             /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;              /* differences of encoders that were accepted (data/record/maker.h); NULL: none */
+	struct vfm_encoder_set encoders; /* native ones and children: of a leader, who writes files */
+	struct vfm_buf records;          /* lines of this rank that are not printed yet */
+	bool logged_cut;                 /* whether a note about a prompt longer than model.text_len was printed */
+	json_t *forced; /* differences of encoders that were accepted (data/record/maker.h); NULL: none */
 	struct vfm_progress progress;
 	int64_t evals;   /* of the network for a batch */
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation, and in all */
@@ -61,8 +57,8 @@ struct sample_job {
 
 bool ends_with(const char *s, const char *ending);
 
-/* Opens what the request uses; children only on leaders.  Local. */
-int open_sample_codec(struct sample_job *j, struct vfm_err *err);
+/* Opens what the request uses; native encoders and children only on leaders.  Local. */
+int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
 /* Chooses tokenizer, text encoder and the sizes of the videos, and compares them with those of the checkpoint.
  * Collective. */
 int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);

@@ -97,7 +97,7 @@ static int write_video(struct sample_job *j, struct item *it, const float *laten
 
 	if (!rgb)
 		return VFM_EENV;
-	TRY_OUT(vfm_codec_decode(&j->codec, 0, latent, j->dims, j->frames, rgb, err));
+	TRY_OUT(j->encoders.video.ops->decode(j->encoders.video.ctx, 0, latent, j->dims, j->frames, rgb, err));
 	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
 	for (int64_t f = 0; f < n; f++)
 		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));

@@ -45,7 +45,7 @@ static int blame_record(int rc, struct vfm_err *err)
 /* Compares the maker of the latents with that of the decoder. */
 static int check_decoder(struct dec *c, const char *path, struct vfm_err *err)
 {
-	const struct vfm_maker *own = &c->d->maker;
+	const struct vfm_maker *own = &c->d->encoder->maker;
 	const json_t *named = json_object_get(c->latent, "maker");
 	char made[VFM_MAKER_LABEL], used[VFM_MAKER_LABEL];
 	struct vfm_maker maker = {.name = ""};
@@ -93,13 +93,13 @@ out:
 /* Sets the sizes of latents and pictures, of which the decoder's geometry and the record must agree. */
 static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 {
-	const struct vfm_geometry *g = &c->d->maker.geometry;
+	const struct vfm_geometry *g = &c->d->encoder->maker.geometry;
 	const int64_t *shape = c->npy.shape, width = shape[3] * g->stride[2], height = shape[2] * g->stride[1];
 	int64_t stated = width;
 
 	if (shape[0] != g->channels)
 		return vfm_fail(err, VFM_EINPUT, "the latents have %lld channels, the decoder '%s' has %d",
-			(long long)shape[0], c->d->maker.name, g->channels);
+			(long long)shape[0], c->d->encoder->maker.name, g->channels);
 	for (int i = 1; i < 4; i++)
 		if (shape[i] < 1 || shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "the latents have a dimension of %lld", (long long)shape[i]);
@@ -108,7 +108,7 @@ static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 	if (vfm_geometry_latent_frames(g, c->frames) != shape[1])
 		return vfm_fail(err, VFM_EINPUT,
 			"latent.frames: %lld latent frames of the decoder '%s' are not %lld pictures",
-			(long long)shape[1], c->d->maker.name, (long long)c->frames);
+			(long long)shape[1], c->d->encoder->maker.name, (long long)c->frames);
 	TRY(blame_record(vfm_json_i64(c->latent, "latent", "width", false, width, width, &stated, err), err));
 	TRY(blame_record(vfm_json_i64(c->latent, "latent", "height", false, height, height, &stated, err), err));
 	if (width > 16384 || height > 16384 || (size_t)c->frames > MAX_PICTURES / ((size_t)width * (size_t)height * 3))
@@ -202,7 +202,7 @@ static int decode_to_file(struct dec *c, const char *id, int worker, struct vfm_
 	TRY_OUT(check_not_source(c, path, err));
 	rgb = vfm_big_alloc(bytes, "the pictures", err);
 	TRY_OUT(rgb ? 0 : VFM_EENV);
-	TRY_OUT(vfm_codec_decode(c->d->codec, worker, c->x, c->dims, c->frames, rgb, err));
+	TRY_OUT(c->d->encoder->ops->decode(c->d->encoder->ctx, worker, c->x, c->dims, c->frames, rgb, err));
 	TRY_OUT(write_reconstruction(c, path, &o, rgb, &facts, err));
 	set_reconstruction(c, path, &facts, resampled);
 out:

@@ -9,13 +9,12 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "encoder/encode/codec.h"
+#include "encoder/encode/encoder.h"
 
-struct vfm_decode {                    /* a specification */
-	const struct vfm_codec *codec; /* with a decoder; children with a slot for each worker */
-	struct vfm_maker maker;        /* of the decoder */
-	const char *dir;               /* output folder */
-	const char *video_codec;       /* as in media/av/video_out.h; "ffv1" is lossless */
+struct vfm_decode {                               /* a specification */
+	const struct vfm_encoder_handle *encoder; /* decodes */
+	const char *dir;                          /* output folder */
+	const char *video_codec;                  /* as in media/av/video_out.h; "ffv1" is lossless */
 	int crf;
 	int threads; /* of the video encoder */
 	bool force;  /* also decode latents of another maker */

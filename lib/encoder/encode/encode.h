@@ -1,7 +1,8 @@
 /* encode.h - encodes the frames of a record to latents, its first picture to a condition and image rows, and its
- * captions to text embeddings, as .npy files, with the built-in encoders or outside models.
+ * captions to text embeddings, as .npy files.
  *
- * Frames are scaled to cover the target size and cropped at the centre.  Memory holds four frames and the latents.
+ * Frames are scaled to cover the target size and cropped at the centre.  Memory holds a few groups of frames and the
+ * latents.
  * Thread-safe.
  */
 #ifndef VFM_ENCODER_ENCODE_ENCODE_H
@@ -12,22 +13,13 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "encoder/encode/coder.h"
-#include "encoder/exec/exec.h"
-#include "encoder/text/textbytes.h"
-#include "encoder/vae/wavelet.h"
+#include "encoder/encode/encoder.h"
 #include "io/npy.h"
 
-struct vfm_encode {                          /* a specification */
-	struct vfm_tokenizer tokenizer;      /* unless exec or video */
-	struct vfm_exec *exec;               /* NULL, or children that encode; a slot for each worker */
-	const struct vfm_video_coder *video; /* NULL, or an autoencoder of this process */
-	struct vfm_textbytes **embedders;    /* unless text_exec or texts; one for each worker */
-	struct vfm_exec *text_exec;          /* NULL, or children that embed texts; a slot for each worker */
-	const struct vfm_text_coder *texts;  /* NULL, or a text encoder of this process */
-	struct vfm_exec *image_exec; /* NULL: no image rows; or children that make them; a slot for each worker */
-	const char *dir;             /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
-	int32_t patch[3];            /* t, h, w: of the models that will read the latents */
+struct vfm_encode {                             /* a specification */
+	const struct vfm_encoder_set *encoders; /* of videos, of texts, and perhaps of pictures */
+	const char *dir;   /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
+	int32_t patch[3];  /* t, h, w: of the models that will read the latents */
 	int width, height; /* multiples of stride x patch; 0, 0: the source's, rounded down to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all, as far as they fill patches */
 	/* instead: the size, and the number of frames and their rate, of the record's bucket (data/record/bucket.h) */
@@ -41,7 +33,7 @@ struct vfm_encode {                          /* a specification */
 
 /* Encodes the pictures of a record (src, start_frame, end_frame; with bucket_size or bucket_frames: bucket) and sets
  * rec["latent"] = {path, sha256, shape, dtype, frames, width, height, fps, maker} and, with e->fps, `resampled`: true;
- * with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with `image_exec`
+ * with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with an encoder of pictures
  * rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the rows of the given pictures at the size of
  * the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
@@ -61,10 +53,5 @@ struct vfm_latent_file {
 	const struct vfm_maker *maker;
 };
 json_t *vfm_latent_json(const struct vfm_latent_file *f); /* the caller owns it */
-
-/* The makers of latents, texts and image rows; unknown without image_exec. */
-struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e);
-struct vfm_maker vfm_encode_text_maker(const struct vfm_encode *e);
-struct vfm_maker vfm_encode_image_maker(const struct vfm_encode *e);
 
 #endif

@@ -1,8 +1,8 @@
 /* encoder/encode - clips and texts to latents and rows, and back.
  *
- * With the built-in encoders, those of this process or children.
+ * An encoder is built in, native (in this process, on a device) or a child: one table of functions with three rows.
  *
- * Used by: vfm-curate encode and decode, vfm-sample
- * Calls: base, data/dataset, data/record, encoder, io, media/av, spec/model, train/job
- * Read first: coder.h, encode.h, codec.h, encoders.h
+ * Used by: vfm-curate bucket, encode and decode; vfm-sample
+ * Calls: base, comm/launch, data/dataset, data/record, encoder, io, media/av, spec/model, train/job
+ * Read first: encoder.h, encode.h, decode.h, encoder_impl.h
  */

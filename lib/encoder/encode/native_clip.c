@@ -1,28 +1,26 @@
-#include "encoder/encode/coder.h"
-
+/* A clip for the native autoencoder, window by window. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "encoder/encode/encoder_impl.h"
 
 #define WINDOW_BYTES ((size_t)64 << 20) /* pictures that are read before the clip begins */
-#define MAX_LATENT   ((size_t)1 << 30)  /* float32 bytes of a clip */
 #define WHOLE_BYTES  ((size_t)4 << 30)  /* pictures of a clip that is encoded at once */
 
 struct window {
-	const struct vfm_video_coder *v;
-	struct vfm_clip_reader *r;
-	struct vfm_coder_latent *out;
+	struct vfm_native *e;
+	const struct vfm_encode_clip *c;
+	struct vfm_clip_reader *r; /* of c */
+	float *latent;             /* [t, C, h, w] */
+	size_t latent_cap;         /* elements */
+	int64_t t;
 	size_t picture;       /* bytes */
 	uint8_t *rgb;         /* [cap, height, width, 3] */
 	int64_t n, cap, most; /* pictures in it; for which it has memory; at most */
 	int64_t pushed;       /* pictures before it */
 	bool begun;
-	/* of vfm_coder_encode_clip */
-	uint8_t *pictures;
-	int given;
-	int32_t patch_t;
 };
 
 static int64_t at_least(int64_t a, int64_t b)
@@ -55,19 +53,19 @@ static int grow_window(struct window *w, struct vfm_err *err)
 /* Copies the pictures that the caller wants from the first n of the window, which have been encoded. */
 static void keep_pictures(const struct window *w, int64_t n)
 {
-	const int64_t whole = w->out->t - w->out->t % w->patch_t,
-		      last = whole ? vfm_geometry_pictures(&w->v->maker.geometry, whole) - 1 - w->pushed : -1;
+	const int64_t whole = w->t - w->t % w->c->patch_t,
+		      last = whole ? vfm_geometry_pictures(vfm_native_geometry(w->e), whole) - 1 - w->pushed : -1;
 
-	if (w->pictures && !w->pushed)
-		memcpy(w->pictures, w->rgb, w->picture);
-	if (w->pictures && w->given > 1 && last >= 0 && last < n)
-		memcpy(w->pictures + w->picture, w->rgb + (size_t)last * w->picture, w->picture);
+	if (w->c->pictures && !w->pushed)
+		memcpy(w->c->pictures, w->rgb, w->picture);
+	if (w->c->pictures && w->c->given > 1 && last >= 0 && last < n)
+		memcpy(w->c->pictures + w->picture, w->rgb + (size_t)last * w->picture, w->picture);
 }
 
 /* Encodes the whole groups of the window and drops them from it. */
 static int push_groups(struct window *w, struct vfm_err *err)
 {
-	const struct vfm_geometry *g = &w->v->maker.geometry;
+	const struct vfm_geometry *g = vfm_native_geometry(w->e);
 	const size_t cells =
 		(size_t)g->channels * (size_t)(w->r->height / g->stride[1]) * (size_t)(w->r->width / g->stride[2]);
 	const int64_t n = vfm_geometry_fit(g, w->pushed + w->n) - w->pushed;
@@ -78,19 +76,19 @@ static int push_groups(struct window *w, struct vfm_err *err)
 	if (n <= 0)
 		return 0;
 	want = (size_t)vfm_geometry_latent_frames(g, w->pushed + n) * cells;
-	if (want > MAX_LATENT / sizeof(float) || want / cells > UINT16_MAX)
+	if (want > VFM_ENCODED_MAX / sizeof(float) || want / cells > UINT16_MAX)
 		return vfm_fail(err, VFM_EINPUT,
 			"too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
 			(long long)w->pushed, w->r->width, w->r->height);
 	if (!w->begun)
-		TRY(w->v->begin(w->v->ctx, w->r->height, w->r->width, err));
+		TRY(vfm_native_begin(w->e, w->r->height, w->r->width, err));
 	w->begun = true;
-	vfm_grow(&w->out->x, &w->out->cap, want, sizeof(float));
-	made = w->v->push(w->v->ctx, w->rgb, n, w->out->x + (size_t)w->out->t * cells, err);
+	vfm_grow(&w->latent, &w->latent_cap, want, sizeof(float));
+	made = vfm_native_push(w->e, w->rgb, n, w->latent + (size_t)w->t * cells, err);
 	if (made < 0)
 		return (int)made;
 	vfm_clip_extend_limit(w->r, vfm_now() - began);
-	w->out->t += made;
+	w->t += made;
 	keep_pictures(w, n);
 	w->pushed += n;
 	w->n -= n;
@@ -105,7 +103,7 @@ static int encode_window(struct window *w, struct vfm_err *err)
 
 	while (got == 1) {
 		TRY(room = grow_window(w, err));
-		if (!room && w->v->whole)
+		if (!room && vfm_native_takes_whole(w->e))
 			return vfm_fail(err, VFM_EINPUT,
 				"over %lld frames of %dx%d do not fit into memory at once (tiles): say --frames",
 				(long long)w->n, w->r->width, w->r->height);
@@ -113,36 +111,25 @@ static int encode_window(struct window *w, struct vfm_err *err)
 			return 0;
 		TRY(got = vfm_clip_next(w->r, w->rgb + (size_t)w->n * w->picture, err));
 		w->n += got;
-		if (!got || (w->n == w->most && !w->v->whole))
+		if (!got || (w->n == w->most && !vfm_native_takes_whole(w->e)))
 			TRY(push_groups(w, err));
 	}
 	return 0;
 }
 
-int vfm_coder_encode_clip(const struct vfm_video_coder *v, struct vfm_clip_reader *r, int32_t patch_t,
-	uint8_t *pictures, int given, struct vfm_coder_latent *out, struct vfm_err *err)
+int vfm_native_encode_window(struct vfm_native *e, const struct vfm_encode_clip *c, float **latent, struct vfm_err *err)
 {
-	const struct vfm_geometry *g = &v->maker.geometry;
-	struct window w = {.v = v,
-		.r = r,
-		.out = out,
-		.picture = (size_t)r->height * (size_t)r->width * 3,
-		.pictures = pictures,
-		.given = given,
-		.patch_t = patch_t};
+	const struct vfm_geometry *g = vfm_native_geometry(e);
+	const size_t picture = (size_t)c->reader->height * (size_t)c->reader->width * 3;
+	struct window w = {.e = e, .c = c, .r = c->reader, .picture = picture};
 	int rc;
 
-	w.most = at_least((int64_t)((v->whole ? WHOLE_BYTES : WINDOW_BYTES) / w.picture), at_least(g->first, g->step));
+	w.most = at_least((int64_t)((vfm_native_takes_whole(e) ? WHOLE_BYTES : WINDOW_BYTES) / picture),
+		at_least(g->first, g->step));
 	rc = encode_window(&w, err);
 	if (w.begun)
-		v->end(v->ctx);
-	vfm_big_free(w.rgb, (size_t)w.cap * w.picture);
+		vfm_native_end(e);
+	vfm_big_free(w.rgb, (size_t)w.cap * picture);
+	*latent = w.latent;
 	return rc;
-}
-
-void vfm_swap_planes(const float *x, size_t a, size_t b, size_t area, float *out)
-{
-	for (size_t i = 0; i < a; i++)
-		for (size_t k = 0; k < b; k++)
-			memcpy(out + (k * a + i) * area, x + (i * b + k) * area, area * sizeof(float));
 }

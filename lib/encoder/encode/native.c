@@ -1,21 +1,29 @@
-#include "encoder/encode/encoders.h"
-
+/* The native encoders: an autoencoder and a text encoder of this process, with a device and a thread of their own.
+ *
+ * The thread owns the device.  It serves calls of any thread: the work of a clip first, and otherwise all texts that
+ * are waiting, in one batch.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/launch/step.h"
+#include "encoder/encode/encoder_impl.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"
 #include "train/job/device.h"
 
-enum { BATCH = 64 /* texts that are embedded together at most */ };
+enum {
+	BATCH = 64,     /* texts that are embedded together at most */
+	NATIVE_JOBS = 4 /* some of so many records are read or written while another is computed */
+};
 
 /* A call that waits for the thread. */
 struct encoder_call {
 	struct encoder_call *next;
-	int (*work)(struct vfm_encoders *e, void *arg, struct vfm_err *err); /* NULL: a text */
+	int (*work)(struct vfm_native *e, void *arg, struct vfm_err *err); /* NULL: a text */
 	void *arg;
 	struct vfm_err *err; /* may be NULL */
 	int rc;
@@ -26,8 +34,8 @@ struct queue { /* in the order of arrival */
 	int n;
 };
 
-struct vfm_encoders {
-	struct vfm_encoders_opts o;
+struct vfm_native {
+	struct vfm_encoder_opts o;
 	enum vfm_dtype vae_dtype, text_dtype;
 	struct vfm_vae_tile tile;
 
@@ -46,8 +54,7 @@ struct vfm_encoders {
 	int height, width;               /* of its pictures */
 	struct vfm_t5 *t5;
 
-	struct vfm_video_coder video;
-	struct vfm_text_coder text;
+	struct vfm_maker video_maker, text_maker;
 };
 
 /* ---- calls ---- */
@@ -72,7 +79,7 @@ static struct encoder_call *dequeue_call(struct queue *q)
 }
 
 /* Has the thread do the work, or with work NULL embed the text, and waits for it. */
-static int call_thread(struct vfm_encoders *e, int (*work)(struct vfm_encoders *, void *, struct vfm_err *), void *arg,
+static int call_thread(struct vfm_native *e, int (*work)(struct vfm_native *, void *, struct vfm_err *), void *arg,
 	struct vfm_err *err)
 {
 	struct encoder_call c = {.work = work, .arg = arg, .err = err};
@@ -106,26 +113,26 @@ struct decode_call {
 	uint8_t *rgb;
 };
 
-static int begin_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+static int begin_session(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	(void)arg;
 	return vfm_vae_encode_begin(&e->session, e->vae, e->height, e->width, err);
 }
 
-static int push_pictures(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+static int push_pictures(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	struct push *p = arg;
 
 	if (!e->session) {
 		TRY(vfm_vae_encode(e->vae, p->rgb, p->n, e->height, e->width, p->latent, err));
-		p->made = vfm_geometry_latent_frames(&e->video.maker.geometry, p->n);
+		p->made = vfm_geometry_latent_frames(&e->video_maker.geometry, p->n);
 		return 0;
 	}
 	p->made = vfm_vae_encode_push(e->session, p->rgb, p->n, p->latent, err);
 	return p->made < 0 ? (int)p->made : 0;
 }
 
-static int end_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+static int end_session(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	(void)arg;
 	(void)err;
@@ -134,17 +141,17 @@ static int end_session(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 	return 0;
 }
 
-static int encode_given_pictures(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+static int encode_given_pictures(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	const struct given_call *g = arg;
 
 	return vfm_vae_encode_given(e->vae, g->p, g->frames, g->latent, err);
 }
 
-static int decode_latent(struct vfm_encoders *e, void *arg, struct vfm_err *err)
+static int decode_latent(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	const struct decode_call *d = arg;
-	const struct vfm_geometry *g = &e->video.maker.geometry;
+	const struct vfm_geometry *g = &e->video_maker.geometry;
 	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
 		     bytes = area * t * (size_t)g->channels * sizeof(float);
 	float *x;
@@ -163,7 +170,7 @@ static int decode_latent(struct vfm_encoders *e, void *arg, struct vfm_err *err)
 }
 
 /* Waits until no clip is in work and reserves the autoencoder. */
-static void reserve_video(struct vfm_encoders *e)
+static void reserve_video(struct vfm_native *e)
 {
 	pthread_mutex_lock(&e->lock);
 	e->clips_waiting++;
@@ -174,7 +181,7 @@ static void reserve_video(struct vfm_encoders *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static void release_video(struct vfm_encoders *e)
+static void release_video(struct vfm_native *e)
 {
 	pthread_mutex_lock(&e->lock);
 	e->in_clip = false;
@@ -183,53 +190,87 @@ static void release_video(struct vfm_encoders *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static int video_begin(void *ctx, int height, int width, struct vfm_err *err)
+const struct vfm_geometry *vfm_native_geometry(const struct vfm_native *e)
 {
-	struct vfm_encoders *e = ctx;
+	return &e->video_maker.geometry;
+}
+
+bool vfm_native_takes_whole(const struct vfm_native *e)
+{
+	return e->tile.width;
+}
+
+int vfm_native_begin(struct vfm_native *e, int height, int width, struct vfm_err *err)
+{
 	int rc = 0;
 
 	reserve_video(e);
 	e->height = height;
 	e->width = width;
-	if (!e->video.whole)
+	if (!vfm_native_takes_whole(e))
 		rc = call_thread(e, begin_session, NULL, err);
 	if (rc < 0)
 		release_video(e);
 	return rc;
 }
 
-static int64_t video_push(void *ctx, const uint8_t *rgb, int64_t n, float *latent, struct vfm_err *err)
+int64_t vfm_native_push(struct vfm_native *e, const uint8_t *rgb, int64_t n, float *latent, struct vfm_err *err)
 {
 	struct push p = {.rgb = rgb, .n = n, .latent = latent};
-	int rc = call_thread(ctx, push_pictures, &p, err);
+	int rc = call_thread(e, push_pictures, &p, err);
 
 	return rc < 0 ? rc : p.made;
 }
 
-static void video_end(void *ctx)
+void vfm_native_end(struct vfm_native *e)
 {
-	call_thread(ctx, end_session, NULL, NULL);
-	release_video(ctx);
+	call_thread(e, end_session, NULL, NULL);
+	release_video(e);
 }
 
-static int video_encode_given(
-	void *ctx, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
+static int native_encode_clip(void *ctx, struct vfm_encode_clip *c, struct vfm_encoded *out, struct vfm_err *err)
 {
-	struct given_call g = {p, frames, latent};
-	int rc;
+	struct vfm_native *e = ctx;
+	const struct vfm_geometry *g = vfm_native_geometry(e);
+	float *latent = NULL;
+	int rc = vfm_native_encode_window(e, c, &latent, err);
 
-	reserve_video(ctx);
-	rc = call_thread(ctx, encode_given_pictures, &g, err);
-	release_video(ctx);
+	if (rc >= 0)
+		rc = vfm_clip_whole_patches(c->reader, g, c->patch_t, &c->frames, err);
+	if (rc >= 0)
+		rc = vfm_encoded_set_latents(
+			out, latent, g, c->frames, c->reader->height, c->reader->width, e->o.f32, err);
+	free(latent);
 	return rc;
 }
 
-static int video_decode(
-	void *ctx, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb, struct vfm_err *err)
+static int native_encode_given(
+	void *ctx, const struct vfm_encode_given *given, struct vfm_encoded *out, struct vfm_err *err)
+{
+	struct vfm_native *e = ctx;
+	const struct vfm_geometry *g = vfm_native_geometry(e);
+	struct given_call call = {&given->p, given->frames, NULL};
+	size_t bytes;
+	int rc;
+
+	TRY(vfm_encoded_alloc_frames(&call.latent, &bytes, g, given, err));
+	reserve_video(e);
+	rc = call_thread(e, encode_given_pictures, &call, err);
+	release_video(e);
+	if (rc >= 0)
+		rc = vfm_encoded_set_latents(
+			out, call.latent, g, given->frames, given->p.height, given->p.width, e->o.f32, err);
+	vfm_big_free(call.latent, bytes);
+	return rc;
+}
+
+static int native_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+	uint8_t *rgb, struct vfm_err *err)
 {
 	struct decode_call d = {latent, dims, frames, rgb};
 	int rc;
 
+	(void)worker;
 	reserve_video(ctx);
 	rc = call_thread(ctx, decode_latent, &d, err);
 	release_video(ctx);
@@ -244,17 +285,22 @@ struct text {
 	int64_t n;
 };
 
-static int64_t text_embed(void *ctx, const char *words, float **rows, struct vfm_err *err)
+static int native_embed(void *ctx, int worker, const char *words, struct vfm_encoded *out, struct vfm_err *err)
 {
+	const struct vfm_native *e = ctx;
+	const bool f32 = e->o.f32 || e->text_dtype != VFM_BF16;
 	struct text t = {.words = words};
 	int rc = call_thread(ctx, NULL, &t, err);
 
-	*rows = t.rows;
-	return rc < 0 ? rc : t.n;
+	(void)worker;
+	if (rc >= 0)
+		rc = vfm_encoded_set_rows(out, t.rows, t.n, e->text_maker.dim, f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
+	free(t.rows);
+	return rc;
 }
 
 /* Counts the tokens of each text before it computes, so that a bad one fails alone. */
-static int keep_good_texts(struct vfm_encoders *e, struct encoder_call **c, int n)
+static int keep_good_texts(struct vfm_native *e, struct encoder_call **c, int n)
 {
 	int good = 0;
 
@@ -269,7 +315,7 @@ static int keep_good_texts(struct vfm_encoders *e, struct encoder_call **c, int 
 }
 
 /* Embeds the texts of n calls together. */
-static void embed_batch(struct vfm_encoders *e, struct encoder_call *const *calls, int n)
+static void embed_batch(struct vfm_native *e, struct encoder_call *const *calls, int n)
 {
 	struct encoder_call *c[BATCH];
 	const char *words[BATCH];
@@ -297,12 +343,12 @@ static void embed_batch(struct vfm_encoders *e, struct encoder_call *const *call
 /* ---- the thread ---- */
 
 /* Whether texts should be embedded now: no clip waits for the device, or there is a full batch. */
-static bool is_time_for_texts(const struct vfm_encoders *e)
+static bool is_time_for_texts(const struct vfm_native *e)
 {
 	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || e->texts.n >= BATCH || e->stop);
 }
 
-static void serve_calls(struct vfm_encoders *e)
+static void serve_calls(struct vfm_native *e)
 {
 	struct encoder_call *batch[BATCH];
 	int n;
@@ -331,7 +377,7 @@ static void serve_calls(struct vfm_encoders *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static int open_models(struct vfm_encoders *e, struct vfm_err *err)
+static int open_models(struct vfm_native *e, struct vfm_err *err)
 {
 	const struct vfm_device_opts where = {
 		.local_rank = e->o.local_rank, .local_size = e->o.local_rank + 1, .size = 1};
@@ -342,29 +388,29 @@ static int open_models(struct vfm_encoders *e, struct vfm_err *err)
 			&(struct vfm_vae_opts){.path = e->o.vae,
 				.dtype = e->vae_dtype,
 				.tile = e->tile,
-				.no_encoder = e->o.decode_only,
-				.no_decoder = e->o.encode_only},
+				.no_encoder = !e->o.encodes,
+				.no_decoder = !e->o.decodes},
 			err));
-		e->video.maker = *vfm_vae_maker(e->vae);
+		e->video_maker = *vfm_vae_maker(e->vae);
 	}
-	if (e->o.text) {
+	if (e->o.text_encoder) {
 		TRY(vfm_t5_open(&e->t5, e->device.stream,
-			&(struct vfm_t5_opts){.path = e->o.text,
+			&(struct vfm_t5_opts){.path = e->o.text_encoder,
 				.dtype = e->text_dtype,
 				.max_len = e->o.text_rows,
-				.clean = !e->o.text_clean_off,
-				.stream = e->o.stream},
+				.clean = !e->o.text_raw,
+				.stream = e->o.text_stream},
 			err));
-		TRY(vfm_t5_maker(e->t5, &e->text.maker, err));
+		TRY(vfm_t5_maker(e->t5, &e->text_maker, err));
 	}
 	return 0;
 }
 
-/* Opens the models, tells the opener, and serves calls until vfm_encoders_close. */
-static void *run_encoders(void *arg)
+/* Opens the models, tells the opener, and serves calls until vfm_native_close. */
+static void *run_native(void *arg)
 {
 	struct encoder_call *open = arg;
-	struct vfm_encoders *e = open->arg;
+	struct vfm_native *e = open->arg;
 	int rc = open_models(e, open->err);
 
 	pthread_mutex_lock(&e->lock);
@@ -382,19 +428,6 @@ static void *run_encoders(void *arg)
 }
 
 /* ---- open and close ---- */
-
-int vfm_encoders_refuse_opts(const struct vfm_encoders_opts *o, struct vfm_err *err)
-{
-	if (!o->vae && (o->vae_dtype || o->tile))
-		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --vae", o->tile ? "--vae-tile" : "--vae-dtype");
-	if (!o->text && (o->text_dtype || o->text_rows != INT64_MIN || o->text_clean_off || o->stream))
-		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --text-encoder",
-			o->text_dtype               ? "--text-dtype"
-				: o->text_clean_off ? "--text-raw"
-				: o->stream         ? "--text-stream"
-						    : "--text-rows");
-	return 0;
-}
 
 enum { TILE_MIN = 64, TILE_STEP = 32, TILE_MAX = 65536 };
 
@@ -418,7 +451,7 @@ static bool parse_tile(const char *s, int *width, int *height)
 	return s && !*s;
 }
 
-static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
+static int parse_encoder_opts(struct vfm_native *e, struct vfm_err *err)
 {
 	struct vfm_vae_tile *t = &e->tile;
 
@@ -443,7 +476,7 @@ static int parse_encoder_opts(struct vfm_encoders *e, struct vfm_err *err)
 	return 0;
 }
 
-static void init_coders(struct vfm_encoders *e)
+static void init_native(struct vfm_native *e)
 {
 	e->clips.last = &e->clips.first;
 	e->texts.last = &e->texts.first;
@@ -451,17 +484,9 @@ static void init_coders(struct vfm_encoders *e)
 	pthread_cond_init(&e->work, NULL);
 	pthread_cond_init(&e->done, NULL);
 	pthread_cond_init(&e->clip_ended, NULL);
-	e->video = (struct vfm_video_coder){.ctx = e,
-		.whole = e->tile.width,
-		.begin = video_begin,
-		.push = video_push,
-		.end = video_end,
-		.encode_given = video_encode_given,
-		.decode = video_decode};
-	e->text = (struct vfm_text_coder){.ctx = e, .embed = text_embed, .bf16 = e->text_dtype == VFM_BF16};
 }
 
-static void free_encoders(struct vfm_encoders *e)
+static void free_native(struct vfm_native *e)
 {
 	pthread_mutex_destroy(&e->lock);
 	pthread_cond_destroy(&e->work);
@@ -470,39 +495,74 @@ static void free_encoders(struct vfm_encoders *e)
 	free(e);
 }
 
-int vfm_encoders_open(struct vfm_encoders **out, const struct vfm_encoders_opts *o, struct vfm_err *err)
+/* Sets the options with their defaults.  The tasks of a node have a GPU each. */
+static int set_native_opts(struct vfm_native *e, const struct vfm_encoder_opts *o, struct vfm_err *err)
 {
-	struct vfm_encoders *e = vfm_calloc(1, sizeof(*e));
-	struct encoder_call open = {.arg = e, .err = err};
-	int rc;
+	struct vfm_task task;
 
 	e->o = *o;
 	e->o.device = o->device ? o->device : "cpu";
 	e->o.vae_dtype = o->vae_dtype ? o->vae_dtype : "fp32";
 	e->o.text_dtype = o->text_dtype ? o->text_dtype : "bf16";
 	e->o.text_rows = o->text_rows == INT64_MIN ? 512 : o->text_rows;
-	rc = parse_encoder_opts(e, err);
-	init_coders(e);
-	if (rc >= 0 && pthread_create(&e->thread, NULL, run_encoders, &open) != 0)
-		rc = vfm_fail(err, VFM_EENV, "cannot start a thread for the encoders");
-	if (rc < 0) {
-		free_encoders(e);
-		return rc;
+	if (o->local_rank < 0) {
+		TRY(vfm_task_read(&task, err));
+		e->o.local_rank = (int)task.local;
 	}
+	return parse_encoder_opts(e, err);
+}
+
+static int start_native(struct vfm_native *e, struct vfm_err *err)
+{
+	struct encoder_call open = {.arg = e, .err = err};
+
+	if (pthread_create(&e->thread, NULL, run_native, &open) != 0)
+		return vfm_fail(err, VFM_EENV, "cannot start a thread for the encoders");
 	pthread_mutex_lock(&e->lock);
 	while (!open.done)
 		pthread_cond_wait(&e->done, &e->lock);
 	pthread_mutex_unlock(&e->lock);
-	if (open.rc < 0) {
+	if (open.rc < 0)
 		pthread_join(e->thread, NULL);
-		free_encoders(e);
-		return open.rc;
+	return open.rc;
+}
+
+static int choose_native_threads(void *ctx, int64_t jobs)
+{
+	(void)ctx;
+	return jobs ? 0 : NATIVE_JOBS;
+}
+
+static const struct vfm_encoder_ops native_ops = {
+	.encode_clip = native_encode_clip,
+	.encode_given = native_encode_given,
+	.decode = native_decode,
+	.embed = native_embed,
+	.threads = choose_native_threads,
+};
+
+int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err)
+{
+	struct vfm_native *e = vfm_calloc(1, sizeof(*e));
+	int rc;
+
+	init_native(e);
+	rc = set_native_opts(e, o, err);
+	if (rc >= 0)
+		rc = start_native(e, err);
+	if (rc < 0) {
+		free_native(e);
+		return rc;
 	}
-	*out = e;
+	s->native = e;
+	if (o->vae)
+		s->video = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->video_maker};
+	if (o->text_encoder)
+		s->text = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->text_maker};
 	return 0;
 }
 
-void vfm_encoders_close(struct vfm_encoders *e)
+void vfm_native_close(struct vfm_native *e)
 {
 	if (!e)
 		return;
@@ -511,15 +571,5 @@ void vfm_encoders_close(struct vfm_encoders *e)
 	pthread_cond_signal(&e->work);
 	pthread_mutex_unlock(&e->lock);
 	pthread_join(e->thread, NULL);
-	free_encoders(e);
-}
-
-const struct vfm_video_coder *vfm_encoders_video(const struct vfm_encoders *e)
-{
-	return e && e->vae ? &e->video : NULL;
-}
-
-const struct vfm_text_coder *vfm_encoders_texts(const struct vfm_encoders *e)
-{
-	return e && e->t5 ? &e->text : NULL;
+	free_native(e);
 }

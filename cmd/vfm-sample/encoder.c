@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "encoder/vae/wavelet.h"
 #include "io/json.h"
 #include "sample.h"
 
@@ -34,15 +35,6 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 	return 0;
 }
 
-/* Opens a decoder; with command NULL the built-in one. */
-static int open_sample_decoder(struct sample_job *j, const char *command, struct vfm_err *err)
-{
-	char spec[32];
-
-	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->net.c.model.channels);
-	return vfm_codec_open_decoder(&j->codec, j->o->tokenizer ? j->o->tokenizer : spec, command, &j->o->exec, err);
-}
-
 /* Which encoders this request uses: .npy output needs no decoder unless it encodes a picture, the null text needs no
  * text encoder. */
 static void find_needs(const struct sample_job *j, bool *decodes, bool *encodes)
@@ -60,60 +52,71 @@ static void find_needs(const struct sample_job *j, bool *decodes, bool *encodes)
 /* Compares the rows of the image encoder with those that the model reads. */
 static int check_image_rows(const struct sample_job *j, struct vfm_err *err)
 {
-	const struct vfm_maker maker = vfm_codec_image_maker(&j->codec);
+	const struct vfm_maker *maker = &j->encoders.image.maker;
 	const struct vfm_model_spec *m = &j->net.c.model;
 
-	if (maker.rows == m->image_len && maker.dim == m->image_dim)
+	if (maker->rows == m->image_len && maker->dim == m->image_dim)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
 		"--image-exec: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld "
 		"and %lld",
-		maker.name, maker.rows, maker.dim, j->o->last_image ? "--image and --last-image" : "--image",
+		maker->name, maker->rows, maker->dim, j->o->last_image ? "--image and --last-image" : "--image",
 		(long long)m->image_len, (long long)m->image_dim);
 }
 
-/* Opens the encoders of this process on a leader.  With a GPU the text encoder leaves the memory to the network. */
-static int open_native(struct sample_job *j, bool encodes, struct vfm_err *err)
+/* Compares what the encoders make with what the model reads. */
+static int check_widths(const struct sample_job *j, struct vfm_err *err)
 {
-	struct vfm_encoders_opts o = j->o->native;
+	const struct vfm_maker *video = &j->encoders.video.maker, *text = &j->encoders.text.maker;
+	const struct vfm_model_spec *m = &j->net.c.model;
 
-	o.text = encodes ? o.text : NULL;
-	if (!j->net.leader || (!o.vae && !o.text))
-		return 0;
-	o.device = j->x->opts->device;
-	o.local_rank = j->x->job.launch.local_rank;
-	o.decode_only = !j->o->image;
-	o.stream = true;
-	TRY(vfm_encoders_open(&j->native, &o, err));
-	j->codec.video = vfm_encoders_video(j->native);
-	j->codec.texts = vfm_encoders_texts(j->native);
-	return 0;
+	if (vfm_geometry_is_known(&video->geometry) && video->geometry.channels != m->channels)
+		return vfm_fail(err, VFM_EUSAGE, "the decoder '%s' has %d channels, the model %lld", video->name,
+			video->geometry.channels, (long long)m->channels);
+	if (text->dim && text->dim != m->text_dim)
+		return vfm_fail(err, VFM_EUSAGE, "the text encoder '%s' has rows of width %d, the model reads %lld",
+			text->name, text->dim, (long long)m->text_dim);
+	return j->encoders.image.ops ? check_image_rows(j, err) : 0;
 }
 
-int open_sample_codec(struct sample_job *j, struct vfm_err *err)
+/* The built-in tokenizer with the model's channels. */
+static const char *default_tokenizer(const struct sample_job *j, char spec[32])
 {
+	snprintf(spec, 32, "wavelet:%lld", (long long)j->net.c.model.channels);
+	return spec;
+}
+
+/* With a GPU the text encoder leaves the memory to the network. */
+int open_sample_encoders(struct sample_job *j, struct vfm_err *err)
+{
+	struct vfm_encoder_opts o = j->o->encoder;
+	char tokenizer[32], text[32];
 	bool decodes, encodes;
 
 	find_needs(j, &decodes, &encodes);
-	TRY(open_native(j, encodes, err));
-	j->o->exec.first_gpu = j->x->job.launch.local_rank;
-	if (!j->o->native.vae && (decodes || j->o->tokenizer || j->o->exec_command) &&
-		(j->net.leader || !j->o->exec_command))
-		TRY(open_sample_decoder(j, j->o->exec_command, err));
-	if (!j->o->native.text && encodes && (j->net.leader || !j->o->text_command))
-		TRY(vfm_codec_open_text(&j->codec, j->o->text_command, &j->o->exec, j->net.c.model.text_dim, err));
-	if (j->o->image_command && j->net.leader)
-		TRY(vfm_codec_open_image(&j->codec, j->o->image_command, &j->o->exec, j->o->last_image ? 2 : 1, err));
-	TRY(vfm_codec_wait(&j->codec, j->net.c.model.channels, j->net.c.model.text_dim, err));
-	return j->codec.image_exec ? check_image_rows(j, err) : 0;
+	snprintf(text, sizeof(text), "bytes:%lld", (long long)j->net.c.model.text_dim);
+	if (decodes && !o.exec && !o.vae && !o.tokenizer)
+		o.tokenizer = default_tokenizer(j, tokenizer);
+	if (!encodes)
+		o.text_encoder = o.text_exec = NULL;
+	else if (!o.text_encoder && !o.text_exec)
+		o.text = text;
+	if (!j->net.leader)
+		o.vae = o.text_encoder = o.exec = o.text_exec = o.image_exec = NULL;
+	o.encodes = j->o->image;
+	o.pictures = j->o->last_image ? 2 : 1;
+	o.text_stream = true;
+	o.device = j->x->opts->device;
+	o.local_rank = o.children.first_gpu = j->x->job.launch.local_rank;
+	TRY(vfm_encoder_open(&j->encoders, &o, err));
+	TRY(vfm_encoder_make_workers(&j->encoders, 1, err));
+	return check_widths(j, err);
 }
 
-/* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
+/* Sets the makers of the encoders on all ranks; the leaders must agree with rank 0.  Collective. */
 static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vfm_err *err)
 {
-	const struct vfm_makers own = {.tokenizer = vfm_codec_tokenizer(&j->codec),
-		.text = vfm_codec_text_maker(&j->codec),
-		.image = vfm_codec_image_maker(&j->codec)};
+	const struct vfm_makers own = vfm_encoder_makers(&j->encoders);
 	json_t *o = vfm_makers_json(&own);
 	char *text = json_dumps(o, JSON_COMPACT);
 	int rc = vfm_job_broadcast(&j->x->job, &text, err);
@@ -136,8 +139,9 @@ static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vf
 static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
 	const struct vfm_maker *used, struct vfm_err *err)
 {
+	struct vfm_tokenizer builtin;
 	struct vfm_maker own;
-	char label[VFM_MAKER_LABEL];
+	char label[VFM_MAKER_LABEL], spec[32];
 
 	j->geometry = trained->geometry;
 	if (vfm_geometry_is_known(&j->geometry)) {
@@ -149,8 +153,8 @@ static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const
 	}
 	own = *used;
 	if (!*own.name) {
-		TRY(open_sample_decoder(j, NULL, err));
-		own = vfm_codec_tokenizer(&j->codec);
+		TRY(vfm_tokenizer_parse(&builtin, default_tokenizer(j, spec), err));
+		own = vfm_tokenizer_maker(&builtin);
 	}
 	j->geometry = own.geometry;
 	vfm_maker_label(&own, label);
@@ -178,7 +182,7 @@ static int choose_encoders(
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
-	if (j->o->image_command) {
+	if (j->o->encoder.image_exec) {
 		j->makers.image = used->image;
 		TRY(check_encoder(j, c, VFM_ENCODER_IMAGE, &m, &used->image, err));
 	}

@@ -1,0 +1,195 @@
+#include "encoder/encode/encoder.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "encoder/encode/encoder_impl.h"
+#include "encoder/vae/vae.h"
+#include "spec/model/dtype.h"
+
+/* ---- options ---- */
+
+int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err)
+{
+	if (!!o->exec + !!o->tokenizer + !!o->vae > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer, --vae and --exec");
+	if (!!o->text_exec + !!o->text + !!o->text_encoder > 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of %s", o->text_options);
+	if (!o->vae && (o->vae_dtype || o->tile))
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --vae", o->tile ? "--vae-tile" : "--vae-dtype");
+	if (!o->text_encoder && (o->text_dtype || o->text_rows != INT64_MIN || o->text_raw || o->text_stream))
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --text-encoder",
+			o->text_dtype            ? "--text-dtype"
+				: o->text_raw    ? "--text-raw"
+				: o->text_stream ? "--text-stream"
+						 : "--text-rows");
+	if (o->device && !o->vae && !o->text_encoder)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--device: it needs --vae%s", o->text_options ? " or --text-encoder" : "");
+	if (o->exec || o->text_exec || o->image_exec)
+		return 0;
+	return vfm_exec_refuse_opts(
+		&o->children, o->text_options ? "--exec CMD, --text-exec CMD or --image-exec CMD" : "--exec CMD", err);
+}
+
+/* ---- opening ---- */
+
+int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_opts *o, struct vfm_err *err)
+{
+	struct vfm_encoder_set s = {0};
+	int rc;
+
+	if (o->vae)
+		return vfm_vae_read_geometry(g, o->vae, err);
+	rc = vfm_encoder_open(&s,
+		&(struct vfm_encoder_opts){
+			.tokenizer = o->tokenizer, .exec = o->exec, .encodes = true, .children = o->children},
+		err);
+	*g = s.video.maker.geometry;
+	vfm_encoder_close(&s);
+	return rc;
+}
+
+/* Waits for an encoder that loads its weights. */
+static int wait_for_encoder(struct vfm_encoder_handle *h, struct vfm_err *err)
+{
+	return h->ops && h->ops->wait ? h->ops->wait(h->ctx, &h->maker, err) : 0;
+}
+
+int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err)
+{
+	if (o->text_exec)
+		TRY(vfm_child_start(&s->text, o, o->text_exec, VFM_EXEC_TEXT_ENCODE, err));
+	if (o->image_exec)
+		TRY(vfm_child_start(&s->image, o, o->image_exec, VFM_EXEC_IMAGE_ENCODE, err));
+	if (o->exec)
+		TRY(vfm_child_start(&s->video, o, o->exec, o->decodes ? VFM_EXEC_DECODE : VFM_EXEC_ENCODE, err));
+	if (o->vae || o->text_encoder)
+		TRY(vfm_native_open(s, o, err));
+	if (o->tokenizer)
+		TRY(vfm_builtin_open_video(&s->video, o->tokenizer, o->f32, err));
+	if (o->text)
+		TRY(vfm_builtin_open_text(&s->text, o->text, o->f32, err));
+	TRY(wait_for_encoder(&s->video, err));
+	TRY(wait_for_encoder(&s->text, err));
+	return wait_for_encoder(&s->image, err);
+}
+
+int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs)
+{
+	const struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+	int busy = 0;
+
+	for (int i = 0; i < 3; i++) {
+		int n = all[i]->ops && all[i]->ops->threads ? all[i]->ops->threads(all[i]->ctx, jobs) : 0;
+
+		busy = n > busy ? n : busy;
+	}
+	return busy ? busy : jobs ? (int)jobs : 1;
+}
+
+int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *err)
+{
+	struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+
+	for (int i = 0; i < 3; i++)
+		if (all[i]->ops && all[i]->ops->make_workers)
+			TRY(all[i]->ops->make_workers(all[i]->ctx, n, err));
+	return 0;
+}
+
+void vfm_encoder_close(struct vfm_encoder_set *s)
+{
+	struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+
+	for (int i = 0; i < 3; i++)
+		if (all[i]->ops && all[i]->ops->close)
+			all[i]->ops->close(all[i]->ctx);
+	vfm_native_close(s->native);
+	*s = (struct vfm_encoder_set){0};
+}
+
+struct vfm_makers vfm_encoder_makers(const struct vfm_encoder_set *s)
+{
+	return (struct vfm_makers){.tokenizer = s->video.maker, .text = s->text.maker, .image = s->image.maker};
+}
+
+/* ---- arrays ---- */
+
+void vfm_encoded_release(struct vfm_encoded *x)
+{
+	vfm_big_free(x->memory, x->memory ? x->npy.data_bytes : 0);
+	*x = (struct vfm_encoded){0};
+}
+
+/* Gives *x memory of its own for npy, whose elements the caller writes. */
+static int alloc_encoded(struct vfm_encoded *x, struct vfm_npy npy, const char *what, struct vfm_err *err)
+{
+	npy.data_bytes = vfm_npy_count(&npy) * vfm_npy_type_size(npy.type);
+	x->npy = npy;
+	x->memory = vfm_big_alloc(npy.data_bytes, what, err);
+	x->data = x->memory;
+	return x->memory ? 0 : VFM_EENV;
+}
+
+int vfm_encoded_alloc_frames(
+	float **x, size_t *bytes, const struct vfm_geometry *g, const struct vfm_encode_given *e, struct vfm_err *err)
+{
+	const size_t area = (size_t)(e->p.height / g->stride[1]) * (size_t)(e->p.width / g->stride[2]);
+
+	*bytes = (size_t)vfm_geometry_latent_frames(g, e->frames) * area * (size_t)g->channels * sizeof(float);
+	*x = vfm_big_alloc(*bytes, "the latents of a picture", err);
+	return *x ? 0 : VFM_EENV;
+}
+
+void vfm_swap_planes(const float *x, size_t a, size_t b, size_t area, float *out)
+{
+	for (size_t i = 0; i < a; i++)
+		for (size_t k = 0; k < b; k++)
+			memcpy(out + (k * a + i) * area, x + (i * b + k) * area, area * sizeof(float));
+}
+
+int vfm_encoded_set_latents(struct vfm_encoded *out, const float *latent, const struct vfm_geometry *g, int64_t frames,
+	int height, int width, bool f32, struct vfm_err *err)
+{
+	const struct vfm_npy npy = {.type = f32 ? VFM_NPY_F32 : VFM_NPY_F16,
+		.ndim = 4,
+		.shape = {g->channels, vfm_geometry_latent_frames(g, frames), height / g->stride[1],
+			width / g->stride[2]}};
+	const size_t ch = (size_t)npy.shape[0], t = (size_t)npy.shape[1], n = (size_t)(npy.shape[2] * npy.shape[3]);
+
+	TRY(alloc_encoded(out, npy, "the latents", err));
+	if (f32) {
+		vfm_swap_planes(latent, t, ch, n, out->memory);
+		return 0;
+	}
+	for (size_t k = 0; k < ch; k++)
+		for (size_t i = 0; i < t; i++)
+			vfm_f16s_from_f32((uint16_t *)out->memory + (k * t + i) * n, latent + (i * ch + k) * n, n);
+	return 0;
+}
+
+int vfm_encoded_set_rows(
+	struct vfm_encoded *out, const float *rows, int64_t n, int64_t dim, enum vfm_npy_type type, struct vfm_err *err)
+{
+	const size_t count = (size_t)n * (size_t)dim;
+
+	TRY(alloc_encoded(
+		out, (struct vfm_npy){.type = type, .ndim = 2, .shape = {n, dim}}, "the rows of a text", err));
+	if (type == VFM_NPY_F16)
+		vfm_f16s_from_f32(out->memory, rows, count);
+	else
+		vfm_dtype_convert(type == VFM_NPY_BF16 ? VFM_BF16 : VFM_F32, out->memory, VFM_F32, rows, count);
+	return 0;
+}
+
+int vfm_encoded_widen(struct vfm_encoded *x, struct vfm_err *err)
+{
+	const struct vfm_encoded narrow = *x;
+	struct vfm_npy npy = narrow.npy;
+
+	npy.type = VFM_NPY_F32;
+	TRY(alloc_encoded(x, npy, "an array of a child", err));
+	vfm_npy_to_f32(&narrow.npy, narrow.data, x->memory);
+	return 0;
+}
