@@ -16,7 +16,7 @@ static const struct pack_opts defaults = {.context = 8192,
 	.long_ = "error",
 	.ragged = "error",
 	.patch = "1x2x2"};
-static struct pack_opts o; /* of the command line, or of the stage that is read */
+static struct pack_opts o; /* of the command line, or of the phase that is read */
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context},
@@ -46,9 +46,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the plan of what --held-out leaves out", &o.held_out_plan},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
-	{VFM_OPT_STR, 0, "stage", "NAME", "begin a training stage: the options and folders up to the next are its own",
-		&o.stage},
-	{VFM_OPT_STR, 'o', "out", "DIR", "with --stage: write DIR/NAME.jsonl of each stage, and DIR/stages.json",
+	{VFM_OPT_STR, 0, "phase", "NAME", "begin a training phase: the options and folders up to the next are its own",
+		&o.phase},
+	{VFM_OPT_STR, 'o', "out", "DIR", "with --phase: write DIR/NAME.jsonl of each phase, and DIR/stages.json",
 		&o.out},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
 	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a plan; write nothing", &o.check},
@@ -57,8 +57,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
-	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --stage NAME "
-		    "[OPTION ...] [DIR ...] [--stage NAME ...]\n--check FILE\n"
+	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --phase NAME "
+		    "[OPTION ...] [DIR ...] [--phase NAME ...]\n--check FILE\n"
 		    "show [-l] [-s N] [-o FORMAT] PLAN\nstats [-o FORMAT] PLAN",
 	.summary = "pack the samples of shard indexes into sequences",
 	.opts = opts,
@@ -105,7 +105,7 @@ static int pack(const struct pack_opts *opt, int n, char **dirs, struct vfm_err 
 	int64_t rc;
 
 	if (opt->out)
-		return vfm_fail(err, VFM_EUSAGE, "-o: it needs --stage; one plan goes to standard output");
+		return vfm_fail(err, VFM_EUSAGE, "-o: it needs --phase; one plan goes to standard output");
 	rc = pack_make(opt, n, dirs, &out, err);
 	return rc < 0 ? (int)rc : 0;
 }
@@ -132,10 +132,12 @@ int main(int argc, char **argv)
 	int n = 0, rc;
 
 	vfm_cmd_init(argv[0]);
+	if (!verb && vfm_opt_rename(argc, argv, "stage", "phase"))
+		vfm_warn("--stage is now --phase");
 	if (verb) {
 		rc = verb->run(argc - 1, argv + 1, &err);
-	} else if (pack_has_stages(argc, argv)) {
-		rc = pack_stages(argc, argv, &err);
+	} else if (pack_has_phases(argc, argv)) {
+		rc = pack_phases(argc, argv, &err);
 	} else {
 		rc = pack_parse(&opt, argc, argv, &n, &err);
 		if (rc == 0)

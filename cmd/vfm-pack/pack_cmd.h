@@ -9,7 +9,7 @@ struct pack_opts {
 	int64_t context, batch, cp, steps, seed, window;
 	double epochs, held_out;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
-	const char *stage, *out, *split;
+	const char *phase, *out, *split;
 	struct vfm_strlist blend, max_passes, subset;
 	bool force;
 };
@@ -30,10 +30,10 @@ int64_t pack_make(const struct pack_opts *o, int n_dirs, char **dirs, const stru
 /* Sets *o from words[0..n-1] and the defaults, and moves the operands to words[1..*n_operands] (vfm_opt_parse). */
 int pack_parse(struct pack_opts *o, int n, char **words, int *n_operands, struct vfm_err *err);
 
-/* Whether argv has --stage. */
-bool pack_has_stages(int argc, char **argv);
-/* vfm-pack -o DIR [OPTION ...] --stage NAME [OPTION ...] [DIR ...] --stage ... */
-int pack_stages(int argc, char **argv, struct vfm_err *err);
+/* Whether argv has --phase. */
+bool pack_has_phases(int argc, char **argv);
+/* vfm-pack -o DIR [OPTION ...] --phase NAME [OPTION ...] [DIR ...] --phase ... */
+int pack_phases(int argc, char **argv, struct vfm_err *err);
 
 struct vfm_plan;
 /* Parses the command line of a verb, which has one operand, and opens that plan.  Returns 0, VFM_OPT_DONE or a

@@ -21,7 +21,7 @@ static const char *const class_keys[VFM_SIM_CLASSES] = {
 static void add_dry_run_columns(struct vfm_table *t)
 {
 	vfm_table_col(t, "rank", "rank", 0);
-	vfm_table_col(t, "stage", "stage", 0);
+	vfm_table_col(t, "stage", "pp stage", 0);
 	vfm_table_col(t, "stands_for", "stands for", 0);
 	vfm_table_col(t, "packs", "packs", 0);
 	vfm_table_col(t, "mem_gib", "GiB", 2);
@@ -313,7 +313,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	add_job_row(t, &d, &machine, o, c->train.dtype);
 	vfm_table_note(t,
 		"ms of a rank: of kernels of each kind, which overlap; exposed, bubble, copy: parts of a step that "
-		"the ranks wait for communication, other stages, copies; imbalance: for ranks with other packs, "
+		"the ranks wait for communication, other pp stages, copies; imbalance: for ranks with other packs, "
 		"experts or speed");
 	note_nodes(t, &machine, o);
 	vfm_table_note(t, "predicted for %d GPUs of the machine %s, not measured; vfm %s", opts.ranks, o->machine,

@@ -15,8 +15,8 @@
 #include "train/job/context.h"
 #include "train/predict/parity.h"
 #include "train/run/initial.h"
+#include "train/run/phased.h"
 #include "train/run/run.h"
-#include "train/run/staged.h"
 
 static volatile sig_atomic_t stop;
 
@@ -28,10 +28,10 @@ static void on_signal(int sig)
 
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model";
-static const char *config_path, *preset, *plan, *stages_path, *held_out, *out_dir,
+static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
-static struct vfm_stages stages; /* n 0: one run, without stages */
+static struct vfm_phases phases; /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -43,10 +43,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
-		"override one key of the configuration; STAGE:KEY=VALUE for one stage; may be repeated", &sets},
+		"override one key of the configuration; PHASE:KEY=VALUE for one phase; may be repeated", &sets},
 	{VFM_OPT_STR, 0, "data", "PLAN", "plan of vfm-pack(1) to train on", &plan},
-	{VFM_OPT_STR, 0, "stages", "FILE", "stages.json of vfm-pack(1): train its stages in turn, each in RUN/NAME",
-		&stages_path},
+	{VFM_OPT_STR, 0, "phases", "FILE", "stages.json of vfm-pack(1): train its phases in turn, each in RUN/NAME",
+		&phases_path},
 	{VFM_OPT_STR, 0, "held-out", "PLAN", "plan of held-out data, whose loss is recorded (eval.every)", &held_out},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
@@ -90,7 +90,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis =
 		"[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
 		"auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
-		"PLAN] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data PLAN|--stages FILE -o RUN\n"
+		"PLAN] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data PLAN|--phases FILE -o RUN\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
@@ -106,7 +106,7 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* Applies one --set to the configuration of stage k.  STAGE:KEY=VALUE goes for one stage. */
+/* Applies one --set to the configuration of phase k.  PHASE:KEY=VALUE goes for one phase. */
 static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_err *err)
 {
 	size_t n = strcspn(set, ":=");
@@ -114,26 +114,26 @@ static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_er
 
 	if (set[n] != ':')
 		return vfm_config_set(c, set, err);
-	at = vfm_stages_find(&stages, set, n);
+	at = vfm_phases_find(&phases, set, n);
 	if (at < 0)
 		return vfm_fail(err, VFM_EUSAGE,
-			stages.n ? "--set '%s': there is no stage '%.*s'"
-				 : "--set '%s': a stage ('%.*s') needs --stages",
+			phases.n ? "--set '%s': there is no phase '%.*s'"
+				 : "--set '%s': a phase ('%.*s') needs --phases",
 			set, (int)n, set);
 	return at == k ? vfm_config_set(c, set + n + 1, err) : 0;
 }
 
-/* Takes what --init brings with it; a run or a stage that has begun does not read --init again. */
+/* Takes what --init brings with it; a run or a phase that has begun does not read --init again. */
 static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
 {
-	char *begun = stages.n && out_dir ? vfm_staged_begun(out_dir, &stages, k) : NULL;
-	int rc = vfm_config_initial(c, init, stages.n ? begun : out_dir, err);
+	char *begun = phases.n && out_dir ? vfm_phased_begun(out_dir, &phases, k) : NULL;
+	int rc = vfm_config_initial(c, init, phases.n ? begun : out_dir, err);
 
 	free(begun);
 	return rc;
 }
 
-/* The configuration of stage k; without stages, k is 0. */
+/* The configuration of phase k; without phases, k is 0. */
 static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 {
 	int rc;
@@ -144,7 +144,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(stages.n ? vfm_config_stage_file(c, config_path, &stages, k, err)
+		TRY(phases.n ? vfm_config_phase_file(c, config_path, &phases, k, err)
 			     : vfm_config_file(c, config_path, err));
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
@@ -153,10 +153,10 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	else if (steps != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "--steps: expected 0 or more, got %lld", (long long)steps);
 	rc = vfm_config_check(c, err);
-	return rc < 0 && stages.n ? vfm_err_context(err, "stage '%s'", stages.v[k].name) : rc;
+	return rc < 0 && phases.n ? vfm_err_context(err, "phase '%s'", phases.v[k].name) : rc;
 }
 
-/* Without stages, the configuration; else {"stages":{NAME:configuration, …}}, which -c reads as well. */
+/* Without phases, the configuration; else {"stages":{NAME:configuration, …}}, which -c reads as well. */
 static int print_resolved(struct vfm_err *err)
 {
 	json_t *by_name = json_object(), *o = NULL;
@@ -164,13 +164,13 @@ static int print_resolved(struct vfm_err *err)
 	struct vfm_buf b = {0};
 	int rc = 0;
 
-	for (int k = 0; k < (stages.n ? stages.n : 1); k++) {
+	for (int k = 0; k < (phases.n ? phases.n : 1); k++) {
 		TRY_OUT(read_config(&c, k, err));
 		o = vfm_config_to_json(&c);
-		if (stages.n)
-			json_object_set_new(by_name, stages.v[k].name, o);
+		if (phases.n)
+			json_object_set_new(by_name, phases.v[k].name, o);
 	}
-	if (stages.n)
+	if (phases.n)
 		o = json_pack("{s:O}", "stages", by_name);
 	vfm_json_text(&b, o, 2);
 	puts(b.data);
@@ -218,8 +218,8 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.on_step = print_record};
 
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
-	if (stages.n)
-		return vfm_run_stages(x, &(struct vfm_staged){&stages, c, o}, err);
+	if (phases.n)
+		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
 	TRY(vfm_context_open(x, c, err));
 	return vfm_run(x, c, &o, err);
 }
@@ -241,12 +241,12 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 	return 0;
 }
 
-static int check_stages_options(struct vfm_err *err)
+static int check_phases_options(struct vfm_err *err)
 {
-	if (stages_path && (plan || held_out))
-		return vfm_fail(err, VFM_EUSAGE, "--stages names the plans: it excludes --data and --held-out");
-	if (stages_path && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--resume CKPT: not with --stages (auto or no)");
+	if (phases_path && (plan || held_out))
+		return vfm_fail(err, VFM_EUSAGE, "--phases names the plans: it excludes --data and --held-out");
+	if (phases_path && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--resume CKPT: not with --phases (auto or no)");
 	return 0;
 }
 
@@ -254,10 +254,10 @@ static int check_train_options(struct vfm_err *err)
 {
 	unsigned changes;
 
-	if (!print_mesh && (!(plan || stages_path) || !out_dir))
+	if (!print_mesh && (!(plan || phases_path) || !out_dir))
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
-			plan || stages_path ? "-o RUN" : "--data PLAN");
-	TRY(check_stages_options(err));
+			plan || phases_path ? "-o RUN" : "--data PLAN");
+	TRY(check_phases_options(err));
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
 	if (strcmp(init_part, "model") != 0 && strcmp(init_part, "ema") != 0)
@@ -271,8 +271,8 @@ static int show_meshes(
 	const struct vfm_config *c, int n, const struct vfm_launch *l, int64_t ranks, struct vfm_err *err)
 {
 	for (int k = 0; k < n; k++) {
-		if (stages.n && l->rank <= 0)
-			printf("stage %s\n", stages.v[k].name);
+		if (phases.n && l->rank <= 0)
+			printf("phase %s\n", phases.v[k].name);
 		TRY(show_mesh(&c[k], l, ranks, err));
 	}
 	return 0;
@@ -280,7 +280,7 @@ static int show_meshes(
 
 static int train_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
 {
-	int n = stages.n ? stages.n : 1, rc = 0;
+	int n = phases.n ? phases.n : 1, rc = 0;
 	struct vfm_config *c = vfm_calloc((size_t)n, sizeof(*c));
 
 	for (int k = 0; k < n && rc == 0; k++)
@@ -390,8 +390,8 @@ static int predict_run(struct vfm_err *err)
 	struct vfm_task task;
 	struct vfm_config c;
 
-	if (stages_path)
-		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --stages; name the plan of a stage with --data");
+	if (phases_path)
+		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --phases; name the plan of a phase with --data");
 	TRY(check_unused_options(err));
 	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
@@ -410,15 +410,28 @@ static int predict_run(struct vfm_err *err)
 	return print_dry_run(&c, &dry, err);
 }
 
+/* Under srun only the first task warns. */
+static void warn_renamed(void)
+{
+	struct vfm_task task;
+
+	if (vfm_task_read(&task, NULL) < 0 || task.number == 0)
+		vfm_warn("--stages is now --phases");
+}
+
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
 	struct vfm_config c;
+	bool renamed;
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
+	renamed = vfm_opt_rename(argc, argv, "stages", "phases");
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (renamed && rc == 0)
+		warn_renamed();
 	if (rc == 0)
 		rc = check_actions(&err);
 	if (rc == 0 && n > 0 && !report)
@@ -433,7 +446,7 @@ int main(int argc, char **argv)
 		vfm_buf_release(&b);
 	} else if (report) {
 		rc = write_run_report(argv + 1, n, out_dir, &err);
-	} else if (stages_path && (rc = vfm_stages_load(&stages, stages_path, &err)) < 0) {
+	} else if (phases_path && (rc = vfm_phases_load(&phases, phases_path, &err)) < 0) {
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
@@ -442,7 +455,7 @@ int main(int argc, char **argv)
 	} else if (dry_run) {
 		rc = vfm_job_say_once(predict_run(&err), &err);
 	} else if (parity) {
-		rc = stages_path ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with --stages")
+		rc = phases_path ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with --phases")
 				 : read_config(&c, 0, &err);
 		if (rc == 0)
 			rc = dump_parity(&c, &err);
@@ -450,6 +463,6 @@ int main(int argc, char **argv)
 		rc = run_ranks(&err);
 	}
 	vfm_strlist_release(&sets);
-	vfm_stages_release(&stages);
+	vfm_phases_release(&phases);
 	return vfm_cmd_exit(rc, &err);
 }

@@ -65,7 +65,7 @@ run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp
 rc_is 0 "--trace"
 is "$out" "$first" "changes no figure"
 is "$(jq -c '[.[] | select(.name == "process_name") | .args.name] | sort' trace.json)" \
-	'["rank 0, stage 0","rank 1, stage 0","rank 4, stage 1","rank 5, stage 1"]' "a process a simulated rank"
+	'["rank 0, pp stage 0","rank 1, pp stage 0","rank 4, pp stage 1","rank 5, pp stage 1"]' "a process a simulated rank"
 is "$(jq -c '[.[] | select(.name == "thread_name" and .pid == 0) | .args.name]' trace.json)" '["compute","replica, tp_param","forward","tp+seq","backward","other work"]' "a thread a stream, named after its groups"
 is "$(jq '[.[] | select(.ph == "X")] | group_by([.pid, .tid]) | map(sort_by(.ts) | [.[:-1], .[1:]] | transpose | map(.[0].ts + .[0].dur <= .[1].ts + 0.002) | all) | all' trace.json)" \
 	true "the work of a stream does not overlap"
@@ -90,9 +90,9 @@ like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --html page.html
 rc_is 0 "--html"
 is "$out" "$first" "changes no figure"
-is "$(grep -c 'rank [0-9]*, stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
+is "$(grep -c 'rank [0-9]*, pp stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
 is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
-is "$(grep -oE 'Rank [0-9]+, stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, stage 0 Rank 4, stage 1 " "the memory of a rank of each stage"
+is "$(grep -oE 'Rank [0-9]+, pp stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, pp stage 0 Rank 4, pp stage 1 " "the memory of a rank of each stage"
 is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "and the capacity"
 if command -v chromium >/dev/null; then
 	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/page.html" >dom 2>/dev/null

@@ -253,7 +253,7 @@ static void test_ranks(void **state)
 	vfm_dry_run_html(&b, &page);
 	vfm_dry_run_html(&again, &page);
 	assert_string_equal(b.data, again.data);
-	assert_non_null(strstr(b.data, "Rank 0, stage 0"));
+	assert_non_null(strstr(b.data, "Rank 0, pp stage 0"));
 	vfm_buf_release(&b);
 	vfm_buf_release(&again);
 	o.memory = false; /* changes nothing else */

@@ -123,7 +123,7 @@ static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, 
 		vfm_table_note(t,
 			"sums over all ranks; threads: per rank; GiB: maximum over the ranks; comm, bubble: fractions "
 			"of "
-			"the step that a rank waited for communication, for other stages");
+			"the step that a rank waited for communication, for other pp stages");
 }
 
 static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted *p, const struct vfm_bench_result *r)

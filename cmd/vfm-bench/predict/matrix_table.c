@@ -230,7 +230,7 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 		end = strchr(line, '\n');
 		vfm_table_note(t, "%.*s", (int)(end - line), line);
 	}
-	vfm_table_note(t, "comm, bubble: parts of the step that the ranks wait for communication, for other stages");
+	vfm_table_note(t, "comm, bubble: parts of the step that the ranks wait for communication, for other pp stages");
 	vfm_table_note(t,
 		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
 		"fit: what it needs");

@@ -471,15 +471,15 @@ int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *er
 	return set_object(c, obj, true, err);
 }
 
-/* Sets a document without its "stages", and then that of stage k.  l NULL: no stages. */
-static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_stages *l, int k, struct vfm_err *err)
+/* Sets a document without its "stages", and then that of phase k.  l NULL: no phases. */
+static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
 	json_t *stages = json_incref(json_object_get(obj, "stages")), *v;
 	const char *name;
 	int rc = 0;
 
 	if (stages && !l)
-		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --stages");
+		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --phases");
 	else if (stages && !json_is_object(stages))
 		rc = vfm_fail(err, VFM_EUSAGE, "stages: expected an object of configurations by name");
 	TRY_OUT(rc);
@@ -487,10 +487,10 @@ static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_stag
 	TRY_OUT(vfm_config_json(c, obj, err));
 	json_object_foreach(stages, name, v)
 	{
-		int at = vfm_stages_find(l, name, strlen(name));
+		int at = vfm_phases_find(l, name, strlen(name));
 
 		if (at < 0)
-			rc = vfm_fail(err, VFM_EUSAGE, "stages: there is no stage '%s'", name);
+			rc = vfm_fail(err, VFM_EUSAGE, "stages: there is no phase '%s'", name);
 		else if (at == k && vfm_config_json(c, v, err) < 0)
 			rc = vfm_err_context(err, "stages: %s", name);
 		TRY_OUT(rc);
@@ -500,7 +500,7 @@ out:
 	return rc;
 }
 
-static int set_file(struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
+static int set_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
 	json_t *obj = vfm_json_load(path, 1 << 20, err);
 	int rc;
@@ -517,8 +517,8 @@ int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
 	return set_file(c, path, NULL, 0, err);
 }
 
-int vfm_config_stage_file(
-	struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err)
+int vfm_config_phase_file(
+	struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
 	return set_file(c, path, l, k, err);
 }

@@ -4,7 +4,7 @@
 #ifndef VFM_TRAIN_JOB_CONFIG_H
 #define VFM_TRAIN_JOB_CONFIG_H
 
-#include "data/plan/stages.h"
+#include "data/plan/phases.h"
 #include "io/json.h"
 #include "net/diffusion/diffusion.h"
 #include "net/tape/tape.h"
@@ -80,10 +80,10 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 /* As vfm_config_json, for the configuration in a checkpoint: also accepts former names of renamed keys. */
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
 int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err);
-/* As vfm_config_file for stage k of the list: the file may also have "stages", an object of configurations by name, of
- * which that of the stage is set last.  Every name must be that of a stage. */
-int vfm_config_stage_file(
-	struct vfm_config *c, const char *path, const struct vfm_stages *l, int k, struct vfm_err *err);
+/* As vfm_config_file for phase k of the list: the file may also have "stages", an object of configurations by name, of
+ * which that of the phase is set last.  Every name must be that of a phase. */
+int vfm_config_phase_file(
+	struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err);
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err);
 json_t *vfm_config_to_json(const struct vfm_config *c); /* all keys, resolved; the caller owns the result */

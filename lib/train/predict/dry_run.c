@@ -73,7 +73,7 @@ static void trace_rank(struct vfm_context *x, struct dry_step *d, const struct v
 	size_t n;
 
 	l = vfm_sim_launches(x->device.dev, &n);
-	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, stage %d\"}}",
+	fprintf(f, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d, pp stage %d\"}}",
 		d->traced ? ",\n" : "[\n", rank, rank, x->mesh.coord[VFM_AX_PP]);
 	d->traced = true;
 	for (size_t i = 0; i < n; i++) {

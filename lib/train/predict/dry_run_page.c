@@ -68,7 +68,7 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
 		(double)(d->mem_peak + d->mem_beside) / 0x1p30, 1);
 	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
-	add_dry_card(b, "waiting for stages", " %", d->bubble_s / s * 100, 1);
+	add_dry_card(b, "waiting for pp stages", " %", d->bubble_s / s * 100, 1);
 	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
 	if (p->failures && goodput > 0)
 		add_dry_card(b, "goodput", " %", goodput * 100, 1);
@@ -98,7 +98,7 @@ static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const
 {
 	vfm_buf_addf(b,
 		"<%s>Simulated ranks</%s>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
-		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>stage</th>"
+		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>pp stage</th>"
 		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>",
 		heading, heading);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
@@ -178,7 +178,7 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const c
 				continue;
 			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">", y + LANE - 5);
 			if (s == 0)
-				vfm_buf_addf(b, "rank %d, stage %d: ", d->rank[i].rank, d->rank[i].stage);
+				vfm_buf_addf(b, "rank %d, pp stage %d: ", d->rank[i].rank, d->rank[i].stage);
 			vfm_html_text(b, d->rank[i].stream_name[s]);
 			vfm_buf_adds(b, "</text>");
 			add_lane(b, &d->rank[i], s, y);

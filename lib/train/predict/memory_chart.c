@@ -294,7 +294,8 @@ static void add_memory_heading(struct vfm_buf *b, const struct memory_plot *p)
 	double all = gib(m->peak + p->r->mem_beside), capacity = gib(p->machine->capacity);
 
 	vfm_buf_addf(b,
-		"<h3>Rank %d, stage %d <span class=\"dim\" style=\"font-weight:400\">peak %.2f GiB, with %.1f GiB of "
+		"<h3>Rank %d, pp stage %d <span class=\"dim\" style=\"font-weight:400\">peak %.2f GiB, with %.1f GiB "
+		"of "
 		"the driver, libraries and unused parts of pool chunks %.2f GiB",
 		p->r->rank, p->r->stage, gib(m->peak), gib(p->r->mem_beside), all);
 	if (m->peak_s < 0)
@@ -375,7 +376,7 @@ static void add_owner_table(struct vfm_buf *b, const struct shown *s)
 
 	vfm_buf_adds(b, "<div class=\"wide\"><table>\n<tr><th>GiB at the peak</th>");
 	for (int r = 0; r < s->ranks; r++) {
-		vfm_buf_addf(b, "<th class=\"num\">stage %d</th>", s->rank[r]->stage);
+		vfm_buf_addf(b, "<th class=\"num\">pp stage %d</th>", s->rank[r]->stage);
 		rest[r] = s->rank[r]->memory.peak;
 	}
 	vfm_buf_adds(b, "</tr>\n");
@@ -409,7 +410,8 @@ void vfm_memory_section(
 	top = 3 * top < machine->capacity ? top + top / 8 : top < machine->capacity ? machine->capacity : top;
 	if (s.ranks) {
 		vfm_buf_addf(b,
-			"<%s>Memory by owner</%s>\n<p class=\"dim\">Of each stage the simulated rank with the highest "
+			"<%s>Memory by owner</%s>\n<p class=\"dim\">Of each pp stage the simulated rank with the "
+			"highest "
 			"peak, "
 			"in a step of %.1f ms%s. The host allocates ahead of the device: memory counts from when the "
 			"compute stream begins the work that is enqueued behind the allocation. The dot is the "

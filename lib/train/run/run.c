@@ -188,7 +188,7 @@ static int identify(struct train_run *r, struct vfm_err *err)
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
 	if (r->o->plan_sha256 && strcmp(sha, r->o->plan_sha256) != 0)
 		rc = vfm_job_agree(r->job,
-			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of stages says: %s, not %s",
+			vfm_fail(err, VFM_EUSAGE, "'%s' has another sha256 than the list of phases says: %s, not %s",
 				r->o->plan, sha, r->o->plan_sha256),
 			err);
 out:
@@ -483,8 +483,8 @@ static int report(struct train_run *r, const struct vfm_step_record *rec, struct
 	json_t *o = vfm_step_json(rec);
 	int rc;
 
-	if (r->o->stage)
-		json_object_set_new(o, "stage", json_string(r->o->stage));
+	if (r->o->phase)
+		json_object_set_new(o, "stage", json_string(r->o->phase));
 	rc = vfm_metrics_add(&r->metrics, rec, o, err);
 
 	if (rc == 0 && r->o->on_step && !r->closed)

@@ -20,7 +20,7 @@
 struct vfm_run_opts {
 	const char *plan;        /* path */
 	const char *plan_sha256; /* that the plan must have; NULL: any */
-	const char *stage;       /* name of the training stage, for the records of the steps; NULL: none */
+	const char *phase;       /* name of the training phase, for the records of the steps; NULL: none */
 	const char *dir;         /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
 	 * used until RUN has a later one. */

@@ -103,7 +103,7 @@ static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t
 static int add_step_record(
 	struct vfm_run_log *l, const struct vfm_jsonl *in, const json_t *o, int64_t *last, struct vfm_err *err)
 {
-	const char *stage = json_string_value(json_object_get(o, "stage"));
+	const char *phase = json_string_value(json_object_get(o, "stage"));
 	double seconds = record_number(o, "step_ms") / 1e3;
 	int64_t step = 0;
 
@@ -121,8 +121,8 @@ static int add_step_record(
 	l->samples += json_number_value(json_object_get(o, "samples"));
 	l->replaced += json_number_value(json_object_get(o, "replaced"));
 	l->tflop += isnan(seconds) ? 0 : json_number_value(json_object_get(o, "tflops")) * seconds;
-	if (stage && !l->stage)
-		l->stage = vfm_strdup(stage);
+	if (phase && !l->phase)
+		l->phase = vfm_strdup(phase);
 	add_curves(l, o, step);
 	set_levels(l, json_object_get(o, "held_out_levels"));
 	return 0;
@@ -285,7 +285,7 @@ void vfm_run_log_release(struct vfm_run_log *l)
 	free(l->dir);
 	free(l->metrics);
 	free(l->name);
-	free(l->stage);
+	free(l->phase);
 	free(l->failure);
 	*l = (struct vfm_run_log){0};
 }

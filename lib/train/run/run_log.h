@@ -44,7 +44,7 @@ struct vfm_run_log {
 	char *dir;     /* the folder of the run */
 	char *metrics; /* its metrics.jsonl */
 	char *name;    /* of the folder */
-	char *stage;   /* the training stage; NULL: none */
+	char *phase;   /* the training phase; NULL: none */
 	struct vfm_trace trace[VFM_RUN_CURVES];
 	double sum[VFM_RUN_CURVES];  /* of the values; of shares: of the numerators */
 	struct vfm_trace levels;     /* losses of the last evaluation of held-out data over the noise levels, from 1 */

@@ -319,11 +319,11 @@ static bool fact_params(struct vfm_buf *b, const struct run_report *r, int k)
 	return fact_number(b, (double)vfm_model_params(&c.model));
 }
 
-static bool fact_stage(struct vfm_buf *b, const struct run_report *r, int k)
+static bool fact_phase(struct vfm_buf *b, const struct run_report *r, int k)
 {
-	if (r->log[k].stage)
-		vfm_html_text(b, r->log[k].stage);
-	return r->log[k].stage != NULL;
+	if (r->log[k].phase)
+		vfm_html_text(b, r->log[k].phase);
+	return r->log[k].phase != NULL;
 }
 
 static bool fact_loss(struct vfm_buf *b, const struct run_report *r, int k)
@@ -439,7 +439,7 @@ static const struct {
 	run_fact write;
 	bool card; /* among the cards of a run alone */
 } facts[] = {
-	{"stage", fact_stage, true},
+	{"phase", fact_phase, true},
 	{"model", fact_model, false},
 	{"parameters", fact_params, true},
 	{"steps", fact_steps, true},

@@ -197,7 +197,7 @@ int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct
 	if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
 		return 0;
 	if (tr->mesh->size[VFM_AX_PP] > 1)
-		vfm_info("recompute, stage %d: %s", at[VFM_AX_PP], tr->plan_text);
+		vfm_info("recompute, pp stage %d: %s", at[VFM_AX_PP], tr->plan_text);
 	else
 		vfm_info("recompute: %s", tr->plan_text);
 	return 0;

@@ -1,4 +1,4 @@
-#include "train/run/staged.h"
+#include "train/run/phased.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "data/plan/plan.h"
 #include "train/job/plan_check.h"
 
-char *vfm_staged_dir(const char *run, const struct vfm_stages *l, int k)
+char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k)
 {
 	return vfm_strfmt("%s/%s", run, l->v[k].name);
 }
 
-/* *step: of the newest checkpoint of a stage; -1: it has none. */
-static int find_newest(const char *run, const struct vfm_stages *l, int k, int64_t *step, struct vfm_err *err)
+/* *step: of the newest checkpoint of a phase; -1: it has none. */
+static int find_newest(const char *run, const struct vfm_phases *l, int k, int64_t *step, struct vfm_err *err)
 {
 	char *dir = vfm_strfmt("%s/%s/ckpt", run, l->v[k].name);
 	int64_t *steps = NULL;
@@ -28,20 +28,20 @@ static int find_newest(const char *run, const struct vfm_stages *l, int k, int64
 	return rc;
 }
 
-char *vfm_staged_begun(const char *run, const struct vfm_stages *l, int k)
+char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 {
 	struct vfm_err ignore;
 	int64_t step;
 
 	for (; k >= 0; k--)
 		if (find_newest(run, l, k, &step, &ignore) == 0 && step >= 0)
-			return vfm_staged_dir(run, l, k);
+			return vfm_phased_dir(run, l, k);
 	return NULL;
 }
 
 /* ---- plans ---- */
 
-/* The weights of a stage go on in the next, so their encoders must be the same. */
+/* The weights of a phase go on in the next, so their encoders must be the same. */
 static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, const struct vfm_phase *first,
 	struct vfm_makers *all, unsigned allowed, struct vfm_err *err)
 {
@@ -51,48 +51,48 @@ static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, cons
 	return 0;
 }
 
-/* Sets last[k], the number of steps of each stage. */
-static int check_plans(const struct vfm_context *x, const struct vfm_staged *s, int64_t *last, struct vfm_err *err)
+/* Sets last[k], the number of steps of each phase. */
+static int check_plans(const struct vfm_context *x, const struct vfm_phased *s, int64_t *last, struct vfm_err *err)
 {
 	struct vfm_makers all = {0};
 
 	for (int k = 0; k < s->list->n; k++) {
-		const struct vfm_phase *stage = &s->list->v[k];
+		const struct vfm_phase *phase = &s->list->v[k];
 		struct vfm_parallel p = s->config[k].parallel;
 		struct vfm_plan *m = NULL;
 		int rc = vfm_parallel_check(&p, &s->config[k].model, x->job.world->size, err);
 
 		if (rc == 0) {
-			m = vfm_plan_open(stage->plan, err);
+			m = vfm_plan_open(phase->plan, err);
 			rc = m ? 0 : err->code;
 		}
 		if (rc == 0)
-			rc = vfm_plan_check(vfm_plan_header(m), stage->plan, &s->config[k], &p, &last[k], err);
+			rc = vfm_plan_check(vfm_plan_header(m), phase->plan, &s->config[k], &p, &last[k], err);
 		if (rc == 0)
 			rc = check_encoders(
-				stage, vfm_plan_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);
+				phase, vfm_plan_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);
 		vfm_plan_close(m);
 		if (rc < 0)
-			return vfm_err_context(err, "stage '%s'", stage->name);
+			return vfm_err_context(err, "phase '%s'", phase->name);
 	}
 	return 0;
 }
 
-/* ---- which stage is next ---- */
+/* ---- which phase is next ---- */
 
-/* Compares a stage whose steps are done with its newest checkpoint. */
-static int check_done(const struct vfm_staged *s, int k, int64_t last, struct vfm_err *err)
+/* Compares a phase whose steps are done with its newest checkpoint. */
+static int check_done(const struct vfm_phased *s, int k, int64_t last, struct vfm_err *err)
 {
-	const struct vfm_phase *stage = &s->list->v[k];
-	char *dir = vfm_staged_dir(s->run.dir, s->list, k);
+	const struct vfm_phase *phase = &s->list->v[k];
+	char *dir = vfm_phased_dir(s->run.dir, s->list, k);
 	json_t *config = vfm_config_to_json(&s->config[k]);
 	struct vfm_identity id = {
-		.config = &s->config[k], .config_json = config, .plan_path = stage->plan, .last = last};
-	struct vfm_plan *m = vfm_plan_open(stage->plan, err);
+		.config = &s->config[k], .config_json = config, .plan_path = phase->plan, .last = last};
+	struct vfm_plan *m = vfm_plan_open(phase->plan, err);
 	struct vfm_ckpt *c = NULL;
 	int rc = m ? vfm_ckpt_open(&c, dir, err) : err->code;
 
-	memcpy(id.plan_sha256, stage->sha256, VFM_SHA256_HEX);
+	memcpy(id.plan_sha256, phase->sha256, VFM_SHA256_HEX);
 	if (rc == 0) {
 		id.plan_steps = vfm_plan_header(m)->steps;
 		id.encoders = vfm_plan_header(m)->makers;
@@ -105,8 +105,8 @@ static int check_done(const struct vfm_staged *s, int k, int64_t last, struct vf
 	return rc;
 }
 
-/* Returns the first stage that has steps left, or the number of stages. */
-static int find_next(const struct vfm_staged *s, const int64_t *last, struct vfm_err *err)
+/* Returns the first phase that has steps left, or the number of phases. */
+static int find_next(const struct vfm_phased *s, const int64_t *last, struct vfm_err *err)
 {
 	int next = s->list->n;
 
@@ -116,7 +116,7 @@ static int find_next(const struct vfm_staged *s, const int64_t *last, struct vfm
 		TRY(find_newest(s->run.dir, s->list, k, &step, err));
 		if (next < k && step >= 0)
 			return vfm_fail(err, VFM_EUSAGE,
-				"stage '%s' has begun in '%s', but stage '%s' before it has not done its %lld steps; "
+				"phase '%s' has begun in '%s', but phase '%s' before it has not done its %lld steps; "
 				"another -o RUN starts anew",
 				s->list->v[k].name, s->run.dir, s->list->v[next].name, (long long)last[next]);
 		if (step >= last[k])
@@ -128,7 +128,7 @@ static int find_next(const struct vfm_staged *s, const int64_t *last, struct vfm
 }
 
 /* Collective: rank 0 reads RUN, which the others may see later. */
-static int agree_next(struct vfm_context *x, const struct vfm_staged *s, const int64_t *last, struct vfm_err *err)
+static int agree_next(struct vfm_context *x, const struct vfm_phased *s, const int64_t *last, struct vfm_err *err)
 {
 	int rc = x->job.world->rank == 0 ? find_next(s, last, err) : 0;
 	int64_t next = rc;
@@ -140,24 +140,24 @@ static int agree_next(struct vfm_context *x, const struct vfm_staged *s, const i
 
 /* ---- running ---- */
 
-static int run_stage(struct vfm_context *x, const struct vfm_staged *s, int k, struct vfm_err *err)
+static int run_phase(struct vfm_context *x, const struct vfm_phased *s, int k, struct vfm_err *err)
 {
-	const struct vfm_phase *stage = &s->list->v[k];
-	char *dir = vfm_staged_dir(s->run.dir, s->list, k),
-	     *before = k > 0 ? vfm_staged_dir(s->run.dir, s->list, k - 1) : NULL;
+	const struct vfm_phase *phase = &s->list->v[k];
+	char *dir = vfm_phased_dir(s->run.dir, s->list, k),
+	     *before = k > 0 ? vfm_phased_dir(s->run.dir, s->list, k - 1) : NULL;
 	struct vfm_run_opts o = s->run;
 	int rc;
 
-	o.plan = stage->plan;
-	o.plan_sha256 = stage->sha256;
-	o.stage = stage->name;
-	o.held_out = stage->held_out;
+	o.plan = phase->plan;
+	o.plan_sha256 = phase->sha256;
+	o.phase = phase->name;
+	o.held_out = phase->held_out;
 	o.dir = dir;
 	if (before) {
 		o.init = before;
 		o.init_part = "model";
 	}
-	vfm_info("stage %s (%d of %d)", stage->name, k + 1, s->list->n);
+	vfm_info("phase %s (%d of %d)", phase->name, k + 1, s->list->n);
 	rc = vfm_context_open(x, &s->config[k], err);
 	if (rc == 0)
 		rc = vfm_run(x, &s->config[k], &o, err);
@@ -168,7 +168,7 @@ static int run_stage(struct vfm_context *x, const struct vfm_staged *s, int k, s
 	return rc;
 }
 
-int vfm_run_stages(struct vfm_context *x, const struct vfm_staged *s, struct vfm_err *err)
+int vfm_run_phases(struct vfm_context *x, const struct vfm_phased *s, struct vfm_err *err)
 {
 	int64_t *last = vfm_calloc((size_t)s->list->n, sizeof(*last));
 	int next = 0, rc = vfm_job_agree(&x->job, check_plans(x, s, last, err), err);
@@ -177,9 +177,9 @@ int vfm_run_stages(struct vfm_context *x, const struct vfm_staged *s, struct vfm
 	next = agree_next(x, s, last, err);
 	TRY_OUT(next < 0 ? next : 0);
 	if (next > 0)
-		vfm_info("%d of %d stages are done in '%s'", next, s->list->n, s->run.dir);
+		vfm_info("%d of %d phases are done in '%s'", next, s->list->n, s->run.dir);
 	for (int k = next; k < s->list->n && rc == 0; k++)
-		rc = run_stage(x, s, k, err);
+		rc = run_phase(x, s, k, err);
 out:
 	free(last);
 	return rc;

@@ -1,4 +1,4 @@
-#include "data/plan/stages.h"
+#include "data/plan/phases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,20 +6,20 @@
 #include "io/file.h"
 #include "io/json.h"
 
-int vfm_stage_check_name(const char *name, struct vfm_err *err)
+int vfm_phase_check_name(const char *name, struct vfm_err *err)
 {
 	static const char valid[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 	size_t n = strlen(name);
 
-	if (n < 1 || n > VFM_STAGE_NAME_MAX || strspn(name, valid) != n || name[0] == '-' || name[0] == '.')
+	if (n < 1 || n > VFM_PHASE_NAME_MAX || strspn(name, valid) != n || name[0] == '-' || name[0] == '.')
 		return vfm_fail(err, VFM_EUSAGE,
-			"'%.80s' is no name of a stage: expected 1 to %d letters, digits, '-', '_' or '.', "
+			"'%.80s' is no name of a phase: expected 1 to %d letters, digits, '-', '_' or '.', "
 			"the first of them a letter, a digit or '_'",
-			name, VFM_STAGE_NAME_MAX);
+			name, VFM_PHASE_NAME_MAX);
 	return 0;
 }
 
-int vfm_stages_find(const struct vfm_stages *l, const char *name, size_t len)
+int vfm_phases_find(const struct vfm_phases *l, const char *name, size_t len)
 {
 	for (int i = 0; i < l->n; i++)
 		if (strlen(l->v[i].name) == len && !memcmp(l->v[i].name, name, len))
@@ -27,15 +27,15 @@ int vfm_stages_find(const struct vfm_stages *l, const char *name, size_t len)
 	return -1;
 }
 
-int vfm_stages_add(struct vfm_stages *l, const struct vfm_phase *s, struct vfm_err *err)
+int vfm_phases_add(struct vfm_phases *l, const struct vfm_phase *s, struct vfm_err *err)
 {
 	struct vfm_phase copy = *s;
 
-	TRY(vfm_stage_check_name(s->name, err));
-	if (vfm_stages_find(l, s->name, strlen(s->name)) >= 0)
-		return vfm_fail(err, VFM_EUSAGE, "two stages are named '%s'", s->name);
-	if (l->n == VFM_STAGES_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "more than %d stages", VFM_STAGES_MAX);
+	TRY(vfm_phase_check_name(s->name, err));
+	if (vfm_phases_find(l, s->name, strlen(s->name)) >= 0)
+		return vfm_fail(err, VFM_EUSAGE, "two phases are named '%s'", s->name);
+	if (l->n == VFM_PHASES_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "more than %d phases", VFM_PHASES_MAX);
 	copy.name = vfm_arena_strdup(&l->mem, s->name);
 	copy.plan = vfm_arena_strdup(&l->mem, s->plan);
 	copy.held_out = s->held_out ? vfm_arena_strdup(&l->mem, s->held_out) : NULL;
@@ -51,7 +51,7 @@ static char *resolve(const char *path, const char *dir)
 	return path[0] == '/' || !dir[0] ? vfm_strdup(path) : vfm_strfmt("%s/%s", dir, path);
 }
 
-static int read_stage(struct vfm_stages *l, const json_t *o, int i, const char *dir, struct vfm_err *err)
+static int read_phase(struct vfm_phases *l, const json_t *o, int i, const char *dir, struct vfm_err *err)
 {
 	static const char *const keys[] = {"name", "plan", "sha256", "held_out", NULL};
 	const char *sha = NULL, *plan = NULL, *held_out = NULL;
@@ -75,13 +75,13 @@ static int read_stage(struct vfm_stages *l, const json_t *o, int i, const char *
 	memcpy(s.sha256, sha, VFM_SHA256_HEX);
 	s.plan = paths[0] = resolve(plan, dir);
 	s.held_out = paths[1] = held_out ? resolve(held_out, dir) : NULL;
-	rc = vfm_stages_add(l, &s, err);
+	rc = vfm_phases_add(l, &s, err);
 	free(paths[0]);
 	free(paths[1]);
 	return rc < 0 ? vfm_err_context(err, "%s", where) : 0;
 }
 
-static int read_document(struct vfm_stages *l, const json_t *o, const char *dir, struct vfm_err *err)
+static int read_document(struct vfm_phases *l, const json_t *o, const char *dir, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "type", "stages", NULL};
 	const json_t *list = json_object_get(o, "stages");
@@ -96,13 +96,13 @@ static int read_document(struct vfm_stages *l, const json_t *o, const char *dir,
 	TRY(vfm_json_i64(o, "", "v", true, 1, 1, &v, err));
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	if (!json_is_array(list) || json_array_size(list) == 0)
-		return vfm_fail(err, VFM_EUSAGE, "stages: expected an array of stages");
+		return vfm_fail(err, VFM_EUSAGE, "stages: expected an array of phases");
 	for (size_t i = 0; i < json_array_size(list); i++)
-		TRY(read_stage(l, json_array_get(list, i), (int)i, dir, err));
+		TRY(read_phase(l, json_array_get(list, i), (int)i, dir, err));
 	return 0;
 }
 
-int vfm_stages_parse(struct vfm_stages *l, const char *text, size_t len, const char *dir, struct vfm_err *err)
+int vfm_phases_parse(struct vfm_phases *l, const char *text, size_t len, const char *dir, struct vfm_err *err)
 {
 	json_t *o = vfm_json_parse(text, len, "stages", err);
 	int rc = o ? read_document(l, o, dir, err) : err->code;
@@ -111,7 +111,7 @@ int vfm_stages_parse(struct vfm_stages *l, const char *text, size_t len, const c
 	return rc;
 }
 
-int vfm_stages_load(struct vfm_stages *l, const char *path, struct vfm_err *err)
+int vfm_phases_load(struct vfm_phases *l, const char *path, struct vfm_err *err)
 {
 	json_t *o = vfm_json_load(path, 1 << 20, err);
 	const char *slash = strrchr(path, '/');
@@ -129,7 +129,7 @@ int vfm_stages_load(struct vfm_stages *l, const char *path, struct vfm_err *err)
 
 /* ---- writing ---- */
 
-int vfm_stages_save(const struct vfm_stages *l, const char *path, struct vfm_err *err)
+int vfm_phases_save(const struct vfm_phases *l, const char *path, struct vfm_err *err)
 {
 	json_t *list = json_array(), *o = json_pack("{s:i,s:s,s:o}", "v", 1, "type", "vfm-stages", "stages", list);
 	struct vfm_buf b = {0};
@@ -151,9 +151,9 @@ int vfm_stages_save(const struct vfm_stages *l, const char *path, struct vfm_err
 	return rc;
 }
 
-void vfm_stages_release(struct vfm_stages *l)
+void vfm_phases_release(struct vfm_phases *l)
 {
 	free(l->v);
 	vfm_arena_release(&l->mem);
-	*l = (struct vfm_stages){0};
+	*l = (struct vfm_phases){0};
 }
