@@ -125,6 +125,6 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 	if (!o.vectors && (o.semantic.clusters || o.semantic.probe || o.semantic.seed))
 		return vfm_fail(err, VFM_EUSAGE, "--clusters, --probe, --seed: only with --by embedding");
 	stage.files = argv + 1;
-	stage.opts.part = "0/1"; /* duplicates may be in any part, also in an array job */
+	stage.opts.part = "0/1"; /* duplicates may be in any share, also in an array job */
 	return run_dedup(&o, &stage, index, err);
 }

@@ -21,7 +21,7 @@ static int set_shard_chain(const json_t *chain, void *ctx, struct vfm_err *err)
 	return vfm_dataset_set_chain(ctx, chain, err);
 }
 
-/* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each part of an array job writes its own dataset. */
+/* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each share of an array job writes its own dataset. */
 static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct vfm_stage *stage, struct vfm_err *err)
 {
 	int64_t part, n_parts;

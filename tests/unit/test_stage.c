@@ -377,7 +377,7 @@ static void test_part_text(void **state)
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 3);
 	assert_int_equal(n, 4);
-	setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* a step of the array task: its tasks divide the part */
+	setenv("SLURM_STEP_NUM_TASKS", "2", 1); /* a step of the array task: its tasks divide the share */
 	setenv("SLURM_PROCID", "1", 1);
 	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
 	assert_int_equal(i, 7);

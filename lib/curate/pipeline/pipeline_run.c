@@ -40,7 +40,7 @@ struct child {
 struct pipeline_run {
 	const struct vfm_curation *p;
 	struct vfm_curation_run_opts o;
-	char *dir, *html, *part; /* part "I/N", NULL: of one */
+	char *dir, *html, *part; /* share "I/N", NULL: of one */
 	int lock;
 	struct vfm_board *board;
 	struct child child[VFM_BOARD_STAGES];
@@ -103,7 +103,7 @@ static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* The part belongs to the identity: the records of another one are others. */
+/* The share belongs to the identity: the records of another one are others. */
 static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA256_HEX])
 {
 	char *text = vfm_strfmt("%s %s", r->p->stage[i].identity, r->part ? r->part : "0/1");
@@ -217,7 +217,7 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	memcpy(w, s->argv, (size_t)n * sizeof(*w));
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
-	if (!s->reads_all) /* else there is one part: check_whole_set */
+	if (!s->reads_all) /* else there is one share: check_whole_set */
 		w[n++] = vfm_strfmt("--part=%s", r->part ? r->part : "0/1");
 	if (s->keeps_shards && atomic_load(&r->board->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
@@ -628,8 +628,8 @@ static int check_whole_set(const struct pipeline_run *r, struct vfm_err *err)
 	for (int i = 0; r->part && i < r->p->n; i++)
 		if (r->p->stage[i].reads_all)
 			return vfm_fail(err, VFM_EUSAGE,
-				"%s: stages[%d] (%s) compares all records, and a part has only some: run the stages "
-				"before it in parts, and then %s on the records of all parts",
+				"%s: stages[%d] (%s) compares all records, and a share has only some: run the stages "
+				"before it in shares, and then %s on the records of all shares",
 				r->o.config, i, r->child[i].name, r->child[i].name);
 	return 0;
 }

@@ -25,7 +25,7 @@
 
 struct vfm_curation_run_opts {
 	const char *config; /* the name of the pipeline's file, for messages */
-	const char *dir;    /* of the run; a part of several has DIR/part-NNNNN */
+	const char *dir;    /* of the run; a share of several has DIR/part-NNNNN */
 	const char *part;   /* data/record/part.h; NULL: all, or that of Slurm's task */
 	const char *html;   /* NULL, or a page that is written every two seconds; may have %t (vfm_part_file) */
 	int64_t jobs;       /* records in work at once, in all stages without threads of their own */

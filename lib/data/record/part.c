@@ -42,7 +42,7 @@ static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct 
 	return 0;
 }
 
-/* The tasks of each step of a job array divide the part of their array task. */
+/* The tasks of each step of a job array divide the share of their array task. */
 static int part_from_launcher(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
 {
 	struct vfm_task task;
@@ -104,7 +104,7 @@ int vfm_part_file(char **name, const char *pattern, int64_t part, struct vfm_err
 		} else {
 			vfm_buf_release(&b);
 			return vfm_fail(err, VFM_EUSAGE,
-				"'%s': expected %%t, the number of the part, or %%%% for a percent sign", pattern);
+				"'%s': expected %%t, the number of the share, or %%%% for a percent sign", pattern);
 		}
 	}
 	vfm_buf_add(&b, "", 1);

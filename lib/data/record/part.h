@@ -1,4 +1,4 @@
-/* part.h - the part of the records that a process works on. */
+/* part.h - the share of the records that a process works on. */
 #ifndef VFM_DATA_RECORD_PART_H
 #define VFM_DATA_RECORD_PART_H
 
@@ -6,12 +6,12 @@
 
 #include "base/err.h"
 
-/* "I/N" -> part I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
- * this process is (comm/launch/step.h); with both, the tasks of a step divide the part of their array task; with
+/* "I/N" -> share I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
+ * this process is (comm/launch/step.h); with both, the tasks of a step divide the share of their array task; with
  * neither, 0 of 1.  "task" is the same, but VFM_EUSAGE with neither. */
 int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err);
 
-/* Sets *name, which the caller frees, to the pattern with %t replaced by the number of the part, and %% by %.
+/* Sets *name, which the caller frees, to the pattern with %t replaced by the number of the share, and %% by %.
  * VFM_EUSAGE: another character follows a %. */
 int vfm_part_file(char **name, const char *pattern, int64_t part, struct vfm_err *err);
 

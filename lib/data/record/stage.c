@@ -429,12 +429,12 @@ static void report_counts(const struct loop *l)
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
 	if (l->in.n_parts > 1)
-		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_parts);
+		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.mark, (long long)c->other_parts);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
 
-/* Opens the file of --done, whose name may have the number of the part. */
+/* Opens the file of --done, whose name may have the number of the share. */
 static int open_done(struct loop *l, struct vfm_err *err)
 {
 	const struct vfm_stage *s = l->s;

@@ -15,7 +15,7 @@
  *               stands for the contents of the clip's file
  *   headers     the first output line is the header: the chain of the inputs and this stage's entry
  *               (provenance.h).  Headers may stand anywhere in the inputs; one that adds to the chain makes
- *               another header.  They are no records: no part selects them, no count includes them, and fn never
+ *               another header.  They are no records: no share selects them, no count includes them, and fn never
  *               gets one.  A damaged header becomes a record with "error"
  *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
  *               from it; its mark "part" becomes that of this run
@@ -44,17 +44,17 @@
 struct vfm_stage_opts {
 	int64_t jobs;     /* -j; 0 = 1 */
 	const char *part; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (part.h) */
-	const char *done; /* may have %t, the number of the part (vfm_part_file); NULL: none */
+	const char *done; /* may have %t, the number of the share (vfm_part_file); NULL: none */
 };
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
 #define VFM_STAGE_OPTS(o)                                                                                              \
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
-		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",   \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N shares, I from 0; task: that of Slurm's task",  \
 			&(o)->part},                                                                                   \
 	{                                                                                                              \
-		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the part)",    \
+		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the share)",   \
 			&(o)->done                                                                                     \
 	}
 
@@ -150,7 +150,7 @@ struct vfm_stage {
 };
 
 struct vfm_stage_counts {
-	int64_t in;      /* records of this part */
+	int64_t in;      /* records of this share */
 	int64_t out;     /* of them: neither dropped nor failed */
 	int64_t dropped; /* carry "drop", from here or from before */
 	int64_t failed;  /* carry "error", from here or from before */

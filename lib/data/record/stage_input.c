@@ -71,9 +71,9 @@ json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *
 	return own;
 }
 
-/* ---- parts ---- */
+/* ---- shares ---- */
 
-/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
+/* A mark "I/N" with the same N determines the share; otherwise the hash of the key does. */
 static bool is_my_part(struct vfm_stage_input *in, json_t *rec)
 {
 	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
@@ -253,7 +253,7 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 	return rc;
 }
 
-/* Reads a record of this part, past headers. */
+/* Reads a record of this share, past headers. */
 static int read_part(struct vfm_stage_input *in, json_t **rec, struct vfm_err *err)
 {
 	int rc;

@@ -1,6 +1,6 @@
-/* stage_input.h - the inputs of a stage as records of its part, and the headers that must precede them.
+/* stage_input.h - the inputs of a stage as records of its share, and the headers that must precede them.
  *
- * Internal to the loop of a stage (stage.h), which says what headers, parts and damaged lines become.  One thread
+ * Internal to the loop of a stage (stage.h), which says what headers, shares and damaged lines become.  One thread
  * reads.
  */
 #ifndef VFM_DATA_RECORD_STAGE_INPUT_H
@@ -30,7 +30,7 @@ struct vfm_stage_input {
 	json_t *own;    /* the entry of this stage; before it those of --done that differ in nothing but the version */
 
 	/* results */
-	int64_t n_refused, other_parts; /* records that got an error here; records of other parts */
+	int64_t n_refused, other_parts; /* records that got an error here; records of other shares */
 
 	/* private */
 	struct vfm_jsonl lines; /* unless s->next */
@@ -46,7 +46,7 @@ struct vfm_stage_input {
 	struct vfm_jsonl at_hand; /* name and place of the line at hand in the block */
 };
 
-/* One input of the part, or the header in front of it. */
+/* One input of the share, or the header in front of it. */
 struct vfm_stage_line {
 	bool is_header;
 	json_t *rec;         /* NULL: a header */
@@ -78,7 +78,7 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
  * done: NULL, or that of --done. */
 struct vfm_done;
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
-/* Returns the key that selects a record for a part and identifies it in --done, or NULL. */
+/* Returns the key that selects a record for a share and identifies it in --done, or NULL. */
 const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
 /* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);

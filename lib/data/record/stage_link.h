@@ -7,7 +7,7 @@
  *
  * A checkpoint is published after its bytes are in the file, and replaces the one before in one step.  So after kill -9
  * at any moment a stage cuts its file to the checkpoint, reads its inputs again from the start without working on those
- * that are done (this restores headers, parts and the set of ids), and continues.  If the machine itself failed, the
+ * that are done (this restores headers, shares and the set of ids), and continues.  If the machine itself failed, the
  * file may lack bytes of the checkpoint; then the stage begins again.
  *
  * Workers: the board has a semaphore of N tokens, N of the run's -j.  A thread takes a token to work on a record, and

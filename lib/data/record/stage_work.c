@@ -123,7 +123,7 @@ static void add_finished(const struct vfm_stage *s, struct vfm_stage_record *r, 
 	json_decref(was);
 }
 
-/* Adds finished lines as they are, but for their part: they may come from a run with another number of parts. */
+/* Adds finished lines as they are, but for their share: they may come from a run with another number of shares. */
 static void add_finished_lines(
 	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *lines, size_t bytes)
 {

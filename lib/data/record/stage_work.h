@@ -17,7 +17,7 @@
 struct vfm_stage_work {
 	const struct vfm_stage *stage;
 	char *settings;              /* options and models, for marks */
-	const char *part;            /* value of the key "part"; NULL: there is one part */
+	const char *part;            /* value of the key "part"; NULL: there is one share */
 	struct vfm_done *done;       /* NULL: without --done */
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
 };
