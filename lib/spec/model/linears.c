@@ -26,7 +26,7 @@ static void list_conditioning(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
-	const double n = l->p->n, texts = (m->cross_attention ? l->p->c : 0) + (m->pooled_text ? n : 0);
+	const double n = l->p->samples, texts = (m->cross_attention ? l->p->text_rows : 0) + (m->pooled_text ? n : 0);
 	const int64_t h = m->hidden;
 
 	list_linear(l, "t_mlp.0", n, false, TIME_FEATURES, h, 1);
@@ -48,10 +48,10 @@ static void list_ends(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "patch", l->p->q, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
+	list_linear(l, "patch", l->p->tokens, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
 	if (!vfm_model_arch(m)->head_table)
-		list_linear(l, "ada", l->p->n, false, h, 2 * h, 1);
-	list_linear(l, "out", l->p->q, true, h, vfm_model_patch_dim(m), 1);
+		list_linear(l, "ada", l->p->samples, false, h, 2 * h, 1);
+	list_linear(l, "out", l->p->tokens, true, h, vfm_model_patch_dim(m), 1);
 }
 
 static void list_attentions(const struct listing *l)
@@ -62,7 +62,7 @@ static void list_attentions(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	const int64_t h = m->hidden, kv = m->kv_heads * vfm_model_head_dim(m);
-	const double q = l->p->q;
+	const double q = l->p->tokens;
 
 	for (int i = 0; i < a->n_attn; i++) {
 		const char *const *name = names[a->attn[i]];
@@ -78,9 +78,9 @@ static void list_attentions(const struct listing *l)
 	if (!m->cross_attention)
 		return;
 	list_linear(l, "cross.q", q, true, h, h, 1);
-	list_linear(l, "cross.kv", l->p->c, false, h, 2 * kv, 2);
+	list_linear(l, "cross.kv", l->p->text_rows, false, h, 2 * kv, 2);
 	if (m->image_dim)
-		list_linear(l, "cross.kv_img", l->p->n * (double)m->image_len, false, h, 2 * kv, 2);
+		list_linear(l, "cross.kv_img", l->p->samples * (double)m->image_len, false, h, 2 * kv, 2);
 	list_linear(l, "cross.proj", q, true, h, h, 1);
 }
 
@@ -88,7 +88,7 @@ static void list_mlp(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
-	const double q = l->p->q;
+	const double q = l->p->tokens;
 
 	switch (vfm_model_arch(m)->mlp) {
 	case VFM_MLP_SWIGLU:
@@ -118,10 +118,10 @@ static void list_modulation(const struct listing *l)
 	if (vfm_model_arch(m)->mod != VFM_MOD_MATRIX)
 		return;
 	if (m->adaln_lora) {
-		list_linear(l, "ada_a", l->p->n, false, h, m->adaln_lora, 1);
-		list_linear(l, "ada_b", l->p->n, false, m->adaln_lora, mods, 1);
+		list_linear(l, "ada_a", l->p->samples, false, h, m->adaln_lora, 1);
+		list_linear(l, "ada_b", l->p->samples, false, m->adaln_lora, mods, 1);
 	} else {
-		list_linear(l, "ada", l->p->n, false, h, mods, 1);
+		list_linear(l, "ada", l->p->samples, false, h, mods, 1);
 	}
 }
 
@@ -207,7 +207,7 @@ struct vfm_param_counts vfm_model_count_params(const struct vfm_model_spec *m, c
 	static const struct vfm_tuning none;
 	struct flops_count all = {.t = &none, .experts = (double)m->experts},
 			   c = {.t = t, .experts = (double)m->experts};
-	const struct vfm_pack_sums texts = {.c = 1};
+	const struct vfm_pack_sums texts = {.text_rows = 1};
 
 	vfm_model_linears(m, &texts, 0, m->layers, count_params, &all);
 	vfm_model_linears(m, &texts, 0, m->layers, count_params, &c);
