@@ -45,15 +45,15 @@ network=$model
 [ -f "$network/config.json" ] || fail "no '$network/config.json'"
 
 say() { printf '\n== %s\n' "$*" >&2; }
-# finished FILE: the records of the runs before, also of parts.  A killed run may have left half a line: sed ends it.
+# finished FILE: the records of the runs before, also of shares.  A killed run may have left half a line: sed ends it.
 finished() {
 	local file
 	for file in "$1.before" "$1" "$1".part.*; do
 		if [ -s "$file" ]; then sed '$a\' "$file"; fi
 	done
 }
-# part I N ARG ...: part I of N of a stage, on a GPU of its own if there are several.
-part() {
+# share I N ARG ...: share I of N of a stage, on a GPU of its own if there are several.
+share() {
 	local i=$1 n=$2 list
 	shift 2
 	if [ "$n" -gt 1 ]; then
@@ -77,7 +77,7 @@ stage() {
 	rm -f "$file" "$file".part.*
 	pids=()
 	for ((i = 0; i < n; i++)); do
-		part "$i" "$n" "$name" --done "$file.before" "$@" >"$file.part.$i" &
+		share "$i" "$n" "$name" --done "$file.before" "$@" >"$file.part.$i" &
 		pids+=($!)
 	done
 	for i in "${pids[@]}"; do wait "$i" || [ $? = 1 ] || failed=1; done

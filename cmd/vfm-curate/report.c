@@ -64,7 +64,7 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		.sees_all = true};
 	const char *pattern = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the part)", &pattern},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern},
 		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
 		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
 		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures},

@@ -108,7 +108,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	const char *pattern = NULL, *title = NULL;
 	char *path = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (%t: the part)", &pattern},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (%t: the share)", &pattern},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
 		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &columns},
 		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &frames},

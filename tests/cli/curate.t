@@ -231,9 +231,9 @@ cat probed.? >probed
 for i in 0 1 2 3; do
 	SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=4 vfm-curate probe --done probed raw 2>>counts | SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=4 vfm-curate split -q
 done | records | jq -r '.id // .src' | sort >parts
-is "$(cat parts)" "$(cat whole)" "--done with another number of parts: every record once"
+is "$(cat parts)" "$(cat whole)" "--done with another number of shares: every record once"
 is "$(grep -o '[0-9]* were done already' counts | awk '{n += $1} END {print n}')" \
-	"$(records probed | jq -c 'select(.error | not)' | wc -l)" "--done with another number of parts: nothing is done again"
+	"$(records probed | jq -c 'select(.error | not)' | wc -l)" "--done with another number of shares: nothing is done again"
 run vfm-curate probe --part 1/3 --done probed.%t raw
 like "$rc $err" "^1 .*$(records probed.1 | jq -c 'select(.error | not)' | wc -l) were done already" "--done FILE.%t: the file of the part"
 run vfm-curate probe --part 1/3 --done probed.%d raw

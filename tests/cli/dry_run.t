@@ -90,7 +90,7 @@ like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --html page.html
 rc_is 0 "--html"
 is "$out" "$first" "changes no figure"
-is "$(grep -c 'rank [0-9]*, stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
+is "$(grep -c 'rank [0-9]*, pp stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
 is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
 is "$(grep -oE 'Rank [0-9]+, pp stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, pp stage 0 Rank 4, pp stage 1 " "the memory of a rank of each stage"
 is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "and the capacity"

@@ -151,7 +151,7 @@ for ((i = 0; i < 3; i++)); do
 	vfm-curate join -q -j 4 --part $i/3 --with t.csv --on src:name=video --take caption r.jsonl
 done | records | jq -c 'del(.part)' | sort >parts.txt
 vfm-curate join -q --with t.csv --on src:name=video --take caption r.jsonl | records | jq -c . | sort >whole.txt
-ok "the parts are the whole" cmp parts.txt whole.txt
+ok "the shares are the whole" cmp parts.txt whole.txt
 
 # ---- a stage of a run
 cat >p.json <<'END'

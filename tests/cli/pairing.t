@@ -61,12 +61,12 @@ run_stage vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = 
 is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string, or an object of named strings" "a list of captions is not an empty caption"
 is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all others are strings"
 
-# Two parts do not see each other's records; the digest tells that a file was overwritten.
+# Two shares do not see each other's records; the digest tells that a file was overwritten.
 mkdir parts
 vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl)" >part0.jsonl
 vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl | jq -c '.caption = "of another part"')" >part1.jsonl
 run_stage vfm-curate shard -d parts.data part0.jsonl
-is "$rc $(jq -r .error <<<"$out" | sed 's/ is .*//')" "1 parts/$id.text.npy" "a file that another part has overwritten is refused"
+is "$rc $(jq -r .error <<<"$out" | sed 's/ is .*//')" "1 parts/$id.text.npy" "a file that another share has overwritten is refused"
 ok "and taken for the record that wrote it" vfm-curate shard -d parts.data part1.jsonl
 
 # ---- digests

@@ -82,7 +82,7 @@ for how in "cat split.jsonl other.jsonl | vfm-curate filter -q $filter" "vfm-cur
 	is "$(vfm-curate filter -q --min n=0 merged.jsonl | head -n 1 | jq '.provenance | length')" 4 "the first header is that of the first file"
 done
 for i in 0 1 2; do vfm-curate filter -q --part $i/3 split.jsonl >part.$i; done
-is "$(head -qn 1 part.? | sort -u | wc -l) $(count part.?)" "1 8" "--part: a header for each part, records once"
+is "$(head -qn 1 part.? | sort -u | wc -l) $(count part.?)" "1 8" "--part: a header for each share, records once"
 is "$(chain <(cat part.?) | tr -d '\n')" "probe split:+ filter " "which merge into one"
 vfm-curate score -q split.jsonl >score.jsonl
 run vfm-curate score -q --done score.jsonl split.jsonl

@@ -201,10 +201,10 @@ run vfm-curate run -q -c list.json -d cut <names
 rc_is 0 "the same inputs again"
 ok "continue the run" cmp listed/01-filter.jsonl cut/01-filter.jsonl
 
-# ---- parts
+# ---- shares
 for i in 0 1; do run vfm-curate run -q -c list.json -d parts --part $i/2 --html "page-%t.html" <names; done
-is "$(cat parts/part-0000?/01-filter.jsonl | jq -r 'select(.src).src' | sort)" "$(cat names)" "parts: all records"
-ok "parts: a page each" test -s page-0.html -a -s page-1.html
+is "$(cat parts/part-0000?/01-filter.jsonl | jq -r 'select(.src).src' | sort)" "$(cat names)" "shares: all records"
+ok "shares: a page each" test -s page-0.html -a -s page-1.html
 run env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 vfm-curate run -q -c list.json -d whole --part 0/1 <names
 is "$rc $(jq -r 'select(.src).src' whole/01-filter.jsonl | sort)" "0 $(sort names)" "--part 0/1: all records in each stage, also in a step"
 
@@ -267,7 +267,7 @@ run vfm-curate run -c set.json -d set -j 2 --update
 vfm-curate probe -q films | vfm-curate hash -q | vfm-curate dedup -q | vfm-curate filter -q --min dedup.copies=1 >set.jsonl
 ok "--update groups the records again" cmp -s set/03-filter.jsonl set.jsonl
 run vfm-curate run -c set.json -d halves --part 0/2
-rc_is 2 "a part of a run with dedup"
+rc_is 2 "a share of a run with dedup"
 like "$err" "set.json: stages\[2\] \(dedup\) compares all records" "is refused"
 echo '{"stages": [{"stage": "dedup"}]}' >first.json
 run vfm-curate run -q -c first.json -d first <dup/01-hash.jsonl

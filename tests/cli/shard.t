@@ -116,7 +116,7 @@ for bad in "" "-d x --done sh.jsonl" "-d x --max-bytes -1" "-d x --max-samples x
 	rc_is 2 "usage: $bad"
 done
 run_stage vfm-curate shard -d parts --part 1/2 enc.jsonl
-is "$(cd parts && echo *)" "part-00001" "a part is a dataset of its own"
+is "$(cd parts && echo *)" "part-00001" "a share is a dataset of its own"
 ok "verify likes it" vfm-curate verify parts/part-00001
 run bash -c 'trap "" XFSZ; ulimit -f 64; vfm-curate shard -d full enc.jsonl'
 rc_is 3 "no space: status 3"

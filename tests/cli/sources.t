@@ -104,7 +104,7 @@ is "$(jq -cS 'del(.by)|.src |= sub("//"; "/")' <<<"$out" | md5sum)" "$(records a
 printf '%s\0' shards/gnu.tar | vfm-curate index -q -0 >nul.jsonl
 is "$(count nul.jsonl)" "$(vfm-curate index -q shards/gnu.tar | count)" "index: names on stdin"
 for i in 0 1 2; do vfm-curate index -q --part $i/3 shards >part$i.jsonl; done
-is "$(sources part?.jsonl | sort | md5sum)" "$(sources all.jsonl | sort | md5sum)" "index: the parts together are all"
+is "$(sources part?.jsonl | sort | md5sum)" "$(sources all.jsonl | sort | md5sum)" "index: the shares together are all"
 ok "index: and none is empty" test "$(count part0.jsonl)" -gt 0 -a "$(count part1.jsonl)" -gt 0 -a "$(count part2.jsonl)" -gt 0
 vfm-curate index -q --hash shards/gnu.tar | records | jq -r '[.key, .id] | @tsv' | grep -E '^00000[12]' >ids
 is "$(cut -f 2 ids | paste -sd ' ')" "$(sha256sum a.mp4 b.mkv | cut -c 1-16 | paste -sd ' ')" "index --hash: ids are those of the content"

@@ -60,7 +60,7 @@ is "$(jq -r '[.width, .height, .frames, .fps] | @csv' <<<"$out" | sort -u)" '64,
 run_stage vfm-curate synth -n 8 -d e --part 0/2
 p0=$(jq -r .src <<<"$out")
 run_stage vfm-curate synth -n 8 -d e --part 1/2
-is "$( (echo "$p0" && jq -r .src <<<"$out") | sort | wc -l)" 8 "parts make up the whole"
+is "$( (echo "$p0" && jq -r .src <<<"$out") | sort | wc -l)" 8 "shares make up the whole"
 
 run vfm-curate synth -n 40 -d f --seed 7 --colors yellow,magenta --directions up --shapes circle,square
 is "$(records <<<"$out" | jq -r '.synth | [.color, .shape, .direction] | join(" ")' | sort | uniq -c | awk '$1 > 3 { print $2, $3, $4 }')" \

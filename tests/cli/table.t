@@ -222,7 +222,7 @@ like "$(jq -r '.error // empty' <<<"$out")" "bad.parquet': the rows from 1 on ar
 # ---- as a stage
 table --part 1/3 "$P/gzip.parquet"
 one=$(jq -s length <<<"$out")
-ok "--part takes a part" test "$one" -gt 0 -a "$one" -lt 23
+ok "--part takes a share" test "$one" -gt 0 -a "$one" -lt 23
 run vfm-curate table "$P/gzip.parquet"
 cp "$SCRATCH/io/out" done.jsonl
 run vfm-curate table --done done.jsonl "$P/gzip.parquet"

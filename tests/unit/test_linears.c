@@ -82,9 +82,11 @@ static double attention_flops(const struct vfm_model_spec *m, const struct vfm_p
 	double sum = 0;
 
 	for (int i = 0; i < a->n_attn; i++)
-		sum += a->attn[i] == VFM_ATTN_SPATIAL ? p->Qs : a->attn[i] == VFM_ATTN_TEMPORAL ? p->Qt : p->Q;
+		sum += a->attn[i] == VFM_ATTN_SPATIAL     ? p->pairs_spatial
+			: a->attn[i] == VFM_ATTN_TEMPORAL ? p->pairs_temporal
+							  : p->pairs_full;
 	if (m->cross_attention)
-		sum += p->X + (m->image_dim ? p->q * (double)m->image_len : 0);
+		sum += p->pairs_cross + (m->image_dim ? p->tokens * (double)m->image_len : 0);
 	return 4 * (double)(m->layers * m->hidden) * sum;
 }
 
@@ -143,14 +145,15 @@ static void test_train_flops(void **state)
 	assert_true(all == 3 * vfm_model_flops(&m, &p));
 	/* only the MLPs are trained */
 	strcpy(t.freeze.text, "*,!blocks.*.fc?.weight");
-	linear = 2 * p.q * h * h; /* of a projection [h,h] of the tokens */
-	ends = 2 * p.n * (256 * h + h * h + 2 * h * h + 3 * 6 * h * h) + 2 * p.c * 24 * h + 2 * p.q * 2 * 16 * h;
+	linear = 2 * p.tokens * h * h; /* of a projection [h,h] of the tokens */
+	ends = 2 * p.samples * (256 * h + h * h + 2 * h * h + 3 * 6 * h * h) + 2 * p.text_rows * 24 * h +
+		2 * p.tokens * 2 * 16 * h;
 	assert_true(fabs(vfm_model_train_flops(&m, &t, &p) -
-			    (all - 3 * (6 * linear + 2 * 2 * p.c * h * 2 * h) - 2 * ends)) < 1e-9 * all);
+			    (all - 3 * (6 * linear + 2 * 2 * p.text_rows * h * 2 * h) - 2 * ends)) < 1e-9 * all);
 	/* adapters of the self-attention */
 	t = (struct vfm_tuning){.rank = 4, .targets = {"blocks.*.attn.*"}, .freeze = {"nothing"}};
-	assert_true(fabs(vfm_model_train_flops(&m, &t, &p) - (all + 3 * 3 * 2 * p.q * r * (3 * h + 3 * h + h + h))) <
-		1e-9 * all);
+	assert_true(fabs(vfm_model_train_flops(&m, &t, &p) -
+			    (all + 3 * 3 * 2 * p.tokens * r * (3 * h + 3 * h + h + h))) < 1e-9 * all);
 }
 
 /* The counts against the parameters of a model, for every architecture. */

@@ -367,7 +367,7 @@ static void test_flops(void **state)
 	assert_true(stats.flops == 3 * vfm_model_flops(&c.model, &sums));
 	/* the three attentions: frames of 16 tokens, columns of 1 and 4, full attention over 16 and 64 tokens */
 	attention = 3 * 4 * 32.0 * (5 * 16 * 16 + 16 * 1 * 1 + 16 * 4 * 4 + 16 * 16 + 64 * 64);
-	sums.Q = sums.Qs = sums.Qt = 0;
+	sums.pairs_full = sums.pairs_spatial = sums.pairs_temporal = 0;
 	assert_true(stats.flops - 3 * vfm_model_flops(&c.model, &sums) == attention);
 	vfm_trainer_free(tr);
 	vfm_pack_release(&b);

@@ -628,8 +628,8 @@ static int check_whole_set(const struct pipeline_run *r, struct vfm_err *err)
 	for (int i = 0; r->share && i < r->p->n; i++)
 		if (r->p->stage[i].reads_all)
 			return vfm_fail(err, VFM_EUSAGE,
-				"%s: stages[%d] (%s) compares all records, and a part has only some: run the stages "
-				"before it in parts, and then %s on the records of all parts",
+				"%s: stages[%d] (%s) compares all records, and a share has only some: run the stages "
+				"before it in shares, and then %s on the records of all shares",
 				r->o.config, i, r->child[i].name, r->child[i].name);
 	return 0;
 }

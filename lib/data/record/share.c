@@ -104,7 +104,7 @@ int vfm_share_file(char **name, const char *pattern, int64_t share, struct vfm_e
 		} else {
 			vfm_buf_release(&b);
 			return vfm_fail(err, VFM_EUSAGE,
-				"'%s': expected %%t, the number of the part, or %%%% for a percent sign", pattern);
+				"'%s': expected %%t, the number of the share, or %%%% for a percent sign", pattern);
 		}
 	}
 	vfm_buf_add(&b, "", 1);

@@ -392,7 +392,7 @@ static void report_counts(const struct vfm_stage_loop *l)
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
 	if (l->in.n_shares > 1)
-		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->in.mark, (long long)c->other_shares);
+		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.mark, (long long)c->other_shares);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }

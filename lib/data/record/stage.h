@@ -50,10 +50,10 @@ struct vfm_stage_opts {
 #define VFM_STAGE_OPTS(o)                                                                                              \
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
-		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0; task: that of Slurm's task",   \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N shares, I from 0; task: that of Slurm's task",   \
 			&(o)->share},                                                                                  \
 	{                                                                                                              \
-		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the part)",    \
+		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the share)",   \
 			&(o)->done                                                                                     \
 	}
 

@@ -296,14 +296,14 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 {
 	struct vfm_saved_how all = *how;
 	struct vfm_saved list[VFM_SAVED_MAX];
-	double rest, widest = 0, row = how->pack.q * (double)m->hidden;
+	double rest, widest = 0, row = how->pack.tokens * (double)m->hidden;
 	double size = (double)vfm_dtype_size(how->dtype);
 
 	all.keep = VFM_KEEP_ALL;
 	rest = fmax(0, vfm_block_saved_bytes(m, &all) - vfm_block_saved_bytes(m, how));
 	for (int i = 0, n = vfm_block_saved(m, how, list); i < n; i++)
 		if (list[i].rows == VFM_ROWS_TOKENS)
-			widest = fmax(widest, how->pack.q * list[i].width * size);
+			widest = fmax(widest, how->pack.tokens * list[i].width * size);
 	/* Gradients: of the widest tensor and of its input, and of the residual stream; dq in f32, in which backwards
 	 * of attention in other types sum. */
 	return rest + widest + row * size + row * (double)vfm_dtype_size(how->residual) +

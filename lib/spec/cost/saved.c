@@ -67,10 +67,10 @@ static void add_input(struct saved_list *l, const char *name, double width, unsi
 
 static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows)
 {
-	const double n[VFM_ROW_KINDS] = {[VFM_ROWS_TOKENS] = p->q,
-		[VFM_ROWS_TEXT] = p->c,
-		[VFM_ROWS_SAMPLES] = p->n,
-		[VFM_ROWS_SEGMENTS] = p->g};
+	const double n[VFM_ROW_KINDS] = {[VFM_ROWS_TOKENS] = p->tokens,
+		[VFM_ROWS_TEXT] = p->text_rows,
+		[VFM_ROWS_SAMPLES] = p->samples,
+		[VFM_ROWS_SEGMENTS] = p->segments};
 
 	return n[rows];
 }
@@ -167,7 +167,10 @@ static void add_self_attention(struct saved_list *l, const struct vfm_model_spec
 		add_saved(l, "exchanged q, k and v", VFM_ROWS_TOKENS, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
 		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at, false);
 	}
-	add_attention_output(l, m, span == VFM_ATTN_SPATIAL ? l->p.Qs : span == VFM_ATTN_TEMPORAL ? l->p.Qt : l->p.Q);
+	add_attention_output(l, m,
+		span == VFM_ATTN_SPATIAL            ? l->p.pairs_spatial
+			: span == VFM_ATTN_TEMPORAL ? l->p.pairs_temporal
+						    : l->p.pairs_full);
 	/* the output is permuted back to the order (t, h, w), or sent back to the ranks of its rows */
 	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->exchanges_units))
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
@@ -187,7 +190,7 @@ static void add_image_attention(struct saved_list *l, const struct vfm_model_spe
 			->unread = !reads_input(l, VFM_LAYER_CROSS_KV_IMG);
 	if (m->qk_norm)
 		add_saved(l, "normalised q or k", VFM_ROWS_SAMPLES, rows * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
-	add_attention_output(l, m, l->p.q * rows);
+	add_attention_output(l, m, l->p.tokens * rows);
 	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ, false);
 }
 
@@ -204,7 +207,7 @@ static void add_cross_attention(struct saved_list *l, const struct vfm_model_spe
 	add_product(l, "cross kv", VFM_ROWS_TEXT, VFM_LAYER_CROSS_KV, 1, VFM_KEEP_QKV);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0, false);
 	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV, false);
-	add_attention_output(l, m, l->p.X);
+	add_attention_output(l, m, l->p.pairs_cross);
 	if (m->image_dim)
 		add_image_attention(l, m);
 	add_product(l, "cross projection", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_PROJ, 1, VFM_KEEP_PROJ)->unread = true;
@@ -324,7 +327,7 @@ struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const s
 
 	if (!t->rank && !t->freeze.text[0])
 		return (struct vfm_saved_tuning){0};
-	vfm_model_linears(m, &(struct vfm_pack_sums){.n = 1, .c = 1}, 0, m->layers, note_layer, &g);
+	vfm_model_linears(m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m->layers, note_layer, &g);
 	if (trains(&g, "img_mlp", ".pos") || trains(&g, "img_mlp.0", ".weight") || trains(&g, "img_mlp.0", ".bias") ||
 		trains(&g, "img_mlp.4", ".weight") || trains(&g, "img_mlp.4", ".bias"))
 		g.out.fixed &= ~VFM_LAYER_CROSS_KV_IMG;

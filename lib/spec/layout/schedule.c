@@ -18,7 +18,7 @@ static void costs(const struct vfm_model_spec *m, double *layer, double *end)
 	one.layers = 1;
 	none.layers = 0;
 	*layer = vfm_model_flops(&one, &p) - vfm_model_flops(&none, &p);
-	*end = 2 * p.q * (double)vfm_model_patch_dim(m) * (double)m->hidden; /* a matrix [features, hidden] */
+	*end = 2 * p.tokens * (double)vfm_model_patch_dim(m) * (double)m->hidden; /* a matrix [features, hidden] */
 }
 
 void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end)

@@ -39,7 +39,7 @@ static void list_conditioning(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
-	const double n = l->p->n, texts = (m->cross_attention ? l->p->c : 0) + (m->pooled_text ? n : 0);
+	const double n = l->p->samples, texts = (m->cross_attention ? l->p->text_rows : 0) + (m->pooled_text ? n : 0);
 	const unsigned text = VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
 	const int64_t h = m->hidden;
 
@@ -64,10 +64,10 @@ static void list_ends(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "patch", 0, l->p->q, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
+	list_linear(l, "patch", 0, l->p->tokens, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
 	if (!vfm_model_arch(m)->head_table)
-		list_linear(l, "ada", 0, l->p->n, false, h, 2 * h, 1);
-	list_linear(l, "out", 0, l->p->q, true, h, vfm_model_patch_dim(m), 1);
+		list_linear(l, "ada", 0, l->p->samples, false, h, 2 * h, 1);
+	list_linear(l, "out", 0, l->p->tokens, true, h, vfm_model_patch_dim(m), 1);
 }
 
 static void list_attentions(const struct listing *l)
@@ -78,7 +78,7 @@ static void list_attentions(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	const int64_t h = m->hidden, kv = m->kv_heads * vfm_model_head_dim(m);
-	const double q = l->p->q;
+	const double q = l->p->tokens;
 
 	for (int i = 0; i < a->n_attn; i++) {
 		const char *const *name = names[a->attn[i]];
@@ -95,10 +95,10 @@ static void list_attentions(const struct listing *l)
 	if (!m->cross_attention)
 		return;
 	list_linear(l, "cross.q", VFM_LAYER_CROSS_Q, q, true, h, h, 1);
-	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->c, false, h, 2 * kv, 2);
+	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->text_rows, false, h, 2 * kv, 2);
 	if (m->image_dim)
 		list_linear(
-			l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->n * (double)m->image_len, false, h, 2 * kv, 2);
+			l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->samples * (double)m->image_len, false, h, 2 * kv, 2);
 	list_linear(l, "cross.proj", VFM_LAYER_CROSS_PROJ, q, true, h, h, 1);
 }
 
@@ -106,7 +106,7 @@ static void list_mlp(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
-	const double q = l->p->q;
+	const double q = l->p->tokens;
 
 	switch (vfm_model_arch(m)->mlp) {
 	case VFM_MLP_SWIGLU:
@@ -136,10 +136,10 @@ static void list_modulation(const struct listing *l)
 	if (vfm_model_arch(m)->mod != VFM_MOD_MATRIX)
 		return;
 	if (m->adaln_lora) {
-		list_linear(l, "ada_a", VFM_LAYER_MODULATION, l->p->n, false, h, m->adaln_lora, 1);
-		list_linear(l, "ada_b", VFM_LAYER_ADA_B, l->p->n, false, m->adaln_lora, mods, 1);
+		list_linear(l, "ada_a", VFM_LAYER_MODULATION, l->p->samples, false, h, m->adaln_lora, 1);
+		list_linear(l, "ada_b", VFM_LAYER_ADA_B, l->p->samples, false, m->adaln_lora, mods, 1);
 	} else {
-		list_linear(l, "ada", VFM_LAYER_MODULATION, l->p->n, false, h, mods, 1);
+		list_linear(l, "ada", VFM_LAYER_MODULATION, l->p->samples, false, h, mods, 1);
 	}
 }
 
@@ -227,7 +227,7 @@ struct vfm_param_counts vfm_model_count_params(const struct vfm_model_spec *m, c
 	static const struct vfm_tuning none;
 	struct flops_count all = {.t = &none, .experts = (double)m->experts},
 			   c = {.t = t, .experts = (double)m->experts};
-	const struct vfm_pack_sums texts = {.c = 1};
+	const struct vfm_pack_sums texts = {.text_rows = 1};
 
 	vfm_model_linears(m, &texts, 0, m->layers, count_params, &all);
 	vfm_model_linears(m, &texts, 0, m->layers, count_params, &c);

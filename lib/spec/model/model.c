@@ -440,14 +440,14 @@ void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t t
 {
 	double t = grid[0], area = (double)grid[1] * grid[2], s = t * area, c = (double)text_tokens;
 
-	p->q += s;
-	p->Q += s * s;
-	p->Qs += s * area;
-	p->Qt += s * t;
-	p->c += c;
-	p->X += s * c;
-	p->n += 1;
-	p->g += 1;
+	p->tokens += s;
+	p->pairs_full += s * s;
+	p->pairs_spatial += s * area;
+	p->pairs_temporal += s * t;
+	p->text_rows += c;
+	p->pairs_cross += s * c;
+	p->samples += 1;
+	p->segments += 1;
 }
 
 static double mlp_flops(const struct vfm_model_spec *m, double q)
@@ -468,34 +468,37 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 /* FLOPs of Q K^T and P V of one self-attention. */
 static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
 {
-	return 4 * h * (span == VFM_ATTN_SPATIAL ? p->Qs : span == VFM_ATTN_TEMPORAL ? p->Qt : p->Q);
+	return 4 * h *
+		(span == VFM_ATTN_SPATIAL                   ? p->pairs_spatial
+				: span == VFM_ATTN_TEMPORAL ? p->pairs_temporal
+							    : p->pairs_full);
 }
 
 double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
 {
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
-	       mods = a->n_mod * h, layer = mlp_flops(m, p->q);
-	double once = 2 * p->q * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
-		p->n * 2 * (256 * h + h * h),
+	       mods = a->n_mod * h, layer = mlp_flops(m, p->tokens);
+	double once = 2 * p->tokens * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
+		p->samples * 2 * (256 * h + h * h),
 	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0), /* of a row */
-		id = (double)m->image_dim, images = id > 0 ? p->n * (double)m->image_len : 0;
+		id = (double)m->image_dim, images = id > 0 ? p->samples * (double)m->image_len : 0;
 
 	for (int i = 0; i < a->n_attn; i++)
-		layer += 4 * p->q * h * h + 4 * p->q * h * kv + attn_flops(a->attn[i], p, h);
+		layer += 4 * p->tokens * h * h + 4 * p->tokens * h * kv + attn_flops(a->attn[i], p, h);
 	if (m->cross_attention) {
-		layer += 4 * p->q * h * h + 4 * p->c * h * kv + 4 * p->X * h;
-		once += p->c * text;
-		layer += 4 * images * h * kv + (id > 0 ? 4 * p->q * (double)m->image_len * h : 0);
+		layer += 4 * p->tokens * h * h + 4 * p->text_rows * h * kv + 4 * p->pairs_cross * h;
+		once += p->text_rows * text;
+		layer += 4 * images * h * kv + (id > 0 ? 4 * p->tokens * (double)m->image_len * h : 0);
 		once += 2 * images * id * (id + h);
 	}
 	if (m->pooled_text)
-		once += p->n * text;
+		once += p->samples * text;
 	if (!a->head_table)
-		once += p->n * 4 * h * h;
+		once += p->samples * 4 * h * h;
 	if (vfm_model_has_shared_mod(m))
-		once += p->n * 2 * h * mods;
+		once += p->samples * 2 * h * mods;
 	if (a->mod == VFM_MOD_MATRIX)
-		layer += p->n * 2 * (r > 0 ? h * r + r * mods : h * mods);
+		layer += p->samples * 2 * (r > 0 ? h * r + r * mods : h * mods);
 	return (double)m->layers * layer + once;
 }

@@ -78,18 +78,18 @@ int64_t vfm_model_params(const struct vfm_model_spec *m);
 /* Returns the parameters that compute one token on average: of the experts, it counts moe_capacity. */
 int64_t vfm_model_active_params(const struct vfm_model_spec *m);
 
-/* Sums over the samples of a pack with s_i tokens and c_i text rows: q = sum s_i, Q = sum s_i^2, c = sum c_i,
- * X = sum s_i c_i.
+/* Sums over the samples of a pack.  A pair is a query and a key that an attention compares.
  *
- * Model FLOPs of a forward over the pack: 8 q h^2 + 4 Q h per self-attention, 4 q h^2 + 4 c h^2 + 4 X h for the
- * cross-attention, 4 q h f for the MLP (6 q h f if gated), and patchify, head, modulation, embedders.  Grouped queries
- * shrink the projections of k and v.  With image rows, cross-attention has n * image_len further keys.  Training is 3
- * times the forward; recompute does not count. */
+ * Model FLOPs of a forward over the pack, with h = hidden and f = ffn: 8 tokens h^2 + 4 pairs_full h per
+ * self-attention, 4 tokens h^2 + 4 text_rows h^2 + 4 pairs_cross h for the cross-attention, 4 tokens h f for the MLP
+ * (6 tokens h f if gated), and patchify, head, modulation, embedders.  Grouped queries shrink the projections of k and
+ * v.  With image rows, cross-attention has samples * image_len further keys.  Training is 3 times the forward;
+ * recompute does not count. */
 struct vfm_pack_sums {
-	double q, Q, c, X;
-	double Qs, Qt; /* as Q, with s_i split into frames (Qs) or into columns along time (Qt) */
-	double n;      /* samples */
-	double g;      /* segments (net/diffusion/input.h): samples, and of each sample with a given frame this frame */
+	double tokens, text_rows, samples;
+	double segments; /* net/diffusion/input.h: samples, and of each sample with a given frame this frame */
+	/* of full self-attention, of that within frames, of that along time, and of tokens with text rows */
+	double pairs_full, pairs_spatial, pairs_temporal, pairs_cross;
 };
 /* Adds a sample of grid[0] x grid[1] x grid[2] patches. */
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens);

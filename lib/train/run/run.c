@@ -290,14 +290,14 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 				samples = s.packs[k].n_samples;
 	}
 	vfm_plan_step_release(&s);
-	*p = (struct vfm_pack_sums){.q = n * cp / of,
-		.Q = n * n * cp / of,
-		.Qs = n * frame * cp / of,
-		.Qt = n * n / frame * cp / of,
-		.n = samples,
-		.g = samples};
-	p->c = samples * (double)r->c->model.text_len;
-	p->X = p->q * (double)r->c->model.text_len;
+	*p = (struct vfm_pack_sums){.tokens = n * cp / of,
+		.pairs_full = n * n * cp / of,
+		.pairs_spatial = n * frame * cp / of,
+		.pairs_temporal = n * n / frame * cp / of,
+		.samples = samples,
+		.segments = samples};
+	p->text_rows = samples * (double)r->c->model.text_len;
+	p->pairs_cross = p->tokens * (double)r->c->model.text_len;
 	return rc;
 }
 

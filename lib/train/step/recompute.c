@@ -57,8 +57,9 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		token += 2 * 4 * f;
 	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
 		token += 4 * h;
-	return in->pack.q * token + in->pack.c * 4 * (double)m->text_dim + in->pack.g * 4 * (double)m->text_dim +
-		in->pack.n * (double)m->image_len * 4 * (double)m->image_dim;
+	return in->pack.tokens * token + in->pack.text_rows * 4 * (double)m->text_dim +
+		in->pack.segments * 4 * (double)m->text_dim +
+		in->pack.samples * (double)m->image_len * 4 * (double)m->image_dim;
 }
 
 /* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five
@@ -70,9 +71,9 @@ static double slot_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	double image = 4 * (double)m->image_dim * (m->image_pos ? 5 : 4) + 3 * size * h;
 	double token = 4 * (double)vfm_model_cond_dim(m) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
 
-	return in->pack.q * token + in->pack.c * 3 * size * h +
-		in->pack.g * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
-		(m->image_dim ? in->pack.n * (double)m->image_len * image : 0);
+	return in->pack.tokens * token + in->pack.text_rows * 3 * size * h +
+		in->pack.segments * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
+		(m->image_dim ? in->pack.samples * (double)m->image_len * image : 0);
 }
 
 /* Prediction, target and a gradient; the head is smaller than a running block.  Positions that are added to tokens, or
@@ -81,7 +82,7 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 {
 	const struct vfm_model_spec *m = &c->model;
 
-	return in->pack.q *
+	return in->pack.tokens *
 		(3 * 4 * (double)vfm_model_patch_dim(m) + (m->pos != VFM_POS_ROPE ? 4 * (double)m->hidden : 0));
 }
 
@@ -90,7 +91,7 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
  * with simulated steps. */
 static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
-	double share = in->pack.q * (double)in->model->hidden * (double)vfm_dtype_size(in->dtype);
+	double share = in->pack.tokens * (double)in->model->hidden * (double)vfm_dtype_size(in->dtype);
 
 	return 4 * (m->size[VFM_AX_TP] - 1) * share;
 }
@@ -100,7 +101,7 @@ static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_pla
 static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
 	const struct vfm_model_spec *s = in->model;
-	double rows = vfm_model_has_experts(s) ? in->pack.q * s->moe_capacity : 0;
+	double rows = vfm_model_has_experts(s) ? in->pack.tokens * s->moe_capacity : 0;
 	int arrays = m->size[VFM_AX_EP] > 1 ? 2 : m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1;
 
 	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->dtype);
@@ -110,7 +111,7 @@ static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in
  * or more for dq, which a running block counts (spec/cost/keep_plan.c). */
 static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_in *in)
 {
-	double dq = in->dtype != VFM_F32 ? 4 * in->pack.q * (double)in->model->hidden : 0;
+	double dq = in->dtype != VFM_F32 ? 4 * in->pack.tokens * (double)in->model->hidden : 0;
 
 	return d->async ? fmax(0, 36 * 0x1p20 - dq) : 0;
 }
@@ -138,7 +139,7 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 		.first = at == 0,
 		.last = at == pp - 1,
 		.slot = slot_bytes(c, in),
-		.message = in->pack.q * (double)c->model.hidden * (double)vfm_dtype_size(in->residual),
+		.message = in->pack.tokens * (double)c->model.hidden * (double)vfm_dtype_size(in->residual),
 		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &how, tp) : 0,
 		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
 			? vfm_params_unit_grad_bytes(ps)
@@ -194,8 +195,14 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
 		.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
-		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
-			all->n, c->diffusion.image_cond > 0 ? 2 * all->g : all->g},
+		.pack = {.tokens = all->tokens * rows,
+			.text_rows = all->text_rows * text,
+			.samples = all->samples,
+			.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
+			.pairs_full = all->pairs_full * rows,
+			.pairs_spatial = all->pairs_spatial * rows,
+			.pairs_temporal = all->pairs_temporal * rows,
+			.pairs_cross = all->pairs_cross * rows},
 		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
 		.exchanges_heads = m->p.cp_a2a > 1,
 		.exchanges_units = m->size[VFM_AX_CP] > 1,
