@@ -1,6 +1,6 @@
 /* kernels.c - the kernels that lib/cuda launches for each op.  A change of a launch there changes this file;
  * tests/ops/test_ops compares the two. */
-#include "device/sim/estimate.h"
+#include "device/sim/kernels.h"
 
 /* ---- GEMM: the product of the library, and our kernels around it (gemm.cu) ---- */
 
