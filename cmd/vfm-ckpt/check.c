@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "ckpt/check.h"
 #include "ckpt_cmd.h"
 
 static void print_ckpt_fault(void *ctx, const char *what)

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ckpt/convert.h"
+#include "ckpt/find.h"
 #include "ckpt/prune.h"
 #include "ckpt_cmd.h"
 

@@ -1,3 +1,5 @@
+#include "ckpt/check.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +10,7 @@
 
 #include "base/par.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/find.h"
 #include "io/file.h"
 #include "io/json.h"
 

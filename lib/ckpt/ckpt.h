@@ -1,4 +1,4 @@
-/* ckpt.h - checkpoints: save (synchronously or in a background thread), find, open, read in any layout.
+/* ckpt.h - checkpoints: open them and read them in any layout.  save.h, find.h, check.h and prune.h have the rest.
  *
  * A checkpoint is a directory step-00000123/ of safetensors files and a manifest.json
  * (format: vfm-checkpoint(5)).  Tensors are named "PART/NAME": "model/blocks.0.fc1.weight" (fp32 master),
@@ -27,75 +27,6 @@ struct vfm_slice {
 	const struct vfm_part *part; /* borrowed for the call */
 	int64_t a, b;
 };
-
-/* ---- saving ---- */
-
-struct vfm_ckpt;
-struct vfm_ckpt_tensor;
-
-/* The collectives with which several ranks commit one checkpoint.  NULL in the spec: a single rank. */
-struct vfm_ckpt_comm {
-	void *ctx;
-	/* Collective.  Sets *all to a malloc'ed array of [size] malloc'ed texts on rank 0, to NULL on the others. */
-	int (*gather)(void *ctx, const char *mine, char ***all, struct vfm_err *err);
-	/* Collective and a barrier.  Every rank returns the worst code of all ranks, with that rank's message. */
-	int (*agree)(void *ctx, int rc, struct vfm_err *err);
-};
-
-struct vfm_ckpt_spec {
-	const char *dir; /* the directory of checkpoints, "run/ckpt"; created if missing */
-	int64_t step;
-	int rank, size;       /* size 0 means 1 */
-	const json_t *config; /* copied; may be NULL */
-	const json_t *state;  /* copied; seed, samples seen, … ; may be NULL */
-	bool snapshot;        /* vfm_ckpt_add copies the data; the caller may change it afterwards */
-	int keep_last;        /* a successful save keeps the newest keep_last checkpoints (0: all) */
-	int64_t keep_every;   /* and those whose step is a multiple of keep_every (0: none) */
-	const struct vfm_ckpt_comm *comm;
-};
-
-/* Not thread-safe.  A writer accesses the file system only in the save. */
-struct vfm_ckpt_writer;
-struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec);
-/* Adds a slice of the tensor `name`.  Local.  `data` must not change until the save has returned, unless
- * spec.snapshot.  Only one rank adds a replicated slice.  VFM_EUSAGE: bad name or slice; VFM_EENV: out of memory. */
-int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
-	const struct vfm_slice *slice, const void *data, struct vfm_err *err);
-/* Adds a slice whose values the save reads from the tensor t of the checkpoint `src`, block by block, and converts to
- * dtype.  src must stay open until the save has returned. */
-int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
-	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err);
-/* Writes the checkpoint.  Collective.  Frees w on success and on failure.  A failed save removes its files and leaves
- * earlier checkpoints unchanged: "cannot save checkpoint 'run/ckpt/step-00000123': No space left on device". */
-int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err);
-/* Saves the checkpoint of n writers, one per rank, from one process, one after another.  Local. */
-int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err);
-void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees w without saving; accepts NULL */
-
-/* Starts vfm_ckpt_save in a new thread, which owns w.  The data must be snapshots or must not change until
- * vfm_ckpt_wait has returned. */
-struct vfm_ckpt_job;
-int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err);
-bool vfm_ckpt_done(struct vfm_ckpt_job *job); /* does not block */
-int vfm_ckpt_wait(
-	struct vfm_ckpt_job *job, struct vfm_err *err); /* blocks; returns the save's code, frees job; NULL: 0 */
-
-/* ---- finding ---- */
-
-/* Sets *step to the step of the newest complete checkpoint in `dir` (a directory of step-*), or to -1 if dir has none
- * or does not exist.  VFM_EENV: dir cannot be read. */
-int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err);
-char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123"; the caller frees it */
-/* Sets *path to the checkpoint that `operand` names; the caller frees it.  operand: a checkpoint, a directory of
- * checkpoints or a run (has ckpt/), of which the newest is taken; a .safetensors or .pth file; or a directory with
- * model.safetensors.index.json, or with diffusion_pytorch_model.* or their index.  VFM_EUSAGE: no checkpoint. */
-int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err);
-/* Sets *steps to the steps of the complete checkpoints in dir, or with `all` of all directories with the name of one,
- * ascending, and *n to their number; the caller frees it.  A directory that does not exist has none.  VFM_EENV: dir
- * cannot be read. */
-int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct vfm_err *err);
-
-/* ---- reading ---- */
 
 struct vfm_ckpt_piece {
 	int file;           /* index into files */
@@ -171,22 +102,7 @@ bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c);
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 
-/* Sets hex to a sha256 that identifies the data: of manifest.json, which contains the sha256 of each file; of a plain
- * file, its own; of several plain files, of the lines "SHA256  NAME\n".  Reads plain files in full. */
-int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[65], struct vfm_err *err);
-
 /* Fails with VFM_EUSAGE if the manifest of c records elements that are NaN or infinite; names the first such tensor. */
 int vfm_ckpt_finite(const struct vfm_ckpt *c, struct vfm_err *err);
-
-struct vfm_ckpt_faults {
-	void (*fn)(void *ctx, const char *what); /* called for each fault; may be NULL */
-	void *ctx;
-	int damaged;   /* faults of files: hash, size, header, manifest */
-	int nonfinite; /* tensors with elements that are NaN or infinite, of the files without such faults */
-};
-/* Reads every file in full, verifies all hashes, headers and sizes, and looks for NaN and infinities.  Adds to *f and
- * continues after a fault.  VFM_EENV: a file cannot be read, or as for vfm_ckpt_open; VFM_EUSAGE: path names no
- * checkpoint. */
-int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *err);
 
 #endif

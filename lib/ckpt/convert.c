@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/save.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -1,3 +1,5 @@
+#include "ckpt/find.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "ckpt/check.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/find.h"
 #include "io/file.h"
 
 void vfm_ckpt_sweep(const char *dir)

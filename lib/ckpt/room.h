@@ -5,5 +5,5 @@
  *
  * Used by: vfm-ckpt, train, encoder
  * Calls: base, io, spec/model
- * Read first: ckpt.h, weights.h
+ * Read first: ckpt.h, save.h, weights.h
  */

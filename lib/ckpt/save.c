@@ -1,4 +1,4 @@
-#include "ckpt/ckpt.h"
+#include "ckpt/save.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/find.h"
 #include "ckpt/out.h"
 #include "ckpt/prune.h"
 #include "io/file.h"

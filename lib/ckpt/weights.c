@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "ckpt/check.h"
 #include "ckpt/ckpt_impl.h"
 #include "io/file.h"
 #include "io/json.h"

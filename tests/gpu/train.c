@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "ckpt/save.h"
 #include "train/job/device.h"
 #include "train/step/state.h"
 #include "train/step/synthetic.h"

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "device/sim/kernels.h"
 #include "emu_dev.h"
 #include "ops_test.h"
 #include "device/sim/estimate.h"

@@ -20,7 +20,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ckpt/check.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/find.h"
+#include "ckpt/save.h"
 #include "io/file.h"
 #include "io/json.h"
 

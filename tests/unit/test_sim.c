@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/sim/kernels.h"
 #include "io/json.h"
 #include "ok.h"
 #include "device/ops/cases.h"

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "ckpt/save.h"
 #include "io/file.h"
 #include "net/nn/scales.h"
 #include "ranks.h"

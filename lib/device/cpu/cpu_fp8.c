@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "device/cpu/cpu_fp8.h"
 
 enum { ROWS = 64, GRAIN = 1 << 14 };
 

@@ -143,11 +143,6 @@ struct vfm_cpu_kern {
 #undef X
 };
 
-/* For the kernels of norms (cpu_fp8.c): the exponent of the scale of y; and row t as 8-bit floats of its bf16 y, if a
- * has a history, and the larger of `most` and its largest finite |y|.  y NULL: the row is in a->y, in f32. */
-int vfm_cpu_norm_exponent(const struct vfm_norm *a);
-float vfm_cpu_norm_row8(const struct vfm_norm *a, int64_t t, const uint16_t *y, float most);
-
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
 /* With AMX; their epilogues are those of vfm_cpu_kern_avx512bf16, which has the same nr; absent here. */
 extern const struct vfm_gemm_kern vfm_gemm_amx_f32, vfm_gemm_amx;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "device/cpu/cpu_fp8.h"
 
 enum {
 	ROW_GRAIN = 32,         /* tokens a piece */

@@ -1,4 +1,5 @@
 /* cpu_rows.inc.h - row kernels: norm, gate, add_row, QK norm, RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
+#include "device/cpu/cpu_fp8.h"
 
 /* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1. */
 #define BF2(b0, b1, call)                                                                                              \

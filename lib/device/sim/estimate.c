@@ -3,16 +3,9 @@
 #include <math.h>
 
 #include "device/ops/info.h"
+#include "device/sim/kernels.h"
 
 /* ---- classes ---- */
-
-const char *vfm_sim_class_name(enum vfm_sim_class c)
-{
-	static const char *const names[VFM_SIM_CLASSES] = {
-		"gemm", "attention", "memory", "optimizer", "transfer", "comm"};
-
-	return names[c];
-}
 
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op)
 {

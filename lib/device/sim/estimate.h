@@ -33,13 +33,6 @@ struct vfm_sim_cost {
 	double work[VFM_ESTIMATES];
 };
 
-/* Returns the number of kernels.  The own kernels of lib/cuda are counted for operands at their alignment of 16 bytes
- * (tests/ops/test_ops compares with the emulated kernels); GEMM and attention count the library's kernel, and ours
- * around it. */
-int vfm_sim_kernels(enum vfm_op_id op, const void *args);
-/* Returns the pixels of a block of conv3d, for each of which CUDA makes an im2col (unless `direct`) and a product. */
-int64_t vfm_sim_conv_rows(const struct vfm_conv3d *a);
-bool vfm_sim_conv_direct(const struct vfm_conv3d *a);
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
 /* What an op has of the device. */

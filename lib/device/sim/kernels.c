@@ -1,6 +1,6 @@
 /* kernels.c - the kernels that device/cuda launches for each op.  A change of a launch there changes this file;
  * tests/ops/test_launches compares the two. */
-#include "device/sim/estimate.h"
+#include "device/sim/kernels.h"
 
 #include "device/ops/info.h"
 

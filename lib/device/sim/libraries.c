@@ -2,6 +2,7 @@
 
 #include "device/ops/info.h"
 #include "device/sim/estimate.h"
+#include "device/sim/kernels.h"
 
 enum {
 	PRODUCT = 32 << 20,  /* cuBLASLt's workspace */

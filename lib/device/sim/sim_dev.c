@@ -15,6 +15,14 @@
 enum { SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, LARGE_CHUNK = 32 << 20 };
 enum { ARG_MAX_BYTES = 256, HOST_SMALL = 1 << 16 };
 
+const char *vfm_sim_class_name(enum vfm_sim_class c)
+{
+	static const char *const names[VFM_SIM_CLASSES] = {
+		"gemm", "attention", "memory", "optimizer", "transfer", "comm"};
+
+	return names[c];
+}
+
 /* ---- texts ---- */
 
 static char **text_slot(const struct sim_texts *t, const char *s)

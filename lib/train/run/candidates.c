@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/find.h"
 #include "ckpt/prune.h"
 
 bool vfm_path_is_inside(const char *path, const char *dir)

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "ckpt/adapters.h"
+#include "ckpt/check.h"
 #include "train/run/candidates.h"
 #include "train/step/state.h"
 

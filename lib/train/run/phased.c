@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/find.h"
 #include "data/plan/plan.h"
 #include "train/job/plan_check.h"
 

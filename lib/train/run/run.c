@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "ckpt/prune.h"
+#include "ckpt/save.h"
 #include "data/loader/loader.h"
 #include "io/file.h"
 #include "spec/cost/hw.h"

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/find.h"
 #include "io/file.h"
 #include "io/regular.h"
 #include "train/run/tfevents.h"

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "ckpt/adapters.h"
+#include "ckpt/check.h"
 #include "data/record/maker.h"
 #include "io/json.h"
 #include "train/step/state.h"

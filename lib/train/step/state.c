@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "ckpt/save.h"
 #include "net/nn/scales.h"
 #include "train/job/job.h"
 

@@ -11,6 +11,7 @@
 #define VFM_TRAIN_STEP_STATE_H
 
 #include "ckpt/ckpt.h"
+#include "ckpt/save.h"
 #include "train/step/trainer.h"
 
 /* Asynchronous saves.  start enqueues a copy of the state to pinned memory on a copy stream and returns.  The copy

@@ -7,6 +7,7 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
+#include "ckpt/find.h"
 #include "io/file.h"
 #include "io/json.h"
 
