@@ -661,13 +661,20 @@ static int give_lines(struct vfm_stage_loop *l, const struct vfm_stage *s, struc
 
 	while (rc >= 0 && (rc = vfm_jsonl_block_read(&in, &b, 32, err)) == 1) {
 		vfm_jsonl_block_split(&b);
-		for (size_t i = 0; i < b.n && rc >= 0; i++) {
-			struct vfm_stage_output o = {.text = "mine\n", .len = 5};
+		struct vfm_stage_output o[16] = {0};
+		struct vfm_buf text = {0};
+
+		assert_true(b.n <= 16);
+		vfm_buf_adds(&text, "");
+		for (size_t i = 0; i < b.n; i++) {
 			const char *id = strstr(b.lines[i].text, "mine");
 
-			vfm_sample_hash(id && id[4] == '2' ? "mine2" : "mine", o.hash);
-			rc = vfm_stage_take(l, &b, i, id ? &o : NULL, err);
+			o[i].len = id ? strlen("mine\n") : 0;
+			vfm_buf_adds(&text, id ? "mine\n" : "");
+			vfm_sample_hash(id && id[4] == '2' ? "mine2" : "mine", o[i].hash);
 		}
+		rc = vfm_stage_take(l, &b, o, text.data, err);
+		vfm_buf_release(&text);
 	}
 	vfm_jsonl_block_release(&b);
 	vfm_jsonl_close(&in);
