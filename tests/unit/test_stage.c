@@ -12,8 +12,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/record/sample_key.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
+#include "data/record/stage_lines.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -650,12 +652,71 @@ static void test_huge_chain(void **state)
 	vfm_buf_release(&b);
 }
 
+/* As vfm_stage.lines: has an output for each record whose id begins with "mine". */
+static int give_lines(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err)
+{
+	struct vfm_jsonl_block b = {0};
+	struct vfm_jsonl in = {0};
+	int rc = vfm_jsonl_open(&in, s->files[0], err);
+
+	while (rc >= 0 && (rc = vfm_jsonl_block_read(&in, &b, 32, err)) == 1) {
+		vfm_jsonl_block_split(&b);
+		struct vfm_stage_output o[16] = {0};
+		struct vfm_buf text = {0};
+
+		assert_true(b.n <= 16);
+		vfm_buf_adds(&text, "");
+		for (size_t i = 0; i < b.n; i++) {
+			const char *id = strstr(b.lines[i].text, "mine");
+
+			o[i].len = id ? strlen("mine\n") : 0;
+			vfm_buf_adds(&text, id ? "mine\n" : "");
+			vfm_sample_hash(id && id[4] == '2' ? "mine2" : "mine", o[i].hash);
+		}
+		rc = vfm_stage_take(l, &b, o, text.data, err);
+		vfm_buf_release(&text);
+	}
+	vfm_jsonl_block_release(&b);
+	vfm_jsonl_close(&in);
+	return rc;
+}
+
+/* A stage that reads its lines writes some outputs itself; what precedes them, and all others, the loop does. */
+static void test_lines(void **state)
+{
+	char *input = write_text("in.jsonl",
+		"{\"id\":\"a\",\"n\":1}\n{\"id\":\"mine\",\"n\":1}\nno record\n{\"id\":\"mine\",\"n\":1}\n" HEADER(
+			ENTRY("x", "")) "{\"id\":\"mine2\",\"n\":1}\n" HEADER(ENTRY("y", "")));
+	struct vfm_stage s = {.name = "work", .fn = work, .unique_ids = true, .lines = give_lines};
+	char *text, *save, *line[10] = {0};
+	struct vfm_stage_counts c;
+	int n = 0;
+
+	(void)state;
+	text = run(s, input, VFM_EINPUT, &c);
+	assert_true(c.in == 5 && c.out == 3 && c.failed == 2 && c.failed_here == 2 && c.written == 5);
+	for (char *t = strtok_r(text, "\n", &save); t && n < 10; t = strtok_r(NULL, "\n", &save))
+		line[n++] = t;
+	assert_int_equal(n, 8);
+	assert_non_null(strstr(line[0], "\"provenance\""));
+	assert_non_null(strstr(line[1], "\"id\":\"a\",\"n\":1,\"twice\":2"));
+	assert_string_equal(line[2], "mine");
+	assert_non_null(strstr(line[3], "in.jsonl:3: "));
+	assert_non_null(strstr(line[4], "input record 2 has the id 'mine' too"));
+	assert_non_null(strstr(line[5], "\"tool\":\"x\""));
+	assert_non_null(strstr(line[6], "\"id\":\"mine2\",\"n\":1,\"twice\":2"));
+	assert_non_null(strstr(line[7], "\"tool\":\"y\""));
+	free(text);
+	free(input);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_order_and_counts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_out_passes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_done_needs_outputs_and_version, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_duplicate_ids, setup, teardown),

@@ -16,7 +16,7 @@
 
 struct text_block {
 	struct vfm_jsonl_block lines;
-	struct vfm_stage_output *output; /* [lines.n]; of length 0: the loop does the line */
+	struct vfm_stage_output *output; /* [lines.n] */
 	size_t cap;
 	struct vfm_buf out;
 	struct vfm_record_text text;
@@ -178,18 +178,13 @@ static void work_on_text_block(void *ctx, void *item)
 			write_line_text(l, b, o))
 			o->len = b->out.len - at;
 	}
-	for (size_t i = 0, at = 0; i < b->lines.n; at += b->output[i++].len)
-		b->output[i].text = b->output[i].len ? b->out.data + at : NULL;
 }
 
 static int take_text_block(void *ctx, void *item, struct vfm_err *err)
 {
-	const struct text_lines *l = ctx;
 	const struct text_block *b = item;
 
-	for (size_t i = 0; i < b->lines.n; i++)
-		TRY(vfm_stage_take(l->loop, &b->lines, i, b->output[i].len ? &b->output[i] : NULL, err));
-	return 0;
+	return vfm_stage_take(((struct text_lines *)ctx)->loop, &b->lines, b->output, b->out.data, err);
 }
 
 int vfm_dedup_mark_lines(struct vfm_stage_loop *loop, const struct vfm_stage *s, struct vfm_err *err)

@@ -1,6 +1,6 @@
 /* curate/dedup - duplicates among millions of clips.
  *
- * Groups by perceptual hash and by features, their index, search by vectors.
+ * Groups by perceptual hash and by features, their index, records as text, search by vectors.
  *
  * Used by: vfm-curate dedup and search
  * Calls: base, data/record, io, media/match

@@ -15,7 +15,8 @@ struct pipeline_reading {
 	const json_t *obj; /* of the stage */
 	const char *where; /* "stages[2] (score)" */
 	struct vfm_curation_stage *s;
-	bool has_done, needs_jobs;
+	bool has_done;
+	const char *children; /* NULL, or the option of the children, whose number "jobs" must give */
 	int rc;
 	struct vfm_err *err;
 };
@@ -157,7 +158,8 @@ static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 		}
 		r->s->has_jobs |= !strcmp(key, "jobs");
 		r->s->has_model |= is_in_list(key, traits->models);
-		r->needs_jobs |= is_in_list(key, traits->children);
+		if (is_in_list(key, traits->children))
+			r->children = traits->children[0];
 		r->rc = add_option(r, o, v);
 	}
 }
@@ -226,8 +228,9 @@ static int read_stage_object(
 	TRY(r.rc);
 	if (!r.has_done && !s->reads_all)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is no stage that reads and writes records", where, name);
-	if (r.needs_jobs && !s->has_jobs)
-		return vfm_fail(err, VFM_EUSAGE, "%s: 'jobs' is missing: the number of children of 'exec'", where);
+	if (r.children && !s->has_jobs)
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: 'jobs' is missing: the number of children of '%s'", where, r.children);
 	compute_identity(s);
 	return 0;
 }

@@ -334,31 +334,45 @@ static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 
 /* ---- lines that the stage reads ---- */
 
-static int write_output(struct vfm_stage_loop *l, const struct vfm_stage_output *o)
+/* Writes the first outputs of o [n] that can be written now, and sets *bytes.  Returns their number, or a code. */
+static int64_t write_outputs(
+	struct vfm_stage_loop *l, const struct vfm_stage_output *o, size_t n, const char *text, size_t *bytes)
 {
 	struct vfm_stage_counts *c = &l->counts;
+	size_t i;
 
-	c->in++;
-	c->written++;
-	*(o->failed ? &c->failed : o->dropped ? &c->dropped : &c->out) += 1;
-	vfm_progress_step(&l->progress, 1);
-	return fwrite(o->text, 1, o->len, l->out) != o->len ? write_failed(l) : 0;
+	*bytes = 0;
+	for (i = 0; i < n && o[i].len && vfm_stage_input_accept(&l->in, &o[i]); i++) {
+		*(o[i].failed ? &c->failed : o[i].dropped ? &c->dropped : &c->out) += 1;
+		*bytes += o[i].len;
+	}
+	c->in += (int64_t)i;
+	c->written += (int64_t)i;
+	vfm_progress_step(&l->progress, (int64_t)i);
+	return *bytes && fwrite(text, 1, *bytes, l->out) != *bytes ? write_failed(l) : (int64_t)i;
 }
 
-int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, size_t i,
-	const struct vfm_stage_output *o, struct vfm_err *err)
+int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
+	const char *text, struct vfm_err *err)
 {
-	int rc;
+	int64_t rc = 0;
+	size_t bytes;
 
-	if (o && vfm_stage_input_accept(&l->in, o)) {
-		rc = write_output(l, o);
-	} else {
+	for (size_t i = 0; i < b->n && rc >= 0; i++) {
+		rc = write_outputs(l, o + i, b->n - i, text, &bytes);
+		if (rc < 0)
+			break;
+		text += bytes;
+		i += (size_t)rc;
+		if (i == b->n)
+			break;
+		text += o[i].len;
 		vfm_stage_input_give(&l->in, b, i);
 		rc = run_serial(l, false);
 	}
 	if (rc < 0)
 		*err = l->err;
-	return rc;
+	return rc < 0 ? (int)rc : 0;
 }
 
 static int run_lines(struct vfm_stage_loop *l)

@@ -63,7 +63,7 @@ struct vfm_stage_opts {
 /* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
  * end in NULL. */
 struct vfm_stage_traits {
-	const char *const *children; /* NULL, or options that start -j children */
+	const char *const *children; /* NULL, or options that start -j children; messages name the first */
 	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
 	bool has_resume;             /* a run continues it with --resume, not with --done */
 	bool reads_all;              /* it reads all records before it writes one: it has neither --done nor --part */
