@@ -3,7 +3,8 @@
 # -p prints the rooms instead: files, lines and calls, from the bottom to the top.
 #
 # A room is a folder with a room.h, whose line "Calls:" lists the rooms that its files may include; a group (spec) stands
-# for all its rooms.  Every permission is used, and no room calls itself by way of others.
+# for all its rooms.  Every permission is used, and no room calls itself by way of others.  Only tests include *_impl.h
+# of another room.
 set -u
 
 # Rooms that need no device: they call none of device/, also by way of others.
@@ -150,7 +151,11 @@ cd "$tree" || exit 2
 				fault("\"" inc "\": no such room")
 			next
 		}
-		if (!in_lib || to == mod)
+		if (in_lib ? to == mod : FILENAME ~ /^tests\//)
+			next
+		if (inc ~ /_impl\.h$/)
+			fault("\"" inc "\" is private to " to)
+		if (!in_lib)
 			next
 		if (!((mod, to) in may))
 			fault(mod " may not include \"" inc "\" (Calls: of lib/" mod "/room.h)")

@@ -6,10 +6,10 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "curate/dedup/dedup.h"
+#include "curate/dedup/dedup_text.h"
 #include "curate/table/twice.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
-#include "curate/dedup/dedup_text.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

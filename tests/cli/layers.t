@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 33
+plan 34
 
 layers=$TOP/tests/layers.sh
 
@@ -82,6 +82,9 @@ tree lib/ckpt/x.c '#include "self.h"'
 like "$out" 'write "room/file.h"' "a header without its room"
 tree lib/ckpt/x.c '#include "../base/self.h"'
 like "$out" 'write "room/file.h"' "a relative path"
+tree lib/base/a_impl.h '' lib/io/x.c '#include "base/a_impl.h"' cmd/vfm-x/main.c '#include "base/a_impl.h"' tests/unit/x.c '#include "base/a_impl.h"'
+is "$out" 'cmd/vfm-x/main.c:1: "base/a_impl.h" is private to base
+lib/io/x.c:2: "base/a_impl.h" is private to base' "a private header"
 tree lib/extra/x.c '#include "base/self.h"'
 like "$out" 'lib/extra/x.c:1: no folder above it has a room.h' "a room without a name"
 tree lib/train/run/x.c '#include <cuda_runtime_api.h>'

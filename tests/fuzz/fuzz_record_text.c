@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/record/record.h"
 #include "curate/dedup/record_text.h"
+#include "data/record/record.h"
 #include "io/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

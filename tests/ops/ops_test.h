@@ -75,8 +75,8 @@ struct op_rule {
 
 /* Whether the op is the backward of another, X_bwd, whose gradients the reference of X gives; sets *fwd to X. */
 bool op_forward_of(enum vfm_op_id bwd, enum vfm_op_id *fwd);
-/* Returns the rule of a case; NULL if its op is no backward.  That of X_bwd follows from the names of operands: dNAME is
- * the gradient of NAME, dy and dout those of the first result. */
+/* Returns the rule of a case; NULL if its op is no backward.  That of X_bwd follows from the names of operands: dNAME
+ * is the gradient of NAME, dy and dout those of the first result. */
 const struct op_rule *op_rule_of(const struct vfm_case *c);
 /* The arguments of the forward: only shapes and flags matter. */
 void forward_args(const struct vfm_case *c, union vfm_op_args *f);

@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "comm/coll/comm_host.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "comm/launch/launch_impl.h"
 #include "device/cpu/cpu.h"
 #include "io/file.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "comm/coll/transport.h"
 
 enum { SHMT_RANKS = 16, SHMT_CHUNK = 8192, SHMT_COMMS = 512, SHMT_SPLITS = 2048 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "comm/monitor/tree.h"
 
 enum { PER_NODE = 8, MOST = 4096 };

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "data/record/record.h"
 #include "curate/dedup/record_text.h"
+#include "data/record/record.h"
 
 static bool accepts(const char *line)
 {

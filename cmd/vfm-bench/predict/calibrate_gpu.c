@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/installed.h"
+#include "base/log.h"
 #include "bench.h"
 #include "device/ops/cases.h"
 #include "device/sim/machine.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/installed.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/installed.h"
 #include "io/json.h"
 #include "train/predict/bench.h"
 

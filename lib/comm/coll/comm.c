@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "device/dev/stall.h"
 
 /* ---- the communicator of one rank ---- */

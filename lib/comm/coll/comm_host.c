@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "io/hash.h"
 
 const char *const vfm_coll_name[VFM_C_KINDS] = {

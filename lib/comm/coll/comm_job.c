@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 static const double CAUSE_S = 3.5; /* how long a rank that lost a connection waits for the monitors to find out why */
 

@@ -3,7 +3,7 @@
  * Each rank listens on a local (abstract) socket and, in a job of several nodes, on a TCP port of each address that it
  * publishes.  Every connection begins with the handshake of handshake.h.
  */
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

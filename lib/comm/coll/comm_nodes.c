@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "device/ops/ops.h"
 
 enum { PIECE = 16 << 20 };

@@ -3,7 +3,7 @@
  * It is one file (base/shared.h) per node.  The first rank of the node makes it and passes it to the others over a
  * local socket.  Each communicator has a segment of it.
  */
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "comm/coll/comm_dev.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 #include "device/sim/estimate.h"
 #include "device/sim/libraries.h"
 #include "device/sim/network.h"

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "comm/coll/comm_dev.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 enum { IN, OUT, BUFS };
 

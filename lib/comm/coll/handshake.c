@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 static const double CHALLENGE_S = 5;
 

@@ -15,7 +15,7 @@
  * those of a communicator on one node, and the traffic is that of a ring.  The tree sums ranges of ranks, in an order
  * that n determines.
  */
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 #include <stdlib.h>
 #include <string.h>

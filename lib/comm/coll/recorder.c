@@ -1,5 +1,5 @@
 /* The flight recorder: the last collectives of this rank, written out when the job fails. */
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 #include <string.h>
 

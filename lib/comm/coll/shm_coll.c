@@ -1,5 +1,5 @@
-/* Collectives of ranks on one node through slots of shared memory, in epochs (comm_impl.h). */
-#include "comm/coll/comm_impl.h"
+/* Collectives of ranks on one node through slots of shared memory, in epochs (host_job.h). */
+#include "comm/coll/host_job.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #define VFM_COMM_COLL_TRANSPORT_IMPL_H
 
 #include "comm/coll/comm_dev.h"
-#include "comm/coll/comm_impl.h"
+#include "comm/coll/host_job.h"
 
 enum vfm_transport_call_state {
 	VFM_CALL_BEGUN,    /* the host thread is in it; end is not recorded */

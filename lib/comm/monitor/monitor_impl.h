@@ -1,5 +1,5 @@
 /* monitor_impl.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
- * parts; not for others: comm/coll/comm_impl.h declares what other threads call.  Only the monitor thread calls these
+ * parts; not for others: comm/coll/host_job.h declares what other threads call.  Only the monitor thread calls these
  * functions.  A file calls those above it in this list:
  *
  *   tree.c              the tree of the monitors
@@ -37,8 +37,8 @@
 #define VFM_COMM_MONITOR_MONITOR_IMPL_H
 
 #include "base/mem.h"
-#include "comm/coll/comm_impl.h"
 #include "comm/coll/handshake.h"
+#include "comm/coll/host_job.h"
 #include "comm/monitor/tree.h"
 
 enum mon_type { BEAT = 1, STATE, JOINED, GOODBYE, DIED, SUSPECT, PROBE, FAIL, MON_TYPES };

@@ -1,4 +1,5 @@
-/* tree.h - the tree of the monitors (monitor_impl.h).  It follows from the placement of the ranks, so all ranks agree on it.
+/* tree.h - the tree of the monitors (monitor_impl.h).  It follows from the placement of the ranks, so all ranks agree
+ * on it.
  *
  * The children of the first rank of a node are the other ranks of the node, and the first ranks of up to FANOUT other
  * nodes: of node k those of nodes FANOUT k + 1 to FANOUT k + FANOUT.  Rank 0 is the root.  With 8 ranks on a node, a

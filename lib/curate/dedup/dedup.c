@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 #include "base/par.h"
+#include "curate/dedup/dedup_text.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
-#include "curate/dedup/dedup_text.h"
 #include "io/hash.h"
 #include "io/json.h"
 

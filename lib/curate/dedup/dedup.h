@@ -18,8 +18,8 @@
 #include "curate/dedup/clip_groups.h"
 #include "curate/dedup/clip_set.h"
 #include "curate/dedup/groups.h"
-#include "curate/dedup/semantic.h"
 #include "curate/dedup/record_text.h"
+#include "curate/dedup/semantic.h"
 #include "data/record/features.h"
 
 #define VFM_DEDUP_QUALITY "width*height"

@@ -50,7 +50,7 @@ struct vfm_stage_opts {
 #define VFM_STAGE_OPTS(o)                                                                                              \
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
-		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N shares, I from 0; task: that of Slurm's task",   \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N shares, I from 0; task: that of Slurm's task",  \
 			&(o)->share},                                                                                  \
 	{                                                                                                              \
 		VFM_OPT_STR, 0, "done", "FILE", "copy finished records of an earlier run from FILE (%t: the share)",   \
@@ -113,7 +113,8 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or reads the inputs in the place of the loop, and gives it their lines (stage_lines.h).  Unused in a run. */
+	/* NULL, or reads the inputs in the place of the loop, and gives it their lines (stage_lines.h).  Unused in a
+	 * run. */
 	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;

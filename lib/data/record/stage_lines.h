@@ -1,8 +1,8 @@
 /* stage_lines.h - the lines of a stage that reads its inputs itself (vfm_stage.lines), as blocks on several threads.
  *
- * Its function gives the loop the lines in blocks, in order, from one thread at a time.  It may give outputs of records,
- * too, as the loop would write them: with the mark of the stage, or unchanged if the record has "error" or "drop".
- * The loop does all the others.  Outputs may be given without --part, --done and sees_all.
+ * Its function gives the loop the lines in blocks, in order, from one thread at a time.  It may give outputs of
+ * records, too, as the loop would write them: with the mark of the stage, or unchanged if the record has "error" or
+ * "drop". The loop does all the others.  Outputs may be given without --part, --done and sees_all.
  */
 #ifndef VFM_DATA_RECORD_STAGE_LINES_H
 #define VFM_DATA_RECORD_STAGE_LINES_H

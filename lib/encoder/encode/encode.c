@@ -29,7 +29,8 @@ struct enc {
 	char *dir_id; /* "DIR/ID" */
 };
 
-/* Checks the elements, which errors call `what`, before a file exists.  Writes the file; *sha256 binds it to its record.
+/* Checks the elements, which errors call `what`, before a file exists.  Writes the file; *sha256 binds it to its
+ * record.
  */
 static int save_array(const char *path, const char *what, const struct vfm_encoded *x, char sha256[VFM_SHA256_HEX],
 	struct vfm_err *err)

@@ -38,7 +38,8 @@ struct vfm_clip_match {
 	bool mirrored;
 };
 
-/* The comparison of clip_hash.h; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is most. */
+/* The comparison of clip_hash.h; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is
+ * most. */
 void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m);
 

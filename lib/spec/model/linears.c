@@ -97,8 +97,8 @@ static void list_attentions(const struct listing *l)
 	list_linear(l, "cross.q", VFM_LAYER_CROSS_Q, q, true, h, h, 1);
 	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->text_rows, false, h, 2 * kv, 2);
 	if (m->image_dim)
-		list_linear(
-			l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->samples * (double)m->image_len, false, h, 2 * kv, 2);
+		list_linear(l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->samples * (double)m->image_len, false, h,
+			2 * kv, 2);
 	list_linear(l, "cross.proj", VFM_LAYER_CROSS_PROJ, q, true, h, h, 1);
 }
 

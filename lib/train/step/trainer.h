@@ -30,9 +30,9 @@ struct vfm_step_stats {
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
 	double flops; /* of forward and backward (spec/model/linears.h) */
 	int64_t tokens, samples;
-	/* Of this rank.  The trainer measures comm_s, bubble_s, copy_s, host_s, step_s and mem_peak_bytes, and the caller
-	 * sets the others.  A step lasts from the end of the previous one, or from its start on the host if later, until
-	 * the host observes its end. */
+	/* Of this rank.  The trainer measures comm_s, bubble_s, copy_s, host_s, step_s and mem_peak_bytes, and the
+	 * caller sets the others.  A step lasts from the end of the previous one, or from its start on the host if
+	 * later, until the host observes its end. */
 	struct vfm_rank_stats rank;
 };
 

@@ -1,4 +1,4 @@
-/* comm_impl.h - shared by the files of the host backend.  Not for callers.
+/* host_job.h - the host side of a job, shared by this room and comm/monitor.  Not for callers.
  *
  * Each process has one job (struct vfm_hjob): the placement of the ranks, the shared memory of the node, the socket on
  * which this rank listens, the monitor and the flight recorder.  A communicator (struct vfm_hcomm) is used by one
@@ -17,8 +17,8 @@
  * Device communicators (comm_dev.h) are built on these: comm_dev.c, comm_transport.c, transport_watch.c,
  * comm_staging.c.
  */
-#ifndef VFM_COMM_COLL_COMM_IMPL_H
-#define VFM_COMM_COLL_COMM_IMPL_H
+#ifndef VFM_COMM_COLL_HOST_JOB_H
+#define VFM_COMM_COLL_HOST_JOB_H
 
 #include <pthread.h>
 #include <stdatomic.h>
