@@ -5,5 +5,5 @@
  *
  * Used by: the devices, which implement it, and net/tape, which calls it
  * Calls: base, device/dev, spec/model
- * Read first: ops.h, cases.h
+ * Read first: ops.h, check.h, cases.h
  */
