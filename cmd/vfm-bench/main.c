@@ -8,6 +8,7 @@
 #include "base/par.h"
 #include "io/opt.h"
 #include "bench.h"
+#include "io/version.h"
 #include "train/job/device.h"
 
 static const struct vfm_verb benches[] = {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "io/version.h"
 
 static int parse_grid(const char *option, const char *text, int32_t out[3], struct vfm_err *err)
 {

@@ -1,6 +1,7 @@
 /* caption - captions of clips from an outside model. */
 #include <stdlib.h>
 
+#include "encoder/exec/payload.h"
 #include "io/opt.h"
 #include "curate.h"
 #include "encoder/exec/captioner.h"

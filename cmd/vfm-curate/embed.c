@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "encoder/exec/payload.h"
 #include "io/file.h"
 #include "io/opt.h"
 #include "curate.h"

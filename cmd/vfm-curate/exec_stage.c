@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/par.h"
+#include "encoder/exec/payload.h"
 #include "io/json.h"
 
 const struct vfm_stage_traits exec_stage_traits = {.children = (const char *const[]){"exec", NULL}};

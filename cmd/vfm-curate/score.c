@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "encoder/exec/payload.h"
 #include "io/opt.h"
 #include "curate.h"
 #include "curate/dedup/search.h"

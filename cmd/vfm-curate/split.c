@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/par.h"
+#include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "io/file.h"
+#include "io/version.h"
 #include "given.h"
 #include "picture.h"
 

@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "io/opt.h"
 #include "io/table.h"
+#include "io/version.h"
 #include "spec/cost/hw.h"
 #include "spec/cost/straggler.h"
 #include "train/job/context.h"

@@ -12,6 +12,7 @@
 #include "io/table.h"
 #include "dry_run.h"
 #include "report.h"
+#include "io/version.h"
 #include "train/job/context.h"
 #include "train/predict/parity.h"
 #include "train/run/initial.h"

@@ -13,6 +13,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "io/json.h"
+#include "io/version.h"
 
 void vfm_strlist_add(struct vfm_strlist *l, const char *s)
 {

@@ -89,13 +89,6 @@ int vfm_opt_name(const char *option, const char *value, const char *const *names
  * during the call.  Not thread-safe. */
 void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx);
 
-/* Returns the version as `--version` prints it: "0.1.0 (abc1234) cpu media". */
-const char *vfm_version(void);
-/* Returns words for --version to append, "" or " cuda"; NULL: none.  To be set first in main. */
-extern const char *(*vfm_version_more)(void);
-/* The commit, "abc1234".  An array, so that its address is a constant. */
-extern const char vfm_commit[];
-
 /* Ends a command: `return vfm_cmd_exit(rc, &err);` in main.  Prints the message of err, if any, when rc < 0.  Closes
  * stdout and reports an error of that, except for a broken pipe.  Returns the exit status: 0 for rc >= 0 and VFM_EPIPE,
  * else -rc. */

@@ -1,4 +1,4 @@
-#include "io/opt.h"
+#include "io/version.h"
 
 #ifndef VFM_FEATURES
 #define VFM_FEATURES "cpu media"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "io/opt.h"
+#include "io/version.h"
 
 static struct vfm_dev *open_none(const struct vfm_plugin_opts *o, struct vfm_err *err)
 {

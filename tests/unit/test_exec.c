@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "encoder/exec/exec.h"
+#include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/words.h"
 

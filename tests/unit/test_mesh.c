@@ -15,6 +15,7 @@
 #include "base/par.h"
 #include "comm/coll/comm_host.h"
 #include "comm/launch/launch_impl.h"
+#include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 #include "net/tape/node.h"
 #include "train/job/device.h"

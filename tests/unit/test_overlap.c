@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
+#include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 #include "net/tape/node.h"
 #include "ranks.h"

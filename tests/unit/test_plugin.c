@@ -15,6 +15,7 @@
 #include "device/dev/plugin.h"
 #include "io/file.h"
 #include "io/opt.h"
+#include "io/version.h"
 
 static char *dir; /* of tests/plugin */
 

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "net/mesh/attn.h"
 #include "net/nn/layers.h"
 #include "net/tape/node.h"
 #include "net/tape/offload.h"

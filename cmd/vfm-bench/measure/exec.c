@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "encoder/exec/payload.h"
 #include "io/opt.h"
 #include "bench.h"
 #include "encoder/exec/outside.h"

@@ -14,6 +14,7 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "io/regular.h"
+#include "io/version.h"
 
 struct vfm_energon {
 	char *dir, *meta, *db_path, *db_tmp;

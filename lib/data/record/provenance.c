@@ -11,6 +11,7 @@
 #include "io/hash.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "io/version.h"
 
 #define BY_DIGITS      16
 #define MAX_STAGE_NAME 64

@@ -7,6 +7,7 @@
 
 #include "io/opt.h"
 #include "device/cuda/cuda_sys.h"
+#include "io/version.h"
 
 size_t cudnnGetVersion(void); /* as in cudnn.h, which includes much else */
 

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "io/opt.h"
+#include "io/version.h"
 
 enum { MAX_PLUGINS = 8 };
 

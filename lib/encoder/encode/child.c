@@ -6,6 +6,7 @@
 #include "base/par.h"
 #include "encoder/encode/encoder_impl.h"
 #include "encoder/exec/outside.h"
+#include "encoder/exec/payload.h"
 
 struct child_encoder {
 	struct vfm_exec *exec;

@@ -89,48 +89,14 @@ int vfm_exec_threads(const struct vfm_exec *x, int preparing);
 
 /* Makes n slots.  Once, after open. */
 void vfm_exec_make_slots(struct vfm_exec *x, int n);
-/* Slot i, 0 <= i < n.  Used by one thread at a time. */
-struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
-
 /* Sets the op of the slot's further requests, which is that of the pool before; the hello must name it, too. */
 void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
-
-/* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
- * first of them at 0.  VFM_EENV: no space. */
-int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
-/* Reads back what was written there since the last call.  VFM_EENV: it cannot be read. */
-int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err);
-const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
 
 /* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Before
  * a child gets a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of
  * `request`. The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV:
  * children or files cannot be made any more. */
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
-
-enum vfm_exec_dtype { VFM_EXEC_U8, VFM_EXEC_F16, VFM_EXEC_BF16, VFM_EXEC_F32 };
-size_t vfm_exec_dtype_size(enum vfm_exec_dtype t);
-
-#define VFM_EXEC_DIMS      5
-#define VFM_EXEC_MAX_ARRAY ((size_t)16 << 30) /* bytes */
-
-struct vfm_exec_array {
-	enum vfm_exec_dtype dtype;
-	int ndim;
-	int64_t shape[VFM_EXEC_DIMS];
-	size_t count;     /* elements */
-	const void *data; /* C order; belongs to the slot, valid until its next array or call */
-};
-
-/* Reads the array that the answer describes under `key` ({"shape":[…],"dtype":"…"}) from the slot's `out` file.
- * VFM_EINPUT: the description is invalid, or the file has another length.  Elements are not checked. */
-int vfm_exec_read_array(
-	struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_exec_array *a, struct vfm_err *err);
-
-/* Ends the slot's `in` file after the elements of the shape.  *o: {"path":…,"shape":[…],"dtype":…}; the caller owns it.
- */
-int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape, json_t **o,
-	struct vfm_err *err);
 
 struct vfm_exec_stats {
 	int64_t requests, errors; /* answered or failed; of them: failed */

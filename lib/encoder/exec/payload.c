@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "encoder/exec/exec_impl.h"
+#include "encoder/exec/payload.h"
 #include "io/file.h"
 
 #define PREFIX "vfm-exec-"

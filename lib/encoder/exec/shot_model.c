@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "encoder/exec/payload.h"
 
 struct vfm_shot_model {
 	struct vfm_exec_slot *slot;

@@ -5,6 +5,7 @@
 #include "media/match/clip_agreement.h"
 #include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
+#include "media/match/image_compare.h"
 
 #define COEFS VFM_CLIP_HASH_COEFS
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "media/match/image_compare.h"
 #include "media/match/image_detail.h"
 
 #define N          VFM_PICTURE_SIDE

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "net/mesh/attn.h"
+
 enum { SHIFT, SCALE, GATE, PER_PART }; /* of the modulation of a self-attention or of the MLP */
 
 enum vfm_norm_kind vfm_block_norm(const struct vfm_arch *a)

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "device/dev/upload.h"
+#include "net/mesh/attn.h"
 #include "net/nn/layers.h"
 
 static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,

@@ -5,6 +5,7 @@
 #define VFM_NET_DIFFUSION_INPUT_H
 
 #include "net/diffusion/units.h"
+#include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/nn/moe.h"
 #include "spec/layout/pack.h"

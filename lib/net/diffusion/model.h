@@ -1,6 +1,6 @@
 /* model.h - a network, or the chunks of it on one pipeline stage.
  *
- * Every architecture has the same backbone (backbone.c: patches and positions, conditioning, text, head), a row in the
+ * Every architecture has the same backbone (model.c: patches and positions, conditioning, text, head), a row in the
  * table of architectures (spec/model/arch.h) and a block of its own (block.h).
  *
  *   h   = patch([x | condition]) [+ positions]                         [T,D], f32 or bf16

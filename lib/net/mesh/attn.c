@@ -14,6 +14,7 @@
 
 #include "device/dev/stall.h"
 #include "device/dev/upload.h"
+#include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/mesh/overlap.h"
 #include "net/tape/node.h"

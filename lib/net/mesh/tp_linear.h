@@ -25,6 +25,7 @@
 #ifndef VFM_NET_MESH_TP_LINEAR_H
 #define VFM_NET_MESH_TP_LINEAR_H
 
+#include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/tape/gops.h"
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 
 static struct vfm_axis_cut tp_cut(enum vfm_split split, int groups)

@@ -4,6 +4,7 @@
 #ifndef VFM_NET_NN_LAYERS_H
 #define VFM_NET_NN_LAYERS_H
 
+#include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/nn/param.h"
 

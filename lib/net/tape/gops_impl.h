@@ -3,8 +3,8 @@
 #define VFM_NET_TAPE_GOPS_IMPL_H
 
 #include "net/tape/gops.h"
+#include "net/tape/gops_linear.h"
 #include "net/tape/node.h"
-#include "net/tape/product.h"
 
 /* Runs an op of the forward; a failure sticks to the tape `t`. */
 #define FORWARD(op, args)                                                                                              \
@@ -27,7 +27,7 @@
 /* x.g (+)= y.g.  Unlike vfm_grad_pass, x gets its own memory. */
 int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);
 
-/* ---- linear layers (gops_linear.c); product.h has the steps that plain and fp8 layers are made of ---- */
+/* ---- linear layers (gops_linear.c); gops_linear.h has the steps that plain and fp8 layers are made of ---- */
 
 /* Reads x and makes y, unless the caller has given it, and z where the layer has an activation. */
 void vfm_product_vars(struct vfm_tape *t, struct vfm_product *p, int64_t width);

@@ -1,4 +1,4 @@
-/* gops_linear.c - linear layers: the steps of product.h and their adjoint.  The fp8 part is in gops_fp8.c. */
+/* gops_linear.c - linear layers: the steps of gops_linear.h and their adjoint.  The fp8 part is in gops_fp8.c. */
 #include "net/tape/gops_impl.h"
 
 /* ---- shared by plain, fp8 and grouped layers ---- */

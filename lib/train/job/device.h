@@ -3,6 +3,7 @@
 #define VFM_TRAIN_JOB_DEVICE_H
 
 #include "device/dev/plugin.h"
+#include "io/version.h"
 #include "train/job/job.h"
 
 struct vfm_device {

@@ -1,4 +1,4 @@
-/* product.h - a linear layer in steps, for ops that get the rows of x, or hand on the rows of y, in chunks.
+/* gops_linear.h - a linear layer in steps, for ops that get the rows of x, or hand on the rows of y, in chunks.
  *
  *     struct vfm_product p = {.args = *args, .x = x};
  *
@@ -9,8 +9,8 @@
  *
  * is vfm_g_linear.  A failure sticks to the tape; after it the steps do nothing.
  */
-#ifndef VFM_NET_TAPE_PRODUCT_H
-#define VFM_NET_TAPE_PRODUCT_H
+#ifndef VFM_NET_TAPE_GOPS_LINEAR_H
+#define VFM_NET_TAPE_GOPS_LINEAR_H
 
 #include "net/tape/gops.h"
 #include "net/tape/node.h"

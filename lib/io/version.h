@@ -1,0 +1,12 @@
+/* version.h - which build this is. */
+#ifndef VFM_IO_VERSION_H
+#define VFM_IO_VERSION_H
+
+/* Returns the version as `--version` prints it: "0.1.0 (abc1234) cpu media". */
+const char *vfm_version(void);
+/* Returns words for --version to append, "" or " cuda"; NULL: none.  To be set first in main. */
+extern const char *(*vfm_version_more)(void);
+/* The commit, "abc1234".  An array, so that its address is a constant. */
+extern const char vfm_commit[];
+
+#endif
