@@ -18,7 +18,7 @@ const char *const vfm_coll_name[VFM_C_KINDS] = {
 
 /* ---- arithmetic of a call ---- */
 
-size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i)
+size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i)
 {
 	int64_t n = c->kind == VFM_C_ALL_GATHER   ? c->n_in
 		: c->kind == VFM_C_REDUCE_SCATTER ? c->n_out
@@ -27,14 +27,14 @@ size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i)
 	return (size_t)(count ? count[i] : n) * vfm_dtype_size(c->dtype);
 }
 
-size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i)
+size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i)
 {
 	size_t at = 0;
 
 	if (!count)
-		return vfm_share(c, NULL, 0) * (size_t)i;
+		return vfm_coll_bytes_of(c, NULL, 0) * (size_t)i;
 	for (int k = 0; k < i; k++)
-		at += vfm_share(c, count, k);
+		at += vfm_coll_bytes_of(c, count, k);
 	return at;
 }
 
@@ -95,7 +95,7 @@ int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t 
 static int64_t count_sent_bytes(const struct vfm_coll *c)
 {
 	int64_t es = (int64_t)vfm_dtype_size(c->dtype),
-		own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_share(c, c->send, c->g->c.rank) / es : 0;
+		own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_coll_bytes_of(c, c->send, c->g->c.rank) / es : 0;
 
 	return es *
 		vfm_coll_sends(c->kind, c->g->c.size, c->n_in, c->n_out, own,

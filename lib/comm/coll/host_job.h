@@ -76,8 +76,8 @@ struct vfm_call_sig {
 struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c);
 
 /* Return the bytes of rank i's share, and the offset of that share. */
-size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i);
-size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i);
+size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i);
+size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i);
 
 /* ---- the current call of a communicator: written by its thread, read by the monitor ---- */
 struct vfm_activity {

@@ -129,7 +129,7 @@ static size_t *make_share_offsets(const struct vfm_coll *c)
 	size_t *off = vfm_calloc((size_t)n + 1, sizeof(*off));
 
 	for (int i = 0; i < n; i++)
-		off[i + 1] = off[i] + vfm_share(c, c->send, i);
+		off[i + 1] = off[i] + vfm_coll_bytes_of(c, c->send, i);
 	return off;
 }
 
@@ -224,13 +224,13 @@ static int net_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
 
-	copy_unless_same(
-		c->out + vfm_share_at(c, c->recv, me), c->in + vfm_share_at(c, c->send, me), vfm_share(c, c->send, me));
+	copy_unless_same(c->out + vfm_coll_offset_of(c, c->recv, me), c->in + vfm_coll_offset_of(c, c->send, me),
+		vfm_coll_bytes_of(c, c->send, me));
 	for (int k = 1; k < n; k++) {
 		int to = (me + k) % n, from = (me + n - k) % n;
 
-		TRY(exchange_bytes(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from,
-			c->out + vfm_share_at(c, c->recv, from), vfm_share(c, c->recv, from), err));
+		TRY(exchange_bytes(c, to, c->in + vfm_coll_offset_of(c, c->send, to), vfm_coll_bytes_of(c, c->send, to),
+			from, c->out + vfm_coll_offset_of(c, c->recv, from), vfm_coll_bytes_of(c, c->recv, from), err));
 	}
 	return 0;
 }

@@ -149,7 +149,7 @@ static bool uses_direct_reads(const struct vfm_coll *c, size_t share)
 static int shm_all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
-	char *own = c->out + vfm_share_at(c, c->send, s->me);
+	char *own = c->out + vfm_coll_offset_of(c, c->send, s->me);
 
 	next_slot(c, true);
 	vfm_slot_meta(s, s->epoch + 1, s->me)->addr = (uintptr_t)c->in;
@@ -157,23 +157,23 @@ static int shm_all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
 	for (int k = 1; k < s->n; k++) {
 		int i = (s->me + k) % s->n;
 
-		TRY(read_peer_memory(c, i, c->out + vfm_share_at(c, c->send, i), peer_meta(c, i)->addr,
-			vfm_share(c, c->send, i), err));
+		TRY(read_peer_memory(c, i, c->out + vfm_coll_offset_of(c, c->send, i), peer_meta(c, i)->addr,
+			vfm_coll_bytes_of(c, c->send, i), err));
 	}
 	if (own != c->in)
-		copy_bytes(own, c->in, vfm_share(c, c->send, s->me));
+		copy_bytes(own, c->in, vfm_coll_bytes_of(c, c->send, s->me));
 	return vfm_shm_barrier(c->g, err);
 }
 
 static int shm_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
-	size_t mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
-	char *own = c->out + vfm_share_at(c, c->send, s->me);
+	size_t mine = vfm_coll_bytes_of(c, c->send, s->me), most = 0, at = 0;
+	char *own = c->out + vfm_coll_offset_of(c, c->send, s->me);
 
 	for (int i = 0; i < s->n; i++)
-		if (vfm_share(c, c->send, i) > most)
-			most = vfm_share(c, c->send, i);
+		if (vfm_coll_bytes_of(c, c->send, i) > most)
+			most = vfm_coll_bytes_of(c, c->send, i);
 	if (uses_direct_reads(c, most))
 		return shm_all_gather_direct(c, err);
 	do {
@@ -183,10 +183,10 @@ static int shm_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 			next_slot(c, at == 0);
 		TRY(pass_barrier(c, at == 0, err));
 		for (int i = 0; i < s->n; i++) {
-			size_t n = vfm_share(c, c->send, i);
+			size_t n = vfm_coll_bytes_of(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy_part(c->out + vfm_share_at(c, c->send, i) + at, peer_slot(c, i),
+				copy_part(c->out + vfm_coll_offset_of(c, c->send, i) + at, peer_slot(c, i),
 					vfm_min_size(s->slot, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += s->slot;
@@ -200,20 +200,20 @@ static int shm_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype),
-	       mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
-	const char *own = c->in + vfm_share_at(c, c->send, s->me);
+	       mine = vfm_coll_bytes_of(c, c->send, s->me), most = 0, at = 0;
+	const char *own = c->in + vfm_coll_offset_of(c, c->send, s->me);
 
 	for (int i = 0; i < s->n; i++)
-		if (vfm_share(c, c->send, i) > most)
-			most = vfm_share(c, c->send, i);
+		if (vfm_coll_bytes_of(c, c->send, i) > most)
+			most = vfm_coll_bytes_of(c, c->send, i);
 	do {
 		char *slot = next_slot(c, at == 0);
 
 		for (int i = 0; i < s->n; i++) {
-			size_t n = vfm_share(c, c->send, i);
+			size_t n = vfm_coll_bytes_of(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy_bytes(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+				copy_bytes(slot + (size_t)i * sub, c->in + vfm_coll_offset_of(c, c->send, i) + at,
 					vfm_min_size(sub, n - at));
 		}
 		TRY(pass_barrier(c, at == 0, err));
@@ -232,7 +232,7 @@ static int check_a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_e
 	TRY(first_barrier(c, err));
 	for (int i = 0; i < s->n; i++) {
 		const struct shm_meta *m = peer_meta(c, i);
-		uint64_t want = vfm_share(c, c->recv, i);
+		uint64_t want = vfm_coll_bytes_of(c, c->recv, i);
 
 		if (m->table[s->me] != want) {
 			struct vfm_call_sig mine = vfm_coll_sig(c), theirs = mine;
@@ -258,10 +258,11 @@ static int shm_all_to_all_direct(const struct vfm_coll *c, struct vfm_err *err)
 
 		for (int q = 0; q < s->me; q++)
 			addr += m->table[q];
-		TRY(read_peer_memory(c, i, c->out + vfm_share_at(c, c->recv, i), addr, vfm_share(c, c->recv, i), err));
+		TRY(read_peer_memory(
+			c, i, c->out + vfm_coll_offset_of(c, c->recv, i), addr, vfm_coll_bytes_of(c, c->recv, i), err));
 	}
-	copy_bytes(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
-		vfm_share(c, c->send, s->me));
+	copy_bytes(c->out + vfm_coll_offset_of(c, c->recv, s->me), c->in + vfm_coll_offset_of(c, c->send, s->me),
+		vfm_coll_bytes_of(c, c->send, s->me));
 	return vfm_shm_barrier(c->g, err);
 }
 
@@ -275,7 +276,7 @@ static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 	m->max = 0;
 	m->addr = (uintptr_t)c->in;
 	for (int i = 0; i < s->n; i++) {
-		m->table[i] = vfm_share(c, c->send, i);
+		m->table[i] = vfm_coll_bytes_of(c, c->send, i);
 		if (m->table[i] > m->max)
 			m->max = m->table[i];
 	}
@@ -284,10 +285,10 @@ static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 		char *slot = next_slot(c, at == 0);
 
 		for (int i = 0; i < s->n; i++) {
-			size_t n = vfm_share(c, c->send, i);
+			size_t n = vfm_coll_bytes_of(c, c->send, i);
 
 			if (i != s->me && at < n && !direct)
-				copy_bytes(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+				copy_bytes(slot + (size_t)i * sub, c->in + vfm_coll_offset_of(c, c->send, i) + at,
 					vfm_min_size(sub, n - at));
 		}
 		if (at == 0)
@@ -297,17 +298,17 @@ static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 		if (uses_direct_reads(c, most))
 			return shm_all_to_all_direct(c, err);
 		for (int i = 0; i < s->n; i++) {
-			size_t n = vfm_share(c, c->recv, i);
+			size_t n = vfm_coll_bytes_of(c, c->recv, i);
 
 			if (i != s->me && at < n)
-				copy_part(c->out + vfm_share_at(c, c->recv, i) + at,
+				copy_part(c->out + vfm_coll_offset_of(c, c->recv, i) + at,
 					peer_slot(c, i) + (size_t)s->me * sub, vfm_min_size(sub, n - at),
 					(size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += sub;
 	} while (at < most);
-	copy_bytes(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
-		vfm_share(c, c->send, s->me));
+	copy_bytes(c->out + vfm_coll_offset_of(c, c->recv, s->me), c->in + vfm_coll_offset_of(c, c->send, s->me),
+		vfm_coll_bytes_of(c, c->send, s->me));
 	return 0;
 }
 
