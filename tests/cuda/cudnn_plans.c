@@ -90,13 +90,13 @@ static struct vfm_stream *no_stream(void)
 	return &st.s;
 }
 
-static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn *c, const struct vfm_seqs *q,
+static void job_of(struct attn_job *j, const struct problem *p, struct vfm_cuda_attn *c, const struct vfm_seqs *q,
 	const struct vfm_seqs *k, bool bwd)
 {
 	int64_t fused = (int64_t)(p->h + 2 * p->hkv) * p->d, hq = (int64_t)p->h * p->d, hk = (int64_t)p->hkv * p->d,
 		d = p->d;
 
-	*j = (struct job){
+	*j = (struct attn_job){
 		.c = c, .s = no_stream(), .q = q, .k = k, .bwd = bwd, .lse = vfm_t2(NULL, VFM_F32, q->total, p->h)};
 	j->x[VFM_DNN_Q] = rows(VFM_BF16, q->total, p->h, d, p->fused ? fused : hq);
 	j->x[VFM_DNN_K] = rows(VFM_BF16, k->total, p->hkv, d, p->fused ? fused : hk);
@@ -118,7 +118,7 @@ static int build(
 	struct vfm_err err = {0};
 	double t0 = vfm_now();
 	size_t had = c->n;
-	struct job j;
+	struct attn_job j;
 	int rc;
 
 	job_of(&j, p, c, &q, &k, bwd);
