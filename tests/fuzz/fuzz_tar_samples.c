@@ -89,8 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	n = read_samples(path, size, &left);
 	once = left;
-	if (read_samples(path, size, &left) != n || left.members != 2 * once.members || left.links != 2 * once.links ||
-		left.samples != 2 * once.samples)
+	if (read_samples(path, size, &left) != n || left.members.n != 2 * once.members.n ||
+		left.links.n != 2 * once.links.n || left.samples.n != 2 * once.samples.n)
 		abort();
 	close(fd);
 	free(b);
