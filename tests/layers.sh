@@ -1,13 +1,13 @@
 #!/bin/bash
-# layers.sh [-p] [TREE] - checks which rooms of lib include which.  Prints a line for each fault; status 1 if there is one.
-# -p prints the rooms instead: files, lines and calls, from the bottom to the top.
+# layers.sh [-p] [TREE] - checks which rooms of lib include which.  Prints a line for each fault; status 1 if there is
+# one.  -p also prints the rooms, from the bottom to the top: files, lines and calls.
 #
-# A room is a folder with a room.h, whose line "Calls:" lists the rooms that its files may include; a group (spec) stands
-# for all its rooms.  Every permission is used, and no room calls itself by way of others.  Only tests include *_impl.h
-# of another room.
+# A room is a folder with a room.h, whose line "Calls:" lists the rooms that its files may include; a group (spec) means
+# all its rooms.  Every permission is used, and no room calls itself through others.  Only tests include *_impl.h of
+# another room.
 set -u
 
-# Rooms that need no device: they call none of device/, also by way of others.
+# Rooms that need no device: they call none of device/, also through others.
 deviceless="base io comm/launch spec media data ckpt curate encoder/exec"
 
 # Folders of kernels, which may have more than 45 sources or 9,000 lines.

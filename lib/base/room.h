@@ -1,4 +1,4 @@
-/* base - what every file may use.
+/* base - helpers of all rooms.
  *
  * Errors as values, the log, memory, numbers, threads, Philox and permutations, lists with ranges, hash tables of
  * names, statistics of samples.  Knows no format and no device.

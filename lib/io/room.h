@@ -1,4 +1,4 @@
-/* io - what comes in and goes out.
+/* io - options, files, formats, processes.
  *
  * Options of commands, JSON and JSON Lines, YAML, npy, files that appear whole or not at all, tars and their
  * members as inputs, sha256, tables of reports, child processes with pipes.

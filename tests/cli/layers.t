@@ -66,7 +66,7 @@ tree
 sed -i 's/Calls: io/Calls: io, comm/' t/lib/ckpt/room.h
 echo '#include "comm/coll/self.h"' >>t/lib/ckpt/x.c
 run "$layers" t
-is "$out" "lib/ckpt/room.h:3: ckpt never needs a device, but what it calls does" "stays so also by way of others"
+is "$out" "lib/ckpt/room.h:3: ckpt never needs a device, but what it calls does" "stays so also through others"
 tree lib/spec/model/x.c '#include "spec/layout/self.h"'
 sed -i 's/Calls: base/Calls: base, spec/' t/lib/spec/model/room.h
 run "$layers" t

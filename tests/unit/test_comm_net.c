@@ -30,9 +30,10 @@ static int dial(struct vfm_hjob *j, int to)
 	return fd;
 }
 
-static struct vfm_greeting hello_for(struct vfm_hjob *j, int to, uint32_t kind, uint64_t group)
+static struct vfm_handshake_hello hello_for(struct vfm_hjob *j, int to, uint32_t kind, uint64_t group)
 {
-	struct vfm_greeting h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
+	struct vfm_handshake_hello h = {
+		.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
 
 	CHECK(getrandom(h.nonce, sizeof(h.nonce), 0) == sizeof(h.nonce));
 	return h;
@@ -74,7 +75,7 @@ static bool was_closed(int fd)
 enum answer { CLOSED, PROVED, OTHER };
 
 /* Sends a hello and the client's proof with this key; returns whether the server answered with its own. */
-static enum answer prove(int fd, const struct vfm_greeting *h, const uint8_t *key, uint8_t proof[VFM_HMAC_BYTES])
+static enum answer prove(int fd, const struct vfm_handshake_hello *h, const uint8_t *key, uint8_t proof[VFM_HMAC_BYTES])
 {
 	uint8_t challenge[VFM_NONCE], want[VFM_HMAC_BYTES], got[VFM_HMAC_BYTES];
 	ssize_t n;
@@ -90,7 +91,7 @@ static enum answer prove(int fd, const struct vfm_greeting *h, const uint8_t *ke
 
 static enum answer connects(struct vfm_hjob *j, int to, uint32_t kind, uint64_t group, const uint8_t *key)
 {
-	struct vfm_greeting h = hello_for(j, to, kind, group);
+	struct vfm_handshake_hello h = hello_for(j, to, kind, group);
 	uint8_t proof[VFM_HMAC_BYTES];
 	int fd = dial(j, to);
 	enum answer a = prove(fd, &h, key, proof);
@@ -103,7 +104,7 @@ static enum answer connects(struct vfm_hjob *j, int to, uint32_t kind, uint64_t 
 
 static void try_wrong_proofs(struct vfm_hjob *j, int to)
 {
-	struct vfm_greeting h = hello_for(j, to, VFM_HELLO_DATA, 1), other;
+	struct vfm_handshake_hello h = hello_for(j, to, VFM_HELLO_DATA, 1), other;
 	uint8_t challenge[VFM_NONCE], proof[VFM_HMAC_BYTES], key[VFM_HMAC_BYTES], name[VFM_SECRET] = {0};
 	char text[VFM_SOCKET_NAME + 1];
 	int fd;
@@ -141,7 +142,7 @@ static void try_repeated_proof(struct vfm_comm *w)
 {
 	struct vfm_hjob *j = job_of(w);
 	uint8_t challenge[VFM_NONCE], proof[VFM_HMAC_BYTES];
-	struct vfm_greeting h;
+	struct vfm_handshake_hello h;
 	struct vfm_comm *c;
 	int fd;
 
@@ -168,7 +169,7 @@ static void try_repeated_proof(struct vfm_comm *w)
 
 static void try_malformed_hellos(struct vfm_hjob *j, int to)
 {
-	struct vfm_greeting h = hello_for(j, to, VFM_HELLO_DATA, 4712), bad;
+	struct vfm_handshake_hello h = hello_for(j, to, VFM_HELLO_DATA, 4712), bad;
 	uint8_t challenge[VFM_NONCE], proof[VFM_HMAC_BYTES], got[VFM_HMAC_BYTES];
 	int fd;
 
@@ -263,7 +264,7 @@ static void *run_client(void *arg)
 static bool client_accepts(struct vfm_hjob *j, char how)
 {
 	uint8_t challenge[VFM_NONCE] = {5}, proof[VFM_HMAC_BYTES], key[VFM_HMAC_BYTES];
-	struct vfm_greeting h;
+	struct vfm_handshake_hello h;
 	struct client c = {.j = j};
 	pthread_t t;
 	int sv[2];
@@ -332,7 +333,7 @@ static size_t overhear(struct vfm_hjob *j, char *heard, size_t most)
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sv) == 0);
 	c.fd = sv[0];
 	pthread_create(&t, NULL, run_client, &c);
-	while (n < sizeof(struct vfm_greeting) + VFM_NONCE + 2 * VFM_HMAC_BYTES) {
+	while (n < sizeof(struct vfm_handshake_hello) + VFM_NONCE + 2 * VFM_HMAC_BYTES) {
 		struct pollfd p[2] = {{.fd = sv[1], .events = POLLIN}, {.fd = to, .events = POLLIN}};
 
 		CHECK(poll(p, 2, 5000) > 0);
@@ -494,7 +495,7 @@ static void other_user(const struct setup *s)
 	MUST(vfm_barrier(w, NULL, &err));
 	pid = rank == 1 ? fork() : -1;
 	if (pid == 0) {
-		struct vfm_greeting h = hello_for(j, 0, VFM_HELLO_DATA, 1);
+		struct vfm_handshake_hello h = hello_for(j, 0, VFM_HELLO_DATA, 1);
 		int fd;
 
 		CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);

@@ -28,13 +28,13 @@ void vfm_derive_name(const uint8_t secret[VFM_SECRET], char name[VFM_SOCKET_NAME
 		p += sprintf(p, "%02x", h[i]);
 }
 
-void vfm_make_proof(const uint8_t key[VFM_HMAC_BYTES], bool server, const struct vfm_greeting *h,
+void vfm_make_proof(const uint8_t key[VFM_HMAC_BYTES], bool server, const struct vfm_handshake_hello *h,
 	const uint8_t challenge[VFM_NONCE], uint8_t proof[VFM_HMAC_BYTES])
 {
 	static const char label[2][16] = {"vfm client proof", "vfm server proof"};
 	struct {
 		char label[16];
-		struct vfm_greeting hello;
+		struct vfm_handshake_hello hello;
 		uint8_t challenge[VFM_NONCE];
 	} m;
 
@@ -89,7 +89,8 @@ static bool receive_all(struct vfm_hjob *j, int fd, void *to, size_t n, double u
 
 bool vfm_handshake_connect(struct vfm_hjob *j, int fd, int to, enum vfm_hello_kind kind, uint64_t group, double until)
 {
-	struct vfm_greeting h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
+	struct vfm_handshake_hello h = {
+		.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
 	double soon = vfm_now() + CHALLENGE_S;
 	uint8_t challenge[VFM_NONCE], proof[VFM_HMAC_BYTES], got[VFM_HMAC_BYTES];
 
@@ -108,7 +109,7 @@ bool vfm_handshake_connect(struct vfm_hjob *j, int fd, int to, enum vfm_hello_ki
 /* Ranks of one node connect by local sockets, others by TCP. */
 static bool is_plausible(const struct vfm_hjob *j, const struct vfm_half_open *x)
 {
-	const struct vfm_greeting *h = &x->in.hello;
+	const struct vfm_handshake_hello *h = &x->in.hello;
 
 	return h->magic == VFM_HELLO_MAGIC && h->to == j->rank && h->from >= 0 && h->from < j->size &&
 		h->from != j->rank && x->local == (j->node_of[h->from] == j->node_of[j->rank]);

@@ -32,7 +32,7 @@ enum {
 };
 
 enum vfm_hello_kind { VFM_HELLO_ARENA = 1, VFM_HELLO_MONITOR, VFM_HELLO_DATA };
-struct vfm_greeting {
+struct vfm_handshake_hello {
 	uint32_t magic, kind;
 	int32_t from, to;
 	uint64_t group;
@@ -44,7 +44,7 @@ void vfm_derive_key(const uint8_t secret[VFM_SECRET], const char *purpose, uint8
 void vfm_derive_name(const uint8_t secret[VFM_SECRET], char name[VFM_SOCKET_NAME + 1]); /* "vfm-" and 36 hex digits */
 
 /* Computes the proof of one end. */
-void vfm_make_proof(const uint8_t key[VFM_HMAC_BYTES], bool server, const struct vfm_greeting *h,
+void vfm_make_proof(const uint8_t key[VFM_HMAC_BYTES], bool server, const struct vfm_handshake_hello *h,
 	const uint8_t challenge[VFM_NONCE], uint8_t proof[VFM_HMAC_BYTES]);
 
 /* Returns whether the peer of a local socket has the user id of this process. */
@@ -64,7 +64,7 @@ struct vfm_half_open {
 	double until; /* vfm_now */
 	size_t have;  /* bytes of `in` */
 	struct {
-		struct vfm_greeting hello;
+		struct vfm_handshake_hello hello;
 		uint8_t proof[VFM_HMAC_BYTES];
 	} in;
 	uint8_t challenge[VFM_NONCE];

@@ -1,4 +1,4 @@
-/* comm/launch - how a process became a rank.
+/* comm/launch - start of ranks.
  *
  * A plain start, local forks, or Slurm's PMI2: the number of this process among how many, on which node.
  *

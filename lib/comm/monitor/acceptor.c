@@ -46,7 +46,7 @@ int vfm_acceptor_limit(const struct vfm_hjob *j)
 
 /* ---- connections of ranks ---- */
 
-static bool has_link(struct vfm_hjob *j, const struct vfm_greeting *h)
+static bool has_link(struct vfm_hjob *j, const struct vfm_handshake_hello *h)
 {
 	struct vfm_link *l;
 
@@ -58,7 +58,7 @@ static bool has_link(struct vfm_hjob *j, const struct vfm_greeting *h)
 }
 
 /* fd: for a communicator to claim, or -1 */
-static void add_link(struct vfm_hjob *j, const struct vfm_greeting *h, int fd)
+static void add_link(struct vfm_hjob *j, const struct vfm_handshake_hello *h, int fd)
 {
 	struct vfm_link *l = vfm_malloc(sizeof(*l));
 
@@ -70,7 +70,7 @@ static void add_link(struct vfm_hjob *j, const struct vfm_greeting *h, int fd)
 	pthread_mutex_unlock(&j->lock);
 }
 
-static bool may_connect(struct vfm_hjob *j, const struct vfm_greeting *h)
+static bool may_connect(struct vfm_hjob *j, const struct vfm_handshake_hello *h)
 {
 	switch (h->kind) {
 	case VFM_HELLO_MONITOR:
@@ -87,7 +87,7 @@ static bool may_connect(struct vfm_hjob *j, const struct vfm_greeting *h)
 /* Hands a proved connection to its user, or closes it.  The proof goes first, since a user may write at once. */
 static void hand_over(struct vfm_hjob *j, const struct vfm_half_open *x)
 {
-	const struct vfm_greeting *h = &x->in.hello;
+	const struct vfm_handshake_hello *h = &x->in.hello;
 
 	if (!may_connect(j, h) || !vfm_handshake_accept(j, x)) {
 		close(x->fd);

@@ -1,4 +1,4 @@
-/* data/eval - how good generated clips are.
+/* data/eval - metrics of generated clips.
  *
  * Pairs of clips, the Frechet distance of feature sets, VBench's folders.
  *

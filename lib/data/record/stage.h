@@ -113,8 +113,7 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or reads the inputs in the place of the loop, and gives it their lines (stage_lines.h).  Unused in a
-	 * run. */
+	/* NULL, or reads the inputs instead of the loop and gives it their lines (stage_lines.h).  Unused in a run. */
 	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;

@@ -1,4 +1,4 @@
-/* device/dev - the table of functions that a device is.
+/* device/dev - the device table.
  *
  * Memory, streams, events, uploads under compute, measurements of stalls and of the host link, plugins.
  *

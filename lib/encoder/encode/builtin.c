@@ -80,9 +80,7 @@ static int builtin_encode_clip(void *ctx, struct vfm_encode_clip *c, struct vfm_
 
 	vfm_big_free(rgb, rgb ? bytes : 0);
 	if (rc >= 0)
-		rc = vfm_clip_whole_patches(c->reader, g, c->patch_t, &c->frames, err);
-	if (rc >= 0)
-		rc = vfm_encoded_set_latents(out, b.latent, g, c->frames, height, width, v->f32, err);
+		rc = vfm_encoded_set_clip(out, c, b.latent, g, v->f32, err);
 	free(b.latent);
 	return rc;
 }

@@ -169,6 +169,13 @@ int vfm_encoded_set_latents(struct vfm_encoded *out, const float *latent, const 
 	return 0;
 }
 
+int vfm_encoded_set_clip(struct vfm_encoded *out, struct vfm_encode_clip *c, const float *latent,
+	const struct vfm_geometry *g, bool f32, struct vfm_err *err)
+{
+	TRY(vfm_clip_whole_patches(c->reader, g, c->patch_t, &c->frames, err));
+	return vfm_encoded_set_latents(out, latent, g, c->frames, c->reader->height, c->reader->width, f32, err);
+}
+
 int vfm_encoded_set_rows(
 	struct vfm_encoded *out, const float *rows, int64_t n, int64_t dim, enum vfm_npy_type type, struct vfm_err *err)
 {

@@ -108,7 +108,7 @@ struct vfm_encoder_opts {
 
 	int pictures;          /* of a video, which the encoder of given pictures gets: 1 or 2 */
 	bool encodes, decodes; /* what the encoder of videos is used for */
-	/* Make float32.  Otherwise elements are as in files: float16, bfloat16 for a T5 in bf16, or what a child makes. */
+	/* Make float32.  Otherwise elements are as in files: float16, bfloat16 of a T5 in bf16, a child's dtype. */
 	bool f32;
 
 	/* of native encoders */
@@ -154,7 +154,8 @@ int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err
 /* Sets the geometry of the encoder of videos without loading its weights.  A child is started for its hello. */
 int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_opts *o, struct vfm_err *err);
 /* Opens what the options name and waits until it is ready; children load their weights at the same time.  After a
- * failure the caller still closes the set.  VFM_EUSAGE: an option or weights are wrong; VFM_EENV: no device or memory. */
+ * failure the caller still closes the set.  VFM_EUSAGE: an option or weights are wrong; VFM_EENV: no device, no memory.
+ */
 int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err);
 /* Returns how many threads keep all encoders busy, at least 1.  jobs: of -j; 0: not given. */
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);

@@ -46,6 +46,9 @@ int vfm_encoded_alloc_frames(
  * size. */
 int vfm_encoded_set_latents(struct vfm_encoded *out, const float *latent, const struct vfm_geometry *g, int64_t frames,
 	int height, int width, bool f32, struct vfm_err *err);
+/* The same for the clip c, as far as its latent frames fill patches; sets c->frames.  VFM_EINPUT: it is too short. */
+int vfm_encoded_set_clip(struct vfm_encoded *out, struct vfm_encode_clip *c, const float *latent,
+	const struct vfm_geometry *g, bool f32, struct vfm_err *err);
 /* Sets *out to rows [n, dim], which are given as float32, in the dtype `type`. */
 int vfm_encoded_set_rows(struct vfm_encoded *out, const float *rows, int64_t n, int64_t dim, enum vfm_npy_type type,
 	struct vfm_err *err);

@@ -231,15 +231,11 @@ void vfm_native_end(struct vfm_native *e)
 static int native_encode_clip(void *ctx, struct vfm_encode_clip *c, struct vfm_encoded *out, struct vfm_err *err)
 {
 	struct vfm_native *e = ctx;
-	const struct vfm_geometry *g = vfm_native_geometry(e);
 	float *latent = NULL;
 	int rc = vfm_native_encode_window(e, c, &latent, err);
 
 	if (rc >= 0)
-		rc = vfm_clip_whole_patches(c->reader, g, c->patch_t, &c->frames, err);
-	if (rc >= 0)
-		rc = vfm_encoded_set_latents(
-			out, latent, g, c->frames, c->reader->height, c->reader->width, e->o.f32, err);
+		rc = vfm_encoded_set_clip(out, c, latent, vfm_native_geometry(e), e->o.f32, err);
 	free(latent);
 	return rc;
 }

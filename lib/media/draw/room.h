@@ -1,4 +1,4 @@
-/* media/draw - pictures that we draw.
+/* media/draw - pictures, plots, pages.
  *
  * RGB pictures, text in them, PNG; plots, contact sheets, synthetic clips; HTML pages with charts.
  *

@@ -1,4 +1,4 @@
-/* media/match - hashes and comparisons that find one clip twice.
+/* media/match - perceptual hashes and comparison of clips.
  *
  * Perceptual hashes, and whether two clips show the same.
  *

@@ -1,4 +1,4 @@
-/* spec/cost - what a step keeps and what a job yields.
+/* spec/cost - saved activations and goodput.
  *
  * Saved activations, the plan of what blocks keep for their backward, goodput with failures, stragglers, peaks of
  * devices.

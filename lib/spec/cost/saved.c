@@ -29,12 +29,14 @@ void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mo
 	}
 }
 
+enum { MOST_LINEARS = 32 };
+
 struct saved_list {
 	struct vfm_saved *v;
 	int n;
 	struct vfm_pack_sums p;
 	struct vfm_saved_tuning t;
-	struct vfm_linear_shape linear[32]; /* of a block */
+	struct vfm_linear_shape linear[MOST_LINEARS]; /* of a block */
 	int n_linear;
 	bool exchanges_heads, exchanges_units;
 	int tp;
@@ -311,11 +313,9 @@ static void note_layer(void *ctx, const struct vfm_linear_shape *s)
 	has_gradient = adapted || !vfm_tuning_freezes(g->t, weight);
 	if (has_gradient)
 		g->out.fixed &= ~s->layer;
-	/* Of these a trained bias alone makes the backward read what precedes the layer. */
+	/* A trained bias alone makes the backward read what precedes these layers. */
 	if (has_gradient || !vfm_tuning_freezes(g->t, bias))
-		g->out.fixed &= ~(s->block < 0               ? s->layer
-				: s->layer & VFM_LAYER_ADA_B ? (unsigned)VFM_LAYER_MODULATION
-							     : s->layer & by_bias);
+		g->out.fixed &= ~(s->layer & VFM_LAYER_ADA_B ? (unsigned)VFM_LAYER_MODULATION : s->layer & by_bias);
 	if (adapted && s->block >= 0)
 		g->out.adapted |= s->layer;
 }
@@ -349,7 +349,7 @@ static void keep_linear(void *ctx, const struct vfm_linear_shape *s)
 {
 	struct saved_list *l = ctx;
 
-	if (s->block >= 0)
+	if (s->block >= 0 && l->n_linear < MOST_LINEARS)
 		l->linear[l->n_linear++] = *s;
 }
 

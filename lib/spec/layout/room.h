@@ -1,4 +1,4 @@
-/* spec/layout - how a job is divided.
+/* spec/layout - parallel layout of a job.
  *
  * Parallel degrees, pipeline schedules and the packs in flight, rows of tokens of each rank, packs of samples in
  * host memory.

@@ -1,4 +1,4 @@
-/* spec/model - a network as numbers.
+/* spec/model - architectures and their arithmetic.
  *
  * The table of architectures, how other programs store them, dimensions and presets, parameters and FLOPs, dtypes,
  * slices of tensors, sizes of video tokenizers.

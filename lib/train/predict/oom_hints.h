@@ -27,8 +27,8 @@ struct vfm_oom_hints { /* `= {0}` may be removed */
 	size_t cap;
 };
 
-/* Makes the device ask h when memory runs out, from now on until it is removed; no-op on a device that predicts.  h, c
- * and mesh stay where they are meanwhile.  Install before the trainer is made. */
+/* Makes h the device's source of hints until vfm_oom_hints_remove; no-op on a device that predicts.  h, c and mesh must
+ * not move meanwhile.  The caller installs it before it makes the trainer, whose allocations may fail. */
 void vfm_oom_hints_install(
 	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev);
 void vfm_oom_hints_remove(struct vfm_oom_hints *h);

@@ -1,4 +1,4 @@
-/* train/predict - a step that does not run.
+/* train/predict - prediction and measurement of steps.
  *
  * Simulated jobs, the dry run and its page, memory of a step, OOM hints; measured steps on synthetic packs; dumps
  * for comparisons.

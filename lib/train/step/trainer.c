@@ -122,7 +122,7 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 		return vfm_fail(err, VFM_EUSAGE,
 			"train.frozen_dtype: fp8 is for linear layers of blocks, and train.freeze '%s' freezes none",
 			t->freeze.text);
-	/* A simulated rank stands for several, whose sum this is not. */
+	/* A simulated rank represents several ranks, so these sums would be wrong. */
 	if (n[FROZEN] && ps->mesh->rank == 0 && !vfm_dev_predicts(ps->stream->dev))
 		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen (%lld in fp8) "
 			 "and take %.1f MiB",
