@@ -64,7 +64,7 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
 CUDA_KERN := $(wildcard lib/device/cuda/kern/*.cu)
-CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/coll/comm_nccl.c
+CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/device/comm_nccl.c
 ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c lib/media/score/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' $(ALL_SRC))) \
@@ -226,7 +226,7 @@ $(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/device
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 # NCCL's transport on a mock of NCCL.
-$(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/coll/comm_nccl.o) $(LIB)
+$(B)/tests/cuda/test_nccl: $(addprefix $(B)/,tests/cuda/test_nccl.o lib/comm/device/comm_nccl.o) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 # The plugin with a mock of some functions of CUDA.

@@ -17,7 +17,7 @@ kernels="lib/device/cpu lib/device/cuda/kern"
 # files that may include it, and how many files at most (0: any number).
 foreign() {
 	cat <<-'END'
-		^(cuda|cublas|cudnn|nccl|nvml|driver_types|curand|cufft)	^lib/device/cuda/|^lib/comm/coll/comm_nccl\.c$	0
+		^(cuda|cublas|cudnn|nccl|nvml|driver_types|curand|cufft)	^lib/device/cuda/|^lib/comm/device/comm_nccl\.c$	0
 		^(oneapi/)?dnnl	^lib/device/cpu/	1
 		^lib(av|sw)[a-z]+/	^lib/media/	0
 		^(utf8proc|gumbo)	^lib/encoder/text/	0

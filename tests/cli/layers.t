@@ -27,6 +27,7 @@ tree() {
 		media/av base, io
 		data/plan base, spec
 		comm/coll device/dev
+		comm/device base
 		ckpt io
 		train/run device/dev, data/plan
 	END
@@ -52,7 +53,7 @@ is "$out" "" "a good tree passes"
 rc_is 0 "and its status is 0"
 tree cmd/vfm-x/main.c '#include "train/run/self.h"' spec/x.c '#include <math.h>' \
 	cmd/vfm-x/main.c '#include "local.h"' lib/media/av/a.c '#include <libavutil/frame.h>' lib/device/cuda/kern/a.cu '#include "device/cuda/self.h"' \
-	lib/device/cpu/gemm.c '#include <dnnl.h>' lib/device/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/coll/comm_nccl.c '#include <nccl.h>'
+	lib/device/cpu/gemm.c '#include <dnnl.h>' lib/device/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/device/comm_nccl.c '#include <nccl.h>'
 is "$out" "" "what is allowed passes"
 
 tree lib/spec/model/x.c '#include "device/dev/self.h"'

@@ -1,4 +1,4 @@
-/* nccl_mock.h - a mock of NCCL and of the few CUDA functions that lib/comm/coll/comm_nccl.c calls, over shared memory
+/* nccl_mock.h - a mock of NCCL and of the few CUDA functions that lib/comm/device/comm_nccl.c calls, over shared memory
  * (shm_transport.h) and CPU devices.  It has the properties of NCCL that can deadlock or corrupt a job:
  *
  *   - Communicators must be blocking.  Init, split and finalize block until all ranks come, and nothing interrupts

@@ -1,4 +1,4 @@
-/* NCCL's transport (lib/comm/coll/comm_nccl.c) on a mock of NCCL: the tests of device communicators, then what blocking
+/* NCCL's transport (lib/comm/device/comm_nccl.c) on a mock of NCCL: the tests of device communicators, then what blocking
  * communicators add: ranks that are missing in a call that nothing interrupts, aborts of several communicators, and the
  * host's cost of a collective. */
 #include "nccl_mock.h"
@@ -11,7 +11,7 @@ static void make_library(void)
 	mock_make();
 }
 
-#include "comm/coll/transport_impl.h"
+#include "comm/device/transport_impl.h"
 #include "comm_dev_tests.h"
 
 /* ---- failures ---- */

@@ -8,7 +8,7 @@
 #ifndef TESTS_UNIT_COMM_DEV_TESTS_H
 #define TESTS_UNIT_COMM_DEV_TESTS_H
 
-#include "comm/coll/comm_dev.h"
+#include "comm/device/comm_dev.h"
 #include "comm_ranks.h"
 #include "device/ops/ops.h"
 

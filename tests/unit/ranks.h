@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "comm/coll/comm_host.h"
+#include "comm/host/comm_host.h"
 #include "device/ops/tensor.h"
 #include "io/hash.h"
 #include "spec/layout/parallel.h"

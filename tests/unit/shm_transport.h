@@ -1,4 +1,4 @@
-/* shm_transport.h - a transport (comm/coll/transport.h) for the memory of a CPU device, through shared memory that is
+/* shm_transport.h - a transport (comm/device/transport.h) for the memory of a CPU device, through shared memory that is
  * made before the ranks fork.  It shares no code with the host backend.  A missing rank blocks the others until they
  * abort, as with NCCL. */
 #ifndef TESTS_UNIT_SHMWIRE_H
@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "comm/coll/host_job.h"
-#include "comm/coll/transport.h"
-
+#include "comm/coll/comm_sum.h"
+#include "comm/device/transport.h"
 enum { SHMT_RANKS = 16, SHMT_CHUNK = 8192, SHMT_COMMS = 512, SHMT_SPLITS = 2048 };
 
 struct shmt_box {

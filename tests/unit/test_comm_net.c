@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-#include "comm/monitor/monitor_impl.h"
+#include "comm/host/monitor_impl.h"
 #include "io/hash.h"
 
 static struct vfm_hjob *job_of(struct vfm_comm *w)

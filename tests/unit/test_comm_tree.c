@@ -1,6 +1,6 @@
 /* What a rank needs as jobs grow, from 16 to 4,096 ranks of 8 on a node: connections, addresses fetched, messages after
- * one another.  The tree of monitors is that of comm/monitor/tree.c, the partners in collectives are those of
- * comm/coll/net_coll.c, whose messages are recorded instead of sent.  test_comm_net measures the same on up to 64
+ * one another.  The tree of monitors is that of comm/host/tree.c, the partners in collectives are those of
+ * comm/host/net_coll.c, whose messages are recorded instead of sent.  test_comm_net measures the same on up to 64
  * processes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "comm/coll/host_job.h"
-#include "comm/monitor/tree.h"
+#include "comm/host/host_impl.h"
+#include "comm/host/tree.h"
 
 enum { PER_NODE = 8, MOST = 4096 };
 
@@ -41,7 +41,7 @@ static int record_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_o
 int recorded_coll(const struct vfm_coll *c, struct vfm_err *err);
 #define vfm_net_exchange record_exchange
 #define vfm_net_coll     recorded_coll
-#include "comm/coll/net_coll.c"
+#include "comm/host/net_coll.c"
 
 /* ---- counts ---- */
 

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/par.h"
-#include "comm/coll/comm_host.h"
+#include "comm/host/comm_host.h"
 #include "comm/launch/launch_impl.h"
 #include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/par.h"
-#include "comm/coll/comm_host.h"
+#include "comm/host/comm_host.h"
 #include "train/job/device.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"

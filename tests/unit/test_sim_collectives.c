@@ -4,7 +4,7 @@
 #include "async_mock.h"
 #include "base/log.h"
 #include "base/par.h"
-#include "comm/coll/comm_dev.h"
+#include "comm/device/comm_dev.h"
 #include "shm_transport.h"
 #include "train/predict/bench.h"
 #include "train/predict/simulate.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/coll/host_job.h"
 #include "device/dev/stall.h"
 
 /* ---- the communicator of one rank ---- */
@@ -341,7 +340,30 @@ out:
 	return 0;
 }
 
-/* ---- costs of calls, counted by the backends ---- */
+/* ---- for backends ---- */
+
+const char *const vfm_coll_name[VFM_C_KINDS] = {
+	"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "barrier"};
+
+int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender)
+{
+	switch (kind) {
+	case VFM_C_ALL_REDUCE:
+		return 2 * n_out * (size - 1) / size;
+	case VFM_C_ALL_GATHER:
+		return n_in * (size - 1);
+	case VFM_C_REDUCE_SCATTER:
+		return n_in - n_out;
+	case VFM_C_ALL_TO_ALL:
+		return n_in - own;
+	case VFM_C_BROADCAST:
+		return sender ? n_out : 0;
+	case VFM_C_EXCHANGE:
+		return sender ? n_in : 0;
+	default:
+		return 0;
+	}
+}
 
 static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vfm_comm_stats stats;

@@ -169,4 +169,24 @@ struct vfm_comm_stats {
 /* Returns a snapshot (local). */
 struct vfm_comm_stats vfm_comm_stats(void);
 
+/* ---- for backends ---- */
+
+enum vfm_coll_kind {
+	VFM_C_ALL_REDUCE,
+	VFM_C_ALL_GATHER,
+	VFM_C_REDUCE_SCATTER,
+	VFM_C_ALL_TO_ALL,
+	VFM_C_BROADCAST,
+	VFM_C_EXCHANGE,
+	VFM_C_BARRIER,
+	VFM_C_KINDS
+};
+extern const char *const vfm_coll_name[VFM_C_KINDS];
+
+/* Returns the elements that this rank must send, whatever the algorithm.  own: elements of its own share. */
+int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender);
+
+/* Adds a call to vfm_comm_stats. */
+void vfm_comm_count(int64_t bytes, double busy_s, double wait_s);
+
 #endif

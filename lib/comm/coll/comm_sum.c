@@ -1,5 +1,5 @@
 /* Sums of several arrays, in a fixed order.  Compiled for AVX2 and AVX-512 too, chosen at run time. */
-#include "comm/coll/host_job.h"
+#include "comm/coll/comm_sum.h"
 
 #include <string.h>
 

@@ -1,9 +1,8 @@
-/* comm/coll - communicators and their collectives.
+/* comm/coll - communicators and their collectives, whatever carries them.
  *
- * Over shared memory and TCP, over NCCL (comm_nccl.c, part of the plugin) or staged through the host, and
- * simulated.  The handshake of connections, the flight recorder.
+ * The table of functions that a backend is, the backend of one rank, sums of the ranks' operands.
  *
- * Used by: net/mesh, train
- * Calls: base, comm/launch, device/cuda, device/dev, device/ops, device/sim, io, spec/model
- * Read first: comm.h, comm_host.h, transport.h, comm_sim.h
+ * Used by: comm/host and comm/device, which are backends; net/mesh, train
+ * Calls: base, device/dev, device/ops, spec/model
+ * Read first: comm.h
  */

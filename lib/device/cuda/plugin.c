@@ -11,7 +11,7 @@
 
 size_t cudnnGetVersion(void); /* as in cudnn.h, which includes much else */
 
-/* comm/coll/comm_nccl.c, where the plugin has it. */
+/* comm/device/comm_nccl.c, where the plugin has it. */
 extern const struct vfm_transport vfm_nccl_transport __attribute__((weak));
 
 void vfm_cuda_versions(char *buf, size_t len)

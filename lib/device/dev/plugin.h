@@ -9,7 +9,7 @@
 
 #include "device/dev/dev.h"
 
-struct vfm_transport; /* comm/coll/transport.h */
+struct vfm_transport; /* comm/device/transport.h */
 
 /* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, transport.h); the commit is compared, too. */
 enum { VFM_PLUGIN_ABI = 4 };

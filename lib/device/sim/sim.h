@@ -14,7 +14,7 @@
  * three readings, for the low, middle and high rates of the machine.
  *
  * Several ranks are coroutines of a thread (world.h), each with a device of its own.  A collective of them begins
- * when all have come to it, and lasts as comm/coll/comm_sim.h says.
+ * when all have come to it, and lasts as comm/device/comm_sim.h says.
  *
  * Equal programs make equal records.  A device belongs to one thread.
  */
@@ -39,7 +39,7 @@ const char *vfm_sim_class_name(enum vfm_sim_class c); /* "gemm" */
 struct vfm_sim_launch {
 	uint8_t class;       /* enum vfm_sim_class */
 	bool graph;          /* within a captured graph */
-	bool uneven;         /* a collective of ranks that do unequal work (comm/coll/comm_sim.h) */
+	bool uneven;         /* a collective of ranks that do unequal work (comm/device/comm_sim.h) */
 	int16_t stream;      /* 0: the compute stream */
 	int32_t kernels;     /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
 	const char *op;      /* "gemm"; "zero", "copy", "to_host", "to_device" */

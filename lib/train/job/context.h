@@ -30,7 +30,7 @@ struct vfm_context_opts {
 	int64_t threads;          /* --threads: compute threads per rank; VFM_UNSET: its share of the CPUs */
 	const char *device;       /* --device: "cpu", "cuda"; "sim" with a machine */
 	const char *machine;      /* of "sim"; NULL: it is refused (vfm_device_opts) */
-	const char *recorder_dir; /* directory of the flight recorder (comm/coll/comm_host.h); NULL: default */
+	const char *recorder_dir; /* directory of the flight recorder (comm/host/comm_host.h); NULL: default */
 };
 
 extern const char vfm_device_default[]; /* "cpu"; .device has another address if --device is given */

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/par.h"
-#include "comm/coll/comm_dev.h"
-#include "comm/coll/comm_sim.h"
+#include "comm/device/comm_dev.h"
+#include "comm/device/comm_sim.h"
 #include "device/cpu/cpu.h"
 #include "device/sim/network.h"
 #include "device/sim/sim.h"

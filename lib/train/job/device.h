@@ -21,13 +21,13 @@ struct vfm_device_opts {
 	int local_rank, local_size;    /* rank within this node */
 	int size;                      /* ranks of the job */
 	bool deterministic;            /* prefer algorithms with equal bits from run to run */
-	struct vfm_comm_sim_rank *sim; /* of a simulated job (comm/coll/comm_sim.h): the device is its; NULL: none */
+	struct vfm_comm_sim_rank *sim; /* of a simulated job (comm/device/comm_sim.h): the device is its; NULL: none */
 	const char *machine; /* file or name of the machine of "sim" (device/sim/machine.h); NULL: "sim" is refused */
 };
 /* As vfm_device_open, for one of several ranks on a node.  Also opens "sim", a device without data. */
 int vfm_device_open_rank(
 	struct vfm_device *d, const char *name, const struct vfm_device_opts *opts, struct vfm_err *err);
-/* Collective: creates d->world (comm/coll/comm_dev.h).  All ranks learn of a failure. */
+/* Collective: creates d->world (comm/device/comm_dev.h).  All ranks learn of a failure. */
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err);
 /* For vfm_version_more.  Returns " cuda" if the plugin file exists, else "".  Does not load the plugin, which would
  * slow down the start of a command. */

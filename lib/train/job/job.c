@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/coll/comm_host.h"
-#include "comm/coll/comm_sim.h"
+#include "comm/host/comm_host.h"
+#include "comm/device/comm_sim.h"
 #include "comm/launch/step.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)

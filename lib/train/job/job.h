@@ -23,7 +23,7 @@ struct vfm_job {
 	bool failed, first;
 };
 
-/* n: as for vfm_launch_init.  recorder_dir: see comm/coll/comm_host.h.  Returns 0 in a rank: its log lines then carry
+/* n: as for vfm_launch_init.  recorder_dir: see comm/host/comm_host.h.  Returns 0 in a rank: its log lines then carry
  * the rank number, and of several ranks only rank 0 logs information.  Returns 1 in the parent of forked ranks, after
  * they have ended: job->launch.status is the exit status, and the cause of death has been logged. */
 int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm_err *err);

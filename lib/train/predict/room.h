@@ -4,7 +4,7 @@
  * for comparisons.
  *
  * Used by: vfm-bench, vfm-train --dry-run
- * Calls: base, ckpt, comm/coll, data/plan, device/cpu, device/dev, device/sim, io, media/draw, net/mesh, spec,
+ * Calls: base, ckpt, comm/device, data/plan, device/cpu, device/dev, device/sim, io, media/draw, net/mesh, spec,
  *   train/job, train/step
  * Read first: simulate.h, dry_run.h, bench.h
  */

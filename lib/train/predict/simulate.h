@@ -1,4 +1,4 @@
-/* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist (comm/coll/comm_sim.h).
+/* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist (comm/device/comm_sim.h).
  *
  * Of each pipeline stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
  * along dp, ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on
@@ -16,7 +16,7 @@
 #ifndef VFM_TRAIN_PREDICT_SIMULATE_H
 #define VFM_TRAIN_PREDICT_SIMULATE_H
 
-#include "comm/coll/comm_sim.h"
+#include "comm/device/comm_sim.h"
 #include "train/job/context.h"
 
 struct vfm_simulation {

@@ -1,6 +1,6 @@
 #include "train/run/readers.h"
 
-#include "comm/coll/comm_host.h"
+#include "comm/host/comm_host.h"
 
 static int check_ranks(void *ctx, struct vfm_err *err)
 {

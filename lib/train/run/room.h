@@ -4,7 +4,7 @@
  * about runs; the networks of sampling.
  *
  * Used by: vfm-train, vfm-sample
- * Calls: base, ckpt, comm/coll, data/dataset, data/loader, data/plan, data/record, encoder/vae, io, media/av,
+ * Calls: base, ckpt, comm/host, data/dataset, data/loader, data/plan, data/record, encoder/vae, io, media/av,
  *   media/draw, net/diffusion, net/mesh, net/nn, spec/cost, train
  * Read first: run.h, origin.h, identity.h, sample_net.h
  */

@@ -1,0 +1,60 @@
+/* comm_sim.h - communicators of a simulated job: its collectives take the time of device/sim/network.h.
+ *
+ * Of the n ranks of the job some are simulated (device/sim/world.h); each stands for all ranks that do the same work in
+ * the same time.  rep_of says which: an index into rank_of, the ranks that are simulated.  A collective begins when
+ * every simulated rank that stands for one of its ranks has come to it; where one stands for all of them, it begins at
+ * once. Within a group each simulated rank must make the same calls.  Where a simulated rank stands for ranks of
+ * several groups of a split, these groups meet as one: each waits for the slowest of them.
+ *
+ * Ranks may do unequal work (work_of): they differ in their packs, in the load of their experts or in their speed, or
+ * they wait in other groups for ranks that do.  Counts of rows that ranks of unequal work exchange are then those of
+ * each (all_to_all of up to VFM_SIM_KNOWN_MAX bytes), while otherwise a rank receives the counts that it sends.
+ *
+ * Two kinds of communicators, which split together: for the memory of the simulated device transport.c on the
+ * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a
+ * backend of its own, whose results are as if each rank held what the one that stands for it holds.  reduce_scatter,
+ * all_to_all and exchange of host memory are refused.  Splits need vfm_comm_split_by.
+ *
+ * The memory of a CPU is host memory: the device communicator is the one of host memory, as on the CPU itself.  Its
+ * calls on a stream are recorded, and last as long as the machine's rates of collectives say (estimate.h); they take no
+ * memory of the device.
+ */
+#ifndef VFM_COMM_DEVICE_COMM_SIM_H
+#define VFM_COMM_DEVICE_COMM_SIM_H
+
+#include "comm/coll/comm.h"
+#include "device/sim/sim.h"
+
+struct vfm_comm_sim_job {
+	struct vfm_machine machine; /* with the rates of several GPUs, or of collectives on a CPU */
+	struct vfm_sim_world *world;
+	int n;              /* ranks of the job */
+	int n_reps;         /* simulated */
+	int *rep_of;        /* [n] */
+	int *rank_of;       /* [n_reps], ascending */
+	int *stands_for;    /* [n_reps] of how many ranks; sums to n */
+	int *work_of;       /* [n_reps] equal for equal work; NULL: all do the same */
+	double expert_skew; /* of vfm_sim_set_routing */
+	int slow_rank;      /* of the job: its kernels last slow_factor times as long; 0: none */
+	double slow_factor;
+};
+
+/* A simulated rank of a job: what vfm_sim_world_self returns. */
+struct vfm_comm_sim_rank {
+	const struct vfm_comm_sim_job *job;
+	int rep;
+	struct vfm_dev *dev;    /* of vfm_sim_open: its host waits in calls; NULL: there is none yet */
+	bool deterministic;     /* the device */
+	uint64_t made;          /* worlds */
+	struct vfm_comm *split; /* of the last split: the transport makes the same */
+};
+
+/* The world for host memory.  r outlives all communicators. */
+struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r);
+/* The world for the device's memory, made from it; host itself on a CPU.  Collective.  Free it with vfm_comm_dev_free.
+ */
+int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
+/* Lets all simulated ranks fail, if c is a communicator of this file. */
+void vfm_comm_sim_abort(struct vfm_comm *c, const char *why);
+
+#endif
