@@ -10,6 +10,7 @@
 
 #include "net/tape/gops.h"
 #include "net/tape/node.h"
+#include "net/tape/region.h"
 #include "taped.h"
 
 /* ---- the harness ---- */

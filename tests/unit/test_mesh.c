@@ -18,6 +18,7 @@
 #include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 #include "net/tape/node.h"
+#include "net/tape/region.h"
 #include "train/job/device.h"
 
 /* ---- ranks ---- */

@@ -8,6 +8,7 @@
 #include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 #include "net/tape/node.h"
+#include "net/tape/region.h"
 #include "ranks.h"
 
 enum { IN = 16, WIDTH = 32, RANKS = 4 };

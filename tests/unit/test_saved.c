@@ -11,6 +11,7 @@
 
 #include "base/par.h"
 #include "net/tape/node.h"
+#include "net/tape/region.h"
 #include "ok.h"
 #include "spec/cost/saved.h"
 #include "train/job/device.h"

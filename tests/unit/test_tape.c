@@ -10,8 +10,10 @@
 
 #include "net/mesh/attn.h"
 #include "net/nn/layers.h"
+#include "net/tape/deferred.h"
 #include "net/tape/node.h"
 #include "net/tape/offload.h"
+#include "net/tape/region.h"
 #include "taped.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"

@@ -6,6 +6,7 @@
 #include "net/diffusion/block.h"
 #include "net/diffusion/model.h"
 #include "net/diffusion/modulation.h"
+#include "net/tape/region.h"
 #include "spec/layout/schedule.h"
 
 enum { TIME_FEATURES = 256 };

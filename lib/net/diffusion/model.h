@@ -16,6 +16,7 @@
 
 #include "net/diffusion/input.h"
 #include "net/nn/layers.h"
+#include "spec/cost/saved.h"
 
 struct vfm_model;
 

@@ -18,6 +18,7 @@
 #include "net/mesh/mops.h"
 #include "net/mesh/overlap.h"
 #include "net/tape/node.h"
+#include "net/tape/region.h"
 
 /* ---- layout ---- */
 

@@ -1,6 +1,7 @@
 #include "net/mesh/overlap.h"
 
 #include "device/dev/stall.h"
+#include "net/tape/deferred.h"
 #include "net/tape/node.h"
 
 int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_stream **s, struct vfm_err *err)

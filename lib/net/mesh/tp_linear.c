@@ -2,7 +2,9 @@
 
 #include "net/mesh/attn.h"
 #include "net/mesh/overlap.h"
+#include "net/tape/deferred.h"
 #include "net/tape/gops_linear.h"
+#include "net/tape/region.h"
 
 /* Elements of a chunk of a row-split product, at least: 128 multiprocessors with a tile of 128 x 256 each.  Smaller
  * ones leave a large GPU idle, and the communication that they would hide is short. */

@@ -7,6 +7,7 @@
 #include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/nn/param.h"
+#include "spec/cost/saved.h"
 
 /* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its
  * slice.  Column split: x has all rows, y has this rank's outputs.  Row split: x has this rank's inputs, y is a partial

@@ -9,6 +9,7 @@
 
 #include "device/dev/stall.h"
 #include "net/nn/param_impl.h"
+#include "net/tape/deferred.h"
 #include "net/tape/node.h"
 
 /* ---- streams ---- */

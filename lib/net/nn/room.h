@@ -4,6 +4,6 @@
  * experts, fp8 scales, frozen weights in fp8.
  *
  * Used by: net/diffusion, train, ckpt
- * Calls: base, device/dev, device/ops, io, net/mesh, net/tape, spec/model
+ * Calls: base, device/dev, device/ops, io, net/mesh, net/tape, spec/cost, spec/model
  * Read first: param.h, layers.h
  */

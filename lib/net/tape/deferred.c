@@ -1,4 +1,6 @@
 /* deferred.c - hooks, and the gradients of weights that a backward leaves for later. */
+#include "net/tape/deferred.h"
+
 #include "net/tape/tape_impl.h"
 
 enum { MOST_DEFERRED = 2 }; /* layers deferred for vfm_tape_run_deferred: each keeps an input and a gradient alive */

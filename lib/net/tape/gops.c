@@ -1,4 +1,5 @@
 #include "net/tape/gops_impl.h"
+#include "net/tape/region.h"
 
 /* ---- cast, add, act ---- */
 

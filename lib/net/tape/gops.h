@@ -8,6 +8,7 @@
 #define VFM_NET_TAPE_GOPS_H
 
 #include "net/tape/tape.h"
+#include "spec/cost/saved.h"
 
 /* y = act(x w^T + b), x [T,in] of any dtype; it is cast to the dtype of w. */
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };

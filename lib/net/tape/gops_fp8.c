@@ -7,6 +7,7 @@
  * orders.  For the backward, x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward
  * then transposes it.  Weights are quantized again, because their address may have changed.
  */
+#include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"
 
 enum { SCALARS = 16 }; /* bytes after an operand of the backward for its amax and inv */

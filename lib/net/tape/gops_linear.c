@@ -1,5 +1,7 @@
 /* gops_linear.c - linear layers: the steps of gops_linear.h and their adjoint.  The fp8 part is in gops_fp8.c. */
+#include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"
+#include "net/tape/region.h"
 
 /* ---- shared by plain, fp8 and grouped layers ---- */
 

@@ -3,6 +3,7 @@
  * The features u = x A^T [T, blocks * rank] are not kept: the backward computes them again, a sixth of the adapter's
  * products, and saves a copy of u for each layer.
  */
+#include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"
 
 static int64_t lora_rank(const struct vfm_lora_args *l)

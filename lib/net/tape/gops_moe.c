@@ -1,4 +1,6 @@
+#include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"
+#include "net/tape/region.h"
 
 /* ---- softmax ---- */
 

@@ -5,6 +5,7 @@
  * op computes those of the branch and the gate.  The node of the sum then only passes the gradient on.
  */
 #include "net/tape/gops_impl.h"
+#include "net/tape/region.h"
 
 /* ---- the sum ---- */
 

@@ -22,9 +22,6 @@ bool vfm_tape_failed(const struct vfm_tape *t);
 void vfm_tape_fail(struct vfm_tape *t, int rc, const struct vfm_err *err); /* no-op after the first failure */
 /* Returns a new variable with undefined contents.  The open scope holds it. */
 struct vfm_var *vfm_var_new(struct vfm_tape *t, struct vfm_tensor like);
-/* The same for an op whose backward does not read its result.  If the backward recomputes a region whose result this
- * is, the variable has no memory (v.data is NULL), and the op does not compute it. */
-struct vfm_var *vfm_result_new(struct vfm_tape *t, struct vfm_tensor like);
 struct vfm_tensor vfm_like(
 	const struct vfm_tensor *shape, enum vfm_dtype dt); /* returns a contiguous tensor without data */
 /* Returns the value of x as an operand of a new op, and counts the use. */
@@ -33,17 +30,6 @@ struct vfm_tensor vfm_read(struct vfm_var *x);
 struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
 	struct vfm_var *out, struct vfm_var **in, int n_in);
 void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keeps the value of x until n is released */
-
-/* For an op whose results a recomputed region may keep, as members of group `keep` (spec/cost/saved.h).  The op calls
- * vfm_kept first.  If that returns true, out[] has the results of the first run, and the op computes nothing. Otherwise
- * the op computes them and calls vfm_keep. */
-bool vfm_kept(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n);
-void vfm_keep(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n);
-/* Returns whether a region is being recomputed.  Then an op must not add to memory outside the region (a loss) again.
- */
-bool vfm_tape_recomputing(const struct vfm_tape *t);
-/* Whether the current region has VFM_KEEP_OWN_ROWS (spec/cost/saved.h). */
-bool vfm_tape_keeps_own_rows(const struct vfm_tape *t);
 
 /* ---- in the backward ---- */
 bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */
@@ -70,14 +56,5 @@ int vfm_scratch(
 void vfm_store_unref(struct vfm_store *s); /* no-op if s is NULL */
 /* Makes the compute stream wait until v is valid.  x may be NULL. */
 int vfm_arrive(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err);
-/* Runs fn(t, ctx), the part of a backward that only computes gradients of parameters.  Runs it immediately or, if the
- * tape defers it, in vfm_tape_run_deferred or vfm_tape_weights.  ctx is from vfm_tape_alloc.  The tape holds the stores
- * (may be NULL) until fn has run. */
-int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx,
-	struct vfm_store *a, struct vfm_store *b, struct vfm_err *err);
-/* Computes the oldest deferred gradient of weights.  The backward of an op calls it before it waits for another stream.
- * After the first call, backwards of this tape defer the gradients of up to two layers for the next call, and compute
- * the rest before they return.  No-op with vfm_tape_defer_weights. */
-int vfm_tape_run_deferred(struct vfm_tape *t, struct vfm_err *err);
 
 #endif

@@ -268,3 +268,8 @@ void vfm_store_drop_offloaded(struct vfm_store *s)
 	offloaded_release(a);
 	s->offloaded = NULL;
 }
+
+void vfm_tape_set_offload(struct vfm_tape *t, struct vfm_offload *o)
+{
+	t->offload = o;
+}

@@ -1,7 +1,9 @@
 /* Regions: the parts of a forward that the backward recomputes, and the values kept for that. */
-#include "net/tape/tape_impl.h"
+#include "net/tape/region.h"
 
 #include <stdlib.h>
+
+#include "net/tape/tape_impl.h"
 
 struct region {
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx);

@@ -21,7 +21,6 @@
 #include "base/mem.h"
 #include "device/dev/dev.h"
 #include "device/ops/ops.h"
-#include "spec/cost/saved.h"
 
 struct vfm_store; /* device memory with a reference count */
 struct vfm_node;
@@ -89,28 +88,9 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
 /* The same with n variables to keep. */
 void vfm_scope_end_keep(struct vfm_tape *t, int mark, struct vfm_var **keep, int n);
 
-/* Returns fn(t, ctx).  Unless how.keep has VFM_KEEP_REST, the backward runs fn a second time with the same inputs,
- * parameters and counters; it takes the results in the groups of how.keep from the first run.  fn must be a pure
- * function of these and make the same calls each time.  `in` lists the variables that fn reads, except parameters: at
- * most 6, NULLs are skipped.  ctx must stay alive until the end of the backward. */
-struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
-	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
-
-/* Makes the backward call fn(ctx) when it reaches this point.  No-op on a tape that does not record. */
-void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
-/* The same for gradients of weights: if they are deferred, fn is deferred with them and keeps its place in their order.
- */
-void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
-
 /* Starts the backward at x instead of at a loss: adds g to d loss / d x.  The memory of g must stay alive until the end
  * of the backward. */
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
-
-/* on: backwards defer the gradients of the weights and biases of linear layers and keep the values that these need
- * (zero-bubble pipelines).  vfm_tape_weights computes them in the same order and frees these values.  The caller calls
- * it after the backward and before the reset.  No-op if nothing is deferred. */
-void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
-int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 
 /* Runs the backward.  Adds to the gradients of the parameters and frees all other values and gradients as it proceeds.
  * The loss op implies d loss / d loss = 1. */

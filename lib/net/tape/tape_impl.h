@@ -1,6 +1,7 @@
 /* tape_impl.h - shared by the files of the tape.  Ops include node.h instead.
  *
- *   tape.c      variables, gradients, recording, backward
+ *   tape.c      leaves, views, scopes, backward
+ *   node.c      variables, nodes, gradients
  *   region.c    regions, recompute
  *   deferred.c  hooks, deferred gradients of weights
  *   offload.c   values offloaded to the host until the backward

@@ -9,6 +9,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "data/record/caption.h"
+#include "spec/cost/saved.h"
 
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const dist_names[] = {"logit_normal", "uniform", "mode", NULL}; /* enum vfm_time_dist */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "device/dev/stall.h"
+#include "net/tape/deferred.h"
 #include "net/tape/offload.h"
 #include "spec/layout/in_flight.h"
 #include "spec/layout/schedule.h"
