@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ckpt/adapters.h"
+#include "ckpt/export.h"
 #include "io/json.h"
 #include "ckpt_cmd.h"
 #include "spec/model/dtype.h"

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "ckpt/convert.h"
+#include "ckpt/export.h"
 #include "ckpt/find.h"
 #include "ckpt/prune.h"
 #include "ckpt_cmd.h"

@@ -84,8 +84,6 @@ int vfm_ckpt_open_as(struct vfm_ckpt **out, const char *path, const struct vfm_c
 /* Fails with VFM_EUSAGE if the plain files of c hold low-rank adapters (LoRA) instead of a model.  The message says how
  * to use them. */
 int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err);
-/* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
-int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
 void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */
 /* Sets t to the range of t that the network of c was trained for (diffusion.t_min, t_max), or to [0, 1] and returns
  * false if c does not record it. */

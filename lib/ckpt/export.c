@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "ckpt/adapters.h"
 #include "ckpt/ckpt_impl.h"
-#include "ckpt/convert.h"
+#include "ckpt/export.h"
 #include "io/file.h"
 #include "io/json.h"
 

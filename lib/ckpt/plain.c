@@ -292,21 +292,6 @@ out:
 	return rc;
 }
 
-int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	static const char *const signs[] = {
-		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_"};
-
-	for (int i = 0; c->plain && i < c->n; i++)
-		for (size_t k = 0; k < sizeof(signs) / sizeof(*signs); k++)
-			if (strstr(c->t[i].name, signs[k]))
-				return vfm_fail(err, VFM_EUSAGE,
-					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
-					"adds it to its base model, and vfm-sample takes it as --lora",
-					c->path, c->t[i].name, c->path);
-	return 0;
-}
-
 /* Opens the file `name` of the directory c->path; name NULL: c->path is the file. */
 static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err)
 {

@@ -12,6 +12,8 @@
 #include "device/cuda/attn.c"
 
 #include "base/clock.h"
+#include "device/cuda/attn.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 #include "device/cuda/cudnn_conv.h"
 #include "io/file.h"

@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/first_use.h"
 #include "device/ops/cases.h"
 
 static struct vfm_dev *cpu, *emu;

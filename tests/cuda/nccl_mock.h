@@ -18,6 +18,8 @@
 
 #include "base/clock.h"
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_mem.h"
+#include "device/cuda/cuda_stream.h"
 #include "shm_transport.h"
 
 enum { MOCK_MAGIC = 0x4e43434c, MOCK_GROUP = 64 };

@@ -12,6 +12,7 @@
 #include "device/cuda/attn.c" /* for its limits */
 
 #include "dev_stub.h"
+#include "device/cuda/attn.h"
 #include "device/ops/cases_impl.h"
 #include "dnn_ref.h"
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "device/cuda/conv_dnn.h"
 #include "device/cuda/cuda_dev.h"
 #include "dev_stub.h"
 #include "dnn_ref.h"

@@ -13,7 +13,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
+#include "device/cuda/first_use.h"
 #include "device/cuda/gemm_lt.h"
 #include "io/file.h"
 

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
 static struct {

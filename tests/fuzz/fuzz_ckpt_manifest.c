@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/ckpt_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

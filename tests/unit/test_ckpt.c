@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "ckpt/check.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/ckpt_impl.h"
 #include "ckpt/find.h"
 #include "ckpt/save.h"
 #include "io/file.h"

@@ -27,6 +27,8 @@
 #include "base/num.h"
 #include "comm/device/transport.h"
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_mem.h"
+#include "device/cuda/cuda_stream.h"
 
 _Static_assert(sizeof(ncclUniqueId) == VFM_TRANSPORT_ID, "an id of NCCL");
 

@@ -25,6 +25,8 @@
 #include "base/mem.h"
 #include "device/cuda/attn_check.h"
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cudnn_attn.h"
 #include "device/cuda/cudnn_tune.h"
 

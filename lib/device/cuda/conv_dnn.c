@@ -14,6 +14,9 @@
 
 #include "base/mem.h"
 #include "base/suballoc.h"
+#include "device/cuda/conv_dnn.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/kern/conv.h"
 #include "device/cuda/cuda_dev.h"
 #include "device/cuda/cudnn_conv.h"

@@ -1,14 +1,28 @@
+#include "device/cuda/cuda_dev.h"
+
+#include <cublasLt.h>
+#include <cudnn_version.h>
 #include <errno.h>
+#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/file.h"
 #include "base/mem.h"
-#include "device/cuda/cuda_sys.h"
 #include "comm/launch/step.h"
+#include "device/cuda/attn.h"
+#include "device/cuda/conv_dnn.h"
+#include "device/cuda/cuda_copy.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_mem.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/cuda_sys.h"
+#include "device/cuda/first_use.h"
+#include "device/cuda/gemm_lt.h"
+#include "device/cuda/ops.h"
+#include "io/file.h"
 
 /* Some packages of CUDA lack these headers; VFM_NVTX then has no effect. */
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -17,6 +31,8 @@
 #define nvtxRangePushA(name) ((void)(name))
 #define nvtxRangePop()       ((void)0)
 #endif
+
+size_t cudnnGetVersion(void); /* as in cudnn.h, which includes much else */
 
 /* ---- errors ---- */
 
@@ -365,6 +381,19 @@ static int driver_init(struct vfm_cuda_driver *v, struct vfm_err *err)
 	if (!v->device_get || !v->attribute || !v->write_value || !v->wait_value)
 		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver lacks functions of CUDA 11.7");
 	return 0;
+}
+
+void vfm_cuda_versions(char *buf, size_t len)
+{
+	unsigned lt = (unsigned)cublasLtGetVersion(), dnn = (unsigned)cudnnGetVersion();
+	int cuda = 0, nccl = 0;
+
+	if (cudaRuntimeGetVersion(&cuda) != cudaSuccess)
+		cuda = CUDART_VERSION;
+	ncclGetVersion(&nccl);
+	snprintf(buf, len, "CUDA %d.%d, cuBLASLt %u.%u.%u, cuDNN %u.%u.%u, NCCL %d.%d.%d", cuda / 1000,
+		cuda % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
+		nccl / 10000, nccl / 100 % 100, nccl % 100);
 }
 
 static int describe_device(struct vfm_cuda *c, struct vfm_err *err)

@@ -1,6 +1,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
 /* Graphs: the work of a stream, captured and launched as one.

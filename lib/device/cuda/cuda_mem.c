@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/cuda/cuda_mem.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
 /* The memory pool.  Memory is allocated in the order of the compute stream, so freed memory may be allocated again at

@@ -5,6 +5,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "device/cuda/cuda_copy.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
 /* Calls on the host.  cudaLaunchHostFunc does not suit calls that block: one thread of the driver may run the calls of

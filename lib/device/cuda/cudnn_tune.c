@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/first_use.h"
 
 enum {
 	RUNS = 3,

@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/cuda/cuda_dev.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/first_use.h"
 
 enum {
 	CANDIDATES = 16,

@@ -46,6 +46,10 @@ int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const s
  * than the numbers of a training step. */
 int vfm_gemm_noise(struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err);
 
+struct vfm_cuda_gemm;
+/* Called after all work and all other streams are gone, while memory still exists. */
+void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
+
 #ifdef __cplusplus
 }
 #endif

@@ -50,7 +50,6 @@ static inline double op_bytes(const struct vfm_tensor *t)
 #define X(op) const struct vfm_op_info *vfm_op_info_##op(void);
 VFM_OP_LIST(X)
 #undef X
-double vfm_op_bytes(enum vfm_op_id op, const void *args);
 
 /* OP(op, seqs, operands…) is the row of an op.  It defines vfm_op_X, which calls check_X and then the device's
  * implementation, and the description of the op.

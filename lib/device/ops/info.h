@@ -45,6 +45,8 @@ struct vfm_op_info {
 	struct vfm_cost (*cost)(const void *args);
 };
 const struct vfm_op_info *vfm_op_info(enum vfm_op_id op);
+/* Returns the bytes that the op reads and writes once. */
+double vfm_op_bytes(enum vfm_op_id op, const void *args);
 
 enum { VFM_MAX_OPERANDS = 16 };
 
