@@ -1,6 +1,9 @@
 #!/bin/bash
-# names.sh [TREE] - checks that no two files of lib and cmd define a static function, or a struct, enum or union, of the
-# same name, so that a backtrace and grep name one thing.  Prints a line for each fault; status 1 if there is one.
+# names.sh [TREE] - checks names, so that a backtrace and grep name one thing and a header says where a
+# function is defined.  Prints a line for each fault; status 1 if there is one.
+#
+# In lib and cmd, no two files define a static function, or a struct, enum or union, of the same name.  In lib, a function that x.h declares
+# is defined in x.c, or in x_*.c where a large file was divided; *_impl.h may declare those of all files of a room.
 #
 # Functions of headers are not read: lib/device/cpu/*.inc.h are compiled once for each instruction set.  A tag that a
 # header declares without members (struct vfm_event;) belongs to the devices and transports, which each define it.
@@ -47,6 +50,42 @@ find lib cmd -name '*.[ch]' -o -name '*.cu' 2>/dev/null | LC_ALL=C sort | xargs 
 			if (!(tag[i] in opaque)) {
 				print late[i]
 				bad = 1
+			}
+		exit bad
+	}' || rc=1
+find lib \( -name '*.[ch]' -o -name '*.cu' \) ! -name '*_impl.h' ! -name '*.inc.h' 2>/dev/null | LC_ALL=C sort |
+	xargs -r awk '
+	function stem(path) {
+		sub(/\.[a-z]+$/, "", path)
+		sub(/\/kern\//, "/", path) # kernels, declared beside the files that call them
+		return path
+	}
+	FNR == 1 { name = "" }
+	/^[a-z]/ && !/^(static|typedef|extern|struct [a-z_0-9]+ *\{)/ && match($0, /[ *][a-z_0-9]+\(/) {
+		name = substr($0, RSTART + 1, RLENGTH - 2)
+		if (FILENAME ~ /\.h$/ && !(name in header)) {
+			header[name] = FILENAME
+			line[name] = FNR
+		}
+	}
+	/^\{$/ && FILENAME !~ /\.h$/ && name != "" {
+		in_file[name] = in_file[name] FILENAME "\n"
+		name = ""
+	}
+	END {
+		for (name in header)
+			if (name in in_file) {
+				own = stem(header[name])
+				n = split(in_file[name], f, "\n")
+				fits = 0
+				for (i = 1; i < n; i++) {
+					f[i] = stem(f[i])
+					fits = fits || f[i] == own || index(f[i], own "_") == 1
+				}
+				if (!fits) {
+					printf "%s:%d: %s is defined in %s.c\n", header[name], line[name], name, f[1]
+					bad = 1
+				}
 			}
 		exit bad
 	}' || rc=1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 32
+plan 34
 
 layers=$TOP/tests/layers.sh
 
@@ -118,3 +118,8 @@ tree lib/ckpt/x.c 'struct job {' cmd/vfm-x/main.c 'enum job {' lib/base/h.h 'str
 run "$names" t
 rc_is 1 "a tag of two things: status 1"
 like "$out" '^lib/ckpt/x.c:2: struct job is also defined in cmd/vfm-x/main.c:1; name' "names both; what several devices define is one thing"
+tree lib/ckpt/x.h 'int vfm_put(int x);' lib/ckpt/x.h 'void vfm_get(void);' lib/ckpt/x_more.c 'int vfm_put(int x)' lib/ckpt/x_more.c '{' \
+	lib/ckpt/y.c 'void vfm_get(void)' lib/ckpt/y.c '{' lib/ckpt/y_impl.h 'int vfm_put(int x);'
+run "$names" t
+rc_is 1 "a function that the header of another file declares: status 1"
+is "$out" "lib/ckpt/x.h:2: vfm_get is defined in lib/ckpt/y.c" "names both; parts of a file and private headers pass"

@@ -15,7 +15,6 @@
 #include "data/record/sample_key.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
-#include "data/record/stage_lines.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -9,7 +9,6 @@
 #include "data/record/done.h"
 #include "data/record/provenance.h"
 #include "data/record/sample_key.h"
-#include "data/record/stage_lines.h"
 #include "io/json.h"
 
 #define BLOCK_BYTES (1 << 20) /* of records, about, on which a thread works */

@@ -14,7 +14,6 @@
 #include "data/record/share.h"
 #include "data/record/stage.h"
 #include "data/record/stage_input.h"
-#include "data/record/stage_lines.h"
 #include "data/record/stage_link.h"
 #include "data/record/stage_work.h"
 #include "io/file.h"
@@ -333,6 +332,14 @@ static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 }
 
 /* ---- lines that the stage reads ---- */
+
+const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
+const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
+
+char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip)
+{
+	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
+}
 
 /* Writes the first outputs of o [n] that can be written now, and sets *bytes.  Returns their number, or a code. */
 static int64_t write_outputs(

@@ -103,6 +103,7 @@ typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ct
  * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
+struct vfm_jsonl_block; /* io/json.h */
 struct vfm_stage_loop;
 
 struct vfm_stage {
@@ -113,7 +114,7 @@ struct vfm_stage {
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or reads the inputs instead of the loop and gives it their lines (stage_lines.h).  Unused in a run. */
+	/* NULL, or reads the inputs instead of the loop and gives it their lines (vfm_stage_take).  Unused in a run. */
 	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;
@@ -173,5 +174,30 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 /* Fails with VFM_EUSAGE unless the argument of --timeout is a positive number of seconds. */
 int vfm_timeout_check(double seconds, struct vfm_err *err);
+
+/* ---- a stage that reads its inputs itself (vfm_stage.lines), as blocks of lines on several threads ----
+ *
+ * Its function gives the loop the lines in blocks, in order, from one thread at a time.  It may give outputs of
+ * records, too, as the loop would write them: with the mark of the stage, or unchanged if the record has "error" or
+ * "drop".  The loop does all the others.  Outputs may be given without --part, --done and sees_all. */
+
+struct vfm_stage_output {
+	size_t len;                /* of the line, with its newline; 0: there is none */
+	bool is_passed;            /* unchanged: the record had "error" or "drop" */
+	bool failed, dropped;      /* the output has "error" or "drop" */
+	uint64_t hash[2], content; /* for unique_ids: of the id (vfm_sample_hash), of all but vfm_stage_source_keys */
+};
+
+/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, which stand in `text` one after the
+ * other; the loop makes its own where a header is due, or where another record had the id.  Returns 0, or the code with
+ * which the stage must end. */
+int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
+	const char *text, struct vfm_err *err);
+
+/* The keys of a record that its mark does not cover, and those in which records of one id may differ. */
+extern const char *const vfm_stage_unmarked[], *const vfm_stage_source_keys[];
+/* Returns the text that a digest puts before the record in a mark; the caller frees it.  settings: those of
+ * provenance.h; clip: by.clip, or NULL. */
+char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip);
 
 #endif

@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "data/record/sample_set.h"
 #include "data/record/stage.h"
-#include "data/record/stage_lines.h"
 #include "data/record/stage_link.h"
 #include "io/json.h"
 

@@ -6,7 +6,6 @@
 #include "data/record/done.h"
 #include "data/record/record.h"
 #include "data/record/stage_input.h"
-#include "data/record/stage_lines.h"
 #include "data/record/stage_work.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -63,13 +62,6 @@ static void add_line(struct vfm_stage_record *r, json_t *rec)
 }
 
 /* ---- marks ---- */
-
-const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
-
-char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip)
-{
-	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
-}
 
 /* The mark of the outputs for an input record; see stage.h. */
 static void compute_mark(const struct vfm_stage_work *w, const json_t *rec, char mark[VFM_DONE_MARK])
