@@ -84,14 +84,14 @@ static void declare_all(struct vfm_params *ps, int scale)
 	char prefix[32];
 	int stage;
 
-	vfm_params_all_stages(ps, true);
+	vfm_params_all_pp_stages(ps, true);
 	DECLARE(UNIT_COND, "", cond, 1);
 	if (!m->p.fsdp || m->shard->size == 1) {
 		struct vfm_param *both[] = {vfm_param_find(ps, "cond.s0"), vfm_param_find(ps, "cond.s1")};
 
 		vfm_params_stack(ps, both, 2);
 	}
-	vfm_params_all_stages(ps, false);
+	vfm_params_all_pp_stages(ps, false);
 	if (m->coord[VFM_AX_PP] == 0)
 		DECLARE(UNIT_PATCH, "", patch, 1);
 	for (int i = 0; i < LAYERS; i++) {
@@ -109,7 +109,7 @@ static void declare_all(struct vfm_params *ps, int scale)
 static struct ref {
 	char name[96];
 	struct vfm_pdesc d;
-	bool all_stages, matrix;
+	bool all_pp_stages, matrix;
 	int unit;
 	int64_t n;
 	double *g[STEPS], *w[STEPS + 1], *m, *v, *ema; /* [n] */
@@ -166,7 +166,7 @@ static void ref_begin(int scale)
 		snprintf(r->name, sizeof(r->name), "%s", p->name);
 		r->d = p->d;
 		r->d.name = r->name;
-		r->all_stages = p->all_stages;
+		r->all_pp_stages = p->all_pp_stages;
 		r->matrix = p->d.ndim > 1;
 		r->unit = p->unit;
 		r->n = p->n;
@@ -199,7 +199,7 @@ static void ref_gradients(const struct vfm_parallel *p)
 
 			if (r->unit >= UNIT_BLOCKS && r->unit < UNIT_HEAD)
 				chunk_of(p, r->unit - UNIT_BLOCKS, &stage);
-			if (!r->all_stages && stage != coord[VFM_AX_PP])
+			if (!r->all_pp_stages && stage != coord[VFM_AX_PP])
 				continue;
 			assert_int_equal(vfm_part_of(&r->d, coord, size, &part, &err), 0);
 			vfm_runs_clear(&runs);
@@ -209,7 +209,7 @@ static void ref_gradients(const struct vfm_parallel *p)
 					for (int sp = 0; sp < STEPS * PACKS; sp++)
 						r->g[sp / PACKS][e] +=
 							contribution(rank, sp / PACKS, sp % PACKS, r->name, e) *
-							(double)(r->all_stages ? p->vpp : 1);
+							(double)(r->all_pp_stages ? p->vpp : 1);
 			vfm_part_release(&part);
 		}
 	}
@@ -488,7 +488,7 @@ static void check_early(struct rank *r)
 		if (s->sharding != VFM_SHARDING_FULL)
 			MUST(s->reducing, "%s: the reduction of %s did not overlap with the backward", r->l->name,
 				p->name);
-		if (s->reducing && !s->all_stages)
+		if (s->reducing && !s->all_pp_stages)
 			compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5,
 				"gradient before the end");
 	}

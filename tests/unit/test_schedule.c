@@ -127,7 +127,7 @@ static void test_layers(void **state)
 			for (int i = 0; i < parts; i++) {
 				int64_t first, end;
 
-				vfm_stage_layers(&m, parts, i, &first, &end);
+				vfm_pp_stage_layers(&m, parts, i, &first, &end);
 				assert_int_equal(first, next);
 				assert_true(end >= first);
 				if (end - first < least)
@@ -158,10 +158,10 @@ static void test_layers_head(void **state)
 	m.heads = 1;
 	m.ffn = 256;
 	m.text_len = 8;
-	vfm_stage_layers(&m, 4, 0, &first, &end);
-	vfm_stage_layers(&m, 4, 1, &first, &mid);
+	vfm_pp_stage_layers(&m, 4, 0, &first, &end);
+	vfm_pp_stage_layers(&m, 4, 1, &first, &mid);
 	assert_true(end >= 1 && end < mid - first);
-	vfm_stage_layers(&m, 4, 3, &first, &end);
+	vfm_pp_stage_layers(&m, 4, 3, &first, &end);
 	assert_int_equal(end, m.layers);
 	assert_true(end - first >= 1 && end - first < 3);
 }

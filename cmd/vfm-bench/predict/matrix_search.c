@@ -115,7 +115,7 @@ static void list_level(
 			}
 }
 
-/* Adds the best layouts with stages once more, with two virtual stages each. */
+/* Adds the best layouts with pp stages once more, with two virtual stages each. */
 static void add_virtual_stages(struct layouts *c, int most, int64_t packs)
 {
 	size_t n = c->n;
@@ -148,7 +148,7 @@ static int64_t count_few_packs(const struct vfm_parallel *p, int64_t packs)
 	return packs < few ? packs : few;
 }
 
-/* A step of m packs takes as long as the units of work of a stage: m, and the stages before it. */
+/* A step of m packs takes as long as the units of work of a pp stage: m, and the pp stages before it. */
 static void try_candidate(struct candidate *c, const struct vfm_dry_run_opts *asked)
 {
 	struct candidate_result *r = c->result;

@@ -13,7 +13,7 @@
 #include "spec/model/dtype.h"
 
 enum { VFM_TRANSPORT_ID = 128, VFM_TRANSPORT_DEVICE = 64, VFM_TRANSPORT_BUSY = 1 };
-/* Thread blocks of a p2p communicator between pipeline stages.  Two sends and one receive may wait while collectives
+/* Thread blocks of a p2p communicator between pp stages.  Two sends and one receive may wait while collectives
  * and computation run, and all of them must fit on the device at once, each block on a multiprocessor. */
 enum { VFM_P2P_CTAS = 8 };
 

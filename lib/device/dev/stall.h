@@ -16,7 +16,7 @@
 
 enum vfm_stall {
 	VFM_STALL_COMM,   /* exposed communication */
-	VFM_STALL_BUBBLE, /* waiting for other pipeline stages */
+	VFM_STALL_BUBBLE, /* waiting for other pp stages */
 	VFM_STALL_COPY,   /* copies between host and device */
 	VFM_STALLS
 };

@@ -29,7 +29,7 @@ struct vfm_model {
 	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
 	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
 	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
-	struct vfm_block *block;                   /* [layers]; only the layers of this stage are declared */
+	struct vfm_block *block;                   /* [layers]; only the layers of this pp stage are declared */
 	struct vfm_modulation *mod;                /* [layers] of the group that begins with the layer */
 	struct head_chunk *chunk;
 	int chunks;
@@ -75,7 +75,7 @@ static void declare_conditioning(struct vfm_model *d)
 	const struct vfm_model_spec *m = &d->m;
 	int64_t h = m->hidden;
 
-	vfm_params_all_stages(d->ps, true);
+	vfm_params_all_pp_stages(d->ps, true);
 	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
 	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
 	if (m->cross_attention || m->pooled_text)
@@ -93,7 +93,7 @@ static void declare_conditioning(struct vfm_model *d)
 
 		d->pos[i] = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_NORMAL, 0.02f, "pos.%c", "thw"[i]);
 	}
-	vfm_params_all_stages(d->ps, false);
+	vfm_params_all_pp_stages(d->ps, false);
 }
 
 static void declare_head(struct vfm_model *d, int unit)
@@ -132,7 +132,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	for (int c = 0; c < d->chunks; c++) {
 		struct head_chunk *k = &d->chunk[c];
 
-		vfm_stage_layers(m, pp * d->chunks, c * pp + stage, &k->first, &k->end);
+		vfm_pp_stage_layers(m, pp * d->chunks, c * pp + stage, &k->first, &k->end);
 		k->is_first = c == 0 && stage == 0;
 		k->is_last = c == d->chunks - 1 && stage == pp - 1;
 	}

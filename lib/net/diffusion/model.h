@@ -1,4 +1,4 @@
-/* model.h - a network, or the chunks of it on one pipeline stage.
+/* model.h - a network, or the chunks of it on one pp stage.
  *
  * Every architecture has the same backbone (model.c: patches and positions, conditioning, text, head), a row in the
  * table of architectures (spec/model/arch.h) and a block of its own (block.h).
@@ -8,8 +8,8 @@
  *   h   = block(h, silu(c), ctx_proj(text), img_mlp(image rows))       for each layer
  *   out = head(norm(h) * (1 + scale) + shift),  (shift, scale) = ada(silu(c))
  *
- * Every stage holds the parameters of the conditioning and computes it.  The first stage computes the patches, the last
- * the head.
+ * Every pp stage holds the parameters of the conditioning and computes it.  The first pp stage computes the patches,
+ * the last the head.
  */
 #ifndef VFM_NET_DIFFUSION_MODEL_H
 #define VFM_NET_DIFFUSION_MODEL_H
@@ -20,7 +20,7 @@
 
 struct vfm_model;
 
-/* Declares the parameters of this rank's stage in ps.  ps must outlive the model. */
+/* Declares the parameters of this rank's pp stage in ps.  ps must outlive the model. */
 struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps);
 void vfm_model_free(struct vfm_model *m);
 /* Sets the dtype of the residual stream and its gradient, from the patches to the last norm: VFM_F32 (default), or

@@ -16,7 +16,7 @@
  *
  * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
  *
- * On a mesh (one pipeline stage) the ranks that share a pack each compute their tokens.  The noise is the same in every
+ * On a mesh (one pp stage) the ranks that share a pack each compute their tokens.  The noise is the same in every
  * layout, and all of these ranks obtain the same latents.
  */
 #ifndef VFM_NET_DIFFUSION_SAMPLER_H

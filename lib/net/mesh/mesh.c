@@ -214,16 +214,16 @@ const struct vfm_comm_nodes *vfm_mesh_nodes(const struct vfm_mesh *m, const stru
 	return NULL;
 }
 
-/* Link i connects stage i with the next stage in both directions; the first stage follows the last.  A rank belongs to
- * two links, its own and the previous one, so these two are made in different rounds: even links, odd links, and the
- * last link if the number of links is odd. */
+/* Link i connects pp stage i with the next pp stage in both directions; the first pp stage follows the last.  A rank
+ * belongs to two links, its own and the previous one, so these two are made in different rounds: even links, odd links,
+ * and the last link if the number of links is odd. */
 struct link_round {
 	const struct vfm_mesh *m;
 	int round;
-	bool backward; /* the later stage is rank 0 */
+	bool backward; /* the later pp stage is rank 0 */
 };
 
-/* Returns the link of a rank in a round, or -1; *is_own: that to the next stage. */
+/* Returns the link of a rank in a round, or -1; *is_own: that to the next pp stage. */
 static int link_of(const struct link_round *l, int rank, bool *is_own)
 {
 	int pp = l->m->size[VFM_AX_PP], coord[VFM_AXES], own, previous;

@@ -29,19 +29,19 @@ struct vfm_mesh {
 	struct vfm_comm *seq;        /* cp x tp: all ranks that share a pack; rank in it: cp_i * tp + tp_i */
 
 	/* Groups that reduce gradients.  Dense parameters: dp x cp = replica x shard.  Experts, which are cut over ep:
-	 * the ranks of the stage with the same ep_i, ereplica x eshard.  Without fsdp and distopt, shard and eshard are
-	 * groups of one.  gather and egather have the ranks of shard and eshard, for weights. */
+	 * the ranks of the pp stage with the same ep_i, ereplica x eshard.  Without fsdp and distopt, shard and eshard
+	 * are groups of one.  gather and egather have the ranks of shard and eshard, for weights. */
 	struct vfm_comm *shard, *replica, *gather;
 	struct vfm_comm *eshard, *ereplica, *egather;
 	/* With parallel.grad_reduce bf16_internode: those of shard, replica, eshard and ereplica that span nodes. */
 	struct vfm_comm_nodes nodes[4];
 	int n_nodes;
 
-	/* P2p communicators between stages: one of two ranks for each direction to each neighbour, so that calls on one
-	 * never block calls on another.  The first stage follows the last (interleaving).  Rank 0 sends, rank 1
+	/* P2p communicators between pp stages: one of two ranks for each direction to each neighbour, so that calls on
+	 * one never block calls on another.  The first pp stage follows the last (interleaving).  Rank 0 sends, rank 1
 	 * receives.  NULL if pp is 1. */
-	struct vfm_comm *fwd_out, *fwd_in; /* activations: to the next stage, from the previous */
-	struct vfm_comm *bwd_out, *bwd_in; /* gradients: to the previous stage, from the next */
+	struct vfm_comm *fwd_out, *fwd_in; /* activations: to the next pp stage, from the previous */
+	struct vfm_comm *bwd_out, *bwd_in; /* gradients: to the previous pp stage, from the next */
 
 	struct vfm_comm *tp_param; /* a second tp group, for param_stream */
 	struct vfm_comm *save;     /* a second world, for the thread that writes checkpoints: host memory */
@@ -56,7 +56,7 @@ struct vfm_mesh {
 	/* collectives within the layers of a pack: tp, cp, a2a, ep (the counts of ep use the compute stream) */
 	struct vfm_stream *comm_stream;
 	struct vfm_event *comm_ready, *comm_done; /* of comm_stream (overlap.h) */
-	struct vfm_stream *send_stream;           /* sends to other stages: fwd_out, bwd_out */
+	struct vfm_stream *send_stream;           /* sends to other pp stages: fwd_out, bwd_out */
 
 	/* [i]: the view with 2^i cp ranks (vfm_mesh_add_views), or NULL */
 	struct vfm_mesh *view[VFM_MESH_VIEWS];

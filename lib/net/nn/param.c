@@ -68,7 +68,7 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 	p->std = std;
 	p->unit = unit;
 	p->ps = ps;
-	p->all_stages = ps->all_stages;
+	p->all_pp_stages = ps->all_pp_stages;
 	p->frozen = vfm_tuning_freezes(&ps->tuning, p->name);
 	if (vfm_part_of(&p->d, ps->mesh->coord, ps->mesh->size, &p->part, ps->bad.code ? NULL : &ps->bad) < 0)
 		vfm_part_full(&p->part, p->d.ndim, p->d.shape);
@@ -80,9 +80,9 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 	return p;
 }
 
-void vfm_params_all_stages(struct vfm_params *ps, bool on)
+void vfm_params_all_pp_stages(struct vfm_params *ps, bool on)
 {
-	ps->all_stages = on;
+	ps->all_pp_stages = on;
 }
 
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name)
@@ -156,7 +156,7 @@ static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
 	return (is_matrix(p) ? 0 : KEY_VECTOR) | (p->bias && ps->dtype != VFM_F32 ? KEY_BIAS : 0) |
-		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0) |
+		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_pp_stages ? KEY_ALL_STAGES : 0) |
 		(p->mxfp8 ? KEY_MXFP8 : 0) | (p->frozen ? KEY_FROZEN : 0);
 }
 
@@ -167,7 +167,7 @@ static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int ke
 		.bias = (key & KEY_BIAS) != 0,
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
-		.all_stages = (key & KEY_ALL_STAGES) != 0,
+		.all_pp_stages = (key & KEY_ALL_STAGES) != 0,
 		.frozen = (key & KEY_FROZEN) != 0,
 		.mxfp8 = (key & KEY_MXFP8) != 0};
 
@@ -178,7 +178,7 @@ static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int ke
 		: m->p.fsdp && s.matrix ? VFM_SHARDING_FULL
 		: s.frozen              ? VFM_SHARDING_NONE
 					: VFM_SHARDING_STATE;
-	s.first = (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
+	s.first = (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_pp_stages || m->coord[VFM_AX_PP] == 0);
 	if (s.frozen && s.sharding == VFM_SHARDING_NONE) {
 		s.first &= s.shard->rank == 0;
 		s.shard = s.gather = vfm_comm_self();
@@ -304,7 +304,7 @@ static void make_units(struct vfm_params *ps)
 		struct vfm_unit *x = &ps->unit[ps->p[i]->unit];
 
 		x->present = true;
-		if (ps->p[i]->all_stages)
+		if (ps->p[i]->all_pp_stages)
 			x->passes = ps->mesh->p.vpp > 1 ? ps->mesh->p.vpp : 1;
 	}
 	for (int i = 0; i < ps->n_buckets; i++) {

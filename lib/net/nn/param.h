@@ -6,7 +6,7 @@
  *
  * Buckets.  The local array holds this rank's tp and ep slice of every parameter.  It consists of flat-parameter
  * buckets.  All parameters of a bucket are matrices, biases or other vectors, and all agree in three more properties:
- * dense or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders,
+ * dense or expert, summed over tp or not, held by one pp stage or by all.  A bucket spans consecutive units (embedders,
  * each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
  * matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
  *
@@ -42,7 +42,7 @@
  *
  * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
  * divide the samples, pp divides the layers.  A rank therefore holds a partial sum.  The gradient of a parameter is
- * summed over every axis along which the parameter is not cut, and over pp if all stages hold it.  A term that would
+ * summed over every axis along which the parameter is not cut, and over pp if all pp stages hold it.  A term that would
  * be counted twice is computed by one rank only: tp rank 0 adds the bias of a row-split linear layer.  Reductions run
  * on mesh->param_stream and overlap with the backward.  Their order is fixed: reduce-scatter over the shard group, then
  * tp, then the replicas.  The square of the gradient norm is summed behind each reduction, on the same stream if that
@@ -53,7 +53,7 @@
  * masters, and two weight buffers and two gradient buffers for units with fsdp.  A unit buffer has the size of the
  * largest unit.  At most two of each kind are in use at a time, except that deferred gradients of weights take more
  * from the pool.  Permanent unit buffers therefore cost no more than temporary ones, except during the first unit of a
- * backward.  Groups of pp are not registered: stages have different arrays, and NCCL needs an operand at the same
+ * backward.  Groups of pp are not registered: pp stages have different arrays, and NCCL needs an operand at the same
  * offset on every rank.
  *
  * A step:
@@ -71,7 +71,7 @@
  * vfm_params_grad_begin zeroes the gradients of vectors, so their updates belong to the compute stream; and all code
  * that reads weights or owned arrays outside of units calls vfm_params_wait.
  *
- * "Collective" means: all ranks of the stage make the same calls in the same order (grad_end: all ranks of the job).
+ * "Collective" means: all ranks of the pp stage make the same calls in the same order (grad_end: all ranks of the job).
  * Forwards and backwards are collective, too.
  */
 #ifndef VFM_NET_NN_PARAM_H
@@ -88,7 +88,7 @@ struct vfm_param {
 	char name[96];
 	struct vfm_pdesc d;   /* d.name is name; global shape and cuts (tp, ep) */
 	struct vfm_part part; /* the local tensor: the slice of this rank's coordinates */
-	bool all_stages;      /* held by every pipeline stage: its gradient is summed over pp */
+	bool all_pp_stages;   /* held by every pp stage: its gradient is summed over pp */
 	enum vfm_init init;
 	float std; /* of VFM_INIT_NORMAL */
 	int unit;
@@ -121,7 +121,8 @@ enum vfm_sharding {
 };
 
 struct vfm_param_bucket {
-	bool matrix, bias, expert, tp_sum, all_stages; /* bias: of linear layers, in a compute dtype other than f32 */
+	bool matrix, bias, expert, tp_sum,
+		all_pp_stages; /* bias: of linear layers, in a compute dtype other than f32 */
 	bool frozen, mxfp8;
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
@@ -131,8 +132,8 @@ struct vfm_param_bucket {
 	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the bucket */
 	int64_t own_off;    /* first element of the shard in the owned arrays; frozen: among all frozen shards */
 	int64_t master_off; /* the same in params.master, or in params.master_lo for split masters */
-	/* the first of the tp ranks (if tp_sum), of the stages (if all_stages) and, frozen without fsdp, of the shard
-	 * group, that hold the same values */
+	/* the first of the tp ranks (if tp_sum), of the pp stages (if all_pp_stages) and, frozen without fsdp, of the
+	 * shard group, that hold the same values */
 	bool first;
 	bool counts_norm; /* `first`, and the first replica: the only rank that adds this shard to the gradient norm */
 	float *g;         /* device [own_n]: gradient of the shard */
@@ -166,7 +167,7 @@ struct vfm_params {
 	size_t n_stack, cap_stack;
 	int units;
 	struct vfm_tuning tuning; /* set before parameters are declared; zeros: all are trained */
-	bool all_stages;          /* of the next declarations */
+	bool all_pp_stages;       /* of the next declarations */
 	struct vfm_err bad;       /* the first description that does not divide, or layer that can have no adapter */
 	int64_t n_flat;           /* elements of the local array, padding included */
 	int64_t n_own;            /* elements of the owned arrays */
@@ -217,9 +218,9 @@ void vfm_params_release(struct vfm_params *ps);
  * If a dimension does not divide, vfm_params_alloc fails. */
 struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut,
 	enum vfm_init init, float std, const char *name_fmt, ...) __attribute__((format(printf, 6, 7)));
-/* Sets whether all pipeline stages hold the parameters declared from here on (default: no).  Their unit runs once a
+/* Sets whether all pp stages hold the parameters declared from here on (default: no).  Their unit runs once a
  * chunk; other units run once a pack. */
-void vfm_params_all_stages(struct vfm_params *ps, bool on);
+void vfm_params_all_pp_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);

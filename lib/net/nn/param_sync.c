@@ -485,23 +485,23 @@ static int add_squares(
 	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
 }
 
-/* Whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all stages
- * are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end on the
- * compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
+/* Whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all pp
+ * stages are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end
+ * on the compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
  * captured packs could not use it. */
 static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
-	return !param_stream(ps)->host_only && !s->all_stages;
+	return !param_stream(ps)->host_only && !s->all_pp_stages;
 }
 
 /* The order is the same for buckets whose squares were added early. */
 static int add_late_squares(struct vfm_params *ps, struct vfm_err *err)
 {
-	for (int all_stages = 0; all_stages < 2; all_stages++)
+	for (int all_pp_stages = 0; all_pp_stages < 2; all_pp_stages++)
 		for (int k = 0; k < ps->n_reduced; k++) {
 			const struct vfm_param_bucket *s = &ps->bucket[ps->reduced[k]];
 
-			if (s->all_stages == all_stages && !adds_squares_early(ps, s))
+			if (s->all_pp_stages == all_pp_stages && !adds_squares_early(ps, s))
 				TRY(add_squares(ps, s, ps->stream, err));
 		}
 	return 0;
@@ -688,7 +688,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 		TRY(wait_for_event(ps, ps->bucket[i].reduced, err));
 	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, false);
 	for (int i = 0; i < ps->n_trained; i++)
-		if (ps->bucket[i].all_stages)
+		if (ps->bucket[i].all_pp_stages)
 			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));
 	return add_late_squares(ps, err);
 }

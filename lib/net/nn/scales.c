@@ -20,7 +20,7 @@ static float *own_row(const struct vfm_scales *s, const struct vfm_params *ps)
 	return s->all + s->room * ps->mesh->rank;
 }
 
-/* Sets the row size to the maximum over the stages, which have different layers. */
+/* Sets the row size to the maximum over the pp stages, which have different layers. */
 static int set_row_size(struct vfm_scales *s, const struct vfm_params *ps, struct vfm_err *err)
 {
 	int64_t mine = s->n, *all = vfm_calloc((size_t)s->ranks, sizeof(*all));
@@ -89,7 +89,7 @@ int vfm_scales_discard(struct vfm_params *ps, struct vfm_err *err)
 	return n ? ps->stream->dev->t->zero(ps->stream, own_row(s, ps), n * sizeof(float), err) : 0;
 }
 
-/* The ranks of a stage are consecutive. */
+/* The ranks of a pp stage are consecutive. */
 int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct vfm_err *err)
 {
 	struct vfm_scales *s = ps->scales;

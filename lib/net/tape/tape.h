@@ -71,7 +71,7 @@ void *vfm_tape_alloc(struct vfm_tape *t, size_t size);
 
 /* Makes a leaf without gradient.  The caller keeps the memory of value until the reset. */
 struct vfm_var *vfm_input(struct vfm_tape *t, struct vfm_tensor value);
-/* Makes a leaf with a gradient: the input of a pipeline stage.  After a backward, and until the reset, vfm_leaf_grad
+/* Makes a leaf with a gradient: the input of a pp stage.  After a backward, and until the reset, vfm_leaf_grad
  * returns the gradient, or a tensor without data if the leaf got no contribution. */
 struct vfm_var *vfm_leaf(struct vfm_tape *t, struct vfm_tensor value);
 struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x);

@@ -1,8 +1,8 @@
 /* keep_plan.h - chooses what each block keeps for its backward from the free memory (train.recompute=auto).  Pure
  * arithmetic, no device.
  *
- * The blocks of a stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept groups
- * (saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of what the
+ * The blocks of a pp stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept
+ * groups (saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of what the
  * backward recomputes, under three limits: the bytes on the device, those on the host, and the copies to the host,
  * which the forward of the following block must hide.  It offloads no more than the device's room demands.
  */
@@ -27,7 +27,7 @@ struct vfm_keep_plan_in {
 	struct vfm_saved_tuning tuning;
 	bool exchanges_heads, exchanges_units; /* of struct vfm_saved_how */
 	int tp;                                /* the same */
-	int64_t blocks;                        /* of this stage */
+	int64_t blocks;                        /* of this pp stage */
 	double copies;      /* how often the tensors of a block are saved: packs in flight (spec/layout/schedule.h) */
 	double room;        /* bytes of device memory for activations */
 	double host_room;   /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
@@ -52,7 +52,7 @@ struct vfm_keep_plan {
 };
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out);
 
-/* Writes the choice of every block of the stage to how [blocks of the stage]: the kinds are evenly spaced. */
+/* Writes the choice of every block of the pp stage to how [blocks of the pp stage]: the kinds are evenly spaced. */
 void vfm_keep_plan_spread(const struct vfm_keep_plan *p, struct vfm_keeps *how);
 
 /* Returns the bytes that the block that is running needs on the device in addition to what blocks keep: the tensors

@@ -7,7 +7,7 @@
 
 struct walk {
 	int vpp;
-	bool has_previous, has_next;  /* other stages before the first chunk, and behind the last */
+	bool has_previous, has_next;  /* other pp stages before the first chunk, and behind the last */
 	int64_t packs, *left;         /* [packs] chunks that have not finished the pack */
 	int64_t made, done;           /* packs uploaded, and finished */
 	int64_t *saved, *deferred;    /* [vpp] */

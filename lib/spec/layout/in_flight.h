@@ -1,4 +1,4 @@
-/* in_flight.h - the packs and messages that a pipeline stage holds while it runs the backwards of its schedule
+/* in_flight.h - the packs and messages that a pp stage holds while it runs the backwards of its schedule
  * (schedule.h).  Counts only, no device; train/step/pipeline.c allocates and frees in this order.
  */
 #ifndef VFM_SPEC_LAYOUT_IN_FLIGHT_H
@@ -9,11 +9,12 @@
 
 #include "spec/layout/schedule.h"
 
-/* Maximum number of gradients sent to the previous stage but not yet received; a stage keeps what it sent until then.
- * 1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a stage run one action ahead. */
+/* Maximum number of gradients sent to the previous pp stage but not yet received; a pp stage keeps what it sent until
+ * then.  1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a pp stage run one action
+ * ahead. */
 enum { VFM_UNRECEIVED = 2 };
 
-/* What a stage holds during a backward. */
+/* What a pp stage holds during a backward. */
 struct vfm_in_flight {
 	int chunk;         /* of the backward */
 	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including this one */
@@ -31,8 +32,8 @@ struct vfm_in_flights {
 	size_t cap;
 };
 
-/* Fills *out from the schedule of a stage.  early: the stage posts receives and uploads one action or pack ahead.  The
- * caller releases *out. */
+/* Fills *out from the schedule of a pp stage.  early: the pp stage posts receives and uploads one action or pack ahead.
+ * The caller releases *out. */
 int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int stage, int64_t packs, bool early,
 	struct vfm_err *err);
 void vfm_in_flight_release(struct vfm_in_flights *f);

@@ -3,7 +3,7 @@
  *
  * world = pp * dp * cp * tp, tp fastest:  rank = ((pp_i * dp + dp_i) * cp + cp_i) * tp + tp_i.
  * cp_i = ring_i * a2a + a2a_i (hybrid; ring: a2a = 1, a2a: ring = 1).
- * ep divides dp * cp * tp, the ranks of a stage, each of which has different tokens:
+ * ep divides dp * cp * tp, the ranks of a pp stage, each of which has different tokens:
  * ep_i = ((dp_i * cp + cp_i) * tp + tp_i) % ep.
  *
  * tp > 1 always implies sequence parallelism: the tokens of the residual stream are sharded over tp.
@@ -32,7 +32,7 @@ enum vfm_grad_reduce { VFM_GRAD_REDUCE_FP32, VFM_GRAD_REDUCE_BF16_INTERNODE };
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
 	int64_t dp;  /* 0: world / (tp cp pp) */
-	int64_t vpp; /* virtual stages (chunks of layers) per stage */
+	int64_t vpp; /* virtual stages (chunks of layers) per pp stage */
 	int cp_mode; /* enum vfm_cp_mode */
 	/* hybrid: ranks of the inner all-to-all; 0: the most that divide cp and the heads.  Other modes: set by the
 	 * check */
@@ -72,7 +72,7 @@ enum vfm_group {
 	VFM_GR_DATA, /* dp x cp = replica x shard; rank in it: dp_i * cp + cp_i */
 	VFM_GR_SHARD,
 	VFM_GR_REPLICA, /* shard: consecutive ranks of data; of size 1 without fsdp and distopt */
-	VFM_GR_EDATA,   /* the ranks of a stage with the same ep_i, in order */
+	VFM_GR_EDATA,   /* the ranks of a pp stage with the same ep_i, in order */
 	VFM_GR_ESHARD,
 	VFM_GR_EREPLICA, /* eshard: all of edata where shard is all of data, else gcd(shard, edata) */
 	VFM_GROUPS,

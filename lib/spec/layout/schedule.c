@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-/* ---- layers of a stage ---- */
+/* ---- layers of a pp stage ---- */
 
 /* FLOPs of a layer, the patch embedding and the head, for a typical pack: 8 samples, 8,192 tokens. */
 static void costs(const struct vfm_model_spec *m, double *layer, double *end)
@@ -21,7 +21,7 @@ static void costs(const struct vfm_model_spec *m, double *layer, double *end)
 	*end = 2 * p.tokens * (double)vfm_model_patch_dim(m) * (double)m->hidden; /* a matrix [features, hidden] */
 }
 
-void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end)
+void vfm_pp_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end)
 {
 	int64_t *n = vfm_calloc((size_t)parts, sizeof(*n)), left = m->layers;
 	double *load = vfm_calloc((size_t)parts, sizeof(*load)), layer, ends;
@@ -55,7 +55,7 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 /* ---- order of the actions ---- */
 
 /* Interleaving processes microbatches in groups of at least pp (or all, if there are fewer).  A group passes chunk 0,
- * then chunk 1, and so on; by then its first microbatch has returned from the last stage. */
+ * then chunk 1, and so on; by then its first microbatch has returned from the last pp stage. */
 struct pack_groups {
 	int64_t n, size, larger; /* the first `larger` groups have size + 1 */
 	int vpp;
@@ -70,7 +70,7 @@ static struct pack_groups groups_of(int pp, int vpp, int64_t mb)
 	return g;
 }
 
-/* The chunk and microbatch of the k-th forward or backward of a stage. */
+/* The chunk and microbatch of the k-th forward or backward of a pp stage. */
 static struct vfm_action nth(const struct pack_groups *g, enum vfm_action_kind kind, int64_t k)
 {
 	int64_t big = g->larger * (g->size + 1), size = g->size + 1, first = 0, i;
@@ -109,8 +109,8 @@ int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int
 {
 	struct pack_groups g;
 	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
-	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first stage and of this
-	 * stage.  These W fill the drain phase. */
+	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first pp stage and of this
+	 * pp stage.  These W fill the drain phase. */
 	int64_t lag = stage;
 	bool split = schedule == VFM_PP_ZB;
 

@@ -1,7 +1,7 @@
-/* schedule.h - pipeline schedules: the layers of each stage and the order of its actions.  Pure functions of a few
+/* schedule.h - pipeline schedules: the layers of each pp stage and the order of its actions.  Pure functions of a few
  * numbers.
  *
- * The layers are divided into pp * vpp chunks; chunk c of stage s is part c * pp + s of the model.  A microbatch (a
+ * The layers are divided into pp * vpp chunks; chunk c of pp stage s is part c * pp + s of the model.  A microbatch (a
  * pack) passes the parts in order.  F is a forward, B a backward, and W the weight gradients if the schedule separates
  * them from B.
  */
@@ -16,12 +16,12 @@
 
 /* Returns the layers [*first, *end) of part `part` of `parts`, balanced by FLOPs including patch embedding and head.
  * Every part has at least one layer if there are enough layers. */
-void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end);
+void vfm_pp_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end);
 
 enum vfm_action_kind { VFM_DO_F, VFM_DO_B, VFM_DO_W };
 struct vfm_action {
 	enum vfm_action_kind kind;
-	int chunk;  /* of this stage */
+	int chunk;  /* of this pp stage */
 	int64_t mb; /* microbatch */
 };
 struct vfm_schedule {
@@ -30,9 +30,9 @@ struct vfm_schedule {
 	/* peak number of microbatch-chunks between their F and their B (or W, if separated) */
 	int64_t in_flight;
 };
-/* Makes the actions of a stage: 1F1B (Narayanan et al. 2019), interleaved 1F1B with vpp > 1 (Narayanan et al. 2021), or
- * ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving works
- * best with a multiple of pp.  VFM_EUSAGE: mb < 1. */
+/* Makes the actions of a pp stage: 1F1B (Narayanan et al. 2019), interleaved 1F1B with vpp > 1 (Narayanan et al. 2021),
+ * or ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving
+ * works best with a multiple of pp.  VFM_EUSAGE: mb < 1. */
 int vfm_schedule_make(
 	struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);

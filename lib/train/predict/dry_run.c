@@ -14,7 +14,7 @@
 #include "train/predict/memory_chart.h"
 #include "train/predict/simulate.h"
 
-/* Simulated ranks, if possible at most so many: of each class of dp ranks each stage, up to 3 ranks of tp and, with
+/* Simulated ranks, if possible at most so many: of each class of dp ranks each pp stage, up to 3 ranks of tp and, with
  * packs of their own, all of cp; and of each of these those in different groups. */
 enum { RANKS_SIMULATED = 36 };
 

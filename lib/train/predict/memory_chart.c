@@ -77,7 +77,7 @@ void vfm_memory_trace(FILE *f, const struct vfm_sim_memory *m, int rank)
 /* ---- the ranks and owners that are shown ---- */
 
 struct shown {
-	const struct vfm_dry_run_rank **rank; /* [ranks] by stage */
+	const struct vfm_dry_run_rank **rank; /* [ranks] by pp stage */
 	int ranks;
 	char owner[SHOWN][sizeof(((struct vfm_sim_owner *)NULL)->name)];
 	int owners;

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "train/predict/dry_run.h"
 
-/* Appends, for each pipeline stage, the chart of the simulated rank with the highest peak, and the table of these
+/* Appends, for each pp stage, the chart of the simulated rank with the highest peak, and the table of these
  * ranks. No-op without memory.  heading: of the section, "h2". */
 void vfm_memory_section(
 	struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine, const char *heading);

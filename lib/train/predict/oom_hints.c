@@ -107,7 +107,7 @@ static bool halve_pack(struct setting_trial *t)
 	return false;
 }
 
-/* Returns the bytes of this stage; -1: such a run is refused. */
+/* Returns the bytes of this pp stage; -1: such a run is refused. */
 static int64_t bytes_of_trial(struct setting_trial *t)
 {
 	const struct vfm_oom_hints *h = t->h;

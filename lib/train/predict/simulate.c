@@ -71,7 +71,7 @@ static int tp_class_of(const struct vfm_parallel *p, const int *coord)
 
 /* ---- classes ---- */
 
-/* Classes of the n ranks of a stage, and so of pipelines: those of one class do the same work in the same time. */
+/* Classes of the n ranks of a pp stage, and so of pipelines: those of one class do the same work in the same time. */
 struct classes {
 	int *of; /* [n] 0 to count - 1 */
 	int n, count;
@@ -189,7 +189,7 @@ static struct classes split_classes(const struct classes *c, const struct vfm_pa
 	return split;
 }
 
-/* Returns the number of a simulated rank and those that it stands for: by stage, class of work, place in tp. */
+/* Returns the number of a simulated rank and those that it stands for: by pp stage, class of work, place in tp. */
 static int rank_class_of(const struct classes *work, const struct vfm_parallel *p, int rank)
 {
 	int coord[VFM_AXES];

@@ -1,17 +1,18 @@
-/* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist (comm/device/comm_sim.h).
+/* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist
+ * (comm/device/comm_sim.h).
  *
- * Of each pipeline stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
+ * Of each pp stage the first, a middle and the last rank of tp are simulated, and stand for all others: ranks
  * along dp, ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on
  * the first rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank
  * is a coroutine with a context of its own; one runs at a time.
  *
- * Ranks of a stage may do unequal work: class_of gives them different packs, expert_skew different numbers of tokens,
- * slow_rank another speed.  Ranks are then of one class if all of these are equal and the members of their groups (tp,
- * cp, ep, shard, replica) are of the same classes.  Of each class those ranks are simulated, and each waits as if all
- * ranks were simulated, but for about 1 % of a step of a few milliseconds and less of longer ones: only the first
- * replica computes the norm of gradients, and the overlap of kernels with messages is estimated.  Kinds of groups that
- * would make more than `most` simulated ranks do not split classes: where a simulated rank then stands for members of
- * several groups of a kind, all of these wait for the slowest member.
+ * Ranks of a pp stage may do unequal work: class_of gives them different packs, expert_skew different numbers of
+ * tokens, slow_rank another speed.  Ranks are then of one class if all of these are equal and the members of their
+ * groups (tp, cp, ep, shard, replica) are of the same classes.  Of each class those ranks are simulated, and each waits
+ * as if all ranks were simulated, but for about 1 % of a step of a few milliseconds and less of longer ones: only the
+ * first replica computes the norm of gradients, and the overlap of kernels with messages is estimated.  Kinds of groups
+ * that would make more than `most` simulated ranks do not split classes: where a simulated rank then stands for members
+ * of several groups of a kind, all of these wait for the slowest member.
  */
 #ifndef VFM_TRAIN_PREDICT_SIMULATE_H
 #define VFM_TRAIN_PREDICT_SIMULATE_H
@@ -23,7 +24,7 @@ struct vfm_simulation {
 	const struct vfm_config *config; /* its degrees */
 	const struct vfm_machine *machine;
 	int ranks; /* of the job */
-	/* [dp x cp] optional: of the ranks of a stage and a tp rank, in their order (VFM_GR_DATA): 0 to n - 1, equal
+	/* [dp x cp] optional: of the ranks of a pp stage and a tp rank, in their order (VFM_GR_DATA): 0 to n - 1, equal
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
@@ -35,7 +36,7 @@ struct vfm_simulation {
 	/* The kernels of one rank last slow_factor times as long (device/sim/slow.h); 0: of none.  It is simulated. */
 	int slow_rank;
 	double slow_factor;
-	int most; /* simulated ranks, as far as packs, experts, stages and tp do not need more; 0: as many as it takes */
+	int most;   /* simulated ranks, if packs, experts, pp stages and tp do not need more; 0: as many as it takes */
 	bool all;   /* simulate all ranks */
 	bool retry; /* if the memory of one runs out, simulate once more with 8 times the memory */
 };

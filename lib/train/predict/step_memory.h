@@ -17,8 +17,9 @@ struct vfm_step_memory {
 	const struct vfm_dev *dev;          /* one of the devices on which it would run */
 };
 
-/* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each stage would be, also where it is more than the
- * capacity; INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks. */
+/* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each pp stage would be, also where it is more than
+ * the capacity; INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the
+ * ranks. */
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err);
 
 #endif

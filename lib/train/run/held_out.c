@@ -95,7 +95,7 @@ struct held_out_run {
 	struct vfm_tensor sums;         /* [levels] f64, device: squared errors */
 };
 
-/* Sends a stage's output to the next stage.  The compute stream waits, because the memory is freed next. */
+/* Sends a pp stage's output to the next pp stage.  The compute stream waits, because the memory is freed next. */
 static int send_output(struct held_out_run *r, struct vfm_tensor x, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = r->stream->dev->t;
@@ -127,7 +127,7 @@ static int run_chunk(struct held_out_run *r, struct vfm_micro *u, int chunk, int
 	int rc = 0;
 
 	if (!first) {
-		x.data = vfm_dev_alloc(r->stream, bytes, "the input of a pipeline stage", err);
+		x.data = vfm_dev_alloc(r->stream, bytes, "the input of a pp stage", err);
 		rc = x.data ? 0 : VFM_EENV;
 		if (rc == 0 && vfm_numel(&x))
 			rc = vfm_recv(r->mesh->fwd_in, r->stream, x, 0, err);
@@ -183,7 +183,7 @@ static int evaluate_packs(struct held_out_run *r, struct vfm_loader *l, struct v
 	return rc;
 }
 
-/* Only the ranks of the last stage have summed something, each over its tokens. */
+/* Only the ranks of the last pp stage have summed something, each over its tokens. */
 static int read_losses(struct held_out_run *r, struct vfm_held_out_loss *out, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = r->stream->dev->t;

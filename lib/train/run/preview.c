@@ -251,7 +251,7 @@ static int write_item_files(struct vfm_previews *p, int i, const float *tokens, 
 
 /* ---- sampling ---- */
 
-/* Collective over the ranks of a stage.  writes: this rank's group is the one that the item belongs to. */
+/* Collective over the ranks of a pp stage.  writes: this rank's group is the one that the item belongs to. */
 static int run_item(struct vfm_previews *p, struct vfm_trainer *tr, int i, bool writes, const char *dir,
 	struct vfm_preview_image *image, struct vfm_err *err)
 {

@@ -10,7 +10,7 @@
  * With diffusion.image_cond, the first latent frame of each video is given.
  *
  * The samples are divided over the data parallel ranks; the ranks of a tp x cp group generate each together.  Pipeline
- * stages are not supported.  Like an evaluation (held_out.h), this changes nothing of the training.
+ * pp stages are not supported.  Like an evaluation (held_out.h), this changes nothing of the training.
  */
 #ifndef VFM_TRAIN_RUN_PREVIEW_H
 #define VFM_TRAIN_RUN_PREVIEW_H

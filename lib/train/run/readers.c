@@ -18,7 +18,8 @@ int vfm_readers_group(const struct vfm_mesh *mesh, struct vfm_loader_group *g, s
 	g->mem = vfm_comm_host_shared(c);
 	g->check = check_ranks;
 	g->ctx = c;
-	/* The first stage is ahead of the last by a pack for each stage, and with virtual stages by twice as many. */
+	/* The first pp stage is ahead of the last by a pack for each pp stage, and with virtual stages by twice as
+	 * many. */
 	g->lead = mesh->p.pp > 1 ? (int32_t)(2 * mesh->p.pp) : 0;
 	if (c->rank == 0)
 		at = (int64_t)vfm_shared_reserve(g->mem, vfm_loader_group_bytes());

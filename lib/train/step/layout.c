@@ -83,7 +83,7 @@ static struct rank *rank_of(struct vfm_layout *l, int r)
 	return k;
 }
 
-/* Returns the parameter of a tensor such as "optim/m/blocks.0.fc1.weight"; NULL if this stage has none. */
+/* Returns the parameter of a tensor such as "optim/m/blocks.0.fc1.weight"; NULL if this pp stage has none. */
 static const struct vfm_param *param_of(const struct vfm_params *ps, const struct vfm_ckpt_tensor *t)
 {
 	const char *s = strchr(t->name, '/');
@@ -93,8 +93,8 @@ static const struct vfm_param *param_of(const struct vfm_params *ps, const struc
 	return s ? vfm_param_find(ps, s + 1) : NULL;
 }
 
-/* Returns this rank's index among the *n ranks of its stage that replicate the local tensor; -1 if the rank writes no
- * part of it. */
+/* Returns this rank's index among the *n ranks of its pp stage that replicate the local tensor; -1 if the rank writes
+ * no part of it. */
 static int replica_index(const struct vfm_mesh *m, const struct vfm_param *p, int *n)
 {
 	const int *at = m->coord, *of = m->size;
@@ -110,7 +110,7 @@ static int replica_index(const struct vfm_mesh *m, const struct vfm_param *p, in
 	return data;
 }
 
-/* The fp8 amax histories are unsharded and identical on all ranks of a stage; the first rank writes them. */
+/* The fp8 amax histories are unsharded and identical on all ranks of a pp stage; the first rank writes them. */
 static bool is_history(const struct vfm_ckpt_tensor *t)
 {
 	return !strncmp(t->name, "fp8/", 4);
@@ -127,7 +127,7 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 		*err = k->ps.bad;
 		return err->code;
 	}
-	if (!p) { /* a tensor of another stage, or of none */
+	if (!p) { /* a tensor of another pp stage, or of none */
 		if (rank)
 			return 0;
 		for (int r = 1; r < l->ranks; r++)
@@ -144,7 +144,7 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 		return vfm_fail(
 			err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);
 	i = replica_index(&k->mesh, p, &n);
-	if (i < 0 || (p->all_stages && k->mesh.coord[VFM_AX_PP]))
+	if (i < 0 || (p->all_pp_stages && k->mesh.coord[VFM_AX_PP]))
 		return 0;
 	shard = 1;
 	if (l->c.parallel.fsdp || l->c.parallel.distopt)

@@ -34,7 +34,7 @@ struct vfm_micro_opts {
 	const struct vfm_config *config;
 	const struct vfm_mesh *mesh;
 	int64_t step;
-	bool ends; /* this stage holds the patches or the head: make the noisy input and the target */
+	bool ends; /* this pp stage holds the patches or the head: make the noisy input and the target */
 	const struct vfm_fixed_noise *fixed; /* NULL: the draws of the step */
 	struct vfm_upload
 		*upload; /* uploads under the work of the compute stream (device/dev/upload.h); NULL: in its order */

@@ -15,7 +15,7 @@
 
 enum pack_slot_state { FREE, LIVE, SENDING };
 
-/* A posted receive: the residual stream or its gradient, from another stage. */
+/* A posted receive: the residual stream or its gradient, from another pp stage. */
 struct incoming {
 	const struct vfm_action *a; /* the action that needs it; NULL: no receive is posted */
 	struct vfm_tensor x;
@@ -40,7 +40,7 @@ struct pack_slot {
 struct vfm_pipeline {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
-	struct vfm_stream *stream, *fwd_side, *bwd_side; /* fwd_side, bwd_side: send streams; NULL with one stage */
+	struct vfm_stream *stream, *fwd_side, *bwd_side; /* fwd_side, bwd_side: send streams; NULL with one pp stage */
 	struct vfm_stream *recv_side;                    /* NULL: receive on the compute stream, when needed */
 	struct incoming in[2];                           /* receives of the current action and the next one */
 	struct vfm_model *model;
@@ -50,7 +50,7 @@ struct vfm_pipeline {
 	struct pack_slot **slot;
 	size_t n_slot, cap_slot;
 	int64_t sent;            /* number of transitions to SENDING */
-	double bubble_s, pack_s; /* host waits for other stages, and for packs */
+	double bubble_s, pack_s; /* host waits for other pp stages, and for packs */
 	struct vfm_keeps *keeps; /* [layers of the model] */
 	struct vfm_params *ps;
 	struct vfm_capture *capture; /* NULL: packs run eagerly */
@@ -349,7 +349,7 @@ static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 }
 
 /* Makes the pack of a microbatch ready for ops.  With uploads under compute it also begins that of the next pack of the
- * step, before the work on this one is enqueued.  Every stage requests packs in ascending order. */
+ * step, before the work on this one is enqueued.  Every pp stage requests packs in ascending order. */
 static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
 	int64_t most = p->upload && mb + 1 < p->n_packs ? mb + 2 : mb + 1;
@@ -367,9 +367,9 @@ static void micro_drop(struct vfm_pipeline *p, int64_t mb)
 	p->micro[mb] = NULL;
 }
 
-/* ---- receives from other stages ---- */
+/* ---- receives from other pp stages ---- */
 
-/* Returns whether an action receives from another stage. */
+/* Returns whether an action receives from another pp stage. */
 static bool needs_receive(const struct vfm_pipeline *p, const struct vfm_action *a)
 {
 	return a->kind == VFM_DO_F ? !vfm_model_is_first(p->model, a->chunk)
@@ -385,7 +385,7 @@ static int incoming_alloc(
 	struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
 	return residual_alloc(p, p->micro[a->mb], x, bytes,
-		a->kind == VFM_DO_F ? "the input of a pipeline stage" : "the gradient of a pipeline stage", err);
+		a->kind == VFM_DO_F ? "the input of a pp stage" : "the gradient of a pp stage", err);
 }
 
 /* Posts the receive of an action on the receive stream.  The receive waits for the compute stream, which frees and
@@ -493,7 +493,7 @@ static int slot_finish(struct vfm_pipeline *p, struct pack_slot *s, struct vfm_e
 	return slots_drain(p, VFM_UNRECEIVED, err);
 }
 
-/* Runs the backward from the gradient received from the next stage. */
+/* Runs the backward from the gradient received from the next pp stage. */
 static int backward_from_next(
 	struct vfm_pipeline *p, const struct vfm_action *a, struct pack_slot *s, struct vfm_err *err)
 {
@@ -605,7 +605,7 @@ int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
 	return vfm_capture_launched(p->capture);
 }
 
-/* The wait for the slowest stage at the end of a step counts as bubble. */
+/* The wait for the slowest pp stage at the end of a step counts as bubble. */
 static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s;

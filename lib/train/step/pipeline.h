@@ -1,13 +1,13 @@
 /* pipeline.h - runs forward and backward of a step's packs on one rank, in the order of spec/layout/schedule.h.  A
- * single stage is a pipeline of one.
+ * single pp stage is a pipeline of one.
  *
- * Each pack in a chunk has its own tape.  Each stage uploads a pack once and then releases the host arrays.  Stages
- * send the residual stream forward ([rows of this rank, hidden] in its dtype; both sides know the number of rows) and
- * its gradient backward.  A rank without rows of a pack sends nothing.  Each stage draws the noise and targets it needs
- * from counters.  With train.graphs the forward and backward of a pack are captured and launched as one graph
- * (capture.h).
+ * Each pack in a chunk has its own tape.  Each pp stage uploads a pack once and then releases the host arrays.  The pp
+ * stages send the residual stream forward ([rows of this rank, hidden] in its dtype; both sides know the number of
+ * rows) and its gradient backward.  A rank without rows of a pack sends nothing.  Each pp stage draws the noise and
+ * targets it needs from counters.  With train.graphs the forward and backward of a pack are captured and launched as
+ * one graph (capture.h).
  *
- * Sends run on separate streams, one per direction, so that no stage waits for another to receive.  On asynchronous
+ * Sends run on separate streams, one per direction, so that no pp stage waits for another to receive.  On asynchronous
  * devices receives also run on a separate stream.  They are posted one action early, so that they overlap with that
  * action (VFM_PP_EARLY=0: on the compute stream, when needed; 1: early on all devices).
  */
@@ -42,8 +42,8 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err);
 void vfm_pipeline_free(struct vfm_pipeline *p); /* accepts NULL; blocks until pending sends complete */
 
-/* Returns what each layer of the model keeps for the backward, [layers]; the caller may change the layers of this stage
- * before the first step.  train.recompute determines the initial values. */
+/* Returns what each layer of the model keeps for the backward, [layers]; the caller may change the layers of this pp
+ * stage before the first step.  train.recompute determines the initial values. */
 struct vfm_keeps *vfm_pipeline_keeps(struct vfm_pipeline *p);
 
 struct vfm_pipeline_losses {
@@ -55,14 +55,13 @@ struct vfm_pipeline_losses {
 	int32_t **sample;
 };
 
-/* Collective: all stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates gradients
- * in the parameters.  On the last stage, adds this rank's share of the loss to loss->sum and of the squared errors to
- * loss->plain, and sets loss->each[i] to the
- * losses of the segments of pack i over this rank's tokens: f32 [segments] of new device memory, which the caller frees
- * (vfm_nbytes), also after a failure. */
+/* Collective: all pp stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates
+ * gradients in the parameters.  On the last pp stage, adds this rank's share of the loss to loss->sum and of the
+ * squared errors to loss->plain, and sets loss->each[i] to the losses of the segments of pack i over this rank's
+ * tokens: f32 [segments] of new device memory, which the caller frees (vfm_nbytes), also after a failure. */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	const struct vfm_pipeline_losses *loss, struct vfm_pipeline_sums *sums, struct vfm_err *err);
-/* Return the seconds that the host has waited for other stages, and for packs, since vfm_pipeline_new. */
+/* Return the seconds that the host has waited for other pp stages, and for packs, since vfm_pipeline_new. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
 double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);
 /* Returns the number of packs launched as a graph (capture.h). */

@@ -40,8 +40,8 @@ struct pp_stage {
 	double unit_grad;
 	double tp_gathered; /* of the inputs of other tp ranks that a block keeps, or gathers while it runs */
 	/* results of the plan */
-	struct vfm_keeps *keeps;       /* [blocks of the stage] */
-	double *kept, *running, *host; /* [blocks of the stage] bytes */
+	struct vfm_keeps *keeps;       /* [blocks of the pp stage] */
+	double *kept, *running, *host; /* [blocks of the pp stage] bytes */
 };
 
 /* Inputs, targets and positions of a pack.  `in->pack` is this rank's share. */
@@ -124,7 +124,7 @@ static void stage_release(struct pp_stage *s)
 	free(s->kept);
 }
 
-/* Counts the blocks of the stage and what it holds when.  The caller releases *s, also after a failure. */
+/* Counts the blocks of the pp stage and what it holds when.  The caller releases *s, also after a failure. */
 static int stage_make(struct pp_stage *s, const struct vfm_config *c, const struct vfm_params *ps,
 	const struct vfm_load *load, struct vfm_keep_plan_in *in, struct vfm_err *err)
 {
@@ -151,7 +151,7 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 	for (int k = 0; k < s->vpp; k++) {
 		int64_t first, end;
 
-		vfm_stage_layers(&c->model, pp * s->vpp, k * pp + at, &first, &end);
+		vfm_pp_stage_layers(&c->model, pp * s->vpp, k * pp + at, &first, &end);
 		s->blocks[k] = end - first;
 		in->blocks += end - first;
 	}
@@ -219,7 +219,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 
 /* ---- the peak of a plan ---- */
 
-/* How often blocks are saved during a backward: the mean over the blocks of the stage. */
+/* How often blocks are saved during a backward: the mean over the blocks of the pp stage. */
 static double copies_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 {
 	double n = 0;
@@ -379,7 +379,7 @@ static void fill_layers(
 	for (int k = 0; k < s->vpp; k++) {
 		int64_t first, end;
 
-		vfm_stage_layers(&c->model, pp * s->vpp, k * pp + m->coord[VFM_AX_PP], &first, &end);
+		vfm_pp_stage_layers(&c->model, pp * s->vpp, k * pp + m->coord[VFM_AX_PP], &first, &end);
 		while (first < end)
 			keeps[first++] = s->keeps[at++];
 	}

@@ -1,8 +1,8 @@
 /* recompute.h - train.recompute=auto: counts the memory of a step and plans what the blocks of this rank keep
  * (spec/cost/keep_plan.h), once before the first step.
  *
- * The plan is the same on all ranks of a pipeline stage: they plan for the least free memory of the job and for the
- * same pack.  Stages differ because they hold different numbers of packs, messages (spec/layout/in_flight.h) and
+ * The plan is the same on all ranks of a pp stage: they plan for the least free memory of the job and for the
+ * same pack.  The pp stages differ because they hold different numbers of packs, messages (spec/layout/in_flight.h) and
  * blocks. No call allocates device memory.
  */
 #ifndef VFM_TRAIN_STEP_RECOMPUTE_H
@@ -33,8 +33,8 @@ struct vfm_recompute_plan {
 	int64_t gathered; /* of the blocks that keep everything, so many also keep the rows that tp gathers */
 };
 
-/* Plans and fills keeps [layers of the model] for the layers of this stage.  Leaves keeps unchanged if no plan is made.
- * Collective over the world. */
+/* Plans and fills keeps [layers of the model] for the layers of this pp stage.  Leaves keeps unchanged if no plan is
+ * made.  Collective over the world. */
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
 /* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks

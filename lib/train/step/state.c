@@ -376,7 +376,7 @@ static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct 
 		shapes[0], shapes[1]);
 }
 
-/* Collective: checks that the part of c holds exactly its parameters of the model, over all stages. */
+/* Collective: checks that the part of c holds exactly its parameters of the model, over all pp stages. */
 static int check_tensors(
 	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {

@@ -14,7 +14,7 @@ struct vfm_rank_stats {
 	double data_wait_s; /* wait for packs */
 	/* stalls of the compute stream (device/dev/stall.h) */
 	double comm_s;   /* exposed communication */
-	double bubble_s; /* pipeline bubble: idle time while waiting for other stages */
+	double bubble_s; /* pipeline bubble: idle time while waiting for other pp stages */
 	double copy_s;   /* copies between device and host: offload, checkpoints */
 	double host_s;   /* host time to enqueue the step, without waits for packs, ranks and the device */
 	double step_s;   /* duration */

@@ -25,7 +25,7 @@ struct flight {
 	double t0;                   /* start of the step on the host */
 	int64_t from, to;            /* range of its stalls (device/dev/stall.h) */
 	int64_t n_packs;
-	struct vfm_tensor *each; /* [n_packs] device: losses of the segments; without data on other stages */
+	struct vfm_tensor *each; /* [n_packs] device: losses of the segments; without data on other pp stages */
 	int32_t **sample;        /* [n_packs] their samples (pipeline.h) */
 };
 
@@ -105,7 +105,7 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 		const struct vfm_param *p = ps->p[i];
 		int64_t numel = vfm_shape_numel(p->d.ndim, p->d.shape);
 
-		if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP] || (at[VFM_AX_PP] && p->all_stages))
+		if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP] || (at[VFM_AX_PP] && p->all_pp_stages))
 			continue; /* another rank counts it */
 		n[ADAPTERS] += p->adapter ? numel : 0;
 		n[p->frozen ? FROZEN : TRAINED] += numel;
@@ -248,8 +248,8 @@ static double waited_in_all(const struct vfm_trainer *tr)
 	return waited(tr) + tr->stream->dev->behind_s + vfm_pipeline_pack_wait(tr->pipe);
 }
 
-/* Sums the results of the step over the world.  All ranks of the last stage contribute their share of the loss.  The
- * counts of a pack are those of its first cp rank, of tp rank 0 of the first stage. */
+/* Sums the results of the step over the world.  All ranks of the last pp stage contribute their share of the loss.  The
+ * counts of a pack are those of its first cp rank, of tp rank 0 of the first pp stage. */
 static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *mine, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = tr->mesh;
