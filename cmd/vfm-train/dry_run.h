@@ -3,7 +3,7 @@
 #define CMD_DRY_RUN_H
 
 #include "base/err.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 #include "train/job/config.h"
 #include "train/predict/dry_run_opts.h"
 

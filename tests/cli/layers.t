@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 34
+plan 35
 
 layers=$TOP/tests/layers.sh
 
@@ -47,6 +47,19 @@ missing=$("$layers" -p "$TOP" | while read -r room _; do
 	grep -qE "^ +$room( |\$)" "$TOP/ARCHITECTURE.md" || echo "$room"
 done)
 is "$missing" "" "ARCHITECTURE.md has a line for each room"
+below=$("$layers" -p "$TOP" | awk '
+	NR == FNR {
+		if (/^    (  )?[a-z]+(\/[a-z]+)? / && !($1 in at))
+			at[$1] = FNR
+		next
+	}
+	{
+		for (i = 4; i <= NF; i++)
+			for (room in at)
+				if (room != $1 && (room == $i || index(room, $i "/") == 1) && at[room] > at[$1])
+					print $1, room
+	}' "$TOP/ARCHITECTURE.md" -)
+is "$below" "encoder/encode train/job" "and a room calls rooms above it there, as it says"
 
 tree
 is "$out" "" "a good tree passes"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

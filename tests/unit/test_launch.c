@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "comm/launch/launch_impl.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 /* Results of the ranks, in shared memory. */
 static struct note {

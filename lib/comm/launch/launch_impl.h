@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "comm/launch/launch.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 struct vfm_launch_table {
 	const char *name; /* "fork", "pmi2" */

@@ -4,6 +4,6 @@
  * a record, feature sets.
  *
  * Used by: vfm-curate, data/dataset, encoder, curate
- * Calls: base, comm/launch, io, media/av, spec/model
+ * Calls: base, io, media/av, spec/model
  * Read first: stage.h, record.h, provenance.h, maker.h
  */

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *err)
 {

@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 /* "I/N" -> share I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
- * this process is (comm/launch/step.h); with both, the tasks of a step divide the share of their array task; with
+ * this process is (io/task.h); with both, the tasks of a step divide the share of their array task; with
  * neither, 0 of 1.  "task" is the same, but VFM_EUSAGE with neither. */
 int vfm_share_parse(const char *text, int64_t *share, int64_t *n_shares, struct vfm_err *err);
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 #include "device/cuda/attn.h"
 #include "device/cuda/conv_dnn.h"
 #include "device/cuda/cuda_copy.h"

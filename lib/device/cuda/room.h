@@ -5,6 +5,6 @@
  * library.
  *
  * Used by: opened by name (device/dev/plugin.h)
- * Calls: base, comm/launch, device/dev, device/ops, io, spec/model
+ * Calls: base, device/dev, device/ops, io, spec/model
  * Read first: plugin.c, cuda_impl.h, kern/kern.h
  */

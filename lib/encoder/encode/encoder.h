@@ -118,7 +118,7 @@ struct vfm_encoder_opts {
 	bool text_raw;                      /* embed texts as they are */
 	bool text_stream;   /* bring the text encoder's blocks to the device for each batch, instead of keeping them */
 	const char *device; /* NULL: "cpu" */
-	int local_rank;     /* chooses the GPU; -1: the number of this task on its node (comm/launch/step.h) */
+	int local_rank;     /* chooses the GPU; -1: the number of this task on its node (io/task.h) */
 
 	struct vfm_exec_opts children; /* without command and capability */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 #include "encoder/encode/encoder_impl.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"

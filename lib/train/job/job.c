@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "comm/host/comm_host.h"
 #include "comm/device/comm_sim.h"
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)
 {

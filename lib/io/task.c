@@ -1,4 +1,4 @@
-#include "comm/launch/step.h"
+#include "io/task.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* step.h - the task that this process is, and the step of Slurm that it belongs to, as the environment tells them. */
-#ifndef VFM_COMM_LAUNCH_STEP_H
-#define VFM_COMM_LAUNCH_STEP_H
+/* task.h - the task that this process is, and the step of Slurm that it belongs to, as the environment tells them. */
+#ifndef VFM_IO_TASK_H
+#define VFM_IO_TASK_H
 
 #include <stdbool.h>
 #include <stdint.h>
