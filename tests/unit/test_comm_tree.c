@@ -32,7 +32,8 @@ static int record_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_o
 		did.peer[to] = true;
 	if (from >= 0) {
 		did.peer[from] = true;
-		memset(in, 0, n_in);
+		if (n_in)
+			memset(in, 0, n_in);
 	}
 	did.messages++;
 	return 0;
