@@ -269,6 +269,8 @@ int vfm_cpu_row_norm_rope_bwd(struct vfm_stream *s, const struct vfm_row_norm_ro
 	int64_t width = a->x.shape[1] * a->x.shape[2];
 	struct ops_job j = {.args = a, .part_len = width};
 
+	if (width == 0) /* no heads */
+		return 0;
 	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, row_norm_rope_bwd_range, err));
 	fold_chunks(&j, 0, width, &a->dweight, true);
 	return 0;
