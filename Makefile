@@ -64,7 +64,7 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
 CUDA_KERN := $(wildcard lib/device/cuda/kern/*.cu)
-CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/device/comm_nccl.c
+CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/device/comm_nccl.c lib/comm/device/cuda_plugin.c
 ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c lib/media/score/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' $(ALL_SRC))) \
@@ -161,9 +161,9 @@ $(B)/lib/%.cu.o: lib/%.cu $(B)/cuda_archs Makefile
 	$(call say,NV,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); exit 1; }
 # What of the library the plugin uses is copied into it, and nothing but vfm_plugin is seen from outside.
-$(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/device/cuda/plugin.map
+$(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/comm/device/cuda_plugin.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/device/cuda/plugin.map \
+	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/comm/device/cuda_plugin.map \
 		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(subst $(space),:,$(strip $(CUDA_LIBDIR)))' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
 # Not under a sanitizer, which cannot look into CUDA.
 PLUGIN := $(if $(SAN),,$(if $(CUDA_HOME),$(CUDA_SO)))

@@ -3,7 +3,8 @@
 # function is defined.  Prints a line for each fault; status 1 if there is one.
 #
 # In lib and cmd, no two files define a static function, or a struct, enum or union, of the same name.  In lib, a function that x.h declares
-# is defined in x.c, or in x_*.c where a large file was divided; *_impl.h may declare those of all files of a room.
+# is defined in x.c, or in x_*.c where a large file was divided; *_impl.h may declare those of all files of a room.  A
+# source declares nothing of others.
 #
 # Functions of headers are not read: lib/device/cpu/*.inc.h are compiled once for each instruction set.  A tag that a
 # header declares without members (struct vfm_event;) belongs to the devices and transports, which each define it.
@@ -61,8 +62,16 @@ find lib \( -name '*.[ch]' -o -name '*.cu' \) ! -name '*_impl.h' ! -name '*.inc.
 		return path
 	}
 	FNR == 1 { name = "" }
-	/^[a-z]/ && !/^(static|typedef|extern|struct [a-z_0-9]+ *\{)/ && match($0, /[ *][a-z_0-9]+\(/) {
-		name = substr($0, RSTART + 1, RLENGTH - 2)
+	{
+		code = $0
+		sub(/^extern "C" /, "", code)
+	}
+	FILENAME ~ /\.cu?$/ && code ~ /^extern [^"]/ {
+		printf "%s:%d: a declaration without a header\n", FILENAME, FNR
+		bad = 1
+	}
+	code ~ /^[a-z]/ && code !~ /^(static|typedef|extern|struct [a-z_0-9]+ *\{)/ && match(code, /[ *][a-z_0-9]+\(/) {
+		name = substr(code, RSTART + 1, RLENGTH - 2)
 		if (FILENAME ~ /\.h$/ && !(name in header)) {
 			header[name] = FILENAME
 			line[name] = FNR

@@ -3,7 +3,7 @@
 
 #include "io/opt.h"
 #include "curate.h"
-#include "curate/pipeline/report.h"
+#include "curate/report/report.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
 

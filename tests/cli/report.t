@@ -6,8 +6,8 @@ command -v jq >/dev/null || skip_all "no jq"
 vfm-curate synth -q -n 30 -d raw --size 96x64 | vfm-curate score -q >scored.jsonl || skip_all "cannot make videos"
 original=$(records scored.jsonl | jq -r .id | sed -n 1p)
 copy=$(records scored.jsonl | jq -r .id | sed -n 2p)
-jq -c --arg of "$original" --arg copy "$copy" 'if .id == $copy then .drop = "dedup: duplicate of \($of)" else . end' scored.jsonl >r.jsonl
-records scored.jsonl | sed -n 3p | jq -c '.drop = "dedup: duplicate of gone-0001" | .id = "lonely"' >>r.jsonl
+jq -c --arg of "$original" --arg copy "$copy" 'if .id == $copy then ((.drop = "dedup: duplicate of \($of)") | .dedup = {of: $of}) else . end' scored.jsonl >r.jsonl
+records scored.jsonl | sed -n 3p | jq -c '(.drop = "dedup: duplicate of gone-0001") | .dedup = {of: "gone-0001"} | .id = "lonely"' >>r.jsonl
 records scored.jsonl | sed -n 4p | jq -c '.drop = "filter: score.motion 0.25 < 1" | .id = "slow"' >>r.jsonl
 cat >>r.jsonl <<'EOF'
 {"v":1,"id":"evil","src":"raw/none.mp4","width":96,"caption":"<script>document.title=\"owned\"</script> zebra &amp; \"zebra\" 'zebra' zebra","source":"<img src=x onerror=alert(1)>","score":{"motion":1e6,"<b onmouseover=x>":1}}

@@ -12,7 +12,7 @@
 
 #include "base/philox.h"
 #include "emu_dev.h"
-#include "device/cuda/gemm_lt.h"
+#include "device/cuda/gemm.h"
 #include "ops_test.h"
 
 /* Operands that an op does not read may hold any value. */

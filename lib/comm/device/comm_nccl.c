@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "comm/device/transport.h"
+#include "comm/device/comm_nccl.h"
 #include "device/cuda/cuda_dev.h"
 #include "device/cuda/cuda_mem.h"
 #include "device/cuda/cuda_stream.h"
@@ -42,8 +42,6 @@ struct vfm_transport_comm {
 	bool finished;        /* that was finish */
 	char name[32];        /* NCCL may keep a pointer to it */
 };
-
-extern const struct vfm_transport vfm_nccl_transport; /* plugin.c */
 
 static int fail_nccl(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
 {

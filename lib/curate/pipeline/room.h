@@ -1,8 +1,8 @@
 /* curate/pipeline - many stages as one program.
  *
- * The file of a pipeline, its processes, its progress; the pages about a run and about records.
+ * The file of a pipeline, its processes, its progress, and the page about it.
  *
- * Used by: vfm-curate run and report
+ * Used by: vfm-curate
  * Calls: base, data/record, io, media/draw
- * Read first: pipeline_run.h, report.h
+ * Read first: pipeline_run.h
  */

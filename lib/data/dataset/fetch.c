@@ -24,8 +24,6 @@
 #define TAIL       1000 /* bytes of stderr in an error */
 #define WORK       ".fetch-"
 
-extern char **environ;
-
 struct vfm_fetch {
 	struct vfm_fetch_opts o;
 	/* of a command: */

@@ -1,4 +1,4 @@
-/* attn.h - attention without cuDNN.  C and C++. */
+/* attn.h - attention: our own kernels, and the end of the plans of cuDNN.  C and C++. */
 #ifndef VFM_DEVICE_CUDA_ATTN_H
 #define VFM_DEVICE_CUDA_ATTN_H
 

@@ -2,7 +2,7 @@
  * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
  * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (device/dev/heap.h) on mapped memory.  first_use.c: loads our
  * kernels; whether the device is idle.  gemm_*.c: cuBLASLt and the choice of its algorithms.  attn*.c, conv_dnn.c,
- * cudnn_*.c: cuDNN.  *.cu: our own kernels.  plugin.c: the exported symbol.
+ * cudnn_*.c: cuDNN.  *.cu: our own kernels.
  *
  * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
  * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
@@ -35,6 +35,9 @@ int vfm_cuda_most_shared(struct vfm_stream *s);
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
+
+/* Returns the stream of CUDA, a cudaStream_t.  Not in the emulation. */
+struct CUstream_st *vfm_cuda_stream(struct vfm_stream *s);
 
 /* NULL in the table if no file defines it; vfm_op_X then returns an error. */
 #define X(name)                                                                                                        \

@@ -24,8 +24,6 @@ static inline struct vfm_cuda_stream *vfm_cuda_stream_of(struct vfm_stream *s)
 	return (struct vfm_cuda_stream *)s;
 }
 
-cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
-
 struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
 void vfm_cuda_stream_free(struct vfm_stream *s);
 int vfm_cuda_stream_sync(struct vfm_stream *s, struct vfm_err *err);

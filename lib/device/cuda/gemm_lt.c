@@ -11,6 +11,7 @@
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/first_use.h"
+#include "device/cuda/gemm.h"
 
 enum {
 	CANDIDATES = 16,

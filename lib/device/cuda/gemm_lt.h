@@ -1,5 +1,5 @@
-/* gemm_lt.h - GEMM by cuBLASLt (gemm_lt.c), called by gemm.cu and conv.cu, and the functions of gemm.cu that enqueue a
- * chosen product.  In the emulation tests/ops/emu_lt.c stands for the library. */
+/* gemm_lt.h - GEMM by cuBLASLt, called by gemm.cu and conv.cu.  In the emulation tests/ops/emu_lt.c stands for the
+ * library. */
 #ifndef VFM_DEVICE_CUDA_GEMM_LT_H
 #define VFM_DEVICE_CUDA_GEMM_LT_H
 
@@ -37,14 +37,6 @@ static inline size_t vfm_round_256(size_t n)
 {
 	return (n + 255) / 256 * 256;
 }
-
-/* gemm.cu: enqueues an op by a choice.  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary. */
-size_t vfm_gemm_ws(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c);
-int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c, void *ws,
-	struct vfm_err *err);
-/* gemm.cu: fills x with n normally distributed elements of variance 1, f32, bf16 or fp8: a GPU multiplies zeros faster
- * than the numbers of a training step. */
-int vfm_gemm_noise(struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err);
 
 struct vfm_cuda_gemm;
 /* Called after all work and all other streams are gone, while memory still exists. */

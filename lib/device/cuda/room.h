@@ -6,5 +6,5 @@
  *
  * Used by: opened by name (device/dev/plugin.h)
  * Calls: base, device/dev, device/ops, io, spec/model
- * Read first: plugin.c, cuda_impl.h, kern/kern.h
+ * Read first: cuda_impl.h, kern/kern.h
  */

@@ -18,8 +18,6 @@
 #define STDERR_KIB     64   /* KiB of stderr that are read at a time */
 #define MAX_LAST_READS 8    /* more than the pipe holds */
 
-extern char **environ;
-
 /* ---- starting ---- */
 
 /* The i-th GPU of those that this process may use; the children share them in turn.  NULL: none is known. */

@@ -1,7 +1,7 @@
 /* media/av - FFmpeg.
  *
- * Probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  The only room that
- * includes its headers, and loads it at the first call (av_lazy.c).
+ * Probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  Its
+ * libraries are loaded at the first call (av_lazy.c).
  *
  * Used by: the rest of media, data/record, vfm-curate, vfm-sample
  * Calls: base, io

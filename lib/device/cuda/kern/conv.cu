@@ -8,6 +8,7 @@
  * frame is thus computed by the same products in any clip.
  */
 #include "device/cuda/kern/conv.h"
+#include "device/cuda/gemm.h"
 #include "device/cuda/gemm_lt.h"
 #include "device/cuda/kern/kern.h"
 

@@ -5,6 +5,7 @@
  */
 #include "device/cuda/kern/act.h"
 #include "device/cuda/kern/f8.h"
+#include "device/cuda/gemm.h"
 #include "device/cuda/gemm_lt.h"
 
 /* ---- kernels ----------------------------------------------------------------------------------- */

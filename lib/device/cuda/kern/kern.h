@@ -1,10 +1,11 @@
 /* kern.h - the dialect that our kernels are written in: CUDA C++ as nvcc knows it, or as emu.h runs it on the host.
  *
- * Launch:          VFM_LAUNCH(s, (kernel<T, 4>), grid, block, dynamic shared bytes, args…)     grid, block: dim3 or
- * numbers Shared memory:   __shared__ float x[32];     VFM_DYN_SHARED(float, x); Lanes:           a kernel that
- * shuffles or votes does so in full warps: __shfl_*_sync(VFM_ALL_LANES, …) Elements:        float and bf16 are loaded
- * as float, one or a 16-byte vector at a time: ld, st, vec Sums:            in an order that depends on shapes alone;
- * no float atomics
+ *   launch          VFM_LAUNCH(s, (kernel<T, 4>), grid, block, dynamic shared bytes, args…); grid, block: dim3 or
+ *                   numbers
+ *   shared memory   __shared__ float x[32];  VFM_DYN_SHARED(float, x);
+ *   lanes           a kernel that shuffles or votes does so in full warps: __shfl_*_sync(VFM_ALL_LANES, …)
+ *   elements        float and bf16 are loaded as float, one or a 16-byte vector at a time: ld, st, vec
+ *   sums            in an order that depends on shapes alone; no float atomics
  *
  * No standard library of C++, no exceptions, no static constructors: the objects are linked by a C linker.
  */
@@ -18,7 +19,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
-extern "C" cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 #define VFM_UNPACK(...) __VA_ARGS__
 #define VFM_LAUNCH(s, kernel, grid, block, smem, ...)                                                                  \
 	VFM_UNPACK kernel<<<(grid), (block), (smem), vfm_cuda_stream(s)>>>(__VA_ARGS__)

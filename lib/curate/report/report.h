@@ -7,8 +7,8 @@
  *
  * The page refers to no other file; pictures are PNGs within it.  One thread at a time.
  */
-#ifndef VFM_CURATE_PIPELINE_REPORT_H
-#define VFM_CURATE_PIPELINE_REPORT_H
+#ifndef VFM_CURATE_REPORT_REPORT_H
+#define VFM_CURATE_REPORT_REPORT_H
 
 #include <jansson.h>
 #include <stdint.h>

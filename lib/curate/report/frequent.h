@@ -1,6 +1,6 @@
 /* frequent.h - the most frequent words of a stream in bounded memory (Space-Saving, see report.h). */
-#ifndef VFM_CURATE_PIPELINE_FREQUENT_H
-#define VFM_CURATE_PIPELINE_FREQUENT_H
+#ifndef VFM_CURATE_REPORT_FREQUENT_H
+#define VFM_CURATE_REPORT_FREQUENT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,9 @@
-/* plugin.c - the exported symbol. */
+/* cuda_plugin.c - the symbol that libvfm_cuda.so exports: its device and its transport. */
 #include "device/dev/plugin.h"
 
+#include "comm/device/comm_nccl.h"
 #include "device/cuda/cuda_dev.h"
 #include "io/version.h"
-
-/* comm/device/comm_nccl.c, where the plugin has it. */
-extern const struct vfm_transport vfm_nccl_transport __attribute__((weak));
 
 __attribute__((visibility("default"))) const struct vfm_plugin vfm_plugin = {
 	.abi = VFM_PLUGIN_ABI,

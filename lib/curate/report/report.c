@@ -1,4 +1,4 @@
-#include "curate/pipeline/report.h"
+#include "curate/report/report.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "curate/pipeline/frequent.h"
+#include "curate/report/frequent.h"
 #include "data/record/caption.h"
 #include "data/record/histogram.h"
 #include "data/record/provenance.h"
@@ -26,8 +26,6 @@
 #define CAPTION_BYTES 4000 /* of a sample that is shown */
 #define PICTURE_W     240
 #define PICTURE_H     180
-
-static const char duplicate_of[] = "dedup: duplicate of ";
 
 /* A uniform sample of the records that were offered. */
 struct reservoir {
@@ -206,13 +204,20 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	free(file);
 }
 
+/* Returns the id of the record that dedup kept in the place of this one, or NULL.  What an index had already is a
+ * duplicate of itself. */
+static const char *duplicate_of(const json_t *rec)
+{
+	const char *of = json_string_value(vfm_rec_at(rec, "dedup.of")), *id = vfm_rec_str(rec, "id", "");
+
+	return of && strcmp(of, id) != 0 ? of : NULL;
+}
+
 void vfm_report_add(struct vfm_report *r, const json_t *rec)
 {
-	const char *drop = vfm_rec_str(rec, "drop", "");
-
 	vfm_histogram_add(r->numbers, rec);
 	add_source(r, rec);
-	if (!strncmp(drop, duplicate_of, sizeof(duplicate_of) - 1))
+	if (duplicate_of(rec))
 		offer_record(&r->copies, (json_t *)(uintptr_t)rec);
 	if (vfm_rec_is_out(rec))
 		return;
@@ -234,7 +239,7 @@ static void match_original(struct vfm_report *r, json_t *rec)
 
 	for (int i = 0; id && i < r->copies.n; i++)
 		if (!r->pairs[i].original && r->pairs[i].copy != rec && !strcmp(r->pairs[i].of, id) &&
-			strncmp(vfm_rec_str(rec, "drop", ""), duplicate_of, sizeof(duplicate_of) - 1) != 0)
+			!duplicate_of(rec))
 			r->pairs[i].original = json_incref(rec);
 }
 
@@ -242,8 +247,7 @@ int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, s
 {
 	r->pairs = vfm_calloc((size_t)r->copies.n + 1, sizeof(r->pairs[0]));
 	for (int i = 0; i < r->copies.n; i++)
-		r->pairs[i] = (struct word_pair){.copy = r->copies.rec[i],
-			.of = vfm_rec_str(r->copies.rec[i], "drop", "") + sizeof(duplicate_of) - 1};
+		r->pairs[i] = (struct word_pair){.copy = r->copies.rec[i], .of = duplicate_of(r->copies.rec[i])};
 	for (int i = 0; r->copies.n && i < n_files; i++) {
 		struct vfm_jsonl in = {0};
 		json_t *rec;

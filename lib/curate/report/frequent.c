@@ -1,4 +1,4 @@
-#include "curate/pipeline/frequent.h"
+#include "curate/report/frequent.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,8 @@
+/* curate/report - the page about records.
+ *
+ * Counts of reasons and sources, histograms of numbers, frequent words, pictures; duplicates beside their originals.
+ *
+ * Used by: vfm-curate
+ * Calls: base, data/record, io, media/draw
+ * Read first: report.h
+ */
