@@ -1,4 +1,5 @@
-/* param_impl.h - between param.c, which describes and lays out, and param_sync.c, which moves weights and gradients. */
+/* param_impl.h - between param.c, which describes and lays out, param_values.c, which reads and writes, and param_sync.c,
+ * which moves weights and gradients. */
 #ifndef VFM_NET_NN_PARAM_IMPL_H
 #define VFM_NET_NN_PARAM_IMPL_H
 
@@ -23,6 +24,15 @@ struct vfm_unit {
 	int64_t passes, passed; /* backwards per pack; backwards so far in this step */
 };
 
+static inline bool vfm_param_is_matrix(const struct vfm_param *p)
+{
+	return p->d.ndim > 1;
+}
+/* Whether its masters are split (param.h). */
+static inline bool vfm_bucket_is_split(const struct vfm_params *ps, const struct vfm_param_bucket *s)
+{
+	return ps->split && s->matrix && !s->frozen;
+}
 /* Returns the dtype that ops read. */
 enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_param_bucket *s);
 /* Returns the bytes of n elements of the bucket as they are stored: whole shards of MXFP8. */
