@@ -23,8 +23,8 @@
 #include "base/err.h"
 #include "base/shared.h"
 #include "data/plan/plan.h"
+#include "io/key.h"
 #include "spec/layout/pack.h"
-#include "spec/model/key.h"
 
 enum {
 	VFM_LOADER_PREFETCH_MAX = 4096,

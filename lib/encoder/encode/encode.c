@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/dataset/binding.h"
-#include "data/dataset/extra.h"
+#include "data/record/binding.h"
 #include "data/record/bucket.h"
 #include "data/record/caption.h"
 #include "data/record/clip_reader.h"
+#include "data/record/extra.h"
 #include "data/record/record.h"
 #include "data/record/sample_key.h"
 #include "encoder/vae/condition.h"
