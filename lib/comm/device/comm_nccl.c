@@ -43,7 +43,7 @@ struct vfm_transport_comm {
 	char name[32];        /* NCCL may keep a pointer to it */
 };
 
-extern const struct vfm_transport vfm_nccl_transport; /* plugin.c */
+extern const struct vfm_transport vfm_nccl_transport; /* device/cuda/plugin.c */
 
 static int fail_nccl(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
 {
