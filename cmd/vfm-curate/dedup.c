@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "io/opt.h"
 #include "curate.h"
 #include "curate/dedup/dedup.h"
 #include "curate/dedup/dedup_text.h"
-#include "curate/table/twice.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
+#include "io/opt.h"
+#include "io/twice.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

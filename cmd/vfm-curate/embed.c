@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "encoder/exec/payload.h"
-#include "io/file.h"
-#include "io/opt.h"
 #include "curate.h"
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 #include "data/record/caption.h"
 #include "data/record/sample_key.h"
+#include "encoder/exec/payload.h"
 #include "exec_stage.h"
+#include "io/file.h"
+#include "io/opt.h"
 
 struct embed {
 	struct exec_stage model;

@@ -51,7 +51,7 @@ static int check_resumed(const struct vfm_join *j, const char *table, struct vfm
 {
 	const struct vfm_stage_link *link = vfm_stage_link();
 	struct vfm_jsonl lines = {0};
-	struct vfm_checkpoint at;
+	struct vfm_stage_progress at;
 	const json_t *chain, *own;
 	json_t *header = NULL;
 	int rc = 0;

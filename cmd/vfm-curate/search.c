@@ -4,12 +4,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "encoder/exec/payload.h"
-#include "io/opt.h"
 #include "curate.h"
 #include "curate/dedup/search.h"
-#include "curate/table/twice.h"
+#include "encoder/exec/payload.h"
 #include "exec_stage.h"
+#include "io/opt.h"
+#include "io/twice.h"
 
 struct query {
 	struct exec_stage model;

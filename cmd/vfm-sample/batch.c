@@ -9,18 +9,18 @@
 
 enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 
-/* Embeds a caption and appends the rows that the model reads to *rows.  Returns their number; -1: it failed. */
-static int32_t embed_caption(
+/* Encodes a caption and appends the rows that the model reads to *rows.  Returns their number; -1: it failed. */
+static int32_t encode_prompt(
 	struct sample_job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
 {
 	const int64_t most = j->net.c.model.text_len;
 	const struct vfm_encoder_handle *text = &j->encoders.text;
 	struct vfm_encoded x = {0};
-	int embedded = text->ops->embed(text->ctx, 0, caption, &x, err);
+	int encoded = text->ops->encode_text(text->ctx, 0, caption, &x, err);
 	int64_t n = x.npy.shape[0];
 
-	if (embedded < 0) {
-		*rc = embedded == VFM_EINPUT ? 0 : embedded;
+	if (encoded < 0) {
+		*rc = encoded == VFM_EINPUT ? 0 : encoded;
 		free(it->why);
 		it->why = vfm_strdup(err->msg);
 		return -1;
@@ -43,8 +43,8 @@ struct texts {
 	int32_t *cu; /* [n + 1] */
 };
 
-/* The leader embeds.  Collective over the ranks that sample together. */
-static int embed_texts(
+/* The leader encodes.  Collective over the ranks that sample together. */
+static int encode_prompts(
 	struct texts *t, struct sample_job *j, struct item *it, int n, bool negatives, struct vfm_err *err)
 {
 	const size_t row = (size_t)j->net.c.model.text_dim * sizeof(float);
@@ -58,7 +58,7 @@ static int embed_texts(
 		int32_t k = 0;
 
 		if (*text && reads_text && rc == 0 && (!negatives || vfm_sampler_is_guided(&j->o->sampler)))
-			k = embed_caption(j, &it[i], text, &rows, &rc, err);
+			k = encode_prompt(j, &it[i], text, &rows, &rc, err);
 		t->cu[i + 1] = t->cu[i] + (k > 0 ? k : 0);
 	}
 	rc = vfm_agree(j->net.together, rc, err);
@@ -114,8 +114,8 @@ static int sample_batch(struct sample_job *j, size_t first, int n, const int32_t
 		goto out;
 	vfm_model_patch(m, patch);
 	sj.diffusion = &d;
-	TRY_OUT(embed_texts(&text, j, &j->items.v[first], n, false, err));
-	TRY_OUT(embed_texts(&against, j, &j->items.v[first], n, true, err));
+	TRY_OUT(encode_prompts(&text, j, &j->items.v[first], n, false, err));
+	TRY_OUT(encode_prompts(&against, j, &j->items.v[first], n, true, err));
 	r.text = text.rows;
 	r.cu_text = text.cu;
 	r.negative = against.rows;

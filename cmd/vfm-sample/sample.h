@@ -1,7 +1,7 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
  * main.c parses and calls; encoder.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
- * batch.c embeds and samples the prompts; write.c writes videos and records.  The networks: train/run/sample_net.h.
+ * batch.c encodes and samples the prompts; write.c writes videos and records.  The networks: train/run/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
 #define VFM_SAMPLE_SAMPLE_H

@@ -1,7 +1,7 @@
 /* base - helpers of all rooms.
  *
- * Errors as values, the log, memory, numbers, threads, Philox and permutations, lists with ranges, hash tables of
- * names, statistics of samples.  Knows no format and no device.
+ * Errors as values, the log, memory, time, numbers, threads, Philox and permutations, lists with ranges, statistics of
+ * samples.  Knows no format and no device.
  *
  * Used by: everyone
  * Calls: nothing

@@ -1,7 +1,8 @@
 /* io - options, files, formats, processes.
  *
- * Options of commands, JSON and JSON Lines, YAML, npy, files that appear whole or not at all, tars and their
- * members as inputs, sha256, tables of reports, child processes with pipes; which task of Slurm this process is.
+ * Options of commands, keys of configurations, JSON and JSON Lines, YAML, npy, files that appear whole or not at all,
+ * inputs that are read twice, tars and their members as inputs, sha256, hash tables of names, tables of reports, child
+ * processes with pipes, words of a command line; the memory of the host, the build, the task of Slurm of this process.
  *
  * Used by: everyone
  * Calls: base

@@ -152,7 +152,7 @@ for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "4 parallel.
 	rm -rf many
 done
 run "${train[@]}" "${previews[@]}" -n 2 --set parallel.pp=2 -o bad
-rc_is 2 "pipeline stages are refused"
+rc_is 2 "pp stages are refused"
 run "${train[@]}" --set eval.samples=2 -o bad
 rc_is 2 "samples without held-out data are refused"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 #include "data/record/record.h"
 #include "io/json.h"
 

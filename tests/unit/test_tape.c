@@ -533,7 +533,7 @@ static void test_weights_dropped(void **state)
 	}
 }
 
-/* A chain split over two tapes, joined like pipeline stages, gives the gradients of one tape. */
+/* A chain split over two tapes, joined like pp stages, gives the gradients of one tape. */
 static void test_stages(void **state)
 {
 	float x[2 * 3] = {1, -2, 3, 4, 5, -6}, w1[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w2[3] = {1, -1, 2},

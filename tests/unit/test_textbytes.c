@@ -52,7 +52,7 @@ static void rows_follow_the_formula(void **state)
 	float got[2 * D], b[D], g[4];
 
 	(void)state;
-	assert_int_equal(vfm_textbytes_embed(t, "x AB", got), 2);
+	assert_int_equal(vfm_textbytes_encode(t, "x AB", got), 2);
 	for (int k = 0; k < 4; k++) {
 		const char *s = k < 3 ? grams[k] : "=ab";
 		struct vfm_rng r = vfm_rng_stream(0, 0, vfm_fnv64(s, strlen(s)), VFM_RNG_TEXT);
@@ -91,18 +91,18 @@ static void geometry(void **state)
 	(void)state;
 	assert_int_equal(vfm_textbytes_dim(t), 1024);
 	assert_string_equal(vfm_textbytes_maker(t).name, "bytes:1024");
-	assert_int_equal(vfm_textbytes_embed(t, "left right left moves moved", x), 5);
+	assert_int_equal(vfm_textbytes_encode(t, "left right left moves moved", x), 5);
 	for (int i = 0; i < 5; i++)
 		assert_true(fabs(dot(x + i * 1024, x + i * 1024, 1024) - 1.01) < 0.05); /* unit variance */
 	assert_true(fabs(dot(x, x + 1024, 1024)) < 0.2);                                /* different words */
 	assert_true(dot(x, x + 2048, 1024) > 0.9);         /* the same word elsewhere … */
 	assert_true(fabsf(x[0] - x[2048]) > 0.05f);        /* … but not the same row */
 	assert_true(dot(x + 3072, x + 4096, 1024) > 0.25); /* words that share letters */
-	/* another embedder, another order of words before it: the same rows */
-	vfm_textbytes_embed(u, "moved", y);
-	assert_int_equal(vfm_textbytes_embed(u, "LEFT right left moves moved", y), 5);
+	/* another encoder, another order of words before it: the same rows */
+	vfm_textbytes_encode(u, "moved", y);
+	assert_int_equal(vfm_textbytes_encode(u, "LEFT right left moves moved", y), 5);
 	assert_memory_equal(x, y, 5 * 1024 * sizeof(float));
-	assert_int_equal(vfm_textbytes_embed(t, "", x), 1);
+	assert_int_equal(vfm_textbytes_encode(t, "", x), 1);
 	assert_true(dot(x, x, 1024) > 0.9);
 	free(x);
 	free(y);
@@ -119,10 +119,10 @@ static void long_and_odd_input(void **state)
 	(void)state;
 	memset(big, 'q', 1 << 20);
 	big[(1 << 20) - 1] = 0;
-	assert_int_equal(vfm_textbytes_embed(t, big, rows), 1);
+	assert_int_equal(vfm_textbytes_encode(t, big, rows), 1);
 	for (int i = 0; i < (1 << 20) - 1; i++)
 		big[i] = (char)(i % 255 + 1);
-	assert_int_equal(vfm_textbytes_embed(t, big, rows), VFM_TEXT_ROWS);
+	assert_int_equal(vfm_textbytes_encode(t, big, rows), VFM_TEXT_ROWS);
 	for (int i = 0; i < VFM_TEXT_ROWS * 3; i++)
 		assert_true(isfinite(rows[i]));
 	free(big);

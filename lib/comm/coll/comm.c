@@ -111,8 +111,8 @@ static int64_t sum_counts(const struct vfm_comm *c, const int64_t *count, int64_
 	return n;
 }
 
-/* small: this rank's share; big: the whole. */
-static int check_shares(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
+/* small: this rank's block; big: the whole. */
+static int check_blocks(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
 	const int64_t *count, struct vfm_err *err)
 {
 	int64_t mine = count ? count[c->rank] : vfm_numel(&small);
@@ -153,7 +153,7 @@ int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	TRY(check_shares(c, "all_gather", in, out, count, err));
+	TRY(check_blocks(c, "all_gather", in, out, count, err));
 	c = select_group(c, s);
 	begin_exposed_wait(c, s);
 	return end_exposed_wait(c, s, c->t->all_gather(c, s, in, out, count, err));
@@ -162,7 +162,7 @@ int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	TRY(check_shares(c, "reduce_scatter", out, in, count, err));
+	TRY(check_blocks(c, "reduce_scatter", out, in, count, err));
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
 	c = select_group(c, s);

@@ -7,7 +7,7 @@
  * communicators.
  *
  * Sums of bf16 are accumulated in f32.  The order of a sum is fixed for a given group, and all ranks get the same bits.
- * Tensors are contiguous.  Counts are in elements; NULL counts mean equal shares.  A share may be empty.
+ * Tensors are contiguous.  Counts are in elements; NULL counts mean equal blocks.  A block may be empty.
  *
  * Every wait has a time-out.  If a rank died, hangs, is stopped or made another call than the others, all ranks of the
  * job fail with VFM_EENV and the same message: "rank 3 (node2) died (last heard in all_reduce number 811 of 'tp'); rank
@@ -100,8 +100,8 @@ int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x
  * of each rank. */
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err);
-/* out = this rank's share of the sum of in over the ranks; f32 or bf16.  out may lie at its place in in; the rest of in
- * is then undefined.  count [size]: elements of each share. */
+/* out = this rank's block of the sum of in over the ranks; f32 or bf16.  out may lie at its place in in; the rest of in
+ * is then undefined.  count [size]: elements of each block. */
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err);
 /* in holds a block for each rank, out receives a block from each rank, both in rank order; any dtype.  send, recv
@@ -148,7 +148,7 @@ static inline bool vfm_comm_mem_from_transport(const struct vfm_comm_mem *m)
 	return m->of != NULL;
 }
 /* Registers the buffer with c; blocks.  Calls of c may then move it without copies.  Operands should lie at the same
- * offset in it on all ranks, except for shares.  If a rank cannot register its buffer, no rank does, since NCCL forbids
+ * offset in it on all ranks, except for blocks.  If a rank cannot register its buffer, no rank does, since NCCL forbids
  * a mixture; the call still succeeds.  m may hold no memory. */
 int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err);
 /* Deregisters and frees it in the order of the compute stream (local).  Blocks until that stream has passed if the
@@ -183,7 +183,7 @@ enum vfm_coll_kind {
 };
 extern const char *const vfm_coll_name[VFM_C_KINDS];
 
-/* Returns the elements that this rank must send, whatever the algorithm.  own: elements of its own share. */
+/* Returns the elements that this rank must send, whatever the algorithm.  own: elements of its own block. */
 int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender);
 
 /* Adds a call to vfm_comm_stats. */

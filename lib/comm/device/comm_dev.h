@@ -12,7 +12,7 @@
  *              without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
  *              there.
  *
- * The library sums f32, f64 and i64, in its own fixed order; uneven shares are padded.  For bf16 the ranks exchange
+ * The library sums f32, f64 and i64, in its own fixed order; uneven blocks are padded.  For bf16 the ranks exchange
  * their parts and sum them in f32 in rank order, which moves as many bytes as a ring.  (On a stream that runs no ops,
  * its host thread sums.)  VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
  *

@@ -305,7 +305,7 @@ static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *co
 	}
 }
 
-/* Every rank holds what this one does, where the shares are equal. */
+/* Every rank holds what this one does, where the blocks are equal. */
 static void know_gathered(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_tensor *in,
 	const struct vfm_tensor *out, const int64_t *count)
 {

@@ -242,7 +242,7 @@ static int sum_parts_on_stream(struct vfm_stream *s, const struct part_sum *a, s
 	return vfm_op_sum_parts(s, &sum, err);
 }
 
-/* out [count[rank]] = this rank's share of the sum of in, and may lie in in.  count [size]. */
+/* out [count[rank]] = this rank's block of the sum of in, and may lie in in.  count [size]. */
 static int reduce_parts(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_dtype dt, char *in, char *out,
 	const int64_t *count, struct vfm_err *err)
 {
@@ -273,7 +273,7 @@ static int reduce_parts(struct vfm_transport_group *g, struct vfm_stream *s, enu
 	return rc;
 }
 
-/* Pads all shares to the largest; the sums of the padding are dropped. */
+/* Pads all blocks to the largest; the sums of the padding are dropped. */
 static int reduce_padded(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_dtype dt, const char *in,
 	char *out, const int64_t *count, struct vfm_err *err)
 {
@@ -301,7 +301,7 @@ static int reduce_padded(struct vfm_transport_group *g, struct vfm_stream *s, en
 	return rc;
 }
 
-static int gather_shares(struct vfm_transport_group *g, struct vfm_stream *s, void *in, char *out, const int64_t *count,
+static int gather_blocks(struct vfm_transport_group *g, struct vfm_stream *s, void *in, char *out, const int64_t *count,
 	size_t es, struct vfm_err *err)
 {
 	size_t at = 0, mine = (size_t)count[g->c.rank] * es;
@@ -318,7 +318,7 @@ static int gather_shares(struct vfm_transport_group *g, struct vfm_stream *s, vo
 	return send_messages(g, s, err);
 }
 
-/* A reduce_scatter and an all_gather, with shares at 16-byte boundaries. */
+/* A reduce_scatter and an all_gather, with blocks at 16-byte boundaries. */
 static int all_reduce_in_parts(
 	struct vfm_transport_group *g, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
@@ -333,7 +333,7 @@ static int all_reduce_in_parts(
 	}
 	own = (char *)x.data + (size_t)sum_int64(g->count, g->c.rank) * es;
 	TRY(reduce_parts(g, s, x.dtype, x.data, own, g->count, err));
-	return gather_shares(g, s, own, x.data, g->count, es, err);
+	return gather_blocks(g, s, own, x.data, g->count, es, err);
 }
 
 /* ---- the calls ---- */
@@ -363,7 +363,7 @@ static int transport_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct
 
 	TRY(begin_call(g, s, VFM_C_ALL_GATHER, -1, ++g->number, vfm_nbytes(&out), &k, err));
 	if (!counts_are_equal(g, count))
-		rc = gather_shares(g, s, in.data, out.data, count, es, err);
+		rc = gather_blocks(g, s, in.data, out.data, count, es, err);
 	else if (vfm_numel(&in))
 		rc = await_transport(
 			g, g->job->transport->all_gather(g->w, s, in.data, out.data, vfm_nbytes(&in), err), err);

@@ -1,5 +1,4 @@
-/* handshake.h - both ends of a new connection prove that they are ranks of this job.  Shared by the files of the host
- * backend; not for callers.
+/* handshake.h - both ends of a new connection prove that they are ranks of this job.
  *
  *   client  hello       what it connects for, with its nonce
  *   server  challenge   the nonce of the server

@@ -46,7 +46,7 @@ struct vfm_call_sig {
 };
 struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c);
 
-/* Return the bytes of rank i's share, and the offset of that share. */
+/* Return the bytes of rank i's block, and the offset of that block. */
 size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i);
 size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i);
 

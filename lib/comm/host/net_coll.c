@@ -42,7 +42,7 @@ static int exchange_bytes(const struct vfm_coll *c, int to, const void *out, siz
 	return vfm_net_exchange(c->g, &sig, to, out, n_out, &sig, from, in, n_in, err);
 }
 
-/* Gathers the shares at off[0..n] on a ring; this rank's share is in its place. */
+/* Gathers the blocks at off[0..n] on a ring; this rank's block is in its place. */
 static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
@@ -56,7 +56,7 @@ static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off
 	return 0;
 }
 
-/* The same in log2(n) messages (Bruck): before round k this rank has the shares of the 2^k ranks from itself on, and
+/* The same in log2(n) messages (Bruck): before round k this rank has the blocks of the 2^k ranks from itself on, and
  * it receives as many more.  They lie in this order in a buffer. */
 static int gather_by_doubling(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
@@ -84,7 +84,7 @@ out:
 	return rc;
 }
 
-static int gather_shares_in_place(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+static int gather_blocks_in_place(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
 	return off[c->g->c.size] <= GATHER ? gather_by_doubling(c, all, off, err) : gather_on_ring(c, all, off, err);
 }
@@ -123,7 +123,7 @@ out:
 	return rc;
 }
 
-static size_t *make_share_offsets(const struct vfm_coll *c)
+static size_t *make_block_offsets(const struct vfm_coll *c)
 {
 	int n = c->g->c.size;
 	size_t *off = vfm_calloc((size_t)n + 1, sizeof(*off));
@@ -145,7 +145,7 @@ static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_er
 	for (int i = 0; i <= n; i++)
 		off[i] = bytes * (size_t)i;
 	copy_unless_same(tmp + off[c->g->c.rank], c->in, bytes);
-	TRY(gather_shares_in_place(c, tmp, off, err));
+	TRY(gather_blocks_in_place(c, tmp, off, err));
 	x = vfm_calloc((size_t)n, sizeof(*x));
 	for (int i = 0; i < n; i++)
 		x[i] = tmp + off[i];
@@ -202,18 +202,18 @@ out:
 
 static int net_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = make_share_offsets(c);
+	size_t *off = make_block_offsets(c);
 	int me = c->g->c.rank, rc;
 
 	copy_unless_same(c->out + off[me], c->in, off[me + 1] - off[me]);
-	rc = gather_shares_in_place(c, c->out, off, err);
+	rc = gather_blocks_in_place(c, c->out, off, err);
 	free(off);
 	return rc;
 }
 
 static int net_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = make_share_offsets(c);
+	size_t *off = make_block_offsets(c);
 	int rc = reduce_pairwise(c, c->in, c->out, off, err);
 
 	free(off);

@@ -10,7 +10,7 @@
 
 enum {
 	SMALL = 4096,
-	DIRECT = 64 << 10, /* shares of at least this size are read from the memory of the rank that owns them */
+	DIRECT = 64 << 10, /* blocks of at least this size are read from the memory of the rank that owns them */
 	STREAM = 8 << 20,  /* results of at least this size bypass the caches */
 };
 
@@ -139,11 +139,11 @@ static int read_peer_memory(const struct vfm_coll *c, int peer, char *to, uint64
 }
 
 /* With more ranks than processors, the barrier after direct reads costs more than a copy in the cache. */
-static bool uses_direct_reads(const struct vfm_coll *c, size_t share)
+static bool uses_direct_reads(const struct vfm_coll *c, size_t block)
 {
 	const struct vfm_hjob *j = c->g->job;
 
-	return j->pid && j->spin && share >= DIRECT;
+	return j->pid && j->spin && block >= DIRECT;
 }
 
 static int shm_all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)

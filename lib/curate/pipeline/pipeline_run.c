@@ -116,7 +116,7 @@ static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA
 static bool has_begun(const struct pipeline_run *r, int i)
 {
 	const struct vfm_board_stage *s = &r->board->stage[i];
-	struct vfm_checkpoint c;
+	struct vfm_stage_progress c;
 
 	vfm_board_read(s, &c);
 	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].has_resume && atomic_load(&s->started));
@@ -399,7 +399,7 @@ static void end_counter(struct pipeline_run *r)
 static void sample_rates(struct pipeline_run *r, double now)
 {
 	double dt = now - r->t_sampled, weight;
-	struct vfm_checkpoint c;
+	struct vfm_stage_progress c;
 
 	if (dt < SAMPLE_S)
 		return;
@@ -525,7 +525,7 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 	for (int i = 0; i < r->p->n_inputs; i++)
 		from_stdin |= !strcmp(r->p->inputs[i], "-");
 	for (int i = 0; i < r->p->n; i++) {
-		struct vfm_checkpoint c;
+		struct vfm_stage_progress c;
 
 		vfm_board_read(&r->board->stage[i], &c);
 		r->child[i].at_start = r->child[i].last_in = c.counts.in;

@@ -6,7 +6,7 @@
  * instead of pipes, because a queue that survives kill -9 needs no protocol to start again: the run has no state beside
  * the files and the board.  The result equals that of the verbs in a shell pipeline, byte for byte.
  *
- *     DIR/board            progress of all stages; a checkpoint each
+ *     DIR/board            progress of all stages
  *     DIR/NN-STAGE.jsonl   records, NN from 00
  *     DIR/NN-STAGE.log     messages
  *     DIR/NN-STAGE.before.jsonl   during an update: the records of the run before

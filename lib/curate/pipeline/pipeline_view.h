@@ -13,7 +13,7 @@ enum vfm_view_state { VFM_VIEW_RUNS, VFM_VIEW_DONE, VFM_VIEW_STOPPED, VFM_VIEW_F
 struct vfm_view_stage {
 	const char *name;
 	enum vfm_view_state state;
-	struct vfm_checkpoint c;
+	struct vfm_stage_progress c;
 	int64_t at_start; /* records in, when this process began */
 	int64_t waiting;  /* records in front of it; -1: unknown */
 	int busy;         /* records in work */

@@ -12,12 +12,12 @@
 #include "base/mem.h"
 #include "curate/table/rows.h"
 #include "curate/table/take.h"
-#include "curate/table/twice.h"
 #include "data/record/record.h"
 #include "data/record/stage.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
+#include "io/twice.h"
 
 /* A row in the temporary file: this head, the key and the values as JSON. */
 struct stored {

@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "curate/table/rows.h"
 #include "curate/table/take.h"
-#include "curate/table/twice.h"
 #include "data/record/record.h"
 #include "io/json.h"
+#include "io/twice.h"
 
 struct vfm_table_records {
 	struct vfm_table_records_opts o;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 #include "data/record/caption.h"
 #include "data/record/provenance.h"
 #include "data/record/sample_key.h"

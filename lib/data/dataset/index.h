@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/dataset/extra.h"
+#include "data/record/extra.h"
 #include "data/record/maker.h"
 #include "io/hash.h"
 #include "io/npy.h"

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset/extra.h"
 #include "data/dataset/mds_impl.h"
 #include "data/record/caption.h"
+#include "data/record/extra.h"
 
 const struct vfm_mds_type vfm_mds_types[VFM_MDS_TYPES] = {{"float16", 18, VFM_NPY_F16}, {"float32", 34, VFM_NPY_F32},
 	{"float64", 66, VFM_NPY_F64}, {"uint8", 8, VFM_NPY_U8}, {"int32", 33, VFM_NPY_I32}, {"int64", 65, VFM_NPY_I64},

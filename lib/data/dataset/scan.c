@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "base/map.h"
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 #include "data/record/caption.h"
 #include "data/record/sample_key.h"
 #include "data/record/stage.h"

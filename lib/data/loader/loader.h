@@ -23,8 +23,8 @@
 #include "base/err.h"
 #include "base/shared.h"
 #include "data/plan/plan.h"
+#include "io/key.h"
 #include "spec/layout/pack.h"
-#include "spec/model/key.h"
 
 enum {
 	VFM_LOADER_PREFETCH_MAX = 4096,
@@ -38,7 +38,7 @@ struct vfm_loader_group {
 	const struct vfm_shared *mem; /* which all of them have open; outlives the loader */
 	uint64_t at;                  /* vfm_loader_group_bytes() of it, reserved for this loader */
 	int32_t rank, size;           /* size 1: no group */
-	/* A rank may use a pack that is so many packs after one that another rank still uses (pipeline stages). */
+	/* A rank may use a pack that is so many packs after one that another rank still uses (pp stages). */
 	int32_t lead;
 	/* Called every 100 ms of a wait for other ranks, from any thread; a negative code ends it.  NULL: none. */
 	int (*check)(void *ctx, struct vfm_err *err);

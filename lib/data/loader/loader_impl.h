@@ -1,4 +1,4 @@
-/* loader_impl.h - what the parts of the loader share; for lib/data/loader/loader*.c alone. */
+/* loader_impl.h - what the parts of the loader share. */
 #ifndef VFM_DATA_LOADER_LOADER_IMPL_H
 #define VFM_DATA_LOADER_LOADER_IMPL_H
 

@@ -1,5 +1,4 @@
-/* loader_ring.h - the slots of a loader: packs on their way from the rank that reads them to the ranks that use them;
- * for lib/data/loader/loader*.c alone.
+/* loader_ring.h - the slots of a loader: packs on their way from the rank that reads them to the ranks that use them.
  *
  * Pack number `seq` uses slot seq % n_slots and is read by rank seq % size of the group.  It is the slot's pack number
  * seq / n_slots + 1 (its turn).  A slot has two counters: `filled`, the turns whose pack is complete, and `released`,

@@ -3,6 +3,6 @@
  * Reads ahead in threads; ranks of a node that need the same pack read it once, into memory that they share.
  *
  * Used by: train/run, vfm-bench loader
- * Calls: base, data/dataset, data/plan, data/record, spec/layout, spec/model
+ * Calls: base, data/dataset, data/plan, data/record, io, spec/layout
  * Read first: loader.h
  */

@@ -1,4 +1,4 @@
-/* pack_groups.h - packs that wait for a step, in groups; for pack.c alone.
+/* pack_groups.h - packs that wait for a step, in groups.
  *
  * With packs of several parts, a complete group has as many parts as the largest pack may have: it is one such pack, or
  * two groups of half as many.  So the first part of a pack of k parts is a multiple of k.  Else a group is a pack.

@@ -60,7 +60,7 @@ struct vfm_plan_header {
 	int32_t patch[3]; /* t, h, w */
 	int32_t latent_channels;
 	int32_t text_dim; /* 0: no sample has text */
-	/* the extra arrays of every sample (data/dataset/extra.h); 0: the samples have none */
+	/* the extra arrays of every sample (data/record/extra.h); 0: the samples have none */
 	int32_t cond_channels, image_len, image_dim;
 	int32_t n_sets;
 	struct vfm_plan_set *sets; /* [n_sets] */

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "spec/model/key.h"
+#include "io/key.h"
 
 #define VFM_CAPTIONS_MAX 16 /* of a record */
 #define VFM_CAPTION_NAME 32 /* bytes of a buffer for a name */

@@ -1,7 +1,8 @@
 /* data/record - records of JSON Lines and the stages that work on them.
  *
- * The loop of a stage, shares of records, --done, provenance and makers, captions, keys of samples, the frames of
- * a record, feature sets.
+ * The loop of a stage, shares of records, --done, provenance and makers, captions, extra arrays, digests that bind a
+ * record to its files, keys of samples, the frames of a record, thumbnails, buckets, feature sets, histograms, reasons
+ * of drops.
  *
  * Used by: vfm-curate, data/dataset, encoder, curate
  * Calls: base, io, media/av, spec/model

@@ -1,7 +1,6 @@
 /* stage_input.h - the inputs of a stage as records of its share, and the headers that must precede them.
  *
- * Internal to the loop of a stage (stage.h), which says what headers, shares and damaged lines become.  One thread
- * reads.
+ * stage.h says what headers, shares and damaged lines become.  One thread reads.
  */
 #ifndef VFM_DATA_RECORD_STAGE_INPUT_H
 #define VFM_DATA_RECORD_STAGE_INPUT_H

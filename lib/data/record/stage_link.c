@@ -68,39 +68,39 @@ void vfm_board_close(struct vfm_board *b)
 		munmap(b, sizeof(*b));
 }
 
-static uint32_t checkpoint_crc(const struct vfm_checkpoint *c)
+static uint32_t progress_crc(const struct vfm_stage_progress *c)
 {
-	return vfm_crc32c(1, c, offsetof(struct vfm_checkpoint, crc));
+	return vfm_crc32c(1, c, offsetof(struct vfm_stage_progress, crc));
 }
 
 /* A stage may publish twice while this copies: then the copy has another crc, and is repeated. */
-void vfm_board_read(const struct vfm_board_stage *s, struct vfm_checkpoint *c)
+void vfm_board_read(const struct vfm_board_stage *s, struct vfm_stage_progress *c)
 {
 	for (int i = 0; i < 100; i++) {
-		*c = s->checkpoint[atomic_load(&s->turn) & 1];
-		if (c->crc == checkpoint_crc(c))
+		*c = s->progress[atomic_load(&s->turn) & 1];
+		if (c->crc == progress_crc(c))
 			return;
 	}
 	memset(c, 0, sizeof(*c));
 }
 
-static void publish_checkpoint(struct vfm_board_stage *s, struct vfm_checkpoint *c)
+static void publish_progress(struct vfm_board_stage *s, struct vfm_stage_progress *c)
 {
 	uint32_t turn = atomic_load(&s->turn) + 1;
 
-	c->crc = checkpoint_crc(c);
-	s->checkpoint[turn & 1] = *c;
+	c->crc = progress_crc(c);
+	s->progress[turn & 1] = *c;
 	atomic_store(&s->turn, turn);
 }
 
 void vfm_board_reset(struct vfm_board_stage *s)
 {
-	struct vfm_checkpoint none;
+	struct vfm_stage_progress none;
 
 	memset(&none, 0, sizeof(none));
 	atomic_store(&s->finished, false);
 	atomic_store(&s->failed_records, 0);
-	publish_checkpoint(s, &none);
+	publish_progress(s, &none);
 }
 
 /* ---- the link of this process ---- */
@@ -135,7 +135,7 @@ static ssize_t read_published(void *cookie, char *buf, size_t size)
 {
 	struct vfm_stage_link *k = cookie;
 	const struct vfm_board_stage *before = &k->board->stage[k->index - 1];
-	struct vfm_checkpoint c;
+	struct vfm_stage_progress c;
 	int tries = 0;
 	ssize_t n;
 
@@ -162,7 +162,7 @@ static ssize_t read_published(void *cookie, char *buf, size_t size)
 	return n;
 }
 
-/* Returns whether the file has the bytes of the checkpoint.  Those that a failed machine has lost are missing or 0. */
+/* Returns whether the file has the bytes that are done.  Those that a failed machine has lost are missing or 0. */
 static bool has_bytes(int fd, int64_t bytes)
 {
 	char block[65536];
@@ -299,7 +299,7 @@ void vfm_stage_link_rest(struct vfm_stage_link *k)
 
 static const char others[VFM_BOARD_REASON] = "others";
 
-static void count_board_reason(struct vfm_checkpoint *c, const char text[VFM_BOARD_REASON])
+static void count_board_reason(struct vfm_stage_progress *c, const char text[VFM_BOARD_REASON])
 {
 	int i = 0;
 
@@ -315,7 +315,7 @@ static void count_board_reason(struct vfm_checkpoint *c, const char text[VFM_BOA
 /* Counts the values of the top-level key of each output line.  A line is compact JSON, in which a quote within a string
  * is escaped; so `head` is found at a key alone. */
 static void count_reasons(
-	struct vfm_checkpoint *c, const struct vfm_stage_written *w, const char *head, const char *kind)
+	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {
 	const char *at = w->text, *end = w->text + w->len, *stop;
 	char mask[VFM_BOARD_REASON - 16], text[VFM_BOARD_REASON] = "";
@@ -354,7 +354,7 @@ void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_cou
 
 	k->at.counts = *counts;
 	k->unpublished = 0;
-	publish_checkpoint(own_stage(k), &k->at);
+	publish_progress(own_stage(k), &k->at);
 	while (next && k->at.lines - atomic_load(&next->read) > k->queue && !atomic_load(&k->board->stop))
 		wait_briefly(&tries);
 }

@@ -1,14 +1,14 @@
-/* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its board, checkpoints, input and
+/* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its board, progress, input and
  * workers.
  *
  * A run keeps a file, the board, which all its processes map.  The stage k appends its output lines to a file and
- * publishes a checkpoint in the board: how many inputs are done, how many bytes of the file hold their outputs, and the
+ * publishes its progress in the board: how many inputs are done, how many bytes of the file hold their outputs, and the
  * counts.  The stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
  *
- * A checkpoint is published after its bytes are in the file, and replaces the one before in one step.  So after kill -9
- * at any moment a stage cuts its file to the checkpoint, reads its inputs again from the start without working on those
+ * Progress is published after its bytes are in the file, and replaces that before in one step.  So after kill -9 at any
+ * moment a stage cuts its file to the published bytes, reads its inputs again from the start without working on those
  * that are done (this restores headers, shares and the set of ids), and continues.  If the machine itself failed, the
- * file may lack bytes of the checkpoint; then the stage begins again.
+ * file may lack published bytes; then the stage begins again.
  *
  * Workers: the board has a semaphore of N tokens, N of the run's -j.  A thread takes a token to work on a record, and
  * returns it.  A full queue stops its writer, so the tokens go to the stages behind which records wait: the slowest.
@@ -39,7 +39,7 @@ struct vfm_board_reason {
 	int64_t n;
 };
 
-struct vfm_checkpoint {
+struct vfm_stage_progress {
 	int64_t inputs; /* records and headers whose outputs are in the file */
 	int64_t lines;  /* of the file, with headers */
 	int64_t bytes;  /* of the file */
@@ -51,8 +51,8 @@ struct vfm_checkpoint {
 
 struct vfm_board_stage {
 	char identity[VFM_SHA256_HEX]; /* of its options; "": not begun */
-	_Atomic uint32_t turn;         /* checkpoint[turn % 2] is valid */
-	struct vfm_checkpoint checkpoint[2];
+	_Atomic uint32_t turn;         /* progress[turn % 2] is valid */
+	struct vfm_stage_progress progress[2];
 	_Atomic bool started, finished; /* the stage has opened its outputs once; all inputs are done */
 	_Atomic int failed_records;     /* some records failed: the status is 1 */
 	/* of this process, not of the run: */
@@ -77,8 +77,8 @@ struct vfm_board {
  * VFM_EUSAGE: the file is no board of this version. */
 int vfm_board_open(struct vfm_board **b, const char *path, struct vfm_err *err);
 void vfm_board_close(struct vfm_board *b); /* accepts NULL */
-/* Copies the checkpoint of a stage, also while the stage publishes another; zeros if there is none. */
-void vfm_board_read(const struct vfm_board_stage *s, struct vfm_checkpoint *c);
+/* Copies the progress of a stage, also while the stage publishes more; zeros if there is none. */
+void vfm_board_read(const struct vfm_board_stage *s, struct vfm_stage_progress *c);
 /* Forgets the progress of a stage, but not `started`. */
 void vfm_board_reset(struct vfm_board_stage *s);
 
@@ -91,12 +91,12 @@ struct vfm_stage_link {
 	bool begins_again;              /* its output is written anew (shard --resume) */
 	bool only_counts;               /* sets board->total and does nothing else */
 	/* of stage_link.c */
-	bool begun;               /* a stage has opened it */
-	struct vfm_checkpoint at; /* of the writer */
-	int64_t n_read, skip;     /* inputs read; those to skip */
-	uint64_t hash;            /* of the inputs read */
-	int64_t unpublished;      /* bytes */
-	int64_t consumed;         /* bytes of in_path */
+	bool begun;                   /* a stage has opened it */
+	struct vfm_stage_progress at; /* of the writer */
+	int64_t n_read, skip;         /* inputs read; those to skip */
+	uint64_t hash;                /* of the inputs read */
+	int64_t unpublished;          /* bytes */
+	int64_t consumed;             /* bytes of in_path */
 	int in_fd;
 	FILE *out;
 };
@@ -104,8 +104,8 @@ struct vfm_stage_link {
 void vfm_stage_link_set(struct vfm_stage_link *k);
 struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
 
-/* Opens the output at the checkpoint and, if the link has one, the input as a stream of lines.  *in is NULL without.
- * Sets *counts to those of the checkpoint.  VFM_EENV: a file cannot be opened or cut. */
+/* Opens the output behind the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
+ * without.  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
 /* To be called before, by a stage that reads all its inputs to work on the first one: blocks until the stage before has
@@ -113,8 +113,8 @@ int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_c
 int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err);
 
 /* To be called for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.
- * Returns 1 if the input is to be worked on, 0 if it is done.  VFM_EUSAGE: the inputs done differ from those of the
- * checkpoint; VFM_ESIGNAL: the run stops. */
+ * Returns 1 if the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed;
+ * VFM_ESIGNAL: the run stops. */
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err);
 /* To be called at the end of the inputs; errors as above. */
 int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
@@ -133,7 +133,7 @@ struct vfm_stage_written {
 };
 /* Returns whether the output must be flushed now. */
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w);
-/* Publishes the checkpoint.  The caller has flushed the output.  Blocks while the queue behind is full. */
+/* Publishes the progress.  The caller has flushed the output.  Blocks while the queue behind is full. */
 void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts);
 /* Syncs and closes the output; `done`: all inputs are done. */
 int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *err);

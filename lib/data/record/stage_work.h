@@ -1,5 +1,5 @@
-/* stage_work.h - internal to lib/data: what a stage does with a record.  It is passed on, copied from finished ones, or
- * given to the function of the stage; the result is the lines of output, and counts. */
+/* stage_work.h - what a stage does with a record.  It is passed on, copied from finished ones, or given to the function
+ * of the stage; the result is the lines of output, and counts. */
 #ifndef VFM_DATA_RECORD_STAGE_WORK_H
 #define VFM_DATA_RECORD_STAGE_WORK_H
 

@@ -11,7 +11,7 @@
 
 struct vfm_transport; /* comm/device/transport.h */
 
-/* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, transport.h); the commit is compared, too. */
+/* Changes with any struct that both sides see (of device/dev, device/ops, comm/device); the commit is compared, too. */
 enum { VFM_PLUGIN_ABI = 4 };
 
 struct vfm_plugin_opts {

@@ -42,7 +42,7 @@ static int count_grouped(const struct vfm_grouped_gemm *a)
 	return (equal ? 1 : groups) * (1 + own);
 }
 
-/* ---- attention: cuDNN's kernels, and the lists of a packed piece (attn.c) ---- */
+/* ---- attention: cuDNN's kernels, and the lists of a packed piece (device/cuda/attn.c) ---- */
 
 /* The lengths and batches that a plan is made for (attn_pack.h). */
 static bool is_planned(int64_t n, int64_t least, int64_t steps)

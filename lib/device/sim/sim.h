@@ -44,7 +44,7 @@ struct vfm_sim_launch {
 	int32_t kernels;     /* that a CUDA device launches for it; 0 for transfers and for ops without rows */
 	const char *op;      /* "gemm"; "zero", "copy", "to_host", "to_device" */
 	const char *shape;   /* "[8192,4096] x:bf16 y:bf16": first operand, dtypes of all; equal texts, equal address */
-	double flops, bytes; /* as ops.h counts them */
+	double flops, bytes; /* as device/ops/ops.h counts them */
 	double begin[VFM_ESTIMATES]; /* seconds on the clock of the stream */
 	float work[VFM_ESTIMATES];   /* seconds of its kernels */
 	float gap[VFM_ESTIMATES];    /* seconds before its kernels */

@@ -14,7 +14,7 @@ struct builtin {
 	struct vfm_geometry geometry;
 	/* of an encoder of texts */
 	char *spec;
-	struct vfm_textbytes **embedders; /* [n], one for each worker: they cache rows */
+	struct vfm_textbytes **encoders; /* [n], one for each worker: they cache rows */
 	int n;
 };
 
@@ -112,30 +112,30 @@ static int builtin_decode(void *ctx, int worker, const float *latent, const int3
 
 /* ---- texts ---- */
 
-static int builtin_embed(void *ctx, int worker, const char *text, struct vfm_encoded *out, struct vfm_err *err)
+static int builtin_encode_text(void *ctx, int worker, const char *text, struct vfm_encoded *out, struct vfm_err *err)
 {
 	const struct builtin *t = ctx;
 	const int64_t n = vfm_textbytes_rows(text),
-		      dim = vfm_textbytes_dim(t->embedders[worker]); /* at most 512 x 8192 */
+		      dim = vfm_textbytes_dim(t->encoders[worker]); /* at most 512 x 8192 */
 	float *rows = vfm_malloc((size_t)(n * dim) * sizeof(*rows));
 	int rc;
 
-	vfm_textbytes_embed(t->embedders[worker], text, rows);
+	vfm_textbytes_encode(t->encoders[worker], text, rows);
 	rc = vfm_encoded_set_rows(out, rows, n, dim, t->f32 ? VFM_NPY_F32 : VFM_NPY_F16, err);
 	free(rows);
 	return rc;
 }
 
-/* Makes the embedders of n workers, as far as they are missing. */
-static int make_embedders(void *ctx, int n, struct vfm_err *err)
+/* Makes the encoders of n workers, as far as they are missing. */
+static int make_text_encoders(void *ctx, int n, struct vfm_err *err)
 {
 	struct builtin *t = ctx;
 
 	if (!t->spec || n <= t->n)
 		return 0;
-	t->embedders = vfm_realloc(t->embedders, (size_t)n, sizeof(*t->embedders));
+	t->encoders = vfm_realloc(t->encoders, (size_t)n, sizeof(*t->encoders));
 	for (; t->n < n; t->n++)
-		TRY(vfm_textbytes_new(&t->embedders[t->n], t->spec, err));
+		TRY(vfm_textbytes_new(&t->encoders[t->n], t->spec, err));
 	return 0;
 }
 
@@ -144,8 +144,8 @@ static void close_builtin(void *ctx)
 	struct builtin *t = ctx;
 
 	for (int i = 0; i < t->n; i++)
-		vfm_textbytes_free(t->embedders[i]);
-	free(t->embedders);
+		vfm_textbytes_free(t->encoders[i]);
+	free(t->encoders);
 	free(t->spec);
 	free(t);
 }
@@ -156,8 +156,8 @@ static const struct vfm_encoder_ops builtin_ops = {
 	.encode_clip = builtin_encode_clip,
 	.encode_given = builtin_encode_given,
 	.decode = builtin_decode,
-	.embed = builtin_embed,
-	.make_workers = make_embedders,
+	.encode_text = builtin_encode_text,
+	.make_workers = make_text_encoders,
 	.close = close_builtin,
 };
 
@@ -180,7 +180,7 @@ int vfm_builtin_open_text(struct vfm_encoder_handle *h, const char *spec, bool f
 	*h = (struct vfm_encoder_handle){.ops = &builtin_ops, .ctx = t};
 	t->spec = vfm_strdup(spec);
 	t->f32 = f32;
-	TRY(make_embedders(t, 1, err));
-	h->maker = vfm_textbytes_maker(t->embedders[0]);
+	TRY(make_text_encoders(t, 1, err));
+	h->maker = vfm_textbytes_maker(t->encoders[0]);
 	return 0;
 }

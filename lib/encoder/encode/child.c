@@ -107,7 +107,7 @@ static int child_decode(void *ctx, int worker, const float *latent, const int32_
 
 /* ---- texts and pictures ---- */
 
-static int child_embed(void *ctx, int worker, const char *text, struct vfm_encoded *out, struct vfm_err *err)
+static int child_encode_text(void *ctx, int worker, const char *text, struct vfm_encoded *out, struct vfm_err *err)
 {
 	const struct child_encoder *c = ctx;
 
@@ -173,7 +173,7 @@ static const struct vfm_encoder_ops child_ops = {
 	.encode_given = child_encode_given,
 	.lacks = missing_op,
 	.decode = child_decode,
-	.embed = child_embed,
+	.encode_text = child_encode_text,
 	.encode_image = child_encode_image,
 	.wait = wait_for_hello,
 	.threads = count_threads,

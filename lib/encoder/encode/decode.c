@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 #include "data/record/record.h"
 #include "data/record/sample_key.h"
 #include "io/json.h"

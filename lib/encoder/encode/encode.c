@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/dataset/binding.h"
-#include "data/dataset/extra.h"
+#include "data/record/binding.h"
 #include "data/record/bucket.h"
 #include "data/record/caption.h"
 #include "data/record/clip_reader.h"
+#include "data/record/extra.h"
 #include "data/record/record.h"
 #include "data/record/sample_key.h"
 #include "encoder/vae/condition.h"
@@ -219,7 +219,7 @@ out:
 
 /* ---- text ---- */
 
-/* Embeds one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it. */
+/* Encodes one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it. */
 static int write_text(json_t **entry, const json_t *caption, const char *path, const struct vfm_encode *e, int worker,
 	struct vfm_err *err)
 {
@@ -229,7 +229,7 @@ static int write_text(json_t **entry, const json_t *caption, const char *path, c
 	struct vfm_encoded x = {0};
 	int rc;
 
-	TRY(text->ops->embed(text->ctx, worker, words, &x, err));
+	TRY(text->ops->encode_text(text->ctx, worker, words, &x, err));
 	rc = save_array(
 		path, x.npy.type == VFM_NPY_F16 ? "the text's rows in float16" : "the text's rows", &x, sha256, err);
 	if (rc >= 0) {

@@ -38,7 +38,7 @@ struct vfm_encode {                             /* a specification */
  * the size of the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
-/* Embeds the captions of rec (data/record/caption.h; missing: "") and sets rec["text"] = {path, sha256,
+/* Encodes the captions of rec (data/record/caption.h; missing: "") and sets rec["text"] = {path, sha256,
  * caption_sha256, shape, dtype, maker}; of named captions, {captions: {NAME: {path, sha256, caption_sha256, shape,
  * dtype}, …}, maker}. */
 int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);

@@ -7,12 +7,12 @@
  *	TRY(vfm_encoder_open(&set, &o, err));
  *	threads = vfm_encoder_threads(&set, jobs);
  *	TRY(vfm_encoder_make_workers(&set, threads, err));
- *	rc = set.text.ops->embed(set.text.ctx, worker, "a cat", &rows, err);
+ *	rc = set.text.ops->encode_text(set.text.ctx, worker, "a cat", &rows, err);
  *	vfm_encoded_release(&rows);
  *	vfm_encoder_close(&set);
  *
  * The calls of the ops block.  They are thread-safe if each thread has a worker of its own.  A native encoder has one
- * thread, which owns the device: it works on one clip at a time, and otherwise embeds all waiting texts together.
+ * thread, which owns the device: it works on one clip at a time, and otherwise encodes all waiting texts together.
  */
 #ifndef VFM_ENCODER_ENCODE_ENCODER_H
 #define VFM_ENCODER_ENCODE_ENCODER_H
@@ -72,8 +72,8 @@ struct vfm_encoder_ops {
 	int (*decode)(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
 		struct vfm_err *err);
 
-	/* Embeds a text. */
-	int (*embed)(void *ctx, int worker, const char *text, struct vfm_encoded *rows, struct vfm_err *err);
+	/* Encodes a text. */
+	int (*encode_text)(void *ctx, int worker, const char *text, struct vfm_encoded *rows, struct vfm_err *err);
 
 	/* Encodes given pictures to image rows.  id: of the record. */
 	int (*encode_image)(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
@@ -115,7 +115,7 @@ struct vfm_encoder_opts {
 	const char *vae_dtype, *text_dtype; /* NULL: "fp32", "bf16" */
 	const char *tile;                   /* "WxH" of the tiles of the autoencoder; NULL: none */
 	int64_t text_rows;                  /* where texts are cut; INT64_MIN: 512 */
-	bool text_raw;                      /* embed texts as they are */
+	bool text_raw;                      /* encode texts as they are */
 	bool text_stream;   /* bring the text encoder's blocks to the device for each batch, instead of keeping them */
 	const char *device; /* NULL: "cpu" */
 	int local_rank;     /* chooses the GPU; -1: the number of this task on its node (io/task.h) */

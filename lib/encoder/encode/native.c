@@ -16,7 +16,7 @@
 #include "train/job/device.h"
 
 enum {
-	BATCH = 64,     /* texts that are embedded together at most */
+	BATCH = 64,     /* texts that are encoded together at most */
 	NATIVE_JOBS = 4 /* some of so many records are read or written while another is computed */
 };
 
@@ -78,7 +78,7 @@ static struct encoder_call *dequeue_call(struct queue *q)
 	return c;
 }
 
-/* Has the thread do the work, or with work NULL embed the text, and waits for it. */
+/* Has the thread do the work, or with work NULL encode the text, and waits for it. */
 static int call_thread(struct vfm_native *e, int (*work)(struct vfm_native *, void *, struct vfm_err *), void *arg,
 	struct vfm_err *err)
 {
@@ -281,7 +281,7 @@ struct text {
 	int64_t n;
 };
 
-static int native_embed(void *ctx, int worker, const char *words, struct vfm_encoded *out, struct vfm_err *err)
+static int native_encode_text(void *ctx, int worker, const char *words, struct vfm_encoded *out, struct vfm_err *err)
 {
 	const struct vfm_native *e = ctx;
 	const bool f32 = e->o.f32 || e->text_dtype != VFM_BF16;
@@ -310,8 +310,8 @@ static int keep_good_texts(struct vfm_native *e, struct encoder_call **c, int n)
 	return good;
 }
 
-/* Embeds the texts of n calls together. */
-static void embed_batch(struct vfm_native *e, struct encoder_call *const *calls, int n)
+/* Encodes the texts of n calls together. */
+static void encode_text_batch(struct vfm_native *e, struct encoder_call *const *calls, int n)
 {
 	struct encoder_call *c[BATCH];
 	const char *words[BATCH];
@@ -338,7 +338,7 @@ static void embed_batch(struct vfm_native *e, struct encoder_call *const *calls,
 
 /* ---- the thread ---- */
 
-/* Whether texts should be embedded now: no clip waits for the device, or there is a full batch. */
+/* Whether texts should be encoded now: no clip waits for the device, or there is a full batch. */
 static bool is_time_for_texts(const struct vfm_native *e)
 {
 	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || e->texts.n >= BATCH || e->stop);
@@ -364,7 +364,7 @@ static void serve_calls(struct vfm_native *e)
 		if (batch[0]->work)
 			batch[0]->rc = batch[0]->work(e, batch[0]->arg, batch[0]->err);
 		else
-			embed_batch(e, batch, n);
+			encode_text_batch(e, batch, n);
 		pthread_mutex_lock(&e->lock);
 		for (int i = 0; i < n; i++)
 			batch[i]->done = true;
@@ -533,7 +533,7 @@ static const struct vfm_encoder_ops native_ops = {
 	.encode_clip = native_encode_clip,
 	.encode_given = native_encode_given,
 	.decode = native_decode,
-	.embed = native_embed,
+	.encode_text = native_encode_text,
 	.threads = choose_native_threads,
 };
 

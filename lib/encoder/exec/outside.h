@@ -43,7 +43,7 @@ int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],
 	int64_t frames, const uint8_t **rgb, struct vfm_err *err);
 
-/* Embeds a text.  *npy and *data: rows [R, dim]; R = text_rows of the hello if that is set, else up to text_max_rows.
+/* Encodes a text.  *npy and *data: rows [R, dim]; R = text_rows of the hello if that is set, else up to text_max_rows.
  */
 int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err);

@@ -32,9 +32,9 @@ int vfm_textbytes_new(struct vfm_textbytes **out, const char *spec, struct vfm_e
 	int64_t dim = VFM_TEXT_DIM;
 
 	if (strncmp(spec, "bytes", 5) != 0 || (spec[5] && spec[5] != ':'))
-		return vfm_fail(err, VFM_EUSAGE, "unknown text embedder '%s': expected bytes or bytes:DIM", spec);
+		return vfm_fail(err, VFM_EUSAGE, "unknown text encoder '%s': expected bytes or bytes:DIM", spec);
 	if (spec[5] == ':' && vfm_parse_i64(spec + 6, 1, VFM_TEXT_DIM_MAX, &dim, err) < 0)
-		return vfm_err_context(err, "text embedder '%s'", spec);
+		return vfm_err_context(err, "text encoder '%s'", spec);
 	t = vfm_calloc(1, sizeof(*t));
 	t->dim = (int)dim;
 	t->tmp = vfm_calloc((size_t)dim, sizeof(float));
@@ -188,7 +188,7 @@ static void add_position(float *row, int dim, int pos)
 	}
 }
 
-int vfm_textbytes_embed(struct vfm_textbytes *t, const char *caption, float *rows)
+int vfm_textbytes_encode(struct vfm_textbytes *t, const char *caption, float *rows)
 {
 	int l = 0;
 	size_t n;

@@ -1,4 +1,4 @@
-/* textbytes.h - a text embedder without learned weights: hashed byte n-grams.
+/* textbytes.h - a text encoder without learned weights: hashed byte n-grams.
  *
  * A caption is cut into words: maximal runs of letters, digits and bytes >= 0x80 (so UTF-8 stays whole); every
  * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per
@@ -36,9 +36,9 @@ void vfm_textbytes_free(struct vfm_textbytes *t); /* NULL is fine */
 int vfm_textbytes_dim(const struct vfm_textbytes *t);
 struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024", rows vary */
 
-/* Rows that embed() will write for this caption: 1..VFM_TEXT_ROWS. */
+/* Rows that vfm_textbytes_encode will write for this caption: 1..VFM_TEXT_ROWS. */
 int vfm_textbytes_rows(const char *caption);
 /* Writes rows [L, D] and returns L = vfm_textbytes_rows(caption).  Cannot fail. */
-int vfm_textbytes_embed(struct vfm_textbytes *t, const char *caption, float *rows);
+int vfm_textbytes_encode(struct vfm_textbytes *t, const char *caption, float *rows);
 
 #endif

@@ -1,4 +1,4 @@
-/* audio.h - internal to lib/media: the sound of a range of a video, for the muxer of a clip.
+/* audio.h - the sound of a range of a video, for the muxer of a clip.
  *
  * Packets are copied where the container takes their codec (.mp4: AAC, MP3, AC-3, E-AC-3, ALAC; .mkv: all), else the
  * sound is encoded as AAC.  A packet keeps its time relative to the first frame of the clip: copied sound begins with

@@ -1,4 +1,4 @@
-/* av.h - internal helpers of lib/media around FFmpeg's libraries. */
+/* av.h - helpers around FFmpeg's libraries, for files that include its headers. */
 #ifndef VFM_MEDIA_AV_AV_H
 #define VFM_MEDIA_AV_AV_H
 

@@ -1,4 +1,4 @@
-/* deint.h - internal to lib/media: deinterlaces the frames of a decoder, one frame for each.
+/* deint.h - deinterlaces the frames of a decoder, one frame for each.
  *
  * The filter is bwdif, or yadif where FFmpeg lacks it; it works on frames that are flagged as interlaced, and the
  * others pass unchanged.  It reads the frame before and the frame after, so it delays frames by one.  It keeps

@@ -1,4 +1,4 @@
-/* graph.h - internal to lib/media: a chain of FFmpeg's filters with one input and one output.
+/* graph.h - a chain of FFmpeg's filters with one input and one output.
  *
  * The caller sends a frame, then receives until there is none.  One thread at a time.
  */

@@ -1,5 +1,5 @@
-/* heif.h - internal to lib/media: rotation and mirroring of an AVIF or HEIF image (irot and imir of its primary item,
- * ISO/IEC 23008-12), which FFmpeg before 7.1 does not read. */
+/* heif.h - rotation and mirroring of an AVIF or HEIF image (irot and imir of its primary item, ISO/IEC 23008-12), which
+ * FFmpeg before 7.1 does not read. */
 #ifndef VFM_MEDIA_AV_HEIF_H
 #define VFM_MEDIA_AV_HEIF_H
 

@@ -1,4 +1,4 @@
-/* hw.h - internal to lib/media: hardware that decodes and encodes video, through FFmpeg's hwcontext.
+/* hw.h - hardware that decodes and encodes video, through FFmpeg's hwcontext.
  *
  * The process opens each device once and keeps it.  Where there is none, or the decoder does not use it, software
  * decodes, and one notice on stderr says so.

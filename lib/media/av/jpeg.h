@@ -1,4 +1,4 @@
-/* jpeg.h - internal to lib/media: whether the pictures behind the first one of a JPEG file are parts of it. */
+/* jpeg.h - whether the pictures behind the first one of a JPEG file are parts of it. */
 #ifndef VFM_MEDIA_AV_JPEG_H
 #define VFM_MEDIA_AV_JPEG_H
 

@@ -1,4 +1,4 @@
-/* remux.h - internal to lib/media: copies the packets of a range of a video into a new file, without decoding.
+/* remux.h - copies the packets of a range of a video into a new file, without decoding.
  *
  * A range can be copied if
  *   - .mp4 holds its codec (H.264, HEVC, AV1, VP9, MPEG-4 Part 2),

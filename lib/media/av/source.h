@@ -1,5 +1,5 @@
-/* source.h - internal to lib/media: a media file behind FFmpeg's demuxer, under the rules of video_in.h (regular
- * files and members of tars alone, no names of other files, known formats, a time limit).
+/* source.h - a media file behind FFmpeg's demuxer, under the rules of video_in.h (regular files and members of tars
+ * alone, no names of other files, known formats, a time limit).
  *
  * The caller zeroes the struct and owns it.  It must not move while it is open: FFmpeg keeps its address.
  */

@@ -1,5 +1,5 @@
-/* ts.h - internal to lib/media: faults of an MPEG transport stream (ISO/IEC 13818-1) that the demuxer passes over
- * without a message.  Thread-safe: no shared state.
+/* ts.h - faults of an MPEG transport stream (ISO/IEC 13818-1) that the demuxer passes over without a message.
+ * Thread-safe: no shared state.
  */
 #ifndef VFM_MEDIA_AV_TS_H
 #define VFM_MEDIA_AV_TS_H

@@ -1,5 +1,4 @@
-/* clip_agreement.h - the agreement of the signs of two hashes at one shift; see clip_hash.h.  Internal to the
- * comparison of hashes. */
+/* clip_agreement.h - the agreement of the signs of two hashes at one shift; see clip_hash.h. */
 #ifndef VFM_MEDIA_MATCH_CLIP_AGREEMENT_H
 #define VFM_MEDIA_MATCH_CLIP_AGREEMENT_H
 

@@ -24,7 +24,7 @@
  * t_min and t_max restrict t after the shift.  The draw of u is then the inverse of its distribution function at a
  * uniform number between the values of that function at the two ends: no draw is rejected.
  *
- * Input and target are linear in (x0, n); a draw is a row of four coefficients (struct vfm_diffuse of ops.h).
+ * Input and target are linear in (x0, n); a draw is a row of four coefficients (vfm_diffuse of device/ops/ops.h).
  */
 #ifndef VFM_NET_DIFFUSION_DIFFUSION_H
 #define VFM_NET_DIFFUSION_DIFFUSION_H

@@ -1,4 +1,4 @@
-/* overlap.h - overlap of collectives within layers with computation.  Private to mesh.
+/* overlap.h - overlap of collectives within layers with computation.
  *
  *     rc = vfm_overlap_fork(m, t, &s, err);
  *     if (rc == 0)

@@ -1,8 +1,8 @@
 /* gops.h - the differentiable ops.  Each computes immediately and records its adjoint.
  *
- * Shapes are as in ops.h.  Gradients of parameters are added in f32 to param->g.  The address of a parameter may change
- * between forward and backward, so ops read w->v in both.  Tensors that are not variables (indices, positions, seqs)
- * must stay alive until the end of the backward.
+ * Shapes are as in device/ops/ops.h.  Gradients of parameters are added in f32 to param->g.  The address of a parameter
+ * may change between forward and backward, so ops read w->v in both.  Tensors that are not variables (indices,
+ * positions, seqs) must stay alive until the end of the backward.
  */
 #ifndef VFM_NET_TAPE_GOPS_H
 #define VFM_NET_TAPE_GOPS_H
@@ -114,7 +114,7 @@ struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
 struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h,
 	struct vfm_var *table_w, struct vfm_tensor pos, enum vfm_dtype out);
 
-/* ---- mixture of experts (definitions in ops.h) ---- */
+/* ---- mixture of experts (definitions in device/ops/ops.h) ---- */
 
 /* x [T,E] f32 -> softmax(x) by rows. */
 struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);

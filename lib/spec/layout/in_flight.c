@@ -116,15 +116,18 @@ static void walk_schedule(struct walk *w, const struct vfm_schedule *s, bool spl
 	}
 }
 
-int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int stage, int64_t packs, bool early,
-	struct vfm_err *err)
+int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int pp_stage, int64_t packs,
+	bool early, struct vfm_err *err)
 {
-	struct walk w = {
-		.vpp = vpp, .has_previous = stage > 0, .has_next = stage < pp - 1, .packs = packs, .early = early};
+	struct walk w = {.vpp = vpp,
+		.has_previous = pp_stage > 0,
+		.has_next = pp_stage < pp - 1,
+		.packs = packs,
+		.early = early};
 	struct vfm_schedule s;
 
 	*out = (struct vfm_in_flights){0};
-	TRY(vfm_schedule_make(&s, schedule, pp, vpp, stage, packs, err));
+	TRY(vfm_schedule_make(&s, schedule, pp, vpp, pp_stage, packs, err));
 	w.left = vfm_calloc((size_t)packs, sizeof(*w.left));
 	w.saved = vfm_calloc((size_t)vpp, sizeof(*w.saved));
 	w.deferred = vfm_calloc((size_t)vpp, sizeof(*w.deferred));

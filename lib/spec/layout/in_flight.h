@@ -34,8 +34,8 @@ struct vfm_in_flights {
 
 /* Fills *out from the schedule of a pp stage.  early: the pp stage posts receives and uploads one action or pack ahead.
  * The caller releases *out. */
-int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int stage, int64_t packs, bool early,
-	struct vfm_err *err);
+int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int pp_stage, int64_t packs,
+	bool early, struct vfm_err *err);
 void vfm_in_flight_release(struct vfm_in_flights *f);
 
 #endif

@@ -13,7 +13,7 @@ static const char *const grad_reduce_names[] = {"fp32", "bf16_internode", NULL};
 const struct vfm_key vfm_parallel_keys[] = {
 	{"parallel.tp", VFM_KEY_INT, OFF(tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
 	{"parallel.cp", VFM_KEY_INT, OFF(cp), 1, 1024, NULL, NULL, "context parallel degree"},
-	{"parallel.pp", VFM_KEY_INT, OFF(pp), 1, 1024, NULL, NULL, "pipeline stages"},
+	{"parallel.pp", VFM_KEY_INT, OFF(pp), 1, 1024, NULL, NULL, "pp stages"},
 	{"parallel.ep", VFM_KEY_INT, OFF(ep), 1, 1024, NULL, NULL, "expert parallel degree"},
 	{"parallel.dp", VFM_KEY_INT, OFF(dp), 0, 1 << 20, NULL, NULL,
 		"data parallel degree; 0: what the other degrees leave"},
@@ -242,7 +242,7 @@ static int64_t gcd(int64_t a, int64_t b)
 
 struct vfm_place vfm_parallel_place(const struct vfm_parallel *p, int rank, enum vfm_group g)
 {
-	int64_t stage = p->dp * p->cp * p->tp, n_edata = stage / p->ep;
+	int64_t n_ranks_of_stage = p->dp * p->cp * p->tp, n_edata = n_ranks_of_stage / p->ep;
 	bool sharded = p->fsdp || p->distopt, all = p->shard == p->dp * p->cp;
 	int c[VFM_AXES];
 	struct vfm_place cp, data, edata;
@@ -252,10 +252,10 @@ struct vfm_place vfm_parallel_place(const struct vfm_parallel *p, int rank, enum
 	data = (struct vfm_place){(int)(p->dp * p->cp), (int)(c[VFM_AX_PP] * p->tp + c[VFM_AX_TP]),
 		(int)(c[VFM_AX_DP] * p->cp + c[VFM_AX_CP])};
 	edata = (struct vfm_place){
-		(int)n_edata, (int)(c[VFM_AX_PP] * p->ep + c[VFM_AX_EP]), (int)(rank % stage / p->ep)};
+		(int)n_edata, (int)(c[VFM_AX_PP] * p->ep + c[VFM_AX_EP]), (int)(rank % n_ranks_of_stage / p->ep)};
 	switch (g) {
 	case VFM_GR_PP:
-		return (struct vfm_place){(int)p->pp, (int)(rank % stage), c[VFM_AX_PP]};
+		return (struct vfm_place){(int)p->pp, (int)(rank % n_ranks_of_stage), c[VFM_AX_PP]};
 	case VFM_GR_DP:
 		return counterparts(data, p->cp);
 	case VFM_GR_EP:

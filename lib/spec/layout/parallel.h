@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "spec/model/key.h"
+#include "io/key.h"
 #include "spec/model/model.h"
 #include "spec/model/shard.h"
 

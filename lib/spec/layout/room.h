@@ -4,6 +4,6 @@
  * host memory.
  *
  * Used by: net, train, data/loader
- * Calls: base, spec/model
+ * Calls: base, io, spec/model
  * Read first: parallel.h, schedule.h, tokens.h, pack.h
  */

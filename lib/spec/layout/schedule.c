@@ -96,26 +96,27 @@ static void append_action(struct vfm_schedule *s, struct vfm_action a)
 	s->a[s->n++] = a;
 }
 
-static int check_schedule_args(int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
+static int check_schedule_args(int pp, int vpp, int pp_stage, int64_t mb, struct vfm_err *err)
 {
-	if (pp < 1 || vpp < 1 || stage < 0 || stage >= pp)
-		return vfm_fail(err, VFM_EUSAGE, "internal: stage %d of %d with %d chunks", stage, pp, vpp);
+	if (pp < 1 || vpp < 1 || pp_stage < 0 || pp_stage >= pp)
+		return vfm_fail(err, VFM_EUSAGE, "internal: stage %d of %d with %d chunks", pp_stage, pp, vpp);
 	if (mb < 1 || mb > INT64_C(1) << 32)
 		return vfm_fail(err, VFM_EUSAGE, "a pipeline of %lld packs a step: expected at least 1", (long long)mb);
 	return 0;
 }
 
-int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
+int vfm_schedule_make(
+	struct vfm_schedule *s, int schedule, int pp, int vpp, int pp_stage, int64_t mb, struct vfm_err *err)
 {
 	struct pack_groups g;
-	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
+	int64_t n = mb * vpp, warm = pp - pp_stage - 1, f = 0, b = 0, w = 0, held = 0;
 	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first pp stage and of this
 	 * pp stage.  These W fill the drain phase. */
-	int64_t lag = stage;
+	int64_t lag = pp_stage;
 	bool split = schedule == VFM_PP_ZB;
 
 	*s = (struct vfm_schedule){0};
-	TRY(check_schedule_args(pp, vpp, stage, mb, err));
+	TRY(check_schedule_args(pp, vpp, pp_stage, mb, err));
 	g = groups_of(pp, vpp, mb);
 	if (vpp > 1)
 		warm = 2 * warm + (vpp - 1) * (g.size + (g.larger > 0));

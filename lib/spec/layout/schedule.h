@@ -34,7 +34,7 @@ struct vfm_schedule {
  * or ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving
  * works best with a multiple of pp.  VFM_EUSAGE: mb < 1. */
 int vfm_schedule_make(
-	struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err);
+	struct vfm_schedule *s, int schedule, int pp, int vpp, int pp_stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);
 
 #endif

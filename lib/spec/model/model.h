@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "io/key.h"
 #include "spec/model/arch.h"
-#include "spec/model/key.h"
 
 enum vfm_moe_router { VFM_MOE_EXPERT_CHOICE, VFM_MOE_TOKEN_CHOICE };
 

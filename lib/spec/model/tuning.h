@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "spec/model/key.h"
+#include "io/key.h"
 
 /* How the frozen weights of the linear layers of blocks, and of experts, are stored.  MXFP8 takes 33 bits for 4
  * elements: e4m3 in blocks of 32 elements of a row, each with a power of two (vfm_mxfp8 in device/ops/ops.h). */

@@ -44,16 +44,16 @@ static struct divided divide_step(const struct vfm_parallel *p, const struct vfm
 }
 
 /* The pack number `at` of a rank. */
-struct share {
+struct rank_pack {
 	const struct vfm_plan_pack *pack;
 	int64_t first; /* its first part, from the first of this dp rank; negative: this rank gets none of its samples */
 	int cp;        /* ranks that compute it; 0: all */
 };
 
-static struct share share_of_rank(const struct divided *d, int64_t dp, int64_t cp, int64_t at)
+static struct rank_pack pack_of_rank(const struct divided *d, int64_t dp, int64_t cp, int64_t at)
 {
 	int64_t block = (dp + at * d->dp) * d->parts, part = block + (d->parts > 1 ? cp : 0);
-	struct share x = {.pack = &d->s->packs[part]};
+	struct rank_pack x = {.pack = &d->s->packs[part]};
 
 	if (d->plan_cp) {
 		x.pack = vfm_plan_pack_of(d->s, part);
@@ -63,13 +63,13 @@ static struct share share_of_rank(const struct divided *d, int64_t dp, int64_t c
 	return x;
 }
 
-static double cost_of_share(const struct share *x)
+static double cost_of_rank_pack(const struct rank_pack *x)
 {
 	return x->first < 0 ? 0 : x->pack->cost / (x->cp ? x->cp : 1);
 }
 
 /* Returns the tokens of a cp rank. */
-static double size_of_share(const struct share *x)
+static double size_of_rank_pack(const struct rank_pack *x)
 {
 	return x->first < 0 ? 0 : (double)x->pack->tokens / (x->cp ? x->cp : 1);
 }
@@ -83,9 +83,9 @@ static double cost_of_dp_rank(const struct divided *d, int64_t dp)
 		double cost = 0;
 
 		for (int64_t at = 0; at < d->each; at++) {
-			struct share x = share_of_rank(d, dp, cp, at);
+			struct rank_pack x = pack_of_rank(d, dp, cp, at);
 
-			cost = d->by_size ? fmax(cost, size_of_share(&x)) : cost + cost_of_share(&x);
+			cost = d->by_size ? fmax(cost, size_of_rank_pack(&x)) : cost + cost_of_rank_pack(&x);
 		}
 		most = cost > most ? cost : most;
 	}
@@ -113,7 +113,7 @@ static uint64_t shapes_of_rank(const struct divided *d, int64_t dp, int64_t cp)
 	uint64_t id;
 
 	for (int64_t at = 0; at < d->each; at++) {
-		struct share x = share_of_rank(d, dp, cp, at);
+		struct rank_pack x = pack_of_rank(d, dp, cp, at);
 
 		vfm_buf_addf(&b, "%d %lld:", x.cp, x.cp == 1 ? 0LL : (long long)x.first);
 		for (int32_t i = 0; i < x.pack->n_samples && x.first >= 0; i++)
@@ -193,7 +193,7 @@ static void classify_dp_ranks(struct vfm_dry_packs *out, struct dp_rank *v, int6
 /* ---- packs ---- */
 
 static int make_shapes(
-	struct vfm_pack *out, const struct vfm_config *c, const struct share *x, int64_t text, struct vfm_err *err)
+	struct vfm_pack *out, const struct vfm_config *c, const struct rank_pack *x, int64_t text, struct vfm_err *err)
 {
 	int n = x->first < 0 ? 0 : x->pack->n_samples;
 	struct vfm_synthetic *s = vfm_calloc((size_t)n + 1, sizeof(*s));
@@ -213,10 +213,10 @@ out:
 /* Returns whether all packs of a rank are alike.  Host memory for one is enough then. */
 static bool has_equal_packs(const struct divided *d, int64_t dp, int64_t cp)
 {
-	struct share first = share_of_rank(d, dp, cp, 0);
+	struct rank_pack first = pack_of_rank(d, dp, cp, 0);
 
 	for (int64_t at = 1; at < d->each; at++) {
-		struct share x = share_of_rank(d, dp, cp, at);
+		struct rank_pack x = pack_of_rank(d, dp, cp, at);
 
 		if (x.cp != first.cp || x.first < 0 || first.first < 0 || x.pack->n_samples != first.pack->n_samples)
 			return false;
@@ -236,7 +236,7 @@ static int make_class(struct vfm_dry_packs *out, const struct vfm_config *c, con
 	k->packs = d->each;
 	k->v = vfm_calloc((size_t)n, sizeof(*k->v));
 	for (int64_t at = 0; at < n; at++) {
-		struct share x = share_of_rank(d, dp, cp, at);
+		struct rank_pack x = pack_of_rank(d, dp, cp, at);
 
 		k->n++;
 		TRY(make_shapes(&k->v[at], c, &x, d->text, err));

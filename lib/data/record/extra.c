@@ -1,4 +1,4 @@
-#include "data/dataset/extra.h"
+#include "data/record/extra.h"
 
 const struct vfm_extra_kind vfm_extra_kinds[VFM_EXTRAS] = {
 	[VFM_EXTRA_COND] = {.key = "cond", .part = "cond.npy", .name = "condition", .ndim = 4, .flag = 4},

@@ -1,4 +1,4 @@
-#include "spec/model/key.h"
+#include "io/key.h"
 
 #include <fnmatch.h>
 #include <string.h>

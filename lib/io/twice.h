@@ -1,6 +1,6 @@
 /* twice.h - inputs that are read twice: pipes are copied to unlinked temporary files in TMPDIR. */
-#ifndef VFM_CURATE_TABLE_TWICE_H
-#define VFM_CURATE_TABLE_TWICE_H
+#ifndef VFM_IO_TWICE_H
+#define VFM_IO_TWICE_H
 
 #include <stdio.h>
 

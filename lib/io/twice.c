@@ -1,4 +1,4 @@
-#include "curate/table/twice.h"
+#include "io/twice.h"
 
 #include <errno.h>
 #include <fcntl.h>

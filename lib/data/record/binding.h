@@ -5,16 +5,16 @@
  * before it writes a sample; verify compares the members of a shard with the record among them.  A record without a
  * digest (of another program) is not checked in that respect.
  */
-#ifndef VFM_DATA_DATASET_BINDING_H
-#define VFM_DATA_DATASET_BINDING_H
+#ifndef VFM_DATA_RECORD_BINDING_H
+#define VFM_DATA_RECORD_BINDING_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/dataset/extra.h"
 #include "data/record/caption.h"
+#include "data/record/extra.h"
 #include "io/hash.h"
 
 struct vfm_binding { /* plain data; "" where the record has no digest */

@@ -6,8 +6,8 @@
  * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has; a shard has the member
  * KEY.cond.npy or KEY.image.npy; the index has an entry behind the texts of the sample.
  */
-#ifndef VFM_DATA_DATASET_EXTRA_H
-#define VFM_DATA_DATASET_EXTRA_H
+#ifndef VFM_DATA_RECORD_EXTRA_H
+#define VFM_DATA_RECORD_EXTRA_H
 
 enum vfm_extra { VFM_EXTRA_COND, VFM_EXTRA_IMAGE, VFM_EXTRAS };
 

@@ -1,4 +1,4 @@
-#include "data/dataset/binding.h"
+#include "data/record/binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* key.h - the description of a configuration key: type, range, and offset of its value in a struct.
- * The same row serves to parse it from JSON (train/job/config.h), to print it, and to check it in the struct.
+ * The same row serves to parse it from JSON, to print it, and to check it in the struct.
  */
-#ifndef VFM_SPEC_MODEL_KEY_H
-#define VFM_SPEC_MODEL_KEY_H
+#ifndef VFM_IO_KEY_H
+#define VFM_IO_KEY_H
 
 #include <stdbool.h>
 #include <stddef.h>
