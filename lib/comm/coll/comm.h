@@ -49,7 +49,7 @@ struct vfm_comm_table {
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*deregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
-	int (*node)(const struct vfm_comm *c, int rank);         /* NULL: comm_nodes.c knows */
+	int (*node)(const struct vfm_comm *c, int rank); /* for vfm_comm_node; NULL: self or a device communicator */
 };
 
 /* The place of each rank of a communicator in a split of it. */

@@ -278,6 +278,13 @@ static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 		err);
 }
 
+static int host_node(const struct vfm_comm *c, int rank)
+{
+	const struct vfm_hcomm *g = (const struct vfm_hcomm *)c;
+
+	return g->job->node_of[g->world[rank]];
+}
+
 static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
 	return call_host(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
@@ -300,6 +307,7 @@ static const struct vfm_comm_table host_table = {
 	.barrier = host_barrier,
 	.split = host_split,
 	.free = host_free,
+	.node = host_node,
 };
 
 struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c)
