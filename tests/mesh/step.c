@@ -10,7 +10,7 @@
 #include "comm/device/comm_dev.h"
 #include "comm/host/comm_host.h"
 #include "meshes.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/step/synthetic.h"
 
 enum { PACKS = 8, SAMPLES = 5 };

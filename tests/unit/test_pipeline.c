@@ -13,7 +13,7 @@
 
 #include "base/par.h"
 #include "comm/host/comm_host.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"
 

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/task.h"
+#include "device/open/open.h"
 #include "encoder/encode/encoder_impl.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"
-#include "train/job/device.h"
+#include "io/task.h"
 
 enum {
 	BATCH = 64,     /* texts that are embedded together at most */
@@ -497,7 +497,7 @@ static int set_native_opts(struct vfm_native *e, const struct vfm_encoder_opts *
 	struct vfm_task task;
 
 	e->o = *o;
-	e->o.device = o->device ? o->device : "cpu";
+	e->o.device = o->device ? o->device : vfm_device_default;
 	e->o.vae_dtype = o->vae_dtype ? o->vae_dtype : "fp32";
 	e->o.text_dtype = o->text_dtype ? o->text_dtype : "bf16";
 	e->o.text_rows = o->text_rows == INT64_MIN ? 512 : o->text_rows;
