@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/par.h"
+#include "device/open/open.h"
 #include "io/opt.h"
 #include "bench.h"
 #include "io/version.h"
-#include "train/job/device.h"
 
 static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},

@@ -59,7 +59,7 @@ below=$("$layers" -p "$TOP" | awk '
 				if (room != $1 && (room == $i || index(room, $i "/") == 1) && at[room] > at[$1])
 					print $1, room
 	}' "$TOP/ARCHITECTURE.md" -)
-is "$below" "encoder/encode train/job" "and a room calls rooms above it there, as it says"
+is "$below" "" "and a room calls rooms above it there"
 
 tree
 is "$out" "" "a good tree passes"

@@ -151,6 +151,14 @@ refused "has done 40 steps already, but train.steps is 20" "fewer steps than a p
 rm -rf ref2 && cp -r ref ref2 && rm -rf ref2/images/ckpt/step-00000040
 refused "phase 'joint' has begun in 'ref2', but phase 'images' before it has not done its 40 steps" "a phase that began too early" \
 	"${base[@]}" -o ref2
+rm -rf ref2 && cp -r ref ref2 && truncate -s -8 ref2/images/ckpt/step-00000040/ema-00000.safetensors
+refused "but phase 'images' before it has not done its 40 steps: .*step-00000040/ema-00000.safetensors.*; another -o RUN" \
+	"a phase before one that has begun, whose last checkpoint is damaged" "${base[@]}" -o ref2
+rm -rf ref2/joint ref2/large
+run "${train[@]}" -o ref2
+rc_is 0 "if none after it has begun, a phase whose last checkpoint is damaged"
+like "$err" "step-00000040/ema-00000.safetensors.*the run resumes from 'ref2/images/ckpt/step-00000038' instead$" "goes on from the one before"
+is "$(hash_of ref2/large)" "$(hash_of ref/large)" "and all end with the same weights"
 cp -r plans other
 vfm-pack -q -b 2 --seed 5 --held-out 0.2 -c 64 --steps 40 images >other/images.jsonl
 refused "another sha256 than the list of phases" "a plan that was packed again" -c c.json --phases other/stages.json -o new

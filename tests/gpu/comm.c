@@ -15,13 +15,12 @@
 #include "io/hash.h"
 #include "io/opt.h"
 #include "spec/model/dtype.h"
-#include "train/job/device.h"
+#include "train/job/context.h"
 
 enum { MOST = 1 << 20, MAX_RANKS = 8 };
 
-static struct vfm_device d;
 static const struct vfm_dev_table *t;
-static struct vfm_job job;
+static struct vfm_context ctx;
 static struct vfm_err err;
 static struct vfm_stream *comm_stream;
 static char *dev_a, *dev_b, *host; /* [8 MOST] bytes each */
@@ -29,7 +28,7 @@ static char *dev_a, *dev_b, *host; /* [8 MOST] bytes each */
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \
 		if ((call) < 0) {                                                                                      \
-			snprintf(why, len, "rank %d: %.200s: %.600s", job.launch.rank, #call, err.msg);                \
+			snprintf(why, len, "rank %d: %.200s: %.600s", ctx.job.launch.rank, #call, err.msg);            \
 			return false;                                                                                  \
 		}                                                                                                      \
 	} while (0)
@@ -58,8 +57,8 @@ static int fill(char *dev, enum vfm_dtype dt, int64_t n, int rank, int64_t first
 
 		vfm_dtype_convert(dt, host + (size_t)i * es, VFM_F64, &v, 1);
 	}
-	TRY(t->to_device(d.stream, dev, host, (size_t)n * es, &err));
-	return t->stream_sync(d.stream, &err); /* other streams read it next */
+	TRY(t->to_device(ctx.device.stream, dev, host, (size_t)n * es, &err));
+	return t->stream_sync(ctx.device.stream, &err); /* other streams read it next */
 }
 
 static int fetch(struct vfm_stream *s, const char *dev, enum vfm_dtype dt, int64_t n)
@@ -224,12 +223,13 @@ static bool report(const char *name, bool good, const char *why, double since)
 	struct vfm_err e = {0};
 	int rc = good ? 0 : vfm_fail(&e, VFM_EENV, "%s", why);
 
-	rc = vfm_job_agree(&job, rc, &e);
-	if (job.launch.rank == 0)
+	rc = vfm_job_agree(&ctx.job, rc, &e);
+	if (ctx.job.launch.rank == 0)
 		printf("{\"check\": \"comm\", \"name\": \"%s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, "
 		       "\"ok\": %s, \"s\": %.2f%s%s%s}\n",
-			name, d.dev->name, vfm_comm_backend(d.world), job.world->size, rc < 0 ? "false" : "true",
-			now - since, rc < 0 ? ", \"why\": \"" : "", rc < 0 ? e.msg : "", rc < 0 ? "\"" : "");
+			name, ctx.device.dev->name, vfm_comm_backend(ctx.world), ctx.job.world->size,
+			rc < 0 ? "false" : "true", now - since, rc < 0 ? ", \"why\": \"" : "", rc < 0 ? e.msg : "",
+			rc < 0 ? "\"" : "");
 	fflush(stdout);
 	return rc >= 0;
 }
@@ -248,9 +248,9 @@ static bool check_groups(void)
 	struct vfm_comm *part = NULL;
 	bool good;
 
-	if (vfm_comm_split(d.world, d.world->rank % 2, -d.world->rank, "part", &part, &err) < 0)
+	if (vfm_comm_split(ctx.world, ctx.world->rank % 2, -ctx.world->rank, "part", &part, &err) < 0)
 		return report("split", false, err.msg, vfm_now());
-	good = check("groups", part, d.stream);
+	good = check("groups", part, ctx.device.stream);
 	vfm_comm_free(part);
 	return good;
 }
@@ -263,40 +263,40 @@ static const char *const big_name[] = {"all_reduce", "reduce_scatter", "all_gath
 /* As in training: f32 gradients and bf16 weights, both in place. */
 static int big_call(int op, char *p, int64_t n)
 {
-	int64_t each = n / d.world->size, at = each * d.world->rank;
+	int64_t each = n / ctx.world->size, at = each * ctx.world->rank;
 
 	if (op == 0)
-		return vfm_all_reduce(d.world, comm_stream, vfm_t1(p, VFM_F32, n), &err);
+		return vfm_all_reduce(ctx.world, comm_stream, vfm_t1(p, VFM_F32, n), &err);
 	if (op == 1)
 		return vfm_reduce_scatter(
-			d.world, comm_stream, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
+			ctx.world, comm_stream, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
 	return vfm_all_gather(
-		d.world, comm_stream, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
+		ctx.world, comm_stream, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
 }
 
 /* Returns the median seconds of a call and the result of the first; x: [n] f32 on the host. */
 static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double *took)
 {
-	int64_t from = op == 1 ? n / d.world->size * d.world->rank : 0, m = op == 1 ? n / d.world->size : n,
+	int64_t from = op == 1 ? n / ctx.world->size * ctx.world->rank : 0, m = op == 1 ? n / ctx.world->size : n,
 		es = op == 2 ? 2 : 4;
 	double s[TIMES];
 
 	for (int64_t i = 0; i < n; i++)
 		if (op == 2)
-			((uint16_t *)x)[i] = vfm_f32_to_bf16((float)value(d.world->rank, i));
+			((uint16_t *)x)[i] = vfm_f32_to_bf16((float)value(ctx.world->rank, i));
 		else
-			x[i] = (float)value(d.world->rank, i);
-	TRY(t->to_device(d.stream, p, x, (size_t)(n * es), &err));
-	TRY(t->stream_sync(d.stream, &err));
+			x[i] = (float)value(ctx.world->rank, i);
+	TRY(t->to_device(ctx.device.stream, p, x, (size_t)(n * es), &err));
+	TRY(t->stream_sync(ctx.device.stream, &err));
 	TRY(big_call(op, p, n));
 	TRY(t->stream_sync(comm_stream, &err));
-	TRY(t->to_host(d.stream, x, p + from * es, (size_t)(m * es), &err));
-	TRY(t->stream_sync(d.stream, &err));
+	TRY(t->to_host(ctx.device.stream, x, p + from * es, (size_t)(m * es), &err));
+	TRY(t->stream_sync(ctx.device.stream, &err));
 	*bits = vfm_fnv64(x, (size_t)(m * es));
 	for (int i = 0; i < TIMES; i++) {
 		double since;
 
-		TRY(vfm_barrier(d.world, NULL, &err));
+		TRY(vfm_barrier(ctx.world, NULL, &err));
 		since = vfm_now();
 		TRY(big_call(op, p, n));
 		TRY(t->stream_sync(comm_stream, &err));
@@ -315,13 +315,13 @@ static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double 
 
 static int big_memory(struct vfm_comm_mem *m, struct vfm_comm *kind, int64_t n)
 {
-	TRY(vfm_comm_mem_new(m, kind, d.stream, (size_t)n * 4, "gradients", &err));
-	return vfm_comm_mem_register(m, d.world, &err);
+	TRY(vfm_comm_mem_new(m, kind, ctx.device.stream, (size_t)n * 4, "gradients", &err));
+	return vfm_comm_mem_register(m, ctx.world, &err);
 }
 
 static bool check_known(void)
 {
-	int64_t n = (d.plugin ? N_BIG : N_SMALL) / (16 * d.world->size) * 16 * d.world->size;
+	int64_t n = (ctx.device.plugin ? N_BIG : N_SMALL) / (16 * ctx.world->size) * 16 * ctx.world->size;
 	struct vfm_comm_mem plain = {0}, known = {0};
 	float *x = vfm_malloc((size_t)n * 4);
 	bool good = true;
@@ -329,7 +329,7 @@ static bool check_known(void)
 
 	rc = big_memory(&plain, vfm_comm_self(), n);
 	if (rc >= 0)
-		rc = big_memory(&known, d.world, n);
+		rc = big_memory(&known, ctx.world, n);
 	for (int op = 0; op < 3 && good; op++) {
 		double took[2] = {0};
 		uint64_t bits[2] = {0};
@@ -340,13 +340,13 @@ static bool check_known(void)
 			rc = big_run(op, known.p, n, x, &bits[1], &took[1]);
 		if (rc >= 0 && bits[0] != bits[1])
 			rc = vfm_fail(&err, VFM_EENV, "different bits in registered buffers");
-		good = vfm_job_agree(&job, rc, &err) >= 0;
-		if (job.launch.rank == 0)
+		good = vfm_job_agree(&ctx.job, rc, &err) >= 0;
+		if (ctx.job.launch.rank == 0)
 			printf("{\"check\": \"comm\", \"name\": \"registered %s\", \"device\": \"%s\", \"over\": "
 			       "\"%s\", \"ranks\": %d, \"ok\": %s, "
 			       "\"bytes\": %lld, \"registered\": %s, \"plain_ms\": %.3f, \"registered_ms\": "
 			       "%.3f%s%s%s}\n",
-				big_name[op], d.dev->name, vfm_comm_backend(d.world), d.world->size,
+				big_name[op], ctx.device.dev->name, vfm_comm_backend(ctx.world), ctx.world->size,
 				good ? "true" : "false", (long long)n * (op == 2 ? 2 : 4),
 				known.n_registered ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
 				good ? "" : ", \"why\": \"", good ? "" : err.msg, good ? "" : "\"");
@@ -365,18 +365,18 @@ static int fault(void)
 	double since = vfm_now();
 	int rc;
 
-	snprintf(want, sizeof(want), "rank %d (", d.world->size - 1);
-	if (d.world->rank == d.world->size - 1) {
+	snprintf(want, sizeof(want), "rank %d (", ctx.world->size - 1);
+	if (ctx.world->rank == ctx.world->size - 1) {
 		sleep(8);
-		_exit(vfm_barrier(job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it also learns of the failure */
+		_exit(vfm_barrier(ctx.job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it also learns of the failure */
 	}
-	rc = vfm_all_reduce(d.world, comm_stream, vfm_t1(dev_a, VFM_F32, MOST), &err);
+	rc = vfm_all_reduce(ctx.world, comm_stream, vfm_t1(dev_a, VFM_F32, MOST), &err);
 	if (rc >= 0)
 		rc = t->stream_sync(comm_stream, &err);
-	if (d.world->rank == 0)
+	if (ctx.world->rank == 0)
 		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": "
 		       "%d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
-			d.dev->name, vfm_comm_backend(d.world), d.world->size,
+			ctx.device.dev->name, vfm_comm_backend(ctx.world), ctx.world->size,
 			rc == VFM_EENV && strstr(err.msg, want) ? "true" : "false", vfm_now() - since,
 			rc < 0 ? err.msg : "");
 	fflush(stdout);
@@ -385,36 +385,31 @@ static int fault(void)
 
 static int run(const char *device, bool with_fault)
 {
+	static struct vfm_context_opts opts = VFM_CONTEXT_OPTS_INIT;
 	bool good;
 
-	if (vfm_job_agree(&job,
-		    vfm_device_open_rank(&d, device,
-			    &(struct vfm_device_opts){.local_rank = job.launch.local_rank,
-				    .local_size = job.launch.local_size,
-				    .size = job.launch.size},
-			    &err),
-		    &err) < 0)
-		return 3;
-	t = d.dev->t;
-	if (vfm_device_join(&d, &job, &err) < 0)
-		return 1;
-	comm_stream = t->stream_new(d.dev, true, &err);
-	dev_a = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "an operand", &err);
-	dev_b = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "a result", &err);
+	opts.device = device;
+	ctx.opts = &opts;
+	if (vfm_context_device(&ctx, false, &err) < 0)
+		return ctx.device.dev ? 1 : 3;
+	t = ctx.device.dev->t;
+	comm_stream = t->stream_new(ctx.device.dev, true, &err);
+	dev_a = vfm_dev_alloc(ctx.device.stream, (size_t)MOST * 8 + 4096, "an operand", &err);
+	dev_b = vfm_dev_alloc(ctx.device.stream, (size_t)MOST * 8 + 4096, "a result", &err);
 	host = vfm_malloc((size_t)MOST * 8 + 4096);
 	if (!comm_stream || !dev_a || !dev_b)
 		return 1;
 	if (with_fault)
 		return fault();
-	good = check("compute stream", d.world, d.stream);
-	good = good && check("communication stream", d.world, comm_stream);
+	good = check("compute stream", ctx.world, ctx.device.stream);
+	good = good && check("communication stream", ctx.world, comm_stream);
 	good = good && check_groups();
 	good = good && check_known();
 	t->stream_free(comm_stream);
-	vfm_dev_free(d.stream, dev_a, (size_t)MOST * 8 + 4096);
-	vfm_dev_free(d.stream, dev_b, (size_t)MOST * 8 + 4096);
+	vfm_dev_free(ctx.device.stream, dev_a, (size_t)MOST * 8 + 4096);
+	vfm_dev_free(ctx.device.stream, dev_b, (size_t)MOST * 8 + 4096);
 	free(host);
-	vfm_device_close(&d);
+	vfm_context_close(&ctx);
 	return good ? 0 : 1;
 }
 
@@ -441,18 +436,18 @@ int main(int argc, char **argv)
 		return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
 	if (with_fault)
 		setenv("VFM_COMM_TIMEOUT_S", "4", 0);
-	rc = vfm_job_start(&job, ranks > 1 ? (int)ranks : 0, NULL, &err);
+	rc = vfm_job_start(&ctx.job, ranks > 1 ? (int)ranks : 0, NULL, &err);
 	if (rc == 1)
-		return job.launch.status;
+		return ctx.job.launch.status;
 	if (rc < 0)
 		return vfm_cmd_exit(rc, &err);
 	rc = run(argv[1], with_fault);
 	if (rc) {
 		if (err.msg[0])
-			fprintf(stderr, "comm: rank %d: %s\n", job.launch.rank, err.msg);
-		vfm_job_failed(&job, VFM_EENV, &err);
+			fprintf(stderr, "comm: rank %d: %s\n", ctx.job.launch.rank, err.msg);
+		vfm_job_failed(&ctx.job, VFM_EENV, &err);
 		_exit(rc);
 	}
-	vfm_job_end(&job, 0, &err);
+	vfm_job_end(&ctx.job, 0, &err);
 	return 0;
 }

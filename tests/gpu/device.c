@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/dev/stall.h"
+#include "device/open/open.h"
 #include "device/ops/ops.h"
-#include "train/job/device.h"
 
 enum { MIB = 1 << 20, N = 64 * MIB };
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "ckpt/save.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/step/state.h"
 #include "train/step/synthetic.h"
 

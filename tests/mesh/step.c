@@ -10,7 +10,7 @@
 #include "comm/device/comm_dev.h"
 #include "comm/host/comm_host.h"
 #include "meshes.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/step/synthetic.h"
 
 enum { PACKS = 8, SAMPLES = 5 };
@@ -291,7 +291,7 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 			fault->group);
 out:
 	if (rc < 0 && host->size > 1)
-		vfm_comm_host_abort(host, err->msg);
+		vfm_comm_abort(host, err->msg);
 	bench_close(&x);
 	if (rc >= 0 && shmt_registered_now + shmt_mem_now)
 		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are still registered, %d allocations not freed",

@@ -16,7 +16,7 @@
 #include "emu_dev.h"
 #include "mirror.h"
 #include "ops_test.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 
 struct op_level levels[VFM_ISA_N + 5];
 int n_levels, n_isa, n_full;

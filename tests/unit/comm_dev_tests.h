@@ -247,7 +247,7 @@ static void known_memory(const struct setup *s)
 	}
 	CHECK((shmt_registered_calls > calls) == (special && how == 'w' && size > 1));
 	if (how == 'w' && !strcmp(backend, transport->name) && rank == 1) /* one rank releases it before the others */
-		vfm_comm_host_abort(host, "the disk is full");
+		vfm_comm_abort(host, "the disk is full");
 	vfm_comm_mem_release(&m);
 	vfm_comm_mem_release(&m);
 	vfm_comm_mem_release(&one);
@@ -377,7 +377,7 @@ static void until_it_breaks(const struct setup *s)
 				rc = st->dev->t->host_call(st, device_hangs, NULL, 0, &err);
 				break;
 			case 'a':
-				vfm_comm_host_abort(host, "the disk is full");
+				vfm_comm_abort(host, "the disk is full");
 				break;
 			case 'w':
 				atomic_store(&shmt_broken, true);

@@ -2,9 +2,9 @@
 #ifndef TESTS_UNIT_TAPED_H
 #define TESTS_UNIT_TAPED_H
 
+#include "device/open/open.h"
 #include "net/tape/tape.h"
 #include "ok.h"
-#include "train/job/device.h"
 
 static struct vfm_device dev;
 static struct vfm_tape *t;

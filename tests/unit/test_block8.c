@@ -11,9 +11,9 @@
 #include "base/philox.h"
 #include "block8_values.h"
 #include "ok.h"
+#include "device/open/open.h"
 #include "device/ops/dynamic8.h"
 #include "device/ops/ops.h"
-#include "train/job/device.h"
 
 static struct vfm_device d;
 

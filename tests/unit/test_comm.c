@@ -1,6 +1,6 @@
 /* The host communicator over forked ranks: every collective against a local computation, and many groups at once, on
  * one node and on two (node_of is synthetic, so that the traffic uses TCP). */
-#include "comm/device/comm_nodes.h"
+#include "comm/coll/comm_nodes.h"
 #include "comm_ranks.h"
 
 static void rounds(const struct setup *s)

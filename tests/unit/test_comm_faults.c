@@ -57,7 +57,7 @@ static void until_it_breaks(const struct setup *s)
 				sleep(20);
 				break;
 			case 'a':
-				vfm_comm_host_abort(w, "the disk is full");
+				vfm_comm_abort(w, "the disk is full");
 				break;
 			case 'x':
 				leave(w);

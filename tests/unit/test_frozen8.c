@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "ok.h"
+#include "device/open/open.h"
 #include "spec/model/tuning.h"
-#include "train/job/device.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"
 

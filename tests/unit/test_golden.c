@@ -12,12 +12,12 @@
 
 #include "base/par.h"
 #include "ckpt/ckpt.h"
+#include "device/open/open.h"
 #include "io/hash.h"
 #include "io/json.h"
 #include "net/diffusion/diffusion.h"
 #include "net/diffusion/model.h"
 #include "ok.h"
-#include "train/job/device.h"
 #include "train/step/optim.h"
 
 enum { PACKS = 2, STEPS = 20, MAX_GOLDENS = 64, MAX_SEGS = 16 };

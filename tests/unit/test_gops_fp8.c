@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "device/open/open.h"
 #include "net/tape/gops.h"
 #include "ok.h"
-#include "train/job/device.h"
 
 enum { T = 37, IN = 48, MID = 64, OUT = 32 };
 

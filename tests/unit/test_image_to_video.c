@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "base/philox.h"
+#include "device/open/open.h"
 #include "net/diffusion/sampler.h"
 #include "ranks.h"
-#include "train/job/device.h"
 
 enum { N = 3, MAX_VALUES = 1 << 14 };
 

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
+#include "device/open/open.h"
 #include "net/diffusion/model.h"
 #include "spec/model/linears.h"
-#include "train/job/device.h"
 
 /* Variants of each architecture; those that it refuses are left out. */
 static const struct variant {

@@ -15,11 +15,11 @@
 #include "base/par.h"
 #include "comm/host/comm_host.h"
 #include "comm/launch/launch_impl.h"
+#include "device/open/open.h"
 #include "net/mesh/attn.h"
 #include "net/mesh/tp_linear.h"
 #include "net/tape/node.h"
 #include "net/tape/region.h"
-#include "train/job/device.h"
 
 /* ---- ranks ---- */
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "device/dev/holders.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/predict/oom_hints.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"

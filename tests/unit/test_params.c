@@ -10,12 +10,12 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "device/open/open.h"
 #include "net/nn/param.h"
 #include "net/tape/deferred.h"
 #include "net/tape/node.h"
 #include "net/tape/region.h"
 #include "ranks.h"
-#include "train/job/device.h"
 #include "train/step/optim.h"
 
 enum { LAYERS = 8, PACKS = 2, STEPS = 3, MAX_PARAMS = 128, SEED = 5 };

@@ -13,7 +13,7 @@
 
 #include "base/par.h"
 #include "comm/host/comm_host.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"
 
@@ -286,7 +286,7 @@ static int failure_main(struct vfm_launch *launch, const struct layout *l)
 	rc = vfm_trainer_step(tr, 0, l->packs, last ? &bad : &source, 1e-3, &err);
 	CHECK(rc == (last ? VFM_EUSAGE : VFM_EENV) && strstr(err.msg, "the third pack is damaged"), "rank %d: %d, %s",
 		launch->rank, rc, err.msg);
-	vfm_comm_host_abort(world, err.msg);
+	vfm_comm_abort(world, err.msg);
 	vfm_pack_release(&b);
 	vfm_trainer_free(tr);
 	vfm_mesh_release(&mesh);

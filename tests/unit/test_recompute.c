@@ -14,7 +14,7 @@
 #include "base/par.h"
 #include "device/dev/holders.h"
 #include "ok.h"
-#include "train/job/device.h"
+#include "device/open/open.h"
 #include "train/predict/dry_run.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"

@@ -18,9 +18,9 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "base/philox.h"
+#include "device/open/open.h"
 #include "net/diffusion/sampler.h"
 #include "ok.h"
-#include "train/job/device.h"
 
 enum { MAX_N = 4, TEXT_DIM = 8, F = 16, MAX_TOKENS = 256 };
 

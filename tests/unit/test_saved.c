@@ -10,11 +10,11 @@
 #include <cmocka.h>
 
 #include "base/par.h"
+#include "device/open/open.h"
 #include "net/tape/node.h"
 #include "net/tape/region.h"
 #include "ok.h"
 #include "spec/cost/saved.h"
-#include "train/job/device.h"
 #include "train/step/micro.h"
 #include "train/step/synthetic.h"
 

@@ -5,10 +5,10 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "device/open/open.h"
 #include "net/nn/layers.h"
 #include "net/nn/scales.h"
 #include "ranks.h"
-#include "train/job/device.h"
 
 enum { WINDOW = 4, IN = 32, OUT = 48, ROWS = 7, LAYERS = 6 };
 

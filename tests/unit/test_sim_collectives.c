@@ -217,15 +217,14 @@ static int real_rank(struct vfm_launch *l, const void *arg)
 	table.drop_copies = drop_and_count;
 	x.device.dev->t = &table;
 	x.device.stream = x.device.dev->t->stream_new(x.device.dev, false, &err);
-	x.device.host = x.job.world;
 	OK(vfm_comm_dev_new(x.job.world,
 		&(struct vfm_comm_dev_opts){.compute = x.device.stream, .transport = &transport, .host_memory = true},
-		&x.device.world, &err));
-	OK(vfm_mesh_init(&x.mesh, &c.parallel, x.device.world, x.device.dev, &err));
+		&x.world, &err));
+	OK(vfm_mesh_init(&x.mesh, &c.parallel, x.world, x.device.dev, &err));
 	OK(vfm_bench_run(&x, &c, &b, &r, &err));
 	list_peak(calls.list + calls.n, x.device.dev->mem_peak - copies);
 	vfm_mesh_release(&x.mesh);
-	vfm_comm_dev_free(x.device.world, x.job.world);
+	vfm_comm_dev_free(x.world, x.job.world);
 	vfm_comm_free(x.job.world);
 	vfm_launch_end(l);
 	return 0;

@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/save.h"
+#include "device/open/open.h"
 #include "io/file.h"
 #include "net/nn/scales.h"
 #include "ranks.h"
-#include "train/job/device.h"
 #include "train/step/state.h"
 
 static char dir[] = "/tmp/test_state-XXXXXX";

@@ -14,8 +14,8 @@
 #define DATASET_SCALE 0x1p-10f /* values 0 to 2, which a training run can learn */
 #include "dataset.h"
 #include "ok.h"
+#include "device/open/open.h"
 #include "train/job/config.h"
-#include "train/job/device.h"
 #include "train/run/metrics.h"
 #include "train/step/micro.h"
 #include "train/step/synthetic.h"

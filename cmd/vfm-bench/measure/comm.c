@@ -264,7 +264,7 @@ static int run_op(struct comm_work *w, const struct op *op, struct vfm_table *t,
 
 static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	struct comm_work w = {.c = x->device.world, .s = x->device.stream};
+	struct comm_work w = {.c = x->world, .s = x->device.stream};
 	struct vfm_comm_mem a = {0}, b = {0};
 	struct vfm_comm *kind = registered ? w.c : vfm_comm_self();
 	size_t es, room;
@@ -369,7 +369,6 @@ static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	const struct request *r = ctx;
 	struct vfm_table *t = new_table();
-	const struct vfm_device *d = &x->device;
 	int rc = vfm_context_device(x, false, err);
 
 	for (int i = 0; rc >= 0 && i < r->n_op; i++)
@@ -379,7 +378,8 @@ static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		vfm_table_note(t,
 			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
 			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "");
-		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_backend(d->world));
+		vfm_table_note(
+			t, "%s: %s, over %s", x->device.dev->t->name, x->device.dev->descr, vfm_comm_backend(x->world));
 		bench_note_machine(t, vfm_par_threads());
 		rc = vfm_table_print(t, r->format, stdout, err);
 	}

@@ -481,7 +481,7 @@ static int measure_machine(struct vfm_context *x, json_t *m, struct vfm_err *err
 	json_object_set_new(
 		m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies, mean of the ranks"));
 	if (rc >= 0)
-		rc = measure_rates(x->device.world, x->device.stream, &rates, err);
+		rc = measure_rates(x->world, x->device.stream, &rates, err);
 	vfm_big_free(rates.evict, rates.evict_bytes);
 	return rc;
 }

@@ -340,7 +340,7 @@ static int measure_groups(
 	const struct gpus *g, struct vfm_comm *node, struct vfm_comm *pair, char *p, int64_t n, struct vfm_err *err)
 {
 	enum { LARGE_CALLS = 4, SMALL_CALLS = 200, SMALL = 16 };
-	struct vfm_comm *world = g->x->device.world;
+	struct vfm_comm *world = g->x->world;
 	double bytes = 4 * (double)n;
 	struct vfm_spread large, two, small;
 
@@ -366,7 +366,7 @@ static int measure_network(const struct gpus *g, struct vfm_err *err)
 {
 	const struct vfm_launch *l = &g->x->job.launch;
 	int64_t n = (g->c->tiny ? (int64_t)1 << 12 : (int64_t)64 << 20) / l->size * l->size;
-	struct vfm_comm *world = g->x->device.world, *node = NULL, *pair = NULL;
+	struct vfm_comm *world = g->x->world, *node = NULL, *pair = NULL;
 	char *p;
 	int rc;
 

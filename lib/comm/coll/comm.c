@@ -263,6 +263,14 @@ void vfm_comm_free(struct vfm_comm *c)
 		c->t->free(c);
 }
 
+void vfm_comm_abort(struct vfm_comm *c, const char *why)
+{
+	struct vfm_comm *host = vfm_comm_host(c);
+
+	if (host->t->abort)
+		host->t->abort(host, why);
+}
+
 const char *vfm_comm_backend(const struct vfm_comm *c)
 {
 	return c->t->transport_name ? c->t->transport_name(c) : c->t->name;

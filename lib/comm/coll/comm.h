@@ -49,7 +49,9 @@ struct vfm_comm_table {
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*deregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
-	int (*node)(const struct vfm_comm *c, int rank);         /* NULL: comm_nodes.c knows */
+	/* NULL: self, or a device communicator, for which its host communicator is asked. */
+	void (*abort)(struct vfm_comm *c, const char *why);
+	int (*node)(const struct vfm_comm *c, int rank); /* of the rank (vfm_comm_node) */
 };
 
 /* The place of each rank of a communicator in a split of it. */
@@ -93,6 +95,9 @@ int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, co
 	struct vfm_err *err);
 /* (local) No-op for NULL.  Free a communicator before the one that it was split from. */
 void vfm_comm_free(struct vfm_comm *c);
+
+/* Fails the job: the calls of all ranks return "rank R (host) failed: WHY" (local).  No-op for self. */
+void vfm_comm_abort(struct vfm_comm *c, const char *why);
 
 /* x [n] = the sum of x over the ranks.  f32, bf16, f64 or i64. */
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);

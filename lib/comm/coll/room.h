@@ -1,8 +1,8 @@
 /* comm/coll - communicators and their collectives, whatever carries them.
  *
- * The table of functions that a backend is, the backend of one rank, sums of the ranks' operands.
+ * The table of functions that a backend is, the backend of one rank, sums of the ranks' operands, sums between nodes.
  *
  * Used by: comm/host and comm/device, which are backends; net/mesh, train
  * Calls: base, device/dev, device/ops, spec/model
- * Read first: comm.h
+ * Read first: comm.h, comm_nodes.h
  */

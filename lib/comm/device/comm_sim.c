@@ -417,6 +417,11 @@ static void sim_comm_free(struct vfm_comm *c)
 	free(g);
 }
 
+static void sim_abort(struct vfm_comm *c, const char *why)
+{
+	vfm_sim_world_fail(sim_comm_of(c)->r->job->world, why);
+}
+
 static int sim_node(const struct vfm_comm *c, int rank)
 {
 	const struct sim_comm *g = (const struct sim_comm *)c;
@@ -435,6 +440,7 @@ static const struct vfm_comm_table sim_table = {
 	.barrier = sim_barrier,
 	.split = sim_split,
 	.free = sim_comm_free,
+	.abort = sim_abort,
 	.node = sim_node,
 };
 
@@ -599,14 +605,6 @@ struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r)
 	m = make_members(r, rank, n, has);
 	m.id = members_id(r, rank, n, "world");
 	return make_comm(r, &m, r->job->rank_of[r->rep], "world");
-}
-
-void vfm_comm_sim_abort(struct vfm_comm *c, const char *why)
-{
-	struct vfm_comm *host = vfm_comm_host(c);
-
-	if (host->t == &sim_table)
-		vfm_sim_world_fail(sim_comm_of(host)->r->job->world, why);
 }
 
 /* ---- the transport ---- */

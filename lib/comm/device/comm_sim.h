@@ -54,7 +54,5 @@ struct vfm_comm *vfm_comm_sim_new(struct vfm_comm_sim_rank *r);
 /* The world for the device's memory, made from it; host itself on a CPU.  Collective.  Free it with vfm_comm_dev_free.
  */
 int vfm_comm_sim_device(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
-/* Lets all simulated ranks fail, if c is a communicator of this file. */
-void vfm_comm_sim_abort(struct vfm_comm *c, const char *why);
 
 #endif

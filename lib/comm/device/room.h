@@ -1,8 +1,8 @@
 /* comm/device - communicators for the memory of devices.
  *
- * Over NCCL, staged through the host, simulated; sums between nodes.
+ * Over NCCL, staged through the host, simulated.
  *
- * Used by: net/mesh, train
+ * Used by: train
  * Calls: base, comm/coll, comm/host, device/cuda, device/dev, device/ops, device/sim, io, spec/model
  * Read first: comm_dev.h, transport.h, comm_sim.h
  */

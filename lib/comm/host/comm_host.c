@@ -278,6 +278,22 @@ static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 		err);
 }
 
+static void host_abort(struct vfm_comm *c, const char *why)
+{
+	struct vfm_hjob *j = ((struct vfm_hcomm *)c)->job;
+	struct vfm_err err;
+	char who[96];
+
+	vfm_hjob_fail(j, &err, "%s failed: %s", vfm_rank_str(j, j->rank, who, sizeof(who)), why);
+}
+
+static int host_node(const struct vfm_comm *c, int rank)
+{
+	const struct vfm_hcomm *g = (const struct vfm_hcomm *)c;
+
+	return g->job->node_of[g->world[rank]];
+}
+
 static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
 	return call_host(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
@@ -300,6 +316,8 @@ static const struct vfm_comm_table host_table = {
 	.barrier = host_barrier,
 	.split = host_split,
 	.free = host_free,
+	.abort = host_abort,
+	.node = host_node,
 };
 
 struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c)
@@ -680,17 +698,6 @@ int vfm_comm_host_new(
 	}
 	*out = &g->c;
 	return 0;
-}
-
-void vfm_comm_host_abort(struct vfm_comm *world, const char *why)
-{
-	struct vfm_hcomm *g = (struct vfm_hcomm *)world;
-	struct vfm_err err;
-	char who[96];
-
-	if (world->t != &host_table)
-		return;
-	vfm_hjob_fail(g->job, &err, "%s failed: %s", vfm_rank_str(g->job, g->job->rank, who, sizeof(who)), why);
 }
 
 int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err)

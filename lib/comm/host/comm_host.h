@@ -32,8 +32,6 @@ struct vfm_host_comm_opts {
  * with its message once its monitor runs, before that because it ended. */
 int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
-/* Fails the job: the calls of all ranks return "rank R (host) failed: WHY" (local). */
-void vfm_comm_host_abort(struct vfm_comm *world, const char *why);
 /* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host
  * communicator, or self, which never fails.  Thread-safe. */
 int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err);

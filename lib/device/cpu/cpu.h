@@ -24,7 +24,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err); /* freed by dev->t->dev_free 
 struct vfm_cpu_copies {
 	int few, rows, columns, depth, bytes;
 };
-/* d: a device of vfm_cpu_open; dtype: f32 or bf16. */
+/* dtype: f32 or bf16.  A device of another kind keeps none. */
 struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype dtype);
 
 #endif

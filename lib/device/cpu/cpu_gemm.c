@@ -453,10 +453,11 @@ static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
 struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype dtype)
 {
 	const struct vfm_cpu *c = (const struct vfm_cpu *)d;
-	const struct vfm_gemm_kern *k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
+	const struct vfm_gemm_kern *k;
 
-	if (VFM_HAVE_DNNL && c->use_dnnl)
+	if (strcmp(d->t->name, "cpu") != 0 || (VFM_HAVE_DNNL && c->use_dnnl))
 		return (struct vfm_cpu_copies){.columns = 1, .depth = 1};
+	k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
 	return (struct vfm_cpu_copies){.few = k->ku == 1 ? FEW_ROWS : 0,
 		.rows = k->held_rows,
 		.columns = k->nr,

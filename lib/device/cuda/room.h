@@ -4,7 +4,7 @@
  * (kern/emu.h) also compiles for the host.  gemm_plan, gemm_choice and fault need no header of CUDA and are in the
  * library.
  *
- * Used by: opened by name (device/dev/plugin.h)
+ * Used by: device/open, by name (device/dev/plugin.h)
  * Calls: base, device/dev, device/ops, io, spec/model
  * Read first: cuda_impl.h, kern/kern.h
  */

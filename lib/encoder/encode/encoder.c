@@ -105,7 +105,6 @@ void vfm_encoder_close(struct vfm_encoder_set *s)
 	for (int i = 0; i < 3; i++)
 		if (all[i]->ops && all[i]->ops->close)
 			all[i]->ops->close(all[i]->ctx);
-	vfm_native_close(s->native);
 	*s = (struct vfm_encoder_set){0};
 }
 

@@ -1,7 +1,8 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
  * An encoder is built in (the wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a
- * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops; only vfm_encoder_open knows which one it opened:
+ * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops.  Only the functions that read the options know
+ * the kind:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
  *	TRY(vfm_encoder_open(&set, &o, err));
@@ -95,7 +96,6 @@ struct vfm_encoder_handle {
 
 struct vfm_encoder_set { /* `= {0}` may be closed */
 	struct vfm_encoder_handle video, text, image;
-	struct vfm_native *native; /* NULL: no encoder is native */
 };
 
 /* ---- opening ---- */

@@ -4,6 +4,8 @@
 
 #include "encoder/encode/encoder.h"
 
+struct vfm_native; /* the thread of the native encoders of a set */
+
 /* Opens a built-in encoder: "wavelet:16" or "bytes:1024". */
 int vfm_builtin_open_video(struct vfm_encoder_handle *h, const char *spec, bool f32, struct vfm_err *err);
 int vfm_builtin_open_text(struct vfm_encoder_handle *h, const char *spec, bool f32, struct vfm_err *err);
@@ -14,8 +16,6 @@ int vfm_child_start(struct vfm_encoder_handle *h, const struct vfm_encoder_opts 
 
 /* Starts the thread of the native encoders, which opens the device and the models, and waits for it. */
 int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err);
-/* Ends the thread.  Accepts NULL. */
-void vfm_native_close(struct vfm_native *e);
 
 /* ---- a clip of the native autoencoder, as its pictures come ---- */
 

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/task.h"
+#include "device/open/open.h"
 #include "encoder/encode/encoder_impl.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"
-#include "train/job/device.h"
+#include "io/task.h"
 
 enum {
 	BATCH = 64,     /* texts that are encoded together at most */
@@ -55,6 +55,7 @@ struct vfm_native {
 	struct vfm_t5 *t5;
 
 	struct vfm_maker video_maker, text_maker;
+	int encoders; /* that are open: of videos, of texts */
 };
 
 /* ---- calls ---- */
@@ -402,7 +403,7 @@ static int open_models(struct vfm_native *e, struct vfm_err *err)
 	return 0;
 }
 
-/* Opens the models, tells the opener, and serves calls until vfm_native_close. */
+/* Opens the models, tells the opener, and serves calls until close_native. */
 static void *run_native(void *arg)
 {
 	struct encoder_call *open = arg;
@@ -497,7 +498,7 @@ static int set_native_opts(struct vfm_native *e, const struct vfm_encoder_opts *
 	struct vfm_task task;
 
 	e->o = *o;
-	e->o.device = o->device ? o->device : "cpu";
+	e->o.device = o->device ? o->device : vfm_device_default;
 	e->o.vae_dtype = o->vae_dtype ? o->vae_dtype : "fp32";
 	e->o.text_dtype = o->text_dtype ? o->text_dtype : "bf16";
 	e->o.text_rows = o->text_rows == INT64_MIN ? 512 : o->text_rows;
@@ -529,12 +530,28 @@ static int choose_native_threads(void *ctx, int64_t jobs)
 	return jobs ? 0 : NATIVE_JOBS;
 }
 
+/* Ends the thread when no encoder is left. */
+static void close_native(void *ctx)
+{
+	struct vfm_native *e = ctx;
+
+	if (--e->encoders > 0)
+		return;
+	pthread_mutex_lock(&e->lock);
+	e->stop = true;
+	pthread_cond_signal(&e->work);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->thread, NULL);
+	free_native(e);
+}
+
 static const struct vfm_encoder_ops native_ops = {
 	.encode_clip = native_encode_clip,
 	.encode_given = native_encode_given,
 	.decode = native_decode,
 	.encode_text = native_encode_text,
 	.threads = choose_native_threads,
+	.close = close_native,
 };
 
 int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err)
@@ -550,22 +567,10 @@ int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o,
 		free_native(e);
 		return rc;
 	}
-	s->native = e;
+	e->encoders = !!o->vae + !!o->text_encoder;
 	if (o->vae)
 		s->video = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->video_maker};
 	if (o->text_encoder)
 		s->text = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->text_maker};
 	return 0;
-}
-
-void vfm_native_close(struct vfm_native *e)
-{
-	if (!e)
-		return;
-	pthread_mutex_lock(&e->lock);
-	e->stop = true;
-	pthread_cond_signal(&e->work);
-	pthread_mutex_unlock(&e->lock);
-	pthread_join(e->thread, NULL);
-	free_native(e);
 }

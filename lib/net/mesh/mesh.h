@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "comm/coll/comm.h"
-#include "comm/device/comm_nodes.h"
+#include "comm/coll/comm_nodes.h"
 #include "comm/launch/launch.h"
 #include "net/tape/tape.h"
 #include "spec/layout/parallel.h"

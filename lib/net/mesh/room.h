@@ -3,6 +3,6 @@
  * Linear layers over tp, attention over cp, exchanges of experts.
  *
  * Used by: net/nn, train
- * Calls: base, comm/coll, comm/device, comm/launch, device/dev, net/tape, spec/layout, spec/model
+ * Calls: base, comm/coll, comm/launch, device/dev, net/tape, spec/layout, spec/model
  * Read first: mesh.h, mops.h, tp_linear.h
  */

@@ -26,7 +26,7 @@ enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vp
  * auto: on asynchronous devices only. */
 enum vfm_overlap { VFM_OVERLAP_AUTO, VFM_OVERLAP_ON, VFM_OVERLAP_OFF };
 
-/* How gradients are summed between nodes (comm/device/comm_nodes.h); the ranks of a node always sum in f32. */
+/* How gradients are summed between nodes (comm/coll/comm_nodes.h); the ranks of a node always sum in f32. */
 enum vfm_grad_reduce { VFM_GRAD_REDUCE_FP32, VFM_GRAD_REDUCE_BF16_INTERNODE };
 
 struct vfm_parallel {

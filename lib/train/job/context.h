@@ -16,10 +16,10 @@
 #ifndef VFM_TRAIN_JOB_CONTEXT_H
 #define VFM_TRAIN_JOB_CONTEXT_H
 
+#include "device/open/open.h"
 #include "io/opt.h"
 #include "net/mesh/mesh.h"
 #include "train/job/config.h"
-#include "train/job/device.h"
 #include "train/job/job.h"
 
 enum { VFM_UNSET = INT32_MIN };   /* a numeric option that was not given */
@@ -33,7 +33,7 @@ struct vfm_context_opts {
 	const char *recorder_dir; /* directory of the flight recorder (comm/host/comm_host.h); NULL: default */
 };
 
-extern const char vfm_device_default[]; /* "cpu"; .device has another address if --device is given */
+/* .device has another address if --device is given. */
 #define VFM_CONTEXT_OPTS_INIT                                                                                          \
 	{                                                                                                              \
 		.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = vfm_device_default                                 \
@@ -57,7 +57,8 @@ struct vfm_context {
 	const struct vfm_context_opts *opts;
 	struct vfm_job job;
 	struct vfm_comm_sim_rank *sim; /* of a simulated rank (simulate.h); else NULL */
-	struct vfm_device device;      /* empty before vfm_context_device */
+	struct vfm_device device;      /* empty before vfm_context_device, as is world */
+	struct vfm_comm *world;        /* of all ranks, for device memory (comm/device/comm_dev.h) */
 	struct vfm_mesh mesh;          /* empty before vfm_context_open */
 };
 
@@ -72,7 +73,7 @@ typedef int (*vfm_rank_fn)(struct vfm_context *x, void *ctx, struct vfm_err *err
  * with an empty message. */
 int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ctx, struct vfm_err *err);
 
-/* Collective: opens x->device on every rank and connects the ranks (vfm_device_join).  All ranks return the same
+/* Collective: opens x->device on every rank and makes x->world.  All ranks return the same
  * failure. */
 int vfm_context_device(struct vfm_context *x, bool deterministic, struct vfm_err *err);
 /* Collective: checks c->parallel against the number of ranks, opens the device with the options of c->train, and

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/host/comm_host.h"
-#include "comm/device/comm_sim.h"
 #include "io/task.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)
@@ -187,8 +186,7 @@ int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err)
 		return rc;
 	j->failed = true;
 	j->first = claim_report(j, err);
-	vfm_comm_host_abort(j->world, err->msg);
-	vfm_comm_sim_abort(j->world, err->msg);
+	vfm_comm_abort(j->world, err->msg);
 	return rc;
 }
 

@@ -2,8 +2,7 @@
  *
  * Ranks, device and mesh of this process; the configuration of a run, and whether a plan fits it.
  *
- * Used by: vfm-train, vfm-sample, vfm-bench, encoder/encode
- * Calls: base, comm, data/plan, data/record, device/cpu, device/dev, device/sim,
- *   io, net/diffusion, net/mesh, net/tape, spec
+ * Used by: vfm-train, vfm-sample, vfm-bench
+ * Calls: base, comm, data/plan, data/record, device/open, device/sim, io, net/diffusion, net/mesh, net/tape, spec
  * Read first: context.h, config.h
  */

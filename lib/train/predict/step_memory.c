@@ -1,7 +1,5 @@
 #include "train/predict/step_memory.h"
 
-#include <string.h>
-
 #include "base/log.h"
 #include "device/cpu/cpu.h"
 #include "train/predict/bench.h"
@@ -69,7 +67,7 @@ static void set_memory_machine(struct vfm_machine *m, const struct vfm_step_memo
 
 	vfm_machine_of_memory(m, d->async ? VFM_MACHINE_GPU : VFM_MACHINE_CPU,
 		d->mem_total ? d->mem_total : CAPACITY_UNKNOWN, s->ranks);
-	for (int i = 0; i < 2 && !strcmp(d->t->name, "cpu"); i++) {
+	for (int i = 0; i < 2; i++) {
 		struct vfm_cpu_copies c = vfm_cpu_copies_of(d, i ? VFM_BF16 : VFM_F32);
 
 		m->copies[i] = (struct vfm_cpu_copy_rule){c.few, c.rows, c.columns, c.depth, c.bytes};

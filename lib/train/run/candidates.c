@@ -144,6 +144,28 @@ int vfm_candidates_accept(struct vfm_candidates *k, struct vfm_err *err)
 	return 0;
 }
 
+int vfm_candidates_newest(const char *run, struct vfm_ckpt **c, char **why, struct vfm_err *err)
+{
+	char *dir = vfm_strfmt("%s/ckpt", run);
+	struct vfm_candidates k;
+	const char *path;
+	int rc = vfm_candidates_list(&k, run, dir, "auto", err);
+
+	*c = NULL;
+	while (rc == 0 && !*c && (path = vfm_candidates_next(&k))) {
+		rc = vfm_candidate_open(c, path, err);
+		if (rc == VFM_EUSAGE) {
+			vfm_candidates_reject(&k, err->msg);
+			rc = 0;
+		}
+	}
+	if (why)
+		*why = k.why.len ? vfm_strdup(k.why.data) : NULL;
+	vfm_candidates_release(&k);
+	free(dir);
+	return rc;
+}
+
 void vfm_candidates_release(struct vfm_candidates *k)
 {
 	for (size_t i = 0; i < k->n; i++)

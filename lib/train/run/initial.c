@@ -1,39 +1,19 @@
 #include "train/run/initial.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "ckpt/ckpt.h"
 #include "train/run/candidates.h"
 
-/* Opens the newest checkpoint that the run in dir can resume from; returns NULL if there is none.  The run says later
- * why it rejects others. */
-static struct vfm_ckpt *open_begun(const char *dir)
-{
-	char *ckpts = dir ? vfm_strfmt("%s/ckpt", dir) : NULL;
-	struct vfm_candidates k = {0};
-	struct vfm_ckpt *c = NULL;
-	struct vfm_err why;
-	const char *path;
-
-	if (ckpts && vfm_candidates_list(&k, dir, ckpts, "auto", &why) == 0)
-		while (!c && (path = vfm_candidates_next(&k)))
-			if (vfm_candidate_open(&c, path, &why) < 0)
-				vfm_candidates_reject(&k, why.msg);
-	vfm_candidates_release(&k);
-	free(ckpts);
-	return c;
-}
-
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
 {
-	struct vfm_ckpt *from = open_begun(dir);
+	struct vfm_ckpt *from = NULL;
 	/* what the network is trained to do, and for which noise */
 	static const char *const keys[] = {"kind", "t_min", "t_max"};
 	json_t *json, *diffusion;
 	struct vfm_config had;
 	int rc;
 
+	if (dir)
+		TRY(vfm_candidates_newest(dir, &from, NULL, err));
 	if (!from)
 		TRY(vfm_ckpt_open(&from, path, err));
 	json = json_object();

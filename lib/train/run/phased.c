@@ -6,34 +6,31 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
-#include "ckpt/find.h"
 #include "data/plan/plan.h"
 #include "train/job/plan_check.h"
+#include "train/run/candidates.h"
 
 char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k)
 {
 	return vfm_strfmt("%s/%s", run, l->v[k].name);
 }
 
-/* *step: of the newest checkpoint of a phase; -1: it has none. */
-static int find_newest(const char *run, const struct vfm_phases *l, int k, int64_t *step, struct vfm_err *err)
-{
-	char *dir = vfm_strfmt("%s/%s/ckpt", run, l->v[k].name);
-	int rc = vfm_ckpt_latest(dir, step, err);
-
-	free(dir);
-	return rc;
-}
-
 char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 {
-	struct vfm_err ignore;
-	int64_t step;
+	char *dir = NULL;
 
-	for (; k >= 0; k--)
-		if (find_newest(run, l, k, &step, &ignore) == 0 && step >= 0)
-			return vfm_phased_dir(run, l, k);
-	return NULL;
+	for (; k >= 0 && !dir; k--) {
+		struct vfm_ckpt *c;
+		struct vfm_err ignore;
+
+		dir = vfm_phased_dir(run, l, k);
+		if (vfm_candidates_newest(dir, &c, NULL, &ignore) == 0 && !c) {
+			free(dir);
+			dir = NULL;
+		}
+		vfm_ckpt_close(c);
+	}
+	return dir;
 }
 
 /* ---- plans ---- */
@@ -77,17 +74,15 @@ static int check_plans(const struct vfm_context *x, const struct vfm_phased *s, 
 
 /* ---- which phase is next ---- */
 
-/* Compares a phase whose steps are done with its newest checkpoint. */
-static int check_done(const struct vfm_phased *s, int k, int64_t last, struct vfm_err *err)
+/* Compares a phase whose steps are done with its newest checkpoint c. */
+static int check_done(const struct vfm_phased *s, int k, int64_t last, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	const struct vfm_phase *phase = &s->list->v[k];
-	char *dir = vfm_phased_dir(s->run.dir, s->list, k);
 	json_t *config = vfm_config_to_json(&s->config[k]);
 	struct vfm_identity id = {
 		.config = &s->config[k], .config_json = config, .plan_path = phase->plan, .last = last};
 	struct vfm_plan *m = vfm_plan_open(phase->plan, err);
-	struct vfm_ckpt *c = NULL;
-	int rc = m ? vfm_ckpt_open(&c, dir, err) : err->code;
+	int rc = m ? 0 : err->code;
 
 	memcpy(id.plan_sha256, phase->sha256, VFM_SHA256_HEX);
 	if (rc == 0) {
@@ -95,9 +90,34 @@ static int check_done(const struct vfm_phased *s, int k, int64_t last, struct vf
 		id.encoders = vfm_plan_header(m)->makers;
 		rc = vfm_identity_resume(&id, c, s->run.allow_change, "; another -o RUN starts anew", err);
 	}
-	vfm_ckpt_close(c);
 	vfm_plan_close(m);
 	json_decref(config);
+	return rc;
+}
+
+/* Looks at phase k, as find_next goes on.  *why: the reasons of the damaged checkpoints of phase *next, or NULL. */
+static int check_phase(
+	const struct vfm_phased *s, int k, const int64_t *last, int *next, char **why, struct vfm_err *err)
+{
+	char *dir = vfm_phased_dir(s->run.dir, s->list, k), *damage = NULL;
+	struct vfm_ckpt *c;
+	int rc = vfm_candidates_newest(dir, &c, &damage, err);
+
+	if (rc == 0 && *next < k && c)
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"phase '%s' has begun in '%s', but phase '%s' before it has not done its %lld steps%s%s; "
+			"another -o RUN starts anew",
+			s->list->v[k].name, s->run.dir, s->list->v[*next].name, (long long)last[*next],
+			*why ? ": " : "", *why ? *why : "");
+	else if (rc == 0 && c && c->step >= last[k])
+		rc = check_done(s, k, last[k], c, err);
+	else if (rc == 0 && *next > k) {
+		*next = k;
+		*why = damage;
+		damage = NULL;
+	}
+	vfm_ckpt_close(c);
+	free(damage);
 	free(dir);
 	return rc;
 }
@@ -105,23 +125,13 @@ static int check_done(const struct vfm_phased *s, int k, int64_t last, struct vf
 /* Returns the first phase that has steps left, or the number of phases. */
 static int find_next(const struct vfm_phased *s, const int64_t *last, struct vfm_err *err)
 {
-	int next = s->list->n;
+	int next = s->list->n, rc = 0;
+	char *why = NULL;
 
-	for (int k = 0; k < s->list->n; k++) {
-		int64_t step;
-
-		TRY(find_newest(s->run.dir, s->list, k, &step, err));
-		if (next < k && step >= 0)
-			return vfm_fail(err, VFM_EUSAGE,
-				"phase '%s' has begun in '%s', but phase '%s' before it has not done its %lld steps; "
-				"another -o RUN starts anew",
-				s->list->v[k].name, s->run.dir, s->list->v[next].name, (long long)last[next]);
-		if (step >= last[k])
-			TRY(check_done(s, k, last[k], err));
-		else if (next > k)
-			next = k;
-	}
-	return next;
+	for (int k = 0; k < s->list->n && rc == 0; k++)
+		rc = check_phase(s, k, last, &next, &why, err);
+	free(why);
+	return rc < 0 ? rc : next;
 }
 
 /* Collective: rank 0 reads RUN, which the others may see later. */

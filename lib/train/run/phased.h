@@ -17,7 +17,8 @@ struct vfm_phased {
 
 /* Returns RUN/NAME of phase k; the caller frees it. */
 char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k);
-/* Returns the folder of the last phase before or at k that has a checkpoint; NULL: none has.  The caller frees it. */
+/* Returns the folder of the last phase before or at k that has a checkpoint to resume from; NULL: none has.  The caller
+ * frees it. */
 char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k);
 
 /* Collective over the job of x, in which no device is open.  Before the first phase trains, the plans of all are

@@ -41,7 +41,7 @@ struct vfm_step_stats {
 struct vfm_trainer *vfm_trainer_new(
 	const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err);
 /* Accepts NULL.  After a failed step it blocks until sends to other ranks complete.  If these ranks may no longer
- * receive, call vfm_comm_host_abort first. */
+ * receive, call vfm_comm_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
 
 /* Collective.  Plans what blocks keep for their backward if train.recompute is auto, and prints the plan on the log;

@@ -1,10 +1,9 @@
 /* Sums in two levels: f32 within a node, bf16 between nodes. */
-#include "comm/device/comm_nodes.h"
+#include "comm/coll/comm_nodes.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "comm/host/host_job.h"
 #include "device/ops/ops.h"
 
 enum { PIECE = 16 << 20 };
@@ -13,12 +12,9 @@ enum { PIECE = 16 << 20 };
 
 int vfm_comm_node(struct vfm_comm *c, int rank)
 {
-	struct vfm_comm *host = vfm_comm_host(c);
-	struct vfm_hcomm *h = vfm_hcomm_of(host);
+	const struct vfm_comm *host = vfm_comm_host(c);
 
-	if (host->t->node)
-		return host->t->node(host, rank);
-	return h ? h->job->node_of[h->world[rank]] : 0;
+	return host->t->node ? host->t->node(host, rank) : 0;
 }
 
 bool vfm_comm_spans_nodes(struct vfm_comm *c)

@@ -1,15 +1,14 @@
-#include "train/job/device.h"
+#include "device/open/open.h"
 
 #include <string.h>
 
 #include "base/log.h"
 #include "base/par.h"
-#include "comm/device/comm_dev.h"
-#include "comm/device/comm_sim.h"
 #include "device/cpu/cpu.h"
 #include "device/sim/network.h"
 #include "device/sim/sim.h"
-#include "device/sim/slow.h"
+
+const char vfm_device_default[] = "cpu";
 
 /* Known plugins; "cpu" is built in. */
 static const char *const plugins[] = {"cuda"};
@@ -32,15 +31,10 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 {
 	struct vfm_machine m;
 
-	if (o->sim) {
-		o->sim->deterministic = o->deterministic;
-		m = o->sim->job->machine;
-		if (o->sim->job->slow_factor > 0 && o->sim->job->rank_of[o->sim->rep] == o->sim->job->slow_rank)
-			vfm_sim_slow_kernels(&m, o->sim->job->slow_factor);
-		d->dev = o->sim->dev = vfm_sim_open(&m, o->sim->job->world, err);
-		d->sim = o->sim;
+	if (o->simulated) {
+		d->dev = vfm_sim_open(&o->simulated->machine, o->simulated->world, err);
 		if (d->dev)
-			vfm_sim_set_routing(d->dev, o->sim->job->expert_skew);
+			vfm_sim_set_routing(d->dev, o->simulated->expert_skew);
 		return d->dev ? 0 : VFM_EENV;
 	}
 	if (!o->machine)
@@ -90,34 +84,16 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 	return vfm_device_open_rank(d, name, &(struct vfm_device_opts){.local_size = 1, .size = 1}, err);
 }
 
-int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err)
+void vfm_device_close(struct vfm_device *d)
 {
-	struct vfm_comm_dev_opts o = {
-		.compute = d->stream, .transport = d->plugin ? d->plugin->transport : NULL, .host_memory = !d->plugin};
-	int rc;
-
-	d->host = job->world;
-	if (d->sim && d->host->size > 1)
-		return vfm_job_failed(job, vfm_comm_sim_device(d->host, d->stream, &d->world, err), err);
-	rc = vfm_comm_dev_new(d->host, &o, &d->world, err);
-	/* All ranks detect invalid settings alike. */
-	return rc == VFM_EUSAGE ? vfm_job_agree(job, rc, err) : vfm_job_failed(job, rc, err);
+	if (d->stream)
+		d->dev->t->stream_free(d->stream);
+	if (d->dev)
+		d->dev->t->dev_free(d->dev);
+	*d = (struct vfm_device){0};
 }
 
 const char *vfm_device_features(void)
 {
 	return vfm_plugin_exists("cuda") ? " cuda" : "";
-}
-
-void vfm_device_close(struct vfm_device *d)
-{
-	if (d->world)
-		vfm_comm_dev_free(d->world, d->host);
-	if (d->stream)
-		d->dev->t->stream_free(d->stream);
-	if (d->dev)
-		d->dev->t->dev_free(d->dev);
-	if (d->sim)
-		d->sim->dev = NULL;
-	*d = (struct vfm_device){0};
 }

@@ -7,8 +7,8 @@
  *
  * A struct vfm_comm_nodes belongs to its group and is used on one stream at a time.
  */
-#ifndef VFM_COMM_DEVICE_COMM_NODES_H
-#define VFM_COMM_DEVICE_COMM_NODES_H
+#ifndef VFM_COMM_COLL_COMM_NODES_H
+#define VFM_COMM_COLL_COMM_NODES_H
 
 #include "comm/coll/comm.h"
 
