@@ -139,7 +139,7 @@ static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vf
 static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
 	const struct vfm_maker *used, struct vfm_err *err)
 {
-	struct vfm_tokenizer builtin;
+	struct vfm_wavelet builtin;
 	struct vfm_maker own;
 	char label[VFM_MAKER_LABEL], spec[32];
 
@@ -153,8 +153,8 @@ static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const
 	}
 	own = *used;
 	if (!*own.name) {
-		TRY(vfm_tokenizer_parse(&builtin, default_tokenizer(j, spec), err));
-		own = vfm_tokenizer_maker(&builtin);
+		TRY(vfm_wavelet_parse(&builtin, default_tokenizer(j, spec), err));
+		own = vfm_wavelet_maker(&builtin);
 	}
 	j->geometry = own.geometry;
 	vfm_maker_label(&own, label);

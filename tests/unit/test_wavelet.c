@@ -62,7 +62,7 @@ static double reference(const uint8_t *rgb, int64_t frames, int height, int widt
 	int comp, kt, ky, kx;
 	double sum = 0;
 
-	vfm_tokenizer_channel(c, &comp, &kt, &ky, &kx);
+	vfm_wavelet_channel(c, &comp, &kt, &ky, &kx);
 	for (int t = 0; t < 4; t++) {
 		for (int y = 0; y < 8; y++) {
 			for (int x = 0; x < 8; x++) {
@@ -89,17 +89,17 @@ static void agrees_with_the_definition(void **state)
 	(void)state;
 	noise(rgb, sizeof(rgb));
 	for (int k = 0; k < 4; k++) {
-		struct vfm_tokenizer t;
+		struct vfm_wavelet t;
 		char spec[32];
 		double worst = 0;
 
 		snprintf(spec, sizeof(spec), "wavelet:%d", channels[k]);
-		assert_int_equal(vfm_tokenizer_parse(&t, spec, NULL), 0);
-		assert_int_equal(vfm_tokenizer_encode(&t, rgb, F, H, W, z, NULL), 0);
+		assert_int_equal(vfm_wavelet_parse(&t, spec, NULL), 0);
+		assert_int_equal(vfm_wavelet_encode(&t, rgb, F, H, W, z, NULL), 0);
 		for (int c = 0; c < channels[k]; c++) {
 			float shift, scale;
 
-			vfm_tokenizer_norm(c, &shift, &scale);
+			vfm_wavelet_norm(c, &shift, &scale);
 			assert_true(scale > 0 && isfinite(scale));
 			for (int i = 0; i < 2 * 2 * 3; i++) {
 				double want = reference(rgb, F, H, W, c, i / 6, i / 3 % 2, i % 3);
@@ -120,7 +120,7 @@ static void channels_are_in_the_documented_order(void **state)
 
 	(void)state;
 	for (int c = 0; c < 768; c++) {
-		vfm_tokenizer_channel(c, &comp, &kt, &ky, &kx);
+		vfm_wavelet_channel(c, &comp, &kt, &ky, &kx);
 		assert_int_equal(seen[comp][kt][ky][kx]++, 0);
 		if (c == 0)
 			assert_int_equal(comp + kt + ky + kx, 0);
@@ -141,18 +141,18 @@ static void all_channels_give_the_pixels_back(void **state)
 	static uint8_t rgb[F * H * W * 3], back[sizeof(rgb)];
 	static float z[768 * 2 * 2 * 5];
 	static uint16_t half[768 * 2 * 2 * 5];
-	struct vfm_tokenizer t;
+	struct vfm_wavelet t;
 
 	(void)state;
 	noise(rgb, sizeof(rgb));
-	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet:768", NULL), 0);
-	assert_int_equal(vfm_tokenizer_encode(&t, rgb, F, H, W, z, NULL), 0);
-	assert_int_equal(vfm_tokenizer_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
+	assert_int_equal(vfm_wavelet_parse(&t, "wavelet:768", NULL), 0);
+	assert_int_equal(vfm_wavelet_encode(&t, rgb, F, H, W, z, NULL), 0);
+	assert_int_equal(vfm_wavelet_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_memory_equal(rgb, back, sizeof(rgb));
 	/* as it is stored */
 	vfm_f16s_from_f32(half, z, sizeof(half) / 2);
 	vfm_f16s_to_f32(z, half, sizeof(half) / 2);
-	assert_int_equal(vfm_tokenizer_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
+	assert_int_equal(vfm_wavelet_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_true(psnr(rgb, back, sizeof(rgb)) > 55);
 }
 
@@ -171,22 +171,22 @@ static void fewer_channels_project(void **state)
 	for (int f = 0; f < F; f++)
 		vfm_synth_frame(&s, f, rgb + f * H * W * 3);
 	for (int k = 0; k < 5; k++) {
-		struct vfm_tokenizer t;
+		struct vfm_wavelet t;
 		char spec[32];
 		double q, worst = 0;
 
 		snprintf(spec, sizeof(spec), "wavelet:%d", channels[k]);
-		assert_int_equal(vfm_tokenizer_parse(&t, spec, NULL), 0);
-		assert_int_equal(vfm_tokenizer_encode(&t, rgb, F, H, W, z, NULL), 0);
-		assert_int_equal(vfm_tokenizer_decode(&t, z, 2, 4, 4, F, back, NULL), 0);
+		assert_int_equal(vfm_wavelet_parse(&t, spec, NULL), 0);
+		assert_int_equal(vfm_wavelet_encode(&t, rgb, F, H, W, z, NULL), 0);
+		assert_int_equal(vfm_wavelet_decode(&t, z, 2, 4, 4, F, back, NULL), 0);
 		q = psnr(rgb, back, sizeof(rgb));
 		assert_true(q > last); /* more channels, a better picture */
 		last = q;
-		assert_int_equal(vfm_tokenizer_encode(&t, back, F, H, W, z2, NULL), 0);
+		assert_int_equal(vfm_wavelet_encode(&t, back, F, H, W, z2, NULL), 0);
 		for (int i = 0; i < channels[k] * 2 * 4 * 4; i++) {
 			float scale;
 
-			vfm_tokenizer_norm(i / 32, NULL, &scale);
+			vfm_wavelet_norm(i / 32, NULL, &scale);
 			worst = fmax(worst, fabs(z[i] - z2[i]) / scale);
 		}
 		assert_true(worst < 0.5); /* rounding to bytes and clamping; a wrong basis gives 2 and more */
@@ -199,11 +199,11 @@ static void quality_of_the_default(void **state)
 	enum { F = 16, S = 96, N = 12 };
 	static uint8_t rgb[F * S * S * 3], back[sizeof(rgb)];
 	static float z[16 * 4 * 12 * 12];
-	struct vfm_tokenizer t;
+	struct vfm_wavelet t;
 	double sum = 0, mean = 0, square = 0;
 
 	(void)state;
-	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet", NULL), 0);
+	assert_int_equal(vfm_wavelet_parse(&t, "wavelet", NULL), 0);
 	assert_int_equal(t.channels, 16);
 	for (int i = 0; i < N; i++) {
 		struct vfm_synth s;
@@ -211,12 +211,12 @@ static void quality_of_the_default(void **state)
 		assert_int_equal(vfm_synth_init(&s, &(struct vfm_synth_opts){S, S, F, 1, {0}}, (uint64_t)i, NULL), 0);
 		for (int f = 0; f < F; f++)
 			vfm_synth_frame(&s, f, rgb + f * S * S * 3);
-		assert_int_equal(vfm_tokenizer_encode(&t, rgb, F, S, S, z, NULL), 0);
+		assert_int_equal(vfm_wavelet_encode(&t, rgb, F, S, S, z, NULL), 0);
 		for (size_t k = 0; k < sizeof(z) / 4; k++) {
 			mean += z[k];
 			square += (double)z[k] * z[k];
 		}
-		assert_int_equal(vfm_tokenizer_decode(&t, z, 4, 12, 12, F, back, NULL), 0);
+		assert_int_equal(vfm_wavelet_decode(&t, z, 4, 12, 12, F, back, NULL), 0);
 		sum += psnr(rgb, back, sizeof(rgb));
 	}
 	mean /= N * (double)(sizeof(z) / 4);
@@ -233,28 +233,28 @@ static void an_image_is_one_latent_frame(void **state)
 	enum { S = 32 };
 	static uint8_t rgb[S * S * 3], back[S * S * 3];
 	static float z[768 * 16];
-	struct vfm_tokenizer t;
+	struct vfm_wavelet t;
 	struct vfm_geometry g;
 	int kt;
 
 	(void)state;
 	noise(rgb, sizeof(rgb));
-	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet:3", NULL), 0);
-	g = vfm_tokenizer_maker(&t).geometry;
+	assert_int_equal(vfm_wavelet_parse(&t, "wavelet:3", NULL), 0);
+	g = vfm_wavelet_maker(&t).geometry;
 	assert_int_equal(g.channels, 3);
 	assert_int_equal(vfm_geometry_latent_frames(&g, 1), 1);
 	assert_int_equal(vfm_geometry_latent_frames(&g, 4), 1);
 	assert_int_equal(vfm_geometry_latent_frames(&g, 5), 2);
-	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet:768", NULL), 0);
-	assert_int_equal(vfm_tokenizer_encode(&t, rgb, 1, S, S, z, NULL), 0);
+	assert_int_equal(vfm_wavelet_parse(&t, "wavelet:768", NULL), 0);
+	assert_int_equal(vfm_wavelet_encode(&t, rgb, 1, S, S, z, NULL), 0);
 	for (int c = 0; c < 768; c++) {
-		vfm_tokenizer_channel(c, NULL, &kt, NULL, NULL);
+		vfm_wavelet_channel(c, NULL, &kt, NULL, NULL);
 		for (int i = 0; kt && i < 16; i++) {
 			assert_true(fabsf(z[c * 16 + i]) < 1e-3f);
 			z[c * 16 + i] = 3; /* as a model may draw it: a still picture does not see it */
 		}
 	}
-	assert_int_equal(vfm_tokenizer_decode(&t, z, 1, 4, 4, 1, back, NULL), 0);
+	assert_int_equal(vfm_wavelet_decode(&t, z, 1, 4, 4, 1, back, NULL), 0);
 	assert_memory_equal(rgb, back, sizeof(rgb));
 }
 
@@ -264,21 +264,21 @@ static void bad_requests(void **state)
 		"", "wave", "wavelet:", "wavelet:0", "wavelet:769", "wavelet:16x", "waveletx"};
 	static uint8_t rgb[32 * 32 * 3];
 	static float z[16 * 16];
-	struct vfm_tokenizer t;
+	struct vfm_wavelet t;
 	struct vfm_err err;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
-		assert_int_equal(vfm_tokenizer_parse(&t, specs[i], &err), VFM_EUSAGE);
-	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet", &err), 0);
-	assert_string_equal(vfm_tokenizer_maker(&t).name, "wavelet:16");
-	assert_int_equal(vfm_tokenizer_encode(&t, rgb, 1, 32, 28, z, &err), VFM_EINPUT);
-	assert_int_equal(vfm_tokenizer_encode(&t, rgb, 0, 32, 32, z, &err), VFM_EINPUT);
-	assert_int_equal(vfm_tokenizer_decode(&t, z, 1, 4, 4, 5, rgb, &err), VFM_EINPUT);
+		assert_int_equal(vfm_wavelet_parse(&t, specs[i], &err), VFM_EUSAGE);
+	assert_int_equal(vfm_wavelet_parse(&t, "wavelet", &err), 0);
+	assert_string_equal(vfm_wavelet_maker(&t).name, "wavelet:16");
+	assert_int_equal(vfm_wavelet_encode(&t, rgb, 1, 32, 28, z, &err), VFM_EINPUT);
+	assert_int_equal(vfm_wavelet_encode(&t, rgb, 0, 32, 32, z, &err), VFM_EINPUT);
+	assert_int_equal(vfm_wavelet_decode(&t, z, 1, 4, 4, 5, rgb, &err), VFM_EINPUT);
 	/* what a diverged model gives */
 	for (int i = 0; i < 256; i++)
 		z[i] = i % 2 ? NAN : INFINITY;
-	assert_int_equal(vfm_tokenizer_decode(&t, z, 1, 4, 4, 1, rgb, &err), 0);
+	assert_int_equal(vfm_wavelet_decode(&t, z, 1, 4, 4, 1, rgb, &err), 0);
 }
 
 int main(void)

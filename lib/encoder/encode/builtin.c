@@ -10,7 +10,7 @@
 struct builtin {
 	bool f32;
 	/* of an encoder of videos */
-	struct vfm_tokenizer tokenizer;
+	struct vfm_wavelet wavelet;
 	struct vfm_geometry geometry;
 	/* of an encoder of texts */
 	char *spec;
@@ -41,7 +41,7 @@ static int encode_group(struct builtin_clip *b, const uint8_t *rgb, int n, struc
 			"too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
 			(long long)r->pictures, r->width, r->height);
 	vfm_grow(&b->latent, &b->latent_cap, want, sizeof(float));
-	TRY(vfm_tokenizer_encode(&b->v->tokenizer, rgb, n, r->height, r->width, b->latent + had * b->cells, err));
+	TRY(vfm_wavelet_encode(&b->v->wavelet, rgb, n, r->height, r->width, b->latent + had * b->cells, err));
 	b->t++;
 	if (b->c->pictures && b->c->given > 1 && b->t % b->c->patch_t == 0) /* others are dropped */
 		memcpy(b->c->pictures + b->picture, rgb + (size_t)(n - 1) * b->picture, b->picture);
@@ -94,7 +94,7 @@ static int builtin_encode_given(
 	int rc;
 
 	TRY(vfm_encoded_alloc_frames(&x, &bytes, &v->geometry, e, err));
-	rc = vfm_condition_encode(&v->tokenizer, &e->p, e->frames, x, err);
+	rc = vfm_condition_encode(&v->wavelet, &e->p, e->frames, x, err);
 	if (rc >= 0)
 		rc = vfm_encoded_set_latents(out, x, &v->geometry, e->frames, e->p.height, e->p.width, v->f32, err);
 	vfm_big_free(x, bytes);
@@ -107,7 +107,7 @@ static int builtin_decode(void *ctx, int worker, const float *latent, const int3
 	const struct builtin *v = ctx;
 
 	(void)worker;
-	return vfm_tokenizer_decode(&v->tokenizer, latent, dims[0], dims[1], dims[2], frames, rgb, err);
+	return vfm_wavelet_decode(&v->wavelet, latent, dims[0], dims[1], dims[2], frames, rgb, err);
 }
 
 /* ---- texts ---- */
@@ -166,8 +166,8 @@ int vfm_builtin_open_video(struct vfm_encoder_handle *h, const char *spec, bool 
 	struct builtin *v = vfm_calloc(1, sizeof(*v));
 
 	*h = (struct vfm_encoder_handle){.ops = &builtin_ops, .ctx = v};
-	TRY(vfm_tokenizer_parse(&v->tokenizer, spec, err));
-	h->maker = vfm_tokenizer_maker(&v->tokenizer);
+	TRY(vfm_wavelet_parse(&v->wavelet, spec, err));
+	h->maker = vfm_wavelet_maker(&v->wavelet);
 	v->geometry = h->maker.geometry;
 	v->f32 = f32;
 	return 0;

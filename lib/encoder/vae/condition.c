@@ -50,7 +50,7 @@ void vfm_condition_mask(const struct vfm_geometry *g, int given, int64_t frames,
 
 /* All latent frames without a given picture are the same. */
 int vfm_condition_encode(
-	const struct vfm_tokenizer *t, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
+	const struct vfm_wavelet *t, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err)
 {
 	const size_t size = (size_t)p->height * (size_t)p->width * 3,
 		     cells = (size_t)(p->height / VFM_WAVELET_SPACE) * (size_t)(p->width / VFM_WAVELET_SPACE) *
@@ -74,7 +74,7 @@ int vfm_condition_encode(
 			memcpy(rgb, p->rgb, size);
 		if (last)
 			memcpy(rgb + (size_t)(here - 1) * size, p->rgb + size, size);
-		rc = vfm_tokenizer_encode(t, rgb, (int)here, p->height, p->width, latent + (size_t)i * cells, err);
+		rc = vfm_wavelet_encode(t, rgb, (int)here, p->height, p->width, latent + (size_t)i * cells, err);
 	}
 	vfm_big_free(rgb, size * VFM_WAVELET_TIME);
 	return rc;

@@ -20,8 +20,8 @@ struct vfm_pictures {       /* the given pictures of a video */
 
 /* Encodes the given pictures, with grey ones in the places of the others, `frames` in all, with the built-in tokenizer:
  * latent [T, C, height / 8, width / 8].  VFM_EINPUT: the sizes are no multiples of 8. */
-int vfm_condition_encode(const struct vfm_tokenizer *t, const struct vfm_pictures *p, int64_t frames, float *latent,
-	struct vfm_err *err);
+int vfm_condition_encode(
+	const struct vfm_wavelet *t, const struct vfm_pictures *p, int64_t frames, float *latent, struct vfm_err *err);
 
 /* Writes the mask [stride of time, T, area]: 1 where the given pictures of `frames` are.  given: as n of vfm_pictures.
  */

@@ -101,7 +101,7 @@ static void make_order(void)
 		set_norm(&table[c]);
 }
 
-void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx)
+void vfm_wavelet_channel(int c, int *component, int *kt, int *ky, int *kx)
 {
 	pthread_once(&table_once, make_order);
 	if (component)
@@ -114,7 +114,7 @@ void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx)
 		*kx = table[c].kx;
 }
 
-void vfm_tokenizer_norm(int c, float *shift, float *scale)
+void vfm_wavelet_norm(int c, float *shift, float *scale)
 {
 	pthread_once(&table_once, make_order);
 	if (shift)
@@ -123,7 +123,7 @@ void vfm_tokenizer_norm(int c, float *shift, float *scale)
 		*scale = table[c].scale;
 }
 
-int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_err *err)
+int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *err)
 {
 	int64_t channels = VFM_WAVELET_CHANNELS;
 
@@ -132,7 +132,7 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 	if (spec[7] == ':' && vfm_parse_i64(spec + 8, 1, VFM_WAVELET_MAX, &channels, err) < 0)
 		return vfm_err_context(err, "tokenizer '%s'", spec);
 	pthread_once(&table_once, make_order);
-	*t = (struct vfm_tokenizer){.channels = (int)channels};
+	*t = (struct vfm_wavelet){.channels = (int)channels};
 	for (int c = 0; c < t->channels; c++) {
 		int y = level(table[c].ky), x = level(table[c].kx), kt = level(table[c].kt);
 
@@ -143,7 +143,7 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 	return 0;
 }
 
-struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t)
+struct vfm_maker vfm_wavelet_maker(const struct vfm_wavelet *t)
 {
 	struct vfm_maker m = {.version = VFM_WAVELET_VERSION,
 		.geometry = {.stride = {VFM_WAVELET_TIME, VFM_WAVELET_SPACE, VFM_WAVELET_SPACE},
@@ -169,7 +169,7 @@ struct row {
 	uint16_t *sum; /* [width * 3] */
 };
 
-static void row_init(struct row *r, const struct vfm_tokenizer *t, int w)
+static void row_init(struct row *r, const struct vfm_wavelet *t, int w)
 {
 	*r = (struct row){.ns = 1 << t->space_log, .nt = 1 << t->time_log, .blocks = w, .width = w * VFM_WAVELET_SPACE};
 	r->ps = VFM_WAVELET_SPACE / r->ns;
@@ -229,7 +229,7 @@ static void butterflies(struct row *r)
 	}
 }
 
-static float *coef(const struct row *r, const struct vfm_tokenizer *t, const struct channel *c)
+static float *coef(const struct row *r, const struct vfm_wavelet *t, const struct channel *c)
 {
 	return cell(r, c->comp, hadamard_of(c->kt, t->time_log), hadamard_of(c->ky, t->space_log),
 		hadamard_of(c->kx, t->space_log));
@@ -286,7 +286,7 @@ static void to_ycc(struct row *r)
 	}
 }
 
-static void encode_row(struct row *r, const struct vfm_tokenizer *t, const uint8_t *const frame[VFM_WAVELET_TIME],
+static void encode_row(struct row *r, const struct vfm_wavelet *t, const uint8_t *const frame[VFM_WAVELET_TIME],
 	float *latent, size_t plane)
 {
 	for (int ct = 0; ct < r->nt; ct++)
@@ -315,7 +315,7 @@ static int check_size(int64_t frames, int64_t height, int64_t width, struct vfm_
 	return 0;
 }
 
-int vfm_tokenizer_encode(const struct vfm_tokenizer *t, const uint8_t *rgb, int64_t frames, int height, int width,
+int vfm_wavelet_encode(const struct vfm_wavelet *t, const uint8_t *rgb, int64_t frames, int height, int width,
 	float *latent, struct vfm_err *err)
 {
 	const int64_t nt = frames / VFM_WAVELET_TIME + (frames % VFM_WAVELET_TIME != 0);
@@ -350,7 +350,7 @@ static uint8_t to_byte(float x)
 }
 
 /* Latents -> cells of Y, Cb, Cr as pixel values. */
-static void restore_cells(struct row *r, const struct vfm_tokenizer *t, const float *latent, size_t plane, bool still)
+static void restore_cells(struct row *r, const struct vfm_wavelet *t, const float *latent, size_t plane, bool still)
 {
 	/* A coefficient times its basis function, whose values are +-1/16, is a pixel. */
 	memset(r->v, 0, (size_t)r->cells * 3 * (size_t)r->blocks * sizeof(float));
@@ -404,7 +404,7 @@ static void decode_row(const struct row *r, int64_t it, size_t y, int64_t frames
 	}
 }
 
-int vfm_tokenizer_decode(const struct vfm_tokenizer *t, const float *latent, int64_t latent_frames, int h, int w,
+int vfm_wavelet_decode(const struct vfm_wavelet *t, const float *latent, int64_t latent_frames, int h, int w,
 	int64_t frames, uint8_t *rgb, struct vfm_err *err)
 {
 	const size_t plane = (size_t)latent_frames * (size_t)h * (size_t)w;

@@ -1,4 +1,4 @@
-/* wavelet.h - a video tokenizer without learned weights: the 3D Haar wavelet packet.
+/* wavelet.h - a video encoder without learned weights: the 3D Haar wavelet packet.
  *
  * Compression 4 x 8 x 8 (time, height, width).  Per block of 4 x 8 x 8 pixels:
  *
@@ -10,7 +10,7 @@
  *   3. order: with l(k) = 0, 1, 2, 2, 3, 3, 3, 3 the level of a coefficient and u = 0 for Y, 1 for Cb and Cr,
  *      ascending by max(l(kx), l(ky), l(kt) + u), then l(kx) + l(ky) + l(kt) + u, component, kt, ky, kx
  *   4. channel c = (coefficient c - shift_c) * scale_c: roughly mean 0 and standard deviation 1 or less over
- *      natural video (constants in wavelet.c, measured; see vfm_tokenizer_norm)
+ *      natural video (constants in wavelet.c, measured; see vfm_wavelet_norm)
  *
  * With all 768 channels this is exactly invertible; with C of them decoding gives the orthogonal
  * projection.  The rounds are 1, 16, 128 and 768; the default 16 keep 2 x 2 means a block and frame pair of Y
@@ -36,29 +36,29 @@
 #define VFM_WAVELET_MAX      768
 #define VFM_WAVELET_VERSION  "1" /* change it if the latents of a video change */
 
-struct vfm_tokenizer { /* plain data: made by parse, may be copied */
+struct vfm_wavelet {   /* plain data: made by parse, may be copied */
 	int channels;  /* C, 1..VFM_WAVELET_MAX */
 	int space_log; /* the finest spatial level that the C channels use: 2^space_log cells a side */
 	int time_log;
 };
 
 /* spec: "wavelet" or "wavelet:C".  VFM_EUSAGE for anything else. */
-int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_err *err);
+int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *err);
 /* "wavelet:16" with its geometry, which pads. */
-struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t);
+struct vfm_maker vfm_wavelet_maker(const struct vfm_wavelet *t);
 
 /* Sets the coefficient of channel c and its constants; any pointer may be NULL. */
-void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx);
-void vfm_tokenizer_norm(int c, float *shift, float *scale);
+void vfm_wavelet_channel(int c, int *component, int *kt, int *ky, int *kx);
+void vfm_wavelet_norm(int c, float *shift, float *scale);
 
 /* rgb [frames, height, width, 3] -> latent [C, T, height/8, width/8], T = ceil(frames / 4).
  * VFM_EINPUT: sizes that are not positive multiples of 8, or no frame. */
-int vfm_tokenizer_encode(const struct vfm_tokenizer *t, const uint8_t *rgb, int64_t frames, int height, int width,
+int vfm_wavelet_encode(const struct vfm_wavelet *t, const uint8_t *rgb, int64_t frames, int height, int width,
 	float *latent, struct vfm_err *err);
 
 /* latent [C, T, h, w] -> rgb [frames, h*8, w*8, 3], rounded and clamped.  `frames` in 1..4T; further frames are
  * not written.  frames == 1 and T == 1: a still image. */
-int vfm_tokenizer_decode(const struct vfm_tokenizer *t, const float *latent, int64_t latent_frames, int h, int w,
+int vfm_wavelet_decode(const struct vfm_wavelet *t, const float *latent, int64_t latent_frames, int h, int w,
 	int64_t frames, uint8_t *rgb, struct vfm_err *err);
 
 #endif

@@ -32,7 +32,7 @@ struct vfm_previews {
 	struct preview_item *item;
 	int n;
 	bool decodes;
-	struct vfm_tokenizer tokenizer;
+	struct vfm_wavelet wavelet;
 	bool warned;
 };
 
@@ -90,15 +90,15 @@ static int read_items(struct vfm_previews *p, struct vfm_plan *plan, struct vfm_
 	return rc < 0 ? rc : 0;
 }
 
-/* Whether the latents are those of the built-in tokenizer. */
+/* Whether the latents are those of the built-in wavelet. */
 static bool find_decoder(struct vfm_previews *p, const struct vfm_plan *plan)
 {
 	struct vfm_maker used = vfm_plan_header(plan)->makers.tokenizer, own;
 	struct vfm_err ignore;
 
-	if (!used.name[0] || vfm_tokenizer_parse(&p->tokenizer, used.name, &ignore) < 0)
+	if (!used.name[0] || vfm_wavelet_parse(&p->wavelet, used.name, &ignore) < 0)
 		return false;
-	own = vfm_tokenizer_maker(&p->tokenizer);
+	own = vfm_wavelet_maker(&p->wavelet);
 	return vfm_maker_compare(&own, &used) == VFM_MAKER_SAME;
 }
 
@@ -203,7 +203,7 @@ static int decode_item(struct vfm_previews *p, const char *stem, const float *la
 
 	if (!rgb)
 		return VFM_EENV;
-	rc = vfm_tokenizer_decode(&p->tokenizer, latent, dims[0], dims[1], dims[2], frames, rgb, err);
+	rc = vfm_wavelet_decode(&p->wavelet, latent, dims[0], dims[1], dims[2], frames, rgb, err);
 	if (rc == 0 && image) {
 		image->width = width;
 		image->height = height;
