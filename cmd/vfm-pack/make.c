@@ -371,7 +371,7 @@ static const char *set_text(const struct vfm_blend_set *s, char *text, size_t si
 
 /* Compares an encoder of set i with that of set `first`, whose maker is in the header.  With --force it records a
  * difference instead. */
-static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_encoder e,
+static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_maker_kind e,
 	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
 {
 	const struct vfm_maker *expected = vfm_makers_of(&h->makers, e);
@@ -397,7 +397,7 @@ static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, j
 static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, struct vfm_plan_header *h,
 	json_t **forced, struct vfm_err *err)
 {
-	int first[VFM_ENCODERS] = {0}; /* the set that the header's maker is from */
+	int first[VFM_MAKER_KINDS] = {0}; /* the set that the header's maker is from */
 
 	for (int i = 0; i < n; i++) {
 		struct vfm_makers m = vfm_index_makers(sets[i].ix);
@@ -412,7 +412,7 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 				m.tokenizer.name[0]      ? "text encoder"
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
-		for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+		for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 			const struct vfm_maker *mine = vfm_makers_of(&m, e);
 
 			if (!vfm_makers_of(&h->makers, e)->name[0] && mine->name[0])

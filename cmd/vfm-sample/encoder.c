@@ -9,8 +9,8 @@
 enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };
 
 /* Compares an encoder with the encoder of the training data. */
-static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_encoder e, struct vfm_makers *trained,
-	const struct vfm_maker *used, struct vfm_err *err)
+static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_maker_kind e,
+	struct vfm_makers *trained, const struct vfm_maker *used, struct vfm_err *err)
 {
 	const struct vfm_maker *expected = vfm_makers_of(trained, e);
 	enum vfm_maker_relation rel = vfm_maker_compare(expected, used);
@@ -19,15 +19,16 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 
 	vfm_maker_label_pair(expected, used, was, is);
 	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
-		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_encoder_name(e), is);
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_maker_kind_name(e), is);
 	if (rel != VFM_MAKER_DIFFERENT)
 		return 0;
 	if (!j->o->force)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
-			vfm_encoder_name(e), was, is);
+			vfm_maker_kind_name(e), was, is);
 	if (j->x->job.world->rank == 0)
-		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_name(e), was, is);
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_maker_kind_name(e), was,
+			is);
 	entries = json_array();
 	json_array_append_new(entries, vfm_forced_entry("vfm-sample", e, c->path, expected, used));
 	vfm_forced_add(&j->forced, entries);
@@ -179,17 +180,17 @@ static int choose_encoders(
 	j->makers.image = m.image;
 	j->geometry = used->tokenizer.geometry;
 	if (decodes)
-		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
+		TRY(check_encoder(j, c, VFM_MAKER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
 	if (j->o->encoder.image_exec) {
 		j->makers.image = used->image;
-		TRY(check_encoder(j, c, VFM_ENCODER_IMAGE, &m, &used->image, err));
+		TRY(check_encoder(j, c, VFM_MAKER_IMAGE, &m, &used->image, err));
 	}
 	if (!encodes)
 		return 0;
 	j->makers.text = used->text;
-	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &used->text, err);
+	return check_encoder(j, c, VFM_MAKER_TEXT, &m, &used->text, err);
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */

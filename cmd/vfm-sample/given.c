@@ -100,7 +100,7 @@ out:
 
 /* Compares the maker of a section with that of the model's data. */
 static int check_section_maker(
-	const struct given_from *from, enum vfm_encoder e, const json_t *part, const char *what, struct vfm_err *err)
+	const struct given_from *from, enum vfm_maker_kind e, const json_t *part, const char *what, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(part, "maker");
 	struct vfm_makers known = *from->makers;
@@ -125,7 +125,7 @@ static int read_cond(const struct given_from *from, const json_t *line, float *t
 			from->picture->x, VFM_NPY_F32, (int32_t)m->cond_channels, from->dims, patch, tokens, VFM_F32);
 		return 0;
 	}
-	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "cond", err));
+	TRY(check_section_maker(from, VFM_MAKER_TOKENIZER, part, "cond", err));
 	rc = read_array(
 		&a, part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, err);
 	if (rc >= 0)
@@ -145,7 +145,7 @@ static int read_image(const struct given_from *from, const json_t *line, float *
 		memcpy(rows, from->picture->rows, from->picture->rows_bytes);
 		return 0;
 	}
-	TRY(check_section_maker(from, VFM_ENCODER_IMAGE, part, "image", err));
+	TRY(check_section_maker(from, VFM_MAKER_IMAGE, part, "image", err));
 	rc = read_array(&a, part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, err);
 	if (rc >= 0)
 		memcpy(rows, a.x, a.bytes);
@@ -180,7 +180,7 @@ static int read_first(const struct given_from *from, const json_t *line, float *
 
 	if (from->picture->x)
 		return patch_first(from, from->picture->x, from->picture->dims[0], tokens, err);
-	TRY(check_section_maker(from, VFM_ENCODER_TOKENIZER, part, "latent", err));
+	TRY(check_section_maker(from, VFM_MAKER_TOKENIZER, part, "latent", err));
 	rc = read_array(
 		&a, part, "latent", 4, (int64_t[]){from->model->channels, 0, from->dims[1], from->dims[2]}, err);
 	if (rc >= 0)

@@ -34,11 +34,11 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 	free(dataset);
 	TRY(rc < 0 ? VFM_EINPUT : 0);
 	if (d->n_latents && channels)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
+		TRY(vfm_maker_check_named(VFM_MAKER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
 	if (d->n_texts && text_dim)
-		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
+		TRY(vfm_maker_check_named(VFM_MAKER_TEXT, &m->text, &d->makers.text, err));
 	if (d->n_images && c->has_image)
-		TRY(vfm_maker_check_named(VFM_ENCODER_IMAGE, &m->image, &d->makers.image, err));
+		TRY(vfm_maker_check_named(VFM_MAKER_IMAGE, &m->image, &d->makers.image, err));
 	if (channels && d->channels && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);

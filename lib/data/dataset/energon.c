@@ -358,13 +358,13 @@ int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, s
 	}
 	if (rc == 0 && vfm_makers_check(&own, owner, makers, "the index", err) < 0)
 		rc = VFM_EINPUT;
-	for (enum vfm_encoder e = 0; rc == 0 && e < VFM_ENCODERS; e++) {
+	for (enum vfm_maker_kind e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++) {
 		const char *a = vfm_makers_of(&own, e)->name;
 		struct vfm_makers index = *makers;
 
 		if (!a[0] != !vfm_makers_of(&index, e)->name[0])
 			rc = vfm_fail(err, VFM_EINPUT, "%s and the index: only one of them names the %s", owner,
-				vfm_encoder_name(e));
+				vfm_maker_kind_name(e));
 	}
 	json_decref(o);
 	free(owner);

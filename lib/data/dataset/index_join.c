@@ -280,7 +280,7 @@ static int find_join_makers(const struct joining *j, struct vfm_makers *makers, 
 	*makers = vfm_index_makers(a->ix);
 	makers->text = vfm_index_makers(j->parts[j->from[JOIN_TEXT]].ix).text;
 	makers->image = vfm_index_makers(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix).image;
-	rc = vfm_maker_check(VFM_ENCODER_TOKENIZER, &of_cond.tokenizer, cond_owner, &makers->tokenizer, owner, err);
+	rc = vfm_maker_check(VFM_MAKER_TOKENIZER, &of_cond.tokenizer, cond_owner, &makers->tokenizer, owner, err);
 	free(cond_owner);
 	free(owner);
 	return rc;

@@ -75,9 +75,9 @@ static const char *conflict(
 		return err->msg;
 	v->counts->shared += found;
 	if (vfm_makers_check(m->makers, "the sample", &v->makers, "the index", err) < 0 ||
-		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
+		vfm_maker_check_named(VFM_MAKER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
 		return err->msg;
-	if (m->rec.n_texts && vfm_maker_check_named(VFM_ENCODER_TEXT, &m->makers->text, &v->makers.text, err) < 0)
+	if (m->rec.n_texts && vfm_maker_check_named(VFM_MAKER_TEXT, &m->makers->text, &v->makers.text, err) < 0)
 		return err->msg;
 	return NULL;
 }

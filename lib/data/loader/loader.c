@@ -151,14 +151,14 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 static int check_named_encoders(
 	struct vfm_makers *makers, const char *index, struct vfm_makers *want, struct vfm_err *err)
 {
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
 		if (!vfm_makers_of(makers, e)->name[0] || vfm_makers_of(want, e)->name[0])
 			continue;
 		vfm_maker_label(vfm_makers_of(makers, e), label);
 		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the plan names none (encoders): pack again", index,
-			vfm_encoder_name(e), label);
+			vfm_maker_kind_name(e), label);
 	}
 	return 0;
 }

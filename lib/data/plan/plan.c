@@ -87,7 +87,7 @@ static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *w
 {
 	const char *encoder = "", *text;
 	struct vfm_maker expected, *used;
-	enum vfm_encoder e = 0;
+	enum vfm_maker_kind e = 0;
 	char path[48];
 	int64_t set = 0;
 
@@ -95,9 +95,9 @@ static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *w
 	TRY(vfm_json_str(o, where, "tool", true, &text, err));
 	TRY(vfm_json_str(o, where, "file", true, &text, err));
 	TRY(vfm_json_str(o, where, "encoder", true, &encoder, err));
-	while (e < VFM_ENCODERS && strcmp(vfm_encoder_key(e), encoder) != 0)
+	while (e < VFM_MAKER_KINDS && strcmp(vfm_maker_kind_key(e), encoder) != 0)
 		e++;
-	if (e == VFM_ENCODERS)
+	if (e == VFM_MAKER_KINDS)
 		return vfm_fail(err, VFM_EUSAGE, "%s.encoder: expected tokenizer or text", where);
 	used = vfm_makers_of(&m->h.sets[set].forced, e);
 	if (used->name[0])

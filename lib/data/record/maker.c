@@ -159,23 +159,23 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 static const struct {
 	const char *key, *name;
 	size_t off; /* in struct vfm_makers */
-} encoders[VFM_ENCODERS] = {
-	[VFM_ENCODER_TOKENIZER] = {"tokenizer", "tokenizer", offsetof(struct vfm_makers, tokenizer)},
-	[VFM_ENCODER_TEXT] = {"text", "text encoder", offsetof(struct vfm_makers, text)},
-	[VFM_ENCODER_IMAGE] = {"image", "image encoder", offsetof(struct vfm_makers, image)},
+} encoders[VFM_MAKER_KINDS] = {
+	[VFM_MAKER_TOKENIZER] = {"tokenizer", "tokenizer", offsetof(struct vfm_makers, tokenizer)},
+	[VFM_MAKER_TEXT] = {"text", "text encoder", offsetof(struct vfm_makers, text)},
+	[VFM_MAKER_IMAGE] = {"image", "image encoder", offsetof(struct vfm_makers, image)},
 };
 
-const char *vfm_encoder_key(enum vfm_encoder e)
+const char *vfm_maker_kind_key(enum vfm_maker_kind e)
 {
 	return encoders[e].key;
 }
 
-const char *vfm_encoder_name(enum vfm_encoder e)
+const char *vfm_maker_kind_name(enum vfm_maker_kind e)
 {
 	return encoders[e].name;
 }
 
-struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e)
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_maker_kind e)
 {
 	return (struct vfm_maker *)((char *)m + encoders[e].off);
 }
@@ -185,7 +185,7 @@ static const struct vfm_maker *maker_at(const struct vfm_makers *m, int e)
 	return (const struct vfm_maker *)((const char *)m + encoders[e].off);
 }
 
-int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+int vfm_maker_check(enum vfm_maker_kind e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
 	const char *b_owner, struct vfm_err *err)
 {
 	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
@@ -193,21 +193,21 @@ int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a
 	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
 		return 0;
 	vfm_maker_label_pair(a, b, x, y);
-	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_encoder_name(e), x, b_owner, y);
+	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_maker_kind_name(e), x, b_owner, y);
 }
 
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err)
 {
-	for (int e = 0; e < VFM_ENCODERS; e++)
-		TRY(vfm_maker_check((enum vfm_encoder)e, maker_at(a, e), a_owner, maker_at(b, e), b_owner, err));
+	for (int e = 0; e < VFM_MAKER_KINDS; e++)
+		TRY(vfm_maker_check((enum vfm_maker_kind)e, maker_at(a, e), a_owner, maker_at(b, e), b_owner, err));
 	return 0;
 }
 
 int vfm_maker_check_named(
-	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
+	enum vfm_maker_kind e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
 {
-	const char *kind = vfm_encoder_name(e);
+	const char *kind = vfm_maker_kind_name(e);
 	char label[VFM_MAKER_LABEL];
 
 	if (!sample->name[0] == !dataset->name[0])
@@ -250,12 +250,12 @@ static int check_rows(
 
 int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
 {
-	return check_rows(m, "text", vfm_encoder_name(VFM_ENCODER_TEXT), rows, dim, err);
+	return check_rows(m, "text", vfm_maker_kind_name(VFM_MAKER_TEXT), rows, dim, err);
 }
 
 int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
 {
-	return check_rows(m, "image", vfm_encoder_name(VFM_ENCODER_IMAGE), rows, dim, err);
+	return check_rows(m, "image", vfm_maker_kind_name(VFM_MAKER_IMAGE), rows, dim, err);
 }
 
 static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
@@ -316,7 +316,7 @@ int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_e
 	TRY(maker_of_section(&m->text, rec, "text", "embedder", err));
 	TRY(maker_of_section(&m->image, rec, "image", NULL, err));
 	TRY(maker_of_section(&cond, rec, "cond", NULL, err));
-	if (vfm_maker_check(VFM_ENCODER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
+	if (vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
 		if (err)
 			err->code = VFM_EINPUT;
 		return VFM_EINPUT;
@@ -328,7 +328,7 @@ json_t *vfm_makers_json(const struct vfm_makers *m)
 {
 	json_t *o = json_object();
 
-	for (int e = 0; e < VFM_ENCODERS; e++)
+	for (int e = 0; e < VFM_MAKER_KINDS; e++)
 		if (maker_at(m, e)->name[0])
 			json_object_set_new(o, encoders[e].key, vfm_maker_json(maker_at(m, e)));
 	return o;
@@ -350,18 +350,18 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 		return 0;
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	for (int e = 0; e < VFM_ENCODERS; e++)
-		TRY(read_one(vfm_makers_of(m, (enum vfm_encoder)e), o, where, encoders[e].key, err));
+	for (int e = 0; e < VFM_MAKER_KINDS; e++)
+		TRY(read_one(vfm_makers_of(m, (enum vfm_maker_kind)e), o, where, encoders[e].key, err));
 	return 0;
 }
 
 /* ---- differences that a user accepted ---- */
 
-json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+json_t *vfm_forced_entry(const char *tool, enum vfm_maker_kind e, const char *file, const struct vfm_maker *expected,
 	const struct vfm_maker *used)
 {
-	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_encoder_key(e), "file", file, "expected",
-		vfm_maker_json(expected), "used", vfm_maker_json(used));
+	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_maker_kind_key(e), "file", file,
+		"expected", vfm_maker_json(expected), "used", vfm_maker_json(used));
 }
 
 static bool has_entry(const json_t *all, const json_t *entry)

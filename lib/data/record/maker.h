@@ -37,10 +37,10 @@ struct vfm_makers {
 	struct vfm_maker tokenizer, text, image;
 };
 
-enum vfm_encoder { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODER_IMAGE, VFM_ENCODERS };
-const char *vfm_encoder_key(enum vfm_encoder e);  /* "tokenizer", "text", "image": in JSON */
-const char *vfm_encoder_name(enum vfm_encoder e); /* "tokenizer", "text encoder", "image encoder": in messages */
-struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e);
+enum vfm_maker_kind { VFM_MAKER_TOKENIZER, VFM_MAKER_TEXT, VFM_MAKER_IMAGE, VFM_MAKER_KINDS };
+const char *vfm_maker_kind_key(enum vfm_maker_kind e);  /* "tokenizer", "text", "image": in JSON */
+const char *vfm_maker_kind_name(enum vfm_maker_kind e); /* "tokenizer", "text encoder", "image encoder": in messages */
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_maker_kind e);
 
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
 /* Compares names, versions and sha256, and, if both record them, geometries and sizes of texts.  Returns
@@ -60,14 +60,14 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 
 /* VFM_EUSAGE names two makers that differ, and their owners: "set 'a' has tokenizer 'wavelet:16 1', set 'b' has
  * 'wavelet:8 1'". */
-int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+int vfm_maker_check(enum vfm_maker_kind e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
 	const char *b_owner, struct vfm_err *err);
 /* The same for all encoders of a and b. */
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err);
 /* Either all samples of a dataset name a maker or none: a dataset without one matches every other.  VFM_EINPUT. */
 int vfm_maker_check_named(
-	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err);
+	enum vfm_maker_kind e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err);
 
 /* Compares arrays with their maker: the channels of a latent; rows and width of a text, or of image rows.  VFM_EINPUT
  * names both. */
@@ -94,7 +94,7 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
  * were compared with.  Each step passes on the entries that it read. */
 
 /* The caller owns the entry. */
-json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+json_t *vfm_forced_entry(const char *tool, enum vfm_maker_kind e, const char *file, const struct vfm_maker *expected,
 	const struct vfm_maker *used);
 /* Appends the entries of the array `more` (NULL: none) that *all lacks.  *all may be NULL: it becomes a new array if
  * there are entries. */

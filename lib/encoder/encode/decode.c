@@ -60,7 +60,7 @@ static int check_decoder(struct dec *c, const char *path, struct vfm_err *err)
 		return vfm_fail(err, VFM_EINPUT,
 			"the latents were made by '%s', but '%s' would decode them (--force does so)", made, used);
 	entries = json_array();
-	json_array_append_new(entries, vfm_forced_entry("vfm-curate decode", VFM_ENCODER_TOKENIZER, path, &maker, own));
+	json_array_append_new(entries, vfm_forced_entry("vfm-curate decode", VFM_MAKER_TOKENIZER, path, &maker, own));
 	vfm_forced_add(&c->forced, entries);
 	json_decref(entries);
 	return 0;

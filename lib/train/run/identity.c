@@ -255,7 +255,7 @@ static int compare_encoders(
 	struct vfm_err why;
 
 	TRY(read_encoders(&had, c, err));
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_maker_check(
 			    e, vfm_makers_of(&had, e), "the checkpoint", vfm_makers_of(&have, e), "the plan", &why) < 0)
 			note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
@@ -267,13 +267,13 @@ int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c
 	struct vfm_makers had;
 
 	TRY(read_encoders(&had, c, err));
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
 		if (vfm_makers_of(&id->encoders, e)->name[0] || !vfm_makers_of(&had, e)->name[0])
 			continue;
 		vfm_maker_label(vfm_makers_of(&had, e), label);
-		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_encoder_name(e),
+		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_maker_kind_name(e),
 			label);
 	}
 	vfm_makers_fill(&id->encoders, &had);
@@ -291,7 +291,7 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 		json_decref(own);
 		return VFM_EUSAGE;
 	}
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_maker_compare(vfm_makers_of(&had, e), vfm_makers_of(&have, e)) == VFM_MAKER_DIFFERENT)
 			json_array_append_new(own,
 				vfm_forced_entry(
@@ -330,10 +330,10 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 	struct vfm_makers had, have = id->encoders;
 
 	TRY(read_encoders(&had, c, err));
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_makers_of(&have, e)->name[0] && !vfm_makers_of(&had, e)->name[0])
 			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",
-				c->path, vfm_encoder_name(e));
+				c->path, vfm_maker_kind_name(e));
 	return 0;
 }
 

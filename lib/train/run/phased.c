@@ -39,7 +39,7 @@ char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, const struct vfm_phase *first,
 	struct vfm_makers *all, unsigned allowed, struct vfm_err *err)
 {
-	for (enum vfm_encoder e = 0; e < VFM_ENCODERS && !(allowed & VFM_CHANGE_ENCODERS); e++)
+	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS && !(allowed & VFM_CHANGE_ENCODERS); e++)
 		TRY(vfm_maker_check(e, vfm_makers_of(&own, e), s->plan, vfm_makers_of(all, e), first->plan, err));
 	vfm_makers_fill(all, &own);
 	return 0;

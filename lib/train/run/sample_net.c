@@ -146,7 +146,7 @@ static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err
 	TRY(vfm_makers_from_json(&b, json_object_get(n->low_ckpt->state, "encoders"), "state.encoders", err) < 0
 			? vfm_err_context(err, "%s", n->low_ckpt->path)
 			: 0);
-	for (int e = 0; e < VFM_ENCODERS; e++) {
+	for (int e = 0; e < VFM_MAKER_KINDS; e++) {
 		const struct vfm_maker *p = vfm_makers_of(&a, e), *q = vfm_makers_of(&b, e);
 
 		if (vfm_maker_compare(p, q) == VFM_MAKER_DIFFERENT)
