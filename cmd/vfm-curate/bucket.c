@@ -2,12 +2,12 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "io/opt.h"
 #include "curate.h"
-#include "data/dataset/patch.h"
 #include "data/record/bucket.h"
 #include "data/record/stage.h"
 #include "encoder/encode/encoder.h"
+#include "io/opt.h"
+#include "spec/layout/patch.h"
 
 struct bucket {
 	struct vfm_bucket_opts o;

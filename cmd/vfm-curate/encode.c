@@ -9,13 +9,13 @@
 #include "base/num.h"
 #include "base/par.h"
 #include "curate.h"
-#include "data/dataset/patch.h"
 #include "data/record/extra.h"
 #include "data/record/stage.h"
 #include "encoder/encode/encode.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "spec/layout/patch.h"
 
 struct encode {
 	struct vfm_encode spec;

@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "data/dataset/patch.h"
 #include "data/plan/metadataset.h"
 #include "data/plan/pack.h"
 #include "io/file.h"
+#include "spec/layout/patch.h"
 
 struct packing {
 	const struct pack_opts *o;

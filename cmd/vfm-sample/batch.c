@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/dataset/patch.h"
 #include "given.h"
 #include "sample.h"
+#include "spec/layout/patch.h"
 
 enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 

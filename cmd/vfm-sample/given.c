@@ -5,12 +5,12 @@
 
 #include "base/mem.h"
 #include "data/dataset/index.h"
-#include "data/dataset/patch.h"
 #include "data/record/record.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/npy.h"
 #include "io/regular.h"
+#include "spec/layout/patch.h"
 #include "train/job/job.h"
 
 #define MAX_FILE ((size_t)1 << 32)

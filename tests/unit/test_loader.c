@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/dataset/patch.h"
 #include "data/loader/loader.h"
 #include "data/plan/pack.h"
 #include "data/record/caption.h"
 #include "dataset.h"
+#include "spec/layout/patch.h"
 
 #define N_A   61
 #define BATCH 3

@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/dataset/patch.h"
 #include "data/loader/loader_impl.h"
 #include "data/record/caption.h"
+#include "spec/layout/patch.h"
 
 static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample *s, const struct vfm_index_record *r,
 	struct vfm_err *err)

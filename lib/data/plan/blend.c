@@ -8,8 +8,8 @@
 #include "base/permute.h"
 #include "base/philox.h"
 #include "data/dataset/index_join.h"
-#include "data/dataset/patch.h"
 #include "data/plan/split.h"
+#include "spec/layout/patch.h"
 
 /* ---- the sets ---- */
 

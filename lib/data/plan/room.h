@@ -4,6 +4,6 @@
  * its statistics.
  *
  * Used by: vfm-pack; data/loader and train read plans
- * Calls: base, data/dataset, data/record, io
+ * Calls: base, data/dataset, data/record, io, spec/layout
  * Read first: plan.h, pack.h, blend.h
  */

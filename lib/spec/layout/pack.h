@@ -48,7 +48,7 @@ struct vfm_pack {
 	int32_t (*grid)[3];  /* [n] size in patches: t, h, w */
 	int32_t *cu_seqlens; /* [n+1] boundaries of the samples in the tokens */
 	int32_t *cu_text;    /* [n+1] boundaries of the samples in the text rows */
-	/* [tokens, patch_dim] patchified latents (data/dataset/patch.h), feature order (c, pt, ph, pw); NULL: none */
+	/* [tokens, patch_dim] patchified latents (spec/layout/patch.h), feature order (c, pt, ph, pw); NULL: none */
 	void *x0;
 	void *cond;        /* [tokens, cond_dim] patchified conditions, as x0 and in its dtype; NULL: none */
 	float *image;      /* [n * image_len, image_dim] in the order of the samples; NULL: none */

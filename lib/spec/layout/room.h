@@ -1,7 +1,7 @@
 /* spec/layout - parallel layout of a job.
  *
- * Parallel degrees, pipeline schedules and the packs in flight, rows of tokens of each rank, packs of samples in
- * host memory.
+ * Parallel degrees, pipeline schedules and the packs in flight, patches of latents as tokens, rows of tokens of each
+ * rank, packs of samples in host memory.
  *
  * Used by: net, train, data/loader
  * Calls: base, io, spec/model

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/dataset/patch.h"
 #include "data/loader/loader.h"
 #include "encoder/vae/wavelet.h"
 #include "io/file.h"
@@ -14,6 +13,7 @@
 #include "media/draw/png.h"
 #include "net/diffusion/sampler.h"
 #include "net/nn/scales.h"
+#include "spec/layout/patch.h"
 
 enum { PREVIEW_FPS = 8, PREVIEW_CRF = 10 };
 

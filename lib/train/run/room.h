@@ -5,6 +5,6 @@
  *
  * Used by: vfm-train, vfm-sample
  * Calls: base, ckpt, comm/host, data/dataset, data/loader, data/plan, data/record, encoder/vae, io, media/av,
- *   media/draw, net/diffusion, net/mesh, net/nn, spec/cost, train
+ *   media/draw, net/diffusion, net/mesh, net/nn, spec/cost, spec/layout, train
  * Read first: run.h, origin.h, identity.h, sample_net.h
  */

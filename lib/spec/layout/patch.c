@@ -1,5 +1,5 @@
 /* patch.c - latents to tokens and back. */
-#include "data/dataset/patch.h"
+#include "spec/layout/patch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * with G = (T/pt, H/ph, W/pw): token order (t, h, w), feature order (c, pt, ph, pw).
  * T, H, W must be divisible by the patch (vfm_patch_grid checks it).
  */
-#ifndef VFM_DATA_DATASET_PATCH_H
-#define VFM_DATA_DATASET_PATCH_H
+#ifndef VFM_SPEC_LAYOUT_PATCH_H
+#define VFM_SPEC_LAYOUT_PATCH_H
 
 #include <stddef.h>
 #include <stdint.h>
