@@ -377,9 +377,10 @@ check-mesh: $(MESH)
 check-learn: $(BINS) $(TOOLS)
 	B=$(abspath $(B)) tests/learn.sh
 
-layers:
+layers: all
 	@tests/layers.sh
 	@tests/names.sh
+	@tests/calls.sh $(B)
 
 # ---- lint ----------------------------------------------------------------------
 SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/exec/*.sh share/deb/package share/bash-completion/*)

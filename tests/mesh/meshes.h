@@ -7,6 +7,7 @@
 #ifndef MESHES_H
 #define MESHES_H
 
+#include "comm/launch/launch.h"
 #include "net/mesh/mesh.h"
 #include "train/step/trainer.h"
 

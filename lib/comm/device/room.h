@@ -2,7 +2,7 @@
  *
  * Over NCCL, staged through the host, simulated.
  *
- * Used by: train
+ * Used by: train/job, train/predict
  * Calls: base, comm/coll, comm/host, device/cuda, device/dev, device/ops, device/sim, io, spec/model
  * Read first: comm_dev.h, transport.h, comm_sim.h
  */

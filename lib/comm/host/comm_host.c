@@ -11,7 +11,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "comm/host/host_impl.h"
+#include "device/ops/tensor.h"
 #include "io/hash.h"
+#include "spec/model/dtype.h"
 
 /* ---- arithmetic of a call ---- */
 

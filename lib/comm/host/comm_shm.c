@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "spec/model/dtype.h"
 
 enum {
 	PAGE = VFM_SHARED_PAGE,

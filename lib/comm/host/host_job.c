@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "comm/host/host_impl.h"
+#include "spec/model/dtype.h"
 
 static const double CAUSE_S = 3.5; /* how long a rank that lost a connection waits for the monitors to find out why */
 

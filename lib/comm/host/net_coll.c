@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "spec/model/dtype.h"
 
 enum {
 	SMALL = 8192,

@@ -3,7 +3,7 @@
  * The handshake of connections, the flight recorder, and a tree of monitors that notices a rank that ended or hangs,
  * and tells all others.
  *
- * Used by: train; comm/device, whose communicators are built on these
- * Calls: base, comm/coll, comm/launch, io
+ * Used by: comm/device, train/job, train/run
+ * Calls: base, comm/coll, comm/launch, device/ops, io, spec/model
  * Read first: comm_host.h, host_job.h, monitor_impl.h
  */

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include "base/mem.h"
+#include "spec/model/dtype.h"
 
 enum {
 	SMALL = 4096,

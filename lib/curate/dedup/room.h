@@ -2,7 +2,7 @@
  *
  * Groups by perceptual hash and by features, their index, records as text, search by vectors.
  *
- * Used by: vfm-curate dedup and search
+ * Used by: vfm-curate
  * Calls: base, data/record, io, media/match
  * Read first: dedup.h, clip_groups.h, semantic.h, search.h
  */

@@ -2,7 +2,7 @@
  *
  * CSV, JSON, Parquet; joining a table to records; samples of WebDataset tars.
  *
- * Used by: vfm-curate table, join, bucket and probe
+ * Used by: vfm-curate
  * Calls: base, data/record, io, media/av
  * Read first: rows.h, parquet.h, join.h, tar_samples.h
  */

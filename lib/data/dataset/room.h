@@ -3,7 +3,7 @@
  * Building, reading, joining and verifying an index; sets of Energon and MDS; parts of sets; downloads and the
  * cache of remote shards.
  *
- * Used by: vfm-curate, data/plan, data/loader
- * Calls: base, data/record, io, media/av
+ * Used by: data/loader, data/plan, train/run, vfm-bench, vfm-curate, vfm-pack, vfm-sample
+ * Calls: base, data/record, io, media/av, spec/model
  * Read first: index.h, scan.h, dataset.h, shard_cache.h
  */

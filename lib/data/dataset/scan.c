@@ -17,6 +17,7 @@
 #include "io/hash.h"
 #include "io/json.h"
 #include "io/tar.h"
+#include "spec/model/geometry.h"
 
 #define MAX_PARTS 64
 #define MAX_JSON  (16u << 20)

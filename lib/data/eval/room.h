@@ -2,7 +2,7 @@
  *
  * Pairs of clips, the Frechet distance of feature sets, VBench's folders.
  *
- * Used by: vfm-bench eval
+ * Used by: vfm-bench
  * Calls: base, data/record, io, media/av, media/score
  * Read first: frechet.h, pairs.h, vbench.h
  */

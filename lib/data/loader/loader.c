@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "data/dataset/index_join.h"
 #include "data/loader/loader_impl.h"
+#include "spec/model/dtype.h"
 
 const char *const vfm_load_causes[VFM_LOAD_CAUSES] = {"files", "check", "arrange", "lookup", "peers"};
 

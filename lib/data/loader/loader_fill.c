@@ -8,6 +8,7 @@
 #include "data/loader/loader_impl.h"
 #include "data/record/caption.h"
 #include "spec/layout/patch.h"
+#include "spec/model/dtype.h"
 
 static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample *s, const struct vfm_index_record *r,
 	struct vfm_err *err)

@@ -4,7 +4,8 @@
  * record to its files, keys of samples, the frames of a record, thumbnails, buckets, feature sets, histograms, reasons
  * of drops.
  *
- * Used by: vfm-curate, data/dataset, encoder, curate
+ * Used by: curate, data, encoder/encode, encoder/exec, train/job, train/run, vfm-bench, vfm-ckpt, vfm-curate,
+ *   vfm-pack, vfm-sample
  * Calls: base, io, media/av, spec/model
  * Read first: stage.h, record.h, provenance.h, maker.h
  */

@@ -1,10 +1,10 @@
-/* device/cuda - the CUDA device, a plugin (libvfm_cuda.so).
+/* device/cuda - the CUDA device, in a plugin (libvfm_cuda.so) that device/dev/plugin.h opens.
  *
  * Its pool, streams, copies and graphs, cuBLASLt and cuDNN; our kernels are in kern/, which the emulation
  * (kern/emu.h) also compiles for the host.  gemm_plan, gemm_choice and fault need no header of CUDA and are in the
  * library.
  *
- * Used by: device/open, by name (device/dev/plugin.h)
+ * Used by: comm/device
  * Calls: base, device/dev, device/ops, io, spec/model
  * Read first: cuda_impl.h, kern/kern.h
  */

@@ -2,7 +2,7 @@
  *
  * Memory, streams, events, uploads under compute, measurements of stalls and of the host link, plugins.
  *
- * Used by: everyone who computes
+ * Used by: comm/coll, comm/device, device, encoder/text, encoder/vae, net, train, vfm-bench
  * Calls: base, io
  * Read first: dev.h, upload.h
  */

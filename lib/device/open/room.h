@@ -2,7 +2,7 @@
  *
  * The CPU, a plugin (CUDA), or the simulated device; with its compute stream.
  *
- * Used by: train/job, encoder/encode, vfm-bench
+ * Used by: encoder/encode, train/job, vfm-bench, vfm-sample, vfm-train
  * Calls: base, device/cpu, device/dev, device/sim
  * Read first: open.h
  */

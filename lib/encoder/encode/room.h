@@ -2,7 +2,7 @@
  *
  * An encoder is built in, native (in this process, on a device) or a child: one table of functions with three rows.
  *
- * Used by: vfm-curate bucket, encode and decode; vfm-sample
+ * Used by: vfm-curate, vfm-sample
  * Calls: base, data/record, device/open, encoder, io, media/av, spec/model
  * Read first: encoder.h, encode.h, decode.h, encoder_impl.h
  */

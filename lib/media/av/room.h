@@ -3,7 +3,7 @@
  * Probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  Its
  * libraries are loaded at the first call (av_lazy.c).
  *
- * Used by: the rest of media, data/record, vfm-curate, vfm-sample
+ * Used by: curate/table, data, encoder/encode, media, train/run, vfm-curate, vfm-sample
  * Calls: base, io
  * Read first: video_in.h, video_out.h, probe.h
  */

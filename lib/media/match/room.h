@@ -2,7 +2,7 @@
  *
  * Perceptual hashes, and whether two clips show the same.
  *
- * Used by: curate/dedup
+ * Used by: curate/dedup, vfm-curate
  * Calls: base, media/av, media/shots
  * Read first: clip_hash.h
  */

@@ -2,7 +2,7 @@
  *
  * Motion, text, artifacts, changes over time; PSNR and SSIM of two clips.
  *
- * Used by: vfm-curate score, data/eval
+ * Used by: data/eval, vfm-curate
  * Calls: base, media/av
  * Read first: score.h, quality.h
  */

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 #include "device/dev/upload.h"
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
 #include "net/mesh/attn.h"
 #include "net/nn/layers.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/ops/tensor.h"
 #include "net/diffusion/block.h"
 #include "net/diffusion/model.h"
 #include "net/diffusion/modulation.h"

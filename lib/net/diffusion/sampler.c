@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/coll/comm.h"
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
+
 void vfm_sampler_defaults(struct vfm_sampler *s)
 {
 	*s = (struct vfm_sampler){.cfg = 3, .cfg_end = NAN, .low_noise_cfg = NAN, .cfg_interval = {0, INFINITY}};

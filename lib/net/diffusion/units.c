@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "device/dev/upload.h"
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
 #include "net/diffusion/input.h"
 
 static bool is_identity(const int32_t *index, int64_t n)

@@ -14,6 +14,8 @@
 
 #include "device/dev/stall.h"
 #include "device/dev/upload.h"
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
 #include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
 #include "net/mesh/overlap.h"

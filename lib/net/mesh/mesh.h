@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "comm/coll/comm.h"
 #include "comm/coll/comm_nodes.h"
-#include "comm/launch/launch.h"
 #include "net/tape/tape.h"
 #include "spec/layout/parallel.h"
 #include "spec/model/shard.h"

@@ -1,5 +1,6 @@
 #include "net/mesh/mops.h"
 
+#include "device/ops/ops.h"
 #include "net/mesh/overlap.h"
 #include "net/tape/node.h"
 

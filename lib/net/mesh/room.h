@@ -2,7 +2,7 @@
  *
  * Linear layers over tp, attention over cp, exchanges of experts.
  *
- * Used by: net/nn, train
- * Calls: base, comm/coll, comm/launch, device/dev, net/tape, spec/layout, spec/model
+ * Used by: net/diffusion, net/nn, train, vfm-train
+ * Calls: base, comm/coll, device/dev, device/ops, net/tape, spec/layout, spec/model
  * Read first: mesh.h, mops.h, tp_linear.h
  */

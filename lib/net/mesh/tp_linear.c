@@ -1,5 +1,7 @@
 #include "net/mesh/tp_linear.h"
 
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
 #include "net/mesh/attn.h"
 #include "net/mesh/overlap.h"
 #include "net/tape/deferred.h"

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/coll/comm.h"
 #include "device/dev/upload.h"
 #include "io/hash.h"
 #include "net/tape/node.h"
+#include "spec/layout/tokens.h"
 
 void vfm_moe_declare(
 	struct vfm_moe *e, struct vfm_params *ps, int unit, const struct vfm_model_spec *m, const char *prefix)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/coll/comm.h"
+#include "comm/coll/comm_nodes.h"
 #include "net/nn/param_impl.h"
 #include "net/nn/scales.h"
 

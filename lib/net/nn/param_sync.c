@@ -7,6 +7,8 @@
  * that another stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
+#include "comm/coll/comm.h"
+#include "comm/coll/comm_nodes.h"
 #include "device/dev/stall.h"
 #include "net/nn/param_impl.h"
 #include "net/tape/deferred.h"

@@ -3,7 +3,7 @@
  * A parameter is described once; sharding of weights, gradients and state follows.  Linear layers, attention,
  * experts, fp8 scales, frozen weights in fp8.
  *
- * Used by: net/diffusion, train, ckpt
- * Calls: base, device/dev, device/ops, io, net/mesh, net/tape, spec/cost, spec/model
+ * Used by: net/diffusion, train
+ * Calls: base, comm/coll, device/dev, device/ops, io, net/mesh, net/tape, spec
  * Read first: param.h, layers.h
  */

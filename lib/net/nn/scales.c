@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "comm/coll/comm.h"
+
 /* Returns n zeroed floats on the device.  Returns NULL if n is 0, and on failure, with *rc < 0. */
 static float *alloc_zeroed_floats(struct vfm_params *ps, int64_t n, const char *what, int *rc, struct vfm_err *err)
 {

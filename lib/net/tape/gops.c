@@ -1,5 +1,6 @@
 #include "net/tape/gops_impl.h"
 #include "net/tape/region.h"
+#include "spec/model/dtype.h"
 
 /* ---- cast, add, act ---- */
 

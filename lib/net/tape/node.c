@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "device/dev/stall.h"
+#include "spec/model/dtype.h"
 
 /* ---- storage ---- */
 

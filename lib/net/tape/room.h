@@ -3,7 +3,7 @@
  * Each op computes forward and records its adjoint; regions are recomputed or offloaded; weight gradients are
  * deferred.
  *
- * Used by: net/mesh, net/nn
- * Calls: base, device/dev, device/ops, spec/cost
+ * Used by: net, train
+ * Calls: base, device/dev, device/ops, spec/cost, spec/model
  * Read first: tape.h, gops.h
  */

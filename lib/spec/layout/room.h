@@ -3,7 +3,7 @@
  * Parallel degrees, pipeline schedules and the packs in flight, patches of latents as tokens, rows of tokens of each
  * rank, packs of samples in host memory.
  *
- * Used by: net, train, data/loader
+ * Used by: data/loader, data/plan, net, train, vfm-bench, vfm-curate, vfm-pack, vfm-sample, vfm-train
  * Calls: base, io, spec/model
  * Read first: parallel.h, schedule.h, tokens.h, pack.h
  */

@@ -7,7 +7,6 @@
 #include "data/plan/phases.h"
 #include "io/json.h"
 #include "net/diffusion/diffusion.h"
-#include "net/tape/tape.h"
 #include "spec/layout/parallel.h"
 #include "spec/model/model.h"
 #include "spec/model/tuning.h"

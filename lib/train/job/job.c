@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/host/comm_host.h"
+#include "device/ops/tensor.h"
 #include "io/task.h"
 
 int vfm_job_say_once(int rc, struct vfm_err *err)

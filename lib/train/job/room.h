@@ -2,7 +2,8 @@
  *
  * Ranks, device and mesh of this process; the configuration of a run, and whether a plan fits it.
  *
- * Used by: vfm-train, vfm-sample, vfm-bench
- * Calls: base, comm, data/plan, data/record, device/open, device/sim, io, net/diffusion, net/mesh, net/tape, spec
+ * Used by: train, vfm-bench, vfm-ckpt, vfm-sample, vfm-train
+ * Calls: base, comm, data/plan, data/record, device/open, device/ops, device/sim, io, net/diffusion, net/mesh,
+ *   spec
  * Read first: context.h, config.h
  */

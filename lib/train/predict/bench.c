@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/coll/comm.h"
+#include "net/nn/param.h"
 #include "train/predict/oom_hints.h"
 #include "train/step/synthetic.h"
 

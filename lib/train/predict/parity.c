@@ -5,6 +5,10 @@
 
 #include "ckpt/safetensors.h"
 #include "io/file.h"
+#include "net/diffusion/diffusion.h"
+#include "net/diffusion/model.h"
+#include "net/nn/param.h"
+#include "net/tape/tape.h"
 #include "train/step/micro.h"
 #include "train/step/state.h"
 #include "train/step/synthetic.h"

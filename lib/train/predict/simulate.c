@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "comm/coll/comm.h"
 #include "device/sim/network.h"
 #include "io/hash.h"
 

@@ -3,9 +3,14 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "comm/coll/comm.h"
 #include "data/loader/loader.h"
 #include "data/plan/split.h"
+#include "device/dev/dev.h"
+#include "device/ops/ops.h"
+#include "device/ops/tensor.h"
 #include "net/nn/scales.h"
+#include "net/tape/tape.h"
 #include "train/job/plan_check.h"
 #include "train/run/readers.h"
 #include "train/step/micro.h"

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "ckpt/adapters.h"
 #include "ckpt/check.h"
+#include "comm/coll/comm.h"
+#include "device/ops/tensor.h"
 #include "train/run/candidates.h"
 #include "train/step/state.h"
 

@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/ckpt.h"
+#include "comm/coll/comm.h"
 #include "data/plan/plan.h"
+#include "device/ops/tensor.h"
 #include "train/job/plan_check.h"
 #include "train/run/candidates.h"
 

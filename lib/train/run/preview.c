@@ -14,6 +14,8 @@
 #include "net/diffusion/sampler.h"
 #include "net/nn/scales.h"
 #include "spec/layout/patch.h"
+#include "spec/model/dtype.h"
+#include "spec/model/model.h"
 
 enum { PREVIEW_FPS = 8, PREVIEW_CRF = 10 };
 

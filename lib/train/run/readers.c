@@ -1,6 +1,8 @@
 #include "train/run/readers.h"
 
+#include "comm/coll/comm.h"
 #include "comm/host/comm_host.h"
+#include "device/ops/tensor.h"
 
 static int check_ranks(void *ctx, struct vfm_err *err)
 {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "media/draw/html.h"
+#include "spec/model/model.h"
 #include "train/job/config.h"
 #include "train/run/run_log.h"
 #include "train/run/run_samples.h"

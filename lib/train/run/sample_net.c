@@ -8,8 +8,10 @@
 #include "base/num.h"
 #include "ckpt/adapters.h"
 #include "ckpt/check.h"
+#include "comm/coll/comm.h"
 #include "data/record/maker.h"
 #include "io/json.h"
+#include "spec/model/model.h"
 #include "train/step/state.h"
 
 #define TIME_EPS 1e-6

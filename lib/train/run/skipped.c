@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/coll/comm.h"
 
 enum { NAMED = 8 }; /* samples that a message names */
 

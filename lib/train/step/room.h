@@ -2,7 +2,7 @@
  *
  * Packs through a pipeline, the plan of recompute, optimizer, CUDA graphs, statistics; its state in checkpoints.
  *
- * Used by: train/run, train/predict
+ * Used by: train/predict, train/run, vfm-ckpt
  * Calls: base, ckpt, comm/coll, device/dev, device/ops, io, net, spec, train/job
  * Read first: trainer.h, pipeline.h, optim.h, state.h
  */
