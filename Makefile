@@ -323,6 +323,7 @@ P ?= check-build layers check-format check-unit check-ops check-cuda check-cli c
 PARTS = LOGS=$(B)/check MAKE='$(SUB) $(JOBS)' tests/parts.sh
 
 check-build: all tests
+	@tests/calls.sh $(B)
 tests: $(UNIT) $(OPTESTS) $(MESH) $(GPU)
 
 check-quick:
@@ -377,10 +378,9 @@ check-mesh: $(MESH)
 check-learn: $(BINS) $(TOOLS)
 	B=$(abspath $(B)) tests/learn.sh
 
-layers: all
+layers:
 	@tests/layers.sh
 	@tests/names.sh
-	@tests/calls.sh $(B)
 
 # ---- lint ----------------------------------------------------------------------
 SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/exec/*.sh share/deb/package share/bash-completion/*)

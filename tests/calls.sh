@@ -1,9 +1,11 @@
 #!/bin/bash
-# calls.sh BUILD - checks the lines "Calls:" and "Used by:" of each room.h by the symbols of the objects in BUILD: a room
-# calls only what its line names (layers.sh checks the includes), and the rooms and commands that use it are those that
-# its other line names.  A group (spec) means any of its rooms, "everyone" any.  Prints a line for each fault; status 1
-# if there is one.  -p also prints who uses each room.  Sources that this build leaves out (CUDA) hide users: a word of a
-# room with such sources is not asked for.
+# calls.sh [-p] BUILD - checks the lines "Calls:" and "Used by:" of each room.h by the symbols of the objects in BUILD.
+#
+# A room calls only what its line names (layers.sh checks the includes).  The rooms and commands that use it are those
+# of its other line.  A group (spec) means any of its rooms, "everyone" any.  Prints a line for each fault; status 1 if
+# there is one.  -p also prints who uses each room.
+#
+# A build may leave out sources (CUDA).  Words of "Used by:" for rooms that have such sources are not checked.
 set -u
 
 print=0

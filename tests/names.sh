@@ -1,10 +1,10 @@
 #!/bin/bash
-# names.sh [TREE] - checks names, so that a backtrace and grep name one thing and a header says where a
-# function is defined.  Prints a line for each fault; status 1 if there is one.
+# names.sh [TREE] - checks names, so that a backtrace and grep name one thing and a header says where a function is
+# defined.  Prints a line for each fault; status 1 if there is one.
 #
-# In lib and cmd, no two files define a static function, or a struct, enum or union, of the same name.  In lib, a function that x.h declares
-# is defined in x.c, or in x_*.c where a large file was divided; *_impl.h may declare those of all files of a room.  A
-# source declares nothing of others.
+# In lib and cmd, no two files define a static function, or a struct, enum or union, of the same name.  In lib, a
+# function that x.h declares is defined in x.c, or in x_*.c where a large file was divided; *_impl.h may declare those
+# of all files of a room.  A source declares nothing of others.
 #
 # Functions of headers are not read: lib/device/cpu/*.inc.h are compiled once for each instruction set.  A tag that a
 # header declares without members (struct vfm_event;) belongs to the devices and transports, which each define it.

@@ -1,5 +1,5 @@
-/* param_impl.h - between param.c, which describes and lays out, param_values.c, which reads and writes, and param_sync.c,
- * which moves weights and gradients. */
+/* param_impl.h - between param.c, which describes and lays out, param_values.c, which reads and writes, and
+ * param_sync.c, which moves weights and gradients. */
 #ifndef VFM_NET_NN_PARAM_IMPL_H
 #define VFM_NET_NN_PARAM_IMPL_H
 

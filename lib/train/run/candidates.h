@@ -42,8 +42,8 @@ int vfm_candidates_accept(struct vfm_candidates *k, struct vfm_err *err);
 void vfm_candidates_release(struct vfm_candidates *k);
 
 /* Opens the newest checkpoint that the run in RUN can resume from, as far as opening tells; *c = NULL: there is none.
- * Renames nothing and does not warn: the run does.  *why, unless why is NULL: the reasons of rejected ones, or NULL; the
- * caller frees it.  VFM_EENV: a file exists but cannot be read. */
+ * Renames nothing and does not warn: the run does.  *why, unless why is NULL: the reasons of rejected ones, or NULL;
+ * the caller frees it.  VFM_EENV: a file exists but cannot be read. */
 int vfm_candidates_newest(const char *run, struct vfm_ckpt **c, char **why, struct vfm_err *err);
 
 /* Opens a candidate as vfm_ckpt_open does.  VFM_EUSAGE: also for files of weights. */
