@@ -36,5 +36,7 @@ extern int dnn_ref_wrong_plan; /* only this plan of theirs; -1: all */
 enum { DNN_REF_PLANS = 4 };
 extern int dnn_ref_plans, dnn_ref_us[DNN_REF_PLANS];
 extern int dnn_ref_used; /* the last plan that ran */
+/* Seconds that plans have taken: the clock of events (dev_stub.h), so that the load of the machine does not matter. */
+extern double dnn_ref_now;
 
 #endif
