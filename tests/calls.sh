@@ -1,17 +1,15 @@
 #!/bin/bash
-# calls.sh [-p] BUILD - checks the lines "Calls:" and "Used by:" of each room.h by the symbols of the objects in BUILD.
+# calls.sh BUILD [TREE] - checks the lines "Calls:" and "Used by:" of each room.h by the symbols of the objects in BUILD.
 #
 # A room calls only what its line names (layers.sh checks the includes).  The rooms and commands that use it are those
 # of its other line.  A group (spec) means any of its rooms, "everyone" any.  Prints a line for each fault; status 1 if
-# there is one.  -p also prints who uses each room.
+# there is one.
 #
 # A build may leave out sources (CUDA).  Words of "Used by:" for rooms that have such sources are not checked.
 set -u
 
-print=0
-[ "${1:-}" = -p ] && print=1 && shift
 build=$1
-cd "$(dirname "$0")/.." || exit 2
+cd "${2:-$(dirname "$0")/..}" || exit 2
 {
 	find lib -name room.h | LC_ALL=C sort | while read -r f; do
 		awk -v room="$(dirname "${f#lib/}")" '
@@ -24,7 +22,7 @@ cd "$(dirname "$0")/.." || exit 2
 		[ -f "$build/${src%.c}.o" ] || echo "left_out $src"
 	done
 	find "$build/lib" "$build/cmd" -name '*.o' -print0 | LC_ALL=C sort -z | xargs -0 nm -gA
-} | awk -v print_users="$print" '
+} | awk '
 	function room_of(path) {
 		if (path ~ /^cmd\//) {
 			sub(/^cmd\//, "", path)
@@ -97,8 +95,6 @@ cd "$(dirname "$0")/.." || exit 2
 				if (!found)
 					fault(sprintf("lib/%s/room.h: nothing of %s uses it", room, w[k]))
 			}
-			if (print_users)
-				print "room", room, uses[room]
 		}
 		exit bad
 	}'

@@ -1,4 +1,4 @@
-/* base - helpers of all rooms.
+/* base - what every room may use.
  *
  * Errors as values, the log, memory, time, numbers, threads, Philox and permutations, lists with ranges, statistics of
  * samples.  Knows no format and no device.

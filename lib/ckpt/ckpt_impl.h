@@ -55,7 +55,7 @@ struct ckpt_priv {
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
 /* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
-int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
 /* Opens a file of tensors, or a directory of such files.  how may be NULL. */
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);

@@ -300,7 +300,7 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	return 0;
 }
 
-int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err)
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
 	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
@@ -409,7 +409,7 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 does not match %s", mp, CKPT_SUMS);
 		goto out;
 	}
-	rc = vfm_ckpt_parse(&c, text, len, NULL, err);
+	rc = ckpt_parse_manifest(&c, text, len, NULL, err);
 	if (rc < 0) {
 		vfm_err_context(err, "%s", path);
 		goto out;

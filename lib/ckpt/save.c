@@ -499,7 +499,7 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	json_object_set_new(m, "files", files);
 	ckpt_manifest_text(m, &text);
 	/* A manifest that the parser refuses must not replace a valid checkpoint. */
-	rc = vfm_ckpt_parse(&check, text.data, text.len, NULL, err);
+	rc = ckpt_parse_manifest(&check, text.data, text.len, NULL, err);
 	if (rc < 0) {
 		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
 		goto out;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 35
+plan 41
 
 layers=$TOP/tests/layers.sh
 
@@ -136,3 +136,31 @@ tree lib/ckpt/x.h 'int vfm_put(int x);' lib/ckpt/x.h 'void vfm_get(void);' lib/c
 run "$names" t
 rc_is 1 "a function that the header of another file declares: status 1"
 is "$out" "lib/ckpt/x.h:2: vfm_get is defined in lib/ckpt/y.c" "names both; parts of a file and private headers pass"
+tree lib/ckpt/x.c 'extern int vfm_put(int x);' lib/device/cuda/a.cu 'extern "C" int vfm_put(int x)'
+run "$names" t
+is "$out" "lib/ckpt/x.c:2: a declaration without a header" "a source that declares what another defines"
+
+# calls BASE_USED_BY IO_CALLS: two rooms and a command, of which io calls base and the command calls io.
+calls() {
+	mkdir -p t/lib/{base,io} t/cmd/vfm-x
+	printf ' * Used by: %s\n * Calls: nothing\n * Read first: x.h\n' "$1" >t/lib/base/room.h
+	printf ' * Used by: vfm-x\n * Calls: %s\n * Read first: x.h\n' "$2" >t/lib/io/room.h
+	echo 'int vfm_a(void) { return 1; }' >t/lib/base/a.c
+	echo 'int vfm_a(void); int vfm_b(void) { return vfm_a(); }' >t/lib/io/b.c
+	echo 'int vfm_b(void); int main(void) { return vfm_b(); }' >t/cmd/vfm-x/main.c
+	for src in lib/base/a lib/io/b cmd/vfm-x/main; do
+		mkdir -p "b/${src%/*}"
+		cc -c "t/$src.c" -o "b/$src.o"
+	done
+	run "$TOP/tests/calls.sh" "$PWD/b" t
+}
+rm -rf t b
+calls io base
+is "$out" "" "rooms that call what their lists name"
+rc_is 0 "and the status is 0"
+calls "io, vfm-y" nothing
+rc_is 1 "a call that the list lacks, a user that is none: status 1"
+is "$out" 'lib/io/room.h: lib/io/b.c calls vfm_a of base, which is not in "Calls:"
+lib/base/room.h: nothing of vfm-y uses it' "names both"
+calls vfm-x base
+like "$out" 'lib/base/room.h: lib/io/b.c uses vfm_a, but is not in "Used by:"' "a user that the list lacks"

@@ -686,7 +686,7 @@ static void test_bad_manifests(void **st)
 			cases[i].shape, cases[i].pieces, h, h);
 		struct vfm_err err = {0};
 		struct vfm_ckpt *c;
-		int rc = vfm_ckpt_parse(&c, text, strlen(text), NULL, &err);
+		int rc = ckpt_parse_manifest(&c, text, strlen(text), NULL, &err);
 
 		if (cases[i].want) {
 			assert_int_equal(rc, VFM_EUSAGE);

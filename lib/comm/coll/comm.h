@@ -49,9 +49,9 @@ struct vfm_comm_table {
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*deregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
-	/* NULL: self, or a device communicator, for which its host communicator is asked. */
-	void (*abort)(struct vfm_comm *c, const char *why);
-	int (*node)(const struct vfm_comm *c, int rank); /* of the rank (vfm_comm_node) */
+	/* NULL in "self" and in device communicators, whose host communicator is asked instead. */
+	void (*abort)(struct vfm_comm *c, const char *why); /* vfm_comm_abort */
+	int (*node)(const struct vfm_comm *c, int rank);    /* the node of a rank; vfm_comm_node */
 };
 
 /* The place of each rank of a communicator in a split of it. */

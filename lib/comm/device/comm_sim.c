@@ -41,7 +41,7 @@ static struct members make_members(const struct vfm_comm_sim_rank *r, int *rank,
 	return m;
 }
 
-struct members vfm_sim_members_copy(const struct members *m, int max_reps)
+struct members comm_sim_members_copy(const struct members *m, int max_reps)
 {
 	struct members y = *m;
 
@@ -52,7 +52,7 @@ struct members vfm_sim_members_copy(const struct members *m, int max_reps)
 	return y;
 }
 
-void vfm_sim_members_release(struct members *m)
+void comm_sim_members_release(struct members *m)
 {
 	free(m->rank);
 	free(m->rep);
@@ -69,7 +69,7 @@ static int place_of_member(const struct sim_comm *g, int i)
 	return 0;
 }
 
-int vfm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members *of, int i)
+int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members *of, int i)
 {
 	return of->rank[i] / (int)r->job->machine.node_gpus;
 }
@@ -83,7 +83,7 @@ struct host_call {
 };
 
 /* Waits until all have come to a meeting, while the streams go on. */
-int vfm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
+int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
 	const char *of, struct vfm_err *err)
 {
 	for (;;) {
@@ -104,7 +104,7 @@ static int gather_here(struct sim_comm *g, const char *what, const struct host_c
 	if (g->r->dev)
 		vfm_sim_host_now(g->r->dev, now);
 	*out = vfm_sim_meet(g->r->job->world, g->of.id, g->calls++, g->of.n_reps, g->of.place, now, mine);
-	TRY(vfm_sim_meeting_wait(g->r, *out, what, g->c.name, err));
+	TRY(comm_sim_meeting_wait(g->r, *out, what, g->c.name, err));
 	if (g->r->dev)
 		vfm_sim_host_until(g->r->dev, (*out)->at);
 	return 0;
@@ -172,7 +172,7 @@ static int sim_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 	int rc;
 
 	if (s)
-		return vfm_sim_enqueue_group(g, s, "all_reduce", &x, err);
+		return comm_sim_enqueue_group(g, s, "all_reduce", &x, err);
 	r.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum));
 	r.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole));
 	rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
@@ -236,7 +236,7 @@ static int sim_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 
 	if (s) {
 		know_gathered(c, s, &in, &out, count);
-		return vfm_sim_enqueue_group(sim_comm_of(c), s, "all_gather", &out, err);
+		return comm_sim_enqueue_group(sim_comm_of(c), s, "all_gather", &out, err);
 	}
 	mine = vfm_malloc(bytes + 1); /* in may lie in out */
 	if (bytes)
@@ -265,7 +265,7 @@ static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 	struct copy_of_root a = {root, x.data};
 
 	if (s)
-		return vfm_sim_enqueue_group(sim_comm_of(c), s, "broadcast", &x, err);
+		return comm_sim_enqueue_group(sim_comm_of(c), s, "broadcast", &x, err);
 	return call_together(
 		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
 }
@@ -290,7 +290,7 @@ static int sim_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct v
 	const int64_t *count, struct vfm_err *err)
 {
 	(void)out, (void)count;
-	return s ? vfm_sim_enqueue_group(sim_comm_of(c), s, "reduce_scatter", &in, err)
+	return s ? comm_sim_enqueue_group(sim_comm_of(c), s, "reduce_scatter", &in, err)
 		 : refuse(c, "reduce_scatter", err);
 }
 
@@ -302,14 +302,14 @@ static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 		return refuse(c, "all_to_all", err);
 	if (!send)
 		vfm_sim_moved(s->dev, out.data, in.data, vfm_nbytes(&in));
-	return vfm_sim_enqueue_group(
+	return comm_sim_enqueue_group(
 		sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
 }
 
 static int sim_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err)
 {
-	return s ? vfm_sim_enqueue_exchange(sim_comm_of(c), s, &out, to, &in, from, err) : refuse(c, "exchange", err);
+	return s ? comm_sim_enqueue_exchange(sim_comm_of(c), s, &out, to, &in, from, err) : refuse(c, "exchange", err);
 }
 
 static int sim_split(
@@ -319,8 +319,8 @@ static void sim_comm_free(struct vfm_comm *c)
 {
 	struct sim_comm *g = sim_comm_of(c);
 
-	vfm_sim_transport_free(g->device);
-	vfm_sim_members_release(&g->of);
+	comm_sim_transport_free(g->device);
+	comm_sim_members_release(&g->of);
 	free(g);
 }
 
@@ -333,7 +333,7 @@ static int sim_node(const struct vfm_comm *c, int rank)
 {
 	const struct sim_comm *g = (const struct sim_comm *)c;
 
-	return vfm_sim_member_node(g->r, &g->of, rank);
+	return comm_sim_member_node(g->r, &g->of, rank);
 }
 
 static const struct vfm_comm_table sim_table = {
@@ -358,7 +358,7 @@ static struct vfm_comm *make_comm(struct vfm_comm_sim_rank *r, const struct memb
 	*g = (struct sim_comm){.c = {.t = &sim_table, .rank = me, .size = m->n}, .r = r, .of = *m};
 	snprintf(g->c.name, sizeof(g->c.name), "%s", name);
 	if (r->job->machine.kind == VFM_MACHINE_CPU)
-		g->device = vfm_sim_transport_new(r, &g->c, false);
+		g->device = comm_sim_transport_new(r, &g->c, false);
 	return &g->c;
 }
 

@@ -43,23 +43,23 @@ static inline struct sim_comm *sim_comm_of(struct vfm_comm *c)
 	return (struct sim_comm *)c;
 }
 
-struct members vfm_sim_members_copy(const struct members *m, int max_reps);
-void vfm_sim_members_release(struct members *m);
-int vfm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members *of, int i);
+struct members comm_sim_members_copy(const struct members *m, int max_reps);
+void comm_sim_members_release(struct members *m);
+int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members *of, int i);
 
 /* Waits until all have come to a meeting.  what, of: for the error. */
-int vfm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
+int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
 	const char *of, struct vfm_err *err);
 
 /* Makes the device's side of a communicator of host memory. */
-struct vfm_transport_comm *vfm_sim_transport_new(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p);
-void vfm_sim_transport_free(struct vfm_transport_comm *w);
+struct vfm_transport_comm *comm_sim_transport_new(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p);
+void comm_sim_transport_free(struct vfm_transport_comm *w);
 /* Enqueues a call on the stream of a CPU, whose device communicators are those of host memory.  kind: as in
  * vfm_sim_cpu_coll_of. */
-int vfm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole,
+int comm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole,
 	struct vfm_err *err);
 /* The same for a message of each direction, at most. */
-int vfm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
+int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
 	const struct vfm_tensor *in, int from, struct vfm_err *err);
 
 #endif

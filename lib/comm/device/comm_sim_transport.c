@@ -51,7 +51,7 @@ static int enqueue_cpu(struct vfm_transport_comm *w, struct vfm_stream *s, const
 	return enqueue_sim_call(w, s, &l, "", v, n, err);
 }
 
-int vfm_sim_enqueue_group(
+int comm_sim_enqueue_group(
 	struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole, struct vfm_err *err)
 {
 	struct vfm_transport_comm *w = g->device;
@@ -64,7 +64,7 @@ int vfm_sim_enqueue_group(
 
 static int node_of(const struct vfm_transport_comm *w, int i)
 {
-	return vfm_sim_member_node(w->r, &w->of, i);
+	return comm_sim_member_node(w->r, &w->of, i);
 }
 
 /* What NCCL would use for it, without any calls yet. */
@@ -105,14 +105,14 @@ static int meet_peer(struct vfm_transport_comm *w, struct vfm_stream *s, int pee
 	return grow_nccl(w, s, err);
 }
 
-struct vfm_transport_comm *vfm_sim_transport_new(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p)
+struct vfm_transport_comm *comm_sim_transport_new(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p)
 {
 	struct sim_comm *g = sim_comm_of(host);
 	struct vfm_transport_comm *w = vfm_calloc(1, sizeof(*w));
 
 	w->r = r;
 	w->me = host->rank;
-	w->of = vfm_sim_members_copy(&g->of, r->job->n_reps);
+	w->of = comm_sim_members_copy(&g->of, r->job->n_reps);
 	w->of.id ^= 0x6465766963652d2dULL; /* apart from the calls of host memory */
 	w->span = vfm_sim_span_of(&r->job->machine, w->of.rank, w->of.n);
 	w->pair_calls = vfm_calloc((size_t)r->job->n_reps, sizeof(*w->pair_calls));
@@ -135,7 +135,7 @@ static int sim_transport_init(struct vfm_transport_comm **w, struct vfm_dev *d,
 	struct vfm_comm_sim_rank *r = vfm_sim_world_self();
 
 	(void)d, (void)id, (void)rank, (void)size, (void)name, (void)err;
-	*w = vfm_sim_transport_new(r, r->split, false);
+	*w = comm_sim_transport_new(r, r->split, false);
 	return 0;
 }
 
@@ -143,7 +143,7 @@ static int sim_transport_split(struct vfm_transport_comm *w, int color, int key,
 	struct vfm_transport_comm **out, struct vfm_err *err)
 {
 	(void)key, (void)name, (void)err;
-	*out = color < 0 ? NULL : vfm_sim_transport_new(w->r, w->r->split, p2p);
+	*out = color < 0 ? NULL : comm_sim_transport_new(w->r, w->r->split, p2p);
 	return 0;
 }
 
@@ -158,11 +158,11 @@ static void sim_transport_abort(struct vfm_transport_comm *const *w, int n)
 	(void)w, (void)n;
 }
 
-void vfm_sim_transport_free(struct vfm_transport_comm *w)
+void comm_sim_transport_free(struct vfm_transport_comm *w)
 {
 	if (!w)
 		return;
-	vfm_sim_members_release(&w->of);
+	comm_sim_members_release(&w->of);
 	free(w->pair_calls);
 	free(w->met);
 	free(w);
@@ -251,7 +251,7 @@ static int exchange_known(
 	for (int round = 0; round < 2; round++) { /* all have come; all have read */
 		m = vfm_sim_meet(job->world, w->of.id ^ 0x6b6e6f776e2d2d2dULL, w->known_calls++, w->of.n_reps,
 			w->of.place, at, mine);
-		TRY(vfm_sim_meeting_wait(w->r, m, "what ranks know", w->name, err));
+		TRY(comm_sim_meeting_wait(w->r, m, "what ranks know", w->name, err));
 		for (int i = 0, k; i < w->of.n && round == 0; i++) {
 			for (k = 0; w->of.rep[k] != job->rep_of[w->of.rank[i]];)
 				k++;
@@ -324,7 +324,7 @@ static int invite_peers(
 }
 
 /* A message of each direction, at most. */
-int vfm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
+int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
 	const struct vfm_tensor *in, int from, struct vfm_err *err)
 {
 	struct vfm_transport_comm *w = g->device;
@@ -397,7 +397,7 @@ static const struct vfm_transport sim_transport = {
 	.state = sim_state,
 	.abort = sim_transport_abort,
 	.finish = sim_state,
-	.free = vfm_sim_transport_free,
+	.free = comm_sim_transport_free,
 	.all_reduce = sim_transport_all_reduce,
 	.all_gather = sim_transport_all_gather,
 	.reduce_scatter = sim_transport_reduce_scatter,

@@ -1,4 +1,4 @@
-/* transport_impl.h - shared by transport.c and transport_watch.c.  Not for callers.
+/* transport_impl.h - shared by transport.c and transport_watch.c.
  *
  * A call appends a record to the ring of its communicator: an event before and an event after the work that it
  * enqueued. The host thread appends records; the watch thread, or the host thread in its next call, removes records

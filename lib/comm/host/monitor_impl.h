@@ -1,6 +1,6 @@
 /* monitor_impl.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
- * parts; not for others: comm/host/host_impl.h declares what other threads call.  Only the monitor thread calls these
- * functions.  A file calls those above it in this list:
+ * parts; host_impl.h declares what other threads call.  Only the monitor thread calls these functions.  A file calls
+ * those above it in this list:
  *
  *   tree.c              the tree of the monitors
  *   message.c           makes messages and sends them to neighbours
