@@ -136,7 +136,7 @@ static const struct host_call *call_of_member(const struct sim_comm *g, const st
 }
 
 struct reduction {
-	struct vfm_tensor x;
+	const struct vfm_coll *call;
 	double *sum;
 	int64_t *whole;
 };
@@ -151,40 +151,37 @@ static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 static void sum_brought(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	struct reduction *r = ctx;
-	int64_t n = vfm_numel(&r->x);
+	enum vfm_dtype dtype = r->call->dtype;
 
 	for (int i = 0; i < g->of.n; i++) {
 		const void *x = call_of_member(g, comer, i)->data;
 
-		for (int64_t k = 0; k < n; k++)
-			if (r->x.dtype == VFM_I64)
+		for (int64_t k = 0; k < r->call->n_in; k++)
+			if (dtype == VFM_I64)
 				r->whole[k] += ((const int64_t *)x)[k];
 			else
-				r->sum[k] += read_summand(x, r->x.dtype, k);
+				r->sum[k] += read_summand(x, dtype, k);
 	}
 }
 
-static int sim_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int all_reduce_here(struct sim_comm *g, const struct vfm_coll *c, struct host_call mine, struct vfm_err *err)
 {
-	struct sim_comm *g = sim_comm_of(c);
-	int64_t n = vfm_numel(&x);
-	struct reduction r = {.x = x};
+	struct reduction r = {.call = c};
+	int64_t n = c->n_out;
 	int rc;
 
-	if (s)
-		return comm_sim_enqueue_group(g, s, "all_reduce", &x, err);
 	r.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum));
 	r.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole));
-	rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
+	rc = call_together(g, "all_reduce", mine, sum_brought, &r, err);
 	for (int64_t k = 0; rc >= 0 && k < n; k++) {
-		if (x.dtype == VFM_I64)
-			((int64_t *)x.data)[k] = r.whole[k];
-		else if (x.dtype == VFM_F64)
-			((double *)x.data)[k] = r.sum[k];
-		else if (x.dtype == VFM_F32)
-			((float *)x.data)[k] = (float)r.sum[k];
+		if (c->dtype == VFM_I64)
+			((int64_t *)(void *)c->out)[k] = r.whole[k];
+		else if (c->dtype == VFM_F64)
+			((double *)(void *)c->out)[k] = r.sum[k];
+		else if (c->dtype == VFM_F32)
+			((float *)(void *)c->out)[k] = (float)r.sum[k];
 		else
-			((uint16_t *)x.data)[k] = vfm_f32_to_bf16((float)r.sum[k]);
+			((uint16_t *)(void *)c->out)[k] = vfm_f32_to_bf16((float)r.sum[k]);
 	}
 	free(r.sum);
 	free(r.whole);
@@ -215,34 +212,16 @@ static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *co
 	}
 }
 
-/* Every rank holds what this one does, where the blocks are equal. */
-static void know_gathered(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_tensor *in,
-	const struct vfm_tensor *out, const int64_t *count)
+static int all_gather_here(struct sim_comm *g, const struct vfm_coll *c, struct host_call mine, struct vfm_err *err)
 {
-	size_t bytes = vfm_nbytes(in);
-
-	if (!count)
-		for (int i = 0; i < c->size; i++)
-			vfm_sim_moved(s->dev, (char *)out->data + (size_t)i * bytes, in->data, bytes);
-}
-
-static int sim_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	struct concatenation a = {out.data, count, vfm_numel(&in), vfm_dtype_size(in.dtype)};
-	size_t bytes = vfm_nbytes(&in);
-	char *mine;
+	struct concatenation a = {c->out, c->send, c->n_in, vfm_dtype_size(c->dtype)};
+	char *copy = vfm_malloc(mine.bytes + 1); /* in may lie in out */
 	int rc;
 
-	if (s) {
-		know_gathered(c, s, &in, &out, count);
-		return comm_sim_enqueue_group(sim_comm_of(c), s, "all_gather", &out, err);
-	}
-	mine = vfm_malloc(bytes + 1); /* in may lie in out */
-	if (bytes)
-		memcpy(mine, in.data, bytes);
-	rc = call_together(sim_comm_of(c), "all_gather", (struct host_call){mine, bytes}, concatenate, &a, err);
-	free(mine);
+	if (mine.bytes)
+		memcpy(copy, mine.data, mine.bytes);
+	rc = call_together(g, "all_gather", (struct host_call){copy, mine.bytes}, concatenate, &a, err);
+	free(copy);
 	return rc;
 }
 
@@ -260,60 +239,49 @@ static void copy_root(const struct sim_comm *g, const struct vfm_sim_comer *come
 		memcpy(a->to, from->data, from->bytes);
 }
 
-static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
-{
-	struct copy_of_root a = {root, x.data};
-
-	if (s)
-		return comm_sim_enqueue_group(sim_comm_of(c), s, "broadcast", &x, err);
-	return call_together(
-		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
-}
-
 static void do_nothing(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	(void)g, (void)comer, (void)ctx;
 }
 
-static int sim_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+static int call_here(struct sim_comm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	(void)s;
-	return call_together(sim_comm_of(c), "barrier", (struct host_call){0}, do_nothing, NULL, err);
+	struct host_call mine = {c->in, (size_t)c->n_in * vfm_dtype_size(c->dtype)};
+
+	switch (c->kind) {
+	case VFM_C_ALL_REDUCE:
+		return all_reduce_here(g, c, mine, err);
+	case VFM_C_ALL_GATHER:
+		return all_gather_here(g, c, mine, err);
+	case VFM_C_BROADCAST:
+		return call_together(g, "broadcast", mine, copy_root, &(struct copy_of_root){c->from, c->out}, err);
+	case VFM_C_BARRIER:
+		return call_together(g, "barrier", (struct host_call){0}, do_nothing, NULL, err);
+	default:
+		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')",
+			vfm_coll_name[c->kind], g->c.name);
+	}
 }
 
-static int refuse(struct vfm_comm *c, const char *what, struct vfm_err *err)
+static int sim_call(struct vfm_comm *comm, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')", what, c->name);
+	struct sim_comm *g = sim_comm_of(comm);
+	size_t bytes = (size_t)c->n_in * vfm_dtype_size(c->dtype);
+
+	if (!s || c->kind == VFM_C_BARRIER)
+		return call_here(g, c, err);
+	if (c->kind == VFM_C_EXCHANGE)
+		return comm_sim_enqueue_exchange(g, s, c, err);
+	/* Every rank holds what this one does, where the blocks are equal. */
+	if (c->kind == VFM_C_ALL_GATHER && !c->send)
+		for (int i = 0; i < comm->size; i++)
+			vfm_sim_moved(s->dev, c->out + (size_t)i * bytes, c->in, bytes);
+	if (c->kind == VFM_C_ALL_TO_ALL && !c->send)
+		vfm_sim_moved(s->dev, c->out, c->in, bytes);
+	return comm_sim_enqueue_group(g, s, c, err);
 }
 
-static int sim_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	(void)out, (void)count;
-	return s ? comm_sim_enqueue_group(sim_comm_of(c), s, "reduce_scatter", &in, err)
-		 : refuse(c, "reduce_scatter", err);
-}
-
-static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	(void)recv;
-	if (!s)
-		return refuse(c, "all_to_all", err);
-	if (!send)
-		vfm_sim_moved(s->dev, out.data, in.data, vfm_nbytes(&in));
-	return comm_sim_enqueue_group(
-		sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
-}
-
-static int sim_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
-{
-	return s ? comm_sim_enqueue_exchange(sim_comm_of(c), s, &out, to, &in, from, err) : refuse(c, "exchange", err);
-}
-
-static int sim_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int sim_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
 
 static void sim_comm_free(struct vfm_comm *c)
 {
@@ -338,13 +306,7 @@ static int sim_node(const struct vfm_comm *c, int rank)
 
 static const struct vfm_comm_table sim_table = {
 	.name = "sim",
-	.all_reduce = sim_all_reduce,
-	.all_gather = sim_all_gather,
-	.reduce_scatter = sim_reduce_scatter,
-	.all_to_all = sim_all_to_all,
-	.broadcast = sim_broadcast,
-	.exchange = sim_exchange,
-	.barrier = sim_barrier,
+	.call = sim_call,
 	.split = sim_split,
 	.free = sim_comm_free,
 	.abort = sim_abort,
@@ -405,13 +367,13 @@ static void join_colors(struct division *d)
 	free(first);
 }
 
-static void divide_ranks(struct division *d, struct vfm_comm *c)
+static void divide_ranks(struct division *d, const struct vfm_comm *c, const struct vfm_comm_places *p)
 {
 	int colors = 1;
 
 	d->at = vfm_calloc((size_t)c->size, sizeof(*d->at));
 	for (int i = 0; i < c->size; i++) {
-		d->at[i] = c->places->of(c->places->ctx, i);
+		d->at[i] = p->of(p->ctx, i);
 		colors = d->at[i].color >= colors ? d->at[i].color + 1 : colors;
 	}
 	d->with = vfm_calloc((size_t)colors, sizeof(*d->with));
@@ -463,8 +425,7 @@ static bool *ranks_that_meet(const struct division *d, int color, bool *apart)
 	return has;
 }
 
-static int sim_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int sim_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct sim_comm *g = sim_comm_of(c);
 	struct division d = {.g = g};
@@ -472,21 +433,21 @@ static int sim_split(
 	struct members m;
 	bool apart;
 
-	(void)key;
 	*out = g->r->split = NULL;
-	if (!c->places)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, name);
-	if (color < 0)
+	if (!q->places)
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, q->name);
+	if (q->color < 0)
 		return 0;
-	divide_ranks(&d, c);
-	rank = ranks_of_color(&d, color, &n, &me);
+	divide_ranks(&d, c, q->places);
+	rank = ranks_of_color(&d, q->color, &n, &me);
 	if (n > 1) {
-		first = ranks_of_color(&d, root_of(&d, color), &first_n, &none);
-		m = make_members(g->r, rank, n, ranks_that_meet(&d, color, &apart));
-		m.id = apart ? members_id(g->r, (const int *)&g->of.id, 2, name)
-			     : members_id(g->r, first, first_n, name);
+		first = ranks_of_color(&d, root_of(&d, q->color), &first_n, &none);
+		m = make_members(g->r, rank, n, ranks_that_meet(&d, q->color, &apart));
+		m.id = apart ? members_id(g->r, (const int *)&g->of.id, 2, q->name)
+			     : members_id(g->r, first, first_n, q->name);
 		free(first);
-		*out = g->r->split = make_comm(g->r, &m, me, name);
+		*out = g->r->split = make_comm(g->r, &m, me, q->name);
 	} else {
 		*out = vfm_comm_self();
 		free(rank);

@@ -330,13 +330,11 @@ static int wait_for_doorbell(struct vfm_hcomm *g, struct mailbox_transfer *out, 
 	return rc;
 }
 
-int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
+int vfm_shm_exchange(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct vfm_hcomm *g = c->g;
 	struct vfm_shm *s = &g->shm;
-	size_t es = vfm_dtype_size(c->dtype);
-	struct mailbox_transfer out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es},
-				in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
+	struct mailbox_transfer out = {.peer = c->to, .p = c->in, .n = (size_t)c->n_in},
+				in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out};
 	bool moved;
 	int rc = 0;
 

@@ -21,22 +21,6 @@
 #include "comm/host/recorder.h"
 
 /* ---- comm_host.c ---- */
-/* One call, in elements; operands are in host memory.  in and out are as in comm.h, but for exchange: it sends `in` to
- * `to` and receives `out` from `from`.  `from` is the root of a broadcast. */
-struct vfm_coll {
-	struct vfm_hcomm *g;
-	enum vfm_coll_kind kind;
-	enum vfm_dtype dtype;
-	const char *in;
-	char *out;
-	int64_t n_in, n_out;
-	const int64_t *send, *recv; /* counts, NULL: equal; all_gather and reduce_scatter use send */
-	int to, from;
-	struct vfm_counts *counts; /* holds the copies of send and recv */
-	pthread_t caller;
-	uint64_t number;
-};
-
 /* The signature of a call: it must be equal on all ranks of the communicator. */
 struct vfm_call_sig {
 	uint64_t number;
@@ -44,11 +28,11 @@ struct vfm_call_sig {
 	uint64_t bytes; /* of the whole operand; 0 if ranks may differ */
 	uint64_t hash;  /* of the counts that all ranks have */
 };
-struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c);
+struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_coll *c); /* of the last collective */
 
 /* Return the bytes of rank i's block, and the offset of that block. */
-size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i);
-size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i);
+size_t vfm_coll_bytes_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
+size_t vfm_coll_offset_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
 
 /* Returns scratch of at least `bytes`, valid until the next call; NULL on failure. */
 char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err);
@@ -78,8 +62,8 @@ struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank);
 char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank);
 /* Blocks until all ranks have come; increments the epoch. */
 int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err);
-int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err);
-int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
+int vfm_shm_exchange(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
+int vfm_shm_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_net.c ---- */
 int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err); /* listens, and publishes this rank's endpoint */
@@ -111,7 +95,7 @@ struct vfm_msg {
 /* Sends and receives at the same time; -1 omits that side.  Both ranks of a message give the same size. */
 int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out, size_t n_out,
 	const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
-int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err);
+int vfm_net_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 
 static inline size_t vfm_min_size(size_t a, size_t b)
 {
