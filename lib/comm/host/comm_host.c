@@ -155,7 +155,7 @@ static int run_recorded(struct vfm_hcomm *g, const struct vfm_coll *k, struct vf
 	begin_activity(g, k, number);
 	which = vfm_record_begin(
 		g->job, g->c.name, k->kind, number, atomic_load(&g->act.bytes), peer < 0 ? -1 : g->world[peer]);
-	rc = g->shm.head ? vfm_shm_coll(g, k, err) : vfm_net_coll(g, k, err);
+	rc = g->shm.head && k->kind != VFM_C_EXCHANGE ? vfm_shm_coll(g, k, err) : vfm_net_coll(g, k, err);
 	if (rc >= 0)
 		vfm_record_end(g->job, which);
 	vfm_wait_end(g);

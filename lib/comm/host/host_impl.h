@@ -1,11 +1,11 @@
 /* host_impl.h - shared by the host communicators.
  *
  *   comm_host.c   makes, splits and frees communicators; dispatches every call
- *   comm_shm.c    shared memory of the node, barriers and mailboxes in it
+ *   comm_shm.c    shared memory of the node, barriers in it
  *   shm_coll.c    collectives of ranks on one node
  *   handshake.c   both ends of a connection prove that they are ranks of this job
  *   comm_net.c    addresses, connections, messages over sockets
- *   net_coll.c    collectives of ranks on several nodes
+ *   net_coll.c    collectives of ranks on several nodes; exchange
  *   host_job.c    the state of the job: failure, waits, calls
  *   recorder.c    the flight recorder
  *   monitor.c     finds failed ranks (monitor_impl.h)
@@ -62,7 +62,6 @@ struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank);
 char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank);
 /* Blocks until all ranks have come; increments the epoch. */
 int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err);
-int vfm_shm_exchange(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 int vfm_shm_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_net.c ---- */

@@ -1,4 +1,4 @@
-/* Collectives of ranks on several nodes, by messages between pairs of ranks.
+/* Collectives of ranks on several nodes, and exchanges, by messages between pairs of ranks.
  *
  * Messages that a rank sends and receives one after another, for n ranks and L = log2(n), rounded up:
  *

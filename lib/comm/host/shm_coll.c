@@ -351,8 +351,6 @@ int vfm_shm_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *
 		return shm_all_to_all(g, c, err);
 	case VFM_C_BROADCAST:
 		return shm_broadcast(g, c, err);
-	case VFM_C_EXCHANGE:
-		return vfm_shm_exchange(g, c, err);
 	default:
 		return shm_barrier(g, c, err);
 	}
