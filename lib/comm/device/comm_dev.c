@@ -15,17 +15,14 @@ static int find_shared_device(
 	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
 {
 	char mine[VFM_TRANSPORT_DEVICE] = {0}, *all = vfm_calloc((size_t)host->size, VFM_TRANSPORT_DEVICE);
-	int rc;
+	int rc, gathered;
 
 	*a = *b = -1;
 	/* A rank that cannot read its id still takes part in the call, and then fails. */
 	rc = o->transport->device_id(o->compute->dev, mine, err);
-	if (rc >= 0)
-		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, err));
-	else
-		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, NULL);
+	gathered = vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
+		vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, rc < 0 ? NULL : err);
+	rc = rc < 0 ? rc : gathered;
 	for (int i = 0; rc >= 0 && i < host->size; i++)
 		if (!all[i * VFM_TRANSPORT_DEVICE])
 			rc = vfm_fail(err, VFM_EENV, "rank %d cannot identify its device", i);
@@ -36,7 +33,6 @@ static int find_shared_device(
 				*a = i;
 				*b = k;
 			}
-out:
 	free(all);
 	return rc;
 }

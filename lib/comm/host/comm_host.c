@@ -430,16 +430,6 @@ static void host_free(struct vfm_comm *c)
 		host_job_free(j);
 }
 
-static double choose_timeout(const struct vfm_host_comm_opts *o)
-{
-	const char *s = getenv("VFM_COMM_TIMEOUT_S");
-	double t;
-
-	if (o && o->timeout_s > 0)
-		return o->timeout_s;
-	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
-}
-
 static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
 {
 	struct vfm_hjob *j = vfm_calloc(1, sizeof(*j));
@@ -448,7 +438,7 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	j->rank = l->rank;
 	j->size = l->size;
 	j->node_of = l->node_of;
-	j->timeout = choose_timeout(o);
+	j->timeout = o && o->timeout_s > 0 ? o->timeout_s : vfm_launch_timeout();
 	j->beat_timeout = j->timeout < 30 ? j->timeout : 30;
 	if (j->beat_timeout < 2.6)
 		j->beat_timeout = 2.6; /* heartbeats come once a second */

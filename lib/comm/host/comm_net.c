@@ -455,13 +455,9 @@ int vfm_net_recv_fd(int sock, int *fd)
 static int claim_link(struct vfm_hcomm *g, int peer)
 {
 	struct vfm_hjob *j = g->job;
-	struct timespec t;
+	struct timespec until = vfm_time_after(CLOCK_REALTIME, VFM_POLL_MS / 1000.0);
 	int fd = -1;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += VFM_POLL_MS * 1000000L;
-	if (t.tv_nsec >= 1000000000L)
-		t.tv_sec++, t.tv_nsec -= 1000000000L;
 	pthread_mutex_lock(&j->lock);
 	for (int round = 0; fd < 0 && round < 2; round++) {
 		for (struct vfm_link *k = j->links; k && fd < 0; k = k->next)
@@ -470,7 +466,7 @@ static int claim_link(struct vfm_hcomm *g, int peer)
 				k->fd = -1;
 			}
 		if (fd < 0 && round == 0)
-			pthread_cond_timedwait(&j->came, &j->lock, &t);
+			pthread_cond_timedwait(&j->came, &j->lock, &until);
 	}
 	pthread_mutex_unlock(&j->lock);
 	return fd;
