@@ -77,7 +77,7 @@ int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members
 /* ---- host memory ---- */
 
 /* What a rank brings to a call. */
-struct host_call {
+struct contribution {
 	const char *data;
 	size_t bytes;
 };
@@ -96,8 +96,8 @@ int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_si
 }
 
 /* Comes to a meeting of the group and waits for the others. */
-static int gather_here(struct sim_comm *g, const char *what, const struct host_call *mine, struct vfm_sim_meeting **out,
-	struct vfm_err *err)
+static int gather_here(struct sim_comm *g, const char *what, const struct contribution *mine,
+	struct vfm_sim_meeting **out, struct vfm_err *err)
 {
 	double now[VFM_ESTIMATES] = {0};
 
@@ -111,7 +111,7 @@ static int gather_here(struct sim_comm *g, const char *what, const struct host_c
 }
 
 /* Calls fn with what each rank brings, then waits until all have used it. */
-static int call_together(struct sim_comm *g, const char *what, struct host_call mine,
+static int call_together(struct sim_comm *g, const char *what, struct contribution mine,
 	void (*fn)(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx), void *ctx,
 	struct vfm_err *err)
 {
@@ -130,7 +130,7 @@ static int call_together(struct sim_comm *g, const char *what, struct host_call 
 	return 0;
 }
 
-static const struct host_call *call_of_member(const struct sim_comm *g, const struct vfm_sim_comer *comer, int i)
+static const struct contribution *call_of_member(const struct sim_comm *g, const struct vfm_sim_comer *comer, int i)
 {
 	return comer[place_of_member(g, i)].brought;
 }
@@ -164,7 +164,7 @@ static void sum_brought(const struct sim_comm *g, const struct vfm_sim_comer *co
 	}
 }
 
-static int all_reduce_here(struct sim_comm *g, const struct vfm_coll *c, struct host_call mine, struct vfm_err *err)
+static int all_reduce_here(struct sim_comm *g, const struct vfm_coll *c, struct contribution mine, struct vfm_err *err)
 {
 	struct reduction r = {.call = c};
 	int64_t n = c->n_out;
@@ -201,7 +201,7 @@ static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *co
 	char *to = a->out;
 
 	for (int i = 0; i < g->of.n; i++) {
-		const struct host_call *from = call_of_member(g, comer, i);
+		const struct contribution *from = call_of_member(g, comer, i);
 		size_t bytes = (size_t)(a->count ? a->count[i] : a->each) * a->size;
 		size_t has = from->bytes < bytes ? from->bytes : bytes;
 
@@ -212,7 +212,7 @@ static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *co
 	}
 }
 
-static int all_gather_here(struct sim_comm *g, const struct vfm_coll *c, struct host_call mine, struct vfm_err *err)
+static int all_gather_here(struct sim_comm *g, const struct vfm_coll *c, struct contribution mine, struct vfm_err *err)
 {
 	struct concatenation a = {c->out, c->send, c->n_in, vfm_dtype_size(c->dtype)};
 	char *copy = vfm_malloc(mine.bytes + 1); /* in may lie in out */
@@ -220,7 +220,7 @@ static int all_gather_here(struct sim_comm *g, const struct vfm_coll *c, struct 
 
 	if (mine.bytes)
 		memcpy(copy, mine.data, mine.bytes);
-	rc = call_together(g, "all_gather", (struct host_call){copy, mine.bytes}, concatenate, &a, err);
+	rc = call_together(g, "all_gather", (struct contribution){copy, mine.bytes}, concatenate, &a, err);
 	free(copy);
 	return rc;
 }
@@ -233,7 +233,7 @@ struct copy_of_root {
 static void copy_root(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
 {
 	struct copy_of_root *a = ctx;
-	const struct host_call *from = call_of_member(g, comer, a->root);
+	const struct contribution *from = call_of_member(g, comer, a->root);
 
 	if (a->to != from->data && from->bytes)
 		memcpy(a->to, from->data, from->bytes);
@@ -246,7 +246,7 @@ static void do_nothing(const struct sim_comm *g, const struct vfm_sim_comer *com
 
 static int call_here(struct sim_comm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct host_call mine = {c->in, (size_t)c->n_in * vfm_dtype_size(c->dtype)};
+	struct contribution mine = {c->in, (size_t)c->n_in * vfm_dtype_size(c->dtype)};
 
 	switch (c->kind) {
 	case VFM_C_ALL_REDUCE:
@@ -256,7 +256,7 @@ static int call_here(struct sim_comm *g, const struct vfm_coll *c, struct vfm_er
 	case VFM_C_BROADCAST:
 		return call_together(g, "broadcast", mine, copy_root, &(struct copy_of_root){c->from, c->out}, err);
 	case VFM_C_BARRIER:
-		return call_together(g, "barrier", (struct host_call){0}, do_nothing, NULL, err);
+		return call_together(g, "barrier", (struct contribution){0}, do_nothing, NULL, err);
 	default:
 		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')",
 			vfm_coll_name[c->kind], g->c.name);

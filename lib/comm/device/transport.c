@@ -393,7 +393,7 @@ static int exchange_blocks(
 	return send_messages(g, s, err);
 }
 
-static int enqueue_call(
+static int enqueue_transport_call(
 	struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
 	const struct vfm_transport *t = g->job->transport;
@@ -438,7 +438,7 @@ static int transport_call(struct vfm_comm *comm, struct vfm_stream *s, const str
 	if (c->kind == VFM_C_EXCHANGE && !c->n_in && !c->n_out)
 		return vfm_transport_job_check(g->job, err);
 	TRY(begin_call(g, s, c, &k, err));
-	return end_call(g, s, k, enqueue_call(g, s, c, err), vfm_coll_sends(comm, c), err);
+	return end_call(g, s, k, enqueue_transport_call(g, s, c, err), vfm_coll_sends(comm, c), err);
 }
 
 static int transport_mem_alloc(

@@ -6,8 +6,7 @@
  *   handshake.c   both ends of a connection prove that they are ranks of this job
  *   comm_net.c    addresses, connections, messages over sockets
  *   net_coll.c    collectives of ranks on several nodes; exchange
- *   host_job.c    the state of the job: failure, waits, calls
- *   recorder.c    the flight recorder
+ *   host_job.c    the state of the job: failure, waits, calls; the flight recorder
  *   monitor.c     finds failed ranks (monitor_impl.h)
  */
 #ifndef VFM_COMM_HOST_HOST_IMPL_H
@@ -18,7 +17,6 @@
 #include "comm/coll/comm_sum.h"
 #include "comm/host/handshake.h"
 #include "comm/host/host_job.h"
-#include "comm/host/recorder.h"
 
 /* ---- comm_host.c ---- */
 /* The signature of a call: it must be equal on all ranks of the communicator. */

@@ -141,6 +141,7 @@ struct vfm_hjob {
 	uint64_t n_rec;
 };
 
+const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 /* Returns 0, or VFM_EENV with the job's message once the job has failed. */
 int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err);
 /* Fails the job on all ranks.  Returns VFM_EENV with the job's message, which is the first one reported. */
@@ -165,6 +166,10 @@ void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 /* Fails because a rank no longer listens: with the cause that the monitor finds within 2 s, or else that it ended. */
 int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err);
 
-const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
+/* ---- the flight recorder: the last collectives of this rank, written out when the job fails ---- */
+
+/* Starts a record and returns its number.  peer: world rank, or -1. */
+uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer);
+void vfm_record_end(struct vfm_hjob *j, uint64_t which);
 
 #endif
