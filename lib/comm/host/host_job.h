@@ -9,6 +9,7 @@
 #ifndef VFM_COMM_HOST_HOST_JOB_H
 #define VFM_COMM_HOST_HOST_JOB_H
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -77,10 +78,10 @@ struct vfm_endpoint {
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
 	char host[32];
 	uint8_t n_addr, loopback; /* addresses on which it listens; loopback: it is the only one */
-	struct {
-		uint8_t family, pad;
-		uint16_t port;
-		uint8_t a[16];
+	union vfm_inet_address {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
 	} addr[VFM_HC_ADDRS];
 };
 
