@@ -110,37 +110,6 @@ static int gather_here(struct sim_comm *g, const char *what, const struct contri
 	return 0;
 }
 
-/* Calls fn with what each rank brings, then waits until all have used it. */
-static int call_together(struct sim_comm *g, const char *what, struct contribution mine,
-	void (*fn)(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx), void *ctx,
-	struct vfm_err *err)
-{
-	struct vfm_sim_comer only = {.brought = &mine};
-	struct vfm_sim_meeting *m, *end;
-
-	if (g->of.n_reps == 1) {
-		fn(g, &only, ctx);
-		return 0;
-	}
-	TRY(gather_here(g, what, &mine, &m, err));
-	fn(g, m->comer, ctx);
-	vfm_sim_part(g->r->job->world, m);
-	TRY(gather_here(g, what, &mine, &end, err));
-	vfm_sim_part(g->r->job->world, end);
-	return 0;
-}
-
-static const struct contribution *call_of_member(const struct sim_comm *g, const struct vfm_sim_comer *comer, int i)
-{
-	return comer[place_of_member(g, i)].brought;
-}
-
-struct reduction {
-	const struct vfm_coll *call;
-	double *sum;
-	int64_t *whole;
-};
-
 static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 {
 	return t == VFM_F64    ? ((const double *)p)[i]
@@ -148,119 +117,96 @@ static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 			       : (double)vfm_bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-static void sum_brought(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
+static void write_sum(void *p, enum vfm_dtype t, int64_t i, double sum)
 {
-	struct reduction *r = ctx;
-	enum vfm_dtype dtype = r->call->dtype;
+	if (t == VFM_F64)
+		((double *)p)[i] = sum;
+	else if (t == VFM_F32)
+		((float *)p)[i] = (float)sum;
+	else
+		((uint16_t *)p)[i] = vfm_f32_to_bf16((float)sum);
+}
 
-	for (int i = 0; i < g->of.n; i++) {
-		const void *x = call_of_member(g, comer, i)->data;
+/* of [n]: what each member of the group brings. */
+static void sum_contributions(const struct vfm_coll *c, const struct contribution *const *of, int n)
+{
+	for (int64_t k = 0; k < c->n_out; k++) {
+		int64_t whole = 0;
+		double sum = 0;
 
-		for (int64_t k = 0; k < r->call->n_in; k++)
-			if (dtype == VFM_I64)
-				r->whole[k] += ((const int64_t *)x)[k];
+		for (int i = 0; i < n; i++)
+			if (c->dtype == VFM_I64)
+				whole += ((const int64_t *)(const void *)of[i]->data)[k];
 			else
-				r->sum[k] += read_summand(x, dtype, k);
-	}
-}
-
-static int all_reduce_here(struct sim_comm *g, const struct vfm_coll *c, struct contribution mine, struct vfm_err *err)
-{
-	struct reduction r = {.call = c};
-	int64_t n = c->n_out;
-	int rc;
-
-	r.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum));
-	r.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole));
-	rc = call_together(g, "all_reduce", mine, sum_brought, &r, err);
-	for (int64_t k = 0; rc >= 0 && k < n; k++) {
+				sum += read_summand(of[i]->data, c->dtype, k);
 		if (c->dtype == VFM_I64)
-			((int64_t *)(void *)c->out)[k] = r.whole[k];
-		else if (c->dtype == VFM_F64)
-			((double *)(void *)c->out)[k] = r.sum[k];
-		else if (c->dtype == VFM_F32)
-			((float *)(void *)c->out)[k] = (float)r.sum[k];
+			((int64_t *)(void *)c->out)[k] = whole;
 		else
-			((uint16_t *)(void *)c->out)[k] = vfm_f32_to_bf16((float)r.sum[k]);
+			write_sum(c->out, c->dtype, k, sum);
 	}
-	free(r.sum);
-	free(r.whole);
-	return rc;
 }
 
-struct concatenation {
-	char *out;
-	const int64_t *count; /* NULL: each */
-	int64_t each;
-	size_t size; /* of an element */
-};
-
-static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
+static void concatenate(const struct vfm_coll *c, const struct contribution *const *of, int n)
 {
-	struct concatenation *a = ctx;
-	char *to = a->out;
+	char *to = c->out;
 
-	for (int i = 0; i < g->of.n; i++) {
-		const struct contribution *from = call_of_member(g, comer, i);
-		size_t bytes = (size_t)(a->count ? a->count[i] : a->each) * a->size;
-		size_t has = from->bytes < bytes ? from->bytes : bytes;
+	for (int i = 0; i < n; i++) {
+		size_t bytes = (size_t)(c->send ? c->send[i] : c->n_in) * vfm_dtype_size(c->dtype);
+		size_t has = of[i]->bytes < bytes ? of[i]->bytes : bytes;
 
-		if (to != from->data)
-			memmove(to, from->data, has);
+		if (!bytes)
+			continue;
+		memcpy(to, of[i]->data, has);
 		memset(to + has, 0, bytes - has);
 		to += bytes;
 	}
 }
 
-static int all_gather_here(struct sim_comm *g, const struct vfm_coll *c, struct contribution mine, struct vfm_err *err)
+/* Sets the result of a call from what each simulated rank brings. */
+static void finish_here(const struct sim_comm *g, const struct vfm_coll *c, const struct vfm_sim_comer *comer)
 {
-	struct concatenation a = {c->out, c->send, c->n_in, vfm_dtype_size(c->dtype)};
-	char *copy = vfm_malloc(mine.bytes + 1); /* in may lie in out */
-	int rc;
+	const struct contribution **of = vfm_calloc((size_t)g->of.n, sizeof(struct contribution *));
 
-	if (mine.bytes)
-		memcpy(copy, mine.data, mine.bytes);
-	rc = call_together(g, "all_gather", (struct contribution){copy, mine.bytes}, concatenate, &a, err);
-	free(copy);
-	return rc;
+	for (int i = 0; i < g->of.n; i++)
+		of[i] = comer[place_of_member(g, i)].brought;
+	if (c->kind == VFM_C_ALL_REDUCE)
+		sum_contributions(c, of, g->of.n);
+	else if (c->kind == VFM_C_ALL_GATHER)
+		concatenate(c, of, g->of.n);
+	else if (c->kind == VFM_C_BROADCAST && c->n_out)
+		memcpy(c->out, of[c->from]->data, of[c->from]->bytes);
+	free(of);
 }
 
-struct copy_of_root {
-	int root;
-	char *to;
-};
-
-static void copy_root(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
-{
-	struct copy_of_root *a = ctx;
-	const struct contribution *from = call_of_member(g, comer, a->root);
-
-	if (a->to != from->data && from->bytes)
-		memcpy(a->to, from->data, from->bytes);
-}
-
-static void do_nothing(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
-{
-	(void)g, (void)comer, (void)ctx;
-}
-
+/* Brings a copy, since the result may lie in the operand.  Waits until all ranks have used it. */
 static int call_here(struct sim_comm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct contribution mine = {c->in, (size_t)c->n_in * vfm_dtype_size(c->dtype)};
+	const char *what = vfm_coll_name[c->kind];
+	size_t bytes = (size_t)c->n_in * vfm_dtype_size(c->dtype);
+	char *copy = vfm_malloc(bytes + 1);
+	struct contribution mine = {copy, bytes};
+	struct vfm_sim_meeting *m;
+	int rc = 0;
 
-	switch (c->kind) {
-	case VFM_C_ALL_REDUCE:
-		return all_reduce_here(g, c, mine, err);
-	case VFM_C_ALL_GATHER:
-		return all_gather_here(g, c, mine, err);
-	case VFM_C_BROADCAST:
-		return call_together(g, "broadcast", mine, copy_root, &(struct copy_of_root){c->from, c->out}, err);
-	case VFM_C_BARRIER:
-		return call_together(g, "barrier", (struct contribution){0}, do_nothing, NULL, err);
-	default:
-		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')",
-			vfm_coll_name[c->kind], g->c.name);
+	if (c->kind == VFM_C_REDUCE_SCATTER || c->kind == VFM_C_ALL_TO_ALL || c->kind == VFM_C_EXCHANGE) {
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')", what, g->c.name);
+		goto out;
 	}
+	if (bytes)
+		memcpy(copy, c->in, bytes);
+	if (g->of.n_reps == 1) {
+		finish_here(g, c, &(struct vfm_sim_comer){.brought = &mine});
+		goto out;
+	}
+	TRY_OUT(gather_here(g, what, &mine, &m, err));
+	finish_here(g, c, m->comer);
+	vfm_sim_part(g->r->job->world, m);
+	TRY_OUT(gather_here(g, what, &mine, &m, err));
+	vfm_sim_part(g->r->job->world, m);
+out:
+	free(copy);
+	return rc;
 }
 
 static int sim_call(struct vfm_comm *comm, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
