@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "comm/host/host_impl.h"
 #include "device/ops/tensor.h"
 #include "io/hash.h"
@@ -69,19 +68,6 @@ struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_col
 		free(even);
 	}
 	return s;
-}
-
-char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
-{
-	if (g->tmp_bytes < bytes) {
-		vfm_big_free(g->tmp, g->tmp_bytes);
-		g->tmp_bytes = 0;
-		g->tmp = vfm_big_alloc(bytes, "the buffers of a collective", err);
-		if (!g->tmp)
-			return NULL;
-		g->tmp_bytes = bytes;
-	}
-	return g->tmp;
 }
 
 /* ---- a call ---- */

@@ -466,9 +466,14 @@ static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *e
 
 /* ---- messages ---- */
 
+struct socket_head { /* precedes each message */
+	struct vfm_call_sig sig;
+	uint64_t bytes;
+};
+
 struct socket_transfer {
 	int fd, peer;
-	struct vfm_msg m;
+	struct socket_head m;
 	size_t head; /* bytes of m that are sent or received */
 	char *p;
 	size_t n, done;
@@ -546,7 +551,7 @@ int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, in
 
 	atomic_fetch_add_explicit(&g->job->n_messages, 1, memory_order_relaxed);
 	if (to >= 0) {
-		x.m = (struct vfm_msg){.sig = *sig_out, .bytes = n_out};
+		x.m = (struct socket_head){.sig = *sig_out, .bytes = n_out};
 		TRY(get_peer_fd(g, to, &x.fd, err));
 	}
 	if (from >= 0)

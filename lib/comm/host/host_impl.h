@@ -32,9 +32,6 @@ struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_col
 size_t vfm_coll_bytes_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
 size_t vfm_coll_offset_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
 
-/* Returns scratch of at least `bytes`, valid until the next call; NULL on failure. */
-char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err);
-
 /* ---- monitor.c ---- */
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err); /* accepts connections from then on */
 int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);  /* connects to the parent */
@@ -85,10 +82,6 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 int vfm_net_recv_fd(int sock, int *fd);
 int vfm_net_send_fd(int sock, int fd);
 
-struct vfm_msg {
-	struct vfm_call_sig sig;
-	uint64_t bytes;
-};
 /* Sends and receives at the same time; -1 omits that side.  Both ranks of a message give the same size. */
 int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out, size_t n_out,
 	const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);

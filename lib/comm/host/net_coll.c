@@ -29,6 +29,20 @@ enum {
 	CHUNK = 512 << 10,
 };
 
+/* Returns scratch of at least `bytes`, valid until the next call; NULL on failure. */
+static char *reserve_scratch(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
+{
+	if (g->tmp_bytes < bytes) {
+		vfm_big_free(g->tmp, g->tmp_bytes);
+		g->tmp_bytes = 0;
+		g->tmp = vfm_big_alloc(bytes, "the buffers of a collective", err);
+		if (!g->tmp)
+			return NULL;
+		g->tmp_bytes = bytes;
+	}
+	return g->tmp;
+}
+
 static void copy_unless_same(void *to, const void *from, size_t n)
 {
 	if (n && to != from)
@@ -99,7 +113,7 @@ static int reduce_pairwise(struct vfm_hcomm *g, const struct vfm_coll *c, const 
 {
 	int n = g->c.size, me = g->c.rank;
 	size_t es = vfm_dtype_size(c->dtype), most = 0, chunk = CHUNK;
-	char *tmp = vfm_hc_tmp(g, chunk * (size_t)n, err);
+	char *tmp = reserve_scratch(g, chunk * (size_t)n, err);
 	const void **x;
 	int rc = 0;
 
@@ -143,7 +157,7 @@ static int all_reduce_small(struct vfm_hcomm *g, const struct vfm_coll *c, size_
 {
 	int n = g->c.size;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
-	char *tmp = vfm_hc_tmp(g, bytes * (size_t)n, err);
+	char *tmp = reserve_scratch(g, bytes * (size_t)n, err);
 	const void **x;
 
 	if (!tmp)
@@ -168,7 +182,7 @@ static int all_reduce_on_tree(struct vfm_hcomm *g, const struct vfm_coll *c, str
 {
 	int n = g->c.size, me = g->c.rank;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
-	char *tmp = vfm_hc_tmp(g, bytes, err);
+	char *tmp = reserve_scratch(g, bytes, err);
 
 	if (!tmp)
 		return err->code;
