@@ -15,8 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/member.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 struct vfm_sha256 {
 	EVP_MD_CTX *ctx;

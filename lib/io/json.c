@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/near.h"
 #include "io/file.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 void vfm_json_init(void)
 {

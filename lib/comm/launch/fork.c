@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/shared.h"
-#include "base/wait_status.h"
 #include "comm/launch/launch_impl.h"
+#include "io/process.h"
 
 enum { MAX_RANKS = 1024 };
 
