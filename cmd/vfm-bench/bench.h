@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/spread.h"
+#include "base/stats.h"
 #include "device/ops/cases.h"
 #include "io/table.h"
 #include "spec/layout/parallel.h"

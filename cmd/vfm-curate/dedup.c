@@ -8,8 +8,8 @@
 #include "curate/dedup/dedup_text.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
+#include "io/input.h"
 #include "io/opt.h"
-#include "io/twice.h"
 
 static int dedup_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {

@@ -8,8 +8,8 @@
 #include "curate/dedup/search.h"
 #include "encoder/exec/payload.h"
 #include "exec_stage.h"
+#include "io/input.h"
 #include "io/opt.h"
-#include "io/twice.h"
 
 struct query {
 	struct exec_stage model;

@@ -7,9 +7,9 @@
 #include "data/dataset/index.h"
 #include "data/record/record.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
 #include "io/npy.h"
-#include "io/regular.h"
 #include "spec/layout/patch.h"
 #include "train/job/job.h"
 

@@ -1,7 +1,5 @@
 #include "base/clock.h"
 
-#include <time.h>
-
 static double read_clock(clockid_t id)
 {
 	struct timespec t;
@@ -18,6 +16,13 @@ double vfm_now(void)
 double vfm_wall_time(void)
 {
 	return read_clock(CLOCK_REALTIME);
+}
+
+struct timespec vfm_time_after(clockid_t clock, double seconds)
+{
+	double at = read_clock(clock) + seconds;
+
+	return (struct timespec){.tv_sec = (time_t)at, .tv_nsec = (long)((at - (double)(time_t)at) * 1e9)};
 }
 
 struct vfm_limit vfm_limit_start(double seconds)

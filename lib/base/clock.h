@@ -3,11 +3,13 @@
 #define VFM_BASE_CLOCK_H
 
 #include <stdbool.h>
+#include <time.h>
 
 #include "base/err.h"
 
-double vfm_now(void);       /* Returns seconds of a monotonic clock. */
-double vfm_wall_time(void); /* Returns seconds since 1970. */
+double vfm_now(void);                                            /* Returns seconds of a monotonic clock. */
+double vfm_wall_time(void);                                      /* Returns seconds since 1970. */
+struct timespec vfm_time_after(clockid_t clock, double seconds); /* Returns the time of a clock in so many seconds. */
 
 /* The time limit of a piece of work, such as all that a stage does for a record.  `= {0}`: no limit. */
 struct vfm_limit {

@@ -9,8 +9,8 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 /* ---- getters; error messages begin with `what`, the path of the value ---- */
 

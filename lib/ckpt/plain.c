@@ -11,8 +11,8 @@
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/pth.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 enum { MAX_FILES = 10000 };
 

@@ -58,7 +58,7 @@ int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err);
 /* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
 
 /* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data.  A pipe is
- * read to its end; vfm_read_regular (regular.h) refuses it. */
+ * read to its end; vfm_read_regular (input.h) refuses it. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
 /* The same from an open file.  name is for messages. */
 int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err);

@@ -15,8 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/member.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 struct vfm_sha256 {
 	EVP_MD_CTX *ctx;
@@ -241,59 +240,14 @@ uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len)
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 
-/* Three streams at once, since an instruction has a latency of three cycles.  CRC_STREAM zero bytes after a register
- * change it linearly: crc_shift has the result for each value of each of its bytes. */
-enum { CRC_STREAM = 2048 };
-static uint32_t crc_shift[4][256];
-
-static void crc_shift_init(void)
-{
-	static const uint8_t zeros[CRC_STREAM];
-
-	for (int k = 0; k < 4; k++)
-		for (int bit = 0; bit < 8; bit++) {
-			/* the table's function inverts the register before and after */
-			uint32_t one = ~vfm_crc32c_table(~((uint32_t)1 << (8 * k + bit)), zeros, sizeof(zeros));
-
-			for (int i = 0; i < 256; i++)
-				if (i >> bit & 1)
-					crc_shift[k][i] ^= one;
-		}
-}
-
-static uint32_t crc_skip(uint64_t c)
-{
-	return crc_shift[0][c & 255] ^ crc_shift[1][c >> 8 & 255] ^ crc_shift[2][c >> 16 & 255] ^
-		crc_shift[3][c >> 24 & 255];
-}
-
-__attribute__((target("sse4.2"))) static uint64_t crc_of_word(uint64_t c, const unsigned char *p)
-{
-	uint64_t w;
-
-	memcpy(&w, p, sizeof(w));
-	return _mm_crc32_u64(c, w);
-}
-
 __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *p, size_t len)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	uint64_t c = (uint32_t)~crc;
+	uint64_t c = (uint32_t)~crc, w;
 
-	if (len >= (size_t)3 * CRC_STREAM)
-		pthread_once(&once, crc_shift_init);
-	for (; len >= (size_t)3 * CRC_STREAM; len -= (size_t)3 * CRC_STREAM, p += (size_t)3 * CRC_STREAM) {
-		uint64_t d = 0, e = 0;
-
-		for (size_t i = 0; i < CRC_STREAM; i += 8) {
-			c = crc_of_word(c, p + i);
-			d = crc_of_word(d, p + CRC_STREAM + i);
-			e = crc_of_word(e, p + (size_t)2 * CRC_STREAM + i);
-		}
-		c = crc_skip(crc_skip(c) ^ d) ^ e;
+	for (; len >= sizeof(w); len -= sizeof(w), p += sizeof(w)) {
+		memcpy(&w, p, sizeof(w));
+		c = _mm_crc32_u64(c, w);
 	}
-	for (; len >= 8; len -= 8, p += 8)
-		c = crc_of_word(c, p);
 	for (; len; len--, p++)
 		c = _mm_crc32_u8((uint32_t)c, *p);
 	return ~(uint32_t)c;

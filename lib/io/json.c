@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/near.h"
 #include "io/file.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 void vfm_json_init(void)
 {
@@ -34,13 +34,16 @@ json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vf
 	return v;
 }
 
-/* Parses and frees the text of a file, if reading it returned 0. */
-static json_t *parse_json_file(int rc, char *text, size_t len, const char *path, struct vfm_err *err)
+/* read: vfm_read_file or vfm_read_regular. */
+static json_t *load_json(int (*read)(const char *, size_t, char **, size_t *, struct vfm_err *), const char *path,
+	size_t max_bytes, struct vfm_err *err)
 {
 	const char *placeholder;
+	char *text = NULL;
+	size_t len = 0;
 	json_t *v;
 
-	if (rc < 0) {
+	if (read(path, max_bytes, &text, &len, err) < 0) {
 		if (err && err->code == VFM_EINPUT)
 			err->code = VFM_EUSAGE;
 		return NULL;
@@ -55,20 +58,12 @@ static json_t *parse_json_file(int rc, char *text, size_t len, const char *path,
 
 json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
 {
-	char *text = NULL;
-	size_t len = 0;
-	int rc = vfm_read_file(path, max_bytes, &text, &len, err);
-
-	return parse_json_file(rc, text, len, path, err);
+	return load_json(vfm_read_file, path, max_bytes, err);
 }
 
 json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err *err)
 {
-	char *text = NULL;
-	size_t len = 0;
-	int rc = vfm_read_regular(path, max_bytes, &text, &len, err);
-
-	return parse_json_file(rc, text, len, path, err);
+	return load_json(vfm_read_regular, path, max_bytes, err);
 }
 
 /* ---- texts and documents of other programs ----------------------------------- */

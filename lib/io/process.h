@@ -1,4 +1,5 @@
-/* process.h - child processes with pipes, and the guardian that ends them with their parent. */
+/* process.h - child processes with pipes, the guardian that ends them with their parent, and the words of their command
+ * lines. */
 #ifndef VFM_IO_PROCESS_H
 #define VFM_IO_PROCESS_H
 
@@ -38,7 +39,15 @@ bool vfm_process_has_ended(const struct vfm_process *p, int *wait_status);
 /* Kills the child and its group, reaps the child and closes the descriptors.  Returns the wait status. */
 int vfm_process_kill(struct vfm_process *p);
 
+/* Writes "SIGKILL", "signal 40" or "status 3" for the status of waitpid(2). */
+void vfm_wait_status_text(int wait_status, char *text, size_t size);
 /* "exited with status 1", "was killed by SIGSEGV" */
 void vfm_process_describe(int wait_status, char *text, size_t size);
+
+/* Divides text at blanks, as a shell does: '…' and "…" quote, a backslash takes the next character as it is (within "…"
+ * only before " and \).  Nothing is expanded.  Returns a list that ends in NULL, freed with vfm_exec_words_free, or
+ * NULL with VFM_EUSAGE: no word, or an open quote. */
+char **vfm_exec_words(const char *text, struct vfm_err *err);
+void vfm_exec_words_free(char **words); /* accepts NULL */
 
 #endif

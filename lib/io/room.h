@@ -6,5 +6,5 @@
  *
  * Used by: everyone
  * Calls: base
- * Read first: opt.h, json.h, file.h, member.h
+ * Read first: opt.h, json.h, file.h, input.h
  */

@@ -312,16 +312,24 @@ static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
 
 /* ---- CSV (RFC 4180, with \n) and JSON ---- */
 
+/* Appends s between `quote`s, those within doubled. */
+static void put_quoted(struct vfm_buf *b, const char *s, char quote)
+{
+	vfm_buf_add(b, &quote, 1);
+	for (; *s; s++) {
+		vfm_buf_add(b, s, 1);
+		if (*s == quote)
+			vfm_buf_add(b, s, 1);
+	}
+	vfm_buf_add(b, &quote, 1);
+}
+
 static void csv_str(struct vfm_buf *b, const char *s)
 {
-	if (!strpbrk(s, ",\"\n\r")) {
+	if (strpbrk(s, ",\"\n\r"))
+		put_quoted(b, s, '"');
+	else
 		vfm_buf_adds(b, s);
-		return;
-	}
-	vfm_buf_adds(b, "\"");
-	for (; *s; s++)
-		vfm_buf_add(b, *s == '"' ? "\"\"" : s, *s == '"' ? 2 : 1);
-	vfm_buf_adds(b, "\"");
 }
 
 static json_t *cell_json(const struct table_cell *c)
@@ -414,25 +422,13 @@ static void print_json(const struct vfm_table *t, bool lines, struct vfm_buf *b)
 
 /* ---- SQL ---- */
 
-/* Appends s between `quote`s, those within doubled. */
-static void sql_quoted(struct vfm_buf *b, const char *s, char quote)
-{
-	vfm_buf_add(b, &quote, 1);
-	for (; *s; s++) {
-		vfm_buf_add(b, s, 1);
-		if (*s == quote)
-			vfm_buf_add(b, s, 1);
-	}
-	vfm_buf_add(b, &quote, 1);
-}
-
 static void sql_table_name(struct vfm_buf *b)
 {
 	char *name = vfm_strdup(vfm_log_program());
 
 	for (char *p = name; *p; p++)
 		*p = isalnum((unsigned char)*p) ? *p : '_';
-	sql_quoted(b, name, '"');
+	put_quoted(b, name, '"');
 	free(name);
 }
 
@@ -456,7 +452,7 @@ static void sql_value(struct vfm_buf *b, const struct table_cell *c)
 	if (json_is_null(v))
 		vfm_buf_adds(b, "NULL");
 	else if (c->kind == STR)
-		sql_quoted(b, c->u.s, '\'');
+		put_quoted(b, c->u.s, '\'');
 	else
 		vfm_json_text(b, v, 0);
 	json_decref(v);
@@ -468,7 +464,7 @@ static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
 	sql_table_name(b);
 	for (size_t i = 0; i < t->n_shown; i++) {
 		vfm_buf_adds(b, i ? ",\n  " : " (\n  ");
-		sql_quoted(b, t->cols[i].key, '"');
+		put_quoted(b, t->cols[i].key, '"');
 		vfm_buf_addf(b, " %s", sql_type(t, i));
 	}
 	vfm_buf_adds(b, "\n);\n");
@@ -477,7 +473,7 @@ static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
 		sql_table_name(b);
 		for (size_t i = 0; i < t->n_shown; i++) {
 			vfm_buf_adds(b, i ? ", " : " (");
-			sql_quoted(b, t->cols[i].key, '"');
+			put_quoted(b, t->cols[i].key, '"');
 		}
 		for (size_t i = 0; i < t->n_shown; i++) {
 			vfm_buf_adds(b, i ? ", " : ") VALUES (");

@@ -5,7 +5,7 @@
 
 #include "encoder/exec/hello.h"
 #include "io/json.h"
-#include "io/words.h"
+#include "io/process.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "curate/table/tar_samples.h"
-#include "io/member.h"
+#include "io/input.h"
 #include "io/tar.h"
 #include "mend_tar.h"
 

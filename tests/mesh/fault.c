@@ -13,11 +13,11 @@ static struct {
 	int64_t calls, hits;
 } g;
 
-static bool is_faulty_call(const char *op)
+static bool is_faulty_call(enum vfm_coll_kind kind)
 {
 	int64_t k;
 
-	if (strcmp(g.f->op, op) != 0)
+	if (strcmp(g.f->op, vfm_coll_name[kind]) != 0)
 		return false;
 	k = g.calls++;
 	if (g.f->call >= 0 && k != g.f->call)
@@ -41,12 +41,6 @@ static int copy(struct vfm_stream *s, void *dst, const void *src, size_t n, stru
 	return 0;
 }
 
-/* Skips the reduction: each rank keeps its partial sum. */
-static int all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
-{
-	return is_faulty_call("all_reduce") ? 0 : g.orig->all_reduce(c, s, x, err);
-}
-
 static int64_t start_of(const struct vfm_comm *c, const int64_t *count, int64_t equal)
 {
 	int64_t at = 0;
@@ -54,17 +48,6 @@ static int64_t start_of(const struct vfm_comm *c, const int64_t *count, int64_t 
 	for (int i = 0; i < c->rank; i++)
 		at += count ? count[i] : equal;
 	return at;
-}
-
-static int reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	size_t es = vfm_dtype_size(in.dtype);
-
-	if (!is_faulty_call("reduce_scatter"))
-		return g.orig->reduce_scatter(c, s, in, out, count, err);
-	return copy(s, out.data, (const char *)in.data + (size_t)start_of(c, count, vfm_numel(&out)) * es,
-		vfm_nbytes(&out), err);
 }
 
 /* Rotates the result by one element. */
@@ -87,32 +70,26 @@ static int do_shift(void *arg, struct vfm_err *err)
 	return 0;
 }
 
-static int shift(struct vfm_stream *s, struct vfm_tensor out, struct vfm_err *err)
+static int shift(struct vfm_stream *s, struct shift a, struct vfm_err *err)
 {
-	struct shift a = {out.data, vfm_nbytes(&out), vfm_dtype_size(out.dtype)};
-
 	return s ? s->dev->t->host_call(s, do_shift, &a, sizeof(a), err) : do_shift(&a, err);
 }
 
-static int all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
+/* An all_reduce or reduce_scatter skips the reduction: each rank keeps its partial sum.  Other calls shift. */
+static int faulty_call(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *err)
 {
-	TRY(g.orig->all_gather(c, s, in, out, count, err));
-	return is_faulty_call("all_gather") ? shift(s, out, err) : 0;
-}
+	size_t es = vfm_dtype_size(k->dtype), n = (size_t)k->n_out * es;
 
-static int all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	TRY(g.orig->all_to_all(c, s, in, out, send, recv, err));
-	return is_faulty_call("all_to_all") ? shift(s, out, err) : 0;
-}
-
-static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
-{
-	TRY(g.orig->exchange(c, s, out, to, in, from, err));
-	return is_faulty_call("exchange") && vfm_numel(&in) ? shift(s, in, err) : 0;
+	if (k->kind == VFM_C_BROADCAST || k->kind == VFM_C_BARRIER)
+		return g.orig->call(c, s, k, err);
+	if (k->kind == VFM_C_ALL_REDUCE && is_faulty_call(k->kind))
+		return 0;
+	if (k->kind == VFM_C_REDUCE_SCATTER && is_faulty_call(k->kind))
+		return copy(s, k->out, k->in + (size_t)start_of(c, k->send, k->n_out) * es, n, err);
+	TRY(g.orig->call(c, s, k, err));
+	if (k->kind == VFM_C_ALL_REDUCE || k->kind == VFM_C_REDUCE_SCATTER || !is_faulty_call(k->kind))
+		return 0;
+	return shift(s, (struct shift){k->out, n, es}, err);
 }
 
 /* Groups that share a communicator are named "shard+eshard". */
@@ -139,11 +116,7 @@ void fault_arm(const struct fault *f, struct vfm_mesh *m)
 			continue;
 		g.orig = c->t;
 		g.t = *c->t;
-		g.t.all_reduce = all_reduce;
-		g.t.reduce_scatter = reduce_scatter;
-		g.t.all_gather = all_gather;
-		g.t.all_to_all = all_to_all;
-		g.t.exchange = exchange;
+		g.t.call = faulty_call;
 		c->t = &g.t;
 	}
 }
@@ -159,7 +132,9 @@ int fault_slice(const struct fault *f, struct vfm_params *ps, struct vfm_err *er
 		if (p->d.cut[VFM_AX_TP].groups == 0 || ps->mesh->coord[VFM_AX_TP] == 0 || o.a == o.b)
 			continue;
 		g.hits++;
-		return shift(ps->stream, vfm_t1(ps->master + o.at, VFM_F32, o.b - o.a), err);
+		return shift(ps->stream,
+			(struct shift){(char *)(ps->master + o.at), (size_t)(o.b - o.a) * sizeof(float), sizeof(float)},
+			err);
 	}
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* Resamples and intervals of base/bootstrap.h: the streams of draws, the BCa formula, and how often intervals cover. */
-#include "base/bootstrap.h"
+#include "base/stats.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "base/normal.h"
 #include "base/par.h"
 #include "base/philox.h"
+#include "base/stats.h"
 
 static void test_counts(void **state)
 {

@@ -586,13 +586,13 @@ static void listen_where(const struct setup *s)
 
 		CHECK(getsockname(j->listen[1 + k], (struct sockaddr *)&a, &len) == 0);
 		memcpy(&b, &a, sizeof(b));
-		CHECK(a.sin6_family == me->addr[k].family);
+		CHECK(a.sin6_family == me->addr[k].any.sa_family);
 		if (a.sin6_family == AF_INET)
-			CHECK(!memcmp(&b.sin_addr, me->addr[k].a, 4) && b.sin_addr.s_addr != htonl(INADDR_ANY) &&
-				ntohs(b.sin_port) == me->addr[k].port);
+			CHECK(!memcmp(&b.sin_addr, &me->addr[k].v4.sin_addr, 4) &&
+				b.sin_addr.s_addr != htonl(INADDR_ANY) && b.sin_port == me->addr[k].v4.sin_port);
 		else
-			CHECK(!memcmp(&a.sin6_addr, me->addr[k].a, 16) && !IN6_IS_ADDR_UNSPECIFIED(&a.sin6_addr) &&
-				ntohs(a.sin6_port) == me->addr[k].port);
+			CHECK(!memcmp(&a.sin6_addr, &me->addr[k].v6.sin6_addr, 16) &&
+				!IN6_IS_ADDR_UNSPECIFIED(&a.sin6_addr) && a.sin6_port == me->addr[k].v6.sin6_port);
 	}
 	for (int k = 0; rank == 1 && k < vfm_endpoint_of(j, 0, &err)->n_addr; k++) { /* each of them answers */
 		int fd = vfm_net_dial(j, 0, k);

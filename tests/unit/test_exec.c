@@ -20,7 +20,7 @@
 #include "encoder/exec/exec.h"
 #include "encoder/exec/payload.h"
 #include "io/json.h"
-#include "io/words.h"
+#include "io/process.h"
 
 /* ---- the child ---- */
 

@@ -41,15 +41,6 @@ static void note(char c)
 	did.text[n + 1] = 0;
 }
 
-static int note_collective(char c, const struct vfm_stream *s, struct vfm_err *e)
-{
-	note((char)(s == did.compute ? c + ('a' - 'A') : c));
-	MUST(s == did.compute || s->dev->comm_busy & VFM_COMM_LAYERS, "the device does not know of a collective");
-	if (did.when && c == did.fails && --did.when == 0)
-		return vfm_fail(e, VFM_EENV, "no way");
-	return 0;
-}
-
 static int noted_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *e)
 {
 	note('G');
@@ -69,32 +60,21 @@ static int noted_event_wait(struct vfm_event *ev, struct vfm_stream *s, struct v
 	return did.dev->event_wait(ev, s, e);
 }
 
-static int noted_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *e)
+static int noted_call(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *e)
 {
-	TRY(note_collective('X', s, e));
-	return did.comm->exchange(c, s, out, to, in, from, e);
-}
+	static const char letters[VFM_C_KINDS] = {[VFM_C_EXCHANGE] = 'X',
+		[VFM_C_REDUCE_SCATTER] = 'R',
+		[VFM_C_ALL_GATHER] = 'A',
+		[VFM_C_ALL_TO_ALL] = 'T'};
+	char letter = letters[k->kind];
 
-static int noted_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *n, struct vfm_err *e)
-{
-	TRY(note_collective('R', s, e));
-	return did.comm->reduce_scatter(c, s, in, out, n, e);
-}
-
-static int noted_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *n, struct vfm_err *e)
-{
-	TRY(note_collective('A', s, e));
-	return did.comm->all_gather(c, s, in, out, n, e);
-}
-
-static int noted_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *e)
-{
-	TRY(note_collective('T', s, e));
-	return did.comm->all_to_all(c, s, in, out, send, recv, e);
+	if (!letter)
+		return did.comm->call(c, s, k, e);
+	note((char)(s == did.compute ? letter + ('a' - 'A') : letter));
+	MUST(s == did.compute || s->dev->comm_busy & VFM_COMM_LAYERS, "the device does not know of a collective");
+	if (did.when && letter == did.fails && --did.when == 0)
+		return vfm_fail(e, VFM_EENV, "no way");
+	return did.comm->call(c, s, k, e);
 }
 
 /* The ranks of c as tp and as cp, with a communication stream, or without one where overlap is off. */
@@ -499,10 +479,7 @@ static int ranks(struct vfm_launch *l, const void *arg)
 	table.ops = &ops;
 	table.event_wait = noted_event_wait;
 	comm = *world->t;
-	comm.exchange = noted_exchange;
-	comm.reduce_scatter = noted_reduce_scatter;
-	comm.all_gather = noted_all_gather;
-	comm.all_to_all = noted_all_to_all;
+	comm.call = noted_call;
 	d->t = &table;
 	world->t = &comm;
 	did.compute = table.stream_new(d, false, &err);

@@ -248,19 +248,18 @@ static struct {
 } gathers[2];
 static int gathers_of_step, left_out;
 
-static int gather_or_not(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *e)
+static int gather_or_not(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *e)
 {
-	if (gathers[c->rank].n++ % gathers_of_step == left_out)
+	if (k->kind == VFM_C_ALL_GATHER && gathers[c->rank].n++ % gathers_of_step == left_out)
 		return 0;
-	return gathers[c->rank].real->all_gather(c, s, in, out, count, e);
+	return gathers[c->rank].real->call(c, s, k, e);
 }
 
 static void count_gathers(struct vfm_comm *c)
 {
 	gathers[c->rank].real = c->t;
 	gathers[c->rank].table = *c->t;
-	gathers[c->rank].table.all_gather = gather_or_not;
+	gathers[c->rank].table.call = gather_or_not;
 	gathers[c->rank].n = 0;
 	c->t = &gathers[c->rank].table;
 }

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/spread.h"
+#include "base/stats.h"
 
 static void test_spread(void **state)
 {

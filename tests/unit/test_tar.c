@@ -10,7 +10,7 @@
 
 #include "base/map.h"
 #include "io/file.h"
-#include "io/member.h"
+#include "io/input.h"
 #include "io/tar.h"
 
 static char *names[6];

@@ -3,18 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bootstrap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "io/opt.h"
+#include "base/stats.h"
 #include "bench.h"
 #include "data/eval/frechet.h"
 #include "data/eval/pairs.h"
 #include "data/eval/vbench.h"
 #include "data/record/features.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/opt.h"
 
 enum { NOT_GIVEN = -1 };
 

@@ -9,62 +9,25 @@
 
 /* ---- the communicator of one rank ---- */
 
-static int copy_to_self(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+static int self_call(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *err)
 {
-	if (in.data == out.data || vfm_numel(&in) == 0)
+	size_t bytes = (size_t)k->n_out * vfm_dtype_size(k->dtype);
+
+	(void)c;
+	if (k->in == k->out || k->n_in == 0 || k->n_out == 0)
 		return 0;
 	if (!s) {
-		memmove(out.data, in.data, vfm_nbytes(&in));
+		memmove(k->out, k->in, bytes);
 		return 0;
 	}
 	/* A copy handles any dtype and keeps the order of an asynchronous stream; an op does not. */
-	return s->dev->t->to_device(s, out.data, in.data, vfm_nbytes(&in), err);
+	return s->dev->t->to_device(s, k->out, k->in, bytes, err);
 }
 
-static int self_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int self_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
 {
-	(void)c, (void)s, (void)x, (void)err;
-	return 0;
-}
-
-static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	(void)c, (void)count;
-	return copy_to_self(s, in, out, err);
-}
-
-static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	(void)c, (void)send, (void)recv;
-	return copy_to_self(s, in, out, err);
-}
-
-static int self_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
-{
-	(void)root;
-	return self_all_reduce(c, s, x, err);
-}
-
-static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
-{
-	(void)c, (void)to, (void)from;
-	return copy_to_self(s, out, in, err);
-}
-
-static int self_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)c, (void)s, (void)err;
-	return 0;
-}
-
-static int self_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
-{
-	(void)key, (void)name, (void)err;
-	*out = color < 0 ? NULL : c;
+	(void)err;
+	*out = q->color < 0 ? NULL : c;
 	return 0;
 }
 
@@ -75,13 +38,7 @@ static void self_free(struct vfm_comm *c)
 
 static const struct vfm_comm_table self_table = {
 	.name = "self",
-	.all_reduce = self_all_reduce,
-	.all_gather = self_gather,
-	.reduce_scatter = self_gather,
-	.all_to_all = self_all_to_all,
-	.broadcast = self_broadcast,
-	.exchange = self_exchange,
-	.barrier = self_barrier,
+	.call = self_call,
 	.split = self_split,
 	.free = self_free,
 };
@@ -94,11 +51,6 @@ struct vfm_comm *vfm_comm_self(void)
 }
 
 /* ---- calls: check the operands, then dispatch to the backend ---- */
-
-static struct vfm_comm *select_group(struct vfm_comm *c, const struct vfm_stream *s)
-{
-	return s ? c : vfm_comm_host(c);
-}
 
 static int64_t sum_counts(const struct vfm_comm *c, const int64_t *count, int64_t equal)
 {
@@ -127,17 +79,31 @@ static int check_blocks(const struct vfm_comm *c, const char *what, struct vfm_t
 }
 
 /* A call on the compute stream is not overlapped: the stream stalls until it is done. */
-static void begin_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s)
+static int dispatch_call(struct vfm_comm *c, struct vfm_stream *s, struct vfm_coll k, struct vfm_err *err)
 {
+	int rc;
+
+	if (!s)
+		c = vfm_comm_host(c);
 	if (s && c->size > 1)
 		vfm_stall_begin(s, VFM_STALL_COMM);
-}
-
-static int end_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s, int rc)
-{
+	rc = c->t->call(c, s, &k, err);
 	if (s && c->size > 1)
 		vfm_stall_end(s);
 	return rc;
+}
+
+/* The call without peers. */
+static struct vfm_coll make_call(enum vfm_coll_kind kind, struct vfm_tensor in, struct vfm_tensor out)
+{
+	return (struct vfm_coll){.kind = kind,
+		.dtype = in.dtype,
+		.in = in.data,
+		.out = out.data,
+		.n_in = vfm_numel(&in),
+		.n_out = vfm_numel(&out),
+		.to = -1,
+		.from = -1};
 }
 
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
@@ -145,66 +111,74 @@ int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x
 	if (!vfm_contiguous(&x) ||
 		(x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->all_reduce(c, s, x, err));
+	return dispatch_call(c, s, make_call(VFM_C_ALL_REDUCE, x, x), err);
 }
 
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
+	struct vfm_coll k = make_call(VFM_C_ALL_GATHER, in, out);
+
 	TRY(check_blocks(c, "all_gather", in, out, count, err));
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->all_gather(c, s, in, out, count, err));
+	k.send = count;
+	return dispatch_call(c, s, k, err);
 }
 
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
+	struct vfm_coll k = make_call(VFM_C_REDUCE_SCATTER, in, out);
+
 	TRY(check_blocks(c, "reduce_scatter", out, in, count, err));
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
+	k.send = count;
+	return dispatch_call(c, s, k, err);
 }
 
 int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
-	int64_t n_in = vfm_numel(&in), n_out = vfm_numel(&out);
+	struct vfm_coll k = make_call(VFM_C_ALL_TO_ALL, in, out);
 
 	if (in.dtype != out.dtype || !vfm_contiguous(&in) || !vfm_contiguous(&out) || !send != !recv ||
-		(send ? sum_counts(c, send, 0) != n_in || sum_counts(c, recv, 0) != n_out
-		      : n_in != n_out || n_in % c->size))
+		(send ? sum_counts(c, send, 0) != k.n_in || sum_counts(c, recv, 0) != k.n_out
+		      : k.n_in != k.n_out || k.n_in % c->size))
 		return vfm_fail(err, VFM_EUSAGE,
 			"internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
-			(long long)n_in, (long long)n_out);
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->all_to_all(c, s, in, out, send, recv, err));
+			(long long)k.n_in, (long long)k.n_out);
+	k.send = send;
+	k.recv = recv;
+	return dispatch_call(c, s, k, err);
 }
 
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
+	struct vfm_coll k = make_call(VFM_C_BROADCAST, x, x);
+
 	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
 		return vfm_fail(
 			err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->broadcast(c, s, x, root, err));
+	k.from = root;
+	return dispatch_call(c, s, k, err);
 }
 
 int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err)
 {
+	struct vfm_coll k = {.kind = VFM_C_EXCHANGE,
+		.dtype = VFM_U8,
+		.in = out.data,
+		.out = in.data,
+		.n_in = to < 0 ? 0 : (int64_t)vfm_nbytes(&out),
+		.n_out = from < 0 ? 0 : (int64_t)vfm_nbytes(&in),
+		.to = to,
+		.from = from};
+
 	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
 		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to,
 			from, c->size);
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->exchange(c, s, out, to, in, from, err));
+	return dispatch_call(c, s, k, err);
 }
 
 int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err)
@@ -219,42 +193,23 @@ int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	c = select_group(c, s);
-	begin_exposed_wait(c, s);
-	return end_exposed_wait(c, s, c->t->barrier(c, s, err));
+	return dispatch_call(
+		c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
 }
 
 int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
-	return c->t->split(c, color, key, name, out, err);
+	return c->t->split(c, &(struct vfm_comm_split){.color = color, .key = key, .name = name}, out, err);
 }
 
 int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
 	struct vfm_err *err)
 {
 	struct vfm_comm_place own = p.of(p.ctx, c->rank);
-	int rc;
 
-	if (c == vfm_comm_self()) /* it is shared */
-		return vfm_comm_split(c, own.color, own.key, name, out, err);
-	c->places = &p;
-	rc = p2p ? vfm_comm_split_p2p(c, own.color, own.key, name, out, err)
-		 : vfm_comm_split(c, own.color, own.key, name, out, err);
-	c->places = NULL;
-	return rc;
-}
-
-int vfm_comm_split_p2p(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
-{
-	int rc;
-
-	if (c == vfm_comm_self())
-		return vfm_comm_split(c, color, key, name, out, err); /* it is shared and sends no messages */
-	c->p2p = true;
-	rc = vfm_comm_split(c, color, key, name, out, err);
-	c->p2p = false;
-	return rc;
+	return c->t->split(c,
+		&(struct vfm_comm_split){.color = own.color, .key = own.key, .name = name, .p2p = p2p, .places = &p},
+		out, err);
 }
 
 void vfm_comm_free(struct vfm_comm *c)
@@ -353,23 +308,23 @@ out:
 const char *const vfm_coll_name[VFM_C_KINDS] = {
 	"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "barrier"};
 
-int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender)
+int64_t vfm_coll_sends(const struct vfm_comm *c, const struct vfm_coll *k)
 {
-	switch (kind) {
+	int64_t es = (int64_t)vfm_dtype_size(k->dtype);
+
+	switch (k->kind) {
 	case VFM_C_ALL_REDUCE:
-		return 2 * n_out * (size - 1) / size;
+		return es * (2 * k->n_out * (c->size - 1) / c->size);
 	case VFM_C_ALL_GATHER:
-		return n_in * (size - 1);
+		return es * k->n_in * (c->size - 1);
 	case VFM_C_REDUCE_SCATTER:
-		return n_in - n_out;
+		return es * (k->n_in - k->n_out);
 	case VFM_C_ALL_TO_ALL:
-		return n_in - own;
+		return es * (k->n_in - (k->send ? k->send[c->rank] : k->n_in / c->size));
 	case VFM_C_BROADCAST:
-		return sender ? n_out : 0;
-	case VFM_C_EXCHANGE:
-		return sender ? n_in : 0;
+		return k->from == c->rank ? es * k->n_out : 0;
 	default:
-		return 0;
+		return es * k->n_in;
 	}
 }
 

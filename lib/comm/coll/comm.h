@@ -25,21 +25,49 @@
 
 struct vfm_comm;
 
+enum vfm_coll_kind {
+	VFM_C_ALL_REDUCE,
+	VFM_C_ALL_GATHER,
+	VFM_C_REDUCE_SCATTER,
+	VFM_C_ALL_TO_ALL,
+	VFM_C_BROADCAST,
+	VFM_C_EXCHANGE,
+	VFM_C_BARRIER,
+	VFM_C_KINDS
+};
+extern const char *const vfm_coll_name[VFM_C_KINDS];
+
+/* A call, as backends get it: its operands have been checked.  Numbers are of elements; of bytes (u8) in an exchange.
+ * An all_reduce and a broadcast have one operand, which is `in` and `out`. */
+struct vfm_coll {
+	enum vfm_coll_kind kind;
+	enum vfm_dtype dtype;
+	char *in, *out; /* [n_in], [n_out] */
+	int64_t n_in, n_out;
+	const int64_t *send, *recv; /* counts, NULL: equal; all_gather and reduce_scatter use send */
+	int to, from;               /* of an exchange, -1: none; from: the root of a broadcast */
+};
+
+/* The place of each rank of a communicator in a split of it. */
+struct vfm_comm_place {
+	int color, key;
+};
+struct vfm_comm_places {
+	struct vfm_comm_place (*of)(const void *ctx, int rank);
+	const void *ctx;
+};
+
+struct vfm_comm_split {
+	int color, key;
+	const char *name;
+	bool p2p;                             /* for messages that overlap computation: uses little of the device */
+	const struct vfm_comm_places *places; /* of all ranks; NULL: unknown */
+};
+
 struct vfm_comm_table {
 	const char *name; /* "self", "host", "transport", "staging", "sim" */
-	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
-	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-		const int64_t *count, struct vfm_err *err);
-	int (*reduce_scatter)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-		const int64_t *count, struct vfm_err *err);
-	int (*all_to_all)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-		const int64_t *send, const int64_t *recv, struct vfm_err *err);
-	int (*broadcast)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
-	int (*exchange)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-		int from, struct vfm_err *err);
-	int (*barrier)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
-	int (*split)(
-		struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+	int (*call)(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *err);
+	int (*split)(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
 	/* For struct vfm_comm_mem; NULL in backends without registered buffers.  mem_alloc may leave *p NULL: the
 	 * caller then allocates from the device. */
@@ -54,22 +82,11 @@ struct vfm_comm_table {
 	int (*node)(const struct vfm_comm *c, int rank);    /* the node of a rank; vfm_comm_node */
 };
 
-/* The place of each rank of a communicator in a split of it. */
-struct vfm_comm_place {
-	int color, key;
-};
-struct vfm_comm_places {
-	struct vfm_comm_place (*of)(const void *ctx, int rank);
-	const void *ctx;
-};
-
 /* Backends embed this as their first member. */
 struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
-	char name[16];                        /* "world", "tp": for messages */
-	bool p2p;                             /* the next split makes p2p communicators (vfm_comm_split_p2p) */
-	const struct vfm_comm_places *places; /* of the next split (vfm_comm_split_by); NULL: unknown */
+	char name[16];         /* "world", "tp": for messages */
 	struct vfm_comm *host; /* of a device communicator: its host communicator (comm_dev.h); else NULL */
 };
 
@@ -86,11 +103,8 @@ struct vfm_comm *vfm_comm_self(void);
  * vfm_comm_self().  A rank with color < 0 takes part in the call and gets *out = NULL.  The caller owns *out. */
 int vfm_comm_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-/* As vfm_comm_split, for point-to-point messages that overlap computation: the communicator uses little of the device.
- */
-int vfm_comm_split_p2p(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-/* As vfm_comm_split, where every rank knows the places of all: a simulated rank stands for many (comm_sim.h). */
+/* As vfm_comm_split, where every rank knows the places of all: a simulated rank stands for many (comm_sim.h).  p2p: for
+ * point-to-point messages that overlap computation: the communicator uses little of the device. */
 int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
 	struct vfm_err *err);
 /* (local) No-op for NULL.  Free a communicator before the one that it was split from. */
@@ -176,20 +190,8 @@ struct vfm_comm_stats vfm_comm_stats(void);
 
 /* ---- for backends ---- */
 
-enum vfm_coll_kind {
-	VFM_C_ALL_REDUCE,
-	VFM_C_ALL_GATHER,
-	VFM_C_REDUCE_SCATTER,
-	VFM_C_ALL_TO_ALL,
-	VFM_C_BROADCAST,
-	VFM_C_EXCHANGE,
-	VFM_C_BARRIER,
-	VFM_C_KINDS
-};
-extern const char *const vfm_coll_name[VFM_C_KINDS];
-
-/* Returns the elements that this rank must send, whatever the algorithm.  own: elements of its own block. */
-int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender);
+/* Returns the bytes that this rank must send for a call, whatever the algorithm. */
+int64_t vfm_coll_sends(const struct vfm_comm *c, const struct vfm_coll *k);
 
 /* Adds a call to vfm_comm_stats. */
 void vfm_comm_count(int64_t bytes, double busy_s, double wait_s);

@@ -7,25 +7,167 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/device/comm_staging.h"
 #include "comm/device/transport.h"
+
+/* ---- staging: operands are copied through pinned memory ----
+ *
+ * Calls without a stream use `host`.  Calls on streams use `data`, a second communicator of the same ranks, since the
+ * thread of an asynchronous stream may be in a call of it. */
+
+enum { IN, OUT, BUFS };
+
+struct staging_buf {
+	struct staging_buf *next;
+	size_t bytes;
+	char *p;
+};
+
+struct staging_group {
+	struct vfm_comm c;
+	struct vfm_comm *data;
+	struct vfm_stream *compute;
+	/* lists; the first is in use.  Smaller ones are kept, since a stream may still use them. */
+	struct staging_buf *buf[BUFS];
+};
+
+/* Returns memory that stays valid until the next call of the communicator has passed. */
+static int reserve_staging(struct staging_group *g, int which, size_t bytes, char **p, struct vfm_err *err)
+{
+	struct vfm_dev *d = g->compute->dev;
+	struct staging_buf *b = g->buf[which];
+
+	if (!b || b->bytes < bytes) {
+		b = vfm_calloc(1, sizeof(*b));
+		b->bytes = g->buf[which] && bytes < 2 * g->buf[which]->bytes ? 2 * g->buf[which]->bytes
+			: bytes < 4096                                       ? 4096
+									     : bytes;
+		b->p = d->t->alloc_host(d, b->bytes, "the staging of a collective", err);
+		if (!b->p) {
+			free(b);
+			return VFM_EENV;
+		}
+		b->next = g->buf[which];
+		g->buf[which] = b;
+	}
+	*p = b->p;
+	return 0;
+}
+
+/* Calls the host backend with copies of the operands.  On the compute stream the host makes that call itself, after the
+ * copies have finished. */
+static int staging_call(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *err)
+{
+	struct staging_group *g = (struct staging_group *)c;
+	const struct vfm_dev_table *t = s->dev->t;
+	size_t es = vfm_dtype_size(k->dtype), n_in = (size_t)k->n_in * es, n_out = (size_t)k->n_out * es;
+	bool in_place = k->kind == VFM_C_ALL_REDUCE || k->kind == VFM_C_BROADCAST,
+	     root = k->kind == VFM_C_BROADCAST && c->rank == k->from,
+	     reads = n_in && (k->kind != VFM_C_BROADCAST || root);
+	struct vfm_coll copy = *k;
+
+	TRY(reserve_staging(g, IN, n_in, &copy.in, err));
+	copy.out = copy.in;
+	if (!in_place)
+		TRY(reserve_staging(g, OUT, n_out, &copy.out, err));
+	if (reads)
+		TRY(t->to_host(s, copy.in, k->in, n_in, err));
+	if (s == g->compute)
+		TRY(t->stream_sync(s, err));
+	TRY(g->data->t->call(g->data, s == g->compute ? NULL : s, &copy, err));
+	return n_out && !root ? t->to_device(s, k->out, copy.out, n_out, err) : 0;
+}
+
+/* ---- groups ---- */
+
+static void staging_free(struct vfm_comm *c)
+{
+	struct staging_group *g = (struct staging_group *)c;
+	struct vfm_dev *d = g->compute->dev;
+
+	/* copies to the device may still be under way on the compute stream */
+	d->t->stream_sync(g->compute, NULL);
+	for (int i = 0; i < BUFS; i++)
+		while (g->buf[i]) {
+			struct staging_buf *b = g->buf[i];
+
+			g->buf[i] = b->next;
+			d->t->free_host(d, b->p, b->bytes);
+			free(b);
+		}
+	vfm_comm_free(g->data);
+	free(g);
+}
+
+static int staging_split(
+	struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
+
+static void staging_free_with_host(struct vfm_comm *c)
+{
+	struct vfm_comm *host = c->host;
+
+	staging_free(c);
+	vfm_comm_free(host);
+}
+
+/* The maker owns the host communicator of the first group; a split group owns its own. */
+static const struct vfm_comm_table
+	staging_table = {.name = "staging", .call = staging_call, .split = staging_split, .free = staging_free},
+	split_table = {.name = "staging", .call = staging_call, .split = staging_split, .free = staging_free_with_host};
+
+/* Makes the communicator of the same ranks; collective over host. */
+static int staging_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_comm *data;
+	struct staging_group *g;
+
+	*out = host;
+	if (host->size == 1)
+		return 0;
+	TRY(vfm_comm_split(host, 0, host->rank, host->name, &data, err));
+	g = vfm_calloc(1, sizeof(*g));
+	g->c = *host;
+	g->c.t = &staging_table;
+	g->c.host = host;
+	g->data = data;
+	g->compute = compute;
+	*out = &g->c;
+	return 0;
+}
+
+static int staging_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_comm *host;
+	int rc;
+
+	TRY(c->host->t->split(c->host, q, &host, err));
+	*out = host;
+	if (!host || host->size == 1)
+		return 0;
+	rc = staging_new(host, ((struct staging_group *)c)->compute, out, err);
+	if (rc < 0) {
+		vfm_comm_free(host);
+		*out = NULL;
+	} else {
+		(*out)->t = &split_table;
+	}
+	return rc;
+}
+
+/* ---- the choice of a backend ---- */
 
 /* Sets *a and *b to the first two ranks with the same device, or to -1.  Collective. */
 static int find_shared_device(
 	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
 {
 	char mine[VFM_TRANSPORT_DEVICE] = {0}, *all = vfm_calloc((size_t)host->size, VFM_TRANSPORT_DEVICE);
-	int rc;
+	int rc, gathered;
 
 	*a = *b = -1;
 	/* A rank that cannot read its id still takes part in the call, and then fails. */
 	rc = o->transport->device_id(o->compute->dev, mine, err);
-	if (rc >= 0)
-		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, err));
-	else
-		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, NULL);
+	gathered = vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
+		vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, rc < 0 ? NULL : err);
+	rc = rc < 0 ? rc : gathered;
 	for (int i = 0; rc >= 0 && i < host->size; i++)
 		if (!all[i * VFM_TRANSPORT_DEVICE])
 			rc = vfm_fail(err, VFM_EENV, "rank %d cannot identify its device", i);
@@ -36,7 +178,6 @@ static int find_shared_device(
 				*a = i;
 				*b = k;
 			}
-out:
 	free(all);
 	return rc;
 }
@@ -57,7 +198,7 @@ static int new_over_transport(struct vfm_comm *host, const struct vfm_comm_dev_o
 			o->transport->name, a, b);
 	if (a >= 0 && !may_share) {
 		vfm_info("ranks share a device: collectives are staged through the host");
-		return vfm_comm_staging_new(host, o->compute, out, err);
+		return staging_new(host, o->compute, out, err);
 	}
 	if (a >= 0)
 		TRY(o->transport->share(host->rank, err));
@@ -82,7 +223,7 @@ int vfm_comm_dev_new(
 	if (asked ? !strcmp(want, "host") : o->host_memory)
 		return 0;
 	if (asked ? !strcmp(want, "staging") : !o->transport)
-		return vfm_comm_staging_new(host, o->compute, out, err);
+		return staging_new(host, o->compute, out, err);
 	return host->size == 1 && !asked ? 0 : new_over_transport(host, o, asked, out, err);
 }
 

@@ -77,7 +77,7 @@ int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members
 /* ---- host memory ---- */
 
 /* What a rank brings to a call. */
-struct host_call {
+struct contribution {
 	const char *data;
 	size_t bytes;
 };
@@ -96,8 +96,8 @@ int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_si
 }
 
 /* Comes to a meeting of the group and waits for the others. */
-static int gather_here(struct sim_comm *g, const char *what, const struct host_call *mine, struct vfm_sim_meeting **out,
-	struct vfm_err *err)
+static int gather_here(struct sim_comm *g, const char *what, const struct contribution *mine,
+	struct vfm_sim_meeting **out, struct vfm_err *err)
 {
 	double now[VFM_ESTIMATES] = {0};
 
@@ -110,37 +110,6 @@ static int gather_here(struct sim_comm *g, const char *what, const struct host_c
 	return 0;
 }
 
-/* Calls fn with what each rank brings, then waits until all have used it. */
-static int call_together(struct sim_comm *g, const char *what, struct host_call mine,
-	void (*fn)(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx), void *ctx,
-	struct vfm_err *err)
-{
-	struct vfm_sim_comer only = {.brought = &mine};
-	struct vfm_sim_meeting *m, *end;
-
-	if (g->of.n_reps == 1) {
-		fn(g, &only, ctx);
-		return 0;
-	}
-	TRY(gather_here(g, what, &mine, &m, err));
-	fn(g, m->comer, ctx);
-	vfm_sim_part(g->r->job->world, m);
-	TRY(gather_here(g, what, &mine, &end, err));
-	vfm_sim_part(g->r->job->world, end);
-	return 0;
-}
-
-static const struct host_call *call_of_member(const struct sim_comm *g, const struct vfm_sim_comer *comer, int i)
-{
-	return comer[place_of_member(g, i)].brought;
-}
-
-struct reduction {
-	struct vfm_tensor x;
-	double *sum;
-	int64_t *whole;
-};
-
 static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 {
 	return t == VFM_F64    ? ((const double *)p)[i]
@@ -148,172 +117,117 @@ static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
 			       : (double)vfm_bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-static void sum_brought(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
+static void write_sum(void *p, enum vfm_dtype t, int64_t i, double sum)
 {
-	struct reduction *r = ctx;
-	int64_t n = vfm_numel(&r->x);
+	if (t == VFM_F64)
+		((double *)p)[i] = sum;
+	else if (t == VFM_F32)
+		((float *)p)[i] = (float)sum;
+	else
+		((uint16_t *)p)[i] = vfm_f32_to_bf16((float)sum);
+}
 
-	for (int i = 0; i < g->of.n; i++) {
-		const void *x = call_of_member(g, comer, i)->data;
+/* of [n]: what each member of the group brings. */
+static void sum_contributions(const struct vfm_coll *c, const struct contribution *const *of, int n)
+{
+	for (int64_t k = 0; k < c->n_out; k++) {
+		int64_t whole = 0;
+		double sum = 0;
 
-		for (int64_t k = 0; k < n; k++)
-			if (r->x.dtype == VFM_I64)
-				r->whole[k] += ((const int64_t *)x)[k];
+		for (int i = 0; i < n; i++)
+			if (c->dtype == VFM_I64)
+				whole += ((const int64_t *)(const void *)of[i]->data)[k];
 			else
-				r->sum[k] += read_summand(x, r->x.dtype, k);
-	}
-}
-
-static int sim_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
-{
-	struct sim_comm *g = sim_comm_of(c);
-	int64_t n = vfm_numel(&x);
-	struct reduction r = {.x = x};
-	int rc;
-
-	if (s)
-		return comm_sim_enqueue_group(g, s, "all_reduce", &x, err);
-	r.sum = vfm_calloc((size_t)n + 1, sizeof(*r.sum));
-	r.whole = vfm_calloc((size_t)n + 1, sizeof(*r.whole));
-	rc = call_together(g, "all_reduce", (struct host_call){x.data, vfm_nbytes(&x)}, sum_brought, &r, err);
-	for (int64_t k = 0; rc >= 0 && k < n; k++) {
-		if (x.dtype == VFM_I64)
-			((int64_t *)x.data)[k] = r.whole[k];
-		else if (x.dtype == VFM_F64)
-			((double *)x.data)[k] = r.sum[k];
-		else if (x.dtype == VFM_F32)
-			((float *)x.data)[k] = (float)r.sum[k];
+				sum += read_summand(of[i]->data, c->dtype, k);
+		if (c->dtype == VFM_I64)
+			((int64_t *)(void *)c->out)[k] = whole;
 		else
-			((uint16_t *)x.data)[k] = vfm_f32_to_bf16((float)r.sum[k]);
+			write_sum(c->out, c->dtype, k, sum);
 	}
-	free(r.sum);
-	free(r.whole);
-	return rc;
 }
 
-struct concatenation {
-	char *out;
-	const int64_t *count; /* NULL: each */
-	int64_t each;
-	size_t size; /* of an element */
-};
-
-static void concatenate(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
+static void concatenate(const struct vfm_coll *c, const struct contribution *const *of, int n)
 {
-	struct concatenation *a = ctx;
-	char *to = a->out;
+	char *to = c->out;
 
-	for (int i = 0; i < g->of.n; i++) {
-		const struct host_call *from = call_of_member(g, comer, i);
-		size_t bytes = (size_t)(a->count ? a->count[i] : a->each) * a->size;
-		size_t has = from->bytes < bytes ? from->bytes : bytes;
+	for (int i = 0; i < n; i++) {
+		size_t bytes = (size_t)(c->send ? c->send[i] : c->n_in) * vfm_dtype_size(c->dtype);
+		size_t has = of[i]->bytes < bytes ? of[i]->bytes : bytes;
 
-		if (to != from->data)
-			memmove(to, from->data, has);
+		if (!bytes)
+			continue;
+		memcpy(to, of[i]->data, has);
 		memset(to + has, 0, bytes - has);
 		to += bytes;
 	}
 }
 
-/* Every rank holds what this one does, where the blocks are equal. */
-static void know_gathered(struct vfm_comm *c, struct vfm_stream *s, const struct vfm_tensor *in,
-	const struct vfm_tensor *out, const int64_t *count)
+/* Sets the result of a call from what each simulated rank brings. */
+static void finish_here(const struct sim_comm *g, const struct vfm_coll *c, const struct vfm_sim_comer *comer)
 {
-	size_t bytes = vfm_nbytes(in);
+	const struct contribution **of = vfm_calloc((size_t)g->of.n, sizeof(struct contribution *));
 
-	if (!count)
-		for (int i = 0; i < c->size; i++)
-			vfm_sim_moved(s->dev, (char *)out->data + (size_t)i * bytes, in->data, bytes);
+	for (int i = 0; i < g->of.n; i++)
+		of[i] = comer[place_of_member(g, i)].brought;
+	if (c->kind == VFM_C_ALL_REDUCE)
+		sum_contributions(c, of, g->of.n);
+	else if (c->kind == VFM_C_ALL_GATHER)
+		concatenate(c, of, g->of.n);
+	else if (c->kind == VFM_C_BROADCAST && c->n_out)
+		memcpy(c->out, of[c->from]->data, of[c->from]->bytes);
+	free(of);
 }
 
-static int sim_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
+/* Brings a copy, since the result may lie in the operand.  Waits until all ranks have used it. */
+static int call_here(struct sim_comm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct concatenation a = {out.data, count, vfm_numel(&in), vfm_dtype_size(in.dtype)};
-	size_t bytes = vfm_nbytes(&in);
-	char *mine;
-	int rc;
+	const char *what = vfm_coll_name[c->kind];
+	size_t bytes = (size_t)c->n_in * vfm_dtype_size(c->dtype);
+	char *copy = vfm_malloc(bytes + 1);
+	struct contribution mine = {copy, bytes};
+	struct vfm_sim_meeting *m;
+	int rc = 0;
 
-	if (s) {
-		know_gathered(c, s, &in, &out, count);
-		return comm_sim_enqueue_group(sim_comm_of(c), s, "all_gather", &out, err);
+	if (c->kind == VFM_C_REDUCE_SCATTER || c->kind == VFM_C_ALL_TO_ALL || c->kind == VFM_C_EXCHANGE) {
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')", what, g->c.name);
+		goto out;
 	}
-	mine = vfm_malloc(bytes + 1); /* in may lie in out */
 	if (bytes)
-		memcpy(mine, in.data, bytes);
-	rc = call_together(sim_comm_of(c), "all_gather", (struct host_call){mine, bytes}, concatenate, &a, err);
-	free(mine);
+		memcpy(copy, c->in, bytes);
+	if (g->of.n_reps == 1) {
+		finish_here(g, c, &(struct vfm_sim_comer){.brought = &mine});
+		goto out;
+	}
+	TRY_OUT(gather_here(g, what, &mine, &m, err));
+	finish_here(g, c, m->comer);
+	vfm_sim_part(g->r->job->world, m);
+	TRY_OUT(gather_here(g, what, &mine, &m, err));
+	vfm_sim_part(g->r->job->world, m);
+out:
+	free(copy);
 	return rc;
 }
 
-struct copy_of_root {
-	int root;
-	char *to;
-};
-
-static void copy_root(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
+static int sim_call(struct vfm_comm *comm, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct copy_of_root *a = ctx;
-	const struct host_call *from = call_of_member(g, comer, a->root);
+	struct sim_comm *g = sim_comm_of(comm);
+	size_t bytes = (size_t)c->n_in * vfm_dtype_size(c->dtype);
 
-	if (a->to != from->data && from->bytes)
-		memcpy(a->to, from->data, from->bytes);
+	if (!s || c->kind == VFM_C_BARRIER)
+		return call_here(g, c, err);
+	if (c->kind == VFM_C_EXCHANGE)
+		return comm_sim_enqueue_exchange(g, s, c, err);
+	/* Every rank holds what this one does, where the blocks are equal. */
+	if (c->kind == VFM_C_ALL_GATHER && !c->send)
+		for (int i = 0; i < comm->size; i++)
+			vfm_sim_moved(s->dev, c->out + (size_t)i * bytes, c->in, bytes);
+	if (c->kind == VFM_C_ALL_TO_ALL && !c->send)
+		vfm_sim_moved(s->dev, c->out, c->in, bytes);
+	return comm_sim_enqueue_group(g, s, c, err);
 }
 
-static int sim_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
-{
-	struct copy_of_root a = {root, x.data};
-
-	if (s)
-		return comm_sim_enqueue_group(sim_comm_of(c), s, "broadcast", &x, err);
-	return call_together(
-		sim_comm_of(c), "broadcast", (struct host_call){x.data, vfm_nbytes(&x)}, copy_root, &a, err);
-}
-
-static void do_nothing(const struct sim_comm *g, const struct vfm_sim_comer *comer, void *ctx)
-{
-	(void)g, (void)comer, (void)ctx;
-}
-
-static int sim_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)s;
-	return call_together(sim_comm_of(c), "barrier", (struct host_call){0}, do_nothing, NULL, err);
-}
-
-static int refuse(struct vfm_comm *c, const char *what, struct vfm_err *err)
-{
-	return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job has no %s of host memory ('%s')", what, c->name);
-}
-
-static int sim_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	(void)out, (void)count;
-	return s ? comm_sim_enqueue_group(sim_comm_of(c), s, "reduce_scatter", &in, err)
-		 : refuse(c, "reduce_scatter", err);
-}
-
-static int sim_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	(void)recv;
-	if (!s)
-		return refuse(c, "all_to_all", err);
-	if (!send)
-		vfm_sim_moved(s->dev, out.data, in.data, vfm_nbytes(&in));
-	return comm_sim_enqueue_group(
-		sim_comm_of(c), s, "all_to_all", vfm_numel(&in) > vfm_numel(&out) ? &in : &out, err);
-}
-
-static int sim_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
-{
-	return s ? comm_sim_enqueue_exchange(sim_comm_of(c), s, &out, to, &in, from, err) : refuse(c, "exchange", err);
-}
-
-static int sim_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int sim_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
 
 static void sim_comm_free(struct vfm_comm *c)
 {
@@ -338,13 +252,7 @@ static int sim_node(const struct vfm_comm *c, int rank)
 
 static const struct vfm_comm_table sim_table = {
 	.name = "sim",
-	.all_reduce = sim_all_reduce,
-	.all_gather = sim_all_gather,
-	.reduce_scatter = sim_reduce_scatter,
-	.all_to_all = sim_all_to_all,
-	.broadcast = sim_broadcast,
-	.exchange = sim_exchange,
-	.barrier = sim_barrier,
+	.call = sim_call,
 	.split = sim_split,
 	.free = sim_comm_free,
 	.abort = sim_abort,
@@ -405,13 +313,13 @@ static void join_colors(struct division *d)
 	free(first);
 }
 
-static void divide_ranks(struct division *d, struct vfm_comm *c)
+static void divide_ranks(struct division *d, const struct vfm_comm *c, const struct vfm_comm_places *p)
 {
 	int colors = 1;
 
 	d->at = vfm_calloc((size_t)c->size, sizeof(*d->at));
 	for (int i = 0; i < c->size; i++) {
-		d->at[i] = c->places->of(c->places->ctx, i);
+		d->at[i] = p->of(p->ctx, i);
 		colors = d->at[i].color >= colors ? d->at[i].color + 1 : colors;
 	}
 	d->with = vfm_calloc((size_t)colors, sizeof(*d->with));
@@ -463,8 +371,7 @@ static bool *ranks_that_meet(const struct division *d, int color, bool *apart)
 	return has;
 }
 
-static int sim_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int sim_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct sim_comm *g = sim_comm_of(c);
 	struct division d = {.g = g};
@@ -472,21 +379,21 @@ static int sim_split(
 	struct members m;
 	bool apart;
 
-	(void)key;
 	*out = g->r->split = NULL;
-	if (!c->places)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, name);
-	if (color < 0)
+	if (!q->places)
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: a simulated job cannot split '%s' to '%s'", c->name, q->name);
+	if (q->color < 0)
 		return 0;
-	divide_ranks(&d, c);
-	rank = ranks_of_color(&d, color, &n, &me);
+	divide_ranks(&d, c, q->places);
+	rank = ranks_of_color(&d, q->color, &n, &me);
 	if (n > 1) {
-		first = ranks_of_color(&d, root_of(&d, color), &first_n, &none);
-		m = make_members(g->r, rank, n, ranks_that_meet(&d, color, &apart));
-		m.id = apart ? members_id(g->r, (const int *)&g->of.id, 2, name)
-			     : members_id(g->r, first, first_n, name);
+		first = ranks_of_color(&d, root_of(&d, q->color), &first_n, &none);
+		m = make_members(g->r, rank, n, ranks_that_meet(&d, q->color, &apart));
+		m.id = apart ? members_id(g->r, (const int *)&g->of.id, 2, q->name)
+			     : members_id(g->r, first, first_n, q->name);
 		free(first);
-		*out = g->r->split = make_comm(g->r, &m, me, name);
+		*out = g->r->split = make_comm(g->r, &m, me, q->name);
 	} else {
 		*out = vfm_comm_self();
 		free(rank);

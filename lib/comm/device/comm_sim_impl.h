@@ -54,12 +54,9 @@ int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_si
 /* Makes the device's side of a communicator of host memory. */
 struct vfm_transport_comm *comm_sim_transport_new(struct vfm_comm_sim_rank *r, struct vfm_comm *host, bool p2p);
 void comm_sim_transport_free(struct vfm_transport_comm *w);
-/* Enqueues a call on the stream of a CPU, whose device communicators are those of host memory.  kind: as in
- * vfm_sim_cpu_coll_of. */
-int comm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole,
-	struct vfm_err *err);
+/* Enqueues a call on the stream of a CPU, whose device communicators are those of host memory. */
+int comm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err);
 /* The same for a message of each direction, at most. */
-int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
-	const struct vfm_tensor *in, int from, struct vfm_err *err);
+int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err);
 
 #endif

@@ -51,13 +51,14 @@ static int enqueue_cpu(struct vfm_transport_comm *w, struct vfm_stream *s, const
 	return enqueue_sim_call(w, s, &l, "", v, n, err);
 }
 
-int comm_sim_enqueue_group(
-	struct sim_comm *g, struct vfm_stream *s, const char *kind, const struct vfm_tensor *whole, struct vfm_err *err)
+int comm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_transport_comm *w = g->device;
 	struct vfm_sim_invitation v = invite_all(w);
+	int64_t whole = c->n_in > c->n_out ? c->n_in : c->n_out;
 
-	return enqueue_cpu(w, s, kind, whole->dtype, (double)vfm_nbytes(whole), &v, w->of.n_reps > 1, err);
+	return enqueue_cpu(w, s, vfm_coll_name[c->kind], c->dtype, (double)whole * (double)vfm_dtype_size(c->dtype), &v,
+		w->of.n_reps > 1, err);
 }
 
 /* ---- the transport ---- */
@@ -324,8 +325,7 @@ static int invite_peers(
 }
 
 /* A message of each direction, at most. */
-int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_tensor *out, int to,
-	const struct vfm_tensor *in, int from, struct vfm_err *err)
+int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_transport_comm *w = g->device;
 	struct vfm_sim_invitation *v = vfm_calloc((size_t)w->r->job->n_reps, sizeof(*v));
@@ -333,10 +333,10 @@ int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const st
 	double most = 0;
 	int n = 0, rc = 0;
 
-	if (to >= 0 && vfm_nbytes(out))
-		m[n++] = (struct vfm_transport_msg){.send = true, .peer = to, .p = out->data, .bytes = vfm_nbytes(out)};
-	if (from >= 0 && vfm_nbytes(in))
-		m[n++] = (struct vfm_transport_msg){.peer = from, .p = in->data, .bytes = vfm_nbytes(in)};
+	if (c->n_in)
+		m[n++] = (struct vfm_transport_msg){.send = true, .peer = c->to, .p = c->in, .bytes = (size_t)c->n_in};
+	if (c->n_out)
+		m[n++] = (struct vfm_transport_msg){.peer = c->from, .p = c->out, .bytes = (size_t)c->n_out};
 	for (int i = 0; i < n; i++)
 		most = fmax(most, (double)m[i].bytes);
 	move_known(s, m, n);

@@ -62,10 +62,29 @@ static struct vfm_transport_call *next_call_record(struct vfm_transport_group *g
 	return k->end ? k : NULL;
 }
 
-/* peer: rank in the group that sends a message; -1: all ranks, of which the next rank represents the missing one. */
-static int begin_call(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_coll_kind kind, int peer,
-	uint64_t number, uint64_t bytes, struct vfm_transport_call **out, struct vfm_err *err)
+/* The rank that a call waits for: of all ranks, the next one represents the missing one. */
+static int awaited_peer(const struct vfm_transport_group *g, const struct vfm_coll *c)
 {
+	if (c->kind != VFM_C_EXCHANGE)
+		return (g->c.rank + 1) % g->c.size;
+	return c->n_out ? c->from : c->to;
+}
+
+static uint64_t next_call_number(struct vfm_transport_group *g, const struct vfm_coll *c)
+{
+	uint64_t number = 0;
+
+	if (c->kind != VFM_C_EXCHANGE)
+		return ++g->number;
+	if (c->n_in)
+		number = ++g->sent[c->to];
+	return c->n_out ? ++g->got[c->from] : number;
+}
+
+static int begin_call(struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c,
+	struct vfm_transport_call **out, struct vfm_err *err)
+{
+	uint64_t number = next_call_number(g, c);
 	struct vfm_transport_job *j = g->job;
 	struct vfm_transport_call *k;
 
@@ -79,15 +98,15 @@ static int begin_call(struct vfm_transport_group *g, struct vfm_stream *s, enum 
 	TRY(j->compute->dev->t->event_record(k->begin, s, err));
 	pthread_mutex_lock(&j->lock);
 	k->state = VFM_CALL_BEGUN;
-	k->kind = kind;
-	k->peer = g->world[peer >= 0 ? peer : (g->c.rank + 1) % g->c.size];
+	k->kind = c->kind;
+	k->peer = g->world[awaited_peer(g, c)];
 	k->number = number;
-	k->bytes = bytes;
+	k->bytes = (uint64_t)(c->n_in > c->n_out ? c->n_in : c->n_out) * vfm_dtype_size(c->dtype);
 	k->start = vfm_now();
 	k->shown = false;
-	k->record = j->hjob
-		? vfm_record_begin(j->hjob, g->c.name, (int)kind, number, bytes, kind == VFM_C_EXCHANGE ? k->peer : -1)
-		: 0;
+	k->record = j->hjob ? vfm_record_begin(j->hjob, g->c.name, (int)k->kind, number, k->bytes,
+				      k->kind == VFM_C_EXCHANGE ? k->peer : -1)
+			    : 0;
 	g->begun++;
 	pthread_mutex_unlock(&j->lock);
 	*out = k;
@@ -320,10 +339,10 @@ static int gather_blocks(struct vfm_transport_group *g, struct vfm_stream *s, vo
 
 /* A reduce_scatter and an all_gather, with blocks at 16-byte boundaries. */
 static int all_reduce_in_parts(
-	struct vfm_transport_group *g, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+	struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	int64_t n = vfm_numel(&x), each = (n + g->c.size - 1) / g->c.size, left = n;
-	size_t es = vfm_dtype_size(x.dtype);
+	int64_t n = c->n_out, each = (n + g->c.size - 1) / g->c.size, left = n;
+	size_t es = vfm_dtype_size(c->dtype);
 	char *own;
 
 	each = (each + 7) / 8 * 8;
@@ -331,83 +350,42 @@ static int all_reduce_in_parts(
 		g->count[r] = left < each ? left : each;
 		left -= g->count[r];
 	}
-	own = (char *)x.data + (size_t)sum_int64(g->count, g->c.rank) * es;
-	TRY(reduce_parts(g, s, x.dtype, x.data, own, g->count, err));
-	return gather_blocks(g, s, own, x.data, g->count, es, err);
+	own = c->out + (size_t)sum_int64(g->count, g->c.rank) * es;
+	TRY(reduce_parts(g, s, c->dtype, c->in, own, g->count, err));
+	return gather_blocks(g, s, own, c->out, g->count, es, err);
 }
 
 /* ---- the calls ---- */
 
-static int transport_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int reduce_scatter_blocks(
+	struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	struct vfm_transport_call *k;
-	int64_t n = vfm_numel(&x), es = (int64_t)vfm_dtype_size(x.dtype);
-	int rc = 0;
-
-	TRY(begin_call(g, s, VFM_C_ALL_REDUCE, -1, ++g->number, vfm_nbytes(&x), &k, err));
-	if (n && x.dtype == VFM_BF16 && !g->job->native_bf16)
-		rc = all_reduce_in_parts(g, s, x, err);
-	else if (n)
-		rc = await_transport(g, g->job->transport->all_reduce(g->w, s, x.data, n, x.dtype, err), err);
-	return end_call(g, s, k, rc, es * vfm_coll_sends(VFM_C_ALL_REDUCE, c->size, n, n, 0, false), err);
-}
-
-static int transport_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	struct vfm_transport_call *k;
-	size_t es = vfm_dtype_size(in.dtype);
-	int rc = 0;
-
-	TRY(begin_call(g, s, VFM_C_ALL_GATHER, -1, ++g->number, vfm_nbytes(&out), &k, err));
-	if (!counts_are_equal(g, count))
-		rc = gather_blocks(g, s, in.data, out.data, count, es, err);
-	else if (vfm_numel(&in))
-		rc = await_transport(
-			g, g->job->transport->all_gather(g->w, s, in.data, out.data, vfm_nbytes(&in), err), err);
-	return end_call(g, s, k, rc,
-		(int64_t)es * vfm_coll_sends(VFM_C_ALL_GATHER, c->size, vfm_numel(&in), vfm_numel(&out), 0, false),
-		err);
-}
-
-static int transport_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in,
-	struct vfm_tensor out, const int64_t *count, struct vfm_err *err)
-{
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	struct vfm_transport_call *k;
-	int64_t n = vfm_numel(&out), es = (int64_t)vfm_dtype_size(in.dtype);
-	int rc = 0;
-
-	TRY(begin_call(g, s, VFM_C_REDUCE_SCATTER, -1, ++g->number, vfm_nbytes(&in), &k, err));
-	if (in.dtype == VFM_BF16 && !g->job->native_bf16) {
-		for (int r = 0; r < c->size; r++)
-			g->count[r] = count ? count[r] : n;
-		rc = reduce_parts(g, s, in.dtype, in.data, out.data, g->count, err);
-	} else if (!counts_are_equal(g, count)) {
-		rc = reduce_padded(g, s, in.dtype, in.data, out.data, count, err);
-	} else if (n) {
-		rc = await_transport(
-			g, g->job->transport->reduce_scatter(g->w, s, in.data, out.data, n, in.dtype, err), err);
+	if (c->dtype == VFM_BF16 && !g->job->native_bf16) {
+		for (int r = 0; r < g->c.size; r++)
+			g->count[r] = c->send ? c->send[r] : c->n_out;
+		return reduce_parts(g, s, c->dtype, c->in, c->out, g->count, err);
 	}
-	return end_call(
-		g, s, k, rc, es * vfm_coll_sends(VFM_C_REDUCE_SCATTER, c->size, vfm_numel(&in), n, 0, false), err);
+	if (!counts_are_equal(g, c->send))
+		return reduce_padded(g, s, c->dtype, c->in, c->out, c->send, err);
+	if (!c->n_out)
+		return 0;
+	return await_transport(
+		g, g->job->transport->reduce_scatter(g->w, s, c->in, c->out, c->n_out, c->dtype, err), err);
 }
 
-static int exchange_blocks(struct vfm_transport_group *g, struct vfm_stream *s, char *in, char *out,
-	const int64_t *send, const int64_t *recv, size_t es, struct vfm_err *err)
+static int exchange_blocks(
+	struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t si = 0, so = 0;
+	size_t si = 0, so = 0, es = vfm_dtype_size(c->dtype);
 
 	for (int r = 0; r < g->c.size; r++) {
-		size_t a = (size_t)send[r] * es, b = (size_t)recv[r] * es;
+		size_t a = (size_t)c->send[r] * es, b = (size_t)c->recv[r] * es;
 
 		if (r == g->c.rank) {
-			TRY(copy_on_stream(s, out + so, in + si, a, err));
+			TRY(copy_on_stream(s, c->out + so, c->in + si, a, err));
 		} else {
-			queue_message(g, true, in + si, a, r);
-			queue_message(g, false, out + so, b, r);
+			queue_message(g, true, c->in + si, a, r);
+			queue_message(g, false, c->out + so, b, r);
 		}
 		si += a;
 		so += b;
@@ -415,72 +393,52 @@ static int exchange_blocks(struct vfm_transport_group *g, struct vfm_stream *s, 
 	return send_messages(g, s, err);
 }
 
-static int transport_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
+static int enqueue_transport_call(
+	struct vfm_transport_group *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	struct vfm_transport_call *k;
-	int64_t n = vfm_numel(&in), own = send ? send[c->rank] : n / c->size;
-	size_t es = vfm_dtype_size(in.dtype);
-	int rc = 0;
+	const struct vfm_transport *t = g->job->transport;
+	size_t es = vfm_dtype_size(c->dtype), bytes_in = (size_t)c->n_in * es, bytes_out = (size_t)c->n_out * es;
 
-	TRY(begin_call(g, s, VFM_C_ALL_TO_ALL, -1, ++g->number, vfm_nbytes(n > vfm_numel(&out) ? &in : &out), &k, err));
-	/* Ranks may have different counts: all choose the same algorithm without knowing those of the others. */
-	if (send)
-		rc = exchange_blocks(g, s, in.data, out.data, send, recv, es, err);
-	else if (n)
-		rc = await_transport(g,
-			g->job->transport->all_to_all(
-				g->w, s, in.data, out.data, vfm_nbytes(&in) / (size_t)c->size, err),
-			err);
-	return end_call(g, s, k, rc,
-		(int64_t)es * vfm_coll_sends(VFM_C_ALL_TO_ALL, c->size, n, vfm_numel(&out), own, false), err);
+	switch (c->kind) {
+	case VFM_C_ALL_REDUCE:
+		if (!c->n_out)
+			return 0;
+		if (c->dtype == VFM_BF16 && !g->job->native_bf16)
+			return all_reduce_in_parts(g, s, c, err);
+		return await_transport(g, t->all_reduce(g->w, s, c->out, c->n_out, c->dtype, err), err);
+	case VFM_C_ALL_GATHER:
+		if (!counts_are_equal(g, c->send))
+			return gather_blocks(g, s, c->in, c->out, c->send, es, err);
+		return c->n_in ? await_transport(g, t->all_gather(g->w, s, c->in, c->out, bytes_in, err), err) : 0;
+	case VFM_C_REDUCE_SCATTER:
+		return reduce_scatter_blocks(g, s, c, err);
+	case VFM_C_ALL_TO_ALL:
+		/* Ranks may have different counts: all choose the same algorithm without knowing those of the others.
+		 */
+		if (c->send)
+			return exchange_blocks(g, s, c, err);
+		bytes_in /= (size_t)g->c.size;
+		return c->n_in ? await_transport(g, t->all_to_all(g->w, s, c->in, c->out, bytes_in, err), err) : 0;
+	case VFM_C_BROADCAST:
+		return c->n_out ? await_transport(g, t->broadcast(g->w, s, c->out, bytes_out, c->from, err), err) : 0;
+	case VFM_C_EXCHANGE:
+		queue_message(g, true, c->in, bytes_in, c->to);
+		queue_message(g, false, c->out, bytes_out, c->from);
+		return send_messages(g, s, err);
+	default:
+		return await_transport(g, t->all_reduce(g->w, s, g->word, 1, VFM_I64, err), err);
+	}
 }
 
-static int transport_broadcast(
-	struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+static int transport_call(struct vfm_comm *comm, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
+	struct vfm_transport_group *g = (struct vfm_transport_group *)comm;
 	struct vfm_transport_call *k;
-	int rc = 0;
 
-	TRY(begin_call(g, s, VFM_C_BROADCAST, -1, ++g->number, vfm_nbytes(&x), &k, err));
-	if (vfm_numel(&x))
-		rc = await_transport(g, g->job->transport->broadcast(g->w, s, x.data, vfm_nbytes(&x), root, err), err);
-	return end_call(g, s, k, rc, c->rank == root ? (int64_t)vfm_nbytes(&x) : 0, err);
-}
-
-static int transport_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to,
-	struct vfm_tensor in, int from, struct vfm_err *err)
-{
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	size_t n_out = to < 0 ? 0 : vfm_nbytes(&out), n_in = from < 0 ? 0 : vfm_nbytes(&in);
-	uint64_t number = 0;
-	struct vfm_transport_call *k;
-	int rc;
-
-	if (!n_out && !n_in)
+	if (c->kind == VFM_C_EXCHANGE && !c->n_in && !c->n_out)
 		return vfm_transport_job_check(g->job, err);
-	if (n_out)
-		number = ++g->sent[to];
-	if (n_in)
-		number = ++g->got[from];
-	TRY(begin_call(g, s, VFM_C_EXCHANGE, n_in ? from : to, number, n_in > n_out ? n_in : n_out, &k, err));
-	queue_message(g, true, out.data, n_out, to);
-	queue_message(g, false, in.data, n_in, from);
-	rc = send_messages(g, s, err);
-	return end_call(g, s, k, rc, (int64_t)n_out, err);
-}
-
-static int transport_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
-{
-	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
-	struct vfm_transport_call *k;
-	int rc;
-
-	TRY(begin_call(g, s, VFM_C_BARRIER, -1, ++g->number, 0, &k, err));
-	rc = await_transport(g, g->job->transport->all_reduce(g->w, s, g->word, 1, VFM_I64, err), err);
-	return end_call(g, s, k, rc, 0, err);
+	TRY(begin_call(g, s, c, &k, err));
+	return end_call(g, s, k, enqueue_transport_call(g, s, c, err), vfm_coll_sends(comm, c), err);
 }
 
 static int transport_mem_alloc(
@@ -629,17 +587,11 @@ static void transport_free(struct vfm_comm *c)
 }
 
 static int transport_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+	struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
 
 static const struct vfm_comm_table transport_table = {
 	.name = "transport",
-	.all_reduce = transport_all_reduce,
-	.all_gather = transport_all_gather,
-	.reduce_scatter = transport_reduce_scatter,
-	.all_to_all = transport_all_to_all,
-	.broadcast = transport_broadcast,
-	.exchange = transport_exchange,
-	.barrier = transport_barrier,
+	.call = transport_call,
 	.split = transport_split,
 	.free = transport_free,
 	.mem_alloc = transport_mem_alloc,
@@ -660,8 +612,6 @@ static struct vfm_transport_group *transport_group_new(struct vfm_transport_job 
 	g->c = *host;
 	g->c.t = &transport_table;
 	g->c.host = host;
-	g->c.p2p = false;
-	g->c.places = NULL;
 	g->job = j;
 	g->msg = vfm_calloc(2 * n, sizeof(*g->msg));
 	g->count = vfm_calloc(n, sizeof(*g->count));
@@ -678,11 +628,18 @@ static struct vfm_transport_group *transport_group_new(struct vfm_transport_job 
 static int connect_pair(struct vfm_transport_group *g, struct vfm_err *err)
 {
 	struct vfm_stream *s = g->job->compute;
-	struct vfm_tensor a = vfm_t1(g->word, VFM_U8, 1), b = vfm_t1((char *)g->word + 4, VFM_U8, 1);
+	struct vfm_coll k = {.kind = VFM_C_EXCHANGE,
+		.dtype = VFM_U8,
+		.in = g->word,
+		.out = (char *)g->word + 4,
+		.n_in = 1,
+		.n_out = 1,
+		.to = 1 - g->c.rank,
+		.from = 1 - g->c.rank};
 
 	if (g->c.size != 2)
 		return 0;
-	TRY(transport_exchange(&g->c, s, a, 1 - g->c.rank, b, 1 - g->c.rank, err));
+	TRY(transport_call(&g->c, s, &k, err));
 	return s->dev->t->stream_sync(s, err);
 }
 
@@ -765,7 +722,7 @@ int vfm_comm_transport_new(struct vfm_comm *host, const struct vfm_transport *w,
 }
 
 static int transport_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+	struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_transport_group *g = (struct vfm_transport_group *)c, *new;
 	struct vfm_transport_comm *w = NULL;
@@ -774,13 +731,9 @@ static int transport_split(
 	int rc;
 
 	*out = NULL;
-	c->host->places = c->places;
-	rc = vfm_comm_split(c->host, color, key, name, &host, err);
-	c->host->places = NULL;
-	if (rc < 0)
-		return rc;
+	TRY(c->host->t->split(c->host, q, &host, err));
 	mine = host && host->size > 1; /* the same on all ranks of a color */
-	rc = g->job->transport->split(g->w, mine ? color : -1, key, c->p2p, name, &w, err);
+	rc = g->job->transport->split(g->w, mine ? q->color : -1, q->key, q->p2p, q->name, &w, err);
 	rc = await_transport(g, rc, err);
 	if (!mine) {
 		*out = rc < 0 ? NULL : host;

@@ -9,7 +9,6 @@
 
 #include "comm/device/transport.h"
 #include "comm/host/host_job.h"
-#include "comm/host/recorder.h"
 
 enum vfm_transport_call_state {
 	VFM_CALL_BEGUN,    /* the host thread is in it; end is not recorded */

@@ -148,29 +148,19 @@ static void abort_transports(struct vfm_transport_job *j)
 	free(all);
 }
 
-static void sleep_until_poll(struct vfm_transport_job *j)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += VFM_POLL_MS * 1000000L;
-	t.tv_sec += t.tv_nsec / 1000000000L;
-	t.tv_nsec %= 1000000000L;
-	pthread_cond_timedwait(&j->wake, &j->lock, &t);
-}
-
 static void *run_watch(void *arg)
 {
 	struct vfm_transport_job *j = arg;
 	double since = 0;
 
 	for (;;) {
+		struct timespec until = vfm_time_after(CLOCK_REALTIME, VFM_POLL_MS / 1000.0);
 		char why[VFM_WHY_MAX];
 		bool trouble = false, library = false;
 
 		pthread_mutex_lock(&j->lock);
 		if (!j->stop)
-			sleep_until_poll(j);
+			pthread_cond_timedwait(&j->wake, &j->lock, &until);
 		if (j->stop)
 			break;
 		for (struct vfm_transport_group *g = j->groups; g && !j->aborted; g = g->next) {

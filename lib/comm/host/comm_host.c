@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "comm/host/host_impl.h"
 #include "device/ops/tensor.h"
 #include "io/hash.h"
@@ -17,29 +16,29 @@
 
 /* ---- arithmetic of a call ---- */
 
-size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i)
+size_t vfm_coll_bytes_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i)
 {
 	int64_t n = c->kind == VFM_C_ALL_GATHER   ? c->n_in
 		: c->kind == VFM_C_REDUCE_SCATTER ? c->n_out
-						  : c->n_in / c->g->c.size;
+						  : c->n_in / g->c.size;
 
 	return (size_t)(count ? count[i] : n) * vfm_dtype_size(c->dtype);
 }
 
-size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i)
+size_t vfm_coll_offset_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i)
 {
 	size_t at = 0;
 
 	if (!count)
-		return vfm_coll_bytes_of(c, NULL, 0) * (size_t)i;
+		return vfm_coll_bytes_of(g, c, NULL, 0) * (size_t)i;
 	for (int k = 0; k < i; k++)
-		at += vfm_coll_bytes_of(c, count, k);
+		at += vfm_coll_bytes_of(g, c, count, k);
 	return at;
 }
 
-struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c)
+struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_coll *c)
 {
-	struct vfm_call_sig s = {.number = c->number, .kind = c->kind, .dtype = c->dtype};
+	struct vfm_call_sig s = {.number = g->number, .kind = c->kind, .dtype = c->dtype};
 	size_t es = vfm_dtype_size(c->dtype);
 
 	switch (c->kind) {
@@ -58,45 +57,29 @@ struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c)
 		break;
 	}
 	if (c->send && (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER))
-		s.hash = vfm_fnv64(c->send, (size_t)c->g->c.size * sizeof(*c->send));
+		s.hash = vfm_fnv64(c->send, (size_t)g->c.size * sizeof(*c->send));
 	else if (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER) {
 		int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->n_out,
-			*even = vfm_malloc((size_t)c->g->c.size * sizeof(n));
+			*even = vfm_malloc((size_t)g->c.size * sizeof(n));
 
-		for (int i = 0; i < c->g->c.size; i++)
+		for (int i = 0; i < g->c.size; i++)
 			even[i] = n;
-		s.hash = vfm_fnv64(even, (size_t)c->g->c.size * sizeof(n));
+		s.hash = vfm_fnv64(even, (size_t)g->c.size * sizeof(n));
 		free(even);
 	}
 	return s;
 }
 
-static int64_t count_sent_bytes(const struct vfm_coll *c)
-{
-	int64_t es = (int64_t)vfm_dtype_size(c->dtype),
-		own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_coll_bytes_of(c, c->send, c->g->c.rank) / es : 0;
-
-	return es *
-		vfm_coll_sends(c->kind, c->g->c.size, c->n_in, c->n_out, own,
-			c->kind == VFM_C_BROADCAST ? c->from == c->g->c.rank : c->to >= 0);
-}
-
-char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
-{
-	if (g->tmp_bytes < bytes) {
-		vfm_big_free(g->tmp, g->tmp_bytes);
-		g->tmp_bytes = 0;
-		g->tmp = vfm_big_alloc(bytes, "the buffers of a collective", err);
-		if (!g->tmp)
-			return NULL;
-		g->tmp_bytes = bytes;
-	}
-	return g->tmp;
-}
-
 /* ---- a call ---- */
 
-static void release_counts(struct vfm_coll *c)
+struct host_call {
+	struct vfm_coll k;
+	struct vfm_hcomm *g;
+	struct vfm_counts *counts; /* holds the copies of send and recv */
+	pthread_t caller;
+};
+
+static void release_counts(struct host_call *c)
 {
 	if (!c->counts)
 		return;
@@ -107,12 +90,12 @@ static void release_counts(struct vfm_coll *c)
 
 /* Copies the caller's counts, which may be freed before an asynchronous stream runs the call.  The communicator owns
  * the copies, since a failed stream drops calls. */
-static void copy_counts(struct vfm_coll *c)
+static void copy_counts(struct host_call *c)
 {
 	size_t n = (size_t)c->g->c.size;
 	struct vfm_counts *k;
 
-	if (!c->send)
+	if (!c->k.send)
 		return;
 	pthread_mutex_lock(&c->g->lock);
 	for (k = c->g->counts; k && k->used; k = k->next)
@@ -124,160 +107,71 @@ static void copy_counts(struct vfm_coll *c)
 	}
 	k->used = true;
 	pthread_mutex_unlock(&c->g->lock);
-	memcpy(k->v, c->send, n * sizeof(k->v[0]));
-	c->send = k->v;
-	if (c->recv) {
-		memcpy(k->v + n, c->recv, n * sizeof(k->v[0]));
-		c->recv = k->v + n;
+	memcpy(k->v, c->k.send, n * sizeof(k->v[0]));
+	c->k.send = k->v;
+	if (c->k.recv) {
+		memcpy(k->v + n, c->k.recv, n * sizeof(k->v[0]));
+		c->k.recv = k->v + n;
 	}
 	c->counts = k;
 }
 
-static void begin_activity(struct vfm_coll *c)
+/* Shows the call to the monitor. */
+static void begin_activity(struct vfm_hcomm *g, const struct vfm_coll *k, uint64_t number)
 {
-	struct vfm_hcomm *g = c->g;
-	int64_t es = (int64_t)vfm_dtype_size(c->dtype);
+	int64_t most = k->n_in > k->n_out ? k->n_in : k->n_out;
 
-	if (c->kind == VFM_C_EXCHANGE)
-		c->number = 1 + (c->to >= 0 ? g->sent[c->to] : c->from >= 0 ? g->got[c->from] : 0);
-	else
-		c->number = ++g->number;
-	atomic_store(&g->act.kind, c->kind);
-	atomic_store(&g->act.number, c->number);
-	atomic_store(&g->act.bytes, (uint64_t)((c->n_in > c->n_out ? c->n_in : c->n_out) * es));
+	atomic_store(&g->act.kind, k->kind);
+	atomic_store(&g->act.number, number);
+	atomic_store(&g->act.bytes, (uint64_t)most * vfm_dtype_size(k->dtype));
 	atomic_store(&g->act.peer, -1);
 	atomic_store(&g->act.since, vfm_now());
 	atomic_store(&g->act.busy, true);
 }
 
-static int run_host_coll(void *arg, struct vfm_err *err)
+static int run_recorded(struct vfm_hcomm *g, const struct vfm_coll *k, struct vfm_err *err)
 {
-	struct vfm_coll *c = arg;
-	struct vfm_hcomm *g = c->g;
-	struct vfm_hjob *j = g->job;
+	int peer = k->kind != VFM_C_EXCHANGE ? -1 : k->to >= 0 ? k->to : k->from >= 0 ? k->from : g->c.rank, rc;
+	uint64_t number, which;
+
+	if (k->kind != VFM_C_EXCHANGE)
+		number = ++g->number;
+	else
+		number = 1 + (k->to >= 0 ? g->sent[k->to] : k->from >= 0 ? g->got[k->from] : 0);
+	begin_activity(g, k, number);
+	which = vfm_record_begin(
+		g->job, g->c.name, k->kind, number, atomic_load(&g->act.bytes), peer < 0 ? -1 : g->world[peer]);
+	rc = g->shm.head && k->kind != VFM_C_EXCHANGE ? vfm_shm_coll(g, k, err) : vfm_net_coll(g, k, err);
+	if (rc >= 0)
+		vfm_record_end(g->job, which);
+	vfm_wait_end(g);
+	atomic_store(&g->act.busy, false);
+	return rc;
+}
+
+static int run_host_call(void *arg, struct vfm_err *err)
+{
+	struct host_call *c = arg;
+	struct vfm_hjob *j = c->g->job;
 	bool exposed = pthread_equal(pthread_self(), c->caller) && pthread_equal(pthread_self(), j->main);
 	double start = vfm_now(), took;
-	uint64_t which;
 	int rc = vfm_hjob_check(j, err);
 
-	if (rc >= 0) {
-		begin_activity(c);
-		which = vfm_record_begin(j, g->c.name, c->kind, c->number, atomic_load(&g->act.bytes),
-			c->kind != VFM_C_EXCHANGE ? -1
-						  : g->world[c->to >= 0            ? c->to
-								    : c->from >= 0 ? c->from
-										   : g->c.rank]);
-		rc = g->shm.head ? vfm_shm_coll(c, err) : vfm_net_coll(c, err);
-		if (rc >= 0)
-			vfm_record_end(j, which);
-		vfm_wait_end(g);
-		atomic_store(&g->act.busy, false);
-	}
+	if (rc >= 0)
+		rc = run_recorded(c->g, &c->k, err);
 	took = vfm_now() - start;
-	vfm_comm_count(count_sent_bytes(c), took, exposed ? took : 0);
+	vfm_comm_count(vfm_coll_sends(&c->g->c, &c->k), took, exposed ? took : 0);
 	release_counts(c);
 	return rc;
 }
 
-static int call_host(struct vfm_comm *comm, struct vfm_stream *s, struct vfm_coll c, struct vfm_err *err)
+static int host_call(struct vfm_comm *comm, struct vfm_stream *s, const struct vfm_coll *k, struct vfm_err *err)
 {
-	c.g = (struct vfm_hcomm *)comm;
-	c.caller = pthread_self();
+	struct host_call c = {.k = *k, .g = (struct vfm_hcomm *)comm, .caller = pthread_self()};
+
 	_Static_assert(sizeof(c) <= 256, "a call must fit a host_call");
 	copy_counts(&c);
-	return s ? s->dev->t->host_call(s, run_host_coll, &c, sizeof(c), err) : run_host_coll(&c, err);
-}
-
-static int host_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_ALL_REDUCE,
-			.dtype = x.dtype,
-			.in = x.data,
-			.out = x.data,
-			.n_in = vfm_numel(&x),
-			.n_out = vfm_numel(&x),
-			.to = -1,
-			.from = -1},
-		err);
-}
-
-static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_ALL_GATHER,
-			.dtype = in.dtype,
-			.in = in.data,
-			.out = out.data,
-			.n_in = vfm_numel(&in),
-			.n_out = vfm_numel(&out),
-			.send = count,
-			.to = -1,
-			.from = -1},
-		err);
-}
-
-static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *count, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_REDUCE_SCATTER,
-			.dtype = in.dtype,
-			.in = in.data,
-			.out = out.data,
-			.n_in = vfm_numel(&in),
-			.n_out = vfm_numel(&out),
-			.send = count,
-			.to = -1,
-			.from = -1},
-		err);
-}
-
-static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
-	const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_ALL_TO_ALL,
-			.dtype = in.dtype,
-			.in = in.data,
-			.out = out.data,
-			.n_in = vfm_numel(&in),
-			.n_out = vfm_numel(&out),
-			.send = send,
-			.recv = recv,
-			.to = -1,
-			.from = -1},
-		err);
-}
-
-static int host_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_BROADCAST,
-			.dtype = x.dtype,
-			.in = x.data,
-			.out = x.data,
-			.n_in = vfm_numel(&x),
-			.n_out = vfm_numel(&x),
-			.to = -1,
-			.from = root},
-		err);
-}
-
-static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
-{
-	return call_host(c, s,
-		(struct vfm_coll){.kind = VFM_C_EXCHANGE,
-			.dtype = VFM_U8,
-			.in = out.data,
-			.out = in.data,
-			.n_in = to < 0 ? 0 : (int64_t)vfm_nbytes(&out),
-			.n_out = from < 0 ? 0 : (int64_t)vfm_nbytes(&in),
-			.to = to,
-			.from = from},
-		err);
+	return s ? s->dev->t->host_call(s, run_host_call, &c, sizeof(c), err) : run_host_call(&c, err);
 }
 
 static void host_abort(struct vfm_comm *c, const char *why)
@@ -296,26 +190,14 @@ static int host_node(const struct vfm_comm *c, int rank)
 	return g->job->node_of[g->world[rank]];
 }
 
-static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
-{
-	return call_host(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
-}
-
 /* ---- groups ---- */
 
-static int host_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int host_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err);
 static void host_free(struct vfm_comm *c);
 
 static const struct vfm_comm_table host_table = {
 	.name = "host",
-	.all_reduce = host_all_reduce,
-	.all_gather = host_all_gather,
-	.reduce_scatter = host_reduce_scatter,
-	.all_to_all = host_all_to_all,
-	.broadcast = host_broadcast,
-	.exchange = host_exchange,
-	.barrier = host_barrier,
+	.call = host_call,
 	.split = host_split,
 	.free = host_free,
 	.abort = host_abort,
@@ -472,24 +354,23 @@ static int build_split(struct vfm_hcomm *g, const struct split_request *all, con
 	return rc;
 }
 
-static int host_split(
-	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int host_split(struct vfm_comm *c, const struct vfm_comm_split *q, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c, *new = NULL;
-	struct split_request mine = {color, key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
+	struct split_request mine = {q->color, q->key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
 	int *who = vfm_calloc((size_t)c->size, sizeof(*who)), rc;
 	int64_t *word = vfm_calloc((size_t)c->size, sizeof(*word));
 
 	*out = NULL;
 	TRY_OUT(vfm_all_gather(
 		c, NULL, vfm_t1(&mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * (int64_t)c->size), NULL, err));
-	rc = build_split(g, all, name, who, word, &new, err);
+	rc = build_split(g, all, q->name, who, word, &new, err);
 	if (rc < 0) {
 		if (new)
 			host_group_free(new);
 		goto out;
 	}
-	*out = new ? &new->c : color < 0 ? NULL : vfm_comm_self();
+	*out = new ? &new->c : q->color < 0 ? NULL : vfm_comm_self();
 out:
 	free(all);
 	free(who);
@@ -535,16 +416,6 @@ static void host_free(struct vfm_comm *c)
 		host_job_free(j);
 }
 
-static double choose_timeout(const struct vfm_host_comm_opts *o)
-{
-	const char *s = getenv("VFM_COMM_TIMEOUT_S");
-	double t;
-
-	if (o && o->timeout_s > 0)
-		return o->timeout_s;
-	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
-}
-
 static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
 {
 	struct vfm_hjob *j = vfm_calloc(1, sizeof(*j));
@@ -553,7 +424,7 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	j->rank = l->rank;
 	j->size = l->size;
 	j->node_of = l->node_of;
-	j->timeout = choose_timeout(o);
+	j->timeout = o && o->timeout_s > 0 ? o->timeout_s : vfm_launch_timeout();
 	j->beat_timeout = j->timeout < 30 ? j->timeout : 30;
 	if (j->beat_timeout < 2.6)
 		j->beat_timeout = 2.6; /* heartbeats come once a second */

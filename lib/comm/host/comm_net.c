@@ -40,24 +40,9 @@ static socklen_t make_unix_address(struct sockaddr_un *a, const struct vfm_endpo
 	return (socklen_t)(a->sun_path + 1 + VFM_SOCKET_NAME - (char *)a);
 }
 
-union inet_address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-static socklen_t make_inet_address(union inet_address *a, const struct vfm_endpoint *of, int k)
+static socklen_t inet_address_len(const union vfm_inet_address *a)
 {
-	memset(a, 0, sizeof(*a));
-	a->any.sa_family = of->addr[k].family;
-	if (of->addr[k].family == AF_INET) {
-		a->v4.sin_port = htons(of->addr[k].port);
-		memcpy(&a->v4.sin_addr, of->addr[k].a, 4);
-		return sizeof(a->v4);
-	}
-	a->v6.sin6_port = htons(of->addr[k].port);
-	memcpy(&a->v6.sin6_addr, of->addr[k].a, 16);
-	return sizeof(a->v6);
+	return a->any.sa_family == AF_INET ? sizeof(a->v4) : sizeof(a->v6);
 }
 
 static int listen_on(struct vfm_hjob *j, const struct sockaddr *addr, socklen_t len, struct vfm_err *err)
@@ -84,16 +69,15 @@ static int listen_on_addresses(struct vfm_hjob *j, struct vfm_endpoint *self, st
 
 	self->n_addr = 0;
 	for (int k = 0; k < n; k++) {
-		union inet_address a;
-		socklen_t len = make_inet_address(&a, self, k);
+		union vfm_inet_address *a = &self->addr[self->n_addr];
+		socklen_t len = sizeof(*a);
 
-		if (listen_on(j, &a.any, len, err) < 0)
+		*a = self->addr[k];
+		if (listen_on(j, &a->any, inet_address_len(a), err) < 0)
 			continue;
-		len = sizeof(a);
-		if (getsockname(j->listen[j->n_listen - 1], &a.any, &len) < 0)
+		if (getsockname(j->listen[j->n_listen - 1], &a->any, &len) < 0)
 			return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
-		self->addr[self->n_addr] = self->addr[k];
-		self->addr[self->n_addr++].port = ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+		self->n_addr++;
 	}
 	return self->n_addr ? 0 : VFM_EENV;
 }
@@ -110,16 +94,9 @@ static bool is_virtual_interface(const char *name)
 
 static void add_address(struct vfm_endpoint *self, const struct sockaddr *sa)
 {
-	int k = self->n_addr;
-
-	if (k >= VFM_HC_ADDRS)
-		return;
-	self->addr[k].family = (uint8_t)sa->sa_family;
-	if (sa->sa_family == AF_INET)
-		memcpy(self->addr[k].a, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-	else if (sa->sa_family == AF_INET6)
-		memcpy(self->addr[k].a, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
-	self->n_addr++;
+	if (self->n_addr < VFM_HC_ADDRS)
+		memcpy(&self->addr[self->n_addr++], sa,
+			sa->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
 }
 
 /* Selects the addresses of a pass: IPv4 of physical interfaces, then their IPv6, then both of virtual interfaces. */
@@ -339,7 +316,6 @@ int vfm_net_dial(struct vfm_hjob *j, int to, int addr)
 {
 	const struct vfm_endpoint *peer = vfm_endpoint_of(j, to, NULL);
 	struct sockaddr_un local;
-	union inet_address a;
 	socklen_t len;
 
 	if (!peer) {
@@ -350,8 +326,7 @@ int vfm_net_dial(struct vfm_hjob *j, int to, int addr)
 		len = make_unix_address(&local, peer);
 		return begin_connect((struct sockaddr *)&local, len);
 	}
-	len = make_inet_address(&a, peer, addr);
-	return begin_connect(&a.any, len);
+	return begin_connect(&peer->addr[addr].any, inet_address_len(&peer->addr[addr]));
 }
 
 /* Returns 0 and the proved connection, or the errno of the failure; EPROTO: the other end did not prove itself. */
@@ -455,13 +430,9 @@ int vfm_net_recv_fd(int sock, int *fd)
 static int claim_link(struct vfm_hcomm *g, int peer)
 {
 	struct vfm_hjob *j = g->job;
-	struct timespec t;
+	struct timespec until = vfm_time_after(CLOCK_REALTIME, VFM_POLL_MS / 1000.0);
 	int fd = -1;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += VFM_POLL_MS * 1000000L;
-	if (t.tv_nsec >= 1000000000L)
-		t.tv_sec++, t.tv_nsec -= 1000000000L;
 	pthread_mutex_lock(&j->lock);
 	for (int round = 0; fd < 0 && round < 2; round++) {
 		for (struct vfm_link *k = j->links; k && fd < 0; k = k->next)
@@ -470,7 +441,7 @@ static int claim_link(struct vfm_hcomm *g, int peer)
 				k->fd = -1;
 			}
 		if (fd < 0 && round == 0)
-			pthread_cond_timedwait(&j->came, &j->lock, &t);
+			pthread_cond_timedwait(&j->came, &j->lock, &until);
 	}
 	pthread_mutex_unlock(&j->lock);
 	return fd;
@@ -495,9 +466,14 @@ static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *e
 
 /* ---- messages ---- */
 
+struct socket_head { /* precedes each message */
+	struct vfm_call_sig sig;
+	uint64_t bytes;
+};
+
 struct socket_transfer {
 	int fd, peer;
-	struct vfm_msg m;
+	struct socket_head m;
 	size_t head; /* bytes of m that are sent or received */
 	char *p;
 	size_t n, done;
@@ -575,7 +551,7 @@ int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, in
 
 	atomic_fetch_add_explicit(&g->job->n_messages, 1, memory_order_relaxed);
 	if (to >= 0) {
-		x.m = (struct vfm_msg){.sig = *sig_out, .bytes = n_out};
+		x.m = (struct socket_head){.sig = *sig_out, .bytes = n_out};
 		TRY(get_peer_fd(g, to, &x.fd, err));
 	}
 	if (from >= 0)

@@ -17,7 +17,6 @@
 
 enum {
 	PAGE = VFM_SHARED_PAGE,
-	MAIL = 512 << 10, /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
 	SLOT_MAX = 1 << 20,
 	SLOTS_ALL = 4 << 20, /* of all ranks together: they stay in the cache */
@@ -25,20 +24,13 @@ enum {
 
 struct shm_cell { /* of one rank */
 	_Alignas(128) _Atomic uint64_t epoch;
-	_Atomic uint32_t doorbell, asleep;
-};
-
-struct mailbox {                             /* from one rank to another: a ring of bytes, in units of 64 */
-	_Alignas(128) _Atomic uint64_t head; /* written */
-	_Alignas(128) _Atomic uint64_t tail; /* read */
-	_Alignas(64) char data[MAIL];
 };
 
 struct shm_head {
 	_Atomic uint32_t refs; /* counts maps and unmaps; 2n: all ranks have unmapped it */
 	_Alignas(128) _Atomic uint64_t arrived;
 	_Alignas(128) _Atomic uint32_t epoch, sleepers;
-	struct shm_cell cell[]; /* [n], then slots [2][n], then mailboxes [n][n] */
+	struct shm_cell cell[]; /* [n], then slots [2][n] */
 };
 
 static inline void pause_cpu(void)
@@ -73,13 +65,15 @@ static size_t shm_slot_bytes(int n)
 	return s < (size_t)n * 64 ? align_size((size_t)n * 64, PAGE) : s;
 }
 
+/* The bytes of a slot with its header. */
+static size_t shm_slot_stride(int n)
+{
+	return align_size(shm_meta_bytes(n) + shm_slot_bytes(n), PAGE);
+}
+
 static size_t shm_segment_bytes(int n)
 {
-	size_t k = (size_t)n;
-
-	return align_size(shm_head_bytes(n) + 2 * k * align_size(shm_meta_bytes(n) + shm_slot_bytes(n), PAGE) +
-			k * k * sizeof(struct mailbox),
-		PAGE);
+	return shm_head_bytes(n) + 2 * (size_t)n * shm_slot_stride(n);
 }
 
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n)
@@ -122,23 +116,13 @@ void vfm_shm_unmap(struct vfm_hcomm *g)
 
 struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank)
 {
-	size_t stride = align_size(shm_meta_bytes(s->n) + shm_slot_bytes(s->n), PAGE);
-
 	return (struct shm_meta *)((char *)s->head + shm_head_bytes(s->n) +
-		((epoch & 1) * (size_t)s->n + (size_t)rank) * stride);
+		((epoch & 1) * (size_t)s->n + (size_t)rank) * shm_slot_stride(s->n));
 }
 
 char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank)
 {
 	return (char *)vfm_slot_meta(s, epoch, rank) + shm_meta_bytes(s->n);
-}
-
-static struct mailbox *mailbox_at(struct vfm_shm *s, int from, int to)
-{
-	char *at = (char *)vfm_slot_meta(s, 0, 0) +
-		2 * (size_t)s->n * align_size(shm_meta_bytes(s->n) + shm_slot_bytes(s->n), PAGE);
-
-	return (struct mailbox *)at + (size_t)from * (size_t)s->n + (size_t)to;
 }
 
 /* ---- barriers ---- */
@@ -191,172 +175,6 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 			break;
 	}
 	atomic_fetch_sub(&h->sleepers, 1);
-	vfm_wait_end(g);
-	return rc;
-}
-
-/* ---- mailboxes: messages between two ranks ---- */
-
-struct message_header { /* precedes each message; 64 bytes */
-	_Alignas(64) struct vfm_call_sig sig;
-	uint64_t bytes;
-};
-
-struct mailbox_transfer { /* one direction of an exchange */
-	struct mailbox *box;
-	int peer;
-	char *p;
-	size_t n, done;
-	bool begun;
-	struct vfm_call_sig sig;
-};
-
-static bool mailbox_transfer_done(const struct mailbox_transfer *x)
-{
-	return !x->box || (x->begun && x->done == x->n);
-}
-
-static void ring_doorbell(struct vfm_shm *s, int peer)
-{
-	struct shm_cell *c = &s->head->cell[peer];
-
-	atomic_fetch_add(&c->doorbell, 1);
-	if (atomic_load(&c->asleep))
-		vfm_word_wake(&c->doorbell);
-}
-
-/* Copies between a message and the ring, where `room` bytes are free (out) or filled at `pos`. */
-static size_t copy_ring_bytes(struct mailbox_transfer *x, uint64_t pos, size_t room, bool out)
-{
-	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL,
-	       first = m < MAIL - at ? m : MAIL - at;
-
-	if (out) {
-		memcpy(x->box->data + at, x->p + x->done, first);
-		memcpy(x->box->data, x->p + x->done + first, m - first);
-	} else {
-		memcpy(x->p + x->done, x->box->data + at, first);
-		memcpy(x->p + x->done + first, x->box->data, m - first);
-	}
-	x->done += m;
-	return align_size(m, 64);
-}
-
-static bool fill_mailbox(struct mailbox_transfer *x)
-{
-	uint64_t head = atomic_load_explicit(&x->box->head, memory_order_relaxed), was = head;
-	size_t room = MAIL - (size_t)(head - atomic_load_explicit(&x->box->tail, memory_order_acquire));
-
-	if (!x->begun && room >= sizeof(struct message_header)) {
-		*(struct message_header *)(x->box->data + head % MAIL) =
-			(struct message_header){.sig = x->sig, .bytes = x->n};
-		x->begun = true;
-		head += sizeof(struct message_header);
-		room -= sizeof(struct message_header);
-	}
-	if (x->begun && room)
-		head += copy_ring_bytes(x, head, room, true);
-	atomic_store_explicit(&x->box->head, head, memory_order_release);
-	return head != was;
-}
-
-static int drain_mailbox(struct vfm_hcomm *g, struct mailbox_transfer *x, bool *moved, struct vfm_err *err)
-{
-	uint64_t tail = atomic_load_explicit(&x->box->tail, memory_order_relaxed), was = tail;
-	size_t there = (size_t)(atomic_load_explicit(&x->box->head, memory_order_acquire) - tail);
-
-	if (!x->begun && there >= sizeof(struct message_header)) {
-		struct message_header l = *(struct message_header *)(x->box->data + tail % MAIL);
-
-		if (memcmp(&l.sig, &x->sig, sizeof(l.sig)) != 0 || l.bytes != x->n) {
-			struct vfm_call_sig mine = x->sig, theirs = l.sig;
-
-			mine.bytes = x->n;
-			theirs.bytes = l.bytes;
-			return vfm_hjob_mismatch(g, x->peer, &mine, &theirs, err);
-		}
-		x->begun = true;
-		tail += sizeof(l);
-		there -= sizeof(l);
-	}
-	if (x->begun && there)
-		tail += copy_ring_bytes(x, tail, there, false);
-	atomic_store_explicit(&x->box->tail, tail, memory_order_release);
-	*moved = tail != was;
-	return 0;
-}
-
-static int advance_transfers(struct vfm_hcomm *g, struct mailbox_transfer *out, struct mailbox_transfer *in,
-	bool *moved, struct vfm_err *err)
-{
-	bool got = false;
-
-	*moved = false;
-	if (!mailbox_transfer_done(out) && fill_mailbox(out)) {
-		ring_doorbell(&g->shm, out->peer);
-		*moved = true;
-	}
-	if (!mailbox_transfer_done(in)) {
-		TRY(drain_mailbox(g, in, &got, err));
-		if (got) {
-			ring_doorbell(&g->shm, in->peer);
-			*moved = true;
-		}
-	}
-	return 0;
-}
-
-static int wait_for_doorbell(struct vfm_hcomm *g, struct mailbox_transfer *out, struct mailbox_transfer *in,
-	uint32_t doorbell, struct vfm_err *err)
-{
-	struct shm_cell *c = &g->shm.head->cell[g->shm.me];
-	int rc;
-
-	for (int i = 0; i < g->job->spin; i++) {
-		if (atomic_load_explicit(&c->doorbell, memory_order_acquire) != doorbell)
-			return 0;
-		pause_cpu();
-	}
-	for (int i = 0; i < g->job->yields; i++) {
-		if (atomic_load_explicit(&c->doorbell, memory_order_acquire) != doorbell)
-			return 0;
-		sched_yield();
-	}
-	vfm_wait_begin(g, !mailbox_transfer_done(in) ? in->peer : out->peer);
-	atomic_store(&c->asleep, 1);
-	vfm_word_wait(&c->doorbell, doorbell, VFM_POLL_MS);
-	atomic_store(&c->asleep, 0);
-	rc = vfm_wait_check(g, err);
-	return rc;
-}
-
-int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
-{
-	struct vfm_hcomm *g = c->g;
-	struct vfm_shm *s = &g->shm;
-	size_t es = vfm_dtype_size(c->dtype);
-	struct mailbox_transfer out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es},
-				in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
-	bool moved;
-	int rc = 0;
-
-	if (c->to >= 0 && out.n) {
-		out.box = mailbox_at(s, s->me, c->to);
-		out.sig = (struct vfm_call_sig){.number = ++g->sent[c->to], .kind = VFM_C_EXCHANGE};
-	}
-	if (c->from >= 0 && in.n) {
-		in.box = mailbox_at(s, c->from, s->me);
-		in.sig = (struct vfm_call_sig){.number = ++g->got[c->from], .kind = VFM_C_EXCHANGE};
-	}
-	while (rc >= 0 && (!mailbox_transfer_done(&out) || !mailbox_transfer_done(&in))) {
-		uint32_t doorbell = atomic_load(&s->head->cell[s->me].doorbell);
-
-		rc = advance_transfers(g, &out, &in, &moved, err);
-		if (moved)
-			vfm_wait_end(g);
-		else if (rc >= 0)
-			rc = wait_for_doorbell(g, &out, &in, doorbell, err);
-	}
 	vfm_wait_end(g);
 	return rc;
 }

@@ -1,13 +1,12 @@
 /* host_impl.h - shared by the host communicators.
  *
  *   comm_host.c   makes, splits and frees communicators; dispatches every call
- *   comm_shm.c    shared memory of the node, barriers and mailboxes in it
+ *   comm_shm.c    shared memory of the node, barriers in it
  *   shm_coll.c    collectives of ranks on one node
  *   handshake.c   both ends of a connection prove that they are ranks of this job
  *   comm_net.c    addresses, connections, messages over sockets
- *   net_coll.c    collectives of ranks on several nodes
- *   host_job.c    the state of the job: failure, waits, calls
- *   recorder.c    the flight recorder
+ *   net_coll.c    collectives of ranks on several nodes; exchange
+ *   host_job.c    the state of the job: failure, waits, calls; the flight recorder
  *   monitor.c     finds failed ranks (monitor_impl.h)
  */
 #ifndef VFM_COMM_HOST_HOST_IMPL_H
@@ -18,25 +17,8 @@
 #include "comm/coll/comm_sum.h"
 #include "comm/host/handshake.h"
 #include "comm/host/host_job.h"
-#include "comm/host/recorder.h"
 
 /* ---- comm_host.c ---- */
-/* One call, in elements; operands are in host memory.  in and out are as in comm.h, but for exchange: it sends `in` to
- * `to` and receives `out` from `from`.  `from` is the root of a broadcast. */
-struct vfm_coll {
-	struct vfm_hcomm *g;
-	enum vfm_coll_kind kind;
-	enum vfm_dtype dtype;
-	const char *in;
-	char *out;
-	int64_t n_in, n_out;
-	const int64_t *send, *recv; /* counts, NULL: equal; all_gather and reduce_scatter use send */
-	int to, from;
-	struct vfm_counts *counts; /* holds the copies of send and recv */
-	pthread_t caller;
-	uint64_t number;
-};
-
 /* The signature of a call: it must be equal on all ranks of the communicator. */
 struct vfm_call_sig {
 	uint64_t number;
@@ -44,14 +26,11 @@ struct vfm_call_sig {
 	uint64_t bytes; /* of the whole operand; 0 if ranks may differ */
 	uint64_t hash;  /* of the counts that all ranks have */
 };
-struct vfm_call_sig vfm_coll_sig(const struct vfm_coll *c);
+struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_coll *c); /* of the last collective */
 
 /* Return the bytes of rank i's block, and the offset of that block. */
-size_t vfm_coll_bytes_of(const struct vfm_coll *c, const int64_t *count, int i);
-size_t vfm_coll_offset_of(const struct vfm_coll *c, const int64_t *count, int i);
-
-/* Returns scratch of at least `bytes`, valid until the next call; NULL on failure. */
-char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err);
+size_t vfm_coll_bytes_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
+size_t vfm_coll_offset_of(const struct vfm_hcomm *g, const struct vfm_coll *c, const int64_t *count, int i);
 
 /* ---- monitor.c ---- */
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err); /* accepts connections from then on */
@@ -78,8 +57,7 @@ struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank);
 char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank);
 /* Blocks until all ranks have come; increments the epoch. */
 int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err);
-int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err);
-int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
+int vfm_shm_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_net.c ---- */
 int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err); /* listens, and publishes this rank's endpoint */
@@ -104,14 +82,10 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 int vfm_net_recv_fd(int sock, int *fd);
 int vfm_net_send_fd(int sock, int fd);
 
-struct vfm_msg {
-	struct vfm_call_sig sig;
-	uint64_t bytes;
-};
 /* Sends and receives at the same time; -1 omits that side.  Both ranks of a message give the same size. */
 int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_call_sig *sig_out, int to, const void *out, size_t n_out,
 	const struct vfm_call_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
-int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err);
+int vfm_net_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err);
 
 static inline size_t vfm_min_size(size_t a, size_t b)
 {

@@ -1,11 +1,15 @@
-/* The state of the job: whether it has failed and why, waits, and the calls of this rank. */
+/* The state of the job: whether it has failed and why, waits, the calls of this rank, and the flight recorder. */
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "comm/host/host_impl.h"
+#include "io/file.h"
+#include "io/json.h"
 #include "spec/model/dtype.h"
 
 static const double CAUSE_S = 3.5; /* how long a rank that lost a connection waits for the monitors to find out why */
@@ -25,12 +29,84 @@ int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "%s", j->why);
 }
 
+/* ---- the flight recorder, written out when the job fails ---- */
+
+uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer)
+{
+	struct vfm_flight_record r = {
+		.number = number, .bytes = bytes, .kind = kind, .peer = peer, .start = vfm_wall_time()};
+	uint64_t which;
+
+	memcpy(r.name, name, sizeof(r.name));
+	pthread_mutex_lock(&j->rec_lock);
+	which = j->n_rec++;
+	j->rec[which % VFM_RECORDS] = r;
+	pthread_mutex_unlock(&j->rec_lock);
+	return which;
+}
+
+void vfm_record_end(struct vfm_hjob *j, uint64_t which)
+{
+	double now = vfm_wall_time();
+
+	pthread_mutex_lock(&j->rec_lock);
+	if (j->n_rec - which <= VFM_RECORDS)
+		j->rec[which % VFM_RECORDS].end = now;
+	pthread_mutex_unlock(&j->rec_lock);
+}
+
+static json_t *record_to_json(const struct vfm_flight_record *r)
+{
+	return json_pack("{s:i,s:s,s:I,s:s,s:I,s:o*,s:o,s:o}", "v", 1, "group", r->name, "number",
+		(json_int_t)r->number, "kind", vfm_coll_name[r->kind], "bytes", (json_int_t)r->bytes, "peer",
+		r->peer >= 0 ? json_integer(r->peer) : NULL, "start_s", vfm_json_real(r->start), "end_s",
+		r->end > 0 ? vfm_json_real(r->end) : json_null());
+}
+
+/* Errors are ignored: the job already ends with another error. */
+static void dump_records(struct vfm_hjob *j, const char *why)
+{
+	struct vfm_flight_record *rec;
+	struct vfm_atomic a;
+	uint64_t n, first;
+	json_t *o;
+	char *path;
+
+	if (!j->recorder_dir)
+		return;
+	rec = vfm_malloc(sizeof(j->rec));
+	pthread_mutex_lock(&j->rec_lock);
+	memcpy(rec, j->rec, sizeof(j->rec));
+	n = j->n_rec;
+	pthread_mutex_unlock(&j->rec_lock);
+	first = n > VFM_RECORDS ? n - VFM_RECORDS : 0;
+	path = vfm_strfmt("%s/flight-%d.jsonl", j->recorder_dir, j->rank);
+	if (vfm_atomic_open(&a, path, NULL) >= 0) {
+		o = json_pack("{s:i,s:i,s:s,s:f,s:s}", "v", 1, "rank", j->rank, "host",
+			atomic_load(&j->endpoint[j->rank])->host, "failed_s", vfm_wall_time(), "why", why);
+		if (o)
+			vfm_jsonl_write(a.f, o, NULL);
+		json_decref(o);
+		for (uint64_t i = first; i < n; i++) {
+			o = record_to_json(&rec[i % VFM_RECORDS]);
+			vfm_jsonl_write(a.f, o, NULL);
+			json_decref(o);
+		}
+		vfm_atomic_commit(&a, NULL);
+		vfm_atomic_abort(&a);
+	}
+	free(path);
+	free(rec);
+}
+
+/* ---- failures ---- */
+
 void vfm_hjob_set_failed(struct vfm_hjob *j, const char *why)
 {
 	pthread_mutex_lock(&j->fail_lock);
 	if (!atomic_load(&j->failed)) {
 		snprintf(j->why, sizeof(j->why), "%s", why);
-		vfm_record_dump(j, j->why); /* first: a thread that sees the flag may end the process */
+		dump_records(j, j->why); /* first: a thread that sees the flag may end the process */
 		atomic_store(&j->failed, true);
 	}
 	pthread_mutex_unlock(&j->fail_lock);

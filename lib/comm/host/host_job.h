@@ -9,6 +9,7 @@
 #ifndef VFM_COMM_HOST_HOST_JOB_H
 #define VFM_COMM_HOST_HOST_JOB_H
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -77,10 +78,10 @@ struct vfm_endpoint {
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
 	char host[32];
 	uint8_t n_addr, loopback; /* addresses on which it listens; loopback: it is the only one */
-	struct {
-		uint8_t family, pad;
-		uint16_t port;
-		uint8_t a[16];
+	union vfm_inet_address {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
 	} addr[VFM_HC_ADDRS];
 };
 
@@ -141,6 +142,7 @@ struct vfm_hjob {
 	uint64_t n_rec;
 };
 
+const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 /* Returns 0, or VFM_EENV with the job's message once the job has failed. */
 int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err);
 /* Fails the job on all ranks.  Returns VFM_EENV with the job's message, which is the first one reported. */
@@ -165,6 +167,10 @@ void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 /* Fails because a rank no longer listens: with the cause that the monitor finds within 2 s, or else that it ended. */
 int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err);
 
-const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
+/* ---- the flight recorder: the last collectives of this rank, written out when the job fails ---- */
+
+/* Starts a record and returns its number.  peer: world rank, or -1. */
+uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer);
+void vfm_record_end(struct vfm_hjob *j, uint64_t which);
 
 #endif

@@ -1,14 +1,11 @@
 /* monitor_impl.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
- * parts; host_impl.h declares what other threads call.  Only the monitor thread calls these functions.  A file calls
- * those above it in this list:
+ * parts; host_impl.h declares what other threads call.  Only the monitor thread calls these functions.  Its parts:
  *
  *   tree.c              the tree of the monitors
- *   message.c           makes messages and sends them to neighbours
- *   failure.c           fails the job, and describes which rank failed
- *   relay.c             passes messages to rank 0 and to all ranks; connections of neighbours
+ *   message.c           makes, sends and relays messages; connections of neighbours
  *   acceptor.c          accepts connections
  *   join_watch.c        finds children that end before they connect
- *   failure_detector.c  finds children and parents that do not answer; in rank 0, decides what failed
+ *   failure_detector.c  finds children and parents that do not answer; in rank 0, decides what failed; fails the job
  *   monitor.c           the thread, its start and end
  *
  * The monitors form a tree (tree.h), whose root is rank 0.  Each one connects to its parent at the start.  A monitor
@@ -121,21 +118,9 @@ struct vfm_mon {
 /* ---- message.c ---- */
 struct mon_msg vfm_mon_msg(enum mon_type type, int rank, const char *text); /* text: or NULL */
 struct mon_msg vfm_mon_calls(struct vfm_hjob *j, enum mon_type type);       /* of this rank: BEAT or STATE */
-void vfm_mon_store_calls(struct mon_peer *p, const struct mon_msg *m);      /* those of a BEAT or STATE */
 void vfm_mon_post(struct mon_conn *c, const struct mon_msg *m);             /* c: or NULL, then no-op */
 void vfm_mon_post_down(struct vfm_hjob *j, const struct mon_msg *m);
-/* Sends what waits.  Returns false if the connection is closed. */
-bool vfm_mon_flush(struct mon_conn *c);
 void vfm_mon_close(struct mon_peer *p);
-
-/* ---- failure.c ---- */
-/* Fails the job in this rank and below it.  Sends the message down first, since this process may end as soon as its
- * threads see it. */
-void vfm_announce_failure(struct vfm_hjob *j, const char *why);
-/* Fails the job with "rank R (host) REASON (last heard in ...)" and the rank that has waited longest for R. */
-void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
-
-/* ---- relay.c ---- */
 /* Returns whether a header that comes from a neighbour may stand before a message. */
 bool vfm_mon_head_ok(const struct vfm_rank_tree *t, int from, const struct mon_head *h);
 /* Records what a message says and passes it to rank 0, which acts on it. */
@@ -165,6 +150,11 @@ void vfm_watch_joins(struct vfm_hjob *j);
 void vfm_watch_joins_end(struct vfm_hjob *j);
 
 /* ---- failure_detector.c ---- */
+/* Fails the job in this rank and below it.  Sends the message down first, since this process may end as soon as its
+ * threads see it. */
+void vfm_announce_failure(struct vfm_hjob *j, const char *why);
+/* Fails the job with "rank R (host) REASON (last heard in ...)" and the rank that has waited longest for R. */
+void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
 void vfm_watch_neighbours(struct vfm_hjob *j); /* reports children that do not answer; fails if the parent does not */
 void vfm_detect_failures(struct vfm_hjob *j);  /* in rank 0: fails the job if a rank died or hangs */
 double vfm_shortest_wait_limit(const struct vfm_hjob *j);                 /* no shorter wait is a failure */

@@ -1,4 +1,4 @@
-/* Collectives of ranks on several nodes, by messages between pairs of ranks.
+/* Collectives of ranks on several nodes, and exchanges, by messages between pairs of ranks.
  *
  * Messages that a rank sends and receives one after another, for n ranks and L = log2(n), rounded up:
  *
@@ -29,39 +29,55 @@ enum {
 	CHUNK = 512 << 10,
 };
 
+/* Returns scratch of at least `bytes`, valid until the next call; NULL on failure. */
+static char *reserve_scratch(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
+{
+	if (g->tmp_bytes < bytes) {
+		vfm_big_free(g->tmp, g->tmp_bytes);
+		g->tmp_bytes = 0;
+		g->tmp = vfm_big_alloc(bytes, "the buffers of a collective", err);
+		if (!g->tmp)
+			return NULL;
+		g->tmp_bytes = bytes;
+	}
+	return g->tmp;
+}
+
 static void copy_unless_same(void *to, const void *from, size_t n)
 {
 	if (n && to != from)
 		memmove(to, from, n);
 }
 
-static int exchange_bytes(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in,
-	size_t n_in, struct vfm_err *err)
+static int exchange_bytes(struct vfm_hcomm *g, const struct vfm_coll *c, int to, const void *out, size_t n_out,
+	int from, void *in, size_t n_in, struct vfm_err *err)
 {
-	struct vfm_call_sig sig = vfm_coll_sig(c);
+	struct vfm_call_sig sig = vfm_coll_sig(g, c);
 
-	return vfm_net_exchange(c->g, &sig, to, out, n_out, &sig, from, in, n_in, err);
+	return vfm_net_exchange(g, &sig, to, out, n_out, &sig, from, in, n_in, err);
 }
 
 /* Gathers the blocks at off[0..n] on a ring; this rank's block is in its place. */
-static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+static int gather_on_ring(
+	struct vfm_hcomm *g, const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
+	int n = g->c.size, me = g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
 
 	for (int k = 0; k < n - 1; k++) {
 		int s = (me + n - k) % n, r = (me + n - k - 1) % n;
 
 		TRY(exchange_bytes(
-			c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
+			g, c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
 	}
 	return 0;
 }
 
 /* The same in log2(n) messages (Bruck): before round k this rank has the blocks of the 2^k ranks from itself on, and
  * it receives as many more.  They lie in this order in a buffer. */
-static int gather_by_doubling(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+static int gather_by_doubling(
+	struct vfm_hcomm *g, const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank;
+	int n = g->c.size, me = g->c.rank;
 	size_t *at = vfm_calloc((size_t)n + 1, sizeof(*at));
 	char *tmp = vfm_malloc(off[n] + 1);
 	int rc = 0;
@@ -75,7 +91,7 @@ static int gather_by_doubling(const struct vfm_coll *c, char *all, const size_t 
 	for (int have = 1; have < n; have *= 2) {
 		int more = have < n - have ? have : n - have, to = (me + n - have) % n, from = (me + have) % n;
 
-		TRY_OUT(exchange_bytes(c, to, tmp, at[more], from, tmp + at[have], at[have + more] - at[have], err));
+		TRY_OUT(exchange_bytes(g, c, to, tmp, at[more], from, tmp + at[have], at[have + more] - at[have], err));
 	}
 	for (int i = 1; i < n; i++)
 		copy_unless_same(all + off[(me + i) % n], tmp + at[i], at[i + 1] - at[i]);
@@ -85,17 +101,19 @@ out:
 	return rc;
 }
 
-static int gather_blocks_in_place(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+static int gather_blocks_in_place(
+	struct vfm_hcomm *g, const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
-	return off[c->g->c.size] <= GATHER ? gather_by_doubling(c, all, off, err) : gather_on_ring(c, all, off, err);
+	return off[g->c.size] <= GATHER ? gather_by_doubling(g, c, all, off, err) : gather_on_ring(g, c, all, off, err);
 }
 
 /* out = sum of the ranks' bytes [off[me], off[me + 1]) of in; out may be in + off[me]. */
-static int reduce_pairwise(const struct vfm_coll *c, const char *in, char *out, const size_t *off, struct vfm_err *err)
+static int reduce_pairwise(struct vfm_hcomm *g, const struct vfm_coll *c, const char *in, char *out, const size_t *off,
+	struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank;
+	int n = g->c.size, me = g->c.rank;
 	size_t es = vfm_dtype_size(c->dtype), most = 0, chunk = CHUNK;
-	char *tmp = vfm_hc_tmp(c->g, chunk * (size_t)n, err);
+	char *tmp = reserve_scratch(g, chunk * (size_t)n, err);
 	const void **x;
 	int rc = 0;
 
@@ -112,7 +130,8 @@ static int reduce_pairwise(const struct vfm_coll *c, const char *in, char *out, 
 			int to = (me + k) % n, from = (me + n - k) % n;
 			size_t theirs = off[to + 1] - off[to], q = at < theirs ? vfm_min_size(chunk, theirs - at) : 0;
 
-			TRY_OUT(exchange_bytes(c, to, in + off[to] + at, q, from, tmp + (size_t)from * chunk, m, err));
+			TRY_OUT(exchange_bytes(
+				g, c, to, in + off[to] + at, q, from, tmp + (size_t)from * chunk, m, err));
 		}
 		for (int i = 0; i < n; i++)
 			x[i] = i == me ? in + off[me] + at : tmp + (size_t)i * chunk;
@@ -124,29 +143,29 @@ out:
 	return rc;
 }
 
-static size_t *make_block_offsets(const struct vfm_coll *c)
+static size_t *make_block_offsets(const struct vfm_hcomm *g, const struct vfm_coll *c)
 {
-	int n = c->g->c.size;
+	int n = g->c.size;
 	size_t *off = vfm_calloc((size_t)n + 1, sizeof(*off));
 
 	for (int i = 0; i < n; i++)
-		off[i + 1] = off[i] + vfm_coll_bytes_of(c, c->send, i);
+		off[i + 1] = off[i] + vfm_coll_bytes_of(g, c, c->send, i);
 	return off;
 }
 
-static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *err)
+static int all_reduce_small(struct vfm_hcomm *g, const struct vfm_coll *c, size_t *off, struct vfm_err *err)
 {
-	int n = c->g->c.size;
+	int n = g->c.size;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
-	char *tmp = vfm_hc_tmp(c->g, bytes * (size_t)n, err);
+	char *tmp = reserve_scratch(g, bytes * (size_t)n, err);
 	const void **x;
 
 	if (!tmp)
 		return err->code;
 	for (int i = 0; i <= n; i++)
 		off[i] = bytes * (size_t)i;
-	copy_unless_same(tmp + off[c->g->c.rank], c->in, bytes);
-	TRY(gather_blocks_in_place(c, tmp, off, err));
+	copy_unless_same(tmp + off[g->c.rank], c->in, bytes);
+	TRY(gather_blocks_in_place(g, c, tmp, off, err));
 	x = vfm_calloc((size_t)n, sizeof(*x));
 	for (int i = 0; i < n; i++)
 		x[i] = tmp + off[i];
@@ -155,91 +174,93 @@ static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_er
 	return 0;
 }
 
-static int broadcast_from(const struct vfm_coll *c, int root, struct vfm_err *err);
+static int broadcast_from(struct vfm_hcomm *g, const struct vfm_coll *c, int root, struct vfm_err *err);
 
 /* Sums up a binomial tree, in which rank r stands for the ranks from r to r + 2^k - 1 before round k, and sends the sum
  * down again. */
-static int all_reduce_on_tree(const struct vfm_coll *c, struct vfm_err *err)
+static int all_reduce_on_tree(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank;
+	int n = g->c.size, me = g->c.rank;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
-	char *tmp = vfm_hc_tmp(c->g, bytes, err);
+	char *tmp = reserve_scratch(g, bytes, err);
 
 	if (!tmp)
 		return err->code;
 	copy_unless_same(c->out, c->in, bytes);
 	for (int bit = 1; bit < n; bit <<= 1) {
 		if (me & bit) {
-			TRY(exchange_bytes(c, me - bit, c->out, bytes, -1, NULL, 0, err));
+			TRY(exchange_bytes(g, c, me - bit, c->out, bytes, -1, NULL, 0, err));
 			break;
 		}
 		if (me + bit < n) {
-			TRY(exchange_bytes(c, -1, NULL, 0, me + bit, tmp, bytes, err));
+			TRY(exchange_bytes(g, c, -1, NULL, 0, me + bit, tmp, bytes, err));
 			vfm_comm_sum(c->dtype, c->out, (const void *const[]){c->out, tmp}, 2, (size_t)c->n_out);
 		}
 	}
-	return broadcast_from(c, 0, err);
+	return broadcast_from(g, c, 0, err);
 }
 
-static int net_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_reduce(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank, rc;
+	int n = g->c.size, me = g->c.rank, rc;
 	size_t es = vfm_dtype_size(c->dtype), *off = vfm_calloc((size_t)n + 1, sizeof(*off));
 
 	if ((size_t)c->n_out * es <= SMALL) {
 		/* the tree would round sums of bf16 in every round */
-		rc = (size_t)c->n_out * es * (size_t)n <= GATHER || c->dtype == VFM_BF16 ? all_reduce_small(c, off, err)
-											 : all_reduce_on_tree(c, err);
+		rc = (size_t)c->n_out * es * (size_t)n <= GATHER || c->dtype == VFM_BF16
+			? all_reduce_small(g, c, off, err)
+			: all_reduce_on_tree(g, c, err);
 		goto out;
 	}
 	for (int i = 0; i <= n; i++)
 		off[i] = (size_t)(c->n_out * i / n) * es;
-	TRY_OUT(reduce_pairwise(c, c->in, c->out + off[me], off, err));
-	rc = gather_on_ring(c, c->out, off, err);
+	TRY_OUT(reduce_pairwise(g, c, c->in, c->out + off[me], off, err));
+	rc = gather_on_ring(g, c, c->out, off, err);
 out:
 	free(off);
 	return rc;
 }
 
-static int net_all_gather(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_gather(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = make_block_offsets(c);
-	int me = c->g->c.rank, rc;
+	size_t *off = make_block_offsets(g, c);
+	int me = g->c.rank, rc;
 
 	copy_unless_same(c->out + off[me], c->in, off[me + 1] - off[me]);
-	rc = gather_blocks_in_place(c, c->out, off, err);
+	rc = gather_blocks_in_place(g, c, c->out, off, err);
 	free(off);
 	return rc;
 }
 
-static int net_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
+static int net_reduce_scatter(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = make_block_offsets(c);
-	int rc = reduce_pairwise(c, c->in, c->out, off, err);
+	size_t *off = make_block_offsets(g, c);
+	int rc = reduce_pairwise(g, c, c->in, c->out, off, err);
 
 	free(off);
 	return rc;
 }
 
-static int net_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_to_all(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank;
+	int n = g->c.size, me = g->c.rank;
 
-	copy_unless_same(c->out + vfm_coll_offset_of(c, c->recv, me), c->in + vfm_coll_offset_of(c, c->send, me),
-		vfm_coll_bytes_of(c, c->send, me));
+	copy_unless_same(c->out + vfm_coll_offset_of(g, c, c->recv, me), c->in + vfm_coll_offset_of(g, c, c->send, me),
+		vfm_coll_bytes_of(g, c, c->send, me));
 	for (int k = 1; k < n; k++) {
 		int to = (me + k) % n, from = (me + n - k) % n;
 
-		TRY(exchange_bytes(c, to, c->in + vfm_coll_offset_of(c, c->send, to), vfm_coll_bytes_of(c, c->send, to),
-			from, c->out + vfm_coll_offset_of(c, c->recv, from), vfm_coll_bytes_of(c, c->recv, from), err));
+		TRY(exchange_bytes(g, c, to, c->in + vfm_coll_offset_of(g, c, c->send, to),
+			vfm_coll_bytes_of(g, c, c->send, to), from, c->out + vfm_coll_offset_of(g, c, c->recv, from),
+			vfm_coll_bytes_of(g, c, c->recv, from), err));
 	}
 	return 0;
 }
 
 /* A binomial tree, numbered from the root, in chunks, so that its levels overlap.  The largest subtree comes first. */
-static int broadcast_from(const struct vfm_coll *c, int root, struct vfm_err *err)
+static int broadcast_from(struct vfm_hcomm *g, const struct vfm_coll *c, int root, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = (c->g->c.rank + n - root) % n, low = me ? me & -me : 1 << 30, top = 1;
+	int n = g->c.size, me = (g->c.rank + n - root) % n, low = me ? me & -me : 1 << 30, top = 1;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
 
 	while (2 * top < n)
@@ -248,29 +269,28 @@ static int broadcast_from(const struct vfm_coll *c, int root, struct vfm_err *er
 		size_t m = vfm_min_size(CHUNK, bytes - at);
 
 		if (me)
-			TRY(exchange_bytes(c, -1, NULL, 0, (me - low + root) % n, c->out + at, m, err));
+			TRY(exchange_bytes(g, c, -1, NULL, 0, (me - low + root) % n, c->out + at, m, err));
 		for (int bit = top; bit; bit >>= 1)
 			if (bit < low && me + bit < n)
-				TRY(exchange_bytes(c, (me + bit + root) % n, c->out + at, m, -1, NULL, 0, err));
+				TRY(exchange_bytes(g, c, (me + bit + root) % n, c->out + at, m, -1, NULL, 0, err));
 		at += m;
 	} while (at < bytes);
 	return 0;
 }
 
 /* A dissemination barrier: after round k each rank has heard of 2^(k+1) ranks. */
-static int net_barrier(const struct vfm_coll *c, struct vfm_err *err)
+static int net_barrier(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = c->g->c.rank;
+	int n = g->c.size, me = g->c.rank;
 
 	for (int k = 1; k < n; k <<= 1)
-		TRY(exchange_bytes(c, (me + k) % n, NULL, 0, (me + n - k) % n, NULL, 0, err));
+		TRY(exchange_bytes(g, c, (me + k) % n, NULL, 0, (me + n - k) % n, NULL, 0, err));
 	return 0;
 }
 
-static int net_exchange(const struct vfm_coll *c, struct vfm_err *err)
+static int net_exchange(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
-	struct vfm_hcomm *g = c->g;
-	size_t es = vfm_dtype_size(c->dtype), n_out = (size_t)c->n_in * es, n_in = (size_t)c->n_out * es;
+	size_t n_out = (size_t)c->n_in, n_in = (size_t)c->n_out;
 	int to = n_out ? c->to : -1, from = n_in ? c->from : -1;
 	struct vfm_call_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
 
@@ -285,22 +305,22 @@ static int net_exchange(const struct vfm_coll *c, struct vfm_err *err)
 	return vfm_net_exchange(g, &a, to, c->in, n_out, &b, from, c->out, n_in, err);
 }
 
-int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err)
+int vfm_net_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
 	switch (c->kind) {
 	case VFM_C_ALL_REDUCE:
-		return net_all_reduce(c, err);
+		return net_all_reduce(g, c, err);
 	case VFM_C_ALL_GATHER:
-		return net_all_gather(c, err);
+		return net_all_gather(g, c, err);
 	case VFM_C_REDUCE_SCATTER:
-		return net_reduce_scatter(c, err);
+		return net_reduce_scatter(g, c, err);
 	case VFM_C_ALL_TO_ALL:
-		return net_all_to_all(c, err);
+		return net_all_to_all(g, c, err);
 	case VFM_C_BROADCAST:
-		return broadcast_from(c, c->from, err);
+		return broadcast_from(g, c, c->from, err);
 	case VFM_C_EXCHANGE:
-		return net_exchange(c, err);
+		return net_exchange(g, c, err);
 	default:
-		return net_barrier(c, err);
+		return net_barrier(g, c, err);
 	}
 }

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/par.h"
 #include "comm/launch/launch_impl.h"
+#include "io/hash.h"
 
 static int64_t read_env_count(const char *name)
 {
@@ -18,15 +19,10 @@ static int64_t read_env_count(const char *name)
 
 uint64_t vfm_launch_mask_hash(void)
 {
-	uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return 0;
-	for (size_t i = 0; i < sizeof(set); i++)
-		h = (h ^ ((unsigned char *)&set)[i]) * 0x100000001b3;
-	return h;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? vfm_fnv64(&set, sizeof(set)) : 0;
 }
 
 void vfm_launch_threads(const struct vfm_launch *l, int sharers)

@@ -1,6 +1,5 @@
 /* Ranks on this host: forks of one process, which supervises them and computes nothing. */
 #include <errno.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,15 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/wait_status.h"
+#include "base/shared.h"
 #include "comm/launch/launch_impl.h"
+#include "io/process.h"
 
 enum { MAX_RANKS = 1024 };
 
@@ -34,7 +33,7 @@ struct rank_state {
 
 /* In memory shared by all ranks and the parent. */
 struct shared {
-	_Atomic unsigned changes; /* a futex: the last rank has come, or a rank has ended */
+	_Atomic uint32_t changes; /* a futex: the last rank has come, or a rank has ended */
 	_Atomic int aborted;
 	struct rank_state rank[];
 };
@@ -47,7 +46,7 @@ static size_t shared_bytes(int n)
 static void wake_ranks(struct shared *s)
 {
 	s->changes++;
-	syscall(SYS_futex, &s->changes, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
+	vfm_word_wake(&s->changes);
 }
 
 /* ---- the ranks' side ---- */
@@ -86,9 +85,9 @@ static int fork_publish(struct vfm_launch *l, const void *mine, size_t n, struct
 {
 	struct shared *s = l->priv;
 	struct rank_state *me = &s->rank[l->rank];
-	unsigned round = me->came + 1, seen;
+	unsigned round = me->came + 1;
+	uint32_t seen;
 	double t0 = vfm_now(), limit = vfm_launch_timeout();
-	struct timespec slice = {.tv_nsec = 200 * 1000 * 1000};
 
 	memcpy(me->slot[round & 1], mine, n);
 	me->came = round;
@@ -96,7 +95,7 @@ static int fork_publish(struct vfm_launch *l, const void *mine, size_t n, struct
 		wake_ranks(s);
 	while (seen = s->changes, !have_all_come(l, round)) {
 		TRY(report_missing_rank(l, round, vfm_now() - t0 > limit ? limit : -1, err));
-		syscall(SYS_futex, &s->changes, FUTEX_WAIT, seen, &slice, NULL, 0);
+		vfm_word_wait(&s->changes, seen, 200);
 	}
 	return 0;
 }

@@ -56,6 +56,8 @@ int vfm_launch_publish(struct vfm_launch *l, const void *mine, size_t n, struct 
  * launch.  Costs a copy, or with PMI2 a request to the daemon of this node, which holds the values of all ranks. */
 int vfm_launch_fetch(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err);
 
+double vfm_launch_timeout(void); /* Returns the longest wait in seconds: VFM_COMM_TIMEOUT_S, else 600. */
+
 /* Ends the launch of this rank normally, also after an error that all ranks have seen. */
 void vfm_launch_end(struct vfm_launch *l);
 /* Ends the whole job, for a rank that failed while others may wait for it: PMI2_Abort, or the parent kills the forks.

@@ -30,7 +30,6 @@ void vfm_launch_place(struct vfm_launch *l);
 bool vfm_launch_mapping(const char *s, int size, int *node_of);
 
 void vfm_launch_local_job(struct vfm_launch *l); /* sets l->job */
-double vfm_launch_timeout(void);                 /* Returns seconds: VFM_COMM_TIMEOUT_S, else 600. */
 
 /* ---- processors (bind.c) ---- */
 

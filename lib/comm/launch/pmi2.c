@@ -1,10 +1,9 @@
-/* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time, so that other uses do not need
- * it.  One thread at a time uses the library.
+/* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time: it comes with Slurm, and containers
+ * and hosts without Slurm lack it.  One thread at a time uses the library.
  *
  * Slurm's fence sends the pairs of all ranks to srun and from there to each slurmstepd.  A get after it is a request to
  * the slurmstepd of this node. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "comm/launch/launch_impl.h"
 
@@ -69,54 +69,22 @@ static int check_pmi2(int rc, const char *what, struct vfm_err *err)
 
 /* ---- the fence: a thread waits in it, so that the caller's wait has a limit ---- */
 
-struct fence {
-	pthread_mutex_t lock;
-	pthread_cond_t passed;
-	bool done;
-	int rc;
-};
-
 static void *wait_in_fence(void *arg)
 {
-	struct fence *f = arg;
-	int rc = pmi.KVS_Fence();
-
-	pthread_mutex_lock(&f->lock);
-	f->rc = rc;
-	f->done = true;
-	pthread_cond_signal(&f->passed);
-	pthread_mutex_unlock(&f->lock);
-	return NULL;
+	(void)arg;
+	return (void *)(intptr_t)pmi.KVS_Fence();
 }
 
 static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 {
-	struct fence *f = vfm_calloc(1, sizeof(*f)); /* leaked if the thread hangs */
 	double limit = vfm_launch_timeout();
-	struct timespec until;
-	pthread_condattr_t attr;
+	struct timespec until = vfm_time_after(CLOCK_MONOTONIC, limit);
 	pthread_t thread;
-	int rc = 0;
+	void *rc;
 
-	pthread_mutex_init(&f->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&f->passed, &attr);
-	pthread_condattr_destroy(&attr);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)limit;
-	until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	if (pthread_create(&thread, NULL, wait_in_fence, f) != 0) {
-		free(f);
+	if (pthread_create(&thread, NULL, wait_in_fence, NULL) != 0)
 		return vfm_fail(err, VFM_EENV, "cannot start a thread");
-	}
-	pthread_mutex_lock(&f->lock);
-	while (!f->done && rc == 0)
-		rc = pthread_cond_timedwait(&f->passed, &f->lock, &until);
-	pthread_mutex_unlock(&f->lock);
-	if (!f->done) {
+	if (pthread_clockjoin_np(thread, &rc, CLOCK_MONOTONIC, &until) != 0) {
 		stuck = true;
 		pthread_detach(thread);
 		return vfm_fail(err, VFM_EENV,
@@ -124,10 +92,7 @@ static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 			"such a step at once)",
 			l->rank, l->host, limit, l->size);
 	}
-	pthread_join(thread, NULL);
-	rc = check_pmi2(f->rc, "PMI2_KVS_Fence", err);
-	free(f);
-	return rc;
+	return check_pmi2((int)(intptr_t)rc, "PMI2_KVS_Fence", err);
 }
 
 /* ---- a put and a fence; gets ---- */

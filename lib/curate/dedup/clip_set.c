@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "io/file.h"
 #include "io/hash.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 #define MAGIC   "VFMDEDUP"
 #define VERSION 1

@@ -9,9 +9,9 @@
 #include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
 #include "io/npy.h"
-#include "io/regular.h"
 
 /* ---- records ---- */
 

@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/wait_status.h"
 #include "curate/pipeline/pipeline_view.h"
 #include "data/record/share.h"
 #include "data/record/stage_link.h"
 #include "io/file.h"
+#include "io/process.h"
 
 #define PAGE_S     2.0
 #define TERMINAL_S 0.5

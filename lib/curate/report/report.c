@@ -14,8 +14,8 @@
 #include "data/record/record.h"
 #include "data/record/thumbnail.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/member.h"
 #include "media/draw/html.h"
 
 #define BINS          48

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 enum { MAX_ROW = 16 << 20 };
 

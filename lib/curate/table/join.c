@@ -16,8 +16,8 @@
 #include "data/record/stage.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/twice.h"
 
 /* A row in the temporary file: this head, the key and the values as JSON. */
 struct stored {

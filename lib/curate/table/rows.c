@@ -9,8 +9,8 @@
 #include "curate/table/csv.h"
 #include "curate/table/parquet.h"
 #include "data/record/provenance.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 enum { MAX_OBJECT = 16 << 20 };
 

@@ -7,8 +7,8 @@
 #include "curate/table/rows.h"
 #include "curate/table/take.h"
 #include "data/record/record.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/twice.h"
 
 struct vfm_table_records {
 	struct vfm_table_records_opts o;

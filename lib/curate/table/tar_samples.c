@@ -9,9 +9,8 @@
 
 #include "base/mem.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/member.h"
-#include "io/regular.h"
 #include "io/tar.h"
 #include "media/av/probe.h"
 

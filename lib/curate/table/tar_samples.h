@@ -7,7 +7,7 @@
  *
  *	{"v":1,"src":"a.tar@1536+48211/x/0001.mp4","kind":"video","key":"x/0001","caption":"…","cls":3,"meta":{…}}
  *
- * src         the member (io/member.h)
+ * src         the member (io/input.h)
  * kind        "video" or "image", by the type
  * caption     the content of the txt without a byte order mark and the newline at its end, or else the string "caption"
  *             of the json

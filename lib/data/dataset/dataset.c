@@ -19,10 +19,9 @@
 #include "data/record/stage.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/member.h"
 #include "io/npy.h"
-#include "io/regular.h"
 
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */

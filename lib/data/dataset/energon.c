@@ -11,9 +11,9 @@
 
 #include "base/mem.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
 #include "io/opt.h"
-#include "io/regular.h"
 #include "io/version.h"
 
 struct vfm_energon {

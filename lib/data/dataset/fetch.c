@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "io/file.h"
 #include "io/process.h"
-#include "io/words.h"
 #include "media/av/download.h"
 #include "media/av/probe.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "base/par.h"
-#include "base/spread.h"
+#include "base/stats.h"
 #include "data/eval/dense.h"
 #include "data/eval/lapack.h"
 

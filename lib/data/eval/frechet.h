@@ -16,8 +16,8 @@
 #ifndef VFM_DATA_EVAL_FRECHET_H
 #define VFM_DATA_EVAL_FRECHET_H
 
-#include "base/bootstrap.h"
 #include "base/err.h"
+#include "base/stats.h"
 #include "data/record/features.h"
 
 struct vfm_moments {     /* `= {0}` before init; release in any case */
@@ -44,7 +44,7 @@ struct vfm_frechet {
 	double bias;                  /* mean of the resamples minus value; NaN without resamples */
 };
 
-/* The distance with an interval from resamples of the rows of both sets (sets 0 and 1 of base/bootstrap.h).  d^2 of
+/* The distance with an interval from resamples of the rows of both sets (sets 0 and 1 of base/stats.h).  d^2 of
  * finite sets is too large, the more so the fewer rows (Chong and Forsyth, "Effectively Unbiased FID and Inception
  * Score and Where to Find Them", arXiv 1911.07023), and that of resamples, which repeat rows, is larger still.  The
  * interval is therefore that of percentiles, less `bias`: it describes the spread of d^2 at these numbers of rows, not

@@ -15,8 +15,8 @@
 #include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 #define SUITE_MAX ((size_t)64 << 20) /* bytes of VBench_full_info.json, which has 200 KB */
 #define STEM_MAX  240                /* bytes of a prompt in a name; the longest of the suite has 210 */

@@ -12,8 +12,8 @@
 #include "data/record/record.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 #define DIM_MAX 16384 /* a covariance matrix of 2 GiB */
 

@@ -10,9 +10,9 @@
 #include "data/record/binding.h"
 #include "data/record/record.h"
 #include "data/record/sample_key.h"
+#include "io/input.h"
 #include "io/json.h"
 #include "io/npy.h"
-#include "io/regular.h"
 #include "media/av/video_out.h"
 
 #define MAX_FILE     ((size_t)4 << 30)  /* bytes of a file of latents */

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "encoder/exec/exec_impl.h"
 #include "io/file.h"
-#include "io/words.h"
+#include "io/process.h"
 
 #define MAX_THREADS 1024
 #define MIN_DEPTH   4 /* a quick child has answered two requests before a thread runs */

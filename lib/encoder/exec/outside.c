@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "data/record/record.h"
 #include "encoder/exec/payload.h"
-#include "io/member.h"
+#include "io/input.h"
 
 #define MAX_INPUT ((size_t)16 << 30) /* bytes of the frames of a record */
 

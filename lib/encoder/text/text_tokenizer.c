@@ -8,8 +8,8 @@
 
 #include "encoder/text/text_tokenizer_impl.h"
 #include "io/file.h"
+#include "io/input.h"
 #include "io/json.h"
-#include "io/regular.h"
 
 enum { SPACE_LEN = 3, FILE_MAX = 256 << 20, CONFIG_MAX = 16 << 20 };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "io/member.h"
+#include "io/input.h"
 #include "media/av/source.h"
 
 #define IO_BUFFER 65536

@@ -21,7 +21,7 @@ struct vfm_source_opts {
 };
 
 struct vfm_source {
-	const char *path; /* of the caller: a file, or the member of a tar (io/member.h) */
+	const char *path; /* of the caller: a file, or the member of a tar (io/input.h) */
 	const struct vfm_limit *limit;
 	struct vfm_av_errors *errors;
 	AVFormatContext *fmt;

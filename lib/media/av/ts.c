@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "io/file.h"
-#include "io/member.h"
+#include "io/input.h"
 #include "media/av/ts.h"
 
 #define SYNC   0x47

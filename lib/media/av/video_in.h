@@ -7,7 +7,7 @@
  * BT.709, unless the options say otherwise: models train on progressive SDR.
  *
  * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
- * names, opens regular files and members of tars (io/member.h) alone, and checks its time limit before each frame
+ * names, opens regular files and members of tars (io/input.h) alone, and checks its time limit before each frame
  * and each read.
  *
  * Errors are VFM_EINPUT if the file is to blame or the limit is over, and VFM_EENV if the machine failed: no

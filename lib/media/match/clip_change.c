@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/spread.h"
+#include "base/stats.h"
 
 #define SIDE    VFM_CHANGE_SIDE
 #define COEFS   VFM_CHANGE_COEFS

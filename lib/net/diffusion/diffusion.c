@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "base/normal.h"
 #include "base/philox.h"
+#include "base/stats.h"
 
 #define MODE_SCALE 1.29 /* defaults: Esser et al. 2024, section 5.1, and Hang et al. 2023 */
 #define SNR_GAMMA  5.0

@@ -3,7 +3,7 @@
 #ifndef VFM_TRAIN_PREDICT_BENCH_H
 #define VFM_TRAIN_PREDICT_BENCH_H
 
-#include "base/spread.h"
+#include "base/stats.h"
 #include "device/sim/sim.h"
 #include "train/job/context.h"
 #include "train/step/trainer.h"

@@ -11,7 +11,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/find.h"
 #include "io/file.h"
-#include "io/regular.h"
+#include "io/input.h"
 #include "train/run/tfevents.h"
 
 enum { MAX_FAILURE = 64 << 10, MAX_CONFIG = 4 << 20 };

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "data/record/thumbnail.h"
-#include "io/regular.h"
+#include "io/input.h"
 #include "media/draw/html.h"
 
 enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 4, MAX_PICTURE = 512 << 10, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "io/hash.h"
-#include "io/regular.h"
+#include "io/input.h"
 
 /* ---- the subset of protocol buffers that an Event needs ---- */
 

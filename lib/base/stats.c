@@ -1,14 +1,55 @@
-#include "base/bootstrap.h"
+#include "base/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/normal.h"
 #include "base/par.h"
 #include "base/philox.h"
-#include "base/spread.h"
+
+static int compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+void vfm_sort(double *x, size_t n)
+{
+	qsort(x, n, sizeof(*x), compare_doubles);
+}
+
+struct vfm_spread vfm_spread_of(double *x, size_t n)
+{
+	vfm_sort(x, n);
+	return (struct vfm_spread){
+		.min = x[0], .median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .max = x[n - 1]};
+}
+
+/* ---- the normal distribution ---- */
+
+double vfm_normal_cdf(double z)
+{
+	return 0.5 * erfc(-z * M_SQRT1_2);
+}
+
+double vfm_normal_quantile(double u)
+{
+	double lo = -40, hi = 40;
+
+	for (int i = 0; i < 100; i++) {
+		double mid = (lo + hi) / 2;
+
+		if (vfm_normal_cdf(mid) < u)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return (lo + hi) / 2;
+}
+
+/* ---- resamples ---- */
 
 /* Draws i and i + 1 of a stream, i even: vfm_rng_below with one evaluation of the generator. */
 static void draw_two(const struct vfm_rng *r, uint64_t i, uint64_t n, uint64_t out[2])

@@ -1,15 +1,30 @@
-/* bootstrap.h - confidence intervals by resampling with replacement (Efron and Tibshirani, "An Introduction to the
- * Bootstrap", 1993).
+/* stats.h - statistics of samples: the median, quantiles, the normal distribution, and confidence intervals by
+ * resampling with replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993).
  *
  * Resample b of a set of n values is n indices, drawn independently and uniformly: draw i is vfm_rng_below(stream(seed,
  * b, set, VFM_RNG_BOOTSTRAP), i, n).  It depends on no thread and no order of calls, and so do the intervals.
  *
  * All functions are local and thread-safe.
  */
-#ifndef VFM_BASE_BOOTSTRAP_H
-#define VFM_BASE_BOOTSTRAP_H
+#ifndef VFM_BASE_STATS_H
+#define VFM_BASE_STATS_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+struct vfm_spread { /* of repeated measurements */
+	double min, median, max;
+};
+
+void vfm_sort(double *x, size_t n); /* ascending */
+
+/* Returns the spread of x [n], n >= 1, and sorts x.  The median of an even number of values is the mean of the two in
+ * the middle. */
+struct vfm_spread vfm_spread_of(double *x, size_t n);
+
+double vfm_normal_cdf(double z); /* P(Z < z) */
+/* Returns the z with P(Z < z) = u, 0 < u < 1, by bisection. */
+double vfm_normal_quantile(double u);
 
 struct vfm_bootstrap { /* plain data */
 	uint64_t seed;

@@ -1,0 +1,78 @@
+/* input.h - opens inputs: regular files alone, so that no read waits for another process or a device, members of tars,
+ * and pipes that are read twice.
+ *
+ * An input is a regular file, named by its path, or a member of a tar on disk:
+ *
+ *	TAR@OFFSET+SIZE/MEMBER		shards/000001.tar@1536+48211/clips/a.mp4
+ *
+ * OFFSET is the byte of TAR at which the first header of the member begins (that of its long name, if it has one), SIZE
+ * the bytes of its content, and MEMBER its name in the tar.  Both numbers are decimal, without a leading zero.  The
+ * text alone decides: a name with "@DIGITS+DIGITS/" in it is that of a member, and TAR ends at the first such place.
+ * Opening reads one header, and compares name and size with it; no tar is searched.  MEMBER stands last, so that the
+ * ending of the whole name is that of the content.
+ */
+#ifndef VFM_IO_INPUT_H
+#define VFM_IO_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+/* ---- regular files ---- */
+
+/* Opens a regular file for reading, close-on-exec, and sets *bytes to its size unless it is NULL.  Returns the
+ * descriptor, or a negative code: VFM_EINPUT with a message that names the kind of file ("is a FIFO"), or VFM_EENV
+ * (vfm_errno_code).  The open does not wait for the other end of a FIFO, and the check applies to the opened file. */
+int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err);
+
+/* As vfm_read_file (file.h), of a regular file. */
+int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
+
+/* Whether a text begins with the byte order mark of UTF-8, which has 3 bytes. */
+bool vfm_has_byte_order_mark(const void *head, size_t len);
+
+/* Returns what a file is, and what to do about it, if its first `len` bytes (64 suffice) are those of a text that a
+ * download leaves in the place of the file: a Git LFS pointer, or a page of a web server.  NULL: neither. */
+const char *vfm_placeholder(const char *head, size_t len);
+
+/* ---- members of tars ---- */
+
+struct vfm_member_name { /* parts of a name, which it borrows */
+	size_t tar_len;  /* bytes of TAR */
+	uint64_t offset, size;
+	const char *member;
+};
+
+/* Returns whether a name is that of a member, and its parts; n NULL: whether alone. */
+bool vfm_member_parse(struct vfm_member_name *n, const char *name);
+
+/* Returns the name of a member; the caller frees it.  A tar whose own path has the form of a member has none. */
+char *vfm_member_name(const char *tar, uint64_t offset, uint64_t size, const char *member);
+
+/* The bytes of an input: [at, at + size) of an open regular file. */
+struct vfm_input {
+	int fd; /* close-on-exec; the caller closes it */
+	uint64_t at, size;
+};
+
+/* Opens a file, or the member of a tar.  VFM_EINPUT: there is none, it is no regular file, or the tar has no such
+ * member at this place, which the message says (the tar was changed or truncated).  VFM_EENV as vfm_open_regular. */
+int vfm_input_open(struct vfm_input *in, const char *name, struct vfm_err *err);
+
+/* ---- inputs that are read twice: pipes are copied to unlinked temporary files in TMPDIR ---- */
+
+struct vfm_twice { /* `= {0}` before open; close in any case */
+	int n;
+	char **paths; /* [n] regular files, to be opened by name: the inputs, or their copies; valid until close */
+	/* private */
+	FILE **copies; /* [n], NULL for an input that is a regular file */
+};
+
+/* files [n]; n 0, or the name "-": stdin.  VFM_EINPUT: an input cannot be read; VFM_EENV: it cannot be copied. */
+int vfm_twice_open(struct vfm_twice *t, char *const *files, int n, struct vfm_err *err);
+void vfm_twice_close(struct vfm_twice *t);
+
+#endif
