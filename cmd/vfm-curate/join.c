@@ -102,7 +102,7 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 	const char *missing = "keep", *sep = NULL;
 	int missing_code = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array, CSV or Parquet", &o.table},
+		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array or CSV", &o.table},
 		{VFM_OPT_STR, 0, "on", "KEY=COLUMN", "the key of records that equals a column (default id=id)", &o.on},
 		{VFM_OPT_LIST, 0, "take", "COLUMN=KEY", "columns to add, with commas; may be repeated (default all)",
 			&o.take},

@@ -37,7 +37,7 @@ struct vfm_join {
 	char *key, *column; /* of a record; of the table */
 	enum { WHOLE, NAME, STEM } form;
 	struct vfm_take take;
-	char *settings, *unit;
+	char *settings;
 	FILE *store;
 	uint64_t store_len;
 	bool is_loaded; /* all of it is in the file */
@@ -238,8 +238,8 @@ static int check_same_key(struct vfm_join *j, const char *key, int64_t place, co
 	if (same || j->o.first)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"'%s': %ss %lld and %lld have the %s '%s', but other values (--first takes the first)", j->o.table,
-		j->unit, (long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
+		"'%s': lines %lld and %lld have the %s '%s', but other values (--first takes the first)", j->o.table,
+		(long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
 }
 
 static int store_row(struct vfm_join *j, const char *key, const json_t *values, int64_t place, struct vfm_err *err)
@@ -283,7 +283,7 @@ static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, 
 	}
 	rc = vfm_take_row(&j->take, row, &values, err);
 	if (rc < 0)
-		vfm_err_context(err, "'%s', %s %lld", j->o.table, j->unit, (long long)place);
+		vfm_err_context(err, "'%s', line %lld", j->o.table, (long long)place);
 	else
 		rc = store_row(j, key, values, place, err);
 	json_decref(values);
@@ -297,18 +297,17 @@ static int read_table(struct vfm_join *j, struct vfm_rows *rows, struct vfm_err 
 	json_t *row;
 	int rc;
 
-	j->unit = vfm_strdup(vfm_rows_unit(rows));
 	TRY(vfm_take_init(&j->take, rows, &j->o.take, &j->o.numbers, j->column, false, err));
 	while ((rc = vfm_rows_next(rows, &row, err)) == 1) {
-		rc = take_table_row(j, row, vfm_rows_place(rows), err);
+		rc = take_table_row(j, row, rows->place, err);
 		json_decref(row);
 		if (rc < 0)
 			return rc;
 	}
 	TRY(rc);
 	if (j->stats.without_key == j->stats.rows && j->bad_type)
-		return vfm_fail(err, VFM_EUSAGE, "'%s', %s %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
-			j->o.table, j->unit, (long long)j->bad_place, j->column, j->bad_type);
+		return vfm_fail(err, VFM_EUSAGE, "'%s', line %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
+			j->o.table, (long long)j->bad_place, j->column, j->bad_type);
 	if (j->stats.rows && j->stats.without_key == j->stats.rows)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': no row has a %s (--on KEY=COLUMN)", j->o.table, j->column);
 	unseen = vfm_take_unseen(&j->take);
@@ -348,7 +347,7 @@ static char *describe_join(const struct vfm_join *j, const char *digest)
 
 static int load_table(struct vfm_join *j, struct vfm_twice *file, struct vfm_err *err)
 {
-	struct vfm_rows *rows = NULL;
+	struct vfm_rows rows = {0};
 	char hex[VFM_SHA256_HEX];
 	struct stat st;
 	int rc = 0;
@@ -359,12 +358,12 @@ static int load_table(struct vfm_join *j, struct vfm_twice *file, struct vfm_err
 	TRY(vfm_unlinked_temp(&j->store, err));
 	TRY(grow_slots(j, err));
 	TRY_OUT(vfm_rows_open(&rows, file->paths[0], j->o.table, j->o.sep, err));
-	TRY_OUT(read_table(j, rows, err));
+	TRY_OUT(read_table(j, &rows, err));
 	TRY_OUT(vfm_sha256_file(file->paths[0], NULL, hex, err));
 	TRY_OUT(check_table_unchanged(file->paths[0], j->o.table, &st, err));
 	j->settings = describe_join(j, hex);
 out:
-	vfm_rows_close(rows);
+	vfm_rows_close(&rows);
 	return rc;
 }
 
@@ -401,7 +400,6 @@ void vfm_join_close(struct vfm_join *j)
 		fclose(j->store);
 	free(j->key);
 	free(j->column);
-	free(j->unit);
 	free(j->settings);
 	free(j);
 }
