@@ -46,7 +46,7 @@ static bool next_event(struct yaml *y)
 
 /* ---- scalars ---- */
 
-static bool is_word(const char *s, const char *const words[], size_t n)
+static bool is_yaml_word(const char *s, const char *const words[], size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(words[i], s) == 0)
@@ -73,7 +73,7 @@ static json_t *parse_yaml_number(const char *s)
 	return *end || !isfinite(x) ? NULL : json_real(x);
 }
 
-static json_t *read_text(struct yaml *y)
+static json_t *read_yaml_text(struct yaml *y)
 {
 	struct vfm_err err;
 	json_t *j =
@@ -84,7 +84,7 @@ static json_t *read_text(struct yaml *y)
 	return j;
 }
 
-static json_t *read_scalar(struct yaml *y)
+static json_t *read_yaml_scalar(struct yaml *y)
 {
 	static const char *const nulls[] = {"", "~", "null", "Null", "NULL"}, *const yes[] = {"true", "True", "TRUE"},
 				 *const no[] = {"false", "False", "FALSE"};
@@ -92,13 +92,13 @@ static json_t *read_scalar(struct yaml *y)
 	json_t *number;
 
 	if (y->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-		return read_text(y);
-	if (is_word(s, nulls, 5))
+		return read_yaml_text(y);
+	if (is_yaml_word(s, nulls, 5))
 		return json_null();
-	if (is_word(s, yes, 3) || is_word(s, no, 3))
-		return json_boolean(is_word(s, yes, 3));
+	if (is_yaml_word(s, yes, 3) || is_yaml_word(s, no, 3))
+		return json_boolean(is_yaml_word(s, yes, 3));
 	number = parse_yaml_number(s);
-	return number ? number : read_text(y);
+	return number ? number : read_yaml_text(y);
 }
 
 /* ---- nodes: each begins at the event that was read.  After a fault, NULL or a part of the value. ---- */
@@ -123,13 +123,13 @@ static bool has_no_properties(struct yaml *y)
 	return !has;
 }
 
-static void read_member(struct yaml *y, json_t *map)
+static void read_pair(struct yaml *y, json_t *map)
 {
 	json_t *key = NULL;
 	char why[256];
 
 	if (has_no_properties(y) && y->event.type == YAML_SCALAR_EVENT)
-		key = read_text(y);
+		key = read_yaml_text(y);
 	else
 		refuse_event(y, "a key is no text");
 	if (key && json_object_get(map, json_string_value(key))) {
@@ -150,7 +150,7 @@ static json_t *read_collection(struct yaml *y)
 		refuse_event(y, "nested too deeply");
 	while (next_event(y) && y->event.type != YAML_MAPPING_END_EVENT && y->event.type != YAML_SEQUENCE_END_EVENT) {
 		if (is_map)
-			read_member(y, all);
+			read_pair(y, all);
 		else
 			json_array_append_new(all, read_node(y));
 	}
@@ -162,7 +162,7 @@ static json_t *read_node(struct yaml *y)
 {
 	if (!has_no_properties(y))
 		return NULL;
-	return y->event.type == YAML_SCALAR_EVENT ? read_scalar(y) : read_collection(y);
+	return y->event.type == YAML_SCALAR_EVENT ? read_yaml_scalar(y) : read_collection(y);
 }
 
 json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vfm_err *err)

@@ -28,10 +28,9 @@
 #include "io/hash.h"
 #include "io/npy.h"
 
-#define VFM_INDEX_NAME "index.vfmi"
-/* Joins of datasets have the last version, all others the one before.  Versions 1 (one text a sample) and 2 (no hash
- * tree) are read, too. */
-#define VFM_INDEX_VERSION 4
+#define VFM_INDEX_NAME         "index.vfmi"
+#define VFM_INDEX_VERSION      3
+#define VFM_INDEX_JOIN_VERSION 4
 
 #define VFM_TEXTS_MAX      17  /* texts of a sample: VFM_CAPTIONS_MAX, and one without a name */
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
@@ -136,13 +135,12 @@ int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, con
  * depends on it. */
 int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 
-/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
- * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all
- * of which is read. */
-int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree.  The
+ * rest is compared with it when it is read.  Borrowed. */
+const char *vfm_index_sha256(const struct vfm_index *ix);
 /* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check), at least in the parts that were read.
- * sha256: of the opened index.  NULL: unknown; another modification time of versions 1 and 2 is then an error. */
-int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err);
+ */
+int vfm_index_check(struct vfm_index *ix, struct vfm_err *err);
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
 uint32_t vfm_index_n_shards(const struct vfm_index *ix);
@@ -150,7 +148,7 @@ const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed *
 /* The encoders of all samples; an encoder is unknown if any sample does not name it. */
 struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
-/* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block; versions 1 and 2 have none. */
+/* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block. */
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err);
 
 /* Whether a shard may have this name: up to 31 bytes, without control characters and a leading '.'.  in_folders: it may

@@ -17,7 +17,6 @@ enum join_kind { JOIN_TEXT, JOIN_EXTRA, JOIN_KINDS = JOIN_EXTRA + VFM_EXTRAS };
 struct join_part {
 	const char *dir;
 	struct vfm_index *ix;
-	char sha256[VFM_SHA256_HEX];
 	uint32_t first_shard;          /* of its shards in the join */
 	uint64_t next;                 /* the record behind the last one that was found */
 	struct vfm_index_match *match; /* NULL: it has had the order of the first part so far */
@@ -86,7 +85,7 @@ static int open_join_part(struct join_part *p, const char *dir, struct vfm_err *
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has shards of MosaicML Streaming, which cannot be joined", dir);
 	if (vfm_index_n_records(p->ix) == 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has no samples", dir);
-	return vfm_index_sha256(p->ix, p->sha256, err);
+	return 0;
 }
 
 /* ---- finding a sample ---- */
@@ -264,7 +263,7 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 	if (!realpath(j->how->dir, from) || !realpath(p->dir, to))
 		return vfm_fail_errno(err, VFM_EENV, "cannot find '%s' or '%s'", j->how->dir, p->dir);
 	path = p->dir[0] == '/' ? vfm_strdup(to) : relative_path(from, to);
-	rc = vfm_index_writer_part(j->w, path, p->sha256, err);
+	rc = vfm_index_writer_part(j->w, path, vfm_index_sha256(p->ix), err);
 	free(path);
 	return rc;
 }
@@ -359,7 +358,7 @@ out:
 int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err)
 {
 	const char *dir = vfm_index_part_dir(ix, i);
-	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir), hex[VFM_SHA256_HEX];
+	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir);
 	bool is_there = access(path, F_OK) == 0;
 	struct vfm_index *part = NULL;
 	int rc = is_there;
@@ -368,8 +367,7 @@ int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *
 	if (!is_there)
 		return 0;
 	TRY_OUT(vfm_index_open(&part, dir, err));
-	TRY_OUT(vfm_index_sha256(part, hex, err));
-	rc = strcmp(hex, vfm_index_part_sha256(ix, i)) == 0
+	rc = strcmp(vfm_index_sha256(part), vfm_index_part_sha256(ix, i)) == 0
 		? 1
 		: vfm_fail(err, VFM_EUSAGE,
 			  "'%s' has another index than it had when it was joined: join the datasets of '%s' again", dir,

@@ -121,7 +121,7 @@ static int check_index(struct vfm_loader *l, int32_t set, int rc, struct vfm_err
 {
 	struct vfm_err change = {0};
 
-	if (vfm_index_check(l->ix[set], l->o.skip_hash ? NULL : l->h->sets[set].index_sha256, &change) < 0) {
+	if (vfm_index_check(l->ix[set], &change) < 0) {
 		rc = change.code;
 		*err = change;
 	}
