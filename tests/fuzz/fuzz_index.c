@@ -120,7 +120,7 @@ static void walk(struct vfm_index *ix)
 			if (vfm_index_get(ix, s, i, &r, &err) < 0)
 				continue;
 			if (vfm_record_latent_count(&r) <= 1 << 16)
-				vfm_index_read_latent_f32(ix, &r, buf, NULL, &err);
+				vfm_index_read_latent(ix, &r, buf, NULL, &err);
 			for (uint32_t k = 0; k < r.n_texts; k++) {
 				if (vfm_index_text(ix, &r, k, &t, &err) < 0)
 					continue;

@@ -192,8 +192,6 @@ void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_index_record *r
  * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
 int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
 	struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *r, float *dst,
-	struct vfm_index_spent *spent, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
@@ -211,11 +209,11 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r
 	struct vfm_index_text *out, struct vfm_err *err);
 /* Elements of an array: channels * t * h * w, or rows * features. */
 uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, const struct vfm_index_text *t);
-/* As vfm_index_read_latent and _f32, with vfm_extra_count elements. */
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
+/* As vfm_index_read_latent and vfm_index_read_text_f32, with vfm_extra_count elements. */
+int vfm_index_read_cond(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
+int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* ---- writing: atomic; commit renames the file into place.  Texts and hashes wait in unlinked files in the folder of
  * the index, of 32 bytes a text and a byte a record; memory grows only with the number of shards. ---- */
