@@ -14,7 +14,7 @@ override B := $(patsubst $(CURDIR)/%,%,$(B))
 space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
-DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libavfilter-dev \
+DEB        := gcc make pkg-config libjansson-dev libyaml-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libavfilter-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libutf8proc-dev libgumbo-dev liblapack-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
@@ -26,11 +26,11 @@ DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 # ---- flags ---------------------------------------------------------------
 # A build may leave out ffmpeg, sqlite (with the commands that read media) and text (tokenization):
 # WITHOUT='ffmpeg sqlite text', as `make gpu` does.
-# DEPS=DIR: jansson, zlib, libcrypto and cmocka are in DIR/include and DIR/lib, where tests/gpu/deps put them.
+# DEPS=DIR: jansson, yaml, zlib, libcrypto and cmocka are in DIR/include and DIR/lib, where tests/gpu/deps put them.
 WITHOUT ?=
 DEPS    ?=
 with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
-PKGS    := jansson zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale libavfilter) $(call with,sqlite,sqlite3) \
+PKGS    := jansson yaml-0.1 zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale libavfilter) $(call with,sqlite,sqlite3) \
 	$(call with,text,libutf8proc gumbo)
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.
@@ -41,7 +41,7 @@ CFLAGS  ?= $(OPT)
 ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp-simd -fno-math-errno -fno-trapping-math \
              -ffp-contract=off -MMD -MP $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 PKG_CFLAGS := $(if $(DEPS),-isystem $(DEPS)/include,$(shell pkg-config --cflags $(PKGS) 2>/dev/null))
-LIBS   := $(if $(DEPS),-L$(DEPS)/lib -ljansson -lz -lcrypto,$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lz -lcrypto)) -lpthread -lm -ldl
+LIBS   := $(if $(DEPS),-L$(DEPS)/lib -ljansson -lyaml -lz -lcrypto,$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lyaml -lz -lcrypto)) -lpthread -lm -ldl
 CMOCKA  = $(if $(DEPS),-L$(DEPS)/lib -Wl$(comma)-rpath$(comma)$(abspath $(DEPS)/lib)) -lcmocka
 LDFLAGS ?=
 ALL_LDFLAGS = -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))

@@ -6,7 +6,7 @@
 
 #include "ckpt/adapters.h"
 #include "ckpt/export.h"
-#include "io/json.h"
+#include "io/yaml.h"
 #include "ckpt_cmd.h"
 #include "spec/model/dtype.h"
 #include "train/step/layout.h"
@@ -88,14 +88,14 @@ static int float_type(const char *text, int *out, struct vfm_err *err)
 	return 0;
 }
 
-/* Reads the file of -c: its JSON, and the model if it has that section. */
+/* Reads the file of -c: its document, and the model if it has that section. */
 static int read_given(const char *path, json_t **json, struct vfm_config *cfg, bool *model, struct vfm_err *err)
 {
 	*json = NULL;
 	*model = false;
 	if (!path)
 		return 0;
-	*json = vfm_json_load(path, 1 << 20, err);
+	*json = vfm_yaml_or_json_load(path, 1 << 20, err);
 	if (!*json)
 		return err->code;
 	vfm_config_defaults(cfg);

@@ -19,7 +19,7 @@
 	X(fetch, "URLs -> files: http, https, or a command of yours")                                                  \
 	X(index, "WebDataset tars -> records: a video or image each, with its caption")                                \
 	X(probe, "files -> records: size, rate, frames, rotation")                                                     \
-	X(table, "rows of CSV, JSON and Parquet -> records")                                                           \
+	X(table, "rows of CSV and JSON -> records")                                                                    \
 	X(join, "add columns of a table to the records")                                                               \
 	X(split, "a record a clip: scene cuts, fades, or a stride")                                                    \
 	X(clip, "cut each clip out to its own file")                                                                   \

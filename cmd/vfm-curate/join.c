@@ -33,16 +33,15 @@ static void report_rows(const struct vfm_join *j, const struct vfm_stage_counts 
 {
 	const struct vfm_stage_link *link = vfm_stage_link();
 	bool is_all = !c->copied && !c->other_shares && (!link || !link->skip);
-	struct vfm_table_join_stats s;
+	const struct vfm_table_join_stats *s = vfm_join_stats(j);
 
-	vfm_join_get_stats(j, &s);
-	vfm_info("table: %lld rows = %lld joined + %lld not joined%s; %lld records had no row", (long long)s.rows,
-		(long long)s.used, (long long)(s.rows - s.used), is_all ? "" : " to the records of this run",
-		(long long)s.without_row);
-	if (s.without_key)
-		vfm_info("%lld rows of the table have no key", (long long)s.without_key);
-	if (s.same)
-		vfm_info("%lld rows of the table repeat a key", (long long)s.same);
+	vfm_info("table: %lld rows = %lld joined + %lld not joined%s; %lld records had no row", (long long)s->rows,
+		(long long)s->used, (long long)(s->rows - s->used), is_all ? "" : " to the records of this run",
+		(long long)s->without_row);
+	if (s->without_key)
+		vfm_info("%lld rows of the table have no key", (long long)s->without_key);
+	if (s->same)
+		vfm_info("%lld rows of the table repeat a key", (long long)s->same);
 }
 
 /* In a run that goes on: the records so far must be of the same table.  The last entry of their header is this stage's.
@@ -102,7 +101,7 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 	const char *missing = "keep", *sep = NULL;
 	int missing_code = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array, CSV or Parquet", &o.table},
+		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array or CSV", &o.table},
 		{VFM_OPT_STR, 0, "on", "KEY=COLUMN", "the key of records that equals a column (default id=id)", &o.on},
 		{VFM_OPT_LIST, 0, "take", "COLUMN=KEY", "columns to add, with commas; may be repeated (default all)",
 			&o.take},

@@ -10,7 +10,7 @@ int curate_run(int argc, char **argv, struct vfm_err *err)
 	struct vfm_curation_run_opts o = {.queue = 1000, .every_s = 10};
 	static struct vfm_curation pipeline;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'c', "config", "FILE", "the stages and their options, as JSON: vfm-pipeline(5)",
+		{VFM_OPT_STR, 'c', "config", "FILE", "the stages and their options, JSON or YAML: vfm-pipeline(5)",
 			&o.config},
 		{VFM_OPT_STR, 'd', "dir", "DIR", "the folder of the run: records, progress, messages", &o.dir},
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once, over all stages (default: CPUs)", &o.jobs},

@@ -15,6 +15,7 @@
 #include "data/plan/metadataset.h"
 #include "data/plan/pack.h"
 #include "io/file.h"
+#include "io/yaml.h"
 #include "spec/layout/patch.h"
 
 struct packing {
@@ -174,13 +175,6 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 }
 
 /* ---- metadatasets of Megatron-Energon ---- */
-
-static bool is_metadataset(const char *operand)
-{
-	const char *dot = strrchr(operand, '.');
-
-	return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
-}
 
 /* Takes the selection of s.  Sets of one folder get a number behind their name.  repeated: some have repetitions. */
 static void add_metadataset_set(struct packing *p, struct vfm_metadataset_set *s, bool repeated)
@@ -624,7 +618,7 @@ static int read_options(struct packing *p, int n_dirs, char **dirs, struct vfm_e
 	const struct pack_opts *o = p->o;
 
 	TRY(parse_choice("format", o->format, "jsonl", "bin", &p->bin, err));
-	if (n_dirs == 1 && !o->blend.n && is_metadataset(dirs[0]))
+	if (n_dirs == 1 && !o->blend.n && vfm_yaml_is_name(dirs[0]))
 		TRY(o->subset.n ? vfm_fail(err, VFM_EUSAGE, "--subset: not for a metadataset, which has its own key")
 				: read_metadataset_sets(p, dirs[0], err));
 	else if (o->split)

@@ -41,7 +41,7 @@ static struct dry_run_cli dry = {
 	.context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
+	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"override one key of the configuration; PHASE:KEY=VALUE for one phase; may be repeated", &sets},

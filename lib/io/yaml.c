@@ -2,443 +2,218 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <yaml.h>
 
-#include "base/mem.h"
 #include "io/file.h"
 #include "io/json.h"
 
-#define MAX_DEPTH 32
-
-struct yaml_line {
-	char *text; /* without indentation, comment and trailing blanks */
-	int indent, number;
-};
+enum { MAX_DEPTH = 32 };
 
 struct yaml {
+	yaml_parser_t parser;
+	yaml_event_t event;
 	const char *name;
-	struct yaml_line *lines;
-	size_t n, cap, at;
 	int depth;
+	bool failed; /* err has the first fault; no event is read any more */
 	struct vfm_err *err;
 };
 
-static json_t *parse_yaml_block(struct yaml *y, int indent);
-static json_t *parse_yaml_flow(struct yaml *y, const char **at, const char *stop);
-
-static json_t *refuse_yaml(struct yaml *y, const char *why)
+static void refuse_yaml(struct yaml *y, size_t line, const char *why)
 {
-	size_t i = y->at < y->n ? y->at : y->n ? y->n - 1 : 0;
-
-	vfm_fail(y->err, VFM_EUSAGE, "'%s', line %d: %s", y->name, y->n ? y->lines[i].number : 1, why);
-	return NULL;
+	if (!y->failed)
+		vfm_fail(y->err, VFM_EUSAGE, "'%s', line %zu: %s", y->name, line + 1, why);
+	y->failed = true;
 }
 
-/* ---- lines ---- */
-
-/* Ends the line at a comment: # at its beginning or behind a blank, outside of quotes. */
-static void cut_comment(char *s)
+static void refuse_event(struct yaml *y, const char *why)
 {
-	char quote = 0;
-
-	for (char *p = s; *p; p++) {
-		if (quote == '"' && *p == '\\' && p[1])
-			p++;
-		else if (quote == '\'' && *p == '\'' && p[1] == '\'')
-			p++;
-		else if (quote)
-			quote = *p == quote ? 0 : quote;
-		else if ((*p == '"' || *p == '\'') && (p == s || strchr(" [{,:-", p[-1])))
-			quote = *p;
-		else if (*p == '#' && (p == s || p[-1] == ' ' || p[-1] == '\t')) {
-			*p = 0;
-			return;
-		}
-	}
+	refuse_yaml(y, y->event.start_mark.line, why);
 }
 
-static bool is_document_mark(const char *line, const char *mark)
+/* Returns false after a fault. */
+static bool next_event(struct yaml *y)
 {
-	return strncmp(line, mark, 3) == 0 && (!line[3] || line[3] == ' ');
-}
+	const yaml_parser_t *p = &y->parser;
 
-/* Divides the text, which it changes. */
-static bool split_yaml_lines(struct yaml *y, char *text)
-{
-	int number = 0;
-
-	for (char *line = text, *end; line; line = end) {
-		size_t n;
-		int indent;
-
-		end = strchr(line, '\n');
-		if (end)
-			*end++ = 0;
-		number++;
-		cut_comment(line);
-		n = strlen(line);
-		while (n && strchr(" \t\r", line[n - 1]))
-			line[--n] = 0;
-		indent = (int)strspn(line, " ");
-		if (!line[indent] || (is_document_mark(line, "---") && !line[3] && y->n == 0))
-			continue;
-		if (is_document_mark(line, "..."))
-			return true;
-		vfm_grow(&y->lines, &y->cap, y->n + 1, sizeof(*y->lines));
-		y->lines[y->n] = (struct yaml_line){line + indent, indent, number};
-		y->at = y->n++;
-		if (line[indent] == '\t' || *line == '%' || is_document_mark(line, "---")) {
-			refuse_yaml(y, "a tab before the text, a directive or a second document");
-			return false;
-		}
-	}
-	return true;
+	yaml_event_delete(&y->event);
+	if (!y->failed && !yaml_parser_parse(&y->parser, &y->event))
+		refuse_yaml(y, p->error == YAML_READER_ERROR ? p->mark.line : p->problem_mark.line,
+			p->problem ? p->problem : "no memory");
+	return !y->failed;
 }
 
 /* ---- scalars ---- */
 
-static json_t *new_yaml_string(struct yaml *y, const char *s, size_t n)
+static bool is_yaml_word(const char *s, const char *const words[], size_t n)
 {
-	struct vfm_err err;
-	json_t *j = vfm_json_string(s, n, "a text", &err);
-
-	return j ? j : refuse_yaml(y, err.msg);
-}
-
-/* *at stands at the quote, and then behind the closing one. */
-static json_t *parse_yaml_quoted(struct yaml *y, const char **at)
-{
-	static const char escapes[] = "\\\\\"\"//n\nt\tr\r";
-	const char quote = **at, *p = *at + 1;
-	struct vfm_buf b = {0};
-	json_t *j = NULL;
-
-	for (; *p && (*p != quote || (quote == '\'' && p[1] == '\'')); p++) {
-		const char *e = escapes;
-
-		if (quote == '"' && *p == '\\') {
-			p++;
-			while (*e && *e != *p)
-				e += 2;
-			if (!*e) {
-				vfm_buf_release(&b);
-				return refuse_yaml(y, "an escape that is not read");
-			}
-			vfm_buf_add(&b, e + 1, 1);
-			continue;
-		}
-		p += *p == quote;
-		vfm_buf_add(&b, p, 1);
-	}
-	if (*p == quote)
-		j = new_yaml_string(y, b.data ? b.data : "", b.len);
-	else
-		refuse_yaml(y, "a quoted text does not end in its line");
-	*at = p + (*p == quote);
-	vfm_buf_release(&b);
-	return j;
-}
-
-static bool is_yaml_word(const char *s, size_t n, const char *const words[3])
-{
-	for (int i = 0; i < 3; i++)
-		if (strlen(words[i]) == n && memcmp(words[i], s, n) == 0)
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(words[i], s) == 0)
 			return true;
 	return false;
 }
 
-/* A number of the core schema, or NULL. */
-static json_t *yaml_number(const char *s, size_t n)
+/* A decimal number of the core schema that JSON can hold, or NULL. */
+static json_t *parse_yaml_number(const char *s)
 {
-	char text[64], *end;
+	char *end;
 	double x;
 
-	if (n == 0 || n >= sizeof(text) || strspn(s, "+-.0123456789eE") < n || !strpbrk(s, "0123456789"))
+	if (s[strspn(s, "+-.0123456789eE")] || !strpbrk(s, "0123456789"))
 		return NULL;
-	memcpy(text, s, n);
-	text[n] = 0;
-	if (!strpbrk(text, ".eE")) {
+	if (!strpbrk(s, ".eE")) {
 		errno = 0;
-		long long v = strtoll(text, &end, 10);
+		long long v = strtoll(s, &end, 10);
 
-		if (!*end && end != text && errno == 0)
+		if (!*end && errno == 0)
 			return json_integer(v);
 	}
-	x = strtod(text, &end);
-	return *end || end == text || !isfinite(x) ? NULL : json_real(x);
+	x = strtod(s, &end);
+	return *end || !isfinite(x) ? NULL : json_real(x);
 }
 
-static json_t *make_yaml_plain(struct yaml *y, const char *s, size_t n)
+static json_t *read_yaml_text(struct yaml *y)
 {
-	static const char *const nulls[] = {"null", "~", "Null"}, *const yes[] = {"true", "True", "TRUE"},
+	struct vfm_err err;
+	json_t *j =
+		vfm_json_string((const char *)y->event.data.scalar.value, y->event.data.scalar.length, "a text", &err);
+
+	if (!j)
+		refuse_event(y, err.msg);
+	return j;
+}
+
+static json_t *read_yaml_scalar(struct yaml *y)
+{
+	static const char *const nulls[] = {"", "~", "null", "Null", "NULL"}, *const yes[] = {"true", "True", "TRUE"},
 				 *const no[] = {"false", "False", "FALSE"};
+	const char *s = (const char *)y->event.data.scalar.value;
 	json_t *number;
 
-	if (n == 0 || is_yaml_word(s, n, nulls))
+	if (y->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+		return read_yaml_text(y);
+	if (is_yaml_word(s, nulls, 5))
 		return json_null();
-	if (is_yaml_word(s, n, yes) || is_yaml_word(s, n, no))
-		return json_boolean(is_yaml_word(s, n, yes));
-	if (strchr("&*!|>%@`?", *s))
-		return refuse_yaml(y, "anchors, aliases, tags, block scalars and complex keys are not read");
-	number = yaml_number(s, n);
-	return number ? number : new_yaml_string(y, s, n);
+	if (is_yaml_word(s, yes, 3) || is_yaml_word(s, no, 3))
+		return json_boolean(is_yaml_word(s, yes, 3));
+	number = parse_yaml_number(s);
+	return number ? number : read_yaml_text(y);
 }
 
-/* A plain scalar ends at ": ", or within a flow at one of the characters of `stop`. */
-static size_t plain_length(const char *s, const char *stop)
-{
-	size_t n = 0;
+/* ---- nodes: each begins at the event that was read.  After a fault, NULL or a part of the value. ---- */
 
-	while (s[n] && !strchr(stop, s[n]) &&
-		!(s[n] == ':' && (!s[n + 1] || s[n + 1] == ' ' || strchr(stop, s[n + 1]))))
-		n++;
-	while (n && s[n - 1] == ' ')
-		n--;
-	return n;
+static json_t *read_node(struct yaml *y);
+
+static bool has_no_properties(struct yaml *y)
+{
+	const yaml_event_t *e = &y->event;
+	bool has;
+
+	if (e->type == YAML_SCALAR_EVENT)
+		has = e->data.scalar.anchor || e->data.scalar.tag;
+	else if (e->type == YAML_MAPPING_START_EVENT)
+		has = e->data.mapping_start.anchor || e->data.mapping_start.tag;
+	else if (e->type == YAML_SEQUENCE_START_EVENT)
+		has = e->data.sequence_start.anchor || e->data.sequence_start.tag;
+	else
+		has = true; /* an alias */
+	if (has)
+		refuse_event(y, "anchors, aliases and tags are not read");
+	return !has;
 }
 
-static void skip_blanks(const char **at)
+static void read_pair(struct yaml *y, json_t *map)
 {
-	*at += strspn(*at, " \t");
-}
+	json_t *key = NULL;
+	char why[256];
 
-/* ---- flow ---- */
-
-/* A member "KEY: VALUE" of a mapping in one line; *at stands at the key. */
-static bool parse_yaml_flow_member(struct yaml *y, const char **at, json_t *map)
-{
-	json_t *key = parse_yaml_flow(y, at, ",]}"), *value;
-	bool ok = false;
-
-	if (!key)
-		return false;
-	skip_blanks(at);
-	if (!json_is_string(key) || **at != ':') {
-		refuse_yaml(y, "expected KEY: VALUE");
-	} else if (json_object_get(map, json_string_value(key))) {
-		refuse_yaml(y, "a key stands twice");
-	} else {
-		++*at;
-		value = parse_yaml_flow(y, at, ",]}");
-		ok = value && json_object_set_new(map, json_string_value(key), value) == 0;
-		if (value && !ok)
-			refuse_yaml(y, "a key that JSON cannot hold");
+	if (has_no_properties(y) && y->event.type == YAML_SCALAR_EVENT)
+		key = read_yaml_text(y);
+	else
+		refuse_event(y, "a key is no text");
+	if (key && json_object_get(map, json_string_value(key))) {
+		snprintf(why, sizeof(why), "the key '%.200s' stands twice", json_string_value(key));
+		refuse_event(y, why);
 	}
+	if (key && next_event(y))
+		json_object_set_new(map, json_string_value(key), read_node(y));
 	json_decref(key);
-	return ok;
 }
 
-static json_t *parse_yaml_collection(struct yaml *y, const char **at)
+static json_t *read_collection(struct yaml *y)
 {
-	const bool is_map = **at == '{';
+	const bool is_map = y->event.type == YAML_MAPPING_START_EVENT;
 	json_t *all = is_map ? json_object() : json_array();
-	bool ok = ++y->depth < MAX_DEPTH;
 
-	if (!ok)
-		refuse_yaml(y, "nested too deeply");
-	++*at;
-	skip_blanks(at);
-	while (ok && **at != (is_map ? '}' : ']')) {
-		if (is_map) {
-			ok = parse_yaml_flow_member(y, at, all);
-		} else {
-			json_t *v = parse_yaml_flow(y, at, ",]}");
-
-			ok = v && json_array_append_new(all, v) == 0;
-		}
-		skip_blanks(at);
-		if (ok && **at == ',')
-			++*at;
-		else if (ok && **at != (is_map ? '}' : ']'))
-			ok = refuse_yaml(y, "expected a comma, or the end of the list in this line") != NULL;
-		skip_blanks(at);
+	if (++y->depth > MAX_DEPTH)
+		refuse_event(y, "nested too deeply");
+	while (next_event(y) && y->event.type != YAML_MAPPING_END_EVENT && y->event.type != YAML_SEQUENCE_END_EVENT) {
+		if (is_map)
+			read_pair(y, all);
+		else
+			json_array_append_new(all, read_node(y));
 	}
 	y->depth--;
-	if (ok) {
-		++*at;
-		return all;
-	}
-	json_decref(all);
-	return NULL;
+	return all;
 }
 
-/* A value within a line; *at moves behind it.  stop: the characters that end a plain scalar. */
-static json_t *parse_yaml_flow(struct yaml *y, const char **at, const char *stop)
+static json_t *read_node(struct yaml *y)
 {
-	const char *s;
-	size_t n;
-
-	skip_blanks(at);
-	s = *at;
-	if (*s == '[' || *s == '{')
-		return parse_yaml_collection(y, at);
-	if (*s == '"' || *s == '\'')
-		return parse_yaml_quoted(y, at);
-	n = plain_length(s, stop);
-	*at = s + n;
-	return make_yaml_plain(y, s, n);
-}
-
-/* The value that the rest of a line consists of. */
-static json_t *parse_yaml_rest(struct yaml *y, const char *s)
-{
-	json_t *v = parse_yaml_flow(y, &s, "");
-
-	skip_blanks(&s);
-	if (v && *s) {
-		json_decref(v);
-		return refuse_yaml(y, "something follows the value");
-	}
-	return v;
-}
-
-/* ---- blocks ---- */
-
-static bool is_item(const char *s)
-{
-	return *s == '-' && (!s[1] || s[1] == ' ');
-}
-
-/* The block that is indented deeper than the line before, or null. */
-static json_t *parse_yaml_below(struct yaml *y, int indent, bool is_value)
-{
-	const struct yaml_line *l = y->at < y->n ? &y->lines[y->at] : NULL;
-
-	/* the items of a sequence may stand below the first letter of its key */
-	if (l && (l->indent > indent || (is_value && l->indent == indent && is_item(l->text))))
-		return parse_yaml_block(y, l->indent);
-	return json_null();
-}
-
-static json_t *parse_yaml_item(struct yaml *y, int indent)
-{
-	struct yaml_line *l = &y->lines[y->at];
-	int blanks = (int)strspn(l->text + 1, " ");
-
-	if (!l->text[1]) {
-		y->at++;
-		return parse_yaml_below(y, indent, false);
-	}
-	l->text += 1 + blanks; /* the content is a block of its own, indented as far as it stands */
-	l->indent += 1 + blanks;
-	return parse_yaml_block(y, l->indent);
-}
-
-/* "KEY: VALUE", or "KEY:" and a block.  Returns whether the line begins with a key. */
-static bool parse_yaml_member(struct yaml *y, int indent, json_t *map)
-{
-	const char *s = y->lines[y->at].text;
-	json_t *key = parse_yaml_flow(y, &s, ""), *value = NULL;
-
-	if (!key)
-		return false;
-	skip_blanks(&s);
-	if (json_is_string(key) && *s == ':' && (!s[1] || s[1] == ' ')) {
-		s++;
-		skip_blanks(&s);
-		if (json_object_get(map, json_string_value(key))) {
-			refuse_yaml(y, "a key stands twice");
-		} else if (*s) {
-			value = parse_yaml_rest(y, s);
-			y->at++;
-		} else {
-			y->at++;
-			value = parse_yaml_below(y, indent, true);
-		}
-	} else {
-		refuse_yaml(y, "expected KEY: VALUE");
-	}
-	if (value && json_object_set_new(map, json_string_value(key), value) != 0) {
-		refuse_yaml(y, "a key that JSON cannot hold");
-		value = NULL;
-	}
-	json_decref(key);
-	return value;
-}
-
-static bool begins_with_key(const char *s)
-{
-	if (*s == '"' || *s == '\'') {
-		const char quote = *s++;
-
-		for (; *s && (*s != quote || (quote == '\'' && s[1] == '\'')); s++)
-			s += s[1] && (*s == quote || (quote == '"' && *s == '\\'));
-		return *s && s[1] == ':';
-	}
-	if (*s == '[' || *s == '{')
-		return false;
-	s += plain_length(s, "");
-	return *s == ':' || (*s == ' ' && s[strspn(s, " ")] == ':');
-}
-
-static json_t *parse_yaml_block(struct yaml *y, int indent)
-{
-	const bool is_seq = is_item(y->lines[y->at].text);
-	json_t *all;
-	bool ok = ++y->depth < MAX_DEPTH;
-
-	if (!ok)
-		return refuse_yaml(y, "nested too deeply");
-	if (!is_seq && !begins_with_key(y->lines[y->at].text)) {
-		all = parse_yaml_rest(y, y->lines[y->at].text);
-		y->at++;
-		y->depth--;
-		return all;
-	}
-	all = is_seq ? json_array() : json_object();
-	while (ok && y->at < y->n && y->lines[y->at].indent == indent && is_item(y->lines[y->at].text) == is_seq) {
-		if (is_seq) {
-			json_t *v = parse_yaml_item(y, indent);
-
-			ok = v && json_array_append_new(all, v) == 0;
-		} else {
-			ok = parse_yaml_member(y, indent, all);
-		}
-	}
-	if (ok && y->at < y->n && y->lines[y->at].indent > indent)
-		ok = refuse_yaml(y, "the indentation fits no block") != NULL;
-	y->depth--;
-	if (ok)
-		return all;
-	json_decref(all);
-	return NULL;
+	if (!has_no_properties(y))
+		return NULL;
+	return y->event.type == YAML_SCALAR_EVENT ? read_yaml_scalar(y) : read_collection(y);
 }
 
 json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vfm_err *err)
 {
-	struct vfm_err unused;
-	struct yaml y = {.name = name, .err = err ? err : &unused};
-	char *copy = vfm_malloc(len + 1);
+	struct yaml y = {.name = name, .err = err};
 	json_t *all = NULL;
 
-	memcpy(copy, text, len);
-	copy[len] = 0;
-	if (memchr(text, 0, len)) {
-		refuse_yaml(&y, "a byte of zero");
-	} else if (split_yaml_lines(&y, copy)) {
-		y.at = 0;
-		all = y.n ? parse_yaml_block(&y, y.lines[0].indent) : json_null();
-		if (all && y.at < y.n) {
-			json_decref(all);
-			all = refuse_yaml(&y, "the indentation fits no block");
-		}
+	if (!yaml_parser_initialize(&y.parser)) {
+		vfm_fail(err, VFM_EENV, "no memory for a parser of YAML");
+		return NULL;
 	}
-	free(y.lines);
-	free(copy);
-	return all;
+	yaml_parser_set_input_string(&y.parser, (const unsigned char *)text, len);
+	if (next_event(&y) && next_event(&y) && y.event.type == YAML_STREAM_END_EVENT) {
+		all = json_null();
+	} else if (next_event(&y)) { /* behind the beginnings of stream and document */
+		all = read_node(&y);
+		if (next_event(&y) && next_event(&y) && y.event.type != YAML_STREAM_END_EVENT)
+			refuse_event(&y, "a second document");
+	}
+	yaml_event_delete(&y.event);
+	yaml_parser_delete(&y.parser);
+	if (!y.failed)
+		return all;
+	json_decref(all);
+	return NULL;
 }
 
-json_t *vfm_yaml_load(const char *path, size_t max, struct vfm_err *err)
+/* ---- files ---- */
+
+bool vfm_yaml_is_name(const char *path)
 {
-	json_t *all;
+	const char *dot = strrchr(path, '.');
+
+	return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+json_t *vfm_yaml_or_json_load(const char *path, size_t max, struct vfm_err *err)
+{
+	json_t *all = NULL;
 	char *text;
 	size_t len;
+	int rc;
 
-	if (vfm_read_file(path, max, &text, &len, err) < 0)
-		return NULL;
-	all = vfm_yaml_parse(text, len, path, err);
-	free(text);
+	if (!vfm_yaml_is_name(path))
+		return vfm_json_load(path, max, err);
+	rc = vfm_read_file(path, max, &text, &len, err);
+	if (rc == 0) {
+		all = vfm_yaml_parse(text, len, path, err);
+		free(text);
+	} else if (rc == VFM_EINPUT && err) {
+		err->code = VFM_EUSAGE;
+	}
 	return all;
 }

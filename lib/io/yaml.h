@@ -1,14 +1,14 @@
-/* yaml.h - reads the YAML that configuration files of other programs consist of, as JSON.
+/* yaml.h - reads YAML by libyaml as JSON: configurations, and the files of Megatron-Energon.
  *
- * A subset of YAML 1.2 (yaml.org/spec/1.2.2): one document of block mappings and sequences, flow mappings and sequences
- * on one line, plain and quoted scalars on one line, and comments.  Plain scalars are null, booleans, numbers or
- * strings by the core schema.  Anchors, aliases, tags, block scalars (| and >), complex keys, scalars of several lines
- * and several documents are refused, as are equal keys of one mapping.
+ * A plain scalar is null, a boolean, a decimal number or a string by the core schema of YAML 1.2 (yaml.org/spec/1.2.2),
+ * so "no" and "on" are strings.  A key is its text.  Anchors, aliases, tags, a second document, equal keys of a mapping
+ * and more than 32 levels are refused.
  */
 #ifndef VFM_IO_YAML_H
 #define VFM_IO_YAML_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -16,7 +16,11 @@
 /* Parses text [len]; name is for messages.  Returns a new reference; an empty document is null.  NULL: VFM_EUSAGE,
  * which names the line. */
 json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vfm_err *err);
-/* The same of a file of at most `max` bytes.  VFM_EINPUT: it cannot be read. */
-json_t *vfm_yaml_load(const char *path, size_t max, struct vfm_err *err);
+
+/* Returns whether a file is YAML: its name ends in .yaml or .yml. */
+bool vfm_yaml_is_name(const char *path);
+
+/* Loads a file of at most `max` bytes: YAML by its name, else JSON.  As vfm_json_load (json.h). */
+json_t *vfm_yaml_or_json_load(const char *path, size_t max, struct vfm_err *err);
 
 #endif

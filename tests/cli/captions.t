@@ -59,41 +59,6 @@ run_stage vfm-curate shard -d data --max-samples 5 --resume enc.jsonl
 ok "--resume changes nothing" diff -r data keep
 is "$out" "$(cat data.jsonl)" "and gives the same records"
 
-# Version 1 of the index, made from a dataset of single captions, is rewritten.
-vfm-curate encode -q -d single --text bytes:32 syn.jsonl | vfm-curate shard -q -d v2 >/dev/null
-cp -r v2 v1
-python3 - <<'END'
-import struct
-from index_crc import seal
-ix = open("v2/index.vfmi", "rb").read()
-n, shards = struct.unpack_from("<QI", ix, 24)
-texts, = struct.unpack_from("<Q", ix, 72)
-head = bytearray(ix[:128])
-struct.pack_into("<I", head, 8, 1)
-struct.pack_into("<I", head, 36, 0)
-struct.pack_into("<Q", head, 56, texts)
-head[64:124] = b"wavelet:16".ljust(24, b"\0") + b"bytes:32".ljust(24, b"\0") + bytes(12)
-out = seal(head)
-for i in range(n):
-    r = bytearray(ix[128 + 128 * i:256 + 128 * i])
-    first, = struct.unpack_from("<Q", r, 40)
-    offset, size, crc, header, rows, dtype = struct.unpack_from("<QIIHHB", ix, texts + 32 * first)
-    struct.pack_into("<Q", r, 40, offset)
-    struct.pack_into("<I", r, 76, size)
-    struct.pack_into("<I", r, 88, crc)
-    struct.pack_into("<HH", r, 106, header, rows)
-    r[113] = dtype
-    out += seal(r)
-open("v1/index.vfmi", "wb").write(out + ix[128 + 128 * n:texts])
-END
-run vfm-curate verify v1
-rc_is 0 "an index of version 1 is read"
-vfm-pack -q -c 256 v1 >v1.plan
-vfm-pack -q -c 256 v2 >v2.plan
-is "$(sed 1d v1.plan | sha256sum)" "$(sed 1d v2.plan | sha256sum)" "and packed"
-run_stage vfm-curate shard -q -d v1 --resume /dev/null
-ok "shard --resume rewrites it" diff -r v1 v2
-
 # Digests, of each text and caption.
 run_stage vfm-curate shard -d edited <<<"$(head -1 enc.jsonl | jq -c '.caption.short = "other"'; sed -n 4p enc.jsonl | jq -c 'del(.caption.short)'
 	sed -n 5p enc.jsonl | jq -c '.text.captions |= {long: .short, short: .long}'

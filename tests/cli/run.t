@@ -55,8 +55,9 @@ like "$page" 'class="state done">done</span>' "and says that it is done"
 unlike "$page" 'http-equiv="refresh"' "a page of a finished run is not read again"
 cp one/run/02-clip.jsonl before.jsonl
 ls -l --time-style=full-iso one/data >ls.before
-run env -C one vfm-curate run -c ../p.json -d run
-rc_is 1 "the same command on a finished run"
+jq -r '"inputs: [\(.inputs[0])]", "stages:", (.stages[] | "- \(tojson)")' p.json >p.yaml
+run env -C one vfm-curate run -c ../p.yaml -d run
+rc_is 1 "the same command on a finished run, with the pipeline in YAML"
 same one "a finished run"
 is "$(ls -l --time-style=full-iso one/data)" "$(cat ls.before)" "nothing is written again"
 

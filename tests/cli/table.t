@@ -1,6 +1,6 @@
 #!/bin/bash
-# vfm-curate table: CSV, JSON and Parquet as records; each format's odd files; faults that are named; all of pyarrow's
-# encodings (VFM_PYTHON names an interpreter with pyarrow).
+# vfm-curate table: CSV and JSON as records; each format's odd files; faults that are named; Parquet by table_parquet.py
+# (VFM_PYTHON names an interpreter with pyarrow).
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
@@ -118,9 +118,6 @@ done
 run vfm-curate table --take captoin openvid.csv
 like "$err" "'openvid.csv' has no column 'captoin' \(did you mean 'caption'\?\)" "a misspelled column"
 
-run vfm-curate table --sep , "$TOP/tests/fuzz/corpus/parquet/gzip.parquet"
-rc_is 2 "--sep of a file that is no CSV"
-
 # ---- JSON
 printf '{"v":1,"provenance":[]}\n{"vid":"1","meta":{"fps":24,"tags":["a"]},"x":null}\n\n{"vid":2}\nno\n' >rows.jsonl
 table rows.jsonl
@@ -144,105 +141,86 @@ printf '[]' >none.json
 table none.json
 rc_is 0 "an empty array"
 
-# ---- Parquet: one table in several encodings (tests/ref/make_parquet.py)
-P=$TOP/tests/fuzz/corpus/parquet
-jq -nc 'range(23) | . as $i | {videoid: "clip-\(if $i < 10 then "0" else "" end)\($i)"}
-	+ (if $i % 5 == 4 then {} else {caption: ["a red square", "says \"hi\", then\nleaves", "été 漢 🎬"][$i % 3]} end)
-	+ (if $i % 7 == 6 then {} else {frames: ($i * $i * 1000003 - 5000)} end) + {width: (64 * ($i % 3 + 1))}
-	+ (if $i == 3 then {} else {score: ($i / 8)} end) + (if $i % 4 == 3 then {} else {ok: ($i % 2 == 0)} end)' >want.jsonl
-for f in snappy gzip brotli zstd lz4 delta lengths; do
-	case $f in
-	brotli) lib=libbrotlidec.so.1 ;;
-	zstd) lib=libzstd.so.1 ;;
-	*) lib= ;;
-	esac
-	if [ -n "$lib" ] && ! ldconfig -p 2>/dev/null | grep -q "$lib"; then
-		skip 2 "no $lib"
-		continue
-	fi
-	table "$P/$f.parquet"
-	rc_is 0 "Parquet: $f"
-	is "$(values | jq -c .)" "$(jq -c . want.jsonl)" "$f: all values"
-done
-cp "$P/gzip.parquet" name.csv
-table --take frames,videoid=id name.csv
-is "$(tail -n 1 <<<"$out" | jq -c 'del(.v, .by)')" '{"id":"clip-22","frames":483996452}' "columns of Parquet, under any name"
-table "$P/list.parquet"
-is "$(values | jq -c .)" '{"videoid":"clip-00","tags":["a","b"],"meta":{"fps":24}}' "a list, and a column of a struct"
-table --take videoid,meta.fps "$P/list.parquet"
-is "$(jq -c '[.videoid, .meta.fps == 24, has("tags")]' <<<"$out")" '["clip-00",true,false]' "... one of which is taken"
-table "$P/lz4-hadoop.parquet"
-is "$(values | jq -c .)" "$(jq -c '{videoid}' want.jsonl)" "LZ4 in the framing of Hadoop"
-
-cat >nested.jsonl <<'END'
-{"shots":[{"at":0.5,"tags":["a",null],"box":[[1,2],[],null]},null,{"tags":[]}],"scores":{"clip":0.5,"flow":null},"by_frame":{"7":["a"],"-1":null},"pairs":[{"key":0.5,"value":"x"}],"meta":{"fps":24,"tags":["m"],"more":{"n":[1]}},"vector":[0,-0.5]}
-{"shots":[],"scores":{},"by_frame":{},"pairs":[],"vector":[1,-0.5]}
-{}
-{"shots":[{"box":[[]]}],"scores":{"":1},"by_frame":{"0":[]},"pairs":[{"key":2}],"meta":{"fps":1,"tags":[]},"vector":[3,-0.5]}
-{"shots":[{"at":1.5,"tags":["été"],"box":[[null,3]]},{"at":1.5,"tags":["été"],"box":[[null,3]]}],"scores":{"x":null},"by_frame":{"1":[null]},"pairs":[{"key":1,"value":"y"},{"key":1,"value":"z"}],"meta":{"tags":[null],"more":{"n":[null,2]}},"vector":[4,-0.5]}
-END
-for f in nested-1 nested-2; do
-	table "$P/$f.parquet"
-	rc_is 0 "lists, maps and structs: $f"
-	is "$(values | jq -c .)" "$(cat nested.jsonl)" "$f: all values"
-done
-# The levels of one part of a list, changed at a byte of the file.
-for bad in '49:07:the levels of its parts differ' '72:02:the levels of a page are damaged'; do
-	IFS=: read -r at byte why <<<"$bad"
-	{ head -c "$at" "$P/nested-2.parquet" && printf '%b' "\\x$byte" && tail -c "+$((at + 2))" "$P/nested-2.parquet"; } >bad.parquet
-	table --take shots,id bad.parquet
-	like "$rc $(jq -r '.error // empty' <<<"$out")" "^1 'bad.parquet': the rows from [1-3] on are not read: column 'shots': $why$" "damaged levels at $at"
-done
-cat >types.jsonl <<'END'
-{"uuid":"00000000-0000-0000-0000-000000000001","half":0.5,"price":1.5,"count":123456789012345678,"exact":"12345678901234567890.123","wide":"-9999999999999999999999999999999999999999999999999999999999999999999999999999","time":1709209800000001000,"times":[1709209800000001000,-1000000000,null]}
-{"uuid":"12345678-9abc-def0-1234-56789abcdef0","half":-65504.0,"price":-0.05,"count":-1,"exact":"-0.001","wide":"0","time":-1000000000,"times":[]}
-{}
-END
-table "$P/types.parquet"
-# jq would round the integers.
-is "$(sed -E 's/^\{"v":1,"id":"[0-9a-f]*",?/{/; s/,?"by":\{"table":"[0-9a-f]*"\}\}$/}/' <<<"$out")" "$(cat types.jsonl)" \
-	"UUID, FLOAT16, DECIMAL and INT96, to the digit"
-run vfm-curate table "$P/refused.parquet"
-ok "a type that is not read is refused" test "$rc" != 0
-like "$err" "without --take, all columns are read: .*column 'fixed' has the type FIXED_LEN_BYTE_ARRAY\(4\), which is not read" "... by name"
-run vfm-curate table --take list "$P/refused.parquet"
-like "$err" "column 'list': 'list.list.element.x' has the type FIXED_LEN_BYTE_ARRAY\(4\), which is not read" "... also within a list"
-table --take id "$P/refused.parquet"
-rc_is 0 "... unless it is not taken"
-head -c 900 "$P/snappy.parquet" >cut.parquet
-run vfm-curate table cut.parquet
-ok "a truncated file is refused" test "$rc" != 0
-like "$err" "cut.parquet'.*truncated" "... and named"
-# A byte of a page with a checksum.
-{ head -c 60 "$P/snappy.parquet" && printf '\xee' && tail -c +62 "$P/snappy.parquet"; } >bad.parquet
-table bad.parquet
-rc_is 1 "a damaged page"
-like "$(jq -r '.error // empty' <<<"$out")" "bad.parquet': the rows from 1 on are not read: column 'videoid': the checksum" "... its column and row"
+run vfm-curate table --sep , none.json
+rc_is 2 "--sep of a file that is no CSV"
 
 # ---- as a stage
-table --part 1/3 "$P/gzip.parquet"
+jq -nc 'range(23) | {videoid: "clip-\(.)", width: (64 * (. % 3 + 1)), meta: {fps: 24}}' >clips.jsonl
+table --part 1/3 clips.jsonl
 one=$(jq -s length <<<"$out")
 ok "--part takes a share" test "$one" -gt 0 -a "$one" -lt 23
-run vfm-curate table "$P/gzip.parquet"
+run vfm-curate table clips.jsonl
 cp "$SCRATCH/io/out" done.jsonl
-run vfm-curate table --done done.jsonl "$P/gzip.parquet"
+run vfm-curate table --done done.jsonl clips.jsonl
 like "$err" '23 in = 23 out .*23 were done already' "--done"
 ok "... with equal records" cmp done.jsonl "$SCRATCH/io/out"
+run vfm-curate table --done done.jsonl <(cat clips.jsonl)
+ok "a pipe gives the same" cmp done.jsonl "$SCRATCH/io/out"
 cat >p.json <<END
-{"inputs": ["$P/gzip.parquet"], "stages": [{"stage": "table", "take": ["videoid=id", "width"]}, {"stage": "filter", "min": ["width=100"]}]}
+{"inputs": ["$PWD/clips.jsonl"], "stages": [{"stage": "table", "take": ["videoid=id", "width"]}, {"stage": "filter", "min": ["width=100"]}]}
 END
 run vfm-curate run -q -c p.json -d run
 rc_is 0 "table as the first stage of a run"
 is "$(records run/01-filter.jsonl | jq -s 'map(select(.drop | not)) | length')" 15 "its records"
 
-# ---- against pyarrow
+# ---- Parquet
+printf 'PAR1....PAR1' >x.parquet
+run vfm-curate table x.parquet
+rc_is 2 "Parquet"
+like "$err" "'x.parquet' is Parquet: read <\(share/exec/table_parquet.py x.parquet\)" "... is refused with the command that reads it"
+run vfm-curate table <x.parquet
+like "$err" "'<stdin>' is Parquet: read <\(share/exec/table_parquet.py FILE\)" "... also from a pipe"
 PY=${VFM_PYTHON:-python3}
-if "$PY" -c "import pyarrow.parquet" 2>/dev/null; then
-	mkdir pyarrow
-	run timeout 500 "$PY" "$TOP/tests/ref/check_parquet.py" pyarrow
-	rc_is 0 "files of pyarrow"
-	sed 's/^/# /' "$SCRATCH/io/out"
-else
-	skip 1 "no pyarrow for $PY (set VFM_PYTHON)"
+if ! "$PY" -c "import pyarrow.parquet" 2>/dev/null; then
+	skip 9 "no pyarrow for $PY (set VFM_PYTHON)"
+	done_testing
+	exit
 fi
+parquet() {
+	"$PY" "$TOP/share/exec/table_parquet.py" "$@"
+}
+"$PY" - <<'END'
+import datetime, decimal, uuid
+import pyarrow as pa, pyarrow.parquet as pq
+
+D = decimal.Decimal
+pq.write_table(pa.table({
+    "videoid": ["a", None, "été 漢"],
+    "score": [0.5, float("nan"), float("inf")],
+    "frames": pa.array([2**63 - 1, None, -1], pa.int64()),
+    "ok": [True, False, None],
+    "meta": [{"fps": 24.0, "tags": ["x"]}, {"fps": None, "tags": None}, None],
+    "boxes": [[[1, 2], None, []], [], None],
+    "scores": pa.array([{"clip": 0.5, "flow": None}, {}, None], pa.map_(pa.string(), pa.float64())),
+    "price": pa.array([D("1.50"), D("-0.05"), None], pa.decimal128(5, 2)),
+    "count": pa.array([D("123456789012345678"), D("-1"), None], pa.decimal128(18, 0)),
+    "when": pa.array([datetime.datetime(2024, 2, 29, 12, 30, 0, 1), None, None], pa.timestamp("us")),
+    "day": pa.array([datetime.date(1969, 12, 31), None, None]),
+    "uuid": pa.array([uuid.UUID(int=1).bytes, None, None], pa.uuid()),
+    "blob": pa.array([b"x", None, None]),
+}), "types.parquet", row_group_size=2)
+pq.write_table(pa.table({"id": ["a"], "image": [b"\xff"]}), "image.parquet")
+END
+cat >types.jsonl <<'END'
+{"videoid":"a","score":0.5,"frames":9223372036854775807,"ok":true,"meta":{"fps":24.0,"tags":["x"]},"boxes":[[1,2],null,[]],"scores":{"clip":0.5},"price":1.5,"count":123456789012345678,"when":"2024-02-29T12:30:00.000001","day":"1969-12-31","uuid":"00000000-0000-0000-0000-000000000001","blob":"x"}
+{"ok":false,"meta":{},"boxes":[],"scores":{},"price":-0.05,"count":-1}
+{"videoid":"été 漢","frames":-1}
+END
+run_stage vfm-curate table < <(parquet types.parquet)
+rc_is 0 "table_parquet.py"
+# jq would round the integers.
+is "$(sed -E 's/"v":1,"id":"[0-9a-f]*",//; s/,"by":\{"table":"[0-9a-f]*"\}//' <<<"$out")" "$(cat types.jsonl)" "all values"
+table --take videoid=id,meta.fps <(parquet --columns videoid,meta.fps types.parquet)
+is "$(head -n 1 <<<"$out" | jq -c 'del(.v, .by)')" '{"id":"a","meta":{"fps":24}}' "chosen columns, and one within a struct"
+run_stage vfm-curate join --with <(parquet types.parquet) --on id=videoid --take ok < <(echo '{"v":1,"id":"a"}')
+is "$(jq -c .ok <<<"$out")" true "join"
+run parquet --columns none types.parquet
+rc_is 1 "a column that is missing"
+like "$err" "types.parquet: no column 'none'" "... is named"
+table <(parquet image.parquet 2>/dev/null)
+rc_is 1 "bytes that are no text: the reader of the pipe fails, too"
+table <(parquet --columns id image.parquet)
+is "$(jq -r .id <<<"$out")" a "... unless --columns leaves them out"
+mapfile -t many < <(yes types.parquet | head -n 500)
+is "$({ parquet "${many[@]}" | head -n 1 >/dev/null; } 2>&1)" "" "a reader that ends early"
 done_testing

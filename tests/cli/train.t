@@ -214,6 +214,19 @@ run vfm-train -c tiny.json --set diffusion.shift=0.30000000000000004 --set train
 printf '%s\n' "$out" >resolved.json
 rc_is 0 "--print-config"
 ok "--print-config is a fixed point" cmp resolved.json <(vfm-train -c resolved.json --print-config)
+cp resolved.json resolved.yaml
+ok "JSON is YAML" cmp resolved.json <(vfm-train -c resolved.yaml --print-config)
+printf '# a run\nmodel:\n  preset: dit-b   # 12 layers\n  layers: 16\ntrain: {lr: 2e-4, schedule: cosine}\n' >c.yaml
+echo '{"model": {"preset": "dit-b", "layers": 16}, "train": {"lr": 2e-4, "schedule": "cosine"}}' >c.json
+vfm-train -c c.json --print-config >want.json
+ok "a configuration in YAML" cmp want.json <(vfm-train -c c.yaml --print-config)
+printf 'train: {}\n# more\ntrain: {}\n' >bad.yaml
+run vfm-train -c bad.yaml --print-config
+rc_is 2 "a section twice in YAML"
+like "$err" "'bad.yaml', line 3: the key 'train' stands twice" "... is named"
+echo 'model: {layers: no}' >bad.yaml
+run vfm-train -c bad.yaml --print-config
+like "$err" "bad.yaml: model.layers: expected an integer, got a string" "no is a text in YAML"
 is "$(jq -c '[.diffusion.shift, .train.lr, .model.ffn]' resolved.json)" '[0.30000000000000004,1e-07,128]' "and loses no digit"
 is "$(jq -r 'to_entries[] | .key as $s | .value | keys[] | $s + "." + .' resolved.json | sort)" \
 	"$(vfm-train --help-config | awk '{ print $1 }' | sort)" "--help-config lists the same keys"

@@ -63,24 +63,23 @@ static size_t put_tree(uint8_t *b, size_t end, uint8_t version)
 }
 
 /* Makes a file whose sections agree with its length.  `how`: 1: the header; 2, 4, 8: checksums of records, shards and
- * texts; 16: two shards; 32: two texts; 64: version 1; 128: the input holds the names, instead of valid ones. Otherwise
- * the version is 2, or 3 with a hash tree if the last byte of the input is odd, or 4, a join, if it also has bit 2. */
+ * texts; 16: two shards; 32: two texts; 128: the input holds the names, instead of valid ones.  The version is 4, a join,
+ * if the last byte of the input ends in two set bits, else 3. */
 static size_t mend(uint8_t *b, size_t size, uint8_t how)
 {
 	static const char plain[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}",
 			  join[] = "{\"texts\":[\"\",\"a\"],\"makers\":{},\"parts\":[{\"dir\":\".\",\"index_sha256\":"
 				   "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}]}";
-	bool is_join = (b[size] & 3) == 3 && !(how & 64);
+	bool is_join = (b[size] & 3) == 3;
 	const char *meta = is_join ? join : plain;
-	uint64_t shards = how & 16 ? 2 : 1, texts = how & 64 ? 0 : how & 32 ? 2 : 1, names, records, at[3];
+	uint64_t shards = how & 16 ? 2 : 1, texts = how & 32 ? 2 : 1, names, records, at[3], t[3];
 	uint32_t words[2];
 
-	names = how & 64 ? 0 : how & 128 ? size % 100 : strlen(meta);
+	names = how & 128 ? size % 100 : strlen(meta);
 	if (!(how & 1) || size < 128 + shards * 64 + texts * 32 + names)
 		return size;
 	records = (size - 128 - shards * 64 - texts * 32 - names) / 128;
-	memcpy(b, "VFMINDEX\2\0\0\0\200\0\0\0\200\0\0\0\100\0\0\0", 24);
-	b[8] = how & 64 ? 1 : 2;
+	memcpy(b, "VFMINDEX\3\0\0\0\200\0\0\0\200\0\0\0\100\0\0\0", 24);
 	memcpy(b + 24, &records, 8);
 	memcpy(b + 32, &shards, 4);
 	memcpy(b + 36, &(uint32_t){32}, 4);
@@ -88,24 +87,22 @@ static size_t mend(uint8_t *b, size_t size, uint8_t how)
 	at[1] = 128 + records * 128;
 	at[2] = at[1] + shards * 64 + texts * 32 + names;
 	memcpy(b + 40, at, 24);
+	t[0] = texts;
+	t[1] = at[1] + shards * 64;
+	t[2] = at[2] - names;
 	for (uint64_t i = 0; (how & 2) && i < records; i++)
 		put_crc(b + 128 + i * 128, 128);
 	for (uint64_t i = 0; (how & 4) && i < shards; i++)
 		put_crc(b + at[1] + i * 64, 64);
-	if (!(how & 64)) {
-		uint64_t t[3] = {texts, at[1] + shards * 64, at[2] - names};
-
-		for (uint64_t i = 0; (how & 8) && i < texts; i++)
-			put_crc(b + t[1] + i * 32, 32);
-		if (!(how & 128))
-			memcpy(b + t[2], meta, names);
-		words[0] = (uint32_t)names;
-		words[1] = vfm_crc32c(0, b + t[2], names);
-		memcpy(b + 64, t, 24);
-		memcpy(b + 88, words, 8);
-	}
-	put_crc(b, 128);
-	return !(how & 64) && (b[size] & 1) ? put_tree(b, at[2], is_join ? 4 : 3) : at[2];
+	for (uint64_t i = 0; (how & 8) && i < texts; i++)
+		put_crc(b + t[1] + i * 32, 32);
+	if (!(how & 128))
+		memcpy(b + t[2], meta, names);
+	words[0] = (uint32_t)names;
+	words[1] = vfm_crc32c(0, b + t[2], names);
+	memcpy(b + 64, t, 24);
+	memcpy(b + 88, words, 8);
+	return put_tree(b, at[2], is_join ? 4 : 3);
 }
 
 static void walk(struct vfm_index *ix)
@@ -123,7 +120,7 @@ static void walk(struct vfm_index *ix)
 			if (vfm_index_get(ix, s, i, &r, &err) < 0)
 				continue;
 			if (vfm_record_latent_count(&r) <= 1 << 16)
-				vfm_index_read_latent_f32(ix, &r, buf, NULL, &err);
+				vfm_index_read_latent(ix, &r, buf, NULL, &err);
 			for (uint32_t k = 0; k < r.n_texts; k++) {
 				if (vfm_index_text(ix, &r, k, &t, &err) < 0)
 					continue;

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_ROWS = 5000 }; /* a few bytes of Parquet may stand for many rows */
+enum { MAX_ROWS = 5000 };
 
 static void check_record(json_t *rec)
 {

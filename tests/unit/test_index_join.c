@@ -11,7 +11,6 @@
 #include "base/permute.h"
 #include "data/dataset/index.h"
 #include "data/dataset/index_join.h"
-#include "data/dataset/index_match.h"
 #include "data/record/sample_key.h"
 #include "io/file.h"
 
@@ -162,7 +161,7 @@ static void check_order(size_t n, size_t same, size_t table)
 
 static void test_orders(void **state)
 {
-	static const size_t tables[] = {0, 1, 10, 300};
+	static const size_t tables[] = {0, 1024}; /* the second writes runs to files */
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
@@ -183,10 +182,8 @@ static void test_twice(void **state)
 	(void)state;
 	write_dataset("a", a, 4, false);
 	write_dataset("b", b, 5, true);
-	for (size_t table = 1; table < 10; table++) {
-		assert_int_equal(join_ab(VFM_NONMATCH_SKIP, table, &stats, &err), VFM_EUSAGE);
-		assert_non_null(strstr(err.msg, "samples 1 and 4 have the id"));
-	}
+	assert_int_equal(join_ab(VFM_NONMATCH_SKIP, 0, &stats, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "samples 1 and 4 have the id"));
 }
 
 /* A sample that a has twice is found twice. */
@@ -199,39 +196,8 @@ static void test_repeated_in_a(void **state)
 	(void)state;
 	write_dataset("a", a, 5, false);
 	write_dataset("b", b, 3, true);
-	assert_int_equal(join_ab(VFM_NONMATCH_ERROR, 1, &stats, &err), 0);
+	assert_int_equal(join_ab(VFM_NONMATCH_ERROR, 0, &stats, &err), 0);
 	check_join(5, 5);
-}
-
-/* Numbers may be left out in questions. */
-static void test_find_some(void **state)
-{
-	enum { N = 1000 };
-	uint64_t a[N], b[N], record;
-	char *path_a = in_dir("a"), *path_b = in_dir("b");
-	struct vfm_index *ix[2];
-	struct vfm_index_match *m;
-	struct vfm_err err;
-
-	(void)state;
-	for (uint64_t i = 0; i < N; i++)
-		a[i] = b[i] = i;
-	shuffle_samples(b, N, 3);
-	write_dataset("a", a, N, false);
-	write_dataset("b", b, N, true);
-	assert_int_equal(vfm_index_open(&ix[0], path_a, &err), 0);
-	assert_int_equal(vfm_index_open(&ix[1], path_b, &err), 0);
-	assert_int_equal(vfm_index_match_open(&m, ix[0], 100, ix[1], dir, 64, &err), 0);
-	for (uint64_t i = 100; i < N; i += 1 + i % 7) {
-		assert_int_equal(vfm_index_match_find(m, i, record_of(i, true).id, &record, &err), 1);
-		assert_int_equal(b[record], i);
-	}
-	vfm_index_match_close(m);
-	assert_int_equal(vfm_index_match_open(&m, ix[0], 0, ix[1], "/nowhere", 64, &err), VFM_EENV);
-	vfm_index_close(ix[0]);
-	vfm_index_close(ix[1]);
-	free(path_a);
-	free(path_b);
 }
 
 static int make_folder(void **state)
@@ -252,7 +218,6 @@ int main(void)
 		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_twice),
 		cmocka_unit_test(test_repeated_in_a),
-		cmocka_unit_test(test_find_some),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

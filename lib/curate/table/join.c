@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,38 +13,32 @@
 #include "curate/table/rows.h"
 #include "curate/table/take.h"
 #include "data/record/record.h"
+#include "data/record/sample_key.h"
+#include "data/record/sample_set.h"
 #include "data/record/stage.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/input.h"
 #include "io/json.h"
 
-/* A row in the temporary file: this head, the key and the values as JSON. */
+/* A row in the temporary file: this head, and the values as JSON. */
 struct stored {
 	int64_t place;
-	uint32_t key_len, values_len;
+	uint64_t values_len;
 };
-
-struct join_slot {
-	uint64_t hash;
-	_Atomic uint64_t at; /* offset of the row in the temporary file + 1; 0: free; the highest bit: it is used */
-};
-
-#define USED ((uint64_t)1 << 63)
 
 struct vfm_join {
 	struct vfm_join_opts o;
 	char *key, *column; /* of a record; of the table */
 	enum { WHOLE, NAME, STEM } form;
 	struct vfm_take take;
-	char *settings, *unit;
+	char *settings;
 	FILE *store;
 	uint64_t store_len;
-	bool is_loaded; /* all of it is in the file */
-	struct join_slot *slots;
-	size_t n, cap;
+	bool is_loaded;             /* all of it is in the file */
+	pthread_mutex_t lock;       /* guards keys and stats, once it is loaded */
+	struct vfm_sample_set keys; /* place: offset of the row; content: 1 once it is joined */
 	struct vfm_table_join_stats stats;
-	_Atomic int64_t used, without_row;
 	const char *bad_type; /* of the first value of the column that cannot be a key; NULL: there is none */
 	int64_t bad_place;    /* its row */
 };
@@ -93,16 +87,6 @@ static char *key_of_record(const struct vfm_join *j, const json_t *rec)
 	return name;
 }
 
-/* FNV's low bits alone are weak. */
-static uint64_t hash_key(const char *key)
-{
-	uint64_t h = vfm_fnv64(key, strlen(key));
-
-	h ^= h >> 32;
-	h *= 0x9e3779b97f4a7c15u;
-	return h ^ h >> 29;
-}
-
 /* Reads "KEY[:name|:stem][=COLUMN]". */
 static int parse_on(struct vfm_join *j, const char *on, struct vfm_err *err)
 {
@@ -130,95 +114,31 @@ static int fail_store(struct vfm_err *err)
 	return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of the table (TMPDIR)");
 }
 
-static int write_row(struct vfm_join *j, int64_t place, const char *key, const json_t *values, struct vfm_err *err)
+static int write_row(struct vfm_join *j, int64_t place, const json_t *values, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
-	struct stored head = {.place = place, .key_len = (uint32_t)strlen(key)};
+	struct stored head = {.place = place};
 	bool ok;
 
 	vfm_json_text(&text, values, 0);
-	head.values_len = (uint32_t)text.len;
-	ok = fwrite(&head, sizeof(head), 1, j->store) == 1 && fwrite(key, 1, head.key_len, j->store) == head.key_len &&
-		fwrite(text.data, 1, text.len, j->store) == text.len;
-	j->store_len += sizeof(head) + head.key_len + text.len;
+	head.values_len = text.len;
+	ok = fwrite(&head, sizeof(head), 1, j->store) == 1 && fwrite(text.data, 1, text.len, j->store) == text.len;
+	j->store_len += sizeof(head) + text.len;
 	vfm_buf_release(&text);
 	return ok ? 0 : fail_store(err);
 }
 
-/* Reads the row at an offset if its key is `key`: returns 1 with its values as text, which the caller frees; else 0. */
-static int read_row_at(
-	const struct vfm_join *j, uint64_t at, const char *key, struct stored *head, char **values, struct vfm_err *err)
+/* Reads the row at an offset; the caller frees its values, a text. */
+static int read_row_at(const struct vfm_join *j, uint64_t at, struct stored *head, char **values, struct vfm_err *err)
 {
-	char first[4096], *all = NULL;
-	size_t len = strlen(key), n = sizeof(*head) + len, have;
-	int rc = 0;
+	static const char what[] = "the temporary file of the table";
 
-	*values = NULL;
 	if (!j->is_loaded && fflush(j->store) != 0)
 		return fail_store(err);
-	have = j->store_len - at < sizeof(first) ? j->store_len - at : sizeof(first);
-	TRY(vfm_full_pread(fileno(j->store), first, have, at, "the temporary file of the table", err));
-	memcpy(head, first, sizeof(*head));
-	if (head->key_len != len)
-		return 0;
-	n += head->values_len;
-	all = vfm_malloc(n + 1);
-	if (n <= have)
-		memcpy(all, first, n);
-	else
-		rc = vfm_full_pread(fileno(j->store), all, n, at, "the temporary file of the table", err);
-	if (rc == 0 && !memcmp(all + sizeof(*head), key, len)) {
-		*values = vfm_strfmt("%.*s", (int)head->values_len, all + sizeof(*head) + len);
-		rc = 1;
-	}
-	free(all);
-	return rc;
-}
-
-/* ---- the hash table ---- */
-
-static int grow_slots(struct vfm_join *j, struct vfm_err *err)
-{
-	size_t cap = j->cap ? 2 * j->cap : 1024;
-	struct join_slot *slots = vfm_big_alloc(cap * sizeof(*slots), "hash table of the rows", err);
-
-	if (!slots)
-		return VFM_EENV;
-	memset((void *)slots, 0, cap * sizeof(*slots));
-	for (size_t i = 0; i < j->cap; i++) {
-		size_t k = j->slots[i].hash & (cap - 1);
-
-		if (!j->slots[i].at)
-			continue;
-		while (slots[k].at)
-			k = (k + 1) & (cap - 1);
-		slots[k].hash = j->slots[i].hash;
-		slots[k].at = j->slots[i].at;
-	}
-	vfm_big_free(j->slots, j->cap * sizeof(*slots));
-	j->slots = slots;
-	j->cap = cap;
-	return 0;
-}
-
-/* Finds the row of a key: returns 1 with its slot and its values as text, or 0 with the free slot for it. */
-static int find_row(const struct vfm_join *j, const char *key, uint64_t hash, size_t *slot, struct stored *head,
-	char **values, struct vfm_err *err)
-{
-	int rc;
-
-	*values = NULL;
-	for (*slot = hash & (j->cap - 1);; *slot = (*slot + 1) & (j->cap - 1)) {
-		uint64_t at = j->slots[*slot].at & ~USED;
-
-		if (!at)
-			return 0;
-		if (j->slots[*slot].hash != hash)
-			continue;
-		rc = read_row_at(j, at - 1, key, head, values, err);
-		if (rc != 0)
-			return rc;
-	}
+	TRY(vfm_full_pread(fileno(j->store), head, sizeof(*head), at, what, err));
+	*values = vfm_malloc(head->values_len + 1);
+	(*values)[head->values_len] = 0;
+	return vfm_full_pread(fileno(j->store), *values, head->values_len, at + sizeof(*head), what, err);
 }
 
 /* ---- reading the table ---- */
@@ -238,29 +158,25 @@ static int check_same_key(struct vfm_join *j, const char *key, int64_t place, co
 	if (same || j->o.first)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"'%s': %ss %lld and %lld have the %s '%s', but other values (--first takes the first)", j->o.table,
-		j->unit, (long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
+		"'%s': lines %lld and %lld have the %s '%s', but other values (--first takes the first)", j->o.table,
+		(long long)was->place, (long long)place, j->column, vfm_short_text(short_key, key));
 }
 
 static int store_row(struct vfm_join *j, const char *key, const json_t *values, int64_t place, struct vfm_err *err)
 {
-	uint64_t hash = hash_key(key), at = j->store_len;
+	struct vfm_sample_seen row = {.place = (int64_t)j->store_len}, first;
 	struct stored was;
-	char *was_values;
-	size_t slot;
+	char *was_values = NULL;
 	int rc;
 
-	if (4 * (j->n + 1) > 3 * j->cap)
-		TRY(grow_slots(j, err));
-	rc = find_row(j, key, hash, &slot, &was, &was_values, err);
+	vfm_sample_hash(key, row.hash);
+	rc = vfm_sample_set_add(&j->keys, &row, &first, err);
+	if (rc == 0)
+		return write_row(j, place, values, err);
 	if (rc == 1)
+		rc = read_row_at(j, (uint64_t)first.place, &was, &was_values, err);
+	if (rc == 0)
 		rc = check_same_key(j, key, place, &was, was_values, values, err);
-	else if (rc == 0) {
-		rc = write_row(j, place, key, values, err);
-		j->slots[slot].hash = hash;
-		j->slots[slot].at = at + 1;
-		j->n++;
-	}
 	free(was_values);
 	return rc;
 }
@@ -283,7 +199,7 @@ static int take_table_row(struct vfm_join *j, const json_t *row, int64_t place, 
 	}
 	rc = vfm_take_row(&j->take, row, &values, err);
 	if (rc < 0)
-		vfm_err_context(err, "'%s', %s %lld", j->o.table, j->unit, (long long)place);
+		vfm_err_context(err, "'%s', line %lld", j->o.table, (long long)place);
 	else
 		rc = store_row(j, key, values, place, err);
 	json_decref(values);
@@ -297,18 +213,17 @@ static int read_table(struct vfm_join *j, struct vfm_rows *rows, struct vfm_err 
 	json_t *row;
 	int rc;
 
-	j->unit = vfm_strdup(vfm_rows_unit(rows));
 	TRY(vfm_take_init(&j->take, rows, &j->o.take, &j->o.numbers, j->column, false, err));
 	while ((rc = vfm_rows_next(rows, &row, err)) == 1) {
-		rc = take_table_row(j, row, vfm_rows_place(rows), err);
+		rc = take_table_row(j, row, rows->place, err);
 		json_decref(row);
 		if (rc < 0)
 			return rc;
 	}
 	TRY(rc);
 	if (j->stats.without_key == j->stats.rows && j->bad_type)
-		return vfm_fail(err, VFM_EUSAGE, "'%s', %s %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
-			j->o.table, j->unit, (long long)j->bad_place, j->column, j->bad_type);
+		return vfm_fail(err, VFM_EUSAGE, "'%s', line %lld: %s is %s, not a text or number (--on KEY=COLUMN)",
+			j->o.table, (long long)j->bad_place, j->column, j->bad_type);
 	if (j->stats.rows && j->stats.without_key == j->stats.rows)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': no row has a %s (--on KEY=COLUMN)", j->o.table, j->column);
 	unseen = vfm_take_unseen(&j->take);
@@ -348,7 +263,7 @@ static char *describe_join(const struct vfm_join *j, const char *digest)
 
 static int load_table(struct vfm_join *j, struct vfm_twice *file, struct vfm_err *err)
 {
-	struct vfm_rows *rows = NULL;
+	struct vfm_rows rows = {0};
 	char hex[VFM_SHA256_HEX];
 	struct stat st;
 	int rc = 0;
@@ -357,14 +272,13 @@ static int load_table(struct vfm_join *j, struct vfm_twice *file, struct vfm_err
 	if (stat(file->paths[0], &st) != 0)
 		return vfm_fail_errno(err, VFM_EUSAGE, "cannot read '%s'", j->o.table);
 	TRY(vfm_unlinked_temp(&j->store, err));
-	TRY(grow_slots(j, err));
 	TRY_OUT(vfm_rows_open(&rows, file->paths[0], j->o.table, j->o.sep, err));
-	TRY_OUT(read_table(j, rows, err));
+	TRY_OUT(read_table(j, &rows, err));
 	TRY_OUT(vfm_sha256_file(file->paths[0], NULL, hex, err));
 	TRY_OUT(check_table_unchanged(file->paths[0], j->o.table, &st, err));
 	j->settings = describe_join(j, hex);
 out:
-	vfm_rows_close(rows);
+	vfm_rows_close(&rows);
 	return rc;
 }
 
@@ -376,6 +290,7 @@ int vfm_join_open(struct vfm_join **out, const struct vfm_join_opts *o, struct v
 
 	*out = NULL;
 	j->o = *o;
+	pthread_mutex_init(&j->lock, NULL);
 	rc = parse_on(j, o->on ? o->on : "id", err);
 	if (rc == 0) {
 		rc = load_table(j, &file, err);
@@ -396,12 +311,12 @@ void vfm_join_close(struct vfm_join *j)
 	if (!j)
 		return;
 	vfm_take_release(&j->take);
-	vfm_big_free(j->slots, j->cap * sizeof(j->slots[0]));
+	vfm_sample_set_release(&j->keys);
+	pthread_mutex_destroy(&j->lock);
 	if (j->store)
 		fclose(j->store);
 	free(j->key);
 	free(j->column);
-	free(j->unit);
 	free(j->settings);
 	free(j);
 }
@@ -419,7 +334,9 @@ static int pass_without_row(struct vfm_join *j, json_t *rec, const char *key, st
 
 	vfm_short_text(name, key ? j->column : j->key);
 	vfm_short_text(text, key ? key : "");
-	atomic_fetch_add(&j->without_row, 1);
+	pthread_mutex_lock(&j->lock);
+	j->stats.without_row++;
+	pthread_mutex_unlock(&j->lock);
 	if (j->o.missing == VFM_JOIN_KEEP)
 		return 0;
 	if (j->o.missing == VFM_JOIN_FAIL)
@@ -432,44 +349,59 @@ static int pass_without_row(struct vfm_join *j, json_t *rec, const char *key, st
 	return 0;
 }
 
-static int join_values(struct vfm_join *j, json_t *rec, const char *text, size_t slot, struct vfm_err *err)
+/* Counts the row of a key, once. */
+static int note_used(struct vfm_join *j, struct vfm_sample_seen *row, struct vfm_err *err)
 {
-	json_t *values = vfm_json_parse(text, strlen(text), "the temporary file of the table", err);
 	int rc;
 
-	if (!values)
-		return VFM_EENV;
-	rc = vfm_take_set(rec, values, j->o.overwrite, err);
+	pthread_mutex_lock(&j->lock);
+	rc = vfm_sample_set_find(&j->keys, row->hash, row, err);
+	if (rc == 1 && !row->content) {
+		row->content = 1;
+		j->stats.used++;
+		rc = vfm_sample_set_put(&j->keys, row, true, err);
+	}
+	pthread_mutex_unlock(&j->lock);
+	return rc < 0 ? VFM_EENV : 0;
+}
+
+static int join_row(struct vfm_join *j, json_t *rec, struct vfm_sample_seen *row, struct vfm_err *err)
+{
+	struct stored head;
+	char *text = NULL;
+	json_t *values = NULL;
+	int rc = VFM_EENV; /* the temporary file */
+
+	if (read_row_at(j, (uint64_t)row->place, &head, &text, err) == 0)
+		values = vfm_json_parse(text, head.values_len, "the temporary file of the table", err);
+	if (values)
+		rc = vfm_take_set(rec, values, j->o.overwrite, err);
+	if (rc == 0 && !row->content)
+		rc = note_used(j, row, err);
 	json_decref(values);
-	if (rc == 0 && !(atomic_fetch_or(&j->slots[slot].at, USED) & USED))
-		atomic_fetch_add(&j->used, 1);
+	free(text);
 	return rc;
 }
 
 int vfm_join_record(struct vfm_join *j, json_t *rec, struct vfm_err *err)
 {
-	char *key = key_of_record(j, rec), *values = NULL;
-	struct stored head;
-	size_t slot = 0;
+	char *key = key_of_record(j, rec);
+	struct vfm_sample_seen row = {0};
 	int rc = 0;
 
-	if (key && *key)
-		rc = find_row(j, key, hash_key(key), &slot, &head, &values, err);
-	if (rc == 1)
-		rc = join_values(j, rec, values, slot, err);
-	else if (rc == 0)
-		rc = pass_without_row(j, rec, key, err);
-	else
-		rc = VFM_EENV; /* the temporary file */
-	free(values);
+	if (key && *key) {
+		vfm_sample_hash(key, row.hash);
+		pthread_mutex_lock(&j->lock);
+		rc = vfm_sample_set_find(&j->keys, row.hash, &row, err);
+		pthread_mutex_unlock(&j->lock);
+	}
+	if (rc >= 0)
+		rc = rc == 1 ? join_row(j, rec, &row, err) : pass_without_row(j, rec, key, err);
 	free(key);
 	return rc;
 }
 
-void vfm_join_get_stats(const struct vfm_join *j, struct vfm_table_join_stats *s)
+const struct vfm_table_join_stats *vfm_join_stats(const struct vfm_join *j)
 {
-	*s = j->stats;
-	s->used = j->used;
-	s->without_row = j->without_row;
-	s->bytes = (int64_t)(j->cap * sizeof(struct join_slot));
+	return &j->stats;
 }

@@ -1,8 +1,7 @@
 /* join.h - joins the rows of a table to records by a key.
  *
- * The columns that are taken go to an unlinked file in TMPDIR; in memory are 16 bytes a slot of a hash table, of which
- * at most 3/4 are in use: 21 to 43 bytes a row, however long its texts.  Keys are compared as a whole, not by their
- * hash.
+ * The columns that are taken go to an unlinked file in TMPDIR, and the keys to a set that may be larger than memory
+ * (data/record/sample_set.h).
  *
  * The key of a record is a dotted path ("id", "meta.name"), whose value is a text or a number, or PATH:name, the last
  * part of a file name ("src:name" of "raw/a.mp4" is "a.mp4"), or PATH:stem, the same without its extension ("a").  A
@@ -36,7 +35,6 @@ struct vfm_table_join_stats {
 	int64_t same;        /* left out: another row has this key */
 	int64_t used;        /* joined to a record by this process */
 	int64_t without_row; /* records */
-	int64_t bytes;       /* of the hash table */
 };
 
 struct vfm_join;
@@ -53,7 +51,7 @@ const char *vfm_join_settings(const struct vfm_join *j);
  * the row.  VFM_EENV: the temporary file cannot be read.  Thread-safe. */
 int vfm_join_record(struct vfm_join *j, json_t *rec, struct vfm_err *err);
 
-/* While no record is being joined. */
-void vfm_join_get_stats(const struct vfm_join *j, struct vfm_table_join_stats *s);
+/* To be read while no record is being joined.  Valid until close. */
+const struct vfm_table_join_stats *vfm_join_stats(const struct vfm_join *j);
 
 #endif

@@ -1,8 +1,8 @@
 /* curate/table - tables and tars of other programs as records.
  *
- * CSV, JSON, Parquet; joining a table to records; samples of WebDataset tars.
+ * CSV, JSON; joining a table to records; samples of WebDataset tars.
  *
  * Used by: vfm-curate
  * Calls: base, data/record, io, media/av
- * Read first: rows.h, parquet.h, join.h, tar_samples.h
+ * Read first: rows.h, join.h, tar_samples.h
  */

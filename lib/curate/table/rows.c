@@ -1,43 +1,18 @@
 #include "curate/table/rows.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "curate/table/csv.h"
-#include "curate/table/parquet.h"
 #include "data/record/provenance.h"
 #include "io/input.h"
-#include "io/json.h"
 
 enum { MAX_OBJECT = 16 << 20 };
 
-enum rows_format { FORMAT_JSONL, FORMAT_ARRAY, FORMAT_CSV, FORMAT_PARQUET };
-
-struct vfm_rows {
-	enum rows_format format;
-	FILE *f;
-	const char *name;
-	const char **columns; /* [n_columns] of CSV and Parquet */
-	int n_columns, n_selected;
-	int *selected; /* [n_selected] */
-	int64_t place;
-	bool ended;
-	struct vfm_jsonl lines;
-	struct vfm_csv csv;
-	struct vfm_parquet *parquet;
-	struct vfm_cell *cells;
-	/* of a JSON array */
-	int64_t line;
-	bool begun;
-	char *object;
-	size_t object_len, object_cap;
-};
-
 /* ---- opening ---- */
 
+/* Finds what the file is, and goes to the beginning of its rows. */
 static int find_format(struct vfm_rows *r, struct vfm_err *err)
 {
 	unsigned char head[4];
@@ -46,10 +21,10 @@ static int find_format(struct vfm_rows *r, struct vfm_err *err)
 
 	if (n == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s' is empty", r->name);
-	if (n == 4 && !memcmp(head, "PAR1", 4)) {
-		r->format = FORMAT_PARQUET;
-		return 0;
-	}
+	if (n == 4 && (!memcmp(head, "PAR1", 4) || !memcmp(head, "PARE", 4)))
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s' is Parquet: read <(share/exec/table_parquet.py %s), which needs pyarrow", r->name,
+			*r->name == '<' ? "FILE" : r->name);
 	if ((n > 2 && head[0] == 0x1f && head[1] == 0x8b) || (n == 4 && !memcmp(head, "\x28\xb5\x2f\xfd", 4)))
 		return vfm_fail(err, VFM_EINPUT, "'%s' is compressed: unpack it, for example by <(zcat FILE)", r->name);
 	rewind(r->f);
@@ -58,17 +33,11 @@ static int find_format(struct vfm_rows *r, struct vfm_err *err)
 	r->line = 1;
 	while ((c = getc(r->f)) == ' ' || c == '\t' || c == '\n' || c == '\r')
 		r->line += c == '\n';
-	r->format = c == '{' ? FORMAT_JSONL : c == '[' ? FORMAT_ARRAY : FORMAT_CSV;
-	if (r->format != FORMAT_ARRAY)
+	r->is_array = c == '[';
+	r->n_columns = c == '{' || c == '[' ? -1 : 0;
+	if (!r->is_array)
 		rewind(r->f);
 	return 0;
-}
-
-static int check_column_name(const char *text, int column, struct vfm_err *err)
-{
-	if (vfm_json_takes(text))
-		return 0;
-	return vfm_fail(err, VFM_EINPUT, "the name of column %d is not UTF-8", column + 1);
 }
 
 static int open_csv(struct vfm_rows *r, char sep, struct vfm_err *err)
@@ -84,121 +53,73 @@ static int open_csv(struct vfm_rows *r, char sep, struct vfm_err *err)
 	r->n_columns = r->csv.n;
 	r->columns = vfm_calloc((size_t)r->n_columns, sizeof(r->columns[0]));
 	for (int i = 0; i < r->n_columns; i++) {
-		if (check_column_name(r->csv.cells[i].s, i, err) < 0)
-			return vfm_err_context(err, "%s:%lld", r->name, (long long)r->csv.line);
+		if (!vfm_json_takes(r->csv.cells[i].s))
+			return vfm_fail(err, VFM_EINPUT, "%s:%lld: the name of column %d is not UTF-8", r->name,
+				(long long)r->csv.line, i + 1);
 		r->columns[i] = vfm_strdup(r->csv.cells[i].s);
 	}
 	return 0;
 }
 
-static int open_parquet(struct vfm_rows *r, struct vfm_err *err)
+int vfm_rows_open(struct vfm_rows *r, const char *path, const char *name, char sep, struct vfm_err *err)
 {
-	TRY(vfm_parquet_open(&r->parquet, fileno(r->f), r->name, err));
-	r->n_columns = vfm_parquet_columns(r->parquet);
-	r->columns = vfm_calloc((size_t)r->n_columns + 1, sizeof(r->columns[0]));
-	for (int i = 0; i < r->n_columns; i++) {
-		const char *text = vfm_parquet_name(r->parquet, i);
+	int fd = vfm_open_regular(path, NULL, err);
 
-		if (check_column_name(text, i, err) < 0)
-			return vfm_err_context(err, "'%s'", r->name);
-		r->columns[i] = vfm_strdup(text);
-	}
-	return 0;
-}
-
-int vfm_rows_open(struct vfm_rows **out, const char *path, const char *name, char sep, struct vfm_err *err)
-{
-	struct vfm_rows *r = vfm_calloc(1, sizeof(*r));
-	int fd = vfm_open_regular(path, NULL, err), rc = fd < 0 ? fd : 0;
-
-	*out = NULL;
-	r->name = name;
-	r->f = fd < 0 ? NULL : fdopen(fd, "r");
-	if (fd >= 0 && !r->f) {
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", name);
-		close(fd);
-	}
-	if (rc == 0)
-		rc = find_format(r, err);
+	if (fd < 0)
+		return fd;
+	*r = (struct vfm_rows){.name = name, .f = fdopen(fd, "r")};
 	r->lines = (struct vfm_jsonl){.f = r->f, .name = name, .max_line = MAX_OBJECT, .is_foreign = true};
-	if (rc == 0 && sep && r->format != FORMAT_CSV)
-		rc = vfm_fail(err, VFM_EINPUT, "--sep: '%s' is no CSV", name);
-	if (rc == 0 && r->format == FORMAT_CSV)
-		rc = open_csv(r, sep, err);
-	if (rc == 0 && r->format == FORMAT_PARQUET)
-		rc = open_parquet(r, err);
-	if (rc < 0) {
-		vfm_rows_close(r);
-		return rc;
+	if (!r->f) {
+		close(fd);
+		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", name);
 	}
-	*out = r;
-	return 0;
+	TRY(find_format(r, err));
+	if (r->n_columns < 0)
+		return sep ? vfm_fail(err, VFM_EINPUT, "--sep: '%s' is no CSV", name) : 0;
+	return open_csv(r, sep, err);
 }
 
 void vfm_rows_close(struct vfm_rows *r)
 {
-	if (!r)
-		return;
 	for (int i = 0; i < r->n_columns; i++)
 		free((void *)(uintptr_t)r->columns[i]);
 	free((void *)r->columns);
-	free(r->selected);
-	free(r->cells);
+	free(r->wanted);
 	free(r->object);
 	vfm_jsonl_close(&r->lines);
 	vfm_csv_close(&r->csv);
-	vfm_parquet_close(r->parquet);
 	if (r->f)
 		fclose(r->f);
-	free(r);
+	*r = (struct vfm_rows){0};
 }
 
-int vfm_rows_columns(const struct vfm_rows *r, const char *const **names)
-{
-	*names = r->columns;
-	return r->format == FORMAT_CSV || r->format == FORMAT_PARQUET ? r->n_columns : -1;
-}
-
-static int check_column_names(const struct vfm_rows *r, const bool *wanted, struct vfm_err *err)
+int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err)
 {
 	for (int i = 0; i < r->n_columns; i++)
 		for (int k = 0; wanted[i] && k < r->n_columns; k++)
 			if (k != i && !strcmp(r->columns[i], r->columns[k]))
 				return vfm_fail(err, VFM_EINPUT, "'%s': columns %d and %d have the name '%s'", r->name,
 					i + 1, k + 1, r->columns[i]);
+	r->wanted = vfm_realloc(r->wanted, (size_t)r->n_columns, sizeof(r->wanted[0]));
+	memcpy(r->wanted, wanted, (size_t)r->n_columns * sizeof(r->wanted[0]));
 	return 0;
-}
-
-int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err)
-{
-	r->selected = vfm_realloc(r->selected, (size_t)r->n_columns + 1, sizeof(r->selected[0]));
-	r->n_selected = 0;
-	for (int i = 0; i < r->n_columns; i++)
-		if (wanted[i])
-			r->selected[r->n_selected++] = i;
-	if (r->format == FORMAT_PARQUET) {
-		r->cells = vfm_realloc(r->cells, (size_t)r->n_selected + 1, sizeof(r->cells[0]));
-		TRY(vfm_parquet_select(r->parquet, r->selected, r->n_selected, err));
-	}
-	return check_column_names(r, wanted, err);
 }
 
 /* ---- rows of each format ---- */
 
-/* Adds a text to a row. */
-static int set_cell_text(
-	const struct vfm_rows *r, json_t *row, int column, const char *s, size_t len, struct vfm_err *err)
+/* Adds the text of a cell to a row. */
+static int set_cell_text(const struct vfm_rows *r, json_t *row, int column, struct vfm_err *err)
 {
-	json_t *text = vfm_json_string(s, len, "column", NULL);
+	const struct vfm_csv_cell *cell = &r->csv.cells[column];
+	json_t *text = vfm_json_string(cell->s, cell->len, "column", NULL);
 	char *what;
 
 	if (text) {
 		json_object_set_new(row, r->columns[column], text);
 		return 0;
 	}
-	what = vfm_strfmt(
-		"'%s', %s %lld: column '%s'", r->name, vfm_rows_unit(r), (long long)r->place, r->columns[column]);
-	vfm_json_string(s, len, what, err);
+	what = vfm_strfmt("'%s', line %lld: column '%s'", r->name, (long long)r->place, r->columns[column]);
+	vfm_json_string(cell->s, cell->len, what, err);
 	free(what);
 	return VFM_EINPUT;
 }
@@ -214,39 +135,9 @@ static int next_of_csv(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 		return vfm_fail(err, VFM_EINPUT, "%s:%lld: the row has %d cells, but there are %d columns", r->name,
 			(long long)r->place, r->csv.n, r->n_columns);
 	*row = json_object();
-	for (int i = 0; i < r->n_selected; i++) {
-		const struct vfm_csv_cell *cell = &r->csv.cells[r->selected[i]];
-
-		if (cell->len)
-			TRY(set_cell_text(r, *row, r->selected[i], cell->s, cell->len, err));
-	}
-	return 1;
-}
-
-static int next_of_parquet(struct vfm_rows *r, json_t **row, struct vfm_err *err)
-{
-	int rc;
-
-	r->place++;
-	rc = vfm_parquet_next(r->parquet, r->cells, err);
-	if (rc <= 0)
-		return rc;
-	*row = json_object();
-	for (int i = 0; i < r->n_selected; i++) {
-		const struct vfm_cell *cell = &r->cells[i];
-		const char *name = r->columns[r->selected[i]];
-
-		if (cell->type == VFM_CELL_TEXT)
-			TRY(set_cell_text(r, *row, r->selected[i], cell->text.s, cell->text.len, err));
-		else if (cell->type == VFM_CELL_BOOL)
-			json_object_set_new(*row, name, json_boolean(cell->i));
-		else if (cell->type == VFM_CELL_INT)
-			json_object_set_new(*row, name, json_integer(cell->i));
-		else if (cell->type == VFM_CELL_REAL && isfinite(cell->x))
-			json_object_set_new(*row, name, json_real(cell->x));
-		else if (cell->type == VFM_CELL_JSON)
-			json_object_set(*row, name, cell->json);
-	}
+	for (int i = 0; r->wanted && i < r->n_columns; i++)
+		if (r->wanted[i] && r->csv.cells[i].len)
+			TRY(set_cell_text(r, *row, i, err));
 	return 1;
 }
 
@@ -347,38 +238,15 @@ int vfm_rows_next(struct vfm_rows *r, json_t **row, struct vfm_err *err)
 	*row = NULL;
 	if (r->ended)
 		return 0;
-	switch (r->format) {
-	case FORMAT_JSONL:
-		rc = next_of_lines(r, row, err);
-		break;
-	case FORMAT_ARRAY:
-		rc = next_of_array(r, row, err);
-		break;
-	case FORMAT_CSV:
+	if (r->n_columns >= 0)
 		rc = next_of_csv(r, row, err);
-		break;
-	case FORMAT_PARQUET:
-		rc = next_of_parquet(r, row, err);
-		break;
-	}
+	else if (r->is_array)
+		rc = next_of_array(r, row, err);
+	else
+		rc = next_of_lines(r, row, err);
 	if (rc != 1) {
 		json_decref(*row);
 		*row = NULL;
 	}
 	return rc;
-}
-
-int64_t vfm_rows_place(const struct vfm_rows *r)
-{
-	return r->place;
-}
-
-const char *vfm_rows_unit(const struct vfm_rows *r)
-{
-	return r->format == FORMAT_PARQUET ? "row" : "line";
-}
-
-const char *vfm_rows_name(const struct vfm_rows *r)
-{
-	return r->name;
 }

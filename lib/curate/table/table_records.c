@@ -14,18 +14,19 @@ struct vfm_table_records {
 	struct vfm_table_records_opts o;
 	struct vfm_twice files;
 	int at; /* the next file */
-	struct vfm_rows *rows;
+	struct vfm_rows rows;
+	bool is_open;
 	struct vfm_take take;
 };
 
 static void close_table(struct vfm_table_records *t)
 {
-	vfm_rows_close(t->rows);
-	t->rows = NULL;
+	vfm_rows_close(&t->rows);
+	t->is_open = false;
 	vfm_take_release(&t->take);
 }
 
-/* Returns 1, or 0 behind the last table.  After a failure, no table is open. */
+/* Returns 1, or 0 behind the last table.  After a failure, none is open. */
 static int open_table(struct vfm_table_records *t, struct vfm_err *err)
 {
 	const char *name;
@@ -36,13 +37,11 @@ static int open_table(struct vfm_table_records *t, struct vfm_err *err)
 		return 0;
 	t->at++;
 	name = t->o.n_files && strcmp(t->o.files[i], "-") != 0 ? t->o.files[i] : "<stdin>";
-	TRY(vfm_rows_open(&t->rows, t->files.paths[i], name, t->o.sep, err));
-	rc = vfm_take_init(&t->take, t->rows, &t->o.take, &t->o.numbers, NULL, true, err);
-	if (rc < 0) {
-		close_table(t);
-		return rc;
-	}
-	return 1;
+	rc = vfm_rows_open(&t->rows, t->files.paths[i], name, t->o.sep, err);
+	if (rc == 0)
+		rc = vfm_take_init(&t->take, &t->rows, &t->o.take, &t->o.numbers, NULL, true, err);
+	t->is_open = rc == 0;
+	return rc < 0 ? rc : 1;
 }
 
 int vfm_table_records_open(struct vfm_table_records **out, const struct vfm_table_records_opts *o, struct vfm_err *err)
@@ -122,7 +121,7 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 
 	*rec = NULL;
 	for (;;) {
-		rc = t->rows ? vfm_rows_next(t->rows, &row, err) : 0;
+		rc = t->is_open ? vfm_rows_next(&t->rows, &row, err) : 0;
 		if (rc < 0)
 			return rc;
 		if (rc == 1)
@@ -134,8 +133,7 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 	rc = make_row_record(t, row, rec, err);
 	json_decref(row);
 	if (rc < 0)
-		return vfm_err_context(err, "'%s', %s %lld", vfm_rows_name(t->rows), vfm_rows_unit(t->rows),
-			(long long)vfm_rows_place(t->rows));
+		return vfm_err_context(err, "'%s', line %lld", t->rows.name, (long long)t->rows.place);
 	return 1;
 }
 

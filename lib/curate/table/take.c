@@ -149,9 +149,10 @@ static int add_all(struct vfm_take *t, const char *const *names, int n, struct v
 	return 0;
 }
 
-static int select_columns(
-	const struct vfm_take *t, struct vfm_rows *rows, const char *const *names, int n, struct vfm_err *err)
+static int select_columns(const struct vfm_take *t, struct vfm_rows *rows, struct vfm_err *err)
 {
+	const char *const *names = rows->columns;
+	const int n = rows->n_columns;
 	bool *wanted = vfm_calloc((size_t)n + 1, sizeof(*wanted));
 	int rc;
 
@@ -168,10 +169,10 @@ static int select_columns(
 int vfm_take_init(struct vfm_take *t, struct vfm_rows *rows, const struct vfm_strlist *list,
 	const struct vfm_strlist *numbers, const char *key_column, bool takes_id, struct vfm_err *err)
 {
-	const char *const *names;
-	int n = vfm_rows_columns(rows, &names);
+	const char *const *names = rows->columns;
+	const int n = rows->n_columns;
 
-	t->table = vfm_rows_name(rows);
+	t->table = rows->name;
 	t->all = list->n == 0;
 	t->key_column = key_column;
 	t->takes_id = takes_id;
@@ -181,7 +182,7 @@ int vfm_take_init(struct vfm_take *t, struct vfm_rows *rows, const struct vfm_st
 		return vfm_err_context(err, "--take");
 	if (read_list(t, numbers, names, n, add_number_column, err) < 0)
 		return vfm_err_context(err, "--numbers");
-	return n < 0 ? 0 : select_columns(t, rows, names, n, err);
+	return n < 0 ? 0 : select_columns(t, rows, err);
 }
 
 void vfm_take_release(struct vfm_take *t)

@@ -499,12 +499,11 @@ out:
 static int read_identity(const struct vfm_dataset *d, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	struct vfm_index *ix;
-	int rc;
 
 	TRY(vfm_index_open(&ix, d->index_path, err));
-	rc = vfm_index_sha256(ix, hex, err);
+	strcpy(hex, vfm_index_sha256(ix));
 	vfm_index_close(ix);
-	return rc;
+	return 0;
 }
 
 int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, struct vfm_err *err)

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "data/dataset/index.h"
 #include "data/record/sample_key.h"
-#include "io/json.h"
 #include "io/yaml.h"
 
 #define MAX_SPLIT   ((size_t)16 << 20)
@@ -289,15 +288,13 @@ out:
 static int load_split(const char *dir, json_t **o, char **path, struct vfm_err *err)
 {
 	*path = vfm_strfmt("%s/.nv-meta/split.yaml", dir);
-	if (access(*path, F_OK) == 0) {
-		*o = vfm_yaml_load(*path, MAX_SPLIT, err);
-		return *o ? 0 : err->code;
+	if (access(*path, F_OK) != 0) {
+		free(*path);
+		*path = vfm_strfmt("%s/.nv-meta/split.json", dir);
+		if (access(*path, F_OK) != 0)
+			return 0;
 	}
-	free(*path);
-	*path = vfm_strfmt("%s/.nv-meta/split.json", dir);
-	if (access(*path, F_OK) != 0)
-		return 0;
-	*o = vfm_json_load(*path, MAX_SPLIT, err);
+	*o = vfm_yaml_or_json_load(*path, MAX_SPLIT, err);
 	return *o ? 0 : err->code;
 }
 

@@ -58,31 +58,6 @@ uint64_t vfm_record_latent_count(const struct vfm_index_record *r)
 	return (uint64_t)r->c * r->t * r->h * r->w;
 }
 
-/* ---- version 1: a record holds its text; the header, labels of the encoders ---- */
-
-static int set_makers_v1(struct vfm_index *ix, struct vfm_err *err)
-{
-	static const char *const keys[] = {"tokenizer", "text"};
-	json_t *makers = json_object();
-	int rc;
-
-	for (int i = 0; i < 2; i++) {
-		char label[25] = {0};
-		char *at = memcpy(label, ix->h.labels[i], 24);
-
-		at = strchr(label, '@');
-		if (at)
-			*at++ = 0;
-		if (label[0])
-			json_object_set_new(makers, keys[i],
-				json_pack("{s:s,s:I}", "name", label, "version", (json_int_t)(at ? atoi(at) : 1)));
-	}
-	rc = vfm_makers_from_json(&ix->makers, makers, "labels", err);
-	json_decref(makers);
-	ix->n_names = 1; /* "" */
-	return rc;
-}
-
 /* ---- open ---- */
 
 static int add_name(struct vfm_index *ix, const json_t *name, struct vfm_err *err)
@@ -113,7 +88,7 @@ static int parse_parts(struct vfm_index *ix, const json_t *parts, struct vfm_err
 	const json_t *part;
 	size_t i, n = json_array_size(parts);
 
-	if ((ix->h.version == VFM_INDEX_VERSION) != (n > 0) || n > VFM_INDEX_PARTS)
+	if ((ix->h.version == VFM_INDEX_JOIN_VERSION) != (n > 0) || n > VFM_INDEX_PARTS)
 		return vfm_fail(err, VFM_EUSAGE, "parts: expected 1 to %d, in a join alone", VFM_INDEX_PARTS);
 	ix->parts = vfm_calloc(n + 1, sizeof(*ix->parts));
 	json_array_foreach(parts, i, part)
@@ -152,8 +127,7 @@ out:
 
 static bool sizes_agree(const struct vfm_index_header *h)
 {
-	const bool v1 = h->version == 1;
-	uint64_t records, texts = 0, end;
+	uint64_t records, texts, end;
 
 	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_index_record), &records) ||
 		records > (uint64_t)1 << 62)
@@ -162,15 +136,11 @@ static bool sizes_agree(const struct vfm_index_header *h)
 	if (h->records_offset != sizeof(*h) || h->shards_offset != end)
 		return false;
 	end += (uint64_t)h->n_shards * sizeof(struct vfm_index_shard);
-	if (v1)
-		return h->file_bytes == end;
 	if (__builtin_mul_overflow(h->n_texts, sizeof(struct vfm_index_text), &texts) || texts > (uint64_t)1 << 62)
 		return false;
 	if (h->texts_offset != end || h->meta_offset != end + texts || h->meta_bytes > VFM_INDEX_META_MAX)
 		return false;
 	end = h->meta_offset + h->meta_bytes;
-	if (h->version == 2)
-		return h->file_bytes == end;
 	return h->tree_offset == (end + VFM_TREE_BLOCK - 1) / VFM_TREE_BLOCK * VFM_TREE_BLOCK &&
 		h->file_bytes == vfm_tree_shape_of(h->tree_offset).end;
 }
@@ -182,12 +152,12 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (ix->map.size < sizeof(*h) || memcmp(ix->map.data, VFM_INDEX_MAGIC, 8) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a sample index", ix->path);
 	memcpy(h, ix->map.data, sizeof(*h));
-	if (h->version < 1 || h->version > VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
-		h->record_bytes != sizeof(struct vfm_index_record) ||
-		h->shard_bytes != sizeof(struct vfm_index_shard) ||
-		(h->version > 1 && h->text_bytes != sizeof(struct vfm_index_text)))
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 to %d",
-			ix->path, h->version, VFM_INDEX_VERSION);
+	if ((h->version != VFM_INDEX_VERSION && h->version != VFM_INDEX_JOIN_VERSION) ||
+		h->header_bytes != sizeof(*h) || h->record_bytes != sizeof(struct vfm_index_record) ||
+		h->shard_bytes != sizeof(struct vfm_index_shard) || h->text_bytes != sizeof(struct vfm_index_text))
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' has index version %u, which is not read (vfm-curate index --write '%s' makes it anew)",
+			ix->path, h->version, ix->dir);
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
 	if (!sizes_agree(h))
@@ -208,29 +178,20 @@ static void identity_of(const struct vfm_index *ix, char hex[VFM_SHA256_HEX])
 	vfm_sha256_end(s, hex);
 }
 
-/* Compares a part of the file with the hash tree, which versions 1 and 2 lack. */
+/* Compares a part of the file with the hash tree. */
 static int check_bytes(const struct vfm_index *ix, const void *part, size_t len, struct vfm_err *err)
 {
-	int rc = 0;
-
-	if (ix->h.version > 2)
-		rc = vfm_tree_check(&ix->tree, (uint64_t)((const uint8_t *)part - ix->map.data), len, err);
-	if (rc < 0)
-		vfm_err_context(err, "'%s'", ix->path);
-	return rc;
+	if (vfm_tree_check(&ix->tree, (uint64_t)((const uint8_t *)part - ix->map.data), len, err) < 0)
+		return vfm_err_context(err, "'%s'", ix->path);
+	return 0;
 }
 
 static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
 {
-	int rc;
-
-	if (ix->h.version > 2) {
-		identity_of(ix, ix->sha256);
-		if (vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err) < 0)
-			return vfm_err_context(err, "'%s'", ix->path);
-	}
-	rc = ix->h.version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err);
-	return rc < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
+	identity_of(ix, ix->sha256);
+	if (vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err) < 0)
+		return vfm_err_context(err, "'%s'", ix->path);
+	return parse_index_meta(ix, err) < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
 }
 
 /* Only advice: without it, all works as well. */
@@ -283,8 +244,7 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 	}
 	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
 	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
-	if (ix->h.version > 1)
-		ix->texts = (const void *)(ix->map.data + ix->h.texts_offset);
+	ix->texts = (const void *)(ix->map.data + ix->h.texts_offset);
 	*out = ix;
 	return 0;
 out:
@@ -315,40 +275,26 @@ void vfm_index_close(struct vfm_index *ix)
 
 /* ---- identity ---- */
 
-struct expected_index {
-	struct vfm_index *ix;
-	const char *sha256;
-};
-
+/* All that was read is in blocks that are trusted. */
 static int verify_index(void *ctx, struct vfm_err *err)
 {
-	struct expected_index *e = ctx;
+	struct vfm_index *ix = ctx;
 	char hex[VFM_SHA256_HEX];
 
-	if (e->ix->h.version < 3) {
-		vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
-		if (e->sha256 && !strcmp(hex, e->sha256))
-			return 0;
-	} else { /* all that was read is in blocks that are trusted */
-		identity_of(e->ix, hex);
-		if (!strcmp(hex, e->ix->sha256) && vfm_tree_recheck(&e->ix->tree, NULL) >= 0)
-			return 0;
-	}
-	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->ix->path);
+	identity_of(ix, hex);
+	if (!strcmp(hex, ix->sha256) && vfm_tree_recheck(&ix->tree, NULL) >= 0)
+		return 0;
+	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", ix->path);
 }
 
-int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err)
+int vfm_index_check(struct vfm_index *ix, struct vfm_err *err)
 {
-	return vfm_map_check(&ix->map, verify_index, &(struct expected_index){ix, sha256}, err);
+	return vfm_map_check(&ix->map, verify_index, ix, err);
 }
 
-int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+const char *vfm_index_sha256(const struct vfm_index *ix)
 {
-	if (ix->h.version < 3)
-		vfm_sha256_of(ix->map.data, ix->map.size, hex);
-	else
-		memcpy(hex, ix->sha256, sizeof(ix->sha256));
-	return vfm_index_check(ix, hex, err);
+	return ix->sha256;
 }
 
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err)
@@ -476,11 +422,8 @@ int vfm_index_get(
 		why = "wrong checksum";
 	else if (r.shard != shard || r.index != i)
 		why = "the record names another sample";
-	else {
-		if (ix->h.version == 1)
-			vfm_index_upgrade_v1(&r, s.first + i);
+	else
 		why = vfm_record_fault(&r, &s);
-	}
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", ix->path, shard, i, why);
 	TRY(check_bytes(ix, &ix->records[s.first + i], sizeof(r), err));
@@ -562,9 +505,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r,
 	if (i >= r->n_texts)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
 			r->index, r->shard, i, r->n_texts);
-	if (ix->h.version == 1) { /* r is the record number first_text of this index */
-		vfm_index_text_v1(&t, &ix->records[n]);
-	} else if (n >= ix->h.n_texts || n < i) {
+	if (n >= ix->h.n_texts || n < i) {
 		why = "not among the texts";
 	} else {
 		memcpy(&t, &ix->texts[n], sizeof(t));
@@ -576,8 +517,7 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r,
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
 			i, why);
-	if (ix->texts)
-		TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
+	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	TRY(check_place(ix, &t, err));
 	*out = t;
 	return 0;
@@ -625,7 +565,7 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r
 			vfm_extra_kinds[e].name);
 	for (int k = 0; k < (int)e; k++)
 		n += vfm_record_has_extra(r, (enum vfm_extra)k);
-	if (ix->h.version == 1 || n >= ix->h.n_texts || n < r->first_text) {
+	if (n >= ix->h.n_texts || n < r->first_text) {
 		why = "it is not in the index";
 	} else {
 		memcpy(&t, &ix->texts[n], sizeof(t));

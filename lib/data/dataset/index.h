@@ -28,10 +28,9 @@
 #include "io/hash.h"
 #include "io/npy.h"
 
-#define VFM_INDEX_NAME "index.vfmi"
-/* Joins of datasets have the last version, all others the one before.  Versions 1 (one text a sample) and 2 (no hash
- * tree) are read, too. */
-#define VFM_INDEX_VERSION 4
+#define VFM_INDEX_NAME         "index.vfmi"
+#define VFM_INDEX_VERSION      3
+#define VFM_INDEX_JOIN_VERSION 4
 
 #define VFM_TEXTS_MAX      17  /* texts of a sample: VFM_CAPTIONS_MAX, and one without a name */
 #define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
@@ -136,13 +135,12 @@ int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, con
  * depends on it. */
 int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 
-/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree, in
- * constant time.  The rest is compared with it when it is read.  Of versions 1 and 2 it is that of the whole file, all
- * of which is read. */
-int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree.  The
+ * rest is compared with it when it is read.  Borrowed. */
+const char *vfm_index_sha256(const struct vfm_index *ix);
 /* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check), at least in the parts that were read.
- * sha256: of the opened index.  NULL: unknown; another modification time of versions 1 and 2 is then an error. */
-int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err);
+ */
+int vfm_index_check(struct vfm_index *ix, struct vfm_err *err);
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
 uint32_t vfm_index_n_shards(const struct vfm_index *ix);
@@ -150,7 +148,7 @@ const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed *
 /* The encoders of all samples; an encoder is unknown if any sample does not name it. */
 struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
-/* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block; versions 1 and 2 have none. */
+/* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block. */
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err);
 
 /* Whether a shard may have this name: up to 31 bytes, without control characters and a leading '.'.  in_folders: it may
@@ -194,8 +192,6 @@ void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_index_record *r
  * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
 int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
 	struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *r, float *dst,
-	struct vfm_index_spent *spent, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
@@ -213,11 +209,11 @@ int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r
 	struct vfm_index_text *out, struct vfm_err *err);
 /* Elements of an array: channels * t * h * w, or rows * features. */
 uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, const struct vfm_index_text *t);
-/* As vfm_index_read_latent and _f32, with vfm_extra_count elements. */
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
+/* As vfm_index_read_latent and vfm_index_read_text_f32, with vfm_extra_count elements. */
+int vfm_index_read_cond(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
+int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* ---- writing: atomic; commit renames the file into place.  Texts and hashes wait in unlinked files in the folder of
  * the index, of 32 bytes a text and a byte a record; memory grows only with the number of shards. ---- */

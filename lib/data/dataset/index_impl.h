@@ -17,25 +17,18 @@ struct vfm_index_header {
 	uint64_t n_records;
 	uint32_t n_shards, text_bytes; /* text_bytes: of an entry of the texts */
 	uint64_t records_offset, shards_offset, file_bytes;
-	union {
-		struct {
-			uint64_t n_texts, texts_offset, meta_offset;
-			uint32_t meta_bytes, meta_crc;
-			uint64_t tree_offset; /* version 2: 0 */
-			uint64_t reserved;
-		};
-		char labels[2][24]; /* version 1: "NAME[@VERSION]" of the tokenizer and of the text encoder */
-	};
-	uint32_t reserved1[3];
+	uint64_t n_texts, texts_offset, meta_offset;
+	uint32_t meta_bytes, meta_crc;
+	uint64_t tree_offset;
+	uint32_t reserved[5];
 	uint32_t crc; /* crc32c of the 124 bytes before it */
 };
 _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
-/* Version 3 ends with a hash tree of all that precedes it (index_tree.h): meta is padded with zeros to whole blocks. */
-#define VFM_INDEX_META_MAX (1u << 20)
 enum {
-	VFM_INDEX_PARTS = 64, /* datasets of a join */
-	VFM_INDEX_FDS = 64    /* descriptors of tars that stay open: for a shuffled read of many shards at once */
+	VFM_INDEX_META_MAX = 1 << 20, /* bytes; zeros pad meta to whole blocks of the hash tree */
+	VFM_INDEX_PARTS = 64,         /* datasets of a join */
+	VFM_INDEX_FDS = 64 /* descriptors of tars that stay open: for a shuffled read of many shards at once */
 };
 
 struct vfm_index_fd {
@@ -46,8 +39,8 @@ struct vfm_index_fd {
 struct vfm_index {
 	struct vfm_map map;
 	struct vfm_index_header h;
-	struct vfm_index_tree tree;  /* of version 3 */
-	char sha256[VFM_SHA256_HEX]; /* of version 3: the identity */
+	struct vfm_index_tree tree;
+	char sha256[VFM_SHA256_HEX]; /* the identity */
 	struct vfm_makers makers;
 	const struct vfm_index_record *records;
 	const struct vfm_index_shard *shards;
@@ -81,11 +74,5 @@ const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vf
 
 /* The same of an extra array. */
 const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e);
-
-/* Of a record r as version 1 has it: its text.  Offset and size are where later versions have first_text and n_texts.
- */
-void vfm_index_text_v1(struct vfm_index_text *t, const struct vfm_index_record *r);
-/* Makes record n of later versions of it. */
-void vfm_index_upgrade_v1(struct vfm_index_record *r, uint64_t n);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "data/dataset/index_impl.h"
-#include "data/dataset/index_match.h"
+#include "data/record/sample_set.h"
 #include "io/file.h"
 
 enum join_kind { JOIN_TEXT, JOIN_EXTRA, JOIN_KINDS = JOIN_EXTRA + VFM_EXTRAS };
@@ -17,10 +17,10 @@ enum join_kind { JOIN_TEXT, JOIN_EXTRA, JOIN_KINDS = JOIN_EXTRA + VFM_EXTRAS };
 struct join_part {
 	const char *dir;
 	struct vfm_index *ix;
-	char sha256[VFM_SHA256_HEX];
-	uint32_t first_shard;          /* of its shards in the join */
-	uint64_t next;                 /* the record behind the last one that was found */
-	struct vfm_index_match *match; /* NULL: it has had the order of the first part so far */
+	uint32_t first_shard;      /* of its shards in the join */
+	uint64_t next;             /* the record behind the last one that was found */
+	bool differs;              /* it does not have the order of the first part */
+	struct vfm_sample_set ids; /* then: of its records, which are the places */
 	bool has_sample;
 	struct vfm_index_record found; /* its record of the current sample, if it has that */
 };
@@ -86,29 +86,53 @@ static int open_join_part(struct join_part *p, const char *dir, struct vfm_err *
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has shards of MosaicML Streaming, which cannot be joined", dir);
 	if (vfm_index_n_records(p->ix) == 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has no samples", dir);
-	return vfm_index_sha256(p->ix, p->sha256, err);
+	return 0;
 }
 
 /* ---- finding a sample ---- */
 
-/* Finds the sample of record n of the first part.  Returns 1, 0 or an error. */
-static int find_sample(const struct joining *j, struct join_part *p, uint64_t n, uint64_t id, struct vfm_err *err)
+/* Gathers the ids of all records. */
+static int load_ids(const struct joining *j, struct join_part *p, struct vfm_err *err)
 {
-	uint64_t record;
+	struct vfm_index_record r;
+
+	p->differs = true;
+	p->ids.dir = j->how->dir;
+	p->ids.max_slots = j->how->max_slots;
+	for (uint64_t i = 0; i < vfm_index_n_records(p->ix); i++) {
+		struct vfm_sample_seen s = {.place = (int64_t)i}, first;
+		int found;
+
+		TRY(vfm_index_at(p->ix, i, &r, err));
+		s.hash[0] = s.hash[1] = r.id;
+		found = vfm_sample_set_add(&p->ids, &s, &first, err);
+		TRY(found);
+		if (found == 1)
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s': samples %" PRId64 " and %" PRIu64 " have the id %016" PRIx64, p->dir,
+				first.place, i, r.id);
+	}
+	return 0;
+}
+
+/* Finds the sample of this id: the next one, while the part has the order of the first.  Returns 1, 0 or an error. */
+static int find_sample(const struct joining *j, struct join_part *p, uint64_t id, struct vfm_err *err)
+{
+	struct vfm_sample_seen seen;
 	int found;
 
-	if (!p->match && p->next < vfm_index_n_records(p->ix)) {
+	if (!p->differs && p->next < vfm_index_n_records(p->ix)) {
 		TRY(vfm_index_at(p->ix, p->next, &p->found, err));
 		if (p->found.id == id) {
 			p->next++;
 			return 1;
 		}
 	}
-	if (!p->match)
-		TRY(vfm_index_match_open(&p->match, j->parts[0].ix, n, p->ix, j->how->dir, j->how->table, err));
-	found = vfm_index_match_find(p->match, n, id, &record, err);
+	if (!p->differs)
+		TRY(load_ids(j, p, err));
+	found = vfm_sample_set_find(&p->ids, (uint64_t[2]){id, id}, &seen, err);
 	if (found == 1)
-		TRY(vfm_index_at(p->ix, record, &p->found, err));
+		TRY(vfm_index_at(p->ix, (uint64_t)seen.place, &p->found, err));
 	return found;
 }
 
@@ -182,8 +206,8 @@ static int add_joined(struct joining *j, struct vfm_err *err)
 	return vfm_index_writer_add(j->w, &r, arrays, names, err);
 }
 
-/* Finds parts[0].found, which is record n, in the other parts.  Returns 0 if the sample is left out, else 1. */
-static int find_in_all(struct joining *j, uint64_t n, struct vfm_err *err)
+/* Finds parts[0].found in the other parts.  Returns 0 if the sample is left out, else 1. */
+static int find_in_all(struct joining *j, struct vfm_err *err)
 {
 	const struct vfm_index_record *r = &j->parts[0].found;
 	bool is_partial = false;
@@ -194,7 +218,7 @@ static int find_in_all(struct joining *j, uint64_t n, struct vfm_err *err)
 			r->index, r->shard);
 	j->parts[0].has_sample = true;
 	for (int i = 1; i < j->how->n; i++) {
-		int found = find_sample(j, &j->parts[i], n, r->id, err);
+		int found = find_sample(j, &j->parts[i], r->id, err);
 
 		TRY(found);
 		j->parts[i].has_sample = found;
@@ -223,7 +247,7 @@ static int join_shard(struct joining *j, uint32_t shard, struct vfm_err *err)
 		int found;
 
 		TRY(vfm_index_get(a->ix, shard, i, &a->found, err));
-		found = find_in_all(j, s.first + i, err);
+		found = find_in_all(j, err);
 		TRY(found);
 		if (found)
 			TRY(add_joined(j, err));
@@ -264,7 +288,7 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 	if (!realpath(j->how->dir, from) || !realpath(p->dir, to))
 		return vfm_fail_errno(err, VFM_EENV, "cannot find '%s' or '%s'", j->how->dir, p->dir);
 	path = p->dir[0] == '/' ? vfm_strdup(to) : relative_path(from, to);
-	rc = vfm_index_writer_part(j->w, path, p->sha256, err);
+	rc = vfm_index_writer_part(j->w, path, vfm_index_sha256(p->ix), err);
 	free(path);
 	return rc;
 }
@@ -346,7 +370,7 @@ int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *
 out:
 	vfm_index_writer_abort(j.w);
 	for (int i = 0; i < how->n; i++) {
-		vfm_index_match_close(j.parts[i].match);
+		vfm_sample_set_release(&j.parts[i].ids);
 		vfm_index_close(j.parts[i].ix);
 	}
 	free(j.parts);
@@ -359,7 +383,7 @@ out:
 int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err)
 {
 	const char *dir = vfm_index_part_dir(ix, i);
-	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir), hex[VFM_SHA256_HEX];
+	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir);
 	bool is_there = access(path, F_OK) == 0;
 	struct vfm_index *part = NULL;
 	int rc = is_there;
@@ -368,8 +392,7 @@ int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *
 	if (!is_there)
 		return 0;
 	TRY_OUT(vfm_index_open(&part, dir, err));
-	TRY_OUT(vfm_index_sha256(part, hex, err));
-	rc = strcmp(hex, vfm_index_part_sha256(ix, i)) == 0
+	rc = strcmp(vfm_index_sha256(part), vfm_index_part_sha256(ix, i)) == 0
 		? 1
 		: vfm_fail(err, VFM_EUSAGE,
 			  "'%s' has another index than it had when it was joined: join the datasets of '%s' again", dir,

@@ -5,8 +5,8 @@
  * index names the shards of all datasets, by folders relative to its own.
  *
  * Samples are the same if their ids are (vfm_sample_id): 64 bits of the sha256 of the key.  While a dataset has the
- * order of the first, no memory is needed.  From the first difference on, its samples are found by a hash join in
- * partitions (index_match.h).  Local.
+ * order of the first, no memory is needed.  From the first difference on, a set of its ids finds its samples, which may
+ * be larger than memory (data/record/sample_set.h).  Local.
  */
 #ifndef VFM_DATA_DATASET_INDEX_JOIN_H
 #define VFM_DATA_DATASET_INDEX_JOIN_H
@@ -27,7 +27,7 @@ struct vfm_join_how {
 	const char *const *parts; /* [n] folders with an index; n >= 2 */
 	int n;
 	enum vfm_nonmatch nonmatch;
-	size_t table; /* ids of a partition: 0 for the default, less in tests */
+	size_t max_slots; /* of the set of ids: 0 for the default, less in tests */
 };
 
 struct vfm_index_join_stats {

@@ -18,6 +18,8 @@ struct payload {
 	uint32_t crc;
 	uint16_t header;
 	uint8_t dtype;
+	int ndim;
+	uint16_t shape[4]; /* [ndim] */
 };
 
 enum {
@@ -57,22 +59,22 @@ static int read_checked(int fd, const struct payload *p, void *head, void *dst, 
 
 /* Checks that npy header and record agree, so that readers may use either, and that the elements are numbers.  Without
  * `head` the record alone describes the array. */
-static int check_npy(const struct payload *p, const void *head, const void *data, bool is_finite, const uint16_t *shape,
-	int ndim, const char *name, struct vfm_err *err)
+static int check_npy(const struct payload *p, const void *head, const void *data, bool is_finite, const char *name,
+	struct vfm_err *err)
 {
-	struct vfm_npy n = {.type = p->dtype, .ndim = ndim, .data_bytes = p->data_bytes};
+	struct vfm_npy n = {.type = p->dtype, .ndim = p->ndim, .data_bytes = p->data_bytes};
 	bool same;
 
-	for (int i = 0; i < ndim; i++)
-		n.shape[i] = shape[i];
+	for (int i = 0; i < p->ndim; i++)
+		n.shape[i] = p->shape[i];
 	if (!head)
 		return is_finite ? 0 : vfm_npy_check_finite(&n, data, name, err);
 	TRY(vfm_npy_parse(&n, head, p->header, p->header + p->data_bytes, p->what, err));
-	if (ndim == 4)
+	if (p->ndim == 4)
 		vfm_sample_add_time(&n);
-	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
-	for (int i = 0; i < ndim && same; i++)
-		same = n.shape[i] == shape[i];
+	same = n.type == p->dtype && n.ndim == p->ndim && n.header_bytes == p->header;
+	for (int i = 0; i < p->ndim && same; i++)
+		same = n.shape[i] == p->shape[i];
 	if (!same)
 		return vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
 	return is_finite ? 0 : vfm_npy_check_finite(&n, data, name, err);
@@ -90,8 +92,8 @@ static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t of
 }
 
 /* Reads and checks a payload.  *damaged: its bytes are not those that were written. */
-static int read_once(int fd, const struct vfm_index_record *r, const struct payload *p, const uint16_t *shape, int ndim,
-	void *dst, bool *damaged, struct vfm_index_spent *spent, struct vfm_err *err)
+static int read_once(int fd, const struct vfm_index_record *r, const struct payload *p, void *dst, bool *damaged,
+	struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	const bool unchecked = !p->crc && (r->flags & VFM_REC_UNCHECKED);
 	uint8_t head[VFM_NPY_HEADER_MAX];
@@ -105,11 +107,11 @@ static int read_once(int fd, const struct vfm_index_record *r, const struct payl
 	if (crc != p->crc && !unchecked)
 		return vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	*damaged = unchecked;
-	return check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, shape, ndim, name, err);
+	return check_npy(p, r->flags & VFM_REC_MDS ? NULL : head, dst, is_finite, name, err);
 }
 
-static int read_payload(struct vfm_index *ix, const struct vfm_index_record *r, const struct payload *p,
-	const uint16_t *shape, int ndim, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+static int read_payload(struct vfm_index *ix, const struct vfm_index_record *r, const struct payload *p, void *dst,
+	struct vfm_index_spent *spent, struct vfm_err *err)
 {
 	int again = 1, rc = 0;
 
@@ -122,42 +124,13 @@ static int read_payload(struct vfm_index *ix, const struct vfm_index_record *r, 
 
 		if (fd < 0)
 			return fd;
-		rc = read_once(fd, r, p, shape, ndim, dst, &damaged, spent, err);
+		rc = read_once(fd, r, p, dst, &damaged, spent, err);
 		again = rc < 0 && damaged ? vfm_index_renew(ix, p->shard, fd, err) : 0;
 		vfm_index_release(ix, slot, fd);
 	}
 	if (again < 0)
 		return again;
 	return rc < 0 ? shard_context(ix, p->shard, p->offset, err) : 0;
-}
-
-/* The shard of an array of a record. */
-static uint32_t shard_of_array(const struct vfm_index_record *r, const struct vfm_index_text *t)
-{
-	return t->shard ? t->shard - 1 : r->shard;
-}
-
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
-	struct vfm_index_spent *spent, struct vfm_err *err)
-{
-	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
-	struct payload p = {r->shard, "latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
-		r->latent_header, r->latent_dtype};
-
-	return read_payload(ix, r, &p, shape, 4, dst, spent, err);
-}
-
-static int read_text_at(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
-	void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
-{
-	const uint16_t shape[2] = {t->rows, r->text_dim};
-	const char *name = vfm_index_name(ix, t->name);
-	char what[VFM_TEXT_PART];
-	struct payload p = {
-		shard_of_array(r, t), what, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
-
-	snprintf(what, sizeof(what), "text%s%s", *name ? "." : "", name);
-	return read_payload(ix, r, &p, shape, 2, dst, spent, err);
 }
 
 /* Widens n elements of two bytes in the upper half of dst: element i is written at bytes 4i to 4i+3, which
@@ -179,28 +152,62 @@ static void widen_halves(float *dst, uint64_t n, enum vfm_npy_type type)
 	}
 }
 
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *r, float *dst,
+/* Reads a payload as f32: halves into the end of dst, where they are widened. */
+static int read_as_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct payload *p, float *dst,
 	struct vfm_index_spent *spent, struct vfm_err *err)
 {
-	uint64_t n = vfm_record_latent_count(r);
-	bool half = vfm_npy_type_size(r->latent_dtype) == 2;
+	const bool half = vfm_npy_type_size(p->dtype) == 2;
 
-	TRY(vfm_index_read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), spent, err));
+	TRY(read_payload(ix, r, p, (char *)dst + (half ? p->data_bytes : 0), spent, err));
 	if (half)
-		widen_halves(dst, n, r->latent_dtype);
+		widen_halves(dst, p->data_bytes / 2, p->dtype);
 	return 0;
+}
+
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_index_record *r, void *dst,
+	struct vfm_index_spent *spent, struct vfm_err *err)
+{
+	const struct payload p = {r->shard, "latent", r->latent_offset, r->latent_bytes - r->latent_header,
+		r->latent_crc, r->latent_header, r->latent_dtype, 4, {r->c, r->t, r->h, r->w}};
+
+	return read_payload(ix, r, &p, dst, spent, err);
+}
+
+/* Of an array of a record. */
+static struct payload payload_of(const struct vfm_index_record *r, const struct vfm_index_text *t, const char *what,
+	int ndim, const uint16_t shape[4])
+{
+	return (struct payload){t->shard ? t->shard - 1 : r->shard, what, t->offset, t->bytes - t->header, t->data_crc,
+		t->header, t->dtype, ndim, {shape[0], shape[1], shape[2], shape[3]}};
 }
 
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
-	uint64_t n = (uint64_t)t->rows * r->text_dim;
-	bool half = vfm_npy_type_size(t->dtype) == 2;
+	const char *name = vfm_index_name(ix, t->name);
+	char what[VFM_TEXT_PART];
+	const struct payload p = payload_of(r, t, what, 2, (const uint16_t[4]){t->rows, r->text_dim});
 
-	TRY(read_text_at(ix, r, t, (char *)dst + (half ? 2 * n : 0), spent, err));
-	if (half)
-		widen_halves(dst, n, t->dtype);
-	return 0;
+	snprintf(what, sizeof(what), "text%s%s", *name ? "." : "", name);
+	return read_as_f32(ix, r, &p, dst, spent, err);
+}
+
+int vfm_index_read_cond(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+{
+	const char *what = vfm_extra_kinds[VFM_EXTRA_COND].name;
+	const struct payload p = payload_of(r, t, what, 4, (const uint16_t[4]){t->rows, r->t, r->h, r->w});
+
+	return read_payload(ix, r, &p, dst, spent, err);
+}
+
+int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
+	float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+{
+	const char *what = vfm_extra_kinds[VFM_EXTRA_IMAGE].name;
+	const struct payload p = payload_of(r, t, what, 2, (const uint16_t[4]){t->rows, t->width});
+
+	return read_as_f32(ix, r, &p, dst, spent, err);
 }
 
 int vfm_index_read_json(struct vfm_index *ix, const struct vfm_index_record *r, json_t **json, struct vfm_err *err)
@@ -234,28 +241,4 @@ int vfm_index_read_json(struct vfm_index *ix, const struct vfm_index_record *r, 
 	}
 	vfm_big_free(text, (size_t)r->json_bytes + 1);
 	return rc < 0 ? shard_context(ix, r->shard, r->json_offset, err) : 0;
-}
-
-int vfm_index_read_extra(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, void *dst, struct vfm_index_spent *spent, struct vfm_err *err)
-{
-	const uint16_t cond[4] = {t->rows, r->t, r->h, r->w}, rows[2] = {t->rows, t->width};
-	struct payload p = {shard_of_array(r, t), vfm_extra_kinds[e].name, t->offset, t->bytes - t->header, t->data_crc,
-		t->header, t->dtype};
-
-	if (e == VFM_EXTRA_COND)
-		return read_payload(ix, r, &p, cond, 4, dst, spent, err);
-	return read_payload(ix, r, &p, rows, 2, dst, spent, err);
-}
-
-int vfm_index_read_extra_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
-	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
-{
-	uint64_t n = vfm_extra_count(r, e, t);
-	bool half = vfm_npy_type_size(t->dtype) == 2;
-
-	TRY(vfm_index_read_extra(ix, r, e, t, (char *)dst + (half ? 2 * n : 0), spent, err));
-	if (half)
-		widen_halves(dst, n, t->dtype);
-	return 0;
 }

@@ -1,4 +1,4 @@
-/* index_tree.h - the hash tree of index.vfmi (version 3), which makes checking any part of it cheap.
+/* index_tree.h - the hash tree of index.vfmi, which makes checking any part of it cheap.
  *
  * The design is that of fs-verity (Linux, Documentation/filesystems/fsverity.rst).  Level 0 is all of the file before
  * the tree, in blocks of 4096 bytes.  Level k + 1 holds the SHA-256 of each block of level k, in the order of the

@@ -255,7 +255,7 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,
-		.version = w->parts ? VFM_INDEX_VERSION : VFM_INDEX_VERSION - 1,
+		.version = w->parts ? VFM_INDEX_JOIN_VERSION : VFM_INDEX_VERSION,
 		.header_bytes = sizeof(h),
 		.record_bytes = sizeof(struct vfm_index_record),
 		.shard_bytes = sizeof(struct vfm_index_shard),

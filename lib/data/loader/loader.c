@@ -168,7 +168,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
 	const struct vfm_plan_set *s = &l->h->sets[i];
 	struct vfm_makers makers, want = s->forced;
-	char sha[VFM_SHA256_HEX], *index;
+	char *index;
 	int rc;
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
@@ -186,8 +186,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "the index has %llu records, the plan was made for %lld: pack again",
 			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
 	if (!l->o.skip_hash) {
-		TRY(vfm_index_sha256(l->ix[i], sha, err));
-		if (strcmp(sha, s->index_sha256))
+		if (strcmp(vfm_index_sha256(l->ix[i]), s->index_sha256))
 			return vfm_fail(err, VFM_EUSAGE, "the index has changed since the plan was made: pack again");
 		TRY(vfm_join_check_parts(l->ix[i], err));
 	}

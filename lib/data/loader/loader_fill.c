@@ -121,7 +121,7 @@ static int check_index(struct vfm_loader *l, int32_t set, int rc, struct vfm_err
 {
 	struct vfm_err change = {0};
 
-	if (vfm_index_check(l->ix[set], l->o.skip_hash ? NULL : l->h->sets[set].index_sha256, &change) < 0) {
+	if (vfm_index_check(l->ix[set], &change) < 0) {
 		rc = change.code;
 		*err = change;
 	}
@@ -341,11 +341,11 @@ static int load_extras(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 	struct vfm_index *ix = l->ix[s->from.set];
 
 	if (p->image)
-		TRY(vfm_index_read_extra_f32(ix, &s->rec, VFM_EXTRA_IMAGE, &s->extra[VFM_EXTRA_IMAGE],
+		TRY(vfm_index_read_image_f32(ix, &s->rec, &s->extra[VFM_EXTRA_IMAGE],
 			p->image + (int64_t)i * p->image_len * p->image_dim, &sl->spent, err));
 	if (!p->cond)
 		return 0;
-	TRY(vfm_index_read_extra(ix, &s->rec, VFM_EXTRA_COND, cond, sl->scratch, &sl->spent, err));
+	TRY(vfm_index_read_cond(ix, &s->rec, cond, sl->scratch, &sl->spent, err));
 	arrange(l, sl, i, cond->dtype, cond->rows, p->cond, p->cond_dim);
 	return 0;
 }

@@ -209,7 +209,7 @@ int vfm_blend_scan(
 	set->records = (int64_t)vfm_index_n_records(set->ix);
 	if (set->records > (int64_t)UINT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "set '%s': more than %u samples; split it", set->name, UINT32_MAX);
-	TRY(vfm_index_sha256(set->ix, set->sha256, err));
+	strcpy(set->sha256, vfm_index_sha256(set->ix));
 	if (vfm_join_check_parts(set->ix, err) < 0)
 		return vfm_err_context(err, "set '%s'", set->name);
 	set->n_shards = vfm_index_n_shards(set->ix);
@@ -221,7 +221,7 @@ int vfm_blend_scan(
 		vfm_err_context(err, "set '%s'", set->name);
 		return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 	}
-	return vfm_index_check(set->ix, set->sha256, err);
+	return vfm_index_check(set->ix, err);
 }
 
 struct vfm_blend_set vfm_blend_held_out(const struct vfm_blend_set *set)

@@ -114,7 +114,7 @@ static int read_metadataset(struct vfm_metadataset *m, const struct around *a, s
 
 	if (a->level == MAX_LEVEL)
 		return fail_metadataset(a, "", "nested too deeply", err);
-	all = vfm_yaml_load(a->path, MAX_YAML, err);
+	all = vfm_yaml_or_json_load(a->path, MAX_YAML, err);
 	if (!all)
 		return err->code;
 	class = json_string_value(json_object_get(all, "__class__"));

@@ -9,6 +9,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "data/record/caption.h"
+#include "io/yaml.h"
 #include "spec/cost/saved.h"
 
 static const char *const kind_names[] = {"edm", "flow", NULL};
@@ -503,7 +504,7 @@ out:
 
 static int set_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
-	json_t *obj = vfm_json_load(path, 1 << 20, err);
+	json_t *obj = vfm_yaml_or_json_load(path, 1 << 20, err);
 	int rc;
 
 	if (!obj)
