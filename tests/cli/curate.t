@@ -191,8 +191,9 @@ rc_is 0 "sheet"
 like "$(<sheet.html)" "<figure class='box.*<img .*<figcaption><b>" "sheet: pictures and captions"
 run vfm-curate sheet -o sheet.png filter.jsonl
 is "$rc $err" "2 vfm-curate sheet: -o sheet.png: the sheet is a page; name it .html" "sheet: no PNG"
-run vfm-curate sheet -q -o evil.html --title '<b>' <<<"$(records filter.jsonl | jq -c '.caption = "<script>"' | head -n 1)"
-unlike "$rc $(<evil.html)" '<script|<h1><b>' "sheet: text is escaped"
+records filter.jsonl | head -n 1 | jq -c '.caption = "<script> ü"' >evil.jsonl
+run vfm-curate sheet -q -o evil.html --all --title '<b>' evil.jsonl
+like "$rc $(<evil.html)" '^0 .*<h1>&lt;b&gt;</h1>.*<p>&lt;script&gt; ü<' "sheet: text is escaped"
 for i in 0 1; do SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=2 vfm-curate sheet -q -o sheet.%t.html --all filter.jsonl; done
 is "$(echo sheet.?.html)" "sheet.0.html sheet.1.html" "sheet: one for each part"
 run vfm-curate sheet -o none.html /dev/null

@@ -134,7 +134,7 @@ static int compare_counted(const void *a, const void *b)
 }
 
 /* Returns the n counts of an object, the largest first, each raised by `more`; the caller frees the list. */
-static struct counted *sort_counts(const json_t *counts, int64_t more, size_t *n)
+static struct counted *sort_by_count(const json_t *counts, int64_t more, size_t *n)
 {
 	struct counted *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
 	const char *name;
@@ -149,7 +149,7 @@ static struct counted *sort_counts(const json_t *counts, int64_t more, size_t *n
 	return list;
 }
 
-static void count_word(struct word_counts *w, const char *word, size_t len)
+static void count_frequent(struct word_counts *w, const char *word, size_t len)
 {
 	char text[WORD_BYTES];
 	struct counted *list;
@@ -160,7 +160,7 @@ static void count_word(struct word_counts *w, const char *word, size_t len)
 		w->left, text, json_integer(json_integer_value(json_object_get(w->left, text)) + 1));
 	if (json_object_size(w->left) < 2 * WORDS)
 		return;
-	list = sort_counts(w->left, 0, &n); /* the names are those of the object */
+	list = sort_by_count(w->left, 0, &n); /* the names are those of the object */
 	w->pruned += list[WORDS].n;
 	for (size_t i = n; i-- > 0;)
 		if (list[i].n > list[WORDS].n)
@@ -187,7 +187,7 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 			word[n++] = (char)tolower((unsigned char)*s);
 		if (!letter) {
 			if (n >= 4)
-				count_word(&r->words, word, n);
+				count_frequent(&r->words, word, n);
 			n = 0;
 		}
 		if (!*s)
@@ -227,7 +227,7 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	char *dir, *file;
 
 	if (source) {
-		count_word(&r->sources, source, strlen(source));
+		count_frequent(&r->sources, source, strlen(source));
 		return;
 	}
 	src = vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
@@ -235,7 +235,7 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 		return;
 	file = vfm_member_parse(&member, src) ? vfm_strfmt("%.*s", (int)member.tar_len, src) : vfm_strdup(src);
 	dir = vfm_dir_of(file);
-	count_word(&r->sources, dir, strlen(dir));
+	count_frequent(&r->sources, dir, strlen(dir));
 	free(dir);
 	free(file);
 }

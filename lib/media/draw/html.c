@@ -105,7 +105,7 @@ static void add_escaped(struct vfm_buf *b, const char *text)
 	}
 }
 
-static void add_grouped(struct vfm_buf *b, const char *digits)
+static void add_thousands(struct vfm_buf *b, const char *digits)
 {
 	size_t n = strlen(digits);
 
@@ -156,7 +156,7 @@ static const char *add_conversion(struct vfm_buf *b, const char *s, va_list *ap)
 		text = vfm_strfmt(spec, va_arg(*ap, double));
 	}
 	if (text && grouped)
-		add_grouped(b, text);
+		add_thousands(b, text);
 	else if (text)
 		add_escaped(b, text);
 	free(text);
@@ -330,6 +330,6 @@ void vfm_html_swatch(struct vfm_buf *b, int colour)
 
 void vfm_html_area_swatch(struct vfm_buf *b, int colour)
 {
-	vfm_html_addf(
-		b, "<svg class=swatch viewBox='0 0 22 10'><rect class=a%d width='22' height='10'/></svg>&nbsp;", colour);
+	vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><rect class=a%d width='22' height='10'/></svg>&nbsp;",
+		colour);
 }

@@ -195,7 +195,7 @@ static double edge_of(const struct memory_plot *p, int c, int k)
 }
 
 /* Area k, drawn down to the axis; those below are drawn over it. */
-static void add_area(struct vfm_buf *b, const struct memory_plot *p, int k)
+static void add_owner_area(struct vfm_buf *b, const struct memory_plot *p, int k)
 {
 	double y = edge_of(p, 0, k), next;
 
@@ -274,7 +274,7 @@ static void add_memory_plot(struct vfm_buf *b, const struct shown *s, int rank, 
 	vfm_chart_y_axis(b, &p.y, LEFT, RIGHT);
 	vfm_chart_x_axis(b, &p.x, BOTTOM, BOTTOM);
 	for (int k = 0; k <= s->owners + 1; k++)
-		add_area(b, &p, k);
+		add_owner_area(b, &p, k);
 	add_capacity(b, &p, capacity);
 	add_peak_mark(b, &p);
 	vfm_buf_adds(b, "</svg></div>\n");

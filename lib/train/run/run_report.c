@@ -321,7 +321,7 @@ static char *time_text_of(const struct vfm_run_log *l)
 	return vfm_strfmt("%lld:%02lld h", (long long)(minutes / 60), (long long)(minutes % 60));
 }
 
-static char *model_text(const json_t *config)
+static char *shape_text(const json_t *config)
 {
 	const char *arch = flat_text(config, "model.arch"), *layers = flat_text(config, "model.layers"),
 		   *hidden = flat_text(config, "model.hidden");
@@ -348,7 +348,7 @@ static void list_facts(struct facts *f, const struct vfm_run_log *l, const json_
 	vfm_trace_extend_range(held_out, &best, &worst);
 	f->n = 0;
 	add_fact(f, "phase", ON_CARD, l->phase ? vfm_strdup(l->phase) : NULL);
-	add_fact(f, "model", IN_TABLE, model_text(config));
+	add_fact(f, "model", IN_TABLE, shape_text(config));
 	add_fact(f, "parameters", ON_CARD, number_text(count_parameters(l->config)));
 	add_fact(f, "steps", ON_CARD, steps_text(l));
 	add_fact(f, "first step", IN_TABLE, l->first > 1 ? count_text(l->first) : NULL);
