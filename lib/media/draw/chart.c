@@ -90,22 +90,14 @@ double vfm_chart_axis_at(const struct vfm_chart_axis *a, double v)
 static void add_tick_label(struct vfm_buf *b, const struct vfm_chart_axis *a, double tick)
 {
 	int digits = a->log ? 0 : (int)fmax(0, -floor(log10(a->step) + 1e-9));
-	double top = fmax(fabs(a->lo), fabs(a->hi));
+	char text[VFM_NUMBER_TEXT];
 
-	if (a->log) {
-		vfm_html_addf(b, "%.3g", pow(10, tick));
-	} else if (top >= 1e5 || digits > 5) {
-		static const char *const suffix[] = {"", "k", "M", "G", "T"};
-		int k = 0;
-
-		for (; top >= 1e4 && k < 4; k++) {
-			top /= 1000;
-			tick /= 1000;
-		}
-		vfm_html_addf(b, "%.4g%s", tick, tick == 0 ? "" : suffix[k]);
-	} else {
+	if (a->log)
+		vfm_html_addf(b, "%s", vfm_html_number(text, pow(10, tick)));
+	else if (fmax(fabs(a->lo), fabs(a->hi)) >= 1e5 || digits > 5)
+		vfm_html_addf(b, "%s", vfm_html_number(text, tick));
+	else
 		vfm_html_addf(b, "%.*f", digits, tick);
-	}
 	vfm_html_addf(b, "%s</text>", a->unit ? a->unit : "");
 }
 

@@ -19,9 +19,10 @@ struct run_report {
 	int n;
 	struct vfm_run_log log[VFM_RUN_REPORT_RUNS];
 	char *name[VFM_RUN_REPORT_RUNS];
-	json_t *config[VFM_RUN_REPORT_RUNS], *identity[VFM_RUN_REPORT_RUNS]; /* flat: {"train.lr": "0.001"} */
-	json_t *defaults;                                                    /* of the configuration, flat */
-	int64_t *marks[VFM_RUN_REPORT_RUNS];                                 /* steps of restarts */
+	/* flat objects of texts, {"train.lr": "0.001"}; null: there is none */
+	json_t *facts[VFM_RUN_REPORT_RUNS], *config[VFM_RUN_REPORT_RUNS], *identity[VFM_RUN_REPORT_RUNS];
+	json_t *defaults;                    /* of the configuration */
+	int64_t *marks[VFM_RUN_REPORT_RUNS]; /* steps of restarts */
 	int n_marks[VFM_RUN_REPORT_RUNS];
 };
 
@@ -65,205 +66,7 @@ static const char *flat_text(const json_t *flat, const char *key)
 	return json_string_value(json_object_get(flat, key));
 }
 
-/* ---- reading ---- */
-
-/* A restart is a start after the first one, or a step that does not follow the one before. */
-static void collect_marks(struct run_report *r, int k)
-{
-	const struct vfm_run_log *l = &r->log[k];
-	int64_t *m = vfm_calloc(VFM_RUN_STARTS + VFM_RUN_JUMPS, sizeof(*m));
-	int n = 0;
-
-	for (int i = 1; i < l->n_starts; i++)
-		m[n++] = l->start[i].step;
-	for (int i = 0; i < l->n_jumps && i < VFM_RUN_JUMPS; i++)
-		m[n++] = l->jump[i].to;
-	r->marks[k] = m;
-	r->n_marks[k] = n;
-}
-
-/* A run has the name of its folder; if another one has it too, that of the operand. */
-static void name_runs(struct run_report *r)
-{
-	for (int k = 0; k < r->n; k++) {
-		bool unique = true;
-
-		for (int i = 0; i < r->n; i++)
-			unique = unique && (i == k || strcmp(r->log[i].name, r->log[k].name) != 0);
-		r->name[k] = vfm_strdup(unique ? r->log[k].name : r->o->runs[k]);
-	}
-}
-
-static int read_runs(struct run_report *r, struct vfm_err *err)
-{
-	struct vfm_config c;
-	json_t *defaults;
-
-	for (; r->n < r->o->n; r->n++) {
-		int k = r->n, rc = vfm_run_log_read(&r->log[k], r->o->runs[k], err);
-
-		if (rc < 0) {
-			vfm_run_log_release(&r->log[k]);
-			return rc;
-		}
-		r->config[k] = flatten_json(r->log[k].config);
-		r->identity[k] = flatten_json(r->log[k].identity);
-		collect_marks(r, k);
-	}
-	name_runs(r);
-	vfm_config_defaults(&c);
-	defaults = vfm_config_to_json(&c);
-	r->defaults = flatten_json(defaults);
-	json_decref(defaults);
-	return 0;
-}
-
-static void release_runs(struct run_report *r)
-{
-	for (int k = 0; k < r->n; k++) {
-		vfm_run_log_release(&r->log[k]);
-		json_decref(r->config[k]);
-		json_decref(r->identity[k]);
-		free(r->marks[k]);
-		free(r->name[k]);
-	}
-	json_decref(r->defaults);
-}
-
-/* ---- tables with a column for each run ---- */
-
-static void add_run_name(const struct run_report *r, struct vfm_buf *b, int k)
-{
-	vfm_html_swatch(b, k);
-	vfm_html_addf(b, "%s", r->name[k]);
-}
-
-static void begin_run_table(const struct run_report *r, struct vfm_buf *b, const char *first, const char *second)
-{
-	vfm_html_addf(b, "<div class=wide><table>\n<tr><th>%s", first);
-	if (second)
-		vfm_html_addf(b, "<th>%s", second);
-	for (int k = 0; k < r->n; k++) {
-		vfm_buf_adds(b, "<th>");
-		add_run_name(r, b, k);
-	}
-	vfm_buf_adds(b, "\n");
-}
-
-static bool same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && !strcmp(a, b));
-}
-
-/* Whether the runs differ in a key; a run alone is compared with the defaults. */
-static bool differs(const struct run_report *r, json_t *const *flat, const json_t *defaults, const char *key)
-{
-	const char *first = flat_text(flat[0], key);
-
-	if (r->n == 1)
-		return defaults && !same_text(first, flat_text(defaults, key));
-	for (int k = 1; k < r->n; k++)
-		if (!same_text(first, flat_text(flat[k], key)))
-			return true;
-	return false;
-}
-
-/* Returns the keys of all runs, in the order in which they come; the caller frees the object. */
-static json_t *all_keys(const struct run_report *r, json_t *const *flat)
-{
-	json_t *all = json_object(), *v;
-	const char *key;
-
-	for (int k = 0; k < r->n; k++)
-		json_object_foreach(flat[k], key, v)
-		{
-			json_object_set(all, key, v);
-		}
-	return all;
-}
-
-/* Returns the number of rows. */
-static int add_key_table(
-	const struct run_report *r, struct vfm_buf *b, json_t *const *flat, const json_t *defaults, bool all)
-{
-	json_t *keys = all_keys(r, flat), *v;
-	const char *key;
-	int rows = 0;
-
-	json_object_foreach(keys, key, v)
-	{
-		if (!all && !differs(r, flat, defaults, key))
-			continue;
-		if (!rows++)
-			begin_run_table(r, b, "key", defaults ? "default" : NULL);
-		vfm_html_addf(b, "<tr><td>%s", key);
-		if (defaults)
-			vfm_html_addf(b, "<td class=dim>%s", flat_text(defaults, key));
-		for (int k = 0; k < r->n; k++)
-			vfm_html_addf(b, "<td>%s", flat_text(flat[k], key));
-		vfm_buf_adds(b, "\n");
-	}
-	if (rows)
-		vfm_html_table_end(b);
-	json_decref(keys);
-	return rows;
-}
-
-static void add_config_section(const struct run_report *r, struct vfm_buf *b)
-{
-	bool any = false;
-
-	for (int k = 0; k < r->n; k++)
-		any = any || r->log[k].config;
-	if (!any)
-		return;
-	vfm_html_addf(b, "<h2>Configuration</h2>\n<p class=dim>Keys %s.</p>\n",
-		r->n > 1 ? "in which the runs differ" : "that are not at their defaults");
-	if (!add_key_table(r, b, r->config, r->defaults, false))
-		vfm_buf_adds(b, "<p>None.</p>\n");
-	vfm_buf_adds(b, "<details><summary>All keys</summary>\n");
-	add_key_table(r, b, r->config, r->defaults, true);
-	vfm_buf_adds(b, "</details>\n");
-}
-
-static void add_identity_section(const struct run_report *r, struct vfm_buf *b)
-{
-	bool any = false;
-
-	for (int k = 0; k < r->n; k++)
-		any = any || r->log[k].identity;
-	if (!any)
-		return;
-	vfm_buf_adds(b, "<h2>Identity</h2>\n<p class=dim>Plan, encoders and initial weights (run.json).</p>\n");
-	add_key_table(r, b, r->identity, NULL, true);
-}
-
 /* ---- facts ---- */
-
-/* A fact about each run: a text, or NULL. */
-struct fact {
-	const char *name;
-	bool card; /* among the cards of a run alone */
-	char *text[VFM_RUN_REPORT_RUNS];
-};
-
-/* The facts of one run after another: `of` is the run whose facts are added now. */
-struct facts {
-	struct fact fact[24];
-	int n, of;
-};
-
-enum fact_place { IN_TABLE, ON_CARD };
-
-/* Adds the next fact of a run; text: owned by the list, or NULL. */
-static void add_fact(struct facts *f, const char *name, enum fact_place place, char *text)
-{
-	struct fact *fact = &f->fact[f->n++];
-
-	fact->name = name;
-	fact->card = place == ON_CARD;
-	fact->text[f->of] = text;
-}
 
 static char *number_text(double x)
 {
@@ -340,65 +143,236 @@ static double count_parameters(const json_t *config)
 	return (double)vfm_model_params(&c.model);
 }
 
-static void list_facts(struct facts *f, const struct vfm_run_log *l, const json_t *config)
+/* text: owned by the list; NULL: none. */
+static void add_fact(json_t *facts, const char *name, char *text)
+{
+	json_object_set_new(facts, name, text ? json_string(text) : json_null());
+	free(text);
+}
+
+static json_t *list_facts(const struct vfm_run_log *l, const json_t *config)
 {
 	const struct vfm_trace *held_out = curve_trace(l, "held_out_loss");
 	double ms = curve_sum(l, "step_ms"), best = INFINITY, worst = -INFINITY;
+	json_t *f = json_object();
 
 	vfm_trace_extend_range(held_out, &best, &worst);
-	f->n = 0;
-	add_fact(f, "phase", ON_CARD, l->phase ? vfm_strdup(l->phase) : NULL);
-	add_fact(f, "model", IN_TABLE, shape_text(config));
-	add_fact(f, "parameters", ON_CARD, number_text(count_parameters(l->config)));
-	add_fact(f, "steps", ON_CARD, steps_text(l));
-	add_fact(f, "first step", IN_TABLE, l->first > 1 ? count_text(l->first) : NULL);
-	add_fact(f, "loss, recent mean", ON_CARD, number_text(vfm_trace_recent(curve_trace(l, "loss"))));
-	add_fact(f, "held-out loss, last", ON_CARD, number_text(held_out->n ? held_out->last : NAN));
-	add_fact(f, "held-out loss, best", ON_CARD, number_text(best));
-	add_fact(f, "tokens", ON_CARD, number_text(l->tokens));
-	add_fact(f, "samples", IN_TABLE, number_text(l->samples));
-	add_fact(f, "time of the steps", ON_CARD, time_text_of(l));
-	add_fact(f, "tokens per second", ON_CARD, number_text(l->tokens / ms * 1e3));
-	add_fact(f, "model TFLOP/s per rank", ON_CARD, number_text(l->tflop / ms * 1e3));
-	add_fact(f, "wait for data, of the time", IN_TABLE, share_text(l, "data_wait_ms"));
-	add_fact(f, "exposed communication", IN_TABLE, share_text(l, "comm_ms"));
-	add_fact(f, "pipeline bubble", IN_TABLE, share_text(l, "bubble_ms"));
-	add_fact(f, "stalls for copies", IN_TABLE, share_text(l, "copy_ms"));
-	add_fact(f, "host", IN_TABLE, share_text(l, "host_ms"));
-	add_fact(f, "steps that were not finite", IN_TABLE, count_text(l->not_finite));
-	add_fact(f, "replaced samples", IN_TABLE, number_text(l->replaced));
-	add_fact(f, "starts", IN_TABLE, l->n_starts ? count_text(l->n_starts) : NULL);
-	add_fact(f, "newest checkpoint", IN_TABLE, l->checkpoint >= 0 ? count_text(l->checkpoint) : NULL);
+	add_fact(f, "phase", l->phase ? vfm_strdup(l->phase) : NULL);
+	add_fact(f, "model", shape_text(config));
+	add_fact(f, "parameters", number_text(count_parameters(l->config)));
+	add_fact(f, "steps", steps_text(l));
+	add_fact(f, "first step", l->first > 1 ? count_text(l->first) : NULL);
+	add_fact(f, "loss, recent mean", number_text(vfm_trace_recent(curve_trace(l, "loss"))));
+	add_fact(f, "held-out loss, last", number_text(held_out->n ? held_out->last : NAN));
+	add_fact(f, "held-out loss, best", number_text(best));
+	add_fact(f, "tokens", number_text(l->tokens));
+	add_fact(f, "samples", number_text(l->samples));
+	add_fact(f, "time of the steps", time_text_of(l));
+	add_fact(f, "tokens per second", number_text(l->tokens / ms * 1e3));
+	add_fact(f, "model TFLOP/s per rank", number_text(l->tflop / ms * 1e3));
+	add_fact(f, "wait for data, of the time", share_text(l, "data_wait_ms"));
+	add_fact(f, "exposed communication", share_text(l, "comm_ms"));
+	add_fact(f, "pipeline bubble", share_text(l, "bubble_ms"));
+	add_fact(f, "stalls for copies", share_text(l, "copy_ms"));
+	add_fact(f, "host", share_text(l, "host_ms"));
+	add_fact(f, "steps that were not finite", count_text(l->not_finite));
+	add_fact(f, "replaced samples", number_text(l->replaced));
+	add_fact(f, "starts", l->n_starts ? count_text(l->n_starts) : NULL);
+	add_fact(f, "newest checkpoint", l->checkpoint >= 0 ? count_text(l->checkpoint) : NULL);
+	return f;
 }
 
-/* A row for each fact that a run has; of a run alone, those in front of them as cards. */
+/* ---- reading ---- */
+
+/* A restart is a start after the first one, or a step that does not follow the one before. */
+static void collect_marks(struct run_report *r, int k)
+{
+	const struct vfm_run_log *l = &r->log[k];
+	int64_t *m = vfm_calloc(VFM_RUN_STARTS + VFM_RUN_JUMPS, sizeof(*m));
+	int n = 0;
+
+	for (int i = 1; i < l->n_starts; i++)
+		m[n++] = l->start[i].step;
+	for (int i = 0; i < l->n_jumps && i < VFM_RUN_JUMPS; i++)
+		m[n++] = l->jump[i].to;
+	r->marks[k] = m;
+	r->n_marks[k] = n;
+}
+
+/* A run has the name of its folder; if another one has it too, that of the operand. */
+static void name_runs(struct run_report *r)
+{
+	for (int k = 0; k < r->n; k++) {
+		bool unique = true;
+
+		for (int i = 0; i < r->n; i++)
+			unique = unique && (i == k || strcmp(r->log[i].name, r->log[k].name) != 0);
+		r->name[k] = vfm_strdup(unique ? r->log[k].name : r->o->runs[k]);
+	}
+}
+
+static int read_runs(struct run_report *r, struct vfm_err *err)
+{
+	struct vfm_config c;
+	json_t *defaults;
+
+	for (; r->n < r->o->n; r->n++) {
+		int k = r->n, rc = vfm_run_log_read(&r->log[k], r->o->runs[k], err);
+
+		if (rc < 0) {
+			vfm_run_log_release(&r->log[k]);
+			return rc;
+		}
+		r->config[k] = flatten_json(r->log[k].config);
+		r->identity[k] = flatten_json(r->log[k].identity);
+		r->facts[k] = list_facts(&r->log[k], r->config[k]);
+		collect_marks(r, k);
+	}
+	name_runs(r);
+	vfm_config_defaults(&c);
+	defaults = vfm_config_to_json(&c);
+	r->defaults = flatten_json(defaults);
+	json_decref(defaults);
+	return 0;
+}
+
+static void release_runs(struct run_report *r)
+{
+	for (int k = 0; k < r->n; k++) {
+		vfm_run_log_release(&r->log[k]);
+		json_decref(r->facts[k]);
+		json_decref(r->config[k]);
+		json_decref(r->identity[k]);
+		free(r->marks[k]);
+		free(r->name[k]);
+	}
+	json_decref(r->defaults);
+}
+
+/* ---- tables with a column for each run ---- */
+
+static void add_run_name(const struct run_report *r, struct vfm_buf *b, int k)
+{
+	vfm_html_swatch(b, k);
+	vfm_html_addf(b, "%s", r->name[k]);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && !strcmp(a, b));
+}
+
+/* Whether the runs differ in a key; a run alone is compared with the defaults. */
+static bool differs(const struct run_report *r, json_t *const *flat, const json_t *defaults, const char *key)
+{
+	const char *first = flat_text(flat[0], key);
+
+	if (r->n == 1)
+		return defaults && !same_text(first, flat_text(defaults, key));
+	for (int k = 1; k < r->n; k++)
+		if (!same_text(first, flat_text(flat[k], key)))
+			return true;
+	return false;
+}
+
+/* Returns the keys of all runs, in the order in which they come; the caller frees the object. */
+static json_t *all_keys(const struct run_report *r, json_t *const *flat)
+{
+	json_t *all = json_object(), *v;
+	const char *key;
+
+	for (int k = 0; k < r->n; k++)
+		json_object_foreach(flat[k], key, v)
+		{
+			json_object_set(all, key, v);
+		}
+	return all;
+}
+
+static bool has_text(const struct run_report *r, json_t *const *flat, const char *key)
+{
+	bool any = false;
+
+	for (int k = 0; k < r->n; k++)
+		any = any || flat_text(flat[k], key);
+	return any;
+}
+
+/* A row for each key that a run has, or only for those that differ, under a heading.  Returns the number of rows. */
+static int add_key_table(const struct run_report *r, struct vfm_buf *b, const char *heading, json_t *const *flat,
+	const json_t *defaults, bool all)
+{
+	json_t *keys = all_keys(r, flat), *v;
+	const char *key;
+	int rows = 0;
+
+	vfm_html_addf(b, "<div class=wide><table>\n<tr><th>%s", heading);
+	vfm_buf_adds(b, defaults ? "<th>default" : "");
+	for (int k = 0; k < r->n; k++) {
+		vfm_buf_adds(b, "<th>");
+		add_run_name(r, b, k);
+	}
+	json_object_foreach(keys, key, v)
+	{
+		if (!has_text(r, flat, key) || (!all && !differs(r, flat, defaults, key)))
+			continue;
+		rows++;
+		vfm_html_addf(b, "\n<tr><td>%s", key);
+		if (defaults)
+			vfm_html_addf(b, "<td class=dim>%s", flat_text(defaults, key));
+		for (int k = 0; k < r->n; k++)
+			vfm_html_addf(b, "<td>%s", flat_text(flat[k], key));
+	}
+	vfm_buf_adds(b, "\n");
+	vfm_html_table_end(b);
+	json_decref(keys);
+	return rows;
+}
+
+/* A table of all facts; of a run alone, the most important ones are cards. */
 static void add_facts(const struct run_report *r, struct vfm_buf *b)
 {
-	struct facts f = {0};
+	static const char *const cards[] = {"phase", "parameters", "steps", "loss, recent mean", "held-out loss, last",
+		"held-out loss, best", "tokens", "time of the steps", "tokens per second", "model TFLOP/s per rank"};
 
-	for (; f.of < r->n; f.of++)
-		list_facts(&f, &r->log[f.of], r->config[f.of]);
-	vfm_buf_adds(b, r->n == 1 ? "<div class=cards>\n" : "");
-	for (int i = 0; i < f.n && r->n == 1; i++)
-		if (f.fact[i].card && f.fact[i].text[0])
-			vfm_html_card(b, f.fact[i].name, "%s", f.fact[i].text[0]);
-	vfm_buf_adds(b, r->n == 1 ? "</div>\n" : "");
-	begin_run_table(r, b, "", NULL);
-	for (int i = 0; i < f.n; i++) {
-		bool any = false;
-
-		for (int k = 0; k < r->n; k++)
-			any = any || f.fact[i].text[k];
-		if (any && !(r->n == 1 && f.fact[i].card)) {
-			vfm_html_addf(b, "<tr><td>%s", f.fact[i].name);
-			for (int k = 0; k < r->n; k++)
-				vfm_html_addf(b, "<td>%s", f.fact[i].text[k]);
-			vfm_buf_adds(b, "\n");
-		}
-		for (int k = 0; k < r->n; k++)
-			free(f.fact[i].text[k]);
+	vfm_buf_adds(b, "<div class=cards>\n");
+	for (size_t i = 0; r->n == 1 && i < sizeof(cards) / sizeof(cards[0]); i++) {
+		if (has_text(r, r->facts, cards[i]))
+			vfm_html_card(b, cards[i], "%s", flat_text(r->facts[0], cards[i]));
+		json_object_del(r->facts[0], cards[i]);
 	}
-	vfm_html_table_end(b);
+	vfm_buf_adds(b, "</div>\n");
+	add_key_table(r, b, "", r->facts, NULL, true);
+}
+
+static bool has_keys(const struct run_report *r, json_t *const *flat)
+{
+	bool any = false;
+
+	for (int k = 0; k < r->n; k++)
+		any = any || json_object_size(flat[k]);
+	return any;
+}
+
+static void add_config_section(const struct run_report *r, struct vfm_buf *b)
+{
+	if (!has_keys(r, r->config))
+		return;
+	vfm_html_addf(b, "<h2>Configuration</h2>\n<p class=dim>Keys %s.</p>\n",
+		r->n > 1 ? "in which the runs differ" : "that are not at their defaults");
+	if (!add_key_table(r, b, "key", r->config, r->defaults, false))
+		vfm_buf_adds(b, "<p>None.</p>\n");
+	vfm_buf_adds(b, "<details><summary>All keys</summary>\n");
+	add_key_table(r, b, "key", r->config, r->defaults, true);
+	vfm_buf_adds(b, "</details>\n");
+}
+
+static void add_identity_section(const struct run_report *r, struct vfm_buf *b)
+{
+	if (!has_keys(r, r->identity))
+		return;
+	vfm_buf_adds(b, "<h2>Identity</h2>\n<p class=dim>Plan, encoders and initial weights (run.json).</p>\n");
+	add_key_table(r, b, "key", r->identity, NULL, true);
 }
 
 static void add_failures(const struct run_report *r, struct vfm_buf *b)
