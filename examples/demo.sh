@@ -53,7 +53,7 @@ else
 	vfm-curate synth -n "$N" -d "$OUT/clips" --size $size --frames 16 | vfm-curate score |
 		vfm-curate encode -d "$OUT/latents" --text bytes:256 | vfm-curate shard -d "$OUT/data" >"$OUT/records.jsonl"
 fi
-vfm-curate sheet -o "$OUT/clips.png" -n 24 --columns 4 --title "what it learns from" "$OUT/records.jsonl" >/dev/null
+vfm-curate sheet -o "$OUT/clips.html" -n 24 --columns 4 --title "what it learns from" "$OUT/records.jsonl" >/dev/null
 
 # ---- pack --------------------------------------------------------------------
 say "2. pack"
@@ -84,7 +84,7 @@ say "4. train $STEPS steps"
 # A machine that has become slower ends the training early: on SIGTERM it saves and returns 75.
 timeout -s TERM "$LIMIT" vfm-train -c "$OUT/config.json" --data "$OUT/plan.bin" --steps "$STEPS" -o "$OUT/run" >/dev/null ||
 	[ -d "$OUT/run/ckpt" ]
-vfm-bench plot -o "$OUT/loss.png" --title "loss" "$OUT/run"
+vfm-bench plot -o "$OUT/loss.svg" --title "loss" "$OUT/run"
 
 # ---- look --------------------------------------------------------------------
 say "5. sample"
@@ -92,7 +92,7 @@ args=()
 for p in "${prompts[@]}"; do args+=(-p "$p"); done
 [ -z "${VIDEOS:-}" ] || for _ in 1 2 3 4 5 6 7; do args+=(-p ""); done
 vfm-sample --ckpt "$OUT/run" "${args[@]}" -d "$OUT/samples" --size $size --frames 16 --steps 16 >"$OUT/samples.jsonl"
-vfm-curate sheet -o "$OUT/samples.png" -n 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
+vfm-curate sheet -o "$OUT/samples.html" -n 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
 
 say "6. the checkpoint"
 vfm-ckpt info "$OUT/run"
@@ -102,8 +102,8 @@ fi
 
 say "done in $(($(date +%s) - start)) s${START:+, packages and build included}"
 cat <<END
-training clips   $OUT/clips.png
-loss curve       $OUT/loss.png
-samples          $OUT/samples.png, $OUT/samples/*.mp4
+training clips   $OUT/clips.html
+loss curve       $OUT/loss.svg
+samples          $OUT/samples.html, $OUT/samples/*.mp4
 checkpoint       $OUT/run/ckpt/$(cd "$OUT/run/ckpt" && printf "%s\n" step-* | tail -n 1)
 END

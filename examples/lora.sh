@@ -56,7 +56,7 @@ sample=(--ckpt "$OUT/run" "${prompts[@]}" --size 96x96 --frames 16 --steps 16)
 vfm-sample "${sample[@]}" -d "$dir/before" >"$dir/before.jsonl"
 vfm-sample "${sample[@]}" --lora "$dir/run" -d "$dir/after" >"$dir/after.jsonl"
 for when in before after; do
-	vfm-curate sheet -o "$dir/$when.png" -n 8 --columns 4 --title "$when" "$dir/$when.jsonl" >/dev/null
+	vfm-curate sheet -o "$dir/$when.html" -n 8 --columns 4 --title "$when" "$dir/$when.jsonl" >/dev/null
 	[ ! -x "$B/tests/tools/recognise" ] || "$B/tests/tools/recognise" <"$dir/$when.jsonl" >/dev/null || true
 done
 
@@ -64,7 +64,7 @@ say "5. merge"
 vfm-ckpt merge "$OUT/run" "$dir/run" "$dir/merged"
 cat <<END2
 clips            $dir/clips
-samples          $dir/before.png, $dir/after.png
+samples          $dir/before.html, $dir/after.html
 adapters         $dir/run
 merged weights   $dir/merged
 END2

@@ -1,21 +1,24 @@
-/* sheet - a contact sheet of clips, for a person to look at. */
+/* sheet - a page of clips, for a person to look at. */
+#include <fnmatch.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/par.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
 #include "data/record/caption.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
-#include "media/draw/sheet.h"
+#include "data/record/thumbnail.h"
+#include "media/draw/html.h"
+
+enum { TIMEOUT_S = 600 };
 
 struct sheet {
-	struct vfm_sheet *sheet;
-	int64_t max, left_out;
+	struct vfm_buf page;
+	int64_t max, columns, frames, width, shown, left_out;
 	bool all;
 };
 
@@ -27,65 +30,83 @@ static void add_score_text(struct vfm_buf *b, const json_t *score)
 
 	json_object_foreach((json_t *)(uintptr_t)score, key, v)
 	{
-		if (!json_is_number(v))
-			continue;
-		/* Four scores per line fit under three frames. */
-		vfm_buf_addf(b, "%s%s %.3g", n == 0 ? "" : n % 4 ? "  " : "\n", key, json_number_value(v));
-		n++;
+		if (json_is_number(v))
+			vfm_html_addf(b, "%s<span>%s %.3g</span>", n++ ? " · " : "", key, json_number_value(v));
 	}
-	if (n)
-		vfm_buf_adds(b, "\n");
 }
 
-static char *words_for(const json_t *rec)
+static void add_clip_caption(struct vfm_buf *b, const json_t *rec)
 {
-	struct vfm_buf b = {0};
 	const char *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
 	struct vfm_captions c;
 	double w = 0, h = 0, s = 0;
 
-	vfm_buf_addf(&b, "%s", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
+	vfm_html_addf(b, "<figcaption><b>%s</b>", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
 	if (vfm_rec_num(rec, "width", &w) && vfm_rec_num(rec, "height", &h))
-		vfm_buf_addf(&b, "  %.0fx%.0f", w, h);
+		vfm_html_addf(b, " &middot; <span>%.0f&times;%.0f</span>", w, h);
 	if (vfm_rec_num(rec, "duration_s", &s) && s > 0)
-		vfm_buf_addf(&b, "  %.3g s", s);
-	vfm_buf_adds(&b, "\n");
+		vfm_html_addf(b, " &middot; <span>%.3g s</span>", s);
 	if (vfm_captions_of(&c, rec, NULL) == 0)
 		for (int i = 0; i < c.n && c.list[i].value; i++)
-			vfm_buf_addf(&b, "%s%s%s\n", c.list[i].name, *c.list[i].name ? ": " : "",
+			vfm_html_addf(b, "<p>%s%s%s", c.list[i].name, *c.list[i].name ? ": " : "",
 				json_string_value(c.list[i].value));
 	if (why)
-		vfm_buf_addf(&b, "%s\n", why);
-	add_score_text(&b, json_object_get(rec, "score"));
-	return b.data;
+		vfm_html_addf(b, "<p class=failed>%s", why);
+	vfm_buf_adds(b, "<p>");
+	add_score_text(b, json_object_get(rec, "score"));
+	vfm_buf_adds(b, "</figcaption>");
 }
 
 static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	struct sheet *s = ctx;
-	struct vfm_sheet_clip clip = {.marked = vfm_rec_is_out(rec)};
-	struct vfm_rec_media m;
-	char *text;
+	struct vfm_thumbnails t;
+	bool marked = vfm_rec_is_out(rec);
 	int rc;
 
 	(void)out, (void)worker;
-	if (clip.marked && !s->all)
+	if (marked && !s->all)
 		return 0;
-	if (vfm_sheet_count(s->sheet) >= s->max) {
+	if (s->shown >= s->max) {
 		s->left_out++;
 		return 0;
 	}
-	TRY(vfm_rec_media(rec, &m, err));
-	text = words_for(rec);
-	clip.path = m.src;
-	clip.start = m.start_frame;
-	clip.end = m.end_frame;
-	clip.start_pts = m.start_pts;
-	if (clip.end < 0 && json_integer_value(json_object_get(rec, "frames")) > 0)
-		clip.end = clip.start + json_integer_value(json_object_get(rec, "frames"));
-	clip.text = text;
-	rc = vfm_sheet_add(s->sheet, &clip, err);
-	vfm_buf_release(&(struct vfm_buf){.data = text});
+	rc = vfm_thumbnails(&t, rec, (int)s->frames, (int)s->width, (int)s->width * 3 / 4, TIMEOUT_S, err);
+	if (rc == 0) {
+		s->shown++;
+		vfm_html_addf(&s->page, "<figure class='box%s'><div class=strip>", marked ? " marked" : "");
+		for (int i = 0; i < t.n && rc == 0; i++)
+			rc = vfm_html_picture(&s->page, t.rgb + (size_t)i * (size_t)(t.width * t.height * 3), t.width,
+				t.height, "", err);
+		vfm_buf_adds(&s->page, "</div>");
+		add_clip_caption(&s->page, rec);
+		vfm_buf_adds(&s->page, "</figure>\n");
+	}
+	free(t.rgb);
+	return rc;
+}
+
+static int draw_sheet(struct sheet *s, struct vfm_stage *stage, const char *path, struct vfm_err *err)
+{
+	int rc;
+
+	vfm_html_addf(&s->page,
+		"<div class='wide full'><div class=sheet "
+		"style='grid-template-columns:repeat(%d,minmax(120px,%dpx))'>\n",
+		(int)s->columns, (int)(s->frames * (s->width + 2) + 28));
+	rc = vfm_stage_run(stage, NULL, err);
+	if (s->left_out)
+		vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s->left_out);
+	if (rc == 0 && !s->shown)
+		return vfm_fail(err, VFM_EINPUT, "no clips for the sheet '%s'", path);
+	if (rc == 0 || (rc == VFM_EINPUT && s->shown)) {
+		int wrc;
+
+		vfm_buf_adds(&s->page, "</div></div>\n");
+		vfm_html_end(&s->page);
+		wrc = vfm_write_file(path, s->page.data, s->page.len, err);
+		rc = wrc < 0 ? wrc : rc;
+	}
 	return rc;
 }
 
@@ -100,20 +121,18 @@ static int sheet_path(char **path, const char *pattern, const struct vfm_stage *
 
 int curate_sheet(int argc, char **argv, struct vfm_err *err)
 {
-	struct sheet s = {.max = 48};
+	struct sheet s = {.max = 48, .columns = 3, .frames = 3, .width = 160};
 	struct vfm_stage stage = {
 		.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
-	struct vfm_sheet_opts so = {.timeout_s = 600};
-	int64_t columns = 3, frames = 3, width = 160;
 	const char *pattern = NULL, *title = NULL;
 	char *path = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (%t: the share)", &pattern},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
-		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &columns},
-		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &frames},
-		{VFM_OPT_INT, 0, "width", "PIXELS", "of a frame (default 160)", &width},
-		{VFM_OPT_STR, 0, "title", "TEXT", "a line above", &title},
+		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &s.columns},
+		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &s.frames},
+		{VFM_OPT_INT, 0, "width", "PIXELS", "of a frame (default 160)", &s.width},
+		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Clips)", &title},
 		{VFM_OPT_FLAG, 0, "all", NULL, "dropped records too, in a red frame", &s.all},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
@@ -130,32 +149,22 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (rc == 0 && !pattern)
-		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
+		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
+	if (rc == 0 && fnmatch("*.png", pattern, FNM_CASEFOLD) == 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "-o %s: the sheet is a page; name it .html", pattern);
 	if (rc == 0 &&
-		(s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
-			width > 1024 || columns * frames * width > 30000))
+		(s.max < 1 || s.max > 2000 || s.columns < 1 || s.columns > 32 || s.frames < 1 || s.frames > 32 ||
+			s.width < 16 || s.width > 1024 || s.columns * s.frames * s.width > 30000))
 		rc = vfm_fail(
 			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
 	if (rc == 0)
 		rc = sheet_path(&path, pattern, &stage, err);
 	if (rc == 0) {
-		so.columns = (int)columns;
-		so.frames = (int)frames;
-		so.width = (int)width;
-		so.height = (int)width * 3 / 4;
-		so.video.threads = vfm_par_threads();
-		s.sheet = vfm_sheet_new(&so);
+		vfm_html_begin(&s.page, title ? title : "Clips", 0);
 		stage.files = argv + 1;
-		rc = vfm_stage_run(&stage, NULL, err);
-		if (s.left_out)
-			vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s.left_out);
-		if (rc == 0 || (rc == VFM_EINPUT && vfm_sheet_count(s.sheet))) {
-			int wrc = vfm_sheet_write(s.sheet, path, title, err);
-
-			rc = wrc < 0 ? wrc : rc;
-		}
-		vfm_sheet_free(s.sheet);
+		rc = draw_sheet(&s, &stage, path, err);
 	}
+	vfm_buf_release(&s.page);
 	free(path);
 	return rc;
 }

@@ -129,12 +129,16 @@ run vfm-bench attn --dim 60 5
 rc_is 2 "a head dimension that no kernel takes"
 
 for i in {1..50}; do echo "{\"v\":1,\"step\":$i,\"loss\":$((100 - i)).5}"; done >metrics.jsonl
-run vfm-bench plot -o loss.png metrics.jsonl
+run vfm-bench plot -o loss.svg metrics.jsonl
 rc_is 0 "plot"
-is "$(head -c 4 loss.png | tail -c 3)" PNG "a picture"
-run vfm-bench plot -o none.png missing
+like "$(<loss.svg)" "^<svg .*<path class='pale c0' d='M.*<path class='c0' d='M.*</svg>" "curves"
+run vfm-bench plot -w 1 -k '<v>' --title 'a<b' -o title.svg metrics.jsonl
+like "$rc $(<title.svg)" "^0 .*>a&lt;b<.*>&lt;v&gt; over the steps<" "a title, which is escaped"
+run vfm-bench plot -o loss.PNG metrics.jsonl
+is "$rc $err" "2 vfm-bench plot: -o loss.PNG: the plot is SVG; name it .svg" "no PNG"
+run vfm-bench plot -o none.svg missing
 rc_is 2 "a run that is not there"
-not_ok "leaves no picture" test -e none.png
+not_ok "leaves no picture" test -e none.svg
 run vfm-bench exec -q -n 300 --bytes 64K -r 1 -o jsonl
 is "$rc $(jq -c '[.batch, .bytes, .records_s > 0, .idle_ratio >= 0]' <<<"$out" | tr '\n' ' ')" \
 	'0 [1,0,true,true] [8,0,true,true] [64,0,true,true] [1,65536,true,true] ' "exec: rows"

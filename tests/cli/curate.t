@@ -186,14 +186,19 @@ run_stage vfm-curate filter --min motion=fast score.jsonl
 rc_is 2 "filter: a limit that is no number is bad usage"
 
 # ---- sheet, stats
-run vfm-curate sheet -o sheet.png --all filter.jsonl
+run vfm-curate sheet -o sheet.html --all filter.jsonl
 rc_is 0 "sheet"
-like "$(file -b sheet.png 2>/dev/null || echo PNG)" PNG "sheet: a PNG"
-for i in 0 1; do SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=2 vfm-curate sheet -q -o sheet.%t.png --all filter.jsonl; done
-is "$(echo sheet.?.png)" "sheet.0.png sheet.1.png" "sheet: one for each part"
-run vfm-curate sheet -o none.png /dev/null
+like "$(<sheet.html)" "<figure class='box.*<img .*<figcaption><b>" "sheet: pictures and captions"
+run vfm-curate sheet -o sheet.png filter.jsonl
+is "$rc $err" "2 vfm-curate sheet: -o sheet.png: the sheet is a page; name it .html" "sheet: no PNG"
+records filter.jsonl | head -n 1 | jq -c '.caption = "<script> ü"' >evil.jsonl
+run vfm-curate sheet -q -o evil.html --all --title '<b>' evil.jsonl
+like "$rc $(<evil.html)" '^0 .*<h1>&lt;b&gt;</h1>.*<p>&lt;script&gt; ü<' "sheet: text is escaped"
+for i in 0 1; do SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=2 vfm-curate sheet -q -o sheet.%t.html --all filter.jsonl; done
+is "$(echo sheet.?.html)" "sheet.0.html sheet.1.html" "sheet: one for each part"
+run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
-ok "sheet: and leaves nothing" test ! -e none.png
+ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
 like "$out" 'filter: motion # < #' "stats: reasons fall together"
 run vfm-curate stats -o json filter.jsonl

@@ -91,7 +91,7 @@ run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp
 rc_is 0 "--html"
 is "$out" "$first" "changes no figure"
 is "$(grep -c 'rank [0-9]*, pp stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
-is "$(grep -oE '<tr><td class="num">[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
+is "$(grep -oE '<tr><td class=num>[0-9]+' page.html | grep -oE '[0-9]+$' | tr '\n' ' ')" "8 16 32 64 128 256 512 1024 2048 4096 8192 " "more GPUs"
 is "$(grep -oE 'Rank [0-9]+, pp stage [0-9]+' page.html | tr '\n' ' ')" "Rank 0, pp stage 0 Rank 4, pp stage 1 " "the memory of a rank of each stage"
 is "$(grep -c 'capacity 79.2 GiB' page.html)" 2 "and the capacity"
 if command -v chromium >/dev/null; then
@@ -335,18 +335,18 @@ run vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html
 rc_is 0 "a page of rows"
 is "$out" "$rows3" "changes no figure"
 is "$(jq -sc 'map(.how)' <<<"$out")" '["predicted","predicted","predicted"]' "three rows"
-is "$(grep -oE '<h2 id="row-[0-9]">Row [0-9]: [a-z0-9-]+' matrix.html | grep -oE 'Row .*' | tr '\n' ';')" "Row 1: dit-s;Row 2: dit-s;Row 3: dit-7b;" "a section each"
-is "$(grep -oE 'href="#row-[0-9]"' matrix.html | wc -l)" 3 "with links"
+is "$(grep -oE '<h2 id=row-[0-9]>Row [0-9]: [a-z0-9-]+' matrix.html | grep -oE 'Row .*' | tr '\n' ';')" "Row 1: dit-s;Row 2: dit-s;Row 3: dit-7b;" "a section each"
+is "$(grep -oE "href='#row-[0-9]'" matrix.html | wc -l)" 3 "with links"
 is "$(grep -c 'Memory by owner</h3>' matrix.html)" 3 "and memory"
-is "$(grep -oE '<span class="dim">step</span><b>[0-9.]+' matrix.html | grep -oE '[0-9.]+$' | tr '\n' ' ')" \
+is "$(grep -oE '<span class=dim>step</span><b>[0-9.]+' matrix.html | grep -oE '[0-9.]+$' | tr '\n' ' ')" \
 	"$(jq -r '.step_ms * 10 | round / 10' <<<"$out" | LC_ALL=C xargs printf '%.1f ')" "the same steps as in the table"
 cp matrix.html same.html
 vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html >/dev/null
 ok "the same bytes each time" cmp -s matrix.html same.html
-ok "no reference to another file" test "$(grep -cE 'src="(http|/)|href="[^#]' matrix.html)" = 0
+ok "no reference to another file" test "$(grep -cE "src='(http|/)|href='[^#]" matrix.html)" = 0
 if command -v chromium >/dev/null; then
 	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/matrix.html" >dom 2>/dev/null
-	is "$(grep -c 'class="memory"' dom)" 3 "the charts are there"
+	is "$(grep -c '<circle' dom)" 3 "the charts are there"
 fi
 run vfm-bench matrix -q --model dit-s --context 256 --dtype fp32 -r 1 --seconds 0 --warmup 0 -o jsonl --html measured.html
 rc_is 0 "a page of measured rows"

@@ -67,7 +67,7 @@ for stage in split "clip -d c" "clip -d c --height 64" score "encode -d e"; do
 		is "$rc $(jq -r .error <<<"$out")" "1 'pipe.mp4' is a FIFO, not a regular file" "$stage: a FIFO as $kind"
 	done
 done
-run timeout 20 vfm-curate sheet -o s.png <<<'{"v":1,"id":"x","kind":"video","src":"pipe.mp4"}'
+run timeout 20 vfm-curate sheet -o s.html <<<'{"v":1,"id":"x","kind":"video","src":"pipe.mp4"}'
 is "$rc" 1 "sheet: a FIFO"
 run_stage timeout 20 vfm-curate shard -d s <<<'{"v":1,"id":"x","latent":{"path":"pipe.mp4"}}'
 is "$rc $(jq -r .error <<<"$out")" "1 'pipe.mp4' is a FIFO, not a regular file" "shard: a FIFO as latents"

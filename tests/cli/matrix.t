@@ -137,16 +137,16 @@ done
 # ---- the page of published figures
 jq -c --arg long "$(printf 'x%.0s' {1..3000})" '.rows[0].config = $long' <<<"$published" >published.json
 run vfm-bench matrix -q --predict h200 --against ./published.json --html long.html
-is "$rc $(grep -c '<td class="long">xxx' long.html)" "0 1" "a long label may break"
+is "$rc $(grep -c '<td class=long>xxx' long.html)" "0 1" "a long label may break"
 jq -c '.rows = [.rows[0], (.rows[0] | .tflops_gpu = 7)] | .machine = "h200"' <<<"$published" >published.json
 run vfm-bench matrix -q --against ./published.json --html page.html
 is "$(grep -oE '[0-9.]+<tspan[^>]*>, published [0-9.]+' page.html | sed 's/<.*>//; s/^[0-9.]*//' | paste -sd';' -)" ", published 1.000;, published 7.000" \
 	"both rates are named beside the bars"
-is "$(grep -oE '<th class="num">TFLOP/<wbr>s' page.html | sort -u | wc -l)" 1 "headings are aligned with numbers, and may break"
+is "$(grep -oE '<th class=num>TFLOP/<wbr>s' page.html | sort -u | wc -l)" 1 "headings are aligned with numbers, and may break"
 if command -v chromium >/dev/null; then
 	jq '.rows[1].machine = "h100-dgx"' "$TOP/share/published/nemo-vfm.json" >wide.json
 	run vfm-bench matrix -q --against ./wide.json --html wide.html
-	sed -i 's|<meta http-equiv=.Content-Security[^>]*>||; s|</body>|<script>let w=document.querySelector(".full"),d=document.documentElement;document.title=[w.scrollWidth<=w.clientWidth,d.scrollWidth<=d.clientWidth]</script></body>|' wide.html long.html
+	sed -i 's|<meta http-equiv=Content-Security[^>]*>||; s|</body>|<script>let w=document.querySelector(".full"),d=document.documentElement;document.title=[w.scrollWidth<=w.clientWidth,d.scrollWidth<=d.clientWidth]</script></body>|' wide.html long.html
 	for page in wide long; do
 		chromium --headless --no-sandbox --disable-gpu --window-size=1300,2000 --dump-dom "file://$PWD/$page.html" >dom 2>/dev/null
 		is "$(grep -oE '<title>[^<]*' dom)" "<title>true,true" "$page.html: all columns are in sight"

@@ -25,23 +25,23 @@ unlike "$page" '<script|<img src=x|<b onmouseover|<i>x' "text of records is esca
 unlike "$page" 'http://|https://|url\(' "no request"
 like "$page" "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" "and a policy that forbids it"
 like "$page" '&lt;script&gt;document.title=&quot;owned&quot;&lt;/script&gt;' "the caption is shown"
-like "$page" '<span class="dim">records</span><b>36</b>' "the number of records"
-like "$page" '<span class="dim">kept</span><b>32</b>' "of those that are kept"
-like "$page" 'ééé&hellip; <span class="dim">.4101 bytes' "a long caption ends with a whole character, and says that it is cut"
-like "$page" '<blockquote dir="auto">' "captions run in their own direction"
-like "$page" '<td>zebra</td><td class="num">4</td>' "frequent words"
-like "$page" '<td>giraffe</td><td class="num">2</td>' "of all captions of a record"
-like "$page" '<td>filter: score.motion # &lt; #</td><td class="num">1</td>' "reasons of drops"
-like "$page" "<td>dedup: duplicate of &#39;...&#39;</td><td class=\"num\">2</td>" "those of duplicates together"
+like "$page" '<span class=dim>records</span><b>36</b>' "the number of records"
+like "$page" '<span class=dim>kept</span><b>32</b>' "of those that are kept"
+like "$page" 'ééé&hellip; <span class=dim>.4101 bytes' "a long caption ends with a whole character, and says that it is cut"
+like "$page" '<blockquote dir=auto>' "captions run in their own direction"
+like "$page" '<td>zebra<td class=num>4<td ' "frequent words"
+like "$page" '<td>giraffe<td class=num>2<td ' "of all captions of a record"
+like "$page" '<td>filter: score.motion # &lt; #<td class=num>1<td ' "reasons of drops"
+like "$page" "<td>dedup: duplicate of &#39;...&#39;<td class=num>2<td " "those of duplicates together"
 like "$page" "<b>kept</b> $original" "the original of a duplicate"
 like "$page" "<b>duplicate</b> $copy" "beside it"
 like "$page" 'not in these files</p><figcaption><b>kept</b> gone-0001' "an original that is not there is named"
-like "$page" '<td>raw</td><td class="num">3[0-9]</td>' "records by folder"
-like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;</td><td class="num">1</td>' "and by source"
-like "$page" '<td>vfm-curate synth</td>' "the stages"
+like "$page" '<td>raw<td class=num>3[0-9]<td ' "records by folder"
+like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;<td class=num>1<td ' "and by source"
+like "$page" '<td>vfm-curate synth<td>' "the stages"
 like "$page" 'cannot open &#39;raw/none.mp4&#39;' "a picture that cannot be read says why"
-is "$(grep -o 'src="data:image/png;base64,' page.html | wc -l)" 26 "23 pictures, and 3 of duplicates"
-grep -o 'data:image/png;base64,[^"]*' page.html | head -1 | sed 's/.*,//' | base64 -d >one.png
+is "$(grep -o "src='data:image/png;base64," page.html | wc -l)" 26 "23 pictures, and 3 of duplicates"
+grep -o "data:image/png;base64,[^']*" page.html | head -1 | sed 's/.*,//' | base64 -d >one.png
 run vfm-curate probe one.png
 like "$out" '"width":240,"height":160' "a picture is a PNG with the shape of its video"
 run vfm-curate report -q -o again.html --by score.motion --captions 1000 r.jsonl
@@ -51,7 +51,7 @@ like "$(grep -o '<b>[0-9]* %</b> score.motion <b>[^<]*' page.html | tail -1)" '1
 # ---- stdin, none, errors
 run vfm-curate report -o none.html </dev/null
 rc_is 0 "no record"
-like "$(cat none.html)" '<span class="dim">records</span><b>0</b>' "is a page, too"
+like "$(cat none.html)" '<span class=dim>records</span><b>0</b>' "is a page, too"
 run vfm-curate report r.jsonl
 rc_is 2 "no file"
 run vfm-curate report -o x.html --pictures 9999 r.jsonl
@@ -77,7 +77,7 @@ EOF
 if command -v python3 >/dev/null; then
 	small=$(peak 70000) large=$(peak 400000)
 	less "$large" "$small + 12000" "400,000 records need no more memory than 70,000 (KiB)"
-	like "$(cat many.html)" '<td>common</td><td class="num">400' "and the frequent words are right"
+	like "$(cat many.html)" '<td>common<td class=num>400' "and the frequent words are right"
 else
 	skip 2 "no python3"
 fi

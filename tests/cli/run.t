@@ -48,11 +48,11 @@ like "$err" "[0-9]+ x score.motion # < #" "the reasons of drops, with numbers ma
 like "$err" "1 x failed: .*not a video" "and of failures"
 like "$(tail -n1 <<<"$err")" "run/06-shard.jsonl$" "where the records are, last"
 page=$(cat one/page.html)
-like "$page" '<meta http-equiv="Content-Security-Policy" content="default-src .none.' "the page forbids requests"
+like "$page" '<meta http-equiv=Content-Security-Policy content="default-src .none.' "the page forbids requests"
 unlike "$page" 'http://|https://|<script' "and makes none"
 like "$page" 'score.motion # &lt; #' "the page has the reasons, escaped"
-like "$page" 'class="state done">done</span>' "and says that it is done"
-unlike "$page" 'http-equiv="refresh"' "a page of a finished run is not read again"
+like "$page" "class='state done'>done</span>" "and says that it is done"
+unlike "$page" 'http-equiv=refresh' "a page of a finished run is not read again"
 cp one/run/02-clip.jsonl before.jsonl
 ls -l --time-style=full-iso one/data >ls.before
 jq -r '"inputs: [\(.inputs[0])]", "stages:", (.stages[] | "- \(tojson)")' p.json >p.yaml
@@ -109,7 +109,7 @@ rc=$?
 err=$(cat term/err)
 rc_is 75 "SIGTERM stops with status 75"
 like "$err" "stopped by SIGTERM; what is done is saved in 'run', and the same command continues" "and says how to continue"
-like "$(cat term/page.html)" 'class="state stopped">stopped</span>' "the page says so, too"
+like "$(cat term/page.html)" "class='state stopped'>stopped</span>" "the page says so, too"
 run pgrep -P "$pid"
 rc_is 1 "no stage is left"
 ok "what is written are whole lines" jq -e . term/run/02-clip.jsonl

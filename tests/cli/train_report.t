@@ -15,13 +15,13 @@ evil='b<i>x'
 
 # text_of FILE: the text of a page, a line for each row of a table.
 text_of() {
-	sed 's/<\/tr>/\n/g; s/<\/td>/ | /g; s/<svg[^>]*swatch.*<\/svg>//g; s/<[^>]*>//g' "$1" | tr -s ' '
+	sed 's/<svg[^>]*swatch[^<]*<[^<]*<\/svg>&nbsp;//g; s/<td[^>]*>/ | /g; s/<[^>]*>//g' "$1" | sed 's/^ | //; s/$/ /' | tr -s ' '
 }
 row() { # FILE NAME
 	text_of "$1" | grep -- "^$2 |" | head -1
 }
 charts() { # FILE
-	grep -o 'class="box chart"><h3>[^<]*' "$1" | sed 's/.*<h3>//; s/ $//' | tr '\n' ','
+	grep -oE "class=['\"]box chart['\"]><h3>[^<]*" "$1" | sed 's/.*<h3>//; s/ $//' | tr '\n' ','
 }
 
 # ---- one run
@@ -30,18 +30,18 @@ rc_is 0 "the page of a run"
 is "$out$err" "" "nothing on stdout and stderr"
 page=$(cat a.html)
 like "$page" '<title>a</title>' "its title is the folder"
-like "$page" '<span class="dim">steps</span><b>40 of 40</b>' "steps"
+like "$page" '<span class=dim>steps</span><b>40 of 40</b>' "steps"
 like "$(charts a.html)" '^Loss,Gradient norm,Learning rate,Tokens per second,Model TFLOP/s,Duration of a step,Wait for data,' "charts"
 unlike "$(charts a.html)" 'Held-out|Replaced' "none of what the run does not have"
 like "$(row a.html starts)" ' 2 ' "two starts"
 like "$(text_of a.html)" 'UTC \| 21 \|' "the second one at step 21"
-is "$(grep -c 'class="mark c0" d="M[0-9.]* 8V208"' a.html)" "$(grep -c 'class="box chart"' a.html)" "which every chart marks"
+is "$(grep -c "class='mark c0' d='M[0-9.]* 8V208'" a.html)" "$(grep -c "class='box chart'" a.html)" "which every chart marks"
 like "$(row a.html 'newest checkpoint')" ' 40 ' "the newest checkpoint"
 like "$(row a.html train.lr)" '0.0001 \| 0.003 ' "keys that are not at their defaults"
 like "$(row a.html plan.sha256)" "$(jq -r .plan.sha256 a/run.json)" "the identity"
 loss=$(printf %.4g "$(jq -s '.[-2:] | map(.loss) | add / 2' a/metrics.jsonl)")
 is "$(grep -A2 '<h3>Loss' a.html | grep -o 'recent mean <b>[^<]*' | head -1)" "recent mean <b>$loss" "the loss at the end"
-is "$(grep -o '<path class="pale c0" d="[^"]*"' a.html | head -1 | grep -o '[ML]' | wc -l)" 40 "a point for each step"
+is "$(grep -o "<path class='pale c0' d='[^']*'" a.html | head -1 | grep -o '[ML]' | wc -l)" 40 "a point for each step"
 run vfm-train --report a
 rc_is 0 "a page on standard output"
 ok "is the same" cmp a.html "$SCRATCH/io/out"
@@ -56,7 +56,7 @@ like "$(cat two.html)" "content=\"default-src 'none'; img-src data:; style-src '
 like "$(row two.html steps)" '40 of 40 \| 30 of 30' "side by side"
 is "$(sed -n '/Keys in which/,/<details>/p' two.html | text_of /dev/stdin | grep -c ' | ')" 2 "two keys differ"
 like "$(row two.html train.lr)" '0.0001 \| 0.003 \| 0.001' "one of them is the learning rate"
-is "$(grep -c '<path class="pale c0".*<path class="pale c1"' two.html)" "$(grep -c '<path class="pale c0"' two.html)" "both are in each chart"
+is "$(grep -c "<path class='pale c0'.*<path class='pale c1'" two.html)" "$(grep -c "<path class='pale c0'" two.html)" "both are in each chart"
 
 # ---- values that are missing, steps that do not follow, samples, a failure
 mkdir -p odd/samples/step-00000005 odd/samples/step-00000009 far
@@ -75,18 +75,18 @@ ln -s step-00000009 odd/samples/other
 run vfm-train --report -o far/odd.html odd
 rc_is 0 "a page of odd records"
 page=$(cat far/odd.html)
-is "$(grep -o '<path class="pale c0" d="[^"]*"' far/odd.html | head -1 | grep -o M | wc -l)" 2 "null is a gap"
+is "$(grep -o "<path class='pale c0' d='[^']*'" far/odd.html | head -1 | grep -o M | wc -l)" 2 "null is a gap"
 like "$(row far/odd.html 'steps that were not finite')" ' 5 ' "steps that were not finite"
 like "$(row far/odd.html 'exposed communication')" '25.0 %' "shares of the time"
 like "$(row far/odd.html 'replaced samples')" ' 3 ' "replaced samples"
 like "$(charts far/odd.html)" 'Held-out loss.*Exposed communication.*Replaced samples' "have charts"
-like "$page" '<span class="dim">held-out loss, best</span><b>2</b>' "the best held-out loss"
-like "$(grep -A2 '<h3>Held-out loss by noise level' far/odd.html)" '<text x="532[^>]*>4</text>.*<path class="c0" d="M[0-9. ]*h0L[0-9. ]*M' "the losses at each noise level, of which one is null"
+like "$page" '<span class=dim>held-out loss, best</span><b>2</b>' "the best held-out loss"
+like "$(grep -A2 '<h3>Held-out loss by noise level' far/odd.html)" "<text x='522[^>]*>4</text>.*<path class='c0' d='M[0-9. ]*h0L[0-9. ]*M" "the losses at each noise level, of which one is null"
 like "$page" 'odd/metrics.jsonl, line 41: step 50 follows step 40' "a step that does not follow"
 like "$page" 'has no end and is left out' "a line that is being written"
 like "$page" 'no &lt;memory&gt;' "the error that ended the run"
-is "$(grep -o 'data:image/png;base64,[^"]*' far/odd.html | sort | uniq -c | tr -s ' ')" " 2 data:image/png;base64,$png" "pictures are in the page"
-is "$(grep -o 'href="[^"]*"' far/odd.html | tail -1)" 'href="../odd/samples/step-00000009/01%20y%23.mp4"' "a link to a video is relative to the page"
+is "$(grep -o "data:image/png;base64,[^']*" far/odd.html | sort | uniq -c | tr -s ' ')" " 2 data:image/png;base64,$png" "pictures are in the page"
+is "$(grep -o "href='[^']*'" far/odd.html | tail -1)" "href='../odd/samples/step-00000009/01%20y%23.mp4'" "a link to a video is relative to the page"
 sed -i 's/"step":20,/"step":"20",/' odd/metrics.jsonl
 run vfm-train --report odd
 rc_is 2 "a step that is no number"
@@ -140,7 +140,7 @@ if command -v python3 >/dev/null; then
 	large=$(peak 200000)
 	less "$large" "$small + 6000" "200,000 steps need no more memory than 20,000 (KiB)"
 	less "$(wc -c <many.html)" "2 * $bytes" "and no larger page"
-	highest=$(grep -o '<path class="pale c0" d="[^"]*"' many.html | head -1 | grep -o '[ML][0-9.]* [0-9.]*' | cut -d' ' -f2 | sort -n | head -1)
+	highest=$(grep -o "<path class='pale c0' d='[^']*'" many.html | head -1 | grep -o '[ML][0-9.]* [0-9.]*' | cut -d' ' -f2 | sort -n | head -1)
 	less "$highest" 20 "an outlier of one step is drawn, at the top of the chart"
 else
 	skip 3 "no python3"

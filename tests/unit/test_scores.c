@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "io/file.h"
 #include "media/av/video_out.h"
-#include "media/draw/image.h"
 #include "media/draw/png.h"
 #include "media/score/score.h"
 

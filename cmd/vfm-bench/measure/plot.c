@@ -1,22 +1,23 @@
-/* vfm-bench plot - draws the curves of training runs as a PNG. */
+/* vfm-bench plot - draws the curves of training runs as SVG. */
+#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/opt.h"
 #include "bench.h"
-#include "media/draw/image.h"
-#include "media/draw/plot.h"
+#include "media/draw/chart.h"
 
-static const char *out = "loss.png", *key = "loss", *title;
+static const char *out = "loss.svg", *key = "loss", *title;
 static bool log_y;
 static int64_t window;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (loss.png)", &out},
+	{VFM_OPT_STR, 'o', "output", "FILE", "the SVG to write (loss.svg)", &out},
 	{VFM_OPT_STR, 'k', "key", "KEY", "the key of metrics.jsonl to draw: loss, grad_norm, lr, tok_s … (loss)", &key},
 	{VFM_OPT_INT, 'w', "window", "N", "steps of the moving average; default: a fortieth of the run", &window},
 	{VFM_OPT_FLAG, 0, "log", NULL, "logarithmic scale", &log_y},
@@ -31,13 +32,8 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-struct curve {
-	double *x, *y, *mean;
-	size_t n, cap_x, cap_y;
-};
-
-/* RUN is a run directory or a metrics.jsonl file. */
-static int curve_read(struct curve *c, const char *run, struct vfm_err *err)
+/* Adds a run, which is a folder or a metrics.jsonl, to the chart. */
+static int read_curve(struct vfm_chart *c, struct vfm_trace *t, const char *run, struct vfm_err *err)
 {
 	struct stat st;
 	char *path = stat(run, &st) == 0 && S_ISDIR(st.st_mode) ? vfm_strfmt("%s/metrics.jsonl", run) : vfm_strdup(run);
@@ -48,43 +44,19 @@ static int curve_read(struct curve *c, const char *run, struct vfm_err *err)
 	TRY_OUT(vfm_jsonl_open(&in, path, err));
 	while ((rc = vfm_jsonl_next(&in, &o, err)) == 1) {
 		const json_t *v = json_object_get(o, key);
+		int64_t step = (int64_t)fmin(fmax(json_number_value(json_object_get(o, "step")), 0), 0x1p53);
 
-		vfm_grow(&c->x, &c->cap_x, c->n + 1, sizeof(double));
-		vfm_grow(&c->y, &c->cap_y, c->n + 1, sizeof(double));
-		c->x[c->n] = json_number_value(json_object_get(o, "step"));
-		c->y[c->n++] = json_is_number(v) ? json_number_value(v) : NAN;
+		vfm_trace_add(t, step, json_is_number(v) ? json_number_value(v) : NAN);
+		c->lo = step < c->lo ? step : c->lo;
+		c->hi = step > c->hi ? step : c->hi;
 		json_decref(o);
 	}
 	vfm_jsonl_close(&in);
-	if (rc == 0 && c->n == 0)
+	if (rc == 0 && !t->column)
 		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds no steps yet", path);
 out:
 	free(path);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
-}
-
-/* Centred moving average over the values, except NaN, of `w` steps, which does not lag. */
-static void running_mean(struct curve *c, size_t w)
-{
-	double sum = 0;
-	size_t have = 0, lo = 0, hi = 0;
-
-	c->mean = vfm_calloc(c->n, sizeof(double));
-	for (size_t i = 0; i < c->n; i++) {
-		for (; hi < c->n && hi <= i + w / 2; hi++) {
-			if (isnan(c->y[hi]))
-				continue;
-			sum += c->y[hi];
-			have++;
-		}
-		for (; lo + w / 2 < i; lo++) {
-			if (isnan(c->y[lo]))
-				continue;
-			sum -= c->y[lo];
-			have--;
-		}
-		c->mean[i] = have ? sum / (double)have : NAN;
-	}
 }
 
 static const char *short_name(const char *run)
@@ -96,10 +68,11 @@ static const char *short_name(const char *run)
 
 int bench_plot(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_plot plot = {.x_label = "step"};
-	struct vfm_series *series = NULL;
-	struct curve *c = NULL;
-	char *heading = NULL;
+	struct vfm_chart chart = {.lo = INT64_MAX, .hi = INT64_MIN, .smooth = true};
+	struct vfm_curve *curves;
+	struct vfm_trace *traces;
+	struct vfm_buf svg = {0};
+	char *note = NULL;
 	int n = 0, rc;
 
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
@@ -107,36 +80,29 @@ int bench_plot(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (n < 1)
 		return vfm_fail(err, VFM_EUSAGE, "no RUN given (see vfm-bench plot -h)");
-	c = vfm_calloc((size_t)n, sizeof(*c));
-	series = vfm_calloc((size_t)n * 2, sizeof(*series));
+	if (fnmatch("*.png", out, FNM_CASEFOLD) == 0)
+		return vfm_fail(err, VFM_EUSAGE, "-o %s: the plot is SVG; name it .svg", out);
+	curves = vfm_calloc((size_t)n, sizeof(*curves));
+	traces = vfm_calloc((size_t)n, sizeof(*traces));
 	for (int i = 0; i < n; i++) {
-		static const uint32_t palette[] = {0x1f77b4, 0xd62728, 0x2ca02c, 0xff7f0e, 0x9467bd, 0x8c564b};
-		uint32_t colour = palette[i % 6];
-
-		TRY_OUT(curve_read(&c[i], argv[1 + i], err));
-		running_mean(&c[i], window > 0 ? (size_t)window : c[i].n / 40 + 1);
-		series[plot.n_series++] = (struct vfm_series){
-			.x = c[i].x, .y = c[i].y, .n = (int64_t)c[i].n, .colour = colour, .faint = true};
-		series[plot.n_series++] = (struct vfm_series){.name = short_name(argv[1 + i]),
-			.x = c[i].x,
-			.y = c[i].mean,
-			.n = (int64_t)c[i].n,
-			.colour = colour};
+		TRY_OUT(read_curve(&chart, &traces[i], argv[1 + i], err));
+		curves[i] = (struct vfm_curve){.name = short_name(argv[1 + i]), .trace = &traces[i]};
 	}
-	heading = vfm_strdup(title ? title : key);
-	plot.title = heading;
-	plot.y_label = key;
-	plot.log_y = log_y;
-	plot.series = series;
-	rc = vfm_plot_png(&plot, out, err);
+	note = vfm_strfmt("%s over the steps", key);
+	chart.title = title ? title : key;
+	chart.note = note;
+	chart.log = log_y;
+	chart.window = window > 0 ? window : 0;
+	chart.curves = curves;
+	chart.n = n;
+	vfm_chart_svg(&svg, &chart);
+	rc = vfm_write_file(out, svg.data, svg.len, err);
 out:
-	for (int i = 0; i < n; i++) {
-		free(c[i].x);
-		free(c[i].y);
-		free(c[i].mean);
-	}
-	free(c);
-	free(series);
-	free(heading);
+	for (int i = 0; i < n; i++)
+		vfm_trace_release(&traces[i]);
+	free(traces);
+	free(curves);
+	free(note);
+	vfm_buf_release(&svg);
 	return rc;
 }

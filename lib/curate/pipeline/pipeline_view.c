@@ -130,64 +130,42 @@ int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
 
 /* ---- the page ---- */
 
-static void add_card(struct vfm_buf *b, const char *name, const char *value)
-{
-	vfm_buf_adds(b, "<div class=\"card\"><span class=\"dim\">");
-	vfm_html_text(b, name);
-	vfm_buf_adds(b, "</span><b>");
-	vfm_html_text(b, value);
-	vfm_buf_adds(b, "</b></div>\n");
-}
-
-static void add_count_card(struct vfm_buf *b, const char *name, int64_t n)
-{
-	vfm_buf_addf(b, "<div class=\"card\"><span class=\"dim\">%s</span><b>", name);
-	vfm_html_count(b, n);
-	vfm_buf_adds(b, "</b></div>\n");
-}
-
-static void add_count_cell(struct vfm_buf *b, int64_t n)
-{
-	vfm_buf_adds(b, "<td class=\"num\">");
-	if (n >= 0)
-		vfm_html_count(b, n);
-	else
-		vfm_buf_adds(b, "-");
-	vfm_buf_adds(b, "</td>");
-}
-
+/* total: records that come to the stage; < 0: unknown. */
 static void add_stage_row(struct vfm_buf *b, const struct vfm_view_stage *s, double total)
 {
 	const struct vfm_stage_counts *c = &s->c.counts;
-	double share = s->state == VFM_VIEW_DONE ? 1 : total > 0 ? fmin(1, (double)c->in / total) : 0;
-	char rate[32];
+	const char *state = state_names[s->state];
+	bool runs = s->state == VFM_VIEW_RUNS;
+	char text[32];
 
-	rate_text(rate, sizeof(rate), s->rate);
-	vfm_buf_addf(b, "<tr><td><b>%s</b></td><td class=\"state %s\">%s</td>", s->name, state_names[s->state],
-		state_names[s->state]);
-	vfm_buf_addf(b, "<td><div class=\"bar\"><i class=\"%s\" style=\"width:%.1f%%\"></i></div></td>",
+	vfm_html_addf(b, "<tr><td><b>%s</b><td class='state %s'>%s<td>", s->name, state, state);
+	vfm_html_bar(b,
+		s->state == VFM_VIEW_DONE ? 1
+			: total > 0       ? (double)c->in / total
+					  : 0,
 		s->state == VFM_VIEW_DONE             ? "green"
 			: s->state == VFM_VIEW_FAILED ? "red"
-						      : "",
-		100 * share);
-	add_count_cell(b, c->in);
-	add_count_cell(b, c->out);
-	add_count_cell(b, c->dropped);
-	add_count_cell(b, c->failed);
-	add_count_cell(b, s->state == VFM_VIEW_RUNS ? s->waiting : -1);
-	add_count_cell(b, s->state == VFM_VIEW_RUNS ? s->busy : -1);
-	vfm_buf_addf(b, "<td class=\"num\">%s</td></tr>\n", s->state == VFM_VIEW_RUNS ? rate : "-");
+						      : "");
+	vfm_html_addf(b, "<td class=num>%'lld<td class=num>%'lld<td class=num>%'lld<td class=num>%'lld",
+		(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed);
+	if (runs && s->waiting >= 0)
+		vfm_html_addf(b, "<td class=num>%'lld", (long long)s->waiting);
+	else
+		vfm_buf_adds(b, "<td class=num>-");
+	if (runs) {
+		rate_text(text, sizeof(text), s->rate);
+		vfm_html_addf(b, "<td class=num>%'d<td class=num>%s\n", s->busy, text);
+	} else {
+		vfm_buf_adds(b, "<td class=num>-<td class=num>-\n");
+	}
 }
 
 static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 {
 	double total = v->stage[0].state == VFM_VIEW_DONE ? (double)records_in(&v->stage[0]) : (double)v->total;
 
-	vfm_buf_adds(b,
-		"<h2>Stages</h2>\n<table><tr><th>stage</th><th>state</th><th>progress</th>"
-		"<th class=\"num\">in</th><th class=\"num\">out</th><th class=\"num\">dropped</th>"
-		"<th class=\"num\">failed</th><th class=\"num\">waiting</th><th class=\"num\">in work</th>"
-		"<th class=\"num\">rate</th></tr>\n");
+	vfm_buf_adds(b, "<h2>Stages</h2>\n");
+	vfm_html_table(b, "stage|state|progress|#in|#out|#dropped|#failed|#waiting|#in work|#rate");
 	for (int k = 0; k < v->n; k++) {
 		const struct vfm_view_stage *s = &v->stage[k];
 
@@ -195,7 +173,7 @@ static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 		if (records_in(s) > 0)
 			total *= (double)s->c.counts.written / (double)records_in(s);
 	}
-	vfm_buf_adds(b, "</table>\n");
+	vfm_html_table_end(b);
 }
 
 static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
@@ -208,59 +186,49 @@ static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 				most = v->stage[k].c.reasons[i].n;
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	if (!most) {
-		vfm_buf_adds(b,
-			v->state == VFM_VIEW_RUNS ? "<p class=\"dim\">No record yet.</p>\n"
-						  : "<p class=\"dim\">No record.</p>\n");
+		vfm_html_addf(b, "<p class=dim>No record%s.</p>\n", v->state == VFM_VIEW_RUNS ? " yet" : "");
 		return;
 	}
-	vfm_buf_adds(b, "<table><tr><th>stage</th><th>reason</th><th class=\"num\">records</th><th></th></tr>\n");
+	vfm_html_table(b, "stage|reason|#records|");
 	for (int k = 0; k < v->n; k++)
 		for (int i = 0; i < VFM_BOARD_REASONS; i++) {
 			const struct vfm_board_reason *r = &v->stage[k].c.reasons[i];
 
 			if (!r->n)
 				continue;
-			vfm_buf_addf(b, "<tr><td>%s</td><td>", v->stage[k].name);
-			vfm_html_text(b, r->text);
-			vfm_buf_adds(b, "</td>");
-			add_count_cell(b, r->n);
-			vfm_buf_addf(b,
-				"<td style=\"width:24%%\"><div class=\"bar\"><i class=\"%s\" "
-				"style=\"width:%.1f%%\"></i></div></td></tr>\n",
-				strncmp(r->text, "failed: ", 8) ? "amber" : "red", 100.0 * (double)r->n / (double)most);
+			vfm_html_addf(b, "<tr><td>%s<td>%s<td class=num>%'lld<td style='width:24%%'>", v->stage[k].name,
+				r->text, (long long)r->n);
+			vfm_html_bar(b, (double)r->n / (double)most, strncmp(r->text, "failed: ", 8) ? "amber" : "red");
+			vfm_buf_adds(b, "\n");
 		}
-	vfm_buf_adds(b, "</table>\n");
+	vfm_html_table_end(b);
 }
 
 void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v)
 {
+	const char *state = state_names[v->state];
 	char text[64];
 	double left = vfm_view_left_s(v);
 	int64_t dropped, failed;
 
 	vfm_html_begin(b, v->config, v->state == VFM_VIEW_RUNS ? 2 : 0);
-	vfm_buf_addf(b, "<p><span class=\"state %s\">%s</span> <span class=\"dim\">in ", state_names[v->state],
-		state_names[v->state]);
-	vfm_html_text(b, v->dir);
-	vfm_buf_adds(b, "</span></p>\n");
-	if (v->message) {
-		vfm_buf_adds(b, "<p>");
-		vfm_html_text(b, v->message);
-		vfm_buf_adds(b, "</p>\n");
-	}
-	vfm_buf_adds(b, "<div class=\"cards\">\n");
+	vfm_html_addf(
+		b, "<p><span class='state %s'>%s</span> <span class=dim>in %s</span></p>\n", state, state, v->dir);
+	if (v->message)
+		vfm_html_addf(b, "<p>%s</p>\n", v->message);
+	vfm_buf_adds(b, "<div class=cards>\n");
 	time_text(text, sizeof(text), v->elapsed_s);
-	add_card(b, "time spent", text);
+	vfm_html_card(b, "time spent", "%s", text);
 	if (v->state == VFM_VIEW_RUNS) {
 		time_text(text, sizeof(text), left);
-		add_card(b, "time left", left < 0 ? "unknown" : text);
+		vfm_html_card(b, "time left", "%s", left < 0 ? "unknown" : text);
 	}
 	get_losses(v, &dropped, &failed);
-	add_count_card(b, "records in", records_in(&v->stage[0]));
-	add_count_card(b, "records out", v->stage[v->n - 1].c.counts.out);
-	add_count_card(b, "dropped", dropped);
-	add_count_card(b, "failed", failed);
-	add_count_card(b, "workers", v->jobs);
+	vfm_html_card(b, "records in", "%'lld", (long long)records_in(&v->stage[0]));
+	vfm_html_card(b, "records out", "%'lld", (long long)v->stage[v->n - 1].c.counts.out);
+	vfm_html_card(b, "dropped", "%'lld", (long long)dropped);
+	vfm_html_card(b, "failed", "%'lld", (long long)failed);
+	vfm_html_card(b, "workers", "%'lld", (long long)v->jobs);
 	vfm_buf_adds(b, "</div>\n");
 	add_stage_table(b, v);
 	add_reason_table(b, v);

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "curate/report/frequent.h"
 #include "data/record/caption.h"
 #include "data/record/histogram.h"
 #include "data/record/provenance.h"
@@ -18,14 +17,23 @@
 #include "io/json.h"
 #include "media/draw/html.h"
 
-#define BINS          48
-#define SAMPLE        2048 /* records of which the pictures are chosen */
-#define WORDS         4096
-#define SHOWN_WORDS   48
-#define SHOWN_SOURCES 32
-#define CAPTION_BYTES 4000 /* of a sample that is shown */
-#define PICTURE_W     240
-#define PICTURE_H     180
+enum {
+	BINS = 48,
+	SAMPLE = 2048,   /* records of which the pictures are chosen */
+	WORDS = 4096,    /* that a prune leaves at most */
+	WORD_BYTES = 64, /* longer words are cut */
+	SHOWN_WORDS = 48,
+	SHOWN_SOURCES = 32,
+	CAPTION_BYTES = 4000, /* of a sample that is shown */
+	PICTURE_W = 240,
+	PICTURE_H = 180,
+};
+
+/* Counts of words.  A prune subtracts the same from all of them, and removes those that become 0. */
+struct word_counts {
+	json_t *left; /* {word: count less `pruned`}, at most 2 WORDS */
+	int64_t pruned;
+};
 
 /* A uniform sample of the records that were offered. */
 struct reservoir {
@@ -35,19 +43,13 @@ struct reservoir {
 	struct vfm_rng rng;
 };
 
-struct word_pair {
-	const json_t *copy; /* belongs to the reservoir */
-	const char *of;     /* id of the original, in the record */
-	json_t *original;   /* NULL: not found */
-};
-
 struct vfm_report {
 	struct vfm_report_opts o;
 	struct vfm_histogram *numbers;
-	struct vfm_frequent *words, *sources;
+	struct word_counts words, sources;
 	struct reservoir good, copies, captions;
 	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
-	struct word_pair *pairs; /* [copies.n] after vfm_report_find_originals */
+	json_t **originals; /* [copies.n] after vfm_report_find_originals; NULL: not found */
 	json_t *chain;
 };
 
@@ -67,28 +69,19 @@ static void release_reservoir(struct reservoir *s)
 	free(s->rec);
 }
 
-/* Returns the place of the next record, or -1 if it is left out. */
-static int draw_place(struct reservoir *s)
+static void offer_record(struct reservoir *s, const json_t *rec)
 {
-	uint64_t at;
+	uint64_t at = (uint64_t)s->n;
 
 	s->offered++;
-	if (s->n < s->most)
-		return s->n++;
-	if (s->most == 0)
-		return -1;
-	at = vfm_rng_below(&s->rng, (uint64_t)s->offered, (uint64_t)s->offered);
-	return at < (uint64_t)s->most ? (int)at : -1;
-}
-
-static void offer_record(struct reservoir *s, json_t *rec)
-{
-	int at = draw_place(s);
-
-	if (at < 0)
+	if (s->n == s->most)
+		at = s->most ? vfm_rng_below(&s->rng, (uint64_t)s->offered, (uint64_t)s->offered) : 0;
+	else
+		s->n++;
+	if (at >= (uint64_t)s->most)
 		return;
 	json_decref(s->rec[at]);
-	s->rec[at] = json_incref(rec);
+	s->rec[at] = json_incref((json_t *)(uintptr_t)rec);
 }
 
 int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, struct vfm_err *err)
@@ -102,8 +95,8 @@ int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, str
 	r = vfm_calloc(1, sizeof(*r));
 	r->o = *o;
 	r->numbers = vfm_histogram_new();
-	r->words = vfm_frequent_new(WORDS);
-	r->sources = vfm_frequent_new(WORDS);
+	r->words.left = json_object();
+	r->sources.left = json_object();
 	init_reservoir(&r->good, o->pictures ? SAMPLE : 0, 1);
 	init_reservoir(&r->copies, o->pairs, 2);
 	init_reservoir(&r->captions, o->captions, 3);
@@ -116,16 +109,65 @@ void vfm_report_free(struct vfm_report *r)
 	if (!r)
 		return;
 	vfm_histogram_free(r->numbers);
-	vfm_frequent_free(r->words);
-	vfm_frequent_free(r->sources);
-	for (int i = 0; r->pairs && i < r->copies.n; i++)
-		json_decref(r->pairs[i].original);
-	free(r->pairs);
+	json_decref(r->words.left);
+	json_decref(r->sources.left);
+	for (int i = 0; r->originals && i < r->copies.n; i++)
+		json_decref(r->originals[i]);
+	free(r->originals);
 	release_reservoir(&r->good);
 	release_reservoir(&r->copies);
 	release_reservoir(&r->captions);
 	json_decref(r->chain);
 	free(r);
+}
+
+struct counted {
+	const char *name;
+	int64_t n;
+};
+
+static int compare_counted(const void *a, const void *b)
+{
+	const struct counted *x = a, *y = b;
+
+	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* Returns the n counts of an object, the largest first, each raised by `more`; the caller frees the list. */
+static struct counted *sort_by_count(const json_t *counts, int64_t more, size_t *n)
+{
+	struct counted *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
+	const char *name;
+	json_t *v;
+
+	*n = 0;
+	json_object_foreach((json_t *)(uintptr_t)counts, name, v)
+	{
+		list[(*n)++] = (struct counted){name, json_integer_value(v) + more};
+	}
+	qsort(list, *n, sizeof(*list), compare_counted);
+	return list;
+}
+
+static void count_frequent(struct word_counts *w, const char *word, size_t len)
+{
+	char text[WORD_BYTES];
+	struct counted *list;
+	size_t n;
+
+	snprintf(text, sizeof(text), "%.*s", (int)(len < WORD_BYTES ? len : WORD_BYTES - 1), word);
+	json_object_set_new_nocheck(
+		w->left, text, json_integer(json_integer_value(json_object_get(w->left, text)) + 1));
+	if (json_object_size(w->left) < 2 * WORDS)
+		return;
+	list = sort_by_count(w->left, 0, &n); /* the names are those of the object */
+	w->pruned += list[WORDS].n;
+	for (size_t i = n; i-- > 0;)
+		if (list[i].n > list[WORDS].n)
+			json_object_set_new_nocheck(w->left, list[i].name, json_integer(list[i].n - list[WORDS].n));
+		else
+			json_object_del(w->left, list[i].name);
+	free(list);
 }
 
 /* Words of 4 letters or more, in lower case; bytes of other alphabets count as letters. */
@@ -145,7 +187,7 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 			word[n++] = (char)tolower((unsigned char)*s);
 		if (!letter) {
 			if (n >= 4)
-				vfm_frequent_add(r->words, word, n);
+				count_frequent(&r->words, word, n);
 			n = 0;
 		}
 		if (!*s)
@@ -160,7 +202,6 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 {
 	struct vfm_captions c;
 	bool any = false;
-	int at;
 
 	if (!json_object_get(rec, "caption") || vfm_captions_of(&c, rec, NULL) < 0)
 		return;
@@ -174,13 +215,8 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 		add_caption_words(r, text);
 	}
 	r->captioned += any;
-	at = any ? draw_place(&r->captions) : -1;
-	if (at < 0)
-		return;
-	json_decref(r->captions.rec[at]);
-	r->captions.rec[at] = json_object();
-	json_object_set(r->captions.rec[at], "id", json_object_get(rec, "id"));
-	json_object_set(r->captions.rec[at], "caption", json_object_get(rec, "caption"));
+	if (any)
+		offer_record(&r->captions, rec);
 }
 
 /* The key "source" of the record, or else the folder of its original file, or of the tar that has it. */
@@ -191,7 +227,7 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	char *dir, *file;
 
 	if (source) {
-		vfm_frequent_add(r->sources, source, strlen(source));
+		count_frequent(&r->sources, source, strlen(source));
 		return;
 	}
 	src = vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
@@ -199,7 +235,7 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 		return;
 	file = vfm_member_parse(&member, src) ? vfm_strfmt("%.*s", (int)member.tar_len, src) : vfm_strdup(src);
 	dir = vfm_dir_of(file);
-	vfm_frequent_add(r->sources, dir, strlen(dir));
+	count_frequent(&r->sources, dir, strlen(dir));
 	free(dir);
 	free(file);
 }
@@ -218,11 +254,11 @@ void vfm_report_add(struct vfm_report *r, const json_t *rec)
 	vfm_histogram_add(r->numbers, rec);
 	add_source(r, rec);
 	if (duplicate_of(rec))
-		offer_record(&r->copies, (json_t *)(uintptr_t)rec);
+		offer_record(&r->copies, rec);
 	if (vfm_rec_is_out(rec))
 		return;
 	add_captions(r, rec);
-	offer_record(&r->good, (json_t *)(uintptr_t)rec);
+	offer_record(&r->good, rec);
 }
 
 void vfm_report_set_chain(struct vfm_report *r, const json_t *chain)
@@ -238,16 +274,13 @@ static void match_original(struct vfm_report *r, json_t *rec)
 	const char *id = vfm_rec_str(rec, "id", NULL);
 
 	for (int i = 0; id && i < r->copies.n; i++)
-		if (!r->pairs[i].original && r->pairs[i].copy != rec && !strcmp(r->pairs[i].of, id) &&
-			!duplicate_of(rec))
-			r->pairs[i].original = json_incref(rec);
+		if (!r->originals[i] && !strcmp(duplicate_of(r->copies.rec[i]), id) && !duplicate_of(rec))
+			r->originals[i] = json_incref(rec);
 }
 
 int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err)
 {
-	r->pairs = vfm_calloc((size_t)r->copies.n + 1, sizeof(r->pairs[0]));
-	for (int i = 0; i < r->copies.n; i++)
-		r->pairs[i] = (struct word_pair){.copy = r->copies.rec[i], .of = duplicate_of(r->copies.rec[i])};
+	r->originals = vfm_calloc((size_t)r->copies.n + 1, sizeof(json_t *));
 	for (int i = 0; r->copies.n && i < n_files; i++) {
 		struct vfm_jsonl in = {0};
 		json_t *rec;
@@ -272,14 +305,6 @@ int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, s
 
 /* ---- pictures ---- */
 
-static void add_fact(struct vfm_buf *b, const json_t *rec, const char *path, const char *unit)
-{
-	double x;
-
-	if (vfm_rec_num(rec, path, &x) && x > 0) /* images last 0 s */
-		vfm_buf_addf(b, " &middot; <span>%.4g%s</span>", x, unit);
-}
-
 /* How a duplicate differs from its original. */
 static void add_difference(struct vfm_buf *b, const json_t *rec)
 {
@@ -287,47 +312,40 @@ static void add_difference(struct vfm_buf *b, const json_t *rec)
 
 	if (!vfm_rec_num(rec, "dedup.distance", &x))
 		return;
-	vfm_buf_addf(b, "<br>distance %.3g", x);
+	vfm_html_addf(b, "<br>distance %.3g", x);
 	if (vfm_rec_num(rec, "dedup.offset_s", &x) && x != 0)
-		vfm_buf_addf(b, " &middot; <span>begins %.4g s %s</span>", fabs(x), x > 0 ? "later" : "earlier");
+		vfm_html_addf(b, " &middot; <span>begins %.4g s %s</span>", fabs(x), x > 0 ? "later" : "earlier");
 	if (json_is_true(vfm_rec_at(rec, "dedup.mirrored")))
 		vfm_buf_adds(b, " &middot; <span>mirrored</span>");
 }
 
+/* note: in front of the caption; by: the number that it shows, or NULL. */
 static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_t *rec, const char *by,
 	const char *note, struct vfm_err *err)
 {
 	const char *id = vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?"));
 	struct vfm_err why = {0};
-	double x, w0, h0;
-	uint8_t *rgb;
-	int w, h, rc;
+	double x, width, height;
+	struct vfm_thumbnails t;
+	int rc;
 
-	vfm_buf_adds(b, by ? "<figure class=\"box\">" : "<figure>");
-	rc = vfm_thumbnail(rec, PICTURE_W, PICTURE_H, r->o.timeout_s, &rgb, &w, &h, &why);
+	vfm_buf_adds(b, by ? "<figure class=box>" : "<figure>");
+	rc = vfm_thumbnails(&t, rec, 1, PICTURE_W, PICTURE_H, r->o.timeout_s, &why);
 	if (rc == 0) {
-		rc = vfm_html_picture(b, rgb, w, h, id, err);
+		rc = vfm_html_picture(b, t.rgb, t.width, t.height, id, err);
 	} else {
-		vfm_buf_adds(b, "<p class=\"failed\">");
-		vfm_html_text(b, why.msg);
-		vfm_buf_adds(b, "</p>");
+		vfm_html_addf(b, "<p class='none failed'>%s</p>", why.msg);
 		rc = rc == VFM_EINPUT || rc == VFM_EUSAGE ? 0 : vfm_fail(err, rc, "%s", why.msg);
 	}
-	free(rgb);
-	vfm_buf_adds(b, "<figcaption>");
-	if (note) {
-		vfm_buf_adds(b, "<b>");
-		vfm_html_text(b, note);
-		vfm_buf_adds(b, "</b> ");
-	}
-	if (by && vfm_rec_num(rec, by, &x)) {
-		vfm_html_text(b, by);
-		vfm_buf_addf(b, " <b>%.4g</b><br>", x);
-	}
-	vfm_html_text(b, id);
-	if (vfm_rec_num(rec, "width", &w0) && vfm_rec_num(rec, "height", &h0))
-		vfm_buf_addf(b, " &middot; <span>%.0f&times;%.0f</span>", w0, h0);
-	add_fact(b, rec, "duration_s", " s");
+	free(t.rgb);
+	vfm_html_addf(b, "<figcaption><b>%s</b> ", note);
+	if (by && vfm_rec_num(rec, by, &x))
+		vfm_html_addf(b, "%s <b>%.4g</b><br>", by, x);
+	vfm_html_addf(b, "%s", id);
+	if (vfm_rec_num(rec, "width", &width) && vfm_rec_num(rec, "height", &height))
+		vfm_html_addf(b, " &middot; <span>%.0f&times;%.0f</span>", width, height);
+	if (vfm_rec_num(rec, "duration_s", &x) && x > 0) /* images last 0 s */
+		vfm_html_addf(b, " &middot; <span>%.4g s</span>", x);
 	add_difference(b, rec);
 	vfm_buf_adds(b, "</figcaption></figure>\n");
 	return rc;
@@ -378,18 +396,12 @@ static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const jso
 		}
 	qsort(list, (size_t)n, sizeof(*list), compare_ranked);
 	shown = n < r->o.pictures ? n : (int)r->o.pictures;
-	if (r->o.pictures) {
-		vfm_buf_adds(b, "<h2>Pictures by ");
-		vfm_html_text(b, by ? by : "a number");
-		vfm_buf_adds(b, "</h2>\n");
-		if (!shown)
-			vfm_buf_adds(b, "<p class=\"dim\">No record that was kept has this number.</p>\n");
-	}
-	if (shown)
-		vfm_buf_adds(b,
-			"<p class=\"dim\">The middle frame of records that were kept, from the lowest value (0 %) to "
-			"the "
-			"highest (100 %), at equal steps of the number of records.</p>\n<div class=\"shots\">\n");
+	if (r->o.pictures)
+		vfm_html_addf(b, "<h2>Pictures by %s</h2>\n<p class=dim>%s</p>\n", by ? by : "a number",
+			shown ? "The middle frame of records that were kept, from the lowest value (0 %) to the "
+				"highest (100 %), at equal steps of the number of records."
+			      : "No record that was kept has this number.");
+	vfm_buf_adds(b, shown ? "<div class=shots>\n" : "");
 	for (int k = 0; k < shown && rc >= 0; k++) {
 		double q = shown > 1 ? (double)k / (shown - 1) : 0.5;
 		char note[32];
@@ -404,77 +416,52 @@ static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const jso
 
 static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_err *err)
 {
-	if (!r->copies.offered || !r->copies.n)
+	if (!r->copies.n)
 		return 0;
-	vfm_buf_adds(b, "<h2>Duplicates</h2>\n<p class=\"dim\">");
-	vfm_html_count(b, r->copies.offered);
-	vfm_buf_addf(b,
-		" records were dropped as duplicates; %d of them are shown, each beside the record that was "
-		"kept.</p>\n",
-		r->copies.n);
-	vfm_buf_adds(b, "<div class=\"grid\">\n");
-	for (int i = 0; i < r->copies.n && r->pairs; i++) {
-		vfm_buf_adds(b, "<div class=\"box pair\">");
-		if (r->pairs[i].original) {
-			TRY(add_figure(r, b, r->pairs[i].original, NULL, "kept", err));
-		} else {
-			vfm_buf_adds(b, "<figure><p class=\"none dim\">not in these files</p><figcaption><b>kept</b> ");
-			vfm_html_text(b, r->pairs[i].of);
-			vfm_buf_adds(b, "</figcaption></figure>");
-		}
-		TRY(add_figure(r, b, r->pairs[i].copy, NULL, "duplicate", err));
+	vfm_html_addf(b,
+		"<h2>Duplicates</h2>\n<p class=dim>%'lld records were dropped as duplicates; %d of them are shown, "
+		"each beside the record that was kept.</p>\n<div class=grid>\n",
+		(long long)r->copies.offered, r->copies.n);
+	for (int i = 0; i < r->copies.n && r->originals; i++) {
+		vfm_buf_adds(b, "<div class='box pair'>");
+		if (r->originals[i])
+			TRY(add_figure(r, b, r->originals[i], NULL, "kept", err));
+		else
+			vfm_html_addf(b,
+				"<figure><p class='none dim'>not in these files</p>"
+				"<figcaption><b>kept</b> %s</figcaption></figure>",
+				duplicate_of(r->copies.rec[i]));
+		TRY(add_figure(r, b, r->copies.rec[i], NULL, "duplicate", err));
 		vfm_buf_adds(b, "</div>\n");
 	}
 	vfm_buf_adds(b, "</div>\n");
 	return 0;
 }
 
-/* ---- tables ---- */
+/* ---- distributions ---- */
 
-static void add_report_card(struct vfm_buf *b, const char *name, int64_t n)
-{
-	vfm_buf_addf(b, "<div class=\"card\"><span class=\"dim\">%s</span><b>", name);
-	vfm_html_count(b, n);
-	vfm_buf_adds(b, "</b></div>\n");
-}
-
-static void add_table_row(struct vfm_buf *b, const char *name, int64_t n, int64_t most, const char *kind)
-{
-	vfm_buf_adds(b, "<tr><td>");
-	vfm_html_text(b, name);
-	vfm_buf_adds(b, "</td><td class=\"num\">");
-	vfm_html_count(b, n);
-	vfm_buf_adds(b, "</td><td style=\"width:30%\">");
-	vfm_html_bar(b, most ? (double)n / (double)most : 0, kind);
-	vfm_buf_adds(b, "</td></tr>\n");
-}
-
-static int compare_counts(const void *a, const void *b)
-{
-	const struct vfm_frequent_word *x = a, *y = b;
-
-	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->word, y->word);
-}
-
-/* A table of {name: count}, the largest first. */
-static void add_count_table(struct vfm_buf *b, const char *title, const json_t *counts, const char *kind)
+/* A table of {name: count}, each count raised by `more`: the `most` largest. */
+static void add_count_table(
+	struct vfm_buf *b, const char *title, const json_t *counts, int64_t more, size_t most, const char *kind)
 {
 	size_t n = 0;
-	struct vfm_frequent_word *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
+	struct counted *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
 	const char *key;
 	json_t *v;
 
 	json_object_foreach((json_t *)(uintptr_t)counts, key, v)
 	{
-		list[n++] = (struct vfm_frequent_word){key, json_integer_value(v), 0};
+		list[n++] = (struct counted){key, json_integer_value(v) + more};
 	}
-	qsort(list, n, sizeof(*list), compare_counts);
-	if (n) {
-		vfm_buf_addf(b, "<div class=\"box\"><h3>%s</h3><table>\n", title);
-		for (size_t i = 0; i < n; i++)
-			add_table_row(b, list[i].word, list[i].n, list[0].n, kind);
-		vfm_buf_adds(b, "</table></div>\n");
+	qsort(list, n, sizeof(*list), compare_counted);
+	vfm_html_addf(b, "<div class=box><h3>%s</h3><table>\n", title);
+	for (size_t i = 0; i < n && i < most; i++) {
+		vfm_html_addf(
+			b, "<tr><td>%s<td class=num>%'lld<td style='width:30%%'>", list[i].name, (long long)list[i].n);
+		vfm_html_bar(b, (double)list[i].n / (double)list[0].n, kind);
+		vfm_buf_adds(b, "\n");
 	}
+	vfm_buf_adds(b, "</table></div>\n");
 	free(list);
 }
 
@@ -486,45 +473,52 @@ static void add_number_box(struct vfm_buf *b, const char *key, const json_t *o)
 
 	for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
 		counts[i] = json_integer_value(json_array_get(bins, i));
-	vfm_buf_adds(b, "<div class=\"box\"><h3>");
-	vfm_html_text(b, key);
-	vfm_buf_adds(b, " <span class=\"dim\">");
-	vfm_html_count(b, json_integer_value(json_object_get(o, "count")));
-	vfm_buf_adds(b, "</span></h3>");
+	vfm_html_addf(b, "<div class=box><h3>%s <span class=dim>%'lld</span></h3>", key,
+		(long long)json_integer_value(json_object_get(o, "count")));
 	vfm_html_histogram(b, counts, BINS, json_number_value(json_object_get(o, "min")),
 		json_number_value(json_object_get(o, "max")));
-	vfm_buf_adds(b, "<p class=\"dim\" style=\"margin:4px 0 0;font-size:12px\">");
+	vfm_buf_adds(b, "<p class='dim small'>");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-		vfm_buf_addf(b, "%s%s %.4g", i ? " &middot; " : "", strcmp(facts[i], "p50") ? facts[i] : "median",
+		vfm_html_addf(b, "%s%s %.4g", i ? " · " : "", strcmp(facts[i], "p50") ? facts[i] : "median",
 			json_number_value(json_object_get(o, facts[i])));
 	vfm_buf_adds(b, "</p></div>\n");
 }
 
-static void add_frequent_table(struct vfm_buf *b, const char *title, const struct vfm_frequent *f, int most)
+static void add_distributions(struct vfm_buf *b, const json_t *o)
 {
-	struct vfm_frequent_word *top = vfm_calloc((size_t)most, sizeof(*top));
-	int n = vfm_frequent_top(f, top, most);
+	const json_t *reasons = json_object_get(o, "reasons");
+	const char *key;
+	json_t *v;
 
-	vfm_buf_addf(b, "<div class=\"box\"><h3>%s</h3><table>\n", title);
-	for (int i = 0; i < n; i++)
-		add_table_row(b, top[i].word, top[i].n, top[0].n, "");
-	vfm_buf_adds(b, "</table></div>\n");
-	free(top);
+	if (json_object_size(reasons)) {
+		vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
+		add_count_table(b, "reasons", reasons, 0, SIZE_MAX, "amber");
+	}
+	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n<div class=grid>\n");
+	json_object_foreach(json_object_get(o, "numbers"), key, v)
+	{
+		add_number_box(b, key, v);
+	}
+	json_object_foreach(json_object_get(o, "words"), key, v)
+	{
+		if (json_object_size(v))
+			add_count_table(b, key, v, 0, SIZE_MAX, "");
+	}
+	vfm_buf_adds(b, "</div>\n");
 }
+
+/* ---- captions ---- */
 
 /* Adds the beginning of a caption, which ends with a whole character. */
 static void add_caption_text(struct vfm_buf *b, const char *text)
 {
 	size_t n = strnlen(text, CAPTION_BYTES);
-	char *cut;
 
 	while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
 		n--;
-	cut = vfm_strfmt("%.*s", (int)n, text);
-	vfm_html_text(b, cut);
-	free(cut);
+	vfm_html_addf(b, "%.*s", (int)n, text);
 	if (text[n])
-		vfm_buf_addf(b, "&hellip; <span class=\"dim\">(%zu bytes)</span>", strlen(text));
+		vfm_html_addf(b, "&hellip; <span class=dim>(%zu bytes)</span>", strlen(text));
 }
 
 static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
@@ -534,17 +528,13 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 	for (int i = 0; i < r->captions.n; i++) {
 		const json_t *rec = r->captions.rec[i];
 
-		vfm_buf_adds(b, "<figure style=\"margin:0 0 12px\">");
+		vfm_buf_adds(b, "<figure style='margin:0 0 12px'>");
 		for (int k = 0; vfm_captions_of(&c, rec, NULL) >= 0 && k < c.n; k++) {
-			const char *text = c.list[k].value ? json_string_value(c.list[k].value) : "";
-
-			vfm_buf_adds(b, "<blockquote dir=\"auto\">");
-			add_caption_text(b, text);
+			vfm_buf_adds(b, "<blockquote dir=auto>");
+			add_caption_text(b, c.list[k].value ? json_string_value(c.list[k].value) : "");
 			vfm_buf_adds(b, "</blockquote>");
 		}
-		vfm_buf_adds(b, "<figcaption>");
-		vfm_html_text(b, vfm_rec_str(rec, "id", "?"));
-		vfm_buf_adds(b, "</figcaption></figure>\n");
+		vfm_html_addf(b, "<figcaption>%s</figcaption></figure>\n", vfm_rec_str(rec, "id", "?"));
 	}
 }
 
@@ -554,89 +544,57 @@ static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 
 	if (!r->n_captions)
 		return;
-	vfm_buf_adds(b, "<h2>Captions</h2>\n<div class=\"cards\">\n");
-	add_report_card(b, "records with captions", r->captioned);
-	add_report_card(b, "captions", r->n_captions);
-	add_report_card(b, "words per caption, mean", r->length_sum / r->n_captions);
-	add_report_card(b, "words of the longest", r->length_max);
-	vfm_buf_adds(b, "</div>\n<div class=\"grid\"><div class=\"box\"><h3>words per caption");
-	vfm_buf_adds(b, r->length_max >= 8 * BINS ? " (the last bin has all longer captions)</h3>" : "</h3>");
+	vfm_buf_adds(b, "<h2>Captions</h2>\n<div class=cards>\n");
+	vfm_html_card(b, "records with captions", "%'lld", (long long)r->captioned);
+	vfm_html_card(b, "captions", "%'lld", (long long)r->n_captions);
+	vfm_html_card(b, "words per caption, mean", "%'lld", (long long)(r->length_sum / r->n_captions));
+	vfm_html_card(b, "words of the longest", "%'lld", (long long)r->length_max);
+	vfm_html_addf(b, "</div>\n<div class=grid><div class=box><h3>words per caption%s</h3>",
+		r->length_max >= 8 * BINS ? " (the last bin has all longer captions)" : "");
 	vfm_html_histogram(b, r->lengths, bins, 0, 8.0 * bins);
 	vfm_buf_adds(b, "</div>\n");
-	add_frequent_table(b, "most frequent words of 4 letters and more", r->words, SHOWN_WORDS);
+	add_count_table(
+		b, "most frequent words of 4 letters and more", r->words.left, r->words.pruned, SHOWN_WORDS, "");
 	vfm_buf_adds(b, "</div>\n<h2>Samples of captions</h2>\n");
 	add_caption_samples(r, b);
 }
 
+/* ---- the page ---- */
+
 static void add_provenance(const struct vfm_report *r, struct vfm_buf *b)
 {
-	static const char *const keys[] = {"tool", "version", "options"};
 	size_t i;
 	json_t *e;
 
-	vfm_buf_adds(b, "<h2>Sources and stages</h2>\n<div class=\"grid\">\n");
-	add_frequent_table(b, "records by source", r->sources, SHOWN_SOURCES);
+	vfm_buf_adds(b, "<h2>Sources and stages</h2>\n<div class=grid>\n");
+	add_count_table(b, "records by source", r->sources.left, r->sources.pruned, SHOWN_SOURCES, "");
 	vfm_buf_adds(b, "</div>\n");
 	if (!json_array_size(r->chain))
 		return;
-	vfm_buf_adds(b, "<p></p><table><tr><th>stage</th><th>version</th><th>options</th><th>models</th></tr>\n");
+	vfm_html_table(b, "stage|version|options|models");
 	json_array_foreach(r->chain, i, e)
 	{
 		char *maker = vfm_provenance_maker_text(json_object_get(e, "maker"));
 
-		vfm_buf_adds(b, "<tr>");
-		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
-			vfm_buf_adds(b, "<td>");
-			vfm_html_text(b, vfm_rec_str(e, keys[k], ""));
-			vfm_buf_adds(b, "</td>");
-		}
-		vfm_buf_adds(b, "<td>");
-		vfm_html_text(b, maker ? maker : "");
-		vfm_buf_adds(b, "</td></tr>\n");
+		vfm_html_addf(b, "<tr><td>%s<td>%s<td>%s<td>%s\n", vfm_rec_str(e, "tool", ""),
+			vfm_rec_str(e, "version", ""), vfm_rec_str(e, "options", ""), maker ? maker : "");
 		free(maker);
 	}
-	vfm_buf_adds(b, "</table>\n");
-}
-
-/* ---- the page ---- */
-
-static int64_t number_at(const json_t *o, const char *key)
-{
-	return json_integer_value(json_object_get(o, key));
-}
-
-static void add_distributions(struct vfm_buf *b, const json_t *o)
-{
-	const json_t *words = json_object_get(o, "words");
-	const char *key;
-	json_t *v;
-
-	if (json_object_size(json_object_get(o, "reasons"))) {
-		vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
-		add_count_table(b, "reasons", json_object_get(o, "reasons"), "amber");
-	}
-	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n<div class=\"grid\">\n");
-	json_object_foreach(json_object_get(o, "numbers"), key, v)
-	{
-		add_number_box(b, key, v);
-	}
-	json_object_foreach((json_t *)(uintptr_t)words, key, v)
-	{
-		add_count_table(b, key, v, "");
-	}
-	vfm_buf_adds(b, "</div>\n");
+	vfm_html_table_end(b);
 }
 
 static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, struct vfm_err *err)
 {
-	int64_t records = number_at(o, "records"), dropped = number_at(o, "dropped"), failed = number_at(o, "failed");
+	long long records = json_integer_value(json_object_get(o, "records")),
+		  dropped = json_integer_value(json_object_get(o, "dropped")),
+		  failed = json_integer_value(json_object_get(o, "failed"));
 
 	vfm_html_begin(b, r->o.title ? r->o.title : "Dataset", 0);
-	vfm_buf_adds(b, "<div class=\"cards\">\n");
-	add_report_card(b, "records", records);
-	add_report_card(b, "kept", records - dropped - failed);
-	add_report_card(b, "dropped", dropped);
-	add_report_card(b, "failed", failed);
+	vfm_buf_adds(b, "<div class=cards>\n");
+	vfm_html_card(b, "records", "%'lld", records);
+	vfm_html_card(b, "kept", "%'lld", records - dropped - failed);
+	vfm_html_card(b, "dropped", "%'lld", dropped);
+	vfm_html_card(b, "failed", "%'lld", failed);
 	vfm_buf_adds(b, "</div>\n");
 	TRY(add_pictures(r, b, json_object_get(o, "numbers"), err));
 	add_distributions(b, o);

@@ -1,9 +1,9 @@
 /* report.h - one page about a dataset of records: distributions, drops, pictures, duplicates, captions and sources.
  *
  * Memory does not grow with the records: histograms (data/record/histogram.h), reservoirs of records (Vitter, "Random
- * sampling with a reservoir", 1985) with counter-based random numbers, and counts of the most frequent words by
- * Space-Saving (Metwally et al., "Efficient computation of frequent and top-k elements in data streams", 2005): a count
- * is too high by at most n/4096 of n words.  The same records in the same order give the same page, byte for byte.
+ * sampling with a reservoir", 1985) with counter-based random numbers, and counts of the most frequent words (Anderson
+ * et al., "A high-performance algorithm for identifying frequent items in data streams", 2017): a count is too high by
+ * at most n/4096 of n words.  The same records in the same order give the same page, byte for byte.
  *
  * The page refers to no other file; pictures are PNGs within it.  One thread at a time.
  */

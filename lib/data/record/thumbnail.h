@@ -1,4 +1,4 @@
-/* thumbnail.h - the middle frame of a record, for pages. */
+/* thumbnail.h - evenly spaced frames of a record, for pages. */
 #ifndef VFM_DATA_RECORD_THUMBNAIL_H
 #define VFM_DATA_RECORD_THUMBNAIL_H
 
@@ -7,9 +7,14 @@
 
 #include "base/err.h"
 
-/* Decodes the middle frame of a record (src, start_frame, end_frame) into the largest picture of its shape within
- * width x height: *rgb [*h, *w, 3], which the caller frees also after a failure.  VFM_EINPUT: it cannot be decoded. */
-int vfm_thumbnail(
-	const json_t *rec, int width, int height, double timeout_s, uint8_t **rgb, int *w, int *h, struct vfm_err *err);
+struct vfm_thumbnails {
+	uint8_t *rgb; /* [n, height, width, 3]; the caller frees it, also after a failure */
+	int n, width, height;
+};
+
+/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame), 1: the middle one, or
+ * those that its file has, into the largest pictures of its shape within width x height.  VFM_EINPUT: there is none. */
+int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
+	struct vfm_err *err);
 
 #endif

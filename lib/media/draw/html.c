@@ -1,68 +1,72 @@
 #include "media/draw/html.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "media/draw/image.h"
 #include "media/draw/png.h"
 
 static const char style[] =
 	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--pale:#cfe0fb;--red:#c8372d;"
 	"--amber:#b7791f;--green:#2b8a57;--page:#fff}\n"
-	"@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#98a2b3;--line:#2d3543;--soft:#1b212c;--blue:#"
-	"6fa0f5;"
-	"--pale:#27406b;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
-	"*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:28px 24px 60px;background:var(--page);"
-	"color:var(--ink);overflow-wrap:break-word;font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
-	"Sans',sans-serif}\n"
-	"h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:18px;margin:38px 0 12px;"
-	"padding-bottom:6px;border-bottom:1px solid var(--line)}h3{font-size:14px;margin:0 0 6px}\n"
-	".dim{color:var(--dim)}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+	"@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#98a2b3;--line:#2d3543;--soft:#1b212c;"
+	"--blue:#6fa0f5;--pale:#27406b;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
+	"*{box-sizing:border-box}\n"
+	"body{margin:0 auto;max-width:1180px;padding:28px 24px 60px;background:var(--page);color:var(--ink);"
+	"overflow-wrap:break-word;font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
+	"h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}\n"
+	"h2{font-size:18px;margin:38px 0 12px;padding-bottom:6px;border-bottom:1px solid var(--line)}\n"
+	"h3{font-size:14px;margin:0 0 6px}h3 span{font-weight:400}.sections>h3{margin:30px 0 8px;font-size:16px}\n"
+	"a{color:var(--blue)}summary{cursor:pointer;margin:12px 0}\n"
+	"blockquote{margin:0 0 4px;padding:6px 12px;border-left:3px solid var(--pale);overflow-wrap:anywhere}\n"
+	".dim{color:var(--dim)}.small{font-size:12px;margin:4px 0}.state{font-weight:600}.runs{color:var(--blue)}"
+	".done{color:var(--green)}.stopped{color:var(--amber)}.failed{color:var(--red)}\n"
+	/* tables */
 	"table{border-collapse:collapse;width:100%}th{font-weight:600;color:var(--dim);font-size:13px;text-align:left}"
-	"th.num{text-align:right}td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;"
-	"overflow-wrap:anywhere}\n"
-	".cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:12px;margin:18px 0}"
-	".card{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
-	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}\n"
-	".grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:16px;align-items:start}"
-	".box{border:1px solid var(--line);border-radius:8px;padding:12px 14px;background:var(--soft)}\n"
+	"td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}"
+	".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+	".rows td,.rows th{overflow-wrap:normal;padding:4px;font-size:11px}"
+	".rows th{white-space:normal;vertical-align:bottom}.rows td.long{overflow-wrap:anywhere;min-width:84px}\n"
+	/* as wide as the window, beyond the margins of the page; shadows where a wide table goes on */
+	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}\n"
+	".wide{overflow-x:auto;background:"
+	"linear-gradient(to right,var(--page) 30%,transparent) left/36px 100% no-repeat local,"
+	"linear-gradient(to left,var(--page) 30%,transparent) right/36px 100% no-repeat local,"
+	"linear-gradient(to right,#98a2b3a0,transparent) left/10px 100% no-repeat scroll,"
+	"linear-gradient(to left,#98a2b3a0,transparent) right/10px 100% no-repeat scroll}\n"
+	/* boxes */
+	".cards,.grid,.charts,.shots,.pair{display:grid;gap:12px}"
+	".cards{grid-template-columns:repeat(auto-fill,minmax(150px,1fr));margin:18px 0}"
+	".grid{grid-template-columns:repeat(auto-fill,minmax(330px,1fr));align-items:start}"
+	".charts{grid-template-columns:repeat(auto-fill,minmax(min(460px,100%),1fr))}"
+	".shots{grid-template-columns:repeat(auto-fill,minmax(190px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
+	".card,.box{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
+	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card small{font-size:13px}\n"
 	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:80px}"
 	".bar i{display:block;height:100%;background:var(--blue)}.bar i.red{background:var(--red)}"
 	".bar i.amber{background:var(--amber)}.bar i.green{background:var(--green)}\n"
-	".state{font-weight:600}.runs{color:var(--blue)}.done{color:var(--green)}.stopped{color:var(--amber)}"
-	".failed{color:var(--red)}\n"
-	"svg{display:block;width:100%;height:auto}svg rect{fill:var(--blue)}svg text{fill:var(--dim);font-size:10px}"
-	"svg line{stroke:var(--line)}\n"
+	/* pictures */
 	"figure{margin:0;min-width:0;overflow-wrap:anywhere}figure p{margin:0;font-size:12px}"
-	"figcaption{font-size:12px;color:var(--dim);margin-top:6px}figcaption span{white-space:nowrap}"
-	"img,figure p.failed,figure p.none{display:block;width:100%;height:130px;object-fit:contain;border-radius:4px;"
-	"background:var(--line)}figure p.failed,figure p.none{padding:8px;overflow:hidden}\n"
-	".shots{display:grid;grid-template-columns:repeat(auto-fill,minmax(190px,1fr));gap:12px}"
-	".pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}blockquote{margin:0 0 4px;padding:6px 12px;"
-	"border-left:3px solid var(--pale);overflow-wrap:anywhere}\n"
-	".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(460px,100%),1fr));gap:16px}"
-	".chart h3{font-size:15px;margin:0}.chart h3 span{font-weight:400;font-size:12px}"
-	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
-	".legend span{margin-right:10px}.legend b{color:var(--ink);font-variant-numeric:tabular-nums}"
-	".rows td,.rows th{overflow-wrap:normal;padding:4px;font-size:11px}.rows th{white-space:normal;"
-	"vertical-align:bottom}.rows td.long{overflow-wrap:anywhere;min-width:84px}"
-	".sections>h3{margin:30px 0 8px;font-size:16px}"
-	/* as wide as the window, beyond the margins of the page */
-	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}"
-	/* shadows at the edges behind which a wide table goes on */
-	".wide{overflow-x:auto;background:linear-gradient(to right,var(--page) 30%,transparent) left/36px 100% "
-	"no-repeat local,linear-gradient(to left,var(--page) 30%,transparent) right/36px 100% no-repeat local,"
-	"linear-gradient(to right,#98a2b3a0,transparent) left/10px 100% no-repeat scroll,"
-	"linear-gradient(to left,#98a2b3a0,transparent) right/10px 100% no-repeat "
-	"scroll}summary{cursor:pointer;margin:12px 0}h3.run{margin:22px 0 0}p.row{margin:10px 0 "
-	"4px;font-size:12px}a{color:var(--blue)}svg "
-	"path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
+	"figcaption{font-size:12px;color:var(--dim);margin-top:6px}figcaption span{white-space:nowrap}\n"
+	"img,figure p.none{display:block;width:100%;height:130px;object-fit:contain;border-radius:4px;"
+	"background:var(--line)}figure p.none{padding:8px;overflow:hidden}\n"
+	".sheet{display:grid;gap:12px}.marked{border-color:var(--red)}.strip{display:flex;gap:2px}"
+	".strip img{width:auto;height:auto;min-width:0}\n"
+	/* drawings */
+	"svg{display:block;width:100%;height:auto}svg rect{fill:var(--blue)}svg text{fill:var(--dim);font-size:10px}"
+	"svg line{stroke:var(--line)}svg .red{fill:var(--red)}"
+	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
-	"svg path.dashed{stroke-dasharray:6 3}svg.swatch{display:inline-block;width:22px;height:10px;"
-	"vertical-align:baseline}svg.swatch path{stroke-width:3}"
-	".c0{stroke:var(--blue)}.c1{stroke:#e0662b}.c2{stroke:#2b9a5b}.c3{stroke:#a24fd0}.c4{stroke:#d6396f}"
-	".c5{stroke:#a3811d}.c6{stroke:#1a9fb3}.c7{stroke:#7b8794}\n";
+	"svg path.dashed{stroke-dasharray:6 3}\n"
+	"svg.swatch{display:inline-block;width:22px;height:10px;vertical-align:baseline}svg.swatch path{stroke-width:3}"
+	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
+	".legend span{margin-right:10px}.legend b{color:var(--ink);font-variant-numeric:tabular-nums}\n"
+	".chart h3{font-size:15px;margin:0}.chart h3 span{font-size:12px}\n";
+
+/* ---- text ---- */
 
 /* The bytes of the UTF-8 character at s, or 0. */
 static int character_bytes(const unsigned char *s)
@@ -79,7 +83,7 @@ static int character_bytes(const unsigned char *s)
 	return n;
 }
 
-void vfm_html_text(struct vfm_buf *b, const char *text)
+static void add_escaped(struct vfm_buf *b, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
 
@@ -101,17 +105,177 @@ void vfm_html_text(struct vfm_buf *b, const char *text)
 	}
 }
 
-void vfm_html_count(struct vfm_buf *b, int64_t n)
+static void add_thousands(struct vfm_buf *b, const char *digits)
 {
-	char digits[32];
-	int len = snprintf(digits, sizeof(digits), "%lld", (long long)n), i = 0;
+	size_t n = strlen(digits);
 
-	for (; i < len; i++) {
-		if (i && (len - i) % 3 == 0 && digits[i - 1] != '-')
-			vfm_buf_adds(b, "&#8239;");
+	for (size_t i = 0; i < n; i++) {
+		if (i && (n - i) % 3 == 0 && digits[i - 1] != '-')
+			vfm_buf_adds(b, "\u202f");
 		vfm_buf_add(b, digits + i, 1);
 	}
 }
+
+/* Appends what the conversion at s makes of its argument.  Returns the text behind it. */
+static const char *add_conversion(struct vfm_buf *b, const char *s, va_list *ap)
+{
+	char spec[64], *text = NULL;
+	const char *string;
+	size_t n = 0;
+	bool grouped = false;
+
+	for (spec[n++] = *s++; *s && strchr("-+ 0'.123456789*lz", *s); s++) {
+		if (*s == '*')
+			n += (size_t)snprintf(spec + n, sizeof(spec) - n, "%d", va_arg(*ap, int));
+		else if (*s == '\'')
+			grouped = true;
+		else
+			spec[n++] = *s;
+	}
+	spec[n] = *s;
+	spec[n + 1] = 0;
+	switch (*s) {
+	case '%':
+		vfm_buf_adds(b, "%");
+		return s + 1;
+	case 's':
+		string = va_arg(*ap, const char *);
+		if (string)
+			text = vfm_strfmt(spec, string);
+		else
+			vfm_buf_adds(b, "&ndash;");
+		break;
+	case 'd':
+		text = spec[n - 1] == 'l' ? vfm_strfmt(spec, va_arg(*ap, long long))
+					  : vfm_strfmt(spec, va_arg(*ap, int));
+		break;
+	case 'u':
+		text = vfm_strfmt(spec, va_arg(*ap, size_t));
+		break;
+	default: /* f, g */
+		text = vfm_strfmt(spec, va_arg(*ap, double));
+	}
+	if (text && grouped)
+		add_thousands(b, text);
+	else if (text)
+		add_escaped(b, text);
+	free(text);
+	return s + 1;
+}
+
+static void add_format(struct vfm_buf *b, const char *format, va_list *ap)
+{
+	while (*format) {
+		size_t n = strcspn(format, "%");
+
+		vfm_buf_add(b, format, n);
+		format += n;
+		if (*format)
+			format = add_conversion(b, format, ap);
+	}
+}
+
+void vfm_html_addf(struct vfm_buf *b, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	add_format(b, format, &ap);
+	va_end(ap);
+}
+
+const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x)
+{
+	static const char *const suffix[] = {"", "k", "M", "G", "T"};
+	int k = 0;
+
+	for (; fabs(x) >= 9999.5 && k < 4; k++)
+		x /= 1000;
+	snprintf(text, VFM_NUMBER_TEXT, "%.4g%s", x, suffix[k]);
+	return isfinite(x) ? text : NULL;
+}
+
+/* ---- the page ---- */
+
+void vfm_html_begin(struct vfm_buf *b, const char *title, int refresh_s)
+{
+	vfm_buf_adds(b,
+		"<!doctype html>\n<html lang=en><head><meta charset=utf-8>\n"
+		"<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; img-src data:; "
+		"style-src 'unsafe-inline'\">\n"
+		"<meta name=viewport content='width=device-width,initial-scale=1'>\n");
+	if (refresh_s > 0)
+		vfm_html_addf(b, "<meta http-equiv=refresh content=%d>\n", refresh_s);
+	vfm_html_addf(b, "<title>%s</title>\n<style>\n", title);
+	vfm_buf_adds(b, style);
+	vfm_html_palette(b);
+	vfm_html_addf(b, "</style></head>\n<body>\n<h1>%s</h1>\n", title);
+}
+
+void vfm_html_end(struct vfm_buf *b)
+{
+	vfm_buf_adds(b, "</body></html>\n");
+}
+
+void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vfm_html_addf(b, "<div class=card><span class=dim>%s</span><b>", name);
+	add_format(b, format, &ap);
+	vfm_buf_adds(b, "</b></div>\n");
+	va_end(ap);
+}
+
+void vfm_html_table(struct vfm_buf *b, const char *headings)
+{
+	vfm_buf_adds(b, "<div class=wide><table>\n<tr>");
+	for (const char *s = headings;; s++) {
+		int n = (int)strcspn(s, "|");
+		int number = *s == '#';
+
+		vfm_html_addf(b, number ? "<th class=num>%.*s" : "<th>%.*s", n - number, s + number);
+		s += n;
+		if (!*s)
+			break;
+	}
+	vfm_buf_adds(b, "\n");
+}
+
+void vfm_html_table_end(struct vfm_buf *b)
+{
+	vfm_buf_adds(b, "</table></div>\n");
+}
+
+void vfm_html_bar(struct vfm_buf *b, double share, const char *kind)
+{
+	vfm_html_addf(
+		b, "<div class=bar><i class='%s' style='width:%.1f%%'></i></div>", kind, 100 * fmin(1, fmax(0, share)));
+}
+
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max)
+{
+	const double width = 300.0 / n;
+	int64_t most = 1;
+
+	for (int i = 0; i < n; i++)
+		most = counts[i] > most ? counts[i] : most;
+	vfm_buf_adds(b, "<svg viewBox='0 0 300 96' role=img>");
+	for (int i = 0; i < n; i++) {
+		double h = fmax(1, 78.0 * (double)counts[i] / (double)most);
+
+		if (counts[i])
+			vfm_html_addf(b, "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f'/>", width * i, 80 - h,
+				fmax(0.5, width - 1), h);
+	}
+	vfm_html_addf(b,
+		"<line x1='0' y1='80.5' x2='300' y2='80.5'/><text x='0' y='93'>%.4g</text>"
+		"<text x='300' y='93' text-anchor='end'>%.4g</text></svg>",
+		min, max);
+}
+
+/* ---- pictures ---- */
 
 /* RFC 4648, section 4. */
 static void add_base64(struct vfm_buf *b, const uint8_t *data, size_t n)
@@ -130,11 +294,9 @@ static void add_base64(struct vfm_buf *b, const uint8_t *data, size_t n)
 
 void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt)
 {
-	vfm_buf_adds(b, "<img alt=\"");
-	vfm_html_text(b, alt);
-	vfm_buf_addf(b, "\" src=\"data:%s;base64,", type);
+	vfm_html_addf(b, "<img alt='%s' src='data:%s;base64,", alt, type);
 	add_base64(b, data, n);
-	vfm_buf_adds(b, "\">");
+	vfm_buf_adds(b, "'>");
 }
 
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)
@@ -142,71 +304,32 @@ int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int heigh
 	struct vfm_buf png = {0};
 	int rc = vfm_png_encode(&png, rgb, width, height, err);
 
-	if (rc >= 0) {
-		vfm_buf_addf(b, "<img width=\"%d\" height=\"%d\" alt=\"", width, height);
-		vfm_html_text(b, alt);
-		vfm_buf_adds(b, "\" src=\"data:image/png;base64,");
-		add_base64(b, (const uint8_t *)png.data, png.len);
-		vfm_buf_adds(b, "\">");
-	}
+	if (rc >= 0)
+		vfm_html_image(b, "image/png", png.data, png.len, alt);
 	vfm_buf_release(&png);
 	return rc;
 }
 
-void vfm_html_bar(struct vfm_buf *b, double share, const char *kind)
+/* ---- colours ---- */
+
+void vfm_html_palette(struct vfm_buf *b)
 {
-	vfm_buf_addf(b, "<div class=\"bar\"><i class=\"%s\" style=\"width:%.1f%%\"></i></div>", kind,
-		100 * fmin(1, fmax(0, share)));
+	static const char *const colours[VFM_COLOURS] = {"#2f6fde", "#e0662b", "#2b9a5b", "#a24fd0", "#a3811d",
+		"#1a9fb3", "#d6396f", "#6f8f2f", "#5b5fc7", "#7b8794", "#b4bac4", "#f3c6ae"};
+
+	for (int i = 0; i < VFM_COLOURS; i++)
+		vfm_html_addf(b, ".c%d{stroke:%s}svg .a%d{fill:%s;stroke:none}", i, colours[i], i, colours[i]);
+	vfm_buf_adds(b, "\n");
 }
 
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max)
+void vfm_html_swatch(struct vfm_buf *b, int colour)
 {
-	const double width = 300.0 / n;
-	int64_t most = 1;
-
-	for (int i = 0; i < n; i++)
-		most = counts[i] > most ? counts[i] : most;
-	vfm_buf_adds(b, "<svg viewBox=\"0 0 300 96\" role=\"img\">");
-	for (int i = 0; i < n; i++) {
-		double h = counts[i] ? fmax(1, 78.0 * (double)counts[i] / (double)most) : 0;
-
-		if (counts[i])
-			vfm_buf_addf(b, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"/>", width * i,
-				80 - h, fmax(0.5, width - 1), h);
-	}
-	vfm_buf_addf(b,
-		"<line x1=\"0\" y1=\"80.5\" x2=\"300\" y2=\"80.5\"/><text x=\"0\" y=\"93\">%.4g</text>"
-		"<text x=\"300\" y=\"93\" text-anchor=\"end\">%.4g</text></svg>",
-		min, max);
+	vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><path class='c%d%s' d='M1 5H21'/></svg>&nbsp;",
+		colour % VFM_COLOURS_CURVES, colour / VFM_COLOURS_CURVES % 2 ? " dashed" : "");
 }
 
-void vfm_html_begin(struct vfm_buf *b, const char *title, int refresh_s)
+void vfm_html_area_swatch(struct vfm_buf *b, int colour)
 {
-	vfm_buf_adds(b,
-		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
-		"style-src 'unsafe-inline'\">\n"
-		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n");
-	if (refresh_s > 0)
-		vfm_buf_addf(b, "<meta http-equiv=\"refresh\" content=\"%d\">\n", refresh_s);
-	vfm_buf_adds(b, "<title>");
-	vfm_html_text(b, title);
-	vfm_buf_adds(b, "</title>\n<style>\n");
-	vfm_buf_adds(b, style);
-	vfm_buf_adds(b, "</style></head>\n<body>\n<h1>");
-	vfm_html_text(b, title);
-	vfm_buf_adds(b, "</h1>\n");
-}
-
-void vfm_html_end(struct vfm_buf *b)
-{
-	vfm_buf_adds(b, "</body></html>\n");
-}
-
-void vfm_html_area_swatch(struct vfm_buf *b, const char *colour)
-{
-	vfm_buf_addf(b,
-		"<svg class=\"swatch\" viewBox=\"0 0 22 10\"><rect width=\"22\" height=\"10\" "
-		"style=\"fill:%s\"/></svg> ",
+	vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><rect class=a%d width='22' height='10'/></svg>&nbsp;",
 		colour);
 }

@@ -1,34 +1,60 @@
-/* html.h - pages without references to other files. */
+/* html.h - pages that refer to no other file and run no script.
+ *
+ *	vfm_html_begin(&b, "Dataset", 0);
+ *	vfm_html_card(&b, "records", "%'lld", n);
+ *	vfm_html_table(&b, "stage|reason|#records");
+ *	vfm_html_addf(&b, "<tr><td>%s<td>%s<td class=num>%'lld\n", stage, reason, n);
+ *	vfm_html_table_end(&b);
+ *	vfm_html_end(&b);
+ *
+ * A format is markup; the texts that it takes are not.  vfm_html_addf is the one place that escapes them.  Classes of
+ * the style: dim, num, failed; box, grid, cards, pair, shots, wide.
+ */
 #ifndef VFM_MEDIA_DRAW_HTML_H
 #define VFM_MEDIA_DRAW_HTML_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-
-/* Appends text so that a browser shows it as it is, in elements and in quoted attributes.  Bytes that are no UTF-8 and
- * control characters become U+FFFD. */
-void vfm_html_text(struct vfm_buf *b, const char *text);
-/* Appends n with thin gaps between thousands. */
-void vfm_html_count(struct vfm_buf *b, int64_t n);
-
-/* Appends a picture, rgb [height, width, 3], as an <img> with its data. */
-int vfm_html_picture(
-	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
-/* Appends n bytes of a file as an <img>; type: "image/png". */
-void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt);
-/* Appends a bar of `share` in [0, 1]; kind "" (blue), "red", "amber" or "green". */
-void vfm_html_bar(struct vfm_buf *b, double share, const char *kind);
-/* Appends a histogram as SVG: counts [n] between min and max. */
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max);
 
 /* Appends the head with the style, and begins the body with the title as a heading.  The page forbids scripts and
  * requests (Content-Security-Policy).  refresh_s > 0: a browser reads it again after so long. */
 void vfm_html_begin(struct vfm_buf *b, const char *title, int refresh_s);
 void vfm_html_end(struct vfm_buf *b);
 
-/* Appends the swatch of an area in a legend.  colour: of CSS. */
-void vfm_html_area_swatch(struct vfm_buf *b, const char *colour);
+/* Appends markup.  Conversions: %s, %d, %lld, %zu, %f and %g, with flags, width and precision, also "*".
+ * %s shows its text as it is, in elements and quoted attributes: bytes that are no UTF-8 and control characters become
+ * U+FFFD, and NULL a dash.  The flag ' separates thousands by thin spaces. */
+void vfm_html_addf(struct vfm_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Appends a card for a <div class=cards>: a name, and a value in large letters. */
+void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Begins a table with headings that "|" separates; behind "#" stands that of a column of numbers. */
+void vfm_html_table(struct vfm_buf *b, const char *headings);
+void vfm_html_table_end(struct vfm_buf *b);
+/* Appends a bar of `share` in [0, 1]; kind "" (blue), "red", "amber" or "green". */
+void vfm_html_bar(struct vfm_buf *b, double share, const char *kind);
+/* Appends a histogram: counts [n] between min and max. */
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max);
+
+/* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
+enum { VFM_NUMBER_TEXT = 16 };
+const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
+
+/* Appends n bytes of a file as a picture; type: "image/png". */
+void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt);
+/* Appends rgb [height, width, 3] as a picture. */
+int vfm_html_picture(
+	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
+
+/* The palette: curves have the classes c0, c1, ..., areas a0, a1, ....  The first VFM_COLOURS_CURVES are for curves. */
+enum { VFM_COLOUR_GREY = 9, VFM_COLOUR_PALE_GREY, VFM_COLOUR_PALE_ORANGE, VFM_COLOURS, VFM_COLOURS_CURVES = 8 };
+/* Appends the rules of the palette to a style. */
+void vfm_html_palette(struct vfm_buf *b);
+/* Appends the swatch of a curve or an area for a legend.  Colours of curves repeat, and are dashed the second time. */
+void vfm_html_swatch(struct vfm_buf *b, int colour);
+void vfm_html_area_swatch(struct vfm_buf *b, int colour);
 
 #endif

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "io/file.h"
-#include "media/draw/image.h"
 #include "media/draw/png.h"
 
 static void chunk(struct vfm_buf *b, const char type[4], const void *data, size_t len)

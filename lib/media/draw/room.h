@@ -1,8 +1,9 @@
-/* media/draw - pictures, plots, pages.
+/* media/draw - pages, charts, pictures.
  *
- * RGB pictures, text in them, PNG; plots, contact sheets, synthetic clips; HTML pages with charts.
+ * What all HTML pages are made of: escaped text, cards, tables, bars, pictures (html.h); axes and charts of curves as
+ * SVG (chart.h), curves in bounded memory (trace.h); PNG; synthetic clips.
  *
  * Used by: curate/pipeline, curate/report, train/predict, train/run, vfm-bench, vfm-curate
- * Calls: base, io, media/av
- * Read first: image.h, plot.h, html.h
+ * Calls: base, io
+ * Read first: html.h, chart.h
  */

@@ -9,20 +9,11 @@
 enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
 
 /* By kind of work, then waiting. */
-static const char *const kind_colours[VFM_SIM_CLASSES + 1] = {
-	"#2f6fde", "#2b9a5b", "#a3811d", "#a24fd0", "#7b8794", "#e0662b", "#f3c6ae"};
+static const int kind_colours[VFM_SIM_CLASSES + 1] = {0, 2, 4, 3, VFM_COLOUR_GREY, 1, VFM_COLOUR_PALE_ORANGE};
 
 static const char *kind_name(int kind)
 {
 	return kind == VFM_SIM_CLASSES ? "wait in a collective" : vfm_sim_class_name((enum vfm_sim_class)kind);
-}
-
-static void add_dry_card(struct vfm_buf *b, const char *name, const char *unit, double x, int digits)
-{
-	vfm_buf_addf(b,
-		"<div class=\"card\"><span class=\"dim\">%s</span><b>%.*f<small "
-		"style=\"font-size:13px\">%s</small></b></div>\n",
-		name, digits, x, unit);
 }
 
 double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f)
@@ -56,64 +47,52 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 	struct vfm_buf failures = {0};
 	double goodput = p->failures ? vfm_goodput_sentence(&failures, p->failures) : 1;
 
-	vfm_buf_adds(b, "<div class=\"cards\">\n");
-	add_dry_card(b, "GPUs", "", p->o->ranks, 0);
-	add_dry_card(b, "step", " ms", s * 1e3, 1);
-	add_dry_card(b, "at low rates", " ms", d->s[VFM_LOW] * 1e3, 1);
-	add_dry_card(b, "at high rates", " ms", d->s[VFM_HIGH] * 1e3, 1);
-	add_dry_card(b, "TFLOP/s a GPU", "", tflops, 0);
+	vfm_buf_adds(b, "<div class=cards>\n");
+	vfm_html_card(b, "GPUs", "%d", p->o->ranks);
+	vfm_html_card(b, "step", "%.1f<small> ms</small>", s * 1e3);
+	vfm_html_card(b, "at low rates", "%.1f<small> ms</small>", d->s[VFM_LOW] * 1e3);
+	vfm_html_card(b, "at high rates", "%.1f<small> ms</small>", d->s[VFM_HIGH] * 1e3);
+	vfm_html_card(b, "TFLOP/s a GPU", "%.0f", tflops);
 	if (peak > 0)
-		add_dry_card(b, "MFU", " %", tflops / peak * 100, 1);
-	add_dry_card(b, "tokens/s a GPU", "", d->tokens / s / p->o->ranks, 0);
-	add_dry_card(b, d->fits ? "memory, fits" : "memory, does not fit", " GiB",
-		(double)(d->mem_peak + d->mem_beside) / 0x1p30, 1);
-	add_dry_card(b, "exposed communication", " %", d->comm_s / s * 100, 1);
-	add_dry_card(b, "waiting for pp stages", " %", d->bubble_s / s * 100, 1);
-	add_dry_card(b, "stalls for copies", " %", d->copy_s / s * 100, 1);
+		vfm_html_card(b, "MFU", "%.1f<small> %%</small>", tflops / peak * 100);
+	vfm_html_card(b, "tokens/s a GPU", "%.0f", d->tokens / s / p->o->ranks);
+	vfm_html_card(b, d->fits ? "memory, fits" : "memory, does not fit", "%.1f<small> GiB</small>",
+		(double)(d->mem_peak + d->mem_beside) / 0x1p30);
+	vfm_html_card(b, "exposed communication", "%.1f<small> %%</small>", d->comm_s / s * 100);
+	vfm_html_card(b, "waiting for pp stages", "%.1f<small> %%</small>", d->bubble_s / s * 100);
+	vfm_html_card(b, "stalls for copies", "%.1f<small> %%</small>", d->copy_s / s * 100);
 	if (p->failures && goodput > 0)
-		add_dry_card(b, "goodput", " %", goodput * 100, 1);
+		vfm_html_card(b, "goodput", "%.1f<small> %%</small>", goodput * 100);
 	if (d->steps && goodput > 0)
-		add_dry_card(b, p->o->plan ? "hours of the plan" : "hours of all steps", "",
-			d->total_s * d->straggler / goodput / 3600, 1);
+		vfm_html_card(b, p->o->plan ? "hours of the plan" : "hours of all steps", "%.1f",
+			d->total_s * d->straggler / goodput / 3600);
 	vfm_buf_adds(b, "</div>\n");
 	if (p->failures)
-		vfm_buf_addf(b, "<p>%s.</p>\n", failures.data);
+		vfm_html_addf(b, "<p>%s.</p>\n", failures.data);
 	vfm_buf_release(&failures);
-}
-
-static void add_kind_legend(struct vfm_buf *b)
-{
-	vfm_buf_adds(b, "<p class=\"legend\">");
-	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
-		vfm_buf_adds(b, "<span>");
-		vfm_html_area_swatch(b, kind_colours[k]);
-		vfm_buf_addf(b, "%s</span>", kind_name(k));
-	}
-	vfm_buf_adds(b, "</p>\n");
 }
 
 /* ---- the ranks ---- */
 
 static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
 {
-	vfm_buf_addf(b,
-		"<%s>Simulated ranks</%s>\n<p class=\"dim\">Milliseconds of kernels in a step by kind; kinds on "
-		"different streams overlap.</p>\n<div class=\"wide\"><table>\n<tr><th>rank</th><th>pp stage</th>"
-		"<th class=\"num\">stands for</th><th class=\"num\">GiB</th>",
+	vfm_html_addf(b,
+		"<%s>Simulated ranks</%s>\n<p class=dim>Milliseconds of kernels in a step by kind; kinds on different "
+		"streams overlap.</p>\n<div class=wide><table>\n<tr><th>rank<th>pp stage<th class=num>stands for"
+		"<th class=num>GiB",
 		heading, heading);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
-		vfm_buf_addf(b, "<th class=\"num\">%s</th>", kind_name(c));
-	vfm_buf_adds(b, "</tr>\n");
+		vfm_html_addf(b, "<th class=num>%s", kind_name(c));
 	for (int i = 0; i < d->n; i++) {
 		const struct vfm_dry_run_rank *r = &d->rank[i];
 
-		vfm_buf_addf(b, "<tr><td>%d</td><td>%d</td><td class=\"num\">%d</td><td class=\"num\">%.2f</td>",
-			r->rank, r->stage, r->stands_for, (double)r->mem_peak / 0x1p30);
+		vfm_html_addf(b, "\n<tr><td>%d<td>%d<td class=num>%d<td class=num>%.2f", r->rank, r->stage,
+			r->stands_for, (double)r->mem_peak / 0x1p30);
 		for (int c = 0; c < VFM_SIM_CLASSES; c++)
-			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", r->class_s[c] * 1e3);
-		vfm_buf_adds(b, "</tr>\n");
+			vfm_html_addf(b, "<td class=num>%.1f", r->class_s[c] * 1e3);
 	}
-	vfm_buf_adds(b, "</table></div>\n");
+	vfm_buf_adds(b, "\n");
+	vfm_html_table_end(b);
 }
 
 /* ---- the timeline ---- */
@@ -148,13 +127,13 @@ static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int st
 				break;
 		}
 		if (kind >= 0)
-			vfm_buf_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
+			vfm_html_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
 	}
 	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
 		for (int q = 1; q < 5; q++) {
 			if (path[k][q].len)
-				vfm_buf_addf(b, "<path style=\"fill:%s;stroke:none;opacity:%.2f\" d=\"%s\"/>",
-					kind_colours[k], 0.25 * q, path[k][q].data);
+				vfm_html_addf(b, "<path class='a%d' style='opacity:%.2f' d='%s'/>", kind_colours[k],
+					0.25 * q, path[k][q].data);
 			vfm_buf_release(&path[k][q]);
 		}
 }
@@ -166,21 +145,24 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const c
 	for (int i = 0; i < d->n; i++)
 		for (int s = 0; s < d->rank[i].streams; s++)
 			lanes += d->rank[i].stream_name[s][0] != 0;
-	vfm_buf_addf(b,
-		"<%s>Timeline of a step</%s>\n<p class=\"dim\">%.1f ms from left to right; a lane for each stream of a "
-		"simulated rank, named after the groups of its collectives.</p>\n",
+	vfm_html_addf(b,
+		"<%s>Timeline of a step</%s>\n<p class=dim>%.1f ms from left to right; a lane for each stream of a "
+		"simulated rank, named after the groups of its collectives.</p>\n<p class=legend>",
 		heading, heading, d->s[VFM_MID] * 1e3);
-	add_kind_legend(b);
-	vfm_buf_addf(b, "<div class=\"box\"><svg viewBox=\"0 0 %d %d\">\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		vfm_buf_adds(b, "<span>");
+		vfm_html_area_swatch(b, kind_colours[k]);
+		vfm_html_addf(b, "%s</span>", kind_name(k));
+	}
+	vfm_html_addf(b, "</p>\n<div class=box><svg viewBox='0 0 %d %d'>\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
 	for (int i = 0; i < d->n; i++) {
 		for (int s = 0; s < d->rank[i].streams; s++) {
 			if (!d->rank[i].stream_name[s][0])
 				continue;
-			vfm_buf_addf(b, "<text x=\"0\" y=\"%d\">", y + LANE - 5);
+			vfm_html_addf(b, "<text x='0' y='%d'>", y + LANE - 5);
 			if (s == 0)
-				vfm_buf_addf(b, "rank %d, pp stage %d: ", d->rank[i].rank, d->rank[i].stage);
-			vfm_html_text(b, d->rank[i].stream_name[s]);
-			vfm_buf_adds(b, "</text>");
+				vfm_html_addf(b, "rank %d, pp stage %d: ", d->rank[i].rank, d->rank[i].stage);
+			vfm_html_addf(b, "%s</text>", d->rank[i].stream_name[s]);
 			add_lane(b, &d->rank[i], s, y);
 			vfm_buf_adds(b, "\n");
 			y += LANE;
@@ -196,28 +178,27 @@ static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p, con
 {
 	if (p->n_scaled < 2)
 		return;
-	vfm_buf_addf(b,
-		"<%s>More GPUs</%s>\n<p class=\"dim\">With as many packs for each data-parallel rank: TFLOP/s of a "
-		"GPU, and of it the part of the first row.</p>\n<div class=\"wide\"><table>\n<tr><th "
-		"class=\"num\">GPUs</th>"
-		"<th class=\"num\">TFLOP/s a GPU</th><th class=\"num\">low</th><th class=\"num\">high</th><th>part</th>"
-		"%s</tr>\n",
-		heading, heading, p->o->straggler_cv > 0 ? "<th class=\"num\">with stragglers</th>" : "");
+	vfm_html_addf(b,
+		"<%s>More GPUs</%s>\n<p class=dim>With as many packs for each data-parallel rank: TFLOP/s of a GPU, "
+		"and "
+		"of it the part of the first row.</p>\n",
+		heading, heading);
+	vfm_html_table(b,
+		p->o->straggler_cv > 0 ? "#GPUs|#TFLOP/s a GPU|#low|#high|part|#with stragglers"
+				       : "#GPUs|#TFLOP/s a GPU|#low|#high|part");
 	for (int i = 0; i < p->n_scaled; i++) {
 		const struct vfm_scaled_run *s = &p->scaled[i];
+		double part = s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID];
 
-		vfm_buf_addf(b,
-			"<tr><td class=\"num\">%d</td><td class=\"num\">%.1f</td><td class=\"num\">%.1f</td>"
-			"<td class=\"num\">%.1f</td><td>%.1f %%",
-			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH],
-			100 * s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]);
-		vfm_html_bar(b, fmin(1, s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID]), "");
-		vfm_buf_adds(b, "</td>");
+		vfm_html_addf(b,
+			"<tr><td class=num>%d<td class=num>%.1f<td class=num>%.1f<td class=num>%.1f<td>%.1f %%",
+			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH], 100 * part);
+		vfm_html_bar(b, part, "");
 		if (p->o->straggler_cv > 0)
-			vfm_buf_addf(b, "<td class=\"num\">%.1f</td>", s->tflops_gpu[VFM_MID] / s->straggler);
-		vfm_buf_adds(b, "</tr>\n");
+			vfm_html_addf(b, "<td class=num>%.1f", s->tflops_gpu[VFM_MID] / s->straggler);
+		vfm_buf_adds(b, "\n");
 	}
-	vfm_buf_adds(b, "</table></div>\n");
+	vfm_html_table_end(b);
 }
 
 enum { SCALED_RANKS = 10000 };
@@ -265,16 +246,14 @@ void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int rank
 
 void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
 {
-	vfm_buf_adds(b, "<p class=\"dim\">Predicted for ");
+	struct vfm_buf nodes = {0};
+
 	if (p->o->ranks > 1)
-		vfm_nodes_sentence(b, p->o->machine, p->o->ranks);
-	else
-		vfm_buf_adds(b, "one GPU");
-	vfm_buf_adds(b, " of the machine ");
-	vfm_html_text(b, p->o->machine->name);
-	vfm_buf_adds(b,
-		p->d->fits ? ", not measured.</p>\n"
-			   : ", not measured. It does not fit: times are those of a GPU with enough memory.</p>\n");
+		vfm_nodes_sentence(&nodes, p->o->machine, p->o->ranks);
+	vfm_html_addf(b, "<p class=dim>Predicted for %s of the machine %s, not measured.%s</p>\n",
+		nodes.data ? nodes.data : "one GPU", p->o->machine->name,
+		p->d->fits ? "" : " It does not fit: times are those of a GPU with enough memory.");
+	vfm_buf_release(&nodes);
 	add_dry_cards(b, p);
 	add_timeline(b, p->d, heading);
 	vfm_memory_section(b, p->d, p->o->machine, heading);

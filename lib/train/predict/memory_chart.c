@@ -5,15 +5,11 @@
 #include <string.h>
 
 #include "io/json.h"
+#include "media/draw/chart.h"
 #include "media/draw/html.h"
-#include "media/draw/plot_axis.h"
 
 /* A column has two units of width. */
-enum { COLUMNS = 500, LEFT = 150, WIDTH = 1000, TOP = 16, BOTTOM = 186, HEIGHT = 204, SHOWN = 9 };
-
-static const char *const owner_colours[SHOWN] = {
-	"#2f6fde", "#e0662b", "#2b9a5b", "#a24fd0", "#a3811d", "#1a9fb3", "#d6396f", "#6f8f2f", "#5b5fc7"};
-static const char other_colour[] = "#7b8794", context_colour[] = "#b4bac4";
+enum { COLUMNS = 500, LEFT = 150, RIGHT = LEFT + 2 * COLUMNS, TOP = 16, BOTTOM = 186, HEIGHT = 204, SHOWN = 9 };
 
 static double gib(int64_t bytes)
 {
@@ -92,13 +88,6 @@ static int find_owner(const struct vfm_sim_memory *m, const char *name)
 	return i < m->owners ? i : -1;
 }
 
-static int64_t at_peak(const struct vfm_sim_memory *m, const char *name)
-{
-	int i = find_owner(m, name);
-
-	return i < 0 ? 0 : m->owner[i].at_peak;
-}
-
 static void choose_rank_of_stages(struct shown *s, const struct vfm_dry_run *d)
 {
 	s->rank = vfm_calloc((size_t)d->n + 1, sizeof(struct vfm_dry_run_rank *));
@@ -141,27 +130,29 @@ static void choose_owners(struct shown *s)
 	}
 }
 
+/* The areas of a chart from above: the owners, other ones, and what is not the program's. */
+static const char *area_name(const struct shown *s, int k)
+{
+	return k < s->owners     ? s->owner[k]
+		: k == s->owners ? "other"
+				 : "driver, libraries, unused parts of pool chunks";
+}
+
+static int area_colour(const struct shown *s, int k)
+{
+	return k < s->owners ? k : k == s->owners ? VFM_COLOUR_GREY : VFM_COLOUR_PALE_GREY;
+}
+
 /* ---- a chart ---- */
 
 struct memory_plot {
 	const struct shown *s;
 	const struct vfm_dry_run_rank *r;
-	const struct vfm_machine *machine;
-	double top; /* bytes at the upper end */
+	struct vfm_chart_axis x, y; /* ms, GiB */
 	int id[SHOWN];
 	const int64_t *column[COLUMNS]; /* bytes by owner of the state with the largest sum; NULL: none */
 	int64_t used[COLUMNS];
 };
-
-static double memory_y(const struct memory_plot *p, double bytes)
-{
-	return BOTTOM - (BOTTOM - TOP) * bytes / p->top;
-}
-
-static double memory_x(const struct memory_plot *p, double s)
-{
-	return LEFT + WIDTH * fmin(fmax(s / p->r->memory_s, 0), 1);
-}
 
 static void fill_column(struct memory_plot *p, int c, int point)
 {
@@ -191,143 +182,100 @@ static void fill_columns(struct memory_plot *p)
 	}
 }
 
-/* Returns the bytes of a column below the upper edge of layer k: the context, other owners, and those shown from the
- * last on.  k = owners: the edge of the other ones. */
+/* Returns the y of the upper edge of area k in a column; below it are the areas from k on. */
 static double edge_of(const struct memory_plot *p, int c, int k)
 {
-	int64_t above = 0;
+	int64_t bytes = p->r->mem_beside;
 
-	for (int i = 0; i < k && i < p->s->owners; i++)
-		above += p->id[i] >= 0 && p->column[c] ? p->column[c][p->id[i]] : 0;
-	return (double)(p->r->mem_beside + p->used[c] - above);
+	if (k <= p->s->owners)
+		bytes += p->used[c];
+	for (int i = 0; i < k && k <= p->s->owners; i++)
+		bytes -= p->id[i] >= 0 && p->column[c] ? p->column[c][p->id[i]] : 0;
+	return vfm_chart_axis_at(&p->y, gib(bytes));
 }
 
-/* An area from the axis to the edge of a layer; those below are drawn over it. */
-static void add_layer(struct vfm_buf *b, const struct memory_plot *p, int k, const char *colour)
+/* Area k, drawn down to the axis; those below are drawn over it. */
+static void add_owner_area(struct vfm_buf *b, const struct memory_plot *p, int k)
 {
-	double y = memory_y(p, edge_of(p, 0, k)), next;
-	int n = 0;
+	double y = edge_of(p, 0, k), next;
 
-	vfm_buf_addf(b, "<path style=\"fill:%s;stroke:none\" d=\"M%d %dV%.1f", colour, LEFT, BOTTOM, y);
+	vfm_html_addf(b, "<path class='a%d' d='M%d %dV%.1f", area_colour(p->s, k), LEFT, BOTTOM, y);
 	for (int c = 1; c < COLUMNS; c++) {
-		next = memory_y(p, edge_of(p, c, k));
-		n++;
-		if (fabs(next - y) < 0.05)
-			continue;
-		vfm_buf_addf(b, "h%dV%.1f", 2 * n, next);
-		y = next;
-		n = 0;
+		next = edge_of(p, c, k);
+		if (fabs(next - y) >= 0.05)
+			vfm_html_addf(b, "H%dV%.1f", LEFT + 2 * c, y = next);
 	}
-	vfm_buf_addf(b, "H%dV%dz\"/>\n", LEFT + WIDTH, BOTTOM);
-}
-
-static void add_memory_axes(struct vfm_buf *b, const struct memory_plot *p)
-{
-	struct vfm_plot_axis y = {.lo = 0, .hi = p->top / 0x1p30}, x = {.lo = 0, .hi = p->r->memory_s * 1e3};
-	char text[VFM_PLOT_LABEL];
-
-	vfm_plot_axis_finish(&y, 4, 0);
-	vfm_plot_axis_finish(&x, 10, 0);
-	for (int i = 0; i < y.n_ticks; i++) {
-		double at = memory_y(p, y.tick[i] * 0x1p30);
-
-		if (at < TOP - 0.5)
-			continue;
-		vfm_plot_axis_label(&y, y.tick[i], text);
-		vfm_buf_addf(b,
-			"<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
-			"text-anchor=\"end\">%s GiB</text>",
-			LEFT, at, LEFT + WIDTH, at, LEFT - 6, at + 3.5, text);
-	}
-	for (int i = 0; i < x.n_ticks; i++) {
-		double at = LEFT + WIDTH * x.tick[i] / x.hi;
-
-		vfm_plot_axis_label(&x, x.tick[i], text);
-		vfm_buf_addf(b,
-			"<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/><text x=\"%.1f\" y=\"%d\" "
-			"text-anchor=\"%s\">%s ms</text>",
-			at, BOTTOM, at, BOTTOM + 4, at, HEIGHT - 4,
-			at > LEFT + WIDTH - 20   ? "end"
-				: at < LEFT + 20 ? "start"
-						 : "middle",
-			text);
-	}
+	vfm_html_addf(b, "H%dV%dz'/>\n", RIGHT, BOTTOM);
 }
 
 /* A capacity far above all peaks is not drawn. */
-static void add_capacity(struct vfm_buf *b, const struct memory_plot *p)
+static void add_capacity(struct vfm_buf *b, const struct memory_plot *p, double capacity)
 {
-	double y = memory_y(p, (double)p->machine->capacity);
+	double y = vfm_chart_axis_at(&p->y, capacity);
 
-	if (y < 0) {
-		vfm_buf_addf(b,
-			"<text x=\"%d\" y=\"%d\" text-anchor=\"end\">capacity %.1f GiB, above this chart</text>\n",
-			LEFT + WIDTH - 5, TOP - 5, gib(p->machine->capacity));
-		return;
-	}
-	vfm_buf_addf(b,
-		"<path style=\"stroke:var(--soft);stroke-width:3.5;opacity:.8\" d=\"M%d %.1fH%d\"/><path "
-		"class=\"dashed\" "
-		"style=\"stroke:var(--red);stroke-width:2\" d=\"M%d %.1fH%d\"/><rect x=\"%d\" y=\"%.1f\" width=\"96\" "
-		"height=\"12\" rx=\"2\" style=\"fill:var(--soft);opacity:.9\"/><text x=\"%d\" y=\"%.1f\" "
-		"text-anchor=\"end\" style=\"fill:var(--red)\">capacity %.1f GiB</text>\n",
-		LEFT, y, LEFT + WIDTH, LEFT, y, LEFT + WIDTH, LEFT + WIDTH - 98, y - 14, LEFT + WIDTH - 5, y - 4.5,
-		gib(p->machine->capacity));
+	if (y < 0)
+		vfm_html_addf(b, "<text x='%d' y='%d' text-anchor='end'>capacity %.1f GiB, above this chart</text>\n",
+			RIGHT - 5, TOP - 5, capacity);
+	else
+		vfm_html_addf(b,
+			"<path class='dashed' style='stroke:var(--red);stroke-width:2' d='M%d %.1fH%d'/>"
+			"<rect x='%d' y='%.1f' width='96' height='12' rx='2' style='fill:var(--soft);opacity:.9'/>"
+			"<text class='red' x='%d' y='%.1f' text-anchor='end'>capacity %.1f GiB</text>\n",
+			LEFT, y, RIGHT, RIGHT - 98, y - 14, RIGHT - 5, y - 4.5, capacity);
 }
 
 static void add_peak_mark(struct vfm_buf *b, const struct memory_plot *p)
 {
-	double top;
+	double x = vfm_chart_axis_at(&p->x, fmin(p->r->memory.peak_s, p->r->memory_s) * 1e3),
+	       y = vfm_chart_axis_at(&p->y, gib(p->r->mem_beside + p->r->memory.peak));
 
-	if (p->r->memory.peak_s < 0)
-		return;
-	top = memory_y(p, (double)(p->r->mem_beside + p->r->memory.peak));
-	vfm_buf_addf(b,
-		"<path style=\"stroke:var(--ink);stroke-dasharray:2 3;stroke-width:1\" d=\"M%.1f %dV%.1f\"/><circle "
-		"cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" style=\"fill:var(--ink)\"/>",
-		memory_x(p, p->r->memory.peak_s), BOTTOM, top, memory_x(p, p->r->memory.peak_s), top);
+	if (p->r->memory.peak_s >= 0)
+		vfm_html_addf(b,
+			"<path style='stroke:var(--ink);stroke-dasharray:2 3;stroke-width:1' d='M%.1f %dV%.1f'/>"
+			"<circle cx='%.1f' cy='%.1f' r='3.5' style='fill:var(--ink)'/>",
+			x, BOTTOM, y, x, y);
 }
 
-static void add_memory_heading(struct vfm_buf *b, const struct memory_plot *p)
+static void add_memory_heading(struct vfm_buf *b, const struct vfm_dry_run_rank *r, double capacity)
 {
-	const struct vfm_sim_memory *m = &p->r->memory;
-	double all = gib(m->peak + p->r->mem_beside), capacity = gib(p->machine->capacity);
+	const struct vfm_sim_memory *m = &r->memory;
+	double all = gib(m->peak + r->mem_beside);
 
-	vfm_buf_addf(b,
-		"<h3>Rank %d, pp stage %d <span class=\"dim\" style=\"font-weight:400\">peak %.2f GiB, with %.1f GiB "
-		"of "
-		"the driver, libraries and unused parts of pool chunks %.2f GiB",
-		p->r->rank, p->r->stage, gib(m->peak), gib(p->r->mem_beside), all);
+	vfm_html_addf(b,
+		"<h3>Rank %d, pp stage %d <span class=dim>peak %.2f GiB, with %.1f GiB of the driver, libraries and "
+		"unused parts of pool chunks %.2f GiB",
+		r->rank, r->stage, gib(m->peak), gib(r->mem_beside), all);
 	if (m->peak_s < 0)
 		vfm_buf_adds(b, ", before the simulated step");
 	else
-		vfm_buf_addf(b, ", at %.1f ms", m->peak_s * 1e3);
+		vfm_html_addf(b, ", at %.1f ms", m->peak_s * 1e3);
 	if (all <= capacity)
-		vfm_buf_addf(b, "; %.1f GiB are left", capacity - all);
+		vfm_html_addf(b, "; %.1f GiB are left", capacity - all);
 	else
-		vfm_buf_addf(b, "; <span class=\"failed\">%.1f GiB more than the capacity</span>", all - capacity);
+		vfm_html_addf(b, "; <span class=failed>%.1f GiB more than the capacity</span>", all - capacity);
 	vfm_buf_adds(b, "</span></h3>\n");
 }
 
-static void add_memory_plot(
-	struct vfm_buf *b, const struct shown *s, int rank, const struct vfm_machine *machine, double top)
+/* top, capacity: GiB at the upper end, and of the machine. */
+static void add_memory_plot(struct vfm_buf *b, const struct shown *s, int rank, double top, double capacity)
 {
-	struct memory_plot p = {.s = s, .r = s->rank[rank], .machine = machine, .top = top};
+	struct memory_plot p = {.s = s, .r = s->rank[rank]};
 
+	p.x = (struct vfm_chart_axis){.hi = p.r->memory_s * 1e3, .from = LEFT, .to = RIGHT, .unit = " ms"};
+	p.y = (struct vfm_chart_axis){.hi = top, .from = BOTTOM, .to = TOP, .unit = " GiB"};
+	vfm_chart_axis_place_ticks(&p.x, 10, 0);
+	vfm_chart_axis_place_ticks(&p.y, 4, 0);
 	for (int k = 0; k < s->owners; k++)
 		p.id[k] = find_owner(&p.r->memory, s->owner[k]);
 	fill_columns(&p);
-	vfm_buf_adds(b, "<div class=\"box\" style=\"margin-bottom:10px\">");
-	add_memory_heading(b, &p);
-	vfm_buf_addf(b, "<svg class=\"memory\" viewBox=\"0 0 %d %d\" role=\"img\">", LEFT + WIDTH, HEIGHT);
-	add_memory_axes(b, &p);
-	for (int k = 0; k < s->owners; k++)
-		add_layer(b, &p, k, owner_colours[k]);
-	add_layer(b, &p, s->owners, other_colour);
-	vfm_buf_addf(b, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" style=\"fill:%s\"/>", LEFT,
-		memory_y(&p, (double)p.r->mem_beside), WIDTH, BOTTOM - memory_y(&p, (double)p.r->mem_beside),
-		context_colour);
-	add_capacity(b, &p);
+	vfm_buf_adds(b, "<div class=box style='margin-bottom:10px'>");
+	add_memory_heading(b, p.r, capacity);
+	vfm_html_addf(b, "<svg viewBox='0 0 %d %d' role=img>", RIGHT + 20, HEIGHT);
+	vfm_chart_y_axis(b, &p.y, LEFT, RIGHT);
+	vfm_chart_x_axis(b, &p.x, BOTTOM, BOTTOM);
+	for (int k = 0; k <= s->owners + 1; k++)
+		add_owner_area(b, &p, k);
+	add_capacity(b, &p, capacity);
 	add_peak_mark(b, &p);
 	vfm_buf_adds(b, "</svg></div>\n");
 }
@@ -336,82 +284,66 @@ static void add_memory_plot(
 
 static void add_owner_legend(struct vfm_buf *b, const struct shown *s)
 {
-	vfm_buf_adds(b, "<p class=\"legend\">");
+	vfm_buf_adds(b, "<p class=legend>");
 	for (int k = 0; k <= s->owners + 1; k++) {
-		vfm_buf_adds(b, "<span style=\"white-space:nowrap\">");
-		vfm_html_area_swatch(b,
-			k < s->owners            ? owner_colours[k]
-				: k == s->owners ? other_colour
-						 : context_colour);
-		vfm_html_text(b,
-			k < s->owners            ? s->owner[k]
-				: k == s->owners ? "other"
-						 : "driver, libraries, unused parts of pool chunks");
-		vfm_buf_adds(b, "</span> ");
+		vfm_buf_adds(b, "<span>");
+		vfm_html_area_swatch(b, area_colour(s, k));
+		vfm_html_addf(b, "%s</span> ", area_name(s, k));
 	}
 	vfm_buf_adds(b, "</p>\n");
 }
 
-static void add_owner_row(
-	struct vfm_buf *b, const struct shown *s, const char *name, const char *colour, const int64_t *bytes)
+/* Returns the bytes of area k at the peak of a rank. */
+static int64_t bytes_at_peak(const struct shown *s, const struct vfm_sim_memory *m, int k)
 {
-	vfm_buf_adds(b, "<tr><td>");
-	if (colour)
-		vfm_html_area_swatch(b, colour);
-	vfm_html_text(b, name);
-	vfm_buf_adds(b, "</td>");
-	for (int r = 0; r < s->ranks; r++) {
-		int64_t peak = s->rank[r]->memory.peak;
+	int64_t rest = m->peak;
+	int i;
 
-		vfm_buf_addf(b, "<td class=\"num\">%.2f <span class=\"dim\">%.0f %%</span></td>", gib(bytes[r]),
-			peak ? 100 * (double)bytes[r] / (double)peak : 0);
-	}
-	vfm_buf_adds(b, "</tr>\n");
+	if (k < s->owners)
+		return (i = find_owner(m, s->owner[k])) < 0 ? 0 : m->owner[i].at_peak;
+	for (k = 0; k < s->owners; k++)
+		rest -= bytes_at_peak(s, m, k);
+	return rest;
 }
 
 static void add_owner_table(struct vfm_buf *b, const struct shown *s)
 {
-	int64_t *bytes = vfm_calloc((size_t)s->ranks + 1, sizeof(*bytes)),
-		*rest = vfm_calloc((size_t)s->ranks + 1, sizeof(*rest));
-
-	vfm_buf_adds(b, "<div class=\"wide\"><table>\n<tr><th>GiB at the peak</th>");
-	for (int r = 0; r < s->ranks; r++) {
-		vfm_buf_addf(b, "<th class=\"num\">pp stage %d</th>", s->rank[r]->stage);
-		rest[r] = s->rank[r]->memory.peak;
-	}
-	vfm_buf_adds(b, "</tr>\n");
-	for (int k = 0; k < s->owners; k++) {
-		for (int r = 0; r < s->ranks; r++) {
-			bytes[r] = at_peak(&s->rank[r]->memory, s->owner[k]);
-			rest[r] -= bytes[r];
-		}
-		add_owner_row(b, s, s->owner[k], owner_colours[k], bytes);
-	}
-	add_owner_row(b, s, "other", other_colour, rest);
+	vfm_buf_adds(b, "<div class=wide><table>\n<tr><th>GiB at the peak");
 	for (int r = 0; r < s->ranks; r++)
-		bytes[r] = s->rank[r]->memory.peak;
-	add_owner_row(b, s, "all", NULL, bytes);
-	vfm_buf_adds(b, "</table></div>\n");
-	free(bytes);
-	free(rest);
+		vfm_html_addf(b, "<th class=num>pp stage %d", s->rank[r]->stage);
+	for (int k = 0; k <= s->owners; k++) {
+		vfm_buf_adds(b, "\n<tr><td>");
+		vfm_html_area_swatch(b, area_colour(s, k));
+		vfm_html_addf(b, "%s", area_name(s, k));
+		for (int r = 0; r < s->ranks; r++) {
+			const struct vfm_sim_memory *m = &s->rank[r]->memory;
+			int64_t bytes = bytes_at_peak(s, m, k);
+
+			vfm_html_addf(b, "<td class=num>%.2f <span class=dim>%.0f %%</span>", gib(bytes),
+				m->peak ? 100 * (double)bytes / (double)m->peak : 0);
+		}
+	}
+	vfm_buf_adds(b, "\n<tr><td>all");
+	for (int r = 0; r < s->ranks; r++)
+		vfm_html_addf(b, "<td class=num>%.2f <span class=dim>100 %%</span>", gib(s->rank[r]->memory.peak));
+	vfm_buf_adds(b, "\n");
+	vfm_html_table_end(b);
 }
 
 void vfm_memory_section(
 	struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine, const char *heading)
 {
 	struct shown s = {0};
-	int64_t top = 0;
+	double top = 0, capacity = gib(machine->capacity);
 
 	choose_rank_of_stages(&s, d);
 	choose_owners(&s);
 	for (int r = 0; r < s.ranks; r++)
-		if (s.rank[r]->memory.peak + s.rank[r]->mem_beside > top)
-			top = s.rank[r]->memory.peak + s.rank[r]->mem_beside;
-	top = 3 * top < machine->capacity ? top + top / 8 : top < machine->capacity ? machine->capacity : top;
+		top = fmax(top, gib(s.rank[r]->memory.peak + s.rank[r]->mem_beside));
+	top = 3 * top < capacity ? 1.125 * top : fmax(top, capacity);
 	if (s.ranks) {
-		vfm_buf_addf(b,
-			"<%s>Memory by owner</%s>\n<p class=\"dim\">Of each pp stage the simulated rank with the "
-			"highest "
+		vfm_html_addf(b,
+			"<%s>Memory by owner</%s>\n<p class=dim>Of each pp stage the simulated rank with the highest "
 			"peak, "
 			"in a step of %.1f ms%s. The host allocates ahead of the device: memory counts from when the "
 			"compute stream begins the work that is enqueued behind the allocation. The dot is the "
@@ -421,7 +353,7 @@ void vfm_memory_section(
 		add_owner_legend(b, &s);
 	}
 	for (int r = 0; r < s.ranks; r++)
-		add_memory_plot(b, &s, r, machine, 1.04 * (double)top);
+		add_memory_plot(b, &s, r, 1.04 * top, capacity);
 	if (s.ranks)
 		add_owner_table(b, &s);
 	free(s.rank);

@@ -9,7 +9,6 @@
 #include "io/file.h"
 #include "io/npy.h"
 #include "media/av/video_out.h"
-#include "media/draw/image.h"
 #include "media/draw/png.h"
 #include "net/diffusion/sampler.h"
 #include "net/nn/scales.h"

@@ -1,13 +1,13 @@
 /* run_log.h - the records of a run as curves, its starts, its configuration and identity, for a report.
  *
- * Memory does not grow with the steps (media/draw/html_chart.h).  Reading is local and writes nothing; the run may be
+ * Memory does not grow with the steps (media/draw/trace.h).  Reading is local and writes nothing; the run may be
  * at work.
  */
 #ifndef VFM_TRAIN_RUN_RUN_LOG_H
 #define VFM_TRAIN_RUN_RUN_LOG_H
 
 #include "io/json.h"
-#include "media/draw/html_chart.h"
+#include "media/draw/trace.h"
 
 enum vfm_run_curve_flag {
 	VFM_CURVE_LOG = 1,     /* logarithmic, if the range is large */

@@ -66,12 +66,12 @@ static int kind_of_sample(const char *name)
 static bool add_sample_frame(struct vfm_buf *b, const char *path, const char *alt)
 {
 	json_t *rec = json_pack("{s:s}", "src", path);
-	uint8_t *rgb = NULL;
-	int w, h, rc = rec ? vfm_thumbnail(rec, FRAME_W, FRAME_H, DECODE_S, &rgb, &w, &h, NULL) : -1;
+	struct vfm_thumbnails t = {0};
+	int rc = rec ? vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, NULL) : -1;
 
 	if (rc == 0)
-		rc = vfm_html_picture(b, rgb, w, h, alt, NULL);
-	free(rgb);
+		rc = vfm_html_picture(b, t.rgb, t.width, t.height, alt, NULL);
+	free(t.rgb);
 	json_decref(rec);
 	return rc >= 0;
 }
@@ -101,13 +101,13 @@ static bool add_sample_figure(
 	if (exists) {
 		vfm_buf_adds(b, "<figure>");
 		if (*room == 0 || !add_sample_picture(b, path, name, type))
-			vfm_buf_adds(b, "<p class=\"none dim\">no picture</p>");
+			vfm_buf_adds(b, "<p class='none dim'>no picture</p>");
 		*room -= b->len - before < *room ? b->len - before : *room;
-		vfm_buf_addf(b, "<figcaption>step %lld", step);
+		vfm_html_addf(b, "<figcaption>step %lld", step);
 		if (!type) {
-			vfm_buf_adds(b, " <a href=\"");
+			vfm_buf_adds(b, " <a href='");
 			add_relative_link(b, page_dir, path);
-			vfm_buf_adds(b, "\">video</a>");
+			vfm_buf_adds(b, "'>video</a>");
 		}
 		vfm_buf_adds(b, "</figcaption></figure>\n");
 	}
@@ -139,10 +139,10 @@ static int add_sample_row(
 {
 	int figures = 0;
 
-	vfm_buf_adds(b, "<p class=\"dim row\">");
-	vfm_html_text(b, name);
-	vfm_buf_addf(b, "</p>\n<div class=\"shots\" style=\"grid-template-columns:repeat(%d,minmax(0,1fr))\">\n",
-		SHOWN_STEPS);
+	vfm_html_addf(b,
+		"<p class='dim small'>%s</p>\n<div class=shots "
+		"style='grid-template-columns:repeat(%d,minmax(0,1fr))'>\n",
+		name, SHOWN_STEPS);
 	for (int i = 0; i < n; i++)
 		figures += add_sample_figure(b, folders[i], name, page_dir, room);
 	vfm_buf_adds(b, "</div>\n");

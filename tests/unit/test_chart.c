@@ -1,5 +1,6 @@
-/* Curves in bounded memory: their extremes, sums and gaps survive whatever the range of x grows to. */
-#include "media/draw/html_chart.h"
+/* Markup: whatever a text has, it is shown and not read.  Curves in bounded memory: their extremes, sums and gaps
+ * survive whatever the range of x grows to. */
+#include "media/draw/chart.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -8,6 +9,30 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "media/draw/html.h"
+
+#define check_markup(want, ...)                                                                                        \
+	do {                                                                                                           \
+		struct vfm_buf b_ = {0};                                                                               \
+		vfm_html_addf(&b_, __VA_ARGS__);                                                                       \
+		assert_string_equal(b_.data, want);                                                                    \
+		vfm_buf_release(&b_);                                                                                  \
+	} while (0)
+
+static void test_markup(void **state)
+{
+	const char *volatile none = NULL;
+
+	(void)state;
+	check_markup("<b>&lt;i&gt; &amp;amp; &quot;&#39;</b>", "<b>%s</b>", "<i> &amp; \"'");
+	check_markup("\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\n\t\xef\xbf\xbd", "%s", "\x01\xff\xc3\xa9\n\t\x7f");
+	check_markup("\xef\xbf\xbd", "%s", "\xc3"); /* a character that is cut */
+	check_markup("&ndash;", "%s", none);
+	check_markup("ab|%|  7| 2.50|1e-05", "%.*s|%%|%3d|%*.2f|%g", 2, "abc", 7, 5, 2.5, 1e-5);
+	check_markup("9|-123|-1\u202f234|1\u202f234\u202f567|18446744073709551615", "%'d|%'d|%'d|%'lld|%zu", 9, -123,
+		-1234, 1234567LL, (size_t)-1);
+}
 
 static void check_totals(const struct vfm_trace *t, int64_t n, int64_t gaps, double min, double max, double sum)
 {
@@ -70,9 +95,8 @@ static void test_trace_to_the_left(void **state)
 static void test_chart_of_nothing(void **state)
 {
 	struct vfm_trace one = {0}, none = {0}, gap = {0};
-	struct vfm_html_curve curves[] = {
-		{"<one>", &one, NULL, 0, 0}, {"none", &none, NULL, 0, 1}, {"gap", &gap, NULL, 0, 9}};
-	struct vfm_html_chart c = {
+	struct vfm_curve curves[] = {{"<one>", &one, NULL, 0}, {"none", &none, NULL, 0}, {"gap", &gap, NULL, 0}};
+	struct vfm_chart c = {
 		.title = "a<b", .lo = 3, .hi = 3, .may_log = true, .smooth = true, .curves = curves, .n = 3};
 	struct vfm_buf b = {0};
 
@@ -82,12 +106,17 @@ static void test_chart_of_nothing(void **state)
 	for (int zero = 0; zero < 2; zero++) {
 		c.from_zero = zero;
 		vfm_buf_clear(&b);
-		vfm_html_chart(&b, &c);
+		vfm_chart_html(&b, &c);
 		assert_non_null(strstr(b.data, "a&lt;b"));
 		assert_non_null(strstr(b.data, "&lt;one&gt;"));
 		assert_null(strstr(b.data, "nan"));
 		assert_null(strstr(b.data, "inf"));
 		assert_null(strstr(b.data, "none"));
+		vfm_buf_clear(&b);
+		vfm_chart_svg(&b, &c);
+		assert_non_null(strstr(b.data, ">a&lt;b<"));
+		assert_non_null(strstr(b.data, ">&lt;one&gt;<"));
+		assert_null(strstr(b.data, "nan"));
 	}
 	vfm_buf_release(&b);
 	vfm_trace_release(&one);
@@ -97,6 +126,7 @@ static void test_chart_of_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_markup),
 		cmocka_unit_test(test_trace_growth),
 		cmocka_unit_test(test_trace_to_the_left),
 		cmocka_unit_test(test_chart_of_nothing),
