@@ -254,7 +254,7 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 
 static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
-	bool drop_last, cost;
+	bool drop_last, cost, one_each;
 
 	TRY(range("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
 	TRY(range("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
@@ -272,6 +272,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
 	TRY(parse_choice("last", o->last, "fill", "drop", &drop_last, err));
 	TRY(parse_choice("balance", o->balance, "tokens", "cost", &cost, err));
+	TRY(parse_choice("algo", o->algo, "mbs", "none", &one_each, err));
 	*p = (struct vfm_packing_opts){.context = (int32_t)o->context,
 		.batch = (int32_t)o->batch,
 		.cp = (int32_t)o->cp,
@@ -279,11 +280,10 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 		.epochs = o->epochs > 0 ? o->epochs : 1,
 		.drop_last = drop_last,
 		.balance_cost = cost,
+		.one_each = one_each,
 		.seed = (uint64_t)o->seed,
 		.window = o->window,
 		.cost = vfm_pack_cost_default()};
-	if (vfm_pack_algo(o->algo, &p->algo, err) < 0)
-		return vfm_err_context(err, "--algo");
 	if (o->cost)
 		TRY(vfm_pack_cost_load(o->cost, &p->cost, err));
 	return 0;
@@ -487,7 +487,7 @@ static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const s
 {
 	double parts = (double)po->steps * po->batch, tokens = 0, *share, per_token = 0;
 
-	if (po->algo != VFM_PACK_NONE || po->cp)
+	if (!po->one_each || po->cp)
 		return parts * po->context;
 	share = vfm_calloc((size_t)n, sizeof(*share));
 	vfm_blend_requested(sets, n, po->steps, INFINITY, share); /* besides the sets with passes */
@@ -553,10 +553,10 @@ static void report_sets(const struct vfm_packing *p, const struct vfm_blend_set 
 
 static void report_plan(const struct vfm_packing *p, double seconds)
 {
-	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%% (at most %.2f%% is possible); largest pack of a "
+	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a "
 		 "step over the mean: tokens %.3f, cost %.3f; %.2f s",
-		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, 100 * p->fill_bound,
-		p->imbalance_tokens, p->imbalance_cost, seconds);
+		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
+		p->imbalance_cost, seconds);
 	if (p->filled_packs)
 		vfm_info("the last step was filled with %lld packs from another pass", (long long)p->filled_packs);
 	if (p->dropped_packs)
