@@ -176,7 +176,7 @@ static void check_maker(const struct vfm_maker *m)
 
 static void check_clip(struct vfm_vae *v, int64_t frames)
 {
-	const struct vfm_geometry *g = vfm_vae_geometry(v);
+	const struct vfm_geometry *g = &vfm_vae_maker(v)->geometry;
 	const int64_t height = g->stride[1], width = 2 * g->stride[2], t = vfm_geometry_latent_frames(g, frames),
 		      n = t * 2 * g->channels;
 	const size_t picture = (size_t)(height * width * 3);
@@ -213,7 +213,7 @@ static int try_vae(struct vfm_stream *s, enum vfm_dtype dtype, struct vfm_err *e
 
 	if (rc < 0)
 		return rc;
-	g = vfm_vae_geometry(v);
+	g = &vfm_vae_maker(v)->geometry;
 	frames = vfm_geometry_fit(g, g->first + 2 * g->step);
 	check_maker(vfm_vae_maker(v));
 	must(frames > 0);
