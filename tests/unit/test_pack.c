@@ -222,8 +222,8 @@ static int make_whole(struct whole *w, struct vfm_blend *b, const struct vfm_pac
 }
 
 /* What must hold of every plan; fills count[sample]. */
-static void check_plan(
-	const struct whole *w, const struct vfm_blend *b, const struct vfm_packing_opts *o, int32_t *count)
+static void check_plan(const struct whole *w, const struct world *d, const struct vfm_blend *b,
+	const struct vfm_packing_opts *o, int32_t *count)
 {
 	const struct vfm_packing *p = &w->p;
 	double tokens = 0;
@@ -245,10 +245,12 @@ static void check_plan(
 		assert_true(pk->n > 0);
 		for (int32_t i = 0; i < pk->n; i++) {
 			struct vfm_blend_sample s = w->samples[w->first[k] + i];
-			double t = vfm_blend_tokens(b, s.sample);
+			int64_t record;
+			int32_t set = vfm_blend_find(b, s.sample, &record);
+			double t = s.tokens;
 
 			assert_true(s.sample < vfm_blend_n(b));
-			assert_int_equal(s.tokens, vfm_blend_tokens(b, s.sample));
+			assert_int_equal(s.tokens, vfm_lengths_get(&d->sets[set].lengths, record));
 			count[s.sample]++;
 			sum += s.tokens;
 			cost += o->cost.a * t + o->cost.b * t * t;
@@ -290,7 +292,7 @@ static void each_sample_once_an_epoch(void **state)
 		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
 		count = vfm_calloc((size_t)w.n, sizeof(*count));
 		assert_int_equal(make_whole(&p, b, &o, &err), 0);
-		check_plan(&p, b, &o, count);
+		check_plan(&p, &w, b, &o, count);
 		assert_true(p.p.filled_packs < o.batch);
 		for (int64_t i = 0; i < w.n; i++) {
 			assert_true(count[i] >= epochs); /* more only where another pass filled the last step */
@@ -331,7 +333,7 @@ static void parts_follow_the_lengths(void **state)
 		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
 		count = vfm_calloc((size_t)w.n, sizeof(*count));
 		assert_int_equal(make_whole(&p, b, &o, &err), 0);
-		check_plan(&p, b, &o, count);
+		check_plan(&p, &w, b, &o, count);
 		for (int64_t i = 0; i < w.n; i++) {
 			assert_true(count[i] >= (int32_t)o.epochs);
 			if (!p.p.filled_packs)
@@ -623,7 +625,7 @@ static void costs_are_balanced(void **state)
 	assert_true(cost.p.imbalance_cost < 1.02);
 	assert_true(cost.p.fill == tokens.p.fill);
 	count = vfm_calloc((size_t)w.n, sizeof(*count));
-	check_plan(&cost, b, &o, count);
+	check_plan(&cost, &w, b, &o, count);
 	for (int64_t i = 0; i < w.n; i++)
 		assert_true(count[i] == 1 || (count[i] == 2 && cost.p.filled_packs));
 	for (int64_t k = 0; k < cost.n_packs; k++) { /* packs of images */

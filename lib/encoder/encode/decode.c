@@ -138,8 +138,7 @@ static void find_rate(const struct dec *c, struct vfm_video_out_opts *o, double 
 		return;
 	o->fps_num = same ? num : (int)lround(fps * 1000);
 	o->fps_den = same ? den : 1000;
-	/* Records of earlier versions lack `resampled`. */
-	if (json_is_true(json_object_get(c->latent, "resampled")) || (num > 0 && den > 0 && !same))
+	if (json_is_true(json_object_get(c->latent, "resampled")))
 		*resampled = fps;
 }
 
