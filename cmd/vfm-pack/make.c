@@ -439,32 +439,22 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	return match_encoders(o, sets, n, h, forced, err);
 }
 
-/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If stdout is a
- * file outside the current folder, makes the path absolute. */
-static const char *stored_dir(const char *dir, struct vfm_arena *mem)
+/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If that is another than
+ * the current one, makes the path absolute.  file: the plan; NULL: stdout. */
+static const char *stored_dir(const char *dir, const char *file, struct vfm_arena *mem)
 {
-	char out[PATH_MAX], cwd[PATH_MAX], full[PATH_MAX], *slash;
+	char out[PATH_MAX] = "", full[PATH_MAX];
+	bool elsewhere = file && strchr(file, '/');
 	struct stat st;
-	ssize_t n;
 
-	if (dir[0] == '/' || fstat(STDOUT_FILENO, &st) || !S_ISREG(st.st_mode))
-		return dir;
-	n = readlink("/proc/self/fd/1", out, sizeof(out) - 1);
-	if (n < 1 || !getcwd(cwd, sizeof(cwd)) || !realpath(dir, full))
-		return dir;
-	out[n] = 0;
-	slash = strrchr(out, '/');
-	if (!slash || ((size_t)(slash - out) == strlen(cwd) && !strncmp(out, cwd, strlen(cwd))))
-		return dir;
-	return vfm_arena_strdup(mem, full);
-}
+	if (!file && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+		readlink("/proc/self/fd/1", out, sizeof(out) - 1) > 0) {
+		char *folder = vfm_dir_of(out), cwd[PATH_MAX];
 
-/* The same for a file that is not stdout. */
-static const char *stored_dir_beside(const char *dir, const char *file, struct vfm_arena *mem)
-{
-	char full[PATH_MAX];
-
-	return dir[0] == '/' || !strchr(file, '/') || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
+		elsewhere = getcwd(cwd, sizeof(cwd)) && strcmp(folder, cwd) != 0;
+		free(folder);
+	}
+	return dir[0] == '/' || !elsewhere || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
 }
 
 /* Copies the weights of a set of a plan whose weights change. */
@@ -517,7 +507,7 @@ static void fill_header(struct vfm_plan_header *h, const struct vfm_blend_set *s
 		struct vfm_plan_set *s = &h->sets[i];
 
 		s->name = sets[i].name;
-		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
+		s->dir_given = stored_dir(sets[i].dir, file, mem);
 		s->records = sets[i].records;
 		s->selected = vfm_blend_selected(&sets[i]);
 		s->weight = share[i];
