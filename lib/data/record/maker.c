@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/record/record.h"
 #include "io/json.h"
 
 #define TEXT_DIM_MAX  (1 << 20)
@@ -293,12 +294,7 @@ static int maker_of_section(struct vfm_maker *m, const json_t *rec, const char *
 	if (!o || json_is_null(o))
 		return 0;
 	snprintf(where, sizeof(where), "%s.maker", section);
-	if (vfm_maker_from_json(m, o, where, err) < 0) {
-		if (err)
-			err->code = VFM_EINPUT;
-		return VFM_EINPUT;
-	}
-	return 0;
+	return vfm_rec_blame(vfm_maker_from_json(m, o, where, err), err);
 }
 
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
@@ -310,12 +306,8 @@ int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_e
 	TRY(maker_of_section(&m->text, rec, "text", err));
 	TRY(maker_of_section(&m->image, rec, "image", err));
 	TRY(maker_of_section(&cond, rec, "cond", err));
-	if (vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
-		if (err)
-			err->code = VFM_EINPUT;
-		return VFM_EINPUT;
-	}
-	return 0;
+	return vfm_rec_blame(
+		vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err), err);
 }
 
 json_t *vfm_makers_json(const struct vfm_makers *m)

@@ -45,15 +45,6 @@ void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
 	json_decref(ordered);
 }
 
-const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec)
-{
-	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
-
-	if (!key)
-		key = vfm_rec_str(rec, "id", NULL);
-	return key ? key : vfm_rec_str(rec, "src", NULL);
-}
-
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
 {
 	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
@@ -83,7 +74,7 @@ static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 		return true;
 	if (slash && !strcmp(slash, strchr(in->mark, '/')))
 		return !strcmp(mark, in->mark);
-	key = vfm_stage_key(in->s, rec);
+	key = vfm_rec_key(rec, in->s->key);
 	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
 	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
 	free(text);

@@ -62,8 +62,6 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
  * done: NULL, or that of --done. */
 struct vfm_done;
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
-/* Returns the key that selects a record for a share and identifies it in --done, or NULL. */
-const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
 /* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);
 /* Appends one line of JSON; "v":1 is moved or put to the front. */
