@@ -96,11 +96,6 @@ static int take_pack(struct planner *pl, const struct vfm_ready_pack *k, const s
 	return pl->take ? pl->take(pl->ctx, &out, err) : 0;
 }
 
-static double larger_of(double a, double b)
-{
-	return a > b ? a : b;
-}
-
 /* Passes the packs of one step on. */
 static int emit_step(struct planner *pl, const struct vfm_pack_group *a, struct vfm_err *err)
 {
@@ -119,8 +114,8 @@ static int emit_step(struct planner *pl, const struct vfm_pack_group *a, struct 
 			samples += p->n;
 			sum_t += p->tokens;
 			sum_c += p->cost;
-			max_t = larger_of(max_t, (double)p->tokens / p->parts);
-			max_c = larger_of(max_c, p->cost / p->parts);
+			max_t = fmax(max_t, (double)p->tokens / p->parts);
+			max_c = fmax(max_c, p->cost / p->parts);
 		}
 		pl->p->n_packs += a[i].n_packs;
 	}
