@@ -8,7 +8,6 @@
 #include "io/file.h"
 #include "io/version.h"
 #include "given.h"
-#include "picture.h"
 
 static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {

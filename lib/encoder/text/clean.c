@@ -15,7 +15,7 @@ void clean_put(struct clean_text *t, int32_t c)
 	t->c[t->n++] = c;
 }
 
-void clean_add(struct clean_text *t, const int32_t *c, size_t n)
+static void add_characters(struct clean_text *t, const int32_t *c, size_t n)
 {
 	vfm_grow(&t->c, &t->cap, t->n + n, sizeof(*t->c));
 	if (n)
@@ -81,7 +81,7 @@ static void put_width(struct clean_text *t, int32_t c)
 	if (n < 1 || n > 8)
 		clean_put(t, c);
 	else
-		clean_add(t, d, (size_t)n);
+		add_characters(t, d, (size_t)n);
 }
 
 static bool is_removed_control(int32_t c)
@@ -165,7 +165,7 @@ static void sort_marks(int32_t *c, size_t n, struct clean_text *tmp)
 	size_t first[257] = {0};
 
 	tmp->n = 0;
-	clean_add(tmp, c, n);
+	add_characters(tmp, c, n);
 	for (size_t i = 0; i < n; i++)
 		first[combining_class(c[i]) + 1]++;
 	for (int k = 0; k < 256; k++)
@@ -185,12 +185,12 @@ static void compose_text(struct clean_text *in, struct clean_text *out)
 		plain = in->c[i] < 0x300;
 	out->n = 0;
 	if (plain) { /* such text is in NFC */
-		clean_add(out, in->c, in->n);
+		add_characters(out, in->c, in->n);
 		return;
 	}
 	for (size_t i = 0; i < in->n; i++) {
 		n = utf8proc_decompose_char(in->c[i], d, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, NULL);
-		clean_add(out, n > 0 && n <= 32 ? d : in->c + i, n > 0 && n <= 32 ? (size_t)n : 1);
+		add_characters(out, n > 0 && n <= 32 ? d : in->c + i, n > 0 && n <= 32 ? (size_t)n : 1);
 	}
 	for (size_t i = 0, end; i < out->n; i = end + 1) {
 		for (end = i; end < out->n && combining_class(out->c[end]); end++)
@@ -221,7 +221,7 @@ static void fix_line(struct clean_text *t, bool entities, struct clean_text *a, 
 		if (entities)
 			clean_entities(t, true, a);
 		else
-			clean_add(a, t->c, t->n);
+			add_characters(a, t->c, t->n);
 		map_characters(a, b);
 		remove_controls(b);
 		compose_text(b, a);
@@ -243,9 +243,9 @@ static void fix_lines(struct clean_text *t)
 				entities = false;
 		end += end < t->n;
 		line.n = 0;
-		clean_add(&line, t->c + i, end - i);
+		add_characters(&line, t->c + i, end - i);
 		fix_line(&line, entities, &a, &b);
-		clean_add(&out, line.c, line.n);
+		add_characters(&out, line.c, line.n);
 	}
 	swap_texts(t, &out);
 	free(out.c);

@@ -11,7 +11,6 @@ struct clean_text { /* `= {0}`: empty */
 	size_t n, cap;
 };
 void clean_put(struct clean_text *t, int32_t c);
-void clean_add(struct clean_text *t, const int32_t *c, size_t n);
 
 /* Replaces the contents of *out.  strict: only what ends with a semicolon, and upper-case names, as ftfy does; else
  * html.unescape of Python. */
