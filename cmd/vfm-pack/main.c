@@ -65,8 +65,6 @@ int main(int argc, char **argv)
 	int n = 0, rc;
 
 	vfm_cmd_init(argv[0]);
-	if (!verb && vfm_opt_rename(argc, argv, "stage", "phase"))
-		vfm_warn("--stage is now --phase");
 	if (verb) {
 		rc = verb->run(argc - 1, argv + 1, &err);
 	} else if (pack_has_phases(argc, argv)) {

@@ -248,7 +248,7 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 
 static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
-	bool drop_last, cost;
+	bool drop_last, cost, one_each;
 
 	TRY(range("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
 	TRY(range("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
@@ -266,6 +266,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
 	TRY(parse_choice("last", o->last, "fill", "drop", &drop_last, err));
 	TRY(parse_choice("balance", o->balance, "tokens", "cost", &cost, err));
+	TRY(parse_choice("algo", o->algo, "mbs", "none", &one_each, err));
 	*p = (struct vfm_packing_opts){.context = (int32_t)o->context,
 		.batch = (int32_t)o->batch,
 		.cp = (int32_t)o->cp,
@@ -273,11 +274,10 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 		.epochs = o->epochs > 0 ? o->epochs : 1,
 		.drop_last = drop_last,
 		.balance_cost = cost,
+		.one_each = one_each,
 		.seed = (uint64_t)o->seed,
 		.window = o->window,
 		.cost = vfm_pack_cost_default()};
-	if (vfm_pack_algo(o->algo, &p->algo, err) < 0)
-		return vfm_err_context(err, "--algo");
 	if (o->cost)
 		TRY(vfm_pack_cost_load(o->cost, &p->cost, err));
 	return 0;
@@ -433,32 +433,22 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	return match_encoders(o, sets, n, h, forced, err);
 }
 
-/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If stdout is a
- * file outside the current folder, makes the path absolute. */
-static const char *stored_dir(const char *dir, struct vfm_arena *mem)
+/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If that is another than
+ * the current one, makes the path absolute.  file: the plan; NULL: stdout. */
+static const char *stored_dir(const char *dir, const char *file, struct vfm_arena *mem)
 {
-	char out[PATH_MAX], cwd[PATH_MAX], full[PATH_MAX], *slash;
+	char out[PATH_MAX] = "", full[PATH_MAX];
+	bool elsewhere = file && strchr(file, '/');
 	struct stat st;
-	ssize_t n;
 
-	if (dir[0] == '/' || fstat(STDOUT_FILENO, &st) || !S_ISREG(st.st_mode))
-		return dir;
-	n = readlink("/proc/self/fd/1", out, sizeof(out) - 1);
-	if (n < 1 || !getcwd(cwd, sizeof(cwd)) || !realpath(dir, full))
-		return dir;
-	out[n] = 0;
-	slash = strrchr(out, '/');
-	if (!slash || ((size_t)(slash - out) == strlen(cwd) && !strncmp(out, cwd, strlen(cwd))))
-		return dir;
-	return vfm_arena_strdup(mem, full);
-}
+	if (!file && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+		readlink("/proc/self/fd/1", out, sizeof(out) - 1) > 0) {
+		char *folder = vfm_dir_of(out), cwd[PATH_MAX];
 
-/* The same for a file that is not stdout. */
-static const char *stored_dir_beside(const char *dir, const char *file, struct vfm_arena *mem)
-{
-	char full[PATH_MAX];
-
-	return dir[0] == '/' || !strchr(file, '/') || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
+		elsewhere = getcwd(cwd, sizeof(cwd)) && strcmp(folder, cwd) != 0;
+		free(folder);
+	}
+	return dir[0] == '/' || !elsewhere || !realpath(dir, full) ? dir : vfm_arena_strdup(mem, full);
 }
 
 /* Copies the weights of a set of a plan whose weights change. */
@@ -481,7 +471,7 @@ static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const s
 {
 	double parts = (double)po->steps * po->batch, tokens = 0, *share, per_token = 0;
 
-	if (po->algo != VFM_PACK_NONE || po->cp)
+	if (!po->one_each || po->cp)
 		return parts * po->context;
 	share = vfm_calloc((size_t)n, sizeof(*share));
 	vfm_blend_requested(sets, n, po->steps, INFINITY, share); /* besides the sets with passes */
@@ -511,7 +501,7 @@ static void fill_header(struct vfm_plan_header *h, const struct vfm_blend_set *s
 		struct vfm_plan_set *s = &h->sets[i];
 
 		s->name = sets[i].name;
-		s->dir_given = file ? stored_dir_beside(sets[i].dir, file, mem) : stored_dir(sets[i].dir, mem);
+		s->dir_given = stored_dir(sets[i].dir, file, mem);
 		s->records = sets[i].records;
 		s->selected = vfm_blend_selected(&sets[i]);
 		s->weight = share[i];
@@ -547,10 +537,10 @@ static void report_sets(const struct vfm_packing *p, const struct vfm_blend_set 
 
 static void report_plan(const struct vfm_packing *p, double seconds)
 {
-	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%% (at most %.2f%% is possible); largest pack of a "
+	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a "
 		 "step over the mean: tokens %.3f, cost %.3f; %.2f s",
-		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, 100 * p->fill_bound,
-		p->imbalance_tokens, p->imbalance_cost, seconds);
+		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
+		p->imbalance_cost, seconds);
 	if (p->filled_packs)
 		vfm_info("the last step was filled with %lld packs from another pass", (long long)p->filled_packs);
 	if (p->dropped_packs)

@@ -25,7 +25,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs, or parts, in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
 	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
-	{VFM_OPT_STR, 0, "algo", "NAME", "mbs, ffd, lpfhp, or none: one sample a pack (mbs)", &o.algo},
+	{VFM_OPT_STR, 0, "algo", "NAME", "mbs, or none: one sample a pack (mbs)", &o.algo},
 	{VFM_OPT_INT, 0, "seed", "N", "seed of all shuffling (0)", &o.seed},
 	{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size in latent pixels (1x2x2)", &o.patch},
 	{VFM_OPT_STR, 0, "balance", "WHAT", "tokens, or cost: steps of packs of similar cost (tokens)", &o.balance},

@@ -120,15 +120,7 @@ static int sample_batch(struct sample_job *j, size_t first, int n, const int32_t
 	r.cu_text = text.cu;
 	r.negative = against.rows;
 	r.cu_negative = against.cu;
-	TRY_OUT(given_load(&given, &r,
-		&(struct given_from){.model = m,
-			.dims = j->dims,
-			.makers = &j->makers,
-			.first_frame = j->o->first_frame || (j->o->image && !m->cond_channels),
-			.picture = &j->picture,
-			.together = j->net.together,
-			.items = &j->items.v[first]},
-		n, err));
+	TRY_OUT(given_load(&given, &r, j, &j->items.v[first], n, err));
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
 		memcpy(grids[i], grid, sizeof(grids[i]));

@@ -100,10 +100,10 @@ out:
 
 /* Compares the maker of a section with that of the model's data. */
 static int check_section_maker(
-	const struct given_from *from, enum vfm_maker_kind e, const json_t *part, const char *what, struct vfm_err *err)
+	const struct sample_job *j, enum vfm_maker_kind e, const json_t *part, const char *what, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(part, "maker");
-	struct vfm_makers known = *from->makers;
+	struct vfm_makers known = j->makers;
 	struct vfm_maker m = {0};
 
 	if (o && !json_is_null(o))
@@ -111,41 +111,39 @@ static int check_section_maker(
 	return vfm_maker_check(e, &m, what, vfm_makers_of(&known, e), "the model", err);
 }
 
-static int read_cond(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+static int read_cond(const struct sample_job *j, const json_t *line, float *tokens, struct vfm_err *err)
 {
-	const struct vfm_model_spec *m = from->model;
+	const struct vfm_model_spec *m = &j->net.c.model;
 	const json_t *part = json_object_get(line, "cond");
 	struct file_array a;
 	int32_t patch[3];
 	int rc;
 
 	vfm_model_patch(m, patch);
-	if (from->picture->x) {
-		vfm_patchify(
-			from->picture->x, VFM_NPY_F32, (int32_t)m->cond_channels, from->dims, patch, tokens, VFM_F32);
+	if (j->picture.x) {
+		vfm_patchify(j->picture.x, VFM_NPY_F32, (int32_t)m->cond_channels, j->dims, patch, tokens, VFM_F32);
 		return 0;
 	}
-	TRY(check_section_maker(from, VFM_MAKER_TOKENIZER, part, "cond", err));
-	rc = read_array(
-		&a, part, "cond", 4, (int64_t[]){m->cond_channels, from->dims[0], from->dims[1], from->dims[2]}, err);
+	TRY(check_section_maker(j, VFM_MAKER_TOKENIZER, part, "cond", err));
+	rc = read_array(&a, part, "cond", 4, (int64_t[]){m->cond_channels, j->dims[0], j->dims[1], j->dims[2]}, err);
 	if (rc >= 0)
-		vfm_patchify(a.x, VFM_NPY_F32, (int32_t)m->cond_channels, from->dims, patch, tokens, VFM_F32);
+		vfm_patchify(a.x, VFM_NPY_F32, (int32_t)m->cond_channels, j->dims, patch, tokens, VFM_F32);
 	release_array(&a);
 	return rc;
 }
 
-static int read_image(const struct given_from *from, const json_t *line, float *rows, struct vfm_err *err)
+static int read_image(const struct sample_job *j, const json_t *line, float *rows, struct vfm_err *err)
 {
-	const struct vfm_model_spec *m = from->model;
+	const struct vfm_model_spec *m = &j->net.c.model;
 	const json_t *part = json_object_get(line, "image");
 	struct file_array a;
 	int rc;
 
-	if (from->picture->rows) {
-		memcpy(rows, from->picture->rows, from->picture->rows_bytes);
+	if (j->picture.rows) {
+		memcpy(rows, j->picture.rows, j->picture.rows_bytes);
 		return 0;
 	}
-	TRY(check_section_maker(from, VFM_MAKER_IMAGE, part, "image", err));
+	TRY(check_section_maker(j, VFM_MAKER_IMAGE, part, "image", err));
 	rc = read_array(&a, part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, err);
 	if (rc >= 0)
 		memcpy(rows, a.x, a.bytes);
@@ -154,14 +152,14 @@ static int read_image(const struct given_from *from, const json_t *line, float *
 }
 
 /* Writes the tokens of the first patch of frames of x [C, frames, h, w], which it moves together. */
-static int patch_first(const struct given_from *from, float *x, int64_t frames, float *tokens, struct vfm_err *err)
+static int patch_first(const struct sample_job *j, float *x, int64_t frames, float *tokens, struct vfm_err *err)
 {
-	const struct vfm_model_spec *m = from->model;
-	const size_t frame = (size_t)from->dims[1] * (size_t)from->dims[2], part_of = frame * (size_t)m->patch[0];
+	const struct vfm_model_spec *m = &j->net.c.model;
+	const size_t frame = (size_t)j->dims[1] * (size_t)j->dims[2], part_of = frame * (size_t)m->patch[0];
 	int32_t patch[3], dims[3];
 
 	vfm_model_patch(m, patch);
-	memcpy(dims, (int32_t[]){patch[0], from->dims[1], from->dims[2]}, sizeof(dims));
+	memcpy(dims, (int32_t[]){patch[0], j->dims[1], j->dims[2]}, sizeof(dims));
 	if (frames < patch[0])
 		return vfm_fail(err, VFM_EINPUT, "latent has %lld frames, the patch of the model %d", (long long)frames,
 			patch[0]);
@@ -172,19 +170,18 @@ static int patch_first(const struct given_from *from, float *x, int64_t frames, 
 }
 
 /* The first patch of latent frames of `latent`, which may have any number of frames. */
-static int read_first(const struct given_from *from, const json_t *line, float *tokens, struct vfm_err *err)
+static int read_first(const struct sample_job *j, const json_t *line, float *tokens, struct vfm_err *err)
 {
 	const json_t *part = json_object_get(line, "latent");
 	struct file_array a;
 	int rc;
 
-	if (from->picture->x)
-		return patch_first(from, from->picture->x, from->picture->dims[0], tokens, err);
-	TRY(check_section_maker(from, VFM_MAKER_TOKENIZER, part, "latent", err));
-	rc = read_array(
-		&a, part, "latent", 4, (int64_t[]){from->model->channels, 0, from->dims[1], from->dims[2]}, err);
+	if (j->picture.x)
+		return patch_first(j, j->picture.x, j->picture.dims[0], tokens, err);
+	TRY(check_section_maker(j, VFM_MAKER_TOKENIZER, part, "latent", err));
+	rc = read_array(&a, part, "latent", 4, (int64_t[]){j->net.c.model.channels, 0, j->dims[1], j->dims[2]}, err);
 	if (rc >= 0)
-		rc = patch_first(from, a.x, a.shape[1], tokens, err);
+		rc = patch_first(j, a.x, a.shape[1], tokens, err);
 	release_array(&a);
 	return rc;
 }
@@ -193,30 +190,30 @@ struct sizes {
 	size_t cond, image, first; /* elements of a prompt */
 };
 
-static int read_prompt(
-	struct given_pictures *g, const struct given_from *from, const struct sizes *z, int i, struct vfm_err *err)
+static int read_prompt(struct given_pictures *g, const struct sample_job *j, const struct item *it,
+	const struct sizes *z, int i, struct vfm_err *err)
 {
-	const json_t *line = prompt_line(&from->items[i]);
+	const json_t *line = prompt_line(it);
 	int rc = 0;
 
 	if (g->cond)
-		rc = read_cond(from, line, g->cond + (size_t)i * z->cond, err);
+		rc = read_cond(j, line, g->cond + (size_t)i * z->cond, err);
 	if (g->image && rc >= 0)
-		rc = read_image(from, line, g->image + (size_t)i * z->image, err);
+		rc = read_image(j, line, g->image + (size_t)i * z->image, err);
 	if (g->first && rc >= 0)
-		rc = read_first(from, line, g->first + (size_t)i * z->first, err);
+		rc = read_first(j, line, g->first + (size_t)i * z->first, err);
 	return rc < 0 ? vfm_err_context(err, "prompt %d of the batch", i) : 0;
 }
 
-int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct given_from *from, int n,
-	struct vfm_err *err)
+int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct sample_job *j,
+	const struct item *items, int n, struct vfm_err *err)
 {
-	const struct vfm_model_spec *m = from->model;
-	const size_t tokens = (size_t)(from->dims[0] / m->patch[0]) * (size_t)(from->dims[1] / m->patch[1]) *
-		(size_t)(from->dims[2] / m->patch[2]);
+	const struct vfm_model_spec *m = &j->net.c.model;
+	const size_t tokens = (size_t)(j->dims[0] / m->patch[0]) * (size_t)(j->dims[1] / m->patch[1]) *
+		(size_t)(j->dims[2] / m->patch[2]);
+	const bool first_frame = j->o->first_frame || (j->o->image && !m->cond_channels);
 	const struct sizes z = {tokens * (size_t)vfm_model_cond_dim(m), (size_t)(m->image_len * m->image_dim),
-		from->first_frame ? tokens / (size_t)(from->dims[0] / m->patch[0]) * (size_t)vfm_model_patch_dim(m)
-				  : 0};
+		first_frame ? tokens / (size_t)(j->dims[0] / m->patch[0]) * (size_t)vfm_model_patch_dim(m) : 0};
 	float **const array[] = {&g->cond, &g->image, &g->first};
 	const size_t each[] = {z.cond, z.image, z.first};
 	int rc = 0;
@@ -226,13 +223,13 @@ int given_load(struct given_pictures *g, struct vfm_sample_request *r, const str
 		*array[k] = g->bytes[k] ? vfm_big_alloc(g->bytes[k], "what the prompts give", err) : NULL;
 		rc = g->bytes[k] && !*array[k] ? VFM_EENV : 0;
 	}
-	for (int i = 0; i < n && rc == 0 && from->together->rank == 0; i++)
-		rc = read_prompt(g, from, &z, i, err);
-	TRY(vfm_agree(from->together, rc, err));
+	for (int i = 0; i < n && rc == 0 && j->net.together->rank == 0; i++)
+		rc = read_prompt(g, j, &items[i], &z, i, err);
+	TRY(vfm_agree(j->net.together, rc, err));
 	for (int k = 0; k < 3; k++)
 		if (*array[k])
 			TRY(vfm_broadcast(
-				from->together, NULL, vfm_t1(*array[k], VFM_U8, (int64_t)g->bytes[k]), 0, err));
+				j->net.together, NULL, vfm_t1(*array[k], VFM_U8, (int64_t)g->bytes[k]), 0, err));
 	r->cond = g->cond;
 	r->image = g->image;
 	if (!g->first)

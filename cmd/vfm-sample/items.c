@@ -1,6 +1,4 @@
 /* items.c - the prompts of vfm-sample. */
-#include "items.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +6,93 @@
 #include "data/record/caption.h"
 #include "data/record/provenance.h"
 #include "io/json.h"
+#include "sample.h"
+
+enum { NAMED_PROMPT_MAX = 220 }; /* bytes of a prompt in a file name, which has at most 255 */
+
+/* ---- files ---- */
+
+bool items_has_template(const char *out_file)
+{
+	const char *slash = strrchr(out_file, '/'), *name = slash ? slash + 1 : out_file;
+
+	return strstr(name, "{prompt}") || strstr(name, "{n}");
+}
+
+/* Returns -o FILE of an item; the caller frees it. */
+static char *fill_template(const struct items *s, const char *prompt, json_int_t n)
+{
+	const char *slash = strrchr(s->out_file, '/'), *name = slash ? slash + 1 : s->out_file;
+	struct vfm_buf b = {0};
+
+	vfm_buf_add(&b, s->out_file, (size_t)(name - s->out_file));
+	while (*name)
+		if (!strncmp(name, "{prompt}", 8)) {
+			vfm_buf_adds(&b, prompt);
+			name += 8;
+		} else if (!strncmp(name, "{n}", 3)) {
+			vfm_buf_addf(&b, "%lld", (long long)n);
+			name += 3;
+		} else {
+			vfm_buf_add(&b, name++, 1);
+		}
+	return b.data;
+}
+
+/* Returns the file of the next item; the caller frees it. */
+static char *file_of_item(struct items *s, const char *id, const char *prompt)
+{
+	json_int_t n;
+
+	if (s->out_dir)
+		return vfm_strfmt("%s/%s.%s", s->out_dir, id, s->format);
+	if (!s->repeats)
+		s->repeats = json_object();
+	n = json_integer_value(json_object_get(s->repeats, prompt));
+	json_object_set_new(s->repeats, prompt, json_integer(n + 1));
+	return fill_template(s, prompt, n);
+}
+
+/* Refuses a prompt that is to be in a file name and cannot be. */
+static int check_file_name(const struct items *s, const char *prompt, struct vfm_err *err)
+{
+	bool bad = strlen(prompt) > NAMED_PROMPT_MAX;
+
+	if (!strstr(s->out_file, "{prompt}"))
+		return 0;
+	for (const char *c = prompt; *c && !bad; c++)
+		bad = *c == '/' || (unsigned char)*c < ' ' || (*c == '%' && ends_with(s->out_file, ".png"));
+	return bad ? vfm_fail(err, VFM_EUSAGE,
+			     "-o: a prompt cannot be in a file name, where it has at most %d bytes and no '/', control "
+			     "character or, in .png, '%%': '%s'",
+			     NAMED_PROMPT_MAX, prompt)
+		   : 0;
+}
+
+/* With -o: each item needs a file of its own. */
+static int check_item_files(const struct items *s, struct vfm_err *err)
+{
+	json_t *seen;
+	int rc = 0;
+
+	if (s->n > 1 && !items_has_template(s->out_file))
+		return vfm_fail(err, VFM_EUSAGE,
+			"-o FILE is for a single prompt; there are %zu: give -d DIR, or a FILE with {prompt} and {n}",
+			s->n);
+	seen = json_object();
+	for (size_t i = 0; i < s->n; i++) {
+		TRY_OUT(check_file_name(s, s->v[i].caption, err));
+		if (json_object_get(seen, s->v[i].path))
+			TRY_OUT(vfm_fail(err, VFM_EUSAGE,
+				"-o: several prompts have the file '%s': give {prompt} and {n}", s->v[i].path));
+		json_object_set_new(seen, s->v[i].path, json_true());
+	}
+out:
+	json_decref(seen);
+	return rc;
+}
+
+/* ---- prompts ---- */
 
 /* Returns the record of the next item. */
 static json_t *new_item_record(const struct items *s, const char *caption)
@@ -32,7 +117,7 @@ static void add_item(struct items *s, json_t *rec)
 		.caption = json_string_value(json_object_get(rec, "caption")),
 		.negative = json_string_value(json_object_get(rec, "negative"))};
 	it->negative = it->negative ? it->negative : "";
-	it->path = s->out_dir ? vfm_strfmt("%s/%s.%s", s->out_dir, id, s->format) : vfm_strdup(s->out_file);
+	it->path = file_of_item(s, id, it->caption);
 	s->n++;
 }
 
@@ -104,9 +189,7 @@ int items_collect(struct items *s, const struct vfm_strlist *prompts, const char
 		TRY(read_prompts(s, file, err));
 	if (s->n == 0)
 		return vfm_fail(err, VFM_EUSAGE, "no prompt: give -p TEXT or --prompts FILE");
-	if (s->out_file && s->n > 1)
-		return vfm_fail(err, VFM_EUSAGE, "-o FILE is for a single prompt; there are %zu: give -d DIR", s->n);
-	return 0;
+	return s->out_file ? check_item_files(s, err) : 0;
 }
 
 int items_share(struct items *s, struct vfm_job *job, struct vfm_err *err)
@@ -139,5 +222,6 @@ void items_release(struct items *s)
 		free(s->v[i].why);
 	}
 	free(s->v);
+	json_decref(s->repeats);
 	*s = (struct items){0};
 }

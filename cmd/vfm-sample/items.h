@@ -20,10 +20,15 @@ struct items {
 	/* options, borrowed: one of out_dir and out_file; the format of files in out_dir; the negative text of items
 	 * without one; the name of the captions of a file, NULL: none is given */
 	const char *out_dir, *out_file, *format, *negative, *caption;
+	json_t *repeats; /* private: the number of items of each prompt */
 };
 
+/* Whether -o FILE names a file for each of several prompts: "{prompt}" and "{n}" in its last component become the
+ * prompt, and the number of earlier items with the same prompt. */
+bool items_has_template(const char *out_file);
+
 /* Adds the prompts of the command line and those of a file of JSON Lines (NULL: none; "-": stdin).  VFM_EUSAGE names
- * what is wrong, also if there is no prompt, or several for one file. */
+ * what is wrong, also if there is no prompt, several for one file, or one that is no file name. */
 int items_collect(struct items *s, const struct vfm_strlist *prompts, const char *file, struct vfm_err *err);
 /* Broadcasts the items of rank 0, the only rank that reads stdin.  Collective. */
 int items_share(struct items *s, struct vfm_job *job, struct vfm_err *err);

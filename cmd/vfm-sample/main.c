@@ -8,7 +8,6 @@
 #include "io/file.h"
 #include "io/version.h"
 #include "given.h"
-#include "picture.h"
 
 static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
@@ -35,7 +34,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
 		&o.prompt_file},
 	{VFM_OPT_STR, 0, "caption", "NAME", "which of the named captions in FILE is the prompt", &o.caption},
-	{VFM_OPT_TEXT, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy",
+	{VFM_OPT_TEXT, 'o', "out", "FILE",
+		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name those of several prompts",
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
 	{VFM_OPT_STR, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
@@ -92,7 +92,7 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-sample",
 	.synopsis = "[OPTION ...] --ckpt PATH -p TEXT -o FILE\n"
-		    "[OPTION ...] --ckpt PATH [-p TEXT ...] [--prompts FILE] -d DIR",
+		    "[OPTION ...] --ckpt PATH [-p TEXT ...] [--prompts FILE] -d DIR | -o FILE",
 	.summary = "sample videos from a trained model",
 	.opts = opts,
 };
@@ -217,6 +217,19 @@ static int check_sample_options(struct vfm_err *err)
 
 /* ---- the run ---- */
 
+static int make_output_folder(struct vfm_err *err)
+{
+	char *folder;
+	int rc;
+
+	if (o.out_file && !items_has_template(o.out_file))
+		return 0;
+	folder = o.out_dir ? vfm_strdup(o.out_dir) : vfm_dir_of(o.out_file);
+	rc = vfm_mkdir_p(folder, err);
+	free(folder);
+	return rc < 0 ? rc : 0;
+}
+
 static int read_request(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(check_sample_options(err));
@@ -227,9 +240,7 @@ static int read_request(struct sample_job *j, struct vfm_err *err)
 	j->items.caption = o.caption;
 	if (j->x->job.world->rank == 0)
 		TRY(items_collect(&j->items, &o.prompts, o.prompt_file, err));
-	if (o.out_dir && j->x->job.world->rank == 0)
-		TRY(vfm_mkdir_p(o.out_dir, err));
-	return 0;
+	return j->x->job.world->rank == 0 ? make_output_folder(err) : 0;
 }
 
 /* Local. */

@@ -1,11 +1,11 @@
-#include "picture.h"
-
+/* The pictures of --image and --last-image. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/record/clip_reader.h"
 #include "encoder/vae/condition.h"
+#include "sample.h"
 
 /* Reads the first picture of a file at the size of the videos. */
 static int read_picture(const struct sample_job *j, const char *file, uint8_t *rgb, struct vfm_err *err)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# vfm-bench eval: values that are known, pairs that do not match, bad files of vectors, and VBench's layout.
+# vfm-bench eval: values that are known, pairs that do not match, and bad files of vectors.
 . "${0%/*}/lib.sh"
 
 # field KEY [METRIC]: of the rows in $out (jsonl).
@@ -199,44 +199,10 @@ sed 1d texts.jsonl >fewer.jsonl
 run vfm-bench eval -q --cosine texts.jsonl fewer.jsonl
 is "$rc $err" "2 vfm-bench eval: the record 'c3' of 'texts.jsonl' has no partner in 'fewer.jsonl'" "no partner"
 
-# ---- VBench
-
-for i in 0 1 2 3 4; do
-	echo v$i >s$i.mp4
-	echo "{\"v\":1,\"id\":\"s$i\",\"caption\":\"$([ $((i % 2)) = 0 ] && echo 'a cat' || echo 'and/or')\",\"src\":\"s$i.mp4\"}"
-done >samples.jsonl
-echo '{"v":1,"id":"s5","caption":"a cat","error":"not finite"}' >>samples.jsonl
-eval_json --vbench vb samples.jsonl
-is "$rc $out" '0 {"v":1,"prompts":2,"videos":5,"fewest":2,"most":3,"suite":null,"incomplete":null}' "--vbench"
-is "$(ls vb/videos)" $'a cat-0.mp4\na cat-1.mp4\na cat-2.mp4\nand_or-0.mp4\nand_or-1.mp4' "names"
-is "$(cat "vb/videos/a cat-1.mp4") $(readlink "vb/videos/a cat-1.mp4")" "v2 $PWD/s2.mp4" "links"
-is "$(jq -c '.["and_or-1.mp4"], length' vb/prompts.json | tr '\n' ' ')" '"and/or" 5 ' "prompts.json"
-is "$(jq -c '.[0] | [.prompt_en, (.dimension | length), .video_list]' vb/full_info.json)" \
-	"[\"a cat\",6,[\"$PWD/vb/videos/a cat-0.mp4\",\"$PWD/vb/videos/a cat-1.mp4\",\"$PWD/vb/videos/a cat-2.mp4\"]]" "full_info.json"
-run vfm-bench eval -q --vbench vb samples.jsonl
-like "$rc $err" "^2 .*/videos' holds 'a.* already" "a folder that is not empty"
-echo '[{"prompt_en":"a cat","dimension":["color"],"auxiliary_info":{"color":{"color":"red"}}},{"prompt_en":"a dog","dimension":["scene"]}]' >suite.json
-run vfm-bench eval -q --vbench vs --suite suite.json samples.jsonl
-is "$rc $err" "2 vfm-bench eval: samples.jsonl:2: caption: 'and/or' is no prompt of 'suite.json'" "a prompt that the suite lacks"
-empty "leaves no videos" ls vs/videos
-grep -v and/or samples.jsonl >cats.jsonl
-eval_json --vbench vs --copy --suite suite.json cats.jsonl
-is "$rc $out" '0 {"v":1,"prompts":1,"videos":3,"fewest":3,"most":3,"suite":2,"incomplete":2}' "--suite"
-is "$(jq -c '[.[] | [.dimension, .auxiliary_info, (.video_list | length)]]' vs/full_info.json)" \
-	'[[["color"],{"color":{"color":"red"}},3],[["scene"],null,0]]' "its dimensions"
-ok "--copy" test -f "vs/videos/a cat-0.mp4" -a ! -L "vs/videos/a cat-0.mp4"
-sed 's/s2.mp4/s2.gif/' cats.jsonl >mixed.jsonl
-cp s2.mp4 s2.gif
-run vfm-bench eval -q --vbench vm mixed.jsonl
-like "$rc $err" "^2 .*mixed.jsonl:2: src: 's2.gif': videos before are .mp4" "two kinds of files"
-sed 's/s2.mp4/s9.mp4/' cats.jsonl >missing.jsonl
-run vfm-bench eval -q --vbench vm missing.jsonl
-like "$rc $err" "^1 .*missing.jsonl:2: cannot open 's9.mp4'" "a video that is missing"
-
 # ---- options
 
 for args in "" "--frechet --cosine a.npy b.npy" "--frechet --size 8x8 a.npy b.npy" "--frechet a.npy" "--cosine --frames 2 a.npy b.npy" \
-	"--vbench d --resamples 2 samples.jsonl" "--vbench d" "--reconstruction --copy a b" "--reconstruction --size 8x a b" \
+	"--reconstruction --size 8x a b" \
 	"--frechet --resamples -2 a.npy b.npy" "--frechet --confidence 1 a.npy b.npy" "--frechet --seed -3 a.npy b.npy" \
 	"--reconstruction --frames 0 a b" "--cosine -" "--reconstruction --key k a b" "--cosine --text-key k a.npy b.npy" "-o x --frechet a.npy b.npy"; do
 	# shellcheck disable=SC2086

@@ -265,6 +265,12 @@ done
 vfm-sample -q --ckpt edm/ckpt/step-00000006 "${small[@]}" -p x -o c.png >log
 not_ok "an earlier checkpoint is not" cmp ema.png c.png
 
+# ---- names ---
+run "${s[@]}" -p "a cat" -p "{n}" -p "" -p "a cat" -o 'named/v/{prompt}-{n}.npy'
+is "$rc $(jq -r .latent.path <<<"$out" | tr '\n' ' ')" "0 named/v/a cat-0.npy named/v/{n}-0.npy named/v/-0.npy named/v/a cat-1.npy " "-o with {prompt} and {n}"
+run "${s[@]}" -n 2 -p "a cat" -p "{n}" -p "" -p "a cat" -o 'ranks2/{prompt}-{n}.npy'
+is "$rc $(cd ranks2 && ls)" "0 $(cd named/v && ls)" "on two ranks: the same names"
+
 # ---- progress ---------------------------------------------------------------------------
 # on_terminal CMD ARG ...: stderr is a terminal; prints what appears there, the bars on lines of their own
 on_terminal() {
@@ -347,6 +353,13 @@ bad "a large size" "too large; at most 16777216" --ckpt edm --size 4096x4096 --f
 bad "no frames" "--frames: expected 1 to 65536, got 0" --ckpt edm --frames 0 -p x -o bad.mp4
 bad "--fps 0" "--fps" --ckpt edm --fps 0 -p x -o bad.mp4
 bad "-o with two prompts" "-o FILE is for a single prompt; there are 2" --ckpt edm -p x -p y -o bad.mp4
+bad "two prompts of one name" "-o: several prompts have the file 'bad/x.mp4'" --ckpt edm -p x -p y -p x -o 'bad/{prompt}.mp4'
+bad "two prompts of one number" "-o: several prompts have the file 'bad/0.mp4'" --ckpt edm -p x -p y -o 'bad/{n}.mp4'
+bad "a placeholder in the folder" "-o FILE is for a single prompt" --ckpt edm -p x -p y -o '{prompt}/{n}/bad.mp4'
+for prompt in and/or $'two\nlines' "$(printf 'x%.0s' {1..221})"; do
+	bad "a prompt that is no file name" "-o: a prompt cannot be in a file name.*: '${prompt::3}" --ckpt edm -p "$prompt" -o 'bad-{prompt}.mp4'
+done
+bad "a prompt that would number frames" "no '/', control character or, in .png, '%': '5 %d'" --ckpt edm -p "5 %d" -o 'bad-{prompt}.png'
 bad "-o and -d" "expected one of -o FILE and -d DIR" --ckpt edm -p x -o bad.mp4 -d bad
 bad "neither" "expected one of -o FILE and -d DIR" --ckpt edm -p x
 bad "no prompt" "no prompt" --ckpt edm -o bad.mp4

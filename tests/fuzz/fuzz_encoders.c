@@ -176,7 +176,7 @@ static void check_maker(const struct vfm_maker *m)
 
 static void check_clip(struct vfm_vae *v, int64_t frames)
 {
-	const struct vfm_geometry *g = vfm_vae_geometry(v);
+	const struct vfm_geometry *g = &vfm_vae_maker(v)->geometry;
 	const int64_t height = g->stride[1], width = 2 * g->stride[2], t = vfm_geometry_latent_frames(g, frames),
 		      n = t * 2 * g->channels;
 	const size_t picture = (size_t)(height * width * 3);
@@ -213,7 +213,7 @@ static int try_vae(struct vfm_stream *s, enum vfm_dtype dtype, struct vfm_err *e
 
 	if (rc < 0)
 		return rc;
-	g = vfm_vae_geometry(v);
+	g = &vfm_vae_maker(v)->geometry;
 	frames = vfm_geometry_fit(g, g->first + 2 * g->step);
 	check_maker(vfm_vae_maker(v));
 	must(frames > 0);
@@ -248,13 +248,13 @@ static int try_t5(struct vfm_stream *s, enum vfm_dtype dtype, struct vfm_err *er
 	const struct vfm_t5_opts o = {
 		.path = "fuzz", .tokenizer = tokenizer_file(), .dtype = dtype, .max_len = 8, .stream = true};
 	struct vfm_t5 *t = NULL;
-	void *rows[2];
+	float *rows[2];
 	int64_t n[2];
 	int rc = vfm_t5_open(&t, s, &o, err);
 
 	if (rc < 0)
 		return rc;
-	rc = vfm_t5_encode(t, texts, 2, VFM_F32, rows, n, err);
+	rc = vfm_t5_encode(t, texts, 2, rows, n, err);
 	for (int i = 0; i < 2 && rc >= 0; i++) {
 		must(n[i] > 0 && n[i] <= 8);
 		check_finite(rows[i], (size_t)(n[i] * vfm_t5_dim(t)));

@@ -26,7 +26,7 @@ import torch
 WAN21, WAN22, TOKENIZER = sys.argv[1:4]
 TOOLS = sys.argv[4] if len(sys.argv) > 4 else "build/tests/tools"
 COMMON = dict(dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[], temperal_downsample=[False, True, True], dropout=0.0)
-TEXTS = ["", "A cat &amp; a dog run  on the beach…", "日本語 текст 😀 ﬁne", "â€œquoted textâ€\x9d on a wall",
+TEXTS = ["", "A cat &amp; a dog run  on the beach…", "日本語 текст 😀 ﬁne", "“quoted text” on a wall",
          "the camera moves slowly " * 150, "x" * 700, " A  rainy\n\nstreet ", "<extra_id_3> tail"]
 failed = False
 

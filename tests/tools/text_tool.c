@@ -60,7 +60,7 @@ static int read_texts(char ***texts, int *n, struct vfm_err *err)
 	return rc;
 }
 
-static int write_rows(const char *path, void **rows, const int64_t *n_rows, int n, int64_t dim, struct vfm_err *err)
+static int write_rows(const char *path, float **rows, const int64_t *n_rows, int n, int64_t dim, struct vfm_err *err)
 {
 	FILE *f = fopen(path, "wb");
 
@@ -84,7 +84,7 @@ static int encode_texts(int argc, char **argv, struct vfm_err *err)
 	struct rusage u;
 	char **texts = NULL;
 	int64_t *n_rows;
-	void **rows;
+	float **rows;
 	int n = 0, rc;
 	double t0, cpu = 0;
 
@@ -102,7 +102,7 @@ static int encode_texts(int argc, char **argv, struct vfm_err *err)
 			free(rows[k]);
 		t0 = vfm_now();
 		cpu = (double)clock();
-		TRY(vfm_t5_encode(t, (const char *const *)texts, n, VFM_F32, rows, n_rows, err));
+		TRY(vfm_t5_encode(t, (const char *const *)texts, n, rows, n_rows, err));
 	}
 	t0 = vfm_now() - t0;
 	cpu = ((double)clock() - cpu) / CLOCKS_PER_SEC;

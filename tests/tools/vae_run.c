@@ -107,33 +107,15 @@ static void encode(const struct job *j, const uint8_t *rgb, float *out)
 
 static void decode(const struct job *j, const float *z, float *out, uint8_t *rgb)
 {
-	const int64_t *d = j->dims, latent = vfm_vae_geometry(j->v)->channels * d[1] * d[2];
-	const int64_t frame = j->out[1] * j->out[2] * j->out[3];
-	const char *chunks = j->chunks;
-	struct vfm_vae_session *s;
-	int64_t done = 0;
-	int k = 0, got;
+	const int64_t *d = j->dims;
 
-	if (j->tiled || !strcmp(chunks, "0")) {
-		must(vfm_vae_decode(j->v, z, d[0], d[1], d[2], rgb, out, &err));
-		return;
-	}
-	must(vfm_vae_decode_begin(&s, j->v, d[1], d[2], &err));
-	while (done < d[0]) {
-		int64_t n = next_chunk(&chunks, d[0] - done);
-
-		must(got = vfm_vae_decode_push(s, z + done * latent, n, rgb ? rgb + k * frame : NULL,
-			     out ? out + k * frame : NULL, &err));
-		done += n;
-		k += got;
-	}
-	vfm_vae_end(s);
+	must(vfm_vae_decode(j->v, z, d[0], d[1], d[2], rgb, out, &err));
 }
 
 /* Without files: noise in, and of pictures u8 out. */
 static void run(struct job *j, bool enc, const char *in_path, const char *out_path)
 {
-	const struct vfm_geometry *g = vfm_vae_geometry(j->v);
+	const struct vfm_geometry *g = &vfm_vae_maker(j->v)->geometry;
 	const bool files = strcmp(in_path, "-") != 0;
 	const int64_t *d = j->dims;
 	const size_t in_n = (size_t)(j->given ? j->given : d[0]) * (size_t)(d[1] * d[2] * (enc ? 3 : g->channels));

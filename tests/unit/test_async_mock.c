@@ -367,12 +367,8 @@ static int setup(void **state)
 {
 	static const struct dataset_dims dims[] = {
 		{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
-	struct vfm_packing_opts o = {.context = 48,
-		.batch = 2,
-		.epochs = 6,
-		.algo = VFM_PACK_FFD,
-		.seed = 3,
-		.cost = vfm_pack_cost_default()};
+	struct vfm_packing_opts o = {
+		.context = 48, .batch = 2, .epochs = 6, .seed = 3, .cost = vfm_pack_cost_default()};
 	char *data;
 
 	(void)state;

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "encoder/exec/exec.h"
+#include "encoder/exec/exec_impl.h"
 #include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/process.h"
@@ -499,7 +499,7 @@ static void test_bad_files(void **state)
 	x = open_toy("none", 1, &(struct vfm_exec_opts){.capability = "embed"});
 	unsetenv("VFM_EXEC_TMP");
 	slot = vfm_exec_slot(x, 0);
-	assert_int_equal(vfm_exec_in_path(slot)[0], '/');
+	assert_int_equal(slot->in_path[0], '/');
 	for (int i = 0; i < 6; i++) {
 		OK(ask_array(slot, "array", "abcdef", 6, &out));
 		assert_memory_equal(out.data, "abcdef", 6);
@@ -737,7 +737,7 @@ static void check_orphans(const char *fault)
 	parent = fork();
 	if (parent == 0) {
 		struct vfm_exec *x = open_toy(fault, 1, NULL);
-		const char *path = vfm_exec_in_path(vfm_exec_slot(x, 0));
+		const char *path = vfm_exec_slot(x, 0)->in_path;
 
 		if (write(ends[1], path, strlen(path)) < 0)
 			_exit(1);

@@ -277,7 +277,7 @@ static const char *const texts[TEXTS] = {"abcde", "", "a",
 	"abcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcde"};
 
 struct run {
-	void *rows[TEXTS];
+	float *rows[TEXTS];
 	int64_t n[TEXTS];
 };
 
@@ -287,7 +287,7 @@ static void encode_on(struct vfm_dev *dev, const struct vfm_t5_opts *o, const ch
 	struct vfm_stream *s = dev->t->stream_new(dev, false, &err);
 	struct vfm_t5 *t = NULL;
 
-	if (vfm_t5_open(&t, s, o, &err) < 0 || vfm_t5_encode(t, in, n, VFM_F32, r->rows, r->n, &err) < 0)
+	if (vfm_t5_open(&t, s, o, &err) < 0 || vfm_t5_encode(t, in, n, r->rows, r->n, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_int_equal(vfm_t5_dim(t), DIM);
 	vfm_t5_close(t);
@@ -345,7 +345,7 @@ static void test_values(void **state)
 				assert_int_equal(r.n[i], n);
 				ref_forward(&m, ids, n, x);
 				for (int k = 0; k < n * DIM; k++) {
-					double d = ((float *)r.rows[i])[k] - (&x[0][0])[k];
+					double d = r.rows[i][k] - (&x[0][0])[k];
 
 					worst = fabs(d) > worst ? fabs(d) : worst;
 					error += d * d;
@@ -525,15 +525,15 @@ static void test_texts_and_makers(void **state)
 			.clean = i == 3,
 			.stream = i == 4};
 		struct vfm_t5 *t = NULL;
-		void *rows[3];
+		float *rows[3];
 		int64_t n[3];
 
 		assert_int_equal(vfm_t5_open(&t, s, &o, &err), 0);
-		assert_int_equal(vfm_t5_encode(t, bad, 3, VFM_F32, rows, n, &err), VFM_EINPUT);
+		assert_int_equal(vfm_t5_encode(t, bad, 3, rows, n, &err), VFM_EINPUT);
 		assert_non_null(strstr(err.msg, "text 1"));
 		assert_true(!rows[0] && !rows[1] && !rows[2]);
 		assert_int_equal(vfm_t5_count(t, " \t a", &err), i == 3 ? 3 : 5);
-		assert_int_equal(vfm_t5_encode(t, NULL, 0, VFM_BF16, rows, n, &err), 0);
+		assert_int_equal(vfm_t5_encode(t, NULL, 0, rows, n, &err), 0);
 		assert_int_equal(vfm_t5_maker(t, &maker[i], &err), 0);
 		for (int k = 0; k < i; k++) /* streaming does not change the rows */
 			assert_true(!strcmp(maker[i].sha256, maker[k].sha256) == (i == 4 && k == 0));

@@ -150,17 +150,14 @@ static void test_values(void **state)
 static void expect_equal_pushes(const struct golden *g)
 {
 	static const int cuts[][4] = {{1, 4, 4}, {5, 4}, {9}, {1, 0, 8}};
-	static const int z_cuts[][4] = {{1, 1, 1}, {2, 1}, {3}, {1, 2}};
-	const int k = 3, h = H * g->stride, w = W * g->stride, n_z = k * C * H * W, n_x = T * h * w * 3;
+	const int k = 3, h = H * g->stride, w = W * g->stride;
 	char *dir = write_model(g, "pushes", NULL);
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
-	float *z = make_latents(n_z), want[3 * C * H * W], got[3 * C * H * W], *x = vfm_calloc((size_t)n_x, 4),
-	      *y = vfm_calloc((size_t)n_x, 4);
+	float want[3 * C * H * W], got[3 * C * H * W];
 	uint8_t *rgb = make_clip(g);
 	struct vfm_vae_session *s;
 
 	OK(vfm_vae_encode(v, rgb, T, h, w, want, &err));
-	OK(vfm_vae_decode(v, z, k, H, W, NULL, x, &err));
 	for (int i = 0; i < 4; i++) {
 		int at = 0, out = 0, rc;
 
@@ -172,19 +169,11 @@ static void expect_equal_pushes(const struct golden *g)
 		assert_int_equal(vfm_vae_encode_push(s, rgb, 1, got, &err), VFM_EUSAGE);
 		vfm_vae_end(s);
 		assert_memory_equal(got, want, sizeof(want));
-		memset(y, 0, (size_t)n_x * 4);
-		OK(vfm_vae_decode_begin(&s, v, H, W, &err));
-		for (int j = at = out = 0; j < 4; at += z_cuts[i][j++], out += rc)
-			OK(rc = vfm_vae_decode_push(
-				   s, z + at * C * H * W, z_cuts[i][j], NULL, y + out * h * w * 3, &err));
-		assert_int_equal(out, T);
-		vfm_vae_end(s);
-		assert_memory_equal(y, x, (size_t)n_x * 4);
 	}
 	assert_int_equal(vfm_vae_encode(v, rgb, 8, h, w, got, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_vae_encode(v, rgb, 9, h - 1, w, got, &err), VFM_EUSAGE);
 	vfm_vae_close(v);
-	free(dir), free(z), free(x), free(y), free(rgb);
+	free(dir), free(rgb);
 }
 
 static void test_pushes(void **state)
@@ -217,9 +206,11 @@ static void expect_equal_strips(const struct golden *g, enum vfm_dtype dtype)
 		assert_int_equal(vfm_vae_encode_push(s, rgb, frames, got, &err), k);
 		vfm_vae_end(s);
 		assert_memory_equal(got, want, sizeof(want));
-		OK(vfm_vae_decode_begin(&s, v, ROWS, W, &err));
+		OK(vae_session_begin(&s, v, VAE_DECODER, ROWS, W, &err));
 		s->run.strip = strip;
-		assert_int_equal(vfm_vae_decode_push(s, z, k, NULL, y, &err), frames);
+		s->out.f32 = y;
+		for (int i = 0; i < k; i++)
+			OK(vae_session_latents(s, z + i * C * ROWS * W, W, ROWS * W, &err));
 		vfm_vae_end(s);
 		assert_memory_equal(y, x, (size_t)n_x * 4);
 	}
@@ -244,7 +235,6 @@ static void expect_given(const struct golden *g)
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32, .no_decoder = true});
 	struct vfm_pictures p = {.rgb = make_clip(g), .n = 1, .height = h, .width = w};
 	float one[C * H * W], first[5 * C * H * W], both[5 * C * H * W];
-	struct vfm_vae_session *s;
 
 	OK(vfm_vae_encode(v, p.rgb, 1, h, w, one, &err));
 	OK(vfm_vae_encode_given(v, &p, T, first, &err));
@@ -255,7 +245,7 @@ static void expect_given(const struct golden *g)
 	assert_true(largest_difference(both + (k - 1) * n, first + (k - 1) * n, n, 1) > 1e-4);
 	p.n = 3;
 	assert_int_equal(vfm_vae_encode_given(v, &p, T, both, &err), VFM_EUSAGE);
-	assert_int_equal(vfm_vae_decode_begin(&s, v, H, W, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_vae_decode(v, one, 1, H, W, NULL, NULL, &err), VFM_EUSAGE);
 	vfm_vae_close(v);
 	free(dir), free((void *)p.rgb);
 }
@@ -279,7 +269,7 @@ static void test_lengths(void **state)
 	struct vfm_vae_session *s;
 
 	(void)state;
-	assert_int_equal(vfm_vae_geometry(v)->max_frames, 9);
+	assert_int_equal(vfm_vae_maker(v)->geometry.max_frames, 9);
 	assert_int_equal(vfm_vae_encode(v, rgb, 13, h, w, z, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "at most 9"));
 	assert_int_equal(vfm_vae_decode(v, z, 4, H, W, NULL, x, &err), VFM_EUSAGE);
@@ -287,10 +277,6 @@ static void test_lengths(void **state)
 	OK(vfm_vae_encode_begin(&s, v, h, w, &err));
 	OK(vfm_vae_encode_push(s, rgb, 9, z, &err));
 	assert_int_equal(vfm_vae_encode_push(s, rgb, 4, z, &err), VFM_EUSAGE);
-	vfm_vae_end(s);
-	OK(vfm_vae_decode_begin(&s, v, H, W, &err));
-	OK(vfm_vae_decode_push(s, z, 3, NULL, x, &err));
-	assert_int_equal(vfm_vae_decode_push(s, z, 1, NULL, x, &err), VFM_EUSAGE);
 	vfm_vae_end(s);
 	vfm_vae_close(v);
 	free(dir), free(rgb), free(x), free(z);
@@ -329,7 +315,7 @@ static void test_identity(void **state)
 	assert_int_equal(vfm_maker_compare(&m[0], &m[3]), VFM_MAKER_DIFFERENT);
 	assert_string_not_equal(m[0].sha256, m[3].sha256);
 	v = open_model(other, o[0]);
-	geometry = *vfm_vae_geometry(v);
+	geometry = vfm_vae_maker(v)->geometry;
 	assert_string_equal(vfm_vae_maker(v)->name, "wan-vae");
 	assert_true(geometry.stride[0] == 4 && geometry.stride[1] == 8 && geometry.channels == 3);
 	assert_string_equal(geometry.scaling, "mean-std");
@@ -340,7 +326,7 @@ static void test_identity(void **state)
 	dir = write_model(of_cosmos, "identity-cosmos", NULL);
 	v = open_model(dir, o[0]);
 	m[0] = *vfm_vae_maker(v);
-	geometry = *vfm_vae_geometry(v);
+	geometry = vfm_vae_maker(v)->geometry;
 	vfm_vae_close(v);
 	assert_string_equal(m[0].name, "cosmos-vae");
 	assert_string_equal(m[0].version, "cv4x4x4:f32");

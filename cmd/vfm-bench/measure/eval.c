@@ -1,4 +1,4 @@
-/* vfm-bench eval - reconstructions, feature sets, similarities, and the layout that VBench reads. */
+/* vfm-bench eval - reconstructions, feature sets and similarities. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,6 @@
 #include "bench.h"
 #include "data/eval/frechet.h"
 #include "data/eval/pairs.h"
-#include "data/eval/vbench.h"
 #include "data/record/features.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -19,8 +18,8 @@
 enum { NOT_GIVEN = -1 };
 
 static struct {
-	bool reconstruction, frechet, cosine, copy;
-	const char *vbench, *suite, *size, *key, *text_key, *each, *format;
+	bool reconstruction, frechet, cosine;
+	const char *size, *key, *text_key, *each, *format;
 	int64_t frames, resamples, seed, threads;
 	double confidence;
 } o = {.format = "text", .frames = NOT_GIVEN, .resamples = NOT_GIVEN, .seed = NOT_GIVEN, .confidence = NOT_GIVEN};
@@ -29,14 +28,11 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "reconstruction", NULL, "PSNR and SSIM of reconstructions", &o.reconstruction},
 	{VFM_OPT_FLAG, 0, "frechet", NULL, "Frechet distance between two sets of features", &o.frechet},
 	{VFM_OPT_FLAG, 0, "cosine", NULL, "cosine similarity of clips and captions", &o.cosine},
-	{VFM_OPT_STR, 0, "vbench", "DIR", "lay out videos and prompts for VBench in DIR", &o.vbench},
 	{VFM_OPT_STR, 0, "size", "WxH", "originals were scaled and cropped to this size", &o.size},
 	{VFM_OPT_INT, 0, "frames", "N", "compare the first N frames of each clip", &o.frames},
 	{VFM_OPT_STR, 0, "key", "KEY", "key of a record that names its file (reconstruction, embedding)", &o.key},
 	{VFM_OPT_STR, 0, "text-key", "KEY", "key that names the vector of the caption (text_embedding)", &o.text_key},
 	{VFM_OPT_STR, 0, "each", "FILE", "write a record for each clip to FILE", &o.each},
-	{VFM_OPT_STR, 0, "suite", "FILE", "VBench_full_info.json: prompts of the standard suite", &o.suite},
-	{VFM_OPT_FLAG, 0, "copy", NULL, "copy the videos instead of linking them", &o.copy},
 	{VFM_OPT_INT, 0, "resamples", "N", "resamples for intervals; 0: none", &o.resamples},
 	{VFM_OPT_NUM, 0, "confidence", "X", "level of the intervals (0.95)", &o.confidence},
 	{VFM_OPT_INT, 0, "seed", "N", "seed of the resamples (0)", &o.seed},
@@ -49,8 +45,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench eval",
 	.synopsis = "[OPTION ...] --reconstruction RECORDS | ORIGINALS RECONSTRUCTIONS\n"
 		    "[OPTION ...] --frechet FEATURES FEATURES\n"
-		    "[OPTION ...] --cosine RECORDS | VECTORS VECTORS\n"
-		    "[OPTION ...] --vbench DIR RECORDS ...",
+		    "[OPTION ...] --cosine RECORDS | VECTORS VECTORS",
 	.summary = "evaluate reconstructions and samples",
 	.opts = opts,
 };
@@ -60,22 +55,15 @@ static const struct vfm_cmd cmd = {
 /* An option that the chosen evaluation does not use is refused. */
 static int refuse_unused(struct vfm_err *err)
 {
-	const bool pairs = o.reconstruction, intervals = !o.vbench;
+	const bool pairs = o.reconstruction;
 	const struct {
 		const char *name;
 		bool given, used;
 	} list[] = {
 		{"--size", o.size, pairs},
 		{"--frames", o.frames != NOT_GIVEN, pairs},
-		{"--key", o.key, !o.vbench},
 		{"--text-key", o.text_key, o.cosine},
 		{"--each", o.each, pairs || o.cosine},
-		{"--suite", o.suite, o.vbench},
-		{"--copy", o.copy, o.vbench},
-		{"--resamples", o.resamples != NOT_GIVEN, intervals},
-		{"--confidence", o.confidence != NOT_GIVEN, intervals},
-		{"--seed", o.seed != NOT_GIVEN, intervals},
-		{"--threads", o.threads, intervals},
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
@@ -83,15 +71,14 @@ static int refuse_unused(struct vfm_err *err)
 			return vfm_fail(err, VFM_EUSAGE, "%s: %s does not use it", list[i].name,
 				o.reconstruction    ? "--reconstruction"
 					: o.frechet ? "--frechet"
-					: o.cosine  ? "--cosine"
-						    : "--vbench");
+						    : "--cosine");
 	return 0;
 }
 
 static int check_eval_options(struct vfm_err *err)
 {
-	if (o.reconstruction + o.frechet + o.cosine + !!o.vbench != 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected one of --reconstruction, --frechet, --cosine, --vbench DIR");
+	if (o.reconstruction + o.frechet + o.cosine != 1)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --reconstruction, --frechet, --cosine");
 	TRY(refuse_unused(err));
 	if (o.frames != NOT_GIVEN && o.frames < 1)
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected a number from 1, got %lld", (long long)o.frames);
@@ -451,44 +438,6 @@ out:
 	return rc;
 }
 
-/* ---- --vbench ---- */
-
-static int eval_vbench(char **operands, int n, enum vfm_table_format f, struct vfm_err *err)
-{
-	struct vfm_vbench_opts vo = {.dir = o.vbench, .suite = o.suite, .copy = o.copy};
-	struct vfm_table *t;
-	struct vfm_vbench v;
-	int rc;
-
-	if (n < 1)
-		return vfm_fail(err, VFM_EUSAGE, "expected RECORDS of vfm-sample");
-	TRY(vfm_vbench_write(&v, &vo, operands, n, err));
-	t = vfm_table_new();
-	vfm_table_col(t, "prompts", "prompts", 0);
-	vfm_table_col(t, "videos", "videos", 0);
-	vfm_table_col(t, "fewest", "fewest a prompt", 0);
-	vfm_table_col(t, "most", "most a prompt", 0);
-	vfm_table_col(t, "suite", "prompts of the suite", 0);
-	vfm_table_col(t, "incomplete", "with fewer than 5", 0);
-	vfm_table_row(t);
-	vfm_table_i64(t, "prompts", v.prompts);
-	vfm_table_i64(t, "videos", v.videos);
-	vfm_table_i64(t, "fewest", v.fewest);
-	vfm_table_i64(t, "most", v.most);
-	if (o.suite) {
-		vfm_table_i64(t, "suite", v.suite);
-		vfm_table_i64(t, "incomplete", v.incomplete);
-	}
-	if (v.renamed)
-		vfm_table_note(t,
-			"%lld videos have prompts that are no file names: VBench needs --prompt_file prompts.json",
-			(long long)v.renamed);
-	note_left_out(t, v.left_out);
-	rc = vfm_table_print(t, f, stdout, err);
-	vfm_table_free(t);
-	return rc;
-}
-
 int bench_eval(int argc, char **argv, struct vfm_err *err)
 {
 	enum vfm_table_format f;
@@ -505,5 +454,5 @@ int bench_eval(int argc, char **argv, struct vfm_err *err)
 		return eval_reconstruction(operands, n, f, err);
 	if (o.frechet)
 		return eval_frechet(operands, n, f, err);
-	return o.cosine ? eval_cosine(operands, n, f, err) : eval_vbench(operands, n, f, err);
+	return eval_cosine(operands, n, f, err);
 }

@@ -198,7 +198,8 @@ static int trace_of_root(const struct factor *a, const struct factor *b, double 
 	return rc;
 }
 
-int vfm_frechet_distance(const struct vfm_moments *a, const struct vfm_moments *b, double *d2, struct vfm_err *err)
+/* Of sets with equal dim. */
+static int frechet_distance(const struct vfm_moments *a, const struct vfm_moments *b, double *d2, struct vfm_err *err)
 {
 	struct factor fa = {0}, fb = {0};
 	double means = 0, traces = 0, root;
@@ -250,7 +251,7 @@ static int resample_distance(const struct resampling *r, int64_t b, double *valu
 		free(counts);
 	}
 	if (rc == 0)
-		rc = vfm_frechet_distance(&m[0], &m[1], value, err);
+		rc = frechet_distance(&m[0], &m[1], value, err);
 	vfm_moments_release(&m[0]);
 	vfm_moments_release(&m[1]);
 	return rc;
@@ -361,7 +362,7 @@ int vfm_frechet_of(struct vfm_frechet *r, const struct vfm_features *a, const st
 		TRY_OUT(vfm_moments_of(&m[s], res.set[s], NULL, NULL, err));
 		res.all[s] = &m[s];
 	}
-	TRY_OUT(vfm_frechet_distance(&m[0], &m[1], &r->value, err));
+	TRY_OUT(frechet_distance(&m[0], &m[1], &r->value, err));
 	n = choose_resamples(a, b, boot->resamples);
 	if (n > 0)
 		rc = compute_interval(r, &res, n, boot->confidence, err);

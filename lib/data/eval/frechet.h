@@ -35,9 +35,6 @@ void vfm_moments_release(struct vfm_moments *m);
 int vfm_moments_of(struct vfm_moments *m, const struct vfm_features *f, const uint32_t *counts, const double *about,
 	struct vfm_err *err);
 
-/* Sets *d2.  Of sets with equal dim. */
-int vfm_frechet_distance(const struct vfm_moments *a, const struct vfm_moments *b, double *d2, struct vfm_err *err);
-
 struct vfm_frechet {
 	double value;                 /* d^2 */
 	struct vfm_interval interval; /* of d^2; see below */

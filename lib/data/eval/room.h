@@ -1,8 +1,8 @@
 /* data/eval - metrics of generated clips.
  *
- * Pairs of clips, the Frechet distance of feature sets, VBench's folders.
+ * Pairs of clips, the Frechet distance of feature sets.
  *
  * Used by: vfm-bench
  * Calls: base, data/record, io, media/av, media/score
- * Read first: frechet.h, pairs.h, vbench.h
+ * Read first: frechet.h, pairs.h
  */

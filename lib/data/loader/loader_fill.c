@@ -67,31 +67,16 @@ static int32_t kept_text_rows(const struct vfm_loader *l, const struct vfm_loade
 	return is_cut(l, s) ? l->o.text_len : s->text.rows;
 }
 
-static void log_cut(struct vfm_loader *l, const struct vfm_loaded *s)
+/* Sets a flag of the loader; returns whether it was not set. */
+static bool is_first_time(struct vfm_loader *l, bool *logged)
 {
 	bool first;
 
 	pthread_mutex_lock(&l->lock);
-	first = !l->logged_cut;
-	l->logged_cut = true;
+	first = !*logged;
+	*logged = true;
 	pthread_mutex_unlock(&l->lock);
-	if (first)
-		vfm_info("sample %llu has %d text rows; of each sample the first %d are read (model.text_len)",
-			(unsigned long long)s->rec.id, s->text.rows, l->o.text_len);
-}
-
-static void log_unlisted(struct vfm_loader *l, const struct vfm_loaded *s)
-{
-	bool first;
-
-	pthread_mutex_lock(&l->lock);
-	first = !l->logged_unlisted;
-	l->logged_unlisted = true;
-	pthread_mutex_unlock(&l->lock);
-	if (first)
-		vfm_info("sample %llu has no caption with a weight (data.captions): of such samples, all captions are "
-			 "equally likely",
-			(unsigned long long)s->rec.id);
+	return first;
 }
 
 /* Chooses the text of a sample in a step. */
@@ -111,8 +96,10 @@ static int choose_text(
 		names[i] = vfm_index_name(ix, texts[i].name);
 	}
 	s->text = texts[vfm_caption_choose(&l->captions, n, names, l->o.seed, (uint64_t)step, s->rec.id, &s->unlisted)];
-	if (s->unlisted)
-		log_unlisted(l, s);
+	if (s->unlisted && is_first_time(l, &l->logged_unlisted))
+		vfm_info("sample %llu has no caption with a weight (data.captions): of such samples, all captions are "
+			 "equally likely",
+			(unsigned long long)s->rec.id);
 	return 0;
 }
 
@@ -313,7 +300,9 @@ static int load_text(struct vfm_loader *l, struct vfm_load_slot *sl, struct vfm_
 		return 0;
 	if (!is_cut(l, s))
 		return vfm_index_read_text_f32(ix, &s->rec, &s->text, rows, &sl->spent, err);
-	log_cut(l, s);
+	if (is_first_time(l, &l->logged_cut))
+		vfm_info("sample %llu has %d text rows; of each sample the first %d are read (model.text_len)",
+			(unsigned long long)s->rec.id, s->text.rows, l->o.text_len);
 	TRY(vfm_index_read_text_f32(ix, &s->rec, &s->text, sl->scratch, &sl->spent, err));
 	memcpy(rows, sl->scratch, (size_t)l->o.text_len * s->rec.text_dim * sizeof(float));
 	return 0;

@@ -468,13 +468,6 @@ void vfm_blend_free(struct vfm_blend *b)
 	free(b);
 }
 
-static int32_t tokens_of(const struct vfm_blend_set *set, int64_t record)
-{
-	int32_t tokens = vfm_lengths_get(&set->lengths, record);
-
-	return set->is_held_out ? -tokens : tokens;
-}
-
 /* Returns the set i with first[i] <= x < first[i + 1]. */
 static int32_t find_set(const int64_t *first, int32_t n_sets, int64_t x)
 {
@@ -617,14 +610,6 @@ int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *reco
 
 	*record = (int64_t)sample - b->base[set];
 	return set;
-}
-
-int32_t vfm_blend_tokens(const struct vfm_blend *b, uint32_t sample)
-{
-	int64_t i;
-	int32_t set = vfm_blend_find(b, sample, &i);
-
-	return tokens_of(&b->sets[set], i);
 }
 
 int32_t vfm_blend_n_sets(const struct vfm_blend *b)

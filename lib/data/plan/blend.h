@@ -86,8 +86,6 @@ void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 /* Returns the next sample.  Sets *ends_pass if it is the last one of a pass over all sets (never with weights).  A
  * steered blend was steered before. */
 struct vfm_blend_sample vfm_blend_next(struct vfm_blend *b, bool *ends_pass);
-/* Tokens of a usable sample; of others, 0 or less. */
-int32_t vfm_blend_tokens(const struct vfm_blend *b, uint32_t sample);
 /* Splits a sample number into the set and the number of the record. */
 int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *record);
 /* Returns what so many passes over all sets have: tokens with weights, else samples. */

@@ -7,9 +7,8 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "data/plan/pack_bound.h"
 #include "data/plan/pack_groups.h"
-#include "data/plan/pack_impl.h"
+#include "data/plan/pack_mbs.h"
 #include "data/plan/steer.h"
 
 #define DEFAULT_WINDOW 262144
@@ -51,7 +50,6 @@ struct planner {
 	size_t n_first;           /* ready groups that the next step has, however costly they are */
 	double *sum_before;       /* scratch of find_similar */
 	size_t cap_sum;
-	int64_t *lengths;  /* [context x g.parts + 1] samples of each length in the plan */
 	int64_t n_windows; /* of this pass */
 	double tokens_taken;
 };
@@ -93,15 +91,9 @@ static int take_pack(struct planner *pl, const struct vfm_ready_pack *k, const s
 
 		p->set_samples[set]++;
 		p->set_tokens[set] += s->tokens;
-		pl->lengths[s->tokens]++;
 	}
 	p->n_samples += k->n;
 	return pl->take ? pl->take(pl->ctx, &out, err) : 0;
-}
-
-static double larger_of(double a, double b)
-{
-	return a > b ? a : b;
 }
 
 /* Passes the packs of one step on. */
@@ -122,8 +114,8 @@ static int emit_step(struct planner *pl, const struct vfm_pack_group *a, struct 
 			samples += p->n;
 			sum_t += p->tokens;
 			sum_c += p->cost;
-			max_t = larger_of(max_t, (double)p->tokens / p->parts);
-			max_c = larger_of(max_c, p->cost / p->parts);
+			max_t = fmax(max_t, (double)p->tokens / p->parts);
+			max_c = fmax(max_c, p->cost / p->parts);
 		}
 		pl->p->n_packs += a[i].n_packs;
 	}
@@ -297,16 +289,17 @@ static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, in
 
 /* Divides the bins into packs and samples that are carried to the next window: the last bins, for which only few
  * samples were left to choose from, unless they are dense. */
-static void take_bins(struct planner *pl, const struct vfm_bins *b, double tokens, bool flush)
+static void take_bins(struct planner *pl, double tokens, bool flush)
 {
-	double carried = flush || pl->o->algo == VFM_PACK_NONE ? 0 : tokens / CARRIED, left = tokens;
+	const struct vfm_bins *b = &pl->bins;
+	double carried = flush || pl->o->one_each ? 0 : tokens / CARRIED, left = tokens;
 	struct drawn_sample *swap = pl->heap;
 	size_t n_kept = 0, cap = pl->cap_heap;
 
 	for (int64_t i = 0; i < b->n_bins; i++) {
 		int32_t longest;
 		int64_t sum = bin_tokens(pl, b, i, &longest);
-		int32_t parts = vfm_pack_parts(longest, pl->o->context), size = parts * pl->o->context;
+		int32_t parts = vfm_bin_parts(longest, pl->o->context), size = parts * pl->o->context;
 
 		if (left <= carried && sum < size - size / DENSE && may_carry(pl, b, i))
 			carry_bin(pl, b, i, &n_kept);
@@ -321,11 +314,19 @@ static void take_bins(struct planner *pl, const struct vfm_bins *b, double token
 	pl->cap_kept = cap;
 }
 
+static void put_one_each(struct vfm_bins *b, int64_t n)
+{
+	vfm_bins_reserve(b, n);
+	for (int64_t i = 0; i < n; i++) {
+		b->item[i] = (uint32_t)i;
+		b->first[++b->n_bins] = i + 1;
+	}
+}
+
 /* Packs the heap, and forms steps of the packs. */
 static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *err)
 {
 	size_t before = pl->g.n_ready;
-	struct vfm_bins b = {0};
 	double tokens = 0;
 
 	vfm_grow(&pl->tokens, &pl->cap_tokens, pl->n_heap, sizeof(*pl->tokens));
@@ -333,15 +334,12 @@ static int pack_heap(struct planner *pl, bool flush, bool end, struct vfm_err *e
 		pl->tokens[i] = pl->heap[i].s.tokens;
 		tokens += pl->tokens[i];
 	}
-	if (pl->o->algo == VFM_PACK_MBS) {
+	if (pl->o->one_each)
+		put_one_each(&pl->bins, (int64_t)pl->n_heap);
+	else
 		vfm_mbs_pack(&pl->mbs, &pl->bins, pl->tokens, (int64_t)pl->n_heap, (int64_t)pl->n_carried,
 			flush && pl->n_windows >= LONG_PASS && !vfm_blend_is_steered(pl->blend));
-		take_bins(pl, &pl->bins, tokens, flush);
-	} else {
-		TRY(vfm_bins_pack(&b, pl->o->algo, pl->tokens, (int64_t)pl->n_heap, pl->o->context, pl->g.parts, err));
-		take_bins(pl, &b, tokens, flush);
-		vfm_bins_release(&b);
-	}
+	take_bins(pl, tokens, flush);
 	vfm_pack_groups_join(&pl->g, end);
 	pl->g.round++;
 	pl->n_windows = flush ? 0 : pl->n_windows + 1;
@@ -443,7 +441,7 @@ static int plan_steered(struct planner *pl, int64_t steps, struct vfm_err *err)
 		.batch = pl->o->batch,
 		.total = (double)steps * pl->o->batch,
 		.window = (double)pl->window,
-		.by_samples = pl->o->algo == VFM_PACK_NONE && !pl->o->cp,
+		.by_samples = pl->o->one_each && !pl->o->cp,
 		.tokens = pl->o->context};
 
 	TRY(vfm_steering_init(&s, err));
@@ -482,12 +480,8 @@ static void measure_plan(struct planner *pl)
 {
 	struct vfm_packing *p = pl->p;
 	const struct vfm_packing_opts *o = pl->o;
-	double tokens = pl->tokens_taken, context = o->context;
-	int64_t least =
-		o->cp ? vfm_parts_bound(pl->lengths, o->context, o->cp) : vfm_bins_bound(pl->lengths, o->context);
 
-	p->fill = tokens / ((double)p->steps * o->batch * context);
-	p->fill_bound = tokens / ((double)least * context);
+	p->fill = pl->tokens_taken / ((double)p->steps * o->batch * o->context);
 	p->imbalance_tokens /= (double)p->steps;
 	p->imbalance_cost /= (double)p->steps;
 }
@@ -499,7 +493,6 @@ static void release_planner(struct planner *pl)
 	free(pl->tokens);
 	vfm_pack_groups_release(&pl->g);
 	free(pl->sum_before);
-	free(pl->lengths);
 	vfm_mbs_release(&pl->mbs);
 	vfm_bins_release(&pl->bins);
 }
@@ -521,7 +514,6 @@ int vfm_packing_make(struct vfm_packing *p, struct vfm_blend *blend, const struc
 	*p = (struct vfm_packing){.set_samples = vfm_calloc(n_sets, sizeof(*p->set_samples)),
 		.set_tokens = vfm_calloc(n_sets, sizeof(*p->set_tokens))};
 	pl.per_step = (size_t)(o->batch / pl.g.parts);
-	pl.lengths = vfm_calloc((size_t)o->context * (size_t)pl.g.parts + 1, sizeof(*pl.lengths));
 	vfm_mbs_init(&pl.mbs, o->context, pl.g.parts);
 	pl.pool = POOL_STEPS * pl.per_step + POOL_PACKS;
 	if (vfm_blend_is_steered(blend)) {

@@ -1,6 +1,6 @@
 /* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
  *
- * vfm_bins packs one set of lengths.  vfm_packing is the order of a whole run: it draws samples from a blend, packs
+ * vfm_packing is the order of a whole run: it draws samples from a blend, packs
  * them one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
  * steps.  It is a stream: memory holds one window of samples.  It depends only on its inputs and the seed.
  *
@@ -17,38 +17,6 @@
 #include "base/err.h"
 #include "data/plan/blend.h"
 #include "data/plan/plan.h"
-
-enum vfm_pack_algo {
-	VFM_PACK_NONE, /* one sample a pack */
-	VFM_PACK_FFD,  /* first fit decreasing, O(n log n): at most 11/9 OPT + 6/9 packs (Dosa 2007) */
-	/* longest pack first histogram packing (Krell et al., arXiv 2107.02027): best fit decreasing on the histogram
-	   of lengths; O(distinct lengths x shapes of packs), nearly independent of n */
-	VFM_PACK_LPFHP,
-	/* minimum bin slack (Gupta and Ho 1999) on the histogram of lengths: each pack is filled exactly, where the
-	   samples allow it, by a bounded search */
-	VFM_PACK_MBS,
-};
-
-/* VFM_EUSAGE: "expected mbs|ffd|lpfhp|none, got 'x'" */
-int vfm_pack_algo(const char *name, enum vfm_pack_algo *out, struct vfm_err *err);
-
-/* Which items share a bin.  Items of equal length are taken in the order in which they stand in `tokens`. */
-struct vfm_bins {
-	int64_t n_bins;
-	int64_t *first; /* [n_bins + 1] into item */
-	uint32_t *item; /* [n] */
-	int64_t n;
-	size_t cap_first, cap_item; /* private */
-};
-
-/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
- * the item fits. */
-int32_t vfm_pack_parts(int32_t tokens, int32_t context);
-/* 1 <= tokens[i] <= context x max_parts for all i (VFM_EUSAGE otherwise).  A bin has as many parts as its longest item
- * needs; max_parts: a power of two. */
-int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *tokens, int64_t n, int32_t context,
-	int32_t max_parts, struct vfm_err *err);
-void vfm_bins_release(struct vfm_bins *b);
 
 /* cost of a pack = c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default counts
  * tokens' worth of work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs a layer. */
@@ -74,7 +42,7 @@ struct vfm_packing_opts {
 	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
 	bool drop_last;    /* drop an incomplete last step; else fill it with samples of the next pass */
 	bool balance_cost; /* a step's packs are of similar cost */
-	enum vfm_pack_algo algo;
+	bool one_each;     /* one sample a pack; else minimum bin slack (pack_mbs.h) */
 	uint64_t seed;
 	int64_t window; /* samples packed together; 0: 262144 */
 	struct vfm_pack_cost cost;
@@ -96,7 +64,6 @@ struct vfm_packing {
 	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; packs: parts, with cp */
 	int64_t filled_packs;                   /* packs, or parts, of the last step that came from the next pass */
 	double fill;                            /* tokens / (steps x batch x context) */
-	double fill_bound;                      /* no packing of these samples has a larger fill (pack_bound.h) */
 	/* mean over steps of the largest pack / the mean pack; 1 is best.  With cp both are by part */
 	double imbalance_tokens, imbalance_cost;
 	int64_t *set_samples, *set_tokens; /* [n_sets] of the blend */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/pack_impl.h"
 
 enum {
 	MAX_LENGTHS = 256,
@@ -14,6 +13,17 @@ enum {
 };
 #define CLOSE_ENOUGH 1e-4 /* of bins to the bound, relative */
 #define TINY         1e-9
+
+int32_t vfm_gcd(int32_t a, int32_t b)
+{
+	while (b) {
+		int32_t r = a % b;
+
+		a = b;
+		b = r;
+	}
+	return a;
+}
 
 enum vfm_contents_time vfm_contents_time(int32_t n, int32_t context, int32_t gcd)
 {
@@ -128,22 +138,21 @@ static bool pivot_basis(struct simplex *s)
 
 static void improve_basis(struct simplex *s)
 {
-	struct vfm_contents *c = s->c;
+	double bound = 0; /* bins per item: no packing has fewer */
 
 	for (int round = 0; round < ROUNDS_PER_LENGTH * s->n + 100; round++) {
-		double profit, dual = 0;
+		double profit, bins = 0, dual = 0;
 
 		find_duals(s);
 		profit = price_column(s);
-		c->bins = 0;
 		for (int32_t i = 0; i < s->n; i++) {
-			c->bins += c->rate[i];
+			bins += s->c->rate[i];
 			dual += s->share[i] * (s->dual[i] > 0 ? s->dual[i] : 0);
 		}
 		/* Duals over the largest profit of any content are a solution of the dual problem (Farley 1990). */
 		profit = profit > 1 ? profit : 1;
-		c->bound = dual / profit > c->bound ? dual / profit : c->bound;
-		if (c->bins <= c->bound * (1 + CLOSE_ENOUGH) || profit <= 1 + TINY || !pivot_basis(s))
+		bound = dual / profit > bound ? dual / profit : bound;
+		if (bins <= bound * (1 + CLOSE_ENOUGH) || profit <= 1 + TINY || !pivot_basis(s))
 			break;
 	}
 }

@@ -14,18 +14,21 @@
 #include <stdint.h>
 
 struct vfm_contents {
-	int32_t n;          /* lengths, and contents */
-	int32_t *len;       /* [n] descending */
-	int32_t *times;     /* [n, n] times[p * n + i]: how often content p has len[i] */
-	double *rate;       /* [n] bins of this content, per item */
-	double bins, bound; /* bins per item; no packing has fewer than `bound` */
+	int32_t n;      /* lengths, and contents */
+	int32_t *len;   /* [n] descending */
+	int32_t *times; /* [n, n] times[p * n + i]: how often content p has len[i] */
+	double *rate;   /* [n] bins of this content, per item */
 };
 
 /* How long vfm_contents_find takes: at most about a millisecond, a second, or longer. */
 enum vfm_contents_time { VFM_CONTENTS_FAST, VFM_CONTENTS_SLOW, VFM_CONTENTS_TOO_SLOW };
+/* n: lengths; gcd: of all lengths. */
 enum vfm_contents_time vfm_contents_time(int32_t n, int32_t context, int32_t gcd);
 /* len [n]: different lengths from 1 to context, descending; items [n] of each, > 0. */
 void vfm_contents_find(struct vfm_contents *c, const int32_t *len, const double *items, int32_t n, int32_t context);
 void vfm_contents_release(struct vfm_contents *c); /* accepts one that is zeroed */
+
+/* Returns the greatest common divisor; of 0 and b, b. */
+int32_t vfm_gcd(int32_t a, int32_t b);
 
 #endif

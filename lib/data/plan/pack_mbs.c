@@ -1,4 +1,4 @@
-/* pack_mbs.c - minimum bin slack on the histogram of lengths.
+/* Minimum bin slack on the histogram of lengths.
  *
  * Bin by bin: the longest item that is left, and those other items that leave the least room (Gupta and Ho, "A new
  * heuristic algorithm for the one-dimensional bin-packing problem", 1999; with a fixed first item, MBS' of Fleszar and
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/plan/pack_impl.h"
+#include "data/plan/pack_mbs.h"
 
 enum {
 	FULL = 4096,        /* a bin with less room than context / FULL is full */
@@ -25,23 +25,49 @@ enum {
 	RESOLVE = 4,           /* with all items so far: at calls 1, 4, 16, ... */
 };
 
+/* ---- bins ---- */
+
+void vfm_bins_reserve(struct vfm_bins *b, int64_t n)
+{
+	vfm_grow(&b->first, &b->cap_first, (size_t)n + 1, sizeof(*b->first));
+	vfm_grow(&b->item, &b->cap_item, (size_t)n, sizeof(*b->item));
+	b->n_bins = 0;
+	b->first[0] = 0;
+}
+
+void vfm_bins_release(struct vfm_bins *b)
+{
+	free(b->first);
+	free(b->item);
+	*b = (struct vfm_bins){0};
+}
+
+int32_t vfm_bin_parts(int32_t tokens, int32_t context)
+{
+	int32_t parts = 1;
+
+	while ((int64_t)parts * context < tokens)
+		parts *= 2;
+	return parts;
+}
+
 /* ---- numbers with neighbours ---- */
 
-void vfm_numbers_init(struct vfm_numbers *s, int32_t max)
+static void init_numbers(struct vfm_numbers *s, int32_t max)
 {
 	s->words = (size_t)max / 64 + 1;
 	s->bits = vfm_calloc(s->words, 8);
 	s->coarse = vfm_calloc((s->words + 63) / 64, 8);
 }
 
-void vfm_numbers_release(struct vfm_numbers *s)
+static void release_numbers(struct vfm_numbers *s)
 {
 	free(s->bits);
 	free(s->coarse);
 	*s = (struct vfm_numbers){0};
 }
 
-void vfm_numbers_set(struct vfm_numbers *s, int32_t x, bool on)
+static void mark_length(struct vfm_numbers *s, int32_t x, bool on)
 {
 	size_t w = (size_t)x / 64;
 
@@ -55,7 +81,8 @@ void vfm_numbers_set(struct vfm_numbers *s, int32_t x, bool on)
 		s->coarse[w / 64] &= ~(1ull << (w % 64));
 }
 
-int32_t vfm_numbers_from(const struct vfm_numbers *s, int32_t at)
+/* Returns the smallest member >= at; -1: none. */
+static int32_t number_from(const struct vfm_numbers *s, int32_t at)
 {
 	size_t w = (size_t)at / 64, c;
 	uint64_t x = w < s->words ? s->bits[w] & (~0ull << (at % 64)) : 0;
@@ -75,7 +102,8 @@ int32_t vfm_numbers_from(const struct vfm_numbers *s, int32_t at)
 	return (int32_t)(w * 64) + __builtin_ctzll(s->bits[w]);
 }
 
-int32_t vfm_numbers_down_from(const struct vfm_numbers *s, int32_t at)
+/* Returns the largest member <= at; -1: none. */
+static int32_t number_down_from(const struct vfm_numbers *s, int32_t at)
 {
 	size_t w = (size_t)at / 64, c;
 	uint64_t x;
@@ -144,7 +172,7 @@ static void search_bin(struct bin_search *s, int32_t first)
 			m->now[depth++] = (struct vfm_mbs_choice){len, n};
 			room -= n * len;
 			keep_best(s, depth, room);
-			len = room < s->shortest ? -1 : vfm_numbers_down_from(&m->lengths, min32(room, len - 1));
+			len = room < s->shortest ? -1 : number_down_from(&m->lengths, min32(room, len - 1));
 		}
 		if (s->room <= s->full || s->nodes <= 0)
 			return;
@@ -162,23 +190,12 @@ static void search_bin(struct bin_search *s, int32_t first)
 			limit = room - s->shortest;
 			if (--c->n == 0)
 				depth--;
-			len = limit < s->shortest ? -1 : vfm_numbers_down_from(&m->lengths, min32(limit, len));
+			len = limit < s->shortest ? -1 : number_down_from(&m->lengths, min32(limit, len));
 		} while (len < 0 && s->nodes > 0);
 	}
 }
 
 /* ---- all bins ---- */
-
-int32_t vfm_gcd(int32_t a, int32_t b)
-{
-	while (b) {
-		int32_t r = a % b;
-
-		a = b;
-		b = r;
-	}
-	return a;
-}
 
 /* Sorts the items by length, longest first, and equal ones in their order.  Returns the greatest common divisor. */
 static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
@@ -188,17 +205,17 @@ static int32_t sort_items(struct vfm_mbs *m, const int32_t *tokens, int64_t n)
 
 	for (int64_t i = 0; i < n; i++)
 		if (m->count[tokens[i]]++ == 0)
-			vfm_numbers_set(&m->lengths, tokens[i], true);
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->longest); len >= 0;
-		len = vfm_numbers_down_from(&m->lengths, len - 1)) {
+			mark_length(&m->lengths, tokens[i], true);
+	for (int32_t len = number_down_from(&m->lengths, m->longest); len >= 0;
+		len = number_down_from(&m->lengths, len - 1)) {
 		m->next[len] = at;
 		at += (uint32_t)m->count[len];
 		gcd = vfm_gcd(len, gcd);
 	}
 	for (int64_t i = 0; i < n; i++)
 		m->order[m->next[tokens[i]]++] = (uint32_t)i;
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->longest); len >= 0;
-		len = vfm_numbers_down_from(&m->lengths, len - 1))
+	for (int32_t len = number_down_from(&m->lengths, m->longest); len >= 0;
+		len = number_down_from(&m->lengths, len - 1))
 		m->next[len] -= (uint32_t)m->count[len];
 	return gcd > 0 ? gcd : 1;
 }
@@ -219,7 +236,7 @@ static void repeat_content(struct vfm_mbs *m, struct vfm_bins *b, int depth, int
 	for (int i = 0; i < depth; i++) {
 		m->count[m->best[i].len] -= bins * m->best[i].n;
 		if (m->count[m->best[i].len] == 0)
-			vfm_numbers_set(&m->lengths, m->best[i].len, false);
+			mark_length(&m->lengths, m->best[i].len, false);
 	}
 }
 
@@ -231,8 +248,8 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact
 	int64_t call = ++m->calls;
 	int32_t lengths = 0;
 
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
-		len = vfm_numbers_down_from(&m->lengths, len - 1))
+	for (int32_t len = number_down_from(&m->lengths, m->context); len >= 0;
+		len = number_down_from(&m->lengths, len - 1))
 		lengths++;
 	time = vfm_contents_time(lengths, m->context, gcd);
 	while (call % RESOLVE == 0)
@@ -246,8 +263,8 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact
 	vfm_grow(&m->len, &m->cap_len, (size_t)lengths, sizeof(*m->len));
 	vfm_grow(&m->items, &m->cap_items, (size_t)lengths, sizeof(*m->items));
 	lengths = 0;
-	for (int32_t len = vfm_numbers_down_from(&m->lengths, m->context); len >= 0;
-		len = vfm_numbers_down_from(&m->lengths, len - 1)) {
+	for (int32_t len = number_down_from(&m->lengths, m->context); len >= 0;
+		len = number_down_from(&m->lengths, len - 1)) {
 		m->len[lengths] = len;
 		m->items[lengths++] = (double)(exact ? m->count[len] : m->seen[len]);
 	}
@@ -278,13 +295,13 @@ static void search_bins(struct vfm_mbs *m, struct vfm_bins *b, int32_t gcd, int3
 	int64_t nodes = 0, done = b->first[b->n_bins];
 	int32_t len;
 
-	while ((len = vfm_numbers_down_from(&m->lengths, m->longest)) > least) {
+	while ((len = number_down_from(&m->lengths, m->longest)) > least) {
 		int64_t limit = MIN_NODES + nodes < MAX_NODES ? MIN_NODES + nodes : MAX_NODES;
 
-		s.size = m->context * vfm_pack_parts(len, m->context);
+		s.size = m->context * vfm_bin_parts(len, m->context);
 		s.full = s.size % gcd > s.size / FULL ? s.size % gcd : s.size / FULL;
 		s.nodes = limit;
-		s.shortest = vfm_numbers_from(&m->lengths, 1);
+		s.shortest = number_from(&m->lengths, 1);
 		search_bin(&s, len);
 		nodes -= limit - s.nodes;
 		repeat_content(m, b, s.depth, INT32_MAX);
@@ -299,12 +316,8 @@ void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, 
 	int64_t left;
 	int32_t gcd;
 
-	vfm_grow(&b->first, &b->cap_first, (size_t)n + 1, sizeof(*b->first));
-	vfm_grow(&b->item, &b->cap_item, (size_t)n, sizeof(*b->item));
+	vfm_bins_reserve(b, n);
 	vfm_grow(&m->order, &m->cap_order, (size_t)n, sizeof(*m->order));
-	b->n = n;
-	b->n_bins = 0;
-	b->first[0] = 0;
 	gcd = sort_items(m, tokens, n);
 	for (int64_t i = n_known; i < n; i++)
 		m->seen[tokens[i]]++;
@@ -328,7 +341,7 @@ void vfm_mbs_init(struct vfm_mbs *m, int32_t context, int32_t max_parts)
 	m->seen = vfm_calloc(lengths, sizeof(*m->seen));
 	m->now = vfm_calloc((size_t)m->max_depth, sizeof(*m->now));
 	m->best = vfm_calloc((size_t)m->max_depth, sizeof(*m->best));
-	vfm_numbers_init(&m->lengths, m->longest);
+	init_numbers(&m->lengths, m->longest);
 }
 
 void vfm_mbs_release(struct vfm_mbs *m)
@@ -341,7 +354,7 @@ void vfm_mbs_release(struct vfm_mbs *m)
 	free(m->now);
 	free(m->best);
 	free(m->order);
-	vfm_numbers_release(&m->lengths);
+	release_numbers(&m->lengths);
 	vfm_contents_release(&m->contents);
 	*m = (struct vfm_mbs){0};
 }

@@ -102,15 +102,6 @@ static int read_document(struct vfm_phases *l, const json_t *o, const char *dir,
 	return 0;
 }
 
-int vfm_phases_parse(struct vfm_phases *l, const char *text, size_t len, const char *dir, struct vfm_err *err)
-{
-	json_t *o = vfm_json_parse(text, len, "stages", err);
-	int rc = o ? read_document(l, o, dir, err) : err->code;
-
-	json_decref(o);
-	return rc;
-}
-
 int vfm_phases_load(struct vfm_phases *l, const char *path, struct vfm_err *err)
 {
 	json_t *o = vfm_json_load(path, 1 << 20, err);

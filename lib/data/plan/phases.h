@@ -35,8 +35,6 @@ int vfm_phases_find(const struct vfm_phases *l, const char *name, size_t len);
 
 /* Reads a file; VFM_EUSAGE names its first fault.  On failure too, the caller releases *l. */
 int vfm_phases_load(struct vfm_phases *l, const char *path, struct vfm_err *err);
-/* As vfm_phases_load, from a text.  dir: what relative paths in it are relative to. */
-int vfm_phases_parse(struct vfm_phases *l, const char *text, size_t len, const char *dir, struct vfm_err *err);
 int vfm_phases_save(const struct vfm_phases *l, const char *path, struct vfm_err *err); /* atomic */
 void vfm_phases_release(struct vfm_phases *l);
 

@@ -187,8 +187,9 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 		return vfm_fail(err, VFM_EUSAGE, "type: expected '%s', got '%.40s'", PLAN_TYPE, type);
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT_MAX, &v, err));
 	if (v != VFM_PLAN_VERSION)
-		return vfm_fail(err, VFM_EUSAGE, "version %lld is not supported (this program reads %d)", (long long)v,
-			VFM_PLAN_VERSION);
+		return vfm_fail(err, VFM_EUSAGE,
+			"version %lld is not supported (this program reads %d): make the plan anew with vfm-pack",
+			(long long)v, VFM_PLAN_VERSION);
 	TRY(int_field(root, "context", VFM_PLAN_MAX_CONTEXT, &h->context, err));
 	TRY(int_field(root, "batch", VFM_PLAN_MAX_BATCH, &h->batch, err));
 	TRY(parse_cp(h, root, err));

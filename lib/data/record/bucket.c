@@ -476,11 +476,7 @@ int64_t vfm_bucket_resampled(int64_t n, double rate, double fps)
 static int record_i64(
 	const json_t *o, const char *where, const char *key, int64_t most, int64_t *out, struct vfm_err *err)
 {
-	if (vfm_json_i64(o, where, key, true, 1, most, out, err) == 0)
-		return 0;
-	if (err) /* the getters report VFM_EUSAGE; here the record is to blame */
-		err->code = VFM_EINPUT;
-	return VFM_EINPUT;
+	return vfm_rec_blame(vfm_json_i64(o, where, key, true, 1, most, out, err), err);
 }
 
 /* Counts the frames of a clip's record, before or after `clip`. */

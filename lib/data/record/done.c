@@ -75,18 +75,9 @@ static uint64_t mark_of(const char *mark)
 		: 0;
 }
 
-static const char *done_key(const struct vfm_done *d, const json_t *rec)
-{
-	const char *key = d->o.key ? vfm_rec_str(rec, d->o.key, NULL) : NULL;
-
-	if (!key)
-		key = vfm_rec_str(rec, "id", NULL);
-	return key ? key : vfm_rec_str(rec, "src", NULL);
-}
-
 static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
-	const char *key = done_key(d, rec);
+	const char *key = vfm_rec_key(rec, d->o.key);
 	/* Only a stage with several outputs per input checks "siblings"; later stages just copy the key. */
 	bool group = d->o.key && !strcmp(d->o.key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
@@ -200,7 +191,7 @@ static bool has_outputs(const struct vfm_done *d, const json_t *rec)
 /* Whether the record on the first line of an entry has the key: another key may have the same hash. */
 static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
 {
-	const char *found = done_key(d, rec);
+	const char *found = vfm_rec_key(rec, d->o.key);
 
 	return found && !strcmp(found, key);
 }

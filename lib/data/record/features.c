@@ -104,10 +104,7 @@ static int add_vector_file(struct vfm_features *f, FILE *spool, const char *path
 
 	TRY_OUT(vfm_read_regular(path, DIM_MAX * sizeof(double) + VFM_NPY_HEADER_MAX, &bytes, &len, err));
 	if (sha256) {
-		struct vfm_sha256 *s = vfm_sha256_new();
-
-		vfm_sha256_add(s, bytes, len);
-		vfm_sha256_end(s, hex);
+		vfm_sha256_of(bytes, len, hex);
 		if (strcmp(hex, sha256) != 0)
 			TRY_OUT(vfm_fail(err, VFM_EINPUT, "'%s' is not the file of the record: another sha256", path));
 	}

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/record/record.h"
 #include "io/json.h"
 
 #define TEXT_DIM_MAX  (1 << 20)
@@ -105,7 +106,7 @@ static int read_name(const json_t *o, const char *where, const char *key, char *
 	return 0;
 }
 
-/* Plans and checkpoints of earlier versions have integers. */
+/* An index of version 1 has integers. */
 static int read_version(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
 {
 	int64_t number = 0;
@@ -283,28 +284,17 @@ void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 	fill_maker(&all->image, &one->image);
 }
 
-/* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old` (NULL: none); to ignore it would
- * let the record match every maker. */
-static int maker_of_section(
-	struct vfm_maker *m, const json_t *rec, const char *section, const char *old, struct vfm_err *err)
+/* Reads rec[section].maker. */
+static int maker_of_section(struct vfm_maker *m, const json_t *rec, const char *section, struct vfm_err *err)
 {
-	const json_t *part = json_object_get(rec, section), *o = json_object_get(part, "maker");
+	const json_t *o = json_object_get(json_object_get(rec, section), "maker");
 	char where[32];
 
 	*m = (struct vfm_maker){0};
-	if (old && !o && json_is_string(json_object_get(part, old)))
-		return vfm_fail(err, VFM_EINPUT,
-			"%s.%s is a label of an earlier version, and %s.maker is missing: run encode again", section,
-			old, section);
 	if (!o || json_is_null(o))
 		return 0;
 	snprintf(where, sizeof(where), "%s.maker", section);
-	if (vfm_maker_from_json(m, o, where, err) < 0) {
-		if (err)
-			err->code = VFM_EINPUT;
-		return VFM_EINPUT;
-	}
-	return 0;
+	return vfm_rec_blame(vfm_maker_from_json(m, o, where, err), err);
 }
 
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
@@ -312,16 +302,12 @@ int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_e
 	struct vfm_maker cond;
 
 	*m = (struct vfm_makers){0};
-	TRY(maker_of_section(&m->tokenizer, rec, "latent", "tokenizer", err));
-	TRY(maker_of_section(&m->text, rec, "text", "embedder", err));
-	TRY(maker_of_section(&m->image, rec, "image", NULL, err));
-	TRY(maker_of_section(&cond, rec, "cond", NULL, err));
-	if (vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err) < 0) {
-		if (err)
-			err->code = VFM_EINPUT;
-		return VFM_EINPUT;
-	}
-	return 0;
+	TRY(maker_of_section(&m->tokenizer, rec, "latent", err));
+	TRY(maker_of_section(&m->text, rec, "text", err));
+	TRY(maker_of_section(&m->image, rec, "image", err));
+	TRY(maker_of_section(&cond, rec, "cond", err));
+	return vfm_rec_blame(
+		vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err), err);
 }
 
 json_t *vfm_makers_json(const struct vfm_makers *m)

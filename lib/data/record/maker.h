@@ -54,7 +54,7 @@ void vfm_maker_label_pair(
 	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL]);
 
 json_t *vfm_maker_json(const struct vfm_maker *m); /* the caller owns it; JSON null if unknown */
-/* Reads and checks one maker from outside.  A version that is an integer is read as text.  VFM_EUSAGE names the key;
+/* Reads and checks one maker from outside.  VFM_EUSAGE names the key;
  * `where` is the path of o. */
 int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err);
 

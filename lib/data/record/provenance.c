@@ -300,14 +300,11 @@ out:
 
 static void add_maker_text(struct vfm_buf *b, const char *role, const json_t *maker)
 {
-	const json_t *version = json_object_get(maker, "version");
-	const char *sha256 = vfm_rec_str(maker, "sha256", NULL);
+	const char *version = vfm_rec_str(maker, "version", NULL), *sha256 = vfm_rec_str(maker, "sha256", NULL);
 
 	vfm_buf_addf(b, "%s%s%s%s", b->len ? ", " : "", role, *role ? " " : "", vfm_rec_str(maker, "name", "?"));
-	if (json_is_integer(version))
-		vfm_buf_addf(b, " %lld", (long long)json_integer_value(version));
-	else if (json_is_string(version))
-		vfm_buf_addf(b, " %s", json_string_value(version));
+	if (version)
+		vfm_buf_addf(b, " %s", version);
 	if (sha256)
 		vfm_buf_addf(b, " %.12s", sha256);
 }

@@ -14,6 +14,15 @@ const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwis
 	return s ? s : otherwise;
 }
 
+const char *vfm_rec_key(const json_t *rec, const char *key)
+{
+	const char *text = key ? vfm_rec_str(rec, key, NULL) : NULL;
+
+	if (!text)
+		text = vfm_rec_str(rec, "id", NULL);
+	return text ? text : vfm_rec_str(rec, "src", NULL);
+}
+
 const json_t *vfm_rec_at(const json_t *rec, const char *path)
 {
 	char key[128];
@@ -42,6 +51,13 @@ bool vfm_rec_num(const json_t *rec, const char *path, double *out)
 	return true;
 }
 
+int vfm_rec_blame(int rc, struct vfm_err *err)
+{
+	if (rc < 0 && err)
+		err->code = VFM_EINPUT;
+	return rc < 0 ? VFM_EINPUT : 0;
+}
+
 bool vfm_rec_is_out(const json_t *rec)
 {
 	return json_object_get(rec, "error") || json_object_get(rec, "drop");
@@ -55,13 +71,9 @@ int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *er
 	*m = (struct vfm_rec_media){.src = vfm_rec_str(rec, "src", NULL), .is_image = !strcmp(kind, "image")};
 	if (!m->src)
 		return vfm_fail(err, VFM_EINPUT, "the record has no src");
-	if (vfm_json_i64(rec, "", "start_frame", false, 0, INT64_MAX / 2, &start, err) < 0 ||
-		vfm_json_i64(rec, "", "end_frame", false, 0, INT64_MAX / 2, &end, err) < 0 ||
-		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0) {
-		if (err) /* the getters report VFM_EUSAGE; here the record is to blame */
-			err->code = VFM_EINPUT;
-		return VFM_EINPUT;
-	}
+	TRY(vfm_rec_blame(vfm_json_i64(rec, "", "start_frame", false, 0, INT64_MAX / 2, &start, err), err));
+	TRY(vfm_rec_blame(vfm_json_i64(rec, "", "end_frame", false, 0, INT64_MAX / 2, &end, err), err));
+	TRY(vfm_rec_blame(vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err), err));
 	if (end >= 0 && end <= start)
 		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld",
 			(long long)start, (long long)end);

@@ -11,11 +11,16 @@
 
 /* Returns a record's string by key, or `otherwise`. */
 const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise);
+/* Returns what identifies a record: its string under `key` (NULL: none), else "id", else "src"; or NULL. */
+const char *vfm_rec_key(const json_t *rec, const char *key);
 /* Returns a value by dotted path ("latent.path"), or NULL. */
 const json_t *vfm_rec_at(const json_t *rec, const char *path);
 /* A number by dotted path ("score.motion", "width"); a path without a dot that the
  * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
 bool vfm_rec_num(const json_t *rec, const char *path, double *out);
+/* Turns a failure rc of the getters of JSON, which report VFM_EUSAGE, into VFM_EINPUT: the record is to blame.  Returns
+ * 0 if there was none. */
+int vfm_rec_blame(int rc, struct vfm_err *err);
 /* VFM_EINPUT: "v" is there and is not 1. */
 int vfm_rec_check_version(const json_t *rec, struct vfm_err *err);
 /* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */

@@ -54,23 +54,6 @@ int vfm_timeout_check(double seconds, struct vfm_err *err)
 	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
 }
 
-/* ---- reading ---- */
-
-/* Fills a free slot: 1 = with a record or a header, 0 = end. */
-static int read_slot(struct vfm_stage_loop *l, struct stage_slot *slot, struct vfm_err *err)
-{
-	struct vfm_stage_line line;
-	int rc = vfm_stage_input_next(&l->in, &line, err);
-
-	if (rc == 1)
-		slot->r = (struct vfm_stage_record){.is_header = line.is_header,
-			.rec = line.rec,
-			.text = line.text,
-			.place = line.place,
-			.hash = line.hash};
-	return rc;
-}
-
 /* ---- writing ---- */
 
 static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts *b)
@@ -135,7 +118,7 @@ static int run_serial(struct vfm_stage_loop *l, bool flush)
 	struct vfm_stage_record *record = &slot.r;
 	int rc;
 
-	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
+	while ((rc = vfm_stage_input_next(&l->in, &slot.r, &l->err)) == 1) {
 		vfm_stage_work_on(&l->work, &record, 1, 0);
 		rc = write_slot(l, &slot, flush);
 		if (rc < 0)
@@ -265,7 +248,7 @@ static void feed(struct vfm_stage_loop *l)
 		if (stop)
 			break;
 		filled = (struct stage_slot){0};
-		rc = read_slot(l, &filled, &err);
+		rc = vfm_stage_input_next(&l->in, &filled.r, &err);
 		if (rc <= 0)
 			break;
 		pthread_mutex_lock(&l->lock);

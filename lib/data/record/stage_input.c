@@ -45,15 +45,6 @@ void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
 	json_decref(ordered);
 }
 
-const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec)
-{
-	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
-
-	if (!key)
-		key = vfm_rec_str(rec, "id", NULL);
-	return key ? key : vfm_rec_str(rec, "src", NULL);
-}
-
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
 {
 	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
@@ -83,7 +74,7 @@ static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 		return true;
 	if (slash && !strcmp(slash, strchr(in->mark, '/')))
 		return !strcmp(mark, in->mark);
-	key = vfm_stage_key(in->s, rec);
+	key = vfm_rec_key(rec, in->s->key);
 	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
 	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
 	free(text);
@@ -217,8 +208,8 @@ static json_t *take_header(struct vfm_stage_input *in, json_t *rec)
 	return NULL;
 }
 
-/* Makes the line the header of the chain so far, unless the stage is silent. */
-static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+/* Makes the record the header of the chain so far, unless the stage is silent. */
+static int make_header(struct vfm_stage_input *in, struct vfm_stage_record *r, struct vfm_err *err)
 {
 	json_t *chain = json_copy(in->chain), *entry, *header;
 	size_t i;
@@ -227,10 +218,10 @@ static int make_header(struct vfm_stage_input *in, struct vfm_stage_line *line, 
 	json_array_foreach(in->own, i, entry) vfm_provenance_append(chain, entry);
 	if (in->s->on_chain)
 		rc = in->s->on_chain(chain, in->s->ctx, err);
-	line->is_header = rc == 0 && !in->s->silent;
-	if (line->is_header) {
+	r->is_header = rc == 0 && !in->s->silent;
+	if (r->is_header) {
 		header = vfm_provenance_header(chain);
-		vfm_stage_line_text(&line->text, header);
+		vfm_stage_line_text(&r->text, header);
 		json_decref(header);
 	}
 	json_decref(chain);
@@ -263,41 +254,41 @@ static int read_share(struct vfm_stage_input *in, json_t **rec, struct vfm_err *
 	}
 }
 
-/* Fills a line: 1 = with a record, or with the header that must precede it; 0 = end. */
-static int fill_line(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+/* Fills a record: 1 = with a record, or with the header that must precede it; 0 = end. */
+static int fill_line(struct vfm_stage_input *in, struct vfm_stage_record *r, struct vfm_err *err)
 {
 	int rc = 1;
 
-	line->rec = in->held;
+	r->rec = in->held;
 	in->held = NULL;
-	if (!line->rec)
-		rc = read_share(in, &line->rec, err);
+	if (!r->rec)
+		rc = read_share(in, &r->rec, err);
 	if (rc < 0 || !in->header_due || (rc == 0 && !in->at_last_end)) /* another header may follow */
 		return rc;
-	in->held = line->rec;
-	line->rec = NULL;
-	TRY(make_header(in, line, err));
-	return line->is_header ? 1 : fill_line(in, line, err); /* silent: the record that is held */
+	in->held = r->rec;
+	r->rec = NULL;
+	TRY(make_header(in, r, err));
+	return r->is_header ? 1 : fill_line(in, r, err); /* silent: the record that is held */
 }
 
-int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err)
+int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_record *r, struct vfm_err *err)
 {
 	int rc;
 
 	for (;;) {
-		*line = (struct vfm_stage_line){0};
-		rc = fill_line(in, line, err);
+		*r = (struct vfm_stage_record){0};
+		rc = fill_line(in, r, err);
 		if (rc == 0 && in->link)
 			return vfm_stage_link_end(in->link, err);
 		if (rc <= 0 || !in->link)
 			return rc;
-		rc = vfm_stage_link_read(in->link, line->rec, in->lines.line, err);
-		line->place = in->link->n_read;
-		line->hash = in->link->hash;
+		rc = vfm_stage_link_read(in->link, r->rec, in->lines.line, err);
+		r->place = in->link->n_read;
+		r->hash = in->link->hash;
 		if (rc == 1)
 			return 1;
-		json_decref(line->rec);
-		vfm_buf_release(&line->text);
+		json_decref(r->rec);
+		vfm_buf_release(&r->text);
 		if (rc < 0)
 			return rc;
 	}

@@ -15,6 +15,7 @@
 #include "data/record/sample_set.h"
 #include "data/record/stage.h"
 #include "data/record/stage_link.h"
+#include "data/record/stage_work.h"
 #include "io/json.h"
 
 struct vfm_stage_input {
@@ -42,20 +43,12 @@ struct vfm_stage_input {
 	const struct vfm_jsonl_line *given; /* NULL: it is read */
 };
 
-/* One input of the share, or the header in front of it. */
-struct vfm_stage_line {
-	bool is_header;
-	json_t *rec;         /* NULL: a header */
-	struct vfm_buf text; /* of a header: its line */
-	int64_t place;       /* in a run: among the inputs, from 1, with headers */
-	uint64_t hash;       /* in a run: of the inputs up to it (stage_link.h) */
-};
-
 /* Opens the first input.  VFM_EUSAGE, VFM_EENV: it cannot be opened.  Close in any case. */
 int vfm_stage_input_open(struct vfm_stage_input *in, struct vfm_err *err);
-/* Reads the next line that a run has not done before.  Returns 1, and the caller owns `line`; 0 at the end, or of the
- * line that was given. */
-int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_line *line, struct vfm_err *err);
+/* Reads the next input of the share that a run has not done before, or the header in front of it: sets is_header, rec
+ * or text, place and hash of *r, and zeros the rest.  Returns 1, and the caller owns rec and text; 0 at the end, or of
+ * the line that was given. */
+int vfm_stage_input_next(struct vfm_stage_input *in, struct vfm_stage_record *r, struct vfm_err *err);
 
 /* Makes line i of a block the next line; a NULL block is the end of the inputs. */
 void vfm_stage_input_give(struct vfm_stage_input *in, const struct vfm_jsonl_block *b, size_t i);
@@ -69,8 +62,6 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
  * done: NULL, or that of --done. */
 struct vfm_done;
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
-/* Returns the key that selects a record for a share and identifies it in --done, or NULL. */
-const char *vfm_stage_key(const struct vfm_stage *s, const json_t *rec);
 /* Sets "error"; of a message that is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);
 /* Appends one line of JSON; "v":1 is moved or put to the front. */

@@ -150,7 +150,7 @@ static void add_finished_lines(
 static int copy_finished(
 	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *mark, bool *copied, struct vfm_err *err)
 {
-	const char *key = vfm_stage_key(w->stage, r->rec);
+	const char *key = vfm_rec_key(r->rec, w->stage->key);
 	struct vfm_done_found found;
 	struct vfm_buf text = {0};
 

@@ -133,13 +133,9 @@ static int child_encode_image(void *ctx, int worker, const char *id, const struc
 static int wait_for_hello(void *ctx, struct vfm_maker *maker, struct vfm_err *err)
 {
 	const struct child_encoder *c = ctx;
-	const struct vfm_hello *h;
 
 	TRY(vfm_exec_wait(c->exec, err));
-	h = vfm_exec_hello(c->exec);
-	*maker = c->op == VFM_EXEC_TEXT_ENCODE   ? vfm_outside_text_encoder(h)
-		: c->op == VFM_EXEC_IMAGE_ENCODE ? vfm_outside_image_encoder(h, c->pictures)
-						 : vfm_outside_tokenizer(h);
+	*maker = vfm_outside_encoder(vfm_exec_hello(c->exec), c->op, c->pictures);
 	return 0;
 }
 

@@ -34,14 +34,6 @@ struct dec {
 
 /* ---- the latents ---- */
 
-/* The getters of JSON report VFM_EUSAGE; here the record is to blame. */
-static int blame_record(int rc, struct vfm_err *err)
-{
-	if (rc < 0 && err)
-		err->code = VFM_EINPUT;
-	return rc < 0 ? VFM_EINPUT : 0;
-}
-
 /* Compares the maker of the latents with that of the decoder. */
 static int check_decoder(struct dec *c, const char *path, struct vfm_err *err)
 {
@@ -52,7 +44,7 @@ static int check_decoder(struct dec *c, const char *path, struct vfm_err *err)
 	json_t *entries;
 
 	if (named && !json_is_null(named))
-		TRY(blame_record(vfm_maker_from_json(&maker, named, "latent.maker", err), err));
+		TRY(vfm_rec_blame(vfm_maker_from_json(&maker, named, "latent.maker", err), err));
 	if (vfm_maker_compare(&maker, own) != VFM_MAKER_DIFFERENT)
 		return 0;
 	vfm_maker_label_pair(&maker, own, made, used);
@@ -104,13 +96,13 @@ static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 		if (shape[i] < 1 || shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "the latents have a dimension of %lld", (long long)shape[i]);
 	c->frames = vfm_geometry_pictures(g, shape[1]);
-	TRY(blame_record(vfm_json_i64(c->latent, "latent", "frames", false, 1, c->frames, &c->frames, err), err));
+	TRY(vfm_rec_blame(vfm_json_i64(c->latent, "latent", "frames", false, 1, c->frames, &c->frames, err), err));
 	if (vfm_geometry_latent_frames(g, c->frames) != shape[1])
 		return vfm_fail(err, VFM_EINPUT,
 			"latent.frames: %lld latent frames of the decoder '%s' are not %lld pictures",
 			(long long)shape[1], c->d->encoder->maker.name, (long long)c->frames);
-	TRY(blame_record(vfm_json_i64(c->latent, "latent", "width", false, width, width, &stated, err), err));
-	TRY(blame_record(vfm_json_i64(c->latent, "latent", "height", false, height, height, &stated, err), err));
+	TRY(vfm_rec_blame(vfm_json_i64(c->latent, "latent", "width", false, width, width, &stated, err), err));
+	TRY(vfm_rec_blame(vfm_json_i64(c->latent, "latent", "height", false, height, height, &stated, err), err));
 	if (width > 16384 || height > 16384 || (size_t)c->frames > MAX_PICTURES / ((size_t)width * (size_t)height * 3))
 		return vfm_fail(err, VFM_EINPUT, "too large to be decoded: %lld pictures of %lldx%lld",
 			(long long)c->frames, (long long)width, (long long)height);
@@ -138,8 +130,7 @@ static void find_rate(const struct dec *c, struct vfm_video_out_opts *o, double 
 		return;
 	o->fps_num = same ? num : (int)lround(fps * 1000);
 	o->fps_den = same ? den : 1000;
-	/* Records of earlier versions lack `resampled`. */
-	if (json_is_true(json_object_get(c->latent, "resampled")) || (num > 0 && den > 0 && !same))
+	if (json_is_true(json_object_get(c->latent, "resampled")))
 		*resampled = fps;
 }
 

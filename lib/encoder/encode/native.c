@@ -316,7 +316,7 @@ static void encode_text_batch(struct vfm_native *e, struct encoder_call *const *
 {
 	struct encoder_call *c[BATCH];
 	const char *words[BATCH];
-	void *rows[BATCH] = {0};
+	float *rows[BATCH] = {0};
 	int64_t n_rows[BATCH];
 	struct vfm_err err = {0};
 	int rc;
@@ -325,7 +325,7 @@ static void encode_text_batch(struct vfm_native *e, struct encoder_call *const *
 	n = keep_good_texts(e, c, n);
 	for (int i = 0; i < n; i++)
 		words[i] = ((struct text *)c[i]->arg)->words;
-	rc = n ? vfm_t5_encode(e->t5, words, n, VFM_F32, rows, n_rows, &err) : 0;
+	rc = n ? vfm_t5_encode(e->t5, words, n, rows, n_rows, &err) : 0;
 	for (int i = 0; i < n; i++) {
 		struct text *t = c[i]->arg;
 

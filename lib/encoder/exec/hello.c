@@ -55,14 +55,11 @@ static int copy_name(const json_t *o, const char *key, char *dst, size_t size, s
 static int parse_sha256(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
 	const char *s = NULL;
-	size_t n = 0;
 
 	TRY(vfm_json_str(o, "hello", "sha256", true, &s, err));
-	while (s[n] && strchr("0123456789abcdef", s[n]))
-		n++;
-	if (n != VFM_SHA256_HEX - 1 || s[n])
+	if (strlen(s) != VFM_SHA256_HEX - 1 || strspn(s, "0123456789abcdef") != VFM_SHA256_HEX - 1)
 		return vfm_fail(err, VFM_EUSAGE, "hello.sha256: expected 64 hexadecimal digits in lower case");
-	memcpy(h->sha256, s, n + 1);
+	memcpy(h->sha256, s, VFM_SHA256_HEX);
 	return 0;
 }
 

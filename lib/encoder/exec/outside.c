@@ -23,30 +23,20 @@ struct vfm_maker vfm_outside_maker(const struct vfm_hello *h)
 	return m;
 }
 
-struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h)
+struct vfm_maker vfm_outside_encoder(const struct vfm_hello *h, enum vfm_exec_op op, int pictures)
 {
 	struct vfm_maker m = vfm_outside_maker(h);
 
-	m.geometry = h->geometry;
-	return m;
-}
-
-struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h)
-{
-	struct vfm_maker m = vfm_outside_maker(h);
-
-	m.dim = (int32_t)h->text_dim;
-	m.rows = (int32_t)h->text_rows;
-	m.max_rows = h->text_rows ? 0 : (int32_t)h->text_max_rows;
-	return m;
-}
-
-struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h, int pictures)
-{
-	struct vfm_maker m = vfm_outside_maker(h);
-
-	m.dim = (int32_t)h->image_dim;
-	m.rows = (int32_t)(h->image_rows * pictures);
+	if (op == VFM_EXEC_TEXT_ENCODE) {
+		m.dim = (int32_t)h->text_dim;
+		m.rows = (int32_t)h->text_rows;
+		m.max_rows = h->text_rows ? 0 : (int32_t)h->text_max_rows;
+	} else if (op == VFM_EXEC_IMAGE_ENCODE) {
+		m.dim = (int32_t)h->image_dim;
+		m.rows = (int32_t)(h->image_rows * pictures);
+	} else {
+		m.geometry = h->geometry;
+	}
 	return m;
 }
 

@@ -16,11 +16,10 @@
 #include "encoder/exec/exec.h"
 #include "io/npy.h"
 
-/* The makers that a hello describes: of latents, of text embeddings, of image rows, of anything else. */
-struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h);
-struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h);
-struct vfm_maker vfm_outside_image_encoder(const struct vfm_hello *h, int pictures); /* of a video */
+/* The maker that a hello describes. */
 struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
+/* The same with the sizes of what the op makes: rows of texts, image rows of so many pictures of a video, or latents. */
+struct vfm_maker vfm_outside_encoder(const struct vfm_hello *h, enum vfm_exec_op op, int pictures);
 
 struct vfm_outside_frames { /* in the slot's input file */
 	int64_t shape[4];   /* [frames, height, width, 3], uint8 */

@@ -82,11 +82,6 @@ struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i)
 	return &x->slots[i];
 }
 
-const char *vfm_exec_in_path(const struct vfm_exec_slot *s)
-{
-	return s->in_path;
-}
-
 /* Opens a file of the slot.  A child may have put something else in its place, which is removed: a link to a file of
  * its own, a FIFO, a folder.  Returns a descriptor or a negative code. */
 static int open_payload(const char *path, struct vfm_err *err)

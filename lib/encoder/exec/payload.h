@@ -16,7 +16,6 @@ struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
 /* Reads back what was written there since the last call.  VFM_EENV: it cannot be read. */
 int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err);
-const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
 
 enum vfm_exec_dtype { VFM_EXEC_U8, VFM_EXEC_F16, VFM_EXEC_BF16, VFM_EXEC_F32 };
 size_t vfm_exec_dtype_size(enum vfm_exec_dtype t);

@@ -6,8 +6,6 @@
 
 #include "encoder/text/clean_impl.h"
 
-/* Longer lines are fixed in parts of this many characters, as in ftfy. */
-enum { SEGMENT_MAX = 1000000 };
 /* Each "amp;" of "&amp;amp;..." costs another round, so that without a limit the time is quadratic. */
 enum { ROUNDS_MAX = 64 };
 
@@ -17,7 +15,7 @@ void clean_put(struct clean_text *t, int32_t c)
 	t->c[t->n++] = c;
 }
 
-void clean_add(struct clean_text *t, const int32_t *c, size_t n)
+static void add_characters(struct clean_text *t, const int32_t *c, size_t n)
 {
 	vfm_grow(&t->c, &t->cap, t->n + n, sizeof(*t->c));
 	if (n)
@@ -25,32 +23,25 @@ void clean_add(struct clean_text *t, const int32_t *c, size_t n)
 	t->n += n;
 }
 
-bool clean_equal(const struct clean_text *a, const struct clean_text *b)
+static bool equal_texts(const struct clean_text *a, const struct clean_text *b)
 {
 	return a->n == b->n && (!a->n || !memcmp(a->c, b->c, a->n * sizeof(*a->c)));
 }
 
-bool clean_is_space(int32_t c)
+/* \s of Python. */
+static bool is_python_space(int32_t c)
 {
 	return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
 		(c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool clean_is_word(int32_t c)
+int32_t clean_from_cp1252(uint8_t byte)
 {
-	switch (utf8proc_category(c)) {
-	case UTF8PROC_CATEGORY_LU:
-	case UTF8PROC_CATEGORY_LL:
-	case UTF8PROC_CATEGORY_LT:
-	case UTF8PROC_CATEGORY_LM:
-	case UTF8PROC_CATEGORY_LO:
-	case UTF8PROC_CATEGORY_ND:
-	case UTF8PROC_CATEGORY_NL:
-	case UTF8PROC_CATEGORY_NO:
-		return true;
-	default:
-		return c == '_';
-	}
+	static const uint16_t high[32] = {0x20ac, 0x81, 0x201a, 0x192, 0x201e, 0x2026, 0x2020, 0x2021, 0x2c6, 0x2030,
+		0x160, 0x2039, 0x152, 0x8d, 0x17d, 0x8f, 0x90, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014,
+		0x2dc, 0x2122, 0x161, 0x203a, 0x153, 0x9d, 0x17e, 0x178};
+
+	return byte >= 0x80 && byte <= 0x9f ? high[byte - 0x80] : byte;
 }
 
 /* ---- single characters ---- */
@@ -90,7 +81,7 @@ static void put_width(struct clean_text *t, int32_t c)
 	if (n < 1 || n > 8)
 		clean_put(t, c);
 	else
-		clean_add(t, d, (size_t)n);
+		add_characters(t, d, (size_t)n);
 }
 
 static bool is_removed_control(int32_t c)
@@ -111,7 +102,7 @@ static size_t escape_length(const int32_t *c, size_t n)
 	return i < n && ((c[i] | 0x20) >= 'a' && (c[i] | 0x20) <= 'z') ? i + 1 : 0;
 }
 
-/* Steps 3 and 4 without the removal and NFC. */
+/* Step 2. */
 static void map_characters(const struct clean_text *in, struct clean_text *out)
 {
 	out->n = 0;
@@ -174,7 +165,7 @@ static void sort_marks(int32_t *c, size_t n, struct clean_text *tmp)
 	size_t first[257] = {0};
 
 	tmp->n = 0;
-	clean_add(tmp, c, n);
+	add_characters(tmp, c, n);
 	for (size_t i = 0; i < n; i++)
 		first[combining_class(c[i]) + 1]++;
 	for (int k = 0; k < 256; k++)
@@ -194,12 +185,12 @@ static void compose_text(struct clean_text *in, struct clean_text *out)
 		plain = in->c[i] < 0x300;
 	out->n = 0;
 	if (plain) { /* such text is in NFC */
-		clean_add(out, in->c, in->n);
+		add_characters(out, in->c, in->n);
 		return;
 	}
 	for (size_t i = 0; i < in->n; i++) {
 		n = utf8proc_decompose_char(in->c[i], d, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, NULL);
-		clean_add(out, n > 0 && n <= 32 ? d : in->c + i, n > 0 && n <= 32 ? (size_t)n : 1);
+		add_characters(out, n > 0 && n <= 32 ? d : in->c + i, n > 0 && n <= 32 ? (size_t)n : 1);
 	}
 	for (size_t i = 0, end; i < out->n; i = end + 1) {
 		for (end = i; end < out->n && combining_class(out->c[end]); end++)
@@ -222,47 +213,43 @@ static void swap_texts(struct clean_text *a, struct clean_text *b)
 	*b = t;
 }
 
-/* fix_text on one segment, in place. */
-static void fix_segment(struct clean_text *t, bool entities, struct clean_text *a, struct clean_text *b)
+/* fix_text on one line, in place. */
+static void fix_line(struct clean_text *t, bool entities, struct clean_text *a, struct clean_text *b)
 {
 	for (int i = 0; i < ROUNDS_MAX; i++) {
 		a->n = 0;
 		if (entities)
 			clean_entities(t, true, a);
 		else
-			clean_add(a, t->c, t->n);
-		clean_mojibake(a, b);
-		map_characters(b, a);
-		remove_controls(a);
-		compose_text(a, b);
-		if (clean_equal(b, t))
+			add_characters(a, t->c, t->n);
+		map_characters(a, b);
+		remove_controls(b);
+		compose_text(b, a);
+		if (equal_texts(a, t))
 			return;
-		swap_texts(b, t);
+		swap_texts(a, t);
 	}
 }
 
 /* Replaces *t by fix_text(*t). */
 static void fix_lines(struct clean_text *t)
 {
-	struct clean_text out = {0}, part = {0}, a = {0}, b = {0};
+	struct clean_text out = {0}, line = {0}, a = {0}, b = {0};
 	bool entities = true;
 
 	for (size_t i = 0, end; i < t->n; i = end) {
-		for (end = i; end < t->n && end - i < SEGMENT_MAX && t->c[end] != '\n';) {
+		for (end = i; end < t->n && t->c[end] != '\n'; end++)
 			if (t->c[end] == '<')
 				entities = false;
-			end++;
-		}
-		if (end < t->n && end - i < SEGMENT_MAX)
-			end++;
-		part.n = 0;
-		clean_add(&part, t->c + i, end - i);
-		fix_segment(&part, entities, &a, &b);
-		clean_add(&out, part.c, part.n);
+		end += end < t->n;
+		line.n = 0;
+		add_characters(&line, t->c + i, end - i);
+		fix_line(&line, entities, &a, &b);
+		add_characters(&out, line.c, line.n);
 	}
 	swap_texts(t, &out);
 	free(out.c);
-	free(part.c);
+	free(line.c);
 	free(a.c);
 	free(b.c);
 }
@@ -276,7 +263,7 @@ static void write_words(const struct clean_text *t, struct vfm_buf *out)
 	for (size_t i = 0; i < t->n; i++) {
 		uint8_t utf8[4];
 
-		if (clean_is_space(t->c[i])) {
+		if (is_python_space(t->c[i])) {
 			space = out->len > 0;
 			continue;
 		}

@@ -131,12 +131,11 @@ struct t5_pack {
 	int n, n_chunks;
 	int32_t *cu; /* [n + n_chunks]: the boundaries of each chunk, from 0 */
 	struct t5_chunk *chunk;
-	int64_t rows, chunk_rows; /* of all; of the largest chunk */
-	enum vfm_dtype out;
+	int64_t rows, chunk_rows;           /* of all; of the largest chunk */
 	struct vfm_tensor x;                /* [rows, dim] f32: the residual stream */
 	struct vfm_tensor h, qkv, a, ff, g; /* of a chunk, in dtype: the input of a product; [rows, 3 inner]; [rows,
 					       inner]; [rows, 2 ffn]; [rows, ffn] */
-	struct vfm_tensor y;                /* [rows, dim] in out */
+	struct vfm_tensor y;                /* [rows, dim] f32 */
 	struct vfm_tensor dev_cu;           /* [n + n_chunks] i32 */
 	char *mem;
 	size_t bytes;
@@ -178,7 +177,7 @@ static void place_pack(struct t5_pack *p, struct vfm_suballoc *a)
 	p->dev_cu = vfm_sub_t1(a, VFM_I32, p->n + p->n_chunks);
 	p->h = vfm_sub_t2(a, dt, n, d->dim);
 	attn = mlp = *a;
-	p->y = vfm_sub_t2(a, p->out, n, d->dim);
+	p->y = vfm_sub_t2(a, VFM_F32, n, d->dim);
 	p->qkv = vfm_sub_t2(&attn, dt, n, 3 * d->inner);
 	p->a = vfm_sub_t2(&attn, dt, n, d->inner);
 	p->ff = vfm_sub_t2(&mlp, dt, n, 2 * d->ffn);
@@ -306,10 +305,10 @@ static int run_t5_blocks(const struct t5_pack *p, struct vfm_err *err)
 }
 
 /* Copies the rows of the texts to new host memory. */
-static int read_rows(const struct t5_pack *p, void **rows, const int64_t *n_rows, struct vfm_err *err)
+static int read_rows(const struct t5_pack *p, float **rows, const int64_t *n_rows, struct vfm_err *err)
 {
 	struct vfm_t5 *t = p->t;
-	const size_t row = (size_t)t->d.dim * vfm_dtype_size(p->out);
+	const size_t row = (size_t)t->d.dim * sizeof(float);
 
 	for (int k = 0, i = 0; k < p->n_chunks; k++) {
 		const struct t5_chunk *c = &p->chunk[k];
@@ -351,8 +350,7 @@ static int tokenize_all(const struct vfm_t5 *t, const char *const *texts, int n,
 	return 0;
 }
 
-int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, enum vfm_dtype out, void **rows, int64_t *n_rows,
-	struct vfm_err *err)
+int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, float **rows, int64_t *n_rows, struct vfm_err *err)
 {
 	struct t5_tokens k = {0};
 	const int32_t *ids;
@@ -360,13 +358,10 @@ int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, enum vfm_dt
 	int rc;
 
 	memset(rows, 0, (size_t)n * sizeof(*rows));
-	if (out != VFM_F32 && out != VFM_BF16)
-		return vfm_fail(
-			err, VFM_EUSAGE, "text encoder: output in %s, expected f32 or bf16", vfm_dtype_name(out));
 	TRY_OUT(tokenize_all(t, texts, n, &k, n_rows, err));
 	ids = k.ids;
 	for (int i = 0; i < n;) {
-		struct t5_pack p = {.t = t, .out = out};
+		struct t5_pack p = {.t = t};
 		int64_t total = 0;
 
 		while (i + p.n < n && total + n_rows[i + p.n] <= t->max_rows)

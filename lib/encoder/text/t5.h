@@ -52,9 +52,9 @@ int vfm_t5_maker(struct vfm_t5 *t, struct vfm_maker *m, struct vfm_err *err);
 
 /* Returns the rows of a text, 1 to max_len.  VFM_EINPUT: no valid UTF-8, or longer than VFM_TEXT_TOKENIZER_TEXT_MAX. */
 int64_t vfm_t5_count(const struct vfm_t5 *t, const char *text, struct vfm_err *err);
-/* Encodes n texts.  rows[i] becomes [n_rows[i], dim] in `out`, f32 or bf16, which the caller frees with free().  After
- * an error no rows are returned; VFM_EINPUT names the number of the text. */
-int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, enum vfm_dtype out, void **rows, int64_t *n_rows,
-	struct vfm_err *err);
+/* Encodes n texts.  rows[i] becomes [n_rows[i], dim], which the caller frees with free().  After an error no rows are
+ * returned; VFM_EINPUT names the number of the text. */
+int vfm_t5_encode(
+	struct vfm_t5 *t, const char *const *texts, int n, float **rows, int64_t *n_rows, struct vfm_err *err);
 
 #endif

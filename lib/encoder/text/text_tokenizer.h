@@ -8,6 +8,8 @@
  * the text, no byte fallback.  One difference is intended: the unknown id is that of the model, where transformers 5
  * takes 2.
  *
+ * No C library gives these ids: `tokenizers` is Rust, and sentencepiece (C++) gives others for some texts (vfm-text(7)).
+ *
  * The end of sequence is appended, and truncation keeps it.  Added tokens (</s>, <pad>, <unk>, <extra_id_7>) that
  * stand in a text become their ids.  A tokenizer is immutable; threads may share it.
  */

@@ -194,11 +194,6 @@ void vfm_vae_close(struct vfm_vae *v)
 	free(v);
 }
 
-const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v)
-{
-	return &v->geometry;
-}
-
 const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v)
 {
 	return &v->maker;

@@ -62,7 +62,6 @@ void vfm_vae_close(struct vfm_vae *v);
 /* Reads the geometry of a VAE from its configuration or the shapes of its tensors, without loading weights; `path` as
  * in vfm_vae_opts.  VFM_EUSAGE: the files are not those of a VAE. */
 int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
-const struct vfm_geometry *vfm_vae_geometry(const struct vfm_vae *v);
 /* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
  * sha256 of weights, configuration and options. */
 const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v);
@@ -84,20 +83,15 @@ int vfm_vae_encode_given(
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err);
 
-/* ---- clips as they come, without tiles ---- */
+/* ---- encoding clips as they come, without tiles ---- */
 
 struct vfm_vae_session;
 /* VFM_EUSAGE: the sizes do not fit, or v works in tiles. */
 int vfm_vae_encode_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, int64_t height, int64_t width, struct vfm_err *err);
-int vfm_vae_decode_begin(struct vfm_vae_session **s, struct vfm_vae *v, int64_t h, int64_t w, struct vfm_err *err);
 /* Encodes the next frames: rgb [n, height, width, 3], n = 1 + k step at first, then k step.  Returns the number of
  * latent frames that it wrote to latents [., C, h, w].  After an error the session can only be ended. */
 int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err);
-/* Decodes the next latent frames [n, C, h, w].  Returns the number of pictures that it wrote: the stride of time for
- * each latent frame, but 1 for the first. */
-int vfm_vae_decode_push(
-	struct vfm_vae_session *s, const float *latents, int64_t n, uint8_t *rgb, float *exact, struct vfm_err *err);
 void vfm_vae_end(struct vfm_vae_session *s); /* accepts NULL */
 
 #endif

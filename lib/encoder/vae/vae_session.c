@@ -205,25 +205,15 @@ void vfm_vae_end(struct vfm_vae_session *s)
 	free(s);
 }
 
-static int check_untiled(const struct vfm_vae *v, struct vfm_err *err)
-{
-	return v->tile.height ? vfm_fail(err, VFM_EUSAGE, "the VAE: tiles need the whole clip at once") : 0;
-}
-
 int vfm_vae_encode_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, int64_t height, int64_t width, struct vfm_err *err)
 {
 	int32_t dims[3];
 
-	TRY(check_untiled(v, err));
+	if (v->tile.height)
+		return vfm_fail(err, VFM_EUSAGE, "the VAE: tiles need the whole clip at once");
 	TRY(vfm_geometry_latent(&v->geometry, 1, height, width, dims, err));
 	return vae_session_begin(s, v, VAE_ENCODER, height / v->c.patch, width / v->c.patch, err);
-}
-
-int vfm_vae_decode_begin(struct vfm_vae_session **s, struct vfm_vae *v, int64_t h, int64_t w, struct vfm_err *err)
-{
-	TRY(check_untiled(v, err));
-	return vae_session_begin(s, v, VAE_DECODER, h, w, err);
 }
 
 int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *err)
@@ -236,22 +226,13 @@ int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *
 	return 0;
 }
 
-static int check_push(const struct vfm_vae_session *s, enum vae_part part, struct vfm_err *err)
-{
-	if (s->failed)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a session of the VAE goes on after an error");
-	if (s->part != part)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a session of the VAE %s",
-			part == VAE_ENCODER ? "decodes" : "encodes");
-	return 0;
-}
-
 int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err)
 {
 	const int64_t p = s->v->c.patch, size = s->h * s->w * p * p * 3, had = s->emitted;
 	const int step = s->v->geometry.step, most = s->v->geometry.max_frames;
 
-	TRY(check_push(s, VAE_ENCODER, err));
+	if (s->failed)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a session of the VAE goes on after an error");
 	if (n < 0 || (n && (s->pictures ? n : n - 1) % step))
 		return vfm_fail(
 			err, VFM_EUSAGE, "the VAE takes 1 + %dn frames, then %dn; got %lld", step, step, (long long)n);
@@ -262,21 +243,4 @@ int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n
 	for (int64_t i = 0; i < n; i++)
 		TRY(vae_session_pixels(s, rgb + i * size, s->w * p, err));
 	return (int)(s->emitted - had);
-}
-
-int vfm_vae_decode_push(
-	struct vfm_vae_session *s, const float *latents, int64_t n, uint8_t *rgb, float *exact, struct vfm_err *err)
-{
-	const int64_t had = s->emitted, area = s->h * s->w;
-
-	TRY(check_push(s, VAE_DECODER, err));
-	if (n < 0)
-		return vfm_fail(err, VFM_EUSAGE, "internal: %lld latent frames", (long long)n);
-	TRY(vae_check_latent_frames(s->v, s->frames + n, err));
-	s->out.rgb = rgb;
-	s->out.f32 = exact;
-	s->out.first = had;
-	for (int64_t i = 0; i < n; i++)
-		TRY(vae_session_latents(s, latents + i * area * s->v->c.z_dim, s->w, area, err));
-	return (int)(vae_frames_before(&s->v->c, s->emitted) - vae_frames_before(&s->v->c, had));
 }

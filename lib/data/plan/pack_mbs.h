@@ -1,35 +1,35 @@
-/* pack_impl.h - shared by the packing algorithms; not for others. */
-#ifndef VFM_DATA_PLAN_PACK_IMPL_H
-#define VFM_DATA_PLAN_PACK_IMPL_H
+/* pack_mbs.h - minimum bin slack: which items share a bin. */
+#ifndef VFM_DATA_PLAN_PACK_MBS_H
+#define VFM_DATA_PLAN_PACK_MBS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "data/plan/pack.h"
 #include "data/plan/pack_lp.h"
 
-/* A set of numbers 0 .. max, with neighbour queries: a bit a number, and a bit a word of bits. */
-struct vfm_numbers {
-	uint64_t *bits, *coarse;
-	size_t words;
+struct vfm_bins { /* `= {0}` */
+	int64_t n_bins;
+	int64_t *first;             /* [n_bins + 1] into item */
+	uint32_t *item;             /* [n] */
+	size_t cap_first, cap_item; /* private */
 };
-void vfm_numbers_init(struct vfm_numbers *s, int32_t max);
-void vfm_numbers_release(struct vfm_numbers *s);
-void vfm_numbers_set(struct vfm_numbers *s, int32_t x, bool on);
-/* Return the smallest member >= x, or the largest <= x; -1: none. */
-int32_t vfm_numbers_from(const struct vfm_numbers *s, int32_t x);
-int32_t vfm_numbers_down_from(const struct vfm_numbers *s, int32_t x);
+/* Makes room for n items. */
+void vfm_bins_reserve(struct vfm_bins *b, int64_t n);
+void vfm_bins_release(struct vfm_bins *b);
 
-/* Returns the greatest common divisor; of 0 and b, b. */
-int32_t vfm_gcd(int32_t a, int32_t b);
+/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
+ * the item fits. */
+int32_t vfm_bin_parts(int32_t tokens, int32_t context);
 
-/* Minimum bin slack on the histogram of lengths (pack_mbs.c). */
 struct vfm_mbs {
 	int32_t context, longest, max_depth; /* longest: context x the most parts of a bin */
 	int32_t *count;                      /* [longest + 1] items that are left of each length */
 	uint32_t *next;                      /* [longest + 1] where the next item of a length stands in `order` */
-	struct vfm_numbers lengths;          /* those that are left */
+	struct vfm_numbers { /* a set with neighbour queries: a bit a number, and a bit a word of bits */
+		uint64_t *bits, *coarse;
+		size_t words;
+	} lengths; /* those that are left */
 	struct vfm_mbs_choice {
 		int32_t len, n;
 	} * now, *best; /* [max_depth] a content of a bin: n items of each length, longest first */
@@ -45,7 +45,8 @@ struct vfm_mbs {
 };
 void vfm_mbs_init(struct vfm_mbs *m, int32_t context, int32_t max_parts);
 void vfm_mbs_release(struct vfm_mbs *m);
-/* Packs into *b, whose arrays it reuses.  Learns from the items of one call for the next ones; the first n_known items
+/* Packs into *b, whose arrays it reuses.  Items of equal length are taken in the order of `tokens`; a bin has as many
+ * parts as its longest item needs.  Learns from the items of one call for the next ones; the first n_known items
  * were in a call before.  exact: these items are the last, and worth a second of time.  1 <= tokens[i] <= context x
  * max_parts, 1 <= n <= INT32_MAX. */
 void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact);
