@@ -45,9 +45,8 @@ static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *
 	struct vfm_err *err)
 {
 	struct vfm_tensor_diff r;
-	bool shape = a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof(*a->shape) * (size_t)a->ndim);
 
-	if (!shape) {
+	if (!vfm_ckpt_has_shape(a, b->ndim, b->shape)) {
 		add_diff_row(d, name, "shape", a, b, NULL);
 		return 0;
 	}

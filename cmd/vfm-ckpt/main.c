@@ -26,19 +26,14 @@ static const struct vfm_verb verbs[] = {
 
 int view_open(struct view *v, const char *operand, const char *part, bool raw, struct vfm_err *err)
 {
-	size_t len = part ? strlen(part) : 0;
-
 	*v = (struct view){0};
 	TRY(vfm_ckpt_open_as(&v->c, operand, &(struct vfm_ckpt_how){.raw = raw}, err));
 	v->t = vfm_calloc((size_t)v->c->n + 1, sizeof(*v->t));
 	if (part && !v->c->plain)
-		v->cut = len + 1;
-	for (int i = 0; i < v->c->n; i++) {
-		const struct vfm_ckpt_tensor *t = &v->c->t[i];
-
-		if (!v->cut || !part || (!strncmp(t->name, part, len) && t->name[len] == '/'))
-			v->t[v->n++] = t;
-	}
+		v->cut = strlen(part) + 1;
+	for (int i = 0; i < v->c->n; i++)
+		if (!part || vfm_ckpt_name_in(v->c, part, &v->c->t[i]))
+			v->t[v->n++] = &v->c->t[i];
 	if (v->cut && !v->n) {
 		vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", v->c->path, part);
 		view_close(v);

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/find.h"
-#include "ckpt/out.h"
 #include "ckpt/prune.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -235,44 +234,50 @@ static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return ckpt_save_fail(w->final, err);
 }
 
-struct file_plan { /* one file with the pieces of one part */
-	char *name;
-	struct vfm_st_tensor *t;
-	struct file_piece **p;
-	size_t n;
-};
-
-/* Plans the file with the pieces of the part whose first entry is e0. */
-static void plan_file(struct vfm_ckpt_writer *w, const struct saved_entry *e0, struct file_plan *f)
+static bool is_same_part(const struct saved_entry *x, const struct saved_entry *y)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < w->n; i++)
-		n += (size_t)w->e[i].n;
-	*f = (struct file_plan){.name = vfm_strfmt("%.*s-%05d.safetensors", (int)e0->part_len, e0->name, w->spec.rank)};
-	f->t = vfm_calloc(n, sizeof(*f->t));
-	f->p = vfm_calloc(n, sizeof(struct file_piece *));
-	for (size_t i = 0; i < w->n; i++) {
-		struct saved_entry *e = &w->e[i];
-
-		if (e->part_len != e0->part_len || memcmp(e->name, e0->name, e0->part_len) != 0)
-			continue;
-		for (int k = 0; k < e->n; k++) {
-			struct file_piece *p = &e->p[k];
-			struct vfm_st_tensor *t = &f->t[f->n];
-
-			*t = (struct vfm_st_tensor){
-				.name = p->file_name, .dtype = e->dtype, .ndim = p->is_range ? 1 : e->ndim};
-			for (int d = 0; d < t->ndim; d++)
-				t->shape[d] = p->is_range ? p->numel : p->box.ext[d];
-			f->p[f->n++] = p;
-		}
-	}
+	return x->part_len == y->part_len && !memcmp(x->name, y->name, x->part_len);
 }
 
-static int file_name_cmp(const void *a, const void *b)
+/* Returns the name of the file with the pieces of the part of e.  The caller frees it. */
+static char *name_file(const struct vfm_ckpt_writer *w, const struct saved_entry *e)
 {
-	return strcmp((*(struct file_piece *const *)a)->file_name, (*(struct file_piece *const *)b)->file_name);
+	return vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
+}
+
+static int find_repeated(const struct vfm_ckpt_writer *w, const struct vfm_st_tensor *t, size_t n, struct vfm_err *err)
+{
+	for (size_t i = 1; i < n; i++)
+		if (!strcmp(t[i - 1].name, t[i].name))
+			return vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
+				w->final, t[i].name);
+	return 0;
+}
+
+/* Returns the tensors [*n] of the file with the pieces of the part of e0.  The caller frees them. */
+static struct vfm_st_tensor *list_pieces(const struct vfm_ckpt_writer *w, const struct saved_entry *e0, size_t *n)
+{
+	struct vfm_st_tensor *list = NULL;
+	size_t cap = 0;
+
+	*n = 0;
+	for (size_t i = 0; i < w->n; i++) {
+		const struct saved_entry *e = &w->e[i];
+
+		for (int k = 0; k < e->n && is_same_part(e, e0); k++) {
+			const struct file_piece *p = &e->p[k];
+			struct vfm_st_tensor t = {.name = p->file_name,
+				.dtype = e->dtype,
+				.ndim = p->is_range ? 1 : e->ndim,
+				.source = p};
+
+			for (int d = 0; d < t.ndim; d++)
+				t.shape[d] = p->is_range ? p->numel : p->box.ext[d];
+			vfm_grow(&list, &cap, *n + 1, sizeof(*list));
+			list[(*n)++] = t;
+		}
+	}
+	return list;
 }
 
 /* Names the pieces in the file: a whole tensor keeps its name; slices are numbered in the order of vfm_ckpt_add. */
@@ -340,62 +345,51 @@ static int write_piece(struct ckpt_out *o, const struct file_piece *p, struct vf
 }
 
 static int write_pieces(
-	const struct vfm_ckpt_writer *w, struct ckpt_out *o, const struct file_plan *f, struct vfm_err *err)
+	const struct vfm_ckpt_writer *w, struct ckpt_out *o, struct vfm_st_tensor *t, size_t n, struct vfm_err *err)
 {
-	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
-	struct file_piece **by_name = vfm_calloc(f->n, sizeof(struct file_piece *));
 	char step[32], rank[32];
 	const char *meta[3][2] = {{"format", "pt"}, {"vfm.rank", rank}, {"vfm.step", step}};
 	struct vfm_buf head = {0};
-	int rc = 0;
+	int rc;
 
 	snprintf(step, sizeof(step), "%lld", (long long)w->spec.step);
 	snprintf(rank, sizeof(rank), "%d/%d", w->spec.rank, w->spec.size);
-	memcpy(sorted, f->t, f->n * sizeof(*sorted));
-	memcpy(by_name, f->p, f->n * sizeof(struct file_piece *));
-	qsort(by_name, f->n, sizeof(struct file_piece *), file_name_cmp);
-	for (size_t i = 1; i < f->n && !rc; i++)
-		if (!file_name_cmp(&by_name[i - 1], &by_name[i]))
-			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
-				w->final, by_name[i]->file_name);
-	if (rc)
-		goto out;
-	vfm_st_layout(sorted, f->n, meta, 3, &head);
+	vfm_st_layout(t, n, meta, 3, &head);
+	TRY_OUT(find_repeated(w, t, n, err));
 	TRY_OUT(ckpt_out_add(o, head.data, head.len, err));
-	for (size_t i = 0; i < f->n; i++) {
-		struct file_piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
-
-		TRY_OUT(write_piece(o,
-			*(struct file_piece **)bsearch(&kp, by_name, f->n, sizeof(struct file_piece *), file_name_cmp),
-			err));
-	}
+	for (size_t i = 0; i < n; i++)
+		TRY_OUT(write_piece(o, t[i].source, err));
 out:
 	vfm_buf_release(&head);
-	free(by_name);
-	free(sorted);
 	return rc;
 }
 
-static int write_file(struct vfm_ckpt_writer *w, const struct file_plan *f, json_t *files, struct vfm_err *err)
+/* Writes the file of the part of e0, unless this rank has none of it. */
+static int write_file(const struct vfm_ckpt_writer *w, const struct saved_entry *e0, json_t *files, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/%s", w->tmp, f->name);
-	struct ckpt_out *o = ckpt_out_open(path, w->final, err);
+	char *name = name_file(w, e0), *path = vfm_strfmt("%s/%s", w->tmp, name);
 	struct ckpt_out_sums sums;
-	int rc;
+	struct ckpt_out *o = NULL;
+	size_t n;
+	struct vfm_st_tensor *t = list_pieces(w, e0, &n);
+	int rc = 0;
 
+	if (!n)
+		goto out;
+	o = ckpt_out_open(path, w->final, err);
+	TRY_OUT(o ? write_pieces(w, o, t, n, err) : VFM_EENV);
+	rc = ckpt_out_close(o, &sums, err);
+	o = NULL;
+	if (rc == 0)
+		json_array_append_new(files,
+			json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", name, "bytes", (json_int_t)sums.bytes, "sha256",
+				sums.sha256, "chunk_bytes", CKPT_CHUNK, "chunks", sums.chunks));
+out:
+	ckpt_out_abandon(o);
+	free(t);
 	free(path);
-	if (!o)
-		return err->code;
-	rc = write_pieces(w, o, f, err);
-	if (rc < 0) {
-		ckpt_out_abandon(o);
-		return rc;
-	}
-	TRY(ckpt_out_close(o, &sums, err));
-	json_array_append_new(files,
-		json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)sums.bytes, "sha256",
-			sums.sha256, "chunk_bytes", CKPT_CHUNK, "chunks", sums.chunks));
-	return 0;
+	free(name);
+	return rc;
 }
 
 static json_t *int_array(const int64_t *v, int n)
@@ -429,23 +423,16 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 	name_pieces(w);
 	for (size_t i = 0; i < w->n && !rc; i++) {
 		struct saved_entry *e = &w->e[i];
-		struct file_plan f;
 		bool seen = false;
 
 		for (size_t k = 0; k < i && !seen; k++)
-			seen = w->e[k].part_len == e->part_len && !memcmp(w->e[k].name, e->name, e->part_len);
-		if (seen)
-			continue;
-		plan_file(w, e, &f);
-		if (f.n)
-			rc = write_file(w, &f, files, err);
-		free(f.name);
-		free(f.t);
-		free(f.p);
+			seen = is_same_part(&w->e[k], e);
+		if (!seen)
+			rc = write_file(w, e, files, err);
 	}
 	for (size_t i = 0; i < w->n; i++) {
 		const struct saved_entry *e = &w->e[i];
-		char *file = vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
+		char *file = name_file(w, e);
 		json_t *pieces = json_array();
 
 		for (int k = 0; k < e->n; k++)

@@ -42,11 +42,23 @@ static void parts_of(struct vfm_trainer *tr, struct state_part p[N_PARTS])
 	p[3] = (struct state_part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
 }
 
-/* ---- callbacks for ckpt.h ---- */
+/* ---- saving ---- */
 
-static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+/* The first agreement of the save makes a failed copy of one rank a failure of all ranks. */
+static int agree_copied(void *ctx, int rc, struct vfm_err *err)
 {
-	struct vfm_comm *c = ctx;
+	const struct vfm_saver *s = ctx;
+
+	if (rc >= 0 && s->rc < 0) {
+		rc = s->rc;
+		*err = s->err;
+	}
+	return vfm_agree(s->c, rc, err);
+}
+
+static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+{
+	struct vfm_comm *c = ((const struct vfm_saver *)ctx)->c;
 	size_t *off;
 	char *blob;
 
@@ -60,30 +72,6 @@ static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err
 	free(blob);
 	free(off);
 	return 0;
-}
-
-static int agree_saved(void *ctx, int rc, struct vfm_err *err)
-{
-	return vfm_agree(ctx, rc, err);
-}
-
-/* ---- saving ---- */
-
-/* The first agreement of the save makes a failed copy of one rank a failure of all ranks. */
-static int agree_copied(void *ctx, int rc, struct vfm_err *err)
-{
-	struct vfm_saver *s = ctx;
-
-	if (rc >= 0 && s->rc < 0) {
-		rc = s->rc;
-		*err = s->err;
-	}
-	return vfm_agree(s->c, rc, err);
-}
-
-static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err *err)
-{
-	return gather_texts(((struct vfm_saver *)ctx)->c, mine, all, err);
 }
 
 /* Returns the number of elements of a part that this rank writes. */
@@ -343,37 +331,24 @@ static int upload_reserve(struct upload *g, int64_t n, float **at, struct vfm_er
 	return 0;
 }
 
-static void print_shape(char *text, size_t size, int ndim, const int64_t *shape)
-{
-	size_t n = 1;
-
-	snprintf(text, size, "[");
-	for (int i = 0; i < ndim && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-	if (n < size)
-		snprintf(text + n, size - n, "]");
-}
-
 /* Finds the tensor of a parameter and checks its shape. */
 static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct vfm_param *p,
 	const struct vfm_ckpt_tensor **have, struct vfm_err *err)
 {
-	char name[160], shapes[2][128];
+	struct vfm_buf b = {0};
 
-	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
-	*have = vfm_ckpt_find(c, name);
-	if (!*have && !c->plain && !strcmp(part, "ema") && vfm_ckpt_has_frozen(c)) {
-		snprintf(name, sizeof(name), "model/%s", p->name); /* a frozen parameter is its own average */
-		*have = vfm_ckpt_find(c, name);
-	}
+	*have = vfm_ckpt_find_in(c, part, p->name);
 	if (!*have)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is missing", c->path, name);
-	if ((*have)->ndim == p->d.ndim && !memcmp((*have)->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim))
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s%s%s' is missing", c->path, c->plain ? "" : part,
+			c->plain ? "" : "/", p->name);
+	if (vfm_ckpt_has_shape(*have, p->d.ndim, p->d.shape))
 		return 0;
-	print_shape(shapes[0], sizeof(shapes[0]), (*have)->ndim, (*have)->shape);
-	print_shape(shapes[1], sizeof(shapes[1]), p->d.ndim, p->d.shape);
-	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has the shape %s, the model's has %s", c->path, name,
-		shapes[0], shapes[1]);
+	vfm_ckpt_add_shape(&b, (*have)->ndim, (*have)->shape);
+	vfm_buf_adds(&b, ", the model's has ");
+	vfm_ckpt_add_shape(&b, p->d.ndim, p->d.shape);
+	vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has the shape %s", c->path, (*have)->name, b.data);
+	vfm_buf_release(&b);
+	return VFM_EUSAGE;
 }
 
 /* Collective: checks that the part of c holds exactly its parameters of the model, over all pp stages. */
@@ -381,7 +356,6 @@ static int check_tensors(
 	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
-	size_t len = c->plain ? 0 : strlen(part->name);
 	int rc = 0;
 
 	for (size_t i = 0; i < ps->n && rc == 0; i++) {
@@ -396,7 +370,7 @@ static int check_tensors(
 	TRY_OUT(vfm_agree(ps->mesh->save, rc, err));
 	TRY_OUT(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(known, VFM_I64, c->n), err));
 	for (int i = 0; i < c->n && rc == 0; i++)
-		if (!known[i] && (!len || (!strncmp(c->t[i].name, part->name, len) && c->t[i].name[len] == '/')))
+		if (!known[i] && vfm_ckpt_name_in(c, part->name, &c->t[i]))
 			rc = vfm_fail(err, VFM_EUSAGE, "%s: the model has no tensor '%s'", c->path, c->t[i].name);
 out:
 	free(known);
@@ -543,7 +517,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	TRY(check_tensors(ps, c, part, err));
-	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
+	TRY(vfm_agree(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
@@ -568,6 +542,6 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	rc = load_parts(ps, c, part, N_PARTS, vfm_trainer_optim(tr), err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
-	TRY(agree_saved(ps->mesh->save, rc, err));
+	TRY(vfm_agree(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);
 }
