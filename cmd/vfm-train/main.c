@@ -145,8 +145,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(phases.n ? vfm_config_phase_file(c, config_path, &phases, k, err)
-			     : vfm_config_file(c, config_path, err));
+		TRY(vfm_config_file(c, config_path, &phases, k, err));
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps >= 0)
@@ -411,28 +410,15 @@ static int predict_run(struct vfm_err *err)
 	return print_dry_run(&c, &dry, err);
 }
 
-/* Under srun only the first task warns. */
-static void warn_renamed(void)
-{
-	struct vfm_task task;
-
-	if (vfm_task_read(&task, NULL) < 0 || task.number == 0)
-		vfm_warn("--stages is now --phases");
-}
-
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
 	struct vfm_config c;
-	bool renamed;
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
-	renamed = vfm_opt_rename(argc, argv, "stages", "phases");
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
-	if (renamed && rc == 0)
-		warn_renamed();
 	if (rc == 0)
 		rc = check_actions(&err);
 	if (rc == 0 && n > 0 && !report)

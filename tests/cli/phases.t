@@ -180,8 +180,6 @@ refused "vfm-stages" "a plan for a list" -c c.json -o new --phases <(head -1 pla
 run vfm-pack -q -o was -b 2 --seed 4 --held-out 0.2 -c 64 --stage images --steps 40 images --stage=joint --steps 30 --blend i=1:images --blend v=3:small
 is "$rc $err" "0 vfm-pack: warning: --stage is now --phase" "vfm-pack --stage is accepted, with one notice"
 ok "and writes the same" cmp was/joint.jsonl plans/joint.jsonl
-run vfm-train -q "${base[@]:0:4}" --stages plans/stages.json --print-mesh -n 2
-is "$rc $err" "0 vfm-train: warning: --stages is now --phases" "and so is vfm-train --stages"
 run vfm-train -q "${base[@]}" --print-mesh -n 2
 is "$rc $err" "0 " "the new name gives no notice"
 

@@ -137,15 +137,14 @@ static void compare_key(struct run_comparison *k, unsigned change, const char *s
 	vfm_buf_release(&b);
 }
 
-/* Returns the configuration that c records, with the defaults of keys that did not exist when it was written, and under
- * the current names; the caller releases it.  A configuration that this program refuses is returned as it is. */
+/* Returns the configuration that c records, with the defaults of keys that it lacks; the caller releases it.  A
+ * configuration that this program refuses is returned as it is. */
 static json_t *read_recorded_config(const struct vfm_ckpt *c)
 {
 	struct vfm_config old;
 	struct vfm_err ignore;
 
-	vfm_config_defaults(&old);
-	if (vfm_config_saved(&old, c->config, &ignore) < 0 || vfm_config_check(&old, &ignore) < 0)
+	if (vfm_config_saved(&old, c->config, &ignore) < 0)
 		return json_incref((json_t *)(uintptr_t)c->config);
 	return vfm_config_to_json(&old);
 }

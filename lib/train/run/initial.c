@@ -26,7 +26,7 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	json_object_set_new(json, "diffusion", diffusion);
 	had = *c;
 	TRY_OUT(vfm_ckpt_want_model(from, err));
-	rc = vfm_config_saved(&had, json, err);
+	rc = vfm_config_json(&had, json, err);
 	if (rc == 0) {
 		c->model = had.model;
 		c->diffusion = had.diffusion;

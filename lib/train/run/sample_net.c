@@ -28,7 +28,8 @@ static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt,
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
 	vfm_config_defaults(c);
-	TRY(vfm_config_saved(c, ckpt->config, err));
+	c->train.residual = VFM_F32; /* of weights of other programs, which do not record it */
+	TRY(vfm_config_json(c, ckpt->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY(vfm_config_set(c, spec, err));
 	/* Of the training precision, only the dtype of the residual stream applies, and only with --dtype bf16. */
