@@ -134,7 +134,7 @@ static int write_peft(struct adapters_export *j, struct vfm_err *err)
 	if (rc == 0)
 		rc = write_adapters(j, model, err);
 	if (rc == 0)
-		rc = ckpt_write_json(j->x->out, CKPT_PEFT_CONFIG, json_incref(o), err);
+		rc = vfm_json_save(j->x->out, CKPT_PEFT_CONFIG, o, 2, err);
 	json_decref(o);
 	free(model);
 	return rc;

@@ -28,6 +28,18 @@ int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 	return 0;
 }
 
+struct vfm_ckpt *ckpt_new(const char *path)
+{
+	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
+	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+
+	c->priv = pv;
+	c->path = vfm_strdup(path);
+	for (int i = 0; i < 4; i++)
+		pv->slot[i].file = -1;
+	return c;
+}
+
 void vfm_ckpt_close(struct vfm_ckpt *c)
 {
 	struct ckpt_priv *pv;

@@ -54,8 +54,9 @@ struct ckpt_priv {
 
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
-int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
+/* Parses the text of a manifest as vfm_ckpt_open does, without its files.  The path of *out is empty. */
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, struct vfm_err *err);
+struct vfm_ckpt *ckpt_new(const char *path); /* without tensors and files */
 /* Opens a file of tensors, or a directory of such files.  how may be NULL. */
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
@@ -160,8 +161,6 @@ void ckpt_export_add(struct ckpt_exports *x, const char *name, enum vfm_dtype dt
 int ckpt_export_write(struct ckpt_exports *x, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2],
 	size_t n_meta, const char *path, struct vfm_err *err);
 void ckpt_exports_release(struct ckpt_exports *x);
-/* Writes a JSON file DIR/NAME and frees v. */
-int ckpt_write_json(const char *dir, const char *name, json_t *v, struct vfm_err *err);
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);
@@ -174,6 +173,7 @@ void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 int ckpt_open_code(int errnum);
 
 bool ckpt_is_dir(const char *path);
+bool ckpt_has_file(const char *dir, const char *name);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 
 #endif

@@ -124,21 +124,6 @@ static size_t shard_end(const struct export_job *j, size_t i)
 	return i;
 }
 
-int ckpt_write_json(const char *dir, const char *name, json_t *v, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/%s", dir, name);
-	struct vfm_buf text = {0};
-	int rc;
-
-	vfm_json_text(&text, v, 2);
-	vfm_buf_adds(&text, "\n");
-	rc = vfm_write_file(path, text.data, text.len, err);
-	vfm_buf_release(&text);
-	json_decref(v);
-	free(path);
-	return rc;
-}
-
 static char *export_name(const char *stem, int k, int n, bool indexed)
 {
 	return indexed ? vfm_strfmt("%s-%05d-of-%05d.safetensors", stem, k, n) : vfm_strfmt("%s.safetensors", stem);
@@ -171,7 +156,7 @@ static int write_shards(struct export_job *j, const char *dir, struct vfm_err *e
 	index = vfm_strfmt("%s.safetensors.index.json", stem);
 	map = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
 	if (!rc && (n > 1 || !j->x->layout))
-		rc = ckpt_write_json(dir, index, json_incref(map), err);
+		rc = vfm_json_save(dir, index, map, 2, err);
 	json_decref(map);
 	free(index);
 	return rc;
@@ -207,8 +192,12 @@ static int write_directory(struct export_job *j, struct vfm_err *err)
 	TRY_OUT(vfm_rm_rf(tmp, err)); /* of a killed export */
 	TRY_OUT(vfm_mkdir_p(tmp, err));
 	rc = write_shards(j, tmp, err);
-	if (!rc && j->x->layout && vfm_foreign_find(j->x->model, j->x->layout, &layout, err) == 0)
-		rc = ckpt_write_json(tmp, "config.json", vfm_foreign_write_config(j->x->model, layout), err);
+	if (!rc && j->x->layout && vfm_foreign_find(j->x->model, j->x->layout, &layout, err) == 0) {
+		json_t *config = vfm_foreign_write_config(j->x->model, layout);
+
+		rc = vfm_json_save(tmp, "config.json", config, 2, err);
+		json_decref(config);
+	}
 	if (!rc)
 		rc = vfm_fsync_dir(tmp, err);
 	if (!rc && rename(tmp, out) != 0)

@@ -300,28 +300,20 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	return 0;
 }
 
-int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err)
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, struct vfm_err *err)
 {
-	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
-	char *what = dir ? vfm_strfmt("%s/%s", dir, CKPT_MANIFEST) : vfm_strdup(CKPT_MANIFEST);
+	struct vfm_ckpt *c = ckpt_new("");
+	struct ckpt_priv *pv = c->priv;
 	struct name_ix *index = NULL;
 	int rc = 0;
 
 	*out = NULL;
-	c->priv = pv;
-	c->path = vfm_strdup(dir ? dir : "");
-	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
-	pv->root = vfm_json_parse(text, len, what, err);
+	pv->root = vfm_json_parse(text, len, CKPT_MANIFEST, err);
 	if (!pv->root)
 		rc = VFM_EUSAGE;
 	else if ((rc = parse_root(c, &index, err)) < 0)
-		vfm_err_context(err, "%s", what);
-	for (int i = 0; i < c->n_files && !rc && dir; i++)
-		rc = ckpt_file_stat(c, i, err);
+		vfm_err_context(err, "%s", CKPT_MANIFEST);
 	free(index);
-	free(what);
 	if (rc < 0)
 		vfm_ckpt_close(c);
 	else
@@ -409,7 +401,7 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 does not match %s", mp, CKPT_SUMS);
 		goto out;
 	}
-	rc = ckpt_parse_manifest(&c, text, len, NULL, err);
+	rc = ckpt_parse_manifest(&c, text, len, err);
 	if (rc < 0) {
 		vfm_err_context(err, "%s", path);
 		goto out;

@@ -21,14 +21,9 @@ const char *ckpt_plain_name(const char *dir)
 	static const char *const names[] = {CKPT_INDEX, CKPT_STEM_FOREIGN ".safetensors.index.json",
 		CKPT_STEM_FOREIGN ".safetensors", CKPT_STEM_FOREIGN ".bin.index.json", CKPT_STEM_FOREIGN ".bin"};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		char *p = vfm_strfmt("%s/%s", dir, names[i]);
-		bool yes = access(p, F_OK) == 0;
-
-		free(p);
-		if (yes)
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (ckpt_has_file(dir, names[i]))
 			return names[i];
-	}
 	return NULL;
 }
 
@@ -311,19 +306,14 @@ static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err)
 {
-	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+	struct vfm_ckpt *c = ckpt_new(path);
 	const char *name = dir ? ckpt_plain_name(path) : NULL;
 	char *folder;
 	int rc;
 
-	c->priv = pv;
-	c->path = vfm_strdup(path);
 	c->plain = true;
 	c->step = c->nonfinite = -1;
 	c->world = 1;
-	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
 	if (dir && !name)
 		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
 	else

@@ -41,8 +41,6 @@ struct saved_entry {
 	const void *data;
 	struct vfm_ckpt *src; /* source of the values if data is NULL; the save reads it */
 	const struct vfm_ckpt_tensor *src_t;
-	void *owned;
-	size_t owned_bytes;
 };
 struct vfm_ckpt_writer {
 	struct vfm_ckpt_spec spec;
@@ -79,8 +77,6 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
 			free(e->p[k].file_name);
 			vfm_runs_release(&e->p[k].src);
 		}
-		if (e->owned)
-			vfm_big_free(e->owned, e->owned_bytes);
 		free(e->p);
 		free(e->name);
 	}
@@ -170,8 +166,9 @@ static int check_slice(
 	return 0;
 }
 
+/* Adds an entry, whose values the caller sets. */
 static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim,
-	const int64_t *shape, const struct vfm_slice *slice, struct saved_entry **out, int64_t *n, struct vfm_err *err)
+	const int64_t *shape, const struct vfm_slice *slice, struct saved_entry **out, struct vfm_err *err)
 {
 	struct saved_entry *e;
 	size_t part_len;
@@ -182,7 +179,7 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim,
 			VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
-	e = &w->e[w->n++];
+	e = *out = &w->e[w->n++];
 	*e = (struct saved_entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
 	for (int d = 0; d < ndim; d++)
 		e->shape[d] = shape[d];
@@ -191,8 +188,6 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 		add_pieces(e, slice->part, a, b);
 	else if (a < b || (a == 0 && b == 0))
 		add_range(e, a, b);
-	*out = e;
-	*n = b - a;
 	return 0;
 }
 
@@ -200,18 +195,9 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
 {
 	struct saved_entry *e;
-	int64_t n;
 
-	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, err));
 	e->data = data;
-	if (w->spec.snapshot && n > 0) {
-		e->owned_bytes = (size_t)n * vfm_dtype_size(dtype);
-		e->owned = vfm_big_alloc(e->owned_bytes, name, err);
-		if (!e->owned)
-			return VFM_EENV;
-		memcpy(e->owned, data, e->owned_bytes);
-		e->data = e->owned;
-	}
 	return 0;
 }
 
@@ -219,9 +205,8 @@ int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtyp
 	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err)
 {
 	struct saved_entry *e;
-	int64_t n;
 
-	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, err));
 	e->src = src;
 	e->src_t = t;
 	return 0;
@@ -486,7 +471,7 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	json_object_set_new(m, "files", files);
 	ckpt_manifest_text(m, &text);
 	/* A manifest that the parser refuses must not replace a valid checkpoint. */
-	rc = ckpt_parse_manifest(&check, text.data, text.len, NULL, err);
+	rc = ckpt_parse_manifest(&check, text.data, text.len, err);
 	if (rc < 0) {
 		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
 		goto out;

@@ -58,22 +58,6 @@ static int dump_write(struct dump *d, const char *dir, const char *name, struct 
 	return rc;
 }
 
-/* Writes dir/name and frees v. */
-static int write_dump_json(const char *dir, const char *name, json_t *v, int indent, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/%s", dir, name);
-	struct vfm_buf b = {0};
-	int rc;
-
-	vfm_json_text(&b, v, indent);
-	vfm_buf_adds(&b, "\n");
-	rc = vfm_write_file(path, b.data, b.len, err);
-	vfm_buf_release(&b);
-	json_decref(v);
-	free(path);
-	return rc;
-}
-
 /* Writes all parameters, or their gradients if `grads`. */
 static int write_params(struct vfm_params *ps, bool grads, const char *dir, const char *name, struct vfm_err *err)
 {
@@ -258,13 +242,16 @@ static int write_info(
 		router[m->moe_router], "moe_capacity", m->moe_capacity, "moe_aux", m->moe_aux);
 	json_t *o = json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "config", k, "seed", (json_int_t)c->train.seed, "step",
 		STEP, "loss", loss, "lora_scale", vfm_tuning_scale(&c->tuning), "frozen", frozen_json(ps));
+	int rc;
 
 	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
 		json_object_set_new(k, ints[i].key, json_integer(ints[i].v));
 	json_object_set_new(k, "patch", int3_json(m->patch));
 	json_object_set_new(k, "rope_fps", json_real(m->rope_fps));
 	json_object_set_new(k, "rope_stride", int3_json(m->rope_stride));
-	return write_dump_json(dir, "dump.json", o, 2, err);
+	rc = vfm_json_save(dir, "dump.json", o, 2, err);
+	json_decref(o);
+	return rc;
 }
 
 /* ---- trained weights ---- */
@@ -295,8 +282,10 @@ static int write_trained(const json_t *losses, const json_t *draws, const json_t
 	json_t *o = json_pack("{s:O, s:O, s:{s:O, s:f, s:f, s:f, s:f, s:f}}", "losses", losses, "draws", draws, "train",
 		"lr", lrs, "beta1", t->beta1, "beta2", t->beta2, "eps", t->eps, "wd", t->weight_decay, "clip",
 		t->clip_norm);
+	int rc = vfm_json_save(dir, "trained.json", o, 0, err);
 
-	return write_dump_json(dir, "trained.json", o, 0, err);
+	json_decref(o);
+	return rc;
 }
 
 static int train_steps(

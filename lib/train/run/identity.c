@@ -240,7 +240,7 @@ static void compare_held_out(struct run_comparison *k, const struct vfm_identity
 				id->held_out_sha256));
 }
 
-static int read_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
+int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	return vfm_makers_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 		? vfm_err_context(err, "%s", c->path)
@@ -253,7 +253,7 @@ static int compare_encoders(
 	struct vfm_makers had, have = id->encoders;
 	struct vfm_err why;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_maker_check(
 			    e, vfm_makers_of(&had, e), "the checkpoint", vfm_makers_of(&have, e), "the plan", &why) < 0)
@@ -265,7 +265,7 @@ int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c
 {
 	struct vfm_makers had;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
@@ -286,7 +286,7 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 	json_t *own = json_array();
 
 	*forced = NULL;
-	if (c && read_encoders(&had, c, err) < 0) {
+	if (c && vfm_identity_encoders(&had, c, err) < 0) {
 		json_decref(own);
 		return VFM_EUSAGE;
 	}
@@ -328,7 +328,7 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 {
 	struct vfm_makers had, have = id->encoders;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_makers_of(&have, e)->name[0] && !vfm_makers_of(&had, e)->name[0])
 			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",

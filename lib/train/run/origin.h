@@ -32,4 +32,10 @@ struct vfm_origin {
 int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err);
 void vfm_origin_release(struct vfm_origin *o);
 
+/* Sets the section "model" of *c, and the kind, t_min and t_max of "diffusion", to those of the weights in `path`, as
+ * far as they have a configuration.  If the run in `dir` (NULL: none) has a checkpoint, takes them from the newest that
+ * it can resume from: --init is not read then.  Local.  VFM_EUSAGE, VFM_EENV: as vfm_ckpt_open; VFM_EUSAGE also for a
+ * LoRA file. */
+int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err);
+
 #endif
