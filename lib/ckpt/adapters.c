@@ -123,7 +123,7 @@ static void add_runs(int64_t first, int64_t end, void *ctx)
 static int sum_additions(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	const struct ckpt_addition *first, float *w, struct vfm_err *err)
 {
-	struct ckpt_adapters *s = ((struct ckpt_priv *)c->priv)->adapters;
+	struct ckpt_adapters *s = c->priv->adapters;
 	struct vfm_runs runs = {0}, rows = {0};
 	const int64_t row = t->ndim && t->shape[0] > 0 ? t->numel / t->shape[0] : 1;
 	int rc;
@@ -154,7 +154,7 @@ out:
 int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
-	struct ckpt_adapters *s = ((struct ckpt_priv *)c->priv)->adapters;
+	struct ckpt_adapters *s = c->priv->adapters;
 	const char *in_model = vfm_ckpt_name_in(c, "model", t),
 		   *name = in_model ? in_model : vfm_ckpt_name_in(c, "ema", t);
 	const struct ckpt_trained *trained = name ? find_trained(s, name) : NULL;

@@ -31,12 +31,11 @@ int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 struct vfm_ckpt *ckpt_new(const char *path)
 {
 	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
 
-	c->priv = pv;
+	c->priv = vfm_calloc(1, sizeof(*c->priv));
 	c->path = vfm_strdup(path);
 	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
+		c->priv->slot[i].file = -1;
 	return c;
 }
 
@@ -401,8 +400,6 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
-
-	return pv->adapters ? ckpt_read_adapted(c, t, slice, dtype, dst, err)
-			    : ckpt_read_stored(c, t, slice, dtype, dst, err);
+	return c->priv->adapters ? ckpt_read_adapted(c, t, slice, dtype, dst, err)
+				 : ckpt_read_stored(c, t, slice, dtype, dst, err);
 }

@@ -49,6 +49,7 @@ struct vfm_ckpt_tensor {
 	int n_pieces;
 };
 struct vfm_ckpt_file;
+struct ckpt_priv;
 struct vfm_ckpt { /* read-only for the caller */
 	char *path;
 	bool plain;         /* .safetensors files (one, or several with an index), without hashes, step and config */
@@ -64,7 +65,7 @@ struct vfm_ckpt { /* read-only for the caller */
 	bool damaged;      /* a read found that the data do not match the manifest */
 	int64_t bytes;     /* of all data files */
 	double saved_at;   /* seconds since 1970; 0 unknown */
-	void *priv;
+	struct ckpt_priv *priv;
 };
 
 /* Opens a checkpoint: parses the manifest and checks its hash, the shapes, that the pieces cover each tensor exactly

@@ -139,7 +139,8 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds several models; give the folder of one, such as '%s/transformer'", operand,
 				bare);
-		else if (!rc && !*path && (ckpt_has_file(operand, CKPT_PEFT_CONFIG) || ckpt_has_file(operand, DIFFUSERS_LORA)))
+		else if (!rc && !*path &&
+			(ckpt_has_file(operand, CKPT_PEFT_CONFIG) || ckpt_has_file(operand, DIFFUSERS_LORA)))
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds LoRA adapters, not a model: vfm-ckpt merge and vfm-sample --lora take "
 				"'%s%s%s'",

@@ -374,9 +374,8 @@ static int copy_cmp(const void *a, const void *b)
 static void replace_tensors(struct translation *x)
 {
 	struct vfm_foreign_map *map = x->map;
-	struct ckpt_priv *pv = x->c->priv;
 	struct vfm_ckpt_tensor *t = vfm_calloc((size_t)map->n_ours, sizeof(*t));
-	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&pv->arena, map->n_copies * sizeof(*piece));
+	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&x->c->priv->arena, map->n_copies * sizeof(*piece));
 
 	qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_cmp);
 	for (size_t i = 0; i < map->n_copies; i++) {

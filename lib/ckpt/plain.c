@@ -90,7 +90,6 @@ static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *pat
 
 static void add_tensors(struct vfm_ckpt *c, int file)
 {
-	struct ckpt_priv *pv = c->priv;
 	const struct vfm_st *st = &c->file[file].st;
 
 	c->t = vfm_realloc(c->t, (size_t)c->n + st->n + 1, sizeof(*c->t));
@@ -102,7 +101,7 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 		memcpy(t->shape, s->shape, sizeof(t->shape));
 		t->bytes = (int64_t)(s->end - s->begin);
 		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
-		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
+		t->piece = vfm_arena_alloc(&c->priv->arena, sizeof(*t->piece));
 		t->piece[0] = (struct vfm_ckpt_piece){
 			.file = file, .tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
 	}
@@ -126,12 +125,11 @@ int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char
 /* Sets c->state from the metadata of the first file, where vfm_ckpt_export wrote it; all files have the same. */
 static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
 	char *where;
-	int rc = ckpt_read_meta(c, CKPT_META_STATE, &pv->state, &where, err);
+	int rc = ckpt_read_meta(c, CKPT_META_STATE, &c->priv->state, &where, err);
 
 	free(where);
-	c->state = pv->state;
+	c->state = c->priv->state;
 	return rc;
 }
 

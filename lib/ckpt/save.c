@@ -538,12 +538,13 @@ static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return sync_dir(w, w->dir, err);
 }
 
-static int commit_rank0(struct vfm_ckpt_writer *w, char **all, int n, struct vfm_err *err)
+/* all [size]: what the ranks have written. */
+static int commit_rank0(struct vfm_ckpt_writer *w, char **all, struct vfm_err *err)
 {
 	json_t **ranks = vfm_calloc((size_t)w->spec.size, sizeof(json_t *));
 	int rc = 0;
 
-	for (int r = 0; r < n && !rc; r++) {
+	for (int r = 0; r < w->spec.size && !rc; r++) {
 		ranks[r] = vfm_json_parse(all[r], strlen(all[r]), "pieces of a rank", err);
 		if (!ranks[r])
 			rc = VFM_EENV;
@@ -563,30 +564,40 @@ static int agree_writers(const struct vfm_ckpt_writer *w, int rc, struct vfm_err
 	return w->spec.comm ? w->spec.comm->agree(w->spec.comm->ctx, rc, err) : rc;
 }
 
-static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
+static void free_texts(char **text, int n)
 {
-	bool first = w->spec.rank == 0;
-	struct vfm_buf text = {0};
-	json_t *mine = NULL;
-	char **all = NULL, *one[1];
-	int rc;
+	for (int r = 0; text && r < n; r++)
+		free(text[r]);
+	free(text);
+}
 
-	TRY_OUT(agree_writers(w, first ? make_tmp(w, err) : 0, err));
-	TRY_OUT(agree_writers(w, write_files(w, &mine, err), err));
-	vfm_json_text(&text, mine, 0);
-	one[0] = text.data;
-	if (w->spec.comm)
-		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree_writers(
-		w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
+/* Saves the checkpoint of the n writers of this process: one of each rank, or all. */
+static int save_writers(struct vfm_ckpt_writer **w, int n, struct vfm_err *err)
+{
+	const struct vfm_ckpt_comm *comm = w[0]->spec.comm;
+	char **mine = vfm_calloc((size_t)n, sizeof(char *)), **all = NULL;
+	bool first = w[0]->spec.rank == 0;
+	int rc = 0;
+
+	TRY_OUT(agree_writers(w[0], first ? make_tmp(w[0], err) : 0, err));
+	for (int r = 0; r < n && !rc; r++) {
+		struct vfm_buf text = {0};
+		json_t *files = NULL;
+
+		rc = write_files(w[r], &files, err);
+		vfm_json_text(&text, files, 0);
+		mine[r] = text.data;
+		json_decref(files);
+	}
+	TRY_OUT(agree_writers(w[0], rc, err));
+	if (comm)
+		TRY_OUT(comm->gather(comm->ctx, mine[0], &all, err));
+	TRY_OUT(agree_writers(w[0], first ? commit_rank0(w[0], comm ? all : mine, err) : 0, err));
 out:
 	if (rc < 0 && first)
-		vfm_rm_rf(w->tmp, NULL);
-	for (int r = 0; all && r < w->spec.size; r++)
-		free(all[r]);
-	free(all);
-	json_decref(mine);
-	vfm_buf_release(&text);
+		vfm_rm_rf(w[0]->tmp, NULL);
+	free_texts(all, w[0]->spec.size);
+	free_texts(mine, n);
 	return rc;
 }
 
@@ -595,7 +606,7 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	struct vfm_err warn = {0}, mine = {0};
 	struct vfm_ckpt_prune prune = {
 		.keep_last = w->spec.keep_last, .keep_every = w->spec.keep_every, .spare = w->spec.step};
-	int rc = save_steps(w, err ? err : &mine);
+	int rc = save_writers(&w, 1, err ? err : &mine);
 
 	if (!rc && w->spec.rank == 0 && vfm_ckpt_prune(w->dir, &prune, &warn) < 0)
 		vfm_warn("%s", warn.msg); /* the save succeeded; only the pruning failed */
@@ -605,27 +616,10 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 
 int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err)
 {
-	char **text = vfm_calloc((size_t)n, sizeof(char *));
-	int rc = make_tmp(w[0], err);
+	int rc = save_writers(w, n, err);
 
-	for (int r = 0; r < n && !rc; r++) {
-		struct vfm_buf b = {0};
-		json_t *mine = NULL;
-
-		rc = write_files(w[r], &mine, err);
-		vfm_json_text(&b, mine, 0);
-		text[r] = b.data;
-		json_decref(mine);
-	}
-	if (!rc)
-		rc = commit_rank0(w[0], text, n, err);
-	if (rc < 0)
-		vfm_rm_rf(w[0]->tmp, NULL);
-	for (int r = 0; r < n; r++) {
-		free(text[r]);
+	for (int r = 0; r < n; r++)
 		vfm_ckpt_abandon(w[r]);
-	}
-	free(text);
 	return rc;
 }
 

@@ -240,8 +240,7 @@ static int32_t *local_data(const struct vfm_part *p, int64_t a, int64_t b)
 static void *member_main(void *arg)
 {
 	struct member *m = arg;
-	struct vfm_ckpt_spec spec = {
-		.dir = m->dir, .step = 5, .rank = m->rank, .size = m->t->size, .comm = &m->comm};
+	struct vfm_ckpt_spec spec = {.dir = m->dir, .step = 5, .rank = m->rank, .size = m->t->size, .comm = &m->comm};
 	struct vfm_ckpt_writer *w = vfm_ckpt_begin(&spec);
 	int coord[VFM_AXES] = {[VFM_AX_TP] = m->rank % m->tp}, size[VFM_AXES] = {[VFM_AX_TP] = m->tp};
 	struct vfm_part p;

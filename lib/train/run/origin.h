@@ -7,7 +7,7 @@
 
 #include "ckpt/ckpt.h"
 #include "train/job/job.h"
-#include "train/run/identity.h"
+#include "train/run/run.h"
 #include "train/step/trainer.h"
 
 struct vfm_origin {
@@ -15,9 +15,8 @@ struct vfm_origin {
 	struct vfm_job *job;
 	struct vfm_trainer *tr;
 	const struct vfm_config *config;
-	const char *dir, *ckpt_dir;            /* RUN, and its directory of checkpoints */
-	const char *resume, *init, *init_part; /* as in struct vfm_run_opts */
-	unsigned allow_change;                 /* bits of enum vfm_run_difference */
+	const struct vfm_run_opts *run; /* dir, resume, init, init_part, allow_change */
+	const char *ckpt_dir;         /* the directory of checkpoints of RUN */
 	const json_t *plan_forced;             /* of the plan's header; NULL: none */
 	struct vfm_identity *id;               /* begin adds encoders, init and forced */
 	/* set by vfm_origin_begin */

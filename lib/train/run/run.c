@@ -215,12 +215,8 @@ static int begin(struct train_run *r, struct vfm_err *err)
 	r->origin = (struct vfm_origin){.job = r->job,
 		.tr = r->tr,
 		.config = r->c,
-		.dir = r->o->dir,
+		.run = r->o,
 		.ckpt_dir = r->ckpt_dir,
-		.resume = r->o->resume,
-		.init = r->o->init,
-		.init_part = r->o->init_part,
-		.allow_change = r->o->allow_change,
 		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
 	TRY(vfm_origin_begin(&r->origin, err));

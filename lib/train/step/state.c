@@ -12,34 +12,33 @@
 #include "net/nn/scales.h"
 #include "train/job/job.h"
 
-enum source { NONE, MASTERS, ARRAY };
-
 /* The parameters that a part holds. */
 enum scope { WHOLE_MODEL, BASE_MODEL /* without adapters */, TRAINED /* without frozen parameters */ };
 
 struct state_part {
 	const char *name;
-	enum source from;
-	const struct vfm_array *own; /* for ARRAY */
+	const struct vfm_array *own; /* NULL: the master weights */
 	enum scope scope;
 };
 
-enum { N_PARTS = 4 };
+enum { PARTS_MAX = 4 };
 
 static bool in_part(const struct state_part *part, const struct vfm_param *p)
 {
 	return part->scope == BASE_MODEL ? !p->adapter : part->scope == WHOLE_MODEL || !p->frozen;
 }
 
-static void parts_of(struct vfm_trainer *tr, struct state_part p[N_PARTS])
+/* Returns the number of parts. */
+static int parts_of(struct vfm_trainer *tr, struct state_part p[PARTS_MAX])
 {
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
 	/* The base model of adapters is not saved again. */
-	p[0] = (struct state_part){"model", MASTERS, NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
-	p[1] = (struct state_part){"optim/m", ARRAY, &o->m, TRAINED};
-	p[2] = (struct state_part){"optim/v", ARRAY, &o->v, TRAINED};
-	p[3] = (struct state_part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
+	p[0] = (struct state_part){"model", NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
+	p[1] = (struct state_part){"optim/m", &o->m, TRAINED};
+	p[2] = (struct state_part){"optim/v", &o->v, TRAINED};
+	p[3] = (struct state_part){"ema", &o->ema, TRAINED};
+	return o->ema.data ? 4 : 3;
 }
 
 /* ---- saving ---- */
@@ -79,7 +78,7 @@ static int64_t count_part(const struct vfm_params *ps, const struct state_part *
 {
 	int64_t n = 0;
 
-	for (size_t i = 0; i < ps->n && part->from != NONE; i++) {
+	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
 
 		n += o.writes && in_part(part, ps->p[i]) ? o.b - o.a : 0;
@@ -154,19 +153,17 @@ static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ck
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = 0;
 	const struct vfm_scales *scales = ps->scales && ps->scales->writes && ps->scales->n ? ps->scales : NULL;
-	struct state_part part[N_PARTS];
+	struct state_part part[PARTS_MAX];
+	int parts = parts_of(tr, part);
 	float *host;
 
-	parts_of(tr, part);
-	for (int i = 0; i < N_PARTS; i++)
+	for (int i = 0; i < parts; i++)
 		n += count_part(ps, &part[i]);
 	TRY(saver_reserve(s, ps->stream->dev, (size_t)(n + (scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
-	for (int i = 0; i < N_PARTS; i++) {
-		if (part[i].from == NONE)
-			continue;
+	for (int i = 0; i < parts; i++) {
 		TRY(add_part(w, ps, s->stream, &part[i], host, err));
 		host += count_part(ps, &part[i]);
 	}
@@ -445,8 +442,6 @@ static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct st
 	TRY(upload_init(&g, ps, err));
 	rc = 0;
 	for (int k = 0; k < n && rc == 0; k++) {
-		if (part[k].from == NONE)
-			continue;
 		rc = part[k].own && part[k].own->dtype == VFM_U8 ? load_packed(&g, c, &part[k], optim, err)
 								 : load_part(&g, c, &part[k], part[k].own, err);
 	}
@@ -523,23 +518,22 @@ static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct 
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, BASE_MODEL}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, BASE_MODEL}, err);
 }
 
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, TRAINED}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, TRAINED}, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	struct state_part part[N_PARTS];
-	int rc;
+	struct state_part part[PARTS_MAX];
+	int parts = parts_of(tr, part), rc;
 
-	parts_of(tr, part);
 	TRY(check_tensors(ps, c, &part[0], err));
-	rc = load_parts(ps, c, part, N_PARTS, vfm_trainer_optim(tr), err);
+	rc = load_parts(ps, c, part, parts, vfm_trainer_optim(tr), err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
 	TRY(vfm_agree(ps->mesh->save, rc, err));
