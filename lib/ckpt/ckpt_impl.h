@@ -173,6 +173,7 @@ void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 int ckpt_open_code(int errnum);
 
 bool ckpt_is_dir(const char *path);
+char *ckpt_bare_path(const char *path); /* a copy without slashes at its end; the caller frees it */
 bool ckpt_has_file(const char *dir, const char *name);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 

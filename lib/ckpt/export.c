@@ -182,12 +182,9 @@ static int check_empty(const char *dir, struct vfm_err *err)
 /* Writes into a directory with a temporary name, which appears under its own when it is complete. */
 static int write_directory(struct export_job *j, struct vfm_err *err)
 {
-	char *out = vfm_strdup(j->x->out), *tmp;
+	char *out = ckpt_bare_path(j->x->out), *tmp = vfm_strfmt("%s.tmp", out);
 	int layout = 0, rc;
 
-	for (size_t n = strlen(out); n > 1 && out[n - 1] == '/'; n--)
-		out[n - 1] = 0;
-	tmp = vfm_strfmt("%s.tmp", out);
 	TRY_OUT(check_empty(out, err));
 	TRY_OUT(vfm_rm_rf(tmp, err)); /* of a killed export */
 	TRY_OUT(vfm_mkdir_p(tmp, err));

@@ -115,15 +115,22 @@ int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err)
 	return 0;
 }
 
+char *ckpt_bare_path(const char *path)
+{
+	char *bare = vfm_strdup(path);
+
+	for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
+		bare[n - 1] = 0;
+	return bare;
+}
+
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 {
-	char *sub = vfm_strfmt("%s/ckpt", operand), *bare = vfm_strdup(operand);
+	char *sub = vfm_strfmt("%s/ckpt", operand), *bare = ckpt_bare_path(operand);
 	int64_t step = -1;
 	struct stat st;
 	int rc = 0;
 
-	for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
-		bare[n - 1] = 0;
 	*path = NULL;
 	if (stat(operand, &st) != 0) {
 		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", operand);

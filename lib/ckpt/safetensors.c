@@ -118,12 +118,16 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 	if (at != st->bytes)
 		return vfm_fail(err, VFM_EUSAGE, "%s: %llu bytes after the last tensor", file,
 			(unsigned long long)(st->bytes - at));
+	vfm_st_index(st);
+	return 0;
+}
+
+void vfm_st_index(struct vfm_st *st)
+{
 	st->by_name = vfm_calloc(st->n + 1, sizeof(struct vfm_st_tensor *));
 	for (size_t i = 0; i < st->n; i++)
 		st->by_name[i] = &st->t[i];
-	if (st->n)
-		qsort(st->by_name, st->n, sizeof(struct vfm_st_tensor *), by_name);
-	return 0;
+	qsort(st->by_name, st->n, sizeof(struct vfm_st_tensor *), by_name);
 }
 
 int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,

@@ -50,6 +50,7 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name,
 	struct vfm_err *err); /* reads the header from fd by pread */
 const struct vfm_st_tensor *vfm_st_find(const struct vfm_st *st, const char *name);
+void vfm_st_index(struct vfm_st *st); /* fills by_name */
 void vfm_st_release(struct vfm_st *st);
 
 /* Sorts t by descending element size, then name, so that each tensor is aligned to its element; sets begin and end of

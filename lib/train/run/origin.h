@@ -16,9 +16,9 @@ struct vfm_origin {
 	struct vfm_trainer *tr;
 	const struct vfm_config *config;
 	const struct vfm_run_opts *run; /* dir, resume, init, init_part, allow_change */
-	const char *ckpt_dir;         /* the directory of checkpoints of RUN */
-	const json_t *plan_forced;             /* of the plan's header; NULL: none */
-	struct vfm_identity *id;               /* begin adds encoders, init and forced */
+	const char *ckpt_dir;           /* the directory of checkpoints of RUN */
+	const json_t *plan_forced;      /* of the plan's header; NULL: none */
+	struct vfm_identity *id;        /* begin adds encoders, init and forced */
 	/* set by vfm_origin_begin */
 	int64_t first;            /* completed steps */
 	int64_t saved;            /* step of the newest checkpoint of the run itself; -1: none */

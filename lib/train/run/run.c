@@ -90,11 +90,22 @@ static int make_dir(struct train_run *r, struct vfm_err *err)
 	return rc;
 }
 
+/* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
+static void check_average(const struct vfm_config *c, int64_t steps)
+{
+	double initial = pow(c->train.ema_decay, (double)steps);
+
+	if (c->tuning.rank > 0 && c->train.ema_decay > 0 && initial > 0.5)
+		vfm_warn("train.ema_decay: after %lld steps the moving average of the adapters is %.0f %% their "
+			 "initial value, the base model; vfm-sample takes it unless train.ema_decay is 0",
+			(long long)steps, 100 * initial);
+}
+
 static int check_run_plan(struct train_run *r, struct vfm_err *err)
 {
 	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
 	if (is_root(r))
-		vfm_plan_check_average(r->c, r->last);
+		check_average(r->c, r->last);
 	return 0;
 }
 

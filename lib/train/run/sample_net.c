@@ -146,13 +146,7 @@ static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err
 
 	TRY(vfm_identity_encoders(&a, n->ckpt, err));
 	TRY(vfm_identity_encoders(&b, n->low_ckpt, err));
-	for (int e = 0; e < VFM_MAKER_KINDS; e++) {
-		const struct vfm_maker *p = vfm_makers_of(&a, e), *q = vfm_makers_of(&b, e);
-
-		if (vfm_maker_compare(p, q) == VFM_MAKER_DIFFERENT)
-			return vfm_maker_check(e, p, n->ckpt->path, q, n->low_ckpt->path, err);
-	}
-	return 0;
+	return vfm_makers_check(&a, n->ckpt->path, &b, n->low_ckpt->path, err);
 }
 
 /* Opens the checkpoint of the second network, which must have the model of the first. */
