@@ -35,8 +35,11 @@ void view_close(struct view *v);
 /* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE, or VFM_EUSAGE, also if the number
  * of operands is not min to max. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
-int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err); /* prints and frees t */
-bool glob_any(const char *name, char **globs, int n); /* whether any glob matches; true if n is 0 */
+/* As verb_parse for "[-r] [-o FORMAT] CKPT [GLOB ...]".  Opens a view of the tensors that match any glob. */
+int verb_open_list(struct view *v, const char **format, const char *name, const char *summary, int argc, char **argv,
+	struct vfm_err *err);
+/* Prints t in the format if rc is 0, and frees it.  Returns rc, or the code of a failure to print. */
+int verb_print(struct vfm_table *t, const char *format, int rc, struct vfm_err *err);
 void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len);
 void bytes_text(int64_t bytes, char *buf, size_t len);
 

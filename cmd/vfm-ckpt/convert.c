@@ -14,9 +14,6 @@
 /* Reads the configuration of a checkpoint. */
 static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vfm_err *err)
 {
-	if (!json_object_size(c->config))
-		return vfm_fail(err, VFM_EUSAGE, "%s has no configuration, which --layout needs; use --files", c->path);
-	vfm_config_defaults(cfg);
 	return vfm_config_saved(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
 }
 
@@ -26,6 +23,8 @@ static int reshard_layout(struct vfm_ckpt *c, const char *text, const char *dst,
 	struct vfm_config cfg;
 	int ranks, rc;
 
+	if (!json_object_size(c->config))
+		return vfm_fail(err, VFM_EUSAGE, "%s has no configuration, which --layout needs; use --files", c->path);
 	TRY(config_of(c, &cfg, err));
 	if (vfm_layout_parse(&cfg, text, &ranks, err) < 0)
 		return vfm_err_context(err, "--layout");
@@ -98,8 +97,7 @@ static int read_given(const char *path, json_t **json, struct vfm_config *cfg, b
 	*json = vfm_yaml_or_json_load(path, 1 << 20, err);
 	if (!*json)
 		return err->code;
-	vfm_config_defaults(cfg);
-	if (vfm_config_saved(cfg, *json, err) < 0 || vfm_config_check(cfg, err) < 0)
+	if (vfm_config_saved(cfg, *json, err) < 0)
 		return vfm_err_context(err, "%s", path);
 	*model = json_object_get(*json, "model") != NULL;
 	return 0;
@@ -160,13 +158,8 @@ static int exported_config(const struct vfm_ckpt *c, const char *path, struct vf
 	if (!path && !json_object_get(c->config, "model"))
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s has no configuration, which --layout needs; -c FILE gives one", c->path);
-	if (!path) {
-		vfm_config_defaults(cfg);
-		TRY(vfm_config_saved(cfg, c->config, err) < 0 || vfm_config_check(cfg, err) < 0
-				? vfm_err_context(err, "%s: configuration", c->path)
-				: 0);
-		return 0;
-	}
+	if (!path)
+		return config_of(c, cfg, err);
 	rc = read_given(path, &json, cfg, &model, err);
 	if (rc == 0 && !model)
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: no section 'model'", path);
@@ -174,24 +167,45 @@ static int exported_config(const struct vfm_ckpt *c, const char *path, struct vf
 	return rc;
 }
 
-/* Exports weights, or adapters in the layout of another program. */
-static int export_to(struct vfm_ckpt *c, struct vfm_ckpt_export *x, const char *layout, const char *config,
-	int64_t shard, struct vfm_err *err)
+/* The options that merge and export have in common. */
+struct export_cli {
+	struct vfm_ckpt_export x;
+	const char *layout, *dtype, *config;
+	int64_t shard;
+};
+static const struct export_cli export_defaults = {.x = {.part = "model"}, .layout = "vfm", .shard = (int64_t)5 << 30};
+
+#define EXPORT_ROWS(e, base)                                                                                           \
+	{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &(e)->dtype},     \
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &(e)->shard}, \
+	{                                                                                                              \
+		VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if " base " has none", &(e)->config   \
+	}
+
+static int check_export(struct export_cli *e, struct vfm_err *err)
 {
+	TRY(float_type(e->dtype, &e->x.dtype, err));
+	return e->shard < 1 ? vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1") : 0;
+}
+
+/* Exports weights, or adapters in the layout of another program. */
+static int export_to(struct vfm_ckpt *c, struct export_cli *e, struct vfm_err *err)
+{
+	struct vfm_ckpt_export *x = &e->x;
 	struct vfm_config cfg;
 
-	x->shard_bytes = has_suffix(x->out, ".safetensors") ? 0 : shard;
-	if (!strcmp(layout, "vfm"))
+	x->shard_bytes = has_suffix(x->out, ".safetensors") ? 0 : e->shard;
+	if (!strcmp(e->layout, "vfm"))
 		return vfm_ckpt_export(c, x, err);
 	if (vfm_ckpt_is_adapters(c)) {
 		const struct vfm_adapters_export a = {
-			.part = x->part, .dtype = x->dtype, .layout = layout, .out = x->out};
+			.part = x->part, .dtype = x->dtype, .layout = e->layout, .out = x->out};
 
 		return vfm_ckpt_export_adapters(c, &a, err);
 	}
-	x->layout = layout;
+	x->layout = e->layout;
 	x->model = &cfg.model;
-	TRY(exported_config(c, config, &cfg, err));
+	TRY(exported_config(c, e->config, &cfg, err));
 	return vfm_ckpt_export(c, x, err);
 }
 
@@ -218,20 +232,18 @@ static const char *trained_part(const struct vfm_ckpt *c)
 
 int verb_merge(int argc, char **argv, struct vfm_err *err)
 {
-	const char *layout = "vfm", *part = "model", *base = NULL, *dtype = NULL, *config = NULL;
-	int64_t shard = (int64_t)5 << 30;
+	const char *part = "model", *base = NULL;
+	struct export_cli e = export_defaults;
 	double scale = 1;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NUM, 's', "scale", "SCALE", "factor of the adapters (default 1)", &scale},
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
-			&layout},
+			&e.layout},
 		{VFM_OPT_STR, 'p', "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
 		{VFM_OPT_STR, 0, "base-part", "PART",
 			"weights of a checkpoint BASE: model, ema (default: those that the adapters were trained with)",
 			&base},
-		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
-		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
-		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if BASE has none", &config},
+		EXPORT_ROWS(&e, "BASE"),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt merge",
@@ -239,26 +251,22 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 			    "BASE ADAPTERS DST",
 		.summary = "add low-rank adapters to the weights of their base model",
 		.opts = opts};
-	struct vfm_ckpt_export x = {0};
 	struct vfm_ckpt *c = NULL, *adapters;
 	int n, rc = verb_parse(&cmd, argc, argv, 3, 3, &n, err);
 
 	if (rc)
 		return rc;
-	TRY(float_type(dtype, &x.dtype, err));
-	if (shard < 1)
-		return vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1");
+	TRY(check_export(&e, err));
 	if (base && strcmp(base, "model") != 0 && strcmp(base, "ema") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--base-part: expected model or ema, got '%s'", base);
 	TRY(vfm_ckpt_open(&c, argv[1], err));
-	x.adapters = adapters = open_trained(argv[2]);
-	x.part = base ? base : trained_part(adapters);
-	x.out = argv[3];
-	rc = vfm_ckpt_want_model(c, err);
-	if (!rc)
-		rc = vfm_ckpt_attach(c, argv[2], part, scale, err);
-	if (!rc)
-		rc = export_to(c, &x, layout, config, shard, err);
+	e.x.adapters = adapters = open_trained(argv[2]);
+	e.x.part = base ? base : trained_part(adapters);
+	e.x.out = argv[3];
+	TRY_OUT(vfm_ckpt_want_model(c, err));
+	TRY_OUT(vfm_ckpt_attach(c, argv[2], part, scale, err));
+	rc = export_to(c, &e, err);
+out:
 	vfm_ckpt_close(adapters);
 	vfm_ckpt_close(c);
 	return rc;
@@ -266,36 +274,29 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 
 int verb_export(int argc, char **argv, struct vfm_err *err)
 {
-	const char *layout = "vfm", *part = "model", *dtype = NULL, *config = NULL;
-	int64_t shard = (int64_t)5 << 30;
+	struct export_cli e = export_defaults;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
-			"names of the tensors: vfm (default), diffusers, original; of adapters also peft", &layout},
-		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
-		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
-		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
-		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if CKPT has none", &config},
+			"names of the tensors: vfm (default), diffusers, original; of adapters also peft", &e.layout},
+		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &e.x.part},
+		EXPORT_ROWS(&e, "CKPT"),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt export",
 		.synopsis = "[-l LAYOUT] [-p PART] [-t TYPE] [--shard SIZE] [-c FILE] CKPT DST",
 		.summary = "write safetensors files for other programs",
 		.opts = opts};
-	struct vfm_ckpt_export x = {0};
 	struct vfm_ckpt *c = NULL;
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
 
 	if (rc)
 		return rc;
-	TRY(float_type(dtype, &x.dtype, err));
-	if (shard < 1)
-		return vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1");
+	TRY(check_export(&e, err));
 	TRY(vfm_ckpt_open(&c, argv[1], err));
-	x.part = part;
-	x.out = argv[2];
+	e.x.out = argv[2];
 	rc = vfm_ckpt_want_model(c, err);
 	if (!rc)
-		rc = export_to(c, &x, layout, config, shard, err);
+		rc = export_to(c, &e, err);
 	vfm_ckpt_close(c);
 	return rc;
 }

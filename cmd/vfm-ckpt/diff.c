@@ -45,9 +45,8 @@ static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *
 	struct vfm_err *err)
 {
 	struct vfm_tensor_diff r;
-	bool shape = a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof(*a->shape) * (size_t)a->ndim);
 
-	if (!shape) {
+	if (!vfm_ckpt_has_shape(a, b->ndim, b->shape)) {
 		add_diff_row(d, name, "shape", a, b, NULL);
 		return 0;
 	}
@@ -155,13 +154,9 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);
 	view_close(&d.v[1]);
-	if (rc < 0) {
-		vfm_table_free(d.t);
-		return rc;
-	}
 	if (d.listed || d.all || strcmp(format, "text") != 0)
-		TRY(verb_print(d.t, format, err));
+		rc = verb_print(d.t, format, rc, err);
 	else
 		vfm_table_free(d.t);
-	return d.differ ? VFM_EINPUT : 0;
+	return rc < 0 ? rc : d.differ ? VFM_EINPUT : 0;
 }

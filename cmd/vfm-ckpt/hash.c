@@ -67,8 +67,5 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 		rc = hash_view(&v, each, argv[i], t, err);
 		view_close(&v);
 	}
-	if (!rc)
-		return verb_print(t, format, err);
-	vfm_table_free(t);
-	return rc;
+	return verb_print(t, format, rc, err);
 }

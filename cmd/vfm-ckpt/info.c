@@ -123,8 +123,5 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		rc = info_row(t, c, err);
 		vfm_ckpt_close(c);
 	}
-	if (!rc)
-		return verb_print(t, format, err);
-	vfm_table_free(t);
-	return rc;
+	return verb_print(t, format, rc, err);
 }

@@ -1,26 +1,20 @@
-/* vfm-ckpt ls, tree - list tensors from the manifest. */
+/* vfm-ckpt ls, stat, tree - list tensors, with their statistics, or grouped by prefix. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
 
 int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
 	const char *format = "text";
-	bool raw = false;
-	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(&format), {0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt ls",
-		.synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]",
-		.summary = "list tensors",
-		.opts = opts};
 	struct vfm_table *t;
 	struct view v;
-	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+	int rc = verb_open_list(&v, &format, "vfm-ckpt ls", "list tensors", argc, argv, err);
 
 	if (rc)
 		return rc;
-	TRY(view_open(&v, argv[1], NULL, raw, err));
 	t = vfm_table_new();
 	vfm_table_col(t, "name", "tensor", 0);
 	vfm_table_col(t, "dtype", "dtype", 0);
@@ -30,8 +24,6 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 	for (int i = 0; i < v.n; i++) {
 		char shape[VFM_NDIM_MAX * 21];
 
-		if (!glob_any(v.t[i]->name, argv + 2, n - 1))
-			continue;
 		shape_text(v.t[i], shape, sizeof(shape));
 		vfm_table_row(t);
 		vfm_table_str(t, "name", v.t[i]->name);
@@ -41,8 +33,48 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 		vfm_table_i64(t, "pieces", v.t[i]->n_pieces);
 	}
 	view_close(&v);
-	return verb_print(t, format, err);
+	return verb_print(t, format, 0, err);
 }
+
+/* ---- stat ---- */
+
+int verb_stat(int argc, char **argv, struct vfm_err *err)
+{
+	static const char *const cols[] = {"min", "max", "mean", "std", "norm"};
+	const char *format = "text";
+	struct vfm_table *t;
+	struct view v;
+	int rc = verb_open_list(
+		&v, &format, "vfm-ckpt stat", "minimum, maximum, mean, norm and NaNs of each tensor", argc, argv, err);
+
+	if (rc)
+		return rc;
+	t = vfm_table_new();
+	vfm_table_col(t, "name", "tensor", 0);
+	vfm_table_col(t, "elements", "elements", 0);
+	for (int i = 0; i < 5; i++)
+		vfm_table_col(t, cols[i], cols[i], -6);
+	vfm_table_col(t, "zeros", "zeros", 0);
+	vfm_table_col(t, "nan", "nan", 0);
+	vfm_table_col(t, "inf", "inf", 0);
+	for (int i = 0; i < v.n && !rc; i++) {
+		struct vfm_tensor_stat s;
+
+		rc = vfm_ckpt_stat(v.c, v.t[i], &s, err);
+		vfm_table_row(t);
+		vfm_table_str(t, "name", v.t[i]->name);
+		vfm_table_i64(t, "elements", s.n);
+		for (int k = 0; k < 5; k++)
+			vfm_table_f64(t, cols[k], (const double[]){s.min, s.max, s.mean, s.std, s.norm}[k]);
+		vfm_table_i64(t, "zeros", s.zero);
+		vfm_table_i64(t, "nan", s.nan);
+		vfm_table_i64(t, "inf", s.inf);
+	}
+	view_close(&v);
+	return verb_print(t, format, rc, err);
+}
+
+/* ---- tree ---- */
 
 /* Returns the length of the first `depth` components of a name, which '/' and '.' separate, or of the whole name. */
 static size_t prefix_len(const char *name, int64_t depth)
@@ -113,5 +145,5 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 	vfm_table_col(t, "bytes", "bytes", 0);
 	tree_rows(t, &v, depth);
 	view_close(&v);
-	return verb_print(t, format, err);
+	return verb_print(t, format, 0, err);
 }

@@ -26,19 +26,14 @@ static const struct vfm_verb verbs[] = {
 
 int view_open(struct view *v, const char *operand, const char *part, bool raw, struct vfm_err *err)
 {
-	size_t len = part ? strlen(part) : 0;
-
 	*v = (struct view){0};
 	TRY(vfm_ckpt_open_as(&v->c, operand, &(struct vfm_ckpt_how){.raw = raw}, err));
 	v->t = vfm_calloc((size_t)v->c->n + 1, sizeof(*v->t));
 	if (part && !v->c->plain)
-		v->cut = len + 1;
-	for (int i = 0; i < v->c->n; i++) {
-		const struct vfm_ckpt_tensor *t = &v->c->t[i];
-
-		if (!v->cut || !part || (!strncmp(t->name, part, len) && t->name[len] == '/'))
-			v->t[v->n++] = t;
-	}
+		v->cut = strlen(part) + 1;
+	for (int i = 0; i < v->c->n; i++)
+		if (!part || vfm_ckpt_name_in(v->c, part, &v->c->t[i]))
+			v->t[v->n++] = &v->c->t[i];
 	if (v->cut && !v->n) {
 		vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", v->c->path, part);
 		view_close(v);
@@ -67,25 +62,43 @@ int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int ma
 	return 0;
 }
 
-int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err)
-{
-	enum vfm_table_format f = VFM_TABLE_TEXT;
-	int rc = vfm_table_format(format, &f, err);
-
-	if (rc < 0)
-		vfm_err_context(err, "-o");
-	else
-		rc = vfm_table_print(t, f, stdout, err);
-	vfm_table_free(t);
-	return rc;
-}
-
-bool glob_any(const char *name, char **globs, int n)
+static bool matches_any(const char *name, char **globs, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (!fnmatch(globs[i], name, 0))
 			return true;
 	return n == 0;
+}
+
+int verb_open_list(struct view *v, const char **format, const char *name, const char *summary, int argc, char **argv,
+	struct vfm_err *err)
+{
+	bool raw = false;
+	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(format), {0}};
+	struct vfm_cmd cmd = {
+		.name = name, .synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]", .summary = summary, .opts = opts};
+	int n, kept = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+
+	if (rc)
+		return rc;
+	TRY(view_open(v, argv[1], NULL, raw, err));
+	for (int i = 0; i < v->n; i++)
+		if (matches_any(v->t[i]->name, argv + 2, n - 1))
+			v->t[kept++] = v->t[i];
+	v->n = kept;
+	return 0;
+}
+
+int verb_print(struct vfm_table *t, const char *format, int rc, struct vfm_err *err)
+{
+	enum vfm_table_format f = VFM_TABLE_TEXT;
+
+	if (rc == 0 && vfm_table_format(format, &f, err) < 0)
+		rc = vfm_err_context(err, "-o");
+	if (rc == 0)
+		rc = vfm_table_print(t, f, stdout, err);
+	vfm_table_free(t);
+	return rc;
 }
 
 void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len)

@@ -59,10 +59,10 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 
 int verb_consolidate(int argc, char **argv, struct vfm_err *err)
 {
-	const char *out = NULL, *part = "model";
+	struct vfm_ckpt_export x = {.part = "model", .dtype = -1};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the .safetensors file to write", &out},
-		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the .safetensors file to write", &x.out},
+		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &x.part},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt consolidate",
@@ -74,10 +74,10 @@ int verb_consolidate(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	if (!out)
+	if (!x.out)
 		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing");
 	TRY(vfm_ckpt_open(&c, argv[1], err));
-	rc = vfm_ckpt_consolidate(c, part, out, err);
+	rc = vfm_ckpt_export(c, &x, err);
 	vfm_ckpt_close(c);
 	return rc;
 }

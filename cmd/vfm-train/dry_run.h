@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "io/task.h"
 #include "train/job/config.h"
-#include "train/predict/dry_run_opts.h"
+#include "train/predict/dry_run.h"
 
 struct dry_run_cli {
 	const char *machine, *format, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */

@@ -8,16 +8,17 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/file.h"
 #include "io/opt.h"
 #include "io/table.h"
 #include "dry_run.h"
-#include "report.h"
 #include "io/version.h"
 #include "train/job/context.h"
 #include "train/predict/parity.h"
-#include "train/run/initial.h"
+#include "train/run/origin.h"
 #include "train/run/phased.h"
 #include "train/run/run.h"
+#include "train/run/run_report.h"
 
 static volatile sig_atomic_t stop;
 
@@ -145,8 +146,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(phases.n ? vfm_config_phase_file(c, config_path, &phases, k, err)
-			     : vfm_config_file(c, config_path, err));
+		TRY(vfm_config_file(c, config_path, &phases, k, err));
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps >= 0)
@@ -411,28 +411,42 @@ static int predict_run(struct vfm_err *err)
 	return print_dry_run(&c, &dry, err);
 }
 
-/* Under srun only the first task warns. */
-static void warn_renamed(void)
-{
-	struct vfm_task task;
+/* ---- --report ---- */
 
-	if (vfm_task_read(&task, NULL) < 0 || task.number == 0)
-		vfm_warn("--stages is now --phases");
+static int print_page(const struct vfm_buf *b, struct vfm_err *err)
+{
+	if (fwrite(b->data, 1, b->len, stdout) == b->len && !fflush(stdout))
+		return 0;
+	return vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write stdout");
+}
+
+/* Writes the page about runs [n].  path NULL: standard output. */
+static int write_run_report(char *const *runs, int n, const char *path, struct vfm_err *err)
+{
+	char *dir = path ? vfm_dir_of(path) : vfm_strdup(".");
+	struct vfm_buf page = {0};
+	int rc;
+
+	if (n < 1)
+		rc = vfm_fail(err, VFM_EUSAGE, "--report: RUN is missing (see vfm-train -h)");
+	else
+		rc = vfm_run_report(&page, &(struct vfm_run_report_opts){.runs = runs, .n = n, .page_dir = dir}, err);
+	if (rc == 0)
+		rc = path ? vfm_write_file(path, page.data, page.len, err) : print_page(&page, err);
+	vfm_buf_release(&page);
+	free(dir);
+	return rc;
 }
 
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
 	struct vfm_config c;
-	bool renamed;
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
-	renamed = vfm_opt_rename(argc, argv, "stages", "phases");
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
-	if (renamed && rc == 0)
-		warn_renamed();
 	if (rc == 0)
 		rc = check_actions(&err);
 	if (rc == 0 && n > 0 && !report)

@@ -39,16 +39,6 @@ static int addition_order(const void *a, const void *b)
 	return order ? order : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Returns the name without its part, or NULL if the part holds no weights. */
-static const char *weight_name(const struct vfm_ckpt *c, const char *name)
-{
-	if (c->plain)
-		return name;
-	if (!strncmp(name, "model/", 6))
-		return name + 6;
-	return strncmp(name, "ema/", 4) ? NULL : name + 4;
-}
-
 static const struct ckpt_trained *find_trained(const struct ckpt_adapters *s, const char *name)
 {
 	for (size_t i = 0; i < s->n_trained; i++)
@@ -133,7 +123,7 @@ static void add_runs(int64_t first, int64_t end, void *ctx)
 static int sum_additions(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	const struct ckpt_addition *first, float *w, struct vfm_err *err)
 {
-	struct ckpt_adapters *s = ((struct ckpt_priv *)c->priv)->adapters;
+	struct ckpt_adapters *s = c->priv->adapters;
 	struct vfm_runs runs = {0}, rows = {0};
 	const int64_t row = t->ndim && t->shape[0] > 0 ? t->numel / t->shape[0] : 1;
 	int rc;
@@ -164,8 +154,9 @@ out:
 int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
-	struct ckpt_adapters *s = ((struct ckpt_priv *)c->priv)->adapters;
-	const char *name = weight_name(c, t->name);
+	struct ckpt_adapters *s = c->priv->adapters;
+	const char *in_model = vfm_ckpt_name_in(c, "model", t),
+		   *name = in_model ? in_model : vfm_ckpt_name_in(c, "ema", t);
 	const struct ckpt_trained *trained = name ? find_trained(s, name) : NULL;
 	const struct ckpt_addition key = {.tensor = name}, *hit = NULL;
 	int64_t n = slice && slice->part ? vfm_part_numel(slice->part) : t->numel;

@@ -58,17 +58,13 @@ static void add_trained(struct finding *f, const char *name, const struct vfm_ck
 {
 	struct ckpt_attaching *x = f->x;
 	struct ckpt_adapters *s = x->s;
-	char *full = x->c->plain ? vfm_strdup(name) : vfm_strfmt("model/%s", name);
-	const struct vfm_ckpt_tensor *base = vfm_ckpt_find(x->c, full);
+	const struct vfm_ckpt_tensor *base = vfm_ckpt_find_in(x->c, "model", name);
 
-	free(full);
 	if (!base) {
 		ckpt_fault_add(&f->unknown, t->name, "");
 	} else if (x->scale != 1) {
 		ckpt_fault_add(&f->unknown, t->name, " (trained: only with scale 1)");
-	} else if (base->ndim != t->ndim || memcmp(base->shape, t->shape, sizeof(*t->shape) * (size_t)t->ndim) != 0) {
-		ckpt_fault_shape(&f->shapes, t->name, t->ndim, t->shape, base->ndim, base->shape);
-	} else {
+	} else if (ckpt_shape_fits(&f->shapes, t->name, t, base->ndim, base->shape)) {
 		vfm_grow(&s->trained, &s->cap_trained, s->n_trained + 1, sizeof(*s->trained));
 		s->trained[s->n_trained++] = (struct ckpt_trained){vfm_arena_strdup(&s->arena, name), x->from, t};
 	}
@@ -109,17 +105,17 @@ static void join_layers(struct finding *f, struct named_tensor *v, size_t n)
 static int list_layers(struct finding *f, struct vfm_err *err)
 {
 	const struct vfm_ckpt *from = f->x->from;
-	size_t cut = from->plain ? 0 : strlen(f->x->part), n = 0, found = 0;
+	size_t n = 0, found = 0;
 	struct named_tensor *v = vfm_calloc((size_t)from->n + 1, sizeof(*v));
 
 	for (int i = 0; i < from->n; i++) {
 		const struct vfm_ckpt_tensor *t = &from->t[i];
-		const char *name = t->name + cut + (cut > 0);
+		const char *name = vfm_ckpt_name_in(from, f->x->part, t);
 		enum form form;
 		size_t len;
 		char *layer;
 
-		if (cut && (strncmp(t->name, f->x->part, cut) != 0 || t->name[cut] != '/'))
+		if (!name)
 			continue;
 		found++;
 		form = split_name(name, &len);
@@ -205,12 +201,12 @@ static struct model_names *own_names(const struct vfm_ckpt *c)
 	map.copy = vfm_calloc((size_t)c->n + 1, sizeof(*map.copy));
 	for (int i = 0; i < c->n; i++) {
 		const struct vfm_ckpt_tensor *t = &c->t[i];
+		const char *name = vfm_ckpt_name_in(c, "model", t);
 		int at = map.n_ours;
 
-		if (!c->plain && strncmp(t->name, "model/", 6) != 0)
+		if (!name)
 			continue;
-		map.ours[at] = (struct vfm_foreign_tensor){
-			.name = t->name + (c->plain ? 0 : 6), .ndim = t->ndim, .numel = t->numel};
+		map.ours[at] = (struct vfm_foreign_tensor){.name = name, .ndim = t->ndim, .numel = t->numel};
 		memcpy(map.ours[at].shape, t->shape, sizeof(t->shape));
 		map.theirs[at] = map.ours[at];
 		map.copy[at] = (struct vfm_foreign_copy){.ours = at, .theirs = at, .n = t->numel};
@@ -400,10 +396,8 @@ static bool model_has(const struct finding *f, int tensor)
 
 	for (size_t k = f->names->first[tensor]; k < f->names->first[tensor + 1]; k++) {
 		const struct vfm_foreign_tensor *o = &map->ours[map->copy[k].ours];
-		char *full = f->x->c->plain ? vfm_strdup(o->name) : vfm_strfmt("model/%s", o->name);
-		const struct vfm_ckpt_tensor *t = vfm_ckpt_find(f->x->c, full);
+		const struct vfm_ckpt_tensor *t = vfm_ckpt_find_in(f->x->c, "model", o->name);
 
-		free(full);
 		if (!t || t->numel != o->numel)
 			return false;
 	}
@@ -439,9 +433,7 @@ static void add_adapter_difference(struct finding *f, const struct adapter_layer
 	if (!t || !find_adapted_tensor(f, l, form, &tensor))
 		return;
 	want = &f->names->map.theirs[tensor];
-	if (t->ndim != want->ndim || memcmp(t->shape, want->shape, sizeof(*t->shape) * (size_t)t->ndim) != 0)
-		ckpt_fault_shape(&f->shapes, t->name, t->ndim, t->shape, want->ndim, want->shape);
-	else
+	if (ckpt_shape_fits(&f->shapes, t->name, t, want->ndim, want->shape))
 		add_copies(f, tensor, &(struct ckpt_addition){.c = f->x->from, .a = t, .in = t->numel, .scale = scale},
 			t->numel);
 }

@@ -22,8 +22,8 @@ struct tensor_range {
 };
 
 struct check_piece {
-	int file, tensor;
-	const char *name; /* of its tensor in the file */
+	const struct vfm_ckpt_piece *p;
+	int tensor; /* index into c->t */
 };
 
 struct ckpt_check {
@@ -65,10 +65,8 @@ static void find_ranges(struct ckpt_check *k, int file)
 	if (ckpt_open_header(&st, k->fd, f->bytes, k->path, NULL) < 0)
 		return;
 	k->data = st.data;
-	while (k->at < k->n_pieces && k->piece[k->at].file < file)
-		k->at++;
-	for (size_t i = k->at; i < k->n_pieces && k->piece[i].file == file; i++) {
-		const struct vfm_st_tensor *s = vfm_st_find(&st, k->piece[i].name);
+	for (size_t i = k->at; i < k->n_pieces && k->piece[i].p->file == file; i++) {
+		const struct vfm_st_tensor *s = vfm_st_find(&st, k->piece[i].p->tensor);
 
 		if (s)
 			k->range[k->n++] = (struct tensor_range){
@@ -190,40 +188,25 @@ static int check_file(struct ckpt_check *k, int file, struct vfm_err *err)
 	return rc == VFM_EINPUT ? VFM_EENV : rc; /* it changes while it is read */
 }
 
-/* Reads the header of a file for check_places, which reports a bad one with each of its tensors.  Keeps no descriptor,
- * because a checkpoint may have more files than a process may open. */
-static int read_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
+/* Compares the pieces in a file with its header.  Keeps no descriptor, because a checkpoint may have more files than a
+ * process may open. */
+static int check_places(struct ckpt_check *k, int file, struct vfm_err *err)
 {
-	struct vfm_ckpt_file *f = &c->file[file];
+	struct vfm_ckpt_file *f = &k->c->file[file];
 	struct vfm_err e = {0};
-	int rc = ckpt_file_header(c, file, &e);
+	uint64_t off;
+	int rc = 0;
 
-	if (f->fd >= 0 && !c->plain) {
+	for (size_t i = k->at; i < k->n_pieces && k->piece[i].p->file == file && rc != VFM_EENV; i++) {
+		rc = ckpt_piece_place(k->c, &k->c->t[k->piece[i].tensor], k->piece[i].p, &off, &e);
+		if (rc == VFM_EUSAGE)
+			report_damage(k->faults, e.msg);
+	}
+	if (f->fd >= 0 && !k->c->plain) {
 		close(f->fd);
 		f->fd = -1;
 	}
-	if (rc == VFM_EENV && err)
-		*err = e;
-	return rc == VFM_EENV ? rc : 0;
-}
-
-static int check_places(struct vfm_ckpt *c, const bool *file_bad, struct vfm_ckpt_faults *f, struct vfm_err *err)
-{
-	struct vfm_err e;
-	uint64_t off;
-
-	for (int i = 0; i < c->n; i++)
-		for (int k = 0; k < c->t[i].n_pieces; k++) {
-			int rc = 0;
-
-			if (!file_bad[c->t[i].piece[k].file])
-				rc = ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e);
-			if (rc == VFM_EENV)
-				return vfm_fail(err, rc, "%s", e.msg);
-			if (rc < 0)
-				report_damage(f, e.msg);
-		}
-	return 0;
+	return rc == VFM_EENV ? vfm_fail(err, rc, "%s", e.msg) : 0;
 }
 
 static void report_nonfinite(const struct ckpt_check *k)
@@ -244,7 +227,7 @@ static void report_nonfinite(const struct ckpt_check *k)
 
 static int file_piece_cmp(const void *a, const void *b)
 {
-	return ((const struct check_piece *)a)->file - ((const struct check_piece *)b)->file;
+	return ((const struct check_piece *)a)->p->file - ((const struct check_piece *)b)->p->file;
 }
 
 static void sort_pieces(struct ckpt_check *k)
@@ -258,7 +241,7 @@ static void sort_pieces(struct ckpt_check *k)
 	k->range = vfm_calloc(k->n_pieces + 1, sizeof(*k->range));
 	for (int i = 0; i < c->n; i++)
 		for (int p = 0; p < c->t[i].n_pieces; p++)
-			k->piece[n++] = (struct check_piece){c->t[i].piece[p].file, i, c->t[i].piece[p].tensor};
+			k->piece[n++] = (struct check_piece){&c->t[i].piece[p], i};
 	if (n)
 		qsort(k->piece, n, sizeof(*k->piece), file_piece_cmp);
 }
@@ -266,24 +249,21 @@ static void sort_pieces(struct ckpt_check *k)
 static int check_checkpoint_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm_err *err)
 {
 	struct ckpt_check k = {.c = c, .faults = f, .nonfinite = vfm_calloc((size_t)c->n + 1, sizeof(int64_t))};
-	bool *bad = vfm_calloc((size_t)c->n_files + 1, sizeof(*bad));
 	int rc = 0;
 
 	sort_pieces(&k);
 	for (int i = 0; i < c->n_files && rc >= 0; i++) {
+		while (k.at < k.n_pieces && k.piece[k.at].p->file < i)
+			k.at++;
 		rc = check_file(&k, i, err);
-		bad[i] = rc > 0;
 		if (rc == 0)
-			rc = read_header(c, i, err);
+			rc = check_places(&k, i, err);
 	}
-	if (rc >= 0)
-		rc = check_places(c, bad, f, err);
 	if (rc >= 0)
 		report_nonfinite(&k);
 	free(k.piece);
 	free(k.range);
 	free(k.nonfinite);
-	free(bad);
 	return rc < 0 ? rc : 0;
 }
 

@@ -28,6 +28,17 @@ int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 	return 0;
 }
 
+struct vfm_ckpt *ckpt_new(const char *path)
+{
+	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
+
+	c->priv = vfm_calloc(1, sizeof(*c->priv));
+	c->path = vfm_strdup(path);
+	for (int i = 0; i < 4; i++)
+		c->priv->slot[i].file = -1;
+	return c;
+}
+
 void vfm_ckpt_close(struct vfm_ckpt *c)
 {
 	struct ckpt_priv *pv;
@@ -90,13 +101,6 @@ out:
 	return rc;
 }
 
-bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c)
-{
-	const json_t *freeze = json_object_get(json_object_get(c->config, "train"), "freeze");
-
-	return json_string_length(freeze) > 0;
-}
-
 bool vfm_ckpt_time_range(const struct vfm_ckpt *c, double t[2])
 {
 	const json_t *d = json_object_get(c->config, "diffusion"), *lo = json_object_get(d, "t_min"),
@@ -112,6 +116,46 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 	struct vfm_ckpt_tensor key = {.name = name};
 
 	return c->n ? bsearch(&key, c->t, (size_t)c->n, sizeof(key), ckpt_tensor_cmp) : NULL;
+}
+
+static const struct vfm_ckpt_tensor *find_full(const struct vfm_ckpt *c, const char *part, const char *name)
+{
+	char *full = vfm_strfmt("%s/%s", part, name);
+	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(c, full);
+
+	free(full);
+	return t;
+}
+
+const struct vfm_ckpt_tensor *vfm_ckpt_find_in(const struct vfm_ckpt *c, const char *part, const char *name)
+{
+	const json_t *freeze = json_object_get(json_object_get(c->config, "train"), "freeze");
+	const struct vfm_ckpt_tensor *t = c->plain ? vfm_ckpt_find(c, name) : find_full(c, part, name);
+
+	return t || c->plain || strcmp(part, "ema") != 0 || !json_string_length(freeze) ? t
+											: find_full(c, "model", name);
+}
+
+const char *vfm_ckpt_name_in(const struct vfm_ckpt *c, const char *part, const struct vfm_ckpt_tensor *t)
+{
+	size_t len = strlen(part);
+
+	if (c->plain)
+		return t->name;
+	return !strncmp(t->name, part, len) && t->name[len] == '/' ? t->name + len + 1 : NULL;
+}
+
+bool vfm_ckpt_has_shape(const struct vfm_ckpt_tensor *t, int ndim, const int64_t *shape)
+{
+	return t->ndim == ndim && !memcmp(t->shape, shape, sizeof(*shape) * (size_t)ndim);
+}
+
+void vfm_ckpt_add_shape(struct vfm_buf *b, int ndim, const int64_t *shape)
+{
+	vfm_buf_adds(b, "[");
+	for (int d = 0; d < ndim; d++)
+		vfm_buf_addf(b, "%s%lld", d ? ", " : "", (long long)shape[d]);
+	vfm_buf_adds(b, "]");
 }
 
 int vfm_ckpt_finite(const struct vfm_ckpt *c, struct vfm_err *err)
@@ -308,8 +352,7 @@ int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, c
 	bool ok = a >= 0 && a <= b && b <= n;
 
 	if (s && s->part)
-		ok = ok && s->part->ndim == t->ndim &&
-			!memcmp(s->part->global, t->shape, sizeof(*t->shape) * (size_t)t->ndim);
+		ok = ok && vfm_ckpt_has_shape(t, s->part->ndim, s->part->global);
 	if (!ok)
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': the requested slice does not match its shape",
 			c->path, t->name);
@@ -357,8 +400,6 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
-
-	return pv->adapters ? ckpt_read_adapted(c, t, slice, dtype, dst, err)
-			    : ckpt_read_stored(c, t, slice, dtype, dst, err);
+	return c->priv->adapters ? ckpt_read_adapted(c, t, slice, dtype, dst, err)
+				 : ckpt_read_stored(c, t, slice, dtype, dst, err);
 }

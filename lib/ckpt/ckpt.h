@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "spec/model/dtype.h"
 #include "spec/model/model.h"
 #include "spec/model/shard.h"
@@ -48,6 +49,7 @@ struct vfm_ckpt_tensor {
 	int n_pieces;
 };
 struct vfm_ckpt_file;
+struct ckpt_priv;
 struct vfm_ckpt { /* read-only for the caller */
 	char *path;
 	bool plain;         /* .safetensors files (one, or several with an index), without hashes, step and config */
@@ -63,7 +65,7 @@ struct vfm_ckpt { /* read-only for the caller */
 	bool damaged;      /* a read found that the data do not match the manifest */
 	int64_t bytes;     /* of all data files */
 	double saved_at;   /* seconds since 1970; 0 unknown */
-	void *priv;
+	struct ckpt_priv *priv;
 };
 
 /* Opens a checkpoint: parses the manifest and checks its hash, the shapes, that the pieces cover each tensor exactly
@@ -90,9 +92,13 @@ void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */
 bool vfm_ckpt_time_range(const struct vfm_ckpt *c, double t[2]);
 /* Returns the tensor `name`, or NULL. */
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name);
-/* Whether the run that wrote c froze parameters (train.freeze).  Part "ema" then lacks them: they are those of "model".
- */
-bool vfm_ckpt_has_frozen(const struct vfm_ckpt *c);
+/* Returns the tensor `name` of a part, or NULL.  Plain files have no parts.  The averages ("ema") of parameters that a
+ * run froze (train.freeze) are those of "model". */
+const struct vfm_ckpt_tensor *vfm_ckpt_find_in(const struct vfm_ckpt *c, const char *part, const char *name);
+/* Returns the name of t within its part, or NULL if t is of another part. */
+const char *vfm_ckpt_name_in(const struct vfm_ckpt *c, const char *part, const struct vfm_ckpt_tensor *t);
+bool vfm_ckpt_has_shape(const struct vfm_ckpt_tensor *t, int ndim, const int64_t *shape);
+void vfm_ckpt_add_shape(struct vfm_buf *b, int ndim, const int64_t *shape); /* "[2, 3]" */
 
 /* Reads a slice (NULL: all) of a tensor into dst and converts it to `dtype`.  Reads only the chunks (4 MiB) that hold
  * the slice and verifies the sha256 of each chunk before using its data.  One thread at a time per vfm_ckpt.

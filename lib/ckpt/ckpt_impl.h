@@ -54,8 +54,9 @@ struct ckpt_priv {
 
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
-int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
+/* Parses the text of a manifest as vfm_ckpt_open does, without its files.  The path of *out is empty. */
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, struct vfm_err *err);
+struct vfm_ckpt *ckpt_new(const char *path); /* without tensors and files */
 /* Opens a file of tensors, or a directory of such files.  how may be NULL. */
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
@@ -102,12 +103,64 @@ struct ckpt_faults { /* `= {0}` is empty */
 	size_t n, cap;
 };
 void ckpt_fault_add(struct ckpt_faults *l, const char *name, const char *more);
-/* Adds a tensor of another shape. */
+/* Adds a tensor that has another shape than it should. */
 void ckpt_fault_shape(
 	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want);
+/* Returns whether t has the shape; adds it as `name` if not. */
+bool ckpt_shape_fits(
+	struct ckpt_faults *l, const char *name, const struct vfm_ckpt_tensor *t, int ndim, const int64_t *want);
 /* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
 void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what);
 void ckpt_faults_release(struct ckpt_faults *l); /* empties the list */
+
+/* ---- data files of checkpoints (out.c) ---- */
+
+/* A file that is hashed in chunks, and written by a thread of its own while the caller reads and converts the next
+ * chunk. */
+struct ckpt_out;
+
+struct ckpt_out_sums {
+	uint64_t bytes;
+	char sha256[VFM_SHA256_HEX]; /* of the file */
+	json_t *chunks;              /* hexadecimal sha256 of each CKPT_CHUNK bytes; the caller owns it */
+};
+
+/* Creates a file.  what: names the checkpoint in messages; borrowed.  NULL, with VFM_EENV, on failure. */
+struct ckpt_out *ckpt_out_open(const char *path, const char *what, struct vfm_err *err);
+/* Appends data.  VFM_EENV: an earlier chunk could not be written. */
+int ckpt_out_add(struct ckpt_out *o, const void *data, size_t len, struct vfm_err *err);
+/* Writes the rest, syncs and closes the file, and frees o. */
+int ckpt_out_close(struct ckpt_out *o, struct ckpt_out_sums *sums, struct vfm_err *err);
+void ckpt_out_abandon(struct ckpt_out *o); /* closes the file, and frees o; accepts NULL */
+
+/* Writes all of data.  Syncs and closes fd; closes it in any case.  VFM_EENV. */
+int ckpt_write_all(const char *what, int fd, const void *data, size_t len, struct vfm_err *err);
+int ckpt_close_synced(const char *what, int fd, struct vfm_err *err);
+int ckpt_save_fail(const char *what, struct vfm_err *err); /* with errno */
+
+/* ---- files for other programs (export.c) ---- */
+
+/* Elements [a, b) of a tensor times `scale`, or the scale itself as one f32 if src is NULL. */
+struct ckpt_export_part {
+	const struct vfm_ckpt_tensor *src;
+	int64_t a, b;
+	double scale;
+};
+struct ckpt_exports {
+	struct vfm_ckpt *c;
+	const char *out;         /* for messages */
+	struct vfm_st_tensor *t; /* source: its ckpt_export_part, which follow each other up to its last element */
+	size_t n, cap;
+	struct vfm_arena arena; /* names, parts */
+	uint8_t *buf;           /* of the writer */
+};
+/* Adds a tensor that consists of one part. */
+void ckpt_export_add(struct ckpt_exports *x, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
+	struct ckpt_export_part part);
+/* Writes a file with the tensors t [n] of x. */
+int ckpt_export_write(struct ckpt_exports *x, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2],
+	size_t n_meta, const char *path, struct vfm_err *err);
+void ckpt_exports_release(struct ckpt_exports *x);
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);
@@ -120,6 +173,8 @@ void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 int ckpt_open_code(int errnum);
 
 bool ckpt_is_dir(const char *path);
+char *ckpt_bare_path(const char *path); /* a copy without slashes at its end; the caller frees it */
+bool ckpt_has_file(const char *dir, const char *name);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 
 #endif

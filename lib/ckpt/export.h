@@ -25,7 +25,5 @@ struct vfm_ckpt_export {
 /* VFM_EUSAGE: with a layout, the message lists every tensor that is unknown, missing or has another shape than the
  * model.  Writes nothing then. */
 int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct vfm_err *err);
-/* Exports a part as one file without converting dtypes. */
-int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, struct vfm_err *err);
 
 #endif

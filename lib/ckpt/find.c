@@ -47,7 +47,7 @@ bool ckpt_step_of(const char *name, int64_t *step, bool *tmp)
 	return digits >= 8 && (*tmp || !*p);
 }
 
-static bool has_file(const char *dir, const char *name)
+bool ckpt_has_file(const char *dir, const char *name)
 {
 	char *p = vfm_strfmt("%s/%s", dir, name);
 	bool yes = access(p, F_OK) == 0;
@@ -91,7 +91,7 @@ int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct
 			continue;
 		p = vfm_strfmt("%s/%s", dir, de->d_name);
 		canon = vfm_ckpt_path(dir, step); /* skips names such as step-000000001 */
-		if (!strcmp(p, canon) && (has_file(p, CKPT_MANIFEST) || (all && ckpt_is_dir(p)))) {
+		if (!strcmp(p, canon) && (ckpt_has_file(p, CKPT_MANIFEST) || (all && ckpt_is_dir(p)))) {
 			vfm_grow(steps, &cap, *n + 1, sizeof(**steps));
 			(*steps)[(*n)++] = step;
 		}
@@ -115,19 +115,26 @@ int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err)
 	return 0;
 }
 
+char *ckpt_bare_path(const char *path)
+{
+	char *bare = vfm_strdup(path);
+
+	for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
+		bare[n - 1] = 0;
+	return bare;
+}
+
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 {
-	char *sub = vfm_strfmt("%s/ckpt", operand), *bare = vfm_strdup(operand);
+	char *sub = vfm_strfmt("%s/ckpt", operand), *bare = ckpt_bare_path(operand);
 	int64_t step = -1;
 	struct stat st;
 	int rc = 0;
 
-	for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
-		bare[n - 1] = 0;
 	*path = NULL;
 	if (stat(operand, &st) != 0) {
 		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", operand);
-	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST) || ckpt_plain_name(operand)) {
+	} else if (!S_ISDIR(st.st_mode) || ckpt_has_file(operand, CKPT_MANIFEST) || ckpt_plain_name(operand)) {
 		*path = vfm_strdup(bare);
 	} else {
 		rc = vfm_ckpt_latest(sub, &step, err);
@@ -135,16 +142,17 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 			*path = vfm_ckpt_path(sub, step);
 		else if (!rc && (rc = vfm_ckpt_latest(bare, &step, err)) == 0 && step >= 0)
 			*path = vfm_ckpt_path(bare, step);
-		if (!rc && !*path && has_file(operand, "model_index.json"))
+		if (!rc && !*path && ckpt_has_file(operand, "model_index.json"))
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds several models; give the folder of one, such as '%s/transformer'", operand,
 				bare);
-		else if (!rc && !*path && (has_file(operand, CKPT_PEFT_CONFIG) || has_file(operand, DIFFUSERS_LORA)))
+		else if (!rc && !*path &&
+			(ckpt_has_file(operand, CKPT_PEFT_CONFIG) || ckpt_has_file(operand, DIFFUSERS_LORA)))
 			rc = vfm_fail(err, VFM_EUSAGE,
 				"'%s' holds LoRA adapters, not a model: vfm-ckpt merge and vfm-sample --lora take "
 				"'%s%s%s'",
-				operand, bare, has_file(operand, CKPT_PEFT_CONFIG) ? "" : "/",
-				has_file(operand, CKPT_PEFT_CONFIG) ? "" : DIFFUSERS_LORA);
+				operand, bare, ckpt_has_file(operand, CKPT_PEFT_CONFIG) ? "" : "/",
+				ckpt_has_file(operand, CKPT_PEFT_CONFIG) ? "" : DIFFUSERS_LORA);
 		else if (!rc && !*path)
 			rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", operand);
 	}

@@ -245,25 +245,26 @@ void ckpt_faults_release(struct ckpt_faults *l)
 	*l = (struct ckpt_faults){0};
 }
 
-static void add_shape(struct vfm_buf *b, int ndim, const int64_t *shape)
-{
-	vfm_buf_adds(b, "[");
-	for (int d = 0; d < ndim; d++)
-		vfm_buf_addf(b, "%s%lld", d ? ", " : "", (long long)shape[d]);
-	vfm_buf_adds(b, "]");
-}
-
 void ckpt_fault_shape(
 	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want)
 {
 	struct vfm_buf b = {0};
 
 	vfm_buf_adds(&b, " ");
-	add_shape(&b, ndim, shape);
+	vfm_ckpt_add_shape(&b, ndim, shape);
 	vfm_buf_adds(&b, " in the place of ");
-	add_shape(&b, want_ndim, want);
+	vfm_ckpt_add_shape(&b, want_ndim, want);
 	ckpt_fault_add(l, name, b.data);
 	vfm_buf_release(&b);
+}
+
+bool ckpt_shape_fits(
+	struct ckpt_faults *l, const char *name, const struct vfm_ckpt_tensor *t, int ndim, const int64_t *want)
+{
+	if (vfm_ckpt_has_shape(t, ndim, want))
+		return true;
+	ckpt_fault_shape(l, name, t->ndim, t->shape, ndim, want);
+	return false;
 }
 
 struct expected {
@@ -299,8 +300,7 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		}
 		want = &x->map->theirs[hit->i];
 		x->place[hit->i] = i;
-		if (want->ndim != t->ndim || memcmp(want->shape, t->shape, sizeof(*t->shape) * (size_t)t->ndim) != 0)
-			ckpt_fault_shape(shapes, t->name, t->ndim, t->shape, want->ndim, want->shape);
+		ckpt_shape_fits(shapes, t->name, t, want->ndim, want->shape);
 	}
 	free(v);
 }
@@ -374,9 +374,8 @@ static int copy_cmp(const void *a, const void *b)
 static void replace_tensors(struct translation *x)
 {
 	struct vfm_foreign_map *map = x->map;
-	struct ckpt_priv *pv = x->c->priv;
 	struct vfm_ckpt_tensor *t = vfm_calloc((size_t)map->n_ours, sizeof(*t));
-	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&pv->arena, map->n_copies * sizeof(*piece));
+	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&x->c->priv->arena, map->n_copies * sizeof(*piece));
 
 	qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_cmp);
 	for (size_t i = 0; i < map->n_copies; i++) {

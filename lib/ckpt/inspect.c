@@ -7,35 +7,30 @@
 
 enum { BLOCK = 1 << 18 }; /* elements per block */
 
-typedef int block_fn(void *ctx, int64_t a, int64_t b, struct vfm_err *err);
-
-static int each_block(const struct vfm_ckpt_tensor *t, block_fn *fn, void *ctx, struct vfm_err *err)
+/* Block k of a tensor. */
+static struct vfm_slice tensor_block(const struct vfm_ckpt_tensor *t, int64_t k)
 {
-	for (int64_t a = 0; a < t->numel; a += BLOCK)
-		TRY(fn(ctx, a, a + BLOCK < t->numel ? a + BLOCK : t->numel, err));
-	return 0;
+	return (struct vfm_slice){.a = k * BLOCK, .b = (k + 1) * BLOCK < t->numel ? (k + 1) * BLOCK : t->numel};
 }
 
-struct stat_ctx {
-	struct vfm_ckpt *c;
-	const struct vfm_ckpt_tensor *t;
-	double *buf, m2, sq;
+static int64_t tensor_blocks(const struct vfm_ckpt_tensor *t)
+{
+	return (t->numel + BLOCK - 1) / BLOCK;
+}
+
+struct stat_sums {
 	int64_t finite;
-	struct vfm_tensor_stat *s;
+	double m2, sq;
 };
 
-/* Merges mean and variance of blocks as in Chan, Golub, LeVeque (1979). */
-static int stat_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
+/* Adds a block x [n].  Merges mean and variance of blocks as in Chan, Golub, LeVeque (1979). */
+static void add_stat_block(struct vfm_tensor_stat *s, struct stat_sums *all, double *x, int64_t n)
 {
-	struct stat_ctx *x = ctx;
-	struct vfm_tensor_stat *s = x->s;
-	struct vfm_slice sl = {.a = a, .b = b};
 	double sum = 0, mean, m2 = 0, d;
-	int64_t n = 0;
+	int64_t finite = 0;
 
-	TRY(vfm_ckpt_read_tensor(x->c, x->t, &sl, VFM_F64, x->buf, err));
-	for (int64_t i = 0; i < b - a; i++) {
-		double v = x->buf[i];
+	for (int64_t i = 0; i < n; i++) {
+		double v = x[i];
 
 		if (!isfinite(v)) {
 			s->nan += isnan(v);
@@ -48,114 +43,98 @@ static int stat_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
 		if (!(v <= s->max))
 			s->max = v;
 		sum += v;
-		x->sq += v * v;
-		x->buf[n++] = v;
+		all->sq += v * v;
+		x[finite++] = v;
 	}
-	if (!n)
-		return 0;
-	mean = sum / (double)n;
-	for (int64_t i = 0; i < n; i++)
-		m2 += (x->buf[i] - mean) * (x->buf[i] - mean);
-	if (!x->finite)
+	if (!finite)
+		return;
+	mean = sum / (double)finite;
+	for (int64_t i = 0; i < finite; i++)
+		m2 += (x[i] - mean) * (x[i] - mean);
+	if (!all->finite)
 		s->mean = 0;
 	d = mean - s->mean;
-	x->finite += n;
-	s->mean += d * (double)n / (double)x->finite;
-	x->m2 += m2 + d * d * (double)n * (double)(x->finite - n) / (double)x->finite;
-	return 0;
+	all->finite += finite;
+	s->mean += d * (double)finite / (double)all->finite;
+	all->m2 += m2 + d * d * (double)finite * (double)(all->finite - finite) / (double)all->finite;
 }
 
 int vfm_ckpt_stat(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, struct vfm_tensor_stat *out, struct vfm_err *err)
 {
-	struct stat_ctx x = {.c = c, .t = t, .s = out};
-	int rc;
+	double *x = vfm_malloc(BLOCK * sizeof(*x));
+	struct stat_sums all = {0};
+	int rc = 0;
 
 	*out = (struct vfm_tensor_stat){
 		.n = t->numel, .min = (double)NAN, .max = (double)NAN, .mean = (double)NAN, .std = (double)NAN};
-	x.buf = vfm_malloc(BLOCK * sizeof(double));
-	rc = each_block(t, stat_block, &x, err);
-	free(x.buf);
-	if (x.finite)
-		out->std = sqrt(x.m2 / (double)x.finite);
-	out->norm = sqrt(x.sq);
+	for (int64_t k = 0; k < tensor_blocks(t); k++) {
+		struct vfm_slice s = tensor_block(t, k);
+
+		TRY_OUT(vfm_ckpt_read_tensor(c, t, &s, VFM_F64, x, err));
+		add_stat_block(out, &all, x, s.b - s.a);
+	}
+	if (all.finite)
+		out->std = sqrt(all.m2 / (double)all.finite);
+	out->norm = sqrt(all.sq);
+out:
+	free(x);
 	return rc;
 }
 
-struct diff_ctx {
-	struct vfm_ckpt *c[2];
-	const struct vfm_ckpt_tensor *t[2];
-	double *buf[2], atol, rtol;
-	struct vfm_tensor_diff *d;
-};
-
-static int diff_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
+static void add_tensor_difference(struct vfm_tensor_diff *d, double u, double v, double atol, double rtol)
 {
-	struct diff_ctx *x = ctx;
-	struct vfm_tensor_diff *d = x->d;
-	struct vfm_slice sl = {.a = a, .b = b};
+	double gap = fabs(u - v), big = fmax(fabs(u), fabs(v));
 
-	for (int k = 0; k < 2; k++)
-		TRY(vfm_ckpt_read_tensor(x->c[k], x->t[k], &sl, VFM_F64, x->buf[k], err));
-	for (int64_t i = 0; i < b - a; i++) {
-		double u = x->buf[0][i], v = x->buf[1][i], gap = fabs(u - v), big = fmax(fabs(u), fabs(v));
-
-		if (u == v || (isnan(u) && isnan(v)))
-			continue;
-		if (!isfinite(u) || !isfinite(v)) {
-			d->differ++;
-			d->max_abs = d->max_rel = INFINITY;
-			continue;
-		}
-		d->differ += !(gap <= x->atol + x->rtol * fabs(v));
-		d->max_abs = fmax(d->max_abs, gap);
-		d->max_rel = fmax(d->max_rel, gap / big);
+	if (u == v || (isnan(u) && isnan(v)))
+		return;
+	if (!isfinite(u) || !isfinite(v)) {
+		d->differ++;
+		d->max_abs = d->max_rel = INFINITY;
+		return;
 	}
-	return 0;
+	d->differ += !(gap <= atol + rtol * fabs(v));
+	d->max_abs = fmax(d->max_abs, gap);
+	d->max_rel = fmax(d->max_rel, gap / big);
 }
 
 int vfm_ckpt_diff(struct vfm_ckpt *a, const struct vfm_ckpt_tensor *ta, struct vfm_ckpt *b,
 	const struct vfm_ckpt_tensor *tb, double atol, double rtol, struct vfm_tensor_diff *out, struct vfm_err *err)
 {
-	struct diff_ctx x = {.c = {a, b}, .t = {ta, tb}, .atol = atol, .rtol = rtol, .d = out};
-	int rc;
+	double *x = vfm_malloc(2 * BLOCK * sizeof(*x)), *y = x + BLOCK;
+	int rc = 0;
 
 	*out = (struct vfm_tensor_diff){.n = ta->numel};
 	if (ta->numel != tb->numel)
-		return vfm_fail(err, VFM_EUSAGE, "tensor '%s': shapes differ", ta->name);
-	for (int k = 0; k < 2; k++)
-		x.buf[k] = vfm_malloc(BLOCK * sizeof(double));
-	rc = each_block(ta, diff_block, &x, err);
-	free(x.buf[0]);
-	free(x.buf[1]);
+		rc = vfm_fail(err, VFM_EUSAGE, "tensor '%s': shapes differ", ta->name);
+	TRY_OUT(rc);
+	for (int64_t k = 0; k < tensor_blocks(ta); k++) {
+		struct vfm_slice s = tensor_block(ta, k);
+
+		TRY_OUT(vfm_ckpt_read_tensor(a, ta, &s, VFM_F64, x, err));
+		TRY_OUT(vfm_ckpt_read_tensor(b, tb, &s, VFM_F64, y, err));
+		for (int64_t i = 0; i < s.b - s.a; i++)
+			add_tensor_difference(out, x[i], y[i], atol, rtol);
+	}
+out:
+	free(x);
 	return rc;
-}
-
-struct hash_ctx {
-	struct vfm_ckpt *c;
-	const struct vfm_ckpt_tensor *t;
-	uint8_t *buf;
-	struct vfm_sha256 *h;
-};
-
-static int hash_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
-{
-	struct hash_ctx *x = ctx;
-	struct vfm_slice sl = {.a = a, .b = b};
-
-	TRY(vfm_ckpt_read_tensor(x->c, x->t, &sl, x->t->dtype, x->buf, err));
-	vfm_sha256_add(x->h, x->buf, (size_t)(b - a) * vfm_dtype_size(x->t->dtype));
-	return 0;
 }
 
 int vfm_ckpt_tensor_hash(
 	struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	struct hash_ctx x = {.c = c, .t = t, .h = vfm_sha256_new()};
-	int rc;
+	struct vfm_sha256 *h = vfm_sha256_new();
+	uint8_t *x = vfm_malloc(BLOCK * 8);
+	int rc = 0;
 
-	x.buf = vfm_malloc(BLOCK * 8);
-	rc = each_block(t, hash_block, &x, err);
-	vfm_sha256_end(x.h, hex);
-	free(x.buf);
+	for (int64_t k = 0; k < tensor_blocks(t); k++) {
+		struct vfm_slice s = tensor_block(t, k);
+
+		TRY_OUT(vfm_ckpt_read_tensor(c, t, &s, t->dtype, x, err));
+		vfm_sha256_add(h, x, (size_t)(s.b - s.a) * vfm_dtype_size(t->dtype));
+	}
+out:
+	vfm_sha256_end(h, hex);
+	free(x);
 	return rc;
 }

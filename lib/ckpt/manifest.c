@@ -226,7 +226,6 @@ static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct 
 static int parse_manifest_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct vfm_ckpt_tensor *t,
 	const json_t *j, size_t index, int64_t *budget, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
 	const json_t *pieces = json_object_get(j, "pieces");
 	const char *dtype;
 	char what[320];
@@ -251,7 +250,7 @@ static int parse_manifest_tensor(struct vfm_ckpt *c, const struct name_ix *files
 	if (!json_is_array(pieces) || json_array_size(pieces) > INT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%s: pieces: expected an array", what);
 	t->n_pieces = (int)json_array_size(pieces);
-	t->piece = vfm_arena_alloc(&pv->arena, (size_t)(t->n_pieces + 1) * sizeof(*t->piece));
+	t->piece = vfm_arena_alloc(&c->priv->arena, (size_t)(t->n_pieces + 1) * sizeof(*t->piece));
 	for (int i = 0; i < t->n_pieces; i++) {
 		char place[360];
 
@@ -268,8 +267,7 @@ int ckpt_tensor_cmp(const void *a, const void *b)
 
 static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
-	const json_t *root = pv->root, *tensors = json_object_get(root, "tensors");
+	const json_t *root = c->priv->root, *tensors = json_object_get(root, "tensors");
 	int64_t v, world, budget = 20000000;
 
 	if (!json_is_object(root))
@@ -300,28 +298,19 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	return 0;
 }
 
-int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err)
+int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, struct vfm_err *err)
 {
-	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
-	char *what = dir ? vfm_strfmt("%s/%s", dir, CKPT_MANIFEST) : vfm_strdup(CKPT_MANIFEST);
+	struct vfm_ckpt *c = ckpt_new("");
 	struct name_ix *index = NULL;
 	int rc = 0;
 
 	*out = NULL;
-	c->priv = pv;
-	c->path = vfm_strdup(dir ? dir : "");
-	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
-	pv->root = vfm_json_parse(text, len, what, err);
-	if (!pv->root)
+	c->priv->root = vfm_json_parse(text, len, CKPT_MANIFEST, err);
+	if (!c->priv->root)
 		rc = VFM_EUSAGE;
 	else if ((rc = parse_root(c, &index, err)) < 0)
-		vfm_err_context(err, "%s", what);
-	for (int i = 0; i < c->n_files && !rc && dir; i++)
-		rc = ckpt_file_stat(c, i, err);
+		vfm_err_context(err, "%s", CKPT_MANIFEST);
 	free(index);
-	free(what);
 	if (rc < 0)
 		vfm_ckpt_close(c);
 	else
@@ -409,7 +398,7 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 does not match %s", mp, CKPT_SUMS);
 		goto out;
 	}
-	rc = ckpt_parse_manifest(&c, text, len, NULL, err);
+	rc = ckpt_parse_manifest(&c, text, len, err);
 	if (rc < 0) {
 		vfm_err_context(err, "%s", path);
 		goto out;

@@ -1,5 +1,3 @@
-#include "ckpt/out.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -178,6 +176,8 @@ int ckpt_out_close(struct ckpt_out *o, struct ckpt_out_sums *sums, struct vfm_er
 
 void ckpt_out_abandon(struct ckpt_out *o)
 {
+	if (!o)
+		return;
 	vfm_pool_free(o->pool);
 	vfm_sha256_end(o->all, o->sums.sha256);
 	json_decref(o->sums.chunks);

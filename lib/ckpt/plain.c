@@ -21,14 +21,9 @@ const char *ckpt_plain_name(const char *dir)
 	static const char *const names[] = {CKPT_INDEX, CKPT_STEM_FOREIGN ".safetensors.index.json",
 		CKPT_STEM_FOREIGN ".safetensors", CKPT_STEM_FOREIGN ".bin.index.json", CKPT_STEM_FOREIGN ".bin"};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		char *p = vfm_strfmt("%s/%s", dir, names[i]);
-		bool yes = access(p, F_OK) == 0;
-
-		free(p);
-		if (yes)
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (ckpt_has_file(dir, names[i]))
 			return names[i];
-	}
 	return NULL;
 }
 
@@ -95,7 +90,6 @@ static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *pat
 
 static void add_tensors(struct vfm_ckpt *c, int file)
 {
-	struct ckpt_priv *pv = c->priv;
 	const struct vfm_st *st = &c->file[file].st;
 
 	c->t = vfm_realloc(c->t, (size_t)c->n + st->n + 1, sizeof(*c->t));
@@ -107,7 +101,7 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 		memcpy(t->shape, s->shape, sizeof(t->shape));
 		t->bytes = (int64_t)(s->end - s->begin);
 		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
-		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
+		t->piece = vfm_arena_alloc(&c->priv->arena, sizeof(*t->piece));
 		t->piece[0] = (struct vfm_ckpt_piece){
 			.file = file, .tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
 	}
@@ -131,12 +125,11 @@ int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char
 /* Sets c->state from the metadata of the first file, where vfm_ckpt_export wrote it; all files have the same. */
 static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct ckpt_priv *pv = c->priv;
 	char *where;
-	int rc = ckpt_read_meta(c, CKPT_META_STATE, &pv->state, &where, err);
+	int rc = ckpt_read_meta(c, CKPT_META_STATE, &c->priv->state, &where, err);
 
 	free(where);
-	c->state = pv->state;
+	c->state = c->priv->state;
 	return rc;
 }
 
@@ -311,19 +304,14 @@ static int open_single(struct vfm_ckpt *c, const char *name, struct vfm_err *err
 int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err)
 {
-	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+	struct vfm_ckpt *c = ckpt_new(path);
 	const char *name = dir ? ckpt_plain_name(path) : NULL;
 	char *folder;
 	int rc;
 
-	c->priv = pv;
-	c->path = vfm_strdup(path);
 	c->plain = true;
 	c->step = c->nonfinite = -1;
 	c->world = 1;
-	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
 	if (dir && !name)
 		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
 	else

@@ -568,11 +568,6 @@ static int add_tensor(struct pth *x, const struct value *key, const struct value
 	return 0;
 }
 
-static int pth_name_cmp(const void *a, const void *b)
-{
-	return strcmp((*(struct vfm_st_tensor *const *)a)->name, (*(struct vfm_st_tensor *const *)b)->name);
-}
-
 static int list_tensors(struct pth *x, const struct dict *d, size_t program, struct vfm_err *err)
 {
 	struct vfm_st *st = x->st;
@@ -585,10 +580,7 @@ static int list_tensors(struct pth *x, const struct dict *d, size_t program, str
 			return vfm_fail(err, VFM_EUSAGE, "%s: a key of the dictionary occurs twice", x->file);
 		TRY(add_tensor(x, &d->v[2 * i], &d->v[2 * i + 1], err));
 	}
-	st->by_name = vfm_calloc(st->n + 1, sizeof(struct vfm_st_tensor *));
-	for (size_t i = 0; i < st->n; i++)
-		st->by_name[i] = &st->t[i];
-	qsort(st->by_name, st->n, sizeof(struct vfm_st_tensor *), pth_name_cmp);
+	vfm_st_index(st);
 	for (size_t i = 1; i < st->n; i++)
 		if (!strcmp(st->by_name[i - 1]->name, st->by_name[i]->name))
 			return vfm_fail(

@@ -118,12 +118,16 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 	if (at != st->bytes)
 		return vfm_fail(err, VFM_EUSAGE, "%s: %llu bytes after the last tensor", file,
 			(unsigned long long)(st->bytes - at));
+	vfm_st_index(st);
+	return 0;
+}
+
+void vfm_st_index(struct vfm_st *st)
+{
 	st->by_name = vfm_calloc(st->n + 1, sizeof(struct vfm_st_tensor *));
 	for (size_t i = 0; i < st->n; i++)
 		st->by_name[i] = &st->t[i];
-	if (st->n)
-		qsort(st->by_name, st->n, sizeof(struct vfm_st_tensor *), by_name);
-	return 0;
+	qsort(st->by_name, st->n, sizeof(struct vfm_st_tensor *), by_name);
 }
 
 int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,
@@ -257,4 +261,31 @@ void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[
 	len = out->len - start - 8;
 	for (int i = 0; i < 8; i++)
 		out->data[start + (size_t)i] = (char)(len >> (8 * i));
+}
+
+int vfm_st_put_bytes(const char *path, const void *data, size_t len, FILE *f, struct vfm_err *err)
+{
+	return fwrite(data, 1, len, f) == len ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+}
+
+int vfm_st_write(const char *path, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta,
+	vfm_st_put *put, void *ctx, struct vfm_err *err)
+{
+	struct vfm_atomic a = {0};
+	struct vfm_buf head = {0};
+	int rc = 0;
+
+	vfm_st_layout(t, n, meta, n_meta, &head);
+	if (head.len - 8 > VFM_ST_MAX_HEADER)
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", path);
+	TRY_OUT(rc);
+	TRY_OUT(vfm_atomic_open(&a, path, err));
+	TRY_OUT(vfm_st_put_bytes(path, head.data, head.len, a.f, err));
+	for (size_t i = 0; i < n; i++)
+		TRY_OUT(put(ctx, &t[i], a.f, err));
+	rc = vfm_atomic_commit(&a, err);
+out:
+	vfm_atomic_abort(&a);
+	vfm_buf_release(&head);
+	return rc;
 }

@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -26,6 +27,7 @@ struct vfm_st_tensor {
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
 	uint64_t begin, end; /* bytes, from the start of the data */
+	const void *source;  /* of a writer: where the values come from; the parser sets NULL */
 };
 struct vfm_st {
 	struct vfm_st_tensor *t; /* by offset */
@@ -48,10 +50,19 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name,
 	struct vfm_err *err); /* reads the header from fd by pread */
 const struct vfm_st_tensor *vfm_st_find(const struct vfm_st *st, const char *name);
+void vfm_st_index(struct vfm_st *st); /* fills by_name */
 void vfm_st_release(struct vfm_st *st);
 
 /* Sorts t by descending element size, then name, so that each tensor is aligned to its element; sets begin and end of
  * each; writes length, header and padding to *out.  The data starts at a multiple of 64 bytes. */
 void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta, struct vfm_buf *out);
+
+/* Writes the file `path`, which appears complete or not at all.  Sorts t as vfm_st_layout does, and calls put for the
+ * values of each tensor in this order.  VFM_EUSAGE: the header is too long.  VFM_EENV: the file cannot be written. */
+typedef int vfm_st_put(void *ctx, const struct vfm_st_tensor *t, FILE *f, struct vfm_err *err);
+int vfm_st_write(const char *path, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta,
+	vfm_st_put *put, void *ctx, struct vfm_err *err);
+/* Writes the values of a tensor.  path: for the message. */
+int vfm_st_put_bytes(const char *path, const void *data, size_t len, FILE *f, struct vfm_err *err);
 
 #endif

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/find.h"
-#include "ckpt/out.h"
 #include "ckpt/prune.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -42,8 +41,6 @@ struct saved_entry {
 	const void *data;
 	struct vfm_ckpt *src; /* source of the values if data is NULL; the save reads it */
 	const struct vfm_ckpt_tensor *src_t;
-	void *owned;
-	size_t owned_bytes;
 };
 struct vfm_ckpt_writer {
 	struct vfm_ckpt_spec spec;
@@ -80,8 +77,6 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
 			free(e->p[k].file_name);
 			vfm_runs_release(&e->p[k].src);
 		}
-		if (e->owned)
-			vfm_big_free(e->owned, e->owned_bytes);
 		free(e->p);
 		free(e->name);
 	}
@@ -171,8 +166,9 @@ static int check_slice(
 	return 0;
 }
 
+/* Adds an entry, whose values the caller sets. */
 static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim,
-	const int64_t *shape, const struct vfm_slice *slice, struct saved_entry **out, int64_t *n, struct vfm_err *err)
+	const int64_t *shape, const struct vfm_slice *slice, struct saved_entry **out, struct vfm_err *err)
 {
 	struct saved_entry *e;
 	size_t part_len;
@@ -183,7 +179,7 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim,
 			VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
-	e = &w->e[w->n++];
+	e = *out = &w->e[w->n++];
 	*e = (struct saved_entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
 	for (int d = 0; d < ndim; d++)
 		e->shape[d] = shape[d];
@@ -192,8 +188,6 @@ static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vf
 		add_pieces(e, slice->part, a, b);
 	else if (a < b || (a == 0 && b == 0))
 		add_range(e, a, b);
-	*out = e;
-	*n = b - a;
 	return 0;
 }
 
@@ -201,18 +195,9 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
 {
 	struct saved_entry *e;
-	int64_t n;
 
-	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, err));
 	e->data = data;
-	if (w->spec.snapshot && n > 0) {
-		e->owned_bytes = (size_t)n * vfm_dtype_size(dtype);
-		e->owned = vfm_big_alloc(e->owned_bytes, name, err);
-		if (!e->owned)
-			return VFM_EENV;
-		memcpy(e->owned, data, e->owned_bytes);
-		e->data = e->owned;
-	}
 	return 0;
 }
 
@@ -220,9 +205,8 @@ int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtyp
 	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err)
 {
 	struct saved_entry *e;
-	int64_t n;
 
-	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, err));
 	e->src = src;
 	e->src_t = t;
 	return 0;
@@ -235,44 +219,50 @@ static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return ckpt_save_fail(w->final, err);
 }
 
-struct file_plan { /* one file with the pieces of one part */
-	char *name;
-	struct vfm_st_tensor *t;
-	struct file_piece **p;
-	size_t n;
-};
-
-/* Plans the file with the pieces of the part whose first entry is e0. */
-static void plan_file(struct vfm_ckpt_writer *w, const struct saved_entry *e0, struct file_plan *f)
+static bool is_same_part(const struct saved_entry *x, const struct saved_entry *y)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < w->n; i++)
-		n += (size_t)w->e[i].n;
-	*f = (struct file_plan){.name = vfm_strfmt("%.*s-%05d.safetensors", (int)e0->part_len, e0->name, w->spec.rank)};
-	f->t = vfm_calloc(n, sizeof(*f->t));
-	f->p = vfm_calloc(n, sizeof(struct file_piece *));
-	for (size_t i = 0; i < w->n; i++) {
-		struct saved_entry *e = &w->e[i];
-
-		if (e->part_len != e0->part_len || memcmp(e->name, e0->name, e0->part_len) != 0)
-			continue;
-		for (int k = 0; k < e->n; k++) {
-			struct file_piece *p = &e->p[k];
-			struct vfm_st_tensor *t = &f->t[f->n];
-
-			*t = (struct vfm_st_tensor){
-				.name = p->file_name, .dtype = e->dtype, .ndim = p->is_range ? 1 : e->ndim};
-			for (int d = 0; d < t->ndim; d++)
-				t->shape[d] = p->is_range ? p->numel : p->box.ext[d];
-			f->p[f->n++] = p;
-		}
-	}
+	return x->part_len == y->part_len && !memcmp(x->name, y->name, x->part_len);
 }
 
-static int file_name_cmp(const void *a, const void *b)
+/* Returns the name of the file with the pieces of the part of e.  The caller frees it. */
+static char *name_file(const struct vfm_ckpt_writer *w, const struct saved_entry *e)
 {
-	return strcmp((*(struct file_piece *const *)a)->file_name, (*(struct file_piece *const *)b)->file_name);
+	return vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
+}
+
+static int find_repeated(const struct vfm_ckpt_writer *w, const struct vfm_st_tensor *t, size_t n, struct vfm_err *err)
+{
+	for (size_t i = 1; i < n; i++)
+		if (!strcmp(t[i - 1].name, t[i].name))
+			return vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
+				w->final, t[i].name);
+	return 0;
+}
+
+/* Returns the tensors [*n] of the file with the pieces of the part of e0.  The caller frees them. */
+static struct vfm_st_tensor *list_pieces(const struct vfm_ckpt_writer *w, const struct saved_entry *e0, size_t *n)
+{
+	struct vfm_st_tensor *list = NULL;
+	size_t cap = 0;
+
+	*n = 0;
+	for (size_t i = 0; i < w->n; i++) {
+		const struct saved_entry *e = &w->e[i];
+
+		for (int k = 0; k < e->n && is_same_part(e, e0); k++) {
+			const struct file_piece *p = &e->p[k];
+			struct vfm_st_tensor t = {.name = p->file_name,
+				.dtype = e->dtype,
+				.ndim = p->is_range ? 1 : e->ndim,
+				.source = p};
+
+			for (int d = 0; d < t.ndim; d++)
+				t.shape[d] = p->is_range ? p->numel : p->box.ext[d];
+			vfm_grow(&list, &cap, *n + 1, sizeof(*list));
+			list[(*n)++] = t;
+		}
+	}
+	return list;
 }
 
 /* Names the pieces in the file: a whole tensor keeps its name; slices are numbered in the order of vfm_ckpt_add. */
@@ -340,62 +330,51 @@ static int write_piece(struct ckpt_out *o, const struct file_piece *p, struct vf
 }
 
 static int write_pieces(
-	const struct vfm_ckpt_writer *w, struct ckpt_out *o, const struct file_plan *f, struct vfm_err *err)
+	const struct vfm_ckpt_writer *w, struct ckpt_out *o, struct vfm_st_tensor *t, size_t n, struct vfm_err *err)
 {
-	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
-	struct file_piece **by_name = vfm_calloc(f->n, sizeof(struct file_piece *));
 	char step[32], rank[32];
 	const char *meta[3][2] = {{"format", "pt"}, {"vfm.rank", rank}, {"vfm.step", step}};
 	struct vfm_buf head = {0};
-	int rc = 0;
+	int rc;
 
 	snprintf(step, sizeof(step), "%lld", (long long)w->spec.step);
 	snprintf(rank, sizeof(rank), "%d/%d", w->spec.rank, w->spec.size);
-	memcpy(sorted, f->t, f->n * sizeof(*sorted));
-	memcpy(by_name, f->p, f->n * sizeof(struct file_piece *));
-	qsort(by_name, f->n, sizeof(struct file_piece *), file_name_cmp);
-	for (size_t i = 1; i < f->n && !rc; i++)
-		if (!file_name_cmp(&by_name[i - 1], &by_name[i]))
-			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
-				w->final, by_name[i]->file_name);
-	if (rc)
-		goto out;
-	vfm_st_layout(sorted, f->n, meta, 3, &head);
+	vfm_st_layout(t, n, meta, 3, &head);
+	TRY_OUT(find_repeated(w, t, n, err));
 	TRY_OUT(ckpt_out_add(o, head.data, head.len, err));
-	for (size_t i = 0; i < f->n; i++) {
-		struct file_piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
-
-		TRY_OUT(write_piece(o,
-			*(struct file_piece **)bsearch(&kp, by_name, f->n, sizeof(struct file_piece *), file_name_cmp),
-			err));
-	}
+	for (size_t i = 0; i < n; i++)
+		TRY_OUT(write_piece(o, t[i].source, err));
 out:
 	vfm_buf_release(&head);
-	free(by_name);
-	free(sorted);
 	return rc;
 }
 
-static int write_file(struct vfm_ckpt_writer *w, const struct file_plan *f, json_t *files, struct vfm_err *err)
+/* Writes the file of the part of e0, unless this rank has none of it. */
+static int write_file(const struct vfm_ckpt_writer *w, const struct saved_entry *e0, json_t *files, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/%s", w->tmp, f->name);
-	struct ckpt_out *o = ckpt_out_open(path, w->final, err);
+	char *name = name_file(w, e0), *path = vfm_strfmt("%s/%s", w->tmp, name);
 	struct ckpt_out_sums sums;
-	int rc;
+	struct ckpt_out *o = NULL;
+	size_t n;
+	struct vfm_st_tensor *t = list_pieces(w, e0, &n);
+	int rc = 0;
 
+	if (!n)
+		goto out;
+	o = ckpt_out_open(path, w->final, err);
+	TRY_OUT(o ? write_pieces(w, o, t, n, err) : VFM_EENV);
+	rc = ckpt_out_close(o, &sums, err);
+	o = NULL;
+	if (rc == 0)
+		json_array_append_new(files,
+			json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", name, "bytes", (json_int_t)sums.bytes, "sha256",
+				sums.sha256, "chunk_bytes", CKPT_CHUNK, "chunks", sums.chunks));
+out:
+	ckpt_out_abandon(o);
+	free(t);
 	free(path);
-	if (!o)
-		return err->code;
-	rc = write_pieces(w, o, f, err);
-	if (rc < 0) {
-		ckpt_out_abandon(o);
-		return rc;
-	}
-	TRY(ckpt_out_close(o, &sums, err));
-	json_array_append_new(files,
-		json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)sums.bytes, "sha256",
-			sums.sha256, "chunk_bytes", CKPT_CHUNK, "chunks", sums.chunks));
-	return 0;
+	free(name);
+	return rc;
 }
 
 static json_t *int_array(const int64_t *v, int n)
@@ -429,23 +408,16 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 	name_pieces(w);
 	for (size_t i = 0; i < w->n && !rc; i++) {
 		struct saved_entry *e = &w->e[i];
-		struct file_plan f;
 		bool seen = false;
 
 		for (size_t k = 0; k < i && !seen; k++)
-			seen = w->e[k].part_len == e->part_len && !memcmp(w->e[k].name, e->name, e->part_len);
-		if (seen)
-			continue;
-		plan_file(w, e, &f);
-		if (f.n)
-			rc = write_file(w, &f, files, err);
-		free(f.name);
-		free(f.t);
-		free(f.p);
+			seen = is_same_part(&w->e[k], e);
+		if (!seen)
+			rc = write_file(w, e, files, err);
 	}
 	for (size_t i = 0; i < w->n; i++) {
 		const struct saved_entry *e = &w->e[i];
-		char *file = vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
+		char *file = name_file(w, e);
 		json_t *pieces = json_array();
 
 		for (int k = 0; k < e->n; k++)
@@ -499,7 +471,7 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	json_object_set_new(m, "files", files);
 	ckpt_manifest_text(m, &text);
 	/* A manifest that the parser refuses must not replace a valid checkpoint. */
-	rc = ckpt_parse_manifest(&check, text.data, text.len, NULL, err);
+	rc = ckpt_parse_manifest(&check, text.data, text.len, err);
 	if (rc < 0) {
 		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
 		goto out;
@@ -566,12 +538,13 @@ static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return sync_dir(w, w->dir, err);
 }
 
-static int commit_rank0(struct vfm_ckpt_writer *w, char **all, int n, struct vfm_err *err)
+/* all [size]: what the ranks have written. */
+static int commit_rank0(struct vfm_ckpt_writer *w, char **all, struct vfm_err *err)
 {
 	json_t **ranks = vfm_calloc((size_t)w->spec.size, sizeof(json_t *));
 	int rc = 0;
 
-	for (int r = 0; r < n && !rc; r++) {
+	for (int r = 0; r < w->spec.size && !rc; r++) {
 		ranks[r] = vfm_json_parse(all[r], strlen(all[r]), "pieces of a rank", err);
 		if (!ranks[r])
 			rc = VFM_EENV;
@@ -591,30 +564,40 @@ static int agree_writers(const struct vfm_ckpt_writer *w, int rc, struct vfm_err
 	return w->spec.comm ? w->spec.comm->agree(w->spec.comm->ctx, rc, err) : rc;
 }
 
-static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
+static void free_texts(char **text, int n)
 {
-	bool first = w->spec.rank == 0;
-	struct vfm_buf text = {0};
-	json_t *mine = NULL;
-	char **all = NULL, *one[1];
-	int rc;
+	for (int r = 0; text && r < n; r++)
+		free(text[r]);
+	free(text);
+}
 
-	TRY_OUT(agree_writers(w, first ? make_tmp(w, err) : 0, err));
-	TRY_OUT(agree_writers(w, write_files(w, &mine, err), err));
-	vfm_json_text(&text, mine, 0);
-	one[0] = text.data;
-	if (w->spec.comm)
-		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree_writers(
-		w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
+/* Saves the checkpoint of the n writers of this process: one of each rank, or all. */
+static int save_writers(struct vfm_ckpt_writer **w, int n, struct vfm_err *err)
+{
+	const struct vfm_ckpt_comm *comm = w[0]->spec.comm;
+	char **mine = vfm_calloc((size_t)n, sizeof(char *)), **all = NULL;
+	bool first = w[0]->spec.rank == 0;
+	int rc = 0;
+
+	TRY_OUT(agree_writers(w[0], first ? make_tmp(w[0], err) : 0, err));
+	for (int r = 0; r < n && !rc; r++) {
+		struct vfm_buf text = {0};
+		json_t *files = NULL;
+
+		rc = write_files(w[r], &files, err);
+		vfm_json_text(&text, files, 0);
+		mine[r] = text.data;
+		json_decref(files);
+	}
+	TRY_OUT(agree_writers(w[0], rc, err));
+	if (comm)
+		TRY_OUT(comm->gather(comm->ctx, mine[0], &all, err));
+	TRY_OUT(agree_writers(w[0], first ? commit_rank0(w[0], comm ? all : mine, err) : 0, err));
 out:
 	if (rc < 0 && first)
-		vfm_rm_rf(w->tmp, NULL);
-	for (int r = 0; all && r < w->spec.size; r++)
-		free(all[r]);
-	free(all);
-	json_decref(mine);
-	vfm_buf_release(&text);
+		vfm_rm_rf(w[0]->tmp, NULL);
+	free_texts(all, w[0]->spec.size);
+	free_texts(mine, n);
 	return rc;
 }
 
@@ -623,7 +606,7 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	struct vfm_err warn = {0}, mine = {0};
 	struct vfm_ckpt_prune prune = {
 		.keep_last = w->spec.keep_last, .keep_every = w->spec.keep_every, .spare = w->spec.step};
-	int rc = save_steps(w, err ? err : &mine);
+	int rc = save_writers(&w, 1, err ? err : &mine);
 
 	if (!rc && w->spec.rank == 0 && vfm_ckpt_prune(w->dir, &prune, &warn) < 0)
 		vfm_warn("%s", warn.msg); /* the save succeeded; only the pruning failed */
@@ -633,27 +616,10 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 
 int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err)
 {
-	char **text = vfm_calloc((size_t)n, sizeof(char *));
-	int rc = make_tmp(w[0], err);
+	int rc = save_writers(w, n, err);
 
-	for (int r = 0; r < n && !rc; r++) {
-		struct vfm_buf b = {0};
-		json_t *mine = NULL;
-
-		rc = write_files(w[r], &mine, err);
-		vfm_json_text(&b, mine, 0);
-		text[r] = b.data;
-		json_decref(mine);
-	}
-	if (!rc)
-		rc = commit_rank0(w[0], text, n, err);
-	if (rc < 0)
-		vfm_rm_rf(w[0]->tmp, NULL);
-	for (int r = 0; r < n; r++) {
-		free(text[r]);
+	for (int r = 0; r < n; r++)
 		vfm_ckpt_abandon(w[r]);
-	}
-	free(text);
 	return rc;
 }
 

@@ -19,7 +19,6 @@ struct vfm_ckpt_spec {
 	int rank, size;       /* size 0 means 1 */
 	const json_t *config; /* copied; may be NULL */
 	const json_t *state;  /* copied; seed, samples seen, … ; may be NULL */
-	bool snapshot;        /* vfm_ckpt_add copies the data; the caller may change it afterwards */
 	int keep_last;        /* a successful save keeps the newest keep_last checkpoints (0: all) */
 	int64_t keep_every;   /* and those whose step is a multiple of keep_every (0: none) */
 	const struct vfm_ckpt_comm *comm;
@@ -28,8 +27,8 @@ struct vfm_ckpt_spec {
 /* Not thread-safe.  A writer accesses the file system only in the save. */
 struct vfm_ckpt_writer;
 struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec);
-/* Adds a slice of the tensor `name`.  Local.  `data` must not change until the save has returned, unless
- * spec.snapshot.  Only one rank adds a replicated slice.  VFM_EUSAGE: bad name or slice; VFM_EENV: out of memory. */
+/* Adds a slice of the tensor `name`.  Local.  `data` must not change until the save has returned.  Only one rank adds a
+ * replicated slice.  VFM_EUSAGE: bad name or slice. */
 int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err);
 /* Adds a slice whose values the save reads from the tensor t of the checkpoint `src`, block by block, and converts to
@@ -43,8 +42,7 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err);
 int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err);
 void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees w without saving; accepts NULL */
 
-/* Starts vfm_ckpt_save in a new thread, which owns w.  The data must be snapshots or must not change until
- * vfm_ckpt_wait has returned. */
+/* Starts vfm_ckpt_save in a new thread, which owns w.  The data must not change until vfm_ckpt_wait has returned. */
 struct vfm_ckpt_job;
 int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err);
 bool vfm_ckpt_done(struct vfm_ckpt_job *job); /* does not block */

@@ -158,51 +158,36 @@ const json_t *vfm_weights_config(const struct vfm_weights *w)
 	return w->config;
 }
 
-int vfm_weights_count(const struct vfm_weights *w)
-{
-	return w->c->n;
-}
-
-static struct weight_entry *find_weight_entry(const struct vfm_weights *w, const char *name)
+const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name)
 {
 	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(w->c, name);
 
-	return t ? &w->e[t - w->c->t] : NULL;
-}
-
-const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name)
-{
-	const struct weight_entry *e = find_weight_entry(w, name);
-
-	return e ? &e->t : NULL;
+	return t ? &w->e[t - w->c->t].t : NULL;
 }
 
 const struct vfm_weight *vfm_weights_want(
 	struct vfm_weights *w, int ndim, const int64_t *shape, const char *format, ...)
 {
+	const struct vfm_ckpt_tensor *t;
 	struct weight_entry *e;
 	char name[512];
-	bool fits;
 	va_list ap;
 
 	va_start(ap, format);
 	vsnprintf(name, sizeof(name), format, ap);
 	va_end(ap);
-	e = find_weight_entry(w, name);
-	if (!e) {
+	t = vfm_ckpt_find(w->c, name);
+	if (!t) {
 		ckpt_fault_add(&w->missing, name, "");
 		return NULL;
 	}
+	e = &w->e[t - w->c->t];
 	e->known = true;
-	fits = e->t.ndim == ndim;
-	for (int i = 0; fits && i < ndim; i++)
-		fits = e->t.shape[i] == shape[i];
-	if (!fits)
-		ckpt_fault_shape(&w->shapes, name, e->t.ndim, e->t.shape, ndim, shape);
-	else if (!vfm_dtype_is_float(e->t.dtype))
-		ckpt_fault_add(&w->types, name, "");
-	else
+	if (!ckpt_shape_fits(&w->shapes, name, t, ndim, shape))
+		return NULL;
+	if (vfm_dtype_is_float(t->dtype))
 		return &e->t;
+	ckpt_fault_add(&w->types, name, "");
 	return NULL;
 }
 
@@ -235,11 +220,6 @@ int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *e
 void vfm_weight_to_f32(const struct vfm_weight *t, float *dst)
 {
 	vfm_dtype_convert(VFM_F32, dst, t->dtype, t->data, (size_t)t->numel);
-}
-
-void vfm_weight_to_bf16(const struct vfm_weight *t, uint16_t *dst)
-{
-	vfm_dtype_convert(VFM_BF16, dst, t->dtype, t->data, (size_t)t->numel);
 }
 
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)

@@ -43,7 +43,6 @@ void vfm_weights_close(struct vfm_weights *w); /* accepts NULL; ends the mapping
 
 const char *vfm_weights_path(const struct vfm_weights *w);     /* as given */
 const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json beside the weights; NULL: none */
-int vfm_weights_count(const struct vfm_weights *w);            /* tensors in the files */
 /* Finds a tensor of any shape, and does not mark it as known; NULL: there is none. */
 const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name);
 static inline bool vfm_weights_has(const struct vfm_weights *w, const char *name)
@@ -60,9 +59,8 @@ void vfm_weights_ignore(struct vfm_weights *w, const char *prefix);
  * model did not ask for.  `what` names the model. */
 int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *err);
 
-/* Convert a tensor to dst [numel]. */
+/* Converts a tensor to dst [numel]. */
 void vfm_weight_to_f32(const struct vfm_weight *t, float *dst);
-void vfm_weight_to_bf16(const struct vfm_weight *t, uint16_t *dst);
 
 /* Sets hex to the sha256 of the weights (vfm_ckpt_sha256).  Reads the files in full. */
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err);

@@ -2,6 +2,7 @@
  *
  * Format: PKWARE's APPNOTE 6.3.10, with the zip64 extensions.  The reader refuses compressed and encrypted entries,
  * several disks, more than 2^18 entries, and sizes beyond the file.  Local; a struct may be read from several threads.
+ * libzip would copy the data; here an entry's place in the file is found, and the file is mapped.
  */
 #ifndef VFM_CKPT_ZIP_H
 #define VFM_CKPT_ZIP_H

@@ -482,6 +482,20 @@ void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent)
 	put_value(b, v, indent, 0);
 }
 
+int vfm_json_save(const char *dir, const char *name, const json_t *v, int indent, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", dir, name);
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, v, indent);
+	vfm_buf_adds(&b, "\n");
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	free(path);
+	return rc;
+}
+
 int vfm_jsonl_write(FILE *f, const json_t *obj, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};

@@ -176,10 +176,4 @@ refused "sha256: expected 64" "a list with a short hash" -c c.json -o new --phas
 refused "two phases" "a list with one name twice" -c c.json -o new --phases <(jq '.stages[1].name = "images"' plans/stages.json)
 refused "vfm-stages" "a plan for a list" -c c.json -o new --phases <(head -1 plans/images.jsonl)
 
-# ---- the former names of the options ----
-run vfm-train -q "${base[@]:0:4}" --stages plans/stages.json --print-mesh -n 2
-is "$rc $err" "0 vfm-train: warning: --stages is now --phases" "and so is vfm-train --stages"
-run vfm-train -q "${base[@]}" --print-mesh -n 2
-is "$rc $err" "0 " "the new name gives no notice"
-
 done_testing

@@ -243,7 +243,6 @@ bad_config() { # TEXT REGEX DESC
 	complaint 2 "$2" "$3"
 }
 bad_config '{"model": {"layer": 2}}' "bad.json: unknown key 'model.layer' \(did you mean 'model.layers'\?\)$" "an unknown key"
-bad_config '{"parallel": {"aside": "on"}}' "bad.json: parallel.aside: this key is now parallel.overlap$" "a renamed key"
 bad_config '{"trian": {"lr": 2}}' "bad.json: unknown key 'trian.lr' \(did you mean 'train.lr'\?\)$" "an unknown section"
 bad_config '{"model": {"layers": 2' "bad.json:1:[0-9]+: " "a truncated file"
 bad_config '' "bad.json:1:1: " "an empty file"

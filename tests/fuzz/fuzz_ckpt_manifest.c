@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct vfm_err err = {0};
 	struct vfm_ckpt *c;
 
-	if (ckpt_parse_manifest(&c, (const char *)data, size, NULL, &err) == 0) {
+	if (ckpt_parse_manifest(&c, (const char *)data, size, &err) == 0) {
 		for (int i = 0; i < c->n; i++)
 			check_cover(&c->t[i]);
 		vfm_ckpt_close(c);

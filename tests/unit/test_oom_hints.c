@@ -97,19 +97,23 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 static int64_t promised(const struct vfm_config *c, const char *how)
 {
 	struct vfm_dev_saving v[32];
-	struct vfm_synthetic sample = {{2, 8, 8}, 4, 1};
-	struct vfm_oom_hints a = {.c = c, .mesh = vfm_mesh_one(), .sample = &sample, .n = 1, .packs = 1};
+	struct vfm_oom_hints a;
 	struct vfm_device d;
 	int64_t bytes = -1;
 	int n;
 
 	device(&d, INT64_MAX);
-	a.dev = d.dev;
-	n = vfm_oom_hints_savings(&a, v, 32);
+	vfm_oom_hints_install(&a, c, vfm_mesh_one(), d.dev);
+	a.sample = vfm_calloc(1, sizeof(*a.sample));
+	*a.sample = (struct vfm_synthetic){{2, 8, 8}, 4, 1};
+	a.n = 1;
+	a.packs = 1;
+	n = d.dev->oom_hints.savings(d.dev->oom_hints.ctx, v, 32);
 	assert_in_range(n, 1, 31);
 	for (int i = 0; i < n; i++)
 		if (strcmp(v[i].how, how) == 0)
 			bytes = v[i].bytes;
+	vfm_oom_hints_remove(&a);
 	vfm_device_close(&d);
 	return bytes;
 }

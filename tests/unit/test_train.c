@@ -70,23 +70,6 @@ static void test_config_round_trip(void **state)
 	json_decref(jb);
 }
 
-/* The former name of a key is an error in a file, but accepted from a checkpoint. */
-static void test_config_renamed(void **state)
-{
-	const char *old = "{\"parallel\": {\"aside\": \"off\"}}";
-	json_t *o = vfm_json_parse(old, strlen(old), "test", &err);
-	struct vfm_config c;
-
-	(void)state;
-	vfm_config_defaults(&c);
-	assert_true(from_text(&c, old) < 0);
-	assert_string_equal(err.msg, "parallel.aside: this key is now parallel.overlap");
-	assert_int_equal(c.parallel.overlap, VFM_OVERLAP_AUTO);
-	OK(vfm_config_saved(&c, o, &err));
-	assert_int_equal(c.parallel.overlap, VFM_OVERLAP_OFF);
-	json_decref(o);
-}
-
 static void test_config_errors(void **state)
 {
 	static const char *const set[][2] = {
@@ -620,7 +603,6 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_config_round_trip),
-		cmocka_unit_test(test_config_renamed),
 		cmocka_unit_test(test_config_errors),
 		cmocka_unit_test(test_image_errors),
 		cmocka_unit_test(test_time_range),

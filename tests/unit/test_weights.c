@@ -71,7 +71,6 @@ static void test_fits(void **state)
 	const struct vfm_weight *t;
 	struct vfm_err err = {0};
 	struct vfm_weights *w;
-	uint16_t half[6];
 	float f[4];
 	char hex[VFM_SHA256_HEX];
 
@@ -80,13 +79,10 @@ static void test_fits(void **state)
 	write_text("config.json", "{\"d_model\": 3}");
 	assert_int_equal(vfm_weights_open(&w, folder, &err), 0);
 	assert_int_equal(json_integer_value(json_object_get(vfm_weights_config(w), "d_model")), 3);
-	assert_int_equal(vfm_weights_count(w), 3);
 	assert_true(vfm_weights_has(w, "net.0.a"));
 	assert_false(vfm_weights_has(w, "net.0"));
 	t = vfm_weights_want(w, 2, a, "net.%d.a", 0);
 	assert_non_null(t);
-	vfm_weight_to_bf16(t, half);
-	assert_int_equal(half[5], 0x40c0);
 	t = vfm_weights_want(w, 1, b, "net.%d.b", 0);
 	assert_non_null(t);
 	vfm_weight_to_f32(t, f);

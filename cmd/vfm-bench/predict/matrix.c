@@ -18,7 +18,7 @@
 #include "step_opts.h"
 #include "train/job/plan_check.h"
 #include "train/predict/bench.h"
-#include "train/predict/dry_run_opts.h"
+#include "train/predict/dry_run.h"
 #include "train/predict/step_memory.h"
 
 static struct matrix_lists lists;

@@ -36,39 +36,39 @@ static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
 
+/* Rows of the tables below, for keys that are named like their field. */
+#define KEY(f, t, lo, hi, names_, values_, text)                                                                       \
+	{                                                                                                              \
+		.path = #f, .type = t, .off = OFF(f), .min = lo, .max = hi, .names = names_, .values = values_,        \
+		.help = text                                                                                           \
+	}
+#define INT(f, min, max, help)       KEY(f, VFM_KEY_INT, min, max, NULL, NULL, help)
+#define NUM(f, min, max, help)       KEY(f, VFM_KEY_NUM, min, max, NULL, NULL, help)
+#define ENUM(f, names, values, help) KEY(f, VFM_KEY_ENUM, 0, 0, names, values, help)
+
 /* Sections "diffusion" and "data". */
 static const struct vfm_key data_keys[] = {
-	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
-	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
-	{"diffusion.p_std", VFM_KEY_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL,
-		"edm: standard deviation of ln sigma"},
-	{"diffusion.sigma_data", VFM_KEY_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
-		"edm: standard deviation of the latents"},
-	{"diffusion.t_dist", VFM_KEY_ENUM, OFF(diffusion.t_dist), 0, 0, dist_names, NULL, "flow: distribution of t"},
-	{"diffusion.t_mean", VFM_KEY_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
-	{"diffusion.t_std", VFM_KEY_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL,
-		"flow: standard deviation of logit(t)"},
-	{"diffusion.mode_scale", VFM_KEY_NUM, OFF(diffusion.mode_scale), -1, VFM_MODE_SCALE_MAX, NULL, NULL,
-		"scale of t_dist=mode"},
-	{"diffusion.shift", VFM_KEY_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
-	{"diffusion.shift_tokens", VFM_KEY_INT, OFF(diffusion.shift_tokens), 0, 1e9, NULL, NULL,
-		"flow: tokens of a sample that diffusion.shift is for; 0: any"},
-	{"diffusion.t_min", VFM_KEY_NUM, OFF(diffusion.t_min), 0, 1, NULL, NULL, "flow: smallest t after the shift"},
-	{"diffusion.t_max", VFM_KEY_NUM, OFF(diffusion.t_max), 0, 1, NULL, NULL, "flow: largest t after the shift"},
-	{"diffusion.weighting", VFM_KEY_ENUM, OFF(diffusion.weighting), 0, 0, weighting_names, NULL,
-		"weight of a sample's loss as a function of its noise"},
-	{"diffusion.snr_gamma", VFM_KEY_NUM, OFF(diffusion.snr_gamma), 1e-6, 1e6, NULL, NULL,
-		"weighting=min_snr: the largest weight of an error of x0"},
-	{"diffusion.text_drop", VFM_KEY_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
-		"probability that a sample's text is dropped"},
-	{"diffusion.image_cond", VFM_KEY_NUM, OFF(diffusion.image_cond), 0, 1, NULL, NULL,
-		"flow: probability that the first latent frame of a video is given (image to video)"},
-	{"diffusion.image_drop", VFM_KEY_NUM, OFF(diffusion.image_drop), 0, 1, NULL, NULL,
-		"probability that a sample's image condition is dropped"},
-	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
-	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
-	{"data.max_damaged", VFM_KEY_NUM, OFF(data.max_damaged), 0, 1, NULL, NULL,
-		"share of damaged samples that other samples may replace; 0: none"},
+	ENUM(diffusion.kind, kind_names, NULL, "formulation"),
+	NUM(diffusion.p_mean, -20, 20, "edm: mean of ln sigma"),
+	NUM(diffusion.p_std, 0, 20, "edm: standard deviation of ln sigma"),
+	NUM(diffusion.sigma_data, 1e-3, 1e3, "edm: standard deviation of the latents"),
+	ENUM(diffusion.t_dist, dist_names, NULL, "flow: distribution of t"),
+	NUM(diffusion.t_mean, -20, 20, "flow: mean of logit(t)"),
+	NUM(diffusion.t_std, 0, 20, "flow: standard deviation of logit(t)"),
+	NUM(diffusion.mode_scale, -1, VFM_MODE_SCALE_MAX, "scale of t_dist=mode"),
+	NUM(diffusion.shift, 1e-3, 1e3, "flow: shift of t towards noise"),
+	INT(diffusion.shift_tokens, 0, 1e9, "flow: tokens of a sample that diffusion.shift is for; 0: any"),
+	NUM(diffusion.t_min, 0, 1, "flow: smallest t after the shift"),
+	NUM(diffusion.t_max, 0, 1, "flow: largest t after the shift"),
+	ENUM(diffusion.weighting, weighting_names, NULL, "weight of a sample's loss as a function of its noise"),
+	NUM(diffusion.snr_gamma, 1e-6, 1e6, "weighting=min_snr: the largest weight of an error of x0"),
+	NUM(diffusion.text_drop, 0, 1, "probability that a sample's text is dropped"),
+	NUM(diffusion.image_cond, 0, 1,
+		"flow: probability that the first latent frame of a video is given (image to video)"),
+	NUM(diffusion.image_drop, 0, 1, "probability that a sample's image condition is dropped"),
+	INT(data.threads, 1, 256, "threads that read samples"),
+	INT(data.prefetch, 1, 4096, "packs read ahead"),
+	NUM(data.max_damaged, 0, 1, "share of damaged samples that other samples may replace; 0: none"),
 	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
 		"weights of a sample's captions, as short:1,long:3; none: all are equally likely"},
 };
@@ -82,71 +82,54 @@ static const struct vfm_key train_keys[] = {
 		"adapters are multiplied by alpha / rank; 0: by 1"},
 	{"lora.targets", VFM_KEY_PATTERNS, OFF(tuning.targets), 0, 0, NULL, NULL,
 		"patterns of the linear layers that have adapters"},
-	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
-		"optimizer steps; 0: as many as the plan has"},
-	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
-	{"train.min_lr", VFM_KEY_NUM, OFF(train.min_lr), 0, 10, NULL, NULL,
-		"learning rate at the end of cosine and linear"},
-	{"train.warmup_steps", VFM_KEY_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
-	{"train.schedule", VFM_KEY_ENUM, OFF(train.schedule), 0, 0, schedule_names, NULL,
-		"learning rate after the warm-up"},
-	{"train.beta1", VFM_KEY_NUM, OFF(train.beta1), 0, 0.999999, NULL, NULL, "AdamW"},
-	{"train.beta2", VFM_KEY_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
-	{"train.eps", VFM_KEY_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
-	{"train.weight_decay", VFM_KEY_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
-	{"train.clip_norm", VFM_KEY_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL,
-		"largest norm of the gradient; 0: no clipping"},
-	{"train.ema_decay", VFM_KEY_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
-		"moving average of the weights; 0: none"},
+	INT(train.steps, 0, 1e12, "optimizer steps; 0: as many as the plan has"),
+	NUM(train.lr, 0, 10, "peak learning rate"),
+	NUM(train.min_lr, 0, 10, "learning rate at the end of cosine and linear"),
+	INT(train.warmup_steps, 0, 1e9, "steps of linear warm-up"),
+	ENUM(train.schedule, schedule_names, NULL, "learning rate after the warm-up"),
+	NUM(train.beta1, 0, 0.999999, "AdamW"),
+	NUM(train.beta2, 0, 0.999999, "AdamW"),
+	NUM(train.eps, 1e-20, 1, "AdamW"),
+	NUM(train.weight_decay, 0, 10, "AdamW, matrices only"),
+	NUM(train.clip_norm, 0, 1e9, "largest norm of the gradient; 0: no clipping"),
+	NUM(train.ema_decay, 0, 0.9999999, "moving average of the weights; 0: none"),
 	{"train.freeze", VFM_KEY_PATTERNS, OFF(tuning.freeze), 0, 0, NULL, NULL,
 		"patterns of parameters that are not trained; none: all are trained or, with lora.rank, no one"},
 	{"train.frozen_dtype", VFM_KEY_ENUM, OFF(tuning.frozen_dtype), 0, 0, frozen_names, NULL,
 		"dtype in which frozen matrices of blocks are stored; same: train.dtype"},
-	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
-		"dtype of matrices and activations; masters are fp32"},
-	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, residual_names, residual_values,
-		"dtype of the residual stream and its gradient; auto: that of train.dtype"},
-	{"train.fp8", VFM_KEY_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
-		"fp8 products in the linear layers of blocks: none, or how tensors are scaled"},
-	{"train.fp8_history", VFM_KEY_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
-		"steps that determine the scales of train.fp8=delayed"},
-	{"train.master", VFM_KEY_ENUM, OFF(train.master), 0, 0, master_names, NULL, "format of master weights"},
-	{"train.moments", VFM_KEY_ENUM, OFF(train.moments), 0, 0, moments_names, moments_values,
-		"AdamW's moments: fp32, the first ones bf16, or both as 8-bit floats in blocks"},
-	{"train.offload", VFM_KEY_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
-		"state in pinned host memory instead of device memory"},
-	{"train.recompute", VFM_KEY_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,
-		"operations that the backward recomputes"},
-	{"train.recompute_blocks", VFM_KEY_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
-		"blocks of the model that this goes for, spread evenly; 0: all"},
-	{"train.memory_gib", VFM_KEY_NUM, OFF(train.memory_gib), 0, 1e6, NULL, NULL,
-		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"},
-	{"train.host_gib", VFM_KEY_NUM, OFF(train.host_gib), 0, 1e6, NULL, NULL,
-		"host memory of a rank that train.recompute=auto may offload activations to; 0: most of its share"},
-	{"train.skip_nonfinite", VFM_KEY_INT, OFF(train.skip_nonfinite), 0, 1e12, NULL, NULL,
-		"steps that the run may skip because loss or gradient is not finite"},
+	ENUM(train.dtype, dtype_names, dtype_values, "dtype of matrices and activations; masters are fp32"),
+	ENUM(train.residual, residual_names, residual_values,
+		"dtype of the residual stream and its gradient; auto: that of train.dtype"),
+	ENUM(train.fp8, fp8_names, NULL,
+		"fp8 products in the linear layers of blocks: none, or how tensors are scaled"),
+	INT(train.fp8_history, 1, 4096, "steps that determine the scales of train.fp8=delayed"),
+	ENUM(train.master, master_names, NULL, "format of master weights"),
+	ENUM(train.moments, moments_names, moments_values,
+		"AdamW's moments: fp32, the first ones bf16, or both as 8-bit floats in blocks"),
+	ENUM(train.offload, offload_names, NULL, "state in pinned host memory instead of device memory"),
+	ENUM(train.recompute, recompute_names, NULL, "operations that the backward recomputes"),
+	INT(train.recompute_blocks, 0, 1 << 20, "blocks of the model that this goes for, spread evenly; 0: all"),
+	NUM(train.memory_gib, 0, 1e6,
+		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"),
+	NUM(train.host_gib, 0, 1e6,
+		"host memory of a rank that train.recompute=auto may offload activations to; 0: most of its share"),
+	INT(train.skip_nonfinite, 0, 1e12, "steps that the run may skip because loss or gradient is not finite"),
 	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
 		"the same bits from every run, whatever is faster"},
-	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
-		"forward and backward of a pack launched as one graph, where the device can"},
-	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
-		"updates of weights that overlap the next forward, where the device can"},
+	ENUM(train.graphs, graphs_names, NULL,
+		"forward and backward of a pack launched as one graph, where the device can"),
+	ENUM(train.overlap_update, overlap_names, NULL,
+		"updates of weights that overlap the next forward, where the device can"),
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
 		"of weights, noise, times, dropping of texts and images, and captions"},
-	{"eval.every", VFM_KEY_INT, OFF(eval.every), 0, 1e12, NULL, NULL,
-		"steps between evaluations of --held-out; 0: only at the end"},
-	{"eval.times", VFM_KEY_INT, OFF(eval.times), 1, VFM_EVAL_TIMES_MAX, NULL, NULL,
-		"noise levels of an evaluation"},
-	{"eval.samples", VFM_KEY_INT, OFF(eval.samples), 0, 99, NULL, NULL,
-		"samples that each evaluation generates, with texts and sizes of --held-out; 0: none"},
-	{"eval.sample_steps", VFM_KEY_INT, OFF(eval.sample_steps), 1, 1000, NULL, NULL, "steps of the sampler"},
-	{"eval.sample_cfg", VFM_KEY_NUM, OFF(eval.sample_cfg), 0, 100, NULL, NULL,
-		"guidance scale of these samples; 1: none"},
-	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
-		"steps between checkpoints; 0: only at the end"},
-	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
-	{"ckpt.keep_every", VFM_KEY_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
-		"checkpoints at multiples of this stay for good; 0: none"},
+	INT(eval.every, 0, 1e12, "steps between evaluations of --held-out; 0: only at the end"),
+	INT(eval.times, 1, VFM_EVAL_TIMES_MAX, "noise levels of an evaluation"),
+	INT(eval.samples, 0, 99, "samples that each evaluation generates, with texts and sizes of --held-out; 0: none"),
+	INT(eval.sample_steps, 1, 1000, "steps of the sampler"),
+	NUM(eval.sample_cfg, 0, 100, "guidance scale of these samples; 1: none"),
+	INT(ckpt.every, 0, 1e12, "steps between checkpoints; 0: only at the end"),
+	INT(ckpt.keep, 0, 1e9, "newest checkpoints that stay; 0: all"),
+	INT(ckpt.keep_every, 0, 1e12, "checkpoints at multiples of this stay for good; 0: none"),
 };
 static const int n_train_keys = sizeof(train_keys) / sizeof(train_keys[0]);
 
@@ -396,24 +379,10 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 
 /* ---- documents ---- */
 
-/* Returns the current name of a key: `path` itself unless the key was renamed. */
-static const char *find_current_key(const char *path)
-{
-	static const char *const renamed[][2] = {{"parallel.aside", "parallel.overlap"}};
-
-	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-		if (!strcmp(path, renamed[i][0]))
-			return renamed[i][1];
-	return path;
-}
-
 static int unknown_key(const char *path, struct vfm_err *err)
 {
-	const char **all, *near, *now = find_current_key(path);
+	const char **all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all)), *near;
 
-	if (now != path)
-		return vfm_fail(err, VFM_EUSAGE, "%s: this key is now %s", path, now);
-	all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all));
 	for (int i = 0; i < count_keys(); i++)
 		all[i] = key_at(i)->path;
 	near = vfm_near(path, all);
@@ -436,7 +405,7 @@ static int set_path(struct vfm_config *c, const char *path, const json_t *v, str
 	return unknown_key(path, err);
 }
 
-static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struct vfm_err *err)
+int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
 {
 	const char *section, *name;
 	json_t *sub, *v;
@@ -456,31 +425,27 @@ static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struc
 		{
 			snprintf(path, sizeof(path), "%s.%s", section, name);
 			if (strcmp(path, "model.preset") != 0)
-				TRY(set_path(c, saved ? find_current_key(path) : path, v, err));
+				TRY(set_path(c, path, v, err));
 		}
 	}
 	return 0;
 }
 
-int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
-{
-	return set_object(c, obj, false, err);
-}
-
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
 {
-	c->train.residual = VFM_F32; /* of checkpoints that were written before this key existed */
-	return set_object(c, obj, true, err);
+	vfm_config_defaults(c);
+	TRY(vfm_config_json(c, obj, err));
+	return vfm_config_check(c, err);
 }
 
-/* Sets a document without its "stages", and then that of phase k.  l NULL: no phases. */
+/* Sets a document without its "stages", and then that of phase k. */
 static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
 	json_t *stages = json_incref(json_object_get(obj, "stages")), *v;
 	const char *name;
 	int rc = 0;
 
-	if (stages && !l)
+	if (stages && !l->n)
 		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --phases");
 	else if (stages && !json_is_object(stages))
 		rc = vfm_fail(err, VFM_EUSAGE, "stages: expected an object of configurations by name");
@@ -502,7 +467,7 @@ out:
 	return rc;
 }
 
-static int set_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
+int vfm_config_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
 	json_t *obj = vfm_yaml_or_json_load(path, 1 << 20, err);
 	int rc;
@@ -512,17 +477,6 @@ static int set_file(struct vfm_config *c, const char *path, const struct vfm_pha
 	rc = set_document(c, obj, l, k, err);
 	json_decref(obj);
 	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;
-}
-
-int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
-{
-	return set_file(c, path, NULL, 0, err);
-}
-
-int vfm_config_phase_file(
-	struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
-{
-	return set_file(c, path, l, k, err);
 }
 
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)

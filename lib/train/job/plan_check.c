@@ -1,8 +1,5 @@
 #include "train/job/plan_check.h"
 
-#include <math.h>
-
-#include "base/log.h"
 #include "base/mem.h"
 
 int vfm_plan_check_model(
@@ -70,14 +67,4 @@ int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const stru
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)*last, path,
 			(long long)h->steps);
 	return check_division(h, path, p, err);
-}
-
-void vfm_plan_check_average(const struct vfm_config *c, int64_t steps)
-{
-	double initial = pow(c->train.ema_decay, (double)steps);
-
-	if (c->tuning.rank > 0 && c->train.ema_decay > 0 && initial > 0.5)
-		vfm_warn("train.ema_decay: after %lld steps the moving average of the adapters is %.0f %% their "
-			 "initial value, the base model; vfm-sample takes it unless train.ema_decay is 0",
-			(long long)steps, 100 * initial);
 }

@@ -12,7 +12,5 @@ int vfm_plan_check_model(
  * the cp ranks where the plan divides packs into parts, cannot share a step.  *last: the number of steps to train. */
 int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const struct vfm_config *c,
 	const struct vfm_parallel *p, int64_t *last, struct vfm_err *err);
-/* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
-void vfm_plan_check_average(const struct vfm_config *c, int64_t steps);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "device/sim/sim_memory.h"
+#include "io/opt.h"
 #include "train/job/config.h"
 
 struct vfm_dry_run_opts {
@@ -84,5 +85,33 @@ struct vfm_dry_run {
 /* The caller releases *out, also after a failure. */
 int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err);
 void vfm_dry_run_release(struct vfm_dry_run *d);
+
+/* ---- the options of a command for unequal ranks ---- */
+
+/*	static struct vfm_uneven_opts o; // set by the rows VFM_UNEVEN_OPTS("--dry-run", &o) of the options */
+struct vfm_uneven_opts {
+	double expert_skew, straggler_cv;
+	const char *slow_rank; /* "R:FACTOR"; NULL: none */
+};
+
+/* Rows of a struct vfm_opt table; `o` is a struct vfm_uneven_opts *, `with` the option that predicts, a literal. */
+#define VFM_UNEVEN_OPTS(with, o)                                                                                       \
+	{VFM_OPT_NUM, 0, "expert-skew", "S",                                                                           \
+		"with " with ": exponent of Zipf's law by which tokens choose experts (0)", &(o)->expert_skew},        \
+		{VFM_OPT_STR, 0, "slow-rank", "R:FACTOR",                                                              \
+			"with " with ": kernels of rank R last FACTOR times as long", &(o)->slow_rank},                \
+	{                                                                                                              \
+		VFM_OPT_NUM, 0, "straggler-cv", "C",                                                                   \
+			"with " with ": coefficient of variation of the times of the GPUs (0)", &(o)->straggler_cv     \
+	}
+
+/* The synopsis of these options. */
+#define VFM_UNEVEN_SYNOPSIS "[--expert-skew S] [--slow-rank R:FACTOR] [--straggler-cv C]"
+
+/* Returns whether the ranks are to be unequal. */
+bool vfm_uneven_given(const struct vfm_uneven_opts *o);
+/* Sets expert_skew, slow_rank, slow_factor and straggler_cv of *to.  ranks: of the largest job.  VFM_EUSAGE: a value is
+ * out of range. */
+int vfm_uneven_parse(const struct vfm_uneven_opts *o, int64_t ranks, struct vfm_dry_run_opts *to, struct vfm_err *err);
 
 #endif

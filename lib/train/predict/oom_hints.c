@@ -46,31 +46,6 @@ struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struc
 	return (struct vfm_pack_source){next_seen, release_seen, h};
 }
 
-/* ---- the device ---- */
-
-static int answer_device(void *ctx, struct vfm_dev_saving *v, int n)
-{
-	return vfm_oom_hints_savings(ctx, v, n);
-}
-
-void vfm_oom_hints_install(
-	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev)
-{
-	*h = (struct vfm_oom_hints){.c = c, .mesh = mesh, .dev = dev};
-	if (vfm_dev_predicts(dev))
-		return;
-	dev->oom_hints.savings = answer_device;
-	dev->oom_hints.ctx = h;
-}
-
-void vfm_oom_hints_remove(struct vfm_oom_hints *h)
-{
-	if (h->dev && h->dev->oom_hints.ctx == h)
-		h->dev->oom_hints = (struct vfm_dev_oom_hints){0};
-	free(h->sample);
-	*h = (struct vfm_oom_hints){0};
-}
-
 /* ---- one setting ---- */
 
 struct setting_trial {
@@ -185,8 +160,10 @@ static void add_ranks(struct saving_list *l, const char *key, int64_t value)
 	free(t.sample);
 }
 
-int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *v, int n)
+/* Writes at most n savings; returns their number. */
+static int list_savings(void *ctx, struct vfm_dev_saving *v, int n)
 {
+	const struct vfm_oom_hints *h = ctx;
 	static const char *const settings[] = {"train.recompute=light", "train.recompute=outputs",
 		"train.recompute=selective", "train.recompute=full", "train.recompute_blocks=0", "train.dtype=bf16",
 		"train.residual=bf16", "train.frozen_dtype=fp8", "train.master=split", "train.moments=bf16",
@@ -208,4 +185,24 @@ int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *
 	add_ranks(&l, "parallel.cp", 2 * p->cp);
 	add_ranks(&l, "parallel.tp", 2 * p->tp);
 	return l.n;
+}
+
+/* ---- the device ---- */
+
+void vfm_oom_hints_install(
+	struct vfm_oom_hints *h, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *dev)
+{
+	*h = (struct vfm_oom_hints){.c = c, .mesh = mesh, .dev = dev};
+	if (vfm_dev_predicts(dev))
+		return;
+	dev->oom_hints.savings = list_savings;
+	dev->oom_hints.ctx = h;
+}
+
+void vfm_oom_hints_remove(struct vfm_oom_hints *h)
+{
+	if (h->dev && h->dev->oom_hints.ctx == h)
+		h->dev->oom_hints = (struct vfm_dev_oom_hints){0};
+	free(h->sample);
+	*h = (struct vfm_oom_hints){0};
 }

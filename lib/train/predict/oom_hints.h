@@ -35,7 +35,4 @@ void vfm_oom_hints_remove(struct vfm_oom_hints *h);
 /* A source of the same packs, `packs` in a step, which keeps the sizes of the longest. */
 struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struct vfm_pack_source *src, int64_t packs);
 
-/* Writes at most n savings; returns their number. */
-int vfm_oom_hints_savings(const struct vfm_oom_hints *h, struct vfm_dev_saving *v, int n);
-
 #endif

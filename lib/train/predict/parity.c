@@ -24,56 +24,35 @@ static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 
 /* ---- files ---- */
 
-struct dump { /* tensors of one file; borrows their data, owns their names */
+struct dump { /* tensors of one file; borrows their values */
 	struct vfm_st_tensor *t;
-	const void **data;
-	size_t n, cap, cap_data;
+	size_t n, cap;
 	struct vfm_arena names;
 };
 
 static void add_dump_tensor(
-	struct dump *d, const char *name, enum vfm_dtype dt, const void *data, int ndim, const int64_t *shape)
+	struct dump *d, const char *name, enum vfm_dtype dt, const void *values, int ndim, const int64_t *shape)
 {
-	struct vfm_st_tensor t = {.name = vfm_arena_strdup(&d->names, name), .dtype = dt, .ndim = ndim};
+	struct vfm_st_tensor t = {
+		.name = vfm_arena_strdup(&d->names, name), .dtype = dt, .ndim = ndim, .source = values};
 
 	memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
 	vfm_grow(&d->t, &d->cap, d->n + 1, sizeof(*d->t));
-	vfm_grow(&d->data, &d->cap_data, d->n + 1, sizeof(*d->data));
-	d->t[d->n] = t;
-	d->data[d->n++] = data;
+	d->t[d->n++] = t;
 }
 
-static const void *data_of(const struct dump *d, const struct vfm_st_tensor *before, const char *name)
+static int put_dumped(void *path, const struct vfm_st_tensor *t, FILE *f, struct vfm_err *err)
 {
-	for (size_t i = 0; i < d->n; i++)
-		if (!strcmp(before[i].name, name))
-			return d->data[i];
-	return NULL;
+	return vfm_st_put_bytes(path, t->source, (size_t)(t->end - t->begin), f, err);
 }
 
 static int dump_write(struct dump *d, const char *dir, const char *name, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, name);
-	struct vfm_st_tensor *before = vfm_calloc(d->n + 1, sizeof(*before));
-	struct vfm_buf head = {0};
-	struct vfm_atomic a;
-	int rc;
+	int rc = vfm_st_write(path, d->t, d->n, NULL, 0, put_dumped, path, err);
 
-	for (size_t i = 0; i < d->n; i++)
-		before[i] = d->t[i];
-	vfm_st_layout(d->t, d->n, NULL, 0, &head);
-	TRY_OUT(vfm_atomic_open(&a, path, err));
-	fwrite(head.data, 1, head.len, a.f);
-	for (size_t i = 0; i < d->n; i++)
-		fwrite(data_of(d, before, d->t[i].name), 1, (size_t)(d->t[i].end - d->t[i].begin), a.f);
-	rc = vfm_atomic_commit(&a, err); /* also reports earlier write errors */
-	vfm_atomic_abort(&a);
-out:
-	vfm_buf_release(&head);
-	free(before);
 	free(path);
 	free(d->t);
-	free(d->data);
 	vfm_arena_release(&d->names);
 	*d = (struct dump){0};
 	return rc;
@@ -237,7 +216,6 @@ static int write_info(
 	static const char *const pos[] = {"rope", "sincos", "both", "learned"},
 				 *const router[] = {"expert_choice", "token_choice"};
 	const struct vfm_model_spec *m = &c->model;
-	char *path = vfm_strfmt("%s/dump.json", dir);
 	const struct {
 		const char *key;
 		int64_t v;
@@ -264,7 +242,6 @@ static int write_info(
 		router[m->moe_router], "moe_capacity", m->moe_capacity, "moe_aux", m->moe_aux);
 	json_t *o = json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "config", k, "seed", (json_int_t)c->train.seed, "step",
 		STEP, "loss", loss, "lora_scale", vfm_tuning_scale(&c->tuning), "frozen", frozen_json(ps));
-	struct vfm_buf b = {0};
 	int rc;
 
 	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
@@ -272,12 +249,8 @@ static int write_info(
 	json_object_set_new(k, "patch", int3_json(m->patch));
 	json_object_set_new(k, "rope_fps", json_real(m->rope_fps));
 	json_object_set_new(k, "rope_stride", int3_json(m->rope_stride));
-	vfm_json_text(&b, o, 2);
-	vfm_buf_adds(&b, "\n");
-	rc = vfm_write_file(path, b.data, b.len, err);
-	vfm_buf_release(&b);
+	rc = vfm_json_save(dir, "dump.json", o, 2, err);
 	json_decref(o);
-	free(path);
 	return rc;
 }
 
@@ -309,16 +282,9 @@ static int write_trained(const json_t *losses, const json_t *draws, const json_t
 	json_t *o = json_pack("{s:O, s:O, s:{s:O, s:f, s:f, s:f, s:f, s:f}}", "losses", losses, "draws", draws, "train",
 		"lr", lrs, "beta1", t->beta1, "beta2", t->beta2, "eps", t->eps, "wd", t->weight_decay, "clip",
 		t->clip_norm);
-	char *path = vfm_strfmt("%s/trained.json", dir);
-	struct vfm_buf b = {0};
-	int rc;
+	int rc = vfm_json_save(dir, "trained.json", o, 0, err);
 
-	vfm_json_text(&b, o, 0);
-	vfm_buf_adds(&b, "\n");
-	rc = vfm_write_file(path, b.data, b.len, err);
-	vfm_buf_release(&b);
 	json_decref(o);
-	free(path);
 	return rc;
 }
 

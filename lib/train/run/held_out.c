@@ -205,26 +205,6 @@ static int read_losses(struct held_out_run *r, struct vfm_held_out_loss *out, st
 	return 0;
 }
 
-static struct vfm_loader *open_held_out_loader(struct vfm_held_out *h, const struct vfm_mesh *mesh, struct vfm_err *err)
-{
-	struct vfm_loader_group group;
-	struct vfm_loader_opts lo = {.prefetch = (int32_t)h->c->data.prefetch,
-		.group = &group,
-		.threads = (int32_t)h->c->data.threads,
-		.captions = &h->c->data.captions,
-		.text_len = (int32_t)h->c->model.text_len,
-		.cache = h->cache,
-		.plan_sha256 = h->sha256,
-		.skip_hash = h->opened,
-		.by_step = true,
-		.rank = (int32_t)mesh->coord[VFM_AX_DP],
-		.world = (int32_t)mesh->p.dp};
-
-	if (vfm_readers_group(mesh, &group, err) < 0)
-		return NULL;
-	return vfm_loader_open(h->plan, &lo, err);
-}
-
 static int set_up_run(struct held_out_run *r, struct vfm_err *err)
 {
 	struct vfm_dev *d = r->stream->dev;
@@ -244,12 +224,14 @@ int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_
 	struct held_out_run r = {
 		.h = h, .model = vfm_trainer_model(tr), .ps = ps, .stream = ps->stream, .mesh = ps->mesh};
 	const struct vfm_dev_table *t = r.stream->dev->t;
+	const struct vfm_loader_opts lo = {
+		.cache = h->cache, .plan_sha256 = h->sha256, .skip_hash = h->opened, .by_step = true};
 	struct vfm_loader *l = NULL;
 	int rc = set_up_run(&r, err);
 
 	*out = (struct vfm_held_out_loss){0};
 	if (rc == 0) {
-		l = open_held_out_loader(h, r.mesh, err);
+		l = vfm_readers_open(h->plan, h->c, r.mesh, &lo, err);
 		rc = l ? evaluate_packs(&r, l, err) : err->code;
 	}
 	if (rc == 0)

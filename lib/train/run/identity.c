@@ -137,15 +137,14 @@ static void compare_key(struct run_comparison *k, unsigned change, const char *s
 	vfm_buf_release(&b);
 }
 
-/* Returns the configuration that c records, with the defaults of keys that did not exist when it was written, and under
- * the current names; the caller releases it.  A configuration that this program refuses is returned as it is. */
+/* Returns the configuration that c records, with the defaults of keys that it lacks; the caller releases it.  A
+ * configuration that this program refuses is returned as it is. */
 static json_t *read_recorded_config(const struct vfm_ckpt *c)
 {
 	struct vfm_config old;
 	struct vfm_err ignore;
 
-	vfm_config_defaults(&old);
-	if (vfm_config_saved(&old, c->config, &ignore) < 0 || vfm_config_check(&old, &ignore) < 0)
+	if (vfm_config_saved(&old, c->config, &ignore) < 0)
 		return json_incref((json_t *)(uintptr_t)c->config);
 	return vfm_config_to_json(&old);
 }
@@ -241,7 +240,7 @@ static void compare_held_out(struct run_comparison *k, const struct vfm_identity
 				id->held_out_sha256));
 }
 
-static int read_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
+int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	return vfm_makers_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 		? vfm_err_context(err, "%s", c->path)
@@ -254,7 +253,7 @@ static int compare_encoders(
 	struct vfm_makers had, have = id->encoders;
 	struct vfm_err why;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_maker_check(
 			    e, vfm_makers_of(&had, e), "the checkpoint", vfm_makers_of(&have, e), "the plan", &why) < 0)
@@ -266,7 +265,7 @@ int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c
 {
 	struct vfm_makers had;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
@@ -287,7 +286,7 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 	json_t *own = json_array();
 
 	*forced = NULL;
-	if (c && read_encoders(&had, c, err) < 0) {
+	if (c && vfm_identity_encoders(&had, c, err) < 0) {
 		json_decref(own);
 		return VFM_EUSAGE;
 	}
@@ -329,7 +328,7 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 {
 	struct vfm_makers had, have = id->encoders;
 
-	TRY(read_encoders(&had, c, err));
+	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
 		if (vfm_makers_of(&have, e)->name[0] && !vfm_makers_of(&had, e)->name[0])
 			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",

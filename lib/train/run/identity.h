@@ -41,7 +41,7 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 json_t *vfm_identity_json(const struct vfm_identity *id);
 
 /* Compares a run that resumes from c.  On VFM_EUSAGE the message lists every refused change with both values, and
- * `hint`.  Logs the other changes.  A key that c lacks, because it is newer, had its default value.  Ignores sections
+ * `hint`.  Logs the other changes.  A key that c lacks had its default value.  Ignores sections
  * and other properties that c does not record.  VFM_EUSAGE also if c has done more steps than the run has. */
 int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
 	struct vfm_err *err);
@@ -49,6 +49,8 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
  * adapters also the section lora. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
+/* Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
+int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err);
 /* Adds the encoders of c that the plan of the run does not name to id->encoders: they stay those of the weights.
  * VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);

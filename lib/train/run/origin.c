@@ -36,7 +36,7 @@ static int open_weights(
 	if (rc == 0 && !adapters && vfm_ckpt_is_adapters(*c))
 		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds adapters, not a model (vfm-ckpt merge makes one)", path);
 	if (rc == 0)
-		rc = vfm_identity_init(o->id, *c, o->allow_change, err);
+		rc = vfm_identity_init(o->id, *c, o->run->allow_change, err);
 	if (rc == 0 && origin_is_root(o)) {
 		*sha = vfm_calloc(1, VFM_SHA256_HEX);
 		rc = vfm_ckpt_sha256(*c, *sha, err);
@@ -97,9 +97,9 @@ static int init_adapters(struct vfm_origin *o, struct vfm_ckpt *c, const char *s
 	struct vfm_params *ps = vfm_trainer_params(o->tr);
 
 	TRY(load_base(o, c, NULL, err));
-	TRY(vfm_job_agree(o->job, vfm_state_load_adapters(ps, c, o->init_part, err), err));
+	TRY(vfm_job_agree(o->job, vfm_state_load_adapters(ps, c, o->run->init_part, err), err));
 	o->of_init = json_deep_copy(json_object_get(c->state, "init"));
-	json_object_set_new(o->of_init, "adapters", describe(c, o->init_part, sha));
+	json_object_set_new(o->of_init, "adapters", describe(c, o->run->init_part, sha));
 	return 0;
 }
 
@@ -109,15 +109,15 @@ static int init_weights(struct vfm_origin *o, struct vfm_err *err)
 	struct vfm_params *ps = vfm_trainer_params(o->tr);
 	struct vfm_ckpt *c = NULL;
 	char *sha = NULL;
-	int rc = open_weights(o, o->init, o->config->tuning.rank > 0, &c, &sha, err);
+	int rc = open_weights(o, o->run->init, o->config->tuning.rank > 0, &c, &sha, err);
 
 	if (rc < 0)
 		goto out;
 	if (vfm_ckpt_is_adapters(c)) {
 		TRY_OUT(init_adapters(o, c, sha, err));
 	} else {
-		TRY_OUT(vfm_job_agree(o->job, vfm_state_load_weights(ps, c, o->init_part, err), err));
-		o->of_init = describe(c, o->init_part, sha);
+		TRY_OUT(vfm_job_agree(o->job, vfm_state_load_weights(ps, c, o->run->init_part, err), err));
+		o->of_init = describe(c, o->run->init_part, sha);
 	}
 	TRY_OUT(vfm_job_agree(o->job, vfm_optim_start(vfm_trainer_optim(o->tr), err), err));
 	rc = vfm_job_agree(o->job, take_encoders(o, c, err), err);
@@ -137,7 +137,7 @@ static int check_identity(struct vfm_origin *o, const struct vfm_ckpt *c, struct
 	char *hint = vfm_path_is_inside(c->path, o->ckpt_dir)
 		? vfm_strfmt("; another -o RUN starts from step 0")
 		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
-	int rc = vfm_identity_resume(o->id, c, o->allow_change, hint, err);
+	int rc = vfm_identity_resume(o->id, c, o->run->allow_change, hint, err);
 
 	free(hint);
 	return rc;
@@ -159,7 +159,7 @@ static int agree_damage(struct vfm_origin *o, int rc, bool damaged, struct vfm_e
 /* Of a run that began with adapters, --init names those; else it may tell where the base model is today. */
 static const char *base_now(const struct vfm_origin *o, const struct vfm_ckpt *c)
 {
-	return json_object_get(json_object_get(c->state, "init"), "adapters") ? NULL : o->init;
+	return json_object_get(json_object_get(c->state, "init"), "adapters") ? NULL : o->run->init;
 }
 
 /* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
@@ -187,21 +187,58 @@ out:
 	return rc;
 }
 
+/* ---- the configuration of initial weights ---- */
+
+int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
+{
+	/* what the network is trained to do, and for which noise */
+	static const char *const keys[] = {"kind", "t_min", "t_max"};
+	struct vfm_ckpt *from = NULL;
+	struct vfm_config had = *c;
+	json_t *json, *diffusion;
+	int rc;
+
+	if (dir)
+		TRY(vfm_candidates_newest(dir, &from, NULL, err));
+	if (!from)
+		TRY(vfm_ckpt_open(&from, path, err));
+	json = json_object();
+	if (json_object_get(from->config, "model"))
+		json_object_set(json, "model", json_object_get(from->config, "model"));
+	diffusion = json_object();
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		json_object_set(
+			diffusion, keys[i], json_object_get(json_object_get(from->config, "diffusion"), keys[i]));
+	json_object_set_new(json, "diffusion", diffusion);
+	TRY_OUT(vfm_ckpt_want_model(from, err));
+	rc = vfm_config_json(&had, json, err);
+	if (rc == 0) {
+		c->model = had.model;
+		c->diffusion = had.diffusion;
+	} else {
+		vfm_err_context(err, "%s: configuration", from->path);
+	}
+out:
+	json_decref(json);
+	vfm_ckpt_close(from);
+	return rc;
+}
+
 /* ---- what there is ---- */
 
 /* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
 static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/run.json", o->dir);
+	char *path = vfm_strfmt("%s/run.json", o->run->dir);
 	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
 	const char *init = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
 	int rc = 0;
 
-	if (init && !o->init)
+	if (init && !o->run->init)
 		rc = vfm_fail(err, VFM_EUSAGE,
 			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove '%s' "
 			"to begin with the weights of the seed",
-			o->dir, init, path);
+			o->run->dir, init, path);
 	json_decref(was);
 	free(path);
 	return rc;
@@ -233,22 +270,22 @@ int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err)
 	int rc;
 
 	o->saved = -1;
-	rc = origin_is_root(o) ? vfm_candidates_list(&k, o->dir, o->ckpt_dir, o->resume, err) : 0;
+	rc = origin_is_root(o) ? vfm_candidates_list(&k, o->run->dir, o->ckpt_dir, o->run->resume, err) : 0;
 
 	TRY_OUT(vfm_job_agree(o->job, rc, err));
 	TRY_OUT(load_candidate(o, &k, &from, err));
 	if (from) {
 		vfm_info("resuming after step %lld from %s", (long long)o->first, from);
-		if (o->init && !o->config->tuning.rank)
-			vfm_info("--init %s is not read: the run has begun", o->init);
+		if (o->run->init && !o->config->tuning.rank)
+			vfm_info("--init %s is not read: the run has begun", o->run->init);
 		if (vfm_path_is_inside(from, o->ckpt_dir))
 			o->saved = o->first;
 	} else {
 		TRY_OUT(vfm_job_agree(o->job, origin_is_root(o) ? check_begun(o, err) : 0, err));
-		if (o->config->tuning.rank > 0 && !o->init)
+		if (o->config->tuning.rank > 0 && !o->run->init)
 			rc = vfm_fail(err, VFM_EUSAGE, "lora.rank: adapters need a base model (--init)");
 		TRY_OUT(rc);
-		rc = o->init ? init_weights(o, err) : take_encoders(o, NULL, err);
+		rc = o->run->init ? init_weights(o, err) : take_encoders(o, NULL, err);
 	}
 	o->id->init = o->of_init;
 	o->id->forced = o->forced;

@@ -7,7 +7,7 @@
 
 #include "ckpt/ckpt.h"
 #include "train/job/job.h"
-#include "train/run/identity.h"
+#include "train/run/run.h"
 #include "train/step/trainer.h"
 
 struct vfm_origin {
@@ -15,11 +15,10 @@ struct vfm_origin {
 	struct vfm_job *job;
 	struct vfm_trainer *tr;
 	const struct vfm_config *config;
-	const char *dir, *ckpt_dir;            /* RUN, and its directory of checkpoints */
-	const char *resume, *init, *init_part; /* as in struct vfm_run_opts */
-	unsigned allow_change;                 /* bits of enum vfm_run_difference */
-	const json_t *plan_forced;             /* of the plan's header; NULL: none */
-	struct vfm_identity *id;               /* begin adds encoders, init and forced */
+	const struct vfm_run_opts *run; /* dir, resume, init, init_part, allow_change */
+	const char *ckpt_dir;           /* the directory of checkpoints of RUN */
+	const json_t *plan_forced;      /* of the plan's header; NULL: none */
+	struct vfm_identity *id;        /* begin adds encoders, init and forced */
 	/* set by vfm_origin_begin */
 	int64_t first;            /* completed steps */
 	int64_t saved;            /* step of the newest checkpoint of the run itself; -1: none */
@@ -31,5 +30,11 @@ struct vfm_origin {
  * the seed, and compares the identities.  All ranks return the same result.  In any case the caller releases *o. */
 int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err);
 void vfm_origin_release(struct vfm_origin *o);
+
+/* Sets the section "model" of *c, and the kind, t_min and t_max of "diffusion", to those of the weights in `path`, as
+ * far as they have a configuration.  If the run in `dir` (NULL: none) has a checkpoint, takes them from the newest that
+ * it can resume from: --init is not read then.  Local.  VFM_EUSAGE, VFM_EENV: as vfm_ckpt_open; VFM_EUSAGE also for a
+ * LoRA file. */
+int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err);
 
 #endif

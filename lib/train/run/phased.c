@@ -12,7 +12,8 @@
 #include "train/job/plan_check.h"
 #include "train/run/candidates.h"
 
-char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k)
+/* Returns RUN/NAME of phase k; the caller frees it. */
+static char *phase_dir(const char *run, const struct vfm_phases *l, int k)
 {
 	return vfm_strfmt("%s/%s", run, l->v[k].name);
 }
@@ -25,7 +26,7 @@ char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 		struct vfm_ckpt *c;
 		struct vfm_err ignore;
 
-		dir = vfm_phased_dir(run, l, k);
+		dir = phase_dir(run, l, k);
 		if (vfm_candidates_newest(dir, &c, NULL, &ignore) == 0 && !c) {
 			free(dir);
 			dir = NULL;
@@ -41,8 +42,8 @@ char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, const struct vfm_phase *first,
 	struct vfm_makers *all, unsigned allowed, struct vfm_err *err)
 {
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS && !(allowed & VFM_CHANGE_ENCODERS); e++)
-		TRY(vfm_maker_check(e, vfm_makers_of(&own, e), s->plan, vfm_makers_of(all, e), first->plan, err));
+	if (!(allowed & VFM_CHANGE_ENCODERS))
+		TRY(vfm_makers_check(&own, s->plan, all, first->plan, err));
 	vfm_makers_fill(all, &own);
 	return 0;
 }
@@ -101,7 +102,7 @@ static int check_done(const struct vfm_phased *s, int k, int64_t last, const str
 static int check_phase(
 	const struct vfm_phased *s, int k, const int64_t *last, int *next, char **why, struct vfm_err *err)
 {
-	char *dir = vfm_phased_dir(s->run.dir, s->list, k), *damage = NULL;
+	char *dir = phase_dir(s->run.dir, s->list, k), *damage = NULL;
 	struct vfm_ckpt *c;
 	int rc = vfm_candidates_newest(dir, &c, &damage, err);
 
@@ -152,8 +153,7 @@ static int agree_next(struct vfm_context *x, const struct vfm_phased *s, const i
 static int run_phase(struct vfm_context *x, const struct vfm_phased *s, int k, struct vfm_err *err)
 {
 	const struct vfm_phase *phase = &s->list->v[k];
-	char *dir = vfm_phased_dir(s->run.dir, s->list, k),
-	     *before = k > 0 ? vfm_phased_dir(s->run.dir, s->list, k - 1) : NULL;
+	char *dir = phase_dir(s->run.dir, s->list, k), *before = k > 0 ? phase_dir(s->run.dir, s->list, k - 1) : NULL;
 	struct vfm_run_opts o = s->run;
 	int rc;
 

@@ -15,8 +15,6 @@ struct vfm_phased {
 	struct vfm_run_opts run;
 };
 
-/* Returns RUN/NAME of phase k; the caller frees it. */
-char *vfm_phased_dir(const char *run, const struct vfm_phases *l, int k);
 /* Returns the folder of the last phase before or at k that has a checkpoint to resume from; NULL: none has.  The caller
  * frees it. */
 char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k);

@@ -9,7 +9,7 @@ static int check_ranks(void *ctx, struct vfm_err *err)
 	return vfm_comm_host_check(ctx, err);
 }
 
-int vfm_readers_group(const struct vfm_mesh *mesh, struct vfm_loader_group *g, struct vfm_err *err)
+static int join_readers(const struct vfm_mesh *mesh, struct vfm_loader_group *g, struct vfm_err *err)
 {
 	struct vfm_comm *c = mesh->readers;
 	int64_t at = 0;
@@ -28,4 +28,22 @@ int vfm_readers_group(const struct vfm_mesh *mesh, struct vfm_loader_group *g, s
 	TRY(vfm_broadcast(c, NULL, vfm_t1(&at, VFM_I64, 1), 0, err));
 	g->at = (uint64_t)at;
 	return 0;
+}
+
+struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_config *c, const struct vfm_mesh *mesh,
+	const struct vfm_loader_opts *o, struct vfm_err *err)
+{
+	struct vfm_loader_opts all = *o;
+	struct vfm_loader_group group;
+
+	if (join_readers(mesh, &group, err) < 0)
+		return NULL;
+	all.group = &group;
+	all.prefetch = (int32_t)c->data.prefetch;
+	all.threads = (int32_t)c->data.threads;
+	all.captions = &c->data.captions;
+	all.text_len = (int32_t)c->model.text_len;
+	all.rank = (int32_t)mesh->coord[VFM_AX_DP];
+	all.world = (int32_t)mesh->p.dp;
+	return vfm_loader_open(plan, &all, err);
 }

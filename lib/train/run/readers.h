@@ -1,12 +1,17 @@
-/* readers.h - the ranks of a node that need the same packs read each of them once (data/loader/loader.h). */
+/* readers.h - the loaders of a run.  The ranks of a node that need the same packs read each of them once
+ * (data/loader/loader.h).
+ */
 #ifndef VFM_TRAIN_RUN_READERS_H
 #define VFM_TRAIN_RUN_READERS_H
 
 #include "data/loader/loader.h"
 #include "net/mesh/mesh.h"
+#include "train/job/config.h"
 
-/* Collective over mesh->readers.  Prepares a group for one loader of these ranks; they open it with the same options
- * and take the same packs.  The mesh must outlive the loader. */
-int vfm_readers_group(const struct vfm_mesh *mesh, struct vfm_loader_group *g, struct vfm_err *err);
+/* Collective over mesh->readers, whose ranks take the same packs.  Opens a loader of the plan for this rank along dp:
+ * *o, with what follows from mesh and configuration.  Returns NULL on failure.  All arguments but o must outlive the
+ * loader. */
+struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_config *c, const struct vfm_mesh *mesh,
+	const struct vfm_loader_opts *o, struct vfm_err *err);
 
 #endif

@@ -90,26 +90,23 @@ static int make_dir(struct train_run *r, struct vfm_err *err)
 	return rc;
 }
 
+/* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
+static void check_average(const struct vfm_config *c, int64_t steps)
+{
+	double initial = pow(c->train.ema_decay, (double)steps);
+
+	if (c->tuning.rank > 0 && c->train.ema_decay > 0 && initial > 0.5)
+		vfm_warn("train.ema_decay: after %lld steps the moving average of the adapters is %.0f %% their "
+			 "initial value, the base model; vfm-sample takes it unless train.ema_decay is 0",
+			(long long)steps, 100 * initial);
+}
+
 static int check_run_plan(struct train_run *r, struct vfm_err *err)
 {
 	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
 	if (is_root(r))
-		vfm_plan_check_average(r->c, r->last);
+		check_average(r->c, r->last);
 	return 0;
-}
-
-static int save_json(struct train_run *r, const char *name, const json_t *o, struct vfm_err *err)
-{
-	char *path = vfm_strfmt("%s/%s", r->o->dir, name);
-	struct vfm_buf b = {0};
-	int rc;
-
-	vfm_json_text(&b, o, 2);
-	vfm_buf_adds(&b, "\n");
-	rc = vfm_write_file(path, b.data, b.len, err);
-	vfm_buf_release(&b);
-	free(path);
-	return rc;
 }
 
 static int open_run_plan(struct train_run *r, struct vfm_err *err)
@@ -229,12 +226,8 @@ static int begin(struct train_run *r, struct vfm_err *err)
 	r->origin = (struct vfm_origin){.job = r->job,
 		.tr = r->tr,
 		.config = r->c,
-		.dir = r->o->dir,
+		.run = r->o,
 		.ckpt_dir = r->ckpt_dir,
-		.resume = r->o->resume,
-		.init = r->o->init,
-		.init_part = r->o->init_part,
-		.allow_change = r->o->allow_change,
 		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
 	TRY(vfm_origin_begin(&r->origin, err));
@@ -246,28 +239,19 @@ static int begin(struct train_run *r, struct vfm_err *err)
 
 static int open_loader(struct train_run *r, struct vfm_err *err)
 {
-	struct vfm_loader_group group;
-	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
-		.group = &group,
-		.max_damaged = r->c->data.max_damaged,
+	struct vfm_loader_opts lo = {.max_damaged = r->c->data.max_damaged,
 		.cache = r->cache,
-		.threads = (int32_t)r->c->data.threads,
-		.captions = &r->c->data.captions,
 		.seed = r->c->train.seed,
-		.text_len = (int32_t)r->c->model.text_len,
 		.cond = r->c->model.cond_channels > 0,
 		.image = r->c->model.image_dim > 0,
 		.first_step = r->first,
 		.plan_sha256 = r->id.plan_sha256,
-		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
-		.world = (int32_t)r->mesh->p.dp,
 		.n_parts = (int32_t)r->mesh->p.cp,
 		.part = (int32_t)r->mesh->coord[VFM_AX_CP]};
 
 	if (r->first >= r->last)
 		return 0;
-	TRY(vfm_readers_group(r->mesh, &group, err));
-	r->loader = vfm_loader_open(r->plan, &lo, err);
+	r->loader = vfm_readers_open(r->plan, r->c, r->mesh, &lo, err);
 	return r->loader ? 0 : err->code;
 }
 
@@ -322,7 +306,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
-	int rc = save_json(r, "config.json", r->config, err);
+	int rc = vfm_json_save(r->o->dir, "config.json", r->config, 2, err);
 	char text[512];
 
 	if (plan->made) {
@@ -331,7 +315,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	}
 
 	if (rc == 0)
-		rc = save_json(r, "run.json", id, err);
+		rc = vfm_json_save(r->o->dir, "run.json", id, 2, err);
 	json_decref(id);
 	TRY(rc);
 	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);

@@ -12,6 +12,7 @@
 #include "data/record/maker.h"
 #include "io/json.h"
 #include "spec/model/model.h"
+#include "train/run/identity.h"
 #include "train/step/state.h"
 
 #define TIME_EPS 1e-6
@@ -28,7 +29,8 @@ static int read_sample_config(struct vfm_config *c, const struct vfm_ckpt *ckpt,
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt->path);
 	vfm_config_defaults(c);
-	TRY(vfm_config_saved(c, ckpt->config, err));
+	c->train.residual = VFM_F32; /* of weights of other programs, which do not record it */
+	TRY(vfm_config_json(c, ckpt->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY(vfm_config_set(c, spec, err));
 	/* Of the training precision, only the dtype of the residual stream applies, and only with --dtype bf16. */
@@ -142,19 +144,9 @@ static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err
 {
 	struct vfm_makers a, b;
 
-	TRY(vfm_makers_from_json(&a, json_object_get(n->ckpt->state, "encoders"), "state.encoders", err) < 0
-			? vfm_err_context(err, "%s", n->ckpt->path)
-			: 0);
-	TRY(vfm_makers_from_json(&b, json_object_get(n->low_ckpt->state, "encoders"), "state.encoders", err) < 0
-			? vfm_err_context(err, "%s", n->low_ckpt->path)
-			: 0);
-	for (int e = 0; e < VFM_MAKER_KINDS; e++) {
-		const struct vfm_maker *p = vfm_makers_of(&a, e), *q = vfm_makers_of(&b, e);
-
-		if (vfm_maker_compare(p, q) == VFM_MAKER_DIFFERENT)
-			return vfm_maker_check(e, p, n->ckpt->path, q, n->low_ckpt->path, err);
-	}
-	return 0;
+	TRY(vfm_identity_encoders(&a, n->ckpt, err));
+	TRY(vfm_identity_encoders(&b, n->low_ckpt, err));
+	return vfm_makers_check(&a, n->ckpt->path, &b, n->low_ckpt->path, err);
 }
 
 /* Opens the checkpoint of the second network, which must have the model of the first. */
@@ -189,33 +181,36 @@ static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_
 
 /* ---- ranges of t ---- */
 
-/* The ranges of t that the files of a network record: its checkpoint, the base model, adapters. */
-struct trained_ranges {
-	struct trained_range {
-		char *path;
-		double t[2];
-	} * v;
-	size_t n, cap;
+/* What the files of a network record of the t that they were trained for: its checkpoint, the base model, adapters. */
+struct trained_range {
+	double t[2];         /* all files; [0, 1] if none records it */
+	bool known;          /* a file records it */
+	struct vfm_buf text; /* "X was trained for t from 0.875 to 1, Y for t from 0 to 1" */
 };
 
-static void add_trained_range(struct trained_ranges *r, const struct vfm_ckpt *c)
+static void add_trained_range(struct trained_range *r, const struct vfm_ckpt *c)
 {
+	char lo[VFM_REAL_TEXT], hi[VFM_REAL_TEXT];
 	double t[2];
 
 	if (!c || !vfm_ckpt_time_range(c, t))
 		return;
-	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
-	r->v[r->n++] = (struct trained_range){vfm_strdup(c->path), {t[0], t[1]}};
+	vfm_buf_addf(&r->text, "%s%s %sfor t from %s to %s", r->known ? ", " : "", c->path,
+		r->known ? "" : "was trained ", vfm_real_text(lo, t[0]), vfm_real_text(hi, t[1]));
+	r->known = true;
+	r->t[0] = fmax(r->t[0], t[0]);
+	r->t[1] = fmin(r->t[1], t[1]);
 }
 
-static void list_trained_ranges(
-	struct trained_ranges *r, const struct vfm_ckpt *c, const struct vfm_ckpt *base, const struct vfm_strlist *lora)
+/* The caller releases the text. */
+static struct trained_range read_trained_range(
+	const struct vfm_ckpt *c, const struct vfm_ckpt *base, const struct vfm_strlist *lora)
 {
 	const struct vfm_ckpt_how raw = {.raw = true};
+	struct trained_range r = {.t = {0, 1}};
 
-	*r = (struct trained_ranges){0};
-	add_trained_range(r, c);
-	add_trained_range(r, base);
+	add_trained_range(&r, c);
+	add_trained_range(&r, base);
 	for (int i = 0; lora && i < lora->n; i++) {
 		struct vfm_ckpt *adapters = NULL;
 		char *path;
@@ -223,99 +218,59 @@ static void list_trained_ranges(
 
 		split_scale(lora->v[i], &path, &scale);
 		if (vfm_ckpt_open_as(&adapters, path, &raw, NULL) == 0) /* not a folder of PEFT */
-			add_trained_range(r, adapters);
+			add_trained_range(&r, adapters);
 		vfm_ckpt_close(adapters);
 		free(path);
 	}
-}
-
-static void release_ranges(struct trained_ranges *r)
-{
-	for (size_t i = 0; i < r->n; i++)
-		free(r->v[i].path);
-	free(r->v);
+	if (!r.known)
+		vfm_buf_addf(&r.text, "%s does not record its range of t", c->path);
+	return r;
 }
 
 /* Whether all files were trained for t from a to b. */
-static bool ranges_cover(const struct trained_ranges *r, double a, double b)
+static bool range_covers(const struct trained_range *r, double a, double b)
 {
-	for (size_t i = 0; i < r->n; i++)
-		if (r->v[i].t[0] > a + TIME_EPS || r->v[i].t[1] < b - TIME_EPS)
-			return false;
-	return true;
-}
-
-/* The t that all files were trained for. */
-static void intersect_ranges(const struct trained_ranges *r, double t[2])
-{
-	t[0] = 0;
-	t[1] = 1;
-	for (size_t i = 0; i < r->n; i++) {
-		t[0] = fmax(t[0], r->v[i].t[0]);
-		t[1] = fmin(t[1], r->v[i].t[1]);
-	}
-}
-
-/* Appends "X was trained for t from 0.875 to 1, Y for t from 0 to 1". */
-static void describe_ranges(struct vfm_buf *b, const struct trained_ranges *r, const struct vfm_ckpt *c)
-{
-	char lo[VFM_REAL_TEXT], hi[VFM_REAL_TEXT];
-
-	if (!r->n)
-		vfm_buf_addf(b, "%s does not record its range of t", c->path);
-	for (size_t i = 0; i < r->n; i++)
-		vfm_buf_addf(b, "%s%s %sfor t from %s to %s", i ? ", " : "", r->v[i].path, i ? "" : "was trained ",
-			vfm_real_text(lo, r->v[i].t[0]), vfm_real_text(hi, r->v[i].t[1]));
+	return r->t[0] <= a + TIME_EPS && r->t[1] >= b - TIME_EPS;
 }
 
 /* Each network must have been trained for the t that it computes.  The two ranges must not overlap, unless both are
  * all of t. */
-static int check_two_ranges(const struct vfm_sample_net *n, const struct trained_ranges *high,
-	const struct trained_ranges *low, double boundary, bool root, struct vfm_err *err)
+static int check_two_ranges(const struct vfm_sample_net *n, const struct trained_range *high,
+	const struct trained_range *low, double boundary, bool root, struct vfm_err *err)
 {
-	double h[2], l[2];
-	struct vfm_buf b = {0};
+	const double *h = high->t, *l = low->t;
 	char at[VFM_REAL_TEXT];
-	int rc = 0;
 
-	intersect_ranges(high, h);
-	intersect_ranges(low, l);
-	if (ranges_cover(high, boundary, 1) && ranges_cover(low, 0, boundary) &&
-		(!high->n || !low->n || l[1] <= h[0] + TIME_EPS || (h[0] <= 0 && l[1] >= 1)))
+	if (range_covers(high, boundary, 1) && range_covers(low, 0, boundary) &&
+		(!high->known || !low->known || l[1] <= h[0] + TIME_EPS || (h[0] <= 0 && l[1] >= 1)))
 		return 0;
-	describe_ranges(&b, high, n->ckpt);
-	vfm_buf_adds(&b, "; ");
-	describe_ranges(&b, low, n->low_ckpt);
 	vfm_real_text(at, boundary);
 	if (!n->o->force)
-		rc = vfm_fail(err, VFM_EUSAGE,
-			"the two networks do not divide t at the boundary %s: %s (--force samples with them)", at,
-			b.data);
-	else if (root)
-		vfm_warn("the two networks do not divide t at the boundary %s: %s", at, b.data);
-	vfm_buf_release(&b);
-	return rc;
+		return vfm_fail(err, VFM_EUSAGE,
+			"the two networks do not divide t at the boundary %s: %s; %s (--force samples with them)", at,
+			high->text.data, low->text.data);
+	if (root)
+		vfm_warn("the two networks do not divide t at the boundary %s: %s; %s", at, high->text.data,
+			low->text.data);
+	return 0;
 }
 
 static int check_time_ranges(struct vfm_sample_net *n, const struct vfm_sampler *s, bool root, struct vfm_err *err)
 {
-	struct trained_ranges high, low = {0};
-	struct vfm_buf b = {0};
+	struct trained_range high, low;
 	int rc = 0;
 
 	if (n->c.diffusion.kind != VFM_FLOW)
 		return 0;
-	list_trained_ranges(&high, n->ckpt, n->base, n->o->lora);
+	high = read_trained_range(n->ckpt, n->base, n->o->lora);
 	if (n->low_ckpt) {
-		list_trained_ranges(&low, n->low_ckpt, n->low_base, n->o->low_lora);
+		low = read_trained_range(n->low_ckpt, n->low_base, n->o->low_lora);
 		rc = check_two_ranges(n, &high, &low, s->boundary, root, err);
-	} else if (!ranges_cover(&high, 0, 1) && root) {
-		describe_ranges(&b, &high, n->ckpt);
-		vfm_warn("%s: it is one of two networks (--low-noise)", b.data);
+		vfm_buf_release(&low.text);
+	} else if (!range_covers(&high, 0, 1) && root) {
+		vfm_warn("%s: it is one of two networks (--low-noise)", high.text.data);
 	}
-	vfm_buf_release(&b);
-	release_ranges(&high);
-	release_ranges(&low);
+	vfm_buf_release(&high.text);
 	return rc;
 }
 

@@ -5,17 +5,13 @@
  * separately, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients
  * as they were; the caller then runs the pack eagerly.
  *
- * Why the arguments are right.  Every pack is captured again, so the graph has its addresses, sizes and scalars; only
- * the executable graph is reused, and updated first (device/cuda/cuda_graph.c).  Memory that the capture allocates and
- * frees belongs to the pool in stream order: the graph runs between the work enqueued before and after it, as the same
- * work would eagerly.  A replay without a capture would save the host's time, but it would need inputs and temporaries
- * at fixed addresses, a second pool; the host enqueues ahead of the device, so that only the gaps on the device count.
+ * Every pack is captured again, so its graph has its addresses, sizes and scalars; only the executable graph is reused,
+ * and updated first (device/cuda/cuda_graph.c).  The graph uses the memory pool in stream order, as eager work would.
  *
  * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
- * train.graphs=auto, the first pack of each shape does, and shapes that do not recur are never captured: it remembers
- * the shapes of the last packs, with sizes rounded to four significant bits as the choice of a GEMM is.  If a capture
- * fails because of a first use, the next pack is captured again, up to 8 failures in a row.  After any other failure
- * all later packs run eagerly, and the log gives the reason once.
+ * train.graphs=auto, a pack is captured if its shape, with sizes rounded to four significant bits, occurred among the
+ * last ones.  After a failure because of a first use the next pack is captured again, up to 8 failures in a row.  After
+ * any other failure all later packs run eagerly, and the log gives the reason once.
  *
  * All calls are local and belong to the thread of the compute stream.
  */

@@ -140,7 +140,7 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 
 		return at[VFM_AX_TP] == 0 && at[VFM_AX_CP] == 0 && at[VFM_AX_DP] == 0;
 	}
-	if (p->d.ndim != t->ndim || memcmp(p->d.shape, t->shape, sizeof(int64_t) * (size_t)t->ndim) != 0)
+	if (!vfm_ckpt_has_shape(t, p->d.ndim, p->d.shape))
 		return vfm_fail(
 			err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);
 	i = replica_index(&k->mesh, p, &n);

@@ -90,32 +90,25 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_pipeline *p = vfm_calloc(1, sizeof(*p));
+	bool offloads = c->train.offload & VFM_OFFLOAD_ACTIVATIONS;
 
 	*p = (struct vfm_pipeline){
 		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_stream};
 	p->keeps = vfm_calloc((size_t)c->model.layers, sizeof(*p->keeps));
 	vfm_keeps_fill(p->keeps, c->model.layers, (enum vfm_recompute)c->train.recompute, c->train.recompute_blocks,
-		c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0);
+		offloads ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0);
 	p->keeps[c->model.layers - 1].offload = 0; /* its backward comes next */
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* On a common stream a gradient could be queued after an activation whose receiver waits for the gradient. */
 	if (mesh->send_stream)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
-	if (posts_receives_early(p) && !recv_side_new(p, err)) {
-		vfm_pipeline_free(p);
-		return NULL;
-	}
-	if (s->dev->async) {
+	if (s->dev->async)
 		p->upload = vfm_upload_new(s, err);
-		if (!p->upload) {
-			vfm_pipeline_free(p);
-			return NULL;
-		}
-	}
-	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+	if (offloads)
 		p->offload = vfm_offload_new(s, err);
-	if ((p->bwd_side || !mesh->send_stream) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
+	if ((!posts_receives_early(p) || recv_side_new(p, err)) && (p->upload || !s->dev->async) &&
+		(p->bwd_side || !mesh->send_stream) && (p->offload || !offloads))
 		return p;
 	vfm_pipeline_free(p);
 	return NULL;

@@ -12,41 +12,52 @@
 #include "net/nn/scales.h"
 #include "train/job/job.h"
 
-enum source { NONE, MASTERS, ARRAY };
-
 /* The parameters that a part holds. */
 enum scope { WHOLE_MODEL, BASE_MODEL /* without adapters */, TRAINED /* without frozen parameters */ };
 
 struct state_part {
 	const char *name;
-	enum source from;
-	const struct vfm_array *own; /* for ARRAY */
+	const struct vfm_array *own; /* NULL: the master weights */
 	enum scope scope;
 };
 
-enum { N_PARTS = 4 };
+enum { PARTS_MAX = 4 };
 
 static bool in_part(const struct state_part *part, const struct vfm_param *p)
 {
 	return part->scope == BASE_MODEL ? !p->adapter : part->scope == WHOLE_MODEL || !p->frozen;
 }
 
-static void parts_of(struct vfm_trainer *tr, struct state_part p[N_PARTS])
+/* Returns the number of parts. */
+static int parts_of(struct vfm_trainer *tr, struct state_part p[PARTS_MAX])
 {
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
 	/* The base model of adapters is not saved again. */
-	p[0] = (struct state_part){"model", MASTERS, NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
-	p[1] = (struct state_part){"optim/m", ARRAY, &o->m, TRAINED};
-	p[2] = (struct state_part){"optim/v", ARRAY, &o->v, TRAINED};
-	p[3] = (struct state_part){"ema", o->ema.data ? ARRAY : NONE, &o->ema, TRAINED};
+	p[0] = (struct state_part){"model", NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
+	p[1] = (struct state_part){"optim/m", &o->m, TRAINED};
+	p[2] = (struct state_part){"optim/v", &o->v, TRAINED};
+	p[3] = (struct state_part){"ema", &o->ema, TRAINED};
+	return o->ema.data ? 4 : 3;
 }
 
-/* ---- callbacks for ckpt.h ---- */
+/* ---- saving ---- */
 
-static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+/* The first agreement of the save makes a failed copy of one rank a failure of all ranks. */
+static int agree_copied(void *ctx, int rc, struct vfm_err *err)
 {
-	struct vfm_comm *c = ctx;
+	const struct vfm_saver *s = ctx;
+
+	if (rc >= 0 && s->rc < 0) {
+		rc = s->rc;
+		*err = s->err;
+	}
+	return vfm_agree(s->c, rc, err);
+}
+
+static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+{
+	struct vfm_comm *c = ((const struct vfm_saver *)ctx)->c;
 	size_t *off;
 	char *blob;
 
@@ -62,36 +73,12 @@ static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err
 	return 0;
 }
 
-static int agree_saved(void *ctx, int rc, struct vfm_err *err)
-{
-	return vfm_agree(ctx, rc, err);
-}
-
-/* ---- saving ---- */
-
-/* The first agreement of the save makes a failed copy of one rank a failure of all ranks. */
-static int agree_copied(void *ctx, int rc, struct vfm_err *err)
-{
-	struct vfm_saver *s = ctx;
-
-	if (rc >= 0 && s->rc < 0) {
-		rc = s->rc;
-		*err = s->err;
-	}
-	return vfm_agree(s->c, rc, err);
-}
-
-static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err *err)
-{
-	return gather_texts(((struct vfm_saver *)ctx)->c, mine, all, err);
-}
-
 /* Returns the number of elements of a part that this rank writes. */
 static int64_t count_part(const struct vfm_params *ps, const struct state_part *part)
 {
 	int64_t n = 0;
 
-	for (size_t i = 0; i < ps->n && part->from != NONE; i++) {
+	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
 
 		n += o.writes && in_part(part, ps->p[i]) ? o.b - o.a : 0;
@@ -166,19 +153,17 @@ static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ck
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = 0;
 	const struct vfm_scales *scales = ps->scales && ps->scales->writes && ps->scales->n ? ps->scales : NULL;
-	struct state_part part[N_PARTS];
+	struct state_part part[PARTS_MAX];
+	int parts = parts_of(tr, part);
 	float *host;
 
-	parts_of(tr, part);
-	for (int i = 0; i < N_PARTS; i++)
+	for (int i = 0; i < parts; i++)
 		n += count_part(ps, &part[i]);
 	TRY(saver_reserve(s, ps->stream->dev, (size_t)(n + (scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
-	for (int i = 0; i < N_PARTS; i++) {
-		if (part[i].from == NONE)
-			continue;
+	for (int i = 0; i < parts; i++) {
 		TRY(add_part(w, ps, s->stream, &part[i], host, err));
 		host += count_part(ps, &part[i]);
 	}
@@ -343,37 +328,24 @@ static int upload_reserve(struct upload *g, int64_t n, float **at, struct vfm_er
 	return 0;
 }
 
-static void print_shape(char *text, size_t size, int ndim, const int64_t *shape)
-{
-	size_t n = 1;
-
-	snprintf(text, size, "[");
-	for (int i = 0; i < ndim && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-	if (n < size)
-		snprintf(text + n, size - n, "]");
-}
-
 /* Finds the tensor of a parameter and checks its shape. */
 static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct vfm_param *p,
 	const struct vfm_ckpt_tensor **have, struct vfm_err *err)
 {
-	char name[160], shapes[2][128];
+	struct vfm_buf b = {0};
 
-	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
-	*have = vfm_ckpt_find(c, name);
-	if (!*have && !c->plain && !strcmp(part, "ema") && vfm_ckpt_has_frozen(c)) {
-		snprintf(name, sizeof(name), "model/%s", p->name); /* a frozen parameter is its own average */
-		*have = vfm_ckpt_find(c, name);
-	}
+	*have = vfm_ckpt_find_in(c, part, p->name);
 	if (!*have)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is missing", c->path, name);
-	if ((*have)->ndim == p->d.ndim && !memcmp((*have)->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim))
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s%s%s' is missing", c->path, c->plain ? "" : part,
+			c->plain ? "" : "/", p->name);
+	if (vfm_ckpt_has_shape(*have, p->d.ndim, p->d.shape))
 		return 0;
-	print_shape(shapes[0], sizeof(shapes[0]), (*have)->ndim, (*have)->shape);
-	print_shape(shapes[1], sizeof(shapes[1]), p->d.ndim, p->d.shape);
-	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has the shape %s, the model's has %s", c->path, name,
-		shapes[0], shapes[1]);
+	vfm_ckpt_add_shape(&b, (*have)->ndim, (*have)->shape);
+	vfm_buf_adds(&b, ", the model's has ");
+	vfm_ckpt_add_shape(&b, p->d.ndim, p->d.shape);
+	vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has the shape %s", c->path, (*have)->name, b.data);
+	vfm_buf_release(&b);
+	return VFM_EUSAGE;
 }
 
 /* Collective: checks that the part of c holds exactly its parameters of the model, over all pp stages. */
@@ -381,7 +353,6 @@ static int check_tensors(
 	const struct vfm_params *ps, const struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
-	size_t len = c->plain ? 0 : strlen(part->name);
 	int rc = 0;
 
 	for (size_t i = 0; i < ps->n && rc == 0; i++) {
@@ -396,7 +367,7 @@ static int check_tensors(
 	TRY_OUT(vfm_agree(ps->mesh->save, rc, err));
 	TRY_OUT(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(known, VFM_I64, c->n), err));
 	for (int i = 0; i < c->n && rc == 0; i++)
-		if (!known[i] && (!len || (!strncmp(c->t[i].name, part->name, len) && c->t[i].name[len] == '/')))
+		if (!known[i] && vfm_ckpt_name_in(c, part->name, &c->t[i]))
 			rc = vfm_fail(err, VFM_EUSAGE, "%s: the model has no tensor '%s'", c->path, c->t[i].name);
 out:
 	free(known);
@@ -471,8 +442,6 @@ static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct st
 	TRY(upload_init(&g, ps, err));
 	rc = 0;
 	for (int k = 0; k < n && rc == 0; k++) {
-		if (part[k].from == NONE)
-			continue;
 		rc = part[k].own && part[k].own->dtype == VFM_U8 ? load_packed(&g, c, &part[k], optim, err)
 								 : load_part(&g, c, &part[k], part[k].own, err);
 	}
@@ -543,31 +512,30 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct state_part *part, struct vfm_err *err)
 {
 	TRY(check_tensors(ps, c, part, err));
-	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
+	TRY(vfm_agree(ps->mesh->save, load_parts(ps, c, part, 1, NULL, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, BASE_MODEL}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, BASE_MODEL}, err);
 }
 
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, MASTERS, NULL, TRAINED}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, TRAINED}, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	struct state_part part[N_PARTS];
-	int rc;
+	struct state_part part[PARTS_MAX];
+	int parts = parts_of(tr, part), rc;
 
-	parts_of(tr, part);
 	TRY(check_tensors(ps, c, &part[0], err));
-	rc = load_parts(ps, c, part, N_PARTS, vfm_trainer_optim(tr), err);
+	rc = load_parts(ps, c, part, parts, vfm_trainer_optim(tr), err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
-	TRY(agree_saved(ps->mesh->save, rc, err));
+	TRY(vfm_agree(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);
 }
