@@ -212,12 +212,11 @@ $(B)/tests/ops/test_launches: $(B)/lib/device/cuda/attn_pack.o
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
 $(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
 $(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/device/cuda/attn_pack.o lib/device/cuda/attn_check.o \
-		lib/device/cuda/cudnn_attn.o lib/device/cuda/cudnn_tune.o) \
+		lib/device/cuda/cudnn_attn.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
-$(B)/tests/cuda/test_conv: $(addprefix $(B)/,tests/cuda/test_conv.o tests/cuda/dnn_ref.o \
-		lib/device/cuda/conv_dnn.o lib/device/cuda/cudnn_conv.o) $(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
+$(B)/tests/cuda/test_conv: $(addprefix $(B)/,tests/cuda/test_conv.o tests/cuda/dnn_ref.o lib/device/cuda/conv_dnn.o) $(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 $(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/device/cuda/cuda_graph.o) $(LIB)

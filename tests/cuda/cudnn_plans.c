@@ -15,7 +15,7 @@
 #include "device/cuda/attn.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/cudnn_conv.h"
+#include "device/cuda/conv_dnn.h"
 #include "io/file.h"
 
 /* Samples of a pack: n of `len` rows, each shorter by `less` than the one before. */
@@ -203,6 +203,20 @@ static int build_convs(const struct vfm_dnn_on *on)
 	return bad;
 }
 
+/* Loads the description of a device from the JSON that cuDNN writes of device properties. */
+static int describe_absent_device(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err)
+{
+	*on = (struct vfm_dnn_on){0};
+	while (len && strchr(" \n\r\t", json[len - 1]))
+		len--;
+	TRY(vfm_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &on->devprop),
+		"device properties", err));
+	TRY(vfm_dnn_check(cudnnBackendSetAttribute(on->devprop, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+				  CUDNN_TYPE_CHAR, (int64_t)len, json),
+		"device properties", err));
+	return vfm_dnn_check(cudnnBackendFinalize(on->devprop), "device properties", err);
+}
+
 static void device(const char *name, int sm, int brief)
 {
 	struct vfm_cuda_attn *c = vfm_calloc(1, sizeof(*c));
@@ -212,7 +226,7 @@ static void device(const char *name, int sm, int brief)
 	int bad = 0;
 
 	snprintf(path, sizeof(path), "tests/cuda/devices/%s.json", name);
-	if (vfm_read_file(path, 1 << 16, &json, &len, &err) < 0 || vfm_dnn_on_devprop(&c->on, json, len, &err) < 0)
+	if (vfm_read_file(path, 1 << 16, &json, &len, &err) < 0 || describe_absent_device(&c->on, json, len, &err) < 0)
 		fail_msg("%s", err.msg);
 	c->sm = sm;
 	c->pairs = PAIRS;
@@ -232,7 +246,9 @@ static void device(const char *name, int sm, int brief)
 			bad += build(c, &problems[i], &forms[0], true, true) < 0;
 	bad += build_convs(&c->on);
 	free(json);
-	vfm_dnn_on_release(&c->on);
+	if (c->on.devprop)
+		cudnnBackendDestroyDescriptor(c->on.devprop);
+	c->on.devprop = NULL;
 	vfm_cuda_attn_close(c);
 	assert_int_equal(bad, 0);
 }

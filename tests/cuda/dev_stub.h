@@ -10,9 +10,7 @@
 #include "../ops/emu_dev.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda_dev.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
-#include "device/cuda/first_use.h"
 #include "device/ops/cases.h"
 #include "dnn_ref.h"
 

@@ -1,4 +1,4 @@
-/* Convolutions of the CUDA device through cuDNN, without either: conv_dnn.c and cudnn_conv.c unchanged, im2col and the
+/* Convolutions of the CUDA device through cuDNN, without either: conv_dnn.c unchanged, im2col and the
  * products after it emulated, and graphs executed on the host (dnn_ref.c).  Every case of the list is compared with the
  * CPU. */
 #include <math.h>

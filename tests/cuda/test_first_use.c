@@ -15,8 +15,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/first_use.h"
-#include "device/cuda/gemm_lt.h"
+#include "device/cuda/gemm.h"
 #include "io/file.h"
 
 static struct {

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 

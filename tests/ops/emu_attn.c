@@ -1,7 +1,6 @@
 /* emu_attn.c - attention and convolutions of the emulated device: never cuDNN, because its choice
  * (lib/device/cuda/attn.c, conv_dnn.c) is not compiled. */
 #include "device/cuda/attn.h"
-#include "device/cuda/kern/conv.h"
 
 int vfm_cuda_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
 {

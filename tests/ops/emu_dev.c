@@ -8,7 +8,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda_impl.h"
 #include "device/cuda/fault.h"
-#include "device/cuda/gemm_lt.h"
+#include "device/cuda/gemm.h"
 
 static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;

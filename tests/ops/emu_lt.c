@@ -1,6 +1,6 @@
 /* emu_lt.c - stands for gemm_lt.c and cuBLASLt: computes a problem of the library on the host as its manual describes
  * it, in columns.  A device has no library, or one whose epilogues are used, or one that computes plain products. */
-#include "device/cuda/gemm_lt.h"
+#include "device/cuda/gemm.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
- * The first run of a plan times cuDNN's engines if the op is large (cudnn_tune.h), and compares its result with our own
+ * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with our own
  * kernels (attn_check.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
  * process: a device that is opened again finds those of the last one.
  *
@@ -25,10 +25,8 @@
 #include "base/mem.h"
 #include "device/cuda/attn_check.h"
 #include "device/cuda/cuda_dev.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cudnn_attn.h"
-#include "device/cuda/cudnn_tune.h"
 
 enum mode { AUTO, OWN, CUDNN };
 
@@ -448,7 +446,7 @@ static int run_piece(struct attn_job *j, int n, struct vfm_suballoc m, bool tune
 	if (a->key.ragged)
 		vfm_cuda_attn_lists(j->s, j->q, j->k, p, &w.lists);
 	if (w.lse_padded && j->bwd)
-		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
+		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded, false);
 	if (w.lse_padded)
 		lse = w.lse_padded;
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
@@ -472,7 +470,7 @@ static int run_piece(struct attn_job *j, int n, struct vfm_suballoc m, bool tune
 		return vfm_dnn_tune(j->s, a->g, b, k, w.workspace, err);
 	TRY(vfm_dnn_run(a->g, 0, vfm_cuda_stream(j->s), b, k, w.workspace, err));
 	if (w.lse_padded && !j->bwd)
-		vfm_cuda_attn_unspread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
+		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded, true);
 	return 0;
 }
 

@@ -15,7 +15,7 @@ int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, st
 
 struct vfm_cuda_attn;
 /* Keeps the plans of cuDNN for the next opening of the same device in this process.  Called as vfm_cuda_gemm_free
- * (gemm_lt.h). */
+ * (gemm.h). */
 void vfm_cuda_attn_close(struct vfm_cuda_attn *a) __attribute__((weak));
 
 #ifdef __cplusplus

@@ -69,13 +69,10 @@ struct vfm_attn_lists {
 /* Each of these launches one kernel. */
 void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k,
 	const struct vfm_attn_piece *p, const struct vfm_attn_lists *l);
-/* padded [b, heads, sq] = lse [rows, H] of the piece's queries, 0 beyond a sample; first: an offset with row 1. Without
- * len_q and first (NULL) all samples have sq queries. */
+/* padded [b, heads, sq] = lse [rows, H] of the piece's queries, 0 beyond a sample; back: the reverse, which skips what
+ * lies beyond a sample.  first: an offset with row 1.  Without len_q and first (NULL) all samples have sq queries. */
 void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
-	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded);
-/* The reverse, which skips what lies beyond a sample. */
-void vfm_cuda_attn_unspread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
-	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, const float *padded);
+	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded, bool back);
 /* Sets rows of samples that are empty in `other` to 0 (x [rows of `of`, H, d]) and -inf (lse, may be NULL). */
 void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
 	const struct vfm_tensor *x, float *lse);

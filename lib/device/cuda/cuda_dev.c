@@ -14,14 +14,10 @@
 #include "io/task.h"
 #include "device/cuda/attn.h"
 #include "device/cuda/conv_dnn.h"
-#include "device/cuda/cuda_copy.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_mem.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/first_use.h"
-#include "device/cuda/gemm_lt.h"
-#include "device/cuda/ops.h"
+#include "device/cuda/gemm.h"
 #include "io/file.h"
 
 /* Some packages of CUDA lack these headers; VFM_NVTX then has no effect. */

@@ -1,7 +1,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 

@@ -1,8 +1,8 @@
 /* cuda_impl.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
  * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
  * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (device/dev/heap.h) on mapped memory.  first_use.c: loads our
- * kernels; whether the device is idle.  gemm_*.c: cuBLASLt and the choice of its algorithms.  attn*.c, conv_dnn.c,
- * cudnn_*.c: cuDNN.  *.cu: our own kernels.
+ * kernels; whether the device is idle.  ops.c: the op table.  gemm_*.c: cuBLASLt and the choice of its algorithms.
+ * attn*.c, conv_dnn.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.
  *
  * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
  * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
@@ -36,15 +36,50 @@ uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
 
-/* Returns the stream of CUDA, a cudaStream_t.  Not in the emulation. */
-struct CUstream_st *vfm_cuda_stream(struct vfm_stream *s);
-
 /* NULL in the table if no file defines it; vfm_op_X then returns an error. */
 #define X(name)                                                                                                        \
 	int vfm_cuda_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                     \
 		__attribute__((weak));
 VFM_OP_LIST(X)
 #undef X
+
+/* conv3d without cuDNN, for all operands that the op allows: im2col and products of cuBLASLt (kern/conv.cu). */
+int vfm_cuda_conv3d_im2col(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
+
+/* Returns the stream of CUDA, a cudaStream_t.  Not in the emulation. */
+struct CUstream_st *vfm_cuda_stream(struct vfm_stream *s);
+
+/* ---- for .c files ---- */
+
+struct vfm_cuda;
+
+/* cuda_copy.c: as in struct vfm_dev_table. */
+struct vfm_cuda_staged;
+void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err);
+void vfm_cuda_free_host(struct vfm_dev *d, void *p, size_t bytes);
+int vfm_cuda_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
+int vfm_cuda_to_host(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
+int vfm_cuda_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
+void vfm_cuda_staged_free(struct vfm_cuda_staged *g);
+
+/* cuda_graph.c: as in struct vfm_dev_table. */
+struct vfm_cuda_graphs;
+int vfm_cuda_graph_begin(struct vfm_stream *s, struct vfm_err *err);
+int vfm_cuda_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err);
+void vfm_cuda_graphs_free(struct vfm_cuda_graphs *g);
+/* captured: whether the stream is being captured into a graph.  refuse: returns 0 outside of a capture, else VFM_EENV,
+ * for work that cannot be captured.  first: it could be if it had run before the capture. */
+bool vfm_cuda_captured(const struct vfm_cuda *c, struct CUstream_st *st);
+int vfm_cuda_refuse(struct vfm_cuda *c, struct CUstream_st *st, const char *what, bool first, struct vfm_err *err);
+
+/* first_use.c: loads all our kernels, before the first collective. */
+void vfm_cuda_load_kernels(void);
+/* Waits until no stream of the device has work, for at most so many seconds, and returns whether none has.
+ * It does not wait for ever, because a stream may wait for another rank, and that for this host thread. */
+bool vfm_cuda_idle(struct vfm_cuda *c, double most_s);
+
+/* ops.c: the op table.  ranges: each op is in an NVTX range. */
+const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "device/cuda/cuda_copy.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 

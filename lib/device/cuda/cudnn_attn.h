@@ -9,6 +9,7 @@
 #define VFM_DEVICE_CUDA_CUDNN_ATTN_H
 
 #include "device/cuda/cudnn_graph.h"
+#include "device/dev/dev.h"
 #include "spec/model/dtype.h"
 
 /* The tensors [rows, heads, d], each with its own row stride and offsets. */
@@ -57,5 +58,11 @@ struct vfm_dnn_attn_scratch {
 	size_t dsum, dq_sum, dkv_all /* each of two */, workspace;
 };
 struct vfm_dnn_attn_scratch vfm_dnn_attn_scratch(const struct vfm_dnn_attn *a, int64_t tq, int64_t tk);
+
+/* Runs each plan of g several times with the operands of a call, whose outputs are overwritten, and keeps the fastest
+ * (vfm_dnn_use).  Another than cuDNN's first must be 3 % faster.  Plans that cuDNN refuses to run are dropped; if it
+ * refuses all, the first is kept.  Blocks the host.  Returns a failure of the device. */
+int vfm_dnn_tune(struct vfm_stream *s, struct vfm_dnn_graph *g, const struct vfm_dnn_bind *b, int n, void *workspace,
+	struct vfm_err *err);
 
 #endif

@@ -48,26 +48,6 @@ int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "cuDNN: %s: %s%s%s", what, cudnnGetErrorString(st), last[0] ? ": " : "", last);
 }
 
-int vfm_dnn_on_devprop(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err)
-{
-	*on = (struct vfm_dnn_on){0};
-	while (len && strchr(" \n\r\t", json[len - 1]))
-		len--;
-	TRY(vfm_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &on->devprop),
-		"device properties", err));
-	TRY(vfm_dnn_check(cudnnBackendSetAttribute(on->devprop, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-				  CUDNN_TYPE_CHAR, (int64_t)len, json),
-		"device properties", err));
-	return vfm_dnn_check(cudnnBackendFinalize(on->devprop), "device properties", err);
-}
-
-void vfm_dnn_on_release(struct vfm_dnn_on *on)
-{
-	if (on->devprop)
-		cudnnBackendDestroyDescriptor(on->devprop);
-	*on = (struct vfm_dnn_on){0};
-}
-
 struct vfm_dnn_graph *vfm_dnn_new(const struct vfm_dnn_on *on)
 {
 	struct vfm_dnn_graph *g = vfm_calloc(1, sizeof(*g));

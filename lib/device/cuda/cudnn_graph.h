@@ -24,9 +24,6 @@ struct vfm_dnn_on {
 	cudnnHandle_t handle;
 	cudnnBackendDescriptor_t devprop;
 };
-/* Loads a description from the JSON that cuDNN writes of device properties. */
-int vfm_dnn_on_devprop(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err);
-void vfm_dnn_on_release(struct vfm_dnn_on *on); /* frees the description; the caller owns the handle */
 
 /* Returns 0, or VFM_EENV with the name of the status and the last message of cuDNN. */
 int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err);
@@ -98,7 +95,7 @@ enum { VFM_DNN_PLANS = 4 };
  * limits, a set of the above.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
  * same engines and knobs. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err);
-/* Makes plan i of several the only one; cudnn_tune.h chooses it by time. */
+/* Makes plan i of several the only one; cudnn_attn.h chooses it by time. */
 void vfm_dnn_use(struct vfm_dnn_graph *g, int i);
 
 struct vfm_dnn_facts {     /* of a built graph */

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/first_use.h"
 
 enum { MOST_KERNELS = 4096 };
 

@@ -1,15 +1,14 @@
 #include "device/cuda/gemm_choice.h"
 
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/hash.h"
 #include "base/mem.h"
 
 enum {
 	N_ID = 34,
-	N_BUCKETS = 4096,
 	MOST_CHOICES = 32768, /* of a table: groups of experts always have new sizes */
 	ALGOS = 16,           /* of a path */
 	MOST_US = 1000000,    /* time for the candidates of one op */
@@ -17,13 +16,12 @@ enum {
 };
 
 struct known_choice {
-	int64_t id[N_ID];
+	int64_t id[N_ID]; /* first: the key of tsearch(3) */
 	struct vfm_gemm_choice c;
-	struct known_choice *next;
 };
 
 struct choice_table {
-	struct known_choice *bucket[N_BUCKETS];
+	void *tree; /* of struct known_choice */
 	size_t n;
 };
 
@@ -74,12 +72,8 @@ struct vfm_gemm_chooser *vfm_gemm_chooser_new(
 
 static void forget_choices(struct choice_table *t)
 {
-	for (size_t i = 0; i < N_BUCKETS; i++)
-		for (struct known_choice *e = t->bucket[i], *next; e; e = next) {
-			next = e->next;
-			free(e);
-		}
-	memset(t, 0, sizeof(*t));
+	tdestroy(t->tree, free);
+	*t = (struct choice_table){0};
 }
 
 void vfm_gemm_chooser_free(struct vfm_gemm_chooser *c)
@@ -136,25 +130,29 @@ static void identify_op(const struct vfm_gemm_op *op, int64_t id[N_ID])
 	memcpy(id, all, sizeof(all));
 }
 
-static struct known_choice **choice_slot(struct choice_table *t, const int64_t id[N_ID])
+static int compare_ids(const void *a, const void *b)
 {
-	struct known_choice **at = &t->bucket[vfm_fnv64(id, N_ID * sizeof(*id)) % N_BUCKETS];
+	return memcmp(a, b, N_ID * sizeof(int64_t));
+}
 
-	while (*at && memcmp((*at)->id, id, N_ID * sizeof(*id)) != 0)
-		at = &(*at)->next;
-	return at;
+/* Returns the choice of an op, or NULL. */
+static const struct vfm_gemm_choice *known_choice(const struct choice_table *t, const int64_t id[N_ID])
+{
+	struct known_choice *const *at = tfind(id, &t->tree, compare_ids);
+
+	return at ? &(*at)->c : NULL;
 }
 
 static void remember_choice(struct choice_table *t, const int64_t id[N_ID], const struct vfm_gemm_choice *choice)
 {
-	struct known_choice **at;
+	struct known_choice *k = vfm_calloc(1, sizeof(*k));
 
+	memcpy(k->id, id, sizeof(k->id));
+	k->c = *choice;
 	if (t->n >= MOST_CHOICES)
 		forget_choices(t);
-	at = choice_slot(t, id);
-	*at = vfm_calloc(1, sizeof(**at));
-	memcpy((*at)->id, id, N_ID * sizeof(*id));
-	(*at)->c = *choice;
+	if (!tsearch(k, &t->tree, compare_ids))
+		vfm_out_of_memory();
 	t->n++;
 }
 
@@ -228,16 +226,16 @@ static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const s
 {
 	struct vfm_gemm_op r = *op;
 	int64_t id[N_ID];
-	const struct known_choice *k;
+	const struct vfm_gemm_choice *known;
 	struct vfm_gemm_choice x;
 	bool same;
 
 	r.tune = false;
 	same = !vfm_gemm_round_rows(&r);
 	identify_op(&r, id);
-	k = *choice_slot(&c->rounded, id);
-	x = k ? k->c : recommended(c, &r);
-	if (!k)
+	known = known_choice(&c->rounded, id);
+	x = known ? *known : recommended(c, &r);
+	if (!known)
 		remember_choice(&c->rounded, id, &x);
 	if (same)
 		return x;
@@ -388,13 +386,13 @@ int vfm_gemm_choose(
 	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *out, struct vfm_err *err)
 {
 	int64_t id[N_ID];
-	const struct known_choice *k;
+	const struct vfm_gemm_choice *known;
 	int rc;
 
 	identify_op(op, id);
-	k = *choice_slot(&c->exact, id);
-	if (k) {
-		*out = k->c;
+	known = known_choice(&c->exact, id);
+	if (known) {
+		*out = *known;
 		return !out->path.f32;
 	}
 	rc = choose_fresh(c, op, out, err);

@@ -1,4 +1,4 @@
-#include "device/cuda/gemm_lt.h"
+#include "device/cuda/gemm.h"
 
 #include <cublasLt.h>
 #include <math.h>
@@ -7,11 +7,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/spread.h"
 #include "device/cuda/cuda_dev.h"
-#include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_stream.h"
-#include "device/cuda/first_use.h"
-#include "device/cuda/gemm.h"
 
 enum {
 	CANDIDATES = 16,
@@ -437,13 +435,6 @@ static int run_trial(struct gemm_trial *t, struct vfm_gemm_choice *c, struct vfm
 	return vfm_cuda_launched(t->s, "gemm", err);
 }
 
-static int by_time(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Sets *us to the mean time of `times` runs that are enqueued together.  Blocks the host. */
 static int time_sequence(struct vfm_cuda_gemm *g, struct vfm_gemm_choice *c, int times, double *us, struct vfm_err *err)
 {
@@ -476,8 +467,7 @@ static int time_runs(struct vfm_cuda_gemm *g, struct vfm_gemm_choice *c, double 
 		if (best >= 0 && x[0] > 1.25 * best)
 			break;
 	}
-	qsort(x, (size_t)n, sizeof(*x), by_time);
-	*us = x[n / 2];
+	*us = vfm_spread_of(x, (size_t)n).median;
 	return 0;
 }
 

@@ -3,13 +3,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/file.h"
-#include "io/hash.h"
 #include "io/json.h"
 #include "base/mem.h"
 
@@ -242,51 +242,29 @@ void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY])
 
 /* ---- the file ----------------------------------------------------------------------------------- */
 
-static struct vfm_lt_entry **hash_slot(const struct vfm_lt_cache *c, const char *key)
+static int compare_plan_keys(const void *a, const void *b)
 {
-	struct vfm_lt_entry **at = &c->bucket[vfm_fnv64(key, strlen(key)) % c->n_buckets];
-
-	while (*at && strcmp((*at)->key, key) != 0)
-		at = &(*at)->next;
-	return at;
+	return strcmp(a, b);
 }
 
 const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const char *key)
 {
-	return *hash_slot(c, key);
+	struct vfm_lt_entry *const *at = tfind(key, &c->tree, compare_plan_keys);
+
+	return at ? *at : NULL;
 }
 
-/* Grows to about as many buckets as entries. */
-static void spread(struct vfm_lt_cache *c)
-{
-	struct vfm_lt_cache wide = {.n_buckets = 4 * c->n_buckets};
-
-	wide.bucket = vfm_calloc(wide.n_buckets, sizeof(struct vfm_lt_entry *));
-	for (size_t i = 0; i < c->n_buckets; i++)
-		for (struct vfm_lt_entry *e = c->bucket[i], *next; e; e = next) {
-			next = e->next;
-			e->next = NULL;
-			*hash_slot(&wide, e->key) = e;
-		}
-	free(c->bucket);
-	c->bucket = wide.bucket;
-	c->n_buckets = wide.n_buckets;
-}
-
+/* Returns the entry with this key, of which the first one counts. */
 static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_lt_entry *e)
 {
-	struct vfm_lt_entry **at = hash_slot(c, e->key), *have = *at;
+	struct vfm_lt_entry *mine = vfm_malloc(sizeof(*mine)), **at;
 
-	if (have)
-		return have; /* the first entry counts */
-	if (c->n >= 2 * c->n_buckets) {
-		spread(c);
-		at = hash_slot(c, e->key);
-	}
-	*at = vfm_malloc(sizeof(**at));
-	**at = *e;
-	(*at)->next = NULL;
-	c->n++;
+	*mine = *e;
+	at = tsearch(mine, &c->tree, compare_plan_keys);
+	if (!at)
+		vfm_out_of_memory();
+	if (*at != mine)
+		free(mine);
 	return *at;
 }
 
@@ -365,19 +343,13 @@ static void read_on(struct vfm_lt_cache *c)
 
 void vfm_lt_cache_open(struct vfm_lt_cache *c, const char *path)
 {
-	*c = (struct vfm_lt_cache){.path = path ? vfm_strdup(path) : NULL, .n_buckets = 1024};
-	c->bucket = vfm_calloc(c->n_buckets, sizeof(struct vfm_lt_entry *));
+	*c = (struct vfm_lt_cache){.path = path ? vfm_strdup(path) : NULL};
 	read_on(c);
 }
 
 void vfm_lt_cache_close(struct vfm_lt_cache *c)
 {
-	for (size_t i = 0; i < c->n_buckets; i++)
-		for (struct vfm_lt_entry *e = c->bucket[i], *next; e; e = next) {
-			next = e->next;
-			free(e);
-		}
-	free(c->bucket);
+	tdestroy(c->tree, free);
 	free(c->path);
 	*c = (struct vfm_lt_cache){0};
 }

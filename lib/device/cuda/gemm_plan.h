@@ -101,18 +101,16 @@ void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
  * another version, are passed over.  What is no file, or one of more than 64 MiB, is neither read nor written. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
-	char key[VFM_LT_KEY];
+	char key[VFM_LT_KEY];      /* first */
 	unsigned path;             /* vfm_gemm_path_code */
 	uint8_t algo[VFM_LT_ALGO]; /* opaque */
 	int64_t ws;                /* bytes of scratch memory */
 	double us;
-	struct vfm_lt_entry *next;
 };
 struct vfm_lt_cache {
 	char *path;   /* NULL: only in memory */
 	int64_t read; /* bytes of the file read so far: whole lines */
-	struct vfm_lt_entry **bucket;
-	size_t n, n_buckets;
+	void *tree;   /* tsearch(3): of struct vfm_lt_entry */
 };
 /* Reads the file; an unreadable file counts as empty. */
 void vfm_lt_cache_open(struct vfm_lt_cache *c, const char *path);

@@ -1,6 +1,5 @@
 /* The op table.  Ops without a definition (weak symbols) are NULL. */
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/ops.h"
 
 static const struct vfm_ops ops = {
 #define X(name) .name = vfm_cuda_##name,

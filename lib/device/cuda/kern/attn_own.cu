@@ -396,19 +396,11 @@ template <class T> static mat<T> mat_of(const struct vfm_tensor *t)
 	return {(T *)t->data, t->stride[0], t->stride[1]};
 }
 
-/* Whether vectors of 8 elements are aligned in all rows. */
-static bool is_vectorized(const struct vfm_tensor *t)
-{
-	return vec_ok(t, 8);
-}
-
 static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor *k, const struct vfm_seqs *sq,
 	const struct vfm_seqs *sk, float scale)
 {
-	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data, 0, (int)q->shape[2],
+	return {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data, 0, (int)q->shape[2],
 		k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale, false, NULL, 0};
-
-	return s;
 }
 
 /* Returns the tiles of b rows of the longest sample, 0 without samples.  max_len may be larger than that. */
@@ -429,7 +421,7 @@ static void launch_forward(struct vfm_stream *st, const struct vfm_attn *a, cons
 	struct shape s = shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale);
 
 	s.bias = bias, s.bias_row = bias_row;
-	s.wide = is_vectorized(&a->q) && is_vectorized(&a->k) && is_vectorized(&a->v);
+	s.wide = vec_ok(8, &a->q, &a->k, &a->v);
 	s.tiles = count_tiles(a->seqs_q, B);
 	if (s.tiles == 0 || s.heads == 0)
 		return;
@@ -493,13 +485,12 @@ static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a,
 	bwd_args<T> b = {shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale), mat_of<const T>(&a->q),
 		mat_of<const T>(&a->k), mat_of<const T>(&a->v), mat_of<const T>(&a->dout), (const float *)a->lse.data,
 		delta};
-	int64_t rows = a->q.shape[0], blocks = ceil_div(rows * b.s.heads, THREADS / 32),
-		most = (int64_t)vfm_cuda_sms(st) * 16;
+	int64_t rows = a->q.shape[0], blocks = grid_of(st, ceil_div(rows * b.s.heads, THREADS / 32), 16);
 
-	b.s.wide = is_vectorized(&a->q) && is_vectorized(&a->k) && is_vectorized(&a->v) && is_vectorized(&a->dout);
+	b.s.wide = vec_ok(8, &a->q, &a->k, &a->v, &a->dout);
 	if (blocks)
-		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows,
-			mat_of<const T>(&a->o), mat_of<const T>(&a->dout), delta);
+		VFM_LAUNCH(st, (attn_delta<T>), blocks, THREADS, 0, b.s, rows, mat_of<const T>(&a->o),
+			mat_of<const T>(&a->dout), delta);
 	if (vfm_has(&a->dq))
 		VFM_ACT_TYPE(a->dq.dtype, G, (launch_q<T, G, DT, B>(st, a, b, smem)));
 	if (vfm_has(&a->dk))

@@ -88,18 +88,16 @@ __global__ static void attn_spread(float *lse, int64_t heads_all, int64_t head, 
 }
 
 extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
-	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
+	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded, bool back)
 {
-	VFM_LAUNCH(s, (attn_spread<true>), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (float *)lse->data,
-		lse->shape[1], head, len_q, first, p->sq, padded);
-}
+	dim3 grid(ceil_div(p->sq, THREADS), heads, p->b);
 
-extern "C" void vfm_cuda_attn_unspread(struct vfm_stream *s, const struct vfm_attn_piece *p,
-	const struct vfm_tensor *lse, int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first,
-	const float *padded)
-{
-	VFM_LAUNCH(s, (attn_spread<false>), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (float *)lse->data,
-		lse->shape[1], head, len_q, first, p->sq, (float *)padded);
+	if (back)
+		VFM_LAUNCH(s, (attn_spread<false>), grid, THREADS, 0, (float *)lse->data, lse->shape[1], head, len_q,
+			first, p->sq, padded);
+	else
+		VFM_LAUNCH(s, (attn_spread<true>), grid, THREADS, 0, (float *)lse->data, lse->shape[1], head, len_q,
+			first, p->sq, padded);
 }
 
 /* ---- rows that nothing is computed for ---- */
@@ -109,14 +107,10 @@ __global__ static void attn_blank(
 	const int32_t *of, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
 	int64_t from = of[blockIdx.x], to = of[blockIdx.x + 1];
-	vec<N> zeros;
+	const vec<N> zeros = {};
 
 	if (other[blockIdx.x + 1] > other[blockIdx.x])
 		return;
-
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		zeros.v[k] = 0;
 	for (int64_t r = from + blockIdx.y; r < to; r += gridDim.y) {
 		for (int i = threadIdx.x * N; i < heads * d; i += THREADS * N)
 			st_vec<N>(x + r * row + i / d * head + i % d, zeros);
@@ -125,24 +119,16 @@ __global__ static void attn_blank(
 	}
 }
 
-template <int N, class T>
-static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
-	const struct vfm_tensor *x, float *lse)
-{
-	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, (const int32_t *)of->dev_cu.data,
-		(const int32_t *)other->dev_cu.data, (T *)x->data, x->stride[0], x->stride[1], (int)x->shape[1],
-		(int)x->shape[2], lse);
-}
-
 extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
 	const struct vfm_tensor *x, float *lse)
 {
-	if (of->n == 0 || vfm_numel(x) == 0)
-		return;
-	if (vec_ok(x, 8))
-		VFM_ACT_TYPE(x->dtype, T, (launch_blank<8, T>(s, of, other, x, lse)));
-	else
-		VFM_ACT_TYPE(x->dtype, T, (launch_blank<1, T>(s, of, other, x, lse)));
+	if (of->n && vfm_numel(x))
+		VFM_WIDTH(vec_ok(8, x), 8, N,
+			VFM_ACT_TYPE(x->dtype, T,
+				VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0,
+					(const int32_t *)of->dev_cu.data, (const int32_t *)other->dev_cu.data,
+					(T *)x->data, x->stride[0], x->stride[1], (int)x->shape[1], (int)x->shape[2],
+					lse)));
 }
 
 /* ---- copies ---- */
@@ -155,25 +141,16 @@ __global__ static void attn_copy(const X *x, int64_t x_row, Y *y, int64_t y_row,
 		st_vec<N>(y + i / cols * y_row + i % cols, ld_vec<N>(x + i / cols * x_row + i % cols));
 }
 
-template <class X, class Y>
-static void launch_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
-{
-	int64_t n = vfm_numel(x), cols = x->shape[1] * x->shape[2], most = (int64_t)vfm_cuda_sms(s) * 16, blocks;
-	bool wide = vec_ok(x, 8) && vec_ok(y, 8);
-
-	blocks = ceil_div(n, (int64_t)THREADS * (wide ? 8 : 1));
-	blocks = blocks < most ? blocks : most;
-	if (n == 0)
-		return;
-	if (wide)
-		VFM_LAUNCH(s, (attn_copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data,
-			y->stride[0], n, cols);
-	else
-		VFM_LAUNCH(s, (attn_copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data,
-			y->stride[0], n, cols);
-}
-
 extern "C" void vfm_cuda_attn_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
 {
-	VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(y->dtype, Y, (launch_copy<X, Y>(s, x, y))));
+	int64_t n = vfm_numel(x), cols = x->shape[1] * x->shape[2];
+
+	if (n)
+		VFM_WIDTH(vec_ok(8, x, y), 8, N,
+			VFM_ACT_TYPE(x->dtype, X,
+				VFM_ACT_TYPE(y->dtype, Y,
+					VFM_LAUNCH(s, (attn_copy<N, X, Y>),
+						grid_of(s, ceil_div(n, (int64_t)THREADS * N), 16), THREADS, 0,
+						(const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n,
+						cols))));
 }

@@ -92,14 +92,12 @@ extern "C" int vfm_cuda_block8(struct vfm_stream *s, const struct vfm_block8 *a,
 {
 	int64_t n = a->x.shape[0], blocks = ceil_div(n, THREADS * (a->back ? 4 : LANE));
 	int units = vfm_cuda_units(s);
-	int64_t most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
 	struct vfm_dynamic8 t;
 
 	if (n == 0)
 		return 0;
 	vfm_dynamic8_init(&t, a->is_signed);
-	if (blocks > most)
-		blocks = most;
+	blocks = !units ? grid_of(s, blocks, 8) : blocks < units ? blocks : units;
 	if (a->back)
 		VFM_LAUNCH(s, (block8_dequantize), blocks, THREADS, 0, t, (float *)a->x.data,
 			(const uint8_t *)a->code.data, (const float *)a->scale.data, n, a->first);
@@ -159,11 +157,8 @@ template <bool WIDE, class X> __device__ static inline void mx_quantize_block(co
 	for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
 		v[k] = mx_load<WIDE>(x + k * 8);
 #pragma unroll
-		for (int i = 0; i < 8; i++) {
-			float a = fabsf(v[k].v[i]);
-
-			amax = a <= FLT_MAX ? fmaxf(amax, a) : amax;
-		}
+		for (int i = 0; i < 8; i++)
+			amax = larger_finite(amax, v[k].v[i]);
 	}
 	e = f8_exponent<f8e4m3>(amax);
 	up = mx_scale(127 + e);
@@ -173,11 +168,8 @@ template <bool WIDE, class X> __device__ static inline void mx_quantize_block(co
 		uint64_t y = 0;
 
 #pragma unroll
-		for (int i = 0; i < 8; i += 2) {
-			float lo = f8_fit<f8e4m3>(v[k].v[i], up), hi = f8_fit<f8e4m3>(v[k].v[i + 1], up);
-
-			y |= (uint64_t)f8_pack2<f8e4m3>(lo, hi) << (8 * i);
-		}
+		for (int i = 0; i < 8; i += 2)
+			y |= (uint64_t)f8_fit2<f8e4m3>(v[k].v[i], v[k].v[i + 1], up) << (8 * i);
 		*reinterpret_cast<uint64_t *>(code + k * 8) = y;
 	}
 }
@@ -212,8 +204,8 @@ template <bool WIDE, class X> static void launch_mx(struct vfm_stream *s, const 
 {
 	struct mx m = {(uint8_t *)a->code.data, (uint8_t *)a->scale.data, a->x.shape[1], a->x.shape[0],
 		a->code.stride[0], a->scale.stride[0]};
-	int64_t blocks = ceil_div(m.n, THREADS * (a->back ? 8 : VFM_MX_BLOCK)), most = (int64_t)vfm_cuda_sms(s) * 8;
-	dim3 grid(blocks < most ? blocks : most, m.rows < 1024 ? m.rows : 1024);
+	int64_t blocks = grid_of(s, ceil_div(m.n, THREADS * (a->back ? 8 : VFM_MX_BLOCK)), 8);
+	dim3 grid(blocks, m.rows < 1024 ? m.rows : 1024);
 
 	if (a->back)
 		VFM_LAUNCH(s, (mx_dequantize<WIDE, X>), grid, THREADS, 0, (X *)a->x.data, m);
@@ -225,7 +217,7 @@ extern "C" int vfm_cuda_mxfp8(struct vfm_stream *s, const struct vfm_mxfp8 *a, s
 {
 	if (vfm_numel(&a->x) == 0)
 		return 0;
-	if (vec_ok(&a->x, 8))
+	if (vec_ok(8, &a->x))
 		VFM_ACT_TYPE(a->x.dtype, X, (launch_mx<true, X>(s, a)));
 	else
 		VFM_ACT_TYPE(a->x.dtype, X, (launch_mx<false, X>(s, a)));

@@ -60,6 +60,12 @@ __device__ static inline int sample_at(const struct samples &q, int64_t t)
 	return q.cu ? lo : 0;
 }
 
+/* Returns the elements between the rows of two samples in an operand [n,d]; 0: it is absent, or one row [d] for all. */
+static inline int64_t sample_stride(const struct vfm_tensor *t)
+{
+	return vfm_has(t) && t->ndim == 2 ? t->stride[0] : 0;
+}
+
 /* Returns the end of the tokens of sample s. */
 __device__ static inline int64_t sample_end(const struct samples &q, int s)
 {
@@ -146,17 +152,14 @@ __global__ static void fold_columns(const struct fold_pair p)
 		out[c] = a.add ? out[c] + sum : sum;
 }
 
-static inline int fold_rows(const struct fold_args &a)
+/* One launch for both; width 0: none.  share: threads that share a column; 0: by the number of tiles. */
+static inline void fold_two_sums(struct vfm_stream *st, const struct fold_args &a, const struct fold_args &b, int share)
 {
-	return count_token_tiles(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;
-}
-
-/* One launch for both; width 0: none. */
-static inline void fold_two_sums(struct vfm_stream *st, const struct fold_args &a, const struct fold_args &b)
-{
+	struct fold_pair p = {{a, b}, ceil_div(a.width, 32) * a.q.n, {}};
 	int64_t more = ceil_div(b.width, 32) * b.q.n;
-	struct fold_pair p = {{a, b}, ceil_div(a.width, 32) * a.q.n, {fold_rows(a), fold_rows(b)}};
 
+	for (int i = 0; i < 2; i++)
+		p.rows[i] = share ? share : count_token_tiles(p.a[i].q) > 32 * (int64_t)p.a[i].q.n ? 32 : 8;
 	if (p.blocks + more)
 		VFM_LAUNCH(st, (fold_columns), p.blocks + more,
 			dim3(32, !more || p.rows[0] > p.rows[1] ? p.rows[0] : p.rows[1]), 0, p);
@@ -164,7 +167,7 @@ static inline void fold_two_sums(struct vfm_stream *st, const struct fold_args &
 
 static inline void fold_column_sums(struct vfm_stream *st, const struct fold_args &a)
 {
-	fold_two_sums(st, a, {a.q, nullptr, 0, 1, {}, {}, false});
+	fold_two_sums(st, a, {a.q, nullptr, 0, 1, {}, {}, false}, 0);
 }
 
 #endif

@@ -7,9 +7,7 @@
  * Blocks are the same parts of every frame, and the alignment that products are chosen for is that of all frames.  A
  * frame is thus computed by the same products in any clip.
  */
-#include "device/cuda/kern/conv.h"
 #include "device/cuda/gemm.h"
-#include "device/cuda/gemm_lt.h"
 #include "device/cuda/kern/kern.h"
 
 enum {

@@ -72,30 +72,22 @@ __global__ static void __launch_bounds__(THREADS, 5) unary(const struct unary_ar
 	}
 }
 
-/* Whether contiguous operands are aligned to 16 bytes. */
-static bool aligned_contiguous(const struct vfm_tensor *t)
+/* Whether contiguous operands, which may be absent, are aligned to 16 bytes. */
+template <class... T> static bool aligned_contiguous(const T *...t)
 {
-	return !vfm_has(t) || (uintptr_t)t->data % 16 == 0;
-}
-
-template <int N> static void launch_unary(struct vfm_stream *s, const struct vfm_unary *u, const struct unary_args &a)
-{
-	VFM_ACT_TYPE(u->x.dtype, X,
-		VFM_ACT_TYPE(a.dy ? u->dy.dtype : u->x.dtype, DY,
-			VFM_LAUNCH(s, (unary<N, X, DY>), long_grid(a.n, N), THREADS, 0, a)));
+	return (((uintptr_t)data_of<void>(*t) % 16 == 0) && ...);
 }
 
 extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, struct vfm_err *err)
 {
 	struct unary_args a = {
-		u->x.data, vfm_has(&u->dy) ? u->dy.data : nullptr, u->y.data, vfm_numel(&u->x), u->act, is_bf(&u->y)};
+		u->x.data, data_of<const void>(u->dy), u->y.data, vfm_numel(&u->x), u->act, is_bf(&u->y)};
 
-	if (!a.n)
-		return 0;
-	if (aligned_contiguous(&u->x) && aligned_contiguous(&u->dy) && aligned_contiguous(&u->y))
-		launch_unary<8>(s, u, a);
-	else
-		launch_unary<1>(s, u, a);
+	if (a.n)
+		VFM_WIDTH(aligned_contiguous(&u->x, &u->dy, &u->y), 8, N,
+			VFM_ACT_TYPE(u->x.dtype, X,
+				VFM_ACT_TYPE(a.dy ? u->dy.dtype : u->x.dtype, DY,
+					VFM_LAUNCH(s, (unary<N, X, DY>), long_grid(a.n, N), THREADS, 0, a))));
 	return vfm_cuda_launched(s, "unary", err);
 }
 
@@ -165,25 +157,17 @@ __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_a
 	}
 }
 
-template <int N>
-static void launch_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, const struct parts_args &a)
-{
-	VFM_ACT_TYPE(b->x.dtype, X,
-		VFM_ACT_TYPE(b->y.dtype, Y, VFM_LAUNCH(s, (sum_parts<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
-}
-
 extern "C" int vfm_cuda_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, struct vfm_err *err)
 {
-	struct parts_args a = {b->x.data, vfm_has(&b->own) ? b->own.data : nullptr, b->y.data, b->y.shape[0],
-		b->x.stride[0], (int)b->x.shape[0] + vfm_has(&b->own), b->at};
+	struct parts_args a = {b->x.data, data_of<const void>(b->own), b->y.data, b->y.shape[0], b->x.stride[0],
+		(int)b->x.shape[0] + vfm_has(&b->own), b->at};
+	bool wide = aligned_contiguous(&b->x, &b->own, &b->y) && (b->x.shape[0] < 2 || a.stride % 8 == 0);
 
-	if (!a.n)
-		return 0;
-	if (aligned_contiguous(&b->x) && aligned_contiguous(&b->own) && aligned_contiguous(&b->y) &&
-		(b->x.shape[0] < 2 || a.stride % 8 == 0))
-		launch_sum_parts<8>(s, b, a);
-	else
-		launch_sum_parts<1>(s, b, a);
+	if (a.n)
+		VFM_WIDTH(wide, 8, N,
+			VFM_ACT_TYPE(b->x.dtype, X,
+				VFM_ACT_TYPE(b->y.dtype, Y,
+					VFM_LAUNCH(s, (sum_parts<N, X, Y>), long_grid(a.n, N), THREADS, 0, a))));
 	return vfm_cuda_launched(s, "sum_parts", err);
 }
 
@@ -268,20 +252,15 @@ __global__ static void __launch_bounds__(THREADS) axpby_rows(const struct axpby_
 	axpby_at<N>(a, (const X *)a.x + xo + c, (Y *)a.y + yo + c);
 }
 
-template <int N> static void launch_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct axpby_args &a)
+template <int N, class X, class Y> static void launch_axpby(struct vfm_stream *s, struct axpby_args &a)
 {
 	int threads = a.cols >= THREADS * N ? THREADS : in_warps(ceil_div(a.cols, N)), rows = THREADS / threads;
 
 	a.slabs = (int)ceil_div(a.cols, (int64_t)threads * N);
 	if (a.cols == a.n)
-		VFM_ACT_TYPE(b->x.dtype, X,
-			VFM_ACT_TYPE(
-				b->y.dtype, Y, VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
+		VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a);
 	else
-		VFM_ACT_TYPE(b->x.dtype, X,
-			VFM_ACT_TYPE(b->y.dtype, Y,
-				VFM_LAUNCH(s, (axpby_rows<N, X, Y>), a.slabs * ceil_div(a.n / a.cols, rows),
-					dim3(threads, rows), 0, a)));
+		VFM_LAUNCH(s, (axpby_rows<N, X, Y>), a.slabs * ceil_div(a.n / a.cols, rows), dim3(threads, rows), 0, a);
 }
 
 extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct vfm_err *err)
@@ -290,7 +269,7 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 	struct axpby_args a = {
 		x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, 2, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
 	int d = x->ndim - 2, k = 3;
-	bool wide = aligned_contiguous(x) && aligned_contiguous(y);
+	bool wide = aligned_contiguous(x, y);
 
 	if (!a.n)
 		return 0;
@@ -303,10 +282,7 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 			a.shape[--k] = x->shape[d], a.xs[k] = x->stride[d], a.ys[k] = y->stride[d], a.outer = k;
 	for (int i = 0; i < 3 && a.cols < a.n; i++)
 		wide = wide && a.cols % 8 == 0 && a.xs[i] % 8 == 0 && a.ys[i] % 8 == 0;
-	if (wide)
-		launch_axpby<8>(s, b, a);
-	else
-		launch_axpby<1>(s, b, a);
+	VFM_WIDTH(wide, 8, N, VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(y->dtype, Y, (launch_axpby<N, X, Y>(s, a)))));
 	return vfm_cuda_launched(s, "axpby", err);
 }
 
@@ -415,10 +391,7 @@ static int gated_forward(struct vfm_stream *s, const char *op, const struct vfm_
 
 	if (!a.rows || !a.f)
 		return 0;
-	if (a.f % 8 == 0 && vec_ok(x, 8) && vec_ok(y, 8))
-		launch_swiglu<8, ACT>(s, x, a);
-	else
-		launch_swiglu<1, ACT>(s, x, a);
+	VFM_WIDTH(a.f % 8 == 0 && vec_ok(8, x, y), 8, N, (launch_swiglu<N, ACT>(s, x, a)));
 	return vfm_cuda_launched(s, op, err);
 }
 
@@ -439,10 +412,8 @@ extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu
 
 	if (!a.rows || !a.f)
 		return 0;
-	if (a.f % 8 == 0 && vec_ok(&g->x, 8) && vec_ok(&g->dy, 8) && vec_ok(&g->dx, 8))
-		launch_swiglu<8, VFM_ACT_SILU>(s, &g->x, a);
-	else
-		launch_swiglu<1, VFM_ACT_SILU>(s, &g->x, a);
+	VFM_WIDTH(
+		a.f % 8 == 0 && vec_ok(8, &g->x, &g->dy, &g->dx), 8, N, (launch_swiglu<N, VFM_ACT_SILU>(s, &g->x, a)));
 	return vfm_cuda_launched(s, "swiglu_bwd", err);
 }
 

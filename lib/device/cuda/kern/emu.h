@@ -19,13 +19,8 @@
 
 #define __global__
 #define __device__
-#define __host__
-#define __forceinline__ inline
-#define __noinline__
 #define __launch_bounds__(...)
-#define __shared__   static
-#define __constant__ static
-#define __restrict__
+#define __shared__ static
 
 struct alignas(8) uint2 {
 	unsigned x, y;
@@ -46,10 +41,6 @@ static inline float2 make_float2(float x, float y)
 {
 	return {x, y};
 }
-static inline float4 make_float4(float x, float y, float z, float w)
-{
-	return {x, y, z, w};
-}
 struct dim3 {
 	unsigned x, y, z;
 	dim3(long x_ = 1, long y_ = 1, long z_ = 1) : x((unsigned)x_), y((unsigned)y_), z((unsigned)z_)
@@ -61,7 +52,6 @@ struct dim3 {
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
-static const int warpSize = 32;
 
 extern "C" void vfm_emu_backwards(bool yes);             /* applies from the next launch */
 extern "C" void (*vfm_emu_launched)(const char *kernel); /* optional; called for every launch */
@@ -87,12 +77,6 @@ static inline void __syncthreads(void)
 {
 	vfm_emu_barrier();
 }
-static inline void __threadfence(void)
-{
-}
-static inline void __threadfence_block(void)
-{
-}
 
 /* ---- lanes ---- */
 
@@ -111,29 +95,15 @@ template <class T> static inline T vfm_emu_take(T mine, int lane)
 	memcpy(&r, &x, sizeof(T));
 	return r;
 }
-template <class T> static inline T __shfl_sync(unsigned, T x, int lane, int width = 32)
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask)
 {
-	int me = vfm_emu_lane();
-
-	return vfm_emu_take(x, me / width * width + lane % width);
+	return vfm_emu_take(x, vfm_emu_lane() ^ mask);
 }
-template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask, int width = 32)
-{
-	int me = vfm_emu_lane(), from = me ^ mask;
-
-	return vfm_emu_take(x, from / width == me / width ? from : me);
-}
-template <class T> static inline T __shfl_down_sync(unsigned, T x, unsigned d, int width = 32)
-{
-	int me = vfm_emu_lane(), from = me + (int)d;
-
-	return vfm_emu_take(x, from / width == me / width ? from : me);
-}
-template <class T> static inline T __shfl_up_sync(unsigned, T x, unsigned d, int width = 32)
+template <class T> static inline T __shfl_up_sync(unsigned, T x, unsigned d)
 {
 	int me = vfm_emu_lane(), from = me - (int)d;
 
-	return vfm_emu_take(x, from >= 0 && from / width == me / width ? from : me);
+	return vfm_emu_take(x, from >= 0 ? from : me);
 }
 static inline void __syncwarp(unsigned = 0xffffffffu)
 {
@@ -148,35 +118,12 @@ static inline unsigned __ballot_sync(unsigned, int p)
 		r |= (unsigned)all[i] << i;
 	return r;
 }
-static inline int __any_sync(unsigned m, int p)
-{
-	return __ballot_sync(m, p) != 0;
-}
-static inline int __all_sync(unsigned m, int p)
-{
-	return __ballot_sync(m, p) == 0xffffffffu;
-}
-
 /* ---- memory and atomics: one thread runs at a time ---- */
 
 static inline void vfm_emu_aligned(const void *p, size_t bytes)
 {
 	if ((uintptr_t)p % (bytes > 16 ? 16 : bytes))
 		vfm_emu_die("a misaligned vector");
-}
-template <class T> static inline T __ldg(const T *p)
-{
-	vfm_emu_aligned(p, alignof(T));
-	return *p;
-}
-template <class T> static inline T __ldcs(const T *p)
-{
-	return __ldg(p);
-}
-template <class T> static inline void __stcs(T *p, T x)
-{
-	vfm_emu_aligned(p, alignof(T));
-	*p = x;
 }
 template <class T> static inline T atomicAdd(T *p, T x)
 {
@@ -192,14 +139,6 @@ template <class T> static inline T atomicMax(T *p, T x)
 	*p = old > x ? old : x;
 	return old;
 }
-template <class T> static inline T atomicExch(T *p, T x)
-{
-	T old = *p;
-
-	*p = x;
-	return old;
-}
-
 /* ---- arithmetic ---- */
 
 static inline float __uint_as_float(unsigned u)
@@ -216,22 +155,7 @@ static inline unsigned __float_as_uint(float f)
 	memcpy(&u, &f, 4);
 	return u;
 }
-static inline int __float_as_int(float f)
-{
-	return (int)__float_as_uint(f);
-}
-static inline float __int_as_float(int i)
-{
-	return __uint_as_float((unsigned)i);
-}
-static inline float rsqrtf(float x)
-{
-	return 1.0f / sqrtf(x);
-}
-#define __expf(x) expf(x) /* the names are taken by the C library */
-#define __logf(x) logf(x)
-#define __sinf(x) sinf(x)
-#define __cosf(x) cosf(x)
+#define __expf(x) expf(x) /* the name is taken by the C library */
 static inline float sinpif(float x)
 {
 	return (float)sin(3.14159265358979323846 * (double)x);
@@ -251,14 +175,6 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 static inline int __popc(unsigned x)
 {
 	return __builtin_popcount(x);
-}
-static inline int __ffs(int x)
-{
-	return __builtin_ffs(x);
-}
-static inline int __clz(int x)
-{
-	return x ? __builtin_clz((unsigned)x) : 32;
 }
 template <class T> static inline T min(T a, T b)
 {

@@ -1,6 +1,5 @@
 /* encoder.cu - ops of encoders on frames: norms over channels, upsampling. */
 #include "device/cuda/kern/act.h"
-#include "device/cuda/kern/fold.h"
 
 enum { THREADS = 256 };
 
@@ -159,7 +158,7 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) chan
 
 template <int N, class X> static void launch_rms(struct vfm_stream *s, channel_args a)
 {
-	a.lanes = lanes_for(ceil_div(a.c, N));
+	a.lanes = lanes_for(ceil_div(a.c, N), 32);
 	VFM_LAUNCH(s, (channel_rms<N, X>), ceil_div(a.frames * a.pixels, THREADS / a.lanes), THREADS, 0, a);
 }
 
@@ -190,28 +189,22 @@ static int group_norm(
 	if (!a.part)
 		return VFM_EENV;
 	a.stats = a.part + a.frames * a.pieces * a.groups;
-	if (wide)
-		VFM_ACT_TYPE(o->x.dtype, X, (launch_group<8, X>(s, a, dim3(across, rows), smem)));
-	else
-		VFM_ACT_TYPE(o->x.dtype, X, (launch_group<1, X>(s, a, dim3(across, rows), smem)));
+	VFM_WIDTH(wide, 8, N, VFM_ACT_TYPE(o->x.dtype, X, (launch_group<N, X>(s, a, dim3(across, rows), smem))));
 	return vfm_cuda_launched(s, "channel_norm", err);
 }
 
 extern "C" int vfm_cuda_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *o, struct vfm_err *err)
 {
-	channel_args a = {o->x.data, o->y.data, (const float *)o->weight.data,
-		vfm_has(&o->bias) ? (const float *)o->bias.data : nullptr, o->x.shape[0], o->x.shape[1],
-		(int)o->x.shape[2], o->groups, o->eps, o->act, 1, 1, 1, 1, nullptr, nullptr};
-	bool wide = vec_ok(&o->x, 8) && vec_ok(&o->y, 8) && vec_ok(&o->weight, 8) && (!a.bias || vec_ok(&o->bias, 8));
+	channel_args a = {o->x.data, o->y.data, (const float *)o->weight.data, data_of<const float>(o->bias),
+		o->x.shape[0], o->x.shape[1], (int)o->x.shape[2], o->groups, o->eps, o->act, 1, 1, 1, 1, nullptr,
+		nullptr};
+	bool wide = vec_ok(8, &o->x, &o->y, &o->weight, &o->bias);
 
 	if (a.frames * a.pixels == 0)
 		return 0;
 	if (o->kind == VFM_CHANNEL_NORM_GROUP)
 		return group_norm(s, o, a, wide, err);
-	if (wide)
-		VFM_ACT_TYPE(o->x.dtype, X, (launch_rms<8, X>(s, a)));
-	else
-		VFM_ACT_TYPE(o->x.dtype, X, (launch_rms<1, X>(s, a)));
+	VFM_WIDTH(wide, 8, N, VFM_ACT_TYPE(o->x.dtype, X, (launch_rms<N, X>(s, a))));
 	return vfm_cuda_launched(s, "channel_norm", err);
 }
 
@@ -251,7 +244,7 @@ extern "C" int vfm_cuda_upsample(struct vfm_stream *s, const struct vfm_upsample
 {
 	if (vfm_numel(&a->x) == 0)
 		return 0;
-	if (vec_ok(&a->x, 8) && vec_ok(&a->y, 8))
+	if (vec_ok(8, &a->x, &a->y))
 		return launch_upsample<uint4>(s, a, err);
 	VFM_ACT_TYPE(a->x.dtype, T, return launch_upsample<T>(s, a, err));
 }

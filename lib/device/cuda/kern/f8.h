@@ -74,6 +74,12 @@ template <class F> __device__ static inline uint32_t f8_pack2(float lo, float hi
 #endif
 }
 
+/* The same for values that are scaled and clamped. */
+template <class F> __device__ static inline uint32_t f8_fit2(float lo, float hi, float scale)
+{
+	return f8_pack2<F>(f8_fit<F>(lo, scale), f8_fit<F>(hi, scale));
+}
+
 /* vfm_f8_exponent */
 template <class F> __device__ static inline int f8_exponent(float amax)
 {

@@ -63,22 +63,4 @@ static inline void fold_row_sums(struct vfm_stream *s, double *ws, int64_t rows,
 		VFM_LAUNCH(s, (fold_loss), 1, FOLD_THREADS, 0, sum_of, q->n, unweighted);
 }
 
-/* Returns the lanes that share a row of `units` vectors: a power of two, at most a warp. */
-static inline int lanes_for(int64_t units)
-{
-	int lanes = 1;
-
-	while (lanes < 32 && lanes < units)
-		lanes *= 2;
-	return lanes;
-}
-
-/* Sums over the `lanes` neighbouring lanes that share a row; all of them get the result. */
-__device__ static inline float lanes_sum(float x, int lanes)
-{
-	for (int d = lanes / 2; d > 0; d >>= 1)
-		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
-	return x;
-}
-
 #endif

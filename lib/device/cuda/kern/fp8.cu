@@ -20,12 +20,25 @@ __device__ static inline float past_max(const float *history, int64_t n)
 	return warp_max(m);
 }
 
+/* Returns the largest of a block of 256 threads to the first one. */
+__device__ static inline float first_max(float m)
+{
+	__shared__ float most[8];
+
+	m = warp_max(m);
+	if (threadIdx.x % 32 == 0)
+		most[threadIdx.x / 32] = m;
+	__syncthreads();
+	for (int i = 1; i < 8 && threadIdx.x == 0; i++)
+		m = fmaxf(m, most[i]);
+	return m;
+}
+
 /* part[block] = the largest finite |x| of its rows.  No-op if the history gives the scale. */
 template <int N, class X>
 __global__ static void __launch_bounds__(256) amax_rows(
 	const X *x, int64_t ld_x, int64_t rows, int64_t cols, const float *history, int64_t n_history, float *part)
 {
-	__shared__ float most[8];
 	float m = 0;
 
 	if (past_max(history, n_history) > 0)
@@ -36,24 +49,13 @@ __global__ static void __launch_bounds__(256) amax_rows(
 			vec<N> v = ld_vec<N>(x + r * ld_x + c);
 
 #pragma unroll
-			for (int i = 0; i < N; i++) {
-				float a = fabsf(v.v[i]);
-
-				m = a <= FLT_MAX ? fmaxf(m, a) : m;
-			}
+			for (int i = 0; i < N; i++)
+				m = larger_finite(m, v.v[i]);
 		}
 	}
-	m = warp_max(m);
-	if (threadIdx.x % 32 == 0)
-		most[threadIdx.x / 32] = m;
-	__syncthreads();
-	if (threadIdx.x < 8)
-		m = most[threadIdx.x];
-	if (threadIdx.x == 0) {
-		for (int i = 1; i < 8; i++)
-			m = fmaxf(m, most[i]);
+	m = first_max(m);
+	if (threadIdx.x == 0)
 		part[blockIdx.x] = m;
-	}
 }
 
 /* Computes *inv from the history, or from the parts if the history is zero, and *amax (may be NULL) from the parts.
@@ -62,18 +64,12 @@ template <class F>
 __global__ static void __launch_bounds__(256)
 	finish_scale(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
 {
-	__shared__ float most[8];
 	float past = past_max(history, n_history), m = past;
 
 	for (int64_t i = threadIdx.x; i < n && !(past > 0); i += 256)
 		m = fmaxf(m, part[i]);
-	m = warp_max(m);
-	if (threadIdx.x % 32 == 0)
-		most[threadIdx.x / 32] = m;
-	__syncthreads();
+	m = first_max(m);
 	if (threadIdx.x == 0) {
-		for (int i = 1; i < 8; i++)
-			m = fmaxf(m, most[i]);
 		if (amax)
 			*amax = m;
 		*inv = __uint_as_float((uint32_t)(127 - f8_exponent<F>(m)) << 23);
@@ -118,10 +114,8 @@ __device__ static inline float reduce_row(vec<8> &sum, const vec<8> &v, float m)
 {
 #pragma unroll
 	for (int j = 0; j < 8; j++) {
-		float f = fabsf(v.v[j]);
-
 		sum.v[j] += v.v[j];
-		m = f <= FLT_MAX ? fmaxf(m, f) : m;
+		m = larger_finite(m, v.v[j]);
 	}
 	return m;
 }
@@ -133,7 +127,7 @@ __device__ static inline void quantize_row(
 {
 #pragma unroll
 	for (int j = 0; j < 4; j++) {
-		code[j] = f8_pack2<F>(f8_fit<F>(v.v[2 * j], scale), f8_fit<F>(v.v[2 * j + 1], scale));
+		code[j] = f8_fit2<F>(v.v[2 * j], v.v[2 * j + 1], scale);
 		columns[2 * j] |= (uint64_t)(code[j] & 0xff) << (8 * i);
 		columns[2 * j + 1] |= (uint64_t)(code[j] >> 8) << (8 * i);
 	}
@@ -268,24 +262,23 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 {
 	const X *x = (const X *)a->x.data;
 	int64_t rows = a->x.shape[0], cols = a->x.shape[1], width = vfm_has(&a->yt) ? a->yt.shape[1] : 0;
-	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE),
-		most = (int64_t)vfm_cuda_sms(s) * 8;
-	int64_t blocks = rows < most ? rows : most, parts = cols ? blocks : 0;
-	const float *history = vfm_has(&a->history) ? (const float *)a->history.data : NULL;
+	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE);
+	int64_t blocks = grid_of(s, rows, 8), parts = cols ? blocks : 0;
+	const float *history = data_of<const float>(a->history);
 	int64_t n_history = history ? a->history.shape[0] : 0;
 	float *amax = (float *)a->amax.data, *inv = (float *)a->inv.data;
 	float *part = (float *)vfm_cuda_ws(s, (size_t)(parts + (vfm_has(&a->colsum) ? down * cols : 0) + 1) * 4, err);
-	struct fp8_tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
-		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? amax : NULL,
+	struct fp8_tiles t = {a->x.stride[0], rows, cols, width, data_of<uint8_t>(a->y),
+		width ? (uint8_t *)a->yt.data : nullptr, inv, history ? amax : NULL,
 		vfm_has(&a->colsum) ? part + parts : NULL};
-	bool wide = vec_ok(&a->x, 8) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
+	bool wide = vec_ok(8, &a->x) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
 
 	if (!part)
 		return VFM_EENV;
-	if (parts && wide)
-		VFM_LAUNCH(s, (amax_rows<8, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
-	else if (parts)
-		VFM_LAUNCH(s, (amax_rows<1, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
+	if (parts)
+		VFM_WIDTH(wide, 8, N,
+			VFM_LAUNCH(
+				s, (amax_rows<N, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part));
 	VFM_LAUNCH(
 		s, (finish_scale<F>), 1, 256, 0, part, parts, history, n_history, history ? (float *)NULL : amax, inv);
 	if (across && down) {
@@ -393,6 +386,6 @@ extern "C" int vfm_cuda_amax_push(struct vfm_stream *s, const struct vfm_amax_pu
 	if (n)
 		VFM_LAUNCH(s, (push_amax), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0],
 			a->parts.shape[0], n, (float *)a->past.data, a->past.shape[1],
-			vfm_has(&a->grad_scale) ? (const float *)a->grad_scale.data : (const float *)NULL);
+			data_of<const float>(a->grad_scale));
 	return vfm_cuda_launched(s, "amax_push", err);
 }

@@ -23,13 +23,10 @@ template <int N, class X, class H> __global__ static void __launch_bounds__(THRE
 	int64_t t = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * ROWS) + threadIdx.y;
 	packed<X, N> x[ROWS];
 	packed<H, N> h[ROWS];
-	vec<N> g;
+	vec<N> g = vec_of<N>(1.0f);
 
 	if (c >= a.d)
 		return;
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		g.v[k] = 1.0f;
 #pragma unroll
 	for (int r = 0; r < ROWS; r++) {
 		int64_t at = (t + r * blockDim.y) * a.d + c;
@@ -125,16 +122,13 @@ template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_
 extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, struct vfm_err *err)
 {
 	bool has = vfm_has(&g->gate);
-	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr, nullptr,
+	struct gate_args a = {g->x.data, g->h.data, data_of<const void>(g->gate), g->y.data, nullptr, nullptr,
 		has ? g->gate.stride[0] : 0, 0, tile_samples(has ? g->seqs : nullptr, g->x.shape[0], 1),
 		(int)g->x.shape[1], is_bf(&g->gate)};
 
 	if (!vfm_numel(&g->x))
 		return 0;
-	if (vec_ok(&g->x, 8) && vec_ok(&g->y, 8) && vec_ok(&g->h, 8) && (!has || vec_ok(&g->gate, 8)))
-		launch_gate<8>(s, g, a);
-	else
-		launch_gate<1>(s, g, a);
+	VFM_WIDTH(vec_ok(8, &g->x, &g->y, &g->h, &g->gate), 8, N, launch_gate<N>(s, g, a));
 	return vfm_cuda_launched(s, "gate", err);
 }
 
@@ -168,14 +162,11 @@ extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd
 	}
 	f.part = a.part = gates ? part : nullptr;
 	fa.part = a.all = all ? part + rows * a.d : nullptr;
-	if (!a.q.total)
-		;
-	else if (vec_ok(&g->dy, 8) && (!gates || vec_ok(&g->h, 8)) && vec_ok(&g->dh, 8) && vec_ok(&g->gate, 8))
-		launch_gate_bwd<8>(s, g, a);
-	else
-		launch_gate_bwd<1>(s, g, a);
+	if (a.q.total)
+		VFM_WIDTH(vec_ok(8, &g->dy, &g->dh, &g->gate) && (!gates || vec_ok(8, &g->h)), 8, N,
+			launch_gate_bwd<N>(s, g, a));
 	if (n)
-		fold_two_sums(s, f, fa);
+		fold_two_sums(s, f, fa, 0);
 	return vfm_cuda_launched(s, "gate_bwd", err);
 }
 
@@ -213,9 +204,7 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) add_
 		if (t + r * blockDim.y >= a.q.total)
 			continue;
 		y = widen(x[r]);
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			y.v[k] += row.v[k];
+		add_vec(y, row);
 		st_vec<N>((X *)a.y + (t + r * blockDim.y) * a.d + c, y);
 	}
 }
@@ -237,13 +226,8 @@ template <int N, class DY> __global__ static void __launch_bounds__(THREADS) add
 			dy[r] = r0 + r * step < end ? ld_packed<N>((const DY *)a.x + (int64_t)(r0 + r * step) * a.d + c)
 						    : packed_zero<DY, N>();
 #pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			vec<N> y = widen(dy[r]);
-
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				sum.v[k] += y.v[k];
-		}
+		for (int r = 0; r < ROWS; r++)
+			add_vec(sum, widen(dy[r]));
 	}
 	sum_sides<N, THREADS>(&sum);
 	if (in && threadIdx.y == 0)
@@ -265,10 +249,7 @@ extern "C" int vfm_cuda_add_row(struct vfm_stream *s, const struct vfm_add_row *
 
 	if (!vfm_numel(&r->x))
 		return 0;
-	if (vec_ok(&r->x, 8) && vec_ok(&r->row, 8) && vec_ok(&r->y, 8))
-		launch_add_row<8>(s, r->x.dtype, a);
-	else
-		launch_add_row<1>(s, r->x.dtype, a);
+	VFM_WIDTH(vec_ok(8, &r->x, &r->row, &r->y), 8, N, launch_add_row<N>(s, r->x.dtype, a));
 	return vfm_cuda_launched(s, "add_row", err);
 }
 
@@ -291,10 +272,7 @@ extern "C" int vfm_cuda_add_row_bwd(struct vfm_stream *s, const struct vfm_add_r
 	f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
 	if (!a.part)
 		return VFM_EENV;
-	if (vec_ok(&r->dy, 8))
-		launch_add_row_bwd<8>(s, r->dy.dtype, a);
-	else
-		launch_add_row_bwd<1>(s, r->dy.dtype, a);
+	VFM_WIDTH(vec_ok(8, &r->dy), 8, N, launch_add_row_bwd<N>(s, r->dy.dtype, a));
 	fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "add_row_bwd", err);
 }

@@ -6,7 +6,6 @@
 #include "device/cuda/kern/act.h"
 #include "device/cuda/kern/f8.h"
 #include "device/cuda/gemm.h"
-#include "device/cuda/gemm_lt.h"
 
 /* ---- kernels ----------------------------------------------------------------------------------- */
 
@@ -66,13 +65,8 @@ template <int N, class P, class C> __global__ static void __launch_bounds__(256)
 
 		if (e.p)
 			z = ld_vec<N>((const P *)e.p + r * e.ld_p + j);
-		if (e.bias) {
-			vec<N> b = ld_any<N>(e.bias, e.bias_bf, r / e.group_rows * e.ld_bias + j);
-
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				z.v[k] += b.v[k];
-		}
+		if (e.bias)
+			add_vec(z, ld_any<N>(e.bias, e.bias_bf, r / e.group_rows * e.ld_bias + j));
 		if (e.dact) {
 			vec<N> x = ld_vec<N>(aux + r * e.ld_aux + j);
 
@@ -87,13 +81,8 @@ template <int N, class P, class C> __global__ static void __launch_bounds__(256)
 			for (int k = 0; k < N; k++)
 				z.v[k] = act_of(e.act, z.v[k]);
 		}
-		if (e.accumulate) {
-			vec<N> x = ld_vec<N>(c + r * e.ldc + j);
-
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				z.v[k] += x.v[k];
-		}
+		if (e.accumulate)
+			add_vec(z, ld_vec<N>((const C *)c + r * e.ldc + j));
 		st_vec<N>(c + r * e.ldc + j, z);
 	}
 }
@@ -112,13 +101,8 @@ __global__ static void __launch_bounds__(256)
 	a += blockIdx.z * batch_a;
 	if (col < m) {
 #pragma unroll 4
-		for (int64_t l = from + threadIdx.x / 32; l < to; l += 8) {
-			vec<N> x = ld_vec<N>(a + l * lda + col);
-
-#pragma unroll
-			for (int i = 0; i < N; i++)
-				s.v[i] += x.v[i];
-		}
+		for (int64_t l = from + threadIdx.x / 32; l < to; l += 8)
+			add_vec(s, ld_vec<N>(a + l * lda + col));
 	}
 #pragma unroll
 	for (int i = 0; i < N; i++)
@@ -268,8 +252,8 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct vf
 	const struct vfm_gemm *g = &op->g;
 	const A *a = (const A *)g->a.data;
 	int64_t m = dim_m(g), k = dim_k(g), count = op->batch.count;
-	const int wide = 16 / sizeof(A);
-	bool vectors = vec_ok(&g->a, wide) && op->batch.a % wide == 0;
+	constexpr int WIDE = 16 / sizeof(A);
+	bool vectors = vec_ok(WIDE, &g->a) && op->batch.a % WIDE == 0;
 	int64_t across, slices;
 
 	if (!g->trans_a) { /* single products only: groups have their rows as columns of op(A) */
@@ -277,17 +261,14 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct vf
 			s, (row_sums<A>), ceil_div(m, 8), 256, 0, a, g->a.stride[0], m, k, (float *)g->a_rowsum.data);
 		return;
 	}
-	across = ceil_div(m, 32 * (vectors ? wide : 1));
+	across = ceil_div(m, 32 * (vectors ? WIDE : 1));
 	slices = ceil_div((int64_t)vfm_cuda_sms(s) * 4, across * count);
 	if (slices > PARTS)
 		slices = PARTS;
 	slices = slices > ceil_div(k, 64) ? ceil_div(k, 64) : slices;
-	if (vectors)
-		VFM_LAUNCH(s, (column_sums<16 / sizeof(A), A>), dim3(across, slices, count), 256, 0, a, g->a.stride[0],
-			op->batch.a, m, k, part);
-	else
-		VFM_LAUNCH(s, (column_sums<1, A>), dim3(across, slices, count), 256, 0, a, g->a.stride[0], op->batch.a,
-			m, k, part);
+	VFM_WIDTH(vectors, WIDE, N,
+		VFM_LAUNCH(s, (column_sums<N, A>), dim3(across, slices, count), 256, 0, a, g->a.stride[0], op->batch.a,
+			m, k, part));
 	VFM_LAUNCH(s, (add_parts), dim3(ceil_div(m, 256), 1, count), 256, 0, part, (int)slices, m,
 		(float *)g->a_rowsum.data, op->batch.rowsum);
 }
@@ -320,36 +301,24 @@ static void own_product(struct vfm_stream *s, const struct vfm_gemm *g, float *p
 		own_product_of<f8e4m3, f8e4m3>(s, g, p);
 }
 
-template <int N, class P, class C>
-static void launch_finish(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
-{
-	int64_t blocks = ceil_div(e->rows * (e->cols / N), 256), most = (int64_t)vfm_cuda_sms(s) * 8;
-
-	VFM_LAUNCH(s, (finish<N, P, C>), blocks < most ? blocks : most, 256, 0, *e, (C *)g->c.data,
-		(C *)(vfm_has(&g->aux) ? g->aux.data : NULL));
-}
-
 template <class P, class C>
 static void own_epilogue_of(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
 {
 	size_t bias_size = e->bias_bf ? 2 : 4, vector = 8 * bias_size > 16 ? 16 : 8 * bias_size;
-	bool wide = vec_ok(&g->c, 8) && (!vfm_has(&g->aux) || vec_ok(&g->aux, 8)) && e->ld_p % 8 == 0 &&
-		(uintptr_t)e->p % 16 == 0 && (uintptr_t)e->bias % vector == 0 && e->ld_bias % 8 == 0;
+	bool wide = vec_ok(8, &g->c, &g->aux) && e->ld_p % 8 == 0 && (uintptr_t)e->p % 16 == 0 &&
+		(uintptr_t)e->bias % vector == 0 && e->ld_bias % 8 == 0;
 
-	if (wide)
-		launch_finish<8, P, C>(s, g, e);
-	else
-		launch_finish<1, P, C>(s, g, e);
+	VFM_WIDTH(wide, 8, N,
+		VFM_LAUNCH(s, (finish<N, P, C>), grid_of(s, ceil_div(e->rows * (e->cols / N), 256), 8), 256, 0, *e,
+			(C *)g->c.data, data_of<C>(g->aux)));
 }
 
 static struct epilogue own_epilogue_args(const struct vfm_gemm *g)
 {
 	struct epilogue e = {};
 
-	if (vfm_has(&g->bias)) {
-		e.bias = g->bias.data;
-		e.bias_bf = g->bias.dtype == VFM_BF16;
-	}
+	e.bias = data_of<const void>(g->bias);
+	e.bias_bf = is_bf(&g->bias);
 	e.rows = e.group_rows = dim_m(g);
 	e.cols = dim_n(g);
 	e.ldc = g->c.stride[0];
@@ -503,9 +472,8 @@ extern "C" int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *
 extern "C" int vfm_gemm_noise(
 	struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err)
 {
-	int64_t blocks = ceil_div(n, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t blocks = grid_of(s, ceil_div(n, 256), 8);
 
-	blocks = blocks < most ? blocks : most;
 	if (n <= 0)
 		return 0;
 	if (dt == VFM_BF16)

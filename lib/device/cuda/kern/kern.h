@@ -207,6 +207,23 @@ template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 	}
 }
 
+/* sum += x. */
+template <int N> __device__ static inline void add_vec(vec<N> &sum, const vec<N> &x)
+{
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		sum.v[k] += x.v[k];
+}
+template <int N> __device__ static inline vec<N> vec_of(float x)
+{
+	vec<N> r;
+
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		r.v[k] = x;
+	return r;
+}
+
 /* Access to element i, or a vector from there, of an operand whose dtype is known only at run time; for rows that are
  * read repeatedly, results, and code where speed does not matter. */
 template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
@@ -270,6 +287,24 @@ __device__ static inline float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(VFM_ALL_LANES, x, d));
 	return x;
 }
+/* Returns the larger of m and |x|, if x is finite. */
+__device__ static inline float larger_finite(float m, float x)
+{
+	return fabsf(x) <= FLT_MAX ? fmaxf(m, fabsf(x)) : m;
+}
+/* Reduces over `lanes` neighbours (a power of two) of a warp, which share a row; all of them get the result. */
+__device__ static inline float lanes_sum(float x, int lanes)
+{
+	for (int d = lanes / 2; d > 0; d >>= 1)
+		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
+	return x;
+}
+__device__ static inline float lanes_max(float x, int lanes)
+{
+	for (int d = lanes / 2; d > 0; d >>= 1)
+		x = fmaxf(x, __shfl_xor_sync(VFM_ALL_LANES, x, d));
+	return x;
+}
 /* Sums over a block of WARPS full warps (threadIdx.x alone); every thread gets the result.  Two barriers; may be called
  * again at once. */
 template <int WARPS, class T> __device__ static inline T block_sum(T x)
@@ -297,16 +332,26 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Whether N-element vectors are aligned in every row of t: address, row stride and width. */
-static inline bool vec_ok(const struct vfm_tensor *t, int n)
+/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent tensors
+ * fit. */
+static inline bool vec_ok(int n, const struct vfm_tensor *t)
 {
-	int64_t cols = t->shape[t->ndim - 1];
 	size_t size = vfm_dtype_size(t->dtype), v = (size_t)n * size;
-	bool ok = cols % n == 0 && (uintptr_t)t->data % (v > 16 ? 16 : v) == 0;
+	bool ok = !vfm_has(t) || (t->shape[t->ndim - 1] % n == 0 && (uintptr_t)t->data % (v > 16 ? 16 : v) == 0);
 
 	for (int i = 0; i < t->ndim - 1; i++)
 		ok = ok && t->stride[i] % n == 0;
 	return ok;
+}
+template <class... T> static inline bool vec_ok(int n, const struct vfm_tensor *t, const T *...more)
+{
+	return vec_ok(n, t) && vec_ok(n, more...);
+}
+
+/* Returns the address of a tensor; NULL if it is absent. */
+template <class T> static inline T *data_of(const struct vfm_tensor &t)
+{
+	return vfm_has(&t) ? (T *)t.data : nullptr;
 }
 
 static inline bool is_bf(const struct vfm_tensor *t)
@@ -320,6 +365,24 @@ static inline int in_warps(int64_t n)
 	return (int)((n + 31) / 32 * 32);
 }
 
+/* Returns a grid of so many blocks, but at most `each` for each multiprocessor, for loops with a stride of the grid. */
+static inline int64_t grid_of(struct vfm_stream *s, int64_t blocks, int each)
+{
+	int64_t most = (int64_t)vfm_cuda_sms(s) * each;
+
+	return blocks < most ? blocks : most;
+}
+
+/* Returns the lanes that share a row of `units` vectors: a power of two, at most `most` (32: a warp). */
+static inline int lanes_for(int64_t units, int most)
+{
+	int lanes = 1;
+
+	while (lanes < most && lanes < units)
+		lanes *= 2;
+	return lanes;
+}
+
 /* Calls f with T as the element type of an f32 or bf16 tensor:  VFM_ACT_TYPE(a->x.dtype, T, launch<T>(s, a)); */
 #define VFM_ACT_TYPE(dt, T, ...)                                                                                       \
 	do {                                                                                                           \
@@ -328,6 +391,18 @@ static inline int in_warps(int64_t n)
 			__VA_ARGS__;                                                                                   \
 		} else {                                                                                               \
 			using T = bf16;                                                                                \
+			__VA_ARGS__;                                                                                   \
+		}                                                                                                      \
+	} while (0)
+
+/* Calls f with N as the width of vectors: `wide` elements if they are aligned (fit), else 1. */
+#define VFM_WIDTH(fit, wide, N, ...)                                                                                   \
+	do {                                                                                                           \
+		if (fit) {                                                                                             \
+			constexpr int N = wide;                                                                        \
+			__VA_ARGS__;                                                                                   \
+		} else {                                                                                               \
+			constexpr int N = 1;                                                                           \
 			__VA_ARGS__;                                                                                   \
 		}                                                                                                      \
 	} while (0)

@@ -40,13 +40,10 @@ template <int N, class T> __global__ __launch_bounds__(256) static void mse(cons
 
 template <int N> static void launch_mse(struct vfm_stream *s, const struct vfm_mse *o, mse_args a)
 {
-	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 8;
-
-	a.lanes = lanes_for(a.f / N);
-	blocks = ceil_div(a.rows, 256 / a.lanes);
+	a.lanes = lanes_for(a.f / N, 32);
 	VFM_ACT_TYPE(o->pred.dtype, T,
-		VFM_LAUNCH(s, (mse<N, T>), blocks < most ? blocks : most, 256, 0, a, (const T *)o->pred.data,
-			vfm_has(&o->dpred) ? (T *)o->dpred.data : (T *)NULL));
+		VFM_LAUNCH(s, (mse<N, T>), grid_of(s, ceil_div(a.rows, 256 / a.lanes), 8), 256, 0, a,
+			(const T *)o->pred.data, data_of<T>(o->dpred)));
 }
 
 extern "C" int vfm_cuda_mse(struct vfm_stream *s, const struct vfm_mse *o, struct vfm_err *err)
@@ -58,12 +55,9 @@ extern "C" int vfm_cuda_mse(struct vfm_stream *s, const struct vfm_mse *o, struc
 
 	if (!ws)
 		return VFM_EENV;
-	if (rows && vec_ok(&o->pred, 8) && vec_ok(&o->target, 8) && (!vfm_has(&o->dpred) || vec_ok(&o->dpred, 8)))
-		launch_mse<8>(s, o, a);
-	else if (rows)
-		launch_mse<1>(s, o, a);
-	fold_row_sums(s, ws, rows, o->seqs, a.w, (double *)o->loss.data,
-		vfm_has(&o->sample_loss) ? (float *)o->sample_loss.data : NULL,
-		vfm_has(&o->unweighted) ? (double *)o->unweighted.data : NULL);
+	if (rows)
+		VFM_WIDTH(vec_ok(8, &o->pred, &o->target, &o->dpred), 8, N, launch_mse<N>(s, o, a));
+	fold_row_sums(s, ws, rows, o->seqs, a.w, (double *)o->loss.data, data_of<float>(o->sample_loss),
+		data_of<double>(o->unweighted));
 	return vfm_cuda_launched(s, "mse", err);
 }

@@ -1,4 +1,4 @@
-/* moe.cu - mixture of experts: routing, sorting by expert, counting, load-balancing loss.
+/* moe.cu - mixture of experts: softmax of scores, routing, sorting by expert, counting, load-balancing loss.
  *
  * Scores are compared as integers: larger for a higher score (-0 equals 0; NaN is above infinity).  So every choice is
  * well-defined, and every index is valid.
@@ -16,6 +16,68 @@ __device__ static inline uint32_t rank_bits(float x)
 __device__ static inline float of_rank(uint32_t r)
 {
 	return __uint_as_float(r >> 31 ? r & 0x7fffffffu : ~r);
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------ */
+
+enum { SOFTMAX_THREADS = 128 };
+
+/* `lanes` lanes for each row; repeated reads hit the cache.  Rows beyond the last are empty. */
+__global__ static void __launch_bounds__(SOFTMAX_THREADS)
+	softmax(const float *x, float *y, int64_t rows, int e, int lanes)
+{
+	int64_t r = ((int64_t)blockIdx.x * SOFTMAX_THREADS + threadIdx.x) / lanes;
+	int lane = threadIdx.x % lanes, n = r < rows ? e : 0;
+	float most = -INFINITY, sum = 0;
+
+	x += r * e, y += r * e;
+	for (int i = lane; i < n; i += lanes)
+		most = fmaxf(most, x[i]); /* ignores NaN, which propagates through the sum */
+	most = lanes_max(most, lanes);
+	for (int i = lane; i < n; i += lanes)
+		sum += __expf(x[i] - most);
+	sum = lanes_sum(sum, lanes);
+	for (int i = lane; i < n; i += lanes)
+		y[i] = __expf(x[i] - most) / sum;
+}
+
+__global__ static void __launch_bounds__(SOFTMAX_THREADS)
+	softmax_bwd(const float *y, const float *dy, float *dx, int64_t rows, int e, int lanes)
+{
+	int64_t r = ((int64_t)blockIdx.x * SOFTMAX_THREADS + threadIdx.x) / lanes;
+	int lane = threadIdx.x % lanes, n = r < rows ? e : 0;
+	float sum = 0;
+
+	y += r * e, dy += r * e, dx += r * e;
+	for (int i = lane; i < n; i += lanes)
+		sum += y[i] * dy[i];
+	sum = lanes_sum(sum, lanes);
+	for (int i = lane; i < n; i += lanes)
+		dx[i] = y[i] * (dy[i] - sum);
+}
+
+extern "C" int vfm_cuda_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err)
+{
+	int64_t rows = a->x.shape[0], e = a->x.shape[1];
+	int lanes = lanes_for(e, 32);
+
+	if (!vfm_numel(&a->x))
+		return 0;
+	VFM_LAUNCH(s, (softmax), ceil_div(rows * lanes, SOFTMAX_THREADS), SOFTMAX_THREADS, 0, (const float *)a->x.data,
+		(float *)a->y.data, rows, (int)e, lanes);
+	return vfm_cuda_launched(s, "softmax", err);
+}
+
+extern "C" int vfm_cuda_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err)
+{
+	int64_t rows = a->y.shape[0], e = a->y.shape[1];
+	int lanes = lanes_for(e, 32);
+
+	if (!vfm_numel(&a->y))
+		return 0;
+	VFM_LAUNCH(s, (softmax_bwd), ceil_div(rows * lanes, SOFTMAX_THREADS), SOFTMAX_THREADS, 0,
+		(const float *)a->y.data, (const float *)a->dy.data, (float *)a->dx.data, rows, (int)e, lanes);
+	return vfm_cuda_launched(s, "softmax_bwd", err);
 }
 
 /* ---- expert choice ------------------------------------------------------------------------------ */
@@ -147,8 +209,8 @@ extern "C" int vfm_cuda_moe_topk_expert(struct vfm_stream *s, const struct vfm_m
 	int64_t tokens = o->score.shape[0], experts = o->score.shape[1];
 	size_t keys = sort_pad((size_t)(tokens * experts) * 4);
 	expert_choice a = {(const float *)o->score.data, (const int32_t *)o->seqs->dev_cu.data, NULL, NULL,
-		(int32_t *)o->index.data, vfm_has(&o->weight) ? (float *)o->weight.data : NULL, o->capacity, tokens,
-		experts, o->index.shape[1], o->seqs->n};
+		(int32_t *)o->index.data, data_of<float>(o->weight), o->capacity, tokens, experts, o->index.shape[1],
+		o->seqs->n};
 	char *ws;
 
 	if (a.taken == 0)
@@ -213,11 +275,11 @@ __global__ __launch_bounds__(256) static void best_experts(
 
 extern "C" int vfm_cuda_moe_topk_token(struct vfm_stream *s, const struct vfm_moe_topk_token *o, struct vfm_err *err)
 {
-	int64_t rows = o->score.shape[0], blocks = ceil_div(rows, 8), most = (int64_t)vfm_cuda_sms(s) * 32;
+	int64_t rows = o->score.shape[0];
 
 	if (rows == 0)
 		return 0;
-	VFM_LAUNCH(s, (best_experts), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data,
+	VFM_LAUNCH(s, (best_experts), grid_of(s, ceil_div(rows, 8), 32), 256, 0, (const float *)o->score.data,
 		(int32_t *)o->expert.data, (float *)o->weight.data, rows, o->score.shape[1], o->expert.shape[1]);
 	return vfm_cuda_launched(s, "moe_topk_token", err);
 }
@@ -258,11 +320,11 @@ __global__ __launch_bounds__(256) static void best_experts_bwd(const float *scor
 extern "C" int vfm_cuda_moe_topk_token_bwd(
 	struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *o, struct vfm_err *err)
 {
-	int64_t rows = o->score.shape[0], blocks = ceil_div(rows, 8), most = (int64_t)vfm_cuda_sms(s) * 32;
+	int64_t rows = o->score.shape[0];
 
 	if (rows == 0)
 		return 0;
-	VFM_LAUNCH(s, (best_experts_bwd), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data,
+	VFM_LAUNCH(s, (best_experts_bwd), grid_of(s, ceil_div(rows, 8), 32), 256, 0, (const float *)o->score.data,
 		(const int32_t *)o->expert.data, (const float *)o->dweight.data, (float *)o->dscore.data, rows,
 		o->score.shape[1], o->expert.shape[1], vfm_cuda_fault(s, VFM_OP_moe_topk_token_bwd));
 	return vfm_cuda_launched(s, "moe_topk_token_bwd", err);
@@ -324,10 +386,9 @@ __global__ __launch_bounds__(256) static void own_lists(const own_choice a)
 
 extern "C" int vfm_cuda_moe_own(struct vfm_stream *s, const struct vfm_moe_own *o, struct vfm_err *err)
 {
-	own_choice a = {(const int32_t *)o->index.data, vfm_has(&o->own) ? (const int32_t *)o->own.data : NULL,
-		(int32_t *)o->row.data, (int32_t *)o->place.data, (int32_t *)o->count.data,
-		vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1],
-		vfm_cuda_fault(s, VFM_OP_moe_own)};
+	own_choice a = {(const int32_t *)o->index.data, data_of<const int32_t>(o->own), (int32_t *)o->row.data,
+		(int32_t *)o->place.data, (int32_t *)o->count.data, vfm_has(&o->own) ? o->own.shape[0] : 0,
+		o->index.shape[0], o->index.shape[1], vfm_cuda_fault(s, VFM_OP_moe_own)};
 
 	if (a.experts == 0)
 		return 0;
@@ -366,13 +427,12 @@ __global__ __launch_bounds__(256) static void sorted_lists(const sorted a)
 
 extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *o, struct vfm_err *err)
 {
-	int64_t n = o->key.shape[0], work = n > o->buckets ? n : o->buckets, blocks = ceil_div(work, 256),
-		most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t n = o->key.shape[0], work = n > o->buckets ? n : o->buckets;
 	struct sort_plan plan;
 	sorted a = {
 		{(const int32_t *)o->key.data, 1, (int32_t)o->buckets, INT32_MIN, vfm_cuda_fault(s, VFM_OP_moe_sort)},
-		(const int32_t *)o->order.data, vfm_has(&o->source) ? (int32_t *)o->source.data : NULL,
-		vfm_has(&o->inverse) ? (int32_t *)o->inverse.data : NULL, (int32_t *)o->count.data, n, o->div};
+		(const int32_t *)o->order.data, data_of<int32_t>(o->source), data_of<int32_t>(o->inverse),
+		(int32_t *)o->count.data, n, o->div};
 	void *ws;
 
 	if (work == 0)
@@ -384,7 +444,7 @@ extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort
 	if (!ws)
 		return VFM_EENV;
 	sort_run(s, &plan, a.k, (int32_t *)o->order.data, ws);
-	VFM_LAUNCH(s, (sorted_lists), blocks < most ? blocks : most, 256, 0, a);
+	VFM_LAUNCH(s, (sorted_lists), grid_of(s, ceil_div(work, 256), 8), 256, 0, a);
 	return vfm_cuda_launched(s, "moe_sort", err);
 }
 
@@ -406,18 +466,14 @@ __global__ __launch_bounds__(256) static void count_step(int what, const int32_t
 
 extern "C" int vfm_cuda_moe_count(struct vfm_stream *s, const struct vfm_moe_count *o, struct vfm_err *err)
 {
-	int64_t n[] = {vfm_numel(&o->count), vfm_numel(&o->expert), vfm_numel(&o->count)},
-		most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t n[] = {vfm_numel(&o->count), vfm_numel(&o->expert), vfm_numel(&o->count)};
 
-	for (int what = COUNT_ZERO; n[0] && what <= COUNT_FLOAT; what++) {
-		int64_t blocks = ceil_div(n[what], 256);
-
-		if (blocks)
-			VFM_LAUNCH(s, (count_step), blocks < most ? blocks : most, 256, 0, what,
+	for (int what = COUNT_ZERO; n[0] && what <= COUNT_FLOAT; what++)
+		if (n[what])
+			VFM_LAUNCH(s, (count_step), grid_of(s, ceil_div(n[what], 256), 8), 256, 0, what,
 				(const int32_t *)o->expert.data, (const int32_t *)o->seqs->seg.data,
 				(int32_t *)o->count.data, n[what], o->expert.shape[1], o->count.shape[1],
 				vfm_cuda_fault(s, VFM_OP_moe_count));
-	}
 	return vfm_cuda_launched(s, "moe_count", err);
 }
 
@@ -469,24 +525,19 @@ template <int N> __global__ __launch_bounds__(256) static void balance(const bal
 extern "C" int vfm_cuda_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *o, struct vfm_err *err)
 {
 	balance_args a = {(const float *)o->score.data, (const float *)o->count.data, (const float *)o->coef.data,
-		(const int32_t *)o->seqs->seg.data, vfm_has(&o->dscore) ? (float *)o->dscore.data : NULL, NULL,
-		o->score.shape[0], o->score.shape[1], 0, o->accumulate};
-	bool wide = vec_ok(&o->score, 4) && vec_ok(&o->count, 4) && (!a.dscore || vec_ok(&o->dscore, 4));
-	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 8;
+		(const int32_t *)o->seqs->seg.data, data_of<float>(o->dscore), NULL, o->score.shape[0],
+		o->score.shape[1], 0, o->accumulate};
+	bool wide = vec_ok(4, &o->score, &o->count, &o->dscore);
 
 	if (vfm_has(&o->loss)) {
 		a.row = (double *)vfm_cuda_ws(s, fold_ws(a.rows, o->seqs), err);
 		if (!a.row)
 			return VFM_EENV;
 	}
-	a.lanes = lanes_for(ceil_div(a.experts, wide ? 4 : 1));
-	blocks = ceil_div(a.rows, 256 / a.lanes);
-	if (blocks > most)
-		blocks = most;
-	if (a.rows && wide)
-		VFM_LAUNCH(s, (balance<4>), blocks, 256, 0, a);
-	else if (a.rows)
-		VFM_LAUNCH(s, (balance<1>), blocks, 256, 0, a);
+	a.lanes = lanes_for(ceil_div(a.experts, wide ? 4 : 1), 32);
+	if (a.rows)
+		VFM_WIDTH(wide, 4, N,
+			VFM_LAUNCH(s, (balance<N>), grid_of(s, ceil_div(a.rows, 256 / a.lanes), 8), 256, 0, a));
 	if (a.row)
 		fold_row_sums(s, a.row, a.rows, o->seqs, a.coef, (double *)o->loss.data, NULL, NULL);
 	return vfm_cuda_launched(s, "moe_balance", err);

@@ -4,8 +4,8 @@
  * One or more warps keep a row in registers between its statistics and its output.  Rows that are not made of 16-byte
  * vectors, or are too long, use plain loops.
  */
+#include "device/cuda/kern/colsum.h"
 #include "device/cuda/kern/f8.h"
-#include "device/cuda/kern/norm.h"
 
 struct norm_args {
 	const void *x;
@@ -65,12 +65,6 @@ __device__ static inline float rounded_bf16(float x)
 	return __uint_as_float(pack_bf16(x, 0.0f) << 16);
 }
 
-/* Returns the larger of m and the finite |y|. */
-__device__ static inline float larger_finite(float m, float y)
-{
-	return fabsf(y) <= FLT_MAX ? fmaxf(m, fabsf(y)) : m;
-}
-
 /* Raises *amax by a row, or by the warps of one; a block calls it once.  Floats >= 0 have the order of their bits; a
  * maximum does not depend on the order of the blocks. */
 __device__ static inline void raise_row_amax(float *amax, float m)
@@ -108,8 +102,7 @@ __device__ static inline float store_y(const struct norm_args &p, int64_t at, ve
 
 #pragma unroll
 		for (int k = 0; k < 4; k++)
-			code[k] = f8_pack2<f8e4m3>(
-				f8_fit<f8e4m3>(y.v[2 * k], scale), f8_fit<f8e4m3>(y.v[2 * k + 1], scale));
+			code[k] = f8_fit2<f8e4m3>(y.v[2 * k], y.v[2 * k + 1], scale);
 		*reinterpret_cast<uint2 *>((uint8_t *)p.y + at) = {code[0] | code[1] << 16, code[2] | code[3] << 16};
 	} else {
 		st_any<8>(p.y, p.y_bf, at, y);
@@ -140,13 +133,10 @@ __device__ static inline void load_sum(const struct norm_args &p, int64_t row, i
 #pragma unroll
 	for (int v = 0; v < V; v++) {
 		int c = (v * blockDim.x + threadIdx.x) * 8;
-		vec<8> h = {}, g, sum = widen(x[v]);
+		vec<8> h = {}, g = vec_of<8>(1.0f), sum = widen(x[v]);
 
 		if (c < p.d)
 			h = ld_any<8>(p.h, p.h_bf, row + c);
-#pragma unroll
-		for (int k = 0; k < 8; k++)
-			g.v[k] = 1.0f;
 		if (p.gate && c < p.d)
 			g = ld_any<8>(p.gate, p.gate_bf, s * p.gate_stride + c);
 #pragma unroll
@@ -328,12 +318,11 @@ static struct norm_args norm_args_of(const struct vfm_norm *a)
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *add = mod ? &a->shift : &a->bias;
 
-	return {norm_operand(&a->x), (void *)norm_operand(&a->y), norm_operand(mul), norm_operand(add),
-		sample_stride(mul), sample_stride(add), mod ? 1.0f : 0.0f, (float *)norm_operand(&a->mean),
-		(float *)norm_operand(&a->rstd), (const float *)norm_operand(&a->history),
-		(float *)norm_operand(&a->inv), (float *)norm_operand(&a->amax),
-		vfm_has(&a->history) ? (int)a->history.shape[0] : 0, norm_operand(&a->h), norm_operand(&a->gate),
-		(void *)norm_operand(&a->sum), sample_stride(&a->gate),
+	return {a->x.data, a->y.data, data_of<const void>(*mul), data_of<const void>(*add), sample_stride(mul),
+		sample_stride(add), mod ? 1.0f : 0.0f, data_of<float>(a->mean), data_of<float>(a->rstd),
+		data_of<const float>(a->history), data_of<float>(a->inv), data_of<float>(a->amax),
+		vfm_has(&a->history) ? (int)a->history.shape[0] : 0, data_of<const void>(a->h),
+		data_of<const void>(a->gate), data_of<void>(a->sum), sample_stride(&a->gate),
 		tile_samples(mod || vfm_has(&a->gate) ? a->seqs : nullptr, a->x.shape[0], 1), a->eps,
 		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add),
 		is_bf(&a->h), is_bf(&a->gate)};
@@ -344,13 +333,12 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 	const struct vfm_tensor *mul = vfm_has(&a->scale) ? &a->scale : &a->weight,
 				*add = vfm_has(&a->scale) ? &a->shift : &a->bias;
 	struct norm_args p = norm_args_of(a);
-	int any = p.d <= 512 ? 32 : 256;
+	int any = p.d <= 512 ? 32 : 256, rows = any == 32 ? 4 : 1;
 
 	if (!p.q.total && !p.history) /* inv depends on the history alone */
 		return 0;
-	if (norm_vectorized(&a->x) && norm_vectorized(&a->y) && norm_vectorized(mul) && norm_vectorized(add) &&
-		norm_vectorized(&a->h) && norm_vectorized(&a->gate) && norm_vectorized(&a->sum) &&
-		(!p.add || p.mul_bf == p.add_bf) && p.d <= 512 * 4 * 8)
+	if (vec_ok(8, &a->x, &a->y, mul, add, &a->h, &a->gate, &a->sum) && (!p.add || p.mul_bf == p.add_bf) &&
+		p.d <= 512 * 4 * 8)
 		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(p.mul ? mul->dtype : VFM_F32, M, {
 			if (p.h)
 				launch_norm<X, M, true>(s, p);
@@ -358,7 +346,6 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 				launch_norm<X, M, false>(s, p);
 		}));
 	else
-		VFM_LAUNCH(s, (norm_any), p.q.total ? ceil_div(p.q.total, 128 / any > 1 ? 128 / any : 1) : 1,
-			dim3(any, 128 / any > 1 ? 128 / any : 1), 0, p);
+		VFM_LAUNCH(s, (norm_any), p.q.total ? ceil_div(p.q.total, rows) : 1, dim3(any, rows), 0, p);
 	return vfm_cuda_launched(s, "norm", err);
 }

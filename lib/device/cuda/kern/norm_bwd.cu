@@ -4,7 +4,7 @@
  * norm and in shared memory those of the branch.  Rows that are not made of 16-byte vectors, or are too long, use plain
  * loops.
  */
-#include "device/cuda/kern/norm.h"
+#include "device/cuda/kern/colsum.h"
 
 /* Where a block writes column sums: one row for each tile, or with `by_sample` one for each sample of the tile. */
 struct sums_to {
@@ -458,20 +458,14 @@ template <class X, class DY, int V, bool H> static void launch_bwd_rows(struct v
 	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V, H>), count_token_tiles(p.q), block, smem, p);
 }
 
-template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
-{
-	if (p.dh)
-		launch_bwd_rows<X, DY, V, true>(s, p);
-	else
-		launch_bwd_rows<X, DY, V, false>(s, p);
-}
-
 template <class X, class DY> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	if (p.d <= bwd_threads<X, DY, 1, true>::most * 8)
-		launch_bwd<X, DY, 1>(s, p);
+	bool once = p.d <= bwd_threads<X, DY, 1, true>::most * 8;
+
+	if (p.dh)
+		once ? launch_bwd_rows<X, DY, 1, true>(s, p) : launch_bwd_rows<X, DY, 2, true>(s, p);
 	else
-		launch_bwd<X, DY, 2>(s, p);
+		once ? launch_bwd_rows<X, DY, 1, false>(s, p) : launch_bwd_rows<X, DY, 2, false>(s, p);
 }
 
 /* Whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads together.
@@ -480,8 +474,7 @@ static bool bwd_vectorized(const struct vfm_norm_bwd *a)
 {
 	const struct vfm_tensor *mul = vfm_has(&a->scale) ? &a->scale : &a->weight;
 
-	return norm_vectorized(&a->x) && norm_vectorized(&a->dy) && norm_vectorized(&a->dx) && norm_vectorized(mul) &&
-		norm_vectorized(&a->h) && norm_vectorized(&a->gate) && norm_vectorized(&a->dh) &&
+	return vec_ok(8, &a->x, &a->dy, &a->dx, mul, &a->h, &a->gate, &a->dh) &&
 		(!a->dx_accumulate || a->dx.dtype == a->x.dtype) && (!vfm_has(&a->h) || a->h.dtype == a->dy.dtype) &&
 		a->x.shape[1] <= bwd_threads<float, float, 2, true>::most * 16 && vfm_numel(&a->x) <= UINT32_MAX;
 }
@@ -491,9 +484,9 @@ static struct bwd_args bwd_args_of(const struct vfm_norm_bwd *a)
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight;
 
-	return {a->x.data, a->dy.data, a->dx.data, norm_operand(mul), sample_stride(mul), mod ? 1.0f : 0.0f,
-		(const float *)norm_operand(&a->mean), (const float *)a->rstd.data, norm_operand(&a->h),
-		norm_operand(&a->gate), (void *)norm_operand(&a->dh), sample_stride(&a->gate), nullptr, {}, {}, {},
+	return {a->x.data, a->dy.data, a->dx.data, data_of<const void>(*mul), sample_stride(mul), mod ? 1.0f : 0.0f,
+		data_of<const float>(a->mean), (const float *)a->rstd.data, data_of<const void>(a->h),
+		data_of<const void>(a->gate), data_of<void>(a->dh), sample_stride(&a->gate), nullptr, {}, {}, {},
 		tile_samples(mod || vfm_has(&a->gate) ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
 		a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul),
 		is_bf(&a->gate), is_bf(&a->dh)};
@@ -504,7 +497,7 @@ static void add_fold_group(struct fold_args *f, const struct vfm_tensor *out)
 {
 	int i = (int)(f->width / f->d);
 
-	f->out[i] = (float *)norm_operand(out);
+	f->out[i] = data_of<float>(*out);
 	f->stride[i] = sample_stride(out);
 	f->width += f->d;
 }
@@ -566,6 +559,6 @@ extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd
 			VFM_LAUNCH(s, (norm_bwd_cols), count_token_tiles(p.q) * ceil_div(p.d, 128), 128, 0, p);
 	}
 	if (sums)
-		fold_two_sums(s, f[0], f[1]);
+		fold_two_sums(s, f[0], f[1], 0);
 	return vfm_cuda_launched(s, "norm_bwd", err);
 }

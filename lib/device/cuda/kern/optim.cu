@@ -1,5 +1,5 @@
-/* optim.cu - ops of the optimizer: sum of squares of the gradient, clipping, AdamW. */
-#include "device/cuda/kern/master.h"
+/* optim.cu - ops of the optimizer: sum of squares of the gradient, clipping, split master weights, AdamW. */
+#include "device/cuda/kern/kern.h"
 
 /* ---- sum of squares ----------------------------------------------------------------------- */
 
@@ -69,7 +69,6 @@ __global__ static void sumsq_add(const double *part, int parts, double *sum)
 extern "C" int vfm_cuda_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)
 {
 	int64_t n = a->x.shape[0], blocks = ceil_div(n, (int64_t)SQ_THREADS * SQ_VEC * SQ_UNROLL);
-	bool wide = (uintptr_t)a->x.data % 16 == 0;
 	double *part;
 
 	if (n == 0)
@@ -79,12 +78,9 @@ extern "C" int vfm_cuda_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, s
 	part = (double *)vfm_cuda_ws(s, (size_t)blocks * sizeof(*part), err);
 	if (!part)
 		return VFM_EENV;
-	if (wide)
+	VFM_WIDTH((uintptr_t)a->x.data % 16 == 0, SQ_VEC, N,
 		VFM_ACT_TYPE(a->x.dtype, T,
-			VFM_LAUNCH(s, (sumsq_part<SQ_VEC, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
-	else
-		VFM_ACT_TYPE(a->x.dtype, T,
-			VFM_LAUNCH(s, (sumsq_part<1, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
+			VFM_LAUNCH(s, (sumsq_part<N, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part)));
 	VFM_LAUNCH(s, (sumsq_add), 1, SQ_THREADS, 0, part, (int)blocks, (double *)a->sum.data);
 	return vfm_cuda_launched(s, "sumsq", err);
 }
@@ -105,10 +101,71 @@ __global__ static void clip(const double *sum, const double *loss, float max_nor
 
 extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
 {
-	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data,
-		vfm_has(&a->loss) ? (const double *)a->loss.data : (const double *)NULL, a->max_norm,
+	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data, data_of<const double>(a->loss), a->max_norm,
 		(float *)a->norm.data, (float *)a->scale.data);
 	return vfm_cuda_launched(s, "clip", err);
+}
+
+/* ---- split master weights (vfm_master_split and vfm_master_join of spec/model/dtype.h) ----------- */
+
+template <int N> __device__ static inline vec<N> join_master(const uint16_t *hi, const int16_t *lo)
+{
+	raw_vec<uint16_t, N> h = *reinterpret_cast<const raw_vec<uint16_t, N> *>(hi);
+	raw_vec<int16_t, N> l = *reinterpret_cast<const raw_vec<int16_t, N> *>(lo);
+	vec<N> x;
+
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		x.v[k] = __uint_as_float(((uint32_t)h.e[k] << 16) + (uint32_t)(int32_t)l.e[k]);
+	return x;
+}
+template <int N> __device__ static inline void split_master(uint16_t *hi, int16_t *lo, const vec<N> &x)
+{
+	raw_vec<uint16_t, N> h, l;
+
+#pragma unroll
+	for (int k = 0; k < N; k++) {
+		uint32_t u = __float_as_uint(x.v[k]);
+
+		if ((u & 0x7fffffffu) > 0x7f800000u)
+			u = (u & 0xffff0000u) | 0x400000u;
+		h.e[k] = (uint16_t)((u + 0x8000u) >> 16);
+		l.e[k] = (uint16_t)u;
+	}
+	*reinterpret_cast<raw_vec<uint16_t, N> *>(hi) = h;
+	*reinterpret_cast<raw_vec<uint16_t, N> *>(lo) = l;
+}
+
+template <int N> __device__ static inline void move_master(float *x, uint16_t *hi, int16_t *lo, bool join)
+{
+	if (join)
+		st_vec<N>(x, join_master<N>(hi, lo));
+	else
+		split_master(hi, lo, ld_vec<N>(x));
+}
+
+/* Splits or joins N neighbours at a time, and the elements after the last vector one by one. */
+template <int N>
+__global__ static void __launch_bounds__(256) move_masters(float *x, uint16_t *hi, int16_t *lo, int64_t n, bool join)
+{
+	int64_t t = (int64_t)blockIdx.x * 256 + threadIdx.x, rest = n / N * N + t;
+
+	for (int64_t i = t; i < n / N; i += (int64_t)gridDim.x * 256)
+		move_master<N>(x + i * N, hi + i * N, lo + i * N, join);
+	if (N > 1 && rest < n)
+		move_master<1>(x + rest, hi + rest, lo + rest, join);
+}
+
+extern "C" int vfm_cuda_split_master(struct vfm_stream *s, const struct vfm_split_master *a, struct vfm_err *err)
+{
+	uintptr_t all = (uintptr_t)a->x.data | (uintptr_t)a->hi.data | (uintptr_t)a->lo.data;
+	int64_t n = a->x.shape[0];
+
+	if (n)
+		VFM_WIDTH(all % 16 == 0, 8, N,
+			VFM_LAUNCH(s, (move_masters<N>), grid_of(s, ceil_div(n, 256 * 8), 8), 256, 0,
+				(float *)a->x.data, (uint16_t *)a->hi.data, (int16_t *)a->lo.data, n, (bool)a->join));
+	return vfm_cuda_launched(s, "split_master", err);
 }
 
 /* ---- AdamW -------------------------------------------------------------------------------------- */
@@ -126,33 +183,15 @@ struct adam {
 /* Loads and stores the master weights of N neighbours; w is their bf16 copy. */
 template <bool SPLIT, int N> __device__ static inline vec<N> master(const adam &a, int64_t i)
 {
-	if constexpr (SPLIT) {
-		raw_vec<bf16, N> hi = *reinterpret_cast<const raw_vec<bf16, N> *>(a.w + i);
-		raw_vec<int16_t, N> lo = *reinterpret_cast<const raw_vec<int16_t, N> *>(a.lo + i);
-		vec<N> p;
-
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			p.v[k] = master_join(hi.e[k].u, lo.e[k]);
-		return p;
-	} else {
+	if constexpr (SPLIT)
+		return join_master<N>((const uint16_t *)a.w + i, a.lo + i);
+	else
 		return ld_vec<N>(a.p + i);
-	}
 }
 template <bool SPLIT, int N> __device__ static inline void put_master(const adam &a, int64_t i, const vec<N> &p)
 {
 	if constexpr (SPLIT) {
-		raw_vec<uint16_t, N> hi, lo;
-
-#pragma unroll
-		for (int k = 0; k < N; k++) {
-			uint32_t u = master_split(p.v[k]);
-
-			hi.e[k] = (uint16_t)(u >> 16);
-			lo.e[k] = (uint16_t)u;
-		}
-		*reinterpret_cast<raw_vec<uint16_t, N> *>(a.w + i) = hi;
-		*reinterpret_cast<raw_vec<uint16_t, N> *>(a.lo + i) = lo;
+		split_master((uint16_t *)a.w + i, a.lo + i, p);
 	} else {
 		st_vec<N>(a.p + i, p);
 		if (a.w)
@@ -207,10 +246,9 @@ __global__ __launch_bounds__(ADAM_THREADS) static void adamw(const adam a, int64
 template <int N, bool SPLIT, class M, class G> static void launch_adamw(struct vfm_stream *s, const adam &a, int64_t n)
 {
 	int units = vfm_cuda_units(s), smem = units ? vfm_cuda_most_shared(s) : 0;
-	int64_t blocks = ceil_div(ceil_div(n, N), ADAM_THREADS), most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t blocks = ceil_div(ceil_div(n, N), ADAM_THREADS);
 
-	if (blocks > most)
-		blocks = most;
+	blocks = !units ? grid_of(s, blocks, 8) : blocks < units ? blocks : units;
 	if (smem)
 		VFM_ALLOW_SHARED((adamw<N, SPLIT, M, G>), smem);
 	VFM_LAUNCH(s, (adamw<N, SPLIT, M, G>), blocks, ADAM_THREADS, smem, a, n);
@@ -224,33 +262,18 @@ template <int N, class M, class G> static void choose_master(struct vfm_stream *
 		launch_adamw<N, true, M, G>(s, a, n);
 }
 
-template <int N> static void adamw_types(struct vfm_stream *s, const struct vfm_adamw *o, const adam &a)
-{
-	VFM_ACT_TYPE(o->m.dtype, M, VFM_ACT_TYPE(o->g.dtype, G, (choose_master<N, M, G>(s, a, o->v.shape[0]))));
-}
-
 extern "C" int vfm_cuda_adamw(struct vfm_stream *s, const struct vfm_adamw *o, struct vfm_err *err)
 {
 	adam a = {o->beta1, o->beta2, 1 - o->beta1, 1 - o->beta2, o->eps, 1 - o->lr * o->wd, o->lr / o->c1,
-		1 / sqrtf(o->c2), o->ema_decay, 1 - o->ema_decay, (const float *)o->grad_scale.data, (float *)o->p.data,
-		(float *)o->v.data, (float *)o->ema.data, o->m.data, o->g.data, (bf16 *)o->w.data,
-		(int16_t *)o->p_lo.data};
+		1 / sqrtf(o->c2), o->ema_decay, 1 - o->ema_decay, data_of<const float>(o->grad_scale),
+		data_of<float>(o->p), (float *)o->v.data, data_of<float>(o->ema), o->m.data, o->g.data,
+		data_of<bf16>(o->w), (int16_t *)o->p_lo.data};
 	uintptr_t all = (uintptr_t)a.p | (uintptr_t)a.v | (uintptr_t)a.ema | (uintptr_t)a.m | (uintptr_t)a.g |
 		(uintptr_t)a.w | (uintptr_t)a.lo;
 
-	if (o->v.shape[0] == 0)
-		return 0;
-	if (!vfm_has(&o->grad_scale))
-		a.gs = NULL;
-	if (!vfm_has(&o->p))
-		a.p = NULL;
-	if (!vfm_has(&o->ema))
-		a.ema = NULL;
-	if (!vfm_has(&o->w))
-		a.w = NULL;
-	if (all % 16 == 0)
-		adamw_types<8>(s, o, a);
-	else
-		adamw_types<1>(s, o, a);
+	if (o->v.shape[0])
+		VFM_WIDTH(all % 16 == 0, 8, N,
+			VFM_ACT_TYPE(o->m.dtype, M,
+				VFM_ACT_TYPE(o->g.dtype, G, (choose_master<N, M, G>(s, a, o->v.shape[0])))));
 	return vfm_cuda_launched(s, "adamw", err);
 }

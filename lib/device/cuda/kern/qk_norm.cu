@@ -41,13 +41,6 @@ __device__ static inline struct qk_args args_of_block(const struct qk_pair &p, i
 	return second ? p.a[1] : p.a[0];
 }
 
-__device__ static inline float sum_lanes(float x, int lanes)
-{
-	for (int d = lanes / 2; d > 0; d /= 2)
-		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
-	return x;
-}
-
 /* Rotates pairs (a, b) by (cos, sin): (a c - b s, a s + b c); backward with -s. */
 template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &cs, float dir)
 {
@@ -95,7 +88,7 @@ template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_v
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				sum += v.v[k] * v.v[k];
-			r = 1.0f / sqrtf(sum_lanes(sum, a.lanes) / (float)a.d + a.eps);
+			r = 1.0f / sqrtf(lanes_sum(sum, a.lanes) / (float)a.d + a.eps);
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				v.v[k] *= r * w.v[k];
@@ -147,29 +140,9 @@ __global__ static void __launch_bounds__(THREADS) qk_any(const struct qk_args a)
 	}
 }
 
-/* Returns the lanes of a head of d: a power of two. */
-static int head_lanes(int d)
-{
-	int lanes = 1;
-
-	while (lanes * 8 < d)
-		lanes *= 2;
-	return lanes;
-}
-
 static int warps_a_token(const struct qk_args &a, int u)
 {
 	return (int)ceil_div(a.heads, u * (32 / a.lanes));
-}
-
-static const float *f32_or_null(const struct vfm_tensor *t)
-{
-	return vfm_has(t) ? (const float *)t->data : nullptr;
-}
-
-static bool heads_vectorized(const struct vfm_tensor *t)
-{
-	return !vfm_has(t) || vec_ok(t, 8);
 }
 
 template <class X> static void launch_qk(struct vfm_stream *s, struct qk_pair *p, int n)
@@ -194,16 +167,10 @@ static struct qk_args forward_args(const struct vfm_qk_norm_rope *b)
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
 
-	return {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data,
-		nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
+	return {x->data, y->data, nullptr, data_of<const float>(b->weight), data_of<const float>(b->rope),
+		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
 		tile_samples(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
-		head_lanes((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
-}
-
-static bool forward_vectorized(const struct vfm_qk_norm_rope *b)
-{
-	return heads_vectorized(&b->x) && heads_vectorized(&b->y) && heads_vectorized(&b->weight) &&
-		heads_vectorized(&b->rope) && b->x.shape[2] <= 256;
+		lanes_for(ceil_div(x->shape[2], 8), 32), 0, is_bf(x), is_bf(y), false};
 }
 
 /* Tensors that no vector fits have a launch each. */
@@ -218,7 +185,7 @@ extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_n
 			continue;
 		struct qk_args a = forward_args(&of[i]);
 
-		if (forward_vectorized(&of[i]))
+		if (of[i].x.shape[2] <= 256 && vec_ok(8, &of[i].x, &of[i].y, &of[i].weight, &of[i].rope))
 			p.a[n++] = a;
 		else
 			VFM_LAUNCH(s, (qk_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
@@ -264,11 +231,8 @@ __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 
 	int tile = (int)block, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
 	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
 	int todo = (int)(end - from) * a.groups;
-	vec<8> w, sum = {};
+	vec<8> w = vec_of<8>(1.0f), sum = {};
 
-#pragma unroll
-	for (int k = 0; k < 8; k++)
-		w.v[k] = 1.0f;
 	if (a.weight && c < a.d)
 		w = ld_vec<8>(a.weight + c);
 	for (int i = threadIdx.x / 32; i < todo; i += WARPS) {
@@ -308,7 +272,7 @@ __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 
 					v.v[k] *= w.v[k];
 					s += v.v[k] * xh.v[k];
 				}
-				s = sum_lanes(s, a.lanes) / (float)a.d;
+				s = lanes_sum(s, a.lanes) / (float)a.d;
 #pragma unroll
 				for (int k = 0; k < 8; k++)
 					v.v[k] = rstd[u] * (v.v[k] - xh.v[k] * s);
@@ -376,38 +340,6 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_ar
 	a.part[tile * a.d + i] = sum;
 }
 
-/* Sums of the weight's gradient: parts of each tensor, in their order. */
-struct qk_fold {
-	const float *part[2];
-	float *out[2];
-	int64_t rows[2];
-	int d;
-};
-
-/* Block (32, 32): 32 columns of a tensor's parts, their rows divided among 32; grid: column blocks of each tensor. */
-__global__ static void qk_fold_parts(const struct qk_fold f)
-{
-	__shared__ float sums[32][32];
-	int blocks = (f.d + 31) / 32, c = (int)blockIdx.x % blocks * 32 + threadIdx.x;
-	bool second = (int)blockIdx.x >= blocks;
-	const float *part = second ? f.part[1] : f.part[0];
-	int64_t rows = second ? f.rows[1] : f.rows[0];
-	float *out = second ? f.out[1] : f.out[0], sum = 0;
-
-	if (c < f.d) {
-#pragma unroll 4
-		for (int64_t k = threadIdx.y; k < rows; k += 32)
-			sum += part[k * f.d + c];
-	}
-	sums[threadIdx.y][threadIdx.x] = sum;
-	__syncthreads();
-	if (threadIdx.y || c >= f.d)
-		return;
-	for (int k = 1; k < 32; k++)
-		sum += sums[k][threadIdx.x];
-	out[c] += sum;
-}
-
 template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, struct qk_pair *p, int n)
 {
 	int64_t blocks[2] = {0, 0};
@@ -430,48 +362,42 @@ static struct qk_args backward_args(const struct vfm_qk_norm_rope_bwd *b)
 {
 	const struct vfm_tensor *x = input_of(b), *dx = &b->dx, *dy = &b->dy;
 
-	return {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data,
-		nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]}, {dy->stride[0], dy->stride[1]},
-		tile_samples(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1], (int)dy->shape[2],
-		head_lanes((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
+	return {x->data, dx->data, dy->data, data_of<const float>(b->weight), data_of<const float>(b->rope),
+		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]},
+		{dy->stride[0], dy->stride[1]}, tile_samples(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
+		(int)dy->shape[2], lanes_for(ceil_div(dy->shape[2], 8), 32), 0, is_bf(x), is_bf(dx), is_bf(dy)};
 }
 
 static bool backward_vectorized(const struct vfm_qk_norm_rope_bwd *b)
 {
-	return heads_vectorized(input_of(b)) && heads_vectorized(&b->dx) && heads_vectorized(&b->dy) &&
-		heads_vectorized(&b->weight) && heads_vectorized(&b->rope) && b->dy.shape[2] <= 256;
-}
-
-static int64_t count_qk_parts(const struct vfm_qk_norm_rope_bwd *b, const struct qk_args &a)
-{
-	return vfm_has(&b->dweight) ? count_token_tiles(a.q) : 0;
+	return b->dy.shape[2] <= 256 && vec_ok(8, input_of(b), &b->dx, &b->dy, &b->weight, &b->rope);
 }
 
 extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *b, struct vfm_err *err)
 {
 	const struct vfm_qk_norm_rope_bwd of[2] = {*b, vfm_qk_second_bwd(b)};
-	struct qk_args a[2];
+	struct qk_args a[2] = {};
 	struct qk_pair p = {};
-	struct qk_fold f = {};
+	struct fold_args f[2] = {};
 	int64_t d = b->dy.shape[2], rows = 0;
-	int n = 0, folds = 0;
+	int n = 0;
 	float *part = nullptr;
 
-	for (int i = 0; i < 2; i++)
-		if (vfm_has(&of[i].dy) && vfm_numel(&of[i].dy)) {
+	for (int i = 0; i < 2; i++) {
+		if (vfm_has(&of[i].dy) && vfm_numel(&of[i].dy))
 			a[i] = backward_args(&of[i]);
-			rows += count_qk_parts(&of[i], a[i]);
-		}
+		f[i] = {a[i].q, nullptr, a[i].heads && vfm_has(&of[i].dweight) ? d : 0, d,
+			{(float *)of[i].dweight.data}, {}, true};
+		rows += f[i].width ? count_token_tiles(a[i].q) : 0;
+	}
 	if (rows && !(part = (float *)vfm_cuda_ws(s, (size_t)(rows * d) * sizeof(float), err)))
 		return VFM_EENV;
 	for (int i = 0; i < 2; i++) {
-		if (!vfm_has(&of[i].dy) || !vfm_numel(&of[i].dy))
+		if (!a[i].heads)
 			continue;
-		if (count_qk_parts(&of[i], a[i])) {
-			f.part[folds] = a[i].part = part;
-			f.out[folds] = (float *)of[i].dweight.data;
-			f.rows[folds++] = count_token_tiles(a[i].q);
+		if (f[i].width) {
+			f[i].part = a[i].part = part;
 			part += count_token_tiles(a[i].q) * d;
 		}
 		if (backward_vectorized(&of[i])) {
@@ -485,9 +411,7 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	}
 	if (n)
 		VFM_ACT_TYPE(input_of(b)->dtype, X, VFM_ACT_TYPE(b->dy.dtype, DY, (launch_qk_bwd<X, DY>(s, &p, n))));
-	f.d = (int)d;
-	if (folds)
-		VFM_LAUNCH(s, (qk_fold_parts), folds * ceil_div(d, 32), dim3(32, 32), 0, f);
+	fold_two_sums(s, f[0], f[1], 32);
 	return vfm_cuda_launched(s, "qk_norm_rope_bwd", err);
 }
 
@@ -649,7 +573,7 @@ static struct row_args row_args_of(const struct vfm_tensor *x)
 template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
 {
 	a->weight = (const float *)b->weight.data;
-	a->rope = f32_or_null(&b->rope);
+	a->rope = data_of<const float>(b->rope);
 	a->rope_n = a->rope ? (int)vfm_rope_width(&b->rope) : 0;
 	a->sumsq = (const float *)b->sumsq.data;
 	a->width = (float)b->width;
@@ -660,7 +584,7 @@ template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
 static int row_vector(const struct vfm_tensor *const *of, int count, int d)
 {
 	for (int i = 0; i < count; i++)
-		if (vfm_has(of[i]) && !vec_ok(of[i], 8))
+		if (!vec_ok(8, of[i]))
 			return d % 2 ? 1 : 2;
 	return 8;
 }

@@ -33,14 +33,14 @@ __global__ __launch_bounds__(256) static void fill(
 
 extern "C" int vfm_cuda_fill(struct vfm_stream *s, const struct vfm_fill *a, struct vfm_err *err)
 {
-	int64_t n = a->x.shape[0], blocks = ceil_div(n / 4 + 2, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t n = a->x.shape[0];
 	bool wide = a->first % 4 == 0 && (uintptr_t)a->x.data % 16 == 0;
 
 	if (n == 0)
 		return 0;
 	VFM_ACT_TYPE(a->x.dtype, T,
-		VFM_LAUNCH(s, (fill<T>), blocks < most ? blocks : most, 256, 0, (T *)a->x.data, n, a->rng, a->first,
-			a->mean, a->std, wide));
+		VFM_LAUNCH(s, (fill<T>), grid_of(s, ceil_div(n / 4 + 2, 256), 8), 256, 0, (T *)a->x.data, n, a->rng,
+			a->first, a->mean, a->std, wide));
 	return vfm_cuda_launched(s, "fill", err);
 }
 
@@ -85,9 +85,8 @@ template <int N, class X, class T> __global__ __launch_bounds__(256) static void
 
 template <int N> static void launch_diffuse(struct vfm_stream *s, const struct vfm_diffuse *o, const diffuse_args &a)
 {
-	int64_t blocks = ceil_div(a.rows * a.f / N, 256), most = (int64_t)vfm_cuda_sms(s) * 16;
+	int64_t blocks = grid_of(s, ceil_div(a.rows * a.f / N, 256), 16);
 
-	blocks = blocks < most ? blocks : most;
 	if (o->x0.dtype == VFM_F16)
 		VFM_ACT_TYPE(
 			o->input.dtype, T, VFM_LAUNCH(s, (diffuse<N, f16, T>), blocks, 256, 0, a, (T *)o->input.data));
@@ -101,15 +100,10 @@ extern "C" int vfm_cuda_diffuse(struct vfm_stream *s, const struct vfm_diffuse *
 {
 	struct vfm_rng rng = vfm_rng_stream(o->seed, o->step, 0, VFM_RNG_NOISE);
 	diffuse_args a = {o->x0.data, (const float *)o->coef.data, (const int64_t *)o->id.data,
-		(const int32_t *)o->idx.data, (const int32_t *)o->seqs->seg.data,
-		vfm_has(&o->target) ? (float *)o->target.data : NULL, o->x0.shape[0], o->x0.shape[1],
-		{rng.key[0], rng.key[1]}};
+		(const int32_t *)o->idx.data, (const int32_t *)o->seqs->seg.data, data_of<float>(o->target),
+		o->x0.shape[0], o->x0.shape[1], {rng.key[0], rng.key[1]}};
 
-	if (a.rows * a.f == 0)
-		return 0;
-	if (vec_ok(&o->x0, 4) && vec_ok(&o->input, 4) && (!a.target || vec_ok(&o->target, 4)))
-		launch_diffuse<4>(s, o, a);
-	else
-		launch_diffuse<1>(s, o, a);
+	if (a.rows * a.f > 0)
+		VFM_WIDTH(vec_ok(4, &o->x0, &o->input, &o->target), 4, N, launch_diffuse<N>(s, o, a));
 	return vfm_cuda_launched(s, "diffuse", err);
 }

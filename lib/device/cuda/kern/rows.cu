@@ -1,10 +1,8 @@
-/* rows.cu - ops on rows by index (selection, sums, dot products), and merged attention.
+/* rows.cu - ops on rows by index (selection, sums, dot products, learned embeddings), and merged attention.
  *
  * An index outside the tensor counts as "no row" and is reported to the host (fault.h), because a kernel cannot return
  * an error.
  */
-#include "device/cuda/kern/fold.h"
-#include "device/cuda/kern/rows.h"
 #include "device/cuda/kern/sort.h"
 
 /* A view of [n,D] or [n,H,d] as rows. */
@@ -18,25 +16,21 @@ template <class T> struct rows_of {
 	}
 };
 
+template <class T> static rows_of<T> view_rows(const struct vfm_tensor *t)
+{
+	return {(T *)t->data, t->stride[0]};
+}
+
 static int64_t width(const struct vfm_tensor *t)
 {
 	return t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1);
 }
 
-/* Whether vectors of 8 elements are aligned in every row. */
-static bool rows_wide(const void *p, int64_t stride, int64_t d)
+/* Whether vectors of 8 elements are aligned in every row of both. */
+static bool rows_wide(const struct vfm_tensor *x, const struct vfm_tensor *y)
 {
-	return d % 8 == 0 && stride % 8 == 0 && (uintptr_t)p % 16 == 0;
-}
-
-/* Returns the threads of a block of 256 that share a row of `units` vectors: a power of two. */
-static int threads_for(int64_t units)
-{
-	int n = 1;
-
-	while (n < 256 && n < units)
-		n *= 2;
-	return n;
+	return width(x) % 8 == 0 && x->stride[0] % 8 == 0 && (uintptr_t)x->data % 16 == 0 && y->stride[0] % 8 == 0 &&
+		(uintptr_t)y->data % 16 == 0;
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
@@ -86,26 +80,19 @@ __global__ __launch_bounds__(256) static void gather(const gather_args a, const 
 template <int N, class X, class Y>
 static void launch_gather(struct vfm_stream *s, const struct vfm_index_select *o, gather_args a)
 {
-	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
-	rows_of<Y> y = {(Y *)o->y.data, o->y.stride[0]};
-	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 16;
-
-	a.share = threads_for(ceil_div(a.d, N));
-	blocks = ceil_div(a.n, 256 / a.share);
-	VFM_LAUNCH(s, (gather<N, X, Y>), blocks < most ? blocks : most, 256, 0, a, x, y);
+	a.share = lanes_for(ceil_div(a.d, N), 256);
+	VFM_LAUNCH(s, (gather<N, X, Y>), grid_of(s, ceil_div(a.n, 256 / a.share), 16), 256, 0, a,
+		view_rows<const X>(&o->x), view_rows<Y>(&o->y));
 }
 
 extern "C" int vfm_cuda_index_select(struct vfm_stream *s, const struct vfm_index_select *o, struct vfm_err *err)
 {
-	gather_args a = {(const int32_t *)o->index.data, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL,
-		o->index.shape[0], o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_index_select)};
+	gather_args a = {(const int32_t *)o->index.data, data_of<const float>(o->weight), o->index.shape[0],
+		o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_index_select)};
 
-	if (a.n * a.d == 0)
-		return 0;
-	if (rows_wide(o->x.data, o->x.stride[0], a.d) && rows_wide(o->y.data, o->y.stride[0], a.d))
-		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_gather<8, X, Y>(s, o, a))));
-	else
-		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_gather<1, X, Y>(s, o, a))));
+	if (a.n * a.d > 0)
+		VFM_WIDTH(rows_wide(&o->x, &o->y), 8, N,
+			VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_gather<N, X, Y>(s, o, a)))));
 	return vfm_cuda_launched(s, "index_select", err);
 }
 
@@ -138,27 +125,18 @@ __global__ __launch_bounds__(256) static void dots(
 	}
 }
 
-template <int N, class X, class Y>
-static void launch_dots(struct vfm_stream *s, const struct vfm_index_dot *o, const gather_args &a)
-{
-	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
-	rows_of<const Y> y = {(const Y *)o->y.data, o->y.stride[0]};
-	int64_t blocks = ceil_div(a.n, 8), most = (int64_t)vfm_cuda_sms(s) * 16;
-
-	VFM_LAUNCH(s, (dots<N, X, Y>), blocks < most ? blocks : most, 256, 0, a, x, y, (float *)o->dot.data);
-}
-
 extern "C" int vfm_cuda_index_dot(struct vfm_stream *s, const struct vfm_index_dot *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, NULL, o->index.shape[0], o->y.shape[0], o->x.shape[1], 0,
 		vfm_cuda_fault(s, VFM_OP_index_dot)};
 
-	if (a.n == 0)
-		return 0;
-	if (rows_wide(o->x.data, o->x.stride[0], a.d) && rows_wide(o->y.data, o->y.stride[0], a.d))
-		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_dots<8, X, Y>(s, o, a))));
-	else
-		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_dots<1, X, Y>(s, o, a))));
+	if (a.n)
+		VFM_WIDTH(rows_wide(&o->x, &o->y), 8, N,
+			VFM_ACT_TYPE(o->x.dtype, X,
+				VFM_ACT_TYPE(o->y.dtype, Y,
+					VFM_LAUNCH(s, (dots<N, X, Y>), grid_of(s, ceil_div(a.n, 8), 16), 256, 0, a,
+						view_rows<const X>(&o->x), view_rows<const Y>(&o->y),
+						(float *)o->dot.data))));
 	return vfm_cuda_launched(s, "index_dot", err);
 }
 
@@ -168,6 +146,18 @@ extern "C" int vfm_cuda_index_dot(struct vfm_stream *s, const struct vfm_index_d
  * order, is decided by n and m. */
 
 enum { RUN = 64, AHEAD = 4 };
+
+/* y[m] (+)= sum over the i with index[i * step] == m, ascending, of weight[i] x[i]. */
+struct row_sums {
+	const char *op;
+	struct vfm_tensor x, y;
+	const int32_t *index;
+	int64_t step;
+	const float *weight; /* may be NULL */
+	bool accumulate;
+	int32_t least;   /* INT32_MIN: a negative index means "no row"; 0: it is an error */
+	uint64_t *fault; /* word of the op */
+};
 
 struct lists {
 	sort_keys k;
@@ -245,17 +235,10 @@ __global__ __launch_bounds__(256, 3) static void add_lists(const lists a, const 
 				vec<N> run = {};
 
 				walk<N, X>(a, x, q, q + RUN < end ? q + RUN : end, c, run);
-#pragma unroll
-				for (int j = 0; j < N; j++)
-					sum.v[j] += run.v[j];
+				add_vec(sum, run);
 			}
-			if (a.accumulate) {
-				vec<N> old = ld_vec<N>(y.at(m) + c);
-
-#pragma unroll
-				for (int j = 0; j < N; j++)
-					sum.v[j] += old.v[j];
-			}
+			if (a.accumulate)
+				add_vec(sum, ld_vec<N>((const Y *)y.at(m) + c));
 			st_vec<N>(y.at(m) + c, sum);
 		}
 	}
@@ -325,90 +308,166 @@ static struct sums_ws sums_ws(int64_t n, int64_t m, int64_t d)
 	return w;
 }
 
-size_t vfm_row_sums_ws(int64_t n, int64_t m, int64_t d)
+/* *most is raised to the bytes of scratch memory. */
+static int size_row_sums(const struct row_sums *o, size_t *most, struct vfm_err *err)
 {
-	return sums_ws(n, m, d).all;
-}
+	int64_t n = o->x.shape[0], m = o->y.shape[0];
+	size_t bytes;
 
-int vfm_row_sums_fit(const char *op, int64_t n, int64_t m, struct vfm_err *err)
-{
 	if (n >= INT32_MAX || m >= INT32_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "%s: %lld rows are too many", op, (long long)(n > m ? n : m));
+		return vfm_fail(err, VFM_EUSAGE, "%s: %lld rows are too many", o->op, (long long)(n > m ? n : m));
+	bytes = sums_ws(n, m, width(&o->y)).all;
+	*most = bytes > *most ? bytes : *most;
 	return 0;
 }
 
-template <int N, class X> static void sum_pieces(struct vfm_stream *s, const struct row_sums *o, lists a)
+template <int N, class X, class Y> static void sum_pieces(struct vfm_stream *s, const struct row_sums *o, lists a)
 {
-	rows_of<const X> x = {(const X *)o->x, o->x_stride};
 	int64_t pieces = a.n / RUN + a.m, units = ceil_div(a.d, N);
 
-	a.share = threads_for(units);
+	a.share = lanes_for(units, 256);
 	if (a.share < 32)
 		a.share = 32;
 	VFM_LAUNCH(s, (list_pieces), 1, 256, 0, a);
-	VFM_LAUNCH(s, (add_pieces<N, X>), dim3(pieces, ceil_div(units, a.share)), a.share, 0, a, x);
-	VFM_ACT_TYPE(o->y_bf ? VFM_BF16 : VFM_F32, Y,
-		VFM_LAUNCH(s, (fold_pieces<Y>), dim3(a.m < 65536 ? a.m : 65536, ceil_div(a.d, 256)), 256, 0, a,
-			(rows_of<Y>{(Y *)o->y, o->y_stride})));
+	VFM_LAUNCH(s, (add_pieces<N, X>), dim3(pieces, ceil_div(units, a.share)), a.share, 0, a,
+		view_rows<const X>(&o->x));
+	VFM_LAUNCH(s, (fold_pieces<Y>), dim3(a.m < 65536 ? a.m : 65536, ceil_div(a.d, 256)), 256, 0, a,
+		view_rows<Y>(&o->y));
 }
 
 template <int N, class X, class Y> static void sum_lists(struct vfm_stream *s, const struct row_sums *o, lists a)
 {
-	rows_of<const X> x = {(const X *)o->x, o->x_stride};
-	rows_of<Y> y = {(Y *)o->y, o->y_stride};
-	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 32;
-
-	a.share = threads_for(ceil_div(a.d, N));
-	blocks = ceil_div(a.m, 256 / a.share);
-	VFM_LAUNCH(s, (add_lists<N, X, Y>), blocks < most ? blocks : most, 256, 0, a, x, y);
+	a.share = lanes_for(ceil_div(a.d, N), 256);
+	VFM_LAUNCH(s, (add_lists<N, X, Y>), grid_of(s, ceil_div(a.m, 256 / a.share), 32), 256, 0, a,
+		view_rows<const X>(&o->x), view_rows<Y>(&o->y));
 }
 
 template <int N> static void sum_types(struct vfm_stream *s, const struct row_sums *o, const lists &a)
 {
-	enum vfm_dtype xt = o->x_bf ? VFM_BF16 : VFM_F32, yt = o->y_bf ? VFM_BF16 : VFM_F32;
-
 	if (in_pieces(a.n, a.m))
-		VFM_ACT_TYPE(xt, X, (sum_pieces<N, X>(s, o, a)));
+		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (sum_pieces<N, X, Y>(s, o, a))));
 	else
-		VFM_ACT_TYPE(xt, X, VFM_ACT_TYPE(yt, Y, (sum_lists<N, X, Y>(s, o, a))));
+		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (sum_lists<N, X, Y>(s, o, a))));
 }
 
-void vfm_row_sums(struct vfm_stream *s, const struct row_sums *o, void *ws)
+static void sum_rows_by_index(struct vfm_stream *s, const struct row_sums *o, void *ws)
 {
-	struct sums_ws w = sums_ws(o->n, o->m, o->d);
-	struct sort_plan plan = sort_plan(o->n, o->m);
+	int64_t n = o->x.shape[0], m = o->y.shape[0], d = width(&o->y);
+	struct sums_ws w = sums_ws(n, m, d);
+	struct sort_plan plan = sort_plan(n, m);
 	char *at = (char *)ws;
 	int32_t *order = (int32_t *)(at + w.order);
-	lists a = {{o->index, o->step, (int32_t)o->m, o->least, o->fault}, order, (int32_t *)(at + w.first),
-		(int32_t *)(at + w.piece), (float *)(at + w.part), o->weight, o->n, o->m, o->d, 0, o->accumulate};
-	int64_t blocks = ceil_div(o->m + 1, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
+	lists a = {{o->index, o->step, (int32_t)m, o->least, o->fault}, order, (int32_t *)(at + w.first),
+		(int32_t *)(at + w.piece), (float *)(at + w.part), o->weight, n, m, d, 0, o->accumulate};
 
-	if (o->d == 0)
+	if (d == 0)
 		return;
 	sort_run(s, &plan, a.k, order, ws);
-	if (o->m == 0)
+	if (m == 0)
 		return;
-	VFM_LAUNCH(s, (list_bounds), blocks < most ? blocks : most, 256, 0, a);
-	if (rows_wide(o->x, o->x_stride, o->d) && rows_wide(o->y, o->y_stride, o->d))
-		sum_types<8>(s, o, a);
-	else
-		sum_types<1>(s, o, a);
+	VFM_LAUNCH(s, (list_bounds), grid_of(s, ceil_div(m + 1, 256), 8), 256, 0, a);
+	VFM_WIDTH(rows_wide(&o->x, &o->y), 8, N, sum_types<N>(s, o, a));
 }
 
 extern "C" int vfm_cuda_index_add(struct vfm_stream *s, const struct vfm_index_add *o, struct vfm_err *err)
 {
-	struct row_sums a = {o->x.data, o->y.data, o->x.stride[0], o->y.stride[0], o->x.dtype == VFM_BF16,
-		o->y.dtype == VFM_BF16, o->accumulate, (const int32_t *)o->index.data, 1,
-		vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0], o->y.shape[0],
-		width(&o->y), INT32_MIN, vfm_cuda_fault(s, VFM_OP_index_add)};
+	struct row_sums a = {"index_add", o->x, o->y, (const int32_t *)o->index.data, 1,
+		data_of<const float>(o->weight), o->accumulate, INT32_MIN, vfm_cuda_fault(s, VFM_OP_index_add)};
+	size_t bytes = 0;
 	void *ws;
 
-	TRY(vfm_row_sums_fit("index_add", a.n, a.m, err));
-	ws = vfm_cuda_ws(s, vfm_row_sums_ws(a.n, a.m, a.d), err);
+	TRY(size_row_sums(&a, &bytes, err));
+	ws = vfm_cuda_ws(s, bytes, err);
 	if (!ws)
 		return VFM_EENV;
-	vfm_row_sums(s, &a, ws);
+	sum_rows_by_index(s, &a, ws);
 	return vfm_cuda_launched(s, "index_add", err);
+}
+
+/* ---- learned embeddings of a token position in time, height and width ---------------------------- *
+ * A position outside its table adds nothing and is reported. */
+
+struct embed_args {
+	const int32_t *pos; /* [T,3] */
+	int64_t rows, d, size[3];
+	int share; /* threads that share a row */
+	uint64_t *fault;
+};
+
+template <int N, class T, class Y>
+__global__ __launch_bounds__(256, 4) static void embed3(
+	const embed_args a, const T *tt, const T *th, const T *tw, Y *out)
+{
+	int64_t here = 256 / a.share;
+
+	for (int64_t t = (int64_t)blockIdx.x * here + threadIdx.x / a.share; t < a.rows;
+		t += (int64_t)gridDim.x * here) {
+		const int32_t *pos = a.pos + 3 * t;
+		const T *row[3];
+
+#pragma unroll
+		for (int k = 0; k < 3; k++) {
+			bool is = row_of(pos[k], a.size[k], 0, a.fault);
+
+			row[k] = is ? (k == 0 ? tt : k == 1 ? th : tw) + pos[k] * a.d : NULL;
+		}
+#pragma unroll 2
+		for (int64_t c = (int64_t)(threadIdx.x % a.share) * N; c < a.d; c += (int64_t)a.share * N) {
+			vec<N> v[3] = {};
+
+#pragma unroll
+			for (int k = 0; k < 3; k++)
+				if (row[k])
+					v[k] = ld_vec<N>(row[k] + c);
+#pragma unroll
+			for (int j = 0; j < N; j++)
+				v[0].v[j] = v[0].v[j] + v[1].v[j] + v[2].v[j];
+			st_vec<N>(out + t * a.d + c, v[0]);
+		}
+	}
+}
+
+template <int N> static void launch_embed3(struct vfm_stream *s, const struct vfm_embed3 *o, embed_args a)
+{
+	a.share = lanes_for(a.d / N, 256);
+	VFM_ACT_TYPE(o->table_t.dtype, T,
+		VFM_ACT_TYPE(o->out.dtype, Y,
+			VFM_LAUNCH(s, (embed3<N, T, Y>), grid_of(s, ceil_div(a.rows, 256 / a.share), 16), 256, 0, a,
+				(const T *)o->table_t.data, (const T *)o->table_h.data, (const T *)o->table_w.data,
+				(Y *)o->out.data)));
+}
+
+extern "C" int vfm_cuda_embed3(struct vfm_stream *s, const struct vfm_embed3 *o, struct vfm_err *err)
+{
+	embed_args a = {(const int32_t *)o->pos.data, o->out.shape[0], o->out.shape[1],
+		{o->table_t.shape[0], o->table_h.shape[0], o->table_w.shape[0]}, 0, vfm_cuda_fault(s, VFM_OP_embed3)};
+
+	if (a.rows * a.d == 0)
+		return 0;
+	VFM_WIDTH(vec_ok(8, &o->table_t, &o->table_h, &o->table_w, &o->out), 8, N, launch_embed3<N>(s, o, a));
+	return vfm_cuda_launched(s, "embed3", err);
+}
+
+extern "C" int vfm_cuda_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *o, struct vfm_err *err)
+{
+	const struct vfm_tensor *table[] = {&o->dtable_t, &o->dtable_h, &o->dtable_w};
+	struct row_sums a[3];
+	size_t bytes = 0;
+	int n = 0;
+	void *ws;
+
+	for (int i = 0; i < 3; i++)
+		if (vfm_has(table[i])) {
+			a[n] = {"embed3_bwd", o->dy, *table[i], (const int32_t *)o->pos.data + i, 3, NULL, true, 0,
+				vfm_cuda_fault(s, VFM_OP_embed3_bwd)};
+			TRY(size_row_sums(&a[n++], &bytes, err));
+		}
+	ws = vfm_cuda_ws(s, bytes, err);
+	if (!ws)
+		return VFM_EENV;
+	for (int i = 0; o->dy.shape[0] && i < n; i++)
+		sum_rows_by_index(s, &a[i], ws);
+	return vfm_cuda_launched(s, "embed3_bwd", err);
 }
 
 /* ---- merged attention ----------------------------------------------------------------------------- */
@@ -457,12 +516,10 @@ template <int N, class B> __global__ __launch_bounds__(256) static void merge(co
 
 template <int N> static void launch_merge(struct vfm_stream *s, const struct vfm_attn_merge *o, merge_args a)
 {
-	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 16;
-
-	a.lanes = lanes_for(ceil_div(a.d, N));
-	blocks = ceil_div(a.n, 256 / a.lanes);
+	a.lanes = lanes_for(ceil_div(a.d, N), 32);
 	VFM_ACT_TYPE(o->o_b.dtype, B,
-		VFM_LAUNCH(s, (merge<N, B>), blocks < most ? blocks : most, 256, 0, a, (const B *)o->o_b.data));
+		VFM_LAUNCH(s, (merge<N, B>), grid_of(s, ceil_div(a.n, 256 / a.lanes), 16), 256, 0, a,
+			(const B *)o->o_b.data));
 }
 
 extern "C" int vfm_cuda_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *o, struct vfm_err *err)
@@ -471,11 +528,7 @@ extern "C" int vfm_cuda_attn_merge(struct vfm_stream *s, const struct vfm_attn_m
 		o->o.stride[1], o->o_b.stride[0], o->o_b.stride[1], vfm_numel(&o->lse), o->o.shape[1], o->o.shape[2], 0,
 		o->first};
 
-	if (a.n == 0)
-		return 0;
-	if (vec_ok(&o->o, 8) && vec_ok(&o->o_b, 8))
-		launch_merge<8>(s, o, a);
-	else
-		launch_merge<1>(s, o, a);
+	if (a.n)
+		VFM_WIDTH(vec_ok(8, &o->o, &o->o_b), 8, N, launch_merge<N>(s, o, a));
 	return vfm_cuda_launched(s, "attn_merge", err);
 }
