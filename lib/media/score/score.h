@@ -12,7 +12,6 @@
 
 #include "base/err.h"
 #include "media/av/video_in.h"
-#include "media/score/motion.h"
 
 struct vfm_score {
 	double motion, camera_motion, object_motion, shake;
@@ -20,13 +19,11 @@ struct vfm_score {
 	double sharpness, blur, blockiness, interlace;
 	double static_ratio, duplicate_ratio, black_ratio, flicker;
 	double letterbox[4], bar_ratio, text_ratio;
-	bool codec_motion; /* the codec's vectors gave most of motion */
-	int64_t frames;    /* examined */
+	int64_t frames; /* examined */
 };
 
 struct vfm_score_opts {
-	struct vfm_video_opts video; /* .vectors is set here */
-	enum vfm_motion_source motion;
+	struct vfm_video_opts video;
 	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
 	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
 	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */
