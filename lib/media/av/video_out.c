@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -31,8 +30,8 @@ struct frame_length {
 };
 
 struct vfm_video_out {
-	char *path, *tmp;
-	int tmp_fd; /* holds the lock of tmp, which FFmpeg opens by its name */
+	char *path;
+	struct vfm_atomic file; /* not of .png; FFmpeg opens it by its name */
 	struct vfm_video_out_opts opts;
 	bool png, numbered;
 	int width, height; /* encoded: may be padded */
@@ -355,7 +354,7 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 
 static int open_muxer(struct vfm_video_out *o, const char *muxer, struct vfm_err *err)
 {
-	char *url = vfm_strfmt("file:%s", o->tmp);
+	char *url = vfm_strfmt("file:%s", o->file.tmp ? o->file.tmp : o->file.path);
 	int rc = avformat_alloc_output_context2(&o->fmt, NULL, muxer, url);
 
 	if (rc >= 0)
@@ -430,11 +429,7 @@ int vfm_video_out_open(
 		goto out;
 	}
 	if (!o->png) {
-		o->tmp_fd = vfm_temp_create(path, &o->tmp);
-		if (o->tmp_fd < 0) {
-			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-			goto out;
-		}
+		TRY_OUT(vfm_atomic_open(&o->file, path, err));
 		TRY_OUT(open_muxer(o, muxer, err));
 	}
 	TRY_OUT(open_encoder(o, err));
@@ -599,8 +594,10 @@ struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)
 
 /* ---- the end ---- */
 
-static void release(struct vfm_video_out *o)
+void vfm_video_out_abort(struct vfm_video_out *o)
 {
+	if (!o)
+		return;
 	if (o->fmt) {
 		avio_closep(&o->fmt->pb);
 		avformat_free_context(o->fmt);
@@ -611,35 +608,9 @@ static void release(struct vfm_video_out *o)
 	av_packet_free(&o->packet);
 	sws_freeContext(o->sws);
 	free(o->padded);
-	if (o->tmp)
-		close(o->tmp_fd);
+	vfm_atomic_abort(&o->file); /* no-op if it is complete */
 	free(o->path);
-	free(o->tmp);
 	free(o);
-}
-
-void vfm_video_out_abort(struct vfm_video_out *o)
-{
-	if (!o)
-		return;
-	if (o->fmt)
-		avio_closep(&o->fmt->pb);
-	if (o->tmp && vfm_is_same_file(o->tmp_fd, o->tmp)) /* not if it was renamed */
-		unlink(o->tmp);
-	release(o);
-}
-
-static int publish(struct vfm_video_out *o, struct vfm_err *err)
-{
-	char *dir;
-	int rc;
-
-	if (fsync(o->tmp_fd) < 0 || rename(o->tmp, o->path) < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", o->path);
-	dir = vfm_dir_of(o->path);
-	rc = vfm_fsync_dir(dir, err);
-	free(dir);
-	return rc;
 }
 
 /* The time when the last frame ends. */
@@ -670,16 +641,13 @@ static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 		rc = avio_closep(&o->fmt->pb);
 	if (rc < 0)
 		return enc_failed(o, rc, "closing", err);
-	return publish(o, err);
+	return vfm_atomic_commit(&o->file, err);
 }
 
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err)
 {
 	int rc = flush_and_close(o, err);
 
-	if (rc < 0)
-		vfm_video_out_abort(o);
-	else
-		release(o);
+	vfm_video_out_abort(o);
 	return rc;
 }
