@@ -8,7 +8,6 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "exec_stage.h"
 #include "media/score/score.h"
 
@@ -154,23 +153,18 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = vfm_timeout_check(s.model.timeout_s, err);
-	if (rc == 0 && !s.model.command && (s.model.frames || s.model.fps > 0))
-		rc = vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
-	if (rc == 0 && !s.model.command)
-		rc = vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err);
-	if (rc < 0)
-		return rc;
-	stage.files = argv + 1;
+	TRY(vfm_timeout_check(s.model.timeout_s, err));
 	if (s.model.command) {
 		stage.fn = score_outside;
 		return exec_stage_run(&s.model, &stage, "score", NULL, err);
 	}
+	if (s.model.frames || s.model.fps > 0)
+		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
+	TRY(vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err));
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	/* Each record allocates and frees some MiB.  If the allocator returns them to the kernel each time, a small
 	 * picture takes a third longer. */

@@ -10,7 +10,6 @@
 #include "curate.h"
 #include "data/record/caption.h"
 #include "data/record/share.h"
-#include "data/record/stage.h"
 #include "media/draw/sheet.h"
 
 struct sheet {
@@ -89,13 +88,25 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return rc;
 }
 
-/* Each share of the records may have a sheet of its own. */
-static int sheet_path(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
+int curate_output(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
 {
 	int64_t share, n_shares;
 
 	TRY(vfm_share_parse(stage->opts.share, &share, &n_shares, err));
 	return vfm_share_file(path, pattern, share, err) < 0 ? vfm_err_context(err, "-o") : 0;
+}
+
+/* Reads the records, and writes the sheet also if some of them are unreadable. */
+static int run_sheet(struct sheet *s, struct vfm_stage *stage, const char *path, const char *title, struct vfm_err *err)
+{
+	int rc = vfm_stage_run(stage, NULL, err), end;
+
+	if (s->left_out)
+		vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s->left_out);
+	if (rc < 0 && (rc != VFM_EINPUT || !vfm_sheet_count(s->sheet)))
+		return rc;
+	end = vfm_sheet_write(s->sheet, path, title, err);
+	return end < 0 ? end : rc;
 }
 
 int curate_sheet(int argc, char **argv, struct vfm_err *err)
@@ -106,7 +117,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	struct vfm_sheet_opts so = {.timeout_s = 600};
 	int64_t columns = 3, frames = 3, width = 160;
 	const char *pattern = NULL, *title = NULL;
-	char *path = NULL;
+	char *path;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (%t: the share)", &pattern},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
@@ -125,37 +136,25 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 		.summary = "draw a contact sheet of clips with their scores and captions",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0 && !pattern)
-		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
-	if (rc == 0 &&
-		(s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
-			width > 1024 || columns * frames * width > 30000))
-		rc = vfm_fail(
+	if (!pattern)
+		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
+	if (s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
+		width > 1024 || columns * frames * width > 30000)
+		return vfm_fail(
 			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
-	if (rc == 0)
-		rc = sheet_path(&path, pattern, &stage, err);
-	if (rc == 0) {
-		so.columns = (int)columns;
-		so.frames = (int)frames;
-		so.width = (int)width;
-		so.height = (int)width * 3 / 4;
-		so.video.threads = vfm_par_threads();
-		s.sheet = vfm_sheet_new(&so);
-		stage.files = argv + 1;
-		rc = vfm_stage_run(&stage, NULL, err);
-		if (s.left_out)
-			vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s.left_out);
-		if (rc == 0 || (rc == VFM_EINPUT && vfm_sheet_count(s.sheet))) {
-			int wrc = vfm_sheet_write(s.sheet, path, title, err);
-
-			rc = wrc < 0 ? wrc : rc;
-		}
-		vfm_sheet_free(s.sheet);
-	}
+	TRY(curate_output(&path, pattern, &stage, err));
+	so.columns = (int)columns;
+	so.frames = (int)frames;
+	so.width = (int)width;
+	so.height = (int)width * 3 / 4;
+	so.video.threads = vfm_par_threads();
+	s.sheet = vfm_sheet_new(&so);
+	rc = run_sheet(&s, &stage, path, title, err);
+	vfm_sheet_free(s.sheet);
 	free(path);
 	return rc;
 }
