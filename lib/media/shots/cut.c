@@ -50,7 +50,8 @@ static int round_size(double x, bool even)
 	return n < least ? least : n > MAX_SIDE ? MAX_SIDE : n;
 }
 
-void vfm_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *height)
+/* The output size of a frame of w x h. */
+static void find_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *height)
 {
 	*width = o->width   ? o->width
 		: o->height ? round_size((double)w * o->height / h, o->even)
@@ -242,7 +243,7 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	c->claimed_s = info->stream_s;
 	if (c->o->new_fps > 0)
 		fps = av_d2q(c->o->new_fps, 100000);
-	vfm_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);
+	find_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);
 	c->r->fps_num = oo.fps_num = fps.num;
 	c->r->fps_den = oo.fps_den = fps.den;
 	oo.width = c->r->width;
@@ -530,16 +531,4 @@ void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 				end_clips(&p, k, 0, fatal->code, fatal);
 	}
 	free(p.cut);
-}
-
-int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *o, struct vfm_cut_result *result,
-	struct vfm_err *err)
-{
-	struct vfm_cut_clip clip = {.out = out, .o = *o};
-
-	vfm_cut_clips(src, &clip, 1);
-	*result = clip.result;
-	if (clip.rc < 0 && err)
-		*err = clip.err;
-	return clip.rc;
 }
