@@ -20,6 +20,19 @@ struct probe {
 	struct curate_inputs inputs;
 };
 
+/* Returns {"v":1,"src":path}, or NULL with VFM_EINPUT if the name is not UTF-8. */
+static json_t *make_file_record(const char *path, struct vfm_err *err)
+{
+	json_t *shown;
+
+	if (vfm_json_takes(path))
+		return json_pack("{s:i,s:s}", "v", 1, "src", path);
+	shown = vfm_json_shown(path);
+	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", json_string_value(shown));
+	json_decref(shown);
+	return NULL;
+}
+
 static int next_name(void *source, json_t **rec, struct vfm_err *err)
 {
 	struct probe *p = source;
@@ -27,7 +40,7 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 	int rc = curate_inputs_next(&p->inputs, &path, err);
 
 	if (rc == 1) {
-		*rec = curate_record_for(path, err);
+		*rec = make_file_record(path, err);
 		return *rec ? 1 : VFM_EINPUT;
 	}
 	if (rc == 0 && p->inputs.left_out.n)

@@ -22,34 +22,9 @@ static json_t *score_json(const struct vfm_score *s)
 {
 	json_t *o = json_object(), *bars = json_array();
 
-	const struct {
-		const char *name;
-		double value;
-	} scores[] = {
-		{"motion", s->motion},
-		{"camera_motion", s->camera_motion},
-		{"object_motion", s->object_motion},
-		{"shake", s->shake},
-		{"luma", s->luma},
-		{"contrast", s->contrast},
-		{"overexposed", s->overexposed},
-		{"underexposed", s->underexposed},
-		{"colorfulness", s->colorfulness},
-		{"oversaturated", s->oversaturated},
-		{"sharpness", s->sharpness},
-		{"blur", s->blur},
-		{"blockiness", s->blockiness},
-		{"interlace", s->interlace},
-		{"static_ratio", s->static_ratio},
-		{"duplicate_ratio", s->duplicate_ratio},
-		{"black_ratio", s->black_ratio},
-		{"flicker", s->flicker},
-		{"bar_ratio", s->bar_ratio},
-		{"text_ratio", s->text_ratio},
-	};
-
-	for (size_t i = 0; i < sizeof(scores) / sizeof(scores[0]); i++)
-		json_object_set_new(o, scores[i].name, rounded_json(scores[i].value));
+#define SET_SCORE(name) json_object_set_new(o, #name, rounded_json(s->name));
+	VFM_SCORE_LIST(SET_SCORE)
+#undef SET_SCORE
 	for (int i = 0; i < 4; i++)
 		json_array_append_new(bars, rounded_json(s->letterbox[i]));
 	json_object_set_new(o, LETTERBOX, bars);

@@ -257,7 +257,6 @@ static void gather_info(struct vfm_video *v)
 	i->sar_den = sar.num > 0 && sar.den > 0 ? sar.den : 1;
 	set_colors(v, f);
 	i->interlaced = v->interlaced || v->stream->codecpar->field_order > AV_FIELD_PROGRESSIVE;
-	i->has_alpha = desc && desc->flags & AV_PIX_FMT_FLAG_ALPHA;
 	i->fps_num = i->image ? 0 : rate.num;
 	i->fps_den = i->image ? 1 : rate.den;
 	i->frames = i->image ? 1 : v->stream->nb_frames > 0 ? v->stream->nb_frames : -1;

@@ -59,7 +59,7 @@ struct vfm_video_info {
 	double duration_s;    /* as the container claims; < 0 unknown */
 	double stream_s;      /* end of the last frame, as the video stream claims; < 0 unknown */
 	double tick_s;        /* unit of the timestamps */
-	bool has_audio, has_alpha;
+	bool has_audio;
 	/* "smpte2084", "bt709", …; "" = the file does not say */
 	char color_transfer[24], color_primaries[24];
 	bool wide;       /* HDR or BT.2020: pixels are converted, unless keep_hdr */

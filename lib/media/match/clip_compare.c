@@ -309,7 +309,7 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 						&a->changes, changes, 2 * shift - half, mirrored != 0));
 			if (d < m->distance)
 				*m = (struct vfm_clip_match){
-					d, VFM_CLIP_HASH_STEP * (shift - 0.5 * half), n, mirrored != 0};
+					d, VFM_CLIP_HASH_STEP * (shift - 0.5 * half), mirrored != 0};
 		}
 	}
 }
@@ -320,7 +320,7 @@ static void compare_images(
 	struct vfm_image_match i;
 
 	vfm_image_compare(&a->view, &b->view, most, &i);
-	*m = (struct vfm_clip_match){.distance = i.distance, .common = 1, .mirrored = i.mirrored};
+	*m = (struct vfm_clip_match){.distance = i.distance, .mirrored = i.mirrored};
 }
 
 /* Raises the distance of two clips to that of their mean pictures. */

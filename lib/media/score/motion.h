@@ -1,14 +1,9 @@
 /* motion.h - motion between frames: of blocks, of the camera, of objects; shake.
  *
- * The frame is a grid of blocks of 8 x 8 pixels of luma, 128 pixels wide, square pixels.  A pair of frames gives each
- * block with texture a displacement: the least sum of absolute differences within +-12 pixels, refined below a pixel by
- * a parabola.  A block that does not change between the frames has no motion, and neither has one without texture.
- * Displacements are in percent of the longer side of the frame.
- *
- * The camera's motion is a similarity, u = a + s x - r y, v = b + r x + s y (translation, zoom, rotation), fitted to
- * the blocks with texture by iteratively reweighted least squares with Tukey's biweight (Huber, "Robust Statistics",
- * 1981; as in Odobez, Bouthemy, "Robust multiresolution estimation of parametric motion models", 1995).  It is 0 if
- * fewer than a quarter of these blocks agree with it.
+ * man/vfm-scores.7 defines them.  The camera's motion is a similarity, u = a + s x - r y, v = b + r x + s y, fitted to
+ * the displacements of blocks of 8 x 8 pixels by iteratively reweighted least squares with Tukey's biweight (Huber,
+ * "Robust Statistics", 1981; as in Odobez, Bouthemy, "Robust multiresolution estimation of parametric motion models",
+ * 1995).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
  */
