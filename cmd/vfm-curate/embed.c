@@ -62,19 +62,11 @@ static int write_vector(struct embed *e, const char *id, const char *part, const
 
 static int embed_clip(struct embed *e, json_t *rec, const char *id, struct vfm_exec_slot *slot, struct vfm_err *err)
 {
-	json_t *request, *answer, *entry;
 	struct vfm_npy npy;
 	const void *data;
-	int rc;
+	json_t *entry;
 
-	request = vfm_outside_show(slot, &e->model.view, rec, err);
-	if (!request)
-		return err->code;
-	vfm_exec_set_op(slot, VFM_EXEC_EMBED);
-	TRY(vfm_exec_call(slot, request, &answer, err));
-	rc = vfm_outside_array(slot, answer, "vector", 1, (int64_t[]){0}, &npy, &data, err);
-	json_decref(answer);
-	TRY(rc);
+	TRY(exec_stage_vector(&e->model, slot, rec, &npy, &data, err));
 	TRY(write_vector(e, id, "embedding", &npy, data, &entry, err));
 	json_object_set_new(rec, "embedding", entry);
 	return 0;

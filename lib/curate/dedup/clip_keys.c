@@ -44,8 +44,12 @@ static void draw_groups(void)
 				all[at] = all[i];
 			}
 		}
-	for (int i = 0; i < COEFS; i++)
-		weight[i] = sqrtf((float)vfm_clip_hash_frequency(i));
+	for (int i = 0; i < COEFS; i++) {
+		int u, v;
+
+		vfm_clip_hash_place(i, &u, &v);
+		weight[i] = sqrtf((float)(u * u + v * v));
+	}
 }
 
 /* Adds a key to the least ones, ascending; 0 is none. */

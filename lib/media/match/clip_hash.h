@@ -85,8 +85,9 @@ int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t 
 
 /* Sets the vertical frequency u and the horizontal frequency v of coefficient i. */
 void vfm_clip_hash_place(int i, int *u, int *v);
-/* Returns u^2 + v^2 of coefficient i. */
-int vfm_clip_hash_frequency(int i);
+/* Sets the coefficients of a picture [size, size] by the weights of its rows and columns [8, size] (picture_dct.h). */
+void vfm_clip_hash_transform(
+	float x[VFM_CLIP_HASH_COEFS], const float *picture, int size, const float *rows, const float *cols);
 
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)
