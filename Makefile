@@ -64,7 +64,7 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros
 CUDA_KERN := $(wildcard lib/device/cuda/kern/*.cu)
 CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/device/comm_nccl.c lib/comm/device/cuda_plugin.c
 ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
-LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c lib/media/score/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
+LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) \
 	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' $(ALL_SRC))),$(ALL_SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)

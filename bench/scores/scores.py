@@ -7,7 +7,7 @@
     bench/scores/scores.py peers DIR            run the filters of ffmpeg over the cases -> DIR/peers.jsonl
     bench/scores/scores.py table DIR [DIR...]   print the area under the ROC curve of each case, as Markdown
     bench/scores/scores.py worst DIR [DIR...]   print the originals and cases that are confused, of the tuning half
-    bench/scores/scores.py motion DIR CURATE CLIP...   rank correlation of both sources of motion, and of Farneback flow
+    bench/scores/scores.py motion DIR CURATE CLIP...   rank correlation of motion with Farneback flow
                                                        (if opencv is found)
     bench/scores/scores.py speed CURATE OTHER CLIP...  time against decoding and against another vfm-curate
 
@@ -408,35 +408,17 @@ def farneback(path):
 def motion(o):
     curate, clips = o.rest[0], o.rest[1:]
     os.makedirs(o.dir, exist_ok=True)
-    names, got = [], {}
     with open(os.path.join(o.dir, "motion.jsonl"), "w") as f:
         f.writelines(json.dumps({"src": c, "id": f"m{i}"}) + "\n" for i, c in enumerate(clips))
-    for source in ("codec", "blocks"):
-        out = run([curate, "score", "-q", "-j", "2", "--motion", source, os.path.join(o.dir, "motion.jsonl")]).stdout
-        for x in map(json.loads, out.splitlines()):
-            if x.get("score"):
-                got.setdefault(x["id"], {})[source] = x["score"]
-    try:
-        import cv2  # noqa: F401
-        have_cv = True
-    except ImportError:
-        have_cv = False
-    print("| clip | codec | blocks | Farneback |\n|---|---:|---:|---:|")
+    out = run([curate, "score", "-q", "-j", "2", os.path.join(o.dir, "motion.jsonl")]).stdout
+    got = {x["id"]: x["score"]["motion"] for x in map(json.loads, out.splitlines()) if x.get("score")}
+    print("| clip | blocks | Farneback |\n|---|---:|---:|")
     rows = []
     for i, c in enumerate(clips):
-        g = got.get(f"m{i}", {})
-        if len(g) < 2:
-            continue
-        flow = farneback(c) if have_cv else float("nan")
-        names.append(os.path.basename(c))
-        rows.append((g["codec"]["motion"] if g["codec"]["motion_source"] == "codec" else float("nan"), g["blocks"]["motion"], flow))
-        print(f"| {names[-1]} | {rows[-1][0]:.2f} | {rows[-1][1]:.2f} | {flow:.2f} |")
-    both = [r for r in rows if r[0] == r[0]]
-    print(f"\nRank correlation over {len(both)} clips with vectors: codec with blocks {spearman(*zip(*[r[:2] for r in both])):.3f}", end="")
-    if have_cv:
-        print(f", codec with Farneback {spearman([r[0] for r in both], [r[2] for r in both]):.3f}", end="")
-        print(f"; over all {len(rows)}: blocks with Farneback {spearman([r[1] for r in rows], [r[2] for r in rows]):.3f}", end="")
-    print(".")
+        if f"m{i}" in got:
+            rows.append((got[f"m{i}"], farneback(c)))
+            print(f"| {os.path.basename(c)} | {rows[-1][0]:.2f} | {rows[-1][1]:.2f} |")
+    print(f"\nRank correlation over {len(rows)} clips: blocks with Farneback {spearman(*zip(*rows)):.3f}.")
 
 
 def speed(o):

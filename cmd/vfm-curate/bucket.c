@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "curate.h"
 #include "data/record/bucket.h"
-#include "data/record/stage.h"
 #include "encoder/encode/encoder.h"
 #include "io/opt.h"
 #include "spec/layout/patch.h"
@@ -91,10 +90,9 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},
 			.models = (const char *const[]){"vae", NULL}},
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;
-	stage.files = argv + 1;
 	return run_bucket(&b, &stage, err);
 }

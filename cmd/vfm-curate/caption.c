@@ -63,17 +63,14 @@ int curate_caption(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = check_prompts(&c, prompt, file, err);
-	if (rc == 0) {
-		stage.files = argv + 1;
-		more = vfm_captioner_text(&c.captioner);
-		rc = exec_stage_run(&c.model, &stage, "caption", more, err);
-	}
+	TRY_OUT(check_prompts(&c, prompt, file, err));
+	more = vfm_captioner_text(&c.captioner);
+	rc = exec_stage_run(&c.model, &stage, "caption", more, err);
+out:
 	vfm_captioner_release(&c.captioner);
 	free(more);
 	return rc;

@@ -13,7 +13,6 @@
 #include "curate.h"
 #include "data/record/bucket.h"
 #include "data/record/sample_key.h"
-#include "data/record/stage.h"
 #include "media/av/video_out.h"
 #include "media/shots/cut.h"
 
@@ -362,7 +361,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.unique_ids = true,
 		.outputs = outputs};
 	struct clip_names names = {.audio = "drop", .sdr = "auto", .deinterlace = "auto", .hwaccel = "none"};
-	char *options = NULL;
+	char *options;
 	int64_t crf = 18, width = 0, height = 0;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
@@ -395,23 +394,17 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = vfm_timeout_check(c.timeout_s, err);
-	if (rc == 0)
-		rc = parse_names(&c.cut, &names, err);
-	if (rc == 0)
-		rc = check_clip_opts(&c, &names, width, height, crf, err);
-	if (rc == 0) {
-		stage.files = argv + 1;
-		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
-		stage.options = options = clip_options(&c);
-		rc = vfm_stage_run(&stage, NULL, err);
-	}
+	TRY(vfm_timeout_check(c.timeout_s, err));
+	TRY(parse_names(&c.cut, &names, err));
+	TRY(check_clip_opts(&c, &names, width, height, crf, err));
+	c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
+	stage.options = options = clip_options(&c);
+	rc = vfm_stage_run(&stage, NULL, err);
 	free(options);
 	return rc;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/record/stage.h"
 #include "io/opt.h"
 #include "media/av/probe.h"
 
@@ -48,8 +49,18 @@ CURATE_STAGE_LIST(STAGE_FUNCTION)
 
 extern const struct vfm_verb curate_stages[]; /* ends in a NULL name */
 
+/* Parses the options of a stage that reads records.  Returns 0, VFM_OPT_DONE or VFM_EUSAGE. */
+static inline int curate_parse(
+	const struct vfm_cmd *cmd, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
+{
+	stage->files = argv + 1;
+	return vfm_opt_parse(cmd, argc, argv, &stage->n_files, err);
+}
+
 /* Sets the keys of a record that `probe` reads from a file. */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
+/* Sets *path to the file of -o of this share, whose number replaces %t; the caller frees it. */
+int curate_output(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err);
 /* Parses --size WxH; width and height must be multiples of unit_w and unit_h. */
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);
 /* Parses --frames: a number, or "bucket".  NULL: 0, all frames. */

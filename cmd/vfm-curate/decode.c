@@ -9,7 +9,6 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "encoder/encode/decode.h"
 
 struct decode_work {
@@ -117,15 +116,10 @@ int curate_decode(int argc, char **argv, struct vfm_err *err)
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},
 			.models = (const char *const[]){"vae", NULL}},
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = check_decode_opts(&d, err);
-	if (rc >= 0) {
-		stage.files = argv + 1;
-		rc = run_decode(&d, &stage, err);
-	}
-	return rc;
+	TRY(check_decode_opts(&d, err));
+	return run_decode(&d, &stage, err);
 }

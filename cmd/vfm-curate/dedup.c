@@ -6,7 +6,6 @@
 #include "curate.h"
 #include "curate/dedup/dedup.h"
 #include "curate/dedup/dedup_text.h"
-#include "data/record/stage.h"
 #include "data/record/stage_link.h"
 #include "io/input.h"
 #include "io/opt.h"
@@ -118,7 +117,7 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.reads_all = true},
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;
@@ -127,7 +126,6 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--index: only by hash");
 	if (!o.vectors && (o.semantic.clusters || o.semantic.probe || o.semantic.seed))
 		return vfm_fail(err, VFM_EUSAGE, "--clusters, --probe, --seed: only with --by embedding");
-	stage.files = argv + 1;
 	stage.opts.share = "0/1"; /* duplicates may be in any share, also in an array job */
 	return run_dedup(&o, &stage, index, err);
 }

@@ -62,19 +62,11 @@ static int write_vector(struct embed *e, const char *id, const char *part, const
 
 static int embed_clip(struct embed *e, json_t *rec, const char *id, struct vfm_exec_slot *slot, struct vfm_err *err)
 {
-	json_t *request, *answer, *entry;
 	struct vfm_npy npy;
 	const void *data;
-	int rc;
+	json_t *entry;
 
-	request = vfm_outside_show(slot, &e->model.view, rec, err);
-	if (!request)
-		return err->code;
-	vfm_exec_set_op(slot, VFM_EXEC_EMBED);
-	TRY(vfm_exec_call(slot, request, &answer, err));
-	rc = vfm_outside_array(slot, answer, "vector", 1, (int64_t[]){0}, &npy, &data, err);
-	json_decref(answer);
-	TRY(rc);
+	TRY(exec_stage_vector(&e->model, slot, rec, &npy, &data, err));
 	TRY(write_vector(e, id, "embedding", &npy, data, &entry, err));
 	json_object_set_new(rec, "embedding", entry);
 	return 0;
@@ -185,22 +177,16 @@ int curate_embed(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0 && !e.dir)
-		rc = vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the vectors go");
-	if (rc == 0)
-		rc = parse_embed_list(&e, err);
-	if (rc == 0)
-		rc = vfm_mkdir_p(e.dir, err);
-	if (rc == 0) {
-		stage.files = argv + 1;
-		outputs[0] = e.clips ? "embedding" : "text_embedding";
-		outputs[1] = e.clips && e.captions ? "text_embedding" : NULL;
-		rc = exec_stage_run(&e.model, &stage, e.clips ? "embed" : "embed-text",
-			e.clips && e.captions ? "and captions" : NULL, err);
-	}
-	return rc;
+	if (!e.dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the vectors go");
+	TRY(parse_embed_list(&e, err));
+	TRY(vfm_mkdir_p(e.dir, err));
+	outputs[0] = e.clips ? "embedding" : "text_embedding";
+	outputs[1] = e.clips && e.captions ? "text_embedding" : NULL;
+	return exec_stage_run(
+		&e.model, &stage, e.clips ? "embed" : "embed-text", e.clips && e.captions ? "and captions" : NULL, err);
 }

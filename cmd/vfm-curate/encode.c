@@ -10,7 +10,6 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/record/extra.h"
-#include "data/record/stage.h"
 #include "encoder/encode/encode.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -223,18 +222,13 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 							    NULL},
 			.models = (const char *const[]){"vae", "text-encoder", NULL}},
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = check_encode_opts(&e, err);
-	if (rc >= 0) {
-		stage.files = argv + 1;
-		if (e.spec.bucket_size || e.spec.bucket_frames)
-			reads[sizeof(reads) / sizeof(reads[0]) - 2] = "bucket";
-		list_made(&e, made);
-		rc = run_encode(&e, &stage, err);
-	}
-	return rc;
+	TRY(check_encode_opts(&e, err));
+	if (e.spec.bucket_size || e.spec.bucket_frames)
+		reads[sizeof(reads) / sizeof(reads[0]) - 2] = "bucket";
+	list_made(&e, made);
+	return run_encode(&e, &stage, err);
 }

@@ -30,6 +30,10 @@ extern const struct vfm_stage_traits exec_stage_traits;
 	}
 #define EXEC_STAGE_SYNOPSIS "--exec CMD [--frames N] [--fps X]"
 
+/* Asks for the vector of the clip of a record.  *npy and *data: [dim], floating-point numbers. */
+int exec_stage_vector(const struct exec_stage *s, struct vfm_exec_slot *slot, const json_t *rec, struct vfm_npy *npy,
+	const void **data, struct vfm_err *err);
+
 /* Starts the children, prepares the stage for them and runs it; ends the children.  more: further options for the mark,
  * NULL: none. */
 int exec_stage_run(

@@ -7,7 +7,6 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "data/dataset/fetch.h"
-#include "data/record/stage.h"
 
 struct fetch {
 	struct vfm_fetch_opts o;
@@ -161,12 +160,12 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 		.summary = "download the files of URLs",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	f.files = stage.files = argv + 1;
+	f.files = stage.files;
 	f.n_files = stage.n_files;
 	stage.next = f.urls ? next_url : NULL;
-	return rc < 0 ? rc : run_fetch(&f, &stage, err);
+	return run_fetch(&f, &stage, err);
 }

@@ -11,7 +11,6 @@
 #include "data/dataset/index.h"
 #include "data/plan/split.h"
 #include "data/record/sample_key.h"
-#include "data/record/stage.h"
 
 struct limit {
 	char *path;
@@ -121,9 +120,9 @@ static int parse_side(struct filter *f, double fraction, const char *side, struc
 
 int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "filter", .fn = filter_record};
-	struct vfm_strlist min = {0}, max = {0};
 	struct filter f = {0};
+	struct vfm_stage stage = {.name = "filter", .fn = filter_record, .ctx = &f};
+	struct vfm_strlist min = {0}, max = {0};
 	double held_out = NAN;
 	const char *side = NULL;
 	char *options = NULL;
@@ -144,23 +143,16 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 		.summary = "drop records outside of limits",
 		.opts = opts,
 	};
-	int rc;
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
-	if (rc == VFM_OPT_DONE)
-		return rc;
-	if (rc == 0)
-		rc = add_limits(&f, &min, false, err);
-	if (rc >= 0)
-		rc = add_limits(&f, &max, true, err);
-	if (rc >= 0)
-		rc = parse_side(&f, held_out, side, err);
-	if (rc >= 0) {
-		stage.files = argv + 1;
-		stage.ctx = &f;
-		stage.options = options = filter_options(&f);
-		rc = vfm_stage_run(&stage, NULL, err);
-	}
+	if (rc != 0)
+		goto out;
+	TRY_OUT(add_limits(&f, &min, false, err));
+	TRY_OUT(add_limits(&f, &max, true, err));
+	TRY_OUT(parse_side(&f, held_out, side, err));
+	stage.options = options = filter_options(&f);
+	rc = vfm_stage_run(&stage, NULL, err);
+out:
 	free(options);
 	for (int i = 0; i < f.n; i++)
 		free(f.limits[i].path);

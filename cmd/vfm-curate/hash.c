@@ -6,7 +6,6 @@
 #include "base/par.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "media/match/clip_hash.h"
 
 struct hash {
@@ -65,15 +64,11 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 		.summary = "compute perceptual hashes of clips, for dedup",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = vfm_timeout_check(s.timeout_s, err);
-	if (rc < 0)
-		return rc;
-	stage.files = argv + 1;
+	TRY(vfm_timeout_check(s.timeout_s, err));
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	return vfm_stage_run(&stage, NULL, err);
 }

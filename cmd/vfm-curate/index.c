@@ -11,7 +11,6 @@
 #include "curate/table/tar_samples.h"
 #include "data/dataset/dataset.h"
 #include "data/dataset/index_join.h"
-#include "data/record/stage.h"
 #include "inputs.h"
 
 struct index {

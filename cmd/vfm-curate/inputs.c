@@ -5,20 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/json.h"
-
-json_t *curate_record_for(const char *path, struct vfm_err *err)
-{
-	json_t *shown;
-
-	if (vfm_json_takes(path))
-		return json_pack("{s:i,s:s}", "v", 1, "src", path);
-	shown = vfm_json_shown(path);
-	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", json_string_value(shown));
-	json_decref(shown);
-	return NULL;
-}
-
 static int compare_names(const FTSENT **a, const FTSENT **b)
 {
 	return strcmp((*a)->fts_name, (*b)->fts_name);

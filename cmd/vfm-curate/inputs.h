@@ -3,7 +3,6 @@
 #define VFM_CURATE_INPUTS_H
 
 #include <fts.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,8 +30,5 @@ struct curate_inputs {
  * Without `all`, files "._NAME" and those in "__MACOSX" are left out and counted. */
 int curate_inputs_next(struct curate_inputs *in, const char **path, struct vfm_err *err);
 void curate_inputs_release(struct curate_inputs *in);
-
-/* Returns {"v":1,"src":path}, or NULL with VFM_EINPUT if the name is not UTF-8. */
-json_t *curate_record_for(const char *path, struct vfm_err *err);
 
 #endif

@@ -8,7 +8,6 @@
 #include "curate.h"
 #include "curate/table/join.h"
 #include "data/record/record.h"
-#include "data/record/stage.h"
 #include "data/record/stage_link.h"
 
 static int join_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -122,21 +121,19 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 		.summary = "add columns of a table to the records",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == 0 && !o.table)
-		rc = vfm_fail(err, VFM_EUSAGE, "--with TABLE is missing");
-	if (rc == 0)
-		rc = vfm_opt_name("--missing", missing, missing_names, &missing_code, err);
-	if (rc == 0)
-		rc = curate_parse_sep(sep, &o.sep, err);
-	if (rc == 0 && !strcmp(o.table, "-") && !stage.n_files)
-		rc = vfm_fail(err, VFM_EUSAGE, "--with -: the records come from standard input; name their files");
-	if (rc == 0) {
-		o.missing = (enum vfm_join_missing)missing_code;
-		stage.files = argv + 1;
-		rc = run_join(&o, &stage, err);
-	}
+	if (rc != 0)
+		goto out;
+	if (!o.table)
+		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--with TABLE is missing"));
+	TRY_OUT(vfm_opt_name("--missing", missing, missing_names, &missing_code, err));
+	TRY_OUT(curate_parse_sep(sep, &o.sep, err));
+	if (!strcmp(o.table, "-") && !stage.n_files)
+		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--with -: the records come from standard input; name their files"));
+	o.missing = (enum vfm_join_missing)missing_code;
+	rc = run_join(&o, &stage, err);
+out:
 	vfm_strlist_release(&o.take);
 	vfm_strlist_release(&o.numbers);
 	return rc;

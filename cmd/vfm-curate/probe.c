@@ -10,7 +10,6 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "inputs.h"
 #include "media/av/probe.h"
 
@@ -21,6 +20,19 @@ struct probe {
 	struct curate_inputs inputs;
 };
 
+/* Returns {"v":1,"src":path}, or NULL with VFM_EINPUT if the name is not UTF-8. */
+static json_t *make_file_record(const char *path, struct vfm_err *err)
+{
+	json_t *shown;
+
+	if (vfm_json_takes(path))
+		return json_pack("{s:i,s:s}", "v", 1, "src", path);
+	shown = vfm_json_shown(path);
+	vfm_fail(err, VFM_EINPUT, "the file name '%s' is not UTF-8", json_string_value(shown));
+	json_decref(shown);
+	return NULL;
+}
+
 static int next_name(void *source, json_t **rec, struct vfm_err *err)
 {
 	struct probe *p = source;
@@ -28,7 +40,7 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 	int rc = curate_inputs_next(&p->inputs, &path, err);
 
 	if (rc == 1) {
-		*rec = curate_record_for(path, err);
+		*rec = make_file_record(path, err);
 		return *rec ? 1 : VFM_EINPUT;
 	}
 	if (rc == 0 && p->inputs.left_out.n)
@@ -131,7 +143,6 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 		.version = 3, /* 1: fewer faults of MPEG-TS counted; 2: pictures in a row were one image */
 		.fn = probe_record,
 		.ctx = &p,
-		.next = next_name,
 		.source = &p,
 		.key = "src"};
 	struct vfm_opt opts[] = {
@@ -152,23 +163,19 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 		.summary = "find out what media files hold, a record a file",
 		.opts = opts,
 	};
-	int rc;
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &p.inputs.n_operands, err);
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	p.inputs.operands = stage.files = argv + 1;
-	stage.n_files = p.inputs.n_operands;
-	if (p.records)
-		stage.next = NULL;
-	if (rc == 0 && p.records && (p.inputs.nul || p.inputs.all))
-		rc = vfm_fail(err, VFM_EUSAGE, "--records: not with -0 or --all, which are about names");
+	p.inputs.operands = stage.files;
+	p.inputs.n_operands = stage.n_files;
+	stage.next = p.records ? NULL : next_name;
+	if (p.records && (p.inputs.nul || p.inputs.all))
+		return vfm_fail(err, VFM_EUSAGE, "--records: not with -0 or --all, which are about names");
 	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-	if (rc == 0)
-		rc = vfm_timeout_check(p.timeout_s, err);
-	if (rc == 0)
-		rc = vfm_stage_run(&stage, NULL, err);
+	TRY(vfm_timeout_check(p.timeout_s, err));
+	rc = vfm_stage_run(&stage, NULL, err);
 	curate_inputs_release(&p.inputs);
 	return rc;
 }

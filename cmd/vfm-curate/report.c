@@ -4,8 +4,6 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "curate/report/report.h"
-#include "data/record/share.h"
-#include "data/record/stage.h"
 
 static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -31,13 +29,10 @@ static int run_report(
 {
 	struct vfm_report *report = NULL;
 	char *path = NULL;
-	int64_t share, n_shares;
 	int rc, end;
 
 	TRY(vfm_timeout_check(o->timeout_s, err));
-	TRY(vfm_share_parse(stage->opts.share, &share, &n_shares, err));
-	if (vfm_share_file(&path, pattern, share, err) < 0)
-		return vfm_err_context(err, "-o");
+	TRY(curate_output(&path, pattern, stage, err));
 	TRY_OUT(vfm_report_new(&report, o, err));
 	stage->ctx = report;
 	rc = vfm_stage_run(stage, NULL, err);
@@ -81,12 +76,11 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		.summary = "write a page about records: distributions, drops, pictures, duplicates, captions",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;
 	if (!pattern)
 		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
-	stage.files = argv + 1;
 	return run_report(&o, &stage, pattern, err);
 }

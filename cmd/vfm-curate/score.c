@@ -8,13 +8,10 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "exec_stage.h"
 #include "media/score/score.h"
 
-/* the scores that are no numbers */
-#define LETTERBOX "letterbox"
-#define SOURCE    "motion_source"
+#define LETTERBOX "letterbox" /* the score that is no number */
 
 static json_t *rounded_json(double x)
 {
@@ -25,35 +22,9 @@ static json_t *score_json(const struct vfm_score *s)
 {
 	json_t *o = json_object(), *bars = json_array();
 
-	const struct {
-		const char *name;
-		double value;
-	} scores[] = {
-		{"motion", s->motion},
-		{"camera_motion", s->camera_motion},
-		{"object_motion", s->object_motion},
-		{"shake", s->shake},
-		{"luma", s->luma},
-		{"contrast", s->contrast},
-		{"overexposed", s->overexposed},
-		{"underexposed", s->underexposed},
-		{"colorfulness", s->colorfulness},
-		{"oversaturated", s->oversaturated},
-		{"sharpness", s->sharpness},
-		{"blur", s->blur},
-		{"blockiness", s->blockiness},
-		{"interlace", s->interlace},
-		{"static_ratio", s->static_ratio},
-		{"duplicate_ratio", s->duplicate_ratio},
-		{"black_ratio", s->black_ratio},
-		{"flicker", s->flicker},
-		{"bar_ratio", s->bar_ratio},
-		{"text_ratio", s->text_ratio},
-	};
-
-	for (size_t i = 0; i < sizeof(scores) / sizeof(scores[0]); i++)
-		json_object_set_new(o, scores[i].name, rounded_json(scores[i].value));
-	json_object_set_new(o, SOURCE, json_string(s->codec_motion ? "codec" : "blocks"));
+#define SET_SCORE(name) json_object_set_new(o, #name, rounded_json(s->name));
+	VFM_SCORE_LIST(SET_SCORE)
+#undef SET_SCORE
 	for (int i = 0; i < 4; i++)
 		json_array_append_new(bars, rounded_json(s->letterbox[i]));
 	json_object_set_new(o, LETTERBOX, bars);
@@ -62,7 +33,6 @@ static json_t *score_json(const struct vfm_score *s)
 
 struct score {
 	struct vfm_video_opts video;
-	enum vfm_motion_source motion;
 	struct exec_stage model; /* with --exec */
 };
 
@@ -82,7 +52,7 @@ static void add_scores(json_t *rec, json_t *scores)
 static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct score *s = ctx;
-	struct vfm_score_opts opts = {.video = s->video, .motion = s->motion};
+	struct vfm_score_opts opts = {.video = s->video};
 	struct vfm_score score;
 	struct vfm_rec_media m;
 
@@ -113,7 +83,7 @@ static int check_scores(const json_t *scores, struct vfm_err *err)
 				err, VFM_EINPUT, "score: expected names of letters, digits and _, got '%.64s'", key);
 		if (!json_is_number(v))
 			return vfm_fail(err, VFM_EINPUT, "score.%s: expected a number", key);
-		if (!strcmp(key, LETTERBOX) || !strcmp(key, SOURCE))
+		if (!strcmp(key, LETTERBOX))
 			return vfm_fail(err, VFM_EINPUT, "score.%s: this name is that of a built-in value", key);
 	}
 	return 0;
@@ -138,29 +108,13 @@ static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return rc;
 }
 
-/* The motion vectors to use; `name` NULL: the default. */
-static int motion_source(const char *name, enum vfm_motion_source *source, struct vfm_err *err)
-{
-	static const char *const names[] = {
-		[VFM_MOTION_AUTO] = "auto", [VFM_MOTION_BLOCKS] = "blocks", [VFM_MOTION_CODEC] = "codec", NULL};
-	int i;
-
-	if (!name)
-		return 0;
-	TRY(vfm_opt_name("--motion", name, names, &i, err));
-	*source = (enum vfm_motion_source)i;
-	return 0;
-}
-
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
 	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
-	const char *motion = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&s.model.timeout_s},
-		{VFM_OPT_STR, 0, "motion", "SOURCE", "vectors of motion: blocks (default), codec or auto", &motion},
 		EXEC_STAGE_OPTS(&s.model),
 		VFM_EXEC_OPTS(&s.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
@@ -168,36 +122,24 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate score",
-		.synopsis =
-			"[--motion SOURCE] [--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
-			" [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
+			    " [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "score clips: motion, shake, light, colour, blur, blocking, repeated frames, bars, text",
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = vfm_timeout_check(s.model.timeout_s, err);
-	if (rc == 0 && !s.model.command && (s.model.frames || s.model.fps > 0))
-		rc = vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
-	if (rc == 0 && !s.model.command)
-		rc = vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err);
-	if (rc == 0 && s.model.command && motion)
-		rc = vfm_fail(err, VFM_EUSAGE, "--motion: not with --exec");
-	if (rc == 0)
-		rc = motion_source(motion, &s.motion, err);
-	if (rc < 0)
-		return rc;
-	stage.files = argv + 1;
+	TRY(vfm_timeout_check(s.model.timeout_s, err));
 	if (s.model.command) {
 		stage.fn = score_outside;
 		return exec_stage_run(&s.model, &stage, "score", NULL, err);
 	}
-	if (s.motion != VFM_MOTION_BLOCKS)
-		stage.options = motion;
+	if (s.model.frames || s.model.fps > 0)
+		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
+	TRY(vfm_exec_refuse_opts(&s.model.opts, "--exec CMD", err));
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	/* Each record allocates and frees some MiB.  If the allocator returns them to the kernel each time, a small
 	 * picture takes a third longer. */

@@ -38,25 +38,13 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 	struct query *q = ctx;
 	struct vfm_exec_slot *slot = vfm_exec_slot(q->model.exec, worker);
 	struct vfm_maker maker = vfm_outside_maker(vfm_exec_hello(q->model.exec));
-	json_t *request, *answer;
 	struct vfm_npy npy;
 	const void *data;
 	int rc;
 
 	(void)out;
-	if (q->text) {
-		rc = vfm_outside_text_vector(slot, q->text, &npy, &data, err);
-	} else {
-		request = vfm_outside_show(slot, &q->model.view, rec, err);
-		if (!request)
-			return err->code < VFM_EINPUT ? err->code : VFM_EUSAGE;
-		vfm_exec_set_op(slot, VFM_EXEC_EMBED);
-		rc = vfm_exec_call(slot, request, &answer, err);
-		if (rc >= 0) {
-			rc = vfm_outside_array(slot, answer, "vector", 1, (int64_t[]){0}, &npy, &data, err);
-			json_decref(answer);
-		}
-	}
+	rc = q->text ? vfm_outside_text_vector(slot, q->text, &npy, &data, err)
+		     : exec_stage_vector(&q->model, slot, rec, &npy, &data, err);
 	if (rc >= 0)
 		rc = vfm_search_of_array(q->search, &npy, data, &maker, q->x, err);
 	q->answered = rc >= 0;

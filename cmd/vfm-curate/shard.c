@@ -8,7 +8,6 @@
 #include "curate.h"
 #include "data/dataset/dataset.h"
 #include "data/record/share.h"
-#include "data/record/stage.h"
 
 static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -91,18 +90,14 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.has_resume = true},
 	};
-	char *dir = NULL;
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	char *dir;
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = part_dir(&dir, &o, &stage, err);
-	if (rc >= 0) {
-		o.dir = dir;
-		stage.files = argv + 1;
-		rc = run_shard(&o, &stage, err);
-	}
+	TRY(part_dir(&dir, &o, &stage, err));
+	o.dir = dir;
+	rc = run_shard(&o, &stage, err);
 	free(dir);
 	return rc;
 }

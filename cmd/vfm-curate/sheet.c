@@ -110,8 +110,7 @@ static int draw_sheet(struct sheet *s, struct vfm_stage *stage, const char *path
 	return rc;
 }
 
-/* Each share of the records may have a sheet of its own. */
-static int sheet_path(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
+int curate_output(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err)
 {
 	int64_t share, n_shares;
 
@@ -125,7 +124,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	struct vfm_stage stage = {
 		.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
 	const char *pattern = NULL, *title = NULL;
-	char *path = NULL;
+	char *path;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
@@ -144,26 +143,21 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 		.summary = "draw a contact sheet of clips with their scores and captions",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0 && !pattern)
-		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
-	if (rc == 0 && fnmatch("*.png", pattern, FNM_CASEFOLD) == 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "-o %s: the sheet is a page; name it .html", pattern);
-	if (rc == 0 &&
-		(s.max < 1 || s.max > 2000 || s.columns < 1 || s.columns > 32 || s.frames < 1 || s.frames > 32 ||
-			s.width < 16 || s.width > 1024 || s.columns * s.frames * s.width > 30000))
-		rc = vfm_fail(
+	if (!pattern)
+		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
+	if (fnmatch("*.png", pattern, FNM_CASEFOLD) == 0)
+		return vfm_fail(err, VFM_EUSAGE, "-o %s: the sheet is a page; name it .html", pattern);
+	if (s.max < 1 || s.max > 2000 || s.columns < 1 || s.columns > 32 || s.frames < 1 || s.frames > 32 ||
+		s.width < 16 || s.width > 1024 || s.columns * s.frames * s.width > 30000)
+		return vfm_fail(
 			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
-	if (rc == 0)
-		rc = sheet_path(&path, pattern, &stage, err);
-	if (rc == 0) {
-		vfm_html_begin(&s.page, title ? title : "Clips", 0);
-		stage.files = argv + 1;
-		rc = draw_sheet(&s, &stage, path, err);
-	}
+	TRY(curate_output(&path, pattern, &stage, err));
+	vfm_html_begin(&s.page, title ? title : "Clips", 0);
+	rc = draw_sheet(&s, &stage, path, err);
 	vfm_buf_release(&s.page);
 	free(path);
 	return rc;

@@ -9,7 +9,6 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "encoder/exec/shot_model.h"
 #include "exec_stage.h"
 #include "media/shots/shots.h"
@@ -142,7 +141,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
 	struct vfm_stage stage = {.name = "split", .version = 5, .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = NULL;
-	char *options = NULL;
+	char *options;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)",
 			&detector},
@@ -169,15 +168,11 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0)
-		rc = check_split(&sp, &detector, err);
-	if (rc < 0)
-		return rc;
-	stage.files = argv + 1;
+	TRY(check_split(&sp, &detector, err));
 	sp.shots.stride = !strcmp(detector, "stride");
 	sp.shots.video.threads = sp.model.command || stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	options = split_options(detector, &sp.shots);

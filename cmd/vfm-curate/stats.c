@@ -5,7 +5,6 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "data/record/histogram.h"
-#include "data/record/stage.h"
 
 static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -16,13 +15,9 @@ static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 
 int curate_stats(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_histogram *histogram = vfm_histogram_new();
-	struct vfm_stage stage = {.name = "stats",
-		.fn = stats_record,
-		.ctx = histogram,
-		.serial = true,
-		.silent = true,
-		.sees_all = true};
+	struct vfm_stage stage = {
+		.name = "stats", .fn = stats_record, .serial = true, .silent = true, .sees_all = true};
+	struct vfm_histogram *histogram;
 	const char *format = "text";
 	int64_t bins = 20;
 	struct vfm_opt opts[] = {
@@ -37,25 +32,21 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 		.summary = "count and draw histograms of what records hold",
 		.opts = opts,
 	};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
+	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 
-	if (rc == VFM_OPT_DONE) {
-		vfm_histogram_free(histogram);
+	if (rc != 0)
 		return rc;
-	}
-	if (rc == 0 && strcmp(format, "text") && strcmp(format, "json"))
-		rc = vfm_fail(err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
-	if (rc == 0 && (bins < 2 || bins > 100))
-		rc = vfm_fail(err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
-	if (rc == 0) {
-		stage.files = argv + 1;
-		rc = vfm_stage_run(&stage, NULL, err);
-		if (rc == 0 || rc == VFM_EINPUT) {
-			if (!strcmp(format, "text"))
-				vfm_histogram_print(histogram, (int)bins, stdout);
-			else
-				rc = vfm_histogram_json(histogram, (int)bins, stdout, err) < 0 ? VFM_EENV : rc;
-		}
+	if (strcmp(format, "text") && strcmp(format, "json"))
+		return vfm_fail(err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
+	if (bins < 2 || bins > 100)
+		return vfm_fail(err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
+	stage.ctx = histogram = vfm_histogram_new();
+	rc = vfm_stage_run(&stage, NULL, err);
+	if (rc == 0 || rc == VFM_EINPUT) {
+		if (!strcmp(format, "text"))
+			vfm_histogram_print(histogram, (int)bins, stdout);
+		else
+			rc = vfm_histogram_json(histogram, (int)bins, stdout, err) < 0 ? VFM_EENV : rc;
 	}
 	vfm_histogram_free(histogram);
 	return rc;

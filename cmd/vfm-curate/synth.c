@@ -9,7 +9,6 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
-#include "data/record/stage.h"
 #include "media/av/probe.h"
 #include "media/av/video_out.h"
 #include "media/draw/synth.h"
@@ -148,7 +147,7 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 		.source = &s,
 		.key = "src",
 		.outputs = outputs};
-	char *options = NULL;
+	char *options;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n},
@@ -176,18 +175,14 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	};
 	int n_operands = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0 && n_operands)
-		rc = vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
-	if (rc == 0)
-		rc = parse_words(&s, &words, err);
-	if (rc == 0)
-		rc = check_synth_opts(&s, size, err);
-	if (rc >= 0) {
-		stage.options = options = describe_options(&s, &words);
-		rc = vfm_stage_run(&stage, NULL, err);
-	}
+	if (n_operands)
+		return vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
+	TRY(parse_words(&s, &words, err));
+	TRY(check_synth_opts(&s, size, err));
+	stage.options = options = describe_options(&s, &words);
+	rc = vfm_stage_run(&stage, NULL, err);
 	free(options);
 	return rc;
 }

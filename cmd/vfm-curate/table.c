@@ -5,7 +5,6 @@
 #include "io/opt.h"
 #include "curate.h"
 #include "curate/table/table_records.h"
-#include "data/record/stage.h"
 
 /* The source has done all. */
 static int table_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -38,17 +37,15 @@ int curate_table(int argc, char **argv, struct vfm_err *err)
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &o.n_files, err);
 
-	if (rc == 0)
-		rc = curate_parse_sep(sep, &o.sep, err);
-	if (rc == 0) {
-		o.files = argv + 1;
-		rc = vfm_table_records_open(&t, &o, err);
-	}
-	if (rc == 0) {
-		stage.source = t;
-		stage.options = options = vfm_table_records_settings(&o);
-		rc = vfm_stage_run(&stage, NULL, err);
-	}
+	if (rc != 0)
+		goto out;
+	TRY_OUT(curate_parse_sep(sep, &o.sep, err));
+	o.files = argv + 1;
+	TRY_OUT(vfm_table_records_open(&t, &o, err));
+	stage.source = t;
+	stage.options = options = vfm_table_records_settings(&o);
+	rc = vfm_stage_run(&stage, NULL, err);
+out:
 	vfm_table_records_close(t);
 	free(options);
 	vfm_strlist_release(&o.take);

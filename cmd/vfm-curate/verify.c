@@ -36,12 +36,10 @@ int curate_verify(int argc, char **argv, struct vfm_err *err)
 	};
 	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
-	if (rc == 0 && n == 0)
-		rc = vfm_fail(err, VFM_EUSAGE,
-			"DIR is missing: a folder with "
-			"index.vfmi");
+	if (n == 0)
+		return vfm_fail(err, VFM_EUSAGE, "DIR is missing: a folder with index.vfmi");
 	for (int i = 1; rc == 0 && i <= n; i++)
 		rc = vfm_verify(argv[i], print_shard_fault, NULL, &counts, err);
 	if (rc == 0) {

@@ -165,12 +165,8 @@ cp "$SCRATCH/io/out" score.jsonl
 is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
 	'[1,1,0,0]' "score: black, still and without text"
 is "$(records score.jsonl | jq -c 'select(.score) | .score | keys' | sort -u)" \
-	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","motion_source","object_motion","overexposed","oversaturated","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
+	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","object_motion","overexposed","oversaturated","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
 	"score: the keys of every record"
-is "$(vfm-curate score -q --motion codec split.jsonl | jq -c 'select(.score) | [.score.motion_source]' | sort -u | tail -n 1)" '["codec"]' \
-	"score: motion of the codec's vectors"
-run_stage vfm-curate score --motion eyes split.jsonl
-rc_is 2 "score: no such source of motion"
 is "$(jq -c 'select(.origin.start_frame == 0 and .origin.src == "raw/shots.mp4") | [.score.motion > 0.5, .score.static_ratio < 0.5]' score.jsonl)" \
 	'[true,true]' "score: something moves"
 ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate score -q split.jsonl | jq -c 'select(.start_frame == 50 and .score) | .score.luma')" \

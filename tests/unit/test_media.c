@@ -20,7 +20,6 @@
 #include "base/philox.h"
 #include "io/file.h"
 #include "media/av/av.h"
-#include "media/av/palette.h"
 #include "media/av/pixels.h"
 #include "media/av/probe.h"
 #include "media/av/thumb.h"
@@ -213,6 +212,17 @@ static void test_seek_is_exact(void **state)
 	free(path);
 }
 
+static int cut_one(
+	const char *src, const char *out, const struct vfm_cut_opts *o, struct vfm_cut_result *r, struct vfm_err *err)
+{
+	struct vfm_cut_clip clip = {.out = out, .o = *o};
+
+	vfm_cut_clips(src, &clip, 1);
+	*r = clip.result;
+	*err = clip.err;
+	return clip.rc;
+}
+
 static void test_cut(void **state)
 {
 	char *path = write_stamped("a.mp4", 120, NULL), *out = in_dir("b.mp4");
@@ -224,7 +234,7 @@ static void test_cut(void **state)
 	struct vfm_frame f;
 
 	(void)state;
-	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(cut_one(path, out, &o, &r, &err), 0);
 	assert_int_equal(r.frames, 44);
 	assert_int_equal(vfm_video_open(&v, out, NULL, &err), 0);
 	for (int i = 0; i < 44; i++) {
@@ -240,16 +250,16 @@ static void test_cut(void **state)
 	o.new_fps = 10; /* 44 frames at 29.97 are 1.468 s: 15 ticks */
 	o.width = 64;
 	o.height = 64;
-	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(cut_one(path, out, &o, &r, &err), 0);
 	assert_int_equal(r.frames, 15);
 	assert_int_equal(r.width, 64);
 	o.max_frames = 6;
-	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(cut_one(path, out, &o, &r, &err), 0);
 	assert_int_equal(r.frames, 6);
 	o.max_frames = 0;
 	o.end = 500; /* more than there are: no half clip */
 	unlink(out);
-	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), VFM_EINPUT);
+	assert_int_equal(cut_one(path, out, &o, &r, &err), VFM_EINPUT);
 	assert_non_null(strstr(err.msg, "the file ended at frame 120, before end_frame 500"));
 	assert_int_equal(files_in_dir(), 1);
 	free(path);
@@ -278,18 +288,23 @@ static void test_score_beyond_the_end(void **state)
 
 static void test_cut_size(void **state)
 {
-	struct vfm_cut_opts o = {.even = true};
-	int w, h;
+	static const int sizes[][4] = {{0, 0, W, H}, {0, 60, 80, 60}, {100, 0, 100, 76}, {100, 60, 100, 60}};
+	char *path = write_stamped("a.mp4", 3, NULL), *out = in_dir("b.mp4");
 
 	(void)state;
-	vfm_cut_size(&o, 1281, 721, &w, &h);
-	assert_true(w % 2 == 0 && h % 2 == 0 && abs(w - 1281) <= 1 && abs(h - 721) <= 1);
-	o.height = 240;
-	vfm_cut_size(&o, 1920, 1080, &w, &h);
-	assert_true(w == 426 && h == 240);
-	o.width = 100;
-	vfm_cut_size(&o, 1920, 1080, &w, &h);
-	assert_true(w == 100 && h == 240);
+	for (int i = 0; i < 4; i++) {
+		struct vfm_cut_opts o = {.end = -1, .start_pts = INT64_MIN, .even = true, .codec = "mpeg4"};
+		struct vfm_cut_result r;
+		struct vfm_err err = {0};
+
+		o.width = sizes[i][0];
+		o.height = sizes[i][1];
+		assert_int_equal(cut_one(path, out, &o, &r, &err), 0);
+		assert_int_equal(r.width, sizes[i][2]);
+		assert_int_equal(r.height, sizes[i][3]);
+	}
+	free(path);
+	free(out);
 }
 
 static void test_written_whole_or_not(void **state)
@@ -742,19 +757,30 @@ static void test_text_ratio(void **state)
 
 /* ---- pictures ---- */
 
-static void test_palette(void **state)
+static void test_gif_colours(void **state)
 {
 	static const uint32_t colours[5] = {0x000000, 0xFFFFFF, 0xD04020, 0x2060C0, 0x30A050};
-	uint8_t rgb[64 * 16 * 3], index[64 * 16];
-	uint32_t palette[256];
+	struct vfm_video_out_opts o = {.width = 64, .height = 16};
+	uint8_t rgb[64 * 16 * 3], read[64 * 16 * 3];
+	char *path = in_dir("c.gif");
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+	struct vfm_frame f;
 
 	(void)state;
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
 	for (int i = 0; i < 64 * 16; i++)
 		for (int k = 0; k < 3; k++)
 			rgb[3 * i + k] = (uint8_t)(colours[mix((uint32_t)i) % 5] >> (16 - 8 * k));
-	vfm_palette_of(rgb, 64, 16, index, 64, palette);
-	for (int i = 0; i < 64 * 16; i++) /* few colours come back as they were */
-		assert_int_equal(palette[index[i]] & 0xFFFFFF, colours[mix((uint32_t)i) % 5]);
+	assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	assert_int_equal(vfm_video_out_close(out, &err), 0);
+	assert_int_equal(vfm_video_open(&v, path, NULL, &err), 0);
+	assert_int_equal(vfm_video_next(v, &f, &err), 1);
+	assert_int_equal(vfm_video_rgb(v, 64, 16, VFM_FIT_STRETCH, read, &err), 0);
+	assert_memory_equal(read, rgb, sizeof(rgb)); /* few colours come back as they were */
+	vfm_video_close(v);
+	free(path);
 }
 
 int main(void)
@@ -764,7 +790,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_seek_is_exact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_score_beyond_the_end, setup, teardown),
-		cmocka_unit_test(test_cut_size),
+		cmocka_unit_test_setup_teardown(test_cut_size, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_written_whole_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_png, setup, teardown),
 		cmocka_unit_test(test_thumb),
@@ -774,7 +800,7 @@ int main(void)
 		cmocka_unit_test(test_clip_rules),
 		cmocka_unit_test_setup_teardown(test_scores, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_text_ratio, setup, teardown),
-		cmocka_unit_test(test_palette),
+		cmocka_unit_test_setup_teardown(test_gif_colours, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

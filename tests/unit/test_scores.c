@@ -58,13 +58,12 @@ static double texture(double x, double y, double grain)
 /* The luma of pixel (x, y) of frame i. */
 typedef double (*pixel_fn)(int i, int x, int y);
 
-static struct vfm_score score_as(
-	pixel_fn pixel, const char *name, const char *codec, int crf, enum vfm_motion_source source)
+static struct vfm_score score_drawn(pixel_fn pixel)
 {
 	struct vfm_video_out_opts o = {
-		.width = W, .height = H, .fps_num = FPS, .fps_den = 1, .codec = codec, .crf = crf};
-	struct vfm_score_opts so = {.end = -1, .motion = source};
-	char *path = vfm_strfmt("%s/%s", dir, name);
+		.width = W, .height = H, .fps_num = FPS, .fps_den = 1, .codec = "ffv1", .crf = -1};
+	struct vfm_score_opts so = {.end = -1};
+	char *path = vfm_strfmt("%s/a.mkv", dir);
 	static uint8_t rgb[W * H * 3];
 	struct vfm_video_out *out;
 	struct vfm_err err = {0};
@@ -81,11 +80,6 @@ static struct vfm_score score_as(
 		fail_msg("%s", err.msg);
 	free(path);
 	return s;
-}
-
-static struct vfm_score score_drawn(pixel_fn pixel)
-{
-	return score_as(pixel, "a.mkv", "ffv1", -1, VFM_MOTION_BLOCKS);
 }
 
 static bool is_near(double x, double want, double tolerance)
@@ -143,21 +137,6 @@ static void test_camera(void **state)
 		s.camera_motion < 0.1 && s.object_motion > 0.5 && is_near(s.object_motion, s.motion, 0.2 * s.motion));
 	s = score_drawn(jitter);
 	assert_true(s.shake > 0.8);
-}
-
-static void test_codec_motion(void **state)
-{
-	const double speed = 1.5 * FPS / W * 100;
-	struct vfm_score s = score_as(pan, "p.mp4", "mpeg4", 4, VFM_MOTION_CODEC);
-
-	(void)state;
-	assert_true(s.codec_motion && is_near(s.camera_motion, speed, 0.25 * speed) && s.motion > 0.5 * speed);
-	s = score_as(pan, "p.mp4", "mpeg4", 4, VFM_MOTION_BLOCKS);
-	assert_true(!s.codec_motion && is_near(s.camera_motion, speed, 0.1 * speed));
-	s = score_as(pan, "q.mkv", "ffv1", -1, VFM_MOTION_CODEC); /* without vectors */
-	assert_true(!s.codec_motion && s.motion == 0);
-	s = score_as(pan, "q.mkv", "ffv1", -1, VFM_MOTION_AUTO);
-	assert_true(!s.codec_motion && is_near(s.camera_motion, speed, 0.1 * speed));
 }
 
 /* ---- the picture ---- */
@@ -341,7 +320,7 @@ static void test_saturation(void **state)
 static void test_odd_sizes(void **state)
 {
 	static const int sizes[][2] = {{1, 1}, {2, 3}, {3, 2}, {17, 9}, {333, 5}, {5, 333}, {641, 359}};
-	struct vfm_score_opts so = {.end = -1, .motion = VFM_MOTION_AUTO};
+	struct vfm_score_opts so = {.end = -1};
 	char *path = vfm_strfmt("%s/x.png", dir);
 	struct vfm_err err = {0};
 	struct vfm_score s;
@@ -367,7 +346,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_camera, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_codec_motion, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_faults, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bars, setup, teardown),

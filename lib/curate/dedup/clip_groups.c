@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "curate/dedup/clip_keys.h"
-#include "curate/dedup/clip_order.h"
 #include "io/file.h"
 #include "media/match/clip_compare.h"
 #include "media/match/clip_signs.h"
@@ -55,6 +54,78 @@ struct group_search {
 	size_t n_found, cap_found;
 	struct vfm_err err; /* the first of the threads */
 };
+
+/* ---- ranks ---- */
+
+struct ranked_clip {
+	const struct vfm_clip_set *s;
+	uint64_t name; /* 8 bytes of it, behind those that all have in common */
+	double quality;
+	uint32_t clip;
+};
+
+static int compare_ranked_members(const void *a, const void *b)
+{
+	const struct ranked_clip *p = a, *q = b;
+
+	if (p->quality != q->quality)
+		return p->quality > q->quality ? -1 : 1;
+	if (p->name != q->name)
+		return p->name < q->name ? -1 : 1;
+	return strcmp(vfm_names_at(&p->s->names, p->clip), vfm_names_at(&q->s->names, q->clip));
+}
+
+/* Returns how many bytes all names from number `from` on begin with. */
+static size_t common_prefix(const struct vfm_names *names, int64_t from, int64_t n)
+{
+	const char *first = from < n ? vfm_names_at(names, from) : "";
+	size_t len = strlen(first);
+
+	for (int64_t i = from; i < n; i++) {
+		const char *name = vfm_names_at(names, i);
+		size_t k = 0;
+
+		while (k < len && name[k] == first[k])
+			k++;
+		len = k;
+	}
+	return len;
+}
+
+/* Returns the first 8 bytes of a string as a number that has their order. */
+static uint64_t order_of(const char *s)
+{
+	uint64_t x = 0;
+
+	for (int i = 0; i < 8; i++) {
+		x = x << 8 | (unsigned char)*s;
+		s += *s != 0;
+	}
+	return x;
+}
+
+/* Sets the clip of each rank and the rank of each clip.  VFM_EENV: not enough memory, 64 bytes a clip. */
+static int rank_clips(uint32_t *clip, uint32_t *rank, const struct vfm_clip_set *s, int64_t fixed, struct vfm_err *err)
+{
+	const int64_t others = s->n - fixed;
+	const struct vfm_names *names = &s->names;
+	const size_t prefix = common_prefix(names, fixed, s->n);
+	const size_t bytes = (size_t)others * sizeof(struct ranked_clip) + 1;
+	struct ranked_clip *r = vfm_big_alloc(bytes, "the order of clips", err);
+
+	if (!r)
+		return err->code;
+	for (int64_t i = 0; i < others; i++)
+		r[i] = (struct ranked_clip){s, order_of(vfm_names_at(names, fixed + i) + prefix),
+			s->entries[fixed + i].quality, (uint32_t)(fixed + i)};
+	qsort(r, (size_t)others, sizeof(*r), compare_ranked_members);
+	for (int64_t i = 0; i < s->n; i++) {
+		clip[i] = i < fixed ? (uint32_t)i : r[i - fixed].clip;
+		rank[clip[i]] = (uint32_t)i;
+	}
+	vfm_big_free(r, bytes);
+	return 0;
+}
 
 /* ---- comparison ---- */
 
@@ -644,7 +715,7 @@ int vfm_clip_groups_find(struct vfm_clip_groups *g, const struct vfm_clip_set *s
 	vfm_groups_init(&g->groups, set->n, o->fixed);
 	g->clip = vfm_calloc((size_t)s.n + 1, sizeof(*g->clip));
 	g->rank = vfm_calloc((size_t)s.n + 1, sizeof(*g->rank));
-	TRY_OUT(vfm_clip_order_find(g->clip, g->rank, set, o->fixed, err));
+	TRY_OUT(rank_clips(g->clip, g->rank, set, o->fixed, err));
 	TRY_OUT(load_clips(&s, err));
 	TRY_OUT(search_tables(&s, err));
 out:

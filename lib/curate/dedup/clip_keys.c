@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/philox.h"
 #include "media/match/clip_compare.h"
 #include "media/match/clip_crop.h"
@@ -43,8 +44,12 @@ static void draw_groups(void)
 				all[at] = all[i];
 			}
 		}
-	for (int i = 0; i < COEFS; i++)
-		weight[i] = sqrtf((float)vfm_clip_hash_frequency(i));
+	for (int i = 0; i < COEFS; i++) {
+		int u, v;
+
+		vfm_clip_hash_place(i, &u, &v);
+		weight[i] = sqrtf((float)(u * u + v * v));
+	}
 }
 
 /* Adds a key to the least ones, ascending; 0 is none. */
@@ -222,33 +227,15 @@ static inline __attribute__((always_inline)) void clip_keys_of(
 	add_crops(keys, r, of_key);
 }
 
-static inline __attribute__((always_inline)) void keys_of(
-	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
-{
-	if (r->has_view)
-		image_keys_of(keys, r, of_key);
-	else
-		clip_keys_of(keys, r, of_key);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void keys_of_avx2(
-	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
-{
-	keys_of(keys, r, of_key);
-}
-#endif
-
+VFM_CLONES("avx2", "default")
 int vfm_clip_keys_of(uint32_t keys[VFM_IMAGE_TABLES][VFM_CLIP_KEYS], const struct vfm_clip_rows *r, int of_key)
 {
 	pthread_once(&once, draw_groups);
 	memset(keys, 0, sizeof(uint32_t[MOST][KEYS]));
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2"))
-		keys_of_avx2(keys, r, of_key);
+	if (r->has_view)
+		image_keys_of(keys, r, of_key);
 	else
-#endif
-		keys_of(keys, r, of_key);
+		clip_keys_of(keys, r, of_key);
 	return r->has_view ? MOST : TABLES;
 }
 

@@ -32,7 +32,7 @@ void vfm_clip_set_close(struct vfm_clip_set *s)
 	*s = (struct vfm_clip_set){0};
 }
 
-static int add_bytes(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
+int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
 	int slots, struct vfm_err *err)
 {
 	size_t name_len = strlen(name);
@@ -57,13 +57,7 @@ int vfm_clip_set_add(
 	uint8_t bytes[VFM_CLIP_HASH_BYTES];
 	size_t len = vfm_clip_hash_pack(h, bytes);
 
-	return add_bytes(s, name, quality, bytes, len, h->slots, err);
-}
-
-int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
-	int slots, struct vfm_err *err)
-{
-	return add_bytes(s, name, quality, hash, len, slots, err);
+	return vfm_clip_set_add_packed(s, name, quality, bytes, len, h->slots, err);
 }
 
 int vfm_clip_set_flush(struct vfm_clip_set *s, struct vfm_err *err)
@@ -150,7 +144,7 @@ static int load_clip(struct vfm_clip_set *s, struct body *b, struct vfm_err *err
 		return vfm_fail(err, VFM_EUSAGE, "'%s': damaged: a name with a zero byte", b->path);
 	rc = vfm_clip_hash_unpack(&h, bytes, len, err);
 	if (rc == 0)
-		rc = add_bytes(s, name, quality, bytes, len, h.slots, err);
+		rc = vfm_clip_set_add_packed(s, name, quality, bytes, len, h.slots, err);
 	if (rc == VFM_EINPUT) {
 		vfm_err_context(err, "'%s': damaged: clip '%.80s'", b->path, name);
 		return err->code = VFM_EUSAGE;

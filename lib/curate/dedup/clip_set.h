@@ -2,12 +2,7 @@
  *
  * The hashes lie in an unlinked temporary file in TMPDIR; of a clip, memory has 48 bytes and its name.
  *
- * File, little endian: a header of 64 bytes
- *   0 "VFMDEDUP"   8 u32 version (1)   12 u32 coefficients of a slot (48)   16 u64 clips   24 u64 bytes of the body
- *   32 u32 CRC-32C of the body   36 zeros   60 u32 CRC-32C of the 60 bytes before
- * and a body, for each clip
- *   u32 bytes of the name (1 to VFM_CLIP_NAME_MAX)   u32 bytes of the hash   f64 quality   the name   the hash
- *   (vfm_clip_hash_pack in media/match/clip_hash.h)
+ * man/vfm-dedup.5 defines the file.
  *
  * A set belongs to one thread; vfm_clip_set_read alone is thread-safe.
  */

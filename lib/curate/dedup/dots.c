@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
+
 #define ROWS  6
 #define PANEL VFM_DOTS_PANEL
 #define HALF  (PANEL / 2)
@@ -41,8 +43,8 @@ static inline __attribute__((always_inline)) void multiply_tile(
 	}
 }
 
-static inline __attribute__((always_inline)) void multiply(
-	const float *a, int64_t na, const float *packed, int64_t nb, int64_t dim, float *out, int64_t ld)
+VFM_CLONES("avx2", "default")
+void vfm_dots(const float *a, int64_t na, const float *packed, int64_t nb, int64_t dim, float *out, int64_t ld)
 {
 	for (int64_t j = 0; j < nb; j += PANEL) {
 		const float *b = packed + j * dim;
@@ -53,31 +55,6 @@ static inline __attribute__((always_inline)) void multiply(
 		for (; i < na; i++)
 			multiply_tile(a + i * dim, 1, b, dim, out + i * ld + j, ld);
 	}
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void multiply_avx2(
-	const float *a, int64_t na, const float *packed, int64_t nb, int64_t dim, float *out, int64_t ld)
-{
-	multiply(a, na, packed, nb, dim, out, ld);
-}
-#endif
-
-static void multiply_base(
-	const float *a, int64_t na, const float *packed, int64_t nb, int64_t dim, float *out, int64_t ld)
-{
-	multiply(a, na, packed, nb, dim, out, ld);
-}
-
-void vfm_dots(const float *a, int64_t na, const float *packed, int64_t nb, int64_t dim, float *out, int64_t ld)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-		multiply_avx2(a, na, packed, nb, dim, out, ld);
-		return;
-	}
-#endif
-	multiply_base(a, na, packed, nb, dim, out, ld);
 }
 
 double vfm_dots_normalize(float *x, int64_t dim)
@@ -94,7 +71,8 @@ double vfm_dots_normalize(float *x, int64_t dim)
 	return length;
 }
 
-static inline __attribute__((always_inline)) float multiply_pair(const float *x, const float *y, int64_t dim, float *xx)
+VFM_CLONES("avx2", "default")
+float vfm_dots_pair(const float *x, const float *y, int64_t dim, float *xx)
 {
 	lanes xy = {0}, squares = {0}, a, b;
 	float dot = 0, square = 0;
@@ -116,20 +94,4 @@ static inline __attribute__((always_inline)) float multiply_pair(const float *x,
 	}
 	*xx = square;
 	return dot;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static float pair_avx2(const float *x, const float *y, int64_t dim, float *xx)
-{
-	return multiply_pair(x, y, dim, xx);
-}
-#endif
-
-float vfm_dots_pair(const float *x, const float *y, int64_t dim, float *xx)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return pair_avx2(x, y, dim, xx);
-#endif
-	return multiply_pair(x, y, dim, xx);
 }

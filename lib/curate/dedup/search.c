@@ -161,9 +161,13 @@ out:
 
 /* ---- results ---- */
 
+struct placed_row {
+	struct vfm_near_row near;
+	int64_t place; /* among the results */
+};
+
 struct results {
-	struct vfm_near_row *near; /* by row */
-	int64_t *place;            /* of near[i] among the results */
+	struct placed_row *by_row; /* [n] */
 	json_t **recs;             /* [n] in the order of the results */
 	int64_t n, next, row;
 };
@@ -171,56 +175,41 @@ struct results {
 static int take_result(struct vfm_search *s, json_t *rec, void *ctx, struct vfm_err *err)
 {
 	struct results *r = ctx;
+	const struct placed_row *p = &r->by_row[r->next];
 
 	(void)s, (void)err;
-	if (r->row++ != r->near[r->next].row)
+	if (r->row++ != p->near.row)
 		return 0;
-	json_object_set_new(rec, "similarity", vfm_json_real(round(r->near[r->next].similarity * 1e6) / 1e6));
-	r->recs[r->place[r->next]] = json_incref(rec);
+	json_object_set_new(rec, "similarity", vfm_json_real(round(p->near.similarity * 1e6) / 1e6));
+	r->recs[p->place] = json_incref(rec);
 	return ++r->next == r->n; /* 1: all are there */
 }
 
-struct placed {
-	struct vfm_near_row near;
-	int64_t place;
-};
-
 static int compare_placed(const void *a, const void *b)
 {
-	const struct placed *p = a, *q = b;
+	const struct placed_row *p = a, *q = b;
 
 	return p->near.row < q->near.row ? -1 : p->near.row > q->near.row;
 }
 
-static void sort_by_row(struct results *r)
-{
-	struct placed *p = vfm_calloc((size_t)r->n, sizeof(*p));
-
-	for (int64_t i = 0; i < r->n; i++)
-		p[i] = (struct placed){r->near[i], i};
-	qsort(p, (size_t)r->n, sizeof(*p), compare_placed);
-	for (int64_t i = 0; i < r->n; i++) {
-		r->near[i] = p[i].near;
-		r->place[i] = p[i].place;
-	}
-	free(p);
-}
-
 int vfm_search_write(struct vfm_search *s, const float *query, int64_t k, FILE *out, struct vfm_err *err)
 {
+	struct vfm_near_row *near;
 	struct results r = {0};
 	int rc;
 
 	if (k < 1 || k > VFM_NEAREST_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "-k: expected 1 to %d", VFM_NEAREST_MAX);
-	r.near = vfm_calloc((size_t)k, sizeof(*r.near));
-	r.place = vfm_calloc((size_t)k, sizeof(*r.place));
+	near = vfm_calloc((size_t)k, sizeof(*near));
+	r.by_row = vfm_calloc((size_t)k, sizeof(*r.by_row));
 	r.recs = vfm_calloc((size_t)k, sizeof(json_t *));
-	TRY_OUT(vfm_nearest_find(&s->vectors, query, k, r.near, &r.n, err));
+	TRY_OUT(vfm_nearest_find(&s->vectors, query, k, near, &r.n, err));
 	TRY_OUT(vfm_features_check(&s->vectors, err));
 	if (r.n == 0)
 		goto out;
-	sort_by_row(&r);
+	for (int64_t i = 0; i < r.n; i++)
+		r.by_row[i] = (struct placed_row){near[i], i};
+	qsort(r.by_row, (size_t)r.n, sizeof(*r.by_row), compare_placed);
 	TRY_OUT(for_each_record(s, take_result, &r, err));
 	if (r.next < r.n)
 		TRY_OUT(vfm_fail(err, VFM_EENV, "the records changed while they were read"));
@@ -230,8 +219,8 @@ int vfm_search_write(struct vfm_search *s, const float *query, int64_t k, FILE *
 out:
 	for (int64_t i = 0; i < k; i++)
 		json_decref(r.recs[i]);
-	free(r.near);
-	free(r.place);
+	free(near);
+	free(r.by_row);
 	free((void *)r.recs);
 	return rc;
 }

@@ -14,6 +14,7 @@
 #define TILE        192  /* rows that are compared at once */
 #define STRIP       2048 /* representatives that they are compared with at once; a multiple of VFM_DOTS_PANEL */
 #define SAMPLE      128  /* rows of the sample for each cluster */
+#define ITERATIONS  10   /* of k-means */
 #define SAMPLE_MOST (INT64_C(1) << 28) /* elements of the sample */
 #define NOWHERE     UINT32_MAX         /* the cluster of a vector that is 0 */
 
@@ -150,7 +151,7 @@ static int run_kmeans(struct clustering *c, struct vfm_err *err)
 			(size_t)c->dim * sizeof(float));
 	}
 	pack_centroids(c);
-	for (int64_t i = 0; i < (c->o->iterations ? c->o->iterations : 10); i++) {
+	for (int64_t i = 0; i < ITERATIONS; i++) {
 		vfm_par_for(c->n_sample, TILE, assign_sample, c);
 		move_centroids(c, i);
 	}

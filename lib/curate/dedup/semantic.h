@@ -28,10 +28,9 @@ enum vfm_semantic_keep {
 };
 
 struct vfm_semantic_opts {
-	double threshold;   /* 1 - cosine of duplicates */
-	int64_t clusters;   /* 0: the square root of the rows */
-	int64_t probe;      /* 1 to VFM_SEMANTIC_PROBE_MAX; 0: 2 */
-	int64_t iterations; /* 0: 10 */
+	double threshold; /* 1 - cosine of duplicates */
+	int64_t clusters; /* 0: the square root of the rows */
+	int64_t probe;    /* 1 to VFM_SEMANTIC_PROBE_MAX; 0: 2 */
 	int64_t seed;
 	enum vfm_semantic_keep keep;
 };

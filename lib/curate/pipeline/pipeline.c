@@ -22,22 +22,26 @@ struct pipeline_reading {
 	struct vfm_err *err;
 };
 
-/* Those that the run sets, or that make no sense in it. */
-static bool is_reserved(const char *key)
-{
-	static const char *const names[] = {"part", "done", "quiet", "help", "version"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(key, names[i]))
-			return true;
-	return false;
-}
-
 static bool is_in_list(const char *key, const char *const *list)
 {
 	while (list && *list && strcmp(key, *list) != 0)
 		list++;
 	return list && *list;
+}
+
+/* Whether the run sets an option, or the option makes no sense in it. */
+static bool is_reserved(const char *key)
+{
+	return is_in_list(key, (const char *const[]){"part", "done", "quiet", "help", "version", NULL});
+}
+
+static const struct vfm_opt *find_stage_option(const struct vfm_cmd *cmd, const char *name)
+{
+	const struct vfm_opt *o = cmd->opts;
+
+	while (o->type != VFM_OPT_END && (!o->name || strcmp(o->name, name) != 0))
+		o++;
+	return o->type == VFM_OPT_END ? NULL : o;
 }
 
 static int add_option_word(struct pipeline_reading *r, const char *name, const char *value)
@@ -144,16 +148,13 @@ static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 
 	r->s->has_resume = traits->has_resume;
 	r->s->reads_all = traits->reads_all;
-	for (o = cmd->opts; o->type != VFM_OPT_END; o++)
-		r->has_done |= o->name && !strcmp(o->name, "done");
+	r->has_done = find_stage_option(cmd, "done");
 	json_object_foreach((json_t *)(uintptr_t)r->obj, key, v)
 	{
 		if (!strcmp(key, "stage") || r->rc < 0)
 			continue;
-		for (o = cmd->opts; o->type != VFM_OPT_END; o++)
-			if (o->name && !strcmp(o->name, key))
-				break;
-		if (o->type == VFM_OPT_END || is_reserved(key)) {
+		o = find_stage_option(cmd, key);
+		if (!o || is_reserved(key)) {
 			r->rc = unknown_option(r, cmd, key);
 			continue;
 		}

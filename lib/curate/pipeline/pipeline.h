@@ -1,10 +1,6 @@
 /* pipeline.h - the stages of a run, read from JSON (vfm-pipeline(5)).
  *
- *     {"inputs": ["raw"],
- *      "stages": [{"stage": "probe", "fast": true}, {"stage": "filter", "min": ["width=256"]}, ...]}
- *
- * The keys of a stage are the long options of its verb.  A value has the type of the option: true or false, a number, a
- * text, or a list of texts.
+ * The keys of a stage are the long options of its verb; a value has the type of the option.
  */
 #ifndef VFM_CURATE_PIPELINE_PIPELINE_H
 #define VFM_CURATE_PIPELINE_PIPELINE_H

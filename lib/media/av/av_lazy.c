@@ -30,9 +30,7 @@
 #include <libavfilter/buffersink.h>
 #include <libavfilter/buffersrc.h>
 #include <libavutil/channel_layout.h>
-#include <libavutil/display.h>
 #include <libavutil/hwcontext.h>
-#include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
@@ -123,7 +121,6 @@ FN(int, AVUTIL, av_channel_layout_describe, (const AVChannelLayout *l, char *buf
 FN(int, AVUTIL, av_channel_layout_copy, (AVChannelLayout * dst, const AVChannelLayout *src), (dst, src))
 FN(AVBufferRef *, AVUTIL, av_buffer_ref, (const AVBufferRef *buf), (buf))
 VOID(AVUTIL, av_buffer_unref, (AVBufferRef * *buf), (buf))
-
 VOID(AVUTIL, av_channel_layout_default, (AVChannelLayout * l, int n), (l, n))
 VOID(AVUTIL, av_channel_layout_uninit, (AVChannelLayout * l), (l))
 FN(const char *, AVUTIL, av_color_primaries_name, (enum AVColorPrimaries primaries), (primaries))
@@ -136,12 +133,9 @@ FN(int, AVUTIL, av_dict_set, (AVDictionary * *pm, const char *key, const char *v
 	(pm, key, value, flags))
 FN(int, AVUTIL, av_dict_set_int, (AVDictionary * *pm, const char *key, int64_t value, int flags),
 	(pm, key, value, flags))
-FN(double, AVUTIL, av_display_rotation_get, (const int32_t matrix[9]), (matrix))
 FN(char *, AVUTIL, av_fourcc_make_string, (char *buf, uint32_t fourcc), (buf, fourcc))
 FN(AVFrame *, AVUTIL, av_frame_alloc, (void), ())
 FN(int, AVUTIL, av_frame_apply_cropping, (AVFrame * frame, int flags), (frame, flags))
-FN(AVFrame *, AVUTIL, av_frame_clone, (const AVFrame *src), (src))
-FN(int, AVUTIL, av_frame_copy, (AVFrame * dst, const AVFrame *src), (dst, src))
 FN(int, AVUTIL, av_frame_copy_props, (AVFrame * dst, const AVFrame *src), (dst, src))
 VOID(AVUTIL, av_frame_free, (AVFrame * *frame), (frame))
 FN(int, AVUTIL, av_frame_get_buffer, (AVFrame * frame, int align), (frame, align))
@@ -153,46 +147,25 @@ FN(int, AVUTIL, av_frame_ref, (AVFrame * dst, const AVFrame *src), (dst, src))
 VOID(AVUTIL, av_frame_unref, (AVFrame * frame), (frame))
 VOID(AVUTIL, av_free, (void *ptr), (ptr))
 VOID(AVUTIL, av_freep, (void *ptr), (ptr))
-FN(enum AVPixelFormat, AVUTIL, av_get_pix_fmt, (const char *name), (name))
 FN(const char *, AVUTIL, av_get_pix_fmt_name, (enum AVPixelFormat pix_fmt), (pix_fmt))
 FN(int, AVUTIL, av_hwdevice_ctx_create,
 	(AVBufferRef * *ctx, enum AVHWDeviceType type, const char *device, AVDictionary *opts, int flags),
 	(ctx, type, device, opts, flags))
-
 FN(AVBufferRef *, AVUTIL, av_hwframe_ctx_alloc, (AVBufferRef * device), (device))
 FN(int, AVUTIL, av_hwframe_ctx_init, (AVBufferRef * frames), (frames))
 FN(int, AVUTIL, av_hwframe_get_buffer, (AVBufferRef * frames, AVFrame *frame, int flags), (frames, frame, flags))
 FN(int, AVUTIL, av_hwframe_transfer_data, (AVFrame * dst, const AVFrame *src, int flags), (dst, src, flags))
-VOID(AVUTIL, av_image_copy,
-	(uint8_t * dst_data[4], int dst_linesizes[4], const uint8_t *src_data[4], const int src_linesizes[4],
-		enum AVPixelFormat pix_fmt, int width, int height),
-	(dst_data, dst_linesizes, src_data, src_linesizes, pix_fmt, width, height))
-FN(int, AVUTIL, av_image_copy_to_buffer,
-	(uint8_t * dst, int dst_size, const uint8_t *const src_data[4], const int src_linesize[4],
-		enum AVPixelFormat pix_fmt, int width, int height, int align),
-	(dst, dst_size, src_data, src_linesize, pix_fmt, width, height, align))
-FN(int, AVUTIL, av_image_fill_arrays,
-	(uint8_t * dst_data[4], int dst_linesize[4], const uint8_t *src, enum AVPixelFormat pix_fmt, int width,
-		int height, int align),
-	(dst_data, dst_linesize, src, pix_fmt, width, height, align))
-FN(int, AVUTIL, av_image_get_buffer_size, (enum AVPixelFormat pix_fmt, int width, int height, int align),
-	(pix_fmt, width, height, align))
 VOID(AVUTIL, av_log_set_callback, (void (*callback)(void *, int, const char *, va_list)), (callback))
 FN(void *, AVUTIL, av_malloc, (size_t size), (size))
-FN(void *, AVUTIL, av_mallocz, (size_t size), (size))
 VOID(AVUTIL, av_max_alloc, (size_t max), (max))
 FN(int, AVUTIL, av_opt_set, (void *obj, const char *name, const char *val, int search_flags),
 	(obj, name, val, search_flags))
-FN(int, AVUTIL, av_opt_set_int, (void *obj, const char *name, int64_t val, int search_flags),
-	(obj, name, val, search_flags))
 FN(const AVPixFmtDescriptor *, AVUTIL, av_pix_fmt_desc_get, (enum AVPixelFormat pix_fmt), (pix_fmt))
 FN(int64_t, AVUTIL, av_rescale_q, (int64_t a, AVRational bq, AVRational cq), (a, bq, cq))
-FN(int64_t, AVUTIL, av_rescale_q_rnd, (int64_t a, AVRational bq, AVRational cq, enum AVRounding rnd), (a, bq, cq, rnd))
 FN(char *, AVUTIL, av_strdup, (const char *s), (s))
 FN(int, AVUTIL, av_strerror, (int errnum, char *errbuf, size_t errbuf_size), (errnum, errbuf, errbuf_size))
 
 /* libavcodec */
-FN(int, AVCODEC, av_new_packet, (AVPacket * pkt, int size), (pkt, size))
 FN(AVPacket *, AVCODEC, av_packet_alloc, (void), ())
 VOID(AVCODEC, av_packet_free, (AVPacket * *pkt), (pkt))
 FN(uint8_t *, AVCODEC, av_packet_get_side_data, (const AVPacket *pkt, enum AVPacketSideDataType type, size_t *size),
@@ -221,18 +194,10 @@ FN(int, AVCODEC, avcodec_send_frame, (AVCodecContext * avctx, const AVFrame *fra
 FN(int, AVCODEC, avcodec_send_packet, (AVCodecContext * avctx, const AVPacket *avpkt), (avctx, avpkt))
 
 /* libavformat */
-FN(int, AVFORMAT, av_find_best_stream,
-	(AVFormatContext * ic, enum AVMediaType type, int wanted_stream_nb, int related_stream,
-		const AVCodec **decoder_ret, int flags),
-	(ic, type, wanted_stream_nb, related_stream, decoder_ret, flags))
-FN(AVRational, AVFORMAT, av_guess_frame_rate, (AVFormatContext * ctx, AVStream *stream, AVFrame *frame),
-	(ctx, stream, frame))
 FN(AVRational, AVFORMAT, av_guess_sample_aspect_ratio, (AVFormatContext * format, AVStream *stream, AVFrame *frame),
 	(format, stream, frame))
 FN(int, AVFORMAT, av_interleaved_write_frame, (AVFormatContext * s, AVPacket *pkt), (s, pkt))
 FN(int, AVFORMAT, av_read_frame, (AVFormatContext * s, AVPacket *pkt), (s, pkt))
-FN(int, AVFORMAT, av_seek_frame, (AVFormatContext * s, int stream_index, int64_t timestamp, int flags),
-	(s, stream_index, timestamp, flags))
 FN(uint8_t *, AVFORMAT, av_stream_get_side_data, (const AVStream *stream, enum AVPacketSideDataType type, size_t *size),
 	(stream, type, size))
 FN(int, AVFORMAT, av_write_trailer, (AVFormatContext * s), (s))
@@ -274,11 +239,6 @@ FN(int64_t, AVFORMAT, avio_size, (AVIOContext * s), (s))
 
 /* libswscale */
 VOID(SWSCALE, sws_freeContext, (struct SwsContext * swsContext), (swsContext))
-FN(struct SwsContext *, SWSCALE, sws_getCachedContext,
-	(struct SwsContext * context, int srcW, int srcH, enum AVPixelFormat srcFormat, int dstW, int dstH,
-		enum AVPixelFormat dstFormat, int flags, SwsFilter *srcFilter, SwsFilter *dstFilter,
-		const double *param),
-	(context, srcW, srcH, srcFormat, dstW, dstH, dstFormat, flags, srcFilter, dstFilter, param))
 FN(const int *, SWSCALE, sws_getCoefficients, (int colorspace), (colorspace))
 FN(struct SwsContext *, SWSCALE, sws_getContext,
 	(int srcW, int srcH, enum AVPixelFormat srcFormat, int dstW, int dstH, enum AVPixelFormat dstFormat, int flags,

@@ -62,27 +62,23 @@ int vfm_orient_degrees(struct vfm_orient o, bool *mirrored)
 
 /* ---- scaling ---- */
 
+/* The format without a range; *full_range becomes 1 if it says that. */
 static enum AVPixelFormat plain_format(enum AVPixelFormat f, int *full_range)
 {
-	switch (f) {
-	case AV_PIX_FMT_YUVJ420P:
-		*full_range = 1;
-		return AV_PIX_FMT_YUV420P;
-	case AV_PIX_FMT_YUVJ422P:
-		*full_range = 1;
-		return AV_PIX_FMT_YUV422P;
-	case AV_PIX_FMT_YUVJ444P:
-		*full_range = 1;
-		return AV_PIX_FMT_YUV444P;
-	case AV_PIX_FMT_YUVJ440P:
-		*full_range = 1;
-		return AV_PIX_FMT_YUV440P;
-	case AV_PIX_FMT_YUVJ411P:
-		*full_range = 1;
-		return AV_PIX_FMT_YUV411P;
-	default:
-		return f;
-	}
+	static const enum AVPixelFormat plain[][2] = {
+		{AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P},
+		{AV_PIX_FMT_YUVJ422P, AV_PIX_FMT_YUV422P},
+		{AV_PIX_FMT_YUVJ444P, AV_PIX_FMT_YUV444P},
+		{AV_PIX_FMT_YUVJ440P, AV_PIX_FMT_YUV440P},
+		{AV_PIX_FMT_YUVJ411P, AV_PIX_FMT_YUV411P},
+	};
+
+	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+		if (plain[i][0] == f) {
+			*full_range = 1;
+			return plain[i][1];
+		}
+	return f;
 }
 
 /* Video without a label: BT.709 in high definition, else BT.601, as in players. */

@@ -69,82 +69,31 @@ int vfm_probe_file(
 	return rc;
 }
 
-static bool has_ending(const char *name, const char *const *endings, size_t n)
+/* Whether the name ends in a dot and one of the endings, of which the last is NULL. */
+static bool has_ending(const char *name, const char *const *endings)
 {
 	const char *dot = strrchr(name, '.');
 
-	for (size_t i = 0; dot && i < n; i++)
-		if (!strcasecmp(dot + 1, endings[i]))
+	while (dot && *endings)
+		if (!strcasecmp(dot + 1, *endings++))
 			return true;
 	return false;
 }
 
 bool vfm_media_name(const char *name)
 {
-	static const char *const endings[] = {
-		"mp4",
-		"m4v",
-		"mov",
-		"mkv",
-		"webm",
-		"avi",
-		"ts",
-		"m2ts",
-		"mts",
-		"mpg",
-		"mpeg",
-		"m1v",
-		"m2v",
-		"mjpeg",
-		"mjpg",
-		"vob",
-		"ogv",
-		"ogg",
-		"flv",
-		"wmv",
-		"asf",
-		"mxf",
-		"3gp",
-		"3g2",
-		"h264",
-		"264",
-		"h265",
-		"265",
-		"hevc",
-		"ivf",
-		"obu",
-		"y4m",
-		"gif",
-		"rm",
-		"rmvb",
-		"dv",
-		"nut",
-		"jpg",
-		"jpeg",
-		"jpe",
-		"png",
-		"apng",
-		"webp",
-		"bmp",
-		"tif",
-		"tiff",
-		"avif",
-		"heic",
-		"ppm",
-		"pgm",
-		"pam",
-		"jxl",
-		"jp2",
-		"m4a",
-	};
+	static const char *const endings[] = {"mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg",
+		"mpeg", "m1v", "m2v", "mjpeg", "mjpg", "vob", "ogv", "ogg", "flv", "wmv", "asf", "mxf", "3gp", "3g2",
+		"h264", "264", "h265", "265", "hevc", "ivf", "obu", "y4m", "gif", "rm", "rmvb", "dv", "nut", "apng",
+		"m4a", NULL};
 
-	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
+	return vfm_image_name(name) || has_ending(name, endings);
 }
 
 bool vfm_image_name(const char *name)
 {
 	static const char *const endings[] = {"jpg", "jpeg", "jpe", "png", "webp", "bmp", "tif", "tiff", "avif", "heic",
-		"ppm", "pgm", "pam", "jxl", "jp2"};
+		"ppm", "pgm", "pam", "jxl", "jp2", NULL};
 
-	return has_ending(name, endings, sizeof(endings) / sizeof(endings[0]));
+	return has_ending(name, endings);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "io/file.h"
@@ -218,11 +217,10 @@ static int write_packets(struct remux *x, AVFormatContext *to, struct vfm_remux_
 	return rc;
 }
 
-/* Writes the file at `tmp`.  Returns 1, or 0 if the muxer refuses the stream. */
-static int write_copy(
-	struct remux *x, const char *tmp, struct vfm_remux_result *r, const char *path, struct vfm_err *err)
+/* Returns 1, or 0 if the muxer refuses the stream. */
+static int write_copy(struct remux *x, const struct vfm_atomic *file, struct vfm_remux_result *r, struct vfm_err *err)
 {
-	char *url = vfm_strfmt("file:%s", tmp);
+	char *url = vfm_strfmt("file:%s", file->tmp ? file->tmp : file->path);
 	AVDictionary *options = NULL;
 	AVFormatContext *to = NULL;
 	AVStream *out;
@@ -253,29 +251,20 @@ static int write_copy(
 	if (to)
 		avio_closep(&to->pb);
 	avformat_free_context(to);
-	return refused ? 0 : rc < 0 ? mux_failed(rc, path, err) : 1;
+	return refused ? 0 : rc < 0 ? mux_failed(rc, file->path, err) : 1;
 }
 
-/* Writes the file under a temporary name and renames it. */
 static int publish_copy(struct remux *x, const char *path, struct vfm_remux_result *r, struct vfm_err *err)
 {
-	char *tmp, *dir = NULL;
-	int fd = vfm_temp_create(path, &tmp), rc;
+	struct vfm_atomic file;
+	int rc;
 
-	if (fd < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-	rc = write_copy(x, tmp, r, path, err);
-	if (rc == 1 && (fsync(fd) < 0 || rename(tmp, path) < 0))
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-	if (rc != 1) {
-		unlink(tmp);
-	} else {
-		dir = vfm_dir_of(path);
-		rc = vfm_fsync_dir(dir, err) < 0 ? VFM_EENV : 1;
-	}
-	close(fd);
-	free(dir);
-	free(tmp);
+	TRY(vfm_atomic_open(&file, path, err));
+	rc = write_copy(x, &file, r, err);
+	if (rc == 1)
+		TRY(vfm_atomic_commit(&file, err));
+	else
+		vfm_atomic_abort(&file);
 	return rc;
 }
 

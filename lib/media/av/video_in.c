@@ -2,7 +2,6 @@
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
-#include <libavutil/motion_vector.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
@@ -132,8 +131,6 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 		v->dec->export_side_data |= AV_CODEC_EXPORT_DATA_FILM_GRAIN; /* that is, do not apply it */
 	}
 	vfm_hw_attach(v->dec, v->opts.hwaccel);
-	if (v->opts.vectors)
-		v->dec->flags2 |= AV_CODEC_FLAG2_EXPORT_MVS;
 	vfm_av_forget_line();
 	rc = avcodec_open2(v->dec, codec, NULL);
 	if (rc == AVERROR(EAGAIN))
@@ -260,7 +257,6 @@ static void gather_info(struct vfm_video *v)
 	i->sar_den = sar.num > 0 && sar.den > 0 ? sar.den : 1;
 	set_colors(v, f);
 	i->interlaced = v->interlaced || v->stream->codecpar->field_order > AV_FIELD_PROGRESSIVE;
-	i->has_alpha = desc && desc->flags & AV_PIX_FMT_FLAG_ALPHA;
 	i->fps_num = i->image ? 0 : rate.num;
 	i->fps_den = i->image ? 1 : rate.den;
 	i->frames = i->image ? 1 : v->stream->nb_frames > 0 ? v->stream->nb_frames : -1;
@@ -556,20 +552,6 @@ int64_t vfm_video_errors(const struct vfm_video *v)
 	return lines ? lines : v->flagged;
 }
 
-static char coded_type(const AVFrame *f)
-{
-	switch (f->pict_type) {
-	case AV_PICTURE_TYPE_I:
-		return 'I';
-	case AV_PICTURE_TYPE_P:
-		return 'P';
-	case AV_PICTURE_TYPE_B:
-		return 'B';
-	default:
-		return '?';
-	}
-}
-
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err)
 {
 	double rate = v->info.fps_num ? (double)v->info.fps_num / v->info.fps_den : 25;
@@ -583,7 +565,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	v->has_ahead = false;
 	if (rc <= 0)
 		return rc;
-	*f = (struct vfm_frame){.index = v->next_index++, .pts = pts_of(v->frame), .type = coded_type(v->frame)};
+	*f = (struct vfm_frame){.index = v->next_index++, .pts = pts_of(v->frame)};
 	f->interlaced = v->frame->interlaced_frame;
 	f->damaged = v->frame->flags & AV_FRAME_FLAG_CORRUPT || v->frame->decode_error_flags;
 	shown_size(v, v->frame, &f->width, &f->height);
@@ -769,12 +751,4 @@ int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *d
 	if (vfm_pixels_rows(v->pixels, v->frame, rows, n, dst, err) < 0)
 		return vfm_err_context(err, "'%s'", v->path);
 	return 0;
-}
-
-const struct AVMotionVector *vfm_video_vectors(const struct vfm_video *v, size_t *n)
-{
-	const AVFrameSideData *sd = av_frame_get_side_data(v->frame, AV_FRAME_DATA_MOTION_VECTORS);
-
-	*n = sd ? sd->size / sizeof(AVMotionVector) : 0;
-	return *n ? (const AVMotionVector *)(const void *)sd->data : NULL;
 }

@@ -39,7 +39,6 @@ struct vfm_video_opts {
 	int threads;        /* of the decoder; 0 = 1 */
 	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
 	bool draft;         /* no loop filter, no film grain: less exact pixels in less time */
-	bool vectors;       /* keep the codec's motion vectors, for vfm_video_vectors */
 	bool keep_hdr;      /* do not convert HDR and BT.2020 to BT.709 */
 	enum vfm_deinterlace deinterlace;
 	enum vfm_hwaccel hwaccel; /* decode on a device, if there is one (auto: the first); else in software */
@@ -60,7 +59,7 @@ struct vfm_video_info {
 	double duration_s;    /* as the container claims; < 0 unknown */
 	double stream_s;      /* end of the last frame, as the video stream claims; < 0 unknown */
 	double tick_s;        /* unit of the timestamps */
-	bool has_audio, has_alpha;
+	bool has_audio;
 	/* "smpte2084", "bt709", …; "" = the file does not say */
 	char color_transfer[24], color_primaries[24];
 	bool wide;       /* HDR or BT.2020: pixels are converted, unless keep_hdr */
@@ -74,7 +73,6 @@ struct vfm_frame {
 	int width, height; /* as shown; may change in mid-stream */
 	bool damaged;      /* the decoder says so */
 	bool interlaced;   /* … as the decoder gave it, after deinterlacing false */
-	char type;         /* how it was coded: 'I', 'P', 'B', or '?' for another type */
 };
 
 /* Opens `path` (any regular file, or the member of a tar).  VFM_EINPUT: not a video or an
@@ -133,10 +131,5 @@ void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height);
  * range of the file, rounded down to 8 bits.  A frame without a plane of luma (RGB, palette) is converted first.
  *   dst  [n, coded width] uint8 */
 int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *dst, struct vfm_err *err);
-
-/* Returns the motion vectors of the frame that was decoded last (<libavutil/motion_vector.h>), and their number.  NULL:
- * the frame or its codec has none, or opts.vectors was not set.  Valid until the next frame. */
-struct AVMotionVector;
-const struct AVMotionVector *vfm_video_vectors(const struct vfm_video *v, size_t *n);
 
 #endif

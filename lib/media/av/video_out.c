@@ -11,15 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/file.h"
 #include "media/av/audio.h"
 #include "media/av/av.h"
+#include "media/av/graph.h"
 #include "media/av/hw.h"
-#include "media/av/palette.h"
 #include "media/av/video_out.h"
 
 #define MAX_SIDE  32768
@@ -31,8 +30,8 @@ struct frame_length {
 };
 
 struct vfm_video_out {
-	char *path, *tmp;
-	int tmp_fd; /* holds the lock of tmp, which FFmpeg opens by its name */
+	char *path;
+	struct vfm_atomic file; /* not of .png; FFmpeg opens it by its name */
 	struct vfm_video_out_opts opts;
 	bool png, numbered;
 	int width, height; /* encoded: may be padded */
@@ -43,6 +42,8 @@ struct vfm_video_out {
 	enum AVPixelFormat pix_fmt; /* of `frame`, in host memory */
 	AVFrame *frame;
 	AVFrame *uploaded; /* the frame in the memory of the device that encodes; NULL: the encoder reads `frame` */
+	struct vfm_graph *colours; /* of .gif: chooses 256 colours for each frame, which become `indexed`; else NULL */
+	AVFrame *indexed;
 	AVPacket *packet;
 	struct SwsContext *sws;
 	uint8_t *padded;                        /* [height, width, 3], if the size is padded */
@@ -325,6 +326,8 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 		if (rc < 0)
 			return enc_failed(o, rc, "cannot open the encoder", err);
 	}
+	if (o->pix_fmt == AV_PIX_FMT_PAL8)
+		o->pix_fmt = AV_PIX_FMT_RGB24;
 	o->frame->format = o->pix_fmt;
 	o->frame->width = o->width;
 	o->frame->height = o->height;
@@ -332,7 +335,15 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 	o->frame->color_range = o->enc->color_range;
 	if (av_frame_get_buffer(o->frame, 0) < 0)
 		return vfm_fail(err, VFM_EENV, "out of memory");
-	return 0;
+	if (o->enc->pix_fmt != AV_PIX_FMT_PAL8)
+		return 0;
+	o->indexed = av_frame_alloc();
+	if (!o->indexed)
+		return vfm_fail(err, VFM_EENV, "out of memory");
+	return vfm_graph_video(&o->colours, o->frame, o->enc->time_base,
+		"split[a][b];[a]palettegen=stats_mode=single:reserve_transparent=0[p];[b][p]paletteuse=new=1:dither="
+		"none",
+		err);
 }
 
 static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
@@ -341,7 +352,7 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 
 	if (o->width != o->opts.width || o->height != o->opts.height)
 		o->padded = vfm_malloc((size_t)o->width * (size_t)o->height * 3);
-	if (o->pix_fmt == AV_PIX_FMT_RGB24 || o->pix_fmt == AV_PIX_FMT_PAL8)
+	if (o->pix_fmt == AV_PIX_FMT_RGB24)
 		return 0;
 	o->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_RGB24, o->width, o->height, o->pix_fmt,
 		SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP, NULL, NULL, NULL);
@@ -355,7 +366,7 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 
 static int open_muxer(struct vfm_video_out *o, const char *muxer, struct vfm_err *err)
 {
-	char *url = vfm_strfmt("file:%s", o->tmp);
+	char *url = vfm_strfmt("file:%s", o->file.tmp ? o->file.tmp : o->file.path);
 	int rc = avformat_alloc_output_context2(&o->fmt, NULL, muxer, url);
 
 	if (rc >= 0)
@@ -430,11 +441,7 @@ int vfm_video_out_open(
 		goto out;
 	}
 	if (!o->png) {
-		o->tmp_fd = vfm_temp_create(path, &o->tmp);
-		if (o->tmp_fd < 0) {
-			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-			goto out;
-		}
+		TRY_OUT(vfm_atomic_open(&o->file, path, err));
 		TRY_OUT(open_muxer(o, muxer, err));
 	}
 	TRY_OUT(open_encoder(o, err));
@@ -475,9 +482,6 @@ static void fill_frame(struct vfm_video_out *o, const uint8_t *rgb)
 
 	if (o->sws) {
 		sws_scale(o->sws, planes, strides, 0, o->height, o->frame->data, o->frame->linesize);
-	} else if (o->pix_fmt == AV_PIX_FMT_PAL8) {
-		vfm_palette_of(planes[0], o->width, o->height, o->frame->data[0], o->frame->linesize[0],
-			(uint32_t *)(void *)o->frame->data[1]);
 	} else {
 		for (int y = 0; y < o->height; y++)
 			memcpy(o->frame->data[0] + (ptrdiff_t)y * o->frame->linesize[0],
@@ -531,6 +535,22 @@ static int drain(struct vfm_video_out *o, struct vfm_err *err)
 	return rc == AVERROR(EAGAIN) || rc == AVERROR_EOF ? 0 : enc_failed(o, rc, "encoder", err);
 }
 
+/* Writes the frames whose colours are chosen, which are late by one. */
+static int encode_indexed(struct vfm_video_out *o, AVFrame *f /* NULL: the end */, struct vfm_err *err)
+{
+	int rc;
+
+	TRY(vfm_graph_send(o->colours, f, err));
+	while ((rc = vfm_graph_receive(o->colours, o->indexed, err)) == 1) {
+		rc = avcodec_send_frame(o->enc, o->indexed);
+		av_frame_unref(o->indexed);
+		if (rc < 0)
+			return enc_failed(o, rc, "encoder", err);
+		TRY(drain(o, err));
+	}
+	return rc;
+}
+
 /* Gives the filled frame to the encoder.  Returns FFmpeg's code. */
 static int encode_frame(struct vfm_video_out *o)
 {
@@ -563,10 +583,14 @@ static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, 
 	o->frame->pts = pts;
 	if (o->opts.audio)
 		TRY(vfm_audio_write(o->opts.audio, (double)pts * av_q2d(o->enc->time_base), o->fmt, err));
-	rc = encode_frame(o);
-	if (rc < 0)
-		return enc_failed(o, rc, "encoder", err);
-	TRY(drain(o, err));
+	if (o->colours) {
+		TRY(encode_indexed(o, o->frame, err));
+	} else {
+		rc = encode_frame(o);
+		if (rc < 0)
+			return enc_failed(o, rc, "encoder", err);
+		TRY(drain(o, err));
+	}
 	o->n++;
 	return 0;
 }
@@ -599,8 +623,10 @@ struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)
 
 /* ---- the end ---- */
 
-static void release(struct vfm_video_out *o)
+void vfm_video_out_abort(struct vfm_video_out *o)
 {
+	if (!o)
+		return;
 	if (o->fmt) {
 		avio_closep(&o->fmt->pb);
 		avformat_free_context(o->fmt);
@@ -608,38 +634,14 @@ static void release(struct vfm_video_out *o)
 	avcodec_free_context(&o->enc);
 	av_frame_free(&o->frame);
 	av_frame_free(&o->uploaded);
+	vfm_graph_free(o->colours);
+	av_frame_free(&o->indexed);
 	av_packet_free(&o->packet);
 	sws_freeContext(o->sws);
 	free(o->padded);
-	if (o->tmp)
-		close(o->tmp_fd);
+	vfm_atomic_abort(&o->file); /* no-op if it is complete */
 	free(o->path);
-	free(o->tmp);
 	free(o);
-}
-
-void vfm_video_out_abort(struct vfm_video_out *o)
-{
-	if (!o)
-		return;
-	if (o->fmt)
-		avio_closep(&o->fmt->pb);
-	if (o->tmp && vfm_is_same_file(o->tmp_fd, o->tmp)) /* not if it was renamed */
-		unlink(o->tmp);
-	release(o);
-}
-
-static int publish(struct vfm_video_out *o, struct vfm_err *err)
-{
-	char *dir;
-	int rc;
-
-	if (fsync(o->tmp_fd) < 0 || rename(o->tmp, o->path) < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", o->path);
-	dir = vfm_dir_of(o->path);
-	rc = vfm_fsync_dir(dir, err);
-	free(dir);
-	return rc;
 }
 
 /* The time when the last frame ends. */
@@ -656,6 +658,8 @@ static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 
 	if (o->n == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no frames were given", o->path);
+	if (o->colours)
+		TRY(encode_indexed(o, NULL, err));
 	avcodec_send_frame(o->enc, NULL);
 	TRY(drain(o, err)); /* an encoder with threads delays frames */
 	if (o->png)
@@ -670,16 +674,13 @@ static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 		rc = avio_closep(&o->fmt->pb);
 	if (rc < 0)
 		return enc_failed(o, rc, "closing", err);
-	return publish(o, err);
+	return vfm_atomic_commit(&o->file, err);
 }
 
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err)
 {
 	int rc = flush_and_close(o, err);
 
-	if (rc < 0)
-		vfm_video_out_abort(o);
-	else
-		release(o);
+	vfm_video_out_abort(o);
 	return rc;
 }

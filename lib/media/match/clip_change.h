@@ -1,25 +1,16 @@
 /* clip_change.h - what changes from moment to moment in a clip that is still almost everywhere: a signature of the
  * temporal differences of its pictures, which the few coefficients of a slot (clip_hash.h) do not resolve.
  *
- * The pictures are means of a quarter second.  Step k is the difference of luma d, of pictures k + 2 and k + 3 minus
- * pictures k and k + 1, halved, and shrunk towards 0 by VFM_CHANGE_NOISE levels, since coding changes still pictures.
- * A step has
- *   its place: the mean position of |d|, within the part of the picture that black bars leave;
- *   its shape: d within 2.2 standard deviations of |d| around this place, in each direction, as 16 x 16 cells, of which
- *   the DCT-II coefficients u, v < 4 are kept, as for an area of 128 x 128 pixels.
- * So cropping and scaling move all places alike and leave the shapes as they are, and a step depends on a second of
- * the clip alone, wherever the clip begins.
+ * man/vfm-dedup.5 defines the steps of the signature.  Cropping and scaling move all places alike and leave the shapes
+ * as they are, and a step depends on a second of the clip alone, wherever the clip begins.  Norms are as for an area of
+ * 128 x 128 pixels.
  *
  * Two clips are compared at a shift in steps, upright or mirrored, by the steps that are common to both:
  *   the correlation of shapes, sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to
- *   each of the three sums of n steps: two still clips correlate by 1, a still and a moving one by about 0;
+ *   each of the three sums of n steps;
  *   the correlation of places, with weights sqrt(|a| |b|), by the mean square of their differences around the mean
  *   difference, relative to their variances plus 0.02^2.
  * The distance is the larger one of 1 - correlation, divided by 1.6.
- *
- * A clip has no signature if |d| is 3 levels or more in the mean of all pixels, in half of its steps or more: then its
- * slots tell its motion.  And none if it changes by few levels only, such as the noise of a camera: if the mean of |d|,
- * weighted by |d|, is less than 5 levels and not 0.
  *
  * Plain data; thread-safe.
  */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "media/match/clip_agreement.h"
 #include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
@@ -15,6 +16,9 @@
 #define SHOTS      3   /* 1 - correlation of motion is multiplied by this times the share of motion, … */
 #define SHOTS_MOST 2.0 /* … at most by this */
 #define ALIKE      1.5 /* by which 1 - correlation of two pictures is multiplied */
+
+/* Sums have the same bits with each instruction set. */
+#define FAST VFM_CLONES("avx2", "default")
 
 typedef float lanes __attribute__((vector_size(32)));
 typedef int32_t mask __attribute__((vector_size(32)));
@@ -81,7 +85,7 @@ INLINE void find_signs(const float *x, uint64_t *sign, uint64_t *strong)
 	*strong = gather_bits(large);
 }
 
-INLINE void fill_rows(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+FAST void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	float mean[COEFS];
 
@@ -105,10 +109,10 @@ INLINE void fill_rows(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 	}
 }
 
-INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
+FAST void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 {
 	r->slots = h->slots;
-	fill_rows(r, h);
+	vfm_clip_rows_fill(r, h);
 	for (int k = 0; k < h->slots; k++)
 		if (h->diff[k][0] == -128)
 			r->sign[k] = r->strong[k] = 0;
@@ -116,7 +120,7 @@ INLINE void rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
 			find_signs(r->x[k], &r->sign[k], &r->strong[k]);
 }
 
-INLINE void half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
+FAST void vfm_clip_half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
 {
 	out->slots = in->slots - 1;
 	for (int k = 0; k < out->slots; k++) {
@@ -125,6 +129,15 @@ INLINE void half_of(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
 		find_signs(out->x[k], &out->sign[k], &out->strong[k]);
 		if (!in->strong[k] || !in->strong[k + 1])
 			out->strong[k] = 0;
+	}
+}
+
+void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots)
+{
+	r->slots = slots;
+	for (int k = 0; k < slots; k++) {
+		r->sign[k] = vfm_clip_sign_of(&signs[k]);
+		r->strong[k] = vfm_clip_strong_of(&signs[k]);
 	}
 }
 
@@ -296,7 +309,7 @@ INLINE void compare_phase(const struct vfm_clip_rows *a, const struct vfm_clip_r
 						&a->changes, changes, 2 * shift - half, mirrored != 0));
 			if (d < m->distance)
 				*m = (struct vfm_clip_match){
-					d, VFM_CLIP_HASH_STEP * (shift - 0.5 * half), n, mirrored != 0};
+					d, VFM_CLIP_HASH_STEP * (shift - 0.5 * half), mirrored != 0};
 		}
 	}
 }
@@ -307,7 +320,7 @@ static void compare_images(
 	struct vfm_image_match i;
 
 	vfm_image_compare(&a->view, &b->view, most, &i);
-	*m = (struct vfm_clip_match){.distance = i.distance, .common = 1, .mirrored = i.mirrored};
+	*m = (struct vfm_clip_match){.distance = i.distance, .mirrored = i.mirrored};
 }
 
 /* Raises the distance of two clips to that of their mean pictures. */
@@ -323,8 +336,8 @@ static void compare_means(
 	m->distance = fmax(m->distance, i.distance);
 }
 
-INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
-	double most, struct vfm_clip_match *m)
+FAST void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b,
+	const struct vfm_clip_rows *half, double most, struct vfm_clip_match *m)
 {
 	const int common = clip_least_common(a->slots, b->slots);
 
@@ -337,88 +350,4 @@ INLINE void compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b
 	compare_phase(a, half, &b->changes, 1, common, m);
 	if (m->distance < most && a->has_detail && b->has_detail)
 		compare_means(a, b, most, m);
-}
-
-/* ---- instruction sets ---- */
-
-#if defined(__x86_64__)
-#define FAST __attribute__((target("avx2,popcnt")))
-
-FAST static void rows_of_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
-{
-	rows_of(r, h);
-}
-
-FAST static void fill_rows_avx2(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
-{
-	fill_rows(r, h);
-}
-
-FAST static void half_of_avx2(struct vfm_clip_rows *out, const struct vfm_clip_rows *in)
-{
-	half_of(out, in);
-}
-
-FAST static void compare_avx2(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b,
-	const struct vfm_clip_rows *half, double most, struct vfm_clip_match *m)
-{
-	compare(a, b, half, most, m);
-}
-
-static bool is_fast(void)
-{
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
-}
-#else
-#define rows_of_avx2   rows_of
-#define fill_rows_avx2 fill_rows
-#define half_of_avx2   half_of
-#define compare_avx2   compare
-
-static bool is_fast(void)
-{
-	return false;
-}
-#endif
-
-void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
-{
-	if (is_fast())
-		rows_of_avx2(r, h);
-	else
-		rows_of(r, h);
-}
-
-void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots)
-{
-	r->slots = slots;
-	for (int k = 0; k < slots; k++) {
-		r->sign[k] = vfm_clip_sign_of(&signs[k]);
-		r->strong[k] = vfm_clip_strong_of(&signs[k]);
-	}
-}
-
-void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h)
-{
-	if (is_fast())
-		fill_rows_avx2(r, h);
-	else
-		fill_rows(r, h);
-}
-
-void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)
-{
-	if (is_fast())
-		half_of_avx2(half, r);
-	else
-		half_of(half, r);
-}
-
-void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
-	double most, struct vfm_clip_match *m)
-{
-	if (is_fast())
-		compare_avx2(a, b, half, most, m);
-	else
-		compare(a, b, half, most, m);
 }

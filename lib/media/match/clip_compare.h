@@ -34,7 +34,6 @@ void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r)
 struct vfm_clip_match {
 	double distance;
 	double offset_s; /* b begins so much later than a; negative: earlier */
-	int common;      /* slots */
 	bool mirrored;
 };
 

@@ -69,19 +69,6 @@ void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_
 	}
 }
 
-static void transform_part(float out[VFM_CLIP_HASH_COEFS], const float *picture, const float *rows, const float *cols)
-{
-	float c[U][U];
-
-	vfm_picture_transform(c[0], U, picture, N, rows, cols);
-	for (int i = 0; i < VFM_CLIP_HASH_COEFS; i++) {
-		int u, v;
-
-		vfm_clip_hash_place(i, &u, &v);
-		out[i] = c[u][v];
-	}
-}
-
 int vfm_clip_image_parts(float parts[VFM_IMAGE_PARTS][VFM_CLIP_HASH_COEFS], const struct vfm_clip_rows *r)
 {
 	const struct vfm_image_view *view = &r->view;
@@ -94,9 +81,9 @@ int vfm_clip_image_parts(float parts[VFM_IMAGE_PARTS][VFM_CLIP_HASH_COEFS], cons
 
 		vfm_picture_weights(rows, U, N, (double)b->top * N, (double)b->bottom * N);
 		vfm_picture_weights(cols, U, N, (double)b->left * N, (double)b->right * N);
-		transform_part(parts[n++], view->fine, rows, cols);
+		vfm_clip_hash_transform(parts[n++], view->fine, N, rows, cols);
 	}
 	for (int i = 0; i < VFM_CLIP_CROPS; i++)
-		transform_part(parts[n++], view->fine, weights[i / 3], weights[i % 3]);
+		vfm_clip_hash_transform(parts[n++], view->fine, N, weights[i / 3], weights[i % 3]);
 	return n;
 }

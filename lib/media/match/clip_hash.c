@@ -44,15 +44,6 @@ void vfm_clip_hash_place(int i, int *u, int *v)
 	*v = uv[i][1];
 }
 
-int vfm_clip_hash_frequency(int i)
-{
-	return uv[i][0] * uv[i][0] + uv[i][1] * uv[i][1];
-}
-
-struct bars {
-	int top, bottom, left, right; /* the picture is within [top, bottom) x [left, right) */
-};
-
 /* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  What
  * fades to black is no bar: where it would end, depends on light and coding.  0 too if so many lines are black that the
  * picture itself is dark. */
@@ -72,7 +63,8 @@ static int count_black(const float *mean, const float *max, int n, int step)
 	return mean[next] - mean[last] >= BAR_STEP || max[next] - max[last] >= BAR_RISE ? k : 0;
 }
 
-static struct bars find_bars(const uint16_t *q, int n, int size)
+/* Sets box to the part that bars leave: rows [0] to [1] - 1, columns [2] to [3] - 1. */
+static void find_bars(int box[4], const uint16_t *q, int n, int size)
 {
 	float row_mean[256] = {0}, row_max[256] = {0}, col_mean[256] = {0}, col_max[256] = {0};
 
@@ -94,12 +86,13 @@ static struct bars find_bars(const uint16_t *q, int n, int size)
 			col_mean[i] = fmaxf(col_mean[i], cols[i]);
 		}
 	}
-	return (struct bars){count_black(row_mean, row_max, size, 1), size - count_black(row_mean, row_max, size, -1),
-		count_black(col_mean, col_max, size, 1), size - count_black(col_mean, col_max, size, -1)};
+	box[0] = count_black(row_mean, row_max, size, 1);
+	box[1] = size - count_black(row_mean, row_max, size, -1);
+	box[2] = count_black(col_mean, col_max, size, 1);
+	box[3] = size - count_black(col_mean, col_max, size, -1);
 }
 
-/* The coefficients of a picture [size, size]: x [COEFS]. */
-static void transform(const float *picture, int size, const float *rows, const float *cols, float *x)
+void vfm_clip_hash_transform(float x[COEFS], const float *picture, int size, const float *rows, const float *cols)
 {
 	float c[U][U];
 
@@ -160,21 +153,20 @@ static void mean_picture(float *picture, const uint16_t *quarters, int from, int
 void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image)
 {
 	const size_t pixels = (size_t)size * (size_t)size;
-	const struct bars b = find_bars(quarters, n, size);
-	const int box[4] = {b.top, b.bottom, b.left, b.right};
 	float *rows = vfm_calloc((size_t)U * (size_t)size, sizeof(*rows));
 	float *cols = vfm_calloc((size_t)U * (size_t)size, sizeof(*cols));
 	float *picture = vfm_calloc(pixels, sizeof(*picture)), (*x)[COEFS] = vfm_calloc(SLOTS, sizeof(*x));
-	int slots = image ? 1 : (n + 1) / 2;
+	int slots = image ? 1 : (n + 1) / 2, box[4];
 
+	find_bars(box, quarters, n, size);
 	slots = slots > SLOTS ? SLOTS : slots;
-	vfm_picture_weights(rows, U, size, b.top, b.bottom);
-	vfm_picture_weights(cols, U, size, b.left, b.right);
+	vfm_picture_weights(rows, U, size, box[0], box[1]);
+	vfm_picture_weights(cols, U, size, box[2], box[3]);
 	for (int k = 0; k < slots; k++) {
 		int from = image || k == 0 ? 0 : 2 * k - 1, to = image || 2 * k + 3 > n ? n : 2 * k + 3;
 
 		mean_picture(picture, quarters, from, to, pixels);
-		transform(picture, size, rows, cols, x[k]);
+		vfm_clip_hash_transform(x[k], picture, size, rows, cols);
 	}
 	vfm_clip_hash_quantize(h, x, slots);
 	h->has_detail = image && vfm_clip_hash_informative(h);

@@ -1,34 +1,10 @@
 /* clip_hash.h - perceptual hashes of clips and images, which copies of a clip share after coding, scaling, bars,
  * cropping of a few percent, changes of light, mirroring, and cutting.
  *
- * The hash describes luma, stretched to 32 x 32 after black bars are cut off, by the VFM_CLIP_HASH_COEFS lowest DCT-II
- * coefficients without the mean (ordered by u^2 + v^2, as in pHash: Zauner, "Implementation and Benchmarking of
- * Perceptual Image Hash Functions", 2010).  Slot k is the mean of the frames of one second around (k + 1/2) / 2 s; so
- * neighbouring slots overlap, and a shift of the time grid changes them little.  A slot is the mean of the clip plus
- * a difference, which is quantized for itself: what moves before a fixed camera is small beside the picture.
- * A slot without contrast is flat: it has no direction, and resembles no slot that is not flat.  A hash covers the
- * first VFM_CLIP_HASH_SLOTS / 2 seconds.  An image has one slot.
- *
- * Two hashes are compared at each shift in time (in steps of a quarter second), upright and mirrored, by two numbers:
- *
- * The agreement is the mean, over the common slots that are not flat in both clips (half of the common slots at least),
- * of the share of equal signs minus that of unequal ones, among the coefficients that are not small in either.
- *
- * The correlation is that of the differences from the means of the n common slots: of motion.  1 - correlation is
- * multiplied by n / (n - 1), as few slots correlate by chance.  Where pictures change more than they stay, motion is
- * that from shot to shot, which two edits of one scene share: 1 - correlation is also multiplied by 3 s, within 1 and
- * 2, with s the share of motion in the energy.  It is undefined if both clips are still, or if, scaled to one contrast,
- * their pictures differ by less than 1.25 levels of luma; and 0 if, relative to its contrast, one of them moves 1.6
- * times as much as the other or more.
- *
- * The distance is 1 - min(agreement, correlation), the least of all shifts whose common part has two slots and 70 % of
- * the shorter clip.  One slot, as of an image, is compared with at most two.  It has few signs, which agree by chance
- * in large sets; so the correlation of one common slot is that of the coefficients, 1 - correlation multiplied by 1.5.
- *
- * Clips that are still almost everywhere have a signature of what changes, too (clip_change.h).  If both have
- * one, its distance at a shift counts where it is larger.
- *
- * Two images with detail are compared by it alone; see image_detail.h.
+ * man/vfm-dedup.5 defines the hash and the distance of two.  The coefficients are ordered by u^2 + v^2, as in pHash
+ * (Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010).  Neighbouring slots overlap, so
+ * that a shift of the time grid changes them little.  A slot is the mean of the clip plus a difference, which is
+ * quantized for itself: what moves before a fixed camera is small beside the picture.
  *
  * All functions are local and thread-safe.
  */
@@ -109,8 +85,9 @@ int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t 
 
 /* Sets the vertical frequency u and the horizontal frequency v of coefficient i. */
 void vfm_clip_hash_place(int i, int *u, int *v);
-/* Returns u^2 + v^2 of coefficient i. */
-int vfm_clip_hash_frequency(int i);
+/* Sets the coefficients of a picture [size, size] by the weights of its rows and columns [8, size] (picture_dct.h). */
+void vfm_clip_hash_transform(
+	float x[VFM_CLIP_HASH_COEFS], const float *picture, int size, const float *rows, const float *cols);
 
 /* The coefficients whose sign mirroring changes, those of odd v, as bits. */
 #define VFM_CLIP_HASH_ODD UINT64_C(0x7648cea61d45)

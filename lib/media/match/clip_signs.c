@@ -1,4 +1,5 @@
 /* clip_signs.c - which clips resemble one by their signs; see clip_hash.h. */
+#include "base/clones.h"
 #include "media/match/clip_agreement.h"
 #include "media/match/clip_compare.h"
 #include "media/match/clip_hash.h"
@@ -58,15 +59,11 @@ INLINE uint64_t find_resembling(const struct vfm_clip_rows *const *a, int n, con
 	return found;
 }
 
-static bool agrees_plain(const struct overlap *o, double most)
-{
-	return agrees(o, most);
-}
-
+VFM_CLONES("popcnt", "default")
 static uint64_t find_resembling_plain(
 	const struct vfm_clip_rows *const *a, int n, const struct vfm_clip_rows *b, double most)
 {
-	return find_resembling(a, n, b, most, agrees_plain);
+	return find_resembling(a, n, b, most, agrees);
 }
 
 /* ---- instruction sets ---- */
@@ -74,19 +71,7 @@ static uint64_t find_resembling_plain(
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define POPCNT __attribute__((target("popcnt")))
-#define WIDE   __attribute__((target("popcnt,avx2,avx512f,avx512dq,avx512vl,avx512vpopcntdq")))
-
-POPCNT static inline bool agrees_popcnt(const struct overlap *o, double most)
-{
-	return agrees(o, most);
-}
-
-POPCNT static uint64_t find_resembling_popcnt(
-	const struct vfm_clip_rows *const *a, int n, const struct vfm_clip_rows *b, double most)
-{
-	return find_resembling(a, n, b, most, agrees_popcnt);
-}
+#define WIDE __attribute__((target("popcnt,avx2,avx512f,avx512dq,avx512vl,avx512vpopcntdq")))
 
 WIDE static inline float add_lanes(__m256 v)
 {
@@ -154,8 +139,6 @@ uint64_t vfm_clip_signs_resemble(
 #if defined(__x86_64__)
 	if (has_wide())
 		return find_resembling_wide(a, n, b, most);
-	if (__builtin_cpu_supports("popcnt"))
-		return find_resembling_popcnt(a, n, b, most);
 #endif
 	return find_resembling_plain(a, n, b, most);
 }

@@ -319,7 +319,7 @@ static void compare_parts(const struct image_pair *p, bool mirrored, struct vfm_
 	detail = correlate_cells(x, y, &o);
 	d = fmax(1 - shape, (1 - detail) / DETAIL);
 	if (d < m->distance)
-		*m = (struct vfm_image_match){shape, detail, d, mirrored};
+		*m = (struct vfm_image_match){d, mirrored};
 }
 
 static void mirror_view(struct vfm_image_view *out, const struct vfm_image_view *in)

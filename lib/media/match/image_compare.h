@@ -7,10 +7,7 @@
 #include "media/match/image_detail.h"
 
 struct vfm_image_match {
-	double shape;  /* correlation of luma in the common part */
-	double detail; /* that of luma without its local mean, divided by its local deviation plus 4 levels, both of 5 x
-			  5 cells of 32 x 32: the outline of a logo does not hide what differs within it */
-	double distance; /* the larger one of 1 - shape and (1 - detail) / 1.6 */
+	double distance; /* of man/vfm-dedup.5 */
 	bool mirrored;
 };
 

@@ -1,14 +1,9 @@
 /* image_detail.h - a finer signature of a picture than clip_hash.h has of the slots of clips, and the comparison of
  * two.
  *
- * The signature has the coefficients u, v of the DCT-II (picture_dct.h) of luma with 0 < u^2 + v^2 <
- * VFM_IMAGE_CUTOFF, ascending by u, then v, of the part of the picture that black bars leave, its mean, and its place.
- * A coefficient c is stored as sign(c) sqrt(4 |c|), at most 127 in magnitude.
- *
- * Two pictures are compared after one is moved and scaled to fit the other, horizontally and vertically for itself, by
- * the method of Lucas and Kanade ("An iterative image registration technique", 1981) with a factor and an offset of
- * light, from coarse to fine.  It begins with the parts that bars leave, with the whole pictures, and with those whose
- * dark borders are cut off.  Both are then compared in the part that they have in common, 70 % of each or more.
+ * man/vfm-dedup.5 defines both; the coefficients are those of picture_dct.h.  Two pictures are fit to each other by the
+ * method of Lucas and Kanade ("An iterative image registration technique", 1981) with a factor and an offset of light,
+ * from coarse to fine.
  *
  * Plain data; thread-safe.
  */

@@ -9,12 +9,14 @@
 #endif
 
 #include "base/mem.h"
-#include "media/score/motion_impl.h"
 
 enum {
-	W = VFM_MOTION_W,
-	BLOCK = MOTION_BLOCK,
+	W = 128,
+	MAX_H = 256,
+	BLOCK = 8,
 	AREA = BLOCK * BLOCK,
+	COLS = W / BLOCK,
+	CELLS = COLS * (MAX_H / BLOCK),
 	REACH = 12,
 	FIT_ROUNDS = 8,
 	FIT_MIN = 6, /* least number of blocks with texture for a fit */
@@ -29,9 +31,9 @@ enum {
 
 /* Displacements of the blocks of a pair, in percent of the longer side. */
 struct field {
-	float dx[MOTION_CELLS], dy[MOTION_CELLS];
-	float weight[MOTION_CELLS]; /* of the fit */
-	bool measured[MOTION_CELLS];
+	float dx[CELLS], dy[CELLS];
+	float weight[CELLS]; /* of the fit */
+	bool measured[CELLS];
 };
 
 struct camera {
@@ -39,13 +41,11 @@ struct camera {
 };
 
 struct vfm_motion {
-	enum vfm_motion_source source;
 	int h, rows;
 	double unit_x, unit_y; /* a pixel of the grid in percent of the longer side */
-	uint8_t plane[2][W * VFM_MOTION_MAX_H];
+	uint8_t plane[2][W * MAX_H];
 	int now;
 	bool has_frame;
-	struct codec_field codec;
 	struct field field;
 	struct vfm_motion_result sum;
 	double t[3][2]; /* translations of the camera in the last pairs, newest first */
@@ -136,19 +136,11 @@ static bool search_motion_of_block(const struct vfm_motion *m, int x, int y, int
 
 /* ---- a pair ---- */
 
-static bool use_codec(const struct vfm_motion *m)
-{
-	return m->source != VFM_MOTION_BLOCKS && m->codec.with_vectors > 0;
-}
-
 /* Fills the field of the pair. */
 static void measure_blocks(struct vfm_motion *m)
 {
-	const struct codec_field *c = &m->codec;
-	bool codec = use_codec(m);
-
-	for (int i = 0; i < m->rows * MOTION_COLS; i++) {
-		int x = i % MOTION_COLS * BLOCK, y = i / MOTION_COLS * BLOCK;
+	for (int i = 0; i < m->rows * COLS; i++) {
+		int x = i % COLS * BLOCK, y = i / COLS * BLOCK;
 		const uint8_t *b = m->plane[m->now] + y * W + x;
 		int still = sad_of_blocks(m->plane[!m->now] + y * W + x, b);
 		int texture = block_texture(b);
@@ -158,12 +150,7 @@ static void measure_blocks(struct vfm_motion *m)
 		m->field.measured[i] = texture >= FLAT * AREA;
 		if (!m->field.measured[i] || still < fmin(NOISE * AREA, STILL * texture))
 			continue;
-		if (codec && c->area[i] > 0) {
-			dx = c->dx[i] / c->area[i] * c->frames * W;
-			dy = c->dy[i] / c->area[i] * c->frames * m->h;
-		} else {
-			m->field.measured[i] = !codec && search_motion_of_block(m, x, y, still, &dx, &dy);
-		}
+		m->field.measured[i] = search_motion_of_block(m, x, y, still, &dx, &dy);
 		m->field.dx[i] = (float)(dx * m->unit_x);
 		m->field.dy[i] = (float)(dy * m->unit_y);
 	}
@@ -179,10 +166,10 @@ static int compare_displacements(const void *a, const void *b)
 /* Returns the median of v[i] over the measured blocks; n > 0 of them. */
 static double median_motion(const struct vfm_motion *m, const float *v, int n)
 {
-	float sorted[MOTION_CELLS];
+	float sorted[CELLS];
 	int k = 0;
 
-	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+	for (int i = 0; i < m->rows * COLS; i++)
 		if (m->field.measured[i])
 			sorted[k++] = v[i];
 	qsort(sorted, (size_t)n, sizeof(float), compare_displacements);
@@ -192,8 +179,8 @@ static double median_motion(const struct vfm_motion *m, const float *v, int n)
 /* The position of block i from the centre, in percent of the longer side. */
 static void block_place(const struct vfm_motion *m, int i, double *x, double *y)
 {
-	*x = ((i % MOTION_COLS + 0.5) * BLOCK - W / 2.0) * m->unit_x;
-	*y = ((i / MOTION_COLS + 0.5) * BLOCK - m->h / 2.0) * m->unit_y;
+	*x = ((i % COLS + 0.5) * BLOCK - W / 2.0) * m->unit_x;
+	*y = ((i / COLS + 0.5) * BLOCK - m->h / 2.0) * m->unit_y;
 }
 
 /* Stores the distance of each block from the camera's motion in weight[], and their median in *median. */
@@ -201,7 +188,7 @@ static void find_residuals(struct vfm_motion *m, const struct camera *c, int n, 
 {
 	struct field *f = &m->field;
 
-	for (int i = 0; i < m->rows * MOTION_COLS; i++) {
+	for (int i = 0; i < m->rows * COLS; i++) {
 		double x, y;
 
 		block_place(m, i, &x, &y);
@@ -218,7 +205,7 @@ static void refit(struct vfm_motion *m, struct camera *c, double scale)
 	double w1 = 0, mx = 0, my = 0, mu = 0, mv = 0, xx = 0, zoom = 0, turn = 0;
 
 	for (int pass = 0; pass < 2; pass++)
-		for (int i = 0; i < m->rows * MOTION_COLS; i++) {
+		for (int i = 0; i < m->rows * COLS; i++) {
 			double r = f->weight[i] / scale, w = r < 1 ? (1 - r * r) * (1 - r * r) : 0, x, y;
 
 			if (!f->measured[i] || w == 0)
@@ -247,7 +234,7 @@ static struct camera fit_camera(struct vfm_motion *m)
 	double median, scale = SCALE_MIN;
 	int n = 0, agree = 0;
 
-	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+	for (int i = 0; i < m->rows * COLS; i++)
 		n += m->field.measured[i];
 	if (n < FIT_MIN)
 		return c;
@@ -260,7 +247,7 @@ static struct camera fit_camera(struct vfm_motion *m)
 		refit(m, &c, scale);
 	}
 	find_residuals(m, &c, n, &median);
-	for (int i = 0; i < m->rows * MOTION_COLS; i++)
+	for (int i = 0; i < m->rows * COLS; i++)
 		agree += m->field.measured[i] && m->field.weight[i] < fmin(scale, 1.0);
 	return agree < AGREE_MIN * n ? (struct camera){0} : c;
 }
@@ -278,7 +265,7 @@ static void add_shake(struct vfm_motion *m, const struct camera *c, double secon
 
 static void add_motion_pair(struct vfm_motion *m, double seconds)
 {
-	int n = m->rows * MOTION_COLS;
+	int n = m->rows * COLS;
 	double motion = 0, camera = 0, object = 0;
 	struct camera c;
 
@@ -300,7 +287,6 @@ static void add_motion_pair(struct vfm_motion *m, double seconds)
 	m->sum.camera += camera / n / seconds;
 	m->sum.object += object / n / seconds;
 	m->sum.pairs++;
-	m->sum.codec_pairs += use_codec(m);
 	add_shake(m, &c, seconds);
 }
 
@@ -323,18 +309,15 @@ static void scale_to_grid(const uint8_t *luma, int w, int h, uint8_t *out, int o
 	}
 }
 
-struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info, enum vfm_motion_source source)
+struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info)
 {
 	struct vfm_motion *m = vfm_calloc(1, sizeof(*m));
 	double w = info->width, h = info->height, side = fmax(w, h);
 
-	m->source = source;
-	m->h = (int)fmin(VFM_MOTION_MAX_H, fmax(BLOCK, lrint(W * h / w / BLOCK) * BLOCK));
+	m->h = (int)fmin(MAX_H, fmax(BLOCK, lrint(W * h / w / BLOCK) * BLOCK));
 	m->rows = m->h / BLOCK;
 	m->unit_x = 100 * w / W / side;
 	m->unit_y = 100 * h / m->h / side;
-	m->codec.rotation = info->rotation;
-	m->codec.mirrored = info->mirrored;
 	return m;
 }
 
@@ -343,27 +326,15 @@ void vfm_motion_free(struct vfm_motion *m)
 	free(m);
 }
 
-void vfm_motion_vectors(struct vfm_motion *m, const struct vfm_video *v, const struct vfm_frame *f)
-{
-	if (m->source != VFM_MOTION_BLOCKS)
-		vfm_codec_field_add(&m->codec, m->rows, v, f);
-}
-
 void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, double seconds)
 {
-	struct codec_field *c = &m->codec;
-
 	m->now = !m->now;
 	scale_to_grid(luma, w, h, m->plane[m->now], m->h);
 	if (seconds <= 0)
 		m->n_t = 0;
-	else if (m->has_frame && (m->source != VFM_MOTION_CODEC || use_codec(m)))
+	else if (m->has_frame)
 		add_motion_pair(m, seconds);
 	m->has_frame = true;
-	memset(c->dx, 0, sizeof(c->dx));
-	memset(c->dy, 0, sizeof(c->dy));
-	memset(c->area, 0, sizeof(c->area));
-	c->frames = c->with_vectors = 0;
 }
 
 struct vfm_motion_result vfm_motion_result(const struct vfm_motion *m)

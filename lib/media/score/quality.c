@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "base/par.h"
 
@@ -102,8 +103,8 @@ static void fill_planes(int64_t y0, int64_t y1, void *ctx)
 
 /* Filters the 11 rows at `planes` down (cols [PLANES, width]), then across, and leaves the SSIM of each position in
  * row [width - 10].  Each position is computed alike, so that the width of vectors changes no bit. */
-static inline __attribute__((always_inline)) void ssim_of_row(
-	const struct vfm_ssim *s, const double *planes, double *cols, double *row)
+VFM_CLONES("avx512f", "avx2", "default")
+static void ssim_of_row(const struct vfm_ssim *s, const double *planes, double *cols, double *row)
 {
 	const double c1 = 0.01 * 255 * (0.01 * 255), c2 = 0.03 * 255 * (0.03 * 255);
 	const int w = s->width;
@@ -136,48 +137,14 @@ static inline __attribute__((always_inline)) void ssim_of_row(
 	}
 }
 
-typedef void (*ssim_row_fn)(const struct vfm_ssim *s, const double *planes, double *cols, double *row);
-
-static void ssim_row_base(const struct vfm_ssim *s, const double *planes, double *cols, double *row)
-{
-	ssim_of_row(s, planes, cols, row);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2"))) static void ssim_row_avx2(
-	const struct vfm_ssim *s, const double *planes, double *cols, double *row)
-{
-	ssim_of_row(s, planes, cols, row);
-}
-
-__attribute__((target("avx512f,prefer-vector-width=512"))) static void ssim_row_avx512(
-	const struct vfm_ssim *s, const double *planes, double *cols, double *row)
-{
-	ssim_of_row(s, planes, cols, row);
-}
-
-static ssim_row_fn choose_ssim_row(void)
-{
-	return __builtin_cpu_supports("avx512f") ? ssim_row_avx512
-		: __builtin_cpu_supports("avx2") ? ssim_row_avx2
-						 : ssim_row_base;
-}
-#else
-static ssim_row_fn choose_ssim_row(void)
-{
-	return ssim_row_base;
-}
-#endif
-
 static void sum_ssim_rows(int64_t y0, int64_t y1, void *ctx)
 {
 	struct vfm_ssim *s = ctx;
 	size_t w = (size_t)s->width;
 	double *cols = vfm_calloc((PLANES + 1) * w, sizeof(double)), *row = cols + PLANES * w;
-	ssim_row_fn fn = choose_ssim_row();
 
 	for (int64_t y = y0; y < y1; y++) {
-		fn(s, s->planes + (size_t)y * w, cols, row);
+		ssim_of_row(s, s->planes + (size_t)y * w, cols, row);
 		s->sums[y] = 0;
 		for (int x = 0; x < s->width - 2 * RADIUS; x++)
 			s->sums[y] += row[x];

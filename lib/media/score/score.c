@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "media/av/times.h"
 #include "media/score/artifacts.h"
+#include "media/score/motion.h"
 #include "media/score/score.h"
 #include "media/score/temporal.h"
 #include "media/score/text.h"
@@ -217,7 +218,6 @@ static void compute_means(struct score_work *w, bool image)
 	s->camera_motion = m.camera;
 	s->object_motion = m.object;
 	s->shake = m.shake;
-	s->codec_motion = 2 * m.codec_pairs > m.pairs;
 	s->static_ratio = image ? 1 : t.frozen;
 	s->duplicate_ratio = t.duplicate;
 	s->flicker = t.flicker;
@@ -263,7 +263,7 @@ static void prepare_score(struct score_work *w, const struct vfm_video_info *inf
 	w->ch = height_at(info, CW);
 	w->sh = vfm_score_height(info);
 	w->last = -1;
-	w->motion = vfm_motion_new(info, o->motion);
+	w->motion = vfm_motion_new(info);
 	w->temporal = vfm_temporal_new();
 	w->artifacts = vfm_artifacts_new();
 	w->text = vfm_text_new(SW, w->sh);
@@ -283,7 +283,6 @@ static int take_frame(
 	int64_t k = i % w->every;
 
 	TRY(vfm_temporal_add(w->temporal, v, f, err));
-	vfm_motion_vectors(w->motion, v, f);
 	if (i > 0 && (i - 1) % w->every == 0)
 		TRY(vfm_artifacts_next(w->artifacts, v, err));
 	if (k % w->pair_step || k / w->pair_step >= MOTION_FRAMES)
@@ -322,7 +321,6 @@ int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score
 
 	*s = (struct vfm_score){0};
 	w->s = s;
-	video.vectors = o->motion != VFM_MOTION_BLOCKS;
 	video.deinterlace = VFM_DEINTERLACE_OFF; /* interlacing is one of the scores */
 	TRY_OUT(vfm_video_open(&v, path, &video, err));
 	prepare_score(w, vfm_video_info(v), o);

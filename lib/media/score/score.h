@@ -12,21 +12,40 @@
 
 #include "base/err.h"
 #include "media/av/video_in.h"
-#include "media/score/motion.h"
+
+/* X(NAME) for each number, in the order of records. */
+#define VFM_SCORE_LIST(X)                                                                                              \
+	X(motion)                                                                                                      \
+	X(camera_motion)                                                                                               \
+	X(object_motion)                                                                                               \
+	X(shake)                                                                                                       \
+	X(luma)                                                                                                        \
+	X(contrast)                                                                                                    \
+	X(overexposed)                                                                                                 \
+	X(underexposed)                                                                                                \
+	X(colorfulness)                                                                                                \
+	X(oversaturated)                                                                                               \
+	X(sharpness)                                                                                                   \
+	X(blur)                                                                                                        \
+	X(blockiness)                                                                                                  \
+	X(interlace)                                                                                                   \
+	X(static_ratio)                                                                                                \
+	X(duplicate_ratio)                                                                                             \
+	X(black_ratio)                                                                                                 \
+	X(flicker)                                                                                                     \
+	X(bar_ratio)                                                                                                   \
+	X(text_ratio)
 
 struct vfm_score {
-	double motion, camera_motion, object_motion, shake;
-	double luma, contrast, overexposed, underexposed, colorfulness, oversaturated;
-	double sharpness, blur, blockiness, interlace;
-	double static_ratio, duplicate_ratio, black_ratio, flicker;
-	double letterbox[4], bar_ratio, text_ratio;
-	bool codec_motion; /* the codec's vectors gave most of motion */
-	int64_t frames;    /* examined */
+#define SCORE_FIELD(name) double name;
+	VFM_SCORE_LIST(SCORE_FIELD)
+#undef SCORE_FIELD
+	double letterbox[4]; /* black bars: top, bottom, left, right */
+	int64_t frames;      /* examined */
 };
 
 struct vfm_score_opts {
-	struct vfm_video_opts video; /* .vectors is set here */
-	enum vfm_motion_source motion;
+	struct vfm_video_opts video;
 	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
 	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
 	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */

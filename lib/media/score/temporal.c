@@ -33,7 +33,6 @@ struct luma_change {
 struct vfm_temporal {
 	int w, h;
 	uint8_t *rows[2]; /* [ROWS, w], this frame and the one before */
-	int64_t frames;   /* all */
 	int64_t compared; /* those with a frame of the same size before */
 	int64_t in_row;   /* since the size changed */
 
@@ -240,13 +239,12 @@ int vfm_temporal_add(struct vfm_temporal *t, struct vfm_video *v, const struct v
 			judge_next(t);
 	}
 	t->in_row++;
-	t->frames++;
 	return 0;
 }
 
 struct vfm_temporal_result vfm_temporal_end(struct vfm_temporal *t)
 {
-	struct vfm_temporal_result r = {.frames = t->frames};
+	struct vfm_temporal_result r = {0};
 	double n = t->compared ? (double)t->compared : 1;
 
 	judge_rest(t);

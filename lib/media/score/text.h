@@ -1,15 +1,8 @@
 /* text.h - text that stays in place (subtitles, captions, logos, watermarks), found without a neural network.
  *
- * Text is looked for in the mean of 8 frames that were added in a row.  What moves is blurred there, and what stays
- * keeps its edges (cf. Dekel, Rubinstein, Liu, Freeman, "On the effectiveness of visible watermarks", 2017), so that
- * translucent text is found in front of motion.
- *
- * A stroke is at most 12 pixels thick along rows or columns, and brighter, or darker, than both sides (the difference
- * of the picture and its morphological opening).  A letter is a connected set of stroke pixels whose contrast is at
- * least 20, 40 or 80 levels, with the height (6 to 64 pixels), density and stroke width of letters.  Letters of similar
- * height, stroke width and brightness on one baseline form a line (the letters and chains of Epshtein, Ofek, Wexler,
- * "Detecting text in natural scenes with stroke width transform", 2010).  A logistic model tells lines of text from
- * texture by the features below (bench/text-calibrate).
+ * man/vfm-scores.7 describes the method and its sources.  Strokes are the difference of the picture and its
+ * morphological opening.  A logistic model tells lines of text from texture by the features below
+ * (bench/text-calibrate).
  *
  * Local; one thread at a time.  Memory does not depend on the number of frames.
  */

@@ -37,12 +37,6 @@ struct vfm_cut_result {
 	char codec[32]; /* copied: of the source */
 };
 
-/* Writes `out` atomically.  Without new_fps, keeps every frame: with a constant rate if the source has one, else each
- * frame with its time, so that both files last equally long.  VFM_EINPUT if fewer frames decode than the range has; an
- * image, or a name that ends in .png, gives one picture. */
-int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *opts, struct vfm_cut_result *result,
-	struct vfm_err *err);
-
 struct vfm_cut_clip {
 	const char *out;
 	struct vfm_cut_opts o; /* `video` is that of the first clip for all */
@@ -51,12 +45,13 @@ struct vfm_cut_clip {
 	struct vfm_err err;
 };
 
-/* Does vfm_cut_file for each of `n` clips of one source, and decodes the source once if at most four of them overlap at
- * any frame.  The order of the clips is free, and each has the same frames as alone.  An error of a clip leaves the
- * others; after VFM_EENV, all that are not finished have this error. */
+/* Writes `out` of each of `n` clips of one source, atomically.  Without new_fps, keeps every frame: with a constant rate
+ * if the source has one, else each frame with its time, so that both files last equally long.  VFM_EINPUT if fewer
+ * frames decode than the range has; an image, or a name that ends in .png, gives one picture.
+ *
+ * Decodes the source once if at most four clips overlap at any frame.  The order of the clips is free, and each has the
+ * same frames as alone.  An error of a clip leaves the others; after VFM_EENV, all that are not finished have this
+ * error. */
 void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n);
-
-/* Returns the output size of a frame of w x h under these options. */
-void vfm_cut_size(const struct vfm_cut_opts *opts, int w, int h, int *width, int *height);
 
 #endif
