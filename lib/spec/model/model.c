@@ -432,13 +432,6 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	return n + m->layers * block;
 }
 
-int64_t vfm_model_active_params(const struct vfm_model_spec *m)
-{
-	double idle = vfm_model_has_experts(m) ? (double)m->experts - m->moe_capacity : 0;
-
-	return vfm_model_params(m) - (int64_t)(idle * (double)(m->layers * expert_params(m)));
-}
-
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
 {
 	return m->text_pad ? m->text_len : rows;
